@@ -1,0 +1,76 @@
+// How a listening process registers with the sdp-pmd of its host: a SOCK_SEQPACKET unix socket, one
+// connection per listener, one message each way. The registration lasts while the connection is open.
+//
+//   client -> daemon:  16 bytes, and with them (SCM_RIGHTS) two descriptors: the conventional listener, the
+//   SDP listener
+//     0      4        6        8                16
+//     +------+--------+--------+----------------+
+//     | SDPL |version | zero   | zero           |
+//     +------+--------+--------+----------------+
+//
+//   daemon -> client:  8 bytes and at most 120 bytes of text, not terminated
+//     0      4        6        8
+//     +------+--------+--------+-----------
+//     | SDPL |version |refusal | text ...
+//     +------+--------+--------+-----------
+//
+// Numbers are big-endian. The descriptors are the proof: only who holds a listener can pass it. The daemon
+// looks at them and closes them; it never keeps somebody's port open.
+#ifndef SDP_PORTMAPPER_LOCAL_PROTOCOL_H_
+#define SDP_PORTMAPPER_LOCAL_PROTOCOL_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/base/result.h"
+#include "core/base/types.h"
+
+namespace sdp::pm {
+
+inline constexpr uint16_t kLocalProtocolVersion = 1;
+inline constexpr size_t kRegisterRequestSize = 16;
+inline constexpr size_t kReplyHeaderSize = 8;
+inline constexpr size_t kMaxReplyText = 120;
+inline constexpr size_t kMaxReplySize = kReplyHeaderSize + kMaxReplyText;
+inline constexpr size_t kRegisterDescriptors = 2;
+
+// Why the daemon does not register. The values are the wire's.
+enum class Refusal : uint16_t {
+  kNone = 0,  // registered
+  kBadMessage = 1,
+  kBadVersion = 2,
+  kBadDescriptors = 3,   // not exactly two
+  kNotTcpListener = 4,   // not a listening TCP socket
+  kAddressMismatch = 5,  // the SDP listener is bound to another address than the conventional one
+  kOtherNamespace = 6,   // the listener is not in the daemon's network namespace
+  kTooMany = 7,          // this user, or all together, hold too many registrations
+  kInternal = 8,         // the daemon could not look (no resources)
+};
+inline constexpr uint16_t kMaxRefusal = 8;
+[[nodiscard]] std::string_view ToString(Refusal refusal);
+
+enum class LocalError : uint8_t { kWrongLength, kBadMagic, kBadVersion, kBadRefusal };
+
+struct RegisterRequest {
+  uint16_t version = kLocalProtocolVersion;
+};
+struct RegisterReply {
+  uint16_t version = kLocalProtocolVersion;
+  Refusal refusal = Refusal::kNone;
+  std::string text;  // cut at kMaxReplyText when sent; bytes that are not printable ASCII become '?'
+};
+
+// Exactly kRegisterRequestSize bytes; the zero fields are not checked.
+[[nodiscard]] Result<RegisterRequest, LocalError> ParseRegisterRequest(Bytes message);
+[[nodiscard]] Result<RegisterReply, LocalError> ParseRegisterReply(Bytes message);
+
+[[nodiscard]] std::array<std::byte, kRegisterRequestSize> Serialize(const RegisterRequest& request);
+// Returns how much of `out` is used.
+[[nodiscard]] size_t Serialize(const RegisterReply& reply, std::array<std::byte, kMaxReplySize>& out);
+
+}  // namespace sdp::pm
+
+#endif  // SDP_PORTMAPPER_LOCAL_PROTOCOL_H_

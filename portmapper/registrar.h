@@ -1,0 +1,74 @@
+// The library's side of local registration: tells the sdp-pmd of this host that a process listens, and on
+// which SDP port.
+//
+// One connection per listener. The registration lives as long as the returned descriptor is open in any
+// process: it is inherited by fork, closed by exec, and gone when the last holder closes it or dies. See
+// local_protocol.h.
+#ifndef SDP_PORTMAPPER_REGISTRAR_H_
+#define SDP_PORTMAPPER_REGISTRAR_H_
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/base/result.h"
+#include "core/base/types.h"
+#include "portmapper/local_protocol.h"
+
+namespace sdp::pm {
+
+// The system calls the registrar makes. Inside a preloaded process the plain names are the shim's own, so the
+// shim passes the real ones. The defaults are libc's.
+struct RegistrarCalls {
+  int (*socket)(int, int, int) = ::socket;
+  int (*connect)(int, const sockaddr*, socklen_t) = ::connect;
+  ssize_t (*sendmsg)(int, const msghdr*, int) = ::sendmsg;
+  ssize_t (*recvmsg)(int, msghdr*, int) = ::recvmsg;
+  int (*poll)(pollfd*, nfds_t, int) = ::poll;
+  int (*close)(int) = ::close;
+  int (*getsockopt)(int, int, int, void*, socklen_t*) = ::getsockopt;
+  int (*setsockopt)(int, int, int, const void*, socklen_t) = ::setsockopt;
+};
+
+enum class RegistrarFailure : uint8_t {
+  kNoSocket,    // no descriptor or memory left: errno says which
+  kBadPath,     // the path does not fit into a sockaddr_un
+  kNoDaemon,    // nobody serves the path
+  kNotTrusted,  // whoever serves it is neither root nor our own user
+  kTimeout,     // the daemon did not answer in time
+  kBroken,      // the connection ended, or the answer was not understood
+  kRefused,     // the daemon said no: refusal and text say why
+};
+[[nodiscard]] std::string_view ToString(RegistrarFailure failure);
+
+struct RegistrarError {
+  RegistrarFailure failure;
+  int sys_errno = 0;                 // of the call that failed, 0 if none did
+  Refusal refusal = Refusal::kNone;  // kRefused only
+  std::string text;                  // for people; the daemon's words when it refused
+};
+
+// Registers the listener; both descriptors stay the caller's. Blocks at most `limit` (the daemon checks
+// descriptors, it does no other I/O, so it normally answers within a fraction of a millisecond). Returns the
+// descriptor that keeps the registration alive, close-on-exec and non-blocking; the caller closes it with the
+// listener. Touches no errno-independent state, starts no thread, raises no SIGPIPE.
+[[nodiscard]] Result<int, RegistrarError> RegisterListener(const std::string& socket_path,
+                                                           int conventional_listener, int sdp_listener,
+                                                           Duration limit = std::chrono::milliseconds(200),
+                                                           const RegistrarCalls& calls = {});
+
+// Where the daemon's socket is, by this order: SDP_PMD_SOCKET; for root /run/sdp/pmd.sock;
+// $XDG_RUNTIME_DIR/sdp-pmd.sock; /tmp/sdp-pmd-UID.sock. `get_environment` is std::getenv or something like
+// it; set-user-ID programs pass secure_getenv.
+[[nodiscard]] std::string DefaultSocketPath(uid_t uid, char* (*get_environment)(const char*));
+
+}  // namespace sdp::pm
+
+#endif  // SDP_PORTMAPPER_REGISTRAR_H_
