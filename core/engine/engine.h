@@ -1,0 +1,129 @@
+// One SDP connection as a value: messages, completions and the application's calls go in, work for the RNIC comes out.
+//
+// Four kinds of method, and no others:
+//   getters        const, cheap
+//   inputs         HandleX(...): something happened on the RNIC or the link
+//   commands       what the application wants: Send, Receive, CloseSend, ...
+//   outputs        PollAction(): take actions until it returns false, after every input or command
+// The engine makes no system call, reads no clock, starts no thread and takes no lock; the owner serialises all calls.
+// Memory is allocated when it is made, and when the send buffer is first needed; never per message.
+//
+// Memory of others: an action's payload references the application's memory (given to Send) or the engine's send buffer. It is valid
+// until the next input or command, so the owner posts all actions and then flushes, or detaches (verbs::QueuePair::DetachBorrowed),
+// before it calls again and before the application's call returns. A received message's pieces are lent to the engine until it
+// emits ReleaseReceive with the message's token.
+//
+// Draft: sdp-iwarp-draft-01. Sections are named where they decide.
+#ifndef SDP_CORE_ENGINE_ENGINE_H_
+#define SDP_CORE_ENGINE_ENGINE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "core/base/result.h"
+#include "core/base/types.h"
+#include "core/engine/action.h"
+#include "core/engine/options.h"
+#include "core/engine/status.h"
+
+namespace sdp::engine {
+
+inline constexpr size_t kHelloSize = 32;     // BSDH and HH
+inline constexpr size_t kHelloAckSize = 28;  // BSDH and HAH
+
+// A received SDP message, as the RNIC lends it.
+struct ReceivedMessage {
+  uint32_t length = 0;                // bytes in all pieces
+  std::span<const Bytes> pieces{};    // in order; the span itself is only read during the call, the bytes until release
+  uint64_t token = 0;                 // for ReleaseReceive
+  uint32_t cost = 0;                  // what holding it costs, for Options::receive_limit
+  std::optional<STag> invalidated{};  // by Send with Invalidate
+};
+
+// How far Send may copy what the peer's credit does not allow to leave now.
+enum class Buffering : uint8_t {
+  kSmall,   // only a write small enough that coalescing it pays (the caller waits for credit, or reports what was taken)
+  kFull,    // up to Options::send_limit (9.5.6: a caller that has waited must not deadlock)
+};
+
+struct SendFlags {
+  Buffering buffering = Buffering::kSmall;
+  bool out_of_band = false;  // the last byte is Out-Of-Band data (9.5.3)
+};
+
+struct ReceiveFlags {
+  bool peek = false;
+};
+
+class Engine {
+ public:
+  Engine(Role role, const Options& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // --- Connection set-up (8.1.1). The Hello travels as the private data of the RNIC's connection request.
+  // Connecting peer, first: the Hello's bytes.
+  [[nodiscard]] std::array<std::byte, kHelloSize> Hello();
+  // Accepting peer: checks 3a. An error means the connection request has to be rejected.
+  Result<void, AbortReason> HandleHello(Bytes hello);
+  // Accepting peer, after HandleHello: either take the HelloAck's bytes for the private data of the reply, or have it posted as
+  // the first Send with SE. The connection is established from here on.
+  [[nodiscard]] std::array<std::byte, kHelloAckSize> HelloAck();
+  void SendHelloAck();
+  // Connecting peer: the private data of the reply. Empty: the HelloAck comes as the first message. Anything else: checks 7a.
+  Result<void, AbortReason> HandleReply(Bytes private_data);
+
+  // --- Inputs
+  // A message arrived. The engine may keep the token (data) or release it at once.
+  void HandleReceive(const ReceivedMessage& message);
+  // A signaled Send completed successfully.
+  void HandleSendCompleted(WorkId id);
+  // The link is gone: everything outstanding is over. `orderly`: FIN on a message boundary.
+  void HandleLinkEnd(bool orderly);
+
+  // --- Commands
+  // Takes bytes of `data` in order, returns how many: what credit allows leaves as actions, more may be copied, see Buffering.
+  // 0 with writable() false: wait until writable(). May be called only while can_send().
+  size_t Send(std::span<const Bytes> data, SendFlags flags);
+  // Copies received bytes out, returns how many; 0 when nothing is there. Stops before and after the out-of-band mark as TCP does.
+  size_t Receive(std::span<const MutableBytes> out, ReceiveFlags flags);
+  // Nothing more is sent; DisConn leaves behind the last data (8.2.1). Idempotent.
+  void CloseSend();
+  // The application reads no more: received data is dropped, now and later (shutdown(SHUT_RD)).
+  void CloseReceive();
+  // Abortive close (8.2.2): AbortConn first if DisConn had been sent, then the link is aborted.
+  void Abort(AbortReason reason);
+
+  // --- Outputs. False: there is nothing more to do now.
+  bool PollAction(Action* out);
+
+  // --- Getters
+  [[nodiscard]] State state() const;
+  [[nodiscard]] AbortReason abort_reason() const;  // kNone unless state() is kAborted
+  [[nodiscard]] bool can_send() const;      // established, CloseSend not called, not aborted
+  [[nodiscard]] bool writable() const;      // Send would take at least a useful amount
+  [[nodiscard]] uint64_t readable_bytes() const;
+  [[nodiscard]] bool end_of_stream() const;  // DisConn received and all data read, or the link ended after it
+  [[nodiscard]] bool peer_closed() const;    // DisConn received, data may be left
+  // Grows by each event that an edge-triggered reader (writer) has to hear of: data or end arrived; space became available.
+  [[nodiscard]] uint64_t read_edge() const;
+  [[nodiscard]] uint64_t write_edge() const;
+  // Accepted but not yet handed to the RNIC: bytes in the send buffer, and the DisConn behind them.
+  [[nodiscard]] uint64_t buffered_bytes() const;
+  [[nodiscard]] bool has_unfinished_sends() const;
+  // Both directions are closed (or aborted) and nothing is left to do: the owner may close the link.
+  [[nodiscard]] bool finished() const;
+  [[nodiscard]] const Stats& stats() const;
+
+ private:
+  struct Rep;
+  std::unique_ptr<Rep> rep_;
+};
+
+}  // namespace sdp::engine
+
+#endif  // SDP_CORE_ENGINE_ENGINE_H_

@@ -1,0 +1,72 @@
+// What an engine tells about itself: its state, why it ended, its counters.
+#ifndef SDP_CORE_ENGINE_STATUS_H_
+#define SDP_CORE_ENGINE_STATUS_H_
+
+#include <cstdint>
+
+namespace sdp::engine {
+
+enum class State : uint8_t {
+  kIdle,         // no Hello yet
+  kHelloSent,    // connecting peer, waiting for the HelloAck
+  kHelloReceived,  // accepting peer, before its HelloAck
+  kEstablished,
+  kSendClosed,     // our DisConn is sent or waits for its turn
+  kReceiveClosed,  // the peer's DisConn is here
+  kClosed,         // both
+  kAborted,        // see abort_reason()
+};
+
+enum class FlowMode : uint8_t { kBuffered = 0, kCombined = 1, kPipelined = 2 };  // as MCH Mode values (figure 12)
+
+// Why a connection was closed abortively. The names are stable: sdpstat and the log print them (ToString).
+enum class AbortReason : uint8_t {
+  kNone,
+  kLocal,               // the application asked for it
+  kPeerAborted,         // AbortConn
+  kLinkLost,            // the link ended without a DisConn
+  // Violations by the peer:
+  kShortMessage,        // less than its headers
+  kLengthMismatch,      // BSDH Len is not the message's length
+  kUnknownMid,
+  kUnexpectedMid,       // a message not allowed in this state or mode
+  kBadSequence,         // MSeq is not the successor of the last
+  kBadAcknowledgement,  // MSeqAck names a message not sent
+  kCreditOverrun,       // more messages than Private Buffers were posted
+  kBadVersion,          // MajV
+  kBadMaxAdverts,
+  kBadIrdOrd,
+  kTooFewBuffers,       // initial credit below three
+  kBadBufferSize,       // Private Buffers smaller than the longest header and a byte
+  kBadAdvertisement,    // Len, STag or VA impossible
+  kDataAfterDisConn,
+  kBadModeChange,
+  kBadInvalidate,       // the peer invalidated an STag that was not advertised
+  kTooManyAdverts,
+};
+const char* ToString(AbortReason reason);
+const char* ToString(State state);
+const char* ToString(FlowMode mode);
+
+struct Stats {
+  FlowMode source_mode = FlowMode::kCombined;  // half-connection in which we are the Data Source
+  FlowMode sink_mode = FlowMode::kCombined;
+  uint32_t send_credits = 0;          // messages we may send now, reserves included
+  uint32_t posted_receives = 0;       // what Bufs says
+  uint32_t local_buffer_size = 0;     // our receive Private Buffers
+  uint32_t remote_buffer_size = 0;
+  uint64_t messages_in = 0, messages_out = 0;
+  uint64_t bcopy_bytes_in = 0, bcopy_bytes_out = 0;
+  uint64_t read_zcopy_bytes_in = 0, read_zcopy_bytes_out = 0;
+  uint64_t write_zcopy_bytes_in = 0, write_zcopy_bytes_out = 0;
+  uint64_t transaction_bytes_in = 0, transaction_bytes_out = 0;
+  uint64_t gratuitous_updates_out = 0;
+  uint64_t send_stalls = 0;           // Send found no credit
+  uint64_t buffered_copies = 0;       // bytes copied into the send buffer
+  uint64_t receive_queue = 0;         // bytes received and unread
+  uint64_t send_queue = 0;            // bytes accepted and not handed to the RNIC
+};
+
+}  // namespace sdp::engine
+
+#endif  // SDP_CORE_ENGINE_STATUS_H_
