@@ -1,0 +1,41 @@
+// Descriptor number -> Socket, for every number up to RLIMIT_NOFILE's hard limit. A number it does not know costs one
+// look-up without a lock.
+#ifndef SDP_PRELOAD_FD_TABLE_H_
+#define SDP_PRELOAD_FD_TABLE_H_
+
+#include "preload/socket/socket.h"
+
+namespace sdp::preload {
+
+class FdTable {
+ public:
+  // The socket behind `fd`, empty for a number that is not ours (or out of range). Safe against a concurrent Remove.
+  static SocketRef Get(int fd);
+  // True if `fd` may be a socket of ours: the fast check, no reference taken.
+  static bool Has(int fd);
+  // Enters `socket` (the table takes a reference of its own). What stood there is dropped.
+  static void Set(int fd, Socket* socket);
+  // Empty if nothing stood there, or something other than `expected` (when not null).
+  static SocketRef Remove(int fd, const Socket* expected = nullptr);
+  // Calls `visit` for every entry; entries made or dropped meanwhile may be missed.
+  static void ForEach(void (*visit)(int fd, Socket* socket, void* context), void* context);
+};
+
+// Descriptors the library keeps for itself in the application's process: high numbers (the application sees the lowest free
+// number as it expects), close-on-exec, and protected from the application's own close, dup2 and close_range.
+class HiddenFds {
+ public:
+  // Moves `fd` out of the application's way; the number it now has, or -1 with errno (then `fd` is closed).
+  static int Hide(int fd);
+  static void Close(int hidden_fd);
+  static bool Contains(int fd);
+  // The application is about to use number `fd` itself (dup2, dup3): whatever of ours stands there moves away and its owner's
+  // variable, registered with Track, changes.
+  static void MakeRoom(int fd);
+  // Hide() and keep *slot up to date when the number moves. The slot must live until Close(*slot).
+  static int HideTracked(int fd, std::atomic<int>* slot);
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_FD_TABLE_H_

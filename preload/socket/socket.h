@@ -1,0 +1,85 @@
+// What the library knows of one of the application's stream sockets, from socket() on.
+//
+// A Socket stands behind one or more descriptor numbers (dup). Every method behaves as the system call of its name does on a TCP
+// socket: result or -1 with errno set. kPassThrough says: this socket is (or has just become) a plain TCP socket; the caller
+// makes the real call instead, and FdTable no longer knows the descriptor.
+#ifndef SDP_PRELOAD_SOCKET_SOCKET_H_
+#define SDP_PRELOAD_SOCKET_SOCKET_H_
+
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace sdp::preload {
+
+inline constexpr ssize_t kPassThrough = -2;
+
+class Socket {
+ public:
+  // A stream socket of the application's, as made by socket(): AF_INET or AF_INET6.
+  static Socket* New(int domain);
+
+  void Ref() { references_.fetch_add(1, std::memory_order_relaxed); }
+  void Unref();
+
+  virtual ssize_t Send(int fd, const iovec* iov, size_t count, int flags) = 0;
+  // `out_flags`: the msg_flags a recvmsg reports; may be null.
+  virtual ssize_t Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) = 0;
+
+  virtual int Bind(int fd, const sockaddr* address, socklen_t length) = 0;
+  virtual int Listen(int fd, int backlog) = 0;
+  virtual int Connect(int fd, const sockaddr* address, socklen_t length) = 0;
+  // The new descriptor, already in the FdTable if it is an SDP connection. `flags`: SOCK_NONBLOCK, SOCK_CLOEXEC.
+  virtual int Accept(int fd, sockaddr* address, socklen_t* length, int flags) = 0;
+  virtual int Shutdown(int fd, int how) = 0;
+  virtual int GetSockName(int fd, sockaddr* address, socklen_t* length) = 0;
+  virtual int GetPeerName(int fd, sockaddr* address, socklen_t* length) = 0;
+  virtual int GetSockOpt(int fd, int level, int name, void* value, socklen_t* length) = 0;
+  virtual int SetSockOpt(int fd, int level, int name, const void* value, socklen_t length) = 0;
+  // FIONREAD, FIONBIO, SIOCATMARK, SIOCOUTQ, SIOCINQ and whatever else; unknown requests go to the kernel.
+  virtual int Ioctl(int fd, unsigned long request, void* argument) = 0;
+  // Called by close(), dup2() over it and the like for each descriptor number that goes, before the number is free; closes
+  // the number itself (result and errno are close's).
+  virtual int Close(int fd) = 0;
+  // One more descriptor number (dup) stands for this socket.
+  virtual void AddDescriptor(int fd) = 0;
+
+ protected:
+  virtual ~Socket() = default;
+
+ private:
+  std::atomic<uint32_t> references_{1};
+};
+
+// A counted reference.
+class SocketRef {
+ public:
+  SocketRef() = default;
+  // Takes over one reference.
+  explicit SocketRef(Socket* socket) : socket_(socket) {}
+  SocketRef(SocketRef&& other) noexcept : socket_(other.socket_) { other.socket_ = nullptr; }
+  SocketRef& operator=(SocketRef&& other) noexcept {
+    if (this != &other) {
+      if (socket_ != nullptr) socket_->Unref();
+      socket_ = other.socket_;
+      other.socket_ = nullptr;
+    }
+    return *this;
+  }
+  ~SocketRef() {
+    if (socket_ != nullptr) socket_->Unref();
+  }
+  explicit operator bool() const { return socket_ != nullptr; }
+  Socket* operator->() const { return socket_; }
+  Socket* get() const { return socket_; }
+
+ private:
+  Socket* socket_ = nullptr;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_SOCKET_H_
