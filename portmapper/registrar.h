@@ -55,10 +55,11 @@ struct RegistrarError {
   std::string text;                  // for people; the daemon's words when it refused
 };
 
-// Registers the listener; both descriptors stay the caller's. Blocks at most `limit` (the daemon checks
-// descriptors, it does no other I/O, so it normally answers within a fraction of a millisecond). Returns the
-// descriptor that keeps the registration alive, close-on-exec and non-blocking; the caller closes it with the
-// listener. Touches no errno-independent state, starts no thread, raises no SIGPIPE.
+// Registers the listener; both descriptors stay the caller's. Blocks at most `limit` (the daemon looks at
+// descriptors and does no other I/O, so it normally answers within a fraction of a millisecond). Returns the
+// descriptor that keeps the registration alive, close-on-exec; the caller closes it with the listener. It
+// becomes readable (end of file) when the daemon goes away: then close it and register again. Starts no
+// thread, raises no SIGPIPE; changes errno.
 [[nodiscard]] Result<int, RegistrarError> RegisterListener(const std::string& socket_path,
                                                            int conventional_listener, int sdp_listener,
                                                            Duration limit = std::chrono::milliseconds(200),

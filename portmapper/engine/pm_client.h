@@ -84,7 +84,6 @@ class PmClient {
   void HandleAccept(const PmMessage& reply);
 
   PmQuery query_;
-  PmClientOptions options_;
   QueryState state_ = QueryState::kAsking;
   Endpoint sdp_address_;
   Duration cache_time_{};

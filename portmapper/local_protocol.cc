@@ -1,0 +1,83 @@
+#include "portmapper/local_protocol.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/byte_order.h"
+
+namespace sdp::pm {
+namespace {
+
+constexpr uint32_t kMagic = 0x5344504C;  // "SDPL"
+
+char Printable(char c) { return c >= 0x20 && c < 0x7f ? c : '?'; }
+
+}  // namespace
+
+std::string_view ToString(Refusal refusal) {
+  switch (refusal) {
+    case Refusal::kNone:
+      return "registered";
+    case Refusal::kBadMessage:
+      return "bad message";
+    case Refusal::kBadVersion:
+      return "unknown protocol version";
+    case Refusal::kBadDescriptors:
+      return "not exactly two descriptors";
+    case Refusal::kNotTcpListener:
+      return "not a listening TCP socket";
+    case Refusal::kAddressMismatch:
+      return "the SDP listener has another address";
+    case Refusal::kOtherNamespace:
+      return "the listener is in another network namespace";
+    case Refusal::kTooMany:
+      return "too many registrations";
+    case Refusal::kInternal:
+      return "the daemon is out of resources";
+  }
+  return "unknown";
+}
+
+Result<RegisterRequest, LocalError> ParseRegisterRequest(Bytes message) {
+  if (message.size() != kRegisterRequestSize) return unexpected(LocalError::kWrongLength);
+  const BoundedReader<kRegisterRequestSize> reader(message.first<kRegisterRequestSize>());
+  if (reader.Load<uint32_t, 0>() != kMagic) return unexpected(LocalError::kBadMagic);
+  if (reader.Load<uint16_t, 4>() != kLocalProtocolVersion) return unexpected(LocalError::kBadVersion);
+  return RegisterRequest{kLocalProtocolVersion};
+}
+
+Result<RegisterReply, LocalError> ParseRegisterReply(Bytes message) {
+  if (message.size() < kReplyHeaderSize || message.size() > kMaxReplySize)
+    return unexpected(LocalError::kWrongLength);
+  const BoundedReader<kReplyHeaderSize> reader(message.first<kReplyHeaderSize>());
+  if (reader.Load<uint32_t, 0>() != kMagic) return unexpected(LocalError::kBadMagic);
+  if (reader.Load<uint16_t, 4>() != kLocalProtocolVersion) return unexpected(LocalError::kBadVersion);
+  const uint16_t refusal = reader.Load<uint16_t, 6>();
+  if (refusal > kMaxRefusal) return unexpected(LocalError::kBadRefusal);
+  RegisterReply reply{kLocalProtocolVersion, static_cast<Refusal>(refusal), {}};
+  const Bytes text = message.subspan(kReplyHeaderSize);
+  std::transform(text.begin(), text.end(), std::back_inserter(reply.text),
+                 [](std::byte b) { return Printable(static_cast<char>(b)); });
+  return reply;
+}
+
+std::array<std::byte, kRegisterRequestSize> Serialize(const RegisterRequest& request) {
+  std::array<std::byte, kRegisterRequestSize> out{};
+  BoundedWriter<kRegisterRequestSize> writer(out);
+  writer.Store<uint32_t, 0>(kMagic);
+  writer.Store<uint16_t, 4>(request.version);
+  return out;
+}
+
+size_t Serialize(const RegisterReply& reply, std::array<std::byte, kMaxReplySize>& out) {
+  BoundedWriter<kMaxReplySize> writer(out);
+  writer.Store<uint32_t, 0>(kMagic);
+  writer.Store<uint16_t, 4>(reply.version);
+  writer.Store<uint16_t, 6>(static_cast<uint16_t>(reply.refusal));
+  const size_t length = std::min(reply.text.size(), kMaxReplyText);
+  std::transform(reply.text.begin(), reply.text.begin() + static_cast<ptrdiff_t>(length),
+                 out.begin() + kReplyHeaderSize, [](char c) { return static_cast<std::byte>(Printable(c)); });
+  return kReplyHeaderSize + length;
+}
+
+}  // namespace sdp::pm

@@ -1,0 +1,171 @@
+#include "portmapper/registrar.h"
+
+#include <sys/time.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace sdp::pm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+RegistrarError Failed(RegistrarFailure failure, int sys_errno, std::string text = {}) {
+  return {failure, sys_errno, Refusal::kNone, std::move(text)};
+}
+
+// The descriptor while the registration is not yet made.
+class Connection {
+ public:
+  Connection(int fd, const RegistrarCalls& calls) : fd_(fd), calls_(calls) {}
+  ~Connection() {
+    if (fd_ >= 0) calls_.close(fd_);
+  }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  [[nodiscard]] int fd() const { return fd_; }
+  int Release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+  const RegistrarCalls& calls_;
+};
+
+int MillisecondsUntil(Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::max<decltype(left)>(left, 0));
+}
+
+Result<void, RegistrarError> Connect(int fd, const std::string& path, Clock::time_point deadline,
+                                     const RegistrarCalls& calls) {
+  sockaddr_un address{};
+  if (path.empty() || path.size() >= sizeof address.sun_path) {
+    return unexpected(Failed(RegistrarFailure::kBadPath, ENAMETOOLONG, path));
+  }
+  address.sun_family = AF_UNIX;
+  std::copy(path.begin(), path.end(), address.sun_path);
+  while (true) {
+    // A full backlog makes a unix connect wait, for as long as SO_SNDTIMEO says (0 would be for ever).
+    const int left = std::max(MillisecondsUntil(deadline), 1);
+    const timeval limit{left / 1000, left % 1000 * 1000};
+    calls.setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    if (calls.connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return {};
+    if (errno == EAGAIN) return unexpected(Failed(RegistrarFailure::kTimeout, errno));
+    if (errno != EINTR) return unexpected(Failed(RegistrarFailure::kNoDaemon, errno, path));
+    if (MillisecondsUntil(deadline) == 0) return unexpected(Failed(RegistrarFailure::kTimeout, EINTR));
+  }
+}
+
+// Who could bind the path could also answer on it: a daemon of another user would map our clients where he
+// likes.
+Result<void, RegistrarError> CheckTrust(int fd, const RegistrarCalls& calls) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (calls.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+    return unexpected(Failed(RegistrarFailure::kNotTrusted, errno));
+  }
+  if (peer.uid == 0 || peer.uid == geteuid()) return {};
+  return unexpected(
+      Failed(RegistrarFailure::kNotTrusted, EPERM, "the daemon runs as user " + std::to_string(peer.uid)));
+}
+
+Result<void, RegistrarError> Send(int fd, int conventional_listener, int sdp_listener,
+                                  const RegistrarCalls& calls) {
+  std::array<std::byte, kRegisterRequestSize> request = Serialize(RegisterRequest{});
+  const int listeners[kRegisterDescriptors] = {conventional_listener, sdp_listener};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof listeners)] = {};
+  iovec data{request.data(), request.size()};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof listeners);
+  std::memcpy(CMSG_DATA(header), listeners, sizeof listeners);
+  ssize_t sent;
+  do sent = calls.sendmsg(fd, &message, MSG_NOSIGNAL);
+  while (sent < 0 && errno == EINTR);
+  if (sent == static_cast<ssize_t>(request.size())) return {};
+  return unexpected(Failed(RegistrarFailure::kBroken, sent < 0 ? errno : 0));
+}
+
+Result<void, RegistrarError> AwaitReply(int fd, Clock::time_point deadline, const RegistrarCalls& calls) {
+  pollfd readable{fd, POLLIN, 0};
+  int ready;
+  do ready = calls.poll(&readable, 1, MillisecondsUntil(deadline));
+  while (ready < 0 && errno == EINTR);
+  if (ready < 0) return unexpected(Failed(RegistrarFailure::kBroken, errno));
+  if (ready == 0) return unexpected(Failed(RegistrarFailure::kTimeout, ETIMEDOUT));
+
+  std::array<std::byte, kMaxReplySize> buffer;
+  iovec data{buffer.data(), buffer.size()};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  const ssize_t received = calls.recvmsg(fd, &message, MSG_DONTWAIT);
+  if (received < 0) return unexpected(Failed(RegistrarFailure::kBroken, errno));
+  if (received == 0)
+    return unexpected(Failed(RegistrarFailure::kBroken, 0, "the daemon closed the connection"));
+  const auto reply = ParseRegisterReply(Bytes(buffer).first(static_cast<size_t>(received)));
+  if (!reply)
+    return unexpected(Failed(RegistrarFailure::kBroken, EPROTO, "the daemon's answer is not understood"));
+  if (reply->refusal == Refusal::kNone) return {};
+  return unexpected(RegistrarError{RegistrarFailure::kRefused, 0, reply->refusal, reply->text});
+}
+
+}  // namespace
+
+std::string_view ToString(RegistrarFailure failure) {
+  switch (failure) {
+    case RegistrarFailure::kNoSocket:
+      return "no socket";
+    case RegistrarFailure::kBadPath:
+      return "the socket's path is too long or empty";
+    case RegistrarFailure::kNoDaemon:
+      return "no sdp-pmd";
+    case RegistrarFailure::kNotTrusted:
+      return "the sdp-pmd belongs to another user";
+    case RegistrarFailure::kTimeout:
+      return "sdp-pmd does not answer";
+    case RegistrarFailure::kBroken:
+      return "the connection to sdp-pmd broke";
+    case RegistrarFailure::kRefused:
+      return "sdp-pmd refuses";
+  }
+  return "unknown";
+}
+
+Result<int, RegistrarError> RegisterListener(const std::string& socket_path, int conventional_listener,
+                                             int sdp_listener, Duration limit, const RegistrarCalls& calls) {
+  const Clock::time_point deadline = Clock::now() + limit;
+  Connection connection(calls.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), calls);
+  if (connection.fd() < 0) return unexpected(Failed(RegistrarFailure::kNoSocket, errno));
+  auto step = Connect(connection.fd(), socket_path, deadline, calls);
+  if (step) step = CheckTrust(connection.fd(), calls);
+  if (step) step = Send(connection.fd(), conventional_listener, sdp_listener, calls);
+  if (step) step = AwaitReply(connection.fd(), deadline, calls);
+  if (!step) return unexpected(std::move(step.error()));
+  return connection.Release();
+}
+
+std::string DefaultSocketPath(uid_t uid, char* (*get_environment)(const char*)) {
+  const auto variable = [&](const char* name) {
+    const char* value = get_environment(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  if (std::string path = variable("SDP_PMD_SOCKET"); !path.empty()) return path;
+  if (uid == 0) return "/run/sdp/pmd.sock";
+  if (const std::string directory = variable("XDG_RUNTIME_DIR"); !directory.empty())
+    return directory + "/sdp-pmd.sock";
+  return "/tmp/sdp-pmd-" + std::to_string(uid) + ".sock";
+}
+
+}  // namespace sdp::pm
