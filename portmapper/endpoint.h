@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace sdp::pm {
 
@@ -28,6 +29,11 @@ struct Endpoint {
   uint16_t port = 0;  // host order
 
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
+  // For abseil's hash tables, which the daemon uses; names nothing of abseil.
+  template <typename H>
+  friend H AbslHashValue(H state, const Endpoint& e) {
+    return H::combine(std::move(state), e.version, e.address, e.port);
+  }
 
   // 0.0.0.0 or [::].
   [[nodiscard]] bool IsWildcard() const { return address == AddressBytes{}; }

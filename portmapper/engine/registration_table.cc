@@ -1,0 +1,91 @@
+#include "portmapper/engine/registration_table.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+
+namespace sdp::pm {
+
+RegistrationId RegistrationTable::Add(const Registration& registration) {
+  SDP_CHECK(registration.conventional.port != 0 && registration.sdp.port != 0);
+  const RegistrationId id(next_id_++);
+  Registration normalized = registration;
+  normalized.conventional = NormalizeMapped(registration.conventional);
+  normalized.sdp = NormalizeMapped(registration.sdp);
+  by_conventional_[normalized.conventional].push_back(id);
+  by_id_.emplace(id, normalized);
+  SDP_DCHECK(IsConsistent());
+  return id;
+}
+
+bool RegistrationTable::Remove(RegistrationId id) {
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return false;
+  const auto bucket = by_conventional_.find(found->second.conventional);
+  std::erase(bucket->second, id);
+  if (bucket->second.empty()) by_conventional_.erase(bucket);
+  by_id_.erase(found);
+  SDP_DCHECK(IsConsistent());
+  return true;
+}
+
+std::optional<RegistrationId> RegistrationTable::Find(const Endpoint& asked, uint64_t spread) const {
+  const Endpoint address = NormalizeMapped(asked);
+  if (address.IsWildcard() || address.IsMulticastOrBroadcast()) return std::nullopt;
+  const bool v4 = address.version == IpVersion::kV4;
+  if (auto exact = Pick(address, v4, spread)) return exact;
+  if (auto wildcard = Pick({address.version, {}, address.port}, v4, spread)) return wildcard;
+  return v4 ? Pick({IpVersion::kV6, {}, address.port}, v4, spread) : std::nullopt;
+}
+
+std::optional<RegistrationId> RegistrationTable::Pick(const Endpoint& conventional, bool wants_v4,
+                                                      uint64_t spread) const {
+  const auto bucket = by_conventional_.find(conventional);
+  if (bucket == by_conventional_.end()) return std::nullopt;
+  const std::vector<RegistrationId>& ids = bucket->second;
+  // An IPv4 client is served by [::] only where that socket is dual-stack.
+  const bool needs_dual = wants_v4 && conventional.version == IpVersion::kV6;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const RegistrationId id = ids[(spread + i) % ids.size()];
+    if (!needs_dual || !Get(id).v6_only) return id;
+  }
+  return std::nullopt;
+}
+
+const Registration& RegistrationTable::Get(RegistrationId id) const {
+  const auto found = by_id_.find(id);
+  SDP_CHECK(found != by_id_.end());
+  return found->second;
+}
+
+std::optional<Endpoint> RegistrationTable::SdpAddressFor(const Registration& registration,
+                                                         const Endpoint& asked) {
+  const Endpoint& sdp = registration.sdp;
+  const bool wants_v4 = NormalizeMapped(asked).version == IpVersion::kV4;
+  const bool serves_v4 = sdp.version == IpVersion::kV4 || (sdp.IsWildcard() && !registration.v6_only);
+  const bool serves_v6 = sdp.version == IpVersion::kV6;
+  if (wants_v4 ? !serves_v4 : !serves_v6) return std::nullopt;
+  if (sdp.IsWildcard()) return Endpoint{asked.version, asked.address, sdp.port};
+  return asked.version == IpVersion::kV6 ? ToMapped(sdp) : sdp;
+}
+
+std::vector<std::pair<RegistrationId, Registration>> RegistrationTable::List() const {
+  std::vector<std::pair<RegistrationId, Registration>> list(by_id_.begin(), by_id_.end());
+  std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  return list;
+}
+
+bool RegistrationTable::IsConsistent() const {
+  size_t indexed = 0;
+  for (const auto& [conventional, ids] : by_conventional_) {
+    if (ids.empty()) return false;
+    indexed += ids.size();
+    for (const RegistrationId id : ids) {
+      const auto found = by_id_.find(id);
+      if (found == by_id_.end() || found->second.conventional != conventional) return false;
+    }
+  }
+  return indexed == by_id_.size();
+}
+
+}  // namespace sdp::pm
