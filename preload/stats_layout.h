@@ -1,0 +1,292 @@
+// What a process publishes about its sockets: the layout of its stats file, shared by libsdp.so (writer) and
+// sdpstat (reader).
+//
+// One file per process, "<pid>-<start time>.stats", mapped by the process and read by others:
+//
+//   offset 0                        Header
+//   offset kHeaderSize + i * kSlotSize   Slot i, i < Header::slot_count
+//
+// Slots 0 to kFallbackSlots - 1 are a ring of the last fall-backs to TCP; the others hold one live connection
+// or listener each. The file grows in chunks of kChunkSize bytes, never shrinks, and lives as long as the
+// process. All numbers are host-endian: the file never leaves the host. A reader of another version than
+// kVersion must not guess.
+//
+// Consistency: a slot is a seqlock. Odd sequence: being written. Its words are atomics, so that a reader that
+// maps the file is well-defined; stores are release and loads acquire, which is what orders them without a
+// fence.
+#ifndef SDP_PRELOAD_STATS_LAYOUT_H_
+#define SDP_PRELOAD_STATS_LAYOUT_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace sdp::stats {
+
+inline constexpr uint64_t kMagic = 0x3154415453504453;  // "SDPSTAT1" in memory on a little-endian host
+inline constexpr uint32_t kVersion = 1;
+inline constexpr size_t kHeaderSize = 4096;
+inline constexpr size_t kSlotSize = 1024;
+inline constexpr size_t kChunkSize = 64 * 1024;  // a multiple of every page size in use
+inline constexpr size_t kMaxChunks = 1024;       // 65,532 slots
+inline constexpr uint32_t kFallbackSlots = 32;
+inline constexpr size_t kMaxReasons = 32;
+
+enum class Kind : uint8_t { kFree = 0, kConnection = 1, kListener = 2, kFallback = 3 };
+enum class Role : uint8_t { kNone = 0, kConnecting = 1, kAccepting = 2 };
+enum class State : uint8_t {
+  kNone = 0,
+  kListening,
+  kConnecting,  // port mapper, TCP connect or MPA start-up under way
+  kHandshake,   // Hello sent or received
+  kEstablished,
+  kSendClosed,     // our DisConn is sent, the peer's is not here
+  kReceiveClosed,  // the peer's DisConn is here, ours is not sent
+  kClosing,        // both, or closed by the application with data still to leave
+  kAborted,
+  kTcp,  // a fall-back: the socket is plain TCP
+};
+enum class FlowMode : uint8_t {
+  kBuffered = 0,
+  kCombined = 1,
+  kPipelined = 2
+};  // numbered as in the ModeChange message
+enum Mechanism : uint8_t { kBcopy = 0, kReadZcopy = 1, kWriteZcopy = 2, kTransaction = 3, kMechanisms = 4 };
+
+// Why a socket that could have been SDP is plain TCP. Codes are stable: they are what sdpstat prints and
+// counts.
+enum class FallbackReason : uint8_t {
+  kModeTcp = 0,    // SDP_MODE=tcp
+  kNoRnic,         // no RNIC could be opened
+  kPmUnreachable,  // nobody listens on the target's port-mapper port
+  kPmTimeout,      // the target's port mapper is silent
+  kPmDenied,       // the target's port mapper knows no SDP listener for the address
+  kPmCached,       // asked and failed a moment ago (negative cache)
+  kPmUnusable,     // the port mapper answered with an address that cannot be used
+  kSdpRefused,     // the SDP address refused the connection, or did not answer
+  kMpaRejected,    // the peer's RNIC rejected the connection
+  kMpaFailed,      // MPA start-up failed (bad reply, time-out)
+  kHelloFailed,    // the SDP handshake failed (8.1.1)
+  kNotRegistered,  // a listener without a local port mapper: conventional clients only
+  kPlainClient,    // accepted on the conventional port: the client does not speak SDP
+  kAddressFamily,  // an address that SDP does not carry
+  kSocketOption,   // the program used an option or call that only TCP can give
+  kResources,      // memory, descriptors or slots ran out
+  kOther,
+  kCount,
+};
+
+// An IPv4 or IPv6 address and port; family 0: none.
+struct Address {
+  uint8_t family = 0;  // 0, 4 or 6
+  uint8_t reserved = 0;
+  uint16_t port = 0;      // host byte order
+  uint32_t scope_id = 0;  // IPv6 only
+  uint8_t ip[16] = {};    // network byte order; IPv4 uses the first four bytes
+};
+
+// What changes while data moves. Bytes and messages are counted since the connection was opened.
+struct Counters {
+  State state = State::kNone;
+  FlowMode source_mode = FlowMode::kCombined;  // the half-connection in which this process is the Data Source
+  FlowMode sink_mode = FlowMode::kCombined;
+  uint8_t ever_established =
+      0;  // 1 once the SDP handshake is done: what makes it count as a connection in the totals
+  uint8_t reserved[4] = {};
+  uint64_t send_credits = 0;
+  uint64_t posted_receives = 0;
+  uint64_t receive_queue = 0;  // bytes received and unread; a listener: connections waiting for accept
+  uint64_t send_queue = 0;     // bytes accepted and not handed to the RNIC; a listener: the backlog
+  uint64_t bytes_in[kMechanisms] = {};
+  uint64_t bytes_out[kMechanisms] = {};
+  uint64_t transfers_in[kMechanisms] = {};  // Data messages, or completed advertisements
+  uint64_t transfers_out[kMechanisms] = {};
+  uint64_t messages_in = 0;  // SDP messages of every kind
+  uint64_t messages_out = 0;
+  uint64_t gratuitous_updates = 0;
+  uint64_t send_stalls = 0;      // a send found no credit
+  uint64_t buffered_copies = 0;  // bytes copied into the send buffer
+  uint64_t link_bytes_in = 0;    // on the RNIC's link, framing included
+  uint64_t link_bytes_out = 0;
+  uint64_t link_fpdus_in = 0;
+  uint64_t link_fpdus_out = 0;
+  uint64_t link_reads = 0;  // system calls
+  uint64_t link_writes = 0;
+  uint64_t accepted_sdp = 0;  // a listener: connections taken over SDP
+  uint64_t accepted_tcp = 0;  // a listener: connections taken on the conventional port
+};
+
+// One connection, listener or fall-back. Texts end in a NUL.
+struct ConnectionRecord {
+  Counters counters;
+  Kind kind = Kind::kFree;
+  Role role = Role::kNone;
+  FallbackReason fallback = FallbackReason::kOther;  // kFallback only
+  uint8_t reserved = 0;
+  int32_t fd = -1;
+  Address local;      // conventional: what getsockname gives
+  Address peer;       // conventional: what getpeername gives
+  Address sdp_local;  // SDP address and port of this end (a listener: what the port mapper hands out)
+  Address sdp_peer;
+  uint32_t local_buffer_size = 0;  // receive Private Buffers, bytes with headers
+  uint32_t remote_buffer_size = 0;
+  uint32_t bcopy_threshold = 0;  // sends of at least so many bytes go by Zcopy; 0: none do
+  uint32_t reserved2 = 0;
+  uint64_t opened_at_ns = 0;   // CLOCK_REALTIME
+  char rnic[16] = {};          // "soft", "siw0"
+  char link[16] = {};          // "tcp", "local", "verbs"
+  char reason[32] = {};        // stable code: fall-back, abort
+  char reason_text[128] = {};  // one line for people
+};
+
+inline constexpr size_t kRecordWords = sizeof(ConnectionRecord) / sizeof(uint64_t);
+inline constexpr size_t kCounterWords = sizeof(Counters) / sizeof(uint64_t);
+
+struct Slot {
+  std::atomic<uint64_t> sequence;
+  std::atomic<uint64_t> words[kRecordWords];  // a ConnectionRecord
+  uint8_t pad[kSlotSize - (1 + kRecordWords) * sizeof(uint64_t)];
+};
+
+// Sums over everything the process has finished with; a reader adds the live slots for totals.
+struct Totals {
+  std::atomic<uint64_t> connections_closed;     // SDP connections that were once established
+  std::atomic<uint64_t> connections_aborted;    // those of them that ended with a reason
+  std::atomic<uint64_t> bytes_in[kMechanisms];  // of closed connections
+  std::atomic<uint64_t> bytes_out[kMechanisms];
+  std::atomic<uint64_t> fallbacks[kMaxReasons];  // by FallbackReason
+  std::atomic<uint64_t> slots_refused;           // sockets without a slot: the file could not grow
+};
+
+struct Header {
+  std::atomic<uint64_t> magic;  // written last
+  uint32_t version;
+  uint32_t header_size;  // kHeaderSize
+  uint32_t slot_size;    // kSlotSize
+  uint32_t pid;
+  uint64_t start_time;    // of the process, clock ticks since boot (/proc/PID/stat, field 22)
+  uint64_t opened_at_ns;  // CLOCK_REALTIME
+  std::atomic<uint64_t> slot_count;
+  char program[64];
+  Totals totals;
+};
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free &&
+              sizeof(std::atomic<uint64_t>) == sizeof(uint64_t));
+static_assert(std::is_trivially_copyable_v<ConnectionRecord> && std::is_standard_layout_v<ConnectionRecord>);
+static_assert(offsetof(ConnectionRecord, counters) == 0,
+              "Publish of the counters alone writes the record's first words");
+static_assert(sizeof(ConnectionRecord) % sizeof(uint64_t) == 0 && sizeof(Counters) % sizeof(uint64_t) == 0);
+static_assert(sizeof(Slot) == kSlotSize && sizeof(Header) <= kHeaderSize);
+static_assert(static_cast<size_t>(FallbackReason::kCount) <= kMaxReasons);
+static_assert(kHeaderSize % kSlotSize == 0 && kChunkSize % kSlotSize == 0);
+
+constexpr const char* ToString(Kind kind) {
+  switch (kind) {
+    case Kind::kFree:
+      return "free";
+    case Kind::kConnection:
+      return "connection";
+    case Kind::kListener:
+      return "listener";
+    case Kind::kFallback:
+      return "tcp-fallback";
+  }
+  return "unknown";
+}
+
+constexpr const char* ToString(Role role) {
+  switch (role) {
+    case Role::kNone:
+      return "none";
+    case Role::kConnecting:
+      return "connecting";
+    case Role::kAccepting:
+      return "accepting";
+  }
+  return "unknown";
+}
+
+constexpr const char* ToString(State state) {
+  switch (state) {
+    case State::kNone:
+      return "none";
+    case State::kListening:
+      return "listen";
+    case State::kConnecting:
+      return "connecting";
+    case State::kHandshake:
+      return "handshake";
+    case State::kEstablished:
+      return "established";
+    case State::kSendClosed:
+      return "send-closed";
+    case State::kReceiveClosed:
+      return "receive-closed";
+    case State::kClosing:
+      return "closing";
+    case State::kAborted:
+      return "aborted";
+    case State::kTcp:
+      return "tcp";
+  }
+  return "unknown";
+}
+
+constexpr const char* ToString(FlowMode mode) {
+  switch (mode) {
+    case FlowMode::kBuffered:
+      return "buffered";
+    case FlowMode::kCombined:
+      return "combined";
+    case FlowMode::kPipelined:
+      return "pipelined";
+  }
+  return "unknown";
+}
+
+constexpr const char* ToString(FallbackReason reason) {
+  switch (reason) {
+    case FallbackReason::kModeTcp:
+      return "mode-tcp";
+    case FallbackReason::kNoRnic:
+      return "no-rnic";
+    case FallbackReason::kPmUnreachable:
+      return "pm-unreachable";
+    case FallbackReason::kPmTimeout:
+      return "pm-timeout";
+    case FallbackReason::kPmDenied:
+      return "pm-denied";
+    case FallbackReason::kPmCached:
+      return "pm-cached";
+    case FallbackReason::kPmUnusable:
+      return "pm-unusable";
+    case FallbackReason::kSdpRefused:
+      return "sdp-refused";
+    case FallbackReason::kMpaRejected:
+      return "mpa-rejected";
+    case FallbackReason::kMpaFailed:
+      return "mpa-failed";
+    case FallbackReason::kHelloFailed:
+      return "hello-failed";
+    case FallbackReason::kNotRegistered:
+      return "not-registered";
+    case FallbackReason::kPlainClient:
+      return "plain-client";
+    case FallbackReason::kAddressFamily:
+      return "address-family";
+    case FallbackReason::kSocketOption:
+      return "socket-option";
+    case FallbackReason::kResources:
+      return "resources";
+    case FallbackReason::kOther:
+    case FallbackReason::kCount:
+      return "other";
+  }
+  return "other";
+}
+
+}  // namespace sdp::stats
+
+#endif  // SDP_PRELOAD_STATS_LAYOUT_H_

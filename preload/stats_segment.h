@@ -1,0 +1,117 @@
+// The writer of a process's stats file (stats_layout.h says what is in it).
+//
+// Best effort throughout: when the file cannot be made, or cannot grow, sockets work and sdpstat shows less.
+// A publish makes no system call, takes no lock and allocates nothing; only Open, AcquireSlot (when the file
+// grows), ForkChild and Remove make calls, and those only through SystemCalls, because inside a preloaded
+// process the plain names are interposed.
+//
+// The directory: SDP_STATS_DIR if set (made 0700 if missing); else for root /run/sdp/stats (made 0755; only
+// root can write there); else $XDG_RUNTIME_DIR/sdp; else /tmp/sdp-UID (0700). The directory must belong to
+// the user (or to root) and be writable by nobody else, is never a symbolic link, and a file in it is 0600. A
+// process that gave up root since (a server's worker) falls to its own user's default directory.
+//
+// Threads: AcquireSlot, ReleaseSlot, RecordFallback and the totals may be called from any thread. Publish on
+// one slot has to be serialised by its caller (the connection's lock).
+#ifndef SDP_PRELOAD_STATS_SEGMENT_H_
+#define SDP_PRELOAD_STATS_SEGMENT_H_
+
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "preload/stats_layout.h"
+
+namespace sdp::stats {
+
+// The real calls, as libc declares them. Every pointer must be set.
+struct SystemCalls {
+  int (*open)(const char* path, int flags, mode_t mode);
+  int (*close)(int fd);
+  ssize_t (*read)(int fd, void* buffer, size_t size);
+  ssize_t (*pwrite)(int fd, const void* buffer, size_t size, off_t offset);
+  void* (*mmap)(void* address, size_t size, int protection, int flags, int fd, off_t offset);
+  int (*munmap)(void* address, size_t size);
+  int (*unlink)(const char* path);
+  int (*mkdir)(const char* path, mode_t mode);
+  int (*lstat)(const char* path, struct stat* out);
+};
+// libc's own functions: for programs that are not preloaded.
+const SystemCalls& PlainSystemCalls();
+
+class StatsSegment {
+ public:
+  // Makes this process's file, and removes files of dead processes from the directory. `directory`: empty for
+  // the default. Null on failure, then *error says why in one line (for the caller's log).
+  static std::unique_ptr<StatsSegment> Open(const std::string& directory, const SystemCalls& calls,
+                                            std::string* error);
+  // Unmaps and, unless this is a copy that a forked child has not claimed, removes the file.
+  ~StatsSegment();
+  StatsSegment(const StatsSegment&) = delete;
+  StatsSegment& operator=(const StatsSegment&) = delete;
+
+  // A slot for a connection or listener, holding `record`; null when no slot can be had (then nothing is
+  // published: every function below accepts null).
+  Slot* AcquireSlot(const ConnectionRecord& record);
+  // Everything of the record, or its counters alone (which is what changes with data: some 40 stores).
+  static void Publish(Slot* slot, const ConnectionRecord& record);
+  static void Publish(Slot* slot, const Counters& counters);
+  // Adds the slot's counters to the totals and frees it: publish the final record first. A connection counts
+  // if it was ever established, and as aborted if it has a reason.
+  void ReleaseSlot(Slot* slot);
+
+  // A socket that could have been SDP became TCP (or a listener is TCP only): counts it under record.fallback
+  // and keeps the record among the last kFallbackSlots. kind, state, reason and opened_at_ns (if 0) are
+  // filled in.
+  void RecordFallback(const ConnectionRecord& record);
+  // Counts without a record, for what would flood the ring (plain clients of a listener).
+  void CountFallback(FallbackReason reason);
+
+  // In the child after fork: the slots keep their addresses and contents, but are no longer the parent's.
+  // Makes the child's own file at once if any slot is in use, else with the first slot or fall-back. Totals
+  // start from zero.
+  void ForkChild();
+  // Removes the file now; slots stay writable and are seen by nobody. For exit handlers and _exit.
+  void Remove();
+
+  [[nodiscard]] const std::string& path() const { return path_; }  // empty: no file at present
+
+ private:
+  explicit StatsSegment(const SystemCalls& calls) : calls_(calls) {}
+  bool Create(const std::string& directory, std::string* error);
+  bool CreateSomewhere(std::string* error);
+  bool Grow();
+  void InitializeHeader();
+  Header* header() const;
+  Slot* SlotAt(uint32_t index) const;
+
+  const SystemCalls& calls_;
+  std::mutex mutex_;
+  std::string wanted_directory_;
+  std::string path_;
+  uint64_t start_time_ = 0;
+  bool detached_ = false;           // after fork: memory without a file
+  std::vector<std::byte*> chunks_;  // kChunkSize each; the first starts with the header
+  std::vector<Slot*> free_;
+  uint32_t slots_ = 0;
+  uint32_t in_use_ = 0;
+  uint32_t next_fallback_ = 0;
+};
+
+// An Address from a sockaddr_in or sockaddr_in6; IPv4-mapped IPv6 stays IPv6. Anything else gives family 0.
+Address ToAddress(const struct sockaddr* address);
+// Copies as much of `text` as fits, and ends it with a NUL.
+template <size_t N>
+void SetText(char (&field)[N], const char* text) {
+  size_t i = 0;
+  for (; i + 1 < N && text[i] != '\0'; ++i) field[i] = text[i];
+  for (; i < N; ++i) field[i] = '\0';
+}
+
+}  // namespace sdp::stats
+
+#endif  // SDP_PRELOAD_STATS_SEGMENT_H_
