@@ -1,0 +1,43 @@
+// The daemon's log: one line an event on standard error.
+#ifndef SDP_PORTMAPPER_DAEMON_LOG_H_
+#define SDP_PORTMAPPER_DAEMON_LOG_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/strings/str_format.h"
+#include "core/base/types.h"
+
+namespace sdp::pm {
+
+enum class LogLevel : uint8_t { kError, kInfo, kDebug };
+
+// Before the first log line; info by default.
+void SetLogLevel(LogLevel level);
+[[nodiscard]] bool LogEnabled(LogLevel level);
+void WriteLog(LogLevel level, std::string_view line);
+
+template <typename... Args>
+void Log(LogLevel level, const absl::FormatSpec<Args...>& format, const Args&... args) {
+  if (LogEnabled(level)) WriteLog(level, absl::StrFormat(format, args...));
+}
+
+// Keeps what strangers can cause from filling the log: at most `kBurst` lines in any `kPeriod`, the rest is
+// counted.
+class LogLimiter {
+ public:
+  // True if the line may be written; then *suppressed is how many were not since the last one.
+  [[nodiscard]] bool Allow(Time now, uint64_t* suppressed);
+
+ private:
+  static constexpr int kBurst = 20;
+  static constexpr Duration kPeriod = std::chrono::seconds(10);
+
+  Time period_start_{};
+  int written_ = 0;
+  uint64_t suppressed_ = 0;
+};
+
+}  // namespace sdp::pm
+
+#endif  // SDP_PORTMAPPER_DAEMON_LOG_H_

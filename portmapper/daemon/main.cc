@@ -1,0 +1,89 @@
+// sdp-pmd: tells SDP clients of other hosts which port of this host speaks SDP.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "portmapper/daemon/daemon.h"
+#include "portmapper/daemon/log.h"
+#include "portmapper/registrar.h"
+
+namespace sdp::pm {
+namespace {
+
+struct CommandLine {
+  std::vector<std::string> listen;
+  std::string socket_path = DefaultSocketPath(geteuid(), secure_getenv);
+  int pm_time = 20;
+  LogLevel log_level = LogLevel::kInfo;
+  int ready_fd = -1;
+};
+
+void Declare(CLI::App& app, CommandLine& line) {
+  app.add_option("--listen", line.listen,
+                 "UDP address to serve; repeatable; default all addresses, port 3935")
+      ->type_name("ADDR[:PORT]");
+  app.add_option("--socket", line.socket_path, "socket where the processes of this host register")
+      ->type_name("PATH")
+      ->capture_default_str();
+  app.add_option("--pmtime", line.pm_time,
+                 "how long clients may cache an answer: 0 not at all, 1-127 in 250 ms, 128-254 in seconds, "
+                 "255 for ever")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 255));
+  app.add_option("--log-level", line.log_level, "error, info (the default) or debug")
+      ->option_text("LEVEL")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, LogLevel>{
+          {"error", LogLevel::kError}, {"info", LogLevel::kInfo}, {"debug", LogLevel::kDebug}}));
+  app.add_option("--ready-fd", line.ready_fd, "write \"ready\" to this descriptor when serving, and close it")
+      ->check(CLI::NonNegativeNumber);
+  app.set_version_flag("--version", "sdp-pmd " SDP_VERSION);
+}
+
+int Serve(const CommandLine& line) {
+  SetLogLevel(line.log_level);
+  DaemonOptions options;
+  options.socket_path = line.socket_path;
+  options.pm_time = PmTime(static_cast<uint8_t>(line.pm_time));
+  for (const std::string& text : line.listen) {
+    const auto address = ParseEndpoint(text, kPmUdpPort);
+    if (!address) {
+      Log(LogLevel::kError, "--listen %s: not an IP address with an optional port", text);
+      return 2;
+    }
+    options.listen.push_back(*address);
+  }
+  signal(SIGPIPE, SIG_IGN);
+  auto daemon = Daemon::Open(options);
+  if (!daemon.ok()) {
+    Log(LogLevel::kError, "%s", daemon.status().message());
+    return 1;
+  }
+  std::printf("sdp-pmd: ready, %s\n", (*daemon)->Describe().c_str());
+  std::fflush(stdout);
+  if (line.ready_fd >= 0) {
+    (void)!write(line.ready_fd, "ready\n", 6);
+    close(line.ready_fd);
+  }
+  const absl::Status status = (*daemon)->Run();
+  if (status.ok()) return 0;
+  Log(LogLevel::kError, "%s", status.message());
+  return 1;
+}
+
+}  // namespace
+}  // namespace sdp::pm
+
+int main(int argc, char** argv) {
+  CLI::App app("SDP port mapper daemon: answers, on UDP port 3935, which port of this host speaks SDP.",
+               "sdp-pmd");
+  sdp::pm::CommandLine line;
+  sdp::pm::Declare(app, line);
+  CLI11_PARSE(app, argc, argv);
+  return sdp::pm::Serve(line);
+}

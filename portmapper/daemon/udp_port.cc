@@ -1,0 +1,175 @@
+#include "portmapper/daemon/udp_port.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace sdp::pm {
+namespace {
+
+constexpr int kBatchSize = 32;
+constexpr int kBatchesPerWakeup = 8;  // then the other descriptors have their turn
+
+union PacketInfo {
+  in_pktinfo v4;
+  in6_pktinfo v6;
+};
+
+absl::Status SetOption(int fd, int level, int name) {
+  const int on = 1;
+  if (setsockopt(fd, level, name, &on, sizeof on) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, "setsockopt");
+}
+
+absl::Status Prepare(int fd, IpVersion version) {
+  if (version == IpVersion::kV4) return SetOption(fd, IPPROTO_IP, IP_PKTINFO);
+  absl::Status status = SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY);
+  status.Update(SetOption(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO));
+  return status;
+}
+
+absl::Status Fail(const Endpoint& address) {
+  return absl::ErrnoToStatus(errno, absl::StrCat("UDP ", address.ToString()));
+}
+
+std::string WhyTaken(const Endpoint& address) {
+  return absl::StrCat(
+      "UDP port ", address.port, " is taken on ", address.ToString(),
+      ": another sdp-pmd or another port mapper (iwpmd) runs; stop it (`ss -ulpn sport = :", address.port,
+      "` shows it), or choose another port with --listen and tell the clients by SDP_PM_PORT");
+}
+
+}  // namespace
+
+struct UdpPort::Batch {
+  // A byte more than a message: a longer datagram is seen to be longer.
+  std::array<std::array<std::byte, kPmMessageSize + 1>, kBatchSize> received;
+  std::array<Datagram, kBatchSize> answers;
+  std::array<sockaddr_storage, kBatchSize> peers;
+  struct alignas(cmsghdr) Control {
+    char bytes[CMSG_SPACE(sizeof(PacketInfo))];
+  };
+  std::array<Control, kBatchSize> control;
+  std::array<iovec, kBatchSize> receive_data;
+  std::array<iovec, kBatchSize> send_data;
+  std::array<mmsghdr, kBatchSize> in;
+  std::array<mmsghdr, kBatchSize> out;
+};
+
+void UdpPort::BatchDeleter::operator()(Batch* batch) const { delete batch; }
+
+UdpPort::UdpPort(UniqueFd fd, const Endpoint& local)
+    : fd_(std::move(fd)), local_(local), batch_(new Batch()) {}
+
+absl::StatusOr<UdpPort> UdpPort::Open(const Endpoint& address) {
+  const int family = address.version == IpVersion::kV4 ? AF_INET : AF_INET6;
+  UniqueFd fd(socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd && errno == EAFNOSUPPORT) return absl::UnavailableError("this host has no such address family");
+  if (!fd) return Fail(address);
+  if (const absl::Status status = Prepare(fd.get(), address.version); !status.ok()) return status;
+  // A burst of clients is absorbed rather than dropped; the kernel may grant less.
+  const int receive_buffer = 1 << 20;
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
+
+  sockaddr_storage name;
+  socklen_t length = ToSockaddr(address, &name);
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0) {
+    return errno == EADDRINUSE ? absl::AlreadyExistsError(WhyTaken(address)) : Fail(address);
+  }
+  length = sizeof name;
+  getsockname(fd.get(), reinterpret_cast<sockaddr*>(&name), &length);
+  return UdpPort(std::move(fd), FromSockaddr(name).value_or(address));
+}
+
+namespace {
+
+// The address the question was sent to, if it was sent to this host alone: the control message that came with
+// the question becomes the one that goes with the answer.
+bool AnswerFromAddressAsked(msghdr* header) {
+  cmsghdr* control = CMSG_FIRSTHDR(header);
+  if (control == nullptr || (header->msg_flags & MSG_CTRUNC) != 0) return false;
+  if (control->cmsg_level == IPPROTO_IP && control->cmsg_type == IP_PKTINFO) {
+    in_pktinfo info;
+    std::memcpy(&info, CMSG_DATA(control), sizeof info);
+    if (info.ipi_addr.s_addr != info.ipi_spec_dst.s_addr) return false;
+    info.ipi_ifindex = 0;  // the way back is the routing table's choice
+    std::memcpy(CMSG_DATA(control), &info, sizeof info);
+    return true;
+  }
+  if (control->cmsg_level == IPPROTO_IPV6 && control->cmsg_type == IPV6_PKTINFO) {
+    in6_pktinfo info;
+    std::memcpy(&info, CMSG_DATA(control), sizeof info);
+    if (IN6_IS_ADDR_MULTICAST(&info.ipi6_addr)) return false;
+    if (!IN6_IS_ADDR_LINKLOCAL(&info.ipi6_addr)) info.ipi6_ifindex = 0;
+    std::memcpy(CMSG_DATA(control), &info, sizeof info);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void UdpPort::HandleReadable(absl::FunctionRef<std::optional<Datagram>(Bytes)> serve) {
+  for (int round = 0; round < kBatchesPerWakeup; ++round) {
+    const int received = ReceiveBatch();
+    int answers = 0;
+    for (int i = 0; i < received; ++i) {
+      msghdr& question = batch_->in[i].msg_hdr;
+      if (!AnswerFromAddressAsked(&question)) {
+        ++not_unicast_;
+        continue;
+      }
+      const auto answer = serve(Bytes(batch_->received[i]).first(batch_->in[i].msg_len));
+      if (!answer) continue;
+      batch_->answers[answers] = *answer;
+      batch_->send_data[answers] = {batch_->answers[answers].data(), kPmMessageSize};
+      msghdr& reply = batch_->out[answers].msg_hdr;
+      reply = question;
+      reply.msg_flags = 0;
+      reply.msg_iov = &batch_->send_data[answers];
+      reply.msg_iovlen = 1;
+      ++answers;
+    }
+    SendAnswers(answers);
+    if (received < kBatchSize) return;
+  }
+}
+
+int UdpPort::ReceiveBatch() {
+  for (int i = 0; i < kBatchSize; ++i) {
+    batch_->receive_data[i] = {batch_->received[i].data(), batch_->received[i].size()};
+    msghdr& header = batch_->in[i].msg_hdr;
+    header = {};
+    header.msg_name = &batch_->peers[i];
+    header.msg_namelen = sizeof batch_->peers[i];
+    header.msg_iov = &batch_->receive_data[i];
+    header.msg_iovlen = 1;
+    header.msg_control = batch_->control[i].bytes;
+    header.msg_controllen = sizeof batch_->control[i].bytes;
+  }
+  return std::max(recvmmsg(fd_.get(), batch_->in.data(), kBatchSize, MSG_DONTWAIT, nullptr), 0);
+}
+
+void UdpPort::SendAnswers(int count) {
+  for (int sent = 0; sent < count;) {
+    const int n =
+        sendmmsg(fd_.get(), batch_->out.data() + sent, static_cast<unsigned>(count - sent), MSG_DONTWAIT);
+    if (n > 0) {
+      sent += n;
+    } else if (n < 0 && errno == EINTR) {
+      continue;
+    } else {
+      ++unsent_;  // this one cannot be sent; its client asks again
+      ++sent;
+    }
+  }
+}
+
+}  // namespace sdp::pm

@@ -1,0 +1,57 @@
+// One UDP socket of the service. Questions come in batches; each answer leaves from the very address that was
+// asked.
+#ifndef SDP_PORTMAPPER_DAEMON_UDP_PORT_H_
+#define SDP_PORTMAPPER_DAEMON_UDP_PORT_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "core/base/types.h"
+#include "portmapper/daemon/unique_fd.h"
+#include "portmapper/endpoint.h"
+#include "portmapper/wire/pm_message.h"
+
+namespace sdp::pm {
+
+class UdpPort {
+ public:
+  // Binds `address`; port 0 lets the kernel choose. An IPv6 socket takes no IPv4: that has its own.
+  // Unavailable if the host does not have the address family; AlreadyExists, with advice, if the port is
+  // taken.
+  [[nodiscard]] static absl::StatusOr<UdpPort> Open(const Endpoint& address);
+
+  [[nodiscard]] int fd() const { return fd_.get(); }
+  // With the port the kernel chose.
+  [[nodiscard]] const Endpoint& local() const { return local_; }
+  // Answers the kernel did not take, and questions to a multicast or broadcast address, which are not
+  // answered.
+  [[nodiscard]] uint64_t unsent() const { return unsent_; }
+  [[nodiscard]] uint64_t not_unicast() const { return not_unicast_; }
+
+  // Call when fd() is readable: gives each waiting datagram to `serve`, up to a bound, and sends the answers.
+  void HandleReadable(absl::FunctionRef<std::optional<Datagram>(Bytes)> serve);
+
+ private:
+  struct Batch;
+
+  UdpPort(UniqueFd fd, const Endpoint& local);
+  [[nodiscard]] int ReceiveBatch();
+  void SendAnswers(int count);
+
+  UniqueFd fd_;
+  Endpoint local_;
+  uint64_t unsent_ = 0;
+  uint64_t not_unicast_ = 0;
+  // Large and pointing into itself.
+  struct BatchDeleter {
+    void operator()(Batch* batch) const;
+  };
+  std::unique_ptr<Batch, BatchDeleter> batch_;
+};
+
+}  // namespace sdp::pm
+
+#endif  // SDP_PORTMAPPER_DAEMON_UDP_PORT_H_
