@@ -1,0 +1,20 @@
+// What the socket room does when the process forks or ends. Implemented there; startup.cc calls these once
+// stage 2 is reached.
+#ifndef SDP_PRELOAD_PROCESS_LIFE_H_
+#define SDP_PRELOAD_PROCESS_LIFE_H_
+
+namespace sdp::preload {
+
+// In the forking thread, before fork(): take every lock, so that the child finds consistent state.
+void PrepareFork();
+// In the parent after fork(), also after one that failed.
+void ParentAfterFork();
+// In the child: the only thread left is the one that forked.
+void ChildAfterFork();
+// From libsdp.so's destructor: after the program's atexit handlers, on exit() and return from main, not on
+// _exit() or a signal. Other threads may still run.
+void ProcessExit();
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_PROCESS_LIFE_H_

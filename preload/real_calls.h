@@ -1,0 +1,75 @@
+// The C library's own functions behind the interposed names. Inside libsdp.so the plain names are our entry
+// points, so the library's code makes every one of these calls as `real.read(...)`.
+#ifndef SDP_PRELOAD_REAL_CALLS_H_
+#define SDP_PRELOAD_REAL_CALLS_H_
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace sdp::preload {
+
+// A pointer to a function that is looked up at its first call: one relaxed load and an indirect call
+// thereafter.
+template <typename Function>
+class RealCall;
+
+template <typename Result, typename... Parameters>
+class RealCall<Result(Parameters...)> {
+ public:
+  using Pointer = Result (*)(Parameters...);
+  constexpr RealCall(Pointer first) : function_(first) {}
+  Result operator()(Parameters... arguments) const { return pointer()(arguments...); }
+  Pointer pointer() const { return function_.load(std::memory_order_relaxed); }
+  operator Pointer() const { return pointer(); }
+  void Set(Pointer function) { function_.store(function, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<Pointer> function_;
+};
+
+template <typename Result, typename... Parameters>
+class RealCall<Result(Parameters..., ...)> {
+ public:
+  using Pointer = Result (*)(Parameters..., ...);
+  constexpr RealCall(Pointer first) : function_(first) {}
+  template <typename... Variable>
+  Result operator()(Parameters... arguments, Variable... variable) const {
+    return pointer()(arguments..., variable...);
+  }
+  Pointer pointer() const { return function_.load(std::memory_order_relaxed); }
+  operator Pointer() const { return pointer(); }
+  void Set(Pointer function) { function_.store(function, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<Pointer> function_;
+};
+
+struct RealCalls {
+#define SDP_CALL(result, name, parameters, exception) RealCall<result parameters> name;
+#include "preload/calls.inc"
+};
+
+// Usable from the first instruction on, before any constructor ran and from inside a memory allocator:
+// constant-initialized with functions that look all of them up (the next definition after libsdp.so's in
+// search order, so that other preloaded libraries keep their place), or make the bare system call where there
+// is none or where the look-up itself is what calls.
+extern RealCalls real;
+
+// Looks all of them up now, so that no later call pays for it. Any number of threads, any number of times.
+void ResolveRealCalls();
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_REAL_CALLS_H_
