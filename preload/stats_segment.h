@@ -15,6 +15,7 @@
 #ifndef SDP_PRELOAD_STATS_SEGMENT_H_
 #define SDP_PRELOAD_STATS_SEGMENT_H_
 
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -49,7 +50,7 @@ class StatsSegment {
   // the default. Null on failure, then *error says why in one line (for the caller's log).
   static std::unique_ptr<StatsSegment> Open(const std::string& directory, const SystemCalls& calls,
                                             std::string* error);
-  // Unmaps and, unless this is a copy that a forked child has not claimed, removes the file.
+  // Removes the file (if this is the process that made it) and unmaps: no slot may be used any more.
   ~StatsSegment();
   StatsSegment(const StatsSegment&) = delete;
   StatsSegment& operator=(const StatsSegment&) = delete;
@@ -71,6 +72,9 @@ class StatsSegment {
   // Counts without a record, for what would flood the ring (plain clients of a listener).
   void CountFallback(FallbackReason reason);
 
+  // Around fork, as pthread_atfork has it: PrepareFork holds the lock, ForkParent and ForkChild let it go.
+  void PrepareFork() { mutex_.lock(); }
+  void ForkParent() { mutex_.unlock(); }
   // In the child after fork: the slots keep their addresses and contents, but are no longer the parent's.
   // Makes the child's own file at once if any slot is in use, else with the first slot or fall-back. Totals
   // start from zero.
@@ -82,28 +86,37 @@ class StatsSegment {
 
  private:
   explicit StatsSegment(const SystemCalls& calls) : calls_(calls) {}
-  bool Create(const std::string& directory, std::string* error);
+  // Tries the wanted directory, then (or if there is none) the default ones of the effective user.
   bool CreateSomewhere(std::string* error);
+  // Writes all chunks to a new file and maps it in their place.
+  bool CreateIn(const std::string& directory, std::string* error);
+  bool MapChunks(int fd, std::string* error);
+  // One more chunk, of the file or (detached) of plain memory.
   bool Grow();
+  std::byte* MapNewChunk();
+  void AddSlots(std::byte* chunk, size_t first_offset);
   void InitializeHeader();
-  Header* header() const;
-  Slot* SlotAt(uint32_t index) const;
+  bool AttachIfDetached();
+  void RemoveFile();
+  Header* header() const { return reinterpret_cast<Header*>(chunks_.front()); }
+  Slot* FallbackSlot(uint32_t index) const;
 
   const SystemCalls& calls_;
   std::mutex mutex_;
   std::string wanted_directory_;
+  uid_t wanted_by_ = 0;  // the effective user who named it
   std::string path_;
-  uint64_t start_time_ = 0;
-  bool detached_ = false;           // after fork: memory without a file
+  pid_t owner_ = 0;                 // the process the file belongs to
+  bool attach_failed_ = false;      // do not try again with every slot
   std::vector<std::byte*> chunks_;  // kChunkSize each; the first starts with the header
-  std::vector<Slot*> free_;
-  uint32_t slots_ = 0;
-  uint32_t in_use_ = 0;
+  std::vector<Slot*> free_;  // capacity for every slot there is, so that giving one back does not allocate
+  size_t slots_ = 0;
+  size_t in_use_ = 0;
   uint32_t next_fallback_ = 0;
 };
 
 // An Address from a sockaddr_in or sockaddr_in6; IPv4-mapped IPv6 stays IPv6. Anything else gives family 0.
-Address ToAddress(const struct sockaddr* address);
+Address ToAddress(const sockaddr* address);
 // Copies as much of `text` as fits, and ends it with a NUL.
 template <size_t N>
 void SetText(char (&field)[N], const char* text) {

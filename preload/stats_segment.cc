@@ -1,0 +1,420 @@
+#include "preload/stats_segment.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+
+namespace sdp::stats {
+namespace {
+
+constexpr int kMaxStaleScan = 4096;
+
+uint64_t WallClock() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+std::string Failed(const char* what, const std::string& path) {
+  return std::string(what) + " " + path + ": " + strerror(errno);
+}
+
+// Field 22 of /proc/PID/stat, counted from behind the program's name, which may itself hold spaces and
+// brackets. 0: unknown.
+uint64_t ProcessStartTime(const SystemCalls& calls, pid_t pid) {
+  char path[32];
+  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  int fd = calls.open(path, O_RDONLY | O_CLOEXEC, 0);
+  if (fd < 0) return 0;
+  char text[1024];
+  ssize_t size = calls.read(fd, text, sizeof text - 1);
+  calls.close(fd);
+  if (size <= 0) return 0;
+  text[size] = '\0';
+  const char* at = strrchr(text, ')');
+  for (int field = 2; at != nullptr && field < 22; ++field) at = strchr(at + 1, ' ');
+  return at == nullptr ? 0 : strtoull(at + 1, nullptr, 10);
+}
+
+bool IsDead(const SystemCalls& calls, pid_t pid, uint64_t start_time) {
+  if (kill(pid, 0) != 0 && errno == ESRCH) return true;
+  uint64_t now = ProcessStartTime(calls, pid);
+  return now != 0 && start_time != 0 && now != start_time;
+}
+
+// glibc reads directories without passing the PLT, so the interposed names do not matter here.
+void RemoveStaleFiles(const SystemCalls& calls, const std::string& directory) {
+  DIR* entries = opendir(directory.c_str());
+  if (entries == nullptr) return;
+  for (int i = 0; i < kMaxStaleScan; ++i) {
+    const dirent* entry = readdir(entries);
+    if (entry == nullptr) break;
+    int pid = 0, end = 0;
+    unsigned long long start_time = 0;
+    if (sscanf(entry->d_name, "%d-%llu.stats%n", &pid, &start_time, &end) != 2 || end == 0 ||
+        entry->d_name[end] != '\0' || pid <= 0) {
+      continue;
+    }
+    if (IsDead(calls, pid, start_time)) calls.unlink((directory + "/" + entry->d_name).c_str());
+  }
+  closedir(entries);
+}
+
+bool CheckDirectory(const SystemCalls& calls, const std::string& path, mode_t mode, std::string* error) {
+  if (calls.mkdir(path.c_str(), mode) != 0 && errno != EEXIST) {
+    *error = Failed("cannot make", path);
+    return false;
+  }
+  struct stat status {};
+  if (calls.lstat(path.c_str(), &status) != 0) {
+    *error = Failed("cannot look at", path);
+    return false;
+  }
+  bool trusted = S_ISDIR(status.st_mode) && (status.st_uid == geteuid() || status.st_uid == 0) &&
+                 (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  if (!trusted) *error = path + " is not a directory that only its owner, this user, can write to";
+  return trusted;
+}
+
+std::string UserDirectory(uid_t user) { return "/tmp/sdp-" + std::to_string(user); }
+
+bool WriteAll(const SystemCalls& calls, int fd, const std::byte* data, size_t size, size_t offset) {
+  while (size > 0) {
+    ssize_t written = calls.pwrite(fd, data, size, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    data += written;
+    offset += static_cast<size_t>(written);
+    size -= static_cast<size_t>(written);
+  }
+  return true;
+}
+
+// A hole in the file would kill the process with SIGBUS on a full disk, so every byte is written before it is
+// mapped.
+bool WriteZeros(const SystemCalls& calls, int fd, size_t offset) {
+  static constexpr std::byte kZeros[4096] = {};
+  for (size_t done = 0; done < kChunkSize; done += sizeof kZeros) {
+    if (!WriteAll(calls, fd, kZeros, sizeof kZeros, offset + done)) return false;
+  }
+  return true;
+}
+
+std::byte* MapPlainMemory(const SystemCalls& calls, void* address) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | (address != nullptr ? MAP_FIXED : 0);
+  void* memory = calls.mmap(address, kChunkSize, PROT_READ | PROT_WRITE, flags, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+// A sequence left odd (a slot copied to a new file in the middle of a publish) is mended by the next publish.
+void StoreWords(Slot* slot, const void* words, size_t count) {
+  uint64_t sequence = slot->sequence.load(std::memory_order_relaxed);
+  uint64_t writing = (sequence + 1) | 1;
+  slot->sequence.store(writing, std::memory_order_relaxed);
+  const char* at = static_cast<const char*>(words);
+  for (size_t i = 0; i < count; ++i) {
+    uint64_t word;
+    memcpy(&word, at + i * sizeof word, sizeof word);
+    // Release, so that whoever sees this word sees the odd sequence as well.
+    slot->words[i].store(word, std::memory_order_release);
+  }
+  slot->sequence.store(writing + 1, std::memory_order_release);
+}
+
+// For the slot's writer, who needs no sequence.
+void LoadRecord(const Slot* slot, ConnectionRecord* out) {
+  uint64_t words[kRecordWords];
+  for (size_t i = 0; i < kRecordWords; ++i) words[i] = slot->words[i].load(std::memory_order_relaxed);
+  memcpy(static_cast<void*>(out), words, sizeof *out);
+}
+
+void Add(std::atomic<uint64_t>& sum, uint64_t value) { sum.fetch_add(value, std::memory_order_relaxed); }
+
+}  // namespace
+
+const SystemCalls& PlainSystemCalls() {
+  static constexpr SystemCalls kCalls = {
+      [](const char* path, int flags, mode_t mode) { return ::open(path, flags, mode); },
+      ::close,
+      ::read,
+      ::pwrite,
+      ::mmap,
+      ::munmap,
+      ::unlink,
+      ::mkdir,
+      ::lstat,
+  };
+  return kCalls;
+}
+
+std::unique_ptr<StatsSegment> StatsSegment::Open(const std::string& directory, const SystemCalls& calls,
+                                                 std::string* error) {
+  std::unique_ptr<StatsSegment> segment(new StatsSegment(calls));
+  segment->wanted_directory_ = directory;
+  segment->wanted_by_ = geteuid();
+  std::byte* memory = MapPlainMemory(calls, nullptr);
+  if (memory == nullptr) {
+    *error = Failed("cannot map memory for", "the stats file");
+    return nullptr;
+  }
+  segment->AddSlots(memory, kHeaderSize + kFallbackSlots * kSlotSize);
+  segment->InitializeHeader();
+  if (!segment->CreateSomewhere(error)) return nullptr;
+  return segment;
+}
+
+StatsSegment::~StatsSegment() {
+  RemoveFile();
+  for (std::byte* chunk : chunks_) calls_.munmap(chunk, kChunkSize);
+}
+
+Slot* StatsSegment::AcquireSlot(const ConnectionRecord& record) {
+  std::lock_guard lock(mutex_);
+  AttachIfDetached();
+  if (free_.empty() && !Grow()) {
+    Add(header()->totals.slots_refused, 1);
+    return nullptr;
+  }
+  Slot* slot = free_.back();
+  free_.pop_back();
+  ++in_use_;
+  Publish(slot, record);
+  return slot;
+}
+
+void StatsSegment::Publish(Slot* slot, const ConnectionRecord& record) {
+  if (slot != nullptr) StoreWords(slot, &record, kRecordWords);
+}
+
+void StatsSegment::Publish(Slot* slot, const Counters& counters) {
+  if (slot != nullptr) StoreWords(slot, &counters, kCounterWords);
+}
+
+void StatsSegment::ReleaseSlot(Slot* slot) {
+  if (slot == nullptr) return;
+  ConnectionRecord record;
+  LoadRecord(slot, &record);
+  std::lock_guard lock(mutex_);
+  Totals& totals = header()->totals;
+  if (record.kind == Kind::kConnection && record.counters.ever_established != 0) {
+    Add(totals.connections_closed, 1);
+    if (record.reason[0] != '\0') Add(totals.connections_aborted, 1);
+    for (int i = 0; i < kMechanisms; ++i) {
+      Add(totals.bytes_in[i], record.counters.bytes_in[i]);
+      Add(totals.bytes_out[i], record.counters.bytes_out[i]);
+    }
+  }
+  Publish(slot, ConnectionRecord());
+  free_.push_back(slot);
+  --in_use_;
+}
+
+void StatsSegment::RecordFallback(const ConnectionRecord& record) {
+  ConnectionRecord entry = record;
+  entry.kind = Kind::kFallback;
+  entry.counters.state = State::kTcp;
+  if (entry.fallback >= FallbackReason::kCount) entry.fallback = FallbackReason::kOther;
+  SetText(entry.reason, ToString(entry.fallback));
+  if (entry.opened_at_ns == 0) entry.opened_at_ns = WallClock();
+  std::lock_guard lock(mutex_);
+  AttachIfDetached();
+  Publish(FallbackSlot(next_fallback_++ % kFallbackSlots), entry);
+  Add(header()->totals.fallbacks[static_cast<size_t>(entry.fallback)], 1);
+}
+
+void StatsSegment::CountFallback(FallbackReason reason) {
+  if (reason >= FallbackReason::kCount) reason = FallbackReason::kOther;
+  Add(header()->totals.fallbacks[static_cast<size_t>(reason)], 1);
+}
+
+void StatsSegment::ForkChild() {
+  new (&mutex_) std::mutex;  // held by PrepareFork, or by a thread that does not exist here
+  path_.clear();             // the parent's
+  attach_failed_ = false;
+  next_fallback_ = 0;
+  auto copy = std::make_unique<std::byte[]>(kChunkSize);
+  for (std::byte* chunk : chunks_) {
+    memcpy(copy.get(), chunk, kChunkSize);
+    // With no memory for a copy the child keeps writing to the parent's page: wrong rows, but no crash.
+    if (MapPlainMemory(calls_, chunk) != nullptr) memcpy(chunk, copy.get(), kChunkSize);
+  }
+  InitializeHeader();
+  for (uint32_t i = 0; i < kFallbackSlots; ++i) Publish(FallbackSlot(i), ConnectionRecord());
+  if (in_use_ > 0) AttachIfDetached();
+}
+
+void StatsSegment::Remove() {
+  std::lock_guard lock(mutex_);
+  RemoveFile();
+  attach_failed_ = true;  // from here on nobody is to see it
+}
+
+void StatsSegment::RemoveFile() {
+  // A vfork child runs in this memory as another process: the file is not its own.
+  if (path_.empty() || owner_ != getpid()) return;
+  calls_.unlink(path_.c_str());
+  path_.clear();
+}
+
+bool StatsSegment::AttachIfDetached() {
+  if (!path_.empty()) return true;
+  if (attach_failed_) return false;
+  std::string ignored;
+  attach_failed_ = !CreateSomewhere(&ignored);
+  return !attach_failed_;
+}
+
+bool StatsSegment::CreateSomewhere(std::string* error) {
+  uid_t user = geteuid();
+  if (!wanted_directory_.empty()) {
+    if (CheckDirectory(calls_, wanted_directory_, 0700, error) && CreateIn(wanted_directory_, error)) {
+      return true;
+    }
+    if (user == wanted_by_) return false;
+  }
+  const char* runtime = secure_getenv("XDG_RUNTIME_DIR");
+  if (user == 0) {
+    if (CheckDirectory(calls_, "/run/sdp", 0755, error) &&
+        CheckDirectory(calls_, "/run/sdp/stats", 0755, error) && CreateIn("/run/sdp/stats", error)) {
+      return true;
+    }
+  } else if (runtime != nullptr && runtime[0] == '/') {
+    std::string directory = std::string(runtime) + "/sdp";
+    if (CheckDirectory(calls_, directory, 0700, error) && CreateIn(directory, error)) return true;
+  }
+  std::string directory = UserDirectory(user);
+  return CheckDirectory(calls_, directory, 0700, error) && CreateIn(directory, error);
+}
+
+bool StatsSegment::CreateIn(const std::string& directory, std::string* error) {
+  RemoveStaleFiles(calls_, directory);
+  std::string path =
+      directory + "/" + std::to_string(header()->pid) + "-" + std::to_string(header()->start_time) + ".stats";
+  constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  int fd = calls_.open(path.c_str(), kFlags, 0600);
+  if (fd < 0 && errno == EEXIST) {
+    calls_.unlink(path.c_str());  // left by this very process before it called exec
+    fd = calls_.open(path.c_str(), kFlags, 0600);
+  }
+  if (fd < 0) {
+    *error = Failed("cannot make", path);
+    return false;
+  }
+  bool mapped = MapChunks(fd, error);
+  calls_.close(fd);
+  if (!mapped) {
+    calls_.unlink(path.c_str());
+    return false;
+  }
+  path_ = path;
+  owner_ = getpid();
+  return true;
+}
+
+bool StatsSegment::MapChunks(int fd, std::string* error) {
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    if (!WriteAll(calls_, fd, chunks_[i], kChunkSize, i * kChunkSize)) {
+      *error = Failed("cannot write", "the stats file");
+      return false;
+    }
+  }
+  // Every byte is in the file before the first chunk changes over, so a failure above leaves all as it was.
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    void* memory = calls_.mmap(chunks_[i], kChunkSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+                               static_cast<off_t>(i * kChunkSize));
+    if (memory == MAP_FAILED) {
+      *error = Failed("cannot map", "the stats file");
+      return false;
+    }
+  }
+  return true;
+}
+
+bool StatsSegment::Grow() {
+  if (chunks_.size() >= kMaxChunks) return false;
+  std::byte* chunk = MapNewChunk();
+  if (chunk == nullptr) return false;
+  AddSlots(chunk, 0);
+  return true;
+}
+
+std::byte* StatsSegment::MapNewChunk() {
+  if (path_.empty()) return MapPlainMemory(calls_, nullptr);
+  int fd = calls_.open(path_.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+  if (fd < 0 && (errno == EACCES || errno == EPERM || errno == ENOENT)) {
+    // The process has given up the user who made the file, or somebody cleaned up: make another.
+    path_.clear();
+    if (!AttachIfDetached()) return MapPlainMemory(calls_, nullptr);
+    fd = calls_.open(path_.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
+  }
+  if (fd < 0) return nullptr;
+  size_t offset = chunks_.size() * kChunkSize;
+  void* memory = MAP_FAILED;
+  if (WriteZeros(calls_, fd, offset)) {
+    memory =
+        calls_.mmap(nullptr, kChunkSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+  }
+  calls_.close(fd);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+void StatsSegment::AddSlots(std::byte* chunk, size_t first_offset) {
+  chunks_.push_back(chunk);
+  slots_ = (chunks_.size() * kChunkSize - kHeaderSize) / kSlotSize;
+  free_.reserve(slots_);
+  // Lowest on top: a reader then finds the rows in the order in which they were opened.
+  for (size_t offset = kChunkSize; offset > first_offset; offset -= kSlotSize) {
+    free_.push_back(reinterpret_cast<Slot*>(chunk + offset - kSlotSize));
+  }
+  header()->slot_count.store(slots_, std::memory_order_release);
+}
+
+void StatsSegment::InitializeHeader() {
+  memset(chunks_.front(), 0, kHeaderSize);
+  Header* head = header();
+  head->version = kVersion;
+  head->header_size = kHeaderSize;
+  head->slot_size = kSlotSize;
+  head->pid = static_cast<uint32_t>(getpid());
+  head->start_time = ProcessStartTime(calls_, getpid());
+  head->opened_at_ns = WallClock();
+  head->slot_count.store(slots_, std::memory_order_relaxed);
+  SetText(head->program, program_invocation_short_name);
+  head->magic.store(kMagic, std::memory_order_release);
+}
+
+Slot* StatsSegment::FallbackSlot(uint32_t index) const {
+  return reinterpret_cast<Slot*>(chunks_.front() + kHeaderSize + index * kSlotSize);
+}
+
+Address ToAddress(const sockaddr* address) {
+  Address out;
+  if (address->sa_family == AF_INET) {
+    sockaddr_in in{};
+    memcpy(&in, address, sizeof in);
+    out.family = 4;
+    out.port = ntohs(in.sin_port);
+    memcpy(out.ip, &in.sin_addr, sizeof in.sin_addr);
+  } else if (address->sa_family == AF_INET6) {
+    sockaddr_in6 in6{};
+    memcpy(&in6, address, sizeof in6);
+    out.family = 6;
+    out.port = ntohs(in6.sin6_port);
+    out.scope_id = in6.sin6_scope_id;
+    memcpy(out.ip, &in6.sin6_addr, sizeof in6.sin6_addr);
+  }
+  return out;
+}
+
+}  // namespace sdp::stats
