@@ -248,6 +248,8 @@ class Connector {
 
   virtual ConnectState Step(Time now) = 0;
   [[nodiscard]] virtual int event_fd() const = 0;
+  // The descriptor has another number now (a dup of the same open file).
+  virtual void SetEventFd(int fd) = 0;
   [[nodiscard]] virtual Interest interest() const = 0;
   [[nodiscard]] virtual Time deadline() const = 0;
 
