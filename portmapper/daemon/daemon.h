@@ -57,7 +57,7 @@ class Daemon {
   std::string socket_path_;
   bool stop_ = false;
   uint64_t evicted_reported_ = 0;
-  LogLimiter flood_limiter_;
+  LogLimiter flood_limiter_{1};
 };
 
 }  // namespace sdp::pm

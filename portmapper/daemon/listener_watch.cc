@@ -46,7 +46,7 @@ bool ListenerWatch::StillListening(const ListenerFacts& listener) {
   std::optional<bool> listening = AskExact(listener);
   // The kernel looks up by address and may meet another member of an SO_REUSEPORT group.
   if (listening == false) listening = AskAll(listener);
-  return listening ? *listening : SearchProc(listener);
+  return listening ? *listening : ListensAccordingToProc(listener);
 }
 
 std::optional<bool> ListenerWatch::AskExact(const ListenerFacts& listener) {
@@ -121,7 +121,7 @@ bool ListenerWatch::Send(const ListenerFacts& listener, uint16_t flags) {
   return send(netlink_.get(), &request, sizeof request, 0) == static_cast<ssize_t>(sizeof request);
 }
 
-bool ListenerWatch::SearchProc(const ListenerFacts& listener) {
+bool ListensAccordingToProc(const ListenerFacts& listener) {
   const char* path = listener.family == AF_INET ? "/proc/net/tcp" : "/proc/net/tcp6";
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path, "re"), std::fclose);
   if (!file) return false;

@@ -23,11 +23,14 @@ class ListenerWatch {
   [[nodiscard]] std::optional<bool> AskExact(const ListenerFacts& listener);
   [[nodiscard]] std::optional<bool> AskAll(const ListenerFacts& listener);
   [[nodiscard]] bool Send(const ListenerFacts& listener, uint16_t flags);
-  [[nodiscard]] static bool SearchProc(const ListenerFacts& listener);
 
   UniqueFd netlink_;
   uint32_t sequence_ = 0;
 };
+
+// The same question answered from /proc/net/tcp and tcp6, in time proportional to all connections of the
+// host.
+[[nodiscard]] bool ListensAccordingToProc(const ListenerFacts& listener);
 
 }  // namespace sdp::pm
 

@@ -110,7 +110,7 @@ class LocalServer {
   LocalServerCounters counters_;
   ListenerWatch watch_;
   ForeignDescriptors foreign_;
-  LogLimiter log_limiter_;
+  LogLimiter log_limiter_{20};
 };
 
 }  // namespace sdp::pm

@@ -25,7 +25,7 @@ bool LogLimiter::Allow(Time now, uint64_t* suppressed) {
     period_start_ = now;
     written_ = 0;
   }
-  if (written_ >= kBurst) {
+  if (written_ >= burst_) {
     ++suppressed_;
     return false;
   }

@@ -2,6 +2,7 @@
 #ifndef SDP_PORTMAPPER_DAEMON_LOG_H_
 #define SDP_PORTMAPPER_DAEMON_LOG_H_
 
+#include <chrono>
 #include <cstdint>
 #include <string_view>
 
@@ -26,13 +27,15 @@ void Log(LogLevel level, const absl::FormatSpec<Args...>& format, const Args&...
 // counted.
 class LogLimiter {
  public:
+  explicit LogLimiter(int burst) : burst_(burst) {}
+
   // True if the line may be written; then *suppressed is how many were not since the last one.
   [[nodiscard]] bool Allow(Time now, uint64_t* suppressed);
 
  private:
-  static constexpr int kBurst = 20;
   static constexpr Duration kPeriod = std::chrono::seconds(10);
 
+  int burst_;
   Time period_start_{};
   int written_ = 0;
   uint64_t suppressed_ = 0;

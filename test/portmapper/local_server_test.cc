@@ -130,6 +130,31 @@ TEST_CASE("a listener that shut down no longer listens", "[local_server]") {
   CHECK_FALSE(f.local->VerifyAlive(id, Ms(1000)));
 }
 
+TEST_CASE("without netlink /proc tells the same", "[local_server]") {
+  const auto address = GENERATE("127.0.0.1", "[::]", "[::ffff:127.0.0.1]");
+  ListenerPair pair(address);
+  const auto netns = OwnNetworkNamespace();
+  REQUIRE(netns.ok());
+  const auto proof = ProveListener(std::vector<int>{pair.conventional.get(), pair.sdp.get()}, *netns);
+  REQUIRE(proof.has_value());
+  CHECK(ListensAccordingToProc(proof->conventional));
+  CHECK(ListenerWatch().StillListening(proof->conventional));
+  pair.conventional.Reset();
+  CHECK_FALSE(ListensAccordingToProc(proof->conventional));
+  CHECK_FALSE(ListenerWatch().StillListening(proof->conventional));
+}
+
+TEST_CASE("a log limiter lets a burst through and counts the rest", "[log]") {
+  LogLimiter limiter(2);
+  uint64_t suppressed = 99;
+  CHECK(limiter.Allow(Ms(100000), &suppressed));
+  CHECK(suppressed == 0);
+  CHECK(limiter.Allow(Ms(100001), &suppressed));
+  for (int i = 0; i < 5; ++i) CHECK_FALSE(limiter.Allow(Ms(100002), &suppressed));
+  CHECK(limiter.Allow(Ms(110000), &suppressed));
+  CHECK(suppressed == 5);
+}
+
 TEST_CASE("the socket is unlinked at the end", "[local_server]") {
   Fixture f;
   CHECK(access(f.path.c_str(), F_OK) == 0);
