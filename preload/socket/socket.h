@@ -17,6 +17,8 @@ namespace sdp::preload {
 
 inline constexpr ssize_t kPassThrough = -2;
 
+class FdTable;
+
 class Socket {
  public:
   // A stream socket of the application's, as made by socket(): AF_INET or AF_INET6.
@@ -46,11 +48,20 @@ class Socket {
   virtual int Close(int fd) = 0;
   // One more descriptor number (dup) stands for this socket.
   virtual void AddDescriptor(int fd) = 0;
+  // dup2() or dup3() is about to put something else in `from`'s place; the socket lives on as `to`, a duplicate the caller has made and
+  // closes (by Close) next. False: cannot; then the caller closes `from` first, and the number is free for a moment.
+  virtual bool MoveDescriptor(int /*from*/, int /*to*/) { return false; }
+  // fcntl(F_GETFL): what the application shall see, given what the kernel says.
+  virtual int VisibleStatusFlags(int kernel_flags) { return kernel_flags; }
+  // fcntl(F_SETFL): called before the real call; returns the flags to give to the kernel. (FIONBIO comes through Ioctl.)
+  virtual int ChangeStatusFlags(int flags) { return flags; }
 
  protected:
   virtual ~Socket() = default;
 
  private:
+  friend class FdTable;  // takes and returns references in batches
+
   std::atomic<uint32_t> references_{1};
 };
 

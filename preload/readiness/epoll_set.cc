@@ -1,0 +1,382 @@
+#include "preload/readiness/epoll_set.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "preload/fd_table.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+
+namespace sdp::preload {
+namespace {
+
+constexpr int kBatch = 64;
+constexpr int kKickTag = -1;
+
+// poll and epoll number their events alike (EPOLLIN is POLLIN, and so on).
+static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR && EPOLLHUP == POLLHUP &&
+              EPOLLRDHUP == POLLRDHUP);
+
+// An address inside this library: no data of the application's has this value.
+char cookie_storage;
+uint64_t Cookie() { return reinterpret_cast<uint64_t>(&cookie_storage); }
+
+int Fail(int error) {
+  errno = error;
+  return -1;
+}
+
+}  // namespace
+
+std::shared_ptr<EpollSet> EpollSet::Open(int epfd) {
+  std::shared_ptr<EpollSet> set(new EpollSet(epfd));
+  const int inner = real.epoll_create1(EPOLL_CLOEXEC);
+  if (inner < 0 || HiddenFds::HideTracked(inner, &set->inner_) < 0) return nullptr;
+  const int kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (kick < 0 || HiddenFds::HideTracked(kick, &set->kick_) < 0) return nullptr;
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = static_cast<uint64_t>(kKickTag)}};
+  if (real.epoll_ctl(set->inner_, EPOLL_CTL_ADD, set->kick_, &event) != 0) return nullptr;
+  event = {.events = EPOLLIN, .data = {.u64 = Cookie()}};
+  if (real.epoll_ctl(epfd, EPOLL_CTL_ADD, set->inner_, &event) != 0) return nullptr;
+  return set;
+}
+
+EpollSet::~EpollSet() {
+  if (inner_ >= 0) HiddenFds::Close(inner_);
+  if (kick_ >= 0) HiddenFds::Close(kick_);
+}
+
+void EpollSet::Close() {
+  std::vector<std::pair<int, SocketRef>> sockets;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [fd, entry] : entries_) sockets.emplace_back(fd, std::move(entry.socket));
+    entries_.clear();
+    candidates_.clear();
+  }
+  for (auto& [fd, socket] : sockets) static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, fd);
+}
+
+bool EpollSet::Has(int fd) {
+  std::lock_guard lock(mutex_);
+  return entries_.contains(fd);
+}
+
+void EpollSet::MakeCandidate(int fd, Entry& entry) {
+  if (entry.candidate) return;
+  entry.candidate = true;
+  candidates_.push_back(fd);
+}
+
+// --- epoll_ctl
+
+int EpollSet::Control(int epfd, int operation, int fd, epoll_event* event) {
+  SocketRef ref = FdTable::Get(fd);
+  auto* const socket = static_cast<StreamSocket*>(ref.get());
+  const StreamSocket::Readiness readiness = socket->GetReadiness();
+  if (readiness.state == StreamSocket::State::kListening) return ControlListener(epfd, operation, fd, event, readiness);
+  switch (operation) {
+    case EPOLL_CTL_ADD:
+      return Add(fd, socket, event);
+    case EPOLL_CTL_MOD: {
+      if (event == nullptr) return Fail(EFAULT);
+      std::lock_guard lock(mutex_);
+      const auto it = entries_.find(fd);
+      if (it == entries_.end()) return Fail(ENOENT);
+      if ((event->events & EPOLLEXCLUSIVE) != 0) return Fail(EINVAL);
+      it->second.events = event->events;
+      it->second.data = event->data;
+      it->second.armed = true;
+      // As the kernel: a modified registration reports what holds, edge or not.
+      it->second.seen_read_edge = it->second.seen_write_edge = ~uint64_t{0};
+      MakeCandidate(fd, it->second);
+      Kick();
+      return 0;
+    }
+    case EPOLL_CTL_DEL: {
+      if (!Has(fd)) return Fail(ENOENT);
+      Forget(fd);
+      return 0;
+    }
+    default:
+      return Fail(EINVAL);
+  }
+}
+
+int EpollSet::Add(int fd, StreamSocket* socket, epoll_event* event) {
+  if (event == nullptr) return Fail(EFAULT);
+  {
+    std::lock_guard lock(mutex_);
+    if (entries_.contains(fd)) return Fail(EEXIST);
+    Entry& entry = entries_[fd];
+    socket->Ref();
+    entry.socket = SocketRef(socket);
+    entry.events = event->events;
+    entry.data = event->data;
+    MakeCandidate(fd, entry);
+    Kick();
+  }
+  const StreamSocket::Readiness readiness = socket->AddObserver(this, fd);
+  if (readiness.state == StreamSocket::State::kPlain) {
+    // It fell back to TCP this moment, before it knew of us.
+    OnPlain(fd);
+  }
+  return 0;
+}
+
+// The conventional listener is the kernel's; beside it, with the same data, the SDP listener and the queue of the helper's.
+int EpollSet::ControlListener(int epfd, int operation, int fd, epoll_event* event, const StreamSocket::Readiness& readiness) {
+  const int result = real.epoll_ctl(epfd, operation, fd, event);
+  if (result != 0) return result;
+  const int saved = errno;
+  for (const int hidden : readiness.listener_fds) {
+    if (hidden >= 0) real.epoll_ctl(epfd, operation, hidden, event);
+  }
+  errno = saved;
+  if (operation != EPOLL_CTL_DEL) {
+    std::lock_guard lock(mutex_);
+    const bool known = std::any_of(listener_data_.begin(), listener_data_.end(),
+                                   [&](const epoll_data_t& data) { return data.u64 == event->data.u64; });
+    if (!known) listener_data_.push_back(event->data);
+  }
+  return 0;
+}
+
+void EpollSet::Forget(int fd) {
+  SocketRef socket;
+  {
+    std::lock_guard lock(mutex_);
+    const auto it = entries_.find(fd);
+    if (it == entries_.end()) return;
+    socket = std::move(it->second.socket);
+    if (it->second.registered != 0) {
+      const int saved = errno;
+      real.epoll_ctl(inner_, EPOLL_CTL_DEL, fd, nullptr);
+      errno = saved;
+    }
+    entries_.erase(it);
+  }
+  static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, fd);
+}
+
+// --- ReadinessObserver
+
+void EpollSet::OnChange(int fd) {
+  std::lock_guard lock(mutex_);
+  const auto it = entries_.find(fd);
+  if (it == entries_.end()) return;
+  MakeCandidate(fd, it->second);
+  Kick();
+}
+
+void EpollSet::OnWatch(int fd, short events) {
+  std::lock_guard lock(mutex_);
+  const auto it = entries_.find(fd);
+  if (it == entries_.end() || it->second.registered == events) return;
+  const int saved = errno;
+  epoll_event event{.events = static_cast<uint32_t>(events), .data = {.u64 = static_cast<uint64_t>(fd)}};
+  const int operation = events == 0 ? EPOLL_CTL_DEL : it->second.registered == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  real.epoll_ctl(inner_, operation, fd, &event);
+  errno = saved;
+  it->second.registered = events;
+}
+
+// The kernel takes over, with what the application asked for.
+void EpollSet::OnPlain(int fd) {
+  SocketRef socket;  // dropped behind the lock
+  std::lock_guard lock(mutex_);
+  const auto it = entries_.find(fd);
+  if (it == entries_.end()) return;
+  const int saved = errno;
+  if (it->second.registered != 0) real.epoll_ctl(inner_, EPOLL_CTL_DEL, fd, nullptr);
+  epoll_event event{.events = it->second.armed ? it->second.events : EPOLLONESHOT, .data = it->second.data};
+  real.epoll_ctl(epfd_, EPOLL_CTL_ADD, fd, &event);
+  errno = saved;
+  socket = std::move(it->second.socket);
+  entries_.erase(it);
+}
+
+// With the lock held: wakes whoever sleeps in the kernel for this set.
+void EpollSet::Kick() {
+  if (sleepers_.load() == 0) return;
+  const uint64_t one = 1;
+  const int saved = errno;
+  (void)!real.write(kick_, &one, sizeof one);
+  errno = saved;
+}
+
+// --- epoll_wait
+
+// Lets the links that have something make progress. Their sockets become candidates.
+void EpollSet::ProgressLinks() {
+  epoll_event ready[kBatch];
+  const int count = real.epoll_wait(inner_, ready, kBatch, 0);
+  for (int i = 0; i < count; ++i) {
+    if (ready[i].data.u64 == static_cast<uint64_t>(kKickTag)) {
+      uint64_t kicks;
+      (void)!real.read(kick_, &kicks, sizeof kicks);
+      continue;
+    }
+    SocketRef socket;
+    {
+      const int fd = static_cast<int>(ready[i].data.u64);
+      std::lock_guard lock(mutex_);
+      const auto it = entries_.find(fd);
+      if (it == entries_.end()) continue;
+      MakeCandidate(fd, it->second);
+      it->second.socket.get()->Ref();
+      socket = SocketRef(it->second.socket.get());
+    }
+    static_cast<StreamSocket*>(socket.get())->Progress();
+  }
+}
+
+bool EpollSet::HasCandidates() {
+  std::lock_guard lock(mutex_);
+  return !candidates_.empty();
+}
+
+bool EpollSet::ProgressAndCheck() {
+  ProgressLinks();
+  std::vector<std::pair<int, SocketRef>> work;
+  {
+    std::lock_guard lock(mutex_);
+    for (const int fd : candidates_) {
+      const auto it = entries_.find(fd);
+      if (it == entries_.end()) continue;
+      it->second.socket.get()->Ref();
+      work.emplace_back(fd, SocketRef(it->second.socket.get()));
+    }
+  }
+  for (auto& [fd, socket] : work) {
+    const StreamSocket::Readiness readiness = static_cast<StreamSocket*>(socket.get())->GetReadiness();
+    std::lock_guard lock(mutex_);
+    const auto it = entries_.find(fd);
+    if (it != entries_.end() && Holding(it->second, readiness) != 0) return true;
+  }
+  return false;
+}
+
+// Reports candidates that have what the application waits for; the others are candidates no more.
+int EpollSet::Report(epoll_event* events, int max_events) {
+  std::vector<std::pair<int, SocketRef>> work;
+  {
+    std::lock_guard lock(mutex_);
+    if (candidates_.empty()) return 0;
+    work.reserve(candidates_.size());
+    for (const int fd : candidates_) {
+      const auto it = entries_.find(fd);
+      if (it == entries_.end()) continue;
+      it->second.candidate = false;
+      it->second.socket.get()->Ref();
+      work.emplace_back(fd, SocketRef(it->second.socket.get()));
+    }
+    candidates_.clear();
+  }
+  int reported = 0;
+  for (auto& [fd, socket] : work) {
+    if (reported == max_events) {
+      std::lock_guard lock(mutex_);
+      if (const auto it = entries_.find(fd); it != entries_.end()) MakeCandidate(fd, it->second);
+      continue;
+    }
+    const StreamSocket::Readiness readiness = static_cast<StreamSocket*>(socket.get())->GetReadiness();
+    std::lock_guard lock(mutex_);
+    if (ReportOne(fd, readiness, &events[reported])) ++reported;
+  }
+  return reported;
+}
+
+uint32_t EpollSet::Holding(const Entry& entry, const StreamSocket::Readiness& readiness) {
+  if (!entry.armed) return 0;
+  uint32_t ready = static_cast<uint32_t>(readiness.events);
+  if (readiness.state == StreamSocket::State::kNew && ready == 0) ready = EPOLLOUT | EPOLLHUP;  // as the kernel says
+  ready &= entry.events | EPOLLERR | EPOLLHUP;
+  if ((entry.events & EPOLLET) != 0) {
+    // All that holds is reported whenever a wanted side has an edge of its own.
+    constexpr uint32_t kReadSide = EPOLLIN | EPOLLRDNORM | EPOLLRDHUP | EPOLLPRI | EPOLLHUP | EPOLLERR;
+    constexpr uint32_t kWriteSide = EPOLLOUT | EPOLLWRNORM | EPOLLHUP | EPOLLERR;
+    uint32_t edges = 0;
+    if (entry.seen_read_edge != readiness.read_edge) edges |= kReadSide;
+    if (entry.seen_write_edge != readiness.write_edge) edges |= kWriteSide;
+    if ((ready & edges) == 0) return 0;
+  }
+  return ready;
+}
+
+bool EpollSet::ReportOne(int fd, const StreamSocket::Readiness& readiness, epoll_event* out) {
+  const auto it = entries_.find(fd);
+  if (it == entries_.end()) return false;
+  Entry& entry = it->second;
+  const uint32_t ready = Holding(entry, readiness);
+  entry.seen_read_edge = readiness.read_edge;
+  entry.seen_write_edge = readiness.write_edge;
+  if (ready == 0) return false;
+  out->events = ready;
+  out->data = entry.data;
+  if ((entry.events & EPOLLONESHOT) != 0) {
+    entry.armed = false;
+  } else if ((entry.events & EPOLLET) == 0) {
+    MakeCandidate(fd, entry);  // level: looked at again by the next wait
+  }
+  return true;
+}
+
+int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
+  for (;;) {
+    int count = Report(events, max_events);
+    if (count == max_events) return count;
+    const bool sleeps = count == 0;
+    timespec storage{};
+    const timespec* timeout = &storage;
+    if (sleeps) {
+      sleepers_.fetch_add(1);
+      // A change after Report and before the sleep was not kicked for: look once more, now as a sleeper.
+      timeout = HasCandidates() ? &storage : Remaining(deadline, &storage);
+    }
+    const int kernel = real.epoll_pwait2(epfd, events + count, max_events - count, timeout, mask);
+    const int error = errno;
+    if (sleeps) sleepers_.fetch_sub(1);
+    if (kernel < 0) {
+      if (count > 0) return count;
+      return Fail(error);
+    }
+    bool inner = false;
+    const int end = count + kernel;
+    int kept = count;
+    for (int i = count; i < end; ++i) {
+      if (events[i].data.u64 == Cookie()) {
+        inner = true;
+        continue;
+      }
+      events[kept++] = events[i];
+    }
+    if (!listener_data_.empty() && kept - count > 1) kept = MergeListeners(events, count, kept);
+    count = kept;
+    if (inner) {
+      ProgressLinks();
+      if (count < max_events) count += Report(events + count, max_events - count);
+    }
+    if (count > 0) return count;
+    if (Now() >= deadline) return 0;
+  }
+}
+
+// A listener is up to three descriptors with one registration: one event of it is enough.
+int EpollSet::MergeListeners(epoll_event* events, int first, int end) {
+  std::lock_guard lock(mutex_);
+  int kept = first;
+  for (int i = first; i < end; ++i) {
+    const bool listener = std::any_of(listener_data_.begin(), listener_data_.end(),
+                                      [&](const epoll_data_t& data) { return data.u64 == events[i].data.u64; });
+    bool twin = false;
+    for (int j = first; listener && j < kept && !twin; ++j) twin = events[j].data.u64 == events[i].data.u64;
+    if (!twin) events[kept++] = events[i];
+  }
+  return kept;
+}
+
+}  // namespace sdp::preload

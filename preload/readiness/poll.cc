@@ -1,0 +1,285 @@
+// poll and select over SDP sockets and everything else.
+#include <poll.h>
+#include <sys/select.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "preload/fd_table.h"
+#include "preload/readiness/nested.h"
+#include "preload/readiness/readiness.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/stream_socket.h"
+#include "preload/socket/waiter.h"
+
+namespace sdp::preload {
+namespace {
+
+constexpr short kAlways = POLLERR | POLLHUP | POLLNVAL;
+
+// What one entry of the application's array became in the kernel's.
+struct Part {
+  size_t index;        // in the application's array
+  SocketRef socket;    // of an SDP socket or listener
+  bool link = false;   // the kernel's entry is an SDP link: what it says only means "look"
+};
+
+class PollCall {
+ public:
+  PollCall(pollfd* fds, nfds_t count) : fds_(fds), count_(count) {}
+  ~PollCall() { Unregister(); }
+
+  int Run(Time deadline, const sigset_t* mask) {
+    for (;;) {
+      int ready = Prepare();
+      timespec storage{};
+      if (ready == 0) Register();
+      // Once registered, a change wakes us; one that came between Prepare and Register did not.
+      if (ready == 0 && waiter_ != nullptr && ChangedMeanwhile()) {
+        Unregister();
+        continue;
+      }
+      const timespec* timeout = ready != 0 ? &storage : Remaining(Bounded(deadline), &storage);
+      const int result = real.ppoll(kernel_.data(), kernel_.size(), timeout, mask);
+      const int error = errno;
+      const bool woken = waiter_ != nullptr && registered_ && kernel_.back().revents != 0;
+      Unregister();
+      if (woken) waiter_->Drain();
+      if (result < 0) {
+        errno = error;
+        if (ready == 0) return -1;
+        return ready;
+      }
+      ready += Collect();
+      if (ready > 0) return ready;
+      if (Now() >= deadline) return 0;
+    }
+  }
+
+ private:
+  // Looks at every SDP socket; the number of entries that are ready without asking the kernel.
+  int Prepare() {
+    kernel_.clear();
+    parts_.clear();
+    edges_.clear();
+    nested_ready_.clear();
+    unwatched_ = false;
+    int ready = 0;
+    for (size_t i = 0; i < count_; ++i) {
+      pollfd& asked = fds_[i];
+      asked.revents = 0;
+      if (asked.fd < 0) continue;
+      SocketRef socket = FdTable::Get(asked.fd);
+      if (!socket) {
+        AddPlain(i);
+        continue;
+      }
+      auto* const stream = static_cast<StreamSocket*>(socket.get());
+      const StreamSocket::Readiness readiness = stream->GetReadiness();
+      switch (readiness.state) {
+        case StreamSocket::State::kSdp:
+        case StreamSocket::State::kConnecting:
+        case StreamSocket::State::kClosed:
+          asked.revents = static_cast<short>(readiness.events & (asked.events | kAlways));
+          if (asked.revents != 0) {
+            ++ready;
+            continue;
+          }
+          edges_.push_back({stream, readiness.read_edge, readiness.write_edge, readiness.state});
+          if (readiness.watch == 0) unwatched_ = true;
+          kernel_.push_back({.fd = readiness.watch != 0 ? asked.fd : -1, .events = readiness.watch, .revents = 0});
+          parts_.push_back({.index = i, .socket = std::move(socket), .link = true});
+          break;
+        case StreamSocket::State::kListening:
+          AddPlain(i);
+          for (const int fd : readiness.listener_fds) {
+            if (fd < 0 || (asked.events & POLLIN) == 0) continue;
+            kernel_.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+            parts_.push_back({.index = i, .socket = {}, .link = false});
+          }
+          break;
+        case StreamSocket::State::kNew:
+          if (readiness.events != 0) {
+            asked.revents = static_cast<short>(readiness.events & (asked.events | kAlways));
+            ++ready;
+            continue;
+          }
+          AddPlain(i);
+          break;
+        case StreamSocket::State::kPlain:
+          AddPlain(i);
+          break;
+      }
+    }
+    return ready;
+  }
+
+  void AddPlain(size_t i) {
+    if (HaveEpollSets() && (fds_[i].events & POLLIN) != 0) {
+      if (const auto set = FindEpollSet(fds_[i].fd); set != nullptr && set->ProgressAndCheck()) {
+        // Readable without the kernel knowing: reported by the entry below at the latest.
+        nested_ready_.push_back(i);
+      }
+    }
+    kernel_.push_back({.fd = fds_[i].fd, .events = fds_[i].events, .revents = 0});
+    parts_.push_back({.index = i, .socket = {}, .link = false});
+  }
+
+  // Puts what the kernel said into the application's array; the number of entries that became ready.
+  int Collect() {
+    int ready = 0;
+    auto set = [&](size_t index, short events) {
+      if (events == 0) return;
+      if (fds_[index].revents == 0) ++ready;
+      fds_[index].revents = static_cast<short>(fds_[index].revents | events);
+    };
+    for (size_t k = 0; k < parts_.size(); ++k) {
+      const short revents = kernel_[k].revents;
+      Part& part = parts_[k];
+      if (!part.link) {
+        set(part.index, revents);
+        continue;
+      }
+      auto* const stream = static_cast<StreamSocket*>(part.socket.get());
+      if (revents != 0) stream->Progress();
+      const StreamSocket::Readiness readiness = stream->GetReadiness();
+      if (readiness.state == StreamSocket::State::kPlain) continue;  // the next round asks the kernel
+      set(part.index, static_cast<short>(readiness.events & (fds_[part.index].events | kAlways)));
+    }
+    for (const size_t index : nested_ready_) set(index, POLLIN);
+    nested_ready_.clear();
+    return ready;
+  }
+
+  void Register() {
+    waiter_ = nullptr;
+    const bool any = std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.link; });
+    if (!any) return;
+    waiter_ = Waiter::ForThisThread();
+    if (waiter_ == nullptr) return;
+    for (Part& part : parts_) {
+      if (part.link) static_cast<StreamSocket*>(part.socket.get())->AddWaiter(waiter_);
+    }
+    registered_ = true;
+    kernel_.push_back({.fd = waiter_->event_fd(), .events = POLLIN, .revents = 0});
+  }
+
+  void Unregister() {
+    if (!registered_) return;
+    registered_ = false;
+    for (Part& part : parts_) {
+      if (part.link) static_cast<StreamSocket*>(part.socket.get())->RemoveWaiter(waiter_);
+    }
+  }
+
+  bool ChangedMeanwhile() {
+    for (const Seen& seen : edges_) {
+      const StreamSocket::Readiness now = seen.socket->GetReadiness();
+      if (now.read_edge != seen.read_edge || now.write_edge != seen.write_edge || now.state != seen.state) return true;
+    }
+    return false;
+  }
+
+  // A thread that nobody can wake looks again soon.
+  Time Bounded(Time deadline) const {
+    const bool deaf = waiter_ == nullptr && (unwatched_ || !nested_ready_.empty());
+    return deaf ? std::min(deadline, Now() + std::chrono::milliseconds(5)) : deadline;
+  }
+
+  struct Seen {
+    StreamSocket* socket;  // kept alive by its Part
+    uint64_t read_edge;
+    uint64_t write_edge;
+    StreamSocket::State state;
+  };
+
+  pollfd* const fds_;
+  const size_t count_;
+  absl::InlinedVector<pollfd, 16> kernel_;
+  absl::InlinedVector<Part, 16> parts_;
+  absl::InlinedVector<Seen, 16> edges_;
+  absl::InlinedVector<size_t, 4> nested_ready_;
+  Waiter* waiter_ = nullptr;
+  bool registered_ = false;
+  bool unwatched_ = false;
+};
+
+}  // namespace
+
+bool PollConcernsUs(const pollfd* fds, nfds_t count) {
+  for (nfds_t i = 0; i < count; ++i) {
+    if (fds[i].fd >= 0 && FdTable::Has(fds[i].fd)) return true;
+  }
+  if (!HaveEpollSets()) return false;
+  for (nfds_t i = 0; i < count; ++i) {
+    if (fds[i].fd >= 0 && FindEpollSet(fds[i].fd) != nullptr) return true;
+  }
+  return false;
+}
+
+int Poll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  return PollCall(fds, count).Run(DeadlineAfter(timeout), mask);
+}
+
+bool SelectConcernsUs(int count, const fd_set* read, const fd_set* write, const fd_set* except) {
+  for (int fd = 0; fd < count; ++fd) {
+    const bool asked = (read != nullptr && FD_ISSET(fd, read)) || (write != nullptr && FD_ISSET(fd, write)) ||
+                       (except != nullptr && FD_ISSET(fd, except));
+    if (asked && (FdTable::Has(fd) || FindEpollSet(fd) != nullptr)) return true;
+  }
+  return false;
+}
+
+int Select(int count, fd_set* read, fd_set* write, fd_set* except, const timespec* timeout, const sigset_t* mask,
+           timespec* remaining) {
+  const Time deadline = DeadlineAfter(timeout);
+  std::vector<pollfd> fds;
+  for (int fd = 0; fd < count; ++fd) {
+    short events = 0;
+    if (read != nullptr && FD_ISSET(fd, read)) events |= POLLIN;
+    if (write != nullptr && FD_ISSET(fd, write)) events |= POLLOUT;
+    if (except != nullptr && FD_ISSET(fd, except)) events |= POLLPRI;
+    if (events != 0) fds.push_back({.fd = fd, .events = events, .revents = 0});
+  }
+  int result;
+  for (;;) {
+    result = PollCall(fds.data(), fds.size()).Run(deadline, mask);
+    if (result < 0) return -1;
+    for (const pollfd& p : fds) {
+      if ((p.revents & POLLNVAL) != 0) {
+        errno = EBADF;
+        return -1;
+      }
+    }
+    // POLLHUP and POLLERR are not select's: they make a side ready that was asked for (as the kernel maps them), or nothing.
+    result = 0;
+    for (pollfd& p : fds) {
+      constexpr short kRead = POLLIN | POLLRDNORM | POLLHUP | POLLERR;
+      constexpr short kWrite = POLLOUT | POLLWRNORM | POLLERR;
+      const bool r = (p.events & POLLIN) != 0 && (p.revents & kRead) != 0;
+      const bool w = (p.events & POLLOUT) != 0 && (p.revents & kWrite) != 0;
+      const bool e = (p.events & POLLPRI) != 0 && (p.revents & POLLPRI) != 0;
+      p.revents = static_cast<short>((r ? POLLIN : 0) | (w ? POLLOUT : 0) | (e ? POLLPRI : 0));
+      result += r + w + e;
+    }
+    if (result > 0 || Now() >= deadline) break;
+    // Only a hang-up nobody asked for: sleep on without its descriptor, which can say no more.
+    std::erase_if(fds, [](const pollfd& p) { return (p.events & (POLLIN | POLLOUT)) == 0; });
+  }
+  if (read != nullptr) FD_ZERO(read);
+  if (write != nullptr) FD_ZERO(write);
+  if (except != nullptr) FD_ZERO(except);
+  for (const pollfd& p : fds) {
+    if ((p.revents & POLLIN) != 0) FD_SET(p.fd, read);
+    if ((p.revents & POLLOUT) != 0) FD_SET(p.fd, write);
+    if ((p.revents & POLLPRI) != 0) FD_SET(p.fd, except);
+  }
+  if (remaining != nullptr && deadline != kNever) Remaining(deadline, remaining);
+  return result;
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,67 @@
+#include "preload/socket/accept_handshake.h"
+
+#include <poll.h>
+
+#include "preload/log.h"
+#include "preload/socket/address.h"
+#include "preload/socket/options.h"
+
+namespace sdp::preload {
+
+AcceptHandshake::AcceptHandshake(int fd, Time now) : fd_(fd), connector_(iwarp::Listen(fd, SoftOptions(), now)) {}
+
+AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
+  verbs::ConnectState state = connector_->Step(now);
+  if (state == verbs::ConnectState::kRequested && !accepted_) {
+    const engine::Options options = EngineOptions();
+    engine_ = std::make_unique<engine::Engine>(engine::Role::kAccepting, options);
+    if (const auto hello = engine_->HandleHello(connector_->peer_private_data()); !hello) {
+      connector_->Reject({});
+      connector_->Step(now);
+      return Fail(std::string("its Hello is not acceptable: ") + engine::ToString(hello.error()));
+    }
+    accepted_ = true;
+    send_first_ = connector_->may_send_first();
+    if (send_first_) {
+      connector_->Accept({}, QpOptions(options));
+    } else {
+      const auto ack = engine_->HelloAck();
+      connector_->Accept(ack, QpOptions(options));
+    }
+    state = connector_->Step(now);
+  }
+  switch (state) {
+    case verbs::ConnectState::kInProgress:
+    case verbs::ConnectState::kRequested:
+      return Outcome::kPending;
+    case verbs::ConnectState::kRejected:
+    case verbs::ConnectState::kFailed:
+      return Fail(connector_->cause().text);
+    case verbs::ConnectState::kEstablished:
+      break;
+  }
+  session_ = std::make_unique<Session>(std::move(engine_), connector_->TakeQueuePair());
+  connector_.reset();
+  if (send_first_) session_->engine().SendHelloAck();  // SDP 8.1.1, 5; leaves behind the peer's first FPDU
+  session_->Pump();
+  return Outcome::kEstablished;
+}
+
+void AcceptHandshake::SetFd(int fd) {
+  fd_ = fd;
+  if (connector_ != nullptr) connector_->SetEventFd(fd);
+}
+
+Background::Wait AcceptHandshake::wait() const {
+  const verbs::Interest interest = connector_->interest();
+  return {.fd = fd_,
+          .events = static_cast<short>((interest.read ? POLLIN : 0) | (interest.write ? POLLOUT : 0)),
+          .deadline = connector_->deadline()};
+}
+
+AcceptHandshake::Outcome AcceptHandshake::Fail(const std::string& why) {
+  SDP_LOG(kInfo, "dropped a connection from %s to the SDP port: %s", ToEndpoint(PeerAddress(fd_)).ToString().c_str(), why.c_str());
+  return Outcome::kFailed;
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,39 @@
+// The accepting peer's side of one SDP connection's set-up, on a socket the SDP listener just returned.
+#ifndef SDP_PRELOAD_SOCKET_ACCEPT_HANDSHAKE_H_
+#define SDP_PRELOAD_SOCKET_ACCEPT_HANDSHAKE_H_
+
+#include <memory>
+#include <string>
+
+#include "preload/socket/background.h"
+#include "preload/socket/session.h"
+
+namespace sdp::preload {
+
+class AcceptHandshake {
+ public:
+  enum class Outcome : uint8_t { kPending, kEstablished, kFailed };
+
+  AcceptHandshake(int fd, Time now);
+
+  // Never blocks. kFailed: the descriptor is the caller's to close; the log has the reason.
+  Outcome Step(Time now);
+  [[nodiscard]] Background::Wait wait() const;
+  // The descriptor has another number now.
+  void SetFd(int fd);
+  std::unique_ptr<Session> TakeSession() { return std::move(session_); }
+
+ private:
+  Outcome Fail(const std::string& why);
+
+  int fd_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<verbs::Connector> connector_;
+  std::unique_ptr<Session> session_;
+  bool accepted_ = false;
+  bool send_first_ = false;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_ACCEPT_HANDSHAKE_H_

@@ -1,0 +1,38 @@
+// Addresses between the kernel, the application and the port mapper.
+#ifndef SDP_PRELOAD_SOCKET_ADDRESS_H_
+#define SDP_PRELOAD_SOCKET_ADDRESS_H_
+
+#include <sys/socket.h>
+
+#include "portmapper/endpoint.h"
+
+namespace sdp::preload {
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  [[nodiscard]] sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  [[nodiscard]] int family() const { return length == 0 ? AF_UNSPEC : storage.ss_family; }
+};
+
+// What the kernel says of the descriptor; length 0 if it says nothing.
+Address LocalAddress(int fd);
+Address PeerAddress(int fd);
+Address MakeAddress(const sockaddr* address, socklen_t length);
+
+// As getsockname and accept return one: truncated to *length, *length set to the full size.
+void CopyOut(const Address& address, sockaddr* out, socklen_t* length);
+
+uint16_t Port(const Address& address);
+void SetPort(Address& address, uint16_t port);
+
+// Normalised (v4-mapped becomes v4); the wildcard endpoint if it is neither IPv4 nor IPv6.
+pm::Endpoint ToEndpoint(const Address& address);
+// As a socket of `domain` has to name it: an AF_INET6 socket reaches an IPv4 endpoint by its mapped form.
+Address ToAddress(const pm::Endpoint& endpoint, int domain, uint32_t scope_id);
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_ADDRESS_H_

@@ -1,0 +1,202 @@
+#include "preload/socket/background.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "preload/fd_table.h"
+#include "preload/log.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+
+namespace sdp::preload {
+namespace {
+
+thread_local bool is_helper __attribute__((tls_model("initial-exec"))) = false;
+
+}  // namespace
+
+struct Background::Item {
+  Task* task;
+  Wait wait;
+};
+
+struct Background::State {
+  std::mutex mutex;
+  std::vector<Item> added;       // by Add, taken over by the helper
+  std::vector<Item> items;       // the helper's; grows and shrinks under the lock
+  std::atomic<int> wake_fd{-1};
+  bool running = false;
+  bool asleep = false;           // in a poll that `added` does not end
+  Time sleeps_until = kNever;
+  uint32_t generation = 1;       // grows in a child of fork
+
+  void Sleep(std::vector<pollfd>& fds);
+};
+
+Background::State& Background::state() {
+  static State* const instance = new State;  // outlives every destructor: the helper may run until the process is gone
+  return *instance;
+}
+
+void Background::State::Sleep(std::vector<pollfd>& fds) {
+  fds.clear();
+  Time until = kNever;
+  for (const Item& item : items) {
+    if (item.wait.fd >= 0) fds.push_back({.fd = item.wait.fd, .events = item.wait.events, .revents = 0});
+    until = std::min(until, item.wait.deadline);
+  }
+  fds.push_back({.fd = wake_fd.load(), .events = POLLIN, .revents = 0});
+  {
+    std::lock_guard lock(mutex);
+    if (!added.empty()) return;
+    asleep = true;
+    sleeps_until = until;
+  }
+  timespec storage;
+  real.ppoll(fds.data(), fds.size(), Remaining(until, &storage), nullptr);
+  std::lock_guard lock(mutex);
+  asleep = false;
+  if (fds.back().revents != 0) {
+    uint64_t count;
+    (void)!real.read(wake_fd.load(), &count, sizeof count);
+  }
+}
+
+void* Background::Main(void*) {
+  is_helper = true;
+  State& s = state();
+  std::vector<Item>& items = s.items;
+  std::vector<Item> done;
+  std::vector<pollfd> fds;
+  for (;;) {
+    {
+      std::lock_guard lock(s.mutex);
+      items.insert(items.end(), s.added.begin(), s.added.end());
+      s.added.clear();
+    }
+    const Time now = Now();
+    size_t polled = 0;
+    for (Item& item : items) {
+      const bool ready = item.wait.fd >= 0 && polled < fds.size() && fds[polled].fd == item.wait.fd && fds[polled].revents != 0;
+      if (item.wait.fd >= 0) ++polled;
+      if (ready || item.wait.deadline <= now) item.wait = item.task->Run(now);
+    }
+    {
+      std::lock_guard lock(s.mutex);
+      std::erase_if(items, [&](Item& item) {
+        if (item.task->added_again_) {  // what it saw may be old: once more, after the grace
+          item.task->added_again_ = false;
+          item.wait.done = false;
+          item.wait.deadline = std::min(item.wait.deadline, now + kGrace);
+        }
+        if (!item.wait.done) return false;
+        item.task->queued_in_ = 0;
+        done.push_back(item);
+        return true;
+      });
+    }
+    for (const Item& item : done) item.task->owner()->Unref();
+    done.clear();
+    s.Sleep(fds);
+    fds.pop_back();
+  }
+}
+
+bool Background::StartThread() {
+  State& s = state();
+  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (fd < 0 || HiddenFds::HideTracked(fd, &s.wake_fd) < 0) {
+    SDP_LOG(kError, "no descriptor left for the helper thread: data may wait until the program's next call");
+    return false;
+  }
+  // The application's signals are its own threads' business.
+  sigset_t all;
+  sigset_t old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_attr_setstacksize(&attributes, 256 * 1024);
+  pthread_t thread;
+  const int error = pthread_create(&thread, &attributes, Main, nullptr);
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  if (error != 0) {
+    SDP_LOG(kError, "cannot start the helper thread (error %d): data may wait until the program's next call", error);
+    HiddenFds::Close(s.wake_fd.exchange(-1));
+    return false;
+  }
+  pthread_setname_np(thread, "sdp-helper");
+  return true;
+}
+
+bool Background::Add(Task* task, Duration grace) {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  const Time due = Now() + grace;
+  if (task->queued_in_ == s.generation) {
+    task->added_again_ = true;
+  } else {
+    if (!s.running) {
+      if (!StartThread()) return false;
+      s.running = true;
+    }
+    task->queued_in_ = s.generation;
+    task->added_again_ = false;
+    task->owner()->Ref();
+    s.added.push_back({.task = task, .wait = {.deadline = due}});
+  }
+  if (s.asleep && s.sleeps_until > due) {
+    s.asleep = false;  // one wake-up is enough
+    const uint64_t one = 1;
+    (void)!real.write(s.wake_fd.load(), &one, sizeof one);
+  }
+  return true;
+}
+
+bool Background::Holds(const Task* task) {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  return task->queued_in_ == s.generation;
+}
+
+void Background::LockForFork() { state().mutex.lock(); }
+void Background::UnlockAfterFork() { state().mutex.unlock(); }
+
+void Background::ForgetAfterFork() {
+  // The tasks' references are the parent's helper's; in this process nobody will give them back, and that is only memory.
+  State& s = state();
+  ++s.generation;
+  s.added.clear();
+  s.items.clear();
+  s.running = false;
+  s.asleep = false;
+  const int fd = s.wake_fd.exchange(-1);
+  if (fd >= 0) HiddenFds::Close(fd);
+}
+
+void Background::FinishAtExit(void (*finish)(Socket* owner, void* context), void* context) {
+  State& s = state();
+  std::vector<SocketRef> owners;
+  {
+    std::lock_guard lock(s.mutex);
+    for (const auto* items : {&s.items, &s.added}) {
+      for (const Item& item : *items) {
+        item.task->owner()->Ref();
+        owners.emplace_back(item.task->owner());
+      }
+    }
+  }
+  for (const SocketRef& owner : owners) finish(owner.get(), context);
+}
+
+bool Background::IsHelperThread() { return is_helper; }
+
+}  // namespace sdp::preload

@@ -1,0 +1,219 @@
+#include "preload/socket/connect_attempt.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "preload/config.h"
+#include "preload/log.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/options.h"
+
+namespace sdp::preload {
+namespace {
+
+using Outcome = ConnectAttempt::Outcome;
+using stats::FallbackReason;
+
+FallbackReason ReasonOf(pm::QueryState state) {
+  switch (state) {
+    case pm::QueryState::kSilent: return FallbackReason::kPmTimeout;
+    case pm::QueryState::kUnreachable: return FallbackReason::kPmUnreachable;
+    case pm::QueryState::kDenied: return FallbackReason::kPmDenied;
+    case pm::QueryState::kAccepted:
+    case pm::QueryState::kAsking: break;
+  }
+  return FallbackReason::kOther;
+}
+
+}  // namespace
+
+ConnectAttempt::ConnectAttempt(int fd, int domain, const Address& target)
+    : fd_(fd), domain_(domain), target_(target), target_endpoint_(ToEndpoint(target)) {
+  if (target.family() == AF_INET6) scope_id_ = reinterpret_cast<const sockaddr_in6*>(&target.storage)->sin6_scope_id;
+}
+
+Outcome ConnectAttempt::Step(Time now, bool may_block) {
+  switch (phase_) {
+    case Phase::kStart:
+      return Start(now, may_block);
+    case Phase::kAsking: {
+      const pm::QueryState state = lookup_->Step(now);
+      if (state == pm::QueryState::kAsking) return Outcome::kPending;
+      const pm::Endpoint sdp_address = lookup_->sdp_address();
+      lookup_.reset();
+      return HandleAnswer(state, sdp_address, now, may_block);
+    }
+    case Phase::kLink: {
+      pollfd link{.fd = fd_, .events = POLLOUT, .revents = 0};
+      timespec zero{};
+      if (real.ppoll(&link, 1, &zero, nullptr) == 0) {
+        return now < deadline_ ? Outcome::kPending : HandleLink(ETIMEDOUT, now);
+      }
+      int error = 0;
+      socklen_t length = sizeof error;
+      real.getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &length);
+      return HandleLink(error, now);
+    }
+    case Phase::kHandshake:
+      return StepHandshake(now);
+  }
+  return Outcome::kFailed;
+}
+
+Background::Wait ConnectAttempt::wait() const {
+  switch (phase_) {
+    case Phase::kStart:
+      break;
+    case Phase::kAsking:
+      return {.fd = lookup_->fd(), .events = POLLIN, .deadline = lookup_->deadline()};
+    case Phase::kLink:
+      return {.fd = fd_, .events = POLLOUT, .deadline = deadline_};
+    case Phase::kHandshake: {
+      const verbs::Interest interest = connector_ != nullptr ? connector_->interest() : session_->queue_pair().interest();
+      return {.fd = fd_,
+              .events = static_cast<short>((interest.read ? POLLIN : 0) | (interest.write ? POLLOUT : 0)),
+              .deadline = connector_ != nullptr ? std::min(connector_->deadline(), deadline_) : deadline_};
+    }
+  }
+  return {.deadline = Time::min()};
+}
+
+Outcome ConnectAttempt::Start(Time now, bool may_block) {
+  if (!HaveRnic()) return GiveUp(FallbackReason::kNoRnic, "SDP_RNIC=verbs, and this build has no kernel RNIC backend");
+  if (target_endpoint_.port == 0 || target_endpoint_.IsMulticastOrBroadcast()) {
+    return GiveUp(FallbackReason::kAddressFamily, "no address for a stream: " + target_endpoint_.ToString());
+  }
+  if (target_endpoint_.IsWildcard()) {
+    // To connect to "any" is to connect to this host.
+    target_endpoint_.address = {};
+    if (target_endpoint_.version == pm::IpVersion::kV4) {
+      target_endpoint_.address[0] = 127;
+      target_endpoint_.address[3] = 1;
+    } else {
+      target_endpoint_.address[15] = 1;
+    }
+  }
+  if (const auto cached = LookupCached(target_endpoint_, now)) {
+    from_cache_ = true;
+    return HandleAnswer(cached->state, cached->sdp_address, now, may_block);
+  }
+  from_cache_ = false;
+  lookup_ = PmLookup::Start(fd_, domain_, target_endpoint_, scope_id_, now);
+  if (lookup_ == nullptr) return GiveUp(FallbackReason::kPmUnreachable, "no way to ask the target's port mapper");
+  phase_ = Phase::kAsking;
+  return Step(now, may_block);
+}
+
+Outcome ConnectAttempt::HandleAnswer(pm::QueryState state, const pm::Endpoint& sdp_address, Time now, bool may_block) {
+  if (state != pm::QueryState::kAccepted) {
+    const auto reason = from_cache_ ? FallbackReason::kPmCached : ReasonOf(state);
+    return GiveUp(reason, "port mapper of " + target_endpoint_.ToString() + ": " + std::string(pm::ToString(state)) +
+                              (from_cache_ ? " a moment ago" : ""));
+  }
+  if (sdp_address.IsWildcard() || sdp_address.port == 0 || sdp_address.IsMulticastOrBroadcast() ||
+      (domain_ == AF_INET && sdp_address.version != pm::IpVersion::kV4)) {
+    return GiveUp(FallbackReason::kPmUnusable, "the port mapper named an SDP address that cannot be used");
+  }
+  sdp_address_ = ToAddress(sdp_address, domain_, scope_id_);
+  return ConnectLink(now, may_block);
+}
+
+Outcome ConnectAttempt::ConnectLink(Time now, bool may_block) {
+  phase_ = Phase::kLink;
+  deadline_ = now + config().handshake_timeout;
+  const int one = 1;
+  real.setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  if (real.connect(fd_, sdp_address_.get(), sdp_address_.length) == 0) return HandleLink(0, now);
+  if (errno == EINPROGRESS || errno == EALREADY || (errno == EINTR && may_block)) return Outcome::kPending;
+  return HandleLink(errno, now);
+}
+
+Outcome ConnectAttempt::HandleLink(int error, Time now) {
+  if (error != 0) {
+    ResetLink();
+    if (from_cache_ && error == ECONNREFUSED) {
+      // The listener behind a remembered address is gone; it may have come back on another port.
+      ForgetTarget(target_endpoint_);
+      phase_ = Phase::kStart;
+      return Step(now, /*may_block=*/false);
+    }
+    // SDP 7.5.1: a reset is as good as a PMDeny.
+    RememberReset(target_endpoint_, now);
+    return GiveUp(FallbackReason::kSdpRefused, ToEndpoint(sdp_address_).ToString() + ": " + strerrordesc_np(error));
+  }
+  const engine::Options options = EngineOptions();
+  engine_ = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
+  const auto hello = engine_->Hello();
+  connector_ = iwarp::Connect(fd_, hello, QpOptions(options), SoftOptions(), now);
+  phase_ = Phase::kHandshake;
+  return StepHandshake(now);
+}
+
+Outcome ConnectAttempt::StepHandshake(Time now) {
+  if (connector_ != nullptr) {
+    switch (connector_->Step(now)) {
+      case verbs::ConnectState::kInProgress:
+      case verbs::ConnectState::kRequested:
+        return Outcome::kPending;
+      case verbs::ConnectState::kRejected:
+        RememberReset(target_endpoint_, now);
+        return GiveUp(FallbackReason::kMpaRejected, "the peer rejected the connection");
+      case verbs::ConnectState::kFailed:
+        RememberReset(target_endpoint_, now);
+        return GiveUp(FallbackReason::kMpaFailed, connector_->cause().text);
+      case verbs::ConnectState::kEstablished:
+        break;
+    }
+    const auto accepted = engine_->HandleReply(connector_->peer_private_data());
+    if (!accepted) return GiveUp(FallbackReason::kHelloFailed, engine::ToString(accepted.error()));
+    session_ = std::make_unique<Session>(std::move(engine_), connector_->TakeQueuePair());
+    connector_.reset();
+    session_->Pump();
+  }
+  while (session_->engine().state() == engine::State::kHelloSent && session_->ReadAvailable()) {
+  }
+  const engine::State state = session_->engine().state();
+  if (state == engine::State::kHelloSent) {
+    if (!session_->link_ended() && now < deadline_) return Outcome::kPending;
+    return GiveUp(FallbackReason::kHelloFailed, "no HelloAck came");
+  }
+  if (state == engine::State::kAborted) {
+    return GiveUp(FallbackReason::kHelloFailed, engine::ToString(session_->engine().abort_reason()));
+  }
+  return Outcome::kSdp;
+}
+
+Outcome ConnectAttempt::GiveUp(FallbackReason reason, std::string text) {
+  reason_ = reason;
+  reason_text_ = std::move(text);
+  if (phase_ == Phase::kHandshake) {
+    if (session_ != nullptr) session_->queue_pair().Abort();
+    session_.reset();
+    connector_.reset();
+    ResetLink();
+  }
+  if (config().mode == Mode::kSdp) {
+    error_ = ECONNREFUSED;
+    SDP_LOG(kError, "connect to %s: no SDP (%s), and SDP_MODE=sdp allows no TCP", target_endpoint_.ToString().c_str(),
+            reason_text_.c_str());
+    return Outcome::kFailed;
+  }
+  SDP_LOG(kInfo, "connect to %s: TCP, because %s (%s)", target_endpoint_.ToString().c_str(), stats::ToString(reason_),
+          reason_text_.c_str());
+  return Outcome::kConventional;
+}
+
+// The descriptor becomes an unconnected socket again, for the next address.
+void ConnectAttempt::ResetLink() {
+  sockaddr unspecified{};
+  unspecified.sa_family = AF_UNSPEC;
+  real.connect(fd_, &unspecified, sizeof unspecified);
+}
+
+}  // namespace sdp::preload

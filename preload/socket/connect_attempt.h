@@ -1,0 +1,78 @@
+// connect() of one socket: ask the port mapper, connect TCP to the SDP address, shake hands; else the conventional address.
+//
+//    kAsking ──accepted──> kLink ──connected──> kHandshake ──> established (SDP)
+//       │ no SDP there       │ refused             │ failed
+//       └────────────────────┴─────────────────────┴──> kConventional ──> plain TCP
+//
+// All on the application's own descriptor, so that its options, its epoll registrations and its number stay. Passive: the owner calls
+// Step when what wait() names has come. Unlocked: the StreamSocket's lock guards it.
+#ifndef SDP_PRELOAD_SOCKET_CONNECT_ATTEMPT_H_
+#define SDP_PRELOAD_SOCKET_CONNECT_ATTEMPT_H_
+
+#include <memory>
+#include <string>
+
+#include "preload/socket/address.h"
+#include "preload/socket/background.h"
+#include "preload/socket/pm_lookup.h"
+#include "preload/socket/session.h"
+#include "preload/stats_layout.h"
+
+namespace sdp::preload {
+
+class ConnectAttempt {
+ public:
+  enum class Outcome : uint8_t {
+    kPending,       // see wait()
+    kSdp,           // TakeSession()
+    kConventional,  // no SDP: the caller connects to the conventional address, see reason()
+    kFailed,        // neither: error() (mode "sdp", or an error that TCP would report as well)
+  };
+
+  // `target`: the conventional address as the application gave it.
+  ConnectAttempt(int fd, int domain, const Address& target);
+
+  // `may_block`: the descriptor is in blocking mode and the caller's thread may sleep in the TCP connect.
+  Outcome Step(Time now, bool may_block);
+  [[nodiscard]] Background::Wait wait() const;
+
+  std::unique_ptr<Session> TakeSession() { return std::move(session_); }
+  [[nodiscard]] int error() const { return error_; }
+  [[nodiscard]] stats::FallbackReason reason() const { return reason_; }
+  [[nodiscard]] const std::string& reason_text() const { return reason_text_; }
+  [[nodiscard]] const Address& target() const { return target_; }
+  [[nodiscard]] const Address& sdp_address() const { return sdp_address_; }
+  void SetFd(int fd) { fd_ = fd; }
+
+ private:
+  enum class Phase : uint8_t { kStart, kAsking, kLink, kHandshake };
+
+  Outcome Start(Time now, bool may_block);
+  Outcome HandleAnswer(pm::QueryState state, const pm::Endpoint& sdp_address, Time now, bool may_block);
+  Outcome ConnectLink(Time now, bool may_block);
+  Outcome HandleLink(int error, Time now);
+  Outcome StepHandshake(Time now);
+  Outcome GiveUp(stats::FallbackReason reason, std::string text);
+  void ResetLink();
+
+  int fd_;
+  int domain_;
+  Address target_;
+  pm::Endpoint target_endpoint_;
+  uint32_t scope_id_ = 0;
+  bool from_cache_ = false;
+  Phase phase_ = Phase::kStart;
+  Address sdp_address_;
+  std::unique_ptr<PmLookup> lookup_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<verbs::Connector> connector_;
+  std::unique_ptr<Session> session_;
+  Time deadline_ = kNever;
+  int error_ = 0;
+  stats::FallbackReason reason_ = stats::FallbackReason::kOther;
+  std::string reason_text_;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_CONNECT_ATTEMPT_H_

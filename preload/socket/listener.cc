@@ -1,0 +1,284 @@
+#include "preload/socket/listener.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "portmapper/registrar.h"
+#include "preload/config.h"
+#include "preload/fd_table.h"
+#include "preload/log.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/options.h"
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+namespace {
+
+// An SDP listener at the very address of the conventional one, on a port of the kernel's choice.
+int OpenSdpListener(int conventional_fd, int domain, int backlog, const Address& conventional) {
+  const int fd = real.socket(domain, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -1;
+  if (domain == AF_INET6) {
+    int v6only = 0;
+    socklen_t length = sizeof v6only;
+    real.getsockopt(conventional_fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, &length);
+    real.setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, sizeof v6only);
+  }
+  Address address = conventional;
+  SetPort(address, 0);
+  const int one = 1;
+  real.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  // The kernel keeps a connection to itself until the MPA Request is there: an idle one costs this process nothing.
+  const int seconds = 3;
+  real.setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds);
+  if (real.bind(fd, address.get(), address.length) != 0 || real.listen(fd, backlog) != 0) {
+    const int error = errno;
+    real.close(fd);
+    errno = error;
+    return -1;
+  }
+  return fd;
+}
+
+std::string RegistrationPath() {
+  return config().pmd_socket.empty() ? pm::DefaultSocketPath(geteuid(), secure_getenv) : config().pmd_socket;
+}
+
+// A hidden descriptor becomes one of the application's, with the flags it asked accept for.
+int Unhide(int hidden, int flags) {
+  const int fd = real.fcntl(hidden, (flags & SOCK_CLOEXEC) != 0 ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
+  if (fd >= 0) {
+    real.fcntl(fd, F_SETFL, O_RDWR | ((flags & SOCK_NONBLOCK) != 0 ? O_NONBLOCK : 0));
+    HiddenFds::Close(hidden);
+  }
+  return fd;
+}
+
+}  // namespace
+
+std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain, int backlog) {
+  if (!HaveRnic()) return nullptr;
+  const Address conventional = LocalAddress(fd);
+  if (conventional.length == 0) return nullptr;
+  const std::string name = ToEndpoint(conventional).ToString();
+
+  std::unique_ptr<Listener> listener(new Listener(owner));
+  const int sdp_fd = OpenSdpListener(fd, domain, backlog, conventional);
+  if (sdp_fd < 0 || HiddenFds::HideTracked(sdp_fd, &listener->sdp_fd_) < 0) {
+    SDP_LOG(kError, "listen on %s: no SDP listener (%s); conventional clients only", name.c_str(), strerrordesc_np(errno));
+    return nullptr;
+  }
+  listener->sdp_address_ = LocalAddress(listener->sdp_fd());
+  const pm::RegistrarCalls calls{.socket = real.socket,
+                                 .connect = real.connect,
+                                 .sendmsg = real.sendmsg,
+                                 .recvmsg = real.recvmsg,
+                                 .poll = real.poll,
+                                 .close = real.close,
+                                 .getsockopt = real.getsockopt,
+                                 .setsockopt = real.setsockopt};
+  const auto registered =
+      pm::RegisterListener(RegistrationPath(), fd, listener->sdp_fd(), std::chrono::milliseconds(200), calls);
+  if (!registered) {
+    SDP_LOG(kInfo, "listen on %s: not registered with the port mapper at %s (%s); conventional clients only", name.c_str(),
+            RegistrationPath().c_str(), registered.error().text.c_str());
+    return nullptr;
+  }
+  const int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (HiddenFds::HideTracked(*registered, &listener->registration_fd_) < 0 || event_fd < 0 ||
+      HiddenFds::HideTracked(event_fd, &listener->ready_fd_) < 0) {
+    SDP_LOG(kError, "listen on %s: no descriptor left for its SDP side; conventional clients only", name.c_str());
+    return nullptr;
+  }
+  SDP_LOG(kInfo, "listen on %s: SDP on %s", name.c_str(), ToEndpoint(listener->sdp_address_).ToString().c_str());
+  return listener;
+}
+
+Listener::~Listener() { Close(); }
+
+void Listener::Close() {
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  for (std::atomic<int>* fd : {&sdp_fd_, &ready_fd_, &registration_fd_}) {
+    const int number = fd->exchange(-1);
+    if (number >= 0) HiddenFds::Close(number);
+  }
+  for (Ready& ready : ready_) {
+    ready.session->queue_pair().Abort();
+    HiddenFds::Close(ready.fd);
+  }
+  ready_.clear();
+  for (auto& incoming : incoming_) {
+    if (!incoming->finished) HiddenFds::Close(incoming->fd);
+    incoming->finished = true;
+  }
+}
+
+void Listener::SetBacklog(int backlog) { real.listen(sdp_fd(), backlog); }
+
+std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
+  std::lock_guard lock(mutex_);
+  used_ = true;
+  DropFinished();
+  if (!ready_.empty()) {
+    const int visible = Unhide(ready_.front().fd, flags);
+    if (visible < 0) return nullptr;
+    Ready ready = std::move(ready_.front());
+    ready_.pop_front();
+    uint64_t count;
+    if (ready_.empty()) (void)!real.read(ready_fd(), &count, sizeof count);
+    ready.session->queue_pair().SetEventFd(visible);
+    *fd = visible;
+    return std::move(ready.session);
+  }
+  for (int attempts = 0; attempts < 16; ++attempts) {
+    if (closed_) {
+      errno = EINVAL;
+      return nullptr;
+    }
+    const int accepted = real.accept4(sdp_fd(), nullptr, nullptr, flags);
+    if (accepted < 0) return nullptr;
+    const Time now = Now();
+    AcceptHandshake handshake(accepted, now);
+    switch (handshake.Step(now)) {
+      case AcceptHandshake::Outcome::kEstablished:
+        *fd = accepted;
+        return handshake.TakeSession();
+      case AcceptHandshake::Outcome::kFailed:
+        real.close(accepted);
+        break;
+      case AcceptHandshake::Outcome::kPending: {
+        // The request is not complete: the helper waits for the rest, within the start-up time-out.
+        const int hidden = HiddenFds::Hide(accepted);
+        if (hidden < 0) break;
+        incoming_.push_back(std::make_unique<Incoming>(this, hidden, std::move(handshake)));
+        Background::Add(incoming_.back().get(), Duration::zero());
+        break;
+      }
+    }
+  }
+  errno = EAGAIN;
+  return nullptr;
+}
+
+void Listener::NoteUse() {
+  {
+    std::lock_guard lock(mutex_);
+    if (used_ || closed_) return;
+    used_ = true;
+  }
+  Background::Add(&watch_, kPatience);
+}
+
+void Listener::NoteFork(bool in_child) {
+  forked_ = true;
+  if (in_child) {
+    used_ = false;
+    // The helper that was to finish these lives in the parent.
+    for (auto& incoming : incoming_) {
+      if (!incoming->finished) HiddenFds::Close(incoming->fd);
+      incoming->finished = true;
+    }
+    incoming_.clear();
+    for (Ready& ready : ready_) HiddenFds::Close(ready.fd);
+    ready_.clear();
+  }
+}
+
+size_t Listener::waiting() {
+  std::lock_guard lock(mutex_);
+  return ready_.size();
+}
+
+bool Listener::HelperMayAccept() const { return !closed_ && (used_ || !forked_); }
+
+void Listener::AnswerNow() {
+  Background::Add(&watch_, Duration::zero());
+}
+
+void Listener::AcceptInHelper() {
+  for (int attempts = 0; attempts < 16; ++attempts) {
+    const int accepted = real.accept4(sdp_fd(), nullptr, nullptr, SOCK_CLOEXEC);
+    if (accepted < 0) return;
+    const int hidden = HiddenFds::Hide(accepted);
+    if (hidden < 0) return;
+    incoming_.push_back(std::make_unique<Incoming>(this, hidden, AcceptHandshake(hidden, Now())));
+    Background::Add(incoming_.back().get(), Duration::zero());
+  }
+}
+
+void Listener::PushReady(int fd, std::unique_ptr<Session> session) {
+  session->queue_pair().SetEventFd(fd);
+  ready_.push_back({.fd = fd, .session = std::move(session)});
+  const uint64_t one = 1;
+  (void)!real.write(ready_fd(), &one, sizeof one);
+}
+
+void Listener::DropFinished() {
+  incoming_.remove_if([](const auto& incoming) { return incoming->finished && !Background::Holds(incoming.get()); });
+}
+
+Background::Wait Listener::Incoming::Run(Time now) {
+  std::lock_guard lock(listener->mutex_);
+  if (finished) return {.done = true};
+  if (session == nullptr) {
+    switch (handshake.Step(now)) {
+      case AcceptHandshake::Outcome::kPending:
+        return handshake.wait();
+      case AcceptHandshake::Outcome::kEstablished:
+        session = handshake.TakeSession();
+        expires = now + config().handshake_timeout;
+        break;
+      case AcceptHandshake::Outcome::kFailed:
+        HiddenFds::Close(fd);
+        finished = true;
+        return {.done = true};
+    }
+  }
+  while (session->ReadAvailable()) {
+  }
+  if (session->has_unsent() && now < expires) {
+    const bool write = session->queue_pair().interest().write;
+    return {.fd = fd, .events = static_cast<short>(write ? POLLIN | POLLOUT : POLLIN), .deadline = expires};
+  }
+  listener->PushReady(fd, std::move(session));
+  finished = true;
+  return {.done = true};
+}
+
+Socket* Listener::Incoming::owner() { return listener->owner_; }
+
+// Sees a request; gives the application kPatience to take it; takes it itself if it is still there.
+Background::Wait Listener::Watch::Run(Time now) {
+  std::lock_guard lock(listener->mutex_);
+  if (listener->closed_) return {.done = true};
+  if (!listener->HelperMayAccept()) {
+    readable_seen = false;
+    return {.done = true};
+  }
+  pollfd fd{.fd = listener->sdp_fd(), .events = POLLIN, .revents = 0};
+  timespec zero{};
+  const bool readable = real.ppoll(&fd, 1, &zero, nullptr) > 0;
+  if (readable && readable_seen) {
+    listener->AcceptInHelper();
+    readable_seen = false;
+  } else {
+    readable_seen = readable;
+  }
+  if (readable) return {.deadline = now + kPatience};
+  return {.fd = listener->sdp_fd(), .events = POLLIN};
+}
+
+Socket* Listener::Watch::owner() { return listener->owner_; }
+
+}  // namespace sdp::preload

@@ -1,0 +1,105 @@
+// The SDP side of a listening socket: the SDP listener beside the conventional one, its registration with the port mapper, and the
+// connections that came in over it.
+//
+// Who answers a connection request: the thread that calls accept; if none does for a while (kPatience), the helper thread, so that a
+// busy or single-threaded server does not keep its clients waiting, as the kernel's backlog does for TCP. The helper leaves the
+// listener alone in a process that has forked and never accepted from it: such a process (a master) would swallow connections
+// that its workers wait for.
+#ifndef SDP_PRELOAD_SOCKET_LISTENER_H_
+#define SDP_PRELOAD_SOCKET_LISTENER_H_
+
+#include <atomic>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "preload/socket/accept_handshake.h"
+#include "preload/socket/address.h"
+#include "preload/socket/background.h"
+#include "preload/stats_segment.h"
+
+namespace sdp::preload {
+
+class StreamSocket;
+
+class Listener {
+ public:
+  static constexpr Duration kPatience = std::chrono::milliseconds(5);
+
+  // `fd`: the conventional listener, listening. Null if there can be no SDP side; the log says why. `owner` outlives it.
+  static std::unique_ptr<Listener> Open(StreamSocket* owner, int fd, int domain, int backlog);
+  ~Listener();
+
+  // A connection over SDP, shaken hands with; empty if there is none now. *fd is its descriptor with `flags` applied.
+  // errno tells: EAGAIN, or what stopped it (EMFILE, ...).
+  std::unique_ptr<Session> Accept(int flags, int* fd);
+
+  void SetBacklog(int backlog);
+  // The conventional listener is closed: no more connections, those that wait are reset. The object stays until its owner dies,
+  // since the helper may be at work in it.
+  void Close();
+  // The application has called listen or accept or waited for this listener: the helper may take part.
+  void NoteUse();
+  // In the child of a fork, and in the parent: other processes may wait for the same connections.
+  void NoteFork(bool in_child);
+
+  [[nodiscard]] int sdp_fd() const { return sdp_fd_.load(); }
+  [[nodiscard]] int ready_fd() const { return ready_fd_.load(); }
+  [[nodiscard]] const Address& sdp_address() const { return sdp_address_; }
+  // Connections shaken hands with and waiting for Accept.
+  [[nodiscard]] size_t waiting();
+  // For connect() to a listener of the same process: do not wait for accept.
+  void AnswerNow();
+
+ private:
+  struct Incoming : Background::Task {
+    Incoming(Listener* listener, int fd, AcceptHandshake handshake)
+        : listener(listener), fd(fd), handshake(std::move(handshake)) {
+      this->handshake.SetFd(fd);
+    }
+    Background::Wait Run(Time now) override;
+    Socket* owner() override;
+
+    Listener* listener;
+    int fd;  // hidden
+    AcceptHandshake handshake;
+    std::unique_ptr<Session> session;  // shaken hands with; its HelloAck may still wait for the peer's first FPDU
+    Time expires = kNever;
+    bool finished = false;
+  };
+  struct Watch : Background::Task {
+    Background::Wait Run(Time now) override;
+    Socket* owner() override;
+
+    Listener* listener = nullptr;
+    bool readable_seen = false;
+  };
+  struct Ready {
+    int fd;  // hidden
+    std::unique_ptr<Session> session;
+  };
+
+  explicit Listener(StreamSocket* owner) : owner_(owner) { watch_.listener = this; }
+  bool HelperMayAccept() const;
+  void AcceptInHelper();
+  void PushReady(int fd, std::unique_ptr<Session> session);
+  void DropFinished();
+
+  StreamSocket* const owner_;
+  std::mutex mutex_;
+  std::atomic<int> sdp_fd_{-1};
+  std::atomic<int> ready_fd_{-1};
+  std::atomic<int> registration_fd_{-1};
+  Address sdp_address_;
+  Watch watch_;
+  std::list<std::unique_ptr<Incoming>> incoming_;
+  std::deque<Ready> ready_;
+  bool closed_ = false;
+  bool used_ = false;
+  bool forked_ = false;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_LISTENER_H_

@@ -1,0 +1,138 @@
+#include "preload/socket/pm_lookup.h"
+
+#include <netinet/in.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <new>
+
+#include "portmapper/engine/assoc_handle.h"
+#include "preload/config.h"
+#include "preload/fd_table.h"
+#include "preload/log.h"
+#include "preload/real_calls.h"
+#include "preload/socket/address.h"
+
+namespace sdp::preload {
+namespace {
+
+struct State {
+  std::mutex mutex;
+  pm::PmCache cache{{.host_negative = config().pm_negative}};
+  std::optional<pm::AssocHandleGenerator> handles;
+};
+State& state() {
+  alignas(State) static std::byte storage[sizeof(State)];
+  static State* const instance = new (storage) State;  // never destroyed: used until the process is gone
+  return *instance;
+}
+
+pm::AssocHandle NextHandle(State& s) {
+  if (!s.handles) {
+    pm::AssocHandleGenerator::Key key{};
+    if (getrandom(key.data(), sizeof key, GRND_NONBLOCK) != sizeof key) {
+      // Unique still, if not hard to guess (SDP 7.5.1 asks for random as a SHOULD).
+      key = {static_cast<uint64_t>(getpid()), reinterpret_cast<uint64_t>(&s)};
+    }
+    s.handles.emplace(key);
+  }
+  return s.handles->Next();
+}
+
+// Binds the TCP socket to a port if the application has not: the query must name the port the connection will come from.
+std::optional<pm::Endpoint> BoundLocal(int tcp_fd, int domain, const Address& route_source) {
+  Address local = LocalAddress(tcp_fd);
+  if (local.length != 0 && Port(local) != 0) {
+    const pm::Endpoint bound = ToEndpoint(local);
+    pm::Endpoint source = ToEndpoint(route_source);
+    source.port = bound.port;
+    return bound.IsWildcard() ? source : bound;
+  }
+  pm::Endpoint source = ToEndpoint(route_source);
+  source.port = 0;
+  const Address address = ToAddress(source, domain, 0);
+  if (real.bind(tcp_fd, address.get(), address.length) != 0) return std::nullopt;
+  local = LocalAddress(tcp_fd);
+  if (local.length == 0) return std::nullopt;
+  return ToEndpoint(local);
+}
+
+}  // namespace
+
+std::optional<pm::CachedAnswer> LookupCached(const pm::Endpoint& target, Time now) {
+  std::lock_guard lock(state().mutex);
+  return state().cache.Lookup(target, now);
+}
+
+void RememberReset(const pm::Endpoint& target, Time now) {
+  std::lock_guard lock(state().mutex);
+  state().cache.RecordReset(target, now);
+}
+
+void ForgetTarget(const pm::Endpoint& target) {
+  std::lock_guard lock(state().mutex);
+  state().cache.Forget(target);
+}
+
+std::unique_ptr<PmLookup> PmLookup::Start(int tcp_fd, int domain, const pm::Endpoint& target, uint32_t scope_id, Time now) {
+  pm::Endpoint port_mapper = target;
+  port_mapper.port = config().pm_port;
+  const int family = target.version == pm::IpVersion::kV4 ? AF_INET : AF_INET6;
+  std::unique_ptr<PmLookup> lookup(new PmLookup);
+  lookup->fd_ = real.socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (lookup->fd_ >= 0) lookup->fd_ = HiddenFds::Hide(lookup->fd_);
+  if (lookup->fd_ < 0) return nullptr;
+  // Connected, so that an ICMP unreachable arrives as an error instead of as silence.
+  const Address address = ToAddress(port_mapper, family, scope_id);
+  if (real.connect(lookup->fd_, address.get(), address.length) != 0) return nullptr;
+  const auto local = BoundLocal(tcp_fd, domain, LocalAddress(lookup->fd_));
+  if (!local) return nullptr;
+
+  pm::PmClientOptions options;
+  options.overall_limit = config().pm_timeout;
+  std::lock_guard lock(state().mutex);
+  lookup->client_ = std::make_unique<pm::PmClient>(
+      pm::PmQuery{.handle = NextHandle(state()), .local = *local, .target = target}, options, now);
+  return lookup;
+}
+
+PmLookup::~PmLookup() {
+  if (fd_ >= 0) HiddenFds::Close(fd_);
+}
+
+pm::QueryState PmLookup::Step(Time now) {
+  for (bool more = true; more && client_->state() == pm::QueryState::kAsking;) {
+    std::byte buffer[512];
+    const ssize_t n = real.recv(fd_, buffer, sizeof buffer, MSG_DONTWAIT);
+    if (n >= 0) {
+      client_->HandleDatagram({buffer, static_cast<size_t>(n)}, now);
+    } else if (errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH) {
+      client_->HandleUnreachable(now);
+    } else {
+      more = false;
+    }
+  }
+  if (client_->NextTimeout() <= now) client_->HandleTimeout(now);
+  while (const auto datagram = client_->PollTransmit()) {
+    if (real.send(fd_, datagram->data(), datagram->size(), MSG_NOSIGNAL) < 0 &&
+        (errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH)) {
+      client_->HandleUnreachable(now);
+    }
+  }
+  if (client_->state() != pm::QueryState::kAsking) {
+    std::lock_guard lock(state().mutex);
+    state().cache.Record(*client_, now);
+  }
+  return client_->state();
+}
+
+void ForgetPmAfterFork() {
+  State& s = state();
+  new (&s.mutex) std::mutex;  // another thread may have held it when this process was made
+  s.handles.reset();
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,47 @@
+// Where a conventional address is reachable by SDP: the process's cache, and the query to the target's port mapper.
+#ifndef SDP_PRELOAD_SOCKET_PM_LOOKUP_H_
+#define SDP_PRELOAD_SOCKET_PM_LOOKUP_H_
+
+#include <memory>
+#include <optional>
+
+#include "core/base/types.h"
+#include "portmapper/endpoint.h"
+#include "portmapper/engine/pm_cache.h"
+#include "portmapper/engine/pm_client.h"
+
+namespace sdp::preload {
+
+// What the process remembers of `target`.
+std::optional<pm::CachedAnswer> LookupCached(const pm::Endpoint& target, Time now);
+// The SDP address answered with a reset, or with something that is not SDP.
+void RememberReset(const pm::Endpoint& target, Time now);
+// Drops what is known of the target: a remembered SDP address turned out to be stale.
+void ForgetTarget(const pm::Endpoint& target);
+
+// One query in progress: owns its UDP socket. Never blocks.
+class PmLookup {
+ public:
+  // `tcp_fd` is the socket that is going to connect; it gets bound to its local address and port, which the query names (SDP 7.4,
+  // CpPort). Null if the query cannot even be started (no route, no descriptor): then there is no SDP there.
+  static std::unique_ptr<PmLookup> Start(int tcp_fd, int domain, const pm::Endpoint& target, uint32_t scope_id, Time now);
+  ~PmLookup();
+
+  // kAsking until it is decided; the outcome is then in the cache too.
+  pm::QueryState Step(Time now);
+  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] Time deadline() const { return client_->NextTimeout(); }
+  [[nodiscard]] const pm::Endpoint& sdp_address() const { return client_->sdp_address(); }
+
+ private:
+  PmLookup() = default;
+  int fd_ = -1;
+  std::unique_ptr<pm::PmClient> client_;
+};
+
+// The process's caches and its source of association handles must not be shared with the parent.
+void ForgetPmAfterFork();
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_PM_LOOKUP_H_

@@ -1,0 +1,86 @@
+#include "preload/process_life.h"
+
+#include <mutex>
+#include <vector>
+
+#include "preload/fd_table.h"
+#include "preload/log.h"
+#include "preload/readiness/fork.h"
+#include "preload/socket/background.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/pm_lookup.h"
+#include "preload/socket/stats.h"
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+namespace {
+
+// What may be in flight at exit is at most a window and a send buffer; a peer that takes nothing for so long gets nothing more.
+constexpr Duration kExitPatience = std::chrono::seconds(5);
+
+// The sockets locked by PrepareFork, each once. Only the forking thread touches it.
+std::vector<StreamSocket*>& locked() {
+  static std::vector<StreamSocket*>* const sockets = new std::vector<StreamSocket*>;
+  return *sockets;
+}
+std::mutex& fork_mutex() {
+  static std::mutex* const mutex = new std::mutex;
+  return *mutex;
+}
+
+template <typename F>
+void ForEachSocket(F f) {
+  FdTable::ForEach([](int, Socket* socket, void* context) { (*static_cast<F*>(context))(static_cast<StreamSocket*>(socket)); },
+                   &f);
+}
+
+}  // namespace
+
+void PrepareFork() {
+  fork_mutex().lock();
+  ForEachSocket([](StreamSocket* socket) {
+    if (!socket->LockForFork()) return;  // met before, under another number
+    socket->Ref();
+    locked().push_back(socket);
+  });
+  LockReadinessForFork();
+  Background::LockForFork();
+}
+
+void ParentAfterFork() {
+  Background::UnlockAfterFork();
+  UnlockReadinessAfterFork();
+  for (StreamSocket* socket : locked()) {
+    socket->NoteForkInParent();
+    socket->UnlockAfterFork();
+    socket->Unref();
+  }
+  locked().clear();
+  fork_mutex().unlock();
+}
+
+void ChildAfterFork() {
+  Background::ForgetAfterFork();
+  Background::UnlockAfterFork();
+  UnlockReadinessAfterFork();
+  for (StreamSocket* socket : locked()) {
+    socket->DisownAfterFork();
+    socket->UnlockAfterFork();
+    socket->Unref();
+  }
+  locked().clear();
+  ForgetPmAfterFork();
+  if (stats::StatsSegment* segment = OpenStatistics()) segment->ForkChild();
+  fork_mutex().unlock();
+}
+
+void ProcessExit() {
+  const Time deadline = Now() + kExitPatience;
+  auto finish = [&](StreamSocket* socket) { socket->FinishAtExit(deadline); };
+  ForEachSocket(finish);
+  Background::FinishAtExit(
+      [](Socket* owner, void* context) { (*static_cast<decltype(finish)*>(context))(static_cast<StreamSocket*>(owner)); }, &finish);
+  if (stats::StatsSegment* segment = OpenStatistics()) segment->Remove();
+}
+
+}  // namespace sdp::preload

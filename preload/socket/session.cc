@@ -1,0 +1,117 @@
+#include "preload/socket/session.h"
+
+#include <utility>
+#include <variant>
+
+namespace sdp::preload {
+namespace {
+
+using verbs::ReadStatus;
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+
+}  // namespace
+
+Session::Session(std::unique_ptr<engine::Engine> engine, std::unique_ptr<verbs::QueuePair> queue_pair)
+    : engine_(std::move(engine)), queue_pair_(std::move(queue_pair)) {}
+
+void Session::Pump() {
+  engine::Action action;
+  bool posted = false;
+  bool disconnect = false;
+  bool abort = false;
+  while (engine_->PollAction(&action)) {
+    std::visit(Overloaded{
+                   [&](const engine::PostSend& send) {
+                     posted = true;
+                     // A refusal means the stream is gone; the next read reports that to the engine.
+                     queue_pair_->PostSend({.id = send.id,
+                                            .signaled = send.signaled,
+                                            .solicited = send.solicited,
+                                            .invalidate = send.invalidate,
+                                            .header = send.header_bytes(),
+                                            .payload = send.payload()});
+                   },
+                   [&](const engine::PostReceives& receives) { queue_pair_->PostReceives(receives.count); },
+                   [&](const engine::ReleaseReceive& release) {
+                     queue_pair_->Release(verbs::ReceiveToken(release.token));
+                   },
+                   [&](const engine::DisconnectLink&) { disconnect = true; },
+                   [&](const engine::AbortLink&) { abort = true; },
+               },
+               action);
+  }
+  if (posted || queue_pair_->unsent_bytes() != 0) {
+    if (!queue_pair_->Flush()) queue_pair_->DetachBorrowed();
+  }
+  if (disconnect) queue_pair_->Disconnect();
+  if (abort) {
+    queue_pair_->Abort();
+    NoteEnd();
+  }
+}
+
+void Session::TakeCompletions() {
+  verbs::Completion completion;
+  while (queue_pair_->PollCompletion(&completion)) {
+    if (completion.status != verbs::Status::kSuccess) continue;  // the link's end says it all
+    switch (completion.opcode) {
+      case verbs::Opcode::kReceive:
+        engine_->HandleReceive({.length = completion.length,
+                                .pieces = {completion.pieces, completion.piece_count},
+                                .token = completion.token.value(),
+                                .cost = queue_pair_->ReceiveCost(completion.length),
+                                .invalidated = completion.invalidated});
+        break;
+      case verbs::Opcode::kSend:
+        engine_->HandleSendCompleted(completion.id);
+        break;
+      case verbs::Opcode::kRdmaRead:
+      case verbs::Opcode::kRdmaWrite:
+        break;
+    }
+  }
+}
+
+void Session::NoteEnd() {
+  if (link_ended_) return;
+  link_ended_ = true;
+  engine_->HandleLinkEnd(queue_pair_->cause().end == verbs::LinkEnd::kClosedByPeer);
+}
+
+bool Session::ReadAvailable() {
+  if (being_read_ || link_ended_) return false;
+  const ReadStatus status = queue_pair_->ReadLink();
+  TakeCompletions();
+  if (status == ReadStatus::kEnded) NoteEnd();
+  Pump();
+  TakeCompletions();  // of Sends that the flush completed
+  Pump();
+  return status == ReadStatus::kProgress;
+}
+
+bool Session::may_sleep_in_read() const {
+  return !being_read_ && !link_ended_ && queue_pair_->can_block() && !queue_pair_->interest().write;
+}
+
+ReadStatus Session::ReadSleeping(std::unique_lock<std::mutex>& lock) {
+  being_read_ = true;
+  const ReadStatus status = queue_pair_->ReadLinkBlocking(lock);
+  being_read_ = false;
+  TakeCompletions();
+  if (status == ReadStatus::kEnded) NoteEnd();
+  Pump();
+  TakeCompletions();
+  Pump();
+  return status;
+}
+
+bool Session::has_unsent() const {
+  if (link_ended_) return false;
+  return queue_pair_->unsent_bytes() != 0 || engine_->has_unfinished_sends();
+}
+
+}  // namespace sdp::preload

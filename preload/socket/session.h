@@ -1,0 +1,52 @@
+// One established SDP connection: the engine and the queue pair, and the carrying of actions one way and completions the other.
+// Passive and unlocked: the StreamSocket that owns it holds its lock around every call.
+#ifndef SDP_PRELOAD_SOCKET_SESSION_H_
+#define SDP_PRELOAD_SOCKET_SESSION_H_
+
+#include <memory>
+#include <mutex>
+
+#include "core/engine/engine.h"
+#include "verbs/rnic.h"
+
+namespace sdp::preload {
+
+class Session {
+ public:
+  Session(std::unique_ptr<engine::Engine> engine, std::unique_ptr<verbs::QueuePair> queue_pair);
+
+  engine::Engine& engine() { return *engine_; }
+  verbs::QueuePair& queue_pair() { return *queue_pair_; }
+  const engine::Engine& engine() const { return *engine_; }
+  const verbs::QueuePair& queue_pair() const { return *queue_pair_; }
+
+  // Carries out what the engine wants and hands it to the link. Nothing of the caller's memory is referenced afterwards.
+  void Pump();
+
+  // Takes what the link has and lets the engine react, without blocking. False once the link has nothing more (would block, ended).
+  bool ReadAvailable();
+
+  // The same, asleep in the link's read until something comes, with `lock` dropped. Only while may_sleep_in_read().
+  verbs::ReadStatus ReadSleeping(std::unique_lock<std::mutex>& lock);
+  [[nodiscard]] bool may_sleep_in_read() const;
+  // Some thread sleeps in ReadSleeping: nobody else may read.
+  [[nodiscard]] bool being_read() const { return being_read_; }
+
+  // No byte will ever come again.
+  [[nodiscard]] bool link_ended() const { return link_ended_; }
+  // There is something only time and the peer can finish: bytes to send, a handshake message to wait for.
+  [[nodiscard]] bool has_unsent() const;
+
+ private:
+  void TakeCompletions();
+  void NoteEnd();
+
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<verbs::QueuePair> queue_pair_;
+  bool being_read_ = false;
+  bool link_ended_ = false;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_SESSION_H_

@@ -1,0 +1,143 @@
+#include "preload/socket/stats.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <memory>
+#include <mutex>
+
+#include "preload/config.h"
+#include "preload/log.h"
+#include "preload/real_calls.h"
+
+namespace sdp::preload {
+namespace {
+
+int OpenFile(const char* path, int flags, mode_t mode) { return open(path, flags, mode); }
+
+std::atomic<stats::StatsSegment*> segment{nullptr};
+
+stats::State StateOf(const Session& session) {
+  switch (session.engine().state()) {
+    case engine::State::kIdle:
+    case engine::State::kHelloSent:
+    case engine::State::kHelloReceived: return stats::State::kHandshake;
+    case engine::State::kEstablished: return stats::State::kEstablished;
+    case engine::State::kSendClosed: return stats::State::kSendClosed;
+    case engine::State::kReceiveClosed: return stats::State::kReceiveClosed;
+    case engine::State::kClosed: return stats::State::kClosing;
+    case engine::State::kAborted: return stats::State::kAborted;
+  }
+  return stats::State::kNone;
+}
+
+}  // namespace
+
+stats::StatsSegment* OpenStatistics() { return segment.load(std::memory_order_acquire); }
+
+stats::StatsSegment* Statistics() {
+  if (stats::StatsSegment* existing = OpenStatistics()) return existing;
+  static std::once_flag once;
+  std::call_once(once, [] {
+    static stats::SystemCalls calls = stats::PlainSystemCalls();
+    calls.open = OpenFile;  // not interposed
+    calls.close = real.close;
+    calls.read = real.read;
+    std::string error;
+    auto opened = stats::StatsSegment::Open(config().stats_dir, calls, &error);
+    if (opened == nullptr) SDP_LOG(kInfo, "sdpstat will not see this process: %s", error.c_str());
+    segment.store(opened.release(), std::memory_order_release);  // lives as long as the process
+  });
+  return OpenStatistics();
+}
+
+stats::Counters CountConnection(const Session& session) {
+  const engine::Stats& s = session.engine().stats();
+  const verbs::QpCounters& link = session.queue_pair().counters();
+  stats::Counters c;
+  c.state = StateOf(session);
+  c.source_mode = static_cast<stats::FlowMode>(s.source_mode);
+  c.sink_mode = static_cast<stats::FlowMode>(s.sink_mode);
+  c.send_credits = s.send_credits;
+  c.posted_receives = s.posted_receives;
+  c.receive_queue = s.receive_queue;
+  c.send_queue = s.send_queue + session.queue_pair().unsent_bytes();
+  c.bytes_in[stats::kBcopy] = s.bcopy_bytes_in;
+  c.bytes_out[stats::kBcopy] = s.bcopy_bytes_out;
+  c.bytes_in[stats::kReadZcopy] = s.read_zcopy_bytes_in;
+  c.bytes_out[stats::kReadZcopy] = s.read_zcopy_bytes_out;
+  c.bytes_in[stats::kWriteZcopy] = s.write_zcopy_bytes_in;
+  c.bytes_out[stats::kWriteZcopy] = s.write_zcopy_bytes_out;
+  c.bytes_in[stats::kTransaction] = s.transaction_bytes_in;
+  c.bytes_out[stats::kTransaction] = s.transaction_bytes_out;
+  c.messages_in = s.messages_in;
+  c.messages_out = s.messages_out;
+  c.gratuitous_updates = s.gratuitous_updates_out;
+  c.send_stalls = s.send_stalls;
+  c.buffered_copies = s.buffered_copies;
+  c.link_bytes_in = link.bytes_in;
+  c.link_bytes_out = link.bytes_out;
+  c.link_fpdus_in = link.fpdus_in;
+  c.link_fpdus_out = link.fpdus_out;
+  c.link_reads = link.read_calls;
+  c.link_writes = link.write_calls;
+  return c;
+}
+
+stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role role, int fd, const Address& local,
+                                           const Address& peer, const Address& sdp_peer) {
+  stats::ConnectionRecord record;
+  record.counters = CountConnection(session);
+  record.kind = stats::Kind::kConnection;
+  record.role = role;
+  record.fd = fd;
+  record.local = stats::ToAddress(local.get());
+  record.peer = stats::ToAddress(peer.get());
+  record.sdp_local = stats::ToAddress(LocalAddress(fd).get());
+  record.sdp_peer = sdp_peer.length != 0 ? stats::ToAddress(sdp_peer.get()) : stats::ToAddress(PeerAddress(fd).get());
+  record.local_buffer_size = session.engine().stats().local_buffer_size;
+  record.remote_buffer_size = session.engine().stats().remote_buffer_size;
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  record.opened_at_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  stats::SetText(record.rnic, session.queue_pair().rnic_name());
+  stats::SetText(record.link, session.queue_pair().link_name());
+  if (session.engine().state() == engine::State::kAborted) {
+    stats::SetText(record.reason, engine::ToString(session.engine().abort_reason()));
+    stats::SetText(record.reason_text, session.queue_pair().cause().text.c_str());
+  }
+  return record;
+}
+
+stats::ConnectionRecord DescribeListener(int fd, const Address& local, const Address& sdp_local, int backlog) {
+  stats::ConnectionRecord record;
+  record.counters.state = stats::State::kListening;
+  record.counters.send_queue = backlog;
+  record.kind = stats::Kind::kListener;
+  record.role = stats::Role::kAccepting;
+  record.fd = fd;
+  record.local = stats::ToAddress(local.get());
+  record.sdp_local = stats::ToAddress(sdp_local.get());
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  record.opened_at_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  stats::SetText(record.rnic, "soft");
+  stats::SetText(record.link, "tcp");
+  return record;
+}
+
+void RecordFallback(int fd, stats::FallbackReason reason, const std::string& text, const Address& peer) {
+  stats::StatsSegment* const statistics = Statistics();
+  if (statistics == nullptr) return;
+  stats::ConnectionRecord record;
+  record.fallback = reason;
+  record.fd = fd;
+  record.local = stats::ToAddress(LocalAddress(fd).get());
+  record.peer = stats::ToAddress(peer.get());
+  stats::SetText(record.reason_text, text.c_str());
+  statistics->RecordFallback(record);
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,264 @@
+#include "preload/socket/stream_socket.h"
+
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "preload/fd_table.h"
+#include "preload/log.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/stats.h"
+
+namespace sdp::preload {
+
+Socket* Socket::New(int domain) { return new StreamSocket(domain); }
+
+void Socket::Unref() {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+}
+
+StreamSocket::StreamSocket(int domain) : domain_(domain) {}
+
+StreamSocket::StreamSocket(int domain, int fd, std::unique_ptr<Session> session, const Address& local, const Address& peer,
+                           const KeptOptions& options, bool nonblocking)
+    : domain_(domain), descriptors_{fd}, nonblocking_(nonblocking), options_(options) {
+  EnterSdp(std::move(session), local, peer, stats::Role::kAccepting);
+}
+
+StreamSocket::~StreamSocket() { DropSession(); }
+
+void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& local, const Address& peer, stats::Role role) {
+  session_ = std::move(session);
+  session_->queue_pair().SetOrd(session_->engine().ord());  // SDP 8.1.1, 4e and 7d
+  session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
+  local_ = local;
+  peer_ = peer;
+  role_ = role;
+  state_ = State::kSdp;
+  stats::ConnectionRecord record = DescribeConnection(*session_, role, descriptors_.empty() ? -1 : descriptors_.front(), local_,
+                                                      peer_, sdp_peer_);
+  if (stats::StatsSegment* segment = Statistics()) slot_ = segment->AcquireSlot(record);
+  AfterProgress();
+  LeaveToBackground();
+}
+
+// The kernel answers for the descriptor from here on.
+void StreamSocket::BecomePlain(int fd, stats::FallbackReason reason, const std::string& text) {
+  state_ = State::kPlain;
+  options_.Apply(fd);
+  if (reason != stats::FallbackReason::kCount) {
+    RecordFallback(fd, reason, text, attempt_ != nullptr ? attempt_->target() : Address{});
+  }
+  for (const int descriptor : descriptors_) FdTable::Remove(descriptor, this);
+  descriptors_.clear();
+  for (const Observation& o : observers_) o.observer->OnPlain(o.fd);
+  observers_.clear();
+  waiters_.WakeAll();
+}
+
+bool StreamSocket::IsNonblocking(int fd) {
+  if (!nonblocking_) {
+    const int flags = real.fcntl(fd, F_GETFL);
+    nonblocking_ = flags >= 0 && (flags & O_NONBLOCK) != 0;
+  }
+  return *nonblocking_;
+}
+
+int StreamSocket::VisibleStatusFlags(int kernel_flags) {
+  std::lock_guard lock(mutex_);
+  if (kernel_flags < 0 || !listener_forced_nonblocking_) return kernel_flags;
+  return nonblocking_.value_or(false) ? kernel_flags : kernel_flags & ~O_NONBLOCK;
+}
+
+int StreamSocket::ChangeStatusFlags(int flags) {
+  std::lock_guard lock(mutex_);
+  nonblocking_ = (flags & O_NONBLOCK) != 0;
+  return listener_forced_nonblocking_ ? flags | O_NONBLOCK : flags;
+}
+
+void StreamSocket::AddDescriptor(int fd) {
+  std::lock_guard lock(mutex_);
+  descriptors_.push_back(fd);
+}
+
+// --- Readiness
+
+short StreamSocket::ReadyEvents() const {
+  const engine::Engine& e = session_->engine();
+  const bool aborted = e.state() == engine::State::kAborted || (session_->link_ended() && !e.peer_closed());
+  const bool peer_closed = e.peer_closed() || aborted;
+  const bool send_closed = !e.can_send();
+  short events = 0;
+  const uint64_t low_water = static_cast<uint64_t>(options_.receive_low_water());
+  if (e.readable_bytes() >= low_water || peer_closed || receive_shut_) events |= POLLIN | POLLRDNORM;
+  if (e.writable() || send_closed) events |= POLLOUT | POLLWRNORM;
+  if (peer_closed || receive_shut_) events |= POLLRDHUP;
+  if ((peer_closed || receive_shut_) && send_closed) events |= POLLHUP;
+  if (pending_error_ != 0) events |= POLLERR;
+  if (e.oob_pending() || e.oob_available()) events |= POLLPRI;
+  return events;
+}
+
+short StreamSocket::WatchEvents() const {
+  if (session_->link_ended()) return 0;
+  return session_->queue_pair().interest().write ? POLLIN | POLLOUT : POLLIN;
+}
+
+StreamSocket::Readiness StreamSocket::GetReadiness() {
+  std::lock_guard lock(mutex_);
+  Readiness readiness{.state = state_};
+  if (state_ == State::kSdp && !foreign_) {
+    readiness.events = ReadyEvents();
+    readiness.watch = WatchEvents();
+    readiness.read_edge = session_->engine().read_edge() + link_edge_;
+    readiness.write_edge = session_->engine().write_edge() + link_edge_;
+  } else if (state_ == State::kListening) {
+    readiness.listener_fds[0] = listener_->sdp_fd();
+    readiness.listener_fds[1] = listener_->ready_fd();
+    listener_->NoteUse();
+  } else if (state_ == State::kNew && pending_error_ != 0) {
+    readiness.events = POLLIN | POLLOUT | POLLERR | POLLHUP;
+    readiness.read_edge = readiness.write_edge = link_edge_;
+  }
+  return readiness;
+}
+
+void StreamSocket::Progress() {
+  std::lock_guard lock(mutex_);
+  if (state_ != State::kSdp || foreign_) return;
+  session_->ReadAvailable();
+  AfterProgress();
+}
+
+void StreamSocket::AddWaiter(Waiter* waiter) {
+  std::lock_guard lock(mutex_);
+  waiters_.Add(waiter);
+}
+
+void StreamSocket::RemoveWaiter(Waiter* waiter) {
+  std::lock_guard lock(mutex_);
+  waiters_.Remove(waiter);
+}
+
+StreamSocket::Readiness StreamSocket::AddObserver(ReadinessObserver* observer, int fd) {
+  {
+    std::lock_guard lock(mutex_);
+    const short watch = state_ == State::kSdp && !foreign_ ? WatchEvents() : -1;
+    if (state_ != State::kPlain) observers_.push_back({.observer = observer, .fd = fd, .watch = watch});
+    if (watch > 0) observer->OnWatch(fd, watch);
+  }
+  return GetReadiness();
+}
+
+void StreamSocket::RemoveObserver(ReadinessObserver* observer, int fd) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(observers_, [&](const Observation& o) { return o.observer == observer && o.fd == fd; });
+}
+
+// --- After every input and command: who has to hear of it.
+
+void StreamSocket::AfterProgress() {
+  const engine::Engine& e = session_->engine();
+  if (!abort_noted_ && (e.state() == engine::State::kAborted || session_->link_ended())) NoteAbort();
+  const bool changed = seen_read_edge_ != e.read_edge() + link_edge_ || seen_write_edge_ != e.write_edge() + link_edge_;
+  if (changed) {
+    seen_read_edge_ = e.read_edge() + link_edge_;
+    seen_write_edge_ = e.write_edge() + link_edge_;
+    waiters_.WakeAll();
+  }
+  if (!observers_.empty()) {
+    const short watch = WatchEvents();
+    for (Observation& o : observers_) {
+      if (o.watch != watch) {
+        o.watch = watch;
+        o.observer->OnWatch(o.fd, watch);
+      }
+      if (changed) o.observer->OnChange(o.fd);
+    }
+  }
+  PublishStats();
+}
+
+// The connection ended, in whatever way: what the next call reports.
+void StreamSocket::NoteAbort() {
+  const engine::Engine& e = session_->engine();
+  const verbs::LinkCause& cause = session_->queue_pair().cause();
+  abort_noted_ = true;
+  ++link_edge_;
+  if (e.state() != engine::State::kAborted) return;  // in good order
+  if (e.abort_reason() != engine::AbortReason::kLocal) {
+    pending_error_ = cause.end == verbs::LinkEnd::kReset && cause.os_error != 0 ? cause.os_error : ECONNRESET;
+    if (pending_error_ == EPIPE) pending_error_ = ECONNRESET;
+    SDP_LOG(kInfo, "connection with %s aborted: %s%s%s", ToEndpoint(peer_).ToString().c_str(), engine::ToString(e.abort_reason()),
+            cause.text.empty() ? "" : "; ", cause.text.c_str());
+  }
+  if (slot_ != nullptr) {
+    stats::StatsSegment::Publish(slot_, DescribeConnection(*session_, role_, descriptors_.empty() ? -1 : descriptors_.front(),
+                                                           local_, peer_, sdp_peer_));
+  }
+}
+
+int StreamSocket::TakeError() {
+  const int error = pending_error_;
+  pending_error_ = 0;
+  return error;
+}
+
+void StreamSocket::PublishStats() {
+  if (slot_ != nullptr) stats::StatsSegment::Publish(slot_, CountConnection(*session_));
+}
+
+void StreamSocket::LeaveToBackground() {
+  if (session_ != nullptr && session_->has_unsent()) Background::Add(&task_);
+}
+
+// Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has passed.
+int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline) {
+  struct Registration {
+    StreamSocket* socket;
+    Lock& lock;
+    Waiter* waiter;
+    Registration(StreamSocket* s, Lock& l, Waiter* w) : socket(s), lock(l), waiter(w) {
+      socket->waiters_.Add(waiter);
+      lock.unlock();
+    }
+    ~Registration() {  // also when the thread is cancelled in its sleep
+      lock.lock();
+      if (waiter != nullptr) socket->waiters_.Remove(waiter);
+    }
+  };
+  pollfd fds[2];
+  nfds_t count = 0;
+  const short watch = session_->being_read() ? 0 : WatchEvents();
+  fds[count++] = {.fd = watch != 0 ? fd : -1, .events = watch, .revents = 0};
+  Waiter* const waiter = Waiter::ForThisThread();
+  if (waiter != nullptr) {
+    fds[count++] = {.fd = waiter->event_fd(), .events = POLLIN, .revents = 0};
+  } else if (watch == 0) {
+    deadline = std::min(deadline, Now() + std::chrono::milliseconds(5));
+  }
+  int result;
+  int error;
+  {
+    Registration registration(this, lock, waiter);
+    timespec storage;
+    result = real.ppoll(fds, count, Remaining(deadline, &storage), nullptr);
+    error = errno;
+  }
+  if (waiter != nullptr && result > 0 && fds[1].revents != 0) waiter->Drain();
+  if (state_ != State::kSdp) return 0;
+  if (result < 0) return error;
+  if (fds[0].revents != 0 && !session_->being_read()) {
+    session_->ReadAvailable();
+    AfterProgress();
+  }
+  return result == 0 ? EAGAIN : 0;
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,185 @@
+// A stream socket of the application's in every state it can have: new, listening, connecting, an SDP connection, closed and
+// lingering; and, once it is plain TCP, gone from the library's sight.
+//
+// One lock per socket guards everything in it, the session's engine and queue pair included. Held over system calls that do not block;
+// dropped over those that do. Lock order: StreamSocket, then an observer's (EpollSet), a Listener's, Background's; never two
+// StreamSockets.
+#ifndef SDP_PRELOAD_SOCKET_STREAM_SOCKET_H_
+#define SDP_PRELOAD_SOCKET_STREAM_SOCKET_H_
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "preload/socket/address.h"
+#include "preload/socket/background.h"
+#include "preload/socket/connect_attempt.h"
+#include "preload/socket/kept_options.h"
+#include "preload/socket/listener.h"
+#include "preload/socket/session.h"
+#include "preload/socket/socket.h"
+#include "preload/socket/waiter.h"
+#include "preload/stats_segment.h"
+
+namespace sdp::preload {
+
+// Who wants to hear of a socket's readiness without sleeping in it: an EpollSet. Called with the socket's lock held.
+class ReadinessObserver {
+ public:
+  virtual ~ReadinessObserver() = default;
+  // Something may have become ready.
+  virtual void OnChange(int fd) = 0;
+  // What the descriptor should be watched for from now on, as poll events; 0: nothing.
+  virtual void OnWatch(int fd, short events) = 0;
+  // The socket is plain TCP now: the kernel answers for it.
+  virtual void OnPlain(int fd) = 0;
+};
+
+class StreamSocket final : public Socket {
+ public:
+  enum class State : uint8_t { kNew, kListening, kConnecting, kSdp, kPlain, kClosed };
+
+  explicit StreamSocket(int domain);
+  // An accepted SDP connection.
+  StreamSocket(int domain, int fd, std::unique_ptr<Session> session, const Address& local, const Address& peer,
+               const KeptOptions& options, bool nonblocking);
+
+  // --- The calls (socket.h)
+  ssize_t Send(int fd, const iovec* iov, size_t count, int flags) override;
+  ssize_t Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) override;
+  int Bind(int fd, const sockaddr* address, socklen_t length) override;
+  int Listen(int fd, int backlog) override;
+  int Connect(int fd, const sockaddr* address, socklen_t length) override;
+  int Accept(int fd, sockaddr* address, socklen_t* length, int flags) override;
+  int Shutdown(int fd, int how) override;
+  int GetSockName(int fd, sockaddr* address, socklen_t* length) override;
+  int GetPeerName(int fd, sockaddr* address, socklen_t* length) override;
+  int GetSockOpt(int fd, int level, int name, void* value, socklen_t* length) override;
+  int SetSockOpt(int fd, int level, int name, const void* value, socklen_t length) override;
+  int Ioctl(int fd, unsigned long request, void* argument) override;
+  int Close(int fd) override;
+  void AddDescriptor(int fd) override;
+  int VisibleStatusFlags(int kernel_flags) override;
+  int ChangeStatusFlags(int flags) override;
+
+  // --- For the readiness room
+  struct Readiness {
+    State state = State::kNew;
+    short events = 0;        // poll events that hold now (kSdp, kConnecting)
+    short watch = 0;         // what to watch the descriptor for meanwhile; 0: nothing
+    uint64_t read_edge = 0;
+    uint64_t write_edge = 0;
+    int listener_fds[2] = {-1, -1};  // kListening: beside the conventional descriptor, readable when accept may succeed
+  };
+  Readiness GetReadiness();
+  // The descriptor became ready: takes what is there.
+  void Progress();
+  void AddWaiter(Waiter* waiter);
+  void RemoveWaiter(Waiter* waiter);
+  // GetReadiness at the same moment, so that no change is missed between.
+  Readiness AddObserver(ReadinessObserver* observer, int fd);
+  void RemoveObserver(ReadinessObserver* observer, int fd);
+
+  // --- For process_life
+  // False: locked for this fork already. Only the forking thread calls these.
+  bool LockForFork();
+  void UnlockAfterFork();
+  // In the child of a fork, lock held: the connection is the parent's, the listener is shared.
+  void DisownAfterFork();
+  void NoteForkInParent();
+  // The process ends: what it has sent must leave, and the peer must learn that no more comes. Bounded by `deadline`.
+  void FinishAtExit(Time deadline);
+  // If `address` is the SDP side of a listener here: have it answered at once.
+  bool AnswersFor(const Address& address);
+
+ private:
+  class Task final : public Background::Task {
+   public:
+    explicit Task(StreamSocket* socket) : socket_(socket) {}
+    Background::Wait Run(Time now) override { return socket_->RunInBackground(now); }
+    Socket* owner() override { return socket_; }
+
+   private:
+    StreamSocket* const socket_;
+  };
+  struct Observation {
+    ReadinessObserver* observer;
+    int fd;
+    short watch;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  ~StreamSocket() override;
+
+  // stream_socket.cc
+  void EnterSdp(std::unique_ptr<Session> session, const Address& local, const Address& peer, stats::Role role);
+  void BecomePlain(int fd, stats::FallbackReason reason, const std::string& text);
+  void AfterProgress();
+  void NotifyAll();
+  void NoteAbort();
+  short ReadyEvents() const;
+  short WatchEvents() const;
+  bool IsNonblocking(int fd);
+  int TakeError();
+  int WaitForChange(Lock& lock, int fd, Time deadline);
+  void LeaveToBackground();
+  void PublishStats();
+
+  // stream_socket_io.cc
+  int SleepForData(Lock& lock, int fd, Time* deadline);
+  ssize_t ReceiveOutOfBand(std::span<const MutableBytes> room, int flags, int* out_flags);
+
+  // stream_socket_connect.cc
+  int ConnectInline(Lock& lock, int fd);
+  int FinishConnect(int fd, ConnectAttempt::Outcome outcome);
+  Background::Wait RunAttempt(Time now);
+
+  // stream_socket_close.cc
+  int CloseLast(Lock& lock, int fd);
+  Background::Wait RunInBackground(Time now);
+  Background::Wait RunLinger(Time now);
+  void DropSession();
+
+  std::mutex mutex_;
+  std::atomic<State> state_{State::kNew};
+  const int domain_;
+  std::vector<int> descriptors_;
+  std::optional<bool> nonblocking_;
+  bool listener_forced_nonblocking_ = false;
+  KeptOptions options_;
+
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<ConnectAttempt> attempt_;
+  std::unique_ptr<Session> session_;
+  Address local_;  // conventional
+  Address peer_;
+  int pending_error_ = 0;   // SO_ERROR
+  bool abort_noted_ = false;
+  bool receive_shut_ = false;
+  bool locked_for_fork_ = false;
+  bool foreign_ = false;    // inherited by fork: the parent's connection
+
+  WaiterList waiters_;
+  std::vector<Observation> observers_;
+  uint64_t seen_read_edge_ = 0;
+  uint64_t seen_write_edge_ = 0;
+  uint64_t link_edge_ = 0;  // grows when an error or the end comes without the engine's edges
+
+  Task task_{this};
+  uint64_t calls_ = 0;       // by the application, to see whether it is active
+  uint64_t calls_seen_ = 0;  // by the background
+  int linger_fd_ = -1;       // hidden; the application has closed its descriptors
+  Time linger_until_ = kNever;
+
+  stats::Slot* slot_ = nullptr;
+  stats::Role role_ = stats::Role::kNone;
+  Address sdp_peer_;
+  uint64_t accepted_sdp_ = 0;
+  uint64_t accepted_tcp_ = 0;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_STREAM_SOCKET_H_

@@ -1,0 +1,219 @@
+// Shutdown and Close of a StreamSocket, what goes on after them, and what the background does.
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "preload/fd_table.h"
+#include "preload/log.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/stats.h"
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+namespace {
+
+// How long a closed connection may wait for its peer to close too, as TCP's FIN_WAIT_2 does.
+constexpr Duration kFinWait = std::chrono::seconds(60);
+
+int Fail(int error) {
+  errno = error;
+  return -1;
+}
+
+}  // namespace
+
+int StreamSocket::Shutdown(int fd, int how) {
+  Lock lock(mutex_);
+  if (state_ == State::kListening && (how == SHUT_RD || how == SHUT_RDWR)) {
+    listener_->Close();
+    BecomePlain(fd, stats::FallbackReason::kCount, {});
+    return kPassThrough;
+  }
+  if (state_ != State::kSdp) return state_ == State::kConnecting ? Fail(ENOTCONN) : kPassThrough;
+  if (foreign_) return Fail(EIO);
+  if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return Fail(EINVAL);
+  ++calls_;
+  engine::Engine& e = session_->engine();
+  if (e.state() == engine::State::kAborted || session_->link_ended()) return Fail(ENOTCONN);
+  if (how != SHUT_WR) {
+    receive_shut_ = true;
+    e.CloseReceive();
+  }
+  if (how != SHUT_RD) e.CloseSend();
+  session_->Pump();
+  ++link_edge_;
+  AfterProgress();
+  LeaveToBackground();
+  return 0;
+}
+
+int StreamSocket::Close(int fd) {
+  Lock lock(mutex_);
+  std::erase(descriptors_, fd);
+  FdTable::Remove(fd, this);
+  if (!descriptors_.empty()) return real.close(fd);
+  switch (state_.load()) {
+    case State::kSdp:
+      return CloseLast(lock, fd);
+    case State::kListening:
+      listener_->Close();
+      DropSession();
+      break;
+    case State::kConnecting:
+      state_ = State::kClosed;  // the helper sees it
+      break;
+    case State::kNew:
+    case State::kPlain:
+    case State::kClosed:
+      break;
+  }
+  return real.close(fd);
+}
+
+int StreamSocket::CloseLast(Lock& lock, int fd) {
+  if (foreign_) {
+    state_ = State::kClosed;
+    DropSession();
+    return real.close(fd);
+  }
+  engine::Engine& e = session_->engine();
+  const linger& option = options_.linger_option();
+  if (!session_->link_ended()) {
+    if (e.readable_bytes() == 0) session_->ReadAvailable();
+    if ((option.l_onoff != 0 && option.l_linger == 0) || (e.readable_bytes() > 0 && !receive_shut_)) {
+      // As TCP does: unread data, or a linger time of zero, resets the connection.
+      e.Abort(engine::AbortReason::kLocal);
+    } else {
+      e.CloseSend();
+      e.CloseReceive();
+    }
+    session_->Pump();
+    if (option.l_onoff != 0 && option.l_linger > 0 && !IsNonblocking(fd)) {
+      const Time deadline = Now() + std::chrono::seconds(option.l_linger);
+      while (session_->has_unsent() && WaitForChange(lock, fd, deadline) == 0) {
+      }
+    }
+  }
+  AfterProgress();
+  state_ = State::kClosed;
+  waiters_.WakeAll();
+  observers_.clear();
+  if (session_->link_ended()) {
+    const int result = real.close(fd);
+    if (!session_->being_read()) DropSession();
+    return result;
+  }
+  // Not over yet: our last bytes, or the peer's DisConn. The number is the application's again at once.
+  linger_fd_ = HiddenFds::Hide(fd);
+  if (linger_fd_ < 0) {
+    SDP_LOG(kError, "no descriptor left to close a connection in good order: it is reset");
+    DropSession();
+    return 0;
+  }
+  session_->queue_pair().SetEventFd(linger_fd_);
+  linger_until_ = Now() + kFinWait;
+  Background::Add(&task_);
+  return 0;
+}
+
+Background::Wait StreamSocket::RunInBackground(Time now) {
+  Lock lock(mutex_);
+  if (state_ == State::kConnecting && attempt_ != nullptr && !descriptors_.empty()) return RunAttempt(now);
+  if (state_ == State::kClosed) return RunLinger(now);
+  if (state_ != State::kSdp || foreign_) return {.done = true};
+  if (calls_ != calls_seen_ || session_->being_read()) {
+    // The application is at it: it does this itself, and cheaper.
+    calls_seen_ = calls_;
+    if (!session_->has_unsent()) return {.done = true};
+    return {.deadline = now + Background::kGrace};
+  }
+  session_->Pump();
+  session_->ReadAvailable();
+  AfterProgress();
+  if (!session_->has_unsent() || descriptors_.empty()) return {.done = true};
+  return {.fd = descriptors_.front(), .events = WatchEvents()};
+}
+
+// The application has closed the socket.
+Background::Wait StreamSocket::RunLinger(Time now) {
+  attempt_.reset();
+  if (session_ == nullptr || linger_fd_ < 0) return {.done = true};
+  if (session_->being_read()) return {.deadline = now + Background::kGrace};
+  session_->Pump();
+  while (session_->ReadAvailable()) {
+  }
+  const bool over = session_->link_ended() || now >= linger_until_;
+  if (!over) return {.fd = linger_fd_, .events = WatchEvents(), .deadline = linger_until_};
+  if (!session_->link_ended() && session_->has_unsent()) session_->queue_pair().Abort();
+  DropSession();
+  return {.done = true};
+}
+
+// The connection is over (or the listener closed): its counters become history, its descriptor goes.
+void StreamSocket::DropSession() {
+  if (slot_ != nullptr) {
+    if (session_ != nullptr) PublishStats();
+    if (stats::StatsSegment* segment = OpenStatistics()) segment->ReleaseSlot(slot_);
+    slot_ = nullptr;
+  }
+  session_.reset();
+  if (linger_fd_ >= 0) HiddenFds::Close(linger_fd_);
+  linger_fd_ = -1;
+}
+
+void StreamSocket::FinishAtExit(Time deadline) {
+  Lock lock(mutex_);
+  if (session_ == nullptr || foreign_ || session_->link_ended()) return;
+  const int fd = linger_fd_ >= 0 ? linger_fd_ : descriptors_.empty() ? -1 : descriptors_.front();
+  if (fd < 0) return;
+  if (state_ == State::kSdp) {
+    session_->engine().CloseReceive();
+    session_->engine().CloseSend();
+  }
+  session_->Pump();
+  while (session_->has_unsent() && !session_->link_ended() && !session_->being_read()) {
+    pollfd link{.fd = fd, .events = WatchEvents(), .revents = 0};
+    timespec storage;
+    if (real.ppoll(&link, 1, Remaining(deadline, &storage), nullptr) <= 0) break;
+    session_->ReadAvailable();
+  }
+  // What the peer sent and nobody reads would make the kernel reset the connection, and the peer lose our last bytes.
+  if (!session_->being_read()) session_->ReadAvailable();
+}
+
+bool StreamSocket::LockForFork() {
+  if (locked_for_fork_) return false;
+  mutex_.lock();
+  locked_for_fork_ = true;
+  return true;
+}
+
+void StreamSocket::UnlockAfterFork() {
+  locked_for_fork_ = false;
+  mutex_.unlock();
+}
+
+void StreamSocket::DisownAfterFork() {
+  if (state_ == State::kSdp || state_ == State::kClosed) {
+    foreign_ = true;
+    slot_ = nullptr;
+  }
+  if (listener_ != nullptr) {
+    listener_->NoteFork(/*in_child=*/true);
+    slot_ = nullptr;
+  }
+  if (state_ == State::kConnecting) {
+    attempt_.reset();
+    state_ = State::kNew;
+  }
+  waiters_.Clear();
+}
+
+void StreamSocket::NoteForkInParent() {
+  if (listener_ != nullptr) listener_->NoteFork(/*in_child=*/false);
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,243 @@
+// Bind, Listen, Connect and Accept of a StreamSocket.
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+
+#include <algorithm>
+
+#include "preload/config.h"
+#include "preload/fd_table.h"
+#include "preload/log.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/stats.h"
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+namespace {
+
+int Fail(int error) {
+  errno = error;
+  return -1;
+}
+
+// The listeners of this process, for connections to oneself: the thread that waits in connect is the one that would accept.
+bool AnswerOurself(const Address& sdp_address) {
+  struct Search {
+    const Address& address;
+    bool found;
+  } search{sdp_address, false};
+  FdTable::ForEach(
+      [](int, Socket* socket, void* context) {
+        auto* s = static_cast<Search*>(context);
+        if (!s->found) s->found = static_cast<StreamSocket*>(socket)->AnswersFor(s->address);
+      },
+      &search);
+  return search.found;
+}
+
+}  // namespace
+
+int StreamSocket::Bind(int fd, const sockaddr* address, socklen_t length) { return real.bind(fd, address, length); }
+
+int StreamSocket::Listen(int fd, int backlog) {
+  Lock lock(mutex_);
+  if (std::find(descriptors_.begin(), descriptors_.end(), fd) == descriptors_.end()) descriptors_.push_back(fd);
+  if (state_ == State::kSdp) return Fail(EINVAL);
+  if (state_ == State::kConnecting) return Fail(EINVAL);
+  if (state_ == State::kPlain) return kPassThrough;
+  const int result = real.listen(fd, backlog);
+  if (result != 0) return result;
+  if (state_ == State::kListening) {
+    listener_->SetBacklog(backlog);
+    return 0;
+  }
+  const int saved = errno;
+  local_ = LocalAddress(fd);
+  listener_ = Listener::Open(this, fd, domain_, backlog);
+  if (listener_ == nullptr) {
+    BecomePlain(fd, stats::FallbackReason::kNotRegistered, "see the log (SDP_LOG=info)");
+  } else {
+    options_.Apply(fd);
+    state_ = State::kListening;
+    if (stats::StatsSegment* segment = Statistics()) {
+      slot_ = segment->AcquireSlot(DescribeListener(fd, local_, listener_->sdp_address(), backlog));
+    }
+    for (const Observation& o : observers_) o.observer->OnChange(o.fd);
+  }
+  errno = saved;
+  return 0;
+}
+
+bool StreamSocket::AnswersFor(const Address& address) {
+  if (state_ != State::kListening) return false;
+  std::lock_guard lock(mutex_);
+  if (listener_ == nullptr || Port(listener_->sdp_address()) != Port(address)) return false;
+  listener_->AnswerNow();
+  return true;
+}
+
+int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
+  Lock lock(mutex_);
+  if (std::find(descriptors_.begin(), descriptors_.end(), fd) == descriptors_.end()) descriptors_.push_back(fd);
+  switch (state_.load()) {
+    case State::kPlain:
+    case State::kListening:
+    case State::kClosed:
+      return kPassThrough;
+    case State::kConnecting:
+      return Fail(EALREADY);
+    case State::kSdp:
+      if (address != nullptr && length >= sizeof(sa_family_t) && address->sa_family == AF_UNSPEC) {
+        session_->engine().Abort(engine::AbortReason::kLocal);
+        session_->Pump();
+        AfterProgress();
+        return 0;
+      }
+      return Fail(EISCONN);
+    case State::kNew:
+      break;
+  }
+  if (pending_error_ != 0) return Fail(TakeError());
+  const bool internet = address != nullptr && ((address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) ||
+                                               (address->sa_family == AF_INET6 && length >= 24));
+  if (!internet) return kPassThrough;  // the kernel has the right error
+  attempt_ = std::make_unique<ConnectAttempt>(fd, domain_, MakeAddress(address, length));
+  ++calls_;
+  return ConnectInline(lock, fd);
+}
+
+// A blocking connect runs in the caller's thread; a non-blocking one that cannot be finished at once is left to the helper.
+int StreamSocket::ConnectInline(Lock& lock, int fd) {
+  const bool nonblocking = IsNonblocking(fd);
+  const Time deadline = options_.send_timeout() == Duration::zero() ? kNever : Now() + options_.send_timeout();
+  bool self_answered = false;
+  for (;;) {
+    const ConnectAttempt::Outcome outcome = attempt_->Step(Now(), !nonblocking);
+    if (outcome != ConnectAttempt::Outcome::kPending) return FinishConnect(fd, outcome);
+    if (!self_answered && attempt_->sdp_address().length != 0) {
+      self_answered = true;
+      const Address sdp_address = attempt_->sdp_address();
+      lock.unlock();
+      AnswerOurself(sdp_address);
+      lock.lock();
+    }
+    if (nonblocking) {
+      state_ = State::kConnecting;
+      if (!Background::Add(&task_, Duration::zero())) {
+        attempt_.reset();
+        state_ = State::kNew;
+        return kPassThrough;
+      }
+      return Fail(EINPROGRESS);
+    }
+    const Background::Wait wait = attempt_->wait();
+    pollfd link{.fd = wait.fd, .events = wait.events, .revents = 0};
+    timespec storage;
+    state_ = State::kConnecting;  // another thread's call meanwhile
+    lock.unlock();
+    const int result = real.ppoll(&link, 1, Remaining(std::min(wait.deadline, deadline), &storage), nullptr);
+    const int error = errno;
+    lock.lock();
+    if (state_ != State::kConnecting) return Fail(EBADF);
+    state_ = State::kNew;
+    if ((result < 0 && error == EINTR) || (result == 0 && Now() >= deadline)) {
+      // As TCP's: the connect goes on by itself, and the next one reports how it went.
+      state_ = State::kConnecting;
+      Background::Add(&task_, Duration::zero());
+      return Fail(result < 0 ? EINTR : EINPROGRESS);
+    }
+  }
+}
+
+int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
+  switch (outcome) {
+    case ConnectAttempt::Outcome::kPending:
+      break;
+    case ConnectAttempt::Outcome::kSdp: {
+      sdp_peer_ = attempt_->sdp_address();
+      const Address peer = attempt_->target();
+      auto session = attempt_->TakeSession();
+      attempt_.reset();
+      SDP_LOG(kDebug, "connect to %s: SDP at %s", ToEndpoint(peer).ToString().c_str(), ToEndpoint(sdp_peer_).ToString().c_str());
+      EnterSdp(std::move(session), LocalAddress(fd), peer, stats::Role::kConnecting);
+      return 0;
+    }
+    case ConnectAttempt::Outcome::kConventional: {
+      const Address target = attempt_->target();
+      BecomePlain(fd, attempt_->reason(), attempt_->reason_text());
+      attempt_.reset();
+      return real.connect(fd, target.get(), target.length);
+    }
+    case ConnectAttempt::Outcome::kFailed: {
+      const int error = attempt_->error();
+      attempt_.reset();
+      state_ = State::kNew;
+      return Fail(error);
+    }
+  }
+  return Fail(EINPROGRESS);
+}
+
+// On the helper's thread, lock held: a non-blocking connect goes on.
+Background::Wait StreamSocket::RunAttempt(Time now) {
+  const int fd = descriptors_.front();
+  const ConnectAttempt::Outcome outcome = attempt_->Step(now, /*may_block=*/false);
+  if (outcome == ConnectAttempt::Outcome::kPending) return attempt_->wait();
+  if (outcome == ConnectAttempt::Outcome::kFailed) pending_error_ = attempt_->error();
+  FinishConnect(fd, outcome);
+  if (outcome == ConnectAttempt::Outcome::kFailed) {
+    ++link_edge_;
+    for (const Observation& o : observers_) o.observer->OnChange(o.fd);
+    waiters_.WakeAll();
+  }
+  return {.done = true};
+}
+
+int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags) {
+  Lock lock(mutex_);
+  if (state_ != State::kListening) return kPassThrough;
+  const Time deadline = options_.receive_timeout() == Duration::zero() ? kNever : Now() + options_.receive_timeout();
+  const bool nonblocking = IsNonblocking(fd);
+  if (!nonblocking && !listener_forced_nonblocking_) {
+    // Both listeners are waited for together, so that neither may block this thread for itself.
+    real.fcntl(fd, F_SETFL, real.fcntl(fd, F_GETFL) | O_NONBLOCK);
+    listener_forced_nonblocking_ = true;
+  }
+  listener_->NoteUse();
+  for (;;) {
+    int accepted = -1;
+    if (auto session = listener_->Accept(flags, &accepted)) {
+      const Address peer = PeerAddress(accepted);
+      Address local = LocalAddress(accepted);
+      SetPort(local, Port(local_));
+      ++accepted_sdp_;
+      SocketRef socket(new StreamSocket(domain_, accepted, std::move(session), local, peer, options_,
+                                        (flags & SOCK_NONBLOCK) != 0));
+      FdTable::Set(accepted, socket.get());
+      CopyOut(peer, address, length);
+      return accepted;
+    }
+    if (errno != EAGAIN && errno != EINVAL && errno != ECONNABORTED) return -1;
+    accepted = real.accept4(fd, address, length, flags);
+    if (accepted >= 0) {
+      ++accepted_tcp_;
+      if (stats::StatsSegment* segment = Statistics()) segment->CountFallback(stats::FallbackReason::kPlainClient);
+      return accepted;
+    }
+    if (errno != EAGAIN || nonblocking) return -1;
+    pollfd fds[4] = {{.fd = fd, .events = POLLIN, .revents = 0},
+                     {.fd = listener_->sdp_fd(), .events = POLLIN, .revents = 0},
+                     {.fd = listener_->ready_fd(), .events = POLLIN, .revents = 0}};
+    timespec storage;
+    lock.unlock();
+    const int result = real.ppoll(fds, 3, Remaining(deadline, &storage), nullptr);
+    const int error = result < 0 ? errno : EAGAIN;
+    lock.lock();
+    if (state_ != State::kListening) return Fail(EINVAL);
+    if (result <= 0) return Fail(error);
+  }
+}
+
+}  // namespace sdp::preload

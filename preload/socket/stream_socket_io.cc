@@ -1,0 +1,250 @@
+// Send and Receive of a StreamSocket.
+#include <errno.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <span>
+
+#include "preload/log.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+namespace {
+
+// How long a blocking sender waits for credit before its data is copied instead (SDP 9.5.6: two peers that both send before
+// they receive must not wait for each other for ever).
+constexpr Duration kPatienceForCredit = std::chrono::milliseconds(2);
+
+// The caller's iovec with a position, as spans for the engine.
+template <typename Span, typename Byte>
+class IovecCursor {
+ public:
+  IovecCursor(const iovec* iov, size_t count) : iov_(iov), count_(count) {
+    for (size_t i = 0; i < count; ++i) left_ += iov[i].iov_len;
+  }
+  [[nodiscard]] size_t left() const { return left_; }
+
+  // As much of the rest as a fixed number of spans can name.
+  std::span<const Span> Rest() {
+    size_t n = 0;
+    size_t offset = offset_;
+    for (size_t i = index_; i < count_ && n < spans_.size(); ++i, offset = 0) {
+      if (iov_[i].iov_len == offset) continue;
+      spans_[n++] = {static_cast<Byte*>(iov_[i].iov_base) + offset, iov_[i].iov_len - offset};
+    }
+    return {spans_.data(), n};
+  }
+
+  void Advance(size_t bytes) {
+    left_ -= bytes;
+    while (bytes > 0) {
+      const size_t step = std::min(bytes, iov_[index_].iov_len - offset_);
+      bytes -= step;
+      offset_ += step;
+      if (offset_ == iov_[index_].iov_len) {
+        ++index_;
+        offset_ = 0;
+      }
+    }
+  }
+
+ private:
+  const iovec* iov_;
+  size_t count_;
+  size_t index_ = 0;
+  size_t offset_ = 0;
+  size_t left_ = 0;
+  std::array<Span, 64> spans_;
+};
+using SendCursor = IovecCursor<Bytes, const std::byte>;
+using ReceiveCursor = IovecCursor<MutableBytes, std::byte>;
+
+Time DeadlineOf(Duration timeout) { return timeout == Duration::zero() ? kNever : Now() + timeout; }
+
+// Copies out, or with MSG_TRUNC drops, what is there.
+size_t Take(engine::Engine& e, ReceiveCursor& room, bool discard) {
+  size_t taken = 0;
+  while (room.left() > 0) {
+    std::array<std::byte, 4096> scratch;
+    const MutableBytes dropped(scratch.data(), std::min(scratch.size(), room.left()));
+    const size_t n = discard ? e.Receive({&dropped, 1}, {}) : e.Receive(room.Rest(), {});
+    if (n == 0) break;
+    room.Advance(n);
+    taken += n;
+    if (e.at_mark()) break;
+  }
+  return taken;
+}
+
+int Fail(int error) {
+  errno = error;
+  return -1;
+}
+
+// TCP: EPIPE comes with SIGPIPE, to this thread, unless it was declined.
+int FailPipe(int flags) {
+  if ((flags & MSG_NOSIGNAL) == 0) raise(SIGPIPE);
+  return Fail(EPIPE);
+}
+
+}  // namespace
+
+ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
+  SendCursor data(iov, count);
+  Lock lock(mutex_);
+  if (state_ != State::kSdp) {
+    if (state_ == State::kConnecting) return Fail(EAGAIN);
+    return kPassThrough;  // the kernel knows what a socket that is not connected answers
+  }
+  if (foreign_) return Fail(EIO);
+  ++calls_;
+  const size_t total = data.left();
+  const bool nonblocking = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd);
+  engine::SendFlags send_flags{.out_of_band = (flags & MSG_OOB) != 0};
+  Time deadline = kNever;
+  Time credit_deadline = kNever;
+  bool looked = false;
+  for (;;) {
+    engine::Engine& e = session_->engine();
+    if (pending_error_ != 0) {
+      if (total != data.left()) break;
+      return Fail(TakeError());
+    }
+    if (!e.can_send()) {
+      if (total != data.left()) break;
+      lock.unlock();
+      return FailPipe(flags);
+    }
+    while (data.left() > 0) {
+      // A write of more pieces than one Rest() names goes on; its out-of-band byte is the very last.
+      const auto rest = data.Rest();
+      const size_t taken = e.Send(rest, send_flags);
+      data.Advance(taken);
+      session_->Pump();
+      if (taken == 0) break;
+    }
+    if (data.left() == 0) break;
+    // No credit. The peer may have granted some meanwhile.
+    if (!looked) {
+      looked = true;
+      if (session_->ReadAvailable()) {
+        AfterProgress();
+        if (session_->engine().writable()) continue;
+      }
+    }
+    if (nonblocking) break;
+    if (deadline == kNever) deadline = DeadlineOf(options_.send_timeout());
+    if (credit_deadline == kNever) credit_deadline = Now() + kPatienceForCredit;
+    int error = WaitForChange(lock, fd, std::min(deadline, credit_deadline));
+    if (state_ != State::kSdp) return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
+    if (error == EAGAIN && Now() >= credit_deadline) {
+      if (send_flags.buffering == engine::Buffering::kSmall) {
+        send_flags.buffering = engine::Buffering::kFull;
+        continue;
+      }
+      error = session_->engine().writable() ? 0 : WaitForChange(lock, fd, deadline);
+      if (state_ != State::kSdp) return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
+    }
+    if (error == EINTR || (error == EAGAIN && Now() >= deadline)) {
+      if (total != data.left()) break;
+      AfterProgress();
+      LeaveToBackground();
+      return Fail(error);
+    }
+  }
+  AfterProgress();
+  LeaveToBackground();
+  if (total == data.left() && total > 0) return Fail(EAGAIN);
+  return static_cast<ssize_t>(total - data.left());
+}
+
+ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) {
+  ReceiveCursor room(iov, count);
+  if (out_flags != nullptr) *out_flags = 0;
+  Lock lock(mutex_);
+  if (state_ != State::kSdp) {
+    if (state_ == State::kConnecting) return Fail(EAGAIN);
+    return kPassThrough;
+  }
+  if ((flags & MSG_ERRQUEUE) != 0) return Fail(EAGAIN);
+  if (foreign_) return Fail(EIO);
+  ++calls_;
+  if ((flags & MSG_OOB) != 0) return ReceiveOutOfBand(room.Rest(), flags, out_flags);
+  const size_t total = room.left();
+  if (total == 0) return 0;
+  const bool nonblocking = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd);
+  const bool peek = (flags & MSG_PEEK) != 0;
+  const size_t low_water = static_cast<size_t>(options_.receive_low_water());
+  const size_t wanted = (flags & MSG_WAITALL) != 0 ? total : std::min(total, low_water);
+  Time deadline = kNever;
+  bool looked = false;
+  size_t done = 0;
+  for (;;) {
+    engine::Engine& e = session_->engine();
+    const bool was_at_mark = e.at_mark();
+    done = peek ? e.Receive(room.Rest(), {.peek = true}) : done + Take(e, room, (flags & MSG_TRUNC) != 0);
+    if (done > 0 && !peek) session_->Pump();  // what was read is credit for the peer
+    if (done >= wanted) break;
+    if (done > 0 && !was_at_mark && e.at_mark()) break;  // TCP stops a read at the mark
+    if (e.end_of_stream() || receive_shut_) break;
+    if (pending_error_ != 0) {
+      if (done > 0) break;
+      return Fail(TakeError());
+    }
+    if (e.state() == engine::State::kAborted || session_->link_ended()) break;  // the error was reported before: end of file
+    if (!looked && (nonblocking || options_.receive_timeout() != Duration::zero() || !session_->may_sleep_in_read())) {
+      looked = true;
+      session_->ReadAvailable();
+      AfterProgress();
+      continue;
+    }
+    int error = EAGAIN;
+    if (!nonblocking) error = SleepForData(lock, fd, &deadline);
+    if (state_ != State::kSdp) return Fail(EBADF);
+    if (error != 0) {
+      AfterProgress();
+      LeaveToBackground();
+      if (done > 0) break;
+      return Fail(error);
+    }
+  }
+  AfterProgress();
+  LeaveToBackground();
+  return static_cast<ssize_t>(done);
+}
+
+// 0: look again. Else EINTR, or EAGAIN when the receive time-out has passed.
+int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline) {
+  if (options_.receive_timeout() == Duration::zero() && session_->may_sleep_in_read()) {
+    // The link's own read restarts after a signal handler exactly when TCP's would (SA_RESTART).
+    const verbs::ReadStatus status = session_->ReadSleeping(lock);
+    if (state_ == State::kSdp) AfterProgress();
+    return status == verbs::ReadStatus::kInterrupted ? EINTR : 0;
+  }
+  if (*deadline == kNever) *deadline = DeadlineOf(options_.receive_timeout());
+  const int error = WaitForChange(lock, fd, *deadline);
+  return error == EAGAIN && Now() < *deadline ? 0 : error;
+}
+
+ssize_t StreamSocket::ReceiveOutOfBand(std::span<const MutableBytes> room, int flags, int* out_flags) {
+  engine::Engine& e = session_->engine();
+  session_->ReadAvailable();
+  AfterProgress();
+  if (options_.out_of_band_inline()) return Fail(EINVAL);
+  if (!e.oob_available()) return Fail(e.oob_pending() ? EAGAIN : EINVAL);
+  const auto byte = e.TakeOob({.peek = (flags & MSG_PEEK) != 0});
+  AfterProgress();
+  if (out_flags != nullptr) *out_flags |= MSG_OOB;
+  if (room.empty()) {
+    if (out_flags != nullptr) *out_flags |= MSG_TRUNC;
+    return 0;
+  }
+  room.front().front() = *byte;
+  return 1;
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,58 @@
+// A thread that sleeps in poll because of some sockets, and how another thread wakes it.
+//
+// Readiness of an SDP socket is not the readiness of its descriptor: whoever makes progress may take the bytes another thread
+// sleeps for. So a thread that sleeps registers a Waiter with each socket it waits for, and sleeps on the Waiter's eventfd too.
+// A process that has only one thread needs none of it.
+#ifndef SDP_PRELOAD_SOCKET_WAITER_H_
+#define SDP_PRELOAD_SOCKET_WAITER_H_
+
+#include <atomic>
+#include <vector>
+
+namespace sdp::preload {
+
+class Waiter {
+ public:
+  // The calling thread's own, made when first asked for. Null if the process has a single thread or no descriptor is left (then
+  // the thread sleeps for short times only).
+  static Waiter* ForThisThread();
+  ~Waiter();
+
+  [[nodiscard]] int event_fd() const { return event_fd_; }
+  // By any thread: the owner's sleep ends, or does not begin.
+  void Wake();
+  // By the owner, when its sleep ended by event_fd(): forget that wake-up. It looks at its sockets after this.
+  void Drain();
+
+ private:
+  Waiter() = default;
+  std::atomic<int> event_fd_{-1};
+};
+
+// The waiters of one socket. Guarded by the socket's lock.
+class WaiterList {
+ public:
+  void Add(Waiter* waiter) {
+    if (waiter != nullptr) waiters_.push_back(waiter);
+  }
+  void Remove(Waiter* waiter) {
+    for (size_t i = 0; i < waiters_.size(); ++i) {
+      if (waiters_[i] == waiter) {
+        waiters_[i] = waiters_.back();
+        waiters_.pop_back();
+        return;
+      }
+    }
+  }
+  void WakeAll() {
+    for (Waiter* waiter : waiters_) waiter->Wake();
+  }
+  void Clear() { waiters_.clear(); }
+
+ private:
+  std::vector<Waiter*> waiters_;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_WAITER_H_
