@@ -1,5 +1,5 @@
-// Descriptor number -> Socket, for every number up to RLIMIT_NOFILE's hard limit. A number it does not know costs one
-// look-up without a lock.
+// Descriptor number -> Socket, for every number a kernel can allow. A number it does not know costs one
+// look-up without a lock; nothing here ever waits, so that all of it may be called from signal handlers.
 #ifndef SDP_PRELOAD_FD_TABLE_H_
 #define SDP_PRELOAD_FD_TABLE_H_
 
@@ -9,7 +9,8 @@ namespace sdp::preload {
 
 class FdTable {
  public:
-  // The socket behind `fd`, empty for a number that is not ours (or out of range). Safe against a concurrent Remove.
+  // The socket behind `fd`, empty for a number that is not ours (or out of range). Safe against a concurrent
+  // Remove.
   static SocketRef Get(int fd);
   // True if `fd` may be a socket of ours: the fast check, no reference taken.
   static bool Has(int fd);
@@ -19,18 +20,29 @@ class FdTable {
   static SocketRef Remove(int fd, const Socket* expected = nullptr);
   // Calls `visit` for every entry; entries made or dropped meanwhile may be missed.
   static void ForEach(void (*visit)(int fd, Socket* socket, void* context), void* context);
+
+ private:
+  // The reference a word of the table stood for, once the word is no longer in the table.
+  static SocketRef ReturnBatch(uint64_t word);
 };
 
-// Descriptors the library keeps for itself in the application's process: high numbers (the application sees the lowest free
-// number as it expects), close-on-exec, and protected from the application's own close, dup2 and close_range.
+// Descriptors the library keeps for itself in the application's process: high numbers (the application sees
+// the lowest free number as it expects), close-on-exec, and protected from the application's own close, dup2
+// and close_range. Lock-free.
 class HiddenFds {
  public:
-  // Moves `fd` out of the application's way; the number it now has, or -1 with errno (then `fd` is closed).
+  // Moves `fd` out of the application's way, to the upper quarter of the numbers RLIMIT_NOFILE's soft limit
+  // allows (of the first 65536 at most); the number it now has, or -1 with errno (then `fd` is closed).
   static int Hide(int fd);
+  // Also right with a number that MakeRoom has meanwhile moved.
   static void Close(int hidden_fd);
   static bool Contains(int fd);
-  // The application is about to use number `fd` itself (dup2, dup3): whatever of ours stands there moves away and its owner's
-  // variable, registered with Track, changes.
+  // The lowest hidden number in [first, last], or -1.
+  static int Next(int first, int last);
+  // The application is about to use number `fd` itself (dup2, dup3): whatever of ours stands there gets
+  // another number and its owner's variable, registered with HideTracked, changes. `fd` itself stays open,
+  // for dup2 to replace in one step. Contains(fd) afterwards says that it could not move: it is not tracked,
+  // or there is no number left.
   static void MakeRoom(int fd);
   // Hide() and keep *slot up to date when the number moves. The slot must live until Close(*slot).
   static int HideTracked(int fd, std::atomic<int>* slot);

@@ -1,5 +1,5 @@
-// One line per event that a user may ask about: "sdp[PID]: text". Thread-safe, keeps errno, makes only real system calls, and
-// never blocks the program on a full pipe.
+// One line per event that a user may ask about: "sdp[PID]: text". Thread-safe, keeps errno, makes only real
+// system calls, and never blocks the program on a full pipe.
 #ifndef SDP_PRELOAD_LOG_H_
 #define SDP_PRELOAD_LOG_H_
 
@@ -12,10 +12,10 @@ void LogLine(LogLevel level, const char* format, ...) __attribute__((format(prin
 
 }  // namespace sdp::preload
 
-#define SDP_LOG(level, ...)                                                                        \
-  do {                                                                                             \
-    if (::sdp::preload::LogEnabled(::sdp::preload::LogLevel::level))                               \
-      ::sdp::preload::LogLine(::sdp::preload::LogLevel::level, __VA_ARGS__);                       \
+#define SDP_LOG(level, ...)                                                  \
+  do {                                                                       \
+    if (::sdp::preload::LogEnabled(::sdp::preload::LogLevel::level))         \
+      ::sdp::preload::LogLine(::sdp::preload::LogLevel::level, __VA_ARGS__); \
   } while (0)
 
 #endif  // SDP_PRELOAD_LOG_H_

@@ -1,0 +1,75 @@
+// One atomic word for every descriptor number there can be: two levels, zero until stored to, never freed.
+#ifndef SDP_PRELOAD_DESCRIPTOR_ARRAY_H_
+#define SDP_PRELOAD_DESCRIPTOR_ARRAY_H_
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstdint>
+#include <new>
+
+namespace sdp::preload {
+
+// A static object: constant-initialized, so that it works before constructors ran, and never destroyed.
+// Look-ups take no lock and make no system call; the first store beyond number 32767 maps a page. Word is a
+// type an all-zero bit pattern is a value of.
+//
+// Neighbouring numbers lie in different cache lines: two threads working on descriptors 5 and 6 do not slow
+// each other down.
+template <typename Word>
+class DescriptorArray {
+ public:
+  constexpr DescriptorArray() = default;
+
+  // Null if nothing was ever stored near `fd`, or `fd` is no descriptor number.
+  std::atomic<Word>* Find(int fd) {
+    Page* page = FindPage(fd);
+    return page != nullptr ? &page->words[Index(fd)] : nullptr;
+  }
+  // As Find, but makes room. Null only if `fd` is out of range or the kernel has no memory left.
+  std::atomic<Word>* FindOrAdd(int fd) {
+    if (fd < 0 || fd >= kPages * kPageNumbers) return nullptr;
+    Page* page = FindPage(fd);
+    if (page == nullptr) page = AddPage(fd / kPageNumbers);
+    return page != nullptr ? &page->words[Index(fd)] : nullptr;
+  }
+
+ private:
+  static constexpr int kPageNumbers = 1 << 15;
+  static constexpr int kPages = 1 << 15;  // 2^30 numbers, the most a kernel can be told to allow
+  static constexpr int kWordsPerLine = 64 / sizeof(std::atomic<Word>);
+  static constexpr int kLines = kPageNumbers / kWordsPerLine;
+
+  struct Page {
+    std::atomic<Word> words[kPageNumbers];
+  };
+
+  static int Index(int fd) {
+    const int number = fd % kPageNumbers;
+    return number % kLines * kWordsPerLine + number / kLines;
+  }
+
+  Page* FindPage(int fd) {
+    const unsigned page = static_cast<unsigned>(fd) / kPageNumbers;
+    if (page == 0) return &first_;
+    return page < kPages ? pages_[page].load(std::memory_order_acquire) : nullptr;
+  }
+
+  Page* AddPage(int number) {
+    void* memory = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    Page* page = static_cast<Page*>(memory);
+    Page* expected = nullptr;
+    if (pages_[number].compare_exchange_strong(expected, page, std::memory_order_acq_rel)) return page;
+    munmap(memory, sizeof(Page));
+    return expected;
+  }
+
+  Page first_{};
+  std::atomic<Page*> pages_[kPages]{};
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_DESCRIPTOR_ARRAY_H_

@@ -1,0 +1,72 @@
+// What the entry points share. Each is thin: is the descriptor one of ours? If not, the real call and nothing
+// else; if so, the arguments in the shape Socket takes them, and the real call after all when the socket
+// turns out to be plain TCP.
+#ifndef SDP_PRELOAD_ENTRY_POINTS_H_
+#define SDP_PRELOAD_ENTRY_POINTS_H_
+
+#include <cerrno>
+
+#include "preload/fd_table.h"
+#include "preload/guard.h"
+#include "preload/real_calls.h"
+
+// The names under which the entry points are compiled: the C library's, for libsdp.so; with a prefix for
+// tests, which then have both at hand.
+#ifdef SDP_PREFIXED_ENTRY_POINTS
+#define SDP_ENTRY(name) sdp_entry_##name
+#define SDP_ENTRY_ALIAS(alias_name, name) static_assert(true)
+#else
+#define SDP_ENTRY(name) name
+#define SDP_ENTRY_ALIAS(alias_name, name) \
+  extern "C" decltype(name) alias_name __attribute__((alias(#name), visibility("default")))
+#endif
+
+#define SDP_CALL(result, name, parameters, exception)                      \
+  extern "C" __attribute__((visibility("default"))) result SDP_ENTRY(name) \
+  parameters exception;
+#include "preload/calls.inc"
+
+// Ends the process: a buffer is smaller than the length passed with it. What a fortified program expects of
+// its __*_chk calls.
+extern "C" [[noreturn]] void __chk_fail();
+
+namespace sdp::preload {
+
+inline int Fail(int error) {
+  errno = error;
+  return -1;
+}
+
+// `managed(Socket&)` if there is a Socket behind `fd` and it does not answer kPassThrough, else `plain()`.
+template <typename Managed, typename Plain>
+inline auto Dispatch(int fd, Managed managed, Plain plain) -> decltype(plain()) {
+  if (FdTable::Has(fd)) {
+    if (SocketRef socket = FdTable::Get(fd)) {
+      const auto result = managed(*socket.get());
+      if (result != kPassThrough) return result;
+    }
+  }
+  return plain();
+}
+
+// Dispatch for calls that glibc declares noexcept.
+template <typename Managed, typename Plain>
+inline auto DispatchUncancelled(int fd, Managed managed, Plain plain) noexcept -> decltype(plain()) {
+  if (FdTable::Has(fd)) {
+    const NoCancellation no_cancellation;
+    return Dispatch(fd, managed, plain);
+  }
+  return plain();
+}
+
+// The kernel has just given out this number: whatever we still know under it was closed behind our back (by
+// stdio, say).
+inline int Fresh(int fd) {
+  if (fd >= 0 && FdTable::Has(fd)) [[unlikely]]
+    FdTable::Remove(fd);
+  return fd;
+}
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_ENTRY_POINTS_H_

@@ -1,0 +1,226 @@
+// Descriptor numbers that come and go: close, dup and their like keep FdTable, HiddenFds and the readiness
+// room right.
+//
+// Order, for a number that goes: out of the table, out of every epoll set, then closed. For one that comes:
+// first the kernel's.
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdarg>
+
+#include "preload/entry_points.h"
+#include "preload/readiness/readiness.h"
+#include "preload/startup.h"
+
+namespace sdp::preload {
+namespace {
+
+// No process has more descriptors than this by default (fs.nr_open), and nobody raises it.
+constexpr unsigned kNumbers = 1 << 20;
+
+rlim_t SoftLimit() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : kNumbers;
+}
+
+// Ours alone: for the application the number is free.
+bool IsInvisible(int fd) { return HiddenFds::Contains(fd) && !ForeignCall::Active(); }
+
+// False while nothing of ours exists, and in a child that shares our memory but not our descriptors.
+bool KeepsTrack() { return Started() && OwnsProcess(); }
+
+int CloseTracked(int fd) {
+  if (IsInvisible(fd)) return Fail(EBADF);
+  SocketRef socket = FdTable::Remove(fd);
+  EpollForget(fd);
+  if (!socket) return real.close(fd);
+  const NoCancellation no_cancellation;  // a close begun is a close done
+  return socket->Close(fd);
+}
+
+// `to` is a new number for what `from` stands for.
+int NoteDuplicate(int from, int to) {
+  if (to < 0) return to;
+  Fresh(to);
+  if (const SocketRef socket = FdTable::Get(from)) {
+    FdTable::Set(to, socket.get());
+    socket->AddDescriptor(to);
+  }
+  EpollDuplicate(from, to);
+  return to;
+}
+
+// A number for what a socket was known as while dup2 overwrites it: away from the low ones, which the
+// application may count on.
+int StandIn(int fd) {
+  return real.fcntl(fd, F_DUPFD_CLOEXEC, static_cast<int>(std::min<rlim_t>(SoftLimit(), kNumbers) / 2));
+}
+
+// dup2 and dup3 with two different, acceptable numbers; `replace()` is the real call. The kernel swaps what
+// `to` stands for in one step, so that no other thread's open() can get the number in between.
+template <typename Replace>
+int ReplaceTracked(int from, int to, Replace replace) {
+  if (IsInvisible(from)) return Fail(EBADF);
+  if (real.fcntl(from, F_GETFD) < 0 || to < 0 || static_cast<rlim_t>(to) >= SoftLimit()) return replace();
+  if (IsInvisible(to)) {
+    HiddenFds::MakeRoom(to);
+    if (HiddenFds::Contains(to)) return Fail(EBADF);
+  }
+  SocketRef replaced = FdTable::Remove(to);
+  EpollForget(to);
+  int stand_in = -1;
+  if (replaced) {
+    stand_in = StandIn(to);
+    if (stand_in < 0 || !replaced->MoveDescriptor(to, stand_in)) {
+      if (stand_in >= 0) real.close(stand_in);
+      stand_in = -1;
+      replaced->Close(to);
+    }
+  }
+  const int result = replace();
+  if (stand_in >= 0) {
+    const int error = errno;
+    replaced->Close(stand_in);
+    errno = error;
+  }
+  return NoteDuplicate(from, result);
+}
+
+// The real call on [first, last] without the hidden numbers in it.
+int CloseAroundHidden(unsigned first, unsigned last, int flags) {
+  while (first <= INT_MAX && !ForeignCall::Active()) {
+    const int hidden =
+        HiddenFds::Next(static_cast<int>(first), static_cast<int>(std::min<unsigned>(last, INT_MAX)));
+    if (hidden < 0) break;
+    const unsigned number = static_cast<unsigned>(hidden);
+    if (number > first) {
+      const int result = real.close_range(first, number - 1, flags);
+      if (result != 0) return result;
+    }
+    if (number == last) return 0;
+    first = number + 1;
+  }
+  return real.close_range(first, last, flags);
+}
+
+int CloseRangeTracked(unsigned first, unsigned last) {
+  struct Range {
+    unsigned first, last;
+  } range = {first, last};
+  FdTable::ForEach(
+      [](int fd, Socket*, void* context) {
+        const Range& wanted = *static_cast<Range*>(context);
+        const unsigned number = static_cast<unsigned>(fd);
+        if (number >= wanted.first && number <= wanted.last) CloseTracked(fd);
+      },
+      &range);
+  const unsigned end = static_cast<unsigned>(std::min<rlim_t>(SoftLimit(), kNumbers));
+  for (unsigned number = first; number < end && number <= last; ++number)
+    EpollForget(static_cast<int>(number));
+  return CloseAroundHidden(first, last, 0);
+}
+
+// For kernels older than close_range().
+void CloseOneByOne(unsigned first) {
+  const unsigned end = static_cast<unsigned>(std::min<rlim_t>(SoftLimit(), kNumbers));
+  for (unsigned number = first; number < end; ++number) {
+    if (!IsInvisible(static_cast<int>(number))) real.close(static_cast<int>(number));
+  }
+}
+
+int ControlTracked(int fd, int command, void* argument) {
+  if (IsInvisible(fd)) return Fail(EBADF);
+  switch (command) {
+    case F_DUPFD:
+    case F_DUPFD_CLOEXEC:
+      return OwnsProcess() ? NoteDuplicate(fd, real.fcntl(fd, command, argument))
+                           : real.fcntl(fd, command, argument);
+    case F_GETFL:
+    case F_SETFL:
+      break;
+    default:
+      return real.fcntl(fd, command, argument);
+  }
+  const SocketRef socket = FdTable::Get(fd);
+  if (!socket) return real.fcntl(fd, command, argument);
+  if (command == F_SETFL) {
+    return real.fcntl(fd, F_SETFL,
+                      socket->ChangeStatusFlags(static_cast<int>(reinterpret_cast<intptr_t>(argument))));
+  }
+  const int flags = real.fcntl(fd, F_GETFL);
+  return flags < 0 ? flags : socket->VisibleStatusFlags(flags);
+}
+
+}  // namespace
+}  // namespace sdp::preload
+
+using sdp::preload::Fail;
+using sdp::preload::KeepsTrack;
+using sdp::preload::NoCancellation;
+using sdp::preload::real;
+using sdp::preload::Started;
+
+extern "C" {
+
+int SDP_ENTRY(close)(int fd) { return KeepsTrack() ? sdp::preload::CloseTracked(fd) : real.close(fd); }
+
+int SDP_ENTRY(close_range)(unsigned int first, unsigned int last, int flags) noexcept {
+  // With flags nothing of ours closes: CLOSE_RANGE_CLOEXEC only marks, CLOSE_RANGE_UNSHARE gives the thread
+  // descriptors of its own.
+  if (!KeepsTrack() || flags != 0 || first > last) return real.close_range(first, last, flags);
+  const NoCancellation no_cancellation;
+  return sdp::preload::CloseRangeTracked(first, last);
+}
+
+void SDP_ENTRY(closefrom)(int first) noexcept {
+  if (!KeepsTrack()) return real.closefrom(first);
+  const NoCancellation no_cancellation;
+  const int error = errno;
+  const unsigned lowest = static_cast<unsigned>(std::max(first, 0));
+  if (sdp::preload::CloseRangeTracked(lowest, ~0U) != 0) sdp::preload::CloseOneByOne(lowest);
+  errno = error;
+}
+
+int SDP_ENTRY(dup)(int fd) noexcept {
+  if (!KeepsTrack()) return real.dup(fd);
+  const NoCancellation no_cancellation;
+  if (sdp::preload::IsInvisible(fd)) return Fail(EBADF);
+  return sdp::preload::NoteDuplicate(fd, real.dup(fd));
+}
+
+int SDP_ENTRY(dup2)(int from, int to) noexcept {
+  if (!KeepsTrack() || from == to) return real.dup2(from, to);
+  const NoCancellation no_cancellation;
+  return sdp::preload::ReplaceTracked(from, to, [&] { return real.dup2(from, to); });
+}
+
+int SDP_ENTRY(dup3)(int from, int to, int flags) noexcept {
+  if (!KeepsTrack() || from == to || (flags & ~O_CLOEXEC) != 0) return real.dup3(from, to, flags);
+  const NoCancellation no_cancellation;
+  return sdp::preload::ReplaceTracked(from, to, [&] { return real.dup3(from, to, flags); });
+}
+
+int SDP_ENTRY(fcntl)(int fd, int command, ...) {
+  va_list variable;
+  va_start(variable, command);
+  void* argument = va_arg(variable, void*);
+  va_end(variable);
+  return Started() ? sdp::preload::ControlTracked(fd, command, argument) : real.fcntl(fd, command, argument);
+}
+
+int SDP_ENTRY(fcntl64)(int fd, int command, ...) {
+  va_list variable;
+  va_start(variable, command);
+  void* argument = va_arg(variable, void*);
+  va_end(variable);
+  return Started() ? sdp::preload::ControlTracked(fd, command, argument)
+                   : real.fcntl64(fd, command, argument);
+}
+
+}  // extern "C"
+
+SDP_ENTRY_ALIAS(__close, close);
+SDP_ENTRY_ALIAS(__dup2, dup2);
+SDP_ENTRY_ALIAS(__fcntl, fcntl);

@@ -1,0 +1,186 @@
+// Moving bytes.
+#include <algorithm>
+#include <climits>
+
+#include "preload/entry_points.h"
+#include "preload/message_io.h"
+#include "preload/sendfile.h"
+
+namespace sdp::preload {
+namespace {
+
+iovec OnePiece(const void* buffer, size_t length) {
+  return {.iov_base = const_cast<void*>(buffer), .iov_len = std::min(length, kMostBytes)};
+}
+
+ssize_t ReceivePiece(Socket& socket, int fd, void* buffer, size_t length, int flags) {
+  const iovec piece = OnePiece(buffer, length);
+  return socket.Receive(fd, &piece, 1, flags, nullptr);
+}
+
+ssize_t SendPiece(Socket& socket, int fd, const void* buffer, size_t length, int flags) {
+  const iovec piece = OnePiece(buffer, length);
+  return socket.Send(fd, &piece, 1, flags);
+}
+
+}  // namespace
+}  // namespace sdp::preload
+
+using sdp::preload::Dispatch;
+using sdp::preload::DispatchUncancelled;
+using sdp::preload::Fail;
+using sdp::preload::FdTable;
+using sdp::preload::IoVector;
+using sdp::preload::real;
+using sdp::preload::Socket;
+
+extern "C" {
+
+ssize_t SDP_ENTRY(read)(int fd, void* buffer, size_t length) {
+  return Dispatch(
+      fd,
+      [&](Socket& socket) -> ssize_t {
+        if (length > SSIZE_MAX) return Fail(EINVAL);
+        if (length == 0) return 0;
+        return sdp::preload::ReceivePiece(socket, fd, buffer, length, 0);
+      },
+      [&] { return real.read(fd, buffer, length); });
+}
+
+ssize_t SDP_ENTRY(readv)(int fd, const iovec* iov, int count) {
+  return Dispatch(
+      fd,
+      [&](Socket& socket) -> ssize_t {
+        const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
+        if (vector.error() != 0) return Fail(vector.error());
+        if (vector.bytes() == 0) return 0;
+        return socket.Receive(fd, vector.pieces(), vector.count(), 0, nullptr);
+      },
+      [&] { return real.readv(fd, iov, count); });
+}
+
+ssize_t SDP_ENTRY(recv)(int fd, void* buffer, size_t length, int flags) {
+  return Dispatch(
+      fd, [&](Socket& socket) { return sdp::preload::ReceivePiece(socket, fd, buffer, length, flags); },
+      [&] { return real.recv(fd, buffer, length, flags); });
+}
+
+ssize_t SDP_ENTRY(recvfrom)(int fd, void* buffer, size_t length, int flags, sockaddr* address,
+                            socklen_t* address_length) {
+  return Dispatch(
+      fd,
+      [&](Socket& socket) -> ssize_t {
+        const ssize_t received = sdp::preload::ReceivePiece(socket, fd, buffer, length, flags);
+        if (received < 0) return received;
+        return sdp::preload::ReportNoSender(address, address_length) == 0 ? received : -1;
+      },
+      [&] { return real.recvfrom(fd, buffer, length, flags, address, address_length); });
+}
+
+ssize_t SDP_ENTRY(recvmsg)(int fd, msghdr* message, int flags) {
+  return Dispatch(
+      fd, [&](Socket& socket) { return sdp::preload::ReceiveMessage(socket, fd, message, flags); },
+      [&] { return real.recvmsg(fd, message, flags); });
+}
+
+int SDP_ENTRY(recvmmsg)(int fd, mmsghdr* messages, unsigned int count, int flags, timespec* timeout) {
+  return Dispatch(
+      fd,
+      [&](Socket& socket) {
+        return sdp::preload::ReceiveMessages(socket, fd, messages, count, flags, timeout);
+      },
+      [&] { return real.recvmmsg(fd, messages, count, flags, timeout); });
+}
+
+ssize_t SDP_ENTRY(write)(int fd, const void* buffer, size_t length) {
+  return Dispatch(
+      fd,
+      [&](Socket& socket) -> ssize_t {
+        if (length > SSIZE_MAX) return Fail(EINVAL);
+        return sdp::preload::SendPiece(socket, fd, buffer, length, 0);
+      },
+      [&] { return real.write(fd, buffer, length); });
+}
+
+ssize_t SDP_ENTRY(writev)(int fd, const iovec* iov, int count) {
+  return Dispatch(
+      fd,
+      [&](Socket& socket) -> ssize_t {
+        const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
+        if (vector.error() != 0) return Fail(vector.error());
+        return socket.Send(fd, vector.pieces(), vector.count(), 0);
+      },
+      [&] { return real.writev(fd, iov, count); });
+}
+
+ssize_t SDP_ENTRY(send)(int fd, const void* buffer, size_t length, int flags) {
+  return Dispatch(
+      fd, [&](Socket& socket) { return sdp::preload::SendPiece(socket, fd, buffer, length, flags); },
+      [&] { return real.send(fd, buffer, length, flags); });
+}
+
+ssize_t SDP_ENTRY(sendto)(int fd, const void* buffer, size_t length, int flags, const sockaddr* address,
+                          socklen_t address_length) {
+  return Dispatch(
+      fd,
+      [&](Socket& socket) {
+        const iovec piece = sdp::preload::OnePiece(buffer, length);
+        return sdp::preload::SendTo(socket, fd, &piece, 1, flags, address, address_length);
+      },
+      [&] { return real.sendto(fd, buffer, length, flags, address, address_length); });
+}
+
+ssize_t SDP_ENTRY(sendmsg)(int fd, const msghdr* message, int flags) {
+  return Dispatch(
+      fd, [&](Socket& socket) { return sdp::preload::SendMessage(socket, fd, *message, flags); },
+      [&] { return real.sendmsg(fd, message, flags); });
+}
+
+int SDP_ENTRY(sendmmsg)(int fd, mmsghdr* messages, unsigned int count, int flags) {
+  return Dispatch(
+      fd, [&](Socket& socket) { return sdp::preload::SendMessages(socket, fd, messages, count, flags); },
+      [&] { return real.sendmmsg(fd, messages, count, flags); });
+}
+
+ssize_t SDP_ENTRY(sendfile)(int out, int in, off_t* offset, size_t count) noexcept {
+  static_assert(sizeof(off_t) == sizeof(off64_t));
+  return DispatchUncancelled(
+      out, [&](Socket& socket) { return sdp::preload::SendFile(socket, out, in, offset, count); },
+      [&] { return FdTable::Has(in) ? Fail(EINVAL) : real.sendfile(out, in, offset, count); });
+}
+
+ssize_t SDP_ENTRY(sendfile64)(int out, int in, off64_t* offset, size_t count) noexcept {
+  return DispatchUncancelled(
+      out, [&](Socket& socket) { return sdp::preload::SendFile(socket, out, in, offset, count); },
+      [&] { return FdTable::Has(in) ? Fail(EINVAL) : real.sendfile64(out, in, offset, count); });
+}
+
+ssize_t SDP_ENTRY(splice)(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t count,
+                          unsigned int flags) {
+  // What splice says of a file that cannot do it; programs then copy. The kernel would take bytes out of the
+  // stream that carries SDP.
+  if (FdTable::Has(in) || FdTable::Has(out)) return Fail(EINVAL);
+  return real.splice(in, in_offset, out, out_offset, count, flags);
+}
+
+ssize_t SDP_ENTRY(__read_chk)(int fd, void* buffer, size_t length, size_t room) {
+  if (length > room) __chk_fail();
+  return SDP_ENTRY(read)(fd, buffer, length);
+}
+
+ssize_t SDP_ENTRY(__recv_chk)(int fd, void* buffer, size_t length, size_t room, int flags) {
+  if (length > room) __chk_fail();
+  return SDP_ENTRY(recv)(fd, buffer, length, flags);
+}
+
+ssize_t SDP_ENTRY(__recvfrom_chk)(int fd, void* buffer, size_t length, size_t room, int flags,
+                                  sockaddr* address, socklen_t* address_length) {
+  if (length > room) __chk_fail();
+  return SDP_ENTRY(recvfrom)(fd, buffer, length, flags, address, address_length);
+}
+
+}  // extern "C"
+
+SDP_ENTRY_ALIAS(__read, read);
+SDP_ENTRY_ALIAS(__write, write);
+SDP_ENTRY_ALIAS(__send, send);

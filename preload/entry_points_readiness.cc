@@ -1,0 +1,132 @@
+// Waiting: every time-out becomes a relative timespec, as the readiness room takes it. A process without
+// managed sockets goes straight to the kernel.
+#include "preload/entry_points.h"
+#include "preload/readiness/readiness.h"
+#include "preload/startup.h"
+
+namespace sdp::preload {
+namespace {
+
+constexpr long kSecond = 1'000'000'000;
+
+// A time-out in milliseconds, where a negative one means for ever.
+class Milliseconds {
+ public:
+  explicit Milliseconds(int timeout)
+      : forever_(timeout < 0), value_{.tv_sec = timeout / 1000, .tv_nsec = timeout % 1000 * 1'000'000L} {}
+  const timespec* get() const { return forever_ ? nullptr : &value_; }
+
+ private:
+  const bool forever_;
+  const timespec value_;
+};
+
+bool IsTime(const timespec* time) {
+  return time == nullptr || (time->tv_sec >= 0 && time->tv_nsec >= 0 && time->tv_nsec < kSecond);
+}
+
+bool ConcernsUs(const pollfd* fds, nfds_t count) { return Started() && PollConcernsUs(fds, count); }
+
+bool ConcernsUs(int count, const fd_set* read, const fd_set* write, const fd_set* except) {
+  return Started() && count > 0 && SelectConcernsUs(count, read, write, except);
+}
+
+}  // namespace
+}  // namespace sdp::preload
+
+using sdp::preload::ConcernsUs;
+using sdp::preload::Fail;
+using sdp::preload::Fresh;
+using sdp::preload::IsTime;
+using sdp::preload::kPassThrough;
+using sdp::preload::Milliseconds;
+using sdp::preload::real;
+using sdp::preload::Started;
+
+extern "C" {
+
+int SDP_ENTRY(poll)(pollfd* fds, nfds_t count, int timeout) {
+  if (!ConcernsUs(fds, count)) return real.poll(fds, count, timeout);
+  return sdp::preload::Poll(fds, count, Milliseconds(timeout).get(), nullptr);
+}
+
+int SDP_ENTRY(ppoll)(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  if (!ConcernsUs(fds, count)) return real.ppoll(fds, count, timeout, mask);
+  if (!IsTime(timeout)) return Fail(EINVAL);
+  return sdp::preload::Poll(fds, count, timeout, mask);
+}
+
+int SDP_ENTRY(select)(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
+  if (!ConcernsUs(count, read, write, except)) return real.select(count, read, write, except, timeout);
+  if (timeout == nullptr) return sdp::preload::Select(count, read, write, except, nullptr, nullptr, nullptr);
+  if (timeout->tv_sec < 0 || timeout->tv_usec < 0) return Fail(EINVAL);
+  const timespec wait = {.tv_sec = timeout->tv_sec + timeout->tv_usec / 1'000'000,
+                         .tv_nsec = timeout->tv_usec % 1'000'000 * 1000};
+  timespec remaining = wait;
+  const int result = sdp::preload::Select(count, read, write, except, &wait, nullptr, &remaining);
+  // Linux writes back what is left, also when it was interrupted.
+  *timeout = {.tv_sec = remaining.tv_sec, .tv_usec = remaining.tv_nsec / 1000};
+  return result;
+}
+
+int SDP_ENTRY(pselect)(int count, fd_set* read, fd_set* write, fd_set* except, const timespec* timeout,
+                       const sigset_t* mask) {
+  if (!ConcernsUs(count, read, write, except)) return real.pselect(count, read, write, except, timeout, mask);
+  if (!IsTime(timeout)) return Fail(EINVAL);
+  return sdp::preload::Select(count, read, write, except, timeout, mask, nullptr);
+}
+
+int SDP_ENTRY(epoll_create)(int size) noexcept { return Fresh(real.epoll_create(size)); }
+
+int SDP_ENTRY(epoll_create1)(int flags) noexcept { return Fresh(real.epoll_create1(flags)); }
+
+int SDP_ENTRY(epoll_ctl)(int epfd, int operation, int fd, epoll_event* event) noexcept {
+  if (Started()) {
+    const sdp::preload::NoCancellation no_cancellation;
+    const int result = sdp::preload::EpollCtl(epfd, operation, fd, event);
+    if (result != kPassThrough) return result;
+  }
+  return real.epoll_ctl(epfd, operation, fd, event);
+}
+
+int SDP_ENTRY(epoll_wait)(int epfd, epoll_event* events, int max_events, int timeout) {
+  if (Started()) {
+    const int result =
+        sdp::preload::EpollWait(epfd, events, max_events, Milliseconds(timeout).get(), nullptr);
+    if (result != kPassThrough) return result;
+  }
+  return real.epoll_wait(epfd, events, max_events, timeout);
+}
+
+int SDP_ENTRY(epoll_pwait)(int epfd, epoll_event* events, int max_events, int timeout, const sigset_t* mask) {
+  if (Started()) {
+    const int result = sdp::preload::EpollWait(epfd, events, max_events, Milliseconds(timeout).get(), mask);
+    if (result != kPassThrough) return result;
+  }
+  return real.epoll_pwait(epfd, events, max_events, timeout, mask);
+}
+
+int SDP_ENTRY(epoll_pwait2)(int epfd, epoll_event* events, int max_events, const timespec* timeout,
+                            const sigset_t* mask) {
+  if (Started() && IsTime(timeout)) {
+    const int result = sdp::preload::EpollWait(epfd, events, max_events, timeout, mask);
+    if (result != kPassThrough) return result;
+  }
+  return real.epoll_pwait2(epfd, events, max_events, timeout, mask);
+}
+
+int SDP_ENTRY(__poll_chk)(pollfd* fds, nfds_t count, int timeout, size_t room) {
+  if (room / sizeof(pollfd) < count) __chk_fail();
+  return SDP_ENTRY(poll)(fds, count, timeout);
+}
+
+int SDP_ENTRY(__ppoll_chk)(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask,
+                           size_t room) {
+  if (room / sizeof(pollfd) < count) __chk_fail();
+  return SDP_ENTRY(ppoll)(fds, count, timeout, mask);
+}
+
+}  // extern "C"
+
+SDP_ENTRY_ALIAS(__poll, poll);
+SDP_ENTRY_ALIAS(__select, select);

@@ -1,0 +1,139 @@
+// Making sockets, and what is done with them besides moving bytes.
+#include <linux/sockios.h>
+#include <netinet/in.h>
+
+#include <cstdarg>
+
+#include "preload/config.h"
+#include "preload/entry_points.h"
+#include "preload/startup.h"
+
+namespace sdp::preload {
+namespace {
+
+// SOCK_NONBLOCK and SOCK_CLOEXEC travel in the type.
+constexpr int kTypeMask = 0xf;
+
+bool IsStream(int domain, int type, int protocol) {
+  return (domain == AF_INET || domain == AF_INET6) && (type & kTypeMask) == SOCK_STREAM &&
+         (protocol == 0 || protocol == IPPROTO_TCP);
+}
+
+// A socket that cannot be managed stays what the kernel made it: TCP.
+void Manage(int fd, int domain) {
+  if (config().mode == Mode::kTcp || ForeignCall::Active() || !OwnsProcess()) return;
+  const NoCancellation no_cancellation;
+  EnsureStarted();
+  if (const SocketRef socket{Socket::New(domain)}) FdTable::Set(fd, socket.get());
+}
+
+}  // namespace
+}  // namespace sdp::preload
+
+using sdp::preload::Dispatch;
+using sdp::preload::DispatchUncancelled;
+using sdp::preload::Fresh;
+using sdp::preload::real;
+using sdp::preload::Socket;
+
+extern "C" {
+
+int SDP_ENTRY(socket)(int domain, int type, int protocol) noexcept {
+  const int fd = Fresh(real.socket(domain, type, protocol));
+  if (fd >= 0 && sdp::preload::IsStream(domain, type, protocol)) sdp::preload::Manage(fd, domain);
+  return fd;
+}
+
+int SDP_ENTRY(socketpair)(int domain, int type, int protocol, int fds[2]) noexcept {
+  const int result = real.socketpair(domain, type, protocol, fds);
+  if (result == 0) {
+    Fresh(fds[0]);
+    Fresh(fds[1]);
+  }
+  return result;
+}
+
+int SDP_ENTRY(bind)(int fd, const sockaddr* address, socklen_t length) noexcept {
+  return DispatchUncancelled(
+      fd, [&](Socket& socket) { return socket.Bind(fd, address, length); },
+      [&] { return real.bind(fd, address, length); });
+}
+
+int SDP_ENTRY(listen)(int fd, int backlog) noexcept {
+  return DispatchUncancelled(
+      fd, [&](Socket& socket) { return socket.Listen(fd, backlog); },
+      [&] { return real.listen(fd, backlog); });
+}
+
+int SDP_ENTRY(accept)(int fd, sockaddr* address, socklen_t* length) {
+  return Dispatch(
+      fd, [&](Socket& socket) { return socket.Accept(fd, address, length, 0); },
+      [&] { return Fresh(real.accept(fd, address, length)); });
+}
+
+int SDP_ENTRY(accept4)(int fd, sockaddr* address, socklen_t* length, int flags) {
+  if ((flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != 0) return sdp::preload::Fail(EINVAL);
+  return Dispatch(
+      fd, [&](Socket& socket) { return socket.Accept(fd, address, length, flags); },
+      [&] { return Fresh(real.accept4(fd, address, length, flags)); });
+}
+
+int SDP_ENTRY(connect)(int fd, const sockaddr* address, socklen_t length) {
+  return Dispatch(
+      fd, [&](Socket& socket) { return socket.Connect(fd, address, length); },
+      [&] { return real.connect(fd, address, length); });
+}
+
+int SDP_ENTRY(shutdown)(int fd, int how) noexcept {
+  return DispatchUncancelled(
+      fd, [&](Socket& socket) { return socket.Shutdown(fd, how); }, [&] { return real.shutdown(fd, how); });
+}
+
+int SDP_ENTRY(getsockname)(int fd, sockaddr* address, socklen_t* length) noexcept {
+  return DispatchUncancelled(
+      fd, [&](Socket& socket) { return socket.GetSockName(fd, address, length); },
+      [&] { return real.getsockname(fd, address, length); });
+}
+
+int SDP_ENTRY(getpeername)(int fd, sockaddr* address, socklen_t* length) noexcept {
+  return DispatchUncancelled(
+      fd, [&](Socket& socket) { return socket.GetPeerName(fd, address, length); },
+      [&] { return real.getpeername(fd, address, length); });
+}
+
+int SDP_ENTRY(getsockopt)(int fd, int level, int name, void* value, socklen_t* length) noexcept {
+  return DispatchUncancelled(
+      fd, [&](Socket& socket) { return socket.GetSockOpt(fd, level, name, value, length); },
+      [&] { return real.getsockopt(fd, level, name, value, length); });
+}
+
+int SDP_ENTRY(setsockopt)(int fd, int level, int name, const void* value, socklen_t length) noexcept {
+  return DispatchUncancelled(
+      fd, [&](Socket& socket) { return socket.SetSockOpt(fd, level, name, value, length); },
+      [&] { return real.setsockopt(fd, level, name, value, length); });
+}
+
+int SDP_ENTRY(sockatmark)(int fd) noexcept {
+  int at_mark = 0;
+  return DispatchUncancelled(
+      fd,
+      [&](Socket& socket) {
+        const int result = socket.Ioctl(fd, SIOCATMARK, &at_mark);
+        return result == 0 ? at_mark : result;
+      },
+      [&] { return real.sockatmark(fd); });
+}
+
+int SDP_ENTRY(ioctl)(int fd, unsigned long request, ...) noexcept {
+  va_list variable;
+  va_start(variable, request);
+  void* argument = va_arg(variable, void*);
+  va_end(variable);
+  return DispatchUncancelled(
+      fd, [&](Socket& socket) { return socket.Ioctl(fd, request, argument); },
+      [&] { return real.ioctl(fd, request, argument); });
+}
+
+}  // extern "C"
+
+SDP_ENTRY_ALIAS(__connect, connect);

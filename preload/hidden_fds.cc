@@ -1,0 +1,113 @@
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "preload/descriptor_array.h"
+#include "preload/fd_table.h"
+#include "preload/real_calls.h"
+
+namespace sdp::preload {
+namespace {
+
+// A word is 0, kUntracked, the address of the owner's variable, or (number << 2 | kMovedTag): what was here
+// now has that number. The last kind only serves an owner that read its variable just before the move and
+// calls Close with the old number; the number is the application's meanwhile and counts as not hidden.
+constexpr uint64_t kTagBits = 3;
+constexpr uint64_t kUntracked = 1;
+constexpr uint64_t kMovedTag = 2;
+
+constinit DescriptorArray<uint64_t> hidden;
+constinit std::atomic<int> end_of_numbers{0};
+
+bool IsHidden(uint64_t word) { return word != 0 && (word & kTagBits) != kMovedTag; }
+
+// High limits do not mean high numbers: the kernel's descriptor table grows with the highest number in use.
+constexpr rlim_t kHighestLimit = 65536;
+
+int DuplicateHigh(int fd) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;
+  const int numbers = static_cast<int>(std::min(limit.rlim_cur, kHighestLimit));
+  const int high = real.fcntl(fd, F_DUPFD_CLOEXEC, numbers / 4 * 3);
+  return high >= 0 ? high : real.fcntl(fd, F_DUPFD_CLOEXEC, numbers / 2);
+}
+
+bool Enter(int fd, uint64_t word) {
+  std::atomic<uint64_t>* place = hidden.FindOrAdd(fd);
+  if (place == nullptr) return false;
+  int seen = end_of_numbers.load(std::memory_order_relaxed);
+  while (seen <= fd && !end_of_numbers.compare_exchange_weak(seen, fd + 1)) {
+  }
+  place->store(word);
+  return true;
+}
+
+int HideAs(int fd, uint64_t word) {
+  int number = DuplicateHigh(fd);
+  if (number >= 0 && !Enter(number, word)) {
+    real.close(number);
+    number = -1;
+    errno = ENOMEM;
+  }
+  const int error = errno;
+  real.close(fd);
+  errno = error;
+  return number;
+}
+
+}  // namespace
+
+int HiddenFds::Hide(int fd) { return HideAs(fd, kUntracked); }
+
+int HiddenFds::HideTracked(int fd, std::atomic<int>* slot) {
+  const int number = HideAs(fd, reinterpret_cast<uint64_t>(slot));
+  slot->store(number);
+  return number;
+}
+
+void HiddenFds::Close(int hidden_fd) {
+  std::atomic<uint64_t>* place = hidden.Find(hidden_fd);
+  const uint64_t word = place != nullptr ? place->exchange(0) : 0;
+  if (word == 0) return;
+  if (IsHidden(word)) {
+    real.close(hidden_fd);
+  } else {
+    Close(static_cast<int>(word >> 2));
+  }
+}
+
+bool HiddenFds::Contains(int fd) {
+  std::atomic<uint64_t>* place = hidden.Find(fd);
+  return place != nullptr && IsHidden(place->load(std::memory_order_relaxed));
+}
+
+int HiddenFds::Next(int first, int last) {
+  const int end = end_of_numbers.load(std::memory_order_acquire);
+  for (int fd = first; fd < end && fd <= last; ++fd) {
+    if (Contains(fd)) return fd;
+  }
+  return -1;
+}
+
+void HiddenFds::MakeRoom(int fd) {
+  std::atomic<uint64_t>* place = hidden.Find(fd);
+  uint64_t word = place != nullptr ? place->load() : 0;
+  if (!IsHidden(word) || word == kUntracked) return;
+  auto* slot = reinterpret_cast<std::atomic<int>*>(word);
+  const int number = DuplicateHigh(fd);
+  if (number < 0) return;
+  if (!Enter(number, word)) {
+    real.close(number);
+    return;
+  }
+  // From here on a Close(fd) finds its way to the new number.
+  if (!place->compare_exchange_strong(word, static_cast<uint64_t>(number) << 2 | kMovedTag)) {
+    Close(number);  // the owner closed it while we copied it
+    return;
+  }
+  int old_number = fd;
+  slot->compare_exchange_strong(old_number, number);
+}
+
+}  // namespace sdp::preload

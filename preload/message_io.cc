@@ -1,0 +1,144 @@
+#include "preload/message_io.h"
+
+#include <errno.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace sdp::preload {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+int Fail(int error) {
+  errno = error;
+  return -1;
+}
+
+// A time that does not fit is for ever.
+int64_t Nanoseconds(const timespec& time) {
+  constexpr int64_t kForever = std::numeric_limits<int64_t>::max() / 2;
+  return time.tv_sec < kForever / kSecond ? time.tv_sec * kSecond + time.tv_nsec : kForever;
+}
+
+int64_t Now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return Nanoseconds(now);
+}
+
+// recvmmsg's time-out, which is looked at after each message and interrupts none.
+class Remaining {
+ public:
+  explicit Remaining(timespec* timeout) : timeout_(timeout) {
+    if (timeout != nullptr) end_ = Now() + Nanoseconds(*timeout);
+  }
+  // Writes back what is left, as the kernel does.
+  bool IsOver() {
+    if (timeout_ == nullptr) return false;
+    const int64_t left = std::max<int64_t>(end_ - Now(), 0);
+    *timeout_ = {.tv_sec = left / kSecond, .tv_nsec = left % kSecond};
+    return left == 0;
+  }
+
+ private:
+  timespec* const timeout_;
+  int64_t end_ = 0;
+};
+
+bool IsTime(const timespec& time) { return time.tv_sec >= 0 && time.tv_nsec >= 0 && time.tv_nsec < kSecond; }
+
+}  // namespace
+
+IoVector::IoVector(const iovec* pieces, size_t count, int too_many) : pieces_(pieces), count_(count) {
+  if (count > kMostPieces) {
+    error_ = too_many;
+    return;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (static_cast<ssize_t>(pieces[i].iov_len) < 0) {
+      error_ = EINVAL;
+      return;
+    }
+    const size_t room = kMostBytes - bytes_;
+    if (pieces[i].iov_len > room) [[unlikely]] {
+      if (shortened_ == nullptr) {
+        shortened_ = std::make_unique<iovec[]>(count);
+        std::copy_n(pieces, count, shortened_.get());
+        pieces_ = shortened_.get();
+      }
+      shortened_[i].iov_len = room;
+    }
+    bytes_ += std::min(pieces[i].iov_len, room);
+  }
+}
+
+ssize_t SendTo(Socket& socket, int fd, const iovec* iov, size_t count, int flags, const sockaddr* address,
+               socklen_t address_length) {
+  if (address != nullptr && address_length > sizeof(sockaddr_storage)) return Fail(EINVAL);
+  if ((flags & MSG_FASTOPEN) != 0 && address != nullptr) {
+    const int connected = socket.Connect(fd, address, address_length);
+    if (connected != 0) return connected;
+    flags &= ~MSG_FASTOPEN;
+  }
+  return socket.Send(fd, iov, count, flags);
+}
+
+int ReportNoSender(const sockaddr* address, socklen_t* address_length) {
+  if (address == nullptr) return 0;
+  if (address_length == nullptr) return Fail(EFAULT);
+  if (static_cast<int>(*address_length) < 0) return Fail(EINVAL);
+  *address_length = 0;
+  return 0;
+}
+
+ssize_t SendMessage(Socket& socket, int fd, const msghdr& message, int flags) {
+  const IoVector vector(message.msg_iov, message.msg_iovlen, EMSGSIZE);
+  if (vector.error() != 0) return Fail(vector.error());
+  if (static_cast<int>(message.msg_namelen) < 0) return Fail(EINVAL);
+  // Here a name that is too long is cut, not refused.
+  const auto name_length = std::min<socklen_t>(message.msg_namelen, sizeof(sockaddr_storage));
+  return SendTo(socket, fd, vector.pieces(), vector.count(), flags,
+                static_cast<const sockaddr*>(message.msg_name), name_length);
+}
+
+ssize_t ReceiveMessage(Socket& socket, int fd, msghdr* message, int flags) {
+  const IoVector vector(message->msg_iov, message->msg_iovlen, EMSGSIZE);
+  if (vector.error() != 0) return Fail(vector.error());
+  if (static_cast<int>(message->msg_namelen) < 0) return Fail(EINVAL);
+  int out_flags = 0;
+  const ssize_t received = socket.Receive(fd, vector.pieces(), vector.count(), flags, &out_flags);
+  if (received < 0) return received;
+  if (message->msg_name != nullptr) message->msg_namelen = 0;
+  message->msg_controllen = 0;
+  message->msg_flags = out_flags | (flags & MSG_CMSG_CLOEXEC);
+  return received;
+}
+
+int SendMessages(Socket& socket, int fd, mmsghdr* messages, unsigned count, int flags) {
+  count = std::min(count, kMostMessages);
+  for (unsigned i = 0; i < count; ++i) {
+    const ssize_t sent = SendMessage(socket, fd, messages[i].msg_hdr, flags);
+    if (sent < 0) return i > 0 ? static_cast<int>(i) : static_cast<int>(sent);
+    messages[i].msg_len = static_cast<unsigned>(sent);
+    const IoVector vector(messages[i].msg_hdr.msg_iov, messages[i].msg_hdr.msg_iovlen, EMSGSIZE);
+    if (static_cast<size_t>(sent) < vector.bytes()) return static_cast<int>(i) + 1;
+  }
+  return static_cast<int>(count);
+}
+
+int ReceiveMessages(Socket& socket, int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
+  if (timeout != nullptr && !IsTime(*timeout)) return Fail(EINVAL);
+  Remaining remaining(timeout);
+  count = std::min(count, kMostMessages);
+  for (unsigned i = 0; i < count; ++i) {
+    const ssize_t received = ReceiveMessage(socket, fd, &messages[i].msg_hdr, flags & ~MSG_WAITFORONE);
+    if (received < 0) return i > 0 ? static_cast<int>(i) : static_cast<int>(received);
+    messages[i].msg_len = static_cast<unsigned>(received);
+    if ((flags & MSG_WAITFORONE) != 0) flags |= MSG_DONTWAIT;
+    if (remaining.IsOver() || (messages[i].msg_hdr.msg_flags & MSG_OOB) != 0) return static_cast<int>(i) + 1;
+  }
+  return static_cast<int>(count);
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,191 @@
+#include "preload/raw_calls.h"
+
+#include <linux/sockios.h>
+#include <sys/syscall.h>
+
+#include <cerrno>
+#include <cstdarg>
+
+namespace sdp::preload::raw {
+namespace {
+
+// The kernel's own idea of a signal set's size.
+constexpr size_t kMaskSize = 8;
+
+constexpr long kMillisecond = 1'000'000;
+
+template <typename... Arguments>
+int Int(long number, Arguments... arguments) {
+  return static_cast<int>(::syscall(number, arguments...));
+}
+
+// Newer kernels' processors have only the calls that take a timespec.
+timespec FromMilliseconds(int timeout) { return {timeout / 1000, timeout % 1000 * kMillisecond}; }
+
+}  // namespace
+
+int socket(int domain, int type, int protocol) { return Int(SYS_socket, domain, type, protocol); }
+int socketpair(int domain, int type, int protocol, int fds[2]) {
+  return Int(SYS_socketpair, domain, type, protocol, fds);
+}
+int bind(int fd, const sockaddr* address, socklen_t length) { return Int(SYS_bind, fd, address, length); }
+int listen(int fd, int backlog) { return Int(SYS_listen, fd, backlog); }
+int accept(int fd, sockaddr* address, socklen_t* length) { return Int(SYS_accept, fd, address, length); }
+int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
+  return Int(SYS_accept4, fd, address, length, flags);
+}
+int connect(int fd, const sockaddr* address, socklen_t length) {
+  return Int(SYS_connect, fd, address, length);
+}
+int shutdown(int fd, int how) { return Int(SYS_shutdown, fd, how); }
+int getsockname(int fd, sockaddr* address, socklen_t* length) {
+  return Int(SYS_getsockname, fd, address, length);
+}
+int getpeername(int fd, sockaddr* address, socklen_t* length) {
+  return Int(SYS_getpeername, fd, address, length);
+}
+int getsockopt(int fd, int level, int name, void* value, socklen_t* length) {
+  return Int(SYS_getsockopt, fd, level, name, value, length);
+}
+int setsockopt(int fd, int level, int name, const void* value, socklen_t length) {
+  return Int(SYS_setsockopt, fd, level, name, value, length);
+}
+int sockatmark(int fd) {
+  int at_mark = 0;
+  return Int(SYS_ioctl, fd, SIOCATMARK, &at_mark) == -1 ? -1 : at_mark;
+}
+int ioctl(int fd, unsigned long request, ...) {
+  va_list variable;
+  va_start(variable, request);
+  void* argument = va_arg(variable, void*);
+  va_end(variable);
+  return Int(SYS_ioctl, fd, request, argument);
+}
+
+ssize_t read(int fd, void* buffer, size_t length) { return ::syscall(SYS_read, fd, buffer, length); }
+ssize_t readv(int fd, const iovec* iov, int count) { return ::syscall(SYS_readv, fd, iov, count); }
+ssize_t recv(int fd, void* buffer, size_t length, int flags) {
+  return ::syscall(SYS_recvfrom, fd, buffer, length, flags, nullptr, nullptr);
+}
+ssize_t recvfrom(int fd, void* buffer, size_t length, int flags, sockaddr* address,
+                 socklen_t* address_length) {
+  return ::syscall(SYS_recvfrom, fd, buffer, length, flags, address, address_length);
+}
+ssize_t recvmsg(int fd, msghdr* message, int flags) { return ::syscall(SYS_recvmsg, fd, message, flags); }
+int recvmmsg(int fd, mmsghdr* messages, unsigned int count, int flags, timespec* timeout) {
+  return Int(SYS_recvmmsg, fd, messages, count, flags, timeout);
+}
+ssize_t write(int fd, const void* buffer, size_t length) { return ::syscall(SYS_write, fd, buffer, length); }
+ssize_t writev(int fd, const iovec* iov, int count) { return ::syscall(SYS_writev, fd, iov, count); }
+ssize_t send(int fd, const void* buffer, size_t length, int flags) {
+  return ::syscall(SYS_sendto, fd, buffer, length, flags, nullptr, 0);
+}
+ssize_t sendto(int fd, const void* buffer, size_t length, int flags, const sockaddr* address,
+               socklen_t address_length) {
+  return ::syscall(SYS_sendto, fd, buffer, length, flags, address, address_length);
+}
+ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  return ::syscall(SYS_sendmsg, fd, message, flags);
+}
+int sendmmsg(int fd, mmsghdr* messages, unsigned int count, int flags) {
+  return Int(SYS_sendmmsg, fd, messages, count, flags);
+}
+ssize_t sendfile(int out, int in, off_t* offset, size_t count) {
+  return ::syscall(SYS_sendfile, out, in, offset, count);
+}
+ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
+  return ::syscall(SYS_sendfile, out, in, offset, count);
+}
+ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t count, unsigned int flags) {
+  return ::syscall(SYS_splice, in, in_offset, out, out_offset, count, flags);
+}
+ssize_t __read_chk(int fd, void* buffer, size_t length, size_t) { return raw::read(fd, buffer, length); }
+ssize_t __recv_chk(int fd, void* buffer, size_t length, size_t, int flags) {
+  return raw::recv(fd, buffer, length, flags);
+}
+ssize_t __recvfrom_chk(int fd, void* buffer, size_t length, size_t, int flags, sockaddr* address,
+                       socklen_t* address_length) {
+  return raw::recvfrom(fd, buffer, length, flags, address, address_length);
+}
+
+int close(int fd) { return Int(SYS_close, fd); }
+int close_range(unsigned int first, unsigned int last, int flags) {
+  return Int(SYS_close_range, first, last, flags);
+}
+void closefrom(int first) { raw::close_range(first < 0 ? 0 : static_cast<unsigned>(first), ~0U, 0); }
+int dup(int fd) { return Int(SYS_dup, fd); }
+int dup2(int from, int to) {
+  // dup3 refuses what dup2 is happy to do nothing for.
+  if (from == to) return Int(SYS_fcntl, from, F_GETFD) == -1 ? -1 : to;
+  return Int(SYS_dup3, from, to, 0);
+}
+int dup3(int from, int to, int flags) { return Int(SYS_dup3, from, to, flags); }
+int fcntl(int fd, int command, ...) {
+  va_list variable;
+  va_start(variable, command);
+  void* argument = va_arg(variable, void*);
+  va_end(variable);
+  return Int(SYS_fcntl, fd, command, argument);
+}
+int fcntl64(int fd, int command, ...) {
+  va_list variable;
+  va_start(variable, command);
+  void* argument = va_arg(variable, void*);
+  va_end(variable);
+  return Int(SYS_fcntl, fd, command, argument);
+}
+
+int poll(pollfd* fds, nfds_t count, int timeout) {
+  timespec wait = FromMilliseconds(timeout);
+  return Int(SYS_ppoll, fds, count, timeout < 0 ? nullptr : &wait, nullptr, kMaskSize);
+}
+int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  timespec wait =
+      timeout != nullptr ? *timeout : timespec{};  // the kernel writes the rest back, ppoll() does not
+  return Int(SYS_ppoll, fds, count, timeout != nullptr ? &wait : nullptr, mask, kMaskSize);
+}
+int select(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
+  timespec wait{};
+  if (timeout != nullptr)
+    wait = {timeout->tv_sec + timeout->tv_usec / 1'000'000, timeout->tv_usec % 1'000'000 * 1000};
+  const int result =
+      Int(SYS_pselect6, count, read, write, except, timeout != nullptr ? &wait : nullptr, nullptr);
+  if (timeout != nullptr) *timeout = {wait.tv_sec, wait.tv_nsec / 1000};
+  return result;
+}
+int pselect(int count, fd_set* read, fd_set* write, fd_set* except, const timespec* timeout,
+            const sigset_t* mask) {
+  timespec wait = timeout != nullptr ? *timeout : timespec{};
+  const struct {
+    const sigset_t* mask;
+    size_t size;
+  } sized_mask = {mask, kMaskSize};
+  return Int(SYS_pselect6, count, read, write, except, timeout != nullptr ? &wait : nullptr, &sized_mask);
+}
+int epoll_create(int size) {
+  if (size <= 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  return Int(SYS_epoll_create1, 0);
+}
+int epoll_create1(int flags) { return Int(SYS_epoll_create1, flags); }
+int epoll_ctl(int epfd, int operation, int fd, epoll_event* event) {
+  return Int(SYS_epoll_ctl, epfd, operation, fd, event);
+}
+int epoll_wait(int epfd, epoll_event* events, int max_events, int timeout) {
+  return Int(SYS_epoll_pwait, epfd, events, max_events, timeout, nullptr, kMaskSize);
+}
+int epoll_pwait(int epfd, epoll_event* events, int max_events, int timeout, const sigset_t* mask) {
+  return Int(SYS_epoll_pwait, epfd, events, max_events, timeout, mask, kMaskSize);
+}
+int epoll_pwait2(int epfd, epoll_event* events, int max_events, const timespec* timeout,
+                 const sigset_t* mask) {
+  return Int(SYS_epoll_pwait2, epfd, events, max_events, timeout, mask, kMaskSize);
+}
+int __poll_chk(pollfd* fds, nfds_t count, int timeout, size_t) { return raw::poll(fds, count, timeout); }
+int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask, size_t) {
+  return raw::ppoll(fds, count, timeout, mask);
+}
+
+}  // namespace sdp::preload::raw

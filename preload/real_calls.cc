@@ -1,0 +1,63 @@
+#include "preload/real_calls.h"
+
+#include <dlfcn.h>
+
+#include <cstdarg>
+
+#include "preload/raw_calls.h"
+
+namespace sdp::preload {
+namespace {
+
+// Set while this thread looks functions up: dlsym may allocate, and an allocator may read a file.
+thread_local bool resolving __attribute__((tls_model("initial-exec"))) = false;
+
+// What a RealCall points to at first.
+template <auto Member, auto Raw, typename Function>
+struct First;
+
+template <auto Member, auto Raw, typename Result, typename... Parameters>
+struct First<Member, Raw, Result(Parameters...)> {
+  static Result Call(Parameters... arguments) {
+    if (resolving) return Raw(arguments...);
+    ResolveRealCalls();
+    return (real.*Member)(arguments...);
+  }
+};
+
+// ioctl and fcntl: two arguments and perhaps a third, an integer or a pointer.
+template <auto Member, auto Raw, typename Result, typename Descriptor, typename Request>
+struct First<Member, Raw, Result(Descriptor, Request, ...)> {
+  static Result Call(Descriptor fd, Request request, ...) {
+    va_list variable;
+    va_start(variable, request);
+    void* argument = va_arg(variable, void*);
+    va_end(variable);
+    if (resolving) return Raw(fd, request, argument);
+    ResolveRealCalls();
+    return (real.*Member)(fd, request, argument);
+  }
+};
+
+}  // namespace
+
+constinit RealCalls real = {
+#define SDP_CALL(result, name, parameters, exception) \
+  {&First<&RealCalls::name, &raw::name, result parameters>::Call},
+#include "preload/calls.inc"
+};
+
+void ResolveRealCalls() {
+  if (resolving) return;
+  resolving = true;
+#define SDP_CALL(result, name, parameters, exception)                                \
+  {                                                                                  \
+    void* found = dlsym(RTLD_NEXT, #name);                                           \
+    using Pointer = decltype(real.name)::Pointer;                                    \
+    real.name.Set(found != nullptr ? reinterpret_cast<Pointer>(found) : &raw::name); \
+  }
+#include "preload/calls.inc"
+  resolving = false;
+}
+
+}  // namespace sdp::preload

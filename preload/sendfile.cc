@@ -1,0 +1,92 @@
+#include "preload/sendfile.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "preload/fd_table.h"
+#include "preload/message_io.h"
+
+namespace sdp::preload {
+namespace {
+
+constexpr size_t kPiece = 128 * 1024;
+
+int Fail(int error) {
+  errno = error;
+  return -1;
+}
+
+// The room a piece is read into. One is kept for the next call; a thread, or a signal handler, that finds it
+// taken makes another.
+class PieceBuffer {
+ public:
+  PieceBuffer() : memory_(spare.exchange(nullptr)) {
+    if (memory_ == nullptr) memory_ = static_cast<char*>(std::malloc(kPiece));
+  }
+  ~PieceBuffer() { std::free(spare.exchange(memory_)); }
+  PieceBuffer(const PieceBuffer&) = delete;
+  PieceBuffer& operator=(const PieceBuffer&) = delete;
+  char* get() const { return memory_; }
+
+ private:
+  static constinit std::atomic<char*> spare;
+  char* memory_;
+};
+constinit std::atomic<char*> PieceBuffer::spare{nullptr};
+
+// What sendfile(2) says where pread(2) or lseek(2) says otherwise.
+int SendFileError(int error, bool has_offset) {
+  if (error == ESPIPE && !has_offset) return EINVAL;
+  return error == EISDIR ? EINVAL : error;
+}
+
+// Bytes of a regular file from `position` on; 0 for anything else.
+off64_t BytesAhead(int in, off64_t position) {
+  struct stat status;
+  return fstat(in, &status) == 0 && S_ISREG(status.st_mode) ? status.st_size - position : 0;
+}
+
+ssize_t SendPieces(Socket& socket, int out, int in, off64_t position, size_t count, bool has_offset) {
+  const PieceBuffer buffer;
+  if (buffer.get() == nullptr) return Fail(ENOMEM);
+  const off64_t end = position + BytesAhead(in, position);
+  size_t sent = 0;
+  while (sent < count) {
+    const ssize_t read = pread(in, buffer.get(), std::min(count - sent, kPiece), position);
+    if (read < 0 && sent == 0) return Fail(SendFileError(errno, has_offset));
+    if (read <= 0) break;
+    // Only a promise that will be kept: at the end of the file nothing follows to push the last bytes out.
+    const bool more = static_cast<size_t>(read) < count - sent && position + read < end;
+    const iovec piece = {.iov_base = buffer.get(), .iov_len = static_cast<size_t>(read)};
+    const ssize_t taken = socket.Send(out, &piece, 1, more ? MSG_MORE : 0);
+    if (taken < 0) return sent > 0 ? static_cast<ssize_t>(sent) : taken;
+    sent += static_cast<size_t>(taken);
+    position += taken;
+    if (taken < read) break;
+  }
+  return static_cast<ssize_t>(sent);
+}
+
+}  // namespace
+
+ssize_t SendFile(Socket& socket, int out, int in, off64_t* offset, size_t count) {
+  if (FdTable::Has(in)) return Fail(EINVAL);
+  const off64_t start = offset != nullptr ? *offset : lseek(in, 0, SEEK_CUR);
+  if (start < 0) return Fail(offset != nullptr ? EINVAL : SendFileError(errno, false));
+  const int error = errno;
+  const ssize_t sent = SendPieces(socket, out, in, start, std::min(count, kMostBytes), offset != nullptr);
+  if (sent <= 0) return sent;
+  if (offset != nullptr) {
+    *offset = start + sent;
+  } else {
+    lseek(in, start + sent, SEEK_SET);
+  }
+  errno = error;
+  return sent;
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,83 @@
+#include "preload/startup.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "preload/config_reader.h"
+#include "preload/log.h"
+#include "preload/process_life.h"
+#include "preload/real_calls.h"
+#include "verbs/softiwarp/soft_rnic.h"
+
+namespace sdp::preload {
+namespace {
+
+constinit std::atomic<bool> started{false};
+constinit std::atomic<pid_t> owner{0};
+
+// The state at fork(), for the two sides: a library that starts while another thread forks must not see
+// unmatched hooks. Written and read by the forking thread only, which holds the C library's fork lock.
+bool forked_while_started = false;
+
+void BeforeFork() {
+  forked_while_started = Started();
+  if (forked_while_started) PrepareFork();
+}
+void AfterForkInParent() {
+  if (forked_while_started) ParentAfterFork();
+}
+void AfterForkInChild() {
+  owner.store(getpid());
+  if (forked_while_started) ChildAfterFork();
+}
+
+bool Prepare() {
+  ResolveRealCalls();
+  owner.store(getpid());
+  pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
+  return true;
+}
+
+void EnsurePrepared() {
+  static const bool prepared = Prepare();
+  (void)prepared;
+}
+
+bool Start() {
+  EnsurePrepared();
+  for (const std::string& problem : ConfigProblems()) SDP_LOG(kError, "%s", problem.c_str());
+  iwarp::SetLinkCalls({.recvmsg = real.recvmsg,
+                       .sendmsg = real.sendmsg,
+                       .shutdown = real.shutdown,
+                       .setsockopt = real.setsockopt,
+                       .getsockopt = real.getsockopt});
+  started.store(true, std::memory_order_release);
+  return true;
+}
+
+// Before the constructors of ordinary objects (65535), so that those of our own rooms may make real calls.
+__attribute__((constructor(101))) void WhenLoaded() { EnsurePrepared(); }
+// Without a priority: ahead of the destructors of static objects.
+__attribute__((destructor)) void WhenUnloaded() {
+  if (Started() && OwnsProcess()) ProcessExit();
+}
+
+}  // namespace
+
+void EnsureStarted() {
+  if (Started()) [[likely]]
+    return;
+  static const bool once = Start();
+  (void)once;
+}
+
+bool Started() { return started.load(std::memory_order_acquire); }
+
+bool OwnsProcess() {
+  const pid_t pid = owner.load(std::memory_order_relaxed);
+  return pid == 0 || pid == getpid();
+}
+
+}  // namespace sdp::preload
