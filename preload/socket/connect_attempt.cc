@@ -84,6 +84,12 @@ Background::Wait ConnectAttempt::wait() const {
   return {.deadline = Time::min()};
 }
 
+void ConnectAttempt::SetFd(int fd) {
+  fd_ = fd;
+  if (connector_ != nullptr) connector_->SetEventFd(fd);
+  if (session_ != nullptr) session_->queue_pair().SetEventFd(fd);
+}
+
 Outcome ConnectAttempt::Start(Time now, bool may_block) {
   if (!HaveRnic()) return GiveUp(FallbackReason::kNoRnic, "SDP_RNIC=verbs, and this build has no kernel RNIC backend");
   if (target_endpoint_.port == 0 || target_endpoint_.IsMulticastOrBroadcast()) {

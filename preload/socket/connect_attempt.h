@@ -42,7 +42,7 @@ class ConnectAttempt {
   [[nodiscard]] const std::string& reason_text() const { return reason_text_; }
   [[nodiscard]] const Address& target() const { return target_; }
   [[nodiscard]] const Address& sdp_address() const { return sdp_address_; }
-  void SetFd(int fd) { fd_ = fd; }
+  void SetFd(int fd);
 
  private:
   enum class Phase : uint8_t { kStart, kAsking, kLink, kHandshake };

@@ -99,9 +99,6 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
   record.sdp_peer = sdp_peer.length != 0 ? stats::ToAddress(sdp_peer.get()) : stats::ToAddress(PeerAddress(fd).get());
   record.local_buffer_size = session.engine().stats().local_buffer_size;
   record.remote_buffer_size = session.engine().stats().remote_buffer_size;
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  record.opened_at_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
   stats::SetText(record.rnic, session.queue_pair().rnic_name());
   stats::SetText(record.link, session.queue_pair().link_name());
   if (session.engine().state() == engine::State::kAborted) {

@@ -41,9 +41,12 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   peer_ = peer;
   role_ = role;
   state_ = State::kSdp;
-  stats::ConnectionRecord record = DescribeConnection(*session_, role, descriptors_.empty() ? -1 : descriptors_.front(), local_,
-                                                      peer_, sdp_peer_);
-  if (stats::StatsSegment* segment = Statistics()) slot_ = segment->AcquireSlot(record);
+  if (stats::StatsSegment* segment = Statistics()) {
+    timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    opened_at_ns_ = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+    slot_ = segment->AcquireSlot(Describe());
+  }
   AfterProgress();
   LeaveToBackground();
 }
@@ -85,6 +88,14 @@ int StreamSocket::ChangeStatusFlags(int flags) {
 void StreamSocket::AddDescriptor(int fd) {
   std::lock_guard lock(mutex_);
   descriptors_.push_back(fd);
+}
+
+bool StreamSocket::MoveDescriptor(int from, int to) {
+  std::lock_guard lock(mutex_);
+  std::replace(descriptors_.begin(), descriptors_.end(), from, to);
+  if (session_ != nullptr && session_->queue_pair().event_fd() == from) session_->queue_pair().SetEventFd(to);
+  if (attempt_ != nullptr) attempt_->SetFd(to);
+  return true;
 }
 
 // --- Readiness
@@ -199,8 +210,7 @@ void StreamSocket::NoteAbort() {
             cause.text.empty() ? "" : "; ", cause.text.c_str());
   }
   if (slot_ != nullptr) {
-    stats::StatsSegment::Publish(slot_, DescribeConnection(*session_, role_, descriptors_.empty() ? -1 : descriptors_.front(),
-                                                           local_, peer_, sdp_peer_));
+    stats::StatsSegment::Publish(slot_, Describe());
   }
 }
 
@@ -212,6 +222,13 @@ int StreamSocket::TakeError() {
 
 void StreamSocket::PublishStats() {
   if (slot_ != nullptr) stats::StatsSegment::Publish(slot_, CountConnection(*session_));
+}
+
+stats::ConnectionRecord StreamSocket::Describe() const {
+  stats::ConnectionRecord record =
+      DescribeConnection(*session_, role_, descriptors_.empty() ? -1 : descriptors_.front(), local_, peer_, sdp_peer_);
+  record.opened_at_ns = opened_at_ns_;
+  return record;
 }
 
 void StreamSocket::LeaveToBackground() {

@@ -61,6 +61,7 @@ class StreamSocket final : public Socket {
   int Ioctl(int fd, unsigned long request, void* argument) override;
   int Close(int fd) override;
   void AddDescriptor(int fd) override;
+  bool MoveDescriptor(int from, int to) override;
   int VisibleStatusFlags(int kernel_flags) override;
   int ChangeStatusFlags(int flags) override;
 
@@ -126,6 +127,7 @@ class StreamSocket final : public Socket {
   int WaitForChange(Lock& lock, int fd, Time deadline);
   void LeaveToBackground();
   void PublishStats();
+  stats::ConnectionRecord Describe() const;
 
   // stream_socket_io.cc
   int SleepForData(Lock& lock, int fd, Time* deadline);
@@ -175,6 +177,7 @@ class StreamSocket final : public Socket {
 
   stats::Slot* slot_ = nullptr;
   stats::Role role_ = stats::Role::kNone;
+  uint64_t opened_at_ns_ = 0;  // CLOCK_REALTIME
   Address sdp_peer_;
   uint64_t accepted_sdp_ = 0;
   uint64_t accepted_tcp_ = 0;

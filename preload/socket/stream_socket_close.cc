@@ -54,7 +54,10 @@ int StreamSocket::Close(int fd) {
   Lock lock(mutex_);
   std::erase(descriptors_, fd);
   FdTable::Remove(fd, this);
-  if (!descriptors_.empty()) return real.close(fd);
+  if (!descriptors_.empty()) {
+    if (session_ != nullptr && session_->queue_pair().event_fd() == fd) session_->queue_pair().SetEventFd(descriptors_.front());
+    return real.close(fd);
+  }
   switch (state_.load()) {
     case State::kSdp:
       return CloseLast(lock, fd);
