@@ -223,7 +223,11 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline) {
     // The link's own read restarts after a signal handler exactly when TCP's would (SA_RESTART).
     const verbs::ReadStatus status = session_->ReadSleeping(lock);
     if (state_ == State::kSdp) AfterProgress();
-    return status == verbs::ReadStatus::kInterrupted ? EINTR : 0;
+    if (status == verbs::ReadStatus::kInterrupted) return EINTR;
+    if (status != verbs::ReadStatus::kWouldBlock) return 0;
+    // Not asleep at all: somebody else (another process that shares the file) made it non-blocking.
+    nonblocking_.reset();
+    return IsNonblocking(fd) ? EAGAIN : 0;
   }
   if (*deadline == kNever) *deadline = DeadlineOf(options_.receive_timeout());
   const int error = WaitForChange(lock, fd, *deadline);
