@@ -1,17 +1,20 @@
-// One SDP connection as a value: messages, completions and the application's calls go in, work for the RNIC comes out.
+// One SDP connection as a value: messages, completions and the application's calls go in, work for the RNIC
+// comes out.
 //
 // Four kinds of method, and no others:
 //   getters        const, cheap
 //   inputs         HandleX(...): something happened on the RNIC or the link
 //   commands       what the application wants: Send, Receive, CloseSend, ...
 //   outputs        PollAction(): take actions until it returns false, after every input or command
-// The engine makes no system call, reads no clock, starts no thread and takes no lock; the owner serialises all calls.
-// Memory is allocated when it is made, and when the send buffer is first needed; never per message.
+// The engine makes no system call, reads no clock, starts no thread and takes no lock; the owner serialises
+// all calls. Memory is allocated when it is made, and when the send buffer is first needed; never per
+// message.
 //
-// Memory of others: an action's payload references the application's memory (given to Send) or the engine's send buffer. It is valid
-// until the next input or command, so the owner posts all actions and then flushes, or detaches (verbs::QueuePair::DetachBorrowed),
-// before it calls again and before the application's call returns. A received message's pieces are lent to the engine until it
-// emits ReleaseReceive with the message's token.
+// Memory of others: an action's payload references the application's memory (given to Send) or the engine's
+// send buffer. It is valid until the next input or command, so the owner posts all actions and then flushes,
+// or detaches (verbs::QueuePair::DetachBorrowed), before it calls again and before the application's call
+// returns. A received message's pieces are lent to the engine until it emits ReleaseReceive with the
+// message's token.
 //
 // Draft: sdp-iwarp-draft-01. Sections are named where they decide.
 #ifndef SDP_CORE_ENGINE_ENGINE_H_
@@ -36,17 +39,19 @@ inline constexpr size_t kHelloAckSize = 28;  // BSDH and HAH
 
 // A received SDP message, as the RNIC lends it.
 struct ReceivedMessage {
-  uint32_t length = 0;                // bytes in all pieces
-  std::span<const Bytes> pieces{};    // in order; the span itself is only read during the call, the bytes until release
-  uint64_t token = 0;                 // for ReleaseReceive
-  uint32_t cost = 0;                  // what holding it costs, for Options::receive_limit
+  uint32_t length = 0;  // bytes in all pieces
+  std::span<const Bytes>
+      pieces{};        // in order; the span itself is only read during the call, the bytes until release
+  uint64_t token = 0;  // for ReleaseReceive
+  uint32_t cost = 0;   // what holding it costs, for Options::receive_limit
   std::optional<STag> invalidated{};  // by Send with Invalidate
 };
 
 // How far Send may copy what the peer's credit does not allow to leave now.
 enum class Buffering : uint8_t {
-  kSmall,   // only a write small enough that coalescing it pays (the caller waits for credit, or reports what was taken)
-  kFull,    // up to Options::send_limit (9.5.6: a caller that has waited must not deadlock)
+  kSmall,  // only a write small enough that coalescing it pays (the caller waits for credit, or reports what
+           // was taken)
+  kFull,   // up to Options::send_limit (9.5.6: a caller that has waited must not deadlock)
 };
 
 struct SendFlags {
@@ -70,11 +75,12 @@ class Engine {
   [[nodiscard]] std::array<std::byte, kHelloSize> Hello();
   // Accepting peer: checks 3a. An error means the connection request has to be rejected.
   Result<void, AbortReason> HandleHello(Bytes hello);
-  // Accepting peer, after HandleHello: either take the HelloAck's bytes for the private data of the reply, or have it posted as
-  // the first Send with SE. The connection is established from here on.
+  // Accepting peer, after HandleHello: either take the HelloAck's bytes for the private data of the reply, or
+  // have it posted as the first Send with SE. The connection is established from here on.
   [[nodiscard]] std::array<std::byte, kHelloAckSize> HelloAck();
   void SendHelloAck();
-  // Connecting peer: the private data of the reply. Empty: the HelloAck comes as the first message. Anything else: checks 7a.
+  // Connecting peer: the private data of the reply. Empty: the HelloAck comes as the first message. Anything
+  // else: checks 7a.
   Result<void, AbortReason> HandleReply(Bytes private_data);
 
   // --- Inputs
@@ -86,10 +92,12 @@ class Engine {
   void HandleLinkEnd(bool orderly);
 
   // --- Commands
-  // Takes bytes of `data` in order, returns how many: what credit allows leaves as actions, more may be copied, see Buffering.
-  // 0 with writable() false: wait until writable(). May be called only while can_send().
+  // Takes bytes of `data` in order, returns how many: what credit allows leaves as actions, more may be
+  // copied, see Buffering. 0 with writable() false: wait until writable(). May be called only while
+  // can_send().
   size_t Send(std::span<const Bytes> data, SendFlags flags);
-  // Copies received bytes out, returns how many; 0 when nothing is there. Stops before and after the out-of-band mark as TCP does.
+  // Copies received bytes out, returns how many; 0 when nothing is there. Stops before and after the
+  // out-of-band mark as TCP does.
   size_t Receive(std::span<const MutableBytes> out, ReceiveFlags flags);
   // Nothing more is sent; DisConn leaves behind the last data (8.2.1). Idempotent.
   void CloseSend();
@@ -97,6 +105,14 @@ class Engine {
   void CloseReceive();
   // Abortive close (8.2.2): AbortConn first if DisConn had been sent, then the link is aborted.
   void Abort(AbortReason reason);
+  // Changes the Flow Control Mode of the half-connection in which we are `half`, if we are its Mode Master
+  // now and figure 26 has the transition; else false. The ModeChange leaves with the next actions.
+  bool ChangeMode(Half half, FlowMode mode);
+  // SO_OOBINLINE, for Out-Of-Band bytes that arrive from now on: they stay in the stream. Otherwise each is
+  // taken out and waits for TakeOob(); one that was not taken is lost when the next arrives.
+  void SetOutOfBandInline(bool value);
+  // The Out-Of-Band byte, once (any number of times with `peek`).
+  std::optional<std::byte> TakeOob(ReceiveFlags flags);
 
   // --- Outputs. False: there is nothing more to do now.
   bool PollAction(Action* out);
@@ -104,12 +120,13 @@ class Engine {
   // --- Getters
   [[nodiscard]] State state() const;
   [[nodiscard]] AbortReason abort_reason() const;  // kNone unless state() is kAborted
-  [[nodiscard]] bool can_send() const;      // established, CloseSend not called, not aborted
-  [[nodiscard]] bool writable() const;      // Send would take at least a useful amount
+  [[nodiscard]] bool can_send() const;             // established, CloseSend not called, not aborted
+  [[nodiscard]] bool writable() const;             // Send would take at least a useful amount
   [[nodiscard]] uint64_t readable_bytes() const;
   [[nodiscard]] bool end_of_stream() const;  // DisConn received and all data read, or the link ended after it
   [[nodiscard]] bool peer_closed() const;    // DisConn received, data may be left
-  // Grows by each event that an edge-triggered reader (writer) has to hear of: data or end arrived; space became available.
+  // Grows by each event that an edge-triggered reader (writer) has to hear of: data or end arrived; space
+  // became available.
   [[nodiscard]] uint64_t read_edge() const;
   [[nodiscard]] uint64_t write_edge() const;
   // Accepted but not yet handed to the RNIC: bytes in the send buffer, and the DisConn behind them.
@@ -117,6 +134,18 @@ class Engine {
   [[nodiscard]] bool has_unfinished_sends() const;
   // Both directions are closed (or aborted) and nothing is left to do: the owner may close the link.
   [[nodiscard]] bool finished() const;
+  [[nodiscard]] bool oob_pending() const;    // the peer announced an Out-Of-Band byte that is not here yet
+  [[nodiscard]] bool oob_available() const;  // TakeOob() has one
+  [[nodiscard]] bool at_mark()
+      const;  // SIOCATMARK: the next byte to read is behind (inline: is) the Out-Of-Band byte
+  // SuspComm was received, answered, and the answer is complete: nothing more can be sent or received here.
+  // The peer expects the owner to end the link and to connect anew to this port (13.1.1, 4).
+  [[nodiscard]] std::optional<uint16_t> suspended_port() const;
+  // RDMA Reads that the peer may, and that we may, have outstanding. ord() is final once the connection is
+  // established (8.1.1, 4e and 7d): the owner gives it to the RNIC.
+  [[nodiscard]] uint16_t ird() const;
+  [[nodiscard]] uint16_t ord() const;
+  [[nodiscard]] uint8_t minor_version() const;  // the lesser of both (8.1.1, 3b and 7b)
   [[nodiscard]] const Stats& stats() const;
 
  private:

@@ -7,8 +7,8 @@
 namespace sdp::engine {
 
 enum class State : uint8_t {
-  kIdle,         // no Hello yet
-  kHelloSent,    // connecting peer, waiting for the HelloAck
+  kIdle,           // no Hello yet
+  kHelloSent,      // connecting peer, waiting for the HelloAck
   kHelloReceived,  // accepting peer, before its HelloAck
   kEstablished,
   kSendClosed,     // our DisConn is sent or waits for its turn
@@ -17,17 +17,23 @@ enum class State : uint8_t {
   kAborted,        // see abort_reason()
 };
 
-enum class FlowMode : uint8_t { kBuffered = 0, kCombined = 1, kPipelined = 2 };  // as MCH Mode values (figure 12)
+enum class Half : uint8_t { kSource, kSink };  // a half-connection, by our role in it
+
+enum class FlowMode : uint8_t {
+  kBuffered = 0,
+  kCombined = 1,
+  kPipelined = 2
+};  // as MCH Mode values (figure 12)
 
 // Why a connection was closed abortively. The names are stable: sdpstat and the log print them (ToString).
 enum class AbortReason : uint8_t {
   kNone,
-  kLocal,               // the application asked for it
-  kPeerAborted,         // AbortConn
-  kLinkLost,            // the link ended without a DisConn
+  kLocal,        // the application asked for it
+  kPeerAborted,  // AbortConn
+  kLinkLost,     // the link ended without a DisConn
   // Violations by the peer:
-  kShortMessage,        // less than its headers
-  kLengthMismatch,      // BSDH Len is not the message's length
+  kShortMessage,    // less than its headers
+  kLengthMismatch,  // BSDH Len is not the message's length
   kUnknownMid,
   kUnexpectedMid,       // a message not allowed in this state or mode
   kBadSequence,         // MSeq is not the successor of the last
@@ -36,13 +42,16 @@ enum class AbortReason : uint8_t {
   kBadVersion,          // MajV
   kBadMaxAdverts,
   kBadIrdOrd,
-  kTooFewBuffers,       // initial credit below three
-  kBadBufferSize,       // Private Buffers smaller than the longest header and a byte
-  kBadAdvertisement,    // Len, STag or VA impossible
+  kTooFewBuffers,     // initial credit below three
+  kBadBufferSize,     // Private Buffers smaller than the longest header and a byte
+  kBadAdvertisement,  // Len, STag or VA impossible
   kDataAfterDisConn,
   kBadModeChange,
-  kBadInvalidate,       // the peer invalidated an STag that was not advertised
+  kBadInvalidate,  // the peer invalidated an STag that was not advertised
   kTooManyAdverts,
+  kBadCredit,     // Bufs takes back credit that was given
+  kBadFlags,      // OOB_PRES where it may not be, or not announced
+  kAfterSuspend,  // a message after SuspComm
 };
 const char* ToString(AbortReason reason);
 const char* ToString(State state);
@@ -51,9 +60,9 @@ const char* ToString(FlowMode mode);
 struct Stats {
   FlowMode source_mode = FlowMode::kCombined;  // half-connection in which we are the Data Source
   FlowMode sink_mode = FlowMode::kCombined;
-  uint32_t send_credits = 0;          // messages we may send now, reserves included
-  uint32_t posted_receives = 0;       // what Bufs says
-  uint32_t local_buffer_size = 0;     // our receive Private Buffers
+  uint32_t send_credits = 0;       // messages we may send now, reserves included
+  uint32_t posted_receives = 0;    // what Bufs says
+  uint32_t local_buffer_size = 0;  // our receive Private Buffers
   uint32_t remote_buffer_size = 0;
   uint64_t messages_in = 0, messages_out = 0;
   uint64_t bcopy_bytes_in = 0, bcopy_bytes_out = 0;
@@ -61,10 +70,10 @@ struct Stats {
   uint64_t write_zcopy_bytes_in = 0, write_zcopy_bytes_out = 0;
   uint64_t transaction_bytes_in = 0, transaction_bytes_out = 0;
   uint64_t gratuitous_updates_out = 0;
-  uint64_t send_stalls = 0;           // Send found no credit
-  uint64_t buffered_copies = 0;       // bytes copied into the send buffer
-  uint64_t receive_queue = 0;         // bytes received and unread
-  uint64_t send_queue = 0;            // bytes accepted and not handed to the RNIC
+  uint64_t send_stalls = 0;      // Send found no credit
+  uint64_t buffered_copies = 0;  // bytes copied into the send buffer
+  uint64_t receive_queue = 0;    // bytes received and unread
+  uint64_t send_queue = 0;       // bytes accepted and not handed to the RNIC
 };
 
 }  // namespace sdp::engine

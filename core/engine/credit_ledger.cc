@@ -1,0 +1,116 @@
+#include "core/engine/credit_ledger.h"
+
+#include <algorithm>
+
+#include "core/base/check.h"
+
+namespace sdp::engine {
+namespace {
+
+// When both windows are shut down to the reserve, an update costs its sender the credit that the other one
+// then has to restore, by an update: to the letter, 10.5 keeps two idle peers talking for ever. After so many
+// rounds in which nothing else happened we are silent until something does.
+constexpr uint32_t kMaxAnsweredUpdates = 4;
+
+}  // namespace
+
+void CreditLedger::SetPosted(uint32_t count) {
+  posted_ = initial_posted_ = count;
+  told_limit_ = formula_limit_ = count;
+}
+
+void CreditLedger::SetPeerBufs(uint16_t bufs) { limit_ = peer_initial_ = bufs; }
+
+void CreditLedger::HelloAckTook() {
+  --limit_;
+  --peer_initial_;
+}
+
+void CreditLedger::HelloAckTaken() {
+  --posted_;
+  --initial_posted_;
+  --told_limit_;
+  --formula_limit_;
+}
+
+AbortReason CreditLedger::HandleMessage(const wire::Bsdh& bsdh, MessageKind kind) {
+  if (posted_ == 0) return AbortReason::kCreditOverrun;
+  if (bsdh.mseq.value() != static_cast<uint32_t>(received_)) return AbortReason::kBadSequence;
+  // 10.5: the last two credits carry no payload. What we granted last is the most the peer can know of.
+  if (kind == MessageKind::kPayload && formula_limit_ < received_ + 3) return AbortReason::kCreditOverrun;
+  if (const auto reason = HandleAcknowledgement(bsdh); reason != AbortReason::kNone) return reason;
+  ++received_;
+  --posted_;
+  if (kind == MessageKind::kUpdate) {
+    ++updates_received_;
+    crossed_ = acknowledged_ < sent_;
+  } else {
+    answered_updates_ = 0;
+  }
+  return AbortReason::kNone;
+}
+
+AbortReason CreditLedger::HandleAcknowledgement(const wire::Bsdh& bsdh) {
+  if (sent_ == 0) {
+    if (bsdh.mseq_ack.value() != 0) return AbortReason::kBadAcknowledgement;
+    limit_ = std::max<uint64_t>(limit_, bsdh.bufs);
+    return AbortReason::kNone;
+  }
+  const uint32_t unacknowledged = static_cast<uint32_t>(sent_ - 1) - bsdh.mseq_ack.value();
+  if (unacknowledged >= sent_) return AbortReason::kBadAcknowledgement;
+  const uint64_t acknowledged = sent_ - unacknowledged;
+  if (acknowledged < acknowledged_) return AbortReason::kBadAcknowledgement;
+  ack_ambiguous_ = acknowledged == 1 && acknowledged_ == 0 && bsdh.bufs >= peer_initial_;
+  if (ack_ambiguous_) {
+    limit_ = std::max<uint64_t>(limit_, bsdh.bufs);
+    return AbortReason::kNone;
+  }
+  // Bufs counts posted less received (6.1.3): together with what was received it never shrinks.
+  if (bsdh.bufs + acknowledged < limit_) return AbortReason::kBadCredit;
+  limit_ = bsdh.bufs + acknowledged;
+  acknowledged_ = acknowledged;
+  return AbortReason::kNone;
+}
+
+wire::Bsdh CreditLedger::Stamp(MessageKind kind) {
+  SDP_CHECK(credits() > 0);
+  const bool only_answers = kind == MessageKind::kUpdate && gain() <= updates_received_;
+  answered_updates_ = only_answers ? answered_updates_ + 1 : 0;
+  told_limit_ = LimitToTell();
+  formula_limit_ = std::max(formula_limit_, posted_ + std::max<uint64_t>(received_, 1));
+  if (received_ > 0 && !AckIsAmbiguous()) told_first_ = true;
+  updates_received_ = 0;
+  const uint32_t mseq = static_cast<uint32_t>(sent_++);
+  if (kind != MessageKind::kUpdate) sent_before_updates_ = sent_;
+  return {.bufs = static_cast<uint16_t>(posted_),
+          .mseq = MSeq(mseq),
+          .mseq_ack = MSeq(received_ == 0 ? 0 : static_cast<uint32_t>(received_ - 1))};
+}
+
+bool CreditLedger::update_due(uint32_t window, bool idle) const {
+  if (credits() == 0 || gain() == 0) return false;
+  const uint64_t peer_credits = told_limit_ - received_;
+  const uint32_t worth = gain() > updates_received_ ? gain() - updates_received_ : 0;
+  // 10.5: at one credit or none the peer is told, whatever we receive or not.
+  if (peer_credits == 0) return true;
+  if (peer_credits == 1) return worth > 0 || answered_updates_ < kMaxAnsweredUpdates;
+  // At two it waits with its payload, and nothing obliges it to say so.
+  if (peer_credits == 2 && worth == 0) return role_ == Role::kAccepting && crossed_;
+  if (peer_credits == 2 && worth > 0 && (idle || worth >= std::max(1u, window / 8))) return true;
+  return worth >= std::max(1u, (window + 1) / 2);
+}
+
+bool CreditLedger::nudge_due() const {
+  if (credits() != 2 || sent_ == acknowledged_) return false;
+  // Two that nudge each other would for ever have one update too many under way. So one has a turn and waits
+  // for its answer, which the other one always gives, and that one nudges as long as it takes.
+  if (role_ == Role::kConnecting && acknowledged_ < nudged_) return false;
+  return sent_ == 1 || ack_ambiguous_ || acknowledged_ >= sent_before_updates_;
+}
+
+bool CreditLedger::IsConsistent() const {
+  return sent_ <= limit_ && acknowledged_ <= sent_ && limit_ - sent_ <= 65535u && posted_ <= 65535u &&
+         told_limit_ >= received_ && LimitToTell() >= told_limit_;
+}
+
+}  // namespace sdp::engine

@@ -1,0 +1,208 @@
+#include "core/engine/engine.h"
+
+#include "core/base/check.h"
+#include "core/engine/rep.h"
+
+namespace sdp::engine {
+
+Engine::Engine(Role role, const Options& options) : rep_(std::make_unique<Rep>(role, options)) {}
+Engine::~Engine() = default;
+
+// --- Inputs
+
+void Engine::HandleReceive(const ReceivedMessage& message) {
+  rep_->Begin();
+  rep_->HandleReceive(message);
+  rep_->End();
+}
+
+void Engine::HandleSendCompleted(WorkId id) {
+  rep_->Begin();
+  rep_->teardown.HandleSendCompleted(id);
+  if (rep_->suspended_ && id == rep_->suspend_work) rep_->suspend_complete = true;
+  rep_->End();
+}
+
+void Engine::HandleLinkEnd(bool /*orderly*/) {
+  // It may come while actions are being carried out: what was not polled is moot.
+  if (rep_->teardown.link_up()) {
+    rep_->teardown.HandleLinkEnd();
+    rep_->source.Clear();
+    ++rep_->read_edge;
+  }
+  rep_->End();
+}
+
+// --- Commands
+
+size_t Engine::Send(std::span<const Bytes> data, SendFlags flags) {
+  Rep& r = *rep_;
+  if (!r.can_send()) return 0;
+  r.Begin();
+  const uint32_t capacity = r.payload_capacity();
+  const uint32_t messages = r.suspend_port || r.hello_ack_due ? 0 : r.credit.payload_messages();
+  const auto taken = r.source.Send(data, capacity, messages, capacity / 2,
+                                   flags.buffering == Buffering::kFull, flags.out_of_band);
+  r.stats.buffered_copies += taken.copied;
+  if (r.source.stall() != SourceHalf::Stall::kNone) {
+    ++r.stats.send_stalls;
+    r.was_writable = false;
+  }
+  r.End();
+  return taken.bytes;
+}
+
+size_t Engine::Receive(std::span<const MutableBytes> out, ReceiveFlags flags) {
+  rep_->Begin();
+  const size_t count = rep_->sink.Read(out, flags.peek);
+  if (!flags.peek) rep_->Repost();
+  rep_->End();
+  return count;
+}
+
+void Engine::CloseSend() {
+  rep_->Begin();
+  if (rep_->established && !rep_->teardown.aborted()) rep_->teardown.CloseSend();
+  rep_->End();
+}
+
+void Engine::CloseReceive() {
+  rep_->Begin();
+  rep_->sink.Close();
+  rep_->Repost();
+  rep_->End();
+}
+
+void Engine::Abort(AbortReason reason) {
+  rep_->source.Clear();  // what an earlier Send staged is discarded with the rest (8.2.2)
+  rep_->Fail(reason);
+  rep_->sink.DropAll();
+  rep_->End();
+}
+
+bool Engine::ChangeMode(Half half, FlowMode mode) {
+  rep_->Begin();
+  const bool accepted = !rep_->sending_over() && rep_->modes.Request(half, mode, rep_->credit.acknowledged());
+  rep_->End();
+  return accepted;
+}
+
+void Engine::SetOutOfBandInline(bool value) { rep_->sink.urgent().set_inline(value); }
+
+std::optional<std::byte> Engine::TakeOob(ReceiveFlags flags) {
+  UrgentSink& urgent = rep_->sink.urgent();
+  return flags.peek ? urgent.peek() : urgent.Take();
+}
+
+// --- Outputs
+
+bool Engine::PollAction(Action* out) {
+  const bool polled = rep_->PollAction(out);
+  rep_->End();
+  return polled;
+}
+
+// --- Getters
+
+State Engine::Rep::state() const {
+  if (teardown.aborted()) return State::kAborted;
+  if (!established) {
+    if (!hello_done) return State::kIdle;
+    return role == Role::kConnecting ? State::kHelloSent : State::kHelloReceived;
+  }
+  if (teardown.send_closed()) return teardown.peer_closed() ? State::kClosed : State::kSendClosed;
+  return teardown.peer_closed() ? State::kReceiveClosed : State::kEstablished;
+}
+
+bool Engine::Rep::can_send() const { return established && !teardown.send_closed() && !teardown.aborted(); }
+
+bool Engine::Rep::writable() const {
+  if (!can_send() || suspend_port || source.has_staged()) return false;
+  const bool at_once = source.pending_bytes() == 0 && credit.payload_messages() != 0 && !hello_ack_due;
+  switch (source.stall()) {
+    case SourceHalf::Stall::kNone:
+    case SourceHalf::Stall::kRoom:
+      return at_once || source.has_room();
+    case SourceHalf::Stall::kCredit:
+      return at_once;
+  }
+  return false;
+}
+
+void Engine::Rep::End() {
+  const bool now = writable();
+  if (now && !was_writable) {
+    ++write_edge;
+    source.ClearStall();
+  }
+  was_writable = now;
+  SDP_DCHECK(IsConsistent());
+}
+
+bool Engine::Rep::IsConsistent() const {
+  if (!credit.IsConsistent() || !source.IsConsistent() || !sink.IsConsistent()) return false;
+  if (established != (peer_buffer_size != 0) && role == Role::kConnecting) return false;
+  if (established && peer_buffer_size < wire::kMinPrivateBuffer) return false;
+  if (source.has_staged() && credit.payload_messages() == 0) return false;
+  if (teardown.aborted() && source.pending_bytes() != 0) return false;
+  return receives_to_post <= credit.posted();
+}
+
+State Engine::state() const { return rep_->state(); }
+AbortReason Engine::abort_reason() const { return rep_->teardown.reason(); }
+bool Engine::can_send() const { return rep_->can_send(); }
+bool Engine::writable() const { return rep_->writable(); }
+uint64_t Engine::readable_bytes() const { return rep_->sink.readable_bytes(); }
+
+bool Engine::end_of_stream() const {
+  // 8.2.2: AbortConn, or an error of ours, takes the peer's DisConn back.
+  const AbortReason reason = rep_->teardown.reason();
+  return peer_closed() && readable_bytes() == 0 &&
+         (reason == AbortReason::kNone || reason == AbortReason::kLinkLost);
+}
+
+bool Engine::peer_closed() const { return rep_->teardown.peer_closed(); }
+uint64_t Engine::read_edge() const { return rep_->read_edge; }
+uint64_t Engine::write_edge() const { return rep_->write_edge; }
+uint64_t Engine::buffered_bytes() const { return rep_->source.pending_bytes(); }
+
+bool Engine::has_unfinished_sends() const {
+  const Rep& r = *rep_;
+  if (!r.teardown.link_up()) return false;
+  if (r.teardown.aborted()) return r.teardown.abort_conn_outstanding();
+  return r.source.pending_bytes() != 0 || r.teardown.disconn_due() || r.hello_ack_due;
+}
+
+bool Engine::finished() const {
+  const State now = rep_->state();
+  return (now == State::kClosed || now == State::kAborted) && rep_->teardown.done() &&
+         !rep_->sink.holds_memory() && rep_->releases.empty();
+}
+
+bool Engine::oob_pending() const { return rep_->sink.urgent().pending(); }
+bool Engine::oob_available() const { return rep_->sink.urgent().available(); }
+bool Engine::at_mark() const { return rep_->sink.at_mark(); }
+
+std::optional<uint16_t> Engine::suspended_port() const {
+  return rep_->suspend_complete ? rep_->suspend_port : std::nullopt;
+}
+
+uint16_t Engine::ird() const { return rep_->options.ird; }
+uint16_t Engine::ord() const { return rep_->ord; }
+uint8_t Engine::minor_version() const { return rep_->minor_version; }
+
+const Stats& Engine::stats() const {
+  const Rep& r = *rep_;
+  Stats& s = r.stats;
+  s.source_mode = r.modes.source();
+  s.sink_mode = r.modes.sink();
+  s.send_credits = r.credit.credits();
+  s.posted_receives = r.credit.posted();
+  s.local_buffer_size = r.options.receive_buffer_size;
+  s.remote_buffer_size = r.peer_buffer_size;
+  s.receive_queue = r.sink.readable_bytes();
+  s.send_queue = r.source.pending_bytes();
+  return s;
+}
+
+}  // namespace sdp::engine

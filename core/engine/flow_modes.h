@@ -1,0 +1,43 @@
+#ifndef SDP_CORE_ENGINE_FLOW_MODES_H_
+#define SDP_CORE_ENGINE_FLOW_MODES_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "core/engine/status.h"
+#include "core/wire/headers.h"
+
+namespace sdp::engine {
+
+// The Flow Control Mode of both half-connections (SDP 12, figures 26 and 27), as the Mode Master of each and
+// as its slave.
+class FlowModes {
+ public:
+  [[nodiscard]] FlowMode source() const { return source_; }  // we are the Data Source
+  [[nodiscard]] FlowMode sink() const { return sink_; }
+
+  // Slave: the peer changes a mode. kBadModeChange unless figure 26 has the arrow and figure 27 makes the
+  // peer its master. `unanswered`: a SrcAvail of the peer's waits for an answer, which forbids Buffered Mode
+  // (12.1).
+  AbortReason HandleModeChange(const wire::ModeChange& change, bool unanswered);
+
+  // Master: asks for a change of the half-connection in which we are `half`. False if it is not ours to make,
+  // or not now.
+  bool Request(Half half, FlowMode mode, uint64_t acknowledged);
+  [[nodiscard]] bool change_due() const { return requested_.has_value(); }
+  // The requested ModeChange leaves now, as the message after `sent` others: it holds from here on.
+  wire::ModeChange TakeChange(uint64_t sent);
+
+  // 12.4: Pipelined Mode was left and the peer may not know it yet: its SinkAvails are late, not wrong.
+  [[nodiscard]] bool leaving_pipelined(uint64_t acknowledged) const { return acknowledged < left_pipelined_; }
+
+ private:
+  FlowMode source_ = FlowMode::kCombined;
+  FlowMode sink_ = FlowMode::kCombined;
+  std::optional<wire::ModeChange> requested_;
+  uint64_t left_pipelined_ = 0;  // messages sent, the ModeChange included
+};
+
+}  // namespace sdp::engine
+
+#endif  // SDP_CORE_ENGINE_FLOW_MODES_H_

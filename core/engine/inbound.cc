@@ -1,0 +1,176 @@
+// A received message: parsed once, checked against sequence and credit, then handed to the one whose concern
+// it is.
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "core/engine/rep.h"
+
+namespace sdp::engine {
+namespace {
+
+// The beginning of a message in one piece, for the parser: `scratch` only if the link delivered it in
+// several.
+Bytes Prefix(std::span<const Bytes> pieces, std::array<std::byte, wire::kMaxHeaderSize>* scratch) {
+  if (!pieces.empty() && pieces[0].size() >= wire::kMaxHeaderSize)
+    return pieces[0].first(wire::kMaxHeaderSize);
+  size_t size = 0;
+  for (const Bytes& piece : pieces) {
+    const size_t n = std::min(piece.size(), scratch->size() - size);
+    if (n != 0) std::memcpy(scratch->data() + size, piece.data(), n);
+    size += n;
+  }
+  return Bytes(*scratch).first(size);
+}
+
+MessageKind KindOf(const wire::Message& message) {
+  if (message.payload_size() != 0) return MessageKind::kPayload;
+  const bool flagged = (message.bsdh.flags & (wire::kOobPres | wire::kOobPend)) != 0;
+  return std::holds_alternative<wire::Data>(message.body) && !flagged ? MessageKind::kUpdate
+                                                                      : MessageKind::kControl;
+}
+
+template <typename T, typename... Ts>
+inline constexpr bool kIsOneOf = (std::is_same_v<T, Ts> || ...);
+
+}  // namespace
+
+AbortReason ReasonFor(wire::WireError error) {
+  switch (error) {
+    case wire::WireError::kShort:
+      return AbortReason::kShortMessage;
+    case wire::WireError::kLength:
+      return AbortReason::kLengthMismatch;
+    case wire::WireError::kReservedMid:
+    case wire::WireError::kExperimentalMid:
+      return AbortReason::kUnknownMid;
+    case wire::WireError::kAdvertisedLength:
+      return AbortReason::kBadAdvertisement;
+    case wire::WireError::kReservedMode:
+      return AbortReason::kBadModeChange;
+    case wire::WireError::kSuspCommConstant:
+      return AbortReason::kUnexpectedMid;
+  }
+  return AbortReason::kUnknownMid;
+}
+
+void Engine::Rep::HandleReceive(const ReceivedMessage& received) {
+  bool kept = false;
+  if (!teardown.aborted()) {
+    const AbortReason reason = HandleMessage(received, &kept);
+    if (reason != AbortReason::kNone) {
+      Fail(reason);
+      ++read_edge;
+    } else {
+      Repost();
+    }
+  }
+  if (!kept) releases.push_back(received.token);
+}
+
+AbortReason Engine::Rep::HandleMessage(const ReceivedMessage& received, bool* kept) {
+  std::array<std::byte, wire::kMaxHeaderSize> scratch;
+  const auto message = wire::Parse(Prefix(received.pieces, &scratch), received.length);
+  if (!message) return ReasonFor(message.error());
+  ++stats.messages_in;
+  if (!established) {
+    if (role == Role::kAccepting || !hello_done) return AbortReason::kUnexpectedMid;
+    if (const auto reason = HandleHelloAck(*message); reason != AbortReason::kNone) return reason;
+    credit.HelloAckTaken();
+    ++read_edge;
+    return AbortReason::kNone;
+  }
+  if (suspend_port) return AbortReason::kAfterSuspend;  // 13.1.1, 2
+  if (const auto reason = credit.HandleMessage(message->bsdh, KindOf(*message)); reason != AbortReason::kNone)
+    return reason;
+  // 9.2, 9.3: only an STag that we advertised may be invalidated, and none is.
+  if (received.invalidated) return AbortReason::kBadInvalidate;
+  return Dispatch(*message, received, kept);
+}
+
+AbortReason Engine::Rep::Dispatch(const wire::Message& message, const ReceivedMessage& received, bool* kept) {
+  const uint8_t flags = message.bsdh.flags;
+  if ((flags & wire::kOobPres) &&
+      (!std::holds_alternative<wire::Data>(message.body) || message.payload_size() == 0)) {
+    return AbortReason::kBadFlags;  // 6.1.2
+  }
+  if (const auto reason = sink.urgent().HandleFlags(flags); reason != AbortReason::kNone) return reason;
+  if (flags & wire::kOobPend) ++read_edge;
+
+  const AbortReason reason = std::visit(
+      [&](const auto& header) -> AbortReason {
+        using H = std::decay_t<decltype(header)>;
+        if constexpr (std::is_same_v<H, wire::SrcAvail>) {
+          if (teardown.peer_closed()) return AbortReason::kDataAfterDisConn;
+          // The payload is older than what is advertised after it, and is judged by the adverts before.
+          if (const auto bad = adverts.HandlePayload(message.payload_size()); bad != AbortReason::kNone)
+            return bad;
+          return adverts.HandleSrcAvail(header, message.payload_size(), modes.sink());
+        } else if constexpr (std::is_same_v<H, wire::SinkAvail>) {
+          if (const auto bad = adverts.HandlePayload(message.payload_size()); bad != AbortReason::kNone)
+            return bad;
+          return adverts.HandleSinkAvail(header, modes.source(),
+                                         modes.leaving_pipelined(credit.acknowledged()));
+        } else if constexpr (std::is_same_v<H, wire::Data>) {
+          return adverts.HandlePayload(message.payload_size());
+        } else if constexpr (std::is_same_v<H, wire::ModeChange>) {
+          return modes.HandleModeChange(header, adverts.unanswered());
+        } else if constexpr (std::is_same_v<H, wire::SrcAvailCancel>) {
+          adverts.HandleSrcAvailCancel();
+          return AbortReason::kNone;
+        } else if constexpr (std::is_same_v<H, wire::SinkAvailCancel>) {
+          adverts.HandleSinkAvailCancel();
+          return AbortReason::kNone;
+        } else if constexpr (std::is_same_v<H, wire::ChRcvBuf>) {
+          if (ch_rcv_buf_ack_due) return AbortReason::kUnexpectedMid;  // 10.6: one at a time
+          ch_rcv_buf_ack_due = true;
+          return AbortReason::kNone;
+        } else if constexpr (std::is_same_v<H, wire::SuspComm>) {
+          suspend_port = header.port;
+          return AbortReason::kNone;
+        } else if constexpr (std::is_same_v<H, wire::DisConn>) {
+          if (teardown.peer_closed()) return AbortReason::kDataAfterDisConn;
+          if (const auto bad = adverts.HandleDisConn(); bad != AbortReason::kNone) return bad;
+          teardown.HandleDisConn();
+          ++read_edge;
+          return AbortReason::kNone;
+        } else if constexpr (std::is_same_v<H, wire::AbortConn>) {
+          return AbortReason::kPeerAborted;
+        } else {
+          // Hello and HelloAck come once; the others answer what we never asked.
+          static_assert(
+              kIsOneOf<H, wire::Hello, wire::HelloAck, wire::SendSm, wire::RdmaWrCompl, wire::RdmaRdCompl,
+                       wire::SinkCancelAck, wire::ChRcvBufAck, wire::SuspCommAck>);
+          return AbortReason::kUnexpectedMid;
+        }
+      },
+      message.body);
+  if (reason != AbortReason::kNone || message.payload_size() == 0) return reason;
+  return HandlePayload(message, received, kept);
+}
+
+AbortReason Engine::Rep::HandlePayload(const wire::Message& message, const ReceivedMessage& received,
+                                       bool* kept) {
+  if (teardown.peer_closed()) return AbortReason::kDataAfterDisConn;
+  stats.bcopy_bytes_in += message.payload_size();
+  const bool urgent = (message.bsdh.flags & wire::kOobPres) != 0;
+  *kept = sink.HandlePayload(received.pieces, message.header_size(), received.token, received.cost, urgent);
+  ++read_edge;
+  return AbortReason::kNone;
+}
+
+void Engine::Rep::Repost() {
+  if (!established || teardown.aborted() || !teardown.link_up() || suspend_port) return;
+  const uint32_t target = sink.PostedTarget();
+  if (target <= credit.posted()) return;
+  const uint32_t more = target - credit.posted();
+  credit.Post(more);
+  receives_to_post += more;
+}
+
+void Engine::Rep::Fail(AbortReason reason) {
+  teardown.Abort(reason, established && credit.may_send_control() && !suspended_);
+  source.Clear();  // 8.2.2: unsent data is discarded
+}
+
+}  // namespace sdp::engine

@@ -1,0 +1,176 @@
+// What leaves, in which order. Releases and receives come first, so that a message counts only what is posted
+// before it; then what keeps a promise (staged data, whose credit Send has counted), answers, buffered data,
+// DisConn, and last the bare update.
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "core/engine/rep.h"
+
+namespace sdp::engine {
+namespace {
+
+// SDP 14.2. Data is solicited by its flags.
+bool IsSolicited(wire::Mid mid, uint8_t flags) {
+  switch (mid) {
+    case wire::Mid::kAbortConn:
+    case wire::Mid::kSuspComm:
+    case wire::Mid::kSuspCommAck:
+    case wire::Mid::kSendSm:
+    case wire::Mid::kSrcAvailCancel:
+    case wire::Mid::kSinkAvailCancel:
+    case wire::Mid::kHelloAck:
+    case wire::Mid::kRdmaWrCompl:
+    case wire::Mid::kRdmaRdCompl:
+    case wire::Mid::kSinkCancelAck:
+      return true;
+    case wire::Mid::kData:
+      return (flags & (wire::kOobPres | wire::kOobPend)) != 0;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+bool Engine::Rep::PollAction(Action* out) {
+  if (!releases.empty()) {
+    *out = ReleaseReceive{releases.front()};
+    releases.erase(releases.begin());
+    return true;
+  }
+  if (const auto token = sink.PollRelease()) {
+    *out = ReleaseReceive{*token};
+    return true;
+  }
+  if (!teardown.link_up()) return false;
+  if (receives_to_post != 0 && !teardown.aborted()) {
+    *out = PostReceives{receives_to_post};
+    receives_to_post = 0;
+    return true;
+  }
+  if (PollMessage(out)) {
+    ++stats.messages_out;
+    return true;
+  }
+  switch (teardown.TakeLinkStep()) {
+    case Teardown::LinkStep::kNone:
+      return false;
+    case Teardown::LinkStep::kDisconnect:
+      *out = DisconnectLink{};
+      return true;
+    case Teardown::LinkStep::kAbort:
+      *out = AbortLink{};
+      return true;
+  }
+  return false;
+}
+
+bool Engine::Rep::PollMessage(Action* out) {
+  if (!established || suspended_) return false;
+  PostSend& post = out->emplace<PostSend>();
+  post.id = WorkId(++last_work);
+  if (teardown.aborted()) {
+    if (!teardown.abort_conn_due()) return false;
+    Compose(wire::AbortConn{}, MessageKind::kControl, 0, &post);
+    post.signaled = true;
+    teardown.AbortConnTaken(post.id);
+    return true;
+  }
+  // Nothing follows the second DisConn but the end of the link.
+  if (teardown.peer_closed() && teardown.send_closed() && !teardown.disconn_due()) return false;
+  if (hello_ack_due) {
+    // 8.1.1, 5. It has no place in the sequence (6.2.2), but takes a buffer.
+    hello_ack_due = false;
+    const auto bytes = HelloAck();
+    std::copy(bytes.begin(), bytes.end(), post.header.begin());
+    post.header_size = kHelloAckSize;
+    post.solicited = true;
+    credit.HelloAckTook();
+    return true;
+  }
+  if (source.has_staged()) {
+    ComposeData(&post);
+    return true;
+  }
+  if (credit.may_send_control()) {
+    if (adverts.send_sm_due()) {
+      adverts.SendSmTaken();
+      Compose(wire::SendSm{}, MessageKind::kControl, 0, &post);
+      return true;
+    }
+    if (adverts.sink_cancel_ack_due()) {
+      adverts.SinkCancelAckTaken();
+      Compose(wire::SinkCancelAck{}, MessageKind::kControl, 0, &post);
+      return true;
+    }
+    if (ch_rcv_buf_ack_due) {
+      // 10.6: the size stays what it was.
+      ch_rcv_buf_ack_due = false;
+      Compose(wire::ChRcvBufAck{options.receive_buffer_size}, MessageKind::kControl, 0, &post);
+      return true;
+    }
+    if (modes.change_due()) {
+      const bool was_pipelined = modes.source() == FlowMode::kPipelined;
+      const wire::ModeChange change = modes.TakeChange(credit.sent());
+      if (was_pipelined && !change.receivers_source) adverts.LeftPipelined();
+      Compose(change, MessageKind::kControl, 0, &post);
+      return true;
+    }
+    if (suspend_port) {
+      // 13.1.1, 3: nothing leaves after it. Nothing is In-Process, as all transfers are Bcopy.
+      Compose(wire::SuspCommAck{}, MessageKind::kControl, 0, &post);
+      post.signaled = true;
+      suspend_work = post.id;
+      suspended_ = true;
+      return true;
+    }
+  }
+  if (source.pending_bytes() != 0 && credit.payload_messages() != 0) {
+    ComposeData(&post);
+    return true;
+  }
+  if (source.announcement_due() && credit.may_send_control()) {
+    Compose(wire::Data{}, MessageKind::kControl, source.TakeAnnouncement(), &post);
+    return true;
+  }
+  if (teardown.disconn_due() && source.pending_bytes() == 0 && credit.may_send_control()) {
+    Compose(wire::DisConn{}, MessageKind::kControl, 0, &post);
+    teardown.DisConnTaken();
+    return true;
+  }
+  const bool waiting = source.pending_bytes() != 0 || source.stall() != SourceHalf::Stall::kNone;
+  const bool nudge = waiting && credit.nudge_due();
+  if (nudge || credit.update_due(options.receive_buffers, !sink.holds_memory())) {
+    Compose(wire::Data{}, MessageKind::kUpdate, 0, &post);
+    if (nudge) credit.NudgeTaken();
+    ++stats.gratuitous_updates_out;
+    return true;
+  }
+  return false;
+}
+
+template <typename Header>
+void Engine::Rep::Compose(const Header& header, MessageKind kind, uint8_t flags, PostSend* post) {
+  wire::Message message{credit.Stamp(kind), header};
+  message.bsdh.flags = flags;
+  message.bsdh.len = static_cast<uint32_t>(wire::Bsdh::kSize + Header::kSize);
+  post->header_size = static_cast<uint8_t>(wire::SerializeTo(message, post->header));
+  post->solicited = IsSolicited(Header::kMid, flags);
+}
+
+void Engine::Rep::ComposeData(PostSend* post) {
+  SDP_CHECK(credit.payload_messages() != 0);
+  uint8_t flags = 0;
+  const size_t payload = source.NextPayload(payload_capacity(), post, &flags);
+  wire::Bsdh bsdh = credit.Stamp(MessageKind::kPayload);
+  bsdh.mid = wire::Mid::kData;
+  bsdh.flags = flags;
+  bsdh.len = static_cast<uint32_t>(wire::Bsdh::kSize + payload);
+  bsdh.SerializeTo(std::span(post->header).first<wire::Bsdh::kSize>());
+  post->header_size = wire::Bsdh::kSize;
+  post->solicited = IsSolicited(wire::Mid::kData, flags);
+  adverts.PayloadSent();
+  stats.bcopy_bytes_out += payload;
+}
+
+}  // namespace sdp::engine

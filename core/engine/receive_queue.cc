@@ -1,0 +1,111 @@
+#include "core/engine/receive_queue.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/check.h"
+
+namespace sdp::engine {
+namespace {
+
+constexpr uint32_t kSmallCapacity = 16;
+
+}  // namespace
+
+void ReceiveQueue::Push(std::span<const Bytes> pieces, size_t skip, size_t drop, uint64_t token,
+                        uint32_t cost) {
+  size_t left = 0;
+  for (const Bytes& piece : pieces) left += piece.size();
+  SDP_CHECK(left > skip + drop);
+  left -= skip + drop;
+  bytes_ += left;
+  held_cost_ += cost;
+  for (const Bytes& piece : pieces) {
+    if (skip >= piece.size()) {
+      skip -= piece.size();
+      continue;
+    }
+    const size_t n = std::min(piece.size() - skip, left);
+    left -= n;
+    PushPiece({piece.data() + skip, static_cast<uint32_t>(n), left == 0 ? cost : 0, token, left == 0});
+    skip = 0;
+    if (left == 0) break;
+  }
+}
+
+size_t ReceiveQueue::Read(std::span<const MutableBytes> out, uint64_t limit, bool peek) {
+  size_t total = 0;
+  size_t index = consumed_;
+  size_t offset = 0;  // in the piece at index
+  for (MutableBytes to : out) {
+    to = to.first(std::min<uint64_t>(to.size(), limit - total));
+    while (!to.empty() && index < size_) {
+      Piece& piece = at(index);
+      const size_t n = std::min<size_t>(to.size(), piece.size - offset);
+      // The RNIC may have placed it already.
+      if (to.data() != piece.data + offset) std::memmove(to.data(), piece.data + offset, n);
+      to = to.subspan(n);
+      total += n;
+      offset += n;
+      if (offset < piece.size) continue;
+      if (!peek) Consume(&piece);
+      ++index;
+      offset = 0;
+    }
+  }
+  if (peek) return total;
+  if (offset != 0) {
+    Piece& piece = at(index);
+    piece.data += offset;
+    piece.size -= static_cast<uint32_t>(offset);
+  }
+  bytes_ -= total;
+  return total;
+}
+
+void ReceiveQueue::DropAll() {
+  while (consumed_ < size_) Consume(&at(consumed_));
+  bytes_ = 0;
+}
+
+std::optional<uint64_t> ReceiveQueue::PollRelease() {
+  while (consumed_ > 0) {
+    const Piece piece = at(0);
+    head_ = (head_ + 1) & (capacity_ - 1);
+    --size_;
+    --consumed_;
+    if (size_ == 0) {
+      if (capacity_ > kSmallCapacity && peak_ <= kSmallCapacity) Resize(kSmallCapacity);
+      peak_ = 0;
+    }
+    if (piece.last) return piece.token;
+  }
+  return std::nullopt;
+}
+
+void ReceiveQueue::PushPiece(const Piece& piece) {
+  if (size_ == capacity_) Resize(capacity_ == 0 ? kSmallCapacity : capacity_ * 2);
+  at(size_) = piece;
+  ++size_;
+  peak_ = std::max(peak_, size_);
+}
+
+void ReceiveQueue::Resize(uint32_t capacity) {
+  std::unique_ptr<Piece[]> slots(new Piece[capacity]);
+  for (uint32_t i = 0; i < size_; ++i) slots[i] = at(i);
+  slots_ = std::move(slots);
+  capacity_ = capacity;
+  head_ = 0;
+}
+
+void ReceiveQueue::Consume(Piece* piece) {
+  held_cost_ -= piece->cost;
+  ++consumed_;
+}
+
+bool ReceiveQueue::IsConsistent() const {
+  return consumed_ <= size_ && size_ <= capacity_ && (bytes_ != 0) == (size_ > consumed_) &&
+         (held_cost_ == 0 || size_ > consumed_);
+}
+
+}  // namespace sdp::engine

@@ -1,0 +1,59 @@
+#ifndef SDP_CORE_ENGINE_RECEIVE_QUEUE_H_
+#define SDP_CORE_ENGINE_RECEIVE_QUEUE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "core/base/types.h"
+
+namespace sdp::engine {
+
+// Received payload in lent memory, in order, until the application has read it. A small ring that grows while
+// the application lags, and shrinks again after a time of little use.
+class ReceiveQueue {
+ public:
+  [[nodiscard]] uint64_t bytes() const { return bytes_; }
+  [[nodiscard]] uint64_t held_cost() const { return held_cost_; }
+  // No lent memory is left, not even such as PollRelease() would give back.
+  [[nodiscard]] bool empty() const { return size_ == 0; }
+
+  // A message's payload: `pieces` after their first `skip` bytes, less `drop` bytes at the end. There is at
+  // least one byte.
+  void Push(std::span<const Bytes> pieces, size_t skip, size_t drop, uint64_t token, uint32_t cost);
+  // Copies at most `limit` bytes into `out`; how many. Does not copy what already lies where it should go.
+  // `peek`: they stay.
+  size_t Read(std::span<const MutableBytes> out, uint64_t limit, bool peek);
+  void DropAll();
+  // The token of a message that was read or dropped.
+  std::optional<uint64_t> PollRelease();
+  [[nodiscard]] bool IsConsistent() const;
+
+ private:
+  struct Piece {
+    const std::byte* data = nullptr;
+    uint32_t size = 0;
+    uint32_t cost = 0;  // of the message, at its last piece
+    uint64_t token = 0;
+    bool last = false;
+  };
+
+  Piece& at(size_t i) { return slots_[(head_ + i) & (capacity_ - 1)]; }
+  void PushPiece(const Piece& piece);
+  void Resize(uint32_t capacity);
+  void Consume(Piece* piece);
+
+  std::unique_ptr<Piece[]> slots_;
+  uint32_t capacity_ = 0;  // zero or a power of two
+  uint32_t head_ = 0;
+  uint32_t size_ = 0;
+  uint32_t consumed_ = 0;  // at the front, for PollRelease
+  uint32_t peak_ = 0;      // of size_ since it was last zero
+  uint64_t bytes_ = 0;
+  uint64_t held_cost_ = 0;
+};
+
+}  // namespace sdp::engine
+
+#endif  // SDP_CORE_ENGINE_RECEIVE_QUEUE_H_

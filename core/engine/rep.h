@@ -1,0 +1,97 @@
+// What an engine is made of. Private to core/engine (and to its tests that look at sizes).
+#ifndef SDP_CORE_ENGINE_REP_H_
+#define SDP_CORE_ENGINE_REP_H_
+
+#include <optional>
+
+#include "absl/container/inlined_vector.h"
+#include "core/engine/advert_answers.h"
+#include "core/engine/credit_ledger.h"
+#include "core/engine/engine.h"
+#include "core/engine/flow_modes.h"
+#include "core/engine/sink_half.h"
+#include "core/engine/source_half.h"
+#include "core/engine/teardown.h"
+#include "core/wire/message.h"
+
+namespace sdp::engine {
+
+AbortReason ReasonFor(wire::WireError error);
+
+struct Engine::Rep {
+  Rep(Role the_role, const Options& the_options);
+
+  // --- handshake.cc
+  std::array<std::byte, kHelloSize> Hello();
+  Result<void, AbortReason> HandleHello(Bytes bytes);
+  std::array<std::byte, kHelloAckSize> HelloAck();
+  AbortReason HandleHelloAck(const wire::Message& message);
+  void Establish();
+
+  // --- inbound.cc
+  void HandleReceive(const ReceivedMessage& received);
+  AbortReason HandleMessage(const ReceivedMessage& received, bool* kept);
+  AbortReason Dispatch(const wire::Message& message, const ReceivedMessage& received, bool* kept);
+  AbortReason HandlePayload(const wire::Message& message, const ReceivedMessage& received, bool* kept);
+  void Repost();
+  void Fail(AbortReason reason);
+
+  // --- outbound.cc
+  bool PollAction(Action* out);
+  bool PollMessage(Action* out);
+  template <typename Header>
+  void Compose(const Header& header, MessageKind kind, uint8_t flags, PostSend* post);
+  void ComposeData(PostSend* post);
+
+  // --- engine.cc
+  [[nodiscard]] State state() const;
+  [[nodiscard]] bool can_send() const;
+  [[nodiscard]] bool writable() const;
+  [[nodiscard]] bool sending_over() const {
+    return !established || suspended_ || teardown.aborted() || !teardown.link_up();
+  }
+  [[nodiscard]] uint32_t payload_capacity() const {
+    return peer_buffer_size - static_cast<uint32_t>(wire::Bsdh::kSize);
+  }
+  void Begin() { source.Reclaim(); }
+  // What every input, command and polled action ends with.
+  void End();
+  [[nodiscard]] bool IsConsistent() const;
+
+  const Role role;
+  Options options;  // made legal
+
+  // Set-up.
+  bool hello_done = false;  // ours sent, or the peer's received
+  bool established = false;
+  bool hello_ack_due = false;
+  uint32_t peer_buffer_size = 0;
+  uint16_t peer_max_adverts = 0;
+  uint16_t ord = 0;
+  uint8_t minor_version = 0;
+
+  CreditLedger credit;
+  SourceHalf source;
+  SinkHalf sink;
+  FlowModes modes;
+  AdvertAnswers adverts;
+  Teardown teardown;
+  bool ch_rcv_buf_ack_due = false;
+  // SuspComm: the port to reconnect to, that our answer left, and that it is complete.
+  std::optional<uint16_t> suspend_port;
+  bool suspended_ = false;
+  WorkId suspend_work{};
+  bool suspend_complete = false;
+
+  uint32_t receives_to_post = 0;
+  absl::InlinedVector<uint64_t, 2> releases;
+  uint64_t last_work = 0;
+  bool was_writable = false;
+  uint64_t read_edge = 0;
+  uint64_t write_edge = 0;
+  mutable Stats stats;
+};
+
+}  // namespace sdp::engine
+
+#endif  // SDP_CORE_ENGINE_REP_H_

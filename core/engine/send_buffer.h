@@ -1,0 +1,45 @@
+#ifndef SDP_CORE_ENGINE_SEND_BUFFER_H_
+#define SDP_CORE_ENGINE_SEND_BUFFER_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/base/types.h"
+
+namespace sdp::engine {
+
+// Accepted bytes that no message carries yet: a ring of bytes that grows from nothing up to a limit, and lets
+// its memory go when it has run empty.
+class SendBuffer {
+ public:
+  explicit SendBuffer(uint32_t limit) : limit_(limit) {}
+
+  [[nodiscard]] size_t size() const { return size_; }
+  [[nodiscard]] size_t room() const { return limit_ - size_; }
+  [[nodiscard]] size_t allocated() const { return capacity_; }
+
+  // Copies as much of data[skip...] as there is room for; how many bytes.
+  size_t Append(std::span<const Bytes> data, size_t skip);
+  // Takes the `count` oldest bytes (at most size()), as one or two pieces that stay readable until Reclaim().
+  // How many pieces.
+  size_t Take(size_t count, std::array<Bytes, 2>* pieces);
+  // What was taken is no longer referenced.
+  void Reclaim();
+  void Clear();
+
+ private:
+  void Reserve(size_t size);
+
+  uint32_t limit_;
+  uint32_t capacity_ = 0;
+  uint32_t head_ = 0;  // of the untaken bytes
+  uint32_t size_ = 0;
+  uint32_t taken_ = 0;  // before head_, still referenced
+  std::unique_ptr<std::byte[]> memory_;
+};
+
+}  // namespace sdp::engine
+
+#endif  // SDP_CORE_ENGINE_SEND_BUFFER_H_

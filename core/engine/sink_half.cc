@@ -1,0 +1,57 @@
+#include "core/engine/sink_half.h"
+
+#include <algorithm>
+
+namespace sdp::engine {
+namespace {
+
+// A held message costs a place in the queue, however short it is.
+constexpr uint32_t kMinHeldCost = 256;
+constexpr uint32_t kReservedBuffers = 2;
+
+}  // namespace
+
+bool SinkHalf::HandlePayload(std::span<const Bytes> pieces, size_t header, uint64_t token, uint32_t cost,
+                             bool last_is_urgent) {
+  size_t length = 0;
+  for (const Bytes& piece : pieces) length += piece.size();
+  length -= header;
+  size_t drop = 0;
+  if (last_is_urgent) {
+    drop = urgent_.is_inline() ? 0 : 1;
+    std::byte value{};
+    for (const Bytes& piece : pieces) value = piece.empty() ? value : piece.back();
+    urgent_.Arrived(value, read_bytes_ + queue_.bytes() + length - 1);
+  }
+  if (closed_ || length == drop) return false;
+  queue_.Push(pieces, header, drop, token, std::max(cost, kMinHeldCost));
+  return true;
+}
+
+size_t SinkHalf::Read(std::span<const MutableBytes> out, bool peek) {
+  const size_t count = queue_.Read(out, urgent_.Limit(read_bytes_, queue_.bytes()), peek);
+  if (!peek) {
+    read_bytes_ += count;
+    urgent_.Passed(read_bytes_);
+  }
+  return count;
+}
+
+void SinkHalf::Close() {
+  closed_ = true;
+  DropAll();
+}
+
+void SinkHalf::DropAll() {
+  read_bytes_ += queue_.bytes();
+  queue_.DropAll();
+}
+
+uint32_t SinkHalf::PostedTarget() const {
+  const uint64_t held = queue_.held_cost();
+  const uint64_t room = options_.receive_limit > held ? options_.receive_limit - held : 0;
+  const uint64_t fitting = std::max<uint64_t>(room / options_.receive_buffer_size, kReservedBuffers);
+  return static_cast<uint32_t>(std::min<uint64_t>(fitting, options_.receive_buffers));
+}
+
+}  // namespace sdp::engine

@@ -1,0 +1,51 @@
+#ifndef SDP_CORE_ENGINE_SINK_HALF_H_
+#define SDP_CORE_ENGINE_SINK_HALF_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "core/engine/options.h"
+#include "core/engine/receive_queue.h"
+#include "core/engine/urgent_data.h"
+
+namespace sdp::engine {
+
+// The half-connection in which we are the Data Sink: received payload until the application reads it, and how
+// much memory we answer for meanwhile.
+class SinkHalf {
+ public:
+  explicit SinkHalf(const Options& options) : options_(options) {}
+
+  // Payload of a good message: `pieces` after `header` bytes. Returns false if nothing of it is kept: the
+  // owner releases the token.
+  bool HandlePayload(std::span<const Bytes> pieces, size_t header, uint64_t token, uint32_t cost,
+                     bool last_is_urgent);
+  size_t Read(std::span<const MutableBytes> out, bool peek);
+  // Payload is dropped, now and from now on.
+  void Close();
+  void DropAll();
+  std::optional<uint64_t> PollRelease() { return queue_.PollRelease(); }
+
+  // How many receive Private Buffers should be posted: as many as fit under receive_limit beside what is
+  // held, but always the two that carry no payload (10.5), which the peer's messages give back at once.
+  [[nodiscard]] uint32_t PostedTarget() const;
+  [[nodiscard]] uint64_t readable_bytes() const { return queue_.bytes(); }
+  [[nodiscard]] bool holds_memory() const { return !queue_.empty(); }
+  [[nodiscard]] bool closed() const { return closed_; }
+  UrgentSink& urgent() { return urgent_; }
+  [[nodiscard]] const UrgentSink& urgent() const { return urgent_; }
+  [[nodiscard]] bool at_mark() const { return urgent_.at_mark(read_bytes_); }
+  [[nodiscard]] bool IsConsistent() const { return queue_.IsConsistent(); }
+
+ private:
+  const Options& options_;
+  ReceiveQueue queue_;
+  UrgentSink urgent_;
+  uint64_t read_bytes_ = 0;  // position in the stream as the application sees it
+  bool closed_ = false;
+};
+
+}  // namespace sdp::engine
+
+#endif  // SDP_CORE_ENGINE_SINK_HALF_H_

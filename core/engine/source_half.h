@@ -1,0 +1,66 @@
+#ifndef SDP_CORE_ENGINE_SOURCE_HALF_H_
+#define SDP_CORE_ENGINE_SOURCE_HALF_H_
+
+#include <cstdint>
+#include <span>
+
+#include "absl/container/inlined_vector.h"
+#include "core/engine/action.h"
+#include "core/engine/send_buffer.h"
+#include "core/engine/urgent_data.h"
+
+namespace sdp::engine {
+
+// The half-connection in which we are the Data Source: the application's bytes on their way into Data
+// messages by Bcopy (SDP 9.1). What credit lets leave at once is staged: referenced where the application has
+// it. The rest may be copied into the send buffer.
+class SourceHalf {
+ public:
+  explicit SourceHalf(uint32_t send_limit) : buffer_(send_limit), send_limit_(send_limit) {}
+
+  struct Taken {
+    size_t bytes = 0;
+    size_t copied = 0;  // of them, into the buffer
+  };
+  // `capacity`: payload of one message; `messages`: how many with payload credit allows now; `small`: the
+  // longest rest that is copied though `keep_all` is false.
+  Taken Send(std::span<const Bytes> data, uint32_t capacity, uint32_t messages, size_t small, bool keep_all,
+             bool out_of_band);
+  // Payload for the next Data message, at most `capacity` bytes: staged bytes first. Sets pieces of `out`;
+  // its size.
+  size_t NextPayload(uint32_t capacity, PostSend* out, uint8_t* flags);
+  // An input or command begins: what earlier actions referenced is free.
+  void Reclaim();
+  void Clear();
+
+  [[nodiscard]] bool has_staged() const { return staged_bytes_ != 0; }
+  [[nodiscard]] uint64_t pending_bytes() const { return staged_bytes_ + buffer_.size(); }
+  [[nodiscard]] const SendBuffer& buffer() const { return buffer_; }
+  // Room worth waking a writer for: a third of the buffer.
+  [[nodiscard]] bool has_room() const { return buffer_.room() != 0 && buffer_.room() >= send_limit_ / 3; }
+  // An OOB_PEND that a message without payload may carry now, and the taking of it.
+  [[nodiscard]] bool announcement_due() const { return urgent_.announcement_due(sent_bytes_); }
+  uint8_t TakeAnnouncement() { return urgent_.TakeFlags(sent_bytes_, 0); }
+  // The last Send was not taken whole. What the writer waits for, until a Send is.
+  enum class Stall : uint8_t { kNone, kCredit, kRoom };
+  [[nodiscard]] Stall stall() const { return stall_; }
+  void ClearStall() { stall_ = Stall::kNone; }
+  [[nodiscard]] bool IsConsistent() const;
+
+ private:
+  size_t Stage(std::span<const Bytes> data, uint32_t capacity, uint32_t messages, size_t limit);
+  size_t TakeStaged(size_t count, PostSend* out);
+
+  SendBuffer buffer_;
+  uint32_t send_limit_;
+  Stall stall_ = Stall::kNone;
+  absl::InlinedVector<Bytes, 2> staged_;
+  size_t staged_next_ = 0;  // index into staged_
+  size_t staged_bytes_ = 0;
+  uint64_t sent_bytes_ = 0;  // in messages
+  UrgentSource urgent_;
+};
+
+}  // namespace sdp::engine
+
+#endif  // SDP_CORE_ENGINE_SOURCE_HALF_H_
