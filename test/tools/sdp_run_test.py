@@ -1,0 +1,119 @@
+"""sdp-run from outside: what it passes on, and how it fails. Usage: sdp_run_test.py PATH-OF-SDP-RUN"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SDP_RUN = pathlib.Path(sys.argv.pop(1))
+PMD = SDP_RUN.parent.parent / "portmapper" / "sdp-pmd"
+
+
+def any_library():
+    """A library that does no harm when it is preloaded: what is tested is the environment, not libsdp.so."""
+    for line in open("/proc/self/maps"):
+        path = line.rsplit(" ", 1)[-1].strip()
+        if "/libm.so" in path or "/libc.so" in path:
+            return path
+    raise RuntimeError("no shared library in this process")
+
+
+def run(*arguments, environment=None, **options):
+    env = dict(os.environ, **(environment or {}))
+    return subprocess.run([SDP_RUN, *arguments], env=env, capture_output=True, text=True, timeout=30, **options)
+
+
+class SdpRun(unittest.TestCase):
+    library = any_library()
+
+    def test_status_and_output_are_the_programs(self):
+        got = run("--lib", self.library, "sh", "-c", "echo out; echo err >&2; exit 42")
+        self.assertEqual((got.returncode, got.stdout, got.stderr), (42, "out\n", "err\n"))
+
+    def test_options_behind_the_program_are_the_programs(self):
+        got = run("--lib", self.library, "echo", "--mode", "x", "-l", "--help")
+        self.assertEqual(got.stdout, "--mode x -l --help\n")
+
+    def test_environment(self):
+        got = run("--lib", self.library, "--mode", "sdp", "--rnic", "soft", "--log", "debug", "--log-file", "/x/y",
+                  "--stats-dir", "/s", "env", environment={"LD_PRELOAD": self.library})
+        lines = got.stdout.splitlines()
+        for wanted in ("SDP_MODE=sdp", "SDP_RNIC=soft", "SDP_LOG=debug", "SDP_LOG_FILE=/x/y", "SDP_STATS_DIR=/s",
+                       f"LD_PRELOAD={self.library}:{self.library}"):
+            self.assertIn(wanted, lines)
+
+    def test_failures_have_the_statuses_of_env_and_nice(self):
+        self.assertEqual(run("--lib", "/no/such.so", "true").returncode, 125)
+        self.assertEqual(run("--lib", self.library, "no-such-program-at-all").returncode, 127)
+        self.assertEqual(run("--lib", self.library, "/").returncode, 126)
+        self.assertNotEqual(run("--mode", "sideways", "true").returncode, 0)
+        self.assertNotEqual(run().returncode, 0)
+
+    def test_a_library_path_that_ld_preload_cannot_hold(self):
+        with tempfile.TemporaryDirectory(prefix="with space") as directory:
+            library = pathlib.Path(directory, "lib.so")
+            library.write_bytes(b"")
+            got = run("--lib", str(library), "true")
+        self.assertEqual(got.returncode, 125)
+        self.assertIn("space", got.stderr)
+
+    def test_a_static_program_is_refused_with_the_reason(self):
+        with tempfile.TemporaryDirectory() as directory:
+            source = pathlib.Path(directory, "x.c")
+            source.write_text("int main(void) { return 7; }\n")
+            program = pathlib.Path(directory, "x")
+            built = subprocess.run(["cc", "-static", "-o", program, source], capture_output=True)
+            if built.returncode != 0:
+                self.skipTest("no static libc")
+            got = run("--lib", self.library, str(program))
+            self.assertEqual(got.returncode, 126)
+            self.assertIn("statically linked", got.stderr)
+            got = run("--lib", self.library, "--anyway", str(program))
+            self.assertEqual(got.returncode, 7)
+            self.assertIn("plain TCP", got.stderr)
+
+    def test_death_by_signal(self):
+        got = run("--lib", self.library, "sh", "-c", "kill -TERM $$")
+        self.assertEqual(got.returncode, -signal.SIGTERM)
+
+
+@unittest.skipUnless(PMD.exists(), "sdp-pmd is not built")
+class SdpRunWithPmd(unittest.TestCase):
+    library = any_library()
+
+    def setUp(self):
+        # A socket that nobody serves, so that the machine's own port mapper does not matter.
+        self.environment = {"SDP_PMD_SOCKET": "/nonexistent/pmd.sock"}
+        probe = run("--lib", self.library, "--pmd", "true", environment=self.environment)
+        if "UDP port 3935" in probe.stderr:
+            self.skipTest("another port mapper runs on this machine")
+
+    def test_the_port_mapper_lives_as_long_as_the_program(self):
+        got = run("--lib", self.library, "--pmd", "sh", "-c", "test -S $SDP_PMD_SOCKET && echo $SDP_PMD_SOCKET; exit 3",
+                  environment=self.environment)
+        self.assertEqual(got.returncode, 3, got.stderr)
+        socket = pathlib.Path(got.stdout.strip())
+        self.assertEqual(socket.name, "pmd.sock")
+        self.assertFalse(socket.parent.exists())
+
+    def test_death_by_signal_passes_through(self):
+        got = run("--lib", self.library, "--pmd", "sh", "-c", "kill -SEGV $$", environment=self.environment)
+        self.assertEqual(got.returncode, -signal.SIGSEGV)
+
+    def test_signals_are_passed_on(self):
+        program = 'trap "echo got; exit 9" TERM; echo ready; while :; do read line || exit 1; done'
+        child = subprocess.Popen([SDP_RUN, "--lib", self.library, "--pmd", "bash", "-c", program], text=True,
+                                 env=dict(os.environ, **self.environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertEqual(child.stdout.readline(), "ready\n")
+        child.terminate()
+        self.assertEqual(child.stdout.readline(), "got\n")
+        self.assertEqual(child.wait(timeout=10), 9)
+        child.stdin.close()
+        child.stdout.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,373 @@
+#include "preload/stats_segment.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "test/tools/stats_fixture.h"
+#include "tools/stats/stats_reader.h"
+
+namespace sdp::stats {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::unique_ptr<StatsSegment> MustOpen(const std::string& directory) {
+  std::string error;
+  auto segment = StatsSegment::Open(directory, PlainSystemCalls(), &error);
+  INFO(error);
+  REQUIRE(segment != nullptr);
+  return segment;
+}
+
+ProcessStats ReadOne(const std::string& directory) {
+  Snapshot snapshot = ReadAll({directory});
+  REQUIRE(snapshot.warnings.empty());
+  REQUIRE(snapshot.processes.size() == 1);
+  return snapshot.processes.front();
+}
+
+size_t CountFiles(const std::string& directory) {
+  return static_cast<size_t>(std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
+}
+
+// Runs `body` in a forked child; true if it returned true.
+template <typename Body>
+bool InChild(Body body) {
+  pid_t pid = fork();
+  if (pid == 0) _exit(body() ? 0 : 1);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST_CASE("what a process publishes is what a reader sees") {
+  TemporaryDirectory directory;
+  auto segment = MustOpen(directory.path());
+  ConnectionRecord record = EstablishedConnection();
+  Slot* slot = segment->AcquireSlot(record);
+  REQUIRE(slot != nullptr);
+
+  ProcessStats process = ReadOne(directory.path());
+  CHECK(process.pid == static_cast<uint32_t>(getpid()));
+  CHECK(process.uid == getuid());
+  CHECK_FALSE(process.program.empty());
+  REQUIRE(process.records.size() == 1);
+  CHECK(memcmp(&process.records[0], &record, sizeof record) == 0);
+
+  record.counters.bytes_in[kBcopy] = 12345;
+  StatsSegment::Publish(slot, record.counters);
+  CHECK(ReadOne(directory.path()).records[0].counters.bytes_in[kBcopy] == 12345);
+}
+
+TEST_CASE("the file is private and goes with the segment") {
+  TemporaryDirectory directory;
+  auto segment = MustOpen(directory.path());
+  CHECK((fs::status(segment->path()).permissions() & fs::perms::all) ==
+        (fs::perms::owner_read | fs::perms::owner_write));
+  segment.reset();
+  CHECK(CountFiles(directory.path()) == 0);
+}
+
+TEST_CASE("Remove hides the process at once and leaves its slots usable") {
+  TemporaryDirectory directory;
+  auto segment = MustOpen(directory.path());
+  Slot* slot = segment->AcquireSlot(EstablishedConnection());
+  segment->Remove();
+  CHECK(CountFiles(directory.path()) == 0);
+  StatsSegment::Publish(slot, EstablishedConnection());
+  CHECK(segment->AcquireSlot(EstablishedConnection()) != nullptr);
+  segment->ReleaseSlot(slot);
+  CHECK(CountFiles(directory.path()) == 0);
+}
+
+TEST_CASE("a closed connection's bytes and reason go to the totals") {
+  TemporaryDirectory directory;
+  auto segment = MustOpen(directory.path());
+  Slot* orderly = segment->AcquireSlot(EstablishedConnection());
+  Slot* aborted = segment->AcquireSlot(EstablishedConnection());
+  ConnectionRecord record = EstablishedConnection();
+  SetText(record.reason, "link-lost");
+  StatsSegment::Publish(aborted, record);
+  ConnectionRecord never = EstablishedConnection();
+  never.counters.ever_established = 0;
+  Slot* failed = segment->AcquireSlot(never);
+  for (Slot* slot : {orderly, aborted, failed}) segment->ReleaseSlot(slot);
+
+  ProcessStats process = ReadOne(directory.path());
+  CHECK(process.records.empty());
+  CHECK(process.totals.connections_closed == 2);
+  CHECK(process.totals.connections_aborted == 1);
+  CHECK(process.totals.bytes_in[kBcopy] == 200);
+  CHECK(process.totals.bytes_out[kReadZcopy] == 4096);
+}
+
+TEST_CASE("the file grows by chunks and slots are used again") {
+  TemporaryDirectory directory;
+  auto segment = MustOpen(directory.path());
+  std::set<Slot*> slots;
+  for (int i = 0; i < 1000; ++i) {
+    ConnectionRecord record = EstablishedConnection();
+    record.fd = i;
+    Slot* slot = segment->AcquireSlot(record);
+    REQUIRE(slot != nullptr);
+    slots.insert(slot);
+  }
+  CHECK(slots.size() == 1000);
+  CHECK(ReadOne(directory.path()).records.size() == 1000);
+  uintmax_t size = fs::file_size(segment->path());
+  for (Slot* slot : slots) segment->ReleaseSlot(slot);
+  CHECK(ReadOne(directory.path()).records.empty());
+  for (int i = 0; i < 1000; ++i) CHECK(slots.count(segment->AcquireSlot(EstablishedConnection())) == 1);
+  CHECK(fs::file_size(segment->path()) == size);
+}
+
+TEST_CASE("the last fall-backs are kept with their reason, all are counted") {
+  TemporaryDirectory directory;
+  auto segment = MustOpen(directory.path());
+  for (int i = 0; i < 100; ++i) {
+    ConnectionRecord record;
+    record.peer = Ipv4(9, static_cast<uint16_t>(1000 + i));
+    record.fallback = FallbackReason::kPmTimeout;
+    segment->RecordFallback(record);
+  }
+  segment->CountFallback(FallbackReason::kPlainClient);
+  ProcessStats process = ReadOne(directory.path());
+  CHECK(process.totals.fallbacks[static_cast<size_t>(FallbackReason::kPmTimeout)] == 100);
+  CHECK(process.totals.fallbacks[static_cast<size_t>(FallbackReason::kPlainClient)] == 1);
+  REQUIRE(process.records.size() == kFallbackSlots);
+  for (const ConnectionRecord& record : process.records) {
+    CHECK(record.kind == Kind::kFallback);
+    CHECK(record.peer.port >= 1000 + 100 - kFallbackSlots);
+    CHECK(std::string(record.reason) == "pm-timeout");
+    CHECK(record.opened_at_ns != 0);
+  }
+}
+
+TEST_CASE("a forked child has a file of its own, and the parent's stays as it was") {
+  TemporaryDirectory directory;
+  auto segment = MustOpen(directory.path());
+  ConnectionRecord record = EstablishedConnection();
+  Slot* slot = segment->AcquireSlot(record);
+  std::string parents_path = segment->path();
+  segment->PrepareFork();
+  bool good = InChild([&] {
+    segment->ForkChild();
+    if (segment->path().empty() || segment->path() == parents_path) return false;
+    ConnectionRecord mine = record;
+    mine.counters.bytes_in[kBcopy] = 777;
+    StatsSegment::Publish(slot, mine);
+    Snapshot both = ReadAll({directory.path()});
+    if (both.processes.size() != 2) return false;
+    for (const ProcessStats& process : both.processes) {
+      uint64_t wanted = process.pid == static_cast<uint32_t>(getpid()) ? 777 : 100;
+      if (process.records.size() != 1) return false;
+      if (process.records[0].counters.bytes_in[kBcopy] != wanted) return false;
+    }
+    segment->Remove();
+    return true;
+  });
+  segment->ForkParent();
+  CHECK(good);
+  CHECK(ReadOne(directory.path()).records[0].counters.bytes_in[kBcopy] == 100);
+}
+
+TEST_CASE("a forked child without connections makes a file when it has something to show") {
+  TemporaryDirectory directory;
+  auto segment = MustOpen(directory.path());
+  segment->ReleaseSlot(segment->AcquireSlot(EstablishedConnection()));
+  bool good = InChild([&] {
+    segment->ForkChild();
+    if (!segment->path().empty() || CountFiles(directory.path()) != 1) return false;
+    Slot* slot = segment->AcquireSlot(EstablishedConnection());
+    Snapshot both = ReadAll({directory.path()});
+    if (slot == nullptr || both.processes.size() != 2) return false;
+    for (const ProcessStats& process : both.processes) {
+      if (process.pid == static_cast<uint32_t>(getpid()) && process.totals.connections_closed != 0)
+        return false;
+    }
+    segment->Remove();
+    return true;
+  });
+  CHECK(good);
+  CHECK(CountFiles(directory.path()) == 1);
+}
+
+TEST_CASE("an exit handler that runs in a child without ForkChild leaves the parent's file alone") {
+  TemporaryDirectory directory;
+  auto segment = MustOpen(directory.path());
+  CHECK(InChild([&] {
+    segment->Remove();
+    return true;
+  }));
+  CHECK(CountFiles(directory.path()) == 1);
+}
+
+TEST_CASE("files of dead processes go, with the next process and with a reader") {
+  TemporaryDirectory directory;
+  auto leave_a_file = [&] {
+    return InChild([&] {
+      std::string error;
+      StatsSegment::Open(directory.path(), PlainSystemCalls(), &error).release();
+      return error.empty();
+    });
+  };
+  REQUIRE(leave_a_file());
+  REQUIRE(CountFiles(directory.path()) == 1);
+  CHECK(ReadAll({directory.path()}).processes.empty());
+  CHECK(CountFiles(directory.path()) == 0);
+
+  REQUIRE(leave_a_file());
+  auto segment = MustOpen(directory.path());
+  CHECK(CountFiles(directory.path()) == 1);
+}
+
+TEST_CASE("a live process that no longer has its file mapped (exec) is not shown") {
+  TemporaryDirectory directory;
+  auto segment = MustOpen(directory.path());
+  std::string path = segment->path();
+  std::string copy = directory.path() + "/copy";
+  fs::copy_file(path, copy);
+  segment.reset();
+  fs::rename(copy, path);
+  Snapshot snapshot = ReadAll({directory.path()});
+  CHECK(snapshot.processes.empty());
+  CHECK(snapshot.warnings.empty());
+}
+
+TEST_CASE("a directory that somebody else could write to is refused") {
+  TemporaryDirectory directory;
+  std::string error;
+  fs::permissions(directory.path(), fs::perms::all);
+  CHECK(StatsSegment::Open(directory.path(), PlainSystemCalls(), &error) == nullptr);
+  CHECK_FALSE(error.empty());
+  fs::permissions(directory.path(), fs::perms::owner_all);
+  std::string link = directory.path() + "-link";
+  fs::create_directory_symlink(directory.path(), link);
+  CHECK(StatsSegment::Open(link, PlainSystemCalls(), &error) == nullptr);
+  fs::remove(link);
+  CHECK(StatsSegment::Open(directory.path() + "/no/such", PlainSystemCalls(), &error) == nullptr);
+}
+
+TEST_CASE("a full disk leaves the process without stats, not without sockets") {
+  static std::atomic<int> writes_left;
+  SystemCalls calls = PlainSystemCalls();
+  calls.pwrite = [](int fd, const void* data, size_t size, off_t offset) -> ssize_t {
+    if (writes_left.fetch_sub(1) > 0) return pwrite(fd, data, size, offset);
+    errno = ENOSPC;
+    return -1;
+  };
+  TemporaryDirectory directory;
+  std::string error;
+  writes_left = 0;
+  CHECK(StatsSegment::Open(directory.path(), calls, &error) == nullptr);
+  CHECK(error.find("No space left") != std::string::npos);
+  CHECK(CountFiles(directory.path()) == 0);
+
+  writes_left = 1;
+  auto segment = StatsSegment::Open(directory.path(), calls, &error);
+  REQUIRE(segment != nullptr);
+  Slot* slot = segment->AcquireSlot(EstablishedConnection());
+  while (slot != nullptr) slot = segment->AcquireSlot(EstablishedConnection());
+  StatsSegment::Publish(nullptr, EstablishedConnection());
+  segment->ReleaseSlot(nullptr);
+  CHECK(ReadOne(directory.path()).totals.slots_refused == 1);
+}
+
+TEST_CASE("a process that gave up root goes on in its own user's directory") {
+  if (geteuid() != 0) return;
+  constexpr uid_t kNobody = 54321;
+  TemporaryDirectory directory;
+  auto segment = MustOpen(directory.path());
+  Slot* first = segment->AcquireSlot(EstablishedConnection());
+  std::string own = "/tmp/sdp-" + std::to_string(kNobody);
+  CHECK(InChild([&] {
+    unsetenv("XDG_RUNTIME_DIR");
+    segment->ForkChild();
+    if (setresuid(kNobody, kNobody, kNobody) != 0 || first == nullptr) return false;
+    for (int i = 0; i < 100; ++i) {
+      if (segment->AcquireSlot(EstablishedConnection()) == nullptr) return false;
+    }
+    bool moved = segment->path().starts_with(own + "/");
+    segment->Remove();
+    return moved;
+  }));
+  fs::remove_all(own);
+}
+
+TEST_CASE("readers see whole records while writers publish", "[threads]") {
+  TemporaryDirectory directory;
+  auto segment = MustOpen(directory.path());
+  constexpr int kWriters = 2;
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> writers;
+  for (int w = 0; w < kWriters; ++w) {
+    writers.emplace_back([&segment, &stop] {
+      Slot* slot = segment->AcquireSlot(EstablishedConnection());
+      ConnectionRecord record = EstablishedConnection();
+      for (uint64_t n = 1; !stop; ++n) {
+        record.counters.bytes_in[kBcopy] = record.counters.link_bytes_in = record.counters.accepted_tcp = n;
+        record.opened_at_ns = n;
+        StatsSegment::Publish(slot, record);
+        if (n % 64 == 0) {
+          segment->ReleaseSlot(slot);
+          slot = segment->AcquireSlot(record);
+        }
+      }
+      segment->ReleaseSlot(slot);
+    });
+  }
+  int torn = 0, seen = 0;
+  for (int i = 0; i < 300; ++i) {
+    for (const ConnectionRecord& record : ReadOne(directory.path()).records) {
+      ++seen;
+      const Counters& c = record.counters;
+      if (c.bytes_in[kBcopy] != c.link_bytes_in || c.link_bytes_in != c.accepted_tcp) ++torn;
+    }
+  }
+  stop = true;
+  for (std::thread& writer : writers) writer.join();
+  CHECK(torn == 0);
+  CHECK(seen > 0);
+}
+
+TEST_CASE("addresses and texts") {
+  sockaddr_in in{};
+  in.sin_family = AF_INET;
+  in.sin_port = htons(80);
+  in.sin_addr.s_addr = htonl(0x0A000002);
+  Address four = ToAddress(reinterpret_cast<sockaddr*>(&in));
+  Address wanted = Ipv4(2, 80);
+  CHECK(memcmp(&four, &wanted, sizeof four) == 0);
+  sockaddr_in6 in6{};
+  in6.sin6_family = AF_INET6;
+  in6.sin6_port = htons(443);
+  in6.sin6_addr = in6addr_loopback;
+  in6.sin6_scope_id = 3;
+  Address six = ToAddress(reinterpret_cast<sockaddr*>(&in6));
+  CHECK(six.family == 6);
+  CHECK(six.port == 443);
+  CHECK(six.scope_id == 3);
+  CHECK(six.ip[15] == 1);
+  sockaddr local{};
+  local.sa_family = AF_UNIX;
+  CHECK(ToAddress(&local).family == 0);
+  char text[4] = {'x', 'x', 'x', 'x'};
+  SetText(text, "abcdef");
+  CHECK(std::string(text) == "abc");
+  SetText(text, "");
+  CHECK(text[3] == '\0');
+}
+
+}  // namespace
+}  // namespace sdp::stats

@@ -1,0 +1,30 @@
+// What an ELF program's headers say about whether a library can be preloaded into it.
+#ifndef SDP_TOOLS_SDP_RUN_ELF_FACTS_H_
+#define SDP_TOOLS_SDP_RUN_ELF_FACTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace sdp::run {
+
+struct ElfFacts {
+  bool is_64_bit = false;
+  bool is_native = false;   // same class, byte order and machine as this program
+  std::string interpreter;  // PT_INTERP; empty: static
+  bool is_go = false;       // built by the Go compiler, which makes system calls without libc
+};
+
+// Reads up to out.size() bytes of the file at `offset`; returns how many there were.
+using ReadAt = std::function<size_t(uint64_t offset, std::span<std::byte> out)>;
+
+// Empty if the file does not start with ELF's magic, or its headers make no sense. Reads at most some 100
+// KiB.
+std::optional<ElfFacts> ReadElf(const ReadAt& read);
+
+}  // namespace sdp::run
+
+#endif  // SDP_TOOLS_SDP_RUN_ELF_FACTS_H_

@@ -1,0 +1,92 @@
+#include "tools/sdpstat/render.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace sdp::sdpstat {
+
+using stats::ConnectionRecord;
+using stats::Kind;
+using stats::Snapshot;
+
+Snapshot Select(const Snapshot& snapshot, const Selection& selection) {
+  Snapshot out;
+  out.warnings = snapshot.warnings;
+  for (const stats::ProcessStats& process : snapshot.processes) {
+    if (selection.pid != 0 && process.pid != selection.pid) continue;
+    stats::ProcessStats kept = process;
+    std::erase_if(kept.records, [&](const ConnectionRecord& record) {
+      switch (record.kind) {
+        case Kind::kConnection:
+          return !selection.connections;
+        case Kind::kListener:
+          return !selection.listeners;
+        case Kind::kFallback:
+          return !selection.fallbacks;
+        case Kind::kFree:
+          return true;
+      }
+      return true;
+    });
+    out.processes.push_back(std::move(kept));
+  }
+  return out;
+}
+
+Sums Summarise(const Snapshot& snapshot) {
+  Sums sums;
+  for (const stats::ProcessStats& process : snapshot.processes) {
+    ++sums.processes;
+    sums.totals.connections_closed += process.totals.connections_closed;
+    sums.totals.connections_aborted += process.totals.connections_aborted;
+    sums.totals.slots_refused += process.totals.slots_refused;
+    for (size_t i = 0; i < stats::kMaxReasons; ++i) sums.totals.fallbacks[i] += process.totals.fallbacks[i];
+    for (int i = 0; i < stats::kMechanisms; ++i) {
+      sums.totals.bytes_in[i] += process.totals.bytes_in[i];
+      sums.totals.bytes_out[i] += process.totals.bytes_out[i];
+    }
+    for (const ConnectionRecord& record : process.records) {
+      if (record.kind == Kind::kListener) ++sums.listeners;
+      if (record.kind != Kind::kConnection) continue;
+      ++sums.connections;
+      for (int i = 0; i < stats::kMechanisms; ++i) {
+        sums.totals.bytes_in[i] += record.counters.bytes_in[i];
+        sums.totals.bytes_out[i] += record.counters.bytes_out[i];
+      }
+    }
+  }
+  return sums;
+}
+
+std::string ToString(const stats::Address& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.family == 4) {
+    inet_ntop(AF_INET, address.ip, text, sizeof text);
+    return std::string(text) + ":" + std::to_string(address.port);
+  }
+  if (address.family == 6) {
+    inet_ntop(AF_INET6, address.ip, text, sizeof text);
+    std::string scope = address.scope_id == 0 ? "" : "%" + std::to_string(address.scope_id);
+    return "[" + std::string(text) + scope + "]:" + std::to_string(address.port);
+  }
+  return "*";
+}
+
+std::string HumanBytes(uint64_t bytes) {
+  if (bytes < 1000) return std::to_string(bytes);
+  constexpr const char* kUnits = "KMGTPE";
+  double value = static_cast<double>(bytes);
+  int unit = -1;
+  // 999.5 and more would round to four digits.
+  while (value >= 999.5 && unit < 5) {
+    value /= 1024;
+    ++unit;
+  }
+  char text[16];
+  snprintf(text, sizeof text, value < 9.95 ? "%.1f%c" : "%.0f%c", value, kUnits[unit]);
+  return text;
+}
+
+}  // namespace sdp::sdpstat

@@ -1,0 +1,30 @@
+// Finds the stats files of running processes and reads each one consistently, without mapping them: a hostile
+// owner who truncates a mapped file would kill the reader.
+#ifndef SDP_TOOLS_STATS_STATS_READER_H_
+#define SDP_TOOLS_STATS_STATS_READER_H_
+
+#include <string>
+#include <vector>
+
+#include "tools/stats/stats_image.h"
+
+namespace sdp::stats {
+
+struct Snapshot {
+  std::vector<ProcessStats> processes;  // by pid
+  std::vector<std::string> warnings;    // files that look like stats files and cannot be used, one line each
+};
+
+// The directories that processes of this user (for root: of every user) publish to. SDP_STATS_DIR, if set, is
+// the only one.
+std::vector<std::string> DefaultDirectories();
+
+// Reads every process in `directories`. A file is used if it is a regular file named <pid>-<start
+// time>.stats, belongs to the process's user or to root, and the process is alive, started at that time and
+// still has the file mapped. A file of a dead process is removed where we may. Directories that do not exist
+// are no error.
+Snapshot ReadAll(const std::vector<std::string>& directories);
+
+}  // namespace sdp::stats
+
+#endif  // SDP_TOOLS_STATS_STATS_READER_H_
