@@ -10,7 +10,7 @@ namespace {
 // When both windows are shut down to the reserve, an update costs its sender the credit that the other one
 // then has to restore, by an update: to the letter, 10.5 keeps two idle peers talking for ever. After so many
 // rounds in which nothing else happened we are silent until something does.
-constexpr uint32_t kMaxAnsweredUpdates = 4;
+constexpr uint32_t kMaxAnsweredUpdates = 8;
 
 }  // namespace
 
@@ -43,7 +43,7 @@ AbortReason CreditLedger::HandleMessage(const wire::Bsdh& bsdh, MessageKind kind
   --posted_;
   if (kind == MessageKind::kUpdate) {
     ++updates_received_;
-    crossed_ = acknowledged_ < sent_;
+    crossed_ = crossed_ || acknowledged_ < sent_;
   } else {
     answered_updates_ = 0;
   }
@@ -80,6 +80,7 @@ wire::Bsdh CreditLedger::Stamp(MessageKind kind) {
   formula_limit_ = std::max(formula_limit_, posted_ + std::max<uint64_t>(received_, 1));
   if (received_ > 0 && !AckIsAmbiguous()) told_first_ = true;
   updates_received_ = 0;
+  crossed_ = false;
   const uint32_t mseq = static_cast<uint32_t>(sent_++);
   if (kind != MessageKind::kUpdate) sent_before_updates_ = sent_;
   return {.bufs = static_cast<uint16_t>(posted_),
@@ -87,12 +88,15 @@ wire::Bsdh CreditLedger::Stamp(MessageKind kind) {
           .mseq_ack = MSeq(received_ == 0 ? 0 : static_cast<uint32_t>(received_ - 1))};
 }
 
-bool CreditLedger::update_due(uint32_t window, bool idle) const {
+bool CreditLedger::update_due(uint32_t window, bool idle, bool writer_expected) const {
   if (credits() == 0 || gain() == 0) return false;
   const uint64_t peer_credits = told_limit_ - received_;
   const uint32_t worth = gain() > updates_received_ ? gain() - updates_received_ : 0;
   // 10.5: at one credit or none the peer is told, whatever we receive or not.
   if (peer_credits == 0) return true;
+  // The credit that lets our writer go on is not spent on an answer, which would only ask for the next one;
+  // nor is any while the peer could not send payload even with the answer.
+  if (worth == 0 && writer_expected && (credits() == 3 || posted_ < 3)) return false;
   if (peer_credits == 1) return worth > 0 || answered_updates_ < kMaxAnsweredUpdates;
   // At two it waits with its payload, and nothing obliges it to say so.
   if (peer_credits == 2 && worth == 0) return role_ == Role::kAccepting && crossed_;

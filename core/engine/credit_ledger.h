@@ -52,7 +52,8 @@ class CreditLedger {
   [[nodiscard]] bool may_send_control() const { return credits() >= 2 || (credits() == 1 && gain() > 0); }
   // A gratuitous update has to leave. `idle`: nothing received is held back, no more receives will be posted
   // by themselves.
-  [[nodiscard]] bool update_due(uint32_t window, bool idle) const;
+  // `writer_expected`: payload will leave as soon as credit allows, and tell the peer as well.
+  [[nodiscard]] bool update_due(uint32_t window, bool idle, bool writer_expected) const;
   // We have payload, two credits, and a peer that may not know that we lack the third: an update makes it
   // tell us.
   [[nodiscard]] bool nudge_due() const;
@@ -92,7 +93,7 @@ class CreditLedger {
   uint64_t formula_limit_ = 0;     // the most that the draft's own formula can make of what we sent
   bool told_first_ = false;        // the peer knows that we have message 0
   uint32_t updates_received_ = 0;  // since we last sent anything
-  bool crossed_ = false;           // the last of them left before all that we had sent arrived
+  bool crossed_ = false;           // one of them left before all that we had sent arrived
   uint32_t answered_updates_ = 0;  // updates sent for no other reason than the peer's updates, in a row
 };
 

@@ -63,6 +63,7 @@ size_t Engine::Receive(std::span<const MutableBytes> out, ReceiveFlags flags) {
 void Engine::CloseSend() {
   rep_->Begin();
   if (rep_->established && !rep_->teardown.aborted()) rep_->teardown.CloseSend();
+  rep_->source.ForgetWriter();
   rep_->End();
 }
 

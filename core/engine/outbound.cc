@@ -140,7 +140,7 @@ bool Engine::Rep::PollMessage(Action* out) {
   }
   const bool waiting = source.pending_bytes() != 0 || source.stall() != SourceHalf::Stall::kNone;
   const bool nudge = waiting && credit.nudge_due();
-  if (nudge || credit.update_due(options.receive_buffers, !sink.holds_memory())) {
+  if (nudge || credit.update_due(options.receive_buffers, !sink.holds_memory(), source.writer_expected())) {
     Compose(wire::Data{}, MessageKind::kUpdate, 0, &post);
     if (nudge) credit.NudgeTaken();
     ++stats.gratuitous_updates_out;

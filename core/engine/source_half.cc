@@ -34,6 +34,7 @@ SourceHalf::Taken SourceHalf::Send(std::span<const Bytes> data, uint32_t capacit
     }
     if (taken.bytes < total) stall_ = copied ? Stall::kRoom : Stall::kCredit;
   }
+  writer_expected_ = taken.bytes < total;
   if (out_of_band && taken.bytes == total) urgent_.Mark(sent_bytes_ + pending_bytes() - 1);
   return taken;
 }

@@ -45,6 +45,9 @@ class SourceHalf {
   enum class Stall : uint8_t { kNone, kCredit, kRoom };
   [[nodiscard]] Stall stall() const { return stall_; }
   void ClearStall() { stall_ = Stall::kNone; }
+  // The same, but also after the stall is over: the writer is expected back.
+  [[nodiscard]] bool writer_expected() const { return writer_expected_; }
+  void ForgetWriter() { writer_expected_ = false; }
   [[nodiscard]] bool IsConsistent() const;
 
  private:
@@ -54,6 +57,7 @@ class SourceHalf {
   SendBuffer buffer_;
   uint32_t send_limit_;
   Stall stall_ = Stall::kNone;
+  bool writer_expected_ = false;
   absl::InlinedVector<Bytes, 2> staged_;
   size_t staged_next_ = 0;  // index into staged_
   size_t staged_bytes_ = 0;

@@ -1,0 +1,200 @@
+#include "test/core/engine_pair.h"
+
+#include <cstring>
+#include <stdexcept>
+
+namespace sdp::engine {
+
+void PairFailed(const char* file, int line, const char* what, const std::string& who) {
+  throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": " + who + ": " + what);
+}
+
+End::End(std::string the_name, Role role, const Options& the_options)
+    : name(std::move(the_name)), options(the_options), engine(role, the_options) {
+  posted = engine.stats().posted_receives;
+}
+
+void End::Drain() {
+  Action action;
+  while (engine.PollAction(&action)) {
+    if (const auto* post = std::get_if<PostSend>(&action)) {
+      Post(*post);
+    } else if (const auto* receives = std::get_if<PostReceives>(&action)) {
+      PAIR_CHECK(link_up && receives->count > 0, name);
+      posted += receives->count;
+      PAIR_CHECK(posted - received <= options.receive_buffers, name);
+    } else if (const auto* release = std::get_if<ReleaseReceive>(&action)) {
+      PAIR_CHECK(lent_.erase(release->token) == 1, name);
+    } else if (std::holds_alternative<DisconnectLink>(action)) {
+      PAIR_CHECK(link_up && !disconnected, name);
+      trace(name + " disconnects");
+      disconnected = true;
+    } else {
+      PAIR_CHECK(link_up && !aborted_link, name);
+      trace(name + " aborts the link");
+      disconnected = aborted_link = true;
+    }
+  }
+  const State state = engine.state();
+  PAIR_CHECK(!engine.finished() || state == State::kClosed || state == State::kAborted, name);
+  PAIR_CHECK(!engine.finished() || lent_.empty(), name);
+}
+
+void End::Post(const PostSend& post) {
+  PAIR_CHECK(link_up && !disconnected, name);
+  Flight flight;
+  flight.solicited = post.solicited;
+  const auto header = post.header_bytes();
+  flight.bytes.assign(header.begin(), header.end());
+  for (const Bytes& piece : post.payload())
+    flight.bytes.insert(flight.bytes.end(), piece.begin(), piece.end());
+  const auto message = wire::Parse(flight.bytes, flight.bytes.size());
+  PAIR_CHECK(message.has_value(), name);
+  trace(name + " -> " + ToString(*message));
+  if (std::holds_alternative<wire::HelloAck>(message->body)) {
+    PAIR_CHECK(sent == 0 && !hello_ack_sent, name);
+    hello_ack_sent = true;
+  } else {
+    PAIR_CHECK(message->bsdh.mseq.value() == static_cast<uint32_t>(sent), name);
+    ++sent;
+  }
+  PAIR_CHECK(message->bsdh.bufs == posted - received, name);  // 6.1.3
+  PAIR_CHECK(peer_buffer_size == 0 || flight.bytes.size() <= peer_buffer_size, name);
+  // 14.2
+  const bool data_flags = (message->bsdh.flags & (wire::kOobPend | wire::kOobPres)) != 0;
+  bool solicited = false;
+  switch (message->bsdh.mid) {
+    case wire::Mid::kAbortConn:
+    case wire::Mid::kSuspCommAck:
+    case wire::Mid::kSendSm:
+    case wire::Mid::kHelloAck:
+    case wire::Mid::kSinkCancelAck:
+      solicited = true;
+      break;
+    case wire::Mid::kData:
+      solicited = data_flags;
+      break;
+    default:
+      break;
+  }
+  PAIR_CHECK(post.solicited == solicited, name);
+  flights.push_back(std::move(flight));
+  if (post.signaled) completions.push_back(post.id);
+}
+
+void End::Deliver(End& peer, std::mt19937_64* random) {
+  auto bytes = std::move(peer.flights.front().bytes);
+  peer.flights.pop_front();
+  if (!link_up || aborted_link) return;
+  PAIR_CHECK(posted > received, name);  // the virtual RNIC has a buffer for it
+  Receive(std::move(bytes), random);
+}
+
+void End::Receive(std::vector<std::byte> bytes, std::mt19937_64* random, std::optional<STag> invalidated) {
+  std::vector<std::vector<std::byte>> memory;
+  const size_t length = bytes.size();
+  size_t at = 0;
+  while (random != nullptr && memory.size() < 7 && at < length && (*random)() % 3 == 0) {
+    const size_t n = (*random)() % (length - at) + 1;
+    memory.emplace_back(bytes.begin() + static_cast<long>(at), bytes.begin() + static_cast<long>(at + n));
+    at += n;
+  }
+  if (at < length) memory.emplace_back(bytes.begin() + static_cast<long>(at), bytes.end());
+  std::vector<Bytes> pieces(memory.begin(), memory.end());
+  ++received;
+  const uint64_t token = next_token_++;
+  lent_[token] = std::move(memory);
+  const ReceivedMessage message{.length = static_cast<uint32_t>(length),
+                                .pieces = pieces,
+                                .token = token,
+                                .cost = static_cast<uint32_t>(length) + 64,
+                                .invalidated = invalidated};
+  trace(name + " receives " + std::to_string(length) + " bytes");
+  engine.HandleReceive(message);
+  Drain();
+}
+
+void End::Complete() {
+  const WorkId id = completions.front();
+  completions.pop_front();
+  engine.HandleSendCompleted(id);
+  Drain();
+}
+
+size_t End::Send(std::span<const Bytes> data, SendFlags flags) {
+  const size_t n = engine.Send(data, flags);
+  Drain();
+  return n;
+}
+
+size_t End::Send(const std::string& text, SendFlags flags) {
+  // A copy that dies with this call: nothing may refer to it afterwards.
+  const std::vector<std::byte> copy(reinterpret_cast<const std::byte*>(text.data()),
+                                    reinterpret_cast<const std::byte*>(text.data()) + text.size());
+  const Bytes piece(copy);
+  return Send({&piece, 1}, flags);
+}
+
+std::string End::Read(size_t size, ReceiveFlags flags) {
+  std::string text(size, '\0');
+  const MutableBytes piece(reinterpret_cast<std::byte*>(text.data()), size);
+  text.resize(engine.Receive({&piece, 1}, flags));
+  Drain();
+  return text;
+}
+
+void End::CloseSend() {
+  engine.CloseSend();
+  Drain();
+}
+
+void End::CloseReceive() {
+  engine.CloseReceive();
+  Drain();
+}
+
+void End::Abort() {
+  engine.Abort(AbortReason::kLocal);
+  Drain();
+}
+
+void End::LoseLink(bool orderly) {
+  link_up = false;
+  completions.clear();
+  engine.HandleLinkEnd(orderly);
+  Drain();
+}
+
+wire::Message End::Peek() const { return *wire::Parse(flights.front().bytes, flights.front().bytes.size()); }
+std::string End::Text() const { return flights.empty() ? "nothing" : ToString(Peek()); }
+
+EnginePair::EnginePair(const Options& a_options, const Options& z_options, AckIn ack)
+    : a("a", Role::kConnecting, a_options), z("z", Role::kAccepting, z_options) {
+  a.peer_buffer_size = z.engine.stats().local_buffer_size;
+  z.peer_buffer_size = a.engine.stats().local_buffer_size;
+  const auto hello = a.engine.Hello();
+  PAIR_CHECK(z.engine.HandleHello(hello).has_value(), "set-up");
+  if (ack == AckIn::kReply) {
+    const auto hello_ack = z.engine.HelloAck();
+    PAIR_CHECK(a.engine.HandleReply(hello_ack).has_value(), "set-up");
+  } else {
+    PAIR_CHECK(a.engine.HandleReply({}).has_value(), "set-up");
+    z.engine.SendHelloAck();
+  }
+  a.Drain();
+  z.Drain();
+}
+
+size_t EnginePair::Settle(size_t limit) {
+  size_t count = 0;
+  while (!a.flights.empty() || !z.flights.empty() || !a.completions.empty() || !z.completions.empty()) {
+    if (!a.flights.empty()) z.Deliver(a, nullptr), ++count;
+    if (!z.flights.empty()) a.Deliver(z, nullptr), ++count;
+    if (!a.completions.empty()) a.Complete();
+    if (!z.completions.empty()) z.Complete();
+    PAIR_CHECK(count <= limit, "settle");
+  }
+  return count;
+}
+
+}  // namespace sdp::engine

@@ -1,0 +1,95 @@
+// Two engines, a (connecting) and z (accepting), over virtual RNICs. Nothing moves by itself: the test
+// delivers each message and completion. Every rule that the wire shows is checked on the way: order, Bufs,
+// credit, sizes, solicited events.
+#ifndef SDP_TEST_CORE_ENGINE_PAIR_H_
+#define SDP_TEST_CORE_ENGINE_PAIR_H_
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/engine/engine.h"
+#include "core/wire/message.h"
+
+namespace sdp::engine {
+
+struct Flight {
+  std::vector<std::byte> bytes;
+  bool solicited = false;
+};
+
+// One end: an engine, its receive buffers, what it has sent and what the link did.
+class End {
+ public:
+  End(std::string name, Role role, const Options& options);
+
+  // Carries out all actions.
+  void Drain();
+  // The oldest message of `peer` arrives here, in random pieces if `random` is given.
+  void Deliver(End& peer, std::mt19937_64* random);
+  void Receive(std::vector<std::byte> bytes, std::mt19937_64* random = nullptr,
+               std::optional<STag> invalidated = {});
+  void Complete();
+
+  // Application's calls; each drains.
+  size_t Send(std::span<const Bytes> data, SendFlags flags);
+  size_t Send(const std::string& text, SendFlags flags = {});
+  std::string Read(size_t size, ReceiveFlags flags = {});
+  void CloseSend();
+  void CloseReceive();
+  void Abort();
+  void LoseLink(bool orderly);
+
+  [[nodiscard]] wire::Message Peek() const;  // the oldest message in flight from here
+  [[nodiscard]] std::string Text() const;    // the same, in words
+
+  std::string name;
+  Options options;
+  Engine engine;
+  std::deque<Flight> flights;      // sent, not delivered
+  std::deque<WorkId> completions;  // signaled, not completed
+  bool link_up = true;
+  bool disconnected = false;  // DisconnectLink or AbortLink was carried out
+  bool aborted_link = false;
+  uint64_t posted = 0;    // receive buffers, over the connection's life
+  uint64_t received = 0;  // messages
+  uint64_t sent = 0;
+  bool hello_ack_sent = false;
+  uint32_t peer_buffer_size = 0;
+  std::function<void(const std::string&)> trace = [](const std::string&) {};
+
+ private:
+  void Post(const PostSend& post);
+
+  std::map<uint64_t, std::vector<std::vector<std::byte>>> lent_;
+  uint64_t next_token_ = 1;
+};
+
+enum class AckIn { kReply, kSend };
+
+struct EnginePair {
+  EnginePair(const Options& a_options, const Options& z_options, AckIn ack = AckIn::kReply);
+
+  // Delivers everything, both ways, until nothing moves; how many messages. Fails the test if that takes more
+  // than `limit`.
+  size_t Settle(size_t limit = 1000);
+
+  End a;
+  End z;
+};
+
+// A check that also holds outside of Catch's macros (the fuzzers use this file too).
+#define PAIR_CHECK(condition, who)                                                      \
+  do {                                                                                  \
+    if (!(condition)) ::sdp::engine::PairFailed(__FILE__, __LINE__, #condition, (who)); \
+  } while (0)
+// Throws std::runtime_error, which fails a Catch test and tells the simulation to print its trace.
+[[noreturn]] void PairFailed(const char* file, int line, const char* what, const std::string& who);
+
+}  // namespace sdp::engine
+
+#endif  // SDP_TEST_CORE_ENGINE_PAIR_H_

@@ -1,0 +1,284 @@
+// Two engines and their applications under a seeded scheduler that delays, splits, closes and breaks where it
+// likes. Every schedule gives the same byte stream, keeps the invariants that engine_pair checks, and ends.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <iostream>
+
+#include "test/core/engine_pair.h"
+
+namespace sdp::engine {
+namespace {
+
+std::byte Pattern(int direction, uint64_t offset) {
+  return static_cast<std::byte>((offset * 2654435761u >> 7) + offset + static_cast<uint64_t>(direction) * 91);
+}
+
+enum class Fate { kGraceful, kAbort, kLinkLoss };
+
+// One application: writes `to_send` bytes, reads what comes, then closes.
+struct App {
+  End* end = nullptr;
+  int direction = 0;
+  uint64_t to_send = 0;
+  uint64_t sent = 0;
+  uint64_t read = 0;
+  bool edge_triggered = false;
+  bool sends_first = false;  // reads nothing until all is sent (9.5.6)
+  bool full = false;
+  bool lazy_close = false;  // closes only after the peer's end
+  uint64_t write_edge = 0, read_edge = 0;
+  bool write_blocked = false, read_blocked = false;
+  bool closed = false;
+  uint64_t oob_every = 0;
+};
+
+class Simulation {
+ public:
+  explicit Simulation(uint64_t seed);
+  void Run();
+  std::vector<std::string> log;
+
+ private:
+  uint64_t Pick(uint64_t n) { return random_() % n; }
+  Options RandomOptions();
+  bool Step();
+  bool Write(App* app);
+  bool Read(App* app, const App& from);
+  bool Close(App* app);
+  bool Deliver(End* from, End* to);
+  bool EndLink(End* end, End* peer);
+  bool AppsDone() const;
+  void Finish();
+
+  std::mt19937_64 random_;
+  std::unique_ptr<EnginePair> pair_;
+  App a_, z_;
+  Fate fate_ = Fate::kGraceful;
+  uint64_t fate_step_ = 0;
+  bool fate_came_ = false;
+  bool change_modes_ = false;
+};
+
+Options Simulation::RandomOptions() {
+  Options o;
+  const uint32_t sizes[] = {37, 38, 64, 100, 1000, 4096, 32 * 1024 + 16};
+  o.receive_buffer_size = sizes[Pick(7)];
+  o.receive_buffers = static_cast<uint16_t>(Pick(2) ? 3 + Pick(3) : 3 + Pick(30));
+  o.receive_limit = static_cast<uint32_t>(o.receive_buffer_size * (3 + Pick(o.receive_buffers)) + Pick(3000));
+  o.send_limit = static_cast<uint32_t>(Pick(3) ? 1 + Pick(5000) : 100000);
+  return o;
+}
+
+Simulation::Simulation(uint64_t seed) : random_(seed) {
+  const Options ao = RandomOptions(), zo = RandomOptions();
+  pair_ = std::make_unique<EnginePair>(ao, zo, Pick(2) ? AckIn::kReply : AckIn::kSend);
+  pair_->a.trace = pair_->z.trace = [this](const std::string& line) { log.push_back(line); };
+  for (App* app : {&a_, &z_}) {
+    app->end = app == &a_ ? &pair_->a : &pair_->z;
+    app->direction = app == &a_ ? 0 : 1;
+    app->to_send = Pick(4) ? Pick(20000) : Pick(50);
+    app->edge_triggered = Pick(2);
+    app->full = Pick(2);
+    app->lazy_close = app == &z_ && Pick(2);
+    app->oob_every = Pick(3) ? 0 : 1 + Pick(700);
+    app->end->engine.SetOutOfBandInline(true);
+  }
+  // Only one of them may insist on sending first if buffers are not large enough for both (9.5.6).
+  (Pick(2) ? a_ : z_).sends_first = Pick(3) == 0;
+  fate_ = Pick(4) ? Fate::kGraceful : Pick(2) ? Fate::kAbort : Fate::kLinkLoss;
+  fate_step_ = Pick(400);
+  change_modes_ = Pick(4) == 0;
+}
+
+bool Simulation::Write(App* app) {
+  Engine& engine = app->end->engine;
+  if (!engine.can_send() || app->sent == app->to_send) return false;
+  if (app->write_blocked) {
+    if (app->edge_triggered ? engine.write_edge() == app->write_edge : !engine.writable()) return false;
+    app->write_blocked = false;
+  }
+  uint64_t n = std::min(app->to_send - app->sent, 1 + (Pick(3) ? Pick(200) : Pick(9000)));
+  const bool oob = app->oob_every != 0 && Pick(5) == 0;
+  std::vector<std::byte> data(n);
+  for (uint64_t i = 0; i < n; ++i) data[i] = Pattern(app->direction, app->sent + i);
+  std::vector<Bytes> pieces;
+  for (size_t at = 0; at < n;) {
+    const size_t m = Pick(3) ? n - at : Pick(n - at + 1);
+    pieces.push_back(Bytes(data).subspan(at, m));
+    at += m;
+  }
+  const bool writable = engine.writable();
+  const bool full = app->full && Pick(2);
+  app->write_edge = engine.write_edge();
+  const size_t taken = app->end->Send(pieces, {full ? Buffering::kFull : Buffering::kSmall, oob});
+  log.push_back(app->end->name + " sends " + std::to_string(n) + ", " + std::to_string(taken) + " taken");
+  PAIR_CHECK(taken <= n, app->end->name);
+  PAIR_CHECK(!(writable && n == 1 && taken == 0), app->end->name);
+  PAIR_CHECK(!(taken == 0 && engine.writable()), app->end->name);
+  app->sent += taken;
+  if (taken < n) app->write_blocked = true;
+  return taken > 0;
+}
+
+bool Simulation::Read(App* app, const App& from) {
+  if (app->sends_first && app->sent < app->to_send) return false;
+  Engine& engine = app->end->engine;
+  if (app->read_blocked) {
+    if (app->edge_triggered ? engine.read_edge() == app->read_edge : engine.readable_bytes() == 0)
+      return false;
+    app->read_blocked = false;
+  }
+  app->read_edge = engine.read_edge();
+  const size_t n = 1 + (Pick(2) ? Pick(100) : Pick(10000));
+  const bool peek = Pick(8) == 0;
+  std::vector<std::byte> data(n);
+  const size_t split = Pick(n + 1);
+  const MutableBytes out[2] = {MutableBytes(data).first(split), MutableBytes(data).subspan(split)};
+  const size_t count = engine.Receive(out, {peek});
+  app->end->Drain();
+  for (size_t i = 0; i < count; ++i)
+    PAIR_CHECK(data[i] == Pattern(from.direction, app->read + i), app->end->name);
+  if (!peek) app->read += count;
+  if (count == 0) app->read_blocked = true;
+  return count > 0 && !peek;
+}
+
+bool Simulation::Close(App* app) {
+  Engine& engine = app->end->engine;
+  if (app->closed || app->sent < app->to_send || !engine.can_send()) return false;
+  if (app->lazy_close && !engine.end_of_stream()) return false;
+  app->closed = true;
+  log.push_back(app->end->name + " closes");
+  app->end->CloseSend();
+  return true;
+}
+
+bool Simulation::Deliver(End* from, End* to) {
+  if (from->flights.empty()) return false;
+  to->Deliver(*from, &random_);
+  return true;
+}
+
+// The LLP's teardown by one end reaches the other behind all messages.
+bool Simulation::EndLink(End* end, End* peer) {
+  if (!peer->disconnected || !end->link_up) return false;
+  if (!peer->flights.empty() && !peer->aborted_link) return false;
+  log.push_back(end->name + " sees the link end");
+  peer->flights.clear();
+  end->LoseLink(!peer->aborted_link);
+  return true;
+}
+
+bool Simulation::Step() {
+  End& a = pair_->a;
+  End& z = pair_->z;
+  switch (Pick(12)) {
+    case 0:
+      return Write(&a_);
+    case 1:
+      return Write(&z_);
+    case 2:
+      return Read(&a_, z_);
+    case 3:
+      return Read(&z_, a_);
+    case 4:
+      return Close(&a_);
+    case 5:
+      return Close(&z_);
+    case 6:
+    case 7:
+      return Deliver(&a, &z);
+    case 8:
+    case 9:
+      return Deliver(&z, &a);
+    case 10: {
+      End& end = Pick(2) ? a : z;
+      if (end.completions.empty()) return false;
+      end.Complete();
+      return true;
+    }
+    default:
+      return Pick(2) ? EndLink(&a, &z) : EndLink(&z, &a);
+  }
+}
+
+bool Simulation::AppsDone() const { return pair_->a.engine.finished() && pair_->z.engine.finished(); }
+
+void Simulation::Run() {
+  int idle = 0;
+  for (uint64_t step = 0; !AppsDone(); ++step) {
+    PAIR_CHECK(step < 3'000'000, "the simulation does not end");
+    if (Step()) {
+      idle = 0;
+    } else if (++idle > 600) {
+      break;  // nothing can move any more
+    }
+    if (change_modes_ && Pick(30) == 0) {
+      End& end = Pick(2) ? pair_->a : pair_->z;
+      if (end.link_up)
+        end.engine.ChangeMode(Pick(2) ? Half::kSource : Half::kSink, static_cast<FlowMode>(Pick(3)));
+      end.Drain();
+    }
+    if (fate_ != Fate::kGraceful && !fate_came_ && step >= fate_step_) {
+      fate_came_ = true;
+      End& end = Pick(2) ? pair_->a : pair_->z;
+      End& peer = &end == &pair_->a ? pair_->z : pair_->a;
+      if (fate_ == Fate::kAbort) {
+        log.push_back(end.name + " aborts");
+        end.Abort();
+      } else {
+        log.push_back("the link breaks");
+        end.flights.clear();
+        peer.flights.clear();
+        if (end.link_up) end.LoseLink(false);
+        if (peer.link_up) peer.LoseLink(false);
+      }
+    }
+  }
+  Finish();
+}
+
+void Simulation::Finish() {
+  Engine& a = pair_->a.engine;
+  Engine& z = pair_->z.engine;
+  if (fate_ != Fate::kGraceful) {
+    // What was lost may not be mistaken for a graceful end.
+    for (App* app : {&a_, &z_}) {
+      const App& other = app == &a_ ? z_ : a_;
+      Engine& engine = app->end->engine;
+      if (engine.state() == State::kClosed)
+        PAIR_CHECK(app->read <= other.sent && engine.end_of_stream(), app->end->name);
+      PAIR_CHECK(engine.state() == State::kClosed || engine.state() == State::kAborted, app->end->name);
+    }
+    return;
+  }
+  PAIR_CHECK(a_.read == z_.to_send && z_.read == a_.to_send, "bytes are missing");
+  PAIR_CHECK(a.state() == State::kClosed && z.state() == State::kClosed, "not closed");
+  PAIR_CHECK(a.finished() && z.finished(), "not finished");
+  PAIR_CHECK(a.end_of_stream() && z.end_of_stream(), "no end of stream");
+}
+
+}  // namespace
+
+TEST_CASE("Simulation: every schedule gives the same stream and ends") {
+  const char* text = std::getenv("SDP_SIM_SEEDS");
+  const char* first_text = std::getenv("SDP_SIM_FIRST");
+  const uint64_t seeds = text != nullptr ? std::strtoull(text, nullptr, 10) : 2500;
+  const uint64_t first = first_text != nullptr ? std::strtoull(first_text, nullptr, 10) : 1;
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+    std::unique_ptr<Simulation> simulation;
+    try {
+      simulation = std::make_unique<Simulation>(seed);
+      simulation->Run();
+    } catch (const std::exception& e) {
+      if (simulation) {
+        const auto& log = simulation->log;
+        const size_t from = log.size() > 4000 ? log.size() - 4000 : 0;
+        for (size_t i = from; i < log.size(); ++i) std::cerr << log[i] << '\n';
+      }
+      FAIL("seed " << seed << ": " << e.what());
+    }
+  }
+}
+
+}  // namespace sdp::engine
