@@ -45,6 +45,11 @@ absl::Status RemoveStale(const sockaddr_un& address, const std::string& path) {
   return unlink(path.c_str()) == 0 || errno == ENOENT ? absl::OkStatus() : Fail(errno, path);
 }
 
+// If it fails, bind tells why. Every user must reach root's daemon, whatever umask it was started with.
+void MakeDirectory(const std::string& path) {
+  if (mkdir(path.c_str(), 0755) == 0 && geteuid() == 0) (void)!chmod(path.c_str(), 0755);
+}
+
 absl::StatusOr<UniqueFd> BindSocket(const std::string& path, struct stat* bound) {
   sockaddr_un address{};
   if (path.empty() || path.size() >= sizeof address.sun_path) {
@@ -53,8 +58,7 @@ absl::StatusOr<UniqueFd> BindSocket(const std::string& path, struct stat* bound)
   address.sun_family = AF_UNIX;
   std::copy(path.begin(), path.end(), address.sun_path);
   const size_t slash = path.rfind('/');
-  if (slash != std::string::npos && slash != 0)
-    mkdir(path.substr(0, slash).c_str(), 0755);  // bind tells if that failed
+  if (slash != std::string::npos && slash != 0) MakeDirectory(path.substr(0, slash));
   if (absl::Status status = RemoveStale(address, path); !status.ok()) return status;
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return Fail(errno, path);

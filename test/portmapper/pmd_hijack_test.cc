@@ -187,13 +187,16 @@ TEST_CASE("a socket that lingers over unsent data does not hold the daemon", "[h
   const std::vector<std::byte> data(65536);
   while (send(lingering.get(), data.data(), data.size(), MSG_DONTWAIT) > 0) {
   }
+  // While the daemon is stopped, our own descriptor goes: its copies are then the last.
   const UniqueFd connection = ConnectLocal(Attack::Path());
+  Attack::pmd().Signal(SIGSTOP);
+  int status = 0;
+  REQUIRE(waitpid(Attack::pmd().pid(), &status, WUNTRACED) == Attack::pmd().pid());
   const int fd = lingering.get();
   REQUIRE(SendLocal(connection.get(), Serialize(RegisterRequest{}), std::vector<int>{fd, fd}));
-  // The daemon's copies are now the last.
-  const linger none{0, 0};
+  lingering.Reset();
+  Attack::pmd().Signal(SIGCONT);
   CHECK(AwaitReply(connection.get())->refusal == Refusal::kNotTcpListener);
-  setsockopt(lingering.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);
 }
 
 }  // namespace
