@@ -1,0 +1,79 @@
+#include "verbs/softiwarp/proto/chunk_pool.h"
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "core/base/check.h"
+
+namespace sdp::iwarp {
+namespace {
+
+// A shelf of idle chunks of one size. Each place is taken and filled with one atomic exchange.
+template <size_t kPlaces>
+class Shelf {
+ public:
+  Chunk* Take() {
+    for (auto& place : places_) {
+      if (place.load(std::memory_order_relaxed) == nullptr) continue;
+      if (Chunk* chunk = place.exchange(nullptr, std::memory_order_acquire)) return chunk;
+    }
+    return nullptr;
+  }
+  bool Put(Chunk* chunk) {
+    for (auto& place : places_) {
+      Chunk* empty = nullptr;
+      if (place.load(std::memory_order_relaxed) == nullptr &&
+          place.compare_exchange_strong(empty, chunk, std::memory_order_release, std::memory_order_relaxed)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  std::array<std::atomic<Chunk*>, kPlaces> places_{};
+};
+
+// What an idle process keeps: at most 512 KiB of small, 1 MiB of middle and 2 MiB of big chunks.
+constinit Shelf<32> small_shelf;
+constinit Shelf<16> middle_shelf;
+constinit Shelf<8> big_shelf;
+
+}  // namespace
+
+Chunk* TakeChunk(size_t capacity) {
+  Chunk* chunk = nullptr;
+  if (capacity <= kSmallChunk) {
+    capacity = kSmallChunk;
+    chunk = small_shelf.Take();
+  } else if (capacity <= kMiddleChunk) {
+    capacity = kMiddleChunk;
+    chunk = middle_shelf.Take();
+  } else if (capacity <= kBigChunk) {
+    capacity = kBigChunk;
+    chunk = big_shelf.Take();
+  }
+  if (chunk == nullptr) {
+    if (capacity > UINT32_MAX) return nullptr;
+    const size_t whole = (sizeof(Chunk) + capacity + alignof(Chunk) - 1) / alignof(Chunk) * alignof(Chunk);
+    void* memory = std::aligned_alloc(alignof(Chunk), whole);
+    if (memory == nullptr) return nullptr;
+    chunk = new (memory) Chunk{.capacity = static_cast<uint32_t>(capacity)};
+  }
+  chunk->refs = 1;
+  return chunk;
+}
+
+void UnrefChunk(Chunk* chunk) {
+  if (chunk == nullptr) return;
+  SDP_DCHECK(chunk->refs > 0);
+  if (--chunk->refs > 0) return;
+  if (chunk->capacity == kSmallChunk && small_shelf.Put(chunk)) return;
+  if (chunk->capacity == kMiddleChunk && middle_shelf.Put(chunk)) return;
+  if (chunk->capacity == kBigChunk && big_shelf.Put(chunk)) return;
+  std::free(chunk);
+}
+
+}  // namespace sdp::iwarp

@@ -1,0 +1,59 @@
+// Where MPA's markers lie in a stream (RFC 5044, section 4.3): four octets before the first FPDU and at every
+// 512th octet after.
+//
+// "Clean" bytes are the stream without its markers. A marker precedes every 508th clean byte, the first
+// included.
+#ifndef SDP_VERBS_SOFTIWARP_PROTO_MARKERS_H_
+#define SDP_VERBS_SOFTIWARP_PROTO_MARKERS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/base/types.h"
+#include "verbs/softiwarp/proto/growing_ring.h"
+
+namespace sdp::iwarp {
+
+inline constexpr uint32_t kMarkerSize = 4;
+inline constexpr uint32_t kMarkerInterval = 512;
+inline constexpr uint32_t kCleanInterval = kMarkerInterval - kMarkerSize;
+
+using MarkerBytes = std::array<std::byte, kMarkerSize>;
+
+// A position in a stream, told in clean bytes: how many of them come before the next marker.
+class MarkerPhase {
+ public:
+  // 0: a marker comes next.
+  [[nodiscard]] uint32_t clean_left() const { return clean_left_; }
+  void PassMarker() { clean_left_ = kCleanInterval; }
+  void PassClean(uint32_t n) { clean_left_ -= n; }
+
+ private:
+  uint32_t clean_left_ = 0;
+};
+
+// Receiving: lets the link's read put the markers elsewhere, so that what arrives in the targets is clean.
+class MarkerSieve {
+ public:
+  static constexpr size_t kMaxMarkers = 64;
+  static constexpr size_t kMaxParts = 2 * kMaxMarkers + 8;
+
+  // Splits targets (clean) into the parts of one read (raw): `parts` has room for kMaxParts. Ends early
+  // rather than exceed it.
+  size_t Split(std::span<const MutableBytes> targets, std::span<MutableBytes> parts);
+  // `raw` bytes were read into the parts of the last Split(); returns how many clean ones are in its targets.
+  size_t HandleRead(size_t raw);
+  // The markers read and not yet taken, oldest first.
+  GrowingRing<MarkerBytes>& markers() { return markers_; }
+
+ private:
+  uint32_t phase_ = 0;                            // raw position modulo 512
+  std::array<MarkerBytes, kMaxMarkers> fresh_{};  // [0] begins with the octets of an incomplete marker
+  GrowingRing<MarkerBytes> markers_;
+};
+
+}  // namespace sdp::iwarp
+
+#endif  // SDP_VERBS_SOFTIWARP_PROTO_MARKERS_H_

@@ -1,0 +1,136 @@
+// The receiving half of a connection without its socket: says where the next bytes from TCP shall go, takes
+// them apart, places tagged payload, and reports what happened.
+//
+// Chunks: bytes are read into a chunk and Sends are lent out as pieces of it. Payload whose place is known
+// when the rest of it is still in TCP is read into its place instead. Between reads a stream with nothing
+// unfinished holds no chunk.
+//
+// Order of use: PrepareRead, read, HandleRead, then PollEvent until it returns false.
+#ifndef SDP_VERBS_SOFTIWARP_PROTO_RECEIVE_STREAM_H_
+#define SDP_VERBS_SOFTIWARP_PROTO_RECEIVE_STREAM_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "core/base/types.h"
+#include "verbs/softiwarp/proto/fpdu_reader.h"
+#include "verbs/softiwarp/proto/message_assembler.h"
+#include "verbs/softiwarp/proto/segment_judge.h"
+
+namespace sdp::iwarp {
+
+struct ReceiveOptions {
+  bool crc = false;
+  bool markers = false;
+  bool rtr_send = false;  // the peer's first Send is its RTR
+  uint16_t ird = 0;
+};
+
+struct ReceivedMessage {
+  AssembledMessage body;  // its references pass to the receiver of the event
+  segment::MessageEnd end;
+};
+struct OutOfMemory {};
+using ReceiveEvent = std::variant<ReceivedMessage, segment::ReadWanted, segment::ReadDone,
+                                  segment::Terminated, Violation, OutOfMemory>;
+
+// Whether the read that is prepared may find the memory of others still valid when it ends.
+enum class ReadKind : uint8_t {
+  kAtOnce,    // nothing else happens meanwhile
+  kSleeping,  // other calls on the connection may come: only chunks are targets
+};
+
+class ReceiveStream {
+ public:
+  static constexpr size_t kMaxTargets = 2;
+
+  ReceiveStream(const ReceiveOptions& options, StagTable& stags, ReceiveBuffers& buffers, ReadQueue& reads);
+  ReceiveStream(const ReceiveStream&) = delete;
+  ReceiveStream& operator=(const ReceiveStream&) = delete;
+  ~ReceiveStream();
+
+  // Where the next bytes of the stream go (clean of markers); empty: no memory. The targets stay valid until
+  // HandleRead.
+  std::span<const MutableBytes> PrepareRead(ReadKind kind);
+  // `clean` bytes are in the targets, which are given up.
+  void HandleRead(size_t clean);
+  // False: all bytes are used up, or an error was reported (Violation, Terminated, OutOfMemory), after which
+  // nothing follows.
+  bool PollEvent(ReceiveEvent* out);
+  // The reading call is over with `total` bytes: keeps no chunk without need, and sizes the next one.
+  void FinishReading(size_t total);
+  // A reference of a lent message is given back.
+  void ReleaseChunk(Chunk* chunk);
+
+  // The memory behind `stag` is the caller's again: what was going to be placed there is dropped, and
+  // answered as a violation.
+  void HandleDeregister(STag stag);
+  void Offer(MutableBytes memory, uint32_t skip);
+  void HandleReadResponseSent() { judge_.HandleReadResponseSent(); }
+
+  [[nodiscard]] MarkerSieve* sieve() { return sieve_.get(); }
+  [[nodiscard]] bool at_boundary() const { return reader_.at_boundary() && judge_.message_offset() == 0; }
+  [[nodiscard]] uint64_t fpdus() const { return fpdus_; }
+  [[nodiscard]] uint64_t placed() const { return placed_; }
+  // A read that could go straight into its place: worth a try before sleeping.
+  [[nodiscard]] bool expects_placement() { return !DirectTarget().empty(); }
+
+ private:
+  [[nodiscard]] MutableBytes DirectTarget();
+  [[nodiscard]] size_t ChunkBytesWanted(ReadKind kind, bool direct) const;
+  bool EnsureChunk(size_t wanted);
+  void DropChunk();
+
+  std::optional<ReceiveEvent> BeginSegment();
+  std::optional<ReceiveEvent> ConsumePayload(Bytes payload);
+  std::optional<ReceiveEvent> EndSegment();
+  std::optional<ReceiveEvent> Report(Violation violation);
+  void PlaceHeld();
+  void DropHeld();
+
+  const ReceiveOptions options_;
+  ReceiveBuffers& buffers_;
+  SegmentJudge judge_;
+  std::unique_ptr<MarkerSieve> sieve_;  // only with markers
+  FpduReader reader_;
+  MessageAssembler message_;
+
+  Chunk* chunk_ = nullptr;  // what is read into now; holds a reference
+  uint32_t fill_ = 0;
+  bool reading_ = false;  // between PrepareRead and HandleRead
+  bool bulk_ = false;     // the last reading call brought much
+  std::array<MutableBytes, kMaxTargets> targets_{};
+  size_t target_count_ = 0;
+  bool direct_ = false;  // targets_[0] is not in the chunk
+  Bytes unparsed_{};     // in chunk_
+
+  // The segment under way.
+  DdpHeader header_;
+  Placement placement_;
+  std::byte* place_ = nullptr;        // kPlace: where the next payload byte goes
+  bool dropping_ = false;             // its payload is of no use any more
+  std::optional<Violation> verdict_;  // found before the FPDU was known to be valid
+  uint32_t limit_ = 0;
+  std::vector<Piece> held_;  // with CRC: tagged payload that waits for the check
+  std::array<std::byte, kMaxTerminateSize> body_{};
+  size_t body_size_ = 0;
+
+  bool failed_ = false;
+  bool out_of_memory_ = false;
+  uint64_t fpdus_ = 0;
+  uint64_t placed_ = 0;
+
+  MutableBytes offer_{};
+  uint32_t offer_skip_ = 0;
+  size_t offer_used_ = 0;  // bytes of it that belong to messages already begun
+  bool large_ = false;     // the last Send was large: the next one probably is
+};
+
+}  // namespace sdp::iwarp
+
+#endif  // SDP_VERBS_SOFTIWARP_PROTO_RECEIVE_STREAM_H_

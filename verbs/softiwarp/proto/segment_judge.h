@@ -1,0 +1,110 @@
+// Judges each received DDP segment by the rules of DDP and RDMAP (RFC 5041, section 7; RFC 5040, sections 5
+// and 7.2) and says where its payload goes. Judging changes nothing; what a segment does happens in
+// HandleSegment(), when MPA has found it valid.
+#ifndef SDP_VERBS_SOFTIWARP_PROTO_SEGMENT_JUDGE_H_
+#define SDP_VERBS_SOFTIWARP_PROTO_SEGMENT_JUDGE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "core/base/result.h"
+#include "core/base/types.h"
+#include "verbs/softiwarp/proto/read_queue.h"
+#include "verbs/softiwarp/proto/receive_buffers.h"
+#include "verbs/softiwarp/proto/stag_table.h"
+#include "verbs/softiwarp/wire/ddp_header.h"
+#include "verbs/softiwarp/wire/opcode_table.h"
+#include "verbs/softiwarp/wire/terminate.h"
+
+namespace sdp::iwarp {
+
+// The peer broke a rule: what to answer, and what to tell people.
+struct Violation {
+  TerminateMessage answer;
+  std::string text;
+};
+
+// Where a segment's payload goes.
+struct Placement {
+  enum class Kind : uint8_t {
+    kMessage,  // part of a Send
+    kPlace,    // to `place`, in a registered region
+    kBody,     // a Read Request or Terminate, of interest to RDMAP itself
+  };
+  Kind kind = Kind::kBody;
+  std::byte* place = nullptr;
+};
+
+// What a valid segment means.
+namespace segment {
+struct None {};
+struct MessageEnd {  // a Send is complete
+  uint32_t length = 0;
+  bool solicited = false;
+  std::optional<STag> invalidate{};
+};
+struct ReadyToReceive {};  // the zero-length Send of a peer-to-peer set-up
+struct ReadWanted {        // the peer's Read Request; its source is checked
+  ReadRequest request;
+  const std::byte* source = nullptr;
+};
+struct ReadDone {  // our Read is complete
+  WorkId id;
+  uint32_t length = 0;
+  bool silent = false;
+};
+struct Terminated {  // the peer's Terminate; nullopt when it is malformed
+  std::optional<TerminateMessage> message;
+};
+}  // namespace segment
+using SegmentOutcome = std::variant<segment::None, segment::MessageEnd, segment::ReadyToReceive,
+                                    segment::ReadWanted, segment::ReadDone, segment::Terminated>;
+
+class SegmentJudge {
+ public:
+  // All kept by reference. `ird`: the peer's Reads that may be outstanding. `rtr_send`: the peer's first Send
+  // is its RTR.
+  SegmentJudge(StagTable& stags, ReceiveBuffers& buffers, ReadQueue& reads, uint16_t ird, bool rtr_send)
+      : stags_(stags), buffers_(buffers), reads_(reads), ird_(ird), rtr_send_(rtr_send) {}
+
+  // The header of the next segment and how much payload follows it.
+  Result<Placement, Violation> HandleHeader(const DdpHeader& header, uint32_t payload_length);
+  // The same segment, complete and valid. `body`: the payload of a kBody segment, as far as it fits
+  // kMaxTerminateSize.
+  Result<SegmentOutcome, Violation> HandleSegment(const DdpHeader& header, uint32_t payload_length,
+                                                  Bytes body);
+
+  // A Read Response has been handed to the link: the peer may ask for another.
+  void HandleReadResponseSent() { --reads_wanted_; }
+  // Bytes of the Send now under way that came with earlier segments.
+  [[nodiscard]] uint32_t message_offset() const { return message_offset_; }
+
+ private:
+  Result<Placement, Violation> JudgeSend(const DdpHeader& h, uint32_t length) const;
+  Result<Placement, Violation> JudgeWrite(const DdpHeader& h, uint32_t length) const;
+  Result<Placement, Violation> JudgeReadResponse(const DdpHeader& h, uint32_t length) const;
+  Result<Placement, Violation> JudgeReadRequest(const DdpHeader& h, uint32_t length) const;
+  Result<SegmentOutcome, Violation> FinishSend(const DdpHeader& h, uint32_t length);
+  Result<SegmentOutcome, Violation> FinishReadRequest(const DdpHeader& h, uint32_t length, Bytes body);
+
+  StagTable& stags_;
+  ReceiveBuffers& buffers_;
+  ReadQueue& reads_;
+  const uint16_t ird_;
+  bool rtr_send_;
+  uint32_t reads_wanted_ = 0;
+  uint32_t message_offset_ = 0;
+  uint32_t expected_msn_[kQueueCount] = {1, 1, 1};
+};
+
+// A violation with the segment's header attached, as RFC 5040, figure 10, wants it.
+Violation MakeViolation(const TerminateCause& cause, const DdpHeader& header, uint32_t payload_length,
+                        std::string detail);
+// One of MPA's, which carries no header.
+Violation MakeMpaViolation(const TerminateCause& cause, std::string detail);
+
+}  // namespace sdp::iwarp
+
+#endif  // SDP_VERBS_SOFTIWARP_PROTO_SEGMENT_JUDGE_H_

@@ -1,0 +1,73 @@
+#include "verbs/softiwarp/proto/stag_table.h"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+
+namespace sdp::iwarp {
+namespace {
+
+constexpr uint32_t kSlotBits = 12;
+constexpr uint32_t kMaxRegions = 1u << kSlotBits;
+constexpr uint32_t kSlotMask = kMaxRegions - 1;
+
+}  // namespace
+
+std::optional<STag> StagTable::Register(MutableBytes memory, Rights rights) {
+  if (memory.size() > std::numeric_limits<uint32_t>::max()) return std::nullopt;
+  auto slot = std::find_if(regions_.begin(), regions_.end(), [](const Region& r) { return !r.used; });
+  if (slot == regions_.end()) {
+    if (regions_.size() == kMaxRegions) return std::nullopt;
+    slot = regions_.emplace(regions_.end());
+  }
+  const auto index = static_cast<uint32_t>(slot - regions_.begin());
+  uint32_t random = 0;
+  do {
+    random_(std::as_writable_bytes(std::span(&random, 1)));
+    random &= ~kSlotMask;
+    // Never 0, which peers use for "none", and never what this slot was called last.
+  } while (random == 0 || (random | index) == slot->stag);
+  *slot = {.stag = random | index,
+           .length = static_cast<uint32_t>(memory.size()),
+           .base = memory.data(),
+           .rights = rights,
+           .used = true};
+  return STag(slot->stag);
+}
+
+bool StagTable::Deregister(STag stag) {
+  const Region* region = Find(stag);
+  if (region == nullptr) return false;
+  regions_[region - regions_.data()].used = false;
+  return true;
+}
+
+bool StagTable::CanInvalidateByPeer(STag stag) const {
+  const Region* region = Find(stag);
+  return region != nullptr && region->rights != Rights::kLocal;
+}
+
+bool StagTable::InvalidateByPeer(STag stag) { return CanInvalidateByPeer(stag) && Deregister(stag); }
+
+Result<std::byte*, AccessError> StagTable::Access(STag stag, uint64_t to, uint32_t length,
+                                                  Rights needed) const {
+  const Region* region = Find(stag);
+  if (region == nullptr) return unexpected(AccessError::kInvalidSTag);
+  const auto bits = static_cast<uint8_t>(needed);
+  if ((static_cast<uint8_t>(region->rights) & bits) != bits) return unexpected(AccessError::kRights);
+  if (to + length < to) return unexpected(AccessError::kToWrap);
+  const auto base = reinterpret_cast<uint64_t>(region->base);
+  if (to < base || to - base > region->length || length > region->length - (to - base)) {
+    return unexpected(AccessError::kBounds);
+  }
+  return region->base + (to - base);
+}
+
+const StagTable::Region* StagTable::Find(STag stag) const {
+  const uint32_t index = stag.value() & kSlotMask;
+  if (index >= regions_.size()) return nullptr;
+  const Region& region = regions_[index];
+  return region.used && region.stag == stag.value() ? &region : nullptr;
+}
+
+}  // namespace sdp::iwarp

@@ -1,0 +1,57 @@
+// The memory that one QueuePair has registered: STags, bounds and rights (RFC 5041, section 7.1; RFC 5040,
+// section 7.2).
+#ifndef SDP_VERBS_SOFTIWARP_PROTO_STAG_TABLE_H_
+#define SDP_VERBS_SOFTIWARP_PROTO_STAG_TABLE_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/base/result.h"
+#include "core/base/types.h"
+
+namespace sdp::iwarp {
+
+// Why an access is refused; each layer has codes of its own for these.
+enum class AccessError : uint8_t { kInvalidSTag, kBounds, kRights, kToWrap };
+
+enum class Rights : uint8_t { kLocal = 0, kRemoteRead = 1, kRemoteWrite = 2, kRemoteReadWrite = 3 };
+
+// An STag is a slot number and random bits above it: sparse, unpredictable, and never valid on another
+// connection, because each QueuePair has a table of its own.
+class StagTable {
+ public:
+  // Fills memory with unpredictable bytes.
+  using RandomSource = void (*)(MutableBytes);
+  explicit StagTable(RandomSource random) : random_(random) {}
+
+  // The region's base TO is the address of its first byte. nullopt: too many regions, or a length that 32
+  // bits do not hold.
+  std::optional<STag> Register(MutableBytes memory, Rights rights);
+  // False when there is no such region.
+  bool Deregister(STag stag);
+  // The peer's Send with Invalidate: only what is open to the peer can be invalidated by it.
+  bool InvalidateByPeer(STag stag);
+  [[nodiscard]] bool CanInvalidateByPeer(STag stag) const;
+  [[nodiscard]] bool Contains(STag stag) const { return Find(stag) != nullptr; }
+  // The place of [to, to + length) within the region, if `needed` is granted (kLocal: any region will do).
+  [[nodiscard]] Result<std::byte*, AccessError> Access(STag stag, uint64_t to, uint32_t length,
+                                                       Rights needed) const;
+
+ private:
+  struct Region {
+    uint32_t stag = 0;
+    uint32_t length = 0;
+    std::byte* base = nullptr;
+    Rights rights = Rights::kLocal;
+    bool used = false;
+  };
+  [[nodiscard]] const Region* Find(STag stag) const;
+
+  RandomSource random_;
+  std::vector<Region> regions_;
+};
+
+}  // namespace sdp::iwarp
+
+#endif  // SDP_VERBS_SOFTIWARP_PROTO_STAG_TABLE_H_

@@ -1,0 +1,174 @@
+#include "verbs/softiwarp/soft_connector.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+namespace sdp::iwarp {
+namespace {
+
+using verbs::ConnectState;
+using verbs::LinkEnd;
+
+constexpr uint32_t kSmallestUlpdu = 128;
+
+MpaOptions ToMpaOptions(const SoftOptions& options) {
+  return {.want_crc = options.want_crc,
+          .want_markers = options.want_markers,
+          .peer_to_peer = options.peer_to_peer,
+          .rtr_by_read = options.rtr_by_read,
+          .revision = options.revision,
+          .timeout = options.startup_timeout};
+}
+
+// Without markers nobody resynchronises on segment boundaries, so an FPDU may span as many as its length
+// field allows. With markers the peer means to, so each fits one: RFC 5044, 4.5.
+uint32_t MaxUlpdu(const SoftOptions& options, bool send_markers, uint32_t segment_size) {
+  uint32_t size = kMaxUlpdu;
+  if (send_markers && segment_size > 0) {
+    const uint32_t markers = (segment_size + kMarkerInterval - 1) / kMarkerInterval;
+    const uint32_t overhead = kMpaLengthSize + kCrcSize + kMarkerSize * markers + segment_size % 4;
+    size = std::min<uint32_t>(size, segment_size > overhead ? segment_size - overhead : 0);
+  }
+  if (options.max_ulpdu > 0) size = std::min(size, options.max_ulpdu);
+  return std::max(size, kSmallestUlpdu);
+}
+
+}  // namespace
+
+SoftConnector::SoftConnector(int fd, const SoftOptions& options, Bytes private_data,
+                             const verbs::QpOptions& qp, Time now)
+    : link_(fd),
+      options_(options),
+      qp_options_(qp),
+      negotiation_(ToMpaOptions(options), private_data, qp.ird, qp.ord, now),
+      send_deadline_(now + options.startup_timeout) {}
+
+SoftConnector::SoftConnector(int fd, const SoftOptions& options, Time now)
+    : link_(fd),
+      options_(options),
+      negotiation_(ToMpaOptions(options), now),
+      send_deadline_(now + options.startup_timeout) {}
+
+ConnectState SoftConnector::Step(Time now) {
+  if (cause_.end == LinkEnd::kOpen && !established_) {
+    SendOutput();
+    if (negotiation_.output().empty()) ReadInput();
+    const bool late = now >= send_deadline_ && !negotiation_.output().empty();
+    negotiation_.HandleTime(now);
+    if (late) Fail(LinkEnd::kFailed, "MPA start-up timed out");
+  }
+  if (cause_.end != LinkEnd::kOpen) return ConnectState::kFailed;
+  switch (negotiation_.state()) {
+    case MpaState::kWaiting:
+      return ConnectState::kInProgress;
+    case MpaState::kRequested:
+      return ConnectState::kRequested;
+    case MpaState::kRejected:
+      // The responder's own rejection: its work is done once the frame has left.
+      return negotiation_.output().empty() ? ConnectState::kRejected : ConnectState::kInProgress;
+    case MpaState::kFailed:
+      if (negotiation_.terminate()) {
+        qp_ = MakeQueuePair();
+        qp_->TerminateStream(*negotiation_.terminate(), negotiation_.failure());
+        cause_ = qp_->cause();
+        qp_.reset();
+      } else {
+        Fail(LinkEnd::kFailed, negotiation_.failure());
+      }
+      return ConnectState::kFailed;
+    case MpaState::kEstablished:
+      break;
+  }
+  if (!negotiation_.output().empty()) return ConnectState::kInProgress;
+  if (!std::exchange(established_, true)) {
+    qp_ = MakeQueuePair();
+    qp_->Flush();  // the RTR, if any, opens the peer's direction
+  }
+  return ConnectState::kEstablished;
+}
+
+void SoftConnector::SetEventFd(int fd) {
+  link_.set_fd(fd);
+  if (qp_) qp_->SetEventFd(fd);
+}
+
+verbs::Interest SoftConnector::interest() const {
+  const bool over = cause_.end != LinkEnd::kOpen || established_;
+  return {.read = !over && negotiation_.output().empty(),
+          .write = !over && link_full_ && !negotiation_.output().empty()};
+}
+
+Time SoftConnector::deadline() const {
+  if (cause_.end != LinkEnd::kOpen || established_) return kNever;
+  return negotiation_.output().empty() ? negotiation_.deadline() : send_deadline_;
+}
+
+void SoftConnector::Accept(Bytes private_data, const verbs::QpOptions& options) {
+  qp_options_ = options;
+  negotiation_.Accept(private_data, options.ird, options.ord);
+  SendOutput();
+}
+
+void SoftConnector::Reject(Bytes private_data) {
+  negotiation_.Reject(private_data);
+  SendOutput();
+}
+
+void SoftConnector::SendOutput() {
+  link_full_ = false;
+  while (!negotiation_.output().empty()) {
+    const Bytes output = negotiation_.output();
+    const iovec part{const_cast<std::byte*>(output.data()), output.size()};
+    const LinkResult sent = link_.Write(std::span(&part, 1));
+    if (sent.kind == LinkResult::Kind::kWouldBlock) {
+      link_full_ = true;
+      return;
+    }
+    if (sent.kind != LinkResult::Kind::kOk) {
+      return Fail(LinkEnd::kReset,
+                  std::string("connection lost during MPA start-up: ") + strerrordesc_np(sent.error),
+                  sent.error);
+    }
+    negotiation_.HandleSent(sent.bytes);
+  }
+}
+
+void SoftConnector::ReadInput() {
+  const MpaState state = negotiation_.state();
+  if (cause_.end != LinkEnd::kOpen || (state != MpaState::kWaiting && state != MpaState::kRequested)) return;
+  std::array<std::byte, kMaxMpaFrame + 1> buffer;
+  // One byte more than a frame has shows a peer that does not wait for the answer.
+  const MutableBytes room = MutableBytes(buffer).first(std::max<size_t>(negotiation_.input_room(), 1));
+  const LinkResult read = link_.Read(std::span(&room, 1), LinkWait::kNo);
+  switch (read.kind) {
+    case LinkResult::Kind::kOk:
+      return negotiation_.HandleBytes(room.first(read.bytes));
+    case LinkResult::Kind::kEof:
+      return negotiation_.HandleEof();
+    case LinkResult::Kind::kError:
+      return Fail(LinkEnd::kReset,
+                  std::string("connection lost during MPA start-up: ") + strerrordesc_np(read.error),
+                  read.error);
+    case LinkResult::Kind::kWouldBlock:
+    case LinkResult::Kind::kInterrupted:
+      return;
+  }
+}
+
+void SoftConnector::Fail(LinkEnd end, std::string text, int os_error) {
+  if (cause_.end != LinkEnd::kOpen) return;
+  cause_.end = end;
+  cause_.text = std::move(text);
+  cause_.os_error = os_error;
+}
+
+std::unique_ptr<SoftQp> SoftConnector::MakeQueuePair() const {
+  const MpaAgreement& agreement = negotiation_.agreement();
+  const uint32_t segment_size = agreement.send_markers ? link_.SegmentSize() : 0;
+  return std::make_unique<SoftQp>(link_.fd(), agreement, qp_options_,
+                                  MaxUlpdu(options_, agreement.send_markers, segment_size));
+}
+
+}  // namespace sdp::iwarp

@@ -1,0 +1,51 @@
+// The embedded RNIC's connection set-up: drives MPA's negotiation over a connected TCP socket.
+#ifndef SDP_VERBS_SOFTIWARP_SOFT_CONNECTOR_H_
+#define SDP_VERBS_SOFTIWARP_SOFT_CONNECTOR_H_
+
+#include <memory>
+
+#include "verbs/rnic.h"
+#include "verbs/softiwarp/proto/mpa_negotiation.h"
+#include "verbs/softiwarp/soft_qp.h"
+#include "verbs/softiwarp/soft_rnic.h"
+#include "verbs/softiwarp/tcp_link.h"
+
+namespace sdp::iwarp {
+
+class SoftConnector final : public verbs::Connector {
+ public:
+  SoftConnector(int fd, const SoftOptions& options, Bytes private_data, const verbs::QpOptions& qp, Time now);
+  SoftConnector(int fd, const SoftOptions& options, Time now);
+
+  verbs::ConnectState Step(Time now) override;
+  [[nodiscard]] int event_fd() const override { return link_.fd(); }
+  void SetEventFd(int fd) override;
+  [[nodiscard]] verbs::Interest interest() const override;
+  [[nodiscard]] Time deadline() const override;
+  [[nodiscard]] Bytes peer_private_data() const override { return negotiation_.peer_private_data(); }
+  [[nodiscard]] bool may_send_first() const override { return negotiation_.agreement().rtr != Rtr::kNone; }
+  void Accept(Bytes private_data, const verbs::QpOptions& options) override;
+  void Reject(Bytes private_data) override;
+  [[nodiscard]] const verbs::LinkCause& cause() const override { return cause_; }
+  std::unique_ptr<verbs::QueuePair> TakeQueuePair() override { return std::move(qp_); }
+
+ private:
+  void SendOutput();
+  void ReadInput();
+  void Fail(verbs::LinkEnd end, std::string text, int os_error = 0);
+  std::unique_ptr<SoftQp> MakeQueuePair() const;
+
+  TcpLink link_;
+  const SoftOptions options_;
+  verbs::QpOptions qp_options_;
+  MpaNegotiation negotiation_;
+  const Time send_deadline_;  // a peer that does not even take our frame
+  bool link_full_ = false;
+  verbs::LinkCause cause_;
+  std::unique_ptr<SoftQp> qp_;
+  bool established_ = false;
+};
+
+}  // namespace sdp::iwarp
+
+#endif  // SDP_VERBS_SOFTIWARP_SOFT_CONNECTOR_H_

@@ -1,0 +1,542 @@
+#include "verbs/softiwarp/soft_qp.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/base/check.h"
+#include "verbs/softiwarp/soft_rnic.h"
+
+namespace sdp::iwarp {
+namespace {
+
+using verbs::LinkEnd;
+using verbs::Opcode;
+using verbs::PostResult;
+using verbs::ReadStatus;
+using verbs::Status;
+
+static_assert(verbs::kMaxPieces == kMaxMessagePieces && verbs::kMaxSendHeader == kMaxUlpHeader);
+
+// More than any upper layer with flow control queues; a caller without it is held back.
+constexpr size_t kMaxQueuedSends = 4096;
+constexpr size_t kMaxQueuedReads = 1024;
+// ReadLink returns after this much, so that what it brought is consumed while the cache has it.
+constexpr size_t kMaxReadPerCall = 512 * 1024;
+constexpr uintptr_t kScatteredBit = 1;
+// STag of the zero-length messages that open a peer-to-peer connection: not checked, but some peers treat 0
+// specially.
+constexpr STag kRtrStag{1};
+constexpr uint32_t kFramingCost = kMpaLengthSize + kUntaggedHeaderSize + kCrcSize;
+
+uint64_t TotalSize(std::span<const Bytes> parts) {
+  uint64_t size = 0;
+  for (const Bytes& part : parts) size += part.size();
+  return size;
+}
+
+Opcode WorkOpcode(RdmapOpcode opcode) {
+  return opcode == RdmapOpcode::kWrite ? Opcode::kRdmaWrite : Opcode::kSend;
+}
+
+}  // namespace
+
+SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu)
+    : link_(fd),
+      ird_(agreement.ird),
+      ord_(agreement.ord),
+      send_open_(agreement.role == MpaRole::kInitiator),
+      crc_(agreement.crc),
+      stags_(FillRandom),
+      buffers_(options.receive_buffer_size),
+      stream_({.crc = agreement.crc,
+               .markers = agreement.receive_markers,
+               .rtr_send = agreement.role == MpaRole::kResponder && agreement.rtr == Rtr::kSend,
+               .ird = agreement.ird},
+              stags_, buffers_, reads_),
+      send_queue_({.crc = agreement.crc, .markers = agreement.send_markers, .max_ulpdu = max_ulpdu}) {
+  buffers_.Post(options.initial_receives);
+  if (agreement.role != MpaRole::kInitiator) return;
+  if (agreement.rtr == Rtr::kWrite)
+    send_queue_.Post({.silent = true, .opcode = RdmapOpcode::kWrite, .stag = kRtrStag});
+  if (agreement.rtr == Rtr::kRead) {
+    reads_.Post({.id = {}, .request = {.sink_stag = kRtrStag, .source_stag = kRtrStag}, .silent = true});
+    StartReads();
+  }
+}
+
+SoftQp::~SoftQp() {
+  while (!ready_.empty()) {
+    if (ready_.front().opcode == Opcode::kReceive) Release(verbs::ReceiveToken(ready_.front().token));
+    ready_.PopFront();
+  }
+  while (spare_ != nullptr) delete std::exchange(spare_, spare_->next);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Posting
+
+PostResult SoftQp::PostSend(const verbs::SendWork& work) {
+  if (send_broken_ || ending_ != Ending::kNo) return PostResult::kBroken;
+  if (send_queue_.size() >= kMaxQueuedSends) return PostResult::kNoResource;
+  if (work.header.size() > verbs::kMaxSendHeader ||
+      TotalSize(work.payload) > UINT32_MAX - verbs::kMaxSendHeader) {
+    PushWork(work.id, Opcode::kSend, Status::kLocalError);
+    return PostResult::kOk;
+  }
+  send_queue_.Post({.id = work.id,
+                    .signaled = work.signaled,
+                    .opcode = SendOpcode(work.solicited, work.invalidate.has_value()),
+                    .stag = work.invalidate.value_or(STag()),
+                    .header = work.header,
+                    .payload = work.payload});
+  return PostResult::kOk;
+}
+
+PostResult SoftQp::PostRdmaWrite(const verbs::RdmaWriteWork& work) {
+  if (send_broken_ || ending_ != Ending::kNo) return PostResult::kBroken;
+  if (send_queue_.size() >= kMaxQueuedSends) return PostResult::kNoResource;
+  if (TotalSize(work.local) > UINT32_MAX) {
+    PushWork(work.id, Opcode::kRdmaWrite, Status::kLocalError);
+    return PostResult::kOk;
+  }
+  send_queue_.Post({.id = work.id,
+                    .signaled = work.signaled,
+                    .opcode = RdmapOpcode::kWrite,
+                    .stag = work.remote_stag,
+                    .to = work.remote_to,
+                    .payload = work.local});
+  return PostResult::kOk;
+}
+
+PostResult SoftQp::PostRdmaRead(const verbs::RdmaReadWork& work) {
+  if (send_broken_ || read_ended_ || ending_ != Ending::kNo) return PostResult::kBroken;
+  if (reads_.size() >= kMaxQueuedReads) return PostResult::kNoResource;
+  // ORD 0: the peer takes no Reads at all, so this one would wait for ever.
+  if (ord_ == 0 ||
+      (work.length > 0 && !stags_.Access(work.local_stag, work.local_to, work.length, Rights::kLocal))) {
+    PushWork(work.id, Opcode::kRdmaRead, Status::kLocalError);
+    return PostResult::kOk;
+  }
+  reads_.Post({.id = work.id,
+               .request = {.sink_stag = work.local_stag,
+                           .sink_to = work.local_to,
+                           .size = work.length,
+                           .source_stag = work.remote_stag,
+                           .source_to = work.remote_to}});
+  StartReads();
+  return PostResult::kOk;
+}
+
+void SoftQp::StartReads() {
+  while (const PendingRead* read = reads_.StartNext(ord_)) {
+    std::array<std::byte, kReadRequestSize> header;
+    SerializeReadRequest(read->request, header);
+    send_queue_.Post({.silent = true, .opcode = RdmapOpcode::kReadRequest, .header = header});
+  }
+}
+
+void SoftQp::SetOrd(uint16_t ord) { ord_ = std::min(ord_, ord); }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Memory
+
+std::optional<verbs::MemoryRegion> SoftQp::Register(MutableBytes memory, verbs::Access access) {
+  const auto stag = stags_.Register(memory, static_cast<Rights>(access));
+  if (!stag) return std::nullopt;
+  return verbs::MemoryRegion{.stag = *stag,
+                             .base_to = reinterpret_cast<uint64_t>(memory.data()),
+                             .length = static_cast<uint32_t>(memory.size())};
+}
+
+void SoftQp::Deregister(STag stag) {
+  if (!stags_.Deregister(stag)) return;
+  stream_.HandleDeregister(stag);
+  bool failed = false;
+  counters_.copied_out += send_queue_.DetachSource(stag, &failed);
+  if (failed) FailLocally("no memory to complete an RDMA Read Response");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Completions
+
+void SoftQp::PushWork(WorkId id, Opcode opcode, Status status, uint32_t length) {
+  ready_.PushBack({.id = id,
+                   .opcode = opcode,
+                   .status = status,
+                   .solicited = false,
+                   .invalidates = false,
+                   .length = length,
+                   .invalidated = {},
+                   .data = nullptr,
+                   .token = 0});
+}
+
+bool SoftQp::PollCompletion(verbs::Completion* out) {
+  if (ready_.empty()) return false;
+  const Ready& r = ready_.front();
+  out->opcode = r.opcode;
+  out->status = r.status;
+  out->id = r.id;
+  out->length = r.length;
+  out->solicited = r.solicited;
+  out->invalidated.reset();
+  if (r.invalidates) out->invalidated = r.invalidated;
+  out->token = verbs::ReceiveToken(r.token);
+  out->piece_count = 0;
+  if ((r.token & kScatteredBit) != 0) {
+    const auto& body = reinterpret_cast<const ScatteredMessage*>(r.token - kScatteredBit)->body;
+    for (size_t i = 0; i < body.count; ++i)
+      out->pieces[i] = Bytes(body.pieces[i].data, body.pieces[i].length);
+    out->piece_count = body.count;
+  } else if (r.data != nullptr) {
+    out->pieces[0] = Bytes(r.data, r.length);
+    out->piece_count = 1;
+  }
+  ready_.PopFront();
+  return true;
+}
+
+void SoftQp::Release(verbs::ReceiveToken token) {
+  const uint64_t value = token.value();
+  if (value == 0) return;
+  if ((value & kScatteredBit) == 0) {
+    stream_.ReleaseChunk(reinterpret_cast<Chunk*>(value));
+    return;
+  }
+  auto* message = reinterpret_cast<ScatteredMessage*>(value - kScatteredBit);
+  for (size_t i = 0; i < message->body.count; ++i) stream_.ReleaseChunk(message->body.pieces[i].chunk);
+  message->next = spare_;
+  spare_ = message;
+}
+
+SoftQp::ScatteredMessage* SoftQp::TakeScattered() {
+  if (spare_ == nullptr) return new ScatteredMessage;
+  return std::exchange(spare_, spare_->next);
+}
+
+uint32_t SoftQp::ReceiveCost(uint32_t length) const { return length + kFramingCost; }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Sending
+
+bool SoftQp::Flush() {
+  if (send_queue_.empty()) return true;
+  if (!may_send()) return false;
+  link_full_ = false;
+  while (!send_queue_.empty()) {
+    SendBatch batch;
+    send_queue_.BuildBatch(&batch);
+    const LinkResult sent = link_.Write(batch.parts());
+    ++counters_.write_calls;
+    if (sent.kind == LinkResult::Kind::kWouldBlock) {
+      link_full_ = true;
+      break;
+    }
+    if (sent.kind != LinkResult::Kind::kOk) {
+      // What the peer said before it went away may still be unread: the reader finds out and names the cause.
+      StopSending();
+      return true;
+    }
+    counters_.bytes_out += sent.bytes;
+    send_queue_.HandleSent(batch, sent.bytes);
+    if (sent.bytes < batch.size()) {
+      link_full_ = true;
+      break;
+    }
+  }
+  CollectSends();
+  if (!send_queue_.empty()) return false;
+  if (ending_ == Ending::kFinWanted) {
+    ending_ = Ending::kFinSent;
+    link_.ShutdownWrite();
+  }
+  return true;
+}
+
+void SoftQp::CollectSends() {
+  SendDone done;
+  while (send_queue_.PollDone(&done)) {
+    switch (done.opcode) {
+      case RdmapOpcode::kReadResponse:
+        stream_.HandleReadResponseSent();
+        break;
+      default:
+        PushWork(done.id, WorkOpcode(done.opcode), done.flushed ? Status::kFlushed : Status::kSuccess);
+    }
+  }
+}
+
+void SoftQp::DetachBorrowed() {
+  bool failed = false;
+  counters_.copied_out += send_queue_.Detach(&failed);
+  if (failed) FailLocally("no memory to keep unsent data");
+}
+
+void SoftQp::StopSending() {
+  send_broken_ = true;
+  link_full_ = false;
+  send_queue_.Abandon();
+  CollectSends();
+}
+
+verbs::Interest SoftQp::interest() const {
+  return {.read = !read_ended_, .write = link_full_ && !send_queue_.empty() && may_send()};
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Reading
+
+ReadStatus SoftQp::ReadLink() {
+  size_t total = 0;
+  ReadStatus status = ReadStatus::kWouldBlock;
+  while (total < kMaxReadPerCall && ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status)) {
+  }
+  return FinishRead(total, status);
+}
+
+ReadStatus SoftQp::ReadLinkBlocking(std::unique_lock<std::mutex>& lock) {
+  // What can be placed directly is worth a look before sleeping, because a sleeping read uses none of the
+  // owner's memory.
+  if (stream_.expects_placement()) {
+    const ReadStatus status = ReadLink();
+    if (status != ReadStatus::kWouldBlock) return status;
+  }
+  size_t total = 0;
+  ReadStatus status = ReadStatus::kWouldBlock;
+  bool more = ReadOnce(ReadKind::kSleeping, &lock, &total, &status);
+  while (more && total < kMaxReadPerCall) more = ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status);
+  return FinishRead(total, status);
+}
+
+bool SoftQp::ReadOnce(ReadKind kind, std::unique_lock<std::mutex>* lock, size_t* total, ReadStatus* status) {
+  if (read_ended_) return false;
+  std::span<const MutableBytes> parts = stream_.PrepareRead(kind);
+  if (parts.empty()) {
+    FailLocally("no memory to receive into");
+    return false;
+  }
+  std::array<MutableBytes, MarkerSieve::kMaxParts> split;
+  if (MarkerSieve* sieve = stream_.sieve()) parts = std::span(split).first(sieve->Split(parts, split));
+  size_t asked = 0;
+  for (const MutableBytes& part : parts) asked += part.size();
+
+  LinkResult read;
+  if (kind == ReadKind::kSleeping) {
+    const TcpLink link = link_;  // the descriptor may be renumbered meanwhile
+    lock->unlock();
+    read = link.Read(parts, LinkWait::kYes);
+    lock->lock();
+  } else {
+    read = link_.Read(parts, LinkWait::kNo);
+  }
+  ++counters_.read_calls;
+  size_t clean = read.bytes;
+  if (MarkerSieve* sieve = stream_.sieve()) clean = sieve->HandleRead(read.bytes);
+  stream_.HandleRead(clean);
+  if (read_ended_) return false;  // aborted while asleep
+
+  switch (read.kind) {
+    case LinkResult::Kind::kOk:
+      break;
+    case LinkResult::Kind::kWouldBlock:
+      *status = ReadStatus::kWouldBlock;
+      return false;
+    case LinkResult::Kind::kInterrupted:
+      *status = ReadStatus::kInterrupted;
+      return false;
+    case LinkResult::Kind::kEof:
+      HandleEof();
+      return false;
+    case LinkResult::Kind::kError:
+      EndReading(LinkEnd::kReset, std::string("connection lost: ") + strerrordesc_np(read.error), read.error);
+      StopSending();
+      return false;
+  }
+  counters_.bytes_in += read.bytes;
+  *total += read.bytes;
+  HandleEvents();
+  // Fewer bytes than asked for: drained, without another call to hear so.
+  return !read_ended_ && read.bytes == asked;
+}
+
+ReadStatus SoftQp::FinishRead(size_t total, ReadStatus status) {
+  stream_.FinishReading(total);
+  // Read Responses, Reads that waited, a Terminate, or what waited for the initiator's first FPDU.
+  if (!send_queue_.empty() && !link_full_) Flush();
+  if (read_ended_) return ReadStatus::kEnded;
+  return total > 0 ? ReadStatus::kProgress : status;
+}
+
+void SoftQp::HandleEvents() {
+  ReceiveEvent event;
+  while (stream_.PollEvent(&event)) {
+    std::visit([this](auto& e) { Handle(e); }, event);
+    if (read_ended_) return;
+  }
+}
+
+void SoftQp::Handle(ReceivedMessage& message) {
+  Ready ready{.id = {},
+              .opcode = Opcode::kReceive,
+              .status = Status::kSuccess,
+              .solicited = message.end.solicited,
+              .invalidates = message.end.invalidate.has_value(),
+              .length = message.end.length,
+              .invalidated = message.end.invalidate.value_or(STag()),
+              .data = nullptr,
+              .token = 0};
+  if (message.body.count == 1) {
+    ready.data = message.body.pieces[0].data;
+    ready.token = reinterpret_cast<uintptr_t>(message.body.pieces[0].chunk);
+  } else if (message.body.count > 1) {
+    ScatteredMessage* scattered = TakeScattered();
+    scattered->body = message.body;
+    ready.token = reinterpret_cast<uintptr_t>(scattered) | kScatteredBit;
+  }
+  ready_.PushBack(ready);
+  if (message.end.invalidate) {
+    bool failed = false;
+    counters_.copied_out += send_queue_.DetachSource(*message.end.invalidate, &failed);
+    if (failed) FailLocally("no memory to complete an RDMA Read Response");
+  }
+}
+
+void SoftQp::Handle(const segment::ReadWanted& wanted) {
+  if (send_broken_ || ending_ != Ending::kNo) return;
+  const ReadRequest& r = wanted.request;
+  const Bytes source(wanted.source, r.size);
+  send_queue_.Post({.opcode = RdmapOpcode::kReadResponse,
+                    .stag = r.sink_stag,
+                    .to = r.sink_to,
+                    .payload = std::span(&source, r.size > 0 ? 1 : 0),
+                    .source = r.source_stag});
+  if (!crc_ || r.size == 0) return;
+  // The memory may change under us until it is sent, and the CRC must not.
+  bool failed = false;
+  counters_.copied_out += send_queue_.DetachSource(r.source_stag, &failed);
+  if (failed) FailLocally("no memory for an RDMA Read Response");
+}
+
+void SoftQp::Handle(const segment::ReadDone& done) {
+  if (!done.silent) PushWork(done.id, Opcode::kRdmaRead, Status::kSuccess, done.length);
+  StartReads();
+}
+
+void SoftQp::Handle(const segment::Terminated& terminated) {
+  if (!terminated.message) {
+    EndReading(LinkEnd::kTerminated, "the peer sent a malformed Terminate");
+  } else {
+    const TerminateCause& c = terminated.message->cause;
+    PendingRead read;
+    // RFC 5040, figure 10: with a request's header it names one of our Reads, and those are answered in
+    // order.
+    if (terminated.message->read_request && reads_.TakeAny(&read) && !read.silent) {
+      PushWork(read.id, Opcode::kRdmaRead, Status::kRemoteError);
+    }
+    EndReading(LinkEnd::kTerminated,
+               std::string("the peer sent Terminate: ") + LayerName(c.layer) + ", " + CauseName(c));
+    cause_.layer = c.layer;
+    cause_.etype = c.etype;
+    cause_.ecode = c.ecode;
+  }
+  StopSending();
+  link_.ShutdownWrite();
+}
+
+void SoftQp::Handle(const Violation& violation) {
+  TerminateBytes bytes;
+  const size_t size = SerializeTerminate(violation.answer, bytes);
+  const TerminateCause& c = violation.answer.cause;
+  EndReading(LinkEnd::kTerminated, violation.text + " (the peer's error); Terminate sent");
+  cause_.local = true;
+  cause_.layer = c.layer;
+  cause_.etype = c.etype;
+  cause_.ecode = c.ecode;
+  if (send_broken_ || ending_ == Ending::kFinSent) return;
+  send_broken_ = true;
+  send_open_ = true;
+  send_queue_.Terminate(Bytes(bytes).first(size));
+  ending_ = Ending::kFinWanted;
+  CollectSends();
+}
+
+void SoftQp::Handle(const OutOfMemory&) { FailLocally("no memory to receive into"); }
+
+void SoftQp::TerminateStream(const TerminateCause& cause, std::string text) {
+  Violation violation;
+  violation.answer.cause = cause;
+  violation.text = std::move(text);
+  Handle(violation);
+  Flush();
+}
+
+void SoftQp::HandleEof() {
+  if (!stream_.at_boundary()) {
+    EndReading(LinkEnd::kReset, "the peer closed the connection in the middle of a message");
+    StopSending();
+  } else if (reads_.in_flight() > 0) {
+    EndReading(LinkEnd::kReset, "the peer closed the connection with RDMA Reads unanswered");
+    StopSending();
+  } else if (send_broken_) {
+    EndReading(LinkEnd::kReset, "the peer closed the connection before it took everything");
+  } else {
+    EndReading(LinkEnd::kClosedByPeer, "closed by the peer");
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The end
+
+void SoftQp::EndReading(LinkEnd end, std::string text, int os_error) {
+  read_ended_ = true;
+  if (cause_.end == LinkEnd::kOpen) {
+    cause_.end = end;
+    cause_.text = std::move(text);
+    cause_.os_error = os_error;
+  }
+  FlushReads();
+}
+
+void SoftQp::FlushReads() {
+  PendingRead read;
+  while (reads_.TakeAny(&read)) {
+    if (!read.silent) PushWork(read.id, Opcode::kRdmaRead, Status::kFlushed);
+  }
+}
+
+void SoftQp::FailLocally(std::string text) {
+  EndReading(LinkEnd::kFailed, std::move(text));
+  StopSending();
+  link_.Abort();
+}
+
+void SoftQp::Disconnect() {
+  if (ending_ != Ending::kNo || send_broken_) return;
+  ending_ = Ending::kFinWanted;
+  if (!send_queue_.empty()) return;
+  ending_ = Ending::kFinSent;
+  link_.ShutdownWrite();
+}
+
+void SoftQp::Abort() {
+  if (cause_.end == LinkEnd::kOpen) {
+    cause_.end = LinkEnd::kReset;
+    cause_.local = true;
+    cause_.text = "aborted here";
+  }
+  read_ended_ = true;
+  FlushReads();
+  StopSending();
+  ending_ = Ending::kFinSent;
+  link_.Abort();
+}
+
+const verbs::QpCounters& SoftQp::counters() const {
+  counters_.fpdus_in = stream_.fpdus();
+  counters_.fpdus_out = send_queue_.fpdus();
+  counters_.placed_in = stream_.placed();
+  return counters_;
+}
+
+}  // namespace sdp::iwarp

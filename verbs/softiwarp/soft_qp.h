@@ -1,0 +1,131 @@
+// The embedded RNIC's QueuePair: joins the send queue and the receive stream to a TCP socket and turns what
+// happens into completions.
+#ifndef SDP_VERBS_SOFTIWARP_SOFT_QP_H_
+#define SDP_VERBS_SOFTIWARP_SOFT_QP_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "verbs/rnic.h"
+#include "verbs/softiwarp/proto/mpa_negotiation.h"
+#include "verbs/softiwarp/proto/read_queue.h"
+#include "verbs/softiwarp/proto/receive_buffers.h"
+#include "verbs/softiwarp/proto/receive_stream.h"
+#include "verbs/softiwarp/proto/send_queue.h"
+#include "verbs/softiwarp/proto/stag_table.h"
+#include "verbs/softiwarp/tcp_link.h"
+
+namespace sdp::iwarp {
+
+class SoftQp final : public verbs::QueuePair {
+ public:
+  // An initiator of a peer-to-peer set-up has its RTR posted from the start.
+  SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu);
+  ~SoftQp() override;
+
+  verbs::PostResult PostSend(const verbs::SendWork& work) override;
+  verbs::PostResult PostRdmaWrite(const verbs::RdmaWriteWork& work) override;
+  verbs::PostResult PostRdmaRead(const verbs::RdmaReadWork& work) override;
+  void PostReceives(uint32_t count) override { buffers_.Post(count); }
+  void SetReceiveBufferSize(uint32_t bytes) override { buffers_.SetSize(bytes); }
+  void Release(verbs::ReceiveToken token) override;
+  [[nodiscard]] uint32_t ReceiveCost(uint32_t length) const override;
+
+  std::optional<verbs::MemoryRegion> Register(MutableBytes memory, verbs::Access access) override;
+  void Deregister(STag stag) override;
+  [[nodiscard]] bool IsRegistered(STag stag) const override { return stags_.Contains(stag); }
+
+  bool Flush() override;
+  void DetachBorrowed() override;
+  verbs::ReadStatus ReadLink() override;
+  verbs::ReadStatus ReadLinkBlocking(std::unique_lock<std::mutex>& lock) override;
+  [[nodiscard]] bool can_block() const override { return !read_ended_; }
+  bool PollCompletion(verbs::Completion* out) override;
+  void OfferReceiveMemory(MutableBytes memory, uint32_t skip) override { stream_.Offer(memory, skip); }
+
+  [[nodiscard]] int event_fd() const override { return link_.fd(); }
+  void SetEventFd(int fd) override { link_.set_fd(fd); }
+  [[nodiscard]] verbs::Interest interest() const override;
+  [[nodiscard]] uint64_t unsent_bytes() const override { return send_queue_.unsent_bytes(); }
+  void Disconnect() override;
+  void Abort() override;
+  [[nodiscard]] const verbs::LinkCause& cause() const override { return cause_; }
+  [[nodiscard]] uint16_t ird() const override { return ird_; }
+  [[nodiscard]] uint16_t ord() const override { return ord_; }
+  void SetOrd(uint16_t ord) override;
+  [[nodiscard]] const verbs::QpCounters& counters() const override;
+  [[nodiscard]] const char* rnic_name() const override { return "soft"; }
+  [[nodiscard]] const char* link_name() const override { return "tcp"; }
+
+  // The set-up failed in a way that the peer learns by a Terminate (RFC 6581, section 8).
+  void TerminateStream(const TerminateCause& cause, std::string text);
+
+ private:
+  // A completion as it waits: most messages lie in one piece of one chunk.
+  struct Ready {
+    WorkId id;
+    verbs::Opcode opcode;
+    verbs::Status status;
+    bool solicited;
+    bool invalidates;
+    uint32_t length;
+    STag invalidated;
+    const std::byte* data;
+    uintptr_t token;  // 0, a Chunk, or a ScatteredMessage with the lowest bit set
+  };
+  struct ScatteredMessage {
+    AssembledMessage body;
+    ScatteredMessage* next = nullptr;
+  };
+  enum class Ending : uint8_t { kNo, kFinWanted, kFinSent };
+
+  // One read of the link and all that follows from it; true: go on reading.
+  bool ReadOnce(ReadKind kind, std::unique_lock<std::mutex>* lock, size_t* total, verbs::ReadStatus* status);
+  void HandleEvents();
+  void Handle(ReceivedMessage& message);
+  void Handle(const segment::ReadWanted& wanted);
+  void Handle(const segment::ReadDone& done);
+  void Handle(const segment::Terminated& terminated);
+  void Handle(const Violation& violation);
+  void Handle(const OutOfMemory&);
+  void HandleEof();
+  verbs::ReadStatus FinishRead(size_t total, verbs::ReadStatus status);
+
+  void CollectSends();
+  void StartReads();
+  void EndReading(verbs::LinkEnd end, std::string text, int os_error = 0);
+  void StopSending();
+  void FlushReads();
+  void FailLocally(std::string text);
+  void PushWork(WorkId id, verbs::Opcode opcode, verbs::Status status, uint32_t length = 0);
+  [[nodiscard]] bool may_send() const { return send_open_ || stream_.fpdus() > 0; }
+  ScatteredMessage* TakeScattered();
+
+  TcpLink link_;
+  uint16_t ird_;
+  uint16_t ord_;
+  bool send_open_;  // responder: false until the initiator's first FPDU (RFC 5044, 7.1.2, 4)
+  bool send_broken_ = false;
+  bool read_ended_ = false;
+  bool link_full_ = false;  // the last Flush could not hand over all
+  bool reading_asleep_ = false;
+  bool crc_;
+  Ending ending_ = Ending::kNo;
+  verbs::LinkCause cause_;
+  StagTable stags_;
+  ReceiveBuffers buffers_;
+  ReadQueue reads_;
+  ReceiveStream stream_;
+  SendQueue send_queue_;
+  GrowingRing<Ready> ready_;
+  ScatteredMessage* spare_ = nullptr;
+  mutable verbs::QpCounters counters_;
+};
+
+}  // namespace sdp::iwarp
+
+#endif  // SDP_VERBS_SOFTIWARP_SOFT_QP_H_

@@ -1,0 +1,77 @@
+#include "verbs/softiwarp/tcp_link.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+#include "core/base/check.h"
+#include "verbs/softiwarp/soft_rnic.h"
+
+namespace sdp::iwarp {
+namespace {
+
+constinit LinkCalls calls{::recvmsg, ::sendmsg, ::shutdown, ::setsockopt, ::getsockopt};
+
+LinkResult Judge(ssize_t n) {
+  if (n > 0) return {.kind = LinkResult::Kind::kOk, .bytes = static_cast<size_t>(n)};
+  if (n == 0) return {.kind = LinkResult::Kind::kEof};
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return {.kind = LinkResult::Kind::kWouldBlock};
+  if (errno == EINTR) return {.kind = LinkResult::Kind::kInterrupted};
+  return {.kind = LinkResult::Kind::kError, .error = errno};
+}
+
+}  // namespace
+
+void SetLinkCalls(const LinkCalls& replacement) { calls = replacement; }
+
+const LinkCalls& link_calls() { return calls; }
+
+LinkResult TcpLink::Read(std::span<const MutableBytes> parts, LinkWait wait) const {
+  SDP_CHECK(parts.size() <= kMaxParts);
+  std::array<iovec, kMaxParts> ranges;
+  for (size_t i = 0; i < parts.size(); ++i) ranges[i] = {parts[i].data(), parts[i].size()};
+  msghdr message{};
+  message.msg_iov = ranges.data();
+  message.msg_iovlen = parts.size();
+  return Judge(calls.recvmsg(fd_, &message, wait == LinkWait::kNo ? MSG_DONTWAIT : 0));
+}
+
+LinkResult TcpLink::Write(std::span<const iovec> parts) const {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(parts.data());
+  message.msg_iovlen = parts.size();
+  LinkResult result = Judge(calls.sendmsg(fd_, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
+  // TCP's send can be interrupted while it waits for memory; nothing was taken then.
+  if (result.kind == LinkResult::Kind::kInterrupted) result.kind = LinkResult::Kind::kWouldBlock;
+  return result;
+}
+
+void TcpLink::ShutdownWrite() const { calls.shutdown(fd_, SHUT_WR); }
+
+void TcpLink::Abort() const {
+  // SHUT_RD sends nothing: a FIN would look like an orderly end to the peer.
+  const linger reset{.l_onoff = 1, .l_linger = 0};
+  calls.setsockopt(fd_, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  calls.shutdown(fd_, SHUT_RD);
+}
+
+uint32_t TcpLink::SegmentSize() const {
+  int size = 0;
+  socklen_t length = sizeof size;
+  if (calls.getsockopt(fd_, IPPROTO_TCP, TCP_MAXSEG, &size, &length) != 0 || size < 0) return 0;
+  return static_cast<uint32_t>(size);
+}
+
+void FillRandom(MutableBytes out) {
+  while (!out.empty()) {
+    const ssize_t n = ::getrandom(out.data(), out.size(), 0);
+    SDP_CHECK(n > 0 || errno == EINTR);
+    if (n > 0) out = out.subspan(static_cast<size_t>(n));
+  }
+}
+
+}  // namespace sdp::iwarp
