@@ -1,0 +1,35 @@
+"""A thousand connections at once, and connections that open and close as fast as they can."""
+
+import subprocess
+
+import harness
+
+
+class Connections(harness.ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.port = harness.free_port()
+        self.server = self.world.start([harness.CONNECTIONS, "serve", self.port])
+        self.world.wait_for_listener(self.port)
+
+    def test_a_thousand_at_once(self):
+        count = 1000
+        client = self.world.start([harness.CONNECTIONS, "idle", self.port, count], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE)
+        self.assertEqual(client.popen.stdout.readline(), b"ready\n", client.output())
+        self.assertEqual(self.world.summary()["connections_open"], 2 * count)
+        self.assert_sdp_carried(at_least_in=count, at_least_out=count, process=self.server)
+        client.popen.stdin.close()
+        self.assertEqual(client.wait(), 0)
+        harness.wait_until(lambda: self.world.summary()["connections_open"] == 0, "end of the connections")
+        self.assert_no_tcp()
+
+    def test_open_and_close(self):
+        rate = float(self.world.run([harness.CONNECTIONS, "rate", self.port, 2]))
+        self.assertGreater(rate, 50)
+        self.assert_sdp_carried(at_least_in=int(rate), process=self.server)
+        self.assert_no_tcp()
+
+
+if __name__ == "__main__":
+    harness.main()

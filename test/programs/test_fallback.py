@@ -1,0 +1,109 @@
+"""Where the other side, or the port mapper, does not speak SDP: plain TCP, at once, and sdpstat says why."""
+
+import subprocess
+import sys
+import time
+
+import harness
+
+
+class OneSidePreloaded(harness.ProgramTest):
+    def test_client_only(self):
+        port = harness.free_port()
+        self.world.peer("sink-server", port, preload=False)
+        self.world.wait_for_listener(port, sdp=False)
+        self.world.run_peer("send", port, 20 << 20)
+
+        client = self.world.peer("echo-client", port, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertEqual(client.popen.stdout.readline(), b"connected\n")
+        self.assertEqual(self.world.sdp_bytes(client), (0, 0))
+        process = self.world.sdpstat()["processes"][0]
+        self.assertEqual(process["closed"]["fallbacks"], {"pm-denied": 1})
+        self.assertEqual(process["fallbacks"][0]["peer"], f"127.0.0.1:{port}")
+
+    def test_server_only(self):
+        port = harness.free_port()
+        server = self.world.peer("sink-server", port)
+        self.world.wait_for_listener(port)
+        self.world.run_peer("send", port, 20 << 20, preload=False)
+        self.assertEqual(self.world.sdp_bytes(server), (0, 0))
+        # And an SDP client at the same listener, and a plain one again.
+        self.world.run_peer("send", port, 5 << 20)
+        self.assert_sdp_carried(at_least_in=5 << 20, process=server)
+        self.world.run_peer("send", port, 1 << 20, preload=False)
+        listener = self.world.listener(port)
+        self.assertEqual((listener["accepted_sdp"], listener["accepted_tcp"]), (1, 2))
+
+    def test_mode_tcp(self):
+        port = harness.free_port()
+        self.world.peer("sink-server", port, environment={"SDP_MODE": "tcp"})
+        self.world.wait_for_listener(port, sdp=False)
+        self.world.run_peer("send", port, 1 << 20, environment={"SDP_MODE": "tcp"})
+        self.assertEqual(self.world.sdp_bytes(), (0, 0))
+
+    def test_mode_sdp_does_not_fall_back(self):
+        port = harness.free_port()
+        self.world.peer("sink-server", port, preload=False)
+        self.world.wait_for_listener(port, sdp=False)
+        client = self.world.peer("send", port, 1000, environment={"SDP_MODE": "sdp"})
+        self.assertNotEqual(client.wait(20), 0)
+        self.assertRegex(client.output(), "ConnectionRefusedError|TimeoutError|OSError")
+
+
+class WithoutPortMapper(harness.ProgramTest):
+    with_pmd = False
+
+    def test_both_sides_preloaded_use_tcp(self):
+        port = harness.free_port()
+        server = self.world.peer("sink-server", port)
+        self.world.wait_for_listener(port, sdp=False)
+        self.world.run_peer("send", port, 20 << 20)
+        self.assertEqual(self.world.sdp_bytes(server), (0, 0))
+
+    def test_connecting_costs_next_to_nothing(self):
+        port = harness.free_port()
+        self.world.peer("echo-server", port)
+        self.world.wait_for_listener(port, sdp=False)
+        seconds = [float(s) for s in self.world.run_peer("connect", port, 50).split()]
+        # Nobody listens on the port mapper's port: the answer (ICMP unreachable) comes in a round trip, and is remembered.
+        self.assertLess(seconds[0], 0.25)
+        self.assertLess(sorted(seconds)[len(seconds) // 2], 0.02)
+
+    def test_a_silent_port_mapper_costs_the_first_connect_300_ms(self):
+        port = harness.free_port()
+        self.world.peer("echo-server", port)
+        self.world.wait_for_listener(port, sdp=False)
+        silent = self.world.start([sys.executable, "-c", "import socket, sys, time\n"
+                                   "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+                                   f"s.bind(('127.0.0.1', {self.world.pm_port}))\n"
+                                   "print('bound', flush=True)\ntime.sleep(60)"], preload=False, stdout=subprocess.PIPE)
+        self.assertEqual(silent.popen.stdout.readline(), b"bound\n")
+        seconds = [float(s) for s in self.world.run_peer("connect", port, 20).split()]
+        self.assertLess(seconds[0], 0.6)
+        self.assertLess(max(seconds[1:]), 0.1)
+
+
+class AccessRightsAndLeftovers(harness.ProgramTest):
+    def test_a_directory_for_stats_that_cannot_be_used_costs_only_the_stats(self):
+        port = harness.free_port()
+        environment = {"SDP_STATS_DIR": "/proc/no-such-place"}
+        self.world.peer("sink-server", port, environment=environment)
+        self.world.wait_for_listener(port, sdp=False)
+        start = time.monotonic()
+        self.world.run_peer("send", port, 1 << 20, environment=environment)
+        self.assertLess(time.monotonic() - start, 10)
+
+    def test_stats_files_go_with_their_processes(self):
+        port = harness.free_port()
+        server = self.world.peer("sink-server", port)
+        self.world.wait_for_listener(port)
+        self.world.run_peer("send", port, 1000)
+        self.assertEqual(len(list(self.world.stats_dir.iterdir())), 1)
+        server.kill()
+        server.wait()
+        self.assertEqual(self.world.sdpstat()["processes"], [])
+        self.assertEqual(list(self.world.stats_dir.iterdir()), [])
+
+
+if __name__ == "__main__":
+    harness.main()

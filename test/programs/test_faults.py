@@ -1,0 +1,83 @@
+"""The port mapper dies, the peer dies: what is open lives on, or ends as TCP would end it."""
+
+import signal
+import subprocess
+
+import harness
+
+
+class PortMapperDies(harness.ProgramTest):
+    def test_open_connections_live_on_and_new_ones_use_tcp(self):
+        port = harness.free_port()
+        server = self.world.peer("echo-server", port)
+        self.world.wait_for_listener(port)
+        client = self.world.peer("echo-client", port, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertEqual(client.popen.stdout.readline(), b"connected\n")
+        self.echo(client, 1_000_000)
+
+        self.world.pmd.kill(signal.SIGKILL)
+        self.world.pmd.wait()
+        self.echo(client, 5_000_000)
+        self.assert_sdp_carried(at_least_in=6_000_000, at_least_out=6_000_000, process=server)
+        self.world.run_peer("connect", port, 3)
+
+        # A new port mapper, the same listener: it is registered again, and clients find it.
+        self.world.start_pmd()
+
+        def over_sdp():
+            before = self.world.sdp_bytes(server)
+            self.world.run_peer("connect", port, 1)
+            return self.world.sdp_bytes(server) > before
+        harness.wait_until(over_sdp, "SDP connection after the port mapper came back", 15)
+        self.echo(client, 100_000)
+
+    def echo(self, client, size):
+        client.popen.stdin.write(b"%d\n" % size)
+        client.popen.stdin.flush()
+        self.assertEqual(client.popen.stdout.readline(), b"ok %d\n" % size)
+
+
+class PeerDies(harness.ProgramTest):
+    def end_seen_by_client(self, number):
+        port = harness.free_port()
+        server = self.world.peer("echo-server", port)
+        self.world.wait_for_listener(port)
+        client = self.world.peer("wait-for-end", port, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertEqual(client.popen.stdout.readline(), b"connected\n")
+        self.assert_sdp_carried(at_least_in=1, process=server)
+        client.popen.stdin.write(b"\n")
+        client.popen.stdin.flush()
+        server.kill(number)
+        how, seconds = client.popen.stdout.readline().split()
+        self.assertIn(how, (b"eof", b"reset"))
+        self.assertLess(float(seconds), 1.0)
+
+    def test_server_killed(self):
+        self.end_seen_by_client(signal.SIGKILL)
+
+    def test_server_terminated(self):
+        self.end_seen_by_client(signal.SIGTERM)
+
+    def test_client_killed_costs_the_server_nothing(self):
+        port = harness.free_port()
+        server = self.world.peer("echo-server", port)
+        self.world.wait_for_listener(port)
+        for _ in range(5):
+            client = self.world.peer("echo-client", port, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self.assertEqual(client.popen.stdout.readline(), b"connected\n")
+            client.popen.stdin.write(b"50000000\n")
+            client.popen.stdin.flush()
+            before = self.world.sdp_bytes(server)
+            harness.wait_until(lambda: self.world.sdp_bytes(server) > before, "transfer under way")
+            client.kill()
+            client.wait()
+
+        def connections():
+            return self.world.sdpstat()["summary"]["connections_open"]
+        harness.wait_until(lambda: connections() == 0, "end of the dead clients' connections", 5)
+        self.world.run_peer("connect", port, 10)
+        self.assertTrue(server.running())
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,29 @@
+"""memcached (libevent, several threads, connections handed between them) with a client that speaks its protocol."""
+
+import harness
+
+
+class Memcached(harness.ProgramTest):
+    def setUp(self):
+        harness.need("memcached")
+        super().setUp()
+        self.port = harness.free_port()
+        self.server = self.world.start(["memcached", "-u", "root", "-l", "127.0.0.1", "-p", self.port, "-U", "0", "-t", "2"])
+        self.world.wait_for_listener(self.port)
+
+    def test_values_come_back(self):
+        answer = self.world.run_peer("memcached", self.port, 5000)
+        size = int(answer.split()[1])
+        self.assert_sdp_carried(at_least_in=size, at_least_out=size, process=self.server)
+        self.assert_no_tcp()
+
+    def test_four_clients_at_once(self):
+        clients = [self.world.peer("memcached", self.port, 1500) for _ in range(4)]
+        for client in clients:
+            self.assertEqual(client.wait(), 0, client.output())
+        size = int(clients[0].output().split()[1])
+        self.assert_sdp_carried(at_least_in=4 * size, at_least_out=4 * size, process=self.server)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,95 @@
+"""nginx with two workers: curl fetches a GiB, wrk hammers small and large files over keep-alive connections."""
+
+import hashlib
+import re
+import subprocess
+
+import harness
+
+CONFIGURATION = """
+daemon off;
+user root;
+worker_processes 2;
+error_log stderr notice;
+pid {directory}/nginx.pid;
+events {{ worker_connections 2048; }}
+http {{
+  access_log off;
+  sendfile {sendfile};
+  client_body_temp_path {directory}/body;
+  proxy_temp_path {directory}/proxy;
+  fastcgi_temp_path {directory}/fastcgi;
+  uwsgi_temp_path {directory}/uwsgi;
+  scgi_temp_path {directory}/scgi;
+  keepalive_requests 1000000;
+  server {{ listen 127.0.0.1:{port}; root {directory}/www; }}
+}}
+"""
+
+
+class Nginx(harness.ProgramTest):
+    def setUp(self):
+        harness.need("nginx")
+        super().setUp()
+        self.port = harness.free_port()
+        self.www = self.world.directory / "www"
+        self.www.mkdir()
+
+    def serve(self, sendfile="on"):
+        configuration = self.world.directory / "nginx.conf"
+        configuration.write_text(CONFIGURATION.format(directory=self.world.directory, port=self.port, sendfile=sendfile))
+        self.world.start(["nginx", "-c", configuration, "-p", self.world.directory])
+        self.world.wait_for_listener(self.port)
+
+    def url(self, name):
+        return f"http://127.0.0.1:{self.port}/{name}"
+
+    def curl_hash(self, name):
+        """The SHA-256 of what curl receives, without a copy on disk."""
+        curl = self.world.start(["curl", "-sS", "--fail", "--max-time", "120", self.url(name)], stdout=subprocess.PIPE)
+        digest, size = hashlib.sha256(), 0
+        while data := curl.popen.stdout.read(1 << 20):
+            digest.update(data)
+            size += len(data)
+        self.assertEqual(curl.wait(), 0, curl.output())
+        return size, digest.hexdigest()
+
+    def wrk(self, name):
+        harness.need("wrk")
+        output = self.world.run(["wrk", "-t", "2", "-c", "50", "-d", "4s", self.url(name)]).decode()
+        self.assertNotIn("Socket errors", output)
+        self.assertNotIn("Non-2xx", output)
+        return int(re.search(r"(\d+) requests in", output)[1])
+
+    def test_curl_fetches_a_gib(self):
+        harness.need("curl")
+        size = 1 << 30
+        wanted = harness.random_file(self.www / "big", size)
+        self.serve()
+        self.assertEqual(self.curl_hash("big"), (size, wanted))
+        self.assert_sdp_carried(at_least_out=size)
+        self.assert_no_tcp()
+
+    def test_without_sendfile(self):
+        harness.need("curl")
+        size = 64 << 20
+        wanted = harness.random_file(self.www / "file", size)
+        self.serve(sendfile="off")
+        self.assertEqual(self.curl_hash("file"), (size, wanted))
+        self.assert_sdp_carried(at_least_out=size)
+
+    def test_wrk_with_small_files(self):
+        harness.random_file(self.www / "small", 1024)
+        self.serve()
+        self.assert_sdp_carried(at_least_out=self.wrk("small") * 1024)
+        self.assert_no_tcp()
+
+    def test_wrk_with_large_files(self):
+        harness.random_file(self.www / "large", 1 << 20)
+        self.serve()
+        self.assert_sdp_carried(at_least_out=self.wrk("large") << 20)
+        self.assert_no_tcp()
+
+
+if __name__ == "__main__":
+    harness.main()
