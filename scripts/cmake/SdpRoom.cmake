@@ -47,7 +47,10 @@ function(sdp_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "unit;${TEST_LABELS}")
 endfunction()
 
-# sdp_fuzz(<name> SOURCES x_fuzz.cc DEPENDS <rooms>): a libFuzzer target; its seeds lie in test/fuzz/corpus/<name>/.
+set(SDP_FUZZ_SECONDS 20 CACHE STRING "how long ctest runs each fuzz target")
+
+# sdp_fuzz(<name> SOURCES x_fuzz.cc DEPENDS <rooms>): a libFuzzer target, and a test (label fuzz) that runs it for SDP_FUZZ_SECONDS. Its
+# seeds lie in test/fuzz/corpus/<name>/; what it finds goes to the build tree. The target sdp_fuzzers builds all of them.
 function(sdp_fuzz name)
   if(NOT SDP_FUZZ)
     return()
@@ -59,4 +62,19 @@ function(sdp_fuzz name)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   target_link_libraries(${name} PRIVATE ${FUZZ_DEPENDS} sdp_build_flags)
   set_property(GLOBAL APPEND PROPERTY SDP_FUZZ_TARGETS ${name})
+  if(NOT TARGET sdp_fuzzers)
+    add_custom_target(sdp_fuzzers)
+  endif()
+  add_dependencies(sdp_fuzzers ${name})
+
+  set(found ${CMAKE_CURRENT_BINARY_DIR}/${name}.found)
+  file(MAKE_DIRECTORY ${found})
+  set(seeds ${PROJECT_SOURCE_DIR}/test/fuzz/corpus/${name})
+  if(NOT EXISTS ${seeds})
+    set(seeds)
+  endif()
+  add_test(NAME fuzz_${name} COMMAND ${name} -max_total_time=${SDP_FUZZ_SECONDS} -timeout=10 -rss_limit_mb=4096 -verbosity=1
+           -artifact_prefix=${found}/ ${found} ${seeds})
+  math(EXPR limit "${SDP_FUZZ_SECONDS} * 3 + 60")
+  set_tests_properties(fuzz_${name} PROPERTIES TIMEOUT ${limit} LABELS fuzz)
 endfunction()

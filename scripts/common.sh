@@ -1,0 +1,95 @@
+# shellcheck shell=bash disable=SC2034
+# What quickstart and test share: where things are, how things are said, how packages come. Sourced, not run.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+note() { printf '   %s\n' "$*"; }
+die() {
+  printf '\n\033[1mFAILED: %s\033[0m\n' "$1" >&2
+  shift
+  local line
+  for line in "$@"; do printf '   %s\n' "$line" >&2; done
+  exit 1
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  else
+    sudo "$@"
+  fi
+}
+
+installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
+
+# Installs what is missing of the Debian packages named. Servers among them are neither started nor enabled.
+need_packages() {
+  local missing=() package
+  command -v dpkg-query >/dev/null || die "this is not a Debian system" "Install by hand: $*"
+  for package in "$@"; do installed "$package" || missing+=("$package"); done
+  if [ ${#missing[@]} = 0 ]; then
+    note "all packages are installed"
+    return
+  fi
+  [ "$(id -u)" = 0 ] || command -v sudo >/dev/null ||
+    die "packages are missing, and this is neither root nor is there sudo" "apt-get install ${missing[*]}"
+  note "installing ${missing[*]}"
+  local policy=/usr/sbin/policy-rc.d made_policy=no log
+  log=$(mktemp)
+  if [ ! -e $policy ]; then
+    printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null
+    as_root chmod 755 $policy
+    made_policy=yes
+  fi
+  local result=0
+  { as_root apt-get update -q &&
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${missing[@]}"; } \
+    >"$log" 2>&1 || result=$?
+  [ $made_policy = no ] || as_root rm -f $policy
+  if [ $result != 0 ]; then
+    tail -20 "$log" >&2
+    rm -f "$log"
+    die "apt-get could not install ${missing[*]}" "see its messages above"
+  fi
+  rm -f "$log"
+  if [ -d /run/systemd/system ]; then
+    for package in "${missing[@]}"; do
+      case $package in
+        redis-server) as_root systemctl disable --now redis-server >/dev/null 2>&1 || true ;;
+        nginx-light) as_root systemctl disable --now nginx >/dev/null 2>&1 || true ;;
+        memcached) as_root systemctl disable --now memcached >/dev/null 2>&1 || true ;;
+        iperf3) as_root systemctl disable --now iperf3 >/dev/null 2>&1 || true ;;
+      esac
+    done
+  fi
+}
+
+build_packages=(build-essential cmake ninja-build libibverbs-dev librdmacm-dev libabsl-dev catch2 libexpected-dev libcli11-dev
+  nlohmann-json3-dev python3)
+
+# configure PRESET [CMake options]
+configure() {
+  local preset=$1
+  shift
+  local launcher=()
+  command -v ccache >/dev/null && launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  (cd "$root" && cmake --preset "$preset" "${launcher[@]}" "$@") >"$root/.configure-$preset.log" 2>&1 || {
+    cat "$root/.configure-$preset.log" >&2
+    rm -f "$root/.configure-$preset.log"
+    die "cmake --preset $preset"
+  }
+  rm -f "$root/.configure-$preset.log"
+}
+
+# build PRESET [TARGETS]: quiet unless it fails
+build() {
+  local preset=$1
+  shift
+  local targets=()
+  [ $# = 0 ] || targets=(--target "$@")
+  (cd "$root" && cmake --build --preset "$preset" "${targets[@]}") >"$root/build/$preset/build.log" 2>&1 || {
+    tail -60 "$root/build/$preset/build.log" >&2
+    die "cmake --build --preset $preset" "whole log: build/$preset/build.log"
+  }
+}
