@@ -13,7 +13,7 @@
 namespace sdp::preload {
 namespace {
 
-constexpr int kBatch = 64;
+constexpr int kBatch = 8;
 constexpr int kKickTag = -1;
 
 // poll and epoll number their events alike (EPOLLIN is POLLIN, and so on).
