@@ -19,6 +19,11 @@ if(SDP_SANITIZE)
   target_link_options(sdp_build_flags INTERFACE -fsanitize=${SDP_SANITIZE})
 endif()
 
+if(SDP_FUZZ)
+  # The rooms report coverage to the fuzzers that link them.
+  target_compile_options(sdp_build_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 # sdp_room(<target> SOURCES a.cc b.cc DEPENDS <other targets>): a static library; includes are written from the repository's root.
 # A header-only room has no SOURCES. A room links only what it names, so a forbidden dependency fails to link.
 function(sdp_room target)

@@ -1,34 +1,20 @@
-"""A world of its own for unmodified programs over SDP: a port mapper, a stats directory, free ports, and an end to all of it.
+"""What the program tests share: a world for each test (scripts/sdp_world.py), and assertions on what SDP carried.
 
 Each test file is a unittest program; ctest runs one after the other. SDP_BUILD_DIR names the build tree (set by ctest).
 A file ends with harness.main(), whose exit status 77 says "skipped".
 """
 
-import contextlib
-import hashlib
-import json
-import os
 import pathlib
-import random
-import shutil
-import signal
-import socket
-import subprocess
 import sys
-import tempfile
-import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-BUILD = pathlib.Path(os.environ.get("SDP_BUILD_DIR", HERE.parent.parent / "build" / "release"))
-LIBRARY = BUILD / "preload" / "libsdp.so"
-PMD = BUILD / "portmapper" / "sdp-pmd"
-SDPSTAT = BUILD / "tools" / "sdpstat"
-PEER = HERE / "peer.py"
-CONNECTIONS = BUILD / "test" / "programs" / "connections"
-SKIPPED = 77
+sys.path.insert(0, str(HERE.parent.parent / "scripts"))
 
-MECHANISMS = ("bcopy", "read_zcopy", "write_zcopy", "transaction")
+from sdp_world import CONNECTIONS, World, file_hash, find, free_port, missing, random_file, tcp_listens, wait_until  # noqa: E402,F401
+
+PEER = HERE / "peer.py"
+SKIPPED = 77
 
 
 def need(*programs):
@@ -38,216 +24,13 @@ def need(*programs):
             raise unittest.SkipTest(f"{program} is not installed")
 
 
-def find(program):
-    return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
-
-
-def free_port(kind=socket.SOCK_STREAM, host="127.0.0.1"):
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, kind) as probe:
-        probe.bind((host, 0))
-        return probe.getsockname()[1]
-
-
-def wait_until(condition, what, timeout=10.0):
-    """The first true value of condition(), polled; an AssertionError that says what did not come after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    pause = 0.005
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > deadline:
-            raise AssertionError(f"after {timeout} s still no {what}")
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.1)
-
-
-def total(by_mechanism):
-    return sum(by_mechanism[m] for m in MECHANISMS)
-
-
-def random_file(path, size, seed=1):
-    """Writes `size` bytes that do not compress or repeat within a MiB boundary; returns their SHA-256."""
-    digest = hashlib.sha256()
-    generator = random.Random(seed)
-    block = bytearray(generator.randbytes(1 << 20))
-    with open(path, "wb") as out:
-        number = 0
-        while size > 0:
-            block[:8] = number.to_bytes(8, "big")  # every block differs: a block out of place changes the hash
-            piece = block[: min(size, len(block))]
-            out.write(piece)
-            digest.update(piece)
-            size -= len(piece)
-            number += 1
-    return digest.hexdigest()
-
-
-def file_hash(path):
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-class Process:
-    """A program of the test's, in a process group of its own."""
-
-    def __init__(self, popen, log):
-        self.popen = popen
-        self.pid = popen.pid
-        self.log = log
-
-    def output(self):
-        return self.log.read_text(errors="replace") if self.log.exists() else ""
-
-    def wait(self, timeout=60):
-        return self.popen.wait(timeout)
-
-    def running(self):
-        return self.popen.poll() is None
-
-    def kill(self, number=signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
-
-    def stop(self):
-        """SIGTERM, then SIGKILL; the whole group, whose leader may be gone already."""
-        self.kill(signal.SIGTERM)
-        try:
-            self.popen.wait(3)
-        except subprocess.TimeoutExpired:
-            pass
-        self.kill()
-        self.popen.wait(5)
-        for stream in (self.popen.stdin, self.popen.stdout):
-            if stream:
-                with contextlib.suppress(OSError):
-                    stream.close()
-
-
-class World:
-    """What one test needs; everything in it ends with stop()."""
-
-    def __init__(self, with_pmd=True):
-        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="sdp-programs-"))
-        self.stats_dir = self.directory / "stats"
-        self.stats_dir.mkdir(mode=0o700)
-        self.pm_port = free_port(socket.SOCK_DGRAM)
-        self.pmd_socket = self.directory / "pmd.sock"
-        self.log_file = self.directory / "sdp.log"
-        self.processes = []
-        self.pmd = self.start_pmd() if with_pmd else None
-
-    def start_pmd(self):
-        reading, writing = os.pipe()
-        try:
-            pmd = self.start(
-                [PMD, "--listen", f"127.0.0.1:{self.pm_port}", "--listen", f"[::1]:{self.pm_port}", "--socket",
-                 self.pmd_socket, "--ready-fd", str(writing)],
-                preload=False, pass_fds=(writing,))
-        finally:
-            os.close(writing)
-        with os.fdopen(reading) as ready:
-            if "ready" not in ready.read():
-                raise AssertionError("sdp-pmd did not become ready:\n" + pmd.output())
-        return pmd
-
-    def environment(self, preload=True, **extra):
-        env = {k: v for k, v in os.environ.items() if not k.startswith("SDP_") and k != "LD_PRELOAD"}
-        if preload:
-            env.update(
-                LD_PRELOAD=str(LIBRARY), SDP_PMD_SOCKET=str(self.pmd_socket), SDP_PM_PORT=str(self.pm_port),
-                SDP_STATS_DIR=str(self.stats_dir), SDP_RNIC="soft", SDP_LOG="info", SDP_LOG_FILE=str(self.log_file))
-        env.update({k: str(v) for k, v in extra.items()})
-        return env
-
-    def start(self, argv, preload=True, environment=None, stdin=subprocess.DEVNULL, stdout=None, pass_fds=()):
-        """Starts a program; its output goes to a log, unless `stdout` says otherwise."""
-        argv = [str(a) for a in argv]
-        argv[0] = find(argv[0]) or argv[0]
-        log = self.directory / f"{len(self.processes):02}-{pathlib.Path(argv[0]).name}.log"
-        with open(log, "wb") as out:
-            popen = subprocess.Popen(
-                argv, env=self.environment(preload, **(environment or {})), cwd=self.directory, stdin=stdin,
-                stdout=out if stdout is None else stdout, stderr=out, start_new_session=True, pass_fds=pass_fds)
-        process = Process(popen, log)
-        self.processes.append(process)
-        return process
-
-    def run(self, argv, preload=True, environment=None, timeout=60, data=None, check=True):
-        """Runs a program to its end; its standard output as bytes."""
-        process = self.start(argv, preload, environment, stdout=subprocess.PIPE,
-                             stdin=subprocess.PIPE if data is not None else subprocess.DEVNULL)
-        try:
-            output, _ = process.popen.communicate(data, timeout)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{argv} did not end within {timeout} s:\n{process.output()}")
-        if check and process.popen.returncode != 0:
-            raise AssertionError(f"{argv} ended with {process.popen.returncode}:\n{output[-2000:]!r}\n{process.output()}")
-        return output
-
+class TestWorld(World):
     def peer(self, *arguments, **options):
         """peer.py, a plain Python program (see there)."""
         return self.start([sys.executable, PEER, *arguments], **options)
 
     def run_peer(self, *arguments, **options):
         return self.run([sys.executable, PEER, *arguments], **options)
-
-    def wait_for_listener(self, port, timeout=10.0, sdp=True):
-        """Until a preloaded process publishes an SDP listener for `port` (sdp=False: until TCP listens); its JSON object."""
-        if sdp:
-            return wait_until(lambda: self.listener(port), f"SDP listener on port {port}:\n{self.logs()}", timeout)
-        return wait_until(lambda: tcp_listens(port), f"TCP listener on port {port}:\n{self.logs()}", timeout)
-
-    def listener(self, port):
-        for process in self.sdpstat()["processes"]:
-            for listener in process["listeners"]:
-                if listener["local"].rsplit(":", 1)[1] == str(port) and listener["sdp_local"]:
-                    return listener
-        return None
-
-    def sdpstat(self):
-        output = subprocess.run([SDPSTAT, "--json", "--dir", self.stats_dir], check=True, capture_output=True, timeout=20)
-        return json.loads(output.stdout)
-
-    def summary(self):
-        """Totals of the living processes: what they carried over SDP and why something was TCP."""
-        return self.sdpstat()["summary"]
-
-    def sdp_bytes(self, process=None):
-        """(in, out) over SDP, closed connections included; of all processes, or of one."""
-        everything = self.sdpstat()
-        if process is None:
-            summary = everything["summary"]
-            return total(summary["bytes_in"]), total(summary["bytes_out"])
-        received = sent = 0
-        for one in everything["processes"]:
-            if one["pid"] != process.pid:
-                continue
-            for part in [one["closed"], *one["connections"]]:
-                received += total(part["bytes_in"])
-                sent += total(part["bytes_out"])
-        return received, sent
-
-    def sdp_log(self):
-        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
-
-    def logs(self):
-        parts = [f"--- {p.log.name}\n{p.output()[-3000:]}" for p in self.processes if p.output()]
-        return "\n".join([*parts, f"--- SDP_LOG_FILE\n{self.sdp_log()[-6000:]}"])
-
-    def stop(self):
-        for process in reversed(self.processes):
-            process.stop()
-        shutil.rmtree(self.directory, ignore_errors=True)
-
-
-def tcp_listens(port):
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in pathlib.Path(table).read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
-                return True
-    return False
 
 
 class ProgramTest(unittest.TestCase):
@@ -256,7 +39,7 @@ class ProgramTest(unittest.TestCase):
     with_pmd = True
 
     def setUp(self):
-        self.world = World(self.with_pmd)
+        self.world = TestWorld(self.with_pmd)
         self.addCleanup(self._end)
 
     def _end(self):
@@ -281,9 +64,8 @@ class ProgramTest(unittest.TestCase):
 
 
 def main():
-    for file in (LIBRARY, PMD, SDPSTAT):
-        if not file.exists():
-            sys.exit(f"{file} is not built")
+    if missing():
+        sys.exit(f"{missing()[0]} is not built")
     program = unittest.main(exit=False, verbosity=2)
     result = program.result
     if not result.wasSuccessful():

@@ -1,4 +1,4 @@
-"""netcat, both ways with half close: each end's data arrives whole although the other direction is closed already."""
+"""netcat, both ways, and with half close: what comes after it arrives whole."""
 
 import os
 import subprocess
@@ -29,30 +29,27 @@ class Netcat(harness.ProgramTest):
         thread.start()
         return thread
 
+    def size(self, name):
+        return os.path.getsize(self.world.directory / name)
+
     def exchange(self, size_up, size_down):
+        """Both directions at once. netcat ends when the other end closes its direction, so both hold theirs until all has arrived."""
         directory = self.world.directory
         up = harness.random_file(directory / "up", size_up, seed=1)
         down = harness.random_file(directory / "down", size_down, seed=2)
-        hold_client, hold_server = threading.Event(), threading.Event()
+        done = threading.Event()
         with open(directory / "at-server", "wb") as out:
-            # -N: end of file on standard input closes the sending direction only.
             server = self.world.start(["nc", "-N", "-l", "127.0.0.1", self.port], stdin=subprocess.PIPE, stdout=out)
         self.world.wait_for_listener(self.port)
         with open(directory / "at-client", "wb") as out:
             client = self.world.start(["nc", "-N", "127.0.0.1", self.port], stdin=subprocess.PIPE, stdout=out)
-        feeders = [self.feed(client, directory / "up", hold_client)]
-
-        def size(name):
-            return os.path.getsize(directory / name)
-
-        # The client's direction first, and closed; only then the server sends.
-        harness.wait_until(lambda: size("at-server") == size_up, "whole upload at the server", 30)
+        feeders = [self.feed(client, directory / "up", done), self.feed(server, directory / "down", done)]
+        harness.wait_until(lambda: self.size("at-server") == size_up, "whole upload at the server", 30)
+        harness.wait_until(lambda: self.size("at-client") == size_down, "whole download at the client", 30)
         self.assert_sdp_carried(at_least_in=size_up, process=server)
-        hold_client.set()
-        feeders.append(self.feed(server, directory / "down", hold_server))
-        harness.wait_until(lambda: size("at-client") == size_down, "whole download at the client", 30)
         self.assert_sdp_carried(at_least_in=size_down, process=client)
-        hold_server.set()
+        self.assert_no_tcp()
+        done.set()
         self.assertEqual(client.wait(20), 0, client.output())
         self.assertEqual(server.wait(20), 0, server.output())
         for feeder in feeders:
@@ -66,20 +63,29 @@ class Netcat(harness.ProgramTest):
     def test_a_few_bytes(self):
         self.exchange(1, 1)
 
-    def test_both_at_once(self):
-        size = 32 << 20
-        directory = self.world.directory
-        up = harness.random_file(directory / "up", size, seed=1)
-        down = harness.random_file(directory / "down", size, seed=2)
-        with open(directory / "at-server", "wb") as out, open(directory / "down", "rb") as data:
-            server = self.world.start(["nc", "-N", "-l", "127.0.0.1", self.port], stdin=data, stdout=out)
+    def test_an_answer_after_half_close(self):
+        size = 20 << 20
+        wanted = harness.random_file(self.world.directory / "up", size)
+        server = self.world.peer("sink-server", self.port)
         self.world.wait_for_listener(self.port)
-        with open(directory / "at-client", "wb") as out, open(directory / "up", "rb") as data:
-            client = self.world.start(["nc", "-N", "127.0.0.1", self.port], stdin=data, stdout=out)
-        self.assertEqual(client.wait(30), 0, client.output())
-        self.assertEqual(server.wait(30), 0, server.output())
-        self.assertEqual(harness.file_hash(directory / "at-server"), up)
-        self.assertEqual(harness.file_hash(directory / "at-client"), down)
+        with open(self.world.directory / "up", "rb") as data:
+            client = self.world.start(["nc", "-N", "127.0.0.1", self.port], stdin=data, stdout=subprocess.PIPE)
+            answer = client.popen.stdout.read()
+        self.assertEqual(client.wait(20), 0, client.output())
+        self.assertEqual(answer.decode(), wanted)
+        self.assert_sdp_carried(at_least_in=size, at_least_out=len(answer), process=server)
+
+    def test_into_a_listener_that_only_receives(self):
+        size = 5 << 20
+        wanted = harness.random_file(self.world.directory / "up", size)
+        with open(self.world.directory / "at-server", "wb") as out:
+            server = self.world.start(["nc", "-l", "127.0.0.1", self.port], stdout=out)
+        self.world.wait_for_listener(self.port)
+        with open(self.world.directory / "up", "rb") as data:
+            client = self.world.start(["nc", "-N", "127.0.0.1", self.port], stdin=data)
+        self.assertEqual(client.wait(20), 0, client.output())
+        self.assertEqual(server.wait(20), 0, server.output())
+        self.assertEqual(harness.file_hash(self.world.directory / "at-server"), wanted)
 
 
 if __name__ == "__main__":
