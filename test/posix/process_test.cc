@@ -1,0 +1,343 @@
+// Processes: fork, exec, exit, violent death, and a peer that lacks the preload.
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "test/posix/support.h"
+
+extern char** environ;
+
+namespace posix_test {
+namespace {
+
+TEST_CASE("process: a child that only exits does not disturb the connection") {
+  Pair pair = MakePair();
+  for (int i = 0; i < 5; ++i) {
+    REQUIRE(ExitedWith(Reap(Child([] { return 7; })), 7));
+    REQUIRE(SendAll(pair.client, "between"));
+    REQUIRE(ReceiveExactly(pair.server, 7) == "between");
+  }
+}
+
+TEST_CASE("process: a child that only execs does not disturb the connection") {
+  Pair pair = MakePair();
+  for (int i = 0; i < 5; ++i) {
+    const pid_t pid = Child([] {
+      execl("/bin/true", "true", nullptr);
+      return 1;
+    });
+    REQUIRE(SendAll(pair.client, "between"));
+    REQUIRE(ExitedWith(Reap(pid), 0));
+    REQUIRE(ReceiveExactly(pair.server, 7) == "between");
+  }
+}
+
+TEST_CASE("process: a child that closes what it inherited does not disturb the connection") {
+  Pair pair = MakePair();
+  const pid_t pid = Child([&] {
+    pair.client.reset();
+    pair.server.reset();
+    return 0;
+  });
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  REQUIRE(PollOne(pair.server, POLLIN, kQuietMs) == 0);
+  REQUIRE(SendAll(pair.client, "unharmed"));
+  REQUIRE(ReceiveExactly(pair.server, 8) == "unharmed");
+}
+
+TEST_CASE("process: posix_spawn and vfork and system while data flow") {
+  Pair pair = MakePair();
+  const std::string data = Pattern(5'000'000);
+  auto sender = Async([&] { return SendAll(pair.client, data); });
+  auto receiver = Async([&] { return Hash(ReceiveExactly(pair.server, data.size())); });
+  for (int i = 0; i < 10; ++i) {
+    pid_t pid;
+    char name[] = "true";
+    char* argv[] = {name, nullptr};
+    REQUIRE(posix_spawn(&pid, "/bin/true", nullptr, nullptr, argv, environ) == 0);
+    REQUIRE(ExitedWith(Reap(pid), 0));
+  }
+  REQUIRE(system("exit 3") == 3 << 8);
+  const pid_t pid = vfork();
+  if (pid == 0) {
+    execl("/bin/true", "true", nullptr);
+    _exit(1);
+  }
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  REQUIRE(Get(sender));
+  REQUIRE(Get(receiver) == Hash(data));
+}
+
+TEST_CASE("process: fork in one thread while others move data") {
+  Pair pair = MakePair();
+  const std::string data = Pattern(10'000'000);
+  auto sender = Async([&] { return SendAll(pair.client, data); });
+  auto receiver = Async([&] { return Hash(ReceiveExactly(pair.server, data.size())); });
+  for (int i = 0; i < 20; ++i) REQUIRE(ExitedWith(Reap(Child([] { return 0; })), 0));
+  REQUIRE(Get(sender));
+  REQUIRE(Get(receiver) == Hash(data));
+}
+
+TEST_CASE("process: workers accept from an inherited listener") {
+  Listener listener = Listen();
+  std::vector<pid_t> workers;
+  for (int i = 0; i < 3; ++i) {
+    workers.push_back(Child([&] {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (;;) {
+        Fd server(accept(listener.fd, nullptr, nullptr));
+        if (server < 0) return 1;
+        const std::string got = ReceiveExactly(server, 4);
+        if (got == "stop") return 0;
+        if (!SendAll(server, got + std::to_string(getpid()))) return 2;
+      }
+    }));
+  }
+  for (int i = 0; i < 30; ++i) {
+    Fd client = TcpSocket();
+    REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+    REQUIRE(SendAll(client, "work"));
+    REQUIRE(shutdown(client, SHUT_WR) == 0);
+    const std::string got = ReceiveToEnd(client);
+    REQUIRE(got.substr(0, 4) == "work");
+  }
+  for (size_t i = 0; i < workers.size(); ++i) {
+    Fd client = TcpSocket();
+    REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+    REQUIRE(SendAll(client, "stop"));
+    REQUIRE(ReceiveToEnd(client).empty());
+  }
+  for (const pid_t pid : workers) REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("process: workers wait for an inherited listener by poll") {
+  Listener listener = Listen(AF_INET, 64, SOCK_NONBLOCK);
+  std::vector<pid_t> workers;
+  for (int i = 0; i < 3; ++i) {
+    workers.push_back(Child([&] {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (;;) {
+        if (!WaitFor(listener.fd, POLLIN)) return 1;
+        Fd server(accept(listener.fd, nullptr, nullptr));
+        if (server < 0) continue;
+        const std::string got = ReceiveExactly(server, 4);
+        if (got == "stop") return 0;
+        if (!SendAll(server, got)) return 2;
+      }
+    }));
+  }
+  for (int i = 0; i < 30; ++i) {
+    Fd client = TcpSocket();
+    REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+    REQUIRE(SendAll(client, "work"));
+    REQUIRE(ReceiveExactly(client, 4) == "work");
+  }
+  for (size_t i = 0; i < workers.size(); ++i) {
+    Fd client = TcpSocket();
+    REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+    REQUIRE(SendAll(client, "stop"));
+    REQUIRE(ReceiveToEnd(client).empty());
+  }
+  for (const pid_t pid : workers) REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("process: a listener lives in its child after the parent closes it") {
+  Listener listener = Listen();
+  const pid_t pid = Child([&] {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    return server >= 0 && SendAll(server, "child") ? 0 : 1;
+  });
+  listener.fd.reset();
+  Fd client = TcpSocket();
+  REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+  REQUIRE(ReceiveToEnd(client) == "child");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("process: a child makes connections of its own to its parent") {
+  Listener listener = Listen();
+  { Pair warm = ConnectTo(listener); }
+  const pid_t pid = Child([&] {
+    Fd client = TcpSocket();
+    if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
+    if (!SendAll(client, Pattern(300'000))) return 2;
+    return ReceiveExactly(client, 4) == "okay" ? 0 : 3;
+  });
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(ReceiveExactly(server, 300'000) == Pattern(300'000));
+  REQUIRE(SendAll(server, "okay"));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("process: a killed peer is a reset or an end within a second") {
+  Listener listener = Listen();
+  const bool unread = GENERATE(false, true);
+  const pid_t pid = Child([&] {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    Fd client = TcpSocket();
+    if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
+    SendAll(client, "hello");
+    for (;;) pause();
+  });
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(ReceiveExactly(server, 5) == "hello");
+  if (unread) REQUIRE(SendAll(server, Pattern(1000)));
+  kill(pid, SIGKILL);
+  Stopwatch watch;
+  REQUIRE(WaitFor(server, POLLIN));
+  char c;
+  const ssize_t n = recv(server, &c, 1, 0);
+  REQUIRE(watch.ms() < 1000);
+  REQUIRE((n == 0 || (n == -1 && errno == ECONNRESET)));
+  Reap(pid);
+}
+
+TEST_CASE("process: a peer killed while it receives much breaks a blocked send") {
+  Listener listener = Listen();
+  const pid_t pid = Child([&] {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    Fd client = TcpSocket();
+    if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
+    ReceiveExactly(client, 100'000);
+    for (;;) pause();
+  });
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  auto sender = Async([&] {
+    const std::string data = Pattern(1 << 20);
+    for (int i = 0; i < 100; ++i)
+      if (!SendAll(server, data)) return errno;
+    return 0;
+  });
+  REQUIRE(StillRunning(sender, 200));
+  kill(pid, SIGKILL);
+  Stopwatch watch;
+  const int error = Get(sender);
+  REQUIRE(watch.ms() < 1000);
+  REQUIRE((error == ECONNRESET || error == EPIPE));
+  Reap(pid);
+}
+
+TEST_CASE("process: exit without close delivers everything") {
+  Listener listener = Listen();
+  const size_t size = GENERATE(10u, 500'000u, 64u << 20);
+  const pid_t pid = fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fd, listener.address.get(), listener.address.length) != 0) _exit(1);
+    const std::string data = Pattern(size);
+    // The descriptor is left open for exit() to find, as by a program that returns from main.
+    exit(SendAll(fd, data) ? 0 : 2);
+  }
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  const std::string got = ReceiveToEnd(server);
+  REQUIRE(got.size() == size);
+  REQUIRE(Hash(got) == Hash(Pattern(size)));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("process: _exit after a small write delivers it") {
+  Listener listener = Listen();
+  const pid_t pid = Child([&] {
+    const int fd = TcpSocket().release();
+    if (connect(fd, listener.address.get(), listener.address.length) != 0) return 1;
+    return SendAll(fd, "last words") ? 0 : 2;
+  });
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(ReceiveToEnd(server) == "last words");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("process: exit right after a close delivers everything") {
+  Listener listener = Listen();
+  const pid_t pid = Child([&] {
+    Fd client = TcpSocket();
+    if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
+    SetNonblocking(client);
+    const size_t sent = Fill(client);
+    client.reset();
+    exit(sent > 0 ? 0 : 2);
+  });
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  errno = 0;
+  const std::string got = ReceiveToEnd(server);
+  REQUIRE(got.size() > 100'000);
+  REQUIRE(got.substr(0, 16 * 1024) == Pattern(16 * 1024));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+// A program of Debian's with no preload, and one with, talk to us over plain TCP or SDP alike.
+constexpr char kPythonEcho[] =
+    "import socket,sys\n"
+    "s=socket.create_connection(('127.0.0.1',int(sys.argv[1])))\n"
+    "b=b''\n"
+    "while True:\n"
+    "  d=s.recv(65536)\n"
+    "  if not d: break\n"
+    "  b+=d\n"
+    "s.sendall(b)\n";
+
+TEST_CASE("process: a client program with and without the preload", "[mixed]") {
+  const bool preload = GENERATE(true, false);
+  Listener listener = Listen();
+  const std::string port = std::to_string(listener.address.port());
+  const pid_t pid = Child([&] {
+    if (!preload) unsetenv("LD_PRELOAD");
+    execlp("python3", "python3", "-c", kPythonEcho, port.c_str(), nullptr);
+    return 1;
+  });
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  const std::string data = Pattern(700'000);
+  REQUIRE(SendAll(server, data));
+  REQUIRE(shutdown(server, SHUT_WR) == 0);
+  REQUIRE(Hash(ReceiveToEnd(server)) == Hash(data));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+constexpr char kPythonServer[] =
+    "import socket\n"
+    "l=socket.create_server(('127.0.0.1',0))\n"
+    "print(l.getsockname()[1],flush=True)\n"
+    "s,_=l.accept()\n"
+    "b=b''\n"
+    "while True:\n"
+    "  d=s.recv(65536)\n"
+    "  if not d: break\n"
+    "  b+=d\n"
+    "s.sendall(b)\n";
+
+TEST_CASE("process: a server program with and without the preload", "[mixed]") {
+  const bool preload = GENERATE(true, false);
+  int fds[2];
+  REQUIRE(pipe(fds) == 0);
+  Fd in(fds[0]), out(fds[1]);
+  const pid_t pid = Child([&] {
+    if (!preload) unsetenv("LD_PRELOAD");
+    dup2(out, 1);
+    execlp("python3", "python3", "-c", kPythonServer, nullptr);
+    return 1;
+  });
+  out.reset();
+  char port[16] = {};
+  REQUIRE(WaitFor(in, POLLIN));
+  REQUIRE(read(in, port, sizeof(port) - 1) > 0);
+  Address target = Loopback(AF_INET, static_cast<uint16_t>(std::stoi(port)));
+  Fd client = TcpSocket();
+  REQUIRE(connect(client, target.get(), target.length) == 0);
+  const std::string data = Pattern(700'000);
+  REQUIRE(SendAll(client, data));
+  REQUIRE(shutdown(client, SHUT_WR) == 0);
+  REQUIRE(Hash(ReceiveToEnd(client)) == Hash(data));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+}  // namespace
+}  // namespace posix_test

@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Runs posix_tests, each case in a process of its own, on the kernel's TCP or under the preload.
+
+    run.py tcp --tests PATH [--jobs N] [--only TEXT] [--verbose]
+    run.py sdp --tests PATH --preload LIBSDP --pmd SDP_PMD --sdpstat SDPSTAT [...]
+
+A case that hangs is named, with the stacks of its threads where there is a debugger. Under the preload a private sdp-pmd serves, and it is
+checked that SDP carried the data: no connection fell back to TCP (except in the cases that are about that), and sdpstat shows the bytes.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+CASE_SECONDS = 30
+# Cases in which a connection rightly is no SDP connection.
+TAGS_WITH_TCP = ("[refused]", "[mixed]", "[plain]")
+
+
+def names(tests, *spec):
+    out = subprocess.run([tests, "--list-test-names-only", *spec], stdout=subprocess.PIPE, text=True)
+    return [line for line in out.stdout.splitlines() if line]
+
+
+def quoted(name):
+    """As Catch reads a name on the command line."""
+    return re.sub(r"([,\[\]\\])", r"\\\1", name)
+
+
+def stacks(pid):
+    if shutil.which("gdb") is None:
+        return ""
+    shown = subprocess.run(["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "thread apply all bt 14"], stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, text=True, timeout=60)
+    return "\n".join(line for line in shown.stdout.splitlines() if line.startswith(("#", "Thread")))
+
+
+class Daemon:
+    """A private sdp-pmd on loopback addresses, and the environment that leads to it."""
+
+    def __init__(self, options, directory):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.socket_path = os.path.join(directory, "pmd.sock")
+        self.stats = os.path.join(directory, "stats")
+        ready, tell = os.pipe()
+        listen = [f"--listen={host}:{port}" for host in ("127.0.0.1", "127.0.0.2", "[::1]")]
+        self.process = subprocess.Popen([options.pmd, *listen, "--socket", self.socket_path, "--log-level", "error",
+                                         "--ready-fd", str(tell)], pass_fds=(tell,))
+        os.close(tell)
+        if os.read(ready, 16) == b"":
+            sys.exit("sdp-pmd did not start")
+        os.close(ready)
+        self.environment = {"LD_PRELOAD": os.path.abspath(options.preload), "SDP_PM_PORT": str(port),
+                            "SDP_PMD_SOCKET": self.socket_path, "SDP_STATS_DIR": self.stats, "SDP_LOG": "debug"}
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait(10)
+
+
+class Case:
+    def __init__(self, name, may_use_tcp):
+        self.name = name
+        self.may_use_tcp = may_use_tcp
+        self.problem = None
+        self.output = ""
+        self.log = ""
+        self.seconds = 0.0
+        self.sdp_connections = 0
+
+    def run(self, options, environment, directory, number):
+        log_path = os.path.join(directory, f"log.{number}")
+        env = dict(os.environ, **environment)
+        if "LD_PRELOAD" in env:
+            env["SDP_LOG_FILE"] = log_path
+        start = time.monotonic()
+        process = subprocess.Popen([options.tests, quoted(self.name)], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            out, _ = process.communicate(timeout=CASE_SECONDS)
+            if process.returncode != 0:
+                self.problem = f"exit status {process.returncode}"
+        except subprocess.TimeoutExpired:
+            self.problem = f"hangs ({CASE_SECONDS} s)"
+            where = stacks(process.pid)
+            os.killpg(process.pid, signal.SIGKILL)
+            out, _ = process.communicate()
+            out += where.encode()
+        finally:
+            # What a failed case left behind, children included, goes with it.
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.seconds = time.monotonic() - start
+        self.output = out.decode(errors="replace")
+        if os.path.exists(log_path):
+            with open(log_path, errors="replace") as file:
+                self.log = file.read()
+            self.sdp_connections = len(re.findall(r"connect to .*: SDP at ", self.log))
+            fallbacks = [line for line in self.log.splitlines() if "TCP, because" in line]
+            if self.problem is None and fallbacks and not self.may_use_tcp:
+                self.problem = f"TCP carried data: {fallbacks[0]}"
+        return self
+
+    def passed(self):
+        return self.problem is None
+
+    def report(self, verbose):
+        if verbose or not self.passed():
+            print(f"{'ok  ' if self.passed() else 'FAIL'} {self.seconds:6.2f} s  {self.name}"
+                  + ("" if self.passed() else f": {self.problem}"), flush=True)
+        if not self.passed():
+            print("\n".join("    " + line for line in self.output.splitlines()[:80]))
+            print("\n".join("    " + line for line in self.log.splitlines()[-12:]), flush=True)
+
+
+def check_sdpstat(options, environment):
+    """While a process holds connections, sdpstat shows them and what went over them. A problem, or None."""
+    process = subprocess.Popen([options.tests, "[.hold]"], env=dict(os.environ, **environment), stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        while line and not line.startswith("holding "):
+            line = process.stdout.readline()
+        if not line:
+            return "the program that holds connections failed"
+        listener = line.split()[1]
+        shown = subprocess.run([options.sdpstat, "--json"], env=dict(os.environ, SDP_STATS_DIR=environment["SDP_STATS_DIR"]),
+                               stdout=subprocess.PIPE, text=True, timeout=20)
+        mine = [p for p in json.loads(shown.stdout)["processes"] if p["pid"] == process.pid]
+        if len(mine) != 1:
+            return f"sdpstat shows {len(mine)} such processes"
+        if [one["local"] for one in mine[0]["listeners"]] != [listener]:
+            return f"sdpstat shows listeners {mine[0]['listeners']}, not {listener}"
+        connections = mine[0]["connections"]
+        sizes = sorted((sum(c["bytes_in"].values()), sum(c["bytes_out"].values())) for c in connections)
+        if sizes != [(0, 6), (0, 3000000), (6, 0), (3000000, 0)]:
+            return f"sdpstat shows bytes in and out {sizes}"
+        if any(listener not in (c["local"], c["peer"]) for c in connections):
+            return "sdpstat shows other addresses than the conventional ones"
+        return None
+    finally:
+        process.stdin.close()
+        process.wait(20)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("mode", choices=("tcp", "sdp"))
+    for name in ("--tests", "--preload", "--pmd", "--sdpstat"):
+        parser.add_argument(name)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+
+    with_tcp = {name for tag in TAGS_WITH_TCP for name in names(options.tests, tag)}
+    cases = [Case(name, name in with_tcp) for name in names(options.tests) if options.only in name]
+    problems = []
+    with tempfile.TemporaryDirectory(prefix="sdp-posix-") as directory:
+        daemon = Daemon(options, directory) if options.mode == "sdp" else None
+        environment = daemon.environment if daemon else {}
+        try:
+            with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+                running = [pool.submit(case.run, options, environment, directory, i) for i, case in enumerate(cases)]
+                for future in running:
+                    future.result().report(options.verbose)
+            if daemon and not options.only:
+                problem = check_sdpstat(options, environment)
+                if problem:
+                    problems.append(problem)
+                if sum(case.sdp_connections for case in cases) < 1000:
+                    problems.append("hardly a connection was made over SDP")
+            if daemon and daemon.process.poll() is not None:
+                problems.append("sdp-pmd died")
+        finally:
+            if daemon:
+                daemon.stop()
+    failed = [case for case in cases if not case.passed()]
+    for problem in problems:
+        print(f"FAIL {problem}")
+    connections = f", {sum(case.sdp_connections for case in cases)} connections over SDP" if daemon else ""
+    print(f"{len(cases) - len(failed)} of {len(cases)} cases passed{connections}")
+    for case in failed:
+        print(f"FAIL {case.name}: {case.problem}")
+    return 1 if failed or problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

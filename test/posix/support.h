@@ -1,0 +1,160 @@
+// What the POSIX cases share: descriptors that close themselves, connected pairs, bounded waits, children.
+// Nothing here knows of SDP: the same program runs on the kernel's TCP, which is the oracle, and under the
+// preload.
+#ifndef SDP_TEST_POSIX_SUPPORT_H_
+#define SDP_TEST_POSIX_SUPPORT_H_
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace posix_test {
+
+// Every wait for something that must come ends after this; a wait for something that must not come, after the
+// other.
+inline constexpr int kPatienceMs = 8000;
+inline constexpr int kQuietMs = 60;
+
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(other.release()) {}
+  Fd& operator=(Fd&& other) noexcept {
+    reset(other.release());
+    return *this;
+  }
+  ~Fd() { reset(); }
+  int get() const { return fd_; }
+  operator int() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+  void reset(int fd = -1) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = fd;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(sockaddr_storage);
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  uint16_t port() const;
+  // "127.0.0.1:80", "[::1]:80"
+  std::string ToString() const;
+};
+Address Loopback(int family, uint16_t port = 0);
+Address Any(int family, uint16_t port = 0);
+Address LocalOf(int fd);
+Address PeerOf(int fd);
+// A loopback port on which nobody listens.
+Address ClosedPort(int family);
+
+struct Listener {
+  Fd fd;
+  Address address;
+};
+// Bound to a loopback port of the kernel's choice. `type_flags`: SOCK_NONBLOCK, SOCK_CLOEXEC.
+Listener Listen(int family = AF_INET, int backlog = 128, int type_flags = 0);
+
+struct Pair {
+  Fd client;
+  Fd server;
+};
+// A blocking connection through `listener`, both ends in the calling thread.
+Pair ConnectTo(Listener& listener);
+Pair MakePair(int family = AF_INET);
+
+Fd TcpSocket(int family = AF_INET, int type_flags = 0);
+void SetNonblocking(int fd, bool on = true);
+bool IsNonblocking(int fd);
+void SetOption(int fd, int level, int name, int value);
+int GetOption(int fd, int level, int name);
+
+// poll of one descriptor: its revents, 0 after `timeout_ms`.
+short PollOne(int fd, short events, int timeout_ms = kPatienceMs);
+// True once poll reports one of `events`.
+bool WaitFor(int fd, short events, int timeout_ms = kPatienceMs);
+// Waits for `condition`; false when patience is at its end.
+bool Eventually(const std::function<bool()>& condition);
+
+// Both also work on a non-blocking descriptor; false or a short string when patience, or the stream, ends.
+bool SendAll(int fd, const void* data, size_t size);
+inline bool SendAll(int fd, const std::string& data) { return SendAll(fd, data.data(), data.size()); }
+std::string ReceiveExactly(int fd, size_t size);
+// To the end of the stream; empty and errno set if it ends in an error.
+std::string ReceiveToEnd(int fd);
+// Non-blocking descriptor: writes until EAGAIN; the number of bytes taken.
+size_t Fill(int fd);
+// Non-blocking descriptor: reads until EAGAIN or the end; the number of bytes read.
+size_t Drain(int fd);
+
+// Deterministic bytes that differ at each position and for each seed.
+std::string Pattern(size_t size, uint32_t seed = 1);
+uint64_t Hash(const std::string& data);
+
+// A child that runs `body` and leaves by _exit with its result.
+pid_t Child(const std::function<int()>& body);
+// The wait status; a child that outstays patience is killed and -1 returned.
+int Reap(pid_t pid);
+bool ExitedWith(int status, int code);
+
+class Stopwatch {
+ public:
+  int ms() const {
+    return static_cast<int>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start_)
+            .count());
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// A thread whose result is fetched with a bounded wait: Catch's assertions stay in the main thread.
+template <typename Function>
+auto Async(Function&& function) {
+  return std::async(std::launch::async, std::forward<Function>(function));
+}
+template <typename T>
+T Get(std::future<T>& future) {
+  REQUIRE(future.wait_for(std::chrono::milliseconds(2 * kPatienceMs)) == std::future_status::ready);
+  return future.get();
+}
+template <typename T>
+bool StillRunning(std::future<T>& future, int ms = kQuietMs) {
+  return future.wait_for(std::chrono::milliseconds(ms)) != std::future_status::ready;
+}
+
+// True while another thread of this process sleeps in the kernel, `tid` as gettid() gave it.
+bool IsAsleep(pid_t tid);
+
+}  // namespace posix_test
+
+#define REQUIRE_ERRNO(call, expected)      \
+  do {                                     \
+    errno = 0;                             \
+    REQUIRE((call) == -1);                 \
+    const int error_of_call_ = errno;      \
+    REQUIRE(error_of_call_ == (expected)); \
+  } while (false)
+
+#endif  // SDP_TEST_POSIX_SUPPORT_H_
