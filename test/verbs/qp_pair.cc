@@ -1,12 +1,6 @@
 #include "test/verbs/qp_pair.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -14,38 +8,6 @@
 #include <utility>
 
 namespace sdp::iwarp::test {
-
-Fd& Fd::operator=(Fd&& other) noexcept {
-  Close();
-  value = std::exchange(other.value, -1);
-  return *this;
-}
-Fd::~Fd() { Close(); }
-void Fd::Close() {
-  if (value >= 0) ::close(std::exchange(value, -1));
-}
-
-std::array<Fd, 2> TcpPair(bool blocking) {
-  const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  REQUIRE(::bind(listener.value, reinterpret_cast<sockaddr*>(&address), length) == 0);
-  REQUIRE(::listen(listener.value, 1) == 0);
-  REQUIRE(::getsockname(listener.value, reinterpret_cast<sockaddr*>(&address), &length) == 0);
-  std::array<Fd, 2> pair;
-  pair[0] = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  REQUIRE(::connect(pair[0].value, reinterpret_cast<sockaddr*>(&address), length) == 0);
-  pair[1] = Fd(::accept4(listener.value, nullptr, nullptr, SOCK_CLOEXEC));
-  REQUIRE(pair[1].value >= 0);
-  for (const Fd& fd : pair) {
-    const int on = 1;
-    ::setsockopt(fd.value, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (!blocking) ::fcntl(fd.value, F_SETFL, O_NONBLOCK);
-  }
-  return pair;
-}
 
 std::string Text(const verbs::Completion& c) {
   std::string text;
@@ -99,7 +61,7 @@ verbs::Completion NextCompletion(Side& self, Side& other) {
 }
 
 QpPair MakePair(const PairOptions& options) {
-  auto fds = TcpPair(options.blocking);
+  auto fds = LoopbackPair(options.blocking);
   auto a = Connect(fds[0].value, AsBytes("hello"), options.a_qp, options.a, Now());
   auto z = Listen(fds[1].value, options.z, Now());
   bool accepted = false;
@@ -122,10 +84,6 @@ QpPair MakePair(const PairOptions& options) {
   REQUIRE(a->peer_private_data().size() == 7);
   return {.a = {.fd = std::move(fds[0]), .qp = a->TakeQueuePair()},
           .z = {.fd = std::move(fds[1]), .qp = z->TakeQueuePair()}};
-}
-
-Time Now() {
-  return Time(std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
 }
 
 }  // namespace sdp::iwarp::test

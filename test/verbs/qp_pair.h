@@ -2,30 +2,16 @@
 #ifndef SDP_TEST_VERBS_QP_PAIR_H_
 #define SDP_TEST_VERBS_QP_PAIR_H_
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "test/verbs/link_pair.h"
 #include "verbs/rnic.h"
 #include "verbs/softiwarp/soft_rnic.h"
 
 namespace sdp::iwarp::test {
-
-struct Fd {
-  int value = -1;
-  Fd() = default;
-  explicit Fd(int fd) : value(fd) {}
-  Fd(Fd&& other) noexcept : value(std::exchange(other.value, -1)) {}
-  Fd& operator=(Fd&& other) noexcept;
-  ~Fd();
-  void Close();
-};
-
-// Connected loopback sockets; [0] connected, [1] was accepted. Both non-blocking unless told otherwise.
-std::array<Fd, 2> TcpPair(bool blocking = false);
 
 inline Bytes AsBytes(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
 std::string Text(const verbs::Completion& completion);
@@ -59,8 +45,6 @@ struct QpPair {
 };
 // Connects with private data "hello" and "welcome".
 QpPair MakePair(const PairOptions& options = {});
-
-Time Now();
 
 }  // namespace sdp::iwarp::test
 
