@@ -1,0 +1,101 @@
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "preload/config_reader.h"
+
+namespace sdp::preload {
+namespace {
+
+std::map<std::string, std::string> environment;
+
+const char* Lookup(const char* name) {
+  const auto found = environment.find(name);
+  return found != environment.end() ? found->second.c_str() : nullptr;
+}
+
+Config Read(std::map<std::string, std::string> variables, std::vector<std::string>* problems) {
+  environment = std::move(variables);
+  return ReadConfig(Lookup, problems);
+}
+
+TEST_CASE("An empty environment gives the defaults") {
+  std::vector<std::string> problems;
+  const Config config = Read({{"SDP_MODE", ""}}, &problems);
+  CHECK(problems.empty());
+  CHECK(config.mode == Mode::kBoth);
+  CHECK(config.pm_port == 3935);
+  CHECK(config.pm_timeout == std::chrono::milliseconds(300));
+  CHECK(config.mpa_peer_to_peer);
+}
+
+TEST_CASE("Every variable has its effect") {
+  std::vector<std::string> problems;
+  const Config config = Read({{"SDP_MODE", "sdp"},
+                              {"SDP_RNIC", "verbs"},
+                              {"SDP_LOG", "debug"},
+                              {"SDP_LOG_FILE", "/tmp/x"},
+                              {"SDP_PM_PORT", "4000"},
+                              {"SDP_PMD_SOCKET", "/tmp/y"},
+                              {"SDP_PM_TIMEOUT_MS", "25"},
+                              {"SDP_PM_NEGATIVE_S", "0"},
+                              {"SDP_HANDSHAKE_TIMEOUT_MS", "1500"},
+                              {"SDP_MPA_CRC", "1"},
+                              {"SDP_MPA_MARKERS", "1"},
+                              {"SDP_MPA_P2P", "0"},
+                              {"SDP_PRIVATE_BUFFERS", "3"},
+                              {"SDP_PRIVATE_BUFFER_SIZE", "1048576"},
+                              {"SDP_SEND_BUFFER", "0"},
+                              {"SDP_STATS_DIR", "/tmp/z"}},
+                             &problems);
+  CHECK(problems.empty());
+  CHECK(config.mode == Mode::kSdp);
+  CHECK(config.rnic == RnicChoice::kVerbs);
+  CHECK(config.log_level == LogLevel::kDebug);
+  CHECK(config.log_file == "/tmp/x");
+  CHECK(config.pm_port == 4000);
+  CHECK(config.pmd_socket == "/tmp/y");
+  CHECK(config.pm_timeout == std::chrono::milliseconds(25));
+  CHECK(config.pm_negative == Duration::zero());
+  CHECK(config.handshake_timeout == std::chrono::milliseconds(1500));
+  CHECK(config.mpa_crc);
+  CHECK(config.mpa_markers);
+  CHECK_FALSE(config.mpa_peer_to_peer);
+  CHECK(config.receive_buffers == 3);
+  CHECK(config.receive_buffer_size == 1 << 20);
+  CHECK(config.send_buffer == 0);
+  CHECK(config.stats_dir == "/tmp/z");
+}
+
+TEST_CASE("A value that cannot be used is reported and ignored") {
+  const auto [name, value] =
+      GENERATE(table<const char*, const char*>({{"SDP_MODE", "SDP"},
+                                                {"SDP_RNIC", "hard"},
+                                                {"SDP_LOG", "7"},
+                                                {"SDP_PM_PORT", "0"},
+                                                {"SDP_PM_PORT", "65536"},
+                                                {"SDP_PM_PORT", "12x"},
+                                                {"SDP_PM_PORT", " 12"},
+                                                {"SDP_PM_TIMEOUT_MS", "-1"},
+                                                {"SDP_MPA_CRC", "yes"},
+                                                {"SDP_PRIVATE_BUFFERS", "2"},
+                                                {"SDP_PRIVATE_BUFFERS", "4097"},
+                                                {"SDP_PRIVATE_BUFFER_SIZE", "127"},
+                                                {"SDP_SEND_BUFFER", "99999999999999999999"}}));
+  std::vector<std::string> problems;
+  const Config config = Read({{name, value}}, &problems);
+  REQUIRE(problems.size() == 1);
+  CHECK(problems[0].find(std::string(name) + "=" + value) == 0);
+  const Config defaults;
+  CHECK(config.mode == defaults.mode);
+  CHECK(config.rnic == defaults.rnic);
+  CHECK(config.log_level == defaults.log_level);
+  CHECK(config.pm_port == defaults.pm_port);
+  CHECK(config.pm_timeout == defaults.pm_timeout);
+  CHECK(config.mpa_crc == defaults.mpa_crc);
+  CHECK(config.receive_buffers == defaults.receive_buffers);
+  CHECK(config.receive_buffer_size == defaults.receive_buffer_size);
+  CHECK(config.send_buffer == defaults.send_buffer);
+}
+
+}  // namespace
+}  // namespace sdp::preload
