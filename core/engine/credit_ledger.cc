@@ -16,10 +16,13 @@ constexpr uint32_t kMaxAnsweredUpdates = 8;
 
 void CreditLedger::SetPosted(uint32_t count) {
   posted_ = initial_posted_ = count;
-  told_limit_ = formula_limit_ = count;
+  told_limit_ = formula_limit_ = received_ + count;
 }
 
-void CreditLedger::SetPeerBufs(uint16_t bufs) { limit_ = peer_initial_ = bufs; }
+void CreditLedger::SetPeerBufs(uint16_t bufs) {
+  peer_initial_ = bufs;
+  limit_ = sent_ + bufs;
+}
 
 void CreditLedger::HelloAckTook() {
   --limit_;
@@ -90,7 +93,8 @@ wire::Bsdh CreditLedger::Stamp(MessageKind kind) {
 
 bool CreditLedger::update_due(uint32_t window, bool idle, bool writer_expected) const {
   if (credits() == 0 || gain() == 0) return false;
-  const uint64_t peer_credits = told_limit_ - received_;
+  // A peer that counts by the bare formula may be one ahead of what we told it.
+  const uint64_t peer_credits = told_limit_ > received_ ? told_limit_ - received_ : 0;
   const uint32_t worth = gain() > updates_received_ ? gain() - updates_received_ : 0;
   // 10.5: at one credit or none the peer is told, whatever we receive or not.
   if (peer_credits == 0) return true;
@@ -114,7 +118,7 @@ bool CreditLedger::nudge_due() const {
 
 bool CreditLedger::IsConsistent() const {
   return sent_ <= limit_ && acknowledged_ <= sent_ && limit_ - sent_ <= 65535u && posted_ <= 65535u &&
-         told_limit_ >= received_ && LimitToTell() >= told_limit_;
+         LimitToTell() >= told_limit_;
 }
 
 }  // namespace sdp::engine

@@ -29,7 +29,14 @@ enum class MessageKind : uint8_t {
 // and account for a peer that does the same.
 class CreditLedger {
  public:
-  explicit CreditLedger(Role role) : role_(role) {}
+  // `exchanged`: so many messages have gone each way before, all acknowledged; near a multiple of 2^32 MSeq
+  // wraps.
+  explicit CreditLedger(Role role, uint64_t exchanged = 0)
+      : role_(role),
+        sent_(exchanged),
+        acknowledged_(exchanged),
+        sent_before_updates_(exchanged),
+        received_(exchanged) {}
 
   // --- set-up
   void SetPosted(uint32_t count);   // receive Private Buffers posted before our Hello or HelloAck

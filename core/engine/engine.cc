@@ -192,6 +192,8 @@ uint16_t Engine::ird() const { return rep_->options.ird; }
 uint16_t Engine::ord() const { return rep_->ord; }
 uint8_t Engine::minor_version() const { return rep_->minor_version; }
 
+bool Engine::IsConsistent() const { return rep_->IsConsistent(); }
+
 const Stats& Engine::stats() const {
   const Rep& r = *rep_;
   Stats& s = r.stats;

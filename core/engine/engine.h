@@ -147,9 +147,11 @@ class Engine {
   [[nodiscard]] uint16_t ord() const;
   [[nodiscard]] uint8_t minor_version() const;  // the lesser of both (8.1.1, 3b and 7b)
   [[nodiscard]] const Stats& stats() const;
+  [[nodiscard]] bool IsConsistent() const;  // the invariants; checked by itself in debug builds, by tests and fuzzers always
+
+  struct Rep;  // core/engine/rep.h, for the engine's own files
 
  private:
-  struct Rep;
   std::unique_ptr<Rep> rep_;
 };
 

@@ -35,6 +35,7 @@ void End::Drain() {
       disconnected = aborted_link = true;
     }
   }
+  PAIR_CHECK(engine.IsConsistent(), name);
   const State state = engine.state();
   PAIR_CHECK(!engine.finished() || state == State::kClosed || state == State::kAborted, name);
   PAIR_CHECK(!engine.finished() || lent_.empty(), name);

@@ -1,0 +1,301 @@
+// An engine, its application and its RNIC, all driven by the input; and a peer that says whatever the input
+// says. Most messages get a right MSeq, MSeqAck and Len, so that they reach what is behind those checks.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "core/engine/engine.h"
+#include "core/wire/message.h"
+
+namespace sdp::engine {
+namespace {
+
+void Require(bool condition) {
+  if (!condition) std::abort();
+}
+
+class Input {
+ public:
+  Input(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+  [[nodiscard]] bool empty() const { return at_ == size_; }
+  uint8_t Byte() { return at_ < size_ ? data_[at_++] : 0; }
+  uint32_t Number() {
+    // Mostly small, at times anything.
+    const uint8_t first = Byte();
+    if (first < 240) return first;
+    uint32_t value = 0;
+    for (int i = 0; i < 4; ++i) value = value << 8 | Byte();
+    return value;
+  }
+  Bytes Rest(size_t limit) {
+    const size_t n = std::min(limit, size_ - at_);
+    const Bytes bytes(reinterpret_cast<const std::byte*>(data_ + at_), n);
+    at_ += n;
+    return bytes;
+  }
+
+ private:
+  const uint8_t* data_;
+  size_t size_;
+  size_t at_ = 0;
+};
+
+wire::Body MakeBody(Input* in) {
+  switch (in->Byte() % 18) {
+    case 0:
+      return wire::SrcAvail{.len = in->Number(), .stag = STag(1), .va = in->Number()};
+    case 1:
+      return wire::SinkAvail{.len = in->Number(), .stag = STag(1), .va = 0, .non_discards = in->Number()};
+    case 2:
+      return wire::DisConn{};
+    case 3:
+      return wire::AbortConn{};
+    case 4:
+      return wire::SendSm{};
+    case 5:
+      return wire::RdmaWrCompl{in->Number()};
+    case 6:
+      return wire::RdmaRdCompl{in->Number()};
+    case 7:
+      return wire::ModeChange{.mode = static_cast<uint8_t>(in->Byte() % 4),
+                              .receivers_source = in->Byte() % 2 == 1};
+    case 8:
+      return wire::SrcAvailCancel{};
+    case 9:
+      return wire::SinkAvailCancel{};
+    case 10:
+      return wire::SinkCancelAck{};
+    case 11:
+      return wire::ChRcvBuf{in->Number()};
+    case 12:
+      return wire::ChRcvBufAck{in->Number()};
+    case 13:
+      return wire::SuspComm{static_cast<uint16_t>(in->Number())};
+    case 14:
+      return wire::SuspCommAck{};
+    case 15:
+      return wire::HelloAck{.max_adverts = 1, .act_rcv_sz = in->Number(), .loc_ird = 1, .loc_ord = 1};
+    default:
+      return wire::Data{};
+  }
+}
+
+class Harness {
+ public:
+  explicit Harness(Input* in)
+      : in_(*in),
+        role_(in->Byte() % 2 ? Role::kConnecting : Role::kAccepting),
+        engine_(role_, MakeOptions(in)) {}
+
+  void Run() {
+    SetUp();
+    Drain();
+    while (!in_.empty()) {
+      Step();
+      Drain();
+    }
+    // Whatever happened, an abort ends it and gives all memory back.
+    engine_.Abort(AbortReason::kLocal);
+    Drain();
+    engine_.HandleLinkEnd(false);
+    Drain();
+    engine_.CloseReceive();
+    Drain();
+    Require(engine_.finished() && lent_.empty());
+  }
+
+ private:
+  static Options MakeOptions(Input* in) {
+    Options o;
+    o.receive_buffers = in->Byte() % 40;
+    o.receive_buffer_size = 37 + in->Number() % 3000;
+    o.receive_limit = in->Number() * 16;
+    o.send_limit = in->Number() % 10000;
+    o.max_adverts = in->Byte() % 5;
+    return o;
+  }
+
+  void SetUp() {
+    peer_bufs_ = static_cast<uint16_t>(in_.Byte() % 40);
+    std::array<std::byte, wire::kMaxHeaderSize> bytes{};
+    wire::Message message;
+    message.bsdh.bufs = peer_bufs_;
+    if (role_ == Role::kAccepting) {
+      message.bsdh.len = kHelloSize;
+      message.body =
+          wire::Hello{.max_adverts = 3, .local_rcv_sz = 37 + in_.Number() % 5000, .loc_ird = 1, .loc_ord = 1};
+      const size_t size = SerializeTo(message, bytes);
+      if (!engine_.HandleHello(Bytes(bytes).first(size))) return;
+      if (in_.Byte() % 2) {
+        (void)engine_.HelloAck();
+      } else {
+        engine_.SendHelloAck();
+      }
+      return;
+    }
+    (void)engine_.Hello();
+    if (in_.Byte() % 2) {
+      (void)engine_.HandleReply({});
+      return;
+    }
+    message.bsdh.len = kHelloAckSize;
+    message.body =
+        wire::HelloAck{.max_adverts = 3, .act_rcv_sz = 37 + in_.Number() % 5000, .loc_ird = 1, .loc_ord = 1};
+    const size_t size = SerializeTo(message, bytes);
+    (void)engine_.HandleReply(Bytes(bytes).first(size));
+  }
+
+  void Step() {
+    switch (in_.Byte() % 16) {
+      case 0:
+        Receive(in_.Rest(in_.Byte()));
+        return;
+      case 1:
+      case 2:
+      case 3:
+      case 4:
+      case 5:
+      case 6:
+        Say();
+        return;
+      case 7:
+      case 8:
+        Send();
+        return;
+      case 9:
+      case 10:
+        Read();
+        return;
+      case 11:
+        engine_.CloseSend();
+        return;
+      case 12:
+        switch (in_.Byte() % 8) {
+          case 0:
+            engine_.Abort(AbortReason::kLocal);
+            return;
+          case 1:
+            engine_.HandleLinkEnd(in_.Byte() % 2);
+            return;
+          case 2:
+            engine_.CloseReceive();
+            return;
+          default:
+            engine_.SetOutOfBandInline(in_.Byte() % 2);
+            return;
+        }
+      case 13:
+        (void)engine_.ChangeMode(in_.Byte() % 2 ? Half::kSource : Half::kSink,
+                                 static_cast<FlowMode>(in_.Byte() % 3));
+        return;
+      case 14:
+        if (completions_.empty()) return;
+        engine_.HandleSendCompleted(completions_.front());
+        completions_.pop_front();
+        return;
+      default:
+        (void)engine_.TakeOob({.peek = in_.Byte() % 2 == 1});
+        return;
+    }
+  }
+
+  void Say() {
+    wire::Message message;
+    message.body = MakeBody(&in_);
+    const uint8_t spoil = in_.Byte();
+    message.bsdh.mseq = MSeq(spoil == 1 ? in_.Number() : mseq_++);
+    message.bsdh.mseq_ack = MSeq(spoil == 2 ? in_.Number() : sent_ == 0 ? 0 : sent_ - 1);
+    message.bsdh.bufs = spoil == 3 ? static_cast<uint16_t>(in_.Number()) : peer_bufs_;
+    message.bsdh.flags = spoil & 0x80 ? in_.Byte() : 0;
+    const Bytes payload = spoil & 0x40 ? in_.Rest(in_.Byte()) : Bytes();
+    const size_t headers = message.header_size();
+    message.bsdh.len = spoil == 4 ? in_.Number() : static_cast<uint32_t>(headers + payload.size());
+    std::vector<std::byte> bytes(headers);
+    SerializeTo(message, bytes);
+    bytes.insert(bytes.end(), payload.begin(), payload.end());
+    Receive(bytes);
+  }
+
+  void Receive(Bytes bytes) {
+    const uint64_t token = next_token_++;
+    std::vector<std::vector<std::byte>> memory;
+    const size_t cut = bytes.empty() ? 0 : in_.Byte() % (bytes.size() + 1);
+    memory.emplace_back(bytes.begin(), bytes.begin() + static_cast<long>(cut));
+    memory.emplace_back(bytes.begin() + static_cast<long>(cut), bytes.end());
+    const std::vector<Bytes> pieces(memory.begin(), memory.end());
+    lent_[token] = std::move(memory);
+    engine_.HandleReceive({.length = static_cast<uint32_t>(bytes.size()),
+                           .pieces = pieces,
+                           .token = token,
+                           .cost = static_cast<uint32_t>(bytes.size()),
+                           .invalidated = {}});
+  }
+
+  void Send() {
+    const size_t size = in_.Number() % 70000;
+    const std::vector<std::byte> data(size);
+    const Bytes pieces[2] = {Bytes(data).first(size / 3), Bytes(data).subspan(size / 3)};
+    const uint8_t how = in_.Byte();
+    const bool writable = engine_.writable();
+    const size_t taken =
+        engine_.Send(pieces, {how & 1 ? Buffering::kFull : Buffering::kSmall, (how & 6) == 6});
+    Drain();  // before the memory goes
+    Require(taken <= size);
+    Require(!(writable && size == 1 && taken == 0));
+    Require(!(size != 0 && taken == 0 && engine_.writable()));
+  }
+
+  void Read() {
+    std::vector<std::byte> data(in_.Number() % 5000);
+    const MutableBytes out(data);
+    const uint64_t readable = engine_.readable_bytes();
+    const size_t count = engine_.Receive({&out, 1}, {.peek = in_.Byte() % 4 == 0});
+    Require(count <= readable);
+  }
+
+  void Drain() {
+    Require(engine_.IsConsistent());
+    Action action;
+    while (engine_.PollAction(&action)) {
+      Require(engine_.IsConsistent());
+      if (const auto* post = std::get_if<PostSend>(&action)) {
+        std::vector<std::byte> bytes(post->header_bytes().begin(), post->header_bytes().end());
+        for (const Bytes& piece : post->payload()) bytes.insert(bytes.end(), piece.begin(), piece.end());
+        const auto message = wire::Parse(bytes, bytes.size());
+        Require(message.has_value());
+        Require(bytes.size() <= engine_.stats().remote_buffer_size);
+        if (!std::holds_alternative<wire::HelloAck>(message->body)) {
+          Require(message->bsdh.mseq.value() == sent_);
+          ++sent_;
+        }
+        if (post->signaled) completions_.push_back(post->id);
+      } else if (const auto* release = std::get_if<ReleaseReceive>(&action)) {
+        Require(lent_.erase(release->token) == 1);
+      }
+    }
+    (void)engine_.stats();
+    (void)engine_.finished();
+  }
+
+  Input& in_;
+  Role role_;
+  Engine engine_;
+  uint16_t peer_bufs_ = 0;
+  uint32_t mseq_ = 0;
+  uint32_t sent_ = 0;
+  std::deque<WorkId> completions_;
+  std::map<uint64_t, std::vector<std::vector<std::byte>>> lent_;
+  uint64_t next_token_ = 1;
+};
+
+}  // namespace
+}  // namespace sdp::engine
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  sdp::engine::Input input(data, size);
+  sdp::engine::Harness(&input).Run();
+  return 0;
+}
