@@ -13,8 +13,10 @@
 namespace sdp::preload {
 namespace {
 
+// Links that progress in one round: few, so that the application answers the first while the last still come in.
 constexpr int kBatch = 8;
-constexpr int kKickTag = -1;
+constexpr uint64_t kKickTag = ~uint64_t{0};
+constexpr uint64_t kUnseen = ~uint64_t{0};  // no edge count gets there
 
 // poll and epoll number their events alike (EPOLLIN is POLLIN, and so on).
 static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR && EPOLLHUP == POLLHUP &&
@@ -31,38 +33,52 @@ int Fail(int error) {
 
 }  // namespace
 
-std::shared_ptr<EpollSet> EpollSet::Open(int epfd) {
-  std::shared_ptr<EpollSet> set(new EpollSet(epfd));
+bool EpollSet::Open(int epfd) {
+  epfd_ = epfd;
   const int inner = real.epoll_create1(EPOLL_CLOEXEC);
-  if (inner < 0 || HiddenFds::HideTracked(inner, &set->inner_) < 0) return nullptr;
-  const int kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (kick < 0 || HiddenFds::HideTracked(kick, &set->kick_) < 0) return nullptr;
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = static_cast<uint64_t>(kKickTag)}};
-  if (real.epoll_ctl(set->inner_, EPOLL_CTL_ADD, set->kick_, &event) != 0) return nullptr;
-  event = {.events = EPOLLIN, .data = {.u64 = Cookie()}};
-  if (real.epoll_ctl(epfd, EPOLL_CTL_ADD, set->inner_, &event) != 0) return nullptr;
-  return set;
-}
-
-EpollSet::~EpollSet() {
-  if (inner_ >= 0) HiddenFds::Close(inner_);
-  if (kick_ >= 0) HiddenFds::Close(kick_);
+  const int kick = inner < 0 ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (inner >= 0 && HiddenFds::HideTracked(inner, &inner_) >= 0 && kick >= 0 && HiddenFds::HideTracked(kick, &kick_) >= 0) {
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = kKickTag}};
+    if (real.epoll_ctl(inner_, EPOLL_CTL_ADD, kick_, &event) == 0) {
+      event = {.events = EPOLLIN, .data = {.u64 = Cookie()}};
+      if (real.epoll_ctl(epfd, EPOLL_CTL_ADD, inner_, &event) == 0) return true;
+    }
+  }
+  const int error = errno;
+  Close();
+  errno = error;
+  return false;
 }
 
 void EpollSet::Close() {
   std::vector<std::pair<int, SocketRef>> sockets;
   {
     std::lock_guard lock(mutex_);
-    for (auto& [fd, entry] : entries_) sockets.emplace_back(fd, std::move(entry.socket));
+    for (size_t fd = 0; fd < entries_.size(); ++fd) {
+      if (entries_[fd] != nullptr && entries_[fd]->socket) sockets.emplace_back(fd, std::move(entries_[fd]->socket));
+    }
     entries_.clear();
     candidates_.clear();
+    listener_data_.clear();
   }
   for (auto& [fd, socket] : sockets) static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, fd);
+  for (std::atomic<int>* fd : {&inner_, &kick_}) {
+    const int number = fd->exchange(-1);
+    if (number >= 0) HiddenFds::Close(number);
+  }
 }
 
-bool EpollSet::Has(int fd) {
-  std::lock_guard lock(mutex_);
-  return entries_.contains(fd);
+EpollSet::Entry* EpollSet::Find(int fd) {
+  const size_t index = static_cast<size_t>(fd);
+  if (fd < 0 || index >= entries_.size() || entries_[index] == nullptr || !entries_[index]->socket) return nullptr;
+  return entries_[index].get();
+}
+
+EpollSet::Entry& EpollSet::At(int fd) {
+  const size_t index = static_cast<size_t>(fd);
+  if (index >= entries_.size()) entries_.resize(index + 1);
+  if (entries_[index] == nullptr) entries_[index] = std::make_unique<Entry>();
+  return *entries_[index];
 }
 
 void EpollSet::MakeCandidate(int fd, Entry& entry) {
@@ -71,60 +87,92 @@ void EpollSet::MakeCandidate(int fd, Entry& entry) {
   candidates_.push_back(fd);
 }
 
+// What the application asks for is looked at by the next wait, edge or not, as the kernel does.
+void EpollSet::SetRequest(Entry& entry, const epoll_event& event) {
+  entry.events = event.events;
+  entry.data = event.data;
+  entry.armed = true;
+  entry.seen_read_edge = entry.seen_write_edge = kUnseen;
+}
+
+void EpollSet::Unregister(int fd, Entry& entry) {
+  if (entry.registered == 0) return;
+  entry.registered = 0;
+  const int saved = errno;
+  real.epoll_ctl(inner_, EPOLL_CTL_DEL, fd, nullptr);
+  errno = saved;
+}
+
 // --- epoll_ctl
 
 int EpollSet::Control(int epfd, int operation, int fd, epoll_event* event) {
-  SocketRef ref = FdTable::Get(fd);
+  const SocketRef ref = FdTable::Get(fd);
+  if (!ref) return static_cast<int>(kPassThrough);
   auto* const socket = static_cast<StreamSocket*>(ref.get());
-  const StreamSocket::Readiness readiness = socket->GetReadiness();
-  if (readiness.state == StreamSocket::State::kListening) return ControlListener(epfd, operation, fd, event, readiness);
+  if (socket->listening()) return ControlListener(epfd, operation, fd, event, socket->GetReadiness());
   switch (operation) {
     case EPOLL_CTL_ADD:
-      return Add(fd, socket, event);
-    case EPOLL_CTL_MOD: {
-      if (event == nullptr) return Fail(EFAULT);
-      std::lock_guard lock(mutex_);
-      const auto it = entries_.find(fd);
-      if (it == entries_.end()) return Fail(ENOENT);
-      if ((event->events & EPOLLEXCLUSIVE) != 0) return Fail(EINVAL);
-      it->second.events = event->events;
-      it->second.data = event->data;
-      it->second.armed = true;
-      // As the kernel: a modified registration reports what holds, edge or not.
-      it->second.seen_read_edge = it->second.seen_write_edge = ~uint64_t{0};
-      MakeCandidate(fd, it->second);
-      Kick();
-      return 0;
-    }
-    case EPOLL_CTL_DEL: {
-      if (!Has(fd)) return Fail(ENOENT);
-      Forget(fd);
-      return 0;
-    }
+      return event == nullptr ? Fail(EFAULT) : Add(fd, socket, event);
+    case EPOLL_CTL_MOD:
+      return event == nullptr ? Fail(EFAULT) : Modify(fd, event);
+    case EPOLL_CTL_DEL:
+      return Delete(fd);
     default:
       return Fail(EINVAL);
   }
 }
 
 int EpollSet::Add(int fd, StreamSocket* socket, epoll_event* event) {
-  if (event == nullptr) return Fail(EFAULT);
   {
     std::lock_guard lock(mutex_);
-    if (entries_.contains(fd)) return Fail(EEXIST);
-    Entry& entry = entries_[fd];
+    Entry& entry = At(fd);
+    if (entry.socket) return Fail(EEXIST);
     socket->Ref();
     entry.socket = SocketRef(socket);
-    entry.events = event->events;
-    entry.data = event->data;
+    SetRequest(entry, *event);
     MakeCandidate(fd, entry);
     Kick();
   }
-  const StreamSocket::Readiness readiness = socket->AddObserver(this, fd);
-  if (readiness.state == StreamSocket::State::kPlain) {
+  if (socket->AddObserver(this, fd) == StreamSocket::State::kPlain) {
     // It fell back to TCP this moment, before it knew of us.
     OnPlain(fd);
   }
   return 0;
+}
+
+int EpollSet::Modify(int fd, epoll_event* event) {
+  std::lock_guard lock(mutex_);
+  Entry* const entry = Find(fd);
+  if (entry == nullptr) return Fail(ENOENT);
+  if ((event->events & EPOLLEXCLUSIVE) != 0) return Fail(EINVAL);
+  SetRequest(*entry, *event);
+  MakeCandidate(fd, *entry);
+  Kick();
+  return 0;
+}
+
+int EpollSet::Delete(int fd) {
+  SocketRef socket;
+  {
+    std::lock_guard lock(mutex_);
+    Entry* const entry = Find(fd);
+    if (entry == nullptr) return Fail(ENOENT);
+    socket = std::move(entry->socket);
+  }
+  static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, fd);
+  return 0;
+}
+
+void EpollSet::Forget(int fd) {
+  SocketRef socket;
+  {
+    std::lock_guard lock(mutex_);
+    const size_t index = static_cast<size_t>(fd);
+    if (fd < 0 || index >= entries_.size() || entries_[index] == nullptr) return;
+    Unregister(fd, *entries_[index]);
+    socket = std::move(entries_[index]->socket);
+  }
+  if (socket) static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, fd);
 }
 
 // The conventional listener is the kernel's; beside it, with the same data, the SDP listener and the queue of the helper's.
@@ -145,58 +193,43 @@ int EpollSet::ControlListener(int epfd, int operation, int fd, epoll_event* even
   return 0;
 }
 
-void EpollSet::Forget(int fd) {
-  SocketRef socket;
-  {
-    std::lock_guard lock(mutex_);
-    const auto it = entries_.find(fd);
-    if (it == entries_.end()) return;
-    socket = std::move(it->second.socket);
-    if (it->second.registered != 0) {
-      const int saved = errno;
-      real.epoll_ctl(inner_, EPOLL_CTL_DEL, fd, nullptr);
-      errno = saved;
-    }
-    entries_.erase(it);
-  }
-  static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, fd);
-}
-
 // --- ReadinessObserver
 
 void EpollSet::OnChange(int fd) {
   std::lock_guard lock(mutex_);
-  const auto it = entries_.find(fd);
-  if (it == entries_.end()) return;
-  MakeCandidate(fd, it->second);
+  Entry* const entry = Find(fd);
+  if (entry == nullptr) return;
+  MakeCandidate(fd, *entry);
   Kick();
 }
 
 void EpollSet::OnWatch(int fd, short events) {
   std::lock_guard lock(mutex_);
-  const auto it = entries_.find(fd);
-  if (it == entries_.end() || it->second.registered == events) return;
+  Entry* const entry = Find(fd);
+  if (entry == nullptr || entry->registered == events) return;
+  if (events == 0) {
+    Unregister(fd, *entry);
+    return;
+  }
   const int saved = errno;
   epoll_event event{.events = static_cast<uint32_t>(events), .data = {.u64 = static_cast<uint64_t>(fd)}};
-  const int operation = events == 0 ? EPOLL_CTL_DEL : it->second.registered == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-  real.epoll_ctl(inner_, operation, fd, &event);
+  real.epoll_ctl(inner_, entry->registered == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
   errno = saved;
-  it->second.registered = events;
+  entry->registered = events;
 }
 
 // The kernel takes over, with what the application asked for.
 void EpollSet::OnPlain(int fd) {
   SocketRef socket;  // dropped behind the lock
   std::lock_guard lock(mutex_);
-  const auto it = entries_.find(fd);
-  if (it == entries_.end()) return;
+  Entry* const entry = Find(fd);
+  if (entry == nullptr) return;
+  Unregister(fd, *entry);
   const int saved = errno;
-  if (it->second.registered != 0) real.epoll_ctl(inner_, EPOLL_CTL_DEL, fd, nullptr);
-  epoll_event event{.events = it->second.armed ? it->second.events : EPOLLONESHOT, .data = it->second.data};
+  epoll_event event{.events = entry->armed ? entry->events : EPOLLONESHOT, .data = entry->data};
   real.epoll_ctl(epfd_, EPOLL_CTL_ADD, fd, &event);
   errno = saved;
-  socket = std::move(it->second.socket);
-  entries_.erase(it);
+  socket = std::move(entry->socket);
 }
 
 // With the lock held: wakes whoever sleeps in the kernel for this set.
@@ -215,7 +248,7 @@ void EpollSet::ProgressLinks() {
   epoll_event ready[kBatch];
   const int count = real.epoll_wait(inner_, ready, kBatch, 0);
   for (int i = 0; i < count; ++i) {
-    if (ready[i].data.u64 == static_cast<uint64_t>(kKickTag)) {
+    if (ready[i].data.u64 == kKickTag) {
       uint64_t kicks;
       (void)!real.read(kick_, &kicks, sizeof kicks);
       continue;
@@ -224,11 +257,15 @@ void EpollSet::ProgressLinks() {
     {
       const int fd = static_cast<int>(ready[i].data.u64);
       std::lock_guard lock(mutex_);
-      const auto it = entries_.find(fd);
-      if (it == entries_.end()) continue;
-      MakeCandidate(fd, it->second);
-      it->second.socket.get()->Ref();
-      socket = SocketRef(it->second.socket.get());
+      Entry* const entry = Find(fd);
+      if (entry == nullptr) {
+        // Taken out by the application a while ago: now it is worth the call.
+        if (static_cast<size_t>(fd) < entries_.size() && entries_[fd] != nullptr) Unregister(fd, *entries_[fd]);
+        continue;
+      }
+      MakeCandidate(fd, *entry);
+      entry->socket->Ref();
+      socket = SocketRef(entry->socket.get());
     }
     static_cast<StreamSocket*>(socket.get())->Progress();
   }
@@ -239,23 +276,29 @@ bool EpollSet::HasCandidates() {
   return !candidates_.empty();
 }
 
+void EpollSet::TakeCandidates(std::vector<std::pair<int, SocketRef>>* out, bool keep) {
+  std::lock_guard lock(mutex_);
+  if (candidates_.empty()) return;
+  out->reserve(candidates_.size());
+  for (const int fd : candidates_) {
+    Entry& entry = At(fd);
+    if (!keep) entry.candidate = false;
+    if (!entry.socket) continue;
+    entry.socket->Ref();
+    out->emplace_back(fd, SocketRef(entry.socket.get()));
+  }
+  if (!keep) candidates_.clear();
+}
+
 bool EpollSet::ProgressAndCheck() {
   ProgressLinks();
   std::vector<std::pair<int, SocketRef>> work;
-  {
-    std::lock_guard lock(mutex_);
-    for (const int fd : candidates_) {
-      const auto it = entries_.find(fd);
-      if (it == entries_.end()) continue;
-      it->second.socket.get()->Ref();
-      work.emplace_back(fd, SocketRef(it->second.socket.get()));
-    }
-  }
+  TakeCandidates(&work, /*keep=*/true);
   for (auto& [fd, socket] : work) {
     const StreamSocket::Readiness readiness = static_cast<StreamSocket*>(socket.get())->GetReadiness();
     std::lock_guard lock(mutex_);
-    const auto it = entries_.find(fd);
-    if (it != entries_.end() && Holding(it->second, readiness) != 0) return true;
+    const Entry* const entry = Find(fd);
+    if (entry != nullptr && Holding(*entry, readiness) != 0) return true;
   }
   return false;
 }
@@ -263,24 +306,12 @@ bool EpollSet::ProgressAndCheck() {
 // Reports candidates that have what the application waits for; the others are candidates no more.
 int EpollSet::Report(epoll_event* events, int max_events) {
   std::vector<std::pair<int, SocketRef>> work;
-  {
-    std::lock_guard lock(mutex_);
-    if (candidates_.empty()) return 0;
-    work.reserve(candidates_.size());
-    for (const int fd : candidates_) {
-      const auto it = entries_.find(fd);
-      if (it == entries_.end()) continue;
-      it->second.candidate = false;
-      it->second.socket.get()->Ref();
-      work.emplace_back(fd, SocketRef(it->second.socket.get()));
-    }
-    candidates_.clear();
-  }
+  TakeCandidates(&work, /*keep=*/false);
   int reported = 0;
   for (auto& [fd, socket] : work) {
     if (reported == max_events) {
       std::lock_guard lock(mutex_);
-      if (const auto it = entries_.find(fd); it != entries_.end()) MakeCandidate(fd, it->second);
+      if (Entry* const entry = Find(fd)) MakeCandidate(fd, *entry);
       continue;
     }
     const StreamSocket::Readiness readiness = static_cast<StreamSocket*>(socket.get())->GetReadiness();
@@ -308,9 +339,9 @@ uint32_t EpollSet::Holding(const Entry& entry, const StreamSocket::Readiness& re
 }
 
 bool EpollSet::ReportOne(int fd, const StreamSocket::Readiness& readiness, epoll_event* out) {
-  const auto it = entries_.find(fd);
-  if (it == entries_.end()) return false;
-  Entry& entry = it->second;
+  Entry* const found = Find(fd);
+  if (found == nullptr) return false;
+  Entry& entry = *found;
   const uint32_t ready = Holding(entry, readiness);
   entry.seen_read_edge = readiness.read_edge;
   entry.seen_write_edge = readiness.write_edge;

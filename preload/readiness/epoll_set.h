@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <vector>
 
 #include "preload/socket/stream_socket.h"
@@ -28,18 +27,15 @@ namespace sdp::preload {
 
 class EpollSet final : public ReadinessObserver {
  public:
-  // For the epoll descriptor `epfd`; null with errno if it is none, or no descriptor is left.
-  static std::shared_ptr<EpollSet> Open(int epfd);
-  ~EpollSet() override;
+  // Makes the set serve the epoll descriptor `epfd`; false with errno if it is none, or no descriptor is left.
+  bool Open(int epfd);
+  // The epoll descriptor is closed for good: detaches from every socket, and may be opened again for another.
+  void Close();
 
   // EPOLL_CTL_* of a managed socket.
   int Control(int epfd, int operation, int fd, epoll_event* event);
-  // Whether `fd` is registered here rather than with the kernel (its socket may be plain by now).
-  bool Has(int fd);
   // The number `fd` is closed by the application.
   void Forget(int fd);
-  // The epoll descriptor itself is closed for good: detaches from every socket.
-  void Close();
   int Wait(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask);
   // For poll on the epoll descriptor itself: whether a wait would report something of ours at once.
   bool ProgressAndCheck();
@@ -49,41 +45,54 @@ class EpollSet final : public ReadinessObserver {
   void OnWatch(int fd, short events) override;
   void OnPlain(int fd) override;
 
+  // Threads that are in a call on the set; see EpollSetRef.
+  std::atomic<int> users{0};
+
   void LockForFork() { mutex_.lock(); }
   void UnlockAfterFork() { mutex_.unlock(); }
 
  private:
+  // What is known of one descriptor number.
   struct Entry {
-    SocketRef socket;
+    SocketRef socket;    // empty: not registered by the application
     uint32_t events = 0;  // as the application gave them
     epoll_data_t data{};
     bool armed = true;       // EPOLLONESHOT: false once reported
     bool candidate = false;  // in candidates_
-    short registered = 0;    // in the inner epoll, poll events; 0: not
-    uint64_t seen_read_edge = ~uint64_t{0};
-    uint64_t seen_write_edge = ~uint64_t{0};
+    // In the inner epoll, as poll events; 0: not. Outlives the application's EPOLL_CTL_DEL until the link has something to say: programs
+    // that take out and put back a socket for each message then cost no system call.
+    short registered = 0;
+    uint64_t seen_read_edge = 0;
+    uint64_t seen_write_edge = 0;
   };
 
-  explicit EpollSet(int epfd) : epfd_(epfd) {}
   int ControlListener(int epfd, int operation, int fd, epoll_event* event, const StreamSocket::Readiness& readiness);
   int Add(int fd, StreamSocket* socket, epoll_event* event);
+  int Modify(int fd, epoll_event* event);
+  int Delete(int fd);
+  // With mutex_ held:
+  Entry* Find(int fd);  // null unless the application has it registered
+  Entry& At(int fd);
+  void SetRequest(Entry& entry, const epoll_event& event);
+  void Unregister(int fd, Entry& entry);
   void MakeCandidate(int fd, Entry& entry);
+  void Kick();
   bool HasCandidates();
   void ProgressLinks();
+  void TakeCandidates(std::vector<std::pair<int, SocketRef>>* out, bool keep);
   int Report(epoll_event* events, int max_events);
   // What a wait would report of the entry now; 0: nothing.
   static uint32_t Holding(const Entry& entry, const StreamSocket::Readiness& readiness);
   bool ReportOne(int fd, const StreamSocket::Readiness& readiness, epoll_event* out);
   int MergeListeners(epoll_event* events, int first, int end);
-  void Kick();
 
-  const int epfd_;  // the first number it was known by; for registrations made outside a call on it
+  int epfd_ = -1;  // the first number it was known by; for registrations made outside a call on it
   std::atomic<int> inner_{-1};
   std::atomic<int> kick_{-1};
   std::atomic<int> sleepers_{0};
   std::mutex mutex_;
-  std::unordered_map<int, Entry> entries_;
-  std::vector<int> candidates_;  // numbers that may have something to report
+  std::vector<std::unique_ptr<Entry>> entries_;  // by descriptor number
+  std::vector<int> candidates_;                  // numbers that may have something to report
   std::vector<epoll_data_t> listener_data_;
 };
 

@@ -2,14 +2,35 @@
 #ifndef SDP_PRELOAD_READINESS_NESTED_H_
 #define SDP_PRELOAD_READINESS_NESTED_H_
 
-#include <memory>
+#include <atomic>
+#include <utility>
 
 #include "preload/readiness/epoll_set.h"
 
 namespace sdp::preload {
 
+// The EpollSet of an epoll descriptor while a call works with it. Sets are never freed, only used again once nobody is in a call on
+// them, so that finding one takes no lock.
+class EpollSetRef {
+ public:
+  EpollSetRef() = default;
+  static EpollSetRef Find(int epfd);
+  EpollSetRef(EpollSetRef&& other) noexcept : set_(std::exchange(other.set_, nullptr)) {}
+  EpollSetRef& operator=(EpollSetRef&& other) noexcept {
+    std::swap(set_, other.set_);
+    return *this;
+  }
+  ~EpollSetRef() {
+    if (set_ != nullptr) set_->users.fetch_sub(1, std::memory_order_release);
+  }
+  explicit operator bool() const { return set_ != nullptr; }
+  EpollSet* operator->() const { return set_; }
+
+ private:
+  EpollSet* set_ = nullptr;
+};
+
 bool HaveEpollSets();
-std::shared_ptr<EpollSet> FindEpollSet(int epfd);
 
 }  // namespace sdp::preload
 

@@ -120,7 +120,7 @@ class PollCall {
 
   void AddPlain(size_t i) {
     if (HaveEpollSets() && (fds_[i].events & POLLIN) != 0) {
-      if (const auto set = FindEpollSet(fds_[i].fd); set != nullptr && set->ProgressAndCheck()) {
+      if (const EpollSetRef set = EpollSetRef::Find(fds_[i].fd); set && set->ProgressAndCheck()) {
         // Readable without the kernel knowing: reported by the entry below at the latest.
         nested_ready_.push_back(i);
       }
@@ -216,7 +216,7 @@ bool PollConcernsUs(const pollfd* fds, nfds_t count) {
   }
   if (!HaveEpollSets()) return false;
   for (nfds_t i = 0; i < count; ++i) {
-    if (fds[i].fd >= 0 && FindEpollSet(fds[i].fd) != nullptr) return true;
+    if (fds[i].fd >= 0 && EpollSetRef::Find(fds[i].fd)) return true;
   }
   return false;
 }
@@ -229,7 +229,7 @@ bool SelectConcernsUs(int count, const fd_set* read, const fd_set* write, const 
   for (int fd = 0; fd < count; ++fd) {
     const bool asked = (read != nullptr && FD_ISSET(fd, read)) || (write != nullptr && FD_ISSET(fd, write)) ||
                        (except != nullptr && FD_ISSET(fd, except));
-    if (asked && (FdTable::Has(fd) || FindEpollSet(fd) != nullptr)) return true;
+    if (asked && (FdTable::Has(fd) || EpollSetRef::Find(fd))) return true;
   }
   return false;
 }

@@ -38,12 +38,13 @@ void ForEachSocket(F f) {
 
 void PrepareFork() {
   fork_mutex().lock();
+  LockEpollTableForFork();
   ForEachSocket([](StreamSocket* socket) {
     if (!socket->LockForFork()) return;  // met before, under another number
     socket->Ref();
     locked().push_back(socket);
   });
-  LockReadinessForFork();
+  LockEpollSetsForFork();
   Background::LockForFork();
 }
 

@@ -157,14 +157,13 @@ void StreamSocket::RemoveWaiter(Waiter* waiter) {
   waiters_.Remove(waiter);
 }
 
-StreamSocket::Readiness StreamSocket::AddObserver(ReadinessObserver* observer, int fd) {
-  {
-    std::lock_guard lock(mutex_);
-    const short watch = state_ == State::kSdp && !foreign_ ? WatchEvents() : -1;
-    if (state_ != State::kPlain) observers_.push_back({.observer = observer, .fd = fd, .watch = watch});
-    if (watch > 0) observer->OnWatch(fd, watch);
-  }
-  return GetReadiness();
+StreamSocket::State StreamSocket::AddObserver(ReadinessObserver* observer, int fd) {
+  std::lock_guard lock(mutex_);
+  if (state_ == State::kPlain) return State::kPlain;
+  const short watch = state_ == State::kSdp && !foreign_ ? WatchEvents() : -1;
+  observers_.push_back({.observer = observer, .fd = fd, .watch = watch});
+  if (watch >= 0) observer->OnWatch(fd, watch);
+  return state_;
 }
 
 void StreamSocket::RemoveObserver(ReadinessObserver* observer, int fd) {

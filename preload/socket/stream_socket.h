@@ -75,12 +75,13 @@ class StreamSocket final : public Socket {
     int listener_fds[2] = {-1, -1};  // kListening: beside the conventional descriptor, readable when accept may succeed
   };
   Readiness GetReadiness();
+  [[nodiscard]] bool listening() const { return state_.load(std::memory_order_relaxed) == State::kListening; }
   // The descriptor became ready: takes what is there.
   void Progress();
   void AddWaiter(Waiter* waiter);
   void RemoveWaiter(Waiter* waiter);
-  // GetReadiness at the same moment, so that no change is missed between.
-  Readiness AddObserver(ReadinessObserver* observer, int fd);
+  // kPlain: not added, the kernel answers for the descriptor.
+  State AddObserver(ReadinessObserver* observer, int fd);
   void RemoveObserver(ReadinessObserver* observer, int fd);
 
   // --- For process_life
