@@ -79,6 +79,7 @@ void End::Post(const PostSend& post) {
       break;
   }
   PAIR_CHECK(post.solicited == solicited, name);
+  PAIR_CHECK((message->bsdh.flags & ~(wire::kOobPend | wire::kOobPres)) == 0, name);  // 6.1.2
   flights.push_back(std::move(flight));
   if (post.signaled) completions.push_back(post.id);
 }

@@ -154,6 +154,8 @@ TEST_CASE("Handshake: ORD is lowered to the peer's IRD, the minor version to the
   const auto ack = std::get<wire::HelloAck>(wire::Parse(bytes, bytes.size())->body);
   CHECK(ack.loc_ord == 5);
   CHECK(ack.loc_ird == 8);
+  CHECK(ack.maj_v == 1);
+  CHECK(ack.min_v == 1);
 
   Engine a(Role::kConnecting, {.ird = 8, .ord = 8});
   (void)a.Hello();

@@ -263,7 +263,7 @@ void Simulation::Finish() {
 TEST_CASE("Simulation: every schedule gives the same stream and ends") {
   const char* text = std::getenv("SDP_SIM_SEEDS");
   const char* first_text = std::getenv("SDP_SIM_FIRST");
-  const uint64_t seeds = text != nullptr ? std::strtoull(text, nullptr, 10) : 2500;
+  const uint64_t seeds = text != nullptr ? std::strtoull(text, nullptr, 10) : 2000;
   const uint64_t first = first_text != nullptr ? std::strtoull(first_text, nullptr, 10) : 1;
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
     std::unique_ptr<Simulation> simulation;
