@@ -15,7 +15,7 @@
 namespace sdp::iwarp {
 
 inline constexpr size_t kMpaLengthSize = 2;
-inline constexpr size_t kMaxUlpdu = 65535;
+inline constexpr uint32_t kMaxUlpdu = 65535;
 
 // The octets of zero behind the ULPDU that make the FPDU a multiple of four.
 [[nodiscard]] constexpr uint32_t PadSize(uint32_t ulpdu_length) {
