@@ -26,6 +26,13 @@ class DescriptorArray {
     Page* page = FindPage(fd);
     return page != nullptr ? &page->words[Index(fd)] : nullptr;
   }
+  // The lowest number from `fd` (not negative) on that Find may know; for walking through what may be a
+  // billion numbers.
+  int SkipAbsent(int fd) {
+    while (fd < kPages * kPageNumbers - kPageNumbers && FindPage(fd) == nullptr)
+      fd = (fd / kPageNumbers + 1) * kPageNumbers;
+    return fd;
+  }
   // As Find, but makes room. Null only if `fd` is out of range or the kernel has no memory left.
   std::atomic<Word>* FindOrAdd(int fd) {
     if (fd < 0 || fd >= kPages * kPageNumbers) return nullptr;

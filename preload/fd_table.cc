@@ -104,7 +104,7 @@ SocketRef FdTable::ReturnBatch(uint64_t word) {
 
 void FdTable::ForEach(void (*visit)(int fd, Socket* socket, void* context), void* context) {
   const int end = end_of_numbers.load(std::memory_order_acquire);
-  for (int fd = 0; fd < end; ++fd) {
+  for (int fd = 0; fd < end; fd = table.SkipAbsent(fd + 1)) {
     if (!Has(fd)) continue;
     if (SocketRef socket = Get(fd)) visit(fd, socket.get(), context);
   }
