@@ -201,6 +201,12 @@ void StatsSegment::Publish(Slot* slot, const Counters& counters) {
   if (slot != nullptr) StoreWords(slot, &counters, kCounterWords);
 }
 
+Counters StatsSegment::LastPublished(const Slot* slot) {
+  ConnectionRecord record;
+  if (slot != nullptr) LoadRecord(slot, &record);
+  return record.counters;
+}
+
 void StatsSegment::ReleaseSlot(Slot* slot) {
   if (slot == nullptr) return;
   ConnectionRecord record;

@@ -61,6 +61,8 @@ class StatsSegment {
   // Everything of the record, or its counters alone (which is what changes with data: some 40 stores).
   static void Publish(Slot* slot, const ConnectionRecord& record);
   static void Publish(Slot* slot, const Counters& counters);
+  // What was last published, for the slot's writer.
+  static Counters LastPublished(const Slot* slot);
   // Adds the slot's counters to the totals and frees it: publish the final record first. A connection counts
   // if it was ever established, and as aborted if it has a reason.
   void ReleaseSlot(Slot* slot);

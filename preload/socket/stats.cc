@@ -58,6 +58,7 @@ stats::Counters CountConnection(const Session& session) {
   const verbs::QpCounters& link = session.queue_pair().counters();
   stats::Counters c;
   c.state = StateOf(session);
+  c.ever_established = 1;  // a session is counted from the end of its handshake on
   c.source_mode = static_cast<stats::FlowMode>(s.source_mode);
   c.sink_mode = static_cast<stats::FlowMode>(s.sink_mode);
   c.send_credits = s.send_credits;

@@ -128,6 +128,7 @@ class StreamSocket final : public Socket {
   int WaitForChange(Lock& lock, int fd, Time deadline);
   void LeaveToBackground();
   void PublishStats();
+  void PublishListener();
   stats::ConnectionRecord Describe() const;
 
   // stream_socket_io.cc
