@@ -101,6 +101,8 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
     return nullptr;
   }
   SDP_LOG(kInfo, "listen on %s: SDP on %s", name.c_str(), ToEndpoint(listener->sdp_address_).ToString().c_str());
+  // A connect does not wait until the application comes to accept, as it would not with the kernel's backlog.
+  Background::Add(&listener->watch_, kPatience);
   return listener;
 }
 
@@ -122,6 +124,8 @@ void Listener::Close() {
     if (!incoming->finished) HiddenFds::Close(incoming->fd);
     incoming->finished = true;
   }
+  // The helper's sleep on it keeps the listener alive in the kernel.
+  if (Background::Holds(&watch_)) Background::Add(&watch_, Duration::zero());
 }
 
 void Listener::SetBacklog(int backlog) { real.listen(sdp_fd(), backlog); }
@@ -192,6 +196,12 @@ void Listener::NoteFork(bool in_child) {
     incoming_.clear();
     for (Ready& ready : ready_) HiddenFds::Close(ready.fd);
     ready_.clear();
+    // The parent's says what waits in the parent. Under the same number, which the readiness calls know.
+    const int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (event_fd >= 0) {
+      real.dup3(event_fd, ready_fd(), O_CLOEXEC);
+      real.close(event_fd);
+    }
   }
 }
 

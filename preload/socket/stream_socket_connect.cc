@@ -55,6 +55,8 @@ int StreamSocket::Listen(int fd, int backlog) {
   }
   const int saved = errno;
   local_ = LocalAddress(fd);
+  // Asked now: accept makes the file non-blocking, and other processes that share it must not take that for the application's wish.
+  IsNonblocking(fd);
   listener_ = Listener::Open(this, fd, domain_, backlog);
   if (listener_ == nullptr) {
     BecomePlain(fd, stats::FallbackReason::kNotRegistered, "see the log (SDP_LOG=info)");
@@ -195,6 +197,13 @@ Background::Wait StreamSocket::RunAttempt(Time now) {
   return {.done = true};
 }
 
+void StreamSocket::PublishListener() {
+  stats::Counters counters = stats::StatsSegment::LastPublished(slot_);
+  counters.accepted_sdp = accepted_sdp_;
+  counters.accepted_tcp = accepted_tcp_;
+  stats::StatsSegment::Publish(slot_, counters);
+}
+
 int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags) {
   Lock lock(mutex_);
   if (state_ != State::kListening) return kPassThrough;
@@ -213,6 +222,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       Address local = LocalAddress(accepted);
       SetPort(local, Port(local_));
       ++accepted_sdp_;
+      PublishListener();
       SocketRef socket(new StreamSocket(domain_, accepted, std::move(session), local, peer, options_,
                                         (flags & SOCK_NONBLOCK) != 0));
       FdTable::Set(accepted, socket.get());
@@ -223,6 +233,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
     accepted = real.accept4(fd, address, length, flags);
     if (accepted >= 0) {
       ++accepted_tcp_;
+      PublishListener();
       if (stats::StatsSegment* segment = Statistics()) segment->CountFallback(stats::FallbackReason::kPlainClient);
       return accepted;
     }
