@@ -60,8 +60,9 @@ verbs::Completion NextCompletion(Side& self, Side& other) {
   return completion;
 }
 
-QpPair MakePair(const PairOptions& options) {
-  auto fds = LoopbackPair(options.blocking);
+QpPair MakePair(const PairOptions& options) { return MakePairOn(LoopbackPair(options.blocking), options); }
+
+QpPair MakePairOn(std::array<Fd, 2> fds, const PairOptions& options) {
   auto a = Connect(fds[0].value, AsBytes("hello"), options.a_qp, options.a, Now());
   auto z = Listen(fds[1].value, options.z, Now());
   bool accepted = false;

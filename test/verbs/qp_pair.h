@@ -2,6 +2,7 @@
 #ifndef SDP_TEST_VERBS_QP_PAIR_H_
 #define SDP_TEST_VERBS_QP_PAIR_H_
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -45,6 +46,8 @@ struct QpPair {
 };
 // Connects with private data "hello" and "welcome".
 QpPair MakePair(const PairOptions& options = {});
+// The same on sockets at hand.
+QpPair MakePairOn(std::array<Fd, 2> fds, const PairOptions& options);
 
 }  // namespace sdp::iwarp::test
 
