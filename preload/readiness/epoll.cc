@@ -57,13 +57,27 @@ EpollSet* Unused(Sets& s) {
   return s.all.emplace_back(std::make_unique<EpollSet>()).get();
 }
 
-// The set of `epfd`, made if there is none. Empty with errno if it cannot be made.
-EpollSetRef FindOrOpen(int epfd) {
+// With the lock held: a number that we do not know may be a duplicate of one that we do, from before that one had a set.
+bool FindDuplicate(Sets& s, int epfd) {
+  for (const auto& [number, set] : s.in_use) {
+    if (!set->Serves(epfd)) continue;
+    Enter(s, epfd, set);
+    return true;
+  }
+  return false;
+}
+
+bool Known(int epfd) {
+  const std::atomic<EpollSet*>* const slot = by_fd.Find(epfd);
+  return slot != nullptr && slot->load() != nullptr;
+}
+
+// The set of `epfd`, made, for EPOLL_CTL_ADD, if there is none. Empty with errno if it cannot be made.
+EpollSetRef FindOrOpen(int epfd, int operation) {
   Sets& s = sets();
   {
     std::lock_guard lock(s.mutex);
-    const std::atomic<EpollSet*>* const slot = by_fd.Find(epfd);
-    if (slot == nullptr || slot->load() == nullptr) {
+    if (!Known(epfd) && !FindDuplicate(s, epfd) && operation == EPOLL_CTL_ADD) {
       EpollSet* const set = Unused(s);
       if (!set->Open(epfd)) {
         s.retired.push_back(set);
@@ -73,6 +87,20 @@ EpollSetRef FindOrOpen(int epfd) {
     }
   }
   return EpollSetRef::Find(epfd);
+}
+
+// Takes the events of our own out of what the kernel reported, and notes whose they are. False if there are none.
+bool DropCookies(int epfd, epoll_event* events, int* count) {
+  Sets& s = sets();
+  std::lock_guard lock(s.mutex);
+  auto is_cookie = [&](const epoll_event& event) {
+    return std::any_of(s.all.begin(), s.all.end(), [&](const auto& set) { return set->Cookie() == event.data.u64; });
+  };
+  const int kept = static_cast<int>(std::remove_if(events, events + *count, is_cookie) - events);
+  if (kept == *count) return false;
+  if (!Known(epfd)) FindDuplicate(s, epfd);
+  *count = kept;
+  return true;
 }
 
 }  // namespace
@@ -102,17 +130,23 @@ int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
   if (!FdTable::Has(fd)) return kPass;
   EpollSetRef set = EpollSetRef::Find(epfd);
   if (!set) {
-    if (operation != EPOLL_CTL_ADD) return kPass;
-    set = FindOrOpen(epfd);
-    if (!set) return -1;
+    set = FindOrOpen(epfd, operation);
+    if (!set) return operation == EPOLL_CTL_ADD ? -1 : kPass;
   }
   return set->Control(epfd, operation, fd, event);
 }
 
 int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask) {
-  const EpollSetRef set = EpollSetRef::Find(epfd);
-  if (!set || max_events <= 0 || events == nullptr) return kPass;
-  return set->Wait(epfd, events, max_events, DeadlineAfter(timeout), mask);
+  if (max_events <= 0 || events == nullptr) return kPass;
+  EpollSetRef set = EpollSetRef::Find(epfd);
+  if (set) return set->Wait(epfd, events, max_events, DeadlineAfter(timeout), mask);
+  const Time deadline = DeadlineAfter(timeout);
+  int count = real.epoll_pwait2(epfd, events, max_events, timeout, mask);
+  if (count <= 0 || !HaveEpollSets()) return count;
+  // The set may have come while this thread slept: what it wakes the thread with is no event of the application's.
+  if (!DropCookies(epfd, events, &count) || count > 0) return count;
+  set = EpollSetRef::Find(epfd);
+  return set ? set->Wait(epfd, events, max_events, deadline, mask) : 0;
 }
 
 void EpollForget(int fd) {
@@ -126,8 +160,10 @@ void EpollForget(int fd) {
     by_fd.Find(fd)->store(nullptr, std::memory_order_seq_cst);
     numbers_in_use.store(static_cast<int>(s.in_use.size()));
     // A duplicated epoll descriptor lives on under its other numbers.
-    const bool last = std::none_of(s.in_use.begin(), s.in_use.end(), [&](const auto& entry) { return entry.second == set; });
-    if (last) {
+    const auto other = std::find_if(s.in_use.begin(), s.in_use.end(), [&](const auto& entry) { return entry.second == set; });
+    if (other != s.in_use.end()) {
+      set->SetNumber(other->first);
+    } else {
       set->Close();
       s.retired.push_back(set);
     }

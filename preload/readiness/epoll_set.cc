@@ -22,16 +22,26 @@ constexpr uint64_t kUnseen = ~uint64_t{0};  // no edge count gets there
 static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR && EPOLLHUP == POLLHUP &&
               EPOLLRDHUP == POLLRDHUP);
 
-// An address inside this library: no data of the application's has this value.
-char cookie_storage;
-uint64_t Cookie() { return reinterpret_cast<uint64_t>(&cookie_storage); }
-
 int Fail(int error) {
   errno = error;
   return -1;
 }
 
 }  // namespace
+
+bool EpollSet::Serves(int epfd) {
+  if (inner_ < 0) return false;
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = Cookie()}};
+  const int saved = errno;
+  const bool registered = real.epoll_ctl(epfd, EPOLL_CTL_MOD, inner_, &event) == 0;
+  errno = saved;
+  return registered;
+}
+
+void EpollSet::SetNumber(int epfd) {
+  std::lock_guard lock(mutex_);
+  epfd_ = epfd;
+}
 
 bool EpollSet::Open(int epfd) {
   epfd_ = epfd;
@@ -123,6 +133,8 @@ int EpollSet::Control(int epfd, int operation, int fd, epoll_event* event) {
 }
 
 int EpollSet::Add(int fd, StreamSocket* socket, epoll_event* event) {
+  constexpr uint32_t kWithExclusive = EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
+  if ((event->events & EPOLLEXCLUSIVE) != 0 && (event->events & ~kWithExclusive) != 0) return Fail(EINVAL);
   {
     std::lock_guard lock(mutex_);
     Entry& entry = At(fd);
@@ -144,7 +156,7 @@ int EpollSet::Modify(int fd, epoll_event* event) {
   std::lock_guard lock(mutex_);
   Entry* const entry = Find(fd);
   if (entry == nullptr) return Fail(ENOENT);
-  if ((event->events & EPOLLEXCLUSIVE) != 0) return Fail(EINVAL);
+  if (((event->events | entry->events) & EPOLLEXCLUSIVE) != 0) return Fail(EINVAL);
   SetRequest(*entry, *event);
   MakeCandidate(fd, *entry);
   Kick();
@@ -308,17 +320,47 @@ int EpollSet::Report(epoll_event* events, int max_events) {
   std::vector<std::pair<int, SocketRef>> work;
   TakeCandidates(&work, /*keep=*/false);
   int reported = 0;
-  for (auto& [fd, socket] : work) {
-    if (reported == max_events) {
-      std::lock_guard lock(mutex_);
-      if (Entry* const entry = Find(fd)) MakeCandidate(fd, *entry);
+  size_t next = 0;
+  for (; next < work.size() && reported < max_events; ++next) {
+    auto& [fd, socket] = work[next];
+    const StreamSocket::Readiness readiness = static_cast<StreamSocket*>(socket.get())->GetReadiness();
+    if (readiness.state == StreamSocket::State::kListening) {
+      OnListen(fd, readiness);
       continue;
     }
-    const StreamSocket::Readiness readiness = static_cast<StreamSocket*>(socket.get())->GetReadiness();
     std::lock_guard lock(mutex_);
     if (ReportOne(fd, readiness, &events[reported])) ++reported;
   }
+  if (next < work.size()) {
+    // No room for these: they come first the next time, ahead of those that have had their turn.
+    std::lock_guard lock(mutex_);
+    std::vector<int> first;
+    for (; next < work.size(); ++next) {
+      Entry* const entry = Find(work[next].first);
+      if (entry == nullptr || entry->candidate) continue;
+      entry->candidate = true;
+      first.push_back(work[next].first);
+    }
+    candidates_.insert(candidates_.begin(), first.begin(), first.end());
+  }
   return reported;
+}
+
+// A socket registered before it began to listen: from here on the kernel answers for it, as for any listener.
+void EpollSet::OnListen(int fd, const StreamSocket::Readiness& readiness) {
+  epoll_event event{};
+  int epfd;
+  {
+    std::lock_guard lock(mutex_);
+    const Entry* const entry = Find(fd);
+    if (entry == nullptr) return;
+    event = {.events = entry->armed ? entry->events : EPOLLONESHOT, .data = entry->data};
+    epfd = epfd_;
+  }
+  Forget(fd);
+  const int saved = errno;
+  ControlListener(epfd, EPOLL_CTL_ADD, fd, &event, readiness);
+  errno = saved;
 }
 
 uint32_t EpollSet::Holding(const Entry& entry, const StreamSocket::Readiness& readiness) {
@@ -358,8 +400,13 @@ bool EpollSet::ReportOne(int fd, const StreamSocket::Readiness& readiness, epoll
 
 int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
   for (;;) {
-    int count = Report(events, max_events);
-    if (count == max_events) return count;
+    // Where our sockets alone fill the caller's array, the kernel's descriptors have the first turn of the next wait.
+    const bool kernel_first = kernel_turn_.exchange(false, std::memory_order_relaxed);
+    int count = kernel_first ? 0 : Report(events, max_events);
+    if (count == max_events) {
+      kernel_turn_.store(true, std::memory_order_relaxed);
+      return count;
+    }
     const bool sleeps = count == 0;
     timespec storage{};
     const timespec* timeout = &storage;
@@ -387,10 +434,8 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
     }
     if (!listener_data_.empty() && kept - count > 1) kept = MergeListeners(events, count, kept);
     count = kept;
-    if (inner) {
-      ProgressLinks();
-      if (count < max_events) count += Report(events + count, max_events - count);
-    }
+    if (inner) ProgressLinks();
+    if ((inner || kernel_first) && count < max_events) count += Report(events + count, max_events - count);
     if (count > 0) return count;
     if (Now() >= deadline) return 0;
   }

@@ -32,6 +32,13 @@ class EpollSet final : public ReadinessObserver {
   // The epoll descriptor is closed for good: detaches from every socket, and may be opened again for another.
   void Close();
 
+  // What an event of the inner descriptor carries: an address of this library's, which no data of the application's is. Sets live for ever.
+  [[nodiscard]] uint64_t Cookie() const { return reinterpret_cast<uint64_t>(this); }
+  // Whether `epfd` is a duplicate, made behind our back, of the descriptor it serves.
+  bool Serves(int epfd);
+  // The number it was known by is closed; it is now to be known by `epfd`, a duplicate.
+  void SetNumber(int epfd);
+
   // EPOLL_CTL_* of a managed socket.
   int Control(int epfd, int operation, int fd, epoll_event* event);
   // The number `fd` is closed by the application.
@@ -83,13 +90,15 @@ class EpollSet final : public ReadinessObserver {
   int Report(epoll_event* events, int max_events);
   // What a wait would report of the entry now; 0: nothing.
   static uint32_t Holding(const Entry& entry, const StreamSocket::Readiness& readiness);
+  void OnListen(int fd, const StreamSocket::Readiness& readiness);
   bool ReportOne(int fd, const StreamSocket::Readiness& readiness, epoll_event* out);
   int MergeListeners(epoll_event* events, int first, int end);
 
-  int epfd_ = -1;  // the first number it was known by; for registrations made outside a call on it
+  int epfd_ = -1;  // a number it is known by; for registrations made outside a call on it
   std::atomic<int> inner_{-1};
   std::atomic<int> kick_{-1};
   std::atomic<int> sleepers_{0};
+  std::atomic<bool> kernel_turn_{false};
   std::mutex mutex_;
   std::vector<std::unique_ptr<Entry>> entries_;  // by descriptor number
   std::vector<int> candidates_;                  // numbers that may have something to report
