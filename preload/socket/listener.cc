@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "portmapper/registrar.h"
 #include "preload/config.h"
@@ -52,6 +53,16 @@ int OpenSdpListener(int conventional_fd, int domain, int backlog, const Address&
 
 std::string RegistrationPath() {
   return config().pmd_socket.empty() ? pm::DefaultSocketPath(geteuid(), secure_getenv) : config().pmd_socket;
+}
+
+// The listeners of this process that have an SDP side.
+struct OpenListeners {
+  std::mutex mutex;
+  std::vector<Listener*> all;
+};
+OpenListeners& open_listeners() {
+  static OpenListeners* const instance = new OpenListeners;
+  return *instance;
 }
 
 // A hidden descriptor becomes one of the application's, with the flags it asked accept for.
@@ -100,6 +111,10 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
     SDP_LOG(kError, "listen on %s: no descriptor left for its SDP side; conventional clients only", name.c_str());
     return nullptr;
   }
+  {
+    std::lock_guard lock(open_listeners().mutex);
+    open_listeners().all.push_back(listener.get());
+  }
   SDP_LOG(kInfo, "listen on %s: SDP on %s", name.c_str(), ToEndpoint(listener->sdp_address_).ToString().c_str());
   // A connect does not wait until the application comes to accept, as it would not with the kernel's backlog.
   Background::Add(&listener->watch_, kPatience);
@@ -109,6 +124,10 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
 Listener::~Listener() { Close(); }
 
 void Listener::Close() {
+  {
+    std::lock_guard lock(open_listeners().mutex);
+    std::erase(open_listeners().all, this);
+  }
   std::lock_guard lock(mutex_);
   closed_ = true;
   for (std::atomic<int>* fd : {&sdp_fd_, &ready_fd_, &registration_fd_}) {
@@ -185,6 +204,7 @@ void Listener::NoteUse() {
 }
 
 void Listener::NoteFork(bool in_child) {
+  std::lock_guard lock(mutex_);
   forked_ = true;
   if (in_child) {
     used_ = false;
@@ -212,8 +232,26 @@ size_t Listener::waiting() {
 
 bool Listener::HelperMayAccept() const { return !closed_ && (used_ || !forked_); }
 
-void Listener::AnswerNow() {
-  Background::Add(&watch_, Duration::zero());
+void Listener::AnswerConnectTo(const Address& sdp_address) {
+  std::lock_guard all_lock(open_listeners().mutex);
+  for (Listener* listener : open_listeners().all) {
+    if (Port(listener->sdp_address_) != Port(sdp_address)) continue;
+    {
+      std::lock_guard lock(listener->mutex_);
+      listener->watch_.at_once = true;
+    }
+    Background::Add(&listener->watch_, Duration::zero());
+  }
+}
+
+void Listener::LockAllForFork() {
+  open_listeners().mutex.lock();
+  for (Listener* listener : open_listeners().all) listener->mutex_.lock();
+}
+
+void Listener::UnlockAllAfterFork() {
+  for (Listener* listener : open_listeners().all) listener->mutex_.unlock();
+  open_listeners().mutex.unlock();
 }
 
 void Listener::AcceptInHelper() {
@@ -279,9 +317,9 @@ Background::Wait Listener::Watch::Run(Time now) {
   pollfd fd{.fd = listener->sdp_fd(), .events = POLLIN, .revents = 0};
   timespec zero{};
   const bool readable = real.ppoll(&fd, 1, &zero, nullptr) > 0;
-  if (readable && readable_seen) {
+  if (readable && (readable_seen || at_once)) {
     listener->AcceptInHelper();
-    readable_seen = false;
+    readable_seen = at_once = false;
   } else {
     readable_seen = readable;
   }

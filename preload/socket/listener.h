@@ -49,8 +49,12 @@ class Listener {
   [[nodiscard]] const Address& sdp_address() const { return sdp_address_; }
   // Connections shaken hands with and waiting for Accept.
   [[nodiscard]] size_t waiting();
-  // For connect() to a listener of the same process: do not wait for accept.
-  void AnswerNow();
+  // connect() to the SDP side of a listener of this process is under way: the thread that waits in connect may be the one that would
+  // accept, so the helper answers at once.
+  static void AnswerConnectTo(const Address& sdp_address);
+  // Around fork(): the list of listeners, and each listener.
+  static void LockAllForFork();
+  static void UnlockAllAfterFork();
 
  private:
   struct Incoming : Background::Task {
@@ -74,6 +78,7 @@ class Listener {
 
     Listener* listener = nullptr;
     bool readable_seen = false;
+    bool at_once = false;  // no patience with the next request
   };
   struct Ready {
     int fd;  // hidden

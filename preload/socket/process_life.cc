@@ -44,6 +44,7 @@ void PrepareFork() {
     socket->Ref();
     locked().push_back(socket);
   });
+  Listener::LockAllForFork();
   LockEpollSetsForFork();
   Background::LockForFork();
 }
@@ -51,6 +52,7 @@ void PrepareFork() {
 void ParentAfterFork() {
   Background::UnlockAfterFork();
   UnlockReadinessAfterFork();
+  Listener::UnlockAllAfterFork();
   for (StreamSocket* socket : locked()) {
     socket->NoteForkInParent();
     socket->UnlockAfterFork();
@@ -64,6 +66,7 @@ void ChildAfterFork() {
   Background::ForgetAfterFork();
   Background::UnlockAfterFork();
   UnlockReadinessAfterFork();
+  Listener::UnlockAllAfterFork();
   for (StreamSocket* socket : locked()) {
     socket->DisownAfterFork();
     socket->UnlockAfterFork();

@@ -93,8 +93,6 @@ class StreamSocket final : public Socket {
   void NoteForkInParent();
   // The process ends: what it has sent must leave, and the peer must learn that no more comes. Bounded by `deadline`.
   void FinishAtExit(Time deadline);
-  // If `address` is the SDP side of a listener here: have it answered at once.
-  bool AnswersFor(const Address& address);
 
  private:
   class Task final : public Background::Task {

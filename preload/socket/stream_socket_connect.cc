@@ -22,21 +22,6 @@ int Fail(int error) {
   return -1;
 }
 
-// The listeners of this process, for connections to oneself: the thread that waits in connect is the one that would accept.
-bool AnswerOurself(const Address& sdp_address) {
-  struct Search {
-    const Address& address;
-    bool found;
-  } search{sdp_address, false};
-  FdTable::ForEach(
-      [](int, Socket* socket, void* context) {
-        auto* s = static_cast<Search*>(context);
-        if (!s->found) s->found = static_cast<StreamSocket*>(socket)->AnswersFor(s->address);
-      },
-      &search);
-  return search.found;
-}
-
 }  // namespace
 
 int StreamSocket::Bind(int fd, const sockaddr* address, socklen_t length) { return real.bind(fd, address, length); }
@@ -70,14 +55,6 @@ int StreamSocket::Listen(int fd, int backlog) {
   }
   errno = saved;
   return 0;
-}
-
-bool StreamSocket::AnswersFor(const Address& address) {
-  if (state_ != State::kListening) return false;
-  std::lock_guard lock(mutex_);
-  if (listener_ == nullptr || Port(listener_->sdp_address()) != Port(address)) return false;
-  listener_->AnswerNow();
-  return true;
 }
 
 int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
@@ -122,7 +99,7 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
       self_answered = true;
       const Address sdp_address = attempt_->sdp_address();
       lock.unlock();
-      AnswerOurself(sdp_address);
+      Listener::AnswerConnectTo(sdp_address);
       lock.lock();
     }
     if (nonblocking) {
