@@ -115,8 +115,8 @@ void TalkAll(QpPair& p) {
   const auto again = p.z.qp->Register(source, Access::kRemoteRead);
   const auto local = p.a.qp->Register(sink, Access::kLocal);
   const Bytes data(source);
-  const Bytes text = AsBytes("some text");
-  REQUIRE(p.a.Send("plain") == verbs::PostResult::kOk);
+  const Bytes text = AsBytes("some more text, longer than what heuristics take for a header");
+  REQUIRE(p.a.Send("a plain Send of some length") == verbs::PostResult::kOk);
   p.a.qp->PostSend({.id = WorkId(1), .solicited = true, .payload = std::span(&text, 1)});
   p.a.qp->PostRdmaWrite({.id = WorkId(2),
                          .local = std::span(&data, 1),

@@ -65,14 +65,6 @@ SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& op
   }
 }
 
-SoftQp::~SoftQp() {
-  while (!ready_.empty()) {
-    if (ready_.front().opcode == Opcode::kReceive) Release(verbs::ReceiveToken(ready_.front().token));
-    ready_.PopFront();
-  }
-  while (spare_ != nullptr) delete std::exchange(spare_, spare_->next);
-}
-
 // ---------------------------------------------------------------------------------------------------------------------
 // Posting
 
@@ -211,7 +203,7 @@ void SoftQp::Release(verbs::ReceiveToken token) {
 }
 
 SoftQp::ScatteredMessage* SoftQp::TakeScattered() {
-  if (spare_ == nullptr) return new ScatteredMessage;
+  if (spare_ == nullptr) return scattered_.emplace_back(std::make_unique<ScatteredMessage>()).get();
   return std::exchange(spare_, spare_->next);
 }
 
@@ -316,8 +308,11 @@ bool SoftQp::ReadOnce(ReadKind kind, std::unique_lock<std::mutex>* lock, size_t*
     FailLocally("no memory to receive into");
     return false;
   }
-  std::array<MutableBytes, MarkerSieve::kMaxParts> split;
-  if (MarkerSieve* sieve = stream_.sieve()) parts = std::span(split).first(sieve->Split(parts, split));
+  std::vector<MutableBytes> split;  // markers are rare
+  if (MarkerSieve* sieve = stream_.sieve()) {
+    split.resize(MarkerSieve::kMaxParts);
+    parts = std::span(split).first(sieve->Split(parts, split));
+  }
   size_t asked = 0;
   for (const MutableBytes& part : parts) asked += part.size();
 

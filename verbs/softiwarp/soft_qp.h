@@ -25,7 +25,6 @@ class SoftQp final : public verbs::QueuePair {
  public:
   // An initiator of a peer-to-peer set-up has its RTR posted from the start.
   SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu);
-  ~SoftQp() override;
 
   verbs::PostResult PostSend(const verbs::SendWork& work) override;
   verbs::PostResult PostRdmaWrite(const verbs::RdmaWriteWork& work) override;
@@ -122,6 +121,7 @@ class SoftQp final : public verbs::QueuePair {
   ReceiveStream stream_;
   SendQueue send_queue_;
   GrowingRing<Ready> ready_;
+  std::vector<std::unique_ptr<ScatteredMessage>> scattered_;  // all, lent or spare
   ScatteredMessage* spare_ = nullptr;
   mutable verbs::QpCounters counters_;
 };

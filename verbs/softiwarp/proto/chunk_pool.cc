@@ -76,4 +76,32 @@ void UnrefChunk(Chunk* chunk) {
   std::free(chunk);
 }
 
+ChunkSet::~ChunkSet() {
+  while (first_ != nullptr) {
+    first_->refs = 1;
+    Unref(first_);
+  }
+}
+
+Chunk* ChunkSet::Take(size_t capacity) {
+  Chunk* chunk = TakeChunk(capacity);
+  if (chunk == nullptr) return nullptr;
+  chunk->next = first_;
+  chunk->link = &first_;
+  if (first_ != nullptr) first_->link = &chunk->next;
+  first_ = chunk;
+  return chunk;
+}
+
+void ChunkSet::Unref(Chunk* chunk) {
+  if (chunk == nullptr) return;
+  if (chunk->refs == 1) Unlink(chunk);
+  UnrefChunk(chunk);
+}
+
+void ChunkSet::Unlink(Chunk* chunk) {
+  *chunk->link = chunk->next;
+  if (chunk->next != nullptr) chunk->next->link = chunk->link;
+}
+
 }  // namespace sdp::iwarp

@@ -21,6 +21,9 @@ inline constexpr uint32_t kBigChunk = 256 * 1024;
 struct alignas(64) Chunk {
   uint32_t capacity = 0;  // bytes at data()
   uint32_t refs = 0;
+  // Neighbours in the ChunkSet it belongs to.
+  Chunk* next = nullptr;
+  Chunk** link = nullptr;
   [[nodiscard]] std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
@@ -30,6 +33,22 @@ struct alignas(64) Chunk {
 inline void RefChunk(Chunk* chunk) { ++chunk->refs; }
 // The last reference gives the chunk back. nullptr is allowed.
 void UnrefChunk(Chunk* chunk);
+
+// The chunks that one receiver has out, lent or not: what is never released goes with it.
+class ChunkSet {
+ public:
+  ChunkSet() = default;
+  ChunkSet(const ChunkSet&) = delete;
+  ChunkSet& operator=(const ChunkSet&) = delete;
+  ~ChunkSet();
+  [[nodiscard]] Chunk* Take(size_t capacity);
+  // As UnrefChunk, for a chunk of this set or nullptr.
+  void Unref(Chunk* chunk);
+
+ private:
+  void Unlink(Chunk* chunk);
+  Chunk* first_ = nullptr;
+};
 
 }  // namespace sdp::iwarp
 

@@ -47,27 +47,27 @@ AssembledMessage MessageAssembler::Finish() {
 }
 
 void MessageAssembler::Drop() {
-  for (size_t i = 0; i < message_.count; ++i) UnrefChunk(message_.pieces[i].chunk);
+  for (size_t i = 0; i < message_.count; ++i) chunks_.Unref(message_.pieces[i].chunk);
   message_.count = 0;
-  UnrefChunk(std::exchange(gather_, nullptr));
+  chunks_.Unref(std::exchange(gather_, nullptr));
   gathered_ = 0;
 }
 
 bool MessageAssembler::Compact(uint32_t limit) {
-  Chunk* chunk = TakeChunk(limit);
+  Chunk* chunk = chunks_.Take(limit);
   if (chunk == nullptr) return false;
   uint32_t at = 0;
   for (size_t i = 0; i < message_.count; ++i) {
     const Piece& piece = message_.pieces[i];
     std::memcpy(chunk->data() + at, piece.data, piece.length);
     at += piece.length;
-    UnrefChunk(piece.chunk);
+    chunks_.Unref(piece.chunk);
   }
   message_.count = 0;
   if (gather_ != nullptr) {
     std::memcpy(chunk->data(), gather_->data(), gathered_);
     at = gathered_;
-    UnrefChunk(gather_);
+    chunks_.Unref(gather_);
   }
   gather_ = chunk;
   gathered_ = at;

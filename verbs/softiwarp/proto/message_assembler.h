@@ -26,7 +26,8 @@ struct AssembledMessage {
 
 class MessageAssembler {
  public:
-  MessageAssembler() = default;
+  // Chunks come from `chunks` and go back there; kept.
+  explicit MessageAssembler(ChunkSet& chunks) : chunks_(chunks) {}
   MessageAssembler(const MessageAssembler&) = delete;
   MessageAssembler& operator=(const MessageAssembler&) = delete;
   ~MessageAssembler() { Drop(); }
@@ -52,6 +53,7 @@ class MessageAssembler {
  private:
   bool Compact(uint32_t limit);
 
+  ChunkSet& chunks_;
   AssembledMessage message_;
   Chunk* gather_ = nullptr;
   uint32_t gathered_ = 0;

@@ -29,12 +29,8 @@ ReceiveStream::ReceiveStream(const ReceiveOptions& options, StagTable& stags, Re
       buffers_(buffers),
       judge_(stags, buffers, reads, options.ird, options.rtr_send),
       sieve_(options.markers ? std::make_unique<MarkerSieve>() : nullptr),
-      reader_(options.crc, sieve_.get()) {}
-
-ReceiveStream::~ReceiveStream() {
-  DropHeld();
-  DropChunk();
-}
+      reader_(options.crc, sieve_.get()),
+      message_(chunks_) {}
 
 std::span<const MutableBytes> ReceiveStream::PrepareRead(ReadKind kind) {
   SDP_DCHECK(!reading_ && unparsed_.empty());
@@ -116,7 +112,7 @@ void ReceiveStream::FinishReading(size_t total) {
 }
 
 void ReceiveStream::ReleaseChunk(Chunk* chunk) {
-  UnrefChunk(chunk);
+  chunks_.Unref(chunk);
   // Only our own reference is left: an idle connection holds no chunk. While a read sleeps in it, it stays.
   if (chunk == chunk_ && chunk != nullptr && chunk->refs == 1 && !reading_ && unparsed_.empty()) DropChunk();
 }
@@ -168,12 +164,12 @@ bool ReceiveStream::EnsureChunk(size_t wanted) {
     if (!outgrown && chunk_->capacity - fill_ >= std::min<size_t>(wanted, room)) return true;
     DropChunk();
   }
-  chunk_ = TakeChunk(bulk_ && wanted > kSmallChunk ? kBigChunk : kSmallChunk);
+  chunk_ = chunks_.Take(bulk_ && wanted > kSmallChunk ? kBigChunk : kSmallChunk);
   return chunk_ != nullptr;
 }
 
 void ReceiveStream::DropChunk() {
-  UnrefChunk(std::exchange(chunk_, nullptr));
+  chunks_.Unref(std::exchange(chunk_, nullptr));
   fill_ = 0;
 }
 
@@ -266,7 +262,7 @@ void ReceiveStream::PlaceHeld() {
 }
 
 void ReceiveStream::DropHeld() {
-  for (const Piece& piece : held_) UnrefChunk(piece.chunk);
+  for (const Piece& piece : held_) chunks_.Unref(piece.chunk);
   held_.clear();
 }
 

@@ -52,7 +52,6 @@ class ReceiveStream {
   ReceiveStream(const ReceiveOptions& options, StagTable& stags, ReceiveBuffers& buffers, ReadQueue& reads);
   ReceiveStream(const ReceiveStream&) = delete;
   ReceiveStream& operator=(const ReceiveStream&) = delete;
-  ~ReceiveStream();
 
   // Where the next bytes of the stream go (clean of markers); empty: no memory. The targets stay valid until
   // HandleRead.
@@ -98,6 +97,7 @@ class ReceiveStream {
   SegmentJudge judge_;
   std::unique_ptr<MarkerSieve> sieve_;  // only with markers
   FpduReader reader_;
+  ChunkSet chunks_;
   MessageAssembler message_;
 
   Chunk* chunk_ = nullptr;  // what is read into now; holds a reference
