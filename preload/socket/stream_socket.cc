@@ -13,6 +13,7 @@
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/restart.h"
 #include "preload/socket/stats.h"
 
 namespace sdp::preload {
@@ -112,7 +113,7 @@ short StreamSocket::ReadyEvents() const {
   if (peer_closed || receive_shut_) events |= POLLRDHUP;
   if ((peer_closed || receive_shut_) && send_closed) events |= POLLHUP;
   if (pending_error_ != 0) events |= POLLERR;
-  if (e.oob_pending() || e.oob_available()) events |= POLLPRI;
+  if (e.urgent()) events |= POLLPRI;
   return events;
 }
 
@@ -235,7 +236,7 @@ void StreamSocket::LeaveToBackground() {
 }
 
 // Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has passed.
-int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline) {
+int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals) {
   struct Registration {
     StreamSocket* socket;
     Lock& lock;
@@ -249,7 +250,7 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline) {
       if (waiter != nullptr) socket->waiters_.Remove(waiter);
     }
   };
-  pollfd fds[2];
+  pollfd fds[3];
   nfds_t count = 0;
   const short watch = session_->being_read() ? 0 : WatchEvents();
   fds[count++] = {.fd = watch != 0 ? fd : -1, .events = watch, .revents = 0};
@@ -264,7 +265,8 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline) {
   {
     Registration registration(this, lock, waiter);
     timespec storage;
-    result = real.ppoll(fds, count, Remaining(deadline, &storage), nullptr);
+    result = signals == Signals::kRestart ? PollRestarting(fds, count, deadline)
+                                          : real.ppoll(fds, count, Remaining(deadline, &storage), nullptr);
     error = errno;
   }
   if (waiter != nullptr && result > 0 && fds[1].revents != 0) waiter->Drain();

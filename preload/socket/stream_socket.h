@@ -123,7 +123,9 @@ class StreamSocket final : public Socket {
   short WatchEvents() const;
   bool IsNonblocking(int fd);
   int TakeError();
-  int WaitForChange(Lock& lock, int fd, Time deadline);
+  // What the handlers of signals do to a sleep: kRestart heeds SA_RESTART, as TCP does without a time-out.
+  enum class Signals : uint8_t { kInterrupt, kRestart };
+  int WaitForChange(Lock& lock, int fd, Time deadline, Signals signals);
   void LeaveToBackground();
   void PublishStats();
   void PublishListener();
@@ -174,6 +176,7 @@ class StreamSocket final : public Socket {
   uint64_t calls_seen_ = 0;  // by the background
   int linger_fd_ = -1;       // hidden; the application has closed its descriptors
   Time linger_until_ = kNever;
+  uint64_t received_at_close_ = 0;  // bytes
 
   stats::Slot* slot_ = nullptr;
   stats::Role role_ = stats::Role::kNone;

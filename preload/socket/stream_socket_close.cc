@@ -96,7 +96,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
     session_->Pump();
     if (option.l_onoff != 0 && option.l_linger > 0 && !IsNonblocking(fd)) {
       const Time deadline = Now() + std::chrono::seconds(option.l_linger);
-      while (session_->has_unsent() && WaitForChange(lock, fd, deadline) == 0) {
+      while (session_->has_unsent() && WaitForChange(lock, fd, deadline, Signals::kInterrupt) == 0) {
       }
     }
   }
@@ -118,6 +118,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   }
   session_->queue_pair().SetEventFd(linger_fd_);
   linger_until_ = Now() + kFinWait;
+  received_at_close_ = e.stats().bcopy_bytes_in;
   Background::Add(&task_);
   return 0;
 }
@@ -147,6 +148,11 @@ Background::Wait StreamSocket::RunLinger(Time now) {
   if (session_->being_read()) return {.deadline = now + Background::kGrace};
   session_->Pump();
   while (session_->ReadAvailable()) {
+  }
+  if (!session_->link_ended() && session_->engine().stats().bcopy_bytes_in != received_at_close_) {
+    // Nobody will ever read this: as TCP does, the sender is told by a reset.
+    session_->engine().Abort(engine::AbortReason::kLocal);
+    session_->Pump();
   }
   const bool over = session_->link_ended() || now >= linger_until_;
   if (!over) return {.fd = linger_fd_, .events = WatchEvents(), .deadline = linger_until_};

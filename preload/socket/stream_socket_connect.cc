@@ -11,6 +11,7 @@
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/restart.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 
@@ -220,7 +221,8 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
                      {.fd = listener_->ready_fd(), .events = POLLIN, .revents = 0}};
     timespec storage;
     lock.unlock();
-    const int result = real.ppoll(fds, 3, Remaining(deadline, &storage), nullptr);
+    const int result =
+        deadline == kNever ? PollRestarting(fds, 3, kNever) : real.ppoll(fds, 3, Remaining(deadline, &storage), nullptr);
     const int error = result < 0 ? errno : EAGAIN;
     lock.lock();
     if (state_ != State::kListening) return Fail(EINVAL);

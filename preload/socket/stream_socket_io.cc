@@ -138,15 +138,16 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     }
     if (nonblocking) break;
     if (deadline == kNever) deadline = DeadlineOf(options_.send_timeout());
+    const Signals signals = deadline == kNever ? Signals::kRestart : Signals::kInterrupt;
     if (credit_deadline == kNever) credit_deadline = Now() + kPatienceForCredit;
-    int error = WaitForChange(lock, fd, std::min(deadline, credit_deadline));
+    int error = WaitForChange(lock, fd, std::min(deadline, credit_deadline), signals);
     if (state_ != State::kSdp) return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
     if (error == EAGAIN && Now() >= credit_deadline) {
       if (send_flags.buffering == engine::Buffering::kSmall) {
         send_flags.buffering = engine::Buffering::kFull;
         continue;
       }
-      error = session_->engine().writable() ? 0 : WaitForChange(lock, fd, deadline);
+      error = session_->engine().writable() ? 0 : WaitForChange(lock, fd, deadline, signals);
       if (state_ != State::kSdp) return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
     }
     if (error == EINTR || (error == EAGAIN && Now() >= deadline)) {
@@ -230,7 +231,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline) {
     return IsNonblocking(fd) ? EAGAIN : 0;
   }
   if (*deadline == kNever) *deadline = DeadlineOf(options_.receive_timeout());
-  const int error = WaitForChange(lock, fd, *deadline);
+  const int error = WaitForChange(lock, fd, *deadline, *deadline == kNever ? Signals::kRestart : Signals::kInterrupt);
   return error == EAGAIN && Now() < *deadline ? 0 : error;
 }
 

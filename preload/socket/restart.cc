@@ -1,0 +1,83 @@
+#include "preload/socket/restart.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+
+#include <cerrno>
+
+#include "preload/fd_table.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+
+namespace sdp::preload {
+namespace {
+
+// Signals are held back, so that they can be looked at before their handlers run: afterwards nothing tells which it was.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &application_);
+    sigset_t deliverable;
+    sigemptyset(&deliverable);
+    for (int number = 1; number < NSIG; ++number) {
+      if (sigismember(&application_, number) == 0) sigaddset(&deliverable, number);
+    }
+    fd_ = signalfd(-1, &deliverable, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd_ >= 0) fd_ = HiddenFds::Hide(fd_);
+  }
+  ~HeldSignals() {  // also when the thread is cancelled
+    const int saved = errno;
+    if (fd_ >= 0) HiddenFds::Close(fd_);
+    pthread_sigmask(SIG_SETMASK, &application_, nullptr);
+    errno = saved;
+  }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+  // Readable when one of them waits; -1 if no descriptor is left.
+  [[nodiscard]] int fd() const { return fd_; }
+
+  // Whether a handler that waits does not ask for SA_RESTART.
+  [[nodiscard]] bool OneInterrupts() const {
+    sigset_t pending;
+    sigpending(&pending);
+    for (int number = 1; number < NSIG; ++number) {
+      if (sigismember(&pending, number) != 1 || sigismember(&application_, number) == 1) continue;
+      struct sigaction action;
+      if (sigaction(number, nullptr, &action) != 0) continue;
+      const bool handled = (action.sa_flags & SA_SIGINFO) != 0 || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+      if (handled && (action.sa_flags & SA_RESTART) == 0) return true;
+    }
+    return false;
+  }
+
+ private:
+  sigset_t application_;
+  int fd_ = -1;
+};
+
+}  // namespace
+
+int PollRestarting(pollfd* fds, nfds_t count, Time deadline) {
+  for (;;) {
+    timespec storage;
+    HeldSignals held;
+    if (held.fd() < 0) break;
+    fds[count] = {.fd = held.fd(), .events = POLLIN, .revents = 0};
+    const int result = real.ppoll(fds, count + 1, Remaining(deadline, &storage), nullptr);
+    if (result <= 0 || fds[count].revents == 0) return result;
+    if (result > 1) return result - 1;
+    if (held.OneInterrupts()) {
+      errno = EINTR;
+      return -1;
+    }
+    // Their handlers run now.
+  }
+  timespec storage;
+  return real.ppoll(fds, count, Remaining(deadline, &storage), nullptr);
+}
+
+}  // namespace sdp::preload
