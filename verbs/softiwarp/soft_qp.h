@@ -111,7 +111,6 @@ class SoftQp final : public verbs::QueuePair {
   bool send_broken_ = false;
   bool read_ended_ = false;
   bool link_full_ = false;  // the last Flush could not hand over all
-  bool reading_asleep_ = false;
   bool crc_;
   Ending ending_ = Ending::kNo;
   verbs::LinkCause cause_;
