@@ -182,6 +182,7 @@ bool Engine::finished() const {
 
 bool Engine::oob_pending() const { return rep_->sink.urgent().pending(); }
 bool Engine::oob_available() const { return rep_->sink.urgent().available(); }
+bool Engine::urgent() const { return rep_->sink.urgent().urgent(); }
 bool Engine::at_mark() const { return rep_->sink.at_mark(); }
 
 std::optional<uint16_t> Engine::suspended_port() const {

@@ -136,6 +136,7 @@ class Engine {
   [[nodiscard]] bool finished() const;
   [[nodiscard]] bool oob_pending() const;    // the peer announced an Out-Of-Band byte that is not here yet
   [[nodiscard]] bool oob_available() const;  // TakeOob() has one
+  [[nodiscard]] bool urgent() const;  // either of these, or (inline) the byte is in the stream and not yet read
   [[nodiscard]] bool at_mark()
       const;  // SIOCATMARK: the next byte to read is behind (inline: is) the Out-Of-Band byte
   // SuspComm was received, answered, and the answer is complete: nothing more can be sent or received here.

@@ -42,6 +42,8 @@ class UrgentSink {
   // The byte at the mark may be read by TakeOob().
   [[nodiscard]] bool available() const { return byte_.has_value(); }
   [[nodiscard]] bool pending() const { return announced_ > 0; }
+  // Announced, or here and neither taken nor read past.
+  [[nodiscard]] bool urgent() const { return pending() || available() || (inline_ && mark_); }
   [[nodiscard]] bool at_mark(uint64_t position) const { return mark_ == position; }
   std::optional<std::byte> Take();
   [[nodiscard]] std::optional<std::byte> peek() const { return byte_; }
