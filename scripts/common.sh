@@ -3,10 +3,13 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
+bold='' plain=''
+if [ -t 1 ]; then bold=$'\033[1m' plain=$'\033[0m'; fi
+
+say() { printf '\n%s== %s%s\n' "$bold" "$*" "$plain"; }
 note() { printf '   %s\n' "$*"; }
 die() {
-  printf '\n\033[1mFAILED: %s\033[0m\n' "$1" >&2
+  printf '\n%sFAILED: %s%s\n' "$bold" "$1" "$plain" >&2
   shift
   local line
   for line in "$@"; do printf '   %s\n' "$line" >&2; done
