@@ -43,6 +43,7 @@ class Capturing {
   Capturing() : saved_(link_calls()) {
     LinkCalls calls = saved_;
     calls.sendmsg = CapturingSend;
+    calls.send = nullptr;
     SetLinkCalls(calls);
     capture = &writer_;
   }

@@ -14,7 +14,7 @@
 namespace sdp::iwarp {
 namespace {
 
-constinit LinkCalls calls{::recvmsg, ::sendmsg, ::shutdown, ::setsockopt, ::getsockopt};
+constinit LinkCalls calls{::recvmsg, ::sendmsg, ::shutdown, ::setsockopt, ::getsockopt, ::recv, ::send};
 
 LinkResult Judge(ssize_t n) {
   if (n > 0) return {.kind = LinkResult::Kind::kOk, .bytes = static_cast<size_t>(n)};
@@ -31,20 +31,29 @@ void SetLinkCalls(const LinkCalls& replacement) { calls = replacement; }
 const LinkCalls& link_calls() { return calls; }
 
 LinkResult TcpLink::Read(std::span<const MutableBytes> parts, LinkWait wait) const {
+  const int flags = wait == LinkWait::kNo ? MSG_DONTWAIT : 0;
+  if (parts.size() == 1 && calls.recv != nullptr)
+    return Judge(calls.recv(fd_, parts[0].data(), parts[0].size(), flags));
   SDP_CHECK(parts.size() <= kMaxParts);
   std::array<iovec, kMaxParts> ranges;
   for (size_t i = 0; i < parts.size(); ++i) ranges[i] = {parts[i].data(), parts[i].size()};
   msghdr message{};
   message.msg_iov = ranges.data();
   message.msg_iovlen = parts.size();
-  return Judge(calls.recvmsg(fd_, &message, wait == LinkWait::kNo ? MSG_DONTWAIT : 0));
+  return Judge(calls.recvmsg(fd_, &message, flags));
 }
 
 LinkResult TcpLink::Write(std::span<const iovec> parts) const {
-  msghdr message{};
-  message.msg_iov = const_cast<iovec*>(parts.data());
-  message.msg_iovlen = parts.size();
-  LinkResult result = Judge(calls.sendmsg(fd_, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
+  constexpr int kFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+  LinkResult result;
+  if (parts.size() == 1 && calls.send != nullptr) {
+    result = Judge(calls.send(fd_, parts[0].iov_base, parts[0].iov_len, kFlags));
+  } else {
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(parts.data());
+    message.msg_iovlen = parts.size();
+    result = Judge(calls.sendmsg(fd_, &message, kFlags));
+  }
   // TCP's send can be interrupted while it waits for memory; nothing was taken then.
   if (result.kind == LinkResult::Kind::kInterrupted) result.kind = LinkResult::Kind::kWouldBlock;
   return result;

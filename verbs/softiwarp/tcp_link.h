@@ -35,10 +35,10 @@ class TcpLink {
   [[nodiscard]] int fd() const { return fd_; }
   void set_fd(int fd) { fd_ = fd; }
 
-  // One recvmsg into at most kMaxParts parts.
+  // One recv or recvmsg into at most kMaxParts parts.
   static constexpr size_t kMaxParts = 160;
   LinkResult Read(std::span<const MutableBytes> parts, LinkWait wait) const;
-  // One sendmsg, never blocking, never raising SIGPIPE.
+  // One send or sendmsg, never blocking, never raising SIGPIPE.
   LinkResult Write(std::span<const iovec> parts) const;
   // FIN behind what is sent.
   void ShutdownWrite() const;

@@ -53,8 +53,9 @@ class SendBatch {
  private:
   friend class SendQueue;
   static constexpr size_t kArena = 8 * 1024;
-  // Up to this a payload is copied next to its header: cheaper than a range of its own.
-  static constexpr size_t kInline = 256;
+  // Up to this a payload is copied next to its header: cheaper than a range of its own, and a lone message is
+  // then a plain send.
+  static constexpr size_t kInline = 1024;
 
   // False: no room.
   bool AddReference(Bytes bytes) {
