@@ -11,6 +11,7 @@
 #include <cstdarg>
 
 #include "preload/entry_points.h"
+#include "preload/process_life.h"
 #include "preload/readiness/readiness.h"
 #include "preload/startup.h"
 
@@ -217,6 +218,20 @@ int SDP_ENTRY(fcntl64)(int fd, int command, ...) {
   va_end(variable);
   return Started() ? sdp::preload::ControlTracked(fd, command, argument)
                    : real.fcntl64(fd, command, argument);
+}
+
+// Such an end runs no destructor, but what was sent has to leave, as it would by the kernel's TCP.
+void SDP_ENTRY(_exit)(int status) {
+  if (KeepsTrack()) sdp::preload::ProcessExit();
+  real._exit(status);
+  __builtin_unreachable();
+}
+
+void SDP_ENTRY(_Exit)(int status) noexcept {
+  const NoCancellation no_cancellation;
+  if (KeepsTrack()) sdp::preload::ProcessExit();
+  real._Exit(status);
+  __builtin_unreachable();
 }
 
 }  // extern "C"

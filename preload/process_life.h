@@ -11,8 +11,8 @@ void PrepareFork();
 void ParentAfterFork();
 // In the child: the only thread left is the one that forked.
 void ChildAfterFork();
-// From libsdp.so's destructor: after the program's atexit handlers, on exit() and return from main, not on
-// _exit() or a signal. Other threads may still run.
+// From libsdp.so's destructor, after the program's atexit handlers, on exit() and return from main; and from _exit(). Not when a signal
+// ends the process. Other threads may still run, or have been interrupted, with locks held, by the handler that exits: bounded in time.
 void ProcessExit();
 
 }  // namespace sdp::preload

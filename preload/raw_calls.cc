@@ -183,6 +183,8 @@ int epoll_pwait2(int epfd, epoll_event* events, int max_events, const timespec* 
                  const sigset_t* mask) {
   return Int(SYS_epoll_pwait2, epfd, events, max_events, timeout, mask, kMaskSize);
 }
+void _exit(int status) { ::syscall(SYS_exit_group, status); }
+void _Exit(int status) { ::syscall(SYS_exit_group, status); }
 int __poll_chk(pollfd* fds, nfds_t count, int timeout, size_t) { return raw::poll(fds, count, timeout); }
 int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask, size_t) {
   return raw::ppoll(fds, count, timeout, mask);

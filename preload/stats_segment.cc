@@ -15,6 +15,8 @@
 #include <algorithm>
 #include <new>
 
+#include "preload/bounded_lock.h"
+
 namespace sdp::stats {
 namespace {
 
@@ -261,7 +263,8 @@ void StatsSegment::ForkChild() {
 }
 
 void StatsSegment::Remove() {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (!preload::LockBounded(lock)) return;  // the next process that makes such a file removes this one
   RemoveFile();
   attach_failed_ = true;  // from here on nobody is to see it
 }

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "preload/bounded_lock.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
@@ -186,7 +187,8 @@ void Background::FinishAtExit(void (*finish)(Socket* owner, void* context), void
   State& s = state();
   std::vector<SocketRef> owners;
   {
-    std::lock_guard lock(s.mutex);
+    std::unique_lock lock(s.mutex, std::defer_lock);
+    if (!LockBounded(lock)) return;
     for (const auto* items : {&s.items, &s.added}) {
       for (const Item& item : *items) {
         item.task->owner()->Ref();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "preload/bounded_lock.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
@@ -44,6 +45,11 @@ int StreamSocket::Shutdown(int fd, int how) {
   }
   if (how != SHUT_RD) e.CloseSend();
   session_->Pump();
+  if (receive_shut_ && !e.can_send() && session_->being_read() && !session_->has_unsent()) {
+    // A thread sleeps in the link's own read, and only the link's end wakes it. All we had to say has left: this end is none of the peer's.
+    abort_noted_ = true;
+    real.shutdown(fd, SHUT_RD);
+  }
   ++link_edge_;
   AfterProgress();
   LeaveToBackground();
@@ -174,7 +180,8 @@ void StreamSocket::DropSession() {
 }
 
 void StreamSocket::FinishAtExit(Time deadline) {
-  Lock lock(mutex_);
+  Lock lock(mutex_, std::defer_lock);
+  if (!LockBounded(lock)) return;
   if (session_ == nullptr || foreign_ || session_->link_ended()) return;
   const int fd = linger_fd_ >= 0 ? linger_fd_ : descriptors_.empty() ? -1 : descriptors_.front();
   if (fd < 0) return;

@@ -70,6 +70,16 @@ TEST_CASE("ending: SHUT_RDWR ends both directions") {
 
 TEST_CASE("ending: SHUT_RD makes receives end") {
   Pair pair = MakePair();
+  char c;
+  REQUIRE(shutdown(pair.client, SHUT_RD) == 0);
+  REQUIRE(recv(pair.client, &c, 1, 0) == 0);
+  REQUIRE((PollOne(pair.client, POLLIN | POLLRDHUP, 0) & (POLLIN | POLLRDHUP)) == (POLLIN | POLLRDHUP));
+  REQUIRE(SendAll(pair.client, Pattern(100'000)));
+  REQUIRE(ReceiveExactly(pair.server, 100'000) == Pattern(100'000));
+}
+
+TEST_CASE("ending: SHUT_RD ends a blocked receive") {
+  Pair pair = MakePair();
   auto blocked = Async([&] {
     char c;
     return recv(pair.client, &c, 1, 0);

@@ -276,7 +276,7 @@ TEST_CASE("epoll: EPOLLEXCLUSIVE") {
 }
 
 TEST_CASE("epoll: a listener shared by two sets with EPOLLEXCLUSIVE") {
-  Listener listener = Listen(AF_INET, 16, SOCK_NONBLOCK);
+  Listener listener = Listen(AF_INET, 128, SOCK_NONBLOCK);
   auto worker = [&] {
     return Async([&] {
       Fd ep(epoll_create1(0));

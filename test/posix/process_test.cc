@@ -1,6 +1,7 @@
 // Processes: fork, exec, exit, violent death, and a peer that lacks the preload.
 #include <spawn.h>
 #include <sys/prctl.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 
 #include "test/posix/support.h"
@@ -252,6 +253,23 @@ TEST_CASE("process: _exit after a small write delivers it") {
   Fd server(accept(listener.fd, nullptr, nullptr));
   REQUIRE(ReceiveToEnd(server) == "last words");
   REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("process: _exit in a signal handler ends the process at whatever moment it comes") {
+  for (int i = 0; i < 8; ++i) {
+    const pid_t pid = Child([&] {
+      signal(SIGALRM, [](int) { _exit(5); });
+      const itimerval soon{{0, 0}, {0, 10'000 + i * 1'300}};
+      Pair pair = MakePair();
+      SetNonblocking(pair.server);
+      setitimer(ITIMER_REAL, &soon, nullptr);
+      for (;;) {
+        if (!SendAll(pair.client, "some bytes")) return 1;
+        Drain(pair.server);
+      }
+    });
+    REQUIRE(ExitedWith(Reap(pid), 5));
+  }
 }
 
 TEST_CASE("process: exit right after a close delivers everything") {

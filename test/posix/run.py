@@ -24,6 +24,14 @@ CASE_SECONDS = 30
 # Cases in which a connection rightly is no SDP connection.
 TAGS_WITH_TCP = ("[refused]", "[mixed]", "[plain]")
 
+# What is known to differ under the preload, with the reason. A case that passes all the same is reported, so that its row goes.
+KNOWN_DIFFERENCES = {
+    "ending: SHUT_RD ends a blocked receive":
+        "the reader sleeps in the link's own read, which only the link's next bytes or its end can wake; SHUT_RDWR ends it",
+    "epoll: a duplicate keeps the registration alive":
+        "registrations are known by number, and the number is closed",
+}
+
 
 def names(tests, *spec):
     out = subprocess.run([tests, "--list-test-names-only", *spec], stdout=subprocess.PIPE, text=True)
@@ -73,6 +81,7 @@ class Case:
         self.name = name
         self.may_use_tcp = may_use_tcp
         self.problem = None
+        self.known = None
         self.output = ""
         self.log = ""
         self.seconds = 0.0
@@ -111,10 +120,13 @@ class Case:
             fallbacks = [line for line in self.log.splitlines() if "TCP, because" in line]
             if self.problem is None and fallbacks and not self.may_use_tcp:
                 self.problem = f"TCP carried data: {fallbacks[0]}"
+        if "LD_PRELOAD" in env and self.name in KNOWN_DIFFERENCES:
+            self.known = KNOWN_DIFFERENCES[self.name] if self.problem else None
+            self.problem = self.problem or "is listed as a known difference, and passes"
         return self
 
     def passed(self):
-        return self.problem is None
+        return self.problem is None or self.known is not None
 
     def report(self, verbose):
         if verbose or not self.passed():
@@ -190,6 +202,9 @@ def main():
     failed = [case for case in cases if not case.passed()]
     for problem in problems:
         print(f"FAIL {problem}")
+    for case in cases:
+        if case.known:
+            print(f"known difference: {case.name}: {case.known}")
     connections = f", {sum(case.sdp_connections for case in cases)} connections over SDP" if daemon else ""
     print(f"{len(cases) - len(failed)} of {len(cases)} cases passed{connections}")
     for case in failed:
