@@ -352,7 +352,7 @@ bool SoftQp::ReadOnce(ReadKind kind, std::unique_lock<std::mutex>* lock, size_t*
   *total += read.bytes;
   HandleEvents();
   // Fewer bytes than asked for: drained, without another call to hear so.
-  return !read_ended_ && read.bytes == asked;
+  return !read_ended_ && read.bytes == asked && !stream_.offer_exhausted();
 }
 
 ReadStatus SoftQp::FinishRead(size_t total, ReadStatus status) {

@@ -45,7 +45,7 @@ class GrowingRing {
 
  private:
   static constexpr size_t kFirst = 4;
-  static constexpr size_t kKept = 2048 / sizeof(T);
+  static constexpr size_t kKept = 4096 / sizeof(T);
 
   void Grow() {
     const size_t wider = capacity_ == 0 ? kFirst : capacity_ * 2;

@@ -76,6 +76,8 @@ class ReceiveStream {
   [[nodiscard]] bool at_boundary() const { return reader_.at_boundary() && judge_.message_offset() == 0; }
   [[nodiscard]] uint64_t fpdus() const { return fpdus_; }
   [[nodiscard]] uint64_t placed() const { return placed_; }
+  // What was offered is used up: its owner should look before more is read.
+  [[nodiscard]] bool offer_exhausted() const { return !offer_.empty() && offer_used_ >= offer_.size(); }
   // A read that could go straight into its place: worth a try before sleeping.
   [[nodiscard]] bool expects_placement() { return !DirectTarget().empty(); }
 
