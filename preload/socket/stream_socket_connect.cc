@@ -146,6 +146,16 @@ int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
     }
     case ConnectAttempt::Outcome::kConventional: {
       const Address target = attempt_->target();
+      if (IsNonblocking(fd)) {
+        // Connecting before the kernel answers for it: of a socket that is not, epoll would report a hang-up.
+        options_.Apply(fd);
+        const int result = real.connect(fd, target.get(), target.length);
+        const int error = errno;
+        BecomePlain(fd, attempt_->reason(), attempt_->reason_text());
+        attempt_.reset();
+        errno = error;
+        return result;
+      }
       BecomePlain(fd, attempt_->reason(), attempt_->reason_text());
       attempt_.reset();
       return real.connect(fd, target.get(), target.length);
