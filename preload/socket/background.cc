@@ -73,7 +73,7 @@ void* Background::Main(void*) {
   is_helper = true;
   State& s = state();
   std::vector<Item>& items = s.items;
-  std::vector<Item> done;
+  std::vector<Socket*> done;  // owners: a task may be gone as soon as it is not held
   std::vector<pollfd> fds;
   for (;;) {
     {
@@ -98,11 +98,11 @@ void* Background::Main(void*) {
         }
         if (!item.wait.done) return false;
         item.task->queued_in_ = 0;
-        done.push_back(item);
+        done.push_back(item.task->owner());
         return true;
       });
     }
-    for (const Item& item : done) item.task->owner()->Unref();
+    for (Socket* const owner : done) owner->Unref();
     done.clear();
     s.Sleep(fds);
     fds.pop_back();
