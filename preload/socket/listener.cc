@@ -25,6 +25,9 @@
 namespace sdp::preload {
 namespace {
 
+// How often a listener looks for a port mapper daemon after its own ended.
+constexpr Duration kRenewalInterval = std::chrono::seconds(1);
+
 // An SDP listener at the very address of the conventional one, on a port of the kernel's choice.
 int OpenSdpListener(int conventional_fd, int domain, int backlog, const Address& conventional) {
   const int fd = real.socket(domain, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -53,6 +56,25 @@ int OpenSdpListener(int conventional_fd, int domain, int backlog, const Address&
 
 std::string RegistrationPath() {
   return config().pmd_socket.empty() ? pm::DefaultSocketPath(geteuid(), secure_getenv) : config().pmd_socket;
+}
+
+// The kept descriptor, which is not hidden yet.
+Result<int, pm::RegistrarError> Register(int conventional_fd, int sdp_fd) {
+  const pm::RegistrarCalls calls{.socket = real.socket,
+                                 .connect = real.connect,
+                                 .sendmsg = real.sendmsg,
+                                 .recvmsg = real.recvmsg,
+                                 .poll = real.poll,
+                                 .close = real.close,
+                                 .getsockopt = real.getsockopt,
+                                 .setsockopt = real.setsockopt};
+  return pm::RegisterListener(RegistrationPath(), conventional_fd, sdp_fd, std::chrono::milliseconds(200), calls);
+}
+
+bool IsReadable(int fd) {
+  pollfd poll{.fd = fd, .events = POLLIN, .revents = 0};
+  timespec zero{};
+  return real.ppoll(&poll, 1, &zero, nullptr) > 0;
 }
 
 // The listeners of this process that have an SDP side.
@@ -90,16 +112,7 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
     return nullptr;
   }
   listener->sdp_address_ = LocalAddress(listener->sdp_fd());
-  const pm::RegistrarCalls calls{.socket = real.socket,
-                                 .connect = real.connect,
-                                 .sendmsg = real.sendmsg,
-                                 .recvmsg = real.recvmsg,
-                                 .poll = real.poll,
-                                 .close = real.close,
-                                 .getsockopt = real.getsockopt,
-                                 .setsockopt = real.setsockopt};
-  const auto registered =
-      pm::RegisterListener(RegistrationPath(), fd, listener->sdp_fd(), std::chrono::milliseconds(200), calls);
+  const auto registered = Register(fd, listener->sdp_fd());
   if (!registered) {
     SDP_LOG(kInfo, "listen on %s: not registered with the port mapper at %s (%s); conventional clients only", name.c_str(),
             RegistrationPath().c_str(), registered.error().text.c_str());
@@ -118,6 +131,7 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
   SDP_LOG(kInfo, "listen on %s: SDP on %s", name.c_str(), ToEndpoint(listener->sdp_address_).ToString().c_str());
   // A connect does not wait until the application comes to accept, as it would not with the kernel's backlog.
   Background::Add(&listener->watch_, kPatience);
+  Background::Add(&listener->renewal_, kPatience);
   return listener;
 }
 
@@ -145,6 +159,7 @@ void Listener::Close() {
   }
   // The helper's sleep on it keeps the listener alive in the kernel.
   if (Background::Holds(&watch_)) Background::Add(&watch_, Duration::zero());
+  if (Background::Holds(&renewal_)) Background::Add(&renewal_, Duration::zero());
 }
 
 void Listener::SetBacklog(int backlog) { real.listen(sdp_fd(), backlog); }
@@ -314,9 +329,7 @@ Background::Wait Listener::Watch::Run(Time now) {
     readable_seen = false;
     return {.done = true};
   }
-  pollfd fd{.fd = listener->sdp_fd(), .events = POLLIN, .revents = 0};
-  timespec zero{};
-  const bool readable = real.ppoll(&fd, 1, &zero, nullptr) > 0;
+  const bool readable = IsReadable(listener->sdp_fd());
   if (readable && (readable_seen || at_once)) {
     listener->AcceptInHelper();
     readable_seen = at_once = false;
@@ -328,5 +341,28 @@ Background::Wait Listener::Watch::Run(Time now) {
 }
 
 Socket* Listener::Watch::owner() { return listener->owner_; }
+
+Background::Wait Listener::Renewal::Run(Time now) {
+  const int conventional_fd = listener->owner_->AnyDescriptor();
+  {
+    std::lock_guard lock(listener->mutex_);
+    if (listener->closed_ || conventional_fd < 0) return {.done = true};
+    const int fd = listener->registration_fd_;
+    // Readable: its end of file, which says that the daemon is gone.
+    if (fd >= 0 && !IsReadable(fd)) return {.fd = fd, .events = POLLIN};
+    if (fd >= 0) HiddenFds::Close(listener->registration_fd_.exchange(-1));
+  }
+  const auto registered = Register(conventional_fd, listener->sdp_fd());  // not under the lock: it may wait for the daemon
+  if (!registered) return {.deadline = now + kRenewalInterval};
+  std::lock_guard lock(listener->mutex_);
+  if (listener->closed_ || HiddenFds::HideTracked(*registered, &listener->registration_fd_) < 0) {
+    if (listener->closed_) real.close(*registered);
+    return {.done = true};
+  }
+  SDP_LOG(kInfo, "registered with the port mapper again: SDP on %s", ToEndpoint(listener->sdp_address_).ToString().c_str());
+  return {.fd = listener->registration_fd_, .events = POLLIN};
+}
+
+Socket* Listener::Renewal::owner() { return listener->owner_; }
 
 }  // namespace sdp::preload

@@ -80,12 +80,19 @@ class Listener {
     bool readable_seen = false;
     bool at_once = false;  // no patience with the next request
   };
+  // The port mapper daemon ended: registers again until another one is there.
+  struct Renewal : Background::Task {
+    Background::Wait Run(Time now) override;
+    Socket* owner() override;
+
+    Listener* listener = nullptr;
+  };
   struct Ready {
     int fd;  // hidden
     std::unique_ptr<Session> session;
   };
 
-  explicit Listener(StreamSocket* owner) : owner_(owner) { watch_.listener = this; }
+  explicit Listener(StreamSocket* owner) : owner_(owner) { watch_.listener = renewal_.listener = this; }
   bool HelperMayAccept() const;
   void AcceptInHelper();
   void PushReady(int fd, std::unique_ptr<Session> session);
@@ -98,6 +105,7 @@ class Listener {
   std::atomic<int> registration_fd_{-1};
   Address sdp_address_;
   Watch watch_;
+  Renewal renewal_;
   std::list<std::unique_ptr<Incoming>> incoming_;
   std::deque<Ready> ready_;
   bool closed_ = false;

@@ -91,6 +91,11 @@ void StreamSocket::AddDescriptor(int fd) {
   descriptors_.push_back(fd);
 }
 
+int StreamSocket::AnyDescriptor() {
+  std::lock_guard lock(mutex_);
+  return descriptors_.empty() ? -1 : descriptors_.front();
+}
+
 bool StreamSocket::MoveDescriptor(int from, int to) {
   std::lock_guard lock(mutex_);
   std::replace(descriptors_.begin(), descriptors_.end(), from, to);

@@ -84,6 +84,9 @@ class StreamSocket final : public Socket {
   State AddObserver(ReadinessObserver* observer, int fd);
   void RemoveObserver(ReadinessObserver* observer, int fd);
 
+  // One of its descriptors, -1 if the application has closed them all.
+  int AnyDescriptor();
+
   // --- For process_life
   // False: locked for this fork already. Only the forking thread calls these.
   bool LockForFork();
