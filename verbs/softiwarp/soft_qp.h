@@ -80,6 +80,7 @@ class SoftQp final : public verbs::QueuePair {
     AssembledMessage body;
     ScatteredMessage* next = nullptr;
   };
+  static constexpr uintptr_t kScatteredBit = 1;
   enum class Ending : uint8_t { kNo, kFinWanted, kFinSent };
 
   // One read of the link and all that follows from it; true: go on reading.

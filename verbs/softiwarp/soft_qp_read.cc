@@ -1,0 +1,223 @@
+// The QueuePair's reading half: one read of the link, and what follows from each thing that came in.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "verbs/softiwarp/soft_qp.h"
+
+namespace sdp::iwarp {
+namespace {
+
+using verbs::LinkEnd;
+using verbs::Opcode;
+using verbs::ReadStatus;
+using verbs::Status;
+
+// ReadLink returns after this much, so that what it brought is consumed while the cache has it.
+constexpr size_t kMaxReadPerCall = 512 * 1024;
+
+}  // namespace
+
+ReadStatus SoftQp::ReadLink() {
+  size_t total = 0;
+  ReadStatus status = ReadStatus::kWouldBlock;
+  while (total < kMaxReadPerCall && ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status)) {
+  }
+  return FinishRead(total, status);
+}
+
+ReadStatus SoftQp::ReadLinkBlocking(std::unique_lock<std::mutex>& lock) {
+  // What can be placed directly is worth a look before sleeping, because a sleeping read uses none of the
+  // owner's memory.
+  if (stream_.expects_placement()) {
+    const ReadStatus status = ReadLink();
+    if (status != ReadStatus::kWouldBlock) return status;
+  }
+  size_t total = 0;
+  ReadStatus status = ReadStatus::kWouldBlock;
+  bool more = ReadOnce(ReadKind::kSleeping, &lock, &total, &status);
+  while (more && total < kMaxReadPerCall) more = ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status);
+  return FinishRead(total, status);
+}
+
+bool SoftQp::ReadOnce(ReadKind kind, std::unique_lock<std::mutex>* lock, size_t* total, ReadStatus* status) {
+  if (read_ended_) return false;
+  std::span<const MutableBytes> parts = stream_.PrepareRead(kind);
+  if (parts.empty()) {
+    FailLocally("no memory to receive into");
+    return false;
+  }
+  std::vector<MutableBytes> split;  // markers are rare
+  if (MarkerSieve* sieve = stream_.sieve()) {
+    split.resize(MarkerSieve::kMaxParts);
+    parts = std::span(split).first(sieve->Split(parts, split));
+  }
+  size_t asked = 0;
+  for (const MutableBytes& part : parts) asked += part.size();
+
+  LinkResult read;
+  if (kind == ReadKind::kSleeping) {
+    const TcpLink link = link_;  // the descriptor may be renumbered meanwhile
+    lock->unlock();
+    read = link.Read(parts, LinkWait::kYes);
+    lock->lock();
+  } else {
+    read = link_.Read(parts, LinkWait::kNo);
+  }
+  ++counters_.read_calls;
+  size_t clean = read.bytes;
+  if (MarkerSieve* sieve = stream_.sieve()) clean = sieve->HandleRead(read.bytes);
+  stream_.HandleRead(clean);
+  if (read_ended_) return false;  // aborted while asleep
+
+  switch (read.kind) {
+    case LinkResult::Kind::kOk:
+      break;
+    case LinkResult::Kind::kWouldBlock:
+      *status = ReadStatus::kWouldBlock;
+      return false;
+    case LinkResult::Kind::kInterrupted:
+      *status = ReadStatus::kInterrupted;
+      return false;
+    case LinkResult::Kind::kEof:
+      HandleEof();
+      return false;
+    case LinkResult::Kind::kError:
+      EndReading(LinkEnd::kReset, std::string("connection lost: ") + strerrordesc_np(read.error), read.error);
+      StopSending();
+      return false;
+  }
+  counters_.bytes_in += read.bytes;
+  *total += read.bytes;
+  HandleEvents();
+  // Fewer bytes than asked for: drained, without another call to hear so.
+  return !read_ended_ && read.bytes == asked && !stream_.offer_exhausted();
+}
+
+ReadStatus SoftQp::FinishRead(size_t total, ReadStatus status) {
+  stream_.FinishReading(total);
+  // Read Responses, Reads that waited, a Terminate, or what waited for the initiator's first FPDU.
+  if (!send_queue_.empty() && !link_full_) Flush();
+  if (read_ended_) return ReadStatus::kEnded;
+  return total > 0 ? ReadStatus::kProgress : status;
+}
+
+void SoftQp::HandleEvents() {
+  ReceiveEvent event;
+  while (stream_.PollEvent(&event)) {
+    std::visit([this](auto& e) { Handle(e); }, event);
+    if (read_ended_) return;
+  }
+}
+
+void SoftQp::Handle(ReceivedMessage& message) {
+  Ready ready{.id = {},
+              .opcode = Opcode::kReceive,
+              .status = Status::kSuccess,
+              .solicited = message.end.solicited,
+              .invalidates = message.end.invalidate.has_value(),
+              .length = message.end.length,
+              .invalidated = message.end.invalidate.value_or(STag()),
+              .data = nullptr,
+              .token = 0};
+  if (message.body.count == 1) {
+    ready.data = message.body.pieces[0].data;
+    ready.token = reinterpret_cast<uintptr_t>(message.body.pieces[0].chunk);
+  } else if (message.body.count > 1) {
+    ScatteredMessage* scattered = TakeScattered();
+    scattered->body = message.body;
+    ready.token = reinterpret_cast<uintptr_t>(scattered) | kScatteredBit;
+  }
+  ready_.PushBack(ready);
+  if (message.end.invalidate) {
+    bool failed = false;
+    counters_.copied_out += send_queue_.DetachSource(*message.end.invalidate, &failed);
+    if (failed) FailLocally("no memory to complete an RDMA Read Response");
+  }
+}
+
+void SoftQp::Handle(const segment::ReadWanted& wanted) {
+  if (send_broken_ || ending_ != Ending::kNo) return;
+  const ReadRequest& r = wanted.request;
+  const Bytes source(wanted.source, r.size);
+  send_queue_.Post({.opcode = RdmapOpcode::kReadResponse,
+                    .stag = r.sink_stag,
+                    .to = r.sink_to,
+                    .payload = std::span(&source, r.size > 0 ? 1 : 0),
+                    .source = r.source_stag});
+  if (!crc_ || r.size == 0) return;
+  // The memory may change under us until it is sent, and the CRC must not.
+  bool failed = false;
+  counters_.copied_out += send_queue_.DetachSource(r.source_stag, &failed);
+  if (failed) FailLocally("no memory for an RDMA Read Response");
+}
+
+void SoftQp::Handle(const segment::ReadDone& done) {
+  if (!done.silent) PushWork(done.id, Opcode::kRdmaRead, Status::kSuccess, done.length);
+  StartReads();
+}
+
+void SoftQp::Handle(const segment::Terminated& terminated) {
+  if (!terminated.message) {
+    EndReading(LinkEnd::kTerminated, "the peer sent a malformed Terminate");
+  } else {
+    const TerminateCause& c = terminated.message->cause;
+    PendingRead read;
+    // RFC 5040, figure 10: with a request's header it names one of our Reads, and those are answered in
+    // order.
+    if (terminated.message->read_request && reads_.TakeAny(&read) && !read.silent) {
+      PushWork(read.id, Opcode::kRdmaRead, Status::kRemoteError);
+    }
+    EndReading(LinkEnd::kTerminated,
+               std::string("the peer sent Terminate: ") + LayerName(c.layer) + ", " + CauseName(c));
+    cause_.layer = c.layer;
+    cause_.etype = c.etype;
+    cause_.ecode = c.ecode;
+  }
+  StopSending();
+  link_.ShutdownWrite();
+}
+
+void SoftQp::Handle(const Violation& violation) {
+  TerminateBytes bytes;
+  const size_t size = SerializeTerminate(violation.answer, bytes);
+  const TerminateCause& c = violation.answer.cause;
+  EndReading(LinkEnd::kTerminated, violation.text + " (the peer's error); Terminate sent");
+  cause_.local = true;
+  cause_.layer = c.layer;
+  cause_.etype = c.etype;
+  cause_.ecode = c.ecode;
+  if (send_broken_ || ending_ == Ending::kFinSent) return;
+  send_broken_ = true;
+  send_open_ = true;
+  send_queue_.Terminate(Bytes(bytes).first(size));
+  ending_ = Ending::kFinWanted;
+  CollectSends();
+}
+
+void SoftQp::Handle(const OutOfMemory&) { FailLocally("no memory to receive into"); }
+
+void SoftQp::TerminateStream(const TerminateCause& cause, std::string text) {
+  Violation violation;
+  violation.answer.cause = cause;
+  violation.text = std::move(text);
+  Handle(violation);
+  Flush();
+}
+
+void SoftQp::HandleEof() {
+  if (!stream_.at_boundary()) {
+    EndReading(LinkEnd::kReset, "the peer closed the connection in the middle of a message");
+    StopSending();
+  } else if (reads_.in_flight() > 0) {
+    EndReading(LinkEnd::kReset, "the peer closed the connection with RDMA Reads unanswered");
+    StopSending();
+  } else if (send_broken_) {
+    EndReading(LinkEnd::kReset, "the peer closed the connection before it took everything");
+  } else {
+    EndReading(LinkEnd::kClosedByPeer, "closed by the peer");
+  }
+}
+
+}  // namespace sdp::iwarp
