@@ -222,14 +222,14 @@ int SDP_ENTRY(fcntl64)(int fd, int command, ...) {
 
 // Such an end runs no destructor, but what was sent has to leave, as it would by the kernel's TCP.
 void SDP_ENTRY(_exit)(int status) {
-  if (KeepsTrack()) sdp::preload::ProcessExit();
+  if (KeepsTrack()) sdp::preload::ProcessExitAtOnce();
   real._exit(status);
   __builtin_unreachable();
 }
 
 void SDP_ENTRY(_Exit)(int status) noexcept {
   const NoCancellation no_cancellation;
-  if (KeepsTrack()) sdp::preload::ProcessExit();
+  if (KeepsTrack()) sdp::preload::ProcessExitAtOnce();
   real._Exit(status);
   __builtin_unreachable();
 }

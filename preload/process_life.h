@@ -11,9 +11,11 @@ void PrepareFork();
 void ParentAfterFork();
 // In the child: the only thread left is the one that forked.
 void ChildAfterFork();
-// From libsdp.so's destructor, after the program's atexit handlers, on exit() and return from main; and from _exit(). Not when a signal
-// ends the process. Other threads may still run, or have been interrupted, with locks held, by the handler that exits: bounded in time.
+// From libsdp.so's destructor, after the program's atexit handlers, on exit() and return from main. Other threads may still run.
 void ProcessExit();
+// From _exit(), which may be called in a signal handler at any moment: waits for nothing and allocates nothing. Peers learn of the end
+// where that takes no more than a message.
+void ProcessExitAtOnce();
 
 }  // namespace sdp::preload
 

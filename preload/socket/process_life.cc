@@ -87,4 +87,9 @@ void ProcessExit() {
   if (stats::StatsSegment* segment = OpenStatistics()) segment->Remove();
 }
 
+void ProcessExitAtOnce() {
+  ForEachSocket([](StreamSocket* socket) { socket->FinishAtOnce(); });
+  if (stats::StatsSegment* segment = OpenStatistics()) segment->Remove();
+}
+
 }  // namespace sdp::preload

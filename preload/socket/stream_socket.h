@@ -96,6 +96,8 @@ class StreamSocket final : public Socket {
   void NoteForkInParent();
   // The process ends: what it has sent must leave, and the peer must learn that no more comes. Bounded by `deadline`.
   void FinishAtExit(Time deadline);
+  // The same as far as no lock, no memory and no peer has to be waited for.
+  void FinishAtOnce();
 
  private:
   class Task final : public Background::Task {

@@ -200,6 +200,13 @@ void StreamSocket::FinishAtExit(Time deadline) {
   if (!session_->being_read()) session_->ReadAvailable();
 }
 
+void StreamSocket::FinishAtOnce() {
+  Lock lock(mutex_, std::try_to_lock);
+  if (!lock || state_ != State::kSdp || foreign_ || session_->link_ended() || session_->has_unsent()) return;
+  session_->engine().CloseSend();
+  session_->Pump();
+}
+
 bool StreamSocket::LockForFork() {
   if (locked_for_fork_) return false;
   mutex_.lock();

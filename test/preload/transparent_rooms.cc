@@ -102,6 +102,7 @@ void PrepareFork() {}
 void ParentAfterFork() {}
 void ChildAfterFork() {}
 void ProcessExit() {}
+void ProcessExitAtOnce() {}
 
 }  // namespace sdp::preload
 
