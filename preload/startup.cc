@@ -52,7 +52,9 @@ bool Start() {
                        .sendmsg = real.sendmsg,
                        .shutdown = real.shutdown,
                        .setsockopt = real.setsockopt,
-                       .getsockopt = real.getsockopt});
+                       .getsockopt = real.getsockopt,
+                       .recv = real.recv,
+                       .send = real.send});
   started.store(true, std::memory_order_release);
   return true;
 }
