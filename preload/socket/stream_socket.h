@@ -144,6 +144,7 @@ class StreamSocket final : public Socket {
   int ConnectInline(Lock& lock, int fd);
   int FinishConnect(int fd, ConnectAttempt::Outcome outcome);
   Background::Wait RunAttempt(Time now);
+  static void FinishStart(Session& session, int fd);
 
   // stream_socket_close.cc
   int CloseLast(Lock& lock, int fd);

@@ -18,6 +18,8 @@
 namespace sdp::preload {
 namespace {
 
+constexpr Duration kStartPatience = std::chrono::milliseconds(20);
+
 int Fail(int error) {
   errno = error;
   return -1;
@@ -192,6 +194,18 @@ void StreamSocket::PublishListener() {
   stats::StatsSegment::Publish(slot_, counters);
 }
 
+// A caller that sleeps in accept anyway sleeps until the peer may be sent to (RFC 5044, 7.1.2), which is its next message's time: what
+// it sends then leaves at once, even if it ends right behind that.
+void StreamSocket::FinishStart(Session& session, int fd) {
+  const Time deadline = Now() + kStartPatience;
+  while (session.has_unsent() && !session.link_ended()) {
+    pollfd link{.fd = fd, .events = POLLIN, .revents = 0};
+    timespec storage;
+    if (real.ppoll(&link, 1, Remaining(deadline, &storage), nullptr) <= 0) return;
+    session.ReadAvailable();
+  }
+}
+
 int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags) {
   Lock lock(mutex_);
   if (state_ != State::kListening) return kPassThrough;
@@ -206,6 +220,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
   for (;;) {
     int accepted = -1;
     if (auto session = listener_->Accept(flags, &accepted)) {
+      if (!nonblocking) FinishStart(*session, accepted);
       const Address peer = PeerAddress(accepted);
       Address local = LocalAddress(accepted);
       SetPort(local, Port(local_));

@@ -22,7 +22,8 @@ def any_library():
 
 
 def run(*arguments, environment=None, **options):
-    env = dict(os.environ, **(environment or {}))
+    # A sdp-run built with ASan would else not start with another library preloaded before ASan's.
+    env = dict(os.environ, ASAN_OPTIONS="verify_asan_link_order=0", **(environment or {}))
     return subprocess.run([SDP_RUN, *arguments], env=env, capture_output=True, text=True, timeout=30, **options)
 
 
