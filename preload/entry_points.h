@@ -8,6 +8,7 @@
 
 #include "preload/fd_table.h"
 #include "preload/guard.h"
+#include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
 
 // The names under which the entry points are compiled: the C library's, for libsdp.so; with a prefix for
@@ -62,8 +63,10 @@ inline auto DispatchUncancelled(int fd, Managed managed, Plain plain) noexcept -
 // The kernel has just given out this number: whatever we still know under it was closed behind our back (by
 // stdio, say).
 inline int Fresh(int fd) {
-  if (fd >= 0 && FdTable::Has(fd)) [[unlikely]]
-    FdTable::Remove(fd);
+  if (fd >= 0 && FdTable::Has(fd)) [[unlikely]] {
+    EpollForget(fd);
+    if (const SocketRef socket = FdTable::Remove(fd)) socket->Vanished(fd);
+  }
   return fd;
 }
 

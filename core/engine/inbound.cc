@@ -160,7 +160,7 @@ AbortReason Engine::Rep::HandlePayload(const wire::Message& message, const Recei
 }
 
 void Engine::Rep::Repost() {
-  if (!established || teardown.aborted() || !teardown.link_up() || suspend_port) return;
+  if (!established || teardown.aborted() || !teardown.link_up() || suspended_) return;
   const uint32_t target = sink.PostedTarget();
   if (target <= credit.posted()) return;
   const uint32_t more = target - credit.posted();

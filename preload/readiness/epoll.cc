@@ -185,6 +185,10 @@ void LockEpollSetsForFork() {
   for (const auto& set : sets().all) set->LockForFork();
 }
 
+void DisownEpollSetsAfterFork() {
+  for (const auto& set : sets().all) set->DisownAfterFork();
+}
+
 void UnlockReadinessAfterFork() {
   Sets& s = sets();
   for (const auto& set : s.all) set->UnlockAfterFork();

@@ -78,6 +78,12 @@ void EpollSet::Close() {
   }
 }
 
+void EpollSet::DisownAfterFork() {
+  for (const auto& entry : entries_) {
+    if (entry != nullptr) entry->registered = 0;
+  }
+}
+
 EpollSet::Entry* EpollSet::Find(int fd) {
   const size_t index = static_cast<size_t>(fd);
   if (fd < 0 || index >= entries_.size() || entries_[index] == nullptr || !entries_[index]->socket) return nullptr;

@@ -56,6 +56,8 @@ class EpollSet final : public ReadinessObserver {
   std::atomic<int> users{0};
 
   void LockForFork() { mutex_.lock(); }
+  // In the child, locked: the inner epoll is the parent's too, and its registrations are the parent's business.
+  void DisownAfterFork();
   void UnlockAfterFork() { mutex_.unlock(); }
 
  private:

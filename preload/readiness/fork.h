@@ -8,6 +8,8 @@ namespace sdp::preload {
 void LockEpollTableForFork();
 void LockEpollSetsForFork();
 void UnlockReadinessAfterFork();
+// In the child, before that.
+void DisownEpollSetsAfterFork();
 
 }  // namespace sdp::preload
 

@@ -1,5 +1,6 @@
 #include "preload/socket/connect_attempt.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -33,21 +34,32 @@ FallbackReason ReasonOf(pm::QueryState state) {
 
 }  // namespace
 
+int ConnectWithoutBlocking(int fd, const Address& address) {
+  const int flags = real.fcntl(fd, F_GETFL);
+  const bool blocking = flags >= 0 && (flags & O_NONBLOCK) == 0;
+  if (blocking) real.fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+  const int result = real.connect(fd, address.get(), address.length);
+  const int error = errno;
+  if (blocking) real.fcntl(fd, F_SETFL, flags);
+  errno = error;
+  return result;
+}
+
 ConnectAttempt::ConnectAttempt(int fd, int domain, const Address& target)
     : fd_(fd), domain_(domain), target_(target), target_endpoint_(ToEndpoint(target)) {
   if (target.family() == AF_INET6) scope_id_ = reinterpret_cast<const sockaddr_in6*>(&target.storage)->sin6_scope_id;
 }
 
-Outcome ConnectAttempt::Step(Time now, bool may_block) {
+Outcome ConnectAttempt::Step(Time now) {
   switch (phase_) {
     case Phase::kStart:
-      return Start(now, may_block);
+      return Start(now);
     case Phase::kAsking: {
       const pm::QueryState state = lookup_->Step(now);
       if (state == pm::QueryState::kAsking) return Outcome::kPending;
       const pm::Endpoint sdp_address = lookup_->sdp_address();
       lookup_.reset();
-      return HandleAnswer(state, sdp_address, now, may_block);
+      return HandleAnswer(state, sdp_address, now);
     }
     case Phase::kLink: {
       pollfd link{.fd = fd_, .events = POLLOUT, .revents = 0};
@@ -90,7 +102,7 @@ void ConnectAttempt::SetFd(int fd) {
   if (session_ != nullptr) session_->queue_pair().SetEventFd(fd);
 }
 
-Outcome ConnectAttempt::Start(Time now, bool may_block) {
+Outcome ConnectAttempt::Start(Time now) {
   if (!HaveRnic()) return GiveUp(FallbackReason::kNoRnic, "SDP_RNIC=verbs, and this build has no kernel RNIC backend");
   if (target_endpoint_.port == 0 || target_endpoint_.IsMulticastOrBroadcast()) {
     return GiveUp(FallbackReason::kAddressFamily, "no address for a stream: " + target_endpoint_.ToString());
@@ -107,16 +119,16 @@ Outcome ConnectAttempt::Start(Time now, bool may_block) {
   }
   if (const auto cached = LookupCached(target_endpoint_, now)) {
     from_cache_ = true;
-    return HandleAnswer(cached->state, cached->sdp_address, now, may_block);
+    return HandleAnswer(cached->state, cached->sdp_address, now);
   }
   from_cache_ = false;
   lookup_ = PmLookup::Start(fd_, domain_, target_endpoint_, scope_id_, now);
   if (lookup_ == nullptr) return GiveUp(FallbackReason::kPmUnreachable, "no way to ask the target's port mapper");
   phase_ = Phase::kAsking;
-  return Step(now, may_block);
+  return Step(now);
 }
 
-Outcome ConnectAttempt::HandleAnswer(pm::QueryState state, const pm::Endpoint& sdp_address, Time now, bool may_block) {
+Outcome ConnectAttempt::HandleAnswer(pm::QueryState state, const pm::Endpoint& sdp_address, Time now) {
   if (state != pm::QueryState::kAccepted) {
     const auto reason = from_cache_ ? FallbackReason::kPmCached : ReasonOf(state);
     return GiveUp(reason, "port mapper of " + target_endpoint_.ToString() + ": " + std::string(pm::ToString(state)) +
@@ -127,16 +139,16 @@ Outcome ConnectAttempt::HandleAnswer(pm::QueryState state, const pm::Endpoint& s
     return GiveUp(FallbackReason::kPmUnusable, "the port mapper named an SDP address that cannot be used");
   }
   sdp_address_ = ToAddress(sdp_address, domain_, scope_id_);
-  return ConnectLink(now, may_block);
+  return ConnectLink(now);
 }
 
-Outcome ConnectAttempt::ConnectLink(Time now, bool may_block) {
+Outcome ConnectAttempt::ConnectLink(Time now) {
   phase_ = Phase::kLink;
   deadline_ = now + config().handshake_timeout;
   const int one = 1;
   real.setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  if (real.connect(fd_, sdp_address_.get(), sdp_address_.length) == 0) return HandleLink(0, now);
-  if (errno == EINPROGRESS || errno == EALREADY || (errno == EINTR && may_block)) return Outcome::kPending;
+  if (ConnectWithoutBlocking(fd_, sdp_address_) == 0) return HandleLink(0, now);
+  if (errno == EINPROGRESS || errno == EALREADY) return Outcome::kPending;
   return HandleLink(errno, now);
 }
 
@@ -147,7 +159,7 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
       // The listener behind a remembered address is gone; it may have come back on another port.
       ForgetTarget(target_endpoint_);
       phase_ = Phase::kStart;
-      return Step(now, /*may_block=*/false);
+      return Step(now);
     }
     // SDP 7.5.1: a reset is as good as a PMDeny.
     RememberReset(target_endpoint_, now);
@@ -182,8 +194,7 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
     connector_.reset();
     session_->Pump();
   }
-  while (session_->engine().state() == engine::State::kHelloSent && session_->ReadAvailable()) {
-  }
+  if (session_->engine().state() == engine::State::kHelloSent) session_->ReadAvailable();
   const engine::State state = session_->engine().state();
   if (state == engine::State::kHelloSent) {
     if (!session_->link_ended() && now < deadline_) return Outcome::kPending;

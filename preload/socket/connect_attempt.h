@@ -20,6 +20,9 @@
 
 namespace sdp::preload {
 
+// connect() that never sleeps, whatever the descriptor's mode: for callers that hold a lock, or are the helper.
+int ConnectWithoutBlocking(int fd, const Address& address);
+
 class ConnectAttempt {
  public:
   enum class Outcome : uint8_t {
@@ -32,8 +35,7 @@ class ConnectAttempt {
   // `target`: the conventional address as the application gave it.
   ConnectAttempt(int fd, int domain, const Address& target);
 
-  // `may_block`: the descriptor is in blocking mode and the caller's thread may sleep in the TCP connect.
-  Outcome Step(Time now, bool may_block);
+  Outcome Step(Time now);
   [[nodiscard]] Background::Wait wait() const;
 
   std::unique_ptr<Session> TakeSession() { return std::move(session_); }
@@ -47,9 +49,9 @@ class ConnectAttempt {
  private:
   enum class Phase : uint8_t { kStart, kAsking, kLink, kHandshake };
 
-  Outcome Start(Time now, bool may_block);
-  Outcome HandleAnswer(pm::QueryState state, const pm::Endpoint& sdp_address, Time now, bool may_block);
-  Outcome ConnectLink(Time now, bool may_block);
+  Outcome Start(Time now);
+  Outcome HandleAnswer(pm::QueryState state, const pm::Endpoint& sdp_address, Time now);
+  Outcome ConnectLink(Time now);
   Outcome HandleLink(int error, Time now);
   Outcome StepHandshake(Time now);
   Outcome GiveUp(stats::FallbackReason reason, std::string text);

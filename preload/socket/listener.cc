@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -24,6 +25,9 @@
 
 namespace sdp::preload {
 namespace {
+
+// Descriptors a listener may hold for connections nobody has accepted yet, whatever its backlog.
+constexpr int kMostTakenOn = 256;
 
 // How often a listener looks for a port mapper daemon after its own ended.
 constexpr Duration kRenewalInterval = std::chrono::seconds(1);
@@ -111,6 +115,7 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
     SDP_LOG(kError, "listen on %s: no SDP listener (%s); conventional clients only", name.c_str(), strerrordesc_np(errno));
     return nullptr;
   }
+  listener->backlog_ = static_cast<size_t>(std::clamp(backlog, 1, kMostTakenOn));
   listener->sdp_address_ = LocalAddress(listener->sdp_fd());
   const auto registered = Register(fd, listener->sdp_fd());
   if (!registered) {
@@ -162,7 +167,11 @@ void Listener::Close() {
   if (Background::Holds(&renewal_)) Background::Add(&renewal_, Duration::zero());
 }
 
-void Listener::SetBacklog(int backlog) { real.listen(sdp_fd(), backlog); }
+void Listener::SetBacklog(int backlog) {
+  real.listen(sdp_fd(), backlog);
+  std::lock_guard lock(mutex_);
+  backlog_ = static_cast<size_t>(std::clamp(backlog, 1, kMostTakenOn));
+}
 
 std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
   std::lock_guard lock(mutex_);
@@ -196,6 +205,10 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
         real.close(accepted);
         break;
       case AcceptHandshake::Outcome::kPending: {
+        if (full()) {
+          real.close(accepted);
+          break;
+        }
         // The request is not complete: the helper waits for the rest, within the start-up time-out.
         const int hidden = HiddenFds::Hide(accepted);
         if (hidden < 0) break;
@@ -216,6 +229,7 @@ void Listener::NoteUse() {
     used_ = true;
   }
   Background::Add(&watch_, kPatience);
+  Background::Add(&renewal_, kPatience);
 }
 
 void Listener::NoteFork(bool in_child) {
@@ -270,7 +284,8 @@ void Listener::UnlockAllAfterFork() {
 }
 
 void Listener::AcceptInHelper() {
-  for (int attempts = 0; attempts < 16; ++attempts) {
+  DropFinished();
+  for (int attempts = 0; attempts < 16 && !full(); ++attempts) {
     const int accepted = real.accept4(sdp_fd(), nullptr, nullptr, SOCK_CLOEXEC);
     if (accepted < 0) return;
     const int hidden = HiddenFds::Hide(accepted);
@@ -308,8 +323,7 @@ Background::Wait Listener::Incoming::Run(Time now) {
         return {.done = true};
     }
   }
-  while (session->ReadAvailable()) {
-  }
+  session->ReadAvailable();
   if (session->has_unsent() && now < expires) {
     const bool write = session->queue_pair().interest().write;
     return {.fd = fd, .events = static_cast<short>(write ? POLLIN | POLLOUT : POLLIN), .deadline = expires};
@@ -336,7 +350,8 @@ Background::Wait Listener::Watch::Run(Time now) {
   } else {
     readable_seen = readable;
   }
-  if (readable) return {.deadline = now + kPatience};
+  // Full: the rest waits in the kernel, as TCP's does.
+  if (readable) return {.deadline = now + kPatience * (listener->full() ? 4 : 1)};
   return {.fd = listener->sdp_fd(), .events = POLLIN};
 }
 

@@ -92,6 +92,8 @@ class Listener {
     std::unique_ptr<Session> session;
   };
 
+  [[nodiscard]] bool full() const { return ready_.size() + incoming_.size() >= backlog_; }
+
   explicit Listener(StreamSocket* owner) : owner_(owner) { watch_.listener = renewal_.listener = this; }
   bool HelperMayAccept() const;
   void AcceptInHelper();
@@ -108,6 +110,7 @@ class Listener {
   Renewal renewal_;
   std::list<std::unique_ptr<Incoming>> incoming_;
   std::deque<Ready> ready_;
+  size_t backlog_ = 1;  // connections the library takes on before the application asks for them
   bool closed_ = false;
   bool used_ = false;
   bool forked_ = false;

@@ -65,6 +65,7 @@ void ParentAfterFork() {
 void ChildAfterFork() {
   Background::ForgetAfterFork();
   Background::UnlockAfterFork();
+  DisownEpollSetsAfterFork();
   UnlockReadinessAfterFork();
   Listener::UnlockAllAfterFork();
   for (StreamSocket* socket : locked()) {

@@ -29,13 +29,17 @@ void Session::Pump() {
     std::visit(Overloaded{
                    [&](const engine::PostSend& send) {
                      posted = true;
-                     // A refusal means the stream is gone; the next read reports that to the engine.
-                     queue_pair_->PostSend({.id = send.id,
+                     const verbs::SendWork work{.id = send.id,
                                             .signaled = send.signaled,
                                             .solicited = send.solicited,
                                             .invalidate = send.invalidate,
                                             .header = send.header_bytes(),
-                                            .payload = send.payload()});
+                                            .payload = send.payload()};
+                     // kBroken means that the stream is gone; the next read reports that to the engine.
+                     if (queue_pair_->PostSend(work) != verbs::PostResult::kNoResource) return;
+                     // A peer may grant more credit than the send queue has room.
+                     if (!queue_pair_->Flush()) queue_pair_->DetachBorrowed();
+                     if (queue_pair_->PostSend(work) == verbs::PostResult::kNoResource) abort = true;
                    },
                    [&](const engine::PostReceives& receives) { queue_pair_->PostReceives(receives.count); },
                    [&](const engine::ReleaseReceive& release) {
@@ -85,7 +89,11 @@ void Session::NoteEnd() {
 }
 
 bool Session::ReadAvailable() {
-  if (being_read_ || link_ended_) return false;
+  if (link_ended_) return false;
+  if (being_read_) {  // the reader takes what comes; what waits to leave must not wait for it
+    Pump();
+    return false;
+  }
   const ReadStatus status = queue_pair_->ReadLink();
   TakeCompletions();
   if (status == ReadStatus::kEnded) NoteEnd();
@@ -100,9 +108,20 @@ bool Session::may_sleep_in_read() const {
 }
 
 ReadStatus Session::ReadSleeping(std::unique_lock<std::mutex>& lock) {
-  being_read_ = true;
-  const ReadStatus status = queue_pair_->ReadLinkBlocking(lock);
-  being_read_ = false;
+  struct Reading {
+    Session* session;
+    std::unique_lock<std::mutex>& lock;
+    ~Reading() {  // also when the thread is cancelled in its sleep
+      if (!lock.owns_lock()) lock.lock();
+      session->being_read_ = false;
+    }
+  };
+  ReadStatus status;
+  {
+    being_read_ = true;
+    const Reading reading{this, lock};
+    status = queue_pair_->ReadLinkBlocking(lock);
+  }
   TakeCompletions();
   if (status == ReadStatus::kEnded) NoteEnd();
   Pump();

@@ -51,6 +51,8 @@ class Socket {
   // dup2() or dup3() is about to put something else in `from`'s place; the socket lives on as `to`, a duplicate the caller has made and
   // closes (by Close) next. False: cannot; then the caller closes `from` first, and the number is free for a moment.
   virtual bool MoveDescriptor(int /*from*/, int /*to*/) { return false; }
+  // The number was closed without our knowledge and already stands for something else: it must not be touched again.
+  virtual void Vanished(int /*fd*/) {}
   // fcntl(F_GETFL): what the application shall see, given what the kernel says.
   virtual int VisibleStatusFlags(int kernel_flags) { return kernel_flags; }
   // fcntl(F_SETFL): called before the real call; returns the flags to give to the kernel. (FIONBIO comes through Ioctl.)

@@ -257,7 +257,7 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
   };
   pollfd fds[3];
   nfds_t count = 0;
-  const short watch = session_->being_read() ? 0 : WatchEvents();
+  const short watch = session_->being_read() ? WatchEvents() & POLLOUT : WatchEvents();
   fds[count++] = {.fd = watch != 0 ? fd : -1, .events = watch, .revents = 0};
   Waiter* const waiter = Waiter::ForThisThread();
   if (waiter != nullptr) {
@@ -277,7 +277,7 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
   if (waiter != nullptr && result > 0 && fds[1].revents != 0) waiter->Drain();
   if (state_ != State::kSdp) return 0;
   if (result < 0) return error;
-  if (fds[0].revents != 0 && !session_->being_read()) {
+  if (fds[0].revents != 0) {
     session_->ReadAvailable();
     AfterProgress();
   }

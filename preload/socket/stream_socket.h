@@ -62,6 +62,7 @@ class StreamSocket final : public Socket {
   int Close(int fd) override;
   void AddDescriptor(int fd) override;
   bool MoveDescriptor(int from, int to) override;
+  void Vanished(int fd) override;
   int VisibleStatusFlags(int kernel_flags) override;
   int ChangeStatusFlags(int flags) override;
 

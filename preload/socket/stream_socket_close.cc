@@ -119,7 +119,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   linger_fd_ = HiddenFds::Hide(fd);
   if (linger_fd_ < 0) {
     SDP_LOG(kError, "no descriptor left to close a connection in good order: it is reset");
-    DropSession();
+    if (!session_->being_read()) DropSession();
     return 0;
   }
   session_->queue_pair().SetEventFd(linger_fd_);
@@ -137,7 +137,13 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
   if (calls_ != calls_seen_ || session_->being_read()) {
     // The application is at it: it does this itself, and cheaper.
     calls_seen_ = calls_;
-    if (!session_->has_unsent()) return {.done = true};
+    session_->Pump();
+    if (!session_->has_unsent() || descriptors_.empty()) return {.done = true};
+    // A reader in its sleep brings credit, but does not see that the link takes bytes again.
+    if (session_->being_read()) {
+      if (!session_->queue_pair().interest().write) return {.done = true};
+      return {.fd = descriptors_.front(), .events = POLLOUT};
+    }
     return {.deadline = now + Background::kGrace};
   }
   session_->Pump();
@@ -151,20 +157,35 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
 Background::Wait StreamSocket::RunLinger(Time now) {
   attempt_.reset();
   if (session_ == nullptr || linger_fd_ < 0) return {.done = true};
-  if (session_->being_read()) return {.deadline = now + Background::kGrace};
+  if (session_->being_read() && now < linger_until_) return {.deadline = now + Background::kGrace};
   session_->Pump();
-  while (session_->ReadAvailable()) {
-  }
+  const bool more = session_->ReadAvailable();  // one round: a peer that never stops must not have the helper to itself
   if (!session_->link_ended() && session_->engine().stats().bcopy_bytes_in != received_at_close_) {
     // Nobody will ever read this: as TCP does, the sender is told by a reset.
     session_->engine().Abort(engine::AbortReason::kLocal);
     session_->Pump();
   }
   const bool over = session_->link_ended() || now >= linger_until_;
+  if (!over && more) return {.deadline = now};
   if (!over) return {.fd = linger_fd_, .events = WatchEvents(), .deadline = linger_until_};
   if (!session_->link_ended() && session_->has_unsent()) session_->queue_pair().Abort();
   DropSession();
   return {.done = true};
+}
+
+void StreamSocket::Vanished(int fd) {
+  Lock lock(mutex_);
+  std::erase(descriptors_, fd);
+  if (!descriptors_.empty()) {
+    if (session_ != nullptr && session_->queue_pair().event_fd() == fd) session_->queue_pair().SetEventFd(descriptors_.front());
+    return;
+  }
+  // The kernel has ended the link already; what was unsent is lost, as nobody told us in time.
+  if (listener_ != nullptr) listener_->Close();
+  attempt_.reset();
+  if (session_ == nullptr || !session_->being_read()) DropSession();
+  state_ = State::kClosed;
+  waiters_.WakeAll();
 }
 
 // The connection is over (or the listener closed): its counters become history, its descriptor goes.

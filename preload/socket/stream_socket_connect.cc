@@ -96,7 +96,7 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
   const Time deadline = options_.send_timeout() == Duration::zero() ? kNever : Now() + options_.send_timeout();
   bool self_answered = false;
   for (;;) {
-    const ConnectAttempt::Outcome outcome = attempt_->Step(Now(), !nonblocking);
+    const ConnectAttempt::Outcome outcome = attempt_->Step(Now());
     if (outcome != ConnectAttempt::Outcome::kPending) return FinishConnect(fd, outcome);
     if (!self_answered && attempt_->sdp_address().length != 0) {
       self_answered = true;
@@ -160,6 +160,7 @@ int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
       }
       BecomePlain(fd, attempt_->reason(), attempt_->reason_text());
       attempt_.reset();
+      if (Background::IsHelperThread()) return ConnectWithoutBlocking(fd, target);
       return real.connect(fd, target.get(), target.length);
     }
     case ConnectAttempt::Outcome::kFailed: {
@@ -175,7 +176,7 @@ int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
 // On the helper's thread, lock held: a non-blocking connect goes on.
 Background::Wait StreamSocket::RunAttempt(Time now) {
   const int fd = descriptors_.front();
-  const ConnectAttempt::Outcome outcome = attempt_->Step(now, /*may_block=*/false);
+  const ConnectAttempt::Outcome outcome = attempt_->Step(now);
   if (outcome == ConnectAttempt::Outcome::kPending) return attempt_->wait();
   if (outcome == ConnectAttempt::Outcome::kFailed) pending_error_ = attempt_->error();
   FinishConnect(fd, outcome);

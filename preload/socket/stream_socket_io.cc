@@ -224,6 +224,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline) {
     // The link's own read restarts after a signal handler exactly when TCP's would (SA_RESTART).
     const verbs::ReadStatus status = session_->ReadSleeping(lock);
     if (state_ == State::kSdp) AfterProgress();
+    waiters_.WakeAll();  // another reader has to take over the link
     if (status == verbs::ReadStatus::kInterrupted) return EINTR;
     if (status != verbs::ReadStatus::kWouldBlock) return 0;
     // Not asleep at all: somebody else (another process that shares the file) made it non-blocking.

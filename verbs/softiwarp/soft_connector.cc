@@ -25,7 +25,7 @@ MpaOptions ToMpaOptions(const SoftOptions& options) {
 // Without markers nobody resynchronises on segment boundaries, so an FPDU may span as many as its length
 // field allows. With markers the peer means to, so each fits one: RFC 5044, 4.5.
 uint32_t MaxUlpdu(const SoftOptions& options, bool send_markers, uint32_t segment_size) {
-  uint32_t size = kMaxUlpdu;
+  uint32_t size = kMaxSentUlpdu;
   if (send_markers && segment_size > 0) {
     const uint32_t markers = (segment_size + kMarkerInterval - 1) / kMarkerInterval;
     const uint32_t overhead = kMpaLengthSize + kCrcSize + kMarkerSize * markers + segment_size % 4;

@@ -16,6 +16,8 @@ namespace sdp::iwarp {
 
 inline constexpr size_t kMpaLengthSize = 2;
 inline constexpr uint32_t kMaxUlpdu = 65535;
+// The longest that is sent (RFC 5044, section 3: DDP MUST NOT post more).
+inline constexpr uint32_t kMaxSentUlpdu = 64768;
 
 // The octets of zero behind the ULPDU that make the FPDU a multiple of four.
 [[nodiscard]] constexpr uint32_t PadSize(uint32_t ulpdu_length) {

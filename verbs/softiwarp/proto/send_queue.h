@@ -22,7 +22,7 @@ namespace sdp::iwarp {
 struct SendOptions {
   bool crc = false;  // compute it; otherwise the field is zero
   bool markers = false;
-  uint32_t max_ulpdu = kMaxUlpdu;  // at least 128
+  uint32_t max_ulpdu = kMaxSentUlpdu;  // at least 128
 };
 
 // A message to send. Untagged ones get their MSN here.
