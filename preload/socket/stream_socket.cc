@@ -179,7 +179,7 @@ void StreamSocket::RemoveObserver(ReadinessObserver* observer, int fd) {
 
 // --- After every input and command: who has to hear of it.
 
-void StreamSocket::AfterProgress() {
+void StreamSocket::AfterProgress(bool publish) {
   const engine::Engine& e = session_->engine();
   if (!abort_noted_ && (e.state() == engine::State::kAborted || session_->link_ended())) NoteAbort();
   const bool changed = seen_read_edge_ != e.read_edge() + link_edge_ || seen_write_edge_ != e.write_edge() + link_edge_;
@@ -198,7 +198,7 @@ void StreamSocket::AfterProgress() {
       if (changed) o.observer->OnChange(o.fd);
     }
   }
-  PublishStats();
+  if (publish) PublishStats();
 }
 
 // The connection ended, in whatever way: what the next call reports.

@@ -122,7 +122,8 @@ class StreamSocket final : public Socket {
   // stream_socket.cc
   void EnterSdp(std::unique_ptr<Session> session, const Address& local, const Address& peer, stats::Role role);
   void BecomePlain(int fd, stats::FallbackReason reason, const std::string& text);
-  void AfterProgress();
+  // `publish` false: the caller does it again before it returns.
+  void AfterProgress(bool publish = true);
   void NotifyAll();
   void NoteAbort();
   short ReadyEvents() const;

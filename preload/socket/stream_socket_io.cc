@@ -223,7 +223,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline) {
   if (options_.receive_timeout() == Duration::zero() && session_->may_sleep_in_read()) {
     // The link's own read restarts after a signal handler exactly when TCP's would (SA_RESTART).
     const verbs::ReadStatus status = session_->ReadSleeping(lock);
-    if (state_ == State::kSdp) AfterProgress();
+    if (state_ == State::kSdp) AfterProgress(/*publish=*/session_->engine().readable_bytes() == 0);
     waiters_.WakeAll();  // another reader has to take over the link
     if (status == verbs::ReadStatus::kInterrupted) return EINTR;
     if (status != verbs::ReadStatus::kWouldBlock) return 0;
