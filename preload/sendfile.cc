@@ -53,14 +53,13 @@ off64_t BytesAhead(int in, off64_t position) {
 ssize_t SendPieces(Socket& socket, int out, int in, off64_t position, size_t count, bool has_offset) {
   const PieceBuffer buffer;
   if (buffer.get() == nullptr) return Fail(ENOMEM);
-  const off64_t end = position + BytesAhead(in, position);
   size_t sent = 0;
   while (sent < count) {
     const ssize_t read = pread(in, buffer.get(), std::min(count - sent, kPiece), position);
     if (read < 0 && sent == 0) return Fail(SendFileError(errno, has_offset));
     if (read <= 0) break;
     // Only a promise that will be kept: at the end of the file nothing follows to push the last bytes out.
-    const bool more = static_cast<size_t>(read) < count - sent && position + read < end;
+    const bool more = static_cast<size_t>(read) < count - sent && BytesAhead(in, position + read) > 0;
     const iovec piece = {.iov_base = buffer.get(), .iov_len = static_cast<size_t>(read)};
     const ssize_t taken = socket.Send(out, &piece, 1, more ? MSG_MORE : 0);
     if (taken < 0) return sent > 0 ? static_cast<ssize_t>(sent) : taken;

@@ -23,6 +23,11 @@ std::vector<StreamSocket*>& locked() {
   static std::vector<StreamSocket*>* const sockets = new std::vector<StreamSocket*>;
   return *sockets;
 }
+// Locked by PrepareFork too, if there was one then.
+stats::StatsSegment*& locked_statistics() {
+  static stats::StatsSegment* segment = nullptr;
+  return segment;
+}
 std::mutex& fork_mutex() {
   static std::mutex* const mutex = new std::mutex;
   return *mutex;
@@ -47,9 +52,12 @@ void PrepareFork() {
   Listener::LockAllForFork();
   LockEpollSetsForFork();
   Background::LockForFork();
+  locked_statistics() = OpenStatistics();
+  if (locked_statistics() != nullptr) locked_statistics()->PrepareFork();
 }
 
 void ParentAfterFork() {
+  if (locked_statistics() != nullptr) locked_statistics()->ForkParent();
   Background::UnlockAfterFork();
   UnlockReadinessAfterFork();
   Listener::UnlockAllAfterFork();
@@ -75,7 +83,7 @@ void ChildAfterFork() {
   }
   locked().clear();
   ForgetPmAfterFork();
-  if (stats::StatsSegment* segment = OpenStatistics()) segment->ForkChild();
+  if (locked_statistics() != nullptr) locked_statistics()->ForkChild();
   fork_mutex().unlock();
 }
 
