@@ -1,6 +1,7 @@
 """Plain socket programs: they know nothing of SDP. Each prints lines on standard output and takes commands on standard input.
 
     echo-server PORT [HOST]         echoes what each connection sends; one thread a connection
+    select-server PORT              echoes in one thread, with select and a blocking accept
     sink-server PORT                reads each connection to its end, prints "SIZE SHA256", answers the hash and closes
     send PORT SIZE                  sends SIZE pseudo-random bytes, half-closes, checks the hash in the answer
     echo-client PORT                connects, prints "connected"; for each number N on stdin sends N bytes and checks the echo,
@@ -175,9 +176,23 @@ def memcached(port, count):
     say("ok", sum(map(len, values.values())))
 
 
+def select_server(port):
+    listener = socket.create_server(("127.0.0.1", int(port)))
+    connections = [listener]
+    while True:
+        for ready in select.select(connections, [], [])[0]:
+            if ready is listener:
+                connections.append(listener.accept()[0])
+            elif data := ready.recv(65536):
+                ready.sendall(data)
+            else:
+                connections.remove(ready)
+                ready.close()
+
+
 def main():
     run = {
-        "echo-server": echo_server, "sink-server": sink_server, "send": send, "echo-client": echo_client,
+        "echo-server": echo_server, "select-server": select_server, "sink-server": sink_server, "send": send, "echo-client": echo_client,
         "wait-for-end": wait_for_end, "fetch": fetch, "connect": connect_and_close, "redis-check": redis_check,
         "memcached": memcached,
     }[sys.argv[1]]

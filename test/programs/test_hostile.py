@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 import socket
 import subprocess
 import time
@@ -93,6 +94,24 @@ class HostileConnections(harness.ProgramTest):
         self.echo(100_000)
         self.world.run_peer("connect", self.port, 5)
         self.assertTrue(self.server.running())
+
+
+class OneThreadForAll(harness.ProgramTest):
+    """A server that trusts select and then accepts blockingly must not be put to sleep by a connection that never says Hello."""
+
+    def test_a_connection_that_says_nothing_sensible(self):
+        port = harness.free_port()
+        self.world.peer("select-server", port)
+        host, sdp_port = self.world.wait_for_listener(port)["sdp_local"].rsplit(":", 1)
+        client = self.world.peer("echo-client", port, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertEqual(client.popen.stdout.readline(), b"connected\n")
+        for _ in range(5):
+            with socket.create_connection((host, int(sdp_port)), timeout=10) as junk:
+                junk.sendall(b"M")
+                client.popen.stdin.write(b"1000\n")
+                client.popen.stdin.flush()
+                self.assertTrue(select.select([client.popen.stdout], [], [], 5)[0], "the server sleeps")
+                self.assertEqual(client.popen.stdout.readline(), b"ok 1000\n")
 
 
 if __name__ == "__main__":
