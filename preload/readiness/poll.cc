@@ -26,6 +26,7 @@ struct Part {
   size_t index;        // in the application's array
   SocketRef socket;    // of an SDP socket or listener
   bool link = false;   // the kernel's entry is an SDP link: what it says only means "look"
+  bool request = false;  // the kernel's entry is a listener's SDP side: somebody wants to connect
 };
 
 class PollCall {
@@ -100,6 +101,10 @@ class PollCall {
             if (fd < 0 || (asked.events & POLLIN) == 0) continue;
             kernel_.push_back({.fd = fd, .events = POLLIN, .revents = 0});
             parts_.push_back({.index = i, .socket = {}, .link = false});
+            if (fd != readiness.listener_fds[0]) continue;
+            stream->Ref();
+            parts_.back().socket = SocketRef(stream);
+            parts_.back().request = true;
           }
           break;
         case StreamSocket::State::kNew:
@@ -140,6 +145,9 @@ class PollCall {
     for (size_t k = 0; k < parts_.size(); ++k) {
       const short revents = kernel_[k].revents;
       Part& part = parts_[k];
+      if (part.request && revents != 0 && static_cast<StreamSocket*>(part.socket.get())->TakeOnConnections()) {
+        continue;  // accept would perhaps sleep: the listener is ready when hands are shaken
+      }
       if (!part.link) {
         set(part.index, revents);
         continue;

@@ -283,16 +283,24 @@ void Listener::UnlockAllAfterFork() {
   open_listeners().mutex.unlock();
 }
 
-void Listener::AcceptInHelper() {
+bool Listener::AcceptInHelper() {
+  bool any = false;
   DropFinished();
   for (int attempts = 0; attempts < 16 && !full(); ++attempts) {
     const int accepted = real.accept4(sdp_fd(), nullptr, nullptr, SOCK_CLOEXEC);
-    if (accepted < 0) return;
+    if (accepted < 0) return any || errno == EAGAIN;  // another thread, or process, has it
     const int hidden = HiddenFds::Hide(accepted);
-    if (hidden < 0) return;
+    if (hidden < 0) return any;
     incoming_.push_back(std::make_unique<Incoming>(this, hidden, AcceptHandshake(hidden, Now())));
     Background::Add(incoming_.back().get(), Duration::zero());
+    any = true;
   }
+  return any;
+}
+
+bool Listener::TakeOn() {
+  std::lock_guard lock(mutex_);
+  return !closed_ && AcceptInHelper();
 }
 
 void Listener::PushReady(int fd, std::unique_ptr<Session> session) {

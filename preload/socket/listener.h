@@ -35,6 +35,9 @@ class Listener {
   // errno tells: EAGAIN, or what stopped it (EMFILE, ...).
   std::unique_ptr<Session> Accept(int flags, int* fd);
 
+  // Takes what waits at the SDP listener, for the helper to shake hands with: ready_fd() tells when a connection is there, which
+  // sdp_fd()'s readiness does not (it may be a connection that never says Hello). False if nothing could be taken.
+  bool TakeOn();
   void SetBacklog(int backlog);
   // The conventional listener is closed: no more connections, those that wait are reset. The object stays until its owner dies,
   // since the helper may be at work in it.
@@ -96,7 +99,7 @@ class Listener {
 
   explicit Listener(StreamSocket* owner) : owner_(owner) { watch_.listener = renewal_.listener = this; }
   bool HelperMayAccept() const;
-  void AcceptInHelper();
+  bool AcceptInHelper();
   void PushReady(int fd, std::unique_ptr<Session> session);
   void DropFinished();
 

@@ -146,6 +146,11 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   return readiness;
 }
 
+bool StreamSocket::TakeOnConnections() {
+  std::lock_guard lock(mutex_);
+  return state_ == State::kListening && listener_->TakeOn();
+}
+
 void StreamSocket::Progress() {
   std::lock_guard lock(mutex_);
   if (state_ != State::kSdp || foreign_) return;

@@ -77,6 +77,8 @@ class StreamSocket final : public Socket {
   };
   Readiness GetReadiness();
   [[nodiscard]] bool listening() const { return state_.load(std::memory_order_relaxed) == State::kListening; }
+  // A listener's SDP side became readable: see Listener::TakeOn.
+  bool TakeOnConnections();
   // The descriptor became ready: takes what is there.
   void Progress();
   void AddWaiter(Waiter* waiter);
