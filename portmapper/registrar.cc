@@ -61,17 +61,34 @@ Result<void, RegistrarError> Connect(int fd, const std::string& path, Clock::tim
   }
 }
 
+// The user whom root lets serve the host: the owner of the system directory, if root made it and nobody else
+// can put anything there. Nobody (-1) for another path.
+uid_t SystemDaemonUser(const std::string& path, const RegistrarCalls& calls) {
+  constexpr auto kNobody = static_cast<uid_t>(-1);
+  if (path != kSystemSocketPath) return kNobody;
+  const std::string directory = kSystemSocketDirectory;
+  struct stat parent {};
+  struct stat own {};
+  const auto closed = [](const struct stat& s) { return S_ISDIR(s.st_mode) && (s.st_mode & 022) == 0; };
+  if (calls.lstat(directory.substr(0, directory.rfind('/')).c_str(), &parent) != 0 || !closed(parent) ||
+      parent.st_uid != 0 || calls.lstat(directory.c_str(), &own) != 0 || !closed(own)) {
+    return kNobody;
+  }
+  return own.st_uid;
+}
+
 // Who could bind the path could also answer on it: a daemon of another user would map our clients where he
 // likes.
-Result<void, RegistrarError> CheckTrust(int fd, const RegistrarCalls& calls) {
+Result<void, RegistrarError> CheckTrust(int fd, const std::string& path, const RegistrarCalls& calls) {
   ucred peer{};
   socklen_t length = sizeof peer;
   if (calls.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
     return unexpected(Failed(RegistrarFailure::kNotTrusted, errno));
   }
-  if (peer.uid == 0 || peer.uid == geteuid()) return {};
-  return unexpected(
-      Failed(RegistrarFailure::kNotTrusted, EPERM, "the daemon runs as user " + std::to_string(peer.uid)));
+  if (peer.uid == 0 || peer.uid == geteuid() || peer.uid == SystemDaemonUser(path, calls)) return {};
+  return unexpected(Failed(
+      RegistrarFailure::kNotTrusted, EPERM,
+      path + " is served by user " + std::to_string(peer.uid) + ", who is neither root nor this user"));
 }
 
 Result<void, RegistrarError> Send(int fd, int conventional_listener, int sdp_listener,
@@ -149,23 +166,54 @@ Result<int, RegistrarError> RegisterListener(const std::string& socket_path, int
   Connection connection(calls.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), calls);
   if (connection.fd() < 0) return unexpected(Failed(RegistrarFailure::kNoSocket, errno));
   auto step = Connect(connection.fd(), socket_path, deadline, calls);
-  if (step) step = CheckTrust(connection.fd(), calls);
+  if (step) step = CheckTrust(connection.fd(), socket_path, calls);
   if (step) step = Send(connection.fd(), conventional_listener, sdp_listener, calls);
   if (step) step = AwaitReply(connection.fd(), deadline, calls);
   if (!step) return unexpected(std::move(step.error()));
   return connection.Release();
 }
 
+Result<int, RegistrarError> RegisterListener(std::span<const std::string> socket_paths,
+                                             int conventional_listener, int sdp_listener, Duration limit,
+                                             const RegistrarCalls& calls) {
+  Result<int, RegistrarError> result = unexpected(Failed(RegistrarFailure::kBadPath, ENOENT));
+  bool met_something = false;
+  for (const std::string& path : socket_paths) {
+    auto attempt = RegisterListener(path, conventional_listener, sdp_listener, limit, calls);
+    const bool try_next = !attempt && (attempt.error().failure == RegistrarFailure::kNoDaemon ||
+                                       attempt.error().failure == RegistrarFailure::kNotTrusted ||
+                                       attempt.error().failure == RegistrarFailure::kBadPath);
+    if (!try_next) return attempt;
+    if (!met_something) result = std::move(attempt);
+    met_something = met_something || result.error().sys_errno != ENOENT;
+  }
+  return result;
+}
+
+namespace {
+
+std::string UserSocketPath(uid_t uid, const std::string& runtime_directory) {
+  return runtime_directory.empty() ? "/tmp/sdp-pmd-" + std::to_string(uid) + ".sock"
+                                   : runtime_directory + "/sdp-pmd.sock";
+}
+
+std::string Variable(const char* name, char* (*get_environment)(const char*)) {
+  const char* value = get_environment(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
 std::string DefaultSocketPath(uid_t uid, char* (*get_environment)(const char*)) {
-  const auto variable = [&](const char* name) {
-    const char* value = get_environment(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  if (std::string path = variable("SDP_PMD_SOCKET"); !path.empty()) return path;
-  if (uid == 0) return "/run/sdp/pmd.sock";
-  if (const std::string directory = variable("XDG_RUNTIME_DIR"); !directory.empty())
-    return directory + "/sdp-pmd.sock";
-  return "/tmp/sdp-pmd-" + std::to_string(uid) + ".sock";
+  if (std::string path = Variable("SDP_PMD_SOCKET", get_environment); !path.empty()) return path;
+  if (uid == 0) return kSystemSocketPath;
+  return UserSocketPath(uid, Variable("XDG_RUNTIME_DIR", get_environment));
+}
+
+std::vector<std::string> RegistrationPaths(uid_t uid, char* (*get_environment)(const char*)) {
+  std::vector<std::string> paths = {DefaultSocketPath(uid, get_environment)};
+  if (uid != 0 && Variable("SDP_PMD_SOCKET", get_environment).empty()) paths.emplace_back(kSystemSocketPath);
+  return paths;
 }
 
 }  // namespace sdp::pm

@@ -15,8 +15,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/base/types.h"
@@ -35,13 +37,14 @@ struct RegistrarCalls {
   int (*close)(int) = ::close;
   int (*getsockopt)(int, int, int, void*, socklen_t*) = ::getsockopt;
   int (*setsockopt)(int, int, int, const void*, socklen_t) = ::setsockopt;
+  int (*lstat)(const char*, struct stat*) = ::lstat;
 };
 
 enum class RegistrarFailure : uint8_t {
   kNoSocket,    // no descriptor or memory left: errno says which
   kBadPath,     // the path does not fit into a sockaddr_un
   kNoDaemon,    // nobody serves the path
-  kNotTrusted,  // whoever serves it is neither root nor our own user
+  kNotTrusted,  // whoever serves it is neither root, nor our own user, nor the user root gave /run/sdp to
   kTimeout,     // the daemon did not answer in time
   kBroken,      // the connection ended, or the answer was not understood
   kRefused,     // the daemon said no: refusal and text say why
@@ -55,6 +58,11 @@ struct RegistrarError {
   std::string text;                  // for people; the daemon's words when it refused
 };
 
+// The daemon of the host, and where it listens: the directory is made by root, so whoever owns it is who root
+// wants to serve there.
+inline constexpr const char* kSystemSocketDirectory = "/run/sdp";
+inline constexpr const char* kSystemSocketPath = "/run/sdp/pmd.sock";
+
 // Registers the listener; both descriptors stay the caller's. Blocks at most `limit` (the daemon looks at
 // descriptors and does no other I/O, so it normally answers within a fraction of a millisecond). Returns the
 // descriptor that keeps the registration alive, close-on-exec; the caller closes it with the listener. It
@@ -65,10 +73,21 @@ struct RegistrarError {
                                                            Duration limit = std::chrono::milliseconds(200),
                                                            const RegistrarCalls& calls = {});
 
-// Where the daemon's socket is, by this order: SDP_PMD_SOCKET; for root /run/sdp/pmd.sock;
+// The same with the first of these paths where a daemon serves that is to be trusted; `limit` is for each.
+// When there is none, the error is that of the first path where there is something, else of the last one.
+[[nodiscard]] Result<int, RegistrarError> RegisterListener(std::span<const std::string> socket_paths,
+                                                           int conventional_listener, int sdp_listener,
+                                                           Duration limit = std::chrono::milliseconds(200),
+                                                           const RegistrarCalls& calls = {});
+
+// Where a daemon of this user binds its socket, by this order: SDP_PMD_SOCKET; for root kSystemSocketPath;
 // $XDG_RUNTIME_DIR/sdp-pmd.sock; /tmp/sdp-pmd-UID.sock. `get_environment` is std::getenv or something like
 // it; set-user-ID programs pass secure_getenv.
 [[nodiscard]] std::string DefaultSocketPath(uid_t uid, char* (*get_environment)(const char*));
+
+// Where a program of this user looks for a daemon: SDP_PMD_SOCKET and nothing else if it is set; else the
+// user's own, then the host's.
+[[nodiscard]] std::vector<std::string> RegistrationPaths(uid_t uid, char* (*get_environment)(const char*));
 
 }  // namespace sdp::pm
 

@@ -56,6 +56,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const DaemonOptions& option
   if (!status.ok()) return status;
   LocalServerOptions local_options;
   local_options.path = options.socket_path;
+  local_options.mode = options.socket_mode;
   FitToDescriptorLimit(&local_options);
   auto local = LocalServer::Open(local_options, &daemon->server_);
   if (!local.ok()) return local.status();

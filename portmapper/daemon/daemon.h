@@ -3,6 +3,7 @@
 #define SDP_PORTMAPPER_DAEMON_DAEMON_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ namespace sdp::pm {
 struct DaemonOptions {
   std::vector<Endpoint> listen;  // empty: all addresses, IPv4 and, where the host has it, IPv6, port 3935
   std::string socket_path;
+  std::optional<mode_t> socket_mode;  // as in LocalServerOptions
   PmTime pm_time{20};
 };
 

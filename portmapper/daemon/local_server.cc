@@ -50,7 +50,7 @@ void MakeDirectory(const std::string& path) {
   if (mkdir(path.c_str(), 0755) == 0 && geteuid() == 0) (void)!chmod(path.c_str(), 0755);
 }
 
-absl::StatusOr<UniqueFd> BindSocket(const std::string& path, struct stat* bound) {
+absl::StatusOr<UniqueFd> BindSocket(const std::string& path, mode_t mode, struct stat* bound) {
   sockaddr_un address{};
   if (path.empty() || path.size() >= sizeof address.sun_path) {
     return absl::InvalidArgumentError(path + ": a socket's path has 1 to 107 bytes");
@@ -62,7 +62,7 @@ absl::StatusOr<UniqueFd> BindSocket(const std::string& path, struct stat* bound)
   if (absl::Status status = RemoveStale(address, path); !status.ok()) return status;
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return Fail(errno, path);
-  const mode_t previous = umask(geteuid() == 0 ? 0111 : 0177);
+  const mode_t previous = umask(~mode & 0777);
   const int result = bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
   const int error = errno;
   umask(previous);
@@ -78,7 +78,7 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Open(const LocalServer
   absl::StatusOr<uint64_t> netns = OwnNetworkNamespace();
   if (!netns.ok()) return netns.status();
   struct stat bound {};
-  absl::StatusOr<UniqueFd> listener = BindSocket(options.path, &bound);
+  absl::StatusOr<UniqueFd> listener = BindSocket(options.path, options.mode.value_or(geteuid() == 0 ? 0666 : 0600), &bound);
   if (!listener.ok()) return listener.status();
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll || !Watch(epoll.get(), listener->get())) return Fail(errno, "epoll");

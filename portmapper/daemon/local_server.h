@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -30,6 +31,8 @@ namespace sdp::pm {
 
 struct LocalServerOptions {
   std::string path;
+  std::optional<mode_t> mode;  // of the socket; empty: 0666 for root (whoever passes a listener may register
+                               // it), else 0600
   size_t max_clients = 8192;
   size_t max_clients_per_user = 2048;
   Duration silence_limit = std::chrono::seconds(1);  // from connecting to the request
@@ -45,8 +48,7 @@ struct LocalServerCounters {
 
 class LocalServer {
  public:
-  // Binds the socket: 0666 for root (whoever passes a listener may register it), else 0600. Makes the
-  // directory if only it is missing. Replaces the socket of a dead daemon, never a file of another kind;
+  // Binds the socket. Makes the directory if only it is missing. Replaces the socket of a dead daemon, never a file of another kind;
   // AlreadyExists if a daemon answers. `server` outlives this and gets the registrations.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<LocalServer>> Open(const LocalServerOptions& options,
                                                                          PmServer* server);

@@ -19,6 +19,7 @@ namespace {
 struct CommandLine {
   std::vector<std::string> listen;
   std::string socket_path = DefaultSocketPath(geteuid(), secure_getenv);
+  std::string socket_mode;
   int pm_time = 20;
   LogLevel log_level = LogLevel::kInfo;
   int ready_fd = -1;
@@ -31,6 +32,15 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.add_option("--socket", line.socket_path, "socket where the processes of this host register")
       ->type_name("PATH")
       ->capture_default_str();
+  app.add_option("--socket-mode", line.socket_mode,
+                 "who may register, as the socket's permissions; default 0666 for root, else 0600")
+      ->type_name("OCTAL")
+      ->check([](const std::string& text) {
+        return text.size() <= 4 && text.find_first_not_of("01234567") == std::string::npos &&
+                       std::stoul("0" + text, nullptr, 8) <= 0777
+                   ? std::string()
+                   : "not a permission such as 0660: " + text;
+      });
   app.add_option("--pmtime", line.pm_time,
                  "how long clients may cache an answer: 0 not at all, 1-127 in 250 ms, 128-254 in seconds, "
                  "255 for ever")
@@ -49,6 +59,7 @@ int Serve(const CommandLine& line) {
   SetLogLevel(line.log_level);
   DaemonOptions options;
   options.socket_path = line.socket_path;
+  if (!line.socket_mode.empty()) options.socket_mode = std::stoul(line.socket_mode, nullptr, 8);
   options.pm_time = PmTime(static_cast<uint8_t>(line.pm_time));
   for (const std::string& text : line.listen) {
     const auto address = ParseEndpoint(text, kPmUdpPort);

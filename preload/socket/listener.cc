@@ -58,8 +58,9 @@ int OpenSdpListener(int conventional_fd, int domain, int backlog, const Address&
   return fd;
 }
 
-std::string RegistrationPath() {
-  return config().pmd_socket.empty() ? pm::DefaultSocketPath(geteuid(), secure_getenv) : config().pmd_socket;
+std::vector<std::string> RegistrationPaths() {
+  if (!config().pmd_socket.empty()) return {config().pmd_socket};
+  return pm::RegistrationPaths(geteuid(), secure_getenv);
 }
 
 // The kept descriptor, which is not hidden yet.
@@ -72,7 +73,7 @@ Result<int, pm::RegistrarError> Register(int conventional_fd, int sdp_fd) {
                                  .close = real.close,
                                  .getsockopt = real.getsockopt,
                                  .setsockopt = real.setsockopt};
-  return pm::RegisterListener(RegistrationPath(), conventional_fd, sdp_fd, std::chrono::milliseconds(200), calls);
+  return pm::RegisterListener(RegistrationPaths(), conventional_fd, sdp_fd, std::chrono::milliseconds(200), calls);
 }
 
 bool IsReadable(int fd) {
@@ -119,8 +120,8 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
   listener->sdp_address_ = LocalAddress(listener->sdp_fd());
   const auto registered = Register(fd, listener->sdp_fd());
   if (!registered) {
-    SDP_LOG(kInfo, "listen on %s: not registered with the port mapper at %s (%s); conventional clients only", name.c_str(),
-            RegistrationPath().c_str(), registered.error().text.c_str());
+    SDP_LOG(kInfo, "listen on %s: not registered with a port mapper: %s (%s); conventional clients only", name.c_str(),
+            std::string(ToString(registered.error().failure)).c_str(), registered.error().text.c_str());
     return nullptr;
   }
   const int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -70,9 +70,13 @@ TEST_CASE("the socket's path follows user and environment", "[registrar]") {
   CHECK(DefaultSocketPath(1000, Environment) == "/tmp/sdp-pmd-1000.sock");
   g_runtime = "/run/user/1000";
   CHECK(DefaultSocketPath(1000, Environment) == "/run/user/1000/sdp-pmd.sock");
+  CHECK(RegistrationPaths(1000, Environment) ==
+        std::vector<std::string>{"/run/user/1000/sdp-pmd.sock", "/run/sdp/pmd.sock"});
+  CHECK(RegistrationPaths(0, Environment) == std::vector<std::string>{"/run/sdp/pmd.sock"});
   CHECK(DefaultSocketPath(0, Environment) == "/run/sdp/pmd.sock");
   g_override = "/x/y";
   CHECK(DefaultSocketPath(0, Environment) == "/x/y");
+  CHECK(RegistrationPaths(1000, Environment) == std::vector<std::string>{"/x/y"});
 }
 
 }  // namespace

@@ -194,5 +194,99 @@ TEST_CASE("a daemon of another user is not trusted", "[registrar]") {
   CHECK(error.failure == RegistrarFailure::kNotTrusted);
 }
 
+// Connects to `g_path` whatever was asked for, and describes /run and /run/sdp as `g_run` and `g_sdp`.
+std::string g_path;
+struct stat g_run, g_sdp;
+uid_t g_peer;
+RegistrarCalls OnASystem() {
+  RegistrarCalls calls;
+  calls.connect = [](int fd, const sockaddr*, socklen_t) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::copy(g_path.begin(), g_path.end(), address.sun_path);
+    return ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  };
+  calls.getsockopt = [](int fd, int level, int name, void* value, socklen_t* length) {
+    const int result = ::getsockopt(fd, level, name, value, length);
+    static_cast<ucred*>(value)->uid = g_peer;
+    return result;
+  };
+  calls.lstat = [](const char* path, struct stat* out) {
+    *out = std::string(path) == "/run" ? g_run : g_sdp;
+    return std::string(path) == "/run" || std::string(path) == "/run/sdp" ? 0 : -1;
+  };
+  return calls;
+}
+
+TEST_CASE("the host's daemon may run as the user root gave its directory to", "[registrar]") {
+  const uid_t user = geteuid() + 4711;
+  g_peer = user;
+  g_run = {};
+  g_run.st_mode = S_IFDIR | 0755;
+  g_sdp = g_run;
+  g_sdp.st_uid = user;
+  bool trusted = false;
+  std::string path = kSystemSocketPath;
+  SECTION("it may") { trusted = true; }
+  SECTION("but not another user") { g_sdp.st_uid = user + 1; }
+  SECTION("nor where others can write") { g_sdp.st_mode |= 0020; }
+  SECTION("nor where others can make the directory") { g_run.st_mode |= 01002; }
+  SECTION("nor in somebody's directory") { g_run.st_uid = user; }
+  SECTION("nor behind a link") { g_sdp.st_mode = S_IFLNK | 0755; }
+  SECTION("nor on another path") { path = "/run/user/pmd.sock"; }
+
+  const TempDir directory;
+  g_path = directory.Path("pmd");
+  const UniqueFd listener = Serve(g_path, 8);
+  const ListenerPair pair("127.0.0.1");
+  if (!trusted) {
+    CHECK(Fails(path, 5s, OnASystem()).failure == RegistrarFailure::kNotTrusted);
+    return;
+  }
+  std::array<std::byte, kMaxReplySize> reply;
+  const size_t size = Serialize(RegisterReply{}, reply);
+  std::thread daemon =
+      AnswerOnce(listener.get(), {reply.begin(), reply.begin() + static_cast<ptrdiff_t>(size)});
+  const auto result = RegisterListener(path, pair.conventional.get(), pair.sdp.get(), 5s, OnASystem());
+  daemon.join();
+  REQUIRE(result.has_value());
+  close(*result);
+}
+
+TEST_CASE("of several paths the first with a trusted daemon serves", "[registrar]") {
+  const TempDir directory;
+  const std::string absent = directory.Path("absent");
+  const std::string stale = directory.Path("stale");
+  const std::string live = directory.Path("live");
+  { const UniqueFd dead = Serve(stale, 1); }
+  const UniqueFd listener = Serve(live, 8);
+  const ListenerPair pair("127.0.0.1");
+  const auto attempt = [&](const std::vector<std::string>& paths) {
+    return RegisterListener(paths, pair.conventional.get(), pair.sdp.get(), 5s);
+  };
+
+  std::array<std::byte, kMaxReplySize> reply;
+  size_t size = Serialize(RegisterReply{}, reply);
+  const auto answer = [&] {
+    return AnswerOnce(listener.get(), {reply.begin(), reply.begin() + static_cast<ptrdiff_t>(size)});
+  };
+  std::thread daemon = answer();
+  const auto result = attempt({absent, stale, std::string(200, 'x'), live});
+  daemon.join();
+  REQUIRE(result.has_value());
+  close(*result);
+
+  // A daemon that says no has decided.
+  size = Serialize({kLocalProtocolVersion, Refusal::kTooMany, "no"}, reply);
+  daemon = answer();
+  CHECK(attempt({live, absent}).error().failure == RegistrarFailure::kRefused);
+  daemon.join();
+
+  CHECK(attempt({absent, stale}).error().sys_errno == ECONNREFUSED);
+  CHECK(attempt({stale, absent}).error().sys_errno == ECONNREFUSED);
+  CHECK(attempt({absent}).error().sys_errno == ENOENT);
+  CHECK_FALSE(attempt({}).has_value());
+}
+
 }  // namespace
 }  // namespace sdp::pm
