@@ -15,7 +15,8 @@ AbortReason AdvertAnswers::HandleSrcAvail(const wire::SrcAvail& advert, uint32_t
       // 11.2: payload is mandatory, and one transfer at a time, finished before the next.
       if (payload == 0) return AbortReason::kBadAdvertisement;
       if (send_sm_due()) return AbortReason::kTooManyAdverts;
-      if (owed_ != 0) return AbortReason::kUnexpectedMid;
+      if (owed_ != 0 && !forgiven_) return AbortReason::kUnexpectedMid;
+      owed_ = 0;
       break;
     case FlowMode::kPipelined:
       if (payload != 0) return AbortReason::kBadAdvertisement;  // 11.3
@@ -34,14 +35,18 @@ AbortReason AdvertAnswers::HandlePayload(uint32_t payload) {
 
 void AdvertAnswers::HandleSrcAvailCancel() {
   // 9.5.4: exactly one SendSm, if anything was cancelled.
-  if (src_avails_.empty()) return;
+  if (src_avails_.empty()) {
+    forgiven_ = owed_ != 0;
+    return;
+  }
   src_avails_.clear();
   cancelled_ = true;
 }
 
 AbortReason AdvertAnswers::HandleDisConn() const {
   // 8.2.1, 1: all transfers come before it.
-  return owed_ != 0 || !src_avails_.empty() ? AbortReason::kUnexpectedMid : AbortReason::kNone;
+  return (owed_ != 0 && !forgiven_) || !src_avails_.empty() ? AbortReason::kUnexpectedMid
+                                                            : AbortReason::kNone;
 }
 
 void AdvertAnswers::SendSmTaken() {
@@ -49,6 +54,8 @@ void AdvertAnswers::SendSmTaken() {
     cancelled_ = false;
     return;
   }
+  if (forgiven_) owed_ = 0;
+  forgiven_ = false;
   owed_ += src_avails_.front();
   src_avails_.erase(src_avails_.begin());
 }

@@ -44,6 +44,8 @@ class AdvertAnswers {
   absl::InlinedVector<uint32_t, 2> src_avails_;
   bool cancelled_ = false;  // SrcAvails were discarded: one SendSm for all of them
   uint64_t owed_ = 0;       // bytes the peer has to send as Data, by the SendSms that left
+  // A SrcAvailCancel crossed the last SendSm: the peer may send what is owed, or have taken it back.
+  bool forgiven_ = false;
   // NonDiscards of each SinkAvail that is neither stale nor used.
   absl::InlinedVector<uint32_t, 2> sink_avails_;
   bool sink_cancel_ack_due_ = false;

@@ -169,7 +169,9 @@ void Engine::Rep::Repost() {
 }
 
 void Engine::Rep::Fail(AbortReason reason) {
-  teardown.Abort(reason, established && credit.may_send_control() && !suspended_);
+  // An AbortConn is not answered with another: its sender has stopped listening.
+  const bool may_tell = established && credit.may_send_control() && !suspended_;
+  teardown.Abort(reason, may_tell && reason != AbortReason::kPeerAborted);
   source.Clear();  // 8.2.2: unsent data is discarded
 }
 

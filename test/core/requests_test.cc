@@ -114,6 +114,32 @@ TEST_CASE("Requests: SrcAvailCancel takes back what is unanswered with one SendS
   CHECK(peer.reason() == AbortReason::kNone);
 }
 
+TEST_CASE("Requests: a SrcAvailCancel that crosses our SendSm takes back what the SendSm asked for") {
+  ScriptedPeer gone;
+  gone.Say(Src(10), "abc");
+  CHECK(gone.Hear() == "SendSm");
+  gone.Say(wire::SrcAvailCancel{});
+  gone.Say(wire::DisConn{});
+  CHECK(gone.HearAll() == "nothing");
+  CHECK(gone.reason() == AbortReason::kNone);
+  // The next advertisement, or the data after all.
+  ScriptedPeer next;
+  next.Say(Src(10), "abc");
+  CHECK(next.Hear() == "SendSm");
+  next.Say(wire::SrcAvailCancel{});
+  next.Say(Src(10), "abc");
+  CHECK(next.Hear() == "SendSm");
+  next.Say(wire::DisConn{});
+  CHECK(next.reason() == AbortReason::kUnexpectedMid);  // this one was not taken back
+  ScriptedPeer late;
+  late.Say(Src(10), "abc");
+  late.Say(wire::SrcAvailCancel{});
+  late.Say(wire::Data{}, "defghij");
+  late.Say(Src(10), "abc");
+  CHECK(late.reason() == AbortReason::kNone);
+  CHECK(late.end.Read(100) == "abcdefghijabc");
+}
+
 TEST_CASE("Requests: SinkAvail is a violation unless we are in Pipelined Mode") {
   ScriptedPeer peer;
   peer.Say(Sink(0));

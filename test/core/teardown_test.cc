@@ -111,6 +111,25 @@ TEST_CASE("Teardown: after DisConn it sends AbortConn and waits for its completi
   CHECK(peer.engine().finished());
 }
 
+TEST_CASE("Teardown: an AbortConn is not answered with another") {
+  ScriptedPeer peer;
+  peer.end.CloseSend();
+  CHECK(peer.Hear() == "DisConn");
+  peer.Say(wire::DisConn{});
+  peer.Say(wire::AbortConn{});
+  CHECK(peer.reason() == AbortReason::kPeerAborted);
+  CHECK(peer.HearAll() == "nothing");
+  CHECK(peer.end.aborted_link);
+
+  ScriptedPeer half;
+  half.end.CloseSend();
+  CHECK(half.Hear() == "DisConn");
+  half.Say(wire::AbortConn{});
+  CHECK(half.HearAll() == "nothing");
+  CHECK(half.end.aborted_link);
+  CHECK(half.engine().finished());
+}
+
 TEST_CASE("Teardown: a link that ends meanwhile ends the wait for the completion") {
   ScriptedPeer peer;
   peer.end.CloseSend();
