@@ -203,11 +203,6 @@ class QueuePair {
   // Takes the next completion; false if there is none.
   virtual bool PollCompletion(Completion* out) = 0;
 
-  // Memory that received Sends may be placed in directly: the bytes of each next message after its first `skip` bytes, message
-  // behind message. The RNIC may use it or not, and may be wrong about which message comes next: a completion's pieces
-  // then point into it. Withdrawn by offering an empty span; the owner copies away what it has not consumed before that.
-  virtual void OfferReceiveMemory(MutableBytes memory, uint32_t skip) = 0;
-
   // --- the connection.
   [[nodiscard]] virtual int event_fd() const = 0;
   // The descriptor moved to another number (dup2 under the same open file). The QueuePair never closes it.

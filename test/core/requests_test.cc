@@ -291,6 +291,22 @@ TEST_CASE("Requests: SuspComm is answered, and nothing is sent after it") {
   CHECK(peer.HearAll() == "nothing");
 }
 
+TEST_CASE("Requests: what is read after the SuspCommAck posts no receives, as no message can announce them") {
+  ScriptedPeer peer(
+      {.options = {.receive_buffers = 8, .receive_buffer_size = 1016, .receive_limit = 8 * 1016}});
+  for (int i = 0; i < 4; ++i) peer.Say(wire::Data{}, std::string(1000, 'x'));
+  while (peer.Hear() != "nothing") {
+  }
+  peer.Say(wire::SuspComm{4711});
+  CHECK(peer.Hear() == "SuspCommAck");
+  const uint64_t posted = peer.end.posted;
+  CHECK(peer.end.Read(4000).size() == 4000);
+  CHECK(peer.end.posted == posted);
+  peer.end.CloseReceive();
+  CHECK(peer.end.posted == posted);
+  CHECK(peer.engine().IsConsistent());
+}
+
 TEST_CASE("Requests: nothing may follow a SuspComm") {
   ScriptedPeer peer;
   peer.Say(wire::SuspComm{4711});

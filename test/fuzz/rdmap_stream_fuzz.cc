@@ -1,5 +1,5 @@
-// The whole receiving side from several states: registered memory, Reads in flight, a message under way,
-// offered memory. CRC is not checked, so that the fuzzer gets past it. Only advertised memory may change.
+// The whole receiving side from several states: registered memory, Reads in flight, a message under way. CRC
+// is not checked, so that the fuzzer gets past it. Only advertised memory may change.
 //
 // Input: one byte of options, one that chooses the split, then the stream. STags are fixed, so that seeds can
 // name them.
@@ -49,8 +49,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   ReceiveStream stream({.markers = (options & 8) != 0, .rtr_send = (options & 16) != 0, .ird = 1}, stags,
                        buffers, reads);
-  std::vector<std::byte> offered(3000);
-  if ((options & 32) != 0) stream.Offer(offered, 16);
 
   // Addresses differ from run to run: "@@@@@@" and a 16-bit offset in the input stand for a TO in the memory.
   std::vector<std::byte> patched(raw.begin(), raw.end());
@@ -92,7 +90,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           total += piece.length;
           volatile std::byte touch = piece.length > 0 ? piece.data[piece.length - 1] : std::byte{};
           (void)touch;
-          if ((options & 64) == 0) stream.ReleaseChunk(piece.chunk);
+          if ((options & 64) == 0) stream.Release(piece);
         }
         SDP_CHECK(total == message->end.length && total <= 2000);
       } else if (auto* wanted = std::get_if<segment::ReadWanted>(&event)) {

@@ -12,6 +12,7 @@
 
 #include "test/verbs/qp_pair.h"
 #include "test/verbs/raw_peer.h"
+#include "verbs/softiwarp/proto/fpdu_reader.h"
 
 namespace sdp::iwarp::test {
 namespace {
@@ -52,6 +53,29 @@ TEST_CASE("the RTR opens the responder's direction; without one its Sends wait f
   p.a.qp->Release(got.token);
   Completion none;
   CHECK_FALSE(p.a.qp->PollCompletion(&none));  // the RTR's own Read is nobody's completion
+}
+
+// RFC 5044, section 3: DDP MUST NOT post more than 64768 bytes in one ULPDU; receivers may have no room for
+// more.
+TEST_CASE("no FPDU is longer than every receiver takes") {
+  const uint32_t wanted = GENERATE(0u, 65535u, 5000u);
+  RawPeer peer = MakeRawPeer(kQp, {.max_ulpdu = wanted}, "00 01 0000");
+  peer.Send(Fpdu({.last = true, .opcode = 3, .msn = 1}));
+  peer.Run();
+  const auto data = Pattern(200000);
+  const Bytes payload(data);
+  REQUIRE(peer.qp->PostSend({.id = WorkId(1), .payload = std::span(&payload, 1)}) == PostResult::kOk);
+  std::vector<std::byte> got;
+  while (!peer.qp->Flush()) Append(&got, peer.Receive());
+  Append(&got, peer.Receive());
+  uint32_t longest = 0;
+  for (size_t at = 0; at < got.size();) {
+    const auto ulpdu =
+        static_cast<uint32_t>(std::to_integer<int>(got[at]) << 8 | std::to_integer<int>(got[at + 1]));
+    longest = std::max(longest, ulpdu);
+    at += kMpaLengthSize + ulpdu + PadSize(ulpdu) + kCrcSize;
+  }
+  CHECK(longest == (wanted == 5000 ? 5000 : 64768));
 }
 
 TEST_CASE("an RTR by Send is the RNIC's business") {

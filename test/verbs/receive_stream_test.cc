@@ -29,6 +29,13 @@ struct Receiver {
   std::vector<std::vector<std::byte>> messages;
   std::vector<std::string> errors;
   std::vector<uint64_t> reads_done;
+  bool keep = false;  // short messages stay lent
+  std::vector<AssembledMessage> kept;
+
+  void Release() {
+    for (size_t i = 0; i < kept.back().count; ++i) stream.Release(kept.back().pieces[i]);
+    kept.pop_back();
+  }
 
   // Feeds at most `n` raw bytes in one read; returns how many were taken.
   size_t Feed(Bytes raw, size_t n, ReadKind kind = ReadKind::kAtOnce) {
@@ -47,11 +54,11 @@ struct Receiver {
     while (stream.PollEvent(&event)) {
       if (auto* message = std::get_if<ReceivedMessage>(&event)) {
         std::vector<std::byte> bytes;
-        for (size_t i = 0; i < message->body.count; ++i) {
+        for (size_t i = 0; i < message->body.count; ++i)
           Append(&bytes, Bytes(message->body.pieces[i].data, message->body.pieces[i].length));
-          stream.ReleaseChunk(message->body.pieces[i].chunk);
-        }
         CHECK(bytes.size() == message->end.length);
+        kept.push_back(message->body);
+        if (!keep || bytes.size() > 1000) Release();
         messages.push_back(std::move(bytes));
       } else if (auto* done = std::get_if<segment::ReadDone>(&event)) {
         reads_done.push_back(done->id.value());
@@ -82,21 +89,19 @@ std::vector<std::byte> Counting(size_t size, size_t seed) {
   return bytes;
 }
 
-// How the stream is cut: in single bytes, at random, or as large as it comes; and whether memory is offered.
+// How the stream is cut: in single bytes, at random, or as large as it comes.
 TEST_CASE("Sends, Writes and Read Responses in every split") {
   const int cut = GENERATE(0, 1, 2, 3, 4);
   const bool crc = GENERATE(false, true);
   const bool markers = GENERATE(false, true);
   const uint32_t max_ulpdu = GENERATE(128u, 1460u, 65535u);
-  const bool offer = GENERATE(false, true);
-  CAPTURE(cut, crc, markers, max_ulpdu, offer);
+  CAPTURE(cut, crc, markers, max_ulpdu);
   std::minstd_rand random(static_cast<uint32_t>(cut * 1000 + max_ulpdu));
 
   Receiver r({.crc = crc, .markers = markers, .ird = 1});
-  std::vector<std::byte> written(60000), read(60000), offered(1 << 20);
+  std::vector<std::byte> written(60000), read(60000);
   const STag sink = *r.stags.Register(written, Rights::kRemoteWrite);
   const STag read_sink = *r.stags.Register(read, Rights::kLocal);
-  if (offer) r.stream.Offer(offered, 16);
 
   SendQueue queue({.crc = crc, .markers = markers, .max_ulpdu = max_ulpdu});
   std::vector<std::vector<std::byte>> sent;
@@ -141,8 +146,6 @@ TEST_CASE("Sends, Writes and Read Responses in every split") {
   CHECK(read == source);
   CHECK(r.reads_done.size() == 20);
   CHECK(r.stream.at_boundary());
-  // Direct placement happens where it can.
-  if (!crc && cut == 2 && max_ulpdu == 65535) CHECK((r.stream.placed() > 0) == offer);
 }
 
 TEST_CASE("memory that is deregistered in the middle of a segment is not written any more") {
@@ -184,6 +187,52 @@ TEST_CASE(
   }
   REQUIRE(r.messages.size() == 1);
   CHECK(r.messages[0] == data);
+}
+
+// What one hostile peer may pin. Few bytes of messages, never read, among much of the stream that is none.
+TEST_CASE("memory is bounded by what is lent, whatever lies between the messages") {
+  enum class Between { kNothing, kEmptyWrites, kWrites };
+  const Between between = GENERATE(Between::kNothing, Between::kEmptyWrites, Between::kWrites);
+  const bool in_halves = GENERATE(false, true);         // each message in two segments
+  const bool released_between = GENERATE(false, true);  // each followed by one that is read at once
+  const bool crc = GENERATE(false, true);
+  const size_t read_size = GENERATE(100u, 20000u, 300000u);
+  CAPTURE(static_cast<int>(between), in_halves, released_between, crc, read_size);
+
+  Receiver r({.crc = crc, .ird = 1});
+  r.buffers.Post(100000);
+  r.keep = true;
+  std::vector<std::byte> memory(60000);
+  const STag stag = *r.stags.Register(memory, Rights::kRemoteWrite);
+  SendQueue queue({.crc = crc, .max_ulpdu = in_halves ? 128u : kMaxSentUlpdu});
+  const auto tiny = Counting(in_halves ? 120 : 17, 1);
+  const Bytes tiny_bytes(tiny), much(memory);
+  std::vector<std::byte> round;
+  uint64_t worst = 0;
+  for (int i = 0; i < 30; ++i) {
+    queue.Post({.payload = std::span(&tiny_bytes, 1)});
+    if (released_between) queue.Post({.id = WorkId(7), .payload = std::span(&much, 1)});
+    for (int k = 0; between == Between::kEmptyWrites && k < 12000; ++k)
+      queue.Post({.opcode = RdmapOpcode::kWrite, .stag = STag(1)});
+    for (int k = 0; between == Between::kWrites && k < 5; ++k) {
+      queue.Post({.opcode = RdmapOpcode::kWrite,
+                  .stag = stag,
+                  .to = reinterpret_cast<uint64_t>(memory.data()),
+                  .payload = std::span(&much, 1)});
+    }
+    const auto raw = Drain(&queue);
+    for (size_t at = 0; at < raw.size();) {
+      at += r.Feed(Bytes(raw).subspan(at), read_size);
+      worst = std::max(worst, r.stream.memory());
+    }
+  }
+  REQUIRE(r.errors.empty());
+  CHECK(r.messages.size() == (released_between ? 60 : 30));
+  // One read, one incomplete message of the largest size; and what was lent at once, which is small.
+  CHECK(worst <=
+        ReceiveStream::kFreeMemory + kBigChunk + (1 << 20) + 3 * (memory.size() + 30 * tiny.size()) + 4096);
+  while (!r.kept.empty()) r.Release();
+  CHECK(r.stream.memory() <= kBigChunk + sizeof(Chunk));
 }
 
 }  // namespace

@@ -31,6 +31,13 @@ uint64_t TotalSize(std::span<const Bytes> parts) {
   return size;
 }
 
+// What Release() takes back: 0; or the only piece's chunk, with its length above the address; or, with the
+// lowest bit set, a ScatteredMessage.
+constexpr int kAddressBits = 48;
+constexpr uint64_t kScatteredBit = 1;
+constexpr uint32_t kLongestInToken = (1u << (64 - kAddressBits)) - 1;
+static_assert(sizeof(void*) == 8 && alignof(Chunk) > kScatteredBit);
+
 Opcode WorkOpcode(RdmapOpcode opcode) {
   return opcode == RdmapOpcode::kWrite ? Opcode::kRdmaWrite : Opcode::kSend;
 }
@@ -173,7 +180,7 @@ bool SoftQp::PollCompletion(verbs::Completion* out) {
   out->token = verbs::ReceiveToken(r.token);
   out->piece_count = 0;
   if ((r.token & kScatteredBit) != 0) {
-    const auto& body = reinterpret_cast<const ScatteredMessage*>(r.token - kScatteredBit)->body;
+    const AssembledMessage& body = reinterpret_cast<const ScatteredMessage*>(r.token - kScatteredBit)->body;
     for (size_t i = 0; i < body.count; ++i)
       out->pieces[i] = Bytes(body.pieces[i].data, body.pieces[i].length);
     out->piece_count = body.count;
@@ -189,13 +196,24 @@ void SoftQp::Release(verbs::ReceiveToken token) {
   const uint64_t value = token.value();
   if (value == 0) return;
   if ((value & kScatteredBit) == 0) {
-    stream_.ReleaseChunk(reinterpret_cast<Chunk*>(value));
+    stream_.Release({.length = static_cast<uint32_t>(value >> kAddressBits),
+                     .chunk = reinterpret_cast<Chunk*>(value & ((uint64_t{1} << kAddressBits) - 1))});
     return;
   }
   auto* message = reinterpret_cast<ScatteredMessage*>(value - kScatteredBit);
-  for (size_t i = 0; i < message->body.count; ++i) stream_.ReleaseChunk(message->body.pieces[i].chunk);
+  for (size_t i = 0; i < message->body.count; ++i) stream_.Release(message->body.pieces[i]);
   message->next = spare_;
   spare_ = message;
+}
+
+uint64_t SoftQp::MakeToken(const AssembledMessage& body) {
+  if (body.count == 0) return 0;
+  const Piece& first = body.pieces[0];
+  if (body.count == 1 && first.length <= kLongestInToken)
+    return reinterpret_cast<uint64_t>(first.chunk) | static_cast<uint64_t>(first.length) << kAddressBits;
+  ScatteredMessage* scattered = TakeScattered();
+  scattered->body = body;
+  return reinterpret_cast<uint64_t>(scattered) | kScatteredBit;
 }
 
 SoftQp::ScatteredMessage* SoftQp::TakeScattered() {

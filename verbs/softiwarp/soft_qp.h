@@ -44,7 +44,6 @@ class SoftQp final : public verbs::QueuePair {
   verbs::ReadStatus ReadLinkBlocking(std::unique_lock<std::mutex>& lock) override;
   [[nodiscard]] bool can_block() const override { return !read_ended_; }
   bool PollCompletion(verbs::Completion* out) override;
-  void OfferReceiveMemory(MutableBytes memory, uint32_t skip) override { stream_.Offer(memory, skip); }
 
   [[nodiscard]] int event_fd() const override { return link_.fd(); }
   void SetEventFd(int fd) override { link_.set_fd(fd); }
@@ -74,13 +73,12 @@ class SoftQp final : public verbs::QueuePair {
     uint32_t length;
     STag invalidated;
     const std::byte* data;
-    uintptr_t token;  // 0, a Chunk, or a ScatteredMessage with the lowest bit set
+    uint64_t token;  // see MakeToken()
   };
   struct ScatteredMessage {
     AssembledMessage body;
     ScatteredMessage* next = nullptr;
   };
-  static constexpr uintptr_t kScatteredBit = 1;
   enum class Ending : uint8_t { kNo, kFinWanted, kFinSent };
 
   // One read of the link and all that follows from it; true: go on reading.
@@ -103,6 +101,7 @@ class SoftQp final : public verbs::QueuePair {
   void FailLocally(std::string text);
   void PushWork(WorkId id, verbs::Opcode opcode, verbs::Status status, uint32_t length = 0);
   [[nodiscard]] bool may_send() const { return send_open_ || stream_.fpdus() > 0; }
+  uint64_t MakeToken(const AssembledMessage& body);
   ScatteredMessage* TakeScattered();
 
   TcpLink link_;

@@ -92,7 +92,7 @@ bool SoftQp::ReadOnce(ReadKind kind, std::unique_lock<std::mutex>* lock, size_t*
   *total += read.bytes;
   HandleEvents();
   // Fewer bytes than asked for: drained, without another call to hear so.
-  return !read_ended_ && read.bytes == asked && !stream_.offer_exhausted();
+  return !read_ended_ && read.bytes == asked;
 }
 
 ReadStatus SoftQp::FinishRead(size_t total, ReadStatus status) {
@@ -119,16 +119,8 @@ void SoftQp::Handle(ReceivedMessage& message) {
               .invalidates = message.end.invalidate.has_value(),
               .length = message.end.length,
               .invalidated = message.end.invalidate.value_or(STag()),
-              .data = nullptr,
-              .token = 0};
-  if (message.body.count == 1) {
-    ready.data = message.body.pieces[0].data;
-    ready.token = reinterpret_cast<uintptr_t>(message.body.pieces[0].chunk);
-  } else if (message.body.count > 1) {
-    ScatteredMessage* scattered = TakeScattered();
-    scattered->body = message.body;
-    ready.token = reinterpret_cast<uintptr_t>(scattered) | kScatteredBit;
-  }
+              .data = message.body.count > 0 ? message.body.pieces[0].data : nullptr,
+              .token = MakeToken(message.body)};
   ready_.PushBack(ready);
   if (message.end.invalidate) {
     bool failed = false;

@@ -41,6 +41,14 @@ constinit Shelf<32> small_shelf;
 constinit Shelf<16> middle_shelf;
 constinit Shelf<8> big_shelf;
 
+Chunk* Allocate(size_t capacity) {
+  if (capacity > UINT32_MAX) return nullptr;
+  const size_t whole = (sizeof(Chunk) + capacity + alignof(Chunk) - 1) / alignof(Chunk) * alignof(Chunk);
+  void* memory = std::aligned_alloc(alignof(Chunk), whole);
+  if (memory == nullptr) return nullptr;
+  return new (memory) Chunk{.capacity = static_cast<uint32_t>(capacity), .refs = 1};
+}
+
 }  // namespace
 
 Chunk* TakeChunk(size_t capacity) {
@@ -55,16 +63,12 @@ Chunk* TakeChunk(size_t capacity) {
     capacity = kBigChunk;
     chunk = big_shelf.Take();
   }
-  if (chunk == nullptr) {
-    if (capacity > UINT32_MAX) return nullptr;
-    const size_t whole = (sizeof(Chunk) + capacity + alignof(Chunk) - 1) / alignof(Chunk) * alignof(Chunk);
-    void* memory = std::aligned_alloc(alignof(Chunk), whole);
-    if (memory == nullptr) return nullptr;
-    chunk = new (memory) Chunk{.capacity = static_cast<uint32_t>(capacity)};
-  }
+  if (chunk == nullptr) return Allocate(capacity);
   chunk->refs = 1;
   return chunk;
 }
+
+Chunk* TakeExactChunk(size_t capacity) { return Allocate(capacity); }
 
 void UnrefChunk(Chunk* chunk) {
   if (chunk == nullptr) return;
@@ -83,9 +87,9 @@ ChunkSet::~ChunkSet() {
   }
 }
 
-Chunk* ChunkSet::Take(size_t capacity) {
-  Chunk* chunk = TakeChunk(capacity);
+Chunk* ChunkSet::Add(Chunk* chunk) {
   if (chunk == nullptr) return nullptr;
+  bytes_ += sizeof(Chunk) + chunk->capacity;
   chunk->next = first_;
   chunk->link = &first_;
   if (first_ != nullptr) first_->link = &chunk->next;
@@ -100,6 +104,7 @@ void ChunkSet::Unref(Chunk* chunk) {
 }
 
 void ChunkSet::Unlink(Chunk* chunk) {
+  bytes_ -= sizeof(Chunk) + chunk->capacity;
   *chunk->link = chunk->next;
   if (chunk->next != nullptr) chunk->next->link = chunk->link;
 }

@@ -30,6 +30,8 @@ struct alignas(64) Chunk {
 // At least `capacity` bytes, with one reference; nullptr when memory is short. Up to kBigChunk it comes from
 // the pool.
 [[nodiscard]] Chunk* TakeChunk(size_t capacity);
+// The same with no room to spare: for what stays while its neighbours go.
+[[nodiscard]] Chunk* TakeExactChunk(size_t capacity);
 inline void RefChunk(Chunk* chunk) { ++chunk->refs; }
 // The last reference gives the chunk back. nullptr is allowed.
 void UnrefChunk(Chunk* chunk);
@@ -41,13 +43,18 @@ class ChunkSet {
   ChunkSet(const ChunkSet&) = delete;
   ChunkSet& operator=(const ChunkSet&) = delete;
   ~ChunkSet();
-  [[nodiscard]] Chunk* Take(size_t capacity);
+  [[nodiscard]] Chunk* Take(size_t capacity) { return Add(TakeChunk(capacity)); }
+  [[nodiscard]] Chunk* TakeExact(size_t capacity) { return Add(TakeExactChunk(capacity)); }
   // As UnrefChunk, for a chunk of this set or nullptr.
   void Unref(Chunk* chunk);
+  // What the chunks of this set occupy.
+  [[nodiscard]] uint64_t bytes() const { return bytes_; }
 
  private:
+  Chunk* Add(Chunk* chunk);
   void Unlink(Chunk* chunk);
   Chunk* first_ = nullptr;
+  uint64_t bytes_ = 0;
 };
 
 }  // namespace sdp::iwarp

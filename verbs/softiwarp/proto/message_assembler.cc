@@ -17,7 +17,7 @@ bool MessageAssembler::Append(Chunk* chunk, Bytes bytes, uint32_t limit) {
       }
     }
     if (message_.count < kMaxMessagePieces) {
-      if (chunk != nullptr) RefChunk(chunk);
+      RefChunk(chunk);
       message_.pieces[message_.count++] = {bytes.data(), static_cast<uint32_t>(bytes.size()), chunk};
       return true;
     }
@@ -32,8 +32,10 @@ bool MessageAssembler::Append(Chunk* chunk, Bytes bytes, uint32_t limit) {
 bool MessageAssembler::StartSegment(uint32_t length, uint32_t limit, bool gather) {
   // Larger buffers may have been posted since the gathering began.
   if (gather_ != nullptr) return length <= gather_->capacity - gathered_ || Compact(limit);
-  return !(gather && empty()) || Compact(limit);
+  return !gather || Compact(limit);
 }
+
+bool MessageAssembler::CopyOut(uint32_t length) { return MoveTo(chunks_.TakeExact(length)); }
 
 AssembledMessage MessageAssembler::Finish() {
   if (gather_ != nullptr) {
@@ -53,8 +55,7 @@ void MessageAssembler::Drop() {
   gathered_ = 0;
 }
 
-bool MessageAssembler::Compact(uint32_t limit) {
-  Chunk* chunk = chunks_.Take(limit);
+bool MessageAssembler::MoveTo(Chunk* chunk) {
   if (chunk == nullptr) return false;
   uint32_t at = 0;
   for (size_t i = 0; i < message_.count; ++i) {

@@ -16,7 +16,7 @@ inline constexpr size_t kMaxMessagePieces = 8;
 struct Piece {
   const std::byte* data = nullptr;
   uint32_t length = 0;
-  Chunk* chunk = nullptr;  // holds a reference on it; nullptr: memory that the owner offered
+  Chunk* chunk = nullptr;  // holds a reference on it
 };
 
 struct AssembledMessage {
@@ -32,11 +32,11 @@ class MessageAssembler {
   MessageAssembler& operator=(const MessageAssembler&) = delete;
   ~MessageAssembler() { Drop(); }
 
-  // Payload that lies in `chunk` (a reference is taken), or with nullptr in offered memory. `limit`: what the
-  // message may grow to, at least what is there with this segment. False: no memory.
+  // Payload that lies in `chunk` (a reference is taken). `limit`: what the message may grow to, at least what
+  // is there with this segment. False: no memory.
   bool Append(Chunk* chunk, Bytes bytes, uint32_t limit);
-  // The next segment brings `length` bytes. `gather`: the message will come in many, so gather from its first
-  // byte. False: no memory.
+  // The next segment brings `length` bytes. `gather`: the message had better be gathered from here on, with
+  // what came before. False: no memory.
   bool StartSegment(uint32_t length, uint32_t limit, bool gather);
   // Where the next payload bytes go while gathering (the caller places them, then calls HandlePlaced);
   // nullptr otherwise.
@@ -45,13 +45,17 @@ class MessageAssembler {
   }
   void HandlePlaced(uint32_t n) { gathered_ += n; }
 
+  // The message, complete with `length` bytes, moves to memory of just its size. False: no memory.
+  bool CopyOut(uint32_t length);
   // The message is complete: hands over the pieces with their references and starts afresh.
   AssembledMessage Finish();
   void Drop();
-  [[nodiscard]] bool empty() const { return message_.count == 0 && gather_ == nullptr; }
+  // In which the message lies so far.
+  [[nodiscard]] size_t pieces() const { return gather_ != nullptr ? 1 : message_.count; }
 
  private:
-  bool Compact(uint32_t limit);
+  bool Compact(uint32_t limit) { return MoveTo(chunks_.Take(limit)); }
+  bool MoveTo(Chunk* chunk);
 
   ChunkSet& chunks_;
   AssembledMessage message_;

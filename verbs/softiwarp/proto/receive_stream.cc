@@ -18,6 +18,8 @@ constexpr uint32_t kRoomInSmall = 2048;
 constexpr uint32_t kRoomInBig = 64 * 1024;
 constexpr size_t kBulkThreshold = 12 * 1024;
 constexpr size_t kNextHeader = kMpaLengthSize + kUntaggedHeaderSize;
+// A message in several pieces, but no longer than this, is copied into one.
+constexpr uint32_t kShortMessage = 256;
 // Segments smaller than a message by more than this factor would not fit kMaxMessagePieces.
 constexpr uint32_t kFinelySplit = kMaxMessagePieces - 1;
 
@@ -56,10 +58,8 @@ void ReceiveStream::HandleRead(size_t clean) {
     clean -= n;
     if (placement_.kind == Placement::Kind::kPlace) {
       place_ += n;
-    } else if (message_.gather_place() != nullptr) {
+    } else {
       message_.HandlePlaced(n);
-    } else if (n > 0 && !message_.Append(nullptr, Bytes(targets_[0].data(), n), limit_)) {
-      out_of_memory_ = true;
     }
   }
   unparsed_ = Bytes(chunk_->data() + fill_, clean);
@@ -67,11 +67,6 @@ void ReceiveStream::HandleRead(size_t clean) {
 }
 
 bool ReceiveStream::PollEvent(ReceiveEvent* out) {
-  if (std::exchange(out_of_memory_, false)) {
-    failed_ = true;
-    *out = OutOfMemory{};
-    return true;
-  }
   while (!failed_) {
     Bytes payload;
     std::optional<ReceiveEvent> event;
@@ -111,7 +106,9 @@ void ReceiveStream::FinishReading(size_t total) {
   if (chunk_ != nullptr && chunk_->refs == 1) DropChunk();
 }
 
-void ReceiveStream::ReleaseChunk(Chunk* chunk) {
+void ReceiveStream::Release(const Piece& piece) {
+  Chunk* const chunk = piece.chunk;
+  lent_ -= piece.length;
   chunks_.Unref(chunk);
   // Only our own reference is left: an idle connection holds no chunk. While a read sleeps in it, it stays.
   if (chunk == chunk_ && chunk != nullptr && chunk->refs == 1 && !reading_ && unparsed_.empty()) DropChunk();
@@ -126,12 +123,6 @@ void ReceiveStream::HandleDeregister(STag stag) {
                            "invalidated while data came in");
 }
 
-void ReceiveStream::Offer(MutableBytes memory, uint32_t skip) {
-  offer_ = memory;
-  offer_skip_ = skip;
-  offer_used_ = 0;
-}
-
 MutableBytes ReceiveStream::DirectTarget() {
   // With CRC nothing is placed before the FPDU has been checked.
   const uint32_t left = reader_.payload_left();
@@ -139,19 +130,12 @@ MutableBytes ReceiveStream::DirectTarget() {
   if (placement_.kind == Placement::Kind::kPlace) return {place_, left};
   if (placement_.kind != Placement::Kind::kMessage) return {};
   if (std::byte* place = message_.gather_place()) return {place, left};
-  if (offer_.empty()) return {};
-  const uint32_t at = header_.mo + reader_.payload_length() - left;
-  if (at < offer_skip_) return {};
-  const size_t offset = offer_used_ + (at - offer_skip_);
-  if (offset >= offer_.size()) return {};
-  return offer_.subspan(offset, std::min<size_t>(left, offer_.size() - offset));
+  return {};
 }
 
 size_t ReceiveStream::ChunkBytesWanted(ReadKind kind, bool direct) const {
-  const bool placing_follows =
-      (placement_.kind == Placement::Kind::kPlace && !header_.last) || (!offer_.empty() && large_);
-  if (direct && placing_follows) return reader_.trailer_size() + kNextHeader + offer_skip_;
-  if (!direct && reader_.at_boundary() && !offer_.empty() && large_) return kNextHeader + offer_skip_;
+  if (direct && placement_.kind == Placement::Kind::kPlace && !header_.last)
+    return reader_.trailer_size() + kNextHeader;
   if (kind == ReadKind::kSleeping && reader_.payload_left() >= kWorthPlacing) return kSleepingSip;
   return kBigChunk;
 }
@@ -192,7 +176,7 @@ std::optional<ReceiveEvent> ReceiveStream::BeginSegment() {
     const uint32_t length = reader_.payload_length();
     limit_ = std::max(buffers_.limit(), header_.mo + length);
     const bool fine = !header_.last && header_.mo == 0 && length < limit_ / kFinelySplit;
-    if (!message_.StartSegment(length, limit_, fine)) {
+    if (!message_.StartSegment(length, limit_, fine || (!header_.last && crowded()))) {
       failed_ = true;
       return OutOfMemory{};
     }
@@ -232,10 +216,8 @@ std::optional<ReceiveEvent> ReceiveStream::EndSegment() {
   if (!outcome) return Report(std::move(outcome.error()));
   ++fpdus_;
   if (auto* end = std::get_if<segment::MessageEnd>(&*outcome)) {
-    large_ = end->length >= kWorthPlacing;
-    offer_used_ += end->length - std::min(end->length, offer_skip_);
     if (end->invalidate) HandleDeregister(*end->invalidate);
-    return ReceivedMessage{.body = message_.Finish(), .end = *end};
+    return Deliver(*end);
   }
   if (auto* wanted = std::get_if<segment::ReadWanted>(&*outcome)) return *wanted;
   if (auto* done = std::get_if<segment::ReadDone>(&*outcome)) return *done;
@@ -244,6 +226,17 @@ std::optional<ReceiveEvent> ReceiveStream::EndSegment() {
     return *terminated;
   }
   return std::nullopt;
+}
+
+ReceiveEvent ReceiveStream::Deliver(const segment::MessageEnd& end) {
+  lent_ += end.length;
+  if (end.length == 0) message_.Drop();  // segments without payload may have begun to gather
+  const bool scattered = message_.pieces() > 1 && end.length <= kShortMessage;
+  if ((scattered || (end.length > 0 && crowded())) && !message_.CopyOut(end.length)) {
+    failed_ = true;
+    return OutOfMemory{};
+  }
+  return ReceivedMessage{.body = message_.Finish(), .end = end};
 }
 
 std::optional<ReceiveEvent> ReceiveStream::Report(Violation violation) {

@@ -3,7 +3,8 @@
 //
 // Chunks: bytes are read into a chunk and Sends are lent out as pieces of it. Payload whose place is known
 // when the rest of it is still in TCP is read into its place instead. Between reads a stream with nothing
-// unfinished holds no chunk.
+// unfinished holds no chunk. A peer that has few bytes of messages among much else, and so pins whole chunks
+// for them, has its messages copied out instead.
 //
 // Order of use: PrepareRead, read, HandleRead, then PollEvent until it returns false.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_RECEIVE_STREAM_H_
@@ -48,6 +49,8 @@ enum class ReadKind : uint8_t {
 class ReceiveStream {
  public:
   static constexpr size_t kMaxTargets = 2;
+  // Up to this much may be held for few bytes lent.
+  static constexpr uint64_t kFreeMemory = 2 * kBigChunk;
 
   ReceiveStream(const ReceiveOptions& options, StagTable& stags, ReceiveBuffers& buffers, ReadQueue& reads);
   ReceiveStream(const ReceiveStream&) = delete;
@@ -63,25 +66,26 @@ class ReceiveStream {
   bool PollEvent(ReceiveEvent* out);
   // The reading call is over with `total` bytes: keeps no chunk without need, and sizes the next one.
   void FinishReading(size_t total);
-  // A reference of a lent message is given back.
-  void ReleaseChunk(Chunk* chunk);
+  // A piece of a lent message is given back.
+  void Release(const Piece& piece);
 
   // The memory behind `stag` is the caller's again: what was going to be placed there is dropped, and
   // answered as a violation.
   void HandleDeregister(STag stag);
-  void Offer(MutableBytes memory, uint32_t skip);
   void HandleReadResponseSent() { judge_.HandleReadResponseSent(); }
 
   [[nodiscard]] MarkerSieve* sieve() { return sieve_.get(); }
   [[nodiscard]] bool at_boundary() const { return reader_.at_boundary() && judge_.message_offset() == 0; }
   [[nodiscard]] uint64_t fpdus() const { return fpdus_; }
   [[nodiscard]] uint64_t placed() const { return placed_; }
-  // What was offered is used up: its owner should look before more is read.
-  [[nodiscard]] bool offer_exhausted() const { return !offer_.empty() && offer_used_ >= offer_.size(); }
+  // Memory in use, lent messages included. Whatever the peer sends: at most kFreeMemory, three times the most
+  // bytes that were ever lent at once, and what one read and one incomplete message need.
+  [[nodiscard]] uint64_t memory() const { return chunks_.bytes(); }
   // A read that could go straight into its place: worth a try before sleeping.
   [[nodiscard]] bool expects_placement() { return !DirectTarget().empty(); }
 
  private:
+  [[nodiscard]] bool crowded() const { return chunks_.bytes() > kFreeMemory + 3 * lent_; }
   [[nodiscard]] MutableBytes DirectTarget();
   [[nodiscard]] size_t ChunkBytesWanted(ReadKind kind, bool direct) const;
   bool EnsureChunk(size_t wanted);
@@ -90,6 +94,7 @@ class ReceiveStream {
   std::optional<ReceiveEvent> BeginSegment();
   std::optional<ReceiveEvent> ConsumePayload(Bytes payload);
   std::optional<ReceiveEvent> EndSegment();
+  ReceiveEvent Deliver(const segment::MessageEnd& end);
   std::optional<ReceiveEvent> Report(Violation violation);
   void PlaceHeld();
   void DropHeld();
@@ -123,14 +128,9 @@ class ReceiveStream {
   size_t body_size_ = 0;
 
   bool failed_ = false;
-  bool out_of_memory_ = false;
   uint64_t fpdus_ = 0;
   uint64_t placed_ = 0;
-
-  MutableBytes offer_{};
-  uint32_t offer_skip_ = 0;
-  size_t offer_used_ = 0;  // bytes of it that belong to messages already begun
-  bool large_ = false;     // the last Send was large: the next one probably is
+  uint64_t lent_ = 0;  // bytes of messages that are not released
 };
 
 }  // namespace sdp::iwarp
