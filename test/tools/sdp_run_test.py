@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import unittest
 
 SDP_RUN = pathlib.Path(sys.argv.pop(1))
 PMD = SDP_RUN.parent.parent / "portmapper" / "sdp-pmd"
+PATIENCE = 30  # seconds, for what must come
 
 
 def any_library():
@@ -23,10 +25,25 @@ def any_library():
     raise RuntimeError("no shared library in this process")
 
 
-def run(*arguments, environment=None, **options):
+def surroundings(environment):
     # A sdp-run built with ASan would else not start with another library preloaded before ASan's.
-    env = dict(os.environ, ASAN_OPTIONS="verify_asan_link_order=0", **(environment or {}))
-    return subprocess.run([SDP_RUN, *arguments], env=env, capture_output=True, text=True, timeout=30, **options)
+    return dict(os.environ, ASAN_OPTIONS="verify_asan_link_order=0", **(environment or {}))
+
+
+def run(*arguments, environment=None, **options):
+    return subprocess.run([SDP_RUN, *arguments], env=surroundings(environment), capture_output=True, text=True, timeout=PATIENCE,
+                          **options)
+
+
+def start(*arguments, environment=None, **options):
+    return subprocess.Popen([SDP_RUN, *arguments], env=surroundings(environment), text=True, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, **options)
+
+
+def line_of(child):
+    """A line of its output, or what there is once patience is at its end."""
+    readable, _, _ = select.select([child.stdout], [], [], PATIENCE)
+    return child.stdout.readline() if readable else "(nothing)"
 
 
 class SdpRun(unittest.TestCase):
@@ -107,15 +124,35 @@ class SdpRunWithPmd(unittest.TestCase):
         self.assertEqual(got.returncode, -signal.SIGSEGV)
 
     def test_signals_are_passed_on(self):
-        program = 'trap "echo got; exit 9" TERM; echo ready; while :; do read line || exit 1; done'
-        child = subprocess.Popen([SDP_RUN, "--lib", self.library, "--pmd", "bash", "-c", program], text=True,
-                                 env=dict(os.environ, **self.environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.assertEqual(child.stdout.readline(), "ready\n")
-        child.terminate()
-        self.assertEqual(child.stdout.readline(), "got\n")
-        self.assertEqual(child.wait(timeout=10), 9)
-        child.stdin.close()
-        child.stdout.close()
+        # No shell: bash that is about to block in its read runs no trap before that read returns, which may be never.
+        program = ("import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}); print('ready', flush=True); "
+                   "signal.sigwait({signal.SIGTERM}); print('got', flush=True); sys.exit(9)")
+        with start("--lib", self.library, "--pmd", sys.executable, "-c", program, environment=self.environment) as child:
+            try:
+                self.assertEqual(line_of(child), "ready\n")
+                child.terminate()
+                self.assertEqual(line_of(child), "got\n")
+                self.assertEqual(child.wait(timeout=PATIENCE), 9)
+            finally:
+                child.kill()
+
+    def test_the_whole_group_can_be_stopped_and_continued(self):
+        # As a shell does it: a group in the same session, since an orphaned one ignores SIGTSTP.
+        program = "import sys; print('ready', flush=True); sys.stdin.readline(); print('got', flush=True)"
+        with start("--lib", self.library, "--pmd", sys.executable, "-c", program, environment=self.environment,
+                   process_group=0) as child:
+            try:
+                self.assertEqual(line_of(child), "ready\n")
+                os.killpg(child.pid, signal.SIGTSTP)
+                _, status = os.waitpid(child.pid, os.WUNTRACED)
+                self.assertTrue(os.WIFSTOPPED(status))
+                os.killpg(child.pid, signal.SIGCONT)
+                child.stdin.write("go on\n")
+                child.stdin.flush()
+                self.assertEqual(line_of(child), "got\n")
+                self.assertEqual(child.wait(timeout=PATIENCE), 0)
+            finally:
+                child.kill()
 
 
 if __name__ == "__main__":
