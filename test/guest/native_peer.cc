@@ -1,0 +1,241 @@
+#include "test/guest/native_peer.h"
+
+#include <arpa/inet.h>
+#include <infiniband/verbs.h>
+#include <rdma/rdma_verbs.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+
+namespace sdp::guest {
+namespace {
+
+constexpr size_t kSlot = 128 * 1024;
+constexpr size_t kSlots = 16;
+constexpr auto kPatience = std::chrono::seconds(60);
+
+[[noreturn]] void Fail(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
+
+sockaddr_in ToSockaddr(const std::string& address, uint16_t port) {
+  sockaddr_in result{};
+  result.sin_family = AF_INET;
+  result.sin_port = htons(port);
+  inet_pton(AF_INET, address.c_str(), &result.sin_addr);
+  return result;
+}
+
+}  // namespace
+
+std::string RnicAddress() {
+  const char* address = std::getenv("SDP_TEST_RNIC_ADDRESS");
+  return address != nullptr ? address : "10.77.0.1";
+}
+
+bool HaveRnic() {
+  rdma_event_channel* channel = rdma_create_event_channel();
+  rdma_cm_id* id = nullptr;
+  bool found = false;
+  if (channel != nullptr && rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) == 0) {
+    sockaddr_in address = ToSockaddr(RnicAddress(), 0);
+    found = rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&address)) == 0 && id->verbs != nullptr;
+    rdma_destroy_id(id);
+  }
+  if (channel != nullptr) rdma_destroy_event_channel(channel);
+  if (!found) std::printf("no RDMA device at %s (scripts/siw-guest has one)\n", RnicAddress().c_str());
+  return found;
+}
+
+NativePeer::~NativePeer() {
+  if (id_ != nullptr) {
+    if (id_->qp != nullptr) rdma_destroy_qp(id_);
+    for (ibv_mr* mr : {send_mr_, receive_mr_})
+      if (mr != nullptr) ibv_dereg_mr(mr);
+    for (ibv_mr* mr : regions_) ibv_dereg_mr(mr);
+    rdma_destroy_id(id_);
+  }
+  if (listener_ != nullptr) rdma_destroy_id(listener_);
+}
+
+void NativePeer::Listen(uint16_t* port) {
+  // Without an event channel, calls are synchronous.
+  if (rdma_create_id(nullptr, &listener_, nullptr, RDMA_PS_TCP) != 0) Fail("rdma_create_id");
+  sockaddr_in address = ToSockaddr(RnicAddress(), 0);
+  if (rdma_bind_addr(listener_, reinterpret_cast<sockaddr*>(&address)) != 0) Fail("rdma_bind_addr");
+  if (rdma_listen(listener_, 8) != 0) Fail("rdma_listen");
+  *port = ntohs(rdma_get_src_port(listener_));
+}
+
+void NativePeer::Accept(std::string_view private_data) {
+  if (rdma_get_request(listener_, &id_) != 0) Fail("rdma_get_request");
+  TakePrivateData(*id_->event);
+  const rdma_conn_param request = id_->event->param.conn;
+  MakeQueuePair();
+  rdma_conn_param answer{};
+  answer.private_data = private_data.data();
+  answer.private_data_len = static_cast<uint8_t>(private_data.size());
+  answer.responder_resources = request.responder_resources;
+  answer.initiator_depth = request.initiator_depth;
+  if (rdma_accept(id_, &answer) != 0) Fail("rdma_accept");
+}
+
+void NativePeer::Reject(std::string_view private_data) {
+  if (rdma_get_request(listener_, &id_) != 0) Fail("rdma_get_request");
+  TakePrivateData(*id_->event);
+  if (rdma_reject(id_, private_data.data(), static_cast<uint8_t>(private_data.size())) != 0) Fail("rdma_reject");
+}
+
+bool NativePeer::Connect(const std::string& address, uint16_t port, std::string_view private_data) {
+  if (rdma_create_id(nullptr, &id_, nullptr, RDMA_PS_TCP) != 0) Fail("rdma_create_id");
+  sockaddr_in target = ToSockaddr(address, port);
+  if (rdma_resolve_addr(id_, nullptr, reinterpret_cast<sockaddr*>(&target), 5000) != 0) Fail("rdma_resolve_addr");
+  if (rdma_resolve_route(id_, 5000) != 0) Fail("rdma_resolve_route");
+  MakeQueuePair();
+  rdma_conn_param request{};
+  request.private_data = private_data.data();
+  request.private_data_len = static_cast<uint8_t>(private_data.size());
+  request.responder_resources = 8;
+  request.initiator_depth = 8;
+  const int result = rdma_connect(id_, &request);
+  const int error = errno;
+  if (id_->event != nullptr) TakePrivateData(*id_->event);
+  errno = error;
+  if (result == 0) return true;
+  if (error == ECONNREFUSED) return false;
+  Fail("rdma_connect");
+}
+
+void NativePeer::TakePrivateData(const rdma_cm_event& event) {
+  private_data_.assign(static_cast<const char*>(event.param.conn.private_data), event.param.conn.private_data_len);
+}
+
+void NativePeer::MakeQueuePair() {
+  ibv_qp_init_attr attributes{};
+  attributes.cap.max_send_wr = 16;
+  attributes.cap.max_recv_wr = kSlots;
+  attributes.cap.max_send_sge = 1;
+  attributes.cap.max_recv_sge = 1;
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.sq_sig_all = 1;
+  if (rdma_create_qp(id_, nullptr, &attributes) != 0) Fail("rdma_create_qp");
+  send_buffer_.resize(kSlot);
+  receive_buffer_.resize(kSlot * kSlots);
+  send_mr_ = ibv_reg_mr(id_->pd, send_buffer_.data(), send_buffer_.size(), IBV_ACCESS_LOCAL_WRITE);
+  receive_mr_ = ibv_reg_mr(id_->pd, receive_buffer_.data(), receive_buffer_.size(), IBV_ACCESS_LOCAL_WRITE);
+  if (send_mr_ == nullptr || receive_mr_ == nullptr) Fail("ibv_reg_mr");
+  for (size_t i = 0; i < kSlots; ++i) PostReceive();
+}
+
+NativePeer::Region NativePeer::Expose(std::vector<char>& memory) {
+  ibv_mr* mr = ibv_reg_mr(id_->pd, memory.data(), memory.size(),
+                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+  if (mr == nullptr) Fail("ibv_reg_mr");
+  regions_.push_back(mr);
+  return {.stag = mr->rkey, .to = reinterpret_cast<uint64_t>(memory.data())};
+}
+
+void NativePeer::PostReceive() {
+  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(&receive_buffer_[next_slot_ * kSlot]),
+              .length = kSlot,
+              .lkey = receive_mr_->lkey};
+  ibv_recv_wr work{};
+  work.wr_id = next_slot_;
+  work.sg_list = &sge;
+  work.num_sge = 1;
+  ibv_recv_wr* bad = nullptr;
+  if ((errno = ibv_post_recv(id_->qp, &work, &bad)) != 0) Fail("ibv_post_recv");
+  next_slot_ = (next_slot_ + 1) % kSlots;
+}
+
+NativePeer::Received NativePeer::Receive() {
+  const ibv_wc wc = Await(/*receive=*/true);
+  if (wc.status != IBV_WC_SUCCESS) throw std::runtime_error(std::string("receive: ") + ibv_wc_status_str(wc.status));
+  Received received;
+  received.text.assign(&receive_buffer_[wc.wr_id * kSlot], wc.byte_len);
+  received.invalidated = (wc.wc_flags & IBV_WC_WITH_INV) != 0;
+  if (received.invalidated) received.stag = wc.invalidated_rkey;
+  PostReceive();
+  return received;
+}
+
+ibv_wc_status NativePeer::Send(std::string_view text, bool solicited, uint32_t invalidate) {
+  std::memcpy(send_buffer_.data(), text.data(), text.size());
+  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(send_buffer_.data()),
+              .length = static_cast<uint32_t>(text.size()),
+              .lkey = send_mr_->lkey};
+  ibv_send_wr work{};
+  work.sg_list = &sge;
+  work.num_sge = 1;
+  work.opcode = invalidate != 0 ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND;
+  work.send_flags = solicited ? IBV_SEND_SOLICITED : 0;
+  work.invalidate_rkey = invalidate;
+  return Run(work, nullptr);
+}
+
+ibv_wc_status NativePeer::Write(std::string_view text, Region target) {
+  std::vector<char> copy(text.begin(), text.end());
+  ibv_mr* mr = ibv_reg_mr(id_->pd, copy.data(), copy.size(), IBV_ACCESS_LOCAL_WRITE);
+  if (mr == nullptr) Fail("ibv_reg_mr");
+  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(copy.data()), .length = static_cast<uint32_t>(copy.size()), .lkey = mr->lkey};
+  ibv_send_wr work{};
+  work.sg_list = &sge;
+  work.num_sge = 1;
+  work.opcode = IBV_WR_RDMA_WRITE;
+  work.wr.rdma.remote_addr = target.to;
+  work.wr.rdma.rkey = target.stag;
+  return Run(work, mr);
+}
+
+ibv_wc_status NativePeer::Read(std::vector<char>* into, Region source) {
+  ibv_mr* mr = ibv_reg_mr(id_->pd, into->data(), into->size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  if (mr == nullptr) Fail("ibv_reg_mr");
+  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(into->data()), .length = static_cast<uint32_t>(into->size()), .lkey = mr->lkey};
+  ibv_send_wr work{};
+  work.sg_list = &sge;
+  work.num_sge = 1;
+  work.opcode = IBV_WR_RDMA_READ;
+  work.wr.rdma.remote_addr = source.to;
+  work.wr.rdma.rkey = source.stag;
+  return Run(work, mr);
+}
+
+ibv_wc_status NativePeer::Run(ibv_send_wr& work, ibv_mr* local) {
+  ibv_send_wr* bad = nullptr;
+  if ((errno = ibv_post_send(id_->qp, &work, &bad)) != 0) Fail("ibv_post_send");
+  const ibv_wc wc = Await(/*receive=*/false);
+  if (local != nullptr) ibv_dereg_mr(local);
+  return wc.status;
+}
+
+ibv_wc NativePeer::Await(bool receive) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  ibv_wc wc{};
+  for (;;) {
+    const int count = ibv_poll_cq(receive ? id_->recv_cq : id_->send_cq, 1, &wc);
+    if (count > 0) return wc;
+    if (count < 0) Fail("ibv_poll_cq");
+    if (std::chrono::steady_clock::now() > end) throw std::runtime_error("no completion came");
+  }
+}
+
+void NativePeer::AwaitDisconnect() {
+  // A synchronous id has a channel of its own for what comes unasked.
+  if (id_->event != nullptr) {
+    rdma_ack_cm_event(id_->event);
+    id_->event = nullptr;
+  }
+  for (;;) {
+    rdma_cm_event* event = nullptr;
+    if (rdma_get_cm_event(id_->channel, &event) != 0) Fail("rdma_get_cm_event");
+    const rdma_cm_event_type type = event->event;
+    rdma_ack_cm_event(event);
+    if (type == RDMA_CM_EVENT_DISCONNECTED) return;
+  }
+}
+
+void NativePeer::Disconnect() { rdma_disconnect(id_); }
+
+}  // namespace sdp::guest

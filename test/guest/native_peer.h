@@ -1,0 +1,78 @@
+// A peer that knows nothing of SDP's RNIC interface: librdmacm and libibverbs as any RDMA program uses them, blocking, one work request
+// at a time. What the embedded RNIC is held against.
+#ifndef SDP_TEST_GUEST_NATIVE_PEER_H_
+#define SDP_TEST_GUEST_NATIVE_PEER_H_
+
+#include <rdma/rdma_cma.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sdp::guest {
+
+// The address of an RDMA device of this host: SDP_TEST_RNIC_ADDRESS, or scripts/siw-guest's.
+std::string RnicAddress();
+// True if librdmacm finds a device behind RnicAddress(); else prints why not.
+bool HaveRnic();
+
+class NativePeer {
+ public:
+  NativePeer() = default;
+  NativePeer(const NativePeer&) = delete;
+  NativePeer& operator=(const NativePeer&) = delete;
+  ~NativePeer();
+
+  // All of these throw std::runtime_error with what failed and the errno.
+  void Listen(uint16_t* port);
+  void Accept(std::string_view private_data);
+  void Reject(std::string_view private_data);
+  // False: the peer said no; private_data() has its words.
+  bool Connect(const std::string& address, uint16_t port, std::string_view private_data);
+  [[nodiscard]] const std::string& private_data() const { return private_data_; }
+
+  struct Region {
+    uint32_t stag;
+    uint64_t to;
+  };
+  // Memory that the peer may read and write.
+  Region Expose(std::vector<char>& memory);
+
+  void PostReceive();
+  struct Received {
+    std::string text;
+    bool invalidated = false;
+    uint32_t stag = 0;
+  };
+  Received Receive();
+
+  // Each waits for its completion and returns its status.
+  ibv_wc_status Send(std::string_view text, bool solicited = false, uint32_t invalidate = 0);
+  ibv_wc_status Write(std::string_view text, Region target);
+  ibv_wc_status Read(std::vector<char>* into, Region source);
+
+  // Waits for RDMA_CM_EVENT_DISCONNECTED.
+  void AwaitDisconnect();
+  void Disconnect();
+
+ private:
+  void MakeQueuePair();
+  ibv_wc_status Run(ibv_send_wr& work, ibv_mr* local);
+  ibv_wc Await(bool receive);
+  void TakePrivateData(const rdma_cm_event& event);
+
+  rdma_cm_id* listener_ = nullptr;
+  rdma_cm_id* id_ = nullptr;
+  std::string private_data_;
+  std::vector<char> send_buffer_;
+  std::vector<char> receive_buffer_;
+  ibv_mr* send_mr_ = nullptr;
+  ibv_mr* receive_mr_ = nullptr;
+  std::vector<ibv_mr*> regions_;
+  size_t next_slot_ = 0;
+};
+
+}  // namespace sdp::guest
+
+#endif  // SDP_TEST_GUEST_NATIVE_PEER_H_
