@@ -18,7 +18,9 @@ constexpr size_t kSlot = 128 * 1024;
 constexpr size_t kSlots = 16;
 constexpr auto kPatience = std::chrono::seconds(60);
 
-[[noreturn]] void Fail(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
+[[noreturn]] void Fail(const std::string& what) {
+  throw std::runtime_error(what + ": " + std::strerror(errno));
+}
 
 sockaddr_in ToSockaddr(const std::string& address, uint16_t port) {
   sockaddr_in result{};
@@ -85,13 +87,15 @@ void NativePeer::Accept(std::string_view private_data) {
 void NativePeer::Reject(std::string_view private_data) {
   if (rdma_get_request(listener_, &id_) != 0) Fail("rdma_get_request");
   TakePrivateData(*id_->event);
-  if (rdma_reject(id_, private_data.data(), static_cast<uint8_t>(private_data.size())) != 0) Fail("rdma_reject");
+  if (rdma_reject(id_, private_data.data(), static_cast<uint8_t>(private_data.size())) != 0)
+    Fail("rdma_reject");
 }
 
 bool NativePeer::Connect(const std::string& address, uint16_t port, std::string_view private_data) {
   if (rdma_create_id(nullptr, &id_, nullptr, RDMA_PS_TCP) != 0) Fail("rdma_create_id");
   sockaddr_in target = ToSockaddr(address, port);
-  if (rdma_resolve_addr(id_, nullptr, reinterpret_cast<sockaddr*>(&target), 5000) != 0) Fail("rdma_resolve_addr");
+  if (rdma_resolve_addr(id_, nullptr, reinterpret_cast<sockaddr*>(&target), 5000) != 0)
+    Fail("rdma_resolve_addr");
   if (rdma_resolve_route(id_, 5000) != 0) Fail("rdma_resolve_route");
   MakeQueuePair();
   rdma_conn_param request{};
@@ -109,7 +113,8 @@ bool NativePeer::Connect(const std::string& address, uint16_t port, std::string_
 }
 
 void NativePeer::TakePrivateData(const rdma_cm_event& event) {
-  private_data_.assign(static_cast<const char*>(event.param.conn.private_data), event.param.conn.private_data_len);
+  private_data_.assign(static_cast<const char*>(event.param.conn.private_data),
+                       event.param.conn.private_data_len);
 }
 
 void NativePeer::MakeQueuePair() {
@@ -150,15 +155,13 @@ void NativePeer::PostReceive() {
   next_slot_ = (next_slot_ + 1) % kSlots;
 }
 
-NativePeer::Received NativePeer::Receive() {
+std::string NativePeer::Receive() {
   const ibv_wc wc = Await(/*receive=*/true);
-  if (wc.status != IBV_WC_SUCCESS) throw std::runtime_error(std::string("receive: ") + ibv_wc_status_str(wc.status));
-  Received received;
-  received.text.assign(&receive_buffer_[wc.wr_id * kSlot], wc.byte_len);
-  received.invalidated = (wc.wc_flags & IBV_WC_WITH_INV) != 0;
-  if (received.invalidated) received.stag = wc.invalidated_rkey;
+  if (wc.status != IBV_WC_SUCCESS)
+    throw std::runtime_error(std::string("receive: ") + ibv_wc_status_str(wc.status));
+  std::string text(&receive_buffer_[wc.wr_id * kSlot], wc.byte_len);
   PostReceive();
-  return received;
+  return text;
 }
 
 ibv_wc_status NativePeer::Send(std::string_view text, bool solicited, uint32_t invalidate) {
@@ -172,6 +175,7 @@ ibv_wc_status NativePeer::Send(std::string_view text, bool solicited, uint32_t i
   work.opcode = invalidate != 0 ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND;
   work.send_flags = solicited ? IBV_SEND_SOLICITED : 0;
   work.invalidate_rkey = invalidate;
+  work.wr.rdma.rkey = invalidate;  // where siw's provider looks for it
   return Run(work, nullptr);
 }
 
@@ -179,7 +183,9 @@ ibv_wc_status NativePeer::Write(std::string_view text, Region target) {
   std::vector<char> copy(text.begin(), text.end());
   ibv_mr* mr = ibv_reg_mr(id_->pd, copy.data(), copy.size(), IBV_ACCESS_LOCAL_WRITE);
   if (mr == nullptr) Fail("ibv_reg_mr");
-  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(copy.data()), .length = static_cast<uint32_t>(copy.size()), .lkey = mr->lkey};
+  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(copy.data()),
+              .length = static_cast<uint32_t>(copy.size()),
+              .lkey = mr->lkey};
   ibv_send_wr work{};
   work.sg_list = &sge;
   work.num_sge = 1;
@@ -190,9 +196,12 @@ ibv_wc_status NativePeer::Write(std::string_view text, Region target) {
 }
 
 ibv_wc_status NativePeer::Read(std::vector<char>* into, Region source) {
-  ibv_mr* mr = ibv_reg_mr(id_->pd, into->data(), into->size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  ibv_mr* mr =
+      ibv_reg_mr(id_->pd, into->data(), into->size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   if (mr == nullptr) Fail("ibv_reg_mr");
-  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(into->data()), .length = static_cast<uint32_t>(into->size()), .lkey = mr->lkey};
+  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(into->data()),
+              .length = static_cast<uint32_t>(into->size()),
+              .lkey = mr->lkey};
   ibv_send_wr work{};
   work.sg_list = &sge;
   work.num_sge = 1;

@@ -1,5 +1,5 @@
-// A peer that knows nothing of SDP's RNIC interface: librdmacm and libibverbs as any RDMA program uses them, blocking, one work request
-// at a time. What the embedded RNIC is held against.
+// A peer that knows nothing of SDP's RNIC interface: librdmacm and libibverbs as any RDMA program uses them,
+// blocking, one work request at a time. What the embedded RNIC is held against.
 #ifndef SDP_TEST_GUEST_NATIVE_PEER_H_
 #define SDP_TEST_GUEST_NATIVE_PEER_H_
 
@@ -40,12 +40,8 @@ class NativePeer {
   Region Expose(std::vector<char>& memory);
 
   void PostReceive();
-  struct Received {
-    std::string text;
-    bool invalidated = false;
-    uint32_t stag = 0;
-  };
-  Received Receive();
+  // The text of the next Send. Which STag it invalidated siw's provider does not say.
+  std::string Receive();
 
   // Each waits for its completion and returns its status.
   ibv_wc_status Send(std::string_view text, bool solicited = false, uint32_t invalidate = 0);
