@@ -11,7 +11,7 @@
 
 namespace sdp::engine {
 
-inline constexpr size_t kMaxHeader = 36;   // BSDH and SinkAH, the longest
+inline constexpr size_t kMaxHeader = 36;  // BSDH and SinkAH, the longest
 inline constexpr size_t kMaxPayloadPieces = 8;
 
 // Post one SDP message as an iWARP Send. Posted in the order polled: that is MSeq order (10.1).
@@ -29,7 +29,8 @@ struct PostSend {
   [[nodiscard]] std::span<const Bytes> payload() const { return {pieces.data(), piece_count}; }
 };
 
-// `count` more receive Private Buffers, already counted in the Bufs of later messages. Always polled before those messages.
+// `count` more receive Private Buffers, already counted in the Bufs of later messages. Always polled before
+// those messages.
 struct PostReceives {
   uint32_t count = 0;
 };
@@ -39,7 +40,8 @@ struct ReleaseReceive {
   uint64_t token = 0;
 };
 
-// Both DisConns are exchanged, or ours is sent and the peer's link is gone: end the LLP connection in good order.
+// Both DisConns are exchanged, or ours is sent and the peer's link is gone: end the LLP connection in good
+// order.
 struct DisconnectLink {};
 
 // Terminate the LLP connection at once (8.2.2).

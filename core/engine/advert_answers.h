@@ -37,6 +37,8 @@ class AdvertAnswers {
   void LeftPipelined();
 
  private:
+  friend struct Frozen;
+
   void DiscardStale();
 
   uint16_t max_adverts_;  // what our Hello or HelloAck allows the peer

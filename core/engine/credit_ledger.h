@@ -81,6 +81,8 @@ class CreditLedger {
   }
   AbortReason HandleAcknowledgement(const wire::Bsdh& bsdh);
 
+  friend struct Frozen;
+
   Role role_;
 
   // Our sending.

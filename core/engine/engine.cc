@@ -7,6 +7,8 @@ namespace sdp::engine {
 
 Engine::Engine(Role role, const Options& options) : rep_(std::make_unique<Rep>(role, options)) {}
 Engine::~Engine() = default;
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&&) noexcept = default;
 
 // --- Inputs
 

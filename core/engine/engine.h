@@ -25,6 +25,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "core/base/result.h"
 #include "core/base/types.h"
@@ -59,6 +60,13 @@ struct SendFlags {
   bool out_of_band = false;  // the last byte is Out-Of-Band data (9.5.3)
 };
 
+// Why bytes are no frozen engine.
+enum class ThawError : uint8_t {
+  kNotAnEngine,
+  kOtherVersion,  // of another build of this library
+  kBroken,        // cut short, or a state that no engine can be in
+};
+
 struct ReceiveFlags {
   bool peek = false;
 };
@@ -67,8 +75,24 @@ class Engine {
  public:
   Engine(Role role, const Options& options);
   ~Engine();
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+
+  // --- Freeze and thaw: the connection moves to another process (fork, exec, a passed descriptor), its link
+  // with it. freezable(): PollAction() was taken until it said false, and nothing is In-Process: no signaled
+  // Send, RDMA Read or RDMA Write waits for its completion, and no memory of the application's is offered. A
+  // connection in any state comes to such a point by itself, with the completions of what it has posted.
+  [[nodiscard]] bool freezable() const;
+  // The whole state as bytes: the send buffer and all received, unread data, too. Needs freezable().
+  // Allocates. Afterwards one of the two lives on: either this engine, or, when this one is destroyed without
+  // another call, what is thawed. The memory lent by receives that were not released stays with the old
+  // process's RNIC: the new process has a copy and never gives those tokens back. The new owner's RNIC takes
+  // over the link as it is: the stream's position, posted receives as stats().posted_receives says, and every
+  // received Send that was not yet handed in.
+  [[nodiscard]] std::vector<std::byte> Freeze() const;
+  // An engine that goes on where the frozen one stood; its WorkIds go on counting, too. Bytes from anywhere
+  // are refused or become an engine that is safe to use.
+  [[nodiscard]] static Result<Engine, ThawError> Thaw(Bytes frozen);
 
   // --- Connection set-up (8.1.1). The Hello travels as the private data of the RNIC's connection request.
   // Connecting peer, first: the Hello's bytes.
@@ -136,7 +160,8 @@ class Engine {
   [[nodiscard]] bool finished() const;
   [[nodiscard]] bool oob_pending() const;    // the peer announced an Out-Of-Band byte that is not here yet
   [[nodiscard]] bool oob_available() const;  // TakeOob() has one
-  [[nodiscard]] bool urgent() const;  // either of these, or (inline) the byte is in the stream and not yet read
+  [[nodiscard]] bool urgent()
+      const;  // either of these, or (inline) the byte is in the stream and not yet read
   [[nodiscard]] bool at_mark()
       const;  // SIOCATMARK: the next byte to read is behind (inline: is) the Out-Of-Band byte
   // SuspComm was received, answered, and the answer is complete: nothing more can be sent or received here.
@@ -148,7 +173,8 @@ class Engine {
   [[nodiscard]] uint16_t ord() const;
   [[nodiscard]] uint8_t minor_version() const;  // the lesser of both (8.1.1, 3b and 7b)
   [[nodiscard]] const Stats& stats() const;
-  [[nodiscard]] bool IsConsistent() const;  // the invariants; checked by itself in debug builds, by tests and fuzzers always
+  [[nodiscard]] bool IsConsistent()
+      const;  // the invariants; checked by itself in debug builds, by tests and fuzzers always
 
   struct Rep;  // core/engine/rep.h, for the engine's own files
 

@@ -32,6 +32,8 @@ class FlowModes {
   [[nodiscard]] bool leaving_pipelined(uint64_t acknowledged) const { return acknowledged < left_pipelined_; }
 
  private:
+  friend struct Frozen;
+
   FlowMode source_ = FlowMode::kCombined;
   FlowMode sink_ = FlowMode::kCombined;
   std::optional<wire::ModeChange> requested_;

@@ -77,6 +77,7 @@ std::optional<uint64_t> ReceiveQueue::PollRelease() {
     if (size_ == 0) {
       if (capacity_ > kSmallCapacity && peak_ <= kSmallCapacity) Resize(kSmallCapacity);
       peak_ = 0;
+      owned_.reset();
     }
     if (piece.last) return piece.token;
   }

@@ -18,6 +18,8 @@ class ReceiveQueue {
   [[nodiscard]] uint64_t held_cost() const { return held_cost_; }
   // No lent memory is left, not even such as PollRelease() would give back.
   [[nodiscard]] bool empty() const { return size_ == 0; }
+  // PollRelease() has something to do.
+  [[nodiscard]] bool has_release() const { return consumed_ != 0; }
 
   // A message's payload: `pieces` after their first `skip` bytes, less `drop` bytes at the end. There is at
   // least one byte.
@@ -31,18 +33,23 @@ class ReceiveQueue {
   [[nodiscard]] bool IsConsistent() const;
 
  private:
+  friend struct Frozen;
+
   struct Piece {
     const std::byte* data = nullptr;
     uint32_t size = 0;
     uint32_t cost = 0;  // of the message, at its last piece
     uint64_t token = 0;
-    bool last = false;
+    bool last = false;   // of its message: the token goes back with it
+    bool owned = false;  // lies in owned_: a whole message that was thawed
   };
 
   Piece& at(size_t i) { return slots_[(head_ + i) & (capacity_ - 1)]; }
   void PushPiece(const Piece& piece);
   void Resize(uint32_t capacity);
   void Consume(Piece* piece);
+  template <typename Archive>
+  void Thaw(Archive& ar);  // freeze.cc
 
   std::unique_ptr<Piece[]> slots_;
   uint32_t capacity_ = 0;  // zero or a power of two
@@ -52,6 +59,7 @@ class ReceiveQueue {
   uint32_t peak_ = 0;      // of size_ since it was last zero
   uint64_t bytes_ = 0;
   uint64_t held_cost_ = 0;
+  std::unique_ptr<std::byte[]> owned_;  // until the queue is empty
 };
 
 }  // namespace sdp::engine

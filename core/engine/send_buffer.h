@@ -30,6 +30,8 @@ class SendBuffer {
   void Clear();
 
  private:
+  friend struct Frozen;
+
   void Reserve(size_t size);
 
   uint32_t limit_;

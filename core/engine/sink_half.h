@@ -27,6 +27,8 @@ class SinkHalf {
   void DropAll();
   std::optional<uint64_t> PollRelease() { return queue_.PollRelease(); }
 
+  [[nodiscard]] bool has_release() const { return queue_.has_release(); }
+
   // How many receive Private Buffers should be posted: as many as fit under receive_limit beside what is
   // held, but always the two that carry no payload (10.5), which the peer's messages give back at once.
   [[nodiscard]] uint32_t PostedTarget() const;
@@ -39,6 +41,8 @@ class SinkHalf {
   [[nodiscard]] bool IsConsistent() const { return queue_.IsConsistent(); }
 
  private:
+  friend struct Frozen;
+
   const Options& options_;
   ReceiveQueue queue_;
   UrgentSink urgent_;

@@ -105,6 +105,7 @@ void SourceHalf::Clear() {
   staged_.clear();
   staged_next_ = staged_bytes_ = 0;
   buffer_.Clear();
+  urgent_.Clear();
 }
 
 bool SourceHalf::IsConsistent() const {

@@ -51,6 +51,8 @@ class SourceHalf {
   [[nodiscard]] bool IsConsistent() const;
 
  private:
+  friend struct Frozen;
+
   size_t Stage(std::span<const Bytes> data, uint32_t capacity, uint32_t messages, size_t limit);
   size_t TakeStaged(size_t count, PostSend* out);
 

@@ -37,11 +37,15 @@ class Teardown {
   LinkStep TakeLinkStep();
   // Nothing is left to do but to forget the link.
   [[nodiscard]] bool done() const { return !link_up_ || link_step_taken_; }
+  // No step is to be taken, and no completion waited for.
+  [[nodiscard]] bool at_rest() const { return due_ == LinkStep::kNone && !abort_conn_outstanding(); }
   [[nodiscard]] bool abort_conn_outstanding() const {
     return abort_ == AbortStep::kSendAbortConn || abort_ == AbortStep::kAwaitCompletion;
   }
 
  private:
+  friend struct Frozen;
+
   enum class AbortStep : uint8_t { kNone, kSendAbortConn, kAwaitCompletion, kLinkDue };
 
   bool send_closed_ = false;

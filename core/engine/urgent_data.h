@@ -23,8 +23,14 @@ class UrgentSource {
   uint8_t TakeFlags(uint64_t start, size_t count);
   // An announcement is possible now: it should not wait for data.
   [[nodiscard]] bool announcement_due(uint64_t start) const;
+  void Clear() {
+    marks_.clear();
+    announced_ = 0;
+  }
 
  private:
+  friend struct Frozen;
+
   absl::InlinedVector<uint64_t, 2> marks_;  // not yet sent, in order
   size_t announced_ = 0;                    // of them, OOB_PEND was sent
 };
@@ -53,6 +59,8 @@ class UrgentSink {
   void Passed(uint64_t position);
 
  private:
+  friend struct Frozen;
+
   bool inline_ = false;
   uint32_t announced_ = 0;
   std::optional<uint64_t> mark_;

@@ -167,6 +167,17 @@ void End::LoseLink(bool orderly) {
   Drain();
 }
 
+bool End::Refreeze() {
+  if (!engine.freezable()) return false;
+  auto thawed = Engine::Thaw(engine.Freeze());
+  PAIR_CHECK(thawed.has_value(), name);
+  engine = std::move(*thawed);
+  lent_.clear();
+  trace(name + " is frozen and thawed");
+  Drain();
+  return true;
+}
+
 wire::Message End::Peek() const { return *wire::Parse(flights.front().bytes, flights.front().bytes.size()); }
 std::string End::Text() const { return flights.empty() ? "nothing" : ToString(Peek()); }
 

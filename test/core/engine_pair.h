@@ -43,6 +43,8 @@ class End {
   void CloseReceive();
   void Abort();
   void LoseLink(bool orderly);
+  // The engine moves to another process, if it can now; the memory that it was lent stays behind.
+  bool Refreeze();
 
   [[nodiscard]] wire::Message Peek() const;  // the oldest message in flight from here
   [[nodiscard]] std::string Text() const;    // the same, in words

@@ -57,6 +57,7 @@ class Simulation {
   uint64_t fate_step_ = 0;
   bool fate_came_ = false;
   bool change_modes_ = false;
+  bool refreeze_ = false;
 };
 
 Options Simulation::RandomOptions() {
@@ -88,6 +89,7 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   fate_ = Pick(4) ? Fate::kGraceful : Pick(2) ? Fate::kAbort : Fate::kLinkLoss;
   fate_step_ = Pick(400);
   change_modes_ = Pick(4) == 0;
+  refreeze_ = Pick(4) == 0;
 }
 
 bool Simulation::Write(App* app) {
@@ -219,6 +221,7 @@ void Simulation::Run() {
         end.engine.ChangeMode(Pick(2) ? Half::kSource : Half::kSink, static_cast<FlowMode>(Pick(3)));
       end.Drain();
     }
+    if (refreeze_ && Pick(20) == 0) (Pick(2) ? pair_->a : pair_->z).Refreeze();
     if (fate_ != Fate::kGraceful && !fate_came_ && step >= fate_step_) {
       fate_came_ = true;
       End& end = Pick(2) ? pair_->a : pair_->z;

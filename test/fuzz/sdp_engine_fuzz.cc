@@ -183,6 +183,9 @@ class Harness {
           case 2:
             engine_.CloseReceive();
             return;
+          case 3:
+            Refreeze();
+            return;
           default:
             engine_.SetOutOfBandInline(in_.Byte() % 2);
             return;
@@ -200,6 +203,14 @@ class Harness {
         (void)engine_.TakeOob({.peek = in_.Byte() % 2 == 1});
         return;
     }
+  }
+
+  void Refreeze() {
+    if (!engine_.freezable()) return;
+    auto thawed = Engine::Thaw(engine_.Freeze());
+    Require(thawed.has_value());
+    engine_ = std::move(*thawed);
+    lent_.clear();
   }
 
   void Say() {

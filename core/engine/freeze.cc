@@ -1,0 +1,280 @@
+// An engine as bytes and back. The format is the order of the fields below, big-endian, behind a magic number
+// and a version; it is read by the same build of the same library in another process, so a version is known
+// or refused.
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "core/engine/archive.h"
+#include "core/engine/rep.h"
+
+namespace sdp::engine {
+namespace {
+
+constexpr uint32_t kMagic = 0x53445045;  // "SDPE"
+constexpr uint16_t kVersion = 1;
+constexpr uint64_t kMostMessages = uint64_t{1} << 62;  // keeps sums of counters from wrapping
+
+}  // namespace
+
+// Has access to the state of every part.
+struct Frozen {
+  template <typename Archive>
+  static void Visit(Archive& ar, Options& o) {
+    ar.Number(o.receive_buffers);
+    ar.Number(o.receive_buffer_size);
+    ar.Number(o.desired_remote_size);
+    ar.Number(o.receive_limit);
+    ar.Number(o.send_limit);
+    ar.Number(o.max_adverts);
+    ar.Number(o.ird);
+    ar.Number(o.ord);
+  }
+
+  template <typename Archive>
+  static void Visit(Archive& ar, CreditLedger& c) {
+    ar.Number(c.sent_);
+    ar.Number(c.acknowledged_);
+    ar.Number(c.limit_);
+    ar.Number(c.sent_before_updates_);
+    ar.Number(c.nudged_);
+    ar.Number(c.peer_initial_);
+    ar.Flag(c.ack_ambiguous_);
+    ar.Number(c.posted_);
+    ar.Number(c.initial_posted_);
+    ar.Number(c.received_);
+    ar.Number(c.told_limit_);
+    ar.Number(c.formula_limit_);
+    ar.Flag(c.told_first_);
+    ar.Number(c.updates_received_);
+    ar.Flag(c.crossed_);
+    ar.Number(c.answered_updates_);
+    ar.Require(c.limit_ < kMostMessages && c.received_ < kMostMessages && c.told_limit_ < kMostMessages &&
+               c.formula_limit_ < kMostMessages);
+  }
+
+  template <typename Archive>
+  static void Visit(Archive& ar, SendBuffer& b) {
+    uint32_t size = b.size_;
+    ar.Number(size);
+    if constexpr (Archive::kReads) {
+      ar.Require(size <= b.limit_);
+      const Bytes bytes = ar.Take(size);
+      if (!bytes.empty()) b.Append({&bytes, 1}, 0);
+    } else if (size != 0) {
+      const size_t first = std::min<size_t>(size, b.capacity_ - b.head_);
+      ar.Append({b.memory_.get() + b.head_, first});
+      ar.Append({b.memory_.get(), size - first});
+    }
+  }
+
+  template <typename Archive>
+  static void Visit(Archive& ar, SourceHalf& s) {
+    Visit(ar, s.buffer_);
+    ar.Enum(s.stall_, SourceHalf::Stall::kRoom);
+    ar.Flag(s.writer_expected_);
+    ar.Number(s.sent_bytes_);
+    VisitNumbers(ar, s.urgent_.marks_, UINT32_MAX);
+    auto announced = static_cast<uint32_t>(s.urgent_.announced_);
+    ar.Number(announced);
+    s.urgent_.announced_ = announced;
+    ar.Require(s.sent_bytes_ < kMostMessages && announced <= s.urgent_.marks_.size());
+    uint64_t from = s.sent_bytes_;
+    for (const uint64_t mark : s.urgent_.marks_) {
+      ar.Require(mark >= from && mark < s.sent_bytes_ + s.buffer_.size());
+      from = mark + 1;
+    }
+  }
+
+  // Received data is copied: what lent it stays behind. One piece for each message, and its cost.
+  template <typename Archive>
+  static void Visit(Archive& ar, ReceiveQueue& q) {
+    if constexpr (Archive::kReads) {
+      q.Thaw(ar);
+    } else {
+      uint32_t messages = 0;
+      for (uint32_t i = q.consumed_; i < q.size_; ++i) messages += q.at(i).last || q.at(i).owned ? 1 : 0;
+      ar.Number(messages);
+      uint32_t first = q.consumed_;
+      for (uint32_t i = q.consumed_; i < q.size_; ++i) {
+        if (!q.at(i).last && !q.at(i).owned) continue;
+        uint32_t size = 0;
+        for (uint32_t j = first; j <= i; ++j) size += q.at(j).size;
+        ar.Number(size);
+        ar.Number(q.at(i).cost);
+        for (uint32_t j = first; j <= i; ++j) ar.Append({q.at(j).data, q.at(j).size});
+        first = i + 1;
+      }
+    }
+  }
+
+  template <typename Archive>
+  static void Visit(Archive& ar, UrgentSink& u) {
+    ar.Flag(u.inline_);
+    ar.Number(u.announced_);
+    VisitOptional(ar, u.mark_, [&](uint64_t& mark) { ar.Number(mark); });
+    VisitOptional(ar, u.byte_, [&](std::byte& byte) {
+      auto number = static_cast<uint8_t>(byte);
+      ar.Number(number);
+      byte = std::byte{number};
+    });
+  }
+
+  template <typename Archive>
+  static void Visit(Archive& ar, SinkHalf& s) {
+    Visit(ar, s.queue_);
+    Visit(ar, s.urgent_);
+    ar.Number(s.read_bytes_);
+    ar.Flag(s.closed_);
+    ar.Require(s.read_bytes_ < kMostMessages && (!s.closed_ || s.queue_.bytes() == 0));
+  }
+
+  template <typename Archive>
+  static void Visit(Archive& ar, FlowModes& m) {
+    ar.Enum(m.source_, FlowMode::kPipelined);
+    ar.Enum(m.sink_, FlowMode::kPipelined);
+    VisitOptional(ar, m.requested_, [&](wire::ModeChange& change) {
+      ar.Number(change.mode);
+      ar.Flag(change.receivers_source);
+      ar.Require(change.mode <= wire::ModeChange::kPipelined);
+    });
+    ar.Number(m.left_pipelined_);
+  }
+
+  template <typename Archive>
+  static void Visit(Archive& ar, AdvertAnswers& a) {
+    VisitNumbers(ar, a.src_avails_, a.max_adverts_);
+    ar.Flag(a.cancelled_);
+    ar.Number(a.owed_);
+    ar.Flag(a.forgiven_);
+    VisitNumbers(ar, a.sink_avails_, a.max_adverts_);
+    ar.Flag(a.sink_cancel_ack_due_);
+    ar.Number(a.potential_non_discards_);
+    ar.Number(a.potential_when_left_);
+    ar.Require(a.owed_ < kMostMessages);
+  }
+
+  template <typename Archive>
+  static void Visit(Archive& ar, Teardown& t) {
+    ar.Flag(t.send_closed_);
+    ar.Flag(t.disconn_sent_);
+    ar.Flag(t.peer_closed_);
+    ar.Flag(t.link_up_);
+    ar.Flag(t.link_step_taken_);
+    ar.Enum(t.reason_, AbortReason::kAfterSuspend);
+    // Anything else is an action or a completion to come.
+    ar.Enum(t.abort_, Teardown::AbortStep::kLinkDue);
+    ar.Require(t.abort_ == Teardown::AbortStep::kNone || t.abort_ == Teardown::AbortStep::kLinkDue);
+    ar.Require(!t.disconn_sent_ || t.send_closed_);
+    const bool over = t.aborted() || (t.disconn_sent_ && t.peer_closed_);
+    ar.Require(over || (t.link_up_ && !t.link_step_taken_));
+    ar.Require(!t.aborted() || !t.link_up_ || t.link_step_taken_);
+  }
+
+  template <typename Archive>
+  static void Visit(Archive& ar, Stats& s) {
+    for (uint64_t* counter :
+         {&s.messages_in, &s.messages_out, &s.bcopy_bytes_in, &s.bcopy_bytes_out, &s.read_zcopy_bytes_in,
+          &s.read_zcopy_bytes_out, &s.write_zcopy_bytes_in, &s.write_zcopy_bytes_out, &s.transaction_bytes_in,
+          &s.transaction_bytes_out, &s.gratuitous_updates_out, &s.send_stalls, &s.buffered_copies}) {
+      ar.Number(*counter);
+    }
+  }
+
+  // What follows the role and the options, with which a Rep is made.
+  template <typename Archive>
+  static void Visit(Archive& ar, Engine::Rep& r) {
+    ar.Flag(r.hello_done);
+    ar.Flag(r.established);
+    ar.Number(r.peer_buffer_size);
+    ar.Number(r.peer_max_adverts);
+    ar.Number(r.ord);
+    ar.Number(r.minor_version);
+    Visit(ar, r.credit);
+    Visit(ar, r.source);
+    Visit(ar, r.sink);
+    Visit(ar, r.modes);
+    Visit(ar, r.adverts);
+    Visit(ar, r.teardown);
+    ar.Flag(r.ch_rcv_buf_ack_due);
+    VisitOptional(ar, r.suspend_port, [&](uint16_t& port) { ar.Number(port); });
+    ar.Flag(r.suspended_);
+    r.suspend_complete = r.suspended_;
+    ar.Number(r.last_work);
+    ar.Flag(r.was_writable);
+    ar.Number(r.read_edge);
+    ar.Number(r.write_edge);
+    Visit(ar, r.stats);
+
+    const bool size_is_legal =
+        r.peer_buffer_size >= wire::kMinPrivateBuffer && r.peer_buffer_size <= wire::kMaxSize;
+    ar.Require(r.peer_buffer_size == 0 ? !r.established : size_is_legal);
+    ar.Require(!r.established || r.hello_done);
+    ar.Require(r.established || (r.sink.readable_bytes() == 0 && r.source.pending_bytes() == 0));
+    ar.Require(r.credit.posted() <= r.options.receive_buffers);
+    ar.Require(!r.suspended_ || r.suspend_port.has_value());
+  }
+};
+
+template <typename Archive>
+void ReceiveQueue::Thaw(Archive& ar) {
+  uint32_t messages = 0;
+  ar.Number(messages);
+  ar.Require(messages <= ar.left() / 8);
+  if (!ar.ok() || messages == 0) return;
+  owned_.reset(new std::byte[ar.left()]);
+  std::byte* to = owned_.get();
+  for (uint32_t i = 0; i < messages; ++i) {
+    Piece piece{.data = to, .owned = true};
+    ar.Number(piece.size);
+    ar.Number(piece.cost);
+    const Bytes bytes = ar.Take(piece.size);
+    ar.Require(piece.size != 0 && piece.cost != 0);
+    if (!ar.ok()) return;
+    std::memcpy(to, bytes.data(), bytes.size());
+    to += bytes.size();
+    bytes_ += piece.size;
+    held_cost_ += piece.cost;
+    PushPiece(piece);
+  }
+}
+
+bool Engine::freezable() const {
+  const Rep& r = *rep_;
+  return r.releases.empty() && r.receives_to_post == 0 && !r.hello_ack_due && !r.source.has_staged() &&
+         !r.sink.has_release() && r.teardown.at_rest() && (!r.suspended_ || r.suspend_complete);
+}
+
+std::vector<std::byte> Engine::Freeze() const {
+  SDP_CHECK(freezable());
+  Writer ar;
+  uint32_t magic = kMagic;
+  uint16_t version = kVersion;
+  ar.Number(magic);
+  ar.Number(version);
+  Role role = rep_->role;
+  ar.Enum(role, Role::kAccepting);
+  Frozen::Visit(ar, rep_->options);
+  Frozen::Visit(ar, *rep_);
+  return ar.Take();
+}
+
+Result<Engine, ThawError> Engine::Thaw(Bytes frozen) {
+  Reader ar(frozen);
+  uint32_t magic = 0;
+  uint16_t version = 0;
+  ar.Number(magic);
+  ar.Number(version);
+  if (!ar.ok() || magic != kMagic) return unexpected(ThawError::kNotAnEngine);
+  if (version != kVersion) return unexpected(ThawError::kOtherVersion);
+  Role role{};
+  Options options;
+  ar.Enum(role, Role::kAccepting);
+  Frozen::Visit(ar, options);
+  if (!ar.ok()) return unexpected(ThawError::kBroken);
+  Engine engine(role, options);
+  Frozen::Visit(ar, *engine.rep_);
+  if (!ar.ok() || ar.left() != 0 || !engine.IsConsistent()) return unexpected(ThawError::kBroken);
+  return engine;
+}
+
+}  // namespace sdp::engine
