@@ -1,4 +1,5 @@
-// What the environment says, read once at start-up. Unknown values are reported to the log and leave the
+// What the environment and libsdp.conf say. The environment is read once, at start-up, and stands above the
+// file; the file is read again when it has changed. Unknown values are reported to the log and leave the
 // default.
 #ifndef SDP_PRELOAD_CONFIG_H_
 #define SDP_PRELOAD_CONFIG_H_
@@ -7,18 +8,25 @@
 #include <string>
 
 #include "core/base/types.h"
+#include "preload/config_file.h"
 
 namespace sdp::preload {
 
-enum class Mode : uint8_t { kBoth, kSdp, kTcp };  // SDP_MODE: SDP with fall-back, SDP or nothing, off
 enum class RnicChoice : uint8_t { kAuto, kSoft, kVerbs };  // SDP_RNIC
 enum class LogLevel : uint8_t { kError, kInfo, kDebug };   // SDP_LOG
+enum class LogDestination : uint8_t {
+  kStandardError,
+  kFile,
+  kSyslog
+};  // SDP_LOG_DESTINATION; kFile if SDP_LOG_FILE is set
 
 struct Config {
-  Mode mode = Mode::kBoth;
+  Mode mode = Mode::kBoth;      // SDP_MODE; of sockets that no rule speaks of
+  bool mode_is_forced = false;  // SDP_MODE stands in the environment: the rules are not asked
   RnicChoice rnic = RnicChoice::kAuto;
   LogLevel log_level = LogLevel::kError;
-  std::string log_file;                                  // SDP_LOG_FILE; empty: standard error
+  LogDestination log_destination = LogDestination::kStandardError;
+  std::string log_file;                                  // SDP_LOG_FILE
   uint16_t pm_port = 3935;                               // SDP_PM_PORT
   std::string pmd_socket;                                // SDP_PMD_SOCKET; empty: the default path
   Duration pm_timeout = std::chrono::milliseconds(300);  // SDP_PM_TIMEOUT_MS: a silent port mapper
@@ -34,7 +42,25 @@ struct Config {
   std::string stats_dir;                 // SDP_STATS_DIR; empty: the default runtime directory
 };
 
+// As it is now. Lives as long as the process, whatever is read later: a caller that needs two values to fit
+// together keeps the reference.
 const Config& config();
+
+// Looks whether libsdp.conf has changed, at most once a second, and reads it again if so. Keeps errno; no
+// cancellation point. Called where a socket's fate is decided: socket(), connect(), listen().
+void RefreshConfig();
+
+// What is to become of a socket, and which rule says so.
+struct Ruling {
+  Mode mode = Mode::kBoth;
+  const Rule* rule = nullptr;  // null: no rule speaks of it. Lives as long as the process.
+
+  // "libsdp.conf:12: use tcp server sshd *:*", or "SDP_MODE=tcp".
+  [[nodiscard]] std::string ToString() const;
+};
+Ruling DecideSocket(RuleRole role, const sockaddr* address, socklen_t length);
+// No socket of this process could become anything but TCP.
+bool NothingButTcp();
 
 }  // namespace sdp::preload
 

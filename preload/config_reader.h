@@ -1,4 +1,4 @@
-// From the environment to a Config.
+// From the environment and the text of a libsdp.conf to a Config.
 #ifndef SDP_PRELOAD_CONFIG_READER_H_
 #define SDP_PRELOAD_CONFIG_READER_H_
 
@@ -9,12 +9,11 @@
 
 namespace sdp::preload {
 
-// `lookup`: as getenv. An empty value counts as unset. Each value that cannot be used leaves the default and
-// adds one line, which names the variable, to `problems`.
-Config ReadConfig(const char* (*lookup)(const char* name), std::vector<std::string>* problems);
-
-// What reading the process's own environment for config() complained about.
-const std::vector<std::string>& ConfigProblems();
+// An empty value counts as unset; then the file's setting of that name holds. Each value that cannot be used
+// leaves the default and adds one line, which names the variable or "<file_name>:<line>:<column>", to
+// `problems`; so does a setting that no variable corresponds to.
+Config ReadConfig(const Lookup& lookup, const ConfigFile& file, const std::string& file_name,
+                  std::vector<std::string>* problems);
 
 }  // namespace sdp::preload
 

@@ -21,8 +21,10 @@ bool IsStream(int domain, int type, int protocol) {
 
 // A socket that cannot be managed stays what the kernel made it: TCP.
 void Manage(int fd, int domain) {
-  if (config().mode == Mode::kTcp || ForeignCall::Active() || !OwnsProcess()) return;
+  if (ForeignCall::Active() || !OwnsProcess()) return;
   const NoCancellation no_cancellation;
+  RefreshConfig();
+  if (NothingButTcp()) return;
   EnsureStarted();
   if (const SocketRef socket{Socket::New(domain)}) FdTable::Set(fd, socket.get());
 }

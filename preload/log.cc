@@ -1,12 +1,16 @@
 #include "preload/log.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
+#include <string>
 
 #include "preload/fd_table.h"
 #include "preload/real_calls.h"
@@ -20,12 +24,42 @@ constexpr size_t kLongestLine = 1024;
 constexpr int kNotOpen = -1;
 constexpr int kUnusable = -2;
 
-// The log file, opened at the first line; kept under a hidden number.
+// The log file or the socket to syslog, opened at the first line; kept under a hidden number, which stays
+// when the file changes.
 constinit std::atomic<int> log_file{kNotOpen};
 
+// A name without a leading slash comes from OFED's libsdp, which puts such files where only their user
+// writes: /var/log/NAME for root, /tmp/NAME.UID/log for others.
+int OpenFileOfName(const std::string& name) {
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  if (name.front() == '/') return open(name.c_str(), kFlags, 0600);
+  const uid_t user = geteuid();
+  if (user == 0) return open(("/var/log/" + name).c_str(), kFlags | O_NOFOLLOW, 0600);
+  const std::string directory = "/tmp/" + name + "." + std::to_string(user);
+  mkdir(directory.c_str(), 0700);
+  struct stat status {};
+  if (lstat(directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != user ||
+      (status.st_mode & 022) != 0)
+    return -1;
+  return open((directory + "/log").c_str(), kFlags | O_NOFOLLOW, 0600);
+}
+
+int OpenSyslog() {
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = "/dev/log"};
+  const int fd = real.socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd >= 0 && real.connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+    return fd;
+  if (fd >= 0) real.close(fd);
+  return -1;
+}
+
+int OpenLog() {
+  const Config& wanted = config();
+  return wanted.log_destination == LogDestination::kSyslog ? OpenSyslog() : OpenFileOfName(wanted.log_file);
+}
+
 int OpenLogFile() {
-  const int fd = HiddenFds::Hide(open(
-      config().log_file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600));
+  const int fd = HiddenFds::Hide(OpenLog());
   int expected = kNotOpen;
   if (log_file.compare_exchange_strong(expected, fd >= 0 ? fd : kUnusable)) return fd;
   if (fd >= 0) HiddenFds::Close(fd);
@@ -34,9 +68,18 @@ int OpenLogFile() {
 
 // Standard error, unless it is closed or the program uses its number for a connection.
 int LogDescriptor() {
-  if (config().log_file.empty()) return FdTable::Has(STDERR_FILENO) ? kUnusable : STDERR_FILENO;
+  if (config().log_destination == LogDestination::kStandardError)
+    return FdTable::Has(STDERR_FILENO) ? kUnusable : STDERR_FILENO;
   const int fd = log_file.load();
   return fd == kNotOpen ? OpenLogFile() : fd;
+}
+
+// Of syslog's facility "user".
+size_t SyslogPriority(LogLevel level, char* out, size_t size) {
+  if (config().log_destination != LogDestination::kSyslog) return 0;
+  constexpr int kUser = 1 << 3;
+  const int severity = level == LogLevel::kError ? 3 : level == LogLevel::kInfo ? 6 : 7;
+  return static_cast<size_t>(snprintf(out, size, "<%d>", kUser | severity));
 }
 
 // A reader that is slow, or gone (SIGPIPE), costs the line and not the program.
@@ -53,7 +96,9 @@ void LogLine(LogLevel level, const char* format, ...) {
   if (!LogEnabled(level)) return;
   const int error = errno;
   char line[kLongestLine];
-  size_t length = static_cast<size_t>(snprintf(line, sizeof line, "sdp[%d]: ", static_cast<int>(getpid())));
+  size_t length = SyslogPriority(level, line, sizeof line);
+  length += static_cast<size_t>(
+      snprintf(line + length, sizeof line - length, "sdp[%d]: ", static_cast<int>(getpid())));
   va_list arguments;
   va_start(arguments, format);
   errno = error;  // for %m
@@ -64,6 +109,18 @@ void LogLine(LogLevel level, const char* format, ...) {
   const int fd = LogDescriptor();
   if (fd >= 0 && TakesALine(fd)) (void)!real.write(fd, line, length);
   errno = error;
+}
+
+void FollowLogFile() {
+  if (config().log_destination == LogDestination::kStandardError) return;
+  int old = log_file.load();
+  if (old == kUnusable) log_file.compare_exchange_strong(old, kNotOpen);  // may be better with the new one
+  if (old < 0) return;
+  // In place: another thread may be about to write to this number.
+  const int fd = OpenLog();
+  if (fd < 0) return;
+  real.dup3(fd, old, O_CLOEXEC);
+  real.close(fd);
 }
 
 }  // namespace sdp::preload

@@ -10,6 +10,9 @@ namespace sdp::preload {
 bool LogEnabled(LogLevel level);
 void LogLine(LogLevel level, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
+// The configuration has changed: lines go to its log file from now on.
+void FollowLogFile();
+
 }  // namespace sdp::preload
 
 #define SDP_LOG(level, ...)                                                  \

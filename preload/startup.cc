@@ -5,8 +5,7 @@
 
 #include <atomic>
 
-#include "preload/config_reader.h"
-#include "preload/log.h"
+#include "preload/config_store.h"
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
 #include "verbs/softiwarp/soft_rnic.h"
@@ -47,7 +46,7 @@ void EnsurePrepared() {
 
 bool Start() {
   EnsurePrepared();
-  for (const std::string& problem : ConfigProblems()) SDP_LOG(kError, "%s", problem.c_str());
+  ReportConfig();
   iwarp::SetLinkCalls({.recvmsg = real.recvmsg,
                        .sendmsg = real.sendmsg,
                        .shutdown = real.shutdown,

@@ -74,6 +74,7 @@ enum class FallbackReason : uint8_t {
   kSocketOption,   // the program used an option or call that only TCP can give
   kResources,      // memory, descriptors or slots ran out
   kOther,
+  kRule,  // a rule of libsdp.conf says tcp
   kCount,
 };
 
@@ -280,6 +281,8 @@ constexpr const char* ToString(FallbackReason reason) {
       return "socket-option";
     case FallbackReason::kResources:
       return "resources";
+    case FallbackReason::kRule:
+      return "rule";
     case FallbackReason::kOther:
     case FallbackReason::kCount:
       return "other";

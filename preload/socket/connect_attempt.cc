@@ -46,7 +46,11 @@ int ConnectWithoutBlocking(int fd, const Address& address) {
 }
 
 ConnectAttempt::ConnectAttempt(int fd, int domain, const Address& target)
-    : fd_(fd), domain_(domain), target_(target), target_endpoint_(ToEndpoint(target)) {
+    : fd_(fd),
+      domain_(domain),
+      target_(target),
+      ruling_(DecideSocket(RuleRole::kClient, target_.get(), target_.length)),
+      target_endpoint_(ToEndpoint(target)) {
   if (target.family() == AF_INET6) scope_id_ = reinterpret_cast<const sockaddr_in6*>(&target.storage)->sin6_scope_id;
 }
 
@@ -103,6 +107,9 @@ void ConnectAttempt::SetFd(int fd) {
 }
 
 Outcome ConnectAttempt::Start(Time now) {
+  if (ruling_.mode == Mode::kTcp) {
+    return GiveUp(ruling_.rule == nullptr ? FallbackReason::kModeTcp : FallbackReason::kRule, ruling_.ToString());
+  }
   if (!HaveRnic()) return GiveUp(FallbackReason::kNoRnic, "SDP_RNIC=verbs, and this build has no kernel RNIC backend");
   if (target_endpoint_.port == 0 || target_endpoint_.IsMulticastOrBroadcast()) {
     return GiveUp(FallbackReason::kAddressFamily, "no address for a stream: " + target_endpoint_.ToString());
@@ -215,10 +222,10 @@ Outcome ConnectAttempt::GiveUp(FallbackReason reason, std::string text) {
     connector_.reset();
     ResetLink();
   }
-  if (config().mode == Mode::kSdp) {
+  if (ruling_.mode == Mode::kSdp) {
     error_ = ECONNREFUSED;
-    SDP_LOG(kError, "connect to %s: no SDP (%s), and SDP_MODE=sdp allows no TCP", target_endpoint_.ToString().c_str(),
-            reason_text_.c_str());
+    SDP_LOG(kError, "connect to %s: no SDP (%s), and %s allows no TCP", target_endpoint_.ToString().c_str(), reason_text_.c_str(),
+            ruling_.ToString().c_str());
     return Outcome::kFailed;
   }
   SDP_LOG(kInfo, "connect to %s: TCP, because %s (%s)", target_endpoint_.ToString().c_str(), stats::ToString(reason_),

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "preload/config.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
 #include "preload/socket/pm_lookup.h"
@@ -60,6 +61,7 @@ class ConnectAttempt {
   int fd_;
   int domain_;
   Address target_;
+  const Ruling ruling_;
   pm::Endpoint target_endpoint_;
   uint32_t scope_id_ = 0;
   bool from_cache_ = false;

@@ -104,30 +104,39 @@ int Unhide(int hidden, int flags) {
 
 }  // namespace
 
-std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain, int backlog) {
-  if (!HaveRnic()) return nullptr;
+std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain, int backlog, Refusal* refusal) {
+  if (!HaveRnic()) {
+    *refusal = {.reason = stats::FallbackReason::kNoRnic, .text = "SDP_RNIC=verbs, and this build has no kernel RNIC backend"};
+    return nullptr;
+  }
   const Address conventional = LocalAddress(fd);
-  if (conventional.length == 0) return nullptr;
+  if (conventional.length == 0) {
+    *refusal = {.reason = stats::FallbackReason::kOther, .text = "the listener has no address"};
+    return nullptr;
+  }
   const std::string name = ToEndpoint(conventional).ToString();
 
   std::unique_ptr<Listener> listener(new Listener(owner));
   const int sdp_fd = OpenSdpListener(fd, domain, backlog, conventional);
   if (sdp_fd < 0 || HiddenFds::HideTracked(sdp_fd, &listener->sdp_fd_) < 0) {
-    SDP_LOG(kError, "listen on %s: no SDP listener (%s); conventional clients only", name.c_str(), strerrordesc_np(errno));
+    *refusal = {.reason = stats::FallbackReason::kResources, .text = std::string("no SDP listener: ") + strerrordesc_np(errno)};
+    SDP_LOG(kError, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
     return nullptr;
   }
   listener->backlog_ = static_cast<size_t>(std::clamp(backlog, 1, kMostTakenOn));
   listener->sdp_address_ = LocalAddress(listener->sdp_fd());
   const auto registered = Register(fd, listener->sdp_fd());
   if (!registered) {
-    SDP_LOG(kInfo, "listen on %s: not registered with a port mapper: %s (%s); conventional clients only", name.c_str(),
-            std::string(ToString(registered.error().failure)).c_str(), registered.error().text.c_str());
+    refusal->text = "not registered with a port mapper: " + std::string(ToString(registered.error().failure)) + " (" +
+                    registered.error().text + ")";
+    SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
     return nullptr;
   }
   const int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (HiddenFds::HideTracked(*registered, &listener->registration_fd_) < 0 || event_fd < 0 ||
       HiddenFds::HideTracked(event_fd, &listener->ready_fd_) < 0) {
-    SDP_LOG(kError, "listen on %s: no descriptor left for its SDP side; conventional clients only", name.c_str());
+    *refusal = {.reason = stats::FallbackReason::kResources, .text = "no descriptor left for the SDP side"};
+    SDP_LOG(kError, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
     return nullptr;
   }
   {

@@ -13,6 +13,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "preload/socket/accept_handshake.h"
 #include "preload/socket/address.h"
@@ -27,8 +28,14 @@ class Listener {
  public:
   static constexpr Duration kPatience = std::chrono::milliseconds(5);
 
-  // `fd`: the conventional listener, listening. Null if there can be no SDP side; the log says why. `owner` outlives it.
-  static std::unique_ptr<Listener> Open(StreamSocket* owner, int fd, int domain, int backlog);
+  // Why there can be no SDP side.
+  struct Refusal {
+    stats::FallbackReason reason = stats::FallbackReason::kNotRegistered;
+    std::string text;
+  };
+  // `fd`: the conventional listener, listening. Null if there can be no SDP side: *refusal says why, and so does the log. `owner`
+  // outlives it.
+  static std::unique_ptr<Listener> Open(StreamSocket* owner, int fd, int domain, int backlog, Refusal* refusal);
   ~Listener();
 
   // A connection over SDP, shaken hands with; empty if there is none now. *fd is its descriptor with `flags` applied.

@@ -162,6 +162,7 @@ class StreamSocket final : public Socket {
   std::vector<int> descriptors_;
   std::optional<bool> nonblocking_;
   bool listener_forced_nonblocking_ = false;
+  bool plain_clients_allowed_ = true;  // of a listener
   KeptOptions options_;
 
   std::unique_ptr<Listener> listener_;

@@ -45,9 +45,22 @@ int StreamSocket::Listen(int fd, int backlog) {
   local_ = LocalAddress(fd);
   // Asked now: accept makes the file non-blocking, and other processes that share it must not take that for the application's wish.
   IsNonblocking(fd);
-  listener_ = Listener::Open(this, fd, domain_, backlog);
-  if (listener_ == nullptr) {
-    BecomePlain(fd, stats::FallbackReason::kNotRegistered, "see the log (SDP_LOG=info)");
+  RefreshConfig();
+  const Ruling ruling = DecideSocket(RuleRole::kServer, local_.get(), local_.length);
+  plain_clients_allowed_ = ruling.mode != Mode::kSdp;
+  Listener::Refusal refusal;
+  if (ruling.mode != Mode::kTcp) listener_ = Listener::Open(this, fd, domain_, backlog, &refusal);
+  if (ruling.mode == Mode::kTcp) {
+    SDP_LOG(kInfo, "listen on %s: TCP, because of %s", ToEndpoint(local_).ToString().c_str(), ruling.ToString().c_str());
+    BecomePlain(fd, ruling.rule == nullptr ? stats::FallbackReason::kModeTcp : stats::FallbackReason::kRule, ruling.ToString());
+  } else if (listener_ == nullptr) {
+    if (!plain_clients_allowed_) {
+      SDP_LOG(kError, "listen on %s: no SDP, and %s allows no TCP", ToEndpoint(local_).ToString().c_str(), ruling.ToString().c_str());
+      RecordFallback(fd, refusal.reason, refusal.text, {});
+      real.shutdown(fd, SHUT_RD);  // it listens no more
+      return Fail(EADDRNOTAVAIL);
+    }
+    BecomePlain(fd, refusal.reason, refusal.text);
   } else {
     options_.Apply(fd);
     state_ = State::kListening;
@@ -85,6 +98,7 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
   const bool internet = address != nullptr && ((address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) ||
                                                (address->sa_family == AF_INET6 && length >= 24));
   if (!internet) return kPassThrough;  // the kernel has the right error
+  RefreshConfig();
   attempt_ = std::make_unique<ConnectAttempt>(fd, domain_, MakeAddress(address, length));
   ++calls_;
   return ConnectInline(lock, fd);
@@ -235,6 +249,14 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
     }
     if (errno != EAGAIN && errno != EINVAL && errno != ECONNABORTED) return -1;
     accepted = real.accept4(fd, address, length, flags);
+    if (accepted >= 0 && !plain_clients_allowed_) {
+      // "sdp" for a server: whoever comes by TCP is reset at once.
+      SDP_LOG(kInfo, "a TCP client of %s is turned away: SDP alone is allowed there", ToEndpoint(local_).ToString().c_str());
+      const linger reset{.l_onoff = 1, .l_linger = 0};
+      real.setsockopt(accepted, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+      real.close(accepted);
+      continue;
+    }
     if (accepted >= 0) {
       ++accepted_tcp_;
       PublishListener();

@@ -15,7 +15,7 @@ const char* Lookup(const char* name) {
 
 Config Read(std::map<std::string, std::string> variables, std::vector<std::string>* problems) {
   environment = std::move(variables);
-  return ReadConfig(Lookup, problems);
+  return ReadConfig(Lookup, {}, "", problems);
 }
 
 TEST_CASE("An empty environment gives the defaults") {
@@ -95,6 +95,59 @@ TEST_CASE("A value that cannot be used is reported and ignored") {
   CHECK(config.receive_buffers == defaults.receive_buffers);
   CHECK(config.receive_buffer_size == defaults.receive_buffer_size);
   CHECK(config.send_buffer == defaults.send_buffer);
+}
+
+Config ReadBoth(std::map<std::string, std::string> variables, const char* text,
+                std::vector<std::string>* problems) {
+  environment = std::move(variables);
+  return ReadConfig(Lookup, ParseConfigFile(text), "/etc/x.conf", problems);
+}
+
+TEST_CASE("The environment stands above the file") {
+  std::vector<std::string> problems;
+  const Config config = ReadBoth({{"SDP_PM_PORT", "4000"}},
+                                 "set pm-port 5000\nset private-buffers 7\nset mode sdp\n", &problems);
+  CHECK(problems.empty());
+  CHECK(config.pm_port == 4000);
+  CHECK(config.receive_buffers == 7);
+  CHECK(config.mode == Mode::kSdp);
+  CHECK_FALSE(config.mode_is_forced);
+  CHECK(ReadBoth({{"SDP_MODE", "both"}}, "set mode sdp\n", &problems).mode_is_forced);
+}
+
+TEST_CASE("A setting that cannot be used is reported where it stands") {
+  std::vector<std::string> problems;
+  const Config config =
+      ReadBoth({}, "# buffers\nset private-buffers  many\nset no-such-thing 1\nset send-buffer 5 # bytes\n",
+               &problems);
+  REQUIRE(problems.size() == 2);
+  CHECK(problems[0] == "/etc/x.conf:2:22: private-buffers many is not a number from 3 to 4096: ignored");
+  CHECK(problems[1] == "/etc/x.conf:3:19: there is no setting 'no-such-thing': ignored");
+  CHECK(config.receive_buffers == 24);
+  CHECK(config.send_buffer == 5);
+  // A wrong value in the environment hides the file's, too.
+  problems.clear();
+  CHECK(ReadBoth({{"SDP_PRIVATE_BUFFERS", "x"}}, "set private-buffers 9\n", &problems).receive_buffers == 24);
+  CHECK(problems.at(0).starts_with("SDP_PRIVATE_BUFFERS=x"));
+}
+
+TEST_CASE("OFED's log statement") {
+  std::vector<std::string> problems;
+  Config config = ReadBoth({}, "log min-level 7 destination file libsdp.log\n", &problems);
+  CHECK(config.log_level == LogLevel::kInfo);
+  CHECK(config.log_destination == LogDestination::kFile);
+  CHECK(config.log_file == "libsdp.log");
+  config = ReadBoth({}, "log destination syslog min-level 9\n", &problems);
+  CHECK(config.log_level == LogLevel::kError);
+  CHECK(config.log_destination == LogDestination::kSyslog);
+  CHECK(ReadBoth({}, "log min-level 1\n", &problems).log_level == LogLevel::kDebug);
+  // The last destination counts.
+  CHECK(ReadBoth({}, "log destination file /x\nlog destination stderr\n", &problems).log_destination ==
+        LogDestination::kStandardError);
+  config = ReadBoth({{"SDP_LOG_FILE", "/tmp/mine"}}, "log destination syslog\n", &problems);
+  CHECK(config.log_destination == LogDestination::kFile);
+  CHECK(config.log_file == "/tmp/mine");
+  CHECK(problems.empty());
 }
 
 }  // namespace

@@ -1,0 +1,158 @@
+#include "preload/config_reader.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+namespace sdp::preload {
+namespace {
+
+class Reader {
+ public:
+  Reader(const Lookup& lookup, const ConfigFile& file, const std::string& file_name,
+         std::vector<std::string>* problems)
+      : lookup_(lookup), file_(file), file_name_(file_name), problems_(problems) {}
+
+  [[nodiscard]] bool InEnvironment(const char* name) const {
+    const char* value = lookup_(name);
+    return value != nullptr && *value != '\0';
+  }
+
+  void Text(const char* name, std::string* out) {
+    if (const char* value = Value(name)) *out = value;
+  }
+
+  template <typename Enum, size_t kChoices>
+  void Choice(const char* name, const std::pair<std::string_view, Enum> (&choices)[kChoices], Enum* out) {
+    const char* value = Value(name);
+    if (value == nullptr) return;
+    for (const auto& [word, meaning] : choices) {
+      if (word == value) {
+        *out = meaning;
+        return;
+      }
+    }
+    std::string words;
+    for (const auto& [word, meaning] : choices) words.append(words.empty() ? "" : ", ").append(word);
+    Complain(name, value, "one of " + words);
+  }
+
+  template <typename Number>
+  void Count(const char* name, Number least, Number most, Number* out) {
+    const char* value = Value(name);
+    if (value == nullptr) return;
+    const char* end = value + std::strlen(value);
+    Number number{};
+    const auto [stop, error] = std::from_chars(value, end, number);
+    if (error != std::errc{} || stop != end || number < least || number > most) {
+      Complain(name, value, "a number from " + std::to_string(least) + " to " + std::to_string(most));
+      return;
+    }
+    *out = number;
+  }
+
+  void Flag(const char* name, bool* out) { Choice<bool>(name, {{"0", false}, {"1", true}}, out); }
+
+  template <typename Unit>
+  void Time(const char* name, int64_t most, Duration* out) {
+    int64_t count = std::chrono::duration_cast<Unit>(*out).count();
+    Count<int64_t>(name, 0, most, &count);
+    *out = Unit(count);
+  }
+
+  // Settings that nobody asked for.
+  void ComplainOfUnknown() const {
+    for (const Setting& setting : file_.settings) {
+      if (std::find(asked_.begin(), asked_.end(), setting.variable) != asked_.end()) continue;
+      problems_->push_back(Position(setting) + "there is no setting '" + FileName(setting.variable) +
+                           "': ignored");
+    }
+  }
+
+ private:
+  const char* Value(const char* name) {
+    asked_.emplace_back(name);
+    if (InEnvironment(name)) return lookup_(name);
+    const Setting* setting = InFile(name);
+    return setting == nullptr ? nullptr : setting->value.c_str();
+  }
+  [[nodiscard]] const Setting* InFile(std::string_view name) const {
+    for (auto setting = file_.settings.rbegin(); setting != file_.settings.rend(); ++setting) {
+      if (setting->variable == name) return &*setting;
+    }
+    return nullptr;
+  }
+  [[nodiscard]] std::string Position(const Setting& setting) const {
+    return file_name_ + ":" + std::to_string(setting.line) + ":" + std::to_string(setting.column) + ": ";
+  }
+  // SDP_PRIVATE_BUFFERS is private-buffers in the file.
+  static std::string FileName(std::string_view variable) {
+    std::string name;
+    for (const char c : variable.substr(4))
+      name += c == '_' ? '-' : static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    return name;
+  }
+  void Complain(const char* name, const char* value, const std::string& wanted) const {
+    const Setting* setting = InEnvironment(name) ? nullptr : InFile(name);
+    const std::string what =
+        setting == nullptr ? std::string(name) + "=" : Position(*setting) + FileName(name) + " ";
+    problems_->push_back(what + value + " is not " + wanted + ": ignored");
+  }
+
+  const Lookup& lookup_;
+  const ConfigFile& file_;
+  const std::string& file_name_;
+  std::vector<std::string>* problems_;
+  std::vector<std::string> asked_;
+};
+
+void ReadLog(Reader& reader, Config* config) {
+  reader.Choice<LogLevel>(
+      "SDP_LOG", {{"error", LogLevel::kError}, {"info", LogLevel::kInfo}, {"debug", LogLevel::kDebug}},
+      &config->log_level);
+  reader.Text("SDP_LOG_FILE", &config->log_file);
+  if (!config->log_file.empty()) config->log_destination = LogDestination::kFile;
+  LogDestination named = config->log_destination;
+  reader.Choice<LogDestination>("SDP_LOG_DESTINATION",
+                                {{"stderr", LogDestination::kStandardError},
+                                 {"syslog", LogDestination::kSyslog},
+                                 {"file", LogDestination::kFile}},
+                                &named);
+  // A log file in the environment stands above a destination in the file.
+  if (reader.InEnvironment("SDP_LOG_FILE") && !reader.InEnvironment("SDP_LOG_DESTINATION")) return;
+  config->log_destination =
+      named == LogDestination::kFile && config->log_file.empty() ? LogDestination::kStandardError : named;
+}
+
+}  // namespace
+
+Config ReadConfig(const Lookup& lookup, const ConfigFile& file, const std::string& file_name,
+                  std::vector<std::string>* problems) {
+  Config config;
+  Reader reader(lookup, file, file_name, problems);
+  reader.Choice<Mode>("SDP_MODE", {{"both", Mode::kBoth}, {"sdp", Mode::kSdp}, {"tcp", Mode::kTcp}},
+                      &config.mode);
+  config.mode_is_forced = reader.InEnvironment("SDP_MODE");
+  reader.Choice<RnicChoice>(
+      "SDP_RNIC", {{"auto", RnicChoice::kAuto}, {"soft", RnicChoice::kSoft}, {"verbs", RnicChoice::kVerbs}},
+      &config.rnic);
+  ReadLog(reader, &config);
+  reader.Count<uint16_t>("SDP_PM_PORT", 1, 65535, &config.pm_port);
+  reader.Text("SDP_PMD_SOCKET", &config.pmd_socket);
+  reader.Time<std::chrono::milliseconds>("SDP_PM_TIMEOUT_MS", 3'600'000, &config.pm_timeout);
+  reader.Time<std::chrono::seconds>("SDP_PM_NEGATIVE_S", 1'000'000, &config.pm_negative);
+  reader.Time<std::chrono::milliseconds>("SDP_HANDSHAKE_TIMEOUT_MS", 3'600'000, &config.handshake_timeout);
+  reader.Flag("SDP_MPA_CRC", &config.mpa_crc);
+  reader.Flag("SDP_MPA_MARKERS", &config.mpa_markers);
+  reader.Flag("SDP_MPA_P2P", &config.mpa_peer_to_peer);
+  reader.Count<uint16_t>("SDP_PRIVATE_BUFFERS", 3, 4096, &config.receive_buffers);
+  reader.Count<uint32_t>("SDP_PRIVATE_BUFFER_SIZE", 128, 1 << 20, &config.receive_buffer_size);
+  reader.Count<uint32_t>("SDP_SEND_BUFFER", 0, 1 << 30, &config.send_buffer);
+  reader.Text("SDP_STATS_DIR", &config.stats_dir);
+  reader.ComplainOfUnknown();
+  return config;
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,24 @@
+// Any text as libsdp.conf: every rule that comes out reads back as itself, and every problem names a place in
+// the file.
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "preload/config_file.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace sdp::preload;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto lines = static_cast<int>(std::count(text.begin(), text.end(), '\n')) + 1;
+  const ConfigFile file = ParseConfigFile(text);
+  for (const ConfigProblem& problem : file.problems) {
+    SDP_CHECK(problem.line >= 1 && problem.line <= lines && problem.column >= 1);
+    SDP_CHECK(problem.text.size() < 4096 || problem.kind == ConfigProblem::Kind::kWarning);
+  }
+  for (const Rule& rule : file.rules) {
+    const ConfigFile again = ParseConfigFile(ToString(rule));
+    SDP_CHECK(again.problems.empty() && again.rules.size() == 1 && again.rules[0].SameAs(rule));
+    MatchesProgram(rule, "nginx");
+  }
+  AlwaysTcp(file.rules, RuleRole::kClient, Mode::kBoth);
+  return 0;
+}
