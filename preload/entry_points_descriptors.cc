@@ -32,6 +32,9 @@ bool IsInvisible(int fd) { return HiddenFds::Contains(fd) && !ForeignCall::Activ
 // False while nothing of ours exists, and in a child that shares our memory but not our descriptors.
 bool KeepsTrack() { return Started() && OwnsProcess(); }
 
+// One of our rooms knows something of this number.
+bool IsOurs(int fd) { return FdTable::Has(fd) || HiddenFds::Contains(fd) || EpollKnows(fd); }
+
 int CloseTracked(int fd) {
   if (IsInvisible(fd)) return Fail(EBADF);
   SocketRef socket = FdTable::Remove(fd);
@@ -165,7 +168,11 @@ using sdp::preload::Started;
 
 extern "C" {
 
-int SDP_ENTRY(close)(int fd) { return KeepsTrack() ? sdp::preload::CloseTracked(fd) : real.close(fd); }
+// Most numbers are none of ours: for those even the question whose process this is would cost a system call.
+int SDP_ENTRY(close)(int fd) {
+  if (!Started() || !sdp::preload::IsOurs(fd) || !KeepsTrack()) return real.close(fd);
+  return sdp::preload::CloseTracked(fd);
+}
 
 int SDP_ENTRY(close_range)(unsigned int first, unsigned int last, int flags) noexcept {
   // With flags nothing of ours closes: CLOSE_RANGE_CLOEXEC only marks, CLOSE_RANGE_UNSHARE gives the thread

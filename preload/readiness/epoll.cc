@@ -149,6 +149,8 @@ int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* tim
   return set ? set->Wait(epfd, events, max_events, deadline, mask) : 0;
 }
 
+bool EpollKnows(int fd) { return HaveEpollSets() && Known(fd); }
+
 void EpollForget(int fd) {
   if (!HaveEpollSets()) return;
   Sets& s = sets();

@@ -24,6 +24,8 @@ int Select(int count, fd_set* read, fd_set* write, fd_set* except, const timespe
 // kPassThrough (-2) from EpollCtl and EpollWait: the real call is right.
 int EpollCtl(int epfd, int operation, int fd, epoll_event* event);
 int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask);
+// An epoll descriptor with an EpollSet.
+bool EpollKnows(int fd);
 // A descriptor number goes away (close, dup2 over it) or is duplicated; for epoll descriptors and for everything registered.
 void EpollForget(int fd);
 void EpollDuplicate(int old_fd, int new_fd);

@@ -106,6 +106,7 @@ int EpollWait(int, epoll_event*, int, const timespec* timeout, const sigset_t*) 
   fake_readiness().calls.push_back("EpollWait " + Describe(timeout));
   return 0;
 }
+bool EpollKnows(int) { return false; }
 void EpollForget(int fd) { fake_readiness().calls.push_back("Forget " + std::to_string(fd)); }
 void EpollDuplicate(int from, int to) {
   fake_readiness().calls.push_back("Duplicate " + std::to_string(from) + " " + std::to_string(to));

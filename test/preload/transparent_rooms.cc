@@ -95,6 +95,7 @@ int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
 int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask) {
   return real.epoll_pwait2(epfd, events, max_events, timeout, mask);
 }
+bool EpollKnows(int) { return false; }
 void EpollForget(int) {}
 void EpollDuplicate(int, int) {}
 
