@@ -26,6 +26,7 @@ class KeptOptions {
   [[nodiscard]] Duration receive_timeout() const { return receive_timeout_; }  // zero: none
   [[nodiscard]] Duration send_timeout() const { return send_timeout_; }
   [[nodiscard]] int receive_low_water() const { return receive_low_water_; }
+  [[nodiscard]] bool cork() const { return cork_ != 0; }
   [[nodiscard]] bool out_of_band_inline() const { return oob_inline_ != 0; }
 
  private:

@@ -242,7 +242,7 @@ stats::ConnectionRecord StreamSocket::Describe() const {
 }
 
 void StreamSocket::LeaveToBackground() {
-  if (session_ != nullptr && session_->has_unsent()) Background::Add(&task_);
+  if (session_ != nullptr && (session_->has_unsent() || !held_.empty())) Background::Add(&task_);
 }
 
 // Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has passed.

@@ -144,6 +144,13 @@ class StreamSocket final : public Socket {
   int SleepForData(Lock& lock, int fd, Time* deadline);
   ssize_t ReceiveOutOfBand(std::span<const MutableBytes> room, int flags, int* out_flags);
 
+  // stream_socket_hold.cc: what MSG_MORE and TCP_CORK keep back. Empty again before anything else is sent.
+  // Keeps the bytes of `data` for the next message, if there is time and room to; false: send them.
+  bool Hold(const iovec* iov, size_t count, size_t total);
+  // Takes bytes as Engine::Send, those kept back first, and hands them to the link. How many of `data`; *moved: of both.
+  size_t SendBehindHeld(std::span<const Bytes> data, engine::SendFlags flags, size_t* moved);
+  void PushHeld();
+
   // stream_socket_connect.cc
   int ConnectInline(Lock& lock, int fd);
   int FinishConnect(int fd, ConnectAttempt::Outcome outcome);
@@ -181,6 +188,9 @@ class StreamSocket final : public Socket {
   uint64_t seen_read_edge_ = 0;
   uint64_t seen_write_edge_ = 0;
   uint64_t link_edge_ = 0;  // grows when an error or the end comes without the engine's edges
+
+  std::vector<std::byte> held_;  // sent with MSG_MORE or a cork: leaves with what follows, or at held_until_
+  Time held_until_ = kNever;
 
   Task task_{this};
   uint64_t calls_ = 0;       // by the application, to see whether it is active

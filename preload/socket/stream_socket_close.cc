@@ -43,7 +43,10 @@ int StreamSocket::Shutdown(int fd, int how) {
     receive_shut_ = true;
     e.CloseReceive();
   }
-  if (how != SHUT_RD) e.CloseSend();
+  if (how != SHUT_RD) {
+    PushHeld();
+    e.CloseSend();
+  }
   session_->Pump();
   if (receive_shut_ && !e.can_send() && session_->being_read() && !session_->has_unsent()) {
     // A thread sleeps in the link's own read, and only the link's end wakes it. All we had to say has left: this end is none of the peer's.
@@ -96,6 +99,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
       // As TCP does: unread data, or a linger time of zero, resets the connection.
       e.Abort(engine::AbortReason::kLocal);
     } else {
+      PushHeld();
       e.CloseSend();
       e.CloseReceive();
     }
@@ -134,23 +138,28 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
   if (state_ == State::kConnecting && attempt_ != nullptr && !descriptors_.empty()) return RunAttempt(now);
   if (state_ == State::kClosed) return RunLinger(now);
   if (state_ != State::kSdp || foreign_) return {.done = true};
+  if (!held_.empty() && now >= held_until_) {
+    PushHeld();
+    held_until_ = now + Background::kGrace;
+  }
+  const Background::Wait idle{.done = held_.empty(), .deadline = held_.empty() ? kNever : held_until_};
   if (calls_ != calls_seen_ || session_->being_read()) {
     // The application is at it: it does this itself, and cheaper.
     calls_seen_ = calls_;
     session_->Pump();
-    if (!session_->has_unsent() || descriptors_.empty()) return {.done = true};
+    if (!session_->has_unsent() || descriptors_.empty()) return idle;
     // A reader in its sleep brings credit, but does not see that the link takes bytes again.
     if (session_->being_read()) {
-      if (!session_->queue_pair().interest().write) return {.done = true};
-      return {.fd = descriptors_.front(), .events = POLLOUT};
+      if (!session_->queue_pair().interest().write) return idle;
+      return {.fd = descriptors_.front(), .events = POLLOUT, .deadline = idle.deadline};
     }
     return {.deadline = now + Background::kGrace};
   }
   session_->Pump();
   session_->ReadAvailable();
   AfterProgress();
-  if (!session_->has_unsent() || descriptors_.empty()) return {.done = true};
-  return {.fd = descriptors_.front(), .events = WatchEvents()};
+  if (!session_->has_unsent() || descriptors_.empty()) return idle;
+  return {.fd = descriptors_.front(), .events = WatchEvents(), .deadline = idle.deadline};
 }
 
 // The application has closed the socket.
@@ -207,6 +216,7 @@ void StreamSocket::FinishAtExit(Time deadline) {
   const int fd = linger_fd_ >= 0 ? linger_fd_ : descriptors_.empty() ? -1 : descriptors_.front();
   if (fd < 0) return;
   if (state_ == State::kSdp) {
+    PushHeld();
     session_->engine().CloseReceive();
     session_->engine().CloseSend();
   }
@@ -224,6 +234,7 @@ void StreamSocket::FinishAtExit(Time deadline) {
 void StreamSocket::FinishAtOnce() {
   Lock lock(mutex_, std::try_to_lock);
   if (!lock || state_ != State::kSdp || foreign_ || session_->link_ended() || session_->has_unsent()) return;
+  PushHeld();
   session_->engine().CloseSend();
   session_->Pump();
 }
@@ -243,6 +254,7 @@ void StreamSocket::UnlockAfterFork() {
 void StreamSocket::DisownAfterFork() {
   if (state_ == State::kSdp || state_ == State::kClosed) {
     foreign_ = true;
+    held_.clear();
     slot_ = nullptr;
   }
   if (listener_ != nullptr) {

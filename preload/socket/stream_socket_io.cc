@@ -104,6 +104,10 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   ++calls_;
   const size_t total = data.left();
   const bool nonblocking = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd);
+  if (((flags & MSG_MORE) != 0 || options_.cork()) && (flags & MSG_OOB) == 0 && total > 0 && pending_error_ == 0 &&
+      session_->engine().can_send() && Hold(iov, count, total)) {
+    return static_cast<ssize_t>(total);
+  }
   engine::SendFlags send_flags{.out_of_band = (flags & MSG_OOB) != 0};
   Time deadline = kNever;
   Time credit_deadline = kNever;
@@ -121,11 +125,9 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     }
     while (data.left() > 0) {
       // A write of more pieces than one Rest() names goes on; its out-of-band byte is the very last.
-      const auto rest = data.Rest();
-      const size_t taken = e.Send(rest, send_flags);
-      data.Advance(taken);
-      session_->Pump();
-      if (taken == 0) break;
+      size_t moved;
+      data.Advance(SendBehindHeld(data.Rest(), send_flags, &moved));
+      if (moved == 0) break;
     }
     if (data.left() == 0) break;
     // No credit. The peer may have granted some meanwhile.

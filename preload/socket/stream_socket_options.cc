@@ -76,6 +76,12 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
   switch (options_.Set(level, name, value, length)) {
     case KeptOptions::Answer::kKept:
       if (state_ == State::kSdp && name == SO_OOBINLINE) session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
+      if (state_ == State::kSdp && level == IPPROTO_TCP && !held_.empty() &&
+          (name == TCP_CORK ? !options_.cork() : name == TCP_NODELAY)) {
+        PushHeld();
+        AfterProgress();
+        LeaveToBackground();
+      }
       // What the conventional connections of a listener inherit.
       if (state_ == State::kListening) return real.setsockopt(fd, level, name, value, length);
       return 0;
@@ -115,7 +121,7 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
     case TIOCOUTQ: {  // SIOCOUTQ
       int in_kernel = 0;
       real.ioctl(fd, TIOCOUTQ, &in_kernel);
-      const uint64_t queued = session_->engine().buffered_bytes() + session_->queue_pair().unsent_bytes() + in_kernel;
+      const uint64_t queued = held_.size() + session_->engine().buffered_bytes() + session_->queue_pair().unsent_bytes() + in_kernel;
       *static_cast<int*>(argument) = static_cast<int>(std::min<uint64_t>(queued, 0x7fffffff));
       return 0;
     }
