@@ -40,6 +40,26 @@ struct ReleaseReceive {
   uint64_t token = 0;
 };
 
+// Read the peer's memory (9.2) into the memory of OfferSink(). Its completion is handed to
+// HandleRdmaReadCompleted. Reads are polled, posted and completed in one order.
+struct PostRdmaRead {
+  WorkId id{};
+  uint32_t length = 0;
+  STag local_stag{};  // as OfferSink() named it
+  uint64_t local_va = 0;
+  STag remote_stag{};
+  uint64_t remote_va = 0;
+};
+
+// Write to the peer's memory (9.3) from the memory of OfferSource(), signaled: its completion is handed to
+// HandleRdmaWriteCompleted.
+struct PostRdmaWrite {
+  WorkId id{};
+  Bytes local{};
+  STag remote_stag{};
+  uint64_t remote_va = 0;
+};
+
 // Both DisConns are exchanged, or ours is sent and the peer's link is gone: end the LLP connection in good
 // order.
 struct DisconnectLink {};
@@ -47,7 +67,8 @@ struct DisconnectLink {};
 // Terminate the LLP connection at once (8.2.2).
 struct AbortLink {};
 
-using Action = std::variant<PostSend, PostReceives, ReleaseReceive, DisconnectLink, AbortLink>;
+using Action = std::variant<PostSend, PostReceives, ReleaseReceive, PostRdmaRead, PostRdmaWrite,
+                            DisconnectLink, AbortLink>;
 
 }  // namespace sdp::engine
 

@@ -71,6 +71,33 @@ struct ReceiveFlags {
   bool peek = false;
 };
 
+// Memory of the application's that the owner has registered on the connection's QueuePair. Both stay until
+// the offer's result was taken.
+struct SourceBuffer {
+  Bytes data{};     // to be sent, in one piece, at most 2^31 bytes
+  STag stag{};      // the peer may RDMA Read it
+  uint64_t va = 0;  // Tagged Offset of data[0]
+};
+struct SinkBuffer {
+  MutableBytes data{};  // to be filled, in one piece
+  STag stag{};          // sink of our RDMA Reads; if `advertise`, the peer may RDMA Write it, too
+  uint64_t va = 0;
+  bool advertise = false;  // may be told to the peer by SinkAvail: see SinkWish. Never with MSG_WAITALL (9.3)
+};
+struct OfferResult {
+  uint64_t bytes =
+      0;  // sent from, or placed into, the beginning of the buffer. Exact, also after a revocation
+  bool invalidated =
+      false;  // the peer's Send with Invalidate has named the STag: the RNIC knows it no longer
+};
+// What a receive buffer would be used for now.
+enum class SinkWish : uint8_t {
+  kNothing,    // wait for data as ever
+  kRead,       // a SrcAvail waits to be read: an offer is filled from it
+  kAdvertise,  // Pipelined Mode, nothing to read: an offer with `advertise` lets the peer write before it is
+               // ready
+};
+
 class Engine {
  public:
   Engine(Role role, const Options& options);
@@ -112,6 +139,9 @@ class Engine {
   void HandleReceive(const ReceivedMessage& message);
   // A signaled Send completed successfully.
   void HandleSendCompleted(WorkId id);
+  // Successful completions of PostRdmaRead and PostRdmaWrite; a failed one is the link's end.
+  void HandleRdmaReadCompleted(WorkId id);
+  void HandleRdmaWriteCompleted(WorkId id);
   // The link is gone: everything outstanding is over. `orderly`: FIN on a message boundary.
   void HandleLinkEnd(bool orderly);
 
@@ -137,6 +167,37 @@ class Engine {
   void SetOutOfBandInline(bool value);
   // The Out-Of-Band byte, once (any number of times with `peek`).
   std::optional<std::byte> TakeOob(ReceiveFlags flags);
+
+  // --- Zcopy (9.2 to 9.5.5): one buffer a direction, lent by a blocking call until its result is there.
+  //   offer  -> actions, inputs ... -> Take...Result() has a value -> the buffer is the caller's again,
+  //   deregister revoke -> the same, soon: time-out, signal, close
+  // Would the engine use a send buffer of `size` bytes otherwise than by copying it? Ask before registering.
+  [[nodiscard]] bool wants_source(uint64_t size) const;
+  // The next bytes of the stream. Travels by Read Zcopy, Write Zcopy, or (the peer forces it) Bcopy. False:
+  // not now (an offer is active, sending is over): nothing was taken. Until the result is there Send() takes
+  // nothing.
+  [[nodiscard]] bool OfferSource(const SourceBuffer& buffer);
+  [[nodiscard]] SinkWish sink_wish(uint64_t size) const;
+  // To be filled with the next bytes of the stream, once readable_bytes() is 0. Ends as soon as anything is
+  // in it that the peer made available in one piece, or with 0 bytes when data has come by Bcopy instead:
+  // then Receive() has it. False: not now.
+  [[nodiscard]] bool OfferSink(const SinkBuffer& buffer);
+  // Asks for the buffer back. No effect when none is offered. The result comes at once if the peer knows
+  // nothing of the buffer, else with its answer (SrcAvailCancel 9.5.4, SinkAvailCancel 9.5.5). An owner that
+  // cannot wait for a peer that does not answer ends the link: then every result is there at once.
+  void RevokeSource();
+  void RevokeSink();
+  [[nodiscard]] bool source_offered() const;
+  [[nodiscard]] bool sink_offered() const;
+  // The result of an offer, once; write_edge() or read_edge() has grown. Another offer can be made only then.
+  std::optional<OfferResult> TakeSourceResult();
+  std::optional<OfferResult> TakeSinkResult();
+  // Answers the SrcAvails that wait with SendSm (9.5.2.1): the reader polls, peeks, does not block or has a
+  // small buffer. Also done by itself while a source offer of ours is advertised and no sink offer is active
+  // (the deadlock of 9.2).
+  void ForceBcopy();
+  // Bytes that the peer offers to be read and that are not decided on: a reader would get them if it came.
+  [[nodiscard]] uint64_t advertised_bytes() const;
 
   // --- Outputs. False: there is nothing more to do now.
   bool PollAction(Action* out);

@@ -19,6 +19,19 @@ struct Options {
   // Most bytes of accepted, unsent data the engine keeps a copy of (SO_SNDBUF, 9.5.6).
   uint32_t send_limit = 256 * 1024;
   uint16_t max_adverts = 16;
+  // A SrcAvail of the peer's waits for OfferSink() or ForceBcopy() (9.2, 2). False: every one is answered
+  // with SendSm at once, and data comes by Bcopy.
+  bool read_zcopy = false;
+  // Data Source Bcopy Threshold: what is left of an offered buffer and no longer goes by Bcopy (11).
+  uint32_t source_threshold = 64 * 1024;
+  // Data Sink Bcopy Threshold: a smaller receive buffer is no use to the engine. At least receive_buffer_size
+  // (10, 5).
+  uint32_t sink_threshold = 64 * 1024;
+  // ULP payload of a SrcAvail in Combined Mode (at least 1): what a reader that looks at a header first gets
+  // at once.
+  uint32_t src_avail_payload = 4096;
+  // Most bytes of one RDMA Read. A revocation waits for those in flight (9.5.4).
+  uint32_t read_size = 1024 * 1024;
   uint16_t ird = 16;
   uint16_t ord = 16;
 };

@@ -45,6 +45,25 @@ void Session::Pump() {
                    [&](const engine::ReleaseReceive& release) {
                      queue_pair_->Release(verbs::ReceiveToken(release.token));
                    },
+                   [&](const engine::PostRdmaRead& read) {
+                     posted = true;
+                     const verbs::RdmaReadWork work{.id = read.id,
+                                                    .local_stag = read.local_stag,
+                                                    .local_to = read.local_va,
+                                                    .length = read.length,
+                                                    .remote_stag = read.remote_stag,
+                                                    .remote_to = read.remote_va};
+                     if (queue_pair_->PostRdmaRead(work) == verbs::PostResult::kNoResource) abort = true;
+                   },
+                   [&](const engine::PostRdmaWrite& write) {
+                     posted = true;
+                     const verbs::RdmaWriteWork work{.id = write.id,
+                                                     .signaled = true,
+                                                     .local = {&write.local, 1},
+                                                     .remote_stag = write.remote_stag,
+                                                     .remote_to = write.remote_va};
+                     if (queue_pair_->PostRdmaWrite(work) == verbs::PostResult::kNoResource) abort = true;
+                   },
                    [&](const engine::DisconnectLink&) { disconnect = true; },
                    [&](const engine::AbortLink&) { abort = true; },
                },
