@@ -1,6 +1,7 @@
 #include "portmapper/daemon/daemon.h"
 
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 
@@ -41,7 +42,10 @@ void FitToDescriptorLimit(LocalServerOptions* options) {
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const DaemonOptions& options) {
   PmServerOptions server_options;
   server_options.pm_time = options.pm_time;
-  std::unique_ptr<Daemon> daemon(new Daemon(server_options));
+  if (getrandom(server_options.hash_key.data(), sizeof server_options.hash_key, 0) < 0) {
+    return absl::ErrnoToStatus(errno, "getrandom");
+  }
+  std::unique_ptr<Daemon> daemon(new Daemon(server_options, options.admission));
   daemon->epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
   if (!daemon->epoll_) return absl::ErrnoToStatus(errno, "epoll");
 
@@ -121,23 +125,38 @@ void Daemon::HandleReadable(int fd, Time now) {
   if (fd == local_->poll_fd()) return local_->HandleReadable(now);
   if (fd == signals_.get()) return HandleSignal();
   for (UdpPort& port : ports_) {
-    if (port.fd() == fd) return port.HandleReadable([&](Bytes datagram) { return Serve(datagram, now); });
+    if (port.fd() != fd) continue;
+    return port.HandleReadable(
+        [&](Bytes datagram, const Endpoint& source) { return Serve(datagram, source, now); });
   }
 }
 
-std::optional<Datagram> Daemon::Serve(Bytes datagram, Time now) {
+std::optional<Datagram> Daemon::Serve(Bytes datagram, const Endpoint& source, Time now) {
+  if (admission_.Judge(source, now) != Verdict::kHear) return std::nullopt;
+  const auto message = Parse(datagram);
+  std::optional<Datagram> reply;
+  if (!message) {
+    server_.HandleMalformed();
+  } else if (message->type == MessageType::kReq) {
+    reply = server_.HandleRequest(*message, AnswerTo(*message, now), now);
+  } else {
+    server_.HandleOther(*message);
+  }
+  if (LogEnabled(LogLevel::kDebug)) {
+    Log(LogLevel::kDebug, "%s: %s%s%s", source.ToString(),
+        message ? ToString(*message) : std::string(ToString(message.error())), reply ? " answered " : "",
+        reply ? ToString(*Parse(*reply)) : std::string());
+  }
+  return reply;
+}
+
+std::optional<PmAnswer> Daemon::AnswerTo(const PmMessage& request, Time now) {
   // A registration whose listener has gone must not answer for whoever has the port now. Each round removes
   // one.
-  while (const auto id = server_.RegistrationFor(datagram)) {
-    if (local_->VerifyAlive(*id, now)) break;
+  while (const auto local = server_.FindLocal(request)) {
+    if (local_->VerifyAlive(local->registration, now)) return PmAnswer{local->sdp, server_.pm_time()};
   }
-  const auto answer = server_.HandleDatagram(datagram, now);
-  if (LogEnabled(LogLevel::kDebug)) {
-    const auto question = Parse(datagram);
-    Log(LogLevel::kDebug, "%s%s%s", question ? ToString(*question) : std::string(ToString(question.error())),
-        answer ? " answered " : "", answer ? ToString(*Parse(*answer)) : std::string());
-  }
-  return answer;
+  return std::nullopt;
 }
 
 void Daemon::HandleSignal() {
@@ -157,15 +176,26 @@ void Daemon::HandleTimeout(Time now) {
   MaybeWarnOfFlood(now);
 }
 
+// SDP 15.2.1: raise an alarm when requests come faster than is plausible.
 void Daemon::MaybeWarnOfFlood(Time now) {
   const uint64_t evicted = server_.counters().evicted;
   uint64_t suppressed = 0;
-  if (evicted == evicted_reported_ || !flood_limiter_.Allow(now, &suppressed)) return;
-  // SDP 15.2.1: raise an alarm when requests come faster than is plausible.
-  Log(LogLevel::kError,
-      "requests come faster than their acknowledgements: %d waiting ones discarded since the last line",
-      evicted - evicted_reported_);
-  evicted_reported_ = evicted;
+  if (evicted != evicted_reported_ && eviction_limiter_.Allow(now, &suppressed)) {
+    Log(LogLevel::kError,
+        "requests come faster than their acknowledgements: %d waiting ones discarded since the last line",
+        evicted - evicted_reported_);
+    evicted_reported_ = evicted;
+  }
+  const AdmissionCounters& a = admission_.counters();
+  const uint64_t unheard = a.privileged_port + a.source_limit + a.total_limit;
+  if (unheard != unheard_reported_ && flood_limiter_.Allow(now, &suppressed)) {
+    Log(LogLevel::kError,
+        "datagrams not heard: %d since the last line; in all %d above the limit of their source, %d above "
+        "the "
+        "limit of all, %d from ports below 1024",
+        unheard - unheard_reported_, a.source_limit, a.total_limit, a.privileged_port);
+    unheard_reported_ = unheard;
+  }
 }
 
 int Daemon::MillisecondsToNextTimeout(Time now) const {
@@ -191,11 +221,17 @@ void Daemon::Dump() const {
       s.evicted, s.malformed, s.misdirected, server_.waiting());
   uint64_t unsent = 0;
   uint64_t not_unicast = 0;
+  uint64_t dropped = 0;
   for (const UdpPort& port : ports_) {
     unsent += port.unsent();
     not_unicast += port.not_unicast();
+    dropped += port.dropped_by_kernel();
   }
-  Log(LogLevel::kInfo, "answers-unsent %d not-unicast %d", unsent, not_unicast);
+  const AdmissionCounters& a = admission_.counters();
+  Log(LogLevel::kInfo,
+      "answers-unsent %d not-unicast %d dropped-by-kernel %d source-limit %d total-limit %d privileged-port "
+      "%d",
+      unsent, not_unicast, dropped, a.source_limit, a.total_limit, a.privileged_port);
   Log(LogLevel::kInfo, "local: clients %d connections %d registered %d refused %d dropped %d vanished %d",
       local_->clients(), l.connections, l.registered, l.refused, l.dropped, l.vanished);
 }

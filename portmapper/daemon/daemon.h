@@ -15,6 +15,7 @@
 #include "portmapper/daemon/udp_port.h"
 #include "portmapper/daemon/unique_fd.h"
 #include "portmapper/endpoint.h"
+#include "portmapper/engine/admission.h"
 #include "portmapper/engine/pm_server.h"
 
 namespace sdp::pm {
@@ -24,6 +25,7 @@ struct DaemonOptions {
   std::string socket_path;
   std::optional<mode_t> socket_mode;  // as in LocalServerOptions
   PmTime pm_time{20};
+  AdmissionOptions admission;
 };
 
 class Daemon {
@@ -39,7 +41,8 @@ class Daemon {
   [[nodiscard]] absl::Status Run();
 
  private:
-  explicit Daemon(const PmServerOptions& options) : server_(options) {}
+  Daemon(const PmServerOptions& server, const AdmissionOptions& admission)
+      : server_(server), admission_(admission, server.hash_key) {}
 
   absl::Status OpenPorts(const DaemonOptions& options);
   absl::Status Watch(int fd);
@@ -48,18 +51,23 @@ class Daemon {
   void HandleTimeout(Time now);
   void MaybeWarnOfFlood(Time now);
   [[nodiscard]] int MillisecondsToNextTimeout(Time now) const;
-  std::optional<Datagram> Serve(Bytes datagram, Time now);
+  std::optional<Datagram> Serve(Bytes datagram, const Endpoint& source, Time now);
+  std::optional<PmAnswer> AnswerTo(const PmMessage& request, Time now);
   void Dump() const;
 
   PmServer server_;
+  Admission admission_;
   std::vector<UdpPort> ports_;
   std::unique_ptr<LocalServer> local_;
   UniqueFd signals_;
   UniqueFd epoll_;
   std::string socket_path_;
   bool stop_ = false;
+  // What the last warning has told already.
   uint64_t evicted_reported_ = 0;
-  LogLimiter flood_limiter_{1};
+  uint64_t unheard_reported_ = 0;
+  LogLimiter eviction_limiter_{1, std::chrono::minutes(1)};
+  LogLimiter flood_limiter_{1, std::chrono::minutes(1)};
 };
 
 }  // namespace sdp::pm

@@ -78,7 +78,8 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Open(const LocalServer
   absl::StatusOr<uint64_t> netns = OwnNetworkNamespace();
   if (!netns.ok()) return netns.status();
   struct stat bound {};
-  absl::StatusOr<UniqueFd> listener = BindSocket(options.path, options.mode.value_or(geteuid() == 0 ? 0666 : 0600), &bound);
+  absl::StatusOr<UniqueFd> listener =
+      BindSocket(options.path, options.mode.value_or(geteuid() == 0 ? 0666 : 0600), &bound);
   if (!listener.ok()) return listener.status();
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll || !Watch(epoll.get(), listener->get())) return Fail(errno, "epoll");

@@ -48,8 +48,9 @@ struct LocalServerCounters {
 
 class LocalServer {
  public:
-  // Binds the socket. Makes the directory if only it is missing. Replaces the socket of a dead daemon, never a file of another kind;
-  // AlreadyExists if a daemon answers. `server` outlives this and gets the registrations.
+  // Binds the socket. Makes the directory if only it is missing. Replaces the socket of a dead daemon, never
+  // a file of another kind; AlreadyExists if a daemon answers. `server` outlives this and gets the
+  // registrations.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<LocalServer>> Open(const LocalServerOptions& options,
                                                                          PmServer* server);
   // Unlinks the socket if it is still ours.

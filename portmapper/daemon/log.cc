@@ -21,7 +21,7 @@ void WriteLog(LogLevel level, std::string_view line) {
 }
 
 bool LogLimiter::Allow(Time now, uint64_t* suppressed) {
-  if (now - period_start_ >= kPeriod) {
+  if (now - period_start_ >= period_) {
     period_start_ = now;
     written_ = 0;
   }

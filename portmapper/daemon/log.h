@@ -23,19 +23,19 @@ void Log(LogLevel level, const absl::FormatSpec<Args...>& format, const Args&...
   if (LogEnabled(level)) WriteLog(level, absl::StrFormat(format, args...));
 }
 
-// Keeps what strangers can cause from filling the log: at most `kBurst` lines in any `kPeriod`, the rest is
+// Keeps what strangers can cause from filling the log: at most `burst` lines in any `period`, the rest is
 // counted.
 class LogLimiter {
  public:
-  explicit LogLimiter(int burst) : burst_(burst) {}
+  explicit LogLimiter(int burst, Duration period = std::chrono::seconds(10))
+      : burst_(burst), period_(period) {}
 
   // True if the line may be written; then *suppressed is how many were not since the last one.
   [[nodiscard]] bool Allow(Time now, uint64_t* suppressed);
 
  private:
-  static constexpr Duration kPeriod = std::chrono::seconds(10);
-
   int burst_;
+  Duration period_;
   Time period_start_{};
   int written_ = 0;
   uint64_t suppressed_ = 0;

@@ -21,6 +21,7 @@ struct CommandLine {
   std::string socket_path = DefaultSocketPath(geteuid(), secure_getenv);
   std::string socket_mode;
   int pm_time = 20;
+  AdmissionOptions admission;
   LogLevel log_level = LogLevel::kInfo;
   int ready_fd = -1;
 };
@@ -46,6 +47,16 @@ void Declare(CLI::App& app, CommandLine& line) {
                  "255 for ever")
       ->capture_default_str()
       ->check(CLI::Range(0, 255));
+  app.add_option("--limit-source", line.admission.source_rate,
+                 "datagrams a second heard from one IPv4 address or one IPv6 /64; 0: no limit")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--limit-total", line.admission.total_rate, "datagrams a second heard from all; 0: no limit")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_flag(
+      "--privileged-ports", line.admission.privileged_ports,
+      "answer questions from ports below 1024 too; a forged one would make the answer hit a service");
   app.add_option("--log-level", line.log_level, "error, info (the default) or debug")
       ->option_text("LEVEL")
       ->transform(CLI::CheckedTransformer(std::map<std::string, LogLevel>{
@@ -60,6 +71,7 @@ int Serve(const CommandLine& line) {
   DaemonOptions options;
   options.socket_path = line.socket_path;
   if (!line.socket_mode.empty()) options.socket_mode = std::stoul(line.socket_mode, nullptr, 8);
+  options.admission = line.admission;
   options.pm_time = PmTime(static_cast<uint8_t>(line.pm_time));
   for (const std::string& text : line.listen) {
     const auto address = ParseEndpoint(text, kPmUdpPort);

@@ -1,6 +1,9 @@
 #include "portmapper/daemon/udp_port.h"
 
+#include <linux/filter.h>
+#include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -14,7 +17,7 @@
 namespace sdp::pm {
 namespace {
 
-constexpr int kBatchSize = 32;
+constexpr int kBatchSize = 64;
 constexpr int kBatchesPerWakeup = 8;  // then the other descriptors have their turn
 
 union PacketInfo {
@@ -28,11 +31,33 @@ absl::Status SetOption(int fd, int level, int name) {
   return absl::ErrnoToStatus(errno, "setsockopt");
 }
 
-absl::Status Prepare(int fd, IpVersion version) {
-  if (version == IpVersion::kV4) return SetOption(fd, IPPROTO_IP, IP_PKTINFO);
+// A socket bound to one address answers from it anyway.
+absl::Status Prepare(int fd, const Endpoint& address) {
+  if (address.version == IpVersion::kV4) {
+    return address.IsWildcard() ? SetOption(fd, IPPROTO_IP, IP_PKTINFO) : absl::OkStatus();
+  }
   absl::Status status = SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY);
-  status.Update(SetOption(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO));
+  if (address.IsWildcard()) status.Update(SetOption(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO));
   return status;
+}
+
+// Lets through what has a message's length, version 0, IPV 4 or 6, and is a PMReq or a PMAck: a flood of
+// anything else does not fill the queue. What is let through is parsed all the same.
+absl::Status DropWhatIsNoMessage(int fd) {
+  constexpr uint32_t kWanted = 0x04;      // Ver 0, MT 0 or 2, IPV 4 or 6
+  constexpr uint32_t kWantedMask = 0xdd;  // all but the higher bit of MT and the one that tells 4 from 6
+  std::array<sock_filter, 7> program = {{
+      BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, sizeof(udphdr) + kPmMessageSize, 0, 3),
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, sizeof(udphdr)),
+      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, kWantedMask),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kWanted, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, 0),
+      BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+  }};
+  const sock_fprog filter{program.size(), program.data()};
+  if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, "SO_ATTACH_FILTER");
 }
 
 absl::Status Fail(const Endpoint& address) {
@@ -73,10 +98,13 @@ absl::StatusOr<UdpPort> UdpPort::Open(const Endpoint& address) {
   UniqueFd fd(socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd && errno == EAFNOSUPPORT) return absl::UnavailableError("this host has no such address family");
   if (!fd) return Fail(address);
-  if (const absl::Status status = Prepare(fd.get(), address.version); !status.ok()) return status;
+  if (const absl::Status status = Prepare(fd.get(), address); !status.ok()) return status;
+  if (const absl::Status status = DropWhatIsNoMessage(fd.get()); !status.ok()) return status;
   // A burst of clients is absorbed rather than dropped; the kernel may grant less.
-  const int receive_buffer = 1 << 20;
-  setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
+  const int receive_buffer = 4 << 20;
+  if (setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUFFORCE, &receive_buffer, sizeof receive_buffer) != 0) {
+    setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
+  }
 
   sockaddr_storage name;
   socklen_t length = ToSockaddr(address, &name);
@@ -116,17 +144,30 @@ bool AnswerFromAddressAsked(msghdr* header) {
 
 }  // namespace
 
-void UdpPort::HandleReadable(absl::FunctionRef<std::optional<Datagram>(Bytes)> serve) {
+uint32_t UdpPort::dropped_by_kernel() const {
+  std::array<uint32_t, SK_MEMINFO_VARS> info{};
+  socklen_t length = sizeof info;
+  getsockopt(fd_.get(), SOL_SOCKET, SO_MEMINFO, info.data(), &length);
+  return info[SK_MEMINFO_DROPS];
+}
+
+bool UdpPort::Answerable(msghdr* question) {
+  // Bound to one address, which is not a multicast one: nothing else arrives.
+  return local_.IsWildcard() ? AnswerFromAddressAsked(question) : true;
+}
+
+void UdpPort::HandleReadable(Serve serve) {
   for (int round = 0; round < kBatchesPerWakeup; ++round) {
     const int received = ReceiveBatch();
     int answers = 0;
     for (int i = 0; i < received; ++i) {
       msghdr& question = batch_->in[i].msg_hdr;
-      if (!AnswerFromAddressAsked(&question)) {
+      const auto source = FromSockaddr(batch_->peers[i]);
+      if (!source || !Answerable(&question)) {
         ++not_unicast_;
         continue;
       }
-      const auto answer = serve(Bytes(batch_->received[i]).first(batch_->in[i].msg_len));
+      const auto answer = serve(Bytes(batch_->received[i]).first(batch_->in[i].msg_len), *source);
       if (!answer) continue;
       batch_->answers[answers] = *answer;
       batch_->send_data[answers] = {batch_->answers[answers].data(), kPmMessageSize};
@@ -151,6 +192,7 @@ int UdpPort::ReceiveBatch() {
     header.msg_namelen = sizeof batch_->peers[i];
     header.msg_iov = &batch_->receive_data[i];
     header.msg_iovlen = 1;
+    if (!local_.IsWildcard()) continue;
     header.msg_control = batch_->control[i].bytes;
     header.msg_controllen = sizeof batch_->control[i].bytes;
   }

@@ -20,7 +20,7 @@ class UdpPort {
  public:
   // Binds `address`; port 0 lets the kernel choose. An IPv6 socket takes no IPv4: that has its own.
   // Unavailable if the host does not have the address family; AlreadyExists, with advice, if the port is
-  // taken.
+  // taken. The kernel drops what cannot be a question or a PMAck before it takes a place in the queue.
   [[nodiscard]] static absl::StatusOr<UdpPort> Open(const Endpoint& address);
 
   [[nodiscard]] int fd() const { return fd_.get(); }
@@ -30,14 +30,19 @@ class UdpPort {
   // answered.
   [[nodiscard]] uint64_t unsent() const { return unsent_; }
   [[nodiscard]] uint64_t not_unicast() const { return not_unicast_; }
+  // Datagrams the kernel dropped: no message of the protocol, or the queue was full. Wraps.
+  [[nodiscard]] uint32_t dropped_by_kernel() const;
 
-  // Call when fd() is readable: gives each waiting datagram to `serve`, up to a bound, and sends the answers.
-  void HandleReadable(absl::FunctionRef<std::optional<Datagram>(Bytes)> serve);
+  // Call when fd() is readable: gives each waiting datagram, with the address it came from, to `serve`, up to
+  // a bound, and sends the answers.
+  using Serve = absl::FunctionRef<std::optional<Datagram>(Bytes, const Endpoint&)>;
+  void HandleReadable(Serve serve);
 
  private:
   struct Batch;
 
   UdpPort(UniqueFd fd, const Endpoint& local);
+  [[nodiscard]] bool Answerable(msghdr* question);
   [[nodiscard]] int ReceiveBatch();
   void SendAnswers(int count);
 

@@ -5,51 +5,50 @@
 namespace sdp::pm {
 
 PmServer::PmServer(const PmServerOptions& options)
-    : options_(options), transactions_(options.max_transactions) {}
+    : options_(options), transactions_(options.max_transactions, options.hash_key) {}
 
-std::optional<RegistrationId> PmServer::RegistrationFor(Bytes datagram) const {
-  const auto message = Parse(datagram);
-  if (!message || message->type != MessageType::kReq) return std::nullopt;
-  return registrations_.Find(message->ap, message->handle.value());
+std::optional<LocalService> PmServer::FindLocal(const PmMessage& request) const {
+  const auto id = registrations_.Find(request.ap, request.handle.value());
+  if (!id) return std::nullopt;
+  const auto sdp = RegistrationTable::SdpAddressFor(registrations_.Get(*id), request.ap);
+  if (!sdp) return std::nullopt;
+  return LocalService{*id, *sdp};
 }
 
 std::optional<Datagram> PmServer::HandleDatagram(Bytes datagram, Time now) {
   HandleTimeout(now);
   const auto message = Parse(datagram);
   if (!message) {
-    ++counters_.malformed;
+    HandleMalformed();
     return std::nullopt;
   }
-  switch (message->type) {
-    case MessageType::kReq:
-      return HandleRequest(*message, now);
-    case MessageType::kAck:
-      // SDP 7.5.2: a PMAck that does not relate to any known state MUST be discarded.
-      ++(transactions_.RemoveByAck(message->handle, message->cp, message->ap) ? counters_.acks
-                                                                              : counters_.unknown_acks);
-      return std::nullopt;
-    case MessageType::kAccept:
-    case MessageType::kDeny:
-      ++counters_.misdirected;
-      return std::nullopt;
+  if (message->type != MessageType::kReq) {
+    HandleOther(*message);
+    return std::nullopt;
   }
-  return std::nullopt;
+  const auto local = FindLocal(*message);
+  return HandleRequest(*message, local ? std::optional(PmAnswer{local->sdp, options_.pm_time}) : std::nullopt,
+                       now);
 }
 
-Datagram PmServer::HandleRequest(const PmMessage& request, Time now) {
+void PmServer::HandleOther(const PmMessage& message) {
+  if (message.type != MessageType::kAck) {
+    ++counters_.misdirected;
+    return;
+  }
+  // SDP 7.5.2: a PMAck that does not relate to any known state MUST be discarded.
+  ++(transactions_.RemoveByAck(message.handle, message.cp, message.ap) ? counters_.acks
+                                                                       : counters_.unknown_acks);
+}
+
+Datagram PmServer::HandleRequest(const PmMessage& request, const std::optional<PmAnswer>& answer, Time now) {
   ++counters_.requests;
   // SDP 7.5: the same five-tuple is a duplicate. SDP 7.5.2: the same four-tuple with another handle ends the
   // prior transaction. Either way the prior state goes; a duplicate that is accepted again puts it back with
-  // a new deadline.
+  // a new deadline. The reply SHOULD tell the most recent state of the service, for a duplicate too.
   if (const Transaction* prior = transactions_.FindByRequest(request.cp, request.ap)) {
     ++(prior->handle == request.handle ? counters_.duplicates : counters_.superseded);
     transactions_.RemoveByRequest(request.cp, request.ap);
-  }
-
-  // SDP 7.5.2: the reply SHOULD tell the most recent state of the service, for a duplicate too.
-  std::optional<Endpoint> answer;
-  if (const auto id = registrations_.Find(request.ap, request.handle.value())) {
-    answer = RegistrationTable::SdpAddressFor(registrations_.Get(*id), request.ap);
   }
   if (!answer) {
     // SDP 7.4 has PMDeny's ApPort equal the PMReq's, 7.3.1.6 has it zero; both have it ignored on receipt.
@@ -58,9 +57,10 @@ Datagram PmServer::HandleRequest(const PmMessage& request, Time now) {
     return Serialize({MessageType::kDeny, PmTime(0), request.handle, request.cp, request.ap});
   }
   ++counters_.accepts;
-  const Transaction transaction{request.handle, request.cp, request.ap, *answer, now + options_.ack_timeout};
+  const Transaction transaction{request.handle, request.cp, request.ap, answer->sdp,
+                                now + options_.ack_timeout};
   if (transactions_.Put(transaction) == PutOutcome::kStoredOverOldest) ++counters_.evicted;
-  return Serialize({MessageType::kAccept, options_.pm_time, request.handle, request.cp, *answer});
+  return Serialize({MessageType::kAccept, answer->pm_time, request.handle, request.cp, answer->sdp});
 }
 
 void PmServer::HandleTimeout(Time now) {

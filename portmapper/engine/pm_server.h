@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "core/base/types.h"
+#include "portmapper/engine/keyed_hash.h"
 #include "portmapper/engine/registration_table.h"
 #include "portmapper/engine/transaction_table.h"
 #include "portmapper/wire/pm_message.h"
@@ -26,6 +27,19 @@ struct PmServerOptions {
   PmTime pm_time{20};                              // how long clients may cache: 20 * 250 ms
   Duration ack_timeout = std::chrono::seconds(5);  // from a PMAccept to giving up its PMAck
   size_t max_transactions = 4096;
+  HashKey hash_key{};  // random in the daemon
+};
+
+// What a PMReq is answered with.
+struct PmAnswer {
+  Endpoint sdp;  // in the IP version of the request
+  PmTime pm_time;
+};
+
+// A local listener that can serve a PMReq.
+struct LocalService {
+  RegistrationId registration;
+  Endpoint sdp;
 };
 
 struct PmServerCounters {
@@ -50,9 +64,10 @@ class PmServer {
   [[nodiscard]] const PmServerCounters& counters() const { return counters_; }
   [[nodiscard]] const RegistrationTable& registrations() const { return registrations_; }
   [[nodiscard]] size_t waiting() const { return transactions_.size(); }
-  // The registration that would answer this datagram, if it is a PMReq and there is one. Lets the owner look
-  // whether that listener still exists before the answer is given, and Unregister it if not.
-  [[nodiscard]] std::optional<RegistrationId> RegistrationFor(Bytes datagram) const;
+  [[nodiscard]] PmTime pm_time() const { return options_.pm_time; }
+  // Who serves this PMReq here, if anybody does. Lets the owner look whether that listener still exists
+  // before the answer is given, and Unregister it if not.
+  [[nodiscard]] std::optional<LocalService> FindLocal(const PmMessage& request) const;
 
   // -- commands
   RegistrationId Register(const Registration& registration) { return registrations_.Add(registration); }
@@ -60,8 +75,15 @@ class PmServer {
   bool Unregister(RegistrationId id) { return registrations_.Remove(id); }
 
   // -- inputs
-  // Time never goes back. Returns the PMAccept or PMDeny to send; empty for everything that has no answer.
+  // Time never goes back. Returns the PMAccept or PMDeny to send; empty for everything that has no answer. A
+  // PMReq is answered from the registrations.
   [[nodiscard]] std::optional<Datagram> HandleDatagram(Bytes datagram, Time now);
+  // The same in steps, for owners who decide what to answer: HandleMalformed for what Parse refuses,
+  // HandleRequest with the answer (empty: PMDeny) for a PMReq, HandleOther for the rest.
+  void HandleMalformed() { ++counters_.malformed; }
+  [[nodiscard]] Datagram HandleRequest(const PmMessage& request, const std::optional<PmAnswer>& answer,
+                                       Time now);
+  void HandleOther(const PmMessage& message);
   // Call at or after NextTimeout(); early calls do nothing.
   void HandleTimeout(Time now);
 
@@ -73,8 +95,6 @@ class PmServer {
   }
 
  private:
-  Datagram HandleRequest(const PmMessage& request, Time now);
-
   PmServerOptions options_;
   PmServerCounters counters_;
   RegistrationTable registrations_;

@@ -4,13 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <tuple>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "core/base/types.h"
 #include "portmapper/endpoint.h"
+#include "portmapper/engine/keyed_hash.h"
 #include "portmapper/wire/pm_message.h"
 
 namespace sdp::pm {
@@ -29,7 +27,7 @@ enum class PutOutcome : uint8_t { kStored, kStoredOverOldest };
 class TransactionTable {
  public:
   // All memory is taken here; capacity is at least 1.
-  explicit TransactionTable(size_t capacity);
+  TransactionTable(size_t capacity, const HashKey& key);
 
   // By the four-tuple (ApPort, CpPort, ApIPAddr, CpIPAddr) of the PMReq; null if there is none. Valid until
   // the next change.
@@ -48,26 +46,34 @@ class TransactionTable {
 
   // kNever if nothing waits.
   [[nodiscard]] Time EarliestDeadline() const;
-  [[nodiscard]] size_t size() const { return by_request_.size(); }
+  [[nodiscard]] size_t size() const { return size_; }
   [[nodiscard]] size_t capacity() const { return slots_.size(); }
   [[nodiscard]] bool IsConsistent() const;
 
  private:
-  using RequestKey = std::tuple<Endpoint, Endpoint>;           // cp, asked
-  using AckKey = std::tuple<AssocHandle, Endpoint, Endpoint>;  // handle, cp, answered
   static constexpr uint32_t kNone = UINT32_MAX;
 
   struct Slot {
     Transaction transaction;
-    uint32_t previous = kNone;
-    uint32_t next = kNone;  // also chains the free slots
+    uint32_t previous = kNone;  // in the order of deadlines
+    uint32_t next = kNone;      // the same; also chains the free slots
+    uint32_t next_by_request = kNone;
+    uint32_t next_by_ack = kNone;
   };
+  using Chain = uint32_t Slot::*;
 
+  [[nodiscard]] size_t RequestBucket(const Endpoint& cp, const Endpoint& asked) const;
+  [[nodiscard]] size_t AckBucket(AssocHandle handle, const Endpoint& cp) const;
+  [[nodiscard]] uint32_t IndexByRequest(const Endpoint& cp, const Endpoint& asked) const;
+  [[nodiscard]] uint32_t IndexByAck(AssocHandle handle, const Endpoint& cp, const Endpoint& answered) const;
+  void Unchain(uint32_t* head, Chain next, uint32_t index);
   void Free(uint32_t index);
 
+  HashKey key_;
   std::vector<Slot> slots_;
-  absl::flat_hash_map<RequestKey, uint32_t> by_request_;
-  absl::flat_hash_map<AckKey, uint32_t> by_ack_;
+  std::vector<uint32_t> by_request_;  // heads of chains; a power of two of them
+  std::vector<uint32_t> by_ack_;
+  size_t size_ = 0;
   uint32_t free_ = 0;
   uint32_t oldest_ = kNone;
   uint32_t newest_ = kNone;

@@ -91,9 +91,9 @@ void Run(Input input) {
         const Datagram question = PickDatagram(input);
         const size_t size = input.Byte() == 0 ? input.Byte() % 48 : 48;
         const Bytes bytes = Bytes(question).first(size);
-        const auto candidate = server.RegistrationFor(bytes);
-        const auto answer = server.HandleDatagram(bytes, now);
         const auto parsed = Parse(bytes);
+        const auto candidate = parsed ? server.FindLocal(*parsed) : std::nullopt;
+        const auto answer = server.HandleDatagram(bytes, now);
         SDP_CHECK(answer.has_value() == (parsed && parsed->type == MessageType::kReq));
         if (answer) {
           const auto reply = Parse(*answer);

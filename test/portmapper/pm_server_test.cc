@@ -234,10 +234,9 @@ TEST_CASE("what is not for a server has no answer", "[pm_server]") {
 
 TEST_CASE("the registration that would answer can be asked for beforehand", "[pm_server]") {
   Service s;
-  CHECK(s.z.RegistrationFor(Serialize(Req(1))) == s.id);
-  CHECK(s.z.RegistrationFor(Serialize(Ack(1))) == std::nullopt);
-  CHECK(s.z.RegistrationFor(Serialize(Req(1, "10.0.0.2:81"))) == std::nullopt);
-  CHECK(s.z.RegistrationFor({}) == std::nullopt);
+  CHECK(s.z.FindLocal(Req(1))->registration == s.id);
+  CHECK(s.z.FindLocal(Req(1))->sdp == At(kSdp));
+  CHECK_FALSE(s.z.FindLocal(Req(1, "10.0.0.2:81")).has_value());
   CHECK(s.z.waiting() == 0);
 }
 
