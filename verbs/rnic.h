@@ -24,6 +24,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/base/types.h"
 
@@ -219,6 +220,16 @@ class QueuePair {
   [[nodiscard]] virtual uint16_t ord() const = 0;
   virtual void SetOrd(uint16_t ord) = 0;  // lowers it (SDP 8.1.1, 4e and 7d)
   [[nodiscard]] virtual const QpCounters& counters() const = 0;
+
+  // --- moving to another process (fork, exec, a passed descriptor) together with the link.
+  // Freeze() may be called: all completions were polled, no RDMA Read of ours is outstanding and no memory is registered. Never where
+  // a device holds the state.
+  [[nodiscard]] virtual bool freezable() const { return false; }
+  // The whole state as bytes, unsent payload and an incomplete received message included; for the backend's own Thaw. Needs
+  // freezable(). What received completions have lent is not part of it: their tokens mean nothing there. From here on one of the two
+  // goes on: this one, or, when this one is destroyed without another call, what is thawed.
+  [[nodiscard]] virtual std::vector<std::byte> Freeze() const { return {}; }
+
   // "soft" and "tcp", or the device's name and "rdma": for people.
   [[nodiscard]] virtual const char* rnic_name() const = 0;
   [[nodiscard]] virtual const char* link_name() const = 0;

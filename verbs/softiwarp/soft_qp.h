@@ -25,6 +25,8 @@ class SoftQp final : public verbs::QueuePair {
  public:
   // An initiator of a peer-to-peer set-up has its RTR posted from the start.
   SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu);
+  // nullptr: these bytes are no frozen queue pair.
+  static std::unique_ptr<SoftQp> Thaw(int fd, Bytes frozen);
 
   verbs::PostResult PostSend(const verbs::SendWork& work) override;
   verbs::PostResult PostRdmaWrite(const verbs::RdmaWriteWork& work) override;
@@ -56,6 +58,8 @@ class SoftQp final : public verbs::QueuePair {
   [[nodiscard]] uint16_t ord() const override { return ord_; }
   void SetOrd(uint16_t ord) override;
   [[nodiscard]] const verbs::QpCounters& counters() const override;
+  [[nodiscard]] bool freezable() const override;
+  [[nodiscard]] std::vector<std::byte> Freeze() const override;
   [[nodiscard]] const char* rnic_name() const override { return "soft"; }
   [[nodiscard]] const char* link_name() const override { return "tcp"; }
 
@@ -63,6 +67,8 @@ class SoftQp final : public verbs::QueuePair {
   void TerminateStream(const TerminateCause& cause, std::string text);
 
  private:
+  friend struct FrozenQp;
+
   // A completion as it waits: most messages lie in one piece of one chunk.
   struct Ready {
     WorkId id;

@@ -13,4 +13,6 @@ std::unique_ptr<verbs::Connector> Listen(int fd, const SoftOptions& options, Tim
   return std::make_unique<SoftConnector>(fd, options, now);
 }
 
+std::unique_ptr<verbs::QueuePair> Thaw(int fd, Bytes frozen) { return SoftQp::Thaw(fd, frozen); }
+
 }  // namespace sdp::iwarp

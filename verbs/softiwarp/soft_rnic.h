@@ -43,6 +43,10 @@ std::unique_ptr<verbs::Connector> Connect(int fd, Bytes private_data, const verb
                                           Time now);
 std::unique_ptr<verbs::Connector> Listen(int fd, const SoftOptions& options, Time now);
 
+// A queue pair that goes on where QueuePair::Freeze() of one of this RNIC's found it, on the same TCP connection: `fd`, any
+// descriptor of it in any process. Bytes from anywhere are refused (nullptr) or become a queue pair that is safe to use.
+std::unique_ptr<verbs::QueuePair> Thaw(int fd, Bytes frozen);
+
 }  // namespace sdp::iwarp
 
 #endif  // SDP_VERBS_SOFTIWARP_SOFT_RNIC_H_

@@ -54,6 +54,7 @@ class FpduReader {
   [[nodiscard]] bool at_boundary() const { return phase_ == Phase::kHead && have_ == 0; }
 
  private:
+  friend struct Frozen;
   enum class Phase : uint8_t { kHead, kPayload, kTrailer };
   static constexpr size_t kMaxHead = kMpaLengthSize + kUntaggedHeaderSize;
 

@@ -20,6 +20,12 @@ inline constexpr uint32_t kMarkerSize = 4;
 inline constexpr uint32_t kMarkerInterval = 512;
 inline constexpr uint32_t kCleanInterval = kMarkerInterval - kMarkerSize;
 
+// Markers among `clean` octets that start at clean position `phase`.
+[[nodiscard]] constexpr uint32_t MarkersIn(uint32_t phase, uint32_t clean) {
+  const auto up_to = [](uint32_t n) { return (n + kCleanInterval - 1) / kCleanInterval; };
+  return up_to(phase + clean) - up_to(phase);
+}
+
 using MarkerBytes = std::array<std::byte, kMarkerSize>;
 
 // A position in a stream, told in clean bytes: how many of them come before the next marker.
@@ -31,6 +37,8 @@ class MarkerPhase {
   void PassClean(uint32_t n) { clean_left_ -= n; }
 
  private:
+  friend struct Frozen;
+
   uint32_t clean_left_ = 0;
 };
 
@@ -49,6 +57,8 @@ class MarkerSieve {
   GrowingRing<MarkerBytes>& markers() { return markers_; }
 
  private:
+  friend struct Frozen;
+
   uint32_t phase_ = 0;                            // raw position modulo 512
   std::array<MarkerBytes, kMaxMarkers> fresh_{};  // [0] begins with the octets of an incomplete marker
   GrowingRing<MarkerBytes> markers_;

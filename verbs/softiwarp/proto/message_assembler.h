@@ -54,6 +54,7 @@ class MessageAssembler {
   [[nodiscard]] size_t pieces() const { return gather_ != nullptr ? 1 : message_.count; }
 
  private:
+  friend struct Frozen;
   bool Compact(uint32_t limit) { return MoveTo(chunks_.Take(limit)); }
   bool MoveTo(Chunk* chunk);
 

@@ -35,6 +35,7 @@ class ReceiveBuffers {
   }
 
  private:
+  friend struct Frozen;
   struct Run {
     uint32_t size;
     uint32_t count;

@@ -74,6 +74,9 @@ class ReceiveStream {
   void HandleDeregister(STag stag);
   void HandleReadResponseSent() { judge_.HandleReadResponseSent(); }
 
+  [[nodiscard]] const ReceiveOptions& options() const { return options_; }
+  // Between PrepareRead and HandleRead.
+  [[nodiscard]] bool reading() const { return reading_; }
   [[nodiscard]] MarkerSieve* sieve() { return sieve_.get(); }
   [[nodiscard]] bool at_boundary() const { return reader_.at_boundary() && judge_.message_offset() == 0; }
   [[nodiscard]] uint64_t fpdus() const { return fpdus_; }
@@ -85,6 +88,7 @@ class ReceiveStream {
   [[nodiscard]] bool expects_placement() { return !DirectTarget().empty(); }
 
  private:
+  friend struct Frozen;
   [[nodiscard]] bool crowded() const { return chunks_.bytes() > kFreeMemory + 3 * lent_; }
   [[nodiscard]] MutableBytes DirectTarget();
   [[nodiscard]] size_t ChunkBytesWanted(ReadKind kind, bool direct) const;

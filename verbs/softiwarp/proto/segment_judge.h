@@ -82,6 +82,7 @@ class SegmentJudge {
   [[nodiscard]] uint32_t message_offset() const { return message_offset_; }
 
  private:
+  friend struct Frozen;
   Result<Placement, Violation> JudgeSend(const DdpHeader& h, uint32_t length) const;
   Result<Placement, Violation> JudgeWrite(const DdpHeader& h, uint32_t length) const;
   Result<Placement, Violation> JudgeReadResponse(const DdpHeader& h, uint32_t length) const;

@@ -16,12 +16,6 @@ namespace {
 // have to fit.
 constexpr size_t kArenaReserve = 1536;
 
-// Markers among `clean` octets that start at clean position `phase`.
-uint32_t MarkersIn(uint32_t phase, uint32_t clean) {
-  const auto up_to = [](uint32_t n) { return (n + kCleanInterval - 1) / kCleanInterval; };
-  return up_to(phase + clean) - up_to(phase);
-}
-
 // How many clean octets the first `raw` ones of a frame contain.
 uint32_t CleanIn(uint32_t phase, uint32_t raw) {
   uint32_t clean = 0;
@@ -216,14 +210,16 @@ void SendQueue::HandleSent(const SendBatch& batch, size_t raw) {
     if (!has_partial_ || i > 0) partial_ = frame;
     has_partial_ = true;
     partial_.raw_sent += static_cast<uint32_t>(raw);
-    const uint32_t clean =
-        options_.markers ? CleanIn(frame.marker_phase, partial_.raw_sent) : partial_.raw_sent;
-    const uint32_t payload =
-        clean > frame.prefix_size ? std::min(clean - frame.prefix_size, frame.payload_size) : 0;
+    const uint32_t payload = PayloadSent(partial_);
     Trim(payload - partial_.payload_gone);
     partial_.payload_gone = payload;
     return;
   }
+}
+
+uint32_t SendQueue::PayloadSent(const Frame& f) const {
+  const uint32_t clean = options_.markers ? CleanIn(f.marker_phase, f.raw_sent) : f.raw_sent;
+  return clean > f.prefix_size ? std::min(clean - f.prefix_size, f.payload_size) : 0;
 }
 
 void SendQueue::CompleteFrame(const Frame& frame) {

@@ -54,6 +54,7 @@ class SendQueue {
   ~SendQueue() { Abandon(); }
 
   void Post(const OutgoingMessage& message);
+  [[nodiscard]] const SendOptions& options() const { return options_; }
   [[nodiscard]] size_t size() const { return messages_.size(); }
   [[nodiscard]] bool empty() const { return messages_.empty(); }
   [[nodiscard]] uint64_t unsent_bytes() const { return unsent_; }
@@ -79,6 +80,7 @@ class SendQueue {
   void Abandon();
 
  private:
+  friend struct Frozen;
   struct Message {
     WorkId id;
     uint64_t to;
@@ -112,6 +114,8 @@ class SendQueue {
   bool Walk(const Frame& frame, Cursor* cursor, Fn&& fn) const;
   void CompleteFrame(const Frame& frame);
   void Trim(uint32_t payload_bytes);
+  // How much of the frame's payload is among its octets up to raw_sent.
+  [[nodiscard]] uint32_t PayloadSent(const Frame& frame) const;
   bool CopyOut(Payload* payload);
   void Report(const Message& message, bool flushed);
   void FlushMessages();

@@ -47,6 +47,10 @@ bool StagTable::CanInvalidateByPeer(STag stag) const {
   return region != nullptr && region->rights != Rights::kLocal;
 }
 
+bool StagTable::empty() const {
+  return std::none_of(regions_.begin(), regions_.end(), [](const Region& r) { return r.used; });
+}
+
 bool StagTable::InvalidateByPeer(STag stag) { return CanInvalidateByPeer(stag) && Deregister(stag); }
 
 Result<std::byte*, AccessError> StagTable::Access(STag stag, uint64_t to, uint32_t length,

@@ -33,6 +33,8 @@ class StagTable {
   // The peer's Send with Invalidate: only what is open to the peer can be invalidated by it.
   bool InvalidateByPeer(STag stag);
   [[nodiscard]] bool CanInvalidateByPeer(STag stag) const;
+  // No memory is registered.
+  [[nodiscard]] bool empty() const;
   [[nodiscard]] bool Contains(STag stag) const { return Find(stag) != nullptr; }
   // The place of [to, to + length) within the region, if `needed` is granted (kLocal: any region will do).
   [[nodiscard]] Result<std::byte*, AccessError> Access(STag stag, uint64_t to, uint32_t length,

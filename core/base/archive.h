@@ -1,0 +1,114 @@
+#ifndef SDP_CORE_BASE_ARCHIVE_H_
+#define SDP_CORE_BASE_ARCHIVE_H_
+
+#include <cstring>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+#include "core/base/byte_order.h"
+#include "core/base/types.h"
+
+namespace sdp {
+
+// The two ways through something frozen (an engine, a queue pair). Both have the same operations, so that one
+// function per class names each field once: Writer appends it to bytes, Reader takes it from bytes that may
+// come from anywhere. A Reader that finds nonsense says so in ok() and reads zeros from then on. Numbers are
+// big-endian.
+class Writer {
+ public:
+  static constexpr bool kReads = false;
+
+  template <typename T>
+  requires std::is_unsigned_v<T> &&(!std::is_same_v<T, bool>)void Number(T& value) {
+    const size_t at = bytes_.size();
+    bytes_.resize(at + sizeof(T));
+    StoreBe<T>(bytes_.data() + at, value);
+  }
+  void Flag(bool& value) {
+    uint8_t byte = value ? 1 : 0;
+    Number(byte);
+  }
+  template <typename E>
+  void Enum(E& value, E /*last*/) {
+    auto number = static_cast<uint8_t>(value);
+    Number(number);
+  }
+  void Octets(MutableBytes bytes) { Append(bytes); }
+  void Append(Bytes bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
+  void Require(bool /*condition*/) {}
+  [[nodiscard]] bool ok() const { return true; }
+  std::vector<std::byte> Take() { return std::move(bytes_); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+class Reader {
+ public:
+  static constexpr bool kReads = true;
+
+  explicit Reader(Bytes bytes) : left_(bytes) {}
+
+  template <typename T>
+  requires std::is_unsigned_v<T> &&(!std::is_same_v<T, bool>)void Number(T& value) {
+    const Bytes bytes = Take(sizeof(T));
+    value = bytes.empty() ? T{0} : LoadBe<T>(bytes.data());
+  }
+  void Flag(bool& value) {
+    uint8_t byte = 0;
+    Number(byte);
+    Require(byte <= 1);
+    value = byte == 1;
+  }
+  template <typename E>
+  void Enum(E& value, E last) {
+    uint8_t number = 0;
+    Number(number);
+    Require(number <= static_cast<uint8_t>(last));
+    value = ok_ ? static_cast<E>(number) : E{};
+  }
+  void Octets(MutableBytes bytes) {
+    const Bytes taken = Take(bytes.size());
+    if (!taken.empty()) std::memcpy(bytes.data(), taken.data(), taken.size());
+  }
+  // The next `count` bytes; empty, and no longer ok(), if there are fewer.
+  Bytes Take(uint64_t count) {
+    Require(count <= left_.size());
+    if (!ok_) return {};
+    const Bytes taken = left_.first(count);
+    left_ = left_.subspan(count);
+    return taken;
+  }
+  void Require(bool condition) { ok_ = ok_ && condition; }
+  [[nodiscard]] size_t left() const { return left_.size(); }
+  [[nodiscard]] bool ok() const { return ok_; }
+
+ private:
+  Bytes left_;
+  bool ok_ = true;
+};
+
+template <typename Archive, typename T>
+void VisitOptional(Archive& ar, std::optional<T>& value, auto&& visit) {
+  bool has = value.has_value();
+  ar.Flag(has);
+  if constexpr (Archive::kReads) value = has ? std::optional<T>(T{}) : std::nullopt;
+  if (has) visit(*value);
+}
+
+// At most `limit` numbers.
+template <typename Archive, typename Vector>
+void VisitNumbers(Archive& ar, Vector& values, uint32_t limit) {
+  auto count = static_cast<uint32_t>(values.size());
+  ar.Number(count);
+  if constexpr (Archive::kReads) {
+    ar.Require(count <= limit && count <= ar.left() / sizeof(values[0]));
+    values.resize(ar.ok() ? count : 0);
+  }
+  for (auto& value : values) ar.Number(value);
+}
+
+}  // namespace sdp
+
+#endif  // SDP_CORE_BASE_ARCHIVE_H_

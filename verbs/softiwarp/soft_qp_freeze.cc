@@ -1,0 +1,105 @@
+// A queue pair as bytes and back: magic number, version, what it was made with, then the state of its parts.
+// Read by the same build of the library in another process, so a version is known or refused.
+#include <algorithm>
+
+#include "core/base/archive.h"
+#include "core/base/check.h"
+#include "verbs/softiwarp/proto/freeze.h"
+#include "verbs/softiwarp/soft_qp.h"
+
+namespace sdp::iwarp {
+namespace {
+
+constexpr uint32_t kMagic = 0x53515031;  // "SQP1"
+constexpr uint16_t kVersion = 1;
+constexpr uint32_t kSmallestUlpdu = 128;
+constexpr uint32_t kLongestText = 4096;
+
+}  // namespace
+
+struct FrozenQp {
+  template <typename Archive>
+  static void Visit(Archive& ar, verbs::LinkCause& c) {
+    ar.Enum(c.end, verbs::LinkEnd::kFailed);
+    ar.Flag(c.local);
+    ar.Number(c.layer);
+    ar.Number(c.etype);
+    ar.Number(c.ecode);
+    auto os_error = static_cast<uint32_t>(c.os_error);
+    ar.Number(os_error);
+    c.os_error = static_cast<int>(os_error);
+    auto size = static_cast<uint32_t>(std::min<size_t>(c.text.size(), kLongestText));
+    ar.Number(size);
+    ar.Require(size <= kLongestText);
+    if constexpr (Archive::kReads) c.text.resize(ar.ok() ? size : 0);
+    ar.Octets(std::as_writable_bytes(std::span(c.text.data(), std::min<size_t>(c.text.size(), size))));
+  }
+
+  template <typename Archive>
+  static void Visit(Archive& ar, SoftQp& q) {
+    ar.Flag(q.send_open_);
+    ar.Flag(q.send_broken_);
+    ar.Flag(q.read_ended_);
+    ar.Flag(q.link_full_);
+    ar.Enum(q.ending_, SoftQp::Ending::kFinSent);
+    Visit(ar, q.cause_);
+    Frozen::Visit(ar, q.buffers_);
+    if (!ar.ok()) return;
+    Frozen::Visit(ar, q.stream_);
+    if (!ar.ok()) return;
+    Frozen::Visit(ar, q.send_queue_);
+    for (uint64_t* counter : {&q.counters_.bytes_in, &q.counters_.bytes_out, &q.counters_.read_calls,
+                              &q.counters_.write_calls, &q.counters_.copied_out}) {
+      ar.Number(*counter);
+    }
+  }
+};
+
+bool SoftQp::freezable() const {
+  return ready_.empty() && reads_.size() == 0 && stags_.empty() && !stream_.reading();
+}
+
+std::vector<std::byte> SoftQp::Freeze() const {
+  SDP_CHECK(freezable());
+  Writer ar;
+  uint32_t magic = kMagic;
+  uint16_t version = kVersion;
+  ar.Number(magic);
+  ar.Number(version);
+  SoftQp& self = const_cast<SoftQp&>(*this);  // a Writer only reads
+  SendOptions sending = send_queue_.options();
+  ReceiveOptions receiving = stream_.options();
+  ar.Flag(sending.crc);
+  ar.Flag(sending.markers);
+  ar.Flag(receiving.markers);
+  ar.Number(sending.max_ulpdu);
+  ar.Number(self.ird_);
+  ar.Number(self.ord_);
+  FrozenQp::Visit(ar, self);
+  return ar.Take();
+}
+
+std::unique_ptr<SoftQp> SoftQp::Thaw(int fd, Bytes frozen) {
+  Reader ar(frozen);
+  uint32_t magic = 0;
+  uint16_t version = 0;
+  uint32_t max_ulpdu = 0;
+  MpaAgreement agreement{.role = MpaRole::kResponder};  // nothing is posted at the start
+  ar.Number(magic);
+  ar.Number(version);
+  ar.Require(magic == kMagic && version == kVersion);
+  ar.Flag(agreement.crc);
+  ar.Flag(agreement.send_markers);
+  ar.Flag(agreement.receive_markers);
+  ar.Number(max_ulpdu);
+  ar.Number(agreement.ird);
+  ar.Number(agreement.ord);
+  ar.Require(max_ulpdu >= kSmallestUlpdu && max_ulpdu <= kMaxSentUlpdu);
+  if (!ar.ok()) return nullptr;
+  auto qp = std::make_unique<SoftQp>(fd, agreement, verbs::QpOptions{}, max_ulpdu);
+  FrozenQp::Visit(ar, *qp);
+  if (!ar.ok() || ar.left() != 0) return nullptr;
+  return qp;
+}
+
+}  // namespace sdp::iwarp
