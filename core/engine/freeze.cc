@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/base/check.h"
-#include "core/engine/archive.h"
+#include "core/base/archive.h"
 #include "core/engine/rep.h"
 
 namespace sdp::engine {
