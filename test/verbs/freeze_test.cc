@@ -214,6 +214,19 @@ TEST_CASE("a segment that was judged wrong, its CRC not yet here, stays wrong") 
   CHECK(peer.qp->cause().text.find("MSN 9") != std::string::npos);
 }
 
+TEST_CASE("after a violation nothing is read any more, whatever had come behind it") {
+  RawPeer peer = MakeRawPeer({.receive_buffer_size = 100, .initial_receives = 1}, {.want_markers = true});
+  const std::vector<std::byte> nonsense(6000, std::byte{0x21});
+  peer.Send(nonsense);
+  peer.Run();
+  Side side{.fd = std::move(peer.qp_fd), .qp = std::move(peer.qp)};
+  CHECK(side.qp->cause().end == LinkEnd::kTerminated);
+  Move(&side);
+  CHECK(side.qp->cause().end == LinkEnd::kTerminated);
+  CHECK(side.qp->cause().local);
+  CHECK(side.qp->ReadLink() == ReadStatus::kEnded);
+}
+
 TEST_CASE("bytes that are no frozen queue pair are refused") {
   PairOptions options;
   options.z.want_markers = true;

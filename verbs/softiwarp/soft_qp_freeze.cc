@@ -45,7 +45,7 @@ struct FrozenQp {
     Visit(ar, q.cause_);
     Frozen::Visit(ar, q.buffers_);
     if (!ar.ok()) return;
-    Frozen::Visit(ar, q.stream_);
+    Frozen::Visit(ar, q.stream_, q.read_ended_);
     if (!ar.ok()) return;
     Frozen::Visit(ar, q.send_queue_);
     for (uint64_t* counter : {&q.counters_.bytes_in, &q.counters_.bytes_out, &q.counters_.read_calls,

@@ -18,7 +18,7 @@ namespace sdp::iwarp {
 
 // Has access to the state of every part. Everywhere no memory is registered and no Read of ours outstanding.
 struct Frozen {
-  static constexpr uint32_t kLargestBuffer = 1u << 30;
+  static constexpr uint32_t kLargestBuffer = 1u << 26;
 
   template <typename Archive>
   static void Visit(Archive& ar, ReceiveBuffers& b) {
@@ -27,7 +27,7 @@ struct Frozen {
     auto runs = static_cast<uint32_t>(b.runs_.size());
     ar.Number(runs);
     if constexpr (Archive::kReads) {
-      b.runs_.Clear();
+      ar.Require(runs <= ar.left() / 8);
       for (; runs > 0 && ar.ok(); --runs) b.runs_.PushBack({});
     }
     for (size_t i = 0; i < b.runs_.size(); ++i) {
@@ -95,8 +95,12 @@ struct Frozen {
     ar.Require(passed + gathered == s.markers_.size() * kCleanInterval + sieved);
   }
 
+  // `ended`: nothing will be read any more, so that only the counts matter.
   template <typename Archive>
-  static void Visit(Archive& ar, ReceiveStream& s) {
+  static void Visit(Archive& ar, ReceiveStream& s, bool ended) {
+    ar.Number(s.fpdus_);
+    ar.Number(s.placed_);
+    if (ended) return;
     Visit(ar, s.judge_);
     Visit(ar, s.reader_);
     if (s.sieve_ != nullptr) Visit(ar, *s.sieve_, s.reader_);
@@ -106,12 +110,9 @@ struct Frozen {
     if constexpr (Archive::kReads) s.body_size_ = ar.ok() ? body_size : 0;
     ar.Octets(MutableBytes(s.body_).first(s.body_size_));
     ar.Flag(s.bulk_);
-    ar.Flag(s.failed_);
-    ar.Number(s.fpdus_);
-    ar.Number(s.placed_);
     if constexpr (Archive::kReads) {
-      if (ar.ok() && !s.failed_) Resume(ar, s);
-    } else if (!s.failed_) {
+      if (ar.ok()) Resume(ar, s);
+    } else {
       const MessageAssembler& m = s.message_;
       uint32_t size = m.gathered_;
       for (size_t i = 0; i < m.message_.count; ++i) size += m.message_.pieces[i].length;
