@@ -25,7 +25,7 @@
 namespace sdp::stats {
 
 inline constexpr uint64_t kMagic = 0x3154415453504453;  // "SDPSTAT1" in memory on a little-endian host
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 inline constexpr size_t kHeaderSize = 4096;
 inline constexpr size_t kSlotSize = 1024;
 inline constexpr size_t kChunkSize = 64 * 1024;  // a multiple of every page size in use
@@ -45,7 +45,8 @@ enum class State : uint8_t {
   kReceiveClosed,  // the peer's DisConn is here, ours is not sent
   kClosing,        // both, or closed by the application with data still to leave
   kAborted,
-  kTcp,  // a fall-back: the socket is plain TCP
+  kTcp,     // a fall-back: the socket is plain TCP
+  kFailed,  // neither: SDP failed, and a rule or SDP_MODE=sdp allows no TCP
 };
 enum class FlowMode : uint8_t {
   kBuffered = 0,
@@ -116,6 +117,9 @@ struct Counters {
   uint64_t link_writes = 0;
   uint64_t accepted_sdp = 0;  // a listener: connections taken over SDP
   uint64_t accepted_tcp = 0;  // a listener: connections taken on the conventional port
+  uint64_t advertised_out = 0;  // SrcAvail and SinkAvail of ours that the peer has not answered yet
+  uint64_t advertised_in = 0;   // the peer's, not answered yet
+  uint64_t mode_changes = 0;    // of both half-connections
 };
 
 // One connection, listener or fall-back. Texts end in a NUL.
@@ -123,7 +127,7 @@ struct ConnectionRecord {
   Counters counters;
   Kind kind = Kind::kFree;
   Role role = Role::kNone;
-  FallbackReason fallback = FallbackReason::kOther;  // kFallback only
+  FallbackReason fallback = FallbackReason::kOther;  // kFallback only; its role says which call decided
   uint8_t reserved = 0;
   int32_t fd = -1;
   Address local;      // conventional: what getsockname gives
@@ -231,6 +235,8 @@ constexpr const char* ToString(State state) {
       return "aborted";
     case State::kTcp:
       return "tcp";
+    case State::kFailed:
+      return "failed";
   }
   return "unknown";
 }

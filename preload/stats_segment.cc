@@ -231,7 +231,7 @@ void StatsSegment::ReleaseSlot(Slot* slot) {
 void StatsSegment::RecordFallback(const ConnectionRecord& record) {
   ConnectionRecord entry = record;
   entry.kind = Kind::kFallback;
-  entry.counters.state = State::kTcp;
+  if (entry.counters.state != State::kFailed) entry.counters.state = State::kTcp;
   if (entry.fallback >= FallbackReason::kCount) entry.fallback = FallbackReason::kOther;
   SetText(entry.reason, ToString(entry.fallback));
   if (entry.opened_at_ns == 0) entry.opened_at_ns = WallClock();

@@ -68,8 +68,8 @@ class StatsSegment {
   void ReleaseSlot(Slot* slot);
 
   // A socket that could have been SDP became TCP (or a listener is TCP only): counts it under record.fallback
-  // and keeps the record among the last kFallbackSlots. kind, state, reason and opened_at_ns (if 0) are
-  // filled in.
+  // and keeps the record among the last kFallbackSlots. kind, state (unless it is
+  // kFailed), reason and opened_at_ns (if 0) are filled in.
   void RecordFallback(const ConnectionRecord& record);
   // Counts without a record, for what would flood the ring (plain clients of a listener).
   void CountFallback(FallbackReason reason);

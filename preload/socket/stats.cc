@@ -126,10 +126,13 @@ stats::ConnectionRecord DescribeListener(int fd, const Address& local, const Add
   return record;
 }
 
-void RecordFallback(int fd, stats::FallbackReason reason, const std::string& text, const Address& peer) {
+void RecordFallback(int fd, stats::FallbackReason reason, const std::string& text, const Address& peer,
+                    stats::State state) {
   stats::StatsSegment* const statistics = Statistics();
   if (statistics == nullptr) return;
   stats::ConnectionRecord record;
+  record.counters.state = state;
+  record.role = peer.length != 0 ? stats::Role::kConnecting : stats::Role::kAccepting;
   record.fallback = reason;
   record.fd = fd;
   record.local = stats::ToAddress(LocalAddress(fd).get());

@@ -19,7 +19,9 @@ stats::Counters CountConnection(const Session& session);
 stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role role, int fd, const Address& local,
                                            const Address& peer, const Address& sdp_peer);
 stats::ConnectionRecord DescribeListener(int fd, const Address& local, const Address& sdp_local, int backlog);
-void RecordFallback(int fd, stats::FallbackReason reason, const std::string& text, const Address& peer);
+// `peer`: of a connect; without one it was a listen. `state`: kTcp or kFailed.
+void RecordFallback(int fd, stats::FallbackReason reason, const std::string& text, const Address& peer,
+                    stats::State state = stats::State::kTcp);
 
 }  // namespace sdp::preload
 

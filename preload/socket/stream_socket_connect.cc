@@ -56,7 +56,7 @@ int StreamSocket::Listen(int fd, int backlog) {
   } else if (listener_ == nullptr) {
     if (!plain_clients_allowed_) {
       SDP_LOG(kError, "listen on %s: no SDP, and %s allows no TCP", ToEndpoint(local_).ToString().c_str(), ruling.ToString().c_str());
-      RecordFallback(fd, refusal.reason, refusal.text, {});
+      RecordFallback(fd, refusal.reason, refusal.text, {}, stats::State::kFailed);
       real.shutdown(fd, SHUT_RD);  // it listens no more
       return Fail(EADDRNOTAVAIL);
     }
@@ -179,6 +179,7 @@ int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
     }
     case ConnectAttempt::Outcome::kFailed: {
       const int error = attempt_->error();
+      RecordFallback(fd, attempt_->reason(), attempt_->reason_text(), attempt_->target(), stats::State::kFailed);
       attempt_.reset();
       state_ = State::kNew;
       return Fail(error);

@@ -25,9 +25,9 @@ void Try(sdp::Bytes image) {
   if (!process) return;
   sdp::stats::Snapshot snapshot;
   snapshot.processes.push_back(*process);
-  SDP_CHECK(!sdp::sdpstat::RenderJson(snapshot).empty());
+  SDP_CHECK(!sdp::sdpstat::RenderJson(snapshot, nullptr).empty());
   sdp::sdpstat::RenderSummary(snapshot);
-  std::string table = sdp::sdpstat::RenderTable(snapshot, {.header = true, .extended = true});
+  std::string table = sdp::sdpstat::RenderTable(snapshot, {.header = true, .internals = true, .extended = true});
   for (char c : table) SDP_CHECK(c == '\n' || (c >= ' ' && c <= '~'));
 }
 

@@ -63,7 +63,7 @@ TEST_CASE("the table has a row per record, in columns") {
 }
 
 TEST_CASE("the extended table gives counters and reasons") {
-  std::string text = RenderTable(Sample(), {.header = false, .extended = true});
+  std::string text = RenderTable(Sample(), {.header = false, .internals = true, .extended = true});
   CHECK(Lines(text).size() == 6);
   CHECK(text.find("stalls:0") != std::string::npos);
   CHECK(text.find("accepted_sdp:12") != std::string::npos);
@@ -89,7 +89,7 @@ TEST_CASE("the summary adds the living to the closed") {
 }
 
 TEST_CASE("JSON keeps its schema") {
-  auto json = nlohmann::json::parse(RenderJson(Sample()));
+  auto json = nlohmann::json::parse(RenderJson(Sample(), nullptr));
   CHECK(json["schema"] == 1);
   auto& process = json["processes"][0];
   CHECK(process["pid"] == 1234);

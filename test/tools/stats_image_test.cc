@@ -55,7 +55,7 @@ TEST_CASE("each header field that another layout would have is refused") {
     return ParseImage(image).error();
   };
   CHECK(damaged(offsetof(Header, magic), uint64_t{0}) == ImageError::kNotOurs);
-  CHECK(damaged(offsetof(Header, version), uint32_t{2}) == ImageError::kVersion);
+  CHECK(damaged(offsetof(Header, version), uint32_t{kVersion + 1}) == ImageError::kVersion);
   CHECK(damaged(offsetof(Header, header_size), uint32_t{64}) == ImageError::kBadLayout);
   CHECK(damaged(offsetof(Header, slot_size), uint32_t{0}) == ImageError::kBadLayout);
   for (auto error :

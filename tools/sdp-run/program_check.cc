@@ -18,8 +18,8 @@ namespace {
 
 constexpr int kMaxScripts = 5;  // the kernel's own limit
 
-Check Refuse(const std::string& path, const std::string& why) {
-  return {.verdict = Verdict::kNotPreloadable, .path = path, .why = why};
+Check Refuse(const std::string& path, const char* code, const std::string& why) {
+  return {.verdict = Verdict::kNotPreloadable, .path = path, .why = why, .code = code};
 }
 
 // The kernel starts a program with privileges of its own in secure mode, in which the loader ignores
@@ -40,19 +40,20 @@ std::string PrivilegeOf(const std::string& path, const struct stat& status) {
 }
 
 Check CheckElf(const std::string& path, const ElfFacts& elf) {
-  if (!elf.is_64_bit) return Refuse(path, "is a 32-bit program, and libsdp.so is 64-bit");
-  if (!elf.is_native) return Refuse(path, "is a program for another machine");
+  if (!elf.is_64_bit) return Refuse(path, "foreign-machine", "is a 32-bit program, and libsdp.so is 64-bit");
+  if (!elf.is_native) return Refuse(path, "foreign-machine", "is a program for another machine");
   if (elf.interpreter.empty()) {
-    return Refuse(path, elf.is_go ? "is a static Go program: there is no loader that could preload a library"
-                                  : "is statically linked: there is no loader that could preload a library");
+    return Refuse(path, elf.is_go ? "go-binary" : "static-binary",
+                  elf.is_go ? "is a static Go program: there is no loader that could preload a library"
+                            : "is statically linked: there is no loader that could preload a library");
   }
   if (elf.is_go)
-    return Refuse(path,
+    return Refuse(path, "go-binary",
                   "is a Go program: it makes its system calls without libc, unseen by a preloaded library");
   if (elf.interpreter.find("ld-musl") != std::string::npos) {
-    return Refuse(path, "is linked with musl, and libsdp.so needs the GNU C library");
+    return Refuse(path, "musl", "is linked with musl, and libsdp.so needs the GNU C library");
   }
-  return {.verdict = Verdict::kFine, .path = path, .why = ""};
+  return {.verdict = Verdict::kFine, .path = path, .why = "", .code = ""};
 }
 
 struct Script {
@@ -85,7 +86,7 @@ std::string ProgramOfEnv(const Script& script) {
 Check CheckPath(const std::string& path, int scripts_left);
 
 Check CheckScript(const std::string& path, const Script& script, int scripts_left) {
-  if (scripts_left == 0) return Refuse(path, "starts too long a chain of interpreters");
+  if (scripts_left == 0) return Refuse(path, "other", "starts too long a chain of interpreters");
   Check check = CheckPath(script.interpreter, scripts_left - 1);
   if (check.verdict == Verdict::kFine) {
     std::string program = ProgramOfEnv(script);
@@ -106,18 +107,21 @@ Check CheckPath(const std::string& path, int scripts_left) {
   if (stat(path.c_str(), &status) != 0) {
     return {.verdict = errno == ENOENT ? Verdict::kNotFound : Verdict::kNotExecutable,
             .path = path,
-            .why = std::string("cannot be run: ") + strerror(errno)};
+            .why = std::string("cannot be run: ") + strerror(errno),
+            .code = ""};
   }
   if (S_ISDIR(status.st_mode) || access(path.c_str(), X_OK) != 0) {
-    return {.verdict = Verdict::kNotExecutable, .path = path, .why = "is not an executable file"};
+    return {.verdict = Verdict::kNotExecutable, .path = path, .why = "is not an executable file", .code = ""};
   }
   std::string privilege = PrivilegeOf(path, status);
-  if (!privilege.empty()) return Refuse(path, privilege);
+  if (!privilege.empty()) return Refuse(path, "privileged", privilege);
 
   int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0)
-    return {
-        .verdict = Verdict::kFine, .path = path, .why = ""};  // executable but unreadable: nothing to check
+    return {.verdict = Verdict::kFine,
+            .path = path,
+            .why = "",
+            .code = ""};  // executable but unreadable: nothing to check
   auto read = [fd](uint64_t offset, std::span<std::byte> out) -> size_t {
     ssize_t got = pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
     return got < 0 ? 0 : static_cast<size_t>(got);
@@ -153,7 +157,8 @@ std::string FindProgram(const std::string& name) {
 Check CheckProgram(const std::vector<std::string>& arguments) {
   std::string path = arguments.front().empty() ? "" : FindProgram(arguments.front());
   if (path.empty()) {
-    return {.verdict = Verdict::kNotFound, .path = arguments.front(), .why = "is not found in PATH"};
+    return {
+        .verdict = Verdict::kNotFound, .path = arguments.front(), .why = "is not found in PATH", .code = ""};
   }
   return CheckPath(path, kMaxScripts);
 }

@@ -33,7 +33,18 @@ Json Base(const ConnectionRecord& record) {
               {"reason_text", record.reason_text}};
 }
 
-Json ConnectionJson(const ConnectionRecord& record) {
+Json LlpJson(const ConnectionRecord& record, const kernel::LinkTable* links) {
+  const kernel::LinkFacts* facts =
+      links == nullptr ? nullptr : links->Find(record.sdp_local, record.sdp_peer);
+  if (facts == nullptr) return nullptr;
+  return Json{{"rtt_us", facts->rtt_us},
+              {"rtt_variance_us", facts->rtt_variance_us},
+              {"retransmissions", facts->retransmissions},
+              {"congestion_window", facts->congestion_window},
+              {"delivery_rate", facts->delivery_rate}};
+}
+
+Json ConnectionJson(const ConnectionRecord& record, const kernel::LinkTable* links) {
   const stats::Counters& c = record.counters;
   Json out = Base(record);
   out["role"] = stats::ToString(record.role);
@@ -59,9 +70,13 @@ Json ConnectionJson(const ConnectionRecord& record) {
   out["gratuitous_updates"] = c.gratuitous_updates;
   out["send_stalls"] = c.send_stalls;
   out["buffered_copies"] = c.buffered_copies;
+  out["advertised_in"] = c.advertised_in;
+  out["advertised_out"] = c.advertised_out;
+  out["mode_changes"] = c.mode_changes;
   out["link_counters"] =
       Json{{"bytes_in", c.link_bytes_in},   {"bytes_out", c.link_bytes_out}, {"fpdus_in", c.link_fpdus_in},
            {"fpdus_out", c.link_fpdus_out}, {"reads", c.link_reads},         {"writes", c.link_writes}};
+  out["llp"] = LlpJson(record, links);
   return out;
 }
 
@@ -91,7 +106,7 @@ Json TotalsJson(const stats::TotalsValues& totals) {
               {"slots_refused", totals.slots_refused}};
 }
 
-Json ProcessJson(const stats::ProcessStats& process) {
+Json ProcessJson(const stats::ProcessStats& process, const kernel::LinkTable* links) {
   Json out{{"pid", process.pid},
            {"uid", process.uid},
            {"program", process.program},
@@ -104,7 +119,7 @@ Json ProcessJson(const stats::ProcessStats& process) {
   for (const ConnectionRecord& record : process.records) {
     switch (record.kind) {
       case Kind::kConnection:
-        out["connections"].push_back(ConnectionJson(record));
+        out["connections"].push_back(ConnectionJson(record, links));
         break;
       case Kind::kListener:
         out["listeners"].push_back(ListenerJson(record));
@@ -121,9 +136,10 @@ Json ProcessJson(const stats::ProcessStats& process) {
 
 }  // namespace
 
-std::string RenderJson(const stats::Snapshot& snapshot) {
+std::string RenderJson(const stats::Snapshot& snapshot, const kernel::LinkTable* links) {
   Json processes = Json::array();
-  for (const stats::ProcessStats& process : snapshot.processes) processes.push_back(ProcessJson(process));
+  for (const stats::ProcessStats& process : snapshot.processes)
+    processes.push_back(ProcessJson(process, links));
   Sums sums = Summarise(snapshot);
   Json summary = TotalsJson(sums.totals);
   summary["processes"] = sums.processes;

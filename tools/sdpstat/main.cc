@@ -1,37 +1,64 @@
 // sdpstat: what is connected over SDP, in which mode, how fast, and why not.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "tools/sdpstat/render.h"
+#include "tools/sdpstat/why.h"
 #include "tools/stats/stats_reader.h"
 
 namespace {
+
+namespace stats = sdp::stats;
+namespace sdpstat = sdp::sdpstat;
+
+constexpr int kUsageError = 2;
 
 struct Options {
   bool json = false;
   bool summary = false;
   bool listening = false;
   bool all = false;
+  bool tcp = false;
+  bool internals = false;
   bool extended = false;
   bool no_header = false;
+  bool ipv4 = false, ipv6 = false;
+  bool ignored = false;  // what ss has and is always so here
   int64_t pid = 0;
   std::string directory;
+  std::vector<std::string> filter;
+
+  std::string why;
 };
 
 void Declare(CLI::App& app, Options& options) {
   app.add_flag("-l,--listening", options.listening, "only listeners");
   app.add_flag("-a,--all", options.all,
-               "also the last sockets of each process that fell back to TCP, with the reason");
-  app.add_flag("-e,--extended", options.extended,
-               "a second line per row: buffers, messages, stalls, the link's counters, the reason");
-  app.add_option("-p,--pid", options.pid, "only this process")->check(CLI::PositiveNumber);
+               "also the last sockets of each process that are TCP, with the reason");
+  app.add_flag("-t,--tcp", options.tcp, "only those");
+  app.add_flag("-i,--info", options.internals,
+               "a second line: buffers, messages, stalls, the link's counters, rtt and retransmissions");
+  app.add_flag("-e,--extended", options.extended, "a second line: user, role, age, the reason");
+  app.add_flag("-4,--ipv4", options.ipv4, "only IPv4");
+  app.add_flag("-6,--ipv6", options.ipv6, "only IPv6");
   app.add_flag("-s,--summary", options.summary, "totals over all processes, closed connections included");
-  app.add_flag("-j,--json", options.json, "everything as JSON (schema: tools/README.md)");
+  app.add_flag("-j,--json", options.json, "everything as JSON (schema: sdpstat.schema.json)");
   app.add_flag("-H,--no-header", options.no_header, "no titles above the columns");
+  app.add_flag("-n,--numeric,-p,--processes", options.ignored, "as ss has them; always so");
+  app.add_option("--pid", options.pid, "only this process")->check(CLI::PositiveNumber);
   app.add_option(
       "--dir", options.directory,
       "read the stats files in this directory (default: SDP_STATS_DIR, or the runtime directories)");
+  app.add_option(
+         "filter", options.filter,
+         "state established, sport = :80, dst 10.0.0.0/8, process nginx, reason pm-denied; and, or, not, ( )")
+      ->type_name("FILTER");
+  app.set_version_flag("-V,--version", "sdpstat " SDP_VERSION);
   app.footer(
       "Mode: of the half-connection in which the process sends, and receives: B buffered, C combined, P "
       "pipelined.\n"
@@ -40,45 +67,69 @@ void Declare(CLI::App& app, Options& options) {
       "+W by Write Zcopy, +T by Transaction.");
 }
 
-void Print(const Options& options) {
-  std::vector<std::string> directories = sdp::stats::DefaultDirectories();
+uint64_t WallClock() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                   std::chrono::system_clock::now().time_since_epoch())
+                                   .count());
+}
+
+stats::Snapshot ReadEverything(const Options& options) {
+  std::vector<std::string> directories = stats::DefaultDirectories();
   if (!options.directory.empty()) directories = {options.directory};
-  sdp::stats::Snapshot everything = sdp::stats::ReadAll(directories);
-  for (const std::string& warning : everything.warnings) {
+  stats::Snapshot everything = stats::ReadAll(directories);
+  for (const std::string& warning : everything.warnings)
     std::fprintf(stderr, "sdpstat: %s\n", warning.c_str());
-  }
+  return everything;
+}
 
-  sdp::sdpstat::Selection selection;
-  selection.pid = options.pid;
-  // JSON and the summary show everything unless told otherwise: a program filters for itself.
-  selection.fallbacks = options.all || options.json;
-  if (options.listening) selection.connections = selection.fallbacks = false;
-  sdp::stats::Snapshot selected = sdp::sdpstat::Select(everything, selection);
-
-  if (options.json) {
-    std::fputs(sdp::sdpstat::RenderJson(selected).c_str(), stdout);
-    return;
-  }
-  if (options.summary) {
-    selection.connections = selection.listeners = true;
-    std::fputs(sdp::sdpstat::RenderSummary(sdp::sdpstat::Select(everything, selection)).c_str(), stdout);
-    return;
-  }
-  std::string table =
-      sdp::sdpstat::RenderTable(selected, {.header = !options.no_header, .extended = options.extended});
-  std::fputs(table.c_str(), stdout);
-  if (!table.empty()) return;
+void SayThatNothingIsThere(const Options& options, const stats::Snapshot& everything) {
+  if (!isatty(STDERR_FILENO)) return;
+  const char* text = "No SDP connections or listeners; sdpstat -a shows sockets that are TCP, and why.\n";
   if (everything.processes.empty()) {
-    std::fputs(
-        "No process runs over SDP. Start programs with sdp-run PROGRAM, or with LD_PRELOAD=libsdp.so.\n",
-        stdout);
+    text = "No process runs over SDP. Start programs with sdp-run PROGRAM, or with LD_PRELOAD=libsdp.so.\n";
+  } else if (!options.filter.empty()) {
+    text = "Nothing matches the filter.\n";
   } else if (options.listening) {
-    std::fputs("No SDP listeners. Without -l the connections are shown, with -a the fall-backs to TCP.\n",
-               stdout);
-  } else {
-    std::fputs("No SDP connections or listeners; sdpstat -a shows sockets that fell back to TCP, and why.\n",
-               stdout);
+    text = "No SDP listeners. Without -l the connections are shown, with -a the sockets that are TCP.\n";
   }
+  std::fputs(text, stderr);
+}
+
+int Show(const Options& options) {
+  auto filter = sdpstat::ParseFilter(options.filter);
+  if (!filter) {
+    std::fprintf(stderr, "sdpstat: filter: %s\n", filter.error().c_str());
+    return kUsageError;
+  }
+  const stats::Snapshot everything = ReadEverything(options);
+  sdpstat::Selection selection{.pid = options.pid,
+                               .family = options.ipv4 == options.ipv6 ? 0
+                                         : options.ipv4               ? 4
+                                                                      : 6,
+                               .filter = std::move(*filter)};
+  // JSON shows everything unless told otherwise: a program filters for itself. A filter that names TCP's
+  // state wants to see it.
+  selection.fallbacks = options.all || options.json || options.tcp || !options.filter.empty();
+  if (options.tcp) selection.connections = selection.listeners = false;
+  if (options.listening) selection.connections = selection.fallbacks = false;
+  const stats::Snapshot selected = sdpstat::Select(everything, selection);
+
+  const sdp::kernel::LinkTable links =
+      options.json || options.internals ? sdp::kernel::LinkTable::Read() : sdp::kernel::LinkTable();
+  if (options.json) {
+    std::fputs(sdpstat::RenderJson(selected, &links).c_str(), stdout);
+  } else if (options.summary) {
+    std::fputs(sdpstat::RenderSummary(sdpstat::Select(everything, {.pid = options.pid})).c_str(), stdout);
+  } else {
+    const std::string table = sdpstat::RenderTable(selected, {.header = !options.no_header,
+                                                              .internals = options.internals,
+                                                              .extended = options.extended,
+                                                              .now_ns = WallClock(),
+                                                              .links = &links});
+    std::fputs(table.c_str(), stdout);
+    if (table.empty()) SayThatNothingIsThere(options, everything);
+  }
+  return 0;
 }
 
 }  // namespace
@@ -87,7 +138,15 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Shows SDP connections and listeners, one per row.", "sdpstat");
   Declare(app, options);
-  CLI11_PARSE(app, argc, argv);
-  Print(options);
-  return 0;
+  CLI::App* why = app.add_subcommand("why", "which TCP sockets of a process are not SDP, and the reason");
+  why->add_option("process", options.why, "a process id, or a program's name")->required();
+  why->add_flag("-j,--json", options.json, "as JSON");
+  why->footer("Exit status: 0 everything is SDP, 1 something is not, 2 there is no such process.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsageError;
+  }
+  if (why->parsed()) return sdpstat::Why(options.why, ReadEverything(options), options.json);
+  return Show(options);
 }

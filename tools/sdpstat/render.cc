@@ -18,6 +18,8 @@ Snapshot Select(const Snapshot& snapshot, const Selection& selection) {
     if (selection.pid != 0 && process.pid != selection.pid) continue;
     stats::ProcessStats kept = process;
     std::erase_if(kept.records, [&](const ConnectionRecord& record) {
+      if (selection.family != 0 && record.local.family != selection.family) return true;
+      if (selection.filter && !selection.filter(process, record)) return true;
       switch (record.kind) {
         case Kind::kConnection:
           return !selection.connections;

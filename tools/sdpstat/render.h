@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "tools/kernel/tcp_sockets.h"
+#include "tools/sdpstat/filter.h"
 #include "tools/stats/stats_image.h"
 #include "tools/stats/stats_reader.h"
 
@@ -14,7 +16,9 @@ struct Selection {
   bool connections = true;
   bool listeners = true;
   bool fallbacks = false;
-  int64_t pid = 0;  // 0: every process
+  int64_t pid = 0;     // 0: every process
+  int family = 0;      // 4 or 6; 0: both
+  Filter filter = {};  // empty: everything
 };
 
 // A Snapshot with only the wanted processes and kinds of record. Totals stay.
@@ -22,11 +26,15 @@ stats::Snapshot Select(const stats::Snapshot& snapshot, const Selection& selecti
 
 struct TextOptions {
   bool header = true;
-  bool extended = false;  // a second line per row: buffers, counters of the link, the reason
+  bool internals = false;  // a second line per row: buffers, messages, stalls, the link's counters
+  bool extended = false;   // the user, the role, the age, the reason
+  uint64_t now_ns = 0;     // CLOCK_REALTIME, for ages
+  const kernel::LinkTable* links = nullptr;  // with internals: what the kernel says of the LLP
 };
 std::string RenderTable(const stats::Snapshot& snapshot, const TextOptions& options);
 std::string RenderSummary(const stats::Snapshot& snapshot);
-std::string RenderJson(const stats::Snapshot& snapshot);
+// `links` may be null.
+std::string RenderJson(const stats::Snapshot& snapshot, const kernel::LinkTable* links);
 
 // Sums over all processes: what is over plus what lives.
 struct Sums {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdio>
 #include <iterator>
 #include <vector>
 
@@ -60,33 +61,69 @@ std::string ByMechanism(const uint64_t (&bytes)[stats::kMechanisms]) {
 
 char Initial(stats::FlowMode mode) { return static_cast<char>(std::toupper(stats::ToString(mode)[0])); }
 
-std::string Detail(const ConnectionRecord& record) {
+std::string Item(const char* name, const std::string& value) { return std::string(" ") + name + ":" + value; }
+std::string Item(const char* name, uint64_t value) { return Item(name, std::to_string(value)); }
+
+std::string Milliseconds(uint32_t microseconds) {
+  char text[24];
+  snprintf(text, sizeof text, "%.3f", microseconds / 1000.0);
+  return text;
+}
+
+std::string Internals(const ConnectionRecord& record, const TextOptions& options) {
   const Counters& c = record.counters;
-  auto item = [](const char* name, uint64_t value) {
-    return std::string(" ") + name + ":" + std::to_string(value);
-  };
-  std::string out;
-  if (record.kind == Kind::kConnection) {
-    out += std::string(" ") + stats::ToString(record.role);
-    out += item("rcvbuf", record.local_buffer_size) + item("peerbuf", record.remote_buffer_size);
-    if (record.bcopy_threshold != 0) out += item("bcopy_below", record.bcopy_threshold);
-    out += item("msgs_in", c.messages_in) + item("msgs_out", c.messages_out) +
-           item("updates", c.gratuitous_updates);
-    out += item("stalls", c.send_stalls) + item("copied", c.buffered_copies);
-    out += item("link_in", c.link_bytes_in) + item("link_out", c.link_bytes_out);
-    out += item("fpdus_in", c.link_fpdus_in) + item("fpdus_out", c.link_fpdus_out);
-    out += item("reads", c.link_reads) + item("writes", c.link_writes);
-  } else if (record.kind == Kind::kListener) {
-    out += item("accepted_sdp", c.accepted_sdp) + item("accepted_tcp", c.accepted_tcp);
+  if (record.kind == Kind::kListener)
+    return Item("accepted_sdp", c.accepted_sdp) + Item("accepted_tcp", c.accepted_tcp);
+  if (record.kind != Kind::kConnection) return "";
+  std::string out = Item("rcvbuf", record.local_buffer_size) + Item("peerbuf", record.remote_buffer_size);
+  if (record.bcopy_threshold != 0) out += Item("bcopy_below", record.bcopy_threshold);
+  out += Item("msgs_in", c.messages_in) + Item("msgs_out", c.messages_out) +
+         Item("updates", c.gratuitous_updates);
+  out += Item("stalls", c.send_stalls) + Item("copied", c.buffered_copies);
+  for (int i = stats::kReadZcopy; i < stats::kMechanisms; ++i) {
+    constexpr const char* kNames[stats::kMechanisms] = {"", "read_zcopy", "write_zcopy", "transaction"};
+    if (c.transfers_in[i] + c.transfers_out[i] == 0) continue;
+    out += Item(kNames[i], std::to_string(c.transfers_in[i]) + "/" + std::to_string(c.transfers_out[i]));
   }
-  if (record.reason[0] != '\0') {
-    out += std::string(" reason:") + record.reason;
-    if (record.reason_text[0] != '\0') out += std::string(" (") + record.reason_text + ")";
+  if (c.advertised_in + c.advertised_out != 0) {
+    out += Item("advertised", std::to_string(c.advertised_in) + "/" + std::to_string(c.advertised_out));
   }
+  if (c.mode_changes != 0) out += Item("mode_changes", c.mode_changes);
+  out += Item("link_in", c.link_bytes_in) + Item("link_out", c.link_bytes_out);
+  out += Item("fpdus_in", c.link_fpdus_in) + Item("fpdus_out", c.link_fpdus_out);
+  out += Item("reads", c.link_reads) + Item("writes", c.link_writes);
+  const kernel::LinkFacts* llp =
+      options.links == nullptr ? nullptr : options.links->Find(record.sdp_local, record.sdp_peer);
+  if (llp == nullptr) return out;
+  return out + Item("rtt", Milliseconds(llp->rtt_us) + "/" + Milliseconds(llp->rtt_variance_us)) +
+         Item("cwnd", llp->congestion_window) + Item("retrans", llp->retransmissions);
+}
+
+std::string Age(uint64_t nanoseconds) {
+  const uint64_t seconds = nanoseconds / 1'000'000'000;
+  if (seconds < 60) return std::to_string(seconds) + "s";
+  if (seconds < 3600) return std::to_string(seconds / 60) + "m" + std::to_string(seconds % 60) + "s";
+  return std::to_string(seconds / 3600) + "h" + std::to_string(seconds / 60 % 60) + "m";
+}
+
+std::string Extended(const ProcessStats& process, const ConnectionRecord& record,
+                     const TextOptions& options) {
+  std::string out = Item("uid", process.uid);
+  if (record.kind == Kind::kConnection) out += Item("role", std::string(stats::ToString(record.role)));
+  if (options.now_ns > record.opened_at_ns && record.opened_at_ns != 0)
+    out += Item("age", Age(options.now_ns - record.opened_at_ns));
+  if (record.reason[0] == '\0') return out;
+  out += Item("reason", std::string(record.reason));
+  return record.reason_text[0] == '\0' ? out : out + " (" + record.reason_text + ")";
+}
+
+std::string Detail(const ProcessStats& process, const ConnectionRecord& record, const TextOptions& options) {
+  std::string out = options.extended ? Extended(process, record, options) : "";
+  if (options.internals) out += Internals(record, options);
   return out.empty() ? out : "       " + out;
 }
 
-Row MakeRow(const ProcessStats& process, const ConnectionRecord& record) {
+Row MakeRow(const ProcessStats& process, const ConnectionRecord& record, const TextOptions& options) {
   const Counters& c = record.counters;
   Row row;
   auto& cells = row.cells;
@@ -111,7 +148,7 @@ Row MakeRow(const ProcessStats& process, const ConnectionRecord& record) {
   }
   cells[kProcess] = process.program + "[" + std::to_string(process.pid) + "]";
   if (record.fd >= 0) cells[kProcess] += ":" + std::to_string(record.fd);
-  row.detail = Detail(record);
+  row.detail = Detail(process, record, options);
   return row;
 }
 
@@ -136,7 +173,7 @@ std::string Layout(const std::vector<Row>& rows, const TextOptions& options) {
   if (options.header) add_line(kTitles);
   for (const Row& row : rows) {
     add_line(row.cells);
-    if (options.extended && !row.detail.empty()) out += row.detail + "\n";
+    if (!row.detail.empty()) out += row.detail + "\n";
   }
   return out;
 }
@@ -146,7 +183,7 @@ std::string Layout(const std::vector<Row>& rows, const TextOptions& options) {
 std::string RenderTable(const stats::Snapshot& snapshot, const TextOptions& options) {
   std::vector<Row> rows;
   for (const ProcessStats& process : snapshot.processes) {
-    for (const ConnectionRecord& record : process.records) rows.push_back(MakeRow(process, record));
+    for (const ConnectionRecord& record : process.records) rows.push_back(MakeRow(process, record, options));
   }
   return rows.empty() ? "" : Layout(rows, options);
 }

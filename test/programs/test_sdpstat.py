@@ -1,0 +1,172 @@
+"""sdpstat on processes that run: why, filters, JSON as the schema has it."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import harness
+from sdp_world import SDPSTAT
+
+SCHEMA = json.loads((pathlib.Path(__file__).parents[2] / "tools/sdpstat/sdpstat.schema.json").read_text())
+TYPES = {"object": dict, "array": list, "string": str, "integer": int, "null": type(None)}
+
+
+def violations(value, schema, path="$"):
+    """What contradicts the schema, as far as ours use JSON Schema; members that it does not name count too."""
+    if "$ref" in schema:
+        schema = SCHEMA["$defs"][schema["$ref"].rsplit("/", 1)[1]]
+    if "anyOf" in schema:
+        return [] if any(not violations(value, one, path) for one in schema["anyOf"]) else [f"{path}: {value!r}"]
+    if "const" in schema and value != schema["const"] or "enum" in schema and value not in schema["enum"]:
+        return [f"{path}: {value!r}"]
+    kinds = schema.get("type", [])
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    if kinds and not any(isinstance(value, TYPES[kind]) for kind in kinds):
+        return [f"{path}: {value!r} is not {kinds}"]
+    if isinstance(value, int) and value < schema.get("minimum", value):
+        return [f"{path}: {value}"]
+    out = []
+    if isinstance(value, dict) and "properties" in schema:
+        out += [f"{path}.{name} is missing" for name in schema["required"] if name not in value]
+        for name, member in value.items():
+            known = name in schema["properties"]
+            out += violations(member, schema["properties"][name], f"{path}.{name}") if known else [f"{path}.{name} is not in the schema"]
+    if isinstance(value, list):
+        for i, item in enumerate(value):
+            out += violations(item, schema["items"], f"{path}[{i}]")
+    return out
+
+
+class Sdpstat(harness.ProgramTest):
+    def sdpstat(self, *arguments):
+        return subprocess.run([SDPSTAT, "--dir", self.world.stats_dir, *map(str, arguments)], capture_output=True, text=True, timeout=30)
+
+    def table(self, *arguments):
+        got = self.sdpstat("-H", *arguments)
+        self.assertEqual(got.returncode, 0, got.stderr)
+        return got.stdout.splitlines()
+
+    def client(self, port, **options):
+        """A connected echo-client that waits."""
+        client = self.world.peer("echo-client", port, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
+        self.assertEqual(client.popen.stdout.readline(), b"connected\n")
+        return client
+
+    def server(self, **options):
+        port = harness.free_port()
+        server = self.world.peer("echo-server", port, **options)
+        self.world.wait_for_listener(port, sdp=options.get("preload", True))
+        return port, server
+
+    def why(self, who):
+        got = self.sdpstat("why", "--json", who)
+        return got.returncode, json.loads(got.stdout)["processes"]
+
+    def test_why(self):
+        port, server = self.server()
+        plain_port, plain_server = self.server(preload=False)
+        client = self.client(port)
+        denied = self.client(plain_port)
+        plain = self.client(port, preload=False)
+
+        status, (process,) = self.why(client.pid)
+        self.assertEqual((status, process["reason"]), (0, None))
+        self.assertEqual([(s["sdp"], s["peer"]) for s in process["sockets"]], [(True, f"127.0.0.1:{port}")])
+
+        status, (process,) = self.why(denied.pid)
+        self.assertEqual(status, 1)
+        self.assertEqual([s["reason"]["code"] for s in process["sockets"]], ["pm-denied"])
+        self.assertEqual(process["sockets"][0]["reason"]["side"], "remote")
+
+        def sockets():
+            return sorted((s["state"], s["sdp"], (s["reason"] or {}).get("code")) for s in self.why(server.pid)[1][0]["sockets"])
+        wanted = [("ESTAB", False, "plain-client"), ("ESTAB", True, None), ("LISTEN", True, None)]
+        harness.wait_until(lambda: sockets() == wanted, f"three sockets of the server: {sockets()}")
+
+        for process in plain, plain_server:
+            status, (seen,) = self.why(process.pid)
+            self.assertEqual((status, seen["reason"]["code"]), (1, "not-preloaded"))
+
+        text = self.sdpstat("why", denied.pid).stdout
+        self.assertRegex(text, r"0 of 1 TCP sockets are SDP")
+        self.assertIn("pm-denied: the peer's port mapper knows no SDP listener for this port.", text)
+
+    def test_why_of_processes_without_the_library(self):
+        port = harness.free_port()
+        off = self.world.peer("sink-server", port, environment={"SDP_MODE": "tcp"})
+        self.world.wait_for_listener(port, sdp=False)
+        self.assertEqual(self.why(off.pid)[1][0]["reason"]["code"], "mode-tcp")
+        wrong = self.world.start(["sleep", "60"], environment={"LD_PRELOAD": "/nonexistent/libsdp.so"})
+        harness.wait_until(lambda: pathlib.Path(f"/proc/{wrong.pid}/comm").read_text() == "sleep\n", "sleep")
+        self.assertEqual(self.why(wrong.pid)[1][0]["reason"]["code"], "preload-ignored")
+        idle = self.world.start(["sleep", "60"])
+        harness.wait_until(lambda: pathlib.Path(f"/proc/{idle.pid}/comm").read_text() == "sleep\n", "sleep")
+        self.assertEqual(self.why(idle.pid)[1][0]["reason"]["code"], "idle")
+        self.assertIn(idle.pid, [p["pid"] for p in self.why("sle*")[1]])
+        self.assertEqual(self.sdpstat("why", 2 ** 22 + 1).returncode, 2)
+        self.assertEqual(self.sdpstat("why", "no-such-program-anywhere").returncode, 2)
+
+    def test_filters_and_columns(self):
+        port, server = self.server()
+        other_port, _ = self.server()
+        client = self.client(port)
+        self.client(other_port)
+        self.assertEqual(len(self.table("-l")), 2)
+        self.assertEqual(len(self.table("state", "established")), 4)
+        rows = self.table("state", "established", "and", "sport", "=", f":{port}")
+        self.assertEqual(len(rows), 1)
+        self.assertIn(f"[{server.pid}]", rows[0])
+        self.assertEqual(len(self.table(f"dport = :{port} and process {client.pid}")), 1)
+        self.assertEqual(len(self.table("--pid", client.pid)), 1)
+        self.assertEqual(self.table("-6"), [])
+        self.assertEqual(len(self.table("-4", "-n", "-p")), 6)
+        detail = "\n".join(self.table("-i", "-e", "process", client.pid))
+        self.assertRegex(detail, r"uid:\d+ role:connecting age:\d+s .*rcvbuf:\d+ .*rtt:[\d.]+/[\d.]+ cwnd:\d+ retrans:0")
+        wrong = self.sdpstat("sport", "=", "http")
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("expected a port, as in sport = :80, but there is 'http'", wrong.stderr)
+        self.assertEqual(self.sdpstat("--no-such-option").returncode, 2)
+        self.assertRegex(self.sdpstat("--version").stdout, r"^sdpstat \d+\.\d+\.\d+\n$")
+
+    def test_a_connect_that_may_not_be_tcp_leaves_a_record(self):
+        plain_port, _ = self.server(preload=False)
+        client = self.world.start([sys.executable, "-c", (
+            "import socket, time\n"
+            f"print(socket.socket().connect_ex(('127.0.0.1', {plain_port})), flush=True)\n"
+            "time.sleep(60)")], environment={"SDP_MODE": "sdp"}, stdout=subprocess.PIPE)
+        self.assertNotEqual(client.popen.stdout.readline(), b"0\n")
+        self.assertEqual([row.split()[0] for row in self.table("-t", "process", client.pid)], ["failed"])
+        _, (process,) = self.why(client.pid)
+        self.assertEqual([(p["state"], p["reason"]["code"]) for p in process["past"]], [("failed", "pm-denied")])
+
+    def test_json_is_as_its_schema_says(self):
+        port, _ = self.server()
+        plain_port, _ = self.server(preload=False)
+        client = self.client(port)
+        self.client(plain_port)
+        client.popen.stdin.write(b"x" * 1000 + b"\n")
+        client.popen.stdin.flush()
+        everything = json.loads(self.sdpstat("--json").stdout)
+        self.assertEqual(violations(everything, SCHEMA), [])
+        connections = [c for p in everything["processes"] for c in p["connections"]]
+        self.assertEqual(len(connections), 2)
+        self.assertIsNotNone(connections[0]["llp"])
+        self.assertEqual(len([f for p in everything["processes"] for f in p["fallbacks"]]), 1)
+
+    def test_a_file_of_another_version_is_named_and_left_alone(self):
+        port, server = self.server()
+        file, = self.world.stats_dir.iterdir()
+        with open(file, "r+b") as stats:
+            stats.seek(8)
+            stats.write((999).to_bytes(4, sys.byteorder))
+        got = self.sdpstat("-a")
+        self.assertEqual((got.returncode, got.stdout), (0, ""))
+        self.assertRegex(got.stderr, re.escape(file.name) + ": of another version")
+        os.kill(server.pid, 0)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,76 @@
+#include "tools/sdpstat/reasons.h"
+
+namespace sdp::sdpstat {
+namespace {
+
+constexpr Reason kReasons[] = {
+    {"mode-tcp", "local", "SDP_MODE=tcp switches the library off",
+     "Unset SDP_MODE in the program's environment."},
+    {"rule", "local", "a rule of libsdp.conf says tcp",
+     "Change the rule that is named; sdp-run --explain HOST:PORT tries it."},
+    {"no-rnic", "local", "no RNIC could be opened",
+     "SDP_RNIC=soft takes the embedded one, which needs no device."},
+    {"not-registered", "local", "the listener is not known to this host's port mapper",
+     "Start sdp-pmd (systemctl start sdp-pmd, or sdp-run --pmd), then the program again; sdpstat doctor "
+     "looks for it."},
+    {"resources", "local", "memory or descriptors ran out",
+     "Raise the limit on open files (ulimit -n, LimitNOFILE=)."},
+    {"socket-option", "local", "the program asked for something that only TCP has", ""},
+    {"address-family", "local", "an address that SDP does not carry", ""},
+    {"pm-unreachable", "remote", "no port mapper answers at the peer's host",
+     "Run sdp-pmd there, and let UDP port 3935 through the firewall."},
+    {"pm-timeout", "remote", "the peer's port mapper is silent",
+     "A firewall may drop UDP port 3935: open it, or reject instead of drop, which saves SDP_PM_TIMEOUT_MS "
+     "for each new host."},
+    {"pm-denied", "remote", "the peer's port mapper knows no SDP listener for this port",
+     "Start the server with the preload, after sdp-pmd; sdpstat -l on the peer's host shows its listeners."},
+    {"pm-cached", "remote", "the peer's host failed a moment ago, and is not asked again yet",
+     "Wait for SDP_PM_NEGATIVE_S (60 s), or restart the client; the first failure has its own reason."},
+    {"pm-unusable", "remote", "the port mapper named an address that cannot be used",
+     "Look at the registrations of the peer's sdp-pmd."},
+    {"sdp-refused", "path", "the SDP address refused the connection, or did not answer",
+     "Let the ephemeral TCP ports through the firewall between the hosts."},
+    {"mpa-rejected", "remote", "the peer's RNIC rejected the connection",
+     "Look at the server's log (SDP_LOG=info)."},
+    {"mpa-failed", "path", "the iWARP start-up failed",
+     "Something else may listen there, or a middlebox may rewrite TCP."},
+    {"hello-failed", "remote", "the SDP handshake failed",
+     "The two ends may speak different versions: see both logs (SDP_LOG=info)."},
+    {"other", "local", "a cause without a code of its own", "The text beside it says more."},
+    {"plain-client", "remote", "the client came by TCP",
+     "Preload the client, and look at its own reason there with sdpstat why."},
+    {"unknown", "local", "made before the library was there, inherited, or passed over from another process",
+     ""},
+    {"forgotten", "local", "one of more fall-backs than the process keeps records of",
+     "sdpstat -s counts them by reason."},
+
+    {"not-preloaded", "local", "libsdp.so is not in the process, nor in its LD_PRELOAD",
+     "Start it with sdp-run, or with LD_PRELOAD=libsdp.so; for a service: systemctl edit SERVICE, "
+     "Environment=LD_PRELOAD=libsdp.so."},
+    {"preload-ignored", "local", "LD_PRELOAD names libsdp.so, and it is not in the process",
+     "The loader found no such file, or the program is privileged: try sdp-run PROGRAM, which says which."},
+    {"static-binary", "local", "a static program has no loader that could preload a library",
+     "Use a dynamically linked build."},
+    {"go-binary", "local", "a Go program makes its system calls without the C library",
+     "Go programs cannot be preloaded."},
+    {"privileged", "local",
+     "the loader ignores LD_PRELOAD for setuid and setgid programs and those with file capabilities",
+     "Give a service its privileges by systemd (AmbientCapabilities=) instead of by file capabilities."},
+    {"foreign-machine", "local", "a 32-bit program, or one for another machine",
+     "Use a native 64-bit build."},
+    {"musl", "local", "linked with musl; libsdp.so needs the GNU C library", "Use a build for glibc."},
+    {"idle", "local", "the library is there, and the process has made no socket it could carry yet", ""},
+};
+
+}  // namespace
+
+std::span<const Reason> AllReasons() { return kReasons; }
+
+const Reason* FindReason(std::string_view code) {
+  for (const Reason& reason : kReasons) {
+    if (code == reason.code) return &reason;
+  }
+  return nullptr;
+}
+
+}  // namespace sdp::sdpstat

@@ -1,0 +1,51 @@
+// sdpstat why: which TCP sockets of a process are not SDP, and the reason.
+#ifndef SDP_TOOLS_SDPSTAT_WHY_H_
+#define SDP_TOOLS_SDPSTAT_WHY_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/kernel/tcp_sockets.h"
+#include "tools/stats/stats_reader.h"
+
+namespace sdp::sdpstat {
+
+struct Verdict {
+  kernel::TcpSocket socket;
+  bool is_sdp = false;
+  std::string reason;  // a code of reasons.h; empty if it is SDP
+  std::string text;    // what the process itself noted
+};
+
+// What a process's sockets are. `stats`: what it publishes; null if nothing. Sockets of the library's own
+// (SDP listeners) are left out. Pure.
+std::vector<Verdict> Classify(const stats::ProcessStats* stats,
+                              const std::vector<kernel::TcpSocket>& sockets);
+
+// A process as it looks from outside.
+struct ProcessView {
+  uint32_t pid = 0;
+  std::string program = {};
+  bool library_loaded = false;
+  std::string reason = {};  // why the library is not in it, or does nothing: a code; empty: it works
+  std::string text = {};
+  bool descriptors_readable = true;
+  std::vector<Verdict> sockets = {};
+  // Connections that ended up as TCP, or failed, and are closed meanwhile.
+  std::vector<stats::ConnectionRecord> past = {};
+};
+
+// Looks at a running process; empty if there is none.
+std::optional<ProcessView> LookAt(uint32_t pid, const stats::Snapshot& snapshot);
+
+std::string RenderWhy(const std::vector<ProcessView>& processes);
+std::string RenderWhyJson(const std::vector<ProcessView>& processes);
+
+// The command: `who` is a process id or a program's name. Exit status: 0 everything is SDP, 1 something is
+// not, 2 there is no such process.
+int Why(const std::string& who, const stats::Snapshot& snapshot, bool json);
+
+}  // namespace sdp::sdpstat
+
+#endif  // SDP_TOOLS_SDPSTAT_WHY_H_
