@@ -2,11 +2,15 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "preload/config_reader.h"
+#include "tools/probe/probe.h"
+#include "tools/sdp-run/explain.h"
 #include "tools/sdp-run/library.h"
 #include "tools/sdp-run/program_check.h"
 #include "tools/sdp-run/supervise.h"
@@ -16,9 +20,38 @@ namespace {
 constexpr int kOwnFailure = 125;  // as env and nice: 126 cannot be run, 127 not found
 constexpr uint16_t kPortMapperPort = 3935;
 
+// Each is an option of the same name, and the variable SDP_NAME. What a value must be is known where it is
+// read (ReadConfig).
+struct Knob {
+  const char* name;
+  const char* help;
+};
+constexpr Knob kKnobs[] = {
+    {"mode", "sdp, tcp, or both: SDP with fall-back to TCP; stands above all rules"},
+    {"rnic", "soft, verbs or auto"},
+    {"log", "error, info or debug"},
+    {"log-file", "where the log goes (default: standard error)"},
+    {"log-destination", "stderr, file or syslog"},
+    {"stats-dir", "where sdpstat finds the process"},
+    {"pm-port", "UDP port of the port mappers that are asked (3935)"},
+    {"pm-timeout-ms", "how long a silent port mapper may delay a first connect (300)"},
+    {"pm-negative-s", "for how long a host without a port mapper is not asked again (60)"},
+    {"pmd-socket", "where servers register"},
+    {"handshake-timeout-ms", "for the start-up of a connection (10000)"},
+    {"mpa-crc", "1: ask for CRC32c on every FPDU"},
+    {"mpa-markers", "1: ask the peer for MPA markers"},
+    {"mpa-p2p", "0: no peer-to-peer start-up"},
+    {"private-buffers", "receive buffers of a connection (24)"},
+    {"private-buffer-size", "bytes of each (32784)"},
+    {"send-buffer", "bytes taken from the program at most while credit is missing (262144)"},
+};
+constexpr size_t kKnobCount = sizeof kKnobs / sizeof *kKnobs;
+
 struct Options {
-  std::string library;
-  std::string mode, rnic, log, log_file, stats_directory;
+  std::string library, config, explain;
+  std::string values[kKnobCount];
+  std::vector<std::string> set;
+  bool require = false;
   bool private_pmd = false;
   bool anyway = false;
   std::vector<std::string> command;
@@ -26,33 +59,62 @@ struct Options {
 
 void Declare(CLI::App& app, Options& options) {
   app.add_option("--lib", options.library, "libsdp.so to use (default: the one beside this program)");
-  app.add_option("--mode", options.mode, "sdp, tcp, or both: SDP with fall-back to TCP (SDP_MODE)")
-      ->check(CLI::IsMember({"sdp", "tcp", "both"}));
-  app.add_option("--rnic", options.rnic, "soft, verbs or auto (SDP_RNIC)")
-      ->check(CLI::IsMember({"soft", "verbs", "auto"}));
-  app.add_option("--log", options.log, "error, info or debug (SDP_LOG)")
-      ->check(CLI::IsMember({"error", "info", "debug"}));
-  app.add_option("--log-file", options.log_file,
-                 "where the log goes (SDP_LOG_FILE; default: standard error)");
-  app.add_option("--stats-dir", options.stats_directory, "where sdpstat finds the process (SDP_STATS_DIR)");
+  app.add_option("--config", options.config, "configuration file (SDP_CONFIG; default: /etc/sdp/libsdp.conf)")
+      ->check(CLI::ExistingFile);
+  for (size_t i = 0; i < kKnobCount; ++i) {
+    app.add_option(std::string("--") + kKnobs[i].name, options.values[i], kKnobs[i].help)
+        ->group("Settings (SDP_... in the environment)");
+  }
+  app.add_option("--set", options.set, "NAME=VALUE: any setting of libsdp.conf(5); may be repeated")
+      ->take_all()
+      ->allow_extra_args(false)
+      ->group("Settings (SDP_... in the environment)");
+  app.add_flag("--require", options.require, "SDP or an error, never TCP: --mode sdp");
+  app.add_option("--explain", options.explain,
+                 "HOST:PORT: say which rule matches and what a connection would be, by trying it")
+      ->type_name("HOST:PORT");
   app.add_flag("--pmd", options.private_pmd,
                "start a port mapper for as long as PROGRAM runs, unless one runs already");
   app.add_flag("--anyway", options.anyway, "run PROGRAM even if it cannot be preloaded");
+  app.set_version_flag("-V,--version", "sdp-run " SDP_VERSION);
   app.prefix_command();
   app.footer(
       "Exit status: PROGRAM's own; 125 sdp-run failed; 126 PROGRAM cannot be run or preloaded; 127 not "
-      "found.");
+      "found.\nWith --explain: 0 it would be SDP, 1 it would not.");
 }
 
-void SetEnvironment(const Options& options) {
-  auto set = [](const char* name, const std::string& value) {
-    if (!value.empty()) setenv(name, value.c_str(), 1);
-  };
-  set("SDP_MODE", options.mode);
-  set("SDP_RNIC", options.rnic);
-  set("SDP_LOG", options.log);
-  set("SDP_LOG_FILE", options.log_file);
-  set("SDP_STATS_DIR", options.stats_directory);
+std::string Variable(const std::string& name) {
+  std::string variable = "SDP_";
+  for (const char c : name)
+    variable += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return variable;
+}
+
+// What the options set, in the form of a configuration file's settings. Empty, or what is wrong with one.
+std::string TakeSettings(const Options& options, std::vector<sdp::preload::Setting>* out) {
+  for (size_t i = 0; i < kKnobCount; ++i) {
+    if (!options.values[i].empty()) out->push_back({Variable(kKnobs[i].name), options.values[i]});
+  }
+  for (const std::string& text : options.set) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return "--set wants NAME=VALUE, but there is '" + text + "'";
+    out->push_back({Variable(text.substr(0, equals)), text.substr(equals + 1)});
+  }
+  if (options.require) out->push_back({"SDP_MODE", "sdp"});
+  for (const sdp::preload::Setting& setting : *out) {
+    std::vector<std::string> problems;
+    sdp::preload::ConfigFile alone;
+    alone.settings = {setting};
+    sdp::preload::ReadConfig([](const char*) { return nullptr; }, alone, "", &problems);
+    if (problems.empty()) continue;
+    // ":0:0: NAME VALUE is not WANTED: ignored"
+    std::string text = problems.front();
+    if (text.starts_with(":0:0: ")) text.erase(0, 6);
+    const size_t end = text.rfind(": ignored");
+    return text.substr(0, end) + "; sdp-run --help lists the settings";
+  }
+  return "";
 }
 
 int Say(int status, const std::string& text) {
@@ -85,8 +147,17 @@ bool WantsPrivateDaemon() {
 }
 
 int Run(const Options& options) {
+  std::vector<sdp::preload::Setting> settings;
+  if (std::string wrong = TakeSettings(options, &settings); !wrong.empty()) return Say(kOwnFailure, wrong);
   std::string library;
   if (std::string wrong = ChooseLibrary(options, &library); !wrong.empty()) return Say(kOwnFailure, wrong);
+  for (const sdp::preload::Setting& setting : settings)
+    setenv(setting.variable.c_str(), setting.value.c_str(), 1);
+  if (!options.config.empty()) setenv("SDP_CONFIG", options.config.c_str(), 1);
+  if (!options.explain.empty()) {
+    const std::string program = options.command.empty() ? "sdp-run" : options.command.front();
+    return sdp::run::Explain(options.explain, program.substr(program.rfind('/') + 1), library);
+  }
 
   sdp::run::Check check = sdp::run::CheckProgram(options.command);
   using sdp::run::Verdict;
@@ -98,7 +169,6 @@ int Run(const Options& options) {
     if (!options.anyway) return 126;
   }
 
-  SetEnvironment(options);
   std::vector<char*> arguments;
   for (const std::string& argument : options.command)
     arguments.push_back(const_cast<char*>(argument.c_str()));
@@ -119,19 +189,25 @@ int Run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (int status = 0; sdp::probe::ServeProbe(argc, argv, &status)) return status;
   Options options;
   CLI::App app(
       "Runs a program with its TCP connections carried over SDP: sdp-run [OPTIONS] PROGRAM [ARGUMENTS].",
       "sdp-run");
   Declare(app, options);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kOwnFailure;
+  }
   // Everything from the first word that is not an option of ours.
   options.command = app.remaining();
   if (!options.command.empty() && options.command.front() == "--") {
     options.command.erase(options.command.begin());
   } else if (!options.command.empty() && options.command.front().starts_with("-")) {
-    return Say(kOwnFailure, "no such option: " + options.command.front());
+    return Say(kOwnFailure, "no such option: " + options.command.front() + "; see sdp-run --help");
   }
-  if (options.command.empty()) return Say(kOwnFailure, "which program? See sdp-run --help");
+  if (options.command.empty() && options.explain.empty())
+    return Say(kOwnFailure, "which program? See sdp-run --help");
   return Run(options);
 }

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/probe/probe.h"
+#include "tools/sdpstat/doctor.h"
 #include "tools/sdpstat/render.h"
 #include "tools/sdpstat/why.h"
 #include "tools/stats/stats_reader.h"
@@ -34,6 +36,7 @@ struct Options {
   std::vector<std::string> filter;
 
   std::string why;
+  std::string program;
 };
 
 void Declare(CLI::App& app, Options& options) {
@@ -135,6 +138,7 @@ int Show(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (int status = 0; sdp::probe::ServeProbe(argc, argv, &status)) return status;
   Options options;
   CLI::App app("Shows SDP connections and listeners, one per row.", "sdpstat");
   Declare(app, options);
@@ -142,11 +146,16 @@ int main(int argc, char** argv) {
   why->add_option("process", options.why, "a process id, or a program's name")->required();
   why->add_flag("-j,--json", options.json, "as JSON");
   why->footer("Exit status: 0 everything is SDP, 1 something is not, 2 there is no such process.");
+  CLI::App* doctor =
+      app.add_subcommand("doctor", "what on this host would keep programs, or one program, from SDP");
+  doctor->add_option("program", options.program, "a program to look at too");
+  doctor->footer("Exit status: 0 nothing is wrong, 1 something is.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsageError;
   }
+  if (doctor->parsed()) return sdpstat::Doctor(options.program);
   if (why->parsed()) return sdpstat::Why(options.why, ReadEverything(options), options.json);
   return Show(options);
 }

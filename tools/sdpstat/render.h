@@ -7,6 +7,7 @@
 
 #include "tools/kernel/tcp_sockets.h"
 #include "tools/sdpstat/filter.h"
+#include "tools/stats/address_text.h"
 #include "tools/stats/stats_image.h"
 #include "tools/stats/stats_reader.h"
 
@@ -43,8 +44,6 @@ struct Sums {
 };
 Sums Summarise(const stats::Snapshot& snapshot);
 
-// "127.0.0.1:80", "[::1]:80", "*" when there is none.
-std::string ToString(const stats::Address& address);
 // At most four characters of number and a unit of 1024: "0", "999", "1.2K", "345M".
 std::string HumanBytes(uint64_t bytes);
 

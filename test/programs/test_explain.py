@@ -1,0 +1,144 @@
+"""sdp-run --explain and its options; sdpstat doctor: they try what they speak of."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import harness
+from sdp_world import BUILD, SDPSTAT
+
+SDP_RUN = BUILD / "tools" / "sdp-run"
+
+
+class Tools(harness.ProgramTest):
+    def tool(self, *arguments, **environment):
+        env = self.world.environment(preload=False, SDP_PMD_SOCKET=self.world.pmd_socket, SDP_PM_PORT=self.world.pm_port,
+                                     SDP_STATS_DIR=self.world.stats_dir, SDP_CONFIG="/dev/null", **environment)
+        return subprocess.run([str(a) for a in arguments], env=env, capture_output=True, text=True, timeout=60)
+
+    def config(self, text):
+        path = self.world.directory / "libsdp.conf"
+        path.write_text(text)
+        return path
+
+    def serve(self, preload=True):
+        port = harness.free_port()
+        self.world.peer("sink-server", port, preload=preload)
+        self.world.wait_for_listener(port, sdp=preload)
+        return port
+
+
+class Explain(Tools):
+    def test_sdp(self):
+        port = self.serve()
+        got = self.tool(SDP_RUN, "--explain", f"127.0.0.1:{port}")
+        self.assertEqual(got.returncode, 0, got.stdout + got.stderr)
+        self.assertIn("no rule of /dev/null speaks of sdp-run", got.stdout)
+        self.assertRegex(got.stdout, r"port mapper +says: SDP at 127\.0\.0\.1:\d+\n")
+        self.assertRegex(got.stdout, r"RNIC +soft, over the link \w+\n")
+        self.assertRegex(got.stdout, r"result +SDP, after [\d.]+ ms")
+        self.assertEqual(list(pathlib.Path("/tmp").glob("sdp-probe-*/*.stats")), [])
+
+    def test_denied(self):
+        port = self.serve(preload=False)
+        got = self.tool(SDP_RUN, "--explain", f"localhost:{port}")
+        self.assertEqual(got.returncode, 1)
+        self.assertRegex(got.stdout, r"result +TCP: pm-denied \(remote\): the peer's port mapper knows no SDP listener for this port\n")
+        self.assertIn("Start the server with the preload, after sdp-pmd", got.stdout)
+
+    def test_rules_of_the_program_that_is_named(self):
+        port = self.serve()
+        path = self.config(f"use tcp client psql *:{port}\nuse sdp client nginx *:*\n")
+        got = self.tool(SDP_RUN, "--config", path, "--explain", f"127.0.0.1:{port}", "/usr/bin/psql")
+        self.assertEqual(got.returncode, 1)
+        self.assertIn(f"{path}:1: use tcp client psql *:{port}\n", got.stdout)
+        self.assertRegex(got.stdout, r"result +TCP: rule \(local\)")
+        got = self.tool(SDP_RUN, "--config", path, "--explain", f"127.0.0.1:{port}", "nginx")
+        self.assertEqual(got.returncode, 0)
+        self.assertIn(f"{path}:2: use sdp client nginx *:*\n", got.stdout)
+        got = self.tool(SDP_RUN, "--mode", "tcp", "--explain", f"127.0.0.1:{port}")
+        self.assertIn("SDP_MODE=tcp, which stands above all rules", got.stdout)
+        self.assertEqual(got.returncode, 1)
+
+    def test_nobody_listens(self):
+        got = self.tool(SDP_RUN, "--require", "--explain", f"127.0.0.1:{harness.free_port()}")
+        self.assertEqual(got.returncode, 1)
+        self.assertRegex(got.stdout, r"result +no connection: Connection refused: pm-denied")
+
+    def test_targets_that_make_no_sense(self):
+        for target in "127.0.0.1", "127.0.0.1:", ":80":
+            got = self.tool(SDP_RUN, "--explain", target)
+            self.assertEqual(got.returncode, 125)
+            self.assertIn("--explain wants HOST:PORT", got.stderr)
+        self.assertEqual(self.tool(SDP_RUN, "--explain", "no-such-host.invalid:80").returncode, 125)
+
+
+class Settings(Tools):
+    def environment_of(self, *arguments):
+        got = self.tool(SDP_RUN, *arguments, "env")
+        self.assertEqual(got.returncode, 0, got.stderr)
+        return dict(line.split("=", 1) for line in got.stdout.splitlines() if "=" in line)
+
+    def test_every_option_is_its_variable(self):
+        text = self.tool(SDP_RUN, "--help").stdout
+        knobs = re.findall(r"^  --([a-z0-9-]+) TEXT", text.split("Settings")[1], re.M)
+        self.assertGreater(len(knobs), 15)
+        values = {"mode": "both", "rnic": "soft", "log": "info", "log-file": "/x", "log-destination": "file", "stats-dir": "/y",
+                  "pmd-socket": "/z"}
+        for knob in knobs:
+            if knob == "set":
+                continue
+            value = values.get(knob, "1000" if "mpa" not in knob else "1")
+            seen = self.environment_of(f"--{knob}", value)
+            self.assertEqual(seen["SDP_" + knob.upper().replace("-", "_")], value)
+        self.assertEqual(self.environment_of("--set", "send-buffer=5", "--set", "mpa-crc=1")["SDP_SEND_BUFFER"], "5")
+        self.assertEqual(self.environment_of("--require")["SDP_MODE"], "sdp")
+
+    def test_what_is_wrong_is_said(self):
+        for arguments, message in (
+                (["--mode", "udp"], "mode udp is not one of both, sdp, tcp"),
+                (["--private-buffers", "2"], "private-buffers 2 is not a number from 3 to 4096"),
+                (["--set", "bufers=2"], "there is no setting 'bufers'"),
+                (["--set", "bufers"], "--set wants NAME=VALUE"),
+                (["--nonsense"], "no such option: --nonsense")):
+            got = self.tool(SDP_RUN, *arguments, "true")
+            self.assertEqual(got.returncode, 125, arguments)
+            self.assertIn(message, got.stderr)
+        self.assertRegex(self.tool(SDP_RUN, "--version").stdout, r"^sdp-run \d+\.\d+\.\d+\n$")
+
+    def test_require_fails_rather_than_falls_back(self):
+        port = self.serve(preload=False)
+        got = self.tool(SDP_RUN, "--require", sys.executable, "-c", f"import socket; socket.create_connection(('127.0.0.1', {port}))")
+        self.assertEqual(got.returncode, 1)
+        self.assertIn("ConnectionRefusedError", got.stderr)
+
+
+class Doctor(Tools):
+    def test_a_host_where_all_is_well(self):
+        got = self.tool(SDPSTAT, "doctor", "sleep")
+        self.assertEqual(got.returncode, 0, got.stdout + got.stderr)
+        self.assertRegex(got.stdout, r"ok +self-test +a connection to itself is SDP \(soft/\w+\), open after")
+        self.assertRegex(got.stdout, r"ok +sleep +\S+/sleep can be preloaded")
+        self.assertIn("Nothing stands in SDP's way on this host.", got.stdout)
+
+    def test_what_it_finds(self):
+        path = self.config("use tcp server * *:*\nuse tcp client * *:80\nuse both server sleep *:5\nuse nothing\nset rnic hard\n")
+        got = self.tool(SDPSTAT, "doctor", "sleep", SDP_RNIC="verbs")
+        self.assertEqual(got.returncode, 1)
+        self.assertRegex(got.stdout, r"FAIL +(RDMA devices|self-test)")
+        env_config = subprocess.run([SDPSTAT, "doctor", "sleep"], capture_output=True, text=True, timeout=60,
+                                    env={**self.world.environment(preload=False), "SDP_CONFIG": str(path), "SDP_PMD_SOCKET": "/nonexistent",
+                                         "SDP_PM_PORT": str(self.world.pm_port)})
+        self.assertEqual(env_config.returncode, 1)
+        for pattern in (rf"WARN +configuration +{path}:3:1: never matches", rf"FAIL +configuration +{path}:4:5: expected tcp, sdp or both",
+                        rf"FAIL +configuration +{path}:5:10: rnic hard is not one of", r"FAIL +port mapper +none answers at /nonexistent",
+                        rf"note +sleep +{path}:1: use tcp server \* \*:\*"):
+            self.assertRegex(env_config.stdout, pattern)
+        static = self.tool(SDPSTAT, "doctor", "/nonexistent/program")
+        self.assertEqual(static.returncode, 1)
+        self.assertIn("is not found", static.stdout + static.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()

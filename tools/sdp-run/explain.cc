@@ -1,0 +1,122 @@
+#include "tools/sdp-run/explain.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "preload/config_file.h"
+#include "tools/probe/probe.h"
+#include "tools/sdpstat/reasons.h"
+#include "tools/stats/address_text.h"
+
+namespace sdp::run {
+namespace {
+
+constexpr int kOwnFailure = 125;
+
+void Line(const char* step, const std::string& text) { std::printf("%-14s %s\n", step, text.c_str()); }
+
+// The first address of the target, which is the one a program tries first.
+bool Resolve(const std::string& host, const std::string& port, sockaddr_storage* out, socklen_t* length) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
+  if (error != 0) {
+    std::fprintf(stderr, "sdp-run: %s:%s: %s\n", host.c_str(), port.c_str(), gai_strerror(error));
+    return false;
+  }
+  std::copy_n(reinterpret_cast<const char*>(found->ai_addr), found->ai_addrlen, reinterpret_cast<char*>(out));
+  *length = found->ai_addrlen;
+  freeaddrinfo(found);
+  return true;
+}
+
+void ExplainRules(const std::string& program, const sockaddr* address, socklen_t length) {
+  bool named = false;
+  const std::string path = preload::ConfigFilePath(getenv, &named);
+  std::ifstream stream(path);
+  if (!stream && named) Line("configuration", path + " cannot be read");
+  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  preload::ConfigFile file = preload::ParseConfigFile(text);
+  for (const preload::ConfigProblem& problem : file.problems) {
+    Line("configuration", path + ":" + std::to_string(problem.line) + ":" + std::to_string(problem.column) +
+                              ": " + problem.text);
+  }
+  const char* mode = getenv("SDP_MODE");
+  if (mode != nullptr && *mode != '\0')
+    return Line("configuration", std::string("SDP_MODE=") + mode + ", which stands above all rules");
+  std::erase_if(file.rules,
+                [&](const preload::Rule& rule) { return !preload::MatchesProgram(rule, program.c_str()); });
+  const preload::Rule* rule = preload::FindRule(file.rules, preload::RuleRole::kClient, address, length);
+  Line("configuration", rule != nullptr
+                            ? path + ":" + std::to_string(rule->line) + ": " + preload::ToString(*rule)
+                            : "no rule of " + path + " speaks of " + program + " and this address: both");
+}
+
+int ExplainSdp(const stats::ConnectionRecord& record, double milliseconds) {
+  char time[32];
+  std::snprintf(time, sizeof time, "%.1f", milliseconds);
+  Line("port mapper", "says: SDP at " + stats::ToString(record.sdp_peer));
+  Line("RNIC", std::string(record.rnic) + ", over the link " + record.link);
+  Line("handshake", "done; Private Buffers of " + std::to_string(record.remote_buffer_size) +
+                        " bytes there, " + std::to_string(record.local_buffer_size) + " here");
+  Line("result", std::string("SDP, after ") + time + " ms in all");
+  return 0;
+}
+
+int ExplainTcp(const stats::ConnectionRecord& record, const probe::Result& result) {
+  const sdpstat::Reason* reason = sdpstat::FindReason(record.reason);
+  const std::string code = record.reason;
+  Line("result", (result.connected ? "TCP: " : "no connection: " + result.connect_error + ": ") + code +
+                     (reason == nullptr ? "" : std::string(" (") + reason->side + "): " + reason->meaning));
+  if (record.reason_text[0] != '\0') Line("", record.reason_text);
+  if (reason != nullptr && reason->remedy[0] != '\0') Line("", reason->remedy);
+  return 1;
+}
+
+}  // namespace
+
+int Explain(const std::string& target, const std::string& program, const std::string& library) {
+  const size_t colon = target.rfind(':');
+  std::string host = target.substr(0, colon);
+  if (colon == std::string::npos || colon + 1 == target.size() || host.empty()) {
+    std::fprintf(stderr,
+                 "sdp-run: --explain wants HOST:PORT, as in db.example:5432 or [::1]:80, but there is '%s'\n",
+                 target.c_str());
+    return kOwnFailure;
+  }
+  const std::string port = target.substr(colon + 1);
+  if (host.starts_with("[") && host.ends_with("]")) host = host.substr(1, host.size() - 2);
+  sockaddr_storage address{};
+  socklen_t length = 0;
+  if (!Resolve(host, port, &address, &length)) return kOwnFailure;
+
+  std::printf("How %s would connect to %s, by trying it:\n\n", program.c_str(), target.c_str());
+  ExplainRules(program, reinterpret_cast<const sockaddr*>(&address), length);
+  std::fflush(stdout);
+  const probe::Result result =
+      probe::Probe({.program = program, .library = library, .host = host, .port = port});
+  if (!result.error.empty()) {
+    std::fprintf(stderr, "sdp-run: %s\n", result.error.c_str());
+    return kOwnFailure;
+  }
+  int status = 1;
+  if (result.record && result.record->kind == stats::Kind::kConnection) {
+    status = ExplainSdp(*result.record, result.milliseconds);
+  } else if (result.record) {
+    status = ExplainTcp(*result.record, result);
+  } else {
+    Line("result", result.connected ? "TCP: the library leaves such sockets alone"
+                                    : "no connection: " + result.connect_error);
+  }
+  if (!result.log.empty()) std::printf("\nThe library's log (SDP_LOG=info):\n%s", result.log.c_str());
+  return status;
+}
+
+}  // namespace sdp::run

@@ -1,0 +1,305 @@
+#include "tools/sdpstat/doctor.h"
+
+#include <errno.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "preload/config_reader.h"
+#include "tools/probe/probe.h"
+#include "tools/sdp-run/library.h"
+#include "tools/sdp-run/program_check.h"
+#include "tools/sdp-run/supervise.h"
+#include "tools/sdpstat/reasons.h"
+#include "tools/stats/address_text.h"
+#include "tools/stats/stats_reader.h"
+
+namespace sdp::sdpstat {
+namespace {
+
+namespace fs = std::filesystem;
+using Grade = Finding::Grade;
+
+constexpr uint16_t kPortMapperPort = 3935;
+constexpr uint64_t kComfortableDescriptors = 4096;
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+uint16_t PmPort() {
+  const char* text = getenv("SDP_PM_PORT");
+  const long port = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
+  return port > 0 && port < 65536 ? static_cast<uint16_t>(port) : kPortMapperPort;
+}
+
+Finding ExamineLibrary(const std::string& library) {
+  if (library.empty()) {
+    return {Grade::kFailure, "libsdp.so", "is not beside this program",
+            "Install the package libsdp, or build the target sdp_library."};
+  }
+  return {Grade::kFine, "libsdp.so", library, ""};
+}
+
+std::vector<Finding> ExamineConfigFile(const std::string& program) {
+  bool named = false;
+  const std::string path = preload::ConfigFilePath(getenv, &named);
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    if (!named)
+      return {{Grade::kFine, "configuration", "there is no " + path + ": every socket may be SDP", ""}};
+    return {{Grade::kFailure, "configuration", path + " is not there",
+             "Correct SDP_CONFIG or LIBSDP_CONFIG_FILE."}};
+  }
+  if (access(path.c_str(), R_OK) != 0) {
+    return {
+        {Grade::kFailure, "configuration", path + " cannot be read by this user", "chmod a+r " + path + "."}};
+  }
+  return ExamineConfig(path, ReadFile(path), program);
+}
+
+// The daemon as libsdp.so looks for it: that of the user, or the host's.
+std::vector<Finding> ExamineDaemon() {
+  const std::string own = run::LocalSocketPath();
+  const char* wanted = getenv("SDP_PMD_SOCKET");
+  std::vector<std::string> places = {own};
+  if (wanted == nullptr || *wanted == '\0') places.emplace_back("/run/sdp/pmd.sock");
+  std::vector<Finding> out;
+  const auto answers = std::find_if(places.begin(), places.end(), run::DaemonRuns);
+  if (answers != places.end()) {
+    out.push_back({Grade::kFine, "port mapper", "answers at " + *answers, ""});
+  } else {
+    out.push_back({Grade::kFailure, "port mapper",
+                   "none answers at " + own + ": servers stay TCP (clients need none here)",
+                   "systemctl start sdp-pmd, or start servers with sdp-run --pmd."});
+  }
+  if (!run::UdpPortIsFree(PmPort())) {
+    out.push_back({Grade::kFine, "UDP port", std::to_string(PmPort()) + " is in use, as it should be", ""});
+  } else if (answers != places.end()) {
+    out.push_back(
+        {Grade::kWarning, "UDP port",
+         "nobody has " + std::to_string(PmPort()) + ": clients elsewhere will not find this host's servers",
+         "Let sdp-pmd listen there (--listen), or set SDP_PM_PORT at the clients."});
+  }
+  return out;
+}
+
+Finding ExamineLimits() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const std::string soft = std::to_string(limit.rlim_cur);
+  if (limit.rlim_cur >= kComfortableDescriptors)
+    return {Grade::kFine, "open files", soft + " per process", ""};
+  return {Grade::kNote, "open files",
+          soft + " per process; a listener takes three more than with TCP, a connection none", ""};
+}
+
+std::vector<Finding> ExamineDevices() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/sys/class/infiniband", error))
+    names.push_back(entry.path().filename());
+  const char* wanted = getenv("SDP_RNIC");
+  if (names.empty()) {
+    const bool needed = wanted != nullptr && std::strcmp(wanted, "verbs") == 0;
+    if (!needed) return {{Grade::kFine, "RDMA devices", "none; the embedded RNIC needs none", ""}};
+    return {{Grade::kFailure, "RDMA devices", "none, and SDP_RNIC=verbs",
+             "Unset SDP_RNIC, or load a driver (modprobe siw; rdma link add)."}};
+  }
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  std::vector<Finding> out = {{Grade::kFine, "RDMA devices", all, ""}};
+  rlimit limit{};
+  getrlimit(RLIMIT_MEMLOCK, &limit);
+  if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < (64U << 20) && geteuid() != 0) {
+    out.push_back({Grade::kWarning, "locked memory",
+                   std::to_string(limit.rlim_cur / 1024) + " KiB: little for memory of kernel RNICs",
+                   "Raise it (ulimit -l, LimitMEMLOCK=infinity)."});
+  }
+  return out;
+}
+
+Finding ExamineStatsDirectory() {
+  for (const std::string& path : stats::DefaultDirectories()) {
+    struct stat status {};
+    if (stat(path.c_str(), &status) != 0) continue;
+    if (status.st_uid != geteuid() && status.st_uid != 0) {
+      return {Grade::kFailure, "statistics", path + " belongs to another user: sdpstat will see nothing",
+              "Remove it, or set SDP_STATS_DIR."};
+    }
+    if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+      return {Grade::kFailure, "statistics", path + " can be written by others, and is not used",
+              "chmod go-w " + path + "."};
+    }
+    return {Grade::kFine, "statistics", path, ""};
+  }
+  return {Grade::kFine, "statistics", "no process has published any yet", ""};
+}
+
+std::string StatusField(uint32_t pid, const std::string& name) {
+  std::istringstream lines(
+      ReadFile((pid == 0 ? std::string("/proc/self") : "/proc/" + std::to_string(pid)) + "/status"));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(name + ":")) return line.substr(line.find_last_of(" \t") + 1);
+  }
+  return "";
+}
+
+Finding ExamineSeccomp() {
+  if (StatusField(0, "Seccomp") != "2") return {Grade::kFine, "seccomp", "no filter on this shell", ""};
+  return {
+      Grade::kNote, "seccomp",
+      "a filter is on this shell (a container?): sendmsg, recvmsg, eventfd2 and AF_UNIX sockets must pass",
+      ""};
+}
+
+// A connection over SDP to a listener of its own: all of it in one go.
+Finding ExamineConnection(const std::string& library) {
+  const probe::Result result =
+      probe::Probe({.program = "sdp-doctor", .library = library, .host = "", .port = ""});
+  if (!result.error.empty())
+    return {Grade::kFailure, "self-test", result.error, "Look at ldd " + library + "."};
+  if (result.record && result.record->kind == stats::Kind::kConnection) {
+    char time[32];
+    std::snprintf(time, sizeof time, "%.1f", result.milliseconds);
+    return {Grade::kFine, "self-test",
+            std::string("a connection to itself is SDP (") + result.record->rnic + "/" + result.record->link +
+                "), open after " + time + " ms",
+            ""};
+  }
+  if (!result.record) {
+    return {Grade::kFailure, "self-test",
+            result.connected ? "a connection to itself is TCP: rules or SDP_MODE leave the library out"
+                             : result.connect_error,
+            "See the lines above."};
+  }
+  const Reason* reason = FindReason(result.record->reason);
+  return {Grade::kFailure, "self-test",
+          std::string("a connection to itself is not SDP: ") + result.record->reason + ": " +
+              result.record->reason_text,
+          reason == nullptr ? "" : reason->remedy};
+}
+
+std::vector<Finding> ExamineProgram(const std::string& program) {
+  const run::Check check = run::CheckProgram({program});
+  if (check.verdict == run::Verdict::kNotFound)
+    return {{Grade::kFailure, program, "is not found in PATH", "Name it with its directory."}};
+  if (check.verdict != run::Verdict::kFine) {
+    const Reason* reason = FindReason(check.code);
+    return {
+        {Grade::kFailure, program, check.path + " " + check.why, reason == nullptr ? "" : reason->remedy}};
+  }
+  std::vector<Finding> out = {{Grade::kFine, program, check.path + " can be preloaded", ""}};
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/proc", error)) {
+    const auto pid = static_cast<uint32_t>(std::strtoul(entry.path().filename().c_str(), nullptr, 10));
+    std::error_code ignored;
+    if (pid == 0 || !fs::equivalent(entry.path() / "exe", check.path, ignored)) continue;
+    if (StatusField(pid, "Seccomp") == "2") {
+      out.push_back({Grade::kNote, program,
+                     "process " + std::to_string(pid) +
+                         " runs under a seccomp filter; SDP needs what TCP needs, and eventfd2 and AF_UNIX",
+                     ""});
+    }
+    if (ReadFile(entry.path() / "maps").find("/libsdp.so") == std::string::npos) {
+      out.push_back({Grade::kNote, program,
+                     "process " + std::to_string(pid) + " runs without the library (sdpstat why " +
+                         std::to_string(pid) + ")",
+                     ""});
+    }
+  }
+  return out;
+}
+
+void Add(std::vector<Finding>* all, std::vector<Finding> more) {
+  for (Finding& finding : more) all->push_back(std::move(finding));
+}
+
+}  // namespace
+
+std::vector<Finding> ExamineConfig(const std::string& path, const std::string& text,
+                                   const std::string& program) {
+  std::vector<Finding> out;
+  const preload::ConfigFile file = preload::ParseConfigFile(text);
+  for (const preload::ConfigProblem& problem : file.problems) {
+    const bool is_error = problem.kind == preload::ConfigProblem::Kind::kError;
+    out.push_back({is_error ? Grade::kFailure : Grade::kWarning, "configuration",
+                   path + ":" + std::to_string(problem.line) + ":" + std::to_string(problem.column) + ": " +
+                       problem.text,
+                   is_error ? "Correct the line: it is ignored as it stands." : ""});
+  }
+  std::vector<std::string> problems;
+  preload::ReadConfig([](const char*) { return nullptr; }, file, path, &problems);
+  for (const std::string& problem : problems)
+    out.push_back({Grade::kFailure, "configuration", problem, "See libsdp.conf(5)."});
+  if (out.empty())
+    out.push_back(
+        {Grade::kFine, "configuration", path + ": " + std::to_string(file.rules.size()) + " rules", ""});
+  if (program.empty()) return out;
+  const std::string name = program.substr(program.rfind('/') + 1);
+  for (const preload::Rule& rule : file.rules) {
+    if (!preload::MatchesProgram(rule, name.c_str())) continue;
+    out.push_back(
+        {Grade::kNote, name, path + ":" + std::to_string(rule.line) + ": " + preload::ToString(rule), ""});
+  }
+  return out;
+}
+
+std::vector<Finding> Examine(const std::string& program) {
+  const std::string library = run::FindLibrary();
+  std::vector<Finding> out = {ExamineLibrary(library)};
+  Add(&out, ExamineConfigFile(program));
+  Add(&out, ExamineDaemon());
+  Add(&out, ExamineDevices());
+  Add(&out, {ExamineLimits(), ExamineStatsDirectory(), ExamineSeccomp()});
+  const char* mode = getenv("SDP_MODE");
+  if (mode != nullptr && std::strcmp(mode, "tcp") == 0) {
+    out.push_back(
+        {Grade::kWarning, "SDP_MODE", "is tcp in this environment: the library does nothing", "Unset it."});
+  }
+  if (!library.empty()) out.push_back(ExamineConnection(library));
+  if (!program.empty()) Add(&out, ExamineProgram(program));
+  return out;
+}
+
+std::string RenderFindings(const std::vector<Finding>& findings) {
+  size_t width = 0;
+  for (const Finding& finding : findings) width = std::max(width, finding.subject.size());
+  std::string out;
+  for (const Finding& finding : findings) {
+    constexpr const char* kGrades[] = {"ok    ", "note  ", "WARN  ", "FAIL  "};
+    out += kGrades[static_cast<size_t>(finding.grade)] + finding.subject +
+           std::string(width - finding.subject.size() + 2, ' ') + finding.text + "\n";
+    if (!finding.remedy.empty()) out += std::string(width + 8, ' ') + "-> " + finding.remedy + "\n";
+  }
+  return out;
+}
+
+int Doctor(const std::string& program) {
+  const std::vector<Finding> findings = Examine(program);
+  std::fputs(RenderFindings(findings).c_str(), stdout);
+  const auto count = [&](Grade grade) {
+    return std::count_if(findings.begin(), findings.end(),
+                         [grade](const Finding& finding) { return finding.grade == grade; });
+  };
+  const auto failures = count(Grade::kFailure);
+  const auto warnings = count(Grade::kWarning);
+  if (failures + warnings == 0) {
+    std::puts("\nNothing stands in SDP's way on this host.");
+  } else {
+    std::printf("\n%ld failed, %ld to look at.\n", static_cast<long>(failures), static_cast<long>(warnings));
+  }
+  return failures == 0 ? 0 : 1;
+}
+
+}  // namespace sdp::sdpstat

@@ -1,0 +1,32 @@
+// sdpstat doctor: what on this host would keep programs from SDP, found before anyone is disappointed.
+#ifndef SDP_TOOLS_SDPSTAT_DOCTOR_H_
+#define SDP_TOOLS_SDPSTAT_DOCTOR_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sdp::sdpstat {
+
+struct Finding {
+  enum class Grade : uint8_t { kFine, kNote, kWarning, kFailure };
+  Grade grade = Grade::kFine;
+  std::string subject;
+  std::string text;
+  std::string remedy;  // for warnings and failures
+};
+
+// `program`: one to look at too; empty: none. Makes a connection of its own over SDP, on 127.0.0.1.
+std::vector<Finding> Examine(const std::string& program);
+std::string RenderFindings(const std::vector<Finding>& findings);
+
+// The command. Exit status: 0 nothing is wrong, 1 something is.
+int Doctor(const std::string& program);
+
+// For tests: what a configuration file's text gives rise to, for programs called `program` (empty: any).
+std::vector<Finding> ExamineConfig(const std::string& path, const std::string& text,
+                                   const std::string& program);
+
+}  // namespace sdp::sdpstat
+
+#endif  // SDP_TOOLS_SDPSTAT_DOCTOR_H_
