@@ -97,16 +97,16 @@ void VisitOptional(Archive& ar, std::optional<T>& value, auto&& visit) {
   if (has) visit(*value);
 }
 
-// At most `limit` numbers.
+// At most `limit` elements, each of at least one byte.
 template <typename Archive, typename Vector>
-void VisitNumbers(Archive& ar, Vector& values, uint32_t limit) {
+void VisitList(Archive& ar, Vector& values, uint32_t limit, auto&& visit) {
   auto count = static_cast<uint32_t>(values.size());
   ar.Number(count);
   if constexpr (Archive::kReads) {
-    ar.Require(count <= limit && count <= ar.left() / sizeof(values[0]));
+    ar.Require(count <= limit && count <= ar.left());
     values.resize(ar.ok() ? count : 0);
   }
-  for (auto& value : values) ar.Number(value);
+  for (auto& value : values) visit(value);
 }
 
 }  // namespace sdp

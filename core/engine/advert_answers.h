@@ -10,49 +10,119 @@
 
 namespace sdp::engine {
 
-// The peer's advertisements, all answered by forcing Bcopy: SrcAvail with SendSm (SDP 9.2, 9.5.2.1),
-// SinkAvail by sending Data (9.5.1, 9.5.2.2), and both kinds of cancel (9.5.4, 9.5.5). Neither RDMA Read nor
-// RDMA Write is ever started, so nothing is In-Process.
+// The peer's advertisements and our answers. SrcAvail (we are the Data Sink, SDP 9.2): RDMA Reads and
+// RdmaRdCompl, or SendSm. SinkAvail (we are the Data Source, 9.3): RDMA Writes and RdmaWrCompl, or Data
+// (9.5.1, 9.5.2.2). Both kinds of cancel (9.5.4, 9.5.5).
 class AdvertAnswers {
  public:
-  explicit AdvertAnswers(uint16_t max_adverts) : max_adverts_(max_adverts) {}
+  // `read_zcopy`: SrcAvails wait for a reader; else each is answered with SendSm.
+  explicit AdvertAnswers(uint16_t max_adverts, bool read_zcopy = false)
+      : max_adverts_(max_adverts), read_zcopy_(read_zcopy) {}
 
   // --- as Data Sink
-  AbortReason HandleSrcAvail(const wire::SrcAvail& advert, uint32_t payload, FlowMode sink_mode);
-  // Payload of any message: may the peer send it while it waits for our SendSm (11.2, 11.3)?
+  // `overridden`: a SinkAvail of ours is outstanding, which discards it (11.3, 2b).
+  AbortReason HandleSrcAvail(const wire::SrcAvail& advert, uint32_t payload, FlowMode sink_mode,
+                             bool overridden = false);
+  // Payload of any message: may the peer send it while it waits for our answer (11.2, 11.3)?
   AbortReason HandlePayload(uint32_t payload);
   void HandleSrcAvailCancel();
   // The peer says that it has sent everything.
   [[nodiscard]] AbortReason HandleDisConn() const;
   [[nodiscard]] bool unanswered() const { return !src_avails_.empty(); }
-  [[nodiscard]] bool send_sm_due() const { return cancelled_ || !src_avails_.empty(); }
+  // Nothing of a SrcAvail is left: neither it, nor Data that was asked for.
+  [[nodiscard]] bool sink_idle() const { return src_avails_.empty() && owed_ == 0 && !cancelled_; }
+  // All that wait are answered with SendSm, as soon as what was read of them is acknowledged.
+  void ForceBcopy() {
+    if (!cancelling_) forced_ = static_cast<uint32_t>(src_avails_.size());
+  }
+  [[nodiscard]] bool forced() const { return forced_ != 0; }
+  // In-Process reads have to be over, and acknowledged: the peer wants to suspend.
+  void Settle() { settling_ = true; }
+  // Bytes of the oldest SrcAvail that a reader may have now.
+  [[nodiscard]] uint32_t readable() const {
+    if (src_avails_.empty() || forced_ != 0 || cancelling_ || settling_ || owed_ != 0) return 0;
+    return src_avails_[0].left - src_avails_[0].posted;
+  }
+  [[nodiscard]] uint64_t advertised_bytes() const;
+  [[nodiscard]] STag stag() const { return src_avails_[0].stag; }
+  [[nodiscard]] uint64_t va() const { return src_avails_[0].va + src_avails_[0].posted; }
+  [[nodiscard]] bool reading() const {
+    return !src_avails_.empty() && src_avails_[0].posted != src_avails_[0].done;
+  }
+  // The oldest is read, or given up, to where a reader got.
+  [[nodiscard]] bool stopped() const { return cancelling_ || settling_ || forced_ != 0; }
+  void ReadPosted(uint32_t length) { src_avails_[0].posted += length; }
+  void ReadCompleted(uint32_t length) { src_avails_[0].done += length; }
+  // Read and not yet acknowledged: In-Process.
+  [[nodiscard]] bool in_process() const { return !src_avails_.empty() && src_avails_[0].posted != 0; }
+  [[nodiscard]] bool rd_compl_due() const;
+  struct RdCompl {
+    uint32_t size = 0;
+    bool last = false;  // of its SrcAvail
+    STag stag{};
+  };
+  RdCompl TakeRdCompl();
+  [[nodiscard]] bool send_sm_due() const { return cancelled_ || (forced_ != 0 && !in_process()); }
   void SendSmTaken();
+  // A cancel waits for what is In-Process: MSeqAck stays below it (9.5.4).
+  [[nodiscard]] bool cancelling() const { return cancelling_; }
 
   // --- as Data Source
   AbortReason HandleSinkAvail(const wire::SinkAvail& advert, FlowMode source_mode, bool leaving_pipelined);
   void HandleSinkAvailCancel();
   [[nodiscard]] bool sink_cancel_ack_due() const { return sink_cancel_ack_due_; }
   void SinkCancelAckTaken() { sink_cancel_ack_due_ = false; }
+  [[nodiscard]] bool has_sink_avail() const { return !sink_avails_.empty() && !writing_ && !wr_compl_due_; }
+  [[nodiscard]] const wire::SinkAvail& sink_avail() const { return sink_avails_[0]; }
+  [[nodiscard]] size_t sink_avails() const { return sink_avails_.size(); }
+  void WritePosted() { writing_ = true; }
+  [[nodiscard]] bool writing() const { return writing_ || wr_compl_due_; }
+  void WriteCompleted(uint32_t size);
+  [[nodiscard]] bool wr_compl_due() const { return wr_compl_due_; }
+  // RdmaWrCompl leaves: its Len and the STag to invalidate.
+  RdCompl TakeWrCompl();
   void PayloadSent();
-  void LeftPipelined();
+  // How many incomplete SinkAvails were discarded by it (12.4).
+  size_t LeftPipelined();
+  // 12.4: the last SinkAvail, ignored while we leave Pipelined Mode, had crossed no payload of ours.
+  [[nodiscard]] bool ignored_was_fresh() const { return ignored_was_fresh_; }
 
  private:
   friend struct Frozen;
 
+  struct Src {
+    uint32_t left = 0;    // not acknowledged, from `va` on
+    uint32_t posted = 0;  // of them, RDMA Reads were posted
+    uint32_t done = 0;    // of them, are here
+    STag stag{};
+    uint64_t va = 0;
+  };
+
   void DiscardStale();
 
   uint16_t max_adverts_;  // what our Hello or HelloAck allows the peer
-  // Bytes that a SrcAvail leaves to send after its payload, oldest first, for each that has no SendSm yet.
-  absl::InlinedVector<uint32_t, 2> src_avails_;
+  bool read_zcopy_;
+  // --- SrcAvails that are not answered, oldest first.
+  absl::InlinedVector<Src, 1> src_avails_;
+  uint32_t forced_ = 0;      // of them, from the oldest, are to be answered with SendSm
+  bool cancelling_ = false;  // SrcAvailCancel is here; the oldest is In-Process
+  bool dropped_ = false;     // and others were discarded
+  bool settling_ = false;
   bool cancelled_ = false;  // SrcAvails were discarded: one SendSm for all of them
   uint64_t owed_ = 0;       // bytes the peer has to send as Data, by the SendSms that left
   // A SrcAvailCancel crossed the last SendSm: the peer may send what is owed, or have taken it back.
   bool forgiven_ = false;
-  // NonDiscards of each SinkAvail that is neither stale nor used.
-  absl::InlinedVector<uint32_t, 2> sink_avails_;
+  // --- SinkAvails that are neither stale nor used, oldest first.
+  absl::InlinedVector<wire::SinkAvail, 1> sink_avails_;
+  bool writing_ = false;       // to the oldest
+  bool wr_compl_due_ = false;  // it is written
+  uint32_t written_ = 0;
+  bool cancelling_writes_ = false;  // SinkAvailCancel is here; the oldest is In-Process
+  bool dropped_sinks_ = false;
   bool sink_cancel_ack_due_ = false;
   uint32_t potential_non_discards_ = 0;
   uint32_t potential_when_left_ = 0;  // its value when the ModeChange out of Pipelined Mode left
+  bool ignored_was_fresh_ = false;
 };
 
 }  // namespace sdp::engine

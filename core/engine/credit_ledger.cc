@@ -69,8 +69,11 @@ AbortReason CreditLedger::HandleAcknowledgement(const wire::Bsdh& bsdh) {
     return AbortReason::kNone;
   }
   // Bufs counts posted less received (6.1.3): together with what was received it never shrinks.
-  if (bsdh.bufs + acknowledged < limit_) return AbortReason::kBadCredit;
-  limit_ = bsdh.bufs + acknowledged;
+  if (bsdh.bufs + acknowledged >= limit_) {
+    limit_ = bsdh.bufs + acknowledged;
+  } else if (!ack_may_lag_) {
+    return AbortReason::kBadCredit;
+  }
   acknowledged_ = acknowledged;
   return AbortReason::kNone;
 }
@@ -88,7 +91,7 @@ wire::Bsdh CreditLedger::Stamp(MessageKind kind) {
   if (kind != MessageKind::kUpdate) sent_before_updates_ = sent_;
   return {.bufs = static_cast<uint16_t>(posted_),
           .mseq = MSeq(mseq),
-          .mseq_ack = MSeq(received_ == 0 ? 0 : static_cast<uint32_t>(received_ - 1))};
+          .mseq_ack = MSeq(received_ == 0 ? 0 : static_cast<uint32_t>(held_.value_or(received_) - 1))};
 }
 
 bool CreditLedger::update_due(uint32_t window, bool idle, bool writer_expected) const {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "core/engine/options.h"
 #include "core/engine/status.h"
@@ -50,6 +51,14 @@ class CreditLedger {
   void Post(uint32_t count) { posted_ += count; }
   [[nodiscard]] uint32_t posted() const { return posted_; }
 
+  // 9.5.4: the message just received is a SrcAvailCancel that cannot be answered yet. MSeqAck stays below it
+  // until Release.
+  void HoldAck() { held_ = received_ - 1; }
+  void ReleaseAck() { held_.reset(); }
+  [[nodiscard]] bool ack_held() const { return held_.has_value(); }
+  // A SrcAvailCancel of ours is unanswered: the peer's MSeqAck may lag behind its Bufs.
+  void set_ack_may_lag(bool value) { ack_may_lag_ = value; }
+
   // --- sending
   // Bufs, MSeq and MSeqAck of the message that leaves now; Len, Flags and MID are the caller's.
   wire::Bsdh Stamp(MessageKind kind);
@@ -74,6 +83,7 @@ class CreditLedger {
   // Credit the peer gains when it hears of what is posted now.
   [[nodiscard]] uint32_t gain() const { return static_cast<uint32_t>(LimitToTell() - told_limit_); }
   [[nodiscard]] uint64_t LimitToTell() const {
+    if (held_) return std::max(told_limit_, posted_ + *held_);
     return AckIsAmbiguous() ? std::max<uint64_t>(told_limit_, posted_) : posted_ + received_;
   }
   [[nodiscard]] bool AckIsAmbiguous() const {
@@ -92,12 +102,14 @@ class CreditLedger {
   uint64_t sent_before_updates_ = 0;  // sent_ after the last message that was more than an update
   uint64_t nudged_ = 0;               // sent_ after the last nudge
   uint32_t peer_initial_ = 0;
+  bool ack_may_lag_ = false;
   bool ack_ambiguous_ = false;  // the peer's last MSeqAck was 0 and may mean either
 
   // Our receiving.
   uint32_t posted_ = 0;
   uint32_t initial_posted_ = 0;
   uint64_t received_ = 0;
+  std::optional<uint64_t> held_;   // what MSeqAck acknowledges instead of received_
   uint64_t told_limit_ = 0;        // the peer's limit_, when everything we sent has arrived
   uint64_t formula_limit_ = 0;     // the most that the draft's own formula can make of what we sent
   bool told_first_ = false;        // the peer knows that we have message 0

@@ -30,6 +30,7 @@ void Engine::HandleLinkEnd(bool /*orderly*/) {
   if (rep_->teardown.link_up()) {
     rep_->teardown.HandleLinkEnd();
     rep_->source.Clear();
+    rep_->FinishOffers();
     ++rep_->read_edge;
   }
   rep_->End();
@@ -42,9 +43,16 @@ size_t Engine::Send(std::span<const Bytes> data, SendFlags flags) {
   if (!r.can_send()) return 0;
   r.Begin();
   const uint32_t capacity = r.payload_capacity();
-  const uint32_t messages = r.suspend_port || r.hello_ack_due ? 0 : r.credit.payload_messages();
+  if (r.source_offer.active()) {  // what is behind it waits
+    r.was_writable = false;
+    r.End();
+    return 0;
+  }
+  const bool wait = r.suspend_port || r.hello_ack_due || flags.hold;
+  const uint32_t messages = wait ? 0 : r.credit.payload_messages();
+  r.source.set_held(flags.hold);
   const auto taken = r.source.Send(data, capacity, messages, capacity / 2,
-                                   flags.buffering == Buffering::kFull, flags.out_of_band);
+                                   flags.buffering == Buffering::kFull || flags.hold, flags.out_of_band);
   r.stats.buffered_copies += taken.copied;
   if (r.source.stall() != SourceHalf::Stall::kNone) {
     ++r.stats.send_stalls;
@@ -66,12 +74,15 @@ void Engine::CloseSend() {
   rep_->Begin();
   if (rep_->established && !rep_->teardown.aborted()) rep_->teardown.CloseSend();
   rep_->source.ForgetWriter();
+  rep_->source.set_held(false);
   rep_->End();
 }
 
 void Engine::CloseReceive() {
   rep_->Begin();
   rep_->sink.Close();
+  rep_->adverts.ForceBcopy();
+  rep_->RevokeSink();
   rep_->Repost();
   rep_->End();
 }
@@ -120,7 +131,7 @@ State Engine::Rep::state() const {
 bool Engine::Rep::can_send() const { return established && !teardown.send_closed() && !teardown.aborted(); }
 
 bool Engine::Rep::writable() const {
-  if (!can_send() || suspend_port || source.has_staged()) return false;
+  if (!can_send() || suspend_port || source.has_staged() || source_offer.active()) return false;
   const bool at_once = source.pending_bytes() == 0 && credit.payload_messages() != 0 && !hello_ack_due;
   switch (source.stall()) {
     case SourceHalf::Stall::kNone:
@@ -139,6 +150,7 @@ void Engine::Rep::End() {
     source.ClearStall();
   }
   was_writable = now;
+  credit.set_ack_may_lag(source_offer.cancel_outstanding());
   SDP_DCHECK(IsConsistent());
 }
 
@@ -173,13 +185,15 @@ bool Engine::has_unfinished_sends() const {
   const Rep& r = *rep_;
   if (!r.teardown.link_up()) return false;
   if (r.teardown.aborted()) return r.teardown.abort_conn_outstanding();
-  return r.source.pending_bytes() != 0 || r.teardown.disconn_due() || r.hello_ack_due;
+  return r.source.pending_bytes() != 0 || r.source_offer.active() || r.teardown.disconn_due() ||
+         r.hello_ack_due;
 }
 
 bool Engine::finished() const {
   const State now = rep_->state();
   return (now == State::kClosed || now == State::kAborted) && rep_->teardown.done() &&
-         !rep_->sink.holds_memory() && rep_->releases.empty();
+         !rep_->sink.holds_memory() && rep_->releases.empty() && !rep_->source_offer.active() &&
+         !rep_->sink_offer.active();
 }
 
 bool Engine::oob_pending() const { return rep_->sink.urgent().pending(); }

@@ -58,6 +58,10 @@ enum class Buffering : uint8_t {
 struct SendFlags {
   Buffering buffering = Buffering::kSmall;
   bool out_of_band = false;  // the last byte is Out-Of-Band data (9.5.3)
+  // A reply is expected and OfferSink() will follow: the data waits in the send buffer to travel in its
+  // SinkAvail (9.4). It leaves with the next OfferSink(), or with the next Send() that does not hold, were it
+  // of no bytes.
+  bool hold = false;
 };
 
 // Why bytes are no frozen engine.

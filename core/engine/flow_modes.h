@@ -25,10 +25,16 @@ class FlowModes {
   // or not now.
   bool Request(Half half, FlowMode mode, uint64_t acknowledged);
   [[nodiscard]] bool change_due() const { return requested_.has_value(); }
+  [[nodiscard]] bool buffered_due() const {
+    return source_change_due() && requested_->mode == wire::ModeChange::kBuffered;
+  }
+  // Of the half-connection in which we are the Data Source.
+  [[nodiscard]] bool source_change_due() const { return requested_ && !requested_->receivers_source; }
   // The requested ModeChange leaves now, as the message after `sent` others: it holds from here on.
   wire::ModeChange TakeChange(uint64_t sent);
 
   // 12.4: Pipelined Mode was left and the peer may not know it yet: its SinkAvails are late, not wrong.
+  [[nodiscard]] uint64_t left_pipelined() const { return left_pipelined_; }
   [[nodiscard]] bool leaving_pipelined(uint64_t acknowledged) const { return acknowledged < left_pipelined_; }
 
  private:

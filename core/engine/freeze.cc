@@ -11,7 +11,7 @@ namespace sdp::engine {
 namespace {
 
 constexpr uint32_t kMagic = 0x53445045;  // "SDPE"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr uint64_t kMostMessages = uint64_t{1} << 62;  // keeps sums of counters from wrapping
 
 }  // namespace
@@ -26,6 +26,12 @@ struct Frozen {
     ar.Number(o.receive_limit);
     ar.Number(o.send_limit);
     ar.Number(o.max_adverts);
+    ar.Flag(o.read_zcopy);
+    ar.Number(o.source_threshold);
+    ar.Number(o.sink_threshold);
+    ar.Number(o.src_avail_payload);
+    ar.Number(o.read_size);
+    ar.Flag(o.prefer_pipelined);
     ar.Number(o.ird);
     ar.Number(o.ord);
   }
@@ -44,6 +50,10 @@ struct Frozen {
     ar.Number(c.received_);
     ar.Number(c.told_limit_);
     ar.Number(c.formula_limit_);
+    VisitOptional(ar, c.held_, [&](uint64_t& held) {
+      ar.Number(held);
+      ar.Require(held != 0 && held <= c.received_);
+    });
     ar.Flag(c.told_first_);
     ar.Number(c.updates_received_);
     ar.Flag(c.crossed_);
@@ -57,9 +67,7 @@ struct Frozen {
     uint32_t size = b.size_;
     ar.Number(size);
     if constexpr (Archive::kReads) {
-      ar.Require(size <= b.limit_);
-      const Bytes bytes = ar.Take(size);
-      if (!bytes.empty()) b.Append({&bytes, 1}, 0);
+      b.AppendAll(ar.Take(size));
     } else if (size != 0) {
       const size_t first = std::min<size_t>(size, b.capacity_ - b.head_);
       ar.Append({b.memory_.get() + b.head_, first});
@@ -72,8 +80,9 @@ struct Frozen {
     Visit(ar, s.buffer_);
     ar.Enum(s.stall_, SourceHalf::Stall::kRoom);
     ar.Flag(s.writer_expected_);
+    ar.Flag(s.held_);
     ar.Number(s.sent_bytes_);
-    VisitNumbers(ar, s.urgent_.marks_, UINT32_MAX);
+    VisitList(ar, s.urgent_.marks_, UINT32_MAX, [&](uint64_t& mark) { ar.Number(mark); });
     auto announced = static_cast<uint32_t>(s.urgent_.announced_);
     ar.Number(announced);
     s.urgent_.announced_ = announced;
@@ -142,15 +151,56 @@ struct Frozen {
 
   template <typename Archive>
   static void Visit(Archive& ar, AdvertAnswers& a) {
-    VisitNumbers(ar, a.src_avails_, a.max_adverts_);
+    VisitList(ar, a.src_avails_, a.max_adverts_, [&](AdvertAnswers::Src& src) {
+      ar.Number(src.left);
+      ar.Number(src.done);
+      src.posted = src.done;
+      Visit(ar, src.stag);
+      ar.Number(src.va);
+      // Only the oldest is ever read.
+      ar.Require(src.done <= src.left && (src.done == 0 || &src == &a.src_avails_[0]));
+    });
+    ar.Number(a.forced_);
+    ar.Flag(a.cancelling_);
+    ar.Flag(a.dropped_);
+    ar.Flag(a.settling_);
     ar.Flag(a.cancelled_);
     ar.Number(a.owed_);
     ar.Flag(a.forgiven_);
-    VisitNumbers(ar, a.sink_avails_, a.max_adverts_);
+    VisitList(ar, a.sink_avails_, a.max_adverts_, [&](wire::SinkAvail& sink) {
+      ar.Number(sink.len);
+      Visit(ar, sink.stag);
+      ar.Number(sink.va);
+      ar.Number(sink.non_discards);
+      ar.Require(sink.len != 0);
+    });
+    ar.Flag(a.wr_compl_due_);
+    ar.Number(a.written_);
+    ar.Flag(a.cancelling_writes_);
+    ar.Flag(a.dropped_sinks_);
     ar.Flag(a.sink_cancel_ack_due_);
+    ar.Require(a.forced_ <= a.src_avails_.size() &&
+               a.sink_avails_.size() + a.src_avails_.size() <= a.max_adverts_);
+    ar.Require(!a.cancelling_ || (a.src_avails_.size() == 1 && a.in_process() && a.forced_ == 0));
+    ar.Require(!a.wr_compl_due_ || (!a.sink_avails_.empty() && a.written_ <= a.sink_avails_[0].len));
+    ar.Require(!a.cancelling_writes_ || a.wr_compl_due_);
     ar.Number(a.potential_non_discards_);
     ar.Number(a.potential_when_left_);
     ar.Require(a.owed_ < kMostMessages);
+  }
+
+  template <typename Archive>
+  static void Visit(Archive& ar, STag& stag) {
+    uint32_t value = stag.value();
+    ar.Number(value);
+    stag = STag(value);
+  }
+
+  template <typename Archive>
+  static void Visit(Archive& ar, SinkOffer& o) {
+    ar.Number(o.non_discards_);
+    ar.Number(o.cancels_);
+    ar.Flag(o.ack_expected_);
   }
 
   template <typename Archive>
@@ -160,7 +210,7 @@ struct Frozen {
     ar.Flag(t.peer_closed_);
     ar.Flag(t.link_up_);
     ar.Flag(t.link_step_taken_);
-    ar.Enum(t.reason_, AbortReason::kAfterSuspend);
+    ar.Enum(t.reason_, AbortReason::kBadCompletion);
     // Anything else is an action or a completion to come.
     ar.Enum(t.abort_, Teardown::AbortStep::kLinkDue);
     ar.Require(t.abort_ == Teardown::AbortStep::kNone || t.abort_ == Teardown::AbortStep::kLinkDue);
@@ -172,10 +222,27 @@ struct Frozen {
 
   template <typename Archive>
   static void Visit(Archive& ar, Stats& s) {
-    for (uint64_t* counter :
-         {&s.messages_in, &s.messages_out, &s.bcopy_bytes_in, &s.bcopy_bytes_out, &s.read_zcopy_bytes_in,
-          &s.read_zcopy_bytes_out, &s.write_zcopy_bytes_in, &s.write_zcopy_bytes_out, &s.transaction_bytes_in,
-          &s.transaction_bytes_out, &s.gratuitous_updates_out, &s.send_stalls, &s.buffered_copies}) {
+    for (uint64_t* counter : {&s.messages_in,
+                              &s.messages_out,
+                              &s.bcopy_bytes_in,
+                              &s.bcopy_bytes_out,
+                              &s.read_zcopy_bytes_in,
+                              &s.read_zcopy_bytes_out,
+                              &s.write_zcopy_bytes_in,
+                              &s.write_zcopy_bytes_out,
+                              &s.transaction_bytes_in,
+                              &s.transaction_bytes_out,
+                              &s.src_avails_in,
+                              &s.src_avails_out,
+                              &s.sink_avails_in,
+                              &s.sink_avails_out,
+                              &s.send_sms_in,
+                              &s.send_sms_out,
+                              &s.cancels_in,
+                              &s.cancels_out,
+                              &s.gratuitous_updates_out,
+                              &s.send_stalls,
+                              &s.buffered_copies}) {
       ar.Number(*counter);
     }
   }
@@ -194,6 +261,7 @@ struct Frozen {
     Visit(ar, r.sink);
     Visit(ar, r.modes);
     Visit(ar, r.adverts);
+    Visit(ar, r.sink_offer);
     Visit(ar, r.teardown);
     ar.Flag(r.ch_rcv_buf_ack_due);
     VisitOptional(ar, r.suspend_port, [&](uint16_t& port) { ar.Number(port); });
@@ -211,6 +279,7 @@ struct Frozen {
     ar.Require(!r.established || r.hello_done);
     ar.Require(r.established || (r.sink.readable_bytes() == 0 && r.source.pending_bytes() == 0));
     ar.Require(r.credit.posted() <= r.options.receive_buffers);
+    ar.Require(r.credit.ack_held() == r.adverts.cancelling());
     ar.Require(!r.suspended_ || r.suspend_port.has_value());
   }
 };
@@ -241,7 +310,9 @@ void ReceiveQueue::Thaw(Archive& ar) {
 bool Engine::freezable() const {
   const Rep& r = *rep_;
   return r.releases.empty() && r.receives_to_post == 0 && !r.hello_ack_due && !r.source.has_staged() &&
-         !r.sink.has_release() && r.teardown.at_rest() && (!r.suspended_ || r.suspend_complete);
+         !r.sink.has_release() && r.teardown.at_rest() && !r.source_offer.active() &&
+         !r.source_offer.has_result() && !r.sink_offer.active() && !r.sink_offer.has_result() &&
+         (!r.suspended_ || r.suspend_complete);
 }
 
 std::vector<std::byte> Engine::Freeze() const {

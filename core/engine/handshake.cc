@@ -50,7 +50,7 @@ Engine::Rep::Rep(Role the_role, const Options& the_options)
       credit(role),
       source(options.send_limit),
       sink(options),
-      adverts(options.max_adverts) {
+      adverts(options.max_adverts, options.read_zcopy) {
   credit.SetPosted(sink.PostedTarget());
 }
 

@@ -83,8 +83,11 @@ AbortReason Engine::Rep::HandleMessage(const ReceivedMessage& received, bool* ke
   if (suspend_port) return AbortReason::kAfterSuspend;  // 13.1.1, 2
   if (const auto reason = credit.HandleMessage(message->bsdh, KindOf(*message)); reason != AbortReason::kNone)
     return reason;
-  // 9.2, 9.3: only an STag that we advertised may be invalidated, and none is.
-  if (received.invalidated) return AbortReason::kBadInvalidate;
+  // 9.2, 9.3: only an STag that we advertised may be invalidated, by the message that completes it.
+  if (received.invalidated && !std::holds_alternative<wire::RdmaRdCompl>(message->body) &&
+      !std::holds_alternative<wire::RdmaWrCompl>(message->body)) {
+    return AbortReason::kBadInvalidate;
+  }
   return Dispatch(*message, received, kept);
 }
 
@@ -101,24 +104,35 @@ AbortReason Engine::Rep::Dispatch(const wire::Message& message, const ReceivedMe
       [&](const auto& header) -> AbortReason {
         using H = std::decay_t<decltype(header)>;
         if constexpr (std::is_same_v<H, wire::SrcAvail>) {
-          if (teardown.peer_closed()) return AbortReason::kDataAfterDisConn;
-          // The payload is older than what is advertised after it, and is judged by the adverts before.
-          if (const auto bad = adverts.HandlePayload(message.payload_size()); bad != AbortReason::kNone)
-            return bad;
-          return adverts.HandleSrcAvail(header, message.payload_size(), modes.sink());
+          return HandleSrcAvail(header, message.payload_size());
         } else if constexpr (std::is_same_v<H, wire::SinkAvail>) {
-          if (const auto bad = adverts.HandlePayload(message.payload_size()); bad != AbortReason::kNone)
-            return bad;
-          return adverts.HandleSinkAvail(header, modes.source(),
-                                         modes.leaving_pipelined(credit.acknowledged()));
+          return HandleSinkAvail(header, message.payload_size());
+        } else if constexpr (std::is_same_v<H, wire::SendSm>) {
+          return HandleSendSm();
+        } else if constexpr (std::is_same_v<H, wire::RdmaRdCompl>) {
+          FollowHint(flags);
+          return HandleRdmaRdCompl(header, received.invalidated);
+        } else if constexpr (std::is_same_v<H, wire::RdmaWrCompl>) {
+          FollowHint(flags);
+          return HandleRdmaWrCompl(header, received.invalidated);
+        } else if constexpr (std::is_same_v<H, wire::SinkCancelAck>) {
+          const auto bad = sink_offer.HandleSinkCancelAck();
+          ++read_edge;
+          return bad;
         } else if constexpr (std::is_same_v<H, wire::Data>) {
           return adverts.HandlePayload(message.payload_size());
         } else if constexpr (std::is_same_v<H, wire::ModeChange>) {
-          return modes.HandleModeChange(header, adverts.unanswered());
+          const auto bad = modes.HandleModeChange(header, adverts.unanswered());
+          if (bad == AbortReason::kNone && modes.sink() == FlowMode::kCombined) {
+            sink_offer.Unadvertise();  // figure 29
+            ++read_edge;
+          }
+          return bad;
         } else if constexpr (std::is_same_v<H, wire::SrcAvailCancel>) {
-          adverts.HandleSrcAvailCancel();
+          HandleSrcAvailCancel();
           return AbortReason::kNone;
         } else if constexpr (std::is_same_v<H, wire::SinkAvailCancel>) {
+          ++stats.cancels_in;
           adverts.HandleSinkAvailCancel();
           return AbortReason::kNone;
         } else if constexpr (std::is_same_v<H, wire::ChRcvBuf>) {
@@ -127,20 +141,20 @@ AbortReason Engine::Rep::Dispatch(const wire::Message& message, const ReceivedMe
           return AbortReason::kNone;
         } else if constexpr (std::is_same_v<H, wire::SuspComm>) {
           suspend_port = header.port;
+          adverts.Settle();
           return AbortReason::kNone;
         } else if constexpr (std::is_same_v<H, wire::DisConn>) {
           if (teardown.peer_closed()) return AbortReason::kDataAfterDisConn;
           if (const auto bad = adverts.HandleDisConn(); bad != AbortReason::kNone) return bad;
           teardown.HandleDisConn();
+          sink_offer.Finish();
           ++read_edge;
           return AbortReason::kNone;
         } else if constexpr (std::is_same_v<H, wire::AbortConn>) {
           return AbortReason::kPeerAborted;
         } else {
           // Hello and HelloAck come once; the others answer what we never asked.
-          static_assert(
-              kIsOneOf<H, wire::Hello, wire::HelloAck, wire::SendSm, wire::RdmaWrCompl, wire::RdmaRdCompl,
-                       wire::SinkCancelAck, wire::ChRcvBufAck, wire::SuspCommAck>);
+          static_assert(kIsOneOf<H, wire::Hello, wire::HelloAck, wire::ChRcvBufAck, wire::SuspCommAck>);
           return AbortReason::kUnexpectedMid;
         }
       },
@@ -152,11 +166,19 @@ AbortReason Engine::Rep::Dispatch(const wire::Message& message, const ReceivedMe
 AbortReason Engine::Rep::HandlePayload(const wire::Message& message, const ReceivedMessage& received,
                                        bool* kept) {
   if (teardown.peer_closed()) return AbortReason::kDataAfterDisConn;
-  stats.bcopy_bytes_in += message.payload_size();
+  (std::holds_alternative<wire::SinkAvail>(message.body) ? stats.transaction_bytes_in
+                                                         : stats.bcopy_bytes_in) += message.payload_size();
+  sink_offer.HandlePayload();
   const bool urgent = (message.bsdh.flags & wire::kOobPres) != 0;
   *kept = sink.HandlePayload(received.pieces, message.header_size(), received.token, received.cost, urgent);
   ++read_edge;
   return AbortReason::kNone;
+}
+
+void Engine::Rep::FollowHint(uint8_t flags) {
+  if (options.prefer_pipelined && (flags & wire::kReqPipe) != 0 && modes.source() == FlowMode::kCombined) {
+    (void)modes.Request(Half::kSource, FlowMode::kPipelined, credit.acknowledged());
+  }
 }
 
 void Engine::Rep::Repost() {
@@ -173,6 +195,7 @@ void Engine::Rep::Fail(AbortReason reason) {
   const bool may_tell = established && credit.may_send_control() && !suspended_;
   teardown.Abort(reason, may_tell && reason != AbortReason::kPeerAborted);
   source.Clear();  // 8.2.2: unsent data is discarded
+  FinishOffers();
 }
 
 }  // namespace sdp::engine

@@ -32,6 +32,9 @@ struct Options {
   uint32_t src_avail_payload = 4096;
   // Most bytes of one RDMA Read. A revocation waits for those in flight (9.5.4).
   uint32_t read_size = 1024 * 1024;
+  // Hint to the peer, as Data Sink, to use Pipelined Mode, and follow such hints as Data Source
+  // (REQ_PIPE, 6.1.2).
+  bool prefer_pipelined = false;
   uint16_t ird = 16;
   uint16_t ord = 16;
 };

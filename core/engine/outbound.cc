@@ -48,8 +48,10 @@ bool Engine::Rep::PollAction(Action* out) {
     receives_to_post = 0;
     return true;
   }
+  if (PollRdma(out)) return true;
   if (PollMessage(out)) {
     ++stats.messages_out;
+    SettleSource();
     return true;
   }
   switch (teardown.TakeLinkStep()) {
@@ -93,31 +95,23 @@ bool Engine::Rep::PollMessage(Action* out) {
     return true;
   }
   if (credit.may_send_control()) {
-    if (adverts.send_sm_due()) {
-      adverts.SendSmTaken();
-      Compose(wire::SendSm{}, MessageKind::kControl, 0, &post);
-      return true;
-    }
-    if (adverts.sink_cancel_ack_due()) {
-      adverts.SinkCancelAckTaken();
-      Compose(wire::SinkCancelAck{}, MessageKind::kControl, 0, &post);
-      return true;
-    }
+    if (PollZcopyControl(&post)) return true;
     if (ch_rcv_buf_ack_due) {
       // 10.6: the size stays what it was.
       ch_rcv_buf_ack_due = false;
       Compose(wire::ChRcvBufAck{options.receive_buffer_size}, MessageKind::kControl, 0, &post);
       return true;
     }
-    if (modes.change_due()) {
+    if (mode_change_possible()) {
       const bool was_pipelined = modes.source() == FlowMode::kPipelined;
       const wire::ModeChange change = modes.TakeChange(credit.sent());
       if (was_pipelined && !change.receivers_source) adverts.LeftPipelined();
       Compose(change, MessageKind::kControl, 0, &post);
       return true;
     }
-    if (suspend_port) {
-      // 13.1.1, 3: nothing leaves after it. Nothing is In-Process, as all transfers are Bcopy.
+    if (suspend_port && nothing_in_process()) {
+      // 13.1.1, 3: nothing leaves after it. Advertisements lapse.
+      FinishOffers();
       Compose(wire::SuspCommAck{}, MessageKind::kControl, 0, &post);
       post.signaled = true;
       suspend_work = post.id;
@@ -125,15 +119,21 @@ bool Engine::Rep::PollMessage(Action* out) {
       return true;
     }
   }
-  if (source.pending_bytes() != 0 && credit.payload_messages() != 0) {
-    ComposeData(&post);
+  if (sink_offer.active() && PollSinkAvail(&post)) return true;
+  if (source.pending_bytes() != 0) {
+    if (credit.payload_messages() != 0 && !source.held()) {
+      ComposeData(&post);
+      return true;
+    }
+  } else if (source_offer.active() && PollSourceOffer(&post)) {
     return true;
   }
   if (source.announcement_due() && credit.may_send_control()) {
     Compose(wire::Data{}, MessageKind::kControl, source.TakeAnnouncement(), &post);
     return true;
   }
-  if (teardown.disconn_due() && source.pending_bytes() == 0 && credit.may_send_control()) {
+  if (teardown.disconn_due() && source.pending_bytes() == 0 && !source_offer.active() &&
+      credit.may_send_control()) {
     Compose(wire::DisConn{}, MessageKind::kControl, 0, &post);
     teardown.DisConnTaken();
     return true;
@@ -149,13 +149,15 @@ bool Engine::Rep::PollMessage(Action* out) {
   return false;
 }
 
-template <typename Header>
-void Engine::Rep::Compose(const Header& header, MessageKind kind, uint8_t flags, PostSend* post) {
-  wire::Message message{credit.Stamp(kind), header};
+void Engine::Rep::Compose(const wire::Body& body, MessageKind kind, uint8_t flags, PostSend* post,
+                          uint32_t payload) {
+  wire::Message message{credit.Stamp(kind), body};
   message.bsdh.flags = flags;
-  message.bsdh.len = static_cast<uint32_t>(wire::Bsdh::kSize + Header::kSize);
+  message.bsdh.mid =
+      std::visit([](const auto& header) { return std::decay_t<decltype(header)>::kMid; }, body);
+  message.bsdh.len = static_cast<uint32_t>(message.header_size()) + payload;
   post->header_size = static_cast<uint8_t>(wire::SerializeTo(message, post->header));
-  post->solicited = IsSolicited(Header::kMid, flags);
+  post->solicited = IsSolicited(message.bsdh.mid, flags);
 }
 
 void Engine::Rep::ComposeData(PostSend* post) {

@@ -10,7 +10,9 @@
 #include "core/engine/engine.h"
 #include "core/engine/flow_modes.h"
 #include "core/engine/sink_half.h"
+#include "core/engine/sink_offer.h"
 #include "core/engine/source_half.h"
+#include "core/engine/source_offer.h"
 #include "core/engine/teardown.h"
 #include "core/wire/message.h"
 
@@ -33,15 +35,52 @@ struct Engine::Rep {
   AbortReason HandleMessage(const ReceivedMessage& received, bool* kept);
   AbortReason Dispatch(const wire::Message& message, const ReceivedMessage& received, bool* kept);
   AbortReason HandlePayload(const wire::Message& message, const ReceivedMessage& received, bool* kept);
+  void FollowHint(uint8_t flags);
   void Repost();
   void Fail(AbortReason reason);
 
   // --- outbound.cc
   bool PollAction(Action* out);
   bool PollMessage(Action* out);
-  template <typename Header>
-  void Compose(const Header& header, MessageKind kind, uint8_t flags, PostSend* post);
+  void Compose(const wire::Body& body, MessageKind kind, uint8_t flags, PostSend* post, uint32_t payload = 0);
   void ComposeData(PostSend* post);
+
+  // --- zcopy.cc
+  [[nodiscard]] bool wants_source(uint64_t size) const;
+  [[nodiscard]] SinkWish sink_wish(uint64_t size) const;
+  [[nodiscard]] uint64_t advertise_above() const;
+  bool OfferSource(const SourceBuffer& buffer);
+  bool OfferSink(const SinkBuffer& buffer);
+  void RevokeSource();
+  void RevokeSink();
+  bool PollRdma(Action* out);
+  bool PollZcopyControl(PostSend* post);
+  bool PollSinkAvail(PostSend* post);
+  bool PollSourceOffer(PostSend* post);
+  bool PollSrcAvail(bool with_payload, PostSend* post);
+  bool ComposeOfferData(uint64_t limit, PostSend* post);
+  void HandleRdmaReadCompleted(WorkId id);
+  void HandleRdmaWriteCompleted(WorkId id);
+  AbortReason HandleSrcAvail(const wire::SrcAvail& advert, uint32_t payload);
+  AbortReason HandleSinkAvail(const wire::SinkAvail& advert, uint32_t payload);
+  AbortReason HandleSendSm();
+  AbortReason HandleRdmaRdCompl(const wire::RdmaRdCompl& completed, const std::optional<STag>& invalidated);
+  AbortReason HandleRdmaWrCompl(const wire::RdmaWrCompl& completed, const std::optional<STag>& invalidated);
+  void HandleSrcAvailCancel();
+  void SettleSource();
+  void FinishOffers();
+  [[nodiscard]] uint32_t adverts_outstanding() const {
+    return (source_offer.advertised() ? 1 : 0) + (sink_offer.advertised() ? 1 : 0);
+  }
+  // 12.1, 12.4: what the change has to wait for.
+  [[nodiscard]] bool mode_change_possible() const {
+    return modes.change_due() && !(modes.source_change_due() &&
+                                   (modes.buffered_due() ? source_offer.advertised() : adverts.writing()));
+  }
+  // Nothing is being read or written, nor read or written and not yet told (13.1.1).
+  [[nodiscard]] bool nothing_in_process() const {
+    return !sink_offer.reading() && !adverts.in_process() && !source_offer.writing() && !adverts.writing();
+  }
 
   // --- engine.cc
   [[nodiscard]] State state() const;
@@ -75,6 +114,9 @@ struct Engine::Rep {
   SinkHalf sink;
   FlowModes modes;
   AdvertAnswers adverts;
+  SourceOffer source_offer;
+  SinkOffer sink_offer;
+  WorkId write_work{};
   Teardown teardown;
   bool ch_rcv_buf_ack_due = false;
   // SuspComm: the port to reconnect to, that our answer left, and that it is complete.

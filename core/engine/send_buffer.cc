@@ -17,7 +17,16 @@ size_t SendBuffer::Append(std::span<const Bytes> data, size_t skip) {
   size_t total = 0;
   for (const Bytes& piece : data) total += piece.size();
   const size_t count = std::min(total - skip, room());
-  if (count == 0) return 0;
+  if (count != 0) Copy(data, skip, count);
+  return count;
+}
+
+void SendBuffer::AppendAll(Bytes data) {
+  SDP_CHECK(taken_ == 0);
+  if (!data.empty()) Copy({&data, 1}, 0, data.size());
+}
+
+void SendBuffer::Copy(std::span<const Bytes> data, size_t skip, size_t count) {
   Reserve(size_ + count);
   size_t left = count;
   for (const Bytes& piece : data) {
@@ -38,7 +47,6 @@ size_t SendBuffer::Append(std::span<const Bytes> data, size_t skip) {
     }
     if (left == 0) break;
   }
-  return count;
 }
 
 size_t SendBuffer::Take(size_t count, std::array<Bytes, 2>* pieces) {

@@ -17,11 +17,13 @@ class SendBuffer {
   explicit SendBuffer(uint32_t limit) : limit_(limit) {}
 
   [[nodiscard]] size_t size() const { return size_; }
-  [[nodiscard]] size_t room() const { return limit_ - size_; }
+  [[nodiscard]] size_t room() const { return size_ < limit_ ? limit_ - size_ : 0; }
   [[nodiscard]] size_t allocated() const { return capacity_; }
 
   // Copies as much of data[skip...] as there is room for; how many bytes.
   size_t Append(std::span<const Bytes> data, size_t skip);
+  // All of `data`, beyond the limit if it has to be.
+  void AppendAll(Bytes data);
   // Takes the `count` oldest bytes (at most size()), as one or two pieces that stay readable until Reclaim().
   // How many pieces.
   size_t Take(size_t count, std::array<Bytes, 2>* pieces);
@@ -32,6 +34,7 @@ class SendBuffer {
  private:
   friend struct Frozen;
 
+  void Copy(std::span<const Bytes> data, size_t skip, size_t count);
   void Reserve(size_t size);
 
   uint32_t limit_;

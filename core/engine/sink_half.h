@@ -22,6 +22,11 @@ class SinkHalf {
   bool HandlePayload(std::span<const Bytes> pieces, size_t header, uint64_t token, uint32_t cost,
                      bool last_is_urgent);
   size_t Read(std::span<const MutableBytes> out, bool peek);
+  // The next `count` bytes of the stream were placed where the application wants them.
+  void PlacedDirectly(uint64_t count) {
+    read_bytes_ += count;
+    urgent_.Passed(read_bytes_);
+  }
   // Payload is dropped, now and from now on.
   void Close();
   void DropAll();

@@ -29,6 +29,14 @@ class SourceHalf {
   // Payload for the next Data message, at most `capacity` bytes: staged bytes first. Sets pieces of `out`;
   // its size.
   size_t NextPayload(uint32_t capacity, PostSend* out, uint8_t* flags);
+  // Bytes that have to follow, whatever the limit.
+  void Keep(Bytes data) { buffer_.AppendAll(data); }
+  // So many bytes of the stream have left in another way.
+  void TakenDirectly(uint64_t count) { sent_bytes_ += count; }
+  // Buffered data waits for something to travel with.
+  void set_held(bool value) { held_ = value; }
+  [[nodiscard]] bool held() const { return held_; }
+  [[nodiscard]] bool has_urgent() const { return !urgent_.empty(); }
   // An input or command begins: what earlier actions referenced is free.
   void Reclaim();
   void Clear();
@@ -60,6 +68,7 @@ class SourceHalf {
   uint32_t send_limit_;
   Stall stall_ = Stall::kNone;
   bool writer_expected_ = false;
+  bool held_ = false;
   absl::InlinedVector<Bytes, 2> staged_;
   size_t staged_next_ = 0;  // index into staged_
   size_t staged_bytes_ = 0;

@@ -50,6 +50,8 @@ const char* ToString(AbortReason reason) {
       return "bad-credit";
     case AbortReason::kBadFlags:
       return "bad-flags";
+    case AbortReason::kBadCompletion:
+      return "bad-completion";
     case AbortReason::kAfterSuspend:
       return "after-suspend";
   }

@@ -49,9 +49,10 @@ enum class AbortReason : uint8_t {
   kBadModeChange,
   kBadInvalidate,  // the peer invalidated an STag that was not advertised
   kTooManyAdverts,
-  kBadCredit,     // Bufs takes back credit that was given
-  kBadFlags,      // OOB_PRES where it may not be, or not announced
-  kAfterSuspend,  // a message after SuspComm
+  kBadCredit,      // Bufs takes back credit that was given
+  kBadFlags,       // OOB_PRES where it may not be, or not announced
+  kAfterSuspend,   // a message after SuspComm
+  kBadCompletion,  // RdmaRdCompl or RdmaWrCompl of more than was advertised
 };
 const char* ToString(AbortReason reason);
 const char* ToString(State state);
@@ -69,6 +70,10 @@ struct Stats {
   uint64_t read_zcopy_bytes_in = 0, read_zcopy_bytes_out = 0;
   uint64_t write_zcopy_bytes_in = 0, write_zcopy_bytes_out = 0;
   uint64_t transaction_bytes_in = 0, transaction_bytes_out = 0;
+  uint64_t src_avails_in = 0, src_avails_out = 0;
+  uint64_t sink_avails_in = 0, sink_avails_out = 0;
+  uint64_t send_sms_in = 0, send_sms_out = 0;  // Bcopy that was forced
+  uint64_t cancels_in = 0, cancels_out = 0;    // SrcAvailCancel and SinkAvailCancel
   uint64_t gratuitous_updates_out = 0;
   uint64_t send_stalls = 0;      // Send found no credit
   uint64_t buffered_copies = 0;  // bytes copied into the send buffer

@@ -23,6 +23,7 @@ class UrgentSource {
   uint8_t TakeFlags(uint64_t start, size_t count);
   // An announcement is possible now: it should not wait for data.
   [[nodiscard]] bool announcement_due(uint64_t start) const;
+  [[nodiscard]] bool empty() const { return marks_.empty(); }
   void Clear() {
     marks_.clear();
     announced_ = 0;

@@ -95,7 +95,10 @@ void Session::TakeCompletions() {
         engine_->HandleSendCompleted(completion.id);
         break;
       case verbs::Opcode::kRdmaRead:
+        engine_->HandleRdmaReadCompleted(completion.id);
+        break;
       case verbs::Opcode::kRdmaWrite:
+        engine_->HandleRdmaWriteCompleted(completion.id);
         break;
     }
   }

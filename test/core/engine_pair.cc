@@ -25,6 +25,25 @@ void End::Drain() {
       PAIR_CHECK(posted - received <= options.receive_buffers, name);
     } else if (const auto* release = std::get_if<ReleaseReceive>(&action)) {
       PAIR_CHECK(lent_.erase(release->token) == 1, name);
+    } else if (const auto* read = std::get_if<PostRdmaRead>(&action)) {
+      PAIR_CHECK(link_up && !disconnected && read->length != 0, name);
+      trace(name + " -> RDMA Read of " + std::to_string(read->length));
+      flights.push_back({.kind = Flight::Kind::kReadRequest,
+                         .stag = read->remote_stag,
+                         .va = read->remote_va,
+                         .read = *read});
+      ++reads_outstanding;
+      PAIR_CHECK(reads_outstanding <= engine.ord(), name);
+    } else if (const auto* write = std::get_if<PostRdmaWrite>(&action)) {
+      PAIR_CHECK(link_up && !disconnected && !write->local.empty(), name);
+      trace(name + " -> RDMA Write of " + std::to_string(write->local.size()));
+      flights.push_back({.kind = Flight::Kind::kWrite,
+                         .stag = write->remote_stag,
+                         .va = write->remote_va,
+                         .read = {.id = write->id},
+                         .source = write->local,
+                         .taken = false});
+      completions.push_back(write->id);
     } else if (std::holds_alternative<DisconnectLink>(action)) {
       PAIR_CHECK(link_up && !disconnected, name);
       trace(name + " disconnects");
@@ -70,6 +89,10 @@ void End::Post(const PostSend& post) {
     case wire::Mid::kSendSm:
     case wire::Mid::kHelloAck:
     case wire::Mid::kSinkCancelAck:
+    case wire::Mid::kSrcAvailCancel:
+    case wire::Mid::kSinkAvailCancel:
+    case wire::Mid::kRdmaRdCompl:
+    case wire::Mid::kRdmaWrCompl:
       solicited = true;
       break;
     case wire::Mid::kData:
@@ -79,17 +102,116 @@ void End::Post(const PostSend& post) {
       break;
   }
   PAIR_CHECK(post.solicited == solicited, name);
-  PAIR_CHECK((message->bsdh.flags & ~(wire::kOobPend | wire::kOobPres)) == 0, name);  // 6.1.2
+  const bool completes =
+      message->bsdh.mid == wire::Mid::kRdmaRdCompl || message->bsdh.mid == wire::Mid::kRdmaWrCompl;
+  const uint8_t allowed = wire::kOobPend | wire::kOobPres | (completes ? wire::kReqPipe : 0);
+  PAIR_CHECK((message->bsdh.flags & ~allowed) == 0, name);  // 6.1.2
+  PAIR_CHECK(!post.invalidate || completes, name);
+  flight.invalidate = post.invalidate;
   flights.push_back(std::move(flight));
   if (post.signaled) completions.push_back(post.id);
 }
 
 void End::Deliver(End& peer, std::mt19937_64* random) {
-  auto bytes = std::move(peer.flights.front().bytes);
+  PAIR_CHECK(peer.deliverable(), name);
+  Flight flight = std::move(peer.flights.front());
   peer.flights.pop_front();
   if (!link_up || aborted_link) return;
+  switch (flight.kind) {
+    case Flight::Kind::kSend:
+      break;
+    case Flight::Kind::kWrite:
+      std::copy(flight.bytes.begin(), flight.bytes.end(),
+                Access(flight.stag, flight.va, flight.bytes.size(), &Region::remote_write).begin());
+      return;
+    case Flight::Kind::kReadRequest: {
+      if (disconnected) return;
+      const Bytes bytes = Access(flight.stag, flight.va, flight.read.length, &Region::remote_read);
+      flights.push_back(
+          {.bytes = {bytes.begin(), bytes.end()}, .kind = Flight::Kind::kReadResponse, .read = flight.read});
+      return;
+    }
+    case Flight::Kind::kReadResponse:
+      std::copy(flight.bytes.begin(), flight.bytes.end(),
+                Access(flight.read.local_stag, flight.read.local_va, flight.bytes.size(), nullptr).begin());
+      --reads_outstanding;
+      trace(name + " has read " + std::to_string(flight.bytes.size()));
+      engine.HandleRdmaReadCompleted(flight.read.id);
+      Drain();
+      return;
+  }
+  auto bytes = std::move(flight.bytes);
+  if (flight.invalidate) {
+    PAIR_CHECK(regions.erase(flight.invalidate->value()) == 1, name);
+  }
   PAIR_CHECK(posted > received, name);  // the virtual RNIC has a buffer for it
-  Receive(std::move(bytes), random);
+  Receive(std::move(bytes), random, flight.invalidate);
+}
+
+MutableBytes End::Access(STag stag, uint64_t va, size_t size, bool Region::*right) {
+  const auto it = regions.find(stag.value());
+  PAIR_CHECK(it != regions.end(), name);
+  const Region& region = it->second;
+  PAIR_CHECK(right == nullptr || region.*right, name);
+  PAIR_CHECK(va >= region.va && va - region.va <= region.memory.size() &&
+                 size <= region.memory.size() - (va - region.va),
+             name);
+  return region.memory.subspan(va - region.va, size);
+}
+
+bool End::OfferSource(MutableBytes data) {
+  source_stag = STag(next_stag_++);
+  const uint64_t va = uint64_t{next_stag_} << 20;
+  if (!engine.OfferSource({.data = data, .stag = source_stag, .va = va})) return false;
+  regions[source_stag.value()] = {.memory = data, .va = va, .remote_read = true};
+  trace(name + " offers to send " + std::to_string(data.size()));
+  Drain();
+  return true;
+}
+
+bool End::OfferSink(MutableBytes data, bool advertise) {
+  sink_stag = STag(next_stag_++);
+  const uint64_t va = uint64_t{next_stag_} << 20;
+  if (!engine.OfferSink({.data = data, .stag = sink_stag, .va = va, .advertise = advertise})) return false;
+  regions[sink_stag.value()] = {.memory = data, .va = va, .remote_write = advertise};
+  trace(name + " offers to receive " + std::to_string(data.size()) + (advertise ? ", advertised" : ""));
+  Drain();
+  return true;
+}
+
+std::optional<OfferResult> End::SourceResult() {
+  const auto result = engine.TakeSourceResult();
+  if (result) {
+    trace(name + " has sent " + std::to_string(result->bytes));
+    PAIR_CHECK(regions.erase(source_stag.value()) == (result->invalidated ? 0u : 1u) || !link_up, name);
+  }
+  return result;
+}
+
+std::optional<OfferResult> End::SinkResult() {
+  const auto result = engine.TakeSinkResult();
+  if (result) {
+    trace(name + " has received " + std::to_string(result->bytes));
+    PAIR_CHECK(regions.erase(sink_stag.value()) == (result->invalidated ? 0u : 1u) || !link_up, name);
+  }
+  return result;
+}
+
+void End::RevokeSource() {
+  engine.RevokeSource();
+  trace(name + " wants its send buffer back");
+  Drain();
+}
+
+void End::RevokeSink() {
+  engine.RevokeSink();
+  trace(name + " wants its receive buffer back");
+  Drain();
+}
+
+void End::ForceBcopy() {
+  engine.ForceBcopy();
+  Drain();
 }
 
 void End::Receive(std::vector<std::byte> bytes, std::mt19937_64* random, std::optional<STag> invalidated) {
@@ -119,6 +241,14 @@ void End::Receive(std::vector<std::byte> bytes, std::mt19937_64* random, std::op
 void End::Complete() {
   const WorkId id = completions.front();
   completions.pop_front();
+  for (Flight& flight : flights) {
+    if (flight.kind != Flight::Kind::kWrite || flight.read.id != id) continue;
+    flight.bytes.assign(flight.source.begin(), flight.source.end());
+    flight.taken = true;
+    engine.HandleRdmaWriteCompleted(id);
+    Drain();
+    return;
+  }
   engine.HandleSendCompleted(id);
   Drain();
 }
@@ -178,8 +308,25 @@ bool End::Refreeze() {
   return true;
 }
 
-wire::Message End::Peek() const { return *wire::Parse(flights.front().bytes, flights.front().bytes.size()); }
-std::string End::Text() const { return flights.empty() ? "nothing" : ToString(Peek()); }
+wire::Message End::Peek() const {
+  PAIR_CHECK(flights.front().kind == Flight::Kind::kSend, name);
+  return *wire::Parse(flights.front().bytes, flights.front().bytes.size());
+}
+std::string End::Text() const {
+  if (flights.empty()) return "nothing";
+  const Flight& flight = flights.front();
+  switch (flight.kind) {
+    case Flight::Kind::kSend:
+      return ToString(Peek());
+    case Flight::Kind::kWrite:
+      return "RdmaWrite len=" + std::to_string(flight.source.size());
+    case Flight::Kind::kReadRequest:
+      return "RdmaRead len=" + std::to_string(flight.read.length);
+    case Flight::Kind::kReadResponse:
+      return "RdmaReadResponse";
+  }
+  return "?";
+}
 
 EnginePair::EnginePair(const Options& a_options, const Options& z_options, AckIn ack)
     : a("a", Role::kConnecting, a_options), z("z", Role::kAccepting, z_options) {
@@ -201,8 +348,8 @@ EnginePair::EnginePair(const Options& a_options, const Options& z_options, AckIn
 size_t EnginePair::Settle(size_t limit) {
   size_t count = 0;
   while (!a.flights.empty() || !z.flights.empty() || !a.completions.empty() || !z.completions.empty()) {
-    if (!a.flights.empty()) z.Deliver(a, nullptr), ++count;
-    if (!z.flights.empty()) a.Deliver(z, nullptr), ++count;
+    if (a.deliverable()) z.Deliver(a, nullptr), ++count;
+    if (z.deliverable()) a.Deliver(z, nullptr), ++count;
     if (!a.completions.empty()) a.Complete();
     if (!z.completions.empty()) z.Complete();
     PAIR_CHECK(count <= limit, "settle");

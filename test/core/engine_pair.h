@@ -17,9 +17,29 @@
 
 namespace sdp::engine {
 
+// What one RNIC sends to the other, in order.
 struct Flight {
-  std::vector<std::byte> bytes;
+  enum class Kind { kSend, kWrite, kReadRequest, kReadResponse };
+
+  std::vector<std::byte> bytes{};
   bool solicited = false;
+  Kind kind = Kind::kSend;
+  std::optional<STag> invalidate{};
+  // RDMA: where it goes, or comes from.
+  STag stag{};
+  uint64_t va = 0;
+  PostRdmaRead read{};  // of which this is the request or the response
+  // kWrite: what is to be written, until the RNIC has taken it (Complete()).
+  Bytes source{};
+  bool taken = true;
+};
+
+// Registered memory.
+struct Region {
+  MutableBytes memory{};
+  uint64_t va = 0;
+  bool remote_read = false;
+  bool remote_write = false;
 };
 
 // One end: an engine, its receive buffers, what it has sent and what the link did.
@@ -43,6 +63,16 @@ class End {
   void CloseReceive();
   void Abort();
   void LoseLink(bool orderly);
+
+  // The application lends memory: registered with a new STag until the result is taken.
+  bool OfferSource(MutableBytes data);
+  bool OfferSink(MutableBytes data, bool advertise);
+  std::optional<OfferResult> SourceResult();
+  std::optional<OfferResult> SinkResult();
+  void RevokeSource();
+  void RevokeSink();
+  void ForceBcopy();
+  [[nodiscard]] bool deliverable() const { return !flights.empty() && flights.front().taken; }
   // The engine moves to another process, if it can now; the memory that it was lent stays behind.
   bool Refreeze();
 
@@ -52,8 +82,11 @@ class End {
   std::string name;
   Options options;
   Engine engine;
-  std::deque<Flight> flights;      // sent, not delivered
-  std::deque<WorkId> completions;  // signaled, not completed
+  std::deque<Flight> flights;          // sent, not delivered
+  std::deque<WorkId> completions;      // signaled, not completed
+  std::map<uint32_t, Region> regions;  // by STag
+  STag source_stag{}, sink_stag{};
+  uint32_t reads_outstanding = 0;
   bool link_up = true;
   bool disconnected = false;  // DisconnectLink or AbortLink was carried out
   bool aborted_link = false;
@@ -66,9 +99,11 @@ class End {
 
  private:
   void Post(const PostSend& post);
+  MutableBytes Access(STag stag, uint64_t va, size_t size, bool Region::*right);
 
   std::map<uint64_t, std::vector<std::vector<std::byte>>> lent_;
   uint64_t next_token_ = 1;
+  uint32_t next_stag_ = 100;
 };
 
 enum class AckIn { kReply, kSend };

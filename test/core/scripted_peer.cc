@@ -60,6 +60,12 @@ wire::Message ScriptedPeer::Take() {
 
 std::string ScriptedPeer::Hear() {
   if (end.flights.empty()) return "nothing";
+  if (end.flights.front().kind != Flight::Kind::kSend) {
+    const std::string text = end.Text();
+    last_rdma = end.flights.front();
+    end.flights.pop_front();
+    return text;
+  }
   std::string text = ToString(Take());
   for (const char* field : {" bufs=", " mseq=", " ack="}) {
     const size_t from = text.find(field);

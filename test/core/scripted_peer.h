@@ -39,6 +39,7 @@ class ScriptedPeer {
   uint32_t mseq = 0;
   uint32_t heard = 0;  // messages
   uint16_t bufs = 0;
+  Flight last_rdma{};  // the RDMA Read or Write that Hear() told of last
   bool repost = true;  // the peer keeps its buffers posted
 
  private:

@@ -1,0 +1,83 @@
+#ifndef SDP_CORE_ENGINE_SINK_OFFER_H_
+#define SDP_CORE_ENGINE_SINK_OFFER_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "core/engine/action.h"
+#include "core/engine/engine.h"
+#include "core/wire/headers.h"
+
+namespace sdp::engine {
+
+// A receive buffer of the application's: filled by RDMA Reads of one SrcAvail (SDP 9.2), or advertised by
+// SinkAvail and written by the peer (9.3), we being the Data Sink. Counts NonDiscards (9.5.1), too.
+class SinkOffer {
+ public:
+  static constexpr uint32_t kMaxReads = 4;  // in flight
+
+  void Begin(const SinkBuffer& buffer);
+  [[nodiscard]] bool active() const { return active_; }
+  [[nodiscard]] bool reading() const { return reads_ != 0; }
+  [[nodiscard]] uint32_t reads() const { return reads_; }
+  [[nodiscard]] bool advertised() const { return advertised_; }
+  [[nodiscard]] bool revoked() const { return revoked_; }
+  [[nodiscard]] bool wants_advertising() const {
+    return active_ && !revoked_ && buffer_.advertise && !advertised_ && posted_ == 0 && !ack_expected_;
+  }
+  [[nodiscard]] bool cancel_due() const { return advertised_ && revoked_ && !cancel_; }
+  [[nodiscard]] uint64_t size() const { return buffer_.data.size(); }
+  // Bytes that no read has been posted for.
+  [[nodiscard]] uint64_t room() const { return active_ && !revoked_ && !advertised_ ? size() - posted_ : 0; }
+
+  // An RDMA Read of `length` bytes of `remote` at `va` is posted.
+  PostRdmaRead Read(WorkId id, uint32_t length, STag remote, uint64_t va);
+  // The oldest read, if it has this id: how many bytes it brought; else 0.
+  uint32_t ReadCompleted(WorkId id);
+
+  wire::SinkAvail Advertise();
+  void CancelTaken(uint64_t message) {
+    cancel_ = message;
+    ++cancels_;
+  }
+  AbortReason HandleRdmaWrCompl(uint32_t size, const std::optional<STag>& invalidated, uint64_t acknowledged);
+  AbortReason HandleSinkCancelAck();
+  // A message with payload came. It makes an advertised buffer stale (9.5.1, 1); else it counts.
+  void HandlePayload();
+  // The peer is in Combined Mode and has discarded it (figure 29).
+  void Unadvertise();
+  void Revoke();
+  void Finish();
+  std::optional<OfferResult> TakeResult();
+  [[nodiscard]] bool has_result() const { return result_.has_value(); }
+  [[nodiscard]] uint64_t filled() const { return filled_; }
+
+ private:
+  friend struct Frozen;
+
+  struct Outstanding {
+    uint32_t id = 0;  // the low half of a WorkId: few are outstanding at a time
+    uint32_t length = 0;
+  };
+
+  SinkBuffer buffer_{};
+  uint64_t posted_ = 0;
+  uint64_t filled_ = 0;
+  std::array<Outstanding, kMaxReads> outstanding_{};
+  uint32_t reads_ = 0;
+  bool active_ = false;
+  bool revoked_ = false;
+  bool advertised_ = false;
+  bool invalidated_ = false;
+  std::optional<uint64_t> cancel_;  // the message that carried the SinkAvailCancel
+  std::optional<OfferResult> result_;
+  // Over the connection's life.
+  uint32_t non_discards_ = 0;
+  uint32_t cancels_ = 0;       // SinkAvailCancels that a SinkCancelAck may yet answer
+  bool ack_expected_ = false;  // one certainly will: no SinkAvail before it (9.5.5)
+};
+
+}  // namespace sdp::engine
+
+#endif  // SDP_CORE_ENGINE_SINK_OFFER_H_
