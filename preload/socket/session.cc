@@ -15,6 +15,9 @@ struct Overloaded : F... {
 template <class... F>
 Overloaded(F...) -> Overloaded<F...>;
 
+// The engine's work starts at 1.
+constexpr WorkId kNudge{0};
+
 }  // namespace
 
 Session::Session(std::unique_ptr<engine::Engine> engine, std::unique_ptr<verbs::QueuePair> queue_pair)
@@ -123,6 +126,12 @@ bool Session::ReadAvailable() {
   TakeCompletions();  // of Sends that the flush completed
   Pump();
   return status == ReadStatus::kProgress;
+}
+
+void Session::NudgeReader() {
+  // Only the link's next bytes end that sleep. A zero-length RDMA Read is answered by the peer's RNIC alone, and its STag means nothing.
+  queue_pair_->PostRdmaRead({.id = kNudge, .length = 0, .remote_stag = STag(1)});
+  if (!queue_pair_->Flush()) queue_pair_->DetachBorrowed();
 }
 
 bool Session::may_sleep_in_read() const {

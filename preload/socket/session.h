@@ -29,6 +29,9 @@ class Session {
   // The same, asleep in the link's read until something comes, with `lock` dropped. Only while may_sleep_in_read().
   verbs::ReadStatus ReadSleeping(std::unique_lock<std::mutex>& lock);
   [[nodiscard]] bool may_sleep_in_read() const;
+  // Wakes the thread in ReadSleeping, although the peer's application has nothing to say: by a round trip to its RNIC, if that answers
+  // by itself or the peer is in a call.
+  void NudgeReader();
   // Some thread sleeps in ReadSleeping: nobody else may read.
   [[nodiscard]] bool being_read() const { return being_read_; }
 

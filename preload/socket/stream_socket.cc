@@ -28,7 +28,7 @@ StreamSocket::StreamSocket(int domain) : domain_(domain) {}
 
 StreamSocket::StreamSocket(int domain, int fd, std::unique_ptr<Session> session, const Address& local, const Address& peer,
                            const KeptOptions& options, bool nonblocking)
-    : domain_(domain), descriptors_{fd}, nonblocking_(nonblocking), options_(options) {
+    : domain_(domain), descriptors_{fd}, nonblocking_(nonblocking), options_(options), connect_reported_(true) {
   EnterSdp(std::move(session), local, peer, stats::Role::kAccepting);
 }
 
@@ -245,8 +245,7 @@ void StreamSocket::LeaveToBackground() {
   if (session_ != nullptr && (session_->has_unsent() || !held_.empty())) Background::Add(&task_);
 }
 
-// Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has passed.
-int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals) {
+int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals) {
   struct Registration {
     StreamSocket* socket;
     Lock& lock;
@@ -262,12 +261,11 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
   };
   pollfd fds[3];
   nfds_t count = 0;
-  const short watch = session_->being_read() ? WatchEvents() & POLLOUT : WatchEvents();
-  fds[count++] = {.fd = watch != 0 ? fd : -1, .events = watch, .revents = 0};
+  fds[count++] = *link;
   Waiter* const waiter = Waiter::ForThisThread();
   if (waiter != nullptr) {
     fds[count++] = {.fd = waiter->event_fd(), .events = POLLIN, .revents = 0};
-  } else if (watch == 0) {
+  } else if (link->fd < 0) {
     deadline = std::min(deadline, Now() + std::chrono::milliseconds(5));
   }
   int result;
@@ -280,13 +278,22 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
     error = errno;
   }
   if (waiter != nullptr && result > 0 && fds[1].revents != 0) waiter->Drain();
-  if (state_ != State::kSdp) return 0;
+  link->revents = result > 0 ? fds[0].revents : 0;
   if (result < 0) return error;
-  if (fds[0].revents != 0) {
+  return result == 0 ? EAGAIN : 0;
+}
+
+// Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has passed.
+int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals) {
+  const short watch = session_->being_read() ? WatchEvents() & POLLOUT : WatchEvents();
+  pollfd link{.fd = watch != 0 ? fd : -1, .events = watch, .revents = 0};
+  const int error = SleepAsWaiter(lock, &link, deadline, signals);
+  if (state_ != State::kSdp) return 0;
+  if (link.revents != 0) {
     session_->ReadAvailable();
     AfterProgress();
   }
-  return result == 0 ? EAGAIN : 0;
+  return error;
 }
 
 }  // namespace sdp::preload

@@ -7,6 +7,8 @@
 #ifndef SDP_PRELOAD_SOCKET_STREAM_SOCKET_H_
 #define SDP_PRELOAD_SOCKET_STREAM_SOCKET_H_
 
+#include <poll.h>
+
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -135,6 +137,8 @@ class StreamSocket final : public Socket {
   // What the handlers of signals do to a sleep: kRestart heeds SA_RESTART, as TCP does without a time-out.
   enum class Signals : uint8_t { kInterrupt, kRestart };
   int WaitForChange(Lock& lock, int fd, Time deadline, Signals signals);
+  // The sleep in it: until `link` is ready or somebody wakes the waiters, with `lock` dropped. 0, or an errno as above.
+  int SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals);
   void LeaveToBackground();
   void PublishStats();
   void PublishListener();
@@ -153,6 +157,9 @@ class StreamSocket final : public Socket {
 
   // stream_socket_connect.cc
   int ConnectInline(Lock& lock, int fd);
+  // A connect while another one is under way.
+  int JoinConnect(Lock& lock, int fd);
+  int ReportConnected();
   int FinishConnect(int fd, ConnectAttempt::Outcome outcome);
   Background::Wait RunAttempt(Time now);
   static void FinishStart(Session& session, int fd);
@@ -179,6 +186,7 @@ class StreamSocket final : public Socket {
   Address peer_;
   int pending_error_ = 0;   // SO_ERROR
   bool abort_noted_ = false;
+  bool connect_reported_ = false;  // connect() has said that there is a connection
   bool receive_shut_ = false;
   bool locked_for_fork_ = false;
   bool foreign_ = false;    // inherited by fork: the parent's connection

@@ -9,6 +9,7 @@
 #include "preload/config.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
+#include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/restart.h"
@@ -23,6 +24,13 @@ constexpr Duration kStartPatience = std::chrono::milliseconds(20);
 int Fail(int error) {
   errno = error;
   return -1;
+}
+
+// The kernel has just given out this number: whoever had it before was closed behind our back. No socket's lock is held.
+void LetGoOf(int fd) {
+  if (!FdTable::Has(fd)) return;
+  EpollForget(fd);
+  if (const SocketRef stale = FdTable::Remove(fd)) stale->Vanished(fd);
 }
 
 }  // namespace
@@ -82,7 +90,7 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     case State::kClosed:
       return kPassThrough;
     case State::kConnecting:
-      return Fail(EALREADY);
+      return JoinConnect(lock, fd);
     case State::kSdp:
       if (address != nullptr && length >= sizeof(sa_family_t) && address->sa_family == AF_UNSPEC) {
         session_->engine().Abort(engine::AbortReason::kLocal);
@@ -90,7 +98,7 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
         AfterProgress();
         return 0;
       }
-      return Fail(EISCONN);
+      return ReportConnected();
     case State::kNew:
       break;
   }
@@ -101,26 +109,44 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
   RefreshConfig();
   attempt_ = std::make_unique<ConnectAttempt>(fd, domain_, MakeAddress(address, length));
   ++calls_;
-  return ConnectInline(lock, fd);
+  const int result = ConnectInline(lock, fd);
+  if (result == 0) connect_reported_ = true;
+  return result;
 }
 
 // A blocking connect runs in the caller's thread; a non-blocking one that cannot be finished at once is left to the helper.
 int StreamSocket::ConnectInline(Lock& lock, int fd) {
   const bool nonblocking = IsNonblocking(fd);
   const Time deadline = options_.send_timeout() == Duration::zero() ? kNever : Now() + options_.send_timeout();
+  // With the lock dropped; what was begun goes on also if the thread is cancelled in its sleep.
+  struct Unlocked {
+    StreamSocket* socket;
+    Lock& lock;
+    bool returned = false;
+    Unlocked(StreamSocket* s, Lock& l) : socket(s), lock(l) { lock.unlock(); }
+    ~Unlocked() {
+      lock.lock();
+      if (!returned && socket->state_ == State::kConnecting) Background::Add(&socket->task_, Duration::zero());
+    }
+  };
+  state_ = State::kConnecting;  // for other threads' calls, whenever the lock is free
   bool self_answered = false;
   for (;;) {
     const ConnectAttempt::Outcome outcome = attempt_->Step(Now());
-    if (outcome != ConnectAttempt::Outcome::kPending) return FinishConnect(fd, outcome);
+    if (outcome != ConnectAttempt::Outcome::kPending) {
+      const int result = FinishConnect(fd, outcome);
+      waiters_.WakeAll();
+      return result;
+    }
     if (!self_answered && attempt_->sdp_address().length != 0) {
       self_answered = true;
       const Address sdp_address = attempt_->sdp_address();
       lock.unlock();
       Listener::AnswerConnectTo(sdp_address);
       lock.lock();
+      if (state_ != State::kConnecting) return Fail(EBADF);
     }
     if (nonblocking) {
-      state_ = State::kConnecting;
       if (!Background::Add(&task_, Duration::zero())) {
         attempt_.reset();
         state_ = State::kNew;
@@ -129,22 +155,46 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
       return Fail(EINPROGRESS);
     }
     const Background::Wait wait = attempt_->wait();
-    pollfd link{.fd = wait.fd, .events = wait.events, .revents = 0};
+    pollfd link[2] = {{.fd = wait.fd, .events = wait.events, .revents = 0}};
     timespec storage;
-    state_ = State::kConnecting;  // another thread's call meanwhile
-    lock.unlock();
-    const int result = real.ppoll(&link, 1, Remaining(std::min(wait.deadline, deadline), &storage), nullptr);
-    const int error = errno;
-    lock.lock();
+    int result;
+    int error;
+    {
+      Unlocked unlocked(this, lock);
+      const Time until = std::min(wait.deadline, deadline);
+      result = deadline == kNever ? PollRestarting(link, 1, until) : real.ppoll(link, 1, Remaining(until, &storage), nullptr);
+      error = errno;
+      unlocked.returned = true;
+    }
     if (state_ != State::kConnecting) return Fail(EBADF);
-    state_ = State::kNew;
     if ((result < 0 && error == EINTR) || (result == 0 && Now() >= deadline)) {
       // As TCP's: the connect goes on by itself, and the next one reports how it went.
-      state_ = State::kConnecting;
       Background::Add(&task_, Duration::zero());
       return Fail(result < 0 ? EINTR : EINPROGRESS);
     }
   }
+}
+
+int StreamSocket::JoinConnect(Lock& lock, int fd) {
+  if (IsNonblocking(fd)) return Fail(EALREADY);
+  const Time deadline = options_.send_timeout() == Duration::zero() ? kNever : Now() + options_.send_timeout();
+  while (state_ == State::kConnecting) {
+    pollfd none{.fd = -1, .events = 0, .revents = 0};
+    const int error = SleepAsWaiter(lock, &none, deadline, deadline == kNever ? Signals::kRestart : Signals::kInterrupt);
+    if (error == EINTR) return Fail(EINTR);
+    if (error == EAGAIN && Now() >= deadline) return Fail(EALREADY);
+  }
+  if (state_ == State::kSdp) return ReportConnected();
+  if (state_ == State::kPlain) return kPassThrough;
+  if (state_ == State::kClosed) return Fail(EBADF);
+  return Fail(pending_error_ != 0 ? TakeError() : ECONNABORTED);
+}
+
+// As on TCP: the first connect that finds the connection there succeeds.
+int StreamSocket::ReportConnected() {
+  if (connect_reported_) return Fail(EISCONN);
+  connect_reported_ = true;
+  return 0;
 }
 
 int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
@@ -175,7 +225,7 @@ int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
       BecomePlain(fd, attempt_->reason(), attempt_->reason_text());
       attempt_.reset();
       if (Background::IsHelperThread()) return ConnectWithoutBlocking(fd, target);
-      return real.connect(fd, target.get(), target.length);
+      return kPassThrough;  // the caller's thread may sleep in it, without the lock
     }
     case ConnectAttempt::Outcome::kFailed: {
       const int error = attempt_->error();
@@ -198,8 +248,8 @@ Background::Wait StreamSocket::RunAttempt(Time now) {
   if (outcome == ConnectAttempt::Outcome::kFailed) {
     ++link_edge_;
     for (const Observation& o : observers_) o.observer->OnChange(o.fd);
-    waiters_.WakeAll();
   }
+  waiters_.WakeAll();
   return {.done = true};
 }
 
@@ -244,6 +294,8 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       PublishListener();
       SocketRef socket(new StreamSocket(domain_, accepted, std::move(session), local, peer, options_,
                                         (flags & SOCK_NONBLOCK) != 0));
+      lock.unlock();
+      LetGoOf(accepted);
       FdTable::Set(accepted, socket.get());
       CopyOut(peer, address, length);
       return accepted;
@@ -262,6 +314,8 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       ++accepted_tcp_;
       PublishListener();
       if (stats::StatsSegment* segment = Statistics()) segment->CountFallback(stats::FallbackReason::kPlainClient);
+      lock.unlock();
+      LetGoOf(accepted);
       return accepted;
     }
     if (errno != EAGAIN || nonblocking) return -1;

@@ -1,4 +1,6 @@
 // connect and accept, blocking and not.
+#include <dirent.h>
+
 #include "test/posix/support.h"
 
 namespace posix_test {
@@ -283,6 +285,55 @@ TEST_CASE("connect: a client that never accepts anything in time does not distur
   Pair pair = MakePair();
   REQUIRE(SendAll(pair.client, "free"));
   REQUIRE(ReceiveExactly(pair.server, 4) == "free");
+}
+
+TEST_CASE("connect: clients that nobody accepts cost the server no more than its backlog", "[refused]") {
+  Listener listener = Listen(AF_INET, 8);
+  const auto open_descriptors = [] {
+    int count = 0;
+    DIR* const directory = opendir("/proc/self/fd");
+    while (readdir(directory) != nullptr) ++count;
+    closedir(directory);
+    return count;
+  };
+  const int before = open_descriptors();
+  int tell[2], go_on[2];
+  REQUIRE(pipe(tell) == 0);
+  REQUIRE(pipe(go_on) == 0);
+  const pid_t child = Child([&] {
+    std::vector<Fd> clients;
+    for (int i = 0; i < 60; ++i) {
+      clients.push_back(TcpSocket(AF_INET, SOCK_NONBLOCK));
+      connect(clients.back(), listener.address.get(), listener.address.length);
+    }
+    int connected = 0;
+    for (Fd& client : clients)
+      connected += WaitFor(client, POLLOUT, connected < 8 ? kPatienceMs : 10) ? 1 : 0;
+    char c = static_cast<char>(connected);
+    return write(tell[1], &c, 1) == 1 && read(go_on[0], &c, 1) == 1 ? 0 : 1;
+  });
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  char connected = 0;
+  REQUIRE(read(tell[0], &connected, 1) == 1);
+  REQUIRE(connected >= 8);
+  REQUIRE(open_descriptors() - before < 8 + 12);
+  REQUIRE(write(go_on[1], "x", 1) == 1);
+  REQUIRE(ExitedWith(Reap(child), 0));
+}
+
+TEST_CASE(
+    "connect: the first connect after a non-blocking one has finished succeeds, the next says EISCONN") {
+  Listener listener = Listen();
+  Fd client = TcpSocket(AF_INET, SOCK_NONBLOCK);
+  if (connect(client, listener.address.get(), listener.address.length) != 0) {
+    REQUIRE(errno == EINPROGRESS);
+    REQUIRE(WaitFor(client, POLLOUT));
+    REQUIRE(GetOption(client, SOL_SOCKET, SO_ERROR) == 0);
+    REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+  }
+  REQUIRE_ERRNO(connect(client, listener.address.get(), listener.address.length), EISCONN);
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  REQUIRE_ERRNO(connect(server, listener.address.get(), listener.address.length), EISCONN);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include <set>
 
@@ -255,6 +256,80 @@ TEST_CASE("descriptors: EMFILE in accept and socket leaves the rest alone") {
     return ReceiveExactly(server, 4) == "room" ? 0 : 9;
   });
   REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+// As stdio, or a language's run time with system calls of its own, closes.
+void CloseBehindTheBack(int fd) { REQUIRE(syscall(SYS_close, fd) == 0); }
+
+TEST_CASE("descriptors: a number closed behind the C library's back serves its next owner") {
+  Pair pair = MakePair();
+  Fd ep(epoll_create1(0));
+  epoll_event event{EPOLLIN, {}};
+  REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, pair.client, &event) == 0);
+  const bool had_unread = GENERATE(false, true);
+  if (had_unread) REQUIRE(SendAll(pair.server, "never read"));
+  const int number = pair.client.release();
+  CloseBehindTheBack(number);
+  Listener listener = Listen();  // takes the number, or the next client does
+  Pair next = ConnectTo(listener);
+  REQUIRE((listener.fd == number || next.client == number || next.server == number));
+  char c;
+  REQUIRE(WaitFor(pair.server, POLLIN));
+  REQUIRE(recv(pair.server, &c, 1, 0) <= 0);
+  REQUIRE(SendAll(next.client, "next"));
+  REQUIRE(ReceiveExactly(next.server, 4) == "next");
+  REQUIRE(epoll_wait(ep, &event, 1, 0) == 0);
+  REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, number, &event) == 0);
+}
+
+TEST_CASE("descriptors: a listener closed behind the C library's back listens no more", "[refused]") {
+  Listener listener = Listen();
+  const int number = listener.fd.release();
+  CloseBehindTheBack(number);
+  Fd next = TcpSocket();
+  REQUIRE(next == number);
+  Fd client = TcpSocket();
+  REQUIRE_ERRNO(connect(client, listener.address.get(), listener.address.length), ECONNREFUSED);
+}
+
+TEST_CASE("descriptors: accept may give out a number that was closed behind the C library's back") {
+  Listener listener = Listen();
+  Pair pair = ConnectTo(listener);
+  Fd ep(epoll_create1(0));
+  epoll_event event{EPOLLIN, {}};
+  REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, pair.client, &event) == 0);
+  Fd client = TcpSocket();
+  REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+  const int number = pair.client.release();
+  CloseBehindTheBack(number);
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(server == number);
+  char c;
+  REQUIRE(WaitFor(pair.server, POLLIN));
+  REQUIRE(recv(pair.server, &c, 1, 0) <= 0);
+  REQUIRE(SendAll(client, "next"));
+  // No business of the epoll that knew the number's former owner.
+  REQUIRE(epoll_wait(ep, &event, 1, kQuietMs) == 0);
+  REQUIRE(ReceiveExactly(server, 4) == "next");
+  REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, server, &event) == 0);
+}
+
+TEST_CASE("descriptors: close_range over connections and listeners ends them", "[refused]") {
+  Listener listener = Listen();
+  const Address address = listener.address;
+  Pair pair = ConnectTo(listener);
+  // Moved up together, so that the range holds nothing else.
+  const int base = 400;
+  REQUIRE(dup2(listener.fd, base) == base);
+  REQUIRE(dup2(pair.client, base + 1) == base + 1);
+  listener.fd.reset();
+  pair.client.reset();
+  REQUIRE(PollOne(pair.server, POLLIN, kQuietMs) == 0);
+  REQUIRE(close_range(base, base + 10, 0) == 0);
+  REQUIRE(ReceiveToEnd(pair.server).empty());
+  Fd again = TcpSocket();
+  Address target = address;
+  REQUIRE_ERRNO(connect(again, target.get(), target.length), ECONNREFUSED);
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ TAGS_WITH_TCP = ("[refused]", "[mixed]", "[plain]")
 # What is known to differ under the preload, with the reason. A case that passes all the same is reported, so that its row goes.
 KNOWN_DIFFERENCES = {
     "ending: SHUT_RD ends a blocked receive":
-        "the reader sleeps in the link's own read, which only the link's next bytes or its end can wake; SHUT_RDWR ends it",
+        "the reader sleeps in the link's own read, which only the link's next bytes or its end can wake; a peer that waits for "
+        "anything sends them, one that makes no call does not; SHUT_RDWR ends it",
     "epoll: a duplicate keeps the registration alive":
         "registrations are known by number, and the number is closed",
 }

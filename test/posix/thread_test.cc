@@ -127,6 +127,58 @@ TEST_CASE("threads: a descriptor closed under a blocked receive leaves no wreck"
   Get(blocked);
 }
 
+TEST_CASE("threads: a connect that sleeps does not hold up other calls on its socket", "[refused]") {
+  // Nobody accepts, and the backlog is full: a blocking connect sleeps.
+  Listener listener = Listen(AF_INET, 0);
+  std::vector<Fd> fillers;
+  bool sleeps = false;
+  while (!sleeps) {
+    REQUIRE(fillers.size() < 20);
+    fillers.push_back(TcpSocket(AF_INET, SOCK_NONBLOCK));
+    REQUIRE_ERRNO(connect(fillers.back(), listener.address.get(), listener.address.length), EINPROGRESS);
+    sleeps = !WaitFor(fillers.back(), POLLOUT, 300);
+  }
+  Fd client = TcpSocket();
+  auto connected = Async([&] { return connect(client, listener.address.get(), listener.address.length); });
+  REQUIRE(StillRunning(connected));
+  Stopwatch watch;
+  REQUIRE(GetOption(client, SOL_SOCKET, SO_TYPE) == SOCK_STREAM);
+  REQUIRE(GetOption(client, SOL_SOCKET, SO_ERROR) == 0);
+  SetOption(client, SOL_SOCKET, SO_KEEPALIVE, 1);
+  REQUIRE(fcntl(client, F_GETFL) >= 0);
+  REQUIRE(PollOne(client, POLLIN, 0) == 0);
+  REQUIRE(LocalOf(client).port() != 0);
+  REQUIRE(watch.ms() < 1000);
+  listener.fd.reset();
+  Get(connected);
+}
+
+TEST_CASE("threads: a full link is flushed beside a receiver that sleeps") {
+  Listener listener = Listen();
+  SetOption(listener.fd, SOL_SOCKET, SO_RCVBUF, 8 * 1024);
+  Pair pair;
+  pair.client = TcpSocket();
+  SetOption(pair.client, SOL_SOCKET, SO_SNDBUF, 8 * 1024);
+  REQUIRE(connect(pair.client, listener.address.get(), listener.address.length) == 0);
+  pair.server = Fd(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(pair.server >= 0);
+  auto receiver = Async([&] {
+    char c = 0;
+    return recv(pair.client, &c, 1, 0) == 1 && c == '!';
+  });
+  REQUIRE(StillRunning(receiver));
+  const std::string block = Pattern(16 * 1024);
+  size_t sent = 0;
+  ssize_t n;
+  while ((n = send(pair.client, block.data(), block.size(), MSG_DONTWAIT)) > 0)
+    sent += static_cast<size_t>(n);
+  REQUIRE(errno == EAGAIN);
+  // From here on nobody calls on the client's side.
+  REQUIRE(ReceiveExactly(pair.server, sent).size() == sent);
+  REQUIRE(SendAll(pair.server, "!"));
+  REQUIRE(Get(receiver));
+}
+
 volatile sig_atomic_t signals_seen = 0;
 void CountSignal(int) { signals_seen = signals_seen + 1; }
 
@@ -313,6 +365,148 @@ TEST_CASE("signals: a storm of signals disturbs no stream") {
   REQUIRE(at == got.size());
   REQUIRE(Get(sender));
   REQUIRE(Hash(got) == Hash(data));
+}
+
+// A listener whose backlog is full: connects to it sleep until Open().
+struct FullListener {
+  Listener listener = Listen(AF_INET, 0);
+  std::vector<Fd> fillers;
+
+  FullListener() {
+    do {
+      REQUIRE(fillers.size() < 20);
+      fillers.push_back(TcpSocket(AF_INET, SOCK_NONBLOCK));
+      REQUIRE_ERRNO(connect(fillers.back(), listener.address.get(), listener.address.length), EINPROGRESS);
+    } while (WaitFor(fillers.back(), POLLOUT, 300));
+    SetNonblocking(listener.fd);
+  }
+  int Connect(int fd) { return connect(fd, listener.address.get(), listener.address.length); }
+  // Accepts whatever comes until `fd` is connected.
+  bool Open(int fd) {
+    std::vector<Fd> accepted;
+    return Eventually([&] {
+      accepted.emplace_back(accept(listener.fd, nullptr, nullptr));
+      return (PollOne(fd, POLLOUT, 1) & (POLLOUT | POLLHUP)) == POLLOUT;
+    });
+  }
+};
+
+TEST_CASE("signals: a connect that was interrupted goes on, and the next one waits for it", "[refused]") {
+  Handle(0);
+  FullListener full;
+  Fd client = TcpSocket();
+  Interrupted call([&] { return full.Connect(client); });
+  REQUIRE(Get(call.result) == -EINTR);
+  SetNonblocking(client);
+  REQUIRE_ERRNO(full.Connect(client), EALREADY);
+  SetNonblocking(client, false);
+  auto second = Async([&] { return full.Connect(client); });
+  REQUIRE(StillRunning(second));
+  REQUIRE(full.Open(client));
+  REQUIRE(Get(second) == 0);
+  REQUIRE_ERRNO(full.Connect(client), EISCONN);
+}
+
+TEST_CASE("signals: SA_RESTART goes on with a connect", "[refused]") {
+  Handle(SA_RESTART);
+  FullListener full;
+  Fd client = TcpSocket();
+  Interrupted call([&] { return full.Connect(client); });
+  REQUIRE(StillRunning(call.result));
+  REQUIRE(full.Open(client));
+  REQUIRE(Get(call.result) == 0);
+}
+
+// Runs `call` in a thread, cancels it once it sleeps, and says whether that ended it.
+template <typename Call>
+bool IsCancelled(Call call) {
+  struct Shared {
+    Call call;
+    std::atomic<pid_t> tid{0};
+  } shared{call};
+  pthread_t thread;
+  REQUIRE(pthread_create(
+              &thread, nullptr,
+              [](void* argument) -> void* {
+                auto* const s = static_cast<Shared*>(argument);
+                s->tid = gettid();
+                s->call();
+                return nullptr;
+              },
+              &shared) == 0);
+  REQUIRE(Eventually([&] { return shared.tid != 0 && IsAsleep(shared.tid); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  REQUIRE(pthread_cancel(thread) == 0);
+  timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += kPatienceMs / 1000;
+  void* result = nullptr;
+  REQUIRE(pthread_timedjoin_np(thread, &result, &until) == 0);
+  return result == PTHREAD_CANCELED;
+}
+
+TEST_CASE("threads: sleeping calls are cancellation points and leave no lock behind") {
+  Pair pair = MakePair();
+  Listener listener = Listen();
+  char c = 0;
+  SECTION("recv") {
+    REQUIRE(IsCancelled([&] { recv(pair.server, &c, 1, 0); }));
+  }
+  SECTION("read") {
+    REQUIRE(IsCancelled([&] { read(pair.server, &c, 1); }));
+  }
+  SECTION("recv with a time-out") {
+    const timeval tv{20, 0};
+    REQUIRE(setsockopt(pair.server, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)) == 0);
+    REQUIRE(IsCancelled([&] { recv(pair.server, &c, 1, 0); }));
+  }
+  SECTION("poll") {
+    REQUIRE(IsCancelled([&] {
+      pollfd p{pair.server, POLLIN, 0};
+      poll(&p, 1, -1);
+    }));
+  }
+  SECTION("select") {
+    REQUIRE(IsCancelled([&] {
+      fd_set set;
+      FD_ZERO(&set);
+      FD_SET(pair.server, &set);
+      select(pair.server + 1, &set, nullptr, nullptr, nullptr);
+    }));
+  }
+  SECTION("epoll_wait") {
+    Fd ep(epoll_create1(0));
+    epoll_event event{EPOLLIN, {}};
+    REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, pair.server, &event) == 0);
+    REQUIRE(IsCancelled([&] { epoll_wait(ep, &event, 1, -1); }));
+    REQUIRE(SendAll(pair.client, "x"));
+    REQUIRE(epoll_wait(ep, &event, 1, kPatienceMs) == 1);
+    REQUIRE(ReceiveExactly(pair.server, 1) == "x");
+  }
+  SECTION("send") {
+    SetNonblocking(pair.client);
+    const size_t filled = Fill(pair.client);
+    SetNonblocking(pair.client, false);
+    REQUIRE(IsCancelled([&] { send(pair.client, &c, 1, 0); }));
+    REQUIRE(ReceiveExactly(pair.server, filled).size() == filled);
+  }
+  SECTION("accept") {
+    REQUIRE(IsCancelled([&] { accept(listener.fd, nullptr, nullptr); }));
+  }
+  REQUIRE(SendAll(pair.server, "there"));
+  REQUIRE(ReceiveExactly(pair.client, 5) == "there");
+  REQUIRE(SendAll(pair.client, "back"));
+  REQUIRE(ReceiveExactly(pair.server, 4) == "back");
+  Pair next = ConnectTo(listener);
+  REQUIRE(SendAll(next.client, "next"));
+  REQUIRE(ReceiveExactly(next.server, 4) == "next");
+}
+
+TEST_CASE("threads: a connect is a cancellation point, and goes on", "[refused]") {
+  FullListener full;
+  Fd client = TcpSocket();
+  REQUIRE(IsCancelled([&] { full.Connect(client); }));
+  REQUIRE(full.Open(client));
 }
 
 }  // namespace
