@@ -668,5 +668,27 @@ TEST_CASE("epoll: many sockets each with their own data") {
   REQUIRE(ep.Quiet());
 }
 
+TEST_CASE("epoll: a child that closes what it inherited leaves the parent's epoll alone") {
+  const bool epoll_first = GENERATE(true, false);
+  Pair pair = MakePair();
+  Fd ep(epoll_create1(0));
+  epoll_event event{EPOLLIN, {}};
+  event.data.u64 = 42;
+  REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, pair.server, &event) == 0);
+  REQUIRE(epoll_wait(ep, &event, 1, 0) == 0);
+  const pid_t child = Child([&] {
+    if (epoll_first) ep.reset();
+    pair.server.reset();
+    ep.reset();
+    return 0;
+  });
+  REQUIRE(ExitedWith(Reap(child), 0));
+  REQUIRE(SendAll(pair.client, "news"));
+  event = {};
+  REQUIRE(epoll_wait(ep, &event, 1, kPatienceMs) == 1);
+  REQUIRE(event.data.u64 == 42);
+  REQUIRE(ReceiveExactly(pair.server, 4) == "news");
+}
+
 }  // namespace
 }  // namespace posix_test

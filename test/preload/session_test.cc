@@ -1,0 +1,157 @@
+// A Session between a real engine and a queue pair of the test's.
+#include "preload/socket/session.h"
+
+#include <catch2/catch.hpp>
+#include <deque>
+#include <string>
+#include <vector>
+
+namespace sdp::preload {
+namespace {
+
+// Takes `room` sends at a time; a flush makes room again. What comes in is what the test gives it.
+class ScriptedQueuePair final : public verbs::QueuePair {
+ public:
+  struct Incoming {
+    std::vector<std::byte> bytes;
+  };
+  size_t room = SIZE_MAX;
+  bool link_full = false;
+  size_t posted = 0;  // since the last flush
+  size_t most_posted = 0;
+  int flushes = 0, detaches = 0, reads = 0, aborts = 0;
+  std::string sent;  // payload, in order
+  bool endless = false;
+  std::vector<std::byte> again;  // what every read brings if `endless`
+  std::deque<std::vector<std::byte>> ready;
+
+  verbs::PostResult PostSend(const verbs::SendWork& work) override {
+    if (posted == room) return verbs::PostResult::kNoResource;
+    most_posted = std::max(most_posted, ++posted);
+    for (const Bytes& piece : work.payload)
+      sent.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    return verbs::PostResult::kOk;
+  }
+  verbs::PostResult PostRdmaWrite(const verbs::RdmaWriteWork&) override { return verbs::PostResult::kBroken; }
+  verbs::PostResult PostRdmaRead(const verbs::RdmaReadWork&) override { return verbs::PostResult::kBroken; }
+  void PostReceives(uint32_t) override {}
+  void SetReceiveBufferSize(uint32_t) override {}
+  void Release(verbs::ReceiveToken) override {}
+  uint32_t ReceiveCost(uint32_t length) const override { return length; }
+  std::optional<verbs::MemoryRegion> Register(MutableBytes, verbs::Access) override { return std::nullopt; }
+  void Deregister(STag) override {}
+  bool IsRegistered(STag) const override { return false; }
+  bool Flush() override {
+    ++flushes;
+    if (!link_full) posted = 0;
+    return !link_full;
+  }
+  void DetachBorrowed() override { ++detaches; }
+  verbs::ReadStatus ReadLink() override {
+    ++reads;
+    if (!endless) return verbs::ReadStatus::kWouldBlock;
+    ready.push_back(again);
+    return verbs::ReadStatus::kProgress;
+  }
+  verbs::ReadStatus ReadLinkBlocking(std::unique_lock<std::mutex>&) override { return ReadLink(); }
+  bool can_block() const override { return true; }
+  bool PollCompletion(verbs::Completion* out) override {
+    if (ready.empty()) return false;
+    current_ = std::move(ready.front());
+    ready.pop_front();
+    out->opcode = verbs::Opcode::kReceive;
+    out->status = verbs::Status::kSuccess;
+    out->length = static_cast<uint32_t>(current_.size());
+    out->piece_count = 1;
+    out->pieces[0] = current_;
+    return true;
+  }
+  int event_fd() const override { return -1; }
+  void SetEventFd(int) override {}
+  verbs::Interest interest() const override { return {.read = true, .write = link_full}; }
+  uint64_t unsent_bytes() const override { return link_full ? posted : 0; }
+  void Disconnect() override {}
+  void Abort() override { ++aborts; }
+  const verbs::LinkCause& cause() const override { return cause_; }
+  uint16_t ird() const override { return 1; }
+  uint16_t ord() const override { return 1; }
+  void SetOrd(uint16_t) override {}
+  const verbs::QpCounters& counters() const override { return counters_; }
+  const char* rnic_name() const override { return "scripted"; }
+  const char* link_name() const override { return "none"; }
+
+ private:
+  std::vector<std::byte> current_;
+  verbs::LinkCause cause_;
+  verbs::QpCounters counters_;
+};
+
+// The connecting end of a connection whose peer has posted `credits` buffers of 128 bytes.
+struct Connected {
+  explicit Connected(uint16_t credits) {
+    engine::Options small;
+    small.receive_buffers = credits;
+    small.receive_buffer_size = 128;
+    auto engine = std::make_unique<engine::Engine>(engine::Role::kConnecting, engine::Options{});
+    engine::Engine peer(engine::Role::kAccepting, small);
+    const auto hello = engine->Hello();
+    REQUIRE(peer.HandleHello(hello).has_value());
+    const auto ack = peer.HelloAck();
+    REQUIRE(engine->HandleReply(ack).has_value());
+    auto queue = std::make_unique<ScriptedQueuePair>();
+    queue_pair = queue.get();
+    session = std::make_unique<Session>(std::move(engine), std::move(queue));
+    session->Pump();
+    queue_pair->posted = queue_pair->most_posted = 0;
+  }
+  // One write of as many messages as credit allows; the bytes taken.
+  std::string Send(size_t bytes) {
+    std::string data(bytes, ' ');
+    for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<char>('a' + i * i % 23);
+    const Bytes piece = std::as_bytes(std::span(data));
+    const size_t taken = session->engine().Send({&piece, 1}, {});
+    session->Pump();
+    return data.substr(0, taken);
+  }
+
+  std::unique_ptr<Session> session;
+  ScriptedQueuePair* queue_pair;
+};
+
+TEST_CASE("session: more credit than the send queue has room for") {
+  Connected c(5000);
+  c.queue_pair->room = 100;
+  const std::string sent = c.Send(300 * 112);
+  REQUIRE(sent.size() == 300 * 112);
+  CHECK(c.queue_pair->sent == sent);
+  CHECK(c.queue_pair->most_posted == 100);
+  CHECK(c.queue_pair->aborts == 0);
+}
+
+TEST_CASE("session: a send queue that stays full ends the connection instead of losing bytes") {
+  Connected c(5000);
+  c.queue_pair->room = 100;
+  c.queue_pair->link_full = true;
+  c.Send(300 * 112);
+  CHECK(c.queue_pair->aborts == 1);
+  CHECK(c.session->link_ended());
+}
+
+TEST_CASE("session: what the link does not take is copied before the call returns") {
+  Connected c(16);
+  c.queue_pair->link_full = true;
+  c.Send(112);
+  CHECK(c.queue_pair->detaches > 0);
+}
+
+TEST_CASE("session: a peer that never stops sending has one round at a time") {
+  Connected c(16);
+  c.queue_pair->endless = true;
+  c.queue_pair->again.assign(16, std::byte{});
+  c.queue_pair->reads = 0;
+  c.session->ReadAvailable();
+  CHECK(c.queue_pair->reads == 1);
+}
+
+}  // namespace
+}  // namespace sdp::preload
