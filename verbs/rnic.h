@@ -208,6 +208,8 @@ class QueuePair {
   [[nodiscard]] virtual int event_fd() const = 0;
   // The descriptor moved to another number (dup2 under the same open file). The QueuePair never closes it.
   virtual void SetEventFd(int fd) = 0;
+  // True: event_fd() is a descriptor of the RNIC's own, not the one the connection was made on; SetEventFd does nothing.
+  [[nodiscard]] virtual bool owns_event_fd() const { return false; }
   [[nodiscard]] virtual Interest interest() const = 0;
   // Bytes posted that the link has not taken.
   [[nodiscard]] virtual uint64_t unsent_bytes() const = 0;

@@ -1,0 +1,207 @@
+#include "verbs/ibv/ibv_connector.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace sdp::ibv {
+namespace {
+
+using verbs::ConnectState;
+using verbs::LinkEnd;
+
+constexpr uint32_t kSends = 256;
+constexpr uint32_t kSmallestReceives = 64;
+constexpr uint32_t kInline = 64;
+// The accepting side's first FPDU must not reach a peer that still works at our MPA Reply: siw ends the
+// connection then. MPA has the accepting side wait for the peer's first FPDU, which the kernel does not show
+// when it carries no message. So it waits for the peer's first message or this long, whichever is first.
+constexpr Duration kQuietTime = std::chrono::milliseconds(10);
+
+}  // namespace
+
+IbvConnector::IbvConnector(const Api& api, const sockaddr* local, const sockaddr* target, Bytes private_data,
+                           const verbs::QpOptions& qp, Duration timeout, Time now)
+    : connecting_(true),
+      api_(api),
+      resources_(std::make_unique<Resources>(api)),
+      options_(qp),
+      private_data_(private_data.begin(), private_data.end()),
+      deadline_(now + timeout) {
+  if (!resources_->Open() || !resources_->MakeId()) {
+    Fail(LinkEnd::kFailed, resources_->failure(), errno);
+    return;
+  }
+  const auto milliseconds =
+      static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
+  if (api_.rdma_resolve_addr(resources_->id, const_cast<sockaddr*>(local), const_cast<sockaddr*>(target),
+                             milliseconds) != 0) {
+    FailHere("rdma_resolve_addr");
+  }
+}
+
+IbvConnector::IbvConnector(const Api& api, rdma_cm_id* id, const rdma_conn_param& request, Duration timeout,
+                           Time now)
+    : connecting_(false), api_(api), resources_(std::make_unique<Resources>(api)), deadline_(now + timeout) {
+  TakePrivateData(request);
+  ird_ = request.responder_resources;
+  ord_ = request.initiator_depth;
+  const bool open = resources_->Open();
+  if (!resources_->AdoptId(id) || !open) {
+    Fail(LinkEnd::kFailed, resources_->failure(), errno);
+    return;
+  }
+  state_ = ConnectState::kRequested;
+}
+
+IbvConnector::~IbvConnector() = default;
+
+Time IbvConnector::deadline() const {
+  if (over()) return kNever;
+  return std::min(deadline_, quiet_until_);
+}
+
+ConnectState IbvConnector::Step(Time now) {
+  if (over()) return state_;
+  while (rdma_cm_event* event = resources().NextCmEvent()) {
+    HandleEvent(*event, now);
+    api_.rdma_ack_cm_event(event);
+    if (over()) return state_;
+  }
+  if (quiet_until_ != kNever) {
+    if (now >= quiet_until_ || qp_->HasReceived()) state_ = ConnectState::kEstablished;
+  } else if (now >= deadline_) {
+    Fail(LinkEnd::kFailed, "connection set-up timed out");
+  }
+  return state_;
+}
+
+void IbvConnector::HandleEvent(const rdma_cm_event& event, Time now) {
+  switch (event.event) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED: {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - now).count();
+      if (api_.rdma_resolve_route(resources_->id, static_cast<int>(std::max<int64_t>(left, 1))) != 0)
+        FailHere("rdma_resolve_route");
+      return;
+    }
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+      return Connect();
+    case RDMA_CM_EVENT_ESTABLISHED:
+      if (connecting_) {
+        TakePrivateData(event.param.conn);
+        if (event.param.conn.initiator_depth > 0)
+          ord_ = std::min<uint16_t>(ord_, event.param.conn.initiator_depth);
+        qp_->Establish(ird_, ord_, /*open_peer=*/true);
+        state_ = ConnectState::kEstablished;
+      } else if (qp_ != nullptr) {
+        qp_->Establish(ird_, ord_, /*open_peer=*/false);
+        quiet_until_ = now + kQuietTime;
+      }
+      return;
+    case RDMA_CM_EVENT_REJECTED:
+      TakePrivateData(event.param.conn);
+      // The connection manager says so as well when nobody listens there.
+      if (event.status == -ECONNREFUSED || event.status == ECONNREFUSED || event.status == -ECONNRESET) {
+        cause_.os_error = ECONNREFUSED;
+      }
+      cause_.end = LinkEnd::kReset;
+      cause_.text = "rejected by the peer";
+      state_ = ConnectState::kRejected;
+      return;
+    case RDMA_CM_EVENT_ADDR_ERROR:
+      return Fail(LinkEnd::kFailed, "no RDMA device leads there", -event.status);
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+      return Fail(LinkEnd::kFailed, "no route to the peer", -event.status);
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      return Fail(LinkEnd::kFailed, "the RDMA device was removed");
+    case RDMA_CM_EVENT_UNREACHABLE:
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_DISCONNECTED:
+      return Fail(LinkEnd::kReset, "connection lost during set-up", -event.status);
+    default:
+      return;
+  }
+}
+
+bool IbvConnector::MakeQueuePair() {
+  const Depths depths{.sends = kSends,
+                      .receives = std::max(kSmallestReceives, 2 * options_.initial_receives),
+                      .inline_bytes = kInline};
+  if (!resources_->MakeQueuePair(depths)) {
+    Fail(LinkEnd::kFailed, resources_->failure(), errno);
+    return false;
+  }
+  qp_ = std::make_unique<IbvQp>(std::move(resources_), options_);
+  if (!qp_->Prepare()) {
+    Fail(LinkEnd::kFailed, qp_->resources().failure(), errno);
+    return false;
+  }
+  return true;
+}
+
+rdma_conn_param IbvConnector::Parameters(Bytes private_data) const {
+  rdma_conn_param parameters{};
+  parameters.private_data = private_data.data();
+  parameters.private_data_len = static_cast<uint8_t>(std::min<size_t>(private_data.size(), UINT8_MAX));
+  parameters.responder_resources = static_cast<uint8_t>(ird_);
+  parameters.initiator_depth = static_cast<uint8_t>(ord_);
+  parameters.retry_count = 7;
+  parameters.rnr_retry_count = 7;
+  return parameters;
+}
+
+void IbvConnector::Connect() {
+  ibv_device_attr limits{};
+  if (api_.ibv_query_device(resources_->id->verbs, &limits) != 0) return FailHere("ibv_query_device");
+  ird_ = std::min<uint16_t>({options_.ird, static_cast<uint16_t>(limits.max_qp_rd_atom), UINT8_MAX});
+  ord_ = std::min<uint16_t>({options_.ord, static_cast<uint16_t>(limits.max_qp_init_rd_atom), UINT8_MAX});
+  if (!MakeQueuePair()) return;
+  rdma_conn_param parameters = Parameters(private_data_);
+  if (api_.rdma_connect(resources().id, &parameters) != 0) FailHere("rdma_connect");
+}
+
+void IbvConnector::Accept(Bytes private_data, const verbs::QpOptions& options) {
+  if (state_ != ConnectState::kRequested) return;
+  options_ = options;
+  ibv_device_attr limits{};
+  if (api_.ibv_query_device(resources_->id->verbs, &limits) != 0) return FailHere("ibv_query_device");
+  // No more than the peer asks for; it says 0 when it says nothing (MPA revision 1).
+  const auto lower = [](uint16_t peers, uint16_t ours, int device) {
+    const uint16_t mine = std::min<uint16_t>({ours, static_cast<uint16_t>(device), UINT8_MAX});
+    return peers == 0 ? mine : std::min(peers, mine);
+  };
+  ird_ = lower(ird_, options.ird, limits.max_qp_rd_atom);
+  ord_ = lower(ord_, options.ord, limits.max_qp_init_rd_atom);
+  state_ = ConnectState::kInProgress;
+  if (!MakeQueuePair()) return;
+  rdma_conn_param parameters = Parameters(private_data);
+  if (api_.rdma_accept(resources().id, &parameters) != 0) FailHere("rdma_accept");
+}
+
+void IbvConnector::Reject(Bytes private_data) {
+  if (state_ != ConnectState::kRequested) return;
+  const auto size = static_cast<uint8_t>(std::min<size_t>(private_data.size(), UINT8_MAX));
+  api_.rdma_reject(resources().id, private_data.data(), size);
+  state_ = ConnectState::kRejected;
+}
+
+void IbvConnector::TakePrivateData(const rdma_conn_param& parameters) {
+  const auto* const data = static_cast<const std::byte*>(parameters.private_data);
+  if (data == nullptr) return;
+  peer_private_data_.assign(data, data + parameters.private_data_len);
+}
+
+void IbvConnector::Fail(LinkEnd end, std::string text, int os_error) {
+  state_ = ConnectState::kFailed;
+  cause_.end = end;
+  cause_.text = std::move(text);
+  cause_.os_error = os_error;
+}
+
+void IbvConnector::FailHere(const char* what) {
+  const int error = errno;
+  Fail(LinkEnd::kFailed, std::string(what) + ": " + strerrordesc_np(error), error);
+}
+
+}  // namespace sdp::ibv

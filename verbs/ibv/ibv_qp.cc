@@ -1,0 +1,386 @@
+// Posting and sending.
+#include "verbs/ibv/ibv_qp.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace sdp::ibv {
+namespace {
+
+using verbs::LinkEnd;
+using verbs::Opcode;
+using verbs::PostResult;
+using verbs::Status;
+
+// Beyond this the owner is held back.
+constexpr size_t kMostWaiting = 4096;
+constexpr size_t kMostReads = 1024;
+constexpr size_t kRingSize = 256 * 1024;
+// From this size on each Send asks for its completion. The kernel's siw sends larger ones from the very pages
+// when they do not, and then a page may not change until the peer has it, which no completion tells.
+constexpr size_t kSignalFrom = 4096;
+// STag of the RDMA Write without content: nobody looks it up.
+constexpr STag kNoStag{1};
+// Marks the completions of RDMA Reads, which come in an order of their own.
+constexpr uint64_t kReadBit = uint64_t{1} << 63;
+
+uint64_t TotalSize(std::span<const Bytes> parts) {
+  uint64_t size = 0;
+  for (const Bytes& part : parts) size += part.size();
+  return size;
+}
+
+}  // namespace
+
+IbvQp::IbvQp(std::unique_ptr<Resources> resources, const verbs::QpOptions& options)
+    : resources_(std::move(resources)),
+      api_(resources_->api),
+      options_(options),
+      name_(resources_->id->verbs->device->name),
+      receives_(*resources_, options.receive_buffer_size) {}
+
+IbvQp::~IbvQp() {
+  // The queue pair goes before the memory it may be reading.
+  if (resources_->id->qp != nullptr) api_.rdma_destroy_qp(resources_->id);
+  for (const auto& [stag, region] : regions_) api_.ibv_dereg_mr(region);
+}
+
+bool IbvQp::Prepare() {
+  if (!ring_.Make(*resources_, std::max<size_t>(kRingSize, size_t{4} * options_.receive_buffer_size))) {
+    return resources_->Fail("registering the send buffer");
+  }
+  return receives_.Post(options_.initial_receives) || resources_->Fail("registering the receive buffers");
+}
+
+void IbvQp::Establish(uint16_t ird, uint16_t ord, bool open_peer) {
+  ird_ = ird;
+  ord_ = std::min(ord, options_.ord);
+  if (open_peer) PostOpeningWrite(/*signaled=*/false);
+  Arm();
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Posting
+
+PostResult IbvQp::PostSend(const verbs::SendWork& work) {
+  const uint64_t size = work.header.size() + TotalSize(work.payload);
+  if (work.header.size() > verbs::kMaxSendHeader || size > UINT32_MAX) {
+    PushWork(work.id, Opcode::kSend, Status::kLocalError);
+    return PostResult::kOk;
+  }
+  Waiting waiting{.id = work.id,
+                  .opcode = Opcode::kSend,
+                  .signaled = work.signaled,
+                  .solicited = work.solicited,
+                  .invalidate = work.invalidate,
+                  .remote_stag = {},
+                  .remote_to = 0,
+                  .parts = {},
+                  .kept = {work.header.begin(), work.header.end()},
+                  .size = size};
+  waiting.parts.reserve(1 + work.payload.size());
+  if (!waiting.kept.empty()) waiting.parts.emplace_back(waiting.kept);
+  waiting.parts.insert(waiting.parts.end(), work.payload.begin(), work.payload.end());
+  return PostOutgoing(std::move(waiting));
+}
+
+PostResult IbvQp::PostRdmaWrite(const verbs::RdmaWriteWork& work) {
+  const uint64_t size = TotalSize(work.local);
+  if (size > UINT32_MAX) {
+    PushWork(work.id, Opcode::kRdmaWrite, Status::kLocalError);
+    return PostResult::kOk;
+  }
+  return PostOutgoing({.id = work.id,
+                       .opcode = Opcode::kRdmaWrite,
+                       .signaled = work.signaled,
+                       .solicited = false,
+                       .invalidate = {},
+                       .remote_stag = work.remote_stag,
+                       .remote_to = work.remote_to,
+                       .parts = {work.local.begin(), work.local.end()},
+                       .kept = {},
+                       .size = size});
+}
+
+PostResult IbvQp::PostOutgoing(Waiting work) {
+  if (ended_ || disconnect_wanted_) return PostResult::kBroken;
+  if (waiting_.size() >= kMostWaiting) return PostResult::kNoResource;
+  bool done = false;
+  if (waiting_.empty() && PostPiece(work, &done) && done) return PostResult::kOk;
+  unsent_ += work.size + 1;  // a message without a byte is unsent as well
+  waiting_.push_back(std::move(work));
+  return PostResult::kOk;
+}
+
+// Copies as much of `work` as one work request carries and hands it to the device. False: no room now.
+bool IbvQp::PostPiece(Waiting& work, bool* done) {
+  if (posted_.size() + reads_posted_.size() >= resources_->depths.sends) return false;
+  Posted posted{
+      .id = work.id, .opcode = work.opcode, .wanted = work.signaled, .ring_mark = 0, .own_memory = nullptr};
+  size_t size = static_cast<size_t>(work.size);
+  // A Send is one work request whatever its length; an RDMA Write may be cut.
+  if (work.opcode == Opcode::kRdmaWrite) size = std::min(size, ring_.size() / 4);
+  std::byte* to = nullptr;
+  uint32_t key = ring_.key();
+  if (size > ring_.largest()) {
+    posted.own_memory = RegisteredMemory::Make(api_, resources_->pd, size, IBV_ACCESS_LOCAL_WRITE);
+    if (posted.own_memory == nullptr) {
+      failure_ = {.end = LinkEnd::kFailed, .os_error = errno, .text = "no registered memory for a long Send"};
+      Abort();
+      return false;
+    }
+    to = posted.own_memory->data();
+    key = posted.own_memory->key();
+  } else {
+    to = ring_.Take(size);
+    if (to == nullptr) return false;
+  }
+  posted.ring_mark = ring_.mark();
+  size_t copied = 0;
+  size_t used_parts = 0;
+  for (Bytes& part : work.parts) {
+    const size_t n = std::min(part.size(), size - copied);
+    if (n > 0) std::memcpy(to + copied, part.data(), n);
+    copied += n;
+    part = part.subspan(n);
+    if (!part.empty()) break;
+    ++used_parts;
+  }
+  work.parts.erase(work.parts.begin(), work.parts.begin() + static_cast<ptrdiff_t>(used_parts));
+  work.size -= size;
+  *done = work.size == 0;
+
+  ibv_sge piece{.addr = reinterpret_cast<uint64_t>(to), .length = static_cast<uint32_t>(size), .lkey = key};
+  ibv_send_wr request{};
+  request.sg_list = &piece;
+  request.num_sge = size > 0 ? 1 : 0;
+  // A Send with Invalidate that is inlined never leaves the kernel's siw.
+  if (size > 0 && size <= resources_->depths.inline_bytes && !work.invalidate)
+    request.send_flags |= IBV_SEND_INLINE;
+  if (work.solicited) request.send_flags |= IBV_SEND_SOLICITED;
+  if (work.opcode == Opcode::kRdmaWrite) {
+    request.opcode = IBV_WR_RDMA_WRITE;
+    request.wr.rdma.remote_addr = work.remote_to;
+    request.wr.rdma.rkey = work.remote_stag.value();
+    work.remote_to += size;
+  } else if (work.invalidate) {
+    request.opcode = IBV_WR_SEND_WITH_INV;
+    request.invalidate_rkey = work.invalidate->value();
+    request.wr.rdma.rkey = work.invalidate->value();  // siw's provider looks for it here
+  } else {
+    request.opcode = IBV_WR_SEND;
+  }
+  posted.wanted = posted.wanted && *done;
+  SubmitWork(request, std::move(posted), size);
+  return true;
+}
+
+void IbvQp::SubmitWork(ibv_send_wr& request, Posted posted, size_t size) {
+  // A completion now and then frees what lies before it (selective signalling).
+  if ((request.send_flags & IBV_SEND_SIGNALED) != 0 || posted.wanted || size >= kSignalFrom ||
+      posted.own_memory != nullptr || ++unsignaled_ >= resources_->depths.sends / 4 ||
+      (unsignaled_bytes_ += size) >= ring_.size() / 4) {
+    request.send_flags |= IBV_SEND_SIGNALED;
+    unsignaled_ = 0;
+    unsignaled_bytes_ = 0;
+  }
+  if (posted.wanted) ++wanted_;
+  request.wr_id = posted_base_ + posted_.size();
+  posted_.push_back(std::move(posted));
+  ++counters_.write_calls;
+  ++counters_.fpdus_out;
+  counters_.bytes_out += size;
+  ibv_send_wr* bad = nullptr;
+  // Refused: the queue pair is in error, its end is on its way and flushes what is posted.
+  (void)ibv_post_send(resources_->id->qp, &request, &bad);
+}
+
+void IbvQp::PostOpeningWrite(bool signaled) {
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.wr.rdma.rkey = kNoStag.value();
+  if (signaled) request.send_flags = IBV_SEND_SIGNALED;
+  SubmitWork(request,
+             {.id = {},
+              .opcode = Opcode::kRdmaWrite,
+
+              .wanted = false,
+              .ring_mark = ring_.mark(),
+              .own_memory = nullptr},
+             0);
+}
+
+PostResult IbvQp::PostRdmaRead(const verbs::RdmaReadWork& work) {
+  if (ended_ || disconnect_wanted_) return PostResult::kBroken;
+  if (reads_waiting_.size() >= kMostReads) return PostResult::kNoResource;
+  const auto region = regions_.find(work.local_stag);
+  const bool fits = region != regions_.end() &&
+                    work.local_to >= reinterpret_cast<uint64_t>(region->second->addr) &&
+                    work.local_to + work.length <=
+                        reinterpret_cast<uint64_t>(region->second->addr) + region->second->length;
+  if (ord_ == 0 || (work.length > 0 && !fits)) {
+    PushWork(work.id, Opcode::kRdmaRead, Status::kLocalError);
+    return PostResult::kOk;
+  }
+  if (work.length == 0) {
+    PushWork(work.id, Opcode::kRdmaRead, Status::kSuccess);
+    return PostResult::kOk;
+  }
+  reads_waiting_.push_back(work);
+  StartReads();
+  return PostResult::kOk;
+}
+
+void IbvQp::StartReads() {
+  while (!reads_waiting_.empty() && reads_posted_.size() < ord_ && waiting_.empty() &&
+         posted_.size() + reads_posted_.size() < resources_->depths.sends) {
+    const verbs::RdmaReadWork work = reads_waiting_.front();
+    reads_waiting_.pop_front();
+    const auto region = regions_.find(work.local_stag);
+    if (region == regions_.end()) {  // deregistered since
+      PushWork(work.id, Opcode::kRdmaRead, Status::kLocalError);
+      continue;
+    }
+    ibv_sge sink{.addr = work.local_to, .length = work.length, .lkey = region->second->lkey};
+    ibv_send_wr request{};
+    request.wr_id = kReadBit;
+    request.opcode = IBV_WR_RDMA_READ;
+    request.send_flags = IBV_SEND_SIGNALED;
+    request.sg_list = &sink;
+    request.num_sge = 1;
+    request.wr.rdma.remote_addr = work.remote_to;
+    request.wr.rdma.rkey = work.remote_stag.value();
+    reads_posted_.push_back(work);
+    ++counters_.write_calls;
+    ibv_send_wr* bad = nullptr;
+    (void)ibv_post_send(resources_->id->qp, &request, &bad);
+  }
+}
+
+void IbvQp::SetOrd(uint16_t ord) { ord_ = std::min(ord_, ord); }
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Memory
+
+std::optional<verbs::MemoryRegion> IbvQp::Register(MutableBytes memory, verbs::Access access) {
+  // The sink of an RDMA Read is written to by the peer: on iWARP it needs the right for it.
+  int rights = IBV_ACCESS_LOCAL_WRITE;
+  const auto bits = static_cast<uint8_t>(access);
+  if (access == verbs::Access::kLocal) rights |= IBV_ACCESS_REMOTE_WRITE;
+  if ((bits & static_cast<uint8_t>(verbs::Access::kRemoteRead)) != 0) rights |= IBV_ACCESS_REMOTE_READ;
+  if ((bits & static_cast<uint8_t>(verbs::Access::kRemoteWrite)) != 0) rights |= IBV_ACCESS_REMOTE_WRITE;
+  ibv_mr* const region = api_.ibv_reg_mr(resources_->pd, memory.data(), memory.size(), rights);
+  if (region == nullptr) return std::nullopt;
+  regions_.emplace(STag(region->rkey), region);
+  return verbs::MemoryRegion{.stag = STag(region->rkey),
+                             .base_to = reinterpret_cast<uint64_t>(memory.data()),
+                             .length = static_cast<uint32_t>(memory.size())};
+}
+
+void IbvQp::Deregister(STag stag) {
+  const auto region = regions_.find(stag);
+  if (region == regions_.end()) return;
+  api_.ibv_dereg_mr(region->second);
+  regions_.erase(region);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Sending
+
+bool IbvQp::Flush() {
+  Advance();
+  if (WaitsForSends()) {
+    Arm();
+    // What completed before it was armed tells nobody.
+    while (PollSends()) Advance();
+  }
+  return waiting_.empty();
+}
+
+void IbvQp::Advance() {
+  TakeWaiting();
+  StartReads();
+  MaybeDisconnect();
+}
+
+bool IbvQp::WaitsForSends() const {
+  return !waiting_.empty() || wanted_ > 0 || !reads_posted_.empty() || !reads_waiting_.empty() ||
+         (disconnect_wanted_ && !disconnected_);
+}
+
+void IbvQp::TakeWaiting() {
+  while (!waiting_.empty() && !ended_) {
+    Waiting& work = waiting_.front();
+    const uint64_t before = work.size;
+    bool done = false;
+    const bool posted = PostPiece(work, &done);
+    if (waiting_.empty()) break;  // aborted
+    unsent_ -= before - work.size;
+    if (!posted) return;
+    if (!done) continue;
+    --unsent_;
+    waiting_.pop_front();
+  }
+}
+
+void IbvQp::DetachBorrowed() {
+  for (Waiting& work : waiting_) {
+    if (work.parts.empty() ||
+        (work.parts.size() == 1 && !work.kept.empty() && work.parts[0].data() >= work.kept.data() &&
+         work.parts[0].data() < work.kept.data() + work.kept.size())) {
+      continue;
+    }
+    std::vector<std::byte> all;
+    all.reserve(static_cast<size_t>(work.size));
+    for (const Bytes& part : work.parts) all.insert(all.end(), part.begin(), part.end());
+    counters_.copied_out += all.size();
+    work.kept = std::move(all);
+    work.parts.assign(1, Bytes(work.kept));
+  }
+}
+
+void IbvQp::Disconnect() {
+  if (disconnect_wanted_ || ended_) return;
+  disconnect_wanted_ = true;
+  Flush();
+}
+
+// Once the device is done with everything, because disconnecting stops it.
+void IbvQp::MaybeDisconnect() {
+  if (!disconnect_wanted_ || disconnected_ || ended_ || !waiting_.empty()) return;
+  if (!posted_.empty()) {
+    // Its completion says that all before it has left.
+    if (unsignaled_ > 0 && posted_.size() < resources_->depths.sends) PostOpeningWrite(/*signaled=*/true);
+    return;
+  }
+  disconnected_ = true;
+  api_.rdma_disconnect(resources_->id);
+}
+
+void IbvQp::Abort() {
+  if (ended_) return;
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  api_.ibv_modify_qp(resources_->id->qp, &attributes, IBV_QP_STATE);
+  if (!disconnected_) api_.rdma_disconnect(resources_->id);
+  disconnected_ = true;
+  if (failure_.end != LinkEnd::kOpen) {
+    End(failure_.end, failure_.text);
+  } else {
+    cause_.local = true;
+    End(LinkEnd::kReset, "aborted here");
+  }
+}
+
+void IbvQp::PushWork(WorkId id, Opcode opcode, Status status, uint32_t length) {
+  verbs::Completion completion;
+  completion.opcode = opcode;
+  completion.status = status;
+  completion.id = id;
+  completion.length = length;
+  ready_.push_back(completion);
+}
+
+}  // namespace sdp::ibv

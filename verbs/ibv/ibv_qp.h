@@ -1,0 +1,159 @@
+// A kernel RNIC's QueuePair, on libibverbs.
+//
+// What leaves is copied into a ring of registered memory: the application's own is neither registered nor
+// referenced once Flush or DetachBorrowed returned. What does not fit the ring or the send queue waits here,
+// and leaves when completions make room: event_fd() becomes readable then, so interest().write is never set.
+// Receive completions lend the posted buffer itself; small messages are copied out of it when many are lent.
+#ifndef SDP_VERBS_IBV_IBV_QP_H_
+#define SDP_VERBS_IBV_IBV_QP_H_
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "verbs/ibv/ibv_resources.h"
+#include "verbs/ibv/receive_pool.h"
+#include "verbs/ibv/send_ring.h"
+#include "verbs/rnic.h"
+
+namespace sdp::ibv {
+
+class IbvQp final : public verbs::QueuePair {
+ public:
+  // `resources`: with a queue pair, not yet connected.
+  IbvQp(std::unique_ptr<Resources> resources, const verbs::QpOptions& options);
+  ~IbvQp() override;
+
+  // Buffers for both directions; the receive buffers are posted. False: failure() of the resources.
+  bool Prepare();
+  // The connection stands, with what the peers agreed on. `open_peer`: the peer may have to wait for our
+  // first FPDU before it sends (RFC 5044, 7.1.2, 4), so one without content goes out.
+  void Establish(uint16_t ird, uint16_t ord, bool open_peer);
+  [[nodiscard]] Resources& resources() { return *resources_; }
+  // A message has come in, or the end.
+  [[nodiscard]] bool HasReceived();
+
+  verbs::PostResult PostSend(const verbs::SendWork& work) override;
+  verbs::PostResult PostRdmaWrite(const verbs::RdmaWriteWork& work) override;
+  verbs::PostResult PostRdmaRead(const verbs::RdmaReadWork& work) override;
+  void PostReceives(uint32_t count) override;
+  void SetReceiveBufferSize(uint32_t bytes) override { receives_.SetSize(bytes); }
+  void Release(verbs::ReceiveToken token) override;
+  [[nodiscard]] uint32_t ReceiveCost(uint32_t length) const override;
+
+  std::optional<verbs::MemoryRegion> Register(MutableBytes memory, verbs::Access access) override;
+  void Deregister(STag stag) override;
+  [[nodiscard]] bool IsRegistered(STag stag) const override { return regions_.contains(stag); }
+
+  bool Flush() override;
+  void DetachBorrowed() override;
+  verbs::ReadStatus ReadLink() override;
+  verbs::ReadStatus ReadLinkBlocking(std::unique_lock<std::mutex>& lock) override;
+  // The owner waits for event_fd() itself.
+  [[nodiscard]] bool can_block() const override { return false; }
+  bool PollCompletion(verbs::Completion* out) override;
+
+  [[nodiscard]] int event_fd() const override { return resources_->event_fd; }
+  void SetEventFd(int) override {}
+  [[nodiscard]] bool owns_event_fd() const override { return true; }
+  [[nodiscard]] verbs::Interest interest() const override { return {.read = !ended_, .write = false}; }
+  [[nodiscard]] uint64_t unsent_bytes() const override { return unsent_; }
+  void Disconnect() override;
+  void Abort() override;
+  [[nodiscard]] const verbs::LinkCause& cause() const override { return cause_; }
+  [[nodiscard]] uint16_t ird() const override { return ird_; }
+  [[nodiscard]] uint16_t ord() const override { return ord_; }
+  void SetOrd(uint16_t ord) override;
+  [[nodiscard]] const verbs::QpCounters& counters() const override { return counters_; }
+  [[nodiscard]] const char* rnic_name() const override { return name_.c_str(); }
+  [[nodiscard]] const char* link_name() const override { return "rdma"; }
+
+ private:
+  // A Send or RDMA Write that waits for room.
+  struct Waiting {
+    WorkId id;
+    verbs::Opcode opcode;
+    bool signaled;
+    bool solicited;
+    std::optional<STag> invalidate;
+    STag remote_stag;
+    uint64_t remote_to;
+    std::vector<Bytes> parts;     // still to be taken, borrowed
+    std::vector<std::byte> kept;  // what parts[0] points to: the header, or all once detached
+    uint64_t size;                // of all parts
+  };
+  // A Send or RDMA Write that the device has. A long RDMA Write is several, of which the last may be wanted.
+  struct Posted {
+    WorkId id;
+    verbs::Opcode opcode;
+    bool wanted;  // the owner wants its completion
+    uint64_t ring_mark;
+    std::unique_ptr<RegisteredMemory> own_memory;  // of a message too long for the ring
+  };
+  // A received message of at most kCopyLimit bytes, copied out of its buffer.
+  static constexpr uint32_t kCopyLimit = 2048;
+  using Copy = std::array<std::byte, kCopyLimit>;
+
+  // ibv_qp.cc
+  verbs::PostResult PostOutgoing(Waiting work);
+  void Advance();
+  void TakeWaiting();
+  bool PostPiece(Waiting& work, bool* done);
+  void PostOpeningWrite(bool signaled);
+  [[nodiscard]] bool WaitsForSends() const;
+  void SubmitWork(ibv_send_wr& work, Posted posted, size_t size);
+  void StartReads();
+  void MaybeDisconnect();
+  void PushWork(WorkId id, verbs::Opcode opcode, verbs::Status status, uint32_t length = 0);
+  // ibv_qp_read.cc
+  bool PollSends();
+  bool PollReceives();
+  void HandleSendCompletion(const ibv_wc& wc);
+  void HandleReceiveCompletion(const ibv_wc& wc);
+  void HandleFailure(const ibv_wc& wc, const char* what);
+  bool TakeEvents();
+  void Arm();
+  void HandleCmEvent(const rdma_cm_event& event);
+  void End(verbs::LinkEnd end, std::string text);
+  void FlushWork();
+
+  std::unique_ptr<Resources> resources_;
+  const Api& api_;
+  const verbs::QpOptions options_;
+  const std::string name_;
+  ReceivePool receives_;
+  SendRing ring_;
+  uint16_t ird_ = 0;
+  uint16_t ord_ = 0;
+
+  std::deque<Waiting> waiting_;
+  uint64_t unsent_ = 0;
+  std::deque<Posted> posted_;
+  uint64_t posted_base_ = 0;  // the sequence number of posted_.front()
+  uint32_t wanted_ = 0;       // of these, those whose completion the owner wants
+  uint32_t unsignaled_ = 0;   // works since the last that asks for a completion
+  uint64_t unsignaled_bytes_ = 0;
+  std::deque<verbs::RdmaReadWork> reads_waiting_;
+  std::deque<verbs::RdmaReadWork> reads_posted_;
+
+  std::unordered_map<STag, ibv_mr*> regions_;
+  std::deque<verbs::Completion> ready_;
+  std::deque<Copy> copies_;
+  std::vector<uint32_t> free_copies_;  // indices of copies_
+  bool sends_armed_ = false;
+  bool receives_armed_ = false;
+  bool disconnect_wanted_ = false;
+  bool disconnected_ = false;  // we have said so
+  bool ended_ = false;
+  verbs::LinkCause cause_;
+  verbs::LinkCause failure_;  // of a work request: what the end will be put down to
+  verbs::QpCounters counters_;
+};
+
+}  // namespace sdp::ibv
+
+#endif  // SDP_VERBS_IBV_IBV_QP_H_

@@ -1,0 +1,117 @@
+#include "verbs/ibv/ibv_resources.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace sdp::ibv {
+namespace {
+
+constexpr size_t kPage = 4096;
+
+}  // namespace
+
+std::unique_ptr<RegisteredMemory> RegisteredMemory::Make(const Api& api, ibv_pd* pd, size_t size,
+                                                         int access) {
+  size = (size + kPage - 1) / kPage * kPage;
+  auto* const data = static_cast<std::byte*>(::operator new(size, std::align_val_t(kPage), std::nothrow));
+  if (data == nullptr) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  std::unique_ptr<RegisteredMemory> memory(new RegisteredMemory(api, data, size));
+  memory->mr_ = api.ibv_reg_mr(pd, data, size, access);
+  return memory->mr_ != nullptr ? std::move(memory) : nullptr;
+}
+
+RegisteredMemory::~RegisteredMemory() {
+  if (mr_ != nullptr) api_.ibv_dereg_mr(mr_);
+  ::operator delete(data_, std::align_val_t(kPage));
+}
+
+Resources::~Resources() {
+  if (id != nullptr && id->qp != nullptr) api.rdma_destroy_qp(id);
+  if (send_cq != nullptr) api.ibv_destroy_cq(send_cq);
+  if (receive_cq != nullptr) api.ibv_destroy_cq(receive_cq);
+  if (completions != nullptr) api.ibv_destroy_comp_channel(completions);
+  if (pd != nullptr) api.ibv_dealloc_pd(pd);
+  if (id != nullptr) api.rdma_destroy_id(id);
+  if (channel != nullptr) api.rdma_destroy_event_channel(channel);
+  if (event_fd >= 0) ::syscall(SYS_close, event_fd);
+}
+
+bool Resources::Fail(const char* what) {
+  failure_ = std::string(what) + ": " + strerrordesc_np(errno);
+  if (errno == ENOMEM) failure_ += " (the limit on locked memory, ulimit -l, may be too small)";
+  return false;
+}
+
+bool Resources::Open() {
+  // System calls by number: under the preload the plain names lead back into it.
+  event_fd = static_cast<int>(::syscall(SYS_epoll_create1, EPOLL_CLOEXEC));
+  if (event_fd < 0) return Fail("epoll_create1");
+  channel = api.rdma_create_event_channel();
+  if (channel == nullptr) return Fail("rdma_create_event_channel");
+  return Watch(channel->fd);
+}
+
+bool Resources::Watch(int fd) {
+  ::syscall(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
+  const long flags = ::syscall(SYS_fcntl, fd, F_GETFL);
+  ::syscall(SYS_fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+  epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
+  if (::syscall(SYS_epoll_ctl, event_fd, EPOLL_CTL_ADD, fd, &event) != 0) return Fail("epoll_ctl");
+  return true;
+}
+
+bool Resources::MakeId() {
+  return api.rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) == 0 || Fail("rdma_create_id");
+}
+
+bool Resources::AdoptId(rdma_cm_id* accepted) {
+  id = accepted;
+  return api.rdma_migrate_id(id, channel) == 0 || Fail("rdma_migrate_id");
+}
+
+bool Resources::MakeQueuePair(const Depths& wanted) {
+  ibv_context* const device = id->verbs;
+  ibv_device_attr limits{};
+  if (api.ibv_query_device(device, &limits) != 0) return Fail("ibv_query_device");
+  depths.sends = std::min<uint32_t>(wanted.sends, static_cast<uint32_t>(limits.max_qp_wr));
+  depths.receives = std::min<uint32_t>(wanted.receives, static_cast<uint32_t>(limits.max_qp_wr));
+  pd = api.ibv_alloc_pd(device);
+  if (pd == nullptr) return Fail("ibv_alloc_pd");
+  completions = api.ibv_create_comp_channel(device);
+  if (completions == nullptr) return Fail("ibv_create_comp_channel");
+  send_cq = api.ibv_create_cq(device, static_cast<int>(depths.sends), nullptr, completions, 0);
+  receive_cq = api.ibv_create_cq(device, static_cast<int>(depths.receives), nullptr, completions, 0);
+  if (send_cq == nullptr || receive_cq == nullptr) return Fail("ibv_create_cq");
+  ibv_qp_init_attr attributes{};
+  attributes.send_cq = send_cq;
+  attributes.recv_cq = receive_cq;
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.cap.max_send_wr = depths.sends;
+  attributes.cap.max_recv_wr = depths.receives;
+  attributes.cap.max_send_sge = 1;
+  attributes.cap.max_recv_sge = 1;
+  attributes.cap.max_inline_data = wanted.inline_bytes;
+  if (api.rdma_create_qp(id, pd, &attributes) != 0) {
+    // Inlining is a convenience that a device need not have.
+    attributes.cap.max_inline_data = 0;
+    if (api.rdma_create_qp(id, pd, &attributes) != 0) return Fail("rdma_create_qp");
+  }
+  depths.inline_bytes = std::min(wanted.inline_bytes, attributes.cap.max_inline_data);
+  return Watch(completions->fd);
+}
+
+rdma_cm_event* Resources::NextCmEvent() const {
+  rdma_cm_event* event = nullptr;
+  return api.rdma_get_cm_event(channel, &event) == 0 ? event : nullptr;
+}
+
+}  // namespace sdp::ibv

@@ -1,0 +1,85 @@
+// What one connection has of the RDMA libraries: an id with its event channel, a protection domain,
+// completion queues, a queue pair; and the one descriptor whose readiness stands for all of them. Freed in
+// the order the libraries demand.
+#ifndef SDP_VERBS_IBV_IBV_RESOURCES_H_
+#define SDP_VERBS_IBV_IBV_RESOURCES_H_
+
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "core/base/types.h"
+#include "verbs/ibv/ibv_api.h"
+
+namespace sdp::ibv {
+
+// Page-aligned memory that the device may reach.
+class RegisteredMemory {
+ public:
+  // Null when there is no memory, or the limit on locked memory (RLIMIT_MEMLOCK) is too small; errno tells.
+  static std::unique_ptr<RegisteredMemory> Make(const Api& api, ibv_pd* pd, size_t size, int access);
+  ~RegisteredMemory();
+  RegisteredMemory(const RegisteredMemory&) = delete;
+  RegisteredMemory& operator=(const RegisteredMemory&) = delete;
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] size_t size() const { return size_; }
+  [[nodiscard]] uint32_t key() const { return mr_->lkey; }
+
+ private:
+  RegisteredMemory(const Api& api, std::byte* data, size_t size) : api_(api), data_(data), size_(size) {}
+
+  const Api& api_;
+  std::byte* const data_;
+  const size_t size_;
+  ibv_mr* mr_ = nullptr;
+};
+
+// Queue depths, within what the device has.
+struct Depths {
+  uint32_t sends = 0;
+  uint32_t receives = 0;
+  uint32_t inline_bytes = 0;
+};
+
+class Resources {
+ public:
+  explicit Resources(const Api& api) : api(api) {}
+  ~Resources();
+  Resources(const Resources&) = delete;
+  Resources& operator=(const Resources&) = delete;
+
+  // The event channel and the descriptor to wait on. False: failure().
+  bool Open();
+  // An id of its own on the channel.
+  bool MakeId();
+  // Takes over an id that a listener's channel brought.
+  bool AdoptId(rdma_cm_id* accepted);
+  // For an id that has a device.
+  bool MakeQueuePair(const Depths& wanted);
+  // Another look at the number of CM events: null if there is none now. To be acknowledged by
+  // api.rdma_ack_cm_event.
+  rdma_cm_event* NextCmEvent() const;
+  [[nodiscard]] const std::string& failure() const { return failure_; }
+  bool Fail(const char* what);
+
+  const Api& api;
+  rdma_event_channel* channel = nullptr;
+  rdma_cm_id* id = nullptr;
+  ibv_pd* pd = nullptr;
+  ibv_comp_channel* completions = nullptr;
+  ibv_cq* send_cq = nullptr;
+  ibv_cq* receive_cq = nullptr;
+  int event_fd = -1;
+  Depths depths{};
+
+ private:
+  bool Watch(int fd);
+
+  std::string failure_;
+};
+
+}  // namespace sdp::ibv
+
+#endif  // SDP_VERBS_IBV_IBV_RESOURCES_H_

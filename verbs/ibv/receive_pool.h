@@ -1,0 +1,57 @@
+// Receive Private Buffers in registered memory: posted, filled and lent, or free.
+#ifndef SDP_VERBS_IBV_RECEIVE_POOL_H_
+#define SDP_VERBS_IBV_RECEIVE_POOL_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "core/base/types.h"
+#include "verbs/ibv/ibv_resources.h"
+
+namespace sdp::ibv {
+
+class ReceivePool {
+ public:
+  // `resources` has a queue pair and outlives the pool.
+  ReceivePool(Resources& resources, uint32_t buffer_size)
+      : resources_(resources), buffer_size_(buffer_size) {}
+
+  // `count` more buffers are to be posted; those the queue has no room for follow as others complete. False:
+  // no memory, errno tells.
+  bool Post(uint32_t count);
+  void SetSize(uint32_t bytes) { buffer_size_ = bytes; }
+  [[nodiscard]] uint32_t buffer_size() const { return buffer_size_; }
+
+  // The work request `id` has completed: its buffer holds the first `length` bytes of a message and is the
+  // caller's until Free(slot). Null for an id that is none of ours.
+  const std::byte* Take(uint64_t id);
+  bool Free(uint64_t id);
+  // Buffers that are neither posted nor free.
+  [[nodiscard]] uint32_t lent() const { return lent_; }
+
+ private:
+  struct Slot {
+    std::byte* data;
+    uint32_t key;
+    uint32_t size;
+    bool posted;
+  };
+
+  bool PostWanted();
+  bool Grow();
+
+  Resources& resources_;
+  uint32_t buffer_size_;
+  uint32_t wanted_ = 0;  // to be posted
+  uint32_t posted_ = 0;
+  uint32_t lent_ = 0;
+  std::vector<std::unique_ptr<RegisteredMemory>> slabs_;
+  std::deque<Slot> slots_;
+  std::vector<uint32_t> free_;  // indices of slots
+};
+
+}  // namespace sdp::ibv
+
+#endif  // SDP_VERBS_IBV_RECEIVE_POOL_H_
