@@ -5,9 +5,11 @@
 #define SDP_PRELOAD_CONFIG_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/base/types.h"
+#include "portmapper/endpoint.h"
 #include "preload/config_file.h"
 
 namespace sdp::preload {
@@ -28,6 +30,7 @@ struct Config {
   LogDestination log_destination = LogDestination::kStandardError;
   std::string log_file;                                  // SDP_LOG_FILE
   uint16_t pm_port = 3935;                               // SDP_PM_PORT
+  std::optional<pm::Endpoint> pm_server;  // SDP_PM_SERVER: a central port mapper, asked about every target
   std::string pmd_socket;                                // SDP_PMD_SOCKET; empty: the default path
   Duration pm_timeout = std::chrono::milliseconds(300);  // SDP_PM_TIMEOUT_MS: a silent port mapper
   Duration pm_negative =

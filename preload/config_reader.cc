@@ -53,6 +53,17 @@ class Reader {
     *out = number;
   }
 
+  void Address(const char* name, uint16_t default_port, std::optional<pm::Endpoint>* out) {
+    const char* value = Value(name);
+    if (value == nullptr) return;
+    const auto address = pm::ParseEndpoint(value, default_port);
+    if (!address || address->port == 0 || address->IsWildcard()) {
+      Complain(name, value, "an IP address with an optional port, such as 10.0.0.1, 10.0.0.1:3935 or [2001:db8::1]:3935");
+      return;
+    }
+    *out = address;
+  }
+
   void Flag(const char* name, bool* out) { Choice<bool>(name, {{"0", false}, {"1", true}}, out); }
 
   template <typename Unit>
@@ -140,6 +151,7 @@ Config ReadConfig(const Lookup& lookup, const ConfigFile& file, const std::strin
       &config.rnic);
   ReadLog(reader, &config);
   reader.Count<uint16_t>("SDP_PM_PORT", 1, 65535, &config.pm_port);
+  reader.Address("SDP_PM_SERVER", config.pm_port, &config.pm_server);
   reader.Text("SDP_PMD_SOCKET", &config.pmd_socket);
   reader.Time<std::chrono::milliseconds>("SDP_PM_TIMEOUT_MS", 3'600'000, &config.pm_timeout);
   reader.Time<std::chrono::seconds>("SDP_PM_NEGATIVE_S", 1'000'000, &config.pm_negative);

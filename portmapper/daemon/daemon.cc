@@ -14,6 +14,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "portmapper/daemon/log.h"
+#include "portmapper/daemon/registry_file.h"
 
 namespace sdp::pm {
 namespace {
@@ -42,30 +44,35 @@ void FitToDescriptorLimit(LocalServerOptions* options) {
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const DaemonOptions& options) {
   PmServerOptions server_options;
   server_options.pm_time = options.pm_time;
+  server_options.ack_timeout = options.ack_timeout;
   if (getrandom(server_options.hash_key.data(), sizeof server_options.hash_key, 0) < 0) {
     return absl::ErrnoToStatus(errno, "getrandom");
   }
-  std::unique_ptr<Daemon> daemon(new Daemon(server_options, options.admission));
+  std::unique_ptr<Daemon> daemon(new Daemon(options, server_options));
   daemon->epoll_.Reset(epoll_create1(EPOLL_CLOEXEC));
   if (!daemon->epoll_) return absl::ErrnoToStatus(errno, "epoll");
 
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) sigaddset(&signals, signal);
   if (sigprocmask(SIG_BLOCK, &signals, nullptr) != 0) return absl::ErrnoToStatus(errno, "sigprocmask");
   daemon->signals_.Reset(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!daemon->signals_) return absl::ErrnoToStatus(errno, "signalfd");
 
-  absl::Status status = daemon->OpenPorts(options);
+  absl::Status status = daemon->OpenPorts();
+  if (status.ok()) status = daemon->LoadConfiguration();
   if (!status.ok()) return status;
   LocalServerOptions local_options;
   local_options.path = options.socket_path;
   local_options.mode = options.socket_mode;
   FitToDescriptorLimit(&local_options);
-  auto local = LocalServer::Open(local_options, &daemon->server_);
+  auto local = LocalServer::Open(local_options, &daemon->service_.server());
   if (!local.ok()) return local.status();
   daemon->local_ = *std::move(local);
-  daemon->socket_path_ = options.socket_path;
+  daemon->service_.SetLocal(daemon->local_.get());
+  for (const AnnouncerOptions& announcer : options.announcers) {
+    daemon->announcers_.push_back(std::make_unique<Announcer>(announcer));
+  }
 
   for (const UdpPort& port : daemon->ports_) status.Update(daemon->Watch(port.fd()));
   status.Update(daemon->Watch(daemon->local_->poll_fd()));
@@ -74,11 +81,11 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const DaemonOptions& option
   return daemon;
 }
 
-absl::Status Daemon::OpenPorts(const DaemonOptions& options) {
-  const bool everywhere = options.listen.empty();
+absl::Status Daemon::OpenPorts() {
+  const bool everywhere = options_.listen.empty();
   const std::vector<Endpoint> addresses =
       everywhere ? std::vector<Endpoint>{{IpVersion::kV4, {}, kPmUdpPort}, {IpVersion::kV6, {}, kPmUdpPort}}
-                 : options.listen;
+                 : options_.listen;
   for (const Endpoint& address : addresses) {
     absl::StatusOr<UdpPort> port = UdpPort::Open(address);
     if (port.ok()) {
@@ -104,7 +111,7 @@ std::string Daemon::Describe() const {
   const std::string addresses = absl::StrJoin(ports_, " ", [](std::string* out, const UdpPort& port) {
     absl::StrAppend(out, port.local().ToString());
   });
-  return absl::StrCat(addresses, ", ", socket_path_);
+  return absl::StrCat(addresses, ", ", options_.socket_path);
 }
 
 absl::Status Daemon::Run() {
@@ -127,36 +134,22 @@ void Daemon::HandleReadable(int fd, Time now) {
   for (UdpPort& port : ports_) {
     if (port.fd() != fd) continue;
     return port.HandleReadable(
-        [&](Bytes datagram, const Endpoint& source) { return Serve(datagram, source, now); });
+        [&](Bytes datagram, const Endpoint& source) { return service_.Serve(datagram, source, now); });
+  }
+  for (const auto& announcer : announcers_) {
+    if (announcer->fd() == fd) return announcer->HandleReadable(now);
   }
 }
 
-std::optional<Datagram> Daemon::Serve(Bytes datagram, const Endpoint& source, Time now) {
-  if (admission_.Judge(source, now) != Verdict::kHear) return std::nullopt;
-  const auto message = Parse(datagram);
-  std::optional<Datagram> reply;
-  if (!message) {
-    server_.HandleMalformed();
-  } else if (message->type == MessageType::kReq) {
-    reply = server_.HandleRequest(*message, AnswerTo(*message, now), now);
-  } else {
-    server_.HandleOther(*message);
-  }
-  if (LogEnabled(LogLevel::kDebug)) {
-    Log(LogLevel::kDebug, "%s: %s%s%s", source.ToString(),
-        message ? ToString(*message) : std::string(ToString(message.error())), reply ? " answered " : "",
-        reply ? ToString(*Parse(*reply)) : std::string());
-  }
-  return reply;
-}
-
-std::optional<PmAnswer> Daemon::AnswerTo(const PmMessage& request, Time now) {
-  // A registration whose listener has gone must not answer for whoever has the port now. Each round removes
-  // one.
-  while (const auto local = server_.FindLocal(request)) {
-    if (local_->VerifyAlive(local->registration, now)) return PmAnswer{local->sdp, server_.pm_time()};
-  }
-  return std::nullopt;
+// All or nothing: a registry with a mistake leaves what was there before.
+absl::Status Daemon::LoadConfiguration() {
+  auto registry = LoadRegistry(options_.registry, options_.serve);
+  if (!registry.ok()) return registry.status();
+  service_.directory().Configure(*std::move(registry));
+  const auto heard = service_.directory().IsCentral() ? Announcements::kHeard : Announcements::kDropped;
+  absl::Status status;
+  for (const UdpPort& port : ports_) status.Update(port.SetFilter(heard));
+  return status;
 }
 
 void Daemon::HandleSignal() {
@@ -164,6 +157,14 @@ void Daemon::HandleSignal() {
   while (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     if (info.ssi_signo == SIGUSR1) {
       Dump();
+    } else if (info.ssi_signo == SIGHUP) {
+      const absl::Status status = LoadConfiguration();
+      if (status.ok()) {
+        Log(LogLevel::kInfo, "registry %s read again: %d services", options_.registry,
+            service_.directory().registry().services.size());
+      } else {
+        Log(LogLevel::kError, "the registry stays as it was: %s", status.message());
+      }
     } else {
       stop_ = true;
     }
@@ -171,45 +172,47 @@ void Daemon::HandleSignal() {
 }
 
 void Daemon::HandleTimeout(Time now) {
-  server_.HandleTimeout(now);
+  service_.HandleTimeout(now);
   local_->HandleTimeout(now);
-  MaybeWarnOfFlood(now);
+  HandleAnnouncers(now);
 }
 
-// SDP 15.2.1: raise an alarm when requests come faster than is plausible.
-void Daemon::MaybeWarnOfFlood(Time now) {
-  const uint64_t evicted = server_.counters().evicted;
-  uint64_t suppressed = 0;
-  if (evicted != evicted_reported_ && eviction_limiter_.Allow(now, &suppressed)) {
-    Log(LogLevel::kError,
-        "requests come faster than their acknowledgements: %d waiting ones discarded since the last line",
-        evicted - evicted_reported_);
-    evicted_reported_ = evicted;
+void Daemon::HandleAnnouncers(Time now) {
+  if (announcers_.empty()) return;
+  const RegistrationTable& registrations = service_.server().registrations();
+  if (registrations.generation() != announced_generation_) {
+    announced_generation_ = registrations.generation();
+    for (const auto& announcer : announcers_) announcer->HandleChange(now);
   }
-  const AdmissionCounters& a = admission_.counters();
-  const uint64_t unheard = a.privileged_port + a.source_limit + a.total_limit;
-  if (unheard != unheard_reported_ && flood_limiter_.Allow(now, &suppressed)) {
-    Log(LogLevel::kError,
-        "datagrams not heard: %d since the last line; in all %d above the limit of their source, %d above "
-        "the "
-        "limit of all, %d from ports below 1024",
-        unheard - unheard_reported_, a.source_limit, a.total_limit, a.privileged_port);
-    unheard_reported_ = unheard;
+  const bool due = std::any_of(announcers_.begin(), announcers_.end(),
+                               [&](const auto& announcer) { return announcer->NextTimeout() <= now; });
+  if (!due) return;
+  // Nobody asks us about them, so nobody else notices that a listener has gone.
+  for (const auto& [id, registration] : registrations.List()) (void)local_->VerifyAlive(id, now);
+  const auto alive = registrations.List();
+  for (const auto& announcer : announcers_) {
+    announcer->HandleTimeout(alive, now);
+    if (announcer->fd() >= 0) (void)Watch(announcer->fd());  // a new socket; a known one is there already
   }
 }
 
 int Daemon::MillisecondsToNextTimeout(Time now) const {
-  const Time next = std::min(server_.NextTimeout(), local_->NextTimeout());
+  const Time next = [&] {
+    Time earliest = std::min(service_.NextTimeout(), local_->NextTimeout());
+    for (const auto& announcer : announcers_) earliest = std::min(earliest, announcer->NextTimeout());
+    return earliest;
+  }();
   if (next == kNever) return -1;
   const auto wait = std::chrono::ceil<std::chrono::milliseconds>(next - now).count();
   return static_cast<int>(std::clamp<decltype(wait)>(wait, 0, INT_MAX));
 }
 
 void Daemon::Dump() const {
-  const PmServerCounters& s = server_.counters();
+  const PmServerCounters& s = service_.server().counters();
+  const DirectoryCounters& d = service_.directory().counters();
   const LocalServerCounters& l = local_->counters();
-  Log(LogLevel::kInfo, "%d registrations", server_.registrations().size());
-  for (const auto& [id, registration] : server_.registrations().List()) {
+  Log(LogLevel::kInfo, "%d registrations", service_.server().registrations().size());
+  for (const auto& [id, registration] : service_.server().registrations().List()) {
     Log(LogLevel::kInfo, "  %s -> %s (%s)", registration.conventional.ToString(), registration.sdp.ToString(),
         local_->OwnerOf(id));
   }
@@ -218,7 +221,7 @@ void Daemon::Dump() const {
       "evicted %d "
       "malformed %d misdirected %d waiting %d",
       s.requests, s.duplicates, s.superseded, s.accepts, s.denies, s.acks, s.unknown_acks, s.timeouts,
-      s.evicted, s.malformed, s.misdirected, server_.waiting());
+      s.evicted, s.malformed, s.misdirected, service_.server().waiting());
   uint64_t unsent = 0;
   uint64_t not_unicast = 0;
   uint64_t dropped = 0;
@@ -227,11 +230,16 @@ void Daemon::Dump() const {
     not_unicast += port.not_unicast();
     dropped += port.dropped_by_kernel();
   }
-  const AdmissionCounters& a = admission_.counters();
+  const AdmissionCounters& a = service_.admission().counters();
   Log(LogLevel::kInfo,
       "answers-unsent %d not-unicast %d dropped-by-kernel %d source-limit %d total-limit %d privileged-port "
       "%d",
       unsent, not_unicast, dropped, a.source_limit, a.total_limit, a.privileged_port);
+  Log(LogLevel::kInfo,
+      "central: announced %d announcements %d challenged %d refused %d expired %d denied-by-access %d "
+      "pool-exhausted %d failovers %d",
+      service_.directory().announcements().size(), d.announcements, d.challenged, d.refused, d.expired,
+      d.denied_by_access, d.pool_exhausted, d.failovers);
   Log(LogLevel::kInfo, "local: clients %d connections %d registered %d refused %d dropped %d vanished %d",
       local_->clients(), l.connections, l.registered, l.refused, l.dropped, l.vanished);
 }

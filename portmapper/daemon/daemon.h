@@ -2,6 +2,7 @@
 #ifndef SDP_PORTMAPPER_DAEMON_DAEMON_H_
 #define SDP_PORTMAPPER_DAEMON_DAEMON_H_
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,13 +11,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/types.h"
+#include "portmapper/daemon/announcer.h"
 #include "portmapper/daemon/local_server.h"
-#include "portmapper/daemon/log.h"
+#include "portmapper/daemon/service.h"
 #include "portmapper/daemon/udp_port.h"
 #include "portmapper/daemon/unique_fd.h"
 #include "portmapper/endpoint.h"
 #include "portmapper/engine/admission.h"
-#include "portmapper/engine/pm_server.h"
+#include "portmapper/prefix.h"
 
 namespace sdp::pm {
 
@@ -25,13 +27,17 @@ struct DaemonOptions {
   std::string socket_path;
   std::optional<mode_t> socket_mode;  // as in LocalServerOptions
   PmTime pm_time{20};
+  Duration ack_timeout = std::chrono::seconds(5);
   AdmissionOptions admission;
+  std::string registry;                      // a file; empty: none
+  std::vector<Prefix> serve;                 // as "serve" in the registry
+  std::vector<AnnouncerOptions> announcers;  // one for each central PMSP
 };
 
 class Daemon {
  public:
-  // Binds everything and blocks SIGTERM, SIGINT and SIGUSR1, which Run() takes from then on. The UDP ports
-  // come first: who runs twice fails there before it touches the running daemon's socket.
+  // Binds everything and blocks SIGTERM, SIGINT, SIGHUP and SIGUSR1, which Run() takes from then on. The UDP
+  // ports come first: who runs twice fails there before it touches the running daemon's socket.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Daemon>> Open(const DaemonOptions& options);
 
   // "0.0.0.0:3935 [::]:3935, /run/sdp/pmd.sock": where it is reached.
@@ -41,33 +47,28 @@ class Daemon {
   [[nodiscard]] absl::Status Run();
 
  private:
-  Daemon(const PmServerOptions& server, const AdmissionOptions& admission)
-      : server_(server), admission_(admission, server.hash_key) {}
+  Daemon(const DaemonOptions& options, const PmServerOptions& server)
+      : options_(options), service_(server, options.admission) {}
 
-  absl::Status OpenPorts(const DaemonOptions& options);
+  absl::Status OpenPorts();
   absl::Status Watch(int fd);
+  absl::Status LoadConfiguration();
   void HandleReadable(int fd, Time now);
   void HandleSignal();
   void HandleTimeout(Time now);
-  void MaybeWarnOfFlood(Time now);
+  void HandleAnnouncers(Time now);
   [[nodiscard]] int MillisecondsToNextTimeout(Time now) const;
-  std::optional<Datagram> Serve(Bytes datagram, const Endpoint& source, Time now);
-  std::optional<PmAnswer> AnswerTo(const PmMessage& request, Time now);
   void Dump() const;
 
-  PmServer server_;
-  Admission admission_;
+  DaemonOptions options_;
+  Service service_;
   std::vector<UdpPort> ports_;
   std::unique_ptr<LocalServer> local_;
+  std::vector<std::unique_ptr<Announcer>> announcers_;
+  uint64_t announced_generation_ = 0;
   UniqueFd signals_;
   UniqueFd epoll_;
-  std::string socket_path_;
   bool stop_ = false;
-  // What the last warning has told already.
-  uint64_t evicted_reported_ = 0;
-  uint64_t unheard_reported_ = 0;
-  LogLimiter eviction_limiter_{1, std::chrono::minutes(1)};
-  LogLimiter flood_limiter_{1, std::chrono::minutes(1)};
 };
 
 }  // namespace sdp::pm

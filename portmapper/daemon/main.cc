@@ -6,11 +6,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "portmapper/daemon/daemon.h"
 #include "portmapper/daemon/log.h"
+#include "portmapper/prefix.h"
 #include "portmapper/registrar.h"
 
 namespace sdp::pm {
@@ -21,7 +23,14 @@ struct CommandLine {
   std::string socket_path = DefaultSocketPath(geteuid(), secure_getenv);
   std::string socket_mode;
   int pm_time = 20;
+  int ack_timeout_ms = 5000;
   AdmissionOptions admission;
+  std::string registry;
+  std::vector<std::string> serve;
+  std::vector<std::string> central;
+  std::vector<std::string> addresses;
+  int lifetime = 6;
+  int weight = 1;
   LogLevel log_level = LogLevel::kInfo;
   int ready_fd = -1;
 };
@@ -47,6 +56,32 @@ void Declare(CLI::App& app, CommandLine& line) {
                  "255 for ever")
       ->capture_default_str()
       ->check(CLI::Range(0, 255));
+  app.add_option("--ack-timeout", line.ack_timeout_ms, "how long an answer waits for its PMAck")
+      ->type_name("MS")
+      ->capture_default_str()
+      ->check(CLI::Range(10, 600000));
+  app.add_option("--registry", line.registry, "services, access lists and hosts to serve; see sdp-pmd(8)")
+      ->type_name("FILE");
+  app.add_option("--serve", line.serve, "answer for these hosts, from what they announce; repeatable")
+      ->type_name("PREFIX");
+  app.add_option("--central", line.central, "announce our listeners to this central port mapper; repeatable")
+      ->type_name("ADDR[:PORT]");
+  app.add_option(
+         "--address", line.addresses,
+         "address to announce listeners on the wildcard with; repeatable; default the one used towards "
+         "the central port mapper")
+      ->type_name("ADDR");
+  app.add_option("--lifetime", line.lifetime,
+                 "seconds an announcement holds; it is renewed three times as often")
+      ->type_name("S")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 255));
+  app.add_option(
+         "--weight", line.weight,
+         "share of the clients beside other hosts with the same address; 0: only if there is no other")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65535));
   app.add_option("--limit-source", line.admission.source_rate,
                  "datagrams a second heard from one IPv4 address or one IPv6 /64; 0: no limit")
       ->type_name("N")
@@ -66,23 +101,54 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.set_version_flag("--version", "sdp-pmd " SDP_VERSION);
 }
 
-int Serve(const CommandLine& line) {
-  SetLogLevel(line.log_level);
+// Empty, with a message, if something does not make sense.
+std::optional<DaemonOptions> ToOptions(const CommandLine& line) {
   DaemonOptions options;
   options.socket_path = line.socket_path;
   if (!line.socket_mode.empty()) options.socket_mode = std::stoul(line.socket_mode, nullptr, 8);
   options.admission = line.admission;
   options.pm_time = PmTime(static_cast<uint8_t>(line.pm_time));
+  options.ack_timeout = std::chrono::milliseconds(line.ack_timeout_ms);
+  options.registry = line.registry;
+  const auto bad = [](const char* option, const std::string& text, const char* wanted) {
+    Log(LogLevel::kError, "%s %s: not %s", option, text, wanted);
+    return std::nullopt;
+  };
   for (const std::string& text : line.listen) {
     const auto address = ParseEndpoint(text, kPmUdpPort);
-    if (!address) {
-      Log(LogLevel::kError, "--listen %s: not an IP address with an optional port", text);
-      return 2;
-    }
+    if (!address) return bad("--listen", text, "an IP address with an optional port");
     options.listen.push_back(*address);
   }
+  for (const std::string& text : line.serve) {
+    const auto prefix = ParsePrefix(text);
+    if (!prefix) return bad("--serve", text, "a prefix such as 10.0.0.0/8, with no bits beyond its length");
+    options.serve.push_back(*prefix);
+  }
+  AnnouncerOptions announcer;
+  announcer.lifetime = static_cast<uint8_t>(line.lifetime);
+  announcer.weight = static_cast<uint16_t>(line.weight);
+  for (const std::string& text : line.addresses) {
+    const auto address = ParseEndpoint(text, uint16_t{0});
+    if (!address || address->port != 0 || address->IsWildcard())
+      return bad("--address", text, "an IP address");
+    announcer.addresses.push_back(*address);
+  }
+  for (const std::string& text : line.central) {
+    const auto address = ParseEndpoint(text, kPmUdpPort);
+    if (!address || address->IsWildcard())
+      return bad("--central", text, "an IP address with an optional port");
+    announcer.central = *address;
+    options.announcers.push_back(announcer);
+  }
+  return options;
+}
+
+int Serve(const CommandLine& line) {
+  SetLogLevel(line.log_level);
+  const auto options = ToOptions(line);
+  if (!options) return 2;
   signal(SIGPIPE, SIG_IGN);
-  auto daemon = Daemon::Open(options);
+  auto daemon = Daemon::Open(*options);
   if (!daemon.ok()) {
     Log(LogLevel::kError, "%s", daemon.status().message());
     return 1;

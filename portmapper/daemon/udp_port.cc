@@ -41,17 +41,23 @@ absl::Status Prepare(int fd, const Endpoint& address) {
   return status;
 }
 
-// Lets through what has a message's length, version 0, IPV 4 or 6, and is a PMReq or a PMAck: a flood of
-// anything else does not fill the queue. What is let through is parsed all the same.
-absl::Status DropWhatIsNoMessage(int fd) {
-  constexpr uint32_t kWanted = 0x04;      // Ver 0, MT 0 or 2, IPV 4 or 6
-  constexpr uint32_t kWantedMask = 0xdd;  // all but the higher bit of MT and the one that tells 4 from 6
-  std::array<sock_filter, 7> program = {{
+// Lets through what has a message's length, version 0, IPV 4 or 6, and is a PMReq or a PMAck, or, where
+// wanted, is an announcement: a flood of anything else does not fill the queue. What is let through is parsed
+// all the same.
+absl::Status AttachFilter(int fd, Announcements announcements) {
+  constexpr uint32_t kMessage = 0x04;      // Ver 0, MT 0 or 2, IPV 4 or 6
+  constexpr uint32_t kMessageMask = 0xdd;  // all but the higher bit of MT and the one that tells 4 from 6
+  constexpr uint32_t kAnnounce = 0x44;     // Ver 1, MT 0, IPV 4 or 6
+  constexpr uint32_t kAnnounceMask = 0xfd;
+  const uint32_t second = announcements == Announcements::kHeard ? kAnnounce : kMessage;
+  std::array<sock_filter, 9> program = {{
       BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, sizeof(udphdr) + kPmMessageSize, 0, 3),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, sizeof(udphdr) + kPmMessageSize, 0, 5),
       BPF_STMT(BPF_LD | BPF_B | BPF_ABS, sizeof(udphdr)),
-      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, kWantedMask),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kWanted, 1, 0),
+      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, kAnnounceMask | kMessageMask),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, second, 3, 0),
+      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, kMessageMask),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kMessage, 1, 0),
       BPF_STMT(BPF_RET | BPF_K, 0),
       BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
   }};
@@ -99,7 +105,8 @@ absl::StatusOr<UdpPort> UdpPort::Open(const Endpoint& address) {
   if (!fd && errno == EAFNOSUPPORT) return absl::UnavailableError("this host has no such address family");
   if (!fd) return Fail(address);
   if (const absl::Status status = Prepare(fd.get(), address); !status.ok()) return status;
-  if (const absl::Status status = DropWhatIsNoMessage(fd.get()); !status.ok()) return status;
+  if (const absl::Status status = AttachFilter(fd.get(), Announcements::kDropped); !status.ok())
+    return status;
   // A burst of clients is absorbed rather than dropped; the kernel may grant less.
   const int receive_buffer = 4 << 20;
   if (setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUFFORCE, &receive_buffer, sizeof receive_buffer) != 0) {
@@ -143,6 +150,10 @@ bool AnswerFromAddressAsked(msghdr* header) {
 }
 
 }  // namespace
+
+absl::Status UdpPort::SetFilter(Announcements announcements) const {
+  return AttachFilter(fd_.get(), announcements);
+}
 
 uint32_t UdpPort::dropped_by_kernel() const {
   std::array<uint32_t, SK_MEMINFO_VARS> info{};

@@ -16,12 +16,18 @@
 
 namespace sdp::pm {
 
+// Whether datagrams of wire/announcement.h are let through to `serve`.
+enum class Announcements : uint8_t { kDropped, kHeard };
+
 class UdpPort {
  public:
   // Binds `address`; port 0 lets the kernel choose. An IPv6 socket takes no IPv4: that has its own.
   // Unavailable if the host does not have the address family; AlreadyExists, with advice, if the port is
   // taken. The kernel drops what cannot be a question or a PMAck before it takes a place in the queue.
   [[nodiscard]] static absl::StatusOr<UdpPort> Open(const Endpoint& address);
+
+  // A new filter in place of the one Open made, which drops announcements.
+  [[nodiscard]] absl::Status SetFilter(Announcements announcements) const;
 
   [[nodiscard]] int fd() const { return fd_.get(); }
   // With the port the kernel chose.

@@ -12,7 +12,7 @@ Time Expiry(Time now, Duration lifetime) { return lifetime >= kNever - now ? kNe
 
 std::optional<CachedAnswer> PmCache::Lookup(const Endpoint& target, Time now) {
   for (Table* table : {&targets_, &hosts_}) {
-    const auto found = table->find(table == &targets_ ? target : HostOf(target));
+    const auto found = table->find(table == &targets_ ? target : MapperOf(target));
     if (found == table->end()) continue;
     if (now < found->second.expires) return found->second;
     table->erase(found);
@@ -26,18 +26,18 @@ void PmCache::Record(const PmClient& client, Time now) {
     case QueryState::kAsking:
       break;
     case QueryState::kAccepted:
-      hosts_.erase(HostOf(target));
+      hosts_.erase(MapperOf(target));
       Put(targets_, options_.max_targets, target,
           {QueryState::kAccepted, client.sdp_address(), Expiry(now, client.cache_time())}, now);
       break;
     case QueryState::kDenied:
-      hosts_.erase(HostOf(target));
+      hosts_.erase(MapperOf(target));
       Put(targets_, options_.max_targets, target,
           {QueryState::kDenied, {}, Expiry(now, options_.target_negative)}, now);
       break;
     case QueryState::kSilent:
     case QueryState::kUnreachable:
-      Put(hosts_, options_.max_hosts, HostOf(target),
+      Put(hosts_, options_.max_hosts, MapperOf(target),
           {client.state(), {}, Expiry(now, options_.host_negative)}, now);
       break;
   }
@@ -50,7 +50,7 @@ void PmCache::RecordReset(const Endpoint& target, Time now) {
 
 void PmCache::Forget(const Endpoint& target) {
   targets_.erase(target);
-  hosts_.erase(HostOf(target));
+  hosts_.erase(MapperOf(target));
 }
 
 void PmCache::Put(Table& table, size_t bound, const Endpoint& key, const CachedAnswer& answer, Time now) {

@@ -31,14 +31,20 @@ std::optional<Datagram> PmServer::HandleDatagram(Bytes datagram, Time now) {
                        now);
 }
 
-void PmServer::HandleOther(const PmMessage& message) {
+std::optional<Endpoint> PmServer::PriorAnswer(const PmMessage& request) const {
+  const Transaction* prior = transactions_.FindByRequest(request.cp, request.ap);
+  return prior == nullptr ? std::nullopt : std::optional(prior->answered);
+}
+
+bool PmServer::HandleOther(const PmMessage& message) {
   if (message.type != MessageType::kAck) {
     ++counters_.misdirected;
-    return;
+    return false;
   }
   // SDP 7.5.2: a PMAck that does not relate to any known state MUST be discarded.
-  ++(transactions_.RemoveByAck(message.handle, message.cp, message.ap) ? counters_.acks
-                                                                       : counters_.unknown_acks);
+  const bool known = transactions_.RemoveByAck(message.handle, message.cp, message.ap);
+  ++(known ? counters_.acks : counters_.unknown_acks);
+  return known;
 }
 
 Datagram PmServer::HandleRequest(const PmMessage& request, const std::optional<PmAnswer>& answer, Time now) {

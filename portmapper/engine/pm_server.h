@@ -68,6 +68,8 @@ class PmServer {
   // Who serves this PMReq here, if anybody does. Lets the owner look whether that listener still exists
   // before the answer is given, and Unregister it if not.
   [[nodiscard]] std::optional<LocalService> FindLocal(const PmMessage& request) const;
+  // What a waiting transaction of the request's four-tuple was answered with, if there is one.
+  [[nodiscard]] std::optional<Endpoint> PriorAnswer(const PmMessage& request) const;
 
   // -- commands
   RegistrationId Register(const Registration& registration) { return registrations_.Add(registration); }
@@ -83,7 +85,8 @@ class PmServer {
   void HandleMalformed() { ++counters_.malformed; }
   [[nodiscard]] Datagram HandleRequest(const PmMessage& request, const std::optional<PmAnswer>& answer,
                                        Time now);
-  void HandleOther(const PmMessage& message);
+  // True for a PMAck that ended a transaction.
+  bool HandleOther(const PmMessage& message);
   // Call at or after NextTimeout(); early calls do nothing.
   void HandleTimeout(Time now);
 

@@ -14,6 +14,7 @@ RegistrationId RegistrationTable::Add(const Registration& registration) {
   normalized.sdp = NormalizeMapped(registration.sdp);
   by_conventional_[normalized.conventional].push_back(id);
   by_id_.emplace(id, normalized);
+  ++generation_;
   SDP_DCHECK(IsConsistent());
   return id;
 }
@@ -25,6 +26,7 @@ bool RegistrationTable::Remove(RegistrationId id) {
   std::erase(bucket->second, id);
   if (bucket->second.empty()) by_conventional_.erase(bucket);
   by_id_.erase(found);
+  ++generation_;
   SDP_DCHECK(IsConsistent());
   return true;
 }

@@ -49,6 +49,8 @@ class RegistrationTable {
                                                              const Endpoint& asked);
 
   [[nodiscard]] size_t size() const { return by_id_.size(); }
+  // Changes with every change of the table.
+  [[nodiscard]] uint64_t generation() const { return generation_; }
   // In the order of registration.
   [[nodiscard]] std::vector<std::pair<RegistrationId, Registration>> List() const;
   [[nodiscard]] bool IsConsistent() const;
@@ -60,6 +62,7 @@ class RegistrationTable {
   absl::flat_hash_map<RegistrationId, Registration> by_id_;
   absl::flat_hash_map<Endpoint, std::vector<RegistrationId>> by_conventional_;  // no empty vectors
   uint64_t next_id_ = 1;
+  uint64_t generation_ = 0;
 };
 
 }  // namespace sdp::pm

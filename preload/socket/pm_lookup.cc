@@ -21,7 +21,7 @@ namespace {
 
 struct State {
   std::mutex mutex;
-  pm::PmCache cache{{.host_negative = config().pm_negative}};
+  pm::PmCache cache{{.host_negative = config().pm_negative, .server = config().pm_server}};
   std::optional<pm::AssocHandleGenerator> handles;
 };
 State& state() {
@@ -60,6 +60,18 @@ std::optional<pm::Endpoint> BoundLocal(int tcp_fd, int domain, const Address& ro
   return ToEndpoint(local);
 }
 
+// The address this host has towards `target`, where the query goes elsewhere; empty if there is no way.
+Address SourceTowards(const pm::Endpoint& target, uint32_t scope_id) {
+  const int family = target.version == pm::IpVersion::kV4 ? AF_INET : AF_INET6;
+  const int probe = real.socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return {};
+  const Address address = ToAddress(target, family, scope_id);
+  const bool routed = real.connect(probe, address.get(), address.length) == 0;
+  const Address source = routed ? LocalAddress(probe) : Address{};
+  real.close(probe);
+  return source;
+}
+
 }  // namespace
 
 std::optional<pm::CachedAnswer> LookupCached(const pm::Endpoint& target, Time now) {
@@ -78,17 +90,20 @@ void ForgetTarget(const pm::Endpoint& target) {
 }
 
 std::unique_ptr<PmLookup> PmLookup::Start(int tcp_fd, int domain, const pm::Endpoint& target, uint32_t scope_id, Time now) {
-  pm::Endpoint port_mapper = target;
-  port_mapper.port = config().pm_port;
-  const int family = target.version == pm::IpVersion::kV4 ? AF_INET : AF_INET6;
+  const std::optional<pm::Endpoint> central = config().pm_server;
+  pm::Endpoint port_mapper = central.value_or(target);
+  if (!central) port_mapper.port = config().pm_port;
+  const int family = port_mapper.version == pm::IpVersion::kV4 ? AF_INET : AF_INET6;
   std::unique_ptr<PmLookup> lookup(new PmLookup);
   lookup->fd_ = real.socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (lookup->fd_ >= 0) lookup->fd_ = HiddenFds::Hide(lookup->fd_);
   if (lookup->fd_ < 0) return nullptr;
   // Connected, so that an ICMP unreachable arrives as an error instead of as silence.
-  const Address address = ToAddress(port_mapper, family, scope_id);
+  const Address address = ToAddress(port_mapper, family, central ? 0 : scope_id);
   if (real.connect(lookup->fd_, address.get(), address.length) != 0) return nullptr;
-  const auto local = BoundLocal(tcp_fd, domain, LocalAddress(lookup->fd_));
+  const Address source = central ? SourceTowards(target, scope_id) : LocalAddress(lookup->fd_);
+  if (source.length == 0) return nullptr;
+  const auto local = BoundLocal(tcp_fd, domain, source);
   if (!local) return nullptr;
 
   pm::PmClientOptions options;

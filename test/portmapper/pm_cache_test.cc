@@ -157,5 +157,15 @@ TEST_CASE("the cache is bounded: the expired go first, then what expires soonest
   CHECK(cache.IsConsistent());
 }
 
+TEST_CASE("a central port mapper that is silent is silent for all hosts", "[pm_cache]") {
+  PmCacheOptions options;
+  options.server = At("10.0.0.99:3935");
+  PmCache cache(options);
+  cache.Record(Silent("10.0.0.2:80", Ms(0)), Ms(0));
+  CHECK(cache.Lookup(At("10.0.0.3:443"), Ms(1))->state == QueryState::kSilent);
+  cache.Record(Accepted("10.0.0.4:80", "10.0.0.4:81", 0, Ms(2)), Ms(2));
+  CHECK_FALSE(cache.Lookup(At("10.0.0.3:443"), Ms(3)));
+}
+
 }  // namespace
 }  // namespace sdp::pm

@@ -35,6 +35,7 @@ TEST_CASE("Every variable has its effect") {
                               {"SDP_LOG", "debug"},
                               {"SDP_LOG_FILE", "/tmp/x"},
                               {"SDP_PM_PORT", "4000"},
+                              {"SDP_PM_SERVER", "10.0.0.1"},
                               {"SDP_PMD_SOCKET", "/tmp/y"},
                               {"SDP_PM_TIMEOUT_MS", "25"},
                               {"SDP_PM_NEGATIVE_S", "0"},
@@ -53,6 +54,7 @@ TEST_CASE("Every variable has its effect") {
   CHECK(config.log_level == LogLevel::kDebug);
   CHECK(config.log_file == "/tmp/x");
   CHECK(config.pm_port == 4000);
+  CHECK(config.pm_server == pm::ParseEndpoint("10.0.0.1:4000"));
   CHECK(config.pmd_socket == "/tmp/y");
   CHECK(config.pm_timeout == std::chrono::milliseconds(25));
   CHECK(config.pm_negative == Duration::zero());
@@ -75,6 +77,9 @@ TEST_CASE("A value that cannot be used is reported and ignored") {
                                                 {"SDP_PM_PORT", "65536"},
                                                 {"SDP_PM_PORT", "12x"},
                                                 {"SDP_PM_PORT", " 12"},
+                                                {"SDP_PM_SERVER", "pm.example"},
+                                                {"SDP_PM_SERVER", "0.0.0.0"},
+                                                {"SDP_PM_SERVER", "10.0.0.1:"},
                                                 {"SDP_PM_TIMEOUT_MS", "-1"},
                                                 {"SDP_MPA_CRC", "yes"},
                                                 {"SDP_PRIVATE_BUFFERS", "2"},
