@@ -34,6 +34,8 @@ class HiddenFds {
   // Moves `fd` out of the application's way, to the upper quarter of the numbers RLIMIT_NOFILE's soft limit
   // allows (of the first 65536 at most); the number it now has, or -1 with errno (then `fd` is closed).
   static int Hide(int fd);
+  // A hidden duplicate of `fd`, which stays as it is; -1 with errno.
+  static int Duplicate(int fd);
   // Also right with a number that MakeRoom has meanwhile moved.
   static void Close(int hidden_fd);
   static bool Contains(int fd);

@@ -43,13 +43,16 @@ bool Enter(int fd, uint64_t word) {
   return true;
 }
 
+int DuplicateAs(int fd, uint64_t word) {
+  const int number = DuplicateHigh(fd);
+  if (number < 0 || Enter(number, word)) return number;
+  real.close(number);
+  errno = ENOMEM;
+  return -1;
+}
+
 int HideAs(int fd, uint64_t word) {
-  int number = DuplicateHigh(fd);
-  if (number >= 0 && !Enter(number, word)) {
-    real.close(number);
-    number = -1;
-    errno = ENOMEM;
-  }
+  const int number = DuplicateAs(fd, word);
   const int error = errno;
   real.close(fd);
   errno = error;
@@ -57,6 +60,8 @@ int HideAs(int fd, uint64_t word) {
 }
 
 }  // namespace
+
+int HiddenFds::Duplicate(int fd) { return DuplicateAs(fd, kUntracked); }
 
 int HiddenFds::Hide(int fd) { return HideAs(fd, kUntracked); }
 

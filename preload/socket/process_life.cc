@@ -72,6 +72,7 @@ void ParentAfterFork() {
 
 void ChildAfterFork() {
   Background::ForgetAfterFork();
+  Waiter::ForgetAfterFork();
   Background::UnlockAfterFork();
   DisownEpollSetsAfterFork();
   UnlockReadinessAfterFork();

@@ -2,13 +2,12 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <sys/signalfd.h>
 
 #include <cerrno>
 
-#include "preload/fd_table.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/waiter.h"
 
 namespace sdp::preload {
 namespace {
@@ -25,12 +24,10 @@ class HeldSignals {
     for (int number = 1; number < NSIG; ++number) {
       if (sigismember(&application_, number) == 0) sigaddset(&deliverable, number);
     }
-    fd_ = signalfd(-1, &deliverable, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (fd_ >= 0) fd_ = HiddenFds::Hide(fd_);
+    if (Waiter* const waiter = Waiter::AlsoAlone()) fd_ = waiter->SignalFd(deliverable);
   }
   ~HeldSignals() {  // also when the thread is cancelled
     const int saved = errno;
-    if (fd_ >= 0) HiddenFds::Close(fd_);
     pthread_sigmask(SIG_SETMASK, &application_, nullptr);
     errno = saved;
   }

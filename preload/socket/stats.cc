@@ -1,6 +1,8 @@
 #include "preload/socket/stats.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -109,10 +111,16 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
   return record;
 }
 
-stats::ConnectionRecord DescribeListener(int fd, const Address& local, const Address& sdp_local, int backlog) {
+uint64_t BacklogInForce(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  return real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 ? info.tcpi_sacked : 0;
+}
+
+stats::ConnectionRecord DescribeListener(int fd, const Address& local, const Address& sdp_local) {
   stats::ConnectionRecord record;
   record.counters.state = stats::State::kListening;
-  record.counters.send_queue = backlog;
+  record.counters.send_queue = BacklogInForce(fd);
   record.kind = stats::Kind::kListener;
   record.role = stats::Role::kAccepting;
   record.fd = fd;

@@ -18,7 +18,9 @@ stats::StatsSegment* OpenStatistics();
 stats::Counters CountConnection(const Session& session);
 stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role role, int fd, const Address& local,
                                            const Address& peer, const Address& sdp_peer);
-stats::ConnectionRecord DescribeListener(int fd, const Address& local, const Address& sdp_local, int backlog);
+stats::ConnectionRecord DescribeListener(int fd, const Address& local, const Address& sdp_local);
+// Of a listening TCP socket: what listen() asked for, within net.core.somaxconn.
+uint64_t BacklogInForce(int fd);
 // `peer`: of a connect; without one it was a listen. `state`: kTcp or kFailed.
 void RecordFallback(int fd, stats::FallbackReason reason, const std::string& text, const Address& peer,
                     stats::State state = stats::State::kTcp);

@@ -166,6 +166,7 @@ class StreamSocket final : public Socket {
 
   // stream_socket_close.cc
   int CloseLast(Lock& lock, int fd);
+  int DescriptorToLinger(Lock& lock, int fd);
   Background::Wait RunInBackground(Time now);
   Background::Wait RunLinger(Time now);
   void DropSession();

@@ -1,6 +1,7 @@
 // Shutdown and Close of a StreamSocket, what goes on after them, and what the background does.
 #include <errno.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,6 +19,22 @@ namespace {
 
 // How long a closed connection may wait for its peer to close too, as TCP's FIN_WAIT_2 does.
 constexpr Duration kFinWait = std::chrono::seconds(60);
+// How long close may sleep for bytes that the link does not take yet, where no descriptor is left to do it behind the application's back.
+constexpr Duration kClosePatience = std::chrono::seconds(2);
+
+// Connections that are closed here and not yet over, each with a hidden descriptor.
+std::atomic<int> lingering{0};
+
+constexpr int kAlwaysLinger = 16;
+
+// As tcp_max_orphans bounds what the kernel keeps, but of this process's own descriptors: an eighth.
+bool TooManyLinger() {
+  const int count = lingering.load(std::memory_order_relaxed);
+  if (count < kAlwaysLinger) return false;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;
+  return static_cast<rlim_t>(count) >= std::min<rlim_t>(limit.rlim_cur / 8, 4096);
+}
 
 int Fail(int error) {
   errno = error;
@@ -112,27 +129,40 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
       }
     }
   }
+  // Not over yet: our last bytes, or the peer's DisConn. The number is the application's again at once.
+  if (!session_->link_ended()) linger_fd_ = DescriptorToLinger(lock, fd);
   AfterProgress();
   state_ = State::kClosed;
   waiters_.WakeAll();
   observers_.clear();
-  if (session_->link_ended()) {
-    const int result = real.close(fd);
+  const int result = real.close(fd);
+  if (linger_fd_ < 0) {
     if (!session_->being_read()) DropSession();
     return result;
   }
-  // Not over yet: our last bytes, or the peer's DisConn. The number is the application's again at once.
-  linger_fd_ = HiddenFds::Hide(fd);
-  if (linger_fd_ < 0) {
-    SDP_LOG(kError, "no descriptor left to close a connection in good order: it is reset");
-    if (!session_->being_read()) DropSession();
-    return 0;
-  }
+  lingering.fetch_add(1, std::memory_order_relaxed);
   session_->queue_pair().SetEventFd(linger_fd_);
   linger_until_ = Now() + kFinWait;
   received_at_close_ = e.stats().bcopy_bytes_in;
   Background::Add(&task_);
-  return 0;
+  return result;
+}
+
+// -1: the link may go with `fd`. Its FIN behind our DisConn tells the peer as much as the wait for its own DisConn would; what it
+// sends nevertheless is answered with a reset, as by a TCP socket without an owner.
+int StreamSocket::DescriptorToLinger(Lock& lock, int fd) {
+  if (!session_->has_unsent() && TooManyLinger()) return -1;
+  const int hidden = HiddenFds::Duplicate(fd);
+  if (hidden >= 0) return hidden;
+  const Time deadline = Now() + kClosePatience;
+  while (session_->has_unsent()) {
+    const int error = WaitForChange(lock, fd, deadline, Signals::kRestart);
+    if (error == EAGAIN && Now() >= deadline) {
+      SDP_LOG(kError, "no descriptor left to close a connection in good order: its last bytes are lost");
+      break;
+    }
+  }
+  return -1;
 }
 
 Background::Wait StreamSocket::RunInBackground(Time now) {
@@ -207,8 +237,10 @@ void StreamSocket::DropSession() {
     slot_ = nullptr;
   }
   session_.reset();
-  if (linger_fd_ >= 0) HiddenFds::Close(linger_fd_);
+  if (linger_fd_ < 0) return;
+  HiddenFds::Close(linger_fd_);
   linger_fd_ = -1;
+  lingering.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void StreamSocket::FinishAtExit(Time deadline) {

@@ -47,6 +47,11 @@ int StreamSocket::Listen(int fd, int backlog) {
   if (result != 0) return result;
   if (state_ == State::kListening) {
     listener_->SetBacklog(backlog);
+    if (slot_ != nullptr) {
+      stats::Counters counters = stats::StatsSegment::LastPublished(slot_);
+      counters.send_queue = BacklogInForce(fd);
+      stats::StatsSegment::Publish(slot_, counters);
+    }
     return 0;
   }
   const int saved = errno;
@@ -73,7 +78,7 @@ int StreamSocket::Listen(int fd, int backlog) {
     options_.Apply(fd);
     state_ = State::kListening;
     if (stats::StatsSegment* segment = Statistics()) {
-      slot_ = segment->AcquireSlot(DescribeListener(fd, local_, listener_->sdp_address(), backlog));
+      slot_ = segment->AcquireSlot(DescribeListener(fd, local_, listener_->sdp_address()));
     }
     for (const Observation& o : observers_) o.observer->OnChange(o.fd);
   }

@@ -1,11 +1,12 @@
 #include "preload/socket/waiter.h"
 
 #include <sys/eventfd.h>
+#include <sys/signalfd.h>
 #include <sys/single_threaded.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 
 #include "preload/fd_table.h"
@@ -15,27 +16,43 @@ namespace sdp::preload {
 namespace {
 
 thread_local std::unique_ptr<Waiter> this_thread_waiter;
-thread_local pid_t waiter_process = 0;
+thread_local uint32_t waiter_generation = 0;
+std::atomic<uint32_t> generation{1};  // grows in a child of fork
 
 }  // namespace
 
 Waiter* Waiter::ForThisThread() {
-  if (__libc_single_threaded) return nullptr;
+  return __libc_single_threaded ? nullptr : AlsoAlone();
+}
+
+Waiter* Waiter::AlsoAlone() {
   // A child of fork shares the parent's eventfd: it makes itself a new one.
-  if (this_thread_waiter != nullptr && waiter_process == getpid()) return this_thread_waiter.get();
+  if (this_thread_waiter != nullptr && waiter_generation == generation.load(std::memory_order_relaxed)) return this_thread_waiter.get();
   const int saved = errno;
   std::unique_ptr<Waiter> waiter(new Waiter);
   const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (fd >= 0) HiddenFds::HideTracked(fd, &waiter->event_fd_);
   errno = saved;
   if (waiter->event_fd() < 0) return nullptr;
-  waiter_process = getpid();
+  waiter_generation = generation.load(std::memory_order_relaxed);
   this_thread_waiter = std::move(waiter);
   return this_thread_waiter.get();
 }
 
+void Waiter::ForgetAfterFork() { generation.fetch_add(1, std::memory_order_relaxed); }
+
 Waiter::~Waiter() {
   if (event_fd() >= 0) HiddenFds::Close(event_fd());
+  if (signal_fd_ >= 0) HiddenFds::Close(signal_fd_);
+}
+
+int Waiter::SignalFd(const sigset_t& signals) {
+  if (signal_fd_ >= 0 && std::memcmp(&signals, &watched_signals_, sizeof signals) == 0) return signal_fd_;
+  const int fd = signalfd(signal_fd_, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (fd < 0) return -1;
+  watched_signals_ = signals;
+  if (signal_fd_ < 0) HiddenFds::HideTracked(fd, &signal_fd_);
+  return signal_fd_;
 }
 
 void Waiter::Wake() {

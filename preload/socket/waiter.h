@@ -6,6 +6,8 @@
 #ifndef SDP_PRELOAD_SOCKET_WAITER_H_
 #define SDP_PRELOAD_SOCKET_WAITER_H_
 
+#include <signal.h>
+
 #include <atomic>
 #include <vector>
 
@@ -16,9 +18,15 @@ class Waiter {
   // The calling thread's own, made when first asked for. Null if the process has a single thread or no descriptor is left (then
   // the thread sleeps for short times only).
   static Waiter* ForThisThread();
+  // The same in a process with a single thread too.
+  static Waiter* AlsoAlone();
+  // In a child of fork: the parent's descriptors are not this process's to sleep on.
+  static void ForgetAfterFork();
   ~Waiter();
 
   [[nodiscard]] int event_fd() const { return event_fd_; }
+  // A signalfd for these signals, kept from sleep to sleep; -1 if no descriptor is left.
+  int SignalFd(const sigset_t& signals);
   // By any thread: the owner's sleep ends, or does not begin.
   void Wake();
   // By the owner, when its sleep ended by event_fd(): forget that wake-up. It looks at its sockets after this.
@@ -27,6 +35,8 @@ class Waiter {
  private:
   Waiter() = default;
   std::atomic<int> event_fd_{-1};
+  std::atomic<int> signal_fd_{-1};
+  sigset_t watched_signals_{};
 };
 
 // The waiters of one socket. Guarded by the socket's lock.

@@ -1,4 +1,6 @@
 // How connections end: half close, end of stream, resets, broken pipes, time-outs.
+#include <dirent.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 
@@ -342,6 +344,60 @@ TEST_CASE("ending: a partial blocking send that times out tells how much went") 
   REQUIRE(Hash(got) == Hash(data.substr(0, static_cast<size_t>(n))));
   char c;
   REQUIRE_ERRNO(recv(pair.server, &c, 1, MSG_DONTWAIT), EAGAIN);
+}
+
+int OpenDescriptors() {
+  int count = 0;
+  DIR* const directory = opendir("/proc/self/fd");
+  while (readdir(directory) != nullptr) ++count;
+  closedir(directory);
+  return count;
+}
+
+TEST_CASE("ending: closed connections whose peers stay open hold few descriptors") {
+  constexpr int kConnections = 300;
+  Listener listener = Listen();
+  const rlimit limit{1024, 4096};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const int before = OpenDescriptors();
+  std::vector<Fd> servers;
+  for (int i = 0; i < kConnections; ++i) {
+    Pair pair = ConnectTo(listener);
+    REQUIRE(SendAll(pair.client, "last words"));
+    servers.push_back(std::move(pair.server));
+  }
+  REQUIRE(OpenDescriptors() - before < kConnections + 150);
+  for (Fd& server : servers) {
+    REQUIRE(ReceiveToEnd(server) == "last words");
+    REQUIRE((PollOne(server, POLLIN | POLLOUT, 0) & POLLERR) == 0);
+    REQUIRE(GetOption(server, SOL_SOCKET, SO_ERROR) == 0);
+  }
+}
+
+TEST_CASE("ending: close delivers everything when no descriptor is left") {
+  const bool full = GENERATE(false, true);
+  Pair pair = MakePair();
+  size_t sent = 0;
+  if (full) {
+    SetNonblocking(pair.client);
+    sent = Fill(pair.client);
+    SetNonblocking(pair.client, false);
+  } else {
+    REQUIRE(SendAll(pair.client, Pattern(200'000)));
+    sent = 200'000;
+  }
+  const rlimit limit{256, 4096};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  std::vector<Fd> fillers;
+  do fillers.emplace_back(dup(STDERR_FILENO));
+  while (fillers.back() >= 0);
+  REQUIRE(errno == EMFILE);
+  auto receiver = Async([&] { return ReceiveToEnd(pair.server).size(); });
+  pair.client.reset();
+  const size_t received = Get(receiver);
+  fillers.clear();
+  REQUIRE(received == sent);
+  REQUIRE((PollOne(pair.server, POLLIN, 0) & POLLERR) == 0);
 }
 
 }  // namespace
