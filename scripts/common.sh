@@ -69,7 +69,7 @@ need_packages() {
 }
 
 build_packages=(build-essential cmake ninja-build libibverbs-dev librdmacm-dev libabsl-dev catch2 libexpected-dev libcli11-dev
-  nlohmann-json3-dev python3)
+  nlohmann-json3-dev libncurses-dev python3)
 
 # configure PRESET [CMake options]
 configure() {

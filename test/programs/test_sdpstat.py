@@ -1,11 +1,16 @@
 """sdpstat on processes that run: why, filters, JSON as the schema has it."""
 
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 
 import harness
 from sdp_world import SDPSTAT
@@ -155,6 +160,47 @@ class Sdpstat(harness.ProgramTest):
         self.assertEqual(len(connections), 2)
         self.assertIsNotNone(connections[0]["llp"])
         self.assertEqual(len([f for p in everything["processes"] for f in p["fallbacks"]]), 1)
+
+    def test_the_live_screen(self):
+        port, _ = self.server()
+        self.client(port)
+        screen, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 160, 0, 0))
+        watch = self.world.start([SDPSTAT, "--watch", "--interval", "0.1", "--dir", self.world.stats_dir], preload=False,
+                                 environment={"TERM": "xterm"}, stdin=terminal, stdout=terminal)
+        os.close(terminal)
+        os.set_blocking(screen, False)
+        seen = bytearray()
+
+        def shows(text):
+            def there():
+                with contextlib.suppress(BlockingIOError):
+                    while chunk := os.read(screen, 65536):
+                        seen.extend(chunk)
+                return text.encode() in seen
+            harness.wait_until(there, f"'{text}' on the screen:\n{bytes(seen)!r}")
+            seen.clear()
+
+        shows(f"127.0.0.1:{port}")
+        os.write(screen, b"/state nonsense\n")
+        shows("expected a state")
+        os.write(screen, b"/state tcp\n")
+        shows("Nothing matches the filter.")
+        os.write(screen, b"h")
+        shows("sort by the next")
+        os.write(screen, b"q")
+        self.assertEqual(watch.wait(10), 0)
+        os.close(screen)
+
+    def test_watch_without_a_terminal(self):
+        port, _ = self.server()
+        self.client(port)
+        watch = self.world.start([SDPSTAT, "-w", "--interval", "0.1", "--dir", self.world.stats_dir, f"dport = :{port}"], preload=False,
+                                 stdout=subprocess.PIPE)
+        lines = [watch.popen.stdout.readline() for _ in range(6)]
+        self.assertRegex(lines[0], rb"^In/s +Out/s")
+        self.assertIn(f"127.0.0.1:{port}".encode(), lines[1])
+        self.assertEqual([lines[2], lines[3]], [b"\n", lines[0]])
 
     def test_a_file_of_another_version_is_named_and_left_alone(self):
         port, server = self.server()

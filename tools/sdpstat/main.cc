@@ -9,6 +9,7 @@
 
 #include "tools/probe/probe.h"
 #include "tools/sdpstat/doctor.h"
+#include "tools/sdpstat/live.h"
 #include "tools/sdpstat/render.h"
 #include "tools/sdpstat/why.h"
 #include "tools/stats/stats_reader.h"
@@ -30,6 +31,8 @@ struct Options {
   bool extended = false;
   bool no_header = false;
   bool ipv4 = false, ipv6 = false;
+  bool watch = false;
+  double interval = 1;
   bool ignored = false;  // what ss has and is always so here
   int64_t pid = 0;
   std::string directory;
@@ -51,6 +54,9 @@ void Declare(CLI::App& app, Options& options) {
   app.add_flag("-6,--ipv6", options.ipv6, "only IPv6");
   app.add_flag("-s,--summary", options.summary, "totals over all processes, closed connections included");
   app.add_flag("-j,--json", options.json, "everything as JSON (schema: sdpstat.schema.json)");
+  app.add_flag("-w,--watch", options.watch, "a live screen with rates; h shows its keys");
+  app.add_option("--interval", options.interval, "of the live screen, in seconds (1)")
+      ->check(CLI::Range(0.1, 60.0));
   app.add_flag("-H,--no-header", options.no_header, "no titles above the columns");
   app.add_flag("-n,--numeric,-p,--processes", options.ignored, "as ss has them; always so");
   app.add_option("--pid", options.pid, "only this process")->check(CLI::PositiveNumber);
@@ -76,10 +82,13 @@ uint64_t WallClock() {
                                    .count());
 }
 
+stats::Snapshot ReadQuietly(const Options& options) {
+  if (!options.directory.empty()) return stats::ReadAll({options.directory});
+  return stats::ReadAll(stats::DefaultDirectories());
+}
+
 stats::Snapshot ReadEverything(const Options& options) {
-  std::vector<std::string> directories = stats::DefaultDirectories();
-  if (!options.directory.empty()) directories = {options.directory};
-  stats::Snapshot everything = stats::ReadAll(directories);
+  stats::Snapshot everything = ReadQuietly(options);
   for (const std::string& warning : everything.warnings)
     std::fprintf(stderr, "sdpstat: %s\n", warning.c_str());
   return everything;
@@ -103,6 +112,14 @@ int Show(const Options& options) {
   if (!filter) {
     std::fprintf(stderr, "sdpstat: filter: %s\n", filter.error().c_str());
     return kUsageError;
+  }
+  if (options.watch) {
+    std::string text;
+    for (const std::string& word : options.filter) text += (text.empty() ? "" : " ") + word;
+    return sdpstat::Watch({.read = [&] { return ReadQuietly(options); },
+                           .interval = std::chrono::duration<double>(options.interval),
+                           .filter = text,
+                           .fallbacks = options.all || options.tcp});
   }
   const stats::Snapshot everything = ReadEverything(options);
   sdpstat::Selection selection{.pid = options.pid,
@@ -145,6 +162,7 @@ int main(int argc, char** argv) {
   CLI::App* why = app.add_subcommand("why", "which TCP sockets of a process are not SDP, and the reason");
   why->add_option("process", options.why, "a process id, or a program's name")->required();
   why->add_flag("-j,--json", options.json, "as JSON");
+  why->add_option("--dir", options.directory, "read the stats files in this directory");
   why->footer("Exit status: 0 everything is SDP, 1 something is not, 2 there is no such process.");
   CLI::App* doctor =
       app.add_subcommand("doctor", "what on this host would keep programs, or one program, from SDP");
