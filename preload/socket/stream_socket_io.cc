@@ -103,6 +103,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   if (foreign_) return Fail(EIO);
   ++calls_;
   const size_t total = data.left();
+  const bool writable = session_->engine().writable();  // what poll told the caller
   const bool nonblocking = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd);
   if (((flags & MSG_MORE) != 0 || options_.cork()) && (flags & MSG_OOB) == 0 && total > 0 && pending_error_ == 0 &&
       session_->engine().can_send() && Hold(iov, count, total)) {
@@ -138,7 +139,12 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
         if (session_->engine().writable()) continue;
       }
     }
-    if (nonblocking) break;
+    if (nonblocking) {
+      // Room was promised where there is no credit: it is taken by copying, or the caller would be told EAGAIN after POLLOUT.
+      if (!writable || total != data.left() || send_flags.buffering == engine::Buffering::kFull) break;
+      send_flags.buffering = engine::Buffering::kFull;
+      continue;
+    }
     if (deadline == kNever) deadline = DeadlineOf(options_.send_timeout());
     const Signals signals = deadline == kNever ? Signals::kRestart : Signals::kInterrupt;
     if (credit_deadline == kNever) credit_deadline = Now() + kPatienceForCredit;

@@ -179,6 +179,23 @@ TEST_CASE("poll: more descriptors than FD_SETSIZE") {
   REQUIRE(ReceiveExactly(pair.server, 3) == "far");
 }
 
+TEST_CASE("poll: what is writable takes something") {
+  Listener listener = Listen();
+  for (size_t size = 1000; size < 40'000; size += 3000) {
+    Pair pair = ConnectTo(listener);
+    SetNonblocking(pair.client);
+    const std::string data = Pattern(size);
+    size_t sent = 0;
+    while (sent < 40'000'000 && (PollOne(pair.client, POLLOUT, 0) & POLLOUT) != 0) {
+      const ssize_t n = send(pair.client, data.data(), size, 0);
+      CAPTURE(size, sent);
+      REQUIRE(n > 0);
+      sent += static_cast<size_t>(n);
+    }
+    REQUIRE(ReceiveExactly(pair.server, sent).size() == sent);
+  }
+}
+
 TEST_CASE("poll: fill until it would block and then be told of room") {
   Pair pair = MakePair();
   SetNonblocking(pair.client);

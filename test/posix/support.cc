@@ -1,5 +1,6 @@
 #include "test/posix/support.h"
 
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <fstream>
@@ -250,11 +251,16 @@ bool ExitedWith(int status, int code) {
 }
 
 bool IsAsleep(pid_t tid) {
-  std::ifstream stat("/proc/self/task/" + std::to_string(tid) + "/stat");
+  const std::string directory = "/proc/self/task/" + std::to_string(tid);
+  std::ifstream stat(directory + "/stat");
   std::string line;
   std::getline(stat, line);
   const size_t end = line.rfind(") ");
-  return end != std::string::npos && line[end + 2] == 'S';
+  if (end == std::string::npos || line[end + 2] != 'S') return false;
+  // "running", or the number of the system call. Where a kernel does not tell, the state has to do.
+  std::string call;
+  std::ifstream(directory + "/syscall") >> call;
+  return call != "running" && call != std::to_string(SYS_futex);
 }
 
 }  // namespace posix_test

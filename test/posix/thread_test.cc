@@ -113,12 +113,13 @@ TEST_CASE("threads: 50 threads with 50 connections each") {
 TEST_CASE("threads: a descriptor closed under a blocked receive leaves no wreck") {
   // What the blocked call returns is not defined; that the peer and the number's next user are unharmed is.
   Pair pair = MakePair();
-  auto blocked = Async([&] {
+  const int number = pair.server;
+  auto blocked = Async([number] {
     char c;
-    return recv(pair.server, &c, 1, 0);
+    return recv(number, &c, 1, 0);
   });
   REQUIRE(StillRunning(blocked));
-  const int number = pair.server.release();
+  pair.server.release();
   REQUIRE(close(number) == 0);
   Pair next = MakePair();
   REQUIRE(SendAll(next.client, "next"));
@@ -179,8 +180,9 @@ TEST_CASE("threads: a full link is flushed beside a receiver that sleeps") {
   REQUIRE(Get(receiver));
 }
 
-volatile sig_atomic_t signals_seen = 0;
-void CountSignal(int) { signals_seen = signals_seen + 1; }
+std::atomic<int> signals_seen = 0;
+static_assert(std::atomic<int>::is_always_lock_free);  // or a handler might not touch it
+void CountSignal(int) { ++signals_seen; }
 
 void Handle(int flags) {
   signals_seen = 0;
@@ -208,7 +210,6 @@ struct Interrupted {
     thread = pthread;
     const pid_t id = tid;
     REQUIRE(Eventually([id] { return IsAsleep(id); }));
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
     REQUIRE(pthread_kill(thread, SIGUSR1) == 0);
     REQUIRE(Eventually([] { return signals_seen == 1; }));
   }
