@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,6 +32,16 @@ constexpr int kMostTakenOn = 256;
 
 // How often a listener looks for a port mapper daemon after its own ended.
 constexpr Duration kRenewalInterval = std::chrono::seconds(1);
+
+// How long a daemon may take to answer: listen() itself waits for it; the helper has other work.
+constexpr Duration kRegistrationLimit = std::chrono::milliseconds(200);
+constexpr Duration kRenewalLimit = std::chrono::milliseconds(20);
+
+// Another attempt may end differently.
+bool MayChange(pm::RegistrarFailure failure) {
+  return failure == pm::RegistrarFailure::kNoDaemon || failure == pm::RegistrarFailure::kTimeout ||
+         failure == pm::RegistrarFailure::kBroken || failure == pm::RegistrarFailure::kNotTrusted;
+}
 
 // An SDP listener at the very address of the conventional one, on a port of the kernel's choice.
 int OpenSdpListener(int conventional_fd, int domain, int backlog, const Address& conventional) {
@@ -64,7 +75,7 @@ std::vector<std::string> RegistrationPaths() {
 }
 
 // The kept descriptor, which is not hidden yet.
-Result<int, pm::RegistrarError> Register(int conventional_fd, int sdp_fd) {
+Result<int, pm::RegistrarError> Register(int conventional_fd, int sdp_fd, Duration limit) {
   const pm::RegistrarCalls calls{.socket = real.socket,
                                  .connect = real.connect,
                                  .sendmsg = real.sendmsg,
@@ -73,7 +84,7 @@ Result<int, pm::RegistrarError> Register(int conventional_fd, int sdp_fd) {
                                  .close = real.close,
                                  .getsockopt = real.getsockopt,
                                  .setsockopt = real.setsockopt};
-  return pm::RegisterListener(RegistrationPaths(), conventional_fd, sdp_fd, std::chrono::milliseconds(200), calls);
+  return pm::RegisterListener(RegistrationPaths(), conventional_fd, sdp_fd, limit, calls);
 }
 
 bool IsReadable(int fd) {
@@ -104,7 +115,7 @@ int Unhide(int hidden, int flags) {
 
 }  // namespace
 
-std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain, int backlog, Refusal* refusal) {
+std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain, int backlog, bool may_wait, Refusal* refusal) {
   if (!HaveRnic()) {
     *refusal = {.reason = stats::FallbackReason::kNoRnic, .text = "SDP_RNIC=verbs, and this build has no kernel RNIC backend"};
     return nullptr;
@@ -125,15 +136,17 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
   }
   listener->backlog_ = static_cast<size_t>(std::clamp(backlog, 1, kMostTakenOn));
   listener->sdp_address_ = LocalAddress(listener->sdp_fd());
-  const auto registered = Register(fd, listener->sdp_fd());
+  const auto registered = Register(fd, listener->sdp_fd(), kRegistrationLimit);
   if (!registered) {
+    listener->dormant_ = may_wait && MayChange(registered.error().failure);
+    listener->next_look_ = Now() + kRenewalInterval;
     refusal->text = "not registered with a port mapper: " + std::string(ToString(registered.error().failure)) + " (" +
                     registered.error().text + ")";
     SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
-    return nullptr;
+    if (!listener->dormant_) return nullptr;
   }
   const int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (HiddenFds::HideTracked(*registered, &listener->registration_fd_) < 0 || event_fd < 0 ||
+  if ((registered && HiddenFds::HideTracked(*registered, &listener->registration_fd_) < 0) || event_fd < 0 ||
       HiddenFds::HideTracked(event_fd, &listener->ready_fd_) < 0) {
     *refusal = {.reason = stats::FallbackReason::kResources, .text = "no descriptor left for the SDP side"};
     SDP_LOG(kError, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
@@ -143,8 +156,10 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
     std::lock_guard lock(open_listeners().mutex);
     open_listeners().all.push_back(listener.get());
   }
+  if (listener->dormant_) return listener;
   SDP_LOG(kInfo, "listen on %s: SDP on %s", name.c_str(), ToEndpoint(listener->sdp_address_).ToString().c_str());
   // A connect does not wait until the application comes to accept, as it would not with the kernel's backlog.
+  listener->renewal_.was_registered = true;
   Background::Add(&listener->watch_, kPatience);
   Background::Add(&listener->renewal_, kPatience);
   return listener;
@@ -232,10 +247,31 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
   return nullptr;
 }
 
+bool Listener::dormant() {
+  std::lock_guard lock(mutex_);
+  return dormant_;
+}
+
+// With the lock held.
+bool Listener::WakesUp() {
+  const Time now = Now();
+  if (now < next_look_) return false;
+  next_look_ = now + kRenewalInterval;
+  const int saved = errno;
+  const std::vector<std::string> paths = RegistrationPaths();
+  const bool there = std::any_of(paths.begin(), paths.end(), [](const std::string& path) {
+    struct stat status;
+    return lstat(path.c_str(), &status) == 0;
+  });
+  errno = saved;
+  dormant_ = !there;
+  return there;
+}
+
 void Listener::NoteUse() {
   {
     std::lock_guard lock(mutex_);
-    if (used_ || closed_) return;
+    if (closed_ || (dormant_ ? !WakesUp() : used_)) return;
     used_ = true;
   }
   Background::Add(&watch_, kPatience);
@@ -385,14 +421,19 @@ Background::Wait Listener::Renewal::Run(Time now) {
     if (fd >= 0 && !IsReadable(fd)) return {.fd = fd, .events = POLLIN};
     if (fd >= 0) HiddenFds::Close(listener->registration_fd_.exchange(-1));
   }
-  const auto registered = Register(conventional_fd, listener->sdp_fd());  // not under the lock: it may wait for the daemon
-  if (!registered) return {.deadline = now + kRenewalInterval};
+  const auto registered = Register(conventional_fd, listener->sdp_fd(), kRenewalLimit);  // not under the lock: it may wait for the daemon
   std::lock_guard lock(listener->mutex_);
+  if (!registered) {
+    if (was_registered) return {.deadline = now + kRenewalInterval};
+    listener->dormant_ = true;
+    return {.done = true};
+  }
+  was_registered = true;
   if (listener->closed_ || HiddenFds::HideTracked(*registered, &listener->registration_fd_) < 0) {
     if (listener->closed_) real.close(*registered);
     return {.done = true};
   }
-  SDP_LOG(kInfo, "registered with the port mapper again: SDP on %s", ToEndpoint(listener->sdp_address_).ToString().c_str());
+  SDP_LOG(kInfo, "registered with the port mapper: SDP on %s", ToEndpoint(listener->sdp_address_).ToString().c_str());
   return {.fd = listener->registration_fd_, .events = POLLIN};
 }
 

@@ -35,7 +35,7 @@ class Listener {
   };
   // `fd`: the conventional listener, listening. Null if there can be no SDP side: *refusal says why, and so does the log. `owner`
   // outlives it.
-  static std::unique_ptr<Listener> Open(StreamSocket* owner, int fd, int domain, int backlog, Refusal* refusal);
+  static std::unique_ptr<Listener> Open(StreamSocket* owner, int fd, int domain, int backlog, bool may_wait, Refusal* refusal);
   ~Listener();
 
   // A connection over SDP, shaken hands with; empty if there is none now. *fd is its descriptor with `flags` applied.
@@ -53,6 +53,10 @@ class Listener {
   void NoteUse();
   // In the child of a fork, and in the parent: other processes may wait for the same connections.
   void NoteFork(bool in_child);
+
+  // No port mapper daemon knows this listener yet: its clients come by TCP. The application's next use of the listener after a daemon
+  // has appeared has it registered; until then it costs no thread, and a look at the clock for each accept.
+  [[nodiscard]] bool dormant();
 
   [[nodiscard]] int sdp_fd() const { return sdp_fd_.load(); }
   [[nodiscard]] int ready_fd() const { return ready_fd_.load(); }
@@ -96,6 +100,7 @@ class Listener {
     Socket* owner() override;
 
     Listener* listener = nullptr;
+    bool was_registered = false;
   };
   struct Ready {
     int fd;  // hidden
@@ -105,6 +110,7 @@ class Listener {
   [[nodiscard]] bool full() const { return ready_.size() + incoming_.size() >= backlog_; }
 
   explicit Listener(StreamSocket* owner) : owner_(owner) { watch_.listener = renewal_.listener = this; }
+  bool WakesUp();
   bool HelperMayAccept() const;
   bool AcceptInHelper();
   void PushReady(int fd, std::unique_ptr<Session> session);
@@ -123,6 +129,8 @@ class Listener {
   size_t backlog_ = 1;  // connections the library takes on before the application asks for them
   bool closed_ = false;
   bool used_ = false;
+  bool dormant_ = false;
+  Time next_look_{};  // for a daemon
   bool forked_ = false;
 };
 

@@ -62,7 +62,7 @@ int StreamSocket::Listen(int fd, int backlog) {
   const Ruling ruling = DecideSocket(RuleRole::kServer, local_.get(), local_.length);
   plain_clients_allowed_ = ruling.mode != Mode::kSdp;
   Listener::Refusal refusal;
-  if (ruling.mode != Mode::kTcp) listener_ = Listener::Open(this, fd, domain_, backlog, &refusal);
+  if (ruling.mode != Mode::kTcp) listener_ = Listener::Open(this, fd, domain_, backlog, plain_clients_allowed_, &refusal);
   if (ruling.mode == Mode::kTcp) {
     SDP_LOG(kInfo, "listen on %s: TCP, because of %s", ToEndpoint(local_).ToString().c_str(), ruling.ToString().c_str());
     BecomePlain(fd, ruling.rule == nullptr ? stats::FallbackReason::kModeTcp : stats::FallbackReason::kRule, ruling.ToString());
@@ -75,6 +75,7 @@ int StreamSocket::Listen(int fd, int backlog) {
     }
     BecomePlain(fd, refusal.reason, refusal.text);
   } else {
+    if (listener_->dormant()) RecordFallback(fd, refusal.reason, refusal.text, {});
     options_.Apply(fd);
     state_ = State::kListening;
     if (stats::StatsSegment* segment = Statistics()) {

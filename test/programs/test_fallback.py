@@ -1,5 +1,6 @@
 """Where the other side, or the port mapper, does not speak SDP: plain TCP, at once, and sdpstat says why."""
 
+import pathlib
 import subprocess
 import sys
 import time
@@ -59,6 +60,23 @@ class WithoutPortMapper(harness.ProgramTest):
         self.world.wait_for_listener(port, sdp=False)
         self.world.run_peer("send", port, 20 << 20)
         self.assertEqual(self.world.sdp_bytes(server), (0, 0))
+
+    def test_a_listener_older_than_the_port_mapper_is_registered_late(self):
+        port = harness.free_port()
+        server = self.world.peer("sink-server", port)
+        self.world.wait_for_listener(port, sdp=False)
+        self.world.run_peer("send", port, 1 << 20)
+        self.assertEqual(self.world.sdp_bytes(server), (0, 0))
+        threads = pathlib.Path(f"/proc/{server.pid}/task")
+        self.assertEqual(len(list(threads.iterdir())), 1)
+        self.assertIn("not-registered", self.world.summary()["fallbacks"])
+
+        self.world.start_pmd()
+        # Whoever comes next is TCP's, and reminds the server to look for a daemon.
+        def is_sdp():
+            self.world.run_peer("send", port, 1 << 20)
+            return self.world.sdp_bytes(server)[0] >= 1 << 20
+        harness.wait_until(is_sdp, "connection over SDP")
 
     def test_connecting_costs_next_to_nothing(self):
         port = harness.free_port()
