@@ -23,7 +23,7 @@ struct AnnouncerOptions {
   Endpoint central;
   std::vector<Endpoint> addresses;  // of this host, for listeners on the wildcard; empty: the one the kernel
                                     // uses towards the PMSP
-  uint8_t lifetime = 6;  // seconds; told three times as often
+  uint8_t lifetime = 6;             // seconds; told three times as often
   uint16_t weight = 1;
 };
 

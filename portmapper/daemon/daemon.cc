@@ -65,6 +65,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const DaemonOptions& option
   LocalServerOptions local_options;
   local_options.path = options.socket_path;
   local_options.mode = options.socket_mode;
+  if (options.user) local_options.directory_owner = *options.user;
   FitToDescriptorLimit(&local_options);
   auto local = LocalServer::Open(local_options, &daemon->service_.server());
   if (!local.ok()) return local.status();
@@ -77,8 +78,20 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const DaemonOptions& option
   for (const UdpPort& port : daemon->ports_) status.Update(daemon->Watch(port.fd()));
   status.Update(daemon->Watch(daemon->local_->poll_fd()));
   status.Update(daemon->Watch(daemon->signals_.get()));
+  if (status.ok()) status = daemon->Confine();
   if (!status.ok()) return status;
   return daemon;
+}
+
+absl::Status Daemon::Confine() {
+  if (options_.user) {
+    if (absl::Status status = BecomeUser(*options_.user); !status.ok()) return status;
+  }
+  if (!options_.restrict_system_calls) return absl::OkStatus();
+  absl::Status status = RestrictSystemCalls();
+  if (!absl::IsUnavailable(status)) return status;
+  Log(LogLevel::kInfo, "%s", status.message());
+  return absl::OkStatus();
 }
 
 absl::Status Daemon::OpenPorts() {
@@ -115,6 +128,7 @@ std::string Daemon::Describe() const {
 }
 
 absl::Status Daemon::Run() {
+  manager_.Ready(Describe());
   std::array<epoll_event, 16> events;
   while (!stop_) {
     const int count =
@@ -124,13 +138,14 @@ absl::Status Daemon::Run() {
     for (int i = 0; i < count; ++i) HandleReadable(events[i].data.fd, now);
     HandleTimeout(now);
   }
+  manager_.Stopping();
   Log(LogLevel::kInfo, "stopped");
   return absl::OkStatus();
 }
 
 void Daemon::HandleReadable(int fd, Time now) {
   if (fd == local_->poll_fd()) return local_->HandleReadable(now);
-  if (fd == signals_.get()) return HandleSignal();
+  if (fd == signals_.get()) return HandleSignal(now);
   for (UdpPort& port : ports_) {
     if (port.fd() != fd) continue;
     return port.HandleReadable(
@@ -152,26 +167,33 @@ absl::Status Daemon::LoadConfiguration() {
   return status;
 }
 
-void Daemon::HandleSignal() {
+void Daemon::HandleSignal(Time now) {
   signalfd_siginfo info;
   while (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     if (info.ssi_signo == SIGUSR1) {
       Dump();
     } else if (info.ssi_signo == SIGHUP) {
-      const absl::Status status = LoadConfiguration();
-      if (status.ok()) {
-        Log(LogLevel::kInfo, "registry %s read again: %d services", options_.registry,
-            service_.directory().registry().services.size());
-      } else {
-        Log(LogLevel::kError, "the registry stays as it was: %s", status.message());
-      }
+      Reload(now);
     } else {
       stop_ = true;
     }
   }
 }
 
+void Daemon::Reload(Time now) {
+  manager_.Reloading(now);
+  const absl::Status status = LoadConfiguration();
+  if (status.ok()) {
+    Log(LogLevel::kInfo, "registry %s read again: %d services", options_.registry,
+        service_.directory().registry().services.size());
+  } else {
+    Log(LogLevel::kError, "the registry stays as it was: %s", status.message());
+  }
+  manager_.Ready(Describe());
+}
+
 void Daemon::HandleTimeout(Time now) {
+  manager_.HandleTimeout(now);
   service_.HandleTimeout(now);
   local_->HandleTimeout(now);
   HandleAnnouncers(now);
@@ -198,7 +220,7 @@ void Daemon::HandleAnnouncers(Time now) {
 
 int Daemon::MillisecondsToNextTimeout(Time now) const {
   const Time next = [&] {
-    Time earliest = std::min(service_.NextTimeout(), local_->NextTimeout());
+    Time earliest = std::min({service_.NextTimeout(), local_->NextTimeout(), manager_.NextTimeout()});
     for (const auto& announcer : announcers_) earliest = std::min(earliest, announcer->NextTimeout());
     return earliest;
   }();

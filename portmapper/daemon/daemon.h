@@ -3,6 +3,7 @@
 #define SDP_PORTMAPPER_DAEMON_DAEMON_H_
 
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,7 +14,9 @@
 #include "core/base/types.h"
 #include "portmapper/daemon/announcer.h"
 #include "portmapper/daemon/local_server.h"
+#include "portmapper/daemon/sandbox.h"
 #include "portmapper/daemon/service.h"
+#include "portmapper/daemon/service_manager.h"
 #include "portmapper/daemon/udp_port.h"
 #include "portmapper/daemon/unique_fd.h"
 #include "portmapper/endpoint.h"
@@ -26,6 +29,8 @@ struct DaemonOptions {
   std::vector<Endpoint> listen;  // empty: all addresses, IPv4 and, where the host has it, IPv6, port 3935
   std::string socket_path;
   std::optional<mode_t> socket_mode;  // as in LocalServerOptions
+  std::optional<User> user;           // to be once everything is open; empty: stay who we are
+  bool restrict_system_calls = true;
   PmTime pm_time{20};
   Duration ack_timeout = std::chrono::seconds(5);
   AdmissionOptions admission;
@@ -43,7 +48,7 @@ class Daemon {
   // "0.0.0.0:3935 [::]:3935, /run/sdp/pmd.sock": where it is reached.
   [[nodiscard]] std::string Describe() const;
 
-  // Serves until SIGTERM or SIGINT.
+  // Serves until SIGTERM or SIGINT. Tells the service manager when it starts.
   [[nodiscard]] absl::Status Run();
 
  private:
@@ -54,13 +59,16 @@ class Daemon {
   absl::Status Watch(int fd);
   absl::Status LoadConfiguration();
   void HandleReadable(int fd, Time now);
-  void HandleSignal();
+  void HandleSignal(Time now);
   void HandleTimeout(Time now);
+  absl::Status Confine();
+  void Reload(Time now);
   void HandleAnnouncers(Time now);
   [[nodiscard]] int MillisecondsToNextTimeout(Time now) const;
   void Dump() const;
 
   DaemonOptions options_;
+  ServiceManager manager_{secure_getenv};
   Service service_;
   std::vector<UdpPort> ports_;
   std::unique_ptr<LocalServer> local_;

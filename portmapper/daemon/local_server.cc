@@ -46,11 +46,15 @@ absl::Status RemoveStale(const sockaddr_un& address, const std::string& path) {
 }
 
 // If it fails, bind tells why. Every user must reach root's daemon, whatever umask it was started with.
-void MakeDirectory(const std::string& path) {
-  if (mkdir(path.c_str(), 0755) == 0 && geteuid() == 0) (void)!chmod(path.c_str(), 0755);
+void MakeDirectory(const std::string& path, const std::optional<User>& owner) {
+  if (mkdir(path.c_str(), 0755) != 0 || geteuid() != 0) return;
+  (void)!chmod(path.c_str(), 0755);
+  if (owner) (void)!chown(path.c_str(), owner->uid, owner->gid);
 }
 
-absl::StatusOr<UniqueFd> BindSocket(const std::string& path, mode_t mode, struct stat* bound) {
+absl::StatusOr<UniqueFd> BindSocket(const LocalServerOptions& options, struct stat* bound) {
+  const std::string& path = options.path;
+  const mode_t mode = options.mode.value_or(geteuid() == 0 ? 0666 : 0600);
   sockaddr_un address{};
   if (path.empty() || path.size() >= sizeof address.sun_path) {
     return absl::InvalidArgumentError(path + ": a socket's path has 1 to 107 bytes");
@@ -58,7 +62,7 @@ absl::StatusOr<UniqueFd> BindSocket(const std::string& path, mode_t mode, struct
   address.sun_family = AF_UNIX;
   std::copy(path.begin(), path.end(), address.sun_path);
   const size_t slash = path.rfind('/');
-  if (slash != std::string::npos && slash != 0) MakeDirectory(path.substr(0, slash));
+  if (slash != std::string::npos && slash != 0) MakeDirectory(path.substr(0, slash), options.directory_owner);
   if (absl::Status status = RemoveStale(address, path); !status.ok()) return status;
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return Fail(errno, path);
@@ -78,8 +82,7 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Open(const LocalServer
   absl::StatusOr<uint64_t> netns = OwnNetworkNamespace();
   if (!netns.ok()) return netns.status();
   struct stat bound {};
-  absl::StatusOr<UniqueFd> listener =
-      BindSocket(options.path, options.mode.value_or(geteuid() == 0 ? 0666 : 0600), &bound);
+  absl::StatusOr<UniqueFd> listener = BindSocket(options, &bound);
   if (!listener.ok()) return listener.status();
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll || !Watch(epoll.get(), listener->get())) return Fail(errno, "epoll");

@@ -24,6 +24,7 @@
 #include "portmapper/daemon/listener_proof.h"
 #include "portmapper/daemon/listener_watch.h"
 #include "portmapper/daemon/log.h"
+#include "portmapper/daemon/sandbox.h"
 #include "portmapper/daemon/unique_fd.h"
 #include "portmapper/engine/pm_server.h"
 
@@ -33,6 +34,7 @@ struct LocalServerOptions {
   std::string path;
   std::optional<mode_t> mode;  // of the socket; empty: 0666 for root (whoever passes a listener may register
                                // it), else 0600
+  std::optional<User> directory_owner;  // of the socket's directory, if it is made here
   size_t max_clients = 8192;
   size_t max_clients_per_user = 2048;
   Duration silence_limit = std::chrono::seconds(1);  // from connecting to the request

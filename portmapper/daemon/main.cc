@@ -12,6 +12,7 @@
 
 #include "portmapper/daemon/daemon.h"
 #include "portmapper/daemon/log.h"
+#include "portmapper/daemon/sandbox.h"
 #include "portmapper/prefix.h"
 #include "portmapper/registrar.h"
 
@@ -22,6 +23,8 @@ struct CommandLine {
   std::vector<std::string> listen;
   std::string socket_path = DefaultSocketPath(geteuid(), secure_getenv);
   std::string socket_mode;
+  std::string user;
+  bool no_seccomp = false;
   int pm_time = 20;
   int ack_timeout_ms = 5000;
   AdmissionOptions admission;
@@ -51,6 +54,8 @@ void Declare(CLI::App& app, CommandLine& line) {
                    ? std::string()
                    : "not a permission such as 0660: " + text;
       });
+  app.add_option("--user", line.user, "whom to become when everything is open; for root")->type_name("USER");
+  app.add_flag("--no-seccomp", line.no_seccomp, "do not forbid the system calls that are not needed");
   app.add_option("--pmtime", line.pm_time,
                  "how long clients may cache an answer: 0 not at all, 1-127 in 250 ms, 128-254 in seconds, "
                  "255 for ever")
@@ -110,6 +115,16 @@ std::optional<DaemonOptions> ToOptions(const CommandLine& line) {
   options.pm_time = PmTime(static_cast<uint8_t>(line.pm_time));
   options.ack_timeout = std::chrono::milliseconds(line.ack_timeout_ms);
   options.registry = line.registry;
+  options.restrict_system_calls = !line.no_seccomp;
+  if (!line.user.empty()) {
+    const auto user = FindUser(line.user);
+    if (!user.ok() || geteuid() != 0) {
+      Log(LogLevel::kError, "--user %s: %s", line.user,
+          user.ok() ? "only root can become another user" : user.status().message());
+      return std::nullopt;
+    }
+    options.user = *user;
+  }
   const auto bad = [](const char* option, const std::string& text, const char* wanted) {
     Log(LogLevel::kError, "%s %s: not %s", option, text, wanted);
     return std::nullopt;
