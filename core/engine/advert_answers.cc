@@ -116,8 +116,9 @@ AbortReason AdvertAnswers::HandleSinkAvail(const wire::SinkAvail& advert, FlowMo
     return AbortReason::kNone;
   }
   if (source_mode != FlowMode::kPipelined) return AbortReason::kUnexpectedMid;
-  if (src_avails_.size() + sink_avails_.size() >= max_adverts_) return AbortReason::kTooManyAdverts;
   if (cancelling_writes_) return AbortReason::kUnexpectedMid;  // 9.5.5
+  if (source_closed_) return AbortReason::kNone;               // it crossed our DisConn
+  if (src_avails_.size() + sink_avails_.size() >= max_adverts_) return AbortReason::kTooManyAdverts;
   sink_avails_.push_back(advert);
   DiscardStale();
   return AbortReason::kNone;

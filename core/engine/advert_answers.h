@@ -82,6 +82,11 @@ class AdvertAnswers {
   // RdmaWrCompl leaves: its Len and the STag to invalidate.
   RdCompl TakeWrCompl();
   void PayloadSent();
+  // Our DisConn left: SinkAvails are of no use any more, and do not count.
+  void SourceClosed() {
+    sink_avails_.clear();
+    source_closed_ = true;
+  }
   // How many incomplete SinkAvails were discarded by it (12.4).
   size_t LeftPipelined();
   // 12.4: the last SinkAvail, ignored while we leave Pipelined Mode, had crossed no payload of ours.
@@ -120,6 +125,7 @@ class AdvertAnswers {
   bool cancelling_writes_ = false;  // SinkAvailCancel is here; the oldest is In-Process
   bool dropped_sinks_ = false;
   bool sink_cancel_ack_due_ = false;
+  bool source_closed_ = false;
   uint32_t potential_non_discards_ = 0;
   uint32_t potential_when_left_ = 0;  // its value when the ModeChange out of Pipelined Mode left
   bool ignored_was_fresh_ = false;

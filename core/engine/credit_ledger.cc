@@ -49,6 +49,7 @@ AbortReason CreditLedger::HandleMessage(const wire::Bsdh& bsdh, MessageKind kind
     crossed_ = crossed_ || acknowledged_ < sent_;
   } else {
     answered_updates_ = 0;
+    others_received_ = true;
   }
   return AbortReason::kNone;
 }
@@ -86,6 +87,7 @@ wire::Bsdh CreditLedger::Stamp(MessageKind kind) {
   formula_limit_ = std::max(formula_limit_, posted_ + std::max<uint64_t>(received_, 1));
   if (received_ > 0 && !AckIsAmbiguous()) told_first_ = true;
   updates_received_ = 0;
+  others_received_ = false;
   crossed_ = false;
   const uint32_t mseq = static_cast<uint32_t>(sent_++);
   if (kind != MessageKind::kUpdate) sent_before_updates_ = sent_;
@@ -94,17 +96,19 @@ wire::Bsdh CreditLedger::Stamp(MessageKind kind) {
           .mseq_ack = MSeq(received_ == 0 ? 0 : static_cast<uint32_t>(held_.value_or(received_) - 1))};
 }
 
-bool CreditLedger::update_due(uint32_t window, bool idle, bool writer_expected) const {
+bool CreditLedger::update_due(uint32_t window, bool idle, bool writer_expected, bool answer_expected) const {
   if (credits() == 0 || gain() == 0) return false;
   // A peer that counts by the bare formula may be one ahead of what we told it.
   const uint64_t peer_credits = told_limit_ > received_ ? told_limit_ - received_ : 0;
-  const uint32_t worth = gain() > updates_received_ ? gain() - updates_received_ : 0;
+  // Where more was posted than the window (behind a held MSeqAck) not every message is made good at once.
+  const uint32_t least = others_received_ ? 1 : 0;
+  const uint32_t worth = gain() > updates_received_ ? gain() - updates_received_ : least;
   // 10.5: at one credit or none the peer is told, whatever we receive or not.
   if (peer_credits == 0) return true;
   // The credit that lets our writer go on is not spent on an answer, which would only ask for the next one;
   // nor is any while the peer could not send payload even with the answer.
-  if (worth == 0 && writer_expected && (credits() == 3 || posted_ < 3)) return false;
-  if (peer_credits == 1) return worth > 0 || answered_updates_ < kMaxAnsweredUpdates;
+  if (worth == 0 && writer_expected && !answer_expected && (credits() == 3 || posted_ < 3)) return false;
+  if (peer_credits == 1) return worth > 0 || answer_expected || answered_updates_ < kMaxAnsweredUpdates;
   // At two it waits with its payload, and nothing obliges it to say so.
   if (peer_credits == 2 && worth == 0) return role_ == Role::kAccepting && crossed_;
   if (peer_credits == 2 && worth > 0 && (idle || worth >= std::max(1u, window / 8))) return true;

@@ -54,7 +54,16 @@ class CreditLedger {
   // 9.5.4: the message just received is a SrcAvailCancel that cannot be answered yet. MSeqAck stays below it
   // until Release.
   void HoldAck() { held_ = received_ - 1; }
-  void ReleaseAck() { held_.reset(); }
+  void ReleaseAck() {
+    held_.reset();
+    others_received_ = true;  // not acknowledged yet
+  }
+  // While MSeqAck stands still the peer counts the messages behind it as if they occupied buffers: so many
+  // more have to be posted for it to keep its credit, or both may wait for the other's.
+  static constexpr uint32_t kMostBehind = 256;
+  [[nodiscard]] uint32_t behind_held_ack() const {
+    return held_ ? static_cast<uint32_t>(std::min<uint64_t>(received_ - *held_, kMostBehind)) : 0;
+  }
   [[nodiscard]] bool ack_held() const { return held_.has_value(); }
   // A SrcAvailCancel of ours is unanswered: the peer's MSeqAck may lag behind its Bufs.
   void set_ack_may_lag(bool value) { ack_may_lag_ = value; }
@@ -69,7 +78,8 @@ class CreditLedger {
   // A gratuitous update has to leave. `idle`: nothing received is held back, no more receives will be posted
   // by themselves.
   // `writer_expected`: payload will leave as soon as credit allows, and tell the peer as well.
-  [[nodiscard]] bool update_due(uint32_t window, bool idle, bool writer_expected) const;
+  // `answer_expected`: the peer owes us an answer, and may lack the credit for it.
+  [[nodiscard]] bool update_due(uint32_t window, bool idle, bool writer_expected, bool answer_expected) const;
   // We have payload, two credits, and a peer that may not know that we lack the third: an update makes it
   // tell us.
   [[nodiscard]] bool nudge_due() const;
@@ -114,6 +124,7 @@ class CreditLedger {
   uint64_t formula_limit_ = 0;     // the most that the draft's own formula can make of what we sent
   bool told_first_ = false;        // the peer knows that we have message 0
   uint32_t updates_received_ = 0;  // since we last sent anything
+  bool others_received_ = false;   // likewise
   bool crossed_ = false;           // one of them left before all that we had sent arrived
   uint32_t answered_updates_ = 0;  // updates sent for no other reason than the peer's updates, in a row
 };

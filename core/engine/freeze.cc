@@ -3,15 +3,15 @@
 // or refused.
 #include <algorithm>
 
-#include "core/base/check.h"
 #include "core/base/archive.h"
+#include "core/base/check.h"
 #include "core/engine/rep.h"
 
 namespace sdp::engine {
 namespace {
 
 constexpr uint32_t kMagic = 0x53445045;  // "SDPE"
-constexpr uint16_t kVersion = 2;
+constexpr uint16_t kVersion = 3;
 constexpr uint64_t kMostMessages = uint64_t{1} << 62;  // keeps sums of counters from wrapping
 
 }  // namespace
@@ -56,6 +56,7 @@ struct Frozen {
     });
     ar.Flag(c.told_first_);
     ar.Number(c.updates_received_);
+    ar.Flag(c.others_received_);
     ar.Flag(c.crossed_);
     ar.Number(c.answered_updates_);
     ar.Require(c.limit_ < kMostMessages && c.received_ < kMostMessages && c.told_limit_ < kMostMessages &&
@@ -179,6 +180,7 @@ struct Frozen {
     ar.Flag(a.cancelling_writes_);
     ar.Flag(a.dropped_sinks_);
     ar.Flag(a.sink_cancel_ack_due_);
+    ar.Flag(a.source_closed_);
     ar.Require(a.forced_ <= a.src_avails_.size() &&
                a.sink_avails_.size() + a.src_avails_.size() <= a.max_adverts_);
     ar.Require(!a.cancelling_ || (a.src_avails_.size() == 1 && a.in_process() && a.forced_ == 0));
@@ -278,7 +280,7 @@ struct Frozen {
     ar.Require(r.peer_buffer_size == 0 ? !r.established : size_is_legal);
     ar.Require(!r.established || r.hello_done);
     ar.Require(r.established || (r.sink.readable_bytes() == 0 && r.source.pending_bytes() == 0));
-    ar.Require(r.credit.posted() <= r.options.receive_buffers);
+    ar.Require(r.credit.posted() <= r.options.receive_buffers + CreditLedger::kMostBehind);
     ar.Require(r.credit.ack_held() == r.adverts.cancelling());
     ar.Require(!r.suspended_ || r.suspend_port.has_value());
   }

@@ -183,7 +183,7 @@ void Engine::Rep::FollowHint(uint8_t flags) {
 
 void Engine::Rep::Repost() {
   if (!established || teardown.aborted() || !teardown.link_up() || suspended_) return;
-  const uint32_t target = sink.PostedTarget();
+  const uint32_t target = sink.PostedTarget() + credit.behind_held_ack();
   if (target <= credit.posted()) return;
   const uint32_t more = target - credit.posted();
   credit.Post(more);

@@ -136,11 +136,13 @@ bool Engine::Rep::PollMessage(Action* out) {
       credit.may_send_control()) {
     Compose(wire::DisConn{}, MessageKind::kControl, 0, &post);
     teardown.DisConnTaken();
+    adverts.SourceClosed();
     return true;
   }
   const bool waiting = source.pending_bytes() != 0 || source.stall() != SourceHalf::Stall::kNone;
   const bool nudge = waiting && credit.nudge_due();
-  if (nudge || credit.update_due(options.receive_buffers, !sink.holds_memory(), source.writer_expected())) {
+  if (nudge || credit.update_due(options.receive_buffers, !sink.holds_memory(), source.writer_expected(),
+                                 adverts_outstanding() != 0)) {
     Compose(wire::Data{}, MessageKind::kUpdate, 0, &post);
     if (nudge) credit.NudgeTaken();
     ++stats.gratuitous_updates_out;

@@ -76,6 +76,7 @@ void SinkOffer::HandlePayload() {
 }
 
 void SinkOffer::Unadvertise() {
+  if (!advertised_) return;
   advertised_ = false;
   cancel_.reset();
   if (revoked_) Finish();

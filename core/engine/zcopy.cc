@@ -44,6 +44,8 @@ bool Engine::Rep::OfferSource(const SourceBuffer& buffer) {
   if (!can_send() || sending_over() || suspend_port || source_offer.active() || source_offer.has_result())
     return false;
   if (buffer.data.empty() || buffer.data.size() > wire::kMaxSize) return false;
+  source.set_held(false);
+  source.ForgetWriter();
   source_offer.Begin(buffer);
   return true;
 }
@@ -54,6 +56,7 @@ bool Engine::Rep::OfferSink(const SinkBuffer& buffer) {
     return false;
   }
   if (buffer.data.empty() || buffer.data.size() > wire::kMaxSize) return false;
+  source.set_held(false);
   sink_offer.Begin(buffer);
   return true;
 }

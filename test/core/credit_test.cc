@@ -135,7 +135,7 @@ TEST_CASE("Credit: the reserve, credit by credit") {
   (void)ledger.Stamp(MessageKind::kControl);
   CHECK(ledger.credits() == 1);
   CHECK_FALSE(ledger.may_send_control());
-  CHECK_FALSE(ledger.update_due(10, true, false));  // nothing to give
+  CHECK_FALSE(ledger.update_due(10, true, false, false));  // nothing to give
   // Bufs 3, acknowledges 1 of the messages 0, 1, 2: two credits.
   CHECK(ledger.HandleMessage({.bufs = 3, .mseq = MSeq(0), .mseq_ack = MSeq(1)}, MessageKind::kControl) ==
         AbortReason::kNone);

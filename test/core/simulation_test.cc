@@ -30,6 +30,10 @@ struct App {
   bool write_blocked = false, read_blocked = false;
   bool closed = false;
   uint64_t oob_every = 0;
+  bool zcopy = false;
+  bool holds = false, held = false;
+  // Lent to the engine while not empty.
+  std::vector<std::byte> source, sink;
 };
 
 class Simulation {
@@ -44,6 +48,9 @@ class Simulation {
   bool Step();
   bool Write(App* app);
   bool Read(App* app, const App& from);
+  bool Offer(App* app);
+  bool AwaitSource(App* app);
+  bool AwaitSink(App* app, const App& from);
   bool Close(App* app);
   bool Deliver(End* from, End* to);
   bool EndLink(End* end, End* peer);
@@ -66,6 +73,15 @@ Options Simulation::RandomOptions() {
   o.receive_buffer_size = sizes[Pick(7)];
   o.receive_buffers = static_cast<uint16_t>(Pick(2) ? 3 + Pick(3) : 3 + Pick(30));
   o.receive_limit = static_cast<uint32_t>(o.receive_buffer_size * (3 + Pick(o.receive_buffers)) + Pick(3000));
+  const uint32_t thresholds[] = {1, 50, 500, 3000};
+  o.read_zcopy = Pick(4) != 0;
+  o.source_threshold = thresholds[Pick(4)];
+  o.sink_threshold = thresholds[Pick(4)];
+  o.src_avail_payload = static_cast<uint32_t>(Pick(2) ? 1 + Pick(40) : 1000);
+  o.read_size = static_cast<uint32_t>(Pick(2) ? 1 + Pick(1000) : 1000000);
+  o.prefer_pipelined = Pick(2);
+  o.max_adverts = static_cast<uint16_t>(1 + Pick(3));
+  o.ord = static_cast<uint16_t>(1 + Pick(4));
   o.send_limit = static_cast<uint32_t>(Pick(3) ? 1 + Pick(5000) : 100000);
   return o;
 }
@@ -83,17 +99,68 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
     app->lazy_close = app == &z_ && Pick(2);
     app->oob_every = Pick(3) ? 0 : 1 + Pick(700);
     app->end->engine.SetOutOfBandInline(true);
+    app->zcopy = Pick(3) != 0;
+    app->holds = Pick(3) == 0;
   }
   // Only one of them may insist on sending first if buffers are not large enough for both (9.5.6).
   (Pick(2) ? a_ : z_).sends_first = Pick(3) == 0;
   fate_ = Pick(4) ? Fate::kGraceful : Pick(2) ? Fate::kAbort : Fate::kLinkLoss;
   fate_step_ = Pick(400);
-  change_modes_ = Pick(4) == 0;
+  change_modes_ = Pick(2) == 0;
   refreeze_ = Pick(4) == 0;
+}
+
+// A blocking send with a buffer of its own.
+bool Simulation::Offer(App* app) {
+  const uint64_t n = std::min(app->to_send - app->sent, 1 + (Pick(3) ? Pick(9000) : Pick(100)));
+  app->source.resize(n);
+  for (uint64_t i = 0; i < n; ++i) app->source[i] = Pattern(app->direction, app->sent + i);
+  if (app->end->OfferSource(app->source)) {
+    app->held = false;
+    return true;
+  }
+  app->source.clear();
+  return false;
+}
+
+bool Simulation::AwaitSource(App* app) {
+  if (const auto result = app->end->SourceResult()) {
+    PAIR_CHECK(result->bytes <= app->source.size(), app->end->name);
+    app->sent += result->bytes;
+    app->source = {};
+    return result->bytes != 0;
+  }
+  if (Pick(20) != 0 || app->end->engine.state() == State::kAborted) return false;
+  app->end->RevokeSource();
+  return false;
+}
+
+bool Simulation::AwaitSink(App* app, const App& from) {
+  if (const auto result = app->end->SinkResult()) {
+    PAIR_CHECK(result->bytes <= app->sink.size(), app->end->name);
+    for (uint64_t i = 0; i < app->sink.size(); ++i) {
+      const bool filled = i < result->bytes;
+      // Unread by the application is what lies behind it, whatever a cancelled transfer had placed there.
+      if (filled) PAIR_CHECK(app->sink[i] == Pattern(from.direction, app->read + i), app->end->name);
+    }
+    app->read += result->bytes;
+    app->read_blocked = false;
+    app->sink = {};
+    return result->bytes != 0;
+  }
+  if (Pick(20) == 0 && app->end->engine.state() != State::kAborted) app->end->RevokeSink();
+  return false;
 }
 
 bool Simulation::Write(App* app) {
   Engine& engine = app->end->engine;
+  if (!app->source.empty()) return AwaitSource(app);
+  if (app->held && Pick(3) == 0) {
+    app->end->Send(std::span<const Bytes>(), {});
+    app->held = false;
+    return true;
+  }
+  if (app->zcopy && app->sent < app->to_send && Pick(3) == 0 && engine.can_send() && Offer(app)) return false;
   if (!engine.can_send() || app->sent == app->to_send) return false;
   if (app->write_blocked) {
     if (app->edge_triggered ? engine.write_edge() == app->write_edge : !engine.writable()) return false;
@@ -112,11 +179,14 @@ bool Simulation::Write(App* app) {
   const bool writable = engine.writable();
   const bool full = app->full && Pick(2);
   app->write_edge = engine.write_edge();
-  const size_t taken = app->end->Send(pieces, {full ? Buffering::kFull : Buffering::kSmall, oob});
+  const bool was_held = app->held;  // leaves first, and room comes with that
+  const bool hold = app->holds && writable && Pick(3) == 0;
+  const size_t taken = app->end->Send(pieces, {full ? Buffering::kFull : Buffering::kSmall, oob, hold});
+  app->held = hold && taken != 0;
   log.push_back(app->end->name + " sends " + std::to_string(n) + ", " + std::to_string(taken) + " taken");
   PAIR_CHECK(taken <= n, app->end->name);
-  PAIR_CHECK(!(writable && n == 1 && taken == 0), app->end->name);
-  PAIR_CHECK(!(taken == 0 && engine.writable()), app->end->name);
+  PAIR_CHECK(!(writable && n == 1 && taken == 0) || hold || was_held, app->end->name);
+  PAIR_CHECK(!(taken == 0 && engine.writable()) || hold || was_held, app->end->name);
   app->sent += taken;
   if (taken < n) app->write_blocked = true;
   return taken > 0;
@@ -125,6 +195,23 @@ bool Simulation::Write(App* app) {
 bool Simulation::Read(App* app, const App& from) {
   if (app->sends_first && app->sent < app->to_send) return false;
   Engine& engine = app->end->engine;
+  if (!app->sink.empty()) return AwaitSink(app, from);
+  if (engine.readable_bytes() == 0 && app->zcopy && (Pick(4) != 0)) {
+    const size_t n = 1 + (Pick(3) ? Pick(9000) : Pick(50));
+    const SinkWish wish = engine.sink_wish(n);
+    if (wish != SinkWish::kNothing || Pick(5) == 0) {
+      app->sink.resize(n);
+      if (app->end->OfferSink(app->sink, wish == SinkWish::kAdvertise || Pick(2))) {
+        app->held = false;
+        return false;
+      }
+      app->sink.clear();
+    }
+  }
+  if (engine.readable_bytes() == 0 && engine.advertised_bytes() != 0 && Pick(2)) {
+    app->end->ForceBcopy();
+    return true;
+  }
   if (app->read_blocked) {
     if (app->edge_triggered ? engine.read_edge() == app->read_edge : engine.readable_bytes() == 0)
       return false;
@@ -156,7 +243,7 @@ bool Simulation::Close(App* app) {
 }
 
 bool Simulation::Deliver(End* from, End* to) {
-  if (from->flights.empty()) return false;
+  if (!from->deliverable()) return false;
   to->Deliver(*from, &random_);
   return true;
 }
@@ -212,7 +299,7 @@ void Simulation::Run() {
     PAIR_CHECK(step < 3'000'000, "the simulation does not end");
     if (Step()) {
       idle = 0;
-    } else if (++idle > 600) {
+    } else if (++idle > 6000) {
       break;  // nothing can move any more
     }
     if (change_modes_ && Pick(30) == 0) {
@@ -244,6 +331,10 @@ void Simulation::Run() {
 void Simulation::Finish() {
   Engine& a = pair_->a.engine;
   Engine& z = pair_->z.engine;
+  for (App* app : {&a_, &z_}) {
+    if (const auto result = app->end->SourceResult()) app->sent += result->bytes;
+    if (const auto result = app->end->SinkResult()) app->read += result->bytes;
+  }
   if (fate_ != Fate::kGraceful) {
     // What was lost may not be mistaken for a graceful end.
     for (App* app : {&a_, &z_}) {
