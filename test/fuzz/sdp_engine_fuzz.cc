@@ -105,6 +105,9 @@ class Harness {
     engine_.CloseReceive();
     Drain();
     Require(engine_.finished() && lent_.empty());
+    Require(!engine_.source_offered() && !engine_.sink_offered());
+    TakeResults();
+    Require(source_.empty() && sink_.empty());
   }
 
  private:
@@ -115,6 +118,13 @@ class Harness {
     o.receive_limit = in->Number() * 16;
     o.send_limit = in->Number() % 10000;
     o.max_adverts = in->Byte() % 5;
+    const uint8_t zcopy = in->Byte();
+    o.read_zcopy = zcopy & 1;
+    o.prefer_pipelined = zcopy & 2;
+    o.source_threshold = zcopy & 4 ? 0 : 1000;
+    o.sink_threshold = zcopy & 8 ? 0 : 1000;
+    o.src_avail_payload = zcopy >> 4;
+    o.read_size = zcopy & 16 ? 100 : 100000;
     return o;
   }
 
@@ -149,7 +159,34 @@ class Harness {
   }
 
   void Step() {
-    switch (in_.Byte() % 16) {
+    switch (in_.Byte() % 24) {
+      case 16:
+      case 17:
+        Offer();
+        return;
+      case 18:
+        TakeResults();
+        return;
+      case 19:
+        switch (in_.Byte() % 4) {
+          case 0:
+            engine_.RevokeSource();
+            return;
+          case 1:
+            engine_.RevokeSink();
+            return;
+          default:
+            engine_.ForceBcopy();
+            return;
+        }
+      case 20:
+      case 21:
+        CompleteRdma();
+        return;
+      case 22:
+      case 23:
+        Say();
+        return;
       case 0:
         Receive(in_.Rest(in_.Byte()));
         return;
@@ -205,6 +242,48 @@ class Harness {
     }
   }
 
+  // Memory on loan is freed as soon as the engine gives it back.
+  void Offer() {
+    const bool source = in_.Byte() % 2;
+    auto& memory = source ? source_ : sink_;
+    if (!memory.empty()) return;
+    memory.resize(1 + in_.Number() % 20000);
+    const bool taken =
+        source ? engine_.OfferSource({.data = memory, .stag = STag(1), .va = 1000})
+               : engine_.OfferSink(
+                     {.data = memory, .stag = STag(1), .va = 1000, .advertise = in_.Byte() % 2 == 1});
+    if (!taken) memory.clear();
+    (void)engine_.wants_source(memory.size());
+    (void)engine_.sink_wish(memory.size());
+    (void)engine_.advertised_bytes();
+  }
+
+  void TakeResults() {
+    if (const auto result = engine_.TakeSourceResult()) {
+      Require(result->bytes <= source_.size());
+      source_.clear();
+      source_.shrink_to_fit();
+    }
+    if (const auto result = engine_.TakeSinkResult()) {
+      Require(result->bytes <= sink_.size());
+      sink_.clear();
+      sink_.shrink_to_fit();
+    }
+  }
+
+  void CompleteRdma() {
+    if (!reads_.empty() && in_.Byte() % 2) {
+      const PostRdmaRead read = reads_.front();
+      reads_.pop_front();
+      Require(sink_.empty() || read.local_va - 1000 + read.length <= sink_.size());
+      engine_.HandleRdmaReadCompleted(read.id);
+    } else if (!writes_.empty()) {
+      const WorkId id = writes_.front();
+      writes_.pop_front();
+      engine_.HandleRdmaWriteCompleted(id);
+    }
+  }
+
   void Refreeze() {
     if (!engine_.freezable()) return;
     auto thawed = Engine::Thaw(engine_.Freeze());
@@ -218,7 +297,10 @@ class Harness {
     message.body = MakeBody(&in_);
     const uint8_t spoil = in_.Byte();
     message.bsdh.mseq = MSeq(spoil == 1 ? in_.Number() : mseq_++);
-    message.bsdh.mseq_ack = MSeq(spoil == 2 ? in_.Number() : sent_ == 0 ? 0 : sent_ - 1);
+    message.bsdh.mseq_ack = MSeq(spoil == 2                                   ? in_.Number()
+                                 : spoil >= 0x10 && spoil < 0x18 && sent_ > 1 ? sent_ - 2
+                                 : sent_ == 0                                 ? 0
+                                                                              : sent_ - 1);
     message.bsdh.bufs = spoil == 3 ? static_cast<uint16_t>(in_.Number()) : peer_bufs_;
     message.bsdh.flags = spoil & 0x80 ? in_.Byte() : 0;
     const Bytes payload = spoil & 0x40 ? in_.Rest(in_.Byte()) : Bytes();
@@ -227,7 +309,9 @@ class Harness {
     std::vector<std::byte> bytes(headers);
     SerializeTo(message, bytes);
     bytes.insert(bytes.end(), payload.begin(), payload.end());
+    if (spoil >= 0x20 && spoil < 0x30) invalidated_ = STag(spoil & 1);
     Receive(bytes);
+    invalidated_.reset();
   }
 
   void Receive(Bytes bytes) {
@@ -242,7 +326,7 @@ class Harness {
                            .pieces = pieces,
                            .token = token,
                            .cost = static_cast<uint32_t>(bytes.size()),
-                           .invalidated = {}});
+                           .invalidated = invalidated_});
   }
 
   void Send() {
@@ -251,12 +335,14 @@ class Harness {
     const Bytes pieces[2] = {Bytes(data).first(size / 3), Bytes(data).subspan(size / 3)};
     const uint8_t how = in_.Byte();
     const bool writable = engine_.writable();
-    const size_t taken =
-        engine_.Send(pieces, {how & 1 ? Buffering::kFull : Buffering::kSmall, (how & 6) == 6});
+    const size_t taken = engine_.Send(
+        pieces, {how & 1 ? Buffering::kFull : Buffering::kSmall, (how & 6) == 6, (how & 24) == 24});
     Drain();  // before the memory goes
     Require(taken <= size);
-    Require(!(writable && size == 1 && taken == 0));
-    Require(!(size != 0 && taken == 0 && engine_.writable()));
+    const bool hold = (how & 24) == 24 || held_;
+    held_ = (how & 24) == 24;
+    Require(hold || !(writable && size == 1 && taken == 0));
+    Require(hold || !(size != 0 && taken == 0 && engine_.writable()));
   }
 
   void Read() {
@@ -283,6 +369,13 @@ class Harness {
           ++sent_;
         }
         if (post->signaled) completions_.push_back(post->id);
+      } else if (const auto* read = std::get_if<PostRdmaRead>(&action)) {
+        Require(!sink_.empty() && read->local_va - 1000 + read->length <= sink_.size());
+        reads_.push_back(*read);
+      } else if (const auto* write = std::get_if<PostRdmaWrite>(&action)) {
+        Require(write->local.data() >= source_.data() &&
+                write->local.data() + write->local.size() <= source_.data() + source_.size());
+        writes_.push_back(write->id);
       } else if (const auto* release = std::get_if<ReleaseReceive>(&action)) {
         Require(lent_.erase(release->token) == 1);
       }
@@ -294,9 +387,14 @@ class Harness {
   Input& in_;
   Role role_;
   Engine engine_;
+  bool held_ = false;
+  std::optional<STag> invalidated_;
   uint16_t peer_bufs_ = 0;
   uint32_t mseq_ = 0;
   uint32_t sent_ = 0;
+  std::vector<std::byte> source_, sink_;
+  std::deque<PostRdmaRead> reads_;
+  std::deque<WorkId> writes_;
   std::deque<WorkId> completions_;
   std::map<uint64_t, std::vector<std::vector<std::byte>>> lent_;
   uint64_t next_token_ = 1;
