@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "portmapper/daemon/counters.h"
 #include "portmapper/daemon/log.h"
 #include "portmapper/daemon/registry_file.h"
 
@@ -71,6 +72,12 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const DaemonOptions& option
   if (!local.ok()) return local.status();
   daemon->local_ = *std::move(local);
   daemon->service_.SetLocal(daemon->local_.get());
+  if (!options.metrics.empty()) {
+    auto metrics = MetricsServer::Open(options.metrics);
+    if (!metrics.ok()) return metrics.status();
+    daemon->metrics_ = *std::move(metrics);
+    status.Update(daemon->Watch(daemon->metrics_->poll_fd()));
+  }
   for (const AnnouncerOptions& announcer : options.announcers) {
     daemon->announcers_.push_back(std::make_unique<Announcer>(announcer));
   }
@@ -124,7 +131,8 @@ std::string Daemon::Describe() const {
   const std::string addresses = absl::StrJoin(ports_, " ", [](std::string* out, const UdpPort& port) {
     absl::StrAppend(out, port.local().ToString());
   });
-  return absl::StrCat(addresses, ", ", options_.socket_path);
+  return absl::StrCat(addresses, ", ", options_.socket_path, metrics_ ? ", metrics " : "",
+                      metrics_ ? metrics_->where() : "");
 }
 
 absl::Status Daemon::Run() {
@@ -146,6 +154,10 @@ absl::Status Daemon::Run() {
 void Daemon::HandleReadable(int fd, Time now) {
   if (fd == local_->poll_fd()) return local_->HandleReadable(now);
   if (fd == signals_.get()) return HandleSignal(now);
+  if (metrics_ && fd == metrics_->poll_fd()) {
+    return metrics_->HandleReadable([&] { return ToOpenMetrics(AllCounters(service_, *local_, ports_)); },
+                                    now);
+  }
   for (UdpPort& port : ports_) {
     if (port.fd() != fd) continue;
     return port.HandleReadable(
@@ -194,6 +206,7 @@ void Daemon::Reload(Time now) {
 
 void Daemon::HandleTimeout(Time now) {
   manager_.HandleTimeout(now);
+  if (metrics_) metrics_->HandleTimeout(now);
   service_.HandleTimeout(now);
   local_->HandleTimeout(now);
   HandleAnnouncers(now);
@@ -221,6 +234,7 @@ void Daemon::HandleAnnouncers(Time now) {
 int Daemon::MillisecondsToNextTimeout(Time now) const {
   const Time next = [&] {
     Time earliest = std::min({service_.NextTimeout(), local_->NextTimeout(), manager_.NextTimeout()});
+    if (metrics_) earliest = std::min(earliest, metrics_->NextTimeout());
     for (const auto& announcer : announcers_) earliest = std::min(earliest, announcer->NextTimeout());
     return earliest;
   }();
@@ -230,40 +244,15 @@ int Daemon::MillisecondsToNextTimeout(Time now) const {
 }
 
 void Daemon::Dump() const {
-  const PmServerCounters& s = service_.server().counters();
-  const DirectoryCounters& d = service_.directory().counters();
-  const LocalServerCounters& l = local_->counters();
-  Log(LogLevel::kInfo, "%d registrations", service_.server().registrations().size());
-  for (const auto& [id, registration] : service_.server().registrations().List()) {
+  const RegistrationTable& registrations = service_.server().registrations();
+  Log(LogLevel::kInfo, "%d registrations", registrations.size());
+  for (const auto& [id, registration] : registrations.List()) {
     Log(LogLevel::kInfo, "  %s -> %s (%s)", registration.conventional.ToString(), registration.sdp.ToString(),
         local_->OwnerOf(id));
   }
-  Log(LogLevel::kInfo,
-      "requests %d duplicates %d superseded %d accepts %d denies %d acks %d unknown-acks %d timeouts %d "
-      "evicted %d "
-      "malformed %d misdirected %d waiting %d",
-      s.requests, s.duplicates, s.superseded, s.accepts, s.denies, s.acks, s.unknown_acks, s.timeouts,
-      s.evicted, s.malformed, s.misdirected, service_.server().waiting());
-  uint64_t unsent = 0;
-  uint64_t not_unicast = 0;
-  uint64_t dropped = 0;
-  for (const UdpPort& port : ports_) {
-    unsent += port.unsent();
-    not_unicast += port.not_unicast();
-    dropped += port.dropped_by_kernel();
+  for (const std::string& line : ToLogLines(AllCounters(service_, *local_, ports_))) {
+    Log(LogLevel::kInfo, "%s", line);
   }
-  const AdmissionCounters& a = service_.admission().counters();
-  Log(LogLevel::kInfo,
-      "answers-unsent %d not-unicast %d dropped-by-kernel %d source-limit %d total-limit %d privileged-port "
-      "%d",
-      unsent, not_unicast, dropped, a.source_limit, a.total_limit, a.privileged_port);
-  Log(LogLevel::kInfo,
-      "central: announced %d announcements %d challenged %d refused %d expired %d denied-by-access %d "
-      "pool-exhausted %d failovers %d",
-      service_.directory().announcements().size(), d.announcements, d.challenged, d.refused, d.expired,
-      d.denied_by_access, d.pool_exhausted, d.failovers);
-  Log(LogLevel::kInfo, "local: clients %d connections %d registered %d refused %d dropped %d vanished %d",
-      local_->clients(), l.connections, l.registered, l.refused, l.dropped, l.vanished);
 }
 
 }  // namespace sdp::pm

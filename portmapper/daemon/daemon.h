@@ -14,6 +14,7 @@
 #include "core/base/types.h"
 #include "portmapper/daemon/announcer.h"
 #include "portmapper/daemon/local_server.h"
+#include "portmapper/daemon/metrics_server.h"
 #include "portmapper/daemon/sandbox.h"
 #include "portmapper/daemon/service.h"
 #include "portmapper/daemon/service_manager.h"
@@ -36,6 +37,7 @@ struct DaemonOptions {
   AdmissionOptions admission;
   std::string registry;                      // a file; empty: none
   std::vector<Prefix> serve;                 // as "serve" in the registry
+  std::string metrics;                       // where MetricsServer is to be; empty: nowhere
   std::vector<AnnouncerOptions> announcers;  // one for each central PMSP
 };
 
@@ -72,6 +74,7 @@ class Daemon {
   Service service_;
   std::vector<UdpPort> ports_;
   std::unique_ptr<LocalServer> local_;
+  std::unique_ptr<MetricsServer> metrics_;
   std::vector<std::unique_ptr<Announcer>> announcers_;
   uint64_t announced_generation_ = 0;
   UniqueFd signals_;

@@ -28,6 +28,7 @@ struct CommandLine {
   int pm_time = 20;
   int ack_timeout_ms = 5000;
   AdmissionOptions admission;
+  std::string metrics;
   std::string registry;
   std::vector<std::string> serve;
   std::vector<std::string> central;
@@ -97,6 +98,9 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.add_flag(
       "--privileged-ports", line.admission.privileged_ports,
       "answer questions from ports below 1024 too; a forged one would make the answer hit a service");
+  app.add_option("--metrics", line.metrics,
+                 "serve counters as OpenMetrics here: a unix socket or a loopback port")
+      ->type_name("unix:PATH|[ADDR:]PORT");
   app.add_option("--log-level", line.log_level, "error, info (the default) or debug")
       ->option_text("LEVEL")
       ->transform(CLI::CheckedTransformer(std::map<std::string, LogLevel>{
@@ -115,6 +119,7 @@ std::optional<DaemonOptions> ToOptions(const CommandLine& line) {
   options.pm_time = PmTime(static_cast<uint8_t>(line.pm_time));
   options.ack_timeout = std::chrono::milliseconds(line.ack_timeout_ms);
   options.registry = line.registry;
+  options.metrics = line.metrics;
   options.restrict_system_calls = !line.no_seccomp;
   if (!line.user.empty()) {
     const auto user = FindUser(line.user);
