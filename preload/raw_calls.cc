@@ -183,6 +183,18 @@ int epoll_pwait2(int epfd, epoll_event* events, int max_events, const timespec* 
                  const sigset_t* mask) {
   return Int(SYS_epoll_pwait2, epfd, events, max_events, timeout, mask, kMaskSize);
 }
+FILE* fdopen(int, const char*) {
+  errno = ENOMEM;
+  return nullptr;
+}
+int vdprintf(int fd, const char* format, va_list arguments) {
+  char text[1024];
+  const int length = vsnprintf(text, sizeof text, format, arguments);
+  return length < 0 ? -1 : Int(SYS_write, fd, text, std::min<size_t>(static_cast<size_t>(length), sizeof text - 1));
+}
+int __vdprintf_chk(int fd, int, const char* format, va_list arguments) {
+  return raw::vdprintf(fd, format, arguments);
+}
 void _exit(int status) { ::syscall(SYS_exit_group, status); }
 void _Exit(int status) { ::syscall(SYS_exit_group, status); }
 int __poll_chk(pollfd* fds, nfds_t count, int timeout, size_t) { return raw::poll(fds, count, timeout); }
