@@ -120,7 +120,9 @@ class Process:
 class World:
     """What one test needs; everything in it ends with stop()."""
 
-    def __init__(self, with_pmd=True):
+    def __init__(self, with_pmd=True, listen=()):
+        """`listen`: addresses the port mapper serves beside the loopback ones."""
+        self.listen = ["127.0.0.1", "[::1]", *listen]
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="sdp-programs-"))
         self.stats_dir = self.directory / "stats"
         self.stats_dir.mkdir(mode=0o700)
@@ -134,8 +136,8 @@ class World:
         reading, writing = os.pipe()
         try:
             pmd = self.start(
-                [PMD, "--listen", f"127.0.0.1:{self.pm_port}", "--listen", f"[::1]:{self.pm_port}", "--socket",
-                 self.pmd_socket, "--ready-fd", str(writing)],
+                [PMD, *(word for host in self.listen for word in ("--listen", f"{host}:{self.pm_port}")), "--socket", self.pmd_socket,
+                 "--ready-fd", str(writing)],
                 preload=False, pass_fds=(writing,))
         finally:
             os.close(writing)

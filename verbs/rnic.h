@@ -18,6 +18,8 @@
 #ifndef SDP_VERBS_RNIC_H_
 #define SDP_VERBS_RNIC_H_
 
+#include <sys/socket.h>
+
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -210,6 +212,8 @@ class QueuePair {
   virtual void SetEventFd(int fd) = 0;
   // True: event_fd() is a descriptor of the RNIC's own, not the one the connection was made on; SetEventFd does nothing.
   [[nodiscard]] virtual bool owns_event_fd() const { return false; }
+  // Both ends' names, of a connection that has another descriptor than the one it was made on; false: that descriptor knows.
+  virtual bool Names(sockaddr_storage*, sockaddr_storage*) const { return false; }
   [[nodiscard]] virtual Interest interest() const = 0;
   // Bytes posted that the link has not taken.
   [[nodiscard]] virtual uint64_t unsent_bytes() const = 0;

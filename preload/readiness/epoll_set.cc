@@ -111,11 +111,11 @@ void EpollSet::SetRequest(Entry& entry, const epoll_event& event) {
   entry.seen_read_edge = entry.seen_write_edge = kUnseen;
 }
 
-void EpollSet::Unregister(int fd, Entry& entry) {
+void EpollSet::Unregister(Entry& entry) {
   if (entry.registered == 0) return;
   entry.registered = 0;
   const int saved = errno;
-  real.epoll_ctl(inner_, EPOLL_CTL_DEL, fd, nullptr);
+  real.epoll_ctl(inner_, EPOLL_CTL_DEL, entry.link_fd, nullptr);
   errno = saved;
 }
 
@@ -187,7 +187,7 @@ void EpollSet::Forget(int fd) {
     std::lock_guard lock(mutex_);
     const size_t index = static_cast<size_t>(fd);
     if (fd < 0 || index >= entries_.size() || entries_[index] == nullptr) return;
-    Unregister(fd, *entries_[index]);
+    Unregister(*entries_[index]);
     socket = std::move(entries_[index]->socket);
   }
   if (socket) static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, fd);
@@ -221,17 +221,18 @@ void EpollSet::OnChange(int fd) {
   Kick();
 }
 
-void EpollSet::OnWatch(int fd, short events) {
+void EpollSet::OnWatch(int fd, int link_fd, short events) {
   std::lock_guard lock(mutex_);
   Entry* const entry = Find(fd);
   if (entry == nullptr || entry->registered == events) return;
   if (events == 0) {
-    Unregister(fd, *entry);
+    Unregister(*entry);
     return;
   }
   const int saved = errno;
   epoll_event event{.events = static_cast<uint32_t>(events), .data = {.u64 = static_cast<uint64_t>(fd)}};
-  real.epoll_ctl(inner_, entry->registered == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
+  real.epoll_ctl(inner_, entry->registered == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, link_fd, &event);
+  entry->link_fd = link_fd;
   errno = saved;
   entry->registered = events;
 }
@@ -242,7 +243,7 @@ void EpollSet::OnPlain(int fd) {
   std::lock_guard lock(mutex_);
   Entry* const entry = Find(fd);
   if (entry == nullptr) return;
-  Unregister(fd, *entry);
+  Unregister(*entry);
   const int saved = errno;
   epoll_event event{.events = entry->armed ? entry->events : EPOLLONESHOT, .data = entry->data};
   real.epoll_ctl(epfd_, EPOLL_CTL_ADD, fd, &event);
@@ -278,7 +279,7 @@ void EpollSet::ProgressLinks() {
       Entry* const entry = Find(fd);
       if (entry == nullptr) {
         // Taken out by the application a while ago: now it is worth the call.
-        if (static_cast<size_t>(fd) < entries_.size() && entries_[fd] != nullptr) Unregister(fd, *entries_[fd]);
+        if (static_cast<size_t>(fd) < entries_.size() && entries_[fd] != nullptr) Unregister(*entries_[fd]);
         continue;
       }
       MakeCandidate(fd, *entry);

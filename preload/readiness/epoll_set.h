@@ -49,7 +49,7 @@ class EpollSet final : public ReadinessObserver {
 
   // ReadinessObserver, with the socket's lock held.
   void OnChange(int fd) override;
-  void OnWatch(int fd, short events) override;
+  void OnWatch(int fd, int link_fd, short events) override;
   void OnPlain(int fd) override;
 
   // Threads that are in a call on the set; see EpollSetRef.
@@ -71,6 +71,7 @@ class EpollSet final : public ReadinessObserver {
     // In the inner epoll, as poll events; 0: not. Outlives the application's EPOLL_CTL_DEL until the link has something to say: programs
     // that take out and put back a socket for each message then cost no system call.
     short registered = 0;
+    int link_fd = -1;  // what is in the inner epoll for it
     uint64_t seen_read_edge = 0;
     uint64_t seen_write_edge = 0;
   };
@@ -83,7 +84,7 @@ class EpollSet final : public ReadinessObserver {
   Entry* Find(int fd);  // null unless the application has it registered
   Entry& At(int fd);
   void SetRequest(Entry& entry, const epoll_event& event);
-  void Unregister(int fd, Entry& entry);
+  void Unregister(Entry& entry);
   void MakeCandidate(int fd, Entry& entry);
   void Kick();
   bool HasCandidates();

@@ -92,7 +92,9 @@ class PollCall {
           }
           edges_.push_back({stream, readiness.read_edge, readiness.write_edge, readiness.state});
           if (readiness.watch == 0) unwatched_ = true;
-          kernel_.push_back({.fd = readiness.watch != 0 ? asked.fd : -1, .events = readiness.watch, .revents = 0});
+          kernel_.push_back({.fd = readiness.watch == 0 ? -1 : readiness.link_fd >= 0 ? readiness.link_fd : asked.fd,
+                             .events = readiness.watch,
+                             .revents = 0});
           parts_.push_back({.index = i, .socket = std::move(socket), .link = true});
           break;
         case StreamSocket::State::kListening:

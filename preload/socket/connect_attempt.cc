@@ -14,6 +14,7 @@
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/options.h"
+#include "verbs/ibv/ibv_rnic.h"
 
 namespace sdp::preload {
 namespace {
@@ -92,7 +93,7 @@ Background::Wait ConnectAttempt::wait() const {
       return {.fd = fd_, .events = POLLOUT, .deadline = deadline_};
     case Phase::kHandshake: {
       const verbs::Interest interest = connector_ != nullptr ? connector_->interest() : session_->queue_pair().interest();
-      return {.fd = fd_,
+      return {.fd = connector_ != nullptr ? connector_->event_fd() : session_->LinkOf(fd_),
               .events = static_cast<short>((interest.read ? POLLIN : 0) | (interest.write ? POLLOUT : 0)),
               .deadline = connector_ != nullptr ? std::min(connector_->deadline(), deadline_) : deadline_};
     }
@@ -106,11 +107,17 @@ void ConnectAttempt::SetFd(int fd) {
   if (session_ != nullptr) session_->queue_pair().SetEventFd(fd);
 }
 
+void ConnectAttempt::Disown() {
+  if (!kernel_rnic_) return;
+  (void)connector_.release();
+  (void)session_.release();
+}
+
 Outcome ConnectAttempt::Start(Time now) {
   if (ruling_.mode == Mode::kTcp) {
     return GiveUp(ruling_.rule == nullptr ? FallbackReason::kModeTcp : FallbackReason::kRule, ruling_.ToString());
   }
-  if (!HaveRnic()) return GiveUp(FallbackReason::kNoRnic, "SDP_RNIC=verbs, and this build has no kernel RNIC backend");
+  if (std::string why; !HaveRnic(&why)) return GiveUp(FallbackReason::kNoRnic, "SDP_RNIC=verbs: " + why);
   if (target_endpoint_.port == 0 || target_endpoint_.IsMulticastOrBroadcast()) {
     return GiveUp(FallbackReason::kAddressFamily, "no address for a stream: " + target_endpoint_.ToString());
   }
@@ -150,8 +157,23 @@ Outcome ConnectAttempt::HandleAnswer(pm::QueryState state, const pm::Endpoint& s
 }
 
 Outcome ConnectAttempt::ConnectLink(Time now) {
-  phase_ = Phase::kLink;
   deadline_ = now + config().handshake_timeout;
+  if (!std::exchange(kernel_rnic_tried_, true)) {
+    const pm::Endpoint target = ToEndpoint(sdp_address_);
+    const Address address = ToAddress(target, target.version == pm::IpVersion::kV4 ? AF_INET : AF_INET6, scope_id_);
+    Address source;
+    std::string why;
+    if (LeadsThroughKernelRnic(fd_, address, &source, &why)) {
+      const engine::Options options = EngineOptions();
+      engine_ = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
+      connector_ = ibv::Connect(source.get(), address.get(), engine_->Hello(), QpOptions(options), config().handshake_timeout, now);
+      kernel_rnic_ = true;
+      phase_ = Phase::kHandshake;
+      return StepHandshake(now);
+    }
+    if (config().rnic == RnicChoice::kVerbs) return GiveUp(FallbackReason::kNoRnic, "SDP_RNIC=verbs: " + why);
+  }
+  phase_ = Phase::kLink;
   const int one = 1;
   real.setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   if (ConnectWithoutBlocking(fd_, sdp_address_) == 0) return HandleLink(0, now);
@@ -182,7 +204,17 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
 
 Outcome ConnectAttempt::StepHandshake(Time now) {
   if (connector_ != nullptr) {
-    switch (connector_->Step(now)) {
+    const verbs::ConnectState connected = connector_->Step(now);
+    const bool over = connected == verbs::ConnectState::kRejected || connected == verbs::ConnectState::kFailed;
+    if (over && kernel_rnic_ && config().rnic == RnicChoice::kAuto) {
+      SDP_LOG(kInfo, "connect to %s: the embedded RNIC, because the kernel's failed (%s)", target_endpoint_.ToString().c_str(),
+              connector_->cause().text.c_str());
+      kernel_rnic_ = false;
+      connector_.reset();
+      engine_.reset();
+      return ConnectLink(now);
+    }
+    switch (connected) {
       case verbs::ConnectState::kInProgress:
       case verbs::ConnectState::kRequested:
         return Outcome::kPending;

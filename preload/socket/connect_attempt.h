@@ -46,6 +46,8 @@ class ConnectAttempt {
   [[nodiscard]] const Address& target() const { return target_; }
   [[nodiscard]] const Address& sdp_address() const { return sdp_address_; }
   void SetFd(int fd);
+  // In the child of a fork: what a device knows of the attempt is the parent's, and stays.
+  void Disown();
 
  private:
   enum class Phase : uint8_t { kStart, kAsking, kLink, kHandshake };
@@ -65,6 +67,8 @@ class ConnectAttempt {
   pm::Endpoint target_endpoint_;
   uint32_t scope_id_ = 0;
   bool from_cache_ = false;
+  bool kernel_rnic_tried_ = false;
+  bool kernel_rnic_ = false;  // connector_, later session_, are a kernel RNIC's
   Phase phase_ = Phase::kStart;
   Address sdp_address_;
   std::unique_ptr<PmLookup> lookup_;

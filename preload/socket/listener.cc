@@ -116,8 +116,8 @@ int Unhide(int hidden, int flags) {
 }  // namespace
 
 std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain, int backlog, bool may_wait, Refusal* refusal) {
-  if (!HaveRnic()) {
-    *refusal = {.reason = stats::FallbackReason::kNoRnic, .text = "SDP_RNIC=verbs, and this build has no kernel RNIC backend"};
+  if (std::string why; !HaveRnic(&why)) {
+    *refusal = {.reason = stats::FallbackReason::kNoRnic, .text = "SDP_RNIC=verbs: " + why};
     return nullptr;
   }
   const Address conventional = LocalAddress(fd);

@@ -4,6 +4,7 @@
 
 #include "core/engine/options.h"
 #include "preload/config.h"
+#include "preload/socket/kernel_rnic.h"
 #include "verbs/rnic.h"
 #include "verbs/softiwarp/soft_rnic.h"
 
@@ -35,8 +36,8 @@ inline iwarp::SoftOptions SoftOptions() {
   return options;
 }
 
-// True if this build and configuration have an RNIC to offer.
-inline bool HaveRnic() { return config().rnic != RnicChoice::kVerbs; }
+// True if this host and configuration have an RNIC to offer; else *why.
+inline bool HaveRnic(std::string* why) { return config().rnic != RnicChoice::kVerbs || MayUseKernelRnic(why); }
 
 }  // namespace sdp::preload
 

@@ -161,6 +161,18 @@ ReadStatus Session::ReadSleeping(std::unique_lock<std::mutex>& lock) {
   return status;
 }
 
+Address Session::LocalName() const {
+  sockaddr_storage local{};
+  sockaddr_storage peer{};
+  return queue_pair_->Names(&local, &peer) ? MakeAddress(reinterpret_cast<const sockaddr*>(&local), sizeof local) : Address{};
+}
+
+Address Session::PeerName() const {
+  sockaddr_storage local{};
+  sockaddr_storage peer{};
+  return queue_pair_->Names(&local, &peer) ? MakeAddress(reinterpret_cast<const sockaddr*>(&peer), sizeof peer) : Address{};
+}
+
 bool Session::has_unsent() const {
   if (link_ended_) return false;
   return queue_pair_->unsent_bytes() != 0 || engine_->has_unfinished_sends();

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "core/engine/engine.h"
+#include "preload/socket/address.h"
 #include "verbs/rnic.h"
 
 namespace sdp::preload {
@@ -34,6 +35,13 @@ class Session {
   void NudgeReader();
   // Some thread sleeps in ReadSleeping: nobody else may read.
   [[nodiscard]] bool being_read() const { return being_read_; }
+
+  // What to wait on for this connection, `fd` being a descriptor of the application's for it.
+  [[nodiscard]] int LinkOf(int fd) const { return queue_pair_->owns_event_fd() ? queue_pair_->event_fd() : fd; }
+
+  // The connection's own name, where the RNIC has one that the application's descriptor does not know; else of length 0.
+  [[nodiscard]] Address LocalName() const;
+  [[nodiscard]] Address PeerName() const;
 
   // No byte will ever come again.
   [[nodiscard]] bool link_ended() const { return link_ended_; }

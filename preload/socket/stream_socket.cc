@@ -133,6 +133,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   if (state_ == State::kSdp && !foreign_) {
     readiness.events = ReadyEvents();
     readiness.watch = WatchEvents();
+    readiness.link_fd = LinkOf(-1);
     readiness.read_edge = session_->engine().read_edge() + link_edge_;
     readiness.write_edge = session_->engine().write_edge() + link_edge_;
   } else if (state_ == State::kListening) {
@@ -173,7 +174,7 @@ StreamSocket::State StreamSocket::AddObserver(ReadinessObserver* observer, int f
   if (state_ == State::kPlain) return State::kPlain;
   const short watch = state_ == State::kSdp && !foreign_ ? WatchEvents() : -1;
   observers_.push_back({.observer = observer, .fd = fd, .watch = watch});
-  if (watch >= 0) observer->OnWatch(fd, watch);
+  if (watch >= 0) observer->OnWatch(fd, LinkOf(fd), watch);
   return state_;
 }
 
@@ -198,7 +199,7 @@ void StreamSocket::AfterProgress(bool publish) {
     for (Observation& o : observers_) {
       if (o.watch != watch) {
         o.watch = watch;
-        o.observer->OnWatch(o.fd, watch);
+        o.observer->OnWatch(o.fd, LinkOf(o.fd), watch);
       }
       if (changed) o.observer->OnChange(o.fd);
     }
@@ -288,7 +289,7 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
 // Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has passed.
 int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals) {
   const short watch = session_->being_read() ? WatchEvents() & POLLOUT : WatchEvents();
-  pollfd link{.fd = watch != 0 ? fd : -1, .events = watch, .revents = 0};
+  pollfd link{.fd = watch != 0 ? LinkOf(fd) : -1, .events = watch, .revents = 0};
   const int error = SleepAsWaiter(lock, &link, deadline, signals);
   if (state_ != State::kSdp) return 0;
   if (link.revents != 0) {

@@ -34,7 +34,8 @@ class ReadinessObserver {
   // Something may have become ready.
   virtual void OnChange(int fd) = 0;
   // What the descriptor should be watched for from now on, as poll events; 0: nothing.
-  virtual void OnWatch(int fd, short events) = 0;
+  // That is `link_fd`: the same, unless the RNIC has a descriptor of its own for the connection.
+  virtual void OnWatch(int fd, int link_fd, short events) = 0;
   // The socket is plain TCP now: the kernel answers for it.
   virtual void OnPlain(int fd) = 0;
 };
@@ -73,6 +74,7 @@ class StreamSocket final : public Socket {
     State state = State::kNew;
     short events = 0;        // poll events that hold now (kSdp, kConnecting)
     short watch = 0;         // what to watch the descriptor for meanwhile; 0: nothing
+    int link_fd = -1;        // to be watched in place of the descriptor; -1: the descriptor itself
     uint64_t read_edge = 0;
     uint64_t write_edge = 0;
     int listener_fds[2] = {-1, -1};  // kListening: beside the conventional descriptor, readable when accept may succeed
@@ -132,6 +134,7 @@ class StreamSocket final : public Socket {
   void NoteAbort();
   short ReadyEvents() const;
   short WatchEvents() const;
+  int LinkOf(int fd) const { return session_ != nullptr ? session_->LinkOf(fd) : fd; }
   bool IsNonblocking(int fd);
   int TakeError();
   // What the handlers of signals do to a sleep: kRestart heeds SA_RESTART, as TCP does without a time-out.

@@ -183,7 +183,7 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
     // A reader in its sleep brings credit, but does not see that the link takes bytes again.
     if (session_->being_read()) {
       if (!session_->queue_pair().interest().write) return idle;
-      return {.fd = descriptors_.front(), .events = POLLOUT, .deadline = idle.deadline};
+      return {.fd = LinkOf(descriptors_.front()), .events = POLLOUT, .deadline = idle.deadline};
     }
     return {.deadline = now + Background::kGrace};
   }
@@ -191,7 +191,7 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
   session_->ReadAvailable();
   AfterProgress();
   if (!session_->has_unsent() || descriptors_.empty()) return idle;
-  return {.fd = descriptors_.front(), .events = WatchEvents(), .deadline = idle.deadline};
+  return {.fd = LinkOf(descriptors_.front()), .events = WatchEvents(), .deadline = idle.deadline};
 }
 
 // The application has closed the socket.
@@ -208,7 +208,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
   }
   const bool over = session_->link_ended() || now >= linger_until_;
   if (!over && more) return {.deadline = now};
-  if (!over) return {.fd = linger_fd_, .events = WatchEvents(), .deadline = linger_until_};
+  if (!over) return {.fd = LinkOf(linger_fd_), .events = WatchEvents(), .deadline = linger_until_};
   if (!session_->link_ended() && session_->has_unsent()) session_->queue_pair().Abort();
   DropSession();
   return {.done = true};
@@ -236,6 +236,8 @@ void StreamSocket::DropSession() {
     if (stats::StatsSegment* segment = OpenStatistics()) segment->ReleaseSlot(slot_);
     slot_ = nullptr;
   }
+  // A device's queue pair is one for all processes that inherited it: to destroy it here would end the parent's connection.
+  if (foreign_ && session_ != nullptr && session_->queue_pair().owns_event_fd()) (void)session_.release();
   session_.reset();
   if (linger_fd_ < 0) return;
   HiddenFds::Close(linger_fd_);
@@ -256,7 +258,7 @@ void StreamSocket::FinishAtExit(Time deadline) {
   }
   session_->Pump();
   while (session_->has_unsent() && !session_->link_ended() && !session_->being_read()) {
-    pollfd link{.fd = fd, .events = WatchEvents(), .revents = 0};
+    pollfd link{.fd = LinkOf(fd), .events = WatchEvents(), .revents = 0};
     timespec storage;
     if (real.ppoll(&link, 1, Remaining(deadline, &storage), nullptr) <= 0) break;
     session_->ReadAvailable();
@@ -296,6 +298,7 @@ void StreamSocket::DisownAfterFork() {
     slot_ = nullptr;
   }
   if (state_ == State::kConnecting) {
+    attempt_->Disown();
     attempt_.reset();
     state_ = State::kNew;
   }

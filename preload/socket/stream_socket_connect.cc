@@ -213,7 +213,8 @@ int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
       auto session = attempt_->TakeSession();
       attempt_.reset();
       SDP_LOG(kDebug, "connect to %s: SDP at %s", ToEndpoint(peer).ToString().c_str(), ToEndpoint(sdp_peer_).ToString().c_str());
-      EnterSdp(std::move(session), LocalAddress(fd), peer, stats::Role::kConnecting);
+      const Address own = session->LocalName();
+      EnterSdp(std::move(session), own.length != 0 ? own : LocalAddress(fd), peer, stats::Role::kConnecting);
       return 0;
     }
     case ConnectAttempt::Outcome::kConventional: {
@@ -271,7 +272,7 @@ void StreamSocket::PublishListener() {
 void StreamSocket::FinishStart(Session& session, int fd) {
   const Time deadline = Now() + kStartPatience;
   while (session.has_unsent() && !session.link_ended()) {
-    pollfd link{.fd = fd, .events = POLLIN, .revents = 0};
+    pollfd link{.fd = session.LinkOf(fd), .events = POLLIN, .revents = 0};
     timespec storage;
     if (real.ppoll(&link, 1, Remaining(deadline, &storage), nullptr) <= 0) return;
     session.ReadAvailable();

@@ -197,7 +197,7 @@ ibv_wc_status NativePeer::Write(std::string_view text, Region target) {
 
 ibv_wc_status NativePeer::Read(std::vector<char>* into, Region source) {
   ibv_mr* mr =
-      ibv_reg_mr(id_->pd, into->data(), into->size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+      ibv_reg_mr(id_->pd, into->data(), into->size(), int{IBV_ACCESS_LOCAL_WRITE} | int{IBV_ACCESS_REMOTE_WRITE});
   if (mr == nullptr) Fail("ibv_reg_mr");
   ibv_sge sge{.addr = reinterpret_cast<uint64_t>(into->data()),
               .length = static_cast<uint32_t>(into->size()),

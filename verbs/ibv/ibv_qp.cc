@@ -259,6 +259,12 @@ void IbvQp::StartReads() {
   }
 }
 
+bool IbvQp::Names(sockaddr_storage* local, sockaddr_storage* peer) const {
+  *local = resources_->id->route.addr.src_storage;
+  *peer = resources_->id->route.addr.dst_storage;
+  return true;
+}
+
 void IbvQp::SetOrd(uint16_t ord) { ord_ = std::min(ord_, ord); }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ class IbvQp final : public verbs::QueuePair {
   [[nodiscard]] int event_fd() const override { return resources_->event_fd; }
   void SetEventFd(int) override {}
   [[nodiscard]] bool owns_event_fd() const override { return true; }
+  bool Names(sockaddr_storage* local, sockaddr_storage* peer) const override;
   [[nodiscard]] verbs::Interest interest() const override { return {.read = !ended_, .write = false}; }
   [[nodiscard]] uint64_t unsent_bytes() const override { return unsent_; }
   void Disconnect() override;

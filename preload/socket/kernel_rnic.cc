@@ -1,0 +1,51 @@
+#include "preload/socket/kernel_rnic.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "preload/config.h"
+#include "preload/real_calls.h"
+#include "verbs/ibv/ibv_rnic.h"
+
+namespace sdp::preload {
+namespace {
+
+// The address a packet to `target` would leave from: what a datagram socket gets that connects there.
+Address SourceTowards(const Address& target) {
+  const int probe = real.socket(target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return {};
+  Address source;
+  if (real.connect(probe, target.get(), target.length) == 0) source = LocalAddress(probe);
+  real.close(probe);
+  return source;
+}
+
+}  // namespace
+
+bool MayUseKernelRnic(std::string* why) {
+  if (config().rnic == RnicChoice::kSoft) {
+    *why = "SDP_RNIC=soft";
+    return false;
+  }
+  return ibv::Available(why);
+}
+
+bool LeadsThroughKernelRnic(int fd, const Address& target, Address* source, std::string* why) {
+  if (!MayUseKernelRnic(why)) return false;
+  const pm::Endpoint bound = ToEndpoint(LocalAddress(fd));
+  if (bound.IsWildcard() || bound.version != ToEndpoint(target).version) {
+    *source = SourceTowards(target);
+  } else {
+    *source = ToAddress(bound, target.family(), 0);
+  }
+  if (source->length == 0) {
+    *why = "no route to " + ToEndpoint(target).ToString();
+    return false;
+  }
+  SetPort(*source, 0);
+  if (!ibv::DeviceOf(source->get()).empty()) return true;
+  *why = "no RDMA device has the address " + ToEndpoint(*source).ToString() + ", from which the way leads to the peer";
+  return false;
+}
+
+}  // namespace sdp::preload
