@@ -34,6 +34,7 @@ constexpr Knob kKnobs[] = {
     {"log-destination", "stderr, file or syslog"},
     {"stats-dir", "where sdpstat finds the process"},
     {"pm-port", "UDP port of the port mappers that are asked (3935)"},
+    {"pm-server", "ADDR[:PORT] of a central port mapper that is asked about every target"},
     {"pm-timeout-ms", "how long a silent port mapper may delay a first connect (300)"},
     {"pm-negative-s", "for how long a host without a port mapper is not asked again (60)"},
     {"pmd-socket", "where servers register"},
