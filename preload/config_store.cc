@@ -65,6 +65,7 @@ const LoadedConfig* ConfigStore::First() {
 
 const LoadedConfig* ConfigStore::Load(const LoadedConfig* before) const {
   auto* loaded = new LoadedConfig;
+  loaded->before = before;
   if (before != nullptr) loaded->environment = before->environment;
   const Lookup lookup = [&](const char* name) -> const char* {
     for (const auto& [variable, value] : loaded->environment) {

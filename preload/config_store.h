@@ -22,6 +22,8 @@ struct LoadedConfig {
   std::vector<std::string> warnings;
   // What the environment said when it was asked, by name: the application may change its own meanwhile.
   std::vector<std::pair<std::string, std::string>> environment;
+  // The reading before this one, for leak checkers: those who hold references need it no more than this.
+  const LoadedConfig* before = nullptr;
   // Which state of the file this is.
   bool exists = false;
   uint64_t device = 0, inode = 0, size = 0;

@@ -38,12 +38,25 @@ class Fixture {
   std::string directory_;
 };
 
+// A process never lets go of what it has read; a test does.
+class TestStore : public ConfigStore {
+ public:
+  TestStore() : ConfigStore(Lookup, &program) {}
+  ~TestStore() {
+    for (const LoadedConfig* loaded = &Get(); loaded != nullptr;) {
+      const LoadedConfig* before = loaded->before;
+      delete loaded;
+      loaded = before;
+    }
+  }
+};
+
 constexpr int64_t kSecond = ConfigStore::kLookInterval;
 
 TEST_CASE("A changed file is read again, once a second at most") {
   const Fixture fixture;
   fixture.Write("use tcp client nginx *:80\nuse tcp client redis *:81\nset pm-port 4000\n");
-  ConfigStore store(Lookup, &program);
+  TestStore store;
   const LoadedConfig& first = store.Get();
   CHECK(first.config.pm_port == 4000);
   REQUIRE(first.rules.size() == 1);  // the others speak of other programs
@@ -75,7 +88,7 @@ TEST_CASE("The environment is asked once") {
   const Fixture fixture;
   fixture.Write("set pm-port 4000\n");
   variables["SDP_PM_TIMEOUT_MS"] = "5";
-  ConfigStore store(Lookup, &program);
+  TestStore store;
   CHECK(store.Get().config.pm_timeout == std::chrono::milliseconds(5));
   variables.clear();
   fixture.Write("set pm-port 4001\nset pm-timeout-ms 77\n");
@@ -87,25 +100,25 @@ TEST_CASE("The environment is asked once") {
 
 TEST_CASE("Things that are no files do no harm") {
   const Fixture fixture;
-  ConfigStore missing(Lookup, &program);
+  TestStore missing;
   CHECK(missing.Get().problems.size() == 1);
   std::filesystem::create_directory(fixture.path());
-  ConfigStore directory(Lookup, &program);
+  TestStore directory;
   CHECK(directory.Get().rules.empty());
   variables["SDP_CONFIG"] = "/dev/null";
-  ConfigStore null(Lookup, &program);
+  TestStore null;
   CHECK(null.Get().problems.empty());
   std::filesystem::remove(fixture.path());
   REQUIRE(mkfifo(fixture.path().c_str(), 0600) == 0);
   variables["SDP_CONFIG"] = fixture.path();
-  ConfigStore fifo(Lookup, &program);  // does not wait for a writer
+  TestStore fifo;  // does not wait for a writer
   CHECK(fifo.Get().rules.empty());
 }
 
 TEST_CASE("Threads ask while the file changes") {
   const Fixture fixture;
   fixture.Write("set pm-port 1\n");
-  ConfigStore store(Lookup, &program);
+  TestStore store;
   std::atomic<bool> stop{false};
   std::vector<std::thread> readers;
   for (int i = 0; i < 3; ++i) {
