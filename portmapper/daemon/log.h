@@ -1,9 +1,10 @@
-// The daemon's log: one line an event on standard error.
+// The daemon's log: one line an event on standard error, for people or for programs.
 #ifndef SDP_PORTMAPPER_DAEMON_LOG_H_
 #define SDP_PORTMAPPER_DAEMON_LOG_H_
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "absl/strings/str_format.h"
@@ -13,8 +14,16 @@ namespace sdp::pm {
 
 enum class LogLevel : uint8_t { kError, kInfo, kDebug };
 
-// Before the first log line; info by default.
+// kText: "sdp-pmd: what happened", with the priority in front ("<6>") if the journal reads it. kLogfmt:
+// time=2026-11-21T08:00:00.000Z level=info pid=1 msg="what happened". kJson: an object with the same members.
+enum class LogFormat : uint8_t { kText, kLogfmt, kJson };
+
+// Before the first log line; info and text by default.
 void SetLogLevel(LogLevel level);
+void SetLogFormat(LogFormat format);
+// The whole line as it is written, its end included. `now` in nanoseconds since 1970; `journal`: see kText.
+[[nodiscard]] std::string FormatLogLine(LogFormat format, LogLevel level, std::string_view line, int64_t now,
+                                        int pid, bool journal);
 [[nodiscard]] bool LogEnabled(LogLevel level);
 void WriteLog(LogLevel level, std::string_view line);
 

@@ -36,6 +36,7 @@ struct CommandLine {
   int lifetime = 6;
   int weight = 1;
   LogLevel log_level = LogLevel::kInfo;
+  LogFormat log_format = LogFormat::kText;
   int ready_fd = -1;
 };
 
@@ -105,6 +106,10 @@ void Declare(CLI::App& app, CommandLine& line) {
       ->option_text("LEVEL")
       ->transform(CLI::CheckedTransformer(std::map<std::string, LogLevel>{
           {"error", LogLevel::kError}, {"info", LogLevel::kInfo}, {"debug", LogLevel::kDebug}}));
+  app.add_option("--log-format", line.log_format, "text (the default), logfmt or json: a line for each event")
+      ->option_text("FORMAT")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, LogFormat>{
+          {"text", LogFormat::kText}, {"logfmt", LogFormat::kLogfmt}, {"json", LogFormat::kJson}}));
   app.add_option("--ready-fd", line.ready_fd, "write \"ready\" to this descriptor when serving, and close it")
       ->check(CLI::NonNegativeNumber);
   app.set_version_flag("--version", "sdp-pmd " SDP_VERSION);
@@ -165,6 +170,7 @@ std::optional<DaemonOptions> ToOptions(const CommandLine& line) {
 
 int Serve(const CommandLine& line) {
   SetLogLevel(line.log_level);
+  SetLogFormat(line.log_format);
   const auto options = ToOptions(line);
   if (!options) return 2;
   signal(SIGPIPE, SIG_IGN);

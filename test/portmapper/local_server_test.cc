@@ -155,6 +155,20 @@ TEST_CASE("a log limiter lets a burst through and counts the rest", "[log]") {
   CHECK(suppressed == 5);
 }
 
+TEST_CASE("a log line is for people, for the journal or for programs", "[log]") {
+  constexpr int64_t kThen = 1'795'248'000'123'456'789;
+  const auto format = [](LogFormat f, LogLevel level, bool journal) {
+    return FormatLogLine(f, level, "a \"b\" \\ c\nd", kThen, 7, journal);
+  };
+  CHECK(format(LogFormat::kText, LogLevel::kInfo, false) == "sdp-pmd: a \"b\" \\ c\nd\n");
+  CHECK(format(LogFormat::kText, LogLevel::kError, true) == "<3>sdp-pmd: error: a \"b\" \\ c\nd\n");
+  CHECK(format(LogFormat::kLogfmt, LogLevel::kDebug, true) ==
+        "time=2026-11-21T08:00:00.123Z level=debug pid=7 msg=\"a \\\"b\\\" \\\\ c\\u000ad\"\n");
+  CHECK(format(LogFormat::kJson, LogLevel::kInfo, false) ==
+        "{\"time\":\"2026-11-21T08:00:00.123Z\",\"level\":\"info\",\"pid\":7,\"msg\":\"a \\\"b\\\" \\\\ "
+        "c\\u000ad\"}\n");
+}
+
 TEST_CASE("the socket is unlinked at the end", "[local_server]") {
   Fixture f;
   CHECK(access(f.path.c_str(), F_OK) == 0);
