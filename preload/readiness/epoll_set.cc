@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "preload/fd_table.h"
 #include "preload/real_calls.h"
@@ -16,6 +17,8 @@ namespace {
 // Links that progress in one round: few, so that the application answers the first while the last still come in.
 constexpr int kBatch = 8;
 constexpr uint64_t kKickTag = ~uint64_t{0};
+constexpr uint64_t kRequestTag = uint64_t{1} << 62;  // and the number of an SDP listener
+constexpr int kFirstOrphan = -2;
 constexpr uint64_t kUnseen = ~uint64_t{0};  // no edge count gets there
 
 // poll and epoll number their events alike (EPOLLIN is POLLIN, and so on).
@@ -62,12 +65,19 @@ bool EpollSet::Open(int epfd) {
 
 void EpollSet::Close() {
   std::vector<std::pair<int, SocketRef>> sockets;
+  std::vector<Request> requests;
   {
     std::lock_guard lock(mutex_);
     for (size_t fd = 0; fd < entries_.size(); ++fd) {
       if (entries_[fd] != nullptr && entries_[fd]->socket) sockets.emplace_back(fd, std::move(entries_[fd]->socket));
     }
+    for (size_t i = 0; i < orphans_.size(); ++i) {
+      if (orphans_[i]->link >= 0) HiddenFds::Close(orphans_[i]->link);
+      if (orphans_[i]->socket) sockets.emplace_back(kFirstOrphan - static_cast<int>(i), std::move(orphans_[i]->socket));
+    }
     entries_.clear();
+    orphans_.clear();
+    requests.swap(requests_);
     candidates_.clear();
     listener_data_.clear();
   }
@@ -82,15 +92,21 @@ void EpollSet::DisownAfterFork() {
   for (const auto& entry : entries_) {
     if (entry != nullptr) entry->registered = 0;
   }
+  for (const auto& entry : orphans_) entry->registered = 0;
 }
 
 EpollSet::Entry* EpollSet::Find(int fd) {
+  if (fd <= kFirstOrphan) {
+    const size_t orphan = static_cast<size_t>(kFirstOrphan - fd);
+    return orphan < orphans_.size() && orphans_[orphan]->socket ? orphans_[orphan].get() : nullptr;
+  }
   const size_t index = static_cast<size_t>(fd);
   if (fd < 0 || index >= entries_.size() || entries_[index] == nullptr || !entries_[index]->socket) return nullptr;
   return entries_[index].get();
 }
 
 EpollSet::Entry& EpollSet::At(int fd) {
+  if (fd <= kFirstOrphan) return *orphans_[static_cast<size_t>(kFirstOrphan - fd)];
   const size_t index = static_cast<size_t>(fd);
   if (index >= entries_.size()) entries_.resize(index + 1);
   if (entries_[index] == nullptr) entries_[index] = std::make_unique<Entry>();
@@ -125,7 +141,11 @@ int EpollSet::Control(int epfd, int operation, int fd, epoll_event* event) {
   const SocketRef ref = FdTable::Get(fd);
   if (!ref) return static_cast<int>(kPassThrough);
   auto* const socket = static_cast<StreamSocket*>(ref.get());
-  if (socket->listening()) return ControlListener(epfd, operation, fd, event, socket->GetReadiness());
+  if (socket->listening()) {
+    const int result = ControlListener(epfd, operation, fd, event, socket->GetReadiness());
+    if (result == 0) WatchRequests(operation, fd, socket, event, socket->GetReadiness().listener_fds[0]);
+    return result;
+  }
   switch (operation) {
     case EPOLL_CTL_ADD:
       return event == nullptr ? Fail(EFAULT) : Add(fd, socket, event);
@@ -183,24 +203,90 @@ int EpollSet::Delete(int fd) {
 
 void EpollSet::Forget(int fd) {
   SocketRef socket;
+  Entry registration;
   {
     std::lock_guard lock(mutex_);
     const size_t index = static_cast<size_t>(fd);
-    if (fd < 0 || index >= entries_.size() || entries_[index] == nullptr) return;
-    Unregister(*entries_[index]);
-    socket = std::move(entries_[index]->socket);
+    if (fd >= 0 && index < entries_.size() && entries_[index] != nullptr) {
+      Entry& entry = *entries_[index];
+      Unregister(entry);
+      socket = std::move(entry.socket);
+      registration.events = entry.events;
+      registration.data = entry.data;
+      registration.armed = entry.armed;
+      registration.seen_read_edge = entry.seen_read_edge;
+      registration.seen_write_edge = entry.seen_write_edge;
+    }
   }
-  if (socket) static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, fd);
+  if (socket) {
+    auto* const stream = static_cast<StreamSocket*>(socket.get());
+    stream->RemoveObserver(this, fd);
+    const int duplicate = stream->OtherDescriptor(fd);
+    if (duplicate >= 0) KeepForDuplicate(duplicate, std::move(socket), registration);
+  }
+  std::vector<std::pair<int, SocketRef>> orphans;
+  {
+    std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < orphans_.size(); ++i) {
+      if (!orphans_[i]->socket) continue;
+      orphans_[i]->socket->Ref();
+      orphans.emplace_back(kFirstOrphan - static_cast<int>(i), SocketRef(orphans_[i]->socket.get()));
+    }
+  }
+  for (const auto& [key, orphan] : orphans) {
+    if (static_cast<StreamSocket*>(orphan.get())->OtherDescriptor(fd) < 0) Drop(key);
+  }
+  ForgetRequests(fd);
 }
 
-// The conventional listener is the kernel's; beside it, with the same data, the SDP listener and the queue of the helper's.
+// The number is closed, the socket is not: the registration goes on, out of epoll_ctl's reach.
+void EpollSet::KeepForDuplicate(int duplicate, SocketRef socket, const Entry& registration) {
+  const int link = HiddenFds::Duplicate(duplicate);
+  if (link < 0) return;
+  auto* const stream = static_cast<StreamSocket*>(socket.get());
+  int key;
+  {
+    std::lock_guard lock(mutex_);
+    size_t i = 0;
+    while (i < orphans_.size() && orphans_[i]->socket) ++i;
+    if (i == orphans_.size()) orphans_.push_back(std::make_unique<Entry>());
+    Entry& entry = *orphans_[i];
+    key = kFirstOrphan - static_cast<int>(i);
+    entry.events = registration.events;
+    entry.data = registration.data;
+    entry.armed = registration.armed;
+    entry.seen_read_edge = registration.seen_read_edge;
+    entry.seen_write_edge = registration.seen_write_edge;
+    entry.socket = std::move(socket);
+    entry.link = link;
+    MakeCandidate(key, entry);
+    Kick();
+  }
+  if (stream->AddObserver(this, key) == StreamSocket::State::kPlain) OnPlain(key);
+}
+
+void EpollSet::Drop(int key) {
+  SocketRef socket;
+  int link = -1;
+  {
+    std::lock_guard lock(mutex_);
+    Entry* const entry = Find(key);
+    if (entry == nullptr) return;
+    Unregister(*entry);
+    socket = std::move(entry->socket);
+    link = std::exchange(entry->link, -1);
+  }
+  static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, key);
+  if (link >= 0) HiddenFds::Close(link);
+}
+
+// The conventional listener is the kernel's; beside it, with the same data, the queue of connections over SDP that hands were shaken
+// with. The SDP listener itself only says that somebody knocks: see WatchRequests.
 int EpollSet::ControlListener(int epfd, int operation, int fd, epoll_event* event, const StreamSocket::Readiness& readiness) {
   const int result = real.epoll_ctl(epfd, operation, fd, event);
   if (result != 0) return result;
   const int saved = errno;
-  for (const int hidden : readiness.listener_fds) {
-    if (hidden >= 0) real.epoll_ctl(epfd, operation, hidden, event);
-  }
+  if (readiness.listener_fds[1] >= 0) real.epoll_ctl(epfd, operation, readiness.listener_fds[1], event);
   errno = saved;
   if (operation != EPOLL_CTL_DEL) {
     std::lock_guard lock(mutex_);
@@ -209,6 +295,92 @@ int EpollSet::ControlListener(int epfd, int operation, int fd, epoll_event* even
     if (!known) listener_data_.push_back(event->data);
   }
   return 0;
+}
+
+// --- Connection requests
+
+void EpollSet::WatchRequests(int operation, int fd, StreamSocket* socket, const epoll_event* event, int sdp_fd) {
+  if (sdp_fd < 0) return;
+  SocketRef gone;
+  std::lock_guard lock(mutex_);
+  auto at = std::find_if(requests_.begin(), requests_.end(), [&](const Request& r) { return r.fd == fd && r.socket.get() == socket; });
+  const int saved = errno;
+  if (operation == EPOLL_CTL_DEL) {
+    if (at != requests_.end()) {
+      gone = std::move(at->socket);
+      requests_.erase(at);
+    }
+    const bool shared = std::any_of(requests_.begin(), requests_.end(), [&](const Request& r) { return r.sdp_fd == sdp_fd; });
+    if (!shared) real.epoll_ctl(inner_, EPOLL_CTL_DEL, sdp_fd, nullptr);
+  } else {
+    if (at == requests_.end()) {
+      socket->Ref();
+      requests_.push_back({.socket = SocketRef(socket), .fd = fd, .sdp_fd = sdp_fd, .wanted = {}, .armed = true, .refused = false});
+      at = requests_.end() - 1;
+    }
+    at->wanted = *event;
+    at->armed = true;
+    at->refused = false;
+    const uint32_t look = event->events & (EPOLLIN | EPOLLET);
+    epoll_event inner{.events = (look & EPOLLIN) != 0 ? look : 0, .data = {.u64 = kRequestTag | static_cast<uint64_t>(sdp_fd)}};
+    if (real.epoll_ctl(inner_, EPOLL_CTL_ADD, sdp_fd, &inner) != 0) real.epoll_ctl(inner_, EPOLL_CTL_MOD, sdp_fd, &inner);
+  }
+  errno = saved;
+}
+
+void EpollSet::ForgetRequests(int fd) {
+  std::vector<std::pair<StreamSocket*, SocketRef>> sockets;
+  {
+    std::lock_guard lock(mutex_);
+    for (Request& request : requests_) {
+      request.socket->Ref();
+      sockets.emplace_back(static_cast<StreamSocket*>(request.socket.get()), SocketRef(request.socket.get()));
+    }
+  }
+  for (const auto& [stream, ref] : sockets) {
+    const bool last = stream->OtherDescriptor(fd) < 0;
+    std::lock_guard lock(mutex_);
+    for (size_t i = requests_.size(); i-- > 0;) {
+      Request& request = requests_[i];
+      if (request.socket.get() != stream) continue;
+      if (last) {
+        const int saved = errno;
+        real.epoll_ctl(inner_, EPOLL_CTL_DEL, request.sdp_fd, nullptr);
+        errno = saved;
+        requests_.erase(requests_.begin() + static_cast<ptrdiff_t>(i));
+      } else if (request.fd == fd) {
+        request.fd = -1;
+      }
+    }
+  }
+}
+
+// Somebody knocks. If hands can be shaken, the listener's queue will tell; else accept has to say what is wrong.
+void EpollSet::TakeOnRequests(int sdp_fd) {
+  SocketRef socket;
+  {
+    std::lock_guard lock(mutex_);
+    for (Request& request : requests_) {
+      if (request.sdp_fd != sdp_fd || socket) continue;
+      request.socket->Ref();
+      socket = SocketRef(request.socket.get());
+    }
+  }
+  if (!socket || static_cast<StreamSocket*>(socket.get())->TakeOnConnections()) return;
+  std::lock_guard lock(mutex_);
+  for (Request& request : requests_) request.refused |= request.sdp_fd == sdp_fd;
+}
+
+int EpollSet::ReportRequests(epoll_event* events, int max_events) {
+  std::lock_guard lock(mutex_);
+  int count = 0;
+  for (Request& request : requests_) {
+    if (!std::exchange(request.refused, false) || !request.armed || (request.wanted.events & EPOLLIN) == 0) continue;
+    if (count == max_events) break;
+    if ((request.wanted.events & EPOLLONESHOT) != 0) request.armed = false;
+    events[count++] = {.events = EPOLLIN, .data = request.wanted.data};
+  }
+  return count;
 }
 
 // --- ReadinessObserver
@@ -231,8 +403,9 @@ void EpollSet::OnWatch(int fd, int link_fd, short events) {
   }
   const int saved = errno;
   epoll_event event{.events = static_cast<uint32_t>(events), .data = {.u64 = static_cast<uint64_t>(fd)}};
-  real.epoll_ctl(inner_, entry->registered == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, link_fd, &event);
-  entry->link_fd = link_fd;
+  const int number = link_fd >= 0 ? link_fd : entry->link;
+  real.epoll_ctl(inner_, entry->registered == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, number, &event);
+  entry->link_fd = number;
   errno = saved;
   entry->registered = events;
 }
@@ -246,9 +419,11 @@ void EpollSet::OnPlain(int fd) {
   Unregister(*entry);
   const int saved = errno;
   epoll_event event{.events = entry->armed ? entry->events : EPOLLONESHOT, .data = entry->data};
-  real.epoll_ctl(epfd_, EPOLL_CTL_ADD, fd, &event);
+  real.epoll_ctl(epfd_, EPOLL_CTL_ADD, NumberOf(fd, *entry), &event);
   errno = saved;
   socket = std::move(entry->socket);
+  // The kernel keeps its registration as long as the duplicate that keeps ours.
+  if (const int link = std::exchange(entry->link, -1); link >= 0) HiddenFds::Close(link);
 }
 
 // With the lock held: wakes whoever sleeps in the kernel for this set.
@@ -272,6 +447,10 @@ void EpollSet::ProgressLinks() {
       (void)!real.read(kick_, &kicks, sizeof kicks);
       continue;
     }
+    if ((ready[i].data.u64 >> 62) == 1) {
+      TakeOnRequests(static_cast<int>(ready[i].data.u64 & ~kRequestTag));
+      continue;
+    }
     SocketRef socket;
     {
       const int fd = static_cast<int>(ready[i].data.u64);
@@ -279,7 +458,7 @@ void EpollSet::ProgressLinks() {
       Entry* const entry = Find(fd);
       if (entry == nullptr) {
         // Taken out by the application a while ago: now it is worth the call.
-        if (static_cast<size_t>(fd) < entries_.size() && entries_[fd] != nullptr) Unregister(*entries_[fd]);
+        if (fd >= 0 && static_cast<size_t>(fd) < entries_.size() && entries_[fd] != nullptr) Unregister(*entries_[fd]);
         continue;
       }
       MakeCandidate(fd, *entry);
@@ -326,13 +505,17 @@ bool EpollSet::ProgressAndCheck() {
 int EpollSet::Report(epoll_event* events, int max_events) {
   std::vector<std::pair<int, SocketRef>> work;
   TakeCandidates(&work, /*keep=*/false);
-  int reported = 0;
+  int reported = ReportRequests(events, max_events);
   size_t next = 0;
   for (; next < work.size() && reported < max_events; ++next) {
     auto& [fd, socket] = work[next];
     const StreamSocket::Readiness readiness = static_cast<StreamSocket*>(socket.get())->GetReadiness();
     if (readiness.state == StreamSocket::State::kListening) {
       OnListen(fd, readiness);
+      continue;
+    }
+    if (readiness.state == StreamSocket::State::kClosed && fd <= kFirstOrphan) {
+      Drop(fd);  // both numbers were closed at once
       continue;
     }
     std::lock_guard lock(mutex_);
@@ -357,17 +540,24 @@ int EpollSet::Report(epoll_event* events, int max_events) {
 void EpollSet::OnListen(int fd, const StreamSocket::Readiness& readiness) {
   epoll_event event{};
   int epfd;
+  int number;
+  SocketRef socket;
   {
     std::lock_guard lock(mutex_);
     const Entry* const entry = Find(fd);
     if (entry == nullptr) return;
     event = {.events = entry->armed ? entry->events : EPOLLONESHOT, .data = entry->data};
     epfd = epfd_;
+    number = NumberOf(fd, *entry);
+    entry->socket->Ref();
+    socket = SocketRef(entry->socket.get());
   }
-  Forget(fd);
   const int saved = errno;
-  ControlListener(epfd, EPOLL_CTL_ADD, fd, &event, readiness);
+  if (ControlListener(epfd, EPOLL_CTL_ADD, number, &event, readiness) == 0) {
+    WatchRequests(EPOLL_CTL_ADD, std::max(fd, -1), static_cast<StreamSocket*>(socket.get()), &event, readiness.listener_fds[0]);
+  }
   errno = saved;
+  Drop(fd);
 }
 
 uint32_t EpollSet::Holding(const Entry& entry, const StreamSocket::Readiness& readiness) {

@@ -5,8 +5,9 @@
 // application's with a cookie no program can use. When the cookie comes up, the inner descriptor says which links have something; the
 // sockets take it, and what the application asked to hear of is reported.
 //
-//   application's epoll ──┬── its other descriptors, conventional listeners and their SDP listeners (same data)
+//   application's epoll ──┬── its other descriptors, conventional listeners and what tells of their SDP connections (same data)
 //                         └── inner epoll (cookie) ──┬── links of SDP sockets
+//                                                    ├── SDP listeners: a connection is there, which may never say Hello
 //                                                    └── kick: an eventfd, for readiness that comes from another thread's call
 //
 // Locks: `mutex_` is the last in every order; sockets are called without it.
@@ -61,7 +62,8 @@ class EpollSet final : public ReadinessObserver {
   void UnlockAfterFork() { mutex_.unlock(); }
 
  private:
-  // What is known of one descriptor number.
+  // What is known of one registration. Its key: the descriptor number it was made with; a number below -1 if that is closed and a
+  // duplicate keeps the registration alive, as the kernel's lives as long as the open file description.
   struct Entry {
     SocketRef socket;    // empty: not registered by the application
     uint32_t events = 0;  // as the application gave them
@@ -74,13 +76,31 @@ class EpollSet final : public ReadinessObserver {
     int link_fd = -1;  // what is in the inner epoll for it
     uint64_t seen_read_edge = 0;
     uint64_t seen_write_edge = 0;
+    int link = -1;  // without a number of the application's: a hidden duplicate, by which the inner epoll knows the link
+  };
+  // A listener's SDP side in the inner epoll.
+  struct Request {
+    SocketRef socket;
+    int fd;      // -1: closed, and a duplicate keeps it alive
+    int sdp_fd;
+    epoll_event wanted;
+    bool armed;
+    bool refused;  // cannot be taken on: accept has to say why
   };
 
   int ControlListener(int epfd, int operation, int fd, epoll_event* event, const StreamSocket::Readiness& readiness);
   int Add(int fd, StreamSocket* socket, epoll_event* event);
   int Modify(int fd, epoll_event* event);
   int Delete(int fd);
+  void WatchRequests(int operation, int fd, StreamSocket* socket, const epoll_event* event, int sdp_fd);
+  void ForgetRequests(int fd);
+  void TakeOnRequests(int sdp_fd);
+  int ReportRequests(epoll_event* events, int max_events);
+  // The registration `key` is over, whatever keeps its socket open.
+  void Drop(int key);
+  void KeepForDuplicate(int duplicate, SocketRef socket, const Entry& registration);
   // With mutex_ held:
+  static int NumberOf(int key, const Entry& entry) { return key >= 0 ? key : entry.link; }
   Entry* Find(int fd);  // null unless the application has it registered
   Entry& At(int fd);
   void SetRequest(Entry& entry, const epoll_event& event);
@@ -104,7 +124,9 @@ class EpollSet final : public ReadinessObserver {
   std::atomic<bool> kernel_turn_{false};
   std::mutex mutex_;
   std::vector<std::unique_ptr<Entry>> entries_;  // by descriptor number
-  std::vector<int> candidates_;                  // numbers that may have something to report
+  std::vector<std::unique_ptr<Entry>> orphans_;  // keys -2, -3, ...
+  std::vector<int> candidates_;                  // keys that may have something to report
+  std::vector<Request> requests_;
   std::vector<epoll_data_t> listener_data_;
 };
 

@@ -329,7 +329,7 @@ void Listener::UnlockAllAfterFork() {
   open_listeners().mutex.unlock();
 }
 
-bool Listener::AcceptInHelper() {
+bool Listener::AcceptAhead(bool shake_hands) {
   bool any = false;
   DropFinished();
   for (int attempts = 0; attempts < 16 && !full(); ++attempts) {
@@ -337,16 +337,25 @@ bool Listener::AcceptInHelper() {
     if (accepted < 0) return any || errno == EAGAIN;  // another thread, or process, has it
     const int hidden = HiddenFds::Hide(accepted);
     if (hidden < 0) return any;
-    incoming_.push_back(std::make_unique<Incoming>(this, hidden, AcceptHandshake(hidden, Now())));
-    Background::Add(incoming_.back().get(), Duration::zero());
     any = true;
+    const Time now = Now();
+    AcceptHandshake handshake(hidden, now);
+    const auto outcome = shake_hands ? handshake.Step(now) : AcceptHandshake::Outcome::kPending;
+    if (outcome == AcceptHandshake::Outcome::kEstablished) {
+      PushReady(hidden, handshake.TakeSession());
+    } else if (outcome == AcceptHandshake::Outcome::kFailed) {
+      HiddenFds::Close(hidden);
+    } else {
+      incoming_.push_back(std::make_unique<Incoming>(this, hidden, std::move(handshake)));
+      Background::Add(incoming_.back().get(), Duration::zero());
+    }
   }
   return any;
 }
 
 bool Listener::TakeOn() {
   std::lock_guard lock(mutex_);
-  return !closed_ && AcceptInHelper();
+  return !closed_ && AcceptAhead(/*shake_hands=*/true);
 }
 
 void Listener::PushReady(int fd, std::unique_ptr<Session> session) {
@@ -399,7 +408,7 @@ Background::Wait Listener::Watch::Run(Time now) {
   }
   const bool readable = IsReadable(listener->sdp_fd());
   if (readable && (readable_seen || at_once)) {
-    listener->AcceptInHelper();
+    listener->AcceptAhead(/*shake_hands=*/false);
     readable_seen = at_once = false;
   } else {
     readable_seen = readable;

@@ -42,8 +42,8 @@ class Listener {
   // errno tells: EAGAIN, or what stopped it (EMFILE, ...).
   std::unique_ptr<Session> Accept(int flags, int* fd);
 
-  // Takes what waits at the SDP listener, for the helper to shake hands with: ready_fd() tells when a connection is there, which
-  // sdp_fd()'s readiness does not (it may be a connection that never says Hello). False if nothing could be taken.
+  // Takes what waits at the SDP listener and shakes hands; where a request is incomplete, the helper does it. ready_fd() tells when a
+  // connection is there, which sdp_fd()'s readiness does not (it may be a connection that never says Hello). False if nothing could be taken.
   bool TakeOn();
   void SetBacklog(int backlog);
   // The conventional listener is closed: no more connections, those that wait are reset. The object stays until its owner dies,
@@ -112,7 +112,8 @@ class Listener {
   explicit Listener(StreamSocket* owner) : owner_(owner) { watch_.listener = renewal_.listener = this; }
   bool WakesUp();
   bool HelperMayAccept() const;
-  bool AcceptInHelper();
+  // Takes what the SDP listener has; `shake_hands`: at once where the request is complete, else the helper does it.
+  bool AcceptAhead(bool shake_hands);
   void PushReady(int fd, std::unique_ptr<Session> session);
   void DropFinished();
 

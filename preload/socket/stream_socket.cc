@@ -96,6 +96,12 @@ int StreamSocket::AnyDescriptor() {
   return descriptors_.empty() ? -1 : descriptors_.front();
 }
 
+int StreamSocket::OtherDescriptor(int fd) {
+  std::lock_guard lock(mutex_);
+  const auto other = std::find_if(descriptors_.begin(), descriptors_.end(), [fd](int descriptor) { return descriptor != fd; });
+  return other == descriptors_.end() ? -1 : *other;
+}
+
 bool StreamSocket::MoveDescriptor(int from, int to) {
   std::lock_guard lock(mutex_);
   std::replace(descriptors_.begin(), descriptors_.end(), from, to);

@@ -93,6 +93,8 @@ class StreamSocket final : public Socket {
 
   // One of its descriptors, -1 if the application has closed them all.
   int AnyDescriptor();
+  // One that is not `fd`, -1 if there is none.
+  int OtherDescriptor(int fd);
 
   // --- For process_life
   // False: locked for this fork already. Only the forking thread calls these.

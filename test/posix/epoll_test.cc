@@ -434,6 +434,55 @@ TEST_CASE("epoll: a duplicate keeps the registration alive") {
   REQUIRE(ep.Quiet());
 }
 
+TEST_CASE("epoll: of two registered duplicates one is closed") {
+  const uint32_t trigger = GENERATE(0u, static_cast<uint32_t>(EPOLLET));
+  Pair pair = MakePair();
+  Fd copy(dup(pair.server));
+  Epoll ep;
+  ep.Add(pair.server, EPOLLIN | trigger, 1);
+  ep.Add(copy, EPOLLIN | trigger, 2);
+  const int number = pair.server;
+  pair.server.reset();
+  REQUIRE_ERRNO(ep.Control(EPOLL_CTL_DEL, number, 0, 0), EBADF);
+  // The number's next user has nothing to do with it.
+  Pair next = MakePair();
+  for (const int fd : {next.client.get(), next.server.get()}) {
+    ep.Add(fd, EPOLLIN | trigger, 3);
+    ep.Del(fd);
+  }
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(SendAll(pair.client, "x"));
+    Events events;
+    REQUIRE(Eventually([&] {
+      for (const auto& [data, what] : ep.Wait(100)) events[data] |= what;
+      return events == Events{{1, EPOLLIN}, {2, EPOLLIN}};
+    }));
+    REQUIRE(ReceiveExactly(copy, 1) == "x");
+    REQUIRE(ep.Quiet());
+  }
+  copy.reset();
+  REQUIRE(ep.Quiet());
+  REQUIRE(ReceiveToEnd(pair.client).empty());
+}
+
+TEST_CASE("epoll: a duplicate keeps a listener's registration alive") {
+  Listener listener = Listen(AF_INET, 16, SOCK_NONBLOCK);
+  Epoll ep;
+  ep.Add(listener.fd, EPOLLIN, 7);
+  Fd copy(dup(listener.fd));
+  listener.fd.reset();
+  for (int i = 0; i < 3; ++i) {
+    Fd client = TcpSocket();
+    REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+    REQUIRE(ep.Wait() == Events{{7, EPOLLIN}});
+    Fd server(accept(copy, nullptr, nullptr));
+    REQUIRE(server >= 0);
+    REQUIRE(ep.Quiet());
+  }
+  copy.reset();
+  REQUIRE(ep.Quiet());
+}
+
 TEST_CASE("epoll: duplicates are registered apart with their own data") {
   Pair pair = MakePair();
   Fd copy(dup(pair.server));

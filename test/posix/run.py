@@ -33,8 +33,6 @@ KNOWN_DIFFERENCES = {
     "ending: SHUT_RD ends a blocked receive":
         "the reader sleeps in the link's own read, which only the link's next bytes or its end can wake; a peer that waits for "
         "anything sends them, one that makes no call does not; SHUT_RDWR ends it",
-    "epoll: a duplicate keeps the registration alive":
-        "registrations are known by number, and the number is closed",
 }
 
 # What a sanitizer's run time does to a case is no finding about the library. By a part of the run time's name.

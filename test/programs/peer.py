@@ -2,6 +2,7 @@
 
     echo-server PORT [HOST]         echoes what each connection sends; one thread a connection
     select-server PORT              echoes in one thread, with select and a blocking accept
+    epoll-server PORT               the same with epoll
     sink-server PORT                reads each connection to its end, prints "SIZE SHA256", answers the hash and closes
     send PORT SIZE                  sends SIZE pseudo-random bytes, half-closes, checks the hash in the answer
     echo-client PORT                connects, prints "connected"; for each number N on stdin sends N bytes and checks the echo,
@@ -17,6 +18,7 @@
 import hashlib
 import random
 import select
+import selectors
 import socket
 import sys
 import threading
@@ -176,25 +178,33 @@ def memcached(port, count):
     say("ok", sum(map(len, values.values())))
 
 
-def select_server(port):
+def one_thread_server(port, selector):
     listener = socket.create_server(("127.0.0.1", int(port)))
-    connections = [listener]
+    selector.register(listener, selectors.EVENT_READ)
     while True:
-        for ready in select.select(connections, [], [])[0]:
+        for ready in [key.fileobj for key, _ in selector.select()]:
             if ready is listener:
-                connections.append(listener.accept()[0])
+                selector.register(listener.accept()[0], selectors.EVENT_READ)
             elif data := ready.recv(65536):
                 ready.sendall(data)
             else:
-                connections.remove(ready)
+                selector.unregister(ready)
                 ready.close()
+
+
+def select_server(port):
+    one_thread_server(port, selectors.SelectSelector())
+
+
+def epoll_server(port):
+    one_thread_server(port, selectors.EpollSelector())
 
 
 def main():
     run = {
-        "echo-server": echo_server, "select-server": select_server, "sink-server": sink_server, "send": send, "echo-client": echo_client,
-        "wait-for-end": wait_for_end, "fetch": fetch, "connect": connect_and_close, "redis-check": redis_check,
-        "memcached": memcached,
+        "echo-server": echo_server, "select-server": select_server, "epoll-server": epoll_server, "sink-server": sink_server,
+        "send": send, "echo-client": echo_client, "wait-for-end": wait_for_end, "fetch": fetch, "connect": connect_and_close,
+        "redis-check": redis_check, "memcached": memcached,
     }[sys.argv[1]]
     try:
         run(*sys.argv[2:])

@@ -97,11 +97,18 @@ class HostileConnections(harness.ProgramTest):
 
 
 class OneThreadForAll(harness.ProgramTest):
-    """A server that trusts select and then accepts blockingly must not be put to sleep by a connection that never says Hello."""
+    """A server that trusts what it waits with and then accepts blockingly must not be put to sleep by a connection that never says
+    Hello."""
 
-    def test_a_connection_that_says_nothing_sensible(self):
+    def test_a_connection_that_says_nothing_sensible_and_select(self):
+        self.serves_on("select-server")
+
+    def test_a_connection_that_says_nothing_sensible_and_epoll(self):
+        self.serves_on("epoll-server")
+
+    def serves_on(self, server):
         port = harness.free_port()
-        self.world.peer("select-server", port)
+        self.world.peer(server, port)
         host, sdp_port = self.world.wait_for_listener(port)["sdp_local"].rsplit(":", 1)
         client = self.world.peer("echo-client", port, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.assertEqual(client.popen.stdout.readline(), b"connected\n")
