@@ -57,13 +57,14 @@ need_packages() {
   fi
   rm -f "$log"
   if [ -d /run/systemd/system ]; then
+    local service
     for package in "${missing[@]}"; do
       case $package in
-        redis-server) as_root systemctl disable --now redis-server >/dev/null 2>&1 || true ;;
-        nginx-light) as_root systemctl disable --now nginx >/dev/null 2>&1 || true ;;
-        memcached) as_root systemctl disable --now memcached >/dev/null 2>&1 || true ;;
-        iperf3) as_root systemctl disable --now iperf3 >/dev/null 2>&1 || true ;;
+        redis-server | memcached | iperf3) service=$package ;;
+        nginx-light) service=nginx ;;
+        *) continue ;;
       esac
+      as_root systemctl disable --quiet --now "$service" || note "$service could not be kept from starting"
     done
   fi
 }
