@@ -35,6 +35,11 @@ struct PostReceives {
   uint32_t count = 0;
 };
 
+// The receive Private Buffers posted from now on have this size (10.6).
+struct SetReceiveSize {
+  uint32_t bytes = 0;
+};
+
 // The engine no longer needs the received message's memory.
 struct ReleaseReceive {
   uint64_t token = 0;
@@ -67,8 +72,8 @@ struct DisconnectLink {};
 // Terminate the LLP connection at once (8.2.2).
 struct AbortLink {};
 
-using Action = std::variant<PostSend, PostReceives, ReleaseReceive, PostRdmaRead, PostRdmaWrite,
-                            DisconnectLink, AbortLink>;
+using Action = std::variant<PostSend, PostReceives, SetReceiveSize, ReleaseReceive, PostRdmaRead,
+                            PostRdmaWrite, DisconnectLink, AbortLink>;
 
 }  // namespace sdp::engine
 

@@ -101,6 +101,14 @@ bool Engine::ChangeMode(Half half, FlowMode mode) {
   return accepted;
 }
 
+bool Engine::AskPeerBufferSize(uint32_t size) {
+  Rep& r = *rep_;
+  r.Begin();
+  const bool asked = !r.sending_over() && !r.suspend_port && r.resizing.Ask(size, r.peer_buffer_size);
+  r.End();
+  return asked;
+}
+
 void Engine::SetOutOfBandInline(bool value) { rep_->sink.urgent().set_inline(value); }
 
 std::optional<std::byte> Engine::TakeOob(ReceiveFlags flags) {

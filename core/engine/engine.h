@@ -166,6 +166,10 @@ class Engine {
   // Changes the Flow Control Mode of the half-connection in which we are `half`, if we are its Mode Master
   // now and figure 26 has the transition; else false. The ModeChange leaves with the next actions.
   bool ChangeMode(Half half, FlowMode mode);
+  // Asks the peer for receive Private Buffers of `size` bytes (10.6): larger ones for a stream of large
+  // writes, smaller ones to give it its memory back. False if it may not be asked now, or not any more.
+  // stats().remote_buffer_size tells.
+  bool AskPeerBufferSize(uint32_t size);
   // SO_OOBINLINE, for Out-Of-Band bytes that arrive from now on: they stay in the stream. Otherwise each is
   // taken out and waits for TakeOob(); one that was not taken is lost when the next arrives.
   void SetOutOfBandInline(bool value);

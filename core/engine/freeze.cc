@@ -11,7 +11,7 @@ namespace sdp::engine {
 namespace {
 
 constexpr uint32_t kMagic = 0x53445045;  // "SDPE"
-constexpr uint16_t kVersion = 3;
+constexpr uint16_t kVersion = 4;
 constexpr uint64_t kMostMessages = uint64_t{1} << 62;  // keeps sums of counters from wrapping
 
 }  // namespace
@@ -199,6 +199,23 @@ struct Frozen {
   }
 
   template <typename Archive>
+  static void Visit(Archive& ar, BufferResizing& b) {
+    ar.Number(b.own_size_);
+    ar.Number(b.old_left_);
+    ar.Number(b.asked_);
+    ar.Number(b.before_);
+    ar.Number(b.asked_in_);
+    ar.Flag(b.answering_);
+    ar.Flag(b.outstanding_);
+    ar.Flag(b.no_larger_);
+    ar.Flag(b.no_smaller_);
+    // A size of 0 means that nothing is asked for.
+    ar.Require(b.asked_ == 0 ? !b.outstanding_
+                             : b.asked_ >= wire::kMinPrivateBuffer && b.asked_ <= wire::kMaxSize);
+    ar.Require(!b.outstanding_ || b.before_ >= wire::kMinPrivateBuffer);
+  }
+
+  template <typename Archive>
   static void Visit(Archive& ar, SinkOffer& o) {
     ar.Number(o.non_discards_);
     ar.Number(o.cancels_);
@@ -265,7 +282,8 @@ struct Frozen {
     Visit(ar, r.adverts);
     Visit(ar, r.sink_offer);
     Visit(ar, r.teardown);
-    ar.Flag(r.ch_rcv_buf_ack_due);
+    Visit(ar, r.resizing);
+    ar.Require(r.resizing.own_size() != 0);
     VisitOptional(ar, r.suspend_port, [&](uint16_t& port) { ar.Number(port); });
     ar.Flag(r.suspended_);
     r.suspend_complete = r.suspended_;
@@ -311,10 +329,10 @@ void ReceiveQueue::Thaw(Archive& ar) {
 
 bool Engine::freezable() const {
   const Rep& r = *rep_;
-  return r.releases.empty() && r.receives_to_post == 0 && !r.hello_ack_due && !r.source.has_staged() &&
-         !r.sink.has_release() && r.teardown.at_rest() && !r.source_offer.active() &&
-         !r.source_offer.has_result() && !r.sink_offer.active() && !r.sink_offer.has_result() &&
-         (!r.suspended_ || r.suspend_complete);
+  return r.releases.empty() && r.receives_to_post == 0 && !r.size_due && !r.hello_ack_due &&
+         !r.source.has_staged() && !r.sink.has_release() && r.teardown.at_rest() &&
+         !r.source_offer.active() && !r.source_offer.has_result() && !r.sink_offer.active() &&
+         !r.sink_offer.has_result() && (!r.suspended_ || r.suspend_complete);
 }
 
 std::vector<std::byte> Engine::Freeze() const {

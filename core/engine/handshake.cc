@@ -50,7 +50,8 @@ Engine::Rep::Rep(Role the_role, const Options& the_options)
       credit(role),
       source(options.send_limit),
       sink(options),
-      adverts(options.max_adverts, options.read_zcopy) {
+      adverts(options.max_adverts, options.read_zcopy),
+      resizing(options.receive_buffer_size) {
   credit.SetPosted(sink.PostedTarget());
 }
 

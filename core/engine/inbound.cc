@@ -83,6 +83,7 @@ AbortReason Engine::Rep::HandleMessage(const ReceivedMessage& received, bool* ke
   if (suspend_port) return AbortReason::kAfterSuspend;  // 13.1.1, 2
   if (const auto reason = credit.HandleMessage(message->bsdh, KindOf(*message)); reason != AbortReason::kNone)
     return reason;
+  resizing.MessageReceived();
   // 9.2, 9.3: only an STag that we advertised may be invalidated, by the message that completes it.
   if (received.invalidated && !std::holds_alternative<wire::RdmaRdCompl>(message->body) &&
       !std::holds_alternative<wire::RdmaWrCompl>(message->body)) {
@@ -136,9 +137,17 @@ AbortReason Engine::Rep::Dispatch(const wire::Message& message, const ReceivedMe
           adverts.HandleSinkAvailCancel();
           return AbortReason::kNone;
         } else if constexpr (std::is_same_v<H, wire::ChRcvBuf>) {
-          if (ch_rcv_buf_ack_due) return AbortReason::kUnexpectedMid;  // 10.6: one at a time
-          ch_rcv_buf_ack_due = true;
-          return AbortReason::kNone;
+          // The peer had not seen our request.
+          const bool mutual = resizing.outstanding() && credit.acknowledged() <= resizing.asked_in();
+          const uint32_t old = options.receive_buffer_size;
+          const auto bad = resizing.HandleChRcvBuf(header.des_sz, role, mutual, options.receive_limit / 3,
+                                                   credit.posted(), &options.receive_buffer_size);
+          size_due = size_due || options.receive_buffer_size != old;
+          return bad;
+        } else if constexpr (std::is_same_v<H, wire::ChRcvBufAck>) {
+          const auto bad = resizing.HandleChRcvBufAck(header.act_sz);
+          if (bad == AbortReason::kNone) peer_buffer_size = header.act_sz;
+          return bad;
         } else if constexpr (std::is_same_v<H, wire::SuspComm>) {
           suspend_port = header.port;
           adverts.Settle();
@@ -154,7 +163,7 @@ AbortReason Engine::Rep::Dispatch(const wire::Message& message, const ReceivedMe
           return AbortReason::kPeerAborted;
         } else {
           // Hello and HelloAck come once; the others answer what we never asked.
-          static_assert(kIsOneOf<H, wire::Hello, wire::HelloAck, wire::ChRcvBufAck, wire::SuspCommAck>);
+          static_assert(kIsOneOf<H, wire::Hello, wire::HelloAck, wire::SuspCommAck>);
           return AbortReason::kUnexpectedMid;
         }
       },

@@ -43,6 +43,11 @@ bool Engine::Rep::PollAction(Action* out) {
     return true;
   }
   if (!teardown.link_up()) return false;
+  if (size_due && !teardown.aborted()) {
+    size_due = false;
+    *out = SetReceiveSize{options.receive_buffer_size};
+    return true;
+  }
   if (receives_to_post != 0 && !teardown.aborted()) {
     *out = PostReceives{receives_to_post};
     receives_to_post = 0;
@@ -96,10 +101,14 @@ bool Engine::Rep::PollMessage(Action* out) {
   }
   if (credit.may_send_control()) {
     if (PollZcopyControl(&post)) return true;
-    if (ch_rcv_buf_ack_due) {
-      // 10.6: the size stays what it was.
-      ch_rcv_buf_ack_due = false;
+    if (resizing.ack_due()) {
+      resizing.AckTaken(options.receive_buffer_size);
       Compose(wire::ChRcvBufAck{options.receive_buffer_size}, MessageKind::kControl, 0, &post);
+      return true;
+    }
+    if (resizing.ask_due()) {
+      peer_buffer_size = resizing.AskTaken(credit.sent(), peer_buffer_size);
+      Compose(wire::ChRcvBuf{resizing.asked()}, MessageKind::kControl, 0, &post);
       return true;
     }
     if (mode_change_possible()) {

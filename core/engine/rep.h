@@ -6,6 +6,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "core/engine/advert_answers.h"
+#include "core/engine/buffer_resizing.h"
 #include "core/engine/credit_ledger.h"
 #include "core/engine/engine.h"
 #include "core/engine/flow_modes.h"
@@ -118,7 +119,8 @@ struct Engine::Rep {
   SinkOffer sink_offer;
   WorkId write_work{};
   Teardown teardown;
-  bool ch_rcv_buf_ack_due = false;
+  BufferResizing resizing;
+  bool size_due = false;  // to be told to the owner
   // SuspComm: the port to reconnect to, that our answer left, and that it is complete.
   std::optional<uint16_t> suspend_port;
   bool suspended_ = false;

@@ -37,7 +37,7 @@ SinkWish Engine::Rep::sink_wish(uint64_t size) const {
 
 // 10, 5 and 9.5.1: larger than our receive Private Buffers.
 uint64_t Engine::Rep::advertise_above() const {
-  return std::max(options.sink_threshold, options.receive_buffer_size);
+  return std::max(options.sink_threshold, resizing.own_size());
 }
 
 bool Engine::Rep::OfferSource(const SourceBuffer& buffer) {

@@ -45,6 +45,7 @@ void Session::Pump() {
                      if (queue_pair_->PostSend(work) == verbs::PostResult::kNoResource) abort = true;
                    },
                    [&](const engine::PostReceives& receives) { queue_pair_->PostReceives(receives.count); },
+                   [&](const engine::SetReceiveSize& size) { queue_pair_->SetReceiveBufferSize(size.bytes); },
                    [&](const engine::ReleaseReceive& release) {
                      queue_pair_->Release(verbs::ReceiveToken(release.token));
                    },

@@ -12,6 +12,8 @@ void PairFailed(const char* file, int line, const char* what, const std::string&
 End::End(std::string the_name, Role role, const Options& the_options)
     : name(std::move(the_name)), options(the_options), engine(role, the_options) {
   posted = engine.stats().posted_receives;
+  receive_size = engine.stats().local_buffer_size;
+  posted_sizes.assign(posted, receive_size);
 }
 
 void End::Drain() {
@@ -22,8 +24,12 @@ void End::Drain() {
     } else if (const auto* receives = std::get_if<PostReceives>(&action)) {
       PAIR_CHECK(link_up && receives->count > 0, name);
       posted += receives->count;
+      posted_sizes.insert(posted_sizes.end(), receives->count, receive_size);
       // More only while a SrcAvailCancel holds MSeqAck back.
       PAIR_CHECK(posted - received <= options.receive_buffers + 256u, name);
+    } else if (const auto* size = std::get_if<SetReceiveSize>(&action)) {
+      PAIR_CHECK(link_up && size->bytes != receive_size, name);
+      receive_size = size->bytes;
     } else if (const auto* release = std::get_if<ReleaseReceive>(&action)) {
       PAIR_CHECK(lent_.erase(release->token) == 1, name);
     } else if (const auto* read = std::get_if<PostRdmaRead>(&action)) {
@@ -80,7 +86,6 @@ void End::Post(const PostSend& post) {
     ++sent;
   }
   PAIR_CHECK(message->bsdh.bufs == posted - received, name);  // 6.1.3
-  PAIR_CHECK(peer_buffer_size == 0 || flight.bytes.size() <= peer_buffer_size, name);
   // 14.2
   const bool data_flags = (message->bsdh.flags & (wire::kOobPend | wire::kOobPres)) != 0;
   bool solicited = false;
@@ -149,6 +154,7 @@ void End::Deliver(End& peer, std::mt19937_64* random) {
     PAIR_CHECK(regions.erase(flight.invalidate->value()) == 1, name);
   }
   PAIR_CHECK(posted > received, name);  // the virtual RNIC has a buffer for it
+  PAIR_CHECK(bytes.size() <= posted_sizes.front(), name);
   Receive(std::move(bytes), random, flight.invalidate);
 }
 
@@ -230,6 +236,7 @@ void End::Receive(std::vector<std::byte> bytes, std::mt19937_64* random, std::op
   if (at < length) memory.emplace_back(bytes.begin() + static_cast<long>(at), bytes.end());
   std::vector<Bytes> pieces(memory.begin(), memory.end());
   ++received;
+  if (!posted_sizes.empty()) posted_sizes.pop_front();
   const uint64_t token = next_token_++;
   lent_[token] = std::move(memory);
   const ReceivedMessage message{.length = static_cast<uint32_t>(length),
@@ -334,8 +341,6 @@ std::string End::Text() const {
 
 EnginePair::EnginePair(const Options& a_options, const Options& z_options, AckIn ack)
     : a("a", Role::kConnecting, a_options), z("z", Role::kAccepting, z_options) {
-  a.peer_buffer_size = z.engine.stats().local_buffer_size;
-  z.peer_buffer_size = a.engine.stats().local_buffer_size;
   const auto hello = a.engine.Hello();
   PAIR_CHECK(z.engine.HandleHello(hello).has_value(), "set-up");
   if (ack == AckIn::kReply) {

@@ -94,7 +94,8 @@ class End {
   uint64_t received = 0;  // messages
   uint64_t sent = 0;
   bool hello_ack_sent = false;
-  uint32_t peer_buffer_size = 0;
+  std::deque<uint32_t> posted_sizes;  // of the receive buffers, in the order posted
+  uint32_t receive_size = 0;          // of those posted from now on
   std::function<void(const std::string&)> trace = [](const std::string&) {};
 
  private:

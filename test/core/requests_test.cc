@@ -253,18 +253,86 @@ TEST_CASE("Requests: we change a mode only as its master, and it holds at once")
   CHECK(pair.a.engine.stats().sink_mode == FlowMode::kCombined);  // the other direction is untouched
 }
 
-TEST_CASE("Requests: ChRcvBuf is answered with the size as it is, one at a time") {
-  ScriptedPeer peer({.options = {.receive_buffer_size = 4096}});
-  peer.Say(wire::ChRcvBuf{100000});
+TEST_CASE(
+    "Requests: ChRcvBuf is obeyed: a smaller size at once, a larger one when the old buffers are used up") {
+  ScriptedPeer peer({.options = {.receive_buffers = 4, .receive_buffer_size = 1000, .receive_limit = 6000}});
+  peer.Say(wire::ChRcvBuf{500});
   REQUIRE(peer.end.flights.size() == 1);
   CHECK_FALSE(peer.end.flights[0].solicited);
-  CHECK(peer.Hear() == "ChRcvBufAck act_sz=4096");
-  peer.Say(wire::ChRcvBuf{100});
-  CHECK(peer.Hear() == "ChRcvBufAck act_sz=4096");
+  CHECK(peer.Hear() == "ChRcvBufAck act_sz=500");
+  CHECK(peer.end.receive_size == 500);
+  // A third of the limit is the most: three have to fit.
+  peer.Say(wire::ChRcvBuf{100000});
+  CHECK(peer.HearAll().find("ChRcvBufAck") == std::string::npos);
+  CHECK(peer.end.receive_size == 2000);
+  peer.Say(wire::Data{});
+  peer.Say(wire::Data{});
+  CHECK(peer.HearAll().find("ChRcvBufAck") == std::string::npos);
+  peer.Say(wire::Data{});
+  CHECK(peer.HearAll().find("ChRcvBufAck act_sz=2000") != std::string::npos);
+  CHECK(peer.end.posted_sizes.front() == 2000);
+  peer.Say(wire::ChRcvBuf{1});
+  CHECK(peer.HearAll() == "ChRcvBufAck act_sz=37");
+}
+
+TEST_CASE("Requests: we ask for larger or smaller buffers, and are refused once for good") {
+  ScriptedPeer peer;
+  CHECK_FALSE(peer.engine().AskPeerBufferSize(1016));
+  CHECK_FALSE(peer.engine().AskPeerBufferSize(10));
+  REQUIRE(peer.engine().AskPeerBufferSize(5000));
+  CHECK_FALSE(peer.engine().AskPeerBufferSize(6000));
+  peer.end.Drain();
+  CHECK_FALSE(peer.end.flights[0].solicited);
+  CHECK(peer.Hear() == "ChRcvBuf des_sz=5000");
+  CHECK(peer.engine().stats().remote_buffer_size == 1016);
+  peer.Say(wire::ChRcvBufAck{4000});
+  CHECK(peer.engine().stats().remote_buffer_size == 4000);
+  peer.end.Send(std::string(4000, 'x'));
+  CHECK(peer.HearAll() == "Data payload=3984, Data payload=16");
+  REQUIRE(peer.engine().AskPeerBufferSize(500));
+  peer.end.Drain();
+  CHECK(peer.Hear() == "ChRcvBuf des_sz=500");
+  CHECK(peer.engine().stats().remote_buffer_size == 500);  // at once
+  peer.Say(wire::ChRcvBufAck{4000});
+  CHECK(peer.engine().stats().remote_buffer_size == 4000);
+  CHECK_FALSE(peer.engine().AskPeerBufferSize(500));
+  REQUIRE(peer.engine().AskPeerBufferSize(5000));
+  peer.end.Drain();
+  peer.Hear();
+  peer.Say(wire::ChRcvBufAck{4000});
+  CHECK_FALSE(peer.engine().AskPeerBufferSize(5000));
+  CHECK(peer.reason() == AbortReason::kNone);
+
+  const auto answer = [](uint32_t asked, uint32_t actual) {
+    ScriptedPeer other;
+    REQUIRE(other.engine().AskPeerBufferSize(asked));
+    other.end.Drain();
+    other.Hear();
+    other.Say(wire::ChRcvBufAck{actual});
+    return other.reason();
+  };
+  CHECK(answer(2000, 1000) == AbortReason::kBadBufferSize);
+  CHECK(answer(500, 400) == AbortReason::kBadBufferSize);
+  CHECK(answer(500, 2000) == AbortReason::kBadBufferSize);
+  CHECK(answer(2000, 3000) == AbortReason::kNone);
+}
+
+TEST_CASE("Requests: two ChRcvBuf that cross: the accepting peer's is answered, the other's comes again") {
+  EnginePair pair({.receive_buffers = 3, .receive_buffer_size = 100},
+                  {.receive_buffers = 3, .receive_buffer_size = 100});
+  REQUIRE(pair.a.engine.AskPeerBufferSize(50));
+  REQUIRE(pair.z.engine.AskPeerBufferSize(60));
+  pair.a.Drain();
+  pair.z.Drain();
+  pair.Settle();
+  CHECK(pair.a.engine.stats().local_buffer_size == 60);
+  CHECK(pair.z.engine.stats().local_buffer_size == 50);
+  CHECK(pair.a.engine.stats().remote_buffer_size == 50);
+  CHECK(pair.z.engine.stats().remote_buffer_size == 60);
 }
 
 TEST_CASE("Requests: a ChRcvBuf before the answer to the last one is a violation") {
-  ScriptedPeer peer;
+  ScriptedPeer peer({.options = {.receive_buffers = 24, .receive_buffer_size = 60}});
   for (uint32_t i = 0; i < 2; ++i) {
     const auto bytes = Encode({{.bufs = 24, .len = 20, .mseq = MSeq(i)}, wire::ChRcvBuf{100}}, "");
     const Bytes piece(bytes);

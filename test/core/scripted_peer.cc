@@ -10,7 +10,6 @@ std::vector<std::byte> Encode(wire::Message message, const std::string& payload)
 }
 
 ScriptedPeer::ScriptedPeer(const Script& script) : end("z", script.role, script.options), bufs(script.bufs) {
-  end.peer_buffer_size = script.buffer_size;
   wire::Message message;
   message.bsdh.bufs = script.bufs;
   if (script.role == Role::kAccepting) {

@@ -65,6 +65,7 @@ class Simulation {
   bool fate_came_ = false;
   bool change_modes_ = false;
   bool refreeze_ = false;
+  bool resize_ = false;
 };
 
 Options Simulation::RandomOptions() {
@@ -108,6 +109,7 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   fate_step_ = Pick(400);
   change_modes_ = Pick(2) == 0;
   refreeze_ = Pick(4) == 0;
+  resize_ = Pick(4) == 0;
 }
 
 // A blocking send with a buffer of its own.
@@ -306,6 +308,11 @@ void Simulation::Run() {
       End& end = Pick(2) ? pair_->a : pair_->z;
       if (end.link_up)
         end.engine.ChangeMode(Pick(2) ? Half::kSource : Half::kSink, static_cast<FlowMode>(Pick(3)));
+      end.Drain();
+    }
+    if (resize_ && Pick(40) == 0) {
+      End& end = Pick(2) ? pair_->a : pair_->z;
+      end.engine.AskPeerBufferSize(static_cast<uint32_t>(Pick(3000)));
       end.Drain();
     }
     if (refreeze_ && Pick(20) == 0) (Pick(2) ? pair_->a : pair_->z).Refreeze();
