@@ -9,7 +9,8 @@
 namespace sdp::preload {
 
 // Locks `lock`, made with std::defer_lock; false if that takes more than some 200 ms. Such locks are held for moments only.
-inline bool LockBounded(std::unique_lock<std::mutex>& lock) {
+template <typename Mutex>
+bool LockBounded(std::unique_lock<Mutex>& lock) {
   for (int attempts = 0; attempts < 1000; ++attempts) {
     if (lock.try_lock()) return true;
     const timespec pause{.tv_sec = 0, .tv_nsec = 200'000};

@@ -13,8 +13,8 @@ void ParentAfterFork();
 void ChildAfterFork();
 // From libsdp.so's destructor, after the program's atexit handlers, on exit() and return from main. Other threads may still run.
 void ProcessExit();
-// From _exit(), which may be called in a signal handler at any moment: waits for nothing and allocates nothing. Peers learn of the end
-// where that takes no more than a message.
+// From _exit(), which may be called in a signal handler at any moment: then it waits for nothing and allocates nothing, and peers learn of
+// the end where that takes no more than a message. Else the same as ProcessExit().
 void ProcessExitAtOnce();
 
 }  // namespace sdp::preload

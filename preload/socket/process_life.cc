@@ -1,5 +1,10 @@
 #include "preload/process_life.h"
 
+#include <signal.h>
+#include <string.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <mutex>
 #include <vector>
 
@@ -9,6 +14,7 @@
 #include "preload/socket/background.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/pm_lookup.h"
+#include "preload/socket/shared_arena.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 
@@ -23,6 +29,8 @@ std::vector<StreamSocket*>& locked() {
   static std::vector<StreamSocket*>* const sockets = new std::vector<StreamSocket*>;
   return *sockets;
 }
+// The child, among those that hold the connections; 0 if it gets none.
+Member child = 0;
 // Locked by PrepareFork too, if there was one then.
 stats::StatsSegment*& locked_statistics() {
   static stats::StatsSegment* segment = nullptr;
@@ -31,6 +39,12 @@ stats::StatsSegment*& locked_statistics() {
 std::mutex& fork_mutex() {
   static std::mutex* const mutex = new std::mutex;
   return *mutex;
+}
+
+// A handler may have interrupted malloc, or the owner of a lock. While one runs, at least its signal is blocked.
+bool MayBeInHandler() {
+  sigset_t blocked;
+  return pthread_sigmask(SIG_SETMASK, nullptr, &blocked) != 0 || sigisemptyset(&blocked) != 1;
 }
 
 template <typename F>
@@ -49,6 +63,12 @@ void PrepareFork() {
     socket->Ref();
     locked().push_back(socket);
   });
+  child = 0;
+  if (std::any_of(locked().begin(), locked().end(), [](StreamSocket* socket) { return socket->shareable(); })) {
+    child = SharedArena::PrepareFork();
+    if (child == 0) SDP_LOG(kInfo, "a child of fork cannot use the connections: %s", strerrordesc_np(errno));
+  }
+  for (StreamSocket* socket : locked()) socket->ShareWithChild(child);
   Listener::LockAllForFork();
   LockEpollSetsForFork();
   Background::LockForFork();
@@ -57,6 +77,7 @@ void PrepareFork() {
 }
 
 void ParentAfterFork() {
+  SharedArena::ParentAfterFork();
   if (locked_statistics() != nullptr) locked_statistics()->ForkParent();
   Background::UnlockAfterFork();
   UnlockReadinessAfterFork();
@@ -77,6 +98,7 @@ void ChildAfterFork() {
   DisownEpollSetsAfterFork();
   UnlockReadinessAfterFork();
   Listener::UnlockAllAfterFork();
+  SharedArena::ChildAfterFork(child);
   for (StreamSocket* socket : locked()) {
     socket->DisownAfterFork();
     socket->UnlockAfterFork();
@@ -98,6 +120,7 @@ void ProcessExit() {
 }
 
 void ProcessExitAtOnce() {
+  if (!MayBeInHandler()) return ProcessExit();
   ForEachSocket([](StreamSocket* socket) { socket->FinishAtOnce(); });
   if (stats::StatsSegment* segment = OpenStatistics()) segment->Remove();
 }

@@ -3,6 +3,9 @@
 #include <utility>
 #include <variant>
 
+#include "core/base/archive.h"
+#include "verbs/softiwarp/soft_rnic.h"
+
 namespace sdp::preload {
 namespace {
 
@@ -177,6 +180,36 @@ Address Session::PeerName() const {
 bool Session::has_unsent() const {
   if (link_ended_) return false;
   return queue_pair_->unsent_bytes() != 0 || engine_->has_unfinished_sends();
+}
+
+std::vector<std::byte> Session::Freeze() const {
+  Writer ar;
+  bool ended = link_ended_;
+  const std::vector<std::byte> engine = engine_->Freeze();
+  auto engine_size = static_cast<uint64_t>(engine.size());
+  ar.Flag(ended);
+  ar.Number(engine_size);
+  ar.Append(engine);
+  ar.Append(queue_pair_->Freeze());
+  return ar.Take();
+}
+
+bool Session::Thaw(Bytes frozen, int fd) {
+  Reader ar(frozen);
+  bool ended = false;
+  uint64_t engine_size = 0;
+  ar.Flag(ended);
+  ar.Number(engine_size);
+  const Bytes engine_bytes = ar.Take(engine_size);
+  if (!ar.ok()) return false;
+  auto engine = engine::Engine::Thaw(engine_bytes);
+  auto queue_pair = iwarp::Thaw(fd, ar.Take(ar.left()));
+  if (!engine || queue_pair == nullptr) return false;
+  *engine_ = std::move(*engine);
+  queue_pair_ = std::move(queue_pair);
+  link_ended_ = ended;
+  being_read_ = false;
+  return true;
 }
 
 }  // namespace sdp::preload

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "core/engine/engine.h"
 #include "preload/socket/address.h"
@@ -42,6 +43,15 @@ class Session {
   // The connection's own name, where the RNIC has one that the application's descriptor does not know; else of length 0.
   [[nodiscard]] Address LocalName() const;
   [[nodiscard]] Address PeerName() const;
+
+  // --- moving to another process, or between those that share the connection
+  [[nodiscard]] bool freezable() const { return !being_read_ && engine_->freezable() && queue_pair_->freezable(); }
+  // Needs freezable().
+  [[nodiscard]] std::vector<std::byte> Freeze() const;
+  // Becomes what was frozen, on the link `fd`; engine() stays where it is. False: these bytes are no session.
+  bool Thaw(Bytes frozen, int fd);
+  // In the child of a fork: the thread that slept in ReadSleeping is not here.
+  void ForgetReader() { being_read_ = false; }
 
   // No byte will ever come again.
   [[nodiscard]] bool link_ended() const { return link_ended_; }

@@ -136,7 +136,7 @@ short StreamSocket::WatchEvents() const {
 StreamSocket::Readiness StreamSocket::GetReadiness() {
   std::lock_guard lock(mutex_);
   Readiness readiness{.state = state_};
-  if (state_ == State::kSdp && !foreign_) {
+  if (state_ == State::kSdp && !foreign()) {
     readiness.events = ReadyEvents();
     readiness.watch = WatchEvents();
     readiness.link_fd = LinkOf(-1);
@@ -160,7 +160,7 @@ bool StreamSocket::TakeOnConnections() {
 
 void StreamSocket::Progress() {
   std::lock_guard lock(mutex_);
-  if (state_ != State::kSdp || foreign_) return;
+  if (state_ != State::kSdp || foreign()) return;
   session_->ReadAvailable();
   AfterProgress();
 }
@@ -178,7 +178,7 @@ void StreamSocket::RemoveWaiter(Waiter* waiter) {
 StreamSocket::State StreamSocket::AddObserver(ReadinessObserver* observer, int fd) {
   std::lock_guard lock(mutex_);
   if (state_ == State::kPlain) return State::kPlain;
-  const short watch = state_ == State::kSdp && !foreign_ ? WatchEvents() : -1;
+  const short watch = state_ == State::kSdp && !foreign() ? WatchEvents() : -1;
   observers_.push_back({.observer = observer, .fd = fd, .watch = watch});
   if (watch >= 0) observer->OnWatch(fd, LinkOf(fd), watch);
   return state_;
@@ -255,6 +255,7 @@ void StreamSocket::LeaveToBackground() {
 }
 
 int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals) {
+  Time until = deadline;
   struct Registration {
     StreamSocket* socket;
     Lock& lock;
@@ -268,6 +269,7 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
       if (waiter != nullptr) socket->waiters_.Remove(waiter);
     }
   };
+  if (shared_ != nullptr) until = std::min(until, Now() + NextNap());
   pollfd fds[3];
   nfds_t count = 0;
   fds[count++] = *link;
@@ -275,21 +277,21 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
   if (waiter != nullptr) {
     fds[count++] = {.fd = waiter->event_fd(), .events = POLLIN, .revents = 0};
   } else if (link->fd < 0) {
-    deadline = std::min(deadline, Now() + std::chrono::milliseconds(5));
+    until = std::min(until, Now() + std::chrono::milliseconds(5));
   }
   int result;
   int error;
   {
     Registration registration(this, lock, waiter);
     timespec storage;
-    result = signals == Signals::kRestart ? PollRestarting(fds, count, deadline)
-                                          : real.ppoll(fds, count, Remaining(deadline, &storage), nullptr);
+    result = signals == Signals::kRestart ? PollRestarting(fds, count, until)
+                                          : real.ppoll(fds, count, Remaining(until, &storage), nullptr);
     error = errno;
   }
   if (waiter != nullptr && result > 0 && fds[1].revents != 0) waiter->Drain();
   link->revents = result > 0 ? fds[0].revents : 0;
   if (result < 0) return error;
-  return result == 0 ? EAGAIN : 0;
+  return result == 0 && until == deadline ? EAGAIN : 0;
 }
 
 // Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has passed.

@@ -21,7 +21,9 @@
 #include "preload/socket/kept_options.h"
 #include "preload/socket/listener.h"
 #include "preload/socket/session.h"
+#include "preload/socket/shared_connection.h"
 #include "preload/socket/socket.h"
+#include "preload/socket/socket_mutex.h"
 #include "preload/socket/waiter.h"
 #include "preload/stats_segment.h"
 
@@ -100,7 +102,12 @@ class StreamSocket final : public Socket {
   // False: locked for this fork already. Only the forking thread calls these.
   bool LockForFork();
   void UnlockAfterFork();
-  // In the child of a fork, lock held: the connection is the parent's, the listener is shared.
+  // With the lock held, before fork: an SDP connection is the child's, too.
+  [[nodiscard]] bool shareable() const {
+    return state_ == State::kSdp && session_ != nullptr && !foreign_ && !session_->queue_pair().owns_event_fd();
+  }
+  void ShareWithChild(Member child);
+  // In the child of a fork, lock held: what was not shared is the parent's.
   void DisownAfterFork();
   void NoteForkInParent();
   // The process ends: what it has sent must leave, and the peer must learn that no more comes. Bounded by `deadline`.
@@ -123,7 +130,7 @@ class StreamSocket final : public Socket {
     int fd;
     short watch;
   };
-  using Lock = std::unique_lock<std::mutex>;
+  using Lock = std::unique_lock<SocketMutex>;
 
   ~StreamSocket() override;
 
@@ -160,6 +167,26 @@ class StreamSocket final : public Socket {
   size_t SendBehindHeld(std::span<const Bytes> data, engine::SendFlags flags, size_t* moved);
   void PushHeld();
 
+  // stream_socket_shared.cc
+  friend class SocketMutex;
+  void EnterShared();
+  void LeaveShared();
+  void PublishShared();
+  [[nodiscard]] bool ThawShared();
+  std::vector<std::byte> FreezeShared() const;
+  void LoseShared();
+  // This process alone holds the connection from here on, with all its state; it holds it no longer.
+  void StopSharing();
+  void DropShared();
+  // If other processes hold the connection and it needs nothing of this one: gone from here. With own() locked, not entered.
+  bool LeaveToOthers();
+  void FinishShared(Lock& lock, Time deadline);
+  // The same from _exit. True: the end of the connection is this process's to make.
+  bool FinishSharedAtOnce();
+  // Nobody tells a sleeper what another process does to the connection: it looks again after this.
+  Duration NextNap();
+  [[nodiscard]] bool foreign() const { return foreign_ || away_; }
+
   // stream_socket_connect.cc
   int ConnectInline(Lock& lock, int fd);
   // A connect while another one is under way.
@@ -176,7 +203,7 @@ class StreamSocket final : public Socket {
   Background::Wait RunLinger(Time now);
   void DropSession();
 
-  std::mutex mutex_;
+  SocketMutex mutex_{this};
   std::atomic<State> state_{State::kNew};
   const int domain_;
   std::vector<int> descriptors_;
@@ -195,7 +222,13 @@ class StreamSocket final : public Socket {
   bool connect_reported_ = false;  // connect() has said that there is a connection
   bool receive_shut_ = false;
   bool locked_for_fork_ = false;
-  bool foreign_ = false;    // inherited by fork: the parent's connection
+  bool foreign_ = false;    // inherited by fork and not shared: the parent's connection
+  std::unique_ptr<SharedConnection> shared_;  // while other processes hold the connection, too
+  bool away_ = false;         // another process keeps the connection to itself
+  bool responsible_ = false;  // this process left bytes unsent when it used the connection last
+  bool leaving_ = false;      // closed here, but for those bytes; others may hold it
+  bool child_shares_ = false;  // around fork
+  int naps_ = 0;
 
   WaiterList waiters_;
   std::vector<Observation> observers_;

@@ -51,7 +51,7 @@ int StreamSocket::Shutdown(int fd, int how) {
     return kPassThrough;
   }
   if (state_ != State::kSdp) return state_ == State::kConnecting ? Fail(ENOTCONN) : kPassThrough;
-  if (foreign_) return Fail(EIO);
+  if (foreign()) return Fail(EIO);
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return Fail(EINVAL);
   ++calls_;
   engine::Engine& e = session_->engine();
@@ -79,13 +79,24 @@ int StreamSocket::Shutdown(int fd, int how) {
 }
 
 int StreamSocket::Close(int fd) {
-  Lock lock(mutex_);
+  std::unique_lock own(mutex_.own());
   std::erase(descriptors_, fd);
   FdTable::Remove(fd, this);
   if (!descriptors_.empty()) {
     if (session_ != nullptr && session_->queue_pair().event_fd() == fd) session_->queue_pair().SetEventFd(descriptors_.front());
     return real.close(fd);
   }
+  if (state_ == State::kSdp && LeaveToOthers()) {
+    state_ = State::kClosed;
+    waiters_.WakeAll();
+    observers_.clear();
+    if (!session_->being_read()) DropSession();
+    return real.close(fd);
+  }
+  descriptors_.push_back(fd);  // until the connection's state, which may come from another process, is here
+  own.unlock();
+  Lock lock(mutex_);
+  std::erase(descriptors_, fd);
   switch (state_.load()) {
     case State::kSdp:
       return CloseLast(lock, fd);
@@ -105,14 +116,16 @@ int StreamSocket::Close(int fd) {
 }
 
 int StreamSocket::CloseLast(Lock& lock, int fd) {
-  if (foreign_) {
+  if (foreign()) {
     state_ = State::kClosed;
     DropSession();
     return real.close(fd);
   }
+  if (shared_ != nullptr && !shared_->HasOthers(/*sure=*/true)) StopSharing();
   engine::Engine& e = session_->engine();
   const linger& option = options_.linger_option();
-  if (!session_->link_ended()) {
+  leaving_ = shared_ != nullptr;
+  if (!session_->link_ended() && !leaving_) {
     if (e.readable_bytes() == 0) session_->ReadAvailable();
     if ((option.l_onoff != 0 && option.l_linger == 0) || (e.readable_bytes() > 0 && !receive_shut_)) {
       // As TCP does: unread data, or a linger time of zero, resets the connection.
@@ -130,7 +143,8 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
     }
   }
   // Not over yet: our last bytes, or the peer's DisConn. The number is the application's again at once.
-  if (!session_->link_ended()) linger_fd_ = DescriptorToLinger(lock, fd);
+  const bool over = session_->link_ended() || (leaving_ && !session_->has_unsent());
+  if (!over) linger_fd_ = DescriptorToLinger(lock, fd);
   AfterProgress();
   state_ = State::kClosed;
   waiters_.WakeAll();
@@ -169,7 +183,8 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
   Lock lock(mutex_);
   if (state_ == State::kConnecting && attempt_ != nullptr && !descriptors_.empty()) return RunAttempt(now);
   if (state_ == State::kClosed) return RunLinger(now);
-  if (state_ != State::kSdp || foreign_) return {.done = true};
+  if (state_ != State::kSdp || foreign()) return {.done = true};
+  const Time look_again = shared_ != nullptr ? now + NextNap() : kNever;
   if (!held_.empty() && now >= held_until_) {
     PushHeld();
     held_until_ = now + Background::kGrace;
@@ -191,7 +206,7 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
   session_->ReadAvailable();
   AfterProgress();
   if (!session_->has_unsent() || descriptors_.empty()) return idle;
-  return {.fd = LinkOf(descriptors_.front()), .events = WatchEvents(), .deadline = idle.deadline};
+  return {.fd = LinkOf(descriptors_.front()), .events = WatchEvents(), .deadline = std::min(idle.deadline, look_again)};
 }
 
 // The application has closed the socket.
@@ -199,6 +214,22 @@ Background::Wait StreamSocket::RunLinger(Time now) {
   attempt_.reset();
   if (session_ == nullptr || linger_fd_ < 0) return {.done = true};
   if (session_->being_read() && now < linger_until_) return {.deadline = now + Background::kGrace};
+  if (leaving_ && shared_ == nullptr) {
+    // The others have gone before us: the end is ours to make.
+    leaving_ = false;
+    session_->engine().CloseSend();
+    session_->engine().CloseReceive();
+    received_at_close_ = session_->engine().stats().bcopy_bytes_in;
+    linger_until_ = now + kFinWait;
+  }
+  if (leaving_) {
+    session_->Pump();
+    session_->ReadAvailable();
+    if (session_->has_unsent() && !foreign() && now < linger_until_)
+      return {.fd = linger_fd_, .events = WatchEvents(), .deadline = now + NextNap()};
+    DropSession();
+    return {.done = true};
+  }
   session_->Pump();
   const bool more = session_->ReadAvailable();  // one round: a peer that never stops must not have the helper to itself
   if (!session_->link_ended() && session_->engine().stats().bcopy_bytes_in != received_at_close_) {
@@ -236,6 +267,7 @@ void StreamSocket::DropSession() {
     if (stats::StatsSegment* segment = OpenStatistics()) segment->ReleaseSlot(slot_);
     slot_ = nullptr;
   }
+  DropShared();
   // A device's queue pair is one for all processes that inherited it: to destroy it here would end the parent's connection.
   if (foreign_ && session_ != nullptr && session_->queue_pair().owns_event_fd()) (void)session_.release();
   session_.reset();
@@ -248,7 +280,14 @@ void StreamSocket::DropSession() {
 void StreamSocket::FinishAtExit(Time deadline) {
   Lock lock(mutex_, std::defer_lock);
   if (!LockBounded(lock)) return;
-  if (session_ == nullptr || foreign_ || session_->link_ended()) return;
+  if (session_ == nullptr) return;
+  if (shared_ != nullptr) FinishShared(lock, deadline);
+  if (shared_ != nullptr) {
+    DropShared();
+    foreign_ = true;
+    return;
+  }
+  if (foreign() || session_->link_ended()) return;
   const int fd = linger_fd_ >= 0 ? linger_fd_ : descriptors_.empty() ? -1 : descriptors_.front();
   if (fd < 0) return;
   if (state_ == State::kSdp) {
@@ -268,8 +307,18 @@ void StreamSocket::FinishAtExit(Time deadline) {
 }
 
 void StreamSocket::FinishAtOnce() {
-  Lock lock(mutex_, std::try_to_lock);
-  if (!lock || state_ != State::kSdp || foreign_ || session_->link_ended() || session_->has_unsent()) return;
+  std::unique_lock own(mutex_.own(), std::defer_lock);
+  if (mutex_.shared()) {
+    // Whoever dies in the middle of its use takes a shared connection with it. The lock is not given back: no other thread of this
+    // process uses the connection any more.
+    if (!LockBounded(own)) return;
+    own.release();
+  } else if (!own.try_lock()) {
+    return;
+  }
+  if (shared_ != nullptr && !FinishSharedAtOnce()) return;
+  if (state_ != State::kSdp || foreign_) return;
+  if (session_->link_ended() || session_->has_unsent()) return;
   PushHeld();
   session_->engine().CloseSend();
   session_->Pump();
@@ -277,32 +326,14 @@ void StreamSocket::FinishAtOnce() {
 
 bool StreamSocket::LockForFork() {
   if (locked_for_fork_) return false;
-  mutex_.lock();
+  mutex_.own().lock();
   locked_for_fork_ = true;
   return true;
 }
 
 void StreamSocket::UnlockAfterFork() {
   locked_for_fork_ = false;
-  mutex_.unlock();
-}
-
-void StreamSocket::DisownAfterFork() {
-  if (state_ == State::kSdp || state_ == State::kClosed) {
-    foreign_ = true;
-    held_.clear();
-    slot_ = nullptr;
-  }
-  if (listener_ != nullptr) {
-    listener_->NoteFork(/*in_child=*/true);
-    slot_ = nullptr;
-  }
-  if (state_ == State::kConnecting) {
-    attempt_->Disown();
-    attempt_.reset();
-    state_ = State::kNew;
-  }
-  waiters_.Clear();
+  mutex_.own().unlock();
 }
 
 void StreamSocket::NoteForkInParent() {

@@ -16,6 +16,7 @@ constexpr Duration kLongestHold = std::chrono::milliseconds(200);
 }  // namespace
 
 bool StreamSocket::Hold(const iovec* iov, size_t count, size_t total) {
+  if (shared_ != nullptr) return false;  // the others would not know of it
   const engine::Engine& e = session_->engine();
   const size_t wanted = held_.size() + total;
   // What is as long as a message waits for nothing. The rest must fit into the send buffer in any case, since

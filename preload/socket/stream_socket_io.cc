@@ -100,7 +100,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     if (state_ == State::kConnecting) return Fail(EAGAIN);
     return kPassThrough;  // the kernel knows what a socket that is not connected answers
   }
-  if (foreign_) return Fail(EIO);
+  if (foreign()) return Fail(EIO);
   ++calls_;
   const size_t total = data.left();
   const bool writable = session_->engine().writable();  // what poll told the caller
@@ -180,7 +180,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     return kPassThrough;
   }
   if ((flags & MSG_ERRQUEUE) != 0) return Fail(EAGAIN);
-  if (foreign_) return Fail(EIO);
+  if (foreign()) return Fail(EIO);
   ++calls_;
   if ((flags & MSG_OOB) != 0) return ReceiveOutOfBand(room.Rest(), flags, out_flags);
   const size_t total = room.left();
@@ -205,7 +205,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       return Fail(TakeError());
     }
     if (e.state() == engine::State::kAborted || session_->link_ended()) break;  // the error was reported before: end of file
-    if (!looked && (nonblocking || options_.receive_timeout() != Duration::zero() || !session_->may_sleep_in_read())) {
+    if (!looked && (nonblocking || options_.receive_timeout() != Duration::zero() || shared_ != nullptr || !session_->may_sleep_in_read())) {
       looked = true;
       session_->ReadAvailable();
       AfterProgress();
@@ -228,9 +228,14 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
 
 // 0: look again. Else EINTR, or EAGAIN when the receive time-out has passed.
 int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline) {
-  if (options_.receive_timeout() == Duration::zero() && session_->may_sleep_in_read()) {
+  if (options_.receive_timeout() == Duration::zero() && shared_ == nullptr && session_->may_sleep_in_read()) {
     // The link's own read restarts after a signal handler exactly when TCP's would (SA_RESTART).
-    const verbs::ReadStatus status = session_->ReadSleeping(lock);
+    lock.release();
+    std::unique_lock own(mutex_.own(), std::adopt_lock);
+    const verbs::ReadStatus status = session_->ReadSleeping(own);
+    own.release();
+    lock = Lock(mutex_, std::adopt_lock);
+    if (shared_ != nullptr) mutex_.Enter();  // a fork came meanwhile; the connection was ours all the time
     if (state_ == State::kSdp) AfterProgress(/*publish=*/session_->engine().readable_bytes() == 0);
     waiters_.WakeAll();  // another reader has to take over the link
     if (status == verbs::ReadStatus::kInterrupted) return EINTR;

@@ -1,0 +1,110 @@
+#include "preload/socket/shared_connection.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "preload/socket/clock.h"
+
+namespace sdp::preload {
+namespace {
+
+// How long a process that holds a connection may be dead before the others see it where nothing depends on
+// it.
+constexpr Duration kLivenessCheck = std::chrono::milliseconds(50);
+
+}  // namespace
+
+std::unique_ptr<SharedConnection> SharedConnection::Make() {
+  SharedSlot* const slot = SharedArena::Take();
+  if (slot == nullptr) return nullptr;
+  return std::unique_ptr<SharedConnection>(new SharedConnection(slot));
+}
+
+SharedConnection::~SharedConnection() {
+  if (!left_) {
+    if (!locked_) Lock();
+    Leave();
+  }
+  if (locked_) Unlock();
+}
+
+SharedConnection::View SharedConnection::Lock() {
+  if (pthread_mutex_lock(&slot_->mutex) == EOWNERDEAD) {
+    pthread_mutex_consistent(&slot_->mutex);
+    slot_->broken = 1;
+  }
+  locked_ = true;
+  if (slot_->exclusive != 0 && slot_->exclusive != self_) {
+    if (SharedArena::Alive(slot_->exclusive)) return slot_->broken != 0 ? View::kBroken : View::kElsewhere;
+    slot_->broken = 1;
+  }
+  if (slot_->broken != 0) return View::kBroken;
+  return slot_->version == version_ ? View::kCurrent : View::kStale;
+}
+
+void SharedConnection::Unlock() {
+  locked_ = false;
+  if (left_ && std::all_of(slot_->holders.begin(), slot_->holders.end(), [](Member m) { return m == 0; })) {
+    slot_->used = SharedSlot::kChanging;
+    pthread_mutex_unlock(&slot_->mutex);
+    SharedArena::Free(slot_);
+    return;
+  }
+  pthread_mutex_unlock(&slot_->mutex);
+}
+
+bool SharedConnection::Add(Member member) {
+  const auto place = std::find(slot_->holders.begin(), slot_->holders.end(), Member{0});
+  if (place == slot_->holders.end()) return false;
+  *place = member;
+  return true;
+}
+
+bool SharedConnection::HasOthers(bool sure) {
+  const Time now = Now();
+  const bool check = sure || now - checked_ >= kLivenessCheck;
+  if (check) checked_ = now;
+  bool others = false;
+  for (Member& holder : slot_->holders) {
+    if (holder == 0 || holder == self_) continue;
+    if (check && !SharedArena::Alive(holder)) {
+      holder = 0;
+    } else {
+      others = true;
+    }
+  }
+  return others;
+}
+
+void SharedConnection::Leave() {
+  std::replace(slot_->holders.begin(), slot_->holders.end(), self_, Member{0});
+  if (slot_->exclusive == self_) slot_->exclusive = 0;
+  left_ = true;
+}
+
+bool SharedConnection::Read(std::vector<std::byte>* state) {
+  if (!SharedArena::Read(slot_, state)) return false;
+  version_ = slot_->version;
+  published_ = *state;
+  return true;
+}
+
+bool SharedConnection::Publish(std::vector<std::byte> state) {
+  if (slot_->exclusive == 0 && state == published_) return true;
+  if (!SharedArena::Write(slot_, state)) return false;
+  slot_->size = state.size();
+  slot_->version = ++version_;
+  slot_->exclusive = 0;
+  published_ = std::move(state);
+  return true;
+}
+
+void SharedConnection::Keep() {
+  slot_->exclusive = self_;
+  if (slot_->version == version_) slot_->version = ++version_;
+}
+
+}  // namespace sdp::preload

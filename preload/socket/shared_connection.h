@@ -1,0 +1,70 @@
+// One process's hold on a connection that other processes hold, too: whose state is the newest, and who is
+// there. Passive; used under the lock of the StreamSocket that owns it.
+//
+// Everything but the making is done between Lock() and Unlock(), which no holder keeps over a sleep. The
+// state itself is bytes here.
+#ifndef SDP_PRELOAD_SOCKET_SHARED_CONNECTION_H_
+#define SDP_PRELOAD_SOCKET_SHARED_CONNECTION_H_
+
+#include <memory>
+#include <vector>
+
+#include "core/base/types.h"
+#include "preload/socket/shared_arena.h"
+
+namespace sdp::preload {
+
+class SharedConnection {
+ public:
+  // The calling process is the only holder. nullptr: nothing left to share with.
+  static std::unique_ptr<SharedConnection> Make();
+  // Leaves, if that was not done.
+  ~SharedConnection();
+
+  enum class View : uint8_t {
+    kCurrent,    // the calling process used the connection last, or nobody has since the fork
+    kStale,      // another process has: Read() before anything else
+    kElsewhere,  // another process keeps it to itself for now
+    kBroken,     // the one that did has died: the connection is lost
+  };
+  View Lock();
+  void Unlock();
+  [[nodiscard]] bool locked() const { return locked_; }
+
+  // Another holder. False: there is no room.
+  bool Add(Member member);
+  // Somebody else holds it, too. `sure`: the living are told from the dead here and now; else every so often.
+  bool HasOthers(bool sure);
+  // The calling process holds it no longer.
+  void Leave();
+
+  // The state others have left. False: it is not to be had.
+  bool Read(std::vector<std::byte>* state);
+  // The state as the calling process leaves it; nothing happens when it is as it was. False: too much, keep
+  // it.
+  bool Publish(std::vector<std::byte> state);
+  // The state stays with the calling process until the next Publish().
+  void Keep();
+  // Nobody can go on.
+  void Break() { slot_->broken = 1; }
+
+  // In the child of a fork, which was added before: the hold is its own.
+  void AdoptAfterFork() { self_ = SharedArena::self(); }
+  // In a child that got no place: the parent's hold is none of its business.
+  void ForgetAfterFork() { left_ = true; }
+
+ private:
+  explicit SharedConnection(SharedSlot* slot) : slot_(slot), self_(SharedArena::self()) {}
+
+  SharedSlot* const slot_;
+  Member self_;
+  uint64_t version_ = 0;  // of the state the calling process has
+  bool left_ = false;
+  bool locked_ = false;
+  std::vector<std::byte> published_;
+  Time checked_{};
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_SHARED_CONNECTION_H_

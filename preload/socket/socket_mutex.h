@@ -1,0 +1,48 @@
+// The lock of a StreamSocket. While the connection is held by several processes it spans them all: whoever
+// has it has the connection's newest state, and leaves it to the others when he unlocks.
+#ifndef SDP_PRELOAD_SOCKET_SOCKET_MUTEX_H_
+#define SDP_PRELOAD_SOCKET_SOCKET_MUTEX_H_
+
+#include <atomic>
+#include <mutex>
+
+namespace sdp::preload {
+
+class StreamSocket;
+
+class SocketMutex {
+ public:
+  explicit SocketMutex(StreamSocket* socket) : socket_(socket) {}
+  void lock() {
+    own_.lock();
+    if (shared()) Enter();
+  }
+  bool try_lock() {
+    if (!own_.try_lock()) return false;
+    if (shared()) Enter();
+    return true;
+  }
+  void unlock() {
+    if (shared()) Leave();
+    own_.unlock();
+  }
+
+  // Among the threads of this process only: for what does not look at the connection.
+  std::mutex& own() { return own_; }
+  // With own() locked: the rest of lock().
+  void Enter();
+  // With own() locked.
+  void set_shared(bool shared) { shared_.store(shared, std::memory_order_relaxed); }
+  [[nodiscard]] bool shared() const { return shared_.load(std::memory_order_relaxed); }
+
+ private:
+  void Leave();
+
+  std::mutex own_;
+  StreamSocket* const socket_;
+  std::atomic<bool> shared_{false};
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_SOCKET_MUTEX_H_

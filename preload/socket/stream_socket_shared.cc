@@ -1,0 +1,206 @@
+// A connection that several processes hold after a fork. Each has a copy of its state; whoever uses it takes
+// the newest first and leaves what became of it. Alone again, a process goes on without all this.
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/base/archive.h"
+#include "preload/log.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/stats.h"
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+namespace {
+
+// How long a call waits for a process that keeps the connection to itself: one of its threads sleeps in a
+// read since before the fork.
+constexpr Duration kPatienceForOwner = std::chrono::seconds(2);
+constexpr Duration kFirstNap = std::chrono::milliseconds(1);
+constexpr int kLongestNap = 5;  // 32 ms, as a power of two
+
+}  // namespace
+
+void SocketMutex::Enter() { socket_->EnterShared(); }
+void SocketMutex::Leave() { socket_->LeaveShared(); }
+
+void StreamSocket::EnterShared() {
+  const Time patience = Now() + kPatienceForOwner;
+  SharedConnection::View view;
+  for (;;) {
+    view = shared_->Lock();
+    if (view != SharedConnection::View::kElsewhere || Now() >= patience) break;
+    shared_->Unlock();
+    mutex_.own().unlock();
+    timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
+    nanosleep(&pause, nullptr);
+    mutex_.own().lock();
+    if (shared_ == nullptr) return;
+  }
+  away_ = view == SharedConnection::View::kElsewhere;
+  if (away_ || session_ == nullptr) return;
+  nonblocking_.reset();  // the open file's, which others may have changed
+  if (view == SharedConnection::View::kStale) {
+    naps_ = 0;
+    responsible_ = false;
+    if (!ThawShared()) view = SharedConnection::View::kBroken;
+  }
+  if (view == SharedConnection::View::kBroken) return LoseShared();
+  if (!shared_->HasOthers(/*sure=*/false)) return StopSharing();
+  if (view == SharedConnection::View::kStale && state_ == State::kSdp) AfterProgress();
+}
+
+void StreamSocket::LeaveShared() {
+  PublishShared();
+  shared_->Unlock();
+}
+
+void StreamSocket::PublishShared() {
+  if (away_ || session_ == nullptr) return;
+  responsible_ = session_->has_unsent();
+  if (!session_->freezable() || !shared_->Publish(FreezeShared())) shared_->Keep();
+}
+
+void StreamSocket::DropShared() {
+  if (shared_ == nullptr) return;
+  if (shared_->locked()) PublishShared();
+  mutex_.set_shared(false);
+  shared_.reset();
+  away_ = false;
+}
+
+std::vector<std::byte> StreamSocket::FreezeShared() const {
+  Writer ar;
+  bool shut = receive_shut_;
+  bool noted = abort_noted_;
+  auto error = static_cast<uint32_t>(pending_error_);
+  ar.Flag(shut);
+  ar.Flag(noted);
+  ar.Number(error);
+  ar.Append(session_->Freeze());
+  return ar.Take();
+}
+
+bool StreamSocket::ThawShared() {
+  std::vector<std::byte> state;
+  if (!shared_->Read(&state)) return false;
+  Reader ar(state);
+  uint32_t error = 0;
+  ar.Flag(receive_shut_);
+  ar.Flag(abort_noted_);
+  ar.Number(error);
+  pending_error_ = static_cast<int>(error);
+  const int fd = linger_fd_ >= 0 || descriptors_.empty() ? linger_fd_ : descriptors_.front();
+  return ar.ok() && session_->Thaw(ar.Take(ar.left()), fd);
+}
+
+// Nobody knows any more what was sent and received.
+void StreamSocket::LoseShared() {
+  SDP_LOG(kInfo, "connection with %s is lost: a process that shared it died while it used it",
+          ToEndpoint(peer_).ToString().c_str());
+  shared_->Break();
+  StopSharing();
+  session_->ForgetReader();
+  session_->engine().Abort(engine::AbortReason::kLocal);
+  session_->Pump();
+  pending_error_ = ECONNRESET;
+  if (state_ == State::kSdp) AfterProgress();
+}
+
+void StreamSocket::StopSharing() {
+  mutex_.set_shared(false);
+  shared_.reset();
+  away_ = false;
+  if (slot_ != nullptr || state_ != State::kSdp) return;
+  if (stats::StatsSegment* segment = Statistics()) slot_ = segment->AcquireSlot(Describe());
+}
+
+bool StreamSocket::LeaveToOthers() {
+  if (shared_ == nullptr || session_ == nullptr) return false;
+  const SharedConnection::View view = shared_->Lock();
+  const bool needed = view == SharedConnection::View::kCurrent && responsible_;
+  if (needed || !shared_->HasOthers(/*sure=*/true)) {
+    shared_->Unlock();
+    return false;
+  }
+  mutex_.set_shared(false);
+  shared_.reset();
+  return true;
+}
+
+Duration StreamSocket::NextNap() {
+  const Duration nap = kFirstNap * (1 << naps_);
+  naps_ = std::min(naps_ + 1, kLongestNap);
+  return nap;
+}
+
+// The process ends. What it left unsent has to leave; the rest is the others', if there are any.
+void StreamSocket::FinishShared(Lock& lock, Time deadline) {
+  while (shared_ != nullptr && !foreign() && responsible_ && session_->has_unsent() && Now() < deadline) {
+    session_->Pump();
+    session_->ReadAvailable();
+    if (!session_->has_unsent() || session_->link_ended()) break;
+    lock.unlock();
+    timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
+    nanosleep(&pause, nullptr);
+    lock.lock();
+  }
+  if (shared_ != nullptr && !foreign() && !shared_->HasOthers(/*sure=*/true)) StopSharing();
+}
+
+bool StreamSocket::FinishSharedAtOnce() {
+  const bool current = shared_->Lock() == SharedConnection::View::kCurrent;
+  const bool alone = !shared_->HasOthers(/*sure=*/true);
+  shared_->Leave();
+  shared_->Unlock();
+  return alone && current;
+}
+
+void StreamSocket::ShareWithChild(Member child) {
+  child_shares_ = false;
+  if (child == 0 || !shareable()) return;
+  if (shared_ == nullptr) {
+    PushHeld();
+    shared_ = SharedConnection::Make();
+    if (shared_ == nullptr) return;
+    mutex_.set_shared(true);
+    responsible_ = session_->has_unsent();
+    (void)shared_->Lock();
+    if (!session_->freezable()) shared_->Keep();
+  } else {
+    (void)shared_->Lock();
+  }
+  child_shares_ = shared_->Add(child);
+  shared_->Unlock();
+}
+
+void StreamSocket::DisownAfterFork() {
+  held_.clear();
+  if (state_ == State::kSdp || state_ == State::kClosed) {
+    slot_ = nullptr;
+    responsible_ = leaving_ = false;
+    if (session_ != nullptr) session_->ForgetReader();
+    foreign_ = foreign_ || shared_ == nullptr || !child_shares_;
+    if (!foreign_) {
+      shared_->AdoptAfterFork();
+    } else if (shared_ != nullptr) {
+      shared_->ForgetAfterFork();
+      shared_.reset();
+      mutex_.set_shared(false);
+    }
+  }
+  if (listener_ != nullptr) {
+    listener_->NoteFork(/*in_child=*/true);
+    slot_ = nullptr;
+  }
+  if (state_ == State::kConnecting) {
+    attempt_->Disown();
+    attempt_.reset();
+    state_ = State::kNew;
+  }
+  waiters_.Clear();
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,347 @@
+// Connections that several processes hold after a fork: accept and fork, in turn, both at once, and every way
+// to go.
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "test/posix/support.h"
+
+namespace posix_test {
+namespace {
+
+// A child that dies with its parent.
+pid_t Fork(const std::function<int()>& body) {
+  return Child([&] {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return body();
+  });
+}
+
+// Two ends in two processes from the start: only `server`'s end is shared further.
+struct Remote {
+  pid_t pid = -1;
+  Fd server;
+};
+// A client process that runs `body` on its end.
+Remote ServeClient(const std::function<int(int)>& body) {
+  Listener listener = Listen();
+  Remote remote;
+  remote.pid = Fork([&] {
+    listener.fd.reset();
+    Fd client = TcpSocket();
+    if (connect(client, listener.address.get(), listener.address.length) != 0) return 100;
+    return body(client);
+  });
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  remote.server = Fd(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(remote.server >= 0);
+  return remote;
+}
+
+TEST_CASE("fork: the child of a server answers, the parent closes at once") {
+  Listener listener = Listen();
+  for (int i = 0; i < 5; ++i) {
+    Fd client = TcpSocket();
+    REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+    const std::string request = Pattern(i * 70'000 + 5);
+    auto sender = Async([&] { return SendAll(client, request) && shutdown(client, SHUT_WR) == 0; });
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    const pid_t pid = Fork([&] {
+      client.reset();
+      const std::string got = ReceiveToEnd(server);
+      return SendAll(server, got) && SendAll(server, "done") ? 0 : 1;
+    });
+    server.reset();
+    REQUIRE(Get(sender));
+    const std::string got = ReceiveToEnd(client);
+    REQUIRE(got.size() == request.size() + 4);
+    REQUIRE(Hash(got) == Hash(request + "done"));
+    REQUIRE(ExitedWith(Reap(pid), 0));
+  }
+}
+
+TEST_CASE("fork: the peer sees no end before the last holder has closed") {
+  Pair pair = MakePair();
+  int fds[2];
+  REQUIRE(pipe(fds) == 0);
+  Fd in(fds[0]), out(fds[1]);
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    out.reset();
+    char c;
+    if (read(in, &c, 1) != 0) return 1;
+    return SendAll(pair.server, "child") ? 0 : 2;
+  });
+  REQUIRE(SendAll(pair.server, "parent"));
+  pair.server.reset();
+  REQUIRE(ReceiveExactly(pair.client, 6) == "parent");
+  REQUIRE(PollOne(pair.client, POLLIN, kQuietMs) == 0);
+  out.reset();
+  REQUIRE(ReceiveToEnd(pair.client) == "child");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("fork: parent and children write in turn") {
+  Pair pair = MakePair();
+  std::string expected;
+  for (int i = 0; i < 10; ++i) {
+    const std::string mine = Pattern(static_cast<size_t>(i) * 997 + 3, static_cast<uint32_t>(i));
+    const std::string childs = Pattern(static_cast<size_t>(i) * 331 + 7, static_cast<uint32_t>(i + 50));
+    REQUIRE(SendAll(pair.client, mine));
+    REQUIRE(ExitedWith(Reap(Fork([&] { return SendAll(pair.client, childs) ? 0 : 1; })), 0));
+    expected += mine + childs;
+  }
+  pair.client.reset();
+  REQUIRE(Hash(ReceiveToEnd(pair.server)) == Hash(expected));
+}
+
+TEST_CASE("fork: parent and children read in turn") {
+  Pair pair = MakePair();
+  const std::string data = Pattern(200'000);
+  REQUIRE(SendAll(pair.client, data));
+  REQUIRE(ReceiveExactly(pair.server, 1000) == data.substr(0, 1000));
+  for (size_t at = 1000; at < 101'000; at += 20'000) {
+    const pid_t pid =
+        Fork([&] { return ReceiveExactly(pair.server, 10'000) == data.substr(at, 10'000) ? 0 : 1; });
+    REQUIRE(ExitedWith(Reap(pid), 0));
+    REQUIRE(ReceiveExactly(pair.server, 10'000) == data.substr(at + 10'000, 10'000));
+  }
+  pair.client.reset();
+  REQUIRE(Hash(ReceiveToEnd(pair.server)) == Hash(data.substr(101'000)));
+}
+
+TEST_CASE("fork: one process reads while another writes") {
+  const std::string up = Pattern(6'000'000, 3), down = Pattern(5'000'000, 4);
+  Remote remote = ServeClient([&](int fd) {
+    auto sender = Async([&] { return SendAll(fd, up) && shutdown(fd, SHUT_WR) == 0; });
+    const std::string got = ReceiveToEnd(fd);
+    return sender.get() && Hash(got) == Hash(down) ? 0 : 1;
+  });
+  const pid_t writer =
+      Fork([&] { return SendAll(remote.server, down) && shutdown(remote.server, SHUT_WR) == 0 ? 0 : 1; });
+  const std::string got = ReceiveToEnd(remote.server);
+  REQUIRE(got.size() == up.size());
+  REQUIRE(Hash(got) == Hash(up));
+  REQUIRE(ExitedWith(Reap(writer), 0));
+  remote.server.reset();
+  REQUIRE(ExitedWith(Reap(remote.pid), 0));
+}
+
+TEST_CASE("fork: the writer is the parent, the reader the child") {
+  const std::string up = Pattern(6'000'000, 3), down = Pattern(5'000'000, 4);
+  Remote remote = ServeClient([&](int fd) {
+    auto sender = Async([&] { return SendAll(fd, up) && shutdown(fd, SHUT_WR) == 0; });
+    const std::string got = ReceiveToEnd(fd);
+    return sender.get() && Hash(got) == Hash(down) ? 0 : 1;
+  });
+  const pid_t reader = Fork([&] { return Hash(ReceiveToEnd(remote.server)) == Hash(up) ? 0 : 1; });
+  REQUIRE(SendAll(remote.server, down));
+  REQUIRE(shutdown(remote.server, SHUT_WR) == 0);
+  REQUIRE(ExitedWith(Reap(reader), 0));
+  remote.server.reset();
+  REQUIRE(ExitedWith(Reap(remote.pid), 0));
+}
+
+TEST_CASE("fork: both processes write at once, no message is torn or lost") {
+  constexpr size_t kRecord = 64;
+  constexpr int kRecords = 3000;
+  Remote remote = ServeClient([&](int fd) {
+    const std::string got = ReceiveToEnd(fd);
+    if (got.size() != 2 * kRecords * kRecord) return 1;
+    int next[2] = {0, 0};
+    for (size_t at = 0; at < got.size(); at += kRecord) {
+      const int who = got[at] - 'a';
+      if (who != 0 && who != 1) return 2;
+      char expected[kRecord + 1];
+      snprintf(expected, sizeof expected, "%c%063d", 'a' + who, next[who]++);
+      if (got.compare(at, kRecord, expected) != 0) return 3;
+    }
+    return 0;
+  });
+  const auto write_all = [&](char who) {
+    for (int i = 0; i < kRecords; ++i) {
+      char record[kRecord + 1];
+      snprintf(record, sizeof record, "%c%063d", who, i);
+      if (send(remote.server, record, kRecord, 0) != static_cast<ssize_t>(kRecord)) return 1;
+    }
+    return 0;
+  };
+  const pid_t pid = Fork([&] { return write_all('b'); });
+  REQUIRE(write_all('a') == 0);
+  remote.server.reset();
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  REQUIRE(ExitedWith(Reap(remote.pid), 0));
+}
+
+TEST_CASE("fork: a child waits in poll for what its parent leaves to it") {
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, "for the parent"));
+  const pid_t pid = Fork([&] {
+    if (ReceiveExactly(pair.server, 7) != "for the") return 1;
+    return 0;
+  });
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  REQUIRE(PollOne(pair.server, POLLIN) == POLLIN);
+  REQUIRE(ReceiveExactly(pair.server, 7) == " parent");
+  REQUIRE(PollOne(pair.server, POLLIN, kQuietMs) == 0);
+}
+
+TEST_CASE("fork: a child killed, or gone by _exit or exec, leaves the connection to the parent") {
+  Pair pair = MakePair();
+  const int how = GENERATE(0, 1, 2);
+  const pid_t pid = Fork([&]() -> int {
+    SetOption(pair.client, SOL_SOCKET, SO_KEEPALIVE, 1);
+    if (how == 1) _exit(0);
+    if (how == 2) {
+      fcntl(pair.client, F_SETFD, FD_CLOEXEC);
+      fcntl(pair.server, F_SETFD, FD_CLOEXEC);
+      execlp("sleep", "sleep", "30", nullptr);
+    }
+    for (;;) pause();
+  });
+  if (how == 1) {
+    REQUIRE(ExitedWith(Reap(pid), 0));
+  } else if (how == 2) {
+    const std::string comm = "/proc/" + std::to_string(pid) + "/comm";
+    REQUIRE(Eventually([&] {
+      Fd file(open(comm.c_str(), O_RDONLY));
+      char name[16] = {};
+      return read(file, name, sizeof name - 1) > 0 && std::string(name) == "sleep\n";
+    }));
+  } else {
+    REQUIRE(kill(pid, SIGKILL) == 0);
+    Reap(pid);
+  }
+  REQUIRE(SendAll(pair.client, "still here"));
+  REQUIRE(ReceiveExactly(pair.server, 10) == "still here");
+  pair.client.reset();
+  REQUIRE(ReceiveToEnd(pair.server).empty());
+  if (how == 2) {
+    kill(pid, SIGKILL);
+    Reap(pid);
+  }
+}
+
+TEST_CASE("fork: what the parent had not yet sent arrives, whoever closes last") {
+  const bool child_last = GENERATE(false, true);
+  Pair pair = MakePair();
+  SetNonblocking(pair.client);
+  const size_t filled = Fill(pair.client);
+  int fds[2];
+  REQUIRE(pipe(fds) == 0);
+  Fd in(fds[0]), out(fds[1]);
+  const pid_t pid = Fork([&] {
+    pair.server.reset();
+    out.reset();
+    char c;
+    return read(in, &c, 1) == 0 ? 0 : 1;
+  });
+  if (!child_last) {
+    out.reset();
+    REQUIRE(ExitedWith(Reap(pid), 0));
+  }
+  pair.client.reset();
+  REQUIRE(ReceiveExactly(pair.server, filled).size() == filled);
+  if (child_last) {
+    REQUIRE(PollOne(pair.server, POLLIN, kQuietMs) == 0);
+    out.reset();
+    REQUIRE(ExitedWith(Reap(pid), 0));
+  }
+  REQUIRE(ReceiveToEnd(pair.server).empty());
+}
+
+TEST_CASE("fork: a reset reaches the child that reads") {
+  Pair pair = MakePair();
+  const linger reset{.l_onoff = 1, .l_linger = 0};
+  REQUIRE(setsockopt(pair.server, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0);
+  int fds[2];
+  REQUIRE(pipe(fds) == 0);
+  Fd in(fds[0]), out(fds[1]);
+  const pid_t pid = Fork([&] {
+    pair.server.reset();
+    if (write(out, "x", 1) != 1) return 1;
+    char c;
+    return recv(pair.client, &c, 1, 0) == -1 && errno == ECONNRESET ? 0 : 2;
+  });
+  char c;
+  REQUIRE(read(in, &c, 1) == 1);
+  pair.server.reset();
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("fork: shutdown by one process ends the stream for both") {
+  Pair pair = MakePair();
+  REQUIRE(ExitedWith(Reap(Fork([&] { return shutdown(pair.client, SHUT_WR) == 0 ? 0 : 1; })), 0));
+  REQUIRE(ReceiveToEnd(pair.server).empty());
+  REQUIRE_ERRNO(send(pair.client, "x", 1, MSG_NOSIGNAL), EPIPE);
+  REQUIRE(SendAll(pair.server, "answer"));
+  REQUIRE(ExitedWith(Reap(Fork([&] { return ReceiveExactly(pair.client, 6) == "answer" ? 0 : 1; })), 0));
+}
+
+TEST_CASE("fork: grandchildren, and a chain in which each closes before the next writes") {
+  Pair pair = MakePair();
+  const pid_t pid = Fork([&] {
+    pair.server.reset();
+    if (!SendAll(pair.client, "1")) return 1;
+    for (char c = '2'; c < '6'; ++c) {
+      const pid_t next = fork();
+      if (next < 0) return 2;
+      if (next > 0) {
+        pair.client.reset();
+        int status;
+        waitpid(next, &status, 0);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 3;
+      }
+      if (!SendAll(pair.client, std::string(1, c))) return 4;
+    }
+    return 0;
+  });
+  pair.client.reset();
+  REQUIRE(ReceiveToEnd(pair.server) == "12345");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("fork: many children hold one connection and each says a word") {
+  Pair pair = MakePair();
+  std::vector<pid_t> pids;
+  for (int i = 0; i < 20; ++i) pids.push_back(Fork([&] { return SendAll(pair.client, "word") ? 0 : 1; }));
+  pair.client.reset();
+  REQUIRE(ReceiveToEnd(pair.server).size() == 20 * 4);
+  for (const pid_t pid : pids) REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("fork: a fork that fails leaves the connection as it was") {
+  const pid_t pid = Fork([&] {
+    Pair pair = MakePair();
+    if (setuid(65534) != 0) return 10;
+    const rlimit none{.rlim_cur = 0, .rlim_max = 0};
+    setrlimit(RLIMIT_NPROC, &none);
+    if (fork() != -1) return 1;
+    if (!SendAll(pair.client, "hello") || ReceiveExactly(pair.server, 5) != "hello") return 2;
+    pair.client.reset();
+    char c;
+    return recv(pair.server, &c, 1, 0) == 0 ? 0 : 3;
+  });
+  const int status = Reap(pid);
+  if (ExitedWith(status, 10)) {
+    WARN("skipped: only root can become somebody else");
+    return;
+  }
+  REQUIRE(ExitedWith(status, 0));
+}
+
+TEST_CASE("fork: a reader asleep in one thread while another forks goes on reading") {
+  Pair pair = MakePair();
+  auto reader = Async([&] { return ReceiveExactly(pair.server, 8); });
+  REQUIRE(StillRunning(reader));
+  const pid_t pid = Fork([&] {
+    pair.server.reset();
+    return SendAll(pair.client, "one ") ? 0 : 1;
+  });
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  REQUIRE(SendAll(pair.client, "two "));
+  REQUIRE(Get(reader) == "one two ");
+}
+
+}  // namespace
+}  // namespace posix_test
