@@ -69,6 +69,7 @@ class PollCall {
     edges_.clear();
     nested_ready_.clear();
     unwatched_ = false;
+    shared_ = false;
     int ready = 0;
     for (size_t i = 0; i < count_; ++i) {
       pollfd& asked = fds_[i];
@@ -92,6 +93,7 @@ class PollCall {
           }
           edges_.push_back({stream, readiness.read_edge, readiness.write_edge, readiness.state});
           if (readiness.watch == 0) unwatched_ = true;
+          if (readiness.shared) shared_ = true;
           kernel_.push_back({.fd = readiness.watch == 0 ? -1 : readiness.link_fd >= 0 ? readiness.link_fd : asked.fd,
                              .events = readiness.watch,
                              .revents = 0});
@@ -194,10 +196,11 @@ class PollCall {
     return false;
   }
 
-  // A thread that nobody can wake looks again soon.
+  // A thread that nobody can wake looks again soon; so does one that waits for a connection of several processes.
   Time Bounded(Time deadline) const {
     const bool deaf = waiter_ == nullptr && (unwatched_ || !nested_ready_.empty());
-    return deaf ? std::min(deadline, Now() + std::chrono::milliseconds(5)) : deadline;
+    if (deaf) return std::min(deadline, Now() + std::chrono::milliseconds(5));
+    return shared_ ? std::min(deadline, Now() + std::chrono::milliseconds(32)) : deadline;
   }
 
   struct Seen {
@@ -216,6 +219,7 @@ class PollCall {
   Waiter* waiter_ = nullptr;
   bool registered_ = false;
   bool unwatched_ = false;
+  bool shared_ = false;
 };
 
 }  // namespace

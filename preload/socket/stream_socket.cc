@@ -140,6 +140,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     readiness.events = ReadyEvents();
     readiness.watch = WatchEvents();
     readiness.link_fd = LinkOf(-1);
+    readiness.shared = shared_ != nullptr;
     readiness.read_edge = session_->engine().read_edge() + link_edge_;
     readiness.write_edge = session_->engine().write_edge() + link_edge_;
   } else if (state_ == State::kListening) {

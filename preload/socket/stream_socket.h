@@ -77,6 +77,7 @@ class StreamSocket final : public Socket {
     short events = 0;        // poll events that hold now (kSdp, kConnecting)
     short watch = 0;         // what to watch the descriptor for meanwhile; 0: nothing
     int link_fd = -1;        // to be watched in place of the descriptor; -1: the descriptor itself
+    bool shared = false;     // other processes hold the connection, too, and nobody tells what they do to it: look again soon
     uint64_t read_edge = 0;
     uint64_t write_edge = 0;
     int listener_fds[2] = {-1, -1};  // kListening: beside the conventional descriptor, readable when accept may succeed

@@ -1,0 +1,62 @@
+"""Servers that fork for each connection: the child talks, the parent has closed its copy and accepts the next."""
+
+import sys
+
+import harness
+
+SERVER = """
+import socketserver, sys
+class Handler(socketserver.StreamRequestHandler):
+    def handle(self):
+        while data := self.request.recv(65536):
+            self.request.sendall(data)
+class Server(socketserver.ForkingMixIn, socketserver.TCPServer):
+    allow_reuse_address = True
+Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+CLIENT = """
+import hashlib, os, socket, sys, threading
+size = int(sys.argv[2])
+data = os.urandom(size)
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=60)
+def send():
+    s.sendall(data)
+    s.shutdown(socket.SHUT_WR)
+t = threading.Thread(target=send)
+t.start()
+got = hashlib.sha256()
+n = 0
+while chunk := s.recv(65536):
+    got.update(chunk)
+    n += len(chunk)
+t.join()
+assert n == size, (n, size)
+assert got.digest() == hashlib.sha256(data).digest()
+"""
+
+
+class Forking(harness.ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.port = harness.free_port()
+
+    def echo_through(self, server):
+        self.world.wait_for_listener(self.port)
+        clients = [self.world.start([sys.executable, "-c", CLIENT, self.port, size])
+                   for size in (0, 1, 100_000, 3_000_000)]
+        for client in clients:
+            self.assertEqual(client.wait(60), 0, client.output())
+        self.assertIsNone(server.popen.poll(), server.output())
+        self.assert_no_tcp()
+
+    def test_socketserver(self):
+        self.echo_through(self.world.start([sys.executable, "-c", SERVER, self.port]))
+
+    def test_socat(self):
+        harness.need("socat")
+        self.echo_through(self.world.start(["socat", f"TCP-LISTEN:{self.port},bind=127.0.0.1,reuseaddr,fork", "EXEC:cat"]))
+
+
+if __name__ == "__main__":
+    harness.main()
