@@ -55,13 +55,14 @@ absl::Status BecomeUser(const User& user) {
 
 namespace {
 
+#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(SDP_SANITIZED)
+#define SDP_HAVE_FILTER 1
+
 #if defined(__x86_64__)
 constexpr uint32_t kMachine = AUDIT_ARCH_X86_64;
-#elif defined(__aarch64__)
+#else
 constexpr uint32_t kMachine = AUDIT_ARCH_AARCH64;
 #endif
-
-#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(SDP_SANITIZED)
 
 constexpr int kAllowed[] = {
     // serving
@@ -189,7 +190,7 @@ std::vector<sock_filter> Program() {
 
 absl::Status RestrictSystemCalls() {
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return absl::ErrnoToStatus(errno, "PR_SET_NO_NEW_PRIVS");
-#if (defined(__x86_64__) || defined(__aarch64__)) && !defined(SDP_SANITIZED)
+#ifdef SDP_HAVE_FILTER
   std::vector<sock_filter> program = Program();
   const sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
   if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) != 0) {
