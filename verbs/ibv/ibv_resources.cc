@@ -8,11 +8,27 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
+#include <vector>
 
 namespace sdp::ibv {
 namespace {
 
 constexpr size_t kPage = 4096;
+
+// siw's provider takes a queue for failed that the kernel gives the map offset 0x90000, which happens to a
+// process's twelfth connection or so, and then to each further one. A completion queue that nobody uses, made
+// before all others and kept, lies across that offset.
+constexpr uint32_t kSiwVendor = 0x626d74;
+constexpr int kSpacerEntries = 0x91000 / 32;
+
+void KeepSiwFromItsBadOffset(const Api& api, ibv_context* device) {
+  static std::mutex mutex;
+  static std::vector<ibv_context*>* const done = new std::vector<ibv_context*>;
+  std::lock_guard lock(mutex);
+  if (std::find(done->begin(), done->end(), device) != done->end()) return;
+  if (api.ibv_create_cq(device, kSpacerEntries, nullptr, nullptr, 0) != nullptr) done->push_back(device);
+}
 
 }  // namespace
 
@@ -84,6 +100,7 @@ bool Resources::MakeQueuePair(const Depths& wanted) {
   if (api.ibv_query_device(device, &limits) != 0) return Fail("ibv_query_device");
   depths.sends = std::min<uint32_t>(wanted.sends, static_cast<uint32_t>(limits.max_qp_wr));
   depths.receives = std::min<uint32_t>(wanted.receives, static_cast<uint32_t>(limits.max_qp_wr));
+  if (limits.vendor_id == kSiwVendor) KeepSiwFromItsBadOffset(api, device);
   pd = api.ibv_alloc_pd(device);
   if (pd == nullptr) return Fail("ibv_alloc_pd");
   completions = api.ibv_create_comp_channel(device);
@@ -100,11 +117,15 @@ bool Resources::MakeQueuePair(const Depths& wanted) {
   attributes.cap.max_send_sge = 1;
   attributes.cap.max_recv_sge = 1;
   attributes.cap.max_inline_data = wanted.inline_bytes;
-  if (api.rdma_create_qp(id, pd, &attributes) != 0) {
+  // It returns -1 and sets errno, or returns the error that changing the queue pair's state met.
+  int result = api.rdma_create_qp(id, pd, &attributes);
+  if (result != 0 && id->qp == nullptr) {
     // Inlining is a convenience that a device need not have.
     attributes.cap.max_inline_data = 0;
-    if (api.rdma_create_qp(id, pd, &attributes) != 0) return Fail("rdma_create_qp");
+    result = api.rdma_create_qp(id, pd, &attributes);
   }
+  if (result > 0) errno = result;
+  if (result != 0) return Fail("rdma_create_qp");
   depths.inline_bytes = std::min(wanted.inline_bytes, attributes.cap.max_inline_data);
   return Watch(completions->fd);
 }

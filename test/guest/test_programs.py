@@ -1,0 +1,105 @@
+"""Unmodified programs whose connecting side runs over a kernel RNIC, with sdpstat as the witness."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+
+import harness  # noqa: E402
+
+ADDRESS = os.environ.get("SDP_TEST_RNIC_ADDRESS", "10.77.0.1")
+PATIENT = {"SDP_PM_TIMEOUT_MS": 5000}
+OVER_KERNEL_RNIC = {"SDP_RNIC": "verbs", **PATIENT}
+
+
+class Programs(unittest.TestCase):
+    def setUp(self):
+        if not os.path.exists("/dev/infiniband/rdma_cm"):
+            raise unittest.SkipTest("no kernel RNIC (scripts/siw-guest has one)")
+        self.world = harness.TestWorld(listen=[ADDRESS])
+        self.addCleanup(self.world.stop)
+        self.port = harness.free_port(host=ADDRESS)
+
+    def tearDown(self):
+        if not self._outcome.success:
+            print(self.world.logs(), file=sys.stderr)
+
+    def server(self, *argv, **options):
+        process = self.world.start([*argv], environment=PATIENT, **options)
+        self.world.wait_for_listener(self.port, 60)
+        return process
+
+    def client(self, *argv, **options):
+        return self.world.run([*argv], environment=OVER_KERNEL_RNIC, timeout=90, **options)
+
+    def assert_no_tcp(self):
+        self.assertNotIn("TCP, because", self.world.sdp_log())
+
+    def test_iperf3(self):
+        harness.need("iperf3")
+        self.server("iperf3", "-s", "-1", "-B", ADDRESS, "-p", self.port)
+        client = self.world.start(["iperf3", "-c", ADDRESS, "-p", self.port, "-t", "4"], environment=OVER_KERNEL_RNIC)
+
+        def devices():
+            return [c["rnic"] for p in self.world.sdpstat()["processes"] if p["pid"] == client.pid for c in p["connections"]]
+        harness.wait_until(lambda: devices() == ["siw0", "siw0"], "connections over siw0", 30)
+        self.assertEqual(client.wait(60), 0, client.output())
+        self.assertIn("receiver", client.output())
+        print(*[line for line in client.output().splitlines() if "receiver" in line], flush=True)
+        self.assert_no_tcp()
+
+    def test_redis(self):
+        harness.need("redis-server")
+        harness.need("redis-benchmark")
+        self.server("redis-server", "--bind", ADDRESS, "--port", self.port, "--save", "", "--protected-mode", "no")
+        output = self.client("redis-benchmark", "-h", ADDRESS, "-p", self.port, "-n", "2000", "-c", "10", "-t", "set,get", "-q")
+        print(*[line for line in output.decode().replace("\r", "\n").splitlines() if "requests per second" in line], sep="\n", flush=True)
+        self.assert_no_tcp()
+
+    def test_netcat_half_close(self):
+        harness.need("nc")
+        wanted = harness.random_file(self.world.directory / "up", 3 << 20)
+        with open(self.world.directory / "down", "wb") as out:
+            server = self.server("nc", "-N", "-l", ADDRESS, self.port, stdout=out)
+        with open(self.world.directory / "up", "rb") as data:
+            client = self.world.start(["nc", "-N", ADDRESS, self.port], environment=OVER_KERNEL_RNIC, stdin=data,
+                                      stdout=subprocess.DEVNULL)
+        self.assertEqual(client.wait(60), 0, client.output())
+        self.assertEqual(server.wait(60), 0, server.output())
+        self.assertEqual(harness.file_hash(self.world.directory / "down"), wanted)
+        self.assert_no_tcp()
+
+    def test_http(self):
+        harness.need("curl")
+        wanted = harness.random_file(self.world.directory / "file", 3 << 20)
+        self.server(sys.executable, "-m", "http.server", "--bind", ADDRESS, "--directory", self.world.directory, self.port)
+        self.client("curl", "-s", "-S", "-f", "-o", "copy", f"http://{ADDRESS}:{self.port}/file")
+        self.assertEqual(harness.file_hash(self.world.directory / "copy"), wanted)
+        self.assert_no_tcp()
+
+    def test_a_child_gets_an_error_and_the_parent_goes_on(self):
+        self.server(sys.executable, harness.PEER, "echo-server", self.port, ADDRESS)
+        program = """
+import errno, os, socket, sys
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+s.sendall(b"a"); assert s.recv(1) == b"a"
+child = os.fork()
+if child == 0:
+    try:
+        s.sendall(b"b")
+        os._exit(1)
+    except OSError as e:
+        s.close()
+        os._exit(0 if e.errno == errno.EIO else 2)
+assert os.waitpid(child, 0)[1] == 0
+s.sendall(b"c"); assert s.recv(1) == b"c"
+print("ok")
+"""
+        self.assertEqual(self.client(sys.executable, "-c", program, ADDRESS, self.port), b"ok\n")
+
+
+if __name__ == "__main__":
+    harness.main()
