@@ -135,8 +135,9 @@ void NativePeer::MakeQueuePair() {
 }
 
 NativePeer::Region NativePeer::Expose(std::vector<char>& memory) {
-  ibv_mr* mr = ibv_reg_mr(id_->pd, memory.data(), memory.size(),
-                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+  ibv_mr* mr =
+      ibv_reg_mr(id_->pd, memory.data(), memory.size(),
+                 int{IBV_ACCESS_LOCAL_WRITE} | int{IBV_ACCESS_REMOTE_READ} | int{IBV_ACCESS_REMOTE_WRITE});
   if (mr == nullptr) Fail("ibv_reg_mr");
   regions_.push_back(mr);
   return {.stag = mr->rkey, .to = reinterpret_cast<uint64_t>(memory.data())};
@@ -196,8 +197,8 @@ ibv_wc_status NativePeer::Write(std::string_view text, Region target) {
 }
 
 ibv_wc_status NativePeer::Read(std::vector<char>* into, Region source) {
-  ibv_mr* mr =
-      ibv_reg_mr(id_->pd, into->data(), into->size(), int{IBV_ACCESS_LOCAL_WRITE} | int{IBV_ACCESS_REMOTE_WRITE});
+  ibv_mr* mr = ibv_reg_mr(id_->pd, into->data(), into->size(),
+                          int{IBV_ACCESS_LOCAL_WRITE} | int{IBV_ACCESS_REMOTE_WRITE});
   if (mr == nullptr) Fail("ibv_reg_mr");
   ibv_sge sge{.addr = reinterpret_cast<uint64_t>(into->data()),
               .length = static_cast<uint32_t>(into->size()),
