@@ -128,8 +128,9 @@ void NativePeer::MakeQueuePair() {
   if (rdma_create_qp(id_, nullptr, &attributes) != 0) Fail("rdma_create_qp");
   send_buffer_.resize(kSlot);
   receive_buffer_.resize(kSlot * kSlots);
-  send_mr_ = ibv_reg_mr(id_->pd, send_buffer_.data(), send_buffer_.size(), IBV_ACCESS_LOCAL_WRITE);
-  receive_mr_ = ibv_reg_mr(id_->pd, receive_buffer_.data(), receive_buffer_.size(), IBV_ACCESS_LOCAL_WRITE);
+  send_mr_ = ibv_reg_mr(id_->pd, send_buffer_.data(), send_buffer_.size(), int{IBV_ACCESS_LOCAL_WRITE});
+  receive_mr_ =
+      ibv_reg_mr(id_->pd, receive_buffer_.data(), receive_buffer_.size(), int{IBV_ACCESS_LOCAL_WRITE});
   if (send_mr_ == nullptr || receive_mr_ == nullptr) Fail("ibv_reg_mr");
   for (size_t i = 0; i < kSlots; ++i) PostReceive();
 }
@@ -182,7 +183,7 @@ ibv_wc_status NativePeer::Send(std::string_view text, bool solicited, uint32_t i
 
 ibv_wc_status NativePeer::Write(std::string_view text, Region target) {
   std::vector<char> copy(text.begin(), text.end());
-  ibv_mr* mr = ibv_reg_mr(id_->pd, copy.data(), copy.size(), IBV_ACCESS_LOCAL_WRITE);
+  ibv_mr* mr = ibv_reg_mr(id_->pd, copy.data(), copy.size(), int{IBV_ACCESS_LOCAL_WRITE});
   if (mr == nullptr) Fail("ibv_reg_mr");
   ibv_sge sge{.addr = reinterpret_cast<uint64_t>(copy.data()),
               .length = static_cast<uint32_t>(copy.size()),
