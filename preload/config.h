@@ -15,6 +15,7 @@
 namespace sdp::preload {
 
 enum class RnicChoice : uint8_t { kAuto, kSoft, kVerbs };  // SDP_RNIC
+enum class Mechanism : uint8_t { kChosen, kBcopy, kRead, kWrite, kTransaction };  // SDP_FORCE: for measurements
 enum class LogLevel : uint8_t { kError, kInfo, kDebug };   // SDP_LOG
 enum class LogDestination : uint8_t {
   kStandardError,
@@ -42,6 +43,9 @@ struct Config {
   uint16_t receive_buffers = 24;                          // SDP_PRIVATE_BUFFERS: count (3 to 4096)
   uint32_t receive_buffer_size = 32784;  // SDP_PRIVATE_BUFFER_SIZE: bytes with headers (128 to 1 MiB)
   uint32_t send_buffer = 256 * 1024;     // SDP_SEND_BUFFER: bytes copied at most while credit is missing
+  // SDP_BCOPY_THRESHOLD: a blocking write or read of more bytes than this may go by Zcopy (SDP 11)
+  uint32_t bcopy_threshold = 128 * 1024;
+  Mechanism force = Mechanism::kChosen;  // SDP_FORCE
   std::string stats_dir;                 // SDP_STATS_DIR; empty: the default runtime directory
 };
 

@@ -162,6 +162,14 @@ Config ReadConfig(const Lookup& lookup, const ConfigFile& file, const std::strin
   reader.Count<uint16_t>("SDP_PRIVATE_BUFFERS", 3, 4096, &config.receive_buffers);
   reader.Count<uint32_t>("SDP_PRIVATE_BUFFER_SIZE", 128, 1 << 20, &config.receive_buffer_size);
   reader.Count<uint32_t>("SDP_SEND_BUFFER", 0, 1 << 30, &config.send_buffer);
+  reader.Count<uint32_t>("SDP_BCOPY_THRESHOLD", 0, UINT32_MAX, &config.bcopy_threshold);
+  reader.Choice<Mechanism>("SDP_FORCE",
+                           {{"chosen", Mechanism::kChosen},
+                            {"bcopy", Mechanism::kBcopy},
+                            {"read", Mechanism::kRead},
+                            {"write", Mechanism::kWrite},
+                            {"transaction", Mechanism::kTransaction}},
+                           &config.force);
   reader.Text("SDP_STATS_DIR", &config.stats_dir);
   reader.ComplainOfUnknown();
   return config;

@@ -73,7 +73,8 @@ struct SendWork {
 struct RdmaWriteWork {
   WorkId id;
   bool signaled = false;
-  std::span<const Bytes> local{};  // gathered; borrowed, see DetachBorrowed()
+  std::span<const Bytes> local{};  // gathered; borrowed, see DetachBorrowed(), unless it lies in a region:
+  std::optional<STag> local_stag{};  // all of `local` is in this region, and stays valid until it is sent or Deregister()
   STag remote_stag{};
   uint64_t remote_to = 0;
 };

@@ -61,6 +61,7 @@ struct PostRdmaRead {
 struct PostRdmaWrite {
   WorkId id{};
   Bytes local{};
+  STag local_stag{};  // as OfferSource() named it
   STag remote_stag{};
   uint64_t remote_va = 0;
 };

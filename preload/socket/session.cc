@@ -26,6 +26,13 @@ constexpr WorkId kNudge{0};
 Session::Session(std::unique_ptr<engine::Engine> engine, std::unique_ptr<verbs::QueuePair> queue_pair)
     : engine_(std::move(engine)), queue_pair_(std::move(queue_pair)) {}
 
+template <typename Post>
+bool Session::PostWithRoom(Post post) {
+  if (post() != verbs::PostResult::kNoResource) return true;
+  if (!queue_pair_->Flush()) queue_pair_->DetachBorrowed();
+  return post() != verbs::PostResult::kNoResource;
+}
+
 void Session::Pump() {
   engine::Action action;
   bool posted = false;
@@ -41,11 +48,7 @@ void Session::Pump() {
                                             .invalidate = send.invalidate,
                                             .header = send.header_bytes(),
                                             .payload = send.payload()};
-                     // kBroken means that the stream is gone; the next read reports that to the engine.
-                     if (queue_pair_->PostSend(work) != verbs::PostResult::kNoResource) return;
-                     // A peer may grant more credit than the send queue has room.
-                     if (!queue_pair_->Flush()) queue_pair_->DetachBorrowed();
-                     if (queue_pair_->PostSend(work) == verbs::PostResult::kNoResource) abort = true;
+                     if (!PostWithRoom([&] { return queue_pair_->PostSend(work); })) abort = true;
                    },
                    [&](const engine::PostReceives& receives) { queue_pair_->PostReceives(receives.count); },
                    [&](const engine::SetReceiveSize& size) { queue_pair_->SetReceiveBufferSize(size.bytes); },
@@ -60,16 +63,17 @@ void Session::Pump() {
                                                     .length = read.length,
                                                     .remote_stag = read.remote_stag,
                                                     .remote_to = read.remote_va};
-                     if (queue_pair_->PostRdmaRead(work) == verbs::PostResult::kNoResource) abort = true;
+                     if (!PostWithRoom([&] { return queue_pair_->PostRdmaRead(work); })) abort = true;
                    },
                    [&](const engine::PostRdmaWrite& write) {
                      posted = true;
                      const verbs::RdmaWriteWork work{.id = write.id,
                                                      .signaled = true,
                                                      .local = {&write.local, 1},
+                                                     .local_stag = write.local_stag,
                                                      .remote_stag = write.remote_stag,
                                                      .remote_to = write.remote_va};
-                     if (queue_pair_->PostRdmaWrite(work) == verbs::PostResult::kNoResource) abort = true;
+                     if (!PostWithRoom([&] { return queue_pair_->PostRdmaWrite(work); })) abort = true;
                    },
                    [&](const engine::DisconnectLink&) { disconnect = true; },
                    [&](const engine::AbortLink&) { abort = true; },
@@ -80,10 +84,12 @@ void Session::Pump() {
     if (!queue_pair_->Flush()) queue_pair_->DetachBorrowed();
   }
   if (disconnect) queue_pair_->Disconnect();
-  if (abort) {
-    queue_pair_->Abort();
-    NoteEnd();
-  }
+  if (abort) Abort();
+}
+
+void Session::Abort() {
+  queue_pair_->Abort();
+  NoteEnd();
 }
 
 void Session::TakeCompletions() {

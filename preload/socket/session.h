@@ -25,6 +25,9 @@ class Session {
   // Carries out what the engine wants and hands it to the link. Nothing of the caller's memory is referenced afterwards.
   void Pump();
 
+  // Ends the link at once, whatever state the connection is in.
+  void Abort();
+
   // Takes what the link has and lets the engine react, without blocking. False once the link has nothing more (would block, ended).
   bool ReadAvailable();
 
@@ -59,6 +62,10 @@ class Session {
   [[nodiscard]] bool has_unsent() const;
 
  private:
+  // Posts one piece of work. A peer may grant more credit than the send queue has room: then what is queued is flushed first. False: there
+  // is no room even so. A stream that is gone counts as posted; the next read reports its end to the engine.
+  template <typename Post>
+  bool PostWithRoom(Post post);
   void TakeCompletions();
   void NoteEnd();
 

@@ -137,6 +137,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   std::lock_guard lock(mutex_);
   Readiness readiness{.state = state_};
   if (state_ == State::kSdp && !foreign()) {
+    WantBcopy();
     readiness.events = ReadyEvents();
     readiness.watch = WatchEvents();
     readiness.link_fd = LinkOf(-1);
@@ -193,7 +194,9 @@ void StreamSocket::RemoveObserver(ReadinessObserver* observer, int fd) {
 // --- After every input and command: who has to hear of it.
 
 void StreamSocket::AfterProgress(bool publish) {
+  if (source_loan_.lent() || sink_loan_.lent()) CollectLoans();
   const engine::Engine& e = session_->engine();
+  if (!observers_.empty()) WantBcopy();
   if (!abort_noted_ && (e.state() == engine::State::kAborted || session_->link_ended())) NoteAbort();
   const bool changed = seen_read_edge_ != e.read_edge() + link_edge_ || seen_write_edge_ != e.write_edge() + link_edge_;
   if (changed) {

@@ -20,6 +20,7 @@
 #include "preload/socket/connect_attempt.h"
 #include "preload/socket/kept_options.h"
 #include "preload/socket/listener.h"
+#include "preload/socket/loan.h"
 #include "preload/socket/session.h"
 #include "preload/socket/shared_connection.h"
 #include "preload/socket/socket.h"
@@ -188,6 +189,17 @@ class StreamSocket final : public Socket {
   Duration NextNap();
   [[nodiscard]] bool foreign() const { return foreign_ || away_; }
 
+  // stream_socket_zcopy.cc. SendLent and ReceiveLent return the bytes moved from or into the beginning of the memory. Less than all
+  // with no error: the rest is to be copied. Nothing (ReceiveLent): the memory could not be lent. `error` as of WaitForChange.
+  size_t SendLent(Lock& lock, int fd, Bytes data, Time deadline, Signals signals, int* error);
+  std::optional<size_t> ReceiveLent(Lock& lock, int fd, MutableBytes room, bool advertise, Time* deadline, int* error);
+  int WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals);
+  void FinishLoan(Lock& lock, int fd, Loan* loan);
+  void CollectLoans();
+  void AskLoansBack();
+  // A reader only looks, or does not wait: what the peer offers to be read is to come by itself (SDP 9.5.2.1).
+  void WantBcopy();
+
   // stream_socket_connect.cc
   int ConnectInline(Lock& lock, int fd);
   // A connect while another one is under way.
@@ -230,6 +242,11 @@ class StreamSocket final : public Socket {
   bool leaving_ = false;      // closed here, but for those bytes; others may hold it
   bool child_shares_ = false;  // around fork
   int naps_ = 0;
+
+  Loan source_loan_{Loan::Kind::kSource};
+  Loan sink_loan_{Loan::Kind::kSink};
+  uint32_t copies_wanted_ = 0;   // large writes to be copied, because the last loan found no reader
+  uint32_t copied_in_a_row_ = 0;
 
   WaiterList waiters_;
   std::vector<Observation> observers_;

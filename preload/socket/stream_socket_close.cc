@@ -124,10 +124,11 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   if (shared_ != nullptr && !shared_->HasOthers(/*sure=*/true)) StopSharing();
   engine::Engine& e = session_->engine();
   const linger& option = options_.linger_option();
+  AskLoansBack();
   leaving_ = shared_ != nullptr;
   if (!session_->link_ended() && !leaving_) {
     if (e.readable_bytes() == 0) session_->ReadAvailable();
-    if ((option.l_onoff != 0 && option.l_linger == 0) || (e.readable_bytes() > 0 && !receive_shut_)) {
+    if ((option.l_onoff != 0 && option.l_linger == 0) || (e.readable_bytes() + e.advertised_bytes() > 0 && !receive_shut_)) {
       // As TCP does: unread data, or a linger time of zero, resets the connection.
       e.Abort(engine::AbortReason::kLocal);
     } else {
@@ -231,12 +232,14 @@ Background::Wait StreamSocket::RunLinger(Time now) {
     return {.done = true};
   }
   session_->Pump();
+  if (source_loan_.lent() || sink_loan_.lent()) CollectLoans();
   const bool more = session_->ReadAvailable();  // one round: a peer that never stops must not have the helper to itself
   if (!session_->link_ended() && session_->engine().stats().bcopy_bytes_in != received_at_close_) {
     // Nobody will ever read this: as TCP does, the sender is told by a reset.
     session_->engine().Abort(engine::AbortReason::kLocal);
     session_->Pump();
   }
+  if (source_loan_.lent() || sink_loan_.lent()) CollectLoans();
   const bool over = session_->link_ended() || now >= linger_until_;
   if (!over && more) return {.deadline = now};
   if (!over) return {.fd = LinkOf(linger_fd_), .events = WatchEvents(), .deadline = linger_until_};
@@ -267,6 +270,9 @@ void StreamSocket::DropSession() {
     if (stats::StatsSegment* segment = OpenStatistics()) segment->ReleaseSlot(slot_);
     slot_ = nullptr;
   }
+  if (session_ != nullptr) CollectLoans();
+  source_loan_.Drop();
+  sink_loan_.Drop();
   DropShared();
   // A device's queue pair is one for all processes that inherited it: to destroy it here would end the parent's connection.
   if (foreign_ && session_ != nullptr && session_->queue_pair().owns_event_fd()) (void)session_.release();

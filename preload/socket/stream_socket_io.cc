@@ -124,6 +124,22 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
       lock.unlock();
       return FailPipe(flags);
     }
+    if (!nonblocking && !send_flags.out_of_band && held_.empty()) {
+      const auto rest = data.Rest();
+      if (!rest.empty() && e.wants_source(rest.front().size())) {
+        if (deadline == kNever) deadline = DeadlineOf(options_.send_timeout());
+        int error = 0;
+        data.Advance(SendLent(lock, fd, rest.front(), deadline, deadline == kNever ? Signals::kRestart : Signals::kInterrupt, &error));
+        if (state_ != State::kSdp) return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
+        if (error == EINTR || (error == EAGAIN && Now() >= deadline)) {
+          AfterProgress();
+          LeaveToBackground();
+          return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(error);
+        }
+        if (data.left() == 0) break;
+        if (pending_error_ != 0 || !e.can_send()) continue;
+      }
+    }
     while (data.left() > 0) {
       // A write of more pieces than one Rest() names goes on; its out-of-band byte is the very last.
       size_t moved;
@@ -189,6 +205,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   const bool peek = (flags & MSG_PEEK) != 0;
   const size_t low_water = static_cast<size_t>(options_.receive_low_water());
   const size_t wanted = (flags & MSG_WAITALL) != 0 ? total : std::min(total, low_water);
+  const bool may_lend = !nonblocking && !peek && (flags & MSG_TRUNC) == 0;
   Time deadline = kNever;
   bool looked = false;
   size_t done = 0;
@@ -197,6 +214,26 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     const bool was_at_mark = e.at_mark();
     done = peek ? e.Receive(room.Rest(), {.peek = true}) : done + Take(e, room, (flags & MSG_TRUNC) != 0);
     if (done > 0 && !peek) session_->Pump();  // what was read is credit for the peer
+    if (e.advertised_bytes() > 0 || may_lend) {
+      const auto rest = room.Rest();
+      const engine::SinkWish wish = may_lend && !rest.empty() ? e.sink_wish(rest.front().size()) : engine::SinkWish::kNothing;
+      if (wish == engine::SinkWish::kRead || (wish == engine::SinkWish::kAdvertise && done == 0 && wanted < total)) {
+        int error = 0;
+        const auto moved = ReceiveLent(lock, fd, rest.front(), wish == engine::SinkWish::kAdvertise, &deadline, &error);
+        room.Advance(moved.value_or(0));
+        done += moved.value_or(0);
+        if (state_ != State::kSdp) return done > 0 ? static_cast<ssize_t>(done) : Fail(EBADF);
+        if (error == 0 && moved && done < total) continue;
+        if (error != 0 && done == 0) {
+          AfterProgress();
+          LeaveToBackground();
+          return Fail(error);
+        }
+        if (error != 0) break;
+      } else if (done < wanted) {
+        WantBcopy();
+      }
+    }
     if (done >= wanted) break;
     if (done > 0 && !was_at_mark && e.at_mark()) break;  // TCP stops a read at the mark
     if (e.end_of_stream() || receive_shut_) break;

@@ -178,6 +178,8 @@ void StreamSocket::ShareWithChild(Member child) {
 
 void StreamSocket::DisownAfterFork() {
   held_.clear();
+  source_loan_.Forget();
+  sink_loan_.Forget();
   if (state_ == State::kSdp || state_ == State::kClosed) {
     slot_ = nullptr;
     responsible_ = leaving_ = false;

@@ -100,7 +100,9 @@ PostResult SoftQp::PostRdmaWrite(const verbs::RdmaWriteWork& work) {
                     .opcode = RdmapOpcode::kWrite,
                     .stag = work.remote_stag,
                     .to = work.remote_to,
-                    .payload = work.local});
+                    .payload = work.local,
+                    // The memory may change under us until it is sent, and the CRC must not.
+                    .source = crc_ ? STag() : work.local_stag.value_or(STag())});
   return PostResult::kOk;
 }
 

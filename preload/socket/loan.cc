@@ -1,0 +1,62 @@
+#include "preload/socket/loan.h"
+
+#include <utility>
+
+namespace sdp::preload {
+
+bool Loan::Lend(Session& session, MutableBytes memory, bool advertise) {
+  if (!free()) return false;
+  verbs::Access access = verbs::Access::kLocal;
+  if (kind_ == Kind::kSource) access = verbs::Access::kRemoteRead;
+  if (kind_ == Kind::kSink && advertise) access = verbs::Access::kRemoteWrite;
+  const auto region = session.queue_pair().Register(memory, access);
+  if (!region) return false;
+  engine::Engine& e = session.engine();
+  const bool taken =
+      kind_ == Kind::kSource
+          ? e.OfferSource({.data = memory, .stag = region->stag, .va = region->base_to})
+          : e.OfferSink({.data = memory, .stag = region->stag, .va = region->base_to, .advertise = advertise});
+  if (!taken) {
+    session.queue_pair().Deregister(region->stag);
+    return false;
+  }
+  stag_ = region->stag;
+  state_ = State::kLent;
+  return true;
+}
+
+void Loan::Revoke(Session& session) {
+  if (!lent()) return;
+  if (kind_ == Kind::kSource) {
+    session.engine().RevokeSource();
+  } else {
+    session.engine().RevokeSink();
+  }
+}
+
+bool Loan::Collect(Session& session) {
+  if (!lent()) return false;
+  engine::Engine& e = session.engine();
+  const auto result = kind_ == Kind::kSource ? e.TakeSourceResult() : e.TakeSinkResult();
+  if (!result) return false;
+  if (!result->invalidated) session.queue_pair().Deregister(stag_);
+  state_ = State::kBack;
+  bytes_ = result->bytes;
+  return true;
+}
+
+void Loan::Drop() {
+  if (lent()) state_ = State::kBack;
+}
+
+void Loan::Forget() {
+  state_ = State::kFree;
+  copy_.reset();
+}
+
+uint64_t Loan::TakeResult() {
+  state_ = State::kFree;
+  return std::exchange(bytes_, 0);
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,50 @@
+// Memory of the application's that a blocking call lends to its connection for Zcopy: registered with the RNIC, offered to the engine,
+// and given back with an exact count.
+//
+// States: free -> Lend -> lent -> (the engine has a result) Collect -> back -> TakeResult -> free. Whoever makes progress on the socket
+// collects; the call that lent takes the result, and must not return before. Guarded by the socket's lock.
+#ifndef SDP_PRELOAD_SOCKET_LOAN_H_
+#define SDP_PRELOAD_SOCKET_LOAN_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "core/base/types.h"
+#include "preload/socket/session.h"
+
+namespace sdp::preload {
+
+class Loan {
+ public:
+  enum class Kind : uint8_t { kSource, kSink };
+  explicit Loan(Kind kind) : kind_(kind) {}
+
+  // Nobody else's memory is lent, or its result not yet taken.
+  [[nodiscard]] bool free() const { return state_ == State::kFree; }
+  [[nodiscard]] bool lent() const { return state_ == State::kLent; }
+
+  // Registers and offers `memory` (a source is only read). False: not now, nothing has changed. `advertise`: see engine::SinkBuffer.
+  bool Lend(Session& session, MutableBytes memory, bool advertise);
+  // Asks for it back; the result follows.
+  void Revoke(Session& session);
+  // After progress: true if the memory has come back by it. The STag is invalid from here on.
+  bool Collect(Session& session);
+  // The connection is gone, and with it whatever knew of the memory.
+  void Drop();
+  // In the child of a fork: the loan is the parent's.
+  void Forget();
+  // Once, when lent() no longer holds: the bytes moved.
+  uint64_t TakeResult();
+
+ private:
+  enum class State : uint8_t { kFree, kLent, kBack };
+
+  const Kind kind_;
+  State state_ = State::kFree;
+  STag stag_{};
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_LOAN_H_

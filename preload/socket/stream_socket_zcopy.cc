@@ -1,0 +1,144 @@
+// Zcopy of a StreamSocket: a blocking call lends its buffer to the connection and waits until it is its own again.
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <algorithm>
+
+#include "preload/log.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+namespace {
+
+// How long a sender's memory waits for a reader before it is asked back and copied instead, as TCP would have
+// done at once (SDP 9.5.6). On top of it, round trips of the link.
+constexpr Duration kPatienceForReader = std::chrono::milliseconds(2);
+constexpr int kRoundTripsForReader = 3;
+// A sender whose reader was not there copies its next large writes: one, then twice as many each time.
+constexpr uint32_t kMostCopiedInARow = 64;
+// A peer that does not give memory back is cut off: the call has to return.
+constexpr Duration kPatienceForReturn = std::chrono::seconds(5);
+
+Duration RoundTrip(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return Duration::zero();
+  return std::chrono::microseconds(info.tcpi_rtt);
+}
+
+}  // namespace
+
+void StreamSocket::CollectLoans() {
+  const bool source = source_loan_.Collect(*session_);
+  const bool sink = sink_loan_.Collect(*session_);
+  if (source || sink) waiters_.WakeAll();
+}
+
+void StreamSocket::WantBcopy() {
+  engine::Engine& e = session_->engine();
+  if (e.advertised_bytes() == 0 || e.readable_bytes() != 0 || sink_loan_.lent()) return;
+  e.ForceBcopy();
+  session_->Pump();
+}
+
+void StreamSocket::AskLoansBack() {
+  source_loan_.Revoke(*session_);
+  sink_loan_.Revoke(*session_);
+}
+
+// One sleep of a call whose memory is lent, in whatever state the socket is by now. 0, EINTR, EAGAIN.
+int StreamSocket::WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals) {
+  const bool open = state_ == State::kSdp;  // else the number may be another file's; the background reads, and wakes us
+  const int error = WaitForChange(lock, open ? fd : -1, deadline, signals);
+  if (session_ == nullptr) return 0;
+  if (loan.lent()) CollectLoans();
+  return error;
+}
+
+void StreamSocket::FinishLoan(Lock& lock, int fd, Loan* loan) {
+  if (!loan->lent() || session_ == nullptr) return;
+  loan->Revoke(*session_);
+  session_->Pump();
+  CollectLoans();
+  const Time give_up = Now() + kPatienceForReturn;
+  while (loan->lent() && session_ != nullptr) {
+    const int error = WaitForLoan(lock, fd, *loan, give_up, Signals::kRestart);
+    if (error != EAGAIN || Now() < give_up || session_ == nullptr || !loan->lent()) continue;
+    SDP_LOG(kInfo, "connection with %s reset: the peer does not give memory back", ToEndpoint(peer_).ToString().c_str());
+    session_->Abort();
+    CollectLoans();
+  }
+}
+
+size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Signals signals, int* error) {
+  *error = 0;
+  if (copied_in_a_row_ < copies_wanted_) {
+    ++copied_in_a_row_;
+    return 0;
+  }
+  if (!source_loan_.Lend(*session_, {const_cast<std::byte*>(data.data()), data.size()}, false)) return 0;
+  struct Return {  // also when the thread is cancelled in its sleep
+    StreamSocket* socket;
+    Lock& lock;
+    int fd;
+    ~Return() { socket->FinishLoan(lock, fd, &socket->source_loan_); }
+  };
+  {
+    const Return on_end{this, lock, fd};
+    session_->Pump();
+    AfterProgress();
+    const bool impatient = deadline == kNever || deadline > Now() + kPatienceForReader;
+    Duration patience = kPatienceForReader;
+    Time next_look = std::min(deadline, Now() + patience);
+    uint64_t sent = session_->queue_pair().counters().bytes_out;
+    bool asked_round_trip = false;
+    while (source_loan_.lent() && session_ != nullptr && state_ == State::kSdp) {
+      *error = WaitForLoan(lock, fd, source_loan_, next_look, signals);
+      if (*error == EINTR) break;
+      if (*error == 0 || Now() < next_look || session_ == nullptr) continue;
+      if (Now() >= deadline) break;
+      *error = 0;
+      // Bytes on their way are a reader at work.
+      const uint64_t now_sent = session_->queue_pair().counters().bytes_out;
+      if (now_sent == sent) {
+        if (asked_round_trip) break;
+        asked_round_trip = true;
+        patience += kRoundTripsForReader * RoundTrip(fd);
+      }
+      sent = now_sent;
+      next_look = std::min(deadline, Now() + patience);
+    }
+    const bool missed = source_loan_.lent() && impatient && *error == 0 && state_ == State::kSdp;
+    copies_wanted_ = missed ? std::clamp<uint32_t>(copies_wanted_ * 2, 1, kMostCopiedInARow) : 0;
+    copied_in_a_row_ = 0;
+  }
+  return source_loan_.TakeResult();
+}
+
+std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes room, bool advertise, Time* deadline,
+                                                int* error) {
+  *error = 0;
+  if (!sink_loan_.Lend(*session_, room, advertise)) return std::nullopt;
+  struct Return {
+    StreamSocket* socket;
+    Lock& lock;
+    int fd;
+    ~Return() { socket->FinishLoan(lock, fd, &socket->sink_loan_); }
+  };
+  {
+    const Return on_end{this, lock, fd};
+    session_->Pump();
+    AfterProgress();
+    while (sink_loan_.lent() && session_ != nullptr && state_ == State::kSdp) {
+      *error = SleepForData(lock, fd, deadline);
+      if (session_ != nullptr && sink_loan_.lent()) CollectLoans();
+      if (*error != 0) break;
+    }
+  }
+  return sink_loan_.TakeResult();
+}
+
+}  // namespace sdp::preload
