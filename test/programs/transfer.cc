@@ -1,0 +1,136 @@
+// Blocking writes and reads of one size between two processes, for the benchmark of the transfer mechanisms.
+//
+//   transfer stream SIZE MESSAGES    one side writes, the other reads
+//   transfer turns SIZE MESSAGES     SIZE bytes there, SIZE bytes back, in turns
+//
+// Opens a listener on loopback, forks a server, and prints "SECONDS CPU_SECONDS BYTES" for all messages, both
+// ends together. Every message begins and ends with its number, and the reader checks that.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace {
+
+[[noreturn]] void Fail(const char* what) {
+  perror(what);
+  _exit(1);
+}
+
+void WriteAll(int fd, const char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t n = send(fd, data, size, MSG_NOSIGNAL);
+    if (n <= 0) Fail("send");
+    data += n;
+    size -= static_cast<size_t>(n);
+  }
+}
+
+void ReadAll(int fd, char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t n = recv(fd, data, size, 0);
+    if (n < 0) Fail("recv");
+    if (n == 0) {
+      fputs("the peer went away\n", stderr);
+      _exit(1);
+    }
+    data += n;
+    size -= static_cast<size_t>(n);
+  }
+}
+
+void Mark(std::vector<char>& message, uint64_t number) {
+  message.front() = message.back() = static_cast<char>(number);
+}
+
+void Check(const std::vector<char>& message, uint64_t number) {
+  if (message.front() == static_cast<char>(number) && message.back() == static_cast<char>(number)) return;
+  fputs("data of another message\n", stderr);
+  _exit(1);
+}
+
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+int Serve(int listener, bool turns, size_t size, uint64_t messages) {
+  const int fd = accept(listener, nullptr, nullptr);
+  if (fd < 0) Fail("accept");
+  std::vector<char> message(size);
+  ReadAll(fd, message.data(), 1);
+  const double before = CpuSeconds();
+  for (uint64_t i = 0; i < messages; ++i) {
+    ReadAll(fd, message.data(), size);
+    Check(message, i);
+    if (turns) WriteAll(fd, message.data(), size);
+  }
+  const double used = CpuSeconds() - before;
+  WriteAll(fd, reinterpret_cast<const char*>(&used), sizeof used);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool turns = argc == 4 && strcmp(argv[1], "turns") == 0;
+  const size_t size = argc == 4 ? strtoull(argv[2], nullptr, 10) : 0;
+  const uint64_t messages = argc == 4 ? strtoull(argv[3], nullptr, 10) : 0;
+  if (size == 0 || messages == 0 || (!turns && strcmp(argv[1], "stream") != 0)) {
+    fputs("usage: transfer {stream|turns} SIZE MESSAGES\n", stderr);
+    return 2;
+  }
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  socklen_t length = sizeof address;
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (listener < 0 || bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      listen(listener, 1) != 0 ||
+      getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    Fail("listen");
+  }
+  const pid_t server = fork();
+  if (server < 0) Fail("fork");
+  if (server == 0) _exit(Serve(listener, turns, size, messages));
+
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  if (fd < 0 || connect(fd, reinterpret_cast<sockaddr*>(&address), length) != 0) Fail("connect");
+  std::vector<char> message(size, 'x');
+  WriteAll(fd, message.data(), 1);
+  const double before = CpuSeconds();
+  const auto start = std::chrono::steady_clock::now();
+  for (uint64_t i = 0; i < messages; ++i) {
+    Mark(message, i);
+    WriteAll(fd, message.data(), size);
+    if (!turns) continue;
+    ReadAll(fd, message.data(), size);
+    Check(message, i);
+  }
+  double server_cpu = 0;
+  ReadAll(fd, reinterpret_cast<char*>(&server_cpu), sizeof server_cpu);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double cpu = CpuSeconds() - before + server_cpu;
+  int status = 0;
+  if (waitpid(server, &status, 0) != server || status != 0) {
+    fputs("the server failed\n", stderr);
+    return 1;
+  }
+  printf("%.6f %.6f %llu\n", seconds, cpu,
+         static_cast<unsigned long long>(size * messages * (turns ? 2 : 1)));
+  return 0;
+}
