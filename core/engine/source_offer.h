@@ -50,6 +50,7 @@ class SourceOffer {
   void Finish(uint64_t done = 0);
   std::optional<OfferResult> TakeResult();
   [[nodiscard]] bool has_result() const { return result_.has_value(); }
+  [[nodiscard]] STag stag() const { return buffer_.stag; }
   [[nodiscard]] Bytes rest() const { return buffer_.data.subspan(taken_); }
 
  private:

@@ -77,6 +77,7 @@ bool Engine::Rep::PollRdma(Action* out) {
     write_work = WorkId(++last_work);
     *out = PostRdmaWrite{.id = write_work,
                          .local = source_offer.BeginWrite(std::min<uint64_t>(source_offer.left(), to.len)),
+                         .local_stag = source_offer.stag(),
                          .remote_stag = to.stag,
                          .remote_va = to.va};
     adverts.WritePosted();

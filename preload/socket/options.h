@@ -10,6 +10,30 @@
 
 namespace sdp::preload {
 
+// Which mechanisms the engine may choose from, and from which size on. Forcing one is for measurements: what it cannot carry is copied.
+inline void ChooseMechanisms(engine::Options* options) {
+  constexpr uint32_t kNever = UINT32_MAX;
+  const Mechanism force = config().force;
+  options->read_zcopy = force != Mechanism::kBcopy;
+  options->source_threshold = options->sink_threshold = config().bcopy_threshold;
+  switch (force) {
+    case Mechanism::kChosen:
+      break;
+    case Mechanism::kBcopy:
+      options->source_threshold = options->sink_threshold = kNever;
+      break;
+    case Mechanism::kRead:
+      options->source_threshold = options->sink_threshold = 1;
+      break;
+    case Mechanism::kWrite:
+    case Mechanism::kTransaction:
+      options->source_threshold = kNever;
+      options->sink_threshold = 1;
+      options->prefer_pipelined = true;
+      break;
+  }
+}
+
 inline engine::Options EngineOptions() {
   engine::Options options;
   options.receive_buffers = config().receive_buffers;
@@ -17,6 +41,7 @@ inline engine::Options EngineOptions() {
   options.desired_remote_size = config().receive_buffer_size;
   options.receive_limit = config().receive_buffers * config().receive_buffer_size;
   options.send_limit = config().send_buffer;
+  ChooseMechanisms(&options);
   return options;
 }
 
