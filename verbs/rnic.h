@@ -189,6 +189,9 @@ class QueuePair {
   // --- memory. kNoResource is nullopt.
   virtual std::optional<MemoryRegion> Register(MutableBytes memory, Access access) = 0;
   virtual void Deregister(STag stag) = 0;
+  // The region's memory is `memory` from now on, of the same length and with the same content: its owner needs the old place back, and the peer
+  // may go on as if nothing had happened. The Tagged Offsets stay. False: this RNIC cannot, nothing has changed.
+  [[nodiscard]] virtual bool MoveRegion(STag stag, MutableBytes memory) = 0;
   [[nodiscard]] virtual bool IsRegistered(STag stag) const = 0;
 
   // --- moving bytes.

@@ -50,6 +50,8 @@ class SourceOffer {
   void Finish(uint64_t done = 0);
   std::optional<OfferResult> TakeResult();
   [[nodiscard]] bool has_result() const { return result_.has_value(); }
+  // The same bytes at another place.
+  void Move(Bytes data) { buffer_.data = data; }
   [[nodiscard]] STag stag() const { return buffer_.stag; }
   [[nodiscard]] Bytes rest() const { return buffer_.data.subspan(taken_); }
 

@@ -346,6 +346,9 @@ bool Engine::OfferSink(const SinkBuffer& buffer) {
   return taken;
 }
 
+void Engine::MoveSource(Bytes copy) {
+  if (rep_->source_offer.active()) rep_->source_offer.Move(copy);
+}
 void Engine::RevokeSource() {
   rep_->Begin();
   rep_->RevokeSource();

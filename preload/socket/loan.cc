@@ -1,5 +1,7 @@
 #include "preload/socket/loan.h"
 
+#include <cstring>
+#include <new>
 #include <utility>
 
 namespace sdp::preload {
@@ -21,6 +23,7 @@ bool Loan::Lend(Session& session, MutableBytes memory, bool advertise) {
     return false;
   }
   stag_ = region->stag;
+  memory_ = memory;
   state_ = State::kLent;
   return true;
 }
@@ -34,12 +37,30 @@ void Loan::Revoke(Session& session) {
   }
 }
 
+bool Loan::Keep(Session& session) {
+  if (!lent() || kind_ != Kind::kSource) return false;
+  std::unique_ptr<std::byte[]> copy(new (std::nothrow) std::byte[memory_.size()]);
+  if (copy == nullptr) return false;
+  std::memcpy(copy.get(), memory_.data(), memory_.size());
+  const MutableBytes place(copy.get(), memory_.size());
+  if (!session.queue_pair().MoveRegion(stag_, place)) return false;
+  session.engine().MoveSource(place);
+  copy_ = std::move(copy);
+  state_ = State::kKept;
+  return true;
+}
+
 bool Loan::Collect(Session& session) {
-  if (!lent()) return false;
+  if (!offered()) return false;
   engine::Engine& e = session.engine();
   const auto result = kind_ == Kind::kSource ? e.TakeSourceResult() : e.TakeSinkResult();
   if (!result) return false;
   if (!result->invalidated) session.queue_pair().Deregister(stag_);
+  if (state_ == State::kKept) {
+    copy_.reset();
+    state_ = State::kFree;
+    return true;
+  }
   state_ = State::kBack;
   bytes_ = result->bytes;
   return true;
@@ -47,6 +68,8 @@ bool Loan::Collect(Session& session) {
 
 void Loan::Drop() {
   if (lent()) state_ = State::kBack;
+  if (state_ == State::kKept) state_ = State::kFree;
+  copy_.reset();
 }
 
 void Loan::Forget() {

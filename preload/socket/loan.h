@@ -2,11 +2,13 @@
 // and given back with an exact count.
 //
 // States: free -> Lend -> lent -> (the engine has a result) Collect -> back -> TakeResult -> free. Whoever makes progress on the socket
-// collects; the call that lent takes the result, and must not return before. Guarded by the socket's lock.
+// collects; the call that lent takes the result, and must not return before. A source's call that cannot wait for the peer any longer leaves
+// a copy: lent -> Keep -> kept -> Collect -> free. Guarded by the socket's lock.
 #ifndef SDP_PRELOAD_SOCKET_LOAN_H_
 #define SDP_PRELOAD_SOCKET_LOAN_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "core/base/types.h"
@@ -22,11 +24,16 @@ class Loan {
   // Nobody else's memory is lent, or its result not yet taken.
   [[nodiscard]] bool free() const { return state_ == State::kFree; }
   [[nodiscard]] bool lent() const { return state_ == State::kLent; }
+  // The engine has an offer, of the application's memory or of the copy.
+  [[nodiscard]] bool offered() const { return state_ == State::kLent || state_ == State::kKept; }
 
   // Registers and offers `memory` (a source is only read). False: not now, nothing has changed. `advertise`: see engine::SinkBuffer.
   bool Lend(Session& session, MutableBytes memory, bool advertise);
   // Asks for it back; the result follows.
   void Revoke(Session& session);
+  // A source that the peer may take its time with: the connection goes on with a copy, and lent() no longer holds; all of it counts as sent.
+  // False: there is no memory for it, or the RNIC cannot do that.
+  bool Keep(Session& session);
   // After progress: true if the memory has come back by it. The STag is invalid from here on.
   bool Collect(Session& session);
   // The connection is gone, and with it whatever knew of the memory.
@@ -37,11 +44,13 @@ class Loan {
   uint64_t TakeResult();
 
  private:
-  enum class State : uint8_t { kFree, kLent, kBack };
+  enum class State : uint8_t { kFree, kLent, kKept, kBack };
 
   const Kind kind_;
   State state_ = State::kFree;
   STag stag_{};
+  Bytes memory_{};
+  std::unique_ptr<std::byte[]> copy_;  // kKept
   uint64_t bytes_ = 0;
 };
 

@@ -194,7 +194,7 @@ void StreamSocket::RemoveObserver(ReadinessObserver* observer, int fd) {
 // --- After every input and command: who has to hear of it.
 
 void StreamSocket::AfterProgress(bool publish) {
-  if (source_loan_.lent() || sink_loan_.lent()) CollectLoans();
+  if (source_loan_.offered() || sink_loan_.offered()) CollectLoans();
   const engine::Engine& e = session_->engine();
   if (!observers_.empty()) WantBcopy();
   if (!abort_noted_ && (e.state() == engine::State::kAborted || session_->link_ended())) NoteAbort();

@@ -232,14 +232,14 @@ Background::Wait StreamSocket::RunLinger(Time now) {
     return {.done = true};
   }
   session_->Pump();
-  if (source_loan_.lent() || sink_loan_.lent()) CollectLoans();
+  if (source_loan_.offered() || sink_loan_.offered()) CollectLoans();
   const bool more = session_->ReadAvailable();  // one round: a peer that never stops must not have the helper to itself
   if (!session_->link_ended() && session_->engine().stats().bcopy_bytes_in != received_at_close_) {
     // Nobody will ever read this: as TCP does, the sender is told by a reset.
     session_->engine().Abort(engine::AbortReason::kLocal);
     session_->Pump();
   }
-  if (source_loan_.lent() || sink_loan_.lent()) CollectLoans();
+  if (source_loan_.offered() || sink_loan_.offered()) CollectLoans();
   const bool over = session_->link_ended() || now >= linger_until_;
   if (!over && more) return {.deadline = now};
   if (!over) return {.fd = LinkOf(linger_fd_), .events = WatchEvents(), .deadline = linger_until_};

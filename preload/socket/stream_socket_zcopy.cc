@@ -19,6 +19,8 @@ constexpr Duration kPatienceForReader = std::chrono::milliseconds(2);
 constexpr int kRoundTripsForReader = 3;
 // A sender whose reader was not there copies its next large writes: one, then twice as many each time.
 constexpr uint32_t kMostCopiedInARow = 64;
+// Most memory lent at a time: what may have to be copied when no reader comes.
+constexpr size_t kMostLent = 1 << 20;
 // A peer that does not give memory back is cut off: the call has to return.
 constexpr Duration kPatienceForReturn = std::chrono::seconds(5);
 
@@ -45,7 +47,7 @@ void StreamSocket::WantBcopy() {
 }
 
 void StreamSocket::AskLoansBack() {
-  source_loan_.Revoke(*session_);
+  if (!source_loan_.Keep(*session_)) source_loan_.Revoke(*session_);
   sink_loan_.Revoke(*session_);
 }
 
@@ -60,6 +62,7 @@ int StreamSocket::WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadlin
 
 void StreamSocket::FinishLoan(Lock& lock, int fd, Loan* loan) {
   if (!loan->lent() || session_ == nullptr) return;
+  if (loan->Keep(*session_)) return;
   loan->Revoke(*session_);
   session_->Pump();
   CollectLoans();
@@ -75,6 +78,7 @@ void StreamSocket::FinishLoan(Lock& lock, int fd, Loan* loan) {
 
 size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Signals signals, int* error) {
   *error = 0;
+  data = data.first(std::min(data.size(), kMostLent));
   if (copied_in_a_row_ < copies_wanted_) {
     ++copied_in_a_row_;
     return 0;
@@ -115,7 +119,7 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
     copies_wanted_ = missed ? std::clamp<uint32_t>(copies_wanted_ * 2, 1, kMostCopiedInARow) : 0;
     copied_in_a_row_ = 0;
   }
-  return source_loan_.TakeResult();
+  return source_loan_.offered() ? data.size() : source_loan_.TakeResult();
 }
 
 std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes room, bool advertise, Time* deadline,

@@ -285,6 +285,9 @@ std::optional<verbs::MemoryRegion> IbvQp::Register(MutableBytes memory, verbs::A
                              .length = static_cast<uint32_t>(memory.size())};
 }
 
+// An adapter's translation of a region is fixed.
+bool IbvQp::MoveRegion(STag, MutableBytes) { return false; }
+
 void IbvQp::Deregister(STag stag) {
   const auto region = regions_.find(stag);
   if (region == regions_.end()) return;

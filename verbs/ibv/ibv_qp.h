@@ -47,6 +47,7 @@ class IbvQp final : public verbs::QueuePair {
 
   std::optional<verbs::MemoryRegion> Register(MutableBytes memory, verbs::Access access) override;
   void Deregister(STag stag) override;
+  bool MoveRegion(STag stag, MutableBytes memory) override;
   [[nodiscard]] bool IsRegistered(STag stag) const override { return regions_.contains(stag); }
 
   bool Flush() override;

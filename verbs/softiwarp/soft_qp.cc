@@ -146,8 +146,18 @@ std::optional<verbs::MemoryRegion> SoftQp::Register(MutableBytes memory, verbs::
                              .length = static_cast<uint32_t>(memory.size())};
 }
 
+bool SoftQp::MoveRegion(STag stag, MutableBytes memory) {
+  if (!stags_.Move(stag, memory)) return false;
+  ForgetPlace(stag);
+  return true;
+}
+
 void SoftQp::Deregister(STag stag) {
-  if (!stags_.Deregister(stag)) return;
+  if (stags_.Deregister(stag)) ForgetPlace(stag);
+}
+
+// The memory where the region was is no longer ours to touch.
+void SoftQp::ForgetPlace(STag stag) {
   stream_.HandleDeregister(stag);
   bool failed = false;
   counters_.copied_out += send_queue_.DetachSource(stag, &failed);

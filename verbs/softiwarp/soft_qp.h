@@ -38,6 +38,7 @@ class SoftQp final : public verbs::QueuePair {
 
   std::optional<verbs::MemoryRegion> Register(MutableBytes memory, verbs::Access access) override;
   void Deregister(STag stag) override;
+  bool MoveRegion(STag stag, MutableBytes memory) override;
   [[nodiscard]] bool IsRegistered(STag stag) const override { return stags_.Contains(stag); }
 
   bool Flush() override;
@@ -67,6 +68,7 @@ class SoftQp final : public verbs::QueuePair {
   void TerminateStream(const TerminateCause& cause, std::string text);
 
  private:
+  void ForgetPlace(STag stag);
   friend struct FrozenQp;
 
   // A completion as it waits: most messages lie in one piece of one chunk.

@@ -30,9 +30,17 @@ std::optional<STag> StagTable::Register(MutableBytes memory, Rights rights) {
   *slot = {.stag = random | index,
            .length = static_cast<uint32_t>(memory.size()),
            .base = memory.data(),
+           .base_to = reinterpret_cast<uint64_t>(memory.data()),
            .rights = rights,
            .used = true};
   return STag(slot->stag);
+}
+
+bool StagTable::Move(STag stag, MutableBytes memory) {
+  const Region* region = Find(stag);
+  if (region == nullptr || region->length != memory.size()) return false;
+  regions_[region - regions_.data()].base = memory.data();
+  return true;
 }
 
 bool StagTable::Deregister(STag stag) {
@@ -60,11 +68,11 @@ Result<std::byte*, AccessError> StagTable::Access(STag stag, uint64_t to, uint32
   const auto bits = static_cast<uint8_t>(needed);
   if ((static_cast<uint8_t>(region->rights) & bits) != bits) return unexpected(AccessError::kRights);
   if (to + length < to) return unexpected(AccessError::kToWrap);
-  const auto base = reinterpret_cast<uint64_t>(region->base);
-  if (to < base || to - base > region->length || length > region->length - (to - base)) {
+  const uint64_t base_to = region->base_to;
+  if (to < base_to || to - base_to > region->length || length > region->length - (to - base_to)) {
     return unexpected(AccessError::kBounds);
   }
-  return region->base + (to - base);
+  return region->base + (to - base_to);
 }
 
 const StagTable::Region* StagTable::Find(STag stag) const {
