@@ -17,7 +17,8 @@ bool Loan::Lend(Session& session, MutableBytes memory, bool advertise) {
   const bool taken =
       kind_ == Kind::kSource
           ? e.OfferSource({.data = memory, .stag = region->stag, .va = region->base_to})
-          : e.OfferSink({.data = memory, .stag = region->stag, .va = region->base_to, .advertise = advertise});
+          : e.OfferSink(
+                {.data = memory, .stag = region->stag, .va = region->base_to, .advertise = advertise});
   if (!taken) {
     session.queue_pair().Deregister(region->stag);
     return false;

@@ -1,9 +1,10 @@
-// Memory of the application's that a blocking call lends to its connection for Zcopy: registered with the RNIC, offered to the engine,
-// and given back with an exact count.
+// Memory of the application's that a blocking call lends to its connection for Zcopy: registered with the
+// RNIC, offered to the engine, and given back with an exact count.
 //
-// States: free -> Lend -> lent -> (the engine has a result) Collect -> back -> TakeResult -> free. Whoever makes progress on the socket
-// collects; the call that lent takes the result, and must not return before. A source's call that cannot wait for the peer any longer leaves
-// a copy: lent -> Keep -> kept -> Collect -> free. Guarded by the socket's lock.
+// States: free -> Lend -> lent -> (the engine has a result) Collect -> back -> TakeResult -> free. Whoever
+// makes progress on the socket collects; the call that lent takes the result, and must not return before. A
+// source's call that cannot wait for the peer any longer leaves a copy: lent -> Keep -> kept -> Collect ->
+// free. Guarded by the socket's lock.
 #ifndef SDP_PRELOAD_SOCKET_LOAN_H_
 #define SDP_PRELOAD_SOCKET_LOAN_H_
 
@@ -27,12 +28,13 @@ class Loan {
   // The engine has an offer, of the application's memory or of the copy.
   [[nodiscard]] bool offered() const { return state_ == State::kLent || state_ == State::kKept; }
 
-  // Registers and offers `memory` (a source is only read). False: not now, nothing has changed. `advertise`: see engine::SinkBuffer.
+  // Registers and offers `memory` (a source is only read). False: not now, nothing has changed. `advertise`:
+  // see engine::SinkBuffer.
   bool Lend(Session& session, MutableBytes memory, bool advertise);
   // Asks for it back; the result follows.
   void Revoke(Session& session);
-  // A source that the peer may take its time with: the connection goes on with a copy, and lent() no longer holds; all of it counts as sent.
-  // False: there is no memory for it, or the RNIC cannot do that.
+  // A source that the peer may take its time with: the connection goes on with a copy, and lent() no longer
+  // holds; all of it counts as sent. False: there is no memory for it, or the RNIC cannot do that.
   bool Keep(Session& session);
   // After progress: true if the memory has come back by it. The STag is invalid from here on.
   bool Collect(Session& session);

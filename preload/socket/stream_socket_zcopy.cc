@@ -1,4 +1,5 @@
-// Zcopy of a StreamSocket: a blocking call lends its buffer to the connection and waits until it is its own again.
+// Zcopy of a StreamSocket: a blocking call lends its buffer to the connection and waits until it is its own
+// again.
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -53,7 +54,8 @@ void StreamSocket::AskLoansBack() {
 
 // One sleep of a call whose memory is lent, in whatever state the socket is by now. 0, EINTR, EAGAIN.
 int StreamSocket::WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals) {
-  const bool open = state_ == State::kSdp;  // else the number may be another file's; the background reads, and wakes us
+  const bool open =
+      state_ == State::kSdp;  // else the number may be another file's; the background reads, and wakes us
   const int error = WaitForChange(lock, open ? fd : -1, deadline, signals);
   if (session_ == nullptr) return 0;
   if (loan.lent()) CollectLoans();
@@ -70,7 +72,8 @@ void StreamSocket::FinishLoan(Lock& lock, int fd, Loan* loan) {
   while (loan->lent() && session_ != nullptr) {
     const int error = WaitForLoan(lock, fd, *loan, give_up, Signals::kRestart);
     if (error != EAGAIN || Now() < give_up || session_ == nullptr || !loan->lent()) continue;
-    SDP_LOG(kInfo, "connection with %s reset: the peer does not give memory back", ToEndpoint(peer_).ToString().c_str());
+    SDP_LOG(kInfo, "connection with %s reset: the peer does not give memory back",
+            ToEndpoint(peer_).ToString().c_str());
     session_->Abort();
     CollectLoans();
   }
@@ -122,8 +125,8 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
   return source_loan_.offered() ? data.size() : source_loan_.TakeResult();
 }
 
-std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes room, bool advertise, Time* deadline,
-                                                int* error) {
+std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes room, bool advertise,
+                                                Time* deadline, int* error) {
   *error = 0;
   if (!sink_loan_.Lend(*session_, room, advertise)) return std::nullopt;
   struct Return {

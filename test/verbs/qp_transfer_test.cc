@@ -118,6 +118,58 @@ TEST_CASE("all opcodes between two QueuePairs") {
     }
     CHECK(sink == source);
   }
+  SECTION("a region that moves while it is read and written") {
+    constexpr size_t kSize = 3'000'000;  // more than the link takes at once
+    const auto content = Pattern(kSize, 9);
+    auto old_place = content;
+    auto new_place = content;
+    const auto region = p.z.qp->Register(old_place, Access::kRemoteRead);
+    auto sink = std::vector<std::byte>(kSize);
+    const auto local = p.a.qp->Register(sink, Access::kRemoteWrite);
+    const auto read = [&](uint32_t id, uint32_t from, uint32_t length) {
+      REQUIRE(p.a.qp->PostRdmaRead({.id = WorkId(id),
+                                    .local_stag = local->stag,
+                                    .local_to = local->base_to + from,
+                                    .length = length,
+                                    .remote_stag = region->stag,
+                                    .remote_to = region->base_to + from}) == PostResult::kOk);
+      p.a.qp->Flush();
+    };
+    read(120, 0, kSize / 2);
+    REQUIRE(p.z.qp->ReadLink() == verbs::ReadStatus::kProgress);
+    REQUIRE(p.z.qp->unsent_bytes() > 0);
+    CHECK_FALSE(p.z.qp->MoveRegion(region->stag, sdp::MutableBytes(new_place).first(kSize - 1)));
+    REQUIRE(p.z.qp->MoveRegion(region->stag, new_place));
+    std::fill(old_place.begin(), old_place.end(), std::byte{'!'});  // the owner has it back
+    CHECK(NextCompletion(p.a, p.z).id == WorkId(120));
+    read(121, kSize / 2, kSize - kSize / 2);
+    CHECK(NextCompletion(p.a, p.z).id == WorkId(121));
+    CHECK(sink == content);
+
+    // The same for what is written from a region.
+    std::fill(sink.begin(), sink.end(), std::byte{0});
+    old_place = content;
+    const auto source = p.z.qp->Register(old_place, Access::kLocal);
+    const Bytes whole(old_place);
+    REQUIRE(p.z.qp->PostRdmaWrite({.id = WorkId(122),
+                                   .signaled = true,
+                                   .local = {&whole, 1},
+                                   .local_stag = source->stag,
+                                   .remote_stag = local->stag,
+                                   .remote_to = local->base_to}) == PostResult::kOk);
+    REQUIRE_FALSE(p.z.qp->Flush());
+    const uint64_t copied = p.z.qp->counters().copied_out;
+    p.z.qp->DetachBorrowed();
+    CHECK(p.z.qp->counters().copied_out == copied);  // the region stays the RNIC's to read
+    REQUIRE(p.z.qp->MoveRegion(source->stag, new_place));
+    std::fill(old_place.begin(), old_place.end(), std::byte{'!'});
+    CHECK(NextCompletion(p.z, p.a).id == WorkId(122));
+    REQUIRE(p.z.Send("written") == PostResult::kOk);
+    const Completion got = NextCompletion(p.a, p.z);
+    p.a.qp->Release(got.token);
+    CHECK(sink == content);
+    CHECK_FALSE(p.z.qp->MoveRegion(sdp::STag(1), new_place));
+  }
   SECTION("Send with Invalidate") {
     std::vector<std::byte> memory(100);
     const auto region = p.a.qp->Register(memory, Access::kRemoteRead);
