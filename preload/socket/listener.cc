@@ -190,6 +190,7 @@ void Listener::Close() {
   // The helper's sleep on it keeps the listener alive in the kernel.
   if (Background::Holds(&watch_)) Background::Add(&watch_, Duration::zero());
   if (Background::Holds(&renewal_)) Background::Add(&renewal_, Duration::zero());
+  if (Background::Holds(&tending_)) Background::Add(&tending_, Duration::zero());
 }
 
 void Listener::SetBacklog(int backlog) {
@@ -360,7 +361,9 @@ bool Listener::TakeOn() {
 
 void Listener::PushReady(int fd, std::unique_ptr<Session> session) {
   session->queue_pair().SetEventFd(fd);
-  ready_.push_back({.fd = fd, .session = std::move(session)});
+  const bool waits = session->has_unsent();
+  ready_.push_back({.fd = fd, .session = std::move(session), .expires = Now() + config().handshake_timeout});
+  if (waits) Background::Add(&tending_, kPatience);
   const uint64_t one = 1;
   (void)!real.write(ready_fd(), &one, sizeof one);
 }
@@ -417,6 +420,26 @@ Background::Wait Listener::Watch::Run(Time now) {
   if (readable) return {.deadline = now + kPatience * (listener->full() ? 4 : 1)};
   return {.fd = listener->sdp_fd(), .events = POLLIN};
 }
+
+Background::Wait Listener::Tending::Run(Time now) {
+  std::lock_guard lock(listener->mutex_);
+  if (listener->closed_) return {.done = true};
+  Background::Wait wait{.done = true};
+  for (Ready& ready : listener->ready_) {
+    if (!ready.session->has_unsent() || now >= ready.expires) continue;
+    ready.session->ReadAvailable();
+    if (!ready.session->has_unsent()) continue;
+    // One descriptor at a time; the others are looked at again after a while.
+    if (wait.done) {
+      wait = {.done = false, .fd = ready.fd, .events = POLLIN, .deadline = ready.expires};
+    } else {
+      wait.deadline = std::min(wait.deadline, now + 4 * kPatience);
+    }
+  }
+  return wait;
+}
+
+Socket* Listener::Tending::owner() { return listener->owner_; }
 
 Socket* Listener::Watch::owner() { return listener->owner_; }
 

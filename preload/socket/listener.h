@@ -105,11 +105,24 @@ class Listener {
   struct Ready {
     int fd;  // hidden
     std::unique_ptr<Session> session;
+    Time expires;  // how long its HelloAck may wait for the peer's first FPDU
+  };
+  // Hands were shaken by who waits for the listener, and the HelloAck waits for the peer's first FPDU: if nobody accepts for a while, the
+  // peer must get it all the same.
+  struct Tending : Background::Task {
+    Background::Wait Run(Time now) override;
+    Socket* owner() override;
+
+    Listener* listener = nullptr;
   };
 
   [[nodiscard]] bool full() const { return ready_.size() + incoming_.size() >= backlog_; }
 
-  explicit Listener(StreamSocket* owner) : owner_(owner) { watch_.listener = renewal_.listener = this; }
+  explicit Listener(StreamSocket* owner) : owner_(owner) {
+    watch_.listener = this;
+    renewal_.listener = this;
+    tending_.listener = this;
+  }
   bool WakesUp();
   bool HelperMayAccept() const;
   // Takes what the SDP listener has; `shake_hands`: at once where the request is complete, else the helper does it.
@@ -125,6 +138,7 @@ class Listener {
   Address sdp_address_;
   Watch watch_;
   Renewal renewal_;
+  Tending tending_;
   std::list<std::unique_ptr<Incoming>> incoming_;
   std::deque<Ready> ready_;
   size_t backlog_ = 1;  // connections the library takes on before the application asks for them

@@ -86,6 +86,8 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
     ++copied_in_a_row_;
     return 0;
   }
+  // The others know nothing of this process's memory.
+  if (shared_ != nullptr) return 0;
   if (!source_loan_.Lend(*session_, {const_cast<std::byte*>(data.data()), data.size()}, false)) return 0;
   struct Return {  // also when the thread is cancelled in its sleep
     StreamSocket* socket;
@@ -128,7 +130,7 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
 std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes room, bool advertise,
                                                 Time* deadline, int* error) {
   *error = 0;
-  if (!sink_loan_.Lend(*session_, room, advertise)) return std::nullopt;
+  if (shared_ != nullptr || !sink_loan_.Lend(*session_, room, advertise)) return std::nullopt;
   struct Return {
     StreamSocket* socket;
     Lock& lock;

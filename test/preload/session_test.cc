@@ -40,6 +40,7 @@ class ScriptedQueuePair final : public verbs::QueuePair {
   uint32_t ReceiveCost(uint32_t length) const override { return length; }
   std::optional<verbs::MemoryRegion> Register(MutableBytes, verbs::Access) override { return std::nullopt; }
   void Deregister(STag) override {}
+  bool MoveRegion(STag, MutableBytes) override { return false; }
   bool IsRegistered(STag) const override { return false; }
   bool Flush() override {
     ++flushes;
