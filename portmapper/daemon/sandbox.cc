@@ -6,6 +6,7 @@
 #include <linux/seccomp.h>
 #include <pwd.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -144,6 +145,7 @@ std::vector<sock_filter> Program() {
   constexpr uint32_t kNumber = offsetof(seccomp_data, nr);
   constexpr uint32_t kFirstArgument =
       offsetof(seccomp_data, args);  // its lower half: both machines are little-endian
+  constexpr uint32_t kSecondArgument = kFirstArgument + sizeof(uint64_t);
   const sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
   const sock_filter kill = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
   const auto refuse = [](uint32_t error) {
@@ -172,6 +174,12 @@ std::vector<sock_filter> Program() {
   program.push_back(BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 0, 1));
   program.push_back(allow);
   program.push_back(kill);
+  // The C library asks whether standard output is a terminal; the answer may be.
+  program.push_back(unless(SYS_ioctl, 4));
+  program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kSecondArgument));
+  program.push_back(unless(TCGETS, 1));
+  program.push_back(allow);
+  program.push_back(refuse(ENOTTY));
   // Sockets of the families we know.
   program.push_back(unless(SYS_socket, static_cast<uint8_t>(2 + 2 * std::size(kFamilies))));
   program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kFirstArgument));

@@ -22,9 +22,26 @@ extern char** environ;
 
 namespace sdp::pm::test {
 
-PmdProcess::PmdProcess(std::vector<std::string> arguments) : log_(memfd_create("log", MFD_CLOEXEC)) {
+namespace {
+
+// Our end, and the daemon's.
+void OpenOutput(PmdProcess::Output output, int (&ends)[2]) {
+  if (output == PmdProcess::Output::kPipe) {
+    REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
+    return;
+  }
+  ends[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ends[1] = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  REQUIRE(ends[0] >= 0);
+  REQUIRE(ends[1] >= 0);
+}
+
+}  // namespace
+
+PmdProcess::PmdProcess(std::vector<std::string> arguments, Output output)
+    : log_(memfd_create("log", MFD_CLOEXEC)) {
   int out[2];
-  REQUIRE(pipe2(out, O_CLOEXEC) == 0);
+  OpenOutput(output, out);
   UniqueFd from_pmd(out[0]);
   UniqueFd to_us(out[1]);
   arguments.insert(arguments.begin(), SDP_PMD_BINARY);

@@ -17,7 +17,9 @@ class PmdProcess {
  public:
   // Runs sdp-pmd with these arguments; `ready_line` has what it printed when ready, empty if it ended
   // instead.
-  explicit PmdProcess(std::vector<std::string> arguments);
+  // kNowhere: standard output is /dev/null, and ready_line stays empty.
+  enum class Output { kPipe, kNowhere };
+  explicit PmdProcess(std::vector<std::string> arguments, Output output = Output::kPipe);
   // Killed if still running.
   ~PmdProcess();
   PmdProcess(const PmdProcess&) = delete;

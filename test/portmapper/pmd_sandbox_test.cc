@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -51,6 +52,17 @@ TEST_CASE("it gains no rights and makes no other system calls", "[pmd][sandbox]"
   const PmdProcess open({"--listen", "127.0.0.1:0", "--socket", directory.Path("b.sock"), "--no-seccomp"});
   REQUIRE_FALSE(open.ready_line().empty());
   CHECK(StatusOf(open.pid(), "Seccomp") == "0");
+}
+
+TEST_CASE("it runs with its output thrown away", "[pmd][sandbox]") {
+  const TempDir directory;
+  const std::string path = directory.Path("pmd.sock");
+  PmdProcess pmd({"--listen", "127.0.0.1:0", "--socket", path}, PmdProcess::Output::kNowhere);
+  REQUIRE(Eventually([&] { return access(path.c_str(), F_OK) == 0; }));
+  pmd.Signal(SIGUSR1);  // it prints its counters
+  REQUIRE(Eventually([&] { return pmd.Log().find("udp:") != std::string::npos; }));
+  pmd.Signal(SIGTERM);
+  CHECK(pmd.AwaitExit() == 0);
 }
 
 TEST_CASE("root's daemon becomes another user and serves all the same", "[pmd][sandbox]") {
