@@ -140,7 +140,12 @@ TEST_CASE("threads: a connect that sleeps does not hold up other calls on its so
     sleeps = !WaitFor(fillers.back(), POLLOUT, 300);
   }
   Fd client = TcpSocket();
-  auto connected = Async([&] { return connect(client, listener.address.get(), listener.address.length); });
+  std::atomic<pid_t> tid{0};
+  auto connected = Async([&] {
+    tid = gettid();
+    return connect(client, listener.address.get(), listener.address.length);
+  });
+  REQUIRE(Eventually([&] { return tid != 0 && IsAsleep(tid); }));
   REQUIRE(StillRunning(connected));
   Stopwatch watch;
   REQUIRE(GetOption(client, SOL_SOCKET, SO_TYPE) == SOCK_STREAM);
