@@ -7,9 +7,13 @@
 namespace sdp::engine {
 namespace {
 
+// 10.5: credits that carry no payload.
+constexpr uint32_t kReserve = 2;
+
 // When both windows are shut down to the reserve, an update costs its sender the credit that the other one
 // then has to restore, by an update: to the letter, 10.5 keeps two idle peers talking for ever. After so many
-// rounds in which nothing else happened we are silent until something does.
+// rounds in which nothing else happened one whose window is shut is silent until something does. An open
+// window needs no such end: it is two updates of the peer's that call for one of ours.
 constexpr uint32_t kMaxAnsweredUpdates = 8;
 
 }  // namespace
@@ -105,12 +109,18 @@ bool CreditLedger::update_due(uint32_t window, bool idle, bool writer_expected, 
   const uint32_t worth = gain() > updates_received_ ? gain() - updates_received_ : least;
   // 10.5: at one credit or none the peer is told, whatever we receive or not.
   if (peer_credits == 0) return true;
-  // The credit that lets our writer go on is not spent on an answer, which would only ask for the next one;
-  // nor is any while the peer could not send payload even with the answer.
-  if (worth == 0 && writer_expected && !answer_expected && (credits() == 3 || posted_ < 3)) return false;
-  if (peer_credits == 1) return worth > 0 || answer_expected || answered_updates_ < kMaxAnsweredUpdates;
+  // And again and again while it can send payload once it is told. It may wait for just that, and then what
+  // it has sent to say so is an update like any other.
+  if (peer_credits == 1) {
+    return worth > 0 || answer_expected || posted_ > kReserve || answered_updates_ < kMaxAnsweredUpdates;
+  }
   // At two it waits with its payload, and nothing obliges it to say so.
-  if (peer_credits == 2 && worth == 0) return role_ == Role::kAccepting && crossed_;
+  if (peer_credits == 2 && worth == 0) {
+    // The credit that lets our writer go on is not spent on an answer, which would only ask for the next one;
+    // nor is any while the peer could not send payload even with the answer.
+    const bool spared = writer_expected && !answer_expected && (credits() == 3 || posted_ <= kReserve);
+    return role_ == Role::kAccepting && crossed_ && !spared;
+  }
   if (peer_credits == 2 && worth > 0 && (idle || worth >= std::max(1u, window / 8))) return true;
   return worth >= std::max(1u, (window + 1) / 2);
 }

@@ -164,6 +164,44 @@ TEST_CASE("Credit: a peer at one credit is told, without its saying anything") {
   CHECK(peer.engine().stats().gratuitous_updates_out == 2);
 }
 
+TEST_CASE("Credit: a peer at one credit is told however often it was, while the window is open") {
+  // It has payload and asks with updates for the third credit; nothing else happens.
+  ScriptedPeer peer({.options = kThree, .role = Role::kConnecting});
+  for (int i = 0; i < 50; ++i) {
+    peer.Say(wire::Data{});
+    REQUIRE(peer.HearAll() == "nothing");  // at two
+    peer.Say(wire::Data{});
+    REQUIRE(peer.HearAll() == "Data");
+  }
+}
+
+TEST_CASE("Credit: a peer at one credit is told though a writer may come back for ours") {
+  ScriptedPeer peer({.options = kThree, .role = Role::kConnecting, .bufs = 5});
+  peer.end.Send("a");
+  peer.end.Send("b");
+  peer.HearAll();
+  peer.bufs = 3;
+  peer.Say(wire::Data{});
+  peer.Say(wire::Data{});
+  REQUIRE(peer.HearAll() == "Data");
+  SECTION("with the credit that it needs for payload") {
+    peer.Say(wire::Data{});
+    REQUIRE(peer.end.Send(std::string(5000, 'x')) == 1000);
+    REQUIRE(peer.HearAll() == "Data payload=1000");
+    peer.Say(wire::Data{});
+    REQUIRE(peer.HearAll() == "nothing");
+    REQUIRE(peer.engine().stats().send_credits == 3);
+  }
+  SECTION("with a window that is shut") {
+    peer.Say(wire::Data{}, kText);
+    REQUIRE(peer.end.Send(std::string(5000, 'x')) == 1000);
+    REQUIRE(peer.HearAll() == "Data payload=1000");
+    REQUIRE(peer.engine().stats().posted_receives == 2);
+  }
+  peer.Say(wire::Data{});
+  CHECK(peer.HearAll() == "Data");
+}
+
 TEST_CASE("Credit: an update at least once per half a window, and not more often") {
   ScriptedPeer peer;  // 24
   for (int i = 0; i < 11; ++i) {
