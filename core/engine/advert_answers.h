@@ -38,6 +38,14 @@ class AdvertAnswers {
   [[nodiscard]] bool forced() const { return forced_ != 0; }
   // In-Process reads have to be over, and acknowledged: the peer wants to suspend.
   void Settle() { settling_ = true; }
+  // The connection is over: nothing that was advertised can be used or answered any more.
+  void Lapse() {
+    src_avails_.clear();
+    sink_avails_.clear();
+    forced_ = 0;
+    cancelling_ = cancelled_ = false;
+    writing_ = wr_compl_due_ = cancelling_writes_ = sink_cancel_ack_due_ = false;
+  }
   // Bytes of the oldest SrcAvail that a reader may have now.
   [[nodiscard]] uint32_t readable() const {
     if (src_avails_.empty() || forced_ != 0 || cancelling_ || settling_ || owed_ != 0) return 0;

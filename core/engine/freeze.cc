@@ -299,7 +299,8 @@ struct Frozen {
     ar.Require(!r.established || r.hello_done);
     ar.Require(r.established || (r.sink.readable_bytes() == 0 && r.source.pending_bytes() == 0));
     ar.Require(r.credit.posted() <= r.options.receive_buffers + CreditLedger::kMostBehind);
-    ar.Require(r.credit.ack_held() == r.adverts.cancelling());
+    // An AbortConn does not acknowledge a cancel that was not answered either (9.5.4).
+    ar.Require(r.credit.ack_held() == r.adverts.cancelling() || r.teardown.aborted());
     ar.Require(!r.suspended_ || r.suspend_port.has_value());
   }
 };

@@ -128,6 +128,7 @@ void Engine::Rep::FinishOffers() {
   if (sink_offer.active()) ++read_edge;
   source_offer.Finish();
   sink_offer.Finish();
+  adverts.Lapse();
 }
 
 void Engine::Rep::RevokeSource() {

@@ -97,6 +97,41 @@ TEST_CASE("Freeze: not while an action or a completion is to come") {
   CHECK_FALSE(engine.freezable());
 }
 
+TEST_CASE("Freeze: what was under way when the link broke is over") {
+  ScriptedPeer peer({.options = {.read_zcopy = true}});
+  SECTION("an RDMA Read of what the peer cancels") {
+    peer.Say(wire::SrcAvail{.len = 5000, .stag = STag(7), .va = 1}, "x");
+    CHECK(peer.end.Read(10) == "x");
+    std::vector<std::byte> out(2000);
+    REQUIRE(peer.end.OfferSink(out, false));
+    CHECK(peer.Hear() == "RdmaRead len=2000");
+    peer.Say(wire::SrcAvailCancel{});
+  }
+  SECTION("an RDMA Read") {
+    peer.Say(wire::SrcAvail{.len = 5000, .stag = STag(7), .va = 1}, "x");
+    CHECK(peer.end.Read(10) == "x");
+    std::vector<std::byte> out(2000);
+    REQUIRE(peer.end.OfferSink(out, false));
+    CHECK(peer.Hear() == "RdmaRead len=2000");
+  }
+  SECTION("an RDMA Write to what the peer cancels") {
+    REQUIRE(peer.engine().ChangeMode(Half::kSource, FlowMode::kPipelined));
+    peer.end.Drain();
+    peer.HearAll();
+    peer.Say(wire::SinkAvail{.len = 5000, .stag = STag(7), .va = 1});
+    std::vector<std::byte> data(2000);
+    REQUIRE(peer.end.OfferSource(data));
+    CHECK(peer.Hear() == "RdmaWrite len=2000");
+    peer.Say(wire::SinkAvailCancel{});
+  }
+  peer.end.LoseLink(false);
+  (void)peer.end.SinkResult();
+  (void)peer.end.SourceResult();
+  CHECK(peer.engine().advertised_bytes() == 0);
+  CHECK(peer.end.Refreeze());
+  CHECK(peer.reason() == AbortReason::kLinkLost);
+}
+
 TEST_CASE("Freeze: bytes that are no engine are refused") {
   EnginePair pair({}, {});
   pair.a.Send("text");
