@@ -150,8 +150,9 @@ void End::Deliver(End& peer, std::mt19937_64* random) {
       return;
   }
   auto bytes = std::move(flight.bytes);
-  if (flight.invalidate) {
-    PAIR_CHECK(regions.erase(flight.invalidate->value()) == 1, name);
+  if (flight.invalidate && regions.erase(flight.invalidate->value()) == 0) {
+    PAIR_CHECK(engine.state() == State::kAborted, name);
+    return;
   }
   PAIR_CHECK(posted > received, name);  // the virtual RNIC has a buffer for it
   PAIR_CHECK(bytes.size() <= posted_sizes.front(), name);
