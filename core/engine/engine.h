@@ -194,9 +194,9 @@ class Engine {
   // nothing of the buffer, else with its answer (SrcAvailCancel 9.5.4, SinkAvailCancel 9.5.5). An owner that
   // cannot wait for a peer that does not answer ends the link: then every result is there at once.
   void RevokeSource();
-  // The offered buffer is needed back at once, and nobody has to wait for the peer: `copy`, of the same size and
-  // content, takes its place under the same STag and Tagged Offsets (verbs::QueuePair::MoveRegion). The result
-  // is the copy's.
+  // The offered buffer is needed back at once, and nobody has to wait for the peer: `copy`, of the same size
+  // and content, takes its place under the same STag and Tagged Offsets (verbs::QueuePair::MoveRegion). The
+  // result is the copy's.
   void MoveSource(Bytes copy);
   void RevokeSink();
   [[nodiscard]] bool source_offered() const;
