@@ -92,7 +92,8 @@ struct OfferResult {
   uint64_t bytes =
       0;  // sent from, or placed into, the beginning of the buffer. Exact, also after a revocation
   bool invalidated =
-      false;  // the peer's Send with Invalidate has named the STag: the RNIC knows it no longer
+      false;  // the peer's Send with Invalidate has named the STag: the RNIC knows it no longer. Not said of
+              // what comes after an abort: to deregister such an STag again has no effect
 };
 // What a receive buffer would be used for now.
 enum class SinkWish : uint8_t {
