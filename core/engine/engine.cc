@@ -70,8 +70,8 @@ size_t Engine::Receive(std::span<const MutableBytes> out, ReceiveFlags flags) {
   return count;
 }
 
+// Frees nothing: a process that ends in a signal handler calls it, too.
 void Engine::CloseSend() {
-  rep_->Begin();
   if (rep_->established && !rep_->teardown.aborted()) rep_->teardown.CloseSend();
   rep_->source.ForgetWriter();
   rep_->source.set_held(false);

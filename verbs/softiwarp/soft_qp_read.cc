@@ -59,9 +59,21 @@ bool SoftQp::ReadOnce(ReadKind kind, std::unique_lock<std::mutex>* lock, size_t*
   LinkResult read;
   if (kind == ReadKind::kSleeping) {
     const TcpLink link = link_;  // the descriptor may be renumbered meanwhile
+    struct Asleep {
+      std::unique_lock<std::mutex>* lock;
+      ReceiveStream* stream;
+      bool cancelled = true;
+      ~Asleep() {  // the thread may be cancelled in its sleep: then nothing was read
+        lock->lock();
+        if (!cancelled) return;
+        if (MarkerSieve* sieve = stream->sieve()) sieve->HandleRead(0);
+        stream->HandleRead(0);
+      }
+    };
     lock->unlock();
+    Asleep asleep{.lock = lock, .stream = &stream_};
     read = link.Read(parts, LinkWait::kYes);
-    lock->lock();
+    asleep.cancelled = false;
   } else {
     read = link_.Read(parts, LinkWait::kNo);
   }
