@@ -30,6 +30,9 @@ namespace {
 // Descriptors a listener may hold for connections nobody has accepted yet, whatever its backlog.
 constexpr int kMostTakenOn = 256;
 
+// Connections taken from the SDP listener at one look.
+constexpr int kMostAtOnce = 16;
+
 // How often a listener looks for a port mapper daemon after its own ended.
 constexpr Duration kRenewalInterval = std::chrono::seconds(1);
 
@@ -214,7 +217,7 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
     *fd = visible;
     return std::move(ready.session);
   }
-  for (int attempts = 0; attempts < 16; ++attempts) {
+  for (int attempts = 0; attempts < kMostAtOnce; ++attempts) {
     if (closed_) {
       errno = EINVAL;
       return nullptr;
@@ -333,7 +336,9 @@ void Listener::UnlockAllAfterFork() {
 bool Listener::AcceptAhead(bool shake_hands) {
   bool any = false;
   DropFinished();
-  for (int attempts = 0; attempts < 16 && !full(); ++attempts) {
+  // Where processes share the listener each takes one at a time, or the first to look would have all the work.
+  const int most = forked_ ? 1 : kMostAtOnce;
+  for (int attempts = 0; attempts < most && !full(); ++attempts) {
     const int accepted = real.accept4(sdp_fd(), nullptr, nullptr, SOCK_CLOEXEC);
     if (accepted < 0) return any || errno == EAGAIN;  // another thread, or process, has it
     const int hidden = HiddenFds::Hide(accepted);
