@@ -415,14 +415,16 @@ Background::Wait Listener::Watch::Run(Time now) {
     return {.done = true};
   }
   const bool readable = IsReadable(listener->sdp_fd());
-  if (readable && (readable_seen || at_once)) {
+  // Another process may be free for what this one leaves in the kernel: one in stock is enough.
+  const bool stocked = listener->forked_ && !(listener->ready_.empty() && listener->incoming_.empty());
+  if (readable && !stocked && (readable_seen || at_once)) {
     listener->AcceptAhead(/*shake_hands=*/false);
     readable_seen = at_once = false;
   } else {
     readable_seen = readable;
   }
   // Full: the rest waits in the kernel, as TCP's does.
-  if (readable) return {.deadline = now + kPatience * (listener->full() ? 4 : 1)};
+  if (readable) return {.deadline = now + kPatience * (stocked || listener->full() ? 4 : 1)};
   return {.fd = listener->sdp_fd(), .events = POLLIN};
 }
 

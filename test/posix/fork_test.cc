@@ -60,6 +60,56 @@ TEST_CASE("fork: the child of a server answers, the parent closes at once") {
   }
 }
 
+TEST_CASE("fork: a process that has accepted and does not come back leaves the others to its sibling") {
+  constexpr int kLater = 7;
+  Listener listener = Listen(AF_INET, 128, SOCK_NONBLOCK);
+  struct Pipe {
+    Pipe() {
+      int fds[2];
+      REQUIRE(pipe(fds) == 0);
+      in.reset(fds[0]), out.reset(fds[1]);
+    }
+    Fd in, out;
+  } started, resume, accepted;
+  const auto Accept = [&](char name) {
+    const int fd = WaitFor(listener.fd, POLLIN, 2 * kPatienceMs) ? accept(listener.fd, nullptr, nullptr) : -1;
+    if (fd >= 0) (void)!write(accepted.out, &name, 1);
+  };
+  const auto Worker = [&](char name, const Pipe& begin, int at_once) {
+    for (int i = 0; i < at_once; ++i) Accept(name);
+    char c;
+    if (read(begin.in, &c, 1) != 1) return 1;
+    for (;;) Accept(name);
+  };
+  const pid_t first = Fork([&] { return Worker('1', resume, 1); });
+  const pid_t second = Fork([&] { return Worker('2', started, 0); });
+  listener.fd.reset();
+  const auto Connect = [&] {
+    Fd client = TcpSocket();
+    const bool connected = connect(client, listener.address.get(), listener.address.length) == 0;
+    return std::pair(connected, std::move(client));
+  };
+  const auto NextAccepted = [&] {
+    char name = 0;
+    return WaitFor(accepted.in, POLLIN) && read(accepted.in, &name, 1) == 1 ? name : '-';
+  };
+
+  std::vector<decltype(Async(Connect))> clients;
+  clients.push_back(Async(Connect));
+  REQUIRE(NextAccepted() == '1');
+  for (int i = 0; i < kLater; ++i) clients.push_back(Async(Connect));
+  REQUIRE(PollOne(accepted.in, POLLIN, kQuietMs) == 0);
+  REQUIRE(write(started.out, "x", 1) == 1);
+  for (int i = 0; i < kLater - 1; ++i) REQUIRE(NextAccepted() == '2');  // one may already be the first's
+  REQUIRE(write(resume.out, "x", 1) == 1);
+  REQUIRE(NextAccepted() != '-');
+  for (auto& client : clients) REQUIRE(Get(client).first);
+  for (const pid_t pid : {first, second}) {
+    kill(pid, SIGKILL);
+    Reap(pid);
+  }
+}
+
 TEST_CASE("fork: the peer sees no end before the last holder has closed") {
   Pair pair = MakePair();
   int fds[2];
