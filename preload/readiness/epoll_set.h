@@ -88,6 +88,12 @@ class EpollSet final : public ReadinessObserver {
     bool refused;  // cannot be taken on: accept has to say why
   };
 
+  // What events of the inner epoll are marked with, beside descriptor numbers.
+  static constexpr uint64_t kKickTag = ~uint64_t{0};
+  static constexpr uint64_t kRequestTag = uint64_t{1} << 62;  // and the number of an SDP listener
+  // Keys of registrations without a number of the application's go down from here.
+  static constexpr int kFirstOrphan = -2;
+
   int ControlListener(int epfd, int operation, int fd, epoll_event* event, const StreamSocket::Readiness& readiness);
   int Add(int fd, StreamSocket* socket, epoll_event* event);
   int Modify(int fd, epoll_event* event);
