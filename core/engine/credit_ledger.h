@@ -75,6 +75,8 @@ class CreditLedger {
   // 10.5: three credits for any message, two for one without payload, one for one that also gives credit.
   [[nodiscard]] uint32_t payload_messages() const { return credits() > 2 ? credits() - 2 : 0; }
   [[nodiscard]] bool may_send_control() const { return credits() >= 2 || (credits() == 1 && gain() > 0); }
+  // Credit the peer gains when it hears of what is posted now.
+  [[nodiscard]] uint32_t gain() const { return static_cast<uint32_t>(LimitToTell() - told_limit_); }
   // A gratuitous update has to leave. `idle`: nothing received is held back, no more receives will be posted
   // by themselves.
   // `writer_expected`: payload will leave as soon as credit allows, and tell the peer as well.
@@ -90,8 +92,6 @@ class CreditLedger {
   [[nodiscard]] bool IsConsistent() const;
 
  private:
-  // Credit the peer gains when it hears of what is posted now.
-  [[nodiscard]] uint32_t gain() const { return static_cast<uint32_t>(LimitToTell() - told_limit_); }
   [[nodiscard]] uint64_t LimitToTell() const {
     if (held_) return std::max(told_limit_, posted_ + *held_);
     return AckIsAmbiguous() ? std::max<uint64_t>(told_limit_, posted_) : posted_ + received_;

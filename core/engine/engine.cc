@@ -21,13 +21,16 @@ void Engine::HandleReceive(const ReceivedMessage& message) {
 void Engine::HandleSendCompleted(WorkId id) {
   rep_->Begin();
   rep_->teardown.HandleSendCompleted(id);
-  if (rep_->suspended_ && id == rep_->suspend_work) rep_->suspend_complete = true;
+  rep_->suspension.HandleSendCompleted(id);
   rep_->End();
 }
 
 void Engine::HandleLinkEnd(bool /*orderly*/) {
   // It may come while actions are being carried out: what was not polled is moot.
-  if (rep_->teardown.link_up()) {
+  if (rep_->teardown.link_up() && suspended()) {
+    rep_->teardown.LeaveLink();
+    ++rep_->read_edge;
+  } else if (rep_->teardown.link_up()) {
     rep_->teardown.HandleLinkEnd();
     rep_->source.Clear();
     rep_->FinishOffers();
@@ -42,13 +45,14 @@ size_t Engine::Send(std::span<const Bytes> data, SendFlags flags) {
   Rep& r = *rep_;
   if (!r.can_send()) return 0;
   r.Begin();
-  const uint32_t capacity = r.payload_capacity();
+  // Between two connections there is no size yet; nothing leaves anyway.
+  const uint32_t capacity = r.established ? r.payload_capacity() : r.options.receive_buffer_size;
   if (r.source_offer.active()) {  // what is behind it waits
     r.was_writable = false;
     r.End();
     return 0;
   }
-  const bool wait = r.suspend_port || r.hello_ack_due || flags.hold;
+  const bool wait = !r.established || r.suspension.under_way() || r.hello_ack_due || flags.hold;
   const uint32_t messages = wait ? 0 : r.credit.payload_messages();
   r.source.set_held(flags.hold);
   const auto taken = r.source.Send(data, capacity, messages, capacity / 2,
@@ -72,7 +76,7 @@ size_t Engine::Receive(std::span<const MutableBytes> out, ReceiveFlags flags) {
 
 // Frees nothing: a process that ends in a signal handler calls it, too.
 void Engine::CloseSend() {
-  if (rep_->established && !rep_->teardown.aborted()) rep_->teardown.CloseSend();
+  if (rep_->open() && !rep_->teardown.aborted()) rep_->teardown.CloseSend();
   rep_->source.ForgetWriter();
   rep_->source.set_held(false);
   rep_->End();
@@ -104,7 +108,8 @@ bool Engine::ChangeMode(Half half, FlowMode mode) {
 bool Engine::AskPeerBufferSize(uint32_t size) {
   Rep& r = *rep_;
   r.Begin();
-  const bool asked = !r.sending_over() && !r.suspend_port && r.resizing.Ask(size, r.peer_buffer_size);
+  const bool asked =
+      !r.sending_over() && !r.suspension.under_way() && r.resizing.Ask(size, r.peer_buffer_size);
   r.End();
   return asked;
 }
@@ -136,10 +141,11 @@ State Engine::Rep::state() const {
   return teardown.peer_closed() ? State::kReceiveClosed : State::kEstablished;
 }
 
-bool Engine::Rep::can_send() const { return established && !teardown.send_closed() && !teardown.aborted(); }
+bool Engine::Rep::can_send() const { return open() && !teardown.send_closed() && !teardown.aborted(); }
 
 bool Engine::Rep::writable() const {
-  if (!can_send() || suspend_port || source.has_staged() || source_offer.active()) return false;
+  if (!can_send() || !established || suspension.under_way() || source.has_staged() || source_offer.active())
+    return false;
   const bool at_once = source.pending_bytes() == 0 && credit.payload_messages() != 0 && !hello_ack_due;
   switch (source.stall()) {
     case SourceHalf::Stall::kNone:
@@ -199,7 +205,7 @@ bool Engine::has_unfinished_sends() const {
 
 bool Engine::finished() const {
   const State now = rep_->state();
-  return (now == State::kClosed || now == State::kAborted) && rep_->teardown.done() &&
+  return (now == State::kClosed || now == State::kAborted) && rep_->teardown.done() && !suspended() &&
          !rep_->sink.holds_memory() && rep_->releases.empty() && !rep_->source_offer.active() &&
          !rep_->sink_offer.active();
 }
@@ -208,10 +214,6 @@ bool Engine::oob_pending() const { return rep_->sink.urgent().pending(); }
 bool Engine::oob_available() const { return rep_->sink.urgent().available(); }
 bool Engine::urgent() const { return rep_->sink.urgent().urgent(); }
 bool Engine::at_mark() const { return rep_->sink.at_mark(); }
-
-std::optional<uint16_t> Engine::suspended_port() const {
-  return rep_->suspend_complete ? rep_->suspend_port : std::nullopt;
-}
 
 uint16_t Engine::ird() const { return rep_->options.ird; }
 uint16_t Engine::ord() const { return rep_->ord; }

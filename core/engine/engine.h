@@ -212,6 +212,25 @@ class Engine {
   // Bytes that the peer offers to be read and that are not decided on: a reader would get them if it came.
   [[nodiscard]] uint64_t advertised_bytes() const;
 
+  // --- Socket Duplication and Managed Failover (13): the session goes on over another LLP connection.
+  //   Local Peer:  Suspend(port) -> suspended() -> the peer ends the link -> HandleLinkEnd -> [Freeze, Thaw
+  //   elsewhere]
+  //                -> Resume -> set-up as accepting peer at `port`
+  //   Remote Peer: suspended_port() -> end the link -> HandleLinkEnd -> Resume -> set-up as connecting peer
+  // Asks the peer to suspend, and to connect to TCP port `port` of our address: of another process, or in a
+  // failover of another RNIC or host. The owner listens there already and takes only the peer's own address
+  // and port (13.1.1, 1). What is In-Process is finished first; new data and offers wait for the next
+  // connection, offers that are under way end with what they have moved. False: sending or receiving is all
+  // over, or one is under way. If the peer asks at the same time, suspended_port() comes up instead and ours
+  // follows in the next connection (13.1.2).
+  bool Suspend(uint16_t port);
+  // With suspended() and the link's end told: this engine is one before set-up again (Hello, or HandleHello,
+  // comes next), with the unread and unsent bytes, closed halves, urgent data and Private Buffers' size of
+  // the session; stats().posted_receives says how many receives the new QueuePair starts with. `ird`, `ord`:
+  // its RNIC's. Received memory was copied: its tokens are not given back. False: not suspended, or not
+  // freezable() (results of offers have to be taken). Allocates.
+  bool Resume(uint16_t ird, uint16_t ord);
+
   // --- Outputs. False: there is nothing more to do now.
   bool PollAction(Action* out);
 
@@ -238,8 +257,9 @@ class Engine {
       const;  // either of these, or (inline) the byte is in the stream and not yet read
   [[nodiscard]] bool at_mark()
       const;  // SIOCATMARK: the next byte to read is behind (inline: is) the Out-Of-Band byte
-  // SuspComm was received, answered, and the answer is complete: nothing more can be sent or received here.
-  // The peer expects the owner to end the link and to connect anew to this port (13.1.1, 4).
+  // The session has left its connection and waits for the next one, see Suspend().
+  [[nodiscard]] bool suspended() const;
+  // suspended(), and we are the Remote Peer: to be connected to.
   [[nodiscard]] std::optional<uint16_t> suspended_port() const;
   // RDMA Reads that the peer may, and that we may, have outstanding. ord() is final once the connection is
   // established (8.1.1, 4e and 7d): the owner gives it to the RNIC.

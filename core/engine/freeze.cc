@@ -11,7 +11,7 @@ namespace sdp::engine {
 namespace {
 
 constexpr uint32_t kMagic = 0x53445045;  // "SDPE"
-constexpr uint16_t kVersion = 4;
+constexpr uint16_t kVersion = 5;
 constexpr uint64_t kMostMessages = uint64_t{1} << 62;  // keeps sums of counters from wrapping
 
 }  // namespace
@@ -227,6 +227,8 @@ struct Frozen {
     ar.Flag(t.send_closed_);
     ar.Flag(t.disconn_sent_);
     ar.Flag(t.peer_closed_);
+    ar.Flag(t.repeat_expected_);
+    ar.Require(t.peer_closed_ || !t.repeat_expected_);
     ar.Flag(t.link_up_);
     ar.Flag(t.link_step_taken_);
     ar.Enum(t.reason_, AbortReason::kBadCompletion);
@@ -234,9 +236,23 @@ struct Frozen {
     ar.Enum(t.abort_, Teardown::AbortStep::kLinkDue);
     ar.Require(t.abort_ == Teardown::AbortStep::kNone || t.abort_ == Teardown::AbortStep::kLinkDue);
     ar.Require(!t.disconn_sent_ || t.send_closed_);
-    const bool over = t.aborted() || (t.disconn_sent_ && t.peer_closed_);
-    ar.Require(over || (t.link_up_ && !t.link_step_taken_));
     ar.Require(!t.aborted() || !t.link_up_ || t.link_step_taken_);
+  }
+
+  template <typename Archive>
+  static void Visit(Archive& ar, Suspension& s) {
+    using Phase = Suspension::Phase;
+    ar.Enum(s.phase_, Phase::kRemoteDone);
+    VisitOptional(ar, s.wish_, [&](uint16_t& port) { ar.Number(port); });
+    ar.Number(s.port_);
+    ar.Flag(s.disregarded_);
+    ar.Flag(s.crossed_);
+    ar.Flag(s.resumed_);
+    // Anything else is a completion to come, or has a port to go with it.
+    ar.Require(s.at_rest() && (s.phase_ != Phase::kNone || !s.wish_));
+    ar.Require((s.phase_ != Phase::kAsking && s.phase_ != Phase::kAwaiting) || s.wish_);
+    ar.Require(!s.crossed_ || (s.phase_ == Phase::kAnswering && s.wish_));
+    ar.Require(!s.disregarded_ || s.phase_ == Phase::kAwaiting);
   }
 
   template <typename Archive>
@@ -284,9 +300,7 @@ struct Frozen {
     Visit(ar, r.teardown);
     Visit(ar, r.resizing);
     ar.Require(r.resizing.own_size() != 0);
-    VisitOptional(ar, r.suspend_port, [&](uint16_t& port) { ar.Number(port); });
-    ar.Flag(r.suspended_);
-    r.suspend_complete = r.suspended_;
+    Visit(ar, r.suspension);
     ar.Number(r.last_work);
     ar.Flag(r.was_writable);
     ar.Number(r.read_edge);
@@ -297,11 +311,15 @@ struct Frozen {
         r.peer_buffer_size >= wire::kMinPrivateBuffer && r.peer_buffer_size <= wire::kMaxSize;
     ar.Require(r.peer_buffer_size == 0 ? !r.established : size_is_legal);
     ar.Require(!r.established || r.hello_done);
-    ar.Require(r.established || (r.sink.readable_bytes() == 0 && r.source.pending_bytes() == 0));
+    ar.Require(r.open() || (r.sink.readable_bytes() == 0 && r.source.pending_bytes() == 0));
+    ar.Require(r.established || !r.suspension.under_way() || r.suspension.ask_due());
     ar.Require(r.credit.posted() <= r.options.receive_buffers + CreditLedger::kMostBehind);
     // An AbortConn does not acknowledge a cancel that was not answered either (9.5.4).
     ar.Require(r.credit.ack_held() == r.adverts.cancelling() || r.teardown.aborted());
-    ar.Require(!r.suspended_ || r.suspend_port.has_value());
+    const Teardown& t = r.teardown;
+    ar.Require(t.aborted() || t.over() || !t.link_step_taken_);
+    ar.Require(t.aborted() || t.over() || t.link_up_ || r.suspension.complete());
+    ar.Require(!t.repeat_expected_ || r.suspension.resumed());
   }
 };
 
@@ -333,7 +351,7 @@ bool Engine::freezable() const {
   return r.releases.empty() && r.receives_to_post == 0 && !r.size_due && !r.hello_ack_due &&
          !r.source.has_staged() && !r.sink.has_release() && r.teardown.at_rest() &&
          !r.source_offer.active() && !r.source_offer.has_result() && !r.sink_offer.active() &&
-         !r.sink_offer.has_result() && (!r.suspended_ || r.suspend_complete);
+         !r.sink_offer.has_result() && r.suspension.at_rest();
 }
 
 std::vector<std::byte> Engine::Freeze() const {

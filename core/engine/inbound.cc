@@ -80,7 +80,8 @@ AbortReason Engine::Rep::HandleMessage(const ReceivedMessage& received, bool* ke
     ++read_edge;
     return AbortReason::kNone;
   }
-  if (suspend_port) return AbortReason::kAfterSuspend;  // 13.1.1, 2
+  const bool is_ack = std::holds_alternative<wire::SuspCommAck>(message->body);
+  if (!suspension.may_receive(is_ack)) return AbortReason::kAfterSuspend;  // 13.1.1, 2 and 3
   if (const auto reason = credit.HandleMessage(message->bsdh, KindOf(*message)); reason != AbortReason::kNone)
     return reason;
   resizing.MessageReceived();
@@ -149,11 +150,15 @@ AbortReason Engine::Rep::Dispatch(const wire::Message& message, const ReceivedMe
           if (bad == AbortReason::kNone) peer_buffer_size = header.act_sz;
           return bad;
         } else if constexpr (std::is_same_v<H, wire::SuspComm>) {
-          suspend_port = header.port;
           adverts.Settle();
+          return suspension.HandleSuspComm(header.port, role);
+        } else if constexpr (std::is_same_v<H, wire::SuspCommAck>) {
+          if (const auto bad = suspension.HandleSuspCommAck(); bad != AbortReason::kNone) return bad;
+          FinishOffers();
+          ++read_edge;
           return AbortReason::kNone;
         } else if constexpr (std::is_same_v<H, wire::DisConn>) {
-          if (teardown.peer_closed()) return AbortReason::kDataAfterDisConn;
+          if (teardown.peer_done()) return AbortReason::kDataAfterDisConn;
           if (const auto bad = adverts.HandleDisConn(); bad != AbortReason::kNone) return bad;
           teardown.HandleDisConn();
           sink_offer.Finish();
@@ -162,8 +167,8 @@ AbortReason Engine::Rep::Dispatch(const wire::Message& message, const ReceivedMe
         } else if constexpr (std::is_same_v<H, wire::AbortConn>) {
           return AbortReason::kPeerAborted;
         } else {
-          // Hello and HelloAck come once; the others answer what we never asked.
-          static_assert(kIsOneOf<H, wire::Hello, wire::HelloAck, wire::SuspCommAck>);
+          // They come once.
+          static_assert(kIsOneOf<H, wire::Hello, wire::HelloAck>);
           return AbortReason::kUnexpectedMid;
         }
       },
@@ -191,7 +196,7 @@ void Engine::Rep::FollowHint(uint8_t flags) {
 }
 
 void Engine::Rep::Repost() {
-  if (!established || teardown.aborted() || !teardown.link_up() || suspended_) return;
+  if (!established || teardown.aborted() || !teardown.link_up() || suspension.silent()) return;
   const uint32_t target = sink.PostedTarget() + credit.behind_held_ack();
   if (target <= credit.posted()) return;
   const uint32_t more = target - credit.posted();
@@ -201,7 +206,7 @@ void Engine::Rep::Repost() {
 
 void Engine::Rep::Fail(AbortReason reason) {
   // An AbortConn is not answered with another: its sender has stopped listening.
-  const bool may_tell = established && credit.may_send_control() && !suspended_;
+  const bool may_tell = established && credit.may_send_control() && !suspension.silent();
   teardown.Abort(reason, may_tell && reason != AbortReason::kPeerAborted);
   source.Clear();  // 8.2.2: unsent data is discarded
   FinishOffers();

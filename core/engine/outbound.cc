@@ -48,6 +48,7 @@ bool Engine::Rep::PollAction(Action* out) {
     *out = SetReceiveSize{options.receive_buffer_size};
     return true;
   }
+  if (suspend_possible()) MakeRoomToSuspend();
   if (receives_to_post != 0 && !teardown.aborted()) {
     *out = PostReceives{receives_to_post};
     receives_to_post = 0;
@@ -73,7 +74,7 @@ bool Engine::Rep::PollAction(Action* out) {
 }
 
 bool Engine::Rep::PollMessage(Action* out) {
-  if (!established || suspended_) return false;
+  if (!established || suspension.silent()) return false;
   PostSend& post = out->emplace<PostSend>();
   post.id = WorkId(++last_work);
   if (teardown.aborted()) {
@@ -84,7 +85,7 @@ bool Engine::Rep::PollMessage(Action* out) {
     return true;
   }
   // Nothing follows the second DisConn but the end of the link.
-  if (teardown.peer_closed() && teardown.send_closed() && !teardown.disconn_due()) return false;
+  if (teardown.over()) return false;
   if (hello_ack_due) {
     // 8.1.1, 5. It has no place in the sequence (6.2.2), but takes a buffer.
     hello_ack_due = false;
@@ -99,6 +100,7 @@ bool Engine::Rep::PollMessage(Action* out) {
     ComposeData(&post);
     return true;
   }
+  if (suspension.answer_due()) return PollSuspCommAck(&post);
   if (credit.may_send_control()) {
     if (PollZcopyControl(&post)) return true;
     if (resizing.ack_due()) {
@@ -118,13 +120,9 @@ bool Engine::Rep::PollMessage(Action* out) {
       Compose(change, MessageKind::kControl, 0, &post);
       return true;
     }
-    if (suspend_port && nothing_in_process()) {
-      // 13.1.1, 3: nothing leaves after it. Advertisements lapse.
-      FinishOffers();
-      Compose(wire::SuspCommAck{}, MessageKind::kControl, 0, &post);
-      post.signaled = true;
-      suspend_work = post.id;
-      suspended_ = true;
+    if (suspend_possible()) {
+      // 13.1.1, 2. Advertisements are over with the answer.
+      Compose(wire::SuspComm{suspension.AskTaken()}, MessageKind::kControl, 0, &post);
       return true;
     }
   }

@@ -14,6 +14,7 @@
 #include "core/engine/sink_offer.h"
 #include "core/engine/source_half.h"
 #include "core/engine/source_offer.h"
+#include "core/engine/suspension.h"
 #include "core/engine/teardown.h"
 #include "core/wire/message.h"
 
@@ -55,6 +56,7 @@ struct Engine::Rep {
   void RevokeSource();
   void RevokeSink();
   bool PollRdma(Action* out);
+  bool PollCompletion(PostSend* post);
   bool PollZcopyControl(PostSend* post);
   bool PollSinkAvail(PostSend* post);
   bool PollSourceOffer(PostSend* post);
@@ -83,12 +85,20 @@ struct Engine::Rep {
     return !sink_offer.reading() && !adverts.in_process() && !source_offer.writing() && !adverts.writing();
   }
 
+  // --- suspension.cc
+  [[nodiscard]] bool suspend_possible() const;
+  void MakeRoomToSuspend();
+  bool PollSuspCommAck(PostSend* post);
+  void Resume(uint16_t ird, uint16_t ord);
+
   // --- engine.cc
   [[nodiscard]] State state() const;
+  // Established, or between two connections of the session.
+  [[nodiscard]] bool open() const { return established || suspension.resumed(); }
   [[nodiscard]] bool can_send() const;
   [[nodiscard]] bool writable() const;
   [[nodiscard]] bool sending_over() const {
-    return !established || suspended_ || teardown.aborted() || !teardown.link_up();
+    return !established || suspension.silent() || teardown.aborted() || !teardown.link_up();
   }
   [[nodiscard]] uint32_t payload_capacity() const {
     return peer_buffer_size - static_cast<uint32_t>(wire::Bsdh::kSize);
@@ -98,17 +108,19 @@ struct Engine::Rep {
   void End();
   [[nodiscard]] bool IsConsistent() const;
 
-  const Role role;
+  Role role;        // in the connection that is
   Options options;  // made legal
 
   // Set-up.
   bool hello_done = false;  // ours sent, or the peer's received
   bool established = false;
   bool hello_ack_due = false;
+  bool size_due = false;  // of our receive Private Buffers, to be told to the owner
   uint32_t peer_buffer_size = 0;
   uint16_t peer_max_adverts = 0;
   uint16_t ord = 0;
   uint8_t minor_version = 0;
+  bool was_writable = false;
 
   CreditLedger credit;
   SourceHalf source;
@@ -120,17 +132,11 @@ struct Engine::Rep {
   WorkId write_work{};
   Teardown teardown;
   BufferResizing resizing;
-  bool size_due = false;  // to be told to the owner
-  // SuspComm: the port to reconnect to, that our answer left, and that it is complete.
-  std::optional<uint16_t> suspend_port;
-  bool suspended_ = false;
-  WorkId suspend_work{};
-  bool suspend_complete = false;
+  Suspension suspension;
 
   uint32_t receives_to_post = 0;
   absl::InlinedVector<uint64_t, 2> releases;
   uint64_t last_work = 0;
-  bool was_writable = false;
   uint64_t read_edge = 0;
   uint64_t write_edge = 0;
   mutable Stats stats;

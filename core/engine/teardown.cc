@@ -6,11 +6,12 @@ void Teardown::DisConnTaken() {
   disconn_sent_ = true;
   // 8.2.1: the second DisConn is followed by the LLP's own teardown; the first one's sender may begin it when
   // it has the second.
-  if (peer_closed_) due_ = LinkStep::kDisconnect;
+  if (over()) due_ = LinkStep::kDisconnect;
 }
 
 void Teardown::HandleDisConn() {
   peer_closed_ = true;
+  repeat_expected_ = false;
   if (disconn_sent_) due_ = LinkStep::kDisconnect;
 }
 
@@ -46,7 +47,19 @@ void Teardown::HandleLinkEnd() {
   due_ = LinkStep::kNone;
   abort_ = AbortStep::kNone;
   // 8.2.1, 4: graceful only if both DisConns were exchanged.
-  if (!aborted() && !(peer_closed_ && disconn_sent_)) reason_ = AbortReason::kLinkLost;
+  if (!aborted() && !over()) reason_ = AbortReason::kLinkLost;
+}
+
+void Teardown::LeaveLink() {
+  link_up_ = false;
+  due_ = LinkStep::kNone;
+}
+
+void Teardown::Resume() {
+  link_up_ = true;
+  link_step_taken_ = false;
+  disconn_sent_ = false;
+  repeat_expected_ = peer_closed_;
 }
 
 Teardown::LinkStep Teardown::TakeLinkStep() {

@@ -20,6 +20,10 @@ class Teardown {
   void DisConnTaken();
   void HandleDisConn();
   [[nodiscard]] bool peer_closed() const { return peer_closed_; }
+  // The same, said in the connection that is.
+  [[nodiscard]] bool peer_done() const { return peer_closed_ && !repeat_expected_; }
+  // Both DisConns are exchanged.
+  [[nodiscard]] bool over() const { return peer_done() && disconn_sent_; }
 
   // --- abortive
   // The first reason stands. `may_send`: there is credit for an AbortConn.
@@ -32,6 +36,9 @@ class Teardown {
 
   // --- the link
   void HandleLinkEnd();
+  // The session goes on over another one (13.1.1, 4). There, what has been said with DisConn is said again.
+  void LeaveLink();
+  void Resume();
   [[nodiscard]] bool link_up() const { return link_up_; }
   // What to do with the link now; each step is returned once.
   LinkStep TakeLinkStep();
@@ -51,6 +58,7 @@ class Teardown {
   bool send_closed_ = false;
   bool disconn_sent_ = false;
   bool peer_closed_ = false;
+  bool repeat_expected_ = false;  // peer_closed_ was said in an earlier connection
   bool link_up_ = true;
   bool link_step_taken_ = false;
   AbortReason reason_ = AbortReason::kNone;

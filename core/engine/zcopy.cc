@@ -8,7 +8,8 @@
 namespace sdp::engine {
 
 bool Engine::Rep::wants_source(uint64_t size) const {
-  if (!can_send() || sending_over() || suspend_port || source_offer.active() || source_offer.has_result())
+  if (!can_send() || sending_over() || suspension.under_way() || source_offer.active() ||
+      source_offer.has_result())
     return false;
   switch (modes.source()) {
     case FlowMode::kBuffered:
@@ -22,8 +23,8 @@ bool Engine::Rep::wants_source(uint64_t size) const {
 }
 
 SinkWish Engine::Rep::sink_wish(uint64_t size) const {
-  if (sending_over() || suspend_port || sink.closed() || sink.readable_bytes() != 0 || sink_offer.active() ||
-      sink_offer.has_result() || teardown.peer_closed()) {
+  if (sending_over() || suspension.under_way() || sink.closed() || sink.readable_bytes() != 0 ||
+      sink_offer.active() || sink_offer.has_result() || teardown.peer_closed()) {
     return SinkWish::kNothing;
   }
   const uint32_t readable = adverts.readable();
@@ -41,7 +42,8 @@ uint64_t Engine::Rep::advertise_above() const {
 }
 
 bool Engine::Rep::OfferSource(const SourceBuffer& buffer) {
-  if (!can_send() || sending_over() || suspend_port || source_offer.active() || source_offer.has_result())
+  if (!can_send() || sending_over() || suspension.under_way() || source_offer.active() ||
+      source_offer.has_result())
     return false;
   if (buffer.data.empty() || buffer.data.size() > wire::kMaxSize) return false;
   source.set_held(false);
@@ -51,7 +53,7 @@ bool Engine::Rep::OfferSource(const SourceBuffer& buffer) {
 }
 
 bool Engine::Rep::OfferSink(const SinkBuffer& buffer) {
-  if (sending_over() || suspend_port || sink.closed() || sink.readable_bytes() != 0 ||
+  if (sending_over() || suspension.under_way() || sink.closed() || sink.readable_bytes() != 0 ||
       teardown.peer_closed() || sink_offer.active() || sink_offer.has_result()) {
     return false;
   }
@@ -62,7 +64,7 @@ bool Engine::Rep::OfferSink(const SinkBuffer& buffer) {
 }
 
 bool Engine::Rep::PollRdma(Action* out) {
-  if (!established || suspended_ || teardown.aborted() || suspend_port) return false;
+  if (!established || teardown.aborted() || suspension.under_way()) return false;
   if (sink_offer.room() != 0 && adverts.readable() != 0 && sink.readable_bytes() == 0 &&
       sink_offer.reads() < std::min<uint32_t>(ord, SinkOffer::kMaxReads)) {
     const auto length = static_cast<uint32_t>(std::min<uint64_t>(
@@ -204,10 +206,7 @@ void Engine::Rep::HandleSrcAvailCancel() {
   if (adverts.cancelling()) credit.HoldAck();
 }
 
-// Answers and cancels: messages without payload that are due before any data.
-bool Engine::Rep::PollZcopyControl(PostSend* post) {
-  // 9.2: both sides advertise and nobody receives.
-  if (source_offer.advertised() && !sink_offer.active() && !sink_offer.has_result()) adverts.ForceBcopy();
+bool Engine::Rep::PollCompletion(PostSend* post) {
   if (adverts.rd_compl_due()) {
     const bool cancelling = adverts.cancelling();
     const auto completed = adverts.TakeRdCompl();
@@ -223,6 +222,14 @@ bool Engine::Rep::PollZcopyControl(PostSend* post) {
     post->invalidate = completed.stag;
     return true;
   }
+  return false;
+}
+
+// Answers and cancels: messages without payload that are due before any data.
+bool Engine::Rep::PollZcopyControl(PostSend* post) {
+  // 9.2: both sides advertise and nobody receives.
+  if (source_offer.advertised() && !sink_offer.active() && !sink_offer.has_result()) adverts.ForceBcopy();
+  if (PollCompletion(post)) return true;
   if (adverts.send_sm_due()) {
     adverts.SendSmTaken();
     ++stats.send_sms_out;
@@ -251,7 +258,8 @@ bool Engine::Rep::PollZcopyControl(PostSend* post) {
 
 // A buffer that waits for the peer to write it. Takes buffered data along (9.4).
 bool Engine::Rep::PollSinkAvail(PostSend* post) {
-  if (!sink_offer.wants_advertising() || modes.sink() != FlowMode::kPipelined || suspend_port) return false;
+  if (!sink_offer.wants_advertising() || modes.sink() != FlowMode::kPipelined || suspension.under_way())
+    return false;
   if (!adverts.sink_idle() || sink.readable_bytes() != 0 || sink_offer.size() <= advertise_above())
     return false;
   if (teardown.peer_closed() || adverts_outstanding() >= peer_max_adverts) return false;
@@ -277,7 +285,7 @@ bool Engine::Rep::PollSinkAvail(PostSend* post) {
 bool Engine::Rep::PollSourceOffer(PostSend* post) {
   if (!source_offer.active() || source_offer.advertised() || source_offer.writing()) return false;
   if (source_offer.forced() != 0) return ComposeOfferData(source_offer.forced(), post);
-  if (modes.source_change_due() || suspend_port) return false;
+  if (modes.source_change_due() || suspension.under_way()) return false;
   const bool large = source_offer.left() > options.source_threshold && source_offer.can_advertise();
   switch (modes.source()) {
     case FlowMode::kBuffered:

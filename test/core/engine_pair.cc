@@ -34,7 +34,7 @@ void End::Drain() {
       PAIR_CHECK(lent_.erase(release->token) == 1, name);
     } else if (const auto* read = std::get_if<PostRdmaRead>(&action)) {
       PAIR_CHECK(link_up && !disconnected && read->length != 0, name);
-      trace(name + " -> RDMA Read of " + std::to_string(read->length));
+      if (trace) trace(name + " -> RDMA Read of " + std::to_string(read->length));
       flights.push_back({.kind = Flight::Kind::kReadRequest,
                          .stag = read->remote_stag,
                          .va = read->remote_va,
@@ -43,7 +43,7 @@ void End::Drain() {
       PAIR_CHECK(reads_outstanding <= engine.ord(), name);
     } else if (const auto* write = std::get_if<PostRdmaWrite>(&action)) {
       PAIR_CHECK(link_up && !disconnected && !write->local.empty(), name);
-      trace(name + " -> RDMA Write of " + std::to_string(write->local.size()));
+      if (trace) trace(name + " -> RDMA Write of " + std::to_string(write->local.size()));
       flights.push_back({.kind = Flight::Kind::kWrite,
                          .stag = write->remote_stag,
                          .va = write->remote_va,
@@ -53,11 +53,11 @@ void End::Drain() {
       completions.push_back(write->id);
     } else if (std::holds_alternative<DisconnectLink>(action)) {
       PAIR_CHECK(link_up && !disconnected, name);
-      trace(name + " disconnects");
+      if (trace) trace(name + " disconnects");
       disconnected = true;
     } else {
       PAIR_CHECK(link_up && !aborted_link, name);
-      trace(name + " aborts the link");
+      if (trace) trace(name + " aborts the link");
       disconnected = aborted_link = true;
     }
   }
@@ -77,7 +77,7 @@ void End::Post(const PostSend& post) {
     flight.bytes.insert(flight.bytes.end(), piece.begin(), piece.end());
   const auto message = wire::Parse(flight.bytes, flight.bytes.size());
   PAIR_CHECK(message.has_value(), name);
-  trace(name + " -> " + ToString(*message));
+  if (trace) trace(name + " -> " + ToString(*message));
   if (std::holds_alternative<wire::HelloAck>(message->body)) {
     PAIR_CHECK(sent == 0 && !hello_ack_sent, name);
     hello_ack_sent = true;
@@ -91,6 +91,7 @@ void End::Post(const PostSend& post) {
   bool solicited = false;
   switch (message->bsdh.mid) {
     case wire::Mid::kAbortConn:
+    case wire::Mid::kSuspComm:
     case wire::Mid::kSuspCommAck:
     case wire::Mid::kSendSm:
     case wire::Mid::kHelloAck:
@@ -144,7 +145,7 @@ void End::Deliver(End& peer, std::mt19937_64* random) {
       std::copy(flight.bytes.begin(), flight.bytes.end(),
                 Access(flight.read.local_stag, flight.read.local_va, flight.bytes.size(), nullptr).begin());
       --reads_outstanding;
-      trace(name + " has read " + std::to_string(flight.bytes.size()));
+      if (trace) trace(name + " has read " + std::to_string(flight.bytes.size()));
       engine.HandleRdmaReadCompleted(flight.read.id);
       Drain();
       return;
@@ -175,7 +176,7 @@ bool End::OfferSource(MutableBytes data) {
   const uint64_t va = uint64_t{next_stag_} << 20;
   if (!engine.OfferSource({.data = data, .stag = source_stag, .va = va})) return false;
   regions[source_stag.value()] = {.memory = data, .va = va, .remote_read = true};
-  trace(name + " offers to send " + std::to_string(data.size()));
+  if (trace) trace(name + " offers to send " + std::to_string(data.size()));
   Drain();
   return true;
 }
@@ -185,7 +186,8 @@ bool End::OfferSink(MutableBytes data, bool advertise) {
   const uint64_t va = uint64_t{next_stag_} << 20;
   if (!engine.OfferSink({.data = data, .stag = sink_stag, .va = va, .advertise = advertise})) return false;
   regions[sink_stag.value()] = {.memory = data, .va = va, .remote_write = advertise};
-  trace(name + " offers to receive " + std::to_string(data.size()) + (advertise ? ", advertised" : ""));
+  if (trace)
+    trace(name + " offers to receive " + std::to_string(data.size()) + (advertise ? ", advertised" : ""));
   Drain();
   return true;
 }
@@ -193,7 +195,7 @@ bool End::OfferSink(MutableBytes data, bool advertise) {
 std::optional<OfferResult> End::SourceResult() {
   const auto result = engine.TakeSourceResult();
   if (result) {
-    trace(name + " has sent " + std::to_string(result->bytes));
+    if (trace) trace(name + " has sent " + std::to_string(result->bytes));
     const bool known = regions.erase(source_stag.value()) != 0;
     // What comes after an abort is not looked at.
     PAIR_CHECK(known != result->invalidated || !link_up || engine.state() == State::kAborted, name);
@@ -204,7 +206,7 @@ std::optional<OfferResult> End::SourceResult() {
 std::optional<OfferResult> End::SinkResult() {
   const auto result = engine.TakeSinkResult();
   if (result) {
-    trace(name + " has received " + std::to_string(result->bytes));
+    if (trace) trace(name + " has received " + std::to_string(result->bytes));
     const bool known = regions.erase(sink_stag.value()) != 0;
     // What comes after an abort is not looked at.
     PAIR_CHECK(known != result->invalidated || !link_up || engine.state() == State::kAborted, name);
@@ -214,13 +216,13 @@ std::optional<OfferResult> End::SinkResult() {
 
 void End::RevokeSource() {
   engine.RevokeSource();
-  trace(name + " wants its send buffer back");
+  if (trace) trace(name + " wants its send buffer back");
   Drain();
 }
 
 void End::RevokeSink() {
   engine.RevokeSink();
-  trace(name + " wants its receive buffer back");
+  if (trace) trace(name + " wants its receive buffer back");
   Drain();
 }
 
@@ -249,7 +251,7 @@ void End::Receive(std::vector<std::byte> bytes, std::mt19937_64* random, std::op
                                 .token = token,
                                 .cost = static_cast<uint32_t>(length) + 64,
                                 .invalidated = invalidated};
-  trace(name + " receives " + std::to_string(length) + " bytes");
+  if (trace) trace(name + " receives " + std::to_string(length) + " bytes");
   engine.HandleReceive(message);
   Drain();
 }
@@ -319,8 +321,29 @@ bool End::Refreeze() {
   PAIR_CHECK(thawed.has_value(), name);
   engine = std::move(*thawed);
   lent_.clear();
-  trace(name + " is frozen and thawed");
+  if (trace) trace(name + " is frozen and thawed");
   Drain();
+  return true;
+}
+
+bool End::Suspend(uint16_t port) {
+  const bool taken = engine.Suspend(port);
+  if (taken && trace) trace(name + " suspends");
+  Drain();
+  return taken;
+}
+
+bool End::Resume() {
+  if (!engine.Resume(options.ird, options.ord)) return false;
+  if (trace) trace(name + " goes on over another link");
+  PAIR_CHECK(regions.empty() && completions.empty() && reads_outstanding == 0, name);
+  lent_.clear();
+  link_up = true;
+  disconnected = aborted_link = hello_ack_sent = false;
+  posted = engine.stats().posted_receives;
+  received = sent = 0;
+  receive_size = engine.stats().local_buffer_size;
+  posted_sizes.assign(posted, receive_size);
   return true;
 }
 
@@ -346,17 +369,35 @@ std::string End::Text() const {
 
 EnginePair::EnginePair(const Options& a_options, const Options& z_options, AckIn ack)
     : a("a", Role::kConnecting, a_options), z("z", Role::kAccepting, z_options) {
-  const auto hello = a.engine.Hello();
-  PAIR_CHECK(z.engine.HandleHello(hello).has_value(), "set-up");
+  SetUp(&a, &z, ack);
+}
+
+void EnginePair::SetUp(End* connecting, End* accepting, AckIn ack) {
+  const auto hello = connecting->engine.Hello();
+  PAIR_CHECK(accepting->engine.HandleHello(hello).has_value(), "set-up");
   if (ack == AckIn::kReply) {
-    const auto hello_ack = z.engine.HelloAck();
-    PAIR_CHECK(a.engine.HandleReply(hello_ack).has_value(), "set-up");
+    const auto hello_ack = accepting->engine.HelloAck();
+    PAIR_CHECK(connecting->engine.HandleReply(hello_ack).has_value(), "set-up");
   } else {
-    PAIR_CHECK(a.engine.HandleReply({}).has_value(), "set-up");
-    z.engine.SendHelloAck();
+    PAIR_CHECK(connecting->engine.HandleReply({}).has_value(), "set-up");
+    accepting->engine.SendHelloAck();
   }
-  a.Drain();
-  z.Drain();
+  connecting->Drain();
+  accepting->Drain();
+}
+
+bool EnginePair::Reconnect(AckIn ack) {
+  if (!a.engine.suspended() || !z.engine.suspended()) return false;
+  End& remote = a.engine.suspended_port() ? a : z;
+  End& local = &remote == &a ? z : a;
+  PAIR_CHECK(!local.engine.suspended_port(), local.name);
+  PAIR_CHECK(a.flights.empty() && z.flights.empty(), "something follows SuspComm or SuspCommAck");
+  if (remote.link_up) remote.LoseLink(true);
+  if (local.link_up) local.LoseLink(true);
+  if (!remote.engine.freezable() || !local.engine.freezable()) return false;
+  PAIR_CHECK(remote.Resume() && local.Resume(), "resume");
+  SetUp(&remote, &local, ack);
+  return true;
 }
 
 size_t EnginePair::Settle(size_t limit) {

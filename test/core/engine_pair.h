@@ -72,6 +72,9 @@ class End {
   void RevokeSource();
   void RevokeSink();
   void ForceBcopy();
+  bool Suspend(uint16_t port);
+  // A new link, before the Hello; false while the engine cannot leave the old one.
+  bool Resume();
   [[nodiscard]] bool deliverable() const { return !flights.empty() && flights.front().taken; }
   // The engine moves to another process, if it can now; the memory that it was lent stays behind.
   bool Refreeze();
@@ -94,9 +97,9 @@ class End {
   uint64_t received = 0;  // messages
   uint64_t sent = 0;
   bool hello_ack_sent = false;
-  std::deque<uint32_t> posted_sizes;  // of the receive buffers, in the order posted
-  uint32_t receive_size = 0;          // of those posted from now on
-  std::function<void(const std::string&)> trace = [](const std::string&) {};
+  std::deque<uint32_t> posted_sizes;                // of the receive buffers, in the order posted
+  uint32_t receive_size = 0;                        // of those posted from now on
+  std::function<void(const std::string&)> trace{};  // optional
 
  private:
   void Post(const PostSend& post);
@@ -115,9 +118,15 @@ struct EnginePair {
   // Delivers everything, both ways, until nothing moves; how many messages. Fails the test if that takes more
   // than `limit`.
   size_t Settle(size_t limit = 1000);
+  // If both have left their connection: its link ends, and the next one is set up by the Remote Peer. False:
+  // not yet.
+  bool Reconnect(AckIn ack);
 
   End a;
   End z;
+
+ private:
+  static void SetUp(End* connecting, End* accepting, AckIn ack);
 };
 
 // A check that also holds outside of Catch's macros (the fuzzers use this file too).

@@ -223,6 +223,12 @@ class Harness {
           case 3:
             Refreeze();
             return;
+          case 4:
+            (void)engine_.Suspend(in_.Byte());
+            return;
+          case 5:
+            Resume();
+            return;
           default:
             engine_.SetOutOfBandInline(in_.Byte() % 2);
             return;
@@ -290,6 +296,26 @@ class Harness {
     Require(thawed.has_value());
     engine_ = std::move(*thawed);
     lent_.clear();
+  }
+
+  // The session's next connection, if it has left one.
+  void Resume() {
+    const bool connects = engine_.suspended_port().has_value();
+    engine_.HandleLinkEnd(true);
+    Drain();
+    TakeResults();
+    const bool suspended = engine_.suspended();
+    const bool resumed = engine_.Resume(in_.Byte(), in_.Byte());
+    Require(!resumed || suspended);
+    if (!resumed) return;
+    role_ = connects ? Role::kConnecting : Role::kAccepting;
+    lent_.clear();
+    reads_.clear();
+    writes_.clear();
+    completions_.clear();
+    mseq_ = sent_ = 0;
+    held_ = false;
+    SetUp();
   }
 
   void Say() {

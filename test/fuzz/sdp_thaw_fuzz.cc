@@ -21,6 +21,10 @@ void Drain(Engine* engine) {
 
 void Use(Engine* engine) {
   Drain(engine);
+  if (engine->suspended()) {
+    engine->HandleLinkEnd(true);
+    Require(engine->Resume(1, 1) && !engine->suspended());
+  }
   const std::vector<std::byte> data(5000);
   const Bytes out(data);
   (void)engine->Send({&out, 1}, {Buffering::kFull, true});
