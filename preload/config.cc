@@ -52,6 +52,11 @@ Ruling DecideSocket(RuleRole role, const sockaddr* address, socklen_t length) {
   return {.mode = rule == nullptr ? loaded.config.mode : rule->mode, .rule = rule};
 }
 
+bool TurnedOff() {
+  const Config& now = store.Get().config;
+  return now.mode_is_forced && now.mode == Mode::kTcp;
+}
+
 bool NothingButTcp() {
   const LoadedConfig& loaded = store.Get();
   if (loaded.config.mode_is_forced) return loaded.config.mode == Mode::kTcp;
@@ -60,6 +65,7 @@ bool NothingButTcp() {
 }
 
 std::string Ruling::ToString() const {
+  if (native) return "AF_INET_SDP";
   if (rule == nullptr) return std::string("SDP_MODE=") + preload::ToString(mode);
   return Leaf(store.Get().path) + ":" + std::to_string(rule->line) + ": " + preload::ToString(*rule);
 }

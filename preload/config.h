@@ -61,12 +61,17 @@ void RefreshConfig();
 struct Ruling {
   Mode mode = Mode::kBoth;
   const Rule* rule = nullptr;  // null: no rule speaks of it. Lives as long as the process.
+  bool native = false;         // the program itself has asked for SDP
 
   // "libsdp.conf:12: use tcp server sshd *:*", or "SDP_MODE=tcp".
   [[nodiscard]] std::string ToString() const;
+  // Of a socket made as AF_INET_SDP: SDP or an error, whatever the rules say.
+  static Ruling Native() { return {.mode = Mode::kSdp, .rule = nullptr, .native = true}; }
 };
 Ruling DecideSocket(RuleRole role, const sockaddr* address, socklen_t length);
-// No socket of this process could become anything but TCP.
+// The environment keeps the library out of everything.
+bool TurnedOff();
+// No socket of this process could become anything but TCP, unless it asks for SDP itself.
 bool NothingButTcp();
 
 }  // namespace sdp::preload

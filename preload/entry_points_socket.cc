@@ -6,6 +6,7 @@
 
 #include "preload/config.h"
 #include "preload/entry_points.h"
+#include "preload/native_family.h"
 #include "preload/startup.h"
 
 namespace sdp::preload {
@@ -29,6 +30,24 @@ void Manage(int fd, int domain) {
   if (const SocketRef socket{Socket::New(domain)}) FdTable::Set(fd, socket.get());
 }
 
+bool IsNativeStream(int domain, int type, int protocol) {
+  return domain == kFamilySdp && (type & kTypeMask) == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP) &&
+         !ForeignCall::Active() && OwnsProcess();
+}
+
+// A socket that is SDP or nothing; -1 with the kernel's answer to a family that it does not know.
+int MakeNative(int type) {
+  const NoCancellation no_cancellation;
+  RefreshConfig();
+  if (TurnedOff()) return Fail(EAFNOSUPPORT);
+  EnsureStarted();
+  const int fd = Fresh(real.socket(AF_INET, type, IPPROTO_TCP));
+  if (fd < 0) return fd;
+  const SocketRef socket{Socket::New(kFamilySdp)};
+  FdTable::Set(fd, socket.get());
+  return fd;
+}
+
 }  // namespace
 }  // namespace sdp::preload
 
@@ -41,6 +60,7 @@ using sdp::preload::Socket;
 extern "C" {
 
 int SDP_ENTRY(socket)(int domain, int type, int protocol) noexcept {
+  if (sdp::preload::IsNativeStream(domain, type, protocol)) return sdp::preload::MakeNative(type);
   const int fd = Fresh(real.socket(domain, type, protocol));
   if (fd >= 0 && sdp::preload::IsStream(domain, type, protocol)) sdp::preload::Manage(fd, domain);
   return fd;

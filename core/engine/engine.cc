@@ -116,6 +116,10 @@ bool Engine::AskPeerBufferSize(uint32_t size) {
 
 void Engine::SetOutOfBandInline(bool value) { rep_->sink.urgent().set_inline(value); }
 
+void Engine::SetZcopyThreshold(uint32_t bytes) {
+  rep_->options.source_threshold = rep_->options.sink_threshold = bytes;
+}
+
 std::optional<std::byte> Engine::TakeOob(ReceiveFlags flags) {
   UrgentSink& urgent = rep_->sink.urgent();
   return flags.peek ? urgent.peek() : urgent.Take();

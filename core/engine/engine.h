@@ -202,6 +202,9 @@ class Engine {
   void RevokeSink();
   [[nodiscard]] bool source_offered() const;
   [[nodiscard]] bool sink_offered() const;
+  // A send or receive buffer of more bytes than this may go otherwise than by copying, from now on (the Bcopy
+  // threshold); UINT32_MAX: none.
+  void SetZcopyThreshold(uint32_t bytes);
   // The result of an offer, once; write_edge() or read_edge() has grown. Another offer can be made only then.
   std::optional<OfferResult> TakeSourceResult();
   std::optional<OfferResult> TakeSinkResult();

@@ -11,6 +11,7 @@
 
 #include "preload/config.h"
 #include "preload/log.h"
+#include "preload/native_family.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/options.h"
@@ -48,9 +49,9 @@ int ConnectWithoutBlocking(int fd, const Address& address) {
 
 ConnectAttempt::ConnectAttempt(int fd, int domain, const Address& target)
     : fd_(fd),
-      domain_(domain),
+      domain_(domain == kFamilySdp ? AF_INET : domain),
       target_(target),
-      ruling_(DecideSocket(RuleRole::kClient, target_.get(), target_.length)),
+      ruling_(domain == kFamilySdp ? Ruling::Native() : DecideSocket(RuleRole::kClient, target_.get(), target_.length)),
       target_endpoint_(ToEndpoint(target)) {
   if (target.family() == AF_INET6) scope_id_ = reinterpret_cast<const sockaddr_in6*>(&target.storage)->sin6_scope_id;
 }

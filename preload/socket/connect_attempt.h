@@ -33,7 +33,7 @@ class ConnectAttempt {
     kFailed,        // neither: error() (mode "sdp", or an error that TCP would report as well)
   };
 
-  // `target`: the conventional address as the application gave it.
+  // `domain`: AF_INET, AF_INET6, or kFamilySdp, for which no rule is asked. `target`: the conventional address as the application gave it.
   ConnectAttempt(int fd, int domain, const Address& target);
 
   Outcome Step(Time now);

@@ -4,6 +4,7 @@
 #include <netinet/tcp.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "preload/real_calls.h"
@@ -11,71 +12,141 @@
 namespace sdp::preload {
 namespace {
 
-Duration ToDuration(const timeval& tv) { return std::chrono::seconds(tv.tv_sec) + std::chrono::microseconds(tv.tv_usec); }
+#ifndef TCP_INQ
+constexpr int TCP_INQ = 36;
+#endif
+
+// Options that are judged by the kernel, and what the link beneath has in their place.
+struct Neutral {
+  int level;
+  int name;
+  int value;
+};
+constexpr Neutral kNeutral[] = {
+    {SOL_SOCKET, SO_RCVLOWAT, 1},
+    // Completions of the link's own sends would fill its error queue, and nothing would empty it.
+    {SOL_SOCKET, SO_ZEROCOPY, 0},
+    {SOL_SOCKET, SO_TIMESTAMPING_OLD, 0},
+    {SOL_SOCKET, SO_TIMESTAMPING_NEW, 0},
+    {IPPROTO_IP, IP_RECVERR, 0},
+    {IPPROTO_IPV6, IPV6_RECVERR, 0},
+    // connect() has to connect.
+    {IPPROTO_TCP, TCP_FASTOPEN_CONNECT, 0},
+};
+
+const Neutral* FindNeutral(int level, int name) {
+  const auto* const found = std::find_if(std::begin(kNeutral), std::end(kNeutral), [&](const Neutral& n) {
+    return n.level == level && n.name == name;
+  });
+  return found == std::end(kNeutral) ? nullptr : found;
+}
+
+int ReadInt(const void* value) {
+  int number;
+  std::memcpy(&number, value, sizeof number);
+  return number;
+}
+
+bool IsTimestamp(int name) {
+  return name == SO_TIMESTAMP_OLD || name == SO_TIMESTAMP_NEW || name == SO_TIMESTAMPNS_OLD ||
+         name == SO_TIMESTAMPNS_NEW;
+}
+
+Duration ToDuration(const void* value) {
+  timeval tv;
+  std::memcpy(&tv, value, sizeof tv);
+  // As the kernel: a negative time is none.
+  return tv.tv_sec < 0 ? Duration::zero()
+                       : std::chrono::seconds(tv.tv_sec) + std::chrono::microseconds(tv.tv_usec);
+}
 
 }  // namespace
 
-int* KeptOptions::IntSlot(int level, int name) {
-  if (level == SOL_SOCKET) {
-    if (name == SO_RCVLOWAT) return &receive_low_water_;
-    if (name == SO_OOBINLINE) return &oob_inline_;
-  } else if (level == IPPROTO_TCP) {
-    if (name == TCP_NODELAY) return &no_delay_;
-    if (name == TCP_CORK) return &cork_;
-    if (name == TCP_FASTOPEN_CONNECT) return &fast_open_connect_;
-  }
-  return nullptr;
+// On or off, and no system call.
+int* KeptOptions::Switch(int level, int name) {
+  if (level == SOL_SOCKET && name == SO_OOBINLINE) return &oob_inline_;
+  if (level != IPPROTO_TCP) return nullptr;
+  if (name == TCP_NODELAY) return &no_delay_;
+  return name == TCP_CORK ? &cork_ : nullptr;
 }
 
-KeptOptions::Answer KeptOptions::Set(int level, int name, const void* value, socklen_t length) {
-  if (level == SOL_SOCKET && (name == SO_RCVTIMEO || name == SO_SNDTIMEO)) {
-    if (length >= sizeof(timeval) && value != nullptr) {
-      timeval tv;
-      std::memcpy(&tv, value, sizeof tv);
-      if (tv.tv_usec >= 0 && tv.tv_usec < 1'000'000) {
-        (name == SO_RCVTIMEO ? receive_timeout_ : send_timeout_) = tv.tv_sec < 0 ? Duration::zero() : ToDuration(tv);
-      }
-    }
-    return Answer::kKernel;
-  }
-  if (level == SOL_SOCKET && name == SO_LINGER) {
-    if (length < sizeof linger_ || value == nullptr) return Answer::kInvalid;
-    std::memcpy(&linger_, value, sizeof linger_);
-    linger_set_ = true;
+bool KeptOptions::Keeps(int level, int name) {
+  return KeptOptions().Switch(level, name) != nullptr || (level == SOL_SOCKET && name == SO_LINGER) ||
+         FindNeutral(level, name) != nullptr;
+}
+
+KeptOptions::Answer KeptOptions::Set(int fd, int level, int name, const void* value, socklen_t length) {
+  if (FindNeutral(level, name) != nullptr) return Judge(fd, level, name, value, length);
+  if (value == nullptr || static_cast<int>(length) < static_cast<int>(sizeof(int))) return Answer::kKernel;
+  if (int* const on = Switch(level, name)) {
+    *on = ReadInt(value) != 0 ? 1 : 0;
     return Answer::kKept;
   }
-  int* slot = IntSlot(level, name);
-  if (slot == nullptr) return Answer::kKernel;
-  if (length < sizeof(int) || value == nullptr) return Answer::kInvalid;
-  std::memcpy(slot, value, sizeof(int));
-  if (slot == &receive_low_water_) {
-    *slot = *slot < 0 ? 0x7fffffff : std::max(*slot, 1);
-  } else {
-    *slot = *slot != 0 ? 1 : 0;
-  }
+  if (level != SOL_SOCKET || name != SO_LINGER || length < sizeof linger_) return Answer::kKernel;
+  linger wanted;
+  std::memcpy(&wanted, value, sizeof wanted);
+  SetLinger(wanted);
+  return Answer::kKept;
+}
+
+void KeptOptions::SetLinger(const linger& wanted) {
+  linger_set_ = true;
+  linger_.l_onoff = wanted.l_onoff != 0 ? 1 : 0;
+  if (linger_.l_onoff != 0) linger_.l_linger = wanted.l_linger;  // switched off, the time stays
+}
+
+KeptOptions::Answer KeptOptions::Judge(int fd, int level, int name, const void* value, socklen_t length) {
+  const int saved = errno;
+  if (real.setsockopt(fd, level, name, value, length) != 0) return Answer::kFailed;
+  Judged judged{.level = level, .name = name, .length = sizeof judged.value, .value = {}};
+  real.getsockopt(fd, level, name, judged.value, &judged.length);
+  const int neutral = FindNeutral(level, name)->value;
+  real.setsockopt(fd, level, name, &neutral, sizeof neutral);
+  errno = saved;
+  std::erase_if(judged_, [&](const Judged& j) { return j.level == level && j.name == name; });
+  judged_.push_back(judged);
+  if (level == SOL_SOCKET && name == SO_RCVLOWAT) receive_low_water_ = ReadInt(judged.value);
+  if (level == SOL_SOCKET && name == SO_ZEROCOPY) zero_copy_ = ReadInt(judged.value);
   return Answer::kKept;
 }
 
 KeptOptions::Answer KeptOptions::Get(int level, int name, void* value, socklen_t* length) const {
-  const void* source = const_cast<KeptOptions*>(this)->IntSlot(level, name);
+  if (value == nullptr || length == nullptr || static_cast<int>(*length) < 0) return Answer::kKernel;
+  const void* source = const_cast<KeptOptions*>(this)->Switch(level, name);
   size_t size = sizeof(int);
   if (level == SOL_SOCKET && name == SO_LINGER) {
     source = &linger_;
     size = sizeof linger_;
   }
+  for (const Judged& judged : judged_) {
+    if (judged.level != level || judged.name != name) continue;
+    source = judged.value;
+    size = judged.length;
+  }
   if (source == nullptr) return Answer::kKernel;
-  if (value == nullptr || length == nullptr) return Answer::kInvalid;
+  // ip(7)'s small numbers fit into a byte for who asks for less than an int.
+  if (level == IPPROTO_IP && *length < sizeof(int)) size = 1;
   *length = std::min<socklen_t>(*length, size);
   std::memcpy(value, source, *length);
   return Answer::kKept;
 }
 
+void KeptOptions::Note(int level, int name, const void* value) {
+  if (level == IPPROTO_TCP && name == TCP_INQ) tells_queue_ = ReadInt(value) != 0;
+  if (level != SOL_SOCKET) return;
+  if (name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW) receive_timeout_ = ToDuration(value);
+  if (name == SO_SNDTIMEO_OLD || name == SO_SNDTIMEO_NEW) send_timeout_ = ToDuration(value);
+  // The last one set is the one that counts, and any of them switches all off.
+  if (IsTimestamp(name)) timestamp_option_ = ReadInt(value) != 0 ? name : 0;
+}
+
 void KeptOptions::Apply(int fd) const {
   if (linger_set_) real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger_, sizeof linger_);
-  if (receive_low_water_ != 1) real.setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &receive_low_water_, sizeof(int));
   if (oob_inline_ != 0) real.setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &oob_inline_, sizeof(int));
   real.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &no_delay_, sizeof(int));
   if (cork_ != 0) real.setsockopt(fd, IPPROTO_TCP, TCP_CORK, &cork_, sizeof(int));
+  for (const Judged& judged : judged_)
+    real.setsockopt(fd, judged.level, judged.name, judged.value, judged.length);
 }
 
 }  // namespace sdp::preload

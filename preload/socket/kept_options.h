@@ -1,11 +1,18 @@
-// Socket options that the application sets and reads back, but that must not reach the TCP socket beneath while it carries iWARP:
-// they would change what the RNIC relies on (a low-water mark, a cork, a lingering close). A socket that becomes plain TCP gets
-// them all.
+// Socket options that the application sets and reads back, but that must not stay on the TCP socket beneath
+// while it carries iWARP: they would change what the RNIC relies on (a low-water mark, a cork, an error queue
+// that fills). A socket that becomes plain TCP gets them all, and so does a listener.
+//
+// Most are judged by the kernel: it is given the value, asked for what it made of it, and given back the
+// value that leaves the link alone. So every rule on lengths and ranges is TCP's own. Those that programs set
+// for each message are kept without a system call.
 #ifndef SDP_PRELOAD_SOCKET_KEPT_OPTIONS_H_
 #define SDP_PRELOAD_SOCKET_KEPT_OPTIONS_H_
 
 #include <sys/socket.h>
 #include <sys/time.h>
+
+#include <cstddef>
+#include <vector>
 
 #include "core/base/types.h"
 
@@ -13,14 +20,22 @@ namespace sdp::preload {
 
 class KeptOptions {
  public:
-  enum class Answer : uint8_t { kKept, kKernel, kInvalid };
+  enum class Answer : uint8_t {
+    kKept,    // done
+    kFailed,  // errno says why
+    kKernel,  // not one of ours, or sure to fail there with the right error: ask the kernel
+  };
 
-  // kKept: remembered, the kernel is not asked. kInvalid: EINVAL. kKernel: not one of ours (time-outs are noted on the way).
-  Answer Set(int level, int name, const void* value, socklen_t length);
+  // setsockopt on `fd`, which carries, or may come to carry, iWARP.
+  Answer Set(int fd, int level, int name, const void* value, socklen_t length);
   // kKept: *value and *length are filled.
   Answer Get(int level, int name, void* value, socklen_t* length) const;
+  // The kernel has taken this option, which Set left to it: what we want to know of it.
+  void Note(int level, int name, const void* value);
   // Sets what was kept on a socket that is plain TCP.
   void Apply(int fd) const;
+  // True for options that Set may answer itself.
+  static bool Keeps(int level, int name);
 
   [[nodiscard]] const linger& linger_option() const { return linger_; }
   [[nodiscard]] Duration receive_timeout() const { return receive_timeout_; }  // zero: none
@@ -28,9 +43,24 @@ class KeptOptions {
   [[nodiscard]] int receive_low_water() const { return receive_low_water_; }
   [[nodiscard]] bool cork() const { return cork_ != 0; }
   [[nodiscard]] bool out_of_band_inline() const { return oob_inline_ != 0; }
+  [[nodiscard]] bool zero_copy() const { return zero_copy_ != 0; }
+  // Control messages for each recvmsg: the bytes that wait (TCP_INQ), the time (SO_TIMESTAMP and
+  // SO_TIMESTAMPNS, as the option that was set; 0: none).
+  [[nodiscard]] bool tells_queue() const { return tells_queue_; }
+  [[nodiscard]] int timestamp_option() const { return timestamp_option_; }
 
  private:
-  int* IntSlot(int level, int name);
+  // What the kernel made of an option that it may not keep.
+  struct Judged {
+    int level;
+    int name;
+    socklen_t length;
+    std::byte value[16];
+  };
+
+  int* Switch(int level, int name);
+  Answer Judge(int fd, int level, int name, const void* value, socklen_t length);
+  void SetLinger(const linger& wanted);
 
   linger linger_{};
   bool linger_set_ = false;
@@ -40,7 +70,10 @@ class KeptOptions {
   int no_delay_ = 0;
   int cork_ = 0;
   int oob_inline_ = 0;
-  int fast_open_connect_ = 0;
+  int zero_copy_ = 0;
+  bool tells_queue_ = false;
+  int timestamp_option_ = 0;
+  std::vector<Judged> judged_;
 };
 
 }  // namespace sdp::preload

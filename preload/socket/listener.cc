@@ -46,10 +46,12 @@ bool MayChange(pm::RegistrarFailure failure) {
          failure == pm::RegistrarFailure::kBroken || failure == pm::RegistrarFailure::kNotTrusted;
 }
 
-// An SDP listener at the very address of the conventional one, on a port of the kernel's choice.
-int OpenSdpListener(int conventional_fd, int domain, int backlog, const Address& conventional) {
+// An SDP listener at the very address of the conventional one, on a port of the kernel's choice, with the options the application gave that
+// one: its connections inherit them, and some (IP_FREEBIND, SO_BINDTODEVICE) it needs for the address.
+int OpenSdpListener(int conventional_fd, int domain, int backlog, const OptionLog& options, const Address& conventional) {
   const int fd = real.socket(domain, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
+  options.Replay(fd);
   if (domain == AF_INET6) {
     int v6only = 0;
     socklen_t length = sizeof v6only;
@@ -68,6 +70,14 @@ int OpenSdpListener(int conventional_fd, int domain, int backlog, const Address&
     real.close(fd);
     errno = error;
     return -1;
+  }
+  // For its connections to inherit; before, they would have been for this port.
+  for (const int name : {SO_REUSEADDR, SO_REUSEPORT}) {
+    int value = 0;
+    socklen_t length = sizeof value;
+    if (real.getsockopt(conventional_fd, SOL_SOCKET, name, &value, &length) == 0 && value != 0) {
+      real.setsockopt(fd, SOL_SOCKET, name, &value, sizeof value);
+    }
   }
   return fd;
 }
@@ -118,7 +128,8 @@ int Unhide(int hidden, int flags) {
 
 }  // namespace
 
-std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain, int backlog, bool may_wait, Refusal* refusal) {
+std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain, int backlog, const OptionLog& options, bool may_wait,
+                                         Refusal* refusal) {
   if (std::string why; !HaveRnic(&why)) {
     *refusal = {.reason = stats::FallbackReason::kNoRnic, .text = "SDP_RNIC=verbs: " + why};
     return nullptr;
@@ -131,7 +142,7 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
   const std::string name = ToEndpoint(conventional).ToString();
 
   std::unique_ptr<Listener> listener(new Listener(owner));
-  const int sdp_fd = OpenSdpListener(fd, domain, backlog, conventional);
+  const int sdp_fd = OpenSdpListener(fd, domain, backlog, options, conventional);
   if (sdp_fd < 0 || HiddenFds::HideTracked(sdp_fd, &listener->sdp_fd_) < 0) {
     *refusal = {.reason = stats::FallbackReason::kResources, .text = std::string("no SDP listener: ") + strerrordesc_np(errno)};
     SDP_LOG(kError, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());

@@ -18,6 +18,7 @@
 #include "preload/socket/accept_handshake.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
+#include "preload/socket/option_log.h"
 #include "preload/stats_segment.h"
 
 namespace sdp::preload {
@@ -33,9 +34,10 @@ class Listener {
     stats::FallbackReason reason = stats::FallbackReason::kNotRegistered;
     std::string text;
   };
-  // `fd`: the conventional listener, listening. Null if there can be no SDP side: *refusal says why, and so does the log. `owner`
+  // `fd`: the conventional listener, listening, on which `options` were set before. Null if there can be no SDP side: *refusal says why, and so does the log. `owner`
   // outlives it.
-  static std::unique_ptr<Listener> Open(StreamSocket* owner, int fd, int domain, int backlog, bool may_wait, Refusal* refusal);
+  static std::unique_ptr<Listener> Open(StreamSocket* owner, int fd, int domain, int backlog, const OptionLog& options, bool may_wait,
+                                        Refusal* refusal);
   ~Listener();
 
   // A connection over SDP, shaken hands with; empty if there is none now. *fd is its descriptor with `flags` applied.

@@ -15,6 +15,7 @@
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/address.h"
+#include "preload/socket/option_log.h"
 
 namespace sdp::preload {
 namespace {
@@ -61,10 +62,11 @@ std::optional<pm::Endpoint> BoundLocal(int tcp_fd, int domain, const Address& ro
 }
 
 // The address this host has towards `target`, where the query goes elsewhere; empty if there is no way.
-Address SourceTowards(const pm::Endpoint& target, uint32_t scope_id) {
+Address SourceTowards(int tcp_fd, const pm::Endpoint& target, uint32_t scope_id) {
   const int family = target.version == pm::IpVersion::kV4 ? AF_INET : AF_INET6;
   const int probe = real.socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (probe < 0) return {};
+  FollowRoute(tcp_fd, probe);
   const Address address = ToAddress(target, family, scope_id);
   const bool routed = real.connect(probe, address.get(), address.length) == 0;
   const Address source = routed ? LocalAddress(probe) : Address{};
@@ -98,10 +100,11 @@ std::unique_ptr<PmLookup> PmLookup::Start(int tcp_fd, int domain, const pm::Endp
   lookup->fd_ = real.socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (lookup->fd_ >= 0) lookup->fd_ = HiddenFds::Hide(lookup->fd_);
   if (lookup->fd_ < 0) return nullptr;
+  FollowRoute(tcp_fd, lookup->fd_);
   // Connected, so that an ICMP unreachable arrives as an error instead of as silence.
   const Address address = ToAddress(port_mapper, family, central ? 0 : scope_id);
   if (real.connect(lookup->fd_, address.get(), address.length) != 0) return nullptr;
-  const Address source = central ? SourceTowards(target, scope_id) : LocalAddress(lookup->fd_);
+  const Address source = central ? SourceTowards(tcp_fd, target, scope_id) : LocalAddress(lookup->fd_);
   if (source.length == 0) return nullptr;
   const auto local = BoundLocal(tcp_fd, domain, source);
   if (!local) return nullptr;

@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <cstring>
 
+#include "preload/config.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
+#include "preload/native_family.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/restart.h"
@@ -24,11 +26,16 @@ void Socket::Unref() {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }
 
-StreamSocket::StreamSocket(int domain) : domain_(domain) {}
+StreamSocket::StreamSocket(int domain) : domain_(domain == kFamilySdp ? AF_INET : domain), native_(domain == kFamilySdp) {}
 
 StreamSocket::StreamSocket(int domain, int fd, std::unique_ptr<Session> session, const Address& local, const Address& peer,
                            const KeptOptions& options, bool nonblocking)
-    : domain_(domain), descriptors_{fd}, nonblocking_(nonblocking), options_(options), connect_reported_(true) {
+    : domain_(domain == kFamilySdp ? AF_INET : domain),
+      native_(domain == kFamilySdp),
+      descriptors_{fd},
+      nonblocking_(nonblocking),
+      options_(options),
+      connect_reported_(true) {
   EnterSdp(std::move(session), local, peer, stats::Role::kAccepting);
 }
 
@@ -38,6 +45,8 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   session_ = std::move(session);
   session_->queue_pair().SetOrd(session_->engine().ord());  // SDP 8.1.1, 4e and 7d
   session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
+  ApplyZcopyThreshold();
+  options_set_ = {};
   local_ = local;
   peer_ = peer;
   role_ = role;
@@ -112,14 +121,18 @@ bool StreamSocket::MoveDescriptor(int from, int to) {
 
 // --- Readiness
 
+size_t StreamSocket::LowWater() const {
+  const size_t window = size_t{config().receive_buffers} * config().receive_buffer_size;
+  return std::min(static_cast<size_t>(options_.receive_low_water()), window / 2);
+}
+
 short StreamSocket::ReadyEvents() const {
   const engine::Engine& e = session_->engine();
   const bool aborted = e.state() == engine::State::kAborted || (session_->link_ended() && !e.peer_closed());
   const bool peer_closed = e.peer_closed() || aborted;
   const bool send_closed = !e.can_send();
   short events = 0;
-  const uint64_t low_water = static_cast<uint64_t>(options_.receive_low_water());
-  if (e.readable_bytes() >= low_water || peer_closed || receive_shut_) events |= POLLIN | POLLRDNORM;
+  if (e.readable_bytes() >= LowWater() || peer_closed || receive_shut_) events |= POLLIN | POLLRDNORM;
   if (e.writable() || send_closed) events |= POLLOUT | POLLWRNORM;
   if (peer_closed || receive_shut_) events |= POLLRDHUP;
   if ((peer_closed || receive_shut_) && send_closed) events |= POLLHUP;

@@ -21,6 +21,7 @@
 #include "preload/socket/kept_options.h"
 #include "preload/socket/listener.h"
 #include "preload/socket/loan.h"
+#include "preload/socket/option_log.h"
 #include "preload/socket/session.h"
 #include "preload/socket/shared_connection.h"
 #include "preload/socket/socket.h"
@@ -47,6 +48,7 @@ class StreamSocket final : public Socket {
  public:
   enum class State : uint8_t { kNew, kListening, kConnecting, kSdp, kPlain, kClosed };
 
+  // AF_INET, AF_INET6, or kFamilySdp: SDP or nothing.
   explicit StreamSocket(int domain);
   // An accepted SDP connection.
   StreamSocket(int domain, int fd, std::unique_ptr<Session> session, const Address& local, const Address& peer,
@@ -143,6 +145,8 @@ class StreamSocket final : public Socket {
   void AfterProgress(bool publish = true);
   void NotifyAll();
   void NoteAbort();
+  // SO_RCVLOWAT, but never so much that the peer cannot send it (the kernel bounds it by the receive buffer).
+  size_t LowWater() const;
   short ReadyEvents() const;
   short WatchEvents() const;
   int LinkOf(int fd) const { return session_ != nullptr ? session_->LinkOf(fd) : fd; }
@@ -161,6 +165,14 @@ class StreamSocket final : public Socket {
   // stream_socket_io.cc
   int SleepForData(Lock& lock, int fd, Time* deadline);
   ssize_t ReceiveOutOfBand(std::span<const MutableBytes> room, int flags, int* out_flags);
+
+  // stream_socket_options.cc
+  int GetStreamInfo(int fd, void* value, socklen_t* length);
+  int PutPeerName(void* value, socklen_t* length) const;
+  int ReceiveNothingMapped(void* value, socklen_t* length);
+  void AfterKeptOption(int fd, int level, int name);
+  int SetZcopyThreshold(const void* value, socklen_t length);
+  void ApplyZcopyThreshold();
 
   // stream_socket_hold.cc: what MSG_MORE and TCP_CORK keep back. Empty again before anything else is sent.
   // Keeps the bytes of `data` for the next message, if there is time and room to; false: send them.
@@ -218,12 +230,16 @@ class StreamSocket final : public Socket {
 
   SocketMutex mutex_{this};
   std::atomic<State> state_{State::kNew};
-  const int domain_;
+  const int domain_;    // AF_INET or AF_INET6
+  const bool native_;   // made as kFamilySdp
   std::vector<int> descriptors_;
   std::optional<bool> nonblocking_;
   bool listener_forced_nonblocking_ = false;
   bool plain_clients_allowed_ = true;  // of a listener
   KeptOptions options_;
+  OptionLog options_set_;     // before the socket was connected, or listened
+  std::optional<int> v6only_;  // as it was before the look-up bound the socket to a port, which changes it
+  int zcopy_threshold_ = -1;  // SDP_ZCOPY_THRESH; -1: as configured
 
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<ConnectAttempt> attempt_;

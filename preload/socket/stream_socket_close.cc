@@ -137,8 +137,8 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
       e.CloseReceive();
     }
     session_->Pump();
-    if (option.l_onoff != 0 && option.l_linger > 0 && !IsNonblocking(fd)) {
-      const Time deadline = Now() + std::chrono::seconds(option.l_linger);
+    if (option.l_onoff != 0 && option.l_linger != 0 && !IsNonblocking(fd)) {
+      const Time deadline = option.l_linger < 0 ? kNever : Now() + std::chrono::seconds(option.l_linger);
       while (session_->has_unsent() && WaitForChange(lock, fd, deadline, Signals::kInterrupt) == 0) {
       }
     }

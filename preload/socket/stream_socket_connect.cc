@@ -9,6 +9,7 @@
 #include "preload/config.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
+#include "preload/native_family.h"
 #include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
@@ -35,7 +36,11 @@ void LetGoOf(int fd) {
 
 }  // namespace
 
-int StreamSocket::Bind(int fd, const sockaddr* address, socklen_t length) { return real.bind(fd, address, length); }
+int StreamSocket::Bind(int fd, const sockaddr* address, socklen_t length) {
+  if (!native_) return real.bind(fd, address, length);
+  const PlainAddress plain(address, length);
+  return real.bind(fd, plain.get(), plain.length());
+}
 
 int StreamSocket::Listen(int fd, int backlog) {
   Lock lock(mutex_);
@@ -59,10 +64,10 @@ int StreamSocket::Listen(int fd, int backlog) {
   // Asked now: accept makes the file non-blocking, and other processes that share it must not take that for the application's wish.
   IsNonblocking(fd);
   RefreshConfig();
-  const Ruling ruling = DecideSocket(RuleRole::kServer, local_.get(), local_.length);
+  const Ruling ruling = native_ ? Ruling::Native() : DecideSocket(RuleRole::kServer, local_.get(), local_.length);
   plain_clients_allowed_ = ruling.mode != Mode::kSdp;
   Listener::Refusal refusal;
-  if (ruling.mode != Mode::kTcp) listener_ = Listener::Open(this, fd, domain_, backlog, plain_clients_allowed_, &refusal);
+  if (ruling.mode != Mode::kTcp) listener_ = Listener::Open(this, fd, domain_, backlog, options_set_, plain_clients_allowed_, &refusal);
   if (ruling.mode == Mode::kTcp) {
     SDP_LOG(kInfo, "listen on %s: TCP, because of %s", ToEndpoint(local_).ToString().c_str(), ruling.ToString().c_str());
     BecomePlain(fd, ruling.rule == nullptr ? stats::FallbackReason::kModeTcp : stats::FallbackReason::kRule, ruling.ToString());
@@ -88,6 +93,11 @@ int StreamSocket::Listen(int fd, int backlog) {
 }
 
 int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
+  const PlainAddress plain(address, length);
+  if (native_) {
+    address = plain.get();
+    length = plain.length();
+  }
   Lock lock(mutex_);
   if (std::find(descriptors_.begin(), descriptors_.end(), fd) == descriptors_.end()) descriptors_.push_back(fd);
   switch (state_.load()) {
@@ -113,7 +123,12 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
                                                (address->sa_family == AF_INET6 && length >= 24));
   if (!internet) return kPassThrough;  // the kernel has the right error
   RefreshConfig();
-  attempt_ = std::make_unique<ConnectAttempt>(fd, domain_, MakeAddress(address, length));
+  if (domain_ == AF_INET6 && !v6only_) {
+    int v6only = 0;
+    socklen_t size = sizeof v6only;
+    if (real.getsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, &size) == 0) v6only_ = v6only;
+  }
+  attempt_ = std::make_unique<ConnectAttempt>(fd, native_ ? kFamilySdp : domain_, MakeAddress(address, length));
   ++calls_;
   const int result = ConnectInline(lock, fd);
   if (result == 0) connect_reported_ = true;
@@ -299,7 +314,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       SetPort(local, Port(local_));
       ++accepted_sdp_;
       PublishListener();
-      SocketRef socket(new StreamSocket(domain_, accepted, std::move(session), local, peer, options_,
+      SocketRef socket(new StreamSocket(native_ ? kFamilySdp : domain_, accepted, std::move(session), local, peer, options_,
                                         (flags & SOCK_NONBLOCK) != 0));
       lock.unlock();
       LetGoOf(accepted);

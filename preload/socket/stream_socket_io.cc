@@ -203,8 +203,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   if (total == 0) return 0;
   const bool nonblocking = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd);
   const bool peek = (flags & MSG_PEEK) != 0;
-  const size_t low_water = static_cast<size_t>(options_.receive_low_water());
-  const size_t wanted = (flags & MSG_WAITALL) != 0 ? total : std::min(total, low_water);
+  const size_t wanted = (flags & MSG_WAITALL) != 0 ? total : std::min(total, LowWater());
   const bool may_lend = !nonblocking && !peek && (flags & MSG_TRUNC) == 0;
   Time deadline = kNever;
   bool looked = false;

@@ -1,30 +1,94 @@
 // Names, options and ioctls of a StreamSocket.
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <linux/sockios.h>
 #include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "preload/native_family.h"
 #include "preload/real_calls.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/tcp_info.h"
 
 namespace sdp::preload {
 namespace {
+
+#ifndef TCP_ZEROCOPY_RECEIVE
+constexpr int TCP_ZEROCOPY_RECEIVE = 35;
+#endif
 
 int Fail(int error) {
   errno = error;
   return -1;
 }
 
-int PutInt(int number, void* value, socklen_t* length) {
-  if (value == nullptr || length == nullptr) return Fail(EFAULT);
-  *length = std::min<socklen_t>(*length, sizeof number);
-  std::memcpy(value, &number, *length);
+// As getsockopt gives out a value of its own: cut to the room there is.
+int Put(const void* source, size_t size, void* value, socklen_t* length) {
+  if (length == nullptr) return Fail(EFAULT);
+  if (static_cast<int>(*length) < 0) return Fail(EINVAL);
+  const auto given = std::min<socklen_t>(*length, size);
+  if (value == nullptr && given > 0) return Fail(EFAULT);
+  if (given > 0) std::memcpy(value, source, given);
+  *length = given;
   return 0;
+}
+
+int PutInt(int number, void* value, socklen_t* length) { return Put(&number, sizeof number, value, length); }
+
+int TcpState(const engine::Engine& e, bool link_ended, bool unsent) {
+  switch (e.state()) {
+    case engine::State::kEstablished:
+      return link_ended ? TCP_CLOSE : TCP_ESTABLISHED;
+    case engine::State::kSendClosed:
+      return unsent ? TCP_FIN_WAIT1 : TCP_FIN_WAIT2;
+    case engine::State::kReceiveClosed:
+      return TCP_CLOSE_WAIT;
+    default:
+      return TCP_CLOSE;
+  }
+}
+
+// What a kernel that maps pages of a stream into a program says when it cannot: nothing was mapped, read so
+// many bytes.
+struct ZeroCopyReceive {
+  uint64_t address;
+  uint32_t length;
+  uint32_t to_be_read;
+  uint32_t in_queue;
+  int32_t error;
+};
+
+// Options that take hold of the TCP connection itself, which is the RNIC's: kernel TLS would encrypt its
+// frames, a repaired socket stands still. 0: no such option.
+int RefusedOnLink(int level, int name) {
+  if (level != IPPROTO_TCP) return 0;
+  switch (name) {
+    case TCP_ULP:
+      return ENOENT;
+    case TCP_REPAIR:
+    case TCP_REPAIR_QUEUE:
+    case TCP_REPAIR_OPTIONS:
+    case TCP_REPAIR_WINDOW:
+    case TCP_QUEUE_SEQ:
+      return EPERM;
+    default:
+      return 0;
+  }
+}
+
+// An IPv4 address in an IPv6 one.
+void Unmap(Address* address) {
+  const auto& mapped = reinterpret_cast<const sockaddr_in6&>(address->storage);
+  if (address->family() != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&mapped.sin6_addr)) return;
+  sockaddr_in plain{};
+  plain.sin_family = AF_INET;
+  plain.sin_port = mapped.sin6_port;
+  std::memcpy(&plain.sin_addr, &mapped.sin6_addr.s6_addr[12], sizeof plain.sin_addr);
+  *address = MakeAddress(reinterpret_cast<const sockaddr*>(&plain), sizeof plain);
 }
 
 }  // namespace
@@ -32,7 +96,9 @@ int PutInt(int number, void* value, socklen_t* length) {
 int StreamSocket::GetSockName(int fd, sockaddr* address, socklen_t* length) {
   Lock lock(mutex_);
   if (state_ != State::kSdp) return real.getsockname(fd, address, length);
-  if (address == nullptr || length == nullptr) return Fail(EFAULT);
+  if (length == nullptr) return Fail(EFAULT);
+  if (static_cast<int>(*length) < 0) return Fail(EINVAL);
+  if (address == nullptr && *length > 0) return Fail(EFAULT);
   CopyOut(local_, address, length);
   return 0;
 }
@@ -41,9 +107,12 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
   Lock lock(mutex_);
   if (state_ == State::kConnecting) return Fail(ENOTCONN);
   if (state_ != State::kSdp) return real.getpeername(fd, address, length);
-  if (address == nullptr || length == nullptr) return Fail(EFAULT);
   const engine::State engine_state = session_->engine().state();
-  if (engine_state == engine::State::kAborted || engine_state == engine::State::kClosed) return Fail(ENOTCONN);
+  if (engine_state == engine::State::kAborted || engine_state == engine::State::kClosed)
+    return Fail(ENOTCONN);
+  if (length == nullptr) return Fail(EFAULT);
+  if (static_cast<int>(*length) < 0) return Fail(EINVAL);
+  if (address == nullptr && *length > 0) return Fail(EFAULT);
   CopyOut(peer_, address, length);
   return 0;
 }
@@ -58,45 +127,162 @@ int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t
     if (pending_error_ != 0) return PutInt(TakeError(), value, length);
     if (state_ == State::kConnecting || state_ == State::kSdp) return PutInt(0, value, length);
   }
+  if (native_) {
+    if (level == SOL_SOCKET && name == SO_DOMAIN) return PutInt(kFamilySdp, value, length);
+    if (level == kLevelSdp && name == kSdpLastBindError) return PutInt(0, value, length);
+    if ((level == kLevelSdp || level == IPPROTO_TCP) && name == kSdpZcopyThreshold)
+      return PutInt(zcopy_threshold_, value, length);
+    if (level == kLevelSdp) level = IPPROTO_TCP;
+  }
+  if (level == SOL_SOCKET && name == SO_PEERNAME && state_ == State::kSdp) return PutPeerName(value, length);
+  if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && v6only_ && state_ == State::kSdp && length != nullptr) {
+    *length = std::min<socklen_t>(*length, sizeof(int));  // ipv6(7)'s lengths are unsigned
+    return PutInt(*v6only_, value, length);
+  }
+  if (level == IPPROTO_TCP && name == TCP_INFO) {
+    if (state_ == State::kConnecting) return GetTcpInfoConnecting(fd, value, length);
+    if (state_ == State::kListening)
+      return GetTcpInfoListening(fd, static_cast<uint32_t>(listener_->waiting()), value, length);
+    if (state_ == State::kSdp) return GetStreamInfo(fd, value, length);
+  }
+  // It would take the link's bytes.
+  if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE && state_ == State::kSdp)
+    return ReceiveNothingMapped(value, length);
   switch (options_.Get(level, name, value, length)) {
     case KeptOptions::Answer::kKept:
       return 0;
-    case KeptOptions::Answer::kInvalid:
-      return Fail(EFAULT);
+    case KeptOptions::Answer::kFailed:
+      return -1;
     case KeptOptions::Answer::kKernel:
       break;
   }
   return real.getsockopt(fd, level, name, value, length);
 }
 
+// Unlike getpeername, it refuses a room that is too small.
+int StreamSocket::PutPeerName(void* value, socklen_t* length) const {
+  if (length == nullptr) return Fail(EFAULT);
+  if (static_cast<int>(*length) < 0) return Fail(EINVAL);
+  const engine::State engine_state = session_->engine().state();
+  if (engine_state == engine::State::kAborted || engine_state == engine::State::kClosed)
+    return Fail(ENOTCONN);
+  if (peer_.length < *length) return Fail(EINVAL);
+  const socklen_t room = *length;
+  if (value == nullptr && room > 0) return Fail(EFAULT);
+  if (room > 0) std::memcpy(value, &peer_.storage, room);
+  return 0;
+}
+
+int StreamSocket::GetStreamInfo(int fd, void* value, socklen_t* length) {
+  session_->ReadAvailable();
+  AfterProgress();
+  const engine::Engine& e = session_->engine();
+  const engine::Stats& s = e.stats();
+  const uint64_t unsent = held_.size() + e.buffered_bytes() + session_->queue_pair().unsent_bytes();
+  const StreamFacts facts{
+      .tcp_state = static_cast<uint8_t>(TcpState(e, session_->link_ended(), session_->has_unsent())),
+      .bytes_out =
+          s.bcopy_bytes_out + s.read_zcopy_bytes_out + s.write_zcopy_bytes_out + s.transaction_bytes_out,
+      .bytes_in = s.bcopy_bytes_in + s.read_zcopy_bytes_in + s.write_zcopy_bytes_in + s.transaction_bytes_in,
+      .unsent = unsent,
+      .alive = !session_->link_ended(),
+  };
+  return GetTcpInfo(fd, facts, value, length);
+}
+
+int StreamSocket::ReceiveNothingMapped(void* value, socklen_t* length) {
+  if (value == nullptr || length == nullptr) return Fail(EFAULT);
+  ZeroCopyReceive request{};
+  const auto given = std::min<socklen_t>(*length, sizeof request);
+  if (static_cast<int>(*length) < static_cast<int>(offsetof(ZeroCopyReceive, to_be_read)))
+    return Fail(EINVAL);
+  std::memcpy(&request, value, given);
+  if (request.address % 4096 != 0) return Fail(EINVAL);
+  session_->ReadAvailable();
+  AfterProgress();
+  const auto waiting =
+      static_cast<uint32_t>(std::min<uint64_t>(session_->engine().readable_bytes(), 0x7fffffff));
+  request.to_be_read = std::min(request.length, waiting);
+  request.length = 0;
+  request.in_queue = waiting;
+  request.error = 0;
+  std::memcpy(value, &request, given);
+  *length = given;
+  return 0;
+}
+
 int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, socklen_t length) {
   Lock lock(mutex_);
-  // Kernel TLS would encrypt the RNIC's frames.
-  if (level == IPPROTO_TCP && name == TCP_ULP && state_ == State::kSdp) return Fail(ENOENT);
-  switch (options_.Set(level, name, value, length)) {
+  if (native_ && (level == kLevelSdp || level == IPPROTO_TCP) && name == kSdpZcopyThreshold)
+    return SetZcopyThreshold(value, length);
+  if (native_ && level == kLevelSdp) level = IPPROTO_TCP;
+  if (state_ == State::kSdp) {
+    if (const int error = RefusedOnLink(level, name); error != 0) return Fail(error);
+  }
+  // The link is read from its beginning, whatever the program has peeked at.
+  if (level == SOL_SOCKET && name == SO_PEEK_OFF) return Fail(EOPNOTSUPP);
+  if (state_ == State::kNew && level == IPPROTO_TCP && name == TCP_REPAIR) {
+    BecomePlain(fd, stats::FallbackReason::kOther, "TCP_REPAIR makes a TCP connection by hand");
+    return static_cast<int>(kPassThrough);
+  }
+  switch (options_.Set(fd, level, name, value, length)) {
     case KeptOptions::Answer::kKept:
-      if (state_ == State::kSdp && name == SO_OOBINLINE) session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
-      if (state_ == State::kSdp && level == IPPROTO_TCP && !held_.empty() &&
-          (name == TCP_CORK ? !options_.cork() : name == TCP_NODELAY)) {
-        PushHeld();
-        AfterProgress();
-        LeaveToBackground();
-      }
-      // What the conventional connections of a listener inherit.
-      if (state_ == State::kListening) return real.setsockopt(fd, level, name, value, length);
+      AfterKeptOption(fd, level, name);
       return 0;
-    case KeptOptions::Answer::kInvalid:
-      return Fail(EINVAL);
+    case KeptOptions::Answer::kFailed:
+      return -1;
     case KeptOptions::Answer::kKernel:
       break;
   }
   const int result = real.setsockopt(fd, level, name, value, length);
-  if (result == 0 && state_ == State::kListening && listener_->sdp_fd() >= 0 && level == SOL_SOCKET) {
+  if (result != 0) return result;
+  options_.Note(level, name, value);
+  if (state_ == State::kNew) options_set_.Record(level, name, value, length);
+  if (state_ == State::kListening && listener_->sdp_fd() >= 0 && OptionLog::IsInherited(level, name, length)) {
     const int saved = errno;
     real.setsockopt(listener_->sdp_fd(), level, name, value, length);
     errno = saved;
   }
-  return result;
+  if (state_ == State::kSdp && level == IPPROTO_IPV6 && name == IPV6_ADDRFORM) {
+    Unmap(&local_);
+    Unmap(&peer_);
+  }
+  return 0;
+}
+
+void StreamSocket::AfterKeptOption(int fd, int level, int name) {
+  // What the conventional connections of a listener inherit.
+  if (state_ == State::kListening) options_.Apply(fd);
+  if (state_ != State::kSdp) return;
+  if (level == SOL_SOCKET && name == SO_OOBINLINE)
+    session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
+  if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
+    ++link_edge_;  // what waits may be enough now
+    AfterProgress();
+  }
+  if (level == IPPROTO_TCP && !held_.empty() && (name == TCP_CORK ? !options_.cork() : name == TCP_NODELAY)) {
+    PushHeld();
+    AfterProgress();
+    LeaveToBackground();
+  }
+}
+
+int StreamSocket::SetZcopyThreshold(const void* value, socklen_t length) {
+  if (length < sizeof(int)) return Fail(EINVAL);
+  if (value == nullptr) return Fail(EFAULT);
+  int threshold;
+  std::memcpy(&threshold, value, sizeof threshold);
+  if (threshold != 0 && (threshold < kLeastZcopyThreshold || threshold > kMostZcopyThreshold))
+    return Fail(EINVAL);
+  zcopy_threshold_ = threshold;
+  if (state_ == State::kSdp) ApplyZcopyThreshold();
+  return 0;
+}
+
+void StreamSocket::ApplyZcopyThreshold() {
+  if (zcopy_threshold_ < 0) return;
+  session_->engine().SetZcopyThreshold(zcopy_threshold_ == 0 ? UINT32_MAX
+                                                             : static_cast<uint32_t>(zcopy_threshold_));
 }
 
 int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
@@ -109,28 +295,33 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
     return real.ioctl(fd, request, argument);
   }
   if (state_ != State::kSdp) return real.ioctl(fd, request, argument);
+  int64_t answer = 0;
   switch (request) {
-    case FIONREAD: {  // SIOCINQ
+    case FIONREAD:  // SIOCINQ
       if (session_->engine().readable_bytes() == 0) {
         session_->ReadAvailable();
         AfterProgress();
       }
-      *static_cast<int*>(argument) = static_cast<int>(std::min<uint64_t>(session_->engine().readable_bytes(), 0x7fffffff));
-      return 0;
-    }
-    case TIOCOUTQ: {  // SIOCOUTQ
+      answer = static_cast<int64_t>(std::min<uint64_t>(session_->engine().readable_bytes(), 0x7fffffff));
+      break;
+    case SIOCOUTQ:  // TIOCOUTQ
+    case SIOCOUTQNSD: {
       int in_kernel = 0;
-      real.ioctl(fd, TIOCOUTQ, &in_kernel);
-      const uint64_t queued = held_.size() + session_->engine().buffered_bytes() + session_->queue_pair().unsent_bytes() + in_kernel;
-      *static_cast<int*>(argument) = static_cast<int>(std::min<uint64_t>(queued, 0x7fffffff));
-      return 0;
+      real.ioctl(fd, request, &in_kernel);
+      const uint64_t queued = held_.size() + session_->engine().buffered_bytes() +
+                              session_->queue_pair().unsent_bytes() + static_cast<uint64_t>(in_kernel);
+      answer = static_cast<int64_t>(std::min<uint64_t>(queued, 0x7fffffff));
+      break;
     }
     case SIOCATMARK:
-      *static_cast<int*>(argument) = session_->engine().at_mark() ? 1 : 0;
-      return 0;
+      answer = session_->engine().at_mark() ? 1 : 0;
+      break;
     default:
       return real.ioctl(fd, request, argument);
   }
+  if (argument == nullptr) return Fail(EFAULT);
+  *static_cast<int*>(argument) = static_cast<int>(answer);
+  return 0;
 }
 
 }  // namespace sdp::preload

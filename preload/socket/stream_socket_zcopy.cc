@@ -42,7 +42,7 @@ void StreamSocket::CollectLoans() {
 
 void StreamSocket::WantBcopy() {
   engine::Engine& e = session_->engine();
-  if (e.advertised_bytes() == 0 || e.readable_bytes() != 0 || sink_loan_.lent()) return;
+  if (e.advertised_bytes() == 0 || e.readable_bytes() >= LowWater() || sink_loan_.lent()) return;
   e.ForceBcopy();
   session_->Pump();
 }

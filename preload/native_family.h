@@ -1,0 +1,46 @@
+// AF_INET_SDP: the address family by which programs of old ask for SDP themselves, and the socket options of
+// its first implementation. Today's kernels call the number AF_IB and know no streams there.
+#ifndef SDP_PRELOAD_NATIVE_FAMILY_H_
+#define SDP_PRELOAD_NATIVE_FAMILY_H_
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstring>
+
+namespace sdp::preload {
+
+inline constexpr int kFamilySdp = 27;  // AF_INET_SDP
+
+// setsockopt level SOL_SDP. Beside what is below it has TCP_NODELAY, TCP_CORK and TCP_KEEPIDLE under their
+// numbers.
+inline constexpr int kLevelSdp = 1025;
+inline constexpr int kSdpZcopyThreshold = 80;  // SDP_ZCOPY_THRESH: bytes; 0: never
+inline constexpr int kSdpLastBindError = 81;   // SDP_LAST_BIND_ERR: read only
+inline constexpr int kLeastZcopyThreshold = 1024;
+inline constexpr int kMostZcopyThreshold = 1 << 20;
+
+// An address as such programs give it, of either family, as the kernel wants it. Lives as long as both.
+class PlainAddress {
+ public:
+  PlainAddress(const sockaddr* address, socklen_t length) : address_(address), length_(length) {
+    if (address == nullptr || length < sizeof(sockaddr_in) || address->sa_family != kFamilySdp) return;
+    std::memcpy(&copy_, address, sizeof copy_);
+    copy_.sin_family = AF_INET;
+    address_ = reinterpret_cast<const sockaddr*>(&copy_);
+    length_ = sizeof copy_;
+  }
+  PlainAddress(const PlainAddress&) = delete;
+  PlainAddress& operator=(const PlainAddress&) = delete;
+  [[nodiscard]] const sockaddr* get() const { return address_; }
+  [[nodiscard]] socklen_t length() const { return length_; }
+
+ private:
+  const sockaddr* address_;
+  socklen_t length_;
+  sockaddr_in copy_{};
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_NATIVE_FAMILY_H_
