@@ -250,13 +250,16 @@ bool EpollSet::ProgressAndCheck() {
   return false;
 }
 
-// Reports candidates that have what the application waits for; the others are candidates no more.
-int EpollSet::Report(epoll_event* events, int max_events) {
+// Reports candidates that have what the application waits for, behind the `count` events that are there already; the others are candidates
+// no more. The new count.
+int EpollSet::Report(epoll_event* events, int count, int max_events, Reported* reported) {
   std::vector<std::pair<int, SocketRef>> work;
   TakeCandidates(&work, /*keep=*/false);
-  int reported = ReportRequests(events, max_events);
+  const size_t earlier = reported->size();
+  std::sort(reported->begin(), reported->end());
+  count += ReportRequests(events + count, max_events - count);
   size_t next = 0;
-  for (; next < work.size() && reported < max_events; ++next) {
+  for (; next < work.size() && count < max_events; ++next) {
     auto& [fd, socket] = work[next];
     const StreamSocket::Readiness readiness = static_cast<StreamSocket*>(socket.get())->GetReadiness();
     if (readiness.state == StreamSocket::State::kListening) {
@@ -268,7 +271,14 @@ int EpollSet::Report(epoll_event* events, int max_events) {
       continue;
     }
     std::lock_guard lock(mutex_);
-    if (ReportOne(fd, readiness, &events[reported])) ++reported;
+    if (!ReportOne(fd, readiness, &events[count])) continue;
+    const auto end = reported->begin() + static_cast<ptrdiff_t>(earlier);
+    const auto before = std::lower_bound(reported->begin(), end, std::pair(fd, 0));
+    if (before != end && before->first == fd) {
+      events[before->second].events |= events[count].events;
+    } else {
+      reported->emplace_back(fd, count++);
+    }
   }
   if (next < work.size()) {
     // No room for these: they come first the next time, ahead of those that have had their turn.
@@ -282,7 +292,7 @@ int EpollSet::Report(epoll_event* events, int max_events) {
     }
     candidates_.insert(candidates_.begin(), first.begin(), first.end());
   }
-  return reported;
+  return count;
 }
 
 uint32_t EpollSet::Holding(const Entry& entry, const StreamSocket::Readiness& readiness) {
@@ -321,10 +331,11 @@ bool EpollSet::ReportOne(int fd, const StreamSocket::Readiness& readiness, epoll
 }
 
 int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
+  Reported reported;
   for (;;) {
     // Where our sockets alone fill the caller's array, the kernel's descriptors have the first turn of the next wait.
     const bool kernel_first = kernel_turn_.exchange(false, std::memory_order_relaxed);
-    int count = kernel_first ? 0 : Report(events, max_events);
+    int count = kernel_first ? 0 : Report(events, 0, max_events, &reported);
     if (count == max_events) {
       kernel_turn_.store(true, std::memory_order_relaxed);
       return count;
@@ -357,7 +368,7 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
     if (!listener_data_.empty() && kept - count > 1) kept = MergeListeners(events, count, kept);
     count = kept;
     if (inner) ProgressLinks();
-    if ((inner || kernel_first) && count < max_events) count += Report(events + count, max_events - count);
+    if ((inner || kernel_first) && count < max_events) count = Report(events, count, max_events, &reported);
     if (count > 0) return count;
     if (Now() >= deadline) return 0;
   }

@@ -116,7 +116,10 @@ class EpollSet final : public ReadinessObserver {
   bool HasCandidates();
   void ProgressLinks();
   void TakeCandidates(std::vector<std::pair<int, SocketRef>>* out, bool keep);
-  int Report(epoll_event* events, int max_events);
+  // What one wait has reported of our sockets: registration -> place in the caller's array. No registration comes twice in one answer;
+  // a program that closes on the first event would meet its own freed data in the second.
+  using Reported = std::vector<std::pair<int, int>>;
+  int Report(epoll_event* events, int count, int max_events, Reported* reported);
   // What a wait would report of the entry now; 0: nothing.
   static uint32_t Holding(const Entry& entry, const StreamSocket::Readiness& readiness);
   void OnListen(int fd, const StreamSocket::Readiness& readiness);

@@ -58,6 +58,8 @@ class Session {
 
   // No byte will ever come again.
   [[nodiscard]] bool link_ended() const { return link_ended_; }
+  // A write has heard of the end that nobody has read yet.
+  [[nodiscard]] bool end_unread() const { return !link_ended_ && !being_read_ && queue_pair_->send_failed(); }
   // There is something only time and the peer can finish: bytes to send, a handshake message to wait for.
   [[nodiscard]] bool has_unsent() const;
 

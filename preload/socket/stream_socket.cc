@@ -148,6 +148,7 @@ short StreamSocket::WatchEvents() const {
 
 StreamSocket::Readiness StreamSocket::GetReadiness() {
   std::lock_guard lock(mutex_);
+  if (state_ == State::kConnecting) StepAttempt();
   Readiness readiness{.state = state_};
   if (state_ == State::kSdp && !foreign()) {
     WantBcopy();

@@ -219,6 +219,7 @@ class StreamSocket final : public Socket {
   int ReportConnected();
   int FinishConnect(int fd, ConnectAttempt::Outcome outcome);
   Background::Wait RunAttempt(Time now);
+  void StepAttempt();
   static void FinishStart(Session& session, int fd);
 
   // stream_socket_close.cc

@@ -246,7 +246,6 @@ int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
       }
       BecomePlain(fd, attempt_->reason(), attempt_->reason_text());
       attempt_.reset();
-      if (Background::IsHelperThread()) return ConnectWithoutBlocking(fd, target);
       return kPassThrough;  // the caller's thread may sleep in it, without the lock
     }
     case ConnectAttempt::Outcome::kFailed: {
@@ -260,19 +259,28 @@ int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
   return Fail(EINPROGRESS);
 }
 
-// On the helper's thread, lock held: a non-blocking connect goes on.
+// Lock held: a non-blocking connect goes on.
 Background::Wait StreamSocket::RunAttempt(Time now) {
   const int fd = descriptors_.front();
   const ConnectAttempt::Outcome outcome = attempt_->Step(now);
   if (outcome == ConnectAttempt::Outcome::kPending) return attempt_->wait();
   if (outcome == ConnectAttempt::Outcome::kFailed) pending_error_ = attempt_->error();
-  FinishConnect(fd, outcome);
+  const Address target = attempt_->target();
+  if (FinishConnect(fd, outcome) == kPassThrough) ConnectWithoutBlocking(fd, target);
   if (outcome == ConnectAttempt::Outcome::kFailed) {
     ++link_edge_;
     for (const Observation& o : observers_) o.observer->OnChange(o.fd);
   }
   waiters_.WakeAll();
   return {.done = true};
+}
+
+// The application asks whether the connect is done: what has come meanwhile need not wait until the helper runs.
+void StreamSocket::StepAttempt() {
+  if (attempt_ == nullptr || descriptors_.empty() || !Background::Holds(&task_)) return;
+  const int waited_for = attempt_->wait().fd;
+  const Background::Wait wait = RunAttempt(Now());
+  if (wait.done || wait.fd != waited_for) Background::Add(&task_, Duration::zero());  // it sleeps on something that is no more
 }
 
 void StreamSocket::PublishListener() {

@@ -140,11 +140,22 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
         if (pending_error_ != 0 || !e.can_send()) continue;
       }
     }
+    const bool first = total == data.left();
     while (data.left() > 0) {
       // A write of more pieces than one Rest() names goes on; its out-of-band byte is the very last.
       size_t moved;
       data.Advance(SendBehindHeld(data.Rest(), send_flags, &moved));
       if (moved == 0) break;
+    }
+    if (session_->end_unread()) {
+      while (session_->ReadAvailable()) {
+      }
+      AfterProgress();
+      if (!first) break;
+      // As on TCP: what finds the connection gone has not been sent.
+      if (pending_error_ != 0) return Fail(TakeError());
+      lock.unlock();
+      return FailPipe(flags);
     }
     if (data.left() == 0) break;
     // No credit. The peer may have granted some meanwhile.

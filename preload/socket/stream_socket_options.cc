@@ -110,6 +110,8 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
   const engine::State engine_state = session_->engine().state();
   if (engine_state == engine::State::kAborted || engine_state == engine::State::kClosed)
     return Fail(ENOTCONN);
+  // A reset that nobody has read yet: the link knows of it, as TCP would.
+  if (session_->LinkOf(fd) == fd && PeerAddress(fd).length == 0) return Fail(ENOTCONN);
   if (length == nullptr) return Fail(EFAULT);
   if (static_cast<int>(*length) < 0) return Fail(EINVAL);
   if (address == nullptr && *length > 0) return Fail(EFAULT);

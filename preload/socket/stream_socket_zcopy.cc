@@ -95,6 +95,7 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
     int fd;
     ~Return() { socket->FinishLoan(lock, fd, &socket->source_loan_); }
   };
+  const uint64_t sent_before = session_->queue_pair().counters().bytes_out;
   {
     const Return on_end{this, lock, fd};
     session_->Pump();
@@ -124,7 +125,11 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
     copies_wanted_ = missed ? std::clamp<uint32_t>(copies_wanted_ * 2, 1, kMostCopiedInARow) : 0;
     copied_in_a_row_ = 0;
   }
-  return source_loan_.offered() ? data.size() : source_loan_.TakeResult();
+  if (source_loan_.offered()) return data.size();
+  const size_t moved = source_loan_.TakeResult();
+  // What finds the connection gone has not been sent, as on TCP.
+  const bool nothing_left = session_ != nullptr && session_->link_ended() && session_->queue_pair().counters().bytes_out == sent_before;
+  return nothing_left ? 0 : moved;
 }
 
 std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes room, bool advertise,

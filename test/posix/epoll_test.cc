@@ -3,6 +3,9 @@
 #include <sys/timerfd.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
 
 #include "test/posix/epoll_support.h"
 
@@ -298,6 +301,49 @@ TEST_CASE("epoll: maxevents smaller than what is ready serves all in turn") {
     for (int j = 0; j < n; ++j) ++seen[events[j].data.u64];
   }
   REQUIRE(seen.size() == 10);
+}
+
+TEST_CASE("epoll: a descriptor comes once in an answer whatever happens to it meanwhile") {
+  std::vector<Pair> pairs;
+  Epoll ep;
+  for (uint64_t i = 0; i < 6; ++i) {
+    pairs.push_back(MakePair());
+    ep.Add(pairs.back().server, EPOLLIN | EPOLLOUT, i);
+  }
+  for (int round = 0; round < 200; ++round) {
+    // Some are known to be ready since the last answer, for some the news is still on its way.
+    if (round % 2 == 0) REQUIRE(SendAll(pairs[static_cast<size_t>(round / 2) % pairs.size()].client, "x"));
+    epoll_event events[16];
+    const int n = epoll_wait(ep.fd(), events, 16, kPatienceMs);
+    REQUIRE(n == 6);
+    std::set<uint64_t> seen;
+    for (int i = 0; i < n; ++i) seen.insert(events[i].data.u64);
+    REQUIRE(seen.size() == 6);
+  }
+}
+
+TEST_CASE("epoll: what is new and what held before come in one event, edge-triggered") {
+  Pair pair = MakePair();
+  Epoll ep;
+  ep.Add(pair.client, EPOLLIN | EPOLLOUT | EPOLLET, 1);
+  ep.Add(pair.server, EPOLLIN | EPOLLOUT | EPOLLET, 2);
+  REQUIRE(ep.Wait() == Events{{1, EPOLLOUT}, {2, EPOLLOUT}});
+  for (int round = 0; round < 50; ++round) {
+    REQUIRE(SendAll(pair.client, "Hello!"));
+    REQUIRE(SendAll(pair.server, "world!!!"));
+    std::map<uint64_t, std::vector<uint32_t>> seen;
+    const auto all = [&] { return seen[1].size() + seen[2].size() >= 2; };
+    REQUIRE(Eventually([&] {
+      epoll_event events[4];
+      const int n = epoll_wait(ep.fd(), events, 4, kPatienceMs);
+      for (int i = 0; i < n; ++i) seen[events[i].data.u64].push_back(events[i].events);
+      return all();
+    }));
+    REQUIRE(seen[1] == std::vector<uint32_t>{EPOLLIN | EPOLLOUT});
+    REQUIRE(seen[2] == std::vector<uint32_t>{EPOLLIN | EPOLLOUT});
+    REQUIRE(ReceiveExactly(pair.server, 6) == "Hello!");
+    REQUIRE(ReceiveExactly(pair.client, 8) == "world!!!");
+  }
 }
 
 TEST_CASE("epoll: an always ready pipe does not starve a socket and the reverse") {

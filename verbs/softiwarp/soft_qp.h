@@ -55,6 +55,7 @@ class SoftQp final : public verbs::QueuePair {
   void Disconnect() override;
   void Abort() override;
   [[nodiscard]] const verbs::LinkCause& cause() const override { return cause_; }
+  [[nodiscard]] bool send_failed() const override { return send_broken_; }
   [[nodiscard]] uint16_t ird() const override { return ird_; }
   [[nodiscard]] uint16_t ord() const override { return ord_; }
   void SetOrd(uint16_t ord) override;

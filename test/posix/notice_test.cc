@@ -1,0 +1,77 @@
+// What a program hears of its peer from a call that is not about that: send of a reset, getpeername of an
+// end, poll of a connect.
+#include "test/posix/support.h"
+
+namespace posix_test {
+namespace {
+
+void Reset(Fd& fd) {
+  const linger option{.l_onoff = 1, .l_linger = 0};
+  REQUIRE(setsockopt(fd, SOL_SOCKET, SO_LINGER, &option, sizeof option) == 0);
+  fd.reset();
+}
+
+TEST_CASE("notice: the first send after a reset fails, by a program that never receives", "[abort]") {
+  for (const bool nonblocking : {false, true}) {
+    for (const size_t size : {size_t{1}, size_t{100'000}, size_t{4'000'000}}) {
+      CAPTURE(nonblocking, size);
+      Pair pair = MakePair();
+      SetNonblocking(pair.server, nonblocking);
+      const std::string data(size, 'x');
+      REQUIRE(send(pair.server, data.data(), 1, MSG_NOSIGNAL) == 1);
+      Reset(pair.client);
+      REQUIRE_ERRNO(send(pair.server, data.data(), size, MSG_NOSIGNAL), ECONNRESET);
+      REQUIRE_ERRNO(send(pair.server, data.data(), size, MSG_NOSIGNAL), EPIPE);
+    }
+  }
+}
+
+TEST_CASE("notice: what was sent before a reset can be read although a send has heard of it", "[abort]") {
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, "last words"));
+  Reset(pair.client);
+  REQUIRE_ERRNO(send(pair.server, "x", 1, MSG_NOSIGNAL), ECONNRESET);
+  REQUIRE(ReceiveExactly(pair.server, 10) == "last words");
+}
+
+TEST_CASE("notice: getpeername after a reset is ENOTCONN", "[abort]") {
+  Pair pair = MakePair();
+  Address peer;
+  REQUIRE(getpeername(pair.server, peer.get(), &peer.length) == 0);
+  REQUIRE(SendAll(pair.client, "data that nobody reads"));
+  Reset(pair.client);
+  REQUIRE_ERRNO(getpeername(pair.server, peer.get(), &peer.length), ENOTCONN);
+  REQUIRE(ReceiveExactly(pair.server, 4) == "data");
+}
+
+TEST_CASE("notice: getpeername while the peer has only half closed, and while both have not") {
+  Pair pair = MakePair();
+  REQUIRE(shutdown(pair.client, SHUT_WR) == 0);
+  REQUIRE(WaitFor(pair.server, POLLIN));
+  Address peer;
+  REQUIRE(getpeername(pair.server, peer.get(), &peer.length) == 0);
+  REQUIRE(peer.port() == LocalOf(pair.client).port());
+  REQUIRE(getpeername(pair.client, peer.get(), &peer.length) == 0);
+}
+
+TEST_CASE("notice: a connect and its accept come to an end in one thread that only polls") {
+  Listener listener = Listen(AF_INET, 16, SOCK_NONBLOCK);
+  for (int round = 0; round < 20; ++round) {
+    Fd client = TcpSocket(AF_INET, SOCK_NONBLOCK);
+    if (connect(client, listener.address.get(), listener.address.length) != 0) REQUIRE(errno == EINPROGRESS);
+    REQUIRE(WaitFor(listener.fd, POLLIN));
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    REQUIRE(server >= 0);
+    // The accepted end is writable all the time: nobody sleeps in these polls, and they have to get the
+    // connect on all the same.
+    REQUIRE(Eventually([&] {
+      pollfd fds[2] = {{client, POLLOUT, 0}, {server, POLLIN | POLLOUT, 0}};
+      REQUIRE(poll(fds, 2, kPatienceMs) >= 1);
+      return (fds[0].revents & POLLOUT) != 0;
+    }));
+    REQUIRE(GetOption(client, SOL_SOCKET, SO_ERROR) == 0);
+  }
+}
+
+}  // namespace
+}  // namespace posix_test
