@@ -120,12 +120,19 @@ class Process:
 class World:
     """What one test needs; everything in it ends with stop()."""
 
-    def __init__(self, with_pmd=True, listen=()):
-        """`listen`: addresses the port mapper serves beside the loopback ones."""
+    def __init__(self, with_pmd=True, listen=(), user=None):
+        """`listen`: addresses the port mapper serves beside the loopback ones. `user`: where this is root, who runs the programs."""
         self.listen = ["127.0.0.1", "[::1]", *listen]
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="sdp-programs-"))
         self.stats_dir = self.directory / "stats"
         self.stats_dir.mkdir(mode=0o700)
+        self.library = LIBRARY
+        self.user = {"user": user, "group": user, "extra_groups": []} if user and os.geteuid() == 0 else {}
+        if self.user:
+            shutil.chown(self.directory, user, user)
+            shutil.chown(self.stats_dir, user, user)
+            # The build tree may lie where that user cannot look.
+            self.library = shutil.copy(LIBRARY, self.directory)
         self.pm_port = free_port(socket.SOCK_DGRAM)
         self.pmd_socket = self.directory / "pmd.sock"
         self.log_file = self.directory / "sdp.log"
@@ -138,7 +145,7 @@ class World:
             pmd = self.start(
                 [PMD, *(word for host in self.listen for word in ("--listen", f"{host}:{self.pm_port}")), "--socket", self.pmd_socket,
                  "--ready-fd", str(writing)],
-                preload=False, pass_fds=(writing,))
+                preload=False, pass_fds=(writing,), user={})
         finally:
             os.close(writing)
         with os.fdopen(reading) as ready:
@@ -150,12 +157,12 @@ class World:
         env = {k: v for k, v in os.environ.items() if not k.startswith("SDP_") and k != "LD_PRELOAD"}
         if preload:
             env.update(
-                LD_PRELOAD=str(LIBRARY), SDP_PMD_SOCKET=str(self.pmd_socket), SDP_PM_PORT=str(self.pm_port),
+                LD_PRELOAD=str(self.library), SDP_PMD_SOCKET=str(self.pmd_socket), SDP_PM_PORT=str(self.pm_port),
                 SDP_STATS_DIR=str(self.stats_dir), SDP_RNIC="soft", SDP_LOG="info", SDP_LOG_FILE=str(self.log_file))
         env.update({k: str(v) for k, v in extra.items()})
         return env
 
-    def start(self, argv, preload=True, environment=None, stdin=subprocess.DEVNULL, stdout=None, pass_fds=()):
+    def start(self, argv, preload=True, environment=None, stdin=subprocess.DEVNULL, stdout=None, pass_fds=(), user=None):
         """Starts a program; its output goes to a log, unless `stdout` says otherwise."""
         argv = [str(a) for a in argv]
         argv[0] = find(argv[0]) or argv[0]
@@ -163,7 +170,8 @@ class World:
         with open(log, "wb") as out:
             popen = subprocess.Popen(
                 argv, env=self.environment(preload, **(environment or {})), cwd=self.directory, stdin=stdin,
-                stdout=out if stdout is None else stdout, stderr=out, start_new_session=True, pass_fds=pass_fds)
+                stdout=out if stdout is None else stdout, stderr=out, start_new_session=True, pass_fds=pass_fds,
+                **(self.user if user is None else user))
         process = Process(popen, log)
         self.processes.append(process)
         return process

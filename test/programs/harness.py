@@ -4,7 +4,10 @@ Each test file is a unittest program; ctest runs one after the other. SDP_BUILD_
 A file ends with harness.main(), whose exit status 77 says "skipped".
 """
 
+import collections
+import dataclasses
 import pathlib
+import re
 import sys
 import unittest
 
@@ -24,10 +27,36 @@ def need(*programs):
             raise unittest.SkipTest(f"{program} is not installed")
 
 
+@dataclasses.dataclass(frozen=True)
+class Ends:
+    """Which ends of a connection are preloaded."""
+    server: bool
+    client: bool
+
+    def __str__(self):
+        return "both ends" if self.server and self.client else "the server alone" if self.server else "the client alone"
+
+    @property
+    def sdp(self):
+        return self.server and self.client
+
+
+BOTH_AND_EACH_ALONE = (Ends(True, True), Ends(True, False), Ends(False, True))
+
+
 class TestWorld(World):
     def peer(self, *arguments, **options):
         """peer.py, a plain Python program (see there)."""
         return self.start([sys.executable, PEER, *arguments], **options)
+
+    def environment(self, preload=True, **extra):
+        return super().environment(preload, **(({"SDP_LOG": "debug"} if preload else {}) | extra))
+
+    def connects(self, port):
+        """(connects to the port that became SDP, Counter of the reasons of those that became TCP), of processes living and ended."""
+        outcomes = re.findall(rf"connect to \S+:{port}: (?:(SDP) at|TCP, because (\S+))", self.sdp_log())
+        reasons = collections.Counter(reason for sdp, reason in outcomes if not sdp)
+        return len(outcomes) - reasons.total(), reasons
 
     def run_peer(self, *arguments, **options):
         return self.run([sys.executable, PEER, *arguments], **options)
@@ -37,15 +66,31 @@ class ProgramTest(unittest.TestCase):
     """A test with a world; what the programs said is printed when it fails."""
 
     with_pmd = True
+    user = None  # where root runs the test: who runs the programs
 
     def setUp(self):
-        self.world = TestWorld(self.with_pmd)
+        self.world = TestWorld(self.with_pmd, user=self.user)
         self.addCleanup(self._end)
 
     def _end(self):
         if not self._outcome.success:
             print(self.world.logs(), file=sys.stderr)
         self.world.stop()
+
+    def assert_carried(self, port, ends, at_least=1):
+        """The port's clients came over SDP where both ends can, and over TCP, and only so, where one cannot."""
+        over_sdp, over_tcp = self.world.connects(port)
+        listener = self.world.listener(port)
+        if ends.sdp:
+            self.assertGreaterEqual(over_sdp, at_least)
+            self.assertEqual(over_tcp, {})
+            self.assertEqual(listener["accepted_tcp"], 0)
+        elif ends.client:
+            # The port mapper's "no" is remembered by each process.
+            self.assertGreaterEqual(over_tcp["pm-denied"] + over_tcp["pm-cached"], at_least)
+            self.assertEqual(over_sdp, 0)
+        elif ends.server:
+            self.assertEqual(listener["accepted_sdp"], 0)
 
     def assert_no_tcp(self):
         """Nothing in this world fell back."""

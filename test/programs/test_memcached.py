@@ -8,8 +8,12 @@ class Memcached(harness.ProgramTest):
         harness.need("memcached")
         super().setUp()
         self.port = harness.free_port()
-        self.server = self.world.start(["memcached", "-u", "root", "-l", "127.0.0.1", "-p", self.port, "-U", "0", "-t", "2"])
-        self.world.wait_for_listener(self.port)
+        self.server = self.serve(self.port)
+
+    def serve(self, port, preload=True):
+        server = self.world.start(["memcached", "-u", "root", "-l", "127.0.0.1", "-p", port, "-U", "0", "-t", "4"], preload=preload)
+        self.world.wait_for_listener(port, sdp=preload)
+        return server
 
     def test_values_come_back(self):
         answer = self.world.run_peer("memcached", self.port, 5000)
@@ -23,6 +27,14 @@ class Memcached(harness.ProgramTest):
             self.assertEqual(client.wait(), 0, client.output())
         size = int(clients[0].output().split()[1])
         self.assert_sdp_carried(at_least_in=4 * size, at_least_out=4 * size, process=self.server)
+
+    def test_each_end_alone(self):
+        for ends in harness.BOTH_AND_EACH_ALONE[1:]:
+            with self.subTest(str(ends)):
+                port = harness.free_port()
+                self.serve(port, preload=ends.server)
+                self.world.run_peer("memcached", port, 2000, preload=ends.client)
+                self.assert_carried(port, ends)
 
 
 if __name__ == "__main__":

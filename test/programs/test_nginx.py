@@ -9,7 +9,7 @@ import harness
 CONFIGURATION = """
 daemon off;
 user root;
-worker_processes 2;
+worker_processes {workers};
 error_log stderr notice;
 pid {directory}/nginx.pid;
 events {{ worker_connections 2048; }}
@@ -35,18 +35,19 @@ class Nginx(harness.ProgramTest):
         self.www = self.world.directory / "www"
         self.www.mkdir()
 
-    def serve(self, sendfile="on"):
+    def serve(self, sendfile="on", workers=2, preload=True):
         configuration = self.world.directory / "nginx.conf"
-        configuration.write_text(CONFIGURATION.format(directory=self.world.directory, port=self.port, sendfile=sendfile))
-        self.world.start(["nginx", "-c", configuration, "-p", self.world.directory])
-        self.world.wait_for_listener(self.port)
+        configuration.write_text(CONFIGURATION.format(directory=self.world.directory, port=self.port, sendfile=sendfile, workers=workers))
+        server = self.world.start(["nginx", "-c", configuration, "-p", self.world.directory], preload=preload)
+        self.world.wait_for_listener(self.port, sdp=preload)
+        return server
 
     def url(self, name):
         return f"http://127.0.0.1:{self.port}/{name}"
 
-    def curl_hash(self, name):
+    def curl_hash(self, name, preload=True):
         """The SHA-256 of what curl receives, without a copy on disk."""
-        curl = self.world.start(["curl", "-sS", "--fail", "--max-time", "120", self.url(name)], stdout=subprocess.PIPE)
+        curl = self.world.start(["curl", "-sS", "--fail", "--max-time", "120", self.url(name)], stdout=subprocess.PIPE, preload=preload)
         digest, size = hashlib.sha256(), 0
         while data := curl.popen.stdout.read(1 << 20):
             digest.update(data)
@@ -89,6 +90,19 @@ class Nginx(harness.ProgramTest):
         self.serve()
         self.assert_sdp_carried(at_least_out=self.wrk("large") << 20)
         self.assert_no_tcp()
+
+    def test_each_end_alone(self):
+        harness.need("curl")
+        size = 64 << 20
+        wanted = harness.random_file(self.www / "file", size)
+        for ends in harness.BOTH_AND_EACH_ALONE:
+            with self.subTest(str(ends)):
+                self.port = harness.free_port()
+                server = self.serve(workers=4, preload=ends.server)
+                for _ in range(4):
+                    self.assertEqual(self.curl_hash("file", preload=ends.client), (size, wanted))
+                self.assert_carried(self.port, ends, at_least=4)
+                server.stop()
 
 
 if __name__ == "__main__":

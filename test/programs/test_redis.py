@@ -1,4 +1,4 @@
-"""redis-server: redis-benchmark with 50 clients, and 100,000 keys loaded and read back."""
+"""redis-server: redis-benchmark with 50 clients, 100,000 keys loaded and read back, and replication with threads for the sockets."""
 
 import re
 
@@ -45,6 +45,54 @@ class Redis(harness.ProgramTest):
         self.assertEqual(self.world.run_peer("redis-check", self.port, count).strip(), b"ok %d" % count)
         self.assert_sdp_carried(at_least_in=len(commands), at_least_out=count * 10, process=self.server)
         self.assert_no_tcp()
+
+
+class Replication(harness.ProgramTest):
+    """The server forks for the replica's first copy, and has several threads read and write its sockets."""
+
+    def setUp(self):
+        harness.need("redis-server", "redis-benchmark", "redis-cli")
+        super().setUp()
+
+    def serve(self, preload, *options):
+        port = harness.free_port()
+        directory = self.world.directory / f"redis-{port}"
+        directory.mkdir()
+        server = self.world.start(["redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", directory, "--io-threads", "2",
+                                   "--io-threads-do-reads", "yes", "--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0", *options],
+                                  preload=preload)
+        self.world.wait_for_listener(port, sdp=preload)
+        return server, port
+
+    def cli(self, port, *words):
+        return self.world.run(["redis-cli", "-p", port, *words], preload=False).decode().strip()
+
+    def replicate(self, ends, *options):
+        master, port = self.serve(ends.server, *options)
+        load = ["redis-benchmark", "-p", port, "-t", "set", "-n", "20000", "-r", "10000", "-d", "300", "-c", "20", "-P", "20", "-q"]
+        self.world.run(load, preload=ends.client)
+        replica, replica_port = self.serve(ends.client, "--replicaof", "127.0.0.1", port)
+        harness.wait_until(lambda: "master_link_status:up" in self.cli(replica_port, "info", "replication"), "first copy", 15)
+        self.world.run(load, preload=ends.client)
+        wanted = self.cli(port, "debug", "digest")
+        self.assertRegex(wanted, "^[0-9a-f]{40}$")
+        harness.wait_until(lambda: self.cli(replica_port, "debug", "digest") == wanted, "copy that equals the original", 15)
+        over_sdp, over_tcp = self.world.connects(port)
+        if ends.sdp:
+            self.assertGreaterEqual(over_sdp, 41)
+            self.assertEqual(over_tcp, {})
+        else:
+            self.assertEqual(over_sdp, 0)
+        replica.stop()
+        master.stop()
+
+    def test_copy_over_the_socket(self):
+        for ends in harness.BOTH_AND_EACH_ALONE:
+            with self.subTest(str(ends)):
+                self.replicate(ends)
+
+    def test_copy_from_a_file(self):
+        self.replicate(harness.Ends(server=True, client=True), "--repl-diskless-sync", "no")
 
 
 if __name__ == "__main__":
