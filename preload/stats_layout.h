@@ -4,10 +4,10 @@
 // One file per process, "<pid>-<start time>.stats", mapped by the process and read by others:
 //
 //   offset 0                        Header
-//   offset kHeaderSize + i * kSlotSize   Slot i, i < Header::slot_count
+//   offset SlotOffset(i)            Slot i, i < Header::slot_count
 //
-// Slots 0 to kFallbackSlots - 1 are a ring of the last fall-backs to TCP; the others hold one live connection
-// or listener each. The file grows in chunks of kChunkSize bytes, never shrinks, and lives as long as the
+// Slots 0 to kFallbackSlots - 1 are a ring of the last fall-backs to TCP, without room for messages; the others
+// hold one live connection or listener each. The file grows in chunks of kChunkSize bytes, never shrinks, and lives as long as the
 // process. All numbers are host-endian: the file never leaves the host. A reader of another version than
 // kVersion must not guess.
 //
@@ -22,15 +22,18 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "preload/stats_messages.h"
+
 namespace sdp::stats {
 
 inline constexpr uint64_t kMagic = 0x3154415453504453;  // "SDPSTAT1" in memory on a little-endian host
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 inline constexpr size_t kHeaderSize = 4096;
-inline constexpr size_t kSlotSize = 1024;
+inline constexpr size_t kSlotSize = 2048;
 inline constexpr size_t kChunkSize = 64 * 1024;  // a multiple of every page size in use
-inline constexpr size_t kMaxChunks = 1024;       // 65,532 slots
+inline constexpr size_t kMaxChunks = 1024;       // 32,782 slots
 inline constexpr uint32_t kFallbackSlots = 32;
+inline constexpr size_t kFallbackSlotSize = 1024;
 inline constexpr size_t kMaxReasons = 32;
 
 enum class Kind : uint8_t { kFree = 0, kConnection = 1, kListener = 2, kFallback = 3 };
@@ -102,7 +105,9 @@ struct Counters {
   uint64_t send_queue = 0;     // bytes accepted and not handed to the RNIC; a listener: the backlog
   uint64_t bytes_in[kMechanisms] = {};
   uint64_t bytes_out[kMechanisms] = {};
-  uint64_t transfers_in[kMechanisms] = {};  // Data messages, or completed advertisements
+  // Messages with payload (Bcopy, Transaction); RDMA Reads of ours, RdmaRdCompls of the peer's; RDMA Writes
+  // of ours, RdmaWrCompls of the peer's.
+  uint64_t transfers_in[kMechanisms] = {};
   uint64_t transfers_out[kMechanisms] = {};
   uint64_t messages_in = 0;  // SDP messages of every kind
   uint64_t messages_out = 0;
@@ -137,7 +142,7 @@ struct ConnectionRecord {
   uint32_t local_buffer_size = 0;  // receive Private Buffers, bytes with headers
   uint32_t remote_buffer_size = 0;
   uint32_t bcopy_threshold = 0;  // sends of at least so many bytes go by Zcopy; 0: none do
-  uint32_t reserved2 = 0;
+  uint32_t connection = 0;  // its number in this process, for MessageEntry; 0: none
   uint64_t opened_at_ns = 0;   // CLOCK_REALTIME
   char rnic[16] = {};          // "soft", "siw0"
   char link[16] = {};          // "tcp", "local", "verbs"
@@ -151,7 +156,8 @@ inline constexpr size_t kCounterWords = sizeof(Counters) / sizeof(uint64_t);
 struct Slot {
   std::atomic<uint64_t> sequence;
   std::atomic<uint64_t> words[kRecordWords];  // a ConnectionRecord
-  uint8_t pad[kSlotSize - (1 + kRecordWords) * sizeof(uint64_t)];
+  uint8_t pad[kSlotSize - kRecentMessages * sizeof(MessageEntry) - (1 + kRecordWords) * sizeof(uint64_t)];
+  MessageEntry recent[kRecentMessages];  // message number n, from 1, is in n % kRecentMessages
 };
 
 // Sums over everything the process has finished with; a reader adds the live slots for totals.
@@ -174,6 +180,10 @@ struct Header {
   uint64_t opened_at_ns;  // CLOCK_REALTIME
   std::atomic<uint64_t> slot_count;
   char program[64];
+  // Message traces. sdpstat writes until when it wants one (CLOCK_MONOTONIC); 0: nobody does. The process
+  // answers with the trace file, or with the errno that kept it from making one.
+  std::atomic<uint64_t> trace_until;
+  std::atomic<uint64_t> trace_errno;
   Totals totals;
 };
 
@@ -185,7 +195,17 @@ static_assert(offsetof(ConnectionRecord, counters) == 0,
 static_assert(sizeof(ConnectionRecord) % sizeof(uint64_t) == 0 && sizeof(Counters) % sizeof(uint64_t) == 0);
 static_assert(sizeof(Slot) == kSlotSize && sizeof(Header) <= kHeaderSize);
 static_assert(static_cast<size_t>(FallbackReason::kCount) <= kMaxReasons);
-static_assert(kHeaderSize % kSlotSize == 0 && kChunkSize % kSlotSize == 0);
+static_assert(offsetof(Slot, pad) <= kFallbackSlotSize && kChunkSize % kSlotSize == 0);
+
+constexpr size_t SlotOffset(size_t index) {
+  constexpr size_t kFirst = kHeaderSize + kFallbackSlots * kFallbackSlotSize;
+  return index < kFallbackSlots ? kHeaderSize + index * kFallbackSlotSize : kFirst + (index - kFallbackSlots) * kSlotSize;
+}
+// What fits into a file of `size` bytes.
+constexpr size_t SlotsIn(size_t size) {
+  return size < SlotOffset(kFallbackSlots) ? 0 : kFallbackSlots + (size - SlotOffset(kFallbackSlots)) / kSlotSize;
+}
+static_assert(SlotOffset(kFallbackSlots) % kSlotSize == 0, "no slot lies across two chunks");
 
 constexpr const char* ToString(Kind kind) {
   switch (kind) {

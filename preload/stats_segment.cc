@@ -16,11 +16,10 @@
 #include <new>
 
 #include "preload/bounded_lock.h"
+#include "preload/stats_files.h"
 
 namespace sdp::stats {
 namespace {
-
-constexpr int kMaxStaleScan = 4096;
 
 uint64_t WallClock() {
   timespec now{};
@@ -30,47 +29,6 @@ uint64_t WallClock() {
 
 std::string Failed(const char* what, const std::string& path) {
   return std::string(what) + " " + path + ": " + strerror(errno);
-}
-
-// Field 22 of /proc/PID/stat, counted from behind the program's name, which may itself hold spaces and
-// brackets. 0: unknown.
-uint64_t ProcessStartTime(const SystemCalls& calls, pid_t pid) {
-  char path[32];
-  snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  int fd = calls.open(path, O_RDONLY | O_CLOEXEC, 0);
-  if (fd < 0) return 0;
-  char text[1024];
-  ssize_t size = calls.read(fd, text, sizeof text - 1);
-  calls.close(fd);
-  if (size <= 0) return 0;
-  text[size] = '\0';
-  const char* at = strrchr(text, ')');
-  for (int field = 2; at != nullptr && field < 22; ++field) at = strchr(at + 1, ' ');
-  return at == nullptr ? 0 : strtoull(at + 1, nullptr, 10);
-}
-
-bool IsDead(const SystemCalls& calls, pid_t pid, uint64_t start_time) {
-  if (kill(pid, 0) != 0 && errno == ESRCH) return true;
-  uint64_t now = ProcessStartTime(calls, pid);
-  return now != 0 && start_time != 0 && now != start_time;
-}
-
-// glibc reads directories without passing the PLT, so the interposed names do not matter here.
-void RemoveStaleFiles(const SystemCalls& calls, const std::string& directory) {
-  DIR* entries = opendir(directory.c_str());
-  if (entries == nullptr) return;
-  for (int i = 0; i < kMaxStaleScan; ++i) {
-    const dirent* entry = readdir(entries);
-    if (entry == nullptr) break;
-    int pid = 0, end = 0;
-    unsigned long long start_time = 0;
-    if (sscanf(entry->d_name, "%d-%llu.stats%n", &pid, &start_time, &end) != 2 || end == 0 ||
-        entry->d_name[end] != '\0' || pid <= 0) {
-      continue;
-    }
-    if (IsDead(calls, pid, start_time)) calls.unlink((directory + "/" + entry->d_name).c_str());
-  }
-  closedir(entries);
 }
 
 bool CheckDirectory(const SystemCalls& calls, const std::string& path, mode_t mode, std::string* error) {
@@ -90,28 +48,6 @@ bool CheckDirectory(const SystemCalls& calls, const std::string& path, mode_t mo
 }
 
 std::string UserDirectory(uid_t user) { return "/tmp/sdp-" + std::to_string(user); }
-
-bool WriteAll(const SystemCalls& calls, int fd, const std::byte* data, size_t size, size_t offset) {
-  while (size > 0) {
-    ssize_t written = calls.pwrite(fd, data, size, static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    data += written;
-    offset += static_cast<size_t>(written);
-    size -= static_cast<size_t>(written);
-  }
-  return true;
-}
-
-// A hole in the file would kill the process with SIGBUS on a full disk, so every byte is written before it is
-// mapped.
-bool WriteZeros(const SystemCalls& calls, int fd, size_t offset) {
-  static constexpr std::byte kZeros[4096] = {};
-  for (size_t done = 0; done < kChunkSize; done += sizeof kZeros) {
-    if (!WriteAll(calls, fd, kZeros, sizeof kZeros, offset + done)) return false;
-  }
-  return true;
-}
 
 std::byte* MapPlainMemory(const SystemCalls& calls, void* address) {
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | (address != nullptr ? MAP_FIXED : 0);
@@ -145,21 +81,6 @@ void Add(std::atomic<uint64_t>& sum, uint64_t value) { sum.fetch_add(value, std:
 
 }  // namespace
 
-const SystemCalls& PlainSystemCalls() {
-  static constexpr SystemCalls kCalls = {
-      [](const char* path, int flags, mode_t mode) { return ::open(path, flags, mode); },
-      ::close,
-      ::read,
-      ::pwrite,
-      ::mmap,
-      ::munmap,
-      ::unlink,
-      ::mkdir,
-      ::lstat,
-  };
-  return kCalls;
-}
-
 std::unique_ptr<StatsSegment> StatsSegment::Open(const std::string& directory, const SystemCalls& calls,
                                                  std::string* error) {
   std::unique_ptr<StatsSegment> segment(new StatsSegment(calls));
@@ -170,7 +91,8 @@ std::unique_ptr<StatsSegment> StatsSegment::Open(const std::string& directory, c
     *error = Failed("cannot map memory for", "the stats file");
     return nullptr;
   }
-  segment->AddSlots(memory, kHeaderSize + kFallbackSlots * kSlotSize);
+  segment->header_ = reinterpret_cast<Header*>(memory);
+  segment->AddSlots(memory, SlotOffset(kFallbackSlots));
   segment->InitializeHeader();
   if (!segment->CreateSomewhere(error)) return nullptr;
   return segment;
@@ -246,9 +168,32 @@ void StatsSegment::CountFallback(FallbackReason reason) {
   Add(header()->totals.fallbacks[static_cast<size_t>(reason)], 1);
 }
 
+void StatsSegment::Trace(const MessageNote& note, uint32_t connection) {
+  uint64_t until = header()->trace_until.load(std::memory_order_relaxed);
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec) >= until) {
+    header()->trace_until.compare_exchange_strong(until, 0, std::memory_order_relaxed);
+    return;
+  }
+  if (!ring_.open()) {
+    // Whoever holds the lock may be the thread that a signal handler of ours interrupted: the next message tries again.
+    std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock || path_.empty()) return;
+    const int error = ring_.open() ? 0 : ring_.Open(path_.c_str());
+    header()->trace_errno.store(static_cast<uint64_t>(error), std::memory_order_relaxed);
+    if (error != 0) {
+      header()->trace_until.store(0, std::memory_order_relaxed);
+      return;
+    }
+  }
+  ring_.Append(note, connection);
+}
+
 void StatsSegment::ForkChild() {
   new (&mutex_) std::mutex;  // held by PrepareFork, or by a thread that does not exist here
   path_.clear();             // the parent's
+  ring_.ForgetAfterFork();
   attach_failed_ = false;
   next_fallback_ = 0;
   auto copy = std::make_unique<std::byte[]>(kChunkSize);
@@ -274,6 +219,7 @@ void StatsSegment::RemoveFile() {
   if (path_.empty() || owner_ != getpid()) return;
   calls_.unlink(path_.c_str());
   path_.clear();
+  ring_.Remove();
 }
 
 bool StatsSegment::AttachIfDetached() {
@@ -294,10 +240,8 @@ bool StatsSegment::CreateSomewhere(std::string* error) {
   }
   const char* runtime = secure_getenv("XDG_RUNTIME_DIR");
   if (user == 0) {
-    if (CheckDirectory(calls_, "/run/sdp", 0755, error) &&
-        CheckDirectory(calls_, "/run/sdp/stats", 0755, error) && CreateIn("/run/sdp/stats", error)) {
-      return true;
-    }
+    // Not in /run/sdp: that is the port mapper's user's.
+    if (CheckDirectory(calls_, "/run/sdp-stats", 0755, error) && CreateIn("/run/sdp-stats", error)) return true;
   } else if (runtime != nullptr && runtime[0] == '/') {
     std::string directory = std::string(runtime) + "/sdp";
     if (CheckDirectory(calls_, directory, 0700, error) && CreateIn(directory, error)) return true;
@@ -307,9 +251,12 @@ bool StatsSegment::CreateSomewhere(std::string* error) {
 }
 
 bool StatsSegment::CreateIn(const std::string& directory, std::string* error) {
-  RemoveStaleFiles(calls_, directory);
-  std::string path =
-      directory + "/" + std::to_string(header()->pid) + "-" + std::to_string(header()->start_time) + ".stats";
+  if (DIR* entries = opendir(directory.c_str())) {
+    SweepDirectory(calls_, entries);
+    closedir(entries);
+  }
+  const FileName name{static_cast<pid_t>(header()->pid), header()->start_time, FileKind::kStats};
+  std::string path = directory + "/" + name.ToString();
   constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   int fd = calls_.open(path.c_str(), kFlags, 0600);
   if (fd < 0 && errno == EEXIST) {
@@ -370,7 +317,7 @@ std::byte* StatsSegment::MapNewChunk() {
   if (fd < 0) return nullptr;
   size_t offset = chunks_.size() * kChunkSize;
   void* memory = MAP_FAILED;
-  if (WriteZeros(calls_, fd, offset)) {
+  if (WriteZeros(calls_, fd, kChunkSize, offset)) {
     memory =
         calls_.mmap(nullptr, kChunkSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
   }
@@ -380,7 +327,7 @@ std::byte* StatsSegment::MapNewChunk() {
 
 void StatsSegment::AddSlots(std::byte* chunk, size_t first_offset) {
   chunks_.push_back(chunk);
-  slots_ = (chunks_.size() * kChunkSize - kHeaderSize) / kSlotSize;
+  slots_ = SlotsIn(chunks_.size() * kChunkSize);
   free_.reserve(slots_);
   // Lowest on top: a reader then finds the rows in the order in which they were opened.
   for (size_t offset = kChunkSize; offset > first_offset; offset -= kSlotSize) {
@@ -404,7 +351,7 @@ void StatsSegment::InitializeHeader() {
 }
 
 Slot* StatsSegment::FallbackSlot(uint32_t index) const {
-  return reinterpret_cast<Slot*>(chunks_.front() + kHeaderSize + index * kSlotSize);
+  return reinterpret_cast<Slot*>(chunks_.front() + SlotOffset(index));
 }
 
 Address ToAddress(const sockaddr* address) {

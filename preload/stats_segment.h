@@ -2,10 +2,10 @@
 //
 // Best effort throughout: when the file cannot be made, or cannot grow, sockets work and sdpstat shows less.
 // A publish makes no system call, takes no lock and allocates nothing; only Open, AcquireSlot (when the file
-// grows), ForkChild and Remove make calls, and those only through SystemCalls, because inside a preloaded
-// process the plain names are interposed.
+// grows), ForkChild, Remove and the first traced message make calls, and those only through SystemCalls,
+// because inside a preloaded process the plain names are interposed.
 //
-// The directory: SDP_STATS_DIR if set (made 0700 if missing); else for root /run/sdp/stats (made 0755; only
+// The directory: SDP_STATS_DIR if set (made 0700 if missing); else for root /run/sdp-stats (made 0755; only
 // root can write there); else $XDG_RUNTIME_DIR/sdp; else /tmp/sdp-UID (0700). The directory must belong to
 // the user (or to root) and be writable by nobody else, is never a symbolic link, and a file in it is 0600. A
 // process that gave up root since (a server's worker) falls to its own user's default directory.
@@ -25,24 +25,11 @@
 #include <string>
 #include <vector>
 
+#include "preload/stats_calls.h"
 #include "preload/stats_layout.h"
+#include "preload/stats_trace.h"
 
 namespace sdp::stats {
-
-// The real calls, as libc declares them. Every pointer must be set.
-struct SystemCalls {
-  int (*open)(const char* path, int flags, mode_t mode);
-  int (*close)(int fd);
-  ssize_t (*read)(int fd, void* buffer, size_t size);
-  ssize_t (*pwrite)(int fd, const void* buffer, size_t size, off_t offset);
-  void* (*mmap)(void* address, size_t size, int protection, int flags, int fd, off_t offset);
-  int (*munmap)(void* address, size_t size);
-  int (*unlink)(const char* path);
-  int (*mkdir)(const char* path, mode_t mode);
-  int (*lstat)(const char* path, struct stat* out);
-};
-// libc's own functions: for programs that are not preloaded.
-const SystemCalls& PlainSystemCalls();
 
 class StatsSegment {
  public:
@@ -74,6 +61,11 @@ class StatsSegment {
   // Counts without a record, for what would flood the ring (plain clients of a listener).
   void CountFallback(FallbackReason reason);
 
+  // Until when somebody wants the messages of this process traced (CLOCK_MONOTONIC, ns); 0: nobody. Stays where it is.
+  [[nodiscard]] const std::atomic<uint64_t>* trace_until() const { return &header()->trace_until; }
+  // For the trace file, which is made if need be. Any thread, also in a signal handler.
+  void Trace(const MessageNote& note, uint32_t connection);
+
   // Around fork, as pthread_atfork has it: PrepareFork holds the lock, ForkParent and ForkChild let it go.
   void PrepareFork() { mutex_.lock(); }
   void ForkParent() { mutex_.unlock(); }
@@ -87,7 +79,7 @@ class StatsSegment {
   [[nodiscard]] const std::string& path() const { return path_; }  // empty: no file at present
 
  private:
-  explicit StatsSegment(const SystemCalls& calls) : calls_(calls) {}
+  explicit StatsSegment(const SystemCalls& calls) : calls_(calls), ring_(calls) {}
   // Tries the wanted directory, then (or if there is none) the default ones of the effective user.
   bool CreateSomewhere(std::string* error);
   // Writes all chunks to a new file and maps it in their place.
@@ -100,7 +92,7 @@ class StatsSegment {
   void InitializeHeader();
   bool AttachIfDetached();
   void RemoveFile();
-  Header* header() const { return reinterpret_cast<Header*>(chunks_.front()); }
+  Header* header() const { return header_; }
   Slot* FallbackSlot(uint32_t index) const;
 
   const SystemCalls& calls_;
@@ -111,6 +103,8 @@ class StatsSegment {
   pid_t owner_ = 0;                 // the process the file belongs to
   bool attach_failed_ = false;      // do not try again with every slot
   std::vector<std::byte*> chunks_;  // kChunkSize each; the first starts with the header
+  Header* header_ = nullptr;
+  TraceRing ring_;
   std::vector<Slot*> free_;  // capacity for every slot there is, so that giving one back does not allocate
   size_t slots_ = 0;
   size_t in_use_ = 0;

@@ -75,6 +75,11 @@ class AdvertAnswers {
   // A cancel waits for what is In-Process: MSeqAck stays below it (9.5.4).
   [[nodiscard]] bool cancelling() const { return cancelling_; }
 
+  // The peer's SrcAvails and SinkAvails that are not answered yet.
+  [[nodiscard]] uint32_t outstanding() const {
+    return static_cast<uint32_t>(src_avails_.size() + sink_avails_.size());
+  }
+
   // --- as Data Source
   AbortReason HandleSinkAvail(const wire::SinkAvail& advert, FlowMode source_mode, bool leaving_pipelined);
   void HandleSinkAvailCancel();

@@ -219,6 +219,9 @@ bool Engine::oob_available() const { return rep_->sink.urgent().available(); }
 bool Engine::urgent() const { return rep_->sink.urgent().urgent(); }
 bool Engine::at_mark() const { return rep_->sink.at_mark(); }
 
+uint32_t Engine::source_threshold() const { return rep_->options.source_threshold; }
+uint32_t Engine::advertised_in() const { return rep_->adverts.outstanding(); }
+uint32_t Engine::advertised_out() const { return rep_->adverts_outstanding(); }
 uint16_t Engine::ird() const { return rep_->options.ird; }
 uint16_t Engine::ord() const { return rep_->ord; }
 uint8_t Engine::minor_version() const { return rep_->minor_version; }

@@ -270,6 +270,10 @@ class Engine {
   [[nodiscard]] uint16_t ord() const;
   [[nodiscard]] uint8_t minor_version() const;  // the lesser of both (8.1.1, 3b and 7b)
   [[nodiscard]] const Stats& stats() const;
+  [[nodiscard]] uint32_t source_threshold() const;  // Options::source_threshold
+  // SrcAvails and SinkAvails that are not answered yet: the peer's, and ours.
+  [[nodiscard]] uint32_t advertised_in() const;
+  [[nodiscard]] uint32_t advertised_out() const;
   [[nodiscard]] bool IsConsistent()
       const;  // the invariants; checked by itself in debug builds, by tests and fuzzers always
 

@@ -26,6 +26,7 @@ AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
       connector_->Accept({}, QpOptions(options));
     } else {
       const auto ack = engine_->HelloAck();
+      hello_ack_.assign(ack.begin(), ack.end());
       connector_->Accept(ack, QpOptions(options));
     }
     state = connector_->Step(now);
@@ -41,6 +42,8 @@ AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
       break;
   }
   session_ = std::make_unique<Session>(std::move(engine_), connector_->TakeQueuePair());
+  session_->recorder().NotePrivateData(stats::NoteDirection::kIn, connector_->peer_private_data());
+  if (!send_first_) session_->recorder().NotePrivateData(stats::NoteDirection::kOut, hello_ack_);
   connector_.reset();
   if (send_first_) session_->engine().SendHelloAck();  // SDP 8.1.1, 5; leaves behind the peer's first FPDU
   session_->Pump();

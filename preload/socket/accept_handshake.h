@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "preload/socket/background.h"
 #include "preload/socket/session.h"
@@ -32,6 +33,7 @@ class AcceptHandshake {
   std::unique_ptr<Session> session_;
   bool accepted_ = false;
   bool send_first_ = false;
+  std::vector<std::byte> hello_ack_;  // if it travels in the reply
 };
 
 }  // namespace sdp::preload

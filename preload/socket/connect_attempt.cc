@@ -228,9 +228,14 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
       case verbs::ConnectState::kEstablished:
         break;
     }
+    const auto hello = engine_->Hello();
     const auto accepted = engine_->HandleReply(connector_->peer_private_data());
     if (!accepted) return GiveUp(FallbackReason::kHelloFailed, engine::ToString(accepted.error()));
     session_ = std::make_unique<Session>(std::move(engine_), connector_->TakeQueuePair());
+    session_->recorder().NotePrivateData(stats::NoteDirection::kOut, hello);
+    if (const Bytes ack = connector_->peer_private_data(); !ack.empty()) {
+      session_->recorder().NotePrivateData(stats::NoteDirection::kIn, ack);
+    }
     connector_.reset();
     session_->Pump();
   }

@@ -21,6 +21,13 @@ Overloaded(F...) -> Overloaded<F...>;
 // The engine's work starts at 1.
 constexpr WorkId kNudge{0};
 
+template <typename Archive>
+void Visit(Archive& ar, stats::TransferCounts& counts) {
+  for (uint64_t& count : counts.in) ar.Number(count);
+  for (uint64_t& count : counts.out) ar.Number(count);
+  ar.Number(counts.mode_changes);
+}
+
 }  // namespace
 
 Session::Session(std::unique_ptr<engine::Engine> engine, std::unique_ptr<verbs::QueuePair> queue_pair)
@@ -42,6 +49,7 @@ void Session::Pump() {
     std::visit(Overloaded{
                    [&](const engine::PostSend& send) {
                      posted = true;
+                     recorder_.NoteSent(send.header_bytes(), send.payload(), send.solicited, send.invalidate);
                      const verbs::SendWork work{.id = send.id,
                                             .signaled = send.signaled,
                                             .solicited = send.solicited,
@@ -57,6 +65,11 @@ void Session::Pump() {
                    },
                    [&](const engine::PostRdmaRead& read) {
                      posted = true;
+                     recorder_.NoteRdma(stats::NoteKind::kRdmaRead, read.length,
+                                        {.local_stag = read.local_stag.value(),
+                                         .remote_stag = read.remote_stag.value(),
+                                         .local_to = read.local_va,
+                                         .remote_to = read.remote_va});
                      const verbs::RdmaReadWork work{.id = read.id,
                                                     .local_stag = read.local_stag,
                                                     .local_to = read.local_va,
@@ -67,6 +80,10 @@ void Session::Pump() {
                    },
                    [&](const engine::PostRdmaWrite& write) {
                      posted = true;
+                     recorder_.NoteRdma(stats::NoteKind::kRdmaWrite, static_cast<uint32_t>(write.local.size()),
+                                        {.local_stag = write.local_stag.value(),
+                                         .remote_stag = write.remote_stag.value(),
+                                         .remote_to = write.remote_va});
                      const verbs::RdmaWriteWork work{.id = write.id,
                                                      .signaled = true,
                                                      .local = {&write.local, 1},
@@ -98,6 +115,8 @@ void Session::TakeCompletions() {
     if (completion.status != verbs::Status::kSuccess) continue;  // the link's end says it all
     switch (completion.opcode) {
       case verbs::Opcode::kReceive:
+        recorder_.NoteReceived({completion.pieces, completion.piece_count}, completion.length, completion.solicited,
+                               completion.invalidated);
         engine_->HandleReceive({.length = completion.length,
                                 .pieces = {completion.pieces, completion.piece_count},
                                 .token = completion.token.value(),
@@ -108,6 +127,7 @@ void Session::TakeCompletions() {
         engine_->HandleSendCompleted(completion.id);
         break;
       case verbs::Opcode::kRdmaRead:
+        if (completion.id != kNudge) recorder_.NoteReadDone();
         engine_->HandleRdmaReadCompleted(completion.id);
         break;
       case verbs::Opcode::kRdmaWrite:
@@ -193,7 +213,9 @@ std::vector<std::byte> Session::Freeze() const {
   bool ended = link_ended_;
   const std::vector<std::byte> engine = engine_->Freeze();
   auto engine_size = static_cast<uint64_t>(engine.size());
+  stats::TransferCounts transfers = recorder_.transfers();
   ar.Flag(ended);
+  Visit(ar, transfers);
   ar.Number(engine_size);
   ar.Append(engine);
   ar.Append(queue_pair_->Freeze());
@@ -204,7 +226,9 @@ bool Session::Thaw(Bytes frozen, int fd) {
   Reader ar(frozen);
   bool ended = false;
   uint64_t engine_size = 0;
+  stats::TransferCounts transfers;
   ar.Flag(ended);
+  Visit(ar, transfers);
   ar.Number(engine_size);
   const Bytes engine_bytes = ar.Take(engine_size);
   if (!ar.ok()) return false;
@@ -213,6 +237,7 @@ bool Session::Thaw(Bytes frozen, int fd) {
   if (!engine || queue_pair == nullptr) return false;
   *engine_ = std::move(*engine);
   queue_pair_ = std::move(queue_pair);
+  recorder_.SetTransfers(transfers);
   link_ended_ = ended;
   being_read_ = false;
   return true;

@@ -9,6 +9,7 @@
 
 #include "core/engine/engine.h"
 #include "preload/socket/address.h"
+#include "preload/stats_recorder.h"
 #include "verbs/rnic.h"
 
 namespace sdp::preload {
@@ -39,6 +40,10 @@ class Session {
   void NudgeReader();
   // Some thread sleeps in ReadSleeping: nobody else may read.
   [[nodiscard]] bool being_read() const { return being_read_; }
+
+  // The messages of the connection, noted down from the handshake on.
+  stats::MessageRecorder& recorder() { return recorder_; }
+  const stats::MessageRecorder& recorder() const { return recorder_; }
 
   // What to wait on for this connection, `fd` being a descriptor of the application's for it.
   [[nodiscard]] int LinkOf(int fd) const { return queue_pair_->owns_event_fd() ? queue_pair_->event_fd() : fd; }
@@ -73,6 +78,7 @@ class Session {
 
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<verbs::QueuePair> queue_pair_;
+  stats::MessageRecorder recorder_;
   bool being_read_ = false;
   bool link_ended_ = false;
 };

@@ -75,6 +75,14 @@ stats::Counters CountConnection(const Session& session) {
   c.bytes_out[stats::kWriteZcopy] = s.write_zcopy_bytes_out;
   c.bytes_in[stats::kTransaction] = s.transaction_bytes_in;
   c.bytes_out[stats::kTransaction] = s.transaction_bytes_out;
+  const stats::TransferCounts& transfers = session.recorder().transfers();
+  for (int i = 0; i < stats::kMechanisms; ++i) {
+    c.transfers_in[i] = transfers.in[i];
+    c.transfers_out[i] = transfers.out[i];
+  }
+  c.advertised_in = session.engine().advertised_in();
+  c.advertised_out = session.engine().advertised_out();
+  c.mode_changes = transfers.mode_changes;
   c.messages_in = s.messages_in;
   c.messages_out = s.messages_out;
   c.gratuitous_updates = s.gratuitous_updates_out;
@@ -102,6 +110,9 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
   record.sdp_peer = sdp_peer.length != 0 ? stats::ToAddress(sdp_peer.get()) : stats::ToAddress(PeerAddress(fd).get());
   record.local_buffer_size = session.engine().stats().local_buffer_size;
   record.remote_buffer_size = session.engine().stats().remote_buffer_size;
+  // Above every size: the connection only copies.
+  const uint32_t threshold = session.engine().source_threshold();
+  record.bcopy_threshold = threshold == UINT32_MAX ? 0 : threshold;
   stats::SetText(record.rnic, session.queue_pair().rnic_name());
   stats::SetText(record.link, session.queue_pair().link_name());
   if (session.engine().state() == engine::State::kAborted) {

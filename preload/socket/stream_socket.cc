@@ -15,6 +15,7 @@
 #include "preload/native_family.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/message_dump.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/stats.h"
 
@@ -51,12 +52,10 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   peer_ = peer;
   role_ = role;
   state_ = State::kSdp;
-  if (stats::StatsSegment* segment = Statistics()) {
-    timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    opened_at_ns_ = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-    slot_ = segment->AcquireSlot(Describe());
-  }
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  opened_at_ns_ = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  TakeSlot();
   AfterProgress();
   LeaveToBackground();
 }
@@ -245,6 +244,7 @@ void StreamSocket::NoteAbort() {
     if (pending_error_ == EPIPE) pending_error_ = ECONNRESET;
     SDP_LOG(kInfo, "connection with %s aborted: %s%s%s", ToEndpoint(peer_).ToString().c_str(), engine::ToString(e.abort_reason()),
             cause.text.empty() ? "" : "; ", cause.text.c_str());
+    LogRecentMessages(session_->recorder());
   }
   if (slot_ != nullptr) {
     stats::StatsSegment::Publish(slot_, Describe());
@@ -257,6 +257,16 @@ int StreamSocket::TakeError() {
   return error;
 }
 
+void StreamSocket::TakeSlot() {
+  static std::atomic<uint32_t> connections{0};
+  if (connection_ == 0) connection_ = connections.fetch_add(1, std::memory_order_relaxed) + 1;
+  stats::StatsSegment* const segment = Statistics();
+  if (segment == nullptr) return session_->recorder().Detach();
+  const stats::ConnectionRecord record = Describe();
+  slot_ = segment->AcquireSlot(record);
+  if (slot_ != nullptr) session_->recorder().Attach(segment, slot_, record);
+}
+
 void StreamSocket::PublishStats() {
   if (slot_ != nullptr) stats::StatsSegment::Publish(slot_, CountConnection(*session_));
 }
@@ -265,6 +275,7 @@ stats::ConnectionRecord StreamSocket::Describe() const {
   stats::ConnectionRecord record =
       DescribeConnection(*session_, role_, descriptors_.empty() ? -1 : descriptors_.front(), local_, peer_, sdp_peer_);
   record.opened_at_ns = opened_at_ns_;
+  record.connection = connection_;
   return record;
 }
 

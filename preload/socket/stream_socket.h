@@ -158,6 +158,8 @@ class StreamSocket final : public Socket {
   // The sleep in it: until `link` is ready or somebody wakes the waiters, with `lock` dropped. 0, or an errno as above.
   int SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals);
   void LeaveToBackground();
+  // A place in the statistics for the connection, and for what it notes down.
+  void TakeSlot();
   void PublishStats();
   void PublishListener();
   stats::ConnectionRecord Describe() const;
@@ -283,6 +285,7 @@ class StreamSocket final : public Socket {
 
   stats::Slot* slot_ = nullptr;
   stats::Role role_ = stats::Role::kNone;
+  uint32_t connection_ = 0;  // its number in this process, for the statistics
   uint64_t opened_at_ns_ = 0;  // CLOCK_REALTIME
   Address sdp_peer_;
   uint64_t accepted_sdp_ = 0;

@@ -266,7 +266,10 @@ void StreamSocket::Vanished(int fd) {
 // The connection is over (or the listener closed): its counters become history, its descriptor goes.
 void StreamSocket::DropSession() {
   if (slot_ != nullptr) {
-    if (session_ != nullptr) PublishStats();
+    if (session_ != nullptr) {
+      PublishStats();
+      session_->recorder().Detach();
+    }
     if (stats::StatsSegment* segment = OpenStatistics()) segment->ReleaseSlot(slot_);
     slot_ = nullptr;
   }

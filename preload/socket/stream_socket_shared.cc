@@ -114,7 +114,7 @@ void StreamSocket::StopSharing() {
   shared_.reset();
   away_ = false;
   if (slot_ != nullptr || state_ != State::kSdp) return;
-  if (stats::StatsSegment* segment = Statistics()) slot_ = segment->AcquireSlot(Describe());
+  TakeSlot();
 }
 
 bool StreamSocket::LeaveToOthers() {
@@ -183,7 +183,10 @@ void StreamSocket::DisownAfterFork() {
   if (state_ == State::kSdp || state_ == State::kClosed) {
     slot_ = nullptr;
     responsible_ = leaving_ = false;
-    if (session_ != nullptr) session_->ForgetReader();
+    if (session_ != nullptr) {
+      session_->ForgetReader();
+      session_->recorder().ForgetAfterFork();
+    }
     foreign_ = foreign_ || shared_ == nullptr || !child_shares_;
     if (!foreign_) {
       shared_->AdoptAfterFork();

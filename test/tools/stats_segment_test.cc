@@ -213,23 +213,78 @@ TEST_CASE("an exit handler that runs in a child without ForkChild leaves the par
   CHECK(CountFiles(directory.path()) == 1);
 }
 
-TEST_CASE("files of dead processes go, with the next process and with a reader") {
-  TemporaryDirectory directory;
-  auto leave_a_file = [&] {
-    return InChild([&] {
-      std::string error;
-      StatsSegment::Open(directory.path(), PlainSystemCalls(), &error).release();
-      return error.empty();
-    });
-  };
-  REQUIRE(leave_a_file());
-  REQUIRE(CountFiles(directory.path()) == 1);
-  CHECK(ReadAll({directory.path()}).processes.empty());
-  CHECK(CountFiles(directory.path()) == 0);
+// A child that dies with a connection, and, if it is traced, a trace file.
+bool LeaveAFile(const std::string& directory, bool traced = false) {
+  return InChild([&] {
+    std::string error;
+    StatsSegment* segment = StatsSegment::Open(directory, PlainSystemCalls(), &error).release();
+    if (segment == nullptr) return false;
+    segment->AcquireSlot(EstablishedConnection());
+    if (traced) {
+      const_cast<std::atomic<uint64_t>*>(segment->trace_until())->store(~uint64_t{0});
+      segment->Trace({}, 1);
+    }
+    return true;
+  });
+}
 
-  REQUIRE(leave_a_file());
-  auto segment = MustOpen(directory.path());
-  CHECK(CountFiles(directory.path()) == 1);
+std::vector<std::string> Names(const std::string& directory) {
+  std::vector<std::string> out;
+  for (const auto& entry : fs::directory_iterator(directory)) out.push_back(entry.path().filename());
+  return out;
+}
+
+TEST_CASE("the file of a process that died is kept as ended, its trace is not") {
+  TemporaryDirectory directory;
+  REQUIRE(LeaveAFile(directory.path(), /*traced=*/true));
+  REQUIRE(CountFiles(directory.path()) == 2);
+  SECTION("a reader notices") {
+    const Snapshot snapshot = ReadAll({directory.path()});
+    CHECK(snapshot.processes.empty());
+    CHECK(snapshot.warnings.empty());
+    REQUIRE(snapshot.ended.size() == 1);
+    CHECK(snapshot.ended[0].ended_at_ns != 0);
+    REQUIRE(snapshot.ended[0].records.size() == 1);
+    CHECK(snapshot.ended[0].records[0].fd == 7);
+    CHECK(Names(directory.path()).size() == 1);
+    CHECK(ReadAll({directory.path()}).ended.size() == 1);
+    std::string why;
+    const auto found = FindProcess({directory.path()}, static_cast<pid_t>(snapshot.ended[0].pid), O_RDONLY, &why);
+    REQUIRE(found.has_value());
+    CHECK(found->file.name.kind == FileKind::kEnded);
+  }
+  SECTION("the next process notices") {
+    auto segment = MustOpen(directory.path());
+    CHECK(CountFiles(directory.path()) == 2);
+    CHECK(ReadAll({directory.path()}).ended.size() == 1);
+    CHECK(ReadAll({directory.path()}).processes.size() == 1);
+  }
+}
+
+TEST_CASE("what processes that died leave is bounded") {
+  TemporaryDirectory directory;
+  for (size_t i = 0; i < kMaxEnded + 5; ++i) REQUIRE(LeaveAFile(directory.path()));
+  CHECK(ReadAll({directory.path()}).ended.size() == kMaxEnded);
+  CHECK(CountFiles(directory.path()) == kMaxEnded);
+}
+
+TEST_CASE("a process that is dead but not buried has ended") {
+  TemporaryDirectory directory;
+  int written[2];
+  REQUIRE(pipe(written) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::string error;
+    StatsSegment::Open(directory.path(), PlainSystemCalls(), &error).release();
+    _exit(write(written[1], "x", 1) == 1 ? 0 : 1);
+  }
+  siginfo_t info{};
+  REQUIRE(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
+  CHECK(ReadAll({directory.path()}).processes.empty());
+  CHECK(ReadAll({directory.path()}).ended.size() == 1);
+  waitpid(child, nullptr, 0);
+  close(written[0]);
+  close(written[1]);
 }
 
 TEST_CASE("a live process that no longer has its file mapped (exec) is not shown") {

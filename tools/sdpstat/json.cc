@@ -112,6 +112,7 @@ Json ProcessJson(const stats::ProcessStats& process, const kernel::LinkTable* li
            {"program", process.program},
            {"start_time", process.start_time},
            {"opened_at_ns", process.opened_at_ns},
+           {"ended_at_ns", process.ended_at_ns == 0 ? Json(nullptr) : Json(process.ended_at_ns)},
            {"closed", TotalsJson(process.totals)},
            {"connections", Json::array()},
            {"listeners", Json::array()},
@@ -140,12 +141,14 @@ std::string RenderJson(const stats::Snapshot& snapshot, const kernel::LinkTable*
   Json processes = Json::array();
   for (const stats::ProcessStats& process : snapshot.processes)
     processes.push_back(ProcessJson(process, links));
+  Json ended = Json::array();
+  for (const stats::ProcessStats& process : snapshot.ended) ended.push_back(ProcessJson(process, nullptr));
   Sums sums = Summarise(snapshot);
   Json summary = TotalsJson(sums.totals);
   summary["processes"] = sums.processes;
   summary["connections_open"] = sums.connections;
   summary["listeners"] = sums.listeners;
-  Json out{{"schema", kSchemaVersion}, {"processes", processes}, {"summary", summary}};
+  Json out{{"schema", kSchemaVersion}, {"processes", processes}, {"ended", ended}, {"summary", summary}};
   return out.dump(2) + "\n";
 }
 

@@ -11,6 +11,7 @@
 #include "tools/sdpstat/doctor.h"
 #include "tools/sdpstat/live.h"
 #include "tools/sdpstat/render.h"
+#include "tools/sdpstat/trace.h"
 #include "tools/sdpstat/why.h"
 #include "tools/stats/stats_reader.h"
 
@@ -38,8 +39,11 @@ struct Options {
   std::string directory;
   std::vector<std::string> filter;
 
+  bool ended = false;
+
   std::string why;
   std::string program;
+  sdpstat::TraceOptions trace;
 };
 
 void Declare(CLI::App& app, Options& options) {
@@ -50,6 +54,7 @@ void Declare(CLI::App& app, Options& options) {
   app.add_flag("-i,--info", options.internals,
                "a second line: buffers, messages, stalls, the link's counters, rtt and retransmissions");
   app.add_flag("-e,--extended", options.extended, "a second line: user, role, age, the reason");
+  app.add_flag("--ended", options.ended, "processes that died within the last minute, as they were then");
   app.add_flag("-4,--ipv4", options.ipv4, "only IPv4");
   app.add_flag("-6,--ipv6", options.ipv6, "only IPv6");
   app.add_flag("-s,--summary", options.summary, "totals over all processes, closed connections included");
@@ -76,16 +81,30 @@ void Declare(CLI::App& app, Options& options) {
       "+W by Write Zcopy, +T by Transaction.");
 }
 
+void DeclareTrace(CLI::App& trace, Options& options) {
+  trace.add_option("process", options.trace.process, "a process id, or a program's name")->required();
+  trace.add_option("fd", options.trace.fd, "only the connection with this descriptor")->check(CLI::NonNegativeNumber);
+  trace.add_option("--pcap", options.trace.pcap, "write a capture there instead (-: standard output)")->type_name("FILE");
+  trace.add_option("-c,--count", options.trace.count, "stop after so many messages")->check(CLI::PositiveNumber);
+  trace.add_option("--seconds", options.trace.seconds, "stop after so long")->check(CLI::PositiveNumber);
+  trace.add_flag("--last", options.trace.last, "only the last messages of each connection, which are always kept");
+  trace.add_option("--dir", options.directory, "read the stats files in this directory");
+  trace.footer(
+      "The process is on the left of the ladder, its peer on the right. Payload is not shown, and not captured.\n"
+      "Exit status: 0; 1 there is nothing to trace; 2 there is no such process.");
+}
+
 uint64_t WallClock() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                    std::chrono::system_clock::now().time_since_epoch())
                                    .count());
 }
 
-stats::Snapshot ReadQuietly(const Options& options) {
-  if (!options.directory.empty()) return stats::ReadAll({options.directory});
-  return stats::ReadAll(stats::DefaultDirectories());
+std::vector<std::string> Directories(const Options& options) {
+  return options.directory.empty() ? stats::DefaultDirectories() : std::vector<std::string>{options.directory};
 }
+
+stats::Snapshot ReadQuietly(const Options& options) { return stats::ReadAll(Directories(options)); }
 
 stats::Snapshot ReadEverything(const Options& options) {
   stats::Snapshot everything = ReadQuietly(options);
@@ -97,7 +116,9 @@ stats::Snapshot ReadEverything(const Options& options) {
 void SayThatNothingIsThere(const Options& options, const stats::Snapshot& everything) {
   if (!isatty(STDERR_FILENO)) return;
   const char* text = "No SDP connections or listeners; sdpstat -a shows sockets that are TCP, and why.\n";
-  if (everything.processes.empty()) {
+  if (options.ended) {
+    text = "No process that ran over SDP has died within the last minute, as far as anybody noticed.\n";
+  } else if (everything.processes.empty()) {
     text = "No process runs over SDP. Start programs with sdp-run PROGRAM, or with LD_PRELOAD=libsdp.so.\n";
   } else if (!options.filter.empty()) {
     text = "Nothing matches the filter.\n";
@@ -121,7 +142,8 @@ int Show(const Options& options) {
                            .filter = text,
                            .fallbacks = options.all || options.tcp});
   }
-  const stats::Snapshot everything = ReadEverything(options);
+  stats::Snapshot everything = ReadEverything(options);
+  if (options.ended && !options.json) std::swap(everything.processes, everything.ended);
   sdpstat::Selection selection{.pid = options.pid,
                                .family = options.ipv4 == options.ipv6 ? 0
                                          : options.ipv4               ? 4
@@ -168,10 +190,15 @@ int main(int argc, char** argv) {
       app.add_subcommand("doctor", "what on this host would keep programs, or one program, from SDP");
   doctor->add_option("program", options.program, "a program to look at too");
   doctor->footer("Exit status: 0 nothing is wrong, 1 something is.");
+  DeclareTrace(*app.add_subcommand("trace", "the SDP messages of a process as they come, as a ladder or for Wireshark"), options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsageError;
+  }
+  if (app.got_subcommand("trace")) {
+    options.trace.directories = Directories(options);
+    return sdpstat::Trace(options.trace);
   }
   if (doctor->parsed()) return sdpstat::Doctor(options.program);
   if (why->parsed()) return sdpstat::Why(options.why, ReadEverything(options), options.json);

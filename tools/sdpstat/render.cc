@@ -9,10 +9,11 @@ using stats::ConnectionRecord;
 using stats::Kind;
 using stats::Snapshot;
 
-Snapshot Select(const Snapshot& snapshot, const Selection& selection) {
-  Snapshot out;
-  out.warnings = snapshot.warnings;
-  for (const stats::ProcessStats& process : snapshot.processes) {
+namespace {
+
+void SelectProcesses(const std::vector<stats::ProcessStats>& processes, const Selection& selection,
+                     std::vector<stats::ProcessStats>* out) {
+  for (const stats::ProcessStats& process : processes) {
     if (selection.pid != 0 && process.pid != selection.pid) continue;
     stats::ProcessStats kept = process;
     std::erase_if(kept.records, [&](const ConnectionRecord& record) {
@@ -30,8 +31,17 @@ Snapshot Select(const Snapshot& snapshot, const Selection& selection) {
       }
       return true;
     });
-    out.processes.push_back(std::move(kept));
+    out->push_back(std::move(kept));
   }
+}
+
+}  // namespace
+
+Snapshot Select(const Snapshot& snapshot, const Selection& selection) {
+  Snapshot out;
+  out.warnings = snapshot.warnings;
+  SelectProcesses(snapshot.processes, selection, &out.processes);
+  SelectProcesses(snapshot.ended, selection, &out.ended);
   return out;
 }
 

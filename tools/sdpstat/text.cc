@@ -80,8 +80,8 @@ std::string Internals(const ConnectionRecord& record, const TextOptions& options
   out += Item("msgs_in", c.messages_in) + Item("msgs_out", c.messages_out) +
          Item("updates", c.gratuitous_updates);
   out += Item("stalls", c.send_stalls) + Item("copied", c.buffered_copies);
-  for (int i = stats::kReadZcopy; i < stats::kMechanisms; ++i) {
-    constexpr const char* kNames[stats::kMechanisms] = {"", "read_zcopy", "write_zcopy", "transaction"};
+  for (int i = 0; i < stats::kMechanisms; ++i) {
+    constexpr const char* kNames[stats::kMechanisms] = {"bcopy", "read_zcopy", "write_zcopy", "transaction"};
     if (c.transfers_in[i] + c.transfers_out[i] == 0) continue;
     out += Item(kNames[i], std::to_string(c.transfers_in[i]) + "/" + std::to_string(c.transfers_out[i]));
   }
@@ -148,6 +148,9 @@ Row MakeRow(const ProcessStats& process, const ConnectionRecord& record, const T
   }
   cells[kProcess] = process.program + "[" + std::to_string(process.pid) + "]";
   if (record.fd >= 0) cells[kProcess] += ":" + std::to_string(record.fd);
+  if (process.ended_at_ns != 0) {
+    cells[kProcess] += options.now_ns > process.ended_at_ns ? " ended " + Age(options.now_ns - process.ended_at_ns) + " ago" : " ended";
+  }
   row.detail = Detail(process, record, options);
   return row;
 }

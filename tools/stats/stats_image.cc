@@ -91,11 +91,18 @@ Result<size_t, ImageError> CountSlots(Bytes image) {
     return unexpected(ImageError::kBadLayout);
   }
   auto said = Load<uint64_t>(image, offsetof(Header, slot_count));
-  return static_cast<size_t>(std::min<uint64_t>(said, (image.size() - kHeaderSize) / kSlotSize));
+  return static_cast<size_t>(std::min<uint64_t>(said, SlotsIn(image.size())));
 }
 
 uint64_t SlotSequence(Bytes image, size_t index) {
   return Load<uint64_t>(image, SlotOffset(index) + offsetof(Slot, sequence));
+}
+
+std::optional<ConnectionRecord> ParseRecord(Bytes image, size_t index) {
+  if (SlotSequence(image, index) % 2 != 0) return std::nullopt;
+  const ConnectionRecord record = LoadRecord(image, index);
+  if (record.kind == Kind::kFree) return std::nullopt;
+  return record;
 }
 
 Result<ProcessStats, ImageError> ParseImage(Bytes image) {
@@ -111,9 +118,7 @@ Result<ProcessStats, ImageError> ParseImage(Bytes image) {
   out.program = program;
   out.totals = LoadTotals(image);
   for (size_t i = 0; i < *slots; ++i) {
-    if (SlotSequence(image, i) % 2 != 0) continue;
-    ConnectionRecord record = LoadRecord(image, i);
-    if (record.kind != Kind::kFree) out.records.push_back(record);
+    if (const auto record = ParseRecord(image, i)) out.records.push_back(*record);
   }
   return out;
 }

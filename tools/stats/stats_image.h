@@ -4,6 +4,7 @@
 #define SDP_TOOLS_STATS_STATS_IMAGE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct ProcessStats {
   uint32_t uid = 0;
   uint64_t start_time = 0;                // clock ticks since boot
   uint64_t opened_at_ns = 0;              // CLOCK_REALTIME
+  uint64_t ended_at_ns = 0;               // when its death was noticed; 0: it runs
   std::string program;                    // printable
   TotalsValues totals;                    // of what is over; add the records for everything
   std::vector<ConnectionRecord> records;  // live connections and listeners, and recent fall-backs
@@ -42,11 +44,12 @@ const char* ToString(ImageError error);
 
 // How many slots the image holds: what the header says, but no more than the bytes that are there.
 Result<size_t, ImageError> CountSlots(Bytes image);
-// Offset of slot `index`.
-constexpr size_t SlotOffset(size_t index) { return kHeaderSize + index * kSlotSize; }
 // A slot's sequence; odd while it is written.
 uint64_t SlotSequence(Bytes image, size_t index);
 
+// What slot `index`, which has to be in the image, holds, sanitised as below; empty if it is free or in the middle of a
+// publish.
+std::optional<ConnectionRecord> ParseRecord(Bytes image, size_t index);
 // Everything in the image. Records are sanitised: texts end and are printable, enumerations are in range.
 // Slots that are free or in the middle of a publish are left out.
 Result<ProcessStats, ImageError> ParseImage(Bytes image);

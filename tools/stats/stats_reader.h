@@ -3,15 +3,20 @@
 #ifndef SDP_TOOLS_STATS_STATS_READER_H_
 #define SDP_TOOLS_STATS_STATS_READER_H_
 
+#include <sys/types.h>
+
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "tools/stats/process_file.h"
 #include "tools/stats/stats_image.h"
 
 namespace sdp::stats {
 
 struct Snapshot {
   std::vector<ProcessStats> processes;  // by pid
+  std::vector<ProcessStats> ended;      // died a moment ago without saying so, as they were then; by pid
   std::vector<std::string> warnings;    // files that look like stats files and cannot be used, one line each
 };
 
@@ -21,9 +26,18 @@ std::vector<std::string> DefaultDirectories();
 
 // Reads every process in `directories`. A file is used if it is a regular file named <pid>-<start
 // time>.stats, belongs to the process's user or to root, and the process is alive, started at that time and
-// still has the file mapped. A file of a dead process is removed where we may. Directories that do not exist
-// are no error.
+// still has the file mapped. A file of a dead process is kept for a while and then removed (stats_files.h), where we
+// may. Directories that do not exist are no error.
 Snapshot ReadAll(const std::vector<std::string>& directories);
+
+// The stats file of one process, open for `flags`; of one that ended a moment ago if there is none that runs. Empty: *why
+// says what keeps us from it, if it is there.
+struct FoundProcess {
+  ProcessFile file;
+  std::string directory;
+};
+std::optional<FoundProcess> FindProcess(const std::vector<std::string>& directories, pid_t pid, int flags,
+                                        std::string* why);
 
 }  // namespace sdp::stats
 

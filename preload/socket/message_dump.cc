@@ -1,0 +1,23 @@
+#include "preload/socket/message_dump.h"
+
+#include <time.h>
+
+#include "preload/log.h"
+#include "preload/stats_message_text.h"
+
+namespace sdp::preload {
+
+void LogRecentMessages(const stats::MessageRecorder& recorder) {
+  if (!LogEnabled(LogLevel::kInfo)) return;
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  const auto now_ns = static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  for (const stats::MessageNote& note : recorder.Recent()) {
+    const stats::MessageText text = stats::ToText(note);
+    const double ago = static_cast<double>(now_ns - static_cast<int64_t>(note.time_ns)) / 1e9;
+    SDP_LOG(kInfo, "  %.3f s before: %s %s %s", ago, note.direction == stats::NoteDirection::kOut ? "sent" : "got", text.name.c_str(),
+            text.details.c_str());
+  }
+}
+
+}  // namespace sdp::preload

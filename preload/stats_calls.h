@@ -1,0 +1,34 @@
+// The system calls of those who write stats files: inside a preloaded process the plain names are interposed.
+#ifndef SDP_PRELOAD_STATS_CALLS_H_
+#define SDP_PRELOAD_STATS_CALLS_H_
+
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include <cstddef>
+
+namespace sdp::stats {
+
+// The real calls, as libc declares them. Every pointer must be set.
+struct SystemCalls {
+  int (*open)(const char* path, int flags, mode_t mode);
+  int (*close)(int fd);
+  ssize_t (*read)(int fd, void* buffer, size_t size);
+  ssize_t (*pwrite)(int fd, const void* buffer, size_t size, off_t offset);
+  void* (*mmap)(void* address, size_t size, int protection, int flags, int fd, off_t offset);
+  int (*munmap)(void* address, size_t size);
+  int (*unlink)(const char* path);
+  int (*mkdir)(const char* path, mode_t mode);
+  int (*lstat)(const char* path, struct stat* out);
+};
+// libc's own functions: for programs that are not preloaded.
+const SystemCalls& PlainSystemCalls();
+
+// Writes `size` bytes, again and again if need be. False: errno.
+bool WriteAll(const SystemCalls& calls, int fd, const std::byte* data, size_t size, size_t offset);
+// The same with zeros: a hole in a mapped file would kill the process with SIGBUS on a full disk.
+bool WriteZeros(const SystemCalls& calls, int fd, size_t size, size_t offset);
+
+}  // namespace sdp::stats
+
+#endif  // SDP_PRELOAD_STATS_CALLS_H_

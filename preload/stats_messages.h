@@ -1,0 +1,111 @@
+// SDP messages as a process notes them down for sdpstat: the last ones of each connection, in its slot of the stats
+// file (stats_layout.h), and all of them, in a file of their own, while somebody traces. Shared by libsdp.so
+// (writer) and sdpstat (reader). Headers only: payload is never noted.
+//
+// The trace file, "<pid>-<start time>.trace", beside the stats file:
+//
+//   offset 0                              TraceHeader
+//   offset kTraceHeaderSize + i * 64      MessageEntry i, i < kTraceEntries: message number n is in entry n % kTraceEntries
+//
+// An entry is complete when its tag is that of the message looked for. Any number of threads write; a reader that is
+// overtaken loses messages and can tell how many. All numbers are host-endian, but the headers are as on the wire.
+#ifndef SDP_PRELOAD_STATS_MESSAGES_H_
+#define SDP_PRELOAD_STATS_MESSAGES_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace sdp::stats {
+
+// BSDH and the longest extended header; the RDMA work and the names below fit as well.
+inline constexpr size_t kNotedBytes = 36;
+
+enum class NoteKind : uint8_t {
+  kNone = 0,
+  kPrivateData,   // Hello or HelloAck, as private data of the RNIC's connection request or reply
+  kSend,          // an SDP message, as iWARP Send
+  kRdmaRead,      // RDMA Read posted: RdmaNote
+  kRdmaReadDone,  // and completed, in the order posted; nothing else is known of it
+  kRdmaWrite,     // RDMA Write posted: RdmaNote
+  kOpened,        // conventional names: NamesNote. `length` is the descriptor
+  kOpenedSdp,     // the RNIC's link's names, right behind it
+  kClosed,        // the connection is gone
+};
+enum class NoteDirection : uint8_t { kIn = 0, kOut = 1 };
+enum NoteFlags : uint8_t {
+  kNoteSolicited = 1,    // Send with SE
+  kNoteInvalidates = 2,  // Send with Invalidate: MessageNote::invalidated
+  kNoteIpv6 = 4,         // kOpened, kOpenedSdp
+  kNoteConnecting = 8,   // kOpened: this process connected, else it accepted
+};
+
+struct MessageNote {
+  uint64_t time_ns = 0;  // CLOCK_REALTIME; in steps of a few milliseconds where nobody traces
+  NoteKind kind = NoteKind::kNone;
+  NoteDirection direction = NoteDirection::kIn;
+  uint8_t size = 0;  // of `bytes` in use
+  uint8_t flags = 0;
+  uint32_t length = 0;  // of the message or the RDMA operation, bytes
+  uint32_t invalidated = 0;
+  std::byte bytes[kNotedBytes] = {};
+};
+struct RdmaNote {
+  uint32_t local_stag = 0;
+  uint32_t remote_stag = 0;
+  uint64_t local_to = 0;
+  uint64_t remote_to = 0;
+};
+struct NamesNote {
+  uint8_t local_ip[16] = {};  // network byte order; IPv4 uses the first four bytes
+  uint8_t peer_ip[16] = {};
+  uint16_t local_port = 0;  // host byte order
+  uint16_t peer_port = 0;
+};
+
+inline constexpr size_t kNoteWords = sizeof(MessageNote) / sizeof(uint64_t);
+
+// A note under a tag and the number of its connection. Tag 0: empty, or being written. In a slot the tags count the
+// connection's messages from 1; in the trace file they are TraceTag(n).
+struct alignas(64) MessageEntry {
+  std::atomic<uint64_t> tag_and_connection;  // tag in the upper half
+  std::atomic<uint64_t> words[kNoteWords];
+};
+
+inline constexpr size_t kRecentMessages = 16;                // of each connection
+inline constexpr uint64_t kTraceMagic = 0x3143415254504453;  // "SDPTRAC1" in memory on a little-endian host
+inline constexpr uint32_t kTraceVersion = 1;
+inline constexpr size_t kTraceHeaderSize = 4096;
+inline constexpr size_t kTraceEntries = 16384;
+inline constexpr size_t kTraceFileSize = kTraceHeaderSize + kTraceEntries * sizeof(MessageEntry);
+// A reader asks for the trace for so long, again and again: one that dies leaves nothing switched on.
+inline constexpr uint64_t kTraceLeaseNs = 3'000'000'000;
+
+struct TraceHeader {
+  std::atomic<uint64_t> magic;  // written last
+  uint32_t version;
+  uint32_t pid;
+  std::atomic<uint64_t> next;  // the number of the next message, from 0
+};
+
+// Which round through the ring, never 0 in the first 2^46 messages.
+constexpr uint32_t TraceTag(uint64_t number) { return static_cast<uint32_t>(number / kTraceEntries + 1); }
+
+inline void StoreNote(MessageEntry* entry, uint32_t tag, uint32_t connection, const MessageNote& note) {
+  entry->tag_and_connection.store(0, std::memory_order_relaxed);
+  uint64_t words[kNoteWords];
+  std::memcpy(words, &note, sizeof note);
+  // Release, so that whoever sees a word of this note no longer sees the tag of the one before.
+  for (size_t i = 0; i < kNoteWords; ++i) entry->words[i].store(words[i], std::memory_order_release);
+  entry->tag_and_connection.store(static_cast<uint64_t>(tag) << 32 | connection, std::memory_order_release);
+}
+
+static_assert(std::is_trivially_copyable_v<MessageNote> && sizeof(MessageNote) == kNoteWords * sizeof(uint64_t));
+static_assert(sizeof(MessageEntry) == 64 && sizeof(RdmaNote) <= kNotedBytes && sizeof(NamesNote) == kNotedBytes);
+static_assert(sizeof(TraceHeader) <= kTraceHeaderSize);
+
+}  // namespace sdp::stats
+
+#endif  // SDP_PRELOAD_STATS_MESSAGES_H_

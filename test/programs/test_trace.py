@@ -1,0 +1,162 @@
+"""sdpstat trace on processes that run, on one that died, and what the log keeps of a connection that broke."""
+
+import collections
+import os
+import re
+import signal
+import subprocess
+import unittest
+
+import harness
+from sdp_world import SDPSTAT
+
+
+class Trace(harness.ProgramTest):
+    def sdpstat(self, *arguments, **options):
+        return subprocess.run([SDPSTAT, *map(str, arguments), "--dir", self.world.stats_dir], capture_output=True, text=True, timeout=30,
+                              **options)
+
+    def start_trace(self, *arguments):
+        return self.world.start([SDPSTAT, "trace", *arguments, "--dir", self.world.stats_dir], preload=False, stdout=subprocess.PIPE)
+
+    def server(self):
+        port = harness.free_port()
+        server = self.world.peer("echo-server", port)
+        self.world.wait_for_listener(port)
+        return port, server
+
+    def client(self, port, **options):
+        client = self.world.peer("echo-client", port, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
+        self.assertEqual(client.popen.stdout.readline(), b"connected\n")
+        return client
+
+    def echo(self, client, size):
+        client.popen.stdin.write(b"%d\n" % size)
+        client.popen.stdin.flush()
+        self.assertEqual(client.popen.stdout.readline(), b"ok %d\n" % size)
+
+    def test_the_ladder(self):
+        port, server = self.server()
+        client = self.client(port)
+        self.echo(client, 1000)
+        last = self.sdpstat("trace", client.pid, "--last")
+        self.assertEqual(last.returncode, 0, last.stderr)
+        self.assertRegex(last.stdout.splitlines()[0], rf"^fd \d+: 127\.0\.0\.1:\d+ -> 127\.0\.0\.1:{port}  established  soft/tcp  C/C$")
+        self.assertRegex(last.stdout, r"\|-- Hello -+>\| .*\(private data\)")
+        self.assertRegex(last.stdout, r"\|<-+ HelloAck --\|")
+        self.assertRegex(last.stdout, r"\|-- Data -+>\| .*payload=1000\n")
+        self.assertFalse(list(self.world.stats_dir.glob("*.trace")), "tracing was not asked for")
+
+        trace = self.start_trace(client.pid, "--count", "8")
+        # The last messages come at once; then it listens.
+        lines = [trace.popen.stdout.readline().decode() for _ in range(5)]
+        self.assertEqual("".join(line[10:] for line in lines), "".join(line[10:] for line in last.stdout.splitlines(True)))
+        self.echo(client, 10)
+        self.echo(client, 11)
+        rest = trace.popen.stdout.read().decode()
+        self.assertEqual(trace.wait(10), 0, trace.output())
+        self.assertEqual(re.findall(r"([<>]).*payload=(\d+)", rest), [(">", "10"), ("<", "10"), (">", "11"), ("<", "11")])
+        self.assertIn("8 messages", trace.output())
+
+        both = self.sdpstat("trace", server.pid, "--last").stdout
+        self.assertRegex(both, r" <- 127\.0\.0\.1:\d+  established")
+
+    def test_one_of_several_connections_until_it_closes(self):
+        port, server = self.server()
+        first, second = self.client(port), self.client(port)
+        self.echo(first, 100)
+        self.echo(second, 200)
+        row = re.search(r"fd (\d+): [^\n]*\n", self.sdpstat("trace", server.pid, "--last").stdout)
+        fd = int(row.group(1))
+        trace = self.start_trace(server.pid, fd)
+        self.assertIn(f"fd {fd}: ".encode(), trace.popen.stdout.readline())
+        for client in first, second:
+            self.echo(client, 300)
+            client.popen.stdin.close()
+            self.assertEqual(client.wait(20), 0)
+        text = trace.popen.stdout.read().decode()
+        self.assertEqual(trace.wait(10), 0, trace.output())
+        self.assertEqual(len(re.findall("payload=300", text)), 2)
+        self.assertRegex(text, r"<-+ DisConn --[^\n]*\n(?:[^\n]*\n)*?[^\n]*closed\n$")
+
+    def test_a_capture(self):
+        harness.need("tshark")
+        port, server = self.server()
+        client = self.client(port)
+        self.echo(client, 1000)
+        target = self.world.directory / "trace.pcap"
+        trace = self.start_trace(client.pid, "--pcap", target)
+        harness.wait_until(lambda: target.exists() and target.stat().st_size > 1000, "the last messages in the capture")
+        self.client(port)
+        for size in 10, 100_000, 3_000_000:
+            self.echo(client, size)
+        client.popen.stdin.close()
+        self.assertEqual(client.wait(20), 0)
+        self.assertEqual(trace.wait(20), 0, trace.output())
+        self.assertNotIn("lost", trace.output())
+        count = int(re.search(r"(\d+) messages", trace.output()).group(1))
+        fields = ["_ws.malformed", "_ws.short", "_ws.expert.message", "iwarp_rdma.opcode", "iwarp_ddp.msn", "tcp.analysis.flags"]
+        rows = subprocess.run(["tshark", "-r", target, "-T", "fields", "-E", "separator=|", *(w for f in fields for w in ("-e", f))],
+                              capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+        seen = collections.Counter()
+        for row in rows:
+            malformed, short, expert, opcode, _, analysis = row.split("|")
+            self.assertEqual((malformed, short, analysis), ("", "", ""), row)
+            self.assertTrue(expert == "" or expert.startswith("Connection"), row)
+            seen[opcode] += 1
+        # Sends, plain and with SE, and nothing that is no FPDU but three packets to open, two MPA frames and a FIN; Hello is in one of these.
+        self.assertEqual(sum(n for opcode, n in seen.items() if opcode), count - 1, seen)
+        self.assertGreater(seen["0x03"], 100)
+        self.assertIn(seen[""], (5, 6))
+
+    def test_a_process_that_died_and_its_peer(self):
+        port, server = self.server()
+        client = self.client(port)
+        self.echo(client, 1234)
+        os.kill(client.pid, signal.SIGKILL)
+        self.assertEqual(client.popen.wait(10), -signal.SIGKILL)
+        harness.wait_until(lambda: re.search(r"aborted: link-lost.*\n(?:.* s before: .*\n)*.* s before: sent Data .*payload=1234\n", self.world.sdp_log()),
+                           "the last messages in the log")
+        rows = self.sdpstat("-H").stdout.splitlines()
+        self.assertFalse([row for row in rows if f"[{client.pid}]" in row], rows)
+        ended = self.sdpstat("-H", "--ended").stdout.splitlines()
+        self.assertEqual(len(ended), 1)
+        self.assertRegex(ended[0], rf"^established .*\[{client.pid}\]:\d+ ended \d+s ago$")
+        trace = self.sdpstat("trace", client.pid)
+        self.assertEqual(trace.returncode, 0)
+        self.assertRegex(trace.stdout, r"<-+ Data --\| .*payload=1234\n$")
+        self.assertIn("has ended", trace.stderr)
+        self.assertEqual(self.sdpstat("--ended", "-H", "process", server.pid).stdout, "")
+
+    def test_mistakes_are_answered(self):
+        port, server = self.server()
+        client = self.client(port)
+        for arguments, status, text in (
+                ([], 2, "process is required"),
+                ([2 ** 22 + 1], 2, "there is no process 4194305"),
+                ([os.getpid()], 1, "sdpstat why"),
+                (["no-such-program"], 2, "no process called no-such-program runs over SDP"),
+                (["python3"], 2, "several processes are called python3; name one by its number: "),
+                ([client.pid, 77], 1, "descriptor 77 is no SDP connection of this process; these are: 3"),
+                ([client.pid, "x"], 2, "x"),
+                ([client.pid, "--count", "0"], 2, "--count"),
+                ([client.pid, "--pcap", "/nonexistent/file"], 1, "cannot write /nonexistent/file: No such file")):
+            with self.subTest(arguments):
+                got = self.sdpstat("trace", *arguments)
+                self.assertEqual((got.returncode, got.stdout), (status, ""), got.stderr)
+                self.assertIn(text, got.stderr)
+        self.assertEqual(server.popen.poll(), None)
+
+    @unittest.skipIf(os.geteuid() != 0, "skipped: only root can become another user")
+    def test_other_users_see_nothing(self):
+        port, server = self.server()
+        self.client(port)
+        self.world.directory.chmod(0o755)
+        self.world.stats_dir.chmod(0o755)
+        got = self.sdpstat("trace", server.pid, user=65534)
+        self.assertEqual((got.returncode, got.stdout), (1, ""))
+        self.assertIn("Permission denied", got.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()
