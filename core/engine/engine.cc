@@ -47,16 +47,19 @@ size_t Engine::Send(std::span<const Bytes> data, SendFlags flags) {
   r.Begin();
   // Between two connections there is no size yet; nothing leaves anyway.
   const uint32_t capacity = r.established ? r.payload_capacity() : r.options.receive_buffer_size;
-  if (r.source_offer.active()) {  // what is behind it waits
+  const bool behind = r.source_offer.active();
+  if (behind && !r.may_send_behind()) {  // what is behind it waits
     r.was_writable = false;
     r.End();
     return 0;
   }
-  const bool wait = !r.established || r.suspension.under_way() || r.hello_ack_due || flags.hold;
+  r.sends_behind = behind;
+  const bool wait = !r.established || r.suspension.under_way() || r.hello_ack_due || flags.hold || behind;
   const uint32_t messages = wait ? 0 : r.credit.payload_messages();
   r.source.set_held(flags.hold);
-  const auto taken = r.source.Send(data, capacity, messages, capacity / 2,
-                                   flags.buffering == Buffering::kFull || flags.hold, flags.out_of_band);
+  const bool keep_all = flags.buffering == Buffering::kFull || flags.hold || behind;
+  const auto taken = r.source.Send(data, capacity, messages, capacity / 2, keep_all, flags.out_of_band,
+                                   behind ? r.source_offer.left() : 0);
   r.stats.buffered_copies += taken.copied;
   if (r.source.stall() != SourceHalf::Stall::kNone) {
     ++r.stats.send_stalls;
@@ -148,8 +151,8 @@ State Engine::Rep::state() const {
 bool Engine::Rep::can_send() const { return open() && !teardown.send_closed() && !teardown.aborted(); }
 
 bool Engine::Rep::writable() const {
-  if (!can_send() || !established || suspension.under_way() || source.has_staged() || source_offer.active())
-    return false;
+  if (!can_send() || !established || suspension.under_way() || source.has_staged()) return false;
+  if (source_offer.active()) return may_send_behind() && source.has_room();
   const bool at_once = source.pending_bytes() == 0 && credit.payload_messages() != 0 && !hello_ack_due;
   switch (source.stall()) {
     case SourceHalf::Stall::kNone:
@@ -198,6 +201,8 @@ bool Engine::peer_closed() const { return rep_->teardown.peer_closed(); }
 uint64_t Engine::read_edge() const { return rep_->read_edge; }
 uint64_t Engine::write_edge() const { return rep_->write_edge; }
 uint64_t Engine::buffered_bytes() const { return rep_->source.pending_bytes(); }
+
+uint64_t Engine::offered_bytes() const { return rep_->source_offer.active() ? rep_->source_offer.left() : 0; }
 
 bool Engine::has_unfinished_sends() const {
   const Rep& r = *rep_;

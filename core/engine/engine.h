@@ -184,7 +184,7 @@ class Engine {
   [[nodiscard]] bool wants_source(uint64_t size) const;
   // The next bytes of the stream. Travels by Read Zcopy, Write Zcopy, or (the peer forces it) Bcopy. False:
   // not now (an offer is active, sending is over): nothing was taken. Until the result is there Send() takes
-  // nothing.
+  // nothing, except behind an offer that was moved.
   [[nodiscard]] bool OfferSource(const SourceBuffer& buffer);
   [[nodiscard]] SinkWish sink_wish(uint64_t size) const;
   // To be filled with the next bytes of the stream, once readable_bytes() is 0. Ends as soon as anything is
@@ -195,9 +195,10 @@ class Engine {
   // nothing of the buffer, else with its answer (SrcAvailCancel 9.5.4, SinkAvailCancel 9.5.5). An owner that
   // cannot wait for a peer that does not answer ends the link: then every result is there at once.
   void RevokeSource();
-  // The offered buffer is needed back at once, and nobody has to wait for the peer: `copy`, of the same size
-  // and content, takes its place under the same STag and Tagged Offsets (verbs::QueuePair::MoveRegion). The
-  // result is the copy's.
+  // The offered buffer, not revoked, is needed back at once, and nobody has to wait for the peer: `copy`, of
+  // the same size and content, takes its place under the same STag and Tagged Offsets
+  // (verbs::QueuePair::MoveRegion). The result is the copy's; it is not revoked any more. Send() goes on
+  // behind it, into the send buffer.
   void MoveSource(Bytes copy);
   void RevokeSink();
   [[nodiscard]] bool source_offered() const;
@@ -252,6 +253,8 @@ class Engine {
   // Accepted but not yet handed to the RNIC: bytes in the send buffer, and the DisConn behind them.
   [[nodiscard]] uint64_t buffered_bytes() const;
   [[nodiscard]] bool has_unfinished_sends() const;
+  // Bytes of the source offer that have not left.
+  [[nodiscard]] uint64_t offered_bytes() const;
   // Both directions are closed (or aborted) and nothing is left to do: the owner may close the link.
   [[nodiscard]] bool finished() const;
   [[nodiscard]] bool oob_pending() const;    // the peer announced an Out-Of-Band byte that is not here yet

@@ -154,7 +154,7 @@ AbortReason Engine::Rep::Dispatch(const wire::Message& message, const ReceivedMe
           return suspension.HandleSuspComm(header.port, role);
         } else if constexpr (std::is_same_v<H, wire::SuspCommAck>) {
           if (const auto bad = suspension.HandleSuspCommAck(); bad != AbortReason::kNone) return bad;
-          FinishOffers();
+          LapseOffers();
           ++read_edge;
           return AbortReason::kNone;
         } else if constexpr (std::is_same_v<H, wire::DisConn>) {

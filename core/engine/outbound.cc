@@ -127,7 +127,7 @@ bool Engine::Rep::PollMessage(Action* out) {
     }
   }
   if (sink_offer.active() && PollSinkAvail(&post)) return true;
-  if (source.pending_bytes() != 0) {
+  if (pending_bytes() != 0) {
     if (credit.payload_messages() != 0 && !source.held()) {
       ComposeData(&post);
       return true;
@@ -146,7 +146,8 @@ bool Engine::Rep::PollMessage(Action* out) {
     adverts.SourceClosed();
     return true;
   }
-  const bool waiting = source.pending_bytes() != 0 || source.stall() != SourceHalf::Stall::kNone;
+  const bool offer_waits = source_offer.active() && !source_offer.advertised() && !source_offer.writing();
+  const bool waiting = offer_waits || pending_bytes() != 0 || source.stall() != SourceHalf::Stall::kNone;
   const bool nudge = waiting && credit.nudge_due();
   if (nudge || credit.update_due(options.receive_buffers, !sink.holds_memory(), source.writer_expected(),
                                  adverts_outstanding() != 0)) {

@@ -72,6 +72,8 @@ struct Engine::Rep {
   void HandleSrcAvailCancel();
   void SettleSource();
   void FinishOffers();
+  // The same where the connection goes on: nobody waits for what was moved, but it has to follow.
+  void LapseOffers();
   [[nodiscard]] uint32_t adverts_outstanding() const {
     return (source_offer.advertised() ? 1 : 0) + (sink_offer.advertised() ? 1 : 0);
   }
@@ -103,6 +105,13 @@ struct Engine::Rep {
   [[nodiscard]] uint32_t payload_capacity() const {
     return peer_buffer_size - static_cast<uint32_t>(wire::Bsdh::kSize);
   }
+  // Of what Send() took, the bytes that nothing is ahead of.
+  [[nodiscard]] uint64_t pending_bytes() const { return behind_offer() ? 0 : source.pending_bytes(); }
+  [[nodiscard]] bool behind_offer() const { return sends_behind && source_offer.active(); }
+  // Send() may go on behind the offer: its memory stays, and nothing older waits to leave.
+  [[nodiscard]] bool may_send_behind() const {
+    return source_offer.moved() && (sends_behind || source.pending_bytes() == 0);
+  }
   void Begin() { source.Reclaim(); }
   // What every input, command and polled action ends with.
   void End();
@@ -115,7 +124,8 @@ struct Engine::Rep {
   bool hello_done = false;  // ours sent, or the peer's received
   bool established = false;
   bool hello_ack_due = false;
-  bool size_due = false;  // of our receive Private Buffers, to be told to the owner
+  bool size_due = false;      // of our receive Private Buffers, to be told to the owner
+  bool sends_behind = false;  // the send buffer's bytes come after the source offer
   uint32_t peer_buffer_size = 0;
   uint16_t peer_max_adverts = 0;
   uint16_t ord = 0;

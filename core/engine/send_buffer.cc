@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/base/check.h"
 
@@ -24,6 +25,17 @@ size_t SendBuffer::Append(std::span<const Bytes> data, size_t skip) {
 void SendBuffer::AppendAll(Bytes data) {
   SDP_CHECK(taken_ == 0);
   if (!data.empty()) Copy({&data, 1}, 0, data.size());
+}
+
+void SendBuffer::PrependAll(Bytes data) {
+  SendBuffer joined(limit_);
+  joined.AppendAll(data);
+  if (size_ != 0) {
+    std::array<Bytes, 2> pieces;
+    const size_t count = Take(size_, &pieces);
+    for (size_t i = 0; i < count; ++i) joined.AppendAll(pieces[i]);
+  }
+  *this = std::move(joined);
 }
 
 void SendBuffer::Copy(std::span<const Bytes> data, size_t skip, size_t count) {

@@ -24,6 +24,8 @@ class SendBuffer {
   size_t Append(std::span<const Bytes> data, size_t skip);
   // All of `data`, beyond the limit if it has to be.
   void AppendAll(Bytes data);
+  // Likewise, ahead of what is there.
+  void PrependAll(Bytes data);
   // Takes the `count` oldest bytes (at most size()), as one or two pieces that stay readable until Reclaim().
   // How many pieces.
   size_t Take(size_t count, std::array<Bytes, 2>* pieces);

@@ -12,7 +12,7 @@ constexpr size_t kMaxKeptPieces = 16;
 }  // namespace
 
 SourceHalf::Taken SourceHalf::Send(std::span<const Bytes> data, uint32_t capacity, uint32_t messages,
-                                   size_t small, bool keep_all, bool out_of_band) {
+                                   size_t small, bool keep_all, bool out_of_band, uint64_t ahead) {
   SDP_CHECK(!has_staged());
   size_t total = 0;
   for (const Bytes& piece : data) total += piece.size();
@@ -35,7 +35,7 @@ SourceHalf::Taken SourceHalf::Send(std::span<const Bytes> data, uint32_t capacit
     if (taken.bytes < total) stall_ = copied ? Stall::kRoom : Stall::kCredit;
   }
   writer_expected_ = taken.bytes < total;
-  if (out_of_band && taken.bytes == total) urgent_.Mark(sent_bytes_ + pending_bytes() - 1);
+  if (out_of_band && taken.bytes == total) urgent_.Mark(sent_bytes_ + ahead + pending_bytes() - 1);
   return taken;
 }
 

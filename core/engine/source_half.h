@@ -23,14 +23,16 @@ class SourceHalf {
     size_t copied = 0;  // of them, into the buffer
   };
   // `capacity`: payload of one message; `messages`: how many with payload credit allows now; `small`: the
-  // longest rest that is copied though `keep_all` is false.
+  // longest rest that is copied though `keep_all` is false; `ahead`: bytes that leave in another way before
+  // what is taken here.
   Taken Send(std::span<const Bytes> data, uint32_t capacity, uint32_t messages, size_t small, bool keep_all,
-             bool out_of_band);
+             bool out_of_band, uint64_t ahead);
   // Payload for the next Data message, at most `capacity` bytes: staged bytes first. Sets pieces of `out`;
   // its size.
   size_t NextPayload(uint32_t capacity, PostSend* out, uint8_t* flags);
   // Bytes that have to follow, whatever the limit.
   void Keep(Bytes data) { buffer_.AppendAll(data); }
+  void KeepFirst(Bytes data) { buffer_.PrependAll(data); }
   // So many bytes of the stream have left in another way.
   void TakenDirectly(uint64_t count) { sent_bytes_ += count; }
   // Buffered data waits for something to travel with.

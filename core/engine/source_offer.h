@@ -45,13 +45,17 @@ class SourceOffer {
   AbortReason HandleSendSm(uint64_t acknowledged);
   // A SinkAvail has overridden the SrcAvail (11.3, 1b), or leaving Pipelined Mode has (12.4).
   void Overridden();
-  void Revoke() { revoked_ = active_; }
+  void Revoke() { revoked_ = active_ && !moved_; }
   // The buffer is given back: `done` bytes more are on their way by other means.
   void Finish(uint64_t done = 0);
   std::optional<OfferResult> TakeResult();
   [[nodiscard]] bool has_result() const { return result_.has_value(); }
-  // The same bytes at another place.
-  void Move(Bytes data) { buffer_.data = data; }
+  // The same bytes at another place, where they may stay.
+  void Move(Bytes data) {
+    buffer_.data = data;
+    moved_ = true;
+  }
+  [[nodiscard]] bool moved() const { return active_ && moved_; }
   [[nodiscard]] STag stag() const { return buffer_.stag; }
   [[nodiscard]] Bytes rest() const { return buffer_.data.subspan(taken_); }
 
@@ -65,6 +69,7 @@ class SourceOffer {
   std::optional<uint64_t> cancel_;  // the message that carried the SrcAvailCancel
   bool active_ = false;
   bool revoked_ = false;
+  bool moved_ = false;
   bool stag_gone_ = false;
   std::optional<OfferResult> result_;
 };

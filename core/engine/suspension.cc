@@ -84,7 +84,7 @@ bool Engine::Rep::PollSuspCommAck(PostSend* post) {
   if (!suspension.only_answer() && PollCompletion(post)) return true;
   if (!nothing_in_process()) return false;
   // 13.1.1, 3: nothing leaves after it. Advertisements lapse.
-  FinishOffers();
+  LapseOffers();
   Compose(wire::SuspCommAck{}, MessageKind::kControl, 0, post);
   post->signaled = true;
   suspension.AnswerTaken(post->id);

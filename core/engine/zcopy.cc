@@ -49,6 +49,7 @@ bool Engine::Rep::OfferSource(const SourceBuffer& buffer) {
   source.set_held(false);
   source.ForgetWriter();
   source_offer.Begin(buffer);
+  sends_behind = false;
   return true;
 }
 
@@ -73,8 +74,8 @@ bool Engine::Rep::PollRdma(Action* out) {
     adverts.ReadPosted(length);
     return true;
   }
-  if (source_offer.idle() && !source_offer.revoked() && source.pending_bytes() == 0 &&
-      adverts.has_sink_avail() && modes.source() == FlowMode::kPipelined && !modes.source_change_due()) {
+  if (source_offer.idle() && !source_offer.revoked() && pending_bytes() == 0 && adverts.has_sink_avail() &&
+      modes.source() == FlowMode::kPipelined && !modes.source_change_due()) {
     const wire::SinkAvail& to = adverts.sink_avail();
     write_work = WorkId(++last_work);
     *out = PostRdmaWrite{.id = write_work,
@@ -131,6 +132,20 @@ void Engine::Rep::FinishOffers() {
   source_offer.Finish();
   sink_offer.Finish();
   adverts.Lapse();
+}
+
+void Engine::Rep::LapseOffers() {
+  if (source_offer.moved()) {
+    // Between what was sent before it and what was sent behind it.
+    if (sends_behind) {
+      source.KeepFirst(source_offer.rest());
+    } else {
+      source.Keep(source_offer.rest());
+    }
+    source_offer.Finish(source_offer.left());
+    ++write_edge;
+  }
+  FinishOffers();
 }
 
 void Engine::Rep::RevokeSource() {
@@ -264,8 +279,8 @@ bool Engine::Rep::PollSinkAvail(PostSend* post) {
     return false;
   if (teardown.peer_closed() || adverts_outstanding() >= peer_max_adverts) return false;
   const uint32_t room = payload_capacity() - wire::SinkAvail::kSize;
-  const bool with_payload = source.pending_bytes() != 0 && source.pending_bytes() <= room &&
-                            !source.has_urgent() && credit.payload_messages() != 0;
+  const bool with_payload = pending_bytes() != 0 && pending_bytes() <= room && !source.has_urgent() &&
+                            credit.payload_messages() != 0;
   if (!with_payload && !credit.may_send_control()) return false;
   ++stats.sink_avails_out;
   const wire::SinkAvail advert = sink_offer.Advertise();
@@ -357,7 +372,9 @@ bool Engine::OfferSink(const SinkBuffer& buffer) {
 
 void Engine::MoveSource(Bytes copy) {
   if (rep_->source_offer.active()) rep_->source_offer.Move(copy);
+  rep_->End();
 }
+
 void Engine::RevokeSource() {
   rep_->Begin();
   rep_->RevokeSource();

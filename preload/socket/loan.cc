@@ -25,12 +25,14 @@ bool Loan::Lend(Session& session, MutableBytes memory, bool advertise) {
   }
   stag_ = region->stag;
   memory_ = memory;
+  revoked_ = false;
   state_ = State::kLent;
   return true;
 }
 
 void Loan::Revoke(Session& session) {
   if (!lent()) return;
+  revoked_ = true;
   if (kind_ == Kind::kSource) {
     session.engine().RevokeSource();
   } else {
@@ -39,7 +41,7 @@ void Loan::Revoke(Session& session) {
 }
 
 bool Loan::Keep(Session& session) {
-  if (!lent() || kind_ != Kind::kSource) return false;
+  if (!lent() || revoked_ || kind_ != Kind::kSource) return false;
   std::unique_ptr<std::byte[]> copy(new (std::nothrow) std::byte[memory_.size()]);
   if (copy == nullptr) return false;
   std::memcpy(copy.get(), memory_.data(), memory_.size());

@@ -150,7 +150,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   if (state_ == State::kConnecting) StepAttempt();
   Readiness readiness{.state = state_};
   if (state_ == State::kSdp && !foreign()) {
-    WantBcopy();
+    WantBcopy(LowWater());
     readiness.events = ReadyEvents();
     readiness.watch = WatchEvents();
     readiness.link_fd = LinkOf(-1);
@@ -209,7 +209,7 @@ void StreamSocket::RemoveObserver(ReadinessObserver* observer, int fd) {
 void StreamSocket::AfterProgress(bool publish) {
   if (source_loan_.offered() || sink_loan_.offered()) CollectLoans();
   const engine::Engine& e = session_->engine();
-  if (!observers_.empty()) WantBcopy();
+  if (!observers_.empty()) WantBcopy(LowWater());
   if (!abort_noted_ && (e.state() == engine::State::kAborted || session_->link_ended())) NoteAbort();
   const bool changed = seen_read_edge_ != e.read_edge() + link_edge_ || seen_write_edge_ != e.write_edge() + link_edge_;
   if (changed) {

@@ -211,8 +211,9 @@ class StreamSocket final : public Socket {
   void FinishLoan(Lock& lock, int fd, Loan* loan);
   void CollectLoans();
   void AskLoansBack();
-  // A reader only looks, or does not wait: what the peer offers to be read is to come by itself (SDP 9.5.2.1).
-  void WantBcopy();
+  // A reader only looks, or does not wait, and `enough` bytes are not here: what the peer offers to be read is to come by itself
+  // (SDP 9.5.2.1).
+  void WantBcopy(uint64_t enough);
 
   // stream_socket_connect.cc
   int ConnectInline(Lock& lock, int fd);

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include <algorithm>
 
@@ -305,7 +306,17 @@ void StreamSocket::FinishAtExit(Time deadline) {
     session_->engine().CloseSend();
   }
   session_->Pump();
-  while (session_->has_unsent() && !session_->link_ended() && !session_->being_read()) {
+  while (session_->has_unsent() && !session_->link_ended() && Now() < deadline) {
+    if (session_->being_read()) {
+      // The thread that sleeps in a read still lives: it takes what the peer says.
+      lock.unlock();
+      const timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
+      nanosleep(&pause, nullptr);
+      lock.lock();
+      if (session_ == nullptr) return;
+      session_->Pump();
+      continue;
+    }
     pollfd link{.fd = LinkOf(fd), .events = WatchEvents(), .revents = 0};
     timespec storage;
     if (real.ppoll(&link, 1, Remaining(deadline, &storage), nullptr) <= 0) break;

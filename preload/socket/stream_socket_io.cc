@@ -240,9 +240,16 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
           return Fail(error);
         }
         if (error != 0) break;
-      } else if (done < wanted) {
-        WantBcopy();
+      } else if (done < (peek ? total : wanted)) {
+        WantBcopy(peek ? total : 1);
       }
+    }
+    if (peek && done < total && !looked) {
+      // Programs look again and again until enough is there.
+      looked = true;
+      session_->ReadAvailable();
+      AfterProgress();
+      continue;
     }
     if (done >= wanted) break;
     if (done > 0 && !was_at_mark && e.at_mark()) break;  // TCP stops a read at the mark

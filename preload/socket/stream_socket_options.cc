@@ -300,17 +300,17 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
   int64_t answer = 0;
   switch (request) {
     case FIONREAD:  // SIOCINQ
-      if (session_->engine().readable_bytes() == 0) {
-        session_->ReadAvailable();
-        AfterProgress();
-      }
+      // Programs ask until enough is there: what the link has counts, and what the peer offers has to come.
+      session_->ReadAvailable();
+      WantBcopy(UINT64_MAX);
+      AfterProgress();
       answer = static_cast<int64_t>(std::min<uint64_t>(session_->engine().readable_bytes(), 0x7fffffff));
       break;
     case SIOCOUTQ:  // TIOCOUTQ
     case SIOCOUTQNSD: {
       int in_kernel = 0;
       real.ioctl(fd, request, &in_kernel);
-      const uint64_t queued = held_.size() + session_->engine().buffered_bytes() +
+      const uint64_t queued = held_.size() + session_->engine().buffered_bytes() + session_->engine().offered_bytes() +
                               session_->queue_pair().unsent_bytes() + static_cast<uint64_t>(in_kernel);
       answer = static_cast<int64_t>(std::min<uint64_t>(queued, 0x7fffffff));
       break;

@@ -40,9 +40,9 @@ void StreamSocket::CollectLoans() {
   if (source || sink) waiters_.WakeAll();
 }
 
-void StreamSocket::WantBcopy() {
+void StreamSocket::WantBcopy(uint64_t enough) {
   engine::Engine& e = session_->engine();
-  if (e.advertised_bytes() == 0 || e.readable_bytes() >= LowWater() || sink_loan_.lent()) return;
+  if (e.advertised_bytes() == 0 || e.readable_bytes() >= enough || sink_loan_.lent()) return;
   e.ForceBcopy();
   session_->Pump();
 }

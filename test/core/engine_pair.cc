@@ -172,9 +172,12 @@ MutableBytes End::Access(STag stag, uint64_t va, size_t size, bool Region::*righ
 }
 
 bool End::OfferSource(MutableBytes data) {
-  source_stag = STag(next_stag_++);
+  const STag stag(next_stag_++);
   const uint64_t va = uint64_t{next_stag_} << 20;
-  if (!engine.OfferSource({.data = data, .stag = source_stag, .va = va})) return false;
+  if (!engine.OfferSource({.data = data, .stag = stag, .va = va})) return false;
+  source_stag = stag;
+  source_memory_ = data;
+  source_revoked_ = false;
   regions[source_stag.value()] = {.memory = data, .va = va, .remote_read = true};
   if (trace) trace(name + " offers to send " + std::to_string(data.size()));
   Drain();
@@ -214,7 +217,26 @@ std::optional<OfferResult> End::SinkResult() {
   return result;
 }
 
+bool End::MoveSource() {
+  if (!engine.source_offered() || source_revoked_) return false;
+  const MutableBytes old = source_memory_;
+  moved_.assign(old.begin(), old.end());
+  for (Flight& flight : flights) {
+    if (flight.kind != Flight::Kind::kWrite || flight.taken) continue;
+    flight.source =
+        Bytes(moved_).subspan(static_cast<size_t>(flight.source.data() - old.data()), flight.source.size());
+  }
+  const auto region = regions.find(source_stag.value());
+  if (region != regions.end()) region->second.memory = moved_;
+  engine.MoveSource(moved_);
+  std::fill(old.begin(), old.end(), std::byte{0xee});  // its owner has it back
+  if (trace) trace(name + " goes on from a copy of its send buffer");
+  Drain();
+  return true;
+}
+
 void End::RevokeSource() {
+  source_revoked_ = engine.source_offered();
   engine.RevokeSource();
   if (trace) trace(name + " wants its send buffer back");
   Drain();

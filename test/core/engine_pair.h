@@ -69,6 +69,9 @@ class End {
   bool OfferSink(MutableBytes data, bool advertise);
   std::optional<OfferResult> SourceResult();
   std::optional<OfferResult> SinkResult();
+  // The offered buffer is its owner's again, and a copy goes on in its place. False: none is offered, or it
+  // was asked back.
+  bool MoveSource();
   void RevokeSource();
   void RevokeSink();
   void ForceBcopy();
@@ -108,6 +111,9 @@ class End {
   std::map<uint64_t, std::vector<std::vector<std::byte>>> lent_;
   uint64_t next_token_ = 1;
   uint32_t next_stag_ = 100;
+  MutableBytes source_memory_;
+  bool source_revoked_ = false;
+  std::vector<std::byte> moved_;
 };
 
 enum class AckIn { kReply, kSend };

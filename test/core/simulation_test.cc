@@ -34,6 +34,7 @@ struct App {
   bool holds = false, held = false;
   // Lent to the engine while not empty.
   std::vector<std::byte> source, sink;
+  bool moved = false;  // the engine has a copy of what was lent
 };
 
 class Simulation {
@@ -139,9 +140,16 @@ bool Simulation::AwaitSource(App* app) {
     app->source = {};
     return result->bytes != 0;
   }
-  if (Pick(20) != 0 || app->end->engine.state() == State::kAborted) return false;
-  app->end->RevokeSource();
-  return false;
+  if (Pick(10) != 0 || app->end->engine.state() == State::kAborted) return false;
+  if (Pick(2)) {
+    app->end->RevokeSource();
+    return false;
+  }
+  app->moved = app->end->MoveSource();
+  if (!app->moved) return false;
+  app->sent += app->source.size();
+  app->source = {};
+  return true;
 }
 
 bool Simulation::AwaitSink(App* app, const App& from) {
@@ -164,6 +172,7 @@ bool Simulation::AwaitSink(App* app, const App& from) {
 bool Simulation::Write(App* app) {
   Engine& engine = app->end->engine;
   if (!app->source.empty()) return AwaitSource(app);
+  if (app->moved && app->end->SourceResult()) app->moved = false;
   if (app->held && Pick(3) == 0) {
     app->end->Send(std::span<const Bytes>(), {});
     app->held = false;
@@ -361,7 +370,7 @@ void Simulation::Finish() {
   Engine& a = pair_->a.engine;
   Engine& z = pair_->z.engine;
   for (App* app : {&a_, &z_}) {
-    if (const auto result = app->end->SourceResult()) app->sent += result->bytes;
+    if (const auto result = app->end->SourceResult(); result && !app->moved) app->sent += result->bytes;
     if (const auto result = app->end->SinkResult()) app->read += result->bytes;
   }
   if (fate_ != Fate::kGraceful) {

@@ -75,6 +75,42 @@ TEST_CASE("Zcopy: Read Zcopy in Combined Mode moves a buffer with one SrcAvail a
   CHECK(pair.a.engine.writable());
 }
 
+TEST_CASE("Zcopy: what is sent behind a buffer that was moved waits in the send buffer, its mark with it") {
+  EnginePair pair(kZcopy, kZcopy);
+  pair.z.engine.SetOutOfBandInline(true);
+  auto data = Fill(10000, 3);
+  const auto sent = data;
+  REQUIRE(pair.a.OfferSource(data));
+  pair.Settle();
+  CHECK(pair.a.Send("behind") == 0);
+  const uint64_t edge = pair.a.engine.write_edge();
+  REQUIRE(pair.a.MoveSource());
+  CHECK(pair.a.engine.writable());
+  CHECK(pair.a.engine.write_edge() == edge + 1);
+  CHECK(pair.a.engine.offered_bytes() == 9900);
+  pair.a.RevokeSource();  // nobody waits for it
+  CHECK(pair.a.Send("behind") == 6);
+  CHECK(pair.a.Send("!", {.out_of_band = true}) == 1);
+  CHECK(pair.a.engine.buffered_bytes() == 7);
+  pair.a.CloseSend();
+  pair.Settle();
+  CHECK(pair.z.engine.oob_pending());
+  std::string got = pair.z.Read(1000);
+  std::vector<std::byte> out(4000);
+  REQUIRE(pair.z.OfferSink(out, false));
+  pair.Settle();
+  CHECK(pair.z.SinkResult()->bytes == 4000);
+  got += Text(out);
+  pair.z.ForceBcopy();
+  for (int i = 0; i < 20; ++i) {
+    pair.Settle();
+    got += pair.z.Read(1000);
+  }
+  CHECK(got == Text(sent) + "behind" + "!");
+  CHECK(pair.z.engine.end_of_stream());
+  CHECK(pair.a.SourceResult()->bytes == 10000);
+}
+
 TEST_CASE("Zcopy: several buffers empty one SrcAvail, SendSm fetches the rest") {
   EnginePair pair(kZcopy, kZcopy);
   auto data = Fill(10000, 2);

@@ -1,0 +1,217 @@
+// A peer that does nothing in the middle of a large transfer: calls return as they would on TCP, and the
+// connection lives on.
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <thread>
+
+#include "test/posix/support.h"
+
+namespace posix_test {
+namespace {
+
+constexpr size_t kMiB = 1 << 20;
+
+void SetTimeout(int fd, int name, int ms) {
+  const timeval time{.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+  REQUIRE(setsockopt(fd, SOL_SOCKET, name, &time, sizeof time) == 0);
+}
+
+// A process that runs `body` on its end of a connection, and can be stopped.
+struct Remote {
+  pid_t pid = -1;
+  Fd fd;
+  explicit Remote(const std::function<int(int)>& body) {
+    Listener listener = Listen();
+    pid = Child([&] {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      listener.fd.reset();
+      Fd end = TcpSocket();
+      if (connect(end, listener.address.get(), listener.address.length) != 0) return 100;
+      return body(end);
+    });
+    REQUIRE(WaitFor(listener.fd, POLLIN));
+    fd = Fd(accept(listener.fd, nullptr, nullptr));
+    REQUIRE(fd >= 0);
+  }
+  void Stop() {
+    REQUIRE(kill(pid, SIGSTOP) == 0);
+    int status;
+    REQUIRE(waitpid(pid, &status, WUNTRACED) == pid);
+    REQUIRE(WIFSTOPPED(status));
+  }
+  void Continue() { REQUIRE(kill(pid, SIGCONT) == 0); }
+  ~Remote() {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  }
+};
+
+TEST_CASE("stalled: a receive with a time-out from a writer that is stopped") {
+  const std::string data = Pattern(8 * kMiB);
+  Remote writer([&](int fd) { return SendAll(fd, data) && shutdown(fd, SHUT_WR) == 0 ? 0 : 1; });
+  REQUIRE(WaitFor(writer.fd, POLLIN));
+  // The first bytes are gone, what comes next is on offer.
+  std::string all = ReceiveExactly(writer.fd, kMiB);
+  writer.Stop();
+  SetTimeout(writer.fd, SO_RCVTIMEO, 200);
+  std::vector<char> buffer(4 * kMiB);
+  Stopwatch watch;
+  for (;;) {
+    const ssize_t n = recv(writer.fd, buffer.data(), buffer.size(), 0);
+    if (n <= 0) {
+      REQUIRE(n == -1);
+      REQUIRE(errno == EAGAIN);
+      break;
+    }
+    all.append(buffer.data(), static_cast<size_t>(n));
+  }
+  REQUIRE(watch.ms() < 3000);
+  writer.Continue();
+  SetTimeout(writer.fd, SO_RCVTIMEO, kPatienceMs);
+  all += ReceiveToEnd(writer.fd);
+  REQUIRE(all.size() == data.size());
+  REQUIRE(Hash(all) == Hash(data));
+}
+
+std::atomic<int> seen{0};
+
+TEST_CASE("stalled: a signal ends a receive from a writer that is stopped") {
+  struct sigaction action {};
+  action.sa_handler = [](int) { ++seen; };
+  REQUIRE(sigaction(SIGUSR1, &action, nullptr) == 0);
+  const std::string data = Pattern(8 * kMiB);
+  Remote writer([&](int fd) { return SendAll(fd, data) && shutdown(fd, SHUT_WR) == 0 ? 0 : 1; });
+  REQUIRE(WaitFor(writer.fd, POLLIN));
+  std::string all = ReceiveExactly(writer.fd, kMiB);
+  writer.Stop();
+  std::vector<char> buffer(32 * kMiB);
+  std::atomic<pid_t> tid{0};
+  std::atomic<pthread_t> thread{};
+  std::atomic<bool> done{false};
+  auto receiver = Async([&] {
+    thread = pthread_self();
+    tid = gettid();
+    const ssize_t n = recv(writer.fd, buffer.data(), buffer.size(), MSG_WAITALL);
+    const int error = errno;
+    done = true;
+    return std::pair(n, error);
+  });
+  REQUIRE(Eventually([&] { return tid != 0 && IsAsleep(tid); }));
+  Stopwatch watch;
+  REQUIRE(Eventually([&] {
+    if (!done) pthread_kill(thread, SIGUSR1);
+    return done.load();
+  }));
+  REQUIRE(watch.ms() < 3000);
+  const auto [n, error] = Get(receiver);
+  if (n > 0) {
+    all.append(buffer.data(), static_cast<size_t>(n));
+  } else {
+    REQUIRE(n == -1);
+    REQUIRE(error == EINTR);
+  }
+  std::fill(buffer.begin(), buffer.end(), '#');
+  writer.Continue();
+  all += ReceiveToEnd(writer.fd);
+  REQUIRE(all.size() == data.size());
+  REQUIRE(Hash(all) == Hash(data));
+  // What came later came elsewhere.
+  REQUIRE(std::count(buffer.begin(), buffer.end(), '#') == static_cast<ssize_t>(buffer.size()));
+}
+
+TEST_CASE("stalled: a little behind much does not wait for the reader") {
+  Pair pair = MakePair();
+  const std::string much = Pattern(400'000, 1);
+  const std::string little = Pattern(100, 2);
+  auto other = Async([&] { return SendAll(pair.server, much) && SendAll(pair.server, little); });
+  auto one = Async([&] { return SendAll(pair.client, much) && SendAll(pair.client, little); });
+  REQUIRE(Get(one));
+  REQUIRE(Get(other));
+  REQUIRE(ReceiveExactly(pair.client, much.size() + 100) == much + little);
+  REQUIRE(ReceiveExactly(pair.server, much.size() + 100) == much + little);
+}
+
+TEST_CASE("stalled: urgent data behind much that nobody reads") {
+  Pair pair = MakePair();
+  const std::string much = Pattern(400'000, 1);
+  auto sender = Async([&] { return SendAll(pair.client, much) && send(pair.client, "!", 1, MSG_OOB) == 1; });
+  REQUIRE(Get(sender));
+  REQUIRE(ReceiveExactly(pair.server, much.size()) == much);
+  char c = 0;
+  REQUIRE(Eventually([&] { return recv(pair.server, &c, 1, MSG_OOB) == 1; }));
+  REQUIRE(c == '!');
+}
+
+TEST_CASE("stalled: a writer whose reader does nothing uses no processor time") {
+  Remote reader([](int) {
+    pause();
+    return 0;
+  });
+  const std::string data = Pattern(64 * kMiB);
+  auto sender = Async([&] { return send(reader.fd, data.data(), data.size(), MSG_NOSIGNAL); });
+  REQUIRE(StillRunning(sender, 300));
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  REQUIRE(StillRunning(sender, 1000));
+  getrusage(RUSAGE_SELF, &after);
+  const auto us = [](const timeval& t) { return t.tv_sec * 1'000'000 + t.tv_usec; };
+  REQUIRE(us(after.ru_utime) + us(after.ru_stime) - us(before.ru_utime) - us(before.ru_stime) < 50'000);
+  kill(reader.pid, SIGKILL);
+  REQUIRE(Get(sender) < static_cast<ssize_t>(data.size()));
+}
+
+TEST_CASE("stalled: a writer that exits while another of its threads reads") {
+  const std::string data = Pattern(700'000);
+  Listener listener = Listen();
+  const pid_t pid = fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    Fd end = TcpSocket();
+    if (connect(end, listener.address.get(), listener.address.length) != 0) _exit(100);
+    std::thread([&] {
+      char c;
+      (void)!read(end, &c, 1);
+      pause();
+    }).detach();
+    usleep(50'000);
+    const bool sent = SendAll(end, data);
+    exit(sent ? 0 : 1);
+  }
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  usleep(300'000);
+  const std::string got = ReceiveToEnd(server);
+  REQUIRE(got.size() == data.size());
+  REQUIRE(Hash(got) == Hash(data));
+  Reap(pid);
+}
+
+TEST_CASE("stalled: SHUT_WR from another thread in the middle of a large write: the count is exact") {
+  Pair pair = MakePair();
+  const std::string data = Pattern(64 * kMiB);
+  auto sender = Async([&] { return send(pair.client, data.data(), data.size(), MSG_NOSIGNAL); });
+  REQUIRE(StillRunning(sender));
+  REQUIRE(shutdown(pair.client, SHUT_WR) == 0);
+  const std::string got = ReceiveToEnd(pair.server);
+  const ssize_t sent = Get(sender);
+  REQUIRE(sent < static_cast<ssize_t>(data.size()));
+  if (sent > 0) REQUIRE(got.size() == static_cast<size_t>(sent));
+  REQUIRE(Hash(got) == Hash(data.substr(0, got.size())));
+}
+
+TEST_CASE("stalled: fork in the middle of a large write") {
+  Pair pair = MakePair();
+  const std::string data = Pattern(16 * kMiB);
+  auto sender = Async([&] { return SendAll(pair.client, data); });
+  REQUIRE(StillRunning(sender));
+  REQUIRE(ExitedWith(Reap(Child([] { return 0; })), 0));
+  auto receiver = Async([&] { return ReceiveExactly(pair.server, data.size()); });
+  REQUIRE(Hash(Get(receiver)) == Hash(data));
+  REQUIRE(Get(sender));
+}
+
+}  // namespace
+}  // namespace posix_test
