@@ -20,6 +20,7 @@ namespace sdp::preload {
 namespace {
 
 constexpr short kAlways = POLLERR | POLLHUP | POLLNVAL;
+constexpr short kReadSide = POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI;
 
 // What one entry of the application's array became in the kernel's.
 struct Part {
@@ -89,7 +90,8 @@ class PollCall {
           asked.revents = static_cast<short>(readiness.events & (asked.events | kAlways));
           if (asked.revents != 0) {
             ++ready;
-            continue;
+            // Writable is no answer to who waits for data, too: the link is looked at all the same.
+            if ((asked.events & ~asked.revents & kReadSide) == 0) continue;
           }
           edges_.push_back({stream, readiness.read_edge, readiness.write_edge, readiness.state});
           if (readiness.watch == 0) unwatched_ = true;

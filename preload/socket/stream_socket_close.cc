@@ -234,7 +234,13 @@ Background::Wait StreamSocket::RunLinger(Time now) {
   }
   session_->Pump();
   if (source_loan_.offered() || sink_loan_.offered()) CollectLoans();
+  const bool aborted = session_->engine().state() == engine::State::kAborted;
+  const uint64_t heard = session_->queue_pair().counters().bytes_in;
   const bool more = session_->ReadAvailable();  // one round: a peer that never stops must not have the helper to itself
+  if (aborted && session_->queue_pair().counters().bytes_in != heard) {
+    // It sends without ever reading our AbortConn: its next write has to hear of it, as TCP's would.
+    session_->Abort();
+  }
   if (!session_->link_ended() && session_->engine().stats().bcopy_bytes_in != received_at_close_) {
     // Nobody will ever read this: as TCP does, the sender is told by a reset.
     session_->engine().Abort(engine::AbortReason::kLocal);

@@ -1,5 +1,7 @@
 // What a program hears of its peer from a call that is not about that: send of a reset, getpeername of an
 // end, poll of a connect.
+#include <sys/select.h>
+
 #include "test/posix/support.h"
 
 namespace posix_test {
@@ -34,6 +36,22 @@ TEST_CASE("notice: what was sent before a reset can be read although a send has 
   REQUIRE(ReceiveExactly(pair.server, 10) == "last words");
 }
 
+TEST_CASE("notice: a program that only sends hears soon of a peer that has closed", "[abort]") {
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, "a request"));
+  REQUIRE(ReceiveExactly(pair.server, 9) == "a request");
+  pair.client.reset();
+  int looks = 0, sends = 0;
+  REQUIRE(Eventually([&] {
+    if (looks++ % 10 != 0) return false;
+    ++sends;
+    return send(pair.server, "x", 1, MSG_NOSIGNAL) == -1;
+  }));
+  REQUIRE((errno == EPIPE || errno == ECONNRESET));
+  REQUIRE(sends < 15);  // fewer than the buffers that even a peer without a program would offer
+  REQUIRE_ERRNO(send(pair.server, "x", 1, MSG_NOSIGNAL), EPIPE);
+}
+
 TEST_CASE("notice: getpeername after a reset is ENOTCONN", "[abort]") {
   Pair pair = MakePair();
   Address peer;
@@ -52,6 +70,30 @@ TEST_CASE("notice: getpeername while the peer has only half closed, and while bo
   REQUIRE(getpeername(pair.server, peer.get(), &peer.length) == 0);
   REQUIRE(peer.port() == LocalOf(pair.client).port());
   REQUIRE(getpeername(pair.client, peer.get(), &peer.length) == 0);
+}
+
+TEST_CASE("notice: a poll for both sides of a socket that is always writable sees what comes in") {
+  Pair pair = MakePair();
+  for (const bool use_select : {false, true}) {
+    REQUIRE(SendAll(pair.client, "x"));
+    REQUIRE(Eventually([&] {
+      if (use_select) {
+        fd_set in, out;
+        FD_ZERO(&in);
+        FD_ZERO(&out);
+        FD_SET(pair.server.get(), &in);
+        FD_SET(pair.server.get(), &out);
+        REQUIRE(select(pair.server + 1, &in, &out, nullptr, nullptr) >= 1);
+        REQUIRE(FD_ISSET(pair.server.get(), &out));
+        return FD_ISSET(pair.server.get(), &in) != 0;
+      }
+      pollfd both{pair.server, POLLIN | POLLOUT, 0};
+      REQUIRE(poll(&both, 1, kPatienceMs) == 1);
+      REQUIRE((both.revents & POLLOUT) != 0);
+      return (both.revents & POLLIN) != 0;
+    }));
+    REQUIRE(ReceiveExactly(pair.server, 1) == "x");
+  }
 }
 
 TEST_CASE("notice: a connect and its accept come to an end in one thread that only polls") {
