@@ -2,6 +2,7 @@
 #ifndef SDP_PRELOAD_SOCKET_ADDRESS_H_
 #define SDP_PRELOAD_SOCKET_ADDRESS_H_
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "portmapper/endpoint.h"
@@ -24,6 +25,17 @@ Address MakeAddress(const sockaddr* address, socklen_t length);
 
 // As getsockname and accept return one: truncated to *length, *length set to the full size.
 void CopyOut(const Address& address, sockaddr* out, socklen_t* length);
+
+// To bytes and from them (core/base/archive.h).
+template <typename Archive>
+void Visit(Archive& ar, Address& address) {
+  auto length = static_cast<uint8_t>(address.length);
+  ar.Number(length);
+  ar.Require(length == 0 || length == sizeof(sockaddr_in) || length == sizeof(sockaddr_in6));
+  if (!ar.ok()) length = 0;
+  address.length = length;
+  ar.Octets({reinterpret_cast<std::byte*>(&address.storage), length});
+}
 
 uint16_t Port(const Address& address);
 void SetPort(Address& address, uint16_t port);

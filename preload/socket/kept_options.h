@@ -37,6 +37,27 @@ class KeptOptions {
   // True for options that Set may answer itself.
   static bool Keeps(int level, int name);
 
+  // To bytes and from them (core/base/archive.h).
+  template <typename Archive>
+  void Visit(Archive& ar) {
+    VisitInt(ar, linger_.l_onoff);
+    VisitInt(ar, linger_.l_linger);
+    ar.Flag(linger_set_);
+    VisitTime(ar, receive_timeout_);
+    VisitTime(ar, send_timeout_);
+    for (int* option : {&receive_low_water_, &no_delay_, &cork_, &oob_inline_, &zero_copy_, &timestamp_option_}) VisitInt(ar, *option);
+    ar.Flag(tells_queue_);
+    ar.Require(receive_low_water_ > 0);
+    VisitList(ar, judged_, kMostJudged, [&](Judged& judged) {
+      VisitInt(ar, judged.level);
+      VisitInt(ar, judged.name);
+      ar.Number(judged.length);
+      ar.Require(judged.length <= sizeof judged.value);
+      ar.Octets(judged.value);
+    });
+    if (!ar.ok()) *this = {};
+  }
+
   [[nodiscard]] const linger& linger_option() const { return linger_; }
   [[nodiscard]] Duration receive_timeout() const { return receive_timeout_; }  // zero: none
   [[nodiscard]] Duration send_timeout() const { return send_timeout_; }
@@ -57,10 +78,25 @@ class KeptOptions {
     socklen_t length;
     std::byte value[16];
   };
+  static constexpr uint32_t kMostJudged = 64;
 
   int* Switch(int level, int name);
   Answer Judge(int fd, int level, int name, const void* value, socklen_t length);
   void SetLinger(const linger& wanted);
+
+  template <typename Archive>
+  static void VisitInt(Archive& ar, int& value) {
+    auto number = static_cast<uint32_t>(value);
+    ar.Number(number);
+    value = static_cast<int>(number);
+  }
+  template <typename Archive>
+  static void VisitTime(Archive& ar, Duration& value) {
+    auto number = static_cast<uint64_t>(value.count());
+    ar.Number(number);
+    ar.Require(number <= static_cast<uint64_t>(Duration::max().count()) / 4);
+    value = Duration(static_cast<Duration::rep>(ar.ok() ? number : 0));
+  }
 
   linger linger_{};
   bool linger_set_ = false;

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <mutex>
 #include <vector>
 
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/readiness/fork.h"
+#include "preload/socket/all_sockets.h"
 #include "preload/socket/background.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/pm_lookup.h"
@@ -24,21 +24,10 @@ namespace {
 // What may be in flight at exit is at most a window and a send buffer; a peer that takes nothing for so long gets nothing more.
 constexpr Duration kExitPatience = std::chrono::seconds(5);
 
-// The sockets locked by PrepareFork, each once. Only the forking thread touches it.
-std::vector<StreamSocket*>& locked() {
-  static std::vector<StreamSocket*>* const sockets = new std::vector<StreamSocket*>;
-  return *sockets;
-}
-// The child, among those that hold the connections; 0 if it gets none.
-Member child = 0;
 // Locked by PrepareFork too, if there was one then.
 stats::StatsSegment*& locked_statistics() {
   static stats::StatsSegment* segment = nullptr;
   return segment;
-}
-std::mutex& fork_mutex() {
-  static std::mutex* const mutex = new std::mutex;
-  return *mutex;
 }
 
 // A handler may have interrupted malloc, or the owner of a lock. While one runs, at least its signal is blocked.
@@ -56,19 +45,13 @@ void ForEachSocket(F f) {
 }  // namespace
 
 void PrepareFork() {
-  fork_mutex().lock();
   LockEpollTableForFork();
-  ForEachSocket([](StreamSocket* socket) {
-    if (!socket->LockForFork()) return;  // met before, under another number
-    socket->Ref();
-    locked().push_back(socket);
-  });
-  child = 0;
-  if (std::any_of(locked().begin(), locked().end(), [](StreamSocket* socket) { return socket->shareable(); })) {
-    child = SharedArena::PrepareFork();
-    if (child == 0) SDP_LOG(kInfo, "a child of fork cannot use the connections: %s", strerrordesc_np(errno));
-  }
-  for (StreamSocket* socket : locked()) socket->ShareWithChild(child);
+  AllSockets::Lock();
+  const auto& sockets = AllSockets::locked();
+  if (std::any_of(sockets.begin(), sockets.end(), [](StreamSocket* socket) { return socket->shareable(); }))
+    SharedArena::InviteChild();
+  for (StreamSocket* socket : sockets) socket->ShareWithChild();
+  SharedArena::LockForFork();
   Listener::LockAllForFork();
   LockEpollSetsForFork();
   Background::LockForFork();
@@ -82,13 +65,8 @@ void ParentAfterFork() {
   Background::UnlockAfterFork();
   UnlockReadinessAfterFork();
   Listener::UnlockAllAfterFork();
-  for (StreamSocket* socket : locked()) {
-    socket->NoteForkInParent();
-    socket->UnlockAfterFork();
-    socket->Unref();
-  }
-  locked().clear();
-  fork_mutex().unlock();
+  for (StreamSocket* socket : AllSockets::locked()) socket->NoteForkInParent();
+  AllSockets::Unlock();
 }
 
 void ChildAfterFork() {
@@ -98,16 +76,11 @@ void ChildAfterFork() {
   DisownEpollSetsAfterFork();
   UnlockReadinessAfterFork();
   Listener::UnlockAllAfterFork();
-  SharedArena::ChildAfterFork(child);
-  for (StreamSocket* socket : locked()) {
-    socket->DisownAfterFork();
-    socket->UnlockAfterFork();
-    socket->Unref();
-  }
-  locked().clear();
+  SharedArena::ChildAfterFork();
+  for (StreamSocket* socket : AllSockets::locked()) socket->DisownAfterFork();
+  AllSockets::Unlock();
   ForgetPmAfterFork();
   if (locked_statistics() != nullptr) locked_statistics()->ForkChild();
-  fork_mutex().unlock();
 }
 
 void ProcessExit() {

@@ -222,6 +222,12 @@ std::vector<std::byte> Session::Freeze() const {
   return ar.Take();
 }
 
+std::unique_ptr<Session> Session::Thawed(Bytes frozen, int fd) {
+  auto nothing = std::make_unique<engine::Engine>(engine::Role::kAccepting, engine::Options{});
+  auto session = std::make_unique<Session>(std::move(nothing), nullptr);
+  return session->Thaw(frozen, fd) ? std::move(session) : nullptr;
+}
+
 bool Session::Thaw(Bytes frozen, int fd) {
   Reader ar(frozen);
   bool ended = false;

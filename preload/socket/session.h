@@ -56,6 +56,8 @@ class Session {
   [[nodiscard]] bool freezable() const { return !being_read_ && engine_->freezable() && queue_pair_->freezable(); }
   // Needs freezable().
   [[nodiscard]] std::vector<std::byte> Freeze() const;
+  // What was frozen, in another process. nullptr: these bytes are no session.
+  [[nodiscard]] static std::unique_ptr<Session> Thawed(Bytes frozen, int fd);
   // Becomes what was frozen, on the link `fd`; engine() stays where it is. False: these bytes are no session.
   bool Thaw(Bytes frozen, int fd);
   // In the child of a fork: the thread that slept in ReadSleeping is not here.

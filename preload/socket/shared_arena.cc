@@ -2,12 +2,15 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "preload/fd_table.h"
@@ -28,21 +31,6 @@ struct Header {
   std::atomic<uint64_t> next_member;
 };
 
-struct Arena {
-  int fd = -1;  // hidden
-  std::byte* memory = nullptr;
-  Member self = 0;
-  int self_fd = -1;   // hidden; has the lock that says this process lives
-  int child_fd = -1;  // hidden; while a fork is under way
-};
-constinit Arena arena;
-
-Header* header() { return reinterpret_cast<Header*>(arena.memory); }
-SharedSlot* slots() { return reinterpret_cast<SharedSlot*>(arena.memory + kPage); }
-off_t StateOf(const SharedSlot* slot) {
-  return kStates + static_cast<off_t>(slot - slots()) * static_cast<off_t>(SharedArena::kMostState);
-}
-
 struct flock LockOf(Member member) {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -50,43 +38,6 @@ struct flock LockOf(Member member) {
   lock.l_start = kMemberLocks + static_cast<off_t>(member);
   lock.l_len = 1;
   return lock;
-}
-
-Member NewMember() { return header()->next_member.fetch_add(1, std::memory_order_relaxed) + 1; }
-
-// Makes a living member; *fd, hidden, keeps it alive. 0 if that is not possible.
-Member MakeMember(int* fd) {
-  char path[40];
-  std::snprintf(path, sizeof path, "/proc/self/fd/%d", arena.fd);
-  const int opened = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC));
-  if (opened < 0) return 0;
-  *fd = HiddenFds::Hide(opened);
-  if (*fd < 0) return 0;
-  const Member member = NewMember();
-  struct flock lock = LockOf(member);
-  if (real.fcntl(*fd, F_OFD_SETLK, &lock) == 0) return member;
-  HiddenFds::Close(*fd);
-  return 0;
-}
-
-bool MakeArena() {
-  const int fd = memfd_create("sdp connections", MFD_CLOEXEC);
-  if (fd < 0) return false;
-  if (ftruncate(fd, kStates) != 0) {
-    real.close(fd);
-    return false;
-  }
-  void* const memory = mmap(nullptr, kStates, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) {
-    real.close(fd);
-    return false;
-  }
-  arena.memory = static_cast<std::byte*>(memory);
-  arena.fd = HiddenFds::Hide(fd);
-  if (arena.fd >= 0) return true;
-  munmap(memory, kStates);
-  arena = {};
-  return false;
 }
 
 void InitMutex(pthread_mutex_t* mutex) {
@@ -98,53 +49,168 @@ void InitMutex(pthread_mutex_t* mutex) {
   pthread_mutexattr_destroy(&attributes);
 }
 
-// Slots whose holders have all died without a word.
-void FreeAbandonedSlots() {
-  for (size_t i = 0; i < kSlots; ++i) {
-    SharedSlot& slot = slots()[i];
-    if (slot.used.load(std::memory_order_acquire) != SharedSlot::kUsed) continue;
-    const int locked = pthread_mutex_trylock(&slot.mutex);
-    if (locked != 0 && locked != EOWNERDEAD) continue;
-    if (locked == EOWNERDEAD) {
-      pthread_mutex_consistent(&slot.mutex);
-      slot.broken = 1;
+}  // namespace
+
+// Guarded by `mutex`, which fork holds: what this process has mapped.
+struct SharedArena::All {
+  std::mutex mutex;
+  std::vector<SharedArena*> arenas;
+  SharedArena* own = nullptr;
+};
+
+SharedArena::All& SharedArena::all() {
+  static All* const instance = new All;
+  return *instance;
+}
+
+SharedSlot* SharedArena::slots() const { return reinterpret_cast<SharedSlot*>(memory_ + kPage); }
+
+int64_t SharedArena::StateOf(const SharedSlot* slot) const {
+  return kStates + static_cast<off_t>(slot - slots()) * static_cast<off_t>(kMostState);
+}
+
+Member SharedArena::Invite(int* membership) {
+  // A new open file description of the same file: there is no other way to one.
+  char path[40];
+  std::snprintf(path, sizeof path, "/proc/self/fd/%d", file_);
+  const int opened = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC));
+  if (opened < 0) return 0;
+  const int hidden = HiddenFds::Hide(opened);
+  if (hidden < 0) return 0;
+  auto* const header = reinterpret_cast<Header*>(memory_);
+  const Member member = header->next_member.fetch_add(1, std::memory_order_relaxed) + 1;
+  struct flock lock = LockOf(member);
+  if (real.fcntl(hidden, F_OFD_SETLK, &lock) == 0) {
+    *membership = hidden;
+    return member;
+  }
+  HiddenFds::Close(hidden);
+  return 0;
+}
+
+// Takes `file` over.
+bool SharedArena::Map(int file) {
+  struct stat status {};
+  if (fstat(file, &status) == 0 && status.st_size >= kStates) {
+    void* const memory = mmap(nullptr, kStates, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory != MAP_FAILED) {
+      memory_ = static_cast<std::byte*>(memory);
+      inode_ = status.st_ino;
+      file_ = HiddenFds::Hide(file);
+      return file_ >= 0;
     }
-    const bool abandoned = std::none_of(slot.holders.begin(), slot.holders.end(),
-                                        [](Member m) { return m != 0 && SharedArena::Alive(m); });
-    if (abandoned) slot.used = SharedSlot::kChanging;
-    pthread_mutex_unlock(&slot.mutex);
-    if (abandoned) SharedArena::Free(&slot);
+  }
+  real.close(file);
+  return false;
+}
+
+SharedArena::~SharedArena() {
+  if (memory_ != nullptr) munmap(memory_, kStates);
+  for (const int fd : {file_, membership_}) {
+    if (fd >= 0) HiddenFds::Close(fd);
   }
 }
 
-}  // namespace
-
-Member SharedArena::PrepareFork() {
-  if (arena.memory == nullptr && !MakeArena()) return 0;
-  if (arena.self == 0) arena.self = MakeMember(&arena.self_fd);
-  return arena.self == 0 ? 0 : MakeMember(&arena.child_fd);
+SharedArena* SharedArena::Make() {
+  const int file = memfd_create("sdp connections", MFD_CLOEXEC);
+  if (file < 0) return nullptr;
+  auto* const arena = new SharedArena;
+  if (ftruncate(file, kStates) == 0) {
+    if (arena->Map(file)) return arena;
+  } else {
+    real.close(file);
+  }
+  delete arena;
+  return nullptr;
 }
+
+SharedArena* SharedArena::Own() {
+  All& a = all();
+  std::lock_guard lock(a.mutex);
+  if (a.own == nullptr) {
+    a.own = Make();
+    if (a.own == nullptr) return nullptr;
+    a.arenas.push_back(a.own);
+  }
+  if (a.own->self_ == 0) a.own->self_ = a.own->Invite(&a.own->membership_);
+  return a.own->self_ != 0 ? a.own : nullptr;
+}
+
+SharedArena* SharedArena::Attach(int file, int membership, Member self) {
+  All& a = all();
+  std::lock_guard lock(a.mutex);
+  struct stat status {};
+  const bool known = fstat(file, &status) == 0;
+  const auto same =
+      std::find_if(a.arenas.begin(), a.arenas.end(),
+                   [&](const SharedArena* arena) { return known && arena->inode_ == status.st_ino; });
+  if (same != a.arenas.end()) {
+    for (const int fd : {file, membership}) {
+      if (fd >= 0) real.close(fd);
+    }
+    return *same;
+  }
+  auto* const arena = new SharedArena;
+  if (!arena->Map(file)) {
+    if (membership >= 0) real.close(membership);
+    delete arena;
+    return nullptr;
+  }
+  if (membership >= 0) {
+    arena->membership_ = HiddenFds::Hide(membership);
+    arena->self_ = self;
+    if (arena->membership_ < 0) {
+      delete arena;
+      return nullptr;
+    }
+    // Whatever the program that was exec'ed here shares, it shares where its predecessor did.
+    if (a.own == nullptr) a.own = arena;
+  }
+  a.arenas.push_back(arena);
+  return arena;
+}
+
+void SharedArena::Unref() {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  All& a = all();
+  std::lock_guard lock(a.mutex);
+  if (this == a.own || references_.load(std::memory_order_relaxed) != 0) return;
+  if (std::erase(a.arenas, this) != 0) delete this;
+}
+
+void SharedArena::InviteChild() {
+  if (Own() == nullptr) SDP_LOG(kInfo, "a child of fork cannot use the connections: %s", strerrordesc_np(errno));
+  std::lock_guard lock(all().mutex);
+  for (SharedArena* arena : all().arenas) arena->child_ = arena->Invite(&arena->child_membership_);
+}
+
+void SharedArena::LockForFork() { all().mutex.lock(); }
 
 void SharedArena::ParentAfterFork() {
-  if (arena.child_fd >= 0) HiddenFds::Close(std::exchange(arena.child_fd, -1));
+  for (SharedArena* arena : all().arenas) {
+    arena->child_ = 0;
+    if (arena->child_membership_ >= 0) HiddenFds::Close(std::exchange(arena->child_membership_, -1));
+  }
+  all().mutex.unlock();
 }
 
-void SharedArena::ChildAfterFork(Member child) {
-  if (arena.self_fd >= 0) HiddenFds::Close(arena.self_fd);
-  arena.self = child;
-  arena.self_fd = std::exchange(arena.child_fd, -1);
+void SharedArena::ChildAfterFork() {
+  for (SharedArena* arena : all().arenas) {
+    if (arena->membership_ >= 0) HiddenFds::Close(arena->membership_);
+    arena->self_ = std::exchange(arena->child_, 0);
+    arena->membership_ = std::exchange(arena->child_membership_, -1);
+  }
+  all().mutex.unlock();
 }
 
-Member SharedArena::self() { return arena.self; }
-
-bool SharedArena::Alive(Member member) {
-  if (member == arena.self) return true;
+bool SharedArena::Alive(Member member) const {
+  if (member == self_) return true;
   struct flock lock = LockOf(member);
-  return real.fcntl(arena.fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+  return real.fcntl(file_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 SharedSlot* SharedArena::Take() {
-  if (arena.self == 0) return nullptr;
+  if (self_ == 0) return nullptr;
   for (int attempt = 0; attempt < 2; ++attempt) {
     for (size_t i = 0; i < kSlots; ++i) {
       SharedSlot& slot = slots()[i];
@@ -155,7 +221,7 @@ SharedSlot* SharedArena::Take() {
       slot.version = slot.size = 0;
       slot.exclusive = 0;
       slot.holders = {};
-      slot.holders[0] = arena.self;
+      slot.holders[0] = self_;
       InitMutex(&slot.mutex);
       slot.used.store(SharedSlot::kUsed, std::memory_order_release);
       return &slot;
@@ -165,9 +231,28 @@ SharedSlot* SharedArena::Take() {
   return nullptr;
 }
 
+// Slots whose holders have all died without a word.
+void SharedArena::FreeAbandonedSlots() {
+  for (size_t i = 0; i < kSlots; ++i) {
+    SharedSlot& slot = slots()[i];
+    if (slot.used.load(std::memory_order_acquire) != SharedSlot::kUsed) continue;
+    const int locked = pthread_mutex_trylock(&slot.mutex);
+    if (locked != 0 && locked != EOWNERDEAD) continue;
+    if (locked == EOWNERDEAD) {
+      pthread_mutex_consistent(&slot.mutex);
+      slot.broken = 1;
+    }
+    const bool abandoned =
+        std::none_of(slot.holders.begin(), slot.holders.end(), [this](Member m) { return m != 0 && Alive(m); });
+    if (abandoned) slot.used = SharedSlot::kChanging;
+    pthread_mutex_unlock(&slot.mutex);
+    if (abandoned) Free(&slot);
+  }
+}
+
 void SharedArena::Free(SharedSlot* slot) {
   if (slot->size > 0)
-    fallocate(arena.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, StateOf(slot),
+    fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, StateOf(slot),
               static_cast<off_t>(kMostState));
   slot->used.store(SharedSlot::kFree, std::memory_order_release);
 }
@@ -177,7 +262,7 @@ bool SharedArena::Write(const SharedSlot* slot, Bytes state) {
   const off_t at = StateOf(slot);
   for (size_t done = 0; done < state.size();) {
     const ssize_t n =
-        pwrite(arena.fd, state.data() + done, state.size() - done, at + static_cast<off_t>(done));
+        pwrite(file_, state.data() + done, state.size() - done, at + static_cast<off_t>(done));
     if (n <= 0 && !(n < 0 && errno == EINTR)) return false;
     if (n > 0) done += static_cast<size_t>(n);
   }
@@ -185,15 +270,25 @@ bool SharedArena::Write(const SharedSlot* slot, Bytes state) {
 }
 
 bool SharedArena::Read(const SharedSlot* slot, std::vector<std::byte>* state) {
-  state->resize(slot->size);
+  const uint64_t size = slot->size;
+  if (size > kMostState) return false;
+  state->resize(size);
   const off_t at = StateOf(slot);
   for (size_t done = 0; done < state->size();) {
     const ssize_t n =
-        pread(arena.fd, state->data() + done, state->size() - done, at + static_cast<off_t>(done));
+        pread(file_, state->data() + done, state->size() - done, at + static_cast<off_t>(done));
     if (n <= 0 && !(n < 0 && errno == EINTR)) return false;
     if (n > 0) done += static_cast<size_t>(n);
   }
   return true;
+}
+
+uint32_t SharedArena::NumberOf(const SharedSlot* slot) const { return static_cast<uint32_t>(slot - slots()); }
+
+SharedSlot* SharedArena::At(uint32_t number) {
+  if (number >= kSlots) return nullptr;
+  SharedSlot* const slot = slots() + number;
+  return slot->used.load(std::memory_order_acquire) == SharedSlot::kUsed ? slot : nullptr;
 }
 
 }  // namespace sdp::preload

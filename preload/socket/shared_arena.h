@@ -1,10 +1,14 @@
-// What the processes of one family (a process that forked with connections open, and its descendants) share
-// about their connections: a file in memory with a slot for each connection, and who is alive.
+// What the processes of one family (a process that shared connections by fork, exec or a passed descriptor,
+// and those it shared them with) have in common: a file in memory with a slot for each connection, and who is
+// alive.
 //
-// A member is a process; its number, never used again, is given to it before it is born, by the one that
-// forks. It is alive while a byte of the file is locked on an open file description that only it has (and its
-// parent, until fork has returned). The kernel takes the lock off when the process ends or execs. So nobody
-// waits for the dead, whatever killed them, nor for a child that was never born.
+// A member is a process; its number, never used again, is given to it before it has the connection, by the
+// process that it has it from. It is alive while a byte of the file is locked on an open file description
+// that only it has: its membership (which the giver has, too, until fork has returned, or which waits in a
+// message). The kernel takes the lock off with the last descriptor. So nobody waits for the dead, whatever
+// killed them, nor for a child that was never born.
+//
+// A process makes one file of its own at most, and maps those of others whose connections it was given.
 #ifndef SDP_PRELOAD_SOCKET_SHARED_ARENA_H_
 #define SDP_PRELOAD_SOCKET_SHARED_ARENA_H_
 
@@ -41,22 +45,67 @@ class SharedArena {
   // The longest frozen state.
   static constexpr uint64_t kMostState = 16 << 20;
 
-  // Around fork, in the forking thread. Makes the file if it is not there, and the child a member; 0: no
-  // sharing across this fork.
-  static Member PrepareFork();
-  static void ParentAfterFork();
-  static void ChildAfterFork(Member child);
+  // Where this process shares what is not shared yet, with itself a member; made when first asked for.
+  // nullptr, errno says why: it cannot be had (without /proc, for one).
+  static SharedArena* Own();
+  // The one in `file`, which another process made. Takes both descriptors over. `membership` that of `self`
+  // for as long as this process lives; -1: this process has none there but the connections' own. nullptr: it
+  // cannot be used.
+  static SharedArena* Attach(int file, int membership, Member self);
 
-  // This process; 0 if it is no member of a family.
-  static Member self();
-  static bool Alive(Member member);
+  // Around fork, in the forking thread. First, if there are connections that the child is to have: it gets a
+  // number in each arena. In the end, the lock.
+  static void InviteChild();
+  static void LockForFork();
+  static void ParentAfterFork();
+  static void ChildAfterFork();
+  // The child's; 0: no sharing across this fork.
+  [[nodiscard]] Member child() const { return child_; }
+
+  // Makes a member for a process that will be given connections; its membership, hidden, is to be passed on
+  // and closed. 0, errno says why: not possible.
+  Member Invite(int* membership);
+
+  // This process; 0 if it is no member.
+  [[nodiscard]] Member self() const { return self_; }
+  [[nodiscard]] bool Alive(Member member) const;
+  // To be passed on, with an invitation.
+  [[nodiscard]] int file() const { return file_; }
 
   // A slot with this process as its only holder; nullptr: none is left.
-  static SharedSlot* Take();
+  SharedSlot* Take();
   // `slot` is kChanging, and nobody holds it.
-  static void Free(SharedSlot* slot);
-  static bool Write(const SharedSlot* slot, Bytes state);
-  static bool Read(const SharedSlot* slot, std::vector<std::byte>* state);
+  void Free(SharedSlot* slot);
+  [[nodiscard]] bool Write(const SharedSlot* slot, Bytes state);
+  [[nodiscard]] bool Read(const SharedSlot* slot, std::vector<std::byte>* state);
+  [[nodiscard]] uint32_t NumberOf(const SharedSlot* slot) const;
+  // nullptr: no connection has that number.
+  [[nodiscard]] SharedSlot* At(uint32_t number);
+
+  // Connections that are shared there. With the last one this process leaves, if the arena is another's.
+  void Ref() { references_.fetch_add(1, std::memory_order_relaxed); }
+  void Unref();
+
+ private:
+  struct All;
+  static All& all();
+
+  SharedArena() = default;
+  ~SharedArena();
+  static SharedArena* Make();
+  bool Map(int file);
+  SharedSlot* slots() const;
+  int64_t StateOf(const SharedSlot* slot) const;
+  void FreeAbandonedSlots();
+
+  int file_ = -1;  // hidden
+  uint64_t inode_ = 0;
+  std::byte* memory_ = nullptr;
+  Member self_ = 0;
+  int membership_ = -1;  // hidden; has the lock that says this process lives
+  Member child_ = 0;     // while a fork is under way
+  int child_membership_ = -1;
+  std::atomic<int> references_{0};
 };
 
 }  // namespace sdp::preload

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "preload/fd_table.h"
 #include "preload/socket/clock.h"
 
 namespace sdp::preload {
@@ -18,9 +19,29 @@ constexpr Duration kLivenessCheck = std::chrono::milliseconds(50);
 }  // namespace
 
 std::unique_ptr<SharedConnection> SharedConnection::Make() {
-  SharedSlot* const slot = SharedArena::Take();
+  SharedArena* const arena = SharedArena::Own();
+  SharedSlot* const slot = arena != nullptr ? arena->Take() : nullptr;
   if (slot == nullptr) return nullptr;
-  return std::unique_ptr<SharedConnection>(new SharedConnection(slot));
+  return std::unique_ptr<SharedConnection>(new SharedConnection(arena, slot, arena->self(), -1));
+}
+
+std::unique_ptr<SharedConnection> SharedConnection::Join(SharedArena* arena, uint32_t number, Member member, int membership) {
+  SharedSlot* const slot = arena->At(number);
+  if (slot == nullptr) {
+    if (membership >= 0) HiddenFds::Close(membership);
+    return nullptr;
+  }
+  std::unique_ptr<SharedConnection> joined(new SharedConnection(arena, slot, member, membership));
+  (void)joined->Lock();
+  const bool invited = member != 0 && std::find(slot->holders.begin(), slot->holders.end(), member) != slot->holders.end();
+  joined->left_ = !invited;
+  joined->Unlock();
+  return invited ? std::move(joined) : nullptr;
+}
+
+SharedConnection::SharedConnection(SharedArena* arena, SharedSlot* slot, Member self, int membership)
+    : arena_(arena), slot_(slot), self_(self), membership_(membership) {
+  arena_->Ref();
 }
 
 SharedConnection::~SharedConnection() {
@@ -29,6 +50,22 @@ SharedConnection::~SharedConnection() {
     Leave();
   }
   if (locked_) Unlock();
+  CloseMembership();
+  arena_->Unref();
+}
+
+void SharedConnection::CloseMembership() {
+  if (membership_ >= 0) HiddenFds::Close(std::exchange(membership_, -1));
+}
+
+void SharedConnection::AdoptAfterFork() {
+  CloseMembership();
+  self_ = arena_->self();
+}
+
+void SharedConnection::ForgetAfterFork() {
+  CloseMembership();
+  left_ = true;
 }
 
 SharedConnection::View SharedConnection::Lock() {
@@ -38,7 +75,7 @@ SharedConnection::View SharedConnection::Lock() {
   }
   locked_ = true;
   if (slot_->exclusive != 0 && slot_->exclusive != self_) {
-    if (SharedArena::Alive(slot_->exclusive)) return slot_->broken != 0 ? View::kBroken : View::kElsewhere;
+    if (arena_->Alive(slot_->exclusive)) return slot_->broken != 0 ? View::kBroken : View::kElsewhere;
     slot_->broken = 1;
   }
   if (slot_->broken != 0) return View::kBroken;
@@ -50,13 +87,14 @@ void SharedConnection::Unlock() {
   if (left_ && std::all_of(slot_->holders.begin(), slot_->holders.end(), [](Member m) { return m == 0; })) {
     slot_->used = SharedSlot::kChanging;
     pthread_mutex_unlock(&slot_->mutex);
-    SharedArena::Free(slot_);
+    arena_->Free(slot_);
     return;
   }
   pthread_mutex_unlock(&slot_->mutex);
 }
 
 bool SharedConnection::Add(Member member) {
+  if (member == 0) return false;
   const auto place = std::find(slot_->holders.begin(), slot_->holders.end(), Member{0});
   if (place == slot_->holders.end()) return false;
   *place = member;
@@ -70,7 +108,7 @@ bool SharedConnection::HasOthers(bool sure) {
   bool others = false;
   for (Member& holder : slot_->holders) {
     if (holder == 0 || holder == self_) continue;
-    if (check && !SharedArena::Alive(holder)) {
+    if (check && !arena_->Alive(holder)) {
       holder = 0;
     } else {
       others = true;
@@ -86,7 +124,7 @@ void SharedConnection::Leave() {
 }
 
 bool SharedConnection::Read(std::vector<std::byte>* state) {
-  if (!SharedArena::Read(slot_, state)) return false;
+  if (!arena_->Read(slot_, state)) return false;
   version_ = slot_->version;
   published_ = *state;
   return true;
@@ -94,7 +132,7 @@ bool SharedConnection::Read(std::vector<std::byte>* state) {
 
 bool SharedConnection::Publish(std::vector<std::byte> state) {
   if (slot_->exclusive == 0 && state == published_) return true;
-  if (!SharedArena::Write(slot_, state)) return false;
+  if (!arena_->Write(slot_, state)) return false;
   slot_->size = state.size();
   slot_->version = ++version_;
   slot_->exclusive = 0;

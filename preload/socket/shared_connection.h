@@ -18,6 +18,9 @@ class SharedConnection {
  public:
   // The calling process is the only holder. nullptr: nothing left to share with.
   static std::unique_ptr<SharedConnection> Make();
+  // The connection that has this number in the arena, and that the calling process was given. `membership`: of `member`, taken over;
+  // -1: it is that of the whole process. nullptr: nobody was given that.
+  static std::unique_ptr<SharedConnection> Join(SharedArena* arena, uint32_t number, Member member, int membership);
   // Leaves, if that was not done.
   ~SharedConnection();
 
@@ -31,7 +34,7 @@ class SharedConnection {
   void Unlock();
   [[nodiscard]] bool locked() const { return locked_; }
 
-  // Another holder. False: there is no room.
+  // Another holder. False: there is no room, or it is none.
   bool Add(Member member);
   // Somebody else holds it, too. `sure`: the living are told from the dead here and now; else every so often.
   bool HasOthers(bool sure);
@@ -49,15 +52,21 @@ class SharedConnection {
   void Break() { slot_->broken = 1; }
 
   // In the child of a fork, which was added before: the hold is its own.
-  void AdoptAfterFork() { self_ = SharedArena::self(); }
+  void AdoptAfterFork();
   // In a child that got no place: the parent's hold is none of its business.
-  void ForgetAfterFork() { left_ = true; }
+  void ForgetAfterFork();
+
+  [[nodiscard]] SharedArena& arena() const { return *arena_; }
+  [[nodiscard]] uint32_t number() const { return arena_->NumberOf(slot_); }
 
  private:
-  explicit SharedConnection(SharedSlot* slot) : slot_(slot), self_(SharedArena::self()) {}
+  SharedConnection(SharedArena* arena, SharedSlot* slot, Member self, int membership);
+  void CloseMembership();
 
+  SharedArena* const arena_;
   SharedSlot* const slot_;
   Member self_;
+  int membership_;  // hidden; -1: that of the process
   uint64_t version_ = 0;  // of the state the calling process has
   bool left_ = false;
   bool locked_ = false;

@@ -110,7 +110,7 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool shareable() const {
     return state_ == State::kSdp && session_ != nullptr && !foreign_ && !session_->queue_pair().owns_event_fd();
   }
-  void ShareWithChild(Member child);
+  void ShareWithChild();
   // In the child of a fork, lock held: what was not shared is the parent's.
   void DisownAfterFork();
   void NoteForkInParent();
@@ -189,7 +189,11 @@ class StreamSocket final : public Socket {
   void LeaveShared();
   void PublishShared();
   [[nodiscard]] bool ThawShared();
-  std::vector<std::byte> FreezeShared() const;
+  std::vector<std::byte> FreezeShared();
+  template <typename Archive>
+  void VisitShared(Archive& ar);
+  // The connection is the process's own; false: there is no place to share it. Lock() comes next.
+  [[nodiscard]] bool StartSharing();
   void LoseShared();
   // This process alone holds the connection from here on, with all its state; it holds it no longer.
   void StopSharing();

@@ -71,14 +71,26 @@ void StreamSocket::DropShared() {
   away_ = false;
 }
 
-std::vector<std::byte> StreamSocket::FreezeShared() const {
-  Writer ar;
-  bool shut = receive_shut_;
-  bool noted = abort_noted_;
+// All that a process needs which has nothing of the connection but its descriptor.
+template <typename Archive>
+void StreamSocket::VisitShared(Archive& ar) {
   auto error = static_cast<uint32_t>(pending_error_);
-  ar.Flag(shut);
-  ar.Flag(noted);
+  ar.Flag(receive_shut_);
+  ar.Flag(abort_noted_);
+  ar.Flag(connect_reported_);
   ar.Number(error);
+  pending_error_ = static_cast<int>(error);
+  ar.Enum(role_, stats::Role::kAccepting);
+  ar.Number(opened_at_ns_);
+  Visit(ar, local_);
+  Visit(ar, peer_);
+  Visit(ar, sdp_peer_);
+  options_.Visit(ar);
+}
+
+std::vector<std::byte> StreamSocket::FreezeShared() {
+  Writer ar;
+  VisitShared(ar);
   ar.Append(session_->Freeze());
   return ar.Take();
 }
@@ -87,13 +99,12 @@ bool StreamSocket::ThawShared() {
   std::vector<std::byte> state;
   if (!shared_->Read(&state)) return false;
   Reader ar(state);
-  uint32_t error = 0;
-  ar.Flag(receive_shut_);
-  ar.Flag(abort_noted_);
-  ar.Number(error);
-  pending_error_ = static_cast<int>(error);
+  VisitShared(ar);
   const int fd = linger_fd_ >= 0 || descriptors_.empty() ? linger_fd_ : descriptors_.front();
-  return ar.ok() && session_->Thaw(ar.Take(ar.left()), fd);
+  if (!ar.ok()) return false;
+  if (session_ != nullptr) return session_->Thaw(ar.Take(ar.left()), fd);
+  session_ = Session::Thawed(ar.Take(ar.left()), fd);
+  return session_ != nullptr;
 }
 
 // Nobody knows any more what was sent and received.
@@ -158,21 +169,23 @@ bool StreamSocket::FinishSharedAtOnce() {
   return alone && current;
 }
 
-void StreamSocket::ShareWithChild(Member child) {
+bool StreamSocket::StartSharing() {
+  PushHeld();
+  shared_ = SharedConnection::Make();
+  if (shared_ == nullptr) return false;
+  mutex_.set_shared(true);
+  responsible_ = session_->has_unsent();
+  return true;
+}
+
+void StreamSocket::ShareWithChild() {
   child_shares_ = false;
-  if (child == 0 || !shareable()) return;
-  if (shared_ == nullptr) {
-    PushHeld();
-    shared_ = SharedConnection::Make();
-    if (shared_ == nullptr) return;
-    mutex_.set_shared(true);
-    responsible_ = session_->has_unsent();
-    (void)shared_->Lock();
-    if (!session_->freezable()) shared_->Keep();
-  } else {
-    (void)shared_->Lock();
-  }
-  child_shares_ = shared_->Add(child);
+  if (!shareable()) return;
+  const bool first = shared_ == nullptr;
+  if (first && !StartSharing()) return;
+  (void)shared_->Lock();
+  if (first && !session_->freezable()) shared_->Keep();
+  child_shares_ = shared_->Add(shared_->arena().child());
   shared_->Unlock();
 }
 
