@@ -25,7 +25,7 @@
 #define SDP_CALL(result, name, parameters, exception)                      \
   extern "C" __attribute__((visibility("default"))) result SDP_ENTRY(name) \
   parameters exception;
-#define SDP_VARIADIC(result, name, parameters) SDP_CALL(result, name, parameters, )
+#define SDP_VARIADIC(result, name, parameters, exception) SDP_CALL(result, name, parameters, exception)
 #include "preload/calls.inc"
 
 // Ends the process: a buffer is smaller than the length passed with it. What a fortified program expects of

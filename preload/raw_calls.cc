@@ -183,6 +183,20 @@ int epoll_pwait2(int epfd, epoll_event* events, int max_events, const timespec* 
                  const sigset_t* mask) {
   return Int(SYS_epoll_pwait2, epfd, events, max_events, timeout, mask, kMaskSize);
 }
+int execve(const char* path, char* const argv[], char* const envp[]) { return Int(SYS_execve, path, argv, envp); }
+int execv(const char* path, char* const argv[]) { return raw::execve(path, argv, environ); }
+int execvp(const char* file, char* const argv[]) { return raw::execve(file, argv, environ); }
+int execvpe(const char* file, char* const argv[], char* const envp[]) { return raw::execve(file, argv, envp); }
+int fexecve(int fd, char* const argv[], char* const envp[]) { return raw::execveat(fd, "", argv, envp, AT_EMPTY_PATH); }
+int execveat(int directory, const char* path, char* const argv[], char* const envp[], int flags) {
+  return Int(SYS_execveat, directory, path, argv, envp, flags);
+}
+int posix_spawn(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*, char* const[], char* const[]) {
+  return ENOSYS;
+}
+int posix_spawnp(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*, char* const[], char* const[]) {
+  return ENOSYS;
+}
 FILE* fdopen(int, const char*) {
   errno = ENOMEM;
   return nullptr;

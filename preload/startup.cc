@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <climits>
+#include <cstdlib>
 
 #include "preload/config_store.h"
+#include "preload/inheritance.h"
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
 #include "verbs/softiwarp/soft_rnic.h"
@@ -60,6 +63,21 @@ bool Start() {
 
 // Before the constructors of ordinary objects (65535), so that those of our own rooms may make real calls.
 __attribute__((constructor(101))) void WhenLoaded() { EnsurePrepared(); }
+// Before the program's own code: it finds the sockets it inherited as it would find any others.
+void TakeUpInherited() {
+  const char* const sealed = secure_getenv(kInheritedVariable);
+  if (sealed == nullptr) return;
+  char* end = nullptr;
+  const long number = std::strtol(sealed, &end, 10);
+  const bool is_number = end != sealed && *end == '\0' && number >= 0 && number <= INT_MAX;
+  unsetenv(kInheritedVariable);
+  if (!is_number) return;
+  EnsureStarted();
+  AdoptSockets(static_cast<int>(number));
+}
+
+__attribute__((constructor)) void WhenConstructed() { TakeUpInherited(); }
+
 // Without a priority: ahead of the destructors of static objects.
 __attribute__((destructor)) void WhenUnloaded() {
   if (Started() && OwnsProcess()) ProcessExit();

@@ -69,8 +69,7 @@ bool ReceivePiece(int fd, Capsule* out, bool* more) {
     std::memcpy(out->descriptors.data() + before, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
   }
   const auto size = static_cast<size_t>(got);
-  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || size < kHead ||
-      std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
+  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || size < kHead || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
     return false;
   *more = bytes[kHead - 1] != std::byte{0};
   out->content.insert(out->content.end(), bytes.begin() + kHead, bytes.begin() + got);
@@ -109,10 +108,8 @@ bool Capsule::Is(int fd) {
   std::array<char, kMagic.size()> start;
   ucred maker{};
   const bool is = real.getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET &&
-                  real.recv(fd, start.data(), start.size(), MSG_PEEK | MSG_DONTWAIT) ==
-                      static_cast<ssize_t>(start.size()) &&
-                  start == kMagic && (length = sizeof maker) != 0 &&
-                  real.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &maker, &length) == 0 &&
+                  real.recv(fd, start.data(), start.size(), MSG_PEEK | MSG_DONTWAIT) == static_cast<ssize_t>(start.size()) &&
+                  start == kMagic && (length = sizeof maker) != 0 && real.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &maker, &length) == 0 &&
                   (maker.uid == 0 || maker.uid == geteuid());
   errno = saved;
   return is;

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "core/base/archive.h"
 #include "core/base/types.h"
 
 namespace sdp::preload {

@@ -159,23 +159,58 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
     SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
     if (!listener->dormant_) return nullptr;
   }
-  const int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if ((registered && HiddenFds::HideTracked(*registered, &listener->registration_fd_) < 0) || event_fd < 0 ||
-      HiddenFds::HideTracked(event_fd, &listener->ready_fd_) < 0) {
+  if ((registered && HiddenFds::HideTracked(*registered, &listener->registration_fd_) < 0) || !listener->MakeReadyFd()) {
     *refusal = {.reason = stats::FallbackReason::kResources, .text = "no descriptor left for the SDP side"};
     SDP_LOG(kError, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
     return nullptr;
   }
-  {
-    std::lock_guard lock(open_listeners().mutex);
-    open_listeners().all.push_back(listener.get());
-  }
+  listener->Enlist();
   if (listener->dormant_) return listener;
   SDP_LOG(kInfo, "listen on %s: SDP on %s", name.c_str(), ToEndpoint(listener->sdp_address_).ToString().c_str());
   // A connect does not wait until the application comes to accept, as it would not with the kernel's backlog.
   listener->renewal_.was_registered = true;
   Background::Add(&listener->watch_, kPatience);
   Background::Add(&listener->renewal_, kPatience);
+  return listener;
+}
+
+bool Listener::MakeReadyFd() {
+  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return fd >= 0 && HiddenFds::HideTracked(fd, &ready_fd_) >= 0;
+}
+
+void Listener::Enlist() {
+  std::lock_guard lock(open_listeners().mutex);
+  open_listeners().all.push_back(this);
+}
+
+bool Listener::HandOver(Handover::Listener* out, std::vector<int>* descriptors) const {
+  if (closed_) return false;
+  out->registered = registration_fd_ >= 0;
+  out->dormant = dormant_;
+  out->forked = forked_;
+  out->backlog = static_cast<uint32_t>(backlog_);
+  descriptors->push_back(sdp_fd_);
+  if (out->registered) descriptors->push_back(registration_fd_);
+  return true;
+}
+
+// No helper yet: the program may not want a thread before it has begun, and may never use what it has inherited.
+std::unique_ptr<Listener> Listener::TakeUp(StreamSocket* owner, const Handover::Listener& from, int sdp_fd, int registration_fd) {
+  std::unique_ptr<Listener> listener(new Listener(owner));
+  const bool hidden = HiddenFds::HideTracked(sdp_fd, &listener->sdp_fd_) >= 0;
+  const bool registered = registration_fd < 0 || HiddenFds::HideTracked(registration_fd, &listener->registration_fd_) >= 0;
+  if (!hidden || !registered || !listener->MakeReadyFd()) {
+    SDP_LOG(kError, "no descriptor left for the SDP side of an inherited listener; conventional clients only");
+    return nullptr;
+  }
+  listener->sdp_address_ = LocalAddress(listener->sdp_fd());
+  listener->backlog_ = std::clamp<size_t>(from.backlog, 1, kMostTakenOn);
+  listener->dormant_ = from.dormant;
+  listener->next_look_ = Now();
+  listener->forked_ = from.forked;
+  listener->renewal_.was_registered = from.registered;
+  listener->Enlist();
   return listener;
 }
 

@@ -18,6 +18,7 @@
 #include "preload/socket/accept_handshake.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
+#include "preload/socket/handover.h"
 #include "preload/socket/option_log.h"
 #include "preload/stats_segment.h"
 
@@ -38,7 +39,12 @@ class Listener {
   // outlives it.
   static std::unique_ptr<Listener> Open(StreamSocket* owner, int fd, int domain, int backlog, const OptionLog& options, bool may_wait,
                                         Refusal* refusal);
+  // One that another program had. Takes both descriptors over; `registration_fd` may be -1. Null: there is no descriptor left.
+  static std::unique_ptr<Listener> TakeUp(StreamSocket* owner, const Handover::Listener& from, int sdp_fd, int registration_fd);
   ~Listener();
+
+  // Its descriptors and what else another program has to know, which gets the listener. The lock is held (LockAllForFork). False: closed.
+  bool HandOver(Handover::Listener* out, std::vector<int>* descriptors) const;
 
   // A connection over SDP, shaken hands with; empty if there is none now. *fd is its descriptor with `flags` applied.
   // errno tells: EAGAIN, or what stopped it (EMFILE, ...).
@@ -125,6 +131,8 @@ class Listener {
     renewal_.listener = this;
     tending_.listener = this;
   }
+  bool MakeReadyFd();
+  void Enlist();
   bool WakesUp();
   bool HelperMayAccept() const;
   // Takes what the SDP listener has; `shake_hands`: at once where the request is complete, else the helper does it.

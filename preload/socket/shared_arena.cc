@@ -142,8 +142,7 @@ SharedArena* SharedArena::Attach(int file, int membership, Member self) {
   struct stat status {};
   const bool known = fstat(file, &status) == 0;
   const auto same =
-      std::find_if(a.arenas.begin(), a.arenas.end(),
-                   [&](const SharedArena* arena) { return known && arena->inode_ == status.st_ino; });
+      std::find_if(a.arenas.begin(), a.arenas.end(), [&](const SharedArena* arena) { return known && arena->inode_ == status.st_ino; });
   if (same != a.arenas.end()) {
     for (const int fd : {file, membership}) {
       if (fd >= 0) real.close(fd);
@@ -242,8 +241,7 @@ void SharedArena::FreeAbandonedSlots() {
       pthread_mutex_consistent(&slot.mutex);
       slot.broken = 1;
     }
-    const bool abandoned =
-        std::none_of(slot.holders.begin(), slot.holders.end(), [this](Member m) { return m != 0 && Alive(m); });
+    const bool abandoned = std::none_of(slot.holders.begin(), slot.holders.end(), [this](Member m) { return m != 0 && Alive(m); });
     if (abandoned) slot.used = SharedSlot::kChanging;
     pthread_mutex_unlock(&slot.mutex);
     if (abandoned) Free(&slot);
@@ -251,9 +249,7 @@ void SharedArena::FreeAbandonedSlots() {
 }
 
 void SharedArena::Free(SharedSlot* slot) {
-  if (slot->size > 0)
-    fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, StateOf(slot),
-              static_cast<off_t>(kMostState));
+  if (slot->size > 0) fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, StateOf(slot), static_cast<off_t>(kMostState));
   slot->used.store(SharedSlot::kFree, std::memory_order_release);
 }
 
@@ -261,8 +257,7 @@ bool SharedArena::Write(const SharedSlot* slot, Bytes state) {
   if (state.size() > kMostState) return false;
   const off_t at = StateOf(slot);
   for (size_t done = 0; done < state.size();) {
-    const ssize_t n =
-        pwrite(file_, state.data() + done, state.size() - done, at + static_cast<off_t>(done));
+    const ssize_t n = pwrite(file_, state.data() + done, state.size() - done, at + static_cast<off_t>(done));
     if (n <= 0 && !(n < 0 && errno == EINTR)) return false;
     if (n > 0) done += static_cast<size_t>(n);
   }
@@ -275,8 +270,7 @@ bool SharedArena::Read(const SharedSlot* slot, std::vector<std::byte>* state) {
   state->resize(size);
   const off_t at = StateOf(slot);
   for (size_t done = 0; done < state->size();) {
-    const ssize_t n =
-        pread(file_, state->data() + done, state->size() - done, at + static_cast<off_t>(done));
+    const ssize_t n = pread(file_, state->data() + done, state->size() - done, at + static_cast<off_t>(done));
     if (n <= 0 && !(n < 0 && errno == EINTR)) return false;
     if (n > 0) done += static_cast<size_t>(n);
   }

@@ -33,9 +33,9 @@ struct SharedSlot {
   static constexpr uint32_t kFree = 0, kUsed = 1, kChanging = 2;
   std::atomic<uint32_t> used;  // kFree, kUsed, or kChanging between them
   uint32_t broken;             // a process died while it moved the connection: nobody knows the state
-  uint64_t version;  // of the state; 0: as it was at the first fork, which each holder has in its own memory
-  uint64_t size;     // bytes of the frozen state of that version
-  Member exclusive;  // who alone has the state, because it cannot be frozen now
+  uint64_t version;            // of the state; 0: as it was at the first fork, which each holder has in its own memory
+  uint64_t size;               // bytes of the frozen state of that version
+  Member exclusive;            // who alone has the state, because it cannot be frozen now
   pthread_mutex_t mutex;
   std::array<Member, kMostHolders> holders;
 };

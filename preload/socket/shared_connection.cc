@@ -101,6 +101,8 @@ bool SharedConnection::Add(Member member) {
   return true;
 }
 
+void SharedConnection::Remove(Member member) { std::replace(slot_->holders.begin(), slot_->holders.end(), member, Member{0}); }
+
 bool SharedConnection::HasOthers(bool sure) {
   const Time now = Now();
   const bool check = sure || now - checked_ >= kLivenessCheck;

@@ -36,6 +36,8 @@ class SharedConnection {
 
   // Another holder. False: there is no room, or it is none.
   bool Add(Member member);
+  // It will not come after all.
+  void Remove(Member member);
   // Somebody else holds it, too. `sure`: the living are told from the dead here and now; else every so often.
   bool HasOthers(bool sure);
   // The calling process holds it no longer.

@@ -15,9 +15,12 @@
 #include <optional>
 #include <vector>
 
+#include "preload/inheritance.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
 #include "preload/socket/connect_attempt.h"
+#include "preload/socket/guests.h"
+#include "preload/socket/handover.h"
 #include "preload/socket/kept_options.h"
 #include "preload/socket/listener.h"
 #include "preload/socket/loan.h"
@@ -53,6 +56,10 @@ class StreamSocket final : public Socket {
   // An accepted SDP connection.
   StreamSocket(int domain, int fd, std::unique_ptr<Session> session, const Address& local, const Address& peer,
                const KeptOptions& options, bool nonblocking);
+  // Connected, from another program: TakeUp() comes next.
+  StreamSocket(int domain, std::vector<int> descriptors, std::unique_ptr<SharedConnection> shared);
+  // Neither connected nor listening, from another program; it may have listened: TakeUpListening() comes next.
+  StreamSocket(int domain, std::vector<int> descriptors, const KeptOptions& options);
 
   // --- The calls (socket.h)
   ssize_t Send(int fd, const iovec* iov, size_t count, int flags) override;
@@ -101,6 +108,14 @@ class StreamSocket final : public Socket {
   int AnyDescriptor();
   // One that is not `fd`, -1 if there is none.
   int OtherDescriptor(int fd);
+
+  // --- For inheritance
+  // With own() locked: what another program has to know that gets this socket.
+  void HandOver(uint64_t inode, Giver giver, Guests& guests, Handover* out, std::vector<int>* listener_fds);
+  // False: there is no such connection any more.
+  [[nodiscard]] bool TakeUp();
+  // Takes both descriptors over. False: the kernel answers for the listener from here on.
+  [[nodiscard]] bool TakeUpListening(const Handover::Listener& from, int sdp_fd, int registration_fd);
 
   // --- For process_life
   // False: locked for this fork already. Only the forking thread calls these.
@@ -207,6 +222,10 @@ class StreamSocket final : public Socket {
   Duration NextNap();
   [[nodiscard]] bool foreign() const { return foreign_ || away_; }
 
+  // stream_socket_handover.cc
+  bool GiveConnection(Giver giver, Guests& guests, Handover::Connection* out);
+  [[nodiscard]] bool ComeToRest();
+
   // stream_socket_zcopy.cc. SendLent and ReceiveLent return the bytes moved from or into the beginning of the memory. Less than all
   // with no error: the rest is to be copied. Nothing (ReceiveLent): the memory could not be lent. `error` as of WaitForChange.
   size_t SendLent(Lock& lock, int fd, Bytes data, Time deadline, Signals signals, int* error);
@@ -227,6 +246,7 @@ class StreamSocket final : public Socket {
   int FinishConnect(int fd, ConnectAttempt::Outcome outcome);
   Background::Wait RunAttempt(Time now);
   void StepAttempt();
+  void EnterListening(int fd);
   static void FinishStart(Session& session, int fd);
 
   // stream_socket_close.cc

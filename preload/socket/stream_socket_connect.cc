@@ -82,14 +82,18 @@ int StreamSocket::Listen(int fd, int backlog) {
   } else {
     if (listener_->dormant()) RecordFallback(fd, refusal.reason, refusal.text, {});
     options_.Apply(fd);
-    state_ = State::kListening;
-    if (stats::StatsSegment* segment = Statistics()) {
-      slot_ = segment->AcquireSlot(DescribeListener(fd, local_, listener_->sdp_address()));
-    }
+    EnterListening(fd);
     for (const Observation& o : observers_) o.observer->OnChange(o.fd);
   }
   errno = saved;
   return 0;
+}
+
+void StreamSocket::EnterListening(int fd) {
+  state_ = State::kListening;
+  if (stats::StatsSegment* segment = Statistics()) {
+    slot_ = segment->AcquireSlot(DescribeListener(fd, local_, listener_->sdp_address()));
+  }
 }
 
 int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {

@@ -3,10 +3,10 @@
 #include <cstring>
 
 #include "core/base/check.h"
-#include "tools/sdp-run/elf_facts.h"
+#include "preload/elf_facts.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  auto facts = sdp::run::ReadElf([&](uint64_t offset, std::span<std::byte> out) -> size_t {
+  auto facts = sdp::ReadElf([&](uint64_t offset, std::span<std::byte> out) -> size_t {
     if (offset >= size) return 0;
     size_t count = std::min<size_t>(out.size(), size - static_cast<size_t>(offset));
     std::memcpy(out.data(), data + offset, count);

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "preload/inheritance.h"
 #include "preload/process_life.h"
 #include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
@@ -117,6 +118,10 @@ void ParentAfterFork() {}
 void ChildAfterFork() {}
 void ProcessExit() {}
 void ProcessExitAtOnce() {}
+
+int SealSockets(Heirloom, Giver) { return -1; }
+void UnlockSockets() {}
+void AdoptSockets(int) {}
 
 }  // namespace sdp::preload
 

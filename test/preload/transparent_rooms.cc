@@ -1,6 +1,7 @@
 // A socket room and a readiness room that do what the kernel does, by asking it: with them, the shell of the
 // library is the only thing between a program and its plain TCP sockets.
 #include "preload/fd_table.h"
+#include "preload/inheritance.h"
 #include "preload/process_life.h"
 #include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
@@ -104,6 +105,10 @@ void ParentAfterFork() {}
 void ChildAfterFork() {}
 void ProcessExit() {}
 void ProcessExitAtOnce() {}
+
+int SealSockets(Heirloom, Giver) { return -1; }
+void UnlockSockets() {}
+void AdoptSockets(int) {}
 
 }  // namespace sdp::preload
 

@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "test/tools/stats_fixture.h"
-#include "tools/sdp-run/elf_facts.h"
+#include "preload/elf_facts.h"
 
 namespace sdp::run {
 namespace {

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "tools/sdp-run/elf_facts.h"
+#include "preload/elf_facts.h"
 
 namespace sdp::run {
 namespace {

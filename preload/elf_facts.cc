@@ -1,4 +1,4 @@
-#include "tools/sdp-run/elf_facts.h"
+#include "preload/elf_facts.h"
 
 #include <elf.h>
 
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-namespace sdp::run {
+namespace sdp {
 namespace {
 
 constexpr size_t kMaxProgramHeaders = 128;
@@ -89,4 +89,4 @@ std::optional<ElfFacts> ReadElf(const ReadAt& read) {
   return facts;
 }
 
-}  // namespace sdp::run
+}  // namespace sdp

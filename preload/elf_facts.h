@@ -1,6 +1,6 @@
 // What an ELF program's headers say about whether a library can be preloaded into it.
-#ifndef SDP_TOOLS_SDP_RUN_ELF_FACTS_H_
-#define SDP_TOOLS_SDP_RUN_ELF_FACTS_H_
+#ifndef SDP_PRELOAD_ELF_FACTS_H_
+#define SDP_PRELOAD_ELF_FACTS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-namespace sdp::run {
+namespace sdp {
 
 struct ElfFacts {
   bool is_64_bit = false;
@@ -25,6 +25,6 @@ using ReadAt = std::function<size_t(uint64_t offset, std::span<std::byte> out)>;
 // KiB.
 std::optional<ElfFacts> ReadElf(const ReadAt& read);
 
-}  // namespace sdp::run
+}  // namespace sdp
 
-#endif  // SDP_TOOLS_SDP_RUN_ELF_FACTS_H_
+#endif  // SDP_PRELOAD_ELF_FACTS_H_

@@ -1,0 +1,199 @@
+// Another program in this process's place, or beside it: sockets that it gets, it gets alive.
+//
+// A program that will load the library finds the state of its SDP sockets in a descriptor that an environment variable names
+// (inheritance.h); the variable goes with each exec, whatever environment the caller passes on.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "preload/entry_points.h"
+#include "preload/exec_target.h"
+#include "preload/inheritance.h"
+#include "preload/startup.h"
+
+namespace sdp::preload {
+namespace {
+
+// `environment` with the variable that names `sealed`.
+class HeirEnvironment {
+ public:
+  HeirEnvironment(char* const environment[], int sealed) {
+    const size_t name = std::strlen(kInheritedVariable);
+    std::snprintf(variable_, sizeof variable_, "%s=%d", kInheritedVariable, sealed);
+    for (char* const* v = environment; v != nullptr && *v != nullptr; ++v) {
+      if (std::strncmp(*v, kInheritedVariable, name) != 0 || (*v)[name] != '=') variables_.push_back(*v);
+    }
+    variables_.push_back(variable_);
+    variables_.push_back(nullptr);
+  }
+  char* const* get() const { return variables_.data(); }
+
+ private:
+  char variable_[40];
+  std::vector<char*> variables_;
+};
+
+// There are sockets of ours that a program may get from here, by exec or with its descriptors rearranged.
+bool HasHeirlooms(Heirloom which) {
+  if (!Started() || !OwnsProcess() || ForeignCall::Active()) return false;
+  struct Search {
+    Heirloom which;
+    bool found;
+  } search = {which, false};
+  FdTable::ForEach(
+      [](int fd, Socket*, void* context) {
+        auto& wanted = *static_cast<Search*>(context);
+        wanted.found = wanted.found || wanted.which == Heirloom::kAll || (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
+      },
+      &search);
+  return search.found;
+}
+
+// `exec(environment)` is the real call.
+template <typename Exec>
+int ExecWithSockets(bool loads_library, char* const environment[], Exec exec) {
+  if (!loads_library) return exec(environment);
+  const int sealed = SealSockets(Heirloom::kOpen, Giver::kGoes);
+  int error = 0;
+  if (sealed >= 0) {
+    real.fcntl(sealed, F_SETFD, 0);
+    const HeirEnvironment heir(environment, sealed);
+    exec(heir.get());
+    error = errno;
+  } else {
+    exec(environment);
+    error = errno;
+  }
+  UnlockSockets();
+  if (sealed >= 0) real.close(sealed);
+  return Fail(error);
+}
+
+template <typename Exec>
+int ExecFile(const char* path, char* const environment[], Exec exec) {
+  if (!HasHeirlooms(Heirloom::kOpen)) return exec(environment);
+  const NoCancellation no_cancellation;
+  return ExecWithSockets(path != nullptr && WillLoadLibrary(std::string(path), environment), environment, exec);
+}
+
+template <typename Exec>
+int ExecFound(const char* file, char* const environment[], Exec exec) {
+  if (!HasHeirlooms(Heirloom::kOpen)) return exec(environment);
+  const NoCancellation no_cancellation;
+  return ExecWithSockets(WillLoadLibrary(FindProgram(file), environment), environment, exec);
+}
+
+template <typename Exec>
+int ExecDescriptor(int fd, char* const environment[], Exec exec) {
+  if (!HasHeirlooms(Heirloom::kOpen)) return exec(environment);
+  const NoCancellation no_cancellation;
+  return ExecWithSockets(WillLoadLibrary(fd, environment), environment, exec);
+}
+
+// The arguments of an execl: `first`, what follows it up to a null pointer, and what follows that.
+std::vector<char*> Arguments(const char* first, va_list* rest) {
+  std::vector<char*> arguments{const_cast<char*>(first)};
+  while (arguments.back() != nullptr) arguments.push_back(va_arg(*rest, char*));
+  return arguments;
+}
+
+// The program's descriptors are rearranged in the child, where none of our code runs: it gets all that it may have use for, and drops the
+// rest. `spawn(actions, environment)` is the real call.
+template <typename Spawn>
+int SpawnWithSockets(const std::string& path, const posix_spawn_file_actions_t* actions, char* const environment[], Spawn spawn) {
+  const NoCancellation no_cancellation;
+  const Heirloom which = actions != nullptr ? Heirloom::kAll : Heirloom::kOpen;
+  if (!HasHeirlooms(which) || !WillLoadLibrary(path, environment)) return spawn(environment);
+  const int sealed = SealSockets(which, Giver::kStays);
+  UnlockSockets();
+  if (sealed < 0) return spawn(environment);
+  const int inherited = HiddenFds::Hide(sealed);
+  if (inherited < 0) return spawn(environment);
+  real.fcntl(inherited, F_SETFD, 0);
+  const HeirEnvironment heir(environment, inherited);
+  const int result = spawn(heir.get());
+  HiddenFds::Close(inherited);
+  return result;
+}
+
+}  // namespace
+}  // namespace sdp::preload
+
+using sdp::preload::real;
+
+extern "C" {
+
+int SDP_ENTRY(execve)(const char* path, char* const argv[], char* const envp[]) noexcept {
+  return sdp::preload::ExecFile(path, envp, [&](char* const* environment) { return real.execve(path, argv, environment); });
+}
+
+int SDP_ENTRY(execv)(const char* path, char* const argv[]) noexcept { return SDP_ENTRY(execve)(path, argv, environ); }
+
+int SDP_ENTRY(execvpe)(const char* file, char* const argv[], char* const envp[]) noexcept {
+  return sdp::preload::ExecFound(file, envp, [&](char* const* environment) { return real.execvpe(file, argv, environment); });
+}
+
+int SDP_ENTRY(execvp)(const char* file, char* const argv[]) noexcept { return SDP_ENTRY(execvpe)(file, argv, environ); }
+
+int SDP_ENTRY(fexecve)(int fd, char* const argv[], char* const envp[]) noexcept {
+  return sdp::preload::ExecDescriptor(fd, envp, [&](char* const* environment) { return real.fexecve(fd, argv, environment); });
+}
+
+int SDP_ENTRY(execveat)(int directory, const char* path, char* const argv[], char* const envp[], int flags) noexcept {
+  const auto exec = [&](char* const* environment) { return real.execveat(directory, path, argv, environment, flags); };
+  if (path == nullptr || !sdp::preload::HasHeirlooms(sdp::preload::Heirloom::kOpen)) return exec(envp);
+  const bool itself = *path == '\0' && (flags & AT_EMPTY_PATH) != 0;
+  const int fd = itself ? directory : openat(directory, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  const int result = sdp::preload::ExecDescriptor(fd, envp, exec);
+  const int error = errno;
+  if (!itself && fd >= 0) real.close(fd);
+  errno = error;
+  return result;
+}
+
+int SDP_ENTRY(execl)(const char* path, const char* argument, ...) noexcept {
+  va_list rest;
+  va_start(rest, argument);
+  const std::vector<char*> argv = sdp::preload::Arguments(argument, &rest);
+  va_end(rest);
+  return SDP_ENTRY(execve)(path, argv.data(), environ);
+}
+
+int SDP_ENTRY(execlp)(const char* file, const char* argument, ...) noexcept {
+  va_list rest;
+  va_start(rest, argument);
+  const std::vector<char*> argv = sdp::preload::Arguments(argument, &rest);
+  va_end(rest);
+  return SDP_ENTRY(execvpe)(file, argv.data(), environ);
+}
+
+int SDP_ENTRY(execle)(const char* path, const char* argument, ...) noexcept {
+  va_list rest;
+  va_start(rest, argument);
+  const std::vector<char*> argv = sdp::preload::Arguments(argument, &rest);
+  char* const* const envp = va_arg(rest, char* const*);
+  va_end(rest);
+  return SDP_ENTRY(execve)(path, argv.data(), envp);
+}
+
+int SDP_ENTRY(posix_spawn)(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
+                           char* const argv[], char* const envp[]) {
+  return sdp::preload::SpawnWithSockets(path == nullptr ? "" : path, actions, envp, [&](char* const* environment) {
+    return real.posix_spawn(pid, path, actions, attributes, argv, environment);
+  });
+}
+
+int SDP_ENTRY(posix_spawnp)(pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
+                            char* const argv[], char* const envp[]) {
+  return sdp::preload::SpawnWithSockets(sdp::preload::FindProgram(file), actions, envp, [&](char* const* environment) {
+    return real.posix_spawnp(pid, file, actions, attributes, argv, environment);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,31 @@
+// The sockets that another program gets from this one: by exec, by posix_spawn, in a message. Implemented by the socket room.
+#ifndef SDP_PRELOAD_INHERITANCE_H_
+#define SDP_PRELOAD_INHERITANCE_H_
+
+namespace sdp::preload {
+
+// The environment variable that names the descriptor with what SealSockets made.
+inline constexpr const char* kInheritedVariable = "SDP_INHERITED";
+
+enum class Heirloom : unsigned char {
+  kOpen,  // sockets with a descriptor that is not close-on-exec
+  kAll,   // whatever will become of the descriptors
+};
+
+enum class Giver : unsigned char {
+  kGoes,   // its threads end with it: a connection that is in use is worth a wait
+  kStays,  // a connection that is in use is not given away
+};
+
+// Locks all sockets, as fork does, and readies them for a program that gets them from here: a descriptor (close-on-exec) for its
+// AdoptSockets; -1: there is nothing to give, or it cannot be done. Until UnlockSockets no other thread may use a socket, so that the state
+// that was given is the last one. When no such program comes about, close the descriptor, and all is as before.
+int SealSockets(Heirloom which, Giver giver);
+void UnlockSockets();
+
+// In a program that starts: makes its own those sockets, among the descriptors it has, that `sealed` knows. Closes `sealed`.
+void AdoptSockets(int sealed);
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_INHERITANCE_H_

@@ -1,0 +1,26 @@
+#include "preload/socket/guests.h"
+
+#include "preload/fd_table.h"
+
+namespace sdp::preload {
+
+Guests::~Guests() {
+  for (const Guest& guest : guests_) {
+    HiddenFds::Close(guest.membership);
+    guest.arena->Unref();
+  }
+}
+
+const Guests::Guest* Guests::Of(SharedArena* arena) {
+  for (const Guest& guest : guests_) {
+    if (guest.arena == arena) return &guest;
+  }
+  Guest guest{.arena = arena, .number = static_cast<uint32_t>(guests_.size()), .member = 0, .membership = -1};
+  guest.member = arena->Invite(&guest.membership);
+  if (guest.member == 0) return nullptr;
+  arena->Ref();
+  guests_.push_back(guest);
+  return &guests_.back();
+}
+
+}  // namespace sdp::preload

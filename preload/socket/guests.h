@@ -1,0 +1,36 @@
+// Who is invited to the arenas of this process when it gives connections away: one member in each arena that has one of them.
+#ifndef SDP_PRELOAD_SOCKET_GUESTS_H_
+#define SDP_PRELOAD_SOCKET_GUESTS_H_
+
+#include <list>
+
+#include "preload/socket/shared_arena.h"
+
+namespace sdp::preload {
+
+class Guests {
+ public:
+  struct Guest {
+    SharedArena* arena;
+    uint32_t number;  // in the order of the invitations
+    Member member;
+    int membership;  // hidden
+  };
+
+  Guests() = default;
+  Guests(const Guests&) = delete;
+  Guests& operator=(const Guests&) = delete;
+  // Whoever was not passed on by now never comes.
+  ~Guests();
+
+  // nullptr: cannot be invited.
+  const Guest* Of(SharedArena* arena);
+  [[nodiscard]] const std::list<Guest>& all() const { return guests_; }
+
+ private:
+  std::list<Guest> guests_;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_GUESTS_H_

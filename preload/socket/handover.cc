@@ -1,0 +1,62 @@
+#include "preload/socket/handover.h"
+
+namespace sdp::preload {
+namespace {
+
+constexpr uint32_t kMagic = 0x53444831;  // "SDH1"
+constexpr uint32_t kMost = 1 << 20;
+
+template <typename Archive>
+void VisitAll(Archive& ar, Handover& h) {
+  VisitList(ar, h.arenas, kMost, [&](Handover::Arena& arena) { ar.Number(arena.member); });
+  VisitList(ar, h.connections, kMost, [&](Handover::Connection& c) {
+    ar.Number(c.inode);
+    ar.Enum(c.kind, Handover::Kind::kNative);
+    ar.Flag(c.whole);
+    ar.Number(c.arena);
+    ar.Number(c.number);
+    ar.Require(!c.whole || c.arena < h.arenas.size());
+  });
+  VisitList(ar, h.listeners, kMost, [&](Handover::Listener& l) {
+    ar.Number(l.inode);
+    ar.Enum(l.kind, Handover::Kind::kNative);
+    for (bool* flag : {&l.registered, &l.dormant, &l.forked, &l.nonblocking, &l.forced_nonblocking, &l.plain_clients_allowed})
+      ar.Flag(*flag);
+    ar.Number(l.backlog);
+    l.options.Visit(ar);
+  });
+  VisitList(ar, h.fresh, kMost, [&](Handover::Fresh& f) {
+    ar.Number(f.inode);
+    ar.Enum(f.kind, Handover::Kind::kNative);
+    f.options.Visit(ar);
+  });
+}
+
+}  // namespace
+
+size_t Handover::descriptors() const {
+  size_t count = 2 * arenas.size();
+  for (const Listener& listener : listeners) count += listener.registered ? 2 : 1;
+  return count;
+}
+
+std::vector<std::byte> Handover::Pack() {
+  Writer ar;
+  uint32_t magic = kMagic;
+  ar.Number(magic);
+  VisitAll(ar, *this);
+  return ar.Take();
+}
+
+std::optional<Handover> Handover::Unpack(Bytes packed) {
+  Reader ar(packed);
+  uint32_t magic = 0;
+  ar.Number(magic);
+  ar.Require(magic == kMagic);
+  Handover handover;
+  if (ar.ok()) VisitAll(ar, handover);
+  if (!ar.ok() || ar.left() != 0) return std::nullopt;
+  return handover;
+}
+
+}  // namespace sdp::preload

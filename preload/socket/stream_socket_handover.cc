@@ -1,0 +1,141 @@
+// A socket that goes to another program: as the one that gives it, and as the one that has it from there.
+#include <time.h>
+
+#include "preload/fd_table.h"
+#include "preload/log.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/guests.h"
+#include "preload/socket/handover.h"
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+namespace {
+
+// How long a program that starts waits for a connection that moves data with RDMA, or whose data another thread sleeps for.
+constexpr Duration kPatience = std::chrono::seconds(2);
+
+}  // namespace
+
+// With own() locked, which is free while it waits. The connection has another holder, so that it stays shared meanwhile.
+bool StreamSocket::ComeToRest() {
+  const Time deadline = Now() + kPatience;
+  if (session_->being_read()) session_->NudgeReader();
+  AskLoansBack();
+  while (Now() < deadline && !session_->link_ended()) {
+    session_->ReadAvailable();
+    CollectLoans();
+    if (session_->freezable()) return true;
+    shared_->Unlock();
+    mutex_.own().unlock();
+    timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
+    nanosleep(&pause, nullptr);
+    mutex_.own().lock();
+    if (shared_ == nullptr || shared_->Lock() != SharedConnection::View::kCurrent) return false;
+  }
+  return session_->freezable();
+}
+
+bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connection* out) {
+  if (!shareable()) return false;
+  PushHeld();
+  if (giver == Giver::kStays && shared_ == nullptr && !session_->freezable()) return false;
+  if (shared_ == nullptr && !StartSharing()) return false;
+  const Guests::Guest* const guest = guests.Of(&shared_->arena());
+  const SharedConnection::View view = shared_->Lock();
+  bool good = guest != nullptr && shared_->Add(guest->member);
+  if (good && view == SharedConnection::View::kCurrent) {
+    session_->Pump();
+    good = (session_->freezable() || (giver == Giver::kGoes && ComeToRest())) && shared_->Publish(FreezeShared());
+  } else {
+    good = good && view == SharedConnection::View::kStale;  // the newest state is there
+  }
+  if (good) {
+    out->arena = guest->number;
+    out->number = shared_->number();
+  }
+  if (shared_ != nullptr && shared_->locked()) {
+    if (!good && guest != nullptr) shared_->Remove(guest->member);
+    shared_->Unlock();
+  }
+  return good;
+}
+
+void StreamSocket::HandOver(uint64_t inode, Giver giver, Guests& guests, Handover* out, std::vector<int>* listener_fds) {
+  const auto kind = native_ ? Handover::Kind::kNative : domain_ == AF_INET6 ? Handover::Kind::kV6 : Handover::Kind::kV4;
+  switch (state_.load()) {
+    case State::kSdp: {
+      Handover::Connection connection{.inode = inode, .kind = kind};
+      connection.whole = GiveConnection(giver, guests, &connection);
+      if (!connection.whole) SDP_LOG(kError, "connection with %s cannot go to another program", ToEndpoint(peer_).ToString().c_str());
+      out->connections.push_back(connection);
+      return;
+    }
+    case State::kListening: {
+      Handover::Listener listener;
+      listener.inode = inode;
+      listener.kind = kind;
+      listener.nonblocking = IsNonblocking(descriptors_.front());
+      listener.forced_nonblocking = listener_forced_nonblocking_;
+      listener.plain_clients_allowed = plain_clients_allowed_;
+      listener.options = options_;
+      if (listener_->HandOver(&listener, listener_fds)) out->listeners.push_back(listener);
+      return;
+    }
+    case State::kNew:
+      out->fresh.push_back({.inode = inode, .kind = kind, .options = options_});
+      return;
+    case State::kConnecting:
+    case State::kPlain:
+    case State::kClosed:
+      return;
+  }
+}
+
+StreamSocket::StreamSocket(int domain, std::vector<int> descriptors, std::unique_ptr<SharedConnection> shared)
+    : StreamSocket(domain) {
+  state_ = State::kSdp;
+  descriptors_ = std::move(descriptors);
+  shared_ = std::move(shared);
+}
+
+bool StreamSocket::TakeUp() {
+  std::lock_guard own(mutex_.own());
+  mutex_.set_shared(true);
+  const SharedConnection::View view = shared_->Lock();
+  const bool good = (view == SharedConnection::View::kStale || view == SharedConnection::View::kCurrent) && ThawShared();
+  if (!good) {
+    mutex_.set_shared(false);
+    shared_.reset();
+    return false;
+  }
+  responsible_ = session_->has_unsent();
+  if (!shared_->HasOthers(/*sure=*/true)) {
+    StopSharing();
+  } else {
+    shared_->Unlock();
+  }
+  LeaveToBackground();
+  return true;
+}
+
+StreamSocket::StreamSocket(int domain, std::vector<int> descriptors, const KeptOptions& options)
+    : StreamSocket(domain) {
+  descriptors_ = std::move(descriptors);
+  options_ = options;
+}
+
+bool StreamSocket::TakeUpListening(const Handover::Listener& from, int sdp_fd, int registration_fd) {
+  Lock lock(mutex_);
+  const int fd = descriptors_.front();
+  local_ = LocalAddress(fd);
+  nonblocking_ = from.nonblocking;
+  listener_forced_nonblocking_ = from.forced_nonblocking;
+  plain_clients_allowed_ = from.plain_clients_allowed;
+  listener_ = Listener::TakeUp(this, from, sdp_fd, registration_fd);
+  if (listener_ == nullptr) return false;
+  EnterListening(fd);
+  return true;
+}
+
+}  // namespace sdp::preload

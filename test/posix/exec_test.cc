@@ -1,0 +1,348 @@
+// Sockets in another program: exec in all its forms, posix_spawn, and programs that the preload does not reach.
+#include <netinet/tcp.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+
+#include "test/posix/support.h"
+
+extern char** environ;
+
+namespace posix_test {
+namespace {
+
+// --- What the other program does: this one again, in a hidden case, with a descriptor's number in the environment.
+
+constexpr const char* kNumber = "POSIX_TEST_FD";
+
+int InheritedNumber() {
+  const char* const number = getenv(kNumber);
+  REQUIRE(number != nullptr);
+  return atoi(number);
+}
+
+// "echo" to the end of the stream, then "bye".
+TEST_CASE("echo on an inherited descriptor", "[.inherited-echo]") {
+  const int fd = InheritedNumber();
+  const std::string got = ReceiveToEnd(fd);
+  REQUIRE(SendAll(fd, got));
+  REQUIRE(SendAll(fd, "bye"));
+}
+
+TEST_CASE("accept from an inherited descriptor", "[.inherited-accept]") {
+  const int fd = InheritedNumber();
+  REQUIRE(GetOption(fd, SOL_SOCKET, SO_ACCEPTCONN) == 1);
+  Fd server(accept(fd, nullptr, nullptr));
+  REQUIRE(server >= 0);
+  REQUIRE(SendAll(server, ReceiveToEnd(server)));
+}
+
+TEST_CASE("what an inherited descriptor knows", "[.inherited-names]") {
+  const int fd = InheritedNumber();
+  REQUIRE(GetOption(fd, IPPROTO_TCP, TCP_NODELAY) == 1);
+  REQUIRE(GetOption(fd, SOL_SOCKET, SO_RCVLOWAT) == 3);
+  REQUIRE(IsNonblocking(fd));
+  const std::string names = LocalOf(fd).ToString() + " " + PeerOf(fd).ToString();
+  REQUIRE(getenv("SDP_INHERITED") == nullptr);
+  REQUIRE(SendAll(fd, names));
+}
+
+TEST_CASE("listen on an inherited descriptor", "[.inherited-listen]") {
+  const int fd = InheritedNumber();
+  REQUIRE(listen(fd, 8) == 0);
+  Fd(atoi(getenv("POSIX_TEST_READY"))).reset();
+  Fd server(accept(fd, nullptr, nullptr));
+  REQUIRE(SendAll(server, ReceiveToEnd(server)));
+}
+
+// --- Starting it
+
+struct Program {
+  std::string path = "/proc/self/exe";
+  std::string name;
+  std::string number;
+  std::vector<std::string> environment;
+  std::vector<char*> argv;
+  std::vector<char*> envp;
+
+  Program(const char* tag, int fd) : name(tag), number(std::string(kNumber) + "=" + std::to_string(fd)) {
+    char target[4096];
+    const ssize_t length = readlink("/proc/self/exe", target, sizeof target - 1);
+    REQUIRE(length > 0);
+    path = std::string(target, static_cast<size_t>(length));
+    for (char** v = environ; *v != nullptr; ++v) {
+      if (strncmp(*v, kNumber, strlen(kNumber)) != 0) environment.emplace_back(*v);
+    }
+    environment.push_back(number);
+    argv = {path.data(), name.data(), nullptr};
+    for (std::string& v : environment) envp.push_back(v.data());
+    envp.push_back(nullptr);
+  }
+  // Another program of this build.
+  void Use(const char* other) {
+    path = path.substr(0, path.rfind('/') + 1) + other;
+    argv[0] = path.data();
+  }
+};
+
+pid_t Fork(const std::function<int()>& body) {
+  return Child([&] {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return body();
+  });
+}
+
+// The child's standard output is none of Catch's business.
+void Silence() {
+  Fd null(open("/dev/null", O_WRONLY));
+  dup2(null, STDOUT_FILENO);
+}
+
+// Through `fd`, what the other end of an echo answers to `data`.
+void CheckEcho(int fd, const std::string& data) {
+  auto sender = Async([&] { return SendAll(fd, data) && shutdown(fd, SHUT_WR) == 0; });
+  const std::string got = ReceiveToEnd(fd);
+  REQUIRE(Get(sender));
+  REQUIRE(got.size() == data.size() + 3);
+  REQUIRE(Hash(got) == Hash(data + "bye"));
+}
+
+TEST_CASE("exec: a forked child's program goes on with the connection") {
+  const int how = GENERATE(0, 1, 2, 3, 4, 5, 6, 7);
+  const bool parent_closes_first = GENERATE(false, true);
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, "before"));
+  REQUIRE(ReceiveExactly(pair.server, 3) == "bef");
+  Program program("[.inherited-echo]", pair.server);
+  int fds[2];
+  REQUIRE(pipe(fds) == 0);
+  Fd in(fds[0]), out(fds[1]);
+  const pid_t pid = Fork([&] {
+    Silence();
+    out.reset();
+    pair.client.reset();
+    char c;
+    if (read(in, &c, 1) != 0) return 1;
+    in.reset();
+    setenv(kNumber, std::to_string(pair.server).c_str(), 1);
+    char* const* argv = program.argv.data();
+    const char* path = program.path.c_str();
+    if (how == 0) execve(path, argv, program.envp.data());
+    if (how == 1) execv(path, argv);
+    if (how == 2) execvp(path, argv);
+    if (how == 3) execvpe(path, argv, program.envp.data());
+    if (how == 4) execl(path, path, argv[1], nullptr);
+    if (how == 5) execlp(path, path, argv[1], nullptr);
+    if (how == 6) execle(path, path, argv[1], nullptr, program.envp.data());
+    if (how == 7) fexecve(open(path, O_RDONLY | O_CLOEXEC), argv, program.envp.data());
+    return 2;
+  });
+  if (parent_closes_first) pair.server.reset();
+  out.reset();
+  auto sender = Async([&] { return SendAll(pair.client, Pattern(300'000)) && shutdown(pair.client, SHUT_WR) == 0; });
+  REQUIRE(Get(sender));
+  const std::string expected = "ore" + Pattern(300'000) + "bye";
+  const std::string got = ReceiveExactly(pair.client, expected.size());
+  REQUIRE(got.size() == expected.size());
+  REQUIRE(Hash(got) == Hash(expected));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  pair.server.reset();
+  REQUIRE(ReceiveToEnd(pair.client).empty());
+}
+
+TEST_CASE("exec: a process that execs takes its connection along") {
+  Listener listener = Listen();
+  const bool unsent = GENERATE(false, true);
+  const pid_t pid = Fork([&] {
+    Silence();
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    listener.fd.reset();
+    if (ReceiveExactly(server, 3) != "one") return 1;
+    if (unsent && !SendAll(server, Pattern(200'000, 9))) return 2;
+    Program program("[.inherited-echo]", server);
+    execve(program.path.c_str(), program.argv.data(), program.envp.data());
+    return 3;
+  });
+  Fd client = TcpSocket();
+  REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+  listener.fd.reset();
+  REQUIRE(SendAll(client, "one two"));
+  auto sender = Async([&] { return SendAll(client, Pattern(1'000'000)) && shutdown(client, SHUT_WR) == 0; });
+  const std::string got = ReceiveToEnd(client);
+  REQUIRE(Get(sender));
+  const std::string expected = (unsent ? Pattern(200'000, 9) : "") + " two" + Pattern(1'000'000) + "bye";
+  REQUIRE(got.size() == expected.size());
+  REQUIRE(Hash(got) == Hash(expected));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("exec: names, options and flags are as before") {
+  const int family = GENERATE(AF_INET, AF_INET6);
+  Pair pair = MakePair(family);
+  SetOption(pair.server, IPPROTO_TCP, TCP_NODELAY, 1);
+  SetOption(pair.server, SOL_SOCKET, SO_RCVLOWAT, 3);
+  SetNonblocking(pair.server);
+  const std::string names = LocalOf(pair.server).ToString() + " " + PeerOf(pair.server).ToString();
+  const pid_t pid = Fork([&] {
+    Silence();
+    Program program("[.inherited-names]", pair.server);
+    pair.client.reset();
+    execve(program.path.c_str(), program.argv.data(), program.envp.data());
+    return 3;
+  });
+  pair.server.reset();
+  REQUIRE(ReceiveToEnd(pair.client) == names);
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("exec: one that fails leaves everything as it was") {
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, "before"));
+  REQUIRE(ReceiveExactly(pair.server, 3) == "bef");
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE_ERRNO(execl("/nonexistent/program", "program", nullptr), ENOENT);
+    REQUIRE_ERRNO(execl("/etc/passwd", "passwd", nullptr), EACCES);
+    char* const argv[] = {nullptr};
+    REQUIRE_ERRNO(fexecve(-1, argv, environ), EINVAL);
+    REQUIRE_ERRNO(execvp("no-such-program-anywhere", argv), ENOENT);
+  }
+  REQUIRE(SendAll(pair.client, "after"));
+  REQUIRE(ReceiveExactly(pair.server, 8) == "oreafter");
+  const std::string data = Pattern(500'000);
+  auto sender = Async([&] { return SendAll(pair.server, data); });
+  REQUIRE(Hash(ReceiveExactly(pair.client, data.size())) == Hash(data));
+  REQUIRE(Get(sender));
+  REQUIRE(fcntl(pair.server, F_GETFD) == 0);
+}
+
+TEST_CASE("exec: a close-on-exec connection ends with the program that had it") {
+  Pair pair = MakePair();
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    fcntl(pair.server, F_SETFD, FD_CLOEXEC);
+    execl("/bin/sleep", "sleep", "30", nullptr);
+    return 1;
+  });
+  pair.server.reset();
+  REQUIRE(ReceiveToEnd(pair.client).empty());
+  kill(pid, SIGKILL);
+  Reap(pid);
+}
+
+TEST_CASE("exec: a listener is one in the new program") {
+  Listener listener = Listen();
+  const bool parent_keeps = GENERATE(false, true);
+  const bool accepted_before = GENERATE(false, true);
+  if (parent_keeps && accepted_before) return;  // then either of them may take the next connection on
+  if (accepted_before) {
+    Pair warm = ConnectTo(listener);
+    REQUIRE(SendAll(warm.client, "x"));
+  }
+  const pid_t pid = Fork([&] {
+    Silence();
+    Program program("[.inherited-accept]", listener.fd);
+    execve(program.path.c_str(), program.argv.data(), program.envp.data());
+    return 1;
+  });
+  if (!parent_keeps) listener.fd.reset();
+  Fd client = TcpSocket();
+  REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+  REQUIRE(SendAll(client, "to the new program"));
+  REQUIRE(shutdown(client, SHUT_WR) == 0);
+  REQUIRE(ReceiveToEnd(client) == "to the new program");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("exec: a bound socket listens in the new program") {
+  Fd fd = TcpSocket();
+  Address address = Loopback(AF_INET);
+  REQUIRE(bind(fd, address.get(), address.length) == 0);
+  address = LocalOf(fd);
+  int fds[2];
+  REQUIRE(pipe(fds) == 0);
+  Fd in(fds[0]), out(fds[1]);
+  const pid_t pid = Fork([&] {
+    Silence();
+    in.reset();
+    setenv("POSIX_TEST_READY", std::to_string(out).c_str(), 1);
+    Program program("[.inherited-listen]", fd);
+    execve(program.path.c_str(), program.argv.data(), program.envp.data());
+    return 1;
+  });
+  fd.reset();
+  out.reset();
+  REQUIRE(WaitFor(in, POLLHUP));
+  Fd client = TcpSocket();
+  REQUIRE(connect(client, address.get(), address.length) == 0);
+  REQUIRE(SendAll(client, "hello"));
+  REQUIRE(shutdown(client, SHUT_WR) == 0);
+  REQUIRE(ReceiveToEnd(client) == "hello");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("exec: posix_spawn with and without rearranged descriptors") {
+  const bool rearranged = GENERATE(false, true);
+  Pair pair = MakePair();
+  const int number = rearranged ? 0 : pair.server.get();
+  Program program("[.inherited-echo]", number);
+  posix_spawn_file_actions_t actions;
+  REQUIRE(posix_spawn_file_actions_init(&actions) == 0);
+  REQUIRE(posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0) == 0);
+  if (rearranged) {
+    REQUIRE(fcntl(pair.server, F_SETFD, FD_CLOEXEC) == 0);
+    REQUIRE(posix_spawn_file_actions_adddup2(&actions, pair.server, 0) == 0);
+  }
+  REQUIRE(fcntl(pair.client, F_SETFD, FD_CLOEXEC) == 0);
+  pid_t pid;
+  REQUIRE(posix_spawn(&pid, program.path.c_str(), &actions, nullptr, program.argv.data(), program.envp.data()) == 0);
+  REQUIRE(posix_spawn_file_actions_destroy(&actions) == 0);
+  pair.server.reset();
+  CheckEcho(pair.client, Pattern(400'000));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  REQUIRE(posix_spawn(&pid, "/nonexistent", nullptr, nullptr, program.argv.data(), environ) == ENOENT);
+}
+
+TEST_CASE("exec: a chain of programs, each of which leaves something for the next") {
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, "first\nsecond\nthird\n"));
+  REQUIRE(shutdown(pair.client, SHUT_WR) == 0);
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    dup2(pair.server, 0);
+    dup2(pair.server, 1);
+    pair.server.reset();
+    execl("/bin/sh", "sh", "-c", "read a; echo got $a; exec sh -c 'read b; echo got $b; exec sh -c \"read c; echo got \\$c\"'", nullptr);
+    return 1;
+  });
+  pair.server.reset();
+  REQUIRE(ReceiveToEnd(pair.client) == "got first\ngot second\ngot third\n");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("exec: an emptied environment but for the preload changes nothing") {
+  Pair pair = MakePair();
+  const pid_t pid = Fork([&] {
+    Silence();
+    Program program("[.inherited-echo]", pair.server);
+    pair.client.reset();
+    std::vector<std::string> words = {"env", "-i", program.number};
+    for (const char* kept : {"LD_PRELOAD", "ASAN_OPTIONS", "TSAN_OPTIONS"}) {
+      if (const char* value = getenv(kept)) words.push_back(std::string(kept) + "=" + value);
+    }
+    words.push_back(program.path);
+    words.push_back(program.name);
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    execvp("env", argv.data());
+    return 1;
+  });
+  pair.server.reset();
+  CheckEcho(pair.client, Pattern(100'000));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+}  // namespace
+}  // namespace posix_test
