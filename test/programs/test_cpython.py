@@ -1,0 +1,183 @@
+"""CPython's own tests of what uses sockets, twice: on the kernel's TCP, and under the preload. A case that fails under the preload has to
+fail on TCP, too. How many connections SDP carried, and why others were TCP, is printed.
+
+    SDP_CPYTHON="test_ssl test_epoll" test_cpython.py      these modules alone
+"""
+
+import collections
+import concurrent.futures
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import time
+import unittest
+
+import harness
+
+PYTHON = "/usr/bin/python3"  # Debian's, whose tests these are
+CASES = harness.HERE / "cpython_cases.py"
+MODULE_SECONDS = 120
+AT_ONCE = 2  # modules; each of them runs both ways at once
+REPEATS = 2
+
+_CONNECTIONS = ["Connection", "Listener", "TestPoll", "TestWait", "RemoteManager"]
+
+# Module: the words for cpython_cases.py. The longest first.
+MODULES = {
+    "test_socket": ["-VSOCK"],  # another address family, whose port numbers are the whole host's
+    "test_multiprocessing_spawn": _CONNECTIONS,
+    "test_imaplib": [],
+    "test_xmlrpc": [],
+    "test_ssl": [],
+    "test_multiprocessing_fork": _CONNECTIONS,
+    "test_selectors": [],
+    "test_poll": [],
+    "test_asyncio.test_ssl": [],
+    "test_asyncio.test_events": [],
+    "test_asyncio.test_sslproto": [],
+    "test_asyncio.test_sock_lowlevel": [],
+    "test_asyncio.test_base_events": [],
+    "test_asyncio.test_sendfile": [],
+    "test_asyncio.test_streams": [],
+    "test_asyncio.test_server": [],
+    "test_asyncio.test_buffered_proto": [],
+    "test_asyncio.test_unix_events": [],
+    "test_ftplib": [],
+    "test_poplib": [],
+    "test_httplib": [],
+    "test_httpservers": [],
+    "test_smtplib": [],
+    "test_socketserver": [],
+    "test_asyncore": [],
+    "test_asynchat": [],
+    "test_telnetlib": [],
+    "test_select": [],
+    "test_epoll": [],
+}
+
+# What need not fail on TCP if it fails here, by a piece of the case's name, with the reason.
+_WINDOW = "counts on buffers of 4 KiB to hold a sender back; SDP's window is made of Private Buffers, into which the whole file fits"
+KNOWN_DIFFERENCES = {
+    "close_peer_in_the_middle_of_receiving": _WINDOW,
+    "test_sendfile_prevents_bare_write": _WINDOW,
+}
+# What is not run under the preload, by a piece of the name, with the reason.
+NOT_RUN = {
+    "TestPicklingConnections": "passes connections over a Unix socket, which the library does not do",
+}
+
+# Reasons for TCP that say nothing about the library: nobody listened there for SDP, as where a test connects to a closed port.
+NOBODY_THERE = {"pm-denied", "pm-cached"}
+
+
+def bad(outcome):
+    return outcome in ("failed", "hung")
+
+
+class Run:
+    """One module, once."""
+
+    def __init__(self, world, module, words, preload, attempt=0):
+        self.name = f"{module}-{'sdp' if preload else 'tcp'}-{attempt}"
+        self.results = world.directory / f"{self.name}.results"
+        self.log = world.directory / f"{self.name}.sdp-log"
+        directory = world.directory / self.name  # where it leaves its files
+        directory.mkdir()
+        begin = time.monotonic()
+        self.process = world.start([PYTHON, "-B", CASES, self.results, "test." + module, *words], preload=preload, stdin=subprocess.PIPE,
+                                   environment={"SDP_LOG_FILE": self.log, "TMPDIR": directory} if preload else {"TMPDIR": directory})
+        self.plain_clients = 0
+        try:
+            harness.wait_until(lambda: self.ended() or not self.process.running(), "end", MODULE_SECONDS)
+            if preload and self.ended():
+                self.plain_clients = sum(p["closed"]["fallbacks"].get("plain-client", 0) for p in world.sdpstat()["processes"]
+                                         if p["pid"] == self.process.pid)
+        except AssertionError:
+            pass
+        self.process.stop()
+        self.seconds = time.monotonic() - begin
+
+    def lines(self):
+        return self.results.read_text().splitlines() if self.results.exists() else []
+
+    def ended(self):
+        return self.lines()[-1:] == ["end"]
+
+    def outcomes(self):
+        """Case: ok, skipped, failed, or, where it never came to its end, hung."""
+        outcomes = {}
+        for line in self.lines():
+            if line != "end":
+                outcome, name = line.split(" ", 1)
+                outcomes[name] = "hung" if outcome == "begin" else outcome
+        return outcomes
+
+    def connects(self):
+        """(connects that became SDP, Counter of the reasons of those that became TCP), of all processes of this run."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return len(re.findall(": SDP at ", text)), collections.Counter(re.findall(r": TCP, because (\S+)", text))
+
+
+class CPython(unittest.TestCase):
+    def setUp(self):
+        if not os.path.exists(sysconfig.get_path("stdlib", vars={"base": "/usr", "installed_base": "/usr"}) + "/test/test_socket.py"):
+            self.skipTest("libpython3-testsuite is not installed")
+        self.world = harness.TestWorld()
+        self.addCleanup(self.world.stop)
+
+    def run_module(self, module):
+        """Its findings."""
+        words = [*MODULES[module], *(f"-{name}" for name in NOT_RUN)]
+        with concurrent.futures.ThreadPoolExecutor(2) as both:
+            preloaded = both.submit(Run, self.world, module, words, True)
+            plain = Run(self.world, module, words, False)
+            preloaded = preloaded.result()
+        on_tcp, on_sdp = plain.outcomes(), preloaded.outcomes()
+        over_sdp, over_tcp = preloaded.connects()
+        count = collections.Counter(on_sdp.values())
+        said = [f"{module}: {count['ok']} passed, {count['skipped']} skipped, {sum(map(bad, on_sdp.values()))} failed; connects: "
+                f"{over_sdp} SDP{''.join(f', {n} TCP ({reason})' for reason, n in over_tcp.items())}"
+                f"{f'; {preloaded.plain_clients} clients came by TCP' if preloaded.plain_clients else ''}; {preloaded.seconds:.0f} s"]
+        findings = []
+        if plain.ended() and not preloaded.ended():
+            findings.append(f"{module} did not come to its end:\n{preloaded.process.output()[-3000:]}")
+        for name in (name for name, outcome in on_sdp.items() if bad(outcome) and not bad(on_tcp.get(name))):
+            reason = next((KNOWN_DIFFERENCES[known] for known in KNOWN_DIFFERENCES if known in name), None)
+            if reason:
+                said.append(f"   known difference: {name}: {reason}")
+            elif name.startswith("test.") and self.passes_alone(module, name):
+                said.append(f"   passed when it was repeated alone: {name}")
+            else:
+                findings.append(f"{name} {on_sdp[name]} under the preload, {on_tcp.get(name)} on TCP")
+        print("\n".join(said), flush=True)
+        if findings:
+            print(preloaded.process.output()[-8000:], file=sys.stderr)
+        return findings, over_sdp, over_tcp, preloaded.plain_clients
+
+    def passes_alone(self, module, name):
+        """These tests count on time here and there, and are many at once."""
+        attempts = (Run(self.world, module, [name], True, attempt).outcomes().get(name) for attempt in range(1, REPEATS + 1))
+        return any(outcome == "ok" for outcome in attempts)
+
+    def test_what_fails_under_the_preload_fails_on_tcp(self):
+        for name, reason in NOT_RUN.items():
+            print(f"not run: {name}: {reason}")
+        modules = [module for module in MODULES if module in os.environ.get("SDP_CPYTHON", " ".join(MODULES)).split()]
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            results = list(pool.map(self.run_module, modules))
+        over_sdp = sum(result[1] for result in results)
+        over_tcp = sum((result[2] for result in results), collections.Counter())
+        plain_clients = sum(result[3] for result in results)
+        print(f"in all: {over_sdp} connects became SDP; TCP: {dict(over_tcp)}; {plain_clients} accepted over TCP")
+        self.assertEqual([finding for result in results for finding in result[0]], [])
+        # Falling back is no way to pass. Some cases end both ends in the middle of the start-up.
+        self.assertLessEqual(sum(n for reason, n in over_tcp.items() if reason not in NOBODY_THERE), max(over_sdp // 50, 3))
+        self.assertEqual(plain_clients, 0)
+        if modules == list(MODULES):
+            self.assertGreater(over_sdp, 1000)
+
+
+if __name__ == "__main__":
+    harness.main()
