@@ -8,21 +8,13 @@
 namespace sdp::pm {
 
 std::vector<Counter> AllCounters(const Service& service, const LocalServer& local,
-                                 const std::vector<UdpPort>& ports) {
+                                 const UdpPorts& ports) {
   constexpr auto kCounter = Counter::Kind::kCounter;
   constexpr auto kGauge = Counter::Kind::kGauge;
   const PmServerCounters& s = service.server().counters();
   const AdmissionCounters& a = service.admission().counters();
   const DirectoryCounters& d = service.directory().counters();
   const LocalServerCounters& l = local.counters();
-  uint64_t unsent = 0;
-  uint64_t not_unicast = 0;
-  uint64_t dropped = 0;
-  for (const UdpPort& port : ports) {
-    unsent += port.unsent();
-    not_unicast += port.not_unicast();
-    dropped += port.dropped_by_kernel();
-  }
   return {
       {"service", "requests", kCounter, s.requests, "PMReqs heard, duplicates included"},
       {"service", "duplicates", kCounter, s.duplicates, "PMReqs of a transaction that waits for its PMAck"},
@@ -37,9 +29,10 @@ std::vector<Counter> AllCounters(const Service& service, const LocalServer& loca
       {"service", "malformed", kCounter, s.malformed, "datagrams that are no message"},
       {"service", "misdirected", kCounter, s.misdirected, "PMAccepts and PMDenys received"},
       {"service", "waiting", kGauge, service.server().waiting(), "transactions that wait for their PMAck"},
-      {"udp", "answers-unsent", kCounter, unsent, "answers the kernel did not take"},
-      {"udp", "not-unicast", kCounter, not_unicast, "questions to a broadcast or multicast address"},
-      {"udp", "dropped-by-kernel", kCounter, dropped,
+      {"udp", "sockets", kGauge, ports.sockets(), "UDP sockets: those asked for, and one for each address beside one for all"},
+      {"udp", "answers-unsent", kCounter, ports.unsent(), "answers the kernel did not take"},
+      {"udp", "not-unicast", kCounter, ports.not_unicast(), "questions to a broadcast or multicast address"},
+      {"udp", "dropped-by-kernel", kCounter, ports.dropped_by_kernel(),
        "datagrams that are no message, or found the queue full"},
       {"udp", "source-limit", kCounter, a.source_limit, "datagrams above the limit of their source"},
       {"udp", "total-limit", kCounter, a.total_limit, "datagrams above the limit of all"},

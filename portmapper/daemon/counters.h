@@ -8,7 +8,7 @@
 
 #include "portmapper/daemon/local_server.h"
 #include "portmapper/daemon/service.h"
-#include "portmapper/daemon/udp_port.h"
+#include "portmapper/daemon/udp_ports.h"
 
 namespace sdp::pm {
 
@@ -22,7 +22,7 @@ struct Counter {
 };
 
 [[nodiscard]] std::vector<Counter> AllCounters(const Service& service, const LocalServer& local,
-                                               const std::vector<UdpPort>& ports);
+                                               const UdpPorts& ports);
 
 // A line for each group: "udp: requests 1 duplicates 0 ...".
 [[nodiscard]] std::vector<std::string> ToLogLines(const std::vector<Counter>& counters);

@@ -13,7 +13,6 @@
 #include <csignal>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "portmapper/daemon/counters.h"
 #include "portmapper/daemon/log.h"
 #include "portmapper/daemon/registry_file.h"
@@ -60,7 +59,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const DaemonOptions& option
   daemon->signals_.Reset(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!daemon->signals_) return absl::ErrnoToStatus(errno, "signalfd");
 
-  absl::Status status = daemon->OpenPorts();
+  absl::Status status = daemon->ports_.Open(options.listen);
   if (status.ok()) status = daemon->LoadConfiguration();
   if (!status.ok()) return status;
   LocalServerOptions local_options;
@@ -82,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const DaemonOptions& option
     daemon->announcers_.push_back(std::make_unique<Announcer>(announcer));
   }
 
-  for (const UdpPort& port : daemon->ports_) status.Update(daemon->Watch(port.fd()));
+  status.Update(daemon->ports_.WatchAll([&](int fd) { return daemon->Watch(fd); }));
   status.Update(daemon->Watch(daemon->local_->poll_fd()));
   status.Update(daemon->Watch(daemon->signals_.get()));
   if (status.ok()) status = daemon->Confine();
@@ -101,24 +100,6 @@ absl::Status Daemon::Confine() {
   return absl::OkStatus();
 }
 
-absl::Status Daemon::OpenPorts() {
-  const bool everywhere = options_.listen.empty();
-  const std::vector<Endpoint> addresses =
-      everywhere ? std::vector<Endpoint>{{IpVersion::kV4, {}, kPmUdpPort}, {IpVersion::kV6, {}, kPmUdpPort}}
-                 : options_.listen;
-  for (const Endpoint& address : addresses) {
-    absl::StatusOr<UdpPort> port = UdpPort::Open(address);
-    if (port.ok()) {
-      ports_.push_back(*std::move(port));
-    } else if (everywhere && address.version == IpVersion::kV6 && absl::IsUnavailable(port.status())) {
-      Log(LogLevel::kInfo, "no IPv6 on this host");
-    } else {
-      return port.status();
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Daemon::Watch(int fd) {
   epoll_event event{};
   event.events = EPOLLIN;
@@ -128,10 +109,7 @@ absl::Status Daemon::Watch(int fd) {
 }
 
 std::string Daemon::Describe() const {
-  const std::string addresses = absl::StrJoin(ports_, " ", [](std::string* out, const UdpPort& port) {
-    absl::StrAppend(out, port.local().ToString());
-  });
-  return absl::StrCat(addresses, ", ", options_.socket_path, metrics_ ? ", metrics " : "",
+  return absl::StrCat(ports_.Describe(), ", ", options_.socket_path, metrics_ ? ", metrics " : "",
                       metrics_ ? metrics_->where() : "");
 }
 
@@ -158,11 +136,8 @@ void Daemon::HandleReadable(int fd, Time now) {
     return metrics_->HandleReadable([&] { return ToOpenMetrics(AllCounters(service_, *local_, ports_)); },
                                     now);
   }
-  for (UdpPort& port : ports_) {
-    if (port.fd() != fd) continue;
-    return port.HandleReadable(
-        [&](Bytes datagram, const Endpoint& source) { return service_.Serve(datagram, source, now); });
-  }
+  const auto serve = [&](Bytes datagram, const Endpoint& source) { return service_.Serve(datagram, source, now); };
+  if (ports_.HandleReadable(fd, serve, [this](int added) { return Watch(added); })) return;
   for (const auto& announcer : announcers_) {
     if (announcer->fd() == fd) return announcer->HandleReadable(now);
   }
@@ -174,9 +149,7 @@ absl::Status Daemon::LoadConfiguration() {
   if (!registry.ok()) return registry.status();
   service_.directory().Configure(*std::move(registry));
   const auto heard = service_.directory().IsCentral() ? Announcements::kHeard : Announcements::kDropped;
-  absl::Status status;
-  for (const UdpPort& port : ports_) status.Update(port.SetFilter(heard));
-  return status;
+  return ports_.SetFilter(heard);
 }
 
 void Daemon::HandleSignal(Time now) {

@@ -18,7 +18,7 @@
 #include "portmapper/daemon/sandbox.h"
 #include "portmapper/daemon/service.h"
 #include "portmapper/daemon/service_manager.h"
-#include "portmapper/daemon/udp_port.h"
+#include "portmapper/daemon/udp_ports.h"
 #include "portmapper/daemon/unique_fd.h"
 #include "portmapper/endpoint.h"
 #include "portmapper/engine/admission.h"
@@ -57,7 +57,6 @@ class Daemon {
   Daemon(const DaemonOptions& options, const PmServerOptions& server)
       : options_(options), service_(server, options.admission) {}
 
-  absl::Status OpenPorts();
   absl::Status Watch(int fd);
   absl::Status LoadConfiguration();
   void HandleReadable(int fd, Time now);
@@ -72,7 +71,7 @@ class Daemon {
   DaemonOptions options_;
   ServiceManager manager_{secure_getenv};
   Service service_;
-  std::vector<UdpPort> ports_;
+  UdpPorts ports_;
   std::unique_ptr<LocalServer> local_;
   std::unique_ptr<MetricsServer> metrics_;
   std::vector<std::unique_ptr<Announcer>> announcers_;

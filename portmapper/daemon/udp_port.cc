@@ -66,6 +66,15 @@ absl::Status AttachFilter(int fd, Announcements announcements) {
   return absl::ErrnoToStatus(errno, "SO_ATTACH_FILTER");
 }
 
+int MakeSocket(const Endpoint& address) {
+  return socket(address.version == IpVersion::kV4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+}
+
+absl::Status SharePort(int fd, int on) {
+  if (setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == 0) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, "SO_REUSEPORT");
+}
+
 absl::Status Fail(const Endpoint& address) {
   return absl::ErrnoToStatus(errno, absl::StrCat("UDP ", address.ToString()));
 }
@@ -94,16 +103,35 @@ struct UdpPort::Batch {
   std::array<mmsghdr, kBatchSize> out;
 };
 
-void UdpPort::BatchDeleter::operator()(Batch* batch) const { delete batch; }
-
-UdpPort::UdpPort(UniqueFd fd, const Endpoint& local)
-    : fd_(std::move(fd)), local_(local), batch_(new Batch()) {}
+UdpPort::UdpPort(UniqueFd fd, const Endpoint& local) : fd_(std::move(fd)), local_(local) {}
 
 absl::StatusOr<UdpPort> UdpPort::Open(const Endpoint& address) {
-  const int family = address.version == IpVersion::kV4 ? AF_INET : AF_INET6;
-  UniqueFd fd(socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  UniqueFd fd(MakeSocket(address));
   if (!fd && errno == EAFNOSUPPORT) return absl::UnavailableError("this host has no such address family");
   if (!fd) return Fail(address);
+  absl::StatusOr<UdpPort> port = Bind(std::move(fd), address);
+  if (port.ok()) port->batch_ = std::make_shared<Batch>();
+  return port;
+}
+
+absl::StatusOr<UdpPort> UdpPort::OpenBeside(const Endpoint& address) const {
+  UniqueFd fd(MakeSocket(address));
+  if (!fd) return Fail(address);
+  // Only sockets that both want to share a port, of one user, do.
+  const int theirs = fd.get();
+  absl::Status status = SharePort(fd_.get(), 1);
+  status.Update(SharePort(theirs, 1));
+  if (!status.ok()) return status;
+  absl::StatusOr<UdpPort> port = Bind(std::move(fd), address);
+  status.Update(SharePort(fd_.get(), 0));
+  if (!port.ok()) return port;
+  status.Update(SharePort(theirs, 0));
+  if (!status.ok()) return status;
+  port->batch_ = batch_;
+  return port;
+}
+
+absl::StatusOr<UdpPort> UdpPort::Bind(UniqueFd fd, const Endpoint& address) {
   if (const absl::Status status = Prepare(fd.get(), address); !status.ok()) return status;
   if (const absl::Status status = AttachFilter(fd.get(), Announcements::kDropped); !status.ok())
     return status;

@@ -26,6 +26,10 @@ class UdpPort {
   // taken. The kernel drops what cannot be a question or a PMAck before it takes a place in the queue.
   [[nodiscard]] static absl::StatusOr<UdpPort> Open(const Endpoint& address);
 
+  // One for `address`, which is of this socket's family and port, beside this one, which is for all addresses. The two share
+  // the port for the moment in which it is bound; from then on nobody else gets in.
+  [[nodiscard]] absl::StatusOr<UdpPort> OpenBeside(const Endpoint& address) const;
+
   // A new filter in place of the one Open made, which drops announcements.
   [[nodiscard]] absl::Status SetFilter(Announcements announcements) const;
 
@@ -47,6 +51,7 @@ class UdpPort {
  private:
   struct Batch;
 
+  static absl::StatusOr<UdpPort> Bind(UniqueFd fd, const Endpoint& address);
   UdpPort(UniqueFd fd, const Endpoint& local);
   [[nodiscard]] bool Answerable(msghdr* question);
   [[nodiscard]] int ReceiveBatch();
@@ -56,11 +61,8 @@ class UdpPort {
   Endpoint local_;
   uint64_t unsent_ = 0;
   uint64_t not_unicast_ = 0;
-  // Large and pointing into itself.
-  struct BatchDeleter {
-    void operator()(Batch* batch) const;
-  };
-  std::unique_ptr<Batch, BatchDeleter> batch_;
+  // Large, pointing into itself, and nobody's between two calls: all sockets share one.
+  std::shared_ptr<Batch> batch_;
 };
 
 }  // namespace sdp::pm

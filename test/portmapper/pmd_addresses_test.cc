@@ -1,0 +1,105 @@
+// A socket for each address of the host beside the one for all, as addresses come and go.
+#include <fcntl.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "portmapper/registrar.h"
+#include "test/portmapper/local_sockets.h"
+#include "test/portmapper/pm_test_support.h"
+#include "test/portmapper/pmd_process.h"
+
+namespace sdp::pm {
+namespace {
+
+using namespace test;
+using namespace std::chrono_literals;
+
+// This thread, and what it starts, in a network namespace of its own, with nothing but a loopback.
+class NetworkNamespace {
+ public:
+  NetworkNamespace() : old_(open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC)), entered_(unshare(CLONE_NEWNET) == 0) {}
+  ~NetworkNamespace() {
+    if (entered_) setns(old_.get(), CLONE_NEWNET);
+  }
+  NetworkNamespace(const NetworkNamespace&) = delete;
+  NetworkNamespace& operator=(const NetworkNamespace&) = delete;
+  [[nodiscard]] bool entered() const { return entered_; }
+  static bool Ip(const std::string& arguments) { return std::system(("ip " + arguments).c_str()) == 0; }
+
+ private:
+  UniqueFd old_;
+  bool entered_;
+};
+
+int Sockets(const PmdProcess& pmd) {
+  const size_t before = pmd.Log().size();
+  pmd.Signal(SIGUSR1);
+  size_t at = std::string::npos;
+  const bool written = Eventually([&] {
+    at = pmd.Log().find("sockets ", before);
+    return at != std::string::npos && pmd.Log().find("local:", at) != std::string::npos;
+  });
+  return written ? std::atoi(pmd.Log().c_str() + at + 8) : -1;
+}
+
+TEST_CASE("sockets follow the host's addresses", "[pmd]") {
+  const NetworkNamespace network;
+  if (!network.entered()) {
+    WARN("skipped: no right to make a network namespace");
+    return;
+  }
+  REQUIRE(NetworkNamespace::Ip("link set lo up"));
+  const TempDir directory;
+  const std::string path = directory.Path("pmd.sock");
+  const PmdProcess pmd({"--listen", "0.0.0.0:0", "--listen", "[::]:0", "--socket", path});
+  const uint16_t port = pmd.listen_address(0).port;
+  const uint16_t v6_port = pmd.listen_address(1).port;
+  CHECK(Sockets(pmd) == 4);  // for all, and loopback, of both families
+  const ListenerPair pair("[::]");
+  const auto registration = RegisterListener(path, pair.conventional.get(), pair.sdp.get(), 5s);
+  REQUIRE(registration.has_value());
+  const UniqueFd keep(*registration);
+  // Connected, so it takes an answer only from the address it asked.
+  const auto ask = [&](const std::string& host, uint16_t mapper_port) {
+    Endpoint mapper = At(host + ":0");
+    Endpoint target = mapper;
+    mapper.port = mapper_port;
+    target.port = LocalAddress(pair.conventional.get()).port;
+    return Ask(mapper, target).state;
+  };
+  CHECK(ask("127.0.0.1", port) == QueryState::kAccepted);
+  CHECK(ask("127.0.0.2", port) == QueryState::kAccepted);  // of no interface, and yet ours
+  CHECK(ask("[::1]", v6_port) == QueryState::kAccepted);
+
+  REQUIRE(NetworkNamespace::Ip("addr add 10.9.8.7/32 dev lo"));
+  REQUIRE(NetworkNamespace::Ip("addr add fd00::1/128 dev lo nodad"));
+  CHECK(Eventually([&] { return Sockets(pmd) == 6; }));
+  CHECK(ask("10.9.8.7", port) == QueryState::kAccepted);
+  CHECK(ask("[fd00::1]", v6_port) == QueryState::kAccepted);
+
+  REQUIRE(NetworkNamespace::Ip("addr del 10.9.8.7/32 dev lo"));
+  CHECK(Eventually([&] { return Sockets(pmd) == 5; }));
+  REQUIRE(NetworkNamespace::Ip("addr add 10.9.8.7/32 dev lo"));
+  CHECK(Eventually([&] { return Sockets(pmd) == 6; }));
+  CHECK(ask("10.9.8.7", port) == QueryState::kAccepted);
+  CHECK(ask("127.0.0.1", port) == QueryState::kAccepted);
+
+  // Nobody gets in beside them, not even of the same user.
+  for (const char* host : {"0.0.0.0:", "127.0.0.1:", "10.9.8.7:"}) {
+    PmdProcess second({"--listen", host + std::to_string(port), "--socket", directory.Path("second.sock")});
+    CHECK(second.AwaitExit() == 1);
+    CHECK(second.Log().find("is taken") != std::string::npos);
+  }
+}
+
+TEST_CASE("one address asked for is one socket", "[pmd]") {
+  const TempDir directory;
+  const PmdProcess pmd({"--listen", "127.0.0.1:0", "--socket", directory.Path("pmd.sock")});
+  CHECK(Sockets(pmd) == 1);
+}
+
+}  // namespace
+}  // namespace sdp::pm
