@@ -202,6 +202,8 @@ class Engine {
   void MoveSource(Bytes copy);
   void RevokeSink();
   [[nodiscard]] bool source_offered() const;
+  // The peer knows of the offered send buffer, or is owed it: revoked, it may take the peer's answer to come back.
+  [[nodiscard]] bool source_promised() const;
   [[nodiscard]] bool sink_offered() const;
   // A send or receive buffer of more bytes than this may go otherwise than by copying, from now on (the Bcopy
   // threshold); UINT32_MAX: none.

@@ -11,7 +11,7 @@ namespace sdp::engine {
 namespace {
 
 constexpr uint32_t kMagic = 0x53445045;  // "SDPE"
-constexpr uint16_t kVersion = 5;
+constexpr uint16_t kVersion = 6;
 constexpr uint64_t kMostMessages = uint64_t{1} << 62;  // keeps sums of counters from wrapping
 
 }  // namespace
@@ -32,6 +32,8 @@ struct Frozen {
     ar.Number(o.src_avail_payload);
     ar.Number(o.read_size);
     ar.Flag(o.prefer_pipelined);
+    ar.Flag(o.begin_pipelined);
+    ar.Flag(o.await_sink_avail);
     ar.Number(o.ird);
     ar.Number(o.ord);
   }
@@ -287,6 +289,7 @@ struct Frozen {
   static void Visit(Archive& ar, Engine::Rep& r) {
     ar.Flag(r.hello_done);
     ar.Flag(r.established);
+    ar.Flag(r.pipelined_due);
     ar.Number(r.peer_buffer_size);
     ar.Number(r.peer_max_adverts);
     ar.Number(r.ord);

@@ -1,5 +1,6 @@
 // Connection set-up (SDP 8.1.1): what we say in Hello and HelloAck, and what we demand of the peer's.
 #include <algorithm>
+#include <utility>
 
 #include "core/base/check.h"
 #include "core/engine/rep.h"
@@ -126,7 +127,16 @@ AbortReason Engine::Rep::HandleHelloAck(const wire::Message& message) {
   return AbortReason::kNone;
 }
 
-void Engine::Rep::Establish() { established = true; }
+void Engine::Rep::Establish() {
+  established = true;
+  pipelined_due = options.begin_pipelined;
+  if (role == Role::kConnecting) BeginPipelined();
+}
+
+void Engine::Rep::BeginPipelined() {
+  if (!std::exchange(pipelined_due, false)) return;
+  (void)modes.Request(Half::kSource, FlowMode::kPipelined, credit.acknowledged());
+}
 
 // --- the façade's part
 

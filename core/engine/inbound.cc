@@ -85,6 +85,7 @@ AbortReason Engine::Rep::HandleMessage(const ReceivedMessage& received, bool* ke
   if (const auto reason = credit.HandleMessage(message->bsdh, KindOf(*message)); reason != AbortReason::kNone)
     return reason;
   resizing.MessageReceived();
+  BeginPipelined();
   // 9.2, 9.3: only an STag that we advertised may be invalidated, by the message that completes it.
   if (received.invalidated && !std::holds_alternative<wire::RdmaRdCompl>(message->body) &&
       !std::holds_alternative<wire::RdmaWrCompl>(message->body)) {

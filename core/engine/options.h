@@ -35,6 +35,11 @@ struct Options {
   // Hint to the peer, as Data Sink, to use Pipelined Mode, and follow such hints as Data Source
   // (REQ_PIPE, 6.1.2).
   bool prefer_pipelined = false;
+  // As Data Source, go to Pipelined Mode at once: with the connection (the connecting peer), or with the
+  // peer's first message (the accepting peer, which may have no right to speak first).
+  bool begin_pipelined = false;
+  // As Data Source in Pipelined Mode, do not advertise: an offered buffer waits for a SinkAvail until it is revoked.
+  bool await_sink_avail = false;
   uint16_t ird = 16;
   uint16_t ord = 16;
 };

@@ -31,6 +31,7 @@ struct Engine::Rep {
   std::array<std::byte, kHelloAckSize> HelloAck();
   AbortReason HandleHelloAck(const wire::Message& message);
   void Establish();
+  void BeginPipelined();
 
   // --- inbound.cc
   void HandleReceive(const ReceivedMessage& received);
@@ -124,6 +125,7 @@ struct Engine::Rep {
   bool hello_done = false;  // ours sent, or the peer's received
   bool established = false;
   bool hello_ack_due = false;
+  bool pipelined_due = false;
   bool size_due = false;      // of our receive Private Buffers, to be told to the owner
   bool sends_behind = false;  // the send buffer's bytes come after the source offer
   uint32_t peer_buffer_size = 0;

@@ -25,6 +25,8 @@ class SourceOffer {
   [[nodiscard]] bool writing() const { return writing_ != 0; }
   [[nodiscard]] bool can_advertise() const { return !stag_gone_; }
   [[nodiscard]] bool revoked() const { return revoked_; }
+  // Nobody needs it back, and nothing of it has gone another way.
+  [[nodiscard]] bool can_wait() const { return !revoked_ && !moved_; }
   [[nodiscard]] bool cancel_due() const { return active_ && revoked_ && advertised_ != 0 && !cancel_; }
   [[nodiscard]] bool cancel_outstanding() const { return cancel_.has_value(); }
   // The number, as the credit ledger counts, of the message that carried the SrcAvail.

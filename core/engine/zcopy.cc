@@ -17,7 +17,7 @@ bool Engine::Rep::wants_source(uint64_t size) const {
     case FlowMode::kCombined:
       return size > options.source_threshold;
     case FlowMode::kPipelined:
-      return size > (adverts.has_sink_avail() ? payload_capacity() : options.source_threshold);
+      return size > (adverts.has_sink_avail() || options.await_sink_avail ? payload_capacity() : options.source_threshold);
   }
   return false;
 }
@@ -310,6 +310,7 @@ bool Engine::Rep::PollSourceOffer(PostSend* post) {
       return adverts_outstanding() < peer_max_adverts && PollSrcAvail(/*with_payload=*/true, post);
     case FlowMode::kPipelined:
       if (adverts.has_sink_avail() || adverts.writing()) return false;  // it is written (11.3, 1a)
+      if (options.await_sink_avail && source_offer.can_wait()) return false;
       if (!large) return ComposeOfferData(source_offer.left(), post);
       return adverts_outstanding() < peer_max_adverts && PollSrcAvail(/*with_payload=*/false, post);
   }
@@ -370,6 +371,7 @@ bool Engine::OfferSink(const SinkBuffer& buffer) {
   return taken;
 }
 
+bool Engine::source_promised() const { return rep_->source_offer.active() && !rep_->source_offer.idle(); }
 void Engine::MoveSource(Bytes copy) {
   if (rep_->source_offer.active()) rep_->source_offer.Move(copy);
   rep_->End();

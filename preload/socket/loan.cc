@@ -41,7 +41,7 @@ void Loan::Revoke(Session& session) {
 }
 
 bool Loan::Keep(Session& session) {
-  if (!lent() || revoked_ || kind_ != Kind::kSource) return false;
+  if (!lent() || revoked_ || kind_ != Kind::kSource || !session.engine().source_promised()) return false;
   std::unique_ptr<std::byte[]> copy(new (std::nothrow) std::byte[memory_.size()]);
   if (copy == nullptr) return false;
   std::memcpy(copy.get(), memory_.data(), memory_.size());

@@ -34,8 +34,8 @@ class Loan {
   // Asks for it back; the result follows.
   void Revoke(Session& session);
   // A source that the peer may take its time with: the connection goes on with a copy, and lent() no longer
-  // holds; all of it counts as sent. False: there is no memory for it, the RNIC cannot do that, or it was
-  // revoked before.
+  // holds; all of it counts as sent. False: there is no memory for it, the RNIC cannot do that, it was revoked
+  // before, or Revoke() does at once.
   bool Keep(Session& session);
   // After progress: true if the memory has come back by it. The STag is invalid from here on.
   bool Collect(Session& session);

@@ -29,7 +29,7 @@ inline void ChooseMechanisms(engine::Options* options) {
     case Mechanism::kTransaction:
       options->source_threshold = kNever;
       options->sink_threshold = 1;
-      options->prefer_pipelined = true;
+      options->prefer_pipelined = options->begin_pipelined = options->await_sink_avail = true;
       break;
   }
 }

@@ -41,6 +41,13 @@ bool Session::PostWithRoom(Post post) {
 }
 
 void Session::Pump() {
+  // What the flush completed may be all that the engine waits for: nothing has to come in.
+  do {
+    CarryOut();
+  } while (TakeCompletions());
+}
+
+void Session::CarryOut() {
   engine::Action action;
   bool posted = false;
   bool disconnect = false;
@@ -109,9 +116,11 @@ void Session::Abort() {
   NoteEnd();
 }
 
-void Session::TakeCompletions() {
+bool Session::TakeCompletions() {
   verbs::Completion completion;
+  bool any = false;
   while (queue_pair_->PollCompletion(&completion)) {
+    any = true;
     if (completion.status != verbs::Status::kSuccess) continue;  // the link's end says it all
     switch (completion.opcode) {
       case verbs::Opcode::kReceive:
@@ -135,6 +144,7 @@ void Session::TakeCompletions() {
         break;
     }
   }
+  return any;
 }
 
 void Session::NoteEnd() {
@@ -152,8 +162,6 @@ bool Session::ReadAvailable() {
   const ReadStatus status = queue_pair_->ReadLink();
   TakeCompletions();
   if (status == ReadStatus::kEnded) NoteEnd();
-  Pump();
-  TakeCompletions();  // of Sends that the flush completed
   Pump();
   return status == ReadStatus::kProgress;
 }
@@ -185,8 +193,6 @@ ReadStatus Session::ReadSleeping(std::unique_lock<std::mutex>& lock) {
   }
   TakeCompletions();
   if (status == ReadStatus::kEnded) NoteEnd();
-  Pump();
-  TakeCompletions();
   Pump();
   return status;
 }

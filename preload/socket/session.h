@@ -75,7 +75,9 @@ class Session {
   // is no room even so. A stream that is gone counts as posted; the next read reports its end to the engine.
   template <typename Post>
   bool PostWithRoom(Post post);
-  void TakeCompletions();
+  // True if there was one.
+  bool TakeCompletions();
+  void CarryOut();
   void NoteEnd();
 
   std::unique_ptr<engine::Engine> engine_;

@@ -150,6 +150,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   if (state_ == State::kConnecting) StepAttempt();
   Readiness readiness{.state = state_};
   if (state_ == State::kSdp && !foreign()) {
+    HandOverRequest(false);
     WantBcopy(LowWater());
     readiness.events = ReadyEvents();
     readiness.watch = WatchEvents();

@@ -193,7 +193,11 @@ class StreamSocket final : public Socket {
 
   // stream_socket_hold.cc: what MSG_MORE and TCP_CORK keep back. Empty again before anything else is sent.
   // Keeps the bytes of `data` for the next message, if there is time and room to; false: send them.
-  bool Hold(const iovec* iov, size_t count, size_t total);
+  bool Hold(const iovec* iov, size_t count, size_t total, bool is_request);
+  // A write of so many bytes should wait for the read of its answer.
+  [[nodiscard]] bool MayBeRequest(size_t total) const;
+  // A request that waits leaves, or stays in the engine for the offer that follows.
+  void HandOverRequest(bool with_sink_avail);
   // Takes bytes as Engine::Send, those kept back first, and hands them to the link. How many of `data`; *moved: of both.
   size_t SendBehindHeld(std::span<const Bytes> data, engine::SendFlags flags, size_t* moved);
   void PushHeld();
@@ -300,6 +304,7 @@ class StreamSocket final : public Socket {
 
   std::vector<std::byte> held_;  // sent with MSG_MORE or a cork: leaves with what follows, or at held_until_
   Time held_until_ = kNever;
+  bool held_request_ = false;  // it waits for a read
 
   Task task_{this};
   uint64_t calls_ = 0;       // by the application, to see whether it is active

@@ -1,5 +1,5 @@
 // MSG_MORE and TCP_CORK: a small piece waits for the next one, and both leave as one message with one call on
-// the link.
+// the link. SDP_FORCE=transaction: a small write waits for the read that follows, and leaves in its SinkAvail (SDP 9.4).
 #include <algorithm>
 #include <array>
 
@@ -15,7 +15,25 @@ constexpr Duration kLongestHold = std::chrono::milliseconds(200);
 
 }  // namespace
 
-bool StreamSocket::Hold(const iovec* iov, size_t count, size_t total) {
+bool StreamSocket::MayBeRequest(size_t total) const {
+  if (config().force != Mechanism::kTransaction) return false;
+  const engine::Stats& stats = session_->engine().stats();
+  return stats.sink_mode == engine::FlowMode::kPipelined &&
+         held_.size() + total + engine::kMaxHeader <= stats.remote_buffer_size;
+}
+
+void StreamSocket::HandOverRequest(bool with_sink_avail) {
+  if (!held_request_) return;
+  if (!with_sink_avail) {
+    PushHeld();
+    return;
+  }
+  held_request_ = false;
+  size_t moved;
+  SendBehindHeld({}, {.buffering = engine::Buffering::kFull, .hold = true}, &moved);
+}
+
+bool StreamSocket::Hold(const iovec* iov, size_t count, size_t total, bool is_request) {
   if (shared_ != nullptr) return false;  // the others would not know of it
   const engine::Engine& e = session_->engine();
   const size_t wanted = held_.size() + total;
@@ -25,8 +43,10 @@ bool StreamSocket::Hold(const iovec* iov, size_t count, size_t total) {
       !e.writable())
     return false;
   if (held_.empty()) {
-    held_until_ = Now() + kLongestHold;
-    if (!Background::Add(&task_, kLongestHold)) return false;
+    const Duration longest = is_request ? Background::kGrace : kLongestHold;
+    held_until_ = Now() + longest;
+    if (!Background::Add(&task_, longest)) return false;
+    held_request_ = is_request;
   }
   for (size_t i = 0; i < count; ++i) {
     const auto* const bytes = static_cast<const std::byte*>(iov[i].iov_base);
@@ -54,6 +74,7 @@ size_t StreamSocket::SendBehindHeld(std::span<const Bytes> data, engine::SendFla
 }
 
 void StreamSocket::PushHeld() {
+  held_request_ = false;
   if (held_.empty()) return;
   if (!session_->engine().can_send()) {
     held_.clear();

@@ -105,8 +105,9 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   const size_t total = data.left();
   const bool writable = session_->engine().writable();  // what poll told the caller
   const bool nonblocking = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd);
-  if (((flags & MSG_MORE) != 0 || options_.cork()) && (flags & MSG_OOB) == 0 && total > 0 && pending_error_ == 0 &&
-      session_->engine().can_send() && Hold(iov, count, total)) {
+  const bool more = (flags & MSG_MORE) != 0 || options_.cork();
+  if ((more || (!nonblocking && MayBeRequest(total))) && (flags & MSG_OOB) == 0 && total > 0 && pending_error_ == 0 &&
+      session_->engine().can_send() && Hold(iov, count, total, !more)) {
     return static_cast<ssize_t>(total);
   }
   engine::SendFlags send_flags{.out_of_band = (flags & MSG_OOB) != 0};
@@ -229,6 +230,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       const engine::SinkWish wish = may_lend && !rest.empty() ? e.sink_wish(rest.front().size()) : engine::SinkWish::kNothing;
       if (wish == engine::SinkWish::kRead || (wish == engine::SinkWish::kAdvertise && done == 0 && wanted < total)) {
         int error = 0;
+        HandOverRequest(wish == engine::SinkWish::kAdvertise);
         const auto moved = ReceiveLent(lock, fd, rest.front(), wish == engine::SinkWish::kAdvertise, &deadline, &error);
         room.Advance(moved.value_or(0));
         done += moved.value_or(0);
@@ -244,6 +246,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
         WantBcopy(peek ? total : 1);
       }
     }
+    HandOverRequest(false);
     if (peek && done < total && !looked) {
       // Programs look again and again until enough is there.
       looked = true;

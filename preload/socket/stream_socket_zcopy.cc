@@ -135,7 +135,11 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
 std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes room, bool advertise,
                                                 Time* deadline, int* error) {
   *error = 0;
-  if (shared_ != nullptr || !sink_loan_.Lend(*session_, room, advertise)) return std::nullopt;
+  if (shared_ != nullptr || !sink_loan_.Lend(*session_, room, advertise)) {
+    size_t none;
+    SendBehindHeld({}, {}, &none);  // a request that was to go with it
+    return std::nullopt;
+  }
   struct Return {
     StreamSocket* socket;
     Lock& lock;

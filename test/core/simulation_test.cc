@@ -87,6 +87,7 @@ Options Simulation::RandomOptions() {
   o.src_avail_payload = static_cast<uint32_t>(Pick(2) ? 1 + Pick(40) : 1000);
   o.read_size = static_cast<uint32_t>(Pick(2) ? 1 + Pick(1000) : 1000000);
   o.prefer_pipelined = Pick(2);
+  o.begin_pipelined = Pick(6) == 0;
   o.max_adverts = static_cast<uint16_t>(1 + Pick(3));
   o.ord = static_cast<uint16_t>(1 + Pick(4));
   o.send_limit = static_cast<uint32_t>(Pick(3) ? 1 + Pick(5000) : 100000);

@@ -609,6 +609,26 @@ TEST_CASE("Zcopy: whatever ends the connection gives the buffers back") {
   CHECK(peer.engine().end_of_stream());
 }
 
+TEST_CASE("Zcopy: a connection may begin in Pipelined Mode, the accepting peer's half with the first message") {
+  Options options = kZcopy;
+  options.begin_pipelined = true;
+  for (const AckIn ack : {AckIn::kReply, AckIn::kSend}) {
+    EnginePair pair(options, options, ack);
+    if (ack == AckIn::kReply) CHECK(pair.z.flights.empty());
+    pair.Settle();
+    CHECK(pair.a.engine.stats().source_mode == FlowMode::kPipelined);
+    CHECK(pair.z.engine.stats().source_mode == FlowMode::kPipelined);
+    CHECK(pair.a.engine.stats().sink_mode == FlowMode::kPipelined);
+    // Once: who leaves it stays there.
+    REQUIRE(pair.a.engine.ChangeMode(Half::kSource, FlowMode::kCombined));
+    pair.a.Drain();
+    pair.Settle();
+    pair.z.Send("x");
+    pair.Settle();
+    CHECK(pair.a.engine.stats().source_mode == FlowMode::kCombined);
+  }
+}
+
 TEST_CASE("Zcopy: SuspComm is answered when nothing is in process, and ends all advertisements") {
   ScriptedPeer peer({.options = kZcopy});
   peer.Say(Src(5000), "x");

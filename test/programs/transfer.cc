@@ -2,9 +2,11 @@
 //
 //   transfer stream SIZE MESSAGES    one side writes, the other reads
 //   transfer turns SIZE MESSAGES     SIZE bytes there, SIZE bytes back, in turns
+//   transfer requests SIZE MESSAGES  64 bytes there, SIZE bytes back, in turns
 //
 // Opens a listener on loopback, forks a server, and prints "SECONDS CPU_SECONDS BYTES" for all messages, both
-// ends together. Every message begins and ends with its number, and the reader checks that.
+// ends together. Every message begins and ends with its number, and the reader checks that. Keeps the
+// connection open until standard input ends, so that one can look at it.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -21,6 +23,9 @@
 #include <vector>
 
 namespace {
+
+enum class Shape { kStream, kTurns, kRequests };
+constexpr size_t kRequest = 64;
 
 [[noreturn]] void Fail(const char* what) {
   perror(what);
@@ -68,30 +73,49 @@ double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-int Serve(int listener, bool turns, size_t size, uint64_t messages) {
+int Serve(int listener, Shape shape, size_t size, uint64_t messages) {
   const int fd = accept(listener, nullptr, nullptr);
   if (fd < 0) Fail("accept");
   std::vector<char> message(size);
   ReadAll(fd, message.data(), 1);
   const double before = CpuSeconds();
   for (uint64_t i = 0; i < messages; ++i) {
-    ReadAll(fd, message.data(), size);
-    Check(message, i);
-    if (turns) WriteAll(fd, message.data(), size);
+    if (shape == Shape::kRequests) {
+      char request[kRequest];
+      ReadAll(fd, request, sizeof request);
+      Mark(message, i);
+    } else {
+      ReadAll(fd, message.data(), size);
+      Check(message, i);
+    }
+    if (shape != Shape::kStream) WriteAll(fd, message.data(), size);
   }
   const double used = CpuSeconds() - before;
   WriteAll(fd, reinterpret_cast<const char*>(&used), sizeof used);
+  char end;
+  (void)!recv(fd, &end, 1, 0);
   return 0;
+}
+
+// False: no shape has this name.
+bool ParseShape(const char* name, Shape* shape) {
+  constexpr const char* kNames[] = {"stream", "turns", "requests"};
+  for (int i = 0; i < 3; ++i) {
+    if (strcmp(name, kNames[i]) != 0) continue;
+    *shape = static_cast<Shape>(i);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool turns = argc == 4 && strcmp(argv[1], "turns") == 0;
+  Shape shape{};
   const size_t size = argc == 4 ? strtoull(argv[2], nullptr, 10) : 0;
   const uint64_t messages = argc == 4 ? strtoull(argv[3], nullptr, 10) : 0;
-  if (size == 0 || messages == 0 || (!turns && strcmp(argv[1], "stream") != 0)) {
-    fputs("usage: transfer {stream|turns} SIZE MESSAGES\n", stderr);
+  if (size == 0 || messages == 0 || !ParseShape(argv[1], &shape)) {
+    fputs("usage: transfer {stream|turns|requests} SIZE MESSAGES\n", stderr);
     return 2;
   }
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -106,7 +130,7 @@ int main(int argc, char** argv) {
   }
   const pid_t server = fork();
   if (server < 0) Fail("fork");
-  if (server == 0) _exit(Serve(listener, turns, size, messages));
+  if (server == 0) _exit(Serve(listener, shape, size, messages));
 
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   if (fd < 0 || connect(fd, reinterpret_cast<sockaddr*>(&address), length) != 0) Fail("connect");
@@ -115,9 +139,14 @@ int main(int argc, char** argv) {
   const double before = CpuSeconds();
   const auto start = std::chrono::steady_clock::now();
   for (uint64_t i = 0; i < messages; ++i) {
-    Mark(message, i);
-    WriteAll(fd, message.data(), size);
-    if (!turns) continue;
+    if (shape == Shape::kRequests) {
+      const char request[kRequest] = {};
+      WriteAll(fd, request, sizeof request);
+    } else {
+      Mark(message, i);
+      WriteAll(fd, message.data(), size);
+    }
+    if (shape == Shape::kStream) continue;
     ReadAll(fd, message.data(), size);
     Check(message, i);
   }
@@ -125,12 +154,16 @@ int main(int argc, char** argv) {
   ReadAll(fd, reinterpret_cast<char*>(&server_cpu), sizeof server_cpu);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double cpu = CpuSeconds() - before + server_cpu;
+  printf("%.6f %.6f %llu\n", seconds, cpu,
+         static_cast<unsigned long long>(size * messages * (shape == Shape::kTurns ? 2 : 1)));
+  fflush(stdout);
+  while (getchar() != EOF) {
+  }
+  close(fd);
   int status = 0;
   if (waitpid(server, &status, 0) != server || status != 0) {
     fputs("the server failed\n", stderr);
     return 1;
   }
-  printf("%.6f %.6f %llu\n", seconds, cpu,
-         static_cast<unsigned long long>(size * messages * (turns ? 2 : 1)));
   return 0;
 }

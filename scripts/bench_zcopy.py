@@ -1,0 +1,179 @@
+"""scripts/bench zcopy: the transfer mechanisms over message sizes (SDP 9), each forced, the policy's choice, and plain TCP.
+
+test/programs/transfer moves blocking messages between two processes in three shapes. All curves of a point are measured in
+turns, in an order that changes; a value is the median. Beside the rate stands the processor time of both ends: it is what a
+busy machine changes least.
+"""
+
+import argparse
+import json
+import pathlib
+import random
+import statistics
+import subprocess
+
+import sdp_world
+
+TRANSFER = sdp_world.BUILD / "test" / "programs" / "transfer"
+FORCED = ("bcopy", "read", "write", "transaction")
+CURVES = ("tcp", *FORCED, "policy")
+SHAPES = {"stream": "one side writes, the other reads", "turns": "there and back", "requests": "64 bytes there, a message back"}
+SIZES = tuple(4**n for n in range(13))  # 1 B to 16 MiB
+# Which counter of sdpstat shows that a forced mechanism has carried something.
+COUNTER = {"bcopy": "bcopy", "read": "read_zcopy", "write": "write_zcopy", "transaction": "transaction"}
+
+
+def name_of(size):
+    for shift, unit in ((20, "MiB"), (10, "KiB")):
+        if size >= 1 << shift:
+            return f"{size >> shift} {unit}"
+    return f"{size} B"
+
+
+def messages_of(size, shape, total):
+    """So many that a run takes a while: limited by bytes for large ones, by round trips for small ones."""
+    most = 100_000 if shape == "stream" else 6_000
+    return max(8, min(most, total // size))
+
+
+def measure(world, shape, size, curve, total):
+    """{rate: bytes/s, cpu: seconds per GB, by: {mechanism: bytes}}"""
+    environment = {"SDP_FORCE": curve} if curve in FORCED else {}
+    preload = curve != "tcp"
+    process = world.start([TRANSFER, shape, size, messages_of(size, shape, total)], preload, environment, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE)
+    line = process.popen.stdout.readline().split()
+    if len(line) != 3:
+        raise RuntimeError(f"transfer failed:\n{process.output()}\n{world.logs()}")
+    by = {}
+    if preload:
+        for one in world.sdpstat()["processes"]:
+            if one["pid"] == process.pid:
+                for part in [one["closed"], *one["connections"]]:
+                    for direction in ("bytes_in", "bytes_out"):
+                        for mechanism, count in part[direction].items():
+                            by[mechanism] = by.get(mechanism, 0) + count
+        if not sum(by.values()):
+            raise RuntimeError(f"it was not SDP:\n{world.logs()}")
+    process.popen.stdin.close()
+    process.wait()
+    process.popen.stdout.close()
+    world.processes.remove(process)
+    seconds, cpu, moved = float(line[0]), float(line[1]), int(line[2])
+    return {"rate": moved / seconds, "cpu": cpu / moved * 1e9, "by": by}
+
+
+def sweep(world, options, report):
+    """[{shape, size, curve: {rate, cpu, by, rates}}]"""
+    points = []
+    order = random.Random(1)
+    for shape in options.shapes:
+        for size in options.sizes:
+            runs = {curve: [] for curve in CURVES}
+            for _ in range(options.runs):
+                for curve in order.sample(CURVES, len(CURVES)):
+                    runs[curve].append(measure(world, shape, size, curve, options.bytes))
+            point = {"shape": shape, "size": size}
+            for curve, values in runs.items():
+                point[curve] = {"rate": statistics.median(v["rate"] for v in values), "cpu": statistics.median(v["cpu"] for v in values),
+                                "rates": [v["rate"] for v in values], "by": values[-1]["by"]}
+            points.append(point)
+            report(point)
+    return points
+
+
+def share(point, curve):
+    """How much of a curve's bytes Zcopy or Transactions carried."""
+    by = point[curve]["by"]
+    everything = sum(by.values())
+    return 1 - by.get("bcopy", 0) / everything if everything else 0.0
+
+
+def judge(point):
+    """The policy against the best of the forced ones, and against TCP: ratios of rates, and of processor time."""
+    best = max(point[curve]["rate"] for curve in FORCED)
+    least = min(point[curve]["cpu"] for curve in FORCED)
+    policy, tcp = point["policy"], point["tcp"]
+    return {"of_best": policy["rate"] / best, "of_tcp": policy["rate"] / tcp["rate"], "cpu_of_least": policy["cpu"] / least if least else 1.0,
+            "cpu_of_tcp": policy["cpu"] / tcp["cpu"] if tcp["cpu"] else 1.0}
+
+
+def head(shape):
+    columns = "".join(f"{curve:>12}" for curve in CURVES)
+    return f"\n{shape}: {SHAPES[shape]}; MB/s, and what Zcopy carried\n{'message':>8}{columns}   policy: of best  of TCP   CPU: of TCP   s/GB  Zcopy"
+
+
+def line(point):
+    rates = "".join(f"{point[curve]['rate'] / 1e6:>12.2f}" for curve in CURVES)
+    j = judge(point)
+    return (f"{name_of(point['size']):>8}{rates}{j['of_best']:>18.2f}{j['of_tcp']:>8.2f}{j['cpu_of_tcp']:>14.2f}"
+            f"{point['policy']['cpu']:>7.2f}{share(point, 'policy'):>7.0%}")
+
+
+PLOT = """
+set terminal svg size 1500,{height} font 'sans,13' background 'white'
+set output '{output}'
+set logscale x 4
+set logscale y 10
+set xrange [0.7:{most}]
+set key left top
+set grid
+set xtics ({tics}) rotate by -45
+set multiplot layout {rows},2 title 'Transfer mechanisms by message size, blocking calls, loopback' font 'sans,16'
+{panels}
+unset multiplot
+"""
+
+
+def draw(points, shapes, directory, output):
+    """An SVG by gnuplot: for each shape the rates, and the processor time of both ends together."""
+    panels = []
+    for shape in shapes:
+        data = directory / f"{shape}.dat"
+        mine = [p for p in points if p["shape"] == shape]
+        data.write_text("".join(" ".join(str(v) for v in (p["size"], *(p[c]["rate"] / 1e6 for c in CURVES), *(p[c]["cpu"] for c in CURVES))) + "\n"
+                                for p in mine))
+        for what, first in (("MB/s", 2), ("CPU seconds for a GB, both ends", 2 + len(CURVES))):
+            curves = ", ".join(f"'{data}' using 1:{first + i} with linespoints lw {3 if c == 'policy' else 1.5} dt {2 if c == 'tcp' else 1} title '{c}'"
+                               for i, c in enumerate(CURVES))
+            panels.append(f"set title '{shape}: {SHAPES[shape]}'\nset ylabel '{what}'\nplot {curves}")
+    sizes = sorted({p["size"] for p in points})
+    script = PLOT.format(output=output, rows=len(shapes), height=420 * len(shapes), most=sizes[-1] * 1.4, panels="\n".join(panels),
+                         tics=", ".join(f"'{name_of(s)}' {s}" for s in sizes))
+    subprocess.run([sdp_world.find("gnuplot")], input=script.encode(), check=True, timeout=60)
+
+
+def main(argv):
+    parser = argparse.ArgumentParser(prog="bench zcopy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5, help="how often each curve of a point is measured (default 5)")
+    parser.add_argument("--bytes", type=int, default=256 << 20, help="most bytes of a run (default 256 MiB)")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES")
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=tuple(SHAPES))
+    parser.add_argument("--chart", type=pathlib.Path, default=sdp_world.BUILD / "zcopy.svg", help="where the chart goes (default %(default)s)")
+    parser.add_argument("--json", type=pathlib.Path, help="write all values there")
+    options = parser.parse_args(argv)
+    shown = []
+
+    def report(point):
+        if point["shape"] not in shown:
+            shown.append(point["shape"])
+            print(head(point["shape"]))
+        print(line(point), flush=True)
+
+    world = sdp_world.World()
+    try:
+        environment = world.environment
+        world.environment = lambda preload=True, **extra: environment(preload, **(dict(SDP_LOG="error") if preload else {}), **extra)
+        points = sweep(world, options, report)
+        for curve in FORCED:
+            if len(options.sizes) > 3 and not any(p[curve]["by"].get(COUNTER[curve]) for p in points):
+                print(f"{curve}: forced, and has carried nothing")
+        if options.json:
+            options.json.write_text(json.dumps(points, indent=1))
+        if sdp_world.find("gnuplot"):
+            draw(points, options.shapes, world.directory, options.chart)
+            print(f"\nchart: {options.chart}")
+        else:
+            print("\nno chart: gnuplot is not installed (Debian package gnuplot-nox)")
+    finally:
+        world.stop()

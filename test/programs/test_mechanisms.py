@@ -1,0 +1,103 @@
+"""Large and small blocking transfers with each mechanism forced (SDP 9), and what the library chooses by itself: transfer checks the
+data, sdpstat says what carried it."""
+
+import json
+import select
+import subprocess
+
+import harness
+import sdp_world
+
+TRANSFER = sdp_world.BUILD / "test" / "programs" / "transfer"
+MIB = 1 << 20
+
+
+class Mechanisms(harness.ProgramTest):
+    def transfer(self, shape, size, messages, force=None, timeout=40, **settings):
+        """What each mechanism carried to and from the client."""
+        if force:
+            settings["SDP_FORCE"] = force
+        process = self.world.start([TRANSFER, shape, size, messages], environment=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        carried = dict.fromkeys(sdp_world.MECHANISMS, 0)
+        try:
+            # It says when it is done, and stays until its input ends.
+            harness.wait_until(lambda: select.select([process.popen.stdout], [], [], 0)[0], f"end of {shape} by {force}:\n{self.world.logs()}", timeout)
+            line = process.popen.stdout.readline().split()
+            self.assertEqual(len(line), 3, self.world.logs())
+            for one in self.world.sdpstat()["processes"]:
+                if one["pid"] != process.pid:
+                    continue
+                for part in [one["closed"], *one["connections"]]:
+                    for direction in ("bytes_in", "bytes_out"):
+                        for mechanism, count in part[direction].items():
+                            carried[mechanism] += count
+        finally:
+            process.popen.stdin.close()
+        self.assertEqual(process.wait(10), 0)
+        self.assertGreaterEqual(sum(carried.values()), size * messages)
+        return carried
+
+    def test_bcopy(self):
+        for shape in ("stream", "turns", "requests"):
+            carried = self.transfer(shape, MIB, 20, "bcopy")
+            self.assertEqual(sum(carried.values()), carried["bcopy"], (shape, carried))
+
+    def test_read(self):
+        for shape in ("stream", "turns", "requests"):
+            carried = self.transfer(shape, MIB, 20, "read")
+            self.assertGreater(carried["read_zcopy"], 15 * MIB, (shape, carried))
+
+    def test_write(self):
+        for shape in ("stream", "turns", "requests"):
+            carried = self.transfer(shape, MIB, 20, "write")
+            self.assertGreater(carried["write_zcopy"], 10 * MIB, (shape, carried))
+
+    def test_transaction(self):
+        carried = self.transfer("requests", MIB, 20, "transaction")
+        self.assertGreater(carried["transaction"], 10 * 64, carried)
+        self.assertGreater(carried["write_zcopy"], 10 * MIB, carried)
+        for shape in ("stream", "turns"):
+            carried = self.transfer(shape, MIB, 20, "transaction")
+            self.assertGreater(carried["write_zcopy"], 10 * MIB, (shape, carried))
+
+    def test_transaction_of_what_is_small(self):
+        # No answer is large enough to be advertised for; a request must not wait for that.
+        for shape in ("stream", "turns", "requests"):
+            self.transfer(shape, 100, 500, "transaction")
+
+    def test_forced_at_every_size(self):
+        for force in ("read", "write", "transaction"):
+            for size in (1, 2000, 33_000, 3 * MIB + 1):
+                for shape in ("stream", "turns", "requests"):
+                    self.transfer(shape, size, 8, force)
+
+    def test_what_the_library_chooses(self):
+        carried = self.transfer("stream", MIB, 60)
+        self.assertGreater(carried["read_zcopy"] + carried["write_zcopy"], 20 * MIB, carried)
+        carried = self.transfer("turns", 1000, 100)
+        self.assertEqual(sum(carried.values()), carried["bcopy"], carried)
+
+    def test_the_threshold_is_obeyed(self):
+        carried = self.transfer("stream", MIB, 20, SDP_BCOPY_THRESHOLD=2 * MIB)
+        self.assertEqual(sum(carried.values()), carried["bcopy"], carried)
+        carried = self.transfer("stream", 100_000, 200, SDP_BCOPY_THRESHOLD=50_000)
+        self.assertGreater(carried["read_zcopy"] + carried["write_zcopy"], MIB, carried)
+        with open(self.world.directory / "libsdp.conf", "w", encoding="utf-8") as file:
+            file.write("set bcopy-threshold 2097152\n")
+        carried = self.transfer("stream", MIB, 20, SDP_CONFIG=self.world.directory / "libsdp.conf")
+        self.assertEqual(sum(carried.values()), carried["bcopy"], carried)
+
+    def test_iperf3_with_large_blocks(self):
+        harness.need("iperf3")
+        port = harness.free_port()
+        server = self.world.start(["iperf3", "-s", "-p", port, "-B", "127.0.0.1", "--forceflush"])
+        self.world.wait_for_listener(port)
+        output = self.world.run(["iperf3", "-c", "127.0.0.1", "-p", port, "-t", "2", "-l", "1M", "-J"])
+        received = json.loads(output)["end"]["sum_received"]["bytes"]
+        self.assert_sdp_carried(at_least_in=received, process=server)
+        by = next(one for one in self.world.sdpstat()["processes"] if one["pid"] == server.pid)["closed"]["bytes_in"]
+        print("iperf3 -l 1M:", by)
+
+
+if __name__ == "__main__":
+    harness.main()
