@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "preload/bridge.h"
 #include "preload/entry_points.h"
 #include "preload/exec_target.h"
 #include "preload/inheritance.h"
@@ -57,8 +58,12 @@ bool HasHeirlooms(Heirloom which) {
 
 // `exec(environment)` is the real call.
 template <typename Exec>
-int ExecWithSockets(bool loads_library, char* const environment[], Exec exec) {
-  if (!loads_library) return exec(environment);
+int ExecWithSockets(Target target, char* const environment[], Exec exec) {
+  if (target == Target::kNone) return exec(environment);
+  if (target == Target::kStranger) {
+    const Bridge bridge;
+    return exec(environment);
+  }
   const int sealed = SealSockets(Heirloom::kOpen, Giver::kGoes);
   int error = 0;
   if (sealed >= 0) {
@@ -79,21 +84,21 @@ template <typename Exec>
 int ExecFile(const char* path, char* const environment[], Exec exec) {
   if (!HasHeirlooms(Heirloom::kOpen)) return exec(environment);
   const NoCancellation no_cancellation;
-  return ExecWithSockets(path != nullptr && WillLoadLibrary(std::string(path), environment), environment, exec);
+  return ExecWithSockets(path != nullptr ? TargetOf(std::string(path), environment) : Target::kNone, environment, exec);
 }
 
 template <typename Exec>
 int ExecFound(const char* file, char* const environment[], Exec exec) {
   if (!HasHeirlooms(Heirloom::kOpen)) return exec(environment);
   const NoCancellation no_cancellation;
-  return ExecWithSockets(WillLoadLibrary(FindProgram(file), environment), environment, exec);
+  return ExecWithSockets(TargetOf(FindProgram(file), environment), environment, exec);
 }
 
 template <typename Exec>
 int ExecDescriptor(int fd, char* const environment[], Exec exec) {
   if (!HasHeirlooms(Heirloom::kOpen)) return exec(environment);
   const NoCancellation no_cancellation;
-  return ExecWithSockets(WillLoadLibrary(fd, environment), environment, exec);
+  return ExecWithSockets(TargetOf(fd, environment), environment, exec);
 }
 
 // The arguments of an execl: `first`, what follows it up to a null pointer, and what follows that.
@@ -109,7 +114,7 @@ template <typename Spawn>
 int SpawnWithSockets(const std::string& path, const posix_spawn_file_actions_t* actions, char* const environment[], Spawn spawn) {
   const NoCancellation no_cancellation;
   const Heirloom which = actions != nullptr ? Heirloom::kAll : Heirloom::kOpen;
-  if (!HasHeirlooms(which) || !WillLoadLibrary(path, environment)) return spawn(environment);
+  if (!HasHeirlooms(which) || TargetOf(path, environment) != Target::kWithLibrary) return spawn(environment);
   const int sealed = SealSockets(which, Giver::kStays);
   UnlockSockets();
   if (sealed < 0) return spawn(environment);

@@ -128,10 +128,20 @@ std::string FindProgram(const char* file) {
   return file;
 }
 
-bool WillLoadLibrary(const std::string& path, char* const environment[]) {
-  return IsPreloaded(environment) && LoadsPreloads(path, kMostScripts);
+Target TargetOf(const std::string& path, char* const environment[]) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) || faccessat(AT_FDCWD, path.c_str(), X_OK, AT_EACCESS) != 0)
+    return Target::kNone;
+  return IsPreloaded(environment) && LoadsPreloads(path, kMostScripts) ? Target::kWithLibrary : Target::kStranger;
 }
 
-bool WillLoadLibrary(int fd, char* const environment[]) { return IsPreloaded(environment) && LoadsPreloads(fd, kMostScripts); }
+Target TargetOf(int fd, char* const environment[]) {
+  char path[40];
+  std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  if (real.fcntl(fd, F_GETFD) < 0) return Target::kNone;
+  // Without /proc the descriptor itself has to do: it may be one that cannot be read.
+  if (access(path, F_OK) == 0) return TargetOf(std::string(path), environment);
+  return IsPreloaded(environment) && LoadsPreloads(fd, kMostScripts) ? Target::kWithLibrary : Target::kStranger;
+}
 
 }  // namespace sdp::preload

@@ -9,11 +9,14 @@ namespace sdp::preload {
 // The file that execvp and its like would take for `file`; `file` itself if there is none.
 std::string FindProgram(const char* file);
 
-// True if the program in `path`, with this environment, comes up with the library: a dynamic program of this machine (or a script for one)
-// that is not run with other privileges, and LD_PRELOAD, or the system's list, names the library.
-bool WillLoadLibrary(const std::string& path, char* const environment[]);
-// The same of the file behind a descriptor.
-bool WillLoadLibrary(int fd, char* const environment[]);
+enum class Target : unsigned char {
+  kNone,         // exec will say why
+  kWithLibrary,  // a dynamic program of this machine, or a script for one, that LD_PRELOAD, or the system's list, gives the library to
+  kStranger,
+};
+// What becomes of the program in `path`, or behind a descriptor, when it is run with this environment.
+Target TargetOf(const std::string& path, char* const environment[]);
+Target TargetOf(int fd, char* const environment[]);
 
 }  // namespace sdp::preload
 

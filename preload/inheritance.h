@@ -2,6 +2,8 @@
 #ifndef SDP_PRELOAD_INHERITANCE_H_
 #define SDP_PRELOAD_INHERITANCE_H_
 
+#include "preload/socket/socket.h"
+
 namespace sdp::preload {
 
 // The environment variable that names the descriptor with what SealSockets made.
@@ -21,10 +23,17 @@ enum class Giver : unsigned char {
 // AdoptSockets; -1: there is nothing to give, or it cannot be done. Until UnlockSockets no other thread may use a socket, so that the state
 // that was given is the last one. When no such program comes about, close the descriptor, and all is as before.
 int SealSockets(Heirloom which, Giver giver);
+// The locks alone.
+void LockSockets();
 void UnlockSockets();
 
 // In a program that starts: makes its own those sockets, among the descriptors it has, that `sealed` knows. Closes `sealed`.
 void AdoptSockets(int sealed);
+
+// It is an SDP connection.
+bool IsConnection(Socket& socket);
+// The SDP connection `sdp` is held by other processes, too.
+bool IsSharedWithOthers(int sdp);
 
 }  // namespace sdp::preload
 

@@ -152,9 +152,13 @@ std::map<const Socket*, int> Heirlooms(Heirloom which) {
 
 }  // namespace
 
-int SealSockets(Heirloom which, Giver giver) {
+void LockSockets() {
   AllSockets::Lock();
   Listener::LockAllForFork();
+}
+
+int SealSockets(Heirloom which, Giver giver) {
+  LockSockets();
   Guests guests;
   Handover handover;
   std::vector<int> listener_fds;
@@ -179,6 +183,13 @@ int SealSockets(Heirloom which, Giver giver) {
 void UnlockSockets() {
   Listener::UnlockAllAfterFork();
   AllSockets::Unlock();
+}
+
+bool IsConnection(Socket& socket) { return static_cast<StreamSocket&>(socket).connected(); }
+
+bool IsSharedWithOthers(int sdp) {
+  const SocketRef socket = FdTable::Get(sdp);
+  return socket && static_cast<StreamSocket*>(socket.get())->IsShared();
 }
 
 void AdoptSockets(int sealed) {

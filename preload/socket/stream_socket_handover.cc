@@ -92,6 +92,11 @@ void StreamSocket::HandOver(uint64_t inode, Giver giver, Guests& guests, Handove
   }
 }
 
+bool StreamSocket::IsShared() {
+  std::lock_guard lock(mutex_);
+  return shared_ != nullptr;
+}
+
 StreamSocket::StreamSocket(int domain, std::vector<int> descriptors, std::unique_ptr<SharedConnection> shared)
     : StreamSocket(domain) {
   state_ = State::kSdp;

@@ -2,6 +2,7 @@
 #include <netinet/tcp.h>
 #include <spawn.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cstdlib>
@@ -342,6 +343,125 @@ TEST_CASE("exec: an emptied environment but for the preload changes nothing") {
   pair.server.reset();
   CheckEcho(pair.client, Pattern(100'000));
   REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+// --- Programs that the preload does not reach
+
+// Forks, and execs the static program on `server`; `number`: which descriptor it shall have there.
+pid_t ExecStatic(Pair& pair, const char* what, int number) {
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    if (number != pair.server) {
+      dup2(pair.server, number);
+      pair.server.reset();
+    }
+    Program program(what, number);
+    program.Use("posix_static");
+    execve(program.path.c_str(), program.argv.data(), program.envp.data());
+    return 3;
+  });
+  return pid;
+}
+
+TEST_CASE("exec: a static program has the connection") {
+  const bool standard_input = GENERATE(false, true);
+  const bool parent_keeps = GENERATE(false, true);
+  if (parent_keeps && !standard_input) return;  // then nobody knows who is to read
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, "one two"));
+  REQUIRE(ReceiveExactly(pair.server, 3) == "one");
+  const pid_t pid = ExecStatic(pair, "echo", standard_input ? 0 : pair.server.get());
+  if (!parent_keeps) pair.server.reset();
+  const std::string data = Pattern(3'000'000);
+  auto sender = Async([&] { return SendAll(pair.client, data) && shutdown(pair.client, SHUT_WR) == 0; });
+  const std::string expected = " two" + data + "bye";
+  const std::string got = ReceiveExactly(pair.client, expected.size());
+  REQUIRE(Get(sender));
+  REQUIRE(got.size() == expected.size());
+  REQUIRE(Hash(got) == Hash(expected));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  if (parent_keeps) {
+    REQUIRE(SendAll(pair.server, "parent"));
+    pair.server.reset();
+    REQUIRE(ReceiveToEnd(pair.client) == "parent");
+  }
+  REQUIRE(ReceiveToEnd(pair.client).empty());
+}
+
+TEST_CASE("exec: resets reach a static program, and come from it") {
+  const bool from_program = GENERATE(false, true);
+  Pair pair = MakePair();
+  const pid_t pid = ExecStatic(pair, from_program ? "reset" : "wait", pair.server);
+  pair.server.reset();
+  REQUIRE(SendAll(pair.client, "x"));
+  if (from_program) {
+    REQUIRE(ExitedWith(Reap(pid), 0));
+    char c;
+    REQUIRE_ERRNO(recv(pair.client, &c, 1, 0), ECONNRESET);
+    return;
+  }
+  const linger reset{.l_onoff = 1, .l_linger = 0};
+  REQUIRE(setsockopt(pair.client, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0);
+  pair.client.reset();
+  REQUIRE(ExitedWith(Reap(pid), ECONNRESET));
+}
+
+TEST_CASE("exec: a static program that is killed, or ends with data unread, ends the connection") {
+  Pair pair = MakePair();
+  const pid_t pid = ExecStatic(pair, "wait", pair.server);
+  pair.server.reset();
+  REQUIRE(SendAll(pair.client, "hello"));
+  REQUIRE(PollOne(pair.client, POLLIN, kQuietMs) == 0);
+  REQUIRE(kill(pid, SIGKILL) == 0);
+  Reap(pid);
+  char c;
+  REQUIRE(recv(pair.client, &c, 1, 0) <= 0);
+}
+
+TEST_CASE("exec: an environment without the preload") {
+  Pair pair = MakePair();
+  const pid_t pid = Fork([&] {
+    Silence();
+    pair.client.reset();
+    char* const argv[] = {const_cast<char*>("sh"), const_cast<char*>("-c"), const_cast<char*>("read a; echo got $a"), nullptr};
+    char* const envp[] = {nullptr};
+    dup2(pair.server, 0);
+    dup2(pair.server, 1);
+    pair.server.reset();
+    execve("/bin/sh", argv, envp);
+    return 1;
+  });
+  pair.server.reset();
+  REQUIRE(SendAll(pair.client, "something\n"));
+  REQUIRE(ReceiveToEnd(pair.client) == "got something\n");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("exec: a program that turns out to be none leaves everything as it was") {
+  Pair pair = MakePair();
+  char path[] = "/tmp/posix-test-XXXXXX";
+  Fd file(mkstemp(path));
+  REQUIRE(write(file, "neither", 7) == 7);
+  REQUIRE(fchmod(file, 0700) == 0);
+  file.reset();
+  char* const envp[] = {nullptr};
+  char* const argv[] = {const_cast<char*>("nothing"), nullptr};
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE_ERRNO(execve("/nonexistent", argv, envp), ENOENT);
+    REQUIRE_ERRNO(execve(path, argv, envp), ENOEXEC);
+    REQUIRE_ERRNO(execve(path, argv, environ), ENOEXEC);
+    REQUIRE(SendAll(pair.client, "after"));
+    REQUIRE(ReceiveExactly(pair.server, 5) == "after");
+  }
+  REQUIRE(unlink(path) == 0);
+  const std::string data = Pattern(500'000);
+  auto sender = Async([&] { return SendAll(pair.server, data); });
+  REQUIRE(Hash(ReceiveExactly(pair.client, data.size())) == Hash(data));
+  REQUIRE(Get(sender));
+  int status;
+  REQUIRE_ERRNO(waitpid(-1, &status, WNOHANG), ECHILD);
+  pair.server.reset();
+  REQUIRE(ReceiveToEnd(pair.client).empty());
 }
 
 }  // namespace

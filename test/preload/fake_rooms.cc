@@ -120,7 +120,10 @@ void ProcessExit() {}
 void ProcessExitAtOnce() {}
 
 int SealSockets(Heirloom, Giver) { return -1; }
+void LockSockets() {}
 void UnlockSockets() {}
+bool IsConnection(Socket&) { return false; }
+bool IsSharedWithOthers(int) { return false; }
 void AdoptSockets(int) {}
 
 }  // namespace sdp::preload

@@ -1,0 +1,44 @@
+// SDP connections for a program that will not load the library: in their place it gets the one end of a TCP connection within the host, and
+// a process of the library's own pumps between the other end and SDP. The bridge is a forked copy of this process (copy-on-write) and no
+// child of it, is out of reach of its signals, and ends when its connections have.
+#ifndef SDP_PRELOAD_BRIDGE_H_
+#define SDP_PRELOAD_BRIDGE_H_
+
+#include <sys/types.h>
+
+#include <vector>
+
+#include "preload/socket/socket.h"
+
+namespace sdp::preload {
+
+class Bridge {
+ public:
+  // Builds it for all SDP connections with descriptors that are not close-on-exec, and puts its ends in their place; all sockets are
+  // locked from here on (inheritance.h). What cannot be bridged is replaced by a socket that is not connected.
+  Bridge();
+  // exec has failed: everything is as before.
+  ~Bridge();
+  Bridge(const Bridge&) = delete;
+  Bridge& operator=(const Bridge&) = delete;
+
+ private:
+  struct Span {
+    SocketRef socket;
+    std::vector<int> descriptors;  // the application's, open across exec
+    int near_end = -1;             // for the program
+    int far_end = -1;
+    std::vector<int> saved;  // hidden, of `descriptors`
+  };
+
+  void Collect();
+  bool Start();
+  [[noreturn]] void Run(int go);
+
+  std::vector<Span> spans_;
+  int go_ = -1;  // a socket; closed by the exec, and the bridge begins; a byte: it is not needed
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_BRIDGE_H_

@@ -1,0 +1,59 @@
+// A program that no preload reaches: statically linked. As the hidden cases of exec_test.cc, on the descriptor that POSIX_TEST_FD names.
+//   echo    to the end of the stream, then "bye"
+//   reset   reads one byte and ends with the connection reset
+//   wait    reads to the end, and says how that was: "end", or an error's number
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace {
+
+bool WriteAll(int fd, const char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t n = write(fd, data, size);
+    if (n <= 0) return false;
+    data += n;
+    size -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+int Echo(int fd) {
+  static char buffer[65536];
+  std::string all;
+  ssize_t n;
+  while ((n = read(fd, buffer, sizeof buffer)) > 0) all.append(buffer, static_cast<size_t>(n));
+  return n == 0 && WriteAll(fd, all.data(), all.size()) && WriteAll(fd, "bye", 3) ? 0 : 1;
+}
+
+int Reset(int fd) {
+  char c;
+  const linger reset{.l_onoff = 1, .l_linger = 0};
+  return read(fd, &c, 1) == 1 && setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0 && close(fd) == 0 ? 0 : 1;
+}
+
+int Wait(int fd) {
+  char buffer[256];
+  ssize_t n;
+  while ((n = read(fd, buffer, sizeof buffer)) > 0) {
+  }
+  return n == 0 ? 200 : errno;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const char* const number = getenv("POSIX_TEST_FD");
+  if (argc < 2 || number == nullptr) return 2;
+  const int fd = atoi(number);
+  if (std::strcmp(argv[1], "echo") == 0) return Echo(fd);
+  if (std::strcmp(argv[1], "reset") == 0) return Reset(fd);
+  if (std::strcmp(argv[1], "wait") == 0) return Wait(fd);
+  return 2;
+}
