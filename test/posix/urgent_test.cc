@@ -1,0 +1,95 @@
+// Urgent data as the C library's manual teaches it: what the reader does when it hears of it.
+#include <sys/ioctl.h>
+
+#include <vector>
+
+#include "test/posix/support.h"
+
+namespace posix_test {
+namespace {
+
+bool AtMark(int fd) {
+  int mark = 0;
+  REQUIRE(ioctl(fd, SIOCATMARK, &mark) == 0);
+  return mark != 0;
+}
+
+// Reads up to the mark, with blocking reads of `size` bytes; how much there was.
+size_t ReadUntilMark(int fd, size_t size, std::string* kept) {
+  size_t total = 0;
+  std::vector<char> buffer(size);
+  while (!AtMark(fd)) {
+    const ssize_t n = read(fd, buffer.data(), buffer.size());
+    REQUIRE(n > 0);
+    if (kept != nullptr) kept->append(buffer.data(), static_cast<size_t>(n));
+    total += static_cast<size_t>(n);
+  }
+  return total;
+}
+
+// It may have been announced and not be here yet.
+char TakeUrgent(int fd) {
+  char c = 0;
+  REQUIRE(Eventually([&] { return recv(fd, &c, 1, MSG_OOB) == 1; }));
+  return c;
+}
+
+TEST_CASE("urgent: everything before the mark is thrown away, what follows is read") {
+  const size_t before = GENERATE(size_t{0}, size_t{10}, size_t{70'000});
+  const size_t piece = GENERATE(size_t{100}, size_t{1'000'000});
+  Pair pair = MakePair();
+  const std::string ahead = Pattern(before);
+  auto sender = Async([&] {
+    if (!SendAll(pair.client, ahead)) return false;
+    if (send(pair.client, "!", 1, MSG_OOB) != 1) return false;
+    return SendAll(pair.client, std::string("after"));
+  });
+  REQUIRE(WaitFor(pair.server, POLLPRI));
+  REQUIRE(ReadUntilMark(pair.server, piece, nullptr) == before);
+  REQUIRE(TakeUrgent(pair.server) == '!');
+  REQUIRE(ReceiveExactly(pair.server, 5) == "after");
+  REQUIRE(Get(sender));
+}
+
+TEST_CASE("urgent: what stands before the mark is kept, the urgent byte handled first") {
+  Pair pair = MakePair();
+  const std::string ahead = Pattern(60'000);
+  auto sender = Async([&] {
+    return SendAll(pair.client, ahead) && send(pair.client, "?", 1, MSG_OOB) == 1 &&
+           SendAll(pair.client, std::string("answered"));
+  });
+  REQUIRE(WaitFor(pair.server, POLLPRI));
+  // As long as the window is shut the byte itself cannot come: ordinary data has to be read to make room.
+  std::string kept;
+  std::vector<char> buffer(5000);
+  char urgent = 0;
+  REQUIRE(Eventually([&] {
+    if (recv(pair.server, &urgent, 1, MSG_OOB) == 1) return true;
+    if (AtMark(pair.server)) return false;
+    const ssize_t n = recv(pair.server, buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (n > 0) kept.append(buffer.data(), static_cast<size_t>(n));
+    return false;
+  }));
+  REQUIRE(urgent == '?');
+  ReadUntilMark(pair.server, 100'000, &kept);
+  REQUIRE(Hash(kept) == Hash(ahead));
+  REQUIRE(ReceiveExactly(pair.server, 8) == "answered");
+  REQUIRE(Get(sender));
+}
+
+TEST_CASE("urgent: a second one before the first was taken") {
+  Pair pair = MakePair();
+  REQUIRE(send(pair.client, "ab1", 3, MSG_OOB) == 3);
+  REQUIRE(WaitFor(pair.server, POLLPRI));
+  REQUIRE(TakeUrgent(pair.server) == '1');
+  REQUIRE(send(pair.client, "cd2", 3, MSG_OOB) == 3);
+  REQUIRE(WaitFor(pair.server, POLLPRI));
+  std::string kept;
+  ReadUntilMark(pair.server, 100, &kept);
+  REQUIRE(TakeUrgent(pair.server) == '2');
+  REQUIRE(kept.substr(0, 2) == "ab");
+  REQUIRE(kept.substr(kept.size() - 2) == "cd");
+}
+
+}  // namespace
+}  // namespace posix_test
