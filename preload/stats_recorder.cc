@@ -30,6 +30,20 @@ size_t HeaderSize(const std::byte* bytes, size_t size) {
   return wire::Bsdh::kSize;
 }
 
+// Copies the headers of a message that comes in pieces, and returns their size.
+uint8_t Gather(std::span<const Bytes> pieces, std::byte (&out)[kNotedBytes]) {
+  size_t size = 0;
+  for (const Bytes& piece : pieces) {
+    const size_t n = std::min(piece.size(), kNotedBytes - size);
+    if (n != 0) std::memcpy(out + size, piece.data(), n);
+    size += n;
+    if (size == kNotedBytes) break;
+  }
+  const size_t headers = HeaderSize(out, size);
+  std::memset(out + headers, 0, size - headers);
+  return static_cast<uint8_t>(headers);
+}
+
 uint8_t Flags(bool solicited, bool invalidates) {
   return static_cast<uint8_t>((solicited ? kNoteSolicited : 0) | (invalidates ? kNoteInvalidates : 0));
 }
@@ -87,15 +101,13 @@ void MessageRecorder::NoteReceived(std::span<const Bytes> pieces, uint32_t lengt
   note.flags = Flags(solicited, invalidated.has_value());
   note.length = length;
   note.invalidated = invalidated ? invalidated->value() : 0;
-  size_t size = 0;
-  for (const Bytes& piece : pieces) {
-    const size_t n = std::min(piece.size(), kNotedBytes - size);
-    if (n != 0) std::memcpy(note.bytes + size, piece.data(), n);
-    size += n;
-    if (size == kNotedBytes) break;
+  const Bytes first = pieces.empty() ? Bytes() : pieces[0];
+  if (first.size() >= wire::Bsdh::kSize && static_cast<wire::Mid>(first[3]) == wire::Mid::kData) {
+    std::memcpy(note.bytes, first.data(), wire::Bsdh::kSize);  // nearly all are
+    note.size = wire::Bsdh::kSize;
+  } else {
+    note.size = Gather(pieces, note.bytes);
   }
-  note.size = static_cast<uint8_t>(HeaderSize(note.bytes, size));
-  std::memset(note.bytes + note.size, 0, size - note.size);
   Note(note);
 }
 

@@ -204,6 +204,16 @@ void StatsSegment::ForkChild() {
   }
   InitializeHeader();
   for (uint32_t i = 0; i < kFallbackSlots; ++i) Publish(FallbackSlot(i), ConnectionRecord());
+  for (size_t i = kFallbackSlots; i < slots_; ++i) {
+    const size_t offset = SlotOffset(i);
+    auto* const slot = reinterpret_cast<Slot*>(chunks_[offset / kChunkSize] + offset % kChunkSize);
+    ConnectionRecord record;
+    LoadRecord(slot, &record);
+    if (record.kind != Kind::kConnection) continue;
+    Publish(slot, ConnectionRecord());
+    free_.push_back(slot);
+    --in_use_;
+  }
   if (in_use_ > 0) AttachIfDetached();
 }
 

@@ -277,7 +277,9 @@ int StreamSocket::SetZcopyThreshold(const void* value, socklen_t length) {
   if (threshold != 0 && (threshold < kLeastZcopyThreshold || threshold > kMostZcopyThreshold))
     return Fail(EINVAL);
   zcopy_threshold_ = threshold;
-  if (state_ == State::kSdp) ApplyZcopyThreshold();
+  if (state_ != State::kSdp) return 0;
+  ApplyZcopyThreshold();
+  if (slot_ != nullptr) stats::StatsSegment::Publish(slot_, Describe());
   return 0;
 }
 

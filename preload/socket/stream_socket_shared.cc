@@ -48,6 +48,7 @@ void StreamSocket::EnterShared() {
     if (!ThawShared()) view = SharedConnection::View::kBroken;
   }
   if (view == SharedConnection::View::kBroken) return LoseShared();
+  if (slot_ == nullptr && state_ == State::kSdp) TakeSlot();  // a child's first use of it
   if (!shared_->HasOthers(/*sure=*/false)) return StopSharing();
   if (view == SharedConnection::View::kStale && state_ == State::kSdp) AfterProgress();
 }
@@ -214,7 +215,7 @@ void StreamSocket::DisownAfterFork() {
   }
   if (listener_ != nullptr) {
     listener_->NoteFork(/*in_child=*/true);
-    slot_ = nullptr;
+    accepted_sdp_ = accepted_tcp_ = 0;
   }
   if (state_ == State::kConnecting) {
     attempt_->Disown();

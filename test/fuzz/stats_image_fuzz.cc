@@ -6,17 +6,22 @@
 
 namespace {
 
-// A full header is 4 KiB: a short input stands for the header's first bytes and the used slots, the rest is
-// zero.
+// A full header is 4 KiB, and the fall-backs take 32: a short input stands for the header's first bytes, one
+// fall-back's record and the slots that follow; the rest is zero.
 std::vector<std::byte> Inflate(const uint8_t* data, size_t size) {
   using namespace sdp::stats;
-  constexpr size_t kShortHeader = sizeof(Header);
-  std::vector<std::byte> image(kHeaderSize);
-  std::memcpy(image.data(), data, std::min(size, kShortHeader));
-  if (size > kShortHeader) {
-    image.resize(kHeaderSize + size - kShortHeader);
-    std::memcpy(image.data() + kHeaderSize, data + kShortHeader, size - kShortHeader);
-  }
+  constexpr size_t kRecord = offsetof(Slot, pad);
+  std::vector<std::byte> image(SlotOffset(kFallbackSlots));
+  const auto take = [&](size_t offset, size_t most) {
+    const size_t n = std::min(size, most);
+    image.resize(std::max(image.size(), offset + n));
+    if (n != 0) std::memcpy(image.data() + offset, data, n);
+    data += n;
+    size -= n;
+  };
+  take(0, sizeof(Header));
+  take(SlotOffset(0), kRecord);
+  take(SlotOffset(kFallbackSlots), SIZE_MAX);
   return image;
 }
 
@@ -27,7 +32,8 @@ void Try(sdp::Bytes image) {
   snapshot.processes.push_back(*process);
   SDP_CHECK(!sdp::sdpstat::RenderJson(snapshot, nullptr).empty());
   sdp::sdpstat::RenderSummary(snapshot);
-  std::string table = sdp::sdpstat::RenderTable(snapshot, {.header = true, .internals = true, .extended = true});
+  std::string table =
+      sdp::sdpstat::RenderTable(snapshot, {.header = true, .internals = true, .extended = true});
   for (char c : table) SDP_CHECK(c == '\n' || (c >= ' ' && c <= '~'));
 }
 

@@ -1,5 +1,6 @@
 """Servers that fork for each connection: the child talks, the parent has closed its copy and accepts the next."""
 
+import subprocess
 import sys
 
 import harness
@@ -13,6 +14,21 @@ class Handler(socketserver.StreamRequestHandler):
 class Server(socketserver.ForkingMixIn, socketserver.TCPServer):
     allow_reuse_address = True
 Server(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+SERVER_IN_STEPS = """
+import os, socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+connection, _ = listener.accept()
+child = os.fork()
+if child == 0:
+    listener.close()
+    while data := connection.recv(65536):
+        connection.sendall(data)
+    os._exit(0)
+connection.close()
+print(child, flush=True)
+sys.stdin.read()
 """
 
 CLIENT = """
@@ -52,6 +68,24 @@ class Forking(harness.ProgramTest):
 
     def test_socketserver(self):
         self.echo_through(self.world.start([sys.executable, "-c", SERVER, self.port]))
+
+    def test_what_the_statistics_show(self):
+        parent = self.world.start([sys.executable, "-c", SERVER_IN_STEPS, self.port], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.world.wait_for_listener(self.port)
+        client = self.world.peer("echo-client", self.port, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertEqual(client.popen.stdout.readline(), b"connected\n")
+        child = int(parent.popen.stdout.readline())
+
+        def rows():
+            return {p["pid"]: (len(p["listeners"]), [c["peer"] for c in p["connections"]]) for p in self.world.sdpstat()["processes"]}
+        # The child has closed the listener, and the parent the connection.
+        name = next(p for p in self.world.sdpstat()["processes"] if p["pid"] == client.pid)["connections"][0]["local"]
+        for size in 1000, 2000:
+            client.popen.stdin.write(b"%d\n" % size)
+            client.popen.stdin.flush()
+            self.assertEqual(client.popen.stdout.readline(), b"ok %d\n" % size)
+        harness.wait_until(lambda: {pid: row for pid, row in rows().items() if pid != client.pid} == {parent.pid: (1, []), child: (0, [name])},
+                           f"one listener at the parent, one connection at the child: {rows()}")
 
     def test_socat(self):
         harness.need("socat")

@@ -49,7 +49,8 @@ class Trace(harness.ProgramTest):
 
         trace = self.start_trace(client.pid, "--count", "8")
         # The last messages come at once; then it listens.
-        lines = [trace.popen.stdout.readline().decode() for _ in range(5)]
+        lines = [trace.popen.stdout.readline().decode() for _ in range(6)]
+        self.assertRegex(lines[1], r"^seconds since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}$")
         self.assertEqual("".join(line[10:] for line in lines), "".join(line[10:] for line in last.stdout.splitlines(True)))
         self.echo(client, 10)
         self.echo(client, 11)

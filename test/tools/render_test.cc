@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "test/tools/stats_fixture.h"
+#include "tools/sdpstat/mistyped.h"
 
 namespace sdp::sdpstat {
 namespace {
@@ -125,6 +126,34 @@ TEST_CASE("addresses for people") {
   six.scope_id = 2;
   CHECK(ToString(six) == "[::1%2]:80");
   CHECK(ToString(stats::Address()) == "*");
+}
+
+TEST_CASE("second lines are broken to the screen") {
+  stats::ProcessStats process;
+  process.program = "nginx";
+  process.records = {stats::EstablishedConnection()};
+  stats::Snapshot snapshot;
+  snapshot.processes = {process};
+  std::istringstream lines(RenderTable(snapshot, {.internals = true, .extended = true, .width = 80}));
+  std::string line, joined;
+  std::getline(lines, line);
+  std::getline(lines, line);
+  int count = 0;
+  for (; std::getline(lines, line); ++count) {
+    CHECK(line.size() <= 80);
+    CHECK(line.substr(0, 8) == std::string(8, ' '));
+    joined += line.substr(7);
+  }
+  CHECK(count > 2);
+  const std::string whole = RenderTable(snapshot, {.header = false, .internals = true, .extended = true});
+  CHECK(whole.find(joined + "\n") != std::string::npos);
+}
+
+TEST_CASE("commands are recognised when they are almost typed") {
+  for (const char* word : {"trase", "tracee", "trce", "trace"}) CHECK(CommandLike(word) == "trace");
+  CHECK(CommandLike("docter") == "doctor");
+  CHECK(CommandLike("whz") == "why");
+  for (const char* word : {"state", "sport", "src", "x", "", "not", "or"}) CHECK(CommandLike(word).empty());
 }
 
 }  // namespace

@@ -154,32 +154,41 @@ TEST_CASE("the last fall-backs are kept with their reason, all are counted") {
   }
 }
 
-TEST_CASE("a forked child has a file of its own, and the parent's stays as it was") {
+TEST_CASE("a forked child has a file of its own with its listeners, and the parent's stays as it was") {
   TemporaryDirectory directory;
   auto segment = MustOpen(directory.path());
   ConnectionRecord record = EstablishedConnection();
+  record.kind = Kind::kListener;
   Slot* slot = segment->AcquireSlot(record);
+  REQUIRE(segment->AcquireSlot(EstablishedConnection()) != nullptr);
   std::string parents_path = segment->path();
   segment->PrepareFork();
   bool good = InChild([&] {
     segment->ForkChild();
     if (segment->path().empty() || segment->path() == parents_path) return false;
     ConnectionRecord mine = record;
-    mine.counters.bytes_in[kBcopy] = 777;
+    mine.counters.accepted_sdp = 777;
     StatsSegment::Publish(slot, mine);
     Snapshot both = ReadAll({directory.path()});
     if (both.processes.size() != 2) return false;
     for (const ProcessStats& process : both.processes) {
-      uint64_t wanted = process.pid == static_cast<uint32_t>(getpid()) ? 777 : 100;
-      if (process.records.size() != 1) return false;
-      if (process.records[0].counters.bytes_in[kBcopy] != wanted) return false;
+      const bool child = process.pid == static_cast<uint32_t>(getpid());
+      if (process.records.size() != (child ? 1 : 2)) return false;
+      for (const ConnectionRecord& one : process.records) {
+        if (one.kind == Kind::kListener && one.counters.accepted_sdp != (child ? 777 : 0)) return false;
+      }
+    }
+    // The connection's slot is free, the listener's is not.
+    std::set<Slot*> slots = {slot};
+    for (int i = 0; i < 100; ++i) {
+      if (!slots.insert(segment->AcquireSlot(EstablishedConnection())).second) return false;
     }
     segment->Remove();
     return true;
   });
   segment->ForkParent();
   CHECK(good);
-  CHECK(ReadOne(directory.path()).records[0].counters.bytes_in[kBcopy] == 100);
+  CHECK(ReadOne(directory.path()).records.size() == 2);
 }
 
 TEST_CASE("a forked child without connections makes a file when it has something to show") {

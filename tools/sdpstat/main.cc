@@ -1,4 +1,5 @@
 // sdpstat: what is connected over SDP, in which mode, how fast, and why not.
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -10,6 +11,7 @@
 #include "tools/probe/probe.h"
 #include "tools/sdpstat/doctor.h"
 #include "tools/sdpstat/live.h"
+#include "tools/sdpstat/mistyped.h"
 #include "tools/sdpstat/render.h"
 #include "tools/sdpstat/trace.h"
 #include "tools/sdpstat/why.h"
@@ -128,10 +130,17 @@ void SayThatNothingIsThere(const Options& options, const stats::Snapshot& everyt
   std::fputs(text, stderr);
 }
 
+size_t ScreenWidth() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 int Show(const Options& options) {
   auto filter = sdpstat::ParseFilter(options.filter);
   if (!filter) {
     std::fprintf(stderr, "sdpstat: filter: %s\n", filter.error().c_str());
+    const std::string command = sdpstat::CommandLike(options.filter.front());
+    if (!command.empty()) std::fprintf(stderr, "sdpstat: or did you mean the command %s?\n", command.c_str());
     return kUsageError;
   }
   if (options.watch) {
@@ -167,6 +176,7 @@ int Show(const Options& options) {
                                                               .internals = options.internals,
                                                               .extended = options.extended,
                                                               .now_ns = WallClock(),
+                                                              .width = ScreenWidth(),
                                                               .links = &links});
     std::fputs(table.c_str(), stdout);
     if (table.empty()) SayThatNothingIsThere(options, everything);

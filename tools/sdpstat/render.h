@@ -30,6 +30,7 @@ struct TextOptions {
   bool internals = false;  // a second line per row: buffers, messages, stalls, the link's counters
   bool extended = false;   // the user, the role, the age, the reason
   uint64_t now_ns = 0;     // CLOCK_REALTIME, for ages
+  size_t width = 0;        // of the screen: longer second lines are broken; 0: none is
   const kernel::LinkTable* links = nullptr;  // with internals: what the kernel says of the LLP
 };
 std::string RenderTable(const stats::Snapshot& snapshot, const TextOptions& options);

@@ -117,10 +117,27 @@ std::string Extended(const ProcessStats& process, const ConnectionRecord& record
   return record.reason_text[0] == '\0' ? out : out + " (" + record.reason_text + ")";
 }
 
+// Words, each behind a space, as lines that are indented and no longer than the screen is wide, if words allow.
+std::string Broken(const std::string& words, size_t width) {
+  const std::string indent(7, ' ');
+  std::string out;
+  std::string line;
+  for (size_t at = 0; at < words.size();) {
+    const size_t end = std::min(words.find(' ', at + 1), words.size());
+    if (width != 0 && !line.empty() && indent.size() + line.size() + end - at > width) {
+      out += indent + line + "\n";
+      line.clear();
+    }
+    line += words.substr(at, end - at);
+    at = end;
+  }
+  return line.empty() ? out : out + indent + line;
+}
+
 std::string Detail(const ProcessStats& process, const ConnectionRecord& record, const TextOptions& options) {
   std::string out = options.extended ? Extended(process, record, options) : "";
   if (options.internals) out += Internals(record, options);
-  return out.empty() ? out : "       " + out;
+  return Broken(out, options.width);
 }
 
 Row MakeRow(const ProcessStats& process, const ConnectionRecord& record, const TextOptions& options) {

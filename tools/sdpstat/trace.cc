@@ -12,8 +12,10 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <ctime>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "tools/trace/capture.h"
 #include "tools/trace/follower.h"
@@ -91,7 +93,11 @@ class LadderOutput final : public Output {
  public:
   explicit LadderOutput(bool descriptors) : ladder_({.width = Width(), .descriptors = descriptors}) {}
   void Introduce(const stats::ConnectionRecord& record) override { Put(ladder_.Introduce(record)); }
-  void Take(const NotedMessage& message) override { Put(ladder_.Draw(message)); }
+  void Take(const NotedMessage& message) override {
+    const std::string rung = ladder_.Draw(message);
+    if (!rung.empty() && !std::exchange(dated_, true)) PutDate(message.note.time_ns);
+    Put(rung);
+  }
   bool Flush() override { return std::fflush(stdout) == 0; }
 
  private:
@@ -99,9 +105,17 @@ class LadderOutput final : public Output {
     winsize size{};
     return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
   }
+  static void PutDate(uint64_t time_ns) {
+    const auto seconds = static_cast<time_t>(time_ns / 1'000'000'000);
+    tm date{};
+    char text[32] = "";
+    if (localtime_r(&seconds, &date) != nullptr) std::strftime(text, sizeof text, "%F %T", &date);
+    std::printf("seconds since %s.%06u\n", text, static_cast<unsigned>(time_ns % 1'000'000'000 / 1000));
+  }
   static void Put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
   trace::Ladder ladder_;
+  bool dated_ = false;
 };
 
 class CaptureOutput final : public Output {
