@@ -44,7 +44,8 @@ struct Config {
   uint32_t receive_buffer_size = 32784;  // SDP_PRIVATE_BUFFER_SIZE: bytes with headers (128 to 1 MiB)
   uint32_t send_buffer = 256 * 1024;     // SDP_SEND_BUFFER: bytes copied at most while credit is missing
   // SDP_BCOPY_THRESHOLD: a blocking write or read of more bytes than this may go by Zcopy (SDP 11)
-  uint32_t bcopy_threshold = 128 * 1024;
+  // Below, a copy costs less than the messages and wake-ups of Zcopy (scripts/bench zcopy).
+  uint32_t bcopy_threshold = 512 * 1024;
   Mechanism force = Mechanism::kChosen;  // SDP_FORCE
   std::string stats_dir;                 // SDP_STATS_DIR; empty: the default runtime directory
 };

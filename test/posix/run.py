@@ -97,7 +97,9 @@ class Daemon:
         os.close(ready)
         preload = ":".join(os.path.abspath(path) for path in options.preload.split(":"))
         self.environment = {"LD_PRELOAD": preload, "SDP_PM_PORT": str(port),
-                            "SDP_PMD_SOCKET": self.socket_path, "SDP_STATS_DIR": self.stats, "SDP_LOG": "debug"}
+                            "SDP_PMD_SOCKET": self.socket_path, "SDP_STATS_DIR": self.stats, "SDP_LOG": "debug",
+                            # Lower than by default: what Zcopy can do wrong has to show with little data.
+                            "SDP_BCOPY_THRESHOLD": "131072"}
 
     def stop(self):
         self.process.terminate()

@@ -45,7 +45,7 @@ constexpr Knob kKnobs[] = {
     {"private-buffers", "receive buffers of a connection (24)"},
     {"private-buffer-size", "bytes of each (32784)"},
     {"send-buffer", "bytes taken from the program at most while credit is missing (262144)"},
-    {"bcopy-threshold", "larger blocking writes and reads may go by Zcopy, in bytes (131072)"},
+    {"bcopy-threshold", "larger blocking writes and reads may go by Zcopy, in bytes (524288)"},
     {"force", "chosen, or for measurements: bcopy, read, write, transaction"},
 };
 constexpr size_t kKnobCount = sizeof kKnobs / sizeof *kKnobs;
