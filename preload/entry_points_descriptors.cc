@@ -4,12 +4,14 @@
 // Order, for a number that goes: out of the table, out of every epoll set, then closed. For one that comes:
 // first the kernel's.
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <climits>
 #include <cstdarg>
 
+#include "preload/confinement.h"
 #include "preload/entry_points.h"
 #include "preload/process_life.h"
 #include "preload/readiness/readiness.h"
@@ -225,6 +227,19 @@ int SDP_ENTRY(fcntl64)(int fd, int command, ...) {
   va_end(variable);
   return Started() ? sdp::preload::ControlTracked(fd, command, argument)
                    : real.fcntl64(fd, command, argument);
+}
+
+int SDP_ENTRY(prctl)(int option, ...) noexcept {
+  va_list variable;
+  va_start(variable, option);
+  unsigned long arguments[4];
+  for (unsigned long& argument : arguments) argument = va_arg(variable, unsigned long);
+  va_end(variable);
+  const bool confines = option == PR_SET_SECCOMP && KeepsTrack();
+  if (confines) sdp::preload::PrepareConfinement();
+  const int result = real.prctl(option, arguments[0], arguments[1], arguments[2], arguments[3]);
+  if (confines && result == 0) sdp::preload::NoteConfinement();
+  return result;
 }
 
 // Such an end runs no destructor, but what was sent has to leave, as it would by the kernel's TCP.

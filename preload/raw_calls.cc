@@ -135,6 +135,15 @@ int fcntl64(int fd, int command, ...) {
   return Int(SYS_fcntl, fd, command, argument);
 }
 
+int prctl(int option, ...) {
+  va_list variable;
+  va_start(variable, option);
+  unsigned long arguments[4];
+  for (unsigned long& argument : arguments) argument = va_arg(variable, unsigned long);
+  va_end(variable);
+  return Int(SYS_prctl, option, arguments[0], arguments[1], arguments[2], arguments[3]);
+}
+
 int poll(pollfd* fds, nfds_t count, int timeout) {
   timespec wait = FromMilliseconds(timeout);
   return Int(SYS_ppoll, fds, count, timeout < 0 ? nullptr : &wait, nullptr, kMaskSize);

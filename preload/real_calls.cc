@@ -39,6 +39,21 @@ struct First<Member, Raw, Result(Descriptor, Request, ...)> {
   }
 };
 
+// prctl: one argument and up to four others of a word each.
+template <auto Member, auto Raw, typename Result, typename Option>
+struct First<Member, Raw, Result(Option, ...)> {
+  static Result Call(Option option, ...) {
+    va_list variable;
+    va_start(variable, option);
+    unsigned long a[4];
+    for (unsigned long& argument : a) argument = va_arg(variable, unsigned long);
+    va_end(variable);
+    if (resolving) return Raw(option, a[0], a[1], a[2], a[3]);
+    ResolveRealCalls();
+    return (real.*Member)(option, a[0], a[1], a[2], a[3]);
+  }
+};
+
 }  // namespace
 
 constinit RealCalls real = {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "preload/config_store.h"
+#include "preload/confinement.h"
 #include "preload/inheritance.h"
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
@@ -50,13 +51,13 @@ void EnsurePrepared() {
 bool Start() {
   EnsurePrepared();
   ReportConfig();
-  iwarp::SetLinkCalls({.recvmsg = real.recvmsg,
-                       .sendmsg = real.sendmsg,
+  iwarp::SetLinkCalls({.recvmsg = LinkRecvMessage,
+                       .sendmsg = LinkSendMessage,
                        .shutdown = real.shutdown,
-                       .setsockopt = real.setsockopt,
-                       .getsockopt = real.getsockopt,
-                       .recv = real.recv,
-                       .send = real.send});
+                       .setsockopt = LinkSetOption,
+                       .getsockopt = LinkGetOption,
+                       .recv = LinkRecv,
+                       .send = LinkSend});
   started.store(true, std::memory_order_release);
   return true;
 }

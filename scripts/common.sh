@@ -62,6 +62,7 @@ need_packages() {
       case $package in
         redis-server | memcached | iperf3 | haproxy | stunnel4 | xinetd) service=$package ;;
         postgresql-15) service=postgresql ;;
+        openssh-server) service=ssh ;;
         nginx-light) service=nginx ;;
         *) continue ;;
       esac

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "preload/bounded_lock.h"
+#include "preload/confinement.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
@@ -110,6 +111,7 @@ void* Background::Main(void*) {
 }
 
 bool Background::StartThread() {
+  if (Confined()) return false;
   State& s = state();
   const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (fd < 0 || HiddenFds::HideTracked(fd, &s.wake_fd) < 0) {

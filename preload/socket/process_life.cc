@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <vector>
 
+#include "preload/confinement.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/readiness/fork.h"
@@ -83,19 +84,23 @@ void ChildAfterFork() {
   if (locked_statistics() != nullptr) locked_statistics()->ForkChild();
 }
 
+void PrepareConfinement() {
+  ForEachSocket([](StreamSocket* socket) { socket->PrepareConfinement(); });
+}
+
 void ProcessExit() {
   const Time deadline = Now() + kExitPatience;
   auto finish = [&](StreamSocket* socket) { socket->FinishAtExit(deadline); };
   ForEachSocket(finish);
   Background::FinishAtExit(
       [](Socket* owner, void* context) { (*static_cast<decltype(finish)*>(context))(static_cast<StreamSocket*>(owner)); }, &finish);
-  if (stats::StatsSegment* segment = OpenStatistics()) segment->Remove();
+  if (stats::StatsSegment* segment = OpenStatistics(); segment != nullptr && !Confined()) segment->Remove();
 }
 
 void ProcessExitAtOnce() {
   if (!MayBeInHandler()) return ProcessExit();
   ForEachSocket([](StreamSocket* socket) { socket->FinishAtOnce(); });
-  if (stats::StatsSegment* segment = OpenStatistics()) segment->Remove();
+  if (stats::StatsSegment* segment = OpenStatistics(); segment != nullptr && !Confined()) segment->Remove();
 }
 
 }  // namespace sdp::preload

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <mutex>
 #include <utility>
 
+#include "preload/confinement.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
@@ -23,7 +25,8 @@ namespace {
 // The file: one page, the slots, and each slot's frozen state. Pages that nobody wrote take no memory.
 constexpr size_t kSlots = 4096;
 constexpr size_t kPage = 4096;
-constexpr off_t kStates = kPage + kSlots * sizeof(SharedSlot);
+constexpr off_t kStates = kPage + (kSlots * sizeof(SharedSlot) + kPage - 1) / kPage * kPage;
+constexpr off_t kWhole = kStates + static_cast<off_t>(kSlots * SharedArena::kMostState);
 // Locked bytes lie behind everything that is ever written.
 constexpr off_t kMemberLocks = off_t{1} << 50;
 
@@ -38,6 +41,14 @@ struct flock LockOf(Member member) {
   lock.l_start = kMemberLocks + static_cast<off_t>(member);
   lock.l_len = 1;
   return lock;
+}
+
+// Beyond RLIMIT_FSIZE the attempt itself would end the process.
+bool MayGrowTo(off_t size) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= static_cast<rlim_t>(size)) return true;
+  errno = EFBIG;
+  return false;
 }
 
 void InitMutex(pthread_mutex_t* mutex) {
@@ -91,7 +102,7 @@ Member SharedArena::Invite(int* membership) {
 // Takes `file` over.
 bool SharedArena::Map(int file) {
   struct stat status {};
-  if (fstat(file, &status) == 0 && status.st_size >= kStates) {
+  if (fstat(file, &status) == 0 && status.st_size >= kWhole) {
     void* const memory = mmap(nullptr, kStates, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory != MAP_FAILED) {
       memory_ = static_cast<std::byte*>(memory);
@@ -115,7 +126,7 @@ SharedArena* SharedArena::Make() {
   const int file = memfd_create("sdp connections", MFD_CLOEXEC);
   if (file < 0) return nullptr;
   auto* const arena = new SharedArena;
-  if (ftruncate(file, kStates) == 0) {
+  if (MayGrowTo(kWhole) && ftruncate(file, kWhole) == 0) {
     if (arena->Map(file)) return arena;
   } else {
     real.close(file);
@@ -203,7 +214,7 @@ void SharedArena::ChildAfterFork() {
 }
 
 bool SharedArena::Alive(Member member) const {
-  if (member == self_) return true;
+  if (member == self_ || Confined()) return true;
   struct flock lock = LockOf(member);
   return real.fcntl(file_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
@@ -249,32 +260,13 @@ void SharedArena::FreeAbandonedSlots() {
 }
 
 void SharedArena::Free(SharedSlot* slot) {
-  if (slot->size > 0) fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, StateOf(slot), static_cast<off_t>(kMostState));
+  if (slot->size > 0 && !Confined()) fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, StateOf(slot), static_cast<off_t>(kMostState));
   slot->used.store(SharedSlot::kFree, std::memory_order_release);
 }
 
-bool SharedArena::Write(const SharedSlot* slot, Bytes state) {
-  if (state.size() > kMostState) return false;
-  const off_t at = StateOf(slot);
-  for (size_t done = 0; done < state.size();) {
-    const ssize_t n = pwrite(file_, state.data() + done, state.size() - done, at + static_cast<off_t>(done));
-    if (n <= 0 && !(n < 0 && errno == EINTR)) return false;
-    if (n > 0) done += static_cast<size_t>(n);
-  }
-  return true;
-}
-
-bool SharedArena::Read(const SharedSlot* slot, std::vector<std::byte>* state) {
-  const uint64_t size = slot->size;
-  if (size > kMostState) return false;
-  state->resize(size);
-  const off_t at = StateOf(slot);
-  for (size_t done = 0; done < state->size();) {
-    const ssize_t n = pread(file_, state->data() + done, state->size() - done, at + static_cast<off_t>(done));
-    if (n <= 0 && !(n < 0 && errno == EINTR)) return false;
-    if (n > 0) done += static_cast<size_t>(n);
-  }
-  return true;
+std::byte* SharedArena::MapState(const SharedSlot* slot, size_t size) const {
+  void* const memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_, StateOf(slot));
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
 }
 
 uint32_t SharedArena::NumberOf(const SharedSlot* slot) const { return static_cast<uint32_t>(slot - slots()); }

@@ -76,8 +76,8 @@ class SharedArena {
   SharedSlot* Take();
   // `slot` is kChanging, and nobody holds it.
   void Free(SharedSlot* slot);
-  [[nodiscard]] bool Write(const SharedSlot* slot, Bytes state);
-  [[nodiscard]] bool Read(const SharedSlot* slot, std::vector<std::byte>* state);
+  // The first `size` bytes of the slot's frozen state, whole pages; the caller unmaps them. nullptr: no memory.
+  [[nodiscard]] std::byte* MapState(const SharedSlot* slot, size_t size) const;
   [[nodiscard]] uint32_t NumberOf(const SharedSlot* slot) const;
   // nullptr: no connection has that number.
   [[nodiscard]] SharedSlot* At(uint32_t number);

@@ -1,9 +1,11 @@
 #include "preload/socket/shared_connection.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "preload/fd_table.h"
@@ -15,6 +17,7 @@ namespace {
 // How long a process that holds a connection may be dead before the others see it where nothing depends on
 // it.
 constexpr Duration kLivenessCheck = std::chrono::milliseconds(50);
+constexpr uint64_t kWindowStep = 256 * 1024;
 
 }  // namespace
 
@@ -51,6 +54,7 @@ SharedConnection::~SharedConnection() {
   }
   if (locked_) Unlock();
   CloseMembership();
+  if (window_ != nullptr) munmap(window_, window_size_);
   arena_->Unref();
 }
 
@@ -125,8 +129,25 @@ void SharedConnection::Leave() {
   left_ = true;
 }
 
+// Memory and no pwrite: a process may have bounded the size of files it writes, and would die of it.
+std::byte* SharedConnection::Window(uint64_t size) {
+  if (size > SharedArena::kMostState) return nullptr;
+  if (size > window_size_) {
+    const uint64_t whole = (size + kWindowStep - 1) / kWindowStep * kWindowStep;
+    std::byte* const mapped = arena_->MapState(slot_, whole);
+    if (mapped == nullptr) return nullptr;
+    if (window_ != nullptr) munmap(window_, window_size_);
+    window_ = mapped;
+    window_size_ = whole;
+  }
+  return window_;
+}
+
 bool SharedConnection::Read(std::vector<std::byte>* state) {
-  if (!arena_->Read(slot_, state)) return false;
+  const uint64_t size = slot_->size;
+  const std::byte* const window = Window(size);
+  if (window == nullptr) return false;
+  state->assign(window, window + size);
   version_ = slot_->version;
   published_ = *state;
   return true;
@@ -134,7 +155,9 @@ bool SharedConnection::Read(std::vector<std::byte>* state) {
 
 bool SharedConnection::Publish(std::vector<std::byte> state) {
   if (slot_->exclusive == 0 && state == published_) return true;
-  if (!arena_->Write(slot_, state)) return false;
+  std::byte* const window = Window(state.size());
+  if (window == nullptr) return false;
+  std::memcpy(window, state.data(), state.size());
   slot_->size = state.size();
   slot_->version = ++version_;
   slot_->exclusive = 0;

@@ -58,15 +58,22 @@ class SharedConnection {
   // In a child that got no place: the parent's hold is none of its business.
   void ForgetAfterFork();
 
+  // Reads and publishes states of usual size without a system call from here on, if there is memory for that.
+  void Prepare() { (void)Window(1); }
+
   [[nodiscard]] SharedArena& arena() const { return *arena_; }
   [[nodiscard]] uint32_t number() const { return arena_->NumberOf(slot_); }
 
  private:
   SharedConnection(SharedArena* arena, SharedSlot* slot, Member self, int membership);
   void CloseMembership();
+  // Memory for a state of that size; nullptr: there is none.
+  std::byte* Window(uint64_t size);
 
   SharedArena* const arena_;
   SharedSlot* const slot_;
+  std::byte* window_ = nullptr;
+  uint64_t window_size_ = 0;
   Member self_;
   int membership_;  // hidden; -1: that of the process
   uint64_t version_ = 0;  // of the state the calling process has

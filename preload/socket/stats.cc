@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "preload/config.h"
+#include "preload/confinement.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 
@@ -40,6 +41,7 @@ stats::State StateOf(const Session& session) {
 stats::StatsSegment* OpenStatistics() { return segment.load(std::memory_order_acquire); }
 
 stats::StatsSegment* Statistics() {
+  if (Confined()) return nullptr;
   if (stats::StatsSegment* existing = OpenStatistics()) return existing;
   static std::once_flag once;
   std::call_once(once, [] {

@@ -132,6 +132,8 @@ class StreamSocket final : public Socket {
   // In the child of a fork, lock held: what was not shared is the parent's.
   void DisownAfterFork();
   void NoteForkInParent();
+  // A seccomp filter comes: what is found out by system calls now can be used behind it.
+  void PrepareConfinement();
   // The process ends: what it has sent must leave, and the peer must learn that no more comes. Bounded by `deadline`.
   void FinishAtExit(Time deadline);
   // The same as far as no lock, no memory and no peer has to be waited for.

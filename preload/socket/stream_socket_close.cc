@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "preload/bounded_lock.h"
+#include "preload/confinement.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
@@ -168,7 +169,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
 // sends nevertheless is answered with a reset, as by a TCP socket without an owner.
 int StreamSocket::DescriptorToLinger(Lock& lock, int fd) {
   if (!session_->has_unsent() && TooManyLinger()) return -1;
-  const int hidden = HiddenFds::Duplicate(fd);
+  const int hidden = Confined() ? -1 : HiddenFds::Duplicate(fd);
   if (hidden >= 0) return hidden;
   const Time deadline = Now() + kClosePatience;
   while (session_->has_unsent()) {

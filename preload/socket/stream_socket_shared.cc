@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "core/base/archive.h"
+#include "preload/confinement.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
@@ -41,7 +42,7 @@ void StreamSocket::EnterShared() {
   }
   away_ = view == SharedConnection::View::kElsewhere;
   if (away_ || session_ == nullptr) return;
-  nonblocking_.reset();  // the open file's, which others may have changed
+  if (!Confined()) nonblocking_.reset();  // the open file's, which others may have changed
   if (view == SharedConnection::View::kStale) {
     naps_ = 0;
     responsible_ = false;
@@ -143,6 +144,12 @@ bool StreamSocket::LeaveToOthers() {
   mutex_.set_shared(false);
   shared_.reset();
   return true;
+}
+
+void StreamSocket::PrepareConfinement() {
+  Lock lock(mutex_);
+  if (shared_ != nullptr) shared_->Prepare();
+  if (!descriptors_.empty()) IsNonblocking(descriptors_.front());
 }
 
 Duration StreamSocket::NextNap() {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 
+#include "preload/confinement.h"
 #include "preload/fd_table.h"
 #include "preload/real_calls.h"
 
@@ -26,6 +27,8 @@ Waiter* Waiter::ForThisThread() {
 }
 
 Waiter* Waiter::AlsoAlone() {
+  // It could not be made; and such a process may have bounded its descriptors so that a poll must not have one more.
+  if (Confined()) return nullptr;
   // A child of fork shares the parent's eventfd: it makes itself a new one.
   if (this_thread_waiter != nullptr && waiter_generation == generation.load(std::memory_order_relaxed)) return this_thread_waiter.get();
   const int saved = errno;

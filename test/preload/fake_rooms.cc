@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "preload/confinement.h"
 #include "preload/inheritance.h"
 #include "preload/process_life.h"
 #include "preload/readiness/readiness.h"
@@ -118,6 +119,7 @@ void ParentAfterFork() {}
 void ChildAfterFork() {}
 void ProcessExit() {}
 void ProcessExitAtOnce() {}
+void PrepareConfinement() {}
 
 int SealSockets(Heirloom, Giver) { return -1; }
 void LockSockets() {}

@@ -1,5 +1,6 @@
 // A socket room and a readiness room that do what the kernel does, by asking it: with them, the shell of the
 // library is the only thing between a program and its plain TCP sockets.
+#include "preload/confinement.h"
 #include "preload/fd_table.h"
 #include "preload/inheritance.h"
 #include "preload/process_life.h"
@@ -105,6 +106,7 @@ void ParentAfterFork() {}
 void ChildAfterFork() {}
 void ProcessExit() {}
 void ProcessExitAtOnce() {}
+void PrepareConfinement() {}
 
 int SealSockets(Heirloom, Giver) { return -1; }
 void LockSockets() {}

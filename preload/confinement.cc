@@ -1,0 +1,96 @@
+#include "preload/confinement.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "preload/real_calls.h"
+
+namespace sdp::preload {
+namespace {
+
+constinit std::atomic<bool> confined{false};
+
+// What a call moves at most. A link that gave or took less is asked again when it is ready.
+constexpr size_t kPiece = 16 * 1024;
+
+// In place of MSG_DONTWAIT.
+bool ReadyNow(int fd, short events) {
+  pollfd link = {.fd = fd, .events = events, .revents = 0};
+  const timespec zero{};
+  if (real.ppoll(&link, 1, &zero, nullptr) > 0) return true;
+  errno = EAGAIN;
+  return false;
+}
+
+}  // namespace
+
+bool Confined() { return confined.load(std::memory_order_relaxed); }
+void NoteConfinement() { confined.store(true, std::memory_order_relaxed); }
+
+ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags) {
+  if (!Confined()) [[likely]]
+    return real.recv(fd, buffer, length, flags);
+  if ((flags & MSG_DONTWAIT) != 0 && !ReadyNow(fd, POLLIN)) return -1;
+  return real.read(fd, buffer, length);
+}
+
+ssize_t LinkRecvMessage(int fd, msghdr* message, int flags) {
+  if (!Confined()) [[likely]]
+    return real.recvmsg(fd, message, flags);
+  std::byte piece[kPiece];
+  size_t room = 0;
+  for (size_t i = 0; i < message->msg_iovlen; ++i) room += message->msg_iov[i].iov_len;
+  const ssize_t n = LinkRecv(fd, piece, std::min(room, sizeof piece), flags);
+  size_t done = 0;
+  for (size_t i = 0; n > 0 && done < static_cast<size_t>(n); ++i) {
+    const iovec& part = message->msg_iov[i];
+    const size_t size = std::min(part.iov_len, static_cast<size_t>(n) - done);
+    std::memcpy(part.iov_base, piece + done, size);
+    done += size;
+  }
+  return n;
+}
+
+ssize_t LinkSend(int fd, const void* buffer, size_t length, int flags) {
+  if (!Confined()) [[likely]]
+    return real.send(fd, buffer, length, flags);
+  // A piece fits where poll finds room, also on a blocking socket. SIGPIPE comes as the program's own write
+  // would bring it.
+  if (!ReadyNow(fd, POLLOUT)) return -1;
+  return real.write(fd, buffer, std::min(length, kPiece));
+}
+
+ssize_t LinkSendMessage(int fd, const msghdr* message, int flags) {
+  if (!Confined()) [[likely]]
+    return real.sendmsg(fd, message, flags);
+  std::byte piece[kPiece];
+  size_t size = 0;
+  for (size_t i = 0; i < message->msg_iovlen && size < sizeof piece; ++i) {
+    const iovec& part = message->msg_iov[i];
+    const size_t taken = std::min(part.iov_len, sizeof piece - size);
+    std::memcpy(piece + size, part.iov_base, taken);
+    size += taken;
+  }
+  return LinkSend(fd, piece, size, flags);
+}
+
+int LinkGetOption(int fd, int level, int name, void* value, socklen_t* length) {
+  if (!Confined()) [[likely]]
+    return real.getsockopt(fd, level, name, value, length);
+  errno = ENOSYS;
+  return -1;
+}
+
+int LinkSetOption(int fd, int level, int name, const void* value, socklen_t length) {
+  if (!Confined()) [[likely]]
+    return real.setsockopt(fd, level, name, value, length);
+  errno = ENOSYS;
+  return -1;
+}
+
+}  // namespace sdp::preload
