@@ -45,6 +45,8 @@ void Session::Pump() {
   do {
     CarryOut();
   } while (TakeCompletions());
+  // The peer waits to be connected to at another port (SDP 13.1.1, 4), and nobody here does that.
+  if (engine_->suspended() && !link_ended_) Abort();
 }
 
 void Session::CarryOut() {
@@ -151,6 +153,7 @@ void Session::NoteEnd() {
   if (link_ended_) return;
   link_ended_ = true;
   engine_->HandleLinkEnd(queue_pair_->cause().end == verbs::LinkEnd::kClosedByPeer);
+  if (engine_->suspended()) engine_->Abort(engine::AbortReason::kLinkLost);
 }
 
 bool Session::ReadAvailable() {

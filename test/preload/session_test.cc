@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/wire/message.h"
+
 namespace sdp::preload {
 namespace {
 
@@ -24,9 +26,11 @@ class ScriptedQueuePair final : public verbs::QueuePair {
   bool endless = false;
   std::vector<std::byte> again;  // what every read brings if `endless`
   std::deque<std::vector<std::byte>> ready;
+  std::deque<WorkId> signaled;  // complete at once
 
   verbs::PostResult PostSend(const verbs::SendWork& work) override {
     if (posted == room) return verbs::PostResult::kNoResource;
+    if (work.signaled) signaled.push_back(work.id);
     most_posted = std::max(most_posted, ++posted);
     for (const Bytes& piece : work.payload)
       sent.append(reinterpret_cast<const char*>(piece.data()), piece.size());
@@ -57,6 +61,14 @@ class ScriptedQueuePair final : public verbs::QueuePair {
   verbs::ReadStatus ReadLinkBlocking(std::unique_lock<std::mutex>&) override { return ReadLink(); }
   bool can_block() const override { return true; }
   bool PollCompletion(verbs::Completion* out) override {
+    if (!signaled.empty()) {
+      *out = {};
+      out->id = signaled.front();
+      out->opcode = verbs::Opcode::kSend;
+      out->status = verbs::Status::kSuccess;
+      signaled.pop_front();
+      return true;
+    }
     if (ready.empty()) return false;
     current_ = std::move(ready.front());
     ready.pop_front();
@@ -143,6 +155,20 @@ TEST_CASE("session: what the link does not take is copied before the call return
   c.queue_pair->link_full = true;
   c.Send(112);
   CHECK(c.queue_pair->detaches > 0);
+}
+
+TEST_CASE("session: a peer that suspends the connection (13) has it ended, as nobody connects anew") {
+  Connected c(10);
+  wire::Message message{{.bufs = 10, .len = 24}, wire::SuspComm{4711}};
+  std::vector<std::byte> bytes(24);
+  wire::SerializeTo(message, bytes);
+  c.queue_pair->endless = true;
+  c.queue_pair->again = bytes;
+  c.session->ReadAvailable();
+  CHECK(c.queue_pair->aborts == 1);
+  CHECK(c.session->link_ended());
+  CHECK(c.session->engine().state() == engine::State::kAborted);
+  CHECK(c.session->engine().abort_reason() == engine::AbortReason::kLinkLost);
 }
 
 TEST_CASE("session: a peer that never stops sending has one round at a time") {
