@@ -5,10 +5,39 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import unittest
 
 import harness
 from sdp_world import SDPSTAT
+
+
+# Large requests, small replies, in blocking calls: what each mechanism of transfer is for.
+SERVER = """
+import socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+connection, _ = listener.accept()
+room = bytearray(300000)
+while True:
+    n = 0
+    while n < len(room):
+        got = connection.recv_into(memoryview(room)[n:])
+        if got == 0:
+            sys.exit(0)
+        n += got
+    connection.sendall(b"ok")
+"""
+CLIENT = """
+import socket, sys
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+print("connected", flush=True)
+for line in sys.stdin:
+    s.sendall(bytes(300000))
+    reply = s.recv(200000)
+    assert len(reply) in (1, 2), reply
+    print("done", flush=True)
+"""
+READ_REQUEST, READ_RESPONSE, WRITE = "0x01", "0x02", "0x00"
 
 
 class Trace(harness.ProgramTest):
@@ -96,19 +125,55 @@ class Trace(harness.ProgramTest):
         self.assertEqual(trace.wait(20), 0, trace.output())
         self.assertNotIn("lost", trace.output())
         count = int(re.search(r"(\d+) messages", trace.output()).group(1))
-        fields = ["_ws.malformed", "_ws.short", "_ws.expert.message", "iwarp_rdma.opcode", "iwarp_ddp.msn", "tcp.analysis.flags"]
-        rows = subprocess.run(["tshark", "-r", target, "-T", "fields", "-E", "separator=|", *(w for f in fields for w in ("-e", f))],
-                              capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
-        seen = collections.Counter()
-        for row in rows:
-            malformed, short, expert, opcode, _, analysis = row.split("|")
-            self.assertEqual((malformed, short, analysis), ("", "", ""), row)
-            self.assertTrue(expert == "" or expert.startswith("Connection"), row)
-            seen[opcode] += 1
+        seen = self.opcodes(target)
         # Sends, plain and with SE, and nothing that is no FPDU but three packets to open, two MPA frames and a FIN; Hello is in one of these.
         self.assertEqual(sum(n for opcode, n in seen.items() if opcode), count - 1, seen)
         self.assertGreater(seen["0x03"], 100)
         self.assertIn(seen[""], (5, 6))
+
+    def opcodes(self, capture):
+        """How many of each, and of packets without; nothing that tshark does not like."""
+        fields = ["_ws.malformed", "_ws.short", "_ws.expert.message", "tcp.analysis.flags", "iwarp_rdma.opcode"]
+        rows = subprocess.run(["tshark", "-r", capture, "-T", "fields", "-E", "separator=|", *(w for f in fields for w in ("-e", f))],
+                              capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+        seen = collections.Counter()
+        for row in rows:
+            malformed, short, expert, analysis, opcode = row.split("|")
+            self.assertEqual((malformed, short, analysis), ("", "", ""), row)
+            self.assertTrue(expert == "" or expert.startswith("Connection"), row)
+            seen[opcode] += 1
+        return seen
+
+    def test_every_mechanism_in_the_capture_and_in_the_counters(self):
+        harness.need("tshark")
+        for mechanism, opcodes in (("bcopy", set()), ("read", {READ_REQUEST, READ_RESPONSE}), ("write", {WRITE}), ("transaction", {WRITE})):
+            with self.subTest(mechanism):
+                port = harness.free_port()
+                environment = {"SDP_FORCE": mechanism}
+                server = self.world.start([sys.executable, "-c", SERVER, port], environment=environment)
+                self.world.wait_for_listener(port)
+                client = self.world.start([sys.executable, "-c", CLIENT, port], environment=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                self.assertEqual(client.popen.stdout.readline(), b"connected\n")
+                targets = [self.world.directory / f"{mechanism}-{end}.pcap" for end in ("client", "server")]
+                traces = [self.start_trace(process.pid, "--pcap", target) for process, target in zip((client, server), targets)]
+                for target in targets:
+                    harness.wait_until(lambda: target.exists() and target.stat().st_size > 100, "the last messages in the capture")
+                for _ in range(3):
+                    client.popen.stdin.write(b"go\n")
+                    client.popen.stdin.flush()
+                    self.assertEqual(client.popen.stdout.readline(), b"done\n")
+                rows = [c for p in self.world.sdpstat()["processes"] if p["pid"] == client.pid for c in p["connections"]]
+                name = {"bcopy": "bcopy", "read": "read_zcopy", "write": "write_zcopy", "transaction": "write_zcopy"}[mechanism]
+                self.assertGreaterEqual(rows[0]["transfers_out"][name], 3)
+                self.assertGreaterEqual(rows[0]["bytes_out"][name], 3 * 295_000)
+                self.assertEqual(rows[0]["transfers_in"]["transaction"] != 0, mechanism == "transaction")
+                self.assertEqual(rows[0]["mode_changes"] != 0, mechanism in ("write", "transaction"))
+                self.assertEqual(rows[0]["bcopy_threshold"] == 0, mechanism != "read")
+                client.popen.stdin.close()
+                for process in client, server, *traces:
+                    self.assertEqual(process.wait(20), 0, process.output())
+                seen = self.opcodes(targets[0]) + self.opcodes(targets[1])
+                self.assertEqual({READ_REQUEST, READ_RESPONSE, WRITE} & set(seen), opcodes, seen)
 
     def test_a_process_that_died_and_its_peer(self):
         port, server = self.server()
