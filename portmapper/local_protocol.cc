@@ -23,7 +23,7 @@ std::string_view ToString(Refusal refusal) {
     case Refusal::kBadVersion:
       return "unknown protocol version";
     case Refusal::kBadDescriptors:
-      return "not exactly two descriptors";
+      return "not the descriptors the request needs";
     case Refusal::kNotTcpListener:
       return "not a listening TCP socket";
     case Refusal::kAddressMismatch:
@@ -46,6 +46,21 @@ Result<RegisterRequest, LocalError> ParseRegisterRequest(Bytes message) {
   return RegisterRequest{kLocalProtocolVersion};
 }
 
+Result<RnicRequest, LocalError> ParseRnicRequest(Bytes message) {
+  if (message.size() != kRnicRequestSize) return unexpected(LocalError::kWrongLength);
+  const BoundedReader<kRnicRequestSize> reader(message.first<kRnicRequestSize>());
+  if (reader.Load<uint32_t, 0>() != kMagic) return unexpected(LocalError::kBadMagic);
+  if (reader.Load<uint16_t, 4>() != kRnicRequestVersion) return unexpected(LocalError::kBadVersion);
+  const uint16_t version = reader.Load<uint16_t, 6>();
+  if (version != static_cast<uint16_t>(IpVersion::kV4) && version != static_cast<uint16_t>(IpVersion::kV6)) {
+    return unexpected(LocalError::kBadAddress);
+  }
+  RnicRequest request{{.version = static_cast<IpVersion>(version), .port = reader.Load<uint16_t, 24>()}};
+  const size_t size = request.sdp.version == IpVersion::kV4 ? 4 : 16;
+  std::memcpy(request.sdp.address.data(), message.data() + 8, size);
+  return request;
+}
+
 Result<RegisterReply, LocalError> ParseRegisterReply(Bytes message) {
   if (message.size() < kReplyHeaderSize || message.size() > kMaxReplySize)
     return unexpected(LocalError::kWrongLength);
@@ -66,6 +81,17 @@ std::array<std::byte, kRegisterRequestSize> Serialize(const RegisterRequest& req
   BoundedWriter<kRegisterRequestSize> writer(out);
   writer.Store<uint32_t, 0>(kMagic);
   writer.Store<uint16_t, 4>(request.version);
+  return out;
+}
+
+std::array<std::byte, kRnicRequestSize> Serialize(const RnicRequest& request) {
+  std::array<std::byte, kRnicRequestSize> out{};
+  BoundedWriter<kRnicRequestSize> writer(out);
+  writer.Store<uint32_t, 0>(kMagic);
+  writer.Store<uint16_t, 4>(kRnicRequestVersion);
+  writer.Store<uint16_t, 6>(static_cast<uint16_t>(request.sdp.version));
+  std::memcpy(out.data() + 8, request.sdp.address.data(), request.sdp.address.size());
+  writer.Store<uint16_t, 24>(request.sdp.port);
   return out;
 }
 

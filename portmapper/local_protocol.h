@@ -8,6 +8,13 @@
 //     | SDPL |version | zero   | zero           |
 //     +------+--------+--------+----------------+
 //
+//   or, for a listener of a kernel RNIC, which has no descriptor:  28 bytes, and with them the conventional
+//   listener alone; the address is where the RNIC listens, one of the conventional listener's
+//     0      4        6        8                       24     26     28
+//     +------+--------+--------+-----------------------+------+------+
+//     | SDPL |   2    | 4 or 6 | address               | port | zero |
+//     +------+--------+--------+-----------------------+------+------+
+//
 //   daemon -> client:  8 bytes and at most 120 bytes of text, not terminated
 //     0      4        6        8
 //     +------+--------+--------+-----------
@@ -27,11 +34,14 @@
 
 #include "core/base/result.h"
 #include "core/base/types.h"
+#include "portmapper/endpoint.h"
 
 namespace sdp::pm {
 
 inline constexpr uint16_t kLocalProtocolVersion = 1;
 inline constexpr size_t kRegisterRequestSize = 16;
+inline constexpr uint16_t kRnicRequestVersion = 2;
+inline constexpr size_t kRnicRequestSize = 28;
 inline constexpr size_t kReplyHeaderSize = 8;
 inline constexpr size_t kMaxReplyText = 120;
 inline constexpr size_t kMaxReplySize = kReplyHeaderSize + kMaxReplyText;
@@ -42,20 +52,25 @@ enum class Refusal : uint16_t {
   kNone = 0,  // registered
   kBadMessage = 1,
   kBadVersion = 2,
-  kBadDescriptors = 3,   // not exactly two
-  kNotTcpListener = 4,   // not a listening TCP socket
-  kAddressMismatch = 5,  // the SDP listener is bound to another address than the conventional one
-  kOtherNamespace = 6,   // the listener is not in the daemon's network namespace
-  kTooMany = 7,          // this user, or all together, hold too many registrations
-  kInternal = 8,         // the daemon could not look (no resources)
+  kBadDescriptors = 3,  // not as many as the request needs
+  kNotTcpListener = 4,  // not a listening TCP socket
+  kAddressMismatch =
+      5,  // the SDP listener has another address than the conventional one, or none of this host's
+  kOtherNamespace = 6,  // the listener is not in the daemon's network namespace
+  kTooMany = 7,         // this user, or all together, hold too many registrations
+  kInternal = 8,        // the daemon could not look (no resources)
 };
 inline constexpr uint16_t kMaxRefusal = 8;
 [[nodiscard]] std::string_view ToString(Refusal refusal);
 
-enum class LocalError : uint8_t { kWrongLength, kBadMagic, kBadVersion, kBadRefusal };
+enum class LocalError : uint8_t { kWrongLength, kBadMagic, kBadVersion, kBadRefusal, kBadAddress };
 
 struct RegisterRequest {
   uint16_t version = kLocalProtocolVersion;
+};
+// A daemon that does not know it refuses it with kBadMessage.
+struct RnicRequest {
+  Endpoint sdp;
 };
 struct RegisterReply {
   uint16_t version = kLocalProtocolVersion;
@@ -65,9 +80,12 @@ struct RegisterReply {
 
 // Exactly kRegisterRequestSize bytes; the zero fields are not checked.
 [[nodiscard]] Result<RegisterRequest, LocalError> ParseRegisterRequest(Bytes message);
+// Exactly kRnicRequestSize bytes. Whether anybody can listen there is not checked.
+[[nodiscard]] Result<RnicRequest, LocalError> ParseRnicRequest(Bytes message);
 [[nodiscard]] Result<RegisterReply, LocalError> ParseRegisterReply(Bytes message);
 
 [[nodiscard]] std::array<std::byte, kRegisterRequestSize> Serialize(const RegisterRequest& request);
+[[nodiscard]] std::array<std::byte, kRnicRequestSize> Serialize(const RnicRequest& request);
 // Returns how much of `out` is used.
 [[nodiscard]] size_t Serialize(const RegisterReply& reply, std::array<std::byte, kMaxReplySize>& out);
 

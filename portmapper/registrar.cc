@@ -91,26 +91,29 @@ Result<void, RegistrarError> CheckTrust(int fd, const std::string& path, const R
       path + " is served by user " + std::to_string(peer.uid) + ", who is neither root nor this user"));
 }
 
-Result<void, RegistrarError> Send(int fd, int conventional_listener, int sdp_listener,
-                                  const RegistrarCalls& calls) {
-  std::array<std::byte, kRegisterRequestSize> request = Serialize(RegisterRequest{});
-  const int listeners[kRegisterDescriptors] = {conventional_listener, sdp_listener};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof listeners)] = {};
-  iovec data{request.data(), request.size()};
+// What is said to a daemon, with the listeners that prove it.
+struct Request {
+  Bytes bytes;
+  std::span<const int> listeners;  // kRegisterDescriptors at most
+};
+
+Result<void, RegistrarError> Send(int fd, const Request& request, const RegistrarCalls& calls) {
+  alignas(cmsghdr) char control[CMSG_SPACE(kRegisterDescriptors * sizeof(int))] = {};
+  iovec data{const_cast<std::byte*>(request.bytes.data()), request.bytes.size()};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  message.msg_controllen = sizeof control;
+  message.msg_controllen = CMSG_SPACE(request.listeners.size_bytes());
   cmsghdr* header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof listeners);
-  std::memcpy(CMSG_DATA(header), listeners, sizeof listeners);
+  header->cmsg_len = CMSG_LEN(request.listeners.size_bytes());
+  std::memcpy(CMSG_DATA(header), request.listeners.data(), request.listeners.size_bytes());
   ssize_t sent;
   do sent = calls.sendmsg(fd, &message, MSG_NOSIGNAL);
   while (sent < 0 && errno == EINTR);
-  if (sent == static_cast<ssize_t>(request.size())) return {};
+  if (sent == static_cast<ssize_t>(request.bytes.size())) return {};
   return unexpected(Failed(RegistrarFailure::kBroken, sent < 0 ? errno : 0));
 }
 
@@ -138,6 +141,35 @@ Result<void, RegistrarError> AwaitReply(int fd, Clock::time_point deadline, cons
   return unexpected(RegistrarError{RegistrarFailure::kRefused, 0, reply->refusal, reply->text});
 }
 
+Result<int, RegistrarError> Register(const std::string& socket_path, const Request& request, Duration limit,
+                                     const RegistrarCalls& calls) {
+  const Clock::time_point deadline = Clock::now() + limit;
+  Connection connection(calls.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), calls);
+  if (connection.fd() < 0) return unexpected(Failed(RegistrarFailure::kNoSocket, errno));
+  auto step = Connect(connection.fd(), socket_path, deadline, calls);
+  if (step) step = CheckTrust(connection.fd(), socket_path, calls);
+  if (step) step = Send(connection.fd(), request, calls);
+  if (step) step = AwaitReply(connection.fd(), deadline, calls);
+  if (!step) return unexpected(std::move(step.error()));
+  return connection.Release();
+}
+
+Result<int, RegistrarError> Register(std::span<const std::string> socket_paths, const Request& request,
+                                     Duration limit, const RegistrarCalls& calls) {
+  Result<int, RegistrarError> result = unexpected(Failed(RegistrarFailure::kBadPath, ENOENT));
+  bool met_something = false;
+  for (const std::string& path : socket_paths) {
+    auto attempt = Register(path, request, limit, calls);
+    const bool try_next = !attempt && (attempt.error().failure == RegistrarFailure::kNoDaemon ||
+                                       attempt.error().failure == RegistrarFailure::kNotTrusted ||
+                                       attempt.error().failure == RegistrarFailure::kBadPath);
+    if (!try_next) return attempt;
+    if (!met_something) result = std::move(attempt);
+    met_something = met_something || result.error().sys_errno != ENOENT;
+  }
+  return result;
+}
+
 }  // namespace
 
 std::string_view ToString(RegistrarFailure failure) {
@@ -162,32 +194,22 @@ std::string_view ToString(RegistrarFailure failure) {
 
 Result<int, RegistrarError> RegisterListener(const std::string& socket_path, int conventional_listener,
                                              int sdp_listener, Duration limit, const RegistrarCalls& calls) {
-  const Clock::time_point deadline = Clock::now() + limit;
-  Connection connection(calls.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), calls);
-  if (connection.fd() < 0) return unexpected(Failed(RegistrarFailure::kNoSocket, errno));
-  auto step = Connect(connection.fd(), socket_path, deadline, calls);
-  if (step) step = CheckTrust(connection.fd(), socket_path, calls);
-  if (step) step = Send(connection.fd(), conventional_listener, sdp_listener, calls);
-  if (step) step = AwaitReply(connection.fd(), deadline, calls);
-  if (!step) return unexpected(std::move(step.error()));
-  return connection.Release();
+  return RegisterListener({&socket_path, 1}, conventional_listener, sdp_listener, limit, calls);
 }
 
 Result<int, RegistrarError> RegisterListener(std::span<const std::string> socket_paths,
                                              int conventional_listener, int sdp_listener, Duration limit,
                                              const RegistrarCalls& calls) {
-  Result<int, RegistrarError> result = unexpected(Failed(RegistrarFailure::kBadPath, ENOENT));
-  bool met_something = false;
-  for (const std::string& path : socket_paths) {
-    auto attempt = RegisterListener(path, conventional_listener, sdp_listener, limit, calls);
-    const bool try_next = !attempt && (attempt.error().failure == RegistrarFailure::kNoDaemon ||
-                                       attempt.error().failure == RegistrarFailure::kNotTrusted ||
-                                       attempt.error().failure == RegistrarFailure::kBadPath);
-    if (!try_next) return attempt;
-    if (!met_something) result = std::move(attempt);
-    met_something = met_something || result.error().sys_errno != ENOENT;
-  }
-  return result;
+  const int listeners[kRegisterDescriptors] = {conventional_listener, sdp_listener};
+  const auto bytes = Serialize(RegisterRequest{});
+  return Register(socket_paths, {.bytes = bytes, .listeners = listeners}, limit, calls);
+}
+
+Result<int, RegistrarError> RegisterRnicListener(std::span<const std::string> socket_paths,
+                                                 int conventional_listener, const Endpoint& sdp,
+                                                 Duration limit, const RegistrarCalls& calls) {
+  const auto bytes = Serialize(RnicRequest{sdp});
+  return Register(socket_paths, {.bytes = bytes, .listeners = {&conventional_listener, 1}}, limit, calls);
 }
 
 namespace {

@@ -80,6 +80,12 @@ inline constexpr const char* kSystemSocketPath = "/run/sdp/pmd.sock";
                                                            Duration limit = std::chrono::milliseconds(200),
                                                            const RegistrarCalls& calls = {});
 
+// The same for a listener of a kernel RNIC, which has an address and no descriptor: clients that ask for that
+// address of the host are sent there. Refused with kBadMessage by a daemon that does not know of these.
+[[nodiscard]] Result<int, RegistrarError> RegisterRnicListener(
+    std::span<const std::string> socket_paths, int conventional_listener, const Endpoint& sdp,
+    Duration limit = std::chrono::milliseconds(200), const RegistrarCalls& calls = {});
+
 // Where a daemon of this user binds its socket, by this order: SDP_PMD_SOCKET; for root kSystemSocketPath;
 // $XDG_RUNTIME_DIR/sdp-pmd.sock; /tmp/sdp-pmd-UID.sock. `get_environment` is std::getenv or something like
 // it; set-user-ID programs pass secure_getenv.

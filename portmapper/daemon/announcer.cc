@@ -45,12 +45,23 @@ absl::flat_hash_set<Announcer::Service> Announcer::ServicesOf(
   const std::vector<Endpoint> own =
       options_.addresses.empty() ? std::vector<Endpoint>{source_} : options_.addresses;
   absl::flat_hash_set<Service> services;
+  // What a kernel RNIC serves, as a client that asks here is told.
+  absl::flat_hash_set<Endpoint> of_rnics;
   for (const auto& [id, registration] : registrations) {
+    if (!registration.of_rnic || (registration.sdp.IsLoopback() && !options_.central.IsLoopback())) continue;
+    Endpoint address = registration.sdp;
+    address.port = registration.conventional.port;
+    const bool announced = !registration.conventional.IsWildcard() ||
+                           std::find(own.begin(), own.end(), HostOf(address)) != own.end();
+    if (announced && of_rnics.insert(address).second) services.emplace(address, registration.sdp);
+  }
+  for (const auto& [id, registration] : registrations) {
+    if (registration.of_rnic) continue;
     const Endpoint& conventional = registration.conventional;
     // Another host cannot reach our loopback; only a PMSP on this host can make use of it.
     if (conventional.IsLoopback() && !options_.central.IsLoopback()) continue;
     if (!conventional.IsWildcard()) {
-      services.emplace(conventional, registration.sdp);
+      if (!of_rnics.contains(conventional)) services.emplace(conventional, registration.sdp);
       continue;
     }
     for (Endpoint address : own) {
@@ -58,7 +69,7 @@ absl::flat_hash_set<Announcer::Service> Announcer::ServicesOf(
       Endpoint sdp = address;
       address.port = conventional.port;
       sdp.port = registration.sdp.port;
-      services.emplace(address, sdp);
+      if (!of_rnics.contains(address)) services.emplace(address, sdp);
     }
   }
   return services;

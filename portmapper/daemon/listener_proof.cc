@@ -102,4 +102,29 @@ Result<ListenerProof, ProofFailure> ProveListener(std::span<const int> descripto
   return ListenerProof{{conventional->address, sdp->address, conventional->v6_only}, *conventional};
 }
 
+Result<ListenerProof, ProofFailure> ProveRnicListener(std::span<const int> descriptors, const Endpoint& sdp,
+                                                      uint64_t netns) {
+  if (descriptors.size() != 1) {
+    return Refuse(Refusal::kBadDescriptors,
+                  absl::StrFormat("%d descriptors came, not 1", descriptors.size()));
+  }
+  auto conventional = Inspect(descriptors[0], "conventional", netns);
+  if (!conventional) return unexpected(std::move(conventional.error()));
+  const Endpoint at = NormalizeMapped(conventional->address);
+  const Endpoint rnic = NormalizeMapped(sdp);
+  const bool usable =
+      rnic.port != 0 && rnic.port != at.port && !rnic.IsWildcard() && !rnic.IsMulticastOrBroadcast();
+  const bool dual_stack = at.version == IpVersion::kV6 && !conventional->v6_only;
+  const bool covered = at.IsWildcard()
+                           ? at.version == rnic.version || (dual_stack && rnic.version == IpVersion::kV4)
+                           : HostOf(at) == HostOf(rnic);
+  if (!usable || !covered) {
+    return Refuse(
+        Refusal::kAddressMismatch,
+        absl::StrFormat("conventional %s, kernel RNIC %s: not one of its addresses with another port",
+                        conventional->address.ToString(), sdp.ToString()));
+  }
+  return ListenerProof{{conventional->address, rnic, conventional->v6_only, /*of_rnic=*/true}, *conventional};
+}
+
 }  // namespace sdp::pm

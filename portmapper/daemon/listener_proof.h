@@ -46,6 +46,13 @@ struct ProofFailure {
 [[nodiscard]] Result<ListenerProof, ProofFailure> ProveListener(std::span<const int> descriptors,
                                                                 uint64_t netns);
 
+// The same for a listener of a kernel RNIC at `sdp`, which no descriptor can show: the conventional listener
+// alone, and `sdp` is an address that one listens on, with another port. That it is this host's is the
+// caller's to check. Whoever holds the conventional listener decides where its own clients go, so a false
+// `sdp` harms nobody but them.
+[[nodiscard]] Result<ListenerProof, ProofFailure> ProveRnicListener(std::span<const int> descriptors,
+                                                                    const Endpoint& sdp, uint64_t netns);
+
 }  // namespace sdp::pm
 
 #endif  // SDP_PORTMAPPER_DAEMON_LISTENER_PROOF_H_

@@ -173,7 +173,7 @@ bool LocalServer::Admit(uid_t uid) const {
 
 void LocalServer::HandleClient(Clients::iterator client, Time now) {
   // A byte more than a request: a longer message is seen to be longer.
-  std::array<std::byte, kRegisterRequestSize + 1> data;
+  std::array<std::byte, kRnicRequestSize + 1> data;
   const LocalMessage message = ReceiveLocalMessage(client->fd, data.data(), data.size());
   if (message.length < 0 && (errno == EAGAIN || errno == EINTR)) return;
   const bool more = message.length > 0 || !message.descriptors.empty();
@@ -190,18 +190,29 @@ void LocalServer::HandleClient(Clients::iterator client, Time now) {
                 now);
 }
 
-void LocalServer::HandleRequest(Clients::iterator client, const LocalMessage& message, Bytes data, Time now) {
+Result<ListenerProof, ProofFailure> LocalServer::Prove(const LocalMessage& message, Bytes data, Time now) {
   const auto request = ParseRegisterRequest(data);
-  Result<ListenerProof, ProofFailure> proof =
-      unexpected(ProofFailure{Refusal::kBadMessage, "not a registration"});
-  if (request && message.truncated) {
-    proof = unexpected(ProofFailure{Refusal::kInternal, "descriptors were lost"});
-  } else if (request) {
-    proof = ProveListener(message.descriptors, netns_);
-  } else if (request.error() == LocalError::kBadVersion) {
-    proof = unexpected(
-        ProofFailure{Refusal::kBadVersion, absl::StrCat("sdp-pmd speaks version ", kLocalProtocolVersion)});
+  const auto rnic = ParseRnicRequest(data);
+  if (!request && !rnic) {
+    const LocalError error = data.size() == kRnicRequestSize ? rnic.error() : request.error();
+    if (error != LocalError::kBadVersion)
+      return unexpected(ProofFailure{Refusal::kBadMessage, "not a registration"});
+    return unexpected(ProofFailure{
+        Refusal::kBadVersion,
+        absl::StrCat("sdp-pmd speaks versions ", kLocalProtocolVersion, " and ", kRnicRequestVersion)});
   }
+  if (message.truncated) return unexpected(ProofFailure{Refusal::kInternal, "descriptors were lost"});
+  if (request) return ProveListener(message.descriptors, netns_);
+  auto proof = ProveRnicListener(message.descriptors, rnic->sdp, netns_);
+  if (proof && !own_addresses_.Contains(rnic->sdp, now)) {
+    return unexpected(
+        ProofFailure{Refusal::kAddressMismatch, rnic->sdp.ToString() + " is no address of this host"});
+  }
+  return proof;
+}
+
+void LocalServer::HandleRequest(Clients::iterator client, const LocalMessage& message, Bytes data, Time now) {
+  const Result<ListenerProof, ProofFailure> proof = Prove(message, data, now);
   for (const int fd : message.descriptors) foreign_.Close(fd, client->uid);
   if (!proof) {
     Refuse(client, proof.error(), now);

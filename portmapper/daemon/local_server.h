@@ -24,6 +24,7 @@
 #include "portmapper/daemon/listener_proof.h"
 #include "portmapper/daemon/listener_watch.h"
 #include "portmapper/daemon/log.h"
+#include "portmapper/daemon/own_addresses.h"
 #include "portmapper/daemon/sandbox.h"
 #include "portmapper/daemon/unique_fd.h"
 #include "portmapper/engine/pm_server.h"
@@ -94,6 +95,7 @@ class LocalServer {
   void HandleAccept(Time now);
   void HandleClient(Clients::iterator client, Time now);
   void HandleRequest(Clients::iterator client, const LocalMessage& message, Bytes data, Time now);
+  [[nodiscard]] Result<ListenerProof, ProofFailure> Prove(const LocalMessage& message, Bytes data, Time now);
   void Refuse(Clients::iterator client, const ProofFailure& failure, Time now);
   void Drop(Clients::iterator client);
   [[nodiscard]] bool Admit(uid_t uid) const;
@@ -114,6 +116,7 @@ class LocalServer {
   absl::flat_hash_map<uid_t, size_t> per_user_;
   LocalServerCounters counters_;
   ListenerWatch watch_;
+  OwnAddresses own_addresses_;
   ForeignDescriptors foreign_;
   LogLimiter log_limiter_{20};
 };

@@ -35,21 +35,30 @@ std::optional<RegistrationId> RegistrationTable::Find(const Endpoint& asked, uin
   const Endpoint address = NormalizeMapped(asked);
   if (address.IsWildcard() || address.IsMulticastOrBroadcast()) return std::nullopt;
   const bool v4 = address.version == IpVersion::kV4;
-  if (auto exact = Pick(address, v4, spread)) return exact;
-  if (auto wildcard = Pick({address.version, {}, address.port}, v4, spread)) return wildcard;
-  return v4 ? Pick({IpVersion::kV6, {}, address.port}, v4, spread) : std::nullopt;
+  if (auto exact = Pick(address, address, spread)) return exact;
+  if (auto wildcard = Pick({address.version, {}, address.port}, address, spread)) return wildcard;
+  return v4 ? Pick({IpVersion::kV6, {}, address.port}, address, spread) : std::nullopt;
 }
 
-std::optional<RegistrationId> RegistrationTable::Pick(const Endpoint& conventional, bool wants_v4,
+std::optional<RegistrationId> RegistrationTable::Pick(const Endpoint& conventional, const Endpoint& asked,
                                                       uint64_t spread) const {
   const auto bucket = by_conventional_.find(conventional);
   if (bucket == by_conventional_.end()) return std::nullopt;
   const std::vector<RegistrationId>& ids = bucket->second;
   // An IPv4 client is served by [::] only where that socket is dual-stack.
-  const bool needs_dual = wants_v4 && conventional.version == IpVersion::kV6;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const RegistrationId id = ids[(spread + i) % ids.size()];
-    if (!needs_dual || !Get(id).v6_only) return id;
+  const bool needs_dual = asked.version == IpVersion::kV4 && conventional.version == IpVersion::kV6;
+  for (const bool of_rnic : {true, false}) {
+    const auto serves = [&](RegistrationId id) {
+      const Registration& registration = Get(id);
+      return registration.of_rnic == of_rnic && !(needs_dual && registration.v6_only) &&
+             (!of_rnic || HostOf(registration.sdp) == HostOf(asked));
+    };
+    auto left = static_cast<uint64_t>(std::count_if(ids.begin(), ids.end(), serves));
+    if (left == 0) continue;
+    left = spread % left;
+    for (const RegistrationId id : ids) {
+      if (serves(id) && left-- == 0) return id;
+    }
   }
   return std::nullopt;
 }

@@ -21,6 +21,9 @@ struct Registration {
   Endpoint conventional;  // where plain TCP clients connect; 0.0.0.0 and [::] are wildcards
   Endpoint sdp;           // where SDP clients connect; a wildcard means: the address the client asked for
   bool v6_only = false;   // [::] does not take IPv4 (IPV6_V6ONLY)
+  // `sdp` is where a kernel RNIC listens: it serves those alone who ask for that very address of the host,
+  // and before any other.
+  bool of_rnic = false;
 
   friend bool operator==(const Registration&, const Registration&) = default;
 };
@@ -34,10 +37,10 @@ class RegistrationTable {
   bool Remove(RegistrationId id);
 
   // The registration that serves `asked`: one of that very address before one of the wildcard, IPv4's
-  // wildcard before a dual
-  // [::]. Of several with the same address `spread` picks one, the same for the same set: a client's
-  // retransmission gets the same answer, and clients are spread over the listeners as SO_REUSEPORT does it.
-  // Empty for an address nobody can connect to (wildcard, multicast).
+  // wildcard before a dual [::]; among these a kernel RNIC's before others. Of several with the same address
+  // `spread` picks one, the same for the same set: a client's retransmission gets the same answer, and
+  // clients are spread over the listeners as SO_REUSEPORT does it. Empty for an address nobody can connect to
+  // (wildcard, multicast).
   [[nodiscard]] std::optional<RegistrationId> Find(const Endpoint& asked, uint64_t spread) const;
 
   // `id` is in the table.
@@ -56,7 +59,8 @@ class RegistrationTable {
   [[nodiscard]] bool IsConsistent() const;
 
  private:
-  [[nodiscard]] std::optional<RegistrationId> Pick(const Endpoint& conventional, bool wants_v4,
+  // Of those registered for `conventional` one that serves `asked`.
+  [[nodiscard]] std::optional<RegistrationId> Pick(const Endpoint& conventional, const Endpoint& asked,
                                                    uint64_t spread) const;
 
   absl::flat_hash_map<RegistrationId, Registration> by_id_;

@@ -68,7 +68,11 @@ void EpollSet::Close() {
     for (size_t fd = 0; fd < entries_.size(); ++fd) {
       if (entries_[fd] != nullptr && entries_[fd]->socket) sockets.emplace_back(fd, std::move(entries_[fd]->socket));
     }
+    for (auto& entry : entries_) {
+      if (entry != nullptr && entry->twin >= 0) Unregister(*entry);
+    }
     for (size_t i = 0; i < orphans_.size(); ++i) {
+      if (orphans_[i]->twin >= 0) Unregister(*orphans_[i]);
       if (orphans_[i]->link >= 0) HiddenFds::Close(orphans_[i]->link);
       if (orphans_[i]->socket) sockets.emplace_back(kFirstOrphan - static_cast<int>(i), std::move(orphans_[i]->socket));
     }
@@ -129,6 +133,7 @@ void EpollSet::Unregister(Entry& entry) {
   entry.registered = 0;
   const int saved = errno;
   real.epoll_ctl(inner_, EPOLL_CTL_DEL, entry.link_fd, nullptr);
+  if (const int twin = std::exchange(entry.twin, -1); twin >= 0) HiddenFds::Close(twin);
   errno = saved;
 }
 
@@ -152,8 +157,13 @@ void EpollSet::OnWatch(int fd, int link_fd, short events) {
   }
   const int saved = errno;
   epoll_event event{.events = static_cast<uint32_t>(events), .data = {.u64 = static_cast<uint64_t>(fd)}};
-  const int number = link_fd >= 0 ? link_fd : entry->link;
-  real.epoll_ctl(inner_, entry->registered == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, number, &event);
+  int number = entry->twin >= 0 ? entry->twin : link_fd >= 0 ? link_fd : entry->link;
+  const int operation = entry->registered == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  if (real.epoll_ctl(inner_, operation, number, &event) != 0 && errno == EEXIST && operation == EPOLL_CTL_ADD) {
+    entry->twin = HiddenFds::Duplicate(number);
+    if (entry->twin >= 0) number = entry->twin;
+    real.epoll_ctl(inner_, EPOLL_CTL_ADD, number, &event);
+  }
   entry->link_fd = number;
   errno = saved;
   entry->registered = events;

@@ -74,6 +74,7 @@ class EpollSet final : public ReadinessObserver {
     // that take out and put back a socket for each message then cost no system call.
     short registered = 0;
     int link_fd = -1;  // what is in the inner epoll for it
+    int twin = -1;     // the same, if it is a hidden duplicate: an RNIC's link stands there already for another registration
     uint64_t seen_read_edge = 0;
     uint64_t seen_write_edge = 0;
     int link = -1;  // without a number of the application's: a hidden duplicate, by which the inner epoll knows the link

@@ -57,13 +57,20 @@ void AcceptHandshake::SetFd(int fd) {
 
 Background::Wait AcceptHandshake::wait() const {
   const verbs::Interest interest = connector_->interest();
-  return {.fd = fd_,
+  return {.fd = connector_->event_fd(),
           .events = static_cast<short>((interest.read ? POLLIN : 0) | (interest.write ? POLLOUT : 0)),
           .deadline = connector_->deadline()};
 }
 
+void AcceptHandshake::Disown() {
+  if (connector_ != nullptr && connector_->event_fd() != fd_) (void)connector_.release();
+  if (session_ != nullptr && session_->queue_pair().owns_event_fd()) (void)session_.release();
+}
+
 AcceptHandshake::Outcome AcceptHandshake::Fail(const std::string& why) {
-  SDP_LOG(kInfo, "dropped a connection from %s to the SDP port: %s", ToEndpoint(PeerAddress(fd_)).ToString().c_str(), why.c_str());
+  const Address peer = PeerAddress(fd_);
+  SDP_LOG(kInfo, "dropped a connection from %s to the SDP port: %s",
+          peer.length != 0 ? ToEndpoint(peer).ToString().c_str() : "a kernel RNIC's peer", why.c_str());
   return Outcome::kFailed;
 }
 

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "preload/socket/background.h"
@@ -16,6 +17,8 @@ class AcceptHandshake {
   enum class Outcome : uint8_t { kPending, kEstablished, kFailed };
 
   AcceptHandshake(int fd, Time now);
+  // The same for a request that a kernel RNIC has brought; `fd` is to become the application's descriptor for the connection.
+  AcceptHandshake(int fd, std::unique_ptr<verbs::Connector> connector) : fd_(fd), connector_(std::move(connector)) {}
 
   // Never blocks. kFailed: the descriptor is the caller's to close; the log has the reason.
   Outcome Step(Time now);
@@ -23,6 +26,8 @@ class AcceptHandshake {
   // The descriptor has another number now.
   void SetFd(int fd);
   std::unique_ptr<Session> TakeSession() { return std::move(session_); }
+  // In the child of a fork: what a device knows of it is the parent's, and stays.
+  void Disown();
 
  private:
   Outcome Fail(const std::string& why);

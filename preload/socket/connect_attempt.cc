@@ -207,6 +207,15 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
   if (connector_ != nullptr) {
     const verbs::ConnectState connected = connector_->Step(now);
     const bool over = connected == verbs::ConnectState::kRejected || connected == verbs::ConnectState::kFailed;
+    if (over && kernel_rnic_ && from_cache_ && connector_->cause().os_error == ECONNREFUSED) {
+      // As with the embedded one: the listener may have come back on another port.
+      ForgetTarget(target_endpoint_);
+      kernel_rnic_ = kernel_rnic_tried_ = false;
+      connector_.reset();
+      engine_.reset();
+      phase_ = Phase::kStart;
+      return Step(now);
+    }
     if (over && kernel_rnic_ && config().rnic == RnicChoice::kAuto) {
       SDP_LOG(kInfo, "connect to %s: the embedded RNIC, because the kernel's failed (%s)", target_endpoint_.ToString().c_str(),
               connector_->cause().text.c_str());

@@ -15,13 +15,13 @@
 #include <string>
 #include <vector>
 
-#include "portmapper/registrar.h"
 #include "preload/config.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/options.h"
+#include "preload/socket/registration.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
@@ -82,24 +82,6 @@ int OpenSdpListener(int conventional_fd, int domain, int backlog, const OptionLo
   return fd;
 }
 
-std::vector<std::string> RegistrationPaths() {
-  if (!config().pmd_socket.empty()) return {config().pmd_socket};
-  return pm::RegistrationPaths(geteuid(), secure_getenv);
-}
-
-// The kept descriptor, which is not hidden yet.
-Result<int, pm::RegistrarError> Register(int conventional_fd, int sdp_fd, Duration limit) {
-  const pm::RegistrarCalls calls{.socket = real.socket,
-                                 .connect = real.connect,
-                                 .sendmsg = real.sendmsg,
-                                 .recvmsg = real.recvmsg,
-                                 .poll = real.poll,
-                                 .close = real.close,
-                                 .getsockopt = real.getsockopt,
-                                 .setsockopt = real.setsockopt};
-  return pm::RegisterListener(RegistrationPaths(), conventional_fd, sdp_fd, limit, calls);
-}
-
 bool IsReadable(int fd) {
   pollfd poll{.fd = fd, .events = POLLIN, .revents = 0};
   timespec zero{};
@@ -141,7 +123,7 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
   }
   const std::string name = ToEndpoint(conventional).ToString();
 
-  std::unique_ptr<Listener> listener(new Listener(owner));
+  std::unique_ptr<Listener> listener(new Listener(owner, domain, options));
   const int sdp_fd = OpenSdpListener(fd, domain, backlog, options, conventional);
   if (sdp_fd < 0 || HiddenFds::HideTracked(sdp_fd, &listener->sdp_fd_) < 0) {
     *refusal = {.reason = stats::FallbackReason::kResources, .text = std::string("no SDP listener: ") + strerrordesc_np(errno)};
@@ -150,8 +132,21 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
   }
   listener->backlog_ = static_cast<size_t>(std::clamp(backlog, 1, kMostTakenOn));
   listener->sdp_address_ = LocalAddress(listener->sdp_fd());
-  const auto registered = Register(fd, listener->sdp_fd(), kRegistrationLimit);
+  // A kernel RNIC's first: whoever asks from here on is sent to it.
+  std::string why;
+  const bool kernel_side = listener->OpenKernelSide(fd, kRegistrationLimit, &why);
+  const auto registered = RegisterSdp(fd, listener->sdp_fd(), kRegistrationLimit);
+  if (registered && !kernel_side && config().rnic == RnicChoice::kVerbs) {
+    real.close(*registered);
+    *refusal = {.reason = stats::FallbackReason::kNoRnic, .text = "SDP_RNIC=verbs: " + why};
+    SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
+    return nullptr;
+  }
   if (!registered) {
+    {
+      std::lock_guard lock(listener->mutex_);
+      listener->CloseKernelSide();
+    }
     listener->dormant_ = may_wait && MayChange(registered.error().failure);
     listener->next_look_ = Now() + kRenewalInterval;
     refusal->text = "not registered with a port mapper: " + std::string(ToString(registered.error().failure)) + " (" +
@@ -197,7 +192,7 @@ bool Listener::HandOver(Handover::Listener* out, std::vector<int>* descriptors) 
 
 // No helper yet: the program may not want a thread before it has begun, and may never use what it has inherited.
 std::unique_ptr<Listener> Listener::TakeUp(StreamSocket* owner, const Handover::Listener& from, int sdp_fd, int registration_fd) {
-  std::unique_ptr<Listener> listener(new Listener(owner));
+  std::unique_ptr<Listener> listener(new Listener(owner, LocalAddress(sdp_fd).family(), {}));
   const bool hidden = HiddenFds::HideTracked(sdp_fd, &listener->sdp_fd_) >= 0;
   const bool registered = registration_fd < 0 || HiddenFds::HideTracked(registration_fd, &listener->registration_fd_) >= 0;
   if (!hidden || !registered || !listener->MakeReadyFd()) {
@@ -223,6 +218,7 @@ void Listener::Close() {
   }
   std::lock_guard lock(mutex_);
   closed_ = true;
+  CloseKernelSide();
   for (std::atomic<int>* fd : {&sdp_fd_, &ready_fd_, &registration_fd_}) {
     const int number = fd->exchange(-1);
     if (number >= 0) HiddenFds::Close(number);
@@ -331,15 +327,26 @@ void Listener::NoteUse() {
 void Listener::NoteFork(bool in_child) {
   std::lock_guard lock(mutex_);
   forked_ = true;
+  if (!in_child && !used_) CloseKernelSide();
   if (in_child) {
     used_ = false;
+    for (auto* listeners : {&kernel_, &kernel_gone_}) {
+      for (auto& kernel : *listeners) kernel->Disown();
+      listeners->clear();
+    }
+    kernel_looked_ = false;
     // The helper that was to finish these lives in the parent.
     for (auto& incoming : incoming_) {
       if (!incoming->finished) HiddenFds::Close(incoming->fd);
       incoming->finished = true;
+      incoming->handshake.Disown();
+      if (incoming->session != nullptr && incoming->session->queue_pair().owns_event_fd()) (void)incoming->session.release();
     }
     incoming_.clear();
-    for (Ready& ready : ready_) HiddenFds::Close(ready.fd);
+    for (Ready& ready : ready_) {
+      HiddenFds::Close(ready.fd);
+      if (ready.session->queue_pair().owns_event_fd()) (void)ready.session.release();
+    }
     ready_.clear();
     // The parent's says what waits in the parent. Under the same number, which the readiness calls know.
     const int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -440,10 +447,11 @@ Background::Wait Listener::Incoming::Run(Time now) {
         return {.done = true};
     }
   }
-  session->ReadAvailable();
+  // Not further than that takes: what the application sets on the connection, as SO_OOBINLINE, is to hold for all it receives.
+  if (session->has_unsent()) session->ReadAvailable();
   if (session->has_unsent() && now < expires) {
     const bool write = session->queue_pair().interest().write;
-    return {.fd = fd, .events = static_cast<short>(write ? POLLIN | POLLOUT : POLLIN), .deadline = expires};
+    return {.fd = session->LinkOf(fd), .events = static_cast<short>(write ? POLLIN | POLLOUT : POLLIN), .deadline = expires};
   }
   listener->PushReady(fd, std::move(session));
   finished = true;
@@ -484,7 +492,7 @@ Background::Wait Listener::Tending::Run(Time now) {
     if (!ready.session->has_unsent()) continue;
     // One descriptor at a time; the others are looked at again after a while.
     if (wait.done) {
-      wait = {.done = false, .fd = ready.fd, .events = POLLIN, .deadline = ready.expires};
+      wait = {.done = false, .fd = ready.session->LinkOf(ready.fd), .events = POLLIN, .deadline = ready.expires};
     } else {
       wait.deadline = std::min(wait.deadline, now + 4 * kPatience);
     }
@@ -498,28 +506,42 @@ Socket* Listener::Watch::owner() { return listener->owner_; }
 
 Background::Wait Listener::Renewal::Run(Time now) {
   const int conventional_fd = listener->owner_->AnyDescriptor();
+  bool registered = false;
   {
     std::lock_guard lock(listener->mutex_);
     if (listener->closed_ || conventional_fd < 0) return {.done = true};
     const int fd = listener->registration_fd_;
     // Readable: its end of file, which says that the daemon is gone.
-    if (fd >= 0 && !IsReadable(fd)) return {.fd = fd, .events = POLLIN};
-    if (fd >= 0) HiddenFds::Close(listener->registration_fd_.exchange(-1));
+    registered = fd >= 0 && !IsReadable(fd);
+    if (fd >= 0 && !registered) HiddenFds::Close(listener->registration_fd_.exchange(-1));
   }
-  const auto registered = Register(conventional_fd, listener->sdp_fd(), kRenewalLimit);  // not under the lock: it may wait for the daemon
+  // Not under the lock: they may wait for the daemon.
+  if (!registered) {
+    if (const auto wait = RegisterAgain(conventional_fd, now)) return *wait;
+  }
+  std::string why;
+  listener->OpenKernelSide(conventional_fd, kRenewalLimit, &why);
+  std::lock_guard lock(listener->mutex_);
+  if (listener->closed_) return {.done = true};
+  return {.fd = listener->registration_fd_, .events = POLLIN};
+}
+
+// Empty: it is registered.
+std::optional<Background::Wait> Listener::Renewal::RegisterAgain(int conventional_fd, Time now) {
+  const auto registered = RegisterSdp(conventional_fd, listener->sdp_fd(), kRenewalLimit);
   std::lock_guard lock(listener->mutex_);
   if (!registered) {
-    if (was_registered) return {.deadline = now + kRenewalInterval};
+    if (was_registered) return Background::Wait{.deadline = now + kRenewalInterval};
     listener->dormant_ = true;
-    return {.done = true};
+    return Background::Wait{.done = true};
   }
   was_registered = true;
   if (listener->closed_ || HiddenFds::HideTracked(*registered, &listener->registration_fd_) < 0) {
     if (listener->closed_) real.close(*registered);
-    return {.done = true};
+    return Background::Wait{.done = true};
   }
   SDP_LOG(kInfo, "registered with the port mapper: SDP on %s", ToEndpoint(listener->sdp_address_).ToString().c_str());
-  return {.fd = listener->registration_fd_, .events = POLLIN};
+  return std::nullopt;
 }
 
 Socket* Listener::Renewal::owner() { return listener->owner_; }

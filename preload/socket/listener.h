@@ -5,6 +5,9 @@
 // busy or single-threaded server does not keep its clients waiting, as the kernel's backlog does for TCP. The helper leaves the
 // listener alone in a process that has forked and never accepted from it: such a process (a master) would swallow connections
 // that its workers wait for.
+//
+// Where an RDMA device has the listener's address, a KernelListener stands beside the SDP listener, for one process: a child of fork that
+// uses the listener opens its own, and a parent that has not used it by then closes its own until it does.
 #ifndef SDP_PRELOAD_SOCKET_LISTENER_H_
 #define SDP_PRELOAD_SOCKET_LISTENER_H_
 
@@ -13,12 +16,15 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "preload/socket/accept_handshake.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
 #include "preload/socket/handover.h"
+#include "preload/socket/kernel_listener.h"
 #include "preload/socket/option_log.h"
 #include "preload/stats_segment.h"
 
@@ -26,7 +32,7 @@ namespace sdp::preload {
 
 class StreamSocket;
 
-class Listener {
+class Listener final : private KernelListenerOwner {
  public:
   static constexpr Duration kPatience = std::chrono::milliseconds(5);
 
@@ -107,11 +113,13 @@ class Listener {
     Background::Wait Run(Time now) override;
     Socket* owner() override;
 
+    std::optional<Background::Wait> RegisterAgain(int conventional_fd, Time now);
+
     Listener* listener = nullptr;
     bool was_registered = false;
   };
   struct Ready {
-    int fd;  // hidden
+    int fd;  // hidden; becomes the application's
     std::unique_ptr<Session> session;
     Time expires;  // how long its HelloAck may wait for the peer's first FPDU
   };
@@ -126,7 +134,7 @@ class Listener {
 
   [[nodiscard]] bool full() const { return ready_.size() + incoming_.size() >= backlog_; }
 
-  explicit Listener(StreamSocket* owner) : owner_(owner) {
+  Listener(StreamSocket* owner, int domain, const OptionLog& options) : owner_(owner), domain_(domain), options_(options) {
     watch_.listener = this;
     renewal_.listener = this;
     tending_.listener = this;
@@ -134,6 +142,14 @@ class Listener {
   bool MakeReadyFd();
   void Enlist();
   bool WakesUp();
+  // Opens and registers what a kernel RNIC can do for it, if that is not done yet. Without the lock. False: *why.
+  bool OpenKernelSide(int conventional_fd, Duration limit, std::string* why);
+  void CloseKernelSide();
+  // KernelListenerOwner:
+  std::mutex& kernel_listener_mutex() override { return mutex_; }
+  bool HasRoom() const override { return !full(); }
+  void TakeOnFromRnic(std::unique_ptr<verbs::Connector> connector) override;
+  Socket* owning_socket() override;
   bool HelperMayAccept() const;
   // Takes what the SDP listener has; `shake_hands`: at once where the request is complete, else the helper does it.
   bool AcceptAhead(bool shake_hands);
@@ -141,6 +157,8 @@ class Listener {
   void DropFinished();
 
   StreamSocket* const owner_;
+  const int domain_;
+  const OptionLog options_;  // for connections that do not inherit them
   std::mutex mutex_;
   std::atomic<int> sdp_fd_{-1};
   std::atomic<int> ready_fd_{-1};
@@ -149,6 +167,9 @@ class Listener {
   Watch watch_;
   Renewal renewal_;
   Tending tending_;
+  std::vector<std::unique_ptr<KernelListener>> kernel_;
+  std::vector<std::unique_ptr<KernelListener>> kernel_gone_;  // the helper may still have them
+  bool kernel_looked_ = false;  // for addresses of kernel RNICs
   std::list<std::unique_ptr<Incoming>> incoming_;
   std::deque<Ready> ready_;
   size_t backlog_ = 1;  // connections the library takes on before the application asks for them

@@ -108,8 +108,11 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
   record.fd = fd;
   record.local = stats::ToAddress(local.get());
   record.peer = stats::ToAddress(peer.get());
-  record.sdp_local = stats::ToAddress(LocalAddress(fd).get());
-  record.sdp_peer = sdp_peer.length != 0 ? stats::ToAddress(sdp_peer.get()) : stats::ToAddress(PeerAddress(fd).get());
+  // A kernel RNIC's connection has names that the descriptor does not know.
+  const Address own = session.LocalName();
+  const Address other = session.PeerName();
+  record.sdp_local = stats::ToAddress((own.length != 0 ? own : LocalAddress(fd)).get());
+  record.sdp_peer = stats::ToAddress((sdp_peer.length != 0 ? sdp_peer : other.length != 0 ? other : PeerAddress(fd)).get());
   record.local_buffer_size = session.engine().stats().local_buffer_size;
   record.remote_buffer_size = session.engine().stats().remote_buffer_size;
   // Above every size: the connection only copies.

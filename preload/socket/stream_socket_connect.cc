@@ -321,8 +321,9 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
     int accepted = -1;
     if (auto session = listener_->Accept(flags, &accepted)) {
       if (!nonblocking) FinishStart(*session, accepted);
-      const Address peer = PeerAddress(accepted);
-      Address local = LocalAddress(accepted);
+      const bool of_rnic = session->queue_pair().owns_event_fd();  // then the descriptor knows no names
+      const Address peer = of_rnic ? ToAddress(ToEndpoint(session->PeerName()), domain_, 0) : PeerAddress(accepted);
+      Address local = of_rnic ? ToAddress(ToEndpoint(session->LocalName()), domain_, 0) : LocalAddress(accepted);
       SetPort(local, Port(local_));
       ++accepted_sdp_;
       PublishListener();

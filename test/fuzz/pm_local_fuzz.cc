@@ -14,6 +14,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const auto request = ParseRegisterRequest(bytes)) {
     SDP_CHECK(size == kRegisterRequestSize && ParseRegisterRequest(Serialize(*request)).has_value());
   }
+  if (const auto request = ParseRnicRequest(bytes)) {
+    SDP_CHECK(size == kRnicRequestSize && ParseRnicRequest(Serialize(*request))->sdp == request->sdp);
+  }
   if (const auto reply = ParseRegisterReply(bytes)) {
     SDP_CHECK(!ToString(reply->refusal).empty() && reply->text.size() <= kMaxReplyText);
     std::array<std::byte, kMaxReplySize> out;

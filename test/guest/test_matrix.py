@@ -53,6 +53,12 @@ class Matrix(unittest.TestCase):
     def test_kernel_to_embedded(self):
         self.pairs("verbs", "soft")
 
+    def test_embedded_to_kernel(self):
+        self.pairs("soft", "verbs")
+
+    def test_kernel_to_kernel(self):
+        self.pairs("verbs", "verbs")
+
     def test_kernel_to_embedded_names_the_device(self):
         port = harness.free_port(host=ADDRESS)
         self.world.start([sys.executable, harness.PEER, "echo-server", port, ADDRESS])

@@ -29,6 +29,26 @@ TEST_CASE("only a whole request of this version is one", "[local_protocol]") {
   CHECK(ParseRegisterRequest(bytes).error() == LocalError::kBadMagic);
 }
 
+TEST_CASE("a kernel RNIC's registration, byte for byte", "[local_protocol]") {
+  const auto v4 = Serialize(RnicRequest{test::At("10.0.0.2:258")});
+  const uint8_t expected[28] = {'S', 'D', 'P', 'L', 0, 2, 0, 4, 10, 0, 0, 2, 0, 0,
+                                0,   0,   0,   0,   0, 0, 0, 0, 0,  0, 1, 2, 0, 0};
+  CHECK(std::equal(v4.begin(), v4.end(), reinterpret_cast<const std::byte*>(expected)));
+  CHECK(ParseRnicRequest(v4)->sdp == test::At("10.0.0.2:258"));
+  auto v6 = Serialize(RnicRequest{test::At("[2001:db8::9]:65535")});
+  CHECK(ParseRnicRequest(v6)->sdp == test::At("[2001:db8::9]:65535"));
+  CHECK(ParseRegisterRequest(v6).error() == LocalError::kWrongLength);
+  for (size_t length = 0; length < v6.size(); ++length) {
+    CHECK(ParseRnicRequest(Bytes(v6).first(length)).error() == LocalError::kWrongLength);
+  }
+  v6[7] = std::byte{5};
+  CHECK(ParseRnicRequest(v6).error() == LocalError::kBadAddress);
+  v6[5] = std::byte{1};
+  CHECK(ParseRnicRequest(v6).error() == LocalError::kBadVersion);
+  v6[0] = std::byte{'X'};
+  CHECK(ParseRnicRequest(v6).error() == LocalError::kBadMagic);
+}
+
 TEST_CASE("a reply goes both ways, its text cut and made printable", "[local_protocol]") {
   std::array<std::byte, kMaxReplySize> out;
   const size_t size = Serialize({1, Refusal::kAddressMismatch, "a\nb\x1b[31m"}, out);

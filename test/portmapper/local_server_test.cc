@@ -91,6 +91,34 @@ TEST_CASE("clients above the bounds are told and dropped", "[local_server]") {
   const UniqueFd fourth = f.Register(pair, Ms(3));
 }
 
+TEST_CASE("a kernel RNIC's listener is proven by the conventional one", "[local_server]") {
+  Fixture f;
+  const auto said = [&](const std::string& conventional, std::string_view sdp, size_t descriptors) {
+    const ListenerPair pair(conventional);
+    const UniqueFd connection = ConnectLocal(f.path);
+    const int fds[2] = {pair.conventional.get(), pair.sdp.get()};
+    Endpoint address = At(sdp);
+    if (address.port == 1) address.port = LocalAddress(pair.conventional.get()).port;
+    REQUIRE(SendLocal(connection.get(), Serialize(RnicRequest{address}), std::span(fds, descriptors)));
+    f.Settle(Ms(0));
+    return AwaitReply(connection.get())->refusal;
+  };
+  CHECK(said("127.0.0.1", "127.0.0.1:7", 1) == Refusal::kNone);
+  CHECK(said("0.0.0.0", "127.0.0.1:7", 1) == Refusal::kNone);
+  CHECK(said("[::]", "127.0.0.1:7", 1) == Refusal::kNone);
+  CHECK(said("[::]", "[::1]:7", 1) == Refusal::kNone);
+  CHECK(said("[::ffff:127.0.0.1]", "127.0.0.1:7", 1) == Refusal::kNone);
+  CHECK(said("127.0.0.1", "127.0.0.2:7", 1) == Refusal::kAddressMismatch);
+  CHECK(said("0.0.0.0", "[::1]:7", 1) == Refusal::kAddressMismatch);
+  CHECK(said("0.0.0.0", "0.0.0.0:7", 1) == Refusal::kAddressMismatch);
+  CHECK(said("0.0.0.0", "224.0.0.1:7", 1) == Refusal::kAddressMismatch);
+  CHECK(said("0.0.0.0", "192.0.2.77:7", 1) == Refusal::kAddressMismatch);  // not this host's
+  CHECK(said("0.0.0.0", "127.0.0.1:0", 1) == Refusal::kAddressMismatch);
+  CHECK(said("0.0.0.0", "127.0.0.1:1", 1) == Refusal::kAddressMismatch);  // the conventional port itself
+  CHECK(said("0.0.0.0", "127.0.0.1:7", 0) == Refusal::kBadDescriptors);
+  CHECK(said("0.0.0.0", "127.0.0.1:7", 2) == Refusal::kBadDescriptors);
+}
+
 TEST_CASE("a listener that closed is noticed by whoever asks for it", "[local_server]") {
   Fixture f;
   const auto address = GENERATE("127.0.0.1", "0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]");

@@ -42,6 +42,37 @@ TEST_CASE("a dual-stack [::] serves IPv4 too, a v6-only one does not", "[registr
   CHECK(Answer(table, "[::1]:81") == At("[::1]:33334"));
 }
 
+TEST_CASE("a kernel RNIC serves its own address of a wildcard, and that before others", "[registrations]") {
+  RegistrationTable table;
+  table.Add({At("0.0.0.0:80"), At("0.0.0.0:33333")});
+  const RegistrationId rnic = table.Add({At("0.0.0.0:80"), At("10.0.0.2:44444"), false, true});
+  for (const uint64_t spread : {0, 1, 2, 3}) {
+    CHECK(Answer(table, "10.0.0.2:80", spread) == At("10.0.0.2:44444"));
+    CHECK(Answer(table, "10.0.0.3:80", spread) == At("10.0.0.3:33333"));
+    CHECK(Answer(table, "127.0.0.1:80", spread) == At("127.0.0.1:33333"));
+  }
+  // Several processes' listeners share the clients evenly.
+  table.Add({At("0.0.0.0:80"), At("10.0.0.2:44445"), false, true});
+  CHECK(Answer(table, "10.0.0.2:80", 2) == At("10.0.0.2:44444"));
+  CHECK(Answer(table, "10.0.0.2:80", 3) == At("10.0.0.2:44445"));
+  table.Remove(rnic);
+  CHECK(Answer(table, "10.0.0.2:80", 2) == At("10.0.0.2:44445"));
+}
+
+TEST_CASE("a kernel RNIC at the very address of a listener", "[registrations]") {
+  RegistrationTable table;
+  table.Add({At("10.0.0.2:80"), At("10.0.0.2:44444"), false, true});
+  CHECK(Answer(table, "10.0.0.2:80") == At("10.0.0.2:44444"));
+  table.Add({At("10.0.0.2:80"), At("10.0.0.2:33333")});
+  CHECK(Answer(table, "10.0.0.2:80", 1) == At("10.0.0.2:44444"));
+  // Under [::] an IPv4 address's RNIC, where the socket takes IPv4.
+  table.Add({At("[::]:81"), At("10.0.0.2:44446"), false, true});
+  table.Add({At("[::]:82"), At("10.0.0.2:44446"), true, true});
+  CHECK(Answer(table, "10.0.0.2:81") == At("10.0.0.2:44446"));
+  CHECK(Answer(table, "[::ffff:10.0.0.2]:81") == At("[::ffff:10.0.0.2]:44446"));
+  CHECK(Answer(table, "10.0.0.2:82") == std::nullopt);
+}
+
 TEST_CASE("v4-mapped addresses are IPv4, asked and registered", "[registrations]") {
   RegistrationTable table;
   table.Add({At("[::ffff:10.0.0.2]:80"), At("[::ffff:10.0.0.2]:33333")});

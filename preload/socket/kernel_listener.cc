@@ -1,0 +1,112 @@
+#include "preload/socket/kernel_listener.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "preload/config.h"
+#include "preload/fd_table.h"
+#include "preload/real_calls.h"
+#include "preload/socket/kernel_rnic.h"
+
+namespace sdp::preload {
+namespace {
+
+// While no more connections can be taken on, those that ask wait with the connection manager.
+constexpr Duration kFullPause = std::chrono::milliseconds(20);
+
+bool IsLinkLocal(const pm::Endpoint& address) {
+  return address.version == pm::IpVersion::kV6 && address.address[0] == 0xfe && (address.address[1] & 0xc0) == 0x80;
+}
+
+// This host's addresses that a listener at `conventional` is reached under, by other hosts too. A link-local
+// one is left out: the port mapper's answer could not say which link.
+std::vector<pm::Endpoint> AddressesOf(const Address& conventional, bool v6only) {
+  const pm::Endpoint at = ToEndpoint(conventional);
+  if (!at.IsWildcard()) return {pm::HostOf(at)};
+  const bool v6 = conventional.family() == AF_INET6;
+  std::vector<pm::Endpoint> addresses;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
+    const socklen_t length = i->ifa_addr->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+    const auto address = pm::FromSockaddr(i->ifa_addr, length);
+    if (!address || IsLinkLocal(*address)) continue;
+    const bool covered = address->version == pm::IpVersion::kV6 ? v6 : !v6 || !v6only;
+    if (covered) addresses.push_back(pm::HostOf(*address));
+  }
+  freeifaddrs(list);
+  return addresses;
+}
+
+}  // namespace
+
+KernelListener::KernelListener(KernelListenerOwner* owner, std::unique_ptr<ibv::Listener> rnic, const pm::Endpoint& address)
+    : owner_(owner), rnic_(std::move(rnic)), address_(address) {}
+
+std::vector<std::unique_ptr<KernelListener>> KernelListener::OpenAll(KernelListenerOwner* owner, const Address& conventional, bool v6only,
+                                                                     int backlog, std::string* why) {
+  std::vector<std::unique_ptr<KernelListener>> all;
+  if (!MayUseKernelRnic(why)) return all;
+  *why = "no RDMA device has the address " + ToEndpoint(conventional).ToString();
+  for (pm::Endpoint address : AddressesOf(conventional, v6only)) {
+    const Address local = ToAddress(address, address.version == pm::IpVersion::kV6 ? AF_INET6 : AF_INET, 0);
+    if (ibv::DeviceOf(local.get()).empty()) continue;
+    auto rnic = ibv::Listener::Open(local.get(), backlog, why);
+    if (rnic == nullptr) continue;
+    address.port = rnic->port();
+    all.emplace_back(new KernelListener(owner, std::move(rnic), address));
+  }
+  return all;
+}
+
+bool KernelListener::registered() const {
+  pollfd registration{.fd = registration_fd_.load(), .events = POLLIN, .revents = 0};
+  timespec zero{};
+  // Readable: its end of file, which says that the daemon is gone.
+  return registration.fd >= 0 && real.ppoll(&registration, 1, &zero, nullptr) == 0;
+}
+
+void KernelListener::SetRegistration(int fd) {
+  if (const int former = registration_fd_.exchange(-1); former >= 0) HiddenFds::Close(former);
+  HiddenFds::HideTracked(fd, &registration_fd_);
+}
+
+void KernelListener::Close() {
+  closed_ = true;
+  if (const int fd = registration_fd_.exchange(-1); fd >= 0) HiddenFds::Close(fd);
+  // The helper may be asleep on its descriptor.
+  if (Background::Holds(this)) {
+    Background::Add(this, Duration::zero());
+  } else {
+    rnic_.reset();
+  }
+}
+
+void KernelListener::Disown() {
+  closed_ = true;
+  if (const int fd = registration_fd_.exchange(-1); fd >= 0) HiddenFds::Close(fd);
+  (void)rnic_.release();
+}
+
+Background::Wait KernelListener::Run(Time now) {
+  std::lock_guard lock(owner_->kernel_listener_mutex());
+  if (closed_) {
+    rnic_.reset();
+    return {.done = true};
+  }
+  while (owner_->HasRoom()) {
+    auto connector = rnic_->Accept(config().handshake_timeout, now);
+    if (connector == nullptr) return {.fd = rnic_->event_fd(), .events = POLLIN};
+    owner_->TakeOnFromRnic(std::move(connector));
+  }
+  return {.deadline = now + kFullPause};
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,71 @@
+// Where a listening socket's clients come by a kernel RNIC: one listener of librdmacm at each of its
+// addresses that an RDMA device has, on a port of the kernel's choice, and its registration with the port
+// mapper.
+//
+// The helper thread alone answers requests. A queue pair does not survive a fork, so these listeners belong
+// to one process: see Listener::NoteFork.
+#ifndef SDP_PRELOAD_SOCKET_KERNEL_LISTENER_H_
+#define SDP_PRELOAD_SOCKET_KERNEL_LISTENER_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "portmapper/registrar.h"
+#include "preload/socket/address.h"
+#include "preload/socket/background.h"
+#include "verbs/ibv/ibv_rnic.h"
+
+namespace sdp::preload {
+
+// Who owns it, and takes the connections it brings. Its lock guards the KernelListener.
+class KernelListenerOwner {
+ public:
+  virtual std::mutex& kernel_listener_mutex() = 0;
+  // With the lock held: whether a connection may be taken on now; and here is one, its request complete.
+  virtual bool HasRoom() const = 0;
+  virtual void TakeOnFromRnic(std::unique_ptr<verbs::Connector> connector) = 0;
+  virtual Socket* owning_socket() = 0;
+
+ protected:
+  ~KernelListenerOwner() = default;
+};
+
+class KernelListener final : public Background::Task {
+ public:
+  // One for each address of a kernel RNIC among those `conventional`, a listener's name, stands for. Empty:
+  // *why. `owner` outlives them and keeps each as long as the helper has it.
+  static std::vector<std::unique_ptr<KernelListener>> OpenAll(KernelListenerOwner* owner, const Address& conventional, bool v6only,
+                                                              int backlog, std::string* why);
+
+  // Where it listens, and over which device.
+  [[nodiscard]] const pm::Endpoint& address() const { return address_; }
+  [[nodiscard]] const std::string& device() const { return rnic_->device(); }
+
+  // Its registration, or -1: none, or the daemon is gone. The descriptor of SetRegistration is not hidden
+  // yet.
+  [[nodiscard]] bool registered() const;
+  void SetRegistration(int fd);
+  // Has the helper answer requests.
+  void Start() { Background::Add(this, Duration::zero()); }
+  void Close();
+  // In the child of a fork, where the helper has forgotten it: the device's side is the parent's, and stays.
+  void Disown();
+
+  Background::Wait Run(Time now) override;
+  Socket* owner() override { return owner_->owning_socket(); }
+
+ private:
+  KernelListener(KernelListenerOwner* owner, std::unique_ptr<ibv::Listener> rnic, const pm::Endpoint& address);
+
+  KernelListenerOwner* const owner_;
+  std::unique_ptr<ibv::Listener> rnic_;
+  const pm::Endpoint address_;
+  std::atomic<int> registration_fd_{-1};
+  bool closed_ = false;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_KERNEL_LISTENER_H_
