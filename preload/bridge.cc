@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "preload/bridge_pump.h"
 #include "preload/entry_points.h"
@@ -192,16 +193,27 @@ Bridge::Bridge() {
   }
 }
 
+Bridge::Bridge(int fd) : replaces_(false) {
+  Span span;
+  span.socket = FdTable::Get(fd);
+  span.descriptors = {fd};
+  if (span.socket) spans_.push_back(std::move(span));
+}
+
+int Bridge::Build(int fd) {
+  Bridge bridge(fd);
+  if (bridge.spans_.empty() || !bridge.Start()) return -1;
+  Close(&bridge.go_);
+  return std::exchange(bridge.spans_.front().near_end, -1);
+}
+
 Bridge::~Bridge() {
   const int error = errno;
   for (Span& span : spans_) {
-    for (size_t i = 0; i < span.descriptors.size(); ++i) {
-      if (span.saved[i] < 0) continue;
-      real.dup3(span.saved[i], span.descriptors[i], 0);
-      HiddenFds::Close(span.saved[i]);
-    }
+    Close(&span.near_end);
+    Close(&span.far_end);
   }
-  UnlockSockets();
+  if (replaces_) PutBack();
   if (go_ >= 0) {
     // As long as the bridge is there, it counts as somebody who holds the connections.
     (void)!real.write(go_, "x", 1);
@@ -210,6 +222,17 @@ Bridge::~Bridge() {
     real.close(go_);
   }
   errno = error;
+}
+
+void Bridge::PutBack() {
+  for (Span& span : spans_) {
+    for (size_t i = 0; i < span.descriptors.size(); ++i) {
+      if (span.saved[i] < 0) continue;
+      real.dup3(span.saved[i], span.descriptors[i], 0);
+      HiddenFds::Close(span.saved[i]);
+    }
+  }
+  UnlockSockets();
 }
 
 void Bridge::Run(int go) {

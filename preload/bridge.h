@@ -14,6 +14,9 @@ namespace sdp::preload {
 
 class Bridge {
  public:
+  // The near end, close-on-exec, of a bridge for the SDP connection `fd`; -1 with errno. Whoever has the near end uses it from here on.
+  static int Build(int fd);
+
   // Builds it for all SDP connections with descriptors that are not close-on-exec, and puts its ends in their place; all sockets are
   // locked from here on (inheritance.h). What cannot be bridged is replaced by a socket that is not connected.
   Bridge();
@@ -23,6 +26,7 @@ class Bridge {
   Bridge& operator=(const Bridge&) = delete;
 
  private:
+  explicit Bridge(int fd);
   struct Span {
     SocketRef socket;
     std::vector<int> descriptors;  // the application's, open across exec
@@ -33,10 +37,12 @@ class Bridge {
 
   void Collect();
   bool Start();
+  void PutBack();
   [[noreturn]] void Run(int go);
 
   std::vector<Span> spans_;
-  int go_ = -1;  // a socket; closed by the exec, and the bridge begins; a byte: it is not needed
+  const bool replaces_ = true;  // the near ends stand in the connections' place
+  int go_ = -1;                 // a socket; closed by the exec, and the bridge begins; a byte: it is not needed
 };
 
 }  // namespace sdp::preload

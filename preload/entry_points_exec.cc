@@ -2,6 +2,7 @@
 //
 // A program that will load the library finds the state of its SDP sockets in a descriptor that an environment variable names
 // (inheritance.h); the variable goes with each exec, whatever environment the caller passes on.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -131,6 +132,31 @@ int SpawnWithSockets(const std::string& path, const posix_spawn_file_actions_t* 
 }  // namespace sdp::preload
 
 using sdp::preload::real;
+
+extern "C" {
+
+// A child of vfork runs in this process's memory, where nothing can be readied for the program it is going to exec: if that may get a
+// socket of ours, the child is one of fork, as POSIX allows.
+__attribute__((used, visibility("hidden"))) pid_t (*SDP_ENTRY(vfork_to_use)())() {
+  using Fork = pid_t (*)();
+  static const Fork real_vfork = reinterpret_cast<Fork>(dlsym(RTLD_NEXT, "vfork"));
+  if (real_vfork == nullptr || sdp::preload::HasHeirlooms(sdp::preload::Heirloom::kAll)) return &fork;
+  return real_vfork;
+}
+
+#ifdef __x86_64__
+// No frame of ours may be on the stack, on which both processes return: a jump.
+#ifdef SDP_PREFIXED_ENTRY_POINTS
+#define SDP_VFORK_TO_USE "sdp_entry_vfork_to_use"
+#else
+#define SDP_VFORK_TO_USE "vfork_to_use"
+#endif
+__attribute__((naked)) pid_t SDP_ENTRY(vfork)() noexcept { asm("sub $8, %rsp\n\tcall " SDP_VFORK_TO_USE "\n\tadd $8, %rsp\n\tjmp *%rax"); }
+#else
+pid_t SDP_ENTRY(vfork)() noexcept { return fork(); }
+#endif
+
+}  // extern "C"
 
 extern "C" {
 

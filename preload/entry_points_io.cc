@@ -4,6 +4,7 @@
 
 #include "preload/entry_points.h"
 #include "preload/message_io.h"
+#include "preload/rights.h"
 #include "preload/sendfile.h"
 
 namespace sdp::preload {
@@ -23,6 +24,16 @@ ssize_t SendPiece(Socket& socket, int fd, const void* buffer, size_t length, int
   return socket.Send(fd, &piece, 1, flags);
 }
 
+// sendmmsg of messages with sockets in them.
+int SendOneByOne(int fd, mmsghdr* messages, unsigned count, int flags) {
+  for (unsigned i = 0; i < count; ++i) {
+    const ssize_t sent = SDP_ENTRY(sendmsg)(fd, &messages[i].msg_hdr, flags);
+    if (sent < 0) return i > 0 ? static_cast<int>(i) : -1;
+    messages[i].msg_len = static_cast<unsigned>(sent);
+  }
+  return static_cast<int>(count);
+}
+
 }  // namespace
 }  // namespace sdp::preload
 
@@ -31,6 +42,7 @@ using sdp::preload::DispatchUncancelled;
 using sdp::preload::Fail;
 using sdp::preload::FdTable;
 using sdp::preload::IoVector;
+using sdp::preload::OutgoingRights;
 using sdp::preload::real;
 using sdp::preload::Socket;
 
@@ -80,7 +92,11 @@ ssize_t SDP_ENTRY(recvfrom)(int fd, void* buffer, size_t length, int flags, sock
 ssize_t SDP_ENTRY(recvmsg)(int fd, msghdr* message, int flags) {
   return Dispatch(
       fd, [&](Socket& socket) { return sdp::preload::ReceiveMessage(socket, fd, message, flags); },
-      [&] { return real.recvmsg(fd, message, flags); });
+      [&] {
+        const ssize_t received = real.recvmsg(fd, message, flags);
+        if (received >= 0) sdp::preload::TakeIncomingRights(*message, flags);
+        return received;
+      });
 }
 
 int SDP_ENTRY(recvmmsg)(int fd, mmsghdr* messages, unsigned int count, int flags, timespec* timeout) {
@@ -89,7 +105,11 @@ int SDP_ENTRY(recvmmsg)(int fd, mmsghdr* messages, unsigned int count, int flags
       [&](Socket& socket) {
         return sdp::preload::ReceiveMessages(socket, fd, messages, count, flags, timeout);
       },
-      [&] { return real.recvmmsg(fd, messages, count, flags, timeout); });
+      [&] {
+        const int received = real.recvmmsg(fd, messages, count, flags, timeout);
+        for (int i = 0; i < received; ++i) sdp::preload::TakeIncomingRights(messages[i].msg_hdr, flags);
+        return received;
+      });
 }
 
 ssize_t SDP_ENTRY(write)(int fd, const void* buffer, size_t length) {
@@ -133,13 +153,23 @@ ssize_t SDP_ENTRY(sendto)(int fd, const void* buffer, size_t length, int flags, 
 ssize_t SDP_ENTRY(sendmsg)(int fd, const msghdr* message, int flags) {
   return Dispatch(
       fd, [&](Socket& socket) { return sdp::preload::SendMessage(socket, fd, *message, flags); },
-      [&] { return real.sendmsg(fd, message, flags); });
+      [&] {
+        if (!OutgoingRights::MayConcern(*message)) return real.sendmsg(fd, message, flags);
+        const OutgoingRights rights(fd, *message);
+        return real.sendmsg(fd, rights.message(), flags);
+      });
 }
 
 int SDP_ENTRY(sendmmsg)(int fd, mmsghdr* messages, unsigned int count, int flags) {
   return Dispatch(
       fd, [&](Socket& socket) { return sdp::preload::SendMessages(socket, fd, messages, count, flags); },
-      [&] { return real.sendmmsg(fd, messages, count, flags); });
+      [&] {
+        const unsigned last = std::min(count, sdp::preload::kMostMessages);
+        for (unsigned i = 0; i < last; ++i) {
+          if (OutgoingRights::MayConcern(messages[i].msg_hdr)) return sdp::preload::SendOneByOne(fd, messages, last, flags);
+        }
+        return real.sendmmsg(fd, messages, count, flags);
+      });
 }
 
 ssize_t SDP_ENTRY(sendfile)(int out, int in, off_t* offset, size_t count) noexcept {

@@ -30,6 +30,14 @@ void UnlockSockets();
 // In a program that starts: makes its own those sockets, among the descriptors it has, that `sealed` knows. Closes `sealed`.
 void AdoptSockets(int sealed);
 
+// One socket, with its descriptor, for whoever AdoptSocket()s it; -1: cannot be done. Locks and unlocks.
+int SealSocket(int fd);
+// `fd` is what SealSocket made in a process of this user's, or of root's.
+bool IsSealedSocket(int fd);
+// Makes the socket in `fd` this process's own, under that number. Where that cannot be done the number stands for a socket that is not
+// connected.
+void AdoptSocket(int fd);
+
 // It is an SDP connection.
 bool IsConnection(Socket& socket);
 // The SDP connection `sdp` is held by other processes, too.

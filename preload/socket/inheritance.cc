@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "preload/fd_table.h"
@@ -72,8 +75,10 @@ void Enter(StreamSocket* socket, const std::vector<int>& fds) {
   for (const int fd : fds) FdTable::Set(fd, socket);
 }
 
-void AdoptConnection(const Handover::Connection& from, SharedArena* arena, Member member, const std::vector<int>& fds) {
-  auto shared = arena != nullptr && from.whole ? SharedConnection::Join(arena, from.number, member, -1) : nullptr;
+// `membership` is taken over; -1: it is that of the process.
+void AdoptConnection(const Handover::Connection& from, SharedArena* arena, Member member, int membership, const std::vector<int>& fds) {
+  std::unique_ptr<SharedConnection> shared;
+  if (arena != nullptr && from.whole) shared = SharedConnection::Join(arena, from.number, member, membership);
   if (fds.empty()) return;
   if (shared != nullptr) {
     auto* const socket = new StreamSocket(Domain(from.kind), fds, std::move(shared));
@@ -83,6 +88,24 @@ void AdoptConnection(const Handover::Connection& from, SharedArena* arena, Membe
   ReplaceByDead(fds, from.kind);
 }
 
+void AdoptListener(const Handover::Listener& from, int sdp_fd, int registration_fd, const std::vector<int>& fds) {
+  if (fds.empty()) {
+    real.close(sdp_fd);
+    if (registration_fd >= 0) real.close(registration_fd);
+    return;
+  }
+  auto* const socket = new StreamSocket(Domain(from.kind), fds, from.options);
+  const SocketRef reference(socket);
+  if (socket->TakeUpListening(from, sdp_fd, registration_fd)) Enter(socket, fds);
+}
+
+void AdoptFresh(const Handover::Fresh& from, const std::vector<int>& fds) {
+  if (fds.empty()) return;
+  auto* const socket = new StreamSocket(Domain(from.kind), fds, from.options);
+  const SocketRef reference(socket);
+  Enter(socket, fds);
+}
+
 // Descriptors out of the capsule, in order; what nobody takes is closed.
 class Parcel {
  public:
@@ -90,6 +113,9 @@ class Parcel {
   ~Parcel() {
     for (size_t i = next_; i < fds_.size(); ++i) real.close(fds_[i]);
   }
+  Parcel(Parcel&& other) noexcept : fds_(std::move(other.fds_)), next_(other.next_) { other.fds_.clear(); }
+  Parcel& operator=(Parcel&&) = delete;
+  [[nodiscard]] size_t left() const { return fds_.size() - next_; }
   int Take() { return fds_[next_++]; }
 
  private:
@@ -97,42 +123,83 @@ class Parcel {
   size_t next_ = 0;
 };
 
-void Adopt(const Handover& handover, std::vector<int> descriptors) {
+void Adopt(const Handover& handover, Parcel& parcel) {
   const SocketsByInode sockets = OwnSockets();
   const auto fds_of = [&](uint64_t inode) {
     const auto found = sockets.find(inode);
     return found != sockets.end() ? found->second : std::vector<int>{};
   };
-  Parcel parcel(std::move(descriptors));
   std::vector<SharedArena*> arenas;
   for (const Handover::Arena& arena : handover.arenas) {
     const int file = parcel.Take();
     arenas.push_back(SharedArena::Attach(file, parcel.Take(), arena.member));
   }
   for (const Handover::Connection& from : handover.connections) {
-    AdoptConnection(from, from.whole ? arenas[from.arena] : nullptr, from.whole ? handover.arenas[from.arena].member : 0,
+    AdoptConnection(from, from.whole ? arenas[from.arena] : nullptr, from.whole ? handover.arenas[from.arena].member : 0, -1,
                     fds_of(from.inode));
   }
   for (const Handover::Listener& from : handover.listeners) {
     const int sdp_fd = parcel.Take();
-    const int registration_fd = from.registered ? parcel.Take() : -1;
-    const std::vector<int> fds = fds_of(from.inode);
-    if (fds.empty()) {
-      real.close(sdp_fd);
-      if (registration_fd >= 0) real.close(registration_fd);
-      continue;
-    }
-    auto* const socket = new StreamSocket(Domain(from.kind), fds, from.options);
-    const SocketRef reference(socket);
-    if (socket->TakeUpListening(from, sdp_fd, registration_fd)) Enter(socket, fds);
+    AdoptListener(from, sdp_fd, from.registered ? parcel.Take() : -1, fds_of(from.inode));
   }
-  for (const Handover::Fresh& from : handover.fresh) {
-    const std::vector<int> fds = fds_of(from.inode);
-    if (fds.empty()) continue;
-    auto* const socket = new StreamSocket(Domain(from.kind), fds, from.options);
-    const SocketRef reference(socket);
-    Enter(socket, fds);
+  for (const Handover::Fresh& from : handover.fresh) AdoptFresh(from, fds_of(from.inode));
+}
+
+// The one socket in `handover`, as `fd`.
+void AdoptPassed(const Handover& handover, Parcel& parcel, int fd) {
+  const std::vector<int> fds = {fd};
+  if (!handover.connections.empty()) {
+    const Handover::Connection& from = handover.connections.front();
+    if (handover.arenas.empty()) return AdoptConnection(from, nullptr, 0, -1, fds);
+    const int file = parcel.Take();
+    const int membership = HiddenFds::Hide(parcel.Take());
+    SharedArena* const arena = SharedArena::Attach(file, -1, 0);
+    if (arena != nullptr) arena->Ref();
+    AdoptConnection(from, membership >= 0 ? arena : nullptr, handover.arenas.front().member, membership, fds);
+    if (arena != nullptr) arena->Unref();
+  } else if (!handover.listeners.empty()) {
+    const Handover::Listener& from = handover.listeners.front();
+    const int sdp_fd = parcel.Take();
+    AdoptListener(from, sdp_fd, from.registered ? parcel.Take() : -1, fds);
+  } else if (!handover.fresh.empty()) {
+    AdoptFresh(handover.fresh.front(), fds);
   }
+}
+
+// What is in the capsule `fd`; empty: nothing to be used. `more`: descriptors that come first.
+struct Contents {
+  Handover handover;
+  Parcel parcel;
+};
+std::optional<Contents> OpenSealed(int fd, size_t more) {
+  auto capsule = Capsule::Open(fd);
+  if (!capsule) return std::nullopt;
+  Parcel parcel(std::move(capsule->descriptors));
+  auto handover = Handover::Unpack(capsule->content);
+  if (handover && handover->descriptors() + more == parcel.left()) return Contents{std::move(*handover), std::move(parcel)};
+  SDP_LOG(kError, "what another program left of its SDP sockets is not understood");
+  return std::nullopt;
+}
+
+// With all sockets locked. `first`: descriptors that come first.
+int Seal(const std::map<const Socket*, int>& heirlooms, Giver giver, std::vector<int> first) {
+  Guests guests;
+  Handover handover;
+  std::vector<int> listener_fds;
+  for (StreamSocket* socket : AllSockets::locked()) {
+    const auto found = heirlooms.find(socket);
+    if (found != heirlooms.end()) socket->HandOver(InodeOf(found->second), giver, guests, &handover, &listener_fds);
+  }
+  if (handover.empty()) return -1;
+  for (const Guests::Guest& guest : guests.all()) {
+    handover.arenas.push_back({.member = guest.member});
+    first.push_back(guest.arena->file());
+    first.push_back(guest.membership);
+  }
+  first.insert(first.end(), listener_fds.begin(), listener_fds.end());
+  const int sealed = Capsule::Seal(handover.Pack(), first);
+  if (sealed < 0) SDP_LOG(kError, "another program will not know its SDP sockets: %s", strerrordesc_np(errno));
+  return sealed;
 }
 
 // Each with one of its descriptors.
@@ -159,25 +226,29 @@ void LockSockets() {
 
 int SealSockets(Heirloom which, Giver giver) {
   LockSockets();
-  Guests guests;
-  Handover handover;
-  std::vector<int> listener_fds;
-  const std::map<const Socket*, int> heirlooms = Heirlooms(which);
-  for (StreamSocket* socket : AllSockets::locked()) {
-    const auto found = heirlooms.find(socket);
-    if (found != heirlooms.end()) socket->HandOver(InodeOf(found->second), giver, guests, &handover, &listener_fds);
+  return Seal(Heirlooms(which), giver, {});
+}
+
+int SealSocket(int fd) {
+  LockSockets();
+  int sealed = -1;
+  if (const SocketRef socket = FdTable::Get(fd)) {
+    auto* const stream = static_cast<StreamSocket*>(socket.get());
+    if (!stream->connected() || stream->CanBeGiven()) sealed = Seal({{stream, fd}}, Giver::kStays, {fd});
   }
-  if (handover.empty()) return -1;
-  std::vector<int> descriptors;
-  for (const Guests::Guest& guest : guests.all()) {
-    handover.arenas.push_back({.member = guest.member});
-    descriptors.push_back(guest.arena->file());
-    descriptors.push_back(guest.membership);
-  }
-  descriptors.insert(descriptors.end(), listener_fds.begin(), listener_fds.end());
-  const int sealed = Capsule::Seal(handover.Pack(), descriptors);
-  if (sealed < 0) SDP_LOG(kError, "the next program will not know its SDP sockets: %s", strerrordesc_np(errno));
+  UnlockSockets();
   return sealed;
+}
+
+bool IsSealedSocket(int fd) { return Capsule::Is(fd); }
+
+void AdoptSocket(int fd) {
+  auto contents = OpenSealed(fd, 1);
+  if (!contents) return ReplaceByDead({fd}, Handover::Kind::kV4);
+  const int link = contents->parcel.Take();
+  real.dup3(link, fd, real.fcntl(fd, F_GETFD) == FD_CLOEXEC ? O_CLOEXEC : 0);
+  real.close(link);
+  AdoptPassed(contents->handover, contents->parcel, fd);
 }
 
 void UnlockSockets() {
@@ -193,16 +264,10 @@ bool IsSharedWithOthers(int sdp) {
 }
 
 void AdoptSockets(int sealed) {
-  auto capsule = Capsule::Open(sealed);
-  if (!capsule) return;
+  if (!Capsule::Is(sealed)) return;
+  auto contents = OpenSealed(sealed, 0);
   real.close(sealed);
-  const auto handover = Handover::Unpack(capsule->content);
-  if (!handover || handover->descriptors() != capsule->descriptors.size()) {
-    for (const int fd : capsule->descriptors) real.close(fd);
-    SDP_LOG(kError, "what another program left of its SDP sockets is not understood");
-    return;
-  }
-  Adopt(*handover, std::move(capsule->descriptors));
+  if (contents) Adopt(contents->handover, contents->parcel);
 }
 
 }  // namespace sdp::preload

@@ -115,6 +115,8 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool connected() const { return state_.load(std::memory_order_relaxed) == State::kSdp; }
   // Other processes hold the connection, too.
   bool IsShared();
+  // With own() locked: nothing of this process's stands in the way of giving the connection away now.
+  [[nodiscard]] bool CanBeGiven() const { return shareable() && session_->freezable(); }
   // False: there is no such connection any more.
   [[nodiscard]] bool TakeUp();
   // Takes both descriptors over. False: the kernel answers for the listener from here on.

@@ -297,8 +297,8 @@ void StreamSocket::DropSession() {
 void StreamSocket::FinishAtExit(Time deadline) {
   Lock lock(mutex_, std::defer_lock);
   if (!LockBounded(lock)) return;
-  if (session_ == nullptr) return;
-  if (shared_ != nullptr) FinishShared(lock, deadline);
+  if (shared_ != nullptr && session_ != nullptr) FinishShared(lock, deadline);
+  if (session_ == nullptr) return;  // or over, while that waited
   if (shared_ != nullptr) {
     DropShared();
     foreign_ = true;

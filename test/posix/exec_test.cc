@@ -305,6 +305,25 @@ TEST_CASE("exec: posix_spawn with and without rearranged descriptors") {
   REQUIRE(posix_spawn(&pid, "/nonexistent", nullptr, nullptr, program.argv.data(), environ) == ENOENT);
 }
 
+TEST_CASE("exec: vfork and exec, with the connection as standard input") {
+  Pair pair = MakePair();
+  Program program("[.inherited-echo]", 0);
+  REQUIRE(fcntl(pair.client, F_SETFD, FD_CLOEXEC) == 0);
+  REQUIRE(fcntl(pair.server, F_SETFD, FD_CLOEXEC) == 0);
+  Fd null(open("/dev/null", O_WRONLY | O_CLOEXEC));
+  const pid_t pid = vfork();
+  if (pid == 0) {
+    dup2(pair.server, 0);
+    dup2(null, 1);
+    execve(program.path.c_str(), program.argv.data(), program.envp.data());
+    _exit(1);
+  }
+  REQUIRE(pid > 0);
+  pair.server.reset();
+  CheckEcho(pair.client, Pattern(400'000));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
 TEST_CASE("exec: a chain of programs, each of which leaves something for the next") {
   Pair pair = MakePair();
   REQUIRE(SendAll(pair.client, "first\nsecond\nthird\n"));

@@ -124,6 +124,9 @@ void PrepareConfinement() {}
 int SealSockets(Heirloom, Giver) { return -1; }
 void LockSockets() {}
 void UnlockSockets() {}
+int SealSocket(int) { return -1; }
+bool IsSealedSocket(int) { return false; }
+void AdoptSocket(int) {}
 bool IsConnection(Socket&) { return false; }
 bool IsSharedWithOthers(int) { return false; }
 void AdoptSockets(int) {}

@@ -1,0 +1,123 @@
+#include "preload/rights.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+#include "preload/bridge.h"
+#include "preload/entry_points.h"
+#include "preload/inheritance.h"
+#include "preload/startup.h"
+
+namespace sdp::preload {
+namespace {
+
+bool HasRights(const msghdr& message) { return message.msg_control != nullptr && message.msg_controllen >= CMSG_LEN(sizeof(int)); }
+
+// `f(descriptor)` for each that `message` carries; what it returns takes the descriptor's place.
+template <typename F>
+void ForEachRight(const msghdr& message, F f) {
+  auto* const header = const_cast<msghdr*>(&message);
+  for (cmsghdr* c = CMSG_FIRSTHDR(header); c != nullptr; c = CMSG_NXTHDR(header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(0)) continue;
+    const size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd;
+      unsigned char* const at = CMSG_DATA(c) + i * sizeof fd;
+      if (at + sizeof fd > static_cast<unsigned char*>(header->msg_control) + header->msg_controllen) return;
+      std::memcpy(&fd, at, sizeof fd);
+      fd = f(fd);
+      std::memcpy(at, &fd, sizeof fd);
+    }
+  }
+}
+
+// The file of that name is mapped there.
+bool Maps(pid_t process, std::string_view name) {
+  char path[40];
+  std::snprintf(path, sizeof path, "/proc/%d/maps", static_cast<int>(process));
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  std::array<char, 8192> text;
+  size_t kept = 0;
+  bool found = false;
+  ssize_t got;
+  while (!found && (got = real.read(fd, text.data() + kept, text.size() - kept)) > 0) {
+    const std::string_view seen(text.data(), kept + static_cast<size_t>(got));
+    found = seen.find(name) != std::string_view::npos;
+    kept = std::min(seen.size(), name.size());
+    std::memmove(text.data(), seen.data() + seen.size() - kept, kept);
+  }
+  real.close(fd);
+  return found;
+}
+
+// Whoever receives on the other end of `fd` has the library, as far as can be told, and will trust what this process packs.
+bool PeerHasLibrary(int fd) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (real.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0) return false;
+  if (geteuid() != 0 && peer.uid != geteuid()) return false;
+  // A pair's peer is who made the pair: then the other end is a relative's.
+  if (peer.pid == getpid()) return true;
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&TakeIncomingRights), &info) == 0 || info.dli_fname == nullptr) return false;
+  const std::string_view path = info.dli_fname;
+  return Maps(peer.pid, path.substr(path.rfind('/') + 1));
+}
+
+}  // namespace
+
+bool OutgoingRights::MayConcern(const msghdr& message) {
+  if (!HasRights(message) || !Started() || !OwnsProcess()) return false;
+  bool concerns = false;
+  ForEachRight(message, [&](int fd) {
+    concerns = concerns || FdTable::Has(fd);
+    return fd;
+  });
+  return concerns;
+}
+
+OutgoingRights::OutgoingRights(int fd, const msghdr& message) : message_(message) {
+  const auto* const control = static_cast<const std::byte*>(message.msg_control);
+  control_.assign(control, control + message.msg_controllen);
+  message_.msg_control = control_.data();
+  const bool known = PeerHasLibrary(fd);
+  ForEachRight(message_, [&](int passed) {
+    const SocketRef socket = FdTable::Get(passed);
+    if (!socket) return passed;
+    int substitute = known ? SealSocket(passed) : -1;
+    if (substitute < 0 && IsConnection(*socket.get())) substitute = Bridge::Build(passed);
+    if (substitute < 0) return passed;
+    substitutes_.push_back(substitute);
+    return substitute;
+  });
+}
+
+OutgoingRights::~OutgoingRights() {
+  const int error = errno;
+  for (const int fd : substitutes_) real.close(fd);
+  errno = error;
+}
+
+void TakeIncomingRights(const msghdr& message, int flags) {
+  if (!HasRights(message) || !OwnsProcess()) return;
+  const int error = errno;
+  ForEachRight(message, [&](int fd) {
+    Fresh(fd);
+    // What is only looked at will come again.
+    if ((flags & MSG_PEEK) == 0 && IsSealedSocket(fd)) {
+      EnsureStarted();
+      AdoptSocket(fd);
+    }
+    return fd;
+  });
+  errno = error;
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,248 @@
+// Sockets passed in messages.
+#include <sys/prctl.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+
+#include "test/posix/support.h"
+
+namespace posix_test {
+namespace {
+
+bool Pass(int through, int fd, const char* text = "x") {
+  iovec piece{.iov_base = const_cast<char*>(text), .iov_len = strlen(text)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof fd);
+  memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+  return sendmsg(through, &message, 0) == static_cast<ssize_t>(strlen(text));
+}
+
+// -1: no descriptor came.
+int TakeFrom(int through, int flags = 0) {
+  char text[16];
+  iovec piece{.iov_base = text, .iov_len = sizeof text};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  if (recvmsg(through, &message, flags) <= 0) return -1;
+  const cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+  if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS || rights->cmsg_len != CMSG_LEN(sizeof(int))) return -1;
+  int fd;
+  memcpy(&fd, CMSG_DATA(rights), sizeof fd);
+  return fd;
+}
+
+struct UnixPair {
+  Fd a, z;
+  explicit UnixPair(int type = SOCK_STREAM) {
+    int fds[2];
+    REQUIRE(socketpair(AF_UNIX, type, 0, fds) == 0);
+    a = Fd(fds[0]);
+    z = Fd(fds[1]);
+  }
+};
+
+pid_t Fork(const std::function<int()>& body) {
+  return Child([&] {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return body();
+  });
+}
+
+// Echoes to the end, then "bye".
+int Echo(int fd) {
+  const std::string got = ReceiveToEnd(fd);
+  return SendAll(fd, got) && SendAll(fd, "bye") ? 0 : 1;
+}
+
+TEST_CASE("rights: a worker forked before has the connection passed to it") {
+  const int type = GENERATE(SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET);
+  const bool sender_keeps = GENERATE(false, true);
+  UnixPair channel(type);
+  const pid_t worker = Fork([&] {
+    channel.a.reset();
+    Fd fd(TakeFrom(channel.z, MSG_CMSG_CLOEXEC));
+    if (fd < 0 || fcntl(fd, F_GETFD) != FD_CLOEXEC) return 10;
+    return Echo(fd);
+  });
+  channel.z.reset();
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, "read some, "));
+  REQUIRE(ReceiveExactly(pair.server, 5) == "read ");
+  REQUIRE(Pass(channel.a, pair.server));
+  if (!sender_keeps) pair.server.reset();
+  const std::string data = Pattern(2'000'000);
+  auto sender = Async([&] { return SendAll(pair.client, data) && shutdown(pair.client, SHUT_WR) == 0; });
+  const std::string expected = "some, " + data + "bye";
+  const std::string got = ReceiveExactly(pair.client, expected.size());
+  REQUIRE(Get(sender));
+  REQUIRE(got.size() == expected.size());
+  REQUIRE(Hash(got) == Hash(expected));
+  REQUIRE(ExitedWith(Reap(worker), 0));
+  pair.server.reset();
+  REQUIRE(ReceiveToEnd(pair.client).empty());
+}
+
+TEST_CASE("rights: many connections to two workers") {
+  UnixPair channels[2];
+  pid_t workers[2];
+  for (int i = 0; i < 2; ++i) {
+    workers[i] = Fork([&] {
+      for (UnixPair& channel : channels) channel.a.reset();
+      int fd;
+      while ((fd = TakeFrom(channels[i].z)) >= 0) {
+        Fd connection(fd);
+        if (Echo(connection) != 0) return 1;
+      }
+      return 0;
+    });
+  }
+  Listener listener = Listen();
+  for (int i = 0; i < 30; ++i) {
+    Pair pair = ConnectTo(listener);
+    REQUIRE(Pass(channels[i % 2].a, pair.server));
+    pair.server.reset();
+    REQUIRE(SendAll(pair.client, Pattern(static_cast<size_t>(i) * 1000, 5)));
+    REQUIRE(shutdown(pair.client, SHUT_WR) == 0);
+    REQUIRE(ReceiveToEnd(pair.client) == Pattern(static_cast<size_t>(i) * 1000, 5) + "bye");
+  }
+  for (UnixPair& channel : channels) channel.a.reset();
+  for (const pid_t worker : workers) REQUIRE(ExitedWith(Reap(worker), 0));
+}
+
+TEST_CASE("rights: a connection made by a child is passed to its parent") {
+  Listener listener = Listen();
+  UnixPair channel;
+  const pid_t pid = Fork([&] {
+    Fd client = TcpSocket();
+    if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
+    if (!SendAll(client, "from the child, ")) return 2;
+    return Pass(channel.z, client) ? 0 : 3;
+  });
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  Fd client(TakeFrom(channel.a));
+  REQUIRE(client >= 0);
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  REQUIRE(SendAll(client, "from the parent"));
+  REQUIRE(PeerOf(client).ToString() == listener.address.ToString());
+  client.reset();
+  REQUIRE(ReceiveToEnd(server) == "from the child, from the parent");
+}
+
+TEST_CASE("rights: to itself, and both are the same connection") {
+  Pair pair = MakePair();
+  UnixPair channel;
+  REQUIRE(Pass(channel.a, pair.client));
+  Fd other(TakeFrom(channel.z));
+  REQUIRE(other >= 0);
+  REQUIRE(SendAll(pair.client, "one "));
+  REQUIRE(SendAll(other, "two "));
+  REQUIRE(SendAll(pair.client, "three"));
+  pair.client.reset();
+  REQUIRE(SendAll(pair.server, "answer"));
+  REQUIRE(ReceiveExactly(other, 6) == "answer");
+  REQUIRE(ReceiveExactly(pair.server, 13) == "one two three");
+  REQUIRE(PollOne(pair.server, POLLIN, kQuietMs) == 0);
+  other.reset();
+  REQUIRE(ReceiveToEnd(pair.server).empty());
+}
+
+TEST_CASE("rights: nobody takes it, and the connection ends") {
+  Pair pair = MakePair();
+  UnixPair channel;
+  REQUIRE(Pass(channel.a, pair.server));
+  pair.server.reset();
+  REQUIRE(PollOne(pair.client, POLLIN, kQuietMs) == 0);
+  channel.a.reset();
+  channel.z.reset();
+  REQUIRE(WaitFor(pair.client, POLLIN));
+}
+
+TEST_CASE("rights: a static program has the connection passed to it") {
+  // It serves a Unix address of its own, so that it can be told who it is.
+  char name[40];
+  snprintf(name, sizeof name, "posix-test-%d", getpid());
+  int fds[2];
+  REQUIRE(pipe(fds) == 0);
+  Fd in(fds[0]), out(fds[1]);
+  const pid_t pid = Fork([&] {
+    in.reset();
+    char target[4096];
+    const ssize_t length = readlink("/proc/self/exe", target, sizeof target - 1);
+    std::string path(target, length > 0 ? static_cast<size_t>(length) : 0);
+    path = path.substr(0, path.rfind('/')) + "/posix_static";
+    setenv("POSIX_TEST_FD", std::to_string(out).c_str(), 1);
+    setenv("POSIX_TEST_NAME", name, 1);
+    execl(path.c_str(), path.c_str(), "take", nullptr);
+    return 100;
+  });
+  out.reset();
+  REQUIRE(WaitFor(in, POLLHUP));
+  Fd channel(socket(AF_UNIX, SOCK_STREAM, 0));
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  memcpy(address.sun_path + 1, name, strlen(name));
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + strlen(name));
+  REQUIRE(connect(channel, reinterpret_cast<sockaddr*>(&address), length) == 0);
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, "read some, "));
+  REQUIRE(ReceiveExactly(pair.server, 5) == "read ");
+  REQUIRE(Pass(channel, pair.server));
+  pair.server.reset();
+  REQUIRE(SendAll(pair.client, "and more"));
+  REQUIRE(shutdown(pair.client, SHUT_WR) == 0);
+  REQUIRE(ReceiveToEnd(pair.client) == "some, and morebye");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("rights: a listener is passed") {
+  UnixPair channel;
+  const pid_t pid = Fork([&] {
+    channel.a.reset();
+    Fd listener(TakeFrom(channel.z));
+    Fd server(accept(listener, nullptr, nullptr));
+    return server >= 0 ? Echo(server) : 1;
+  });
+  Listener listener = Listen();
+  REQUIRE(Pass(channel.a, listener.fd));
+  listener.fd.reset();
+  Fd client = TcpSocket();
+  REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+  REQUIRE(SendAll(client, "hello"));
+  REQUIRE(shutdown(client, SHUT_WR) == 0);
+  REQUIRE(ReceiveToEnd(client) == "hellobye");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("rights: what is no socket of ours is passed as ever") {
+  UnixPair channel;
+  Pair pair = MakePair();
+  int fds[2];
+  REQUIRE(pipe(fds) == 0);
+  Fd in(fds[0]), out(fds[1]);
+  REQUIRE(Pass(channel.a, in));
+  Fd passed(TakeFrom(channel.z));
+  REQUIRE(passed >= 0);
+  REQUIRE(write(out, "x", 1) == 1);
+  char c;
+  REQUIRE(read(passed, &c, 1) == 1);
+  REQUIRE_FALSE(Pass(channel.a, 12345));
+  REQUIRE(errno == EBADF);
+  REQUIRE(Pass(pair.client, in, "hi"));  // TCP takes the bytes and drops the rest
+  REQUIRE(ReceiveExactly(pair.server, 2) == "hi");
+}
+
+}  // namespace
+}  // namespace posix_test
