@@ -60,7 +60,7 @@ need_packages() {
     local service
     for package in "${missing[@]}"; do
       case $package in
-        redis-server | memcached | iperf3 | haproxy | stunnel4 | xinetd) service=$package ;;
+        redis-server | memcached | iperf3 | haproxy | stunnel4 | vsftpd | xinetd) service=$package ;;
         postgresql-15) service=postgresql ;;
         openssh-server) service=ssh ;;
         nginx-light) service=nginx ;;

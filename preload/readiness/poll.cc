@@ -14,6 +14,7 @@
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/unbounded_poll.h"
 #include "preload/socket/waiter.h"
 
 namespace sdp::preload {
@@ -46,7 +47,9 @@ class PollCall {
         continue;
       }
       const timespec* timeout = ready != 0 ? &storage : Remaining(Bounded(deadline), &storage);
-      const int result = real.ppoll(kernel_.data(), kernel_.size(), timeout, mask);
+      // More entries than the application asked for must not be too many for it.
+      const int result = count_ < kernel_.size() ? UnboundedPoll(kernel_.data(), kernel_.size(), timeout, mask)
+                                                 : real.ppoll(kernel_.data(), kernel_.size(), timeout, mask);
       const int error = errno;
       const bool woken = waiter_ != nullptr && registered_ && kernel_.back().revents != 0;
       Unregister();

@@ -7,6 +7,7 @@
 
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/unbounded_poll.h"
 #include "preload/socket/waiter.h"
 
 namespace sdp::preload {
@@ -64,7 +65,7 @@ int PollRestarting(pollfd* fds, nfds_t count, Time deadline) {
     HeldSignals held;
     if (held.fd() < 0) break;
     fds[count] = {.fd = held.fd(), .events = POLLIN, .revents = 0};
-    const int result = real.ppoll(fds, count + 1, Remaining(deadline, &storage), nullptr);
+    const int result = UnboundedPoll(fds, count + 1, Remaining(deadline, &storage), nullptr);
     if (result <= 0 || fds[count].revents == 0) return result;
     if (result > 1) return result - 1;
     if (held.OneInterrupts()) {
@@ -74,7 +75,7 @@ int PollRestarting(pollfd* fds, nfds_t count, Time deadline) {
     // Their handlers run now.
   }
   timespec storage;
-  return real.ppoll(fds, count, Remaining(deadline, &storage), nullptr);
+  return UnboundedPoll(fds, count, Remaining(deadline, &storage), nullptr);
 }
 
 }  // namespace sdp::preload

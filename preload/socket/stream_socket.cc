@@ -18,6 +18,7 @@
 #include "preload/socket/message_dump.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/stats.h"
+#include "preload/socket/unbounded_poll.h"
 
 namespace sdp::preload {
 
@@ -315,7 +316,7 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
     Registration registration(this, lock, waiter);
     timespec storage;
     result = signals == Signals::kRestart ? PollRestarting(fds, count, until)
-                                          : real.ppoll(fds, count, Remaining(until, &storage), nullptr);
+                                          : UnboundedPoll(fds, count, Remaining(until, &storage), nullptr);
     error = errno;
   }
   if (waiter != nullptr && result > 0 && fds[1].revents != 0) waiter->Drain();

@@ -15,6 +15,7 @@
 #include "preload/socket/clock.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {
@@ -326,7 +327,7 @@ void StreamSocket::FinishAtExit(Time deadline) {
     }
     pollfd link{.fd = LinkOf(fd), .events = WatchEvents(), .revents = 0};
     timespec storage;
-    if (real.ppoll(&link, 1, Remaining(deadline, &storage), nullptr) <= 0) break;
+    if (UnboundedPoll(&link, 1, Remaining(deadline, &storage), nullptr) <= 0) break;
     session_->ReadAvailable();
   }
   // What the peer sent and nobody reads would make the kernel reset the connection, and the peer lose our last bytes.

@@ -16,6 +16,7 @@
 #include "preload/socket/restart.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {
@@ -187,7 +188,7 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
     {
       Unlocked unlocked(this, lock);
       const Time until = std::min(wait.deadline, deadline);
-      result = deadline == kNever ? PollRestarting(link, 1, until) : real.ppoll(link, 1, Remaining(until, &storage), nullptr);
+      result = deadline == kNever ? PollRestarting(link, 1, until) : UnboundedPoll(link, 1, Remaining(until, &storage), nullptr);
       error = errno;
       unlocked.returned = true;
     }
@@ -301,7 +302,7 @@ void StreamSocket::FinishStart(Session& session, int fd) {
   while (session.has_unsent() && !session.link_ended()) {
     pollfd link{.fd = session.LinkOf(fd), .events = POLLIN, .revents = 0};
     timespec storage;
-    if (real.ppoll(&link, 1, Remaining(deadline, &storage), nullptr) <= 0) return;
+    if (UnboundedPoll(&link, 1, Remaining(deadline, &storage), nullptr) <= 0) return;
     session.ReadAvailable();
   }
 }
@@ -360,7 +361,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
     timespec storage;
     lock.unlock();
     const int result =
-        deadline == kNever ? PollRestarting(fds, 3, kNever) : real.ppoll(fds, 3, Remaining(deadline, &storage), nullptr);
+        deadline == kNever ? PollRestarting(fds, 3, kNever) : UnboundedPoll(fds, 3, Remaining(deadline, &storage), nullptr);
     const int error = result < 0 ? errno : EAGAIN;
     lock.lock();
     if (state_ != State::kListening) return Fail(EINVAL);

@@ -128,5 +128,28 @@ TEST_CASE("confinement: a process behind a seccomp filter has a connection for i
   REQUIRE(ExitedWith(status, 0));
 }
 
+TEST_CASE("confinement: a child that may have no descriptors sleeps in receives of a connection it shares") {
+  Pair pair = MakePair();
+  const pid_t pid = Child([&] {
+    pair.client.reset();
+    const rlimit none{0, 0};
+    if (setrlimit(RLIMIT_NOFILE, &none) != 0) return 1;
+    for (int round = 0; round < 3; ++round) {
+      char c = 0;
+      if (recv(pair.server, &c, 1, MSG_PEEK) != 1 || recv(pair.server, &c, 1, 0) != 1) return 2;
+      if (send(pair.server, &c, 1, 0) != 1) return 3;
+    }
+    return 0;
+  });
+  for (const char* word : {"a", "b", "c"}) {
+    REQUIRE(PollOne(pair.client, POLLIN, kQuietMs) == 0);  // it sleeps
+    REQUIRE(SendAll(pair.client, word));
+    REQUIRE(ReceiveExactly(pair.client, 1) == word);
+  }
+  const int status = Reap(pid);
+  CAPTURE(status);
+  REQUIRE(ExitedWith(status, 0));
+}
+
 }  // namespace
 }  // namespace posix_test

@@ -80,7 +80,7 @@ class ProgramTest(unittest.TestCase):
     def assert_carried(self, port, ends, at_least=1):
         """The port's clients came over SDP where both ends can, and over TCP, and only so, where one cannot."""
         over_sdp, over_tcp = self.world.connects(port)
-        listener = self.world.listener(port)
+        listener = self.world.wait_for_listener(port) if ends.server else None
         if ends.sdp:
             self.assertGreaterEqual(over_sdp, at_least)
             self.assertEqual(over_tcp, {})

@@ -1,0 +1,69 @@
+"""vsftpd: two processes for each session, of which the privileged one makes the data connections and hands them to the other.
+
+Without its seccomp filter, which Debian 12's vsftpd does not survive on plain TCP either (it allows no newfstatat), and without its
+isolation, for which it forks by the bare system call: a connection goes on only in a child that fork() made.
+"""
+
+import os
+
+import harness
+
+CONFIGURATION = """
+listen=YES
+listen_address=127.0.0.1
+listen_port={port}
+background=NO
+anonymous_enable=YES
+local_enable=NO
+anon_root={directory}/served
+no_anon_password=YES
+pasv_enable=YES
+pasv_address=127.0.0.1
+port_enable=YES
+connect_from_port_20=NO
+secure_chroot_dir={directory}/empty
+seccomp_sandbox=NO
+isolate=NO
+isolate_network=NO
+xferlog_enable=NO
+"""
+
+
+class Vsftpd(harness.ProgramTest):
+    def setUp(self):
+        harness.need("vsftpd", "curl")
+        if os.geteuid() != 0:
+            self.skipTest("vsftpd wants to be root")
+        super().setUp()
+        self.directory = self.world.directory
+        self.directory.chmod(0o755)
+        for name in ("served", "empty"):
+            (self.directory / name).mkdir(mode=0o755)
+        self.wanted = harness.random_file(self.directory / "served" / "file", 20 << 20)
+        (self.directory / "served" / "file").chmod(0o644)
+
+    def use(self, ends):
+        port = harness.free_port()
+        configuration = self.directory / f"vsftpd-{port}.conf"
+        configuration.write_text(CONFIGURATION.format(port=port, directory=self.directory))
+        server = self.world.start(["vsftpd", configuration], preload=ends.server)
+        self.world.wait_for_listener(port, sdp=ends.server)
+        ways = [["--disable-epsv"], ["--ftp-port", "-"]]
+        if ends.sdp:
+            ways.pop()  # a connection that the privileged process has made is passed over a Unix socket
+        fetched = self.directory / "fetched"
+        for way in ways:
+            self.world.run(["curl", "-sS", "--max-time", "20", *way, "-o", fetched, f"ftp://127.0.0.1:{port}/file"], preload=ends.client)
+            self.assertEqual(harness.file_hash(fetched), self.wanted)
+            fetched.unlink()
+        self.assert_carried(port, ends)
+        server.stop()
+
+    def test_sessions(self):
+        for ends in harness.BOTH_AND_EACH_ALONE:
+            with self.subTest(str(ends)):
+                self.use(ends)
+
+
+if __name__ == "__main__":
+    harness.main()
