@@ -50,7 +50,7 @@ class Vsftpd(harness.ProgramTest):
         self.world.wait_for_listener(port, sdp=ends.server)
         ways = [["--disable-epsv"], ["--ftp-port", "-"]]
         if ends.sdp:
-            ways.pop()  # a connection that the privileged process has made is passed over a Unix socket
+            ways.pop()  # the privileged process connects, and passes the connection to one that is locked in: not over SDP yet
         fetched = self.directory / "fetched"
         for way in ways:
             self.world.run(["curl", "-sS", "--max-time", "20", *way, "-o", fetched, f"ftp://127.0.0.1:{port}/file"], preload=ends.client)
