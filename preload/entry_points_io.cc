@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <climits>
 
+#include "preload/control.h"
 #include "preload/entry_points.h"
 #include "preload/message_io.h"
 #include "preload/rights.h"
 #include "preload/sendfile.h"
+#include "preload/splice.h"
 
 namespace sdp::preload {
 namespace {
@@ -15,6 +17,11 @@ iovec OnePiece(const void* buffer, size_t length) {
 }
 
 ssize_t ReceivePiece(Socket& socket, int fd, void* buffer, size_t length, int flags) {
+  if ((flags & MSG_ERRQUEUE) != 0) [[unlikely]] {
+    ControlRoom none{msghdr{}};
+    int out_flags = 0;
+    return socket.ReceiveError(&none, &out_flags);
+  }
   const iovec piece = OnePiece(buffer, length);
   return socket.Receive(fd, &piece, 1, flags, nullptr);
 }
@@ -32,6 +39,45 @@ int SendOneByOne(int fd, mmsghdr* messages, unsigned count, int flags) {
     messages[i].msg_len = static_cast<unsigned>(sent);
   }
   return static_cast<int>(count);
+}
+
+// sendfile from a socket: what is no splice to a pipe is an error.
+ssize_t SendSocket(int out, int in, const off64_t* offset, size_t count) {
+  if (offset != nullptr) return Fail(ESPIPE);
+  const NoCancellation no_cancellation;
+  return Splice(in, nullptr, out, nullptr, count, 0);
+}
+
+// preadv2 and pwritev2 at no position are readv and writev. At any other, sockets have none, and the kernel says so.
+constexpr int kKnownRwFlags = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND;
+
+int MessageFlags(int flags) { return (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0; }
+
+ssize_t ReadVector(int fd, const iovec* iov, int count, off64_t offset, int flags) {
+  return Dispatch(
+      fd,
+      [&](Socket& socket) -> ssize_t {
+        if (offset != -1) return kPassThrough;
+        if ((flags & ~kKnownRwFlags) != 0) return Fail(EOPNOTSUPP);
+        const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
+        if (vector.error() != 0) return Fail(vector.error());
+        if (vector.bytes() == 0) return 0;
+        return socket.Receive(fd, vector.pieces(), vector.count(), MessageFlags(flags), nullptr);
+      },
+      [&] { return real.preadv64v2(fd, iov, count, offset, flags); });
+}
+
+ssize_t WriteVector(int fd, const iovec* iov, int count, off64_t offset, int flags) {
+  return Dispatch(
+      fd,
+      [&](Socket& socket) -> ssize_t {
+        if (offset != -1) return kPassThrough;
+        if ((flags & ~kKnownRwFlags) != 0) return Fail(EOPNOTSUPP);
+        const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
+        if (vector.error() != 0) return Fail(vector.error());
+        return socket.Send(fd, vector.pieces(), vector.count(), MessageFlags(flags));
+      },
+      [&] { return real.pwritev64v2(fd, iov, count, offset, flags); });
 }
 
 }  // namespace
@@ -69,6 +115,14 @@ ssize_t SDP_ENTRY(readv)(int fd, const iovec* iov, int count) {
         return socket.Receive(fd, vector.pieces(), vector.count(), 0, nullptr);
       },
       [&] { return real.readv(fd, iov, count); });
+}
+
+ssize_t SDP_ENTRY(preadv2)(int fd, const iovec* iov, int count, off_t offset, int flags) {
+  return sdp::preload::ReadVector(fd, iov, count, offset, flags);
+}
+
+ssize_t SDP_ENTRY(preadv64v2)(int fd, const iovec* iov, int count, off64_t offset, int flags) {
+  return sdp::preload::ReadVector(fd, iov, count, offset, flags);
 }
 
 ssize_t SDP_ENTRY(recv)(int fd, void* buffer, size_t length, int flags) {
@@ -133,6 +187,14 @@ ssize_t SDP_ENTRY(writev)(int fd, const iovec* iov, int count) {
       [&] { return real.writev(fd, iov, count); });
 }
 
+ssize_t SDP_ENTRY(pwritev2)(int fd, const iovec* iov, int count, off_t offset, int flags) {
+  return sdp::preload::WriteVector(fd, iov, count, offset, flags);
+}
+
+ssize_t SDP_ENTRY(pwritev64v2)(int fd, const iovec* iov, int count, off64_t offset, int flags) {
+  return sdp::preload::WriteVector(fd, iov, count, offset, flags);
+}
+
 ssize_t SDP_ENTRY(send)(int fd, const void* buffer, size_t length, int flags) {
   return Dispatch(
       fd, [&](Socket& socket) { return sdp::preload::SendPiece(socket, fd, buffer, length, flags); },
@@ -176,20 +238,18 @@ ssize_t SDP_ENTRY(sendfile)(int out, int in, off_t* offset, size_t count) noexce
   static_assert(sizeof(off_t) == sizeof(off64_t));
   return DispatchUncancelled(
       out, [&](Socket& socket) { return sdp::preload::SendFile(socket, out, in, offset, count); },
-      [&] { return FdTable::Has(in) ? Fail(EINVAL) : real.sendfile(out, in, offset, count); });
+      [&] { return FdTable::Has(in) ? sdp::preload::SendSocket(out, in, offset, count) : real.sendfile(out, in, offset, count); });
 }
 
 ssize_t SDP_ENTRY(sendfile64)(int out, int in, off64_t* offset, size_t count) noexcept {
   return DispatchUncancelled(
       out, [&](Socket& socket) { return sdp::preload::SendFile(socket, out, in, offset, count); },
-      [&] { return FdTable::Has(in) ? Fail(EINVAL) : real.sendfile64(out, in, offset, count); });
+      [&] { return FdTable::Has(in) ? sdp::preload::SendSocket(out, in, offset, count) : real.sendfile64(out, in, offset, count); });
 }
 
 ssize_t SDP_ENTRY(splice)(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t count,
                           unsigned int flags) {
-  // What splice says of a file that cannot do it; programs then copy. The kernel would take bytes out of the
-  // stream that carries SDP.
-  if (FdTable::Has(in) || FdTable::Has(out)) return Fail(EINVAL);
+  if (FdTable::Has(in) || FdTable::Has(out)) return sdp::preload::Splice(in, in_offset, out, out_offset, count, flags);
   return real.splice(in, in_offset, out, out_offset, count, flags);
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "preload/control.h"
+
 namespace sdp::preload {
 namespace {
 
@@ -96,6 +98,7 @@ ssize_t SendMessage(Socket& socket, int fd, const msghdr& message, int flags) {
   const IoVector vector(message.msg_iov, message.msg_iovlen, EMSGSIZE);
   if (vector.error() != 0) return Fail(vector.error());
   if (static_cast<int>(message.msg_namelen) < 0) return Fail(EINVAL);
+  if (const int error = CheckControl(message); error != 0) [[unlikely]] return Fail(error);
   // Here a name that is too long is cut, not refused.
   const auto name_length = std::min<socklen_t>(message.msg_namelen, sizeof(sockaddr_storage));
   return SendTo(socket, fd, vector.pieces(), vector.count(), flags,
@@ -107,11 +110,18 @@ ssize_t ReceiveMessage(Socket& socket, int fd, msghdr* message, int flags) {
   if (vector.error() != 0) return Fail(vector.error());
   if (static_cast<int>(message->msg_namelen) < 0) return Fail(EINVAL);
   int out_flags = 0;
-  const ssize_t received = socket.Receive(fd, vector.pieces(), vector.count(), flags, &out_flags);
+  ControlRoom control(*message);
+  ssize_t received;
+  if ((flags & MSG_ERRQUEUE) != 0) [[unlikely]] {
+    received = socket.ReceiveError(&control, &out_flags);
+  } else {
+    received = socket.Receive(fd, vector.pieces(), vector.count(), flags, &out_flags);
+    if (received >= 0) socket.WriteControl(received, &control);
+  }
   if (received < 0) return received;
   if (message->msg_name != nullptr) message->msg_namelen = 0;
-  message->msg_controllen = 0;
-  message->msg_flags = out_flags | (flags & MSG_CMSG_CLOEXEC);
+  message->msg_controllen = control.used();
+  message->msg_flags = out_flags | control.flags() | (flags & MSG_CMSG_CLOEXEC);
   return received;
 }
 

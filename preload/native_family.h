@@ -20,12 +20,24 @@ inline constexpr int kSdpLastBindError = 81;   // SDP_LAST_BIND_ERR: read only
 inline constexpr int kLeastZcopyThreshold = 1024;
 inline constexpr int kMostZcopyThreshold = 1 << 20;
 
-// An address as such programs give it, of either family, as the kernel wants it. Lives as long as both.
+// An address as such programs give it, as the kernel wants it: of either family, or an IPv6 one that means an IPv4 one (the wildcard that
+// getaddrinfo found, say). Anything else is left to the kernel. Lives as long as the original.
 class PlainAddress {
  public:
   PlainAddress(const sockaddr* address, socklen_t length) : address_(address), length_(length) {
-    if (address == nullptr || length < sizeof(sockaddr_in) || address->sa_family != kFamilySdp) return;
-    std::memcpy(&copy_, address, sizeof copy_);
+    if (address == nullptr || length < sizeof(sockaddr_in)) return;
+    if (address->sa_family == kFamilySdp) {
+      std::memcpy(&copy_, address, sizeof copy_);
+    } else if (address->sa_family == AF_INET6 && length >= sizeof(sockaddr_in6)) {
+      sockaddr_in6 in6;
+      std::memcpy(&in6, address, sizeof in6);
+      const bool mapped = IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr);
+      if (!mapped && !IN6_IS_ADDR_UNSPECIFIED(&in6.sin6_addr)) return;
+      copy_.sin_port = in6.sin6_port;
+      if (mapped) std::memcpy(&copy_.sin_addr, &in6.sin6_addr.s6_addr[12], sizeof copy_.sin_addr);
+    } else {
+      return;
+    }
     copy_.sin_family = AF_INET;
     address_ = reinterpret_cast<const sockaddr*>(&copy_);
     length_ = sizeof copy_;

@@ -99,6 +99,19 @@ ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
 ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t count, unsigned int flags) {
   return ::syscall(SYS_splice, in, in_offset, out, out_offset, count, flags);
 }
+// The kernel wants the position in two halves, of which the lower one holds all of it where a register does.
+ssize_t preadv64v2(int fd, const iovec* iov, int count, off64_t offset, int flags) {
+  return ::syscall(SYS_preadv2, fd, iov, count, offset, offset >> 32, flags);
+}
+ssize_t preadv2(int fd, const iovec* iov, int count, off_t offset, int flags) {
+  return raw::preadv64v2(fd, iov, count, offset, flags);
+}
+ssize_t pwritev64v2(int fd, const iovec* iov, int count, off64_t offset, int flags) {
+  return ::syscall(SYS_pwritev2, fd, iov, count, offset, offset >> 32, flags);
+}
+ssize_t pwritev2(int fd, const iovec* iov, int count, off_t offset, int flags) {
+  return raw::pwritev64v2(fd, iov, count, offset, flags);
+}
 ssize_t __read_chk(int fd, void* buffer, size_t length, size_t) { return raw::read(fd, buffer, length); }
 ssize_t __recv_chk(int fd, void* buffer, size_t length, size_t, int flags) {
   return raw::recv(fd, buffer, length, flags);

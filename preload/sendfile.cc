@@ -5,38 +5,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "preload/fd_table.h"
 #include "preload/message_io.h"
+#include "preload/piece_buffer.h"
 
 namespace sdp::preload {
 namespace {
-
-constexpr size_t kPiece = 128 * 1024;
 
 int Fail(int error) {
   errno = error;
   return -1;
 }
-
-// The room a piece is read into. One is kept for the next call; a thread, or a signal handler, that finds it
-// taken makes another.
-class PieceBuffer {
- public:
-  PieceBuffer() : memory_(spare.exchange(nullptr)) {
-    if (memory_ == nullptr) memory_ = static_cast<char*>(std::malloc(kPiece));
-  }
-  ~PieceBuffer() { std::free(spare.exchange(memory_)); }
-  PieceBuffer(const PieceBuffer&) = delete;
-  PieceBuffer& operator=(const PieceBuffer&) = delete;
-  char* get() const { return memory_; }
-
- private:
-  static constinit std::atomic<char*> spare;
-  char* memory_;
-};
-constinit std::atomic<char*> PieceBuffer::spare{nullptr};
 
 // What sendfile(2) says where pread(2) or lseek(2) says otherwise.
 int SendFileError(int error, bool has_offset) {
@@ -55,7 +35,7 @@ ssize_t SendPieces(Socket& socket, int out, int in, off64_t position, size_t cou
   if (buffer.get() == nullptr) return Fail(ENOMEM);
   size_t sent = 0;
   while (sent < count) {
-    const ssize_t read = pread(in, buffer.get(), std::min(count - sent, kPiece), position);
+    const ssize_t read = pread(in, buffer.get(), std::min(count - sent, PieceBuffer::kSize), position);
     if (read < 0 && sent == 0) return Fail(SendFileError(errno, has_offset));
     if (read <= 0) break;
     // Only a promise that will be kept: at the end of the file nothing follows to push the last bytes out.
@@ -73,7 +53,7 @@ ssize_t SendPieces(Socket& socket, int out, int in, off64_t position, size_t cou
 }  // namespace
 
 ssize_t SendFile(Socket& socket, int out, int in, off64_t* offset, size_t count) {
-  if (FdTable::Has(in)) return Fail(EINVAL);
+  if (FdTable::Has(in)) return Fail(offset != nullptr ? ESPIPE : EINVAL);
   const off64_t start = offset != nullptr ? *offset : lseek(in, 0, SEEK_CUR);
   if (start < 0) return Fail(offset != nullptr ? EINVAL : SendFileError(errno, false));
   const int error = errno;

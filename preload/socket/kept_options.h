@@ -70,6 +70,7 @@ class KeptOptions {
   // SO_TIMESTAMPNS, as the option that was set; 0: none).
   [[nodiscard]] bool tells_queue() const { return tells_queue_; }
   [[nodiscard]] int timestamp_option() const { return timestamp_option_; }
+  [[nodiscard]] bool gives_control() const { return tells_queue_ || timestamp_option_ != 0; }
 
  private:
   // What the kernel made of an option that it may not keep.

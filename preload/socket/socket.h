@@ -18,6 +18,7 @@ namespace sdp::preload {
 inline constexpr ssize_t kPassThrough = -2;
 
 class FdTable;
+class ControlRoom;
 
 class Socket {
  public:
@@ -30,6 +31,11 @@ class Socket {
   virtual ssize_t Send(int fd, const iovec* iov, size_t count, int flags) = 0;
   // `out_flags`: the msg_flags a recvmsg reports; may be null.
   virtual ssize_t Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) = 0;
+
+  // The control messages that come with `received` bytes of a recvmsg.
+  virtual void WriteControl(ssize_t /*received*/, ControlRoom* /*room*/) {}
+  // recvmsg with MSG_ERRQUEUE: 0, or -1 with EAGAIN; never sleeps.
+  virtual ssize_t ReceiveError(ControlRoom* /*room*/, int* /*out_flags*/) { return kPassThrough; }
 
   virtual int Bind(int fd, const sockaddr* address, socklen_t length) = 0;
   virtual int Listen(int fd, int backlog) = 0;

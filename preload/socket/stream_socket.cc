@@ -37,6 +37,7 @@ StreamSocket::StreamSocket(int domain, int fd, std::unique_ptr<Session> session,
       descriptors_{fd},
       nonblocking_(nonblocking),
       options_(options),
+      gives_control_(options.gives_control()),
       connect_reported_(true) {
   EnterSdp(std::move(session), local, peer, stats::Role::kAccepting);
 }
@@ -136,7 +137,7 @@ short StreamSocket::ReadyEvents() const {
   if (e.writable() || send_closed) events |= POLLOUT | POLLWRNORM;
   if (peer_closed || receive_shut_) events |= POLLRDHUP;
   if ((peer_closed || receive_shut_) && send_closed) events |= POLLHUP;
-  if (pending_error_ != 0) events |= POLLERR;
+  if (pending_error_ != 0 || zero_copies_told_ != zero_copies_sent_) events |= POLLERR;
   if (e.urgent()) events |= POLLPRI;
   return events;
 }

@@ -64,6 +64,8 @@ class StreamSocket final : public Socket {
   // --- The calls (socket.h)
   ssize_t Send(int fd, const iovec* iov, size_t count, int flags) override;
   ssize_t Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) override;
+  void WriteControl(ssize_t received, ControlRoom* room) override;
+  ssize_t ReceiveError(ControlRoom* room, int* out_flags) override;
   int Bind(int fd, const sockaddr* address, socklen_t length) override;
   int Listen(int fd, int backlog) override;
   int Connect(int fd, const sockaddr* address, socklen_t length) override;
@@ -198,6 +200,9 @@ class StreamSocket final : public Socket {
   int SetZcopyThreshold(const void* value, socklen_t length);
   void ApplyZcopyThreshold();
 
+  // stream_socket_control.cc
+  ssize_t SendZeroCopy(int fd, const iovec* iov, size_t count, int flags);
+
   // stream_socket_hold.cc: what MSG_MORE and TCP_CORK keep back. Empty again before anything else is sent.
   // Keeps the bytes of `data` for the next message, if there is time and room to; false: send them.
   bool Hold(const iovec* iov, size_t count, size_t total, bool is_request);
@@ -276,6 +281,7 @@ class StreamSocket final : public Socket {
   bool listener_forced_nonblocking_ = false;
   bool plain_clients_allowed_ = true;  // of a listener
   KeptOptions options_;
+  std::atomic<bool> gives_control_{false};  // recvmsg has control messages to give
   OptionLog options_set_;     // before the socket was connected, or listened
   std::optional<int> v6only_;  // as it was before the look-up bound the socket to a port, which changes it
   int zcopy_threshold_ = -1;  // SDP_ZCOPY_THRESH; -1: as configured
@@ -286,6 +292,9 @@ class StreamSocket final : public Socket {
   Address local_;  // conventional
   Address peer_;
   int pending_error_ = 0;   // SO_ERROR
+  // Sends with MSG_ZEROCOPY that the error queue has told of, and that there were.
+  uint32_t zero_copies_told_ = 0;
+  uint32_t zero_copies_sent_ = 0;
   bool abort_noted_ = false;
   bool connect_reported_ = false;  // connect() has said that there is a connection
   bool receive_shut_ = false;

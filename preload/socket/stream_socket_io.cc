@@ -94,6 +94,7 @@ int FailPipe(int flags) {
 }  // namespace
 
 ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
+  if ((flags & MSG_ZEROCOPY) != 0) [[unlikely]] return SendZeroCopy(fd, iov, count, flags & ~MSG_ZEROCOPY);
   SendCursor data(iov, count);
   Lock lock(mutex_);
   if (state_ != State::kSdp) {
@@ -207,7 +208,6 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     if (state_ == State::kConnecting) return Fail(EAGAIN);
     return kPassThrough;
   }
-  if ((flags & MSG_ERRQUEUE) != 0) return Fail(EAGAIN);
   if (foreign()) return Fail(EIO);
   ++calls_;
   if ((flags & MSG_OOB) != 0) return ReceiveOutOfBand(room.Rest(), flags, out_flags);

@@ -239,6 +239,7 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
   const int result = real.setsockopt(fd, level, name, value, length);
   if (result != 0) return result;
   options_.Note(level, name, value);
+  gives_control_ = options_.gives_control();
   if (state_ == State::kNew) options_set_.Record(level, name, value, length);
   if (state_ == State::kListening && listener_->sdp_fd() >= 0 && OptionLog::IsInherited(level, name, length)) {
     const int saved = errno;
