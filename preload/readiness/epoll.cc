@@ -1,11 +1,14 @@
 // epoll_ctl and epoll_wait: which epoll descriptors have an EpollSet.
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "preload/descriptor_array.h"
@@ -24,6 +27,7 @@ constexpr int kPass = static_cast<int>(kPassThrough);
 
 DescriptorArray<EpollSet*> by_fd;
 std::atomic<int> numbers_in_use{0};
+std::atomic<bool> any_nested{false};
 
 // Changes of by_fd, and every set there ever was.
 struct Sets {
@@ -31,6 +35,7 @@ struct Sets {
   std::vector<std::unique_ptr<EpollSet>> all;
   std::vector<EpollSet*> retired;      // may be opened again
   std::vector<std::pair<int, EpollSet*>> in_use;  // what by_fd says, to walk through
+  std::vector<int> nested;  // epoll descriptors that were put into others, with a set or without
 };
 Sets& sets() {
   static Sets* const instance = new Sets;
@@ -84,9 +89,39 @@ EpollSetRef FindOrOpen(int epfd, int operation) {
         return {};
       }
       Enter(s, epfd, set);
+      if (std::find(s.nested.begin(), s.nested.end(), epfd) != s.nested.end()) set->SetNested();
     }
   }
   return EpollSetRef::Find(epfd);
+}
+
+bool IsEpoll(int fd) {
+  constexpr std::string_view kEpoll = "anon_inode:[eventpoll]";
+  char path[32];
+  char target[32];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  const int saved = errno;
+  const ssize_t length = readlink(path, target, sizeof target);
+  errno = saved;
+  return length > 0 && std::string_view(target, static_cast<size_t>(length)) == kEpoll;
+}
+
+// `fd` is about to be put into another epoll set.
+void NoteNested(int fd) {
+  Sets& s = sets();
+  std::lock_guard lock(s.mutex);
+  if (std::find(s.nested.begin(), s.nested.end(), fd) == s.nested.end()) s.nested.push_back(fd);
+  for (const auto& [number, set] : s.in_use) {
+    if (number == fd) set->SetNested();
+  }
+  any_nested.store(true, std::memory_order_relaxed);
+}
+
+void ForgetNested(int fd) {
+  if (!any_nested.load(std::memory_order_relaxed)) return;
+  Sets& s = sets();
+  std::lock_guard lock(s.mutex);
+  std::erase(s.nested, fd);
 }
 
 // Takes the events of our own out of what the kernel reported, and notes whose they are. False if there are none.
@@ -127,7 +162,10 @@ EpollSetRef EpollSetRef::Find(int epfd) {
 
 int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
   // A socket that was registered as ours and fell back since is the kernel's now, as is everything else.
-  if (!FdTable::Has(fd)) return kPass;
+  if (!FdTable::Has(fd)) {
+    if (operation == EPOLL_CTL_ADD && IsEpoll(fd)) NoteNested(fd);
+    return kPass;
+  }
   EpollSetRef set = EpollSetRef::Find(epfd);
   if (!set) {
     set = FindOrOpen(epfd, operation);
@@ -152,6 +190,7 @@ int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* tim
 bool EpollKnows(int fd) { return HaveEpollSets() && Known(fd); }
 
 void EpollForget(int fd) {
+  ForgetNested(fd);
   if (!HaveEpollSets()) return;
   Sets& s = sets();
   std::lock_guard lock(s.mutex);

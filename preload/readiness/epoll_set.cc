@@ -45,6 +45,7 @@ void EpollSet::SetNumber(int epfd) {
 
 bool EpollSet::Open(int epfd) {
   epfd_ = epfd;
+  nested_ = false;
   const int inner = real.epoll_create1(EPOLL_CLOEXEC);
   const int kick = inner < 0 ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (inner >= 0 && HiddenFds::HideTracked(inner, &inner_) >= 0 && kick >= 0 && HiddenFds::HideTracked(kick, &kick_) >= 0) {
@@ -187,11 +188,24 @@ void EpollSet::OnPlain(int fd) {
 
 // With the lock held: wakes whoever sleeps in the kernel for this set.
 void EpollSet::Kick() {
-  if (sleepers_.load() == 0) return;
+  if (sleepers_.load() == 0 && !nested_.load()) return;
   const uint64_t one = 1;
   const int saved = errno;
   (void)!real.write(kick_, &one, sizeof one);
   errno = saved;
+}
+
+void EpollSet::SetNested() {
+  std::lock_guard lock(mutex_);
+  nested_ = true;
+  if (!candidates_.empty()) Kick();
+}
+
+// A wait has taken the kick in; what still holds, other sets have to see.
+void EpollSet::KickForOuterSets() {
+  if (!nested_.load()) return;
+  std::lock_guard lock(mutex_);
+  if (!candidates_.empty()) Kick();
 }
 
 // --- epoll_wait
@@ -342,6 +356,11 @@ bool EpollSet::ReportOne(int fd, const StreamSocket::Readiness& readiness, epoll
 
 int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
   Reported reported;
+  // However it ends.
+  struct Outer {
+    EpollSet* set;
+    ~Outer() { set->KickForOuterSets(); }
+  } const outer{this};
   for (;;) {
     // Where our sockets alone fill the caller's array, the kernel's descriptors have the first turn of the next wait.
     const bool kernel_first = kernel_turn_.exchange(false, std::memory_order_relaxed);

@@ -45,6 +45,11 @@ class EpollSet final : public ReadinessObserver {
   // The number `fd` is closed by the application.
   void Forget(int fd);
   int Wait(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask);
+  // It is, or may be, in another epoll set: from now on it is readable to the kernel whenever there may be something of ours to report.
+  void SetNested();
+  // While a thread sleeps in poll for the epoll descriptor itself.
+  void AddSleeper() { sleepers_.fetch_add(1); }
+  void RemoveSleeper() { sleepers_.fetch_sub(1); }
   // For poll on the epoll descriptor itself: whether a wait would report something of ours at once.
   bool ProgressAndCheck();
 
@@ -114,6 +119,7 @@ class EpollSet final : public ReadinessObserver {
   void Unregister(Entry& entry);
   void MakeCandidate(int fd, Entry& entry);
   void Kick();
+  void KickForOuterSets();
   bool HasCandidates();
   void ProgressLinks();
   void TakeCandidates(std::vector<std::pair<int, SocketRef>>* out, bool keep);
@@ -131,6 +137,7 @@ class EpollSet final : public ReadinessObserver {
   std::atomic<int> inner_{-1};
   std::atomic<int> kick_{-1};
   std::atomic<int> sleepers_{0};
+  std::atomic<bool> nested_{false};
   std::atomic<bool> kernel_turn_{false};
   std::mutex mutex_;
   std::vector<std::unique_ptr<Entry>> entries_;  // by descriptor number

@@ -31,6 +31,24 @@ struct Part {
   bool request = false;  // the kernel's entry is a listener's SDP side: somebody wants to connect
 };
 
+// A set on whose epoll descriptor this call may sleep.
+class WatchedSet {
+ public:
+  explicit WatchedSet(EpollSetRef set) : set_(std::move(set)) { set_->AddSleeper(); }
+  WatchedSet(WatchedSet&& other) noexcept : set_(std::move(other.set_)) {}
+  WatchedSet& operator=(WatchedSet&& other) noexcept {
+    std::swap(set_, other.set_);
+    return *this;
+  }
+  ~WatchedSet() {
+    if (set_) set_->RemoveSleeper();
+  }
+  [[nodiscard]] EpollSet* get() const { return set_.operator->(); }
+
+ private:
+  EpollSetRef set_;
+};
+
 class PollCall {
  public:
   PollCall(pollfd* fds, nfds_t count) : fds_(fds), count_(count) {}
@@ -72,6 +90,7 @@ class PollCall {
     parts_.clear();
     edges_.clear();
     nested_ready_.clear();
+    watched_sets_.clear();
     unwatched_ = false;
     shared_ = false;
     int ready = 0;
@@ -134,9 +153,10 @@ class PollCall {
 
   void AddPlain(size_t i) {
     if (HaveEpollSets() && (fds_[i].events & POLLIN) != 0) {
-      if (const EpollSetRef set = EpollSetRef::Find(fds_[i].fd); set && set->ProgressAndCheck()) {
-        // Readable without the kernel knowing: reported by the entry below at the latest.
-        nested_ready_.push_back(i);
+      if (EpollSetRef set = EpollSetRef::Find(fds_[i].fd)) {
+        // From here on the kernel hears of what becomes ready; what is ready already is reported by the entry below at the latest.
+        watched_sets_.emplace_back(std::move(set));
+        if (watched_sets_.back().get()->ProgressAndCheck()) nested_ready_.push_back(i);
       }
     }
     kernel_.push_back({.fd = fds_[i].fd, .events = fds_[i].events, .revents = 0});
@@ -221,6 +241,7 @@ class PollCall {
   absl::InlinedVector<Part, 16> parts_;
   absl::InlinedVector<Seen, 16> edges_;
   absl::InlinedVector<size_t, 4> nested_ready_;
+  absl::InlinedVector<WatchedSet, 2> watched_sets_;
   Waiter* waiter_ = nullptr;
   bool registered_ = false;
   bool unwatched_ = false;

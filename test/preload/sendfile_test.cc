@@ -103,8 +103,6 @@ TEST_CASE("sendfile refuses what the kernel refuses") {
   offset = 0;
   CHECK(sdp_entry_sendfile(m.fd, ends[0], &offset, 1) == -1);
   CHECK(errno == ESPIPE);
-  CHECK(sdp_entry_splice(ends[0], nullptr, m.fd, nullptr, 1, 0) == -1);
-  CHECK(errno == EINVAL);
   close(ends[0]);
   close(ends[1]);
   const int write_only = open("/dev/null", O_WRONLY);
@@ -115,6 +113,26 @@ TEST_CASE("sendfile refuses what the kernel refuses") {
   CHECK(sdp_entry_sendfile(m.fd, folder, nullptr, 1) == -1);
   CHECK(errno == EINVAL);
   close(folder);
+}
+
+TEST_CASE("splice from a pipe takes out what the socket takes") {
+  ManagedDescriptor m;
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  REQUIRE(write(ends[1], "seven bytes", 11) == 11);
+  m.socket->results = {5};
+  CHECK(sdp_entry_splice(ends[0], nullptr, m.fd, nullptr, 100, 0) == 5);
+  char rest[16];
+  CHECK(read(ends[0], rest, sizeof rest) == 6);
+  m.socket->results = {-1};
+  m.socket->error = EAGAIN;
+  REQUIRE(write(ends[1], "kept", 4) == 4);
+  errno = 0;
+  CHECK(sdp_entry_splice(ends[0], nullptr, m.fd, nullptr, 100, 0) == -1);
+  CHECK(errno == EAGAIN);
+  CHECK(read(ends[0], rest, sizeof rest) == 4);
+  close(ends[0]);
+  close(ends[1]);
 }
 
 TEST_CASE("sendfile to a socket that has become TCP is the kernel's") {
