@@ -1,4 +1,5 @@
 // epoll_ctl and epoll_wait: which epoll descriptors have an EpollSet.
+#include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -29,13 +30,20 @@ DescriptorArray<EpollSet*> by_fd;
 std::atomic<int> numbers_in_use{0};
 std::atomic<bool> any_nested{false};
 
+// An epoll descriptor, with a set or without, that was put into another.
+struct Nesting {
+  int outer;
+  int inner;
+  epoll_event event;
+};
+
 // Changes of by_fd, and every set there ever was.
 struct Sets {
   std::mutex mutex;
   std::vector<std::unique_ptr<EpollSet>> all;
   std::vector<EpollSet*> retired;      // may be opened again
   std::vector<std::pair<int, EpollSet*>> in_use;  // what by_fd says, to walk through
-  std::vector<int> nested;  // epoll descriptors that were put into others, with a set or without
+  std::vector<Nesting> nested;
 };
 Sets& sets() {
   static Sets* const instance = new Sets;
@@ -89,7 +97,7 @@ EpollSetRef FindOrOpen(int epfd, int operation) {
         return {};
       }
       Enter(s, epfd, set);
-      if (std::find(s.nested.begin(), s.nested.end(), epfd) != s.nested.end()) set->SetNested();
+      if (std::any_of(s.nested.begin(), s.nested.end(), [&](const Nesting& n) { return n.inner == epfd; })) set->SetNested();
     }
   }
   return EpollSetRef::Find(epfd);
@@ -106,22 +114,51 @@ bool IsEpoll(int fd) {
   return length > 0 && std::string_view(target, static_cast<size_t>(length)) == kEpoll;
 }
 
-// `fd` is about to be put into another epoll set.
-void NoteNested(int fd) {
+// `fd` is about to be put into another epoll set, changed there or taken out.
+void NoteNested(int epfd, int operation, int fd, const epoll_event* event) {
+  if (operation == EPOLL_CTL_ADD ? !IsEpoll(fd) : !any_nested.load(std::memory_order_relaxed)) return;
   Sets& s = sets();
   std::lock_guard lock(s.mutex);
-  if (std::find(s.nested.begin(), s.nested.end(), fd) == s.nested.end()) s.nested.push_back(fd);
-  for (const auto& [number, set] : s.in_use) {
-    if (number == fd) set->SetNested();
+  const auto known = std::find_if(s.nested.begin(), s.nested.end(), [&](const Nesting& n) { return n.outer == epfd && n.inner == fd; });
+  if (operation == EPOLL_CTL_DEL) {
+    if (known != s.nested.end()) s.nested.erase(known);
+  } else if (known != s.nested.end()) {
+    if (operation == EPOLL_CTL_MOD && event != nullptr) known->event = *event;
+  } else if (operation == EPOLL_CTL_ADD && event != nullptr) {
+    s.nested.push_back({.outer = epfd, .inner = fd, .event = *event});
+    any_nested.store(true, std::memory_order_relaxed);
+    for (const auto& [number, set] : s.in_use) {
+      if (number == fd) set->SetNested();
+    }
   }
-  any_nested.store(true, std::memory_order_relaxed);
 }
 
 void ForgetNested(int fd) {
   if (!any_nested.load(std::memory_order_relaxed)) return;
   Sets& s = sets();
   std::lock_guard lock(s.mutex);
-  std::erase(s.nested, fd);
+  std::erase_if(s.nested, [&](const Nesting& n) { return n.outer == fd || n.inner == fd; });
+}
+
+// The inner descriptor of an event of `epfd`, if it may turn out to have nothing to report; else -1.
+int InnerOf(int epfd, const epoll_event& event) {
+  Sets& s = sets();
+  std::lock_guard lock(s.mutex);
+  for (const Nesting& n : s.nested) {
+    if (n.outer == epfd && n.event.data.u64 == event.data.u64 && (n.event.events & EPOLLONESHOT) == 0) return n.inner;
+  }
+  return -1;
+}
+
+// Takes out of what the kernel reported the inner sets that have nothing to report: they were woken for bytes of a link, or for what has
+// been read since.
+int DropIdleNested(int epfd, epoll_event* events, int count) {
+  if (count <= 0 || !any_nested.load(std::memory_order_relaxed)) return count;
+  const auto is_idle = [epfd](const epoll_event& event) {
+    const int inner = InnerOf(epfd, event);
+    return inner >= 0 && NestedIsIdle(inner);
+  };
+  return static_cast<int>(std::remove_if(events, events + count, is_idle) - events);
 }
 
 // Takes the events of our own out of what the kernel reported, and notes whose they are. False if there are none.
@@ -163,7 +200,7 @@ EpollSetRef EpollSetRef::Find(int epfd) {
 int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
   // A socket that was registered as ours and fell back since is the kernel's now, as is everything else.
   if (!FdTable::Has(fd)) {
-    if (operation == EPOLL_CTL_ADD && IsEpoll(fd)) NoteNested(fd);
+    NoteNested(epfd, operation, fd, event);
     return kPass;
   }
   EpollSetRef set = EpollSetRef::Find(epfd);
@@ -174,17 +211,36 @@ int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
   return set->Control(epfd, operation, fd, event);
 }
 
-int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask) {
-  if (max_events <= 0 || events == nullptr) return kPass;
-  EpollSetRef set = EpollSetRef::Find(epfd);
-  if (set) return set->Wait(epfd, events, max_events, DeadlineAfter(timeout), mask);
-  const Time deadline = DeadlineAfter(timeout);
-  int count = real.epoll_pwait2(epfd, events, max_events, timeout, mask);
+bool NestedIsIdle(int epfd) {
+  const EpollSetRef set = EpollSetRef::Find(epfd);
+  if (!set || set->ProgressAndCheck()) return false;
+  pollfd poll{.fd = epfd, .events = POLLIN, .revents = 0};
+  return real.poll(&poll, 1, 0) == 0;
+}
+
+namespace {
+
+int WaitPlain(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
+  timespec storage;
+  int count = real.epoll_pwait2(epfd, events, max_events, Remaining(deadline, &storage), mask);
   if (count <= 0 || !HaveEpollSets()) return count;
   // The set may have come while this thread slept: what it wakes the thread with is no event of the application's.
   if (!DropCookies(epfd, events, &count) || count > 0) return count;
-  set = EpollSetRef::Find(epfd);
+  const EpollSetRef set = EpollSetRef::Find(epfd);
   return set ? set->Wait(epfd, events, max_events, deadline, mask) : 0;
+}
+
+}  // namespace
+
+int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask) {
+  if (max_events <= 0 || events == nullptr) return kPass;
+  const Time deadline = DeadlineAfter(timeout);
+  for (;;) {
+    const EpollSetRef set = EpollSetRef::Find(epfd);
+    const int count = set ? set->Wait(epfd, events, max_events, deadline, mask) : WaitPlain(epfd, events, max_events, deadline, mask);
+    const int kept = DropIdleNested(epfd, events, count);
+    if (kept == count || kept > 0 || Now() >= deadline) return kept;
+  }
 }
 
 bool EpollKnows(int fd) { return HaveEpollSets() && Known(fd); }

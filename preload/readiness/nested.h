@@ -32,6 +32,10 @@ class EpollSetRef {
 
 bool HaveEpollSets();
 
+// For poll, select and epoll on an epoll descriptor that the kernel calls readable: it has a set, and neither that nor the kernel has
+// anything to report (any more).
+bool NestedIsIdle(int epfd);
+
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_READINESS_NESTED_H_

@@ -178,7 +178,8 @@ class PollCall {
         continue;  // accept would perhaps sleep: the listener is ready when hands are shaken
       }
       if (!part.link) {
-        set(part.index, revents);
+        const bool idle = revents == POLLIN && !watched_sets_.empty() && NestedIsIdle(kernel_[k].fd);
+        if (!idle) set(part.index, revents);
         continue;
       }
       auto* const stream = static_cast<StreamSocket*>(part.socket.get());
