@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "preload/config.h"
 #include "preload/real_calls.h"
@@ -27,7 +28,12 @@ bool MayUseKernelRnic(std::string* why) {
     *why = "SDP_RNIC=soft";
     return false;
   }
-  return ibv::Available(why);
+  if (!ibv::Available(why)) return false;
+  // The libraries open the devices once, when they are loaded. What a child of fork does with its parent's is not carried out.
+  static const pid_t loaded_by = getpid();
+  if (loaded_by == getpid()) return true;
+  *why = "kernel RNICs belong to the process that forked this one";
+  return false;
 }
 
 bool LeadsThroughKernelRnic(int fd, const Address& target, Address* source, std::string* why) {

@@ -8,7 +8,8 @@
 
 namespace sdp::preload {
 
-// True if the configuration lets kernel RNICs be used and this host has what it takes; else *why.
+// True if the configuration lets kernel RNICs be used, this host has what it takes, and no parent used them before it forked this
+// process; else *why.
 bool MayUseKernelRnic(std::string* why);
 
 // True if the way from `fd`, an unconnected socket, to `target` starts at a kernel RNIC; *source is its address, without a port.

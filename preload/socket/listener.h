@@ -6,8 +6,8 @@
 // listener alone in a process that has forked and never accepted from it: such a process (a master) would swallow connections
 // that its workers wait for.
 //
-// Where an RDMA device has the listener's address, a KernelListener stands beside the SDP listener, for one process: a child of fork that
-// uses the listener opens its own, and a parent that has not used it by then closes its own until it does.
+// Where an RDMA device has the listener's address, a KernelListener stands beside the SDP listener, for one process: a child of fork has the
+// SDP listener alone, and a parent that has not used the listener by then closes its own KernelListener until it does.
 #ifndef SDP_PRELOAD_SOCKET_LISTENER_H_
 #define SDP_PRELOAD_SOCKET_LISTENER_H_
 
