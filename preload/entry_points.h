@@ -71,6 +71,9 @@ inline int Fresh(int fd) {
   return fd;
 }
 
+// entry_points_stdio.cc: before main, where a standard stream's descriptor is a socket of ours.
+void ReopenStandardStreams();
+
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_ENTRY_POINTS_H_

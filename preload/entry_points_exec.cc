@@ -7,8 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <climits>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -127,6 +129,22 @@ int SpawnWithSockets(const std::string& path, const posix_spawn_file_actions_t* 
   HiddenFds::Close(inherited);
   return result;
 }
+
+// Before the program's own code: it finds the sockets it inherited as it would find any others.
+void TakeUpInherited() {
+  const char* const sealed = secure_getenv(kInheritedVariable);
+  if (sealed == nullptr) return;
+  char* end = nullptr;
+  const long number = std::strtol(sealed, &end, 10);
+  const bool is_number = end != sealed && *end == '\0' && number >= 0 && number <= INT_MAX;
+  unsetenv(kInheritedVariable);
+  if (!is_number) return;
+  EnsureStarted();
+  AdoptSockets(static_cast<int>(number));
+  ReopenStandardStreams();
+}
+
+__attribute__((constructor)) void WhenConstructed() { TakeUpInherited(); }
 
 }  // namespace
 }  // namespace sdp::preload

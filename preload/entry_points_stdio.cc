@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "preload/entry_points.h"
+#include "preload/startup.h"
 
 namespace sdp::preload {
 namespace {
@@ -53,6 +54,27 @@ int PrintTo(int fd, Print print) {
 }
 
 }  // namespace
+
+void ReopenStandardStreams() {
+  // The C library writes out what is in the streams after our connections have ended.
+  SetExitHook([] {
+    if (!FdTable::Has(fileno_unlocked(stdout)) || ftrylockfile(stdout) != 0) return;
+    fflush_unlocked(stdout);
+    funlockfile(stdout);
+  });
+  struct {
+    FILE** stream;
+    const char* mode;
+  } const streams[] = {{&stdin, "r"}, {&stdout, "w"}, {&stderr, "w"}};
+  for (int fd = 0; fd < 3; ++fd) {
+    if (!FdTable::Has(fd)) continue;
+    FILE* const opened = OpenStream(fd, streams[fd].mode);
+    if (opened == nullptr) continue;
+    if (fd == STDERR_FILENO) setvbuf(opened, nullptr, _IONBF, 0);
+    *streams[fd].stream = opened;
+  }
+}
+
 }  // namespace sdp::preload
 
 using sdp::preload::FdTable;

@@ -4,12 +4,9 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <climits>
-#include <cstdlib>
 
 #include "preload/config_store.h"
 #include "preload/confinement.h"
-#include "preload/inheritance.h"
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
 #include "verbs/softiwarp/soft_rnic.h"
@@ -19,6 +16,7 @@ namespace {
 
 constinit std::atomic<bool> started{false};
 constinit std::atomic<pid_t> owner{0};
+constinit std::atomic<void (*)()> exit_hook{nullptr};
 
 // The state at fork(), for the two sides: a library that starts while another thread forks must not see
 // unmatched hooks. Written and read by the forking thread only, which holds the C library's fork lock.
@@ -64,24 +62,11 @@ bool Start() {
 
 // Before the constructors of ordinary objects (65535), so that those of our own rooms may make real calls.
 __attribute__((constructor(101))) void WhenLoaded() { EnsurePrepared(); }
-// Before the program's own code: it finds the sockets it inherited as it would find any others.
-void TakeUpInherited() {
-  const char* const sealed = secure_getenv(kInheritedVariable);
-  if (sealed == nullptr) return;
-  char* end = nullptr;
-  const long number = std::strtol(sealed, &end, 10);
-  const bool is_number = end != sealed && *end == '\0' && number >= 0 && number <= INT_MAX;
-  unsetenv(kInheritedVariable);
-  if (!is_number) return;
-  EnsureStarted();
-  AdoptSockets(static_cast<int>(number));
-}
-
-__attribute__((constructor)) void WhenConstructed() { TakeUpInherited(); }
-
 // Without a priority: ahead of the destructors of static objects.
 __attribute__((destructor)) void WhenUnloaded() {
-  if (Started() && OwnsProcess()) ProcessExit();
+  if (!Started() || !OwnsProcess()) return;
+  if (const auto hook = exit_hook.load()) hook();
+  ProcessExit();
 }
 
 }  // namespace
@@ -92,6 +77,8 @@ void EnsureStarted() {
   static const bool once = Start();
   (void)once;
 }
+
+void SetExitHook(void (*hook)()) { exit_hook.store(hook); }
 
 bool Started() { return started.load(std::memory_order_acquire); }
 

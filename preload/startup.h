@@ -16,6 +16,9 @@ void EnsureStarted();
 // True from stage 2 on: there are, or were, managed sockets in this process.
 bool Started();
 
+// What is to be done first when the process ends, by exit() or return from main.
+void SetExitHook(void (*hook)());
+
 // False in a child made by vfork() or a bare clone(), which may share our memory but not our descriptors:
 // nothing of ours may change there, so calls that close or duplicate descriptors go to the kernel alone. A
 // child of fork() owns its copy. One getpid().

@@ -305,6 +305,23 @@ TEST_CASE("exec: posix_spawn with and without rearranged descriptors") {
   REQUIRE(posix_spawn(&pid, "/nonexistent", nullptr, nullptr, program.argv.data(), environ) == ENOENT);
 }
 
+TEST_CASE("exec: a program reads and writes its standard streams, and leaves the rest to exit") {
+  Pair pair = MakePair();
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    dup2(pair.server, 0);
+    dup2(pair.server, 1);
+    pair.server.reset();
+    execl("/usr/bin/sort", "sort", nullptr);
+    return 1;
+  });
+  pair.server.reset();
+  REQUIRE(SendAll(pair.client, "c\nb\na\n"));
+  REQUIRE(shutdown(pair.client, SHUT_WR) == 0);
+  REQUIRE(ReceiveToEnd(pair.client) == "a\nb\nc\n");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
 TEST_CASE("exec: vfork and exec, with the connection as standard input") {
   Pair pair = MakePair();
   Program program("[.inherited-echo]", 0);
