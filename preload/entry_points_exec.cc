@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "preload/bridge.h"
+#include "preload/critical.h"
 #include "preload/entry_points.h"
 #include "preload/exec_target.h"
 #include "preload/inheritance.h"
@@ -68,6 +69,7 @@ int ExecWithSockets(Target target, char* const environment[], Exec exec) {
     return exec(environment);
   }
   const int sealed = SealSockets(Heirloom::kOpen, Giver::kGoes);
+  Critical::UnblockForExec();
   int error = 0;
   if (sealed >= 0) {
     real.fcntl(sealed, F_SETFD, 0);

@@ -223,6 +223,19 @@ FILE* fdopen(int, const char*) {
   errno = ENOMEM;
   return nullptr;
 }
+// The kernel's call wants to be told how handlers return, which the C library knows.
+int sigaction(int, const struct sigaction*, struct sigaction*) {
+  errno = ENOSYS;
+  return -1;
+}
+sighandler_t signal(int, sighandler_t) {
+  errno = ENOSYS;
+  return SIG_ERR;
+}
+sighandler_t __sysv_signal(int, sighandler_t) {
+  errno = ENOSYS;
+  return SIG_ERR;
+}
 int vdprintf(int fd, const char* format, va_list arguments) {
   char text[1024];
   const int length = vsnprintf(text, sizeof text, format, arguments);

@@ -7,6 +7,7 @@
 
 #include "preload/config_store.h"
 #include "preload/confinement.h"
+#include "preload/critical.h"
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
 #include "verbs/softiwarp/soft_rnic.h"
@@ -31,6 +32,7 @@ void AfterForkInParent() {
 }
 void AfterForkInChild() {
   owner.store(getpid());
+  Critical::ForgetAfterFork();
   if (forked_while_started) ChildAfterFork();
 }
 

@@ -22,7 +22,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -168,6 +167,27 @@ struct QpCounters {
   uint64_t placed_in = 0;                        // bytes read from the link straight into their final place
 };
 
+// The lock that the owner of a QueuePair holds around its calls, for ReadLinkBlocking to drop in its sleep.
+class CallerLock {
+ public:
+  virtual void lock() = 0;
+  virtual void unlock() = 0;
+
+ protected:
+  ~CallerLock() = default;
+};
+// Of a lock object such as std::unique_lock.
+template <typename Lock>
+class DroppedLock final : public CallerLock {
+ public:
+  explicit DroppedLock(Lock& lock) : lock_(lock) {}
+  void lock() override { lock_.lock(); }
+  void unlock() override { lock_.unlock(); }
+
+ private:
+  Lock& lock_;
+};
+
 class QueuePair {
  public:
   virtual ~QueuePair() = default;
@@ -205,8 +225,10 @@ class QueuePair {
   // The same, but sleeps in the link's own read when nothing is there, with `lock` dropped meanwhile: other threads may then
   // call everything on this object but ReadLink. Only on a link whose descriptor is in blocking mode, only when
   // !interest().write, and only if can_block(). A signal or a time-out of the descriptor ends the sleep.
-  virtual ReadStatus ReadLinkBlocking(std::unique_lock<std::mutex>& lock) = 0;
+  virtual ReadStatus ReadLinkBlocking(CallerLock& lock) = 0;
   [[nodiscard]] virtual bool can_block() const = 0;
+  // The thread that slept in ReadLinkBlocking was torn out of it by a jump, and will not come back: nothing was read.
+  virtual void AbandonReading() {}
   // Takes the next completion; false if there is none.
   virtual bool PollCompletion(Completion* out) = 0;
 

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "preload/critical.h"
 #include "preload/descriptor_array.h"
 #include "preload/fd_table.h"
 #include "preload/readiness/epoll_set.h"
@@ -39,7 +40,7 @@ struct Nesting {
 
 // Changes of by_fd, and every set there ever was.
 struct Sets {
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<std::unique_ptr<EpollSet>> all;
   std::vector<EpollSet*> retired;      // may be opened again
   std::vector<std::pair<int, EpollSet*>> in_use;  // what by_fd says, to walk through

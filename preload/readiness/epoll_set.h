@@ -22,6 +22,7 @@
 #include <mutex>
 #include <vector>
 
+#include "preload/critical.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
@@ -139,7 +140,7 @@ class EpollSet final : public ReadinessObserver {
   std::atomic<int> sleepers_{0};
   std::atomic<bool> nested_{false};
   std::atomic<bool> kernel_turn_{false};
-  std::mutex mutex_;
+  Mutex mutex_;
   std::vector<std::unique_ptr<Entry>> entries_;  // by descriptor number
   std::vector<std::unique_ptr<Entry>> orphans_;  // keys -2, -3, ...
   std::vector<int> candidates_;                  // keys that may have something to report

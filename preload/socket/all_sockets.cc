@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "preload/critical.h"
 #include "preload/fd_table.h"
 
 namespace sdp::preload {
@@ -9,7 +10,7 @@ namespace {
 
 // `sockets` belongs to who holds `turn`.
 struct State {
-  std::mutex turn;
+  Mutex turn;
   std::vector<StreamSocket*> sockets;
 };
 State& state() {

@@ -1,3 +1,4 @@
+#include "preload/critical.h"
 #include "preload/socket/background.h"
 
 #include <poll.h>
@@ -29,7 +30,7 @@ struct Background::Item {
 };
 
 struct Background::State {
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<Item> added;       // by Add, taken over by the helper
   std::vector<Item> items;       // the helper's; grows and shrinks under the lock
   std::atomic<int> wake_fd{-1};

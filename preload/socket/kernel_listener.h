@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "portmapper/registrar.h"
+#include "preload/critical.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
 #include "verbs/ibv/ibv_rnic.h"
@@ -22,7 +23,7 @@ namespace sdp::preload {
 // Who owns it, and takes the connections it brings. Its lock guards the KernelListener.
 class KernelListenerOwner {
  public:
-  virtual std::mutex& kernel_listener_mutex() = 0;
+  virtual Mutex& kernel_listener_mutex() = 0;
   // With the lock held: whether a connection may be taken on now; and here is one, its request complete.
   virtual bool HasRoom() const = 0;
   virtual void TakeOnFromRnic(std::unique_ptr<verbs::Connector> connector) = 0;

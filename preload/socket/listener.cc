@@ -1,3 +1,4 @@
+#include "preload/critical.h"
 #include "preload/socket/listener.h"
 
 #include <fcntl.h>
@@ -90,7 +91,7 @@ bool IsReadable(int fd) {
 
 // The listeners of this process that have an SDP side.
 struct OpenListeners {
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<Listener*> all;
 };
 OpenListeners& open_listeners() {

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "preload/critical.h"
 #include "preload/socket/accept_handshake.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
@@ -146,7 +147,7 @@ class Listener final : private KernelListenerOwner {
   bool OpenKernelSide(int conventional_fd, Duration limit, std::string* why);
   void CloseKernelSide();
   // KernelListenerOwner:
-  std::mutex& kernel_listener_mutex() override { return mutex_; }
+  Mutex& kernel_listener_mutex() override { return mutex_; }
   bool HasRoom() const override { return !full(); }
   void TakeOnFromRnic(std::unique_ptr<verbs::Connector> connector) override;
   Socket* owning_socket() override;
@@ -159,7 +160,7 @@ class Listener final : private KernelListenerOwner {
   StreamSocket* const owner_;
   const int domain_;
   const OptionLog options_;  // for connections that do not inherit them
-  std::mutex mutex_;
+  Mutex mutex_;
   std::atomic<int> sdp_fd_{-1};
   std::atomic<int> ready_fd_{-1};
   std::atomic<int> registration_fd_{-1};

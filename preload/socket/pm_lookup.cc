@@ -1,3 +1,4 @@
+#include "preload/critical.h"
 #include "preload/socket/pm_lookup.h"
 
 #include <netinet/in.h>
@@ -21,7 +22,7 @@ namespace sdp::preload {
 namespace {
 
 struct State {
-  std::mutex mutex;
+  Mutex mutex;
   pm::PmCache cache{{.host_negative = config().pm_negative, .server = config().pm_server}};
   std::optional<pm::AssocHandleGenerator> handles;
 };
@@ -149,7 +150,7 @@ pm::QueryState PmLookup::Step(Time now) {
 
 void ForgetPmAfterFork() {
   State& s = state();
-  new (&s.mutex) std::mutex;  // another thread may have held it when this process was made
+  new (&s.mutex) Mutex;  // another thread may have held it when this process was made
   s.handles.reset();
 }
 

@@ -45,7 +45,7 @@ class HeldSignals {
     for (int number = 1; number < NSIG; ++number) {
       if (sigismember(&pending, number) != 1 || sigismember(&application_, number) == 1) continue;
       struct sigaction action;
-      if (sigaction(number, nullptr, &action) != 0) continue;
+      if (real.sigaction(number, nullptr, &action) != 0) continue;
       const bool handled = (action.sa_flags & SA_SIGINFO) != 0 || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
       if (handled && (action.sa_flags & SA_RESTART) == 0) return true;
     }

@@ -169,6 +169,11 @@ bool Session::ReadAvailable() {
   return status == ReadStatus::kProgress;
 }
 
+void Session::AbandonReading() {
+  being_read_ = false;
+  queue_pair_->AbandonReading();
+}
+
 void Session::NudgeReader() {
   // Only the link's next bytes end that sleep. A zero-length RDMA Read is answered by the peer's RNIC alone, and its STag means nothing.
   queue_pair_->PostRdmaRead({.id = kNudge, .length = 0, .remote_stag = STag(1)});
@@ -179,19 +184,16 @@ bool Session::may_sleep_in_read() const {
   return !being_read_ && !link_ended_ && queue_pair_->can_block() && !queue_pair_->interest().write;
 }
 
-ReadStatus Session::ReadSleeping(std::unique_lock<std::mutex>& lock) {
+ReadStatus Session::ReadSleeping(verbs::CallerLock& lock) {
   struct Reading {
     Session* session;
-    std::unique_lock<std::mutex>& lock;
-    ~Reading() {  // also when the thread is cancelled in its sleep
-      if (!lock.owns_lock()) lock.lock();
-      session->being_read_ = false;
-    }
+    // Also when the thread is cancelled in its sleep; the lock is taken by then.
+    ~Reading() { session->being_read_ = false; }
   };
   ReadStatus status;
   {
     being_read_ = true;
-    const Reading reading{this, lock};
+    const Reading reading{this};
     status = queue_pair_->ReadLinkBlocking(lock);
   }
   TakeCompletions();

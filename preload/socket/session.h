@@ -4,7 +4,6 @@
 #define SDP_PRELOAD_SOCKET_SESSION_H_
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "core/engine/engine.h"
@@ -33,11 +32,13 @@ class Session {
   bool ReadAvailable();
 
   // The same, asleep in the link's read until something comes, with `lock` dropped. Only while may_sleep_in_read().
-  verbs::ReadStatus ReadSleeping(std::unique_lock<std::mutex>& lock);
+  verbs::ReadStatus ReadSleeping(verbs::CallerLock& lock);
   [[nodiscard]] bool may_sleep_in_read() const;
   // Wakes the thread in ReadSleeping, although the peer's application has nothing to say: by a round trip to its RNIC, if that answers
   // by itself or the peer is in a call.
   void NudgeReader();
+  // That thread was torn out of its sleep by a jump, and nothing was read.
+  void AbandonReading();
   // Some thread sleeps in ReadSleeping: nobody else may read.
   [[nodiscard]] bool being_read() const { return being_read_; }
 

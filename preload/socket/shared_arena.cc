@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "preload/confinement.h"
+#include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
@@ -64,7 +65,7 @@ void InitMutex(pthread_mutex_t* mutex) {
 
 // Guarded by `mutex`, which fork holds: what this process has mapped.
 struct SharedArena::All {
-  std::mutex mutex;
+  Mutex mutex;
   std::vector<SharedArena*> arenas;
   SharedArena* own = nullptr;
 };

@@ -4,7 +4,7 @@
 #define SDP_PRELOAD_SOCKET_SOCKET_MUTEX_H_
 
 #include <atomic>
-#include <mutex>
+#include "preload/critical.h"
 
 namespace sdp::preload {
 
@@ -28,7 +28,7 @@ class SocketMutex {
   }
 
   // Among the threads of this process only: for what does not look at the connection.
-  std::mutex& own() { return own_; }
+  Mutex& own() { return own_; }
   // With own() locked: the rest of lock().
   void Enter();
   // With own() locked.
@@ -38,7 +38,7 @@ class SocketMutex {
  private:
   void Leave();
 
-  std::mutex own_;
+  Mutex own_;
   StreamSocket* const socket_;
   std::atomic<bool> shared_{false};
 };

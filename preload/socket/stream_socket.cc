@@ -148,8 +148,9 @@ short StreamSocket::WatchEvents() const {
 }
 
 StreamSocket::Readiness StreamSocket::GetReadiness() {
-  std::lock_guard lock(mutex_);
+  Lock lock(mutex_);
   if (state_ == State::kConnecting) StepAttempt();
+  if (state_ == State::kSdp && !foreign()) MendJump(lock, descriptors_.empty() ? -1 : descriptors_.front());
   Readiness readiness{.state = state_};
   if (state_ == State::kSdp && !foreign()) {
     HandOverRequest(false);

@@ -18,6 +18,7 @@
 #include "preload/inheritance.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
+#include "preload/socket/call_mark.h"
 #include "preload/socket/connect_attempt.h"
 #include "preload/socket/guests.h"
 #include "preload/socket/handover.h"
@@ -188,6 +189,10 @@ class StreamSocket final : public Socket {
   void PublishListener();
   stats::ConnectionRecord Describe() const;
 
+  // What this thread's earlier call has left behind because a signal handler jumped out of it. First in every call that may sleep, or
+  // that takes from the link.
+  void MendJump(Lock& lock, int fd);
+
   // stream_socket_io.cc
   int SleepForData(Lock& lock, int fd, Time* deadline);
   ssize_t ReceiveOutOfBand(std::span<const MutableBytes> room, int flags, int* out_flags);
@@ -309,6 +314,9 @@ class StreamSocket final : public Socket {
 
   Loan source_loan_{Loan::Kind::kSource};
   Loan sink_loan_{Loan::Kind::kSink};
+  Sleeper source_lender_;
+  Sleeper sink_lender_;
+  Sleeper reader_;  // while session_->being_read()
   uint32_t copies_wanted_ = 0;   // large writes to be copied, because the last loan found no reader
   uint32_t copied_in_a_row_ = 0;
 

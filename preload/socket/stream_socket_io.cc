@@ -102,6 +102,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     return kPassThrough;  // the kernel knows what a socket that is not connected answers
   }
   if (foreign()) return Fail(EIO);
+  MendJump(lock, fd);
   ++calls_;
   const size_t total = data.left();
   const bool writable = session_->engine().writable();  // what poll told the caller
@@ -209,6 +210,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     return kPassThrough;
   }
   if (foreign()) return Fail(EIO);
+  MendJump(lock, fd);
   ++calls_;
   if ((flags & MSG_OOB) != 0) return ReceiveOutOfBand(room.Rest(), flags, out_flags);
   const size_t total = room.left();
@@ -289,7 +291,11 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline) {
     // The link's own read restarts after a signal handler exactly when TCP's would (SA_RESTART).
     lock.release();
     std::unique_lock own(mutex_.own(), std::adopt_lock);
-    const verbs::ReadStatus status = session_->ReadSleeping(own);
+    verbs::DroppedLock dropped(own);
+    const CallMark mark;
+    reader_.Set(&mark);
+    const verbs::ReadStatus status = session_->ReadSleeping(dropped);
+    reader_.Clear();
     own.release();
     lock = Lock(mutex_, std::adopt_lock);
     if (shared_ != nullptr) mutex_.Enter();  // a fork came meanwhile; the connection was ours all the time

@@ -79,6 +79,24 @@ void StreamSocket::FinishLoan(Lock& lock, int fd, Loan* loan) {
   }
 }
 
+void StreamSocket::MendJump(Lock& lock, int fd) {
+  if (session_->being_read() && reader_.JumpedOver()) {
+    reader_.Clear();
+    session_->AbandonReading();
+  }
+  // Its memory is no longer the call's. What was read into a receive buffer went with the jump, as it does on TCP.
+  if (source_lender_.JumpedOver()) {
+    source_lender_.Clear();
+    FinishLoan(lock, fd, &source_loan_);
+    if (!source_loan_.offered()) source_loan_.TakeResult();
+  }
+  if (sink_lender_.JumpedOver()) {
+    sink_lender_.Clear();
+    FinishLoan(lock, fd, &sink_loan_);
+    sink_loan_.TakeResult();
+  }
+}
+
 size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Signals signals, int* error) {
   *error = 0;
   data = data.first(std::min(data.size(), kMostLent));
@@ -93,10 +111,15 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
     StreamSocket* socket;
     Lock& lock;
     int fd;
-    ~Return() { socket->FinishLoan(lock, fd, &socket->source_loan_); }
+    ~Return() {
+      socket->FinishLoan(lock, fd, &socket->source_loan_);
+      socket->source_lender_.Clear();
+    }
   };
   const uint64_t sent_before = session_->queue_pair().counters().bytes_out;
   {
+    const CallMark mark;
+    source_lender_.Set(&mark);
     const Return on_end{this, lock, fd};
     session_->Pump();
     AfterProgress();
@@ -144,9 +167,14 @@ std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes
     StreamSocket* socket;
     Lock& lock;
     int fd;
-    ~Return() { socket->FinishLoan(lock, fd, &socket->sink_loan_); }
+    ~Return() {
+      socket->FinishLoan(lock, fd, &socket->sink_loan_);
+      socket->sink_lender_.Clear();
+    }
   };
   {
+    const CallMark mark;
+    sink_lender_.Set(&mark);
     const Return on_end{this, lock, fd};
     session_->Pump();
     AfterProgress();

@@ -125,7 +125,7 @@ TEST_CASE("stalled: a signal ends a receive from a writer that is stopped") {
 
 TEST_CASE("stalled: a little behind much does not wait for the reader") {
   Pair pair = MakePair();
-  const std::string much = Pattern(400'000, 1);
+  const std::string much = Pattern(700'000, 1);
   const std::string little = Pattern(100, 2);
   auto other = Async([&] { return SendAll(pair.server, much) && SendAll(pair.server, little); });
   auto one = Async([&] { return SendAll(pair.client, much) && SendAll(pair.client, little); });
@@ -137,7 +137,7 @@ TEST_CASE("stalled: a little behind much does not wait for the reader") {
 
 TEST_CASE("stalled: urgent data behind much that nobody reads") {
   Pair pair = MakePair();
-  const std::string much = Pattern(400'000, 1);
+  const std::string much = Pattern(700'000, 1);
   auto sender = Async([&] { return SendAll(pair.client, much) && send(pair.client, "!", 1, MSG_OOB) == 1; });
   REQUIRE(Get(sender));
   REQUIRE(ReceiveExactly(pair.server, much.size()) == much);

@@ -58,7 +58,7 @@ class ScriptedQueuePair final : public verbs::QueuePair {
     ready.push_back(again);
     return verbs::ReadStatus::kProgress;
   }
-  verbs::ReadStatus ReadLinkBlocking(std::unique_lock<std::mutex>&) override { return ReadLink(); }
+  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock&) override { return ReadLink(); }
   bool can_block() const override { return true; }
   bool PollCompletion(verbs::Completion* out) override {
     if (!signaled.empty()) {

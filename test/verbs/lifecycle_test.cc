@@ -326,8 +326,9 @@ TEST_CASE("a sleeping reader: others post, flush, register and release meanwhile
   int received = 0;
   std::thread reader([&] {
     std::unique_lock lock(mutex);
+    verbs::DroppedLock dropped(lock);
     while (received < kMessages) {
-      if (p.z.qp->ReadLinkBlocking(lock) == ReadStatus::kEnded) break;
+      if (p.z.qp->ReadLinkBlocking(dropped) == ReadStatus::kEnded) break;
       Completion c;
       while (p.z.qp->PollCompletion(&c)) {
         if (c.opcode != verbs::Opcode::kReceive) continue;
@@ -390,8 +391,9 @@ TEST_CASE("Abort wakes a sleeping reader") {
   ReadStatus status{};
   std::thread reader([&] {
     std::unique_lock lock(mutex);
+    verbs::DroppedLock dropped(lock);
     asleep = true;
-    status = p.z.qp->ReadLinkBlocking(lock);
+    status = p.z.qp->ReadLinkBlocking(dropped);
   });
   for (;;) {
     // With the lock in hand and the flag set, the reader is inside its read.

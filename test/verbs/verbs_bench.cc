@@ -135,11 +135,12 @@ double RnicStream(size_t message, uint64_t total) {
         verbs::QueuePair& qp = *ends.qp[1];
         std::mutex mutex;
         std::unique_lock lock(mutex);
+        verbs::DroppedLock dropped(lock);
         // The application's buffer, filled message by message as a read() would be.
         std::vector<std::byte> buffer(128 * 1024);
         size_t used = 0;
         for (;;) {
-          if (qp.ReadLinkBlocking(lock) == verbs::ReadStatus::kEnded) break;
+          if (qp.ReadLinkBlocking(dropped) == verbs::ReadStatus::kEnded) break;
           verbs::Completion c;
           while (qp.PollCompletion(&c)) {
             if (c.opcode != verbs::Opcode::kReceive) continue;
@@ -198,6 +199,7 @@ double RnicPingPong(size_t message, int rounds) {
     verbs::QueuePair& qp = *ends.qp[side];
     std::mutex mutex;
     std::unique_lock lock(mutex);
+    verbs::DroppedLock dropped(lock);
     std::vector<std::byte> buffer(message);
     const std::byte header[kHeader] = {};
     const Bytes payload(buffer);
@@ -208,7 +210,7 @@ double RnicPingPong(size_t message, int rounds) {
     for (int i = 0; i < rounds; ++i) {
       if (first) send();
       verbs::Completion c;
-      while (!qp.PollCompletion(&c)) qp.ReadLinkBlocking(lock);
+      while (!qp.PollCompletion(&c)) qp.ReadLinkBlocking(dropped);
       qp.Release(c.token);
       if (!first) send();
     }

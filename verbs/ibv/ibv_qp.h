@@ -53,7 +53,7 @@ class IbvQp final : public verbs::QueuePair {
   bool Flush() override;
   void DetachBorrowed() override;
   verbs::ReadStatus ReadLink() override;
-  verbs::ReadStatus ReadLinkBlocking(std::unique_lock<std::mutex>& lock) override;
+  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock) override;
   // The owner waits for event_fd() itself.
   [[nodiscard]] bool can_block() const override { return false; }
   bool PollCompletion(verbs::Completion* out) override;

@@ -49,7 +49,7 @@ ReadStatus IbvQp::ReadLink() {
   return progress ? ReadStatus::kProgress : ReadStatus::kWouldBlock;
 }
 
-ReadStatus IbvQp::ReadLinkBlocking(std::unique_lock<std::mutex>& lock) {
+ReadStatus IbvQp::ReadLinkBlocking(verbs::CallerLock& lock) {
   const ReadStatus status = ReadLink();
   if (status != ReadStatus::kWouldBlock) return status;
   pollfd fd{.fd = event_fd(), .events = POLLIN, .revents = 0};

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,8 +43,9 @@ class SoftQp final : public verbs::QueuePair {
   bool Flush() override;
   void DetachBorrowed() override;
   verbs::ReadStatus ReadLink() override;
-  verbs::ReadStatus ReadLinkBlocking(std::unique_lock<std::mutex>& lock) override;
+  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock) override;
   [[nodiscard]] bool can_block() const override { return !read_ended_; }
+  void AbandonReading() override;
   bool PollCompletion(verbs::Completion* out) override;
 
   [[nodiscard]] int event_fd() const override { return link_.fd(); }
@@ -91,7 +91,7 @@ class SoftQp final : public verbs::QueuePair {
   enum class Ending : uint8_t { kNo, kFinWanted, kFinSent };
 
   // One read of the link and all that follows from it; true: go on reading.
-  bool ReadOnce(ReadKind kind, std::unique_lock<std::mutex>* lock, size_t* total, verbs::ReadStatus* status);
+  bool ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, verbs::ReadStatus* status);
   void HandleEvents();
   void Handle(ReceivedMessage& message);
   void Handle(const segment::ReadWanted& wanted);

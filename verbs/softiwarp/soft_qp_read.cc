@@ -27,7 +27,7 @@ ReadStatus SoftQp::ReadLink() {
   return FinishRead(total, status);
 }
 
-ReadStatus SoftQp::ReadLinkBlocking(std::unique_lock<std::mutex>& lock) {
+ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock) {
   // What can be placed directly is worth a look before sleeping, because a sleeping read uses none of the
   // owner's memory.
   if (stream_.expects_placement()) {
@@ -41,7 +41,13 @@ ReadStatus SoftQp::ReadLinkBlocking(std::unique_lock<std::mutex>& lock) {
   return FinishRead(total, status);
 }
 
-bool SoftQp::ReadOnce(ReadKind kind, std::unique_lock<std::mutex>* lock, size_t* total, ReadStatus* status) {
+void SoftQp::AbandonReading() {
+  if (!stream_.reading()) return;
+  if (MarkerSieve* sieve = stream_.sieve()) sieve->HandleRead(0);
+  stream_.HandleRead(0);
+}
+
+bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, ReadStatus* status) {
   if (read_ended_) return false;
   std::span<const MutableBytes> parts = stream_.PrepareRead(kind);
   if (parts.empty()) {
@@ -60,18 +66,16 @@ bool SoftQp::ReadOnce(ReadKind kind, std::unique_lock<std::mutex>* lock, size_t*
   if (kind == ReadKind::kSleeping) {
     const TcpLink link = link_;  // the descriptor may be renumbered meanwhile
     struct Asleep {
-      std::unique_lock<std::mutex>* lock;
-      ReceiveStream* stream;
+      verbs::CallerLock* lock;
+      SoftQp* qp;
       bool cancelled = true;
       ~Asleep() {  // the thread may be cancelled in its sleep: then nothing was read
         lock->lock();
-        if (!cancelled) return;
-        if (MarkerSieve* sieve = stream->sieve()) sieve->HandleRead(0);
-        stream->HandleRead(0);
+        if (cancelled) qp->AbandonReading();
       }
     };
     lock->unlock();
-    Asleep asleep{.lock = lock, .stream = &stream_};
+    Asleep asleep{.lock = lock, .qp = this};
     read = link.Read(parts, LinkWait::kYes);
     asleep.cancelled = false;
   } else {

@@ -1,0 +1,191 @@
+// How a handler is held off: Handle() stands in the kernel's table in its place. If the thread is in a critical section, it notes the
+// signal and has the kernel return with every signal blocked, so no more than the few that were on their way come behind it. At its end
+// the section runs the handlers that wait, each with the mask it would have had, and gives the thread its mask back.
+#include "preload/critical.h"
+
+#include <ucontext.h>
+
+#include <array>
+#include <cerrno>
+
+#include "preload/real_calls.h"
+
+namespace sdp::preload {
+namespace {
+
+// Signals that can come to a thread inside Handle(), one in the other, before all are blocked.
+constexpr int kMostDeferred = 8;
+
+struct Entry {
+  struct sigaction action;  // as the application gave it
+};
+// Two for each signal: what is changed is never what is in use.
+constinit Entry entries[NSIG][2] = {};
+constinit std::atomic<uint8_t> in_use[NSIG] = {};
+constinit std::atomic_flag changing = ATOMIC_FLAG_INIT;
+// Whose table it is; 0: not asked for yet.
+constinit std::atomic<pid_t> owner{0};
+
+// A child of vfork has handlers of its own, but no table.
+bool OwnsTable() {
+  const pid_t self = getpid();
+  pid_t seen = 0;
+  return owner.compare_exchange_strong(seen, self) || seen == self;
+}
+
+struct Deferred {
+  int number;
+  siginfo_t info;
+};
+struct Waiting {
+  sigset_t mask;  // the thread's own
+  std::array<Deferred, kMostDeferred> signals;
+};
+thread_local Waiting waiting __attribute__((tls_model("initial-exec")));
+
+// Errors of the thread itself: their handlers cannot wait, and blocked they would end the process.
+void RemoveErrors(sigset_t* set) {
+  for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) sigdelset(set, number);
+}
+
+bool MayBeHeldOff(int number) {
+  if (number <= 0 || number >= NSIG || number == SIGKILL || number == SIGSTOP) return false;
+  if (number >= 32 && number < SIGRTMIN) return false;  // the C library's own
+  sigset_t set;
+  sigfillset(&set);
+  RemoveErrors(&set);
+  return sigismember(&set, number) == 1;
+}
+
+bool IsFunction(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) != 0 || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+}
+
+const struct sigaction& ActionOf(int number) { return entries[number][in_use[number].load(std::memory_order_acquire)].action; }
+
+void Run(int number, siginfo_t* info, void* context) {
+  const struct sigaction action = ActionOf(number);
+  if (!IsFunction(action)) return;  // taken back meanwhile
+  if ((action.sa_flags & SA_RESETHAND) != 0) {
+    struct sigaction once {};
+    once.sa_handler = SIG_DFL;
+    Critical::SetAction(number, &once, nullptr);
+  }
+  if ((action.sa_flags & SA_SIGINFO) != 0) {
+    action.sa_sigaction(number, info, context);
+  } else {
+    action.sa_handler(number);
+  }
+}
+
+void SetMask(const sigset_t& mask) { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
+
+// The table's lock. Not a Mutex: signals are blocked instead, since handlers call sigaction, too.
+class TableLock {
+ public:
+  TableLock() {
+    sigset_t all;
+    sigfillset(&all);
+    RemoveErrors(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &mask_);
+    while (changing.test_and_set(std::memory_order_acquire)) {
+    }
+  }
+  ~TableLock() {
+    changing.clear(std::memory_order_release);
+    SetMask(mask_);
+  }
+
+ private:
+  sigset_t mask_;
+};
+
+}  // namespace
+
+void Critical::Handle(int number, siginfo_t* info, void* context) {
+  const bool first = pending_ == 0;
+  if (depth_ == 0 || pending_ == kMostDeferred) {
+    Run(number, info, context);
+    return;
+  }
+  Deferred& deferred = waiting.signals[static_cast<size_t>(pending_)];
+  pending_ = pending_ + 1;  // before anything else: a signal that interrupts this one must not take itself for the first
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  deferred.number = number;
+  deferred.info = *info;
+  auto* const interrupted = static_cast<ucontext_t*>(context);
+  if (first) waiting.mask = interrupted->uc_sigmask;
+  sigfillset(&interrupted->uc_sigmask);
+  RemoveErrors(&interrupted->uc_sigmask);
+}
+
+// No signal comes meanwhile: all are blocked since the last one that waits.
+void Critical::RunDeferred() {
+  const int saved = errno;
+  const int count = pending_;
+  std::array<Deferred, kMostDeferred> signals;
+  for (int i = 0; i < count; ++i) signals[static_cast<size_t>(i)] = waiting.signals[static_cast<size_t>(i)];
+  const sigset_t mask = waiting.mask;
+  pending_ = 0;
+  for (int i = 0; i < count; ++i) {
+    Deferred& deferred = signals[static_cast<size_t>(i)];
+    const struct sigaction& action = ActionOf(deferred.number);
+    sigset_t meanwhile;
+    sigorset(&meanwhile, &mask, &action.sa_mask);
+    if ((action.sa_flags & SA_NODEFER) == 0) sigaddset(&meanwhile, deferred.number);
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_sigmask = mask;
+    SetMask(meanwhile);
+    Run(deferred.number, &deferred.info, &context);
+  }
+  SetMask(mask);
+  errno = saved;
+}
+
+void Critical::UnblockForExec() {
+  if (pending_ != 0) SetMask(waiting.mask);
+}
+
+void Critical::ForgetAfterFork() {
+  owner.store(getpid());
+  changing.clear();  // another thread may have held it
+  if (pending_ == 0) return;
+  pending_ = 0;
+  SetMask(waiting.mask);
+}
+
+int Critical::SetAction(int number, const struct sigaction* action, struct sigaction* old) {
+  if (!MayBeHeldOff(number) || !OwnsTable()) {
+    const int result = real.sigaction(number, action, old);
+    if (result == 0 && old != nullptr && MayBeHeldOff(number) && old->sa_sigaction == &Handle) *old = ActionOf(number);
+    return result;
+  }
+  const TableLock lock;
+  const uint8_t before = in_use[number].load(std::memory_order_relaxed);
+  const uint8_t after = before ^ 1;
+  struct sigaction installed {};
+  struct sigaction given {};
+  if (action != nullptr) {
+    given = *action;
+    if (given.sa_sigaction == &Handle) given = ActionOf(number);  // learned from the kernel behind our back
+    installed = given;
+    if (IsFunction(given)) {
+      installed.sa_sigaction = &Handle;
+      installed.sa_flags |= SA_SIGINFO;
+      installed.sa_flags &= ~SA_RESETHAND;
+      entries[number][after].action = given;
+      in_use[number].store(after, std::memory_order_release);
+    }
+  }
+  struct sigaction kernels {};
+  const int result = real.sigaction(number, action == nullptr ? nullptr : &installed, &kernels);
+  if (result != 0) {
+    in_use[number].store(before, std::memory_order_release);
+    return result;
+  }
+  if (old != nullptr) *old = kernels.sa_sigaction == &Handle ? entries[number][before].action : kernels;
+  return result;
+}
+
+}  // namespace sdp::preload

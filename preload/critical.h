@@ -1,0 +1,68 @@
+// A signal handler may call send, recv, close and poll (POSIX), on the very socket in whose call it interrupts its thread. So the
+// library's locks hold handlers off: one that comes while its thread has a lock runs as soon as the thread has none. That costs two
+// increments of a thread's own counter; the handlers pay, not the calls.
+#ifndef SDP_PRELOAD_CRITICAL_H_
+#define SDP_PRELOAD_CRITICAL_H_
+
+#include <signal.h>
+
+#include <atomic>
+#include <mutex>
+
+namespace sdp::preload {
+
+class Critical {
+ public:
+  static void Enter() {
+    depth_ = depth_ + 1;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  static void Leave() {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    depth_ = depth_ - 1;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (pending_ != 0 && depth_ == 0) [[unlikely]] RunDeferred();
+  }
+  // Before an exec that happens in a critical section: the program gets the thread's own mask.
+  static void UnblockForExec();
+  // In the child of a fork: what the parent's thread deferred is the parent's.
+  static void ForgetAfterFork();
+
+  // Puts a handler of the application's behind Handle(), as sigaction(2) and its elder relatives want it; results and errno are
+  // theirs. Signals that report an error of the thread's own are never held off.
+  static int SetAction(int number, const struct sigaction* action, struct sigaction* old);
+
+ private:
+  static void Handle(int number, siginfo_t* info, void* context);
+  static void RunDeferred();
+
+  static inline thread_local volatile sig_atomic_t depth_ __attribute__((tls_model("initial-exec"))) = 0;
+  // How many handlers wait.
+  static inline thread_local volatile sig_atomic_t pending_ __attribute__((tls_model("initial-exec"))) = 0;
+};
+
+// A lock of the library's. Nobody sleeps with it in a system call that a signal ends.
+class Mutex {
+ public:
+  void lock() {
+    Critical::Enter();
+    mutex_.lock();
+  }
+  bool try_lock() {
+    Critical::Enter();
+    if (mutex_.try_lock()) return true;
+    Critical::Leave();
+    return false;
+  }
+  void unlock() {
+    mutex_.unlock();
+    Critical::Leave();
+  }
+
+ private:
+  std::mutex mutex_;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_CRITICAL_H_

@@ -1,0 +1,44 @@
+// Installing signal handlers: each stands behind Critical::Handle.
+#include "preload/critical.h"
+#include "preload/entry_points.h"
+
+namespace sdp::preload {
+namespace {
+
+sighandler_t Install(int number, sighandler_t handler, int flags) {
+  struct sigaction action {};
+  struct sigaction old {};
+  action.sa_handler = handler;
+  action.sa_flags = flags;
+  if (handler == SIG_ERR) {
+    errno = EINVAL;
+    return SIG_ERR;
+  }
+  return Critical::SetAction(number, &action, &old) == 0 ? old.sa_handler : SIG_ERR;
+}
+
+}  // namespace
+}  // namespace sdp::preload
+
+extern "C" {
+
+int SDP_ENTRY(sigaction)(int number, const struct sigaction* action, struct sigaction* old) noexcept {
+  return sdp::preload::Critical::SetAction(number, action, old);
+}
+
+// BSD's: calls are restarted, the handler stays.
+sighandler_t SDP_ENTRY(signal)(int number, sighandler_t handler) noexcept {
+  return sdp::preload::Install(number, handler, SA_RESTART);
+}
+
+// System V's, which programs get that ask for nothing but X/Open.
+sighandler_t SDP_ENTRY(__sysv_signal)(int number, sighandler_t handler) noexcept {
+  return sdp::preload::Install(number, handler, static_cast<int>(SA_RESETHAND) | SA_NODEFER);
+}
+
+}  // extern "C"
+
+SDP_ENTRY_ALIAS(__sigaction, sigaction);
+SDP_ENTRY_ALIAS(bsd_signal, signal);
+SDP_ENTRY_ALIAS(ssignal, signal);
+SDP_ENTRY_ALIAS(sysv_signal, __sysv_signal);

@@ -1,0 +1,54 @@
+// Programs jump out of calls: siglongjmp from a handler that interrupted one, the classic way to a time-out. What such a call was about
+// to give back nobody gives back. So a call that leaves something behind in a sleep marks its frame, and the thread's next call on the
+// socket looks whether the frame is still there.
+#ifndef SDP_PRELOAD_SOCKET_CALL_MARK_H_
+#define SDP_PRELOAD_SOCKET_CALL_MARK_H_
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <cstdint>
+
+namespace sdp::preload {
+
+// In the frame of a call that sleeps.
+class CallMark {
+ public:
+  CallMark() : value_(Expected()) {}
+  ~CallMark() { value_ = 0; }
+  CallMark(const CallMark&) = delete;
+  CallMark& operator=(const CallMark&) = delete;
+
+  [[nodiscard]] bool intact() const { return value_ == Expected(); }
+
+ private:
+  [[nodiscard]] uint64_t Expected() const { return 0x5d9a'11ca'5a11'ed00 ^ reinterpret_cast<uint64_t>(this); }
+  volatile uint64_t value_;
+};
+
+// Who sleeps in a marked call. Guarded by the socket's lock.
+class Sleeper {
+ public:
+  void Set(const CallMark* mark) {
+    thread_ = pthread_self();
+    mark_ = mark;
+  }
+  void Clear() { mark_ = nullptr; }
+  // True if it was the calling thread, and the call's frame is no more. A handler's own calls are below the frame of the call that it
+  // interrupted, or on another stack.
+  [[nodiscard]] bool JumpedOver() const {
+    if (mark_ == nullptr || !pthread_equal(thread_, pthread_self())) return false;
+    stack_t stack{};
+    if (sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0) return false;
+    const CallMark here;
+    return reinterpret_cast<uintptr_t>(&here) >= reinterpret_cast<uintptr_t>(mark_) || !mark_->intact();
+  }
+
+ private:
+  pthread_t thread_{};
+  const CallMark* mark_ = nullptr;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_CALL_MARK_H_

@@ -1,0 +1,202 @@
+// Signal handlers that use the very socket whose call they interrupt, at whatever moment they come, and such
+// as do not come back.
+#include <setjmp.h>
+#include <sys/epoll.h>
+#include <sys/time.h>
+
+#include <atomic>
+
+#include "test/posix/support.h"
+
+namespace posix_test {
+namespace {
+
+int the_fd = -1;
+volatile sig_atomic_t handled = 0;
+
+void Install(int number, void (*handler)(int), int flags = SA_RESTART) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = flags;
+  REQUIRE(sigaction(number, &action, nullptr) == 0);
+}
+
+// SIGALRM every so many microseconds.
+void Tick(int us) {
+  const itimerval timer{{.tv_sec = 0, .tv_usec = us}, {.tv_sec = 0, .tv_usec = us}};
+  REQUIRE(setitimer(ITIMER_REAL, &timer, nullptr) == 0);
+}
+
+// Threads inherit it: only one of them is to take SIGALRM.
+void MaskAlarm(int how) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGALRM);
+  pthread_sigmask(how, &set, nullptr);
+}
+
+TEST_CASE("handlers: one that sends on the socket whose sends it interrupts") {
+  Pair pair = MakePair();
+  the_fd = pair.client;
+  handled = 0;
+  MaskAlarm(SIG_BLOCK);
+  std::atomic<bool> over{false};
+  std::atomic<int> ticks{0};
+  // Records of 8 bytes from both: 'm' and a count from the main flow, "handler!" from the handler.
+  auto reader = Async([&] {
+    std::string all = ReceiveToEnd(pair.server);
+    if (all.size() % 8 != 0) return -1;
+    int next = 0;
+    int from_handler = 0;
+    for (size_t at = 0; at < all.size(); at += 8) {
+      if (all.compare(at, 8, "handler!") == 0) {
+        ++from_handler;
+        continue;
+      }
+      char expected[16];
+      snprintf(expected, sizeof expected, "m%07d", next++);
+      if (all.compare(at, 8, expected) != 0) return -2;
+    }
+    return from_handler;
+  });
+  Install(SIGALRM, [](int) {
+    const int saved = errno;
+    if (send(the_fd, "handler!", 8, MSG_NOSIGNAL | MSG_DONTWAIT) == 8) handled = handled + 1;
+    errno = saved;
+  });
+  MaskAlarm(SIG_UNBLOCK);
+  Tick(300);
+  int n = 0;
+  for (Stopwatch watch; watch.ms() < 1500 || handled < 100; ++n) {
+    char record[16];
+    snprintf(record, sizeof record, "m%07d", n);
+    if (send(pair.client, record, 8, 0) != 8) break;
+    if (watch.ms() > kPatienceMs) break;
+  }
+  Tick(0);
+  MaskAlarm(SIG_BLOCK);
+  const int sent = handled;
+  REQUIRE(sent >= 100);
+  pair.client.reset();
+  REQUIRE(Get(reader) == sent);
+}
+
+TEST_CASE("handlers: one that looks at, polls and waits for the socket that it interrupts") {
+  Pair pair = MakePair();
+  static int ep = -1;
+  the_fd = pair.server;
+  handled = 0;
+  Fd set(epoll_create1(0));
+  ep = set;
+  epoll_event event{EPOLLIN, {}};
+  REQUIRE(epoll_ctl(set, EPOLL_CTL_ADD, pair.server, &event) == 0);
+  MaskAlarm(SIG_BLOCK);
+  auto echo = Async([&] {
+    char c;
+    while (recv(pair.client, &c, 1, 0) == 1) {
+      if (send(pair.client, &c, 1, MSG_NOSIGNAL) != 1) break;
+    }
+    return true;
+  });
+  Install(SIGALRM, [](int) {
+    const int saved = errno;
+    pollfd p{.fd = the_fd, .events = POLLIN, .revents = 0};
+    char c;
+    epoll_event e;
+    poll(&p, 1, 0);
+    recv(the_fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+    epoll_wait(ep, &e, 1, 0);
+    handled = handled + 1;
+    errno = saved;
+  });
+  MaskAlarm(SIG_UNBLOCK);
+  Tick(300);
+  for (Stopwatch watch; watch.ms() < 1000;) {
+    char c = 'x';
+    if (send(pair.server, &c, 1, 0) != 1) break;
+    epoll_wait(set, &event, 1, kPatienceMs);
+    c = 'y';
+    if (recv(pair.server, &c, 1, 0) != 1 || c != 'x') break;
+  }
+  Tick(0);
+  MaskAlarm(SIG_BLOCK);
+  REQUIRE(handled >= 100);
+  shutdown(pair.server, SHUT_WR);
+  REQUIRE(Get(echo));
+}
+
+TEST_CASE("handlers: one that closes the socket whose call it interrupts") {
+  for (int round = 0; round < 200; ++round) {
+    const pid_t pid = Child([&] {
+      Pair pair = MakePair();
+      the_fd = pair.client;
+      SetNonblocking(pair.server);
+      Install(SIGALRM, [](int) {
+        shutdown(the_fd, SHUT_WR);
+        close(the_fd);
+        _exit(5);
+      });
+      const itimerval timer{{0, 0}, {.tv_sec = 0, .tv_usec = 200 + round * 7}};
+      setitimer(ITIMER_REAL, &timer, nullptr);
+      char buffer[256];
+      for (;;) {
+        (void)!send(pair.client, buffer, 100, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)!recv(pair.server, buffer, sizeof buffer, MSG_DONTWAIT);
+      }
+      return 0;
+    });
+    REQUIRE(ExitedWith(Reap(pid), 5));
+  }
+}
+
+sigjmp_buf jump;
+
+TEST_CASE("handlers: one that jumps out of a receive") {
+  Pair pair = MakePair();
+  Install(SIGALRM, [](int) { siglongjmp(jump, 1); });
+  static int rounds;
+  for (rounds = 0; rounds < 3; ++rounds) {
+    char c = 0;
+    if (sigsetjmp(jump, 1) == 0) {
+      const itimerval timer{{0, 0}, {.tv_sec = 0, .tv_usec = 30'000}};
+      setitimer(ITIMER_REAL, &timer, nullptr);
+      (void)!recv(pair.server, &c, 1, 0);
+      FAIL("nothing was sent");
+    }
+    REQUIRE(SendAll(pair.client, "again"));
+    REQUIRE(ReceiveExactly(pair.server, 5) == "again");
+    REQUIRE(SendAll(pair.server, "back"));
+    REQUIRE(ReceiveExactly(pair.client, 4) == "back");
+  }
+}
+
+TEST_CASE("handlers: one that jumps out of a large receive and a large send") {
+  Pair pair = MakePair();
+  Install(SIGALRM, [](int) { siglongjmp(jump, 1); });
+  static std::vector<char> buffer(4 << 20, '#');
+  const itimerval timer{{0, 0}, {.tv_sec = 0, .tv_usec = 50'000}};
+  if (sigsetjmp(jump, 1) == 0) {
+    setitimer(ITIMER_REAL, &timer, nullptr);
+    (void)!recv(pair.server, buffer.data(), buffer.size(), MSG_WAITALL);
+    FAIL("nothing was sent");
+  }
+  REQUIRE(SendAll(pair.client, "again"));
+  REQUIRE(ReceiveExactly(pair.server, 5) == "again");
+  if (sigsetjmp(jump, 1) == 0) {
+    setitimer(ITIMER_REAL, &timer, nullptr);
+    for (;;) (void)!send(pair.client, buffer.data(), buffer.size(), 0);
+  }
+  // What the sends took before the jump comes first.
+  auto sender = Async([&] { return SendAll(pair.client, "again"); });
+  std::string tail;
+  while (tail != "again") {
+    const ssize_t n = recv(pair.server, buffer.data(), buffer.size(), 0);
+    REQUIRE(n > 0);
+    tail = (tail + std::string(buffer.data(), static_cast<size_t>(n)));
+    tail = tail.substr(tail.size() - std::min<size_t>(tail.size(), 5));
+  }
+  REQUIRE(Get(sender));
+}
+
+}  // namespace
+}  // namespace posix_test
