@@ -78,6 +78,14 @@ void Run(int number, siginfo_t* info, void* context) {
   }
 }
 
+// With a context that says where the thread is now. Apart from the loop: getcontext returns as setjmp does.
+[[gnu::noinline]] void RunLate(int number, siginfo_t* info, const sigset_t& mask) {
+  ucontext_t context;
+  getcontext(&context);
+  context.uc_sigmask = mask;
+  Run(number, info, &context);
+}
+
 void SetMask(const sigset_t& mask) { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
 
 // The table's lock. Not a Mutex: signals are blocked instead, since handlers call sigaction, too.
@@ -133,11 +141,8 @@ void Critical::RunDeferred() {
     sigset_t meanwhile;
     sigorset(&meanwhile, &mask, &action.sa_mask);
     if ((action.sa_flags & SA_NODEFER) == 0) sigaddset(&meanwhile, deferred.number);
-    ucontext_t context;
-    getcontext(&context);
-    context.uc_sigmask = mask;
     SetMask(meanwhile);
-    Run(deferred.number, &deferred.info, &context);
+    RunLate(deferred.number, &deferred.info, mask);
   }
   SetMask(mask);
   errno = saved;
