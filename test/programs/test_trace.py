@@ -134,7 +134,8 @@ class Trace(harness.ProgramTest):
     def opcodes(self, capture):
         """How many of each, and of packets without; nothing that tshark does not like."""
         fields = ["_ws.malformed", "_ws.short", "_ws.expert.message", "tcp.analysis.flags", "iwarp_rdma.opcode"]
-        rows = subprocess.run(["tshark", "-r", capture, "-T", "fields", "-E", "separator=|", *(w for f in fields for w in ("-e", f))],
+        # A guess of tshark's, which finds RPC in zeros that stand for payload, is left out.
+        rows = subprocess.run(["tshark", "-r", capture, "--disable-protocol", "rpcordma", "-T", "fields", "-E", "separator=|", *(w for f in fields for w in ("-e", f))],
                               capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
         seen = collections.Counter()
         for row in rows:
