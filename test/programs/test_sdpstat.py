@@ -152,8 +152,9 @@ class Sdpstat(harness.ProgramTest):
         plain_port, _ = self.server(preload=False)
         client = self.client(port)
         self.client(plain_port)
-        client.popen.stdin.write(b"x" * 1000 + b"\n")
+        client.popen.stdin.write(b"1000\n")
         client.popen.stdin.flush()
+        self.assertEqual(client.popen.stdout.readline(), b"ok 1000\n")
         everything = json.loads(self.sdpstat("--json").stdout)
         self.assertEqual(violations(everything, SCHEMA), [])
         connections = [c for p in everything["processes"] for c in p["connections"]]
