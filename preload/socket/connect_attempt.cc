@@ -232,6 +232,13 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
         RememberReset(target_endpoint_, now);
         return GiveUp(FallbackReason::kMpaRejected, "the peer rejected the connection");
       case verbs::ConnectState::kFailed:
+        // Of processes that share a listener one ended with our request in its hands: another may take it up.
+        if (connector_->cause().os_error == ECONNRESET && !kernel_rnic_ && !std::exchange(tried_again_, true)) {
+          connector_.reset();
+          engine_.reset();
+          ResetLink();
+          return ConnectLink(now);
+        }
         RememberReset(target_endpoint_, now);
         return GiveUp(FallbackReason::kMpaFailed, connector_->cause().text);
       case verbs::ConnectState::kEstablished:

@@ -68,6 +68,7 @@ class ConnectAttempt {
   uint32_t scope_id_ = 0;
   bool from_cache_ = false;
   bool kernel_rnic_tried_ = false;
+  bool tried_again_ = false;  // after a reset in the middle of the MPA start-up
   bool kernel_rnic_ = false;  // connector_, later session_, are a kernel RNIC's
   Phase phase_ = Phase::kStart;
   Address sdp_address_;
