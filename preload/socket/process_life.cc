@@ -52,8 +52,8 @@ void PrepareFork() {
   if (std::any_of(sockets.begin(), sockets.end(), [](StreamSocket* socket) { return socket->shareable(); }))
     SharedArena::InviteChild();
   for (StreamSocket* socket : sockets) socket->ShareWithChild();
-  SharedArena::LockForFork();
   Listener::LockAllForFork();
+  SharedArena::LockForFork();  // in the order in which a hand-over takes them
   LockEpollSetsForFork();
   Background::LockForFork();
   locked_statistics() = OpenStatistics();

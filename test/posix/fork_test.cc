@@ -84,26 +84,26 @@ TEST_CASE("fork: a process that has accepted and does not come back leaves the o
   const pid_t first = Fork([&] { return Worker('1', resume, 1); });
   const pid_t second = Fork([&] { return Worker('2', started, 0); });
   listener.fd.reset();
+  std::vector<Fd> sockets;
   const auto Connect = [&] {
-    Fd client = TcpSocket();
-    const bool connected = connect(client, listener.address.get(), listener.address.length) == 0;
-    return std::pair(connected, std::move(client));
+    const int fd = sockets.emplace_back(TcpSocket());
+    return Async([fd, &listener] { return connect(fd, listener.address.get(), listener.address.length) == 0; });
   };
   const auto NextAccepted = [&] {
     char name = 0;
     return WaitFor(accepted.in, POLLIN) && read(accepted.in, &name, 1) == 1 ? name : '-';
   };
 
-  std::vector<decltype(Async(Connect))> clients;
-  clients.push_back(Async(Connect));
+  std::vector<std::future<bool>> clients;
+  clients.push_back(Connect());
   REQUIRE(NextAccepted() == '1');
-  for (int i = 0; i < kLater; ++i) clients.push_back(Async(Connect));
+  for (int i = 0; i < kLater; ++i) clients.push_back(Connect());
   REQUIRE(PollOne(accepted.in, POLLIN, kQuietMs) == 0);
   REQUIRE(write(started.out, "x", 1) == 1);
   for (int i = 0; i < kLater - 1; ++i) REQUIRE(NextAccepted() == '2');  // one may already be the first's
   REQUIRE(write(resume.out, "x", 1) == 1);
   REQUIRE(NextAccepted() != '-');
-  for (auto& client : clients) REQUIRE(Get(client).first);
+  for (auto& client : clients) REQUIRE(Get(client));
   for (const pid_t pid : {first, second}) {
     kill(pid, SIGKILL);
     Reap(pid);

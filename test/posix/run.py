@@ -60,6 +60,14 @@ SKIPPED_UNDER = {
             "TSan does not learn that a cancelled thread has left its interceptors, and misses the locks it takes from there on",
         "threads: a descriptor closed under a blocked receive leaves no wreck":
             "TSan reports such a close, whatever becomes of it",
+        "traps: close in one thread while another sleeps in each kind of call":
+            "TSan reports such a close, whatever becomes of it",
+        "handlers: one that jumps out of a receive":
+            "TSan holds a handler back until recv returns, and the jump is to end that recv",
+        "handlers: one that jumps out of a large receive and a large send":
+            "TSan holds a handler back until recv returns, and the jump is to end that recv",
+        "handlers: one that looks at, polls and waits for the socket that it interrupts":
+            "waiting in a handler allocates: TSan reports it, and its allocator does not stand being interrupted",
     },
 }
 
