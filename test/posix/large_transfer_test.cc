@@ -14,11 +14,6 @@ namespace {
 
 constexpr size_t kMiB = 1 << 20;
 
-void SetTimeout(int fd, int name, int ms) {
-  const timeval time{.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
-  REQUIRE(setsockopt(fd, SOL_SOCKET, name, &time, sizeof time) == 0);
-}
-
 // Reads to the end in calls of `size` bytes.
 std::string ReadInPieces(int fd, size_t size, int flags = 0) {
   std::string all;

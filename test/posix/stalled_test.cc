@@ -15,11 +15,6 @@ namespace {
 
 constexpr size_t kMiB = 1 << 20;
 
-void SetTimeout(int fd, int name, int ms) {
-  const timeval time{.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
-  REQUIRE(setsockopt(fd, SOL_SOCKET, name, &time, sizeof time) == 0);
-}
-
 // A process that runs `body` on its end of a connection, and can be stopped.
 struct Remote {
   pid_t pid = -1;
@@ -164,29 +159,37 @@ TEST_CASE("stalled: a writer whose reader does nothing uses no processor time") 
   REQUIRE(Get(sender) < static_cast<ssize_t>(data.size()));
 }
 
+// Says that exit() is under way, before the library's own end.
+int exit_pipe[2];
+
 TEST_CASE("stalled: a writer that exits while another of its threads reads") {
   const std::string data = Pattern(700'000);
   Listener listener = Listen();
+  REQUIRE(pipe(exit_pipe) == 0);
   const pid_t pid = fork();
   REQUIRE(pid >= 0);
   if (pid == 0) {
     Fd end = TcpSocket();
     if (connect(end, listener.address.get(), listener.address.length) != 0) _exit(100);
+    static std::atomic<pid_t> tid{0};
     std::thread([&] {
+      tid = gettid();
       char c;
       (void)!read(end, &c, 1);
       pause();
     }).detach();
-    usleep(50'000);
+    if (!Eventually([] { return tid != 0 && IsAsleep(tid); })) _exit(101);
     const bool sent = SendAll(end, data);
+    std::atexit([] { (void)!write(exit_pipe[1], "x", 1); });
     exit(sent ? 0 : 1);
   }
+  const Fd in(exit_pipe[0]), out(exit_pipe[1]);
   Fd server(accept(listener.fd, nullptr, nullptr));
-  usleep(300'000);
+  REQUIRE(WaitFor(in, POLLIN));
   const std::string got = ReceiveToEnd(server);
   REQUIRE(got.size() == data.size());
   REQUIRE(Hash(got) == Hash(data));
-  Reap(pid);
+  REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
 TEST_CASE("stalled: SHUT_WR from another thread in the middle of a large write: the count is exact") {

@@ -250,6 +250,11 @@ bool ExitedWith(int status, int code) {
   return status >= 0 && WIFEXITED(status) && WEXITSTATUS(status) == code;
 }
 
+void SetTimeout(int fd, int name, int ms) {
+  const timeval time{.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
+  REQUIRE(setsockopt(fd, SOL_SOCKET, name, &time, sizeof time) == 0);
+}
+
 bool IsAsleep(pid_t tid) {
   const std::string directory = "/proc/self/task/" + std::to_string(tid);
   std::ifstream stat(directory + "/stat");

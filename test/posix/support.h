@@ -88,6 +88,8 @@ void SetNonblocking(int fd, bool on = true);
 bool IsNonblocking(int fd);
 void SetOption(int fd, int level, int name, int value);
 int GetOption(int fd, int level, int name);
+// `name`: SO_RCVTIMEO or SO_SNDTIMEO.
+void SetTimeout(int fd, int name, int ms);
 
 // poll of one descriptor: its revents, 0 after `timeout_ms`.
 short PollOne(int fd, short events, int timeout_ms = kPatienceMs);
