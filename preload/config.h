@@ -23,6 +23,8 @@ enum class LogDestination : uint8_t {
   kSyslog
 };  // SDP_LOG_DESTINATION; kFile if SDP_LOG_FILE is set
 
+enum class IoUringUse : uint8_t { kDeny, kAllow };  // SDP_IO_URING
+
 struct Config {
   Mode mode = Mode::kBoth;      // SDP_MODE; of sockets that no rule speaks of
   bool mode_is_forced = false;  // SDP_MODE stands in the environment: the rules are not asked
@@ -47,6 +49,7 @@ struct Config {
   // Below, a copy costs less than the messages and wake-ups of Zcopy (scripts/bench zcopy).
   uint32_t bcopy_threshold = 512 * 1024;
   Mechanism force = Mechanism::kChosen;  // SDP_FORCE
+  IoUringUse io_uring = IoUringUse::kDeny;  // SDP_IO_URING: may a program that may have SDP sockets make rings?
   std::string stats_dir;                 // SDP_STATS_DIR; empty: the default runtime directory
 };
 

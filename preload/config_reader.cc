@@ -170,6 +170,7 @@ Config ReadConfig(const Lookup& lookup, const ConfigFile& file, const std::strin
                             {"write", Mechanism::kWrite},
                             {"transaction", Mechanism::kTransaction}},
                            &config.force);
+  reader.Choice<IoUringUse>("SDP_IO_URING", {{"deny", IoUringUse::kDeny}, {"allow", IoUringUse::kAllow}}, &config.io_uring);
   reader.Text("SDP_STATS_DIR", &config.stats_dir);
   reader.ComplainOfUnknown();
   return config;

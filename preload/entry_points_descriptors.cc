@@ -143,6 +143,13 @@ int ControlTracked(int fd, int command, void* argument) {
     case F_DUPFD_CLOEXEC:
       return OwnsProcess() ? NoteDuplicate(fd, real.fcntl(fd, command, argument))
                            : real.fcntl(fd, command, argument);
+    case F_SETOWN:
+    case F_SETOWN_EX: {
+      const int result = real.fcntl(fd, command, argument);
+      if (result < 0) return result;
+      if (const SocketRef socket = FdTable::Get(fd)) socket->OwnerChanged(fd);
+      return result;
+    }
     case F_GETFL:
     case F_SETFL:
       break;

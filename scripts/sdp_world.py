@@ -22,6 +22,7 @@ LIBRARY = BUILD / "preload" / "libsdp.so"
 PMD = BUILD / "portmapper" / "sdp-pmd"
 SDPSTAT = BUILD / "tools" / "sdpstat"
 CONNECTIONS = BUILD / "test" / "programs" / "connections"
+PLAIN_CALLS = BUILD / "test" / "programs" / "plain_calls"
 
 MECHANISMS = ("bcopy", "read_zcopy", "write_zcopy", "transaction")
 
@@ -52,7 +53,7 @@ def wait_until(condition, what, timeout=10.0):
 
 def missing():
     """The files of the build that are not there."""
-    return [file for file in (LIBRARY, PMD, SDPSTAT, CONNECTIONS) if not file.exists()]
+    return [file for file in (LIBRARY, PMD, SDPSTAT, CONNECTIONS, PLAIN_CALLS) if not file.exists()]
 
 
 def total(by_mechanism):

@@ -220,6 +220,7 @@ bool Engine::finished() const {
 }
 
 bool Engine::oob_pending() const { return rep_->sink.urgent().pending(); }
+uint32_t Engine::urgent_announcements() const { return rep_->sink.urgent().announcements(); }
 bool Engine::oob_available() const { return rep_->sink.urgent().available(); }
 bool Engine::urgent() const { return rep_->sink.urgent().urgent(); }
 bool Engine::at_mark() const { return rep_->sink.at_mark(); }

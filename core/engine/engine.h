@@ -260,6 +260,8 @@ class Engine {
   // Both directions are closed (or aborted) and nothing is left to do: the owner may close the link.
   [[nodiscard]] bool finished() const;
   [[nodiscard]] bool oob_pending() const;    // the peer announced an Out-Of-Band byte that is not here yet
+  // How many were announced since this engine was made, or thawed: each is worth a SIGURG.
+  [[nodiscard]] uint32_t urgent_announcements() const;
   [[nodiscard]] bool oob_available() const;  // TakeOob() has one
   [[nodiscard]] bool urgent()
       const;  // either of these, or (inline) the byte is in the stream and not yet read

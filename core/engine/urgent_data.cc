@@ -39,7 +39,10 @@ bool UrgentSource::announcement_due(uint64_t start) const {
 }
 
 AbortReason UrgentSink::HandleFlags(uint8_t flags) {
-  if (flags & wire::kOobPend) ++announced_;
+  if (flags & wire::kOobPend) {
+    ++announced_;
+    ++announcements_;
+  }
   if (flags & wire::kOobPres) {
     if (announced_ == 0) return AbortReason::kBadFlags;
     --announced_;

@@ -49,6 +49,8 @@ class UrgentSink {
   // The byte at the mark may be read by TakeOob().
   [[nodiscard]] bool available() const { return byte_.has_value(); }
   [[nodiscard]] bool pending() const { return announced_ > 0; }
+  // How often one was announced to this object; no part of the session's state.
+  [[nodiscard]] uint32_t announcements() const { return announcements_; }
   // Announced, or here and neither taken nor read past.
   [[nodiscard]] bool urgent() const { return pending() || available() || (inline_ && mark_); }
   [[nodiscard]] bool at_mark(uint64_t position) const { return mark_ == position; }
@@ -64,6 +66,7 @@ class UrgentSink {
 
   bool inline_ = false;
   uint32_t announced_ = 0;
+  uint32_t announcements_ = 0;
   std::optional<uint64_t> mark_;
   std::optional<std::byte> byte_;
 };

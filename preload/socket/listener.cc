@@ -22,6 +22,7 @@
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/options.h"
+#include "preload/socket/owner_signal.h"
 #include "preload/socket/registration.h"
 #include "preload/socket/stream_socket.h"
 
@@ -34,12 +35,8 @@ constexpr int kMostTakenOn = 256;
 // Connections taken from the SDP listener at one look.
 constexpr int kMostAtOnce = 16;
 
-// How often a listener looks for a port mapper daemon after its own ended.
-constexpr Duration kRenewalInterval = std::chrono::seconds(1);
-
-// How long a daemon may take to answer: listen() itself waits for it; the helper has other work.
+// How long a daemon may take to answer: listen() itself waits for it.
 constexpr Duration kRegistrationLimit = std::chrono::milliseconds(200);
-constexpr Duration kRenewalLimit = std::chrono::milliseconds(20);
 
 // Another attempt may end differently.
 bool MayChange(pm::RegistrarFailure failure) {
@@ -81,12 +78,6 @@ int OpenSdpListener(int conventional_fd, int domain, int backlog, const OptionLo
     }
   }
   return fd;
-}
-
-bool IsReadable(int fd) {
-  pollfd poll{.fd = fd, .events = POLLIN, .revents = 0};
-  timespec zero{};
-  return real.ppoll(&poll, 1, &zero, nullptr) > 0;
 }
 
 // The listeners of this process that have an SDP side.
@@ -220,7 +211,7 @@ void Listener::Close() {
   std::lock_guard lock(mutex_);
   closed_ = true;
   CloseKernelSide();
-  for (std::atomic<int>* fd : {&sdp_fd_, &ready_fd_, &registration_fd_}) {
+  for (std::atomic<int>* fd : {&sdp_fd_, &ready_fd_, &registration_fd_, &signal_fd_}) {
     const int number = fd->exchange(-1);
     if (number >= 0) HiddenFds::Close(number);
   }
@@ -237,6 +228,15 @@ void Listener::Close() {
   if (Background::Holds(&watch_)) Background::Add(&watch_, Duration::zero());
   if (Background::Holds(&renewal_)) Background::Add(&renewal_, Duration::zero());
   if (Background::Holds(&tending_)) Background::Add(&tending_, Duration::zero());
+}
+
+void Listener::SetSignals(int fd) {
+  std::lock_guard lock(mutex_);
+  if (const int before = signal_fd_.exchange(-1); before >= 0) HiddenFds::Close(before);
+  if (fd < 0 || closed_) return;
+  signal_number_ = fd;
+  const int duplicate = real.fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (duplicate >= 0) HiddenFds::HideTracked(duplicate, &signal_fd_);
 }
 
 void Listener::SetBacklog(int backlog) {
@@ -425,126 +425,11 @@ void Listener::PushReady(int fd, std::unique_ptr<Session> session) {
   if (waits) Background::Add(&tending_, kPatience);
   const uint64_t one = 1;
   (void)!real.write(ready_fd(), &one, sizeof one);
+  if (signal_fd_ >= 0) SignalConnection(signal_fd_, signal_number_);
 }
 
 void Listener::DropFinished() {
   incoming_.remove_if([](const auto& incoming) { return incoming->finished && !Background::Holds(incoming.get()); });
 }
-
-Background::Wait Listener::Incoming::Run(Time now) {
-  std::lock_guard lock(listener->mutex_);
-  if (finished) return {.done = true};
-  if (session == nullptr) {
-    switch (handshake.Step(now)) {
-      case AcceptHandshake::Outcome::kPending:
-        return handshake.wait();
-      case AcceptHandshake::Outcome::kEstablished:
-        session = handshake.TakeSession();
-        expires = now + config().handshake_timeout;
-        break;
-      case AcceptHandshake::Outcome::kFailed:
-        HiddenFds::Close(fd);
-        finished = true;
-        return {.done = true};
-    }
-  }
-  // Not further than that takes: what the application sets on the connection, as SO_OOBINLINE, is to hold for all it receives.
-  if (session->has_unsent()) session->ReadAvailable();
-  if (session->has_unsent() && now < expires) {
-    const bool write = session->queue_pair().interest().write;
-    return {.fd = session->LinkOf(fd), .events = static_cast<short>(write ? POLLIN | POLLOUT : POLLIN), .deadline = expires};
-  }
-  listener->PushReady(fd, std::move(session));
-  finished = true;
-  return {.done = true};
-}
-
-Socket* Listener::Incoming::owner() { return listener->owner_; }
-
-// Sees a request; gives the application kPatience to take it; takes it itself if it is still there.
-Background::Wait Listener::Watch::Run(Time now) {
-  std::lock_guard lock(listener->mutex_);
-  if (listener->closed_) return {.done = true};
-  if (!listener->HelperMayAccept()) {
-    readable_seen = false;
-    return {.done = true};
-  }
-  const bool readable = IsReadable(listener->sdp_fd());
-  // Another process may be free for what this one leaves in the kernel: one in stock is enough.
-  const bool stocked = listener->forked_ && !(listener->ready_.empty() && listener->incoming_.empty());
-  if (readable && !stocked && (readable_seen || at_once)) {
-    listener->AcceptAhead(/*shake_hands=*/false);
-    readable_seen = at_once = false;
-  } else {
-    readable_seen = readable;
-  }
-  // Full: the rest waits in the kernel, as TCP's does.
-  if (readable) return {.deadline = now + kPatience * (stocked || listener->full() ? 4 : 1)};
-  return {.fd = listener->sdp_fd(), .events = POLLIN};
-}
-
-Background::Wait Listener::Tending::Run(Time now) {
-  std::lock_guard lock(listener->mutex_);
-  if (listener->closed_) return {.done = true};
-  Background::Wait wait{.done = true};
-  for (Ready& ready : listener->ready_) {
-    if (!ready.session->has_unsent() || now >= ready.expires) continue;
-    ready.session->ReadAvailable();
-    if (!ready.session->has_unsent()) continue;
-    // One descriptor at a time; the others are looked at again after a while.
-    if (wait.done) {
-      wait = {.done = false, .fd = ready.session->LinkOf(ready.fd), .events = POLLIN, .deadline = ready.expires};
-    } else {
-      wait.deadline = std::min(wait.deadline, now + 4 * kPatience);
-    }
-  }
-  return wait;
-}
-
-Socket* Listener::Tending::owner() { return listener->owner_; }
-
-Socket* Listener::Watch::owner() { return listener->owner_; }
-
-Background::Wait Listener::Renewal::Run(Time now) {
-  const int conventional_fd = listener->owner_->AnyDescriptor();
-  bool registered = false;
-  {
-    std::lock_guard lock(listener->mutex_);
-    if (listener->closed_ || conventional_fd < 0) return {.done = true};
-    const int fd = listener->registration_fd_;
-    // Readable: its end of file, which says that the daemon is gone.
-    registered = fd >= 0 && !IsReadable(fd);
-    if (fd >= 0 && !registered) HiddenFds::Close(listener->registration_fd_.exchange(-1));
-  }
-  // Not under the lock: they may wait for the daemon.
-  if (!registered) {
-    if (const auto wait = RegisterAgain(conventional_fd, now)) return *wait;
-  }
-  std::string why;
-  listener->OpenKernelSide(conventional_fd, kRenewalLimit, &why);
-  std::lock_guard lock(listener->mutex_);
-  if (listener->closed_) return {.done = true};
-  return {.fd = listener->registration_fd_, .events = POLLIN};
-}
-
-// Empty: it is registered.
-std::optional<Background::Wait> Listener::Renewal::RegisterAgain(int conventional_fd, Time now) {
-  const auto registered = RegisterSdp(conventional_fd, listener->sdp_fd(), kRenewalLimit);
-  std::lock_guard lock(listener->mutex_);
-  if (!registered) {
-    if (was_registered) return Background::Wait{.deadline = now + kRenewalInterval};
-    listener->dormant_ = true;
-    return Background::Wait{.done = true};
-  }
-  was_registered = true;
-  if (listener->closed_ || HiddenFds::HideTracked(*registered, &listener->registration_fd_) < 0) {
-    if (listener->closed_) real.close(*registered);
-    return Background::Wait{.done = true};
-  }
-  SDP_LOG(kInfo, "registered with the port mapper: SDP on %s", ToEndpoint(listener->sdp_address_).ToString().c_str());
-  return std::nullopt;
-}
-
-Socket* Listener::Renewal::owner() { return listener->owner_; }
 
 }  // namespace sdp::preload

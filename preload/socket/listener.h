@@ -36,6 +36,8 @@ class StreamSocket;
 class Listener final : private KernelListenerOwner {
  public:
   static constexpr Duration kPatience = std::chrono::milliseconds(5);
+  // How often it looks for a port mapper daemon after its own ended.
+  static constexpr Duration kRenewalInterval = std::chrono::seconds(1);
 
   // Why there can be no SDP side.
   struct Refusal {
@@ -64,6 +66,8 @@ class Listener final : private KernelListenerOwner {
   // The conventional listener is closed: no more connections, those that wait are reset. The object stays until its owner dies,
   // since the helper may be at work in it.
   void Close();
+  // The owner of the application's descriptor `fd` is told by a signal of each connection (socket/owner_signal.h); -1: nobody is.
+  void SetSignals(int fd);
   // The application has called listen or accept or waited for this listener: the helper may take part.
   void NoteUse();
   // In the child of a fork, and in the parent: other processes may wait for the same connections.
@@ -164,6 +168,8 @@ class Listener final : private KernelListenerOwner {
   std::atomic<int> sdp_fd_{-1};
   std::atomic<int> ready_fd_{-1};
   std::atomic<int> registration_fd_{-1};
+  std::atomic<int> signal_fd_{-1};  // of the conventional listener's open file, which knows the owner
+  int signal_number_ = -1;          // the application's
   Address sdp_address_;
   Watch watch_;
   Renewal renewal_;

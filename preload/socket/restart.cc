@@ -44,10 +44,7 @@ class HeldSignals {
     sigpending(&pending);
     for (int number = 1; number < NSIG; ++number) {
       if (sigismember(&pending, number) != 1 || sigismember(&application_, number) == 1) continue;
-      struct sigaction action;
-      if (real.sigaction(number, nullptr, &action) != 0) continue;
-      const bool handled = (action.sa_flags & SA_SIGINFO) != 0 || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
-      if (handled && (action.sa_flags & SA_RESTART) == 0) return true;
+      if (InterruptsCalls(number)) return true;
     }
     return false;
   }
@@ -76,6 +73,13 @@ int PollRestarting(pollfd* fds, nfds_t count, Time deadline) {
   }
   timespec storage;
   return UnboundedPoll(fds, count, Remaining(deadline, &storage), nullptr);
+}
+
+bool InterruptsCalls(int signal) {
+  struct sigaction action;
+  if (real.sigaction(signal, nullptr, &action) != 0) return false;
+  const bool handled = (action.sa_flags & SA_SIGINFO) != 0 || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+  return handled && (action.sa_flags & SA_RESTART) == 0;
 }
 
 }  // namespace sdp::preload

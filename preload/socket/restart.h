@@ -12,6 +12,9 @@ namespace sdp::preload {
 // `fds` has room for one entry more than `count`. A cancellation point.
 int PollRestarting(pollfd* fds, nfds_t count, Time deadline);
 
+// A handler of `signal` ends a call that sleeps with EINTR: there is one, and it was not installed with SA_RESTART.
+bool InterruptsCalls(int signal);
+
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_SOCKET_RESTART_H_

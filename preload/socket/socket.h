@@ -64,6 +64,9 @@ class Socket {
   // fcntl(F_SETFL): called before the real call; returns the flags to give to the kernel. (FIONBIO comes through Ioctl.)
   virtual int ChangeStatusFlags(int flags) { return flags; }
 
+  // F_SETOWN, F_SETOWN_EX, FIOSETOWN or SIOCSPGRP has named who gets signals for `fd`, or nobody.
+  virtual void OwnerChanged(int /*fd*/) {}
+
  protected:
   virtual ~Socket() = default;
 

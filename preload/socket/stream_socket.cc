@@ -220,6 +220,7 @@ void StreamSocket::AfterProgress(bool publish) {
     seen_read_edge_ = e.read_edge() + link_edge_;
     seen_write_edge_ = e.write_edge() + link_edge_;
     waiters_.WakeAll();
+    TellOwner();
   }
   if (!observers_.empty()) {
     const short watch = WatchEvents();
@@ -284,7 +285,7 @@ stats::ConnectionRecord StreamSocket::Describe() const {
 }
 
 void StreamSocket::LeaveToBackground() {
-  if (session_ != nullptr && (session_->has_unsent() || !held_.empty())) Background::Add(&task_);
+  if (session_ != nullptr && (session_->has_unsent() || !held_.empty() || ListensForOwner())) Background::Add(&task_);
 }
 
 int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals) {

@@ -83,6 +83,7 @@ class StreamSocket final : public Socket {
   void Vanished(int fd) override;
   int VisibleStatusFlags(int kernel_flags) override;
   int ChangeStatusFlags(int flags) override;
+  void OwnerChanged(int fd) override;
 
   // --- For the readiness room
   struct Readiness {
@@ -208,6 +209,12 @@ class StreamSocket final : public Socket {
   // stream_socket_control.cc
   ssize_t SendZeroCopy(int fd, const iovec* iov, size_t count, int flags);
 
+  // stream_socket_signals.cc
+  void TellOwner();
+  bool UrgentInterrupts();
+  bool ListensForOwner();
+  Background::Wait IdleWait();
+
   // stream_socket_hold.cc: what MSG_MORE and TCP_CORK keep back. Empty again before anything else is sent.
   // Keeps the bytes of `data` for the next message, if there is time and room to; false: send them.
   bool Hold(const iovec* iov, size_t count, size_t total, bool is_request);
@@ -306,6 +313,9 @@ class StreamSocket final : public Socket {
   bool locked_for_fork_ = false;
   bool foreign_ = false;    // inherited by fork and not shared: the parent's connection
   std::unique_ptr<SharedConnection> shared_;  // while other processes hold the connection, too
+  bool has_owner_ = false;      // F_SETOWN
+  bool urgent_raised_ = false;  // SIGURG, since a sleeping reader last looked
+  uint32_t told_urgent_ = 0;    // announcements of urgent data that the owner was told of
   bool away_ = false;         // another process keeps the connection to itself
   bool responsible_ = false;  // this process left bytes unsent when it used the connection last
   bool leaving_ = false;      // closed here, but for those bytes; others may hold it

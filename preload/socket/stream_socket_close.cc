@@ -195,24 +195,23 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
     PushHeld();
     held_until_ = now + Background::kGrace;
   }
-  const Background::Wait idle{.done = held_.empty(), .deadline = held_.empty() ? kNever : held_until_};
   if (calls_ != calls_seen_ || session_->being_read()) {
     // The application is at it: it does this itself, and cheaper.
     calls_seen_ = calls_;
     session_->Pump();
-    if (!session_->has_unsent() || descriptors_.empty()) return idle;
+    if (!session_->has_unsent() || descriptors_.empty()) return IdleWait();
     // A reader in its sleep brings credit, but does not see that the link takes bytes again.
     if (session_->being_read()) {
-      if (!session_->queue_pair().interest().write) return idle;
-      return {.fd = LinkOf(descriptors_.front()), .events = POLLOUT, .deadline = idle.deadline};
+      if (!session_->queue_pair().interest().write) return IdleWait();
+      return {.fd = LinkOf(descriptors_.front()), .events = POLLOUT, .deadline = IdleWait().deadline};
     }
     return {.deadline = now + Background::kGrace};
   }
   session_->Pump();
   session_->ReadAvailable();
   AfterProgress();
-  if (!session_->has_unsent() || descriptors_.empty()) return idle;
-  return {.fd = LinkOf(descriptors_.front()), .events = WatchEvents(), .deadline = std::min(idle.deadline, look_again)};
+  if (!session_->has_unsent() || descriptors_.empty()) return IdleWait();
+  return {.fd = LinkOf(descriptors_.front()), .events = WatchEvents(), .deadline = std::min(IdleWait().deadline, look_again)};
 }
 
 // The application has closed the socket.

@@ -92,6 +92,7 @@ int StreamSocket::Listen(int fd, int backlog) {
 
 void StreamSocket::EnterListening(int fd) {
   state_ = State::kListening;
+  if (has_owner_) listener_->SetSignals(fd);
   if (stats::StatsSegment* segment = Statistics()) {
     slot_ = segment->AcquireSlot(DescribeListener(fd, local_, listener_->sdp_address()));
   }

@@ -7,6 +7,7 @@
 #include "preload/socket/clock.h"
 #include "preload/socket/guests.h"
 #include "preload/socket/handover.h"
+#include "preload/socket/owner_signal.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
@@ -115,6 +116,7 @@ bool StreamSocket::TakeUp() {
     return false;
   }
   responsible_ = session_->has_unsent();
+  has_owner_ = HasOwner(descriptors_.front());
   if (!shared_->HasOthers(/*sure=*/true)) {
     StopSharing();
   } else {
@@ -139,6 +141,7 @@ bool StreamSocket::TakeUpListening(const Handover::Listener& from, int sdp_fd, i
   plain_clients_allowed_ = from.plain_clients_allowed;
   listener_ = Listener::TakeUp(this, from, sdp_fd, registration_fd);
   if (listener_ == nullptr) return false;
+  has_owner_ = HasOwner(fd);
   EnterListening(fd);
   return true;
 }

@@ -289,6 +289,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
 int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline) {
   if (options_.receive_timeout() == Duration::zero() && shared_ == nullptr && session_->may_sleep_in_read()) {
     // The link's own read restarts after a signal handler exactly when TCP's would (SA_RESTART).
+    urgent_raised_ = false;
     lock.release();
     std::unique_lock own(mutex_.own(), std::adopt_lock);
     verbs::DroppedLock dropped(own);
@@ -301,7 +302,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline) {
     if (shared_ != nullptr) mutex_.Enter();  // a fork came meanwhile; the connection was ours all the time
     if (state_ == State::kSdp) AfterProgress(/*publish=*/session_->engine().readable_bytes() == 0);
     waiters_.WakeAll();  // another reader has to take over the link
-    if (status == verbs::ReadStatus::kInterrupted) return EINTR;
+    if (status == verbs::ReadStatus::kInterrupted || UrgentInterrupts()) return EINTR;
     if (status != verbs::ReadStatus::kWouldBlock) return 0;
     // Not asleep at all: somebody else (another process that shares the file) made it non-blocking.
     nonblocking_.reset();

@@ -299,6 +299,12 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
     if (listener_forced_nonblocking_) return 0;
     return real.ioctl(fd, request, argument);
   }
+  if (request == FIOSETOWN || request == SIOCSPGRP) {
+    const int result = real.ioctl(fd, request, argument);
+    lock.unlock();
+    if (result == 0) OwnerChanged(fd);
+    return result;
+  }
   if (state_ != State::kSdp) return real.ioctl(fd, request, argument);
   int64_t answer = 0;
   switch (request) {

@@ -107,6 +107,7 @@ bool StreamSocket::ThawShared() {
   VisitShared(ar);
   const int fd = linger_fd_ >= 0 || descriptors_.empty() ? linger_fd_ : descriptors_.front();
   if (!ar.ok()) return false;
+  told_urgent_ = 0;
   if (session_ != nullptr) return session_->Thaw(ar.Take(ar.left()), fd);
   session_ = Session::Thawed(ar.Take(ar.left()), fd);
   return session_ != nullptr;

@@ -46,11 +46,13 @@ TEST_CASE("Every variable has its effect") {
                               {"SDP_PRIVATE_BUFFERS", "3"},
                               {"SDP_PRIVATE_BUFFER_SIZE", "1048576"},
                               {"SDP_SEND_BUFFER", "0"},
+                              {"SDP_IO_URING", "allow"},
                               {"SDP_STATS_DIR", "/tmp/z"}},
                              &problems);
   CHECK(problems.empty());
   CHECK(config.mode == Mode::kSdp);
   CHECK(config.rnic == RnicChoice::kVerbs);
+  CHECK(config.io_uring == IoUringUse::kAllow);
   CHECK(config.log_level == LogLevel::kDebug);
   CHECK(config.log_file == "/tmp/x");
   CHECK(config.pm_port == 4000);

@@ -5,7 +5,11 @@
 
 #include "preload/real_calls.h"
 
+struct io_uring;
+struct io_uring_params;
+
 #define SDP_CALL(result, name, parameters, exception) extern "C" result sdp_entry_##name parameters exception;
+#define SDP_VARIADIC(result, name, parameters, exception) SDP_CALL(result, name, parameters, exception)
 #include "preload/calls.inc"
 
 #endif  // SDP_TEST_PRELOAD_PREFIXED_CALLS_H_

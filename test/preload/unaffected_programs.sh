@@ -1,7 +1,7 @@
 #!/bin/bash
-# unaffected_programs.sh LIBRARY FOREIGN_PROGRAM: programs that open no socket work as ever, and get no thread.
+# unaffected_programs.sh LIBRARY FOREIGN_PROGRAM PLAIN_CALLS: programs that open no socket work as ever, and get no thread, no memory and no descriptor.
 set -euo pipefail
-library=$1 foreign=$2
+library=$1 foreign=$2 plain_calls=$3
 run() { LD_PRELOAD=$library timeout 60 "$@"; }
 expect() {
   local wanted=$1 got
@@ -22,3 +22,4 @@ if pid == 0: os.closerange(3, 4096); os._exit(0)
 assert os.waitpid(pid, 0)[1] == 0
 print(len(os.listdir("/proc/self/task")), out)'
 expect "abseil 1000 libstdc++ 3" "$foreign"
+expect "0 allocations, 1 threads, 0 descriptors more" "$plain_calls" count

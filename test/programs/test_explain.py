@@ -85,7 +85,7 @@ class Settings(Tools):
         knobs = re.findall(r"^  --([a-z0-9-]+) TEXT", text.split("Settings")[1], re.M)
         self.assertGreater(len(knobs), 15)
         values = {"mode": "both", "rnic": "soft", "log": "info", "log-file": "/x", "log-destination": "file", "stats-dir": "/y",
-                  "pmd-socket": "/z", "pm-server": "10.0.0.1:4000", "force": "bcopy"}
+                  "pmd-socket": "/z", "pm-server": "10.0.0.1:4000", "force": "bcopy", "io-uring": "allow"}
         for knob in knobs:
             if knob == "set":
                 continue

@@ -20,6 +20,7 @@
 #include "tools/sdp-run/program_check.h"
 #include "tools/sdp-run/supervise.h"
 #include "tools/sdpstat/reasons.h"
+#include "tools/sdpstat/why.h"
 #include "tools/stats/address_text.h"
 #include "tools/stats/stats_reader.h"
 
@@ -210,6 +211,10 @@ std::vector<Finding> ExamineProgram(const std::string& program) {
                      "process " + std::to_string(pid) +
                          " runs under a seccomp filter; SDP needs what TCP needs, and eventfd2 and AF_UNIX",
                      ""});
+    }
+    if (HasRing(pid)) {
+      out.push_back({Grade::kNote, program,
+                     "process " + std::to_string(pid) + " has an io_uring: what goes over it cannot be SDP (SDP_IO_URING)", ""});
     }
     if (ReadFile(entry.path() / "maps").find("/libsdp.so") == std::string::npos) {
       out.push_back({Grade::kNote, program,

@@ -57,6 +57,15 @@ bool StillOpen(const stats::ConnectionRecord& record, const std::vector<Verdict>
 
 }  // namespace
 
+bool HasRing(uint32_t pid) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd", error)) {
+    std::error_code ignored;
+    if (std::filesystem::read_symlink(entry.path(), ignored) == "anon_inode:[io_uring]") return true;
+  }
+  return false;
+}
+
 std::optional<ProcessView> LookAt(uint32_t pid, const stats::Snapshot& snapshot) {
   std::string name = ReadProc(pid, "comm");
   if (name.empty()) return std::nullopt;
@@ -75,6 +84,7 @@ std::optional<ProcessView> LookAt(uint32_t pid, const stats::Snapshot& snapshot)
     return view;
   }
   view.sockets = Classify(stats, kernel::TcpSocketsOf(pid, &view.descriptors_readable));
+  view.has_ring = HasRing(pid);
   if (!view.library_loaded) {
     ExplainAbsence(&view);
   } else if (stats == nullptr) {

@@ -31,10 +31,14 @@ struct ProcessView {
   std::string reason = {};  // why the library is not in it, or does nothing: a code; empty: it works
   std::string text = {};
   bool descriptors_readable = true;
+  bool has_ring = false;  // of io_uring
   std::vector<Verdict> sockets = {};
   // Connections that ended up as TCP, or failed, and are closed meanwhile.
   std::vector<stats::ConnectionRecord> past = {};
 };
+
+// The process has a descriptor of io_uring.
+bool HasRing(uint32_t pid);
 
 // Looks at a running process; empty if there is none.
 std::optional<ProcessView> LookAt(uint32_t pid, const stats::Snapshot& snapshot);

@@ -138,6 +138,8 @@ std::string RenderWhy(const std::vector<ProcessView>& processes) {
   for (const ProcessView& process : processes) {
     out += Headline(process);
     if (!process.reason.empty()) reasons.insert(process.reason);
+    if (process.has_ring)
+      out += "  it has an io_uring: what goes over it the library does not see, and it must not be used on an SDP socket\n";
     std::vector<Cells> rows = {{"FD", "State", "Local", "Peer", "Reason", "Side", "Noted by the process"}};
     AddSockets(process, &rows, &reasons);
     AddPast(process, &rows, &reasons);
@@ -176,6 +178,7 @@ std::string RenderWhyJson(const std::vector<ProcessView>& processes) {
                         {"program", process.program},
                         {"library_loaded", process.library_loaded},
                         {"readable", process.descriptors_readable},
+                        {"io_uring", process.has_ring},
                         {"reason", ReasonJson(process.reason, process.text)},
                         {"sockets", sockets},
                         {"past", past}});

@@ -1,0 +1,152 @@
+// What the helper thread does for listeners: it shakes hands where nobody accepts, and registers again where
+// the port mapper daemon ended.
+#include <poll.h>
+
+#include <algorithm>
+#include <string>
+
+#include "preload/fd_table.h"
+#include "preload/log.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/listener.h"
+#include "preload/socket/options.h"
+#include "preload/socket/registration.h"
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+namespace {
+
+// How long a daemon may take to answer the helper, which has other work.
+constexpr Duration kRenewalLimit = std::chrono::milliseconds(20);
+
+bool IsReadable(int fd) {
+  pollfd poll{.fd = fd, .events = POLLIN, .revents = 0};
+  timespec zero{};
+  return real.ppoll(&poll, 1, &zero, nullptr) > 0;
+}
+
+}  // namespace
+
+Background::Wait Listener::Incoming::Run(Time now) {
+  std::lock_guard lock(listener->mutex_);
+  if (finished) return {.done = true};
+  if (session == nullptr) {
+    switch (handshake.Step(now)) {
+      case AcceptHandshake::Outcome::kPending:
+        return handshake.wait();
+      case AcceptHandshake::Outcome::kEstablished:
+        session = handshake.TakeSession();
+        expires = now + config().handshake_timeout;
+        break;
+      case AcceptHandshake::Outcome::kFailed:
+        HiddenFds::Close(fd);
+        finished = true;
+        return {.done = true};
+    }
+  }
+  // Not further than that takes: what the application sets on the connection, as SO_OOBINLINE, is to hold for
+  // all it receives.
+  if (session->has_unsent()) session->ReadAvailable();
+  if (session->has_unsent() && now < expires) {
+    const bool write = session->queue_pair().interest().write;
+    return {.fd = session->LinkOf(fd),
+            .events = static_cast<short>(write ? POLLIN | POLLOUT : POLLIN),
+            .deadline = expires};
+  }
+  listener->PushReady(fd, std::move(session));
+  finished = true;
+  return {.done = true};
+}
+
+Socket* Listener::Incoming::owner() { return listener->owner_; }
+
+// Sees a request; gives the application kPatience to take it; takes it itself if it is still there.
+Background::Wait Listener::Watch::Run(Time now) {
+  std::lock_guard lock(listener->mutex_);
+  if (listener->closed_) return {.done = true};
+  if (!listener->HelperMayAccept()) {
+    readable_seen = false;
+    return {.done = true};
+  }
+  const bool readable = IsReadable(listener->sdp_fd());
+  // Another process may be free for what this one leaves in the kernel: one in stock is enough.
+  const bool stocked = listener->forked_ && !(listener->ready_.empty() && listener->incoming_.empty());
+  if (readable && !stocked && (readable_seen || at_once)) {
+    listener->AcceptAhead(/*shake_hands=*/false);
+    readable_seen = at_once = false;
+  } else {
+    readable_seen = readable;
+  }
+  // Full: the rest waits in the kernel, as TCP's does.
+  if (readable) return {.deadline = now + kPatience * (stocked || listener->full() ? 4 : 1)};
+  return {.fd = listener->sdp_fd(), .events = POLLIN};
+}
+
+Background::Wait Listener::Tending::Run(Time now) {
+  std::lock_guard lock(listener->mutex_);
+  if (listener->closed_) return {.done = true};
+  Background::Wait wait{.done = true};
+  for (Ready& ready : listener->ready_) {
+    if (!ready.session->has_unsent() || now >= ready.expires) continue;
+    ready.session->ReadAvailable();
+    if (!ready.session->has_unsent()) continue;
+    // One descriptor at a time; the others are looked at again after a while.
+    if (wait.done) {
+      wait = {
+          .done = false, .fd = ready.session->LinkOf(ready.fd), .events = POLLIN, .deadline = ready.expires};
+    } else {
+      wait.deadline = std::min(wait.deadline, now + 4 * kPatience);
+    }
+  }
+  return wait;
+}
+
+Socket* Listener::Tending::owner() { return listener->owner_; }
+
+Socket* Listener::Watch::owner() { return listener->owner_; }
+
+Background::Wait Listener::Renewal::Run(Time now) {
+  const int conventional_fd = listener->owner_->AnyDescriptor();
+  bool registered = false;
+  {
+    std::lock_guard lock(listener->mutex_);
+    if (listener->closed_ || conventional_fd < 0) return {.done = true};
+    const int fd = listener->registration_fd_;
+    // Readable: its end of file, which says that the daemon is gone.
+    registered = fd >= 0 && !IsReadable(fd);
+    if (fd >= 0 && !registered) HiddenFds::Close(listener->registration_fd_.exchange(-1));
+  }
+  // Not under the lock: they may wait for the daemon.
+  if (!registered) {
+    if (const auto wait = RegisterAgain(conventional_fd, now)) return *wait;
+  }
+  std::string why;
+  listener->OpenKernelSide(conventional_fd, kRenewalLimit, &why);
+  std::lock_guard lock(listener->mutex_);
+  if (listener->closed_) return {.done = true};
+  return {.fd = listener->registration_fd_, .events = POLLIN};
+}
+
+// Empty: it is registered.
+std::optional<Background::Wait> Listener::Renewal::RegisterAgain(int conventional_fd, Time now) {
+  const auto registered = RegisterSdp(conventional_fd, listener->sdp_fd(), kRenewalLimit);
+  std::lock_guard lock(listener->mutex_);
+  if (!registered) {
+    if (was_registered) return Background::Wait{.deadline = now + kRenewalInterval};
+    listener->dormant_ = true;
+    return Background::Wait{.done = true};
+  }
+  was_registered = true;
+  if (listener->closed_ || HiddenFds::HideTracked(*registered, &listener->registration_fd_) < 0) {
+    if (listener->closed_) real.close(*registered);
+    return Background::Wait{.done = true};
+  }
+  SDP_LOG(kInfo, "registered with the port mapper: SDP on %s",
+          ToEndpoint(listener->sdp_address_).ToString().c_str());
+  return std::nullopt;
+}
+
+Socket* Listener::Renewal::owner() { return listener->owner_; }
+
+}  // namespace sdp::preload

@@ -1,0 +1,95 @@
+#include "preload/socket/owner_signal.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "preload/confinement.h"
+#include "preload/real_calls.h"
+
+namespace sdp::preload {
+namespace {
+
+using Owner = struct f_owner_ex;
+
+bool FindOwner(int fd, Owner* owner) {
+  return !Confined() && real.fcntl(fd, F_GETOWN_EX, owner) == 0 && owner->pid > 0;
+}
+
+void Send(const Owner& owner, int signal) {
+  if (owner.type == F_OWNER_TID) {
+    syscall(SYS_tkill, owner.pid, signal);
+  } else {
+    kill(owner.type == F_OWNER_PGRP ? -owner.pid : owner.pid, signal);
+  }
+}
+
+// The signal of F_SETSIG tells the descriptor and what happened. Only to its own process may a process say so
+// in the kernel's words.
+void SendWithFacts(const Owner& owner, int signal, int code, int band, int number) {
+  siginfo_t info{};
+  info.si_signo = signal;
+  info.si_code = code;
+  info.si_band = band;
+  info.si_fd = number;
+  if (owner.type == F_OWNER_PID && owner.pid == getpid()) {
+    syscall(SYS_rt_sigqueueinfo, owner.pid, signal, &info);
+  } else if (owner.type == F_OWNER_TID &&
+             syscall(SYS_rt_tgsigqueueinfo, getpid(), owner.pid, signal, &info) == 0) {
+    return;
+  } else {
+    Send(owner, signal);
+  }
+}
+
+// O_ASYNC; *signal: F_SETSIG's, 0 if none was set.
+bool IsAsync(int fd, int* signal) {
+  const int flags = real.fcntl(fd, F_GETFL);
+  if (flags < 0 || (flags & O_ASYNC) == 0) return false;
+  *signal = real.fcntl(fd, F_GETSIG);
+  return *signal >= 0;
+}
+
+}  // namespace
+
+bool HasOwner(int fd) {
+  const int saved = errno;
+  Owner owner{};
+  const bool has = FindOwner(fd, &owner);
+  errno = saved;
+  return has;
+}
+
+bool SignalUrgent(int fd) {
+  const int saved = errno;
+  Owner owner{};
+  if (FindOwner(fd, &owner)) {
+    Send(owner, SIGURG);
+    int signal = 0;
+    if (IsAsync(fd, &signal) && signal != 0) SendWithFacts(owner, signal, POLL_PRI, POLLPRI | POLLRDBAND, fd);
+  }
+  errno = saved;
+  return owner.pid > 0 && owner.pid == (owner.type == F_OWNER_PGRP  ? getpgrp()
+                                        : owner.type == F_OWNER_TID ? gettid()
+                                                                    : getpid());
+}
+
+void SignalConnection(int fd, int number) {
+  const int saved = errno;
+  Owner owner{};
+  int signal = 0;
+  if (FindOwner(fd, &owner) && IsAsync(fd, &signal)) {
+    if (signal == 0) {
+      Send(owner, SIGIO);
+    } else {
+      SendWithFacts(owner, signal, POLL_IN, POLLIN | POLLRDNORM, number);
+    }
+  }
+  errno = saved;
+}
+
+}  // namespace sdp::preload

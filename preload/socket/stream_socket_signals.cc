@@ -1,0 +1,55 @@
+// Signals that a StreamSocket's owner gets. SIGIO for data and room comes from the kernel, since the link's
+// bytes are what it is about; an arrival that is not the stream's (credit, say) raises it, too, and programs
+// look. What the kernel does not see is raised here: SIGURG, which takes somebody who reads the link, so the
+// helper thread watches the connections that have an owner; and what an SDP listener has.
+#include <poll.h>
+#include <signal.h>
+
+#include "preload/socket/owner_signal.h"
+#include "preload/socket/restart.h"
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+
+void StreamSocket::OwnerChanged(int fd) {
+  Lock lock(mutex_);
+  has_owner_ = HasOwner(fd);
+  if (state_ == State::kListening) listener_->SetSignals(has_owner_ ? fd : -1);
+  if (state_ == State::kSdp && !foreign()) LeaveToBackground();
+}
+
+// With the lock held, after what came was read.
+void StreamSocket::TellOwner() {
+  const uint32_t announced = session_->engine().urgent_announcements();
+  if (announced == told_urgent_) return;
+  told_urgent_ = announced;
+  if (!descriptors_.empty() && SignalUrgent(descriptors_.front())) urgent_raised_ = true;
+}
+
+// A read that sleeps ends with EINTR, as on TCP, if that signal's handler wants it. The handler itself runs
+// behind the lock, too late to interrupt anything.
+bool StreamSocket::UrgentInterrupts() {
+  const bool raised = urgent_raised_;
+  urgent_raised_ = false;
+  return raised && session_->engine().readable_bytes() == 0 && InterruptsCalls(SIGURG);
+}
+
+// Nothing waits to be sent. A reader in its sleep hears of everything itself, and gives the connection back
+// when it is through.
+Background::Wait StreamSocket::IdleWait() {
+  Background::Wait wait{.done = held_.empty(), .deadline = held_.empty() ? kNever : held_until_};
+  if (!ListensForOwner()) return wait;
+  wait.done = false;
+  if (!session_->being_read()) {
+    wait.fd = LinkOf(descriptors_.front());
+    wait.events = POLLIN;
+  }
+  return wait;
+}
+
+bool StreamSocket::ListensForOwner() {
+  return has_owner_ && state_ == State::kSdp && !foreign() && !session_->link_ended() &&
+         !descriptors_.empty();
+}
+
+}  // namespace sdp::preload
