@@ -7,14 +7,13 @@
 namespace sdp::engine {
 namespace {
 
-// 10.5: credits that carry no payload.
-constexpr uint32_t kReserve = 2;
-
 // When both windows are shut down to the reserve, an update costs its sender the credit that the other one
 // then has to restore, by an update: to the letter, 10.5 keeps two idle peers talking for ever. After so many
-// rounds in which nothing else happened one whose window is shut is silent until something does. An open
-// window needs no such end: it is two updates of the peer's that call for one of ours.
-constexpr uint32_t kMaxAnsweredUpdates = 8;
+// rounds in which nothing else happened a third receive of the accepting peer's ends that, see echo_over(); then one of
+// the connecting peer's (of both at once it would end nothing); and one whose memory does not allow it is silent
+// until something happens. An open window needs no such end: it is two updates of the peer's that call for one of
+// ours.
+constexpr uint32_t kMaxAnsweredUpdates[] = {/*connecting*/ 16, /*accepting*/ 8};
 
 }  // namespace
 
@@ -112,7 +111,7 @@ bool CreditLedger::update_due(uint32_t window, bool idle, bool writer_expected, 
   // And again and again while it can send payload once it is told. It may wait for just that, and then what
   // it has sent to say so is an update like any other.
   if (peer_credits == 1) {
-    return worth > 0 || answer_expected || posted_ > kReserve || answered_updates_ < kMaxAnsweredUpdates;
+    return worth > 0 || answer_expected || posted_ > kReserve || !answered_enough();
   }
   // At two it waits with its payload, and nothing obliges it to say so.
   if (peer_credits == 2 && worth == 0) {
@@ -123,6 +122,14 @@ bool CreditLedger::update_due(uint32_t window, bool idle, bool writer_expected, 
   }
   if (peer_credits == 2 && worth > 0 && (idle || worth >= std::max(1u, window / 8))) return true;
   return worth >= std::max(1u, (window + 1) / 2);
+}
+
+bool CreditLedger::answered_enough() const {
+  return answered_updates_ >= kMaxAnsweredUpdates[static_cast<size_t>(role_)];
+}
+
+bool CreditLedger::echo_over() const {
+  return answered_enough() && posted_ <= kReserve && told_limit_ == received_ + 1;
 }
 
 bool CreditLedger::nudge_due() const {

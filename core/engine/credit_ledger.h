@@ -30,6 +30,9 @@ enum class MessageKind : uint8_t {
 // and account for a peer that does the same.
 class CreditLedger {
  public:
+  // 10.5: credits that carry no payload.
+  static constexpr uint32_t kReserve = 2;
+
   // `exchanged`: so many messages have gone each way before, all acknowledged; near a multiple of 2^32 MSeq
   // wraps.
   explicit CreditLedger(Role role, uint64_t exchanged = 0)
@@ -86,6 +89,9 @@ class CreditLedger {
   // tell us.
   [[nodiscard]] bool nudge_due() const;
   void NudgeTaken() { nudged_ = sent_; }
+  // Both windows are shut to the reserve, and updates have answered updates for nothing long enough: with one more
+  // receive than the reserve the peer is told of two credits, can answer, and both are left with two.
+  [[nodiscard]] bool echo_over() const;
 
   [[nodiscard]] uint64_t sent() const { return sent_; }
   [[nodiscard]] uint64_t acknowledged() const { return acknowledged_; }
@@ -99,6 +105,7 @@ class CreditLedger {
   [[nodiscard]] bool AckIsAmbiguous() const {
     return received_ == 1 && !told_first_ && posted_ >= initial_posted_;
   }
+  [[nodiscard]] bool answered_enough() const;
   AbortReason HandleAcknowledgement(const wire::Bsdh& bsdh);
 
   friend struct Frozen;

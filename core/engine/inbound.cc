@@ -198,7 +198,8 @@ void Engine::Rep::FollowHint(uint8_t flags) {
 
 void Engine::Rep::Repost() {
   if (!established || teardown.aborted() || !teardown.link_up() || suspension.silent()) return;
-  const uint32_t target = sink.PostedTarget() + credit.behind_held_ack();
+  uint32_t target = sink.PostedTarget() + credit.behind_held_ack();
+  if (credit.echo_over() && sink.may_exceed_limit()) target = std::max(target, CreditLedger::kReserve + 1);
   if (target <= credit.posted()) return;
   const uint32_t more = target - credit.posted();
   credit.Post(more);

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
+#include "core/engine/credit_ledger.h"
+
 namespace sdp::engine {
 namespace {
 
 // A held message costs a place in the queue, however short it is.
 constexpr uint32_t kMinHeldCost = 256;
-constexpr uint32_t kReservedBuffers = 2;
 
 }  // namespace
 
@@ -50,7 +51,7 @@ void SinkHalf::DropAll() {
 uint32_t SinkHalf::PostedTarget() const {
   const uint64_t held = queue_.held_cost();
   const uint64_t room = options_.receive_limit > held ? options_.receive_limit - held : 0;
-  const uint64_t fitting = std::max<uint64_t>(room / options_.receive_buffer_size, kReservedBuffers);
+  const uint64_t fitting = std::max<uint64_t>(room / options_.receive_buffer_size, CreditLedger::kReserve);
   return static_cast<uint32_t>(std::min<uint64_t>(fitting, options_.receive_buffers));
 }
 

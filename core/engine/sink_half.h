@@ -37,6 +37,9 @@ class SinkHalf {
   // How many receive Private Buffers should be posted: as many as fit under receive_limit beside what is
   // held, but always the two that carry no payload (10.5), which the peer's messages give back at once.
   [[nodiscard]] uint32_t PostedTarget() const;
+  // Whether one message more than that may be taken: up to twice receive_limit, since a peer may bring it about
+  // again and again.
+  [[nodiscard]] bool may_exceed_limit() const { return queue_.held_cost() / 2 < options_.receive_limit; }
   [[nodiscard]] uint64_t readable_bytes() const { return queue_.bytes(); }
   [[nodiscard]] bool holds_memory() const { return !queue_.empty(); }
   [[nodiscard]] bool closed() const { return closed_; }
