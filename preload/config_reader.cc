@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/closest_word.h"
+
 namespace sdp::preload {
 namespace {
 
@@ -58,7 +60,8 @@ class Reader {
     if (value == nullptr) return;
     const auto address = pm::ParseEndpoint(value, default_port);
     if (!address || address->port == 0 || address->IsWildcard()) {
-      Complain(name, value, "an IP address with an optional port, such as 10.0.0.1, 10.0.0.1:3935 or [2001:db8::1]:3935");
+      Complain(name, value,
+               "an IP address with an optional port, such as 10.0.0.1, 10.0.0.1:3935 or [2001:db8::1]:3935");
       return;
     }
     *out = address;
@@ -77,8 +80,12 @@ class Reader {
   void ComplainOfUnknown() const {
     for (const Setting& setting : file_.settings) {
       if (std::find(asked_.begin(), asked_.end(), setting.variable) != asked_.end()) continue;
-      problems_->push_back(Position(setting) + "there is no setting '" + FileName(setting.variable) +
-                           "': ignored");
+      std::vector<std::string> names;
+      for (const std::string& variable : asked_) names.push_back(FileName(variable));
+      const std::string name = FileName(setting.variable);
+      const std::string likely = ClosestWord(name, names);
+      problems_->push_back(Position(setting) + "there is no setting '" + name + "'" +
+                           (likely.empty() ? "" : ", perhaps " + likely) + ": ignored");
     }
   }
 

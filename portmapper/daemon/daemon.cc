@@ -91,7 +91,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Open(const DaemonOptions& option
 
 absl::Status Daemon::Confine() {
   if (options_.user) {
-    if (absl::Status status = BecomeUser(*options_.user); !status.ok()) return status;
+    absl::Status status = ports_.GiveTo(options_.user->uid);
+    if (status.ok()) status = BecomeUser(*options_.user);
+    if (!status.ok()) return status;
   }
   if (!options_.restrict_system_calls) return absl::OkStatus();
   absl::Status status = RestrictSystemCalls();
@@ -136,7 +138,9 @@ void Daemon::HandleReadable(int fd, Time now) {
     return metrics_->HandleReadable([&] { return ToOpenMetrics(AllCounters(service_, *local_, ports_)); },
                                     now);
   }
-  const auto serve = [&](Bytes datagram, const Endpoint& source) { return service_.Serve(datagram, source, now); };
+  const auto serve = [&](Bytes datagram, const Endpoint& source) {
+    return service_.Serve(datagram, source, now);
+  };
   if (ports_.HandleReadable(fd, serve, [this](int added) { return Watch(added); })) return;
   for (const auto& announcer : announcers_) {
     if (announcer->fd() == fd) return announcer->HandleReadable(now);

@@ -2,14 +2,18 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
+#include <iterator>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/base/usage_message.h"
 #include "portmapper/daemon/daemon.h"
 #include "portmapper/daemon/log.h"
 #include "portmapper/daemon/sandbox.h"
@@ -18,6 +22,28 @@
 
 namespace sdp::pm {
 namespace {
+
+constexpr int kUsageError = 2;
+
+constexpr std::pair<const char*, LogLevel> kLogLevels[] = {
+    {"error", LogLevel::kError}, {"info", LogLevel::kInfo}, {"debug", LogLevel::kDebug}};
+constexpr std::pair<const char*, LogFormat> kLogFormats[] = {
+    {"text", LogFormat::kText}, {"logfmt", LogFormat::kLogfmt}, {"json", LogFormat::kJson}};
+
+template <typename Enum, size_t kCount>
+std::vector<std::string> Names(const std::pair<const char*, Enum> (&words)[kCount]) {
+  std::vector<std::string> names;
+  for (const auto& [name, meaning] : words) names.emplace_back(name);
+  return names;
+}
+
+// `name` is one of them: the command line was checked.
+template <typename Enum, size_t kCount>
+Enum Meaning(const std::string& name, const std::pair<const char*, Enum> (&words)[kCount]) {
+  return std::find_if(std::begin(words), std::end(words),
+                      [&](const auto& word) { return name == word.first; })
+      ->second;
+}
 
 struct CommandLine {
   std::vector<std::string> listen;
@@ -35,8 +61,8 @@ struct CommandLine {
   std::vector<std::string> addresses;
   int lifetime = 6;
   int weight = 1;
-  LogLevel log_level = LogLevel::kInfo;
-  LogFormat log_format = LogFormat::kText;
+  std::string log_level = "info";
+  std::string log_format = "text";
   int ready_fd = -1;
 };
 
@@ -92,10 +118,12 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.add_option("--limit-source", line.admission.source_rate,
                  "datagrams a second heard from one IPv4 address or one IPv6 /64; 0: no limit")
       ->type_name("N")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(uint32_t{0}, UINT32_MAX));
   app.add_option("--limit-total", line.admission.total_rate, "datagrams a second heard from all; 0: no limit")
       ->type_name("N")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(uint32_t{0}, UINT32_MAX));
   app.add_flag(
       "--privileged-ports", line.admission.privileged_ports,
       "answer questions from ports below 1024 too; a forged one would make the answer hit a service");
@@ -104,14 +132,12 @@ void Declare(CLI::App& app, CommandLine& line) {
       ->type_name("unix:PATH|[ADDR:]PORT");
   app.add_option("--log-level", line.log_level, "error, info (the default) or debug")
       ->option_text("LEVEL")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, LogLevel>{
-          {"error", LogLevel::kError}, {"info", LogLevel::kInfo}, {"debug", LogLevel::kDebug}}));
+      ->check(CLI::IsMember(Names(kLogLevels)));
   app.add_option("--log-format", line.log_format, "text (the default), logfmt or json: a line for each event")
       ->option_text("FORMAT")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, LogFormat>{
-          {"text", LogFormat::kText}, {"logfmt", LogFormat::kLogfmt}, {"json", LogFormat::kJson}}));
+      ->check(CLI::IsMember(Names(kLogFormats)));
   app.add_option("--ready-fd", line.ready_fd, "write \"ready\" to this descriptor when serving, and close it")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1 << 20));
   app.set_version_flag("--version", "sdp-pmd " SDP_VERSION);
 }
 
@@ -169,10 +195,10 @@ std::optional<DaemonOptions> ToOptions(const CommandLine& line) {
 }
 
 int Serve(const CommandLine& line) {
-  SetLogLevel(line.log_level);
-  SetLogFormat(line.log_format);
+  SetLogLevel(Meaning(line.log_level, kLogLevels));
+  SetLogFormat(Meaning(line.log_format, kLogFormats));
   const auto options = ToOptions(line);
-  if (!options) return 2;
+  if (!options) return kUsageError;
   signal(SIGPIPE, SIG_IGN);
   auto daemon = Daemon::Open(*options);
   if (!daemon.ok()) {
@@ -199,6 +225,12 @@ int main(int argc, char** argv) {
                "sdp-pmd");
   sdp::pm::CommandLine line;
   sdp::pm::Declare(app, line);
-  CLI11_PARSE(app, argc, argv);
+  app.failure_message(
+      [](const CLI::App* whole, const CLI::Error& error) { return sdp::UsageMessage(*whole, error); });
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : sdp::pm::kUsageError;
+  }
   return sdp::pm::Serve(line);
 }

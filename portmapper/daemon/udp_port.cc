@@ -67,7 +67,8 @@ absl::Status AttachFilter(int fd, Announcements announcements) {
 }
 
 int MakeSocket(const Endpoint& address) {
-  return socket(address.version == IpVersion::kV4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  return socket(address.version == IpVersion::kV4 ? AF_INET : AF_INET6,
+                SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
 absl::Status SharePort(int fd, int on) {
@@ -101,7 +102,31 @@ struct UdpPort::Batch {
   std::array<iovec, kBatchSize> send_data;
   std::array<mmsghdr, kBatchSize> in;
   std::array<mmsghdr, kBatchSize> out;
+  // Of `in`, how many recvmmsg has written to (they have to be made anew), and for which kind of socket they
+  // are made.
+  int used = kBatchSize;
+  bool with_control = false;
+
+  void Prepare(bool wants_control);
 };
+
+void UdpPort::Batch::Prepare(bool wants_control) {
+  if (with_control != wants_control) used = kBatchSize;
+  with_control = wants_control;
+  for (int i = 0; i < used; ++i) {
+    receive_data[i] = {received[i].data(), received[i].size()};
+    msghdr& header = in[i].msg_hdr;
+    header = {};
+    header.msg_name = &peers[i];
+    header.msg_namelen = sizeof peers[i];
+    header.msg_iov = &receive_data[i];
+    header.msg_iovlen = 1;
+    if (!with_control) continue;
+    header.msg_control = control[i].bytes;
+    header.msg_controllen = sizeof control[i].bytes;
+  }
+  used = 0;
+}
 
 UdpPort::UdpPort(UniqueFd fd, const Endpoint& local) : fd_(std::move(fd)), local_(local) {}
 
@@ -218,24 +243,15 @@ void UdpPort::HandleReadable(Serve serve) {
       ++answers;
     }
     SendAnswers(answers);
-    if (received < kBatchSize) return;
+    // While these were answered others came, if many ask: to look is cheaper than to be told by epoll.
+    if (received == 0) return;
   }
 }
 
 int UdpPort::ReceiveBatch() {
-  for (int i = 0; i < kBatchSize; ++i) {
-    batch_->receive_data[i] = {batch_->received[i].data(), batch_->received[i].size()};
-    msghdr& header = batch_->in[i].msg_hdr;
-    header = {};
-    header.msg_name = &batch_->peers[i];
-    header.msg_namelen = sizeof batch_->peers[i];
-    header.msg_iov = &batch_->receive_data[i];
-    header.msg_iovlen = 1;
-    if (!local_.IsWildcard()) continue;
-    header.msg_control = batch_->control[i].bytes;
-    header.msg_controllen = sizeof batch_->control[i].bytes;
-  }
-  return std::max(recvmmsg(fd_.get(), batch_->in.data(), kBatchSize, MSG_DONTWAIT, nullptr), 0);
+  batch_->Prepare(local_.IsWildcard());
+  batch_->used = std::max(recvmmsg(fd_.get(), batch_->in.data(), kBatchSize, MSG_DONTWAIT, nullptr), 0);
+  return batch_->used;
 }
 
 void UdpPort::SendAnswers(int count) {

@@ -1,6 +1,9 @@
 #include "portmapper/daemon/udp_ports.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -16,7 +19,8 @@ bool Contains(const std::vector<Endpoint>& addresses, const Endpoint& address) {
 }
 
 bool HasPortFor(const std::vector<UdpPort>& ports, const Endpoint& address) {
-  return std::any_of(ports.begin(), ports.end(), [&](const UdpPort& port) { return port.local() == address; });
+  return std::any_of(ports.begin(), ports.end(),
+                     [&](const UdpPort& port) { return port.local() == address; });
 }
 
 }  // namespace
@@ -24,7 +28,8 @@ bool HasPortFor(const std::vector<UdpPort>& ports, const Endpoint& address) {
 absl::Status UdpPorts::Open(const std::vector<Endpoint>& addresses) {
   const bool everywhere = addresses.empty();
   const std::vector<Endpoint> wanted =
-      everywhere ? std::vector<Endpoint>{{IpVersion::kV4, {}, kPmUdpPort}, {IpVersion::kV6, {}, kPmUdpPort}} : addresses;
+      everywhere ? std::vector<Endpoint>{{IpVersion::kV4, {}, kPmUdpPort}, {IpVersion::kV6, {}, kPmUdpPort}}
+                 : addresses;
   for (const Endpoint& address : wanted) {
     absl::StatusOr<UdpPort> port = UdpPort::Open(address);
     if (port.ok()) {
@@ -39,7 +44,8 @@ absl::Status UdpPorts::Open(const std::vector<Endpoint>& addresses) {
   return absl::OkStatus();
 }
 
-// An address that cannot be bound (an IPv6 one that is not verified yet, one address too many) is served by the socket for all.
+// An address that cannot be bound (an IPv6 one that is not verified yet, one address too many) is served by
+// the socket for all.
 void UdpPorts::FollowAddresses(Watch watch) {
   const std::vector<Endpoint> addresses = InterfaceAddresses();
   std::erase_if(own_, [&](const UdpPort& port) {
@@ -90,6 +96,16 @@ bool UdpPorts::HandleReadable(int fd, UdpPort::Serve serve, Watch watch) {
   return false;
 }
 
+absl::Status UdpPorts::GiveTo(uid_t user) const {
+  for (const auto* ports : {&asked_, &own_}) {
+    for (const UdpPort& port : *ports) {
+      if (fchown(port.fd(), user, static_cast<gid_t>(-1)) != 0)
+        return absl::ErrnoToStatus(errno, "fchown of a socket");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status UdpPorts::SetFilter(Announcements announcements) {
   announcements_ = announcements;
   absl::Status status;
@@ -100,7 +116,9 @@ absl::Status UdpPorts::SetFilter(Announcements announcements) {
 }
 
 std::string UdpPorts::Describe() const {
-  return absl::StrJoin(asked_, " ", [](std::string* out, const UdpPort& port) { absl::StrAppend(out, port.local().ToString()); });
+  return absl::StrJoin(asked_, " ", [](std::string* out, const UdpPort& port) {
+    absl::StrAppend(out, port.local().ToString());
+  });
 }
 
 uint64_t UdpPorts::unsent() const {

@@ -1,8 +1,10 @@
-// All UDP sockets of the service. One that is bound to all addresses has to be told the address of each question, which costs
-// more than a tenth of an answer; so beside it there is one for each address of the host, which the kernel prefers, and which
-// comes and goes with the address. The one for all hears the rest.
+// All UDP sockets of the service. One that is bound to all addresses has to be told the address of each
+// question, which costs more than a tenth of an answer; so beside it there is one for each address of the
+// host, which the kernel prefers, and which comes and goes with the address. The one for all hears the rest.
 #ifndef SDP_PORTMAPPER_DAEMON_UDP_PORTS_H_
 #define SDP_PORTMAPPER_DAEMON_UDP_PORTS_H_
+
+#include <sys/types.h>
 
 #include <cstdint>
 #include <string>
@@ -17,15 +19,20 @@ namespace sdp::pm {
 
 class UdpPorts {
  public:
-  // Binds `addresses`; without any, all addresses of IPv4 and, where the host has it, IPv6, with the service's own port.
+  // Binds `addresses`; without any, all addresses of IPv4 and, where the host has it, IPv6, with the
+  // service's own port.
   [[nodiscard]] absl::Status Open(const std::vector<Endpoint>& addresses);
 
-  // Tells of each descriptor to be watched for reading: all there are now, and those that come later. A closed one
-  // is forgotten by epoll itself.
+  // Tells of each descriptor to be watched for reading: all there are now, and those that come later. A
+  // closed one is forgotten by epoll itself.
   using Watch = absl::FunctionRef<absl::Status(int fd)>;
   [[nodiscard]] absl::Status WatchAll(Watch watch) const;
   // Takes care of `fd` if it is one of ours; false if not. New ones are told to `watch`.
   bool HandleReadable(int fd, UdpPort::Serve serve, Watch watch);
+
+  // Before root becomes `user`: the sockets go with it. The kernel lets only sockets of one user share a port
+  // for the moment in which the socket of a new address is bound.
+  [[nodiscard]] absl::Status GiveTo(uid_t user) const;
 
   [[nodiscard]] absl::Status SetFilter(Announcements announcements);
   // Those that were asked for: "0.0.0.0:3935 [::]:3935".

@@ -52,20 +52,22 @@ Datagram PmServer::HandleRequest(const PmMessage& request, const std::optional<P
   // SDP 7.5: the same five-tuple is a duplicate. SDP 7.5.2: the same four-tuple with another handle ends the
   // prior transaction. Either way the prior state goes; a duplicate that is accepted again puts it back with
   // a new deadline. The reply SHOULD tell the most recent state of the service, for a duplicate too.
-  if (const Transaction* prior = transactions_.FindByRequest(request.cp, request.ap)) {
-    ++(prior->handle == request.handle ? counters_.duplicates : counters_.superseded);
-    transactions_.RemoveByRequest(request.cp, request.ap);
-  }
+  const auto count_prior = [&](std::optional<AssocHandle> prior) {
+    if (prior) ++(*prior == request.handle ? counters_.duplicates : counters_.superseded);
+  };
   if (!answer) {
     // SDP 7.4 has PMDeny's ApPort equal the PMReq's, 7.3.1.6 has it zero; both have it ignored on receipt.
     // All fields of the PMReq are reflected.
+    count_prior(transactions_.RemoveByRequest(request.cp, request.ap));
     ++counters_.denies;
     return Serialize({MessageType::kDeny, PmTime(0), request.handle, request.cp, request.ap});
   }
   ++counters_.accepts;
   const Transaction transaction{request.handle, request.cp, request.ap, answer->sdp,
                                 now + options_.ack_timeout};
-  if (transactions_.Put(transaction) == PutOutcome::kStoredOverOldest) ++counters_.evicted;
+  const PutOutcome outcome = transactions_.Put(transaction);
+  count_prior(outcome.replaced);
+  if (outcome.over_oldest) ++counters_.evicted;
   return Serialize({MessageType::kAccept, answer->pm_time, request.handle, request.cp, answer->sdp});
 }
 

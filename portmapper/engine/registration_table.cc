@@ -12,7 +12,7 @@ RegistrationId RegistrationTable::Add(const Registration& registration) {
   Registration normalized = registration;
   normalized.conventional = NormalizeMapped(registration.conventional);
   normalized.sdp = NormalizeMapped(registration.sdp);
-  by_conventional_[normalized.conventional].push_back(id);
+  by_conventional_[normalized.conventional].emplace_back(id, normalized);
   by_id_.emplace(id, normalized);
   ++generation_;
   SDP_DCHECK(IsConsistent());
@@ -23,7 +23,7 @@ bool RegistrationTable::Remove(RegistrationId id) {
   const auto found = by_id_.find(id);
   if (found == by_id_.end()) return false;
   const auto bucket = by_conventional_.find(found->second.conventional);
-  std::erase(bucket->second, id);
+  std::erase_if(bucket->second, [id](const Entry& entry) { return entry.first == id; });
   if (bucket->second.empty()) by_conventional_.erase(bucket);
   by_id_.erase(found);
   ++generation_;
@@ -44,20 +44,20 @@ std::optional<RegistrationId> RegistrationTable::Pick(const Endpoint& convention
                                                       uint64_t spread) const {
   const auto bucket = by_conventional_.find(conventional);
   if (bucket == by_conventional_.end()) return std::nullopt;
-  const std::vector<RegistrationId>& ids = bucket->second;
+  const std::vector<Entry>& entries = bucket->second;
   // An IPv4 client is served by [::] only where that socket is dual-stack.
   const bool needs_dual = asked.version == IpVersion::kV4 && conventional.version == IpVersion::kV6;
   for (const bool of_rnic : {true, false}) {
-    const auto serves = [&](RegistrationId id) {
-      const Registration& registration = Get(id);
+    const auto serves = [&](const Entry& entry) {
+      const Registration& registration = entry.second;
       return registration.of_rnic == of_rnic && !(needs_dual && registration.v6_only) &&
              (!of_rnic || HostOf(registration.sdp) == HostOf(asked));
     };
-    auto left = static_cast<uint64_t>(std::count_if(ids.begin(), ids.end(), serves));
+    auto left = static_cast<uint64_t>(std::count_if(entries.begin(), entries.end(), serves));
     if (left == 0) continue;
     left = spread % left;
-    for (const RegistrationId id : ids) {
-      if (serves(id) && left-- == 0) return id;
+    for (const Entry& entry : entries) {
+      if (serves(entry) && left-- == 0) return entry.first;
     }
   }
   return std::nullopt;
@@ -88,12 +88,13 @@ std::vector<std::pair<RegistrationId, Registration>> RegistrationTable::List() c
 
 bool RegistrationTable::IsConsistent() const {
   size_t indexed = 0;
-  for (const auto& [conventional, ids] : by_conventional_) {
-    if (ids.empty()) return false;
-    indexed += ids.size();
-    for (const RegistrationId id : ids) {
+  for (const auto& [conventional, entries] : by_conventional_) {
+    if (entries.empty()) return false;
+    indexed += entries.size();
+    for (const auto& [id, registration] : entries) {
       const auto found = by_id_.find(id);
-      if (found == by_id_.end() || found->second.conventional != conventional) return false;
+      if (found == by_id_.end() || found->second != registration || registration.conventional != conventional)
+        return false;
     }
   }
   return indexed == by_id_.size();

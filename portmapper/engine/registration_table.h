@@ -63,8 +63,11 @@ class RegistrationTable {
   [[nodiscard]] std::optional<RegistrationId> Pick(const Endpoint& conventional, const Endpoint& asked,
                                                    uint64_t spread) const;
 
+  using Entry = std::pair<RegistrationId, Registration>;
+
   absl::flat_hash_map<RegistrationId, Registration> by_id_;
-  absl::flat_hash_map<Endpoint, std::vector<RegistrationId>> by_conventional_;  // no empty vectors
+  // The same, so that an answer costs one look-up; no empty vectors.
+  absl::flat_hash_map<Endpoint, std::vector<Entry>> by_conventional_;
   uint64_t next_id_ = 1;
   uint64_t generation_ = 0;
 };

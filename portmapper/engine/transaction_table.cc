@@ -5,52 +5,75 @@
 #include "core/base/check.h"
 
 namespace sdp::pm {
+namespace {
+
+// A look-up that finds nothing, as for each new question, seldom has to look at a transaction.
+constexpr size_t kBucketsPerSlot = 4;
+
+}  // namespace
+
 TransactionTable::TransactionTable(size_t capacity, const HashKey& key)
     : key_(key),
       slots_(capacity),
-      by_request_(std::bit_ceil(capacity), kNone),
+      by_request_(std::bit_ceil(capacity) * kBucketsPerSlot, kNone),
       by_ack_(by_request_.size(), kNone) {
-  SDP_CHECK(capacity > 0 && capacity < kNone);
+  SDP_CHECK(capacity > 0 && capacity < kNone / kBucketsPerSlot / 2);
   for (uint32_t i = 0; i + 1 < capacity; ++i) slots_[i].next = i + 1;
 }
 
 const Transaction* TransactionTable::FindByRequest(const Endpoint& cp, const Endpoint& asked) const {
-  const uint32_t index = IndexByRequest(cp, asked);
+  const uint32_t index = IndexByRequest(RequestBucket(KeyedHash(cp, key_), asked), cp, asked);
   return index == kNone ? nullptr : &slots_[index].transaction;
 }
 
 PutOutcome TransactionTable::Put(const Transaction& transaction) {
   SDP_CHECK(newest_ == kNone || slots_[newest_].transaction.deadline <= transaction.deadline);
-  RemoveByRequest(transaction.cp, transaction.asked);
-  RemoveByAck(transaction.handle, transaction.cp, transaction.answered);
-  const bool full = free_ == kNone;
-  if (full) Free(oldest_);
+  const Transaction& t = transaction;
+  const uint64_t cp_hash = KeyedHash(t.cp, key_);
+  const uint32_t request_bucket = RequestBucket(cp_hash, t.asked);
+  const uint32_t ack_bucket = AckBucket(cp_hash, t.handle);
+  // Each look-up would wait for memory of its own: they wait together.
+  __builtin_prefetch(&by_request_[request_bucket]);
+  __builtin_prefetch(&by_ack_[ack_bucket]);
+  if (free_ == kNone) {
+    __builtin_prefetch(&by_request_[slots_[oldest_].request_bucket]);
+    __builtin_prefetch(&by_ack_[slots_[oldest_].ack_bucket]);
+  }
+  PutOutcome outcome;
+  if (const uint32_t prior = IndexByRequest(request_bucket, t.cp, t.asked); prior != kNone) {
+    outcome.replaced = slots_[prior].transaction.handle;
+    Free(prior);
+  }
+  if (const uint32_t prior = IndexByAck(ack_bucket, t.handle, t.cp, t.answered); prior != kNone) Free(prior);
+  outcome.over_oldest = free_ == kNone;
+  if (outcome.over_oldest) Free(oldest_);
 
   const uint32_t index = free_;
   Slot& slot = slots_[index];
   free_ = slot.next;
-  uint32_t& request_head = by_request_[RequestBucket(transaction.cp, transaction.asked)];
-  uint32_t& ack_head = by_ack_[AckBucket(transaction.handle, transaction.cp)];
-  slot = {transaction, newest_, kNone, request_head, ack_head};
+  uint32_t& request_head = by_request_[request_bucket];
+  uint32_t& ack_head = by_ack_[ack_bucket];
+  slot = {transaction, newest_, kNone, request_bucket, ack_bucket, request_head, ack_head};
   request_head = ack_head = index;
   (newest_ == kNone ? oldest_ : slots_[newest_].next) = index;
   newest_ = index;
   ++size_;
-  return full ? PutOutcome::kStoredOverOldest : PutOutcome::kStored;
+  return outcome;
 }
 
 bool TransactionTable::RemoveByAck(AssocHandle handle, const Endpoint& cp, const Endpoint& answered) {
-  const uint32_t index = IndexByAck(handle, cp, answered);
+  const uint32_t index = IndexByAck(AckBucket(KeyedHash(cp, key_), handle), handle, cp, answered);
   if (index == kNone) return false;
   Free(index);
   return true;
 }
 
-bool TransactionTable::RemoveByRequest(const Endpoint& cp, const Endpoint& asked) {
-  const uint32_t index = IndexByRequest(cp, asked);
-  if (index == kNone) return false;
+std::optional<AssocHandle> TransactionTable::RemoveByRequest(const Endpoint& cp, const Endpoint& asked) {
+  const uint32_t index = IndexByRequest(RequestBucket(KeyedHash(cp, key_), asked), cp, asked);
+  if (index == kNone) return std::nullopt;
+  const AssocHandle handle = slots_[index].transaction.handle;
   Free(index);
-  return true;
+  return handle;
 }
 
 size_t TransactionTable::RemoveExpired(Time now) {
@@ -66,16 +89,16 @@ Time TransactionTable::EarliestDeadline() const {
   return oldest_ == kNone ? kNever : slots_[oldest_].transaction.deadline;
 }
 
-size_t TransactionTable::RequestBucket(const Endpoint& cp, const Endpoint& asked) const {
-  return Fold(KeyedHash(cp, key_), KeyedHash(asked, key_) ^ key_[1]) & (by_request_.size() - 1);
+uint32_t TransactionTable::RequestBucket(uint64_t cp_hash, const Endpoint& asked) const {
+  return static_cast<uint32_t>(Fold(cp_hash, KeyedHash(asked, key_) ^ key_[1]) & (by_request_.size() - 1));
 }
 
-size_t TransactionTable::AckBucket(AssocHandle handle, const Endpoint& cp) const {
-  return Fold(KeyedHash(cp, key_), handle.value() ^ key_[1]) & (by_ack_.size() - 1);
+uint32_t TransactionTable::AckBucket(uint64_t cp_hash, AssocHandle handle) const {
+  return static_cast<uint32_t>(Fold(cp_hash, handle.value() ^ key_[1]) & (by_ack_.size() - 1));
 }
 
-uint32_t TransactionTable::IndexByRequest(const Endpoint& cp, const Endpoint& asked) const {
-  uint32_t index = by_request_[RequestBucket(cp, asked)];
+uint32_t TransactionTable::IndexByRequest(uint32_t bucket, const Endpoint& cp, const Endpoint& asked) const {
+  uint32_t index = by_request_[bucket];
   while (index != kNone &&
          !(slots_[index].transaction.cp == cp && slots_[index].transaction.asked == asked)) {
     index = slots_[index].next_by_request;
@@ -83,9 +106,9 @@ uint32_t TransactionTable::IndexByRequest(const Endpoint& cp, const Endpoint& as
   return index;
 }
 
-uint32_t TransactionTable::IndexByAck(AssocHandle handle, const Endpoint& cp,
+uint32_t TransactionTable::IndexByAck(uint32_t bucket, AssocHandle handle, const Endpoint& cp,
                                       const Endpoint& answered) const {
-  uint32_t index = by_ack_[AckBucket(handle, cp)];
+  uint32_t index = by_ack_[bucket];
   while (index != kNone) {
     const Transaction& t = slots_[index].transaction;
     if (t.handle == handle && t.cp == cp && t.answered == answered) break;
@@ -102,9 +125,8 @@ void TransactionTable::Unchain(uint32_t* head, Chain next, uint32_t index) {
 
 void TransactionTable::Free(uint32_t index) {
   Slot& slot = slots_[index];
-  const Transaction& t = slot.transaction;
-  Unchain(&by_request_[RequestBucket(t.cp, t.asked)], &Slot::next_by_request, index);
-  Unchain(&by_ack_[AckBucket(t.handle, t.cp)], &Slot::next_by_ack, index);
+  Unchain(&by_request_[slot.request_bucket], &Slot::next_by_request, index);
+  Unchain(&by_ack_[slot.ack_bucket], &Slot::next_by_ack, index);
   (slot.previous == kNone ? oldest_ : slots_[slot.previous].next) = slot.next;
   (slot.next == kNone ? newest_ : slots_[slot.next].previous) = slot.previous;
   slot.next = free_;
@@ -117,7 +139,11 @@ bool TransactionTable::IsConsistent() const {
   uint32_t previous = kNone;
   for (uint32_t i = oldest_; i != kNone; previous = i, i = slots_[i].next) {
     const Transaction& t = slots_[i].transaction;
-    if (IndexByRequest(t.cp, t.asked) != i || IndexByAck(t.handle, t.cp, t.answered) != i) return false;
+    const uint64_t cp_hash = KeyedHash(t.cp, key_);
+    if (IndexByRequest(RequestBucket(cp_hash, t.asked), t.cp, t.asked) != i ||
+        IndexByAck(AckBucket(cp_hash, t.handle), t.handle, t.cp, t.answered) != i) {
+      return false;
+    }
     if (slots_[i].previous != previous || ++waiting > slots_.size()) return false;
     if (previous != kNone && slots_[previous].transaction.deadline > t.deadline) return false;
   }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/base/types.h"
@@ -21,12 +22,15 @@ struct Transaction {
   Time deadline{};
 };
 
-// What Put had to do to other transactions to make room.
-enum class PutOutcome : uint8_t { kStored, kStoredOverOldest };
+// What Put did to other transactions.
+struct PutOutcome {
+  std::optional<AssocHandle> replaced;  // the handle of the one with the same four-tuple
+  bool over_oldest = false;             // the table was full
+};
 
 class TransactionTable {
  public:
-  // All memory is taken here; capacity is at least 1.
+  // All memory is taken here; capacity is from 1 to 2^28.
   TransactionTable(size_t capacity, const HashKey& key);
 
   // By the four-tuple (ApPort, CpPort, ApIPAddr, CpIPAddr) of the PMReq; null if there is none. Valid until
@@ -38,9 +42,10 @@ class TransactionTable {
   // ascending order: the caller has one time-out and a clock that does not go back.
   PutOutcome Put(const Transaction& transaction);
 
-  // Frees the transaction that this PMAck ends, or the one of this four-tuple. False if there is none.
+  // Frees the transaction that this PMAck ends. False if there is none.
   bool RemoveByAck(AssocHandle handle, const Endpoint& cp, const Endpoint& answered);
-  bool RemoveByRequest(const Endpoint& cp, const Endpoint& asked);
+  // Frees the one of this four-tuple, and returns its handle; empty if there is none.
+  std::optional<AssocHandle> RemoveByRequest(const Endpoint& cp, const Endpoint& asked);
   // Frees what has its deadline at or before `now`; returns how many.
   size_t RemoveExpired(Time now);
 
@@ -57,15 +62,19 @@ class TransactionTable {
     Transaction transaction;
     uint32_t previous = kNone;  // in the order of deadlines
     uint32_t next = kNone;      // the same; also chains the free slots
+    uint32_t request_bucket = 0;
+    uint32_t ack_bucket = 0;
     uint32_t next_by_request = kNone;
     uint32_t next_by_ack = kNone;
   };
   using Chain = uint32_t Slot::*;
 
-  [[nodiscard]] size_t RequestBucket(const Endpoint& cp, const Endpoint& asked) const;
-  [[nodiscard]] size_t AckBucket(AssocHandle handle, const Endpoint& cp) const;
-  [[nodiscard]] uint32_t IndexByRequest(const Endpoint& cp, const Endpoint& asked) const;
-  [[nodiscard]] uint32_t IndexByAck(AssocHandle handle, const Endpoint& cp, const Endpoint& answered) const;
+  // `cp_hash`: of CpIPAddr and CpPort, which both buckets are made of.
+  [[nodiscard]] uint32_t RequestBucket(uint64_t cp_hash, const Endpoint& asked) const;
+  [[nodiscard]] uint32_t AckBucket(uint64_t cp_hash, AssocHandle handle) const;
+  [[nodiscard]] uint32_t IndexByRequest(uint32_t bucket, const Endpoint& cp, const Endpoint& asked) const;
+  [[nodiscard]] uint32_t IndexByAck(uint32_t bucket, AssocHandle handle, const Endpoint& cp,
+                                    const Endpoint& answered) const;
   void Unchain(uint32_t* head, Chain next, uint32_t index);
   void Free(uint32_t index);
 

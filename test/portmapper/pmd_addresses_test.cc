@@ -1,6 +1,7 @@
 // A socket for each address of the host beside the one for all, as addresses come and go.
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -20,7 +21,8 @@ using namespace std::chrono_literals;
 // This thread, and what it starts, in a network namespace of its own, with nothing but a loopback.
 class NetworkNamespace {
  public:
-  NetworkNamespace() : old_(open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC)), entered_(unshare(CLONE_NEWNET) == 0) {}
+  NetworkNamespace()
+      : old_(open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC)), entered_(unshare(CLONE_NEWNET) == 0) {}
   ~NetworkNamespace() {
     if (entered_) setns(old_.get(), CLONE_NEWNET);
   }
@@ -93,6 +95,34 @@ TEST_CASE("sockets follow the host's addresses", "[pmd]") {
     CHECK(second.AwaitExit() == 1);
     CHECK(second.Log().find("is taken") != std::string::npos);
   }
+}
+
+TEST_CASE("sockets follow the addresses of a daemon that is no longer root", "[pmd]") {
+  const NetworkNamespace network;
+  if (!network.entered()) {
+    WARN("skipped: no right to make a network namespace");
+    return;
+  }
+  REQUIRE(NetworkNamespace::Ip("link set lo up"));
+  const TempDir directory;
+  REQUIRE(chmod(directory.Path(".").c_str(), 0755) == 0);
+  const std::string path = directory.Path("pmd.sock");
+  const PmdProcess pmd({"--listen", "0.0.0.0:0", "--listen", "[::]:0", "--socket", path, "--user", "nobody"});
+  CHECK(Sockets(pmd) == 4);
+  REQUIRE(NetworkNamespace::Ip("addr add 10.9.8.7/32 dev lo"));
+  REQUIRE(NetworkNamespace::Ip("addr add fd00::1/128 dev lo nodad"));
+  CHECK(Eventually([&] { return Sockets(pmd) == 6; }));
+  const ListenerPair pair("0.0.0.0");
+  const auto registration = RegisterListener(path, pair.conventional.get(), pair.sdp.get(), 5s);
+  REQUIRE(registration.has_value());
+  const UniqueFd keep(*registration);
+  Endpoint mapper = At("10.9.8.7:0");
+  Endpoint target = mapper;
+  mapper.port = pmd.listen_address(0).port;
+  target.port = LocalAddress(pair.conventional.get()).port;
+  CHECK(Ask(mapper, target).state == QueryState::kAccepted);
+  REQUIRE(NetworkNamespace::Ip("addr del 10.9.8.7/32 dev lo"));
+  CHECK(Eventually([&] { return Sockets(pmd) == 5; }));
 }
 
 TEST_CASE("one address asked for is one socket", "[pmd]") {

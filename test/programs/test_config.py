@@ -77,7 +77,7 @@ class Rules(harness.ProgramTest):
         self.assert_sdp_carried(at_least_in=1 << 20, process=server)
         log = self.world.sdp_log()
         self.assertIn(f"{self.path}:2:5: expected tcp, sdp or both, but there is 'udp': line ignored", log)
-        self.assertIn(f"{self.path}:4:20: there is no setting 'private-bufers': ignored", log)
+        self.assertIn(f"{self.path}:4:20: there is no setting 'private-bufers', perhaps private-buffers: ignored", log)
         self.assertIn(f"{self.path}:5:1: never matches: line 1", log)
 
     def test_a_running_process_follows_the_file(self):

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/usage_message.h"
 #include "preload/config_reader.h"
 #include "tools/probe/probe.h"
 #include "tools/sdp-run/explain.h"
@@ -199,6 +200,8 @@ int main(int argc, char** argv) {
       "Runs a program with its TCP connections carried over SDP: sdp-run [OPTIONS] PROGRAM [ARGUMENTS].",
       "sdp-run");
   Declare(app, options);
+  app.failure_message(
+      [](const CLI::App* whole, const CLI::Error& error) { return sdp::UsageMessage(*whole, error); });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -209,7 +212,10 @@ int main(int argc, char** argv) {
   if (!options.command.empty() && options.command.front() == "--") {
     options.command.erase(options.command.begin());
   } else if (!options.command.empty() && options.command.front().starts_with("-")) {
-    return Say(kOwnFailure, "no such option: " + options.command.front() + "; see sdp-run --help");
+    const std::string likely = sdp::ClosestOption(app, options.command.front());
+    return Say(kOwnFailure, "no such option: " + options.command.front() +
+                                (likely.empty() ? "" : "; did you mean " + likely + "?") +
+                                "; see sdp-run --help");
   }
   if (options.command.empty() && options.explain.empty())
     return Say(kOwnFailure, "which program? See sdp-run --help");

@@ -4,10 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <climits>
 #include <cstdio>
 #include <string>
 #include <vector>
 
+#include "core/base/usage_message.h"
 #include "tools/probe/probe.h"
 #include "tools/sdpstat/doctor.h"
 #include "tools/sdpstat/live.h"
@@ -23,6 +25,7 @@ namespace stats = sdp::stats;
 namespace sdpstat = sdp::sdpstat;
 
 constexpr int kUsageError = 2;
+constexpr int64_t kLargestPid = 4194304;  // the kernel's bound
 
 struct Options {
   bool json = false;
@@ -44,6 +47,7 @@ struct Options {
   bool ended = false;
 
   std::string why;
+  bool codes = false;
   std::string program;
   sdpstat::TraceOptions trace;
 };
@@ -66,7 +70,7 @@ void Declare(CLI::App& app, Options& options) {
       ->check(CLI::Range(0.1, 60.0));
   app.add_flag("-H,--no-header", options.no_header, "no titles above the columns");
   app.add_flag("-n,--numeric,-p,--processes", options.ignored, "as ss has them; always so");
-  app.add_option("--pid", options.pid, "only this process")->check(CLI::PositiveNumber);
+  app.add_option("--pid", options.pid, "only this process")->check(CLI::Range(int64_t{1}, kLargestPid));
   app.add_option(
       "--dir", options.directory,
       "read the stats files in this directory (default: SDP_STATS_DIR, or the runtime directories)");
@@ -85,14 +89,19 @@ void Declare(CLI::App& app, Options& options) {
 
 void DeclareTrace(CLI::App& trace, Options& options) {
   trace.add_option("process", options.trace.process, "a process id, or a program's name")->required();
-  trace.add_option("fd", options.trace.fd, "only the connection with this descriptor")->check(CLI::NonNegativeNumber);
-  trace.add_option("--pcap", options.trace.pcap, "write a capture there instead (-: standard output)")->type_name("FILE");
-  trace.add_option("-c,--count", options.trace.count, "stop after so many messages")->check(CLI::PositiveNumber);
-  trace.add_option("--seconds", options.trace.seconds, "stop after so long")->check(CLI::PositiveNumber);
-  trace.add_flag("--last", options.trace.last, "only the last messages of each connection, which are always kept");
+  trace.add_option("fd", options.trace.fd, "only the connection with this descriptor")
+      ->check(CLI::Range(0, 1 << 30));
+  trace.add_option("--pcap", options.trace.pcap, "write a capture there instead (-: standard output)")
+      ->type_name("FILE");
+  trace.add_option("-c,--count", options.trace.count, "stop after so many messages")
+      ->check(CLI::Range(1, INT_MAX));
+  trace.add_option("--seconds", options.trace.seconds, "stop after so long")->check(CLI::Range(0.1, 1e6));
+  trace.add_flag("--last", options.trace.last,
+                 "only the last messages of each connection, which are always kept");
   trace.add_option("--dir", options.directory, "read the stats files in this directory");
   trace.footer(
-      "The process is on the left of the ladder, its peer on the right. Payload is not shown, and not captured.\n"
+      "The process is on the left of the ladder, its peer on the right. Payload is not shown, and not "
+      "captured.\n"
       "Exit status: 0; 1 there is nothing to trace; 2 there is no such process.");
 }
 
@@ -103,7 +112,8 @@ uint64_t WallClock() {
 }
 
 std::vector<std::string> Directories(const Options& options) {
-  return options.directory.empty() ? stats::DefaultDirectories() : std::vector<std::string>{options.directory};
+  return options.directory.empty() ? stats::DefaultDirectories()
+                                   : std::vector<std::string>{options.directory};
 }
 
 stats::Snapshot ReadQuietly(const Options& options) { return stats::ReadAll(Directories(options)); }
@@ -192,7 +202,8 @@ int main(int argc, char** argv) {
   CLI::App app("Shows SDP connections and listeners, one per row.", "sdpstat");
   Declare(app, options);
   CLI::App* why = app.add_subcommand("why", "which TCP sockets of a process are not SDP, and the reason");
-  why->add_option("process", options.why, "a process id, or a program's name")->required();
+  why->add_option("process", options.why, "a process id, or a program's name");
+  why->add_flag("--codes", options.codes, "all reasons there are, what each means and what helps");
   why->add_flag("-j,--json", options.json, "as JSON");
   why->add_option("--dir", options.directory, "read the stats files in this directory");
   why->footer("Exit status: 0 everything is SDP, 1 something is not, 2 there is no such process.");
@@ -200,7 +211,11 @@ int main(int argc, char** argv) {
       app.add_subcommand("doctor", "what on this host would keep programs, or one program, from SDP");
   doctor->add_option("program", options.program, "a program to look at too");
   doctor->footer("Exit status: 0 nothing is wrong, 1 something is.");
-  DeclareTrace(*app.add_subcommand("trace", "the SDP messages of a process as they come, as a ladder or for Wireshark"), options);
+  app.failure_message(
+      [](const CLI::App* whole, const CLI::Error& error) { return sdp::UsageMessage(*whole, error); });
+  DeclareTrace(*app.add_subcommand(
+                   "trace", "the SDP messages of a process as they come, as a ladder or for Wireshark"),
+               options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -211,6 +226,17 @@ int main(int argc, char** argv) {
     return sdpstat::Trace(options.trace);
   }
   if (doctor->parsed()) return sdpstat::Doctor(options.program);
+  if (why->parsed() && options.codes) {
+    std::fputs(sdpstat::RenderReasons().c_str(), stdout);
+    return 0;
+  }
+  if (why->parsed() && options.why.empty()) {
+    std::fputs(
+        "sdpstat: which process? As in sdpstat why 4711 or sdpstat why psql; `sdpstat why --help` lists the "
+        "options\n",
+        stderr);
+    return kUsageError;
+  }
   if (why->parsed()) return sdpstat::Why(options.why, ReadEverything(options), options.json);
   return Show(options);
 }

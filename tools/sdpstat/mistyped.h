@@ -6,7 +6,7 @@
 
 namespace sdp::sdpstat {
 
-// The command that `word` was perhaps meant to be, at most two keys away from it; empty if there is none.
+// The command that `word` was perhaps meant to be; empty if there is none.
 std::string CommandLike(const std::string& word);
 
 }  // namespace sdp::sdpstat

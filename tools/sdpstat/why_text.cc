@@ -154,6 +154,15 @@ std::string RenderWhy(const std::vector<ProcessView>& processes) {
   return out;
 }
 
+std::string RenderReasons() {
+  std::vector<Cells> rows;
+  for (const Reason& reason : AllReasons()) {
+    rows.push_back({reason.code, reason.side, reason.meaning});
+    if (reason.remedy[0] != '\0') rows.push_back({"", "", std::string("-> ") + reason.remedy});
+  }
+  return Layout(rows);
+}
+
 std::string RenderWhyJson(const std::vector<ProcessView>& processes) {
   Json list = Json::array();
   for (const ProcessView& process : processes) {
