@@ -9,6 +9,7 @@
 
 #include "preload/fd_table.h"
 #include "preload/real_calls.h"
+#include "preload/socket/background.h"
 #include "preload/socket/clock.h"
 
 namespace sdp::preload {
@@ -362,6 +363,7 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
     ~Outer() { set->KickForOuterSets(); }
   } const outer{this};
   for (;;) {
+    const Time undone = Background::RunInline();
     // Where our sockets alone fill the caller's array, the kernel's descriptors have the first turn of the next wait.
     const bool kernel_first = kernel_turn_.exchange(false, std::memory_order_relaxed);
     int count = kernel_first ? 0 : Report(events, 0, max_events, &reported);
@@ -375,7 +377,7 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
     if (sleeps) {
       sleepers_.fetch_add(1);
       // A change after Report and before the sleep was not kicked for: look once more, now as a sleeper.
-      timeout = HasCandidates() ? &storage : Remaining(deadline, &storage);
+      timeout = HasCandidates() ? &storage : Remaining(std::min(deadline, undone), &storage);
     }
     const int kernel = real.epoll_pwait2(epfd, events + count, max_events - count, timeout, mask);
     const int error = errno;

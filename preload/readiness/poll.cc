@@ -12,6 +12,7 @@
 #include "preload/readiness/nested.h"
 #include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
+#include "preload/socket/background.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/unbounded_poll.h"
@@ -56,6 +57,7 @@ class PollCall {
 
   int Run(Time deadline, const sigset_t* mask) {
     for (;;) {
+      const Time undone = Background::RunInline();
       int ready = Prepare();
       timespec storage{};
       if (ready == 0) Register();
@@ -64,7 +66,7 @@ class PollCall {
         Unregister();
         continue;
       }
-      const timespec* timeout = ready != 0 ? &storage : Remaining(Bounded(deadline), &storage);
+      const timespec* timeout = ready != 0 ? &storage : Remaining(std::min(Bounded(deadline), undone), &storage);
       // More entries than the application asked for must not be too many for it.
       const int result = count_ < kernel_.size() ? UnboundedPoll(kernel_.data(), kernel_.size(), timeout, mask)
                                                  : real.ppoll(kernel_.data(), kernel_.size(), timeout, mask);

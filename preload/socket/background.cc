@@ -1,4 +1,3 @@
-#include "preload/critical.h"
 #include "preload/socket/background.h"
 
 #include <poll.h>
@@ -12,15 +11,22 @@
 
 #include "preload/bounded_lock.h"
 #include "preload/confinement.h"
+#include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {
 
 thread_local bool is_helper __attribute__((tls_model("initial-exec"))) = false;
+
+// How often a thread is asked for again where there was none to be had, and how soon who waits in its place
+// looks at descriptors again.
+constexpr Duration kThreadRetry = std::chrono::milliseconds(200);
+constexpr Duration kInlineLook = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -31,19 +37,21 @@ struct Background::Item {
 
 struct Background::State {
   Mutex mutex;
-  std::vector<Item> added;       // by Add, taken over by the helper
-  std::vector<Item> items;       // the helper's; grows and shrinks under the lock
+  std::vector<Item> added;  // by Add, taken over by the helper
+  std::vector<Item> items;  // the helper's; grows and shrinks under the lock
   std::atomic<int> wake_fd{-1};
   bool running = false;
-  bool asleep = false;           // in a poll that `added` does not end
+  bool asleep = false;  // in a poll that `added` does not end
   Time sleeps_until = kNever;
-  uint32_t generation = 1;       // grows in a child of fork
+  Time next_try{};          // for a thread
+  uint32_t generation = 1;  // grows in a child of fork
 
   void Sleep(std::vector<pollfd>& fds);
 };
 
 Background::State& Background::state() {
-  static State* const instance = new State;  // outlives every destructor: the helper may run until the process is gone
+  static State* const instance =
+      new State;  // outlives every destructor: the helper may run until the process is gone
   return *instance;
 }
 
@@ -71,44 +79,87 @@ void Background::State::Sleep(std::vector<pollfd>& fds) {
   }
 }
 
+std::atomic<bool> Background::threadless_{false};
+
+// `fds`: what was polled for the items, in their order; items behind them are new.
+void Background::RunReady(std::vector<Item>& items, const std::vector<pollfd>& fds, Time now) {
+  size_t polled = 0;
+  for (Item& item : items) {
+    const bool ready = item.wait.fd >= 0 && polled < fds.size() && fds[polled].fd == item.wait.fd &&
+                       fds[polled].revents != 0;
+    if (item.wait.fd >= 0) ++polled;
+    if (ready || item.wait.deadline <= now) item.wait = item.task->Run(now);
+  }
+}
+
+std::vector<Socket*> Background::TakeDone(std::vector<Item>& items, Time now) {
+  std::vector<Socket*> done;  // owners: a task may be gone as soon as it is not held
+  std::erase_if(items, [&](Item& item) {
+    if (item.task->added_again_) {  // what it saw may be old: once more, after the grace
+      item.task->added_again_ = false;
+      item.wait.done = false;
+      item.wait.deadline = std::min(item.wait.deadline, now + kGrace);
+    }
+    if (!item.wait.done) return false;
+    item.task->queued_in_ = 0;
+    done.push_back(item.task->owner());
+    return true;
+  });
+  return done;
+}
+
 void* Background::Main(void*) {
   is_helper = true;
   State& s = state();
-  std::vector<Item>& items = s.items;
-  std::vector<Socket*> done;  // owners: a task may be gone as soon as it is not held
   std::vector<pollfd> fds;
   for (;;) {
     {
       std::lock_guard lock(s.mutex);
-      items.insert(items.end(), s.added.begin(), s.added.end());
+      s.items.insert(s.items.end(), s.added.begin(), s.added.end());
       s.added.clear();
     }
     const Time now = Now();
-    size_t polled = 0;
-    for (Item& item : items) {
-      const bool ready = item.wait.fd >= 0 && polled < fds.size() && fds[polled].fd == item.wait.fd && fds[polled].revents != 0;
-      if (item.wait.fd >= 0) ++polled;
-      if (ready || item.wait.deadline <= now) item.wait = item.task->Run(now);
-    }
+    RunReady(s.items, fds, now);
+    std::vector<Socket*> done;
     {
       std::lock_guard lock(s.mutex);
-      std::erase_if(items, [&](Item& item) {
-        if (item.task->added_again_) {  // what it saw may be old: once more, after the grace
-          item.task->added_again_ = false;
-          item.wait.done = false;
-          item.wait.deadline = std::min(item.wait.deadline, now + kGrace);
-        }
-        if (!item.wait.done) return false;
-        item.task->queued_in_ = 0;
-        done.push_back(item.task->owner());
-        return true;
-      });
+      done = TakeDone(s.items, now);
     }
     for (Socket* const owner : done) owner->Unref();
-    done.clear();
     s.Sleep(fds);
     fds.pop_back();
   }
+}
+
+Time Background::RunUndone() {
+  State& s = state();
+  std::vector<Item> items;
+  {
+    std::lock_guard lock(s.mutex);
+    if (s.running || EnsureThread(Now())) return kNever;
+    items.swap(s.added);
+  }
+  std::vector<pollfd> fds;
+  for (const Item& item : items) {
+    if (item.wait.fd >= 0) fds.push_back({.fd = item.wait.fd, .events = item.wait.events, .revents = 0});
+  }
+  constexpr timespec kAtOnce{};
+  if (!fds.empty()) UnboundedPoll(fds.data(), fds.size(), &kAtOnce, nullptr);
+  const Time now = Now();
+  RunReady(items, fds, now);
+  std::vector<Socket*> done;
+  Time again = kNever;
+  {
+    std::lock_guard lock(s.mutex);
+    done = TakeDone(items, now);
+    s.added.insert(s.added.end(), items.begin(), items.end());
+    for (const Item& item : s.added)
+      again = std::min(
+          again, item.wait.fd >= 0 ? std::min(item.wait.deadline, now + kInlineLook) : item.wait.deadline);
+    if (s.added.empty()) threadless_ = false;
+  }
+  for (Socket* const owner : done) owner->Unref();
+  return again;
 }
 
 bool Background::StartThread() {
@@ -116,7 +167,7 @@ bool Background::StartThread() {
   State& s = state();
   const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (fd < 0 || HiddenFds::HideTracked(fd, &s.wake_fd) < 0) {
-    SDP_LOG(kError, "no descriptor left for the helper thread: data may wait until the program's next call");
+    SDP_LOG(kInfo, "no descriptor left for the helper thread: data may wait until the program's next call");
     return false;
   }
   // The application's signals are its own threads' business.
@@ -133,7 +184,8 @@ bool Background::StartThread() {
   pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
   if (error != 0) {
-    SDP_LOG(kError, "cannot start the helper thread (error %d): data may wait until the program's next call", error);
+    SDP_LOG(kInfo, "cannot start the helper thread (error %d): data may wait until the program's next call",
+            error);
     HiddenFds::Close(s.wake_fd.exchange(-1));
     return false;
   }
@@ -141,21 +193,34 @@ bool Background::StartThread() {
   return true;
 }
 
+// With the lock held.
+bool Background::EnsureThread(Time now) {
+  State& s = state();
+  if (s.running || now < s.next_try) return s.running;
+  s.running = StartThread();
+  if (s.running) threadless_ = false;
+  s.next_try = now + kThreadRetry;
+  return s.running;
+}
+
 bool Background::Add(Task* task, Duration grace) {
   State& s = state();
   std::lock_guard lock(s.mutex);
-  const Time due = Now() + grace;
+  const Time now = Now();
+  const Time due = now + grace;
   if (task->queued_in_ == s.generation) {
     task->added_again_ = true;
   } else {
-    if (!s.running) {
-      if (!StartThread()) return false;
-      s.running = true;
-    }
+    EnsureThread(now);
+    if (!s.running && Confined()) return false;
     task->queued_in_ = s.generation;
     task->added_again_ = false;
     task->owner()->Ref();
     s.added.push_back({.task = task, .wait = {.deadline = due}});
+  }
+  if (!s.running) {
+    threadless_ = true;
+    return false;
   }
   if (s.asleep && s.sleeps_until > due) {
     s.asleep = false;  // one wake-up is enough
@@ -175,13 +240,16 @@ void Background::LockForFork() { state().mutex.lock(); }
 void Background::UnlockAfterFork() { state().mutex.unlock(); }
 
 void Background::ForgetAfterFork() {
-  // The tasks' references are the parent's helper's; in this process nobody will give them back, and that is only memory.
+  // The tasks' references are the parent's helper's; in this process nobody will give them back, and that is
+  // only memory.
   State& s = state();
   ++s.generation;
   s.added.clear();
   s.items.clear();
   s.running = false;
   s.asleep = false;
+  s.next_try = {};
+  threadless_ = false;
   const int fd = s.wake_fd.exchange(-1);
   if (fd >= 0) HiddenFds::Close(fd);
 }

@@ -6,6 +6,11 @@
 #ifndef SDP_PRELOAD_SOCKET_BACKGROUND_H_
 #define SDP_PRELOAD_SOCKET_BACKGROUND_H_
 
+#include <poll.h>
+
+#include <atomic>
+#include <vector>
+
 #include "core/base/types.h"
 #include "preload/socket/socket.h"
 
@@ -38,10 +43,13 @@ class Background {
   };
 
   // Has the helper run `task` after a moment of grace (or at once). Idempotent while the helper has it. False if no thread can be
-  // started.
+  // started; then the task is done by who waits (RunInline), at the process's end, or by a thread that can be had later.
   static bool Add(Task* task, Duration grace = kGrace);
   // False: the helper does not know the task and will not touch it until it is added.
   static bool Holds(const Task* task);
+  // Where there is no helper, because the process table is full: what is due is done here and now, in the thread of a call that is about
+  // to wait and holds no lock. Returns when to look again; kNever: nothing waits.
+  static Time RunInline() { return threadless_.load(std::memory_order_relaxed) ? RunUndone() : kNever; }
   // The helper forgets everything, because it does not exist in this process (a child of fork).
   static void ForgetAfterFork();
   // Finishes, in the calling thread, what the tasks' owners have to send before the process ends.
@@ -58,6 +66,13 @@ class Background {
   static State& state();
   static void* Main(void*);
   static bool StartThread();
+  static bool EnsureThread(Time now);
+  static void RunReady(std::vector<Item>& items, const std::vector<pollfd>& fds, Time now);
+  // Takes out what is done; returns the owners, whose references are the caller's now. The lock is held.
+  static std::vector<Socket*> TakeDone(std::vector<Item>& items, Time now);
+  static Time RunUndone();
+
+  static std::atomic<bool> threadless_;  // tasks wait, and no thread could be had for them
 };
 
 }  // namespace sdp::preload

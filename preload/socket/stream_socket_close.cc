@@ -28,12 +28,12 @@ constexpr Duration kClosePatience = std::chrono::seconds(2);
 // Connections that are closed here and not yet over, each with a hidden descriptor.
 std::atomic<int> lingering{0};
 
-constexpr int kAlwaysLinger = 16;
+constexpr int kAlwaysLinger = 2;
 
 // As tcp_max_orphans bounds what the kernel keeps, but of this process's own descriptors: an eighth.
 bool TooManyLinger() {
   const int count = lingering.load(std::memory_order_relaxed);
-  if (count < kAlwaysLinger) return false;
+  if (count < kAlwaysLinger || Confined()) return false;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;
   return static_cast<rlim_t>(count) >= std::min<rlim_t>(limit.rlim_cur / 8, 4096);

@@ -52,6 +52,8 @@ SKIPPED_UNDER = {
             "waiting in a handler allocates, and ASan's allocator, interrupted by the handler, has its lock taken (the C library's takes none here)",
     },
     "libtsan": {
+        "owner: SIGURG in a blocked receive":
+            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
         "signals: SA_RESTART goes on":
             "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
         "signals: a handler may send on the socket that the thread receives from":

@@ -1,0 +1,216 @@
+// Programs in hostile surroundings: another root directory, another user, few descriptors, no room for
+// another thread.
+#include <grp.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "test/posix/support.h"
+
+namespace posix_test {
+namespace {
+
+constexpr uid_t kNobody = 65534;
+
+// What it takes root to do is left out, with a word, where somebody else runs the tests.
+bool IsRoot(const char* what) {
+  if (geteuid() == 0) return true;
+  std::printf("skipped: %s takes root\n", what);
+  return false;
+}
+
+bool BecomeUser(uid_t user) {
+  return setgroups(0, nullptr) == 0 && setgid(kNobody) == 0 && setuid(user) == 0;
+}
+
+bool ChangeRoot(const std::string& directory) { return chroot(directory.c_str()) == 0 && chdir("/") == 0; }
+
+// An empty directory, and gone again.
+class Jail {
+ public:
+  Jail() { REQUIRE(mkdtemp(name_) != nullptr); }
+  ~Jail() { rmdir(name_); }
+  const char* name() const { return name_; }
+
+ private:
+  char name_[32] = "/tmp/posix-jail-XXXXXX";
+};
+
+// What a server's child answers: all it got, and an end.
+int Echo(int fd) {
+  const std::string got = ReceiveToEnd(fd);
+  return SendAll(fd, got) && shutdown(fd, SHUT_WR) == 0 ? 0 : 1;
+}
+
+std::string Ask(Listener& server, const std::string& question) {
+  Fd fd = TcpSocket();
+  REQUIRE(connect(fd, server.address.get(), server.address.length) == 0);
+  REQUIRE(SendAll(fd, question));
+  REQUIRE(shutdown(fd, SHUT_WR) == 0);
+  return ReceiveToEnd(fd);
+}
+
+TEST_CASE("surroundings: a server that listens, then changes its root and its user, and serves") {
+  if (!IsRoot("chroot")) return;
+  Jail jail;
+  Listener listener = Listen();
+  const pid_t server = Child([&] {
+    if (!ChangeRoot(jail.name()) || !BecomeUser(kNobody)) return 2;
+    for (int client = 0; client < 3; ++client) {
+      Fd fd(accept(listener.fd, nullptr, nullptr));
+      if (fd < 0 || Echo(fd) != 0) return 1;
+    }
+    return 0;
+  });
+  for (const size_t size : {size_t{10}, size_t{300'000}, size_t{2'000'000}})
+    REQUIRE(Hash(Ask(listener, Pattern(size))) == Hash(Pattern(size)));
+  REQUIRE(ExitedWith(Reap(server), 0));
+}
+
+TEST_CASE("surroundings: a server whose children for each connection change root and user") {
+  if (!IsRoot("chroot")) return;
+  Jail jail;
+  Listener listener = Listen();
+  auto client = Async([&] { return Hash(Ask(listener, Pattern(500'000))) == Hash(Pattern(500'000)); });
+  Fd fd(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(fd >= 0);
+  const pid_t child = Child([&] {
+    listener.fd.reset();
+    return ChangeRoot(jail.name()) && BecomeUser(kNobody) ? Echo(fd) : 2;
+  });
+  fd.reset();
+  REQUIRE(Get(client));
+  REQUIRE(ExitedWith(Reap(child), 0));
+}
+
+TEST_CASE("surroundings: a client in another root and as another user") {
+  if (!IsRoot("chroot")) return;
+  Jail jail;
+  Listener listener = Listen();
+  const pid_t client = Child([&] {
+    // One that has connected before, and one that has not.
+    Fd before = TcpSocket();
+    if (connect(before, listener.address.get(), listener.address.length) != 0) return 3;
+    if (!ChangeRoot(jail.name()) || !BecomeUser(kNobody)) return 2;
+    Fd after = TcpSocket();
+    if (connect(after, listener.address.get(), listener.address.length) != 0) return 4;
+    for (const Fd* fd : {&before, &after}) {
+      if (!SendAll(*fd, Pattern(100'000)) || shutdown(*fd, SHUT_WR) != 0) return 5;
+      if (Hash(ReceiveToEnd(*fd)) != Hash(Pattern(100'000))) return 6;
+    }
+    return 0;
+  });
+  Fd first(accept(listener.fd, nullptr, nullptr));
+  Fd second(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(Echo(first) == 0);
+  REQUIRE(Echo(second) == 0);
+  REQUIRE(ExitedWith(Reap(client), 0));
+}
+
+TEST_CASE("surroundings: twenty descriptors are enough for who needs ten") {
+  const pid_t pid = Child([] {
+    if (close_range(3, ~0U, 0) != 0) return 9;
+    const rlimit limit{.rlim_cur = 20, .rlim_max = 20};
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 8;
+    for (int round = 0; round < 5; ++round) {
+      Listener listener = Listen();
+      std::vector<Pair> pairs;
+      for (int i = 0; i < 3; ++i) pairs.push_back(ConnectTo(listener));
+      for (Pair& pair : pairs) {
+        if (!SendAll(pair.client, Pattern(60'000)) ||
+            Hash(ReceiveExactly(pair.server, 60'000)) != Hash(Pattern(60'000)))
+          return 1;
+        if (!SendAll(pair.server, std::string("answer")) || !WaitFor(pair.client, POLLIN)) return 2;
+        if (ReceiveExactly(pair.client, 6) != "answer") return 3;
+      }
+      // The numbers are the lowest.
+      Fd next(dup(0));
+      if (next != 10) return 100 + next;
+    }
+    return 0;
+  });
+  const int status = Reap(pid);
+  INFO("status " << status);
+  REQUIRE(ExitedWith(status, 0));
+}
+
+// No thread and no process more for this process. Root is bound by no such limit, so it becomes somebody who
+// has no process yet.
+bool FillProcessTable() {
+  const rlimit one{.rlim_cur = 1, .rlim_max = 1};
+  if (setrlimit(RLIMIT_NPROC, &one) != 0) return false;
+  if (geteuid() == 0 && !BecomeUser(static_cast<uid_t>(40'000 + getpid() % 20'000))) return false;
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  return child < 0;
+}
+
+TEST_CASE("surroundings: a full process table, and a client that goes about it every way") {
+  Listener listener = Listen();
+  const std::string data = Pattern(3'000'000);
+  const pid_t client = Child([&] {
+    if (!FillProcessTable()) return 9;
+    // Blocking.
+    Fd blocking = TcpSocket();
+    if (connect(blocking, listener.address.get(), listener.address.length) != 0) return 1;
+    if (!SendAll(blocking, data) || shutdown(blocking, SHUT_WR) != 0) return 2;
+    if (Hash(ReceiveToEnd(blocking)) != Hash(data)) return 3;
+    // Non-blocking, by poll.
+    Fd polled = TcpSocket();
+    if (connect(polled, listener.address.get(), listener.address.length) != 0) return 4;
+    SetNonblocking(polled);
+    if (!SendAll(polled, data) || shutdown(polled, SHUT_WR) != 0) return 5;
+    if (Hash(ReceiveToEnd(polled)) != Hash(data)) return 6;
+    // Closed with much that the peer has not taken, and then the end of the process.
+    Fd left = TcpSocket();
+    if (connect(left, listener.address.get(), listener.address.length) != 0) return 7;
+    if (!SendAll(left, data.substr(0, 1'500'000))) return 8;
+    left.reset();
+    return 0;
+  });
+  for (int round = 0; round < 2; ++round) {
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    REQUIRE(Echo(server) == 0);
+  }
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(Hash(ReceiveToEnd(server)) == Hash(data.substr(0, 1'500'000)));
+  REQUIRE(ExitedWith(Reap(client), 0));
+}
+
+TEST_CASE("surroundings: a full process table, and a server that closes before its clients have read") {
+  Listener listener = Listen();
+  SetNonblocking(listener.fd);
+  int ready[2];
+  REQUIRE(pipe(ready) == 0);
+  const pid_t server = Child([&] {
+    if (!FillProcessTable()) return 9;
+    for (int client = 0; client < 3; ++client) {
+      if (!WaitFor(listener.fd, POLLIN)) return 1;
+      Fd fd(accept(listener.fd, nullptr, nullptr));
+      if (fd < 0) return 2;
+      SetNonblocking(fd);
+      const size_t size = Fill(fd);
+      if (write(ready[1], &size, sizeof size) != sizeof size) return 3;
+    }
+    // It lives on, in poll: what it has closed goes on leaving.
+    if (!WaitFor(listener.fd, POLLIN)) return 4;
+    return Echo(Fd(accept(listener.fd, nullptr, nullptr)));
+  });
+  std::vector<Fd> clients;
+  std::vector<size_t> sizes(3);
+  for (size_t& size : sizes) {
+    clients.push_back(TcpSocket());
+    REQUIRE(connect(clients.back(), listener.address.get(), listener.address.length) == 0);
+    REQUIRE(read(ready[0], &size, sizeof size) == sizeof size);
+  }
+  for (size_t i = 0; i < clients.size(); ++i) REQUIRE(ReceiveToEnd(clients[i]).size() == sizes[i]);
+  REQUIRE(Ask(listener, "last") == "last");
+  REQUIRE(ExitedWith(Reap(server), 0));
+  close(ready[0]);
+  close(ready[1]);
+}
+
+}  // namespace
+}  // namespace posix_test
