@@ -20,8 +20,7 @@ class HeldSignals {
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &application_);
-    sigset_t deliverable;
-    sigemptyset(&deliverable);
+    sigset_t deliverable{};  // all of it: sigemptyset() leaves what no signal has a bit for, and SignalFd() compares
     for (int number = 1; number < NSIG; ++number) {
       if (sigismember(&application_, number) == 0) sigaddset(&deliverable, number);
     }

@@ -87,6 +87,20 @@ class Netcat(harness.ProgramTest):
         self.assertEqual(server.wait(20), 0, server.output())
         self.assertEqual(harness.file_hash(self.world.directory / "at-server"), wanted)
 
+    def test_dd_through_pipes(self):
+        size = 256 << 20
+        wanted = harness.random_file(self.world.directory / "disk", size)
+        receive = f"nc -l 127.0.0.1 {self.port} | sha256sum > sum"
+        send = f"dd if=disk bs=1M status=none | nc -N 127.0.0.1 {self.port}"
+        server = self.world.start(["sh", "-c", receive])
+        self.world.wait_for_listener(self.port)
+        client = self.world.start(["sh", "-c", send])
+        self.assertEqual(client.wait(60), 0, client.output())
+        self.assertEqual(server.wait(60), 0, server.output())
+        self.assertEqual((self.world.directory / "sum").read_text().split()[0], wanted)
+        self.assert_no_tcp()
+        self.assertGreaterEqual(self.world.connects(self.port)[0], 1)
+
 
 if __name__ == "__main__":
     harness.main()
