@@ -38,6 +38,8 @@ class HiddenFds {
   static int Duplicate(int fd);
   // Also right with a number that MakeRoom has meanwhile moved.
   static void Close(int hidden_fd);
+  // Hidden no longer: whoever has it, untracked, is about to close it.
+  static void Reveal(int hidden_fd);
   static bool Contains(int fd);
   // The lowest hidden number in [first, last], or -1.
   static int Next(int first, int last);

@@ -82,6 +82,10 @@ void HiddenFds::Close(int hidden_fd) {
   }
 }
 
+void HiddenFds::Reveal(int hidden_fd) {
+  if (std::atomic<uint64_t>* place = hidden.Find(hidden_fd)) place->store(0);
+}
+
 bool HiddenFds::Contains(int fd) {
   std::atomic<uint64_t>* place = hidden.Find(fd);
   return place != nullptr && IsHidden(place->load(std::memory_order_relaxed));

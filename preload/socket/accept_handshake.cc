@@ -8,7 +8,8 @@
 
 namespace sdp::preload {
 
-AcceptHandshake::AcceptHandshake(int fd, Time now) : fd_(fd), connector_(iwarp::Listen(fd, SoftOptions(), now)) {}
+AcceptHandshake::AcceptHandshake(int fd, Time now)
+    : fd_(fd), connector_(iwarp::Listen(fd, SoftOptions(), now)) {}
 
 AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
   verbs::ConnectState state = connector_->Step(now);
@@ -46,7 +47,7 @@ AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
   if (!send_first_) session_->recorder().NotePrivateData(stats::NoteDirection::kOut, hello_ack_);
   connector_.reset();
   if (send_first_) session_->engine().SendHelloAck();  // SDP 8.1.1, 5; leaves behind the peer's first FPDU
-  session_->Pump();
+  session_->PumpOut();
   return Outcome::kEstablished;
 }
 
@@ -71,6 +72,9 @@ AcceptHandshake::Outcome AcceptHandshake::Fail(const std::string& why) {
   const Address peer = PeerAddress(fd_);
   SDP_LOG(kInfo, "dropped a connection from %s to the SDP port: %s",
           peer.length != 0 ? ToEndpoint(peer).ToString().c_str() : "a kernel RNIC's peer", why.c_str());
+  // A device's side of it ends with the connector alone: the peer must not wait for the next connection to
+  // clear it away.
+  connector_.reset();
   return Outcome::kFailed;
 }
 

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include "preload/config.h"
+#include "preload/fd_table.h"
 #include "preload/real_calls.h"
+#include "verbs/ibv/descriptor_calls.h"
 #include "verbs/ibv/ibv_rnic.h"
 
 namespace sdp::preload {
@@ -21,6 +23,22 @@ Address SourceTowards(const Address& target) {
   return source;
 }
 
+// Out of the application's way if there is a number left for it; else where it is.
+int HideDescriptor(int fd) {
+  const int hidden = HiddenFds::Duplicate(fd);
+  if (hidden < 0) return fd;
+  real.close(fd);
+  return hidden;
+}
+
+bool LibrariesAreThere(std::string* why) {
+  static const bool prepared = [] {
+    ibv::SetDescriptorCalls({.hide = HideDescriptor, .reveal = HiddenFds::Reveal});
+    return true;
+  }();
+  return prepared && ibv::Available(why);
+}
+
 }  // namespace
 
 bool MayUseKernelRnic(std::string* why) {
@@ -28,7 +46,7 @@ bool MayUseKernelRnic(std::string* why) {
     *why = "SDP_RNIC=soft";
     return false;
   }
-  if (!ibv::Available(why)) return false;
+  if (!LibrariesAreThere(why)) return false;
   // The libraries open the devices once, when they are loaded. What a child of fork does with its parent's is not carried out.
   static const pid_t loaded_by = getpid();
   if (loaded_by == getpid()) return true;

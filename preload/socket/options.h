@@ -57,6 +57,7 @@ inline iwarp::SoftOptions SoftOptions() {
   options.want_crc = config().mpa_crc;
   options.want_markers = config().mpa_markers;
   options.peer_to_peer = config().mpa_peer_to_peer;
+  options.confirm_rtr = true;  // peers with an embedded RNIC put nothing in their reply
   options.startup_timeout = config().handshake_timeout;
   return options;
 }

@@ -24,6 +24,8 @@ class Session {
 
   // Carries out what the engine wants and hands it to the link. Nothing of the caller's memory is referenced afterwards.
   void Pump();
+  // The same, but what the link has brought stays with the queue pair until the next call that reads.
+  void PumpOut() { CarryOut(); }
 
   // Ends the link at once, whatever state the connection is in.
   void Abort();

@@ -1,10 +1,12 @@
 // How connections begin and end, and what the owner may rely on in between.
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,6 +29,16 @@ using verbs::ReadStatus;
 using verbs::Status;
 
 constexpr verbs::QpOptions kQp{.receive_buffer_size = 100000, .initial_receives = 100};
+
+// What the loopback has taken is there soon.
+bool RunSoon(const std::function<bool()>& done) {
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    ::poll(nullptr, 0, 1);
+  }
+  return true;
+}
 
 TEST_CASE("the RTR opens the responder's direction; without one its Sends wait for the initiator's first") {
   PairOptions options;
@@ -53,6 +65,90 @@ TEST_CASE("the RTR opens the responder's direction; without one its Sends wait f
   p.a.qp->Release(got.token);
   Completion none;
   CHECK_FALSE(p.a.qp->PollCompletion(&none));  // the RTR's own Read is nobody's completion
+}
+
+// As the kernel's siw can be: what comes while its socket changes hands lies there until more comes.
+TEST_CASE(
+    "a connection to be confirmed is established when the peer's RNIC has answered, and its RTR is repeated "
+    "until then") {
+  SoftOptions options;
+  options.confirm_rtr = true;
+  options.rtr_by_read = GENERATE(false, true);
+  CAPTURE(options.rtr_by_read);
+  auto fds = LoopbackPair(false);
+  auto a = Connect(fds[0].value, AsBytes("hello"), kQp, options, Now());
+  auto z = Listen(fds[1].value, {}, Now());
+  ConnectState a_state = a->Step(Now());
+  REQUIRE(RunSoon([&] { return z->Step(Now()) == ConnectState::kRequested; }));
+  z->Accept(AsBytes("welcome"), kQp);
+  REQUIRE(RunSoon([&] {
+    a_state = a->Step(Now());
+    return z->Step(Now()) == ConnectState::kEstablished && !a->peer_private_data().empty();
+  }));
+  auto z_qp = z->TakeQueuePair();
+  const auto unread = [&] {
+    int bytes = 0;
+    REQUIRE(::ioctl(fds[1].value, FIONREAD, &bytes) == 0);
+    return bytes;
+  };
+  REQUIRE(RunSoon([&] {
+    a_state = a->Step(Now());
+    return unread() > 0;
+  }));
+  CHECK(a_state == ConnectState::kInProgress);
+  CHECK(a->interest().read);
+  for (int repeats = 0; repeats < 3; ++repeats) {
+    const Time due = a->deadline();
+    const int before = unread();
+    CHECK(a->Step(due - 1ns) == ConnectState::kInProgress);
+    CHECK(a->Step(due) == ConnectState::kInProgress);
+    CHECK(a->deadline() > due);
+    CHECK(RunSoon([&] { return unread() > before; }));
+  }
+  REQUIRE(RunSoon([&] {
+    z_qp->ReadLink();
+    return a->Step(Now()) == ConnectState::kEstablished;
+  }));
+  auto a_qp = a->TakeQueuePair();
+  Completion none;
+  CHECK_FALSE(a_qp->PollCompletion(&none));
+  CHECK_FALSE(z_qp->PollCompletion(&none));
+  CHECK(a_qp->cause().end == LinkEnd::kOpen);
+  CHECK(z_qp->cause().end == LinkEnd::kOpen);
+}
+
+TEST_CASE("a connection to be confirmed fails when the peer's RNIC never answers, or goes") {
+  SoftOptions options;
+  options.confirm_rtr = true;
+  const bool goes = GENERATE(false, true);
+  auto fds = LoopbackPair(false);
+  auto a = Connect(fds[0].value, AsBytes("hello"), kQp, options, Now());
+  auto z = Listen(fds[1].value, {}, Now());
+  REQUIRE(RunSoon([&] {
+    a->Step(Now());
+    return z->Step(Now()) == ConnectState::kRequested;
+  }));
+  z->Accept(AsBytes("welcome"), kQp);
+  REQUIRE(RunSoon([&] {
+    a->Step(Now());
+    return z->Step(Now()) == ConnectState::kEstablished && !a->peer_private_data().empty();
+  }));
+  z.reset();
+  if (goes) {
+    fds[1].Close();
+    REQUIRE(RunSoon([&] { return a->Step(Now()) == ConnectState::kFailed; }));
+    CHECK(a->cause().end != LinkEnd::kOpen);
+    return;
+  }
+  REQUIRE(a->Step(Now()) == ConnectState::kInProgress);
+  Time now = Now();
+  ConnectState state = ConnectState::kInProgress;
+  for (int steps = 0; steps < 100 && state == ConnectState::kInProgress; ++steps) {
+    now = std::max(now, a->deadline());
+    state = a->Step(now);
+  }
+  CHECK(state == ConnectState::kFailed);
+  CHECK(a->cause().text == "the peer's RNIC does not answer");
 }
 
 // RFC 5044, section 3: DDP MUST NOT post more than 64768 bytes in one ULPDU; receivers may have no room for

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "verbs/ibv/descriptor_calls.h"
+
 namespace sdp::ibv {
 namespace {
 
@@ -35,6 +37,20 @@ struct Loaded {
 #define SDP_IBV_LOOK_UP(name) LookUp(cm, #name, &api.name);
     SDP_IBV_CALLS(SDP_IBV_LOOK_UP)
 #undef SDP_IBV_LOOK_UP
+    if (usable) HideDevices();
+  }
+
+  // librdmacm opens a device when it is first needed and keeps it. Here that is now, while no other thread
+  // can be using the numbers that change.
+  void HideDevices() const {
+    int count = 0;
+    // Never freed: that might close them.
+    ibv_context** const devices = api.rdma_get_devices(&count);
+    if (devices == nullptr) return;
+    for (int i = 0; i < count; ++i) {
+      devices[i]->cmd_fd = descriptor_calls().hide(devices[i]->cmd_fd);
+      devices[i]->async_fd = descriptor_calls().hide(devices[i]->async_fd);
+    }
   }
 
   // librdmacm brings libibverbs with it: one handle finds the functions of both.

@@ -32,6 +32,7 @@ struct Api {
   X(rdma_get_cm_event)          \
   X(rdma_ack_cm_event)          \
   X(rdma_migrate_id)            \
+  X(rdma_get_devices)           \
   X(ibv_alloc_pd)               \
   X(ibv_dealloc_pd)             \
   X(ibv_reg_mr)                 \
@@ -44,6 +45,8 @@ struct Api {
   X(ibv_ack_cq_events)          \
   X(ibv_modify_qp)              \
   X(ibv_query_device)           \
+  X(ibv_get_async_event)        \
+  X(ibv_ack_async_event)        \
   X(ibv_wc_status_str)
 #define SDP_IBV_DECLARE(name) decltype(&::name) name = nullptr;
   SDP_IBV_CALLS(SDP_IBV_DECLARE)

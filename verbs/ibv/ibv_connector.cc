@@ -69,6 +69,13 @@ ConnectState IbvConnector::Step(Time now) {
     api_.rdma_ack_cm_event(event);
     if (over()) return state_;
   }
+  if (qp_ != nullptr) {
+    resources().Look();
+    if (const char* const why = resources().device_failure(); why != nullptr) {
+      Fail(LinkEnd::kFailed, why);
+      return state_;
+    }
+  }
   if (quiet_until_ != kNever) {
     if (now >= quiet_until_ || qp_->HasReceived()) state_ = ConnectState::kEstablished;
   } else if (now >= deadline_) {

@@ -118,6 +118,8 @@ class IbvQp final : public verbs::QueuePair {
   void HandleReceiveCompletion(const ibv_wc& wc);
   void HandleFailure(const ibv_wc& wc, const char* what);
   bool TakeEvents();
+  void TakeAll();
+  void FailByDevice();
   void Arm();
   void HandleCmEvent(const rdma_cm_event& event);
   void End(verbs::LinkEnd end, std::string text);

@@ -1,6 +1,5 @@
 // Completions, events and the end.
 #include <poll.h>
-#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -73,32 +72,37 @@ void IbvQp::Arm() {
 
 bool IbvQp::TakeEvents() {
   bool any = false;
-  epoll_event events[2];
   ++counters_.read_calls;
-  const long count = ::syscall(SYS_epoll_pwait, event_fd(), events, 2, 0, nullptr, 8);
-  for (long i = 0; i < count; ++i) {
-    if (events[i].data.fd == resources_->channel->fd) {
-      while (rdma_cm_event* event = resources_->NextCmEvent()) {
-        any = true;
-        // What came before the end is delivered before it.
-        while (PollReceives()) {
-        }
-        PollSends();
-        HandleCmEvent(*event);
-        api_.rdma_ack_cm_event(event);
-      }
-      continue;
-    }
-    ibv_cq* queue = nullptr;
-    void* context = nullptr;
-    while (api_.ibv_get_cq_event(resources_->completions, &queue, &context) == 0) {
-      any = true;
-      ++counters_.read_calls;
-      (queue == resources_->receive_cq ? receives_armed_ : sends_armed_) = false;
-      api_.ibv_ack_cq_events(queue, 1);
-    }
+  const Resources::Woken woken = resources_->Look();
+  while (woken.connection_manager) {
+    rdma_cm_event* const event = resources_->NextCmEvent();
+    if (event == nullptr) break;
+    any = true;
+    TakeAll();
+    HandleCmEvent(*event);
+    api_.rdma_ack_cm_event(event);
+  }
+  ibv_cq* queue = nullptr;
+  void* context = nullptr;
+  while (woken.completions && api_.ibv_get_cq_event(resources_->completions, &queue, &context) == 0) {
+    any = true;
+    ++counters_.read_calls;
+    (queue == resources_->receive_cq ? receives_armed_ : sends_armed_) = false;
+    api_.ibv_ack_cq_events(queue, 1);
+  }
+  if (resources_->device_failure() != nullptr && !ended_) {
+    any = true;
+    TakeAll();
+    FailByDevice();
   }
   return any;
+}
+
+// What came before the end is delivered before it.
+void IbvQp::TakeAll() {
+  while (PollReceives()) {
+  }
+  PollSends();
 }
 
 bool IbvQp::PollReceives() {
@@ -238,6 +242,15 @@ void IbvQp::HandleCmEvent(const rdma_cm_event& event) {
     default:  // ESTABLISHED of the accepting side, TIMEWAIT_EXIT
       return;
   }
+}
+
+// Whoever reported it has not necessarily ended the connection: the peer is to see a reset.
+void IbvQp::FailByDevice() {
+  if (failure_.end == LinkEnd::kOpen) {
+    failure_.end = LinkEnd::kFailed;
+    failure_.text = name_ + ": " + resources_->device_failure();
+  }
+  Abort();
 }
 
 void IbvQp::End(LinkEnd end, std::string text) {

@@ -11,6 +11,8 @@
 #include <mutex>
 #include <vector>
 
+#include "verbs/ibv/descriptor_calls.h"
+
 namespace sdp::ibv {
 namespace {
 
@@ -51,14 +53,24 @@ RegisteredMemory::~RegisteredMemory() {
 }
 
 Resources::~Resources() {
+  if (device_ != nullptr) device_->Remove(&watch_);
   if (id != nullptr && id->qp != nullptr) api.rdma_destroy_qp(id);
   if (send_cq != nullptr) api.ibv_destroy_cq(send_cq);
   if (receive_cq != nullptr) api.ibv_destroy_cq(receive_cq);
-  if (completions != nullptr) api.ibv_destroy_comp_channel(completions);
+  if (completions != nullptr) {
+    descriptor_calls().reveal(completions->fd);
+    api.ibv_destroy_comp_channel(completions);
+  }
   if (pd != nullptr) api.ibv_dealloc_pd(pd);
   if (id != nullptr) api.rdma_destroy_id(id);
-  if (channel != nullptr) api.rdma_destroy_event_channel(channel);
-  if (event_fd >= 0) ::syscall(SYS_close, event_fd);
+  if (channel != nullptr) {
+    descriptor_calls().reveal(channel->fd);
+    api.rdma_destroy_event_channel(channel);
+  }
+  if (event_fd >= 0) {
+    descriptor_calls().reveal(event_fd);
+    ::syscall(SYS_close, event_fd);
+  }
 }
 
 bool Resources::Fail(const char* what) {
@@ -71,18 +83,48 @@ bool Resources::Open() {
   // System calls by number: under the preload the plain names lead back into it.
   event_fd = static_cast<int>(::syscall(SYS_epoll_create1, EPOLL_CLOEXEC));
   if (event_fd < 0) return Fail("epoll_create1");
+  event_fd = descriptor_calls().hide(event_fd);
   channel = api.rdma_create_event_channel();
   if (channel == nullptr) return Fail("rdma_create_event_channel");
-  return Watch(channel->fd);
+  return Watch(&channel->fd);
 }
 
-bool Resources::Watch(int fd) {
-  ::syscall(SYS_fcntl, fd, F_SETFD, FD_CLOEXEC);
-  const long flags = ::syscall(SYS_fcntl, fd, F_GETFL);
-  ::syscall(SYS_fcntl, fd, F_SETFL, flags | O_NONBLOCK);
-  epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
-  if (::syscall(SYS_epoll_ctl, event_fd, EPOLL_CTL_ADD, fd, &event) != 0) return Fail("epoll_ctl");
-  return true;
+bool Resources::Watch(int* fd) {
+  *fd = descriptor_calls().hide(*fd);
+  ::syscall(SYS_fcntl, *fd, F_SETFD, FD_CLOEXEC);
+  const long flags = ::syscall(SYS_fcntl, *fd, F_GETFL);
+  ::syscall(SYS_fcntl, *fd, F_SETFL, flags | O_NONBLOCK);
+  return AddToEpoll(*fd, EPOLLIN);
+}
+
+bool Resources::WatchDevice() {
+  device_ = Device::Of(api, id->verbs);
+  if (device_ == nullptr) return Fail("eventfd");
+  watch_.queue_pair = id->qp;
+  watch_.send_cq = send_cq;
+  watch_.receive_cq = receive_cq;
+  watch_.port = id->port_num;
+  device_->Add(&watch_);
+  // Nobody ever empties the bell: each stroke counts once.
+  return AddToEpoll(device_->events_fd(), EPOLLIN) && AddToEpoll(device_->bell_fd(), EPOLLIN | EPOLLET);
+}
+
+Resources::Woken Resources::Look() {
+  epoll_event events[4];
+  Woken woken;
+  const long count = ::syscall(SYS_epoll_pwait, event_fd, events, 4, 0, nullptr, 8);
+  for (long i = 0; i < count; ++i) {
+    const int fd = events[i].data.fd;
+    if (fd == channel->fd) woken.connection_manager = true;
+    if (completions != nullptr && fd == completions->fd) woken.completions = true;
+    if (device_ != nullptr && fd == device_->events_fd()) device_->TakeEvents();
+  }
+  return woken;
+}
+
+bool Resources::AddToEpoll(int fd, uint32_t events) {
+  epoll_event event{.events = events, .data = {.fd = fd}};
+  return ::syscall(SYS_epoll_ctl, event_fd, EPOLL_CTL_ADD, fd, &event) == 0 || Fail("epoll_ctl");
 }
 
 bool Resources::MakeId() {
@@ -127,7 +169,7 @@ bool Resources::MakeQueuePair(const Depths& wanted) {
   if (result > 0) errno = result;
   if (result != 0) return Fail("rdma_create_qp");
   depths.inline_bytes = std::min(wanted.inline_bytes, attributes.cap.max_inline_data);
-  return Watch(completions->fd);
+  return Watch(&completions->fd) && WatchDevice();
 }
 
 rdma_cm_event* Resources::NextCmEvent() const {

@@ -11,6 +11,7 @@
 
 #include "core/base/types.h"
 #include "verbs/ibv/ibv_api.h"
+#include "verbs/ibv/ibv_device.h"
 
 namespace sdp::ibv {
 
@@ -61,6 +62,14 @@ class Resources {
   // Another look at the number of CM events: null if there is none now. To be acknowledged by
   // api.rdma_ack_cm_event.
   rdma_cm_event* NextCmEvent() const;
+  // What made event_fd readable. The device's own events are taken here.
+  struct Woken {
+    bool connection_manager = false;
+    bool completions = false;
+  };
+  Woken Look();
+  // An event of the device's has ended this connection: one line; else null.
+  [[nodiscard]] const char* device_failure() const { return watch_.failed() ? watch_.why() : nullptr; }
   [[nodiscard]] const std::string& failure() const { return failure_; }
   bool Fail(const char* what);
 
@@ -75,8 +84,14 @@ class Resources {
   Depths depths{};
 
  private:
-  bool Watch(int fd);
+  // The descriptor is protected from the application, does not block, and is among those that event_fd stands
+  // for.
+  bool Watch(int* fd);
+  bool WatchDevice();
+  bool AddToEpoll(int fd, uint32_t events);
 
+  Device* device_ = nullptr;
+  DeviceWatch watch_;
   std::string failure_;
 };
 

@@ -12,6 +12,8 @@ using verbs::ConnectState;
 using verbs::LinkEnd;
 
 constexpr uint32_t kSmallestUlpdu = 128;
+// An RTR that nobody answers is repeated after this, then after twice as long each time.
+constexpr Duration kFirstRtrInterval = std::chrono::milliseconds(20);
 
 MpaOptions ToMpaOptions(const SoftOptions& options) {
   return {.want_crc = options.want_crc,
@@ -84,9 +86,47 @@ ConnectState SoftConnector::Step(Time now) {
   if (!negotiation_.output().empty()) return ConnectState::kInProgress;
   if (!std::exchange(established_, true)) {
     qp_ = MakeQueuePair();
+    BeginConfirmation(now);
     qp_->Flush();  // the RTR, if any, opens the peer's direction
   }
-  return ConnectState::kEstablished;
+  return confirming_ ? StepConfirmation(now) : ConnectState::kEstablished;
+}
+
+// The kernel's siw hands its socket from the MPA start-up to the queue pair after it has sent the MPA Reply,
+// and does not look whether something has come meanwhile: an RTR that is quicker lies there until further
+// bytes come. A zero-length RDMA Read is answered by the peer's RNIC alone.
+void SoftConnector::BeginConfirmation(Time now) {
+  const MpaAgreement& agreement = negotiation_.agreement();
+  if (!options_.confirm_rtr || agreement.role != MpaRole::kInitiator || agreement.rtr == Rtr::kNone ||
+      qp_->ord() == 0 || negotiation_.peer_private_data().empty())
+    return;
+  confirming_ = true;
+  if (agreement.rtr != Rtr::kRead) qp_->PostRtr(Rtr::kRead);
+  rtr_interval_ = kFirstRtrInterval;
+  next_rtr_ = now + rtr_interval_;
+}
+
+ConnectState SoftConnector::StepConfirmation(Time now) {
+  qp_->Flush();
+  if (qp_->ReadLink() == verbs::ReadStatus::kEnded && qp_->counters().fpdus_in == 0) {
+    cause_ = qp_->cause();
+    return ConnectState::kFailed;
+  }
+  if (qp_->counters().fpdus_in > 0) {
+    confirming_ = false;
+    return ConnectState::kEstablished;
+  }
+  if (now >= send_deadline_) {
+    Fail(LinkEnd::kFailed, "the peer's RNIC does not answer");
+    return ConnectState::kFailed;
+  }
+  if (now >= next_rtr_) {
+    qp_->PostRtr(Rtr::kWrite);
+    qp_->Flush();
+    rtr_interval_ *= 2;
+    next_rtr_ = now + rtr_interval_;
+  }
+  return ConnectState::kInProgress;
 }
 
 void SoftConnector::SetEventFd(int fd) {
@@ -95,12 +135,14 @@ void SoftConnector::SetEventFd(int fd) {
 }
 
 verbs::Interest SoftConnector::interest() const {
+  if (confirming_ && cause_.end == LinkEnd::kOpen) return qp_->interest();
   const bool over = cause_.end != LinkEnd::kOpen || established_;
   return {.read = !over && negotiation_.output().empty(),
           .write = !over && link_full_ && !negotiation_.output().empty()};
 }
 
 Time SoftConnector::deadline() const {
+  if (confirming_ && cause_.end == LinkEnd::kOpen) return std::min(next_rtr_, send_deadline_);
   if (cause_.end != LinkEnd::kOpen || established_) return kNever;
   return negotiation_.output().empty() ? negotiation_.deadline() : send_deadline_;
 }

@@ -32,6 +32,8 @@ class SoftConnector final : public verbs::Connector {
  private:
   void SendOutput();
   void ReadInput();
+  void BeginConfirmation(Time now);
+  verbs::ConnectState StepConfirmation(Time now);
   void Fail(verbs::LinkEnd end, std::string text, int os_error = 0);
   std::unique_ptr<SoftQp> MakeQueuePair() const;
 
@@ -44,6 +46,9 @@ class SoftConnector final : public verbs::Connector {
   verbs::LinkCause cause_;
   std::unique_ptr<SoftQp> qp_;
   bool established_ = false;
+  bool confirming_ = false;  // established but for the peer's first FPDU
+  Time next_rtr_ = kNever;   // while confirming: the RTR may have been overlooked
+  Duration rtr_interval_{};
 };
 
 }  // namespace sdp::iwarp

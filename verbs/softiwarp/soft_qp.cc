@@ -59,10 +59,13 @@ SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& op
               stags_, buffers_, reads_),
       send_queue_({.crc = agreement.crc, .markers = agreement.send_markers, .max_ulpdu = max_ulpdu}) {
   buffers_.Post(options.initial_receives);
-  if (agreement.role != MpaRole::kInitiator) return;
-  if (agreement.rtr == Rtr::kWrite)
+  if (agreement.role == MpaRole::kInitiator) PostRtr(agreement.rtr);
+}
+
+void SoftQp::PostRtr(Rtr kind) {
+  if (kind == Rtr::kWrite)
     send_queue_.Post({.silent = true, .opcode = RdmapOpcode::kWrite, .stag = kRtrStag});
-  if (agreement.rtr == Rtr::kRead) {
+  if (kind == Rtr::kRead) {
     reads_.Post({.id = {}, .request = {.sink_stag = kRtrStag, .source_stag = kRtrStag}, .silent = true});
     StartReads();
   }

@@ -65,6 +65,9 @@ class SoftQp final : public verbs::QueuePair {
   [[nodiscard]] const char* rnic_name() const override { return "soft"; }
   [[nodiscard]] const char* link_name() const override { return "tcp"; }
 
+  // A zero-length message that opens the connection, of that kind (kSend: none); posted, not flushed. May be
+  // repeated.
+  void PostRtr(Rtr kind);
   // The set-up failed in a way that the peer learns by a Terminate (RFC 6581, section 8).
   void TerminateStream(const TerminateCause& cause, std::string text);
 

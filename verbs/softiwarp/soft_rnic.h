@@ -30,6 +30,9 @@ struct SoftOptions {
   bool want_crc = false;       // ask for CRC32c; it is used when either peer asks (RFC 5044, 7.1)
   bool want_markers = false;   // ask the peer to send us markers
   bool peer_to_peer = true;    // connecting side: ask for RFC 6581 peer-to-peer with an RTR
+  // Connecting side: a responder that takes the RTR and says what it has to say in its reply has to show that it has seen the RTR, or the
+  // connection is not established. A kernel's soft RNIC may overlook it until more bytes come.
+  bool confirm_rtr = false;
   bool rtr_by_read = false;    // connecting side: offer only a zero-length RDMA Read as RTR (default: Write)
   uint8_t revision = 2;        // 1: no enhanced set-up
   uint32_t max_ulpdu = 0;      // 0: as large as the peer and the link allow

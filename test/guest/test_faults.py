@@ -1,0 +1,147 @@
+"""What ends a connection over a kernel RNIC from outside, and what only slows it down: the device removed, its port down, a peer killed; delay and
+loss. Both ends of each connection are plain socket programs that end within bounded time and say how."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+
+import harness  # noqa: E402
+
+ADDRESS = os.environ.get("SDP_TEST_RNIC_ADDRESS", "10.77.0.1")
+DEVICE = os.environ.get("SDP_TEST_RNIC", "siw0")
+NETDEV = "dum0"  # of the guest
+PEER = pathlib.Path(__file__).resolve().parent / "peer.py"
+PATIENT = {"SDP_PM_TIMEOUT_MS": 5000}
+
+# Data back and forth until something ends it.
+TALKER = """
+import errno, socket, sys
+role, address, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+if role == "accept":
+    s = socket.create_server((address, port)).accept()[0]
+else:
+    s = socket.create_connection((address, port), timeout=60)
+s.settimeout(None)
+rounds = 0
+try:
+    while True:
+        if role == "connect":
+            s.sendall(bytes(20000))
+        left = 20000
+        while left:
+            data = s.recv(left)
+            if not data:
+                print("ended EOF", flush=True)
+                sys.exit()
+            left -= len(data)
+        if role == "accept":
+            s.sendall(bytes(20000))
+        rounds += 1
+        if rounds == 3:
+            print("moving", flush=True)
+except OSError as e:
+    print("ended", errno.errorcode[e.errno], flush=True)
+"""
+
+
+def run(*argv):
+    subprocess.run([harness.find(argv[0]) or argv[0], *argv[1:]], check=True, timeout=60)
+
+
+class Faults(unittest.TestCase):
+    def setUp(self):
+        if not os.path.exists("/dev/infiniband/rdma_cm"):
+            raise unittest.SkipTest("no kernel RNIC (scripts/siw-guest has one)")
+        self.world = harness.TestWorld(listen=[ADDRESS])
+        self.addCleanup(self.world.stop)
+
+    def tearDown(self):
+        if not self._outcome.success:
+            print(self.world.logs(), file=sys.stderr)
+
+    def need_guest(self):
+        """Some faults take a device, or a network, from the whole host: that of a guest made for it."""
+        if os.uname().nodename != "siw-guest":
+            raise unittest.SkipTest("this host is no guest of scripts/siw-guest: its devices stay as they are")
+
+    def talkers(self, connecting="verbs", accepting="verbs"):
+        port = harness.free_port(host=ADDRESS)
+        ends = []
+        for role, rnic in ("accept", accepting), ("connect", connecting):
+            ends.append(self.world.start([sys.executable, "-c", TALKER, role, ADDRESS, port], environment={"SDP_RNIC": rnic, **PATIENT}))
+            if role == "accept":
+                harness.wait_until(lambda: f"over {DEVICE}" in self.world.sdp_log(), f"a listener over {DEVICE}", 60)
+                self.world.wait_for_listener(port, 60)
+        for end in ends:
+            harness.wait_until(lambda end=end: "moving" in end.output(), "data on the move", 60)
+        self.assertNotIn("TCP, because", self.world.sdp_log())
+        return ends
+
+    def assert_reset(self, *ends):
+        for end in ends:
+            self.assertEqual(end.wait(60), 0, end.output())
+            self.assertIn("ended ECONNRESET", end.output())
+
+    def test_the_accepting_peer_killed(self):
+        accepting, connecting = self.talkers()
+        accepting.kill()
+        self.assert_reset(connecting)
+
+    def test_the_connecting_peer_killed(self):
+        accepting, connecting = self.talkers()
+        connecting.kill()
+        self.assert_reset(accepting)
+
+    def test_an_embedded_peer_killed(self):
+        accepting, connecting = self.talkers(connecting="soft")
+        connecting.kill()
+        self.assert_reset(accepting)
+
+    def test_the_port_goes_down(self):
+        self.need_guest()
+        ends = self.talkers()
+        self.addCleanup(self.port_up)
+        run("ip", "link", "set", NETDEV, "down")
+        self.assert_reset(*ends)
+
+    def port_up(self):
+        run("ip", "link", "set", NETDEV, "up")
+        for address in "fd77::1/64", "fd77::2/64":  # a device that goes down loses them
+            run("ip", "address", "replace", address, "dev", NETDEV, "nodad")
+
+    def test_the_device_is_removed(self):
+        self.need_guest()
+        harness.need("rdma")
+        ends = self.talkers()
+        # It ends when the last process has let the device go.
+        removal = subprocess.Popen([harness.find("rdma"), "link", "del", DEVICE])
+        self.addCleanup(run, "rdma", "link", "add", DEVICE, "type", "siw", "netdev", NETDEV)
+        self.assert_reset(*ends)
+        self.assertEqual(removal.wait(60), 0)
+        self.assertIn(f"{DEVICE} was removed", self.world.sdp_log())
+
+    def test_delay_and_loss(self):
+        self.need_guest()
+        harness.need("tc")
+        run("tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "100ms", "loss", "1%")
+        self.addCleanup(run, "tc", "qdisc", "del", "dev", "lo", "root")
+        for connecting, accepting in ("verbs", "verbs"), ("soft", "verbs"), ("verbs", "soft"):
+            with self.subTest(f"{connecting} to {accepting}"):
+                port = harness.free_port(host=ADDRESS)
+                slow = {"SDP_PM_TIMEOUT_MS": 20000, "SDP_HANDSHAKE_TIMEOUT_MS": 60000}
+                talks = ["both", "banner", "half-close"]
+                server = self.world.start([sys.executable, PEER, "accept", ADDRESS, port, *talks], environment={"SDP_RNIC": accepting, **slow})
+                self.world.wait_for_listener(port, 60)
+                client = self.world.start([sys.executable, PEER, "connect", ADDRESS, port, *talks], environment={"SDP_RNIC": connecting, **slow})
+                for end, process in ("connecting", client), ("accepting", server):
+                    self.assertEqual(process.wait(120), 0, f"{end} end:\n{process.output()}")
+                print("  ", connecting, "->", accepting, *client.output().split(), flush=True)
+        self.assertNotIn("TCP, because", self.world.sdp_log())
+
+
+if __name__ == "__main__":
+    harness.main()
