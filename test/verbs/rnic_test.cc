@@ -2,6 +2,8 @@
 // against the other.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -360,6 +362,48 @@ TEST_CASE("a peer that goes away flushes outstanding RDMA Reads") {
     REQUIRE(pair.a.qp->PollCompletion(&c));
     CHECK(c.id == WorkId(7));
     CHECK(c.status == Status::kFlushed);
+  }
+}
+
+// Not a test: what a cache of registrations could save of a Zcopy transfer. Run it by its tag.
+TEST_CASE("what registering memory costs beside moving it", "[.cost]") {
+  Options options;
+  options.a = options.z = Backend::kIbv;
+  if (!Have(Backend::kIbv)) return;
+  RnicPair pair = Open(options);
+  constexpr int kRounds = 50;
+  const auto per_round = [](auto body) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < kRounds; ++i) body();
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count() /
+           kRounds;
+  };
+  for (const uint32_t size : {64u << 10, 256u << 10, 1u << 20}) {
+    std::vector<std::byte> source(size, std::byte{1});
+    std::vector<std::byte> sink(size, std::byte{2});
+    const double registering = per_round([&] {
+      const auto region = pair.a.qp->Register(sink, Access::kLocal);
+      REQUIRE(region);
+      pair.a.qp->Deregister(region->stag);
+    });
+    const auto remote = pair.z.qp->Register(source, Access::kRemoteRead);
+    const auto local = pair.a.qp->Register(sink, Access::kLocal);
+    REQUIRE(remote);
+    REQUIRE(local);
+    const double moving = per_round([&] {
+      REQUIRE(pair.a.qp->PostRdmaRead({.id = WorkId(8),
+                                       .local_stag = local->stag,
+                                       .local_to = local->base_to,
+                                       .length = size,
+                                       .remote_stag = remote->stag,
+                                       .remote_to = remote->base_to}) == PostResult::kOk);
+      pair.a.qp->Flush();
+      REQUIRE(Next(pair.a, pair).status == Status::kSuccess);
+    });
+    std::printf("%7u bytes: register and deregister %8.1f us, RDMA Read %8.1f us\n", size, registering,
+                moving);
+    pair.a.qp->Deregister(local->stag);
+    pair.z.qp->Deregister(remote->stag);
   }
 }
 
