@@ -8,6 +8,7 @@
 
 #include "preload/fd_table.h"
 #include "preload/guard.h"
+#include "preload/inheritance.h"
 #include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
 
@@ -74,6 +75,9 @@ inline int Fresh(int fd) {
   }
   return fd;
 }
+
+// entry_points_exec.cc: there are sockets of ours that a program may get from here, by exec or with its descriptors rearranged.
+bool HasHeirlooms(Heirloom which);
 
 // entry_points_stdio.cc: before main, where a standard stream's descriptor is a socket of ours.
 void ReopenStandardStreams();

@@ -23,6 +23,22 @@
 #include "preload/startup.h"
 
 namespace sdp::preload {
+
+bool HasHeirlooms(Heirloom which) {
+  if (!Started() || !OwnsProcess() || ForeignCall::Active()) return false;
+  struct Search {
+    Heirloom which;
+    bool found;
+  } search = {which, false};
+  FdTable::ForEach(
+      [](int fd, Socket*, void* context) {
+        auto& wanted = *static_cast<Search*>(context);
+        wanted.found = wanted.found || wanted.which == Heirloom::kAll || (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
+      },
+      &search);
+  return search.found;
+}
+
 namespace {
 
 // `environment` with the variable that names `sealed`.
@@ -43,22 +59,6 @@ class HeirEnvironment {
   char variable_[40];
   std::vector<char*> variables_;
 };
-
-// There are sockets of ours that a program may get from here, by exec or with its descriptors rearranged.
-bool HasHeirlooms(Heirloom which) {
-  if (!Started() || !OwnsProcess() || ForeignCall::Active()) return false;
-  struct Search {
-    Heirloom which;
-    bool found;
-  } search = {which, false};
-  FdTable::ForEach(
-      [](int fd, Socket*, void* context) {
-        auto& wanted = *static_cast<Search*>(context);
-        wanted.found = wanted.found || wanted.which == Heirloom::kAll || (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
-      },
-      &search);
-  return search.found;
-}
 
 // `exec(environment)` is the real call.
 template <typename Exec>

@@ -219,6 +219,14 @@ int posix_spawn(pid_t*, const char*, const posix_spawn_file_actions_t*, const po
 int posix_spawnp(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*, char* const[], char* const[]) {
   return ENOSYS;
 }
+int system(const char*) {
+  errno = ENOSYS;
+  return -1;
+}
+FILE* popen(const char*, const char*) {
+  errno = ENOSYS;
+  return nullptr;
+}
 FILE* fdopen(int, const char*) {
   errno = ENOMEM;
   return nullptr;

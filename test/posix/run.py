@@ -121,7 +121,9 @@ class Daemon:
         self.environment = {"LD_PRELOAD": preload, "SDP_PM_PORT": str(port),
                             "SDP_PMD_SOCKET": self.socket_path, "SDP_STATS_DIR": self.stats, "SDP_LOG": "debug",
                             # Lower than by default: what Zcopy can do wrong has to show with little data.
-                            "SDP_BCOPY_THRESHOLD": "131072"}
+                            "SDP_BCOPY_THRESHOLD": "131072",
+                            # A port mapper that a busy machine keeps waiting is not a silent one.
+                            "SDP_PM_TIMEOUT_MS": "5000"}
 
     def stop(self):
         self.process.terminate()

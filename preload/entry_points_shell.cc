@@ -1,0 +1,87 @@
+// system and popen: the C library starts the shell by a call of its own that nobody can stand in front of, so
+// the command is what is changed. It has the shell go over, with the variable that names the sealed sockets,
+// into the shell that runs the command.
+#include <fcntl.h>
+
+#include <string>
+
+#include "preload/entry_points.h"
+#include "preload/exec_target.h"
+#include "preload/inheritance.h"
+
+extern char** environ;
+
+namespace sdp::preload {
+namespace {
+
+constexpr const char* kShell = "/bin/sh";
+
+// As one word of a shell's.
+std::string Quoted(const char* text) {
+  std::string out = "'";
+  for (; *text != '\0'; ++text) {
+    if (*text == '\'') {
+      out += "'\\''";
+    } else {
+      out += *text;
+    }
+  }
+  return out + "'";
+}
+
+// The sockets that a command's programs get, as long as this stands.
+class ShellCommand {
+ public:
+  explicit ShellCommand(const char* command) {
+    const NoCancellation no_cancellation;
+    if (TargetOf(std::string(kShell), environ) != Target::kWithLibrary) return;
+    const int sealed = SealSockets(Heirloom::kOpen, Giver::kStays);
+    UnlockSockets();
+    if (sealed < 0) return;
+    sealed_ = HiddenFds::Hide(sealed);
+    if (sealed_ < 0) return;
+    real.fcntl(sealed_, F_SETFD, 0);
+    text_ = std::string(kInheritedVariable) + "=" + std::to_string(sealed_) + " exec " + kShell + " -c " +
+            Quoted(command) + " sh";
+  }
+  ~ShellCommand() {
+    if (sealed_ < 0) return;
+    const int error = errno;
+    HiddenFds::Close(sealed_);
+    errno = error;
+  }
+  ShellCommand(const ShellCommand&) = delete;
+  ShellCommand& operator=(const ShellCommand&) = delete;
+
+  // What to run; null: the command as it is.
+  [[nodiscard]] const char* text() const { return sealed_ >= 0 ? text_.c_str() : nullptr; }
+
+ private:
+  int sealed_ = -1;
+  std::string text_;
+};
+
+// `run(command)` is the real call.
+template <typename Run>
+auto RunCommand(const char* command, Run run) -> decltype(run(command)) {
+  if (command == nullptr || !HasHeirlooms(Heirloom::kOpen)) return run(command);
+  const ShellCommand with_sockets(command);
+  return run(with_sockets.text() != nullptr ? with_sockets.text() : command);
+}
+
+}  // namespace
+}  // namespace sdp::preload
+
+using sdp::preload::real;
+
+extern "C" {
+
+int SDP_ENTRY(system)(const char* command) {
+  return sdp::preload::RunCommand(command, [](const char* text) { return real.system(text); });
+}
+
+FILE* SDP_ENTRY(popen)(const char* command, const char* mode) {
+  return sdp::preload::RunCommand(command, [mode](const char* text) { return real.popen(text, mode); });
+}
+
+}  // extern "C"
