@@ -57,7 +57,8 @@ bool Start() {
                        .setsockopt = LinkSetOption,
                        .getsockopt = LinkGetOption,
                        .recv = LinkRecv,
-                       .send = LinkSend});
+                       .send = LinkSend,
+                       .sendfile = real.sendfile64});
   started.store(true, std::memory_order_release);
   return true;
 }

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "core/base/types.h"
+#include "verbs/file_range.h"
 
 namespace sdp::verbs {
 
@@ -220,6 +221,13 @@ class QueuePair {
   // Copies every byte still borrowed from the caller into memory of the RNIC's own: after it the caller may reuse or free
   // what SendWork and RdmaWriteWork referenced. Nothing is copied when Flush() returned true.
   virtual void DetachBorrowed() = 0;
+  // From here to ReturnFile() the payload of Sends may lie in `file`, and goes from the file's pages to the link without a copy in
+  // between, or, in DetachBorrowed(), into memory of the RNIC's own. As with sendfile(2), what is written to the file before the peer
+  // has read it may change what the peer reads. A file that turns out to be shorter than the range ends the connection (kFailed):
+  // the messages' lengths were said already. The link's descriptor must be in non-blocking mode. False: this connection has to see its payload (CRC, markers), or the RNIC cannot.
+  [[nodiscard]] virtual bool BorrowFile(const FileRange& /*file*/) { return false; }
+  // Nothing of the file's may be borrowed any more: Flush() returned true, or DetachBorrowed() was called.
+  virtual void ReturnFile() {}
   // Reads what the link has, without blocking. Reads until the link is drained or a bounded amount was taken.
   virtual ReadStatus ReadLink() = 0;
   // The same, but sleeps in the link's own read when nothing is there, with `lock` dropped meanwhile: other threads may then

@@ -57,8 +57,10 @@ size_t Engine::Send(std::span<const Bytes> data, SendFlags flags) {
   const bool wait = !r.established || r.suspension.under_way() || r.hello_ack_due || flags.hold || behind;
   const uint32_t messages = wait ? 0 : r.credit.payload_messages();
   r.source.set_held(flags.hold);
-  const bool keep_all = flags.buffering == Buffering::kFull || flags.hold || behind;
-  const auto taken = r.source.Send(data, capacity, messages, capacity / 2, keep_all, flags.out_of_band,
+  const bool none = flags.buffering == Buffering::kNone;
+  const bool keep_all = flags.buffering == Buffering::kFull || flags.hold || (behind && !none);
+  const size_t small = none ? 0 : capacity / 2;
+  const auto taken = r.source.Send(data, capacity, messages, small, keep_all, flags.out_of_band,
                                    behind ? r.source_offer.left() : 0);
   r.stats.buffered_copies += taken.copied;
   if (r.source.stall() != SourceHalf::Stall::kNone) {

@@ -50,6 +50,7 @@ struct ReceivedMessage {
 
 // How far Send may copy what the peer's credit does not allow to leave now.
 enum class Buffering : uint8_t {
+  kNone,   // nothing: the bytes are not even looked at. Not with `hold`
   kSmall,  // only a write small enough that coalescing it pays (the caller waits for credit, or reports what
            // was taken)
   kFull,   // up to Options::send_limit (9.5.6: a caller that has waited must not deadlock)

@@ -29,6 +29,9 @@ class Socket {
   void Unref();
 
   virtual ssize_t Send(int fd, const iovec* iov, size_t count, int flags) = 0;
+  // Sends what stands in `file` from `offset` on without reading it into memory: how many bytes, at most `count`; -1 with EAGAIN.
+  // 0: not now, or not at all; what is read goes by Send().
+  virtual ssize_t SendFromFile(int /*fd*/, int /*file*/, off64_t /*offset*/, size_t /*count*/) { return 0; }
   // `out_flags`: the msg_flags a recvmsg reports; may be null.
   virtual ssize_t Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) = 0;
 

@@ -64,6 +64,7 @@ class StreamSocket final : public Socket {
 
   // --- The calls (socket.h)
   ssize_t Send(int fd, const iovec* iov, size_t count, int flags) override;
+  ssize_t SendFromFile(int fd, int file, off64_t offset, size_t count) override;
   ssize_t Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) override;
   void WriteControl(ssize_t received, ControlRoom* room) override;
   ssize_t ReceiveError(ControlRoom* room, int* out_flags) override;

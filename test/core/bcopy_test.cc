@@ -138,6 +138,25 @@ TEST_CASE("Bcopy: kFull keeps up to the send limit") {
   CHECK(peer.end.Send("x", kSmall) == 1);
 }
 
+TEST_CASE("Bcopy: a sender may want nothing to be copied, however little it is") {
+  ScriptedPeer peer({.bufs = 4});
+  peer.repost = false;
+  const std::string data = Letters(2100);
+  const Bytes bytes = std::as_bytes(std::span(data));
+  CHECK(peer.end.Send({&bytes, 1}, {.buffering = Buffering::kNone}) == 2000);
+  CHECK(peer.HearAll() == "Data payload=1000, Data payload=1000");
+  const Bytes rest = bytes.subspan(2000);
+  CHECK(peer.end.Send({&rest, 1}, {.buffering = Buffering::kNone}) == 0);
+  CHECK(peer.engine().buffered_bytes() == 0);
+  CHECK_FALSE(peer.engine().has_unfinished_sends());
+  CHECK_FALSE(peer.engine().writable());
+  const uint64_t edge = peer.engine().write_edge();
+  peer.bufs = 24;
+  peer.Say(wire::Data{});
+  CHECK(peer.engine().writable());
+  CHECK(peer.engine().write_edge() > edge);
+}
+
 TEST_CASE("Bcopy: the buffer's bytes leave in order through its wrap") {
   ScriptedPeer peer({.options = {.send_limit = 3000}, .bufs = 3, .buffer_size = 716});
   peer.repost = false;

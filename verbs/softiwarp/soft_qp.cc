@@ -248,11 +248,15 @@ bool SoftQp::Flush() {
   while (!send_queue_.empty()) {
     SendBatch batch;
     send_queue_.BuildBatch(&batch);
-    const LinkResult sent = link_.Write(batch.parts());
+    const LinkResult sent = file_ ? file_->Write(link_, batch.parts()) : link_.Write(batch.parts());
     ++counters_.write_calls;
     if (sent.kind == LinkResult::Kind::kWouldBlock) {
       link_full_ = true;
       break;
+    }
+    if (sent.kind == LinkResult::Kind::kEof) {
+      FailLocally("a file that was being sent became shorter, or could not be read");
+      return true;
     }
     if (sent.kind != LinkResult::Kind::kOk) {
       // What the peer said before it went away may still be unread: the reader finds out and names the cause.
@@ -291,7 +295,21 @@ void SoftQp::CollectSends() {
 void SoftQp::DetachBorrowed() {
   bool failed = false;
   counters_.copied_out += send_queue_.Detach(&failed);
-  if (failed) FailLocally("no memory to keep unsent data");
+  if (failed)
+    FailLocally(file_ ? "no memory to keep unsent data, or a file that cannot be read"
+                      : "no memory to keep unsent data");
+}
+
+bool SoftQp::BorrowFile(const verbs::FileRange& file) {
+  const SendOptions& options = send_queue_.options();
+  if (options.crc || options.markers || link_calls().sendfile == nullptr) return false;
+  send_queue_.set_unread(&file_.emplace(file));
+  return true;
+}
+
+void SoftQp::ReturnFile() {
+  send_queue_.set_unread(nullptr);
+  file_.reset();
 }
 
 void SoftQp::StopSending() {

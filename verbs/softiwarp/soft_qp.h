@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "verbs/rnic.h"
+#include "verbs/softiwarp/file_payload.h"
 #include "verbs/softiwarp/proto/mpa_negotiation.h"
 #include "verbs/softiwarp/proto/read_queue.h"
 #include "verbs/softiwarp/proto/receive_buffers.h"
@@ -42,6 +43,8 @@ class SoftQp final : public verbs::QueuePair {
 
   bool Flush() override;
   void DetachBorrowed() override;
+  [[nodiscard]] bool BorrowFile(const verbs::FileRange& file) override;
+  void ReturnFile() override;
   verbs::ReadStatus ReadLink() override;
   verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock) override;
   [[nodiscard]] bool can_block() const override { return !read_ended_; }
@@ -131,6 +134,7 @@ class SoftQp final : public verbs::QueuePair {
   ReadQueue reads_;
   ReceiveStream stream_;
   SendQueue send_queue_;
+  std::optional<FilePayload> file_;  // lent by the caller for a while
   GrowingRing<Ready> ready_;
   std::vector<std::unique_ptr<ScatteredMessage>> scattered_;  // all, lent or spare
   ScatteredMessage* spare_ = nullptr;

@@ -22,6 +22,8 @@ struct LinkCalls {
   // For what lies in one piece, where they cost noticeably less than their msg forms; nullptr: those are used.
   ssize_t (*recv)(int, void*, size_t, int) = nullptr;
   ssize_t (*send)(int, const void*, size_t, int) = nullptr;
+  // nullptr: no files are borrowed.
+  ssize_t (*sendfile)(int, int, off64_t*, size_t) = nullptr;
 };
 void SetLinkCalls(const LinkCalls& calls);
 const LinkCalls& link_calls();

@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/random.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -14,7 +15,8 @@
 namespace sdp::iwarp {
 namespace {
 
-constinit LinkCalls calls{::recvmsg, ::sendmsg, ::shutdown, ::setsockopt, ::getsockopt, ::recv, ::send};
+constinit LinkCalls calls{::recvmsg,    ::sendmsg, ::shutdown, ::setsockopt,
+                          ::getsockopt, ::recv,    ::send,     ::sendfile64};
 
 LinkResult Judge(ssize_t n) {
   if (n > 0) return {.kind = LinkResult::Kind::kOk, .bytes = static_cast<size_t>(n)};
@@ -43,18 +45,24 @@ LinkResult TcpLink::Read(std::span<const MutableBytes> parts, LinkWait wait) con
   return Judge(calls.recvmsg(fd_, &message, flags));
 }
 
-LinkResult TcpLink::Write(std::span<const iovec> parts) const {
-  constexpr int kFlags = MSG_DONTWAIT | MSG_NOSIGNAL;
+LinkResult TcpLink::Write(std::span<const iovec> parts, bool more) const {
+  const int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0);
   LinkResult result;
   if (parts.size() == 1 && calls.send != nullptr) {
-    result = Judge(calls.send(fd_, parts[0].iov_base, parts[0].iov_len, kFlags));
+    result = Judge(calls.send(fd_, parts[0].iov_base, parts[0].iov_len, flags));
   } else {
     msghdr message{};
     message.msg_iov = const_cast<iovec*>(parts.data());
     message.msg_iovlen = parts.size();
-    result = Judge(calls.sendmsg(fd_, &message, kFlags));
+    result = Judge(calls.sendmsg(fd_, &message, flags));
   }
   // TCP's send can be interrupted while it waits for memory; nothing was taken then.
+  if (result.kind == LinkResult::Kind::kInterrupted) result.kind = LinkResult::Kind::kWouldBlock;
+  return result;
+}
+
+LinkResult TcpLink::WriteFile(int file, off64_t offset, size_t size) const {
+  LinkResult result = Judge(calls.sendfile(fd_, file, &offset, size));
   if (result.kind == LinkResult::Kind::kInterrupted) result.kind = LinkResult::Kind::kWouldBlock;
   return result;
 }

@@ -38,8 +38,11 @@ class TcpLink {
   // One recv or recvmsg into at most kMaxParts parts.
   static constexpr size_t kMaxParts = 160;
   LinkResult Read(std::span<const MutableBytes> parts, LinkWait wait) const;
-  // One send or sendmsg, never blocking, never raising SIGPIPE.
-  LinkResult Write(std::span<const iovec> parts) const;
+  // One send or sendmsg, never blocking, never raising SIGPIPE. `more`: another follows at once.
+  LinkResult Write(std::span<const iovec> parts, bool more = false) const;
+  // One sendfile: it blocks if the descriptor does, and raises SIGPIPE as the program's own would. kEof: the
+  // file ends there.
+  LinkResult WriteFile(int file, off64_t offset, size_t size) const;
   // FIN behind what is sent.
   void ShutdownWrite() const;
   // What is unsent and unread is lost: the peer sees a reset when the owner closes the descriptor, a sleeping

@@ -190,7 +190,8 @@ bool SendQueue::AddFrame(const Frame& f, Cursor* cursor, SendBatch* batch) {
     }
     run = run.subspan(skip);
     skip = 0;
-    return payload && !inline_payload ? batch->AddReference(run) : batch->AddCopy(run);
+    return payload && (!inline_payload || IsUnread(run.data())) ? batch->AddReference(run)
+                                                                : batch->AddCopy(run);
   });
 }
 
@@ -291,7 +292,11 @@ bool SendQueue::CopyOut(Payload* payload) {
     if (copies_ == nullptr) return false;
   }
   std::byte* to = copies_->data() + copies_used_;
-  std::memcpy(to, payload->data, payload->length);
+  if (!IsUnread(payload->data)) {
+    std::memcpy(to, payload->data, payload->length);
+  } else if (!unread_->Read(payload->data, MutableBytes(to, payload->length))) {
+    return false;
+  }
   copies_used_ += payload->length;
   RefChunk(copies_);
   payload->data = to;

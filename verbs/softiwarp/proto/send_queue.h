@@ -15,6 +15,7 @@
 #include "verbs/softiwarp/proto/chunk_pool.h"
 #include "verbs/softiwarp/proto/growing_ring.h"
 #include "verbs/softiwarp/proto/send_batch.h"
+#include "verbs/softiwarp/proto/unread_payload.h"
 #include "verbs/softiwarp/wire/opcode_table.h"
 
 namespace sdp::iwarp {
@@ -54,6 +55,9 @@ class SendQueue {
   ~SendQueue() { Abandon(); }
 
   void Post(const OutgoingMessage& message);
+  // Borrowed payload may lie there until it is null again; not with CRC or markers. Batches refer to it,
+  // Detach reads it.
+  void set_unread(const UnreadPayload* unread) { unread_ = unread; }
   [[nodiscard]] const SendOptions& options() const { return options_; }
   [[nodiscard]] size_t size() const { return messages_.size(); }
   [[nodiscard]] bool empty() const { return messages_.empty(); }
@@ -68,7 +72,7 @@ class SendQueue {
   bool PollDone(SendDone* out);
 
   // Copies borrowed payload; returns how many bytes. After it no memory of the poster is referenced. Sets
-  // *failed when there is no memory for it: then the stream cannot go on.
+  // *failed when there is no memory for it, or it cannot be read: then the stream cannot go on.
   uint64_t Detach(bool* failed);
   // The memory under `source` is no longer ours to read: what is still to be sent of it is copied.
   uint64_t DetachSource(STag source, bool* failed);
@@ -120,7 +124,10 @@ class SendQueue {
   void Report(const Message& message, bool flushed);
   void FlushMessages();
 
+  [[nodiscard]] bool IsUnread(const std::byte* at) const { return unread_ != nullptr && unread_->Holds(at); }
+
   const SendOptions options_;
+  const UnreadPayload* unread_ = nullptr;
   GrowingRing<Message> messages_;
   GrowingRing<Payload> payload_;  // of all messages in order, what has not left
   GrowingRing<SendDone> done_;

@@ -1,0 +1,81 @@
+// sendfile without a copy: the messages' payload goes from the file's pages to the link.
+#include <errno.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "preload/confinement.h"
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+namespace {
+
+// What is handed to the link at a time: if it is full, as much is copied.
+constexpr size_t kStep = 256 * 1024;
+constexpr size_t kPage = 4096;
+
+// kStep addresses with nothing there, to name a file's bytes by (verbs::FileRange); empty if there are none
+// to be had. A page on either side keeps them apart from all that is memory.
+Bytes Names() {
+  static constinit std::atomic<std::byte*> names{nullptr};
+  std::byte* found = names.load(std::memory_order_acquire);
+  if (found == nullptr) {
+    constexpr size_t kReserved = kStep + 2 * kPage;
+    void* const reserved =
+        mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED) return {};
+    auto* const mine = static_cast<std::byte*>(reserved) + kPage;
+    if (names.compare_exchange_strong(found, mine, std::memory_order_acq_rel)) {
+      found = mine;
+    } else {
+      munmap(reserved, kReserved);
+    }
+  }
+  return {found, kStep};
+}
+
+}  // namespace
+
+ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t count) {
+  Lock lock(mutex_);
+  // The link's descriptor has the mode of the program's: in blocking mode sendfile would sleep with the lock
+  // held. Behind a filter only the calls of the one way are known to be allowed.
+  if (state_ != State::kSdp || foreign() || Confined() || !IsNonblocking(fd)) return 0;
+  MendJump(lock, fd);
+  ++calls_;
+  const Bytes names = Names();
+  const bool promised = session_->engine().writable();
+  size_t sent = 0;
+  bool looked = false;
+  while (!names.empty() && sent < count) {
+    if (pending_error_ != 0 || !session_->engine().can_send() || session_->end_unread()) break;
+    if (session_->queue_pair().unsent_bytes() != 0) {
+      session_->Pump();
+      if (session_->queue_pair().unsent_bytes() != 0) break;
+    }
+    const verbs::FileRange range = {.name = names.first(std::min(count - sent, kStep)),
+                                    .fd = file,
+                                    .offset = offset + static_cast<off64_t>(sent)};
+    if (!session_->queue_pair().BorrowFile(range)) break;
+    size_t moved;
+    const size_t taken = SendBehindHeld({&range.name, 1}, {.buffering = engine::Buffering::kNone}, &moved);
+    session_->queue_pair().ReturnFile();
+    sent += taken;
+    if (taken == range.name.size()) continue;
+    if (sent > 0 || looked) break;
+    // No credit. The peer may have granted some meanwhile.
+    looked = true;
+    if (!session_->ReadAvailable()) break;
+    AfterProgress();
+  }
+  AfterProgress();
+  LeaveToBackground();
+  if (sent > 0 || count == 0) return static_cast<ssize_t>(sent);
+  if (!looked || promised || pending_error_ != 0 || session_->end_unread() || !session_->engine().can_send())
+    return 0;
+  errno = EAGAIN;
+  return -1;
+}
+
+}  // namespace sdp::preload

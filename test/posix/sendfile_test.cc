@@ -1,0 +1,147 @@
+// sendfile of regular files, as servers with one thread for many connections use it.
+#include <netinet/tcp.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+
+#include <algorithm>
+
+#include "test/posix/support.h"
+
+namespace posix_test {
+namespace {
+
+Fd FileOf(const std::string& content) {
+  Fd file(memfd_create("posix", MFD_CLOEXEC));
+  REQUIRE(pwrite(file, content.data(), content.size(), 0) == static_cast<ssize_t>(content.size()));
+  return file;
+}
+
+// Sends [*offset, end) of the file whenever there is room; false if that ends, or patience does.
+bool SendFileTo(int fd, int file, off_t* offset, off_t end) {
+  while (*offset < end) {
+    const ssize_t n = sendfile(fd, file, offset, static_cast<size_t>(end - *offset));
+    if (n == 0 || (n < 0 && errno != EAGAIN)) return false;
+    if (n < 0 && !WaitFor(fd, POLLOUT)) return false;
+  }
+  return true;
+}
+
+TEST_CASE("sendfile: a reader that is slower than the sender") {
+  Pair pair = MakePair();
+  SetNonblocking(pair.client);
+  const std::string data = Pattern(6'000'000);
+  const Fd file = FileOf(data);
+  off_t offset = 0;
+  ssize_t n;
+  while (offset < static_cast<off_t>(data.size()) &&
+         (n = sendfile(pair.client, file, &offset, data.size())) > 0) {
+  }
+  const auto at_once = static_cast<size_t>(offset);
+  REQUIRE(at_once > 0);
+  REQUIRE(ReceiveExactly(pair.server, at_once) == data.substr(0, at_once));
+  auto receiver = Async([&] { return ReceiveToEnd(pair.server); });
+  REQUIRE(SendFileTo(pair.client, file, &offset, static_cast<off_t>(data.size())));
+  pair.client.reset();
+  REQUIRE(Hash(Get(receiver)) == Hash(data.substr(at_once)));
+}
+
+TEST_CASE("sendfile: a header, corked or announced by MSG_MORE, and a file behind it") {
+  Pair pair = MakePair();
+  SetNonblocking(pair.client);
+  const std::string header = "HTTP/1.1 200 OK\r\n\r\n";
+  const std::string data = Pattern(300'000);
+  const Fd file = FileOf(data);
+  const bool cork = GENERATE(false, true);
+  auto receiver = Async([&] { return ReceiveToEnd(pair.server); });
+  std::string expected;
+  for (const off_t end : {300'000, 16'384, 16'383, 40'001, 5, 100'000}) {
+    if (cork) SetOption(pair.client, IPPROTO_TCP, TCP_CORK, 1);
+    REQUIRE(send(pair.client, header.data(), header.size(), cork ? 0 : MSG_MORE) ==
+            static_cast<ssize_t>(header.size()));
+    off_t offset = 0;
+    REQUIRE(SendFileTo(pair.client, file, &offset, end));
+    if (cork) SetOption(pair.client, IPPROTO_TCP, TCP_CORK, 0);
+    expected += header + data.substr(0, static_cast<size_t>(end));
+  }
+  pair.client.reset();
+  REQUIRE(Hash(Get(receiver)) == Hash(expected));
+}
+
+TEST_CASE("sendfile: in turns with send, from anywhere in the file") {
+  Pair pair = MakePair();
+  SetNonblocking(pair.client);
+  const std::string data = Pattern(1'000'000);
+  const Fd file = FileOf(data);
+  auto receiver = Async([&] { return ReceiveToEnd(pair.server); });
+  std::string expected;
+  for (size_t i = 0; i < 60; ++i) {
+    const size_t begin = i * 7'919 % 500'000;
+    const size_t size = 1 + i * 15'013 % 400'000;
+    off_t offset = static_cast<off_t>(begin);
+    REQUIRE(SendFileTo(pair.client, file, &offset, static_cast<off_t>(begin + size)));
+    const std::string between = Pattern(i * 997 % 5'000, static_cast<uint32_t>(i + 2));
+    REQUIRE(SendAll(pair.client, between));
+    expected += data.substr(begin, size) + between;
+  }
+  pair.client.reset();
+  REQUIRE(Hash(Get(receiver)) == Hash(expected));
+}
+
+TEST_CASE("sendfile: the end of the file, and descriptors that cannot be read") {
+  Pair pair = MakePair();
+  SetNonblocking(pair.client);
+  const std::string data = Pattern(100'000);
+  const Fd file = FileOf(data);
+  off_t offset = 50'000;
+  while (offset < 100'000) {
+    const ssize_t n = sendfile(pair.client, file, &offset, 1'000'000);
+    REQUIRE((n > 0 || errno == EAGAIN));
+  }
+  REQUIRE(ReceiveExactly(pair.server, 50'000) == data.substr(50'000));
+  REQUIRE(sendfile(pair.client, file, &offset, 1'000'000) == 0);
+  const std::string path = "/proc/self/fd/" + std::to_string(file.get());
+  const Fd write_only(open(path.c_str(), O_WRONLY));
+  const Fd name_only(open(path.c_str(), O_PATH));
+  offset = 0;
+  REQUIRE_ERRNO(sendfile(pair.client, write_only, &offset, 50'000), EBADF);
+  REQUIRE_ERRNO(sendfile(pair.client, name_only, &offset, 50'000), EBADF);
+  REQUIRE_ERRNO(sendfile(pair.client, 1'000'000, &offset, 50'000), EBADF);
+  REQUIRE(offset == 0);
+  REQUIRE(PollOne(pair.server, POLLIN, kQuietMs) == 0);
+}
+
+TEST_CASE("sendfile: parent and child on one connection, one after the other") {
+  Pair pair = MakePair();
+  SetNonblocking(pair.client);
+  const std::string data = Pattern(2'000'000);
+  const Fd file = FileOf(data);
+  auto receiver = Async([&] { return ReceiveToEnd(pair.server); });
+  const pid_t child = Child([&] {
+    off_t offset = 0;
+    return SendFileTo(pair.client, file, &offset, 1'000'000) ? 0 : 1;
+  });
+  REQUIRE(ExitedWith(Reap(child), 0));
+  off_t offset = 1'000'000;
+  REQUIRE(SendFileTo(pair.client, file, &offset, 2'000'000));
+  pair.client.reset();
+  REQUIRE(Hash(Get(receiver)) == Hash(data));
+}
+
+TEST_CASE("sendfile: a peer that has gone is told of") {
+  Pair pair = MakePair();
+  SetNonblocking(pair.client);
+  const Fd file = FileOf(Pattern(1'000'000));
+  SetOption(pair.server, SOL_SOCKET, SO_RCVBUF, 4096);
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  REQUIRE(setsockopt(pair.server, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0);
+  pair.server.reset();
+  REQUIRE(WaitFor(pair.client, POLLERR));
+  off_t offset = 0;
+  REQUIRE_ERRNO(sendfile(pair.client, file, &offset, 1'000'000), ECONNRESET);
+  signal(SIGPIPE, SIG_IGN);
+  REQUIRE_ERRNO(sendfile(pair.client, file, &offset, 1'000'000), EPIPE);
+  signal(SIGPIPE, SIG_DFL);
+}
+
+}  // namespace
+}  // namespace posix_test

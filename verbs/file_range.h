@@ -1,0 +1,27 @@
+// Bytes of a file as payload that nobody reads into memory first.
+#ifndef SDP_VERBS_FILE_RANGE_H_
+#define SDP_VERBS_FILE_RANGE_H_
+
+#include <sys/types.h>
+
+#include "core/base/types.h"
+
+namespace sdp::verbs {
+
+// The bytes of `fd` from `offset` on, under the addresses of `name`: payload there stands for the file's
+// bytes, and no memory needs to be there. No payload that is memory may lie there. The descriptor stays the
+// caller's.
+struct FileRange {
+  Bytes name{};
+  int fd = -1;
+  off64_t offset = 0;
+
+  [[nodiscard]] bool Holds(const std::byte* at) const {
+    return at >= name.data() && at < name.data() + name.size();
+  }
+  [[nodiscard]] off64_t OffsetOf(const std::byte* at) const { return offset + (at - name.data()); }
+};
+
+}  // namespace sdp::verbs
+
+#endif  // SDP_VERBS_FILE_RANGE_H_

@@ -1,0 +1,29 @@
+// A file's bytes on their way to the link.
+#ifndef SDP_VERBS_SOFTIWARP_FILE_PAYLOAD_H_
+#define SDP_VERBS_SOFTIWARP_FILE_PAYLOAD_H_
+
+#include "verbs/file_range.h"
+#include "verbs/softiwarp/proto/unread_payload.h"
+#include "verbs/softiwarp/tcp_link.h"
+
+namespace sdp::iwarp {
+
+class FilePayload final : public UnreadPayload {
+ public:
+  explicit FilePayload(const verbs::FileRange& file) : file_(file) {}
+
+  [[nodiscard]] bool Holds(const std::byte* at) const override { return file_.Holds(at); }
+  bool Read(const std::byte* from, MutableBytes out) const override;
+  // As TcpLink::Write. Parts of the file go from its pages, each with a call of its own. kEof: the file has
+  // less than its range.
+  LinkResult Write(const TcpLink& link, std::span<const iovec> parts) const;
+
+ private:
+  LinkResult WriteFile(const TcpLink& link, Bytes part, bool more) const;
+
+  const verbs::FileRange file_;
+};
+
+}  // namespace sdp::iwarp
+
+#endif  // SDP_VERBS_SOFTIWARP_FILE_PAYLOAD_H_
