@@ -76,6 +76,9 @@ inline int Fresh(int fd) {
   return fd;
 }
 
+// entry_points_io_uring.cc: io_uring_setup is to fail with ENOSYS. Keeps errno.
+bool RingsAreDenied();
+
 // entry_points_exec.cc: there are sockets of ours that a program may get from here, by exec or with its descriptors rearranged.
 bool HasHeirlooms(Heirloom which);
 

@@ -23,6 +23,8 @@ constinit std::atomic<void (*)()> exit_hook{nullptr};
 // unmatched hooks. Written and read by the forking thread only, which holds the C library's fork lock.
 bool forked_while_started = false;
 
+}  // namespace
+
 void BeforeFork() {
   forked_while_started = Started();
   if (forked_while_started) PrepareFork();
@@ -35,6 +37,8 @@ void AfterForkInChild() {
   Critical::ForgetAfterFork();
   if (forked_while_started) ChildAfterFork();
 }
+
+namespace {
 
 bool Prepare() {
   ResolveRealCalls();

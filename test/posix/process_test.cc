@@ -1,6 +1,7 @@
 // Processes: fork, exec, exit, violent death, and a peer that lacks the preload.
 #include <spawn.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 
@@ -355,6 +356,25 @@ TEST_CASE("process: a server program with and without the preload", "[mixed]") {
   REQUIRE(shutdown(client, SHUT_WR) == 0);
   REQUIRE(Hash(ReceiveToEnd(client)) == Hash(data));
   REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+// As sandboxes fork: with namespaces of its own for the child, or flags that fork() does not know.
+TEST_CASE("process: a child of the bare clone goes on with the connection") {
+  const long number = GENERATE(long{SYS_clone}, long{SYS_fork});
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, std::string("one two ")));
+  REQUIRE(ReceiveExactly(pair.server, 4) == "one ");
+  const long pid = syscall(number, number == SYS_clone ? SIGCHLD : 0, nullptr, nullptr, nullptr, nullptr);
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    pair.client.reset();
+    const bool read = ReceiveExactly(pair.server, 8) == "two for ";
+    _exit(read && SendAll(pair.server, std::string("child ")) ? 0 : 1);
+  }
+  REQUIRE(SendAll(pair.client, std::string("for ")));
+  REQUIRE(ExitedWith(Reap(static_cast<pid_t>(pid)), 0));
+  REQUIRE(SendAll(pair.server, std::string("parent")));
+  REQUIRE(ReceiveExactly(pair.client, 12) == "child parent");
 }
 
 }  // namespace

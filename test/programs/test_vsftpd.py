@@ -1,7 +1,7 @@
 """vsftpd: two processes for each session, of which the privileged one makes the data connections and hands them to the other.
 
-Without its seccomp filter, which Debian 12's vsftpd does not survive on plain TCP either (it allows no newfstatat), and without its
-isolation, for which it forks by the bare system call: a connection goes on only in a child that fork() made.
+Without its seccomp filter, which Debian 12's vsftpd does not survive on plain TCP either (it allows no newfstatat), and with its isolation,
+for which it forks by the bare system call.
 """
 
 import os
@@ -23,7 +23,7 @@ port_enable=YES
 connect_from_port_20=NO
 secure_chroot_dir={directory}/empty
 seccomp_sandbox=NO
-isolate=NO
+isolate=YES
 isolate_network=NO
 xferlog_enable=NO
 """

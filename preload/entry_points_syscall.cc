@@ -1,0 +1,132 @@
+// syscall(): handed on as it is, but for the calls that the library has to know of. io_uring_setup may be
+// refused; a process that clone or fork makes here, past the C library, is a child of fork to us.
+#include <dlfcn.h>
+#include <sched.h>
+#include <sys/syscall.h>
+
+#include <cstdarg>
+
+#include "preload/entry_points.h"
+#include "preload/startup.h"
+
+namespace sdp::preload {
+namespace {
+
+using Syscall = long (*)(long number, ...);
+
+#ifdef __x86_64__
+
+// The system call itself, for who calls before there is anything to look up with: an allocator may, and dlsym
+// allocate.
+long BareSyscall(long number, ...) {
+  va_list variable;
+  va_start(variable, number);
+  long a[6];
+  for (long& argument : a) argument = va_arg(variable, long);
+  va_end(variable);
+  register long r10 asm("r10") = a[3];
+  register long r8 asm("r8") = a[4];
+  register long r9 asm("r9") = a[5];
+  long result = number;
+  asm volatile("syscall"
+               : "+a"(result)
+               : "D"(a[0]), "S"(a[1]), "d"(a[2]), "r"(r10), "r"(r8), "r"(r9)
+               : "rcx", "r11", "memory");
+  if (static_cast<unsigned long>(result) <= -4096UL) return result;
+  errno = static_cast<int>(-result);
+  return -1;
+}
+
+#else
+
+long BareSyscall(long number, ...) {
+  va_list variable;
+  va_start(variable, number);
+  long a[6];
+  for (long& argument : a) argument = va_arg(variable, long);
+  va_end(variable);
+  static const auto next = reinterpret_cast<Syscall>(dlsym(RTLD_NEXT, "syscall"));
+  return next(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+#endif
+
+}  // namespace
+}  // namespace sdp::preload
+
+extern "C" {
+
+// Under names that the jumps below find.
+__attribute__((used, visibility("hidden"))) constinit sdp::preload::Syscall SDP_ENTRY(next_syscall) =
+    &sdp::preload::BareSyscall;
+
+__attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_io_uring_setup)(
+    long number, unsigned int entries, io_uring_params* parameters) {
+  if (!sdp::preload::RingsAreDenied()) return SDP_ENTRY(next_syscall)(number, entries, parameters);
+  return sdp::preload::Fail(ENOSYS);
+}
+
+// The child has memory of its own, and the same stack.
+__attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_fork)(long number, long flags, long stack,
+                                                                         long parent_tid, long child_tid,
+                                                                         long tls) {
+  sdp::preload::BeforeFork();
+  const long pid = SDP_ENTRY(next_syscall)(number, flags, stack, parent_tid, child_tid, tls);
+  const int error = errno;
+  if (pid == 0) {
+    sdp::preload::AfterForkInChild();
+  } else {
+    sdp::preload::AfterForkInParent();
+  }
+  errno = error;
+  return pid;
+}
+
+#ifdef __x86_64__
+// Whatever the call is, vfork and clone with a stack of its own among them, it must find registers and stack
+// as the caller left them: comparisons and a jump.
+#ifdef SDP_PREFIXED_ENTRY_POINTS
+#define SDP_NEXT_SYSCALL "sdp_entry_next_syscall"
+#define SDP_GUARDED_SETUP "sdp_entry_guarded_io_uring_setup"
+#define SDP_GUARDED_FORK "sdp_entry_guarded_fork"
+#else
+#define SDP_NEXT_SYSCALL "next_syscall"
+#define SDP_GUARDED_SETUP "guarded_io_uring_setup"
+#define SDP_GUARDED_FORK "guarded_fork"
+#endif
+static_assert(SYS_io_uring_setup == 425 && SYS_clone == 56 && SYS_fork == 57 && CLONE_VM == 0x100);
+__attribute__((naked)) long SDP_ENTRY(syscall)(long, ...) noexcept {
+  asm("cmp $425, %rdi\n\tje " SDP_GUARDED_SETUP "\n\tcmp $57, %rdi\n\tje " SDP_GUARDED_FORK
+      "\n\tcmp $56, %rdi\n\tjne 1f"
+      "\n\ttest $0x100, %esi\n\tjnz 1f"
+      "\n\ttest %rdx, %rdx\n\tjz " SDP_GUARDED_FORK "\n1:\tjmp *" SDP_NEXT_SYSCALL "(%rip)");
+}
+#else
+long SDP_ENTRY(syscall)(long number, ...) noexcept {
+  va_list variable;
+  va_start(variable, number);
+  long a[6];
+  for (long& argument : a) argument = va_arg(variable, long);
+  va_end(variable);
+  if (number == SYS_io_uring_setup)
+    return SDP_ENTRY(guarded_io_uring_setup)(number, static_cast<unsigned int>(a[0]),
+                                             reinterpret_cast<io_uring_params*>(a[1]));
+  if (number == SYS_clone && (a[0] & CLONE_VM) == 0 && a[1] == 0)
+    return SDP_ENTRY(guarded_fork)(number, a[0], a[1], a[2], a[3], a[4]);
+  return SDP_ENTRY(next_syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+#endif
+
+}  // extern "C"
+
+namespace sdp::preload {
+namespace {
+
+// Other libraries that stand in front of the C library's keep their place.
+__attribute__((constructor(101))) void FindNextSyscall() {
+  if (void* const next = dlsym(RTLD_NEXT, "syscall"))
+    SDP_ENTRY(next_syscall) = reinterpret_cast<Syscall>(next);
+}
+
+}  // namespace
+}  // namespace sdp::preload
