@@ -1,92 +1,143 @@
 #!/bin/bash
-# The packages in a scratch root: lintian, install, the quick start from the installed files, upgrade, remove, purge.
-# Usage: run.sh DIRECTORY-OF-PACKAGES. Exit status 77: cannot be run here, and why.
+# The packages: lintian, install in a scratch root, the quick start from the installed files, upgrade, remove, purge. Where no scratch root can be
+# made (that needs root, a mount namespace and overlayfs), they are unpacked instead, and the quick start runs from the unpacked files.
+# Usage: run.sh DIRECTORY-OF-PACKAGES
 set -euo pipefail
+
+readonly no_root=78  # inside: there can be no scratch root, and why is in $work/why
+die() { echo "FAILED: $*" >&2; exit 1; }
+step() { echo "== $*"; }
+
+check_documents() {  # ROOT
+  local file page warnings
+  for file in /etc/sdp/libsdp.conf /usr/share/man/man1/sdp-run.1.gz /usr/share/man/man1/sdpstat.1.gz /usr/share/man/man5/libsdp.conf.5.gz \
+    /usr/share/man/man7/sdp.7.gz /usr/share/man/man8/sdp-pmd.8.gz /usr/share/doc/sdp-tools/sdpstat{,-why}.schema.json \
+    /lib/systemd/system/sdp-pmd.service /usr/lib/sysusers.d/sdp-pmd.conf /usr/lib/tmpfiles.d/sdp-pmd.conf \
+    /usr/share/doc/{libsdp,sdp-pmd,sdp-tools}/{copyright,changelog.gz}; do
+    [ -e "$1$file" ] || die "$file is not there"
+  done
+  for file in sdpstat sdp-run sdp-pmd; do
+    bash -n "$1/usr/share/bash-completion/completions/$file" || die "completion of $file"
+  done
+  command -v man >/dev/null || return 0
+  for page in "$1"/usr/share/man/man?/{sdp,sdpstat,sdp-run,sdp-pmd,libsdp.conf}.?.gz; do
+    [ -e "$page" ] || continue
+    warnings=$(MANROFFSEQ='' LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 -Z "$page" 2>&1 >/dev/null || true)
+    [ -z "$warnings" ] || die "man page $page: $warnings"
+  done
+}
+
+# What it takes to run the quick start: where the files are (empty: installed), and the port mapper's user (empty: our own).
+write_quick_start() {  # FILE ROOT USER
+  cat >"$1" <<QUICK
+export PATH=$2/usr/sbin:$2/usr/bin:\$PATH prefix=$2 user=$3
+QUICK
+  cat >>"$1" <<'QUICK'
+set -euo pipefail
+directory=$(mktemp -d)
+free() { python3 -c "import socket; s = socket.socket(type=socket.$1); s.bind(('127.0.0.1', 0)); print(s.getsockname()[1])"; }
+wait_for() { for _ in $(seq 400); do "$@" >/dev/null 2>&1 && return; sleep 0.05; done; echo "never came: $*" >&2; exit 1; }
+export SDP_PM_PORT; SDP_PM_PORT=$(free SOCK_DGRAM)
+port=$(free SOCK_STREAM)
+library=libsdp.so  # the loader finds it by its name alone
+if [ -n "$prefix" ]; then
+  library=$(echo "$prefix"/usr/lib/*/libsdp.so)
+  export SDP_PMD_SOCKET=$directory/pmd.sock SDP_STATS_DIR=$directory/stats SDP_CONFIG=$prefix/etc/sdp/libsdp.conf
+fi
+if [ -n "$user" ] && [ ! -d /run/sdp ]; then install -d -o "$user" /run/sdp; fi
+mkdir -p /run/sdp 2>/dev/null || true
+socket=${SDP_PMD_SOCKET:-/run/sdp/pmd.sock}
+sdp-pmd --listen "127.0.0.1:$SDP_PM_PORT" --socket "$socket" --log-level error ${user:+--user "$user"} &
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+wait_for test -S "$socket"
+head -c 8M /dev/urandom >"$directory/sent"
+LD_PRELOAD=$library nc -l 127.0.0.1 "$port" >"$directory/received" &
+server=$!
+listening() { sdpstat -H -l sport = ":$port" | grep -q .; }
+wait_for listening
+sdp-run --require nc -N 127.0.0.1 "$port" <"$directory/sent"
+wait "$server"
+cmp "$directory/sent" "$directory/received"
+sdpstat doctor nc
+for program in sdpstat sdp-run sdp-pmd; do $program --version; done
+rm -rf "$directory"
+QUICK
+}
 
 if [ "${1:-}" != --inside ]; then
   packages=$(realpath "$1")
-  [ "$(id -u)" = 0 ] || { echo "skipped: a scratch root needs root"; exit 77; }
   work=$(mktemp -d /var/tmp/sdp-packages-XXXXXX)
   trap 'rm -rf "$work"' EXIT
-  # This very system, with what is written to it kept apart.
-  unshare --mount --pid --fork --kill-child bash "$0" --inside "$packages" "$work"
-  exit
+  step "lintian"
+  if command -v lintian >/dev/null; then
+    lintian --fail-on error --allow-root "$packages"/*.deb || die "lintian has errors"
+  else
+    echo "lintian is not installed: not checked"
+  fi
+  status=$no_root
+  if [ "$(id -u)" != 0 ]; then
+    echo "it needs root" >"$work/why"
+  elif unshare --mount --pid --fork --kill-child true 2>"$work/why"; then
+    # This very system, with what is written to it kept apart.
+    status=0
+    unshare --mount --pid --fork --kill-child bash "$0" --inside "$packages" "$work" || status=$?
+  fi
+  [ $status = $no_root ] || exit $status
+  echo "skipped: install, upgrade, remove and purge in a scratch root: $(cat "$work/why")"
+  step "unpack"
+  mkdir "$work/unpacked"
+  for deb in "$packages"/*.deb; do dpkg-deb -x "$deb" "$work/unpacked"; done
+  check_documents "$work/unpacked"
+  step "quick start from the unpacked files"
+  write_quick_start "$work/quick" "$work/unpacked" ""
+  env -i PATH="$PATH" HOME="$work" LC_ALL=C bash "$work/quick" || die "the quick start"
+  echo "all is well, as far as it could be tried"
+  exit 0
 fi
 
 packages=$2 work=$3
-script=$(realpath "$0")
 mkdir "$work"/{layers,root}
-mount -t tmpfs tmpfs "$work/layers"
+mount -t tmpfs tmpfs "$work/layers" 2>"$work/why" || exit $no_root
 mkdir "$work"/layers/{upper,work}
-if ! mount -t overlay overlay -o "lowerdir=/,upperdir=$work/layers/upper,workdir=$work/layers/work" "$work/root" 2>"$work/why"; then
-  echo "skipped: no overlay file system here: $(cat "$work/why")"
-  exit 77
-fi
+mount -t overlay overlay -o "lowerdir=/,upperdir=$work/layers/upper,workdir=$work/layers/work" "$work/root" 2>"$work/why" || exit $no_root
 root=$work/root
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/run"
 mount -t tmpfs tmpfs "$root/tmp"
 cp "$packages"/*.deb "$root/tmp"
-in_root() { chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
-die() { echo "FAILED: $*" >&2; exit 1; }
-step() { echo "== $*"; }
-
-step "lintian"
-if command -v lintian >/dev/null; then
-  in_root sh -c 'lintian --fail-on error --allow-root /tmp/*.deb' || die "lintian has errors"
-else
-  echo "lintian is not installed: not checked"
-fi
+in_root() { chroot "$root" env -i PATH=/tmp/stubs:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
+# A service manager that only notes what it is asked for, but for links to units, which systemctl makes by itself.
+mkdir -p "$root/run/systemd/system" "$root/tmp/stubs"
+for command in systemctl deb-systemd-invoke; do
+  cat >"$root/tmp/stubs/$command" <<STUB
+#!/bin/sh
+echo $command "\$@" >>/tmp/asked
+case " \$* " in *" preset "*) exec /usr/bin/systemctl "\$@" ;; esac
+STUB
+  chmod 755 "$root/tmp/stubs/$command"
+done
+asked() {  # WHAT: it was asked for since the last time
+  grep -qxF "$1" "$root/tmp/asked" || die "the service manager was not asked for '$1' but for: $(cat "$root/tmp/asked")"
+  : >"$root/tmp/asked"
+}
 
 step "install"
-in_root sh -c 'dpkg -i /tmp/*.deb'
+in_root sh -c 'dpkg --path-include="/usr/share/*" -i /tmp/*.deb'
 for package in libsdp sdp-pmd sdp-tools; do
   [ "$(in_root dpkg-query -W -f '${Status}' $package)" = "install ok installed" ] || die "$package is not installed"
   in_root dpkg --verify $package | grep . && die "$package: files differ from the package's"
 done
-for file in /etc/sdp/libsdp.conf /usr/share/man/man1/sdp-run.1.gz /usr/share/man/man1/sdpstat.1.gz /usr/share/man/man5/libsdp.conf.5.gz \
-  /usr/share/man/man7/sdp.7.gz /usr/share/bash-completion/completions/sdpstat /usr/share/doc/sdp-tools/sdpstat.schema.json; do
-  [ -e "$root$file" ] || die "$file is not there"
-done
-if in_root sh -c 'command -v man' >/dev/null; then
-  for page in "1 sdp-run" "1 sdpstat" "5 libsdp.conf" "7 sdp"; do
-    # shellcheck disable=SC2086
-    warnings=$(in_root env MANROFFSEQ='' man --warnings -E UTF-8 -l -Tutf8 -Z \
-      "$(in_root sh -c "ls /usr/share/man/man${page%% *}/${page##* }.${page%% *}.gz")" 2>&1 >/dev/null || true)
-    [ -z "$warnings" ] || die "man page $page: $warnings"
-  done
+check_documents "$root"
+if in_root sh -c 'command -v deb-systemd-helper' >/dev/null; then
+  asked "deb-systemd-invoke start sdp-pmd.service"
+  [ -L "$root/etc/systemd/system/multi-user.target.wants/sdp-pmd.service" ] || die "the service is not enabled"
 fi
-for completion in sdpstat sdp-run; do
-  in_root bash -n /usr/share/bash-completion/completions/$completion || die "completion of $completion"
-done
 
 step "quick start from the installed files"
-cp "$script" "$root/tmp/run.sh"
-cat >"$root/tmp/quick" <<'QUICK'
-set -euo pipefail
-free() { python3 -c "import socket; s = socket.socket(type=socket.$1); s.bind(('127.0.0.1', 0)); print(s.getsockname()[1])"; }
-wait_for() { for _ in $(seq 400); do "$@" >/dev/null 2>&1 && return; sleep 0.05; done; echo "never came: $*" >&2; exit 1; }
-export SDP_PM_PORT; SDP_PM_PORT=$(free SOCK_DGRAM)
-port=$(free SOCK_STREAM)
-mkdir -p /run/sdp
-sdp-pmd --listen "127.0.0.1:$SDP_PM_PORT" --log-level error &
-trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
-wait_for test -S /run/sdp/pmd.sock
-head -c 8M /dev/urandom >/tmp/sent
-# The library by its name alone: the loader finds it.
-LD_PRELOAD=libsdp.so nc -l 127.0.0.1 "$port" >/tmp/received &
-server=$!
-listening() { sdpstat -H -l sport = ":$port" | grep -q .; }
-wait_for listening
-sdp-run --require nc -N 127.0.0.1 "$port" </tmp/sent
-wait "$server"
-cmp /tmp/sent /tmp/received
-sdpstat doctor nc
-sdpstat --version
-sdp-run --version
-sdp-pmd --version
-QUICK
+user=$(in_root getent passwd sdp-pmd | cut -d: -f1 || true)
+[ -n "$user" ] || echo "no user sdp-pmd, since this system has no systemd-sysusers: the port mapper runs as root"
+write_quick_start "$root/tmp/quick" "" "$user"
 in_root bash /tmp/quick || die "the quick start"
 
 step "upgrade keeps what the administrator changed"
@@ -99,15 +150,17 @@ for deb in "$root"/tmp/*.deb; do
 done
 in_root sh -c 'dpkg -i /tmp/*.upgrade' || die "the upgrade"
 grep -q '^use tcp server sshd' "$root/etc/sdp/libsdp.conf" || die "the configuration was overwritten"
+asked "deb-systemd-invoke restart sdp-pmd.service"
 findings=$(in_root sdpstat doctor || true)  # there is no port mapper now
 [[ $findings == *"/etc/sdp/libsdp.conf: 1 rules"* ]] || die "the configuration is not read: $findings"
 
 step "remove and purge leave nothing"
 in_root dpkg -r sdp-tools sdp-pmd libsdp
+asked "deb-systemd-invoke stop sdp-pmd.service"
 [ -e "$root/etc/sdp/libsdp.conf" ] || die "remove took the configuration"
 in_root dpkg -P sdp-tools sdp-pmd libsdp
 [ ! -e "$root/etc/sdp" ] || die "purge left /etc/sdp"
-left=$(in_root find /usr /lib /etc -xdev \( -name '*sdp-pmd*' -o -name '*libsdp*' -o -name 'sdpstat*' -o -name 'sdp-run*' \) \
-  -newer /tmp/quick 2>/dev/null || true)
+left=$(in_root find /usr /lib /etc /var/lib/systemd -xdev \( -name '*sdp-pmd*' -o -name '*libsdp*' -o -name 'sdpstat*' -o -name 'sdp-run*' \) \
+  -newer /tmp/stubs/systemctl 2>/dev/null || true)
 [ -z "$left" ] || die "purge left $left"
 echo "all is well"

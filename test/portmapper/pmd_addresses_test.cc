@@ -125,6 +125,39 @@ TEST_CASE("sockets follow the addresses of a daemon that is no longer root", "[p
   CHECK(Eventually([&] { return Sockets(pmd) == 5; }));
 }
 
+TEST_CASE("a host whose address comes later announces its services by it", "[pmd][central]") {
+  const NetworkNamespace network;  // without any address yet
+  if (!network.entered()) {
+    WARN("skipped: no right to make a network namespace");
+    return;
+  }
+  const TempDir directory;
+  REQUIRE(chmod(directory.Path(".").c_str(), 0755) == 0);
+  const PmdProcess central({"--listen", "0.0.0.0:0", "--socket", directory.Path("central"), "--user",
+                            "nobody", "--serve", "10.0.0.0/8"});
+  Endpoint mapper = At("10.0.0.1:0");
+  mapper.port = central.listen_address().port;
+  const std::string path = directory.Path("host");
+  const PmdProcess host({"--listen", "0.0.0.0:0", "--socket", path, "--user", "nobody", "--central",
+                         mapper.ToString(), "--lifetime", "1"});
+  REQUIRE_FALSE(host.ready_line().empty());
+  const ListenerPair pair("0.0.0.0");
+  const auto registration = RegisterListener(path, pair.conventional.get(), pair.sdp.get(), 5s);
+  REQUIRE(registration.has_value());
+  const UniqueFd keep(*registration);
+
+  REQUIRE(NetworkNamespace::Ip("link set lo up"));
+  REQUIRE(NetworkNamespace::Ip("addr add 10.0.0.1/32 dev lo"));
+  Endpoint service = mapper;
+  service.port = LocalAddress(pair.conventional.get()).port;
+  Endpoint sdp = mapper;
+  sdp.port = LocalAddress(pair.sdp.get()).port;
+  CHECK(Eventually([&] {
+    const Answer answer = Ask(mapper, service);
+    return answer.state == QueryState::kAccepted && answer.sdp_address == sdp;
+  }));
+}
+
 TEST_CASE("one address asked for is one socket", "[pmd]") {
   const TempDir directory;
   const PmdProcess pmd({"--listen", "127.0.0.1:0", "--socket", directory.Path("pmd.sock")});

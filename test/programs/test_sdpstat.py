@@ -15,16 +15,19 @@ import termios
 import harness
 from sdp_world import SDPSTAT
 
-SCHEMA = json.loads((pathlib.Path(__file__).parents[2] / "tools/sdpstat/sdpstat.schema.json").read_text())
-TYPES = {"object": dict, "array": list, "string": str, "integer": int, "null": type(None)}
+SCHEMAS = pathlib.Path(__file__).parents[2] / "tools/sdpstat"
+SCHEMA = json.loads((SCHEMAS / "sdpstat.schema.json").read_text())
+WHY_SCHEMA = json.loads((SCHEMAS / "sdpstat-why.schema.json").read_text())
+TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool, "null": type(None)}
 
 
-def violations(value, schema, path="$"):
+def violations(value, schema, path="$", root=None):
     """What contradicts the schema, as far as ours use JSON Schema; members that it does not name count too."""
+    root = root or schema
     if "$ref" in schema:
-        schema = SCHEMA["$defs"][schema["$ref"].rsplit("/", 1)[1]]
+        schema = root["$defs"][schema["$ref"].rsplit("/", 1)[1]]
     if "anyOf" in schema:
-        return [] if any(not violations(value, one, path) for one in schema["anyOf"]) else [f"{path}: {value!r}"]
+        return [] if any(not violations(value, one, path, root) for one in schema["anyOf"]) else [f"{path}: {value!r}"]
     if "const" in schema and value != schema["const"] or "enum" in schema and value not in schema["enum"]:
         return [f"{path}: {value!r}"]
     kinds = schema.get("type", [])
@@ -38,10 +41,10 @@ def violations(value, schema, path="$"):
         out += [f"{path}.{name} is missing" for name in schema["required"] if name not in value]
         for name, member in value.items():
             known = name in schema["properties"]
-            out += violations(member, schema["properties"][name], f"{path}.{name}") if known else [f"{path}.{name} is not in the schema"]
+            out += violations(member, schema["properties"][name], f"{path}.{name}", root) if known else [f"{path}.{name} is not in the schema"]
     if isinstance(value, list):
         for i, item in enumerate(value):
-            out += violations(item, schema["items"], f"{path}[{i}]")
+            out += violations(item, schema["items"], f"{path}[{i}]", root)
     return out
 
 
@@ -68,7 +71,9 @@ class Sdpstat(harness.ProgramTest):
 
     def why(self, who):
         got = self.sdpstat("why", "--json", who)
-        return got.returncode, json.loads(got.stdout)["processes"]
+        told = json.loads(got.stdout)
+        self.assertEqual(violations(told, WHY_SCHEMA), [])
+        return got.returncode, told["processes"]
 
     def test_why(self):
         port, server = self.server()
