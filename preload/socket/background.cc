@@ -4,7 +4,9 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <vector>
@@ -28,6 +30,11 @@ thread_local bool is_helper __attribute__((tls_model("initial-exec"))) = false;
 constexpr Duration kThreadRetry = std::chrono::milliseconds(200);
 constexpr Duration kInlineLook = std::chrono::milliseconds(10);
 
+void Pause() {
+  const timespec pause{.tv_sec = 0, .tv_nsec = 100'000};
+  nanosleep(&pause, nullptr);
+}
+
 }  // namespace
 
 struct Background::Item {
@@ -36,11 +43,14 @@ struct Background::Item {
 };
 
 struct Background::State {
+  Mutex at_work;                      // the helper's, but not while it sleeps; before every other lock
+  std::atomic<int> forks_waiting{0};  // for at_work: the helper lets them have it
   Mutex mutex;
   std::vector<Item> added;  // by Add, taken over by the helper
   std::vector<Item> items;  // the helper's; grows and shrinks under the lock
   std::atomic<int> wake_fd{-1};
   bool running = false;
+  bool begun = false;   // the helper has got as far as at_work
   bool asleep = false;  // in a poll that `added` does not end
   Time sleeps_until = kNever;
   Time next_try{};          // for a thread
@@ -65,12 +75,16 @@ void Background::State::Sleep(std::vector<pollfd>& fds) {
   fds.push_back({.fd = wake_fd.load(), .events = POLLIN, .revents = 0});
   {
     std::lock_guard lock(mutex);
-    if (!added.empty()) return;
+    const bool again = std::any_of(items.begin(), items.end(), [](const Item& item) { return item.task->added_again_; });
+    if (again || !added.empty()) return;
     asleep = true;
     sleeps_until = until;
   }
   timespec storage;
+  at_work.unlock();
   real.ppoll(fds.data(), fds.size(), Remaining(until, &storage), nullptr);
+  while (forks_waiting.load() != 0) Pause();
+  at_work.lock();
   std::lock_guard lock(mutex);
   asleep = false;
   if (fds.back().revents != 0) {
@@ -111,6 +125,11 @@ std::vector<Socket*> Background::TakeDone(std::vector<Item>& items, Time now) {
 void* Background::Main(void*) {
   is_helper = true;
   State& s = state();
+  s.at_work.lock();
+  {
+    std::lock_guard lock(s.mutex);
+    s.begun = true;
+  }
   std::vector<pollfd> fds;
   for (;;) {
     {
@@ -236,8 +255,27 @@ bool Background::Holds(const Task* task) {
   return task->queued_in_ == s.generation;
 }
 
+void Background::RestForFork() {
+  State& s = state();
+  for (;;) {
+    s.forks_waiting.fetch_add(1);
+    s.at_work.lock();
+    s.forks_waiting.fetch_sub(1);
+    {
+      std::lock_guard lock(s.mutex);
+      if (s.begun || !s.running) return;
+    }
+    s.at_work.unlock();
+    Pause();
+  }
+}
+
 void Background::LockForFork() { state().mutex.lock(); }
-void Background::UnlockAfterFork() { state().mutex.unlock(); }
+
+void Background::UnlockAfterFork() {
+  state().mutex.unlock();
+  state().at_work.unlock();
+}
 
 void Background::ForgetAfterFork() {
   // The tasks' references are the parent's helper's; in this process nobody will give them back, and that is
@@ -246,7 +284,8 @@ void Background::ForgetAfterFork() {
   ++s.generation;
   s.added.clear();
   s.items.clear();
-  s.running = false;
+  s.running = s.begun = false;
+  s.forks_waiting = 0;
   s.asleep = false;
   s.next_try = {};
   threadless_ = false;

@@ -54,7 +54,9 @@ class Background {
   static void ForgetAfterFork();
   // Finishes, in the calling thread, what the tasks' owners have to send before the process ends.
   static void FinishAtExit(void (*finish)(Socket* owner, void* context), void* context);
-  // Locks out the helper around fork.
+  // Around fork. First, with no lock held: the helper comes to rest, in its sleep, and stays there, so that the child gets neither its half-done
+  // work nor a lock of the program's allocator that nobody there would unlock. Then the lock; the last lets go of both.
+  static void RestForFork();
   static void LockForFork();
   static void UnlockAfterFork();
   // True on the helper's own thread.

@@ -46,6 +46,7 @@ void ForEachSocket(F f) {
 }  // namespace
 
 void PrepareFork() {
+  Background::RestForFork();
   LockEpollTableForFork();
   AllSockets::Lock();
   const auto& sockets = AllSockets::locked();

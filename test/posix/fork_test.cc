@@ -196,8 +196,12 @@ TEST_CASE("fork: both processes write at once, no message is torn or lost") {
   constexpr size_t kRecord = 64;
   constexpr int kRecords = 3000;
   Remote remote = ServeClient([&](int fd) {
+    errno = 0;
     const std::string got = ReceiveToEnd(fd);
-    if (got.size() != 2 * kRecords * kRecord) return 1;
+    if (got.size() != 2 * kRecords * kRecord) {
+      fprintf(stderr, "received %zu bytes, %s\n", got.size(), strerror(errno));
+      return 1;
+    }
     int next[2] = {0, 0};
     for (size_t at = 0; at < got.size(); at += kRecord) {
       const int who = got[at] - 'a';

@@ -247,7 +247,16 @@ int Reap(pid_t pid) {
 }
 
 bool ExitedWith(int status, int code) {
-  return status >= 0 && WIFEXITED(status) && WEXITSTATUS(status) == code;
+  if (status >= 0 && WIFEXITED(status) && WEXITSTATUS(status) == code) return true;
+  // Shown with the assertion that this makes fail.
+  if (status < 0) {
+    UNSCOPED_INFO("the child outstayed patience");
+  } else if (WIFEXITED(status)) {
+    UNSCOPED_INFO("the child exited with " << WEXITSTATUS(status));
+  } else {
+    UNSCOPED_INFO("the child was ended by signal " << WTERMSIG(status));
+  }
+  return false;
 }
 
 void SetTimeout(int fd, int name, int ms) {

@@ -117,6 +117,7 @@ uint64_t Hash(const std::string& data);
 pid_t Child(const std::function<int()>& body);
 // The wait status; a child that outstays patience is killed and -1 returned.
 int Reap(pid_t pid);
+// A failed assertion shows how the child ended instead.
 bool ExitedWith(int status, int code);
 
 class Stopwatch {

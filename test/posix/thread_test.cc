@@ -114,11 +114,14 @@ TEST_CASE("threads: a descriptor closed under a blocked receive leaves no wreck"
   // What the blocked call returns is not defined; that the peer and the number's next user are unharmed is.
   Pair pair = MakePair();
   const int number = pair.server;
-  auto blocked = Async([number] {
+  std::atomic<pid_t> tid{0};
+  auto blocked = Async([&tid, number] {
+    tid = gettid();
     char c;
     return recv(number, &c, 1, 0);
   });
-  REQUIRE(StillRunning(blocked));
+  // One that has not yet gone to sleep would read from the number's next user.
+  REQUIRE(Eventually([&] { return tid != 0 && IsAsleep(tid); }));
   pair.server.release();
   REQUIRE(close(number) == 0);
   Pair next = MakePair();
