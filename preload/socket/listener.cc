@@ -35,8 +35,8 @@ constexpr int kMostTakenOn = 256;
 // Connections taken from the SDP listener at one look.
 constexpr int kMostAtOnce = 16;
 
-// How long a daemon may take to answer: listen() itself waits for it.
-constexpr Duration kRegistrationLimit = std::chrono::milliseconds(200);
+// How long a daemon may take to answer, on a busy machine too: listen() itself waits for it.
+constexpr Duration kRegistrationLimit = std::chrono::seconds(1);
 
 // Another attempt may end differently.
 bool MayChange(pm::RegistrarFailure failure) {

@@ -125,7 +125,10 @@ bool SharedConnection::HasOthers(bool sure) {
 
 void SharedConnection::Leave() {
   std::replace(slot_->holders.begin(), slot_->holders.end(), self_, Member{0});
-  if (slot_->exclusive == self_) slot_->exclusive = 0;
+  if (Keeps()) {
+    slot_->exclusive = 0;
+    slot_->broken = 1;  // what was published is old
+  }
   left_ = true;
 }
 

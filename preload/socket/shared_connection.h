@@ -40,7 +40,7 @@ class SharedConnection {
   void Remove(Member member);
   // Somebody else holds it, too. `sure`: the living are told from the dead here and now; else every so often.
   bool HasOthers(bool sure);
-  // The calling process holds it no longer.
+  // The calling process holds it no longer. If it kept the state to itself, nobody else can go on.
   void Leave();
 
   // The state others have left. False: it is not to be had.
@@ -50,6 +50,7 @@ class SharedConnection {
   bool Publish(std::vector<std::byte> state);
   // The state stays with the calling process until the next Publish().
   void Keep();
+  [[nodiscard]] bool Keeps() const { return slot_->exclusive == self_; }
   // Nobody can go on.
   void Break() { slot_->broken = 1; }
 

@@ -148,8 +148,8 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
       }
     }
   }
-  // Not over yet: our last bytes, or the peer's DisConn. The number is the application's again at once.
-  const bool over = session_->link_ended() || (leaving_ && !session_->has_unsent());
+  // Not over yet: our last bytes, or the peer's DisConn, or a thread that still sleeps in a read. The number is the application's again at once.
+  const bool over = session_->link_ended() || (leaving_ && !session_->has_unsent() && !session_->being_read());
   if (!over) linger_fd_ = DescriptorToLinger(lock, fd);
   AfterProgress();
   state_ = State::kClosed;
@@ -218,7 +218,11 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
 Background::Wait StreamSocket::RunLinger(Time now) {
   attempt_.reset();
   if (session_ == nullptr || linger_fd_ < 0) return {.done = true};
-  if (session_->being_read() && now < linger_until_) return {.deadline = now + Background::kGrace};
+  if (session_->being_read()) {
+    // The session is that thread's until it wakes up; the end of the link wakes it, where the link is this process's to end.
+    if (!leaving_ && now >= linger_until_ && !session_->link_ended()) session_->Abort();
+    return {.deadline = now + (leaving_ ? NextNap() : Background::kGrace)};
+  }
   if (leaving_ && shared_ == nullptr) {
     // The others have gone before us: the end is ours to make.
     leaving_ = false;

@@ -137,7 +137,7 @@ void StreamSocket::StopSharing() {
 bool StreamSocket::LeaveToOthers() {
   if (shared_ == nullptr || session_ == nullptr) return false;
   const SharedConnection::View view = shared_->Lock();
-  const bool needed = view == SharedConnection::View::kCurrent && responsible_;
+  const bool needed = view == SharedConnection::View::kCurrent && (responsible_ || shared_->Keeps());
   if (needed || !shared_->HasOthers(/*sure=*/true)) {
     shared_->Unlock();
     return false;

@@ -290,7 +290,28 @@ TEST_CASE("connect: a client that never accepts anything in time does not distur
 }
 
 TEST_CASE("connect: clients that nobody accepts cost the server no more than its backlog", "[refused]") {
-  Listener listener = Listen(AF_INET, 8);
+  constexpr int kBacklog = 8;
+  int where[2], tell[2], go_on[2];
+  for (int* ends : {where, tell, go_on}) REQUIRE(pipe(ends) == 0);
+  // Before there is a listener: one that processes share is another case.
+  const pid_t child = Child([&] {
+    Address address;
+    if (read(where[0], &address, sizeof address) != sizeof address) return 1;
+    std::vector<Fd> clients;
+    for (int i = 0; i < 60; ++i) {
+      clients.push_back(TcpSocket(AF_INET, SOCK_NONBLOCK));
+      connect(clients.back(), address.get(), address.length);
+    }
+    // Which of them are first is not said.
+    const auto count = [&](int ms) {
+      return std::count_if(clients.begin(), clients.end(),
+                           [&](int client) { return WaitFor(client, POLLOUT, ms); });
+    };
+    Eventually([&] { return count(0) >= kBacklog; });
+    char connected = static_cast<char>(count(10));
+    return write(tell[1], &connected, 1) == 1 && read(go_on[0], &connected, 1) == 1 ? 0 : 2;
+  });
+  Listener listener = Listen(AF_INET, kBacklog);
   const auto open_descriptors = [] {
     int count = 0;
     DIR* const directory = opendir("/proc/self/fd");
@@ -299,30 +320,13 @@ TEST_CASE("connect: clients that nobody accepts cost the server no more than its
     return count;
   };
   const int before = open_descriptors();
-  int tell[2], go_on[2];
-  REQUIRE(pipe(tell) == 0);
-  REQUIRE(pipe(go_on) == 0);
-  const pid_t child = Child([&] {
-    std::vector<Fd> clients;
-    for (int i = 0; i < 60; ++i) {
-      clients.push_back(TcpSocket(AF_INET, SOCK_NONBLOCK));
-      connect(clients.back(), listener.address.get(), listener.address.length);
-    }
-    // Which of them come first is not said.
-    const auto count = [&](int ms) {
-      return std::count_if(clients.begin(), clients.end(), [&](int client) { return WaitFor(client, POLLOUT, ms); });
-    };
-    Eventually([&] { return count(0) >= 8; });
-    const auto connected = count(10);
-    char c = static_cast<char>(connected);
-    return write(tell[1], &c, 1) == 1 && read(go_on[0], &c, 1) == 1 ? 0 : 1;
-  });
+  REQUIRE(write(where[1], &listener.address, sizeof listener.address) == sizeof listener.address);
   REQUIRE(WaitFor(listener.fd, POLLIN));
   char connected = 0;
   REQUIRE(WaitFor(tell[0], POLLIN, 2 * kPatienceMs));
   REQUIRE(read(tell[0], &connected, 1) == 1);
-  REQUIRE(connected >= 8);
-  REQUIRE(open_descriptors() - before < 8 + 12);
+  REQUIRE(connected >= kBacklog);
+  REQUIRE(open_descriptors() - before < kBacklog + 12);
   REQUIRE(write(go_on[1], "x", 1) == 1);
   REQUIRE(ExitedWith(Reap(child), 0));
 }

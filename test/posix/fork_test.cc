@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <atomic>
+
 #include "test/posix/support.h"
 
 namespace posix_test {
@@ -395,6 +397,39 @@ TEST_CASE("fork: a reader asleep in one thread while another forks goes on readi
   REQUIRE(ExitedWith(Reap(pid), 0));
   REQUIRE(SendAll(pair.client, "two "));
   REQUIRE(Get(reader) == "one two ");
+}
+
+TEST_CASE("fork: the parent closes under its own sleeping receive, and the child goes on") {
+  Pair pair = MakePair();
+  const int number = pair.server;
+  std::atomic<pid_t> tid{0};
+  auto blocked = Async([&tid, number] {
+    tid = gettid();
+    char c;
+    return recv(number, &c, 1, 0);
+  });
+  REQUIRE(Eventually([&] { return tid != 0 && IsAsleep(tid); }));
+  int fds[2];
+  REQUIRE(pipe(fds) == 0);
+  Fd in(fds[0]), out(fds[1]);
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    out.reset();
+    char c;
+    if (read(in, &c, 1) != 0) return 1;
+    // What the blocked call does with the byte that wakes it is not defined.
+    const std::string got = ReceiveToEnd(pair.server);
+    if (got != "rest" && got != "xrest") return 2;
+    return SendAll(pair.server, "answer") ? 0 : 3;
+  });
+  pair.server.reset();
+  REQUIRE(SendAll(pair.client, "x"));
+  Get(blocked);
+  out.reset();
+  REQUIRE(SendAll(pair.client, "rest"));
+  REQUIRE(shutdown(pair.client, SHUT_WR) == 0);
+  REQUIRE(ReceiveToEnd(pair.client) == "answer");
+  REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
 }  // namespace

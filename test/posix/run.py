@@ -62,6 +62,8 @@ SKIPPED_UNDER = {
             "TSan does not learn that a cancelled thread has left its interceptors, and misses the locks it takes from there on",
         "threads: a descriptor closed under a blocked receive leaves no wreck":
             "TSan reports such a close, whatever becomes of it",
+        "fork: the parent closes under its own sleeping receive, and the child goes on":
+            "TSan reports such a close, whatever becomes of it",
         "traps: close in one thread while another sleeps in each kind of call":
             "TSan reports such a close, whatever becomes of it",
         "handlers: one that sends on the socket whose sends it interrupts":
