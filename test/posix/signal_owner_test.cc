@@ -257,7 +257,7 @@ TEST_CASE("owner: SIGIO of a listener brings each connection") {
   MakeAsync(listener.fd);
   for (int round = 0; round < 3; ++round) {
     auto client = Async([&] {
-      Fd fd = TcpSocket();
+      Fd fd(socket(AF_INET, SOCK_STREAM, 0));
       if (connect(fd, listener.address.get(), listener.address.length) != 0) return std::string("connect");
       return ReceiveExactly(fd, 5);
     });
