@@ -11,6 +11,8 @@
 namespace sdp::preload {
 namespace {
 
+constexpr size_t kMostGuesses = 16;
+
 class Reader {
  public:
   Reader(const Lookup& lookup, const ConfigFile& file, const std::string& file_name,
@@ -80,10 +82,9 @@ class Reader {
   void ComplainOfUnknown() const {
     for (const Setting& setting : file_.settings) {
       if (std::find(asked_.begin(), asked_.end(), setting.variable) != asked_.end()) continue;
-      std::vector<std::string> names;
-      for (const std::string& variable : asked_) names.push_back(FileName(variable));
       const std::string name = FileName(setting.variable);
-      const std::string likely = ClosestWord(name, names);
+      // Of a file that is something else altogether, not each line.
+      const std::string likely = problems_->size() < kMostGuesses ? KnownNameLike(name) : std::string();
       problems_->push_back(Position(setting) + "there is no setting '" + name + "'" +
                            (likely.empty() ? "" : ", perhaps " + likely) + ": ignored");
     }
@@ -111,6 +112,11 @@ class Reader {
     for (const char c : variable.substr(4))
       name += c == '_' ? '-' : static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
     return name;
+  }
+  [[nodiscard]] std::string KnownNameLike(const std::string& name) const {
+    std::vector<std::string> names;
+    for (const std::string& variable : asked_) names.push_back(FileName(variable));
+    return ClosestWord(name, names);
   }
   void Complain(const char* name, const char* value, const std::string& wanted) const {
     const Setting* setting = InEnvironment(name) ? nullptr : InFile(name);
@@ -177,7 +183,8 @@ Config ReadConfig(const Lookup& lookup, const ConfigFile& file, const std::strin
                             {"write", Mechanism::kWrite},
                             {"transaction", Mechanism::kTransaction}},
                            &config.force);
-  reader.Choice<IoUringUse>("SDP_IO_URING", {{"deny", IoUringUse::kDeny}, {"allow", IoUringUse::kAllow}}, &config.io_uring);
+  reader.Choice<IoUringUse>("SDP_IO_URING", {{"deny", IoUringUse::kDeny}, {"allow", IoUringUse::kAllow}},
+                            &config.io_uring);
   reader.Text("SDP_STATS_DIR", &config.stats_dir);
   reader.ComplainOfUnknown();
   return config;

@@ -1,9 +1,10 @@
-// Any text as libsdp.conf: every rule that comes out reads back as itself, and every problem names a place in
-// the file.
+// Any text as libsdp.conf: every rule that comes out reads back as itself, every problem names a place in the
+// file, and settings give a configuration, whatever they say.
 #include <algorithm>
 
 #include "core/base/check.h"
 #include "preload/config_file.h"
+#include "preload/config_reader.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace sdp::preload;
@@ -20,5 +21,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     MatchesProgram(rule, "nginx");
   }
   AlwaysTcp(file.rules, RuleRole::kClient, Mode::kBoth);
+  std::vector<std::string> problems;
+  const Config config = ReadConfig([](const char*) { return nullptr; }, file, "x", &problems);
+  SDP_CHECK(config.receive_buffers >= 3 && config.receive_buffer_size >= 128);
+  SDP_CHECK(problems.size() <= file.settings.size());
+  for (const std::string& problem : problems) SDP_CHECK(problem.starts_with("x:"));
   return 0;
 }
