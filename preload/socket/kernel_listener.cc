@@ -11,6 +11,7 @@
 
 #include "preload/config.h"
 #include "preload/fd_table.h"
+#include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/kernel_rnic.h"
 
@@ -21,7 +22,8 @@ namespace {
 constexpr Duration kFullPause = std::chrono::milliseconds(20);
 
 bool IsLinkLocal(const pm::Endpoint& address) {
-  return address.version == pm::IpVersion::kV6 && address.address[0] == 0xfe && (address.address[1] & 0xc0) == 0x80;
+  return address.version == pm::IpVersion::kV6 && address.address[0] == 0xfe &&
+         (address.address[1] & 0xc0) == 0x80;
 }
 
 // This host's addresses that a listener at `conventional` is reached under, by other hosts too. A link-local
@@ -47,10 +49,12 @@ std::vector<pm::Endpoint> AddressesOf(const Address& conventional, bool v6only) 
 
 }  // namespace
 
-KernelListener::KernelListener(KernelListenerOwner* owner, std::unique_ptr<ibv::Listener> rnic, const pm::Endpoint& address)
+KernelListener::KernelListener(KernelListenerOwner* owner, std::unique_ptr<ibv::Listener> rnic,
+                               const pm::Endpoint& address)
     : owner_(owner), rnic_(std::move(rnic)), address_(address) {}
 
-std::vector<std::unique_ptr<KernelListener>> KernelListener::OpenAll(KernelListenerOwner* owner, const Address& conventional, bool v6only,
+std::vector<std::unique_ptr<KernelListener>> KernelListener::OpenAll(KernelListenerOwner* owner,
+                                                                     const Address& conventional, bool v6only,
                                                                      int backlog, std::string* why) {
   std::vector<std::unique_ptr<KernelListener>> all;
   if (!MayUseKernelRnic(why)) return all;
@@ -103,6 +107,15 @@ Background::Wait KernelListener::Run(Time now) {
   }
   while (owner_->HasRoom()) {
     auto connector = rnic_->Accept(config().handshake_timeout, now);
+    if (connector == nullptr && rnic_->gone()) {
+      // Unregistered, so that the port mapper sends clients to the SDP listener.
+      SDP_LOG(kInfo, "the RDMA device %s was removed: no longer SDP on %s", rnic_->device().c_str(),
+              address_.ToString().c_str());
+      gone_ = closed_ = true;
+      if (const int fd = registration_fd_.exchange(-1); fd >= 0) HiddenFds::Close(fd);
+      rnic_.reset();
+      return {.done = true};
+    }
     if (connector == nullptr) return {.fd = rnic_->event_fd(), .events = POLLIN};
     owner_->TakeOnFromRnic(std::move(connector));
   }

@@ -48,6 +48,8 @@ class KernelListener final : public Background::Task {
   // yet.
   [[nodiscard]] bool registered() const;
   void SetRegistration(int fd);
+  // Its device was removed, and the helper has given it up; the owner has it taken from the list.
+  [[nodiscard]] bool gone() const { return gone_; }
   // Has the helper answer requests.
   void Start() { Background::Add(this, Duration::zero()); }
   void Close();
@@ -65,6 +67,7 @@ class KernelListener final : public Background::Task {
   const pm::Endpoint address_;
   std::atomic<int> registration_fd_{-1};
   bool closed_ = false;
+  bool gone_ = false;
 };
 
 }  // namespace sdp::preload

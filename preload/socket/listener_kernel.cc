@@ -22,6 +22,10 @@ bool Listener::OpenKernelSide(int conventional_fd, Duration limit, std::string* 
   {
     std::lock_guard lock(mutex_);
     std::erase_if(kernel_gone_, [](const auto& gone) { return !Background::Holds(gone.get()); });
+    // Their address may have another device by now, or have it back.
+    if (std::erase_if(kernel_, [](const auto& kernel) { return kernel->gone() && !Background::Holds(kernel.get()); }) != 0) {
+      kernel_looked_ = false;
+    }
     if (!HelperMayAccept()) return false;
     open = !kernel_.empty() || kernel_looked_;
     kernel_looked_ = true;
@@ -40,14 +44,14 @@ bool Listener::OpenKernelSide(int conventional_fd, Duration limit, std::string* 
   {
     std::lock_guard lock(mutex_);
     for (const auto& kernel : kernel_) {
-      if (!kernel->registered()) unregistered.push_back(kernel->address());
+      if (!kernel->gone() && !kernel->registered()) unregistered.push_back(kernel->address());
     }
   }
   for (const pm::Endpoint& address : unregistered) {
     const auto registered = RegisterRnic(conventional_fd, address, limit);
     std::lock_guard lock(mutex_);
     const auto at = std::find_if(kernel_.begin(), kernel_.end(), [&](const auto& kernel) { return kernel->address() == address; });
-    if (at == kernel_.end()) {  // closed meanwhile
+    if (at == kernel_.end() || (*at)->gone()) {  // closed meanwhile
       if (registered) real.close(*registered);
       continue;
     }

@@ -11,6 +11,7 @@ Each prints "TALK SECONDS" behind each. TALK is one of
     urgent       data, a byte of Out-Of-Band data, data
     half-close   the connecting end closes its direction; 3 MiB come back
     abort        the connecting end resets in the middle
+    large-N      N writes of 1 MiB there, read by N reads of 1 MiB; their hash back; both ends stay until their standard input ends
 """
 
 import hashlib
@@ -122,6 +123,28 @@ def abort(s, connecting):
         pass
 
 
+def large(s, connecting, count):
+    hashed = hashlib.sha256()
+    block = bytearray(pattern(1 << 20, 7))
+    for number in range(count):
+        if connecting:
+            block[:8] = number.to_bytes(8, "big")
+            s.sendall(block)
+        else:
+            left = memoryview(block)
+            while left:
+                size = s.recv_into(left)
+                assert size, "the connection ended early"
+                left = left[size:]
+        hashed.update(block)
+    if connecting:
+        assert receive_exactly(s, 64).decode() == hashed.hexdigest(), "the hash differs"
+        print("moved", flush=True)
+    else:
+        s.sendall(hashed.hexdigest().encode())
+    sys.stdin.read()
+
+
 def main():
     role, address, port, *talks = sys.argv[1:]
     listener = None
@@ -135,7 +158,10 @@ def main():
             s = socket.create_connection((address, int(port)), timeout=60)
         with s:
             s.settimeout(None)
-            globals()[talk.replace("-", "_")](s, role == "connect")
+            if talk.startswith("large-"):
+                large(s, role == "connect", int(talk.removeprefix("large-")))
+            else:
+                globals()[talk.replace("-", "_")](s, role == "connect")
         print(talk, f"{time.monotonic() - start:.2f}", flush=True)
 
 

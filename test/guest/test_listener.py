@@ -11,19 +11,20 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "program
 import harness  # noqa: E402
 
 ADDRESS = os.environ.get("SDP_TEST_RNIC_ADDRESS", "10.77.0.1")
+DEVICE = os.environ.get("SDP_TEST_RNIC", "siw0")
 PATIENT = {"SDP_PM_TIMEOUT_MS": 5000}
 
 # Echoes what each of COUNT connections sends, until its end; how it waits is WAY.
 SERVER = """
 import os, select, socket, sys, threading, time
-address, port, way, count = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+address, port, way, count, address_of_client = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5]
 listener = socket.socket()
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 listener.bind((address, port))
 listener.listen(count)
 
 def serve(s):
-    assert s.getsockname()[1] == port and s.getpeername()[0].startswith("10.77."), (s.getsockname(), s.getpeername())
+    assert s.getsockname()[1] == port and s.getpeername()[0] == address_of_client, (s.getsockname(), s.getpeername())
     s.setblocking(True)
     while data := s.recv(65536):
         s.sendall(data)
@@ -142,8 +143,8 @@ class Listener(unittest.TestCase):
 
     def serve(self, way, count, bound=ADDRESS, rnic="verbs", client_rnic="soft"):
         port = harness.free_port(host=ADDRESS)
-        server = self.world.start([sys.executable, "-c", SERVER, bound, port, way, count], environment={"SDP_RNIC": rnic, **PATIENT})
-        harness.wait_until(lambda: "over siw0" in self.world.sdp_log(), "a listener over siw0", 60)
+        server = self.world.start([sys.executable, "-c", SERVER, bound, port, way, count, ADDRESS], environment={"SDP_RNIC": rnic, **PATIENT})
+        harness.wait_until(lambda: f"over {DEVICE}" in self.world.sdp_log(), f"a listener over {DEVICE}", 60)
         self.world.wait_for_listener(port, 60)
         client = self.world.start([sys.executable, "-c", CLIENT, ADDRESS, port, count], environment={"SDP_RNIC": client_rnic, **PATIENT})
         for end, process in ("connecting", client), ("accepting", server):

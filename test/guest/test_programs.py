@@ -11,6 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "program
 import harness  # noqa: E402
 
 ADDRESS = os.environ.get("SDP_TEST_RNIC_ADDRESS", "10.77.0.1")
+DEVICE = os.environ.get("SDP_TEST_RNIC", "siw0")
 PATIENT = {"SDP_PM_TIMEOUT_MS": 5000}
 OVER_KERNEL_RNIC = {"SDP_RNIC": "verbs", **PATIENT}
 
@@ -45,7 +46,7 @@ class Programs(unittest.TestCase):
 
         def devices():
             return [c["rnic"] for p in self.world.sdpstat()["processes"] if p["pid"] == client.pid for c in p["connections"]]
-        harness.wait_until(lambda: devices() == ["siw0", "siw0"], "connections over siw0", 30)
+        harness.wait_until(lambda: devices() == [DEVICE, DEVICE], f"connections over {DEVICE}", 30)
         self.assertEqual(client.wait(60), 0, client.output())
         self.assertIn("receiver", client.output())
         print(*[line for line in client.output().splitlines() if "receiver" in line], flush=True)
@@ -78,6 +79,51 @@ class Programs(unittest.TestCase):
         self.server(sys.executable, "-m", "http.server", "--bind", ADDRESS, "--directory", self.world.directory, self.port)
         self.client("curl", "-s", "-S", "-f", "-o", "copy", f"http://{ADDRESS}:{self.port}/file")
         self.assertEqual(harness.file_hash(self.world.directory / "copy"), wanted)
+        self.assert_no_tcp()
+
+    def test_the_devices_descriptors_are_out_of_the_way(self):
+        self.server(sys.executable, harness.PEER, "echo-server", self.port, ADDRESS)
+        program = """
+import os, resource, socket, sys
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+s.sendall(b"a"); assert s.recv(1) == b"a"
+def rdma():
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            if "infiniband" in os.readlink("/proc/self/fd/" + number):
+                found.append(int(number))
+        except OSError:
+            pass
+    return sorted(found)
+theirs = rdma()
+assert len(theirs) >= 4, theirs  # the device, its events, the connection manager's, completions
+limit = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 65536)
+assert theirs[0] >= limit // 2, (theirs, limit)
+assert os.open("/dev/null", os.O_RDONLY) == s.fileno() + 1
+os.closerange(s.fileno() + 1, limit)
+for number in theirs:
+    try:
+        os.close(number)
+        sys.exit("closed")
+    except OSError:
+        pass
+    try:
+        os.dup2(0, number)
+        sys.exit("overwritten")
+    except OSError:
+        pass
+assert rdma() == theirs
+s.sendall(b"b" * 100000)
+left = 100000
+while left:
+    left -= len(s.recv(left))
+s.close()
+again = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+again.sendall(b"c"); assert again.recv(1) == b"c"
+print("ok")
+"""
+        self.assertEqual(self.client(sys.executable, "-c", program, ADDRESS, self.port), b"ok\n")
         self.assert_no_tcp()
 
     def test_a_child_gets_an_error_and_the_parent_goes_on(self):

@@ -36,9 +36,11 @@ class CmListener final : public Listener {
   [[nodiscard]] int event_fd() const override { return resources_.event_fd; }
   [[nodiscard]] uint16_t port() const override { return ntohs(resources_.id->route.addr.src_sin.sin_port); }
   [[nodiscard]] const std::string& device() const override { return device_; }
+  [[nodiscard]] bool gone() const override { return gone_; }
 
   std::unique_ptr<verbs::Connector> Accept(Duration timeout, Time now) override {
     while (rdma_cm_event* event = resources_.NextCmEvent()) {
+      if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL) gone_ = true;
       if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST) {
         resources_.api.rdma_ack_cm_event(event);
         continue;
@@ -63,6 +65,7 @@ class CmListener final : public Listener {
 
   Resources resources_;
   std::string device_;
+  bool gone_ = false;
 };
 
 }  // namespace

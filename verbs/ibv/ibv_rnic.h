@@ -42,6 +42,8 @@ class Listener {
   [[nodiscard]] virtual int event_fd() const = 0;
   [[nodiscard]] virtual uint16_t port() const = 0;
   [[nodiscard]] virtual const std::string& device() const = 0;
+  // The device was removed: nobody comes any more.
+  [[nodiscard]] virtual bool gone() const = 0;
   // A connection that asks, in ConnectState::kRequested (or kFailed); null if there is none now. `timeout`:
   // for its set-up.
   virtual std::unique_ptr<verbs::Connector> Accept(Duration timeout, Time now) = 0;
