@@ -191,8 +191,8 @@ void StatsSegment::Trace(const MessageNote& note, uint32_t connection) {
 }
 
 void StatsSegment::ForkChild() {
-  new (&mutex_) std::mutex;  // held by PrepareFork, or by a thread that does not exist here
-  path_.clear();             // the parent's
+  mutex_.unlock();  // as PrepareFork left it in this thread
+  path_.clear();    // the parent's
   ring_.ForgetAfterFork();
   attach_failed_ = false;
   next_fallback_ = 0;

@@ -195,6 +195,7 @@ TEST_CASE("a forked child without connections makes a file when it has something
   TemporaryDirectory directory;
   auto segment = MustOpen(directory.path());
   segment->ReleaseSlot(segment->AcquireSlot(EstablishedConnection()));
+  segment->PrepareFork();
   bool good = InChild([&] {
     segment->ForkChild();
     if (!segment->path().empty() || CountFiles(directory.path()) != 1) return false;
@@ -208,6 +209,7 @@ TEST_CASE("a forked child without connections makes a file when it has something
     segment->Remove();
     return true;
   });
+  segment->ForkParent();
   CHECK(good);
   CHECK(CountFiles(directory.path()) == 1);
 }
@@ -355,6 +357,7 @@ TEST_CASE("a process that gave up root goes on in its own user's directory") {
   auto segment = MustOpen(directory.path());
   Slot* first = segment->AcquireSlot(EstablishedConnection());
   std::string own = "/tmp/sdp-" + std::to_string(kNobody);
+  segment->PrepareFork();
   CHECK(InChild([&] {
     unsetenv("XDG_RUNTIME_DIR");
     segment->ForkChild();
@@ -366,6 +369,7 @@ TEST_CASE("a process that gave up root goes on in its own user's directory") {
     segment->Remove();
     return moved;
   }));
+  segment->ForkParent();
   fs::remove_all(own);
 }
 
