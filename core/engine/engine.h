@@ -202,10 +202,17 @@ class Engine {
   // behind it, into the send buffer.
   void MoveSource(Bytes copy);
   void RevokeSink();
+  // The offered receive buffer, which sink_promised(), is needed back at once: `copy`, of the same size and
+  // content, takes its place likewise. Returns how many bytes at its beginning are the reader's now; what the
+  // peer still puts behind them is for Receive(). Asked back as by RevokeSink(); the result says when the copy
+  // is no longer used, and its count nothing.
+  uint64_t MoveSink(MutableBytes copy);
   [[nodiscard]] bool source_offered() const;
   // The peer knows of the offered send buffer, or is owed it: revoked, it may take the peer's answer to come back.
   [[nodiscard]] bool source_promised() const;
   [[nodiscard]] bool sink_offered() const;
+  // The peer knows of the offered receive buffer, or RDMA Reads into it are under way.
+  [[nodiscard]] bool sink_promised() const;
   // A send or receive buffer of more bytes than this may go otherwise than by copying, from now on (the Bcopy
   // threshold); UINT32_MAX: none.
   void SetZcopyThreshold(uint32_t bytes);

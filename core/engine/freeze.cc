@@ -332,8 +332,7 @@ void ReceiveQueue::Thaw(Archive& ar) {
   ar.Number(messages);
   ar.Require(messages <= ar.left() / 8);
   if (!ar.ok() || messages == 0) return;
-  owned_.reset(new std::byte[ar.left()]);
-  std::byte* to = owned_.get();
+  std::byte* to = Own(ar.left());
   for (uint32_t i = 0; i < messages; ++i) {
     Piece piece{.data = to, .owned = true};
     ar.Number(piece.size);

@@ -33,6 +33,15 @@ void ReceiveQueue::Push(std::span<const Bytes> pieces, size_t skip, size_t drop,
   }
 }
 
+void ReceiveQueue::PushCopy(Bytes bytes, uint32_t cost) {
+  SDP_CHECK(!bytes.empty());
+  std::byte* const place = Own(bytes.size());
+  std::memcpy(place, bytes.data(), bytes.size());
+  bytes_ += bytes.size();
+  held_cost_ += cost;
+  PushPiece({.data = place, .size = static_cast<uint32_t>(bytes.size()), .cost = cost, .owned = true});
+}
+
 size_t ReceiveQueue::Read(std::span<const MutableBytes> out, uint64_t limit, bool peek) {
   size_t total = 0;
   size_t index = consumed_;
@@ -82,6 +91,14 @@ std::optional<uint64_t> ReceiveQueue::PollRelease() {
     if (piece.last) return piece.token;
   }
   return std::nullopt;
+}
+
+std::byte* ReceiveQueue::Own(size_t size) {
+  std::unique_ptr<Owned> owned(new Owned);
+  owned->memory.reset(new std::byte[size]);
+  owned->next = std::move(owned_);
+  owned_ = std::move(owned);
+  return owned_->memory.get();
 }
 
 void ReceiveQueue::PushPiece(const Piece& piece) {

@@ -24,6 +24,8 @@ class ReceiveQueue {
   // A message's payload: `pieces` after their first `skip` bytes, less `drop` bytes at the end. There is at
   // least one byte.
   void Push(std::span<const Bytes> pieces, size_t skip, size_t drop, uint64_t token, uint32_t cost);
+  // A copy of `bytes`, at least one, as if they had come in a message.
+  void PushCopy(Bytes bytes, uint32_t cost);
   // Copies at most `limit` bytes into `out`; how many. Does not copy what already lies where it should go.
   // `peek`: they stay.
   size_t Read(std::span<const MutableBytes> out, uint64_t limit, bool peek);
@@ -41,9 +43,16 @@ class ReceiveQueue {
     uint32_t cost = 0;  // of the message, at its last piece
     uint64_t token = 0;
     bool last = false;   // of its message: the token goes back with it
-    bool owned = false;  // lies in owned_: a whole message that was thawed
+    bool owned = false;  // lies in owned_: a whole message that nobody lent
   };
 
+  struct Owned {
+    std::unique_ptr<std::byte[]> memory;
+    std::unique_ptr<Owned> next;
+  };
+
+  // Memory that stays until the queue is empty.
+  std::byte* Own(size_t size);
   Piece& at(size_t i) { return slots_[(head_ + i) & (capacity_ - 1)]; }
   void PushPiece(const Piece& piece);
   void Resize(uint32_t capacity);
@@ -59,7 +68,7 @@ class ReceiveQueue {
   uint32_t peak_ = 0;      // of size_ since it was last zero
   uint64_t bytes_ = 0;
   uint64_t held_cost_ = 0;
-  std::unique_ptr<std::byte[]> owned_;  // until the queue is empty
+  std::unique_ptr<Owned> owned_;  // until the queue is empty
 };
 
 }  // namespace sdp::engine

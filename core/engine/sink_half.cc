@@ -29,6 +29,11 @@ bool SinkHalf::HandlePayload(std::span<const Bytes> pieces, size_t header, uint6
   return true;
 }
 
+void SinkHalf::PlacedAside(Bytes bytes) {
+  if (closed_ || bytes.empty()) return;
+  queue_.PushCopy(bytes, std::max(static_cast<uint32_t>(bytes.size()), kMinHeldCost));
+}
+
 size_t SinkHalf::Read(std::span<const MutableBytes> out, bool peek) {
   const size_t count = queue_.Read(out, urgent_.Limit(read_bytes_, queue_.bytes()), peek);
   if (!peek) {

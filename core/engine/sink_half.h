@@ -27,6 +27,8 @@ class SinkHalf {
     read_bytes_ += count;
     urgent_.Passed(read_bytes_);
   }
+  // The next bytes of the stream were placed where the application does not want them any more: to be read.
+  void PlacedAside(Bytes bytes);
   // Payload is dropped, now and from now on.
   void Close();
   void DropAll();
@@ -37,8 +39,8 @@ class SinkHalf {
   // How many receive Private Buffers should be posted: as many as fit under receive_limit beside what is
   // held, but always the two that carry no payload (10.5), which the peer's messages give back at once.
   [[nodiscard]] uint32_t PostedTarget() const;
-  // Whether one message more than that may be taken: up to twice receive_limit, since a peer may bring it about
-  // again and again.
+  // Whether one message more than that may be taken: up to twice receive_limit, since a peer may bring it
+  // about again and again.
   [[nodiscard]] bool may_exceed_limit() const { return queue_.held_cost() / 2 < options_.receive_limit; }
   [[nodiscard]] uint64_t readable_bytes() const { return queue_.bytes(); }
   [[nodiscard]] bool holds_memory() const { return !queue_.empty(); }

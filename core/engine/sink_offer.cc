@@ -12,7 +12,7 @@ void SinkOffer::Begin(const SinkBuffer& buffer) {
   posted_ = filled_ = 0;
   reads_ = 0;
   active_ = true;
-  revoked_ = advertised_ = invalidated_ = false;
+  revoked_ = moved_ = advertised_ = invalidated_ = false;
   cancel_.reset();
 }
 
@@ -88,10 +88,18 @@ void SinkOffer::Revoke() {
   if (reads_ == 0 && !advertised_) Finish();
 }
 
+uint64_t SinkOffer::Move(MutableBytes data) {
+  buffer_.data = data;
+  moved_ = true;
+  const uint64_t filled = filled_;
+  Revoke();
+  return filled;
+}
+
 void SinkOffer::Finish() {
   if (!active_) return;
   result_ = OfferResult{.bytes = filled_, .invalidated = invalidated_};
-  active_ = revoked_ = advertised_ = false;
+  active_ = revoked_ = moved_ = advertised_ = false;
   reads_ = 0;
   cancel_.reset();
   buffer_ = {};

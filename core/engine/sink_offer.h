@@ -48,6 +48,10 @@ class SinkOffer {
   // The peer is in Combined Mode and has discarded it (figure 29).
   void Unadvertise();
   void Revoke();
+  // The same buffer at another place, its owner's own from now on; how much of it is filled. Revoked as well.
+  uint64_t Move(MutableBytes data);
+  [[nodiscard]] bool moved() const { return moved_; }
+  [[nodiscard]] Bytes memory() const { return buffer_.data; }
   void Finish();
   std::optional<OfferResult> TakeResult();
   [[nodiscard]] bool has_result() const { return result_.has_value(); }
@@ -65,17 +69,18 @@ class SinkOffer {
   uint64_t posted_ = 0;
   uint64_t filled_ = 0;
   std::array<Outstanding, kMaxReads> outstanding_{};
-  uint32_t reads_ = 0;
+  uint8_t reads_ = 0;
   bool active_ = false;
   bool revoked_ = false;
+  bool moved_ = false;
   bool advertised_ = false;
   bool invalidated_ = false;
+  bool ack_expected_ = false;       // a SinkCancelAck will certainly come: no SinkAvail before it (9.5.5)
   std::optional<uint64_t> cancel_;  // the message that carried the SinkAvailCancel
   std::optional<OfferResult> result_;
   // Over the connection's life.
   uint32_t non_discards_ = 0;
-  uint32_t cancels_ = 0;       // SinkAvailCancels that a SinkCancelAck may yet answer
-  bool ack_expected_ = false;  // one certainly will: no SinkAvail before it (9.5.5)
+  uint32_t cancels_ = 0;  // SinkAvailCancels that a SinkCancelAck may yet answer
 };
 
 }  // namespace sdp::engine

@@ -93,7 +93,12 @@ void Engine::Rep::HandleRdmaReadCompleted(WorkId id) {
   const uint32_t length = sink_offer.ReadCompleted(id);
   if (length == 0) return;
   adverts.ReadCompleted(length);
-  sink.PlacedDirectly(length);
+  if (sink_offer.moved()) {
+    sink.PlacedAside(sink_offer.memory().subspan(sink_offer.filled() - length, length));
+    ++read_edge;
+  } else {
+    sink.PlacedDirectly(length);
+  }
   stats.read_zcopy_bytes_in += length;
   if (!sink_offer.reading() && (sink_offer.room() == 0 || adverts.readable() == 0)) {
     sink_offer.Finish();
@@ -207,9 +212,15 @@ AbortReason Engine::Rep::HandleRdmaRdCompl(const wire::RdmaRdCompl& completed,
 
 AbortReason Engine::Rep::HandleRdmaWrCompl(const wire::RdmaWrCompl& completed,
                                            const std::optional<STag>& invalidated) {
+  const bool moved = sink_offer.moved();
+  const Bytes memory = sink_offer.memory();
   const auto reason = sink_offer.HandleRdmaWrCompl(completed.len, invalidated, credit.acknowledged());
   if (reason != AbortReason::kNone) return reason;
-  sink.PlacedDirectly(completed.len);
+  if (moved) {
+    sink.PlacedAside(memory.first(completed.len));
+  } else {
+    sink.PlacedDirectly(completed.len);
+  }
   stats.write_zcopy_bytes_in += completed.len;
   ++read_edge;
   return AbortReason::kNone;
@@ -375,6 +386,14 @@ bool Engine::source_promised() const { return rep_->source_offer.active() && !re
 void Engine::MoveSource(Bytes copy) {
   if (rep_->source_offer.active()) rep_->source_offer.Move(copy);
   rep_->End();
+}
+
+bool Engine::sink_promised() const { return rep_->sink_offer.reading() || rep_->sink_offer.advertised(); }
+uint64_t Engine::MoveSink(MutableBytes copy) {
+  rep_->Begin();
+  const uint64_t filled = rep_->sink_offer.active() ? rep_->sink_offer.Move(copy) : 0;
+  rep_->End();
+  return filled;
 }
 
 void Engine::RevokeSource() {

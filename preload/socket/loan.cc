@@ -41,13 +41,20 @@ void Loan::Revoke(Session& session) {
 }
 
 bool Loan::Keep(Session& session) {
-  if (!lent() || revoked_ || kind_ != Kind::kSource || !session.engine().source_promised()) return false;
+  if (!lent()) return false;
+  const bool promised = kind_ == Kind::kSource ? !revoked_ && session.engine().source_promised()
+                                               : session.engine().sink_promised();
+  if (!promised) return false;
   std::unique_ptr<std::byte[]> copy(new (std::nothrow) std::byte[memory_.size()]);
   if (copy == nullptr) return false;
   std::memcpy(copy.get(), memory_.data(), memory_.size());
   const MutableBytes place(copy.get(), memory_.size());
   if (!session.queue_pair().MoveRegion(stag_, place)) return false;
-  session.engine().MoveSource(place);
+  if (kind_ == Kind::kSource) {
+    session.engine().MoveSource(place);
+  } else {
+    bytes_ = session.engine().MoveSink(place);
+  }
   copy_ = std::move(copy);
   state_ = State::kKept;
   return true;
@@ -81,7 +88,7 @@ void Loan::Forget() {
 }
 
 uint64_t Loan::TakeResult() {
-  state_ = State::kFree;
+  if (state_ == State::kBack) state_ = State::kFree;
   return std::exchange(bytes_, 0);
 }
 

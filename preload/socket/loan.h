@@ -3,8 +3,8 @@
 //
 // States: free -> Lend -> lent -> (the engine has a result) Collect -> back -> TakeResult -> free. Whoever
 // makes progress on the socket collects; the call that lent takes the result, and must not return before. A
-// source's call that cannot wait for the peer any longer leaves a copy: lent -> Keep -> kept -> Collect ->
-// free. Guarded by the socket's lock.
+// call that cannot wait for the peer any longer leaves a copy: lent -> Keep -> kept -> Collect -> free, and what it
+// counts is known at once. Guarded by the socket's lock.
 #ifndef SDP_PRELOAD_SOCKET_LOAN_H_
 #define SDP_PRELOAD_SOCKET_LOAN_H_
 
@@ -33,9 +33,9 @@ class Loan {
   bool Lend(Session& session, MutableBytes memory, bool advertise);
   // Asks for it back; the result follows.
   void Revoke(Session& session);
-  // A source that the peer may take its time with: the connection goes on with a copy, and lent() no longer
-  // holds; all of it counts as sent. False: there is no memory for it, the RNIC cannot do that, it was revoked
-  // before, or Revoke() does at once.
+  // The peer may take its time: the connection goes on with a copy, and lent() no longer holds. All of a source
+  // counts as sent; what comes for a sink from now on is for Engine::Receive. False: there is no memory for it,
+  // the RNIC cannot do that, a source was revoked before, or Revoke() does at once.
   bool Keep(Session& session);
   // After progress: true if the memory has come back by it. The STag is invalid from here on.
   bool Collect(Session& session);
@@ -43,7 +43,7 @@ class Loan {
   void Drop();
   // In the child of a fork: the loan is the parent's.
   void Forget();
-  // Once, when lent() no longer holds: the bytes moved.
+  // Once, when lent() no longer holds: the bytes moved; of a sink that is kept, those that are the call's.
   uint64_t TakeResult();
 
  private:

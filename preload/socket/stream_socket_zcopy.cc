@@ -22,7 +22,8 @@ constexpr int kRoundTripsForReader = 3;
 constexpr uint32_t kMostCopiedInARow = 64;
 // Most memory lent at a time: what may have to be copied when no reader comes.
 constexpr size_t kMostLent = 1 << 20;
-// A peer that does not give memory back is cut off: the call has to return.
+constexpr size_t kMostLentToReceive = 4 << 20;
+// Where a copy cannot take its place, a peer that does not give memory back is cut off: the call has to return.
 constexpr Duration kPatienceForReturn = std::chrono::seconds(5);
 
 Duration RoundTrip(int fd) {
@@ -64,9 +65,10 @@ int StreamSocket::WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadlin
 
 void StreamSocket::FinishLoan(Lock& lock, int fd, Loan* loan) {
   if (!loan->lent() || session_ == nullptr) return;
-  if (loan->Keep(*session_)) return;
-  loan->Revoke(*session_);
+  const bool kept = loan->Keep(*session_);
+  if (!kept) loan->Revoke(*session_);
   session_->Pump();
+  if (kept) return;
   CollectLoans();
   const Time give_up = Now() + kPatienceForReturn;
   while (loan->lent() && session_ != nullptr) {
@@ -158,6 +160,7 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
 std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes room, bool advertise,
                                                 Time* deadline, int* error) {
   *error = 0;
+  room = room.first(std::min(room.size(), kMostLentToReceive));
   if (shared_ != nullptr || !sink_loan_.Lend(*session_, room, advertise)) {
     size_t none;
     SendBehindHeld({}, {}, &none);  // a request that was to go with it

@@ -235,6 +235,20 @@ bool End::MoveSource() {
   return true;
 }
 
+std::optional<uint64_t> End::MoveSink() {
+  if (!engine.sink_promised()) return std::nullopt;
+  Region& region = regions.at(sink_stag.value());
+  moved_sink_.assign(region.memory.begin(), region.memory.end());
+  const MutableBytes old = std::exchange(region.memory, MutableBytes(moved_sink_));
+  const uint64_t filled = engine.MoveSink(moved_sink_);
+  PAIR_CHECK(filled <= old.size(), name);
+  std::fill(old.begin() + static_cast<std::ptrdiff_t>(filled), old.end(), std::byte{0xee});
+  if (trace)
+    trace(name + " goes on with another receive buffer, " + std::to_string(filled) + " bytes in the old");
+  Drain();
+  return filled;
+}
+
 void End::RevokeSource() {
   source_revoked_ = engine.source_offered();
   engine.RevokeSource();

@@ -72,6 +72,8 @@ class End {
   // The offered buffer is its owner's again, and a copy goes on in its place. False: none is offered, or it
   // was asked back.
   bool MoveSource();
+  // Likewise; how many bytes of it are the application's. Nothing: the peer knows nothing of it.
+  std::optional<uint64_t> MoveSink();
   void RevokeSource();
   void RevokeSink();
   void ForceBcopy();
@@ -113,7 +115,7 @@ class End {
   uint32_t next_stag_ = 100;
   MutableBytes source_memory_;
   bool source_revoked_ = false;
-  std::vector<std::byte> moved_;
+  std::vector<std::byte> moved_, moved_sink_;
 };
 
 enum class AckIn { kReply, kSend };

@@ -21,6 +21,7 @@ enum class Op {
   kOfferSink,
   kRevokeSource,
   kRevokeSink,
+  kMoveSink,
   kCombined,
   kPipelined,
   kForce
@@ -84,7 +85,7 @@ class Run {
         if (!offering_) offering_ = pair_.a.OfferSource(MutableBytes(data_).subspan(sent_, 1500));
         return;
       case Op::kOfferSink:
-        if (!sink_.empty()) return;
+        if (!sink_.empty() || sink_moved_) return;
         sink_.resize(1000);
         if (!pair_.z.OfferSink(sink_, true)) sink_.clear();
         return;
@@ -93,6 +94,13 @@ class Run {
         return;
       case Op::kRevokeSink:
         pair_.z.RevokeSink();
+        return;
+      case Op::kMoveSink:
+        if (const auto filled = pair_.z.MoveSink()) {
+          Got(Bytes(sink_).first(*filled));
+          sink_.clear();
+          sink_moved_ = true;
+        }
         return;
       case Op::kCombined:
         (void)pair_.a.engine.ChangeMode(Half::kSource, FlowMode::kCombined);
@@ -114,8 +122,9 @@ class Run {
       offering_ = false;
     }
     if (const auto result = pair_.z.SinkResult()) {
-      Got(Bytes(sink_).first(result->bytes));
+      if (!sink_moved_) Got(Bytes(sink_).first(result->bytes));
       sink_.clear();
+      sink_moved_ = false;
     }
     if (!sink_.empty()) return;
     std::vector<std::byte> out(4000);
@@ -138,7 +147,7 @@ class Run {
       pair_.Settle();
       Collect();
     }
-    PAIR_CHECK(!offering_ && sink_.empty(), "a buffer is not given back");
+    PAIR_CHECK(!offering_ && sink_.empty() && !sink_moved_, "a buffer is not given back");
     PAIR_CHECK(sent_ == got_, "the counts differ");
     PAIR_CHECK(pair_.a.engine.state() == State::kEstablished, "a");
     PAIR_CHECK(pair_.z.engine.state() == State::kEstablished, "z");
@@ -159,6 +168,7 @@ class Run {
   size_t next_a_ = 0, next_z_ = 0;
   uint64_t sent_ = 0, got_ = 0;
   bool offering_ = false;
+  bool sink_moved_ = false;
 };
 
 constexpr uint64_t kMostRuns = 2'000'000;
@@ -186,6 +196,14 @@ TEST_CASE("Exploration: every interleaving of advertisements, cancels and mode c
        kComb,
        {Op::kOfferSource},
        {Op::kOfferSink, Op::kRevokeSink, Op::kForce}},
+      {"read that goes on elsewhere",
+       kComb,
+       {Op::kOfferSource, Op::kRevokeSource},
+       {Op::kOfferSink, Op::kMoveSink, Op::kForce}},
+      {"write that goes on elsewhere",
+       kPipe,
+       {Op::kSmallSend, Op::kOfferSource},
+       {Op::kOfferSink, Op::kMoveSink, Op::kOfferSink}},
       {"both revoke in Combined Mode",
        kComb,
        {Op::kOfferSource, Op::kRevokeSource},

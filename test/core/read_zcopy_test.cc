@@ -237,6 +237,44 @@ TEST_CASE("Zcopy: SrcAvailCancel waits for the reads in process, and MSeqAck wai
   CHECK(peer.HearAll() == "RdmaRdCompl len=99");
 }
 
+TEST_CASE("Zcopy: a receive buffer needed back while it is read into: what comes later is read later") {
+  Options options = kZcopy;
+  options.read_size = 1000;
+  options.ord = 2;
+  ScriptedPeer peer({.options = options});
+  peer.Say(Src(5001), "x");
+  peer.end.Read(10);
+  std::vector<std::byte> out(6000);
+  REQUIRE(peer.end.OfferSink(out, false));
+  std::vector<Flight> reads;
+  const auto hear_read = [&] {
+    REQUIRE(peer.Hear() == "RdmaRead len=1000");
+    reads.push_back(peer.last_rdma);
+  };
+  const auto complete = [&](size_t i) {
+    peer.last_rdma = reads[i];
+    CompleteRead(&peer);
+  };
+  hear_read();
+  hear_read();
+  complete(0);
+  hear_read();
+  CHECK(peer.end.MoveSink() == 1000u);
+  const MutableBytes copy = peer.end.regions.at(peer.end.sink_stag.value()).memory;
+  std::fill_n(copy.begin() + 1000, 1000, std::byte{'a'});
+  std::fill_n(copy.begin() + 2000, 1000, std::byte{'b'});
+  complete(1);
+  CHECK(peer.engine().readable_bytes() == 1000);
+  CHECK_FALSE(peer.end.SinkResult().has_value());
+  CHECK(peer.HearAll() == "nothing");
+  complete(2);
+  CHECK(peer.end.SinkResult().has_value());
+  CHECK(peer.end.Read(5000) == std::string(1000, 'a') + std::string(1000, 'b'));
+  CHECK(peer.engine().advertised_bytes() == 2000);
+  peer.end.ForceBcopy();
+  CHECK(peer.HearAll() == "RdmaRdCompl len=3000, SendSm");
+}
+
 TEST_CASE("Zcopy: both sides advertise and nobody receives: both are forced to Bcopy") {
   EnginePair pair(kZcopy, kZcopy);
   auto to_z = Fill(5000, 7), to_a = Fill(6000, 8);

@@ -35,6 +35,7 @@ struct App {
   // Lent to the engine while not empty.
   std::vector<std::byte> source, sink;
   bool moved = false;  // the engine has a copy of what was lent
+  bool sink_moved = false;
 };
 
 class Simulation {
@@ -53,6 +54,7 @@ class Simulation {
   bool Offer(App* app);
   bool AwaitSource(App* app);
   bool AwaitSink(App* app, const App& from);
+  bool TakeSink(App* app, const App& from, uint64_t size);
   bool Close(App* app);
   bool Deliver(End* from, End* to);
   bool EndLink(End* end, End* peer);
@@ -153,20 +155,28 @@ bool Simulation::AwaitSource(App* app) {
   return true;
 }
 
+// The first `size` bytes of what it had lent are the application's. Behind them lies whatever a cancelled
+// transfer had placed there.
+bool Simulation::TakeSink(App* app, const App& from, uint64_t size) {
+  PAIR_CHECK(size <= app->sink.size(), app->end->name);
+  for (uint64_t i = 0; i < size; ++i)
+    PAIR_CHECK(app->sink[i] == Pattern(from.direction, app->read + i), app->end->name);
+  app->read += size;
+  app->read_blocked = false;
+  app->sink = {};
+  return size != 0;
+}
+
 bool Simulation::AwaitSink(App* app, const App& from) {
-  if (const auto result = app->end->SinkResult()) {
-    PAIR_CHECK(result->bytes <= app->sink.size(), app->end->name);
-    for (uint64_t i = 0; i < app->sink.size(); ++i) {
-      const bool filled = i < result->bytes;
-      // Unread by the application is what lies behind it, whatever a cancelled transfer had placed there.
-      if (filled) PAIR_CHECK(app->sink[i] == Pattern(from.direction, app->read + i), app->end->name);
+  if (const auto result = app->end->SinkResult()) return TakeSink(app, from, result->bytes);
+  if (Pick(20) != 0 || app->end->engine.state() == State::kAborted) return false;
+  if (Pick(2)) {
+    if (const auto filled = app->end->MoveSink()) {
+      app->sink_moved = true;
+      return TakeSink(app, from, *filled);
     }
-    app->read += result->bytes;
-    app->read_blocked = false;
-    app->sink = {};
-    return result->bytes != 0;
   }
-  if (Pick(20) == 0 && app->end->engine.state() != State::kAborted) app->end->RevokeSink();
+  app->end->RevokeSink();
   return false;
 }
 
@@ -216,7 +226,8 @@ bool Simulation::Read(App* app, const App& from) {
   if (app->sends_first && app->sent < app->to_send) return false;
   Engine& engine = app->end->engine;
   if (!app->sink.empty()) return AwaitSink(app, from);
-  if (engine.readable_bytes() == 0 && app->zcopy && (Pick(4) != 0)) {
+  if (app->sink_moved && app->end->SinkResult()) app->sink_moved = false;
+  if (engine.readable_bytes() == 0 && app->zcopy && !app->sink_moved && (Pick(4) != 0)) {
     const size_t n = 1 + (Pick(3) ? Pick(9000) : Pick(50));
     const SinkWish wish = engine.sink_wish(n);
     if (wish != SinkWish::kNothing || Pick(5) == 0) {
@@ -372,7 +383,7 @@ void Simulation::Finish() {
   Engine& z = pair_->z.engine;
   for (App* app : {&a_, &z_}) {
     if (const auto result = app->end->SourceResult(); result && !app->moved) app->sent += result->bytes;
-    if (const auto result = app->end->SinkResult()) app->read += result->bytes;
+    if (const auto result = app->end->SinkResult(); result && !app->sink_moved) app->read += result->bytes;
   }
   if (fate_ != Fate::kGraceful) {
     // What was lost may not be mistaken for a graceful end.

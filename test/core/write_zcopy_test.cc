@@ -169,6 +169,35 @@ TEST_CASE("Zcopy: SinkAvailCancel ends with SinkCancelAck, RdmaWrCompl or data")
   CHECK(peer.reason() == AbortReason::kNone);
 }
 
+TEST_CASE("Zcopy: an advertised buffer needed back: what is written all the same is read later") {
+  ScriptedPeer peer({.options = kZcopy});
+  peer.Say(kSinkPipelined);
+  std::vector<std::byte> out(4000);
+  REQUIRE(peer.end.OfferSink(out, true));
+  peer.Hear();
+  CHECK(peer.end.MoveSink() == 0u);
+  CHECK(peer.Hear() == "SinkAvailCancel");
+  SECTION("nothing was") {
+    peer.Say(wire::SinkCancelAck{});
+    CHECK(peer.engine().readable_bytes() == 0);
+  }
+  SECTION("a part was") {
+    const MutableBytes copy = peer.end.regions.at(peer.end.sink_stag.value()).memory;
+    std::fill_n(copy.begin(), 1000, std::byte{'a'});
+    peer.Say(wire::RdmaWrCompl{1000});
+    peer.Say(wire::SinkCancelAck{});
+    CHECK(peer.end.Read(5000) == std::string(1000, 'a'));
+  }
+  SECTION("data came instead") {
+    peer.Say(wire::Data{}, "data");
+    CHECK(peer.end.Read(10) == "data");
+  }
+  CHECK(peer.end.SinkResult().has_value());
+  REQUIRE(peer.end.OfferSink(out, true));
+  CHECK(peer.Hear().substr(0, 9) == "SinkAvail");
+  CHECK(peer.reason() == AbortReason::kNone);
+}
+
 TEST_CASE("Zcopy: a SinkAvailCancel meets a write in process") {
   ScriptedPeer peer({.options = kZcopy});
   MakePipelined(&peer.end);

@@ -72,6 +72,29 @@ TEST_CASE("stalled: a receive with a time-out from a writer that is stopped") {
   REQUIRE(Hash(all) == Hash(data));
 }
 
+TEST_CASE("stalled: a receive that has begun to take what a stopped writer offers gives up in time") {
+  const std::string data = Pattern(8 * kMiB);
+  Remote writer([&](int fd) { return SendAll(fd, data) && shutdown(fd, SHUT_WR) == 0 ? 0 : 1; });
+  REQUIRE(WaitFor(writer.fd, POLLIN));
+  writer.Stop();
+  SetTimeout(writer.fd, SO_RCVTIMEO, 200);
+  std::vector<char> buffer(4 * kMiB, '#');
+  Stopwatch watch;
+  std::string all;
+  for (ssize_t n; (n = recv(writer.fd, buffer.data(), buffer.size(), 0)) > 0;)
+    all.append(buffer.data(), static_cast<size_t>(n));
+  REQUIRE(errno == EAGAIN);
+  REQUIRE(watch.ms() < 3000);
+  // What comes later comes elsewhere.
+  std::fill(buffer.begin(), buffer.end(), '#');
+  writer.Continue();
+  SetTimeout(writer.fd, SO_RCVTIMEO, kPatienceMs);
+  all += ReceiveToEnd(writer.fd);
+  REQUIRE(all.size() == data.size());
+  REQUIRE(Hash(all) == Hash(data));
+  REQUIRE(std::count(buffer.begin(), buffer.end(), '#') == static_cast<ssize_t>(buffer.size()));
+}
+
 std::atomic<int> seen{0};
 
 TEST_CASE("stalled: a signal ends a receive from a writer that is stopped") {

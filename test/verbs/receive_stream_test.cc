@@ -171,6 +171,31 @@ TEST_CASE("memory that is deregistered in the middle of a segment is not written
   CHECK(r.errors[0].find("invalid STag") != std::string::npos);
 }
 
+TEST_CASE("memory that moves in the middle of a segment is written on at its new place") {
+  const bool crc = GENERATE(false, true);
+  Receiver r({.crc = crc});
+  std::vector<std::byte> memory(60000);
+  const STag stag = *r.stags.Register(memory, Rights::kRemoteWrite);
+  SendQueue queue({.crc = crc});
+  const auto data = Counting(60000, 1);
+  const Bytes payload(data);
+  queue.Post({.opcode = RdmapOpcode::kWrite,
+              .stag = stag,
+              .to = reinterpret_cast<uint64_t>(memory.data()),
+              .payload = std::span(&payload, 1)});
+  const auto raw = Drain(&queue);
+  size_t position = r.Feed(raw, 20000);
+  auto place = memory;
+  const auto from = r.stags.Move(stag, place);
+  REQUIRE(from == memory.data());
+  r.stream.HandleMove(stag, *from, place.data());
+  std::fill(memory.begin(), memory.end(), std::byte{0x77});
+  while (position < raw.size()) position += r.Feed(Bytes(raw).subspan(position), 9000);
+  CHECK(r.errors.empty());
+  CHECK(place == data);
+  CHECK(std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == std::byte{0x77}; }));
+}
+
 TEST_CASE(
     "a message in more segments than there are pieces is one piece; larger buffers may come meanwhile") {
   Receiver r({});

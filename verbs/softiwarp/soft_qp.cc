@@ -150,18 +150,21 @@ std::optional<verbs::MemoryRegion> SoftQp::Register(MutableBytes memory, verbs::
 }
 
 bool SoftQp::MoveRegion(STag stag, MutableBytes memory) {
-  if (!stags_.Move(stag, memory)) return false;
-  ForgetPlace(stag);
+  const auto from = stags_.Move(stag, memory);
+  if (!from) return false;
+  stream_.HandleMove(stag, *from, memory.data());
+  DetachSource(stag);
   return true;
 }
 
+// The memory where the region was is no longer ours to touch.
 void SoftQp::Deregister(STag stag) {
-  if (stags_.Deregister(stag)) ForgetPlace(stag);
+  if (!stags_.Deregister(stag)) return;
+  stream_.HandleDeregister(stag);
+  DetachSource(stag);
 }
 
-// The memory where the region was is no longer ours to touch.
-void SoftQp::ForgetPlace(STag stag) {
-  stream_.HandleDeregister(stag);
+void SoftQp::DetachSource(STag stag) {
   bool failed = false;
   counters_.copied_out += send_queue_.DetachSource(stag, &failed);
   if (failed) FailLocally("no memory to complete an RDMA Read Response");

@@ -75,7 +75,7 @@ class SoftQp final : public verbs::QueuePair {
   void TerminateStream(const TerminateCause& cause, std::string text);
 
  private:
-  void ForgetPlace(STag stag);
+  void DetachSource(STag stag);
   friend struct FrozenQp;
 
   // A completion as it waits: most messages lie in one piece of one chunk.

@@ -123,6 +123,11 @@ void ReceiveStream::HandleDeregister(STag stag) {
                            "invalidated while data came in");
 }
 
+void ReceiveStream::HandleMove(STag stag, const std::byte* from, std::byte* to) {
+  if (placement_.kind != Placement::Kind::kPlace || header_.stag != stag || dropping_) return;
+  place_ = to + (place_ - from);
+}
+
 MutableBytes ReceiveStream::DirectTarget() {
   // With CRC nothing is placed before the FPDU has been checked.
   const uint32_t left = reader_.payload_left();

@@ -72,6 +72,8 @@ class ReceiveStream {
   // The memory behind `stag` is the caller's again: what was going to be placed there is dropped, and
   // answered as a violation.
   void HandleDeregister(STag stag);
+  // The region's bytes are `to` now, and were `from`: what is being placed goes on there.
+  void HandleMove(STag stag, const std::byte* from, std::byte* to);
   void HandleReadResponseSent() { judge_.HandleReadResponseSent(); }
 
   [[nodiscard]] const ReceiveOptions& options() const { return options_; }

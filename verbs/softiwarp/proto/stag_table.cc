@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <span>
+#include <utility>
 
 namespace sdp::iwarp {
 namespace {
@@ -36,11 +37,10 @@ std::optional<STag> StagTable::Register(MutableBytes memory, Rights rights) {
   return STag(slot->stag);
 }
 
-bool StagTable::Move(STag stag, MutableBytes memory) {
+std::optional<const std::byte*> StagTable::Move(STag stag, MutableBytes memory) {
   const Region* region = Find(stag);
-  if (region == nullptr || region->length != memory.size()) return false;
-  regions_[region - regions_.data()].base = memory.data();
-  return true;
+  if (region == nullptr || region->length != memory.size()) return std::nullopt;
+  return std::exchange(regions_[region - regions_.data()].base, memory.data());
 }
 
 bool StagTable::Deregister(STag stag) {

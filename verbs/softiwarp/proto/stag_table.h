@@ -28,8 +28,9 @@ class StagTable {
   // The region's base TO is the address of its first byte. nullopt: too many regions, or a length that 32
   // bits do not hold.
   std::optional<STag> Register(MutableBytes memory, Rights rights);
-  // The region's bytes are at another place; its TOs stay. False when there is no such region of that length.
-  bool Move(STag stag, MutableBytes memory);
+  // The region's bytes are at another place; its TOs stay. Where they were; nullopt when there is no such
+  // region of that length.
+  std::optional<const std::byte*> Move(STag stag, MutableBytes memory);
   // False when there is no such region.
   bool Deregister(STag stag);
   // The peer's Send with Invalidate: only what is open to the peer can be invalidated by it.
