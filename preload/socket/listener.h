@@ -11,6 +11,7 @@
 #ifndef SDP_PRELOAD_SOCKET_LISTENER_H_
 #define SDP_PRELOAD_SOCKET_LISTENER_H_
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <list>
@@ -137,7 +138,11 @@ class Listener final : private KernelListenerOwner {
     Listener* listener = nullptr;
   };
 
-  [[nodiscard]] bool full() const { return ready_.size() + incoming_.size() >= backlog_; }
+  // Connections that the library has taken on and nobody has accepted. A finished handshake the helper may have a little longer.
+  [[nodiscard]] size_t in_stock() const {
+    return ready_.size() + static_cast<size_t>(std::count_if(incoming_.begin(), incoming_.end(), [](const auto& i) { return !i->finished; }));
+  }
+  [[nodiscard]] bool full() const { return in_stock() >= backlog_; }
 
   Listener(StreamSocket* owner, int domain, const OptionLog& options) : owner_(owner), domain_(domain), options_(options) {
     watch_.listener = this;

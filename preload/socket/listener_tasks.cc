@@ -71,7 +71,7 @@ Background::Wait Listener::Watch::Run(Time now) {
   }
   const bool readable = IsReadable(listener->sdp_fd());
   // Another process may be free for what this one leaves in the kernel: one in stock is enough.
-  const bool stocked = listener->forked_ && !(listener->ready_.empty() && listener->incoming_.empty());
+  const bool stocked = listener->forked_ && listener->in_stock() > 0;
   if (readable && !stocked && (readable_seen || at_once)) {
     listener->AcceptAhead(/*shake_hands=*/false);
     readable_seen = at_once = false;
