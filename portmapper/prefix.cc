@@ -66,6 +66,9 @@ std::optional<Prefix> ParsePrefix(std::string_view text) {
   for (size_t i = prefix.length; i < WidthOf(network->version); ++i) {
     if (Bit(network->address, i)) return std::nullopt;
   }
+  // As addresses are compared: ::ffff:10.0.0.0/104 is 10.0.0.0/8.
+  prefix.network = NormalizeMapped(prefix.network);
+  if (prefix.network.version != network->version) prefix.length -= 96;
   return prefix;
 }
 

@@ -190,8 +190,15 @@ class Line {
       return Fail(columns[slash + 1], "a prefix length from 0 to " + std::to_string(most), length);
     }
     out->prefix = static_cast<uint8_t>(*prefix);
+    // IPv4-mapped addresses count as IPv4.
+    constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    if (out->family == 6 && *prefix >= 96 && std::memcmp(out->bytes.data(), kMapped, sizeof kMapped) == 0) {
+      out->family = 4;
+      out->prefix = static_cast<uint8_t>(*prefix - 96);
+      std::copy(out->bytes.begin() + 12, out->bytes.end(), out->bytes.begin());
+    }
     // Bits behind the prefix mean nothing; without them alike patterns are equal.
-    for (uint32_t bit = *prefix; bit < 128; ++bit)
+    for (uint32_t bit = out->prefix; bit < 128; ++bit)
       out->bytes[bit / 8] &= static_cast<uint8_t>(~(0x80 >> (bit % 8)));
     return true;
   }
@@ -294,10 +301,16 @@ bool Covers(const AddressPattern& wide, const AddressPattern& narrow) {
          SamePrefix(wide.bytes.data(), narrow.bytes.data(), wide.prefix);
 }
 
-// Whether `wide` takes all that `narrow` would; of two different patterns for programs only * is known to be
-// the wider one.
+// Whether `wide` takes every program that `narrow` does; of two different patterns only * is known to be the
+// wider one.
+bool CoversProgram(const std::string& wide, const std::string& narrow) {
+  if (wide == "*" || wide == narrow) return true;
+  return narrow.find_first_of("*?[\\") == std::string::npos && fnmatch(wide.c_str(), narrow.c_str(), 0) == 0;
+}
+
+// Whether `wide` takes all that `narrow` would.
 bool Covers(const Rule& wide, const Rule& narrow) {
-  return wide.role == narrow.role && (wide.program == "*" || wide.program == narrow.program) &&
+  return wide.role == narrow.role && CoversProgram(wide.program, narrow.program) &&
          Covers(wide.address, narrow.address) && wide.first_port <= narrow.first_port &&
          wide.last_port >= narrow.last_port;
 }

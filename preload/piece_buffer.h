@@ -13,9 +13,10 @@ namespace sdp::preload {
 class PieceBuffer {
  public:
   static constexpr size_t kSize = 128 * 1024;
+  static constexpr size_t kAlignment = 4096;  // a file opened with O_DIRECT wants it
 
   PieceBuffer() : memory_(spare.exchange(nullptr)) {
-    if (memory_ == nullptr) memory_ = static_cast<char*>(std::malloc(kSize));
+    if (memory_ == nullptr) memory_ = static_cast<char*>(std::aligned_alloc(kAlignment, kSize));
   }
   ~PieceBuffer() { std::free(spare.exchange(memory_)); }
   PieceBuffer(const PieceBuffer&) = delete;

@@ -40,8 +40,12 @@ ssize_t SendPages(Socket& socket, int out, int in, off64_t position, size_t coun
   if (count < kWorthLending) return 0;
   const int flags = real.fcntl(in, F_GETFL);
   if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY || (flags & O_PATH) != 0)
-    return 0;  // whose error is read's
-  const off64_t ahead = BytesAhead(in, position);
+    return 0;                             // whose error is read's
+  if ((flags & O_DIRECT) != 0) return 0;  // read in aligned pieces alone, and messages end anywhere
+  struct stat status;
+  // Files that are made up as they are read (sysfs, proc) may hold less than their size says.
+  if (fstat(in, &status) != 0 || !S_ISREG(status.st_mode) || status.st_blocks == 0) return 0;
+  const off64_t ahead = status.st_size - position;
   if (ahead < static_cast<off64_t>(kWorthLending)) return 0;
   return socket.SendFromFile(out, in, position, std::min(count, static_cast<size_t>(ahead)));
 }

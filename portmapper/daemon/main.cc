@@ -167,7 +167,8 @@ std::optional<DaemonOptions> ToOptions(const CommandLine& line) {
   };
   for (const std::string& text : line.listen) {
     const auto address = ParseEndpoint(text, kPmUdpPort);
-    if (!address) return bad("--listen", text, "an IP address with an optional port");
+    if (!address || NormalizeMapped(*address).IsMulticastOrBroadcast())
+      return bad("--listen", text, "an IP address of this host with an optional port");
     options.listen.push_back(*address);
   }
   for (const std::string& text : line.serve) {

@@ -71,7 +71,7 @@ void AcceptHandshake::Disown() {
 AcceptHandshake::Outcome AcceptHandshake::Fail(const std::string& why) {
   const Address peer = PeerAddress(fd_);
   SDP_LOG(kInfo, "dropped a connection from %s to the SDP port: %s",
-          peer.length != 0 ? ToEndpoint(peer).ToString().c_str() : "a kernel RNIC's peer", why.c_str());
+          peer.length != 0 ? ToEndpoint(peer).ToString().c_str() : "a peer that is not there any more", why.c_str());
   // A device's side of it ends with the connector alone: the peer must not wait for the next connection to
   // clear it away.
   connector_.reset();

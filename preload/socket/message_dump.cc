@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include <algorithm>
+
 #include "preload/log.h"
 #include "preload/stats_message_text.h"
 
@@ -12,9 +14,12 @@ void LogRecentMessages(const stats::MessageRecorder& recorder) {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   const auto now_ns = static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  // In the order noted: where nobody traced, times are coarse.
+  uint64_t time_ns = 0;
   for (const stats::MessageNote& note : recorder.Recent()) {
     const stats::MessageText text = stats::ToText(note);
-    const double ago = static_cast<double>(now_ns - static_cast<int64_t>(note.time_ns)) / 1e9;
+    time_ns = std::max(time_ns, note.time_ns);
+    const double ago = static_cast<double>(now_ns - static_cast<int64_t>(time_ns)) / 1e9;
     SDP_LOG(kInfo, "  %.3f s before: %s %s %s", ago, note.direction == stats::NoteDirection::kOut ? "sent" : "got", text.name.c_str(),
             text.details.c_str());
   }

@@ -26,6 +26,10 @@ TEST_CASE("prefixes contain what they should", "[registry]") {
   CHECK(Contains("0.0.0.0/0", "1.2.3.4:1"));
   CHECK_FALSE(Contains("0.0.0.0/0", "[2001:db8::1]:1"));
   CHECK(Contains("10.0.0.0/8", "[::ffff:10.1.1.1]:1"));
+  CHECK(Contains("::ffff:10.0.0.0/104", "10.1.1.1:1"));
+  CHECK(Contains("::ffff:10.0.0.4", "[::ffff:10.0.0.4]:1"));
+  CHECK_FALSE(Contains("::ffff:10.0.0.4", "10.0.0.5:1"));
+  CHECK(ParsePrefix("::ffff:0.0.0.0/96") == ParsePrefix("0.0.0.0/0"));
   CHECK(Contains("2001:db8::/33", "[2001:db8:7fff::1]:1"));
   CHECK_FALSE(Contains("2001:db8::/33", "[2001:db8:8000::1]:1"));
   CHECK(Contains("*", "[2001:db8::1]:1"));

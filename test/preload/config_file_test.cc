@@ -169,6 +169,9 @@ TEST_CASE("Rules that can never match are warned of") {
                  "10.9.0.0/16:11\n") == Lines{2});
   CHECK(warnings("use tcp client a 10.0.0.0/8:*\nuse tcp client a *:*\nuse tcp client a ::1:*\n") ==
         Lines{3});
+  CHECK(warnings("use tcp client p* *:80\nuse sdp client psql *:80\n") == Lines{2});
+  CHECK(warnings("use tcp client p* *:80\nuse sdp client ps* *:80\nuse sdp client redis *:80\n").empty());
+  CHECK(warnings("use tcp client a ::ffff:10.0.0.0/104:*\nuse tcp client a 10.9.0.0/16:*\n") == Lines{2});
 }
 
 TEST_CASE("A program that can only be TCP") {

@@ -72,6 +72,10 @@ class Explain(Tools):
             self.assertEqual(got.returncode, 125)
             self.assertIn("--explain wants HOST:PORT", got.stderr)
         self.assertEqual(self.tool(SDP_RUN, "--explain", "no-such-host.invalid:80").returncode, 125)
+        for port in "0", "65536", "70000", "99999999999999999999999":
+            got = self.tool(SDP_RUN, "--explain", f"127.0.0.1:{port}")
+            self.assertEqual(got.returncode, 125)
+            self.assertIn(f"a port from 1 to 65535, but there is '{port}'", got.stderr)
 
 
 class Settings(Tools):

@@ -125,6 +125,7 @@ class Sdpstat(harness.ProgramTest):
         client = self.client(port)
         self.client(other_port)
         self.assertEqual(len(self.table("-l")), 2)
+        self.assertEqual(len(self.table("-tlnp")), 2)
         self.assertEqual(len(self.table("state", "established")), 4)
         rows = self.table("state", "established", "and", "sport", "=", f":{port}")
         self.assertEqual(len(rows), 1)
@@ -139,6 +140,10 @@ class Sdpstat(harness.ProgramTest):
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("expected a port, as in sport = :80, but there is 'http'", wrong.stderr)
         self.assertEqual(self.sdpstat("--no-such-option").returncode, 2)
+        for other in "--json", "--summary", "--ended":
+            wrong = self.sdpstat("--watch", other)
+            self.assertEqual(wrong.returncode, 2)
+            self.assertIn("leave out --json, --summary and --ended", wrong.stderr)
         self.assertRegex(self.sdpstat("--version").stdout, r"^sdpstat \d+\.\d+\.\d+\n$")
 
     def test_a_connect_that_may_not_be_tcp_leaves_a_record(self):

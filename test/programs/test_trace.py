@@ -91,6 +91,15 @@ class Trace(harness.ProgramTest):
         both = self.sdpstat("trace", server.pid, "--last").stdout
         self.assertRegex(both, r" <- 127\.0\.0\.1:\d+  established")
 
+    def test_a_count_that_the_last_messages_fill(self):
+        port, _ = self.server()
+        client = self.client(port)
+        self.echo(client, 1000)
+        for arguments in ["--last", "-c", "3"], ["-c", "3"]:
+            got = self.sdpstat("trace", client.pid, *arguments)
+            self.assertEqual(got.returncode, 0, got.stderr)
+            self.assertEqual(len(re.findall(r"(?m)^ *\d+\.\d+ ", got.stdout)), 3, got.stdout)
+
     def test_one_of_several_connections_until_it_closes(self):
         port, server = self.server()
         first, second = self.client(port), self.client(port)

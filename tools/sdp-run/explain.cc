@@ -3,6 +3,7 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -92,6 +93,13 @@ int Explain(const std::string& target, const std::string& program, const std::st
     return kOwnFailure;
   }
   const std::string port = target.substr(colon + 1);
+  // getaddrinfo takes any number, and its lower 16 bits.
+  if (port.find_first_not_of("0123456789") == std::string::npos &&
+      (port.size() > 5 || std::stoul(port) == 0 || std::stoul(port) > UINT16_MAX)) {
+    std::fprintf(stderr, "sdp-run: --explain wants a port from 1 to 65535, but there is '%s'\n",
+                 port.c_str());
+    return kOwnFailure;
+  }
   if (host.starts_with("[") && host.ends_with("]")) host = host.substr(1, host.size() - 2);
   sockaddr_storage address{};
   socklen_t length = 0;

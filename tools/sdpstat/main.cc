@@ -153,26 +153,37 @@ int Show(const Options& options) {
     if (!command.empty()) std::fprintf(stderr, "sdpstat: or did you mean the command %s?\n", command.c_str());
     return kUsageError;
   }
+  const int family = options.ipv4 == options.ipv6 ? 0 : options.ipv4 ? 4 : 6;
   if (options.watch) {
     std::string text;
     for (const std::string& word : options.filter) text += (text.empty() ? "" : " ") + word;
-    return sdpstat::Watch({.read = [&] { return ReadQuietly(options); },
+    if (options.json || options.summary || options.ended) {
+      std::fputs("sdpstat: --watch shows what lives, as a table: leave out --json, --summary and --ended\n",
+                 stderr);
+      return kUsageError;
+    }
+    const sdpstat::Selection wanted{.connections = !options.listening && !options.tcp,
+                                    .listeners = options.listening || !options.tcp,
+                                    .fallbacks = true,
+                                    .pid = options.pid,
+                                    .family = family};
+    return sdpstat::Watch({.read = [&] { return sdpstat::Select(ReadQuietly(options), wanted); },
                            .interval = std::chrono::duration<double>(options.interval),
                            .filter = text,
                            .fallbacks = options.all || options.tcp});
   }
   stats::Snapshot everything = ReadEverything(options);
   if (options.ended && !options.json) std::swap(everything.processes, everything.ended);
-  sdpstat::Selection selection{.pid = options.pid,
-                               .family = options.ipv4 == options.ipv6 ? 0
-                                         : options.ipv4               ? 4
-                                                                      : 6,
-                               .filter = std::move(*filter)};
+  sdpstat::Selection selection{.pid = options.pid, .family = family, .filter = std::move(*filter)};
   // JSON shows everything unless told otherwise: a program filters for itself. A filter that names TCP's
   // state wants to see it.
   selection.fallbacks = options.all || options.json || options.tcp || !options.filter.empty();
   if (options.tcp) selection.connections = selection.listeners = false;
-  if (options.listening) selection.connections = selection.fallbacks = false;
+  // ss -tl, which is a habit: listeners.
+  if (options.listening) {
+    selection.connections = selection.fallbacks = false;
+    selection.listeners = true;
+  }
   const stats::Snapshot selected = sdpstat::Select(everything, selection);
 
   const sdp::kernel::LinkTable links =

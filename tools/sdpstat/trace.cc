@@ -182,12 +182,13 @@ class Tracer {
     }
     std::stable_sort(history.begin(), history.end(),
                      [](const NotedMessage& a, const NotedMessage& b) { return a.note.time_ns < b.note.time_ns; });
-    for (const NotedMessage& message : history) Take(message);
+    for (auto message = history.begin(); message != history.end() && !enough_; ++message) enough_ = !Take(*message);
     return output_->Flush();
   }
 
   // False: enough.
   bool Continue(const std::vector<NotedMessage>& messages) {
+    if (enough_) return false;
     for (const NotedMessage& message : messages) {
       if (options_.fd && !wanted_.contains(message.connection)) continue;
       if (!seen_.empty() && seen_.erase(Key(message)) != 0) continue;  // it was history
@@ -214,6 +215,7 @@ class Tracer {
   std::set<uint32_t> wanted_;  // connections, if one was asked for
   std::set<std::string> seen_;
   uint64_t count_ = 0;
+  bool enough_ = false;  // what was there already was all that was asked for
 };
 
 int Follow(const TraceOptions& options, Follower* follower, Tracer* tracer) {
