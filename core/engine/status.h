@@ -55,6 +55,8 @@ enum class AbortReason : uint8_t {
   kBadCompletion,  // RdmaRdCompl or RdmaWrCompl of more than was advertised
 };
 const char* ToString(AbortReason reason);
+// The peer broke the protocol.
+constexpr bool IsViolation(AbortReason reason) { return reason >= AbortReason::kShortMessage; }
 const char* ToString(State state);
 const char* ToString(FlowMode mode);
 

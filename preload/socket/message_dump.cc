@@ -4,13 +4,12 @@
 
 #include <algorithm>
 
-#include "preload/log.h"
 #include "preload/stats_message_text.h"
 
 namespace sdp::preload {
 
-void LogRecentMessages(const stats::MessageRecorder& recorder) {
-  if (!LogEnabled(LogLevel::kInfo)) return;
+void LogRecentMessages(LogLevel level, const stats::MessageRecorder& recorder) {
+  if (!LogEnabled(level)) return;
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   const auto now_ns = static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
@@ -20,7 +19,7 @@ void LogRecentMessages(const stats::MessageRecorder& recorder) {
     const stats::MessageText text = stats::ToText(note);
     time_ns = std::max(time_ns, note.time_ns);
     const double ago = static_cast<double>(now_ns - static_cast<int64_t>(time_ns)) / 1e9;
-    SDP_LOG(kInfo, "  %.3f s before: %s %s %s", ago, note.direction == stats::NoteDirection::kOut ? "sent" : "got", text.name.c_str(),
+    LogLine(level, "  %.3f s before: %s %s %s", ago, note.direction == stats::NoteDirection::kOut ? "sent" : "got", text.name.c_str(),
             text.details.c_str());
   }
 }

@@ -247,9 +247,13 @@ void StreamSocket::NoteAbort() {
   if (e.abort_reason() != engine::AbortReason::kLocal) {
     pending_error_ = cause.end == verbs::LinkEnd::kReset && cause.os_error != 0 ? cause.os_error : ECONNRESET;
     if (pending_error_ == EPIPE) pending_error_ = ECONNRESET;
-    SDP_LOG(kInfo, "connection with %s aborted: %s%s%s", ToEndpoint(peer_).ToString().c_str(), engine::ToString(e.abort_reason()),
-            cause.text.empty() ? "" : "; ", cause.text.c_str());
-    LogRecentMessages(session_->recorder());
+    // Peers and links end as they please; who breaks the protocol is a fault that somebody has to hear of.
+    const LogLevel level = engine::IsViolation(e.abort_reason()) ? LogLevel::kError : LogLevel::kInfo;
+    if (LogEnabled(level)) {
+      LogLine(level, "connection with %s aborted: %s%s%s", ToEndpoint(peer_).ToString().c_str(), engine::ToString(e.abort_reason()),
+              cause.text.empty() ? "" : "; ", cause.text.c_str());
+    }
+    LogRecentMessages(level, session_->recorder());
   }
   if (slot_ != nullptr) {
     stats::StatsSegment::Publish(slot_, Describe());

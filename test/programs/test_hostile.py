@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import re
 import select
 import socket
+import struct
 import subprocess
 import time
 
@@ -12,6 +14,8 @@ import harness
 # An MPA Request Frame: key, flags and revision, private data length (RFC 5044, 7.1.1).
 MPA_KEY = b"MPA ID Req Frame"
 HANDSHAKE_TIMEOUT_MS = 1500
+# 24 Private Buffers of 16 KiB, IRD 8, ORD 7.
+HELLO = bytes.fromhex("0018 00 00 00000020 00000000 00000000  0010 00 11 00008010 00004000 0008 0007")
 
 
 class HostileConnections(harness.ProgramTest):
@@ -86,6 +90,23 @@ class HostileConnections(harness.ProgramTest):
                 self.assert_dropped(connection, HANDSHAKE_TIMEOUT_MS / 1000 + 3)
             self.assertLess(time.monotonic() - start, HANDSHAKE_TIMEOUT_MS / 1000 + 3)
         self.assert_unharmed_and_logged(lines)
+
+    def test_a_message_that_the_protocol_does_not_know(self):
+        """It ends the connection, and the log says so at its default level, with the messages that led to it."""
+        port = harness.free_port()
+        self.world.peer("echo-server", port, environment={"SDP_LOG": "error"})
+        host, sdp_port = self.world.wait_for_listener(port)["sdp_local"].rsplit(":", 1)
+        with socket.create_connection((host, int(sdp_port)), timeout=10) as connection:
+            connection.sendall(MPA_KEY + bytes([0x00, 1, 0, len(HELLO)]) + HELLO)
+            reply = connection.recv(4096)
+            self.assertTrue(reply.startswith(b"MPA ID Rep Frame"), reply)
+            message = bytes.fromhex("0018 00 7f 00000010 00000001 00000000")  # MID 0x7f
+            ddp = bytes.fromhex("4143 00000000 00000000 00000001 00000000")  # untagged, last: Send, queue 0, MSN 1
+            connection.sendall(struct.pack(">H", len(ddp) + len(message)) + ddp + message + bytes(4))
+            self.assert_dropped(connection, 5)
+        harness.wait_until(lambda: re.search(r"aborted: unknown-mid.*\n(?:.* s before: .*\n)*.* s before: got not SDP ", self.world.sdp_log()),
+                           "the abort in the log")
+        self.echo(1000)
 
     def test_connections_that_come_and_go(self):
         for _ in range(200):

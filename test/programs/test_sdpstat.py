@@ -140,6 +140,10 @@ class Sdpstat(harness.ProgramTest):
         self.assertEqual(wrong.returncode, 2)
         self.assertIn("expected a port, as in sport = :80, but there is 'http'", wrong.stderr)
         self.assertEqual(self.sdpstat("--no-such-option").returncode, 2)
+        with open("/dev/full", "w") as full:
+            lost = subprocess.run([str(SDPSTAT), "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+        self.assertEqual(lost.returncode, 1)
+        self.assertIn("the output is not complete: No space left on device", lost.stderr)
         for other in "--json", "--summary", "--ended":
             wrong = self.sdpstat("--watch", other)
             self.assertEqual(wrong.returncode, 2)

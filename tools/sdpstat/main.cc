@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <chrono>
 #include <climits>
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,7 @@ namespace stats = sdp::stats;
 namespace sdpstat = sdp::sdpstat;
 
 constexpr int kUsageError = 2;
+constexpr int kOutputLost = 1;
 constexpr int64_t kLargestPid = 4194304;  // the kernel's bound
 
 struct Options {
@@ -205,10 +208,7 @@ int Show(const Options& options) {
   return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  if (int status = 0; sdp::probe::ServeProbe(argc, argv, &status)) return status;
+int Run(int argc, char** argv) {
   Options options;
   CLI::App app("Shows SDP connections and listeners, one per row.", "sdpstat");
   Declare(app, options);
@@ -250,4 +250,14 @@ int main(int argc, char** argv) {
   }
   if (why->parsed()) return sdpstat::Why(options.why, ReadEverything(options), options.json);
   return Show(options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (int status = 0; sdp::probe::ServeProbe(argc, argv, &status)) return status;
+  const int status = Run(argc, argv);
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  std::fprintf(stderr, "sdpstat: the output is not complete: %s\n", std::strerror(errno));
+  return kOutputLost;
 }
