@@ -84,6 +84,7 @@ std::string Internals(const ConnectionRecord& record, const TextOptions& options
     constexpr const char* kNames[stats::kMechanisms] = {"bcopy", "read_zcopy", "write_zcopy", "transaction"};
     if (c.transfers_in[i] + c.transfers_out[i] == 0) continue;
     out += Item(kNames[i], std::to_string(c.transfers_in[i]) + "/" + std::to_string(c.transfers_out[i]));
+    out += "(" + std::to_string(c.bytes_in[i]) + "/" + std::to_string(c.bytes_out[i]) + ")";
   }
   if (c.advertised_in + c.advertised_out != 0) {
     out += Item("advertised", std::to_string(c.advertised_in) + "/" + std::to_string(c.advertised_out));
