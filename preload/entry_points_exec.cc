@@ -178,6 +178,16 @@ pid_t SDP_ENTRY(vfork)() noexcept { return fork(); }
 
 }  // extern "C"
 
+namespace {
+
+// The declarations say that it never is, and compilers believe them; programs may pass null all the same, and are told EFAULT.
+bool IsNull(const char* text) {
+  const char* volatile unknown = text;
+  return unknown == nullptr;
+}
+
+}  // namespace
+
 extern "C" {
 
 int SDP_ENTRY(execve)(const char* path, char* const argv[], char* const envp[]) noexcept {
@@ -198,7 +208,7 @@ int SDP_ENTRY(fexecve)(int fd, char* const argv[], char* const envp[]) noexcept 
 
 int SDP_ENTRY(execveat)(int directory, const char* path, char* const argv[], char* const envp[], int flags) noexcept {
   const auto exec = [&](char* const* environment) { return real.execveat(directory, path, argv, environment, flags); };
-  if (path == nullptr || !sdp::preload::HasHeirlooms(sdp::preload::Heirloom::kOpen)) return exec(envp);
+  if (IsNull(path) || !sdp::preload::HasHeirlooms(sdp::preload::Heirloom::kOpen)) return exec(envp);
   const bool itself = *path == '\0' && (flags & AT_EMPTY_PATH) != 0;
   const int fd = itself ? directory : openat(directory, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   const int result = sdp::preload::ExecDescriptor(fd, envp, exec);
@@ -235,7 +245,7 @@ int SDP_ENTRY(execle)(const char* path, const char* argument, ...) noexcept {
 
 int SDP_ENTRY(posix_spawn)(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
                            char* const argv[], char* const envp[]) {
-  return sdp::preload::SpawnWithSockets(path == nullptr ? "" : path, actions, envp, [&](char* const* environment) {
+  return sdp::preload::SpawnWithSockets(IsNull(path) ? "" : path, actions, envp, [&](char* const* environment) {
     return real.posix_spawn(pid, path, actions, attributes, argv, environment);
   });
 }

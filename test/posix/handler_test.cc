@@ -4,7 +4,6 @@
 #include <sys/epoll.h>
 #include <sys/time.h>
 
-#include <atomic>
 
 #include "test/posix/support.h"
 
@@ -40,8 +39,6 @@ TEST_CASE("handlers: one that sends on the socket whose sends it interrupts") {
   the_fd = pair.client;
   handled = 0;
   MaskAlarm(SIG_BLOCK);
-  std::atomic<bool> over{false};
-  std::atomic<int> ticks{0};
   // Records of 8 bytes from both: 'm' and a count from the main flow, "handler!" from the handler.
   auto reader = Async([&] {
     std::string all = ReceiveToEnd(pair.server);
