@@ -245,8 +245,12 @@ TEST_CASE("fork: a child waits in poll for what its parent leaves to it") {
 TEST_CASE("fork: a child killed, or gone by _exit or exec, leaves the connection to the parent") {
   Pair pair = MakePair();
   const int how = GENERATE(0, 1, 2);
+  int used[2];
+  REQUIRE(pipe2(used, O_CLOEXEC) == 0);
+  Fd used_out(used[0]), used_in(used[1]);
   const pid_t pid = Fork([&]() -> int {
     SetOption(pair.client, SOL_SOCKET, SO_KEEPALIVE, 1);
+    if (write(used_in, "", 1) != 1) return 1;
     if (how == 1) _exit(0);
     if (how == 2) {
       fcntl(pair.client, F_SETFD, FD_CLOEXEC);
@@ -265,6 +269,10 @@ TEST_CASE("fork: a child killed, or gone by _exit or exec, leaves the connection
       return read(file, name, sizeof name - 1) > 0 && std::string(name) == "sleep\n";
     }));
   } else {
+    // Not in the middle of a call: who dies there takes the connection along.
+    char done;
+    REQUIRE(WaitFor(used_out, POLLIN));
+    REQUIRE(read(used_out, &done, 1) == 1);
     REQUIRE(kill(pid, SIGKILL) == 0);
     Reap(pid);
   }
