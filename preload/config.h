@@ -43,7 +43,8 @@ struct Config {
   bool mpa_markers = false;                               // SDP_MPA_MARKERS=1: ask the peer for markers
   bool mpa_peer_to_peer = true;                           // SDP_MPA_P2P=0: HelloAck in the MPA Reply
   uint16_t receive_buffers = 24;                          // SDP_PRIVATE_BUFFERS: count (3 to 4096)
-  uint32_t receive_buffer_size = 32784;  // SDP_PRIVATE_BUFFER_SIZE: bytes with headers (128 to 1 MiB)
+  // SDP_PRIVATE_BUFFER_SIZE: bytes of each with headers (128 to 1 MiB); 0: what suits the RNIC (socket/options.h)
+  uint32_t receive_buffer_size = 0;
   uint32_t send_buffer = 256 * 1024;     // SDP_SEND_BUFFER: bytes copied at most while credit is missing
   // SDP_BCOPY_THRESHOLD: a blocking write or read of more bytes than this may go by Zcopy (SDP 11)
   // Below, a copy costs less than the messages and wake-ups of Zcopy (scripts/bench zcopy).

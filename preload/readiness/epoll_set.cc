@@ -248,7 +248,7 @@ bool EpollSet::HasCandidates() {
   return !candidates_.empty();
 }
 
-void EpollSet::TakeCandidates(std::vector<std::pair<int, SocketRef>>* out, bool keep) {
+void EpollSet::TakeCandidates(Work* out, bool keep) {
   std::lock_guard lock(mutex_);
   if (candidates_.empty()) return;
   out->reserve(candidates_.size());
@@ -264,7 +264,7 @@ void EpollSet::TakeCandidates(std::vector<std::pair<int, SocketRef>>* out, bool 
 
 bool EpollSet::ProgressAndCheck() {
   ProgressLinks();
-  std::vector<std::pair<int, SocketRef>> work;
+  Work work;
   TakeCandidates(&work, /*keep=*/true);
   for (auto& [fd, socket] : work) {
     const StreamSocket::Readiness readiness = static_cast<StreamSocket*>(socket.get())->GetReadiness();
@@ -278,7 +278,7 @@ bool EpollSet::ProgressAndCheck() {
 // Reports candidates that have what the application waits for, behind the `count` events that are there already; the others are candidates
 // no more. The new count.
 int EpollSet::Report(epoll_event* events, int count, int max_events, Reported* reported) {
-  std::vector<std::pair<int, SocketRef>> work;
+  Work work;
   TakeCandidates(&work, /*keep=*/false);
   const size_t earlier = reported->size();
   std::sort(reported->begin(), reported->end());
@@ -297,7 +297,7 @@ int EpollSet::Report(epoll_event* events, int count, int max_events, Reported* r
     }
     std::lock_guard lock(mutex_);
     if (!ReportOne(fd, readiness, &events[count])) continue;
-    const auto end = reported->begin() + static_cast<ptrdiff_t>(earlier);
+    const auto end = reported->begin() + earlier;
     const auto before = std::lower_bound(reported->begin(), end, std::pair(fd, 0));
     if (before != end && before->first == fd) {
       events[before->second].events |= events[count].events;
@@ -308,7 +308,7 @@ int EpollSet::Report(epoll_event* events, int count, int max_events, Reported* r
   if (next < work.size()) {
     // No room for these: they come first the next time, ahead of those that have had their turn.
     std::lock_guard lock(mutex_);
-    std::vector<int> first;
+    absl::InlinedVector<int, 64> first;
     for (; next < work.size(); ++next) {
       Entry* const entry = Find(work[next].first);
       if (entry == nullptr || entry->candidate) continue;

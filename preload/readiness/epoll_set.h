@@ -20,8 +20,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "preload/critical.h"
 #include "preload/socket/stream_socket.h"
 
@@ -123,10 +125,12 @@ class EpollSet final : public ReadinessObserver {
   void KickForOuterSets();
   bool HasCandidates();
   void ProgressLinks();
-  void TakeCandidates(std::vector<std::pair<int, SocketRef>>* out, bool keep);
+  // What a wait works with lies on its stack, up to the usual sizes: a signal handler may wait, too, while its thread is inside malloc.
+  using Work = absl::InlinedVector<std::pair<int, SocketRef>, 64>;
+  void TakeCandidates(Work* out, bool keep);
   // What one wait has reported of our sockets: registration -> place in the caller's array. No registration comes twice in one answer;
   // a program that closes on the first event would meet its own freed data in the second.
-  using Reported = std::vector<std::pair<int, int>>;
+  using Reported = absl::InlinedVector<std::pair<int, int>, 64>;
   int Report(epoll_event* events, int count, int max_events, Reported* reported);
   // What a wait would report of the entry now; 0: nothing.
   static uint32_t Holding(const Entry& entry, const StreamSocket::Readiness& readiness);

@@ -55,7 +55,7 @@ void EpollSet::WatchRequests(int operation, int fd, StreamSocket* socket, const 
 }
 
 void EpollSet::ForgetRequests(int fd) {
-  std::vector<std::pair<StreamSocket*, SocketRef>> sockets;
+  absl::InlinedVector<std::pair<StreamSocket*, SocketRef>, 8> sockets;
   {
     std::lock_guard lock(mutex_);
     for (Request& request : requests_) {

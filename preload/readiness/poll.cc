@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <utility>
-#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "preload/fd_table.h"
@@ -60,7 +59,7 @@ class PollCall {
       const Time undone = Background::RunInline();
       int ready = Prepare();
       timespec storage{};
-      if (ready == 0) Register();
+      if (ready == 0 && Now() < deadline) Register();
       // Once registered, a change wakes us; one that came between Prepare and Register did not.
       if (ready == 0 && waiter_ != nullptr && ChangedMeanwhile()) {
         Unregister();
@@ -280,7 +279,7 @@ bool SelectConcernsUs(int count, const fd_set* read, const fd_set* write, const 
 int Select(int count, fd_set* read, fd_set* write, fd_set* except, const timespec* timeout, const sigset_t* mask,
            timespec* remaining) {
   const Time deadline = DeadlineAfter(timeout);
-  std::vector<pollfd> fds;
+  absl::InlinedVector<pollfd, 16> fds;
   for (int fd = 0; fd < count; ++fd) {
     short events = 0;
     if (read != nullptr && FD_ISSET(fd, read)) events |= POLLIN;
@@ -311,7 +310,7 @@ int Select(int count, fd_set* read, fd_set* write, fd_set* except, const timespe
     }
     if (result > 0 || Now() >= deadline) break;
     // Only a hang-up nobody asked for: sleep on without its descriptor, which can say no more.
-    std::erase_if(fds, [](const pollfd& p) { return (p.events & (POLLIN | POLLOUT)) == 0; });
+    fds.erase(std::remove_if(fds.begin(), fds.end(), [](const pollfd& p) { return (p.events & (POLLIN | POLLOUT)) == 0; }), fds.end());
   }
   if (read != nullptr) FD_ZERO(read);
   if (write != nullptr) FD_ZERO(write);

@@ -14,7 +14,7 @@ AcceptHandshake::AcceptHandshake(int fd, Time now)
 AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
   verbs::ConnectState state = connector_->Step(now);
   if (state == verbs::ConnectState::kRequested && !accepted_) {
-    const engine::Options options = EngineOptions();
+    const engine::Options options = EngineOptions(rnic_);
     engine_ = std::make_unique<engine::Engine>(engine::Role::kAccepting, options);
     if (const auto hello = engine_->HandleHello(connector_->peer_private_data()); !hello) {
       connector_->Reject({});

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "preload/socket/background.h"
+#include "preload/socket/options.h"
 #include "preload/socket/session.h"
 
 namespace sdp::preload {
@@ -18,7 +19,7 @@ class AcceptHandshake {
 
   AcceptHandshake(int fd, Time now);
   // The same for a request that a kernel RNIC has brought; `fd` is to become the application's descriptor for the connection.
-  AcceptHandshake(int fd, std::unique_ptr<verbs::Connector> connector) : fd_(fd), connector_(std::move(connector)) {}
+  AcceptHandshake(int fd, std::unique_ptr<verbs::Connector> connector) : fd_(fd), rnic_(RnicKind::kKernel), connector_(std::move(connector)) {}
 
   // Never blocks. kFailed: the descriptor is the caller's to close; the log has the reason.
   Outcome Step(Time now);
@@ -33,6 +34,7 @@ class AcceptHandshake {
   Outcome Fail(const std::string& why);
 
   int fd_;
+  RnicKind rnic_ = RnicKind::kEmbedded;
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<verbs::Connector> connector_;
   std::unique_ptr<Session> session_;

@@ -165,7 +165,7 @@ Outcome ConnectAttempt::ConnectLink(Time now) {
     Address source;
     std::string why;
     if (LeadsThroughKernelRnic(fd_, address, &source, &why)) {
-      const engine::Options options = EngineOptions();
+      const engine::Options options = EngineOptions(RnicKind::kKernel);
       engine_ = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
       connector_ = ibv::Connect(source.get(), address.get(), engine_->Hello(), QpOptions(options), config().handshake_timeout, now);
       kernel_rnic_ = true;
@@ -195,7 +195,7 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
     RememberReset(target_endpoint_, now);
     return GiveUp(FallbackReason::kSdpRefused, ToEndpoint(sdp_address_).ToString() + ": " + strerrordesc_np(error));
   }
-  const engine::Options options = EngineOptions();
+  const engine::Options options = EngineOptions(RnicKind::kEmbedded);
   engine_ = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
   const auto hello = engine_->Hello();
   connector_ = iwarp::Connect(fd_, hello, QpOptions(options), SoftOptions(), now);

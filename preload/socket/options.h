@@ -2,7 +2,11 @@
 #ifndef SDP_PRELOAD_SOCKET_OPTIONS_H_
 #define SDP_PRELOAD_SOCKET_OPTIONS_H_
 
+#include <algorithm>
+#include <cstdint>
+
 #include "core/engine/options.h"
+#include "core/wire/bsdh.h"
 #include "preload/config.h"
 #include "preload/socket/kernel_rnic.h"
 #include "verbs/rnic.h"
@@ -10,7 +14,8 @@
 
 namespace sdp::preload {
 
-// Which mechanisms the engine may choose from, and from which size on. Forcing one is for measurements: what it cannot carry is copied.
+// Which mechanisms the engine may choose from, and from which size on. Forcing one is for measurements: what
+// it cannot carry is copied.
 inline void ChooseMechanisms(engine::Options* options) {
   constexpr uint32_t kNever = UINT32_MAX;
   const Mechanism force = config().force;
@@ -34,12 +39,27 @@ inline void ChooseMechanisms(engine::Options* options) {
   }
 }
 
-inline engine::Options EngineOptions() {
+enum class RnicKind : bool { kEmbedded, kKernel };
+
+// ULP payload of a Data message that fills a receive Private Buffer. The embedded RNIC's buffers take no
+// memory before there is something in them: as much as fits one FPDU, in whole KiB. A device's are registered
+// and pinned.
+inline constexpr uint32_t kEmbeddedPayload = 63 * 1024;
+inline constexpr uint32_t kKernelPayload = 32 * 1024;
+
+// Bytes of a receive Private Buffer, headers included.
+inline uint32_t PrivateBufferSize(RnicKind rnic) {
+  if (config().receive_buffer_size != 0) return config().receive_buffer_size;
+  return wire::Bsdh::kSize + (rnic == RnicKind::kEmbedded ? kEmbeddedPayload : kKernelPayload);
+}
+
+inline engine::Options EngineOptions(RnicKind rnic) {
   engine::Options options;
   options.receive_buffers = config().receive_buffers;
-  options.receive_buffer_size = config().receive_buffer_size;
-  options.desired_remote_size = config().receive_buffer_size;
-  options.receive_limit = config().receive_buffers * config().receive_buffer_size;
+  options.receive_buffer_size = PrivateBufferSize(rnic);
+  options.desired_remote_size = options.receive_buffer_size;
+  options.receive_limit = static_cast<uint32_t>(
+      std::min<uint64_t>(uint64_t{options.receive_buffers} * options.receive_buffer_size, UINT32_MAX));
   options.send_limit = config().send_buffer;
   ChooseMechanisms(&options);
   return options;
@@ -63,7 +83,9 @@ inline iwarp::SoftOptions SoftOptions() {
 }
 
 // True if this host and configuration have an RNIC to offer; else *why.
-inline bool HaveRnic(std::string* why) { return config().rnic != RnicChoice::kVerbs || MayUseKernelRnic(why); }
+inline bool HaveRnic(std::string* why) {
+  return config().rnic != RnicChoice::kVerbs || MayUseKernelRnic(why);
+}
 
 }  // namespace sdp::preload
 

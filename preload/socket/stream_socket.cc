@@ -16,6 +16,7 @@
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/message_dump.h"
+#include "preload/socket/options.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/unbounded_poll.h"
@@ -123,7 +124,7 @@ bool StreamSocket::MoveDescriptor(int from, int to) {
 // --- Readiness
 
 size_t StreamSocket::LowWater() const {
-  const size_t window = size_t{config().receive_buffers} * config().receive_buffer_size;
+  const size_t window = size_t{config().receive_buffers} * PrivateBufferSize(RnicKind::kKernel);
   return std::min(static_cast<size_t>(options_.receive_low_water()), window / 2);
 }
 

@@ -44,7 +44,7 @@ constexpr Knob kKnobs[] = {
     {"mpa-markers", "1: ask the peer for MPA markers"},
     {"mpa-p2p", "0: no peer-to-peer start-up"},
     {"private-buffers", "receive buffers of a connection (24)"},
-    {"private-buffer-size", "bytes of each (32784)"},
+    {"private-buffer-size", "bytes of each (64528; kernel RNIC: 32784)"},
     {"send-buffer", "bytes taken from the program at most while credit is missing (262144)"},
     {"bcopy-threshold", "larger blocking writes and reads may go by Zcopy, in bytes (524288)"},
     {"io-uring", "may a program that may have SDP sockets use io_uring: deny, allow"},
