@@ -8,13 +8,15 @@
 
 namespace sdp::preload {
 
-// The conventional listener is the kernel's; beside it, with the same data, the queue of connections over SDP that hands were shaken
-// with. The SDP listener itself only says that somebody knocks: see WatchRequests.
+// The conventional listener is the kernel's; beside it, with the same data, the queues of connections over SDP that hands were shaken
+// with: this process's, and the one that it may share with others. The SDP listener itself only says that somebody knocks: see WatchRequests.
 int EpollSet::ControlListener(int epfd, int operation, int fd, epoll_event* event, const StreamSocket::Readiness& readiness) {
   const int result = real.epoll_ctl(epfd, operation, fd, event);
   if (result != 0) return result;
   const int saved = errno;
-  if (readiness.listener_fds[1] >= 0) real.epoll_ctl(epfd, operation, readiness.listener_fds[1], event);
+  for (const int queue : {readiness.listener_fds[1], readiness.listener_fds[2]}) {
+    if (queue >= 0) real.epoll_ctl(epfd, operation, queue, event);
+  }
   errno = saved;
   if (operation != EPOLL_CTL_DEL) {
     std::lock_guard lock(mutex_);
@@ -133,7 +135,7 @@ void EpollSet::OnListen(int fd, const StreamSocket::Readiness& readiness) {
   Drop(fd);
 }
 
-// A listener is up to three descriptors with one registration: one event of it is enough.
+// A listener is up to four descriptors with one registration: one event of it is enough.
 int EpollSet::MergeListeners(epoll_event* events, int first, int end) {
   std::lock_guard lock(mutex_);
   int kept = first;

@@ -1,5 +1,5 @@
 // What a program has to know of the sockets it inherits or is passed: the content of a Capsule. Its descriptors are, in this order, two for
-// each arena (its file, a membership) and one or two for each listener (the SDP listener, its registration).
+// each arena (its file, a membership) and for each listener those that a ListenerFds has.
 //
 // Sockets are known by their inode, since they may have other numbers there.
 #ifndef SDP_PRELOAD_SOCKET_HANDOVER_H_
@@ -31,14 +31,21 @@ struct Handover {
   struct Listener {
     uint64_t inode = 0;
     Kind kind = Kind::kV4;
-    bool registered = false;  // has a second descriptor
+    bool registered = false;
     bool dormant = false;
-    bool forked = false;
+    bool has_queue = false;           // for connections that wait for accept
     bool nonblocking = false;         // as the application has it
     bool forced_nonblocking = false;  // the file is, whatever the application has
     bool plain_clients_allowed = true;
     uint32_t backlog = 1;
     KeptOptions options;
+  };
+  // A listener's descriptors.
+  struct ListenerFds {
+    int sdp = -1;
+    int registration = -1;            // if it is registered
+    int queue_out = -1;               // if it has a queue
+    int queue_in = -1;
   };
   // Neither connected nor listening.
   struct Fresh {

@@ -88,17 +88,6 @@ void AdoptConnection(const Handover::Connection& from, SharedArena* arena, Membe
   ReplaceByDead(fds, from.kind);
 }
 
-void AdoptListener(const Handover::Listener& from, int sdp_fd, int registration_fd, const std::vector<int>& fds) {
-  if (fds.empty()) {
-    real.close(sdp_fd);
-    if (registration_fd >= 0) real.close(registration_fd);
-    return;
-  }
-  auto* const socket = new StreamSocket(Domain(from.kind), fds, from.options);
-  const SocketRef reference(socket);
-  if (socket->TakeUpListening(from, sdp_fd, registration_fd)) Enter(socket, fds);
-}
-
 void AdoptFresh(const Handover::Fresh& from, const std::vector<int>& fds) {
   if (fds.empty()) return;
   auto* const socket = new StreamSocket(Domain(from.kind), fds, from.options);
@@ -123,6 +112,24 @@ class Parcel {
   size_t next_ = 0;
 };
 
+void AdoptListener(const Handover::Listener& from, Parcel& parcel, const std::vector<int>& fds) {
+  Handover::ListenerFds own{.sdp = parcel.Take()};
+  if (from.registered) own.registration = parcel.Take();
+  if (from.has_queue) {
+    own.queue_out = parcel.Take();
+    own.queue_in = parcel.Take();
+  }
+  if (fds.empty()) {
+    for (const int fd : {own.sdp, own.registration, own.queue_out, own.queue_in}) {
+      if (fd >= 0) real.close(fd);
+    }
+    return;
+  }
+  auto* const socket = new StreamSocket(Domain(from.kind), fds, from.options);
+  const SocketRef reference(socket);
+  if (socket->TakeUpListening(from, own)) Enter(socket, fds);
+}
+
 void Adopt(const Handover& handover, Parcel& parcel) {
   const SocketsByInode sockets = OwnSockets();
   const auto fds_of = [&](uint64_t inode) {
@@ -138,10 +145,7 @@ void Adopt(const Handover& handover, Parcel& parcel) {
     AdoptConnection(from, from.whole ? arenas[from.arena] : nullptr, from.whole ? handover.arenas[from.arena].member : 0, -1,
                     fds_of(from.inode));
   }
-  for (const Handover::Listener& from : handover.listeners) {
-    const int sdp_fd = parcel.Take();
-    AdoptListener(from, sdp_fd, from.registered ? parcel.Take() : -1, fds_of(from.inode));
-  }
+  for (const Handover::Listener& from : handover.listeners) AdoptListener(from, parcel, fds_of(from.inode));
   for (const Handover::Fresh& from : handover.fresh) AdoptFresh(from, fds_of(from.inode));
 }
 
@@ -158,9 +162,7 @@ void AdoptPassed(const Handover& handover, Parcel& parcel, int fd) {
     AdoptConnection(from, membership >= 0 ? arena : nullptr, handover.arenas.front().member, membership, fds);
     if (arena != nullptr) arena->Unref();
   } else if (!handover.listeners.empty()) {
-    const Handover::Listener& from = handover.listeners.front();
-    const int sdp_fd = parcel.Take();
-    AdoptListener(from, sdp_fd, from.registered ? parcel.Take() : -1, fds);
+    AdoptListener(handover.listeners.front(), parcel, fds);
   } else if (!handover.fresh.empty()) {
     AdoptFresh(handover.fresh.front(), fds);
   }

@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,8 +30,8 @@
 namespace sdp::preload {
 namespace {
 
-// Descriptors a listener may hold for connections nobody has accepted yet, whatever its backlog.
-constexpr int kMostTakenOn = 256;
+// A process that may have no more descriptors than that needs them for itself: its listener has no queue for others.
+constexpr rlim_t kFewDescriptors = 64;
 
 // Connections taken from the SDP listener at one look.
 constexpr int kMostAtOnce = 16;
@@ -78,6 +79,11 @@ int OpenSdpListener(int conventional_fd, int domain, int backlog, const OptionLo
     }
   }
   return fd;
+}
+
+bool FewDescriptors() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur <= kFewDescriptors;
 }
 
 // The listeners of this process that have an SDP side.
@@ -151,6 +157,9 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
     SDP_LOG(kError, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
     return nullptr;
   }
+  if (FewDescriptors() || !listener->common_.Open()) {
+    SDP_LOG(kInfo, "listen on %s: no descriptors for a queue that processes share", name.c_str());
+  }
   listener->Enlist();
   if (listener->dormant_) return listener;
   SDP_LOG(kInfo, "listen on %s: SDP on %s", name.c_str(), ToEndpoint(listener->sdp_address_).ToString().c_str());
@@ -171,36 +180,6 @@ void Listener::Enlist() {
   open_listeners().all.push_back(this);
 }
 
-bool Listener::HandOver(Handover::Listener* out, std::vector<int>* descriptors) const {
-  if (closed_) return false;
-  out->registered = registration_fd_ >= 0;
-  out->dormant = dormant_;
-  out->forked = forked_;
-  out->backlog = static_cast<uint32_t>(backlog_);
-  descriptors->push_back(sdp_fd_);
-  if (out->registered) descriptors->push_back(registration_fd_);
-  return true;
-}
-
-// No helper yet: the program may not want a thread before it has begun, and may never use what it has inherited.
-std::unique_ptr<Listener> Listener::TakeUp(StreamSocket* owner, const Handover::Listener& from, int sdp_fd, int registration_fd) {
-  std::unique_ptr<Listener> listener(new Listener(owner, LocalAddress(sdp_fd).family(), {}));
-  const bool hidden = HiddenFds::HideTracked(sdp_fd, &listener->sdp_fd_) >= 0;
-  const bool registered = registration_fd < 0 || HiddenFds::HideTracked(registration_fd, &listener->registration_fd_) >= 0;
-  if (!hidden || !registered || !listener->MakeReadyFd()) {
-    SDP_LOG(kError, "no descriptor left for the SDP side of an inherited listener; conventional clients only");
-    return nullptr;
-  }
-  listener->sdp_address_ = LocalAddress(listener->sdp_fd());
-  listener->backlog_ = std::clamp<size_t>(from.backlog, 1, kMostTakenOn);
-  listener->dormant_ = from.dormant;
-  listener->next_look_ = Now();
-  listener->forked_ = from.forked;
-  listener->renewal_.was_registered = from.registered;
-  listener->Enlist();
-  return listener;
-}
-
 Listener::~Listener() { Close(); }
 
 void Listener::Close() {
@@ -209,6 +188,7 @@ void Listener::Close() {
     std::erase(open_listeners().all, this);
   }
   std::lock_guard lock(mutex_);
+  if (shared_ && !closed_) (void)MoveToCommon(Now(), Duration::zero());
   closed_ = true;
   CloseKernelSide();
   for (std::atomic<int>* fd : {&sdp_fd_, &ready_fd_, &registration_fd_, &signal_fd_}) {
@@ -220,6 +200,7 @@ void Listener::Close() {
     HiddenFds::Close(ready.fd);
   }
   ready_.clear();
+  common_.Close();
   for (auto& incoming : incoming_) {
     if (!incoming->finished) HiddenFds::Close(incoming->fd);
     incoming->finished = true;
@@ -259,6 +240,10 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
     ready.session->queue_pair().SetEventFd(visible);
     *fd = visible;
     return std::move(ready.session);
+  }
+  if (shared_) {
+    if (auto session = AcceptCommon(flags, fd)) return session;
+    if (errno != EAGAIN) return nullptr;
   }
   for (int attempts = 0; attempts < kMostAtOnce; ++attempts) {
     if (closed_) {
@@ -325,45 +310,10 @@ void Listener::NoteUse() {
   Background::Add(&renewal_, kPatience);
 }
 
-void Listener::NoteFork(bool in_child) {
-  std::lock_guard lock(mutex_);
-  forked_ = true;
-  if (!in_child && !used_) CloseKernelSide();
-  if (in_child) {
-    used_ = false;
-    for (auto* listeners : {&kernel_, &kernel_gone_}) {
-      for (auto& kernel : *listeners) kernel->Disown();
-      listeners->clear();
-    }
-    kernel_looked_ = false;
-    // The helper that was to finish these lives in the parent.
-    for (auto& incoming : incoming_) {
-      if (!incoming->finished) HiddenFds::Close(incoming->fd);
-      incoming->finished = true;
-      incoming->handshake.Disown();
-      if (incoming->session != nullptr && incoming->session->queue_pair().owns_event_fd()) (void)incoming->session.release();
-    }
-    incoming_.clear();
-    for (Ready& ready : ready_) {
-      HiddenFds::Close(ready.fd);
-      if (ready.session->queue_pair().owns_event_fd()) (void)ready.session.release();
-    }
-    ready_.clear();
-    // The parent's says what waits in the parent. Under the same number, which the readiness calls know.
-    const int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (event_fd >= 0) {
-      real.dup3(event_fd, ready_fd(), O_CLOEXEC);
-      real.close(event_fd);
-    }
-  }
-}
-
 size_t Listener::waiting() {
   std::lock_guard lock(mutex_);
-  return ready_.size();
+  return ready_.size() + common_.size();
 }
-
-bool Listener::HelperMayAccept() const { return !closed_ && (used_ || !forked_); }
 
 void Listener::AnswerConnectTo(const Address& sdp_address) {
   std::lock_guard all_lock(open_listeners().mutex);
@@ -375,6 +325,10 @@ void Listener::AnswerConnectTo(const Address& sdp_address) {
     }
     Background::Add(&listener->watch_, Duration::zero());
   }
+}
+
+void Listener::ShareAll() {
+  for (Listener* listener : open_listeners().all) listener->Share();
 }
 
 void Listener::LockAllForFork() {
@@ -390,8 +344,9 @@ void Listener::UnlockAllAfterFork() {
 bool Listener::AcceptAhead(bool shake_hands) {
   bool any = false;
   DropFinished();
-  // Where processes share the listener each takes one at a time, or the first to look would have all the work.
-  const int most = forked_ ? 1 : kMostAtOnce;
+  // Where processes share the listener each takes one at a time, or the first to look would have all the work. What the helper takes
+  // is for all.
+  const int most = shared_ && (shake_hands || !common_.usable()) ? 1 : kMostAtOnce;
   for (int attempts = 0; attempts < most && !full(); ++attempts) {
     const int accepted = real.accept4(sdp_fd(), nullptr, nullptr, SOCK_CLOEXEC);
     if (accepted < 0) return any || errno == EAGAIN;  // another thread, or process, has it
@@ -419,13 +374,22 @@ bool Listener::TakeOn() {
 }
 
 void Listener::PushReady(int fd, std::unique_ptr<Session> session) {
+  if (shared_ && MayMove(*session) && common_.Put(session->Freeze(), fd)) {
+    HiddenFds::Close(fd);
+  } else {
+    Keep(fd, std::move(session));
+  }
+  if (signal_fd_ >= 0) SignalConnection(signal_fd_, signal_number_);
+}
+
+void Listener::Keep(int fd, std::unique_ptr<Session> session) {
   session->queue_pair().SetEventFd(fd);
-  const bool waits = session->has_unsent();
-  ready_.push_back({.fd = fd, .session = std::move(session), .expires = Now() + config().handshake_timeout});
-  if (waits) Background::Add(&tending_, kPatience);
+  const bool tended = session->has_unsent() || (shared_ && common_.usable());
+  const Time now = Now();
+  ready_.push_back({.fd = fd, .session = std::move(session), .expires = now + config().handshake_timeout, .since = now});
+  if (tended) Background::Add(&tending_, kPatience);
   const uint64_t one = 1;
   (void)!real.write(ready_fd(), &one, sizeof one);
-  if (signal_fd_ >= 0) SignalConnection(signal_fd_, signal_number_);
 }
 
 void Listener::DropFinished() {

@@ -2,9 +2,12 @@
 // connections that came in over it.
 //
 // Who answers a connection request: the thread that calls accept; if none does for a while (kPatience), the helper thread, so that a
-// busy or single-threaded server does not keep its clients waiting, as the kernel's backlog does for TCP. The helper leaves the
-// listener alone in a process that has forked and never accepted from it: such a process (a master) would swallow connections
-// that its workers wait for.
+// busy or single-threaded server does not keep its clients waiting, as the kernel's backlog does for TCP.
+//
+// Processes may share a listener, by fork, exec or in a message (listener_shared.cc). Then what the helper of one has taken on waits in
+// a queue that all of them have (common_queue.h), and so does what a thread that polls has taken on and not accepted within kPatience.
+// Where a process cannot use that queue, its helper takes on one connection at a time, and none in a process that has shared the
+// listener and not used it since: it would swallow connections that others wait for.
 //
 // Where an RDMA device has the listener's address, a KernelListener stands beside the SDP listener, for one process: a child of fork has the
 // SDP listener alone, and a parent that has not used the listener by then closes its own KernelListener until it does.
@@ -25,6 +28,7 @@
 #include "preload/socket/accept_handshake.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
+#include "preload/socket/common_queue.h"
 #include "preload/socket/handover.h"
 #include "preload/socket/kernel_listener.h"
 #include "preload/socket/option_log.h"
@@ -37,6 +41,8 @@ class StreamSocket;
 class Listener final : private KernelListenerOwner {
  public:
   static constexpr Duration kPatience = std::chrono::milliseconds(5);
+  // Descriptors it may hold for connections nobody has accepted yet, whatever its backlog.
+  static constexpr int kMostTakenOn = 256;
   // How often it looks for a port mapper daemon after its own ended.
   static constexpr Duration kRenewalInterval = std::chrono::seconds(1);
 
@@ -49,12 +55,13 @@ class Listener final : private KernelListenerOwner {
   // outlives it.
   static std::unique_ptr<Listener> Open(StreamSocket* owner, int fd, int domain, int backlog, const OptionLog& options, bool may_wait,
                                         Refusal* refusal);
-  // One that another program had. Takes both descriptors over; `registration_fd` may be -1. Null: there is no descriptor left.
-  static std::unique_ptr<Listener> TakeUp(StreamSocket* owner, const Handover::Listener& from, int sdp_fd, int registration_fd);
+  // One that another program had. Takes the descriptors over. Null: there is no descriptor left.
+  static std::unique_ptr<Listener> TakeUp(StreamSocket* owner, const Handover::Listener& from, const Handover::ListenerFds& fds);
   ~Listener();
 
-  // Its descriptors and what else another program has to know, which gets the listener. The lock is held (LockAllForFork). False: closed.
-  bool HandOver(Handover::Listener* out, std::vector<int>* descriptors) const;
+  // Its descriptors and what else another program has to know, which gets the listener, and with it what waits for accept. The lock is
+  // held (LockAllForFork). False: closed.
+  bool HandOver(Handover::Listener* out, std::vector<int>* descriptors);
 
   // A connection over SDP, shaken hands with; empty if there is none now. *fd is its descriptor with `flags` applied.
   // errno tells: EAGAIN, or what stopped it (EMFILE, ...).
@@ -71,8 +78,14 @@ class Listener final : private KernelListenerOwner {
   void SetSignals(int fd);
   // The application has called listen or accept or waited for this listener: the helper may take part.
   void NoteUse();
-  // In the child of a fork, and in the parent: other processes may wait for the same connections.
+  // Before a fork, with all of them locked (LockAllForFork): the child will have them, too.
+  static void ShareAll();
+  // Behind it, in the child and in the parent.
   void NoteFork(bool in_child);
+  // The process ends: what waits for its accept is for others.
+  void LeaveToOthers();
+  // The process is about to be confined (preload/confinement.h).
+  void PrepareConfinement();
 
   // No port mapper daemon knows this listener yet: its clients come by TCP. The application's next use of the listener after a daemon
   // has appeared has it registered; until then it costs no thread, and a look at the clock for each accept.
@@ -80,6 +93,8 @@ class Listener final : private KernelListenerOwner {
 
   [[nodiscard]] int sdp_fd() const { return sdp_fd_.load(); }
   [[nodiscard]] int ready_fd() const { return ready_fd_.load(); }
+  // Readable while a connection waits that any process may accept which has the listener; -1: there is no such thing.
+  [[nodiscard]] int common_fd() const { return common_.fd(); }
   [[nodiscard]] const Address& sdp_address() const { return sdp_address_; }
   // Connections shaken hands with and waiting for Accept.
   [[nodiscard]] size_t waiting();
@@ -113,6 +128,7 @@ class Listener final : private KernelListenerOwner {
     Listener* listener = nullptr;
     bool readable_seen = false;
     bool at_once = false;  // no patience with the next request
+    bool rested = false;   // where others are likely to accept: not every request is worth a look
   };
   // The port mapper daemon ended: registers again until another one is there.
   struct Renewal : Background::Task {
@@ -128,9 +144,10 @@ class Listener final : private KernelListenerOwner {
     int fd;  // hidden; becomes the application's
     std::unique_ptr<Session> session;
     Time expires;  // how long its HelloAck may wait for the peer's first FPDU
+    Time since;
   };
   // Hands were shaken by who waits for the listener, and the HelloAck waits for the peer's first FPDU: if nobody accepts for a while, the
-  // peer must get it all the same.
+  // peer must get it all the same. And where processes share the listener, another one may accept then.
   struct Tending : Background::Task {
     Background::Wait Run(Time now) override;
     Socket* owner() override;
@@ -142,7 +159,7 @@ class Listener final : private KernelListenerOwner {
   [[nodiscard]] size_t in_stock() const {
     return ready_.size() + static_cast<size_t>(std::count_if(incoming_.begin(), incoming_.end(), [](const auto& i) { return !i->finished; }));
   }
-  [[nodiscard]] bool full() const { return in_stock() >= backlog_; }
+  [[nodiscard]] bool full() const { return in_stock() + (shared_ ? common_.size() : 0) >= backlog_; }
 
   Listener(StreamSocket* owner, int domain, const OptionLog& options) : owner_(owner), domain_(domain), options_(options) {
     watch_.listener = this;
@@ -160,11 +177,22 @@ class Listener final : private KernelListenerOwner {
   bool HasRoom() const override { return !full(); }
   void TakeOnFromRnic(std::unique_ptr<verbs::Connector> connector) override;
   Socket* owning_socket() override;
-  bool HelperMayAccept() const;
+  // Nobody else is likely to wait for its connections.
+  [[nodiscard]] bool first_hand() const { return used_ || !shared_; }
+  [[nodiscard]] bool HelperMayAccept() const { return !closed_ && (first_hand() || common_.usable()); }
   // Takes what the SDP listener has; `shake_hands`: at once where the request is complete, else the helper does it.
   bool AcceptAhead(bool shake_hands);
   void PushReady(int fd, std::unique_ptr<Session> session);
+  // The same, for this process.
+  void Keep(int fd, std::unique_ptr<Session> session);
   void DropFinished();
+  // One from the common queue. errno tells as for Accept.
+  std::unique_ptr<Session> AcceptCommon(int flags, int* fd);
+  // True: a connection that waits for accept may go to another process as it is.
+  static bool MayMove(const Session& session);
+  // Puts those that have waited for `patience` into the common queue. When it is time to try again; kNever: all is done that can be.
+  Time MoveToCommon(Time now, Duration patience);
+  void Share();
 
   StreamSocket* const owner_;
   const int domain_;
@@ -183,13 +211,14 @@ class Listener final : private KernelListenerOwner {
   std::vector<std::unique_ptr<KernelListener>> kernel_gone_;  // the helper may still have them
   bool kernel_looked_ = false;  // for addresses of kernel RNICs
   std::list<std::unique_ptr<Incoming>> incoming_;
-  std::deque<Ready> ready_;
+  std::deque<Ready> ready_;  // by this process alone
+  CommonQueue common_;       // empty until the listener is shared
   size_t backlog_ = 1;  // connections the library takes on before the application asks for them
   bool closed_ = false;
   bool used_ = false;
   bool dormant_ = false;
   Time next_look_{};  // for a daemon
-  bool forked_ = false;
+  bool shared_ = false;  // other processes have, or had, the listener, too
 };
 
 }  // namespace sdp::preload

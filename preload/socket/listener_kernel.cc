@@ -26,7 +26,7 @@ bool Listener::OpenKernelSide(int conventional_fd, Duration limit, std::string* 
     if (std::erase_if(kernel_, [](const auto& kernel) { return kernel->gone() && !Background::Holds(kernel.get()); }) != 0) {
       kernel_looked_ = false;
     }
-    if (!HelperMayAccept()) return false;
+    if (closed_ || !first_hand()) return false;
     open = !kernel_.empty() || kernel_looked_;
     kernel_looked_ = true;
     backlog = backlog_;

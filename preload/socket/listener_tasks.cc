@@ -70,9 +70,9 @@ Background::Wait Listener::Watch::Run(Time now) {
     return {.done = true};
   }
   const bool readable = IsReadable(listener->sdp_fd());
-  // Another process may be free for what this one leaves in the kernel: one in stock is enough.
-  const bool stocked = listener->forked_ && listener->in_stock() > 0;
-  if (readable && !stocked && (readable_seen || at_once)) {
+  // Another process may be free for what this one leaves in the kernel: where they have no queue in common, one in stock is enough.
+  const bool stocked = listener->shared_ && listener->in_stock() > 0 && !listener->common_.usable();
+  if (readable && !stocked && !listener->full() && (readable_seen || at_once)) {
     listener->AcceptAhead(/*shake_hands=*/false);
     readable_seen = at_once = false;
   } else {
@@ -80,6 +80,9 @@ Background::Wait Listener::Watch::Run(Time now) {
   }
   // Full: the rest waits in the kernel, as TCP's does.
   if (readable) return {.deadline = now + kPatience * (stocked || listener->full() ? 4 : 1)};
+  // A process whose workers accept is not to wake up for each of their connections.
+  rested = !rested && !listener->first_hand();
+  if (rested) return {.deadline = now + 4 * kPatience};
   return {.fd = listener->sdp_fd(), .events = POLLIN};
 }
 
@@ -99,6 +102,11 @@ Background::Wait Listener::Tending::Run(Time now) {
       wait.deadline = std::min(wait.deadline, now + 4 * kPatience);
     }
   }
+  if (!listener->shared_ || !listener->common_.usable()) return wait;
+  const Time next = listener->MoveToCommon(now, kPatience);
+  if (next == kNever) return wait;
+  wait.done = false;
+  wait.deadline = std::min(wait.deadline, next);
   return wait;
 }
 

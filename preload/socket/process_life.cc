@@ -54,6 +54,7 @@ void PrepareFork() {
     SharedArena::InviteChild();
   for (StreamSocket* socket : sockets) socket->ShareWithChild();
   Listener::LockAllForFork();
+  Listener::ShareAll();
   SharedArena::LockForFork();  // in the order in which a hand-over takes them
   LockEpollSetsForFork();
   Background::LockForFork();

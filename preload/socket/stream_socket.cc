@@ -165,6 +165,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   } else if (state_ == State::kListening) {
     readiness.listener_fds[0] = listener_->sdp_fd();
     readiness.listener_fds[1] = listener_->ready_fd();
+    readiness.listener_fds[2] = listener_->common_fd();
     listener_->NoteUse();
   } else if (state_ == State::kNew && pending_error_ != 0) {
     readiness.events = POLLIN | POLLOUT | POLLERR | POLLHUP;

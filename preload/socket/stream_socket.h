@@ -95,7 +95,7 @@ class StreamSocket final : public Socket {
     bool shared = false;     // other processes hold the connection, too, and nobody tells what they do to it: look again soon
     uint64_t read_edge = 0;
     uint64_t write_edge = 0;
-    int listener_fds[2] = {-1, -1};  // kListening: beside the conventional descriptor, readable when accept may succeed
+    int listener_fds[3] = {-1, -1, -1};  // kListening: beside the conventional descriptor, readable when accept may succeed
   };
   Readiness GetReadiness();
   [[nodiscard]] bool listening() const { return state_.load(std::memory_order_relaxed) == State::kListening; }
@@ -125,7 +125,7 @@ class StreamSocket final : public Socket {
   // False: there is no such connection any more.
   [[nodiscard]] bool TakeUp();
   // Takes both descriptors over. False: the kernel answers for the listener from here on.
-  [[nodiscard]] bool TakeUpListening(const Handover::Listener& from, int sdp_fd, int registration_fd);
+  [[nodiscard]] bool TakeUpListening(const Handover::Listener& from, const Handover::ListenerFds& fds);
 
   // --- For process_life
   // False: locked for this fork already. Only the forking thread calls these.

@@ -304,6 +304,7 @@ void StreamSocket::FinishAtExit(Time deadline) {
   Lock lock(mutex_, std::defer_lock);
   if (!LockBounded(lock)) return;
   if (shared_ != nullptr && session_ != nullptr) FinishShared(lock, deadline);
+  if (listener_ != nullptr) listener_->LeaveToOthers();
   if (session_ == nullptr) return;  // or over, while that waited
   if (shared_ != nullptr) {
     DropShared();

@@ -356,13 +356,14 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       return accepted;
     }
     if (errno != EAGAIN || nonblocking) return -1;
-    pollfd fds[4] = {{.fd = fd, .events = POLLIN, .revents = 0},
+    pollfd fds[5] = {{.fd = fd, .events = POLLIN, .revents = 0},
                      {.fd = listener_->sdp_fd(), .events = POLLIN, .revents = 0},
-                     {.fd = listener_->ready_fd(), .events = POLLIN, .revents = 0}};
+                     {.fd = listener_->ready_fd(), .events = POLLIN, .revents = 0},
+                     {.fd = listener_->common_fd(), .events = POLLIN, .revents = 0}};
     timespec storage;
     lock.unlock();
     const int result =
-        deadline == kNever ? PollRestarting(fds, 3, kNever) : UnboundedPoll(fds, 3, Remaining(deadline, &storage), nullptr);
+        deadline == kNever ? PollRestarting(fds, 4, kNever) : UnboundedPoll(fds, 4, Remaining(deadline, &storage), nullptr);
     const int error = result < 0 ? errno : EAGAIN;
     lock.lock();
     if (state_ != State::kListening) return Fail(EINVAL);

@@ -132,14 +132,14 @@ StreamSocket::StreamSocket(int domain, std::vector<int> descriptors, const KeptO
   options_ = options;
 }
 
-bool StreamSocket::TakeUpListening(const Handover::Listener& from, int sdp_fd, int registration_fd) {
+bool StreamSocket::TakeUpListening(const Handover::Listener& from, const Handover::ListenerFds& fds) {
   Lock lock(mutex_);
   const int fd = descriptors_.front();
   local_ = LocalAddress(fd);
   nonblocking_ = from.nonblocking;
   listener_forced_nonblocking_ = from.forced_nonblocking;
   plain_clients_allowed_ = from.plain_clients_allowed;
-  listener_ = Listener::TakeUp(this, from, sdp_fd, registration_fd);
+  listener_ = Listener::TakeUp(this, from, fds);
   if (listener_ == nullptr) return false;
   has_owner_ = HasOwner(fd);
   EnterListening(fd);

@@ -19,7 +19,7 @@ Handover Example() {
   handover.connections = {{.inode = 11, .kind = Handover::Kind::kNative, .whole = true, .arena = 1, .number = 4095}, {.inode = 12}};
   Handover::Listener listener;
   listener.inode = 13;
-  listener.registered = listener.nonblocking = true;
+  listener.registered = listener.has_queue = listener.nonblocking = true;
   listener.backlog = 511;
   const linger five{.l_onoff = 1, .l_linger = 5};
   REQUIRE(listener.options.Set(-1, SOL_SOCKET, SO_LINGER, &five, sizeof five) == KeptOptions::Answer::kKept);
@@ -42,7 +42,7 @@ TEST_CASE("a handover is packed and unpacked") {
   auto unpacked = Handover::Unpack(packed);
   REQUIRE(unpacked);
   REQUIRE(unpacked->Pack() == packed);
-  REQUIRE(unpacked->descriptors() == 4 + 2 + 1);
+  REQUIRE(unpacked->descriptors() == 4 + 4 + 1);
   REQUIRE(unpacked->connections[0].number == 4095);
   REQUIRE(unpacked->listeners[0].options.linger_option().l_linger == 5);
   REQUIRE(unpacked->listeners[0].backlog == 511);

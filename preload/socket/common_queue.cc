@@ -1,0 +1,149 @@
+#include "preload/socket/common_queue.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/byte_order.h"
+#include "preload/confinement.h"
+#include "preload/fd_table.h"
+#include "preload/real_calls.h"
+
+namespace sdp::preload {
+namespace {
+
+// The state's size, then the state, then zeros: the bytes in the queue tell how many records there are.
+using Record = std::array<std::byte, sizeof(uint32_t) + CommonQueue::kMostState>;
+
+// Barred or not is written on the end that puts in, where all processes read it: as a priority, which means nothing to a Unix socket.
+constexpr int kBarred = 1;
+
+union Control {
+  cmsghdr align;
+  std::byte bytes[CMSG_SPACE(sizeof(int))];
+};
+
+msghdr MessageOf(iovec* piece, Control* control) {
+  msghdr message{};
+  message.msg_iov = piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof *control;
+  return message;
+}
+
+// There is room for one more descriptor. A message whose descriptor does not find any would lose it.
+bool HasRoomForDescriptor(int any) {
+  const int probe = real.fcntl(any, F_DUPFD_CLOEXEC, 0);
+  if (probe < 0) return false;
+  real.close(probe);
+  return true;
+}
+
+int DescriptorIn(msghdr& message) {
+  const cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+  if (rights == nullptr || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS || rights->cmsg_len < CMSG_LEN(sizeof(int)))
+    return -1;
+  int fd;
+  std::memcpy(&fd, CMSG_DATA(rights), sizeof fd);
+  return fd;
+}
+
+}  // namespace
+
+bool CommonQueue::Open() {
+  int ends[2];
+  if (real.socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return false;
+  const int room = 1 << 20;  // as much as the system allows
+  real.setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+  return TakeUp(ends[0], ends[1]);
+}
+
+bool CommonQueue::TakeUp(int out, int in) {
+  const bool out_hidden = HiddenFds::HideTracked(out, &out_) >= 0;
+  const bool in_hidden = HiddenFds::HideTracked(in, &in_) >= 0;
+  if (out_hidden && in_hidden) return true;
+  const int error = errno;
+  Close();
+  errno = error;
+  return false;
+}
+
+void CommonQueue::Close() {
+  for (std::atomic<int>* fd : {&out_, &in_}) {
+    const int number = fd->exchange(-1);
+    if (number >= 0) HiddenFds::Close(number);
+  }
+}
+
+void CommonQueue::AppendDescriptors(std::vector<int>* descriptors) const {
+  descriptors->push_back(out_);
+  descriptors->push_back(in_);
+}
+
+bool CommonQueue::usable() const {
+  if (!open() || Confined()) return false;
+  int priority = 0;
+  socklen_t length = sizeof priority;
+  return real.getsockopt(in_, SOL_SOCKET, SO_PRIORITY, &priority, &length) == 0 && priority != kBarred;
+}
+
+int CommonQueue::fd() const { return Confined() ? -1 : out_.load(); }
+
+size_t CommonQueue::size() const {
+  int bytes = 0;
+  if (fd() < 0 || real.ioctl(fd(), FIONREAD, &bytes) != 0) return 0;
+  return static_cast<size_t>(bytes) / sizeof(Record);
+}
+
+bool CommonQueue::Put(Bytes state, int link) {
+  if (state.size() > kMostState || !usable()) return false;
+  Record record{};
+  StoreBe<uint32_t>(record.data(), static_cast<uint32_t>(state.size()));
+  std::copy(state.begin(), state.end(), record.begin() + sizeof(uint32_t));
+  iovec piece{.iov_base = record.data(), .iov_len = record.size()};
+  Control control{};
+  msghdr message = MessageOf(&piece, &control);
+  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof link);
+  std::memcpy(CMSG_DATA(rights), &link, sizeof link);
+  return real.sendmsg(in_, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(record.size());
+}
+
+bool CommonQueue::Take(int flags, int* link, std::vector<std::byte>* state) {
+  if (size() == 0) {
+    errno = EAGAIN;
+    return false;
+  }
+  if (!HasRoomForDescriptor(out_)) return false;
+  Record record;
+  iovec piece{.iov_base = record.data(), .iov_len = record.size()};
+  Control control{};
+  msghdr message = MessageOf(&piece, &control);
+  const ssize_t got = real.recvmsg(out_, &message, MSG_DONTWAIT | ((flags & SOCK_CLOEXEC) != 0 ? MSG_CMSG_CLOEXEC : 0));
+  if (got < 0) return false;
+  *link = DescriptorIn(message);
+  const uint32_t size = LoadBe<uint32_t>(record.data());
+  if (got != static_cast<ssize_t>(record.size()) || *link < 0 || size > kMostState) {
+    if (*link >= 0) real.close(*link);
+    errno = ECONNABORTED;
+    return false;
+  }
+  real.fcntl(*link, F_SETFL, O_RDWR | ((flags & SOCK_NONBLOCK) != 0 ? O_NONBLOCK : 0));
+  const auto first = record.begin() + sizeof(uint32_t);
+  state->assign(first, first + size);
+  return true;
+}
+
+void CommonQueue::Bar() {
+  if (open()) real.setsockopt(in_, SOL_SOCKET, SO_PRIORITY, &kBarred, sizeof kBarred);
+}
+
+}  // namespace sdp::preload

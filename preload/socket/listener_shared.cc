@@ -1,0 +1,145 @@
+// A listener that several processes have: by fork, exec, posix_spawn or in a message.
+//
+// What one has taken on, another may accept, out of the common queue. Nobody has to know who else is there: where the others are gone,
+// the queue's one reader left is served as well. Not in it are handshakes that are not finished, and connections over a kernel RNIC,
+// whose state does not survive the way: these end with their process.
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <utility>
+
+#include "preload/bounded_lock.h"
+#include "preload/fd_table.h"
+#include "preload/log.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/listener.h"
+
+namespace sdp::preload {
+
+void Listener::Share() {
+  shared_ = true;
+  if (!closed_) (void)MoveToCommon(Now(), Duration::zero());
+}
+
+bool Listener::HandOver(Handover::Listener* out, std::vector<int>* descriptors) {
+  if (closed_) return false;
+  Share();
+  out->registered = registration_fd_ >= 0;
+  out->dormant = dormant_;
+  out->has_queue = common_.open();
+  out->backlog = static_cast<uint32_t>(backlog_);
+  descriptors->push_back(sdp_fd_);
+  if (out->registered) descriptors->push_back(registration_fd_);
+  if (out->has_queue) common_.AppendDescriptors(descriptors);
+  return true;
+}
+
+// No helper yet: the program may not want a thread before it has begun, and may never use what it has inherited.
+std::unique_ptr<Listener> Listener::TakeUp(StreamSocket* owner, const Handover::Listener& from, const Handover::ListenerFds& fds) {
+  std::unique_ptr<Listener> listener(new Listener(owner, LocalAddress(fds.sdp).family(), {}));
+  const bool hidden = HiddenFds::HideTracked(fds.sdp, &listener->sdp_fd_) >= 0;
+  const bool registered = !from.registered || HiddenFds::HideTracked(fds.registration, &listener->registration_fd_) >= 0;
+  const bool queued = !from.has_queue || listener->common_.TakeUp(fds.queue_out, fds.queue_in);
+  if (!hidden || !registered || !queued || !listener->MakeReadyFd()) {
+    SDP_LOG(kError, "no descriptor left for the SDP side of an inherited listener; conventional clients only");
+    return nullptr;
+  }
+  listener->sdp_address_ = LocalAddress(listener->sdp_fd());
+  listener->backlog_ = std::clamp<size_t>(from.backlog, 1, kMostTakenOn);
+  listener->dormant_ = from.dormant;
+  listener->next_look_ = Now();
+  listener->shared_ = true;
+  listener->renewal_.was_registered = from.registered;
+  listener->Enlist();
+  return listener;
+}
+
+void Listener::NoteFork(bool in_child) {
+  std::lock_guard lock(mutex_);
+  if (!in_child && !used_) CloseKernelSide();
+  if (in_child) {
+    used_ = false;
+    for (auto* listeners : {&kernel_, &kernel_gone_}) {
+      for (auto& kernel : *listeners) kernel->Disown();
+      listeners->clear();
+    }
+    kernel_looked_ = false;
+    // The helper that was to finish these lives in the parent.
+    for (auto& incoming : incoming_) {
+      if (!incoming->finished) HiddenFds::Close(incoming->fd);
+      incoming->finished = true;
+      incoming->handshake.Disown();
+      if (incoming->session != nullptr && incoming->session->queue_pair().owns_event_fd()) (void)incoming->session.release();
+    }
+    incoming_.clear();
+    for (Ready& ready : ready_) {
+      HiddenFds::Close(ready.fd);
+      if (ready.session->queue_pair().owns_event_fd()) (void)ready.session.release();
+    }
+    ready_.clear();
+    // The parent's says what waits in the parent. Under the same number, which the readiness calls know.
+    const int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (event_fd >= 0) {
+      real.dup3(event_fd, ready_fd(), O_CLOEXEC);
+      real.close(event_fd);
+    }
+  }
+}
+
+bool Listener::MayMove(const Session& session) { return !session.has_unsent() && session.freezable(); }
+
+Time Listener::MoveToCommon(Time now, Duration patience) {
+  Time next = kNever;
+  bool moved = false;
+  for (auto ready = ready_.begin(); ready != ready_.end();) {
+    if (!MayMove(*ready->session)) {
+      ++ready;
+    } else if (now - ready->since < patience) {
+      next = std::min(next, ready->since + patience);
+      ++ready;
+    } else if (!common_.Put(ready->session->Freeze(), ready->fd)) {
+      next = std::min(next, now + 4 * kPatience);  // full, perhaps
+      ++ready;
+    } else {
+      HiddenFds::Close(ready->fd);
+      ready = ready_.erase(ready);
+      moved = true;
+    }
+  }
+  uint64_t count;
+  if (moved && ready_.empty()) (void)!real.read(ready_fd(), &count, sizeof count);
+  return next;
+}
+
+std::unique_ptr<Session> Listener::AcceptCommon(int flags, int* fd) {
+  std::vector<std::byte> state;
+  while (common_.Take(flags, fd, &state)) {
+    if (auto session = Session::Thawed(state, *fd)) return session;
+    SDP_LOG(kError, "a connection that another process has taken on is not understood");
+    real.close(*fd);
+  }
+  return nullptr;
+}
+
+void Listener::LeaveToOthers() {
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (LockBounded(lock) && shared_ && !closed_) (void)MoveToCommon(Now(), Duration::zero());
+}
+
+// What waits is taken out while that can be done. Connections that cannot be read any more end here.
+void Listener::PrepareConfinement() {
+  std::lock_guard lock(mutex_);
+  if (!shared_ || closed_) return;
+  common_.Bar();
+  for (int fd; auto session = AcceptCommon(SOCK_CLOEXEC, &fd);) {
+    const int hidden = HiddenFds::Hide(fd);
+    if (hidden >= 0) Keep(hidden, std::move(session));
+  }
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,453 @@
+// Clients of a listener that processes share: connect completes and they may send before anybody accepts, whichever process will, and
+// whatever becomes of the others.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <netinet/tcp.h>
+#include <spawn.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "test/posix/support.h"
+
+extern char** environ;
+
+namespace posix_test {
+namespace {
+
+// A child that dies with its parent.
+pid_t Fork(const std::function<int()>& body) {
+  return Child([&] {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return body();
+  });
+}
+
+void Kill(pid_t pid) {
+  REQUIRE(kill(pid, SIGKILL) == 0);
+  Reap(pid);
+}
+
+struct Pipe {
+  Pipe() {
+    int fds[2];
+    REQUIRE(pipe2(fds, O_CLOEXEC) == 0);
+    in.reset(fds[0]);
+    out.reset(fds[1]);
+  }
+  Fd in, out;
+};
+
+bool Connected(int fd) {
+  int error = -1;
+  socklen_t length = sizeof error;
+  return WaitFor(fd, POLLOUT) && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
+}
+
+// Non-blocking connects, all under way at once.
+std::vector<Fd> StartClients(Listener& listener, int count) {
+  std::vector<Fd> clients;
+  for (int i = 0; i < count; ++i) {
+    clients.push_back(TcpSocket(AF_INET, SOCK_NONBLOCK));
+    const int result = connect(clients.back(), listener.address.get(), listener.address.length);
+    REQUIRE((result == 0 || errno == EINPROGRESS));
+  }
+  return clients;
+}
+
+// Nobody has accepted, and none of them needs that to connect and to send its number.
+std::vector<Fd> ConnectClients(Listener& listener, int count) {
+  std::vector<Fd> clients = StartClients(listener, count);
+  for (int i = 0; i < count; ++i) {
+    REQUIRE(Connected(clients[i]));
+    REQUIRE(SendAll(clients[i], std::string(1, static_cast<char>('a' + i))));
+  }
+  return clients;
+}
+
+// Accepts `count` connections and answers each with what it said and `name`.
+bool Serve(int listener, int count, char name) {
+  for (int i = 0; i < count; ++i) {
+    if (!WaitFor(listener, POLLIN)) return false;
+    Fd server(accept(listener, nullptr, nullptr));
+    if (server < 0) return false;
+    const std::string got = ReceiveExactly(server, 1);
+    if (got.size() != 1 || !SendAll(server, got + name)) return false;
+  }
+  return true;
+}
+
+// Who served each client, as a string.
+std::string Servers(std::vector<Fd>& clients) {
+  std::string names;
+  for (size_t i = 0; i < clients.size(); ++i) {
+    const std::string answer = ReceiveExactly(clients[i], 2);
+    REQUIRE(answer.size() == 2);
+    REQUIRE(answer[0] == static_cast<char>('a' + i));
+    REQUIRE(ReceiveToEnd(clients[i]).empty());
+    names += answer[1];
+  }
+  return names;
+}
+
+// Connections that wait for accept, as the listener tells.
+bool HasWaiting(int listener, size_t count) {
+  return Eventually([&] {
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    return getsockopt(listener, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_unacked == count;
+  });
+}
+
+TEST_CASE("backlog: the server's child has come and gone") {
+  const int how = GENERATE(0, 1, 2);
+  Listener listener = Listen();
+  if (how == 2) Pair used = ConnectTo(listener);
+  const pid_t pid = Fork([&] {
+    if (how == 1) pause();
+    return 0;
+  });
+  if (how == 1) {
+    Kill(pid);
+  } else {
+    REQUIRE(ExitedWith(Reap(pid), 0));
+  }
+  std::vector<Fd> clients = ConnectClients(listener, 5);
+  REQUIRE(Serve(listener.fd, 5, 'p'));
+  REQUIRE(Servers(clients) == "ppppp");
+}
+
+TEST_CASE("backlog: a child or a grandchild keeps the listener and does nothing with it") {
+  const bool grandchild = GENERATE(false, true);
+  const bool used = GENERATE(false, true);
+  Listener listener = Listen();
+  if (used) Pair pair = ConnectTo(listener);
+  Pipe end;
+  const pid_t pid = Fork([&] {
+    end.out.reset();
+    if (grandchild && fork() != 0) return 0;
+    char c;
+    return read(end.in, &c, 1) == 0 ? 0 : 1;
+  });
+  if (grandchild) REQUIRE(ExitedWith(Reap(pid), 0));
+  std::vector<Fd> clients = ConnectClients(listener, 5);
+  REQUIRE(Serve(listener.fd, 5, 'p'));
+  REQUIRE(Servers(clients) == "ppppp");
+  end.out.reset();
+  if (!grandchild) REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("backlog: clients that came before the fork are the child's, if the parent goes") {
+  const int waiting = GENERATE(0, 4);
+  Listener listener = Listen();
+  std::vector<Fd> clients = ConnectClients(listener, 4);
+  if (waiting != 0) REQUIRE(HasWaiting(listener.fd, 4));
+  const pid_t pid = Fork([&] { return Serve(listener.fd, 4, 'c') ? 0 : 1; });
+  listener.fd.reset();
+  REQUIRE(Servers(clients) == "cccc");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("backlog: what waits is the parent's, when the child that has accepted before is killed") {
+  Listener listener = Listen();
+  Pipe ready;
+  const pid_t pid = Fork([&] {
+    if (!Serve(listener.fd, 1, 'c') || write(ready.out, "x", 1) != 1) return 1;
+    pause();
+    return 0;
+  });
+  std::vector<Fd> first = ConnectClients(listener, 1);
+  REQUIRE(Servers(first) == "c");
+  char c;
+  REQUIRE(read(ready.in, &c, 1) == 1);
+  std::vector<Fd> clients = ConnectClients(listener, 6);
+  REQUIRE(HasWaiting(listener.fd, 6));
+  Kill(pid);
+  REQUIRE(Serve(listener.fd, 6, 'p'));
+  REQUIRE(Servers(clients) == "pppppp");
+}
+
+TEST_CASE("backlog: workers that are all busy") {
+  constexpr int kWorkers = 3, kClients = 12;
+  Listener listener = Listen();
+  Pipe ready, go;
+  std::vector<pid_t> pids;
+  for (int w = 0; w < kWorkers; ++w) {
+    pids.push_back(Fork([&] {
+      go.out.reset();
+      if (!Serve(listener.fd, 1, 'w') || write(ready.out, "x", 1) != 1) return 1;
+      char c;
+      if (read(go.in, &c, 1) != 0) return 2;
+      return Serve(listener.fd, kClients / kWorkers, static_cast<char>('1' + w)) ? 0 : 3;
+    }));
+  }
+  std::vector<Fd> first = ConnectClients(listener, kWorkers);
+  REQUIRE(Servers(first) == "www");
+  for (int w = 0; w < kWorkers; ++w) {
+    char c;
+    REQUIRE(read(ready.in, &c, 1) == 1);
+  }
+  listener.fd.reset();  // the master has gone, too
+  std::vector<Fd> clients = ConnectClients(listener, kClients);
+  go.out.reset();
+  for (const pid_t pid : pids) REQUIRE(ExitedWith(Reap(pid), 0));
+  std::string names = Servers(clients);
+  std::sort(names.begin(), names.end());
+  REQUIRE(names == "111122223333");
+}
+
+TEST_CASE("backlog: one process looks and leaves it to the other") {
+  const int how = GENERATE(0, 1, 2);  // it goes on waiting; exits; closes the listener
+  Listener listener = Listen(AF_INET, 128, SOCK_NONBLOCK);
+  Pipe ready, go;
+  const pid_t pid = Fork([&] {
+    go.out.reset();
+    char c;
+    if (write(ready.out, "x", 1) != 1 || !WaitFor(listener.fd, POLLIN) || write(ready.out, "x", 1) != 1) return 1;
+    if (read(go.in, &c, 1) != 1) return 2;
+    if (how == 1) exit(0);
+    if (how == 2) listener.fd.reset();
+    return read(go.in, &c, 1) == 0 ? 0 : 3;
+  });
+  char c;
+  REQUIRE(read(ready.in, &c, 1) == 1);
+  std::vector<Fd> clients = ConnectClients(listener, 3);
+  REQUIRE(read(ready.in, &c, 1) == 1);
+  REQUIRE(write(go.out, "x", 1) == 1);
+  REQUIRE(Serve(listener.fd, 3, 'p'));
+  REQUIRE(Servers(clients) == "ppp");
+  go.out.reset();
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("backlog: epoll in one process hears of what another has taken on") {
+  const uint32_t edge = GENERATE(0u, static_cast<uint32_t>(EPOLLET));
+  Listener listener = Listen(AF_INET, 128, SOCK_NONBLOCK);
+  Fd ep(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = EPOLLIN | edge, .data = {.u64 = 77}};
+  REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, listener.fd, &event) == 0);
+  const pid_t pid = Fork([&] {
+    // Uses it, by looking, and never accepts.
+    for (;;) PollOne(listener.fd, POLLIN, kQuietMs);
+    return 0;
+  });
+  int served = 0;
+  std::vector<Fd> clients = ConnectClients(listener, 4);
+  while (served < 4) {
+    REQUIRE(epoll_wait(ep, &event, 1, kPatienceMs) == 1);
+    REQUIRE(event.data.u64 == 77);
+    for (int fd; (fd = accept(listener.fd, nullptr, nullptr)) >= 0; ++served) {
+      Fd server(fd);
+      SetNonblocking(server, false);
+      REQUIRE(SendAll(server, ReceiveExactly(server, 1) + 'p'));
+    }
+    REQUIRE(errno == EAGAIN);
+  }
+  REQUIRE(Servers(clients) == "pppp");
+  Kill(pid);
+}
+
+TEST_CASE("backlog: a thread asleep in accept gets what waits for all") {
+  Listener listener = Listen();
+  REQUIRE(ExitedWith(Reap(Fork([] { return 0; })), 0));
+  auto accepting = Async([&] { return Serve(listener.fd, 1, '1') && accept(listener.fd, nullptr, nullptr) >= 0; });
+  std::vector<Fd> clients = ConnectClients(listener, 1);
+  REQUIRE(Servers(clients) == "1");
+  REQUIRE(StillRunning(accepting));
+  clients = ConnectClients(listener, 1);
+  REQUIRE(Get(accepting));
+}
+
+TEST_CASE("backlog: without a descriptor left, the connection waits on") {
+  Listener listener = Listen();
+  REQUIRE(ExitedWith(Reap(Fork([] { return 0; })), 0));
+  std::vector<Fd> clients = ConnectClients(listener, 2);
+  REQUIRE(HasWaiting(listener.fd, 2));
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  Fd next(dup(0));
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(next.get());
+  next.reset();
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  errno = 0;
+  const int refused = accept(listener.fd, nullptr, nullptr);
+  const int error = errno;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  REQUIRE(refused == -1);
+  REQUIRE(error == EMFILE);
+  REQUIRE(Serve(listener.fd, 2, 'p'));
+  REQUIRE(Servers(clients) == "pp");
+}
+
+TEST_CASE("backlog: flags and names of what another process has taken on") {
+  Listener listener = Listen();
+  Pipe ready;
+  const pid_t pid = Fork([&] {
+    if (!Serve(listener.fd, 1, 'c') || write(ready.out, "x", 1) != 1) return 1;
+    pause();
+    return 0;
+  });
+  std::vector<Fd> first = ConnectClients(listener, 1);
+  REQUIRE(Servers(first) == "c");
+  char c;
+  REQUIRE(read(ready.in, &c, 1) == 1);
+  std::vector<Fd> clients = ConnectClients(listener, 2);
+  REQUIRE(HasWaiting(listener.fd, 2));
+  Address peer;
+  Fd plain(accept(listener.fd, peer.get(), &peer.length));
+  REQUIRE(peer.ToString() == LocalOf(clients[0]).ToString());
+  REQUIRE(PeerOf(plain).ToString() == peer.ToString());
+  REQUIRE(LocalOf(plain).ToString() == listener.address.ToString());
+  REQUIRE(fcntl(plain, F_GETFD) == 0);
+  REQUIRE_FALSE(IsNonblocking(plain));
+  Fd flagged(accept4(listener.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  REQUIRE(fcntl(flagged, F_GETFD) == FD_CLOEXEC);
+  REQUIRE(IsNonblocking(flagged));
+  // Much, both ways, and to the end.
+  const std::string data = Pattern(3'000'000);
+  auto sender = Async([&] { return SendAll(plain, data) && shutdown(plain, SHUT_WR) == 0; });
+  REQUIRE(Hash(ReceiveToEnd(clients[0])) == Hash(data));
+  REQUIRE(Get(sender));
+  Kill(pid);
+}
+
+TEST_CASE("backlog: a worker that sets a seccomp filter gets those who waited before and those who come") {
+  Listener listener = Listen();
+  Pipe go;
+  const pid_t pid = Fork([&] {
+    char c;
+    if (!WaitFor(listener.fd, POLLIN) || read(go.in, &c, 1) != 1) return 1;
+    sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    sock_fprog filter{1, &allow};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) return 2;
+    return Serve(listener.fd, 6, 'c') ? 0 : 3;
+  });
+  std::vector<Fd> clients = ConnectClients(listener, 3);
+  REQUIRE(write(go.out, "x", 1) == 1);
+  REQUIRE(Servers(clients) == "ccc");
+  clients = ConnectClients(listener, 3);
+  REQUIRE(Servers(clients) == "ccc");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+// --- To another program
+
+TEST_CASE("serve three clients of an inherited listener", "[.inherited-backlog]") {
+  const char* const number = getenv("POSIX_TEST_FD");
+  REQUIRE(number != nullptr);
+  REQUIRE(Serve(atoi(number), 3, 'x'));
+}
+
+struct Program {
+  std::string path, name = "[.inherited-backlog]", number;
+  std::vector<std::string> environment;
+  std::vector<char*> argv, envp;
+
+  explicit Program(int fd) : number("POSIX_TEST_FD=" + std::to_string(fd)) {
+    char target[4096];
+    const ssize_t length = readlink("/proc/self/exe", target, sizeof target);
+    REQUIRE(length > 0);
+    path.assign(target, static_cast<size_t>(length));
+    for (char** v = environ; *v != nullptr; ++v) environment.emplace_back(*v);
+    environment.push_back(number);
+    argv = {path.data(), name.data(), nullptr};
+    for (std::string& v : environment) envp.push_back(v.data());
+    envp.push_back(nullptr);
+  }
+};
+
+TEST_CASE("backlog: a program that gets the listener gets who waits for it") {
+  const int how = GENERATE(0, 1, 2);  // fork and exec; posix_spawn; fork and exec of one that has waited for clients itself
+  const bool parent_keeps = GENERATE(false, true);
+  Listener listener = Listen();
+  Pipe go;
+  std::vector<Fd> clients;
+  if (how != 2) clients = ConnectClients(listener, 3);
+  for (const Fd& client : clients) REQUIRE(fcntl(client, F_SETFD, FD_CLOEXEC) == 0);
+  Program program(listener.fd);
+  pid_t pid = -1;
+  if (how == 1) {
+    posix_spawn_file_actions_t actions;
+    REQUIRE(posix_spawn_file_actions_init(&actions) == 0);
+    REQUIRE(posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0) == 0);
+    REQUIRE(posix_spawn(&pid, program.path.c_str(), &actions, nullptr, program.argv.data(), program.envp.data()) == 0);
+    REQUIRE(posix_spawn_file_actions_destroy(&actions) == 0);
+  } else {
+    pid = Fork([&] {
+      char c;
+      if (how == 2 && (!WaitFor(listener.fd, POLLIN) || read(go.in, &c, 1) != 1)) return 7;
+      Fd null(open("/dev/null", O_WRONLY));
+      dup2(null, STDOUT_FILENO);
+      execve(program.path.c_str(), program.argv.data(), program.envp.data());
+      return 8;
+    });
+  }
+  if (!parent_keeps) listener.fd.reset();
+  if (how == 2) {
+    clients = ConnectClients(listener, 3);
+    REQUIRE(write(go.out, "x", 1) == 1);
+  }
+  REQUIRE(Servers(clients) == "xxx");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("backlog: a program that keeps the listener without knowing it") {
+  Listener listener = Listen();
+  const pid_t pid = Fork([] {
+    execlp("sleep", "sleep", "30", nullptr);
+    return 8;
+  });
+  std::vector<Fd> clients = ConnectClients(listener, 5);
+  REQUIRE(Serve(listener.fd, 5, 'p'));
+  REQUIRE(Servers(clients) == "ppppp");
+  Kill(pid);
+}
+
+TEST_CASE("backlog: whoever is passed the listener gets who waits for it") {
+  Listener listener = Listen();
+  int ends[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  Fd here(ends[0]), there(ends[1]);
+  const pid_t pid = Fork([&] {
+    listener.fd.reset();
+    here.reset();
+    char byte;
+    iovec piece{&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    if (recvmsg(there, &message, 0) != 1 || CMSG_FIRSTHDR(&message) == nullptr) return 1;
+    int fd;
+    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
+    return Serve(fd, 3, 'r') ? 0 : 2;
+  });
+  std::vector<Fd> clients = ConnectClients(listener, 3);
+  char byte = 'x';
+  iovec piece{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof(int));
+  const int fd = listener.fd;
+  memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+  REQUIRE(sendmsg(here, &message, 0) == 1);
+  REQUIRE(Servers(clients) == "rrr");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+}  // namespace
+}  // namespace posix_test

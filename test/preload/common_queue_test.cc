@@ -1,0 +1,168 @@
+// Connections that wait for whichever process accepts: put in with their state, taken out once, and counted. Another process is here a
+// second queue on duplicates of the descriptors.
+#include "preload/socket/common_queue.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+
+namespace sdp::preload {
+namespace {
+
+std::vector<std::byte> State(size_t size, int value) { return std::vector<std::byte>(size, std::byte(value)); }
+
+struct Pair {
+  Pair() { REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0); }
+  ~Pair() {
+    for (const int fd : fds) close(fd);
+  }
+  int fds[2];
+};
+
+// Bytes written to the pair's one end come out of `link`.
+bool LeadsTo(const Pair& pair, int link) {
+  char c = 0;
+  return write(pair.fds[0], "x", 1) == 1 && recv(link, &c, 1, MSG_DONTWAIT) == 1 && c == 'x';
+}
+
+void CopyOf(const CommonQueue& queue, CommonQueue* copy) {
+  std::vector<int> fds;
+  queue.AppendDescriptors(&fds);
+  REQUIRE(copy->TakeUp(dup(fds[0]), dup(fds[1])));
+}
+
+TEST_CASE("common queue: what one process puts in, another takes out, in order and once") {
+  CommonQueue queue, other;
+  REQUIRE_FALSE(queue.usable());
+  REQUIRE(queue.Open());
+  CopyOf(queue, &other);
+  Pair first, second;
+  REQUIRE(queue.Put(State(CommonQueue::kMostState, 1), first.fds[1]));
+  REQUIRE(queue.Put(State(0, 2), second.fds[1]));
+  CHECK(other.size() == 2);
+  int link = -1;
+  std::vector<std::byte> state;
+  REQUIRE(other.Take(SOCK_CLOEXEC | SOCK_NONBLOCK, &link, &state));
+  CHECK(state == State(CommonQueue::kMostState, 1));
+  CHECK(LeadsTo(first, link));
+  CHECK(fcntl(link, F_GETFD) == FD_CLOEXEC);
+  CHECK((fcntl(link, F_GETFL) & O_NONBLOCK) != 0);
+  close(link);
+  REQUIRE(queue.Take(0, &link, &state));
+  CHECK(state.empty());
+  CHECK(LeadsTo(second, link));
+  CHECK(fcntl(link, F_GETFD) == 0);
+  CHECK((fcntl(link, F_GETFL) & O_NONBLOCK) == 0);
+  close(link);
+  CHECK(queue.size() == 0);
+  errno = 0;
+  REQUIRE_FALSE(other.Take(0, &link, &state));
+  CHECK(errno == EAGAIN);
+}
+
+TEST_CASE("common queue: what is too long or too much stays with the caller") {
+  CommonQueue queue;
+  Pair pair;
+  REQUIRE_FALSE(queue.Put(State(10, 1), pair.fds[1]));
+  REQUIRE(queue.Open());
+  REQUIRE_FALSE(queue.Put(State(CommonQueue::kMostState + 1, 1), pair.fds[1]));
+  REQUIRE_FALSE(queue.Put(State(10, 1), -1));
+  size_t count = 0;
+  while (count < 100'000 && queue.Put(State(10, 1), pair.fds[1])) ++count;
+  CHECK(count >= 64);
+  CHECK(count < 100'000);
+  CHECK(queue.size() == count);
+}
+
+TEST_CASE("common queue: the process that put a connection in may be gone") {
+  CommonQueue left;
+  Pair pair;
+  {
+    CommonQueue gone;
+    REQUIRE(gone.Open());
+    CopyOf(gone, &left);
+    REQUIRE(gone.Put(State(3, 3), pair.fds[1]));
+  }
+  int link = -1;
+  std::vector<std::byte> state;
+  REQUIRE(left.Take(SOCK_CLOEXEC, &link, &state));
+  CHECK(LeadsTo(pair, link));
+  close(link);
+}
+
+TEST_CASE("common queue: the last process ends what waits") {
+  Pair pair;
+  {
+    CommonQueue queue;
+    REQUIRE(queue.Open());
+    REQUIRE(queue.Put(State(3, 3), pair.fds[1]));
+    close(std::exchange(pair.fds[1], -1));
+  }
+  char c;
+  CHECK(recv(pair.fds[0], &c, 1, MSG_DONTWAIT) == 0);
+}
+
+TEST_CASE("common queue: barred by one process, it takes nothing in from any") {
+  CommonQueue queue, other;
+  REQUIRE(queue.Open());
+  CopyOf(queue, &other);
+  Pair pair;
+  REQUIRE(other.Put(State(3, 3), pair.fds[1]));
+  queue.Bar();
+  CHECK_FALSE(other.usable());
+  CHECK_FALSE(other.Put(State(3, 3), pair.fds[1]));
+  int link = -1;
+  std::vector<std::byte> state;
+  REQUIRE(other.Take(SOCK_CLOEXEC, &link, &state));
+  close(link);
+}
+
+TEST_CASE("common queue: without a descriptor left, the connection waits on") {
+  CommonQueue queue;
+  REQUIRE(queue.Open());
+  Pair pair;
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1]));
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const int next = dup(0);
+  close(next);
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(next);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  int link = -1;
+  std::vector<std::byte> state;
+  errno = 0;
+  const bool taken = queue.Take(SOCK_CLOEXEC, &link, &state);
+  const int error = errno;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK_FALSE(taken);
+  CHECK(error == EMFILE);
+  CHECK(queue.size() == 1);
+  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &state));
+  CHECK(LeadsTo(pair, link));
+  close(link);
+}
+
+TEST_CASE("common queue: what is no record is refused, and its descriptor closed") {
+  CommonQueue queue;
+  REQUIRE(queue.Open());
+  std::vector<int> fds;
+  queue.AppendDescriptors(&fds);
+  std::vector<std::byte> wrong(sizeof(uint32_t) + CommonQueue::kMostState, std::byte{0xff});
+  REQUIRE(write(fds[1], wrong.data(), wrong.size()) == static_cast<ssize_t>(wrong.size()));
+  int link = -1;
+  std::vector<std::byte> state;
+  errno = 0;
+  CHECK_FALSE(queue.Take(SOCK_CLOEXEC, &link, &state));
+  CHECK(errno == ECONNABORTED);
+  Pair pair;
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1]));
+  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &state));
+  close(link);
+}
+
+}  // namespace
+}  // namespace sdp::preload
