@@ -19,6 +19,9 @@ namespace {
 constexpr int kBatch = 8;
 constexpr uint64_t kUnseen = ~uint64_t{0};  // no edge count gets there
 
+// How often a wait looks at connections that other processes hold, too.
+constexpr Duration kSharedLook = std::chrono::milliseconds(32);
+
 // poll and epoll number their events alike (EPOLLIN is POLLIN, and so on).
 static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR && EPOLLHUP == POLLHUP &&
               EPOLLRDHUP == POLLRDHUP);
@@ -262,13 +265,46 @@ void EpollSet::TakeCandidates(Work* out, bool keep) {
   if (!keep) candidates_.clear();
 }
 
+Time EpollSet::LookAtShared() {
+  if (!HasShared()) return kNever;
+  const Time now = Now();
+  std::lock_guard lock(mutex_);
+  if (now < next_look_) return next_look_;
+  next_look_ = now + kSharedLook;
+  int count = 0;
+  for (auto* entries : {&entries_, &orphans_}) {
+    for (size_t i = 0; i < entries->size(); ++i) {
+      Entry* const entry = (*entries)[i].get();
+      if (entry == nullptr || !entry->shared) continue;
+      if (!entry->socket) {
+        entry->shared = false;
+        continue;
+      }
+      ++count;
+      MakeCandidate(entries == &entries_ ? static_cast<int>(i) : kFirstOrphan - static_cast<int>(i), *entry);
+    }
+  }
+  shared_entries_ = count;
+  return count == 0 ? kNever : next_look_;
+}
+
+// With the lock held.
+void EpollSet::NoteShared(int fd, bool shared) {
+  Entry* const entry = Find(fd);
+  if (entry == nullptr || entry->shared == shared) return;
+  entry->shared = shared;
+  shared_entries_.fetch_add(shared ? 1 : -1);
+}
+
 bool EpollSet::ProgressAndCheck() {
   ProgressLinks();
+  (void)LookAtShared();
   Work work;
   TakeCandidates(&work, /*keep=*/true);
   for (auto& [fd, socket] : work) {
     const StreamSocket::Readiness readiness = static_cast<StreamSocket*>(socket.get())->GetReadiness();
     std::lock_guard lock(mutex_);
+    NoteShared(fd, readiness.shared);
     const Entry* const entry = Find(fd);
     if (entry != nullptr && Holding(*entry, readiness) != 0) return true;
   }
@@ -296,6 +332,7 @@ int EpollSet::Report(epoll_event* events, int count, int max_events, Reported* r
       continue;
     }
     std::lock_guard lock(mutex_);
+    NoteShared(fd, readiness.shared);
     if (!ReportOne(fd, readiness, &events[count])) continue;
     const auto end = reported->begin() + earlier;
     const auto before = std::lower_bound(reported->begin(), end, std::pair(fd, 0));
@@ -376,8 +413,9 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
     const timespec* timeout = &storage;
     if (sleeps) {
       sleepers_.fetch_add(1);
+      const Time look = LookAtShared();
       // A change after Report and before the sleep was not kicked for: look once more, now as a sleeper.
-      timeout = HasCandidates() ? &storage : Remaining(std::min(deadline, undone), &storage);
+      timeout = HasCandidates() ? &storage : Remaining(std::min({deadline, undone, look}), &storage);
     }
     const int kernel = real.epoll_pwait2(epfd, events + count, max_events - count, timeout, mask);
     const int error = errno;

@@ -55,6 +55,8 @@ class EpollSet final : public ReadinessObserver {
   void RemoveSleeper() { sleepers_.fetch_sub(1); }
   // For poll on the epoll descriptor itself: whether a wait would report something of ours at once.
   bool ProgressAndCheck();
+  // A connection in it is held by several processes: who sleeps in poll for the epoll descriptor looks again soon.
+  [[nodiscard]] bool HasShared() const { return shared_entries_.load(std::memory_order_relaxed) != 0; }
 
   // ReadinessObserver, with the socket's lock held.
   void OnChange(int fd) override;
@@ -78,6 +80,7 @@ class EpollSet final : public ReadinessObserver {
     epoll_data_t data{};
     bool armed = true;       // EPOLLONESHOT: false once reported
     bool candidate = false;  // in candidates_
+    bool shared = false;     // several processes hold the connection, or did when it was last looked at
     // In the inner epoll, as poll events; 0: not. Outlives the application's EPOLL_CTL_DEL until the link has something to say: programs
     // that take out and put back a socket for each message then cost no system call.
     short registered = 0;
@@ -132,6 +135,10 @@ class EpollSet final : public ReadinessObserver {
   // a program that closes on the first event would meet its own freed data in the second.
   using Reported = absl::InlinedVector<std::pair<int, int>, 64>;
   int Report(epoll_event* events, int count, int max_events, Reported* reported);
+  // What another process took from a link and left unread no descriptor tells of: connections that several hold become candidates every so
+  // often. When that is due again; kNever: there are none.
+  Time LookAtShared();
+  void NoteShared(int fd, bool shared);
   // What a wait would report of the entry now; 0: nothing.
   static uint32_t Holding(const Entry& entry, const StreamSocket::Readiness& readiness);
   void OnListen(int fd, const StreamSocket::Readiness& readiness);
@@ -144,10 +151,12 @@ class EpollSet final : public ReadinessObserver {
   std::atomic<int> sleepers_{0};
   std::atomic<bool> nested_{false};
   std::atomic<bool> kernel_turn_{false};
+  std::atomic<int> shared_entries_{0};
   Mutex mutex_;
   std::vector<std::unique_ptr<Entry>> entries_;  // by descriptor number
   std::vector<std::unique_ptr<Entry>> orphans_;  // keys -2, -3, ...
   std::vector<int> candidates_;                  // keys that may have something to report
+  Time next_look_{};                             // at those that are shared
   std::vector<Request> requests_;
   std::vector<epoll_data_t> listener_data_;
 };

@@ -158,6 +158,7 @@ class PollCall {
         // From here on the kernel hears of what becomes ready; what is ready already is reported by the entry below at the latest.
         watched_sets_.emplace_back(std::move(set));
         if (watched_sets_.back().get()->ProgressAndCheck()) nested_ready_.push_back(i);
+        if (watched_sets_.back().get()->HasShared()) shared_ = true;
       }
     }
     kernel_.push_back({.fd = fds_[i].fd, .events = fds_[i].events, .revents = 0});

@@ -150,6 +150,7 @@ bool StreamSocket::LeaveToOthers() {
 void StreamSocket::PrepareConfinement() {
   Lock lock(mutex_);
   if (shared_ != nullptr) shared_->Prepare();
+  if (listener_ != nullptr) listener_->PrepareConfinement();
   if (!descriptors_.empty()) IsNonblocking(descriptors_.front());
 }
 
@@ -187,6 +188,7 @@ bool StreamSocket::StartSharing() {
   if (shared_ == nullptr) return false;
   mutex_.set_shared(true);
   responsible_ = session_->has_unsent();
+  for (const Observation& o : observers_) o.observer->OnChange(o.fd);  // from here on they look by themselves
   return true;
 }
 

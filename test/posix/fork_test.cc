@@ -1,5 +1,6 @@
 // Connections that several processes hold after a fork: accept and fork, in turn, both at once, and every way
 // to go.
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -438,6 +439,62 @@ TEST_CASE("fork: the parent closes under its own sleeping receive, and the child
   REQUIRE(shutdown(pair.client, SHUT_WR) == 0);
   REQUIRE(ReceiveToEnd(pair.client) == "answer");
   REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("fork: an epoll set reports what another process took from the link and left") {
+  const uint32_t edge = GENERATE(0u, static_cast<uint32_t>(EPOLLET));
+  const bool by_poll = GENERATE(false, true);
+  Pair pair = MakePair();
+  Fd ep(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = EPOLLIN | edge, .data = {.u64 = 7}};
+  REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, pair.server, &event) == 0);
+  REQUIRE(epoll_wait(ep, &event, 1, 0) == 0);
+  int fds[2];
+  REQUIRE(pipe(fds) == 0);
+  Fd in(fds[0]), out(fds[1]);
+  const pid_t pid = Fork([&] {
+    if (ReceiveExactly(pair.server, 4) != "one ") return 1;
+    if (write(out, "x", 1) != 1) return 2;
+    pause();
+    return 0;
+  });
+  REQUIRE(SendAll(pair.client, "one two"));
+  char c;
+  REQUIRE(read(in, &c, 1) == 1);
+  if (by_poll) REQUIRE(PollOne(ep, POLLIN) == POLLIN);
+  event = {};
+  REQUIRE(epoll_wait(ep, &event, 1, kPatienceMs) == 1);
+  REQUIRE(event.data.u64 == 7);
+  REQUIRE(ReceiveExactly(pair.server, 3) == "two");
+  kill(pid, SIGKILL);
+  Reap(pid);
+  REQUIRE(epoll_wait(ep, &event, 1, 0) == 0);
+  // Alone again.
+  REQUIRE(SendAll(pair.client, "three"));
+  REQUIRE(epoll_wait(ep, &event, 1, kPatienceMs) == 1);
+  REQUIRE(ReceiveExactly(pair.server, 5) == "three");
+}
+
+TEST_CASE("fork: a wait in epoll ends with what comes while another process polls") {
+  Pair pair = MakePair();
+  Fd ep(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = EPOLLIN, .data = {}};
+  REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, pair.server, &event) == 0);
+  for (int i = 0; i < 8; ++i) {
+    // The child sees the bytes and leaves them all.
+    const pid_t pid = Fork([&] {
+      if (!WaitFor(pair.server, POLLIN)) return 1;
+      pause();
+      return 0;
+    });
+    auto waiter = Async([&] { return epoll_wait(ep, &event, 1, kPatienceMs); });
+    REQUIRE(StillRunning(waiter, 20));
+    REQUIRE(SendAll(pair.client, "look"));
+    REQUIRE(Get(waiter) == 1);
+    REQUIRE(ReceiveExactly(pair.server, 4) == "look");
+    kill(pid, SIGKILL);
+    Reap(pid);
+  }
 }
 
 }  // namespace
