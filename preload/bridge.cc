@@ -135,21 +135,31 @@ void LeaveTheApplication() {
 
 }  // namespace
 
-void Bridge::Collect() {
-  std::map<Socket*, std::vector<int>> open;
+void Bridge::Collect(const std::vector<SpawnMove>& moves) {
+  struct Search {
+    const std::vector<SpawnMove>& moves;
+    std::map<Socket*, std::vector<int>> open;
+  } search = {moves, {}};
   FdTable::ForEach(
       [](int fd, Socket* socket, void* context) {
-        auto& found = *static_cast<std::map<Socket*, std::vector<int>>*>(context);
-        if ((real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 || !IsConnection(*socket)) return;
-        auto& descriptors = found[socket];
+        auto& wanted = *static_cast<Search*>(context);
+        const bool open = (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
+        if (!open && std::none_of(wanted.moves.begin(), wanted.moves.end(), [fd](SpawnMove move) { return move.fd == fd; })) return;
+        if (!IsConnection(*socket)) return;
+        auto& descriptors = wanted.open[socket];
         if (descriptors.empty()) socket->Ref();
         descriptors.push_back(fd);
       },
-      &open);
-  for (auto& [socket, descriptors] : open) {
+      &search);
+  for (auto& [socket, descriptors] : search.open) {
     Span span;
     span.socket = SocketRef(socket);
     span.descriptors = std::move(descriptors);
+    for (const int fd : span.descriptors) {
+      span.flags.push_back((real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
+      const bool moved = std::any_of(moves.begin(), moves.end(), [fd](SpawnMove m) { return m.fd == fd && m.number == STDIN_FILENO; });
+      span.standard_input = span.standard_input || moved || fd == STDIN_FILENO;
+    }
     spans_.push_back(std::move(span));
   }
 }
@@ -175,8 +185,8 @@ bool Bridge::Start() {
   return started;
 }
 
-Bridge::Bridge() {
-  Collect();
+Bridge::Bridge(const std::vector<SpawnMove>& moves) {
+  Collect(moves);
   if (!Start()) {
     SDP_LOG(kError, "no bridge for the SDP connections of the next program: %s", strerrordesc_np(errno));
     for (Span& span : spans_) Close(&span.near_end);
@@ -185,9 +195,9 @@ Bridge::Bridge() {
   for (Span& span : spans_) {
     Close(&span.far_end);
     if (span.near_end < 0) span.near_end = real.socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    for (const int fd : span.descriptors) {
-      span.saved.push_back(HiddenFds::Duplicate(fd));
-      if (span.near_end >= 0) real.dup3(span.near_end, fd, 0);
+    for (size_t i = 0; i < span.descriptors.size(); ++i) {
+      span.saved.push_back(HiddenFds::Duplicate(span.descriptors[i]));
+      if (span.near_end >= 0) real.dup3(span.near_end, span.descriptors[i], span.flags[i]);
     }
     Close(&span.near_end);
   }
@@ -216,9 +226,11 @@ Bridge::~Bridge() {
   if (replaces_) PutBack();
   if (go_ >= 0) {
     // As long as the bridge is there, it counts as somebody who holds the connections.
-    (void)!real.write(go_, "x", 1);
-    pollfd gone{.fd = go_, .events = POLLIN, .revents = 0};
-    real.poll(&gone, 1, kPatienceMs);
+    if (!begun_) {
+      (void)!real.write(go_, "x", 1);
+      pollfd gone{.fd = go_, .events = POLLIN, .revents = 0};
+      real.poll(&gone, 1, kPatienceMs);
+    }
     real.close(go_);
   }
   errno = error;
@@ -228,7 +240,7 @@ void Bridge::PutBack() {
   for (Span& span : spans_) {
     for (size_t i = 0; i < span.descriptors.size(); ++i) {
       if (span.saved[i] < 0) continue;
-      real.dup3(span.saved[i], span.descriptors[i], 0);
+      real.dup3(span.saved[i], span.descriptors[i], span.flags[i]);
       HiddenFds::Close(span.saved[i]);
     }
   }
@@ -252,8 +264,7 @@ void Bridge::Run(int go) {
   std::vector<BridgePump> pumps;
   for (const Span& span : spans_) {
     if (span.far_end < 0) continue;
-    const bool standard_input = std::find(span.descriptors.begin(), span.descriptors.end(), STDIN_FILENO) != span.descriptors.end();
-    pumps.emplace_back(span.descriptors.front(), span.far_end, standard_input);
+    pumps.emplace_back(span.descriptors.front(), span.far_end, span.standard_input);
   }
   std::vector<pollfd> fds;
   while (!pumps.empty()) {

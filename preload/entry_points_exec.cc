@@ -20,6 +20,7 @@
 #include "preload/entry_points.h"
 #include "preload/exec_target.h"
 #include "preload/inheritance.h"
+#include "preload/spawn_actions.h"
 #include "preload/startup.h"
 
 namespace sdp::preload {
@@ -114,12 +115,19 @@ std::vector<char*> Arguments(const char* first, va_list* rest) {
 }
 
 // The program's descriptors are rearranged in the child, where none of our code runs: it gets all that it may have use for, and drops the
-// rest. `spawn(actions, environment)` is the real call.
+// rest. `spawn(environment)` is the real call.
 template <typename Spawn>
 int SpawnWithSockets(const std::string& path, const posix_spawn_file_actions_t* actions, char* const environment[], Spawn spawn) {
   const NoCancellation no_cancellation;
   const Heirloom which = actions != nullptr ? Heirloom::kAll : Heirloom::kOpen;
-  if (!HasHeirlooms(which) || TargetOf(path, environment) != Target::kWithLibrary) return spawn(environment);
+  const Target target = HasHeirlooms(which) ? TargetOf(path, environment) : Target::kNone;
+  if (target == Target::kNone) return spawn(environment);
+  if (target == Target::kStranger) {
+    Bridge bridge(SpawnActions::MovesOf(actions));
+    const int result = spawn(environment);
+    if (result == 0) bridge.Begin();
+    return result;
+  }
   const int sealed = SealSockets(which, Giver::kStays);
   UnlockSockets();
   if (sealed < 0) return spawn(environment);

@@ -219,6 +219,8 @@ int posix_spawn(pid_t*, const char*, const posix_spawn_file_actions_t*, const po
 int posix_spawnp(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*, char* const[], char* const[]) {
   return ENOSYS;
 }
+int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t*, int, int) { return ENOSYS; }
+int posix_spawn_file_actions_destroy(posix_spawn_file_actions_t*) { return 0; }
 int system(const char*) {
   errno = ENOSYS;
   return -1;
