@@ -119,7 +119,10 @@ bool Engine::AskPeerBufferSize(uint32_t size) {
   return asked;
 }
 
-void Engine::SetOutOfBandInline(bool value) { rep_->sink.urgent().set_inline(value); }
+void Engine::SetOutOfBandInline(bool value) {
+  rep_->sink.SetUrgentInline(value);
+  rep_->End();
+}
 
 void Engine::SetZcopyThreshold(uint32_t bytes) {
   rep_->options.source_threshold = rep_->options.sink_threshold = bytes;

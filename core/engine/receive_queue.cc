@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/base/check.h"
 
@@ -40,6 +41,13 @@ void ReceiveQueue::PushCopy(Bytes bytes, uint32_t cost) {
   bytes_ += bytes.size();
   held_cost_ += cost;
   PushPiece({.data = place, .size = static_cast<uint32_t>(bytes.size()), .cost = cost, .owned = true});
+}
+
+void ReceiveQueue::InsertCopy(Bytes bytes, uint64_t offset, uint32_t cost) {
+  size_t index = consumed_;
+  for (; index < size_ && offset > 0; ++index) offset -= std::min<uint64_t>(offset, at(index).size);
+  PushCopy(bytes, cost);
+  for (size_t i = size_ - 1; i > index; --i) std::swap(at(i), at(i - 1));
 }
 
 size_t ReceiveQueue::Read(std::span<const MutableBytes> out, uint64_t limit, bool peek) {

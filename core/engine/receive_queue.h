@@ -26,6 +26,8 @@ class ReceiveQueue {
   void Push(std::span<const Bytes> pieces, size_t skip, size_t drop, uint64_t token, uint32_t cost);
   // A copy of `bytes`, at least one, as if they had come in a message.
   void PushCopy(Bytes bytes, uint32_t cost);
+  // The same in front of the byte `offset`, which is the first of a message or the next to come.
+  void InsertCopy(Bytes bytes, uint64_t offset, uint32_t cost);
   // Copies at most `limit` bytes into `out`; how many. Does not copy what already lies where it should go.
   // `peek`: they stay.
   size_t Read(std::span<const MutableBytes> out, uint64_t limit, bool peek);

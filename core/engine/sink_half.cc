@@ -29,6 +29,13 @@ bool SinkHalf::HandlePayload(std::span<const Bytes> pieces, size_t header, uint6
   return true;
 }
 
+void SinkHalf::SetUrgentInline(bool value) {
+  urgent_.set_inline(value);
+  if (!value || closed_ || !urgent_.peek() || !urgent_.mark()) return;
+  const std::byte late = *urgent_.Take();
+  queue_.InsertCopy({&late, 1}, *urgent_.mark() - read_bytes_, kMinHeldCost);
+}
+
 void SinkHalf::PlacedAside(Bytes bytes) {
   if (closed_ || bytes.empty()) return;
   queue_.PushCopy(bytes, std::max(static_cast<uint32_t>(bytes.size()), kMinHeldCost));

@@ -45,6 +45,8 @@ class SinkHalf {
   [[nodiscard]] uint64_t readable_bytes() const { return queue_.bytes(); }
   [[nodiscard]] bool holds_memory() const { return !queue_.empty(); }
   [[nodiscard]] bool closed() const { return closed_; }
+  // Where Out-Of-Band bytes stand from now on; one that is here and neither taken nor passed, too.
+  void SetUrgentInline(bool value);
   UrgentSink& urgent() { return urgent_; }
   [[nodiscard]] const UrgentSink& urgent() const { return urgent_; }
   [[nodiscard]] bool at_mark() const { return urgent_.at_mark(read_bytes_); }

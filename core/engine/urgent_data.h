@@ -56,6 +56,8 @@ class UrgentSink {
   [[nodiscard]] bool at_mark(uint64_t position) const { return mark_ == position; }
   std::optional<std::byte> Take();
   [[nodiscard]] std::optional<std::byte> peek() const { return byte_; }
+  // Of the latest, unless it was read past: never before what is read next.
+  [[nodiscard]] std::optional<uint64_t> mark() const { return mark_; }
   // How many of `count` bytes from `position` may be read at once: not across the mark.
   [[nodiscard]] uint64_t Limit(uint64_t position, uint64_t count) const;
   // Reading reached `position`.

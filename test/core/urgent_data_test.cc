@@ -124,6 +124,43 @@ TEST_CASE("Urgent: inline the byte stays, and reading stops before it") {
   CHECK(peer.end.Read(100) == "!cd");
 }
 
+TEST_CASE("Urgent: a byte that is here when inline is asked for takes its place in the stream") {
+  ScriptedPeer peer;
+  peer.Say(wire::Data{}, "xy");
+  const std::string before = GENERATE("", "ab");
+  peer.Say(wire::Data{}, before + "!", wire::kOobPend | wire::kOobPres);
+  const std::string behind = GENERATE("", "cd");
+  if (!behind.empty()) peer.Say(wire::Data{}, behind);
+  const size_t read_first = GENERATE(0, 1, 2);
+  CHECK(peer.end.Read(read_first) == std::string("xy").substr(0, read_first));
+  peer.engine().SetOutOfBandInline(true);
+  CHECK_FALSE(peer.engine().oob_available());
+  const std::string rest = std::string("xy").substr(read_first) + before;
+  CHECK(peer.engine().readable_bytes() == rest.size() + 1 + behind.size());
+  if (!rest.empty()) CHECK(peer.end.Read(100) == rest);
+  CHECK(peer.engine().at_mark());
+  CHECK(peer.end.Read(100) == "!" + behind);
+  CHECK(peer.engine().stats().posted_receives == 24);
+}
+
+TEST_CASE("Urgent: a byte that was taken, or read past, does not come back inline") {
+  ScriptedPeer peer;
+  peer.Say(wire::Data{}, "ab!", wire::kOobPend | wire::kOobPres);
+  peer.Say(wire::Data{}, "cd");
+  const bool taken = GENERATE(false, true);
+  if (taken) {
+    CHECK(peer.engine().TakeOob({}) == std::byte{'!'});
+    peer.engine().SetOutOfBandInline(true);
+    CHECK(peer.end.Read(100) == "ab");
+    CHECK(peer.end.Read(100) == "cd");
+  } else {
+    CHECK(peer.end.Read(100) == "ab");
+    CHECK(peer.end.Read(1) == "c");
+    peer.engine().SetOutOfBandInline(true);
+    CHECK(peer.end.Read(100) == "d");
+  }
+}
+
 TEST_CASE("Urgent: a byte alone is no data, and its memory comes back") {
   ScriptedPeer peer;
   peer.Say(wire::Data{}, "!", wire::kOobPend | wire::kOobPres);

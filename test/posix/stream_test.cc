@@ -458,6 +458,24 @@ TEST_CASE("stream: urgent data out of line") {
   REQUIRE(ReceiveExactly(pair.server, 6) == "abcdef");
 }
 
+TEST_CASE("stream: urgent data that is here already comes in line once that is asked for") {
+  Pair pair = MakePair();
+  REQUIRE(send(pair.client, "abc", 3, 0) == 3);
+  REQUIRE(send(pair.client, "!", 1, MSG_OOB) == 1);
+  const bool followed = GENERATE(false, true);
+  if (followed) REQUIRE(send(pair.client, "de", 2, 0) == 2);
+  char c = 0;
+  REQUIRE(Eventually([&] { return recv(pair.server, &c, 1, MSG_OOB | MSG_PEEK) == 1; }));
+  SetOption(pair.server, SOL_SOCKET, SO_OOBINLINE, 1);
+  REQUIRE_ERRNO(recv(pair.server, &c, 1, MSG_OOB), EINVAL);
+  char room[10];
+  REQUIRE(recv(pair.server, room, sizeof(room), 0) == 3);
+  int mark = -1;
+  REQUIRE(ioctl(pair.server, SIOCATMARK, &mark) == 0);
+  REQUIRE(mark == 1);
+  REQUIRE(ReceiveExactly(pair.server, followed ? 3 : 1) == (followed ? "!de" : "!"));
+}
+
 TEST_CASE("stream: urgent data in line stops at the mark") {
   Pair pair = MakePair();
   SetOption(pair.server, SOL_SOCKET, SO_OOBINLINE, 1);
