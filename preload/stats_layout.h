@@ -20,6 +20,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "preload/stats_messages.h"
@@ -27,7 +28,7 @@
 namespace sdp::stats {
 
 inline constexpr uint64_t kMagic = 0x3154415453504453;  // "SDPSTAT1" in memory on a little-endian host
-inline constexpr uint32_t kVersion = 3;
+inline constexpr uint32_t kVersion = 4;
 inline constexpr size_t kHeaderSize = 4096;
 inline constexpr size_t kSlotSize = 2048;
 inline constexpr size_t kChunkSize = 64 * 1024;  // a multiple of every page size in use
@@ -125,6 +126,9 @@ struct Counters {
   uint64_t advertised_out = 0;  // SrcAvail and SinkAvail of ours that the peer has not answered yet
   uint64_t advertised_in = 0;   // the peer's, not answered yet
   uint64_t mode_changes = 0;    // of both half-connections
+  // Waits for the peer over a kernel RNIC: ended by a look at the completion queue, and by sleep.
+  uint64_t waits_polled = 0;
+  uint64_t waits_slept = 0;
 };
 
 // One connection, listener or fall-back. Texts end in a NUL.
@@ -149,6 +153,13 @@ struct ConnectionRecord {
   char reason[32] = {};        // stable code: fall-back, abort
   char reason_text[128] = {};  // one line for people
 };
+
+// What `link` says of a kernel RNIC's.
+inline constexpr char kKernelLink[] = "rdma";
+// The row of one of a listener's kernel RNICs, which stands beside that of its embedded one, and is one process's alone.
+inline bool IsKernelListener(const ConnectionRecord& record) {
+  return record.kind == Kind::kListener && std::strcmp(record.link, kKernelLink) == 0;
+}
 
 inline constexpr size_t kRecordWords = sizeof(ConnectionRecord) / sizeof(uint64_t);
 inline constexpr size_t kCounterWords = sizeof(Counters) / sizeof(uint64_t);

@@ -209,7 +209,7 @@ void StatsSegment::ForkChild() {
     auto* const slot = reinterpret_cast<Slot*>(chunks_[offset / kChunkSize] + offset % kChunkSize);
     ConnectionRecord record;
     LoadRecord(slot, &record);
-    if (record.kind != Kind::kConnection) continue;
+    if (record.kind != Kind::kConnection && !IsKernelListener(record)) continue;
     Publish(slot, ConnectionRecord());
     free_.push_back(slot);
     --in_use_;

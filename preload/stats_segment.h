@@ -70,8 +70,8 @@ class StatsSegment {
   void PrepareFork() { mutex_.lock(); }
   void ForkParent() { mutex_.unlock(); }
   // In the child after fork: listeners keep their slots, which are no longer the parent's; those of connections
-  // are free, since a child gets another when it uses one. Makes the child's own file at once if any slot is in
-  // use, else with the first slot or fall-back. Totals start from zero.
+  // are free, since a child gets another when it uses one, and those of kernel RNICs' listeners, which stay the parent's. Makes the
+  // child's own file at once if any slot is in use, else with the first slot or fall-back. Totals start from zero.
   void ForkChild();
   // Removes the file now; slots stay writable and are seen by nobody. For exit handlers and _exit.
   void Remove();

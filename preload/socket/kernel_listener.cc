@@ -14,6 +14,7 @@
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/kernel_rnic.h"
+#include "preload/socket/stats.h"
 
 namespace sdp::preload {
 namespace {
@@ -82,8 +83,33 @@ void KernelListener::SetRegistration(int fd) {
   HiddenFds::HideTracked(fd, &registration_fd_);
 }
 
+void KernelListener::Start(int fd) {
+  if (stats::StatsSegment* segment = Statistics(); segment != nullptr && slot_ == nullptr) {
+    const int family = address_.version == pm::IpVersion::kV6 ? AF_INET6 : AF_INET;
+    stats::ConnectionRecord record = DescribeListener(fd, LocalAddress(fd), ToAddress(address_, family, 0));
+    stats::SetText(record.rnic, device().c_str());
+    stats::SetText(record.link, stats::kKernelLink);
+    slot_ = segment->AcquireSlot(record);
+  }
+  Background::Add(this, Duration::zero());
+}
+
+void KernelListener::CountAccepted() {
+  if (slot_ == nullptr) return;
+  stats::Counters counters = stats::StatsSegment::LastPublished(slot_);
+  ++counters.accepted_sdp;
+  stats::StatsSegment::Publish(slot_, counters);
+}
+
+void KernelListener::Hide() {
+  if (slot_ == nullptr) return;
+  if (stats::StatsSegment* segment = OpenStatistics()) segment->ReleaseSlot(slot_);
+  slot_ = nullptr;
+}
+
 void KernelListener::Close() {
   closed_ = true;
+  Hide();
   if (const int fd = registration_fd_.exchange(-1); fd >= 0) HiddenFds::Close(fd);
   // The helper may be asleep on its descriptor.
   if (Background::Holds(this)) {
@@ -95,6 +121,7 @@ void KernelListener::Close() {
 
 void KernelListener::Disown() {
   closed_ = true;
+  slot_ = nullptr;  // free again (StatsSegment::ForkChild)
   if (const int fd = registration_fd_.exchange(-1); fd >= 0) HiddenFds::Close(fd);
   (void)rnic_.release();
 }
@@ -112,6 +139,7 @@ Background::Wait KernelListener::Run(Time now) {
       SDP_LOG(kInfo, "the RDMA device %s was removed: no longer SDP on %s", rnic_->device().c_str(),
               address_.ToString().c_str());
       gone_ = closed_ = true;
+      Hide();
       if (const int fd = registration_fd_.exchange(-1); fd >= 0) HiddenFds::Close(fd);
       rnic_.reset();
       return {.done = true};

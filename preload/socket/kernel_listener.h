@@ -16,6 +16,7 @@
 #include "preload/critical.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
+#include "preload/stats_segment.h"
 #include "verbs/ibv/ibv_rnic.h"
 
 namespace sdp::preload {
@@ -50,8 +51,10 @@ class KernelListener final : public Background::Task {
   void SetRegistration(int fd);
   // Its device was removed, and the helper has given it up; the owner has it taken from the list.
   [[nodiscard]] bool gone() const { return gone_; }
-  // Has the helper answer requests.
-  void Start() { Background::Add(this, Duration::zero()); }
+  // Has the helper answer requests, and shows it among the statistics as serving the conventional listener `fd`.
+  void Start(int fd);
+  // One of its connections was accepted.
+  void CountAccepted();
   void Close();
   // In the child of a fork, where the helper has forgotten it: the device's side is the parent's, and stays.
   void Disown();
@@ -60,12 +63,14 @@ class KernelListener final : public Background::Task {
   Socket* owner() override { return owner_->owning_socket(); }
 
  private:
+  void Hide();
   KernelListener(KernelListenerOwner* owner, std::unique_ptr<ibv::Listener> rnic, const pm::Endpoint& address);
 
   KernelListenerOwner* const owner_;
   std::unique_ptr<ibv::Listener> rnic_;
   const pm::Endpoint address_;
   std::atomic<int> registration_fd_{-1};
+  stats::Slot* slot_ = nullptr;
   bool closed_ = false;
   bool gone_ = false;
 };

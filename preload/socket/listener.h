@@ -67,6 +67,9 @@ class Listener final : private KernelListenerOwner {
   // errno tells: EAGAIN, or what stopped it (EMFILE, ...).
   std::unique_ptr<Session> Accept(int flags, int* fd);
 
+  // For the statistics: what Accept returned came over a kernel RNIC.
+  void CountAccepted(const Session& session);
+
   // Takes what waits at the SDP listener and shakes hands; where a request is incomplete, the helper does it. ready_fd() tells when a
   // connection is there, which sdp_fd()'s readiness does not (it may be a connection that never says Hello). False if nothing could be taken.
   bool TakeOn();

@@ -57,7 +57,7 @@ bool Listener::OpenKernelSide(int conventional_fd, Duration limit, std::string* 
     }
     if (registered) {
       (*at)->SetRegistration(*registered);
-      (*at)->Start();  // not before: a listener that comes to nothing must be free to go
+      (*at)->Start(conventional_fd);  // not before: a listener that comes to nothing must be free to go
       SDP_LOG(kInfo, "listen on %s: SDP on %s over %s", ToEndpoint(LocalAddress(conventional_fd)).ToString().c_str(),
               address.ToString().c_str(), (*at)->device().c_str());
       continue;
@@ -69,6 +69,14 @@ bool Listener::OpenKernelSide(int conventional_fd, Duration limit, std::string* 
   }
   std::lock_guard lock(mutex_);
   return std::any_of(kernel_.begin(), kernel_.end(), [](const auto& kernel) { return kernel->registered(); });
+}
+
+void Listener::CountAccepted(const Session& session) {
+  const pm::Endpoint at = ToEndpoint(session.LocalName());
+  std::lock_guard lock(mutex_);
+  for (const auto& kernel : kernel_) {
+    if (kernel->address() == at) kernel->CountAccepted();
+  }
 }
 
 void Listener::CloseKernelSide() {

@@ -32,6 +32,8 @@ class Session {
 
   // Takes what the link has and lets the engine react, without blocking. False once the link has nothing more (would block, ended).
   bool ReadAvailable();
+  // The same for a caller that comes again at once (QueuePair::PollLink). False: nothing has come.
+  bool PollAvailable();
 
   // The same, asleep in the link's read until something comes, with `lock` dropped. Only while may_sleep_in_read().
   verbs::ReadStatus ReadSleeping(verbs::CallerLock& lock);
@@ -47,6 +49,14 @@ class Session {
   // The messages of the connection, noted down from the handshake on.
   stats::MessageRecorder& recorder() { return recorder_; }
   const stats::MessageRecorder& recorder() const { return recorder_; }
+
+  // How waits for the peer ended, where an RNIC's completion queue is looked at before a sleep (StreamSocket::LookBeforeSleep).
+  struct WaitCounts {
+    uint64_t polled = 0;  // a look found what was waited for
+    uint64_t slept = 0;
+  };
+  WaitCounts& waits() { return waits_; }
+  const WaitCounts& waits() const { return waits_; }
 
   // What to wait on for this connection, `fd` being a descriptor of the application's for it.
   [[nodiscard]] int LinkOf(int fd) const { return queue_pair_->owns_event_fd() ? queue_pair_->event_fd() : fd; }
@@ -86,6 +96,7 @@ class Session {
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<verbs::QueuePair> queue_pair_;
   stats::MessageRecorder recorder_;
+  WaitCounts waits_;
   bool being_read_ = false;
   bool link_ended_ = false;
 };

@@ -96,6 +96,8 @@ stats::Counters CountConnection(const Session& session) {
   c.link_fpdus_out = link.fpdus_out;
   c.link_reads = link.read_calls;
   c.link_writes = link.write_calls;
+  c.waits_polled = session.waits().polled;
+  c.waits_slept = session.waits().slept;
   return c;
 }
 

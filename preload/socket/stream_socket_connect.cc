@@ -327,8 +327,12 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       const Address peer = of_rnic ? ToAddress(ToEndpoint(session->PeerName()), domain_, 0) : PeerAddress(accepted);
       Address local = of_rnic ? ToAddress(ToEndpoint(session->LocalName()), domain_, 0) : LocalAddress(accepted);
       SetPort(local, Port(local_));
-      ++accepted_sdp_;
-      PublishListener();
+      if (of_rnic) {
+        listener_->CountAccepted(*session);
+      } else {
+        ++accepted_sdp_;
+        PublishListener();
+      }
       SocketRef socket(new StreamSocket(native_ ? kFamilySdp : domain_, accepted, std::move(session), local, peer, options_,
                                         (flags & SOCK_NONBLOCK) != 0));
       lock.unlock();

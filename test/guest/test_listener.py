@@ -151,6 +151,23 @@ class Listener(unittest.TestCase):
             self.assertEqual(process.wait(90), 0, f"{end} end:\n{process.output()}\n{self.world.sdp_log()[-3000:]}")
         self.assertNotIn("TCP, because", self.world.sdp_log())
 
+    def test_sdpstat_shows_both_rnics(self):
+        port = harness.free_port(host=ADDRESS)
+        self.world.start([sys.executable, harness.PEER, "echo-server", port, ADDRESS], environment={"SDP_RNIC": "auto", **PATIENT})
+        program = ("import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); s.sendall(b'x'); "
+                   "assert s.recv(1) == b'x'; print('echoed')")
+
+        def rows():
+            return {row["rnic"]: row for p in self.world.sdpstat()["processes"] for row in p["listeners"]}
+        harness.wait_until(lambda: set(rows()) == {"soft", DEVICE}, "a row for each RNIC", 60)
+        self.assertEqual({row["local"] for row in rows().values()}, {f"{ADDRESS}:{port}"})
+        self.assertEqual(len({row["fd"] for row in rows().values()}), 1)
+        self.assertNotEqual(rows()["soft"]["sdp_local"], rows()[DEVICE]["sdp_local"])
+        self.assertEqual(self.world.summary()["listeners"], 1)
+        self.assertEqual(self.world.run([sys.executable, "-c", program, ADDRESS, port], environment=PATIENT), b"echoed\n")
+        harness.wait_until(lambda: rows()[DEVICE]["accepted_sdp"] == 1, "a connection accepted over the device", 30)
+        self.assertEqual(rows()["soft"]["accepted_sdp"], 0)
+
     def test_blocking(self):
         self.serve("block", 3)
 

@@ -63,6 +63,23 @@ TEST_CASE("the table has a row per record, in columns") {
   CHECK(lines[3].find("pm-denied") != std::string::npos);
 }
 
+TEST_CASE("a listener's kernel RNIC has a row of its own, and is no listener more") {
+  stats::Snapshot snapshot = Sample();
+  ConnectionRecord kernel = snapshot.processes[0].records[1];
+  stats::SetText(kernel.rnic, "siw0");
+  stats::SetText(kernel.link, stats::kKernelLink);
+  snapshot.processes[0].records.push_back(kernel);
+  CHECK(Summarise(snapshot).listeners == 1);
+  CHECK(RenderTable(snapshot, {}).find("siw0/rdma") != std::string::npos);
+}
+
+TEST_CASE("looks and sleeps are shown where there were any") {
+  stats::Snapshot snapshot = Sample();
+  CHECK(RenderTable(snapshot, {.internals = true}).find("polled:") == std::string::npos);
+  snapshot.processes[0].records[0].counters.waits_polled = 3;
+  CHECK(RenderTable(snapshot, {.internals = true}).find("polled:3 slept:0") != std::string::npos);
+}
+
 TEST_CASE("the extended table gives counters and reasons") {
   std::string text = RenderTable(Sample(), {.header = false, .internals = true, .extended = true});
   CHECK(Lines(text).size() == 6);

@@ -161,6 +161,9 @@ TEST_CASE("a forked child has a file of its own with its listeners, and the pare
   record.kind = Kind::kListener;
   Slot* slot = segment->AcquireSlot(record);
   REQUIRE(segment->AcquireSlot(EstablishedConnection()) != nullptr);
+  ConnectionRecord of_device = record;
+  SetText(of_device.link, kKernelLink);
+  REQUIRE(segment->AcquireSlot(of_device) != nullptr);
   std::string parents_path = segment->path();
   segment->PrepareFork();
   bool good = InChild([&] {
@@ -173,12 +176,12 @@ TEST_CASE("a forked child has a file of its own with its listeners, and the pare
     if (both.processes.size() != 2) return false;
     for (const ProcessStats& process : both.processes) {
       const bool child = process.pid == static_cast<uint32_t>(getpid());
-      if (process.records.size() != (child ? 1 : 2)) return false;
+      if (process.records.size() != (child ? 1 : 3)) return false;
       for (const ConnectionRecord& one : process.records) {
         if (one.kind == Kind::kListener && one.counters.accepted_sdp != (child ? 777 : 0)) return false;
       }
     }
-    // The connection's slot is free, the listener's is not.
+    // The connection's slot and the kernel RNIC's listener's are free, the listener's is not.
     std::set<Slot*> slots = {slot};
     for (int i = 0; i < 100; ++i) {
       if (!slots.insert(segment->AcquireSlot(EstablishedConnection())).second) return false;
@@ -188,7 +191,7 @@ TEST_CASE("a forked child has a file of its own with its listeners, and the pare
   });
   segment->ForkParent();
   CHECK(good);
-  CHECK(ReadOne(directory.path()).records.size() == 2);
+  CHECK(ReadOne(directory.path()).records.size() == 3);
 }
 
 TEST_CASE("a forked child without connections makes a file when it has something to show") {

@@ -76,6 +76,7 @@ Json ConnectionJson(const ConnectionRecord& record, const kernel::LinkTable* lin
   out["link_counters"] =
       Json{{"bytes_in", c.link_bytes_in},   {"bytes_out", c.link_bytes_out}, {"fpdus_in", c.link_fpdus_in},
            {"fpdus_out", c.link_fpdus_out}, {"reads", c.link_reads},         {"writes", c.link_writes}};
+  out["waits"] = Json{{"polled", c.waits_polled}, {"slept", c.waits_slept}};
   out["llp"] = LlpJson(record, links);
   return out;
 }

@@ -58,7 +58,7 @@ Sums Summarise(const Snapshot& snapshot) {
       sums.totals.bytes_out[i] += process.totals.bytes_out[i];
     }
     for (const ConnectionRecord& record : process.records) {
-      if (record.kind == Kind::kListener) ++sums.listeners;
+      if (record.kind == Kind::kListener && !stats::IsKernelListener(record)) ++sums.listeners;
       if (record.kind != Kind::kConnection) continue;
       ++sums.connections;
       for (int i = 0; i < stats::kMechanisms; ++i) {

@@ -93,6 +93,7 @@ std::string Internals(const ConnectionRecord& record, const TextOptions& options
   out += Item("link_in", c.link_bytes_in) + Item("link_out", c.link_bytes_out);
   out += Item("fpdus_in", c.link_fpdus_in) + Item("fpdus_out", c.link_fpdus_out);
   out += Item("reads", c.link_reads) + Item("writes", c.link_writes);
+  if (c.waits_polled + c.waits_slept != 0) out += Item("polled", c.waits_polled) + Item("slept", c.waits_slept);
   const kernel::LinkFacts* llp =
       options.links == nullptr ? nullptr : options.links->Find(record.sdp_local, record.sdp_peer);
   if (llp == nullptr) return out;
