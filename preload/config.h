@@ -49,6 +49,8 @@ struct Config {
   // SDP_BCOPY_THRESHOLD: a blocking write or read of more bytes than this may go by Zcopy (SDP 11)
   // Below, a copy costs less than the messages and wake-ups of Zcopy (scripts/bench zcopy).
   uint32_t bcopy_threshold = 512 * 1024;
+  // SDP_CQ_POLL_US: how long a call looks at a kernel RNIC's completion queue before it sleeps, at most. About what a sleep costs.
+  Duration cq_poll = std::chrono::microseconds(50);
   Mechanism force = Mechanism::kChosen;  // SDP_FORCE
   IoUringUse io_uring = IoUringUse::kDeny;  // SDP_IO_URING: may a program that may have SDP sockets make rings?
   std::string stats_dir;                 // SDP_STATS_DIR; empty: the default runtime directory

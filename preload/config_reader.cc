@@ -176,6 +176,7 @@ Config ReadConfig(const Lookup& lookup, const ConfigFile& file, const std::strin
   reader.Count<uint32_t>("SDP_PRIVATE_BUFFER_SIZE", 128, 1 << 20, &config.receive_buffer_size);
   reader.Count<uint32_t>("SDP_SEND_BUFFER", 0, 1 << 30, &config.send_buffer);
   reader.Count<uint32_t>("SDP_BCOPY_THRESHOLD", 0, UINT32_MAX, &config.bcopy_threshold);
+  reader.Time<std::chrono::microseconds>("SDP_CQ_POLL_US", 10'000, &config.cq_poll);
   reader.Choice<Mechanism>("SDP_FORCE",
                            {{"chosen", Mechanism::kChosen},
                             {"bcopy", Mechanism::kBcopy},

@@ -20,6 +20,7 @@
 
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -145,6 +146,9 @@ struct QpOptions {
   uint32_t initial_receives = 0;      // Private Buffers posted from the start
   uint16_t ird = 16;                  // RDMA Reads of the peer's that may be outstanding
   uint16_t ord = 16;                  // RDMA Reads of ours that may be outstanding
+  // Accepting side, of an RNIC that does not show when the peer is ready for our first message: how long the peer's own first message is
+  // waited for at most. What is sent before the peer is ready ends the connection.
+  Duration accept_silence = std::chrono::milliseconds(10);
 };
 
 // What a wait should watch event_fd() for.
@@ -230,6 +234,9 @@ class QueuePair {
   virtual void ReturnFile() {}
   // Reads what the link has, without blocking. Reads until the link is drained or a bounded amount was taken.
   virtual ReadStatus ReadLink() = 0;
+  // The same for a caller that comes again at once: where the RNIC can, without asking to be woken by event_fd() for what comes later, and
+  // most times without a system call. ReadLink() comes before a sleep.
+  virtual ReadStatus PollLink() { return ReadLink(); }
   // The same, but sleeps in the link's own read when nothing is there, with `lock` dropped meanwhile: other threads may then
   // call everything on this object but ReadLink. Only on a link whose descriptor is in blocking mode, only when
   // !interest().write, and only if can_block(). A signal or a time-out of the descriptor ends the sleep.
@@ -239,6 +246,8 @@ class QueuePair {
   virtual void AbandonReading() {}
   // Takes the next completion; false if there is none.
   virtual bool PollCompletion(Completion* out) = 0;
+  // PollCompletion() has something that event_fd() does not tell of: it came before anybody could wait for it.
+  [[nodiscard]] virtual bool has_untold() const { return false; }
 
   // --- the connection.
   [[nodiscard]] virtual int event_fd() const = 0;
@@ -261,6 +270,8 @@ class QueuePair {
   [[nodiscard]] virtual uint16_t ird() const = 0;
   [[nodiscard]] virtual uint16_t ord() const = 0;
   virtual void SetOrd(uint16_t ord) = 0;  // lowers it (SDP 8.1.1, 4e and 7d)
+  // To the peer's RNIC and back, as the set-up has measured it, or an upper bound. Zero: unknown; the link's descriptor may know.
+  [[nodiscard]] virtual Duration round_trip() const { return Duration::zero(); }
   [[nodiscard]] virtual const QpCounters& counters() const = 0;
 
   // --- moving to another process (fork, exec, a passed descriptor) together with the link.

@@ -140,6 +140,10 @@ class Engine {
   // else: checks 7a.
   Result<void, AbortReason> HandleReply(Bytes private_data);
 
+  // A gratuitous update of credit (10.4) although none is due, as soon as one may leave: for a peer whose RNIC must hear a message from us
+  // before it may send.
+  void SendUpdate();
+
   // --- Inputs
   // A message arrived. The engine may keep the token (data) or release it at once.
   void HandleReceive(const ReceivedMessage& message);

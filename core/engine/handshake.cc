@@ -166,6 +166,11 @@ void Engine::SendHelloAck() {
   rep_->End();
 }
 
+void Engine::SendUpdate() {
+  rep_->update_asked = true;
+  rep_->End();
+}
+
 Result<void, AbortReason> Engine::HandleReply(Bytes private_data) {
   SDP_CHECK(rep_->role == Role::kConnecting && rep_->hello_done && !rep_->established);
   if (private_data.empty()) return {};

@@ -149,10 +149,12 @@ bool Engine::Rep::PollMessage(Action* out) {
   const bool offer_waits = source_offer.active() && !source_offer.advertised() && !source_offer.writing();
   const bool waiting = offer_waits || pending_bytes() != 0 || source.stall() != SourceHalf::Stall::kNone;
   const bool nudge = waiting && credit.nudge_due();
-  if (nudge || credit.update_due(options.receive_buffers, !sink.holds_memory(), source.writer_expected(),
-                                 adverts_outstanding() != 0)) {
+  const bool asked = update_asked && credit.may_send_control();
+  if (nudge || asked || credit.update_due(options.receive_buffers, !sink.holds_memory(), source.writer_expected(),
+                                          adverts_outstanding() != 0)) {
     Compose(wire::Data{}, MessageKind::kUpdate, 0, &post);
     if (nudge) credit.NudgeTaken();
+    update_asked = false;
     ++stats.gratuitous_updates_out;
     return true;
   }

@@ -126,6 +126,7 @@ struct Engine::Rep {
   bool established = false;
   bool hello_ack_due = false;
   bool pipelined_due = false;
+  bool update_asked = false;  // leaves at once where there is credit, so it is no part of what is frozen
   bool size_due = false;      // of our receive Private Buffers, to be told to the owner
   bool sends_behind = false;  // the send buffer's bytes come after the source offer
   uint32_t peer_buffer_size = 0;

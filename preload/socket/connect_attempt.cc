@@ -251,6 +251,8 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
     session_->recorder().NotePrivateData(stats::NoteDirection::kOut, hello);
     if (const Bytes ack = connector_->peer_private_data(); !ack.empty()) {
       session_->recorder().NotePrivateData(stats::NoteDirection::kIn, ack);
+      // Perhaps of a kernel's RNIC, whose owner has to hear a message before it may send one (QpOptions::accept_silence).
+      if (kernel_rnic_ || config().mpa_peer_to_peer) session_->engine().SendUpdate();
     }
     connector_.reset();
     session_->Pump();

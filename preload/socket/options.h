@@ -65,11 +65,16 @@ inline engine::Options EngineOptions(RnicKind rnic) {
   return options;
 }
 
+// A peer of ours has its first message follow the set-up at once (ConnectAttempt), and only another one is waited for so long: a round
+// trip, and one loss of the reply or of that message.
+inline constexpr Duration kAcceptSilence = std::chrono::seconds(3);
+
 inline verbs::QpOptions QpOptions(const engine::Options& options) {
   return {.receive_buffer_size = options.receive_buffer_size,
           .initial_receives = options.receive_buffers,
           .ird = options.ird,
-          .ord = options.ord};
+          .ord = options.ord,
+          .accept_silence = kAcceptSilence};
 }
 
 inline iwarp::SoftOptions SoftOptions() {

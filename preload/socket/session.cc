@@ -163,10 +163,19 @@ bool Session::ReadAvailable() {
     return false;
   }
   const ReadStatus status = queue_pair_->ReadLink();
-  TakeCompletions();
+  const bool any = TakeCompletions();
   if (status == ReadStatus::kEnded) NoteEnd();
   Pump();
-  return status == ReadStatus::kProgress;
+  return any || status == ReadStatus::kProgress;
+}
+
+bool Session::PollAvailable() {
+  if (link_ended_ || being_read_) return ReadAvailable();
+  const ReadStatus status = queue_pair_->PollLink();
+  const bool any = TakeCompletions() || status != ReadStatus::kWouldBlock;
+  if (status == ReadStatus::kEnded) NoteEnd();
+  if (any) Pump();
+  return any;
 }
 
 void Session::AbandonReading() {

@@ -154,6 +154,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   if (state_ == State::kSdp && !foreign()) MendJump(lock, descriptors_.empty() ? -1 : descriptors_.front());
   Readiness readiness{.state = state_};
   if (state_ == State::kSdp && !foreign()) {
+    TakeUntold();
     HandOverRequest(false);
     WantBcopy(LowWater());
     readiness.events = ReadyEvents();
@@ -186,6 +187,12 @@ void StreamSocket::Progress() {
   AfterProgress();
 }
 
+void StreamSocket::TakeUntold() {
+  if (!session_->queue_pair().has_untold()) return;
+  session_->ReadAvailable();
+  AfterProgress();
+}
+
 void StreamSocket::AddWaiter(Waiter* waiter) {
   std::lock_guard lock(mutex_);
   waiters_.Add(waiter);
@@ -199,6 +206,7 @@ void StreamSocket::RemoveWaiter(Waiter* waiter) {
 StreamSocket::State StreamSocket::AddObserver(ReadinessObserver* observer, int fd) {
   std::lock_guard lock(mutex_);
   if (state_ == State::kPlain) return State::kPlain;
+  if (state_ == State::kSdp && !foreign()) TakeUntold();
   const short watch = state_ == State::kSdp && !foreign() ? WatchEvents() : -1;
   observers_.push_back({.observer = observer, .fd = fd, .watch = watch});
   if (watch >= 0) observer->OnWatch(fd, LinkOf(fd), watch);
@@ -336,9 +344,16 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
 
 // Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has passed.
 int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals) {
+  const bool looks = LooksBeforeSleep();
+  const Time began = looks ? Now() : Time{};
+  if (looks && LookBeforeSleep(lock, deadline)) return 0;
   const short watch = session_->being_read() ? WatchEvents() & POLLOUT : WatchEvents();
   pollfd link{.fd = watch != 0 ? LinkOf(fd) : -1, .events = watch, .revents = 0};
   const int error = SleepAsWaiter(lock, &link, deadline, signals);
+  if (looks && session_ != nullptr) {
+    ++session_->waits().slept;
+    poll_budget_.NoteSlept(Now() - began);
+  }
   if (state_ != State::kSdp) return 0;
   if (link.revents != 0) {
     session_->ReadAvailable();

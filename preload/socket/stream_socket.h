@@ -15,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "preload/config.h"
 #include "preload/inheritance.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
@@ -26,6 +27,7 @@
 #include "preload/socket/listener.h"
 #include "preload/socket/loan.h"
 #include "preload/socket/option_log.h"
+#include "preload/socket/poll_budget.h"
 #include "preload/socket/session.h"
 #include "preload/socket/shared_connection.h"
 #include "preload/socket/socket.h"
@@ -179,11 +181,21 @@ class StreamSocket final : public Socket {
   int LinkOf(int fd) const { return session_ != nullptr ? session_->LinkOf(fd) : fd; }
   bool IsNonblocking(int fd);
   int TakeError();
+  // What came before the connection was anybody's to wait for, who is about to wait by poll or epoll.
+  void TakeUntold();
   // What the handlers of signals do to a sleep: kRestart heeds SA_RESTART, as TCP does without a time-out.
   enum class Signals : uint8_t { kInterrupt, kRestart };
   int WaitForChange(Lock& lock, int fd, Time deadline, Signals signals);
   // The sleep in it: until `link` is ready or somebody wakes the waiters, with `lock` dropped. 0, or an errno as above.
   int SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals);
+  // stream_socket_look.cc
+  // What a call does first that may come in vain, and again at once: without a system call where the RNIC can do that. True: something
+  // came.
+  bool LookAtLink();
+  // The RNIC has a completion queue to look at.
+  [[nodiscard]] bool LooksBeforeSleep() const;
+  // Looks for a bounded time, with `lock` given back in between, then asks to be woken. True: something has come, or changed, meanwhile.
+  bool LookBeforeSleep(Lock& lock, Time deadline);
   void LeaveToBackground();
   // A place in the statistics for the connection, and for what it notes down.
   void TakeSlot();
@@ -332,6 +344,7 @@ class StreamSocket final : public Socket {
   uint32_t copied_in_a_row_ = 0;
 
   WaiterList waiters_;
+  PollBudget poll_budget_{config().cq_poll};
   std::vector<Observation> observers_;
   uint64_t seen_read_edge_ = 0;
   uint64_t seen_write_edge_ = 0;

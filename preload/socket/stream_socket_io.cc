@@ -164,10 +164,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     // No credit. The peer may have granted some meanwhile.
     if (!looked) {
       looked = true;
-      if (session_->ReadAvailable()) {
-        AfterProgress();
-        if (session_->engine().writable()) continue;
-      }
+      if (LookAtLink() && session_->engine().writable()) continue;
     }
     if (nonblocking) {
       // Room was promised where there is no credit: it is taken by copying, or the caller would be told EAGAIN after POLLOUT.
@@ -266,9 +263,11 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     if (e.state() == engine::State::kAborted || session_->link_ended()) break;  // the error was reported before: end of file
     if (!looked && (nonblocking || options_.receive_timeout() != Duration::zero() || shared_ != nullptr || !session_->may_sleep_in_read())) {
       looked = true;
-      session_->ReadAvailable();
-      AfterProgress();
-      continue;
+      if (LookAtLink() || !LooksBeforeSleep()) continue;
+      if (nonblocking && done == 0) {
+        LeaveToBackground();
+        return Fail(EAGAIN);
+      }
     }
     int error = EAGAIN;
     if (!nonblocking) error = SleepForData(lock, fd, &deadline);

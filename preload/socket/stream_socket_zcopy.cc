@@ -141,7 +141,8 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
       if (now_sent == sent) {
         if (asked_round_trip) break;
         asked_round_trip = true;
-        patience += kRoundTripsForReader * RoundTrip(fd);
+        const Duration of_rnic = session_->queue_pair().round_trip();
+        patience += kRoundTripsForReader * (of_rnic != Duration::zero() ? of_rnic : RoundTrip(fd));
       }
       sent = now_sent;
       next_look = std::min(deadline, Now() + patience);

@@ -9,6 +9,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <cstdint>
 #include <vector>
 
 namespace sdp::preload {
@@ -55,12 +56,16 @@ class WaiterList {
     }
   }
   void WakeAll() {
+    ++wakes_;
     for (Waiter* waiter : waiters_) waiter->Wake();
   }
+  // Grows with each WakeAll: what a thread notices that gave the socket's lock back for a moment, and was no waiter.
+  [[nodiscard]] uint64_t wakes() const { return wakes_; }
   void Clear() { waiters_.clear(); }
 
  private:
   std::vector<Waiter*> waiters_;
+  uint64_t wakes_ = 0;
 };
 
 }  // namespace sdp::preload

@@ -219,6 +219,16 @@ TEST_CASE("Credit: an update at least once per half a window, and not more often
   CHECK(peer.engine().stats().gratuitous_updates_out <= 101);
 }
 
+TEST_CASE("Credit: an update that somebody asks for leaves although none is due, once") {
+  ScriptedPeer peer({.role = GENERATE(Role::kConnecting, Role::kAccepting)});
+  CHECK(peer.HearAll() == "nothing");
+  peer.engine().SendUpdate();
+  peer.end.Drain();
+  CHECK(peer.HearAll() == "Data");
+  CHECK(peer.HearAll() == "nothing");
+  CHECK(peer.reason() == AbortReason::kNone);
+}
+
 TEST_CASE("Credit: data carries the update") {
   ScriptedPeer peer;
   for (int i = 0; i < 200; ++i) {

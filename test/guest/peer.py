@@ -11,6 +11,7 @@ Each prints "TALK SECONDS" behind each. TALK is one of
     urgent       data, a byte of Out-Of-Band data, data
     half-close   the connecting end closes its direction; 3 MiB come back
     abort        the connecting end resets in the middle
+    whole-N      one write of N MiB there, read by reads of all that is left; else as large-N
     large-N      N writes of 1 MiB there, read by N reads of 1 MiB; their hash back; both ends stay until their standard input ends
 """
 
@@ -145,6 +146,23 @@ def large(s, connecting, count):
     sys.stdin.read()
 
 
+def whole(s, connecting, count):
+    if connecting:
+        data = pattern(1 << 20, 7) * count
+        s.sendall(data)
+        assert receive_exactly(s, 64).decode() == digest(data), "the hash differs"
+        print("moved", flush=True)
+    else:
+        data = bytearray(count << 20)
+        left = memoryview(data)
+        while left:
+            size = s.recv_into(left)
+            assert size, "the connection ended early"
+            left = left[size:]
+        s.sendall(digest(data).encode())
+    sys.stdin.read()
+
+
 def main():
     role, address, port, *talks = sys.argv[1:]
     listener = None
@@ -158,8 +176,9 @@ def main():
             s = socket.create_connection((address, int(port)), timeout=60)
         with s:
             s.settimeout(None)
-            if talk.startswith("large-"):
-                large(s, role == "connect", int(talk.removeprefix("large-")))
+            name, _, count = talk.partition("-")
+            if count.isdigit():
+                {"large": large, "whole": whole}[name](s, role == "connect", int(count))
             else:
                 globals()[talk.replace("-", "_")](s, role == "connect")
         print(talk, f"{time.monotonic() - start:.2f}", flush=True)

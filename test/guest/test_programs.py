@@ -126,6 +126,38 @@ print("ok")
         self.assertEqual(self.client(sys.executable, "-c", program, ADDRESS, self.port), b"ok\n")
         self.assert_no_tcp()
 
+    def echo_without_the_device(self, *argv, rnic="verbs", before=""):
+        """A client that cannot use the device gets its answer all the same; what the log says of it."""
+        self.server(sys.executable, harness.PEER, "echo-server", self.port, ADDRESS)
+        program = "import os, socket, sys; " + before + ("s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); s.sendall(b'x'); "
+                            "assert s.recv(1) == b'x'; print('ok')")
+        output = self.world.run([*argv, sys.executable, "-c", program, ADDRESS, self.port], timeout=90,
+                                environment={**OVER_KERNEL_RNIC, "SDP_RNIC": rnic})
+        self.assertEqual(output, b"ok\n")
+        return self.world.sdp_log()
+
+    def test_too_little_locked_memory(self):
+        harness.need("prlimit")
+        for rnic, said in ("verbs", "TCP, because"), ("auto", "the embedded RNIC, because the kernel's failed"):
+            with self.subTest(rnic):
+                log = self.echo_without_the_device("prlimit", "--memlock=65536:65536", rnic=rnic)
+                self.assertIn("the limit on locked memory, ulimit -l, may be too small", log)
+                self.assertIn(said, log)
+                self.port = harness.free_port(host=ADDRESS)
+
+    def test_no_permission_for_the_device(self):
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("not root: whoever runs this has the permission or has not")
+        self.world.log_file.touch()
+        self.world.log_file.chmod(0o666)
+        self.world.directory.chmod(0o755)
+        mode = os.stat("/dev/infiniband/rdma_cm").st_mode & 0o777
+        os.chmod("/dev/infiniband/rdma_cm", 0o600)
+        self.addCleanup(os.chmod, "/dev/infiniband/rdma_cm", mode)
+        log = self.echo_without_the_device(before="os.setresuid(65534, 65534, 65534); ")
+        self.assertIn("SDP_RNIC=verbs: /dev/infiniband/rdma_cm: Permission denied", log)
+        self.assertIn("TCP, because no-rnic", log)
+
     def test_a_child_gets_an_error_and_the_parent_goes_on(self):
         self.server(sys.executable, harness.PEER, "echo-server", self.port, ADDRESS)
         program = """

@@ -46,6 +46,7 @@ TEST_CASE("Every variable has its effect") {
                               {"SDP_PRIVATE_BUFFERS", "3"},
                               {"SDP_PRIVATE_BUFFER_SIZE", "1048576"},
                               {"SDP_SEND_BUFFER", "0"},
+                              {"SDP_CQ_POLL_US", "20"},
                               {"SDP_IO_URING", "allow"},
                               {"SDP_STATS_DIR", "/tmp/z"}},
                              &problems);
@@ -67,6 +68,7 @@ TEST_CASE("Every variable has its effect") {
   CHECK(config.receive_buffers == 3);
   CHECK(config.receive_buffer_size == 1 << 20);
   CHECK(config.send_buffer == 0);
+  CHECK(config.cq_poll == std::chrono::microseconds(20));
   CHECK(config.stats_dir == "/tmp/z");
 }
 
@@ -87,7 +89,8 @@ TEST_CASE("A value that cannot be used is reported and ignored") {
                                                 {"SDP_PRIVATE_BUFFERS", "2"},
                                                 {"SDP_PRIVATE_BUFFERS", "4097"},
                                                 {"SDP_PRIVATE_BUFFER_SIZE", "127"},
-                                                {"SDP_SEND_BUFFER", "99999999999999999999"}}));
+                                                {"SDP_SEND_BUFFER", "99999999999999999999"},
+                                                {"SDP_CQ_POLL_US", "10001"}}));
   std::vector<std::string> problems;
   const Config config = Read({{name, value}}, &problems);
   REQUIRE(problems.size() == 1);
@@ -102,6 +105,7 @@ TEST_CASE("A value that cannot be used is reported and ignored") {
   CHECK(config.receive_buffers == defaults.receive_buffers);
   CHECK(config.receive_buffer_size == defaults.receive_buffer_size);
   CHECK(config.send_buffer == defaults.send_buffer);
+  CHECK(config.cq_poll == defaults.cq_poll);
 }
 
 Config ReadBoth(std::map<std::string, std::string> variables, const char* text,

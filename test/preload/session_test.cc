@@ -21,7 +21,7 @@ class ScriptedQueuePair final : public verbs::QueuePair {
   bool link_full = false;
   size_t posted = 0;  // since the last flush
   size_t most_posted = 0;
-  int flushes = 0, detaches = 0, reads = 0, aborts = 0;
+  int flushes = 0, detaches = 0, reads = 0, polls = 0, aborts = 0;
   std::string sent;  // payload, in order
   bool endless = false;
   std::vector<std::byte> again;  // what every read brings if `endless`
@@ -57,6 +57,10 @@ class ScriptedQueuePair final : public verbs::QueuePair {
     if (!endless) return verbs::ReadStatus::kWouldBlock;
     ready.push_back(again);
     return verbs::ReadStatus::kProgress;
+  }
+  verbs::ReadStatus PollLink() override {
+    ++polls;
+    return verbs::ReadStatus::kWouldBlock;
   }
   verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock&) override { return ReadLink(); }
   bool can_block() const override { return true; }
@@ -169,6 +173,32 @@ TEST_CASE("session: a peer that suspends the connection (13) has it ended, as no
   CHECK(c.session->link_ended());
   CHECK(c.session->engine().state() == engine::State::kAborted);
   CHECK(c.session->engine().abort_reason() == engine::AbortReason::kLinkLost);
+}
+
+std::vector<std::byte> Update() {
+  const wire::Message message{{.bufs = 16, .len = 16}, wire::Data{}};
+  std::vector<std::byte> bytes(16);
+  wire::SerializeTo(message, bytes);
+  return bytes;
+}
+
+TEST_CASE("session: what the set-up has received already is progress of the first look") {
+  Connected c(16);
+  c.queue_pair->ready.push_back(Update());
+  CHECK(c.session->ReadAvailable());
+  CHECK(c.session->engine().stats().messages_in == 1);
+  CHECK_FALSE(c.session->ReadAvailable());
+}
+
+TEST_CASE("session: a look in vain of a caller that comes again touches nothing but the completions") {
+  Connected c(16);
+  c.queue_pair->flushes = 0;
+  CHECK_FALSE(c.session->PollAvailable());
+  CHECK(c.queue_pair->polls == 1);
+  CHECK(c.queue_pair->reads + c.queue_pair->flushes == 0);
+  c.queue_pair->ready.push_back(Update());
+  CHECK(c.session->PollAvailable());
+  CHECK(c.session->engine().stats().messages_in == 1);
 }
 
 TEST_CASE("session: a peer that never stops sending has one round at a time") {

@@ -13,11 +13,10 @@ using verbs::LinkEnd;
 
 constexpr uint32_t kSends = 256;
 constexpr uint32_t kSmallestReceives = 64;
-constexpr uint32_t kInline = 64;
-// The accepting side's first FPDU must not reach a peer that still works at our MPA Reply: siw ends the
-// connection then. MPA has the accepting side wait for the peer's first FPDU, which the kernel does not show
-// when it carries no message. So it waits for the peer's first message or this long, whichever is first.
-constexpr Duration kQuietTime = std::chrono::milliseconds(10);
+constexpr uint32_t kInline = 80;  // 64 bytes of payload, with SDP's header
+// See BeginConfirmation. An embedded RNIC answers when its owner reads, which may be later than this.
+constexpr Duration kFirstOpeningInterval = std::chrono::milliseconds(5);
+constexpr Duration kLongestConfirmation = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -59,11 +58,15 @@ IbvConnector::~IbvConnector() = default;
 
 Time IbvConnector::deadline() const {
   if (over()) return kNever;
-  return std::min(deadline_, quiet_until_);
+  return std::min({deadline_, quiet_until_, next_opening_});
 }
 
 ConnectState IbvConnector::Step(Time now) {
   if (over()) return state_;
+  if (confirming_) {
+    StepConfirmation(now);
+    return state_;
+  }
   while (rdma_cm_event* event = resources().NextCmEvent()) {
     HandleEvent(*event, now);
     api_.rdma_ack_cm_event(event);
@@ -76,12 +79,58 @@ ConnectState IbvConnector::Step(Time now) {
       return state_;
     }
   }
-  if (quiet_until_ != kNever) {
-    if (now >= quiet_until_ || qp_->HasReceived()) state_ = ConnectState::kEstablished;
+  if (confirming_) {
+    StepConfirmation(now);
+  } else if (quiet_until_ != kNever) {
+    StepSilence(now);
   } else if (now >= deadline_) {
     Fail(LinkEnd::kFailed, "connection set-up timed out");
   }
   return state_;
+}
+
+// Between two kernels' siw nothing says when the accepting one has handed its socket from the MPA start-up to the queue pair, and what
+// comes in between lies there until further bytes come (siw_accept: the reply is sent first). So the connecting side has the other RNIC
+// answer, and repeats its empty RDMA Write until it does; or for a while, which is longer than that gap.
+void IbvConnector::BeginConfirmation(Time now) {
+  qp_->OpenPeer();
+  if (!qp_->AskPeer()) {
+    state_ = ConnectState::kEstablished;
+    return;
+  }
+  confirming_ = true;
+  asked_at_ = now;
+  opening_interval_ = kFirstOpeningInterval;
+  next_opening_ = now + opening_interval_;
+  deadline_ = std::min(deadline_, now + kLongestConfirmation);
+}
+
+void IbvConnector::StepConfirmation(Time now) {
+  const bool ended = qp_->ReadLink() == verbs::ReadStatus::kEnded;
+  // A message is an answer, too.
+  const bool answered = qp_->has_answer() || qp_->has_untold();
+  if (ended && !answered) {
+    Fail(LinkEnd::kReset, "connection lost during set-up: " + qp_->cause().text);
+  } else if (answered || now >= deadline_) {
+    qp_->SetRoundTrip(now - asked_at_);
+    confirming_ = false;
+    state_ = ConnectState::kEstablished;
+  } else if (now >= next_opening_) {
+    qp_->OpenPeer();
+    opening_interval_ *= 2;
+    next_opening_ = now + opening_interval_;
+  }
+}
+
+// The accepting side's first FPDU must not reach a peer that still works at our MPA Reply: siw ends the connection then
+// (siw_recv_mpa_rr). MPA has the accepting side wait for the peer's first FPDU, which the kernel does not show when it carries no
+// message. So it waits for the peer's first message, or for QpOptions::accept_silence.
+void IbvConnector::StepSilence(Time now) {
+  if (!qp_->HasReceived() && now < quiet_until_) return;
+  // To the peer and back at least once since the reply.
+  if (now < quiet_until_) qp_->SetRoundTrip(now - asked_at_);
+  quiet_until_ = kNever;
+  state_ = ConnectState::kEstablished;
 }
 
 void IbvConnector::HandleEvent(const rdma_cm_event& event, Time now) {
@@ -99,11 +148,12 @@ void IbvConnector::HandleEvent(const rdma_cm_event& event, Time now) {
         TakePrivateData(event.param.conn);
         if (event.param.conn.initiator_depth > 0)
           ord_ = std::min<uint16_t>(ord_, event.param.conn.initiator_depth);
-        qp_->Establish(ird_, ord_, /*open_peer=*/true);
-        state_ = ConnectState::kEstablished;
+        qp_->Establish(ird_, ord_);
+        BeginConfirmation(now);
       } else if (qp_ != nullptr) {
-        qp_->Establish(ird_, ord_, /*open_peer=*/false);
-        quiet_until_ = now + kQuietTime;
+        qp_->Establish(ird_, ord_);
+        asked_at_ = now;
+        quiet_until_ = std::min(deadline_, now + options_.accept_silence);
       }
       return;
     case RDMA_CM_EVENT_REJECTED:

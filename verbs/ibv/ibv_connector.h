@@ -43,6 +43,9 @@ class IbvConnector final : public verbs::Connector {
            state_ == verbs::ConnectState::kRejected;
   }
   void HandleEvent(const rdma_cm_event& event, Time now);
+  void BeginConfirmation(Time now);
+  void StepConfirmation(Time now);
+  void StepSilence(Time now);
   bool MakeQueuePair();
   [[nodiscard]] rdma_conn_param Parameters(Bytes private_data) const;
   void Connect();
@@ -60,7 +63,11 @@ class IbvConnector final : public verbs::Connector {
   verbs::ConnectState state_ = verbs::ConnectState::kInProgress;
   verbs::LinkCause cause_;
   Time deadline_;
-  Time quiet_until_ = kNever;  // accepting side, connected: see kQuietTime
+  Time quiet_until_ = kNever;  // accepting side, connected: see StepSilence
+  Time asked_at_{};            // accepting side: when the reply left; connecting side: when the peer's RNIC was asked
+  bool confirming_ = false;    // connecting side, connected: see BeginConfirmation
+  Time next_opening_ = kNever;
+  Duration opening_interval_{};
   uint16_t ird_ = 0;
   uint16_t ord_ = 0;
 };

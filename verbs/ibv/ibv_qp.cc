@@ -23,8 +23,8 @@ constexpr size_t kRingSize = 256 * 1024;
 constexpr size_t kSignalFrom = 4096;
 // STag of the RDMA Write without content: nobody looks it up.
 constexpr STag kNoStag{1};
-// Marks the completions of RDMA Reads, which come in an order of their own.
-constexpr uint64_t kReadBit = uint64_t{1} << 63;
+// What the set-up measures may hold a packet's loss, or a busy process.
+constexpr Duration kMostRoundTrip = std::chrono::milliseconds(200);
 
 uint64_t TotalSize(std::span<const Bytes> parts) {
   uint64_t size = 0;
@@ -54,12 +54,33 @@ bool IbvQp::Prepare() {
   return receives_.Post(options_.initial_receives) || resources_->Fail("registering the receive buffers");
 }
 
-void IbvQp::Establish(uint16_t ird, uint16_t ord, bool open_peer) {
+void IbvQp::Establish(uint16_t ird, uint16_t ord) {
   ird_ = ird;
   ord_ = std::min(ord, options_.ord);
-  if (open_peer) PostOpeningWrite(/*signaled=*/false);
   Arm();
 }
+
+void IbvQp::OpenPeer() { PostEmptyWrite(/*signaled=*/false); }
+
+bool IbvQp::AskPeer() {
+  if (ord_ == 0) return false;
+  ibv_sge nothing{.addr = ring_.address(), .length = 0, .lkey = ring_.key()};
+  ibv_send_wr request{};
+  request.wr_id = kAskBit;
+  request.opcode = IBV_WR_RDMA_READ;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.sg_list = &nothing;
+  request.num_sge = 1;
+  request.wr.rdma.rkey = kNoStag.value();
+  asked_ = true;
+  ++counters_.write_calls;
+  ibv_send_wr* bad = nullptr;
+  (void)ibv_post_send(resources_->id->qp, &request, &bad);
+  Arm();
+  return true;
+}
+
+void IbvQp::SetRoundTrip(Duration duration) { round_trip_ = std::min(duration, kMostRoundTrip); }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Posting
@@ -197,7 +218,7 @@ void IbvQp::SubmitWork(ibv_send_wr& request, Posted posted, size_t size) {
   (void)ibv_post_send(resources_->id->qp, &request, &bad);
 }
 
-void IbvQp::PostOpeningWrite(bool signaled) {
+void IbvQp::PostEmptyWrite(bool signaled) {
   ibv_send_wr request{};
   request.opcode = IBV_WR_RDMA_WRITE;
   request.wr.rdma.rkey = kNoStag.value();
@@ -234,7 +255,8 @@ PostResult IbvQp::PostRdmaRead(const verbs::RdmaReadWork& work) {
 }
 
 void IbvQp::StartReads() {
-  while (!reads_waiting_.empty() && reads_posted_.size() < ord_ && waiting_.empty() &&
+  const size_t unanswered = asked_ && !answered_ ? 1 : 0;
+  while (!reads_waiting_.empty() && reads_posted_.size() + unanswered < ord_ && waiting_.empty() &&
          posted_.size() + reads_posted_.size() < resources_->depths.sends) {
     const verbs::RdmaReadWork work = reads_waiting_.front();
     reads_waiting_.pop_front();
@@ -316,7 +338,7 @@ void IbvQp::Advance() {
 
 bool IbvQp::WaitsForSends() const {
   return !waiting_.empty() || wanted_ > 0 || !reads_posted_.empty() || !reads_waiting_.empty() ||
-         (disconnect_wanted_ && !disconnected_);
+         (disconnect_wanted_ && !disconnected_) || (asked_ && !answered_);
 }
 
 void IbvQp::TakeWaiting() {
@@ -361,7 +383,7 @@ void IbvQp::MaybeDisconnect() {
   if (!disconnect_wanted_ || disconnected_ || ended_ || !waiting_.empty()) return;
   if (!posted_.empty()) {
     // Its completion says that all before it has left.
-    if (unsignaled_ > 0 && posted_.size() < resources_->depths.sends) PostOpeningWrite(/*signaled=*/true);
+    if (unsignaled_ > 0 && posted_.size() < resources_->depths.sends) PostEmptyWrite(/*signaled=*/true);
     return;
   }
   disconnected_ = true;

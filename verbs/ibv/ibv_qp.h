@@ -30,9 +30,16 @@ class IbvQp final : public verbs::QueuePair {
 
   // Buffers for both directions; the receive buffers are posted. False: failure() of the resources.
   bool Prepare();
-  // The connection stands, with what the peers agreed on. `open_peer`: the peer may have to wait for our
-  // first FPDU before it sends (RFC 5044, 7.1.2, 4), so one without content goes out.
-  void Establish(uint16_t ird, uint16_t ord, bool open_peer);
+  // The connection stands, with what the peers agreed on.
+  void Establish(uint16_t ird, uint16_t ord);
+  // Connecting side, after Establish: an RDMA Write without content, since the peer may have to wait for our first FPDU before it sends
+  // (RFC 5044, 7.1.2, 4).
+  void OpenPeer();
+  // And an RDMA Read without content, which the peer's RNIC answers by itself: the proof that it has taken the connection over. False: ORD
+  // leaves no room for one. Its answer shows in has_answer() behind ReadLink().
+  [[nodiscard]] bool AskPeer();
+  [[nodiscard]] bool has_answer() const { return answered_; }
+  void SetRoundTrip(Duration duration);
   [[nodiscard]] Resources& resources() { return *resources_; }
   // A message has come in, or the end.
   [[nodiscard]] bool HasReceived();
@@ -53,10 +60,12 @@ class IbvQp final : public verbs::QueuePair {
   bool Flush() override;
   void DetachBorrowed() override;
   verbs::ReadStatus ReadLink() override;
+  verbs::ReadStatus PollLink() override;
   verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock) override;
   // The owner waits for event_fd() itself.
   [[nodiscard]] bool can_block() const override { return false; }
   bool PollCompletion(verbs::Completion* out) override;
+  [[nodiscard]] bool has_untold() const override { return !ready_.empty(); }
 
   [[nodiscard]] int event_fd() const override { return resources_->event_fd; }
   void SetEventFd(int) override {}
@@ -70,11 +79,16 @@ class IbvQp final : public verbs::QueuePair {
   [[nodiscard]] uint16_t ird() const override { return ird_; }
   [[nodiscard]] uint16_t ord() const override { return ord_; }
   void SetOrd(uint16_t ord) override;
+  [[nodiscard]] Duration round_trip() const override { return round_trip_; }
   [[nodiscard]] const verbs::QpCounters& counters() const override { return counters_; }
   [[nodiscard]] const char* rnic_name() const override { return name_.c_str(); }
   [[nodiscard]] const char* link_name() const override { return "rdma"; }
 
  private:
+  // Mark the work of RDMA Reads, whose completions come in an order of their own, and that of AskPeer.
+  static constexpr uint64_t kReadBit = uint64_t{1} << 63;
+  static constexpr uint64_t kAskBit = uint64_t{1} << 62;
+
   // A Send or RDMA Write that waits for room.
   struct Waiting {
     WorkId id;
@@ -105,7 +119,7 @@ class IbvQp final : public verbs::QueuePair {
   void Advance();
   void TakeWaiting();
   bool PostPiece(Waiting& work, bool* done);
-  void PostOpeningWrite(bool signaled);
+  void PostEmptyWrite(bool signaled);
   [[nodiscard]] bool WaitsForSends() const;
   void SubmitWork(ibv_send_wr& work, Posted posted, size_t size);
   void StartReads();
@@ -118,6 +132,10 @@ class IbvQp final : public verbs::QueuePair {
   void HandleReceiveCompletion(const ibv_wc& wc);
   void HandleFailure(const ibv_wc& wc, const char* what);
   bool TakeEvents();
+  // Of them those of the connection manager and the device, whose descriptors are readable until then.
+  bool TakeConnectionEvents(const Resources::Woken& woken);
+  bool TakeCompleted();
+  verbs::ReadStatus GoOn(bool progress);
   void TakeAll();
   void FailByDevice();
   void Arm();
@@ -148,8 +166,12 @@ class IbvQp final : public verbs::QueuePair {
   std::deque<verbs::Completion> ready_;
   std::deque<Copy> copies_;
   std::vector<uint32_t> free_copies_;  // indices of copies_
+  uint32_t idle_polls_ = 0;
   bool sends_armed_ = false;
   bool receives_armed_ = false;
+  bool asked_ = false;  // AskPeer
+  bool answered_ = false;
+  Duration round_trip_ = Duration::zero();
   bool disconnect_wanted_ = false;
   bool disconnected_ = false;  // we have said so
   bool ended_ = false;

@@ -18,7 +18,6 @@ using verbs::Opcode;
 using verbs::ReadStatus;
 using verbs::Status;
 
-constexpr uint64_t kReadBit = uint64_t{1} << 63;
 // ReadLink returns after this many messages, so that their bytes are consumed while the cache has them.
 constexpr size_t kMostAtOnce = 32;
 // Beyond this many lent buffers, messages up to kCopyLimit are copied, so that unread small ones do not keep
@@ -29,13 +28,14 @@ constexpr uint32_t kCopyCost = 64;
 constexpr uint64_t kBufferToken = 1;
 constexpr uint64_t kCopyToken = 2;
 constexpr int kTokenBits = 2;
+// Of looks in vain at the completion queues, each so many'th is one at the connection, too, which costs a system call.
+constexpr uint32_t kPollsPerLook = 16;
 
 }  // namespace
 
 ReadStatus IbvQp::ReadLink() {
   if (ended_) return ReadStatus::kEnded;
-  bool progress = PollReceives();
-  progress |= PollSends();
+  bool progress = TakeCompleted();
   if (!progress) {
     progress = TakeEvents();
     Arm();
@@ -43,6 +43,28 @@ ReadStatus IbvQp::ReadLink() {
     while (PollReceives()) progress = true;
     progress |= PollSends();
   }
+  return GoOn(progress);
+}
+
+// The queues stay armed if they were: an event that comes nevertheless waits for the next ReadLink(), and ends any sleep before.
+ReadStatus IbvQp::PollLink() {
+  if (ended_) return ReadStatus::kEnded;
+  bool progress = TakeCompleted();
+  if (progress) {
+    idle_polls_ = 0;
+  } else if (++idle_polls_ % kPollsPerLook == 0) {
+    ++counters_.read_calls;
+    progress = TakeConnectionEvents(resources_->Look());
+  }
+  return GoOn(progress);
+}
+
+bool IbvQp::TakeCompleted() {
+  const bool received = PollReceives();
+  return PollSends() || received;
+}
+
+ReadStatus IbvQp::GoOn(bool progress) {
   if (ended_) return ReadStatus::kEnded;
   if (progress && (!waiting_.empty() || !reads_waiting_.empty() || disconnect_wanted_)) Flush();
   return progress ? ReadStatus::kProgress : ReadStatus::kWouldBlock;
@@ -71,17 +93,9 @@ void IbvQp::Arm() {
 }
 
 bool IbvQp::TakeEvents() {
-  bool any = false;
   ++counters_.read_calls;
   const Resources::Woken woken = resources_->Look();
-  while (woken.connection_manager) {
-    rdma_cm_event* const event = resources_->NextCmEvent();
-    if (event == nullptr) break;
-    any = true;
-    TakeAll();
-    HandleCmEvent(*event);
-    api_.rdma_ack_cm_event(event);
-  }
+  bool any = TakeConnectionEvents(woken);
   ibv_cq* queue = nullptr;
   void* context = nullptr;
   while (woken.completions && api_.ibv_get_cq_event(resources_->completions, &queue, &context) == 0) {
@@ -89,6 +103,19 @@ bool IbvQp::TakeEvents() {
     ++counters_.read_calls;
     (queue == resources_->receive_cq ? receives_armed_ : sends_armed_) = false;
     api_.ibv_ack_cq_events(queue, 1);
+  }
+  return any;
+}
+
+bool IbvQp::TakeConnectionEvents(const Resources::Woken& woken) {
+  bool any = false;
+  while (woken.connection_manager) {
+    rdma_cm_event* const event = resources_->NextCmEvent();
+    if (event == nullptr) break;
+    any = true;
+    TakeAll();
+    HandleCmEvent(*event);
+    api_.rdma_ack_cm_event(event);
   }
   if (resources_->device_failure() != nullptr && !ended_) {
     any = true;
@@ -124,6 +151,11 @@ bool IbvQp::PollSends() {
 }
 
 void IbvQp::HandleSendCompletion(const ibv_wc& wc) {
+  if ((wc.wr_id & kAskBit) != 0) {
+    answered_ = wc.status == IBV_WC_SUCCESS;
+    StartReads();
+    return;
+  }
   if (wc.status != IBV_WC_SUCCESS)
     HandleFailure(wc, (wc.wr_id & kReadBit) != 0 ? "an RDMA Read" : "a Send or RDMA Write");
   if ((wc.wr_id & kReadBit) != 0) {

@@ -24,6 +24,7 @@ class SendRing {
   // Half of the ring: the wrap may waste as much.
   [[nodiscard]] size_t largest() const { return memory_->size() / 2; }
   [[nodiscard]] uint32_t key() const { return memory_->key(); }
+  [[nodiscard]] uint64_t address() const { return reinterpret_cast<uint64_t>(memory_->data()); }
 
  private:
   std::unique_ptr<RegisteredMemory> memory_;

@@ -1,0 +1,41 @@
+// How long a thread looks for what it waits for before it sleeps.
+//
+// A sleep costs an interrupt and two switches of context; a look costs the core to whoever could use it. So the time is bounded, about as
+// long as a sleep costs, and it follows the waits of the connection: those that end soon earn time, those that do not
+// lose it, and a connection whose waits are long does not look at all. Without clock or system call.
+#ifndef SDP_PRELOAD_SOCKET_POLL_BUDGET_H_
+#define SDP_PRELOAD_SOCKET_POLL_BUDGET_H_
+
+#include "core/base/types.h"
+
+namespace sdp::preload {
+
+class PollBudget {
+ public:
+  // After a crowded look so many waits sleep at once.
+  static constexpr int kWaitsAfterCrowd = 8;
+
+  // Zero: never look.
+  explicit PollBudget(Duration most) : most_(most), budget_(most) {}
+
+  // For the next wait. Zero: sleep at once.
+  [[nodiscard]] Duration Next() const { return crowd_ == 0 ? budget_ : Duration::zero(); }
+
+  // A look found what the wait was for.
+  void NoteFound() { Grow(); }
+  // The wait ended in a sleep, so long after it began. The sleep's own cost is in it.
+  void NoteSlept(Duration lasted);
+  // While looking, another thread wanted the core, and had it.
+  void NoteCrowded() { crowd_ = kWaitsAfterCrowd + 1; }
+
+ private:
+  void Grow();
+
+  Duration most_;
+  Duration budget_;
+  int crowd_ = 0;  // waits that still sleep at once
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_POLL_BUDGET_H_

@@ -1,0 +1,74 @@
+"""The other way to have sockets over a kernel RNIC: rstream over rsockets, the same rstream over plain TCP, and over SDP with the RNIC at both ends.
+
+Rounds alternate, so that a busy host slows all of them; each row's verdict is the ratio of the medians. SDP_COMPARE_ROUNDS: how many rounds (3).
+Wanted: at least as fast as rsockets at 64 bytes, and 1.5 times as fast from 64 KiB on.
+"""
+
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
+
+import harness  # noqa: E402
+
+ADDRESS = os.environ.get("SDP_TEST_RNIC_ADDRESS", "10.77.0.1")
+ROUNDS = int(os.environ.get("SDP_COMPARE_ROUNDS", "3"))
+OVER_KERNEL_RNIC = {"SDP_RNIC": "verbs", "SDP_PM_TIMEOUT_MS": 5000}
+# Bytes of a transfer, iterations, transfers in a row; how many times as fast as rsockets SDP is to be.
+ROWS = [(64, 300, 1, 1.0), (65536, 1, 150, 1.5), (1 << 20, 1, 15, 1.5)]
+WAYS = ["rsockets", "tcp", "sdp"]
+
+
+def rsocket_listens(port):
+    found = subprocess.run([harness.find("rdma"), "resource", "show", "cm_id"], capture_output=True, text=True, timeout=60, check=True)
+    return any("LISTEN" in line and f":{port} " in line + " " for line in found.stdout.splitlines())
+
+
+class Rsockets(unittest.TestCase):
+    def setUp(self):
+        if not os.path.exists("/dev/infiniband/rdma_cm"):
+            raise unittest.SkipTest("no kernel RNIC (scripts/siw-guest has one)")
+        harness.need("rstream", "rdma")
+        self.world = harness.TestWorld(listen=[ADDRESS])
+        self.addCleanup(self.world.stop)
+
+    def tearDown(self):
+        if not self._outcome.success:
+            print(self.world.logs(), file=sys.stderr)
+
+    def microseconds(self, way, size, iterations, transfers):
+        """Of one transfer, as the connecting end reports it."""
+        port = harness.free_port(host=ADDRESS)
+        options = ["-p", port, "-S", size, "-I", iterations, "-C", transfers, *([] if way == "rsockets" else ["-T", "s"])]
+        preload, environment = way == "sdp", OVER_KERNEL_RNIC if way == "sdp" else {}
+        server = self.world.start(["rstream", "-b", ADDRESS, *options], preload=preload, environment=environment)
+        listens = {"rsockets": rsocket_listens, "tcp": harness.tcp_listens, "sdp": self.world.listener}[way]
+        harness.wait_until(lambda: listens(port), f"a listener ({way})", 60)
+        output = self.world.run(["rstream", "-s", ADDRESS, *options], preload=preload, environment=environment, timeout=120)
+        self.assertEqual(server.wait(60), 0, server.output())
+        return float(output.split()[-1])
+
+    def test_against_rsockets_and_tcp(self):
+        slow = []
+        for size, iterations, transfers, wanted in ROWS:
+            seconds = {way: [] for way in WAYS}
+            for _ in range(ROUNDS):
+                for way in WAYS:
+                    seconds[way].append(self.microseconds(way, size, iterations, transfers))
+            medians = {way: statistics.median(values) for way, values in seconds.items()}
+            ratio = medians["rsockets"] / medians["sdp"]
+            verdict = "as wanted" if ratio >= wanted else "too slow"
+            print(f"   {size:8} bytes ", *(f"{way} {medians[way]:9.1f} us ({min(seconds[way]):.0f} to {max(seconds[way]):.0f})" for way in WAYS),
+                  f" {ratio:.2f} times rsockets, wanted {wanted}: {verdict}", flush=True)
+            if ratio < wanted:
+                slow.append(size)
+        self.assertNotIn("TCP, because", self.world.sdp_log())
+        self.assertEqual(slow, [])
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,44 @@
+#include "preload/socket/poll_budget.h"
+
+#include <catch2/catch.hpp>
+
+namespace sdp::preload {
+namespace {
+
+using std::chrono::microseconds;
+
+TEST_CASE("A new connection may look as long as the configuration allows; without a time it never looks") {
+  CHECK(PollBudget(microseconds(40)).Next() == microseconds(40));
+  PollBudget none(Duration::zero());
+  CHECK(none.Next() == Duration::zero());
+  none.NoteFound();
+  none.NoteSlept(Duration::zero());
+  CHECK(none.Next() == Duration::zero());
+}
+
+TEST_CASE("Long waits lose the time that short ones earn") {
+  PollBudget budget(microseconds(40));
+  budget.NoteSlept(microseconds(1000));
+  CHECK(budget.Next() == microseconds(20));
+  for (int i = 0; i < 10; ++i) budget.NoteSlept(microseconds(1000));
+  CHECK(budget.Next() == Duration::zero());
+  // The sleep's own cost counts little against it.
+  budget.NoteSlept(microseconds(80));
+  CHECK(budget.Next() == microseconds(5));
+  for (int i = 0; i < 10; ++i) budget.NoteFound();
+  CHECK(budget.Next() == microseconds(40));
+}
+
+TEST_CASE("Where another thread needs the core the next waits sleep at once, whatever they earn") {
+  PollBudget budget(microseconds(40));
+  budget.NoteCrowded();
+  budget.NoteSlept(microseconds(10));  // that very wait
+  for (int i = 0; i < PollBudget::kWaitsAfterCrowd; ++i) {
+    CHECK(budget.Next() == Duration::zero());
+    budget.NoteSlept(microseconds(10));
+  }
+  CHECK(budget.Next() == microseconds(40));
+}
+
+}  // namespace
+}  // namespace sdp::preload
