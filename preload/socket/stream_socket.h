@@ -342,6 +342,7 @@ class StreamSocket final : public Socket {
   Sleeper reader_;  // while session_->being_read()
   uint32_t copies_wanted_ = 0;   // large writes to be copied, because the last loan found no reader
   uint32_t copied_in_a_row_ = 0;
+  Duration mebibyte_read_ = std::chrono::milliseconds(20);  // how long an adapter's peer took for one, about
 
   WaiterList waiters_;
   PollBudget poll_budget_{config().cq_poll};

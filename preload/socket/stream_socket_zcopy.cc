@@ -18,6 +18,10 @@ namespace {
 // done at once (SDP 9.5.6). On top of it, round trips of the link.
 constexpr Duration kPatienceForReader = std::chrono::milliseconds(2);
 constexpr int kRoundTripsForReader = 3;
+// An adapter answers the peer's RDMA Reads without a word. There a sender waits as long as the reads of the last loans took, twice that, within
+// these bounds for a MiB. (A reader that comes late counts as one that reads slowly.)
+constexpr Duration kShortestRead = std::chrono::milliseconds(1);
+constexpr Duration kLongestRead = std::chrono::milliseconds(50);
 // A sender whose reader was not there copies its next large writes: one, then twice as many each time.
 constexpr uint32_t kMostCopiedInARow = 64;
 // Most memory lent at a time: what may have to be copied when no reader comes.
@@ -25,6 +29,11 @@ constexpr size_t kMostLent = 1 << 20;
 constexpr size_t kMostLentToReceive = 4 << 20;
 // Where a copy cannot take its place, a peer that does not give memory back is cut off: the call has to return.
 constexpr Duration kPatienceForReturn = std::chrono::seconds(5);
+
+Duration PerMebibyte(Duration taken, size_t size) {
+  const auto mebibyte = static_cast<int64_t>(size_t{1} << 20);
+  return std::clamp(taken * mebibyte / static_cast<int64_t>(size), kShortestRead, kLongestRead);
+}
 
 Duration RoundTrip(int fd) {
   tcp_info info{};
@@ -119,6 +128,8 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
     }
   };
   const uint64_t sent_before = session_->queue_pair().counters().bytes_out;
+  const bool silent_reads = session_->queue_pair().owns_event_fd();
+  const Time lent_at = Now();
   {
     const CallMark mark;
     source_lender_.Set(&mark);
@@ -127,6 +138,7 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
     AfterProgress();
     const bool impatient = deadline == kNever || deadline > Now() + kPatienceForReader;
     Duration patience = kPatienceForReader;
+    if (silent_reads) patience += 2 * mebibyte_read_ * static_cast<int64_t>(data.size()) / static_cast<int64_t>(kMostLent);
     Time next_look = std::min(deadline, Now() + patience);
     uint64_t sent = session_->queue_pair().counters().bytes_out;
     bool asked_round_trip = false;
@@ -148,6 +160,9 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
       next_look = std::min(deadline, Now() + patience);
     }
     const bool missed = source_loan_.lent() && impatient && *error == 0 && state_ == State::kSdp;
+    if (silent_reads && !source_loan_.lent() && *error == 0) {
+      mebibyte_read_ = (3 * mebibyte_read_ + PerMebibyte(Now() - lent_at, data.size())) / 4;
+    }
     copies_wanted_ = missed ? std::clamp<uint32_t>(copies_wanted_ * 2, 1, kMostCopiedInARow) : 0;
     copied_in_a_row_ = 0;
   }
