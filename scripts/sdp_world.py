@@ -19,6 +19,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("SDP_BUILD_DIR", ROOT / "build" / "release"))
 LIBRARY = BUILD / "preload" / "libsdp.so"
+PRELOAD_AHEAD = os.environ.get("SDP_PRELOAD_AHEAD", "")  # a sanitizer's run times, each with a colon
 PMD = BUILD / "portmapper" / "sdp-pmd"
 SDPSTAT = BUILD / "tools" / "sdpstat"
 CONNECTIONS = BUILD / "test" / "programs" / "connections"
@@ -158,7 +159,7 @@ class World:
         env = {k: v for k, v in os.environ.items() if not k.startswith("SDP_") and k != "LD_PRELOAD"}
         if preload:
             env.update(
-                LD_PRELOAD=str(self.library), SDP_PMD_SOCKET=str(self.pmd_socket), SDP_PM_PORT=str(self.pm_port),
+                LD_PRELOAD=PRELOAD_AHEAD + str(self.library), SDP_PMD_SOCKET=str(self.pmd_socket), SDP_PM_PORT=str(self.pm_port),
                 SDP_STATS_DIR=str(self.stats_dir), SDP_RNIC="soft", SDP_LOG="info", SDP_LOG_FILE=str(self.log_file))
         env.update({k: str(v) for k, v in extra.items()})
         return env
