@@ -152,6 +152,32 @@ TEST_CASE("backlog: clients that came before the fork are the child's, if the pa
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
+TEST_CASE("backlog: a hundred wait, for the parent and for the child") {
+  constexpr int kClients = 100;
+  Listener listener = Listen();
+  Pipe go;
+  const pid_t pid = Fork([&] {
+    go.out.reset();
+    char c;
+    if (read(go.in, &c, 1) != 0) return 1;
+    return Serve(listener.fd, kClients / 2, 'c') ? 0 : 2;
+  });
+  std::vector<Fd> clients = StartClients(listener, kClients);
+  for (const Fd& client : clients) REQUIRE(Connected(client));
+  REQUIRE(HasWaiting(listener.fd, kClients));
+  for (const Fd& client : clients) REQUIRE(SendAll(client, "a"));
+  go.out.reset();
+  REQUIRE(Serve(listener.fd, kClients / 2, 'p'));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  int parents = 0;
+  for (const Fd& client : clients) {
+    const std::string answer = ReceiveToEnd(client);
+    REQUIRE(answer.size() == 2);
+    parents += answer[1] == 'p' ? 1 : 0;
+  }
+  REQUIRE(parents == kClients / 2);
+}
+
 TEST_CASE("backlog: what waits is the parent's, when the child that has accepted before is killed") {
   Listener listener = Listen();
   Pipe ready;
