@@ -172,6 +172,13 @@ struct QpCounters {
   uint64_t placed_in = 0;                        // bytes read from the link straight into their final place
 };
 
+// Whose the registered memory is that received data may be placed in while a thread sleeps in
+// ReadLinkBlocking.
+enum class SleeperMemory : uint8_t {
+  kOthers,  // it may be moved or taken back meanwhile: nothing is placed in the sleep
+  kOwn,     // the sleeping thread's: it stays until that thread has left ReadLinkBlocking
+};
+
 // The lock that the owner of a QueuePair holds around its calls, for ReadLinkBlocking to drop in its sleep.
 class CallerLock {
  public:
@@ -240,7 +247,7 @@ class QueuePair {
   // The same, but sleeps in the link's own read when nothing is there, with `lock` dropped meanwhile: other threads may then
   // call everything on this object but ReadLink. Only on a link whose descriptor is in blocking mode, only when
   // !interest().write, and only if can_block(). A signal or a time-out of the descriptor ends the sleep.
-  virtual ReadStatus ReadLinkBlocking(CallerLock& lock) = 0;
+  virtual ReadStatus ReadLinkBlocking(CallerLock& lock, SleeperMemory memory) = 0;
   [[nodiscard]] virtual bool can_block() const = 0;
   // The thread that slept in ReadLinkBlocking was torn out of it by a jump, and will not come back: nothing was read.
   virtual void AbandonReading() {}

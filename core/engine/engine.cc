@@ -124,6 +124,14 @@ void Engine::SetOutOfBandInline(bool value) {
   rep_->End();
 }
 
+void Engine::PreferPipelined(bool value) { rep_->options.prefer_pipelined = value; }
+
+uint32_t Engine::sink_avail_bytes() const {
+  const AdvertAnswers& adverts = rep_->adverts;
+  return adverts.has_sink_avail() && rep_->modes.source() == FlowMode::kPipelined ? adverts.sink_avail().len
+                                                                                  : 0;
+}
+
 void Engine::SetZcopyThreshold(uint32_t bytes) {
   rep_->options.source_threshold = rep_->options.sink_threshold = bytes;
 }

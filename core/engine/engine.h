@@ -217,6 +217,11 @@ class Engine {
   [[nodiscard]] bool sink_offered() const;
   // The peer knows of the offered receive buffer, or RDMA Reads into it are under way.
   [[nodiscard]] bool sink_promised() const;
+  // Whether a hint to use Pipelined Mode goes with what we complete as Data Sink (Options::prefer_pipelined):
+  // the reader is expected to post large buffers before the peer sends.
+  void PreferPipelined(bool value);
+  // What the peer's oldest SinkAvail has room for, 0 without one: a source offer goes there at once.
+  [[nodiscard]] uint32_t sink_avail_bytes() const;
   // A send or receive buffer of more bytes than this may go otherwise than by copying, from now on (the Bcopy
   // threshold); UINT32_MAX: none.
   void SetZcopyThreshold(uint32_t bytes);

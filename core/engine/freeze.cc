@@ -32,6 +32,7 @@ struct Frozen {
     ar.Number(o.src_avail_payload);
     ar.Number(o.read_size);
     ar.Flag(o.prefer_pipelined);
+    ar.Flag(o.follow_hints);
     ar.Flag(o.begin_pipelined);
     ar.Flag(o.await_sink_avail);
     ar.Number(o.ird);

@@ -191,8 +191,12 @@ AbortReason Engine::Rep::HandlePayload(const wire::Message& message, const Recei
 }
 
 void Engine::Rep::FollowHint(uint8_t flags) {
-  if (options.prefer_pipelined && (flags & wire::kReqPipe) != 0 && modes.source() == FlowMode::kCombined) {
-    (void)modes.Request(Half::kSource, FlowMode::kPipelined, credit.acknowledged());
+  if (!options.follow_hints) return;
+  // 6.1.2: a bit that is not set prefers Combined Mode.
+  const bool pipelined = (flags & wire::kReqPipe) != 0;
+  if (modes.source() == (pipelined ? FlowMode::kCombined : FlowMode::kPipelined)) {
+    const FlowMode wanted = pipelined ? FlowMode::kPipelined : FlowMode::kCombined;
+    (void)modes.Request(Half::kSource, wanted, credit.acknowledged());
   }
 }
 

@@ -32,9 +32,12 @@ struct Options {
   uint32_t src_avail_payload = 4096;
   // Most bytes of one RDMA Read. A revocation waits for those in flight (9.5.4).
   uint32_t read_size = 1024 * 1024;
-  // Hint to the peer, as Data Sink, to use Pipelined Mode, and follow such hints as Data Source
-  // (REQ_PIPE, 6.1.2).
+  // Hint to the peer, as Data Sink, to use Pipelined Mode (REQ_PIPE, 6.1.2). Engine::PreferPipelined()
+  // changes it.
   bool prefer_pipelined = false;
+  // As Data Source, follow the peer's hints (12): REQ_PIPE to Pipelined Mode; its absence, and SendSm, back
+  // to Combined Mode.
+  bool follow_hints = false;
   // As Data Source, go to Pipelined Mode at once: with the connection (the connecting peer), or with the
   // peer's first message (the accepting peer, which may have no right to speak first).
   bool begin_pipelined = false;

@@ -17,7 +17,7 @@ bool Engine::Rep::wants_source(uint64_t size) const {
     case FlowMode::kCombined:
       return size > options.source_threshold;
     case FlowMode::kPipelined:
-      return size > (adverts.has_sink_avail() || options.await_sink_avail ? payload_capacity() : options.source_threshold);
+      return size > (options.await_sink_avail ? payload_capacity() : options.source_threshold);
   }
   return false;
 }
@@ -197,6 +197,10 @@ AbortReason Engine::Rep::HandleSendSm() {
   ++stats.send_sms_in;
   const auto reason = source_offer.HandleSendSm(credit.acknowledged());
   SettleSource();
+  if (reason == AbortReason::kNone && options.follow_hints && modes.source() == FlowMode::kPipelined) {
+    // Its reader does not wait with a buffer: in Combined Mode it gets the first bytes at once.
+    (void)modes.Request(Half::kSource, FlowMode::kCombined, credit.acknowledged());
+  }
   return reason;
 }
 
@@ -233,18 +237,19 @@ void Engine::Rep::HandleSrcAvailCancel() {
 }
 
 bool Engine::Rep::PollCompletion(PostSend* post) {
+  // 6.1.2. In either message it is about the half-connection in which we are the Data Sink.
+  const uint8_t hint = options.prefer_pipelined && modes.sink() != FlowMode::kBuffered ? wire::kReqPipe : 0;
   if (adverts.rd_compl_due()) {
     const bool cancelling = adverts.cancelling();
     const auto completed = adverts.TakeRdCompl();
-    const bool pipe = options.prefer_pipelined && modes.sink() != FlowMode::kBuffered;
-    Compose(wire::RdmaRdCompl{completed.size}, MessageKind::kControl, pipe ? wire::kReqPipe : 0, post);
+    Compose(wire::RdmaRdCompl{completed.size}, MessageKind::kControl, hint, post);
     if (completed.last) post->invalidate = completed.stag;
     if (cancelling) credit.ReleaseAck();
     return true;
   }
   if (adverts.wr_compl_due()) {
     const auto completed = adverts.TakeWrCompl();
-    Compose(wire::RdmaWrCompl{completed.size}, MessageKind::kControl, 0, post);
+    Compose(wire::RdmaWrCompl{completed.size}, MessageKind::kControl, hint, post);
     post->invalidate = completed.stag;
     return true;
   }

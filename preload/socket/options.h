@@ -23,6 +23,7 @@ inline void ChooseMechanisms(engine::Options* options) {
   options->source_threshold = options->sink_threshold = config().bcopy_threshold;
   switch (force) {
     case Mechanism::kChosen:
+      options->follow_hints = true;
       break;
     case Mechanism::kBcopy:
       options->source_threshold = options->sink_threshold = kNever;
@@ -34,7 +35,8 @@ inline void ChooseMechanisms(engine::Options* options) {
     case Mechanism::kTransaction:
       options->source_threshold = kNever;
       options->sink_threshold = 1;
-      options->prefer_pipelined = options->begin_pipelined = options->await_sink_avail = true;
+      options->prefer_pipelined = options->follow_hints = options->begin_pipelined =
+          options->await_sink_avail = true;
       break;
   }
 }

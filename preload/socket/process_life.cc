@@ -24,6 +24,8 @@ namespace {
 
 // What may be in flight at exit is at most a window and a send buffer; a peer that takes nothing for so long gets nothing more.
 constexpr Duration kExitPatience = std::chrono::seconds(5);
+// All peers together, which may be in no call that would answer.
+constexpr Duration kPatienceForPeers = std::chrono::milliseconds(100);
 
 // Locked by PrepareFork too, if there was one then.
 stats::StatsSegment*& locked_statistics() {
@@ -52,6 +54,8 @@ void PrepareFork() {
   const auto& sockets = AllSockets::locked();
   if (std::any_of(sockets.begin(), sockets.end(), [](StreamSocket* socket) { return socket->shareable(); }))
     SharedArena::InviteChild();
+  const Time patience = Now() + kPatienceForPeers;
+  for (StreamSocket* socket : sockets) socket->SettleSinkLoan(patience);
   for (StreamSocket* socket : sockets) socket->ShareWithChild();
   Listener::LockAllForFork();
   Listener::ShareAll();

@@ -193,7 +193,7 @@ bool Session::may_sleep_in_read() const {
   return !being_read_ && !link_ended_ && queue_pair_->can_block() && !queue_pair_->interest().write;
 }
 
-ReadStatus Session::ReadSleeping(verbs::CallerLock& lock) {
+ReadStatus Session::ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory memory) {
   struct Reading {
     Session* session;
     // Also when the thread is cancelled in its sleep; the lock is taken by then.
@@ -203,7 +203,7 @@ ReadStatus Session::ReadSleeping(verbs::CallerLock& lock) {
   {
     being_read_ = true;
     const Reading reading{this};
-    status = queue_pair_->ReadLinkBlocking(lock);
+    status = queue_pair_->ReadLinkBlocking(lock, memory);
   }
   TakeCompletions();
   if (status == ReadStatus::kEnded) NoteEnd();

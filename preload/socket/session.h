@@ -35,8 +35,9 @@ class Session {
   // The same for a caller that comes again at once (QueuePair::PollLink). False: nothing has come.
   bool PollAvailable();
 
-  // The same, asleep in the link's read until something comes, with `lock` dropped. Only while may_sleep_in_read().
-  verbs::ReadStatus ReadSleeping(verbs::CallerLock& lock);
+  // The same, asleep in the link's read until something comes, with `lock` dropped. Only while
+  // may_sleep_in_read(). `memory`: what is registered to be filled.
+  verbs::ReadStatus ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory memory);
   [[nodiscard]] bool may_sleep_in_read() const;
   // Wakes the thread in ReadSleeping, although the peer's application has nothing to say: by a round trip to its RNIC, if that answers
   // by itself or the peer is in a call.

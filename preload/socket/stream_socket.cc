@@ -356,7 +356,11 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
   }
   if (state_ != State::kSdp) return 0;
   if (link.revents != 0) {
-    session_->ReadAvailable();
+    if (link.revents == POLLOUT) {  // room alone: nothing is there to be read
+      session_->Pump();
+    } else {
+      session_->ReadAvailable();
+    }
     AfterProgress();
   }
   return error;

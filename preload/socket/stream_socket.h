@@ -32,6 +32,7 @@
 #include "preload/socket/shared_connection.h"
 #include "preload/socket/socket.h"
 #include "preload/socket/socket_mutex.h"
+#include "preload/socket/turn_taking.h"
 #include "preload/socket/waiter.h"
 #include "preload/stats_segment.h"
 
@@ -138,6 +139,9 @@ class StreamSocket final : public Socket {
     return state_ == State::kSdp && session_ != nullptr && !foreign_ && !session_->queue_pair().owns_event_fd();
   }
   void ShareWithChild();
+  // Before that: a receive buffer that went back with the peer knowing of it would keep the connection to
+  // this process; the peer's answer is waited for.
+  void SettleSinkLoan(Time deadline);
   // In the child of a fork, lock held: what was not shared is the parent's.
   void DisownAfterFork();
   void NoteForkInParent();
@@ -208,7 +212,8 @@ class StreamSocket final : public Socket {
   void MendJump(Lock& lock, int fd);
 
   // stream_socket_io.cc
-  int SleepForData(Lock& lock, int fd, Time* deadline);
+  // `memory`: whose is lent to be filled.
+  int SleepForData(Lock& lock, int fd, Time* deadline, verbs::SleeperMemory memory);
   ssize_t ReceiveOutOfBand(std::span<const MutableBytes> room, int flags, int* out_flags);
 
   // stream_socket_options.cc
@@ -271,6 +276,10 @@ class StreamSocket final : public Socket {
   // with no error: the rest is to be copied. Nothing (ReceiveLent): the memory could not be lent. `error` as of WaitForChange.
   size_t SendLent(Lock& lock, int fd, Bytes data, Time deadline, Signals signals, int* error);
   std::optional<size_t> ReceiveLent(Lock& lock, int fd, MutableBytes room, bool advertise, Time* deadline, int* error);
+  // Should a receive of `room` bytes lend its memory before anything is there? Asked once a receive.
+  bool LendsAhead(size_t room);
+  // Before a large write: has the peer's reader lent its memory meanwhile, or does it in a moment?
+  void LookForSinkAvail(Lock& lock, int fd);
   int WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals);
   void FinishLoan(Lock& lock, int fd, Loan* loan);
   void CollectLoans();
@@ -343,6 +352,8 @@ class StreamSocket final : public Socket {
   uint32_t copies_wanted_ = 0;   // large writes to be copied, because the last loan found no reader
   uint32_t copied_in_a_row_ = 0;
   Duration mebibyte_read_ = std::chrono::milliseconds(20);  // how long an adapter's peer took for one, about
+  TurnTaking turns_;
+  uint32_t sinks_missed_ = 0;  // large writes in Pipelined Mode that found no lent memory, in a row
 
   WaiterList waiters_;
   PollBudget poll_budget_{config().cq_poll};

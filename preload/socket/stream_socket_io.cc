@@ -19,6 +19,9 @@ namespace {
 // they receive must not wait for each other for ever).
 constexpr Duration kPatienceForCredit = std::chrono::milliseconds(2);
 
+// A receive of so few bytes is not asked whether it would lend its memory.
+constexpr size_t kNeverLent = 1024;
+
 // The caller's iovec with a position, as spans for the engine.
 template <typename Span, typename Byte>
 class IovecCursor {
@@ -116,6 +119,8 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   Time deadline = kNever;
   Time credit_deadline = kNever;
   bool looked = false;
+  if (turns_.answered()) turns_.Begin(session_->engine().source_threshold());
+  turns_.Sent(total);
   for (;;) {
     engine::Engine& e = session_->engine();
     if (pending_error_ != 0) {
@@ -131,6 +136,10 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
       const auto rest = data.Rest();
       if (!rest.empty() && e.wants_source(rest.front().size())) {
         if (deadline == kNever) deadline = DeadlineOf(options_.send_timeout());
+        LookForSinkAvail(lock, fd);
+        if (state_ != State::kSdp)
+          return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
+        if (pending_error_ != 0 || !e.can_send()) continue;
         int error = 0;
         data.Advance(SendLent(lock, fd, rest.front(), deadline, deadline == kNever ? Signals::kRestart : Signals::kInterrupt, &error));
         if (state_ != State::kSdp) return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
@@ -216,6 +225,9 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   const bool peek = (flags & MSG_PEEK) != 0;
   const size_t wanted = (flags & MSG_WAITALL) != 0 ? total : std::min(total, LowWater());
   const bool may_lend = !nonblocking && !peek && (flags & MSG_TRUNC) == 0;
+  // 9.3: never for MSG_WAITALL.
+  bool lend_ahead = may_lend && wanted < total && total > kNeverLent && LendsAhead(iov[0].iov_len);
+  bool looked_ahead = false;
   Time deadline = kNever;
   bool looked = false;
   size_t done = 0;
@@ -227,10 +239,20 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     if (e.advertised_bytes() > 0 || may_lend) {
       const auto rest = room.Rest();
       const engine::SinkWish wish = may_lend && !rest.empty() ? e.sink_wish(rest.front().size()) : engine::SinkWish::kNothing;
-      if (wish == engine::SinkWish::kRead || (wish == engine::SinkWish::kAdvertise && done == 0 && wanted < total)) {
+      const bool ahead = wish == engine::SinkWish::kAdvertise && done == 0 && lend_ahead;
+      if (ahead && !looked_ahead && !session_->link_ended()) {
+        looked_ahead = true;  // what is there already cannot be written any more
+        session_->ReadAvailable();
+        AfterProgress();
+        continue;
+      }
+      if (wish == engine::SinkWish::kRead || ahead) {
         int error = 0;
-        HandOverRequest(wish == engine::SinkWish::kAdvertise);
+        HandOverRequest(ahead);
         const auto moved = ReceiveLent(lock, fd, rest.front(), wish == engine::SinkWish::kAdvertise, &deadline, &error);
+        if (!moved) WantBcopy(1);  // nobody will read what the peer offers: it is to come by itself
+        if (ahead && moved) turns_.Lent(*moved != 0);
+        lend_ahead = lend_ahead && !ahead;
         room.Advance(moved.value_or(0));
         done += moved.value_or(0);
         if (state_ != State::kSdp) return done > 0 ? static_cast<ssize_t>(done) : Fail(EBADF);
@@ -270,7 +292,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       }
     }
     int error = EAGAIN;
-    if (!nonblocking) error = SleepForData(lock, fd, &deadline);
+    if (!nonblocking) error = SleepForData(lock, fd, &deadline, verbs::SleeperMemory::kOthers);
     if (state_ != State::kSdp) return Fail(EBADF);
     if (error != 0) {
       AfterProgress();
@@ -279,13 +301,14 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       return Fail(error);
     }
   }
+  if (!peek) turns_.Received(done);
   AfterProgress();
   LeaveToBackground();
   return static_cast<ssize_t>(done);
 }
 
 // 0: look again. Else EINTR, or EAGAIN when the receive time-out has passed.
-int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline) {
+int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::SleeperMemory memory) {
   if (options_.receive_timeout() == Duration::zero() && shared_ == nullptr && session_->may_sleep_in_read()) {
     // The link's own read restarts after a signal handler exactly when TCP's would (SA_RESTART).
     urgent_raised_ = false;
@@ -294,7 +317,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline) {
     verbs::DroppedLock dropped(own);
     const CallMark mark;
     reader_.Set(&mark);
-    const verbs::ReadStatus status = session_->ReadSleeping(dropped);
+    const verbs::ReadStatus status = session_->ReadSleeping(dropped, memory);
     reader_.Clear();
     own.release();
     lock = Lock(mutex_, std::adopt_lock);

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 
+#include "preload/guard.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/socket/unbounded_poll.h"
 
 namespace sdp::preload {
 namespace {
@@ -27,6 +29,10 @@ constexpr uint32_t kMostCopiedInARow = 64;
 // Most memory lent at a time: what may have to be copied when no reader comes.
 constexpr size_t kMostLent = 1 << 20;
 constexpr size_t kMostLentToReceive = 4 << 20;
+// How long a writer waits for memory that a reader, who did so before, is about to lend; and how often in
+// vain.
+constexpr Duration kPatienceForSink = std::chrono::microseconds(200);
+constexpr uint32_t kMostSinksMissed = 3;
 // Where a copy cannot take its place, a peer that does not give memory back is cut off: the call has to return.
 constexpr Duration kPatienceForReturn = std::chrono::seconds(5);
 
@@ -60,6 +66,48 @@ void StreamSocket::WantBcopy(uint64_t enough) {
 void StreamSocket::AskLoansBack() {
   if (!source_loan_.Keep(*session_)) source_loan_.Revoke(*session_);
   sink_loan_.Revoke(*session_);
+}
+
+bool StreamSocket::LendsAhead(size_t room) {
+  const Mechanism force = config().force;
+  if (force != Mechanism::kChosen) return force == Mechanism::kWrite || force == Mechanism::kTransaction;
+  engine::Engine& e = session_->engine();
+  // Memory that was lent comes back at once only where the RNIC can move it; who gives up soon does not lend.
+  if (room <= e.source_threshold() || shared_ != nullptr || session_->queue_pair().owns_event_fd() ||
+      options_.receive_timeout() != Duration::zero())
+    return false;
+  e.PreferPipelined(turns_.regular(e.source_threshold()));
+  return e.stats().sink_mode == engine::FlowMode::kPipelined && turns_.ShouldLend(e.source_threshold());
+}
+
+void StreamSocket::LookForSinkAvail(Lock& lock, int fd) {
+  const engine::Engine& e = session_->engine();
+  if (e.stats().source_mode != engine::FlowMode::kPipelined || config().force != Mechanism::kChosen) return;
+  if (e.sink_avail_bytes() == 0) {
+    session_->ReadAvailable();
+    AfterProgress();
+  }
+  // The reader asked for this mode because it lends its memory in each turn: it may be about to. A peer that
+  // reads the SrcAvail instead needs more messages, and more time.
+  if (e.sink_avail_bytes() == 0 && sinks_missed_ < kMostSinksMissed && !session_->link_ended() &&
+      e.can_send())
+    WaitForChange(lock, fd, Now() + kPatienceForSink, Signals::kRestart);
+  if (state_ == State::kSdp && session_ != nullptr)
+    sinks_missed_ = e.sink_avail_bytes() != 0 ? 0 : sinks_missed_ + 1;
+}
+
+void StreamSocket::SettleSinkLoan(Time deadline) {
+  const NoCancellation whole;
+  while (state_ == State::kSdp && session_ != nullptr && shared_ == nullptr && sink_loan_.offered() &&
+         !sink_loan_.lent() && !session_->link_ended() && !session_->being_read() && Now() < deadline) {
+    pollfd link{.fd = LinkOf(descriptors_.empty() ? -1 : descriptors_.front()),
+                .events = WatchEvents(),
+                .revents = 0};
+    timespec storage;
+    UnboundedPoll(&link, 1, Remaining(deadline, &storage), nullptr);
+    session_->ReadAvailable();
+    AfterProgress();
+  }
 }
 
 // One sleep of a call whose memory is lent, in whatever state the socket is by now. 0, EINTR, EAGAIN.
@@ -110,8 +158,10 @@ void StreamSocket::MendJump(Lock& lock, int fd) {
 
 size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Signals signals, int* error) {
   *error = 0;
-  data = data.first(std::min(data.size(), kMostLent));
-  if (copied_in_a_row_ < copies_wanted_) {
+  // Into memory that a reader has lent more may go: it is there, and nobody waits for anything but the link.
+  const size_t awaited = session_->engine().sink_avail_bytes();
+  data = data.first(std::min(data.size(), std::max(kMostLent, std::min(awaited, kMostLentToReceive))));
+  if (awaited == 0 && copied_in_a_row_ < copies_wanted_) {
     ++copied_in_a_row_;
     return 0;
   }
@@ -198,7 +248,7 @@ std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes
     session_->Pump();
     AfterProgress();
     while (sink_loan_.lent() && session_ != nullptr && state_ == State::kSdp) {
-      *error = SleepForData(lock, fd, deadline);
+      *error = SleepForData(lock, fd, deadline, verbs::SleeperMemory::kOwn);
       if (session_ != nullptr && sink_loan_.lent()) CollectLoans();
       if (*error != 0) break;
     }

@@ -70,6 +70,7 @@ class Simulation {
   uint64_t fate_step_ = 0;
   bool fate_came_ = false;
   bool change_modes_ = false;
+  bool prefer_ = false;  // the readers' wish for Pipelined Mode comes and goes
   bool refreeze_ = false;
   bool resize_ = false;
   bool suspend_ = false;
@@ -89,6 +90,7 @@ Options Simulation::RandomOptions() {
   o.src_avail_payload = static_cast<uint32_t>(Pick(2) ? 1 + Pick(40) : 1000);
   o.read_size = static_cast<uint32_t>(Pick(2) ? 1 + Pick(1000) : 1000000);
   o.prefer_pipelined = Pick(2);
+  o.follow_hints = Pick(4) != 0;
   o.begin_pipelined = Pick(6) == 0;
   o.max_adverts = static_cast<uint16_t>(1 + Pick(3));
   o.ord = static_cast<uint16_t>(1 + Pick(4));
@@ -118,6 +120,7 @@ Simulation::Simulation(uint64_t seed, std::vector<std::string>* log) : log_(log)
   fate_ = Pick(4) ? Fate::kGraceful : Pick(2) ? Fate::kAbort : Fate::kLinkLoss;
   fate_step_ = Pick(400);
   change_modes_ = Pick(2) == 0;
+  prefer_ = Pick(2) == 0;
   refreeze_ = Pick(4) == 0;
   resize_ = Pick(4) == 0;
   suspend_ = Pick(4) == 0;
@@ -352,6 +355,7 @@ void Simulation::Run() {
         end.engine.ChangeMode(Pick(2) ? Half::kSource : Half::kSink, static_cast<FlowMode>(Pick(3)));
       end.Drain();
     }
+    if (prefer_ && Pick(30) == 0) (Pick(2) ? pair_->a : pair_->z).engine.PreferPipelined(Pick(2));
     if (resize_ && Pick(40) == 0) {
       End& end = Pick(2) ? pair_->a : pair_->z;
       end.engine.AskPeerBufferSize(static_cast<uint32_t>(Pick(3000)));

@@ -61,7 +61,7 @@ TEST_CASE(
 
 TEST_CASE("Zcopy: REQ_PIPE is a hint that is followed if it is wanted") {
   Options options = kZcopy;
-  options.prefer_pipelined = true;
+  options.prefer_pipelined = options.follow_hints = true;
   EnginePair pair(options, options);
   auto data = Fill(5000, 17);
   REQUIRE(pair.a.OfferSource(data));
@@ -72,6 +72,47 @@ TEST_CASE("Zcopy: REQ_PIPE is a hint that is followed if it is wanted") {
   pair.Settle();
   CHECK(pair.a.engine.stats().source_mode == FlowMode::kPipelined);
   CHECK(pair.z.engine.stats().sink_mode == FlowMode::kPipelined);
+  CHECK(pair.z.engine.stats().source_mode == FlowMode::kCombined);
+}
+
+TEST_CASE("Zcopy: without REQ_PIPE, or with SendSm, who follows hints is in Combined Mode again") {
+  Options options = kZcopy;
+  options.follow_hints = true;
+  ScriptedPeer reads({.options = options});
+  auto data = Fill(5000, 20);
+  MakePipelined(&reads.end);
+  CHECK(reads.Hear() == "ModeChange mode=2 s=0");
+  REQUIRE(reads.end.OfferSource(data));
+  CHECK(reads.Hear().substr(0, 17) == "SrcAvail len=5000");
+  reads.Say(wire::RdmaRdCompl{5000});
+  CHECK(reads.Hear() == "ModeChange mode=1 s=0");
+  CHECK(reads.engine().stats().source_mode == FlowMode::kCombined);
+
+  ScriptedPeer copies({.options = options});
+  MakePipelined(&copies.end);
+  copies.Hear();
+  REQUIRE(copies.end.OfferSource(data));
+  copies.Hear();
+  copies.Say(wire::SendSm{});
+  CHECK(copies.Hear() == "ModeChange mode=1 s=0");
+  CHECK(copies.HearAll().substr(0, 17) == "Data payload=1000");
+
+  // Each half-connection by itself: who reads says what it wants of the one in which it reads, in either
+  // message.
+  Options wants = options;
+  wants.begin_pipelined = wants.prefer_pipelined = true;
+  EnginePair pair(wants, wants);
+  pair.Settle();
+  std::vector<std::byte> out(5000);
+  REQUIRE(pair.z.OfferSink(out, true));
+  pair.Settle();
+  CHECK(pair.a.engine.sink_avail_bytes() == 5000);
+  pair.a.engine.PreferPipelined(false);
+  REQUIRE(pair.a.OfferSource(data));
+  pair.Settle();
+  CHECK(pair.z.SinkResult()->bytes == 5000);
+  CHECK(pair.a.engine.sink_avail_bytes() == 0);
+  CHECK(pair.a.engine.stats().source_mode == FlowMode::kPipelined);
   CHECK(pair.z.engine.stats().source_mode == FlowMode::kCombined);
 }
 

@@ -47,8 +47,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
              .sink_stag = sink, .sink_to = reinterpret_cast<uint64_t>(memory.data()) + 3072, .size = 100}});
     reads.StartNext(1);
   }
-  ReceiveStream stream({.markers = (options & 8) != 0, .rtr_send = (options & 16) != 0, .ird = 1}, stags,
-                       buffers, reads);
+  ReceiveStream stream({.markers = (options & 8) != 0,
+                        .rtr_send = (options & 16) != 0,
+                        .ird = 1,
+                        .worth_placing = (options & 32) != 0 ? 4u : 4096u},
+                       stags, buffers, reads);
 
   // Addresses differ from run to run: "@@@@@@" and a 16-bit offset in the input stand for a TO in the memory.
   std::vector<std::byte> patched(raw.begin(), raw.end());
@@ -68,8 +71,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   bool ended = false;
   int round = 0;
   while (!raw.empty() && !ended) {
-    std::span<const MutableBytes> parts =
-        stream.PrepareRead(++round % 3 == 0 ? ReadKind::kSleeping : ReadKind::kAtOnce);
+    std::span<const MutableBytes> parts = stream.PrepareRead(++round % 3 == 0 ? ReadKind::kSleeping
+                                                             : round % 3 == 1 ? ReadKind::kSleepingOwner
+                                                                              : ReadKind::kAtOnce);
     SDP_CHECK(!parts.empty());
     if (stream.sieve() != nullptr) parts = std::span(split).first(stream.sieve()->Split(parts, split));
     size_t taken = 0;

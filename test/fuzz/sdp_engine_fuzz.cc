@@ -120,7 +120,7 @@ class Harness {
     o.max_adverts = in->Byte() % 5;
     const uint8_t zcopy = in->Byte();
     o.read_zcopy = zcopy & 1;
-    o.prefer_pipelined = zcopy & 2;
+    o.prefer_pipelined = o.follow_hints = zcopy & 2;
     o.source_threshold = zcopy & 4 ? 0 : 1000;
     o.sink_threshold = zcopy & 8 ? 0 : 1000;
     o.src_avail_payload = zcopy >> 4;

@@ -54,6 +54,80 @@ void RequireExact(const Sent& sent, const std::string& got, const std::string& d
 
 std::atomic<int> signals_seen{0};
 
+// Turns of small questions and large answers, in two processes. Returns the server's; of the last question a
+// byte is missing, for which the server sleeps in a receive.
+constexpr int kTurns = 6;
+constexpr size_t kQuestion = 1000;
+constexpr size_t kTurnSize = 900'000;
+
+// Without looking first: who polls is no reader that waits with its memory.
+std::string ReadBlocking(int fd, size_t size) {
+  std::string data(size, '\0');
+  size_t got = 0;
+  for (ssize_t n; got < size && (n = recv(fd, data.data() + got, size - got, 0)) > 0;)
+    got += static_cast<size_t>(n);
+  data.resize(got);
+  return data;
+}
+
+pid_t ServeTurns(Fd* client) {
+  Listener listener = Listen();
+  const pid_t server = Child([&] {
+    Fd connection(accept(listener.fd, nullptr, nullptr));
+    const std::string question = Pattern(kQuestion, 6);
+    const std::string answer = Pattern(kTurnSize, 5);
+    for (int i = 0; i < kTurns; ++i) {
+      if (ReadBlocking(connection, kQuestion) != question) return 2;
+      if (!SendAll(connection, answer)) return 3;
+    }
+    return ReceiveToEnd(connection).empty() ? 0 : 4;
+  });
+  *client = TcpSocket();
+  REQUIRE(connect(*client, listener.address.get(), listener.address.length) == 0);
+  const std::string question = Pattern(kQuestion, 6);
+  for (int i = 0; i + 1 < kTurns; ++i) {
+    REQUIRE(SendAll(*client, question));
+    REQUIRE(ReadBlocking(*client, kTurnSize) == Pattern(kTurnSize, 5));
+  }
+  REQUIRE(SendAll(*client, question.data(), kQuestion - 1));
+  return server;
+}
+
+bool EndsTurns(int client) {
+  return SendAll(client, &Pattern(kQuestion, 6).back(), 1) &&
+         ReadBlocking(client, kTurnSize) == Pattern(kTurnSize, 5);
+}
+
+// A receive with a large buffer that a signal ends; nothing comes meanwhile.
+void InterruptedReceive(int fd) {
+  struct sigaction action {};
+  struct sigaction before {};
+  action.sa_handler = [](int) { ++signals_seen; };
+  REQUIRE(sigaction(SIGUSR1, &action, &before) == 0);
+  std::atomic<pthread_t> thread{};
+  std::atomic<pid_t> tid{0};
+  std::atomic<bool> done{false};
+  std::string room(kTurnSize, '#');
+  auto receiver = Async([&] {
+    thread = pthread_self();
+    tid = gettid();
+    const ssize_t n = recv(fd, room.data(), room.size(), 0);
+    const int error = errno;
+    done = true;
+    return std::pair(n, error);
+  });
+  REQUIRE(Eventually([&] { return tid != 0 && IsAsleep(tid); }));
+  REQUIRE(Eventually([&] {
+    if (!done) pthread_kill(thread, SIGUSR1);
+    return done.load();
+  }));
+  const auto [n, error] = Get(receiver);
+  REQUIRE(sigaction(SIGUSR1, &before, nullptr) == 0);
+  REQUIRE(n == -1);
+  REQUIRE(error == EINTR);
+  REQUIRE(room == std::string(kTurnSize, '#'));
+}
+
 }  // namespace
 
 TEST_CASE("lent: a signal when the reader has had a part: the count is exact") {
@@ -97,6 +171,51 @@ TEST_CASE("lent: the time runs out when the reader has had a part: the count is 
   const Sent sent = Get(sender);
   got += ReadRest(pair.server);
   RequireExact(sent, got, data);
+}
+
+TEST_CASE("lent: a receive that a signal ends in the middle of regular turns loses nothing") {
+  Fd client;
+  const pid_t server = ServeTurns(&client);
+  InterruptedReceive(client);
+  REQUIRE(EndsTurns(client));
+  client.reset();
+  REQUIRE(ExitedWith(Reap(server), 0));
+}
+
+// The last answer comes as small pieces, the first of them before the reader is there.
+TEST_CASE("lent: MSG_WAITALL in regular turns gets all of an answer that comes in pieces") {
+  Pair pair = MakePair();
+  const std::string answer = Pattern(kTurnSize, 5);
+  auto server = Async([&] {
+    for (int i = 0; i < kTurns; ++i) {
+      if (ReadBlocking(pair.server, 1) != "?") return false;
+      if (i + 1 == kTurns) break;
+      if (!SendAll(pair.server, answer)) return false;
+    }
+    for (size_t at = 0, n; at < kTurnSize; at += n) {
+      n = std::min<size_t>(at % 7 == 0 ? 5'000 : 50'001, kTurnSize - at);
+      if (!SendAll(pair.server, answer.data() + at, n)) return false;
+    }
+    return true;
+  });
+  for (int i = 0; i < kTurns; ++i) {
+    REQUIRE(SendAll(pair.client, "?"));
+    if (i + 1 < kTurns) REQUIRE(ReadBlocking(pair.client, kTurnSize) == answer);
+  }
+  std::string got(kTurnSize, '\0');
+  REQUIRE(recv(pair.client, got.data(), got.size(), MSG_WAITALL) == static_cast<ssize_t>(kTurnSize));
+  REQUIRE(got == answer);
+  REQUIRE(Get(server));
+}
+
+TEST_CASE("lent: a child of fork reads the answer that its parent's receive gave up") {
+  Fd client;
+  const pid_t server = ServeTurns(&client);
+  InterruptedReceive(client);
+  const pid_t child = Child([&] { return EndsTurns(client) ? 0 : 1; });
+  REQUIRE(ExitedWith(Reap(child), 0));
+  client.reset();
+  REQUIRE(ExitedWith(Reap(server), 0));
 }
 
 }  // namespace posix_test

@@ -62,7 +62,7 @@ class ScriptedQueuePair final : public verbs::QueuePair {
     ++polls;
     return verbs::ReadStatus::kWouldBlock;
   }
-  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock&) override { return ReadLink(); }
+  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock&, verbs::SleeperMemory) override { return ReadLink(); }
   bool can_block() const override { return true; }
   bool PollCompletion(verbs::Completion* out) override {
     if (!signaled.empty()) {

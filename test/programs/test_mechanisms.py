@@ -74,6 +74,12 @@ class Mechanisms(harness.ProgramTest):
     def test_what_the_library_chooses(self):
         carried = self.transfer("stream", MIB, 60)
         self.assertGreater(carried["read_zcopy"] + carried["write_zcopy"], 20 * MIB, carried)
+        carried = self.transfer("requests", MIB, 60)
+        self.assertGreater(carried["write_zcopy"], 20 * MIB, carried)
+        for shape in ("stream", "turns"):
+            carried = self.transfer(shape, MIB, 60)
+            self.assertGreater(carried["read_zcopy"], 20 * MIB, (shape, carried))
+            self.assertEqual(carried["write_zcopy"], 0, (shape, carried))
         carried = self.transfer("turns", 1000, 100)
         self.assertEqual(sum(carried.values()), carried["bcopy"], carried)
 

@@ -424,7 +424,7 @@ TEST_CASE("a sleeping reader: others post, flush, register and release meanwhile
     std::unique_lock lock(mutex);
     verbs::DroppedLock dropped(lock);
     while (received < kMessages) {
-      if (p.z.qp->ReadLinkBlocking(dropped) == ReadStatus::kEnded) break;
+      if (p.z.qp->ReadLinkBlocking(dropped, verbs::SleeperMemory::kOthers) == ReadStatus::kEnded) break;
       Completion c;
       while (p.z.qp->PollCompletion(&c)) {
         if (c.opcode != verbs::Opcode::kReceive) continue;
@@ -489,7 +489,7 @@ TEST_CASE("Abort wakes a sleeping reader") {
     std::unique_lock lock(mutex);
     verbs::DroppedLock dropped(lock);
     asleep = true;
-    status = p.z.qp->ReadLinkBlocking(dropped);
+    status = p.z.qp->ReadLinkBlocking(dropped, verbs::SleeperMemory::kOthers);
   });
   for (;;) {
     // With the lock in hand and the flag set, the reader is inside its read.

@@ -7,8 +7,11 @@
 #include <random>
 #include <string>
 
+#include "core/base/byte_order.h"
 #include "test/verbs/bytes.h"
 #include "verbs/softiwarp/proto/send_queue.h"
+#include "verbs/softiwarp/wire/ddp_header.h"
+#include "verbs/softiwarp/wire/opcode_table.h"
 
 namespace sdp::iwarp::test {
 namespace {
@@ -146,6 +149,110 @@ TEST_CASE("Sends, Writes and Read Responses in every split") {
   CHECK(read == source);
   CHECK(r.reads_done.size() == 20);
   CHECK(r.stream.at_boundary());
+}
+
+// A segment as the link brings it, without CRC.
+void AppendSegment(const DdpHeader& header, Bytes payload, std::vector<std::byte>* raw) {
+  std::array<std::byte, kMpaLengthSize + kUntaggedHeaderSize> prefix;
+  const auto ulpdu = static_cast<uint16_t>(header.size() + payload.size());
+  StoreBe<uint16_t>(prefix.data(), ulpdu);
+  SerializeDdpHeader(header, prefix.data() + kMpaLengthSize);
+  Append(raw, Bytes(prefix).first(kMpaLengthSize + header.size()));
+  Append(raw, payload);
+  raw->resize(raw->size() + PadSize(ulpdu) + kCrcSize);
+}
+
+// One read takes several segments of a message in advance. Here they are now as expected, now of other
+// lengths, for other places, or Sends in between: every byte comes to its place all the same, and nothing
+// beyond the region changes.
+TEST_CASE("tagged messages whose segments are not those that were looked forward to") {
+  constexpr size_t kFence = 4096;
+  constexpr size_t kRegion = 90000;
+  for (uint32_t seed = 1; seed <= 400; ++seed) {
+    CAPTURE(seed);
+    std::minstd_rand random(seed);
+    const auto pick = [&](size_t n) { return random() % n; };
+    Receiver r({.ird = 1, .worth_placing = static_cast<uint32_t>(1 + pick(64))});
+    std::vector<std::byte> memory(kRegion + 2 * kFence, std::byte{0x5a});
+    const MutableBytes region = MutableBytes(memory).subspan(kFence, kRegion);
+    const auto base = reinterpret_cast<uint64_t>(region.data());
+    const bool reading = pick(2) == 0;
+    const STag stag = *r.stags.Register(region, reading ? Rights::kLocal : Rights::kRemoteWrite);
+    std::vector<std::byte> expected(kRegion, std::byte{0x5a});
+    std::vector<std::byte> raw;
+    std::vector<std::vector<std::byte>> sends;
+    uint32_t msn = 1;
+    const auto send = [&] {
+      sends.push_back(Counting(pick(3) == 0 ? 0 : pick(300), seed + msn));
+      AppendSegment({.last = true, .opcode = static_cast<uint8_t>(RdmapOpcode::kSend), .msn = msn++},
+                    sends.back(), &raw);
+    };
+    size_t end = 0;  // Read Responses fill one buffer in order; Writes go anywhere
+    for (int message = 0; message < 3; ++message) {
+      const size_t usual = 1 + pick(3000);
+      const size_t size = 1 + pick(30000);
+      const size_t start = reading ? end : pick(kRegion - size);
+      end = start + size;
+      if (reading) {
+        r.reads.Post(
+            {.id = WorkId(message + 1),
+             .request = {.sink_stag = stag, .sink_to = base + start, .size = static_cast<uint32_t>(size)}});
+        r.reads.StartNext(10);
+      }
+      const auto data = Counting(size, seed + static_cast<size_t>(message) * 13);
+      std::copy(data.begin(), data.end(), expected.begin() + static_cast<ptrdiff_t>(start));
+      for (size_t at = 0; at < size;) {
+        const size_t n = std::min(size - at, pick(12) == 0 ? 1 + pick(6000) : usual);
+        AppendSegment(
+            {.tagged = true,
+             .last = at + n == size,
+             .opcode = static_cast<uint8_t>(reading ? RdmapOpcode::kReadResponse : RdmapOpcode::kWrite),
+             .stag = stag,
+             .to = base + start + at},
+            Bytes(data).subspan(at, n), &raw);
+        at += n;
+        if (pick(25) == 0) send();
+      }
+      if (pick(2) == 0) send();
+    }
+    const size_t most = pick(3) == 0 ? 40 : pick(2) == 0 ? 5000 : 100000;
+    for (size_t position = 0; position < raw.size();) {
+      constexpr ReadKind kKinds[] = {ReadKind::kAtOnce, ReadKind::kAtOnce, ReadKind::kSleeping,
+                                     ReadKind::kSleepingOwner};
+      position += r.Feed(Bytes(raw).subspan(position), 1 + pick(most), kKinds[pick(4)]);
+    }
+    for (const std::string& e : r.errors) FAIL(e);
+    REQUIRE(r.stream.at_boundary());
+    REQUIRE(r.messages == sends);
+    REQUIRE(r.reads_done.size() == (reading ? 3u : 0u));
+    REQUIRE(std::equal(region.begin(), region.end(), expected.begin()));
+    for (size_t i = 0; i < kFence; ++i) {
+      if (memory[i] != std::byte{0x5a} || memory[memory.size() - 1 - i] != std::byte{0x5a})
+        FAIL("beyond the region");
+    }
+  }
+}
+
+TEST_CASE("one read takes many segments of a Read Response, each straight to its place") {
+  Receiver r({});
+  std::vector<std::byte> memory(1 << 20);
+  const STag stag = *r.stags.Register(memory, Rights::kLocal);
+  const auto to = reinterpret_cast<uint64_t>(memory.data());
+  r.reads.Post({.id = WorkId(1), .request = {.sink_stag = stag, .sink_to = to, .size = 1 << 20}});
+  r.reads.StartNext(1);
+  SendQueue queue({});
+  const auto data = Counting(memory.size(), 9);
+  const Bytes payload(data);
+  queue.Post(
+      {.opcode = RdmapOpcode::kReadResponse, .stag = stag, .to = to, .payload = std::span(&payload, 1)});
+  const auto raw = Drain(&queue);
+  int reads = 0;
+  for (size_t position = 0; position < raw.size(); ++reads)
+    position += r.Feed(Bytes(raw).subspan(position), SIZE_MAX);
+  CHECK(r.errors.empty());
+  CHECK(memory == data);
+  CHECK(reads <= 5);
+  CHECK(r.stream.placed() > memory.size() - 10000);
 }
 
 TEST_CASE("memory that is deregistered in the middle of a segment is not written any more") {

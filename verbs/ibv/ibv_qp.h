@@ -61,7 +61,7 @@ class IbvQp final : public verbs::QueuePair {
   void DetachBorrowed() override;
   verbs::ReadStatus ReadLink() override;
   verbs::ReadStatus PollLink() override;
-  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock) override;
+  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) override;
   // The owner waits for event_fd() itself.
   [[nodiscard]] bool can_block() const override { return false; }
   bool PollCompletion(verbs::Completion* out) override;

@@ -70,7 +70,7 @@ ReadStatus IbvQp::GoOn(bool progress) {
   return progress ? ReadStatus::kProgress : ReadStatus::kWouldBlock;
 }
 
-ReadStatus IbvQp::ReadLinkBlocking(verbs::CallerLock& lock) {
+ReadStatus IbvQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory /*memory*/) {
   const ReadStatus status = ReadLink();
   if (status != ReadStatus::kWouldBlock) return status;
   pollfd fd{.fd = event_fd(), .events = POLLIN, .revents = 0};

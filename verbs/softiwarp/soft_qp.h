@@ -46,7 +46,7 @@ class SoftQp final : public verbs::QueuePair {
   [[nodiscard]] bool BorrowFile(const verbs::FileRange& file) override;
   void ReturnFile() override;
   verbs::ReadStatus ReadLink() override;
-  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock) override;
+  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) override;
   [[nodiscard]] bool can_block() const override { return !read_ended_; }
   void AbandonReading() override;
   bool PollCompletion(verbs::Completion* out) override;

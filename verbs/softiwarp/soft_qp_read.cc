@@ -27,16 +27,15 @@ ReadStatus SoftQp::ReadLink() {
   return FinishRead(total, status);
 }
 
-ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock) {
-  // What can be placed directly is worth a look before sleeping, because a sleeping read uses none of the
-  // owner's memory.
-  if (stream_.expects_placement()) {
+ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) {
+  const ReadKind kind = memory == verbs::SleeperMemory::kOwn ? ReadKind::kSleepingOwner : ReadKind::kSleeping;
+  if (stream_.worth_a_look(kind)) {
     const ReadStatus status = ReadLink();
     if (status != ReadStatus::kWouldBlock) return status;
   }
   size_t total = 0;
   ReadStatus status = ReadStatus::kWouldBlock;
-  bool more = ReadOnce(ReadKind::kSleeping, &lock, &total, &status);
+  bool more = ReadOnce(kind, &lock, &total, &status);
   while (more && total < kMaxReadPerCall) more = ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status);
   return FinishRead(total, status);
 }
@@ -63,7 +62,7 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
   for (const MutableBytes& part : parts) asked += part.size();
 
   LinkResult read;
-  if (kind == ReadKind::kSleeping) {
+  if (kind != ReadKind::kAtOnce) {
     const TcpLink link = link_;  // the descriptor may be renumbered meanwhile
     struct Asleep {
       verbs::CallerLock* lock;

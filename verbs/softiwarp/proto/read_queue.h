@@ -27,6 +27,7 @@ class ReadQueue {
   }
   // The read that the next response belongs to (responses come in the order of the requests), or nullptr.
   PendingRead* oldest() { return in_flight_ > 0 ? &reads_.front() : nullptr; }
+  [[nodiscard]] const PendingRead* oldest() const { return in_flight_ > 0 ? &reads_.front() : nullptr; }
   void FinishOldest() {
     reads_.PopFront();
     --in_flight_;

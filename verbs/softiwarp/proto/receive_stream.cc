@@ -9,15 +9,16 @@
 namespace sdp::iwarp {
 namespace {
 
-// Less payload than this is copied: not worth a read of its own.
-constexpr uint32_t kWorthPlacing = 4096;
-// What a sleeping read takes when the rest could be placed directly: enough to be woken, little to copy.
-constexpr size_t kSleepingSip = 2048;
+// What is read into a chunk when what follows could be placed directly: enough to be woken and to know,
+// little to copy.
+constexpr size_t kSip = 2048;
 // A chunk with less room than this is not read into any more, so that reads stay large.
 constexpr uint32_t kRoomInSmall = 2048;
 constexpr uint32_t kRoomInBig = 64 * 1024;
 constexpr size_t kBulkThreshold = 12 * 1024;
 constexpr size_t kNextHeader = kMpaLengthSize + kUntaggedHeaderSize;
+constexpr size_t kLongestPad = 3;
+constexpr size_t kLongestGap = kLongestPad + kCrcSize + kMpaLengthSize + kTaggedHeaderSize;
 // A message in several pieces, but no longer than this, is copied into one.
 constexpr uint32_t kShortMessage = 256;
 // Segments smaller than a message by more than this factor would not fit kMaxMessagePieces.
@@ -35,15 +36,29 @@ ReceiveStream::ReceiveStream(const ReceiveOptions& options, StagTable& stags, Re
       message_(chunks_) {}
 
 std::span<const MutableBytes> ReceiveStream::PrepareRead(ReadKind kind) {
-  SDP_DCHECK(!reading_ && unparsed_.empty());
-  const MutableBytes direct = kind == ReadKind::kAtOnce ? DirectTarget() : MutableBytes{};
-  const size_t wanted = ChunkBytesWanted(kind, !direct.empty());
-  if (!EnsureChunk(wanted)) return {};
+  SDP_DCHECK(!reading_ && read_left_ == 0 && unparsed_.empty());
+  const MutableBytes direct = DirectTarget(kind);
   target_count_ = 0;
   direct_ = !direct.empty();
-  if (direct_) targets_[target_count_++] = direct;
+  bool message_over = true;
+  if (direct_) {
+    targets_[target_count_++] = direct;
+    message_over = placement_.kind != Placement::Kind::kPlace || header_.last ||
+                   LookAhead(direct.data() + direct.size());
+  }
+  const size_t wanted = ChunkBytesWanted(kind, message_over);
+  if (!EnsureChunk(target_count_ / 2 * kLongestGap + wanted)) return {};
+  // Between the places: the end of a segment and the header of the next.
+  uint32_t at = fill_;
+  uint32_t payload = reader_.payload_length();
+  for (size_t i = 1; i < target_count_; i += 2) {
+    const uint32_t gap = PadSize(kTaggedHeaderSize + payload) + kCrcSize + kMpaLengthSize + kTaggedHeaderSize;
+    targets_[i] = MutableBytes(chunk_->data() + at, gap);
+    at += gap;
+    payload = static_cast<uint32_t>(targets_[i + 1].size());
+  }
   targets_[target_count_++] =
-      MutableBytes(chunk_->data() + fill_, std::min<size_t>(wanted, chunk_->capacity - fill_));
+      MutableBytes(chunk_->data() + at, std::min<size_t>(wanted, chunk_->capacity - at));
   reading_ = true;
   return std::span(targets_).first(target_count_);
 }
@@ -51,19 +66,60 @@ std::span<const MutableBytes> ReceiveStream::PrepareRead(ReadKind kind) {
 void ReceiveStream::HandleRead(size_t clean) {
   SDP_DCHECK(reading_);
   reading_ = false;
-  if (direct_) {
-    const auto n = static_cast<uint32_t>(std::min(clean, targets_[0].size()));
-    reader_.HandlePlaced(n);
-    placed_ += n;
+  next_target_ = 0;
+  read_left_ = clean;
+  unparsed_ = Bytes(chunk_->data() + fill_, 0);
+  for (size_t i = 0; i < target_count_ && clean > 0; ++i) {
+    const size_t n = std::min(clean, targets_[i].size());
+    if (!direct_ || i % 2 == 1)
+      fill_ = static_cast<uint32_t>(targets_[i].data() - chunk_->data() + static_cast<ptrdiff_t>(n));
     clean -= n;
+  }
+}
+
+std::optional<ReceiveEvent> ReceiveStream::TakePart() {
+  const MutableBytes target = targets_[next_target_];
+  const size_t n = std::min(read_left_, target.size());
+  if (direct_ && next_target_ % 2 == 1 && reader_.payload_left() > 0) {
+    return TakeBack();  // payload: it belongs where the next target is
+  } else if (!direct_ || next_target_ % 2 == 1) {
+    unparsed_ = target.first(n);
+  } else if (dropping_ || n > reader_.payload_left() || NextPlace() != target.data()) {
+    return TakeBack();
+  } else {
+    const auto size = static_cast<uint32_t>(n);
+    reader_.HandlePlaced(size);
+    placed_ += size;
     if (placement_.kind == Placement::Kind::kPlace) {
-      place_ += n;
+      place_ += size;
     } else {
-      message_.HandlePlaced(n);
+      message_.HandlePlaced(size);
     }
   }
-  unparsed_ = Bytes(chunk_->data() + fill_, clean);
-  fill_ += static_cast<uint32_t>(clean);
+  ++next_target_;
+  read_left_ -= n;
+  return std::nullopt;
+}
+
+std::optional<ReceiveEvent> ReceiveStream::TakeBack() {
+  Chunk* const chunk = chunks_.Take(read_left_);
+  if (chunk == nullptr) {
+    failed_ = true;
+    return OutOfMemory{};
+  }
+  uint32_t size = 0;
+  for (; read_left_ > 0; ++next_target_) {
+    const MutableBytes target = targets_[next_target_];
+    const size_t n = std::min(read_left_, target.size());
+    std::memcpy(chunk->data() + size, target.data(), n);
+    size += static_cast<uint32_t>(n);
+    read_left_ -= n;
+  }
+  DropChunk();
+  chunk_ = chunk;
+  fill_ = size;
+  unparsed_ = Bytes(chunk->data(), size);
+  return std::nullopt;
 }
 
 bool ReceiveStream::PollEvent(ReceiveEvent* out) {
@@ -72,7 +128,9 @@ bool ReceiveStream::PollEvent(ReceiveEvent* out) {
     std::optional<ReceiveEvent> event;
     switch (reader_.Next(&unparsed_, &payload)) {
       case FpduReader::Step::kNeedMore:
-        return false;
+        if (read_left_ == 0) return false;
+        event = TakePart();
+        break;
       case FpduReader::Step::kHeader:
         event = BeginSegment();
         break;
@@ -111,7 +169,8 @@ void ReceiveStream::Release(const Piece& piece) {
   lent_ -= piece.length;
   chunks_.Unref(chunk);
   // Only our own reference is left: an idle connection holds no chunk. While a read sleeps in it, it stays.
-  if (chunk == chunk_ && chunk != nullptr && chunk->refs == 1 && !reading_ && unparsed_.empty()) DropChunk();
+  const bool in_use = reading_ || read_left_ > 0 || !unparsed_.empty();
+  if (chunk == chunk_ && chunk != nullptr && chunk->refs == 1 && !in_use) DropChunk();
 }
 
 void ReceiveStream::HandleDeregister(STag stag) {
@@ -128,21 +187,46 @@ void ReceiveStream::HandleMove(STag stag, const std::byte* from, std::byte* to) 
   place_ = to + (place_ - from);
 }
 
-MutableBytes ReceiveStream::DirectTarget() {
+MutableBytes ReceiveStream::DirectTarget(ReadKind kind) {
   // With CRC nothing is placed before the FPDU has been checked.
   const uint32_t left = reader_.payload_left();
-  if (options_.crc || dropping_ || left < kWorthPlacing) return {};
-  if (placement_.kind == Placement::Kind::kPlace) return {place_, left};
-  if (placement_.kind != Placement::Kind::kMessage) return {};
-  if (std::byte* place = message_.gather_place()) return {place, left};
+  if (options_.crc || dropping_ || left < options_.worth_placing || kind == ReadKind::kSleeping) return {};
+  if (kind == ReadKind::kSleepingOwner && placement_.kind != Placement::Kind::kPlace) return {};
+  if (std::byte* place = NextPlace()) return {place, left};
   return {};
 }
 
-size_t ReceiveStream::ChunkBytesWanted(ReadKind kind, bool direct) const {
-  if (direct && placement_.kind == Placement::Kind::kPlace && !header_.last)
-    return reader_.trailer_size() + kNextHeader;
-  if (kind == ReadKind::kSleeping && reader_.payload_left() >= kWorthPlacing) return kSleepingSip;
-  return kBigChunk;
+std::byte* ReceiveStream::NextPlace() {
+  switch (placement_.kind) {
+    case Placement::Kind::kPlace:
+      return place_;
+    case Placement::Kind::kMessage:
+      return message_.gather_place();
+    case Placement::Kind::kBody:
+      return nullptr;
+  }
+  return nullptr;
+}
+
+bool ReceiveStream::LookAhead(std::byte* place) {
+  if (sieve_ != nullptr) return false;
+  const uint32_t usual = reader_.payload_length();
+  uint64_t room = judge_.RoomBehind(header_, usual);
+  while (room >= options_.worth_placing && target_count_ < kMaxTargets - 1) {
+    const auto next = static_cast<size_t>(std::min<uint64_t>(usual, room));
+    targets_[target_count_ + 1] = MutableBytes(place, next);
+    target_count_ += 2;
+    place += next;
+    room -= next;
+  }
+  return room == 0;
+}
+
+size_t ReceiveStream::ChunkBytesWanted(ReadKind kind, bool message_over) const {
+  if (direct_ && !message_over) return kLongestPad + kCrcSize + kNextHeader;
+  if (kind != ReadKind::kAtOnce && !direct_ && reader_.payload_left() >= options_.worth_placing) return kSip;
+  const bool between = direct_ ? placement_.kind == Placement::Kind::kPlace : reader_.payload_left() == 0;
+  return between && judge_.ExpectsPlacement(direct_ ? &header_ : nullptr) ? kSip : kBigChunk;
 }
 
 bool ReceiveStream::EnsureChunk(size_t wanted) {

@@ -3,8 +3,10 @@
 //
 // Chunks: bytes are read into a chunk and Sends are lent out as pieces of it. Payload whose place is known
 // when the rest of it is still in TCP is read into its place instead. Between reads a stream with nothing
-// unfinished holds no chunk. A peer that has few bytes of messages among much else, and so pins whole chunks
-// for them, has its messages copied out instead.
+// unfinished holds no chunk. Of an RDMA Read Response the segments that will follow are looked forward to,
+// too: one read takes several of them, each payload where it would belong if they are as long as the one
+// before. If they are not, what was read is taken back and goes the ordinary way. A peer that has few bytes
+// of messages among much else, and so pins whole chunks for them, has its messages copied out instead.
 //
 // Order of use: PrepareRead, read, HandleRead, then PollEvent until it returns false.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_RECEIVE_STREAM_H_
@@ -30,6 +32,8 @@ struct ReceiveOptions {
   bool markers = false;
   bool rtr_send = false;  // the peer's first Send is its RTR
   uint16_t ird = 0;
+  // Less payload than this is copied: not worth a target of its own.
+  uint32_t worth_placing = 4096;
 };
 
 struct ReceivedMessage {
@@ -42,13 +46,16 @@ using ReceiveEvent = std::variant<ReceivedMessage, segment::ReadWanted, segment:
 
 // Whether the read that is prepared may find the memory of others still valid when it ends.
 enum class ReadKind : uint8_t {
-  kAtOnce,    // nothing else happens meanwhile
-  kSleeping,  // other calls on the connection may come: only chunks are targets
+  kAtOnce,         // nothing else happens meanwhile
+  kSleeping,       // other calls on the connection may come: only chunks are targets
+  kSleepingOwner,  // the same, but registered memory is the sleeper's own and stays
 };
 
 class ReceiveStream {
  public:
-  static constexpr size_t kMaxTargets = 2;
+  // Segments that one read may bring behind the one that is under way.
+  static constexpr size_t kMostAhead = 7;
+  static constexpr size_t kMaxTargets = 2 + 2 * kMostAhead;
   // Up to this much may be held for few bytes lent.
   static constexpr uint64_t kFreeMemory = 2 * kBigChunk;
 
@@ -86,16 +93,28 @@ class ReceiveStream {
   // Memory in use, lent messages included. Whatever the peer sends: at most kFreeMemory, three times the most
   // bytes that were ever lent at once, and what one read and one incomplete message need.
   [[nodiscard]] uint64_t memory() const { return chunks_.bytes(); }
-  // A read that could go straight into its place: worth a try before sleeping.
-  [[nodiscard]] bool expects_placement() { return !DirectTarget().empty(); }
+  // A read that goes straight into its place, but not in a sleep of that kind: worth a try before sleeping.
+  [[nodiscard]] bool worth_a_look(ReadKind sleep) {
+    return !DirectTarget(ReadKind::kAtOnce).empty() && DirectTarget(sleep).empty();
+  }
 
  private:
   friend struct Frozen;
   [[nodiscard]] bool crowded() const { return chunks_.bytes() > kFreeMemory + 3 * lent_; }
-  [[nodiscard]] MutableBytes DirectTarget();
-  [[nodiscard]] size_t ChunkBytesWanted(ReadKind kind, bool direct) const;
+  [[nodiscard]] MutableBytes DirectTarget(ReadKind kind);
+  // Where the next payload byte goes; nullptr: into a chunk.
+  [[nodiscard]] std::byte* NextPlace();
+  // Adds targets for the payload of the segments behind the current one, whose own ends at `place`. False:
+  // there may be more of the message.
+  bool LookAhead(std::byte* place);
+  // What the last target should hold. `message_over`: no more of the current message is expected in it.
+  [[nodiscard]] size_t ChunkBytesWanted(ReadKind kind, bool message_over) const;
   bool EnsureChunk(size_t wanted);
   void DropChunk();
+  // Hands on the next of what was read: as placed, or as unparsed_.
+  std::optional<ReceiveEvent> TakePart();
+  // What is left of what was read did not come as expected: all of it becomes unparsed_.
+  std::optional<ReceiveEvent> TakeBack();
 
   std::optional<ReceiveEvent> BeginSegment();
   std::optional<ReceiveEvent> ConsumePayload(Bytes payload);
@@ -119,8 +138,10 @@ class ReceiveStream {
   bool bulk_ = false;     // the last reading call brought much
   std::array<MutableBytes, kMaxTargets> targets_{};
   size_t target_count_ = 0;
-  bool direct_ = false;  // targets_[0] is not in the chunk
-  Bytes unparsed_{};     // in chunk_
+  bool direct_ = false;     // every other target, from the first on, is not in the chunk
+  size_t next_target_ = 0;  // of those that were read into
+  size_t read_left_ = 0;    // bytes in them that were not handed on
+  Bytes unparsed_{};        // in chunk_
 
   // The segment under way.
   DdpHeader header_;

@@ -1,5 +1,6 @@
 #include "verbs/softiwarp/proto/segment_judge.h"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <utility>
@@ -171,6 +172,19 @@ Result<Placement, Violation> SegmentJudge::JudgeReadRequest(const DdpHeader& h, 
   if (length < kReadRequestSize || !h.last)
     return refuse(cause::kUnspecified, Format("RDMA Read Request of %u bytes", length));
   return Placement{};
+}
+
+bool SegmentJudge::ExpectsPlacement(const DdpHeader* current) const {
+  const bool ends_read = current != nullptr &&
+                         current->opcode == static_cast<uint8_t>(RdmapOpcode::kReadResponse) && current->last;
+  return stags_.open_to_writes() || reads_.in_flight() > (ends_read ? 1u : 0u);
+}
+
+uint64_t SegmentJudge::RoomBehind(const DdpHeader& h, uint32_t length) const {
+  const PendingRead* read = reads_.oldest();
+  if (h.opcode != static_cast<uint8_t>(RdmapOpcode::kReadResponse) || read == nullptr) return 0;
+  return std::min<uint64_t>(stags_.RoomAt(h.stag, h.to + length),
+                            read->request.size - read->received - length);
 }
 
 Result<SegmentOutcome, Violation> SegmentJudge::HandleSegment(const DdpHeader& h, uint32_t length,

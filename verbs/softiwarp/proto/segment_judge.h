@@ -76,6 +76,12 @@ class SegmentJudge {
   Result<SegmentOutcome, Violation> HandleSegment(const DdpHeader& header, uint32_t payload_length,
                                                   Bytes body);
 
+  // A tagged message may begin with the next segment. `current`: of the segment that goes before, nullptr if
+  // it is over.
+  [[nodiscard]] bool ExpectsPlacement(const DdpHeader* current) const;
+  // How many bytes of the same tagged message will certainly follow a segment of `length` bytes that is
+  // judged and not its last. 0 for a Write, whose length nobody tells: memory beyond it must stay as it is.
+  [[nodiscard]] uint64_t RoomBehind(const DdpHeader& header, uint32_t length) const;
   // A Read Response has been handed to the link: the peer may ask for another.
   void HandleReadResponseSent() { --reads_wanted_; }
   // Bytes of the Send now under way that came with earlier segments.

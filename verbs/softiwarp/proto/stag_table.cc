@@ -34,6 +34,7 @@ std::optional<STag> StagTable::Register(MutableBytes memory, Rights rights) {
            .base_to = reinterpret_cast<uint64_t>(memory.data()),
            .rights = rights,
            .used = true};
+  if (IsOpenToWrites(*slot)) ++open_to_writes_;
   return STag(slot->stag);
 }
 
@@ -46,6 +47,7 @@ std::optional<const std::byte*> StagTable::Move(STag stag, MutableBytes memory) 
 bool StagTable::Deregister(STag stag) {
   const Region* region = Find(stag);
   if (region == nullptr) return false;
+  if (IsOpenToWrites(*region)) --open_to_writes_;
   regions_[region - regions_.data()].used = false;
   return true;
 }
@@ -60,6 +62,12 @@ bool StagTable::empty() const {
 }
 
 bool StagTable::InvalidateByPeer(STag stag) { return CanInvalidateByPeer(stag) && Deregister(stag); }
+
+uint64_t StagTable::RoomAt(STag stag, uint64_t to) const {
+  const Region* region = Find(stag);
+  if (region == nullptr || to < region->base_to || to - region->base_to > region->length) return 0;
+  return region->length - (to - region->base_to);
+}
 
 Result<std::byte*, AccessError> StagTable::Access(STag stag, uint64_t to, uint32_t length,
                                                   Rights needed) const {

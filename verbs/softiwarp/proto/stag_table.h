@@ -39,6 +39,10 @@ class StagTable {
   // No memory is registered.
   [[nodiscard]] bool empty() const;
   [[nodiscard]] bool Contains(STag stag) const { return Find(stag) != nullptr; }
+  // Some region waits for the peer's RDMA Writes.
+  [[nodiscard]] bool open_to_writes() const { return open_to_writes_ != 0; }
+  // Bytes of the region from `to` on; 0 when that is not in it.
+  [[nodiscard]] uint64_t RoomAt(STag stag, uint64_t to) const;
   // The place of [to, to + length) within the region, if `needed` is granted (kLocal: any region will do).
   [[nodiscard]] Result<std::byte*, AccessError> Access(STag stag, uint64_t to, uint32_t length,
                                                        Rights needed) const;
@@ -53,9 +57,13 @@ class StagTable {
     bool used = false;
   };
   [[nodiscard]] const Region* Find(STag stag) const;
+  static bool IsOpenToWrites(const Region& region) {
+    return (static_cast<uint8_t>(region.rights) & static_cast<uint8_t>(Rights::kRemoteWrite)) != 0;
+  }
 
   RandomSource random_;
   std::vector<Region> regions_;
+  uint32_t open_to_writes_ = 0;
 };
 
 }  // namespace sdp::iwarp

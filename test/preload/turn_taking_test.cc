@@ -1,0 +1,88 @@
+// When a receive lends its memory ahead of the peer's answer.
+#include "preload/socket/turn_taking.h"
+
+#include <catch2/catch.hpp>
+
+namespace sdp::preload {
+namespace {
+
+constexpr uint64_t kLarge = 1000;
+
+void Ask(TurnTaking* turns, uint64_t bytes) {
+  if (turns->answered()) turns->Begin(kLarge);
+  turns->Sent(bytes);
+}
+
+void Turn(TurnTaking* turns, uint64_t question, uint64_t answer) {
+  Ask(turns, question);
+  turns->Received(answer);
+}
+
+}  // namespace
+
+TEST_CASE("turns: two large answers in a row make a third likely") {
+  TurnTaking turns;
+  Turn(&turns, 1, kLarge);
+  CHECK_FALSE(turns.ShouldLend(kLarge));
+  Turn(&turns, 1, kLarge);
+  CHECK_FALSE(turns.ShouldLend(kLarge));
+  Ask(&turns, 1);
+  CHECK(turns.ShouldLend(kLarge));
+  CHECK(turns.regular(kLarge));
+  turns.Received(kLarge - 1);
+  Ask(&turns, 1);
+  CHECK_FALSE(turns.ShouldLend(kLarge));
+  CHECK_FALSE(turns.regular(kLarge));
+}
+
+TEST_CASE("turns: an answer in pieces is one, a question in pieces too") {
+  TurnTaking turns;
+  for (int i = 0; i < 2; ++i) {
+    for (int k = 0; k < 3; ++k) Ask(&turns, kLarge / 4);
+    for (int k = 0; k < 2; ++k) turns.Received(kLarge / 2);
+  }
+  Ask(&turns, 1);
+  CHECK(turns.ShouldLend(kLarge));
+}
+
+TEST_CASE("turns: large blocks both ways are none") {
+  TurnTaking turns;
+  for (int i = 0; i < 5; ++i) Turn(&turns, kLarge, kLarge);
+  Ask(&turns, 1);
+  CHECK_FALSE(turns.ShouldLend(kLarge));
+  for (int i = 0; i < 2; ++i) Turn(&turns, 1, kLarge);
+  Ask(&turns, 1);
+  CHECK(turns.ShouldLend(kLarge));
+  Ask(&turns, kLarge);
+  CHECK_FALSE(turns.ShouldLend(kLarge));
+}
+
+TEST_CASE("turns: who receives for ever is no party to them") {
+  TurnTaking turns;
+  for (int i = 0; i < 3; ++i) Turn(&turns, 1, kLarge);
+  for (int i = 0; i < 100; ++i) turns.Received(1 << 20);
+  CHECK_FALSE(turns.ShouldLend(kLarge));
+  CHECK_FALSE(turns.regular(kLarge));
+}
+
+TEST_CASE("turns: memory that is lent for nothing is lent more and more seldom") {
+  TurnTaking turns;
+  for (int i = 0; i < 2; ++i) Turn(&turns, 1, kLarge);
+  Ask(&turns, 1);
+  int lent = 0;
+  for (int i = 0; i < 10000; ++i) {
+    if (!turns.ShouldLend(kLarge)) continue;
+    ++lent;
+    turns.Lent(false);
+  }
+  CHECK(lent > 5);
+  CHECK(lent < 30);
+  CHECK_FALSE(turns.regular(kLarge));
+  while (!turns.ShouldLend(kLarge)) {
+  }
+  turns.Lent(true);
+  CHECK(turns.ShouldLend(kLarge));
+  CHECK(turns.regular(kLarge));
+}
+
+}  // namespace sdp::preload
