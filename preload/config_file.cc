@@ -10,6 +10,8 @@
 #include <optional>
 #include <utility>
 
+#include "preload/config_shadowed.h"
+
 namespace sdp::preload {
 namespace {
 
@@ -289,47 +291,6 @@ class Line {
   size_t at_ = 0;
 };
 
-bool SamePrefix(const uint8_t* a, const uint8_t* b, int bits) {
-  if (std::memcmp(a, b, static_cast<size_t>(bits / 8)) != 0) return false;
-  const int rest = bits % 8;
-  return rest == 0 || ((a[bits / 8] ^ b[bits / 8]) >> (8 - rest)) == 0;
-}
-
-bool Covers(const AddressPattern& wide, const AddressPattern& narrow) {
-  if (wide.family == 0) return true;
-  return wide.family == narrow.family && wide.prefix <= narrow.prefix &&
-         SamePrefix(wide.bytes.data(), narrow.bytes.data(), wide.prefix);
-}
-
-// Whether `wide` takes every program that `narrow` does; of two different patterns only * is known to be the
-// wider one.
-bool CoversProgram(const std::string& wide, const std::string& narrow) {
-  if (wide == "*" || wide == narrow) return true;
-  return narrow.find_first_of("*?[\\") == std::string::npos && fnmatch(wide.c_str(), narrow.c_str(), 0) == 0;
-}
-
-// Whether `wide` takes all that `narrow` would.
-bool Covers(const Rule& wide, const Rule& narrow) {
-  return wide.role == narrow.role && CoversProgram(wide.program, narrow.program) &&
-         Covers(wide.address, narrow.address) && wide.first_port <= narrow.first_port &&
-         wide.last_port >= narrow.last_port;
-}
-
-void WarnOfShadowed(ConfigFile* file) {
-  for (size_t i = 0; i < file->rules.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      if (!Covers(file->rules[j], file->rules[i])) continue;
-      file->problems.push_back({.kind = ConfigProblem::Kind::kWarning,
-                                .line = file->rules[i].line,
-                                .column = 1,
-                                .text = "never matches: line " + std::to_string(file->rules[j].line) + " (" +
-                                        ToString(file->rules[j]) +
-                                        ") comes first; put the narrower rule above it"});
-      break;
-    }
-  }
-}
-
 struct PlainAddress {
   uint8_t family = 0;
   uint16_t port = 0;
@@ -353,6 +314,12 @@ PlainAddress ToPlain(const sockaddr* address, socklen_t length, sockaddr_in6* st
 }
 
 }  // namespace
+
+bool SamePrefix(const uint8_t* a, const uint8_t* b, int bits) {
+  if (std::memcmp(a, b, static_cast<size_t>(bits / 8)) != 0) return false;
+  const int rest = bits % 8;
+  return rest == 0 || ((a[bits / 8] ^ b[bits / 8]) >> (8 - rest)) == 0;
+}
 
 ConfigFile ParseConfigFile(std::string_view text) {
   ConfigFile file;

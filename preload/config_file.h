@@ -33,6 +33,8 @@ struct AddressPattern {
 
   bool operator==(const AddressPattern&) const = default;
 };
+// Whether the first `bits` bits of two addresses agree.
+bool SamePrefix(const uint8_t* a, const uint8_t* b, int bits);
 
 struct Rule {
   Mode mode = Mode::kBoth;
@@ -76,7 +78,7 @@ struct ConfigFile {
 inline constexpr size_t kLargestConfigFile = 1 << 20;  // bytes; what is beyond is not read
 inline constexpr size_t kMostRules = 4096;
 
-// Rules that can never match, because one before them takes everything they would, are problems of kind
+// Rules that can never match, because those before them take everything they would, are problems of kind
 // kWarning.
 ConfigFile ParseConfigFile(std::string_view text);
 

@@ -95,32 +95,40 @@ void MessageRecorder::NotePrivateData(NoteDirection direction, Bytes data) {
 }
 
 void MessageRecorder::NoteReceived(std::span<const Bytes> pieces, uint32_t length, bool solicited, std::optional<STag> invalidated) {
-  MessageNote note;
-  note.kind = NoteKind::kSend;
-  note.direction = NoteDirection::kIn;
-  note.flags = Flags(solicited, invalidated.has_value());
-  note.length = length;
-  note.invalidated = invalidated ? invalidated->value() : 0;
-  const Bytes first = pieces.empty() ? Bytes() : pieces[0];
-  if (first.size() >= wire::Bsdh::kSize && static_cast<wire::Mid>(first[3]) == wire::Mid::kData) {
-    std::memcpy(note.bytes, first.data(), wire::Bsdh::kSize);  // nearly all are
-    note.size = wire::Bsdh::kSize;
-  } else {
-    note.size = Gather(pieces, note.bytes);
-  }
-  Note(note);
+  if (!pieces.empty() && NoteData(NoteDirection::kIn, pieces.front(), length, solicited, invalidated.has_value())) return;
+  NoteAny(NoteDirection::kIn, pieces, length, solicited, invalidated);
 }
 
 void MessageRecorder::NoteSent(Bytes header, std::span<const Bytes> payload, bool solicited, std::optional<STag> invalidated) {
+  auto length = static_cast<uint32_t>(header.size());
+  for (const Bytes& piece : payload) length += static_cast<uint32_t>(piece.size());
+  if (NoteData(NoteDirection::kOut, header, length, solicited, invalidated.has_value())) return;
+  NoteAny(NoteDirection::kOut, {&header, 1}, length, solicited, invalidated);
+}
+
+// Counts as Count() does.
+inline bool MessageRecorder::NoteData(NoteDirection direction, Bytes first_piece, uint32_t length, bool solicited, bool invalidates) {
+  if (first_piece.size() < wire::Bsdh::kSize || static_cast<wire::Mid>(first_piece[3]) != wire::Mid::kData) return false;
+  if (recent_ == nullptr || invalidates) return false;
+  if (trace_until_->load(std::memory_order_relaxed) != 0) [[unlikely]]
+    return false;
+  if (length > wire::Bsdh::kSize) ++(direction == NoteDirection::kIn ? transfers_.in : transfers_.out)[kBcopy];
+  ++count_;
+  StoreDataNote(&recent_[count_ % kRecentMessages], count_, connection_, Clock(CLOCK_REALTIME_COARSE), direction, Flags(solicited, false),
+                length, first_piece.data());
+  return true;
+}
+
+// Not inlined, so that it costs the other path no registers.
+__attribute__((noinline)) void MessageRecorder::NoteAny(NoteDirection direction, std::span<const Bytes> pieces, uint32_t length,
+                                                        bool solicited, std::optional<STag> invalidated) {
   MessageNote note;
   note.kind = NoteKind::kSend;
-  note.direction = NoteDirection::kOut;
-  note.size = static_cast<uint8_t>(std::min(header.size(), kNotedBytes));
+  note.direction = direction;
   note.flags = Flags(solicited, invalidated.has_value());
-  note.length = static_cast<uint32_t>(header.size());
-  for (const Bytes& piece : payload) note.length += static_cast<uint32_t>(piece.size());
+  note.length = length;
   note.invalidated = invalidated ? invalidated->value() : 0;
-  std::memcpy(note.bytes, header.data(), note.size);
+  note.size = Gather(pieces, note.bytes);
   Note(note);
 }
 

@@ -1,6 +1,7 @@
 // What a connection notes down about its messages: the last kRecentMessages always, in its slot of the stats file,
 // where sdpstat sees them and the log gets them from when the connection aborts; all of them while somebody traces the
-// process. Costs a note in memory for each message, and, where nobody traces, one branch that is never taken.
+// process. A message costs a note in memory: its headers and the time of the kernel's last tick, decoded when somebody
+// reads it. That somebody could trace costs, where nobody does, one branch that is never taken.
 //
 // Belongs to a connection, whose lock serialises all calls.
 #ifndef SDP_PRELOAD_STATS_RECORDER_H_
@@ -53,6 +54,10 @@ class MessageRecorder {
 
  private:
   void Count(const MessageNote& note);
+  // Most messages: Data, with nothing else to tell. False if it is none, or somebody traces; nothing is done then.
+  bool NoteData(NoteDirection direction, Bytes first_piece, uint32_t length, bool solicited, bool invalidates);
+  // The others.
+  void NoteAny(NoteDirection direction, std::span<const Bytes> pieces, uint32_t length, bool solicited, std::optional<STag> invalidated);
   void Note(MessageNote& note);
   void Trace(const MessageNote& note) const;
   void TraceNames(NoteKind kind, const ConnectionRecord& record, const Address& local, const Address& peer) const;

@@ -176,7 +176,8 @@ void Daemon::Reload(Time now) {
     Log(LogLevel::kInfo, "registry %s read again: %d services", options_.registry,
         service_.directory().registry().services.size());
   } else {
-    Log(LogLevel::kError, "the registry stays as it was: %s", status.message());
+    LogLines(LogLevel::kError, std::string(status.message()));
+    Log(LogLevel::kError, "the registry stays as it was");
   }
   manager_.Ready(Describe());
 }

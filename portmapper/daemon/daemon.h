@@ -22,7 +22,7 @@
 #include "portmapper/daemon/unique_fd.h"
 #include "portmapper/endpoint.h"
 #include "portmapper/engine/admission.h"
-#include "portmapper/prefix.h"
+#include "portmapper/engine/registry.h"
 
 namespace sdp::pm {
 
@@ -36,7 +36,7 @@ struct DaemonOptions {
   Duration ack_timeout = std::chrono::seconds(5);
   AdmissionOptions admission;
   std::string registry;                      // a file; empty: none
-  std::vector<Prefix> serve;                 // as "serve" in the registry
+  Registry serve;                            // what --serve adds to it
   std::string metrics;                       // where MetricsServer is to be; empty: nowhere
   std::vector<AnnouncerOptions> announcers;  // one for each central PMSP
 };

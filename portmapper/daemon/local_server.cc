@@ -57,7 +57,7 @@ absl::StatusOr<UniqueFd> BindSocket(const LocalServerOptions& options, struct st
   const mode_t mode = options.mode.value_or(geteuid() == 0 ? 0666 : 0600);
   sockaddr_un address{};
   if (path.empty() || path.size() >= sizeof address.sun_path) {
-    return absl::InvalidArgumentError(path + ": a socket's path has 1 to 107 bytes");
+    return absl::InvalidArgumentError("--socket " + path + ": a socket's path has 1 to 107 bytes");
   }
   address.sun_family = AF_UNIX;
   std::copy(path.begin(), path.end(), address.sun_path);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -80,6 +81,11 @@ void WriteLog(LogLevel level, std::string_view line) {
       g_format, level, line, int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec, getpid(), journal);
   // At once and whole: no other process's line gets in between.
   (void)!write(STDERR_FILENO, text.data(), text.size());
+}
+
+void LogLines(LogLevel level, const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) WriteLog(level, line);
 }
 
 bool LogLimiter::Allow(Time now, uint64_t* suppressed) {

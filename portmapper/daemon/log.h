@@ -27,6 +27,9 @@ void SetLogFormat(LogFormat format);
 [[nodiscard]] bool LogEnabled(LogLevel level);
 void WriteLog(LogLevel level, std::string_view line);
 
+// `text` may have several lines, of which each is an event.
+void LogLines(LogLevel level, const std::string& text);
+
 template <typename... Args>
 void Log(LogLevel level, const absl::FormatSpec<Args...>& format, const Args&... args) {
   if (LogEnabled(level)) WriteLog(level, absl::StrFormat(format, args...));

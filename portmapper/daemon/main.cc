@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/base/usage_message.h"
 #include "portmapper/daemon/daemon.h"
 #include "portmapper/daemon/log.h"
 #include "portmapper/daemon/sandbox.h"
-#include "portmapper/prefix.h"
 #include "portmapper/registrar.h"
 
 namespace sdp::pm {
@@ -95,8 +95,10 @@ void Declare(CLI::App& app, CommandLine& line) {
       ->check(CLI::Range(10, 600000));
   app.add_option("--registry", line.registry, "services, access lists and hosts to serve; see sdp-pmd(8)")
       ->type_name("FILE");
-  app.add_option("--serve", line.serve, "answer for these hosts, from what they announce; repeatable")
-      ->type_name("PREFIX");
+  app.add_option("--serve", line.serve,
+                 "answer for these hosts, from what they announce; for services of PREFIX with where the HOSTs have "
+                 "them; repeatable")
+      ->type_name("PREFIX[=HOST,...]");
   app.add_option("--central", line.central, "announce our listeners to this central port mapper; repeatable")
       ->type_name("ADDR[:PORT]");
   app.add_option(
@@ -172,9 +174,11 @@ std::optional<DaemonOptions> ToOptions(const CommandLine& line) {
     options.listen.push_back(*address);
   }
   for (const std::string& text : line.serve) {
-    const auto prefix = ParsePrefix(text);
-    if (!prefix) return bad("--serve", text, "a prefix such as 10.0.0.0/8, with no bits beyond its length");
-    options.serve.push_back(*prefix);
+    if (!ParseServe(text, &options.serve)) {
+      return bad("--serve", text,
+                 "a prefix such as 10.0.0.0/8, with no bits beyond its length, or such a prefix and the hosts that "
+                 "stand for it, as in 10.0.0.9=10.0.0.1,10.0.0.2");
+    }
   }
   AnnouncerOptions announcer;
   announcer.lifetime = static_cast<uint8_t>(line.lifetime);
@@ -203,8 +207,8 @@ int Serve(const CommandLine& line) {
   signal(SIGPIPE, SIG_IGN);
   auto daemon = Daemon::Open(*options);
   if (!daemon.ok()) {
-    Log(LogLevel::kError, "%s", daemon.status().message());
-    return 1;
+    LogLines(LogLevel::kError, std::string(daemon.status().message()));
+    return absl::IsInvalidArgument(daemon.status()) ? kUsageError : 1;
   }
   std::printf("sdp-pmd: ready, %s\n", (*daemon)->Describe().c_str());
   std::fflush(stdout);

@@ -24,7 +24,7 @@ constexpr Duration kPatience = std::chrono::seconds(5);
 absl::StatusOr<UniqueFd> ListenOnUnix(const std::string& path) {
   sockaddr_un address{};
   if (path.empty() || path.size() >= sizeof address.sun_path) {
-    return absl::InvalidArgumentError(path + ": a socket's path has 1 to 107 bytes");
+    return absl::InvalidArgumentError("--metrics unix:" + path + ": a socket's path has 1 to 107 bytes");
   }
   address.sun_family = AF_UNIX;
   std::copy(path.begin(), path.end(), address.sun_path);
@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Open(const std::st
     const bool port_alone = where.find_first_not_of("0123456789") == std::string::npos;
     const auto address = ParseEndpoint(port_alone ? absl::StrCat("127.0.0.1:", where) : where);
     if (!address || !address->IsLoopback()) {
-      return absl::InvalidArgumentError(where + ": not unix:PATH, a port, or a loopback address with a port");
+      return absl::InvalidArgumentError("--metrics " + where + ": not unix:PATH, a port, or a loopback address with a port");
     }
     auto fd = ListenOnLoopback(*address);
     if (!fd.ok()) return fd.status();

@@ -3,18 +3,15 @@
 #define SDP_PORTMAPPER_DAEMON_REGISTRY_FILE_H_
 
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "portmapper/engine/registry.h"
-#include "portmapper/prefix.h"
 
 namespace sdp::pm {
 
-// Reads `path` (empty: an empty registry) and adds the prefixes to serve. The error names file, line, column
-// and what was expected, a line for each mistake.
-[[nodiscard]] absl::StatusOr<Registry> LoadRegistry(const std::string& path,
-                                                    const std::vector<Prefix>& serve);
+// Reads `path` (empty: an empty registry) and adds what the command line has said (ParseServe). The error names file,
+// line, column and what was expected, a line for each mistake.
+[[nodiscard]] absl::StatusOr<Registry> LoadRegistry(const std::string& path, const Registry& serve);
 
 }  // namespace sdp::pm
 

@@ -3,9 +3,15 @@
 #include <algorithm>
 #include <string>
 
+#include "portmapper/daemon/log.h"
 #include "portmapper/wire/announcement.h"
 
 namespace sdp::pm {
+namespace {
+
+constexpr const char* kBegins = " (it begins: a line in a minute counts the others)";
+
+}  // namespace
 
 std::optional<Datagram> Service::Serve(Bytes datagram, const Endpoint& source, Time now) {
   if (admission_.Judge(source, now) != Verdict::kHear) return std::nullopt;
@@ -63,36 +69,30 @@ std::optional<Endpoint> Service::FindLocal(const PmMessage& request, Time now) {
 void Service::HandleTimeout(Time now) {
   server_.HandleTimeout(now);
   directory_.HandleTimeout(now);
-  MaybeWarnOfFlood(now);
+  RaiseAlarms(now);
 }
 
-Time Service::NextTimeout() const { return std::min(server_.NextTimeout(), directory_.NextTimeout()); }
+Time Service::NextTimeout() const {
+  return std::min({server_.NextTimeout(), directory_.NextTimeout(), evicted_alarm_.NextTimeout(), unheard_alarm_.NextTimeout(),
+                   pool_alarm_.NextTimeout()});
+}
 
 // SDP 15.2.1: raise an alarm when requests come faster than is plausible.
-void Service::MaybeWarnOfFlood(Time now) {
-  uint64_t suppressed = 0;
-  const uint64_t evicted = server_.counters().evicted;
-  if (evicted != evicted_reported_ && eviction_limiter_.Allow(now, &suppressed)) {
-    Log(LogLevel::kError,
-        "requests come faster than their acknowledgements: %d waiting ones discarded since the last line",
-        evicted - evicted_reported_);
-    evicted_reported_ = evicted;
+void Service::RaiseAlarms(Time now) {
+  if (const auto line = evicted_alarm_.HandleCount(server_.counters().evicted, now)) {
+    Log(LogLevel::kError, "requests come faster than their acknowledgements: %d waiting ones discarded since the last line%s", line->since,
+        line->begins ? kBegins : "");
   }
   const AdmissionCounters& a = admission_.counters();
   const uint64_t unheard = a.privileged_port + a.source_limit + a.total_limit;
-  if (unheard != unheard_reported_ && flood_limiter_.Allow(now, &suppressed)) {
+  if (const auto line = unheard_alarm_.HandleCount(unheard, now)) {
     Log(LogLevel::kError,
-        "datagrams not heard: %d since the last line; in all %d above the limit of their source, %d above "
-        "the "
-        "limit of all, %d from ports below 1024",
-        unheard - unheard_reported_, a.source_limit, a.total_limit, a.privileged_port);
-    unheard_reported_ = unheard;
+        "datagrams not heard: %d since the last line%s; in all %d above the limit of their source, %d above "
+        "the limit of all, %d from ports below 1024",
+        line->since, line->begins ? kBegins : "", a.source_limit, a.total_limit, a.privileged_port);
   }
-  const uint64_t exhausted = directory_.counters().pool_exhausted;
-  if (exhausted != exhausted_reported_ && pool_limiter_.Allow(now, &suppressed)) {
-    Log(LogLevel::kError, "a pool had no free port for %d requests since the last line",
-        exhausted - exhausted_reported_);
-    exhausted_reported_ = exhausted;
+  if (const auto line = pool_alarm_.HandleCount(directory_.counters().pool_exhausted, now)) {
+    Log(LogLevel::kError, "a pool had no free port for %d requests since the last line%s", line->since, line->begins ? kBegins : "");
   }
 }
 

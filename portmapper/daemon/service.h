@@ -2,16 +2,15 @@
 #ifndef SDP_PORTMAPPER_DAEMON_SERVICE_H_
 #define SDP_PORTMAPPER_DAEMON_SERVICE_H_
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 
 #include "core/base/types.h"
 #include "portmapper/daemon/local_server.h"
-#include "portmapper/daemon/log.h"
 #include "portmapper/daemon/own_addresses.h"
 #include "portmapper/endpoint.h"
 #include "portmapper/engine/admission.h"
+#include "portmapper/engine/alarm.h"
 #include "portmapper/engine/directory.h"
 #include "portmapper/engine/pm_server.h"
 
@@ -41,20 +40,16 @@ class Service {
  private:
   [[nodiscard]] std::optional<PmAnswer> AnswerTo(const PmMessage& request, const Endpoint& source, Time now);
   [[nodiscard]] std::optional<Endpoint> FindLocal(const PmMessage& request, Time now);
-  void MaybeWarnOfFlood(Time now);
+  void RaiseAlarms(Time now);
 
   PmServer server_;
   Admission admission_;
   Directory directory_;
   OwnAddresses own_addresses_;
   LocalServer* local_ = nullptr;
-  // What the last warning has told already.
-  uint64_t evicted_reported_ = 0;
-  uint64_t unheard_reported_ = 0;
-  uint64_t exhausted_reported_ = 0;
-  LogLimiter eviction_limiter_{1, std::chrono::minutes(1)};
-  LogLimiter flood_limiter_{1, std::chrono::minutes(1)};
-  LogLimiter pool_limiter_{1, std::chrono::minutes(1)};
+  Alarm evicted_alarm_;
+  Alarm unheard_alarm_;
+  Alarm pool_alarm_;
 };
 
 }  // namespace sdp::pm

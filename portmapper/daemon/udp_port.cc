@@ -77,7 +77,22 @@ absl::Status SharePort(int fd, int on) {
 }
 
 absl::Status Fail(const Endpoint& address) {
+  if (errno == EADDRNOTAVAIL) {
+    return absl::UnavailableError(absl::StrCat("UDP ", address.ToString(), ": this host has no such address; `ip address` lists its own"));
+  }
   return absl::ErrnoToStatus(errno, absl::StrCat("UDP ", address.ToString()));
+}
+
+// Of one of this host's networks. Such an address can be bound, but nobody is answered from it.
+bool IsDirectedBroadcast(const Endpoint& address) {
+  if (address.version != IpVersion::kV4 || address.IsWildcard()) return false;
+  const UniqueFd probe(MakeSocket(address));
+  Endpoint target = address;
+  target.port = kPmUdpPort;
+  sockaddr_storage name;
+  const socklen_t length = ToSockaddr(target, &name);
+  // The kernel lets nobody send to one who has not asked for SO_BROADCAST.
+  return connect(probe.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0 && errno == EACCES;
 }
 
 std::string WhyTaken(const Endpoint& address) {
@@ -134,6 +149,10 @@ absl::StatusOr<UdpPort> UdpPort::Open(const Endpoint& address) {
   UniqueFd fd(MakeSocket(address));
   if (!fd && errno == EAFNOSUPPORT) return absl::UnavailableError("this host has no such address family");
   if (!fd) return Fail(address);
+  if (IsDirectedBroadcast(address)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--listen ", address.ToString(), ": a broadcast address; name an address of this host, or none to serve them all"));
+  }
   absl::StatusOr<UdpPort> port = Bind(std::move(fd), address);
   if (port.ok()) port->batch_ = std::make_shared<Batch>();
   return port;

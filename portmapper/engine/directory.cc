@@ -71,16 +71,38 @@ bool Directory::Allows(const Endpoint& source, const Endpoint& asked) {
 }
 
 bool Directory::IsConfigured(const Endpoint& asked) const {
-  return !registry_.services.empty() && registry_.services.contains(NormalizeMapped(asked));
+  if (!registry_.services.empty() && registry_.services.contains(NormalizeMapped(asked))) return true;
+  return FindHostBalance(asked) != nullptr;
+}
+
+const HostBalance* Directory::FindHostBalance(const Endpoint& asked) const {
+  for (const HostBalance& balance : registry_.host_balances) {
+    if (balance.asked.Contains(asked) && balance.over.address.version == NormalizeMapped(asked).version) return &balance;
+  }
+  return nullptr;
+}
+
+std::vector<Backend> Directory::BackendsOf(const Endpoint& asked) const {
+  const Endpoint service = NormalizeMapped(asked);
+  const auto found = registry_.services.find(service);
+  if (found != registry_.services.end()) return found->second;
+  std::vector<Backend> backends;
+  const HostBalance* const first = FindHostBalance(asked);
+  if (first == nullptr) return backends;
+  for (const HostBalance& balance : registry_.host_balances) {
+    if (!(balance.asked == first->asked) || balance.over.address.version != service.version) continue;
+    Backend& backend = backends.emplace_back(balance.over);
+    backend.address.port = backend.last_port = service.port;
+  }
+  return backends;
 }
 
 std::optional<Endpoint> Directory::FindConfigured(const Endpoint& asked, uint64_t spread,
                                                   const std::optional<Endpoint>& prior, FindLocal local,
                                                   Time now) {
-  const auto found = registry_.services.find(NormalizeMapped(asked));
-  if (found == registry_.services.end()) return std::nullopt;
+  const std::vector<Backend> backends = BackendsOf(asked);
   std::vector<const Backend*> left;
-  for (const Backend& backend : found->second) left.push_back(&backend);
+  for (const Backend& backend : backends) left.push_back(&backend);
   std::stable_sort(left.begin(), left.end(),
                    [](const auto* a, const auto* b) { return a->priority < b->priority; });
 

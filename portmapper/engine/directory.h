@@ -87,6 +87,10 @@ class Directory {
   };
   using PoolKey = std::pair<Endpoint, uint16_t>;  // first port, last port
 
+  // The line that decides about a service that does not stand in the registry itself; null if none does.
+  [[nodiscard]] const HostBalance* FindHostBalance(const Endpoint& asked) const;
+  // Where a configured service may be.
+  [[nodiscard]] std::vector<Backend> BackendsOf(const Endpoint& asked) const;
   [[nodiscard]] std::optional<Endpoint> Try(const Backend& backend, uint64_t spread,
                                             const std::optional<Endpoint>& prior, FindLocal local, Time now);
   [[nodiscard]] std::optional<Endpoint> Lease(const Backend& backend, const std::optional<Endpoint>& prior,

@@ -66,6 +66,14 @@ class Statement {
     ++next_;
     return *value;
   }
+  // The same, if `parse` understands the next word, which is not taken otherwise.
+  template <typename T>
+  std::optional<T> TakeIf(std::optional<T> (*parse)(std::string_view)) {
+    if (!ok() || AtEnd()) return std::nullopt;
+    auto value = parse(words_[next_].text);
+    if (value) ++next_;
+    return value;
+  }
   void RequireEnd() {
     if (!AtEnd()) Fail("the end of the line");
   }
@@ -95,7 +103,9 @@ std::optional<Endpoint> ParseHost(std::string_view text) {
       text.find('/') != std::string_view::npos) {
     return std::nullopt;
   }
-  return NormalizeMapped(prefix->network);
+  const Endpoint host = NormalizeMapped(prefix->network);
+  if (host.IsWildcard() || host.IsMulticastOrBroadcast()) return std::nullopt;
+  return host;
 }
 
 // HOST:PORT or HOST:PORT-PORT.
@@ -124,11 +134,38 @@ std::optional<T> ParseNumber(std::string_view text) {
   return static_cast<T>(value);
 }
 
+constexpr const char* kHostWanted = "an address, such as 10.0.0.1 or 2001:db8::1";
 constexpr const char* kServiceWanted = "an address with a port, such as 10.0.0.1:80 or [2001:db8::1]:80";
 constexpr const char* kPrefixWanted =
     "a prefix, such as 10.0.0.0/8, 2001:db8::/32 or *, with no bits beyond its length";
 constexpr const char* kServicesWanted =
     "services, such as 10.0.0.0/8, 10.0.0.1:80-90, [2001:db8::/32]:80 or *:80";
+
+// [weight N] [priority N]
+void ParseShare(Statement& statement, Backend* backend) {
+  while (statement.ok() && !statement.AtEnd()) {
+    if (statement.Take("weight")) {
+      backend->weight = statement.Parse(ParseNumber<uint16_t, 1, 65535>, "a weight from 1 to 65535");
+    } else if (statement.Take("priority")) {
+      backend->priority = statement.Parse(ParseNumber<uint8_t, 0, 255>, "a priority from 0 to 255");
+    } else {
+      statement.Fail("\"weight\", \"priority\" or the end of the line");
+    }
+  }
+}
+
+bool SameVersion(const Prefix& prefix, const Endpoint& host) { return prefix.any || prefix.network.version == host.version; }
+
+// PREFIX over HOST.
+void ParseHostBalance(Statement& statement, const Prefix& asked, Registry* registry) {
+  statement.Require("over");
+  HostBalance balance{asked, {.kind = BackendKind::kService, .address = statement.Parse(ParseHost, kHostWanted)}};
+  ParseShare(statement, &balance.over);
+  if (statement.ok() && !SameVersion(asked, balance.over.address)) statement.Fail("both to be of one IP version");
+  if (!statement.ok()) return;
+  if (registry->host_balances.size() >= kMaxBackends) return statement.Fail("no more than 256 such lines");
+  registry->host_balances.push_back(balance);
+}
 
 void ParseBackend(Statement& statement, BackendKind kind, Registry* registry) {
   const Endpoint service = statement.Parse(ParseService, kServiceWanted);
@@ -142,15 +179,7 @@ void ParseBackend(Statement& statement, BackendKind kind, Registry* registry) {
     backend.last_port = backend.address.port;
   }
   backend.kind = kind;
-  while (statement.ok() && !statement.AtEnd()) {
-    if (statement.Take("weight")) {
-      backend.weight = statement.Parse(ParseNumber<uint16_t, 1, 65535>, "a weight from 1 to 65535");
-    } else if (statement.Take("priority")) {
-      backend.priority = statement.Parse(ParseNumber<uint8_t, 0, 255>, "a priority from 0 to 255");
-    } else {
-      statement.Fail("\"weight\", \"priority\" or the end of the line");
-    }
-  }
+  ParseShare(statement, &backend);
   if (statement.ok() && service.version != backend.address.version) {
     statement.Fail("both addresses to be of one IP version");
   }
@@ -166,13 +195,17 @@ void ParseStatement(Statement& statement, Registry* registry) {
   } else if (statement.Take("host")) {
     std::vector<Endpoint> addresses;
     do {
-      addresses.push_back(statement.Parse(ParseHost, "an address, such as 10.0.0.1 or 2001:db8::1"));
+      addresses.push_back(statement.Parse(ParseHost, kHostWanted));
     } while (statement.ok() && (addresses.size() < 2 || !statement.AtEnd()));
     registry->hosts.push_back(std::move(addresses));
   } else if (statement.Take("map")) {
     ParseBackend(statement, BackendKind::kSdpAddress, registry);
   } else if (statement.Take("balance")) {
-    ParseBackend(statement, BackendKind::kService, registry);
+    if (const auto prefix = statement.TakeIf(ParsePrefix)) {
+      ParseHostBalance(statement, *prefix, registry);
+    } else {
+      ParseBackend(statement, BackendKind::kService, registry);
+    }
   } else if (const bool allow = statement.Take("allow"); allow || statement.Take("deny")) {
     AccessRule rule{allow, statement.Parse(ParsePrefix, kPrefixWanted), {}};
     if (statement.Take("to")) rule.to = statement.Parse(ParseServices, kServicesWanted);
@@ -208,6 +241,30 @@ Result<Registry, std::vector<RegistryError>> ParseRegistry(std::string_view text
   }
   if (!errors.empty()) return unexpected(std::move(errors));
   return registry;
+}
+
+bool ParseServe(std::string_view text, Registry* registry) {
+  const size_t equals = text.find('=');
+  const auto prefix = ParsePrefix(text.substr(0, equals));
+  if (!prefix) return false;
+  if (equals == std::string_view::npos) {
+    registry->serve.push_back(*prefix);
+    return true;
+  }
+  std::vector<Endpoint> hosts;
+  for (size_t at = equals; at != std::string_view::npos;) {
+    const size_t comma = text.find(',', at + 1);
+    const auto host = ParseHost(text.substr(at + 1, comma == std::string_view::npos ? comma : comma - at - 1));
+    if (!host || !SameVersion(*prefix, *host)) return false;
+    hosts.push_back(*host);
+    at = comma;
+  }
+  if (registry->host_balances.size() + hosts.size() > kMaxBackends) return false;
+  for (const Endpoint& host : hosts) {
+    registry->serve.push_back({.any = false, .network = host, .length = static_cast<uint8_t>(host.version == IpVersion::kV4 ? 32 : 128)});
+    registry->host_balances.push_back({*prefix, {.kind = BackendKind::kService, .address = host}});
+  }
+  return true;
 }
 
 }  // namespace sdp::pm

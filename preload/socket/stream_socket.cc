@@ -11,11 +11,10 @@
 
 #include "preload/config.h"
 #include "preload/fd_table.h"
-#include "preload/log.h"
 #include "preload/native_family.h"
 #include "preload/real_calls.h"
+#include "preload/socket/abort_log.h"
 #include "preload/socket/clock.h"
-#include "preload/socket/message_dump.h"
 #include "preload/socket/options.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/stats.h"
@@ -257,13 +256,7 @@ void StreamSocket::NoteAbort() {
   if (e.abort_reason() != engine::AbortReason::kLocal) {
     pending_error_ = cause.end == verbs::LinkEnd::kReset && cause.os_error != 0 ? cause.os_error : ECONNRESET;
     if (pending_error_ == EPIPE) pending_error_ = ECONNRESET;
-    // Peers and links end as they please; who breaks the protocol is a fault that somebody has to hear of.
-    const LogLevel level = engine::IsViolation(e.abort_reason()) ? LogLevel::kError : LogLevel::kInfo;
-    if (LogEnabled(level)) {
-      LogLine(level, "connection with %s aborted: %s%s%s", ToEndpoint(peer_).ToString().c_str(), engine::ToString(e.abort_reason()),
-              cause.text.empty() ? "" : "; ", cause.text.c_str());
-    }
-    LogRecentMessages(level, session_->recorder());
+    LogAbort(peer_, e.abort_reason(), session_->queue_pair(), session_->recorder());
   }
   if (slot_ != nullptr) {
     stats::StatsSegment::Publish(slot_, Describe());

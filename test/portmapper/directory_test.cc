@@ -293,5 +293,37 @@ TEST_CASE("a new registry keeps what is still right", "[directory]") {
   CHECK(z.Ask("10.0.0.9:81", 3) == At("10.0.0.9:7000"));
 }
 
+TEST_CASE("hosts stand for all services of other addresses", "[directory]") {
+  Pmsp z(
+      "serve 10.0.0.0/24\n"
+      "balance 10.9.0.0/16 over 10.0.0.2 weight 3\n"
+      "balance 10.9.0.0/16 over 10.0.0.3\n"
+      "balance * over 10.0.0.4 priority 1\n"
+      "balance 10.9.0.0/16 over 10.0.0.4 priority 1\n"
+      "map 10.9.9.9:99 to 10.0.0.9:9999\n"
+      "balance ::/0 over 2001:db8::1\n");
+  for (const char* host : {"2", "3", "4"}) {
+    const std::string address = "10.0.0." + std::string(host);
+    CHECK(z.Hear(Announce(address + ":80", address + ":7000", 255), address + ":5") == std::nullopt);
+  }
+  CHECK(z.Hear(Announce("10.0.0.3:81", "10.0.0.3:7001"), "10.0.0.3:5") == std::nullopt);
+  CHECK(z.Hear(Announce("10.0.0.4:82", "10.0.0.4:7002"), "10.0.0.4:5") == std::nullopt);
+
+  auto share = z.Share("10.9.9.9:80");
+  CHECK(share["10.0.0.2:7000"] == Approx(9000).epsilon(0.1));
+  CHECK(share["10.0.0.3:7000"] == Approx(3000).epsilon(0.1));
+  CHECK(share.size() == 2);
+  CHECK(z.Ask("10.9.1.1:81") == At("10.0.0.3:7001"));  // who has it
+  CHECK(z.Ask("10.9.1.1:82") == At("10.0.0.4:7002"));  // the next priority
+  CHECK(z.Ask("10.9.1.1:83") == std::nullopt);
+  CHECK(z.Ask("10.9.9.9:99") == At("10.0.0.9:9999"));  // a line for the service itself comes first
+  CHECK(z.Ask("10.8.0.1:80") == At("10.0.0.4:7000"));  // the first line that matches
+  CHECK(z.Ask("10.8.0.1:81") == std::nullopt);
+  CHECK(z.Ask("[::ffff:10.9.1.1]:81") == At("[::ffff:10.0.0.3]:7001"));
+  CHECK(z.Ask("[2001:db8::9]:80") == std::nullopt);
+  // One that falls silent is left out.
+  CHECK(z.Share("10.9.9.9:81", Ms(300'000)).count("nobody") == 1);
+}
+
 }  // namespace
 }  // namespace sdp::pm

@@ -57,9 +57,11 @@ TEST_CASE("a denied query is complete and sends no PMAck", "[pm_client]") {
   PmClient a = NewClient();
   CHECK(Poll(a) == Request());
   PmMessage deny = Deny();
-  deny.ap = At("0.0.0.0:0");  // ApPort is ignored in a PMDeny, whatever the mapper put there
+  deny.ap = At("0.0.0.0:0");  // ApPort and PmTime are ignored in a PMDeny, whatever the mapper put there
+  deny.pm_time = PmTime(255);
   Give(a, deny, Ms(5));
   CHECK(a.state() == QueryState::kDenied);
+  CHECK(a.cache_time() == 0s);
   CHECK(Poll(a) == std::nullopt);
   CHECK(a.NextTimeout() == kNever);
 }

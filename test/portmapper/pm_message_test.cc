@@ -110,6 +110,8 @@ TEST_CASE("PmTime counts quarter seconds, then seconds, then for ever", "[pm_mes
   CHECK(ToDuration(PmTime(255)) == kForever);
 }
 
+TEST_CASE("the port mapper's UDP port is 3935", "[pm_message]") { CHECK(kPmUdpPort == 3935); }
+
 TEST_CASE("handles do not repeat and depend on the key", "[assoc_handle]") {
   AssocHandleGenerator a({1, 2});
   AssocHandleGenerator again({1, 2});

@@ -78,6 +78,37 @@ TEST_CASE("7.4: IPv6 is answered in IPv6", "[pm_server]") {
   CHECK(z.waiting() == 0);
 }
 
+TEST_CASE("7.4: PmTime of a PMAck is ignored", "[pm_server]") {
+  Service s;
+  CHECK(Give(s.z, Req(1), Ms(0)) == Accept(1));
+  PmMessage ack = Ack(1);
+  ack.pm_time = PmTime(200);
+  CHECK(Give(s.z, ack, Ms(1)) == std::nullopt);
+  CHECK(s.z.waiting() == 0);
+  CHECK(s.z.counters().acks == 1);
+}
+
+TEST_CASE("7.5: each of the five values makes another transaction", "[pm_server]") {
+  Service s;
+  s.z.Register({At("10.0.0.3:80"), At("10.0.0.3:33333")});
+  s.z.Register({At("10.0.0.2:81"), At("10.0.0.2:33334")});
+  CHECK(Give(s.z, Req(1), Ms(0)) == Accept(1));
+  const auto [request, replaces] = GENERATE(table<PmMessage, bool>({
+      {Message(MessageType::kReq, 2, kClient, kService), true},  // AssocHandle: the client has given up the first
+      {Message(MessageType::kReq, 1, kClient, "10.0.0.2:81"), false},
+      {Message(MessageType::kReq, 1, kClient, "10.0.0.3:80"), false},
+      {Message(MessageType::kReq, 1, "10.0.0.1:40001", kService), false},
+      {Message(MessageType::kReq, 1, "10.0.0.4:40000", kService), false},
+  }));
+  CAPTURE(request);
+  const auto answer = Give(s.z, request, Ms(1000));
+  REQUIRE(answer);
+  CHECK(answer->type == MessageType::kAccept);
+  CHECK(s.z.counters().duplicates == 0);
+  CHECK(s.z.waiting() == (replaces ? 1 : 2));
+  CHECK(s.z.NextTimeout() == (replaces ? Ms(6000) : Ms(5000)));
+}
+
 TEST_CASE("7.5.2: without a PMAck the transaction is deleted at the end of its time-out", "[pm_server]") {
   Service s;
   CHECK(Give(s.z, Req(1), Ms(0)) == Accept(1));

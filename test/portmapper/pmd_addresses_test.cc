@@ -158,6 +158,19 @@ TEST_CASE("a host whose address comes later announces its services by it", "[pmd
   }));
 }
 
+TEST_CASE("without --listen it is port 3935 of all addresses", "[pmd]") {
+  const NetworkNamespace network;
+  if (!network.entered()) {
+    WARN("skipped: no right to make a network namespace");
+    return;
+  }
+  REQUIRE(NetworkNamespace::Ip("link set lo up"));
+  const TempDir directory;
+  const PmdProcess pmd({"--socket", directory.Path("pmd.sock")});
+  CHECK(pmd.ready_line().find("ready, 0.0.0.0:3935 [::]:3935, ") != std::string::npos);
+  CHECK(Ask(At("127.0.0.1:3935"), At("127.0.0.1:1")).state == QueryState::kDenied);
+}
+
 TEST_CASE("one address asked for is one socket", "[pmd]") {
   const TempDir directory;
   const PmdProcess pmd({"--listen", "127.0.0.1:0", "--socket", directory.Path("pmd.sock")});

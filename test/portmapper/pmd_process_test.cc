@@ -114,6 +114,13 @@ TEST_CASE("it does not unlink a socket that is no longer its own", "[pmd]") {
   CHECK(Exists(path));
 }
 
+TEST_CASE("an address of another host is explained", "[pmd]") {
+  const TempDir directory;
+  PmdProcess pmd({"--listen", "192.0.2.1:0", "--socket", directory.Path("pmd.sock")});
+  CHECK(pmd.AwaitExit() == 1);
+  CHECK(Contains(pmd.Log(), "192.0.2.1:0: this host has no such address"));
+}
+
 TEST_CASE("a taken UDP port is explained", "[pmd]") {
   const TempDir directory;
   const PmdProcess running({"--listen", "127.0.0.1:0", "--socket", directory.Path("a.sock")});

@@ -1,7 +1,10 @@
 """sdp-run --explain and its options; sdpstat doctor: they try what they speak of."""
 
+import os
 import pathlib
 import re
+import shutil
+import stat
 import subprocess
 import sys
 
@@ -13,8 +16,8 @@ SDP_RUN = BUILD / "tools" / "sdp-run"
 
 class Tools(harness.ProgramTest):
     def tool(self, *arguments, **environment):
-        env = self.world.environment(preload=False, SDP_PMD_SOCKET=self.world.pmd_socket, SDP_PM_PORT=self.world.pm_port,
-                                     SDP_STATS_DIR=self.world.stats_dir, SDP_CONFIG="/dev/null", **environment)
+        env = self.world.environment(preload=False, **({"SDP_PMD_SOCKET": self.world.pmd_socket, "SDP_PM_PORT": self.world.pm_port,
+                                                        "SDP_STATS_DIR": self.world.stats_dir, "SDP_CONFIG": "/dev/null"} | environment))
         return subprocess.run([str(a) for a in arguments], env=env, capture_output=True, text=True, timeout=60)
 
     def config(self, text):
@@ -60,6 +63,28 @@ class Explain(Tools):
         got = self.tool(SDP_RUN, "--mode", "tcp", "--explain", f"127.0.0.1:{port}")
         self.assertIn("SDP_MODE=tcp, which stands above all rules", got.stdout)
         self.assertEqual(got.returncode, 1)
+
+    def test_a_program_that_cannot_be_preloaded(self):
+        """It would use TCP whatever else is right, and the reason is a code as elsewhere."""
+        port = self.serve()
+        got = self.tool(SDP_RUN, "--explain", f"127.0.0.1:{port}", self.setuid_program(), "root")
+        self.assertEqual(got.returncode, 1, got.stderr)
+        self.assertRegex(got.stdout, r"result +TCP: privileged \(local\): the loader ignores LD_PRELOAD for setuid")
+        self.assertRegex(got.stdout, r" /\S+ is setuid, and the loader ignores LD_PRELOAD for it\n")
+        self.assertNotIn("SDP, after", got.stdout)
+
+    def setuid_program(self):
+        """One that is not this user's."""
+        if os.geteuid() == 0:
+            program = shutil.copy("/bin/true", self.world.directory / "setuid")
+            os.chown(program, 65534, 65534)
+            program.chmod(0o4755)
+            return program
+        for name in "su", "passwd", "mount":
+            program = pathlib.Path(shutil.which(name) or "/nonexistent")
+            if program.exists() and program.stat().st_mode & stat.S_ISUID:
+                return program
+        self.skipTest("no setuid program, and only root could make one")
 
     def test_nobody_listens(self):
         got = self.tool(SDP_RUN, "--require", "--explain", f"127.0.0.1:{harness.free_port()}")
@@ -139,9 +164,35 @@ class Doctor(Tools):
                         rf"FAIL +configuration +{path}:5:10: rnic hard is not one of", r"FAIL +port mapper +none answers at /nonexistent",
                         rf"note +sleep +{path}:1: use tcp server \* \*:\*"):
             self.assertRegex(env_config.stdout, pattern)
-        static = self.tool(SDPSTAT, "doctor", "/nonexistent/program")
-        self.assertEqual(static.returncode, 1)
-        self.assertIn("is not found", static.stdout + static.stderr)
+        missing = self.tool(SDPSTAT, "doctor", "/nonexistent/program")
+        self.assertEqual(missing.returncode, 1)
+        self.assertIn("is not found", missing.stdout + missing.stderr)
+
+    def test_a_directory_for_statistics_that_others_can_write_to(self):
+        """What helps is said for the directory that it is: nobody takes /tmp from others."""
+        shared = self.world.directory / "shared"
+        shared.mkdir()
+        for mode, remedy in (0o777, f"chmod go-w {shared}."), (0o1777, "Let SDP_STATS_DIR name a directory of its own."):
+            shared.chmod(mode)
+            got = self.tool(SDPSTAT, "doctor", SDP_STATS_DIR=shared)
+            self.assertEqual(got.returncode, 1)
+            self.assertRegex(got.stdout, rf"FAIL +statistics +{shared} can be written by others, and is not used\n +-> {re.escape(remedy)}\n")
+        shared.chmod(0o700)
+        self.assertRegex(self.tool(SDPSTAT, "doctor", SDP_STATS_DIR=shared).stdout, rf"ok +statistics +{shared}\n")
+
+    def test_root_is_not_alarmed_by_what_is_another_user_s(self):
+        """Root sees all users' statistics, but its own programs have theirs elsewhere."""
+        if os.geteuid() != 0:
+            self.skipTest("this is not root")
+        other = pathlib.Path("/tmp/sdp-65533")
+        if other.exists():
+            self.skipTest(f"{other} is there already")
+        other.mkdir()
+        self.addCleanup(other.rmdir)
+        os.chown(other, 65533, 65533)
+        other.chmod(0o777)
+        got = self.tool(SDPSTAT, "doctor", SDP_STATS_DIR="")
+        self.assertRegex(got.stdout, r"ok +statistics +(/run/sdp-stats|no process has published any yet)\n")
 
 
 if __name__ == "__main__":

@@ -91,21 +91,24 @@ class HostileConnections(harness.ProgramTest):
             self.assertLess(time.monotonic() - start, HANDSHAKE_TIMEOUT_MS / 1000 + 3)
         self.assert_unharmed_and_logged(lines)
 
-    def test_a_message_that_the_protocol_does_not_know(self):
-        """It ends the connection, and the log says so at its default level, with the messages that led to it."""
-        port = harness.free_port()
-        self.world.peer("echo-server", port, environment={"SDP_LOG": "error"})
-        host, sdp_port = self.world.wait_for_listener(port)["sdp_local"].rsplit(":", 1)
-        with socket.create_connection((host, int(sdp_port)), timeout=10) as connection:
-            connection.sendall(MPA_KEY + bytes([0x00, 1, 0, len(HELLO)]) + HELLO)
-            reply = connection.recv(4096)
-            self.assertTrue(reply.startswith(b"MPA ID Rep Frame"), reply)
-            message = bytes.fromhex("0018 00 7f 00000010 00000001 00000000")  # MID 0x7f
-            ddp = bytes.fromhex("4143 00000000 00000000 00000001 00000000")  # untagged, last: Send, queue 0, MSN 1
-            connection.sendall(struct.pack(">H", len(ddp) + len(message)) + ddp + message + bytes(4))
-            self.assert_dropped(connection, 5)
-        harness.wait_until(lambda: re.search(r"aborted: unknown-mid.*\n(?:.* s before: .*\n)*.* s before: got not SDP ", self.world.sdp_log()),
-                           "the abort in the log")
+    def test_broken_rules_are_in_the_log(self):
+        """Of SDP or of iWARP: they end the connection, and the log says so at its default level, with the messages that led to it."""
+        queue_0 = bytes.fromhex("4143 00000000 00000000 00000001 00000000")  # untagged, last: Send, queue 0, MSN 1
+        queue_7 = bytes.fromhex("4143 00000000 00000007 00000001 00000000")
+        message = bytes.fromhex("0018 00 7f 00000010 00000001 00000000")  # MID 0x7f
+        for ddp, said, last in ((queue_0, "unknown-mid", "got not SDP "), (queue_7, r"link-lost; .*Terminate sent", "HelloAck")):
+            with self.subTest(said):
+                port = harness.free_port()
+                self.world.peer("echo-server", port, environment={"SDP_LOG": "error"})
+                host, sdp_port = self.world.wait_for_listener(port)["sdp_local"].rsplit(":", 1)
+                with socket.create_connection((host, int(sdp_port)), timeout=10) as connection:
+                    connection.sendall(MPA_KEY + bytes([0x00, 1, 0, len(HELLO)]) + HELLO)
+                    reply = connection.recv(4096)
+                    self.assertTrue(reply.startswith(b"MPA ID Rep Frame"), reply)
+                    connection.sendall(struct.pack(">H", len(ddp) + len(message)) + ddp + message + bytes(4))
+                    self.assert_dropped(connection, 5)
+                pattern = rf"aborted: {said}.*\n(?:.* s before: .*\n)*.* s before: .*{last}"
+                harness.wait_until(lambda: re.search(pattern, self.world.sdp_log()), "the abort in the log")
         self.echo(1000)
 
     def test_connections_that_come_and_go(self):

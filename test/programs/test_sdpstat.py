@@ -221,6 +221,35 @@ class Sdpstat(harness.ProgramTest):
         self.assertIn(f"127.0.0.1:{port}".encode(), lines[1])
         self.assertEqual([lines[2], lines[3]], [b"\n", lines[0]])
 
+    def test_watch_shows_what_was_asked_for(self):
+        """One process, one version of IP: as without --watch."""
+        port, server = self.server()
+        clients = [self.client(port), self.client(port)]
+        harness.wait_until(lambda: len(self.table("state", "established")) == 4, "both ends of both connections")
+
+        def rows(*arguments):
+            watch = self.world.start([SDPSTAT, "-w", "--interval", "0.1", "--dir", self.world.stats_dir, *arguments], preload=False,
+                                     stdout=subprocess.PIPE)
+            lines = list(iter(watch.popen.stdout.readline, b"\n"))
+            self.assertRegex(lines[0], rb"^In/s +Out/s")
+            return [line.decode() for line in lines[1:]]
+
+        self.assertEqual(len(rows()), 5)
+        self.assertEqual(len(rows("-4")), 5)
+        self.assertEqual(len(rows("-4", "-6")), 5)
+        self.assertEqual(rows("-6"), [])
+        self.assertEqual(len(rows("--pid", server.pid)), 3)
+        for client in clients:
+            row, = rows("--pid", client.pid)
+            self.assertIn(f"[{client.pid}]", row)
+        self.assertEqual(rows("--pid", clients[0].pid, "-6"), [])
+        row, = rows("--pid", clients[0].pid, "-4", f"dport = :{port}")
+        self.assertIn(f"127.0.0.1:{port}", row)
+        self.assertEqual(rows("--pid", clients[0].pid, f"sport = :{port}"), [])
+        row, = rows("-l", "--pid", server.pid)
+        self.assertIn(f"127.0.0.1:{port}", row)
+        self.assertEqual(self.sdpstat("-w", "--pid", "0").returncode, 2)
+
     def test_a_file_of_another_version_is_named_and_left_alone(self):
         port, server = self.server()
         file, = self.world.stats_dir.iterdir()

@@ -37,6 +37,15 @@ for line in sys.stdin:
     assert len(reply) in (1, 2), reply
     print("done", flush=True)
 """
+# Resets its connection when the server has echoed what it sent.
+RESET = """
+import socket, struct, sys
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+s.sendall(bytes(77))
+assert len(s.recv(77, socket.MSG_WAITALL)) == 77
+s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+s.close()
+"""
 READ_REQUEST, READ_RESPONSE, WRITE = "0x01", "0x02", "0x00"
 
 
@@ -48,9 +57,9 @@ class Trace(harness.ProgramTest):
     def start_trace(self, *arguments):
         return self.world.start([SDPSTAT, "trace", *arguments, "--dir", self.world.stats_dir], preload=False, stdout=subprocess.PIPE)
 
-    def server(self):
+    def server(self, **environment):
         port = harness.free_port()
-        server = self.world.peer("echo-server", port)
+        server = self.world.peer("echo-server", port, environment=environment)
         self.world.wait_for_listener(port)
         return port, server
 
@@ -168,6 +177,7 @@ class Trace(harness.ProgramTest):
                 traces = [self.start_trace(process.pid, "--pcap", target) for process, target in zip((client, server), targets)]
                 for target in targets:
                     harness.wait_until(lambda: target.exists() and target.stat().st_size > 100, "the last messages in the capture")
+                before = [target.stat().st_size for target in targets]
                 for _ in range(3):
                     client.popen.stdin.write(b"go\n")
                     client.popen.stdin.flush()
@@ -179,6 +189,8 @@ class Trace(harness.ProgramTest):
                 self.assertEqual(rows[0]["transfers_in"]["transaction"] != 0, mechanism == "transaction")
                 self.assertEqual(rows[0]["mode_changes"] != 0, mechanism in ("write", "transaction"))
                 self.assertEqual(rows[0]["bcopy_threshold"] == 0, mechanism != "read")
+                # A process takes its trace with it: whoever has not opened it until then misses it.
+                harness.wait_until(lambda: all(target.stat().st_size > size + 800 for target, size in zip(targets, before)), "what was sent, in the captures")
                 client.popen.stdin.close()
                 for process in client, server, *traces:
                     self.assertEqual(process.wait(20), 0, process.output())
@@ -186,12 +198,12 @@ class Trace(harness.ProgramTest):
                 self.assertEqual({READ_REQUEST, READ_RESPONSE, WRITE} & set(seen), opcodes, seen)
 
     def test_a_process_that_died_and_its_peer(self):
-        port, server = self.server()
+        port, server = self.server(SDP_LOG="error")
         client = self.client(port)
         self.echo(client, 1234)
         os.kill(client.pid, signal.SIGKILL)
         self.assertEqual(client.popen.wait(10), -signal.SIGKILL)
-        harness.wait_until(lambda: re.search(r"aborted: link-lost.*\n(?:.* s before: .*\n)*.* s before: sent Data .*payload=1234\n", self.world.sdp_log()),
+        harness.wait_until(lambda: re.search(r"aborted: link-lost; closed by the peer without a DisConn\n(?:.* s before: .*\n)*.* s before: sent Data .*payload=1234\n", self.world.sdp_log()),
                            "the last messages in the log")
         rows = self.sdpstat("-H").stdout.splitlines()
         self.assertFalse([row for row in rows if f"[{client.pid}]" in row], rows)
@@ -203,6 +215,20 @@ class Trace(harness.ProgramTest):
         self.assertRegex(trace.stdout, r"<-+ Data --\| .*payload=1234\n$")
         self.assertIn("has ended", trace.stderr)
         self.assertEqual(self.sdpstat("--ended", "-H", "process", server.pid).stdout, "")
+
+    def test_a_reset_is_a_program_s_own_business(self):
+        """The last messages are in the log of who asks for info, and not by default."""
+        for level in "error", "info":
+            with self.subTest(level):
+                port, server = self.server(SDP_LOG=level)
+                start = len(self.world.sdp_log())
+                self.world.run([sys.executable, "-c", RESET, port], environment={"SDP_LOG": "error"})
+                harness.wait_until(lambda: not [c for p in self.world.sdpstat()["processes"] if p["pid"] == server.pid for c in p["connections"]],
+                                   "end of the connection")
+                if level == "error":
+                    self.assertNotIn("abort", self.world.sdp_log()[start:])
+                else:
+                    self.assertRegex(self.world.sdp_log()[start:], r"aborted: link-lost.*\n(?:.* s before: .*\n)*.* s before: sent Data .*payload=77\n")
 
     def test_mistakes_are_answered(self):
         port, server = self.server()

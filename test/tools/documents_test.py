@@ -117,6 +117,7 @@ class Documents(unittest.TestCase):
                                         (("sdpstat", "why"), 2, "which process?"),
                                         (("sdpstat", "--pid", "x"), 2, "--pid: Value x not in range 1 to"),
                                         (("sdpstat", "--interval", "0"), 2, "--interval: Value 0 not in range 0.1"),
+                                        (("sdpstat", "--dir", "/no/such/place"), 2, "--dir /no/such/place: no such directory"),
                                         (("sdp-pmd", "--log-level", "loud"), 2, "--log-level: loud not in {error,info,debug}"),
                                         (("sdp-pmd", "--limit-source", "x"), 2, "--limit-source: Value x not in range 0 to 4294967295"),
                                         (("sdp-pmd", "--nonsense"), 2, "not expected: --nonsense"),

@@ -64,6 +64,25 @@ class Process {
 
 uint32_t MSeqOf(const MessageNote& note) { return wire::Bsdh::Parse(Bytes(note.bytes).first<wire::Bsdh::kSize>()).mseq.value(); }
 
+TEST_CASE("a Data message noted in short is noted as any other") {
+  const std::vector<std::byte> bsdh = Serialized(wire::Data{}, 0x01020304, 5000);
+  for (const NoteDirection direction : {NoteDirection::kIn, NoteDirection::kOut}) {
+    MessageNote note;
+    note.time_ns = 0x1122334455667788;
+    note.kind = NoteKind::kSend;
+    note.direction = direction;
+    note.size = wire::Bsdh::kSize;
+    note.flags = kNoteSolicited;
+    note.length = 0xa1b2c3d4;
+    std::copy(bsdh.begin(), bsdh.end(), note.bytes);
+    MessageEntry any, data;
+    std::memset(static_cast<void*>(&data), 0x5a, sizeof data);
+    StoreNote(&any, 7, 9, note);
+    StoreDataNote(&data, 7, 9, note.time_ns, direction, note.flags, note.length, bsdh.data());
+    CHECK(std::memcmp(&any, &data, sizeof any) == 0);
+  }
+}
+
 TEST_CASE("a connection keeps its last messages, and readers see them in order") {
   Process process;
   process.Attach();
@@ -354,6 +373,49 @@ TEST_CASE("rungs are broken to the screen, and modes are followed") {
   CHECK(change(wire::ModeChange::kPipelined, false, NoteDirection::kOut) == "now P/C\n");
   CHECK(change(wire::ModeChange::kBuffered, false, NoteDirection::kIn) == "now P/B\n");
   CHECK(change(wire::ModeChange::kCombined, true, NoteDirection::kOut) == "now P/C\n");
+}
+
+TEST_CASE("a connection both of whose ends are the process's is captured once, with the RDMA work of both") {
+  // TCP payloads of the packets that have one, by direction.
+  struct Packets {
+    std::vector<size_t> of_client, of_server;
+  };
+  const auto packets_of = [](const std::string& capture) {
+    Packets packets;
+    for (size_t at = 0; at < capture.size();) {
+      const auto byte = [&](size_t i) { return static_cast<uint8_t>(capture.at(at + i)); };
+      const size_t size = byte(10) << 8 | byte(11);
+      const bool from_client = byte(16 + 20) == 40000 >> 8;  // the source port
+      if (size > 40) (from_client ? packets.of_client : packets.of_server).push_back(size - 40);
+      at += 16 + size;
+    }
+    return packets;
+  };
+  ConnectionRecord client = EstablishedConnection();
+  client.connection = 1;
+  client.sdp_local = Ipv4(1, 40000);
+  client.sdp_peer = Ipv4(2, 50002);
+  ConnectionRecord server = client;
+  server.connection = 2;
+  server.role = Role::kAccepting;
+  std::swap(server.sdp_local, server.sdp_peer);
+  MessageNote read{.kind = NoteKind::kRdmaRead, .direction = NoteDirection::kOut, .size = sizeof(RdmaNote), .length = 100};
+  MessageNote done{.kind = NoteKind::kRdmaReadDone, .direction = NoteDirection::kIn};
+  MessageNote closed{.kind = NoteKind::kClosed};
+  Capture capture;
+  capture.Introduce(client);
+  capture.Introduce(server);
+  std::string out;
+  for (const NotedMessage& message :
+       {NotedMessage{1, NoteOf(wire::Data{}, NoteDirection::kOut, 9)}, NotedMessage{2, NoteOf(wire::Data{}, NoteDirection::kIn, 9)},
+        NotedMessage{2, NoteOf(wire::Data{}, NoteDirection::kOut, 5)}, NotedMessage{2, read}, NotedMessage{2, done},
+        NotedMessage{1, NoteOf(wire::Data{}, NoteDirection::kIn, 5)}, NotedMessage{1, closed},
+        NotedMessage{2, NoteOf(wire::DisConn{}, NoteDirection::kOut)}, NotedMessage{2, closed}})
+    out += capture.Add(message);
+  const Packets packets = packets_of(out);
+  // An MPA frame each; FPDUs of Data, the Read Response, Data, the Read Request, and what was said when one end had gone.
+  CHECK(packets.of_client == std::vector<size_t>{20, 2 + 18 + 16 + 9 + 3 + 4, 2 + 14 + 100 + 4});
+  CHECK(packets.of_server == std::vector<size_t>{20, 2 + 18 + 28 + 4, 2 + 18 + 16 + 5 + 3 + 4, 2 + 18 + 16 + 4});
 }
 
 TEST_CASE("hostile notes are drawn and captured without harm") {

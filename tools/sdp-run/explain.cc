@@ -12,6 +12,7 @@
 
 #include "preload/config_file.h"
 #include "tools/probe/probe.h"
+#include "tools/sdp-run/program_check.h"
 #include "tools/sdpstat/reasons.h"
 #include "tools/stats/address_text.h"
 
@@ -71,19 +72,18 @@ int ExplainSdp(const stats::ConnectionRecord& record, double milliseconds) {
   return 0;
 }
 
-int ExplainTcp(const stats::ConnectionRecord& record, const probe::Result& result) {
-  const sdpstat::Reason* reason = sdpstat::FindReason(record.reason);
-  const std::string code = record.reason;
-  Line("result", (result.connected ? "TCP: " : "no connection: " + result.connect_error + ": ") + code +
-                     (reason == nullptr ? "" : std::string(" (") + reason->side + "): " + reason->meaning));
-  if (record.reason_text[0] != '\0') Line("", record.reason_text);
+// `what`: the outcome for the program. `detail` may be empty.
+int ExplainReason(const std::string& what, const std::string& code, const std::string& detail) {
+  const sdpstat::Reason* reason = sdpstat::FindReason(code);
+  Line("result", what + ": " + code + (reason == nullptr ? "" : std::string(" (") + reason->side + "): " + reason->meaning));
+  if (!detail.empty()) Line("", detail);
   if (reason != nullptr && reason->remedy[0] != '\0') Line("", reason->remedy);
   return 1;
 }
 
 }  // namespace
 
-int Explain(const std::string& target, const std::string& program, const std::string& library) {
+int Explain(const std::string& target, const std::vector<std::string>& command, const std::string& library) {
   const size_t colon = target.rfind(':');
   std::string host = target.substr(0, colon);
   if (colon == std::string::npos || colon + 1 == target.size() || host.empty()) {
@@ -105,6 +105,15 @@ int Explain(const std::string& target, const std::string& program, const std::st
   socklen_t length = 0;
   if (!Resolve(host, port, &address, &length)) return kOwnFailure;
 
+  std::string program = command.empty() ? "sdp-run" : command.front();
+  program.erase(0, program.rfind('/') + 1);
+  if (!command.empty()) {
+    const Check check = CheckProgram(command);
+    if (check.verdict == Verdict::kNotPreloadable) {
+      std::printf("How %s would connect to %s:\n\n", program.c_str(), target.c_str());
+      return ExplainReason("TCP", check.code, check.path + " " + check.why);
+    }
+  }
   std::printf("How %s would connect to %s, by trying it:\n\n", program.c_str(), target.c_str());
   ExplainRules(program, reinterpret_cast<const sockaddr*>(&address), length);
   std::fflush(stdout);
@@ -118,7 +127,8 @@ int Explain(const std::string& target, const std::string& program, const std::st
   if (result.record && result.record->kind == stats::Kind::kConnection) {
     status = ExplainSdp(*result.record, result.milliseconds);
   } else if (result.record) {
-    status = ExplainTcp(*result.record, result);
+    status = ExplainReason(result.connected ? "TCP" : "no connection: " + result.connect_error, result.record->reason,
+                           result.record->reason_text);
   } else {
     Line("result", result.connected ? "TCP: the library leaves such sockets alone"
                                     : "no connection: " + result.connect_error);

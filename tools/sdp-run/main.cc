@@ -160,15 +160,7 @@ int Run(const Options& options) {
   for (const sdp::preload::Setting& setting : settings)
     setenv(setting.variable.c_str(), setting.value.c_str(), 1);
   if (!options.config.empty()) setenv("SDP_CONFIG", options.config.c_str(), 1);
-  if (!options.explain.empty()) {
-    const std::string program = options.command.empty() ? "sdp-run" : options.command.front();
-    if (!options.command.empty()) {
-      const sdp::run::Check check = sdp::run::CheckProgram(options.command);
-      if (check.verdict == sdp::run::Verdict::kNotPreloadable)
-        return Say(1, check.path + " " + check.why + ". It would use plain TCP.");
-    }
-    return sdp::run::Explain(options.explain, program.substr(program.rfind('/') + 1), library);
-  }
+  if (!options.explain.empty()) return sdp::run::Explain(options.explain, options.command, library);
 
   sdp::run::Check check = sdp::run::CheckProgram(options.command);
   using sdp::run::Verdict;

@@ -8,6 +8,7 @@
 #include <climits>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -231,6 +232,12 @@ int Run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsageError;
+  }
+  // The default ones need not be there; one that was named is misspelt.
+  if (!options.directory.empty() && !std::filesystem::is_directory(options.directory)) {
+    std::fprintf(stderr, "sdpstat: --dir %s: no such directory; processes publish in SDP_STATS_DIR, sdpstat doctor says where\n",
+                 options.directory.c_str());
+    return kUsageError;
   }
   if (app.got_subcommand("trace")) {
     options.trace.directories = Directories(options);

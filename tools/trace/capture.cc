@@ -17,12 +17,11 @@ using iwarp::RdmapOpcode;
 using stats::MessageNote;
 using stats::NoteKind;
 
-constexpr int kPeer = static_cast<int>(stats::NoteDirection::kIn);
-constexpr int kUs = static_cast<int>(stats::NoteDirection::kOut);
+constexpr int kClient = 0, kServer = 1;
 
 constexpr uint8_t kFin = 0x01, kSyn = 0x02, kPsh = 0x08, kAck = 0x10;
 constexpr size_t kMpaLengthSize = 2, kMpaCrcSize = 4;
-constexpr uint32_t kMaxUlpdu = 60000;     // leaves room for everything in an IP packet
+constexpr uint32_t kMaxUlpdu = 65400;     // leaves room for everything in an IP packet
 constexpr uint32_t kMaxSegments = 64;     // of one message; a liar may name any length
 constexpr size_t kMaxConnections = 4096;  // remembered
 constexpr size_t kMaxPendingReads = 4096;
@@ -33,6 +32,10 @@ void Put(std::string* out, T value) {
   StoreBe<T>(bytes.data(), value);
   out->append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
+bool SameName(const stats::Address& a, const stats::Address& b) {
+  return a.family == b.family && a.port == b.port && std::memcmp(a.ip, b.ip, a.family == 6 ? 16 : 4) == 0;
+}
+
 void Put(std::string* out, Bytes bytes) { out->append(reinterpret_cast<const char*>(bytes.data()), bytes.size()); }
 
 }  // namespace
@@ -49,59 +52,72 @@ std::string Capture::FileHeader() {
 }
 
 void Capture::Introduce(const stats::ConnectionRecord& record) {
-  Connection& connection = connections_[record.connection];
-  connection.address[kUs] = record.sdp_local;
-  connection.address[kPeer] = record.sdp_peer;
-  connection.connecting = record.role == stats::Role::kConnecting;
+  Name(record.connection, record.sdp_local, record.sdp_peer, record.role == stats::Role::kConnecting);
+}
+
+void Capture::Name(uint32_t number, const stats::Address& us, const stats::Address& peer, bool connecting) {
+  if (connections_.size() >= kMaxConnections) connections_.clear();
+  Connection connection{.stream = std::make_shared<Stream>(), .us = connecting ? kClient : kServer};
+  connection.stream->end[connection.us].address = us;
+  connection.stream->end[1 - connection.us].address = peer;
+  connection.stream->end[kClient].sequence = 1000;
+  connection.stream->end[kServer].sequence = 2000;
+  for (const auto& [other_number, other] : connections_) {
+    if (other_number == number || other.us == connection.us || other.second) continue;
+    const End* const ends = other.stream->end;
+    if (!SameName(ends[connection.us].address, us) || !SameName(ends[other.us].address, peer)) continue;
+    connection.stream = other.stream;
+    connection.second = true;
+  }
+  connections_[number] = std::move(connection);
 }
 
 std::string Capture::Add(const NotedMessage& message) {
   const MessageNote& note = message.note;
   time_ns_ = note.time_ns;
-  if (note.kind == NoteKind::kOpened || note.kind == NoteKind::kOpenedSdp) {
-    if (connections_.size() >= kMaxConnections) connections_.clear();
+  if (note.kind == NoteKind::kOpened) return "";  // conventional names
+  if (note.kind == NoteKind::kOpenedSdp) {
     stats::NamesNote names;
     std::memcpy(&names, note.bytes, sizeof names);
-    Connection& connection = connections_[message.connection];
-    for (const int end : {kUs, kPeer}) {
-      stats::Address& address = connection.address[end];
-      address.family = (note.flags & stats::kNoteIpv6) != 0 ? 6 : 4;
-      address.port = end == kUs ? names.local_port : names.peer_port;
-      std::memcpy(address.ip, end == kUs ? names.local_ip : names.peer_ip, sizeof address.ip);
-    }
-    connection.connecting = (note.flags & stats::kNoteConnecting) != 0;
+    stats::Address us, peer;
+    us.family = peer.family = (note.flags & stats::kNoteIpv6) != 0 ? 6 : 4;
+    us.port = names.local_port;
+    peer.port = names.peer_port;
+    std::memcpy(us.ip, names.local_ip, sizeof us.ip);
+    std::memcpy(peer.ip, names.peer_ip, sizeof peer.ip);
+    Name(message.connection, us, peer, (note.flags & stats::kNoteConnecting) != 0);
     return "";
   }
   const auto found = connections_.find(message.connection);
   if (found == connections_.end()) return "";
-  Connection& connection = found->second;
+  const Connection connection = found->second;
+  Stream& stream = *connection.stream;
+  const int from = note.direction == stats::NoteDirection::kOut ? connection.us : 1 - connection.us;
   if (note.kind == NoteKind::kPrivateData) {
-    connection.private_data[static_cast<int>(note.direction)].assign(note.bytes, note.bytes + note.size);
+    if (!connection.second) stream.end[from].private_data.assign(note.bytes, note.bytes + note.size);
     return "";
   }
-  if (!connection.started) Start(connection);
+  if (!std::exchange(stream.started, true)) Start(stream);
   switch (note.kind) {
     case NoteKind::kSend:
-      AddSend(connection, note);
+      if (!connection.second) AddSend(stream, from, note);
       break;
     case NoteKind::kRdmaRead:
-      AddReadRequest(connection, note);
+      AddReadRequest(stream, from, note);
       break;
     case NoteKind::kRdmaReadDone:
-      if (connection.reads.empty()) break;
-      AddTagged(connection, kPeer, static_cast<uint8_t>(RdmapOpcode::kReadResponse), STag(connection.reads.front().work.local_stag),
-                connection.reads.front().work.local_to, connection.reads.front().length);
-      connection.reads.pop_front();
+      AddReadResponse(stream, connection.us);
       break;
     case NoteKind::kRdmaWrite: {
       stats::RdmaNote work;
       std::memcpy(&work, note.bytes, sizeof work);
-      AddTagged(connection, kUs, static_cast<uint8_t>(RdmapOpcode::kWrite), STag(work.remote_stag), work.remote_to, note.length);
+      AddTagged(stream, from, static_cast<uint8_t>(RdmapOpcode::kWrite), STag(work.remote_stag), work.remote_to, note.length);
       break;
     }
     case NoteKind::kClosed:
-      AddPacket(connection, kUs, kFin | kAck, {});
+      AddPacket(stream, connection.us, kFin | kAck, {});
       connections_.erase(found);
+      for (auto& [number, other] : connections_) other.second = other.second && other.stream != connection.stream;
       break;
     default:
       break;
@@ -109,45 +125,41 @@ std::string Capture::Add(const NotedMessage& message) {
   return std::exchange(out_, {});
 }
 
-void Capture::Start(Connection& connection) {
-  connection.started = true;
-  const int client = connection.connecting ? kUs : kPeer;
-  const int server = client == kUs ? kPeer : kUs;
-  AddPacket(connection, client, kSyn, {});
-  ++connection.sequence[client];
-  AddPacket(connection, server, kSyn | kAck, {});
-  ++connection.sequence[server];
-  AddPacket(connection, client, kAck, {});
-  for (const int end : {client, server}) {
+void Capture::Start(Stream& stream) {
+  AddPacket(stream, kClient, kSyn, {});
+  ++stream.end[kClient].sequence;
+  AddPacket(stream, kServer, kSyn | kAck, {});
+  ++stream.end[kServer].sequence;
+  AddPacket(stream, kClient, kAck, {});
+  for (const int end : {kClient, kServer}) {
     // Revision 1: nothing is known of the enhanced set-up's words.
     std::array<std::byte, iwarp::kMaxMpaFrame> frame;
-    const size_t size = iwarp::SerializeMpaFrame({.kind = end == client ? iwarp::MpaFrameKind::kRequest : iwarp::MpaFrameKind::kReply,
+    const size_t size = iwarp::SerializeMpaFrame({.kind = end == kClient ? iwarp::MpaFrameKind::kRequest : iwarp::MpaFrameKind::kReply,
                                                   .revision = 1,
-                                                  .private_data = connection.private_data[end]},
+                                                  .private_data = stream.end[end].private_data},
                                                  frame);
-    AddPacket(connection, end, kPsh | kAck, Bytes(frame).first(size));
+    AddPacket(stream, end, kPsh | kAck, Bytes(frame).first(size));
   }
 }
 
-void Capture::AddSend(Connection& connection, const MessageNote& note) {
-  const int from = static_cast<int>(note.direction);
+void Capture::AddSend(Stream& stream, int from, const MessageNote& note) {
   const bool invalidates = (note.flags & stats::kNoteInvalidates) != 0;
   iwarp::DdpHeader header{.opcode = static_cast<uint8_t>(iwarp::SendOpcode((note.flags & stats::kNoteSolicited) != 0, invalidates)),
                           .stag = STag(invalidates ? note.invalidated : 0),
                           .queue = iwarp::kSendQueue,
-                          .msn = ++connection.send_msn[from]};
+                          .msn = ++stream.end[from].send_msn};
   Bytes known = Bytes(note.bytes).first(std::min<size_t>(note.size, note.length));
   constexpr uint32_t kRoom = kMaxUlpdu - iwarp::kUntaggedHeaderSize;
   for (uint32_t i = 0; i < kMaxSegments && !header.last; ++i) {
     const uint32_t size = std::min(note.length - header.mo, kRoom);
     header.last = header.mo + size == note.length;
-    AddFpdu(connection, from, header, known, size);
+    AddFpdu(stream, from, header, known, size);
     known = {};
     header.mo += size;
   }
 }
 
-void Capture::AddTagged(Connection& connection, int from, uint8_t opcode, STag stag, uint64_t to, uint32_t length) {
+void Capture::AddTagged(Stream& stream, int from, uint8_t opcode, STag stag, uint64_t to, uint32_t length) {
   constexpr uint32_t kRoom = kMaxUlpdu - iwarp::kTaggedHeaderSize;
   iwarp::DdpHeader header{.tagged = true, .opcode = opcode, .stag = stag};
   uint32_t done = 0;
@@ -155,15 +167,16 @@ void Capture::AddTagged(Connection& connection, int from, uint8_t opcode, STag s
     const uint32_t size = std::min(length - done, kRoom);
     header.last = done + size == length;
     header.to = to + done;
-    AddFpdu(connection, from, header, {}, size);
+    AddFpdu(stream, from, header, {}, size);
     done += size;
   }
 }
 
-void Capture::AddReadRequest(Connection& connection, const MessageNote& note) {
+void Capture::AddReadRequest(Stream& stream, int from, const MessageNote& note) {
   stats::RdmaNote work;
   std::memcpy(&work, note.bytes, sizeof work);
-  if (connection.reads.size() < kMaxPendingReads) connection.reads.push_back({work, note.length});
+  std::deque<PendingRead>& reads = stream.end[from].reads;
+  if (reads.size() < kMaxPendingReads) reads.push_back({work, note.length});
   std::array<std::byte, iwarp::kReadRequestSize> request;
   iwarp::SerializeReadRequest({.sink_stag = STag(work.local_stag),
                                .sink_to = work.local_to,
@@ -171,15 +184,24 @@ void Capture::AddReadRequest(Connection& connection, const MessageNote& note) {
                                .source_stag = STag(work.remote_stag),
                                .source_to = work.remote_to},
                               request);
-  AddFpdu(connection, kUs,
+  AddFpdu(stream, from,
           {.last = true,
            .opcode = static_cast<uint8_t>(RdmapOpcode::kReadRequest),
            .queue = iwarp::kReadRequestQueue,
-           .msn = ++connection.read_msn},
+           .msn = ++stream.end[from].read_msn},
           request, request.size());
 }
 
-void Capture::AddFpdu(Connection& connection, int from, const iwarp::DdpHeader& header, Bytes known, uint32_t length) {
+void Capture::AddReadResponse(Stream& stream, int reader) {
+  std::deque<PendingRead>& reads = stream.end[reader].reads;
+  if (reads.empty()) return;
+  const PendingRead read = reads.front();
+  reads.pop_front();
+  AddTagged(stream, 1 - reader, static_cast<uint8_t>(RdmapOpcode::kReadResponse), STag(read.work.local_stag), read.work.local_to,
+            read.length);
+}
+
+void Capture::AddFpdu(Stream& stream, int from, const iwarp::DdpHeader& header, Bytes known, uint32_t length) {
   std::array<std::byte, iwarp::kUntaggedHeaderSize> ddp;
   const size_t ddp_size = iwarp::SerializeDdpHeader(header, ddp.data());
   const uint32_t ulpdu = static_cast<uint32_t>(ddp_size) + length;
@@ -188,14 +210,14 @@ void Capture::AddFpdu(Connection& connection, int from, const iwarp::DdpHeader& 
   StoreBe<uint16_t>(bytes.data(), static_cast<uint16_t>(ulpdu));
   std::copy(ddp.begin(), ddp.begin() + static_cast<ptrdiff_t>(ddp_size), bytes.begin() + kMpaLengthSize);
   std::copy(known.begin(), known.end(), bytes.begin() + static_cast<ptrdiff_t>(kMpaLengthSize + ddp_size));
-  AddPacket(connection, from, kPsh | kAck, bytes);
+  AddPacket(stream, from, kPsh | kAck, bytes);
 }
 
-void Capture::AddPacket(Connection& connection, int from, uint8_t flags, Bytes payload) {
+void Capture::AddPacket(Stream& stream, int from, uint8_t flags, Bytes payload) {
   constexpr uint32_t kTcpHeader = 20;
-  const int to = from == kUs ? kPeer : kUs;
-  const stats::Address& source = connection.address[from];
-  const stats::Address& target = connection.address[to];
+  const int to = 1 - from;
+  const stats::Address& source = stream.end[from].address;
+  const stats::Address& target = stream.end[to].address;
   const bool v6 = source.family == 6;
   const auto length = static_cast<uint32_t>(payload.size());
   const uint32_t size = (v6 ? 40 : 20) + kTcpHeader + length;
@@ -216,14 +238,14 @@ void Capture::AddPacket(Connection& connection, int from, uint8_t flags, Bytes p
   for (const stats::Address* address : {&source, &target}) Put(&out_, std::as_bytes(std::span(address->ip)).first(v6 ? 16 : 4));
   Put<uint16_t>(&out_, source.port);
   Put<uint16_t>(&out_, target.port);
-  Put<uint32_t>(&out_, connection.sequence[from]);
-  Put<uint32_t>(&out_, (flags & kAck) != 0 ? connection.sequence[to] : 0);
+  Put<uint32_t>(&out_, stream.end[from].sequence);
+  Put<uint32_t>(&out_, (flags & kAck) != 0 ? stream.end[to].sequence : 0);
   Put<uint8_t>(&out_, 0x50);
   Put<uint8_t>(&out_, flags);
   Put<uint16_t>(&out_, 0xffff);
   Put<uint32_t>(&out_, 0);
   Put(&out_, payload);
-  connection.sequence[from] += length;
+  stream.end[from].sequence += length;
 }
 
 }  // namespace sdp::trace

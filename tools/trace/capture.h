@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -35,25 +36,36 @@ class Capture {
     stats::RdmaNote work;
     uint32_t length = 0;
   };
-  // Ends by direction of what they send: kIn, the peer, and kOut, this process.
-  struct Connection {
-    stats::Address address[2];
-    bool connecting = true;  // this process did
-    bool started = false;
-    std::vector<std::byte> private_data[2];
-    uint32_t sequence[2] = {1000, 2000};
-    uint32_t send_msn[2] = {0, 0};
+  struct End {
+    stats::Address address;
+    std::vector<std::byte> private_data;
+    uint32_t sequence = 0;
+    uint32_t send_msn = 0;
     uint32_t read_msn = 0;
     std::deque<PendingRead> reads;
   };
+  // What is on the wire between two ends, of which the first connected.
+  struct Stream {
+    End end[2];
+    bool started = false;
+  };
+  // A stream as this process has it. Of one whose both ends are the process's, the Sends are taken from what the end noted
+  // that was named first, since each end notes them all; RDMA work each end notes for itself.
+  struct Connection {
+    std::shared_ptr<Stream> stream;
+    int us = 0;
+    bool second = false;
+  };
 
-  void Start(Connection& connection);
-  void AddSend(Connection& connection, const stats::MessageNote& note);
-  void AddTagged(Connection& connection, int from, uint8_t opcode, STag stag, uint64_t to, uint32_t length);
-  void AddReadRequest(Connection& connection, const stats::MessageNote& note);
+  void Name(uint32_t number, const stats::Address& us, const stats::Address& peer, bool connecting);
+  void Start(Stream& stream);
+  void AddSend(Stream& stream, int from, const stats::MessageNote& note);
+  void AddTagged(Stream& stream, int from, uint8_t opcode, STag stag, uint64_t to, uint32_t length);
+  void AddReadRequest(Stream& stream, int from, const stats::MessageNote& note);
+  void AddReadResponse(Stream& stream, int reader);
   // One FPDU; its payload of `length` bytes begins with `known`.
-  void AddFpdu(Connection& connection, int from, const iwarp::DdpHeader& header, Bytes known, uint32_t length);
-  void AddPacket(Connection& connection, int from, uint8_t flags, Bytes payload);
+  void AddFpdu(Stream& stream, int from, const iwarp::DdpHeader& header, Bytes known, uint32_t length);
+  void AddPacket(Stream& stream, int from, uint8_t flags, Bytes payload);
 
   std::map<uint32_t, Connection> connections_;
   uint64_t time_ns_ = 0;

@@ -1,5 +1,6 @@
 // The QueuePair's reading half: one read of the link, and what follows from each thing that came in.
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -221,7 +222,7 @@ void SoftQp::HandleEof() {
     EndReading(LinkEnd::kReset, "the peer closed the connection with RDMA Reads unanswered");
     StopSending();
   } else if (send_broken_) {
-    EndReading(LinkEnd::kReset, "the peer closed the connection before it took everything");
+    EndReading(LinkEnd::kReset, "the peer closed the connection before it took everything", ECONNRESET);
   } else {
     EndReading(LinkEnd::kClosedByPeer, "closed by the peer");
   }

@@ -1,0 +1,82 @@
+#include "preload/socket/abort_log.h"
+
+#include <errno.h>
+#include <time.h>
+
+#include <algorithm>
+#include <string>
+
+#include "preload/socket/clock.h"
+#include "preload/stats_message_text.h"
+
+namespace sdp::preload {
+namespace {
+
+constinit AbortAllowance allowance;
+
+// A line each: how long before now, which way, what.
+void LogRecentMessages(LogLevel level, const stats::MessageRecorder& recorder) {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  const auto now_ns = static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  // In the order noted: where nobody traced, times are coarse.
+  uint64_t time_ns = 0;
+  for (const stats::MessageNote& note : recorder.Recent()) {
+    const stats::MessageText text = stats::ToText(note);
+    time_ns = std::max(time_ns, note.time_ns);
+    const double ago = static_cast<double>(now_ns - static_cast<int64_t>(time_ns)) / 1e9;
+    LogLine(level, "  %.3f s before: %s %s %s", ago, note.direction == stats::NoteDirection::kOut ? "sent" : "got", text.name.c_str(),
+            text.details.c_str());
+  }
+}
+
+std::string Describe(engine::AbortReason reason, const verbs::LinkCause& cause) {
+  std::string text = engine::ToString(reason);
+  if (!cause.text.empty()) text += "; " + cause.text;
+  if (reason == engine::AbortReason::kLinkLost && cause.end == verbs::LinkEnd::kClosedByPeer) text += " without a DisConn";
+  return text;
+}
+
+}  // namespace
+
+LogLevel AbortLevel(engine::AbortReason reason, const verbs::LinkCause& cause, std::string_view link) {
+  if (engine::IsViolation(reason)) return LogLevel::kError;
+  if (cause.end == verbs::LinkEnd::kTerminated || cause.end == verbs::LinkEnd::kFailed) return LogLevel::kError;
+  if (reason == engine::AbortReason::kPeerAborted) return LogLevel::kInfo;
+  // A kernel RNIC tells of a reset as it tells of an end.
+  if (cause.end == verbs::LinkEnd::kClosedByPeer && link == "rdma") return LogLevel::kInfo;
+  const bool reset = cause.end == verbs::LinkEnd::kReset && (cause.os_error == ECONNRESET || cause.os_error == EPIPE);
+  return reset ? LogLevel::kInfo : LogLevel::kError;
+}
+
+bool AbortAllowance::Take(Time now, uint64_t* left_out) {
+  constexpr Duration::rep kEach = kAbortInterval.count();
+  const Duration::rep at = now.time_since_epoch().count();
+  Duration::rep full_at = full_at_.load(std::memory_order_relaxed);
+  Duration::rep next = 0;
+  do {
+    next = std::max(full_at, at) + kEach;
+    if (next - at > kAbortBurst * kEach) {
+      left_out_.fetch_add(1, std::memory_order_relaxed);
+      return false;
+    }
+  } while (!full_at_.compare_exchange_weak(full_at, next, std::memory_order_relaxed));
+  *left_out = left_out_.exchange(0, std::memory_order_relaxed);
+  return true;
+}
+
+void LogAbort(const Address& peer, engine::AbortReason reason, const verbs::QueuePair& queue_pair, const stats::MessageRecorder& recorder) {
+  const verbs::LinkCause& cause = queue_pair.cause();
+  const LogLevel level = AbortLevel(reason, cause, queue_pair.link_name());
+  if (!LogEnabled(level)) return;
+  uint64_t left_out = 0;
+  if (!LogEnabled(LogLevel::kInfo) && !allowance.Take(Now(), &left_out)) return;
+  if (left_out != 0) {
+    LogLine(level, "%llu connections were aborted that the log does not name (SDP_LOG=info names them all)",
+            static_cast<unsigned long long>(left_out));
+  }
+  LogLine(level, "connection with %s aborted: %s", ToEndpoint(peer).ToString().c_str(), Describe(reason, cause).c_str());
+  LogRecentMessages(level, recorder);
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,212 @@
+"""What programs ask a port mapper, and what follows from its answers (section 7 of the draft): the port mapper is the test's."""
+
+import dataclasses
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+import harness
+
+REQ, ACCEPT, ACK, DENY = range(4)
+FORMAT = struct.Struct(">BBHHHQ16s16s")  # figure 17
+
+# For each line, "HOST PORT": a connection, one byte to and fro.
+CLIENT = """
+import socket, sys
+for line in sys.stdin:
+    host, port = line.split()
+    with socket.create_connection((host, int(port)), timeout=30) as s:
+        s.sendall(b"x")
+        assert s.recv(1) == b"x"
+    print("ok", flush=True)
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Message:
+    ver: int
+    mt: int
+    ipv: int
+    pm_time: int
+    reserved: int
+    ap_port: int
+    cp_port: int
+    handle: int
+    cp: bytes
+    ap: bytes
+
+    @classmethod
+    def parse(cls, datagram):
+        first, *others = FORMAT.unpack(datagram)
+        return cls(first >> 6, first >> 4 & 3, first & 15, *others)
+
+    def pack(self):
+        return FORMAT.pack(self.ver << 6 | self.mt << 4 | self.ipv, *dataclasses.astuple(self)[3:])
+
+
+def address(host):
+    """As in a message: 128 bits."""
+    return socket.inet_pton(socket.AF_INET6, host) if ":" in host else socket.inet_pton(socket.AF_INET, host) + bytes(12)
+
+
+class Mapper:
+    """Hears on `host` and answers each PMReq by `answer`, which gives a list of messages."""
+
+    def __init__(self, host, port, answer):
+        self.socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind((host, port))
+        self.answer = answer
+        self.heard = []  # (Message, source, when)
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def serve(self):
+        while True:
+            datagram, source = self.socket.recvfrom(100)
+            if datagram == b"end":
+                return
+            message = Message.parse(datagram)
+            self.heard.append((message, source, time.monotonic()))
+            if message.mt == REQ:
+                for reply in self.answer(message):
+                    self.socket.sendto(reply.pack(), source)
+
+    def of_type(self, mt):
+        return [heard for heard in self.heard if heard[0].mt == mt]
+
+    def questions(self):
+        """The first PMReq of each transaction: a slow machine makes clients ask again."""
+        first = {}
+        for heard in self.of_type(REQ):
+            first.setdefault(heard[0].handle, heard)
+        return list(first.values())
+
+    def stop(self):
+        name = self.socket.getsockname()
+        self.socket.sendto(b"end", name)
+        self.thread.join()
+        self.socket.close()
+
+
+class PmClient(harness.ProgramTest):
+    def mapper(self, answer, host="127.0.0.1"):
+        """A port mapper that clients ask; the world's own is where servers register."""
+        self.port = harness.free_port(socket.SOCK_DGRAM, host)
+        mapper = Mapper(host, self.port, answer)
+        self.addCleanup(mapper.stop)
+        return mapper
+
+    def client(self, **environment):
+        environment = {"SDP_PM_PORT": self.port, "SDP_PM_TIMEOUT_MS": 10000} | environment  # the test may be slow
+        return self.world.start([sys.executable, "-c", CLIENT], environment=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def connect(self, client, port, host="127.0.0.1"):
+        client.popen.stdin.write(f"{host} {port}\n".encode())
+        client.popen.stdin.flush()
+        self.assertEqual(client.popen.stdout.readline(), b"ok\n", client.output())
+
+    def sdp_server(self):
+        """(conventional port, its SDP port)"""
+        port = harness.free_port()
+        self.world.peer("echo-server", port)
+        return port, int(self.world.wait_for_listener(port)["sdp_local"].rsplit(":", 1)[1])
+
+    def plain_server(self, host="127.0.0.1"):
+        port = harness.free_port(host=host)
+        self.world.peer("echo-server", port, host, preload=False)
+        self.world.wait_for_listener(port, sdp=False)
+        return port
+
+    def listener(self, host):
+        listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener.settimeout(20)
+        self.addCleanup(listener.close)
+        return listener
+
+    def test_the_question_names_what_will_connect(self):
+        """7.4: CpIPAddr and CpPort are those of the connection to the SDP address; the PMAck has the PMAccept's fields, and goes where that
+        came from. 7.5.1: a reset there is as good as a PMDeny."""
+        for host in "127.0.0.1", "::1":
+            with self.subTest(host):
+                port = self.plain_server(host)
+                sdp = self.listener(host)
+                sdp_port = sdp.getsockname()[1]
+                mapper = self.mapper(lambda request: [dataclasses.replace(request, mt=ACCEPT, pm_time=7, reserved=0xffff, ap_port=sdp_port)], host)
+                client = self.client()
+                client.popen.stdin.write(f"{host} {port}\n".encode())
+                client.popen.stdin.flush()
+                connection, name = sdp.accept()
+                sdp.close()
+                request, source, _ = mapper.of_type(REQ)[0]
+                self.assertEqual(request, Message(ver=0, mt=REQ, ipv=6 if ":" in host else 4, pm_time=0, reserved=0, ap_port=port, cp_port=name[1],
+                                                  handle=request.handle, cp=address(name[0]), ap=address(host)))
+                ack, ack_source, _ = harness.wait_until(lambda: mapper.of_type(ACK), "PMAck")[0]
+                self.assertEqual(ack, dataclasses.replace(request, mt=ACK, ap_port=sdp_port))
+                self.assertEqual(ack_source, source)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connection.close()
+                self.assertEqual(client.popen.stdout.readline(), b"ok\n", client.output())
+                self.assertEqual(self.world.connects(port)[0], 0)
+
+    def test_a_denial_is_not_acknowledged(self):
+        """7.4: and ApPort and PmTime of it are not looked at."""
+        port = self.plain_server()
+        mapper = self.mapper(lambda request: [dataclasses.replace(request, mt=DENY, ap_port=1, pm_time=255)])
+        client = self.client()
+        self.connect(client, port)
+        self.connect(client, port)
+        client.popen.stdin.close()
+        self.assertEqual(client.wait(20), 0)
+        self.assertNotEqual(mapper.questions(), [])
+        self.assertEqual(mapper.of_type(ACK), [])
+        self.assertEqual(self.world.connects(port)[0], 0)
+
+    def test_silence_is_asked_again_and_then_the_conventional_address_is_taken(self):
+        """7.5.1: the same five values each time, up to a maximum."""
+        port = self.plain_server()
+        mapper = self.mapper(lambda request: [])
+        self.connect(self.client(), port)
+        requests = [message for message, _, _ in mapper.of_type(REQ)]
+        self.assertGreaterEqual(len(requests), 2)
+        self.assertLessEqual(len(requests), 4)
+        self.assertEqual(len(set(requests)), 1)
+        self.assertEqual(self.world.connects(port), (0, {"pm-timeout": 1}))
+
+    def test_an_answer_is_kept_as_long_as_it_says(self):
+        """7.3.1.4"""
+        port, sdp_port = self.sdp_server()
+        for pm_time in 0, 1, 255:
+            with self.subTest(pm_time):
+                mapper = self.mapper(lambda request: [dataclasses.replace(request, mt=ACCEPT, pm_time=pm_time, ap_port=sdp_port)])
+                client = self.client(SDP_MODE="sdp")
+                if pm_time == 1:
+                    def asked_again():
+                        self.connect(client, port)
+                        return len(mapper.questions()) > 1
+                    harness.wait_until(asked_again, "second question", 30)
+                    first, second = (when for _, _, when in mapper.questions()[:2])
+                    self.assertGreaterEqual(second - first, 0.25)
+                    continue
+                for _ in range(10):
+                    self.connect(client, port)
+                self.assertEqual(len(mapper.questions()), 10 if pm_time == 0 else 1)
+
+    def test_association_handles(self):
+        """7.5.1: unique, and the first one is random."""
+        port, sdp_port = self.sdp_server()
+        mapper = self.mapper(lambda request: [dataclasses.replace(request, mt=ACCEPT, pm_time=0, ap_port=sdp_port)])
+        for _ in range(3):
+            client = self.client(SDP_MODE="sdp")
+            for _ in range(5):
+                self.connect(client, port)
+        handles = [message.handle for message, _, _ in mapper.questions()]
+        self.assertEqual(len(handles), 15)
+        # Not counted up, and not the time: they differ where a counter or a clock would agree.
+        self.assertEqual(len({handle >> 32 for handle in handles[::5]}), 3)
+
+
+if __name__ == "__main__":
+    harness.main()
