@@ -37,7 +37,7 @@ class Rsockets(unittest.TestCase):
     def setUp(self):
         if not os.path.exists("/dev/infiniband/rdma_cm"):
             raise unittest.SkipTest("no kernel RNIC (scripts/siw-guest has one)")
-        harness.need("rstream", "rdma")
+        harness.need("rstream", "rdma", "taskset")
         self.world = harness.TestWorld(listen=[ADDRESS])
         self.addCleanup(self.world.stop)
 
@@ -46,14 +46,14 @@ class Rsockets(unittest.TestCase):
             print(self.world.logs(), file=sys.stderr)
 
     def microseconds(self, way, mode, size, iterations, transfers):
-        """Of one transfer, as the connecting end reports it."""
+        """Of one transfer, as the connecting end reports it. Ends that never sleep need a processor each."""
         port = harness.free_port(host=ADDRESS)
         options = ["-p", port, "-S", size, "-I", iterations, "-C", transfers, *([] if way == "rsockets" else ["-T", "s"]), *MODES[mode]]
         preload, environment = way == "sdp", OVER_KERNEL_RNIC if way == "sdp" else {}
-        server = self.world.start(["rstream", "-b", ADDRESS, *options], preload=preload, environment=environment)
+        server = self.world.start(["taskset", "-c", "0", "rstream", "-b", ADDRESS, *options], preload=preload, environment=environment)
         listens = {"rsockets": rsocket_listens, "tcp": harness.tcp_listens, "sdp": self.world.listener}[way]
         harness.wait_until(lambda: listens(port), f"a listener ({way})", 60)
-        output = self.world.run(["rstream", "-s", ADDRESS, *options], preload=preload, environment=environment, timeout=120)
+        output = self.world.run(["taskset", "-c", "1", "rstream", "-s", ADDRESS, *options], preload=preload, environment=environment, timeout=120)
         self.assertEqual(server.wait(60), 0, server.output())
         return float(output.split()[-1])
 

@@ -131,6 +131,7 @@ class IbvQp final : public verbs::QueuePair {
   void HandleSendCompletion(const ibv_wc& wc);
   void HandleReceiveCompletion(const ibv_wc& wc);
   void HandleFailure(const ibv_wc& wc, const char* what);
+  // All that event_fd() may be readable for. True: one concerned the connection itself, not its completions.
   bool TakeEvents();
   // Of them those of the connection manager and the device, whose descriptors are readable until then.
   bool TakeConnectionEvents(const Resources::Woken& woken);

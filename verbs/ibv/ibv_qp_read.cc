@@ -95,12 +95,13 @@ void IbvQp::Arm() {
 bool IbvQp::TakeEvents() {
   ++counters_.read_calls;
   const Resources::Woken woken = resources_->Look();
-  bool any = TakeConnectionEvents(woken);
+  const bool any = TakeConnectionEvents(woken);
   ibv_cq* queue = nullptr;
   void* context = nullptr;
-  while (woken.completions && api_.ibv_get_cq_event(resources_->completions, &queue, &context) == 0) {
-    any = true;
+  // One event at most for each queue that was armed.
+  while (woken.completions && (receives_armed_ || sends_armed_)) {
     ++counters_.read_calls;
+    if (api_.ibv_get_cq_event(resources_->completions, &queue, &context) != 0) break;
     (queue == resources_->receive_cq ? receives_armed_ : sends_armed_) = false;
     api_.ibv_ack_cq_events(queue, 1);
   }
