@@ -197,7 +197,12 @@ Bridge::Bridge(const std::vector<SpawnMove>& moves) {
     if (span.near_end < 0) span.near_end = real.socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     for (size_t i = 0; i < span.descriptors.size(); ++i) {
       span.saved.push_back(HiddenFds::Duplicate(span.descriptors[i]));
-      if (span.near_end >= 0) real.dup3(span.near_end, span.descriptors[i], span.flags[i]);
+      // What could not be put back stays where it is, and does not go along.
+      if (span.saved.back() < 0) {
+        real.fcntl(span.descriptors[i], F_SETFD, FD_CLOEXEC);
+      } else if (span.near_end >= 0) {
+        real.dup3(span.near_end, span.descriptors[i], span.flags[i]);
+      }
     }
     Close(&span.near_end);
   }
@@ -239,7 +244,10 @@ Bridge::~Bridge() {
 void Bridge::PutBack() {
   for (Span& span : spans_) {
     for (size_t i = 0; i < span.descriptors.size(); ++i) {
-      if (span.saved[i] < 0) continue;
+      if (span.saved[i] < 0) {
+        real.fcntl(span.descriptors[i], F_SETFD, (span.flags[i] & O_CLOEXEC) != 0 ? FD_CLOEXEC : 0);
+        continue;
+      }
       real.dup3(span.saved[i], span.descriptors[i], span.flags[i]);
       HiddenFds::Close(span.saved[i]);
     }

@@ -67,6 +67,7 @@ int ExecWithSockets(Target target, char* const environment[], Exec exec) {
   if (target == Target::kNone) return exec(environment);
   if (target == Target::kStranger) {
     const Bridge bridge;
+    Critical::UnblockForExec();
     return exec(environment);
   }
   const int sealed = SealSockets(Heirloom::kOpen, Giver::kGoes);
@@ -124,6 +125,7 @@ int SpawnWithSockets(const std::string& path, const posix_spawn_file_actions_t* 
   if (target == Target::kNone) return spawn(environment);
   if (target == Target::kStranger) {
     Bridge bridge(SpawnActions::MovesOf(actions));
+    Critical::UnblockForExec();
     const int result = spawn(environment);
     if (result == 0) bridge.Begin();
     return result;

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <string>
 
+#include "preload/confinement.h"
 #include "preload/fd_table.h"
 #include "preload/real_calls.h"
 
@@ -66,10 +67,34 @@ int OpenLogFile() {
   return expected;
 }
 
-// Standard error, unless it is closed or the program uses its number for a connection.
+// What NoteStandardError found. Written once, before there are threads.
+struct StandardError {
+  bool noted = false;
+  bool open = false;
+  dev_t device = 0;
+  ino_t inode = 0;
+};
+constinit StandardError standard_error;
+
+// A server started by inetd has its client there. The journal's sockets are Unix ones.
+bool IsConnectionToAnotherHost(const struct stat& status) {
+  if (!S_ISSOCK(status.st_mode)) return false;
+  int domain = 0;
+  socklen_t length = sizeof domain;
+  return real.getsockopt(STDERR_FILENO, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain != AF_UNIX;
+}
+
+bool IsStandardErrorYet() {
+  if (FdTable::Has(STDERR_FILENO)) return false;
+  if (!standard_error.noted) return true;
+  struct stat status {};
+  // A confined process may not ask any more.
+  return standard_error.open && (Confined() || (fstat(STDERR_FILENO, &status) == 0 && status.st_dev == standard_error.device &&
+                                                status.st_ino == standard_error.inode));
+}
+
 int LogDescriptor() {
-  if (config().log_destination == LogDestination::kStandardError)
-    return FdTable::Has(STDERR_FILENO) ? kUnusable : STDERR_FILENO;
+  if (config().log_destination == LogDestination::kStandardError) return IsStandardErrorYet() ? STDERR_FILENO : kUnusable;
   const int fd = log_file.load();
   return fd == kNotOpen ? OpenLogFile() : fd;
 }
@@ -109,6 +134,12 @@ void LogLine(LogLevel level, const char* format, ...) {
   const int fd = LogDescriptor();
   if (fd >= 0 && TakesALine(fd)) (void)!real.write(fd, line, length);
   errno = error;
+}
+
+void NoteStandardError() {
+  struct stat status {};
+  const bool open = fstat(STDERR_FILENO, &status) == 0 && !IsConnectionToAnotherHost(status);
+  standard_error = {.noted = true, .open = open, .device = status.st_dev, .inode = status.st_ino};
 }
 
 void FollowLogFile() {

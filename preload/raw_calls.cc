@@ -220,6 +220,7 @@ int posix_spawnp(pid_t*, const char*, const posix_spawn_file_actions_t*, const p
   return ENOSYS;
 }
 int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t*, int, int) { return ENOSYS; }
+int posix_spawn_file_actions_init(posix_spawn_file_actions_t*) { return ENOSYS; }
 int posix_spawn_file_actions_destroy(posix_spawn_file_actions_t*) { return 0; }
 int system(const char*) {
   errno = ENOSYS;

@@ -66,6 +66,12 @@ int SDP_ENTRY(posix_spawn_file_actions_adddup2)(posix_spawn_file_actions_t* acti
   return result;
 }
 
+// The same memory may have held others, which nobody destroyed.
+int SDP_ENTRY(posix_spawn_file_actions_init)(posix_spawn_file_actions_t* actions) noexcept {
+  SpawnActions::Forget(actions);
+  return real.posix_spawn_file_actions_init(actions);
+}
+
 int SDP_ENTRY(posix_spawn_file_actions_destroy)(posix_spawn_file_actions_t* actions) noexcept {
   SpawnActions::Forget(actions);
   return real.posix_spawn_file_actions_destroy(actions);

@@ -8,6 +8,7 @@
 #include "preload/config_store.h"
 #include "preload/confinement.h"
 #include "preload/critical.h"
+#include "preload/log.h"
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
 #include "verbs/softiwarp/soft_rnic.h"
@@ -42,6 +43,7 @@ namespace {
 
 bool Prepare() {
   ResolveRealCalls();
+  NoteStandardError();
   owner.store(getpid());
   pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
   return true;

@@ -219,6 +219,7 @@ class PollCall {
   bool ChangedMeanwhile() {
     for (const Seen& seen : edges_) {
       const StreamSocket::Readiness now = seen.socket->GetReadiness();
+      shared_ = shared_ || now.shared;
       if (now.read_edge != seen.read_edge || now.write_edge != seen.write_edge || now.state != seen.state) return true;
     }
     return false;

@@ -39,12 +39,11 @@ std::string Describe(engine::AbortReason reason, const verbs::LinkCause& cause) 
 
 }  // namespace
 
-LogLevel AbortLevel(engine::AbortReason reason, const verbs::LinkCause& cause, std::string_view link) {
+LogLevel AbortLevel(engine::AbortReason reason, const verbs::LinkCause& cause) {
   if (engine::IsViolation(reason)) return LogLevel::kError;
   if (cause.end == verbs::LinkEnd::kTerminated || cause.end == verbs::LinkEnd::kFailed) return LogLevel::kError;
   if (reason == engine::AbortReason::kPeerAborted) return LogLevel::kInfo;
-  // A kernel RNIC tells of a reset as it tells of an end.
-  if (cause.end == verbs::LinkEnd::kClosedByPeer && link == "rdma") return LogLevel::kInfo;
+  if (cause.end == verbs::LinkEnd::kClosedByPeer) return LogLevel::kInfo;
   const bool reset = cause.end == verbs::LinkEnd::kReset && (cause.os_error == ECONNRESET || cause.os_error == EPIPE);
   return reset ? LogLevel::kInfo : LogLevel::kError;
 }
@@ -67,7 +66,7 @@ bool AbortAllowance::Take(Time now, uint64_t* left_out) {
 
 void LogAbort(const Address& peer, engine::AbortReason reason, const verbs::QueuePair& queue_pair, const stats::MessageRecorder& recorder) {
   const verbs::LinkCause& cause = queue_pair.cause();
-  const LogLevel level = AbortLevel(reason, cause, queue_pair.link_name());
+  const LogLevel level = AbortLevel(reason, cause);
   if (!LogEnabled(level)) return;
   uint64_t left_out = 0;
   if (!LogEnabled(LogLevel::kInfo) && !allowance.Take(Now(), &left_out)) return;

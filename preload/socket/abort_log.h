@@ -1,9 +1,9 @@
 // What the log says of a connection that was aborted: a line, and the connection's last messages.
 //
 // How loud it is depends on whether somebody has to hear of it. The peer broke SDP's or iWARP's rules, the RNIC failed, the
-// network or the peer's host is gone, the peer's program died without closing: an error, which the log has unless told
-// otherwise. A reset, or an AbortConn, is how programs end connections that they do not care for any more (SO_LINGER of zero,
-// unread data): info. What the application aborts itself it knows.
+// network or the peer's host is gone, the peer died in the middle of a message: an error, which the log has unless told otherwise. A
+// reset, an AbortConn, or a link that just ends is how programs leave that do not care any more (SO_LINGER of zero, unread data, Ctrl-C):
+// info. What the application aborts itself it knows.
 //
 // Whoever can connect can cause such errors. So where the log has errors alone, a process writes about kAbortBurst of them
 // at once, and then about one in kAbortInterval; the next line counts the others. With info the log has them all.
@@ -12,7 +12,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <string_view>
 
 #include "core/base/types.h"
 #include "core/engine/status.h"
@@ -26,8 +25,8 @@ namespace sdp::preload {
 inline constexpr int kAbortBurst = 5;
 inline constexpr Duration kAbortInterval = std::chrono::seconds(10);
 
-// `reason` is neither kNone nor kLocal; `cause`: how the RNIC's link ended, if it did; `link`: as QueuePair::link_name.
-LogLevel AbortLevel(engine::AbortReason reason, const verbs::LinkCause& cause, std::string_view link);
+// `reason` is neither kNone nor kLocal; `cause`: how the RNIC's link ended, if it did.
+LogLevel AbortLevel(engine::AbortReason reason, const verbs::LinkCause& cause);
 
 // What is left of a burst that fills up with the time. Any thread may take from it.
 class AbortAllowance {

@@ -188,7 +188,9 @@ bool StreamSocket::StartSharing() {
   if (shared_ == nullptr) return false;
   mutex_.set_shared(true);
   responsible_ = session_->has_unsent();
-  for (const Observation& o : observers_) o.observer->OnChange(o.fd);  // from here on they look by themselves
+  // From here on they look by themselves: what another process takes from the link wakes nobody here.
+  for (const Observation& o : observers_) o.observer->OnChange(o.fd);
+  waiters_.WakeAll();
   return true;
 }
 

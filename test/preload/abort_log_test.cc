@@ -13,11 +13,11 @@ using engine::AbortReason;
 using verbs::LinkCause;
 using verbs::LinkEnd;
 
-LogLevel LevelOf(AbortReason reason, LinkEnd end, int os_error = 0, const char* link = "tcp") {
+LogLevel LevelOf(AbortReason reason, LinkEnd end, int os_error = 0) {
   LinkCause cause;
   cause.end = end;
   cause.os_error = os_error;
-  return AbortLevel(reason, cause, link);
+  return AbortLevel(reason, cause);
 }
 
 TEST_CASE("what somebody has to hear of is an error") {
@@ -31,15 +31,14 @@ TEST_CASE("what somebody has to hear of is an error") {
   CHECK(LevelOf(AbortReason::kLinkLost, LinkEnd::kFailed) == LogLevel::kError);
   for (const int error : {ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENETDOWN, 0})
     CHECK(LevelOf(AbortReason::kLinkLost, LinkEnd::kReset, error) == LogLevel::kError);
-  CHECK(LevelOf(AbortReason::kLinkLost, LinkEnd::kClosedByPeer) == LogLevel::kError);
 }
 
 TEST_CASE("a program that resets or aborts its connection is no error") {
   for (const int error : {ECONNRESET, EPIPE}) CHECK(LevelOf(AbortReason::kLinkLost, LinkEnd::kReset, error) == LogLevel::kInfo);
   for (const LinkEnd end : {LinkEnd::kOpen, LinkEnd::kClosedByPeer, LinkEnd::kReset})
     CHECK(LevelOf(AbortReason::kPeerAborted, end) == LogLevel::kInfo);
-  // Where a reset cannot be told from the end of a program.
-  CHECK(LevelOf(AbortReason::kLinkLost, LinkEnd::kClosedByPeer, 0, "rdma") == LogLevel::kInfo);
+  // Ctrl-C, say; and a kernel RNIC tells of a reset so.
+  CHECK(LevelOf(AbortReason::kLinkLost, LinkEnd::kClosedByPeer) == LogLevel::kInfo);
 }
 
 TEST_CASE("a burst of aborted connections is logged, then one now and then, and the others are counted") {

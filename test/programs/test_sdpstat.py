@@ -7,10 +7,12 @@ import os
 import pathlib
 import pty
 import re
+import shutil
 import struct
 import subprocess
 import sys
 import termios
+import unittest
 
 import harness
 from sdp_world import SDPSTAT
@@ -118,6 +120,25 @@ class Sdpstat(harness.ProgramTest):
         self.assertIn(idle.pid, [p["pid"] for p in self.why("sle*")[1]])
         self.assertEqual(self.sdpstat("why", 2 ** 22 + 1).returncode, 2)
         self.assertEqual(self.sdpstat("why", "no-such-program-anywhere").returncode, 2)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root makes a process a /tmp of its own")
+    def test_a_service_with_a_tmp_of_its_own(self):
+        """As systemd's PrivateTmp does, with User=: what it publishes lies where only it sees it."""
+        own = self.world.directory / "own"
+        own.mkdir()
+        own.chmod(0o777)
+        shutil.copy(self.world.library, own / "libsdp.so")
+        program = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print('ready', flush=True); time.sleep(100)"
+        service = self.world.start(
+            ["unshare", "-m", "sh", "-c", 'mount --bind "$1" /tmp && cd / && shift && exec "$@"', "sh", own, "setpriv", "--reuid=65534", "--clear-groups",
+             "env", "-u", "SDP_STATS_DIR", "-u", "XDG_RUNTIME_DIR", "LD_PRELOAD=/tmp/libsdp.so", "/usr/bin/python3", "-c", program], preload=False)
+        harness.wait_until(lambda: "ready" in service.output(), "service: " + service.output())
+        environment = {name: value for name, value in os.environ.items() if name != "SDP_STATS_DIR"}
+
+        def seen():
+            got = subprocess.run([SDPSTAT, "-j", "process", str(service.pid)], capture_output=True, text=True, timeout=30, env=environment)
+            return [process["pid"] for process in json.loads(got.stdout)["processes"]]
+        harness.wait_until(lambda: seen() == [service.pid], f"the service in sdpstat: {seen()}")
 
     def test_filters_and_columns(self):
         port, server = self.server()

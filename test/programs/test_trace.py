@@ -198,7 +198,7 @@ class Trace(harness.ProgramTest):
                 self.assertEqual({READ_REQUEST, READ_RESPONSE, WRITE} & set(seen), opcodes, seen)
 
     def test_a_process_that_died_and_its_peer(self):
-        port, server = self.server(SDP_LOG="error")
+        port, server = self.server(SDP_LOG="info")
         client = self.client(port)
         self.echo(client, 1234)
         os.kill(client.pid, signal.SIGKILL)

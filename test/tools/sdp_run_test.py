@@ -14,14 +14,19 @@ PMD = SDP_RUN.parent.parent / "portmapper" / "sdp-pmd"
 PATIENCE = 30  # seconds, for what must come
 
 
+FOLDER = tempfile.TemporaryDirectory(prefix="sdp-run-")
+
+
 def any_library():
-    """A library that does no harm when it is preloaded: what is tested is the environment, not libsdp.so. Not libc itself unless
-    there is nothing else: ahead of ASan's run time it takes away the calls that ASan stands in front of."""
+    """A library that does no harm when it is preloaded, and passes for libsdp.so: what is tested is the environment. Not libc itself
+    unless there is nothing else: ahead of ASan's run time it takes away the calls that ASan stands in front of."""
     paths = [line.rsplit(" ", 1)[-1].strip() for line in open("/proc/self/maps")]
     for name in ("/libm.so", "/libz.so", "/libdl.so", "/libc.so"):
         for path in paths:
             if name in path:
-                return path
+                copy = pathlib.Path(FOLDER.name, "libsdp.so")
+                copy.write_bytes(pathlib.Path(path).read_bytes() + b"libsdp.so\0")
+                return str(copy)
     raise RuntimeError("no shared library in this process")
 
 
@@ -75,10 +80,26 @@ class SdpRun(unittest.TestCase):
     def test_a_library_path_that_ld_preload_cannot_hold(self):
         with tempfile.TemporaryDirectory(prefix="with space") as directory:
             library = pathlib.Path(directory, "lib.so")
-            library.write_bytes(b"")
+            library.write_bytes(pathlib.Path(self.library).read_bytes())
             got = run("--lib", str(library), "true")
         self.assertEqual(got.returncode, 125)
         self.assertIn("space", got.stderr)
+
+    def test_another_library_is_not_taken_for_libsdp(self):
+        for other in "/bin/true", "/etc/passwd", "/tmp":
+            got = run("--require", "--lib", other, "true")
+            self.assertEqual((got.returncode, "is no libsdp.so" in got.stderr), (125, True), got.stderr)
+
+    def test_require_and_another_mode_contradict(self):
+        got = run("--lib", self.library, "--require", "--mode", "tcp", "true")
+        self.assertEqual(got.returncode, 125)
+        self.assertIn("--require wants SDP alone", got.stderr)
+        self.assertEqual(run("--lib", self.library, "--require", "--mode", "sdp", "true").returncode, 0)
+
+    def test_a_directory_as_configuration(self):
+        got = run("--lib", self.library, "--explain", "127.0.0.1:9", environment={"SDP_CONFIG": "/tmp"})
+        self.assertGreaterEqual(got.returncode, 0, got.stderr)
+        self.assertIn("/tmp cannot be read", got.stdout + got.stderr)
 
     def test_a_static_program_is_refused_with_the_reason(self):
         with tempfile.TemporaryDirectory() as directory:

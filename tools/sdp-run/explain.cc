@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -42,8 +43,10 @@ bool Resolve(const std::string& host, const std::string& port, sockaddr_storage*
 void ExplainRules(const std::string& program, const sockaddr* address, socklen_t length) {
   bool named = false;
   const std::string path = preload::ConfigFilePath(getenv, &named);
-  std::ifstream stream(path);
-  if (!stream && named) Line("configuration", path + " cannot be read");
+  std::error_code error;
+  const bool is_directory = std::filesystem::is_directory(path, error);
+  std::ifstream stream(is_directory ? "" : path);
+  if (!stream && (named || is_directory)) Line("configuration", path + " cannot be read");
   const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
   preload::ConfigFile file = preload::ParseConfigFile(text);
   for (const preload::ConfigProblem& problem : file.problems) {

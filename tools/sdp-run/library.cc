@@ -4,7 +4,9 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <initializer_list>
+#include <iterator>
 
 namespace sdp::run {
 namespace {
@@ -36,6 +38,14 @@ std::string FindLibrary() {
                   "../lib/" SDP_TRIPLET "/sdp/libsdp.so", "../lib/libsdp.so", "../lib/sdp/libsdp.so",
                   "../lib64/libsdp.so", "../lib64/sdp/libsdp.so"});
 #undef SDP_TRIPLET
+}
+
+bool LooksLikeOurs(const std::string& library) {
+  std::error_code error;
+  if (!fs::is_regular_file(library, error)) return false;
+  std::ifstream file(library, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return bytes.starts_with("\177ELF") && bytes.find(std::string("libsdp.so", sizeof "libsdp.so")) != std::string::npos;
 }
 
 std::string FindDaemon() {

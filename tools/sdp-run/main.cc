@@ -107,7 +107,13 @@ std::string TakeSettings(const Options& options, std::vector<sdp::preload::Setti
       return "--set wants NAME=VALUE, but there is '" + text + "'";
     out->push_back({Variable(text.substr(0, equals)), text.substr(equals + 1)});
   }
-  if (options.require) out->push_back({"SDP_MODE", "sdp"});
+  if (options.require) {
+    const auto other = std::find_if(out->begin(), out->end(), [](const sdp::preload::Setting& setting) {
+      return setting.variable == "SDP_MODE" && setting.value != "sdp";
+    });
+    if (other != out->end()) return "--require wants SDP alone, and the mode is to be " + other->value + ": leave out one of them";
+    out->push_back({"SDP_MODE", "sdp"});
+  }
   for (const sdp::preload::Setting& setting : *out) {
     std::vector<std::string> problems;
     sdp::preload::ConfigFile alone;
@@ -136,6 +142,7 @@ std::string ChooseLibrary(const Options& options, std::string* out) {
   if (absolute == nullptr || access(absolute, R_OK) != 0) return *out + " cannot be read";
   *out = absolute;
   std::free(absolute);
+  if (!sdp::run::LooksLikeOurs(*out)) return *out + " is no libsdp.so";
   if (out->find_first_of(": ") != std::string::npos) {
     return *out + ": LD_PRELOAD takes no path with a space or a colon in it";
   }

@@ -34,6 +34,8 @@ constexpr uint16_t kPortMapperPort = 3935;
 constexpr uint64_t kComfortableDescriptors = 4096;
 
 std::string ReadFile(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return {};  // a stream would open it, and throw
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }

@@ -3,10 +3,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
+#include <utility>
 
 namespace sdp::stats {
 namespace {
@@ -72,6 +75,39 @@ void AddMatching(const char* pattern, std::vector<std::string>* out) {
   globfree(&found);
 }
 
+// Where a link of /proc/PID/ns leads; empty: we may not look.
+std::string Namespace(const std::string& pid, const char* kind) {
+  char target[64];
+  const ssize_t length = readlink(("/proc/" + pid + "/ns/" + kind).c_str(), target, sizeof target);
+  return length > 0 ? std::string(target, static_cast<size_t>(length)) : std::string();
+}
+
+// A service with PrivateTmp publishes in a /tmp that only it sees. Not a container with process numbers of its own, whose files name
+// processes that are others here.
+void AddOfPrivateTmp(const char* pattern, std::vector<std::string>* out) {
+  std::set<std::string> seen = {Namespace("self", "mnt"), std::string()};
+  std::set<std::pair<dev_t, ino_t>> known;
+  const auto is_new = [&](const std::string& path) {
+    struct stat status {};
+    return stat(path.c_str(), &status) != 0 || known.emplace(status.st_dev, status.st_ino).second;
+  };
+  for (const std::string& path : *out) (void)is_new(path);
+  const std::string processes = Namespace("self", "pid");
+  DIR* const proc = opendir("/proc");
+  if (proc == nullptr) return;
+  while (const dirent* entry = readdir(proc)) {
+    const std::string pid = entry->d_name;
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (!seen.insert(Namespace(pid, "mnt")).second || Namespace(pid, "pid") != processes) continue;
+    std::vector<std::string> found;
+    AddMatching(("/proc/" + pid + "/root/tmp/" + pattern).c_str(), &found);
+    for (std::string& path : found) {
+      if (is_new(path)) out->push_back(std::move(path));
+    }
+  }
+  closedir(proc);
+}
+
 }  // namespace
 
 std::vector<std::string> DefaultDirectories() {
@@ -83,11 +119,14 @@ std::vector<std::string> DefaultDirectories() {
     out.push_back("/run/sdp-stats");
     AddMatching("/run/user/*/sdp", &out);
     AddMatching("/tmp/sdp-*", &out);
+    AddOfPrivateTmp("sdp-*", &out);
     return out;
   }
   const char* runtime = getenv("XDG_RUNTIME_DIR");
   if (runtime != nullptr && *runtime == '/') out.push_back(std::string(runtime) + "/sdp");
-  out.push_back("/tmp/sdp-" + std::to_string(user));
+  const std::string name = "sdp-" + std::to_string(user);
+  out.push_back("/tmp/" + name);
+  AddOfPrivateTmp(name.c_str(), &out);
   return out;
 }
 
