@@ -59,7 +59,9 @@ constexpr Reason kReasons[] = {
     {"foreign-machine", "local", "a 32-bit program, or one for another machine",
      "Use a native 64-bit build."},
     {"musl", "local", "linked with musl; libsdp.so needs the GNU C library", "Use a build for glibc."},
-    {"idle", "local", "the library is there, and the process has made no socket it could carry yet", ""},
+    {"idle", "local",
+     "the library is there, and has published nothing: no socket that it could carry yet, or a place where nobody looks (a container, another SDP_STATS_DIR)",
+     "Name the place: sdpstat --dir /proc/PID/root/tmp/sdp-UID."},
 };
 
 }  // namespace
