@@ -140,7 +140,7 @@ void Declare(CLI::App& app, CommandLine& line) {
       ->check(CLI::IsMember(Names(kLogFormats)));
   app.add_option("--ready-fd", line.ready_fd, "write \"ready\" to this descriptor when serving, and close it")
       ->check(CLI::Range(0, 1 << 20));
-  app.set_version_flag("--version", "sdp-pmd " SDP_VERSION);
+  app.set_version_flag("-V,--version", "sdp-pmd " SDP_VERSION);
 }
 
 // Empty, with a message, if something does not make sense.

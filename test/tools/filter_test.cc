@@ -1,6 +1,7 @@
 #include "tools/sdpstat/filter.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 
 #include <catch2/catch.hpp>
 
@@ -25,6 +26,16 @@ bool Matches(const std::vector<std::string>& words, const stats::ConnectionRecor
 // 10.0.0.1:40000 to 10.0.0.2:80, established.
 bool Matches(const std::string& text) { return Matches({text}, stats::EstablishedConnection()); }
 
+TEST_CASE("Names of services") {
+  if (getservbyname("http", "tcp") == nullptr) {
+    WARN("skipped: /etc/services is not there, or does not know http");
+    return;
+  }
+  CHECK(Matches("dport = :http"));
+  CHECK_FALSE(Matches("dport = :https"));
+  CHECK(Matches("dst 10.0.0.2:http"));
+}
+
 TEST_CASE("Terms") {
   const auto [text, matches] = GENERATE(table<const char*, bool>({
       {"", true},
@@ -40,6 +51,15 @@ TEST_CASE("Terms") {
       {"sport=40000", true},
       {"sport eq 40001", false},
       {"dport :80", true},
+      {"dport neq :80", false},
+      {"dport = :*", true},
+      {"sport = *", true},
+      {"dport = 10.0.0.2:80", true},
+      {"dport = 10.0.0.3:80", false},
+      {"dport != 10.0.0.3:80", true},
+      {"state close-wait", false},
+      {"state syn-sent", false},
+      {"exclude fin-wait-1", true},
       {"dport != :80", false},
       {"dport < 81", true},
       {"dport<=80", true},

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fnmatch.h>
+#include <netdb.h>
 
 #include <algorithm>
 #include <charconv>
@@ -47,7 +48,7 @@ enum class Comparison { kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreater
 
 std::optional<Comparison> ToComparison(const std::string& word) {
   if (word == "=" || word == "==" || word == "eq") return Comparison::kEqual;
-  if (word == "!=" || word == "ne") return Comparison::kNotEqual;
+  if (word == "!=" || word == "ne" || word == "neq") return Comparison::kNotEqual;
   if (word == "<" || word == "lt") return Comparison::kLess;
   if (word == "<=" || word == "le") return Comparison::kLessEqual;
   if (word == ">" || word == "gt") return Comparison::kGreater;
@@ -81,6 +82,13 @@ std::optional<int> ToInt(std::string_view text, int most) {
   return number;
 }
 
+// A number, or the name of a TCP service.
+std::optional<int> ToPort(const std::string& text) {
+  if (const auto number = ToInt(text, 65535)) return number;
+  const servent* const service = getservbyname(text.c_str(), "tcp");
+  return service != nullptr ? std::optional<int>(ntohs(static_cast<uint16_t>(service->s_port))) : std::nullopt;
+}
+
 struct HostPattern {
   stats::Address address;  // family 0: any
   int bits = 0;
@@ -108,7 +116,7 @@ std::optional<HostPattern> ToHost(std::string text) {
   if (has_port) {
     const std::string port = text.substr(colon + 1);
     if (port != "*") {
-      out.port = ToInt(port, 65535);
+      out.port = ToPort(port);
       if (!out.port) return std::nullopt;
     }
     text.resize(colon);
@@ -133,9 +141,14 @@ std::optional<HostPattern> ToHost(std::string text) {
   return out;
 }
 
-// ss's groups, and our names.
+// ss's groups, our names, and those of TCP for what comes nearest.
 std::optional<std::vector<State>> ToStates(const std::string& name) {
   using enum State;
+  if (name == "syn-sent") return std::vector<State>{kConnecting};
+  if (name == "syn-recv") return std::vector<State>{kHandshake};
+  if (name == "fin-wait-1" || name == "fin-wait-2") return std::vector<State>{kSendClosed};
+  if (name == "close-wait") return std::vector<State>{kReceiveClosed};
+  if (name == "last-ack") return std::vector<State>{kClosing};
   if (name == "all") {
     return std::vector<State>{kListening,     kConnecting, kHandshake, kEstablished, kSendClosed,
                               kReceiveClosed, kClosing,    kAborted,   kTcp,         kFailed};
@@ -238,8 +251,16 @@ class Parser {
       }
     }
     const std::string text = Next();
-    const auto port = ToInt(text.starts_with(":") ? std::string_view(text).substr(1) : text, 65535);
-    if (!port) return Fail("a port, as in sport = :80", text);
+    const bool equality = comparison == Comparison::kEqual || comparison == Comparison::kNotEqual;
+    if (const size_t colon = text.rfind(':'); text == "*" || text == ":*" || (colon != std::string::npos && colon != 0)) {
+      const auto host = ToHost(text == "*" ? ":*" : text);
+      if (!host || !equality) return Fail("a port, as in sport = :80", text);
+      return [=, wanted = comparison == Comparison::kEqual](const auto&, const ConnectionRecord& r) {
+        return host->Matches(local ? r.local : r.peer) == wanted;
+      };
+    }
+    const auto port = ToPort(text.starts_with(":") ? text.substr(1) : text);
+    if (!port) return Fail("a port, as in sport = :80 or dport = :ssh", text);
     return [=](const auto&, const ConnectionRecord& r) {
       return Holds((local ? r.local : r.peer).port, comparison, *port);
     };
