@@ -104,7 +104,11 @@ bool ForkTwice(Run run) {
     sigemptyset(&ours);
     sigaddset(&ours, SIGCHLD);
     const timespec none{};
-    (void)sigtimedwait(&ours, nullptr, &none);
+    siginfo_t ended{};
+    // It may have stood for a child of the application's, too, which ended meanwhile.
+    if (sigtimedwait(&ours, nullptr, &none) == SIGCHLD &&
+        waitid(P_ALL, 0, &ended, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0)
+      kill(getpid(), SIGCHLD);
   }
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
   errno = error;
