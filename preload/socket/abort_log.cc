@@ -1,9 +1,11 @@
 #include "preload/socket/abort_log.h"
 
 #include <errno.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include <algorithm>
+#include <new>
 #include <string>
 
 #include "preload/socket/clock.h"
@@ -12,7 +14,8 @@
 namespace sdp::preload {
 namespace {
 
-constinit AbortAllowance allowance;
+constinit AbortAllowance own_allowance;
+constinit std::atomic<AbortAllowance*> allowance{&own_allowance};
 
 // A line each: how long before now, which way, what.
 void LogRecentMessages(LogLevel level, const stats::MessageRecorder& recorder) {
@@ -48,6 +51,16 @@ LogLevel AbortLevel(engine::AbortReason reason, const verbs::LinkCause& cause) {
   return reset ? LogLevel::kInfo : LogLevel::kError;
 }
 
+AbortAllowance& TheAbortAllowance() { return *allowance.load(std::memory_order_acquire); }
+
+void ShareAbortAllowance() {
+  AbortAllowance* expected = &own_allowance;
+  if (allowance.load() != expected) return;
+  void* const page = mmap(nullptr, sizeof(AbortAllowance), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return;
+  if (!allowance.compare_exchange_strong(expected, new (page) AbortAllowance)) munmap(page, sizeof(AbortAllowance));
+}
+
 bool AbortAllowance::Take(Time now, uint64_t* left_out) {
   constexpr Duration::rep kEach = kAbortInterval.count();
   const Duration::rep at = now.time_since_epoch().count();
@@ -69,7 +82,7 @@ void LogAbort(const Address& peer, engine::AbortReason reason, const verbs::Queu
   const LogLevel level = AbortLevel(reason, cause);
   if (!LogEnabled(level)) return;
   uint64_t left_out = 0;
-  if (!LogEnabled(LogLevel::kInfo) && !allowance.Take(Now(), &left_out)) return;
+  if (!LogEnabled(LogLevel::kInfo) && !TheAbortAllowance().Take(Now(), &left_out)) return;
   if (left_out != 0) {
     LogLine(level, "%llu connections were aborted that the log does not name (SDP_LOG=info names them all)",
             static_cast<unsigned long long>(left_out));

@@ -6,7 +6,8 @@
 // info. What the application aborts itself it knows.
 //
 // Whoever can connect can cause such errors. So where the log has errors alone, a process writes about kAbortBurst of them
-// at once, and then about one in kAbortInterval; the next line counts the others. With info the log has them all.
+// at once, and then about one in kAbortInterval; the next line counts the others. With info the log has them all. Processes made by fork
+// count as one with their parent: a server may have one for each connection.
 #ifndef SDP_PRELOAD_SOCKET_ABORT_LOG_H_
 #define SDP_PRELOAD_SOCKET_ABORT_LOG_H_
 
@@ -38,6 +39,11 @@ class AbortAllowance {
   std::atomic<Duration::rep> full_at_{INT64_MIN};  // when the whole burst is there again
   std::atomic<uint64_t> left_out_{0};
 };
+
+// This process's, or what it has together with its relatives.
+AbortAllowance& TheAbortAllowance();
+// Before a fork: the child is to take from the same. Nothing happens if there is no memory for it.
+void ShareAbortAllowance();
 
 // To the log, as said above; nothing if its level is lower.
 void LogAbort(const Address& peer, engine::AbortReason reason, const verbs::QueuePair& queue_pair, const stats::MessageRecorder& recorder);

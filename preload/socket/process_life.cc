@@ -11,6 +11,7 @@
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/readiness/fork.h"
+#include "preload/socket/abort_log.h"
 #include "preload/socket/all_sockets.h"
 #include "preload/socket/background.h"
 #include "preload/socket/clock.h"
@@ -52,6 +53,7 @@ void PrepareFork() {
   LockEpollTableForFork();
   AllSockets::Lock();
   const auto& sockets = AllSockets::locked();
+  if (!sockets.empty()) ShareAbortAllowance();
   if (std::any_of(sockets.begin(), sockets.end(), [](StreamSocket* socket) { return socket->shareable(); }))
     SharedArena::InviteChild();
   const Time patience = Now() + kPatienceForPeers;

@@ -1,6 +1,9 @@
 // How loud the log is about an aborted connection.
 #include "preload/socket/abort_log.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <thread>
@@ -71,6 +74,25 @@ TEST_CASE("threads share what may be logged") {
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(taken == kAbortBurst);
+}
+
+TEST_CASE("a process for each connection has no burst of its own") {
+  ShareAbortAllowance();
+  ShareAbortAllowance();  // the second fork
+  const Time now(std::chrono::hours(2));
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    uint64_t left_out;
+    bool all = true;
+    for (int i = 0; i < kAbortBurst; ++i) all = TheAbortAllowance().Take(now, &left_out) && all;
+    _exit(all ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  uint64_t left_out = 0;
+  CHECK_FALSE(TheAbortAllowance().Take(now, &left_out));
 }
 
 }  // namespace
