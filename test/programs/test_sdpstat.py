@@ -163,9 +163,9 @@ class Sdpstat(harness.ProgramTest):
         detail = "\n".join(self.table("-i", "-e", "process", client.pid))
         self.assertRegex(detail, r"uid:\d+ role:connecting age:\d+s .*rcvbuf:\d+ .*rtt:[\d.]+/[\d.]+ cwnd:\d+ retrans:0")
         self.assertRegex(detail, r" bcopy:[1-9]\d*/[1-9]\d*\(1000/1000\) ")
-        wrong = self.sdpstat("sport", "=", "http")
+        wrong = self.sdpstat("sport", "=", "nosuchservice")
         self.assertEqual(wrong.returncode, 2)
-        self.assertIn("expected a port, as in sport = :80, but there is 'http'", wrong.stderr)
+        self.assertIn("expected a port, as in sport = :80 or dport = :ssh, but there is 'nosuchservice'", wrong.stderr)
         self.assertEqual(self.sdpstat("--no-such-option").returncode, 2)
         with open("/dev/full", "w") as full:
             lost = subprocess.run([str(SDPSTAT), "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
