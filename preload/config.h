@@ -46,9 +46,9 @@ struct Config {
   // SDP_PRIVATE_BUFFER_SIZE: bytes of each with headers (128 to 1 MiB); 0: what suits the RNIC (socket/options.h)
   uint32_t receive_buffer_size = 0;
   uint32_t send_buffer = 256 * 1024;     // SDP_SEND_BUFFER: bytes copied at most while credit is missing
-  // SDP_BCOPY_THRESHOLD: a blocking write or read of more bytes than this may go by Zcopy (SDP 11)
-  // Below, a copy costs less than the messages and wake-ups of Zcopy (scripts/bench zcopy).
-  uint32_t bcopy_threshold = 512 * 1024;
+  // SDP_BCOPY_THRESHOLD: a blocking write or read of more bytes than this may go by Zcopy (SDP 11); nothing: what suits the RNIC
+  // (socket/options.h)
+  std::optional<uint32_t> bcopy_threshold;
   // SDP_CQ_POLL_US: how long a call looks at a kernel RNIC's completion queue before it sleeps, at most. About what a sleep costs.
   Duration cq_poll = std::chrono::microseconds(50);
   Mechanism force = Mechanism::kChosen;  // SDP_FORCE

@@ -57,6 +57,14 @@ class Reader {
     *out = number;
   }
 
+  template <typename Number>
+  void Count(const char* name, Number least, Number most, std::optional<Number>* out) {
+    if (Value(name) == nullptr) return;
+    Number number = out->value_or(least);
+    Count(name, least, most, &number);
+    *out = number;
+  }
+
   void Address(const char* name, uint16_t default_port, std::optional<pm::Endpoint>* out) {
     const char* value = Value(name);
     if (value == nullptr) return;

@@ -136,6 +136,11 @@ void Engine::SetZcopyThreshold(uint32_t bytes) {
   rep_->options.source_threshold = rep_->options.sink_threshold = bytes;
 }
 
+void Engine::SetSourceThreshold(uint32_t bytes) { rep_->options.source_threshold = bytes; }
+
+void Engine::TrimSendBuffer() { rep_->source.TrimBuffer(); }
+size_t Engine::send_buffer_memory() const { return rep_->source.buffer().allocated(); }
+
 std::optional<std::byte> Engine::TakeOob(ReceiveFlags flags) {
   UrgentSink& urgent = rep_->sink.urgent();
   return flags.peek ? urgent.peek() : urgent.Take();
@@ -239,6 +244,7 @@ bool Engine::urgent() const { return rep_->sink.urgent().urgent(); }
 bool Engine::at_mark() const { return rep_->sink.at_mark(); }
 
 uint32_t Engine::source_threshold() const { return rep_->options.source_threshold; }
+uint32_t Engine::sink_threshold() const { return rep_->options.sink_threshold; }
 uint32_t Engine::advertised_in() const { return rep_->adverts.outstanding(); }
 uint32_t Engine::advertised_out() const { return rep_->adverts_outstanding(); }
 uint16_t Engine::ird() const { return rep_->options.ird; }

@@ -225,6 +225,10 @@ class Engine {
   // A send or receive buffer of more bytes than this may go otherwise than by copying, from now on (the Bcopy
   // threshold); UINT32_MAX: none.
   void SetZcopyThreshold(uint32_t bytes);
+  void SetSourceThreshold(uint32_t bytes);
+  // Lets go of the send buffer's memory if nothing is in it: for an owner who sees that no writes come any more.
+  void TrimSendBuffer();
+  [[nodiscard]] size_t send_buffer_memory() const;  // bytes
   // The result of an offer, once; write_edge() or read_edge() has grown. Another offer can be made only then.
   std::optional<OfferResult> TakeSourceResult();
   std::optional<OfferResult> TakeSinkResult();
@@ -295,6 +299,7 @@ class Engine {
   [[nodiscard]] uint8_t minor_version() const;  // the lesser of both (8.1.1, 3b and 7b)
   [[nodiscard]] const Stats& stats() const;
   [[nodiscard]] uint32_t source_threshold() const;  // Options::source_threshold
+  [[nodiscard]] uint32_t sink_threshold() const;    // Options::sink_threshold
   // SrcAvails and SinkAvails that are not answered yet: the peer's, and ours.
   [[nodiscard]] uint32_t advertised_in() const;
   [[nodiscard]] uint32_t advertised_out() const;

@@ -22,7 +22,8 @@ struct Options {
   // A SrcAvail of the peer's waits for OfferSink() or ForceBcopy() (9.2, 2). False: every one is answered
   // with SendSm at once, and data comes by Bcopy.
   bool read_zcopy = false;
-  // Data Source Bcopy Threshold: what is left of an offered buffer and no longer goes by Bcopy (11).
+  // Data Source Bcopy Threshold: what is left of an offered buffer and no longer goes by Bcopy (11). What the peer has sent a SinkAvail for is
+  // written from sink_threshold on, if that is less.
   uint32_t source_threshold = 64 * 1024;
   // Data Sink Bcopy Threshold: a smaller receive buffer is no use to the engine. At least receive_buffer_size
   // (10, 5).

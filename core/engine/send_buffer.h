@@ -10,8 +10,8 @@
 
 namespace sdp::engine {
 
-// Accepted bytes that no message carries yet: a ring of bytes that grows from nothing up to a limit, and lets
-// its memory go when it has run empty.
+// Accepted bytes that no message carries yet: a ring of bytes that grows from nothing up to a limit. It keeps its memory when it has run
+// empty, since a stream of small writes fills it again at once; the owner lets it go when the stream has come to rest.
 class SendBuffer {
  public:
   explicit SendBuffer(uint32_t limit) : limit_(limit) {}
@@ -32,6 +32,10 @@ class SendBuffer {
   // What was taken is no longer referenced.
   void Reclaim();
   void Clear();
+  // Lets the memory go if nothing is in it.
+  void Trim() {
+    if (size_ == 0 && taken_ == 0) Clear();
+  }
 
  private:
   friend struct Frozen;

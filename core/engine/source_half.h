@@ -42,6 +42,7 @@ class SourceHalf {
   // An input or command begins: what earlier actions referenced is free.
   void Reclaim();
   void Clear();
+  void TrimBuffer() { buffer_.Trim(); }
 
   [[nodiscard]] bool has_staged() const { return staged_bytes_ != 0; }
   [[nodiscard]] uint64_t pending_bytes() const { return staged_bytes_ + buffer_.size(); }

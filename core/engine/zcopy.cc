@@ -17,7 +17,10 @@ bool Engine::Rep::wants_source(uint64_t size) const {
     case FlowMode::kCombined:
       return size > options.source_threshold;
     case FlowMode::kPipelined:
-      return size > (options.await_sink_avail ? payload_capacity() : options.source_threshold);
+      if (options.await_sink_avail) return size > payload_capacity();
+      // The peer's memory is there: no SrcAvail and no Read go ahead of the data.
+      return size > (adverts.has_sink_avail() ? std::min(options.source_threshold, options.sink_threshold)
+                                              : options.source_threshold);
   }
   return false;
 }

@@ -14,16 +14,28 @@
 
 namespace sdp::preload {
 
+enum class RnicKind : bool { kEmbedded, kKernel };
+
+// The embedded RNIC's Read Response is copied in and out of the kernel like a Send, and writer and reader take turns where Bcopy lets them
+// work side by side: at every size it is slower. Memory that the reader has lent ahead is worth it; so a send is advertised where it may
+// make the reader lend (turn_taking.h), and nowhere else.
+inline bool AdvertisesByInvitation(RnicKind rnic) {
+  return rnic == RnicKind::kEmbedded && config().force == Mechanism::kChosen && !config().bcopy_threshold;
+}
+
 // Which mechanisms the engine may choose from, and from which size on. Forcing one is for measurements: what
 // it cannot carry is copied.
-inline void ChooseMechanisms(engine::Options* options) {
+inline void ChooseMechanisms(RnicKind rnic, engine::Options* options) {
   constexpr uint32_t kNever = UINT32_MAX;
+  // Below, a copy costs less than the messages and wake-ups of Zcopy (scripts/bench zcopy).
+  constexpr uint32_t kWorthZcopy = 512 * 1024;
   const Mechanism force = config().force;
   options->read_zcopy = force != Mechanism::kBcopy;
-  options->source_threshold = options->sink_threshold = config().bcopy_threshold;
+  options->source_threshold = options->sink_threshold = config().bcopy_threshold.value_or(kWorthZcopy);
   switch (force) {
     case Mechanism::kChosen:
       options->follow_hints = true;
+      if (AdvertisesByInvitation(rnic)) options->source_threshold = kNever;
       break;
     case Mechanism::kBcopy:
       options->source_threshold = options->sink_threshold = kNever;
@@ -40,8 +52,6 @@ inline void ChooseMechanisms(engine::Options* options) {
       break;
   }
 }
-
-enum class RnicKind : bool { kEmbedded, kKernel };
 
 // ULP payload of a Data message that fills a receive Private Buffer. The embedded RNIC's buffers take no
 // memory before there is something in them: as much as fits one FPDU, in whole KiB. A device's are registered
@@ -63,7 +73,7 @@ inline engine::Options EngineOptions(RnicKind rnic) {
   options.receive_limit = static_cast<uint32_t>(
       std::min<uint64_t>(uint64_t{options.receive_buffers} * options.receive_buffer_size, UINT32_MAX));
   options.send_limit = config().send_buffer;
-  ChooseMechanisms(&options);
+  ChooseMechanisms(rnic, &options);
   return options;
 }
 

@@ -118,7 +118,8 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
   record.local_buffer_size = session.engine().stats().local_buffer_size;
   record.remote_buffer_size = session.engine().stats().remote_buffer_size;
   // Above every size: the connection only copies.
-  const uint32_t threshold = session.engine().source_threshold();
+  const engine::Engine& e = session.engine();
+  const uint32_t threshold = config().force == Mechanism::kChosen ? std::min(e.source_threshold(), e.sink_threshold()) : e.source_threshold();
   record.bcopy_threshold = threshold == UINT32_MAX ? 0 : threshold;
   stats::SetText(record.rnic, session.queue_pair().rnic_name());
   stats::SetText(record.link, session.queue_pair().link_name());

@@ -279,7 +279,9 @@ class StreamSocket final : public Socket {
   // Should a receive of `room` bytes lend its memory before anything is there? Asked once a receive.
   bool LendsAhead(size_t room);
   // Before a large write: has the peer's reader lent its memory meanwhile, or does it in a moment?
-  void LookForSinkAvail(Lock& lock, int fd);
+  void LookForSinkAvail(Lock& lock, int fd, size_t size);
+  // A send of so many bytes begins: what it says of the traffic (turn_taking.h).
+  void NoteSend(size_t total);
   int WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals);
   void FinishLoan(Lock& lock, int fd, Loan* loan);
   void CollectLoans();

@@ -119,8 +119,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   Time deadline = kNever;
   Time credit_deadline = kNever;
   bool looked = false;
-  if (turns_.answered()) turns_.Begin(session_->engine().source_threshold());
-  turns_.Sent(total);
+  NoteSend(total);
   for (;;) {
     engine::Engine& e = session_->engine();
     if (pending_error_ != 0) {
@@ -134,12 +133,11 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     }
     if (!nonblocking && !send_flags.out_of_band && held_.empty()) {
       const auto rest = data.Rest();
+      if (!rest.empty()) LookForSinkAvail(lock, fd, rest.front().size());
+      if (state_ != State::kSdp) return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
+      if (pending_error_ != 0 || !e.can_send()) continue;
       if (!rest.empty() && e.wants_source(rest.front().size())) {
         if (deadline == kNever) deadline = DeadlineOf(options_.send_timeout());
-        LookForSinkAvail(lock, fd);
-        if (state_ != State::kSdp)
-          return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
-        if (pending_error_ != 0 || !e.can_send()) continue;
         int error = 0;
         data.Advance(SendLent(lock, fd, rest.front(), deadline, deadline == kNever ? Signals::kRestart : Signals::kInterrupt, &error));
         if (state_ != State::kSdp) return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);

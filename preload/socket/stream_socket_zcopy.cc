@@ -10,6 +10,7 @@
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/options.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/unbounded_poll.h"
 
@@ -73,16 +74,35 @@ bool StreamSocket::LendsAhead(size_t room) {
   if (force != Mechanism::kChosen) return force == Mechanism::kWrite || force == Mechanism::kTransaction;
   engine::Engine& e = session_->engine();
   // Memory that was lent comes back at once only where the RNIC can move it; who gives up soon does not lend.
-  if (room <= e.source_threshold() || shared_ != nullptr || session_->queue_pair().owns_event_fd() ||
+  // What is larger than a processor's cache gains nothing by that.
+  if (room <= e.sink_threshold() || room > kMostLentToReceive || shared_ != nullptr || session_->queue_pair().owns_event_fd() ||
       options_.receive_timeout() != Duration::zero())
     return false;
-  e.PreferPipelined(turns_.regular(e.source_threshold()));
-  return e.stats().sink_mode == engine::FlowMode::kPipelined && turns_.ShouldLend(e.source_threshold());
+  e.PreferPipelined(turns_.regular(e.sink_threshold()));
+  return e.stats().sink_mode == engine::FlowMode::kPipelined && turns_.ShouldLend(e.sink_threshold());
 }
 
-void StreamSocket::LookForSinkAvail(Lock& lock, int fd) {
+void StreamSocket::NoteSend(size_t total) {
+  engine::Engine& e = session_->engine();
+  if (turns_.answered()) {
+    const uint32_t large = e.sink_threshold();
+    turns_.Begin(large);
+    const RnicKind rnic = session_->queue_pair().owns_event_fd() ? RnicKind::kKernel : RnicKind::kEmbedded;
+    if (AdvertisesByInvitation(rnic) && zcopy_threshold_ < 0) {
+      const bool pipelined = e.stats().source_mode == engine::FlowMode::kPipelined;
+      if (pipelined) turns_.Accepted();
+      const bool invite = !pipelined && total > large && total <= kMostLentToReceive && turns_.ShouldInvite();
+      e.SetSourceThreshold(invite ? large : UINT32_MAX);
+    }
+  }
+  turns_.Sent(total);
+}
+
+void StreamSocket::LookForSinkAvail(Lock& lock, int fd, size_t size) {
   const engine::Engine& e = session_->engine();
-  if (e.stats().source_mode != engine::FlowMode::kPipelined || config().force != Mechanism::kChosen) return;
+  if (e.stats().source_mode != engine::FlowMode::kPipelined || config().force != Mechanism::kChosen ||
+      size <= std::min(e.source_threshold(), e.sink_threshold()))
+    return;
   if (e.sink_avail_bytes() == 0) {
     session_->ReadAvailable();
     AfterProgress();

@@ -277,7 +277,7 @@ TEST_CASE("Bcopy: after CloseReceive data is dropped and its memory given back")
   CHECK(peer.engine().stats().posted_receives == 24);
 }
 
-TEST_CASE("Bcopy: the send buffer's memory goes when it has run empty") {
+TEST_CASE("Bcopy: the send buffer's memory is kept for the next write, and goes when it is trimmed") {
   SendBuffer buffer(100000);
   const std::vector<std::byte> data(70000);
   const Bytes piece(data);
@@ -288,7 +288,15 @@ TEST_CASE("Bcopy: the send buffer's memory goes when it has run empty") {
   std::array<Bytes, 2> pieces;
   CHECK(buffer.Take(100000, &pieces) == 1);
   CHECK(buffer.allocated() == 100000);
+  buffer.Trim();  // it is referenced still
+  CHECK(buffer.allocated() == 100000);
   buffer.Reclaim();
+  CHECK(buffer.allocated() == 100000);
+  CHECK(buffer.Append({&piece, 1}, 0) == 70000);
+  buffer.Trim();
+  CHECK(buffer.Take(70000, &pieces) == 1);
+  buffer.Reclaim();
+  buffer.Trim();
   CHECK(buffer.allocated() == 0);
 }
 

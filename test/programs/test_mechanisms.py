@@ -72,16 +72,12 @@ class Mechanisms(harness.ProgramTest):
                     self.transfer(shape, size, 8, force)
 
     def test_what_the_library_chooses(self):
-        carried = self.transfer("stream", MIB, 60)
-        self.assertGreater(carried["read_zcopy"] + carried["write_zcopy"], 20 * MIB, carried)
-        carried = self.transfer("requests", MIB, 60)
-        self.assertGreater(carried["write_zcopy"], 20 * MIB, carried)
-        for shape in ("stream", "turns"):
-            carried = self.transfer(shape, MIB, 60)
-            self.assertGreater(carried["read_zcopy"], 20 * MIB, (shape, carried))
-            self.assertEqual(carried["write_zcopy"], 0, (shape, carried))
-        carried = self.transfer("turns", 1000, 100)
-        self.assertEqual(sum(carried.values()), carried["bcopy"], carried)
+        # A few messages pass before both ends know that they take turns.
+        carried = self.transfer("turns", MIB, 60)
+        self.assertGreater(carried["write_zcopy"], 60 * MIB, carried)
+        for shape, size in (("stream", MIB), ("requests", MIB), ("stream", 1000), ("turns", 1000)):
+            carried = self.transfer(shape, size, 100)
+            self.assertEqual(sum(carried.values()), carried["bcopy"], (shape, size, carried))
 
     def test_the_threshold_is_obeyed(self):
         carried = self.transfer("stream", MIB, 20, SDP_BCOPY_THRESHOLD=2 * MIB)
