@@ -89,10 +89,18 @@ def share(point, curve):
     return 1 - by.get("bcopy", 0) / everything if everything else 0.0
 
 
+def used(point, curve):
+    """Whether a forced mechanism has carried the data. Forced where it cannot (a Transaction needs an answer worth advertising for), it only
+    shows what it costs to wait for it: small writes kept back in the process, which are lost if it is killed."""
+    by = point[curve]["by"]
+    return curve == "bcopy" or share(point, curve) > 0.5 and by.get(COUNTER[curve], 0) > 0
+
+
 def judge(point):
-    """The policy against the best of the forced ones, and against TCP: ratios of rates, and of processor time."""
-    best = max(point[curve]["rate"] for curve in FORCED)
-    least = min(point[curve]["cpu"] for curve in FORCED)
+    """The policy against the best of the forced mechanisms that carried the data, and against TCP: ratios of rates, and of processor time."""
+    forced = [curve for curve in FORCED if used(point, curve)]
+    best = max(point[curve]["rate"] for curve in forced)
+    least = min(point[curve]["cpu"] for curve in forced)
     policy, tcp = point["policy"], point["tcp"]
     return {"of_best": policy["rate"] / best, "of_tcp": policy["rate"] / tcp["rate"], "cpu_of_least": policy["cpu"] / least if least else 1.0,
             "cpu_of_tcp": policy["cpu"] / tcp["cpu"] if tcp["cpu"] else 1.0}
@@ -100,11 +108,12 @@ def judge(point):
 
 def head(shape):
     columns = "".join(f"{curve:>12}" for curve in CURVES)
-    return f"\n{shape}: {SHAPES[shape]}; MB/s, and what Zcopy carried\n{'message':>8}{columns}   policy: of best  of TCP   CPU: of TCP   s/GB  Zcopy"
+    return f"\n{shape}: {SHAPES[shape]}; MB/s (-: the mechanism carried little or nothing), and what Zcopy carried\n{'message':>8}{columns}   policy: of best  of TCP   CPU: of TCP   s/GB  Zcopy"
 
 
 def line(point):
-    rates = "".join(f"{point[curve]['rate'] / 1e6:>12.2f}" for curve in CURVES)
+    rates = "".join(f"{point[curve]['rate'] / 1e6:>{12 if used(point, curve) else 10}.2f}{'' if used(point, curve) else ' -'}"
+                    if curve in FORCED else f"{point[curve]['rate'] / 1e6:>12.2f}" for curve in CURVES)
     j = judge(point)
     return (f"{name_of(point['size']):>8}{rates}{j['of_best']:>18.2f}{j['of_tcp']:>8.2f}{j['cpu_of_tcp']:>14.2f}"
             f"{point['policy']['cpu']:>7.2f}{share(point, 'policy'):>7.0%}")
