@@ -123,32 +123,39 @@ PLOT = """
 set terminal svg size 1500,{height} font 'sans,13' background 'white'
 set output '{output}'
 set logscale x 4
-set logscale y 10
 set xrange [0.7:{most}]
-set key left top
+set yrange [0:*<3]
+set key outside right top
 set grid
-set xtics ({tics}) rotate by -45
-set multiplot layout {rows},2 title 'Transfer mechanisms by message size, blocking calls, loopback' font 'sans,16'
+set xtics ({tics}) rotate by -45 left
+set ylabel "relative to TCP"
+set multiplot layout {rows},2 title 'Transfer mechanisms by message size against plain TCP, blocking calls, loopback' font 'sans,16'
 {panels}
 unset multiplot
 """
 
 
 def draw(points, shapes, directory, output):
-    """An SVG by gnuplot: for each shape the rates, and the processor time of both ends together."""
+    """An SVG by gnuplot: for each shape the rates, and the processor time of both ends together, as multiples of TCP's. Points of forced
+    mechanisms that carried nothing are left out."""
     panels = []
+    curves = [c for c in CURVES if c != "tcp"]
     for shape in shapes:
         data = directory / f"{shape}.dat"
-        mine = [p for p in points if p["shape"] == shape]
-        data.write_text("".join(" ".join(str(v) for v in (p["size"], *(p[c]["rate"] / 1e6 for c in CURVES), *(p[c]["cpu"] for c in CURVES))) + "\n"
-                                for p in mine))
-        for what, first in (("MB/s", 2), ("CPU seconds for a GB, both ends", 2 + len(CURVES))):
-            curves = ", ".join(f"'{data}' using 1:{first + i} with linespoints lw {3 if c == 'policy' else 1.5} dt {2 if c == 'tcp' else 1} title '{c}'"
-                               for i, c in enumerate(CURVES))
-            panels.append(f"set title '{shape}: {SHAPES[shape]}'\nset ylabel '{what}'\nplot {curves}")
+        rows = []
+        for point in points:
+            if point["shape"] != shape:
+                continue
+            values = [(point[c][what] / point["tcp"][what] if c == "policy" or used(point, c) else "?") for what in ("rate", "cpu") for c in curves]
+            rows.append(" ".join(str(v) for v in (point["size"], *values)))
+        data.write_text("\n".join(rows) + "\n")
+        for what, first in (("bytes a second", 2), ("CPU seconds a byte, both ends", 2 + len(curves))):
+            plots = ", ".join(f"'{data}' using 1:{first + i} with linespoints lw {3 if c == 'policy' else 1.5} title '{c}'" for i, c in enumerate(curves))
+            panels.append(f"set title '{shape} ({SHAPES[shape]}): {what}'\nplot 1 with lines dt 2 lc 'black' title 'tcp', {plots}")
     sizes = sorted({p["size"] for p in points})
-    script = PLOT.format(output=output, rows=len(shapes), height=420 * len(shapes), most=sizes[-1] * 1.4, panels="\n".join(panels),
-                         tics=", ".join(f"'{name_of(s)}' {s}" for s in sizes))
+    script = "set datafile missing '?'\n" + PLOT.format(
+        output=output, rows=len(shapes), height=420 * len(shapes), most=sizes[-1] * 1.4, panels="\n".join(panels),
+        tics=", ".join(f"'{name_of(s)}' {s}" for s in sizes))
     subprocess.run([sdp_world.find("gnuplot")], input=script.encode(), check=True, timeout=60)
 
 
