@@ -139,8 +139,8 @@ def draw(points, shapes, directory, output):
     """An SVG by gnuplot: for each shape the rates, and the processor time of both ends together, as multiples of TCP's. Points of forced
     mechanisms that carried nothing are left out."""
     panels = []
-    curves = [c for c in CURVES if c != "tcp"]
     for shape in shapes:
+        curves = [c for c in CURVES if c == "policy" or any(p["shape"] == shape and c in FORCED and used(p, c) for p in points)]
         data = directory / f"{shape}.dat"
         rows = []
         for point in points:
