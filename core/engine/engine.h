@@ -226,7 +226,7 @@ class Engine {
   // threshold); UINT32_MAX: none.
   void SetZcopyThreshold(uint32_t bytes);
   void SetSourceThreshold(uint32_t bytes);
-  // Lets go of the send buffer's memory if nothing is in it: for an owner who sees that no writes come any more.
+  // Lets go of the send buffer's memory if nothing is in it and nothing has been since the last call.
   void TrimSendBuffer();
   [[nodiscard]] size_t send_buffer_memory() const;  // bytes
   // The result of an offer, once; write_edge() or read_edge() has grown. Another offer can be made only then.

@@ -40,6 +40,7 @@ void SendBuffer::PrependAll(Bytes data) {
 
 void SendBuffer::Copy(std::span<const Bytes> data, size_t skip, size_t count) {
   Reserve(size_ + count);
+  used_ = true;
   size_t left = count;
   for (const Bytes& piece : data) {
     if (skip >= piece.size()) {
@@ -75,6 +76,11 @@ size_t SendBuffer::Take(size_t count, std::array<Bytes, 2>* pieces) {
 void SendBuffer::Reclaim() {
   taken_ = 0;
   if (size_ == 0) head_ = 0;  // what comes next is one piece
+}
+
+void SendBuffer::Trim() {
+  if (size_ == 0 && taken_ == 0 && !used_) Clear();
+  used_ = false;
 }
 
 void SendBuffer::Clear() {

@@ -10,8 +10,9 @@
 
 namespace sdp::engine {
 
-// Accepted bytes that no message carries yet: a ring of bytes that grows from nothing up to a limit. It keeps its memory when it has run
-// empty, since a stream of small writes fills it again at once; the owner lets it go when the stream has come to rest.
+// Accepted bytes that no message carries yet: a ring of bytes that grows from nothing up to a limit. It keeps
+// its memory when it has run empty, since a stream of small writes fills it again at once; the owner lets it
+// go when the stream has come to rest.
 class SendBuffer {
  public:
   explicit SendBuffer(uint32_t limit) : limit_(limit) {}
@@ -32,10 +33,8 @@ class SendBuffer {
   // What was taken is no longer referenced.
   void Reclaim();
   void Clear();
-  // Lets the memory go if nothing is in it.
-  void Trim() {
-    if (size_ == 0 && taken_ == 0) Clear();
-  }
+  // Lets the memory go if nothing is in it and nothing has been since the last call.
+  void Trim();
 
  private:
   friend struct Frozen;
@@ -48,6 +47,7 @@ class SendBuffer {
   uint32_t head_ = 0;  // of the untaken bytes
   uint32_t size_ = 0;
   uint32_t taken_ = 0;  // before head_, still referenced
+  bool used_ = false;   // since Trim()
   std::unique_ptr<std::byte[]> memory_;
 };
 

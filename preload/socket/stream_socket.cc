@@ -292,7 +292,11 @@ stats::ConnectionRecord StreamSocket::Describe() const {
 }
 
 void StreamSocket::LeaveToBackground() {
-  if (session_ != nullptr && (session_->has_unsent() || !held_.empty() || ListensForOwner())) Background::Add(&task_);
+  if (session_ == nullptr) return;
+  const bool trim = !trimming_ && session_->engine().send_buffer_memory() != 0;
+  if (!trim && !session_->has_unsent() && held_.empty() && !ListensForOwner()) return;
+  trimming_ = trimming_ || trim;
+  Background::Add(&task_);
 }
 
 int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals) {

@@ -232,6 +232,7 @@ class StreamSocket final : public Socket {
   bool UrgentInterrupts();
   bool ListensForOwner();
   Background::Wait IdleWait();
+  Background::Wait TrimmedWait(Time now);
 
   // stream_socket_hold.cc: what MSG_MORE and TCP_CORK keep back. Empty again before anything else is sent.
   // Keeps the bytes of `data` for the next message, if there is time and room to; false: send them.
@@ -355,6 +356,7 @@ class StreamSocket final : public Socket {
   uint32_t copied_in_a_row_ = 0;
   Duration mebibyte_read_ = std::chrono::milliseconds(20);  // how long an adapter's peer took for one, about
   TurnTaking turns_;
+  bool trimming_ = false;  // the background looks whether the send buffer is used
   uint32_t sinks_missed_ = 0;  // large writes in Pipelined Mode that found no lent memory, in a row
 
   WaiterList waiters_;

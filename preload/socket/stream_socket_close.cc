@@ -22,7 +22,7 @@ namespace {
 
 // How long a closed connection may wait for its peer to close too, as TCP's FIN_WAIT_2 does.
 constexpr Duration kFinWait = std::chrono::seconds(60);
-// A send buffer that is not used for so long gives its memory back.
+// How often one looks whether the send buffer is used still.
 constexpr Duration kSendBufferRest = std::chrono::milliseconds(20);
 // How long close may sleep for bytes that the link does not take yet, where no descriptor is left to do it behind the application's back.
 constexpr Duration kClosePatience = std::chrono::seconds(2);
@@ -197,20 +197,11 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
     PushHeld();
     held_until_ = now + Background::kGrace;
   }
-  const bool at_rest = calls_ == calls_seen_;
-  if (!at_rest || session_->being_read()) {
+  if (calls_ != calls_seen_ || session_->being_read()) {
     // The application is at it: it does this itself, and cheaper.
     calls_seen_ = calls_;
     session_->Pump();
-    if (!session_->has_unsent() || descriptors_.empty()) {
-      Background::Wait wait = IdleWait();
-      if (at_rest) session_->engine().TrimSendBuffer();
-      if (session_->engine().send_buffer_memory() != 0) {
-        wait.done = false;
-        wait.deadline = std::min(wait.deadline, now + kSendBufferRest);
-      }
-      return wait;
-    }
+    if (!session_->has_unsent() || descriptors_.empty()) return TrimmedWait(now);
     // A reader in its sleep brings credit, but does not see that the link takes bytes again.
     if (session_->being_read()) {
       if (!session_->queue_pair().interest().write) return IdleWait();
@@ -221,9 +212,20 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
   session_->Pump();
   session_->ReadAvailable();
   AfterProgress();
-  if (!session_->has_unsent()) session_->engine().TrimSendBuffer();
-  if (!session_->has_unsent() || descriptors_.empty()) return IdleWait();
+  if (!session_->has_unsent() || descriptors_.empty()) return TrimmedWait(now);
   return {.fd = LinkOf(descriptors_.front()), .events = WatchEvents(), .deadline = std::min(IdleWait().deadline, look_again)};
+}
+
+// Nothing is unsent. A send buffer that writes use no more gives its memory back.
+Background::Wait StreamSocket::TrimmedWait(Time now) {
+  Background::Wait wait = IdleWait();
+  session_->engine().TrimSendBuffer();
+  trimming_ = session_->engine().send_buffer_memory() != 0;
+  if (trimming_) {
+    wait.done = false;
+    wait.deadline = std::min(wait.deadline, now + kSendBufferRest);
+  }
+  return wait;
 }
 
 // The application has closed the socket.

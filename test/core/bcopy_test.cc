@@ -296,6 +296,11 @@ TEST_CASE("Bcopy: the send buffer's memory is kept for the next write, and goes 
   buffer.Trim();
   CHECK(buffer.Take(70000, &pieces) == 1);
   buffer.Reclaim();
+  CHECK(buffer.Append({&piece, 1}, 69999) == 1);
+  CHECK(buffer.Take(1, &pieces) == 1);
+  buffer.Reclaim();
+  buffer.Trim();  // it was used just now
+  CHECK(buffer.allocated() == 100000);
   buffer.Trim();
   CHECK(buffer.allocated() == 0);
 }
