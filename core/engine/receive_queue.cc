@@ -80,6 +80,18 @@ size_t ReceiveQueue::Read(std::span<const MutableBytes> out, uint64_t limit, boo
   return total;
 }
 
+void ReceiveQueue::Leave(Bytes memory) {
+  const auto begin = reinterpret_cast<uintptr_t>(memory.data());
+  for (size_t i = consumed_; i < size_; ++i) {
+    Piece& piece = at(i);
+    const auto data = reinterpret_cast<uintptr_t>(piece.data);
+    if (data < begin || data - begin >= memory.size()) continue;
+    std::byte* const place = Own(piece.size);
+    std::memcpy(place, piece.data, piece.size);
+    piece.data = place;
+  }
+}
+
 void ReceiveQueue::DropAll() {
   while (consumed_ < size_) Consume(&at(consumed_));
   bytes_ = 0;

@@ -31,6 +31,8 @@ class ReceiveQueue {
   // Copies at most `limit` bytes into `out`; how many. Does not copy what already lies where it should go.
   // `peek`: they stay.
   size_t Read(std::span<const MutableBytes> out, uint64_t limit, bool peek);
+  // What lies in `memory` is copied: it is used no longer.
+  void Leave(Bytes memory);
   void DropAll();
   // The token of a message that was read or dropped.
   std::optional<uint64_t> PollRelease();

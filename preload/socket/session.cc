@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "core/base/archive.h"
+#include "core/wire/bsdh.h"
 #include "verbs/softiwarp/soft_rnic.h"
 
 namespace sdp::preload {
@@ -156,12 +157,19 @@ void Session::NoteEnd() {
   if (engine_->suspended()) engine_->Abort(engine::AbortReason::kLinkLost);
 }
 
-bool Session::ReadAvailable() {
+// What the peer offers to be read is not behind what comes next.
+void Session::Land(MutableBytes landing) {
+  if (landing.empty() || engine_->readable_bytes() != 0 || engine_->advertised_bytes() != 0) return;
+  queue_pair_->Land(landing, wire::Bsdh::kSize);
+}
+
+bool Session::ReadAvailable(MutableBytes landing) {
   if (link_ended_) return false;
   if (being_read_) {  // the reader takes what comes; what waits to leave must not wait for it
     Pump();
     return false;
   }
+  Land(landing);
   const ReadStatus status = queue_pair_->ReadLink();
   const bool any = TakeCompletions();
   if (status == ReadStatus::kEnded) NoteEnd();
@@ -193,7 +201,7 @@ bool Session::may_sleep_in_read() const {
   return !being_read_ && !link_ended_ && queue_pair_->can_block() && !queue_pair_->interest().write;
 }
 
-ReadStatus Session::ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory memory) {
+ReadStatus Session::ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory memory, MutableBytes landing) {
   struct Reading {
     Session* session;
     // Also when the thread is cancelled in its sleep; the lock is taken by then.
@@ -203,6 +211,7 @@ ReadStatus Session::ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory m
   {
     being_read_ = true;
     const Reading reading{this};
+    Land(landing);
     status = queue_pair_->ReadLinkBlocking(lock, memory);
   }
   TakeCompletions();

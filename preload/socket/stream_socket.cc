@@ -340,7 +340,7 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
 }
 
 // Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has passed.
-int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals) {
+int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, MutableBytes landing) {
   const bool looks = LooksBeforeSleep();
   const Time began = looks ? Now() : Time{};
   if (looks && LookBeforeSleep(lock, deadline)) return 0;
@@ -356,7 +356,7 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
     if (link.revents == POLLOUT) {  // room alone: nothing is there to be read
       session_->Pump();
     } else {
-      session_->ReadAvailable();
+      session_->ReadAvailable(landing);
     }
     AfterProgress();
   }

@@ -22,6 +22,9 @@ constexpr Duration kPatienceForCredit = std::chrono::milliseconds(2);
 // A receive of so few bytes is not asked whether it would lend its memory.
 constexpr size_t kNeverLent = 1024;
 
+// Into less memory of a receive nothing is read from the link: many receives then live on one read.
+constexpr size_t kLeastLanding = 16 * 1024;
+
 // The caller's iovec with a position, as spans for the engine.
 template <typename Span, typename Byte>
 class IovecCursor {
@@ -225,6 +228,8 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   const bool may_lend = !nonblocking && !peek && (flags & MSG_TRUNC) == 0;
   // 9.3: never for MSG_WAITALL.
   bool lend_ahead = may_lend && wanted < total && total > kNeverLent && LendsAhead(iov[0].iov_len);
+  const bool may_land = !peek && (flags & MSG_TRUNC) == 0;
+  MutableBytes landing;  // where the last read of the link was asked to put what it brought
   bool looked_ahead = false;
   Time deadline = kNever;
   bool looked = false;
@@ -233,6 +238,8 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     engine::Engine& e = session_->engine();
     const bool was_at_mark = e.at_mark();
     done = peek ? e.Receive(room.Rest(), {.peek = true}) : done + Take(e, room, (flags & MSG_TRUNC) != 0);
+    e.LeaveLanding(landing);
+    landing = {};
     if (done > 0 && !peek) session_->Pump();  // what was read is credit for the peer
     if (e.advertised_bytes() > 0 || may_lend) {
       const auto rest = room.Rest();
@@ -283,14 +290,19 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     if (e.state() == engine::State::kAborted || session_->link_ended()) break;  // the error was reported before: end of file
     if (!looked && (nonblocking || options_.receive_timeout() != Duration::zero() || shared_ != nullptr || !session_->may_sleep_in_read())) {
       looked = true;
-      if (LookAtLink() || !LooksBeforeSleep()) continue;
+      if (may_land) landing = LandingIn(room.Rest());
+      if (LookAtLink(landing) || !LooksBeforeSleep()) continue;
       if (nonblocking && done == 0) {
         LeaveToBackground();
         return Fail(EAGAIN);
       }
     }
     int error = EAGAIN;
-    if (!nonblocking) error = SleepForData(lock, fd, &deadline, verbs::SleeperMemory::kOthers);
+    if (!nonblocking) {
+      if (may_land) landing = LandingIn(room.Rest());
+      error = SleepForData(lock, fd, &deadline, verbs::SleeperMemory::kOthers, landing);
+    }
+    if ((error != 0 || state_ != State::kSdp) && session_ != nullptr) session_->engine().LeaveLanding(landing);
     if (state_ != State::kSdp) return Fail(EBADF);
     if (error != 0) {
       AfterProgress();
@@ -305,8 +317,13 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   return static_cast<ssize_t>(done);
 }
 
+MutableBytes StreamSocket::LandingIn(std::span<const MutableBytes> room) const {
+  if (shared_ != nullptr || room.empty() || room.front().size() < kLeastLanding || session_->queue_pair().owns_event_fd()) return {};
+  return room.front();
+}
+
 // 0: look again. Else EINTR, or EAGAIN when the receive time-out has passed.
-int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::SleeperMemory memory) {
+int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::SleeperMemory memory, MutableBytes landing) {
   if (options_.receive_timeout() == Duration::zero() && shared_ == nullptr && session_->may_sleep_in_read()) {
     // The link's own read restarts after a signal handler exactly when TCP's would (SA_RESTART).
     urgent_raised_ = false;
@@ -315,7 +332,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
     verbs::DroppedLock dropped(own);
     const CallMark mark;
     reader_.Set(&mark);
-    const verbs::ReadStatus status = session_->ReadSleeping(dropped, memory);
+    const verbs::ReadStatus status = session_->ReadSleeping(dropped, memory, landing);
     reader_.Clear();
     own.release();
     lock = Lock(mutex_, std::adopt_lock);
@@ -329,7 +346,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
     return IsNonblocking(fd) ? EAGAIN : 0;
   }
   if (*deadline == kNever) *deadline = DeadlineOf(options_.receive_timeout());
-  const int error = WaitForChange(lock, fd, *deadline, *deadline == kNever ? Signals::kRestart : Signals::kInterrupt);
+  const int error = WaitForChange(lock, fd, *deadline, *deadline == kNever ? Signals::kRestart : Signals::kInterrupt, landing);
   return error == EAGAIN && Now() < *deadline ? 0 : error;
 }
 

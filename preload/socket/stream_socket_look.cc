@@ -19,9 +19,9 @@ long TimesSetAside() {
 
 }  // namespace
 
-bool StreamSocket::LookAtLink() {
+bool StreamSocket::LookAtLink(MutableBytes landing) {
   const bool quick = session_->queue_pair().owns_event_fd() && observers_.empty();
-  const bool any = quick ? session_->PollAvailable() : session_->ReadAvailable();
+  const bool any = quick ? session_->PollAvailable() : session_->ReadAvailable(landing);
   if (any || !quick) AfterProgress();
   return any;
 }
