@@ -30,12 +30,19 @@ void UnlockSockets();
 // In a program that starts: makes its own those sockets, among the descriptors it has, that `sealed` knows. Closes `sealed`.
 void AdoptSockets(int sealed);
 
+enum class Receiver : unsigned char {
+  kAnybody,
+  kRelative,  // made by fork since RelativesShare()
+};
+// Whoever this process has made by fork shares its connections' memory, and needs not trust its user.
+bool RelativesShare();
+
 // One socket, with its descriptor, for whoever AdoptSocket()s it; -1: cannot be done. Locks and unlocks.
-int SealSocket(int fd);
-// `fd` is what SealSocket made in a process of this user's, or of root's.
+int SealSocket(int fd, Receiver receiver);
+// `fd` is what SealSocket made, or somebody who pretends that.
 bool IsSealedSocket(int fd);
-// Makes the socket in `fd` this process's own, under that number. Where that cannot be done the number stands for a socket that is not
-// connected.
+// Makes the socket in `fd` this process's own, under that number. Where that cannot be done, and where neither this user nor root nor a
+// relative has made it, the number stands for a socket that is not connected.
 void AdoptSocket(int fd);
 
 // It is an SDP connection.

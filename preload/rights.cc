@@ -57,18 +57,23 @@ bool Maps(pid_t process, std::string_view name) {
   return found;
 }
 
-// Whoever receives on the other end of `fd` has the library, as far as can be told, and will trust what this process packs.
-bool PeerHasLibrary(int fd) {
+// Whoever receives on the other end of a Unix socket, as far as can be told.
+struct Peer {
+  bool trusts = false;    // has the library, and will trust what this process packs
+  bool relative = false;  // has the library, and the memory that connections are shared in
+};
+
+Peer PeerOf(int fd) {
   ucred peer{};
   socklen_t length = sizeof peer;
-  if (real.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0) return false;
-  if (geteuid() != 0 && peer.uid != geteuid()) return false;
+  if (real.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0) return {};
+  const bool trusted_user = geteuid() == 0 || peer.uid == geteuid();
   // A pair's peer is who made the pair: then the other end is a relative's.
-  if (peer.pid == getpid()) return true;
+  if (peer.pid == getpid()) return {.trusts = trusted_user, .relative = RelativesShare()};
   Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&TakeIncomingRights), &info) == 0 || info.dli_fname == nullptr) return false;
+  if (!trusted_user || dladdr(reinterpret_cast<const void*>(&TakeIncomingRights), &info) == 0 || info.dli_fname == nullptr) return {};
   const std::string_view path = info.dli_fname;
-  return Maps(peer.pid, path.substr(path.rfind('/') + 1));
+  return {.trusts = Maps(peer.pid, path.substr(path.rfind('/') + 1))};
 }
 
 }  // namespace
@@ -87,12 +92,14 @@ OutgoingRights::OutgoingRights(int fd, const msghdr& message) : message_(message
   const auto* const control = static_cast<const std::byte*>(message.msg_control);
   control_.assign(control, control + message.msg_controllen);
   message_.msg_control = control_.data();
-  const bool known = PeerHasLibrary(fd);
+  const Peer peer = PeerOf(fd);
   ForEachRight(message_, [&](int passed) {
     const SocketRef socket = FdTable::Get(passed);
     if (!socket) return passed;
-    int substitute = known ? SealSocket(passed) : -1;
-    if (substitute < 0 && IsConnection(*socket.get())) substitute = Bridge::Build(passed);
+    const bool is_connection = IsConnection(*socket.get());
+    const bool can_open = peer.trusts || (peer.relative && is_connection);
+    int substitute = can_open ? SealSocket(passed, peer.relative ? Receiver::kRelative : Receiver::kAnybody) : -1;
+    if (substitute < 0 && is_connection) substitute = Bridge::Build(passed);
     if (substitute < 0) return passed;
     substitutes_.push_back(substitute);
     return substitute;

@@ -269,24 +269,50 @@ int Poll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mas
   return PollCall(fds, count).Run(DeadlineAfter(timeout), mask);
 }
 
+namespace {
+
+// What select is passed is as long as `count` says, in whole words, be that less than an fd_set (libev) or more.
+class SelectSet {
+ public:
+  explicit SelectSet(fd_set* set) : words_(reinterpret_cast<Word*>(set)) {}
+  explicit SelectSet(const fd_set* set) : SelectSet(const_cast<fd_set*>(set)) {}
+  [[nodiscard]] bool Has(int fd) const { return words_ != nullptr && (words_[fd / kBits] & Bit(fd)) != 0; }
+  void Add(int fd) { words_[fd / kBits] |= Bit(fd); }
+  void Clear(int count) {
+    if (words_ != nullptr && count > 0) std::fill_n(words_, (count + kBits - 1) / kBits, Word{0});
+  }
+
+ private:
+  using Word = unsigned long;  // the kernel's
+  static constexpr int kBits = 8 * sizeof(Word);
+  static Word Bit(int fd) { return Word{1} << (fd % kBits); }
+
+  Word* const words_;
+};
+
+}  // namespace
+
 bool SelectConcernsUs(int count, const fd_set* read, const fd_set* write, const fd_set* except) {
+  const SelectSet sets[] = {SelectSet(read), SelectSet(write), SelectSet(except)};
   for (int fd = 0; fd < count; ++fd) {
-    const bool asked = (read != nullptr && FD_ISSET(fd, read)) || (write != nullptr && FD_ISSET(fd, write)) ||
-                       (except != nullptr && FD_ISSET(fd, except));
+    const bool asked = sets[0].Has(fd) || sets[1].Has(fd) || sets[2].Has(fd);
     if (asked && (FdTable::Has(fd) || EpollSetRef::Find(fd))) return true;
   }
   return false;
 }
 
-int Select(int count, fd_set* read, fd_set* write, fd_set* except, const timespec* timeout, const sigset_t* mask,
+int Select(int count, fd_set* read_set, fd_set* write_set, fd_set* except_set, const timespec* timeout, const sigset_t* mask,
            timespec* remaining) {
   const Time deadline = DeadlineAfter(timeout);
+  SelectSet read(read_set);
+  SelectSet write(write_set);
+  SelectSet except(except_set);
   absl::InlinedVector<pollfd, 16> fds;
   for (int fd = 0; fd < count; ++fd) {
     short events = 0;
-    if (read != nullptr && FD_ISSET(fd, read)) events |= POLLIN;
-    if (write != nullptr && FD_ISSET(fd, write)) events |= POLLOUT;
-    if (except != nullptr && FD_ISSET(fd, except)) events |= POLLPRI;
+    if (read.Has(fd)) events |= POLLIN;
+    if (write.Has(fd)) events |= POLLOUT;
+    if (except.Has(fd)) events |= POLLPRI;
     if (events != 0) fds.push_back({.fd = fd, .events = events, .revents = 0});
   }
   int result;
@@ -314,13 +340,11 @@ int Select(int count, fd_set* read, fd_set* write, fd_set* except, const timespe
     // Only a hang-up nobody asked for: sleep on without its descriptor, which can say no more.
     fds.erase(std::remove_if(fds.begin(), fds.end(), [](const pollfd& p) { return (p.events & (POLLIN | POLLOUT)) == 0; }), fds.end());
   }
-  if (read != nullptr) FD_ZERO(read);
-  if (write != nullptr) FD_ZERO(write);
-  if (except != nullptr) FD_ZERO(except);
+  for (SelectSet* set : {&read, &write, &except}) set->Clear(count);
   for (const pollfd& p : fds) {
-    if ((p.revents & POLLIN) != 0) FD_SET(p.fd, read);
-    if ((p.revents & POLLOUT) != 0) FD_SET(p.fd, write);
-    if ((p.revents & POLLPRI) != 0) FD_SET(p.fd, except);
+    if ((p.revents & POLLIN) != 0) read.Add(p.fd);
+    if ((p.revents & POLLOUT) != 0) write.Add(p.fd);
+    if ((p.revents & POLLPRI) != 0) except.Add(p.fd);
   }
   if (remaining != nullptr && deadline != kNever) Remaining(deadline, remaining);
   return result;

@@ -101,7 +101,7 @@ int Capsule::Seal(Bytes content, std::span<const int> descriptors) {
   return ends[1];
 }
 
-bool Capsule::Is(int fd) {
+bool Capsule::Is(int fd, Maker wanted) {
   const int saved = errno;
   int type = 0;
   socklen_t length = sizeof type;
@@ -110,13 +110,13 @@ bool Capsule::Is(int fd) {
   const bool is = real.getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET &&
                   real.recv(fd, start.data(), start.size(), MSG_PEEK | MSG_DONTWAIT) == static_cast<ssize_t>(start.size()) &&
                   start == kMagic && (length = sizeof maker) != 0 && real.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &maker, &length) == 0 &&
-                  (maker.uid == 0 || maker.uid == geteuid());
+                  (wanted == Maker::kAnybody || maker.uid == 0 || maker.uid == geteuid());
   errno = saved;
   return is;
 }
 
 std::optional<Capsule> Capsule::Open(int fd) {
-  if (!Is(fd)) return std::nullopt;
+  if (!Is(fd, Maker::kAnybody)) return std::nullopt;
   Capsule capsule;
   for (bool more = true; more;) {
     if (ReceivePiece(fd, &capsule, &more)) continue;

@@ -18,8 +18,9 @@ struct Capsule {
 
   // The sealed descriptor, close-on-exec; -1 with errno. `descriptors` stay the caller's.
   static int Seal(Bytes content, std::span<const int> descriptors);
-  // True if `fd` is one, of this user's or root's, that was not opened yet. Any descriptor may be asked about.
-  static bool Is(int fd);
+  enum class Maker : unsigned char { kTrusted, kAnybody };  // kTrusted: this user, or root
+  // True if `fd` is one, of such a maker's, that was not opened yet. Any descriptor may be asked about.
+  static bool Is(int fd, Maker maker);
   // Takes what is in it; `fd` stays the caller's. Empty: it is none, or not whole, or there are not enough
   // descriptors left.
   static std::optional<Capsule> Open(int fd);

@@ -17,7 +17,12 @@ const Guests::Guest* Guests::Of(SharedArena* arena) {
   }
   Guest guest{.arena = arena, .number = static_cast<uint32_t>(guests_.size()), .member = 0, .membership = -1};
   guest.member = arena->Invite(&guest.membership);
-  if (guest.member == 0) return nullptr;
+  // Not where there is no /proc, as in a process that has locked itself in.
+  if (guest.member == 0 && receiver_ == Receiver::kRelative && arena->inherited()) {
+    guest.member = kInFlight;
+    guest.membership = HiddenFds::Duplicate(arena->file());
+  }
+  if (guest.membership < 0) return nullptr;
   arena->Ref();
   guests_.push_back(guest);
   return &guests_.back();

@@ -4,20 +4,21 @@
 
 #include <list>
 
+#include "preload/inheritance.h"
 #include "preload/socket/shared_arena.h"
 
 namespace sdp::preload {
 
 class Guests {
  public:
+  explicit Guests(Receiver receiver) : receiver_(receiver) {}
   struct Guest {
     SharedArena* arena;
     uint32_t number;  // in the order of the invitations
-    Member member;
-    int membership;  // hidden
+    Member member;    // kInFlight: a relative that is a member already
+    int membership;   // hidden; of kInFlight just anything
   };
 
-  Guests() = default;
   Guests(const Guests&) = delete;
   Guests& operator=(const Guests&) = delete;
   // Whoever was not passed on by now never comes.
@@ -28,6 +29,7 @@ class Guests {
   [[nodiscard]] const std::list<Guest>& all() const { return guests_; }
 
  private:
+  const Receiver receiver_;
   std::list<Guest> guests_;
 };
 

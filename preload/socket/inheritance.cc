@@ -106,6 +106,7 @@ class Parcel {
   Parcel& operator=(Parcel&&) = delete;
   [[nodiscard]] size_t left() const { return fds_.size() - next_; }
   int Take() { return fds_[next_++]; }
+  [[nodiscard]] int next() const { return fds_[next_]; }
 
  private:
   std::vector<int> fds_;
@@ -183,9 +184,17 @@ std::optional<Contents> OpenSealed(int fd, size_t more) {
   return std::nullopt;
 }
 
+// A connection in memory that this process shares already with whoever made that, whatever user that is: it can do no harm that it could
+// not have done before. Behind the descriptors that come first.
+bool IsRelatives(const Contents& contents) {
+  const Handover& handover = contents.handover;
+  const bool is_connection = handover.listeners.empty() && handover.fresh.empty() && handover.arenas.size() == 1;
+  return is_connection && SharedArena::IsKnown(contents.parcel.next());
+}
+
 // With all sockets locked. `first`: descriptors that come first.
-int Seal(const std::map<const Socket*, int>& heirlooms, Giver giver, std::vector<int> first) {
-  Guests guests;
+int Seal(const std::map<const Socket*, int>& heirlooms, Giver giver, Receiver receiver, std::vector<int> first) {
+  Guests guests(receiver);
   Handover handover;
   std::vector<int> listener_fds;
   for (StreamSocket* socket : AllSockets::locked()) {
@@ -228,26 +237,34 @@ void LockSockets() {
 
 int SealSockets(Heirloom which, Giver giver) {
   LockSockets();
-  return Seal(Heirlooms(which), giver, {});
+  return Seal(Heirlooms(which), giver, Receiver::kAnybody, {});
 }
 
-int SealSocket(int fd) {
+bool RelativesShare() { return SharedArena::OwnIsInherited(); }
+
+int SealSocket(int fd, Receiver receiver) {
   LockSockets();
   int sealed = -1;
   if (const SocketRef socket = FdTable::Get(fd)) {
     auto* const stream = static_cast<StreamSocket*>(socket.get());
-    if (!stream->connected() || stream->CanBeGiven()) sealed = Seal({{stream, fd}}, Giver::kStays, {fd});
+    if (!stream->connected() || stream->CanBeGiven()) sealed = Seal({{stream, fd}}, Giver::kStays, receiver, {fd});
   }
   UnlockSockets();
   return sealed;
 }
 
-bool IsSealedSocket(int fd) { return Capsule::Is(fd); }
+bool IsSealedSocket(int fd) { return Capsule::Is(fd, Capsule::Maker::kAnybody); }
 
 void AdoptSocket(int fd) {
+  const bool trusted = Capsule::Is(fd, Capsule::Maker::kTrusted);
   auto contents = OpenSealed(fd, 1);
   if (!contents) return ReplaceByDead({fd}, Handover::Kind::kV4);
   const int link = contents->parcel.Take();
+  if (!trusted && !IsRelatives(*contents)) {
+    SDP_LOG(kError, "another user has passed a socket that pretends to be SDP");
+    real.close(link);
+    return ReplaceByDead({fd}, Handover::Kind::kV4);
+  }
   real.dup3(link, fd, real.fcntl(fd, F_GETFD) == FD_CLOEXEC ? O_CLOEXEC : 0);
   real.close(link);
   AdoptPassed(contents->handover, contents->parcel, fd);
@@ -266,7 +283,7 @@ bool IsSharedWithOthers(int sdp) {
 }
 
 void AdoptSockets(int sealed) {
-  if (!Capsule::Is(sealed)) return;
+  if (!Capsule::Is(sealed, Capsule::Maker::kTrusted)) return;
   auto contents = OpenSealed(sealed, 0);
   real.close(sealed);
   if (contents) Adopt(contents->handover, contents->parcel);

@@ -107,6 +107,7 @@ bool SharedArena::Map(int file) {
     void* const memory = mmap(nullptr, kStates, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory != MAP_FAILED) {
       memory_ = static_cast<std::byte*>(memory);
+      device_ = status.st_dev;
       inode_ = status.st_ino;
       file_ = HiddenFds::Hide(file);
       return file_ >= 0;
@@ -121,6 +122,27 @@ SharedArena::~SharedArena() {
   for (const int fd : {file_, membership_}) {
     if (fd >= 0) HiddenFds::Close(fd);
   }
+}
+
+SharedArena* SharedArena::Mapped(const All& a, int file) {
+  struct stat status {};
+  if (fstat(file, &status) != 0) return nullptr;
+  const auto same = std::find_if(a.arenas.begin(), a.arenas.end(), [&](const SharedArena* arena) {
+    return arena->device_ == status.st_dev && arena->inode_ == status.st_ino;
+  });
+  return same != a.arenas.end() ? *same : nullptr;
+}
+
+bool SharedArena::IsKnown(int file) {
+  All& a = all();
+  std::lock_guard lock(a.mutex);
+  return Mapped(a, file) != nullptr;
+}
+
+bool SharedArena::OwnIsInherited() {
+  All& a = all();
+  std::lock_guard lock(a.mutex);
+  return a.own != nullptr && a.own->inherited_;
 }
 
 SharedArena* SharedArena::Make() {
@@ -151,15 +173,11 @@ SharedArena* SharedArena::Own() {
 SharedArena* SharedArena::Attach(int file, int membership, Member self) {
   All& a = all();
   std::lock_guard lock(a.mutex);
-  struct stat status {};
-  const bool known = fstat(file, &status) == 0;
-  const auto same =
-      std::find_if(a.arenas.begin(), a.arenas.end(), [&](const SharedArena* arena) { return known && arena->inode_ == status.st_ino; });
-  if (same != a.arenas.end()) {
+  if (SharedArena* const mapped = Mapped(a, file)) {
     for (const int fd : {file, membership}) {
       if (fd >= 0) real.close(fd);
     }
-    return *same;
+    return mapped;
   }
   auto* const arena = new SharedArena;
   if (!arena->Map(file)) {
@@ -208,6 +226,7 @@ void SharedArena::ParentAfterFork() {
 void SharedArena::ChildAfterFork() {
   for (SharedArena* arena : all().arenas) {
     if (arena->membership_ >= 0) HiddenFds::Close(arena->membership_);
+    arena->inherited_ = true;
     arena->self_ = std::exchange(arena->child_, 0);
     arena->membership_ = std::exchange(arena->child_membership_, -1);
   }
@@ -215,7 +234,7 @@ void SharedArena::ChildAfterFork() {
 }
 
 bool SharedArena::Alive(Member member) const {
-  if (member == self_ || Confined()) return true;
+  if (member == self_ || member == kInFlight || Confined()) return true;
   struct flock lock = LockOf(member);
   return real.fcntl(file_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
@@ -253,7 +272,8 @@ void SharedArena::FreeAbandonedSlots() {
       pthread_mutex_consistent(&slot.mutex);
       slot.broken = 1;
     }
-    const bool abandoned = std::none_of(slot.holders.begin(), slot.holders.end(), [this](Member m) { return m != 0 && Alive(m); });
+    const auto lives = [this](Member m) { return m != 0 && m != kInFlight && Alive(m); };
+    const bool abandoned = std::none_of(slot.holders.begin(), slot.holders.end(), lives);
     if (abandoned) slot.used = SharedSlot::kChanging;
     pthread_mutex_unlock(&slot.mutex);
     if (abandoned) Free(&slot);

@@ -25,6 +25,8 @@
 namespace sdp::preload {
 
 using Member = uint64_t;  // 0: none
+// A member that is still to be found: who takes the connection out of a message is one already.
+inline constexpr Member kInFlight = ~Member{0};
 
 // One connection's, in memory that all processes of the family have mapped. Everything but `used` is guarded
 // by `mutex`, which is robust.
@@ -52,6 +54,11 @@ class SharedArena {
   // for as long as this process lives; -1: this process has none there but the connections' own. nullptr: it
   // cannot be used.
   static SharedArena* Attach(int file, int membership, Member self);
+  // `file` is one that this process has mapped: nobody but a member, or root, can have it.
+  static bool IsKnown(int file);
+  // Own() was there when fork made this process, and so every relative that it has made since has it.
+  static bool OwnIsInherited();
+  [[nodiscard]] bool inherited() const { return inherited_; }
 
   // Around fork, in the forking thread. First, if there are connections that the child is to have: it gets a
   // number in each arena. In the end, the lock.
@@ -94,13 +101,16 @@ class SharedArena {
   ~SharedArena();
   static SharedArena* Make();
   bool Map(int file);
+  static SharedArena* Mapped(const All& a, int file);
   SharedSlot* slots() const;
   int64_t StateOf(const SharedSlot* slot) const;
   void FreeAbandonedSlots();
 
   int file_ = -1;  // hidden
+  uint64_t device_ = 0;
   uint64_t inode_ = 0;
   std::byte* memory_ = nullptr;
+  bool inherited_ = false;
   Member self_ = 0;
   int membership_ = -1;  // hidden; has the lock that says this process lives
   Member child_ = 0;     // while a fork is under way

@@ -30,13 +30,18 @@ std::unique_ptr<SharedConnection> SharedConnection::Make() {
 
 std::unique_ptr<SharedConnection> SharedConnection::Join(SharedArena* arena, uint32_t number, Member member, int membership) {
   SharedSlot* const slot = arena->At(number);
-  if (slot == nullptr) {
+  const Member self = member == kInFlight ? arena->self() : member;
+  if (slot == nullptr || self == 0) {
     if (membership >= 0) HiddenFds::Close(membership);
     return nullptr;
   }
-  std::unique_ptr<SharedConnection> joined(new SharedConnection(arena, slot, member, membership));
+  std::unique_ptr<SharedConnection> joined(new SharedConnection(arena, slot, self, membership));
   (void)joined->Lock();
-  const bool invited = member != 0 && std::find(slot->holders.begin(), slot->holders.end(), member) != slot->holders.end();
+  auto& holders = slot->holders;
+  const auto place = std::find(holders.begin(), holders.end(), member);
+  // Who is a holder already cannot be another one: two sockets of one process would not see each other.
+  const bool invited = place != holders.end() && (member == self || std::find(holders.begin(), holders.end(), self) == holders.end());
+  if (invited) *place = self;
   joined->left_ = !invited;
   joined->Unlock();
   return invited ? std::move(joined) : nullptr;

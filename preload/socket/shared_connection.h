@@ -19,7 +19,7 @@ class SharedConnection {
   // The calling process is the only holder. nullptr: nothing left to share with.
   static std::unique_ptr<SharedConnection> Make();
   // The connection that has this number in the arena, and that the calling process was given. `membership`: of `member`, taken over;
-  // -1: it is that of the whole process. nullptr: nobody was given that.
+  // -1: it is that of the whole process. kInFlight: as the member that the process is. nullptr: nobody was given that.
   static std::unique_ptr<SharedConnection> Join(SharedArena* arena, uint32_t number, Member member, int membership);
   // Leaves, if that was not done.
   ~SharedConnection();

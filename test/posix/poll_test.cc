@@ -5,6 +5,8 @@
 #include <sys/select.h>
 #include <sys/timerfd.h>
 
+#include <algorithm>
+
 #include "test/posix/support.h"
 
 namespace posix_test {
@@ -321,6 +323,42 @@ TEST_CASE("select: a pipe and a listener and a socket") {
   REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
   REQUIRE(WaitFor(listener.fd, POLLIN));
   REQUIRE(ready(kPatienceMs) == 3111);
+}
+
+// As libev has them.
+TEST_CASE("select: sets that are shorter or longer than an fd_set") {
+  using Word = unsigned long;
+  constexpr int kBits = 8 * sizeof(Word);
+  const int number = GENERATE(20, 1500);
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  if (limit.rlim_cur <= static_cast<rlim_t>(number)) {
+    WARN("skipped: no descriptor may have the number " << number);
+    return;
+  }
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, "x"));
+  Fd fd(fcntl(pair.server, F_DUPFD_CLOEXEC, number));
+  REQUIRE(fd >= number);
+  const int count = fd + 1;
+  const auto size = static_cast<size_t>((count + kBits - 1) / kBits);
+  const Word kGuard = 0x0123456789abcdef;
+  std::vector<Word> read_set(size + 16, kGuard), write_set(size + 16, kGuard), except_set(size + 16, kGuard);
+  const Word bit = Word{1} << (fd % kBits);
+  for (auto* set : {&read_set, &write_set, &except_set}) {
+    std::fill_n(set->begin(), size, Word{0});
+    (*set)[size - 1] = bit;
+  }
+  const auto as_set = [](std::vector<Word>& words) { return reinterpret_cast<fd_set*>(words.data()); };
+  timeval patience{.tv_sec = kPatienceMs / 1000, .tv_usec = 0};
+  REQUIRE(WaitFor(fd, POLLIN));
+  REQUIRE(select(count, as_set(read_set), as_set(write_set), as_set(except_set), &patience) == 2);
+  REQUIRE(read_set[size - 1] == bit);
+  REQUIRE(write_set[size - 1] == bit);
+  REQUIRE(except_set[size - 1] == 0);
+  for (const auto* set : {&read_set, &write_set, &except_set}) {
+    REQUIRE(std::all_of(set->begin() + static_cast<std::ptrdiff_t>(size), set->end(), [&](Word word) { return word == kGuard; }));
+  }
 }
 
 TEST_CASE("select: errors") {

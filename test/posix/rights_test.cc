@@ -226,6 +226,51 @@ TEST_CASE("rights: a listener is passed") {
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
+// As an FTP server's: one process makes the connections for another one, and neither has a right to anything else.
+TEST_CASE("rights: locked in and without privileges, a connection is passed to a child that another user runs") {
+  if (geteuid() != 0) {
+    WARN("skipped: only root may change its root and its user");
+    return;
+  }
+  const std::string before = "made before the processes were; ";
+  const std::string data = Pattern(1'000'000);
+  Listener listener = Listen();
+  Pair earlier = ConnectTo(listener);
+  char directory[] = "/tmp/posix-test-XXXXXX";
+  REQUIRE(mkdtemp(directory) != nullptr);
+  const pid_t pid = Fork([&] {
+    listener.fd.reset();
+    UnixPair channel;
+    const pid_t child = Fork([&] {
+      channel.a.reset();
+      if (chroot(directory) != 0 || setuid(65533) != 0) return 10;
+      for (int i = 0; i < 2; ++i) {
+        Fd fd(TakeFrom(channel.z));
+        if (fd < 0 || !SendAll(fd, data) || shutdown(fd, SHUT_WR) != 0 || ReceiveToEnd(fd) != "got it") return 11 + i;
+      }
+      return 0;
+    });
+    channel.z.reset();
+    if (!SendAll(earlier.client, before) || chroot(directory) != 0 || setuid(65534) != 0) return 1;
+    for (int i = 0; i < 2; ++i) {
+      Fd client = TcpSocket();
+      if (connect(client, listener.address.get(), listener.address.length) != 0 || !Pass(channel.a, client)) return 2 + i;
+    }
+    return ExitedWith(Reap(child), 0) ? 0 : 4;
+  });
+  REQUIRE(ReceiveExactly(earlier.server, before.size()) == before);
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(WaitFor(listener.fd, POLLIN));
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    const std::string got = ReceiveToEnd(server);
+    REQUIRE(got.size() == data.size());
+    REQUIRE(Hash(got) == Hash(data));
+    REQUIRE(SendAll(server, "got it"));
+  }
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  rmdir(directory);
+}
+
 TEST_CASE("rights: what is no socket of ours is passed as ever") {
   UnixPair channel;
   Pair pair = MakePair();

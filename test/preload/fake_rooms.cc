@@ -124,7 +124,8 @@ void PrepareConfinement() {}
 int SealSockets(Heirloom, Giver) { return -1; }
 void LockSockets() {}
 void UnlockSockets() {}
-int SealSocket(int) { return -1; }
+int SealSocket(int, Receiver) { return -1; }
+bool RelativesShare() { return false; }
 bool IsSealedSocket(int) { return false; }
 void AdoptSocket(int) {}
 bool IsConnection(Socket&) { return false; }

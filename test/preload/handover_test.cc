@@ -65,8 +65,8 @@ TEST_CASE("a capsule gives back what was sealed, also much of it, once") {
   const int sealed = Capsule::Seal(content, descriptors);
   REQUIRE(sealed >= 0);
   for (const int fd : descriptors) close(fd);
-  REQUIRE(Capsule::Is(sealed));
-  REQUIRE(Capsule::Is(sealed));
+  REQUIRE(Capsule::Is(sealed, Capsule::Maker::kTrusted));
+  REQUIRE(Capsule::Is(sealed, Capsule::Maker::kAnybody));
   const size_t before = OpenDescriptors();
   const auto opened = Capsule::Open(sealed);
   REQUIRE(opened);
@@ -80,7 +80,7 @@ TEST_CASE("a capsule gives back what was sealed, also much of it, once") {
     close(fd);
   }
   REQUIRE(OpenDescriptors() == before);
-  REQUIRE_FALSE(Capsule::Is(sealed));
+  REQUIRE_FALSE(Capsule::Is(sealed, Capsule::Maker::kAnybody));
   REQUIRE_FALSE(Capsule::Open(sealed));
   close(sealed);
 }
@@ -89,14 +89,14 @@ TEST_CASE("nothing else is a capsule, and looking changes nothing") {
   int pair[2];
   REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0);
   REQUIRE(write(pair[1], "SDP capsule, or something like it", 33) == 33);
-  REQUIRE_FALSE(Capsule::Is(pair[0]));
+  REQUIRE_FALSE(Capsule::Is(pair[0], Capsule::Maker::kAnybody));
   char text[64];
   REQUIRE(read(pair[0], text, sizeof text) == 33);
-  REQUIRE_FALSE(Capsule::Is(pair[0]));
-  REQUIRE_FALSE(Capsule::Is(-1));
-  REQUIRE_FALSE(Capsule::Is(1000));
+  REQUIRE_FALSE(Capsule::Is(pair[0], Capsule::Maker::kAnybody));
+  REQUIRE_FALSE(Capsule::Is(-1, Capsule::Maker::kAnybody));
+  REQUIRE_FALSE(Capsule::Is(1000, Capsule::Maker::kAnybody));
   const int file = open("/dev/zero", O_RDONLY);
-  REQUIRE_FALSE(Capsule::Is(file));
+  REQUIRE_FALSE(Capsule::Is(file, Capsule::Maker::kAnybody));
   for (const int fd : {file, pair[0], pair[1]}) close(fd);
 }
 

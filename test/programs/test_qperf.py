@@ -1,4 +1,4 @@
-"""qperf's SDP tests, a program that asks for SDP by its address family, as it has for fifteen years."""
+"""qperf: its SDP tests, for which it asks for SDP by its address family, as it has for fifteen years; its TCP tests, which know nothing of it."""
 
 import re
 
@@ -9,13 +9,18 @@ class Qperf(harness.ProgramTest):
     def setUp(self):
         harness.need("qperf")
         super().setUp()
+
+    def serve(self, preload=True):
         self.port = harness.free_port()
-        self.server = self.world.start(["qperf", "--listen_port", self.port])
-        harness.wait_until(lambda: harness.tcp_listens(self.port), "qperf's server")
+        self.server = self.world.start(["qperf", "--listen_port", self.port], preload=preload)
+        self.world.wait_for_listener(self.port, sdp=preload)
+
+    def client(self, *tests):
+        return ["qperf", "--listen_port", self.port, "--time", "1", "127.0.0.1", *tests]
 
     def measure(self, test):
-        said = self.world.run(["qperf", "--listen_port", self.port, "--time", "1", "127.0.0.1", test], timeout=20,
-                              environment={"SDP_LOG": "debug"}).decode()
+        self.serve()
+        said = self.world.run(self.client(test), timeout=20).decode()
         # The one that qperf's ends talk over, and the one that is measured.
         self.assertEqual(len(re.findall(r"connect to .*: SDP at ", self.world.sdp_log())), 2, self.world.sdp_log())
         self.assert_no_tcp()
@@ -30,10 +35,26 @@ class Qperf(harness.ProgramTest):
         latency = re.search(r"latency\s+=\s+([0-9.]+) us", said)
         self.assertIsNotNone(latency, said)
 
-    def test_without_the_library(self):
+    def test_each_end_alone(self):
         """The kernel knows no such streams: what the family asks for is never quietly TCP."""
-        with self.assertRaises(AssertionError):
-            self.world.run(["qperf", "--listen_port", self.port, "--time", "1", "127.0.0.1", "sdp_lat"], preload=False, timeout=20)
+        for ends in (harness.Ends(False, False), *harness.BOTH_AND_EACH_ALONE[1:]):
+            with self.subTest(str(ends)):
+                self.serve(ends.server)
+                client = self.world.start(self.client("sdp_lat"), preload=ends.client)
+                self.assertNotEqual(client.wait(20), 0, client.output())
+                self.assertNotIn("latency", client.output())
+                self.assert_carried(self.port, ends)
+                self.server.stop()
+
+    def test_tcp(self):
+        """The connection that the ends talk over, and the one that is measured."""
+        for ends in harness.BOTH_AND_EACH_ALONE:
+            with self.subTest(str(ends)):
+                self.serve(ends.server)
+                said = self.world.run(self.client("tcp_bw", "tcp_lat"), preload=ends.client, timeout=20).decode()
+                self.assertRegex(said, r"(?s)bw\s+=\s+[0-9.]+ [KMG]B/sec.*latency\s+=\s+[0-9.]+ us")
+                self.assert_carried(self.port, ends)
+                self.server.stop()
 
 
 if __name__ == "__main__":

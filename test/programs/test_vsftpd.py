@@ -5,6 +5,7 @@ for which it forks by the bare system call.
 """
 
 import os
+import sys
 
 import harness
 
@@ -20,12 +21,27 @@ no_anon_password=YES
 pasv_enable=YES
 pasv_address=127.0.0.1
 port_enable=YES
-connect_from_port_20=NO
+connect_from_port_20=YES
+ftp_data_port={data_port}
 secure_chroot_dir={directory}/empty
 seccomp_sandbox=NO
 isolate=YES
 isolate_network=NO
 xferlog_enable=NO
+"""
+
+# Prints the hash of each file it fetches, in one session: the server connects to the client, the other way round, and once more.
+CLIENT = """
+import ftplib, hashlib, sys
+with ftplib.FTP() as ftp:
+    ftp.connect("127.0.0.1", int(sys.argv[1]), timeout=20)
+    ftp.login()
+    for passive in False, True, False:
+        ftp.set_pasv(passive)
+        assert ftp.nlst() == ["file"]
+        digest = hashlib.sha256()
+        ftp.retrbinary("RETR file", digest.update)
+        print(digest.hexdigest())
 """
 
 
@@ -45,18 +61,22 @@ class Vsftpd(harness.ProgramTest):
     def use(self, ends):
         port = harness.free_port()
         configuration = self.directory / f"vsftpd-{port}.conf"
-        configuration.write_text(CONFIGURATION.format(port=port, directory=self.directory))
+        configuration.write_text(CONFIGURATION.format(port=port, data_port=harness.free_port(), directory=self.directory))
         server = self.world.start(["vsftpd", configuration], preload=ends.server)
         self.world.wait_for_listener(port, sdp=ends.server)
-        ways = [["--disable-epsv"], ["--ftp-port", "-"]]
-        if ends.sdp:
-            ways.pop()  # the privileged process connects, and passes the connection to one that is locked in: not over SDP yet
         fetched = self.directory / "fetched"
-        for way in ways:
+        for way in ["--disable-epsv"], ["--ftp-port", "-"]:
             self.world.run(["curl", "-sS", "--max-time", "20", *way, "-o", fetched, f"ftp://127.0.0.1:{port}/file"], preload=ends.client)
             self.assertEqual(harness.file_hash(fetched), self.wanted)
             fetched.unlink()
-        self.assert_carried(port, ends)
+        answer = self.world.run([sys.executable, "-c", CLIENT, port], preload=ends.client, timeout=40)
+        self.assertEqual(answer.decode().split(), [self.wanted] * 3)
+        self.assert_carried(port, ends, at_least=3)
+        # And the connections for the data: curl's active one, and Python's four. For passive ones the server listens when it has changed its
+        # root, and sdp-pmd's socket is out of its reach.
+        over_sdp, over_tcp = self.world.connects(r"\d+")
+        if ends.sdp:
+            self.assertEqual((over_sdp, over_tcp), (3 + 1 + 4, {"pm-denied": 3}))
         server.stop()
 
     def test_sessions(self):

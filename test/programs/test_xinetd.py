@@ -1,4 +1,5 @@
-"""xinetd: services of its own, which it forks for, and a program whose standard input and output are the connection."""
+"""xinetd: services of its own, which it forks for, and programs whose standard input and output are the connection: one that loads the library,
+and a static one, which gets it through a bridge."""
 
 import getpass
 
@@ -33,18 +34,30 @@ service cat
   port = {cat}
   server = /bin/cat
 }}
+service static-cat
+{{
+  type = UNLISTED
+  socket_type = stream
+  protocol = tcp
+  user = {user}
+  wait = no
+  bind = 127.0.0.1
+  port = {static_cat}
+  server = {busybox}
+  server_args = cat
+}}
 """
 
 
 class Xinetd(harness.ProgramTest):
     def setUp(self):
-        harness.need("xinetd")
+        harness.need("xinetd", "busybox")
         super().setUp()
 
     def use(self, service, ends):
-        ports = {"echo": harness.free_port(), "cat": harness.free_port()}
+        ports = {name: harness.free_port() for name in ("echo", "cat", "static_cat")}
         configuration = self.world.directory / f"xinetd-{ports['echo']}.conf"
-        configuration.write_text(CONFIGURATION.format(user=getpass.getuser(), **ports))
+        configuration.write_text(CONFIGURATION.format(user=getpass.getuser(), busybox=harness.find("busybox"), **ports))
         server = self.world.start(["xinetd", "-dontfork", "-f", configuration, "-pidfile", self.world.directory / "xinetd.pid"],
                                   preload=ends.server)
         self.world.wait_for_listener(ports[service], sdp=ends.server)
@@ -63,6 +76,11 @@ class Xinetd(harness.ProgramTest):
         for ends in harness.BOTH_AND_EACH_ALONE:
             with self.subTest(str(ends)):
                 self.use("cat", ends)
+
+    def test_a_static_program_as_service(self):
+        for ends in harness.BOTH_AND_EACH_ALONE:
+            with self.subTest(str(ends)):
+                self.use("static_cat", ends)
 
 
 if __name__ == "__main__":

@@ -30,22 +30,34 @@ std::string InitialVariable(uint32_t pid, const std::string& name) {
   return "";
 }
 
-// A process that the library is not in.
-void ExplainAbsence(ProcessView* view) {
+// False: the program could be preloaded.
+bool ExplainProgram(ProcessView* view) {
   std::error_code error;
   const std::string path =
       std::filesystem::read_symlink("/proc/" + std::to_string(view->pid) + "/exe", error).string();
-  if (!error && std::filesystem::exists(path, error)) {
-    const run::Check check = run::CheckProgram({path});
-    if (check.verdict == run::Verdict::kNotPreloadable) {
-      view->reason = check.code;
-      view->text = path + " " + check.why;
-      return;
-    }
-  }
+  if (error || !std::filesystem::exists(path, error)) return false;
+  const run::Check check = run::CheckProgram({path});
+  if (check.verdict != run::Verdict::kNotPreloadable) return false;
+  view->reason = check.code;
+  view->text = path + " " + check.why;
+  return true;
+}
+
+// A process that the library is not in.
+void ExplainAbsence(ProcessView* view) {
+  if (ExplainProgram(view)) return;
   const std::string preload = InitialVariable(view->pid, "LD_PRELOAD");
   view->reason = preload.find("libsdp") != std::string::npos ? "preload-ignored" : "not-preloaded";
   if (!preload.empty()) view->text = "LD_PRELOAD=" + preload;
+}
+
+// A process that the library is in, and that has published nothing.
+void ExplainSilence(ProcessView* view) {
+  if (InitialVariable(view->pid, "SDP_MODE") == "tcp") {
+    view->reason = "mode-tcp";
+  } else if (!ExplainProgram(view)) {
+    view->reason = "idle";
+  }
 }
 
 bool StillOpen(const stats::ConnectionRecord& record, const std::vector<Verdict>& sockets) {
@@ -88,8 +100,7 @@ std::optional<ProcessView> LookAt(uint32_t pid, const stats::Snapshot& snapshot)
   if (!view.library_loaded) {
     ExplainAbsence(&view);
   } else if (stats == nullptr) {
-    const std::string mode = InitialVariable(pid, "SDP_MODE");
-    view.reason = mode == "tcp" ? "mode-tcp" : "idle";
+    ExplainSilence(&view);
   }
   if (!view.reason.empty()) {
     for (Verdict& verdict : view.sockets) verdict.reason = view.reason;
