@@ -87,7 +87,7 @@ class ProgramTest(unittest.TestCase):
         """The port's clients came over SDP where both ends can, and over TCP, and only so, where one cannot."""
         over_sdp, over_tcp = self.world.connects(port)
         if ends.sdp:
-            self.assertGreaterEqual(over_sdp, at_least)
+            self.assertGreaterEqual(over_sdp, at_least, over_tcp)
             self.assertEqual(over_tcp, {})
             self.assertEqual(self.world.accepted(port)[1], 0)
         elif ends.client:
