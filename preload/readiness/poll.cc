@@ -114,7 +114,8 @@ class PollCall {
           if (asked.revents != 0) {
             ++ready;
             // Writable is no answer to who waits for data, too: the link is looked at all the same.
-            if ((asked.events & ~asked.revents & kReadSide) == 0) continue;
+            const int missing = asked.events & ~asked.revents & kReadSide;
+            if (missing == 0 || (readiness.read_ahead && (missing & (POLLIN | POLLRDNORM)) == 0)) continue;
           }
           edges_.push_back({stream, readiness.read_edge, readiness.write_edge, readiness.state});
           if (readiness.watch == 0) unwatched_ = true;

@@ -21,6 +21,12 @@
 #include "preload/socket/unbounded_poll.h"
 
 namespace sdp::preload {
+namespace {
+
+// All that is unread is published with each call of a process that shares the connection.
+constexpr size_t kReadAheadOfShared = 64 << 10;
+
+}  // namespace
 
 Socket* Socket::New(int domain) { return new StreamSocket(domain); }
 
@@ -160,6 +166,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     readiness.watch = WatchEvents();
     readiness.link_fd = LinkOf(-1);
     readiness.shared = shared_ != nullptr;
+    readiness.read_ahead = readiness.shared && session_->engine().readable_bytes() >= kReadAheadOfShared;
     readiness.read_edge = session_->engine().read_edge() + link_edge_;
     readiness.write_edge = session_->engine().write_edge() + link_edge_;
   } else if (state_ == State::kListening) {

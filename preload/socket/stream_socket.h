@@ -96,6 +96,7 @@ class StreamSocket final : public Socket {
     short watch = 0;         // what to watch the descriptor for meanwhile; 0: nothing
     int link_fd = -1;        // to be watched in place of the descriptor; -1: the descriptor itself
     bool shared = false;     // other processes hold the connection, too, and nobody tells what they do to it: look again soon
+    bool read_ahead = false;  // then: so much is unread that no more is to be taken off the link
     uint64_t read_edge = 0;
     uint64_t write_edge = 0;
     int listener_fds[3] = {-1, -1, -1};  // kListening: beside the conventional descriptor, readable when accept may succeed
