@@ -48,6 +48,8 @@ SKIPPED_UNDER = {
     "libasan": {
         "threads: sleeping calls are cancellation points and leave no lock behind":
             "ASan does not learn that a cancelled thread has left its frames, and takes what comes to lie there for an overflow",
+        "bulk: a thread that is cancelled in a receive":
+            "ASan does not learn that a cancelled thread has left its frames, and takes what comes to lie there for an overflow",
         "threads: a connect is a cancellation point, and goes on":
             "ASan does not learn that a cancelled thread has left its frames, and takes what comes to lie there for an overflow",
         "handlers: one that looks at, polls and waits for the socket that it interrupts":
@@ -62,6 +64,10 @@ SKIPPED_UNDER = {
             "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
         "threads: a connect is a cancellation point, and goes on":
             "TSan does not learn that a cancelled thread has left its interceptors, and misses the locks it takes from there on",
+        "bulk: a handler that jumps out of a receive whose buffer is then another's":
+            "TSan holds a handler back until recv returns, and the jump is to end that recv",
+        "bulk: closed under a sleeping receive":
+            "TSan reports such a close, whatever becomes of it",
         "threads: a descriptor closed under a blocked receive leaves no wreck":
             "TSan reports such a close, whatever becomes of it",
         "fork: the parent closes under its own sleeping receive, and the child goes on":

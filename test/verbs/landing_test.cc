@@ -221,6 +221,25 @@ TEST_CASE("landing: of a stream of long messages nearly nothing is copied") {
   CHECK(calls < 20);
 }
 
+TEST_CASE("landing: of writes that are cut into long messages and a rest, one read takes a whole one") {
+  constexpr uint32_t kHeader = 16;
+  constexpr size_t kMessage = 64512;
+  const size_t write = GENERATE(as<size_t>(), 1 << 20, 100000, 3 * 64512, 64512 + 1000, 64512 + 1);
+  CAPTURE(write);
+  Sender sender(64768);
+  for (int i = 0; i < 40; ++i) {
+    for (size_t left = write; left > 0; left -= std::min(left, kMessage))
+      sender.Send(kHeader + std::min(left, kMessage));
+  }
+  Reader reader(4096, kHeader);
+  size_t calls = 0;
+  for (size_t at = 0; at < sender.raw.size(); ++calls)
+    at += reader.Call(Bytes(sender.raw).subspan(at), 1 << 20, Once{});
+  CheckAll(reader, sender);
+  CHECK(reader.stream.placed() > 40 * write * 8 / 10);
+  CHECK(calls < 40 + 20);
+}
+
 TEST_CASE("landing: short messages are not looked for one by one") {
   Sender sender(64768);
   for (int i = 0; i < 1000; ++i) sender.Send(200);
@@ -236,6 +255,8 @@ TEST_CASE("landing: short messages are not looked for one by one") {
 TEST_CASE("landing: wrong guesses become rare") {
   Landing landing(4096);
   for (int i = 0; i < 3; ++i) landing.HandleMessage(32784, true);
+  CHECK(landing.Expected(0) == 32784);
+  CHECK(landing.Expected(100) == 32784);
   std::vector<std::byte> memory(1 << 20);
   const auto most = [&] {
     landing.Begin(memory, 16);

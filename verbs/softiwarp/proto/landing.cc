@@ -26,8 +26,29 @@ void Landing::HandleMessage(uint32_t length, bool one_segment) {
   } else if (few_short_ < kFew) {
     ++few_short_;
   }
-  run_ = !one_segment ? 0 : length == usual_ ? std::min(run_ + 1, kRun) : 1;
-  usual_ = length;
+  if (one_segment && length == usual_) {
+    ++run_;
+  } else if (one_segment && length < usual_ && run_ > 0) {
+    periodic_ = length == rest_ && run_ == until_rest_;
+    rest_ = length;
+    until_rest_ = run_;
+    run_ = 0;
+  } else {
+    usual_ = one_segment ? length : 0;
+    run_ = 1;
+    periodic_ = false;
+    rest_ = 0;
+  }
+}
+
+uint32_t Landing::Expected(uint32_t i) const {
+  uint32_t length = 0;
+  if (periodic_ && run_ <= until_rest_) {
+    length = (run_ + i) % (until_rest_ + 1) == until_rest_ ? rest_ : usual_;
+  } else if (run_ >= kRun) {
+    length = usual_;
+  }
+  return length > header_ ? length : 0;
 }
 
 void Landing::HandleLanded() {

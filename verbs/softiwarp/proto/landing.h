@@ -3,7 +3,8 @@
 // other's.
 //
 // Where the rest of a segment goes is known once its header is here. What follows is a guess: messages as
-// long as the last ones, of which one read then takes several. A guess that was wrong costs a copy; after
+// long as the last ones; or, where writes of one size are cut into messages, so many of the same length and
+// then the rest, again and again. One read then takes several. A guess that was wrong costs a copy; after
 // such, no more than one message is guessed for a while. Connections without long messages are left as they
 // are.
 //
@@ -20,7 +21,7 @@ namespace sdp::iwarp {
 class Landing {
  public:
   // Messages that one read may bring behind the one that is under way.
-  static constexpr uint32_t kMostMessages = 16;
+  static constexpr uint32_t kMostMessages = 24;
 
   // `worth`: less payload than this is copied.
   explicit Landing(uint32_t worth) : worth_(worth) {}
@@ -38,9 +39,9 @@ class Landing {
   }
   // The memory takes long messages, and there were some just now.
   [[nodiscard]] bool LooksLong(uint64_t offset) const { return few_short_ < kFew && Fits(offset, long_); }
-  // How long the next messages seem to be, their headers included, 0: not known; and how many to expect at
-  // most.
-  [[nodiscard]] uint32_t forecast() const { return run_ >= kRun && usual_ >= header_ + worth_ ? usual_ : 0; }
+  // How long the next message but `i` seems to be, more than its header; 0: not known. And how many to expect
+  // at most.
+  [[nodiscard]] uint32_t Expected(uint32_t i) const;
   [[nodiscard]] uint32_t most() const { return paused_ > 0 ? 1 : kMostMessages; }
   // Something has come here, and the memory has no room for more: reading on would be for nobody.
   [[nodiscard]] bool full() const { return active() && landed_ && !Fits(0, long_); }
@@ -64,8 +65,11 @@ class Landing {
   uint64_t used_ = 0;  // by complete messages
   bool landed_ = false;
 
-  uint32_t usual_ = 0;         // the length of the last message
+  uint32_t usual_ = 0;         // the length of the last messages, but for a rest
   uint32_t run_ = 0;           // so many in a row had it
+  uint32_t rest_ = 0;          // the length of the last rest
+  uint32_t until_rest_ = 0;    // so many were before it
+  bool periodic_ = false;      // and it was not the first time
   uint32_t long_ = 0;          // payload of the last long message
   uint32_t few_short_ = kFew;  // messages since
   uint32_t hits_ = 0;

@@ -38,15 +38,16 @@ bool ReceiveStream::PrepareLanding() {
   outside_ = 0;
   direct_ = false;
 
-  size_t gap;       // bytes for the chunk before the next place
-  uint64_t at = 0;  // where in the landing that is
+  size_t gap;        // bytes for the chunk before the next place
+  uint64_t at = 0;   // where in the landing that is
+  uint32_t end = 0;  // of the message under way
   bool message_over = true;
   if (in_message) {
     message_over = header_.last;
     const uint32_t position = message_position();
     const uint32_t head = std::min(left, header - std::min(header, position));
     const uint32_t body = left - head;
-    const uint32_t end = position + left;
+    end = position + left;
     at = end - std::min(header, end);
     gap = left;
     if (body >= options_.worth_placing) {
@@ -64,14 +65,23 @@ bool ReceiveStream::PrepareLanding() {
   if (message_over) gap += header;
   if (target_count_ == 0 && !(message_over && landing_.LooksLong(at))) return false;
 
-  const uint32_t length = message_over ? landing_.forecast() : 0;
-  for (uint32_t i = 0; length > 0 && i < landing_.most() && landing_.Fits(at, length - header); ++i) {
-    AddLanding(gap, landing_.At(at, length - header));
-    gap = PadSize(kUntaggedHeaderSize + length) + kCrcSize + kHeadSize + header;
+  // Only if what is under way is as it was expected, too.
+  bool known = message_over && (!in_message || end == landing_.Expected(0));
+  for (uint32_t i = 0; known && i < landing_.most(); ++i) {
+    const uint32_t length = landing_.Expected(in_message ? i + 1 : i);
+    known = length > 0;
+    if (!known || !landing_.Fits(at, length - header)) break;
+    if (length - header >= options_.worth_placing) {
+      AddLanding(gap, landing_.At(at, length - header));
+      gap = 0;
+    } else {
+      gap += length - header;
+    }
+    gap += PadSize(kUntaggedHeaderSize + length) + kCrcSize + kHeadSize + header;
     at += length - header;
   }
   targets_[target_count_++] =
-      MutableBytes(static_cast<std::byte*>(nullptr), length > 0 ? gap : std::max(gap, kSip));
+      MutableBytes(static_cast<std::byte*>(nullptr), known ? gap : std::max(gap, kSip));
   return true;
 }
 
