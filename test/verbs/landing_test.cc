@@ -78,10 +78,9 @@ struct Reader {
     CHECK(stream.EndLanding());
     Take(room);
     stream.FinishReading(taken);
-    for (size_t i = 0; i < kFence; ++i) {
-      CHECK(memory[i] == std::byte{0x5a});
-      CHECK(memory[memory.size() - 1 - i] == std::byte{0x5a});
-    }
+    const auto untouched = [](std::byte b) { return b == std::byte{0x5a}; };
+    CHECK(std::all_of(memory.begin(), memory.begin() + kFence, untouched));
+    CHECK(std::all_of(memory.end() - kFence, memory.end(), untouched));
     // Nobody looks there any more.
     std::fill(memory.begin(), memory.end(), std::byte{0xee});
     return taken;
@@ -155,7 +154,7 @@ struct Once {
 void CheckAll(const Reader& reader, const Sender& sender) {
   CHECK_FALSE(reader.error);
   REQUIRE(reader.messages.size() == sender.sent.size());
-  for (size_t i = 0; i < sender.sent.size(); ++i) CHECK(reader.messages[i] == sender.sent[i]);
+  CHECK(reader.messages == sender.sent);
   CHECK(reader.stream.at_boundary());
 }
 
