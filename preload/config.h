@@ -25,6 +25,10 @@ enum class LogDestination : uint8_t {
 
 enum class IoUringUse : uint8_t { kDeny, kAllow };  // SDP_IO_URING
 
+// Limits of settings, and of socket options that say the same for one connection.
+inline constexpr uint16_t kLeastPrivateBuffers = 3, kMostPrivateBuffers = 4096;
+inline constexpr uint32_t kLeastPrivateBufferSize = 128, kMostPrivateBufferSize = 1 << 20;
+
 struct Config {
   Mode mode = Mode::kBoth;      // SDP_MODE; of sockets that no rule speaks of
   bool mode_is_forced = false;  // SDP_MODE stands in the environment: the rules are not asked
@@ -45,6 +49,8 @@ struct Config {
   uint16_t receive_buffers = 24;                          // SDP_PRIVATE_BUFFERS: count (3 to 4096)
   // SDP_PRIVATE_BUFFER_SIZE: bytes of each with headers (128 to 1 MiB); 0: what suits the RNIC (socket/options.h)
   uint32_t receive_buffer_size = 0;
+  // SDP_PRIVATE_BUFFER_LIMIT: bytes of each that a peer may have them enlarged to (SDP 10.6); 0: what suits the embedded RNIC
+  uint32_t receive_buffer_limit = 0;
   uint32_t send_buffer = 256 * 1024;     // SDP_SEND_BUFFER: bytes copied at most while credit is missing
   // SDP_BCOPY_THRESHOLD: a blocking write or read of more bytes than this may go by Zcopy (SDP 11); nothing: what suits the RNIC
   // (socket/options.h)

@@ -211,8 +211,9 @@ class QueuePair {
   virtual PostResult PostRdmaRead(const RdmaReadWork& work) = 0;
   // `count` more Private Buffers are posted. The sum of posted buffers is what SDP's Bufs counts.
   virtual void PostReceives(uint32_t count) = 0;
-  // A different size for the buffers posted from now on (SDP 10.6). A message must fit the largest size still posted.
-  virtual void SetReceiveBufferSize(uint32_t bytes) = 0;
+  // A different size for the buffers posted from now on (SDP 10.6), about `count` of them. A message must fit the largest size still
+  // posted. False: there is no memory for so many; the size is what it was.
+  virtual bool SetReceiveBufferSize(uint32_t bytes, uint32_t count) = 0;
   // Gives back what a receive completion lent. Any order.
   virtual void Release(ReceiveToken token) = 0;
   // What an unreleased message of `length` bytes occupies, for the owner's limit on receive memory.

@@ -32,7 +32,7 @@ bool BufferResizing::Ask(uint32_t size, uint32_t current) {
 uint32_t BufferResizing::AskTaken(uint64_t message, uint32_t current) {
   outstanding_ = true;
   asked_in_ = message;
-  before_ = current;
+  if (before_ == 0) before_ = current;  // asked again, it is still what held before the first time
   return std::min(current, asked_);
 }
 
@@ -44,7 +44,7 @@ AbortReason BufferResizing::HandleChRcvBufAck(uint32_t actual) {
   if (!legal) return AbortReason::kBadBufferSize;
   if (actual == before_) (larger ? no_larger_ : no_smaller_) = true;
   outstanding_ = false;
-  asked_ = 0;
+  asked_ = before_ = 0;
   return AbortReason::kNone;
 }
 

@@ -20,6 +20,11 @@ class BufferResizing {
   // from now on goes to `size`.
   AbortReason HandleChRcvBuf(uint32_t desired, Role role, bool mutual, uint32_t limit, uint32_t posted,
                              uint32_t* size);
+  // There is no memory for that: the answer names the original size.
+  void Refused() { old_left_ = 0; }
+  // Options::receive_limit as it was before our buffers were enlarged, until the owner has found memory for them.
+  void set_limit_before(uint32_t bytes) { limit_before_ = bytes; }
+  [[nodiscard]] uint32_t limit_before() const { return limit_before_; }
   // A message arrived, and took the oldest buffer.
   void MessageReceived() { old_left_ -= old_left_ != 0 ? 1 : 0; }
   [[nodiscard]] bool ack_due() const { return answering_ && old_left_ == 0; }
@@ -45,11 +50,12 @@ class BufferResizing {
  private:
   friend struct Frozen;
 
+  uint64_t asked_in_ = 0;
   uint32_t own_size_;
+  uint32_t limit_before_ = 0;
   uint32_t old_left_ = 0;  // buffers of the old size that are still posted
   uint32_t asked_ = 0;     // 0: nothing
-  uint32_t before_ = 0;    // the peer's size when we asked
-  uint64_t asked_in_ = 0;
+  uint32_t before_ = 0;    // the peer's size when we first asked for it; 0: nothing was asked yet
   bool answering_ = false;
   bool outstanding_ = false;
   bool no_larger_ = false, no_smaller_ = false;  // refused once, for good

@@ -25,6 +25,15 @@ void Engine::HandleSendCompleted(WorkId id) {
   rep_->End();
 }
 
+void Engine::HandleReceiveSizeRefused() {
+  Rep& r = *rep_;
+  r.options.receive_buffer_size = r.resizing.own_size();
+  r.options.receive_limit = r.resizing.limit_before();
+  r.resizing.Refused();
+  r.Repost();
+  r.End();
+}
+
 void Engine::HandleLinkEnd(bool /*orderly*/) {
   // It may come while actions are being carried out: what was not polled is moot.
   if (rep_->teardown.link_up() && suspended()) {
@@ -245,6 +254,7 @@ bool Engine::oob_available() const { return rep_->sink.urgent().available(); }
 bool Engine::urgent() const { return rep_->sink.urgent().urgent(); }
 bool Engine::at_mark() const { return rep_->sink.at_mark(); }
 
+uint16_t Engine::receive_buffers() const { return rep_->options.receive_buffers; }
 uint32_t Engine::source_threshold() const { return rep_->options.source_threshold; }
 uint32_t Engine::sink_threshold() const { return rep_->options.sink_threshold; }
 uint32_t Engine::advertised_in() const { return rep_->adverts.outstanding(); }

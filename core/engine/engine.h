@@ -152,6 +152,9 @@ class Engine {
   // Successful completions of PostRdmaRead and PostRdmaWrite; a failed one is the link's end.
   void HandleRdmaReadCompleted(WorkId id);
   void HandleRdmaWriteCompleted(WorkId id);
+  // There is no memory for what the last polled action, a SetReceiveSize, wants: the size stays, and the peer hears so (10.6). Unlike
+  // other inputs it may come in the middle of polling.
+  void HandleReceiveSizeRefused();
   // The link is gone: everything outstanding is over. `orderly`: FIN on a message boundary.
   void HandleLinkEnd(bool orderly);
 
@@ -176,7 +179,7 @@ class Engine {
   bool ChangeMode(Half half, FlowMode mode);
   // Asks the peer for receive Private Buffers of `size` bytes (10.6): larger ones for a stream of large
   // writes, smaller ones to give it its memory back. False if it may not be asked now, or not any more.
-  // stats().remote_buffer_size tells.
+  // stats().remote_buffer_size tells. Options::enlarge_remote does it by itself where it pays.
   bool AskPeerBufferSize(uint32_t size);
   // SO_OOBINLINE, for Out-Of-Band bytes that arrive from now on: they stay in the stream. Otherwise each is
   // taken out and waits for TakeOob(); one that was not taken is lost when the next arrives.
@@ -300,6 +303,7 @@ class Engine {
   [[nodiscard]] uint16_t ord() const;
   [[nodiscard]] uint8_t minor_version() const;  // the lesser of both (8.1.1, 3b and 7b)
   [[nodiscard]] const Stats& stats() const;
+  [[nodiscard]] uint16_t receive_buffers() const;   // Options::receive_buffers
   [[nodiscard]] uint32_t source_threshold() const;  // Options::source_threshold
   [[nodiscard]] uint32_t sink_threshold() const;    // Options::sink_threshold
   // SrcAvails and SinkAvails that are not answered yet: the peer's, and ours.

@@ -11,7 +11,7 @@ namespace sdp::engine {
 namespace {
 
 constexpr uint32_t kMagic = 0x53445045;  // "SDPE"
-constexpr uint16_t kVersion = 6;
+constexpr uint16_t kVersion = 7;
 constexpr uint64_t kMostMessages = uint64_t{1} << 62;  // keeps sums of counters from wrapping
 
 }  // namespace
@@ -22,7 +22,9 @@ struct Frozen {
   static void Visit(Archive& ar, Options& o) {
     ar.Number(o.receive_buffers);
     ar.Number(o.receive_buffer_size);
+    ar.Number(o.receive_buffer_limit);
     ar.Number(o.desired_remote_size);
+    ar.Flag(o.enlarge_remote);
     ar.Number(o.receive_limit);
     ar.Number(o.send_limit);
     ar.Number(o.max_adverts);
@@ -215,7 +217,14 @@ struct Frozen {
     // A size of 0 means that nothing is asked for.
     ar.Require(b.asked_ == 0 ? !b.outstanding_
                              : b.asked_ >= wire::kMinPrivateBuffer && b.asked_ <= wire::kMaxSize);
-    ar.Require(!b.outstanding_ || b.before_ >= wire::kMinPrivateBuffer);
+    ar.Require(b.before_ == 0 ? !b.outstanding_ : b.asked_ != 0 && b.before_ >= wire::kMinPrivateBuffer);
+  }
+
+  template <typename Archive>
+  static void Visit(Archive& ar, Enlargement& e) {
+    ar.Number(e.pressure_);
+    ar.Flag(e.asked_);
+    ar.Require(e.pressure_ <= Enlargement::kMostWindow);
   }
 
   template <typename Archive>
@@ -304,6 +313,7 @@ struct Frozen {
     Visit(ar, r.teardown);
     Visit(ar, r.resizing);
     ar.Require(r.resizing.own_size() != 0);
+    Visit(ar, r.enlargement);
     Visit(ar, r.suspension);
     ar.Number(r.last_work);
     ar.Flag(r.was_writable);

@@ -32,6 +32,8 @@ Options MakeLegal(Options options) {
   options.receive_buffers = std::max<uint16_t>(options.receive_buffers, 3);
   options.receive_buffer_size =
       std::clamp(options.receive_buffer_size, wire::kMinPrivateBuffer, wire::kMaxSize);
+  options.receive_buffer_limit =
+      std::clamp(options.receive_buffer_limit, options.receive_buffer_size, wire::kMaxSize);
   const uint64_t three = uint64_t{3} * options.receive_buffer_size;
   options.receive_limit =
       static_cast<uint32_t>(std::clamp<uint64_t>(three, options.receive_limit, UINT32_MAX));

@@ -142,8 +142,10 @@ AbortReason Engine::Rep::Dispatch(const wire::Message& message, const ReceivedMe
           // The peer had not seen our request.
           const bool mutual = resizing.outstanding() && credit.acknowledged() <= resizing.asked_in();
           const uint32_t old = options.receive_buffer_size;
-          const auto bad = resizing.HandleChRcvBuf(header.des_sz, role, mutual, options.receive_limit / 3,
+          const auto bad = resizing.HandleChRcvBuf(header.des_sz, role, mutual, options.receive_buffer_limit,
                                                    credit.posted(), &options.receive_buffer_size);
+          resizing.set_limit_before(options.receive_limit);
+          if (options.receive_buffer_size > old) options.receive_limit = LimitWhenEnlarged(options);
           size_due = size_due || options.receive_buffer_size != old;
           return bad;
         } else if constexpr (std::is_same_v<H, wire::ChRcvBufAck>) {

@@ -11,10 +11,15 @@ enum class Role : uint8_t { kConnecting, kAccepting };
 struct Options {
   // Receive Private Buffers posted towards the peer at most (SDP 10; at least 3, at most 65535).
   uint16_t receive_buffers = 24;
+  // As Data Source, ask for desired_remote_size when a stream of large writes fills smaller buffers (engine/enlargement.h).
+  bool enlarge_remote = false;
   uint32_t receive_buffer_size = 32 * 1024 + 16;
+  // The largest that the peer may have them made (ChRcvBuf, 10.6); at least receive_buffer_size.
+  uint32_t receive_buffer_limit = 64 * 1024;
   // The size we would like the peer's receive Private Buffers to have (DesRemRcvSz, a hint).
   uint32_t desired_remote_size = 32 * 1024 + 16;
-  // Most bytes of received, unread data plus posted buffers the engine answers for (SO_RCVBUF, 9.5.6).
+  // Most bytes of received, unread data plus posted buffers the engine answers for (SO_RCVBUF, 9.5.6). More if
+  // the peer has the buffers enlarged: a dozen fit in any case.
   uint32_t receive_limit = 24 * (32 * 1024 + 16);
   // Most bytes of accepted, unsent data the engine keeps a copy of (SO_SNDBUF, 9.5.6).
   uint32_t send_limit = 256 * 1024;

@@ -45,7 +45,7 @@ bool Engine::Rep::PollAction(Action* out) {
   if (!teardown.link_up()) return false;
   if (size_due && !teardown.aborted()) {
     size_due = false;
-    *out = SetReceiveSize{options.receive_buffer_size};
+    *out = SetReceiveSize{options.receive_buffer_size, sink.PostedTarget()};
     return true;
   }
   if (suspend_possible()) MakeRoomToSuspend();
@@ -185,6 +185,15 @@ void Engine::Rep::ComposeData(PostSend* post) {
   post->solicited = IsSolicited(wire::Mid::kData, flags);
   adverts.PayloadSent();
   stats.bcopy_bytes_out += payload;
+  NoteDataSent(payload, pending_bytes() != 0 || source.writer_expected());
+}
+
+void Engine::Rep::NoteDataSent(uint64_t payload, bool more) {
+  if (!options.enlarge_remote) return;
+  enlargement.DataSent(payload == payload_capacity(), more);
+  if (suspension.under_way() || !enlargement.due(credit.peer_initial(), peer_buffer_size, options.desired_remote_size)) return;
+  enlargement.Asked();
+  (void)resizing.Ask(options.desired_remote_size, peer_buffer_size);
 }
 
 }  // namespace sdp::engine

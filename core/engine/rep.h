@@ -9,6 +9,7 @@
 #include "core/engine/buffer_resizing.h"
 #include "core/engine/credit_ledger.h"
 #include "core/engine/engine.h"
+#include "core/engine/enlargement.h"
 #include "core/engine/flow_modes.h"
 #include "core/engine/sink_half.h"
 #include "core/engine/sink_offer.h"
@@ -47,6 +48,7 @@ struct Engine::Rep {
   bool PollMessage(Action* out);
   void Compose(const wire::Body& body, MessageKind kind, uint8_t flags, PostSend* post, uint32_t payload = 0);
   void ComposeData(PostSend* post);
+  void NoteDataSent(uint64_t payload, bool more);
 
   // --- zcopy.cc
   [[nodiscard]] bool wants_source(uint64_t size) const;
@@ -118,7 +120,9 @@ struct Engine::Rep {
   void End();
   [[nodiscard]] bool IsConsistent() const;
 
-  Role role;        // in the connection that is
+  Role role;  // in the connection that is
+  uint8_t minor_version = 0;
+  Enlargement enlargement;
   Options options;  // made legal
 
   // Set-up.
@@ -129,11 +133,10 @@ struct Engine::Rep {
   bool update_asked = false;  // leaves at once where there is credit, so it is no part of what is frozen
   bool size_due = false;      // of our receive Private Buffers, to be told to the owner
   bool sends_behind = false;  // the send buffer's bytes come after the source offer
+  bool was_writable = false;
   uint32_t peer_buffer_size = 0;
   uint16_t peer_max_adverts = 0;
   uint16_t ord = 0;
-  uint8_t minor_version = 0;
-  bool was_writable = false;
 
   CreditLedger credit;
   SourceHalf source;

@@ -109,6 +109,7 @@ void Engine::Rep::Resume(uint16_t ird, uint16_t new_ord) {
   source_offer = {};
   sink_offer = {};
   resizing = BufferResizing(options.receive_buffer_size);
+  enlargement = {};
   teardown.Resume();
   suspension.Resume();
   if (suspension.ask_due()) adverts.Settle();

@@ -367,6 +367,7 @@ bool Engine::Rep::ComposeOfferData(uint64_t limit, PostSend* post) {
   source.TakenDirectly(size);
   adverts.PayloadSent();
   stats.bcopy_bytes_out += size;
+  NoteDataSent(size, source_offer.left() != 0);
   // The buffer is given back with the next input or command: until then the action refers to it.
   return true;
 }

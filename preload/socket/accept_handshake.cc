@@ -8,13 +8,13 @@
 
 namespace sdp::preload {
 
-AcceptHandshake::AcceptHandshake(int fd, Time now)
-    : fd_(fd), connector_(iwarp::Listen(fd, SoftOptions(), now)) {}
+AcceptHandshake::AcceptHandshake(int fd, const ConnectionTuning& tuning, Time now)
+    : fd_(fd), tuning_(tuning), connector_(iwarp::Listen(fd, SoftOptions(), now)) {}
 
 AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
   verbs::ConnectState state = connector_->Step(now);
   if (state == verbs::ConnectState::kRequested && !accepted_) {
-    const engine::Options options = EngineOptions(rnic_);
+    const engine::Options options = EngineOptions(rnic_, tuning_);
     engine_ = std::make_unique<engine::Engine>(engine::Role::kAccepting, options);
     if (const auto hello = engine_->HandleHello(connector_->peer_private_data()); !hello) {
       connector_->Reject({});

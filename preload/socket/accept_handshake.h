@@ -17,9 +17,10 @@ class AcceptHandshake {
  public:
   enum class Outcome : uint8_t { kPending, kEstablished, kFailed };
 
-  AcceptHandshake(int fd, Time now);
+  AcceptHandshake(int fd, const ConnectionTuning& tuning, Time now);
   // The same for a request that a kernel RNIC has brought; `fd` is to become the application's descriptor for the connection.
-  AcceptHandshake(int fd, std::unique_ptr<verbs::Connector> connector) : fd_(fd), rnic_(RnicKind::kKernel), connector_(std::move(connector)) {}
+  AcceptHandshake(int fd, const ConnectionTuning& tuning, std::unique_ptr<verbs::Connector> connector)
+      : fd_(fd), tuning_(tuning), rnic_(RnicKind::kKernel), connector_(std::move(connector)) {}
 
   // Never blocks. kFailed: the descriptor is the caller's to close; the log has the reason.
   Outcome Step(Time now);
@@ -34,6 +35,7 @@ class AcceptHandshake {
   Outcome Fail(const std::string& why);
 
   int fd_;
+  ConnectionTuning tuning_;
   RnicKind rnic_ = RnicKind::kEmbedded;
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<verbs::Connector> connector_;

@@ -47,10 +47,11 @@ int ConnectWithoutBlocking(int fd, const Address& address) {
   return result;
 }
 
-ConnectAttempt::ConnectAttempt(int fd, int domain, const Address& target)
+ConnectAttempt::ConnectAttempt(int fd, int domain, const Address& target, const ConnectionTuning& tuning)
     : fd_(fd),
       domain_(domain == kFamilySdp ? AF_INET : domain),
       target_(target),
+      tuning_(tuning),
       ruling_(domain == kFamilySdp ? Ruling::Native() : DecideSocket(RuleRole::kClient, target_.get(), target_.length)),
       target_endpoint_(ToEndpoint(target)) {
   if (target.family() == AF_INET6) scope_id_ = reinterpret_cast<const sockaddr_in6*>(&target.storage)->sin6_scope_id;
@@ -165,7 +166,7 @@ Outcome ConnectAttempt::ConnectLink(Time now) {
     Address source;
     std::string why;
     if (LeadsThroughKernelRnic(fd_, address, &source, &why)) {
-      const engine::Options options = EngineOptions(RnicKind::kKernel);
+      const engine::Options options = EngineOptions(RnicKind::kKernel, tuning_);
       engine_ = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
       connector_ = ibv::Connect(source.get(), address.get(), engine_->Hello(), QpOptions(options), config().handshake_timeout, now);
       kernel_rnic_ = true;
@@ -195,7 +196,7 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
     RememberReset(target_endpoint_, now);
     return GiveUp(FallbackReason::kSdpRefused, ToEndpoint(sdp_address_).ToString() + ": " + strerrordesc_np(error));
   }
-  const engine::Options options = EngineOptions(RnicKind::kEmbedded);
+  const engine::Options options = EngineOptions(RnicKind::kEmbedded, tuning_);
   engine_ = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
   const auto hello = engine_->Hello();
   connector_ = iwarp::Connect(fd_, hello, QpOptions(options), SoftOptions(), now);

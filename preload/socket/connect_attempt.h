@@ -15,6 +15,7 @@
 #include "preload/config.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
+#include "preload/socket/connection_tuning.h"
 #include "preload/socket/pm_lookup.h"
 #include "preload/socket/session.h"
 #include "preload/stats_layout.h"
@@ -34,7 +35,7 @@ class ConnectAttempt {
   };
 
   // `domain`: AF_INET, AF_INET6, or kFamilySdp, for which no rule is asked. `target`: the conventional address as the application gave it.
-  ConnectAttempt(int fd, int domain, const Address& target);
+  ConnectAttempt(int fd, int domain, const Address& target, const ConnectionTuning& tuning);
 
   Outcome Step(Time now);
   [[nodiscard]] Background::Wait wait() const;
@@ -63,6 +64,7 @@ class ConnectAttempt {
   int fd_;
   int domain_;
   Address target_;
+  const ConnectionTuning tuning_;
   const Ruling ruling_;
   pm::Endpoint target_endpoint_;
   uint32_t scope_id_ = 0;

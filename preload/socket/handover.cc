@@ -3,7 +3,7 @@
 namespace sdp::preload {
 namespace {
 
-constexpr uint32_t kMagic = 0x53444832;  // "SDH2"
+constexpr uint32_t kMagic = 0x53444833;  // "SDH3"
 constexpr uint32_t kMost = 1 << 20;
 
 template <typename Archive>

@@ -16,6 +16,7 @@
 
 #include "core/base/archive.h"
 #include "core/base/types.h"
+#include "preload/socket/connection_tuning.h"
 
 namespace sdp::preload {
 
@@ -56,6 +57,7 @@ class KeptOptions {
       ar.Require(judged.length <= sizeof judged.value);
       ar.Octets(judged.value);
     });
+    tuning_.Visit(ar);
     if (!ar.ok()) *this = {};
   }
 
@@ -71,6 +73,9 @@ class KeptOptions {
   [[nodiscard]] bool tells_queue() const { return tells_queue_; }
   [[nodiscard]] int timestamp_option() const { return timestamp_option_; }
   [[nodiscard]] bool gives_control() const { return tells_queue_ || timestamp_option_ != 0; }
+  // Level SOL_SDP. The kernel knows nothing of it.
+  [[nodiscard]] const ConnectionTuning& tuning() const { return tuning_; }
+  ConnectionTuning& tuning() { return tuning_; }
 
  private:
   // What the kernel made of an option that it may not keep.
@@ -112,6 +117,7 @@ class KeptOptions {
   bool tells_queue_ = false;
   int timestamp_option_ = 0;
   std::vector<Judged> judged_;
+  ConnectionTuning tuning_;
 };
 
 }  // namespace sdp::preload

@@ -108,8 +108,8 @@ int Unhide(int hidden, int flags) {
 
 }  // namespace
 
-std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain, int backlog, const OptionLog& options, bool may_wait,
-                                         Refusal* refusal) {
+std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain, int backlog, const OptionLog& options,
+                                         const ConnectionTuning& tuning, bool may_wait, Refusal* refusal) {
   if (std::string why; !HaveRnic(&why)) {
     *refusal = {.reason = stats::FallbackReason::kNoRnic, .text = "SDP_RNIC=verbs: " + why};
     return nullptr;
@@ -121,7 +121,7 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
   }
   const std::string name = ToEndpoint(conventional).ToString();
 
-  std::unique_ptr<Listener> listener(new Listener(owner, domain, options));
+  std::unique_ptr<Listener> listener(new Listener(owner, domain, options, tuning));
   const int sdp_fd = OpenSdpListener(fd, domain, backlog, options, conventional);
   if (sdp_fd < 0 || HiddenFds::HideTracked(sdp_fd, &listener->sdp_fd_) < 0) {
     *refusal = {.reason = stats::FallbackReason::kResources, .text = std::string("no SDP listener: ") + strerrordesc_np(errno)};
@@ -226,6 +226,11 @@ void Listener::SetBacklog(int backlog) {
   backlog_ = static_cast<size_t>(std::clamp(backlog, 1, kMostTakenOn));
 }
 
+void Listener::SetTuning(const ConnectionTuning& tuning) {
+  std::lock_guard lock(mutex_);
+  tuning_ = tuning;
+}
+
 std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
   std::lock_guard lock(mutex_);
   used_ = true;
@@ -253,7 +258,7 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
     const int accepted = real.accept4(sdp_fd(), nullptr, nullptr, flags);
     if (accepted < 0) return nullptr;
     const Time now = Now();
-    AcceptHandshake handshake(accepted, now);
+    AcceptHandshake handshake(accepted, tuning_, now);
     switch (handshake.Step(now)) {
       case AcceptHandshake::Outcome::kEstablished:
         *fd = accepted;
@@ -354,7 +359,7 @@ bool Listener::AcceptAhead(bool shake_hands) {
     if (hidden < 0) return any;
     any = true;
     const Time now = Now();
-    AcceptHandshake handshake(hidden, now);
+    AcceptHandshake handshake(hidden, tuning_, now);
     const auto outcome = shake_hands ? handshake.Step(now) : AcceptHandshake::Outcome::kPending;
     if (outcome == AcceptHandshake::Outcome::kEstablished) {
       PushReady(hidden, handshake.TakeSession());

@@ -29,6 +29,7 @@
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
 #include "preload/socket/common_queue.h"
+#include "preload/socket/connection_tuning.h"
 #include "preload/socket/handover.h"
 #include "preload/socket/kernel_listener.h"
 #include "preload/socket/option_log.h"
@@ -53,8 +54,8 @@ class Listener final : private KernelListenerOwner {
   };
   // `fd`: the conventional listener, listening, on which `options` were set before. Null if there can be no SDP side: *refusal says why, and so does the log. `owner`
   // outlives it.
-  static std::unique_ptr<Listener> Open(StreamSocket* owner, int fd, int domain, int backlog, const OptionLog& options, bool may_wait,
-                                        Refusal* refusal);
+  static std::unique_ptr<Listener> Open(StreamSocket* owner, int fd, int domain, int backlog, const OptionLog& options,
+                                        const ConnectionTuning& tuning, bool may_wait, Refusal* refusal);
   // One that another program had. Takes the descriptors over. Null: there is no descriptor left.
   static std::unique_ptr<Listener> TakeUp(StreamSocket* owner, const Handover::Listener& from, const Handover::ListenerFds& fds);
   ~Listener();
@@ -74,6 +75,8 @@ class Listener final : private KernelListenerOwner {
   // connection is there, which sdp_fd()'s readiness does not (it may be a connection that never says Hello). False if nothing could be taken.
   bool TakeOn();
   void SetBacklog(int backlog);
+  // Of the connections whose handshake begins from now on.
+  void SetTuning(const ConnectionTuning& tuning);
   // The conventional listener is closed: no more connections, those that wait are reset. The object stays until its owner dies,
   // since the helper may be at work in it.
   void Close();
@@ -164,7 +167,8 @@ class Listener final : private KernelListenerOwner {
   }
   [[nodiscard]] bool full() const { return in_stock() + (shared_ ? common_.size() : 0) >= backlog_; }
 
-  Listener(StreamSocket* owner, int domain, const OptionLog& options) : owner_(owner), domain_(domain), options_(options) {
+  Listener(StreamSocket* owner, int domain, const OptionLog& options, const ConnectionTuning& tuning)
+      : owner_(owner), domain_(domain), options_(options), tuning_(tuning) {
     watch_.listener = this;
     renewal_.listener = this;
     tending_.listener = this;
@@ -200,6 +204,7 @@ class Listener final : private KernelListenerOwner {
   StreamSocket* const owner_;
   const int domain_;
   const OptionLog options_;  // for connections that do not inherit them
+  ConnectionTuning tuning_;
   Mutex mutex_;
   std::atomic<int> sdp_fd_{-1};
   std::atomic<int> ready_fd_{-1};

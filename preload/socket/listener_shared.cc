@@ -41,7 +41,7 @@ bool Listener::HandOver(Handover::Listener* out, std::vector<int>* descriptors) 
 
 // No helper yet: the program may not want a thread before it has begun, and may never use what it has inherited.
 std::unique_ptr<Listener> Listener::TakeUp(StreamSocket* owner, const Handover::Listener& from, const Handover::ListenerFds& fds) {
-  std::unique_ptr<Listener> listener(new Listener(owner, LocalAddress(fds.sdp).family(), {}));
+  std::unique_ptr<Listener> listener(new Listener(owner, LocalAddress(fds.sdp).family(), {}, from.options.tuning()));
   const bool hidden = HiddenFds::HideTracked(fds.sdp, &listener->sdp_fd_) >= 0;
   const bool registered = !from.registered || HiddenFds::HideTracked(fds.registration, &listener->registration_fd_) >= 0;
   const bool queued = !from.has_queue || listener->common_.TakeUp(fds.queue_out, fds.queue_in);

@@ -8,6 +8,7 @@
 #include "core/engine/options.h"
 #include "core/wire/bsdh.h"
 #include "preload/config.h"
+#include "preload/socket/connection_tuning.h"
 #include "preload/socket/kernel_rnic.h"
 #include "verbs/rnic.h"
 #include "verbs/softiwarp/soft_rnic.h"
@@ -59,17 +60,24 @@ inline void ChooseMechanisms(RnicKind rnic, engine::Options* options) {
 inline constexpr uint32_t kEmbeddedPayload = 63 * 1024;
 inline constexpr uint32_t kKernelPayload = 32 * 1024;
 
-// Bytes of a receive Private Buffer, headers included.
-inline uint32_t PrivateBufferSize(RnicKind rnic) {
-  if (config().receive_buffer_size != 0) return config().receive_buffer_size;
+// Bytes of a receive Private Buffer that suits the RNIC, headers included.
+inline constexpr uint32_t SuitableBufferSize(RnicKind rnic) {
   return wire::Bsdh::kSize + (rnic == RnicKind::kEmbedded ? kEmbeddedPayload : kKernelPayload);
 }
 
-inline engine::Options EngineOptions(RnicKind rnic) {
+inline engine::Options EngineOptions(RnicKind rnic, const ConnectionTuning& tuning) {
+  const auto first_set = [](auto... sizes) {
+    uint32_t size = 0;
+    ((size = size != 0 ? size : sizes), ...);
+    return size;
+  };
   engine::Options options;
-  options.receive_buffers = config().receive_buffers;
-  options.receive_buffer_size = PrivateBufferSize(rnic);
-  options.desired_remote_size = options.receive_buffer_size;
+  options.receive_buffers = tuning.private_buffers() != 0 ? tuning.private_buffers() : config().receive_buffers;
+  options.receive_buffer_size = first_set(tuning.private_buffer_size(), config().receive_buffer_size, SuitableBufferSize(rnic));
+  // SDP 10.6: a stream of large writes has the peer's buffers made what suits our RNIC. Ours may become what suits the embedded one.
+  options.desired_remote_size = SuitableBufferSize(rnic);
+  options.enlarge_remote = true;
+  options.receive_buffer_limit = first_set(config().receive_buffer_limit, SuitableBufferSize(RnicKind::kEmbedded));
   options.receive_limit = static_cast<uint32_t>(
       std::min<uint64_t>(uint64_t{options.receive_buffers} * options.receive_buffer_size, UINT32_MAX));
   options.send_limit = config().send_buffer;

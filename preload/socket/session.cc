@@ -69,7 +69,9 @@ void Session::CarryOut() {
                      if (!PostWithRoom([&] { return queue_pair_->PostSend(work); })) abort = true;
                    },
                    [&](const engine::PostReceives& receives) { queue_pair_->PostReceives(receives.count); },
-                   [&](const engine::SetReceiveSize& size) { queue_pair_->SetReceiveBufferSize(size.bytes); },
+                   [&](const engine::SetReceiveSize& size) {
+                     if (!queue_pair_->SetReceiveBufferSize(size.bytes, size.count)) engine_->HandleReceiveSizeRefused();
+                   },
                    [&](const engine::ReleaseReceive& release) {
                      queue_pair_->Release(verbs::ReceiveToken(release.token));
                    },

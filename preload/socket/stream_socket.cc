@@ -25,6 +25,7 @@ namespace {
 
 // All that is unread is published with each call of a process that shares the connection.
 constexpr size_t kReadAheadOfShared = 64 << 10;
+uint64_t PackSizes(uint32_t local, uint32_t remote) { return uint64_t{local} << 32 | remote; }
 
 }  // namespace
 
@@ -54,7 +55,7 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   session_ = std::move(session);
   session_->queue_pair().SetOrd(session_->engine().ord());  // SDP 8.1.1, 4e and 7d
   session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
-  ApplyZcopyThreshold();
+  ApplyBcopyThreshold();
   options_set_ = {};
   local_ = local;
   peer_ = peer;
@@ -129,7 +130,9 @@ bool StreamSocket::MoveDescriptor(int from, int to) {
 // --- Readiness
 
 size_t StreamSocket::LowWater() const {
-  const size_t window = size_t{config().receive_buffers} * PrivateBufferSize(RnicKind::kKernel);
+  if (options_.receive_low_water() <= 1) return 1;
+  const engine::Engine& e = session_->engine();
+  const size_t window = size_t{e.receive_buffers()} * std::min(e.stats().local_buffer_size, SuitableBufferSize(RnicKind::kKernel));
   return std::min(static_cast<size_t>(options_.receive_low_water()), window / 2);
 }
 
@@ -265,9 +268,7 @@ void StreamSocket::NoteAbort() {
     if (pending_error_ == EPIPE) pending_error_ = ECONNRESET;
     LogAbort(peer_, e.abort_reason(), session_->queue_pair(), session_->recorder());
   }
-  if (slot_ != nullptr) {
-    stats::StatsSegment::Publish(slot_, Describe());
-  }
+  if (slot_ != nullptr) PublishAll();
 }
 
 int StreamSocket::TakeError() {
@@ -282,12 +283,23 @@ void StreamSocket::TakeSlot() {
   stats::StatsSegment* const segment = Statistics();
   if (segment == nullptr) return session_->recorder().Detach();
   const stats::ConnectionRecord record = Describe();
+  published_sizes_ = PackSizes(record.local_buffer_size, record.remote_buffer_size);
   slot_ = segment->AcquireSlot(record);
   if (slot_ != nullptr) session_->recorder().Attach(segment, slot_, record);
 }
 
 void StreamSocket::PublishStats() {
-  if (slot_ != nullptr) stats::StatsSegment::Publish(slot_, CountConnection(*session_));
+  if (slot_ == nullptr) return;
+  // Beside the counters little changes: the size of Private Buffers, once or twice (SDP 10.6).
+  const engine::Stats& s = session_->engine().stats();
+  if (PackSizes(s.local_buffer_size, s.remote_buffer_size) == published_sizes_) return stats::StatsSegment::Publish(slot_, CountConnection(*session_));
+  PublishAll();
+}
+
+void StreamSocket::PublishAll() {
+  const stats::ConnectionRecord record = Describe();
+  published_sizes_ = PackSizes(record.local_buffer_size, record.remote_buffer_size);
+  stats::StatsSegment::Publish(slot_, record);
 }
 
 stats::ConnectionRecord StreamSocket::Describe() const {

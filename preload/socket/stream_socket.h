@@ -206,6 +206,7 @@ class StreamSocket final : public Socket {
   // A place in the statistics for the connection, and for what it notes down.
   void TakeSlot();
   void PublishStats();
+  void PublishAll();
   void PublishListener();
   stats::ConnectionRecord Describe() const;
 
@@ -225,8 +226,10 @@ class StreamSocket final : public Socket {
   int PutPeerName(void* value, socklen_t* length) const;
   int ReceiveNothingMapped(void* value, socklen_t* length);
   void AfterKeptOption(int fd, int level, int name);
-  int SetZcopyThreshold(const void* value, socklen_t length);
-  void ApplyZcopyThreshold();
+  [[nodiscard]] bool IsTuning(int level, int name) const;
+  int SetTuning(int name, const void* value, socklen_t length);
+  int GetTuning(int name, void* value, socklen_t* length) const;
+  void ApplyBcopyThreshold();
 
   // stream_socket_control.cc
   ssize_t SendZeroCopy(int fd, const iovec* iov, size_t count, int flags);
@@ -325,7 +328,6 @@ class StreamSocket final : public Socket {
   std::atomic<bool> gives_control_{false};  // recvmsg has control messages to give
   OptionLog options_set_;     // before the socket was connected, or listened
   std::optional<int> v6only_;  // as it was before the look-up bound the socket to a port, which changes it
-  int zcopy_threshold_ = -1;  // SDP_ZCOPY_THRESH; -1: as configured
 
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<ConnectAttempt> attempt_;
@@ -382,6 +384,7 @@ class StreamSocket final : public Socket {
   uint64_t received_at_close_ = 0;  // bytes
 
   stats::Slot* slot_ = nullptr;
+  uint64_t published_sizes_ = 0;  // of Private Buffers, as the slot has them
   stats::Role role_ = stats::Role::kNone;
   uint32_t connection_ = 0;  // its number in this process, for the statistics
   uint64_t opened_at_ns_ = 0;  // CLOCK_REALTIME

@@ -68,7 +68,9 @@ int StreamSocket::Listen(int fd, int backlog) {
   const Ruling ruling = native_ ? Ruling::Native() : DecideSocket(RuleRole::kServer, local_.get(), local_.length);
   plain_clients_allowed_ = ruling.mode != Mode::kSdp;
   Listener::Refusal refusal;
-  if (ruling.mode != Mode::kTcp) listener_ = Listener::Open(this, fd, domain_, backlog, options_set_, plain_clients_allowed_, &refusal);
+  if (ruling.mode != Mode::kTcp) {
+    listener_ = Listener::Open(this, fd, domain_, backlog, options_set_, options_.tuning(), plain_clients_allowed_, &refusal);
+  }
   if (ruling.mode == Mode::kTcp) {
     SDP_LOG(kInfo, "listen on %s: TCP, because of %s", ToEndpoint(local_).ToString().c_str(), ruling.ToString().c_str());
     BecomePlain(fd, ruling.rule == nullptr ? stats::FallbackReason::kModeTcp : stats::FallbackReason::kRule, ruling.ToString());
@@ -134,7 +136,8 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     socklen_t size = sizeof v6only;
     if (real.getsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, &size) == 0) v6only_ = v6only;
   }
-  attempt_ = std::make_unique<ConnectAttempt>(fd, native_ ? kFamilySdp : domain_, MakeAddress(address, length));
+  attempt_ = std::make_unique<ConnectAttempt>(fd, native_ ? kFamilySdp : domain_, MakeAddress(address, length),
+                                              options_.tuning());
   ++calls_;
   const int result = ConnectInline(lock, fd);
   if (result == 0) connect_reported_ = true;

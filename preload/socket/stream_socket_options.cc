@@ -129,12 +129,11 @@ int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t
     if (pending_error_ != 0) return PutInt(TakeError(), value, length);
     if (state_ == State::kConnecting || state_ == State::kSdp) return PutInt(0, value, length);
   }
+  if (IsTuning(level, name)) return GetTuning(name, value, length);
   if (native_) {
     if (level == SOL_SOCKET && name == SO_DOMAIN) return PutInt(kFamilySdp, value, length);
     if (level == kLevelSdp && name == kSdpLastBindError) return PutInt(0, value, length);
-    if ((level == kLevelSdp || level == IPPROTO_TCP) && name == kSdpZcopyThreshold)
-      return PutInt(zcopy_threshold_, value, length);
-    if (level == kLevelSdp) level = IPPROTO_TCP;
+    if (level == kLevelSdp && !ConnectionTuning::Knows(name)) level = IPPROTO_TCP;
   }
   if (level == SOL_SOCKET && name == SO_PEERNAME && state_ == State::kSdp) return PutPeerName(value, length);
   if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && v6only_ && state_ == State::kSdp && length != nullptr) {
@@ -215,8 +214,7 @@ int StreamSocket::ReceiveNothingMapped(void* value, socklen_t* length) {
 
 int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, socklen_t length) {
   Lock lock(mutex_);
-  if (native_ && (level == kLevelSdp || level == IPPROTO_TCP) && name == kSdpZcopyThreshold)
-    return SetZcopyThreshold(value, length);
+  if (IsTuning(level, name)) return SetTuning(name, value, length);
   if (native_ && level == kLevelSdp) level = IPPROTO_TCP;
   if (state_ == State::kSdp) {
     if (const int error = RefusedOnLink(level, name); error != 0) return Fail(error);
@@ -270,24 +268,36 @@ void StreamSocket::AfterKeptOption(int fd, int level, int name) {
   }
 }
 
-int StreamSocket::SetZcopyThreshold(const void* value, socklen_t length) {
-  if (length < sizeof(int)) return Fail(EINVAL);
-  if (value == nullptr) return Fail(EFAULT);
-  int threshold;
-  std::memcpy(&threshold, value, sizeof threshold);
-  if (threshold != 0 && (threshold < kLeastZcopyThreshold || threshold > kMostZcopyThreshold))
-    return Fail(EINVAL);
-  zcopy_threshold_ = threshold;
+// On the sockets of programs that ask for SDP; the threshold they know as an option of TCP's, too.
+bool StreamSocket::IsTuning(int level, int name) const {
+  return native_ && (level == kLevelSdp ? ConnectionTuning::Knows(name) : level == IPPROTO_TCP && name == kSdpZcopyThreshold);
+}
+
+int StreamSocket::SetTuning(int name, const void* value, socklen_t length) {
+  const bool set_up = state_ == State::kConnecting || state_ == State::kSdp;
+  if (set_up && ConnectionTuning::IsForSetUp(name)) return Fail(EISCONN);
+  if (const int error = options_.tuning().Set(name, value, length); error != 0) return Fail(error);
+  if (state_ == State::kListening) listener_->SetTuning(options_.tuning());
   if (state_ != State::kSdp) return 0;
-  ApplyZcopyThreshold();
-  if (slot_ != nullptr) stats::StatsSegment::Publish(slot_, Describe());
+  ApplyBcopyThreshold();
+  if (slot_ != nullptr) PublishAll();
   return 0;
 }
 
-void StreamSocket::ApplyZcopyThreshold() {
-  if (zcopy_threshold_ < 0) return;
-  session_->engine().SetZcopyThreshold(zcopy_threshold_ == 0 ? UINT32_MAX
-                                                             : static_cast<uint32_t>(zcopy_threshold_));
+int StreamSocket::GetTuning(int name, void* value, socklen_t* length) const {
+  const ConnectionTuning& tuning = options_.tuning();
+  if (name == kSdpZcopyThreshold) return PutInt(tuning.zcopy_threshold(), value, length);
+  if (name == kSdpPrivateBuffers) {
+    if (state_ == State::kSdp) return PutInt(session_->engine().receive_buffers(), value, length);
+    return PutInt(tuning.private_buffers() != 0 ? tuning.private_buffers() : config().receive_buffers, value, length);
+  }
+  if (state_ == State::kSdp) return PutInt(static_cast<int>(session_->engine().stats().local_buffer_size), value, length);
+  const uint32_t size = tuning.private_buffer_size() != 0 ? tuning.private_buffer_size() : config().receive_buffer_size;
+  return PutInt(static_cast<int>(size), value, length);
+}
+
+void StreamSocket::ApplyBcopyThreshold() {
+  if (const auto threshold = options_.tuning().bcopy_threshold()) session_->engine().SetZcopyThreshold(*threshold);
 }
 
 int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {

@@ -84,9 +84,6 @@ void StreamSocket::VisitShared(Archive& ar) {
   pending_error_ = static_cast<int>(error);
   ar.Enum(role_, stats::Role::kAccepting);
   ar.Number(opened_at_ns_);
-  auto threshold = static_cast<uint32_t>(zcopy_threshold_);
-  ar.Number(threshold);
-  zcopy_threshold_ = static_cast<int>(threshold);
   Visit(ar, local_);
   Visit(ar, peer_);
   Visit(ar, sdp_peer_);

@@ -88,7 +88,7 @@ void StreamSocket::NoteSend(size_t total) {
     const uint32_t large = e.sink_threshold();
     turns_.Begin(large);
     const RnicKind rnic = session_->queue_pair().owns_event_fd() ? RnicKind::kKernel : RnicKind::kEmbedded;
-    if (AdvertisesByInvitation(rnic) && zcopy_threshold_ < 0) {
+    if (AdvertisesByInvitation(rnic) && options_.tuning().zcopy_threshold() < 0) {
       const bool pipelined = e.stats().source_mode == engine::FlowMode::kPipelined;
       if (pipelined) turns_.Accepted();
       const bool invite = !pipelined && total > large && total <= kMostLentToReceive && turns_.ShouldInvite();

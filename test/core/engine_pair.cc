@@ -5,6 +5,8 @@
 
 namespace sdp::engine {
 
+void Scribble(MutableBytes memory) { std::fill(memory.begin(), memory.end(), std::byte{0xee}); }
+
 void PairFailed(const char* file, int line, const char* what, const std::string& who) {
   throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": " + who + ": " + what);
 }
@@ -28,10 +30,17 @@ void End::Drain() {
       // More only while a SrcAvailCancel holds MSeqAck back.
       PAIR_CHECK(posted - received <= options.receive_buffers + 256u, name);
     } else if (const auto* size = std::get_if<SetReceiveSize>(&action)) {
-      PAIR_CHECK(link_up && size->bytes != receive_size, name);
-      receive_size = size->bytes;
+      PAIR_CHECK(link_up && size->bytes != receive_size && size->count >= 2, name);
+      if (no_memory_for_sizes) {
+        engine.HandleReceiveSizeRefused();
+      } else {
+        receive_size = size->bytes;
+      }
     } else if (const auto* release = std::get_if<ReleaseReceive>(&action)) {
-      PAIR_CHECK(lent_.erase(release->token) == 1, name);
+      const auto lent = lent_.find(release->token);
+      PAIR_CHECK(lent != lent_.end(), name);
+      GiveBack(std::move(lent->second));
+      lent_.erase(lent);
     } else if (const auto* read = std::get_if<PostRdmaRead>(&action)) {
       PAIR_CHECK(link_up && !disconnected && read->length != 0, name);
       if (trace) trace(name + " -> RDMA Read of " + std::to_string(read->length));
@@ -65,6 +74,13 @@ void End::Drain() {
   const State state = engine.state();
   PAIR_CHECK(!engine.finished() || state == State::kClosed || state == State::kAborted, name);
   PAIR_CHECK(!engine.finished() || lent_.empty(), name);
+}
+
+// Not freed at once, so that a late look at it finds the rubbish.
+void End::GiveBack(Lent memory) {
+  for (auto& piece : memory) Scribble(piece);
+  given_back_.push_back(std::move(memory));
+  if (given_back_.size() > 64) given_back_.pop_front();
 }
 
 void End::Post(const PostSend& post) {
@@ -199,6 +215,10 @@ std::optional<OfferResult> End::SourceResult() {
   const auto result = engine.TakeSourceResult();
   if (result) {
     if (trace) trace(name + " has sent " + std::to_string(result->bytes));
+    for (const Flight& flight : flights) {
+      const bool reads_it = flight.kind == Flight::Kind::kWrite && !flight.taken;
+      PAIR_CHECK(!reads_it || engine.state() == State::kAborted, name);  // an RDMA Write that has not read it yet
+    }
     const bool known = regions.erase(source_stag.value()) != 0;
     // What comes after an abort is not looked at.
     PAIR_CHECK(known != result->invalidated || !link_up || engine.state() == State::kAborted, name);
@@ -210,6 +230,7 @@ std::optional<OfferResult> End::SinkResult() {
   const auto result = engine.TakeSinkResult();
   if (result) {
     if (trace) trace(name + " has received " + std::to_string(result->bytes));
+    PAIR_CHECK(reads_outstanding == 0 || !link_up || engine.state() == State::kAborted, name);  // RDMA Reads into it
     const bool known = regions.erase(sink_stag.value()) != 0;
     // What comes after an abort is not looked at.
     PAIR_CHECK(known != result->invalidated || !link_up || engine.state() == State::kAborted, name);
@@ -229,7 +250,7 @@ bool End::MoveSource() {
   const auto region = regions.find(source_stag.value());
   if (region != regions.end()) region->second.memory = moved_;
   engine.MoveSource(moved_);
-  std::fill(old.begin(), old.end(), std::byte{0xee});  // its owner has it back
+  Scribble(old);  // its owner has it back
   if (trace) trace(name + " goes on from a copy of its send buffer");
   Drain();
   return true;
@@ -242,7 +263,7 @@ std::optional<uint64_t> End::MoveSink() {
   const MutableBytes old = std::exchange(region.memory, MutableBytes(moved_sink_));
   const uint64_t filled = engine.MoveSink(moved_sink_);
   PAIR_CHECK(filled <= old.size(), name);
-  std::fill(old.begin() + static_cast<std::ptrdiff_t>(filled), old.end(), std::byte{0xee});
+  Scribble(old.subspan(filled));
   if (trace)
     trace(name + " goes on with another receive buffer, " + std::to_string(filled) + " bytes in the old");
   Drain();

@@ -104,13 +104,18 @@ class End {
   bool hello_ack_sent = false;
   std::deque<uint32_t> posted_sizes;                // of the receive buffers, in the order posted
   uint32_t receive_size = 0;                        // of those posted from now on
+  bool no_memory_for_sizes = false;                 // the RNIC cannot give them another size
   std::function<void(const std::string&)> trace{};  // optional
 
  private:
   void Post(const PostSend& post);
   MutableBytes Access(STag stag, uint64_t va, size_t size, bool Region::*right);
 
-  std::map<uint64_t, std::vector<std::vector<std::byte>>> lent_;
+  using Lent = std::vector<std::vector<std::byte>>;
+  void GiveBack(Lent memory);
+
+  std::map<uint64_t, Lent> lent_;
+  std::deque<Lent> given_back_;
   uint64_t next_token_ = 1;
   uint32_t next_stag_ = 100;
   MutableBytes source_memory_;
@@ -142,6 +147,9 @@ struct EnginePair {
   do {                                                                                  \
     if (!(condition)) ::sdp::engine::PairFailed(__FILE__, __LINE__, #condition, (who)); \
   } while (0)
+// What was given back holds something else from now on: who still reads it reads rubbish.
+void Scribble(MutableBytes memory);
+
 // Throws std::runtime_error, which fails a Catch test and tells the simulation to print its trace.
 [[noreturn]] void PairFailed(const char* file, int line, const char* what, const std::string& who);
 

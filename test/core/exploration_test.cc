@@ -15,13 +15,19 @@ constexpr Options kSmall{.receive_buffer_size = 316,
                          .sink_threshold = 300,
                          .src_avail_payload = 10};
 
+// What an application does. `Back`: in the other direction, in which z is the Data Source.
 enum class Op {
   kSmallSend,
   kOfferSource,
+  kBackOfferSource,
   kOfferSink,
+  kBackOfferSink,
   kRevokeSource,
+  kBackRevokeSource,
   kRevokeSink,
   kMoveSink,
+  kBuffered,
+  kLeaveBuffered,
   kCombined,
   kPipelined,
   kForce
@@ -29,8 +35,21 @@ enum class Op {
 
 struct Scenario {
   const char* name;
-  FlowMode mode;         // from a to z, at the beginning
+  FlowMode mode;         // of both directions, at the beginning
   std::vector<Op> a, z;  // what each application does, in this order
+  bool ends = false;     // all buffers come back without anybody asking for them
+  bool slow = false;     // tens of thousands of orders
+};
+
+// One direction: a source at one end, a sink at the other.
+struct Way {
+  End* from;
+  End* to;
+  std::vector<std::byte> data{};
+  std::vector<std::byte> sink{};
+  uint64_t sent = 0, got = 0;
+  bool offering = false;
+  bool sink_moved = false;
 };
 
 // One run. Choices come from `script` as far as it goes, then are always the first; what was possible is
@@ -40,13 +59,16 @@ class Run {
   Run(const Scenario& scenario, std::vector<size_t>* script, std::vector<size_t>* widths)
       : scenario_(scenario), script_(*script), widths_(*widths), pair_(kSmall, kSmall) {
     widths_.clear();
-    for (size_t i = 0; i < data_.size(); ++i) data_[i] = static_cast<std::byte>(i * 31 + i / 256);
-    if (scenario.mode != FlowMode::kCombined) {
-      PAIR_CHECK(pair_.a.engine.ChangeMode(Half::kSource, scenario.mode), "set-up");
-      pair_.a.Drain();
+    for (Way* way : {&there_, &back_}) {
+      way->data.resize(8000);
+      for (size_t i = 0; i < way->data.size(); ++i) way->data[i] = static_cast<std::byte>(i * (way == &back_ ? 29 : 31) + i / 256);
+      if (scenario.mode == FlowMode::kCombined) continue;
+      PAIR_CHECK(way->from->engine.ChangeMode(Half::kSource, scenario.mode), "set-up");
+      way->from->Drain();
       pair_.Settle();
     }
     Play();
+    PAIR_CHECK(!scenario.ends || (!there_.offering && !back_.offering), "a buffer does not come back by itself");
     Finish();
   }
 
@@ -77,98 +99,118 @@ class Run {
   void Do(Op op) {
     switch (op) {
       case Op::kSmallSend: {
-        const Bytes piece = Bytes(data_).subspan(sent_, 5);
-        sent_ += pair_.a.Send({&piece, 1}, {});
+        const Bytes piece = Bytes(there_.data).subspan(there_.sent, 5);
+        there_.sent += pair_.a.Send({&piece, 1}, {});
         return;
       }
       case Op::kOfferSource:
-        if (!offering_) offering_ = pair_.a.OfferSource(MutableBytes(data_).subspan(sent_, 1500));
-        return;
+        return OfferSource(&there_);
+      case Op::kBackOfferSource:
+        return OfferSource(&back_);
       case Op::kOfferSink:
-        if (!sink_.empty() || sink_moved_) return;
-        sink_.resize(1000);
-        if (!pair_.z.OfferSink(sink_, true)) sink_.clear();
-        return;
+        return OfferSink(&there_);
+      case Op::kBackOfferSink:
+        return OfferSink(&back_);
       case Op::kRevokeSource:
         pair_.a.RevokeSource();
+        return;
+      case Op::kBackRevokeSource:
+        pair_.z.RevokeSource();
         return;
       case Op::kRevokeSink:
         pair_.z.RevokeSink();
         return;
       case Op::kMoveSink:
         if (const auto filled = pair_.z.MoveSink()) {
-          Got(Bytes(sink_).first(*filled));
-          sink_.clear();
-          sink_moved_ = true;
+          Got(&there_, Bytes(there_.sink).first(*filled));
+          there_.sink.clear();
+          there_.sink_moved = true;
         }
         return;
+      case Op::kBuffered:
+        return ChangeMode(&pair_.a, Half::kSource, FlowMode::kBuffered);
+      case Op::kLeaveBuffered:
+        return ChangeMode(&pair_.z, Half::kSink, FlowMode::kCombined);
       case Op::kCombined:
-        (void)pair_.a.engine.ChangeMode(Half::kSource, FlowMode::kCombined);
-        pair_.a.Drain();
-        return;
+        return ChangeMode(&pair_.a, Half::kSource, FlowMode::kCombined);
       case Op::kPipelined:
-        (void)pair_.a.engine.ChangeMode(Half::kSource, FlowMode::kPipelined);
-        pair_.a.Drain();
-        return;
+        return ChangeMode(&pair_.a, Half::kSource, FlowMode::kPipelined);
       case Op::kForce:
         pair_.z.ForceBcopy();
         return;
     }
   }
 
-  void Collect() {
-    if (const auto result = pair_.a.SourceResult()) {
-      sent_ += result->bytes;
-      offering_ = false;
-    }
-    if (const auto result = pair_.z.SinkResult()) {
-      if (!sink_moved_) Got(Bytes(sink_).first(result->bytes));
-      sink_.clear();
-      sink_moved_ = false;
-    }
-    if (!sink_.empty()) return;
-    std::vector<std::byte> out(4000);
-    const MutableBytes piece(out);
-    const size_t n = pair_.z.engine.Receive({&piece, 1}, {});
-    pair_.z.Drain();
-    Got(Bytes(out).first(n));
+  static void OfferSource(Way* way) {
+    if (!way->offering) way->offering = way->from->OfferSource(MutableBytes(way->data).subspan(way->sent, 1500));
+  }
+  static void OfferSink(Way* way) {
+    if (!way->sink.empty() || way->sink_moved) return;
+    way->sink.resize(1000);
+    if (!way->to->OfferSink(way->sink, true)) way->sink.clear();
+  }
+  static void ChangeMode(End* end, Half half, FlowMode mode) {
+    (void)end->engine.ChangeMode(half, mode);
+    end->Drain();
   }
 
-  void Got(Bytes bytes) {
-    for (const std::byte byte : bytes) PAIR_CHECK(byte == data_[got_++], "z reads something else");
+  void Collect() {
+    Collect(&there_);
+    Collect(&back_);
+  }
+  static void Collect(Way* way) {
+    if (const auto result = way->from->SourceResult()) {
+      way->sent += result->bytes;
+      way->offering = false;
+    }
+    if (const auto result = way->to->SinkResult()) {
+      if (!way->sink_moved) Got(way, Bytes(way->sink).first(result->bytes));
+      way->sink.clear();
+      way->sink_moved = false;
+    }
+    if (!way->sink.empty()) return;
+    std::vector<std::byte> out(4000);
+    const MutableBytes piece(out);
+    const size_t n = way->to->engine.Receive({&piece, 1}, {});
+    way->to->Drain();
+    Got(way, Bytes(out).first(n));
+  }
+
+  static void Got(Way* way, Bytes bytes) {
+    for (const std::byte byte : bytes) PAIR_CHECK(byte == way->data[way->got++], way->to->name + " reads something else");
   }
 
   // Everybody gives up; what was counted as sent has arrived, and nothing else.
   void Finish() {
     for (int i = 0; i < 10; ++i) {
-      pair_.a.RevokeSource();
-      pair_.z.RevokeSink();
-      pair_.z.ForceBcopy();
+      for (End* end : {&pair_.a, &pair_.z}) {
+        end->RevokeSource();
+        end->RevokeSink();
+        end->ForceBcopy();
+      }
       pair_.Settle();
       Collect();
     }
-    PAIR_CHECK(!offering_ && sink_.empty() && !sink_moved_, "a buffer is not given back");
-    PAIR_CHECK(sent_ == got_, "the counts differ");
-    PAIR_CHECK(pair_.a.engine.state() == State::kEstablished, "a");
-    PAIR_CHECK(pair_.z.engine.state() == State::kEstablished, "z");
-    PAIR_CHECK(pair_.a.engine.freezable() && pair_.z.engine.freezable(), "not at rest");
-    // Both directions still work.
+    for (const Way* way : {&there_, &back_}) {
+      PAIR_CHECK(!way->offering && way->sink.empty() && !way->sink_moved, "a buffer is not given back");
+      PAIR_CHECK(way->sent == way->got, "the counts differ");
+      PAIR_CHECK(way->from->engine.state() == State::kEstablished, way->from->name);
+      PAIR_CHECK(way->from->engine.freezable(), "not at rest");
+    }
+    // They still work.
     Do(Op::kSmallSend);
     pair_.Settle();
     Collect();
-    PAIR_CHECK(sent_ == got_, "the counts differ at the end");
+    PAIR_CHECK(there_.sent == there_.got, "the counts differ at the end");
   }
 
   const Scenario& scenario_;
   std::vector<size_t>& script_;
   std::vector<size_t>& widths_;
   EnginePair pair_;
-  std::vector<std::byte> data_ = std::vector<std::byte>(8000);
-  std::vector<std::byte> sink_;
+  Way there_{.from = &pair_.a, .to = &pair_.z};
+  Way back_{.from = &pair_.z, .to = &pair_.a};
   size_t next_a_ = 0, next_z_ = 0;
-  uint64_t sent_ = 0, got_ = 0;
-  bool offering_ = false;
-  bool sink_moved_ = false;
 };
 
 constexpr uint64_t kMostRuns = 2'000'000;
@@ -238,12 +280,37 @@ TEST_CASE("Exploration: every interleaving of advertisements, cancels and mode c
        {Op::kSmallSend, Op::kOfferSource, Op::kRevokeSource},
        {Op::kOfferSink, Op::kRevokeSink, Op::kOfferSink}},
       {"entering Pipelined Mode", kComb, {Op::kOfferSource, Op::kPipelined}, {Op::kOfferSink}},
+      {"into Buffered Mode and back", kComb, {Op::kOfferSource, Op::kBuffered}, {Op::kOfferSink, Op::kLeaveBuffered}},
+      {"into Buffered Mode, and the source revokes",
+       kComb,
+       {Op::kOfferSource, Op::kRevokeSource, Op::kBuffered},
+       {Op::kOfferSink, Op::kForce}},
+      {"both advertise, nobody receives", kComb, {Op::kOfferSource}, {Op::kBackOfferSource}, /*ends=*/true},
+      {"both advertise, one receives",
+       kComb,
+       {Op::kOfferSource},
+       {Op::kBackOfferSource, Op::kOfferSink},
+       /*ends=*/true,
+       /*slow=*/true},
+      {"both advertise, one revokes",
+       kComb,
+       {Op::kOfferSource},
+       {Op::kBackOfferSource, Op::kBackRevokeSource},
+       /*ends=*/false,
+       /*slow=*/true},
+      {"two advertisements from one end", kPipe, {Op::kOfferSource, Op::kBackOfferSink}, {Op::kForce}},
+      {"two advertisements each way",
+       kPipe,
+       {Op::kOfferSource, Op::kBackOfferSink},
+       {Op::kOfferSink, Op::kBackOfferSource},
+       /*ends=*/false,
+       /*slow=*/true},
   };
   const bool all = std::getenv("SDP_EXPLORE_ALL") != nullptr;
-  if (!all) std::cout << "without scenarios of six calls, which take seconds: SDP_EXPLORE_ALL=1 has them\n";
+  if (!all) std::cout << "without scenarios of many orders, which take seconds: SDP_EXPLORE_ALL=1 has them\n";
   uint64_t total = 0;
   for (const Scenario& scenario : scenarios) {
-    if (!all && scenario.a.size() + scenario.z.size() >= 6) continue;
+    if (!all && (scenario.slow || scenario.a.size() + scenario.z.size() >= 6)) continue;
     std::vector<size_t> script, widths;
     uint64_t runs = 0;
     do {

@@ -255,13 +255,12 @@ TEST_CASE("Requests: we change a mode only as its master, and it holds at once")
 
 TEST_CASE(
     "Requests: ChRcvBuf is obeyed: a smaller size at once, a larger one when the old buffers are used up") {
-  ScriptedPeer peer({.options = {.receive_buffers = 4, .receive_buffer_size = 1000, .receive_limit = 6000}});
+  ScriptedPeer peer({.options = {.receive_buffers = 4, .receive_buffer_size = 1000, .receive_buffer_limit = 2000, .receive_limit = 6000}});
   peer.Say(wire::ChRcvBuf{500});
   REQUIRE(peer.end.flights.size() == 1);
   CHECK_FALSE(peer.end.flights[0].solicited);
   CHECK(peer.Hear() == "ChRcvBufAck act_sz=500");
   CHECK(peer.end.receive_size == 500);
-  // A third of the limit is the most: three have to fit.
   peer.Say(wire::ChRcvBuf{100000});
   CHECK(peer.HearAll().find("ChRcvBufAck") == std::string::npos);
   CHECK(peer.end.receive_size == 2000);
@@ -329,6 +328,22 @@ TEST_CASE("Requests: two ChRcvBuf that cross: the accepting peer's is answered, 
   CHECK(pair.z.engine.stats().local_buffer_size == 50);
   CHECK(pair.a.engine.stats().remote_buffer_size == 50);
   CHECK(pair.z.engine.stats().remote_buffer_size == 60);
+}
+
+TEST_CASE("Requests: a size that is asked for again, because both asked at once, may still be refused") {
+  const uint32_t asked = GENERATE(500u, 5000u);
+  ScriptedPeer peer({.role = Role::kConnecting});
+  REQUIRE(peer.engine().AskPeerBufferSize(asked));
+  peer.end.Drain();
+  peer.Say(wire::ChRcvBuf{100});  // left before ours was there
+  const std::string question = "ChRcvBuf des_sz=" + std::to_string(asked);
+  CHECK(peer.Hear() == question);
+  CHECK(peer.HearAll() == "ChRcvBufAck act_sz=100, " + question);
+  CHECK(peer.engine().stats().remote_buffer_size == std::min(asked, 1016u));
+  peer.Say(wire::ChRcvBufAck{1016});
+  CHECK(peer.reason() == AbortReason::kNone);
+  CHECK(peer.engine().stats().remote_buffer_size == 1016);
+  CHECK_FALSE(peer.engine().AskPeerBufferSize(asked));
 }
 
 TEST_CASE("Requests: a ChRcvBuf before the answer to the last one is a violation") {

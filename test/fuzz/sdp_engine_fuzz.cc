@@ -87,12 +87,14 @@ class Harness {
  public:
   explicit Harness(Input* in)
       : in_(*in),
-        role_(in->Byte() % 2 ? Role::kConnecting : Role::kAccepting),
+        start_(in->Byte()),
+        role_(start_ % 2 ? Role::kConnecting : Role::kAccepting),
         engine_(role_, MakeOptions(in)) {}
 
   void Run() {
     SetUp();
     Drain();
+    GoToStart();
     while (!in_.empty()) {
       Step();
       Drain();
@@ -117,7 +119,10 @@ class Harness {
     o.receive_buffer_size = 37 + in->Number() % 3000;
     o.receive_limit = in->Number() * 16;
     o.send_limit = in->Number() % 10000;
-    o.max_adverts = in->Byte() % 5;
+    const uint8_t adverts = in->Byte();
+    o.max_adverts = adverts % 5;
+    o.enlarge_remote = adverts & 128;
+    o.receive_buffer_limit = adverts & 64 ? 5000 : 0;
     const uint8_t zcopy = in->Byte();
     o.read_zcopy = zcopy & 1;
     o.prefer_pipelined = o.follow_hints = zcopy & 2;
@@ -158,6 +163,63 @@ class Harness {
     (void)engine_.HandleReply(Bytes(bytes).first(size));
   }
 
+  // The input's first byte chooses in which state and in which modes all begins; 0 and 1: as the handshake left it.
+  void GoToStart() {
+    const auto say = [&](const wire::Body& body) {
+      Say(body, 0);
+      Drain();
+    };
+    const auto change = [&](Half half, FlowMode mode) {
+      (void)engine_.ChangeMode(half, mode);
+      Drain();
+    };
+    switch (start_ / 2 % 4) {  // our half as Data Source
+      case 1:
+        change(Half::kSource, FlowMode::kBuffered);
+        break;
+      case 2:
+        change(Half::kSource, FlowMode::kPipelined);
+        break;
+      default:
+        break;
+    }
+    switch (start_ / 8 % 4) {  // the peer's
+      case 1:
+        say(wire::ModeChange{.mode = wire::ModeChange::kBuffered, .receivers_source = false});
+        break;
+      case 2:
+        say(wire::ModeChange{.mode = wire::ModeChange::kPipelined, .receivers_source = false});
+        break;
+      default:
+        break;
+    }
+    switch (start_ / 32) {
+      case 1:
+        engine_.CloseSend();
+        break;
+      case 2:
+        return say(wire::DisConn{});
+      case 3:
+        engine_.CloseSend();
+        Drain();
+        return say(wire::DisConn{});
+      case 4:
+        engine_.Abort(AbortReason::kLocal);
+        break;
+      case 5:
+        (void)engine_.Suspend(7);
+        break;
+      case 6:
+        return say(wire::SuspComm{7});
+      case 7:
+        engine_.CloseReceive();
+        break;
+      default:
+        break;
+    }
+    Drain();
+  }
+
   void Step() {
     switch (in_.Byte() % 24) {
       case 16:
@@ -170,6 +232,7 @@ class Harness {
       case 19:
         switch (in_.Byte() % 4) {
           case 0:
+            source_revoked_ = engine_.source_offered();
             engine_.RevokeSource();
             return;
           case 1:
@@ -229,6 +292,9 @@ class Harness {
           case 5:
             Resume();
             return;
+          case 6:
+            Command();
+            return;
           default:
             engine_.SetOutOfBandInline(in_.Byte() % 2);
             return;
@@ -248,6 +314,45 @@ class Harness {
     }
   }
 
+  void Command() {
+    switch (in_.Byte() % 8) {
+      case 0:
+      case 1:
+        (void)engine_.AskPeerBufferSize(in_.Number());
+        return;
+      case 2:
+      case 3:
+        MoveSource();
+        return;
+      case 4:
+        MoveSink();
+        return;
+      case 5:
+        engine_.PreferPipelined(in_.Byte() % 2);
+        return;
+      case 6:
+        engine_.SetZcopyThreshold(in_.Number());
+        return;
+      default:
+        engine_.SendUpdate();
+        return;
+    }
+  }
+
+  // The old memory is freed at once.
+  void MoveSource() {
+    if (!engine_.source_offered() || source_revoked_) return;
+    std::vector<std::byte> copy = source_;
+    engine_.MoveSource(copy);
+    source_.swap(copy);
+  }
+  void MoveSink() {
+    if (!engine_.sink_promised()) return;
+    std::vector<std::byte> copy = sink_;
+    Require(engine_.MoveSink(copy) <= copy.size());
+    sink_.swap(copy);
+  }
+
   // Memory on loan is freed as soon as the engine gives it back.
   void Offer() {
     const bool source = in_.Byte() % 2;
@@ -259,6 +364,7 @@ class Harness {
                : engine_.OfferSink(
                      {.data = memory, .stag = STag(1), .va = 1000, .advertise = in_.Byte() % 2 == 1});
     if (!taken) memory.clear();
+    if (source) source_revoked_ = false;
     (void)engine_.wants_source(memory.size());
     (void)engine_.sink_wish(memory.size());
     (void)engine_.advertised_bytes();
@@ -319,9 +425,12 @@ class Harness {
   }
 
   void Say() {
+    const wire::Body body = MakeBody(&in_);
+    Say(body, in_.Byte());
+  }
+  void Say(const wire::Body& body, uint8_t spoil) {
     wire::Message message;
-    message.body = MakeBody(&in_);
-    const uint8_t spoil = in_.Byte();
+    message.body = body;
     message.bsdh.mseq = MSeq(spoil == 1 ? in_.Number() : mseq_++);
     message.bsdh.mseq_ack = MSeq(spoil == 2                                   ? in_.Number()
                                  : spoil >= 0x10 && spoil < 0x18 && sent_ > 1 ? sent_ - 2
@@ -395,6 +504,9 @@ class Harness {
           ++sent_;
         }
         if (post->signaled) completions_.push_back(post->id);
+      } else if (const auto* size = std::get_if<SetReceiveSize>(&action)) {
+        Require(size->count >= 2);
+        if (size->bytes % 4 == 3) engine_.HandleReceiveSizeRefused();
       } else if (const auto* read = std::get_if<PostRdmaRead>(&action)) {
         Require(!sink_.empty() && read->local_va - 1000 + read->length <= sink_.size());
         reads_.push_back(*read);
@@ -411,6 +523,7 @@ class Harness {
   }
 
   Input& in_;
+  const uint8_t start_;
   Role role_;
   Engine engine_;
   bool held_ = false;
@@ -419,6 +532,7 @@ class Harness {
   uint32_t mseq_ = 0;
   uint32_t sent_ = 0;
   std::vector<std::byte> source_, sink_;
+  bool source_revoked_ = false;
   std::deque<PostRdmaRead> reads_;
   std::deque<WorkId> writes_;
   std::deque<WorkId> completions_;

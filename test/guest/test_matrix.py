@@ -46,11 +46,11 @@ class Matrix(unittest.TestCase):
             print(f"   {NAMES[connecting]:4} -> {NAMES[accepting]:4}  crc {'on ' if crc else 'off'}  {talk:10} {seconds:>6} s", flush=True)
         self.assertEqual(len(client.output().splitlines()), len(talks))
 
-    def zcopy(self, connecting, accepting, force, mebibytes=8, address=ADDRESS, talk="large"):
+    def zcopy(self, connecting, accepting, force, mebibytes=8, address=ADDRESS, talk="large", **settings):
         """One way, with large blocking writes and reads; what each mechanism carried."""
         port = harness.free_port(host=address)
         talk = f"{talk}-{mebibytes}"
-        forced = {"SDP_FORCE": force} if force else {}
+        forced = settings | ({"SDP_FORCE": force} if force else {})
         server = self.world.start([sys.executable, PEER, "accept", address, port, talk], environment=environment(accepting) | forced,
                                   stdin=subprocess.PIPE)
         self.world.wait_for_listener(port, 30)
@@ -66,6 +66,7 @@ class Matrix(unittest.TestCase):
         self.assertNotIn("TCP, because", self.world.sdp_log())
         self.assertEqual([c["rnic"] for c in carried], [NAMES[connecting]])
         print(f"   {NAMES[connecting]:4} -> {NAMES[accepting]:4}  {force or 'chosen':7}  {talk:10} {seconds:6.2f} s", flush=True)
+        self.sender = carried[0]
         return carried[0]["bytes_out"]
 
     def pairs(self, connecting, accepting):
@@ -94,6 +95,13 @@ class Matrix(unittest.TestCase):
         print("  ", carried, flush=True)
         # Each end is in its one call all the time. A slow guest's reader may be late for some of it.
         self.assertGreater(carried["read_zcopy"], 32 << 20)
+
+    def test_a_stream_has_private_buffers_enlarged(self):
+        """To what suits the sender's RNIC; a kernel RNIC's are really posted anew."""
+        for connecting, accepting, size in ("verbs", "verbs", 32784), ("soft", "verbs", 64528), ("verbs", "soft", 32784):
+            with self.subTest(connecting=connecting, accepting=accepting):
+                self.zcopy(connecting, accepting, "bcopy", 2, SDP_PRIVATE_BUFFER_SIZE=4096)
+                self.assertEqual((self.sender["remote_buffer_size"], self.sender["local_buffer_size"]), (size, 4096))
 
     def test_over_ipv6(self):
         if not ADDRESS6:

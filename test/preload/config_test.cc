@@ -45,6 +45,7 @@ TEST_CASE("Every variable has its effect") {
                               {"SDP_MPA_P2P", "0"},
                               {"SDP_PRIVATE_BUFFERS", "3"},
                               {"SDP_PRIVATE_BUFFER_SIZE", "1048576"},
+                              {"SDP_PRIVATE_BUFFER_LIMIT", "128"},
                               {"SDP_SEND_BUFFER", "0"},
                               {"SDP_CQ_POLL_US", "20"},
                               {"SDP_IO_URING", "allow"},
@@ -67,6 +68,7 @@ TEST_CASE("Every variable has its effect") {
   CHECK_FALSE(config.mpa_peer_to_peer);
   CHECK(config.receive_buffers == 3);
   CHECK(config.receive_buffer_size == 1 << 20);
+  CHECK(config.receive_buffer_limit == 128);
   CHECK(config.send_buffer == 0);
   CHECK(config.cq_poll == std::chrono::microseconds(20));
   CHECK(config.stats_dir == "/tmp/z");
@@ -89,6 +91,7 @@ TEST_CASE("A value that cannot be used is reported and ignored") {
                                                 {"SDP_PRIVATE_BUFFERS", "2"},
                                                 {"SDP_PRIVATE_BUFFERS", "4097"},
                                                 {"SDP_PRIVATE_BUFFER_SIZE", "127"},
+                                                {"SDP_PRIVATE_BUFFER_LIMIT", "1048577"},
                                                 {"SDP_SEND_BUFFER", "99999999999999999999"},
                                                 {"SDP_CQ_POLL_US", "10001"}}));
   std::vector<std::string> problems;
@@ -104,6 +107,7 @@ TEST_CASE("A value that cannot be used is reported and ignored") {
   CHECK(config.mpa_crc == defaults.mpa_crc);
   CHECK(config.receive_buffers == defaults.receive_buffers);
   CHECK(config.receive_buffer_size == defaults.receive_buffer_size);
+  CHECK(config.receive_buffer_limit == defaults.receive_buffer_limit);
   CHECK(config.send_buffer == defaults.send_buffer);
   CHECK(config.cq_poll == defaults.cq_poll);
 }

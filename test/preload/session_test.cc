@@ -39,7 +39,7 @@ class ScriptedQueuePair final : public verbs::QueuePair {
   verbs::PostResult PostRdmaWrite(const verbs::RdmaWriteWork&) override { return verbs::PostResult::kBroken; }
   verbs::PostResult PostRdmaRead(const verbs::RdmaReadWork&) override { return verbs::PostResult::kBroken; }
   void PostReceives(uint32_t) override {}
-  void SetReceiveBufferSize(uint32_t) override {}
+  bool SetReceiveBufferSize(uint32_t, uint32_t) override { return true; }
   void Release(verbs::ReceiveToken) override {}
   uint32_t ReceiveCost(uint32_t length) const override { return length; }
   std::optional<verbs::MemoryRegion> Register(MutableBytes, verbs::Access) override { return std::nullopt; }

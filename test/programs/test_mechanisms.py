@@ -19,6 +19,7 @@ class Mechanisms(harness.ProgramTest):
             settings["SDP_FORCE"] = force
         process = self.world.start([TRANSFER, shape, size, messages], environment=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         carried = dict.fromkeys(sdp_world.MECHANISMS, 0)
+        self.connections = []
         try:
             # It says when it is done, and stays until its input ends.
             harness.wait_until(lambda: select.select([process.popen.stdout], [], [], 0)[0], f"end of {shape} by {force}:\n{self.world.logs()}", timeout)
@@ -27,6 +28,7 @@ class Mechanisms(harness.ProgramTest):
             for one in self.world.sdpstat()["processes"]:
                 if one["pid"] != process.pid:
                     continue
+                self.connections += one["connections"]
                 for part in [one["closed"], *one["connections"]]:
                     for direction in ("bytes_in", "bytes_out"):
                         for mechanism, count in part[direction].items():
@@ -88,6 +90,22 @@ class Mechanisms(harness.ProgramTest):
             file.write("set bcopy-threshold 2097152\n")
         carried = self.transfer("stream", MIB, 20, SDP_CONFIG=self.world.directory / "libsdp.conf")
         self.assertEqual(sum(carried.values()), carried["bcopy"], carried)
+
+    def test_a_stream_has_private_buffers_enlarged(self):
+        sizes = lambda: [(one["local_buffer_size"], one["remote_buffer_size"]) for one in self.connections]
+        suitable, small = 64528, 4096
+        for shape, message, settings, there, here in (
+                ("stream", 200_000, {}, suitable, small), ("turns", 200_000, {}, suitable, suitable), ("turns", 1000, {}, small, small),
+                ("stream", 200_000, {"SDP_PRIVATE_BUFFER_LIMIT": 4096}, small, small),
+                ("stream", 200_000, {"SDP_PRIVATE_BUFFER_LIMIT": 8192, "SDP_PRIVATE_BUFFERS": 4}, 8192, small)):
+            with self.subTest(shape, message=message, settings=settings):
+                carried = self.transfer(shape, message, 50, SDP_PRIVATE_BUFFER_SIZE=small, **settings)
+                self.assertEqual(sum(carried.values()), carried["bcopy"], carried)
+                self.assertEqual(sizes(), [(here, there)])
+        with open(self.world.directory / "libsdp.conf", "w", encoding="utf-8") as file:
+            file.write("set private-buffer-size 128\nset private-buffer-limit 1000\n")
+        self.transfer("stream", 200_000, 10, SDP_CONFIG=self.world.directory / "libsdp.conf")
+        self.assertEqual(sizes(), [(128, 1000)])
 
     def test_iperf3_with_large_blocks(self):
         harness.need("iperf3")

@@ -179,7 +179,7 @@ TEST_CASE("what waits for the initiator's first FPDU waits on") {
 
 TEST_CASE("receives posted, of two sizes, move along") {
   RawPeer peer = MakeRawPeer({.receive_buffer_size = 10, .initial_receives = 1});
-  peer.qp->SetReceiveBufferSize(20);
+  REQUIRE(peer.qp->SetReceiveBufferSize(20, 1));
   peer.qp->PostReceives(1);
   Side side{.fd = std::move(peer.qp_fd), .qp = std::move(peer.qp)};
   Move(&side);

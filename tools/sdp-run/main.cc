@@ -45,6 +45,7 @@ constexpr Knob kKnobs[] = {
     {"mpa-p2p", "0: no peer-to-peer start-up"},
     {"private-buffers", "receive buffers of a connection (24)"},
     {"private-buffer-size", "bytes of each (64528; kernel RNIC: 32784)"},
+    {"private-buffer-limit", "bytes of each that a peer's stream may have them made (64528)"},
     {"send-buffer", "bytes taken from the program at most while credit is missing (262144)"},
     {"bcopy-threshold", "larger blocking writes and reads may go by Zcopy, in bytes (524288)"},
     {"cq-poll-us", "how long to look at a kernel RNIC's completion queue before a sleep, at most, in microseconds (50)"},

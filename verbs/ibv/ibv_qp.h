@@ -48,7 +48,7 @@ class IbvQp final : public verbs::QueuePair {
   verbs::PostResult PostRdmaWrite(const verbs::RdmaWriteWork& work) override;
   verbs::PostResult PostRdmaRead(const verbs::RdmaReadWork& work) override;
   void PostReceives(uint32_t count) override;
-  void SetReceiveBufferSize(uint32_t bytes) override { receives_.SetSize(bytes); }
+  bool SetReceiveBufferSize(uint32_t bytes, uint32_t count) override { return receives_.SetSize(bytes, count); }
   void Release(verbs::ReceiveToken token) override;
   [[nodiscard]] uint32_t ReceiveCost(uint32_t length) const override;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 namespace sdp::ibv {
 namespace {
@@ -32,10 +33,10 @@ bool ReceivePool::PostWanted() {
       const uint32_t index = free_.back();
       free_.pop_back();
       Slot& slot = slots_[index];
-      if (slot.size < buffer_size_) continue;  // of a smaller size that is no longer wanted: out of use
       slot.posted = true;
-      parts[count] = {
-          .addr = reinterpret_cast<uint64_t>(slot.data), .length = buffer_size_, .lkey = slot.key};
+      parts[count] = {.addr = reinterpret_cast<uint64_t>(slot.data),
+                      .length = buffer_size_,
+                      .lkey = slabs_[slot.slab].memory->key()};
       works[count].wr_id = index;
       works[count].sg_list = &parts[count];
       works[count].num_sge = 1;
@@ -64,15 +65,50 @@ bool ReceivePool::Grow() {
   const size_t per_slab = std::max<size_t>(kSlabSize / size, 1);
   auto slab = RegisteredMemory::Make(resources_.api, resources_.pd, per_slab * size, IBV_ACCESS_LOCAL_WRITE);
   if (slab == nullptr) return false;
+  auto place = std::find_if(slabs_.begin(), slabs_.end(), [](const Slab& s) { return s.memory == nullptr; });
+  if (place == slabs_.end()) place = slabs_.emplace(slabs_.end());
   for (size_t i = 0; i < per_slab; ++i) {
-    free_.push_back(static_cast<uint32_t>(slots_.size()));
-    slots_.push_back({.data = slab->data() + i * size,
-                      .key = slab->key(),
-                      .size = static_cast<uint32_t>(size),
-                      .posted = false});
+    if (unused_.empty()) {
+      unused_.push_back(static_cast<uint32_t>(slots_.size()));
+      slots_.emplace_back();
+    }
+    const uint32_t index = unused_.back();
+    unused_.pop_back();
+    slots_[index] = {.data = slab->data() + i * size,
+                     .slab = static_cast<uint32_t>(place - slabs_.begin()),
+                     .size = static_cast<uint32_t>(size),
+                     .posted = false};
+    free_.push_back(index);
   }
-  slabs_.push_back(std::move(slab));
+  *place = {.memory = std::move(slab), .slots = static_cast<uint32_t>(per_slab)};
   return true;
+}
+
+bool ReceivePool::SetSize(uint32_t bytes, uint32_t count) {
+  if (bytes == buffer_size_) return true;
+  const uint32_t old_size = std::exchange(buffer_size_, bytes);
+  std::vector<uint32_t> others = std::exchange(free_, {});
+  bool enough = true;
+  while (enough && free_.size() < std::min(count, resources_.depths.receives)) enough = Grow();
+  if (!enough) {
+    buffer_size_ = old_size;
+    std::swap(free_, others);
+  }
+  for (const uint32_t index : others) PutOutOfUse(index);
+  return enough;
+}
+
+// The slab goes with its last slot. The slot's number may be used again: nothing that is posted has it.
+void ReceivePool::PutOutOfUse(uint32_t index) {
+  Slab& slab = slabs_[slots_[index].slab];
+  if (--slab.slots == 0) slab.memory.reset();
+  unused_.push_back(index);
+}
+
+size_t ReceivePool::bytes() const {
+  size_t bytes = 0;
+  for (const Slab& slab : slabs_) bytes += slab.memory != nullptr ? slab.memory->size() : 0;
+  return bytes;
 }
 
 const std::byte* ReceivePool::Take(uint64_t id) {
@@ -85,7 +121,11 @@ const std::byte* ReceivePool::Take(uint64_t id) {
 
 bool ReceivePool::Free(uint64_t id) {
   --lent_;
-  free_.push_back(static_cast<uint32_t>(id));
+  if (slots_[id].size == buffer_size_) {
+    free_.push_back(static_cast<uint32_t>(id));
+  } else {
+    PutOutOfUse(static_cast<uint32_t>(id));
+  }
   return wanted_ == 0 || PostWanted();
 }
 

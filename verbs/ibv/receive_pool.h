@@ -21,7 +21,9 @@ class ReceivePool {
   // `count` more buffers are to be posted; those the queue has no room for follow as others complete. False:
   // no memory, errno tells.
   bool Post(uint32_t count);
-  void SetSize(uint32_t bytes) { buffer_size_ = bytes; }
+  // Of the buffers posted from now on; there is memory for `count` of them at once. Those of another size go back to the system as they
+  // come free. False: no memory; nothing has changed.
+  bool SetSize(uint32_t bytes, uint32_t count);
   [[nodiscard]] uint32_t buffer_size() const { return buffer_size_; }
 
   // The work request `id` has completed: its buffer holds the first `length` bytes of a message and is the
@@ -30,26 +32,34 @@ class ReceivePool {
   bool Free(uint64_t id);
   // Buffers that are neither posted nor free.
   [[nodiscard]] uint32_t lent() const { return lent_; }
+  // Registered now.
+  [[nodiscard]] size_t bytes() const;
 
  private:
+  struct Slab {
+    std::unique_ptr<RegisteredMemory> memory;
+    uint32_t slots = 0;  // in use
+  };
   struct Slot {
     std::byte* data;
-    uint32_t key;
+    uint32_t slab;
     uint32_t size;
     bool posted;
   };
 
   bool PostWanted();
   bool Grow();
+  void PutOutOfUse(uint32_t index);
 
   Resources& resources_;
   uint32_t buffer_size_;
   uint32_t wanted_ = 0;  // to be posted
   uint32_t posted_ = 0;
   uint32_t lent_ = 0;
-  std::vector<std::unique_ptr<RegisteredMemory>> slabs_;
+  std::vector<Slab> slabs_;
   std::deque<Slot> slots_;
-  std::vector<uint32_t> free_;  // indices of slots
+  std::vector<uint32_t> free_;    // indices of slots
+  std::vector<uint32_t> unused_;  // indices of slots without memory
 };
 
 }  // namespace sdp::ibv

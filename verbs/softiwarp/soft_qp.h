@@ -32,7 +32,10 @@ class SoftQp final : public verbs::QueuePair {
   verbs::PostResult PostRdmaWrite(const verbs::RdmaWriteWork& work) override;
   verbs::PostResult PostRdmaRead(const verbs::RdmaReadWork& work) override;
   void PostReceives(uint32_t count) override { buffers_.Post(count); }
-  void SetReceiveBufferSize(uint32_t bytes) override { buffers_.SetSize(bytes); }
+  bool SetReceiveBufferSize(uint32_t bytes, uint32_t /*count*/) override {
+    buffers_.SetSize(bytes);  // they take no memory before there is something in them
+    return true;
+  }
   void Release(verbs::ReceiveToken token) override;
   [[nodiscard]] uint32_t ReceiveCost(uint32_t length) const override;
 
