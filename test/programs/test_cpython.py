@@ -24,7 +24,7 @@ REPEATS = 2
 
 _CONNECTIONS = ["Connection", "Listener", "TestPoll", "TestWait", "RemoteManager"]
 
-# Module: the words for cpython_cases.py. The longest first.
+# Module: the words for cpython_cases.py. Of test_asyncio those that open TCP sockets. The longest first.
 MODULES = {
     "test_socket": ["-VSOCK"],  # another address family, whose port numbers are the whole host's
     "test_multiprocessing_spawn": _CONNECTIONS,
