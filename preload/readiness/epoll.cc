@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -28,6 +29,10 @@ namespace {
 constexpr int kPass = static_cast<int>(kPassThrough);
 
 DescriptorArray<EpollSet*> by_fd;
+
+// Threads that sleep in the kernel for an epoll descriptor which had no set when they went to sleep, counted by its number (roughly).
+std::array<std::atomic<int>, 64> plain_sleepers;
+std::atomic<int>& PlainSleepers(int epfd) { return plain_sleepers[static_cast<unsigned>(epfd) % plain_sleepers.size()]; }
 std::atomic<int> numbers_in_use{0};
 std::atomic<bool> any_nested{false};
 
@@ -178,6 +183,8 @@ bool DropCookies(int epfd, epoll_event* events, int* count) {
 
 }  // namespace
 
+bool SleepsWithoutSet(int epfd) { return PlainSleepers(epfd).load() != 0; }
+
 bool HaveEpollSets() { return numbers_in_use.load(std::memory_order_relaxed) != 0; }
 
 EpollSetRef EpollSetRef::Find(int epfd) {
@@ -222,9 +229,24 @@ bool NestedIsIdle(int epfd) {
 namespace {
 
 int WaitPlain(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
-  timespec storage;
-  int count = real.epoll_pwait2(epfd, events, max_events, Remaining(deadline, &storage), mask);
-  if (count <= 0 || !HaveEpollSets()) return count;
+  struct Sleep {
+    std::atomic<int>& sleepers;
+    explicit Sleep(std::atomic<int>& s) : sleepers(s) { sleepers.fetch_add(1); }
+    ~Sleep() { sleepers.fetch_sub(1); }  // also when the thread is cancelled
+  };
+  int count = 0;
+  {
+    const Sleep sleep(PlainSleepers(epfd));
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    timespec storage;
+    // A set that has come before this thread was counted would not wake it.
+    if (!EpollSetRef::Find(epfd)) count = real.epoll_pwait2(epfd, events, max_events, Remaining(deadline, &storage), mask);
+  }
+  if (count < 0 || !HaveEpollSets()) return count;
+  if (count == 0) {
+    const EpollSetRef set = EpollSetRef::Find(epfd);
+    return set ? set->Wait(epfd, events, max_events, deadline, mask) : 0;
+  }
   // The set may have come while this thread slept: what it wakes the thread with is no event of the application's.
   if (!DropCookies(epfd, events, &count) || count > 0) return count;
   const EpollSetRef set = EpollSetRef::Find(epfd);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "preload/fd_table.h"
+#include "preload/readiness/nested.h"
 #include "preload/real_calls.h"
 #include "preload/socket/background.h"
 #include "preload/socket/clock.h"
@@ -192,7 +193,7 @@ void EpollSet::OnPlain(int fd) {
 
 // With the lock held: wakes whoever sleeps in the kernel for this set.
 void EpollSet::Kick() {
-  if (sleepers_.load() == 0 && !nested_.load()) return;
+  if (sleepers_.load() == 0 && !nested_.load() && !SleepsWithoutSet(epfd_)) return;
   const uint64_t one = 1;
   const int saved = errno;
   (void)!real.write(kick_, &one, sizeof one);

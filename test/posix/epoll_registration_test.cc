@@ -1,4 +1,8 @@
 // epoll: the life of registrations: sockets not yet connected, listeners, duplicates, several sets.
+#include <unistd.h>
+
+#include <atomic>
+
 #include "test/posix/epoll_support.h"
 
 namespace posix_test {
@@ -131,6 +135,45 @@ TEST_CASE("epoll: a blocked wait hears of a registration made meanwhile") {
   REQUIRE(StillRunning(second));
   ep.Mod(pair.server, EPOLLIN | EPOLLOUT, 2);
   REQUIRE(Get(second) == Events{{2, EPOLLOUT}});
+}
+
+// The thread slept before the set had anything but a pipe: no link wakes it, only who makes the change.
+TEST_CASE("epoll: a wait that began before the first socket came hears of what is there already") {
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, "ab"));
+  REQUIRE(ReceiveExactly(pair.server, 1) == "a");  // the rest is out of the kernel's hands
+  int pipe_fds[2];
+  REQUIRE(pipe(pipe_fds) == 0);
+  const Fd read_end(pipe_fds[0]), write_end(pipe_fds[1]);
+  Epoll ep;
+  ep.Add(read_end, EPOLLIN, 1);
+  std::atomic<pid_t> tid{0};
+  auto waiter = Async([&] {
+    tid = gettid();
+    return ep.Wait(kPatienceMs);
+  });
+  REQUIRE(Eventually([&] { return tid != 0 && IsAsleep(tid); }));
+  ep.Add(pair.server, EPOLLIN | EPOLLET, 2);
+  REQUIRE(Get(waiter) == Events{{2, EPOLLIN}});
+}
+
+TEST_CASE("epoll: a wait that began before the first socket came hears of a finished connect") {
+  Listener listener = Listen();
+  int pipe_fds[2];
+  REQUIRE(pipe(pipe_fds) == 0);
+  const Fd read_end(pipe_fds[0]), write_end(pipe_fds[1]);
+  Epoll ep;
+  ep.Add(read_end, EPOLLIN, 1);
+  std::atomic<pid_t> tid{0};
+  auto waiter = Async([&] {
+    tid = gettid();
+    return ep.Wait(kPatienceMs);
+  });
+  REQUIRE(Eventually([&] { return tid != 0 && IsAsleep(tid); }));
+  Fd client = TcpSocket(AF_INET, SOCK_NONBLOCK);
+  if (connect(client, listener.address.get(), listener.address.length) != 0) REQUIRE(errno == EINPROGRESS);
+  ep.Add(client, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, 2);
+  REQUIRE(Get(waiter) == Events{{2, EPOLLOUT}});
 }
 
 TEST_CASE("epoll: closing removes the registration") {
