@@ -44,12 +44,14 @@ inline int Fail(int error) {
   return -1;
 }
 
-// `managed(Socket&)` if there is a Socket behind `fd` and it does not answer kPassThrough, else `plain()`.
+// `managed(Socket&)` if there is a Socket behind `fd` and it does not answer kPassThrough, else `plain()`. What succeeds leaves errno alone.
 template <typename Managed, typename Plain>
 inline auto Dispatch(int fd, Managed managed, Plain plain) -> decltype(plain()) {
   if (FdTable::Has(fd)) {
     if (SocketRef socket = FdTable::Get(fd)) {
+      const int error = errno;
       const auto result = managed(*socket.get());
+      if (result >= 0) errno = error;
       if (result != kPassThrough) return result;
     }
   }

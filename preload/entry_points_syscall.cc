@@ -1,10 +1,12 @@
 // syscall(): handed on as it is, but for the calls that the library has to know of. io_uring_setup may be
-// refused; a process that clone or fork makes here, past the C library, is a child of fork to us.
+// refused; a process that clone, clone3 or fork makes here, past the C library, is a child of fork to us.
 #include <dlfcn.h>
+#include <linux/sched.h>
 #include <sched.h>
 #include <sys/syscall.h>
 
 #include <cstdarg>
+#include <cstddef>
 
 #include "preload/entry_points.h"
 #include "preload/startup.h"
@@ -94,10 +96,15 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_fork)(long nu
 #define SDP_GUARDED_SETUP "guarded_io_uring_setup"
 #define SDP_GUARDED_FORK "guarded_fork"
 #endif
-static_assert(SYS_io_uring_setup == 425 && SYS_clone == 56 && SYS_fork == 57 && CLONE_VM == 0x100);
+static_assert(SYS_io_uring_setup == 425 && SYS_clone == 56 && SYS_fork == 57 && SYS_clone3 == 435 && CLONE_VM == 0x100);
+static_assert(offsetof(clone_args, flags) == 0 && offsetof(clone_args, stack) == 40 && CLONE_ARGS_SIZE_VER0 == 64);
 __attribute__((naked)) long SDP_ENTRY(syscall)(long, ...) noexcept {
   asm("cmp $425, %rdi\n\tje " SDP_GUARDED_SETUP "\n\tcmp $57, %rdi\n\tje " SDP_GUARDED_FORK
-      "\n\tcmp $56, %rdi\n\tjne 1f"
+      "\n\tcmp $435, %rdi\n\tjne 2f"
+      "\n\ttest %rsi, %rsi\n\tjz 1f\n\tcmp $64, %rdx\n\tjb 1f"  // the kernel has the right error
+      "\n\ttestl $0x100, (%rsi)\n\tjnz 1f"
+      "\n\tcmpq $0, 40(%rsi)\n\tje " SDP_GUARDED_FORK "\n\tjmp 1f"
+      "\n2:\tcmp $56, %rdi\n\tjne 1f"
       "\n\ttest $0x100, %esi\n\tjnz 1f"
       "\n\ttest %rdx, %rdx\n\tjz " SDP_GUARDED_FORK "\n1:\tjmp *" SDP_NEXT_SYSCALL "(%rip)");
 }
@@ -113,6 +120,11 @@ long SDP_ENTRY(syscall)(long number, ...) noexcept {
                                              reinterpret_cast<io_uring_params*>(a[1]));
   if (number == SYS_clone && (a[0] & CLONE_VM) == 0 && a[1] == 0)
     return SDP_ENTRY(guarded_fork)(number, a[0], a[1], a[2], a[3], a[4]);
+  if (number == SYS_clone3 && a[0] != 0 && a[1] >= CLONE_ARGS_SIZE_VER0) {
+    const auto* const request = reinterpret_cast<const clone_args*>(a[0]);
+    if ((request->flags & CLONE_VM) == 0 && request->stack == 0)
+      return SDP_ENTRY(guarded_fork)(number, a[0], a[1], a[2], a[3], a[4]);
+  }
   return SDP_ENTRY(next_syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 #endif

@@ -257,6 +257,7 @@ bool Engine::at_mark() const { return rep_->sink.at_mark(); }
 uint16_t Engine::receive_buffers() const { return rep_->options.receive_buffers; }
 uint32_t Engine::source_threshold() const { return rep_->options.source_threshold; }
 uint32_t Engine::sink_threshold() const { return rep_->options.sink_threshold; }
+uint32_t Engine::receive_limit() const { return rep_->options.receive_limit; }
 uint32_t Engine::advertised_in() const { return rep_->adverts.outstanding(); }
 uint32_t Engine::advertised_out() const { return rep_->adverts_outstanding(); }
 uint16_t Engine::ird() const { return rep_->options.ird; }

@@ -306,6 +306,7 @@ class Engine {
   [[nodiscard]] uint16_t receive_buffers() const;   // Options::receive_buffers
   [[nodiscard]] uint32_t source_threshold() const;  // Options::source_threshold
   [[nodiscard]] uint32_t sink_threshold() const;    // Options::sink_threshold
+  [[nodiscard]] uint32_t receive_limit() const;     // Options::receive_limit
   // SrcAvails and SinkAvails that are not answered yet: the peer's, and ours.
   [[nodiscard]] uint32_t advertised_in() const;
   [[nodiscard]] uint32_t advertised_out() const;

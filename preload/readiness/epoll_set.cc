@@ -435,7 +435,7 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
       }
       events[kept++] = events[i];
     }
-    if (!listener_data_.empty() && kept - count > 1) kept = MergeListeners(events, count, kept);
+    if (!listener_data_.empty() && kept > count) kept = MergeListeners(events, count, kept);
     count = kept;
     if (inner) ProgressLinks();
     if ((inner || kernel_first) && count < max_events) count = Report(events, count, max_events, &reported);

@@ -144,6 +144,10 @@ class EpollSet final : public ReadinessObserver {
   void OnListen(int fd, const StreamSocket::Readiness& readiness);
   bool ReportOne(int fd, const StreamSocket::Readiness& readiness, epoll_event* out);
   int MergeListeners(epoll_event* events, int first, int end);
+  // With mutex_ held: an event of the kernel's for a listener's registration is worth a report; with EPOLLONESHOT the first is.
+  bool TakeShot(const epoll_event& event);
+  // It is about to be armed again.
+  void ArmRequest(int fd);
 
   int epfd_ = -1;  // a number it is known by; for registrations made outside a call on it
   std::atomic<int> inner_{-1};

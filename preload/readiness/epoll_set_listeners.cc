@@ -135,6 +135,25 @@ void EpollSet::OnListen(int fd, const StreamSocket::Readiness& readiness) {
   Drop(fd);
 }
 
+// Each of a listener's descriptors fires once; together they may only once. (Of registrations with the same data nobody knows which is meant.)
+bool EpollSet::TakeShot(const epoll_event& event) {
+  Request* found = nullptr;
+  for (Request& request : requests_) {
+    if (request.wanted.data.u64 != event.data.u64) continue;
+    if (found != nullptr) return true;
+    found = &request;
+  }
+  if (found == nullptr || (found->wanted.events & EPOLLONESHOT) == 0) return true;
+  return std::exchange(found->armed, false);
+}
+
+void EpollSet::ArmRequest(int fd) {
+  std::lock_guard lock(mutex_);
+  for (Request& request : requests_) {
+    if (request.fd == fd) request.armed = true;
+  }
+}
+
 // A listener is up to four descriptors with one registration: one event of it is enough.
 int EpollSet::MergeListeners(epoll_event* events, int first, int end) {
   std::lock_guard lock(mutex_);
@@ -144,7 +163,7 @@ int EpollSet::MergeListeners(epoll_event* events, int first, int end) {
                                       [&](const epoll_data_t& data) { return data.u64 == events[i].data.u64; });
     bool twin = false;
     for (int j = first; listener && j < kept && !twin; ++j) twin = events[j].data.u64 == events[i].data.u64;
-    if (!twin) events[kept++] = events[i];
+    if (!twin && (!listener || TakeShot(events[i]))) events[kept++] = events[i];
   }
   return kept;
 }

@@ -22,6 +22,7 @@ int EpollSet::Control(int epfd, int operation, int fd, epoll_event* event) {
   if (!ref) return static_cast<int>(kPassThrough);
   auto* const socket = static_cast<StreamSocket*>(ref.get());
   if (socket->listening()) {
+    if (operation == EPOLL_CTL_MOD) ArmRequest(fd);  // before the kernel may report it
     const int result = ControlListener(epfd, operation, fd, event, socket->GetReadiness());
     if (result == 0) WatchRequests(operation, fd, socket, event, socket->GetReadiness().listener_fds[0]);
     return result;

@@ -230,6 +230,7 @@ class PollCall {
   Time Bounded(Time deadline) const {
     const bool deaf = waiter_ == nullptr && (unwatched_ || !nested_ready_.empty());
     if (deaf) return std::min(deadline, Now() + std::chrono::milliseconds(5));
+    if (waiter_ == nullptr && !edges_.empty()) deadline = std::min(deadline, Waiter::LookAgainWithout());
     return shared_ ? std::min(deadline, Now() + std::chrono::milliseconds(32)) : deadline;
   }
 

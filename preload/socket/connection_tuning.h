@@ -30,6 +30,9 @@ class ConnectionTuning {
   // How many receive Private Buffers, and bytes of each with headers; 0: as configured.
   [[nodiscard]] uint16_t private_buffers() const { return private_buffers_; }
   [[nodiscard]] uint32_t private_buffer_size() const { return private_buffer_size_; }
+  // SO_RCVBUF as the program has set it, bytes; 0: it has not.
+  void SetReceiveBuffer(uint32_t bytes) { receive_buffer_ = bytes; }
+  [[nodiscard]] uint32_t receive_buffer() const { return receive_buffer_; }
 
   // To bytes and from them (core/base/archive.h).
   template <typename Archive>
@@ -39,6 +42,7 @@ class ConnectionTuning {
     zcopy_threshold_ = static_cast<int>(threshold);
     ar.Number(private_buffers_);
     ar.Number(private_buffer_size_);
+    ar.Number(receive_buffer_);
     ar.Require(MaySet(kSdpZcopyThreshold, zcopy_threshold_) || zcopy_threshold_ == -1);
     ar.Require(MaySet(kSdpPrivateBuffers, private_buffers_));
     ar.Require(private_buffer_size_ <= kMostPrivateBufferSize && MaySet(kSdpPrivateBufferSize, static_cast<int>(private_buffer_size_)));
@@ -50,6 +54,7 @@ class ConnectionTuning {
   int zcopy_threshold_ = -1;
   uint16_t private_buffers_ = 0;
   uint32_t private_buffer_size_ = 0;
+  uint32_t receive_buffer_ = 0;
 };
 
 }  // namespace sdp::preload

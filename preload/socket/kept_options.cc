@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 
 #include "preload/real_calls.h"
@@ -15,6 +16,13 @@ namespace {
 #ifndef TCP_INQ
 constexpr int TCP_INQ = 36;
 #endif
+#ifndef SO_BUF_LOCK
+constexpr int SO_BUF_LOCK = 72;
+#endif
+
+// The kernel's least, without what it counts for its own structures.
+constexpr int kLeastSendBuffer = 2304;
+constexpr int kLeastReceiveBuffer = 1152;
 
 // Options that are judged by the kernel, and what the link beneath has in their place.
 struct Neutral {
@@ -45,6 +53,12 @@ int ReadInt(const void* value) {
   int number;
   std::memcpy(&number, value, sizeof number);
   return number;
+}
+
+// As the kernel: a size is unsigned, and never too small.
+int BufferSize(const void* value, int least) {
+  const int wanted = ReadInt(value);
+  return wanted < 0 ? INT_MAX : std::max(wanted, least);
 }
 
 bool IsTimestamp(int name) {
@@ -136,6 +150,12 @@ void KeptOptions::Note(int level, int name, const void* value) {
   if (level != SOL_SOCKET) return;
   if (name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW) receive_timeout_ = ToDuration(value);
   if (name == SO_SNDTIMEO_OLD || name == SO_SNDTIMEO_NEW) send_timeout_ = ToDuration(value);
+  if (name == SO_SNDBUF || name == SO_SNDBUFFORCE) send_buffer_ = BufferSize(value, kLeastSendBuffer);
+  if (name == SO_RCVBUF || name == SO_RCVBUFFORCE) tuning_.SetReceiveBuffer(static_cast<uint32_t>(BufferSize(value, kLeastReceiveBuffer)));
+  if (name == SO_BUF_LOCK) {  // without its lock a size is the kernel's to choose again
+    if ((ReadInt(value) & 1) == 0) send_buffer_ = 0;
+    if ((ReadInt(value) & 2) == 0) tuning_.SetReceiveBuffer(0);
+  }
   // The last one set is the one that counts, and any of them switches all off.
   if (IsTimestamp(name)) timestamp_option_ = ReadInt(value) != 0 ? name : 0;
 }

@@ -47,9 +47,10 @@ class KeptOptions {
     ar.Flag(linger_set_);
     VisitTime(ar, receive_timeout_);
     VisitTime(ar, send_timeout_);
-    for (int* option : {&receive_low_water_, &no_delay_, &cork_, &oob_inline_, &zero_copy_, &timestamp_option_}) VisitInt(ar, *option);
+    for (int* option : {&receive_low_water_, &no_delay_, &cork_, &oob_inline_, &zero_copy_, &timestamp_option_, &send_buffer_})
+      VisitInt(ar, *option);
     ar.Flag(tells_queue_);
-    ar.Require(receive_low_water_ > 0);
+    ar.Require(receive_low_water_ > 0 && send_buffer_ >= 0);
     VisitList(ar, judged_, kMostJudged, [&](Judged& judged) {
       VisitInt(ar, judged.level);
       VisitInt(ar, judged.name);
@@ -65,6 +66,8 @@ class KeptOptions {
   [[nodiscard]] Duration receive_timeout() const { return receive_timeout_; }  // zero: none
   [[nodiscard]] Duration send_timeout() const { return send_timeout_; }
   [[nodiscard]] int receive_low_water() const { return receive_low_water_; }
+  // SO_SNDBUF as the application has set it, in bytes; 0: it has not.
+  [[nodiscard]] size_t send_buffer() const { return static_cast<size_t>(send_buffer_); }
   [[nodiscard]] bool cork() const { return cork_ != 0; }
   [[nodiscard]] bool out_of_band_inline() const { return oob_inline_ != 0; }
   [[nodiscard]] bool zero_copy() const { return zero_copy_ != 0; }
@@ -116,6 +119,7 @@ class KeptOptions {
   int zero_copy_ = 0;
   bool tells_queue_ = false;
   int timestamp_option_ = 0;
+  int send_buffer_ = 0;
   std::vector<Judged> judged_;
   ConnectionTuning tuning_;
 };

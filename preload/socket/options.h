@@ -65,6 +65,22 @@ inline constexpr uint32_t SuitableBufferSize(RnicKind rnic) {
   return wire::Bsdh::kSize + (rnic == RnicKind::kEmbedded ? kEmbeddedPayload : kKernelPayload);
 }
 
+// SO_RCVBUF, where the application has set it before there was a connection: Private Buffers that hold about as much. Never fewer than
+// these, if they were so many: the last ones carry no payload (SDP 10.5), and the peer needs some on their way.
+inline constexpr uint32_t kFewestBuffers = 8;
+inline constexpr uint32_t kLeastPayload = 256;
+
+// `receive_buffer`: bytes; 0: as configured.
+inline void BoundReceiveBuffers(size_t receive_buffer, engine::Options* options) {
+  if (receive_buffer == 0 || receive_buffer >= uint64_t{options->receive_buffers} * options->receive_buffer_size) return;
+  const auto wanted = static_cast<uint32_t>(receive_buffer);
+  const uint32_t size = wire::Bsdh::kSize + std::max(wanted / kFewestBuffers, kLeastPayload);
+  options->receive_buffer_size = std::min(options->receive_buffer_size, size);
+  const uint32_t fitting = std::max(wanted / options->receive_buffer_size, kFewestBuffers);
+  options->receive_buffers = static_cast<uint16_t>(std::min<uint32_t>(options->receive_buffers, fitting));
+  options->receive_buffer_limit = options->receive_buffer_size;  // the peer's wish for larger ones is not granted
+}
+
 inline engine::Options EngineOptions(RnicKind rnic, const ConnectionTuning& tuning) {
   const auto first_set = [](auto... sizes) {
     uint32_t size = 0;
@@ -78,6 +94,7 @@ inline engine::Options EngineOptions(RnicKind rnic, const ConnectionTuning& tuni
   options.desired_remote_size = SuitableBufferSize(rnic);
   options.enlarge_remote = true;
   options.receive_buffer_limit = first_set(config().receive_buffer_limit, SuitableBufferSize(RnicKind::kEmbedded));
+  BoundReceiveBuffers(tuning.receive_buffer(), &options);
   options.receive_limit = static_cast<uint32_t>(
       std::min<uint64_t>(uint64_t{options.receive_buffers} * options.receive_buffer_size, UINT32_MAX));
   options.send_limit = config().send_buffer;

@@ -129,13 +129,6 @@ bool StreamSocket::MoveDescriptor(int from, int to) {
 
 // --- Readiness
 
-size_t StreamSocket::LowWater() const {
-  if (options_.receive_low_water() <= 1) return 1;
-  const engine::Engine& e = session_->engine();
-  const size_t window = size_t{e.receive_buffers()} * std::min(e.stats().local_buffer_size, SuitableBufferSize(RnicKind::kKernel));
-  return std::min(static_cast<size_t>(options_.receive_low_water()), window / 2);
-}
-
 short StreamSocket::ReadyEvents() const {
   const engine::Engine& e = session_->engine();
   const bool aborted = e.state() == engine::State::kAborted || (session_->link_ended() && !e.peer_closed());
@@ -143,7 +136,7 @@ short StreamSocket::ReadyEvents() const {
   const bool send_closed = !e.can_send();
   short events = 0;
   if (e.readable_bytes() >= LowWater() || peer_closed || receive_shut_) events |= POLLIN | POLLRDNORM;
-  if (e.writable() || send_closed) events |= POLLOUT | POLLWRNORM;
+  if (Writable() || send_closed) events |= POLLOUT | POLLWRNORM;
   if (peer_closed || receive_shut_) events |= POLLRDHUP;
   if ((peer_closed || receive_shut_) && send_closed) events |= POLLHUP;
   if (pending_error_ != 0 || zero_copies_told_ != zero_copies_sent_) events |= POLLERR;
@@ -160,7 +153,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   Lock lock(mutex_);
   if (state_ == State::kConnecting) StepAttempt();
   if (state_ == State::kSdp && !foreign()) MendJump(lock, descriptors_.empty() ? -1 : descriptors_.front());
-  Readiness readiness{.state = state_};
+  Readiness readiness{.state = state_, .shared = shared_ != nullptr};
   if (state_ == State::kSdp && !foreign()) {
     TakeUntold();
     HandOverRequest(false);
@@ -168,10 +161,9 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     readiness.events = ReadyEvents();
     readiness.watch = WatchEvents();
     readiness.link_fd = LinkOf(-1);
-    readiness.shared = shared_ != nullptr;
     readiness.read_ahead = readiness.shared && session_->engine().readable_bytes() >= kReadAheadOfShared;
     readiness.read_edge = session_->engine().read_edge() + link_edge_;
-    readiness.write_edge = session_->engine().write_edge() + link_edge_;
+    readiness.write_edge = WriteEdge();
   } else if (state_ == State::kListening) {
     readiness.listener_fds[0] = listener_->sdp_fd();
     readiness.listener_fds[1] = listener_->ready_fd();
@@ -191,15 +183,17 @@ bool StreamSocket::TakeOnConnections() {
 
 void StreamSocket::Progress() {
   std::lock_guard lock(mutex_);
-  if (state_ != State::kSdp || foreign()) return;
+  if (state_ == State::kSdp) Look();
+}
+
+void StreamSocket::Look() {
+  if (foreign()) return;
   session_->ReadAvailable();
   AfterProgress();
 }
 
 void StreamSocket::TakeUntold() {
-  if (!session_->queue_pair().has_untold()) return;
-  session_->ReadAvailable();
-  AfterProgress();
+  if (session_->queue_pair().has_untold()) Look();
 }
 
 void StreamSocket::AddWaiter(Waiter* waiter) {
@@ -230,14 +224,16 @@ void StreamSocket::RemoveObserver(ReadinessObserver* observer, int fd) {
 // --- After every input and command: who has to hear of it.
 
 void StreamSocket::AfterProgress(bool publish) {
+  if (foreign()) return;  // since a sleep: what is known of it here is old
   if (source_loan_.offered() || sink_loan_.offered()) CollectLoans();
   const engine::Engine& e = session_->engine();
   if (!observers_.empty()) WantBcopy(LowWater());
   if (!abort_noted_ && (e.state() == engine::State::kAborted || session_->link_ended())) NoteAbort();
-  const bool changed = seen_read_edge_ != e.read_edge() + link_edge_ || seen_write_edge_ != e.write_edge() + link_edge_;
+  NoteSendRoom();
+  const bool changed = seen_read_edge_ != e.read_edge() + link_edge_ || seen_write_edge_ != WriteEdge();
   if (changed) {
     seen_read_edge_ = e.read_edge() + link_edge_;
-    seen_write_edge_ = e.write_edge() + link_edge_;
+    seen_write_edge_ = WriteEdge();
     waiters_.WakeAll();
     TellOwner();
   }
@@ -342,6 +338,8 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
     fds[count++] = {.fd = waiter->event_fd(), .events = POLLIN, .revents = 0};
   } else if (link->fd < 0) {
     until = std::min(until, Now() + std::chrono::milliseconds(5));
+  } else {
+    until = std::min(until, Waiter::LookAgainWithout());
   }
   int result;
   int error;
@@ -371,6 +369,7 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
     poll_budget_.NoteSlept(Now() - began);
   }
   if (state_ != State::kSdp) return 0;
+  if (foreign()) return error;  // another process has it now, and its link
   if (link.revents != 0) {
     if (link.revents == POLLOUT) {  // room alone: nothing is there to be read
       session_->Pump();

@@ -177,11 +177,12 @@ class StreamSocket final : public Socket {
   void BecomePlain(int fd, stats::FallbackReason reason, const std::string& text);
   // `publish` false: the caller does it again before it returns.
   void AfterProgress(bool publish = true);
+  // Takes what has come, if the connection is this process's to read.
+  void Look();
   void NotifyAll();
   void NoteAbort();
-  // SO_RCVLOWAT, but never so much that the peer cannot send it (the kernel bounds it by the receive buffer).
-  size_t LowWater() const;
   short ReadyEvents() const;
+  [[nodiscard]] uint64_t WriteEdge() const { return session_->engine().write_edge() + link_edge_ + room_edge_; }
   short WatchEvents() const;
   int LinkOf(int fd) const { return session_ != nullptr ? session_->LinkOf(fd) : fd; }
   bool IsNonblocking(int fd);
@@ -231,6 +232,20 @@ class StreamSocket final : public Socket {
   int GetTuning(int name, void* value, socklen_t* length) const;
   void ApplyBcopyThreshold();
 
+  // stream_socket_limits.cc
+  // SO_RCVLOWAT, but never so much that the peer cannot send it (the kernel bounds it by the receive buffer).
+  size_t LowWater() const;
+  // How many bytes a send may take now; without SO_SNDBUF, any number.
+  [[nodiscard]] size_t SendRoom() const;
+  // A send of so many bytes may leave them to the library and return, though no peer has taken any.
+  [[nodiscard]] bool MayBuffer(size_t bytes) const;
+  // What poll tells a writer.
+  [[nodiscard]] bool Writable() const;
+  // After progress: is there room again for a writer that found none?
+  void NoteSendRoom();
+  // An option may have changed the sizes of buffers.
+  void AfterBufferSize();
+
   // stream_socket_control.cc
   ssize_t SendZeroCopy(int fd, const iovec* iov, size_t count, int flags);
 
@@ -275,10 +290,14 @@ class StreamSocket final : public Socket {
   // Nobody tells a sleeper what another process does to the connection: it looks again after this.
   Duration NextNap();
   [[nodiscard]] bool foreign() const { return foreign_ || away_; }
+  // Until foreign() no longer holds: the call waits as for a peer that takes nothing, or says nothing. 0, or an errno: EAGAIN, EINTR; EIO: it
+  // never will.
+  int AwaitConnection(Lock& lock, bool nonblocking, Duration timeout);
 
   // stream_socket_handover.cc
   bool GiveConnection(Giver giver, Guests& guests, Handover::Connection* out);
   [[nodiscard]] bool ComeToRest();
+  SharedConnection::View LockToGive(Giver giver);
 
   // stream_socket_zcopy.cc. SendLent and ReceiveLent return the bytes moved from or into the beginning of the memory. Less than all
   // with no error: the rest is to be copied. Nothing (ReceiveLent): the memory could not be lent. `error` as of WaitForChange.
@@ -302,7 +321,11 @@ class StreamSocket final : public Socket {
   int ConnectInline(Lock& lock, int fd);
   // A connect while another one is under way.
   int JoinConnect(Lock& lock, int fd);
+  // The helper goes on with it. False: there is none.
+  bool LeaveConnect();
   int ReportConnected();
+  // AF_UNSPEC: without a peer from here on.
+  int Disconnect(int fd);
   int FinishConnect(int fd, ConnectAttempt::Outcome outcome);
   Background::Wait RunAttempt(Time now);
   void StepAttempt();
@@ -338,6 +361,7 @@ class StreamSocket final : public Socket {
   // Sends with MSG_ZEROCOPY that the error queue has told of, and that there were.
   uint32_t zero_copies_told_ = 0;
   uint32_t zero_copies_sent_ = 0;
+  bool connects_inline_ = false;   // the caller of connect() goes on with it, not the helper
   bool abort_noted_ = false;
   bool connect_reported_ = false;  // connect() has said that there is a connection
   bool receive_shut_ = false;
@@ -371,6 +395,8 @@ class StreamSocket final : public Socket {
   uint64_t seen_read_edge_ = 0;
   uint64_t seen_write_edge_ = 0;
   uint64_t link_edge_ = 0;  // grows when an error or the end comes without the engine's edges
+  uint64_t room_edge_ = 0;  // grows when SO_SNDBUF lets a writer go on
+  bool send_full_ = false;  // it did not, when last looked
 
   std::vector<std::byte> held_;  // sent with MSG_MORE or a cork: leaves with what follows, or at held_until_
   Time held_until_ = kNever;

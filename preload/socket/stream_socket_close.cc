@@ -85,6 +85,7 @@ int StreamSocket::Shutdown(int fd, int how) {
 }
 
 int StreamSocket::Close(int fd) {
+  const int saved = errno;
   std::unique_lock own(mutex_.own());
   std::erase(descriptors_, fd);
   FdTable::Remove(fd, this);
@@ -97,6 +98,7 @@ int StreamSocket::Close(int fd) {
     waiters_.WakeAll();
     observers_.clear();
     if (!session_->being_read()) DropSession();
+    errno = saved;
     return real.close(fd);
   }
   descriptors_.push_back(fd);  // until the connection's state, which may come from another process, is here
@@ -104,8 +106,11 @@ int StreamSocket::Close(int fd) {
   Lock lock(mutex_);
   std::erase(descriptors_, fd);
   switch (state_.load()) {
-    case State::kSdp:
-      return CloseLast(lock, fd);
+    case State::kSdp: {
+      const int result = CloseLast(lock, fd);
+      if (result == 0) errno = saved;
+      return result;
+    }
     case State::kListening:
       listener_->Close();
       DropSession();
@@ -118,6 +123,7 @@ int StreamSocket::Close(int fd) {
     case State::kClosed:
       break;
   }
+  errno = saved;
   return real.close(fd);
 }
 
@@ -189,6 +195,7 @@ int StreamSocket::DescriptorToLinger(Lock& lock, int fd) {
 
 Background::Wait StreamSocket::RunInBackground(Time now) {
   Lock lock(mutex_);
+  if (state_ == State::kConnecting && connects_inline_) return {.done = true};
   if (state_ == State::kConnecting && attempt_ != nullptr && !descriptors_.empty()) return RunAttempt(now);
   if (state_ == State::kClosed) return RunLinger(now);
   if (state_ != State::kSdp || foreign()) return {.done = true};

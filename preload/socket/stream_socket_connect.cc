@@ -108,6 +108,7 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
   }
   Lock lock(mutex_);
   if (std::find(descriptors_.begin(), descriptors_.end(), fd) == descriptors_.end()) descriptors_.push_back(fd);
+  if (address != nullptr && length >= sizeof(sa_family_t) && address->sa_family == AF_UNSPEC) return Disconnect(fd);
   switch (state_.load()) {
     case State::kPlain:
     case State::kListening:
@@ -116,12 +117,6 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     case State::kConnecting:
       return JoinConnect(lock, fd);
     case State::kSdp:
-      if (address != nullptr && length >= sizeof(sa_family_t) && address->sa_family == AF_UNSPEC) {
-        session_->engine().Abort(engine::AbortReason::kLocal);
-        session_->Pump();
-        AfterProgress();
-        return 0;
-      }
       return ReportConnected();
     case State::kNew:
       break;
@@ -156,10 +151,11 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
     Unlocked(StreamSocket* s, Lock& l) : socket(s), lock(l) { lock.unlock(); }
     ~Unlocked() {
       lock.lock();
-      if (!returned && socket->state_ == State::kConnecting) Background::Add(&socket->task_, Duration::zero());
+      if (!returned && socket->state_ == State::kConnecting) socket->LeaveConnect();
     }
   };
   state_ = State::kConnecting;  // for other threads' calls, whenever the lock is free
+  connects_inline_ = true;
   bool self_answered = false;
   for (;;) {
     const ConnectAttempt::Outcome outcome = attempt_->Step(Now());
@@ -177,7 +173,7 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
       if (state_ != State::kConnecting) return Fail(EBADF);
     }
     if (nonblocking) {
-      if (!Background::Add(&task_, Duration::zero())) {
+      if (!LeaveConnect()) {
         attempt_.reset();
         state_ = State::kNew;
         return kPassThrough;
@@ -199,10 +195,15 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
     if (state_ != State::kConnecting) return Fail(EBADF);
     if ((result < 0 && error == EINTR) || (result == 0 && Now() >= deadline)) {
       // As TCP's: the connect goes on by itself, and the next one reports how it went.
-      Background::Add(&task_, Duration::zero());
+      LeaveConnect();
       return Fail(result < 0 ? EINTR : EINPROGRESS);
     }
   }
+}
+
+bool StreamSocket::LeaveConnect() {
+  connects_inline_ = false;
+  return Background::Add(&task_, Duration::zero());
 }
 
 int StreamSocket::JoinConnect(Lock& lock, int fd) {
@@ -218,6 +219,59 @@ int StreamSocket::JoinConnect(Lock& lock, int fd) {
   if (state_ == State::kPlain) return kPassThrough;
   if (state_ == State::kClosed) return Fail(EBADF);
   return Fail(pending_error_ != 0 ? TakeError() : ECONNABORTED);
+}
+
+// As TCP does it: a peer is reset, a listener listens no more, a connect that is under way is given up.
+int StreamSocket::Disconnect(int fd) {
+  switch (state_.load()) {
+    case State::kNew:
+    case State::kPlain:
+    case State::kClosed:
+      return kPassThrough;
+    case State::kListening:
+      listener_->Close();
+      BecomePlain(fd, stats::FallbackReason::kCount, {});
+      return kPassThrough;
+    case State::kConnecting:
+      attempt_.reset();
+      if (Background::Holds(&task_))
+        Background::Add(&task_, Duration::zero());  // it sleeps on something that is no more
+      break;
+    case State::kSdp: {
+      if (foreign()) return Fail(EIO);
+      // Others know the session: a thread in a call, or another process. To them it is a connection that is
+      // over.
+      const bool ours =
+          shared_ == nullptr && !session_->being_read() && !source_loan_.offered() && !sink_loan_.offered();
+      if (!ours || session_->queue_pair().owns_event_fd()) {
+        AskLoansBack();
+        session_->engine().Abort(engine::AbortReason::kLocal);
+        session_->Pump();
+        AfterProgress();
+      }
+      if (!ours) return 0;
+      for (Observation& o : observers_) {
+        o.watch = 0;
+        o.observer->OnWatch(o.fd, LinkOf(o.fd), 0);
+      }
+      DropSession();
+      peer_ = {};
+      pending_error_ = 0;
+      abort_noted_ = connect_reported_ = receive_shut_ = false;
+      held_.clear();
+      break;
+    }
+  }
+  state_ = State::kNew;
+  const int saved = errno;
+  sockaddr nobody{};
+  nobody.sa_family = AF_UNSPEC;
+  real.connect(fd, &nobody, sizeof nobody);
+  errno = saved;
+  ++link_edge_;
+  for (const Observation& o : observers_) o.observer->OnChange(o.fd);
+  waiters_.WakeAll();
+  return 0;
 }
 
 // As on TCP: the first connect that finds the connection there succeeds.
@@ -286,7 +340,7 @@ Background::Wait StreamSocket::RunAttempt(Time now) {
 
 // The application asks whether the connect is done: what has come meanwhile need not wait until the helper runs.
 void StreamSocket::StepAttempt() {
-  if (attempt_ == nullptr || descriptors_.empty() || !Background::Holds(&task_)) return;
+  if (attempt_ == nullptr || connects_inline_ || descriptors_.empty() || !Background::Holds(&task_)) return;
   const int waited_for = attempt_->wait().fd;
   const Background::Wait wait = RunAttempt(Now());
   if (wait.done || wait.fd != waited_for) Background::Add(&task_, Duration::zero());  // it sleeps on something that is no more

@@ -32,9 +32,26 @@ bool StreamSocket::ComeToRest() {
     timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
     nanosleep(&pause, nullptr);
     mutex_.own().lock();
-    if (shared_ == nullptr || shared_->Lock() != SharedConnection::View::kCurrent) return false;
+    if (shared_ == nullptr) return false;
+    const SharedConnection::View view = shared_->Lock();
+    // Another process has used it meanwhile: what it left is the newest.
+    if (view == SharedConnection::View::kStale ? !ThawShared() : view != SharedConnection::View::kCurrent) return false;
   }
   return session_->freezable();
+}
+
+// With own() locked, which is free while it waits for a process that keeps the connection to itself.
+SharedConnection::View StreamSocket::LockToGive(Giver giver) {
+  const Time deadline = Now() + kPatience;
+  for (;;) {
+    const SharedConnection::View view = shared_->Lock();
+    if (view != SharedConnection::View::kElsewhere || giver != Giver::kGoes || Now() >= deadline) return view;
+    shared_->Unlock();
+    mutex_.own().unlock();
+    timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
+    nanosleep(&pause, nullptr);
+    mutex_.own().lock();
+  }
 }
 
 bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connection* out) {
@@ -43,7 +60,7 @@ bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connect
   if (giver == Giver::kStays && shared_ == nullptr && !session_->freezable()) return false;
   if (shared_ == nullptr && !StartSharing()) return false;
   const Guests::Guest* const guest = guests.Of(&shared_->arena());
-  const SharedConnection::View view = shared_->Lock();
+  const SharedConnection::View view = LockToGive(giver);
   bool good = guest != nullptr && shared_->Add(guest->member);
   if (good && view == SharedConnection::View::kCurrent) {
     session_->Pump();

@@ -34,13 +34,15 @@ class IovecCursor {
   }
   [[nodiscard]] size_t left() const { return left_; }
 
-  // As much of the rest as a fixed number of spans can name.
-  std::span<const Span> Rest() {
+  // As much of the rest, up to `most` bytes, as a fixed number of spans can name.
+  std::span<const Span> Rest(size_t most = SIZE_MAX) {
     size_t n = 0;
     size_t offset = offset_;
-    for (size_t i = index_; i < count_ && n < spans_.size(); ++i, offset = 0) {
+    for (size_t i = index_; i < count_ && n < spans_.size() && most > 0; ++i, offset = 0) {
       if (iov_[i].iov_len == offset) continue;
-      spans_[n++] = {static_cast<Byte*>(iov_[i].iov_base) + offset, iov_[i].iov_len - offset};
+      const size_t length = std::min(iov_[i].iov_len - offset, most);
+      spans_[n++] = {static_cast<Byte*>(iov_[i].iov_base) + offset, length};
+      most -= length;
     }
     return {spans_.data(), n};
   }
@@ -107,11 +109,14 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     if (state_ == State::kConnecting) return Fail(EAGAIN);
     return kPassThrough;  // the kernel knows what a socket that is not connected answers
   }
-  if (foreign()) return Fail(EIO);
+  if (foreign()) {
+    const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !IsNonblocking(fd);
+    if (const int error = AwaitConnection(lock, !may_wait, options_.send_timeout()); error != 0) return Fail(error);
+  }
   MendJump(lock, fd);
   ++calls_;
   const size_t total = data.left();
-  const bool writable = session_->engine().writable();  // what poll told the caller
+  const bool writable = Writable();  // what poll told the caller
   const bool nonblocking = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd);
   const bool more = (flags & MSG_MORE) != 0 || options_.cork();
   if ((more || (!nonblocking && MayBeRequest(total))) && (flags & MSG_OOB) == 0 && total > 0 && pending_error_ == 0 &&
@@ -124,6 +129,10 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   bool looked = false;
   NoteSend(total);
   for (;;) {
+    if (foreign()) {  // since a sleep
+      if (total != data.left()) break;
+      if (const int error = AwaitConnection(lock, nonblocking, options_.send_timeout()); error != 0) return Fail(error);
+    }
     engine::Engine& e = session_->engine();
     if (pending_error_ != 0) {
       if (total != data.left()) break;
@@ -138,7 +147,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
       const auto rest = data.Rest();
       if (!rest.empty()) LookForSinkAvail(lock, fd, rest.front().size());
       if (state_ != State::kSdp) return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
-      if (pending_error_ != 0 || !e.can_send()) continue;
+      if (foreign() || pending_error_ != 0 || !e.can_send()) continue;
       if (!rest.empty() && e.wants_source(rest.front().size())) {
         if (deadline == kNever) deadline = DeadlineOf(options_.send_timeout());
         int error = 0;
@@ -150,14 +159,19 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
           return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(error);
         }
         if (data.left() == 0) break;
-        if (pending_error_ != 0 || !e.can_send()) continue;
+        if (foreign() || pending_error_ != 0 || !e.can_send()) continue;
       }
     }
     const bool first = total == data.left();
     while (data.left() > 0) {
       // A write of more pieces than one Rest() names goes on; its out-of-band byte is the very last.
+      const size_t room = send_flags.out_of_band ? SIZE_MAX : SendRoom();
+      if (room == 0) {
+        NoteSendRoom();
+        break;
+      }
       size_t moved;
-      data.Advance(SendBehindHeld(data.Rest(), send_flags, &moved));
+      data.Advance(SendBehindHeld(data.Rest(room), send_flags, &moved));
       if (moved == 0) break;
     }
     if (session_->end_unread()) {
@@ -171,10 +185,10 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
       return FailPipe(flags);
     }
     if (data.left() == 0) break;
-    // No credit. The peer may have granted some meanwhile.
+    // No credit, or no room. The peer may have granted some meanwhile.
     if (!looked) {
       looked = true;
-      if (LookAtLink() && session_->engine().writable()) continue;
+      if (LookAtLink() && Writable()) continue;
     }
     if (nonblocking) {
       // Room was promised where there is no credit: it is taken by copying, or the caller would be told EAGAIN after POLLOUT.
@@ -192,7 +206,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
         send_flags.buffering = engine::Buffering::kFull;
         continue;
       }
-      error = session_->engine().writable() ? 0 : WaitForChange(lock, fd, deadline, signals);
+      error = Writable() ? 0 : WaitForChange(lock, fd, deadline, signals);
       if (state_ != State::kSdp) return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
     }
     if (error == EINTR || (error == EAGAIN && Now() >= deadline)) {
@@ -216,7 +230,10 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     if (state_ == State::kConnecting) return Fail(EAGAIN);
     return kPassThrough;
   }
-  if (foreign()) return Fail(EIO);
+  if (foreign()) {
+    const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !IsNonblocking(fd);
+    if (const int error = AwaitConnection(lock, !may_wait, options_.receive_timeout()); error != 0) return Fail(error);
+  }
   MendJump(lock, fd);
   ++calls_;
   if ((flags & MSG_OOB) != 0) return ReceiveOutOfBand(room.Rest(), flags, out_flags);
@@ -235,6 +252,10 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   bool looked = false;
   size_t done = 0;
   for (;;) {
+    if (foreign()) {  // since a sleep
+      if (done > 0 && !peek) break;
+      if (const int error = AwaitConnection(lock, nonblocking, options_.receive_timeout()); error != 0) return Fail(error);
+    }
     engine::Engine& e = session_->engine();
     const bool was_at_mark = e.at_mark();
     done = peek ? e.Receive(room.Rest(), {.peek = true}) : done + Take(e, room, (flags & MSG_TRUNC) != 0);

@@ -122,10 +122,7 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
 int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t* length) {
   Lock lock(mutex_);
   if (level == SOL_SOCKET && name == SO_ERROR) {
-    if (state_ == State::kSdp) {
-      session_->ReadAvailable();
-      AfterProgress();
-    }
+    if (state_ == State::kSdp) Look();
     if (pending_error_ != 0) return PutInt(TakeError(), value, length);
     if (state_ == State::kConnecting || state_ == State::kSdp) return PutInt(0, value, length);
   }
@@ -175,8 +172,7 @@ int StreamSocket::PutPeerName(void* value, socklen_t* length) const {
 }
 
 int StreamSocket::GetStreamInfo(int fd, void* value, socklen_t* length) {
-  session_->ReadAvailable();
-  AfterProgress();
+  Look();
   const engine::Engine& e = session_->engine();
   const engine::Stats& s = e.stats();
   const uint64_t unsent = held_.size() + e.buffered_bytes() + session_->queue_pair().unsent_bytes();
@@ -199,8 +195,7 @@ int StreamSocket::ReceiveNothingMapped(void* value, socklen_t* length) {
     return Fail(EINVAL);
   std::memcpy(&request, value, given);
   if (request.address % 4096 != 0) return Fail(EINVAL);
-  session_->ReadAvailable();
-  AfterProgress();
+  Look();
   const auto waiting =
       static_cast<uint32_t>(std::min<uint64_t>(session_->engine().readable_bytes(), 0x7fffffff));
   request.to_be_read = std::min(request.length, waiting);
@@ -244,6 +239,7 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
     real.setsockopt(listener_->sdp_fd(), level, name, value, length);
     errno = saved;
   }
+  if (level == SOL_SOCKET) AfterBufferSize();
   if (state_ == State::kSdp && level == IPPROTO_IPV6 && name == IPV6_ADDRFORM) {
     Unmap(&local_);
     Unmap(&peer_);
@@ -254,7 +250,7 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
 void StreamSocket::AfterKeptOption(int fd, int level, int name) {
   // What the conventional connections of a listener inherit.
   if (state_ == State::kListening) options_.Apply(fd);
-  if (state_ != State::kSdp) return;
+  if (state_ != State::kSdp || foreign()) return;
   if (level == SOL_SOCKET && name == SO_OOBINLINE)
     session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
   if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
@@ -320,8 +316,8 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
   switch (request) {
     case FIONREAD:  // SIOCINQ
       // Programs ask until enough is there: what the link has counts, and what the peer offers has to come.
-      session_->ReadAvailable();
-      WantBcopy(UINT64_MAX);
+      Look();
+      if (!foreign()) WantBcopy(UINT64_MAX);
       AfterProgress();
       answer = static_cast<int64_t>(std::min<uint64_t>(session_->engine().readable_bytes(), 0x7fffffff));
       break;

@@ -46,7 +46,7 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
   MendJump(lock, fd);
   ++calls_;
   const Bytes names = Names();
-  const bool promised = session_->engine().writable();
+  const bool promised = Writable();
   size_t sent = 0;
   bool looked = false;
   while (!names.empty() && sent < count) {
@@ -55,7 +55,9 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
       session_->Pump();
       if (session_->queue_pair().unsent_bytes() != 0) break;
     }
-    const verbs::FileRange range = {.name = names.first(std::min(count - sent, kStep)),
+    const size_t room = SendRoom();
+    if (room == 0) break;
+    const verbs::FileRange range = {.name = names.first(std::min({count - sent, kStep, room})),
                                     .fd = file,
                                     .offset = offset + static_cast<off64_t>(sent)};
     if (!session_->queue_pair().BorrowFile(range)) break;

@@ -28,7 +28,8 @@ void SocketMutex::Enter() { socket_->EnterShared(); }
 void SocketMutex::Leave() { socket_->LeaveShared(); }
 
 void StreamSocket::EnterShared() {
-  const Time patience = Now() + kPatienceForOwner;
+  // Once in vain, then no more: calls that can wait do it themselves (AwaitConnection).
+  const Time patience = away_ ? Time{} : Now() + kPatienceForOwner;
   SharedConnection::View view;
   for (;;) {
     view = shared_->Lock();
@@ -149,6 +150,20 @@ void StreamSocket::PrepareConfinement() {
   if (shared_ != nullptr) shared_->Prepare();
   if (listener_ != nullptr) listener_->PrepareConfinement();
   if (!descriptors_.empty()) IsNonblocking(descriptors_.front());
+}
+
+int StreamSocket::AwaitConnection(Lock& lock, bool nonblocking, Duration timeout) {
+  const Time deadline = timeout == Duration::zero() ? kNever : Now() + timeout;
+  const Signals signals = deadline == kNever ? Signals::kRestart : Signals::kInterrupt;
+  while (foreign()) {
+    if (foreign_) return EIO;
+    if (nonblocking) return EAGAIN;
+    pollfd none{.fd = -1, .events = 0, .revents = 0};
+    const int error = SleepAsWaiter(lock, &none, deadline, signals);
+    if (state_ != State::kSdp) return EBADF;
+    if (error == EINTR || (error == EAGAIN && Now() >= deadline)) return error;
+  }
+  return 0;
 }
 
 Duration StreamSocket::NextNap() {

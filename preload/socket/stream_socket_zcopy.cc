@@ -206,10 +206,11 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
     const Return on_end{this, lock, fd};
     session_->Pump();
     AfterProgress();
-    const bool impatient = deadline == kNever || deadline > Now() + kPatienceForReader;
+    // What TCP would not have taken without a reader waits for one.
+    const bool impatient = MayBuffer(data.size()) && (deadline == kNever || deadline > Now() + kPatienceForReader);
     Duration patience = kPatienceForReader;
     if (silent_reads) patience += 2 * mebibyte_read_ * static_cast<int64_t>(data.size()) / static_cast<int64_t>(kMostLent);
-    Time next_look = std::min(deadline, Now() + patience);
+    Time next_look = impatient ? std::min(deadline, Now() + patience) : deadline;
     uint64_t sent = session_->queue_pair().counters().bytes_out;
     bool asked_round_trip = false;
     while (source_loan_.lent() && session_ != nullptr && state_ == State::kSdp) {

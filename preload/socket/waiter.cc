@@ -12,9 +12,12 @@
 #include "preload/confinement.h"
 #include "preload/fd_table.h"
 #include "preload/real_calls.h"
+#include "preload/socket/clock.h"
 
 namespace sdp::preload {
 namespace {
+
+constexpr Duration kDeafSleep = std::chrono::milliseconds(32);
 
 thread_local std::unique_ptr<Waiter> this_thread_waiter;
 thread_local uint32_t waiter_generation = 0;
@@ -41,6 +44,8 @@ Waiter* Waiter::AlsoAlone() {
   this_thread_waiter = std::move(waiter);
   return this_thread_waiter.get();
 }
+
+Time Waiter::LookAgainWithout() { return __libc_single_threaded ? kNever : Now() + kDeafSleep; }
 
 void Waiter::ForgetAfterFork() { generation.fetch_add(1, std::memory_order_relaxed); }
 

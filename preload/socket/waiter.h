@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/types.h"
+
 namespace sdp::preload {
 
 class Waiter {
@@ -21,6 +23,8 @@ class Waiter {
   static Waiter* ForThisThread();
   // The same in a process with a single thread too.
   static Waiter* AlsoAlone();
+  // When a thread without one looks again at the latest: where there are other threads, nothing that they do wakes it.
+  [[nodiscard]] static Time LookAgainWithout();
   // In a child of fork: the parent's descriptors are not this process's to sleep on.
   static void ForgetAfterFork();
   ~Waiter();

@@ -1,4 +1,5 @@
 // epoll: the life of registrations: sockets not yet connected, listeners, duplicates, several sets.
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -116,6 +117,42 @@ TEST_CASE("epoll: a listener one shot") {
   REQUIRE(server >= 0);
   ep.Mod(listener.fd, EPOLLIN, 5);
   REQUIRE(ep.Quiet());
+}
+
+// A client that no library stands in front of: plain TCP, by bare system calls.
+int ConnectBare(Listener& listener) {
+  const int fd = static_cast<int>(syscall(SYS_socket, AF_INET, SOCK_STREAM, 0));
+  REQUIRE(fd >= 0);
+  REQUIRE(syscall(SYS_connect, fd, listener.address.get(), listener.address.length) == 0);
+  return fd;
+}
+
+TEST_CASE("epoll: a listener one shot, and clients of several kinds", "[mixed]") {
+  Listener listener = Listen(AF_INET, 16, SOCK_NONBLOCK);
+  Epoll ep;
+  ep.Add(listener.fd, EPOLLIN | EPOLLONESHOT, 3);
+  for (int round = 0; round < 3; ++round) {
+    Fd first = TcpSocket();
+    if (round != 1) REQUIRE(connect(first, listener.address.get(), listener.address.length) == 0);
+    const int bare = ConnectBare(listener);
+    if (round == 1) {
+      REQUIRE(ep.Wait() == Events{{3, EPOLLIN}});
+      REQUIRE(connect(first, listener.address.get(), listener.address.length) == 0);
+    } else {
+      REQUIRE(ep.Wait() == Events{{3, EPOLLIN}});
+    }
+    REQUIRE(ep.Quiet());
+    for (int i = 0; i < 2; ++i) {
+      ep.Mod(listener.fd, EPOLLIN | EPOLLONESHOT, 3);
+      REQUIRE(ep.Wait() == Events{{3, EPOLLIN}});
+      REQUIRE(ep.Quiet(20));
+      Fd server(accept(listener.fd, nullptr, nullptr));
+      REQUIRE(server >= 0);
+    }
+    syscall(SYS_close, bare);
+    ep.Mod(listener.fd, EPOLLIN | EPOLLONESHOT, 3);
+    REQUIRE(ep.Quiet(20));
+  }
 }
 
 TEST_CASE("epoll: a blocked wait hears of a registration made meanwhile") {

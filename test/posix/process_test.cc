@@ -1,4 +1,6 @@
 // Processes: fork, exec, exit, violent death, and a peer that lacks the preload.
+#include <linux/sched.h>
+#include <sched.h>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -360,11 +362,14 @@ TEST_CASE("process: a server program with and without the preload", "[mixed]") {
 
 // As sandboxes fork: with namespaces of its own for the child, or flags that fork() does not know.
 TEST_CASE("process: a child of the bare clone goes on with the connection") {
-  const long number = GENERATE(long{SYS_clone}, long{SYS_fork});
+  const long number = GENERATE(long{SYS_clone}, long{SYS_fork}, long{SYS_clone3});
   Pair pair = MakePair();
   REQUIRE(SendAll(pair.client, std::string("one two ")));
   REQUIRE(ReceiveExactly(pair.server, 4) == "one ");
-  const long pid = syscall(number, number == SYS_clone ? SIGCHLD : 0, nullptr, nullptr, nullptr, nullptr);
+  clone_args request{};
+  request.exit_signal = SIGCHLD;
+  const long pid = number == SYS_clone3 ? syscall(number, &request, sizeof request)
+                                        : syscall(number, number == SYS_clone ? SIGCHLD : 0, nullptr, nullptr, nullptr, nullptr);
   REQUIRE(pid >= 0);
   if (pid == 0) {
     pair.client.reset();
@@ -375,6 +380,43 @@ TEST_CASE("process: a child of the bare clone goes on with the connection") {
   REQUIRE(ExitedWith(Reap(static_cast<pid_t>(pid)), 0));
   REQUIRE(SendAll(pair.server, std::string("parent")));
   REQUIRE(ReceiveExactly(pair.client, 12) == "child parent");
+}
+
+TEST_CASE("process: clone with a stack of the program's, and with flags that fork does not know") {
+  const int flags = GENERATE(SIGCHLD, SIGCHLD | CLONE_VFORK, SIGCHLD | CLONE_PARENT_SETTID);
+  static int number;
+  Pair pair = MakePair();
+  number = pair.server;
+  REQUIRE(SendAll(pair.client, std::string("one two ")));
+  REQUIRE(ReceiveExactly(pair.server, 4) == "one ");
+  std::vector<char> stack(256 * 1024);
+  pid_t told = 0;
+  const int pid = clone(
+      [](void* argument) {
+        if (std::string(static_cast<const char*>(argument)) != "argument") return 3;
+        const bool read = ReceiveExactly(number, 4) == "two ";
+        return read && SendAll(number, std::string("child ")) ? 0 : 1;
+      },
+      stack.data() + stack.size(), flags, const_cast<char*>("argument"), &told, nullptr, nullptr);
+  REQUIRE(pid > 0);
+  if ((flags & CLONE_PARENT_SETTID) != 0) REQUIRE(told == pid);
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  REQUIRE(SendAll(pair.server, std::string("parent")));
+  REQUIRE(ReceiveExactly(pair.client, 12) == "child parent");
+}
+
+TEST_CASE("process: clone's errors are the kernel's") {
+  Pair pair = MakePair();
+  char stack[64];
+  REQUIRE_ERRNO(clone(nullptr, stack, SIGCHLD, nullptr), EINVAL);
+  REQUIRE_ERRNO(clone([](void*) { return 0; }, nullptr, SIGCHLD, nullptr), EINVAL);
+  clone_args request{};
+  REQUIRE_ERRNO(syscall(SYS_clone3, &request, 8), EINVAL);
+  REQUIRE_ERRNO(syscall(SYS_clone3, nullptr, sizeof request), EFAULT);
+  request.exit_signal = 1 << 20;
+  REQUIRE_ERRNO(syscall(SYS_clone3, &request, sizeof request), EINVAL);
+  REQUIRE(SendAll(pair.client, "on"));
+  REQUIRE(ReceiveExactly(pair.server, 2) == "on");
 }
 
 }  // namespace

@@ -7,6 +7,12 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
 
 #include "preload/socket/capsule.h"
 
@@ -54,6 +60,46 @@ TEST_CASE("a handover that is cut or has no such arena is refused") {
   for (size_t size = 0; size < packed.size(); ++size) REQUIRE_FALSE(Handover::Unpack(Bytes(packed).first(size)));
   handover.connections[0].arena = 2;
   REQUIRE_FALSE(Handover::Unpack(handover.Pack()));
+}
+
+std::vector<std::byte> Contents(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const auto* const begin = reinterpret_cast<const std::byte*>(text.data());
+  return {begin, begin + text.size()};
+}
+
+// SDP_WRITE_SEEDS=1 makes them anew, after a change of the format.
+TEST_CASE("every seed of the fuzzer of handovers is one of today's format") {
+  const std::filesystem::path corpus = SDP_HANDOVER_CORPUS;
+  Handover whole = Example();
+  Handover connections = whole, listener = whole;
+  connections.listeners.clear();
+  connections.fresh.clear();
+  listener.arenas.clear();
+  listener.connections.clear();
+  listener.listeners.pop_back();
+  for (const int name : {SO_SNDBUF, SO_RCVBUF, SO_TIMESTAMP, SO_RCVTIMEO}) {
+    const timeval wide{.tv_sec = 7, .tv_usec = 0};  // to some of them an int
+    listener.fresh.front().options.Note(SOL_SOCKET, name, &wide);
+  }
+  std::map<std::string, std::vector<std::byte>> seeds;
+  seeds["empty"] = Handover{}.Pack();
+  seeds["connections"] = connections.Pack();
+  seeds["listener"] = listener.Pack();
+  seeds["whole"] = whole.Pack();
+  if (std::getenv("SDP_WRITE_SEEDS") != nullptr) {
+    for (const auto& [name, bytes] : seeds) {
+      std::ofstream(corpus / name, std::ios::binary)
+          .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    }
+  }
+  for (const auto& [name, bytes] : seeds) {
+    INFO(name << ": SDP_WRITE_SEEDS=1 makes the seeds anew");
+    REQUIRE(std::filesystem::exists(corpus / name));
+    CHECK(Contents(corpus / name) == bytes);
+    CHECK(Handover::Unpack(bytes));
+  }
 }
 
 TEST_CASE("a capsule gives back what was sealed, also much of it, once") {

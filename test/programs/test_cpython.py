@@ -57,12 +57,6 @@ MODULES = {
     "test_epoll": [],
 }
 
-# What need not fail on TCP if it fails here, by a piece of the case's name, with the reason.
-_WINDOW = "counts on buffers of 4 KiB to hold a sender back; SDP's window is made of Private Buffers, into which the whole file fits"
-KNOWN_DIFFERENCES = {
-    "close_peer_in_the_middle_of_receiving": _WINDOW,
-    "test_sendfile_prevents_bare_write": _WINDOW,
-}
 # Reasons for TCP that say nothing about the library: nobody listened there for SDP, as where a test connects to a closed port.
 NOBODY_THERE = {"pm-denied", "pm-cached"}
 
@@ -139,10 +133,7 @@ class CPython(unittest.TestCase):
         if plain.ended() and not preloaded.ended():
             findings.append(f"{module} did not come to its end:\n{preloaded.process.output()[-3000:]}")
         for name in (name for name, outcome in on_sdp.items() if bad(outcome) and not bad(on_tcp.get(name))):
-            reason = next((KNOWN_DIFFERENCES[known] for known in KNOWN_DIFFERENCES if known in name), None)
-            if reason:
-                said.append(f"   known difference: {name}: {reason}")
-            elif name.startswith("test.") and self.passes_alone(module, name):
+            if name.startswith("test.") and self.passes_alone(module, name):
                 said.append(f"   passed when it was repeated alone: {name}")
             else:
                 findings.append(f"{name} {on_sdp[name]} under the preload, {on_tcp.get(name)} on TCP")

@@ -1,0 +1,60 @@
+// clone() without CLONE_VM: a child with memory of its own, which begins in a function of the program's, on a
+// stack of the program's. To us a child of fork. With CLONE_VM it is a thread, or a child of vfork: handed
+// on.
+#include <dlfcn.h>
+#include <sched.h>
+
+#include <cerrno>
+#include <cstdarg>
+
+#include "preload/entry_points.h"
+#include "preload/guard.h"
+#include "preload/startup.h"
+
+namespace sdp::preload {
+namespace {
+
+using Function = int (*)(void*);
+using Clone = int (*)(Function function, void* stack, int flags, void* argument, ...);
+
+struct Beginning {
+  Function function;
+  void* argument;
+};
+
+// In the child. What `beginning` points to is in its copy of the parent's stack.
+int Begin(void* beginning) {
+  const Beginning copy = *static_cast<Beginning*>(beginning);
+  AfterForkInChild();
+  return copy.function(copy.argument);
+}
+
+Clone NextClone() {
+  static const auto next = reinterpret_cast<Clone>(dlsym(RTLD_NEXT, "clone"));
+  return next;
+}
+
+}  // namespace
+}  // namespace sdp::preload
+
+extern "C" int SDP_ENTRY(clone)(int (*function)(void*), void* stack, int flags, void* argument,
+                                ...) noexcept {
+  using namespace sdp::preload;
+  va_list variable;
+  va_start(variable, argument);
+  auto* const parent_tid = va_arg(variable, pid_t*);
+  void* const tls = va_arg(variable, void*);
+  auto* const child_tid = va_arg(variable, pid_t*);
+  va_end(variable);
+  const Clone next = NextClone();
+  // What the kernel would refuse without a child stays as it is.
+  if ((flags & CLONE_VM) != 0 || function == nullptr || stack == nullptr)
+    return next(function, stack, flags, argument, parent_tid, tls, child_tid);
+  Beginning beginning{.function = function, .argument = argument};
+  BeforeFork();
+  const int pid = next(&Begin, stack, flags, &beginning, parent_tid, tls, child_tid);
+  const int error = errno;
+  AfterForkInParent();
+  errno = error;
+  return pid;
+}

@@ -1,0 +1,60 @@
+// SO_SNDBUF, SO_RCVBUF and SO_RCVLOWAT of a connection.
+//
+// The link's kernel has the first two as well, and bounds by them what is on its way. Here they bound what
+// the library holds for the program besides: bytes of messages that credit allows and the link has not taken,
+// and the engine's send buffer. SO_RCVBUF decides the number and the size of the Private Buffers (options.h).
+// Without a size that the program has set neither bounds anything.
+#include <algorithm>
+
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+namespace {
+
+// What a peer of TCP's, which does not read, holds beside what the sender's buffer does.
+constexpr size_t kPeersShare = 128 * 1024;
+
+}  // namespace
+
+size_t StreamSocket::LowWater() const {
+  const auto wanted = static_cast<size_t>(options_.receive_low_water());
+  if (wanted <= 1) return 1;
+  const engine::Engine& e = session_->engine();
+  const size_t limit = e.receive_limit();
+  // While three receives of full size fit beside what is held the peer may send payload (SDP 10.5).
+  const size_t three = size_t{3} * e.stats().local_buffer_size;
+  const size_t spare = limit > three ? limit - three : 0;
+  return std::min(wanted, std::max<size_t>(1, std::min(limit / 2, spare)));
+}
+
+size_t StreamSocket::SendRoom() const {
+  const size_t limit = options_.send_buffer();
+  if (limit == 0) return SIZE_MAX;
+  const uint64_t queued = session_->queue_pair().unsent_bytes() + session_->engine().buffered_bytes();
+  return queued < limit ? limit - queued : 0;
+}
+
+bool StreamSocket::MayBuffer(size_t bytes) const {
+  const size_t limit = options_.send_buffer();
+  return limit == 0 || bytes <= limit + kPeersShare;
+}
+
+// As the kernel wakes writers: a third of the buffer is free.
+bool StreamSocket::Writable() const {
+  if (!session_->engine().writable()) return false;
+  return options_.send_buffer() == 0 || SendRoom() >= options_.send_buffer() / 3;
+}
+
+void StreamSocket::NoteSendRoom() {
+  if (options_.send_buffer() == 0 && !send_full_) return;
+  const bool full = SendRoom() < options_.send_buffer() / 3;
+  if (send_full_ && !full) ++room_edge_;
+  send_full_ = full;
+}
+
+void StreamSocket::AfterBufferSize() {
+  if (state_ == State::kListening) listener_->SetTuning(options_.tuning());
+  if (state_ == State::kSdp && !foreign()) AfterProgress();
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,102 @@
+// connect() in its rarer uses: AF_UNSPEC, which takes a socket's peer away, and a socket that is its own
+// peer.
+#include <sys/epoll.h>
+
+#include "test/posix/support.h"
+
+namespace posix_test {
+namespace {
+
+int Disconnect(int fd) {
+  sockaddr nobody{};
+  nobody.sa_family = AF_UNSPEC;
+  return connect(fd, &nobody, sizeof nobody);
+}
+
+TEST_CASE("disconnect: the peer is reset, and the socket may connect again", "[abort]") {
+  Listener listener = Listen();
+  Pair pair = ConnectTo(listener);
+  REQUIRE(SendAll(pair.client, "one"));
+  REQUIRE(ReceiveExactly(pair.server, 3) == "one");
+  REQUIRE(Disconnect(pair.client) == 0);
+  REQUIRE(WaitFor(pair.server, POLLIN | POLLERR | POLLHUP));
+  char c;
+  REQUIRE_ERRNO(recv(pair.server, &c, 1, 0), ECONNRESET);
+  sockaddr_storage name;
+  socklen_t length = sizeof name;
+  REQUIRE_ERRNO(getpeername(pair.client, reinterpret_cast<sockaddr*>(&name), &length), ENOTCONN);
+  REQUIRE(PollOne(pair.client, POLLIN | POLLOUT, 0) == (POLLOUT | POLLERR | POLLHUP));
+  REQUIRE(GetOption(pair.client, SOL_SOCKET, SO_ERROR) == ECONNRESET);  // of one's own making, told once
+  REQUIRE_ERRNO(recv(pair.client, &c, 1, MSG_DONTWAIT), ENOTCONN);
+  REQUIRE_ERRNO(send(pair.client, &c, 1, MSG_NOSIGNAL), EPIPE);
+  REQUIRE(PollOne(pair.client, POLLIN | POLLOUT, 0) == (POLLOUT | POLLHUP));
+  REQUIRE(Disconnect(pair.client) == 0);
+
+  REQUIRE(connect(pair.client, listener.address.get(), listener.address.length) == 0);
+  Fd again(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(again >= 0);
+  REQUIRE(SendAll(pair.client, "two"));
+  REQUIRE(ReceiveExactly(again, 3) == "two");
+  REQUIRE(SendAll(again, "three"));
+  REQUIRE(ReceiveExactly(pair.client, 5) == "three");
+}
+
+TEST_CASE("disconnect: what waited to be read is gone, and epoll hears of the next connection", "[abort]") {
+  Listener listener = Listen();
+  Pair pair = ConnectTo(listener);
+  Fd ep(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = EPOLLIN, .data = {}};
+  REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, pair.client, &event) == 0);
+  REQUIRE(SendAll(pair.server, "unread"));
+  REQUIRE(epoll_wait(ep, &event, 1, kPatienceMs) == 1);
+  REQUIRE(Disconnect(pair.client) == 0);
+  REQUIRE(epoll_wait(ep, &event, 1, 0) == 1);
+  REQUIRE((event.events & EPOLLHUP) != 0);
+  REQUIRE(connect(pair.client, listener.address.get(), listener.address.length) == 0);
+  Fd again(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(epoll_wait(ep, &event, 1, kQuietMs) == 0);
+  REQUIRE(SendAll(again, "news"));
+  REQUIRE(epoll_wait(ep, &event, 1, kPatienceMs) == 1);
+  REQUIRE(event.events == EPOLLIN);
+  REQUIRE(ReceiveExactly(pair.client, 4) == "news");
+}
+
+TEST_CASE("disconnect: a listener listens no more", "[refused]") {
+  Listener listener = Listen();
+  REQUIRE(Disconnect(listener.fd) == 0);
+  REQUIRE(GetOption(listener.fd, SOL_SOCKET, SO_ACCEPTCONN) == 0);
+  Fd client = TcpSocket();
+  REQUIRE_ERRNO(connect(client, listener.address.get(), listener.address.length), ECONNREFUSED);
+}
+
+TEST_CASE("disconnect: a socket that never was connected, and a connect under way", "[plain]") {
+  Fd fresh = TcpSocket();
+  REQUIRE(Disconnect(fresh) == 0);
+  Fd client = TcpSocket(AF_INET, SOCK_NONBLOCK);
+  Address target = Loopback(AF_INET, 9);
+  REQUIRE(inet_pton(AF_INET, "192.0.2.1", &reinterpret_cast<sockaddr_in&>(target.storage).sin_addr) == 1);
+  if (connect(client, target.get(), target.length) == 0 || errno != EINPROGRESS) return;
+  REQUIRE(Disconnect(client) == 0);
+  Listener listener = Listen();
+  SetNonblocking(client, false);
+  REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(SendAll(client, "there"));
+  REQUIRE(ReceiveExactly(server, 5) == "there");
+}
+
+TEST_CASE("connect: a socket to its own name", "[plain]") {
+  Fd self = TcpSocket();
+  Address name = Loopback(AF_INET);
+  REQUIRE(bind(self, name.get(), name.length) == 0);
+  name = LocalOf(self);
+  REQUIRE(connect(self, name.get(), name.length) == 0);
+  REQUIRE(LocalOf(self).ToString() == PeerOf(self).ToString());
+  REQUIRE(SendAll(self, "soliloquy"));
+  REQUIRE(ReceiveExactly(self, 9) == "soliloquy");
+  REQUIRE(shutdown(self, SHUT_WR) == 0);
+  REQUIRE(ReceiveToEnd(self).empty());
+}
+
+}  // namespace
+}  // namespace posix_test
