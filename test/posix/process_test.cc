@@ -419,5 +419,49 @@ TEST_CASE("process: clone's errors are the kernel's") {
   REQUIRE(ReceiveExactly(pair.server, 2) == "on");
 }
 
+TEST_CASE("process: a server that becomes a daemon keeps its listener and its connections") {
+  Listener listener = Listen();
+  Fd client = TcpSocket();
+  REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+  const pid_t pid = Child([&] {
+    client.reset();
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    if (ReceiveExactly(server, 5) != "early") return 1;
+    if (daemon(1, 1) != 0) return 2;  // only the grandchild comes back
+    alarm(20);                        // in a session of its own, where nobody ends it
+    if (!SendAll(server, "still here")) return 3;
+    server.reset();
+    Fd second(accept(listener.fd, nullptr, nullptr));
+    return SendAll(second, "and new ones") ? 0 : 4;
+  });
+  REQUIRE(SendAll(client, "early"));
+  REQUIRE(ReceiveToEnd(client) == "still here");
+  Fd other = TcpSocket();
+  REQUIRE(connect(other, listener.address.get(), listener.address.length) == 0);
+  listener.fd.reset();
+  REQUIRE(ReceiveToEnd(other) == "and new ones");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("process: a daemon's standard descriptors are no sockets any more") {
+  Pair pair = MakePair();
+  const pid_t pid = Child([&] {
+    pair.client.reset();
+    for (int fd = 0; fd <= 2; ++fd) {
+      if (dup2(pair.server, fd) != fd) return 1;
+    }
+    if (daemon(0, 0) != 0) return 2;
+    alarm(20);
+    char c;
+    if (read(0, &c, 1) != 0 || write(1, "lost", 4) != 4) return 3;
+    char directory[8];
+    if (getcwd(directory, sizeof directory) == nullptr || std::string(directory) != "/" || getsid(0) != getpid()) return 4;
+    return SendAll(pair.server, "by its own number") ? 0 : 5;
+  });
+  pair.server.reset();
+  REQUIRE(ReceiveToEnd(pair.client) == "by its own number");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
 }  // namespace
 }  // namespace posix_test

@@ -1,0 +1,38 @@
+// daemon: the C library makes it of a fork, an exit and descriptor calls of its own that nobody can stand in
+// front of. The parent would leave without a word, as if it were killed, and its sockets at 0, 1 and 2 would
+// be closed behind our back.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "preload/entry_points.h"
+
+using sdp::preload::real;
+
+extern "C" {
+
+int SDP_ENTRY(daemon)(int no_chdir, int no_close) noexcept {
+  const pid_t pid = fork();
+  if (pid < 0) return -1;
+  if (pid > 0) _exit(0);
+  if (setsid() < 0) return -1;
+  if (no_chdir == 0) (void)!chdir("/");
+  if (no_close != 0) return 0;
+  const int null = open("/dev/null", O_RDWR);
+  struct stat status {};
+  if (null < 0 || fstat(null, &status) != 0) return -1;
+  // In a jail it may be anything.
+  if (!S_ISCHR(status.st_mode) || status.st_rdev != makedev(1, 3)) {
+    real.close(null);
+    errno = ENODEV;
+    return -1;
+  }
+  for (int fd = 0; fd <= 2; ++fd) dup2(null, fd);
+  if (null > 2) real.close(null);
+  return 0;
+}
+
+}  // extern "C"
