@@ -3,6 +3,7 @@
 // on.
 #include <dlfcn.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdarg>
@@ -26,7 +27,8 @@ struct Beginning {
 int Begin(void* beginning) {
   const Beginning copy = *static_cast<Beginning*>(beginning);
   AfterForkInChild();
-  return copy.function(copy.argument);
+  // The C library would end the process by a system call of its own.
+  _exit(copy.function(copy.argument));
 }
 
 Clone NextClone() {

@@ -89,6 +89,7 @@ size_t Engine::Receive(std::span<const MutableBytes> out, ReceiveFlags flags) {
 }
 
 void Engine::LeaveLanding(Bytes memory) { rep_->sink.Leave(memory); }
+void Engine::MakeWayInLanding(Bytes memory) { rep_->sink.MakeWay(memory); }
 
 // Frees nothing: a process that ends in a signal handler calls it, too.
 void Engine::CloseSend() {

@@ -237,10 +237,10 @@ int WaitPlain(int epfd, epoll_event* events, int max_events, Time deadline, cons
   int count = 0;
   {
     const Sleep sleep(PlainSleepers(epfd));
-    std::atomic_thread_fence(std::memory_order_seq_cst);
     timespec storage;
     // A set that has come before this thread was counted would not wake it.
-    if (!EpollSetRef::Find(epfd)) count = real.epoll_pwait2(epfd, events, max_events, Remaining(deadline, &storage), mask);
+    const bool set_came = numbers_in_use.load() != 0 && EpollSetRef::Find(epfd);
+    if (!set_came) count = real.epoll_pwait2(epfd, events, max_events, Remaining(deadline, &storage), mask);
   }
   if (count < 0 || !HaveEpollSets()) return count;
   if (count == 0) {
@@ -306,6 +306,7 @@ void LockEpollSetsForFork() {
 }
 
 void DisownEpollSetsAfterFork() {
+  for (auto& sleepers : plain_sleepers) sleepers = 0;  // the parent's
   for (const auto& set : sets().all) set->DisownAfterFork();
 }
 

@@ -118,8 +118,13 @@ bool Capsule::Is(int fd, Maker wanted) {
 std::optional<Capsule> Capsule::Open(int fd) {
   if (!Is(fd, Maker::kAnybody)) return std::nullopt;
   Capsule capsule;
+  // Of anybody's no more is taken than one connection needs.
+  const bool trusted = Is(fd, Maker::kTrusted);
+  const size_t most_content = trusted ? size_t{64} << 20 : size_t{64} << 10;
+  const size_t most_descriptors = trusted ? size_t{1} << 20 : 8;
   for (bool more = true; more;) {
-    if (ReceivePiece(fd, &capsule, &more)) continue;
+    if (ReceivePiece(fd, &capsule, &more) && capsule.content.size() <= most_content && capsule.descriptors.size() <= most_descriptors)
+      continue;
     CloseAll(capsule.descriptors);
     return std::nullopt;
   }

@@ -5,6 +5,7 @@
 #include <list>
 
 #include "preload/inheritance.h"
+#include "preload/socket/clock.h"
 #include "preload/socket/shared_arena.h"
 
 namespace sdp::preload {
@@ -12,6 +13,8 @@ namespace sdp::preload {
 class Guests {
  public:
   explicit Guests(Receiver receiver) : receiver_(receiver) {}
+  // How long all connections together wait for processes that keep one to themselves.
+  [[nodiscard]] Time patience_ends() const { return patience_ends_; }
   struct Guest {
     SharedArena* arena;
     uint32_t number;  // in the order of the invitations
@@ -29,7 +32,10 @@ class Guests {
   [[nodiscard]] const std::list<Guest>& all() const { return guests_; }
 
  private:
+  static constexpr Duration kPatience = std::chrono::seconds(2);
+
   const Receiver receiver_;
+  const Time patience_ends_ = Now() + kPatience;
   std::list<Guest> guests_;
 };
 

@@ -161,8 +161,17 @@ void Session::NoteEnd() {
 
 // What the peer offers to be read is not behind what comes next.
 void Session::Land(MutableBytes landing) {
-  if (landing.empty() || engine_->readable_bytes() != 0 || engine_->advertised_bytes() != 0) return;
+  if (landing.empty() || engine_->readable_bytes() != 0 || engine_->advertised_bytes() != 0 || engine_->sink_offered()) return;
   queue_pair_->Land(landing, wire::Bsdh::kSize);
+}
+
+void Session::AbandonLanding(Bytes landing) {
+  if (landing.empty()) return;
+  if (!being_read_ && !link_ended_) {
+    queue_pair_->Land({}, 0);
+    (void)TakeCompletions();
+  }
+  engine_->LeaveLanding(landing);
 }
 
 bool Session::ReadAvailable(MutableBytes landing) {

@@ -34,6 +34,8 @@ class Session {
   // `landing`: memory of a reader that has read all there is. Data may lie in it afterwards, for its Engine::Receive into the beginning of
   // just this memory, and then Engine::LeaveLanding, both before the socket's lock is given up.
   bool ReadAvailable(MutableBytes landing = {});
+  // For a thread that is cancelled in the middle of either: its memory is used no longer.
+  void AbandonLanding(Bytes landing);
   // The same for a caller that comes again at once (QueuePair::PollLink). False: nothing has come.
   bool PollAvailable();
 

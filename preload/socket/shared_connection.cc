@@ -42,6 +42,7 @@ std::unique_ptr<SharedConnection> SharedConnection::Join(SharedArena* arena, uin
   // Who is a holder already cannot be another one: two sockets of one process would not see each other.
   const bool invited = place != holders.end() && (member == self || std::find(holders.begin(), holders.end(), self) == holders.end());
   if (invited) *place = self;
+  if (!invited && place != holders.end() && member == kInFlight) *place = 0;  // it has come, and is not needed
   joined->left_ = !invited;
   joined->Unlock();
   return invited ? std::move(joined) : nullptr;
@@ -110,7 +111,10 @@ bool SharedConnection::Add(Member member) {
   return true;
 }
 
-void SharedConnection::Remove(Member member) { std::replace(slot_->holders.begin(), slot_->holders.end(), member, Member{0}); }
+void SharedConnection::Remove(Member member) {
+  const auto place = std::find(slot_->holders.begin(), slot_->holders.end(), member);  // one of those that are on their way
+  if (place != slot_->holders.end()) *place = 0;
+}
 
 bool SharedConnection::HasOthers(bool sure) {
   const Time now = Now();

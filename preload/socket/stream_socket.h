@@ -297,7 +297,7 @@ class StreamSocket final : public Socket {
   // stream_socket_handover.cc
   bool GiveConnection(Giver giver, Guests& guests, Handover::Connection* out);
   [[nodiscard]] bool ComeToRest();
-  SharedConnection::View LockToGive(Giver giver);
+  SharedConnection::View LockToGive(Giver giver, Time deadline);
 
   // stream_socket_zcopy.cc. SendLent and ReceiveLent return the bytes moved from or into the beginning of the memory. Less than all
   // with no error: the rest is to be copied. Nothing (ReceiveLent): the memory could not be lent. `error` as of WaitForChange.

@@ -41,9 +41,9 @@ bool StreamSocket::ComeToRest() {
 }
 
 // With own() locked, which is free while it waits for a process that keeps the connection to itself.
-SharedConnection::View StreamSocket::LockToGive(Giver giver) {
-  const Time deadline = Now() + kPatience;
+SharedConnection::View StreamSocket::LockToGive(Giver giver, Time deadline) {
   for (;;) {
+    if (shared_ == nullptr) return SharedConnection::View::kBroken;  // another thread was the last holder meanwhile, or has closed it
     const SharedConnection::View view = shared_->Lock();
     if (view != SharedConnection::View::kElsewhere || giver != Giver::kGoes || Now() >= deadline) return view;
     shared_->Unlock();
@@ -60,7 +60,8 @@ bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connect
   if (giver == Giver::kStays && shared_ == nullptr && !session_->freezable()) return false;
   if (shared_ == nullptr && !StartSharing()) return false;
   const Guests::Guest* const guest = guests.Of(&shared_->arena());
-  const SharedConnection::View view = LockToGive(giver);
+  const SharedConnection::View view = LockToGive(giver, guests.patience_ends());
+  if (shared_ == nullptr) return false;
   bool good = guest != nullptr && shared_->Add(guest->member);
   if (good && view == SharedConnection::View::kCurrent) {
     session_->Pump();

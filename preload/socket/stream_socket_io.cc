@@ -247,6 +247,13 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   bool lend_ahead = may_lend && wanted < total && total > kNeverLent && LendsAhead(iov[0].iov_len);
   const bool may_land = !peek && (flags & MSG_TRUNC) == 0;
   MutableBytes landing;  // where the last read of the link was asked to put what it brought
+  struct Cancelled {
+    StreamSocket* socket;
+    const MutableBytes& landing;
+    ~Cancelled() {
+      if (!landing.empty() && socket->session_ != nullptr) socket->session_->AbandonLanding(landing);
+    }
+  } const cancelled{this, landing};
   bool looked_ahead = false;
   Time deadline = kNever;
   bool looked = false;
@@ -258,6 +265,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     }
     engine::Engine& e = session_->engine();
     const bool was_at_mark = e.at_mark();
+    if (!landing.empty()) e.MakeWayInLanding(landing);
     done = peek ? e.Receive(room.Rest(), {.peek = true}) : done + Take(e, room, (flags & MSG_TRUNC) != 0);
     e.LeaveLanding(landing);
     landing = {};
@@ -314,6 +322,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       if (may_land) landing = LandingIn(room.Rest());
       if (LookAtLink(landing) || !LooksBeforeSleep()) continue;
       if (nonblocking && done == 0) {
+        landing = {};  // nothing has come
         LeaveToBackground();
         return Fail(EAGAIN);
       }
@@ -323,7 +332,10 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       if (may_land) landing = LandingIn(room.Rest());
       error = SleepForData(lock, fd, &deadline, verbs::SleeperMemory::kOthers, landing);
     }
-    if ((error != 0 || state_ != State::kSdp) && session_ != nullptr) session_->engine().LeaveLanding(landing);
+    if (error != 0 || state_ != State::kSdp) {
+      if (session_ != nullptr) session_->engine().LeaveLanding(landing);
+      landing = {};
+    }
     if (state_ != State::kSdp) return Fail(EBADF);
     if (error != 0) {
       AfterProgress();

@@ -43,6 +43,24 @@ TEST_CASE(
   CHECK(queue.IsConsistent());
 }
 
+TEST_CASE("receive queue: what came earlier is not written over what lies in the reader's memory") {
+  // As a Write that was placed aside, or a late urgent byte, comes ahead of what has landed.
+  const std::vector<std::byte> aside = Counting(33, 5);
+  const std::vector<std::byte> landed = Counting(50, 6);
+  std::vector<std::byte> memory(100);
+  std::copy(landed.begin(), landed.end(), memory.begin());
+  ReceiveQueue queue;
+  Push(queue, aside, 1);
+  Push(queue, Bytes(memory).first(20), 2);
+  Push(queue, Bytes(memory).subspan(20, 30), 3);
+  queue.MakeWay(memory);
+  const MutableBytes out(memory);
+  CHECK(queue.Read(std::span(&out, 1), 1000, false) == 83);
+  CHECK(std::equal(aside.begin(), aside.end(), memory.begin()));
+  CHECK(std::equal(landed.begin(), landed.end(), memory.begin() + 33));
+  CHECK(queue.IsConsistent());
+}
+
 TEST_CASE("receive queue: what is not read leaves the reader's memory") {
   const std::vector<std::byte> data = Counting(60, 4);
   std::vector<std::byte> memory(60);
