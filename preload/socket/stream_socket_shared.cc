@@ -212,11 +212,7 @@ void StreamSocket::ShareWithChild() {
   const bool first = shared_ == nullptr;
   if (first && !StartSharing()) return;
   (void)shared_->Lock();
-  if (first && !session_->freezable()) {
-    // A thread of this process sleeps in a read that only the link ends: the child waits for it, and the peer may wait for the child.
-    if (session_->being_read()) session_->NudgeReader();
-    shared_->Keep();
-  }
+  if (first && !session_->freezable()) shared_->Keep();
   child_shares_ = shared_->Add(shared_->arena().child());
   shared_->Unlock();
 }
