@@ -240,12 +240,6 @@ class QueuePair {
   [[nodiscard]] virtual bool BorrowFile(const FileRange& /*file*/) { return false; }
   // Nothing of the file's may be borrowed any more: Flush() returned true, or DetachBorrowed() was called.
   virtual void ReturnFile() {}
-  // A hint for the next ReadLink or ReadLinkBlocking, whose sleep it may last through: the receiver waits for the next messages to have what
-  // is behind the first `header` bytes of each in `memory`, one behind the other. The RNIC may bring it there, and nothing else is to use
-  // the memory meanwhile: pieces of completions lie in it then, each byte where it belongs or behind that place, so that they can be moved
-  // there in order, and before the memory is used otherwise. It may stop at its end, and overwrite any of it. Only when every earlier
-  // completion was polled.
-  virtual void Land(MutableBytes /*memory*/, uint32_t /*header*/) {}
   // Reads what the link has, without blocking. Reads until the link is drained or a bounded amount was taken.
   virtual ReadStatus ReadLink() = 0;
   // The same for a caller that comes again at once: where the RNIC can, without asking to be woken by event_fd() for what comes later, and

@@ -88,9 +88,6 @@ size_t Engine::Receive(std::span<const MutableBytes> out, ReceiveFlags flags) {
   return count;
 }
 
-void Engine::LeaveLanding(Bytes memory) { rep_->sink.Leave(memory); }
-void Engine::MakeWayInLanding(Bytes memory) { rep_->sink.MakeWay(memory); }
-
 // Frees nothing: a process that ends in a signal handler calls it, too.
 void Engine::CloseSend() {
   if (rep_->open() && !rep_->teardown.aborted()) rep_->teardown.CloseSend();

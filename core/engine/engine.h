@@ -166,10 +166,6 @@ class Engine {
   // Copies received bytes out, returns how many; 0 when nothing is there. Stops before and after the
   // out-of-band mark as TCP does.
   size_t Receive(std::span<const MutableBytes> out, ReceiveFlags flags);
-  // Received bytes that lie in `memory`, where the RNIC was asked to put them (verbs::QueuePair::Land), are copied: it is the caller's again.
-  void LeaveLanding(Bytes memory);
-  // Before a Receive into the beginning of such memory: what came earlier and lies elsewhere must not be written over it.
-  void MakeWayInLanding(Bytes memory);
   // Nothing more is sent; DisConn leaves behind the last data (8.2.1). Idempotent.
   void CloseSend();
   // The application reads no more: received data is dropped, now and later (shutdown(SHUT_RD)).

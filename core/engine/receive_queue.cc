@@ -80,33 +80,6 @@ size_t ReceiveQueue::Read(std::span<const MutableBytes> out, uint64_t limit, boo
   return total;
 }
 
-void ReceiveQueue::MakeWay(Bytes memory) {
-  const auto begin = reinterpret_cast<uintptr_t>(memory.data());
-  uint64_t ahead = 0;
-  for (size_t i = consumed_; i < size_ && ahead < memory.size(); ++i) {
-    Piece& piece = at(i);
-    const auto data = reinterpret_cast<uintptr_t>(piece.data);
-    if (data >= begin && data - begin < ahead) MoveAway(&piece);
-    ahead += piece.size;
-  }
-}
-
-void ReceiveQueue::Leave(Bytes memory) {
-  if (memory.empty()) return;
-  const auto begin = reinterpret_cast<uintptr_t>(memory.data());
-  for (size_t i = consumed_; i < size_; ++i) {
-    Piece& piece = at(i);
-    const auto data = reinterpret_cast<uintptr_t>(piece.data);
-    if (data >= begin && data - begin < memory.size()) MoveAway(&piece);
-  }
-}
-
-void ReceiveQueue::MoveAway(Piece* piece) {
-  std::byte* const place = Own(piece->size);
-  std::memcpy(place, piece->data, piece->size);
-  piece->data = place;
-}
-
 void ReceiveQueue::DropAll() {
   while (consumed_ < size_) Consume(&at(consumed_));
   bytes_ = 0;

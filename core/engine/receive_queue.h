@@ -31,10 +31,6 @@ class ReceiveQueue {
   // Copies at most `limit` bytes into `out`; how many. Does not copy what already lies where it should go.
   // `peek`: they stay.
   size_t Read(std::span<const MutableBytes> out, uint64_t limit, bool peek);
-  // Before a Read into `memory`, where some of it may lie: what the bytes ahead of it would be written over is copied.
-  void MakeWay(Bytes memory);
-  // What lies in `memory` is copied: it is used no longer.
-  void Leave(Bytes memory);
   void DropAll();
   // The token of a message that was read or dropped.
   std::optional<uint64_t> PollRelease();
@@ -59,7 +55,6 @@ class ReceiveQueue {
 
   // Memory that stays until the queue is empty.
   std::byte* Own(size_t size);
-  void MoveAway(Piece* piece);
   Piece& at(size_t i) { return slots_[(head_ + i) & (capacity_ - 1)]; }
   void PushPiece(const Piece& piece);
   void Resize(uint32_t capacity);

@@ -32,8 +32,6 @@ class SinkHalf {
   // Payload is dropped, now and from now on.
   void Close();
   void DropAll();
-  void MakeWay(Bytes memory) { queue_.MakeWay(memory); }
-  void Leave(Bytes memory) { queue_.Leave(memory); }
   std::optional<uint64_t> PollRelease() { return queue_.PollRelease(); }
 
   [[nodiscard]] bool has_release() const { return queue_.has_release(); }

@@ -4,7 +4,6 @@
 #include <variant>
 
 #include "core/base/archive.h"
-#include "core/wire/bsdh.h"
 #include "verbs/softiwarp/soft_rnic.h"
 
 namespace sdp::preload {
@@ -159,28 +158,12 @@ void Session::NoteEnd() {
   if (engine_->suspended()) engine_->Abort(engine::AbortReason::kLinkLost);
 }
 
-// What the peer offers to be read is not behind what comes next.
-void Session::Land(MutableBytes landing) {
-  if (landing.empty() || engine_->readable_bytes() != 0 || engine_->advertised_bytes() != 0 || engine_->sink_offered()) return;
-  queue_pair_->Land(landing, wire::Bsdh::kSize);
-}
-
-void Session::AbandonLanding(Bytes landing) {
-  if (landing.empty()) return;
-  if (!being_read_ && !link_ended_) {
-    queue_pair_->Land({}, 0);
-    (void)TakeCompletions();
-  }
-  engine_->LeaveLanding(landing);
-}
-
-bool Session::ReadAvailable(MutableBytes landing) {
+bool Session::ReadAvailable() {
   if (link_ended_) return false;
   if (being_read_) {  // the reader takes what comes; what waits to leave must not wait for it
     Pump();
     return false;
   }
-  Land(landing);
   const ReadStatus status = queue_pair_->ReadLink();
   const bool any = TakeCompletions();
   if (status == ReadStatus::kEnded) NoteEnd();
@@ -212,7 +195,7 @@ bool Session::may_sleep_in_read() const {
   return !being_read_ && !link_ended_ && queue_pair_->can_block() && !queue_pair_->interest().write;
 }
 
-ReadStatus Session::ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory memory, MutableBytes landing) {
+ReadStatus Session::ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory memory) {
   struct Reading {
     Session* session;
     // Also when the thread is cancelled in its sleep; the lock is taken by then.
@@ -222,7 +205,6 @@ ReadStatus Session::ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory m
   {
     being_read_ = true;
     const Reading reading{this};
-    Land(landing);
     status = queue_pair_->ReadLinkBlocking(lock, memory);
   }
   TakeCompletions();

@@ -31,17 +31,13 @@ class Session {
   void Abort();
 
   // Takes what the link has and lets the engine react, without blocking. False once the link has nothing more (would block, ended).
-  // `landing`: memory of a reader that has read all there is. Data may lie in it afterwards, for its Engine::Receive into the beginning of
-  // just this memory, and then Engine::LeaveLanding, both before the socket's lock is given up.
-  bool ReadAvailable(MutableBytes landing = {});
-  // For a thread that is cancelled in the middle of either: its memory is used no longer.
-  void AbandonLanding(Bytes landing);
+  bool ReadAvailable();
   // The same for a caller that comes again at once (QueuePair::PollLink). False: nothing has come.
   bool PollAvailable();
 
   // The same, asleep in the link's read until something comes, with `lock` dropped. Only while
-  // may_sleep_in_read(). `memory`: what is registered to be filled. `landing`: the sleeper's.
-  verbs::ReadStatus ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory memory, MutableBytes landing = {});
+  // may_sleep_in_read(). `memory`: what is registered to be filled.
+  verbs::ReadStatus ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory memory);
   [[nodiscard]] bool may_sleep_in_read() const;
   // Wakes the thread in ReadSleeping, although the peer's application has nothing to say: by a round trip to its RNIC, if that answers
   // by itself or the peer is in a call.
@@ -93,7 +89,6 @@ class Session {
   // is no room even so. A stream that is gone counts as posted; the next read reports its end to the engine.
   template <typename Post>
   bool PostWithRoom(Post post);
-  void Land(MutableBytes landing);
   // True if there was one.
   bool TakeCompletions();
   void CarryOut();

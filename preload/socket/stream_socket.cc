@@ -357,7 +357,7 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
 }
 
 // Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has passed.
-int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, MutableBytes landing) {
+int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals) {
   const bool looks = LooksBeforeSleep();
   const Time began = looks ? Now() : Time{};
   if (looks && LookBeforeSleep(lock, deadline)) return 0;
@@ -374,7 +374,7 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
     if (link.revents == POLLOUT) {  // room alone: nothing is there to be read
       session_->Pump();
     } else {
-      session_->ReadAvailable(landing);
+      session_->ReadAvailable();
     }
     AfterProgress();
   }

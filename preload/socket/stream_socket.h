@@ -191,14 +191,13 @@ class StreamSocket final : public Socket {
   void TakeUntold();
   // What the handlers of signals do to a sleep: kRestart heeds SA_RESTART, as TCP does without a time-out.
   enum class Signals : uint8_t { kInterrupt, kRestart };
-  // `landing`: as of Session::ReadAvailable().
-  int WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, MutableBytes landing = {});
+  int WaitForChange(Lock& lock, int fd, Time deadline, Signals signals);
   // The sleep in it: until `link` is ready or somebody wakes the waiters, with `lock` dropped. 0, or an errno as above.
   int SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals);
   // stream_socket_look.cc
   // What a call does first that may come in vain, and again at once: without a system call where the RNIC can do that. True: something
   // came.
-  bool LookAtLink(MutableBytes landing = {});
+  bool LookAtLink();
   // The RNIC has a completion queue to look at.
   [[nodiscard]] bool LooksBeforeSleep() const;
   // Looks for a bounded time, with `lock` given back in between, then asks to be woken. True: something has come, or changed, meanwhile.
@@ -217,9 +216,7 @@ class StreamSocket final : public Socket {
 
   // stream_socket_io.cc
   // `memory`: whose is lent to be filled.
-  int SleepForData(Lock& lock, int fd, Time* deadline, verbs::SleeperMemory memory, MutableBytes landing = {});
-  // The memory of a receive that data may be read into from the link, empty if there is none.
-  [[nodiscard]] MutableBytes LandingIn(std::span<const MutableBytes> room) const;
+  int SleepForData(Lock& lock, int fd, Time* deadline, verbs::SleeperMemory memory);
   ssize_t ReceiveOutOfBand(std::span<const MutableBytes> room, int flags, int* out_flags);
 
   // stream_socket_options.cc

@@ -22,9 +22,6 @@ constexpr Duration kPatienceForCredit = std::chrono::milliseconds(2);
 // A receive of so few bytes is not asked whether it would lend its memory.
 constexpr size_t kNeverLent = 1024;
 
-// Into less memory of a receive nothing is read from the link: many receives then live on one read.
-constexpr size_t kLeastLanding = 16 * 1024;
-
 // The caller's iovec with a position, as spans for the engine.
 template <typename Span, typename Byte>
 class IovecCursor {
@@ -245,15 +242,6 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   const bool may_lend = !nonblocking && !peek && (flags & MSG_TRUNC) == 0;
   // 9.3: never for MSG_WAITALL.
   bool lend_ahead = may_lend && wanted < total && total > kNeverLent && LendsAhead(iov[0].iov_len);
-  const bool may_land = !peek && (flags & MSG_TRUNC) == 0;
-  MutableBytes landing;  // where the last read of the link was asked to put what it brought
-  struct Cancelled {
-    StreamSocket* socket;
-    const MutableBytes& landing;
-    ~Cancelled() {
-      if (!landing.empty() && socket->session_ != nullptr) socket->session_->AbandonLanding(landing);
-    }
-  } const cancelled{this, landing};
   bool looked_ahead = false;
   Time deadline = kNever;
   bool looked = false;
@@ -265,10 +253,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     }
     engine::Engine& e = session_->engine();
     const bool was_at_mark = e.at_mark();
-    if (!landing.empty()) e.MakeWayInLanding(landing);
     done = peek ? e.Receive(room.Rest(), {.peek = true}) : done + Take(e, room, (flags & MSG_TRUNC) != 0);
-    e.LeaveLanding(landing);
-    landing = {};
     if (done > 0 && !peek) session_->Pump();  // what was read is credit for the peer
     if (e.advertised_bytes() > 0 || may_lend) {
       const auto rest = room.Rest();
@@ -319,23 +304,14 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     if (e.state() == engine::State::kAborted || session_->link_ended()) break;  // the error was reported before: end of file
     if (!looked && (nonblocking || options_.receive_timeout() != Duration::zero() || shared_ != nullptr || !session_->may_sleep_in_read())) {
       looked = true;
-      if (may_land) landing = LandingIn(room.Rest());
-      if (LookAtLink(landing) || !LooksBeforeSleep()) continue;
+      if (LookAtLink() || !LooksBeforeSleep()) continue;
       if (nonblocking && done == 0) {
-        landing = {};  // nothing has come
         LeaveToBackground();
         return Fail(EAGAIN);
       }
     }
     int error = EAGAIN;
-    if (!nonblocking) {
-      if (may_land) landing = LandingIn(room.Rest());
-      error = SleepForData(lock, fd, &deadline, verbs::SleeperMemory::kOthers, landing);
-    }
-    if (error != 0 || state_ != State::kSdp) {
-      if (session_ != nullptr) session_->engine().LeaveLanding(landing);
-      landing = {};
-    }
+    if (!nonblocking) error = SleepForData(lock, fd, &deadline, verbs::SleeperMemory::kOthers);
     if (state_ != State::kSdp) return Fail(EBADF);
     if (error != 0) {
       AfterProgress();
@@ -350,13 +326,8 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   return static_cast<ssize_t>(done);
 }
 
-MutableBytes StreamSocket::LandingIn(std::span<const MutableBytes> room) const {
-  if (shared_ != nullptr || room.empty() || room.front().size() < kLeastLanding || session_->queue_pair().owns_event_fd()) return {};
-  return room.front();
-}
-
 // 0: look again. Else EINTR, or EAGAIN when the receive time-out has passed.
-int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::SleeperMemory memory, MutableBytes landing) {
+int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::SleeperMemory memory) {
   if (options_.receive_timeout() == Duration::zero() && shared_ == nullptr && session_->may_sleep_in_read()) {
     // The link's own read restarts after a signal handler exactly when TCP's would (SA_RESTART).
     urgent_raised_ = false;
@@ -365,7 +336,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
     verbs::DroppedLock dropped(own);
     const CallMark mark;
     reader_.Set(&mark);
-    const verbs::ReadStatus status = session_->ReadSleeping(dropped, memory, landing);
+    const verbs::ReadStatus status = session_->ReadSleeping(dropped, memory);
     reader_.Clear();
     own.release();
     lock = Lock(mutex_, std::adopt_lock);
@@ -379,7 +350,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
     return IsNonblocking(fd) ? EAGAIN : 0;
   }
   if (*deadline == kNever) *deadline = DeadlineOf(options_.receive_timeout());
-  const int error = WaitForChange(lock, fd, *deadline, *deadline == kNever ? Signals::kRestart : Signals::kInterrupt, landing);
+  const int error = WaitForChange(lock, fd, *deadline, *deadline == kNever ? Signals::kRestart : Signals::kInterrupt);
   return error == EAGAIN && Now() < *deadline ? 0 : error;
 }
 

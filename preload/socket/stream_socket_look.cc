@@ -19,9 +19,9 @@ long TimesSetAside() {
 
 }  // namespace
 
-bool StreamSocket::LookAtLink(MutableBytes landing) {
+bool StreamSocket::LookAtLink() {
   const bool quick = session_->queue_pair().owns_event_fd() && observers_.empty();
-  const bool any = quick ? session_->PollAvailable() : session_->ReadAvailable(landing);
+  const bool any = quick ? session_->PollAvailable() : session_->ReadAvailable();
   if (any || !quick) AfterProgress();
   return any;
 }

@@ -48,7 +48,6 @@ class SoftQp final : public verbs::QueuePair {
   void DetachBorrowed() override;
   [[nodiscard]] bool BorrowFile(const verbs::FileRange& file) override;
   void ReturnFile() override;
-  void Land(MutableBytes memory, uint32_t header) override { stream_.Land(memory, header); }
   verbs::ReadStatus ReadLink() override;
   verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) override;
   [[nodiscard]] bool can_block() const override { return !read_ended_; }
@@ -102,9 +101,6 @@ class SoftQp final : public verbs::QueuePair {
 
   // One read of the link and all that follows from it; true: go on reading.
   bool ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, verbs::ReadStatus* status);
-  [[nodiscard]] bool ReadsOn(size_t total) const;
-  // False: the connection has ended for want of memory.
-  bool EndLanding();
   void HandleEvents();
   void Handle(ReceivedMessage& message);
   void Handle(const segment::ReadWanted& wanted);

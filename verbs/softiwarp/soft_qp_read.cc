@@ -23,7 +23,7 @@ constexpr size_t kMaxReadPerCall = 512 * 1024;
 ReadStatus SoftQp::ReadLink() {
   size_t total = 0;
   ReadStatus status = ReadStatus::kWouldBlock;
-  while (ReadsOn(total) && ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status)) {
+  while (total < kMaxReadPerCall && ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status)) {
   }
   return FinishRead(total, status);
 }
@@ -37,17 +37,14 @@ ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemor
   size_t total = 0;
   ReadStatus status = ReadStatus::kWouldBlock;
   bool more = ReadOnce(kind, &lock, &total, &status);
-  while (more && ReadsOn(total)) more = ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status);
+  while (more && total < kMaxReadPerCall) more = ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status);
   return FinishRead(total, status);
 }
-
-bool SoftQp::ReadsOn(size_t total) const { return total < kMaxReadPerCall && !stream_.landing().full(); }
 
 void SoftQp::AbandonReading() {
   if (!stream_.reading()) return;
   if (MarkerSieve* sieve = stream_.sieve()) sieve->HandleRead(0);
   stream_.HandleRead(0);
-  stream_.EndLanding();  // nothing is in it: it came with this read
 }
 
 bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, ReadStatus* status) {
@@ -103,8 +100,6 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
       HandleEof();
       return false;
     case LinkResult::Kind::kError:
-      // The memory to land in is none, or not to be written. Nothing was taken: it can come as ever.
-      if (read.error == EFAULT && stream_.landing().active()) return EndLanding();
       EndReading(LinkEnd::kReset, std::string("connection lost: ") + strerrordesc_np(read.error), read.error);
       StopSending();
       return false;
@@ -116,14 +111,7 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
   return !read_ended_ && read.bytes == asked;
 }
 
-bool SoftQp::EndLanding() {
-  if (stream_.EndLanding()) return true;
-  if (!read_ended_) FailLocally("no memory to receive into");
-  return false;
-}
-
 ReadStatus SoftQp::FinishRead(size_t total, ReadStatus status) {
-  EndLanding();
   stream_.FinishReading(total);
   // Read Responses, Reads that waited, a Terminate, or what waited for the initiator's first FPDU.
   if (!send_queue_.empty() && !link_full_) Flush();

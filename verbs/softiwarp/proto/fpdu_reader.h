@@ -50,21 +50,6 @@ class FpduReader {
   [[nodiscard]] uint32_t payload_length() const { return payload_length_; }
   [[nodiscard]] uint32_t payload_left() const { return phase_ == Phase::kPayload ? payload_left_ : 0; }
   [[nodiscard]] uint32_t trailer_size() const { return PadSize(ulpdu_length_) + kCrcSize; }
-  // Between the payload of an FPDU and the payload of an untagged one behind it: what has not come yet. Only with payload_left() 0.
-  [[nodiscard]] uint32_t overhead_left() const {
-    const uint32_t ahead = kMpaLengthSize + kUntaggedHeaderSize;
-    switch (phase_) {
-      case Phase::kHead:
-        return ahead - have_;
-      case Phase::kPayload:
-        return trailer_size() + ahead;
-      case Phase::kTrailer:
-        return trailer_size() - have_ + ahead;
-    }
-    return ahead;
-  }
-  // Some of the FPDU's bytes, from the end of its header on, are still to come.
-  [[nodiscard]] bool in_segment() const { return phase_ != Phase::kHead; }
   // False while an FPDU is incomplete: where the stream must not end.
   [[nodiscard]] bool at_boundary() const { return phase_ == Phase::kHead && have_ == 0; }
 

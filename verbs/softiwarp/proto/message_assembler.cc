@@ -9,9 +9,12 @@ namespace sdp::iwarp {
 
 bool MessageAssembler::Append(Chunk* chunk, Bytes bytes, uint32_t limit) {
   if (gather_ == nullptr) {
-    if (JoinsLast(chunk, bytes.data())) {
-      message_.pieces[message_.count - 1].length += static_cast<uint32_t>(bytes.size());
-      return true;
+    if (message_.count > 0) {
+      Piece& last = message_.pieces[message_.count - 1];
+      if (last.chunk == chunk && last.data + last.length == bytes.data()) {
+        last.length += static_cast<uint32_t>(bytes.size());
+        return true;
+      }
     }
     if (message_.count < kMaxMessagePieces) {
       RefChunk(chunk);
@@ -30,40 +33,6 @@ bool MessageAssembler::StartSegment(uint32_t length, uint32_t limit, bool gather
   // Larger buffers may have been posted since the gathering began.
   if (gather_ != nullptr) return length <= gather_->capacity - gathered_ || Compact(limit);
   return !gather || Compact(limit);
-}
-
-void MessageAssembler::Land(const std::byte* at, uint32_t n) {
-  if (JoinsLast(nullptr, at)) {
-    message_.pieces[message_.count - 1].length += n;
-  } else {
-    message_.pieces[message_.count++] = {at, n, nullptr};
-  }
-}
-
-uint32_t MessageAssembler::landed() const {
-  uint32_t size = 0;
-  for (size_t i = 0; i < message_.count; ++i) {
-    if (message_.pieces[i].chunk == nullptr) size += message_.pieces[i].length;
-  }
-  return size;
-}
-
-bool MessageAssembler::LeaveLanding() {
-  const uint32_t size = landed();
-  if (size == 0) return true;
-  Chunk* const chunk = chunks_.Take(size);
-  if (chunk == nullptr) return false;
-  std::byte* to = chunk->data();
-  for (size_t i = 0; i < message_.count; ++i) {
-    Piece& piece = message_.pieces[i];
-    if (piece.chunk != nullptr) continue;
-    std::memcpy(to, piece.data, piece.length);
-    RefChunk(chunk);
-    piece = {to, piece.length, chunk};
-    to += piece.length;
-  }
-  chunks_.Unref(chunk);
-  return true;
 }
 
 bool MessageAssembler::CopyOut(uint32_t length) { return MoveTo(chunks_.TakeExact(length)); }

@@ -16,7 +16,7 @@ inline constexpr size_t kMaxMessagePieces = 8;
 struct Piece {
   const std::byte* data = nullptr;
   uint32_t length = 0;
-  Chunk* chunk = nullptr;  // holds a reference on it; nullptr: in the landing
+  Chunk* chunk = nullptr;  // holds a reference on it
 };
 
 struct AssembledMessage {
@@ -45,16 +45,6 @@ class MessageAssembler {
   }
   void HandlePlaced(uint32_t n) { gathered_ += n; }
 
-  // Payload that has landed at `at`, in memory of the reader's (landing.h), which stays his. Only if can_land(`at`).
-  void Land(const std::byte* at, uint32_t n);
-  [[nodiscard]] bool can_land(const std::byte* at) const {
-    return gather_ == nullptr && (message_.count < kMaxMessagePieces || JoinsLast(nullptr, at));
-  }
-  // Bytes that have.
-  [[nodiscard]] uint32_t landed() const;
-  // The reader's memory is his again: what lies there moves. False: no memory.
-  bool LeaveLanding();
-
   // The message, complete with `length` bytes, moves to memory of just its size. False: no memory.
   bool CopyOut(uint32_t length);
   // The message is complete: hands over the pieces with their references and starts afresh.
@@ -67,12 +57,6 @@ class MessageAssembler {
   friend struct Frozen;
   bool Compact(uint32_t limit) { return MoveTo(chunks_.Take(limit)); }
   bool MoveTo(Chunk* chunk);
-  // The bytes at `at` follow the last piece's.
-  [[nodiscard]] bool JoinsLast(const Chunk* chunk, const std::byte* at) const {
-    if (message_.count == 0) return false;
-    const Piece& last = message_.pieces[message_.count - 1];
-    return last.chunk == chunk && last.data + last.length == at;
-  }
 
   ChunkSet& chunks_;
   AssembledMessage message_;

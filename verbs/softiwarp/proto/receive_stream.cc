@@ -21,9 +21,6 @@ constexpr size_t kLongestPad = 3;
 constexpr size_t kLongestGap = kLongestPad + kCrcSize + kMpaLengthSize + kTaggedHeaderSize;
 // A message in several pieces, but no longer than this, is copied into one.
 constexpr uint32_t kShortMessage = 256;
-// Of direct targets: in the chunk lies what is between them.
-constexpr uint64_t kEveryOther = 0x5555'5555'5555'5555;
-static_assert(ReceiveStream::kMaxTargets <= 64);
 // Segments smaller than a message by more than this factor would not fit kMaxMessagePieces.
 constexpr uint32_t kFinelySplit = kMaxMessagePieces - 1;
 
@@ -36,19 +33,13 @@ ReceiveStream::ReceiveStream(const ReceiveOptions& options, StagTable& stags, Re
       judge_(stags, buffers, reads, options.ird, options.rtr_send),
       sieve_(options.markers ? std::make_unique<MarkerSieve>() : nullptr),
       reader_(options.crc, sieve_.get()),
-      message_(chunks_),
-      landing_(options.worth_placing) {}
+      message_(chunks_) {}
 
 std::span<const MutableBytes> ReceiveStream::PrepareRead(ReadKind kind) {
   SDP_DCHECK(!reading_ && read_left_ == 0 && unparsed_.empty());
-  if (PrepareLanding()) {
-    reading_ = PutTargetsInChunk();
-    return std::span(targets_).first(reading_ ? target_count_ : 0);
-  }
   const MutableBytes direct = DirectTarget(kind);
   target_count_ = 0;
   direct_ = !direct.empty();
-  outside_ = direct_ ? kEveryOther : 0;
   bool message_over = true;
   if (direct_) {
     targets_[target_count_++] = direct;
@@ -80,7 +71,7 @@ void ReceiveStream::HandleRead(size_t clean) {
   unparsed_ = Bytes(chunk_->data() + fill_, 0);
   for (size_t i = 0; i < target_count_ && clean > 0; ++i) {
     const size_t n = std::min(clean, targets_[i].size());
-    if (!outside(i))
+    if (!direct_ || i % 2 == 1)
       fill_ = static_cast<uint32_t>(targets_[i].data() - chunk_->data() + static_cast<ptrdiff_t>(n));
     clean -= n;
   }
@@ -89,11 +80,10 @@ void ReceiveStream::HandleRead(size_t clean) {
 std::optional<ReceiveEvent> ReceiveStream::TakePart() {
   const MutableBytes target = targets_[next_target_];
   const size_t n = std::min(read_left_, target.size());
-  if (!outside(next_target_)) {
-    if (direct_ && reader_.payload_left() > 0) return TakeBack();  // payload: it belongs where the next target is
+  if (direct_ && next_target_ % 2 == 1 && reader_.payload_left() > 0) {
+    return TakeBack();  // payload: it belongs where the next target is
+  } else if (!direct_ || next_target_ % 2 == 1) {
     unparsed_ = target.first(n);
-  } else if (!direct_) {
-    if (!Lands(target, n)) return TakeBack();
   } else if (dropping_ || n > reader_.payload_left() || NextPlace() != target.data()) {
     return TakeBack();
   } else {
@@ -112,7 +102,6 @@ std::optional<ReceiveEvent> ReceiveStream::TakePart() {
 }
 
 std::optional<ReceiveEvent> ReceiveStream::TakeBack() {
-  if (!direct_) landing_.HandleMiss();
   Chunk* const chunk = chunks_.Take(read_left_);
   if (chunk == nullptr) {
     failed_ = true;
@@ -177,12 +166,11 @@ void ReceiveStream::FinishReading(size_t total) {
 
 void ReceiveStream::Release(const Piece& piece) {
   Chunk* const chunk = piece.chunk;
-  if (chunk == nullptr) return;  // landed
   lent_ -= piece.length;
   chunks_.Unref(chunk);
   // Only our own reference is left: an idle connection holds no chunk. While a read sleeps in it, it stays.
   const bool in_use = reading_ || read_left_ > 0 || !unparsed_.empty();
-  if (chunk == chunk_ && chunk->refs == 1 && !in_use) DropChunk();
+  if (chunk == chunk_ && chunk != nullptr && chunk->refs == 1 && !in_use) DropChunk();
 }
 
 void ReceiveStream::HandleDeregister(STag stag) {
@@ -224,7 +212,7 @@ bool ReceiveStream::LookAhead(std::byte* place) {
   if (sieve_ != nullptr) return false;
   const uint32_t usual = reader_.payload_length();
   uint64_t room = judge_.RoomBehind(header_, usual);
-  while (room >= options_.worth_placing && target_count_ < 1 + 2 * kMostAhead) {
+  while (room >= options_.worth_placing && target_count_ < kMaxTargets - 1) {
     const auto next = static_cast<size_t>(std::min<uint64_t>(usual, room));
     targets_[target_count_ + 1] = MutableBytes(place, next);
     target_count_ += 2;
@@ -330,17 +318,12 @@ std::optional<ReceiveEvent> ReceiveStream::EndSegment() {
 }
 
 ReceiveEvent ReceiveStream::Deliver(const segment::MessageEnd& end) {
-  const uint32_t landed = message_.landed();
-  lent_ += end.length - landed;
-  landing_.HandleMessage(end.length, header_.mo == 0);
+  lent_ += end.length;
   if (end.length == 0) message_.Drop();  // segments without payload may have begun to gather
   const bool scattered = message_.pieces() > 1 && end.length <= kShortMessage;
-  if (scattered || (end.length > 0 && crowded())) {
-    lent_ += landed;
-    if (!message_.CopyOut(end.length)) {
-      failed_ = true;
-      return OutOfMemory{};
-    }
+  if ((scattered || (end.length > 0 && crowded())) && !message_.CopyOut(end.length)) {
+    failed_ = true;
+    return OutOfMemory{};
   }
   return ReceivedMessage{.body = message_.Finish(), .end = end};
 }

@@ -8,13 +8,10 @@
 // before. If they are not, what was read is taken back and goes the ordinary way. A peer that has few bytes
 // of messages among much else, and so pins whole chunks for them, has its messages copied out instead.
 //
-// A reader that waits may offer memory for the payload of what comes next (landing.h): see Land().
-//
 // Order of use: PrepareRead, read, HandleRead, then PollEvent until it returns false.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_RECEIVE_STREAM_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_RECEIVE_STREAM_H_
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -25,7 +22,6 @@
 
 #include "core/base/types.h"
 #include "verbs/softiwarp/proto/fpdu_reader.h"
-#include "verbs/softiwarp/proto/landing.h"
 #include "verbs/softiwarp/proto/message_assembler.h"
 #include "verbs/softiwarp/proto/segment_judge.h"
 
@@ -59,7 +55,7 @@ class ReceiveStream {
  public:
   // Segments that one read may bring behind the one that is under way.
   static constexpr size_t kMostAhead = 7;
-  static constexpr size_t kMaxTargets = 3 + 2 * std::max<size_t>(kMostAhead, Landing::kMostMessages);
+  static constexpr size_t kMaxTargets = 2 + 2 * kMostAhead;
   // Up to this much may be held for few bytes lent.
   static constexpr uint64_t kFreeMemory = 2 * kBigChunk;
 
@@ -77,14 +73,6 @@ class ReceiveStream {
   bool PollEvent(ReceiveEvent* out);
   // The reading call is over with `total` bytes: keeps no chunk without need, and sizes the next one.
   void FinishReading(size_t total);
-  // From here to EndLanding() the payload of Sends may be read into `memory`, behind the first `header` bytes of each message, one
-  // message's behind the other's: each byte where it will lie at last, or behind that. What of `memory` nothing came to may be overwritten,
-  // too. No effect with CRC or markers. Nothing that was delivered before is unread.
-  void Land(MutableBytes memory, uint32_t header);
-  // The memory's owner has it back, but for the pieces of complete messages. False: no memory for what is not complete; the stream is
-  // over.
-  bool EndLanding();
-  [[nodiscard]] const Landing& landing() const { return landing_; }
   // A piece of a lent message is given back.
   void Release(const Piece& piece);
 
@@ -116,18 +104,6 @@ class ReceiveStream {
   [[nodiscard]] MutableBytes DirectTarget(ReadKind kind);
   // Where the next payload byte goes; nullptr: into a chunk.
   [[nodiscard]] std::byte* NextPlace();
-  // Targets in the landing, and what lies between them in a chunk. False: they are not to be had now.
-  bool PrepareLanding();
-  // Counts a piece in a chunk, and one in the landing.
-  void AddLanding(size_t gap, MutableBytes place);
-  bool PutTargetsInChunk();
-  // `n` bytes that were read into the landing belong there.
-  [[nodiscard]] bool Lands(MutableBytes target, size_t n);
-  // Of the message under way, where the next payload byte stands in it.
-  [[nodiscard]] uint32_t message_position() const {
-    return judge_.message_offset() + reader_.payload_length() - reader_.payload_left();
-  }
-  [[nodiscard]] bool outside(size_t target) const { return (outside_ >> target & 1) != 0; }
   // Adds targets for the payload of the segments behind the current one, whose own ends at `place`. False:
   // there may be more of the message.
   bool LookAhead(std::byte* place);
@@ -155,7 +131,6 @@ class ReceiveStream {
   FpduReader reader_;
   ChunkSet chunks_;
   MessageAssembler message_;
-  Landing landing_;
 
   Chunk* chunk_ = nullptr;  // what is read into now; holds a reference
   uint32_t fill_ = 0;
@@ -163,8 +138,7 @@ class ReceiveStream {
   bool bulk_ = false;     // the last reading call brought much
   std::array<MutableBytes, kMaxTargets> targets_{};
   size_t target_count_ = 0;
-  uint64_t outside_ = 0;    // bits of the targets that are not in the chunk
-  bool direct_ = false;     // these are places of what is under way and will follow, from the first on
+  bool direct_ = false;     // every other target, from the first on, is not in the chunk
   size_t next_target_ = 0;  // of those that were read into
   size_t read_left_ = 0;    // bytes in them that were not handed on
   Bytes unparsed_{};        // in chunk_
@@ -183,7 +157,7 @@ class ReceiveStream {
   bool failed_ = false;
   uint64_t fpdus_ = 0;
   uint64_t placed_ = 0;
-  uint64_t lent_ = 0;  // bytes in chunks, of messages that are not released
+  uint64_t lent_ = 0;  // bytes of messages that are not released
 };
 
 }  // namespace sdp::iwarp
