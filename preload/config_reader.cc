@@ -43,26 +43,26 @@ class Reader {
     Complain(name, value, "one of " + words);
   }
 
+  // Whether there was a number, and `out` is it.
   template <typename Number>
-  void Count(const char* name, Number least, Number most, Number* out) {
+  bool Count(const char* name, Number least, Number most, Number* out) {
     const char* value = Value(name);
-    if (value == nullptr) return;
+    if (value == nullptr) return false;
     const char* end = value + std::strlen(value);
     Number number{};
     const auto [stop, error] = std::from_chars(value, end, number);
     if (error != std::errc{} || stop != end || number < least || number > most) {
       Complain(name, value, "a number from " + std::to_string(least) + " to " + std::to_string(most));
-      return;
+      return false;
     }
     *out = number;
+    return true;
   }
 
   template <typename Number>
   void Count(const char* name, Number least, Number most, std::optional<Number>* out) {
-    if (Value(name) == nullptr) return;
-    Number number = out->value_or(least);
-    Count(name, least, most, &number);
-    *out = number;
+    Number number{};
+    if (Count(name, least, most, &number)) *out = number;
   }
 
   void Address(const char* name, uint16_t default_port, std::optional<pm::Endpoint>* out) {

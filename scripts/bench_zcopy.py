@@ -162,7 +162,7 @@ def draw(points, shapes, directory, output):
 def main(argv):
     parser = argparse.ArgumentParser(prog="bench zcopy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5, help="how often each curve of a point is measured (default 5)")
-    parser.add_argument("--bytes", type=int, default=256 << 20, help="most bytes of a run (default 256 MiB)")
+    parser.add_argument("--bytes", type=int, default=1 << 30, help="most bytes of a run (default 1 GiB)")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=tuple(SHAPES))
     parser.add_argument("--chart", type=pathlib.Path, default=sdp_world.BUILD / "zcopy.svg", help="where the chart goes (default %(default)s)")

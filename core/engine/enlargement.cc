@@ -3,12 +3,6 @@
 #include <algorithm>
 
 namespace sdp::engine {
-namespace {
-
-constexpr uint32_t kEnlargedBuffers = 12;
-
-}  // namespace
-
 void Enlargement::DataSent(bool filled, bool more) {
   if (!filled) {
     pressure_ -= pressure_ != 0 ? 1 : 0;
@@ -22,7 +16,7 @@ bool Enlargement::due(uint32_t window, uint32_t current, uint32_t wanted) const 
 }
 
 uint32_t LimitWhenEnlarged(const Options& options) {
-  const uint64_t buffers = std::min<uint32_t>(options.receive_buffers, kEnlargedBuffers);
+  const uint64_t buffers = std::min<uint32_t>(options.receive_buffers, kFewestEnlarged);
   const uint64_t needed = std::min<uint64_t>(buffers * options.receive_buffer_size, UINT32_MAX);
   return std::max(options.receive_limit, static_cast<uint32_t>(needed));
 }

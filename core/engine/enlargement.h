@@ -29,6 +29,9 @@ class Enlargement {
   bool asked_ = false;
 };
 
+// As many receive Private Buffers as a stream needs when they are enlarged.
+inline constexpr uint32_t kFewestEnlarged = 12;
+
 // The receive_limit that goes with enlarged buffers. They are fewer, so that the memory stays the same, but no fewer than a stream needs.
 uint32_t LimitWhenEnlarged(const Options& options);
 

@@ -150,7 +150,7 @@ bool Engine::Rep::PollMessage(Action* out) {
   const bool waiting = offer_waits || pending_bytes() != 0 || source.stall() != SourceHalf::Stall::kNone;
   const bool nudge = waiting && credit.nudge_due();
   const bool asked = update_asked && credit.may_send_control();
-  if (nudge || asked || credit.update_due(options.receive_buffers, !sink.holds_memory(), source.writer_expected(),
+  if (nudge || asked || credit.update_due(sink.Window(), !sink.holds_memory(), source.writer_expected(),
                                           adverts_outstanding() != 0)) {
     Compose(wire::Data{}, MessageKind::kUpdate, 0, &post);
     if (nudge) credit.NudgeTaken();

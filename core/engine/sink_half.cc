@@ -60,6 +60,11 @@ void SinkHalf::DropAll() {
   queue_.DropAll();
 }
 
+uint32_t SinkHalf::Window() const {
+  const uint32_t fitting = std::max(options_.receive_limit / options_.receive_buffer_size, CreditLedger::kReserve);
+  return std::min<uint32_t>(fitting, options_.receive_buffers);
+}
+
 uint32_t SinkHalf::PostedTarget() const {
   const uint64_t held = queue_.held_cost();
   const uint64_t room = options_.receive_limit > held ? options_.receive_limit - held : 0;

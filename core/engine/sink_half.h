@@ -36,6 +36,8 @@ class SinkHalf {
 
   [[nodiscard]] bool has_release() const { return queue_.has_release(); }
 
+  // How many are posted while nothing is held: after an enlargement (10.6) fewer than there were.
+  [[nodiscard]] uint32_t Window() const;
   // How many receive Private Buffers should be posted: as many as fit under receive_limit beside what is
   // held, but always the two that carry no payload (10.5), which the peer's messages give back at once.
   [[nodiscard]] uint32_t PostedTarget() const;

@@ -13,7 +13,8 @@ namespace sdp::preload {
 class Guests {
  public:
   explicit Guests(Receiver receiver) : receiver_(receiver) {}
-  // How long all connections together wait for processes that keep one to themselves.
+  // How long all connections together wait for processes that keep one to themselves, that move data with RDMA, or have a thread that
+  // sleeps for data.
   [[nodiscard]] Time patience_ends() const { return patience_ends_; }
   struct Guest {
     SharedArena* arena;

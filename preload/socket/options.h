@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/engine/enlargement.h"
 #include "core/engine/options.h"
 #include "core/wire/bsdh.h"
 #include "preload/config.h"
@@ -73,12 +74,12 @@ inline constexpr uint32_t kLeastPayload = 256;
 // `receive_buffer`: bytes; 0: as configured.
 inline void BoundReceiveBuffers(size_t receive_buffer, engine::Options* options) {
   if (receive_buffer == 0) return;
-  // What the peer has enlarged has to fit, too: a dozen buffers at least (core/engine/enlargement.h).
-  constexpr uint32_t kFewestEnlarged = 12;
-  options->receive_buffer_limit =
-      std::max(options->receive_buffer_size,
-               static_cast<uint32_t>(std::min<uint64_t>(options->receive_buffer_limit, receive_buffer / kFewestEnlarged)));
-  if (receive_buffer >= uint64_t{options->receive_buffers} * options->receive_buffer_size) return;
+  if (receive_buffer >= uint64_t{options->receive_buffers} * options->receive_buffer_size) {
+    // What the peer has enlarged has to fit, too.
+    const uint64_t fitting = std::min<uint64_t>(options->receive_buffer_limit, receive_buffer / engine::kFewestEnlarged);
+    options->receive_buffer_limit = std::max(options->receive_buffer_size, static_cast<uint32_t>(fitting));
+    return;
+  }
   const auto wanted = static_cast<uint32_t>(receive_buffer);
   const uint32_t size = wire::Bsdh::kSize + std::max(wanted / kFewestBuffers, kLeastPayload);
   options->receive_buffer_size = std::min(options->receive_buffer_size, size);

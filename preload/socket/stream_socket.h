@@ -293,7 +293,7 @@ class StreamSocket final : public Socket {
 
   // stream_socket_handover.cc
   bool GiveConnection(Giver giver, Guests& guests, Handover::Connection* out);
-  [[nodiscard]] bool ComeToRest();
+  [[nodiscard]] bool ComeToRest(Time deadline);
   SharedConnection::View LockToGive(Giver giver, Time deadline);
 
   // stream_socket_zcopy.cc. SendLent and ReceiveLent return the bytes moved from or into the beginning of the memory. Less than all

@@ -198,7 +198,10 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
   if (state_ == State::kConnecting && connects_inline_) return {.done = true};
   if (state_ == State::kConnecting && attempt_ != nullptr && !descriptors_.empty()) return RunAttempt(now);
   if (state_ == State::kClosed) return RunLinger(now);
-  if (state_ != State::kSdp || foreign()) return {.done = true};
+  if (state_ != State::kSdp || foreign()) {
+    trimming_ = false;
+    return {.done = true};
+  }
   const Time look_again = shared_ != nullptr ? now + NextNap() : kNever;
   if (!held_.empty() && now >= held_until_) {
     PushHeld();

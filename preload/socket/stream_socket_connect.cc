@@ -255,6 +255,8 @@ int StreamSocket::Disconnect(int fd) {
         o.observer->OnWatch(o.fd, LinkOf(o.fd), 0);
       }
       DropSession();
+      trimming_ = false;
+      zero_copies_told_ = zero_copies_sent_ = 0;
       peer_ = {};
       pending_error_ = 0;
       abort_noted_ = connect_reported_ = receive_shut_ = false;

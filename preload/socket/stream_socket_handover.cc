@@ -11,16 +11,9 @@
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
-namespace {
-
-// How long a program that starts waits for a connection that moves data with RDMA, or whose data another thread sleeps for.
-constexpr Duration kPatience = std::chrono::seconds(2);
-
-}  // namespace
 
 // With own() locked, which is free while it waits. The connection has another holder, so that it stays shared meanwhile.
-bool StreamSocket::ComeToRest() {
-  const Time deadline = Now() + kPatience;
+bool StreamSocket::ComeToRest(Time deadline) {
   if (session_->being_read()) session_->NudgeReader();
   AskLoansBack();
   while (Now() < deadline && !session_->link_ended()) {
@@ -65,7 +58,7 @@ bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connect
   bool good = guest != nullptr && shared_->Add(guest->member);
   if (good && view == SharedConnection::View::kCurrent) {
     session_->Pump();
-    good = (session_->freezable() || (giver == Giver::kGoes && ComeToRest())) && shared_->Publish(FreezeShared());
+    good = (session_->freezable() || (giver == Giver::kGoes && ComeToRest(guests.patience_ends()))) && shared_->Publish(FreezeShared());
   } else {
     good = good && view == SharedConnection::View::kStale;  // the newest state is there
   }

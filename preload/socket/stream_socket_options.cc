@@ -130,7 +130,7 @@ int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t
   if (native_) {
     if (level == SOL_SOCKET && name == SO_DOMAIN) return PutInt(kFamilySdp, value, length);
     if (level == kLevelSdp && name == kSdpLastBindError) return PutInt(0, value, length);
-    if (level == kLevelSdp && !ConnectionTuning::Knows(name)) level = IPPROTO_TCP;
+    if (level == kLevelSdp) level = IPPROTO_TCP;
   }
   if (level == SOL_SOCKET && name == SO_PEERNAME && state_ == State::kSdp) return PutPeerName(value, length);
   if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && v6only_ && state_ == State::kSdp && length != nullptr) {

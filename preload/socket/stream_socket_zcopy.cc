@@ -100,8 +100,9 @@ void StreamSocket::NoteSend(size_t total) {
 
 void StreamSocket::LookForSinkAvail(Lock& lock, int fd, size_t size) {
   const engine::Engine& e = session_->engine();
-  if (e.stats().source_mode != engine::FlowMode::kPipelined || config().force != Mechanism::kChosen ||
-      size <= std::min(e.source_threshold(), e.sink_threshold()))
+  // The size first: it is what most calls go by, and the mode takes a copy of all figures.
+  if (size <= std::min(e.source_threshold(), e.sink_threshold()) || config().force != Mechanism::kChosen ||
+      e.stats().source_mode != engine::FlowMode::kPipelined)
     return;
   if (e.sink_avail_bytes() == 0) {
     session_->ReadAvailable();

@@ -131,6 +131,20 @@ TEST_CASE("Enlargement: larger buffers are fewer, a dozen at least, within the l
   CHECK(peer.engine().stats().posted_receives == c.posted);
   CHECK(peer.engine().receive_buffers() == 24);
   CHECK(peer.reason() == AbortReason::kNone);
+
+  // Credit comes back twice in each window of what there is now, not when the last of them is gone.
+  uint32_t messages = 0;
+  do {
+    REQUIRE(++messages < c.posted);
+    peer.Say(wire::Data{}, "x");
+    CHECK(peer.end.Read(10) == "x");
+  } while (peer.HearAll().empty());
+  messages = 0;
+  do {
+    REQUIRE(++messages <= c.posted / 2 + 1);
+    peer.Say(wire::Data{}, "x");
+    CHECK(peer.end.Read(10) == "x");
+  } while (peer.HearAll().empty());
 }
 
 TEST_CASE("Enlargement: the size for SinkAvail is the old one until the answer has left") {

@@ -28,14 +28,14 @@ class NoDescriptors {
   rlimit before_;
 };
 
-// `sleep` in a thread of its own, which is asleep when `wake` is called here. What `sleep` returns.
-template <typename Sleep, typename Wake>
-int WakeUp(Sleep sleep, Wake wake) {
+// `call` in a thread of its own, which is asleep when `wake` is called here. What `call` returns.
+template <typename Call, typename Wake>
+int WakeUp(Call call, Wake wake) {
   std::atomic<pid_t> tid{0};
   const NoDescriptors none;
   auto sleeper = Async([&] {
     tid = gettid();
-    return sleep();
+    return call();
   });
   // Not IsAsleep(): it opens a file.
   REQUIRE(Eventually([&] { return tid != 0; }));

@@ -93,6 +93,7 @@ TEST_CASE("A value that cannot be used is reported and ignored") {
                                                 {"SDP_PRIVATE_BUFFER_SIZE", "127"},
                                                 {"SDP_PRIVATE_BUFFER_LIMIT", "1048577"},
                                                 {"SDP_SEND_BUFFER", "99999999999999999999"},
+                                                {"SDP_BCOPY_THRESHOLD", "512K"},
                                                 {"SDP_CQ_POLL_US", "10001"}}));
   std::vector<std::string> problems;
   const Config config = Read({{name, value}}, &problems);
@@ -108,6 +109,7 @@ TEST_CASE("A value that cannot be used is reported and ignored") {
   CHECK(config.receive_buffers == defaults.receive_buffers);
   CHECK(config.receive_buffer_size == defaults.receive_buffer_size);
   CHECK(config.receive_buffer_limit == defaults.receive_buffer_limit);
+  CHECK(config.bcopy_threshold == defaults.bcopy_threshold);
   CHECK(config.send_buffer == defaults.send_buffer);
   CHECK(config.cq_poll == defaults.cq_poll);
 }
