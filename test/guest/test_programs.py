@@ -158,6 +158,48 @@ print("ok")
         self.assertIn("SDP_RNIC=verbs: /dev/infiniband/rdma_cm: Permission denied", log)
         self.assertIn("TCP, because no-rnic", log)
 
+    def test_the_libraries_cannot_be_loaded(self):
+        harness.need("unshare", "mount")
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("not root: no mount name space")
+        library = next(iter(sorted(pathlib.Path("/usr/lib").glob("*/librdmacm.so.1"))), None)
+        if library is None:
+            raise unittest.SkipTest("librdmacm.so.1 is not where Debian has it")
+        nothing = self.world.directory / "nothing"
+        nothing.touch()
+        for rnic, said in ("verbs", "TCP, because no-rnic (SDP_RNIC=verbs: "), ("auto", None):
+            with self.subTest(rnic):
+                self.world.log_file.write_text("")
+                hide = f'mount --bind {nothing} {library.resolve()} && exec "$@"'
+                log = self.echo_without_the_device("unshare", "-m", "sh", "-c", hide, "sh", rnic=rnic)
+                self.assertEqual([line for line in log.splitlines() if "connect to" in line and DEVICE in line], [])
+                if said is not None:
+                    self.assertIn(said, log)
+                    self.assertIn("librdmacm.so.1: file too short", log)
+                else:
+                    self.assertIn(f"connect to {ADDRESS}:{self.port}: SDP at", log)
+                self.port = harness.free_port(host=ADDRESS)
+
+    def test_no_route(self):
+        program = """
+import errno, socket, sys
+try:
+    socket.create_connection((sys.argv[1], 9), timeout=20)
+    sys.exit("connected")
+except OSError as e:
+    print(errno.errorcode[e.errno])
+"""
+        # 192.0.2.0/24 is for documentation: a host with a default route would wait for it.
+        if subprocess.run([harness.find("ip") or "ip", "route", "get", "192.0.2.1"], capture_output=True, timeout=60).returncode == 0:
+            raise unittest.SkipTest("this host has a default route")
+        for rnic in "verbs", "auto":
+            with self.subTest(rnic):
+                self.world.log_file.write_text("")
+                output = self.world.run([sys.executable, "-c", program, "192.0.2.1"], timeout=90,
+                                        environment={**OVER_KERNEL_RNIC, "SDP_RNIC": rnic})
+                self.assertEqual(output, b"ENETUNREACH\n")
+                self.assertIn("connect to 192.0.2.1:9: TCP, because pm-unreachable", self.world.sdp_log())
+
     def test_a_child_gets_an_error_and_the_parent_goes_on(self):
         self.server(sys.executable, harness.PEER, "echo-server", self.port, ADDRESS)
         program = """
