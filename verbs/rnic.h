@@ -28,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/archive.h"
 #include "core/base/types.h"
 #include "verbs/file_range.h"
 
@@ -242,6 +243,9 @@ class QueuePair {
   virtual void ReturnFile() {}
   // Reads what the link has, without blocking. Reads until the link is drained or a bounded amount was taken.
   virtual ReadStatus ReadLink() = 0;
+  // What has been read is to be moved elsewhere before it is used: from here on ReadLink takes about one message at a time. Of no effect
+  // where the RNIC is not freezable().
+  virtual void ReadLittle(bool /*little*/) {}
   // The same for a caller that comes again at once: where the RNIC can, without asking to be woken by event_fd() for what comes later, and
   // most times without a system call. ReadLink() comes before a sleep.
   virtual ReadStatus PollLink() { return ReadLink(); }
@@ -289,7 +293,13 @@ class QueuePair {
   // The whole state as bytes, unsent payload and an incomplete received message included; for the backend's own Thaw. Needs
   // freezable(). What received completions have lent is not part of it: their tokens mean nothing there. From here on one of the two
   // goes on: this one, or, when this one is destroyed without another call, what is thawed.
-  [[nodiscard]] virtual std::vector<std::byte> Freeze() const { return {}; }
+  [[nodiscard]] std::vector<std::byte> Freeze() const {
+    Writer ar;
+    Freeze(ar);
+    return ar.Take();
+  }
+  // The same behind what `ar` has, which refers to the payload until the next call.
+  virtual void Freeze(Writer& /*ar*/) const {}
 
   // "soft" and "tcp", or the device's name and "rdma": for people.
   [[nodiscard]] virtual const char* rnic_name() const = 0;

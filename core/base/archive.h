@@ -15,6 +15,8 @@ namespace sdp {
 // function per class names each field once: Writer appends it to bytes, Reader takes it from bytes that may
 // come from anywhere. A Reader that finds nonsense says so in ok() and reads zeros from then on. Numbers are
 // big-endian.
+//
+// A Writer copies numbers, but only refers to long runs of bytes, which have to stay until they were taken.
 class Writer {
  public:
   static constexpr bool kReads = false;
@@ -34,14 +36,59 @@ class Writer {
     auto number = static_cast<uint8_t>(value);
     Number(number);
   }
-  void Octets(MutableBytes bytes) { Append(bytes); }
-  void Append(Bytes bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
+  void Octets(MutableBytes bytes) { Copy(bytes); }
+  void Append(Bytes bytes) {
+    if (bytes.size() < kWorthReferring) return Copy(bytes);
+    runs_.push_back({.at = bytes_.size(), .bytes = bytes});
+    referred_ += bytes.size();
+  }
+  // What `write(*this)` adds, behind its size.
+  template <typename Write>
+  void Sized(Write write) {
+    uint64_t size = 0;
+    const size_t at = bytes_.size();
+    Number(size);
+    const size_t before = this->size();
+    write(*this);
+    StoreBe<uint64_t>(bytes_.data() + at, this->size() - before);
+  }
   void Require(bool /*condition*/) {}
   [[nodiscard]] bool ok() const { return true; }
-  std::vector<std::byte> Take() { return std::move(bytes_); }
+
+  [[nodiscard]] size_t size() const { return bytes_.size() + referred_; }
+  // All of it in order, as few pieces: `piece(Bytes)` returns false to see no more. False: it did.
+  template <typename Piece>
+  bool ForEachPiece(Piece piece) const {
+    size_t at = 0;
+    for (const Run& run : runs_) {
+      if (!piece(Bytes(bytes_).subspan(at, run.at - at)) || !piece(run.bytes)) return false;
+      at = run.at;
+    }
+    return piece(Bytes(bytes_).subspan(at));
+  }
+  std::vector<std::byte> Take() {
+    if (runs_.empty()) return std::move(bytes_);
+    std::vector<std::byte> all;
+    all.reserve(size());
+    ForEachPiece([&](Bytes piece) {
+      all.insert(all.end(), piece.begin(), piece.end());
+      return true;
+    });
+    return all;
+  }
 
  private:
+  static constexpr size_t kWorthReferring = 512;
+  struct Run {
+    size_t at;  // in bytes_: it comes in front of that
+    Bytes bytes;
+  };
+
+  void Copy(Bytes bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
+
   std::vector<std::byte> bytes_;
+  std::vector<Run> runs_;
+  size_t referred_ = 0;
 };
 
 class Reader {

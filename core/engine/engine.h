@@ -27,6 +27,7 @@
 #include <span>
 #include <vector>
 
+#include "core/base/archive.h"
 #include "core/base/result.h"
 #include "core/base/types.h"
 #include "core/engine/action.h"
@@ -123,6 +124,8 @@ class Engine {
   // over the link as it is: the stream's position, posted receives as stats().posted_receives says, and every
   // received Send that was not yet handed in.
   [[nodiscard]] std::vector<std::byte> Freeze() const;
+  // The same behind what `ar` has, which refers to the data until the engine's next call.
+  void Freeze(Writer& ar) const;
   // An engine that goes on where the frozen one stood; its WorkIds go on counting, too. Bytes from anywhere
   // are refused or become an engine that is safe to use.
   [[nodiscard]] static Result<Engine, ThawError> Thaw(Bytes frozen);

@@ -368,8 +368,13 @@ bool Engine::freezable() const {
 }
 
 std::vector<std::byte> Engine::Freeze() const {
-  SDP_CHECK(freezable());
   Writer ar;
+  Freeze(ar);
+  return ar.Take();
+}
+
+void Engine::Freeze(Writer& ar) const {
+  SDP_CHECK(freezable());
   uint32_t magic = kMagic;
   uint16_t version = kVersion;
   ar.Number(magic);
@@ -378,7 +383,6 @@ std::vector<std::byte> Engine::Freeze() const {
   ar.Enum(role, Role::kAccepting);
   Frozen::Visit(ar, rep_->options);
   Frozen::Visit(ar, *rep_);
-  return ar.Take();
 }
 
 Result<Engine, ThawError> Engine::Thaw(Bytes frozen) {

@@ -7,6 +7,7 @@ namespace sdp::preload {
 Guests::~Guests() {
   for (const Guest& guest : guests_) {
     HiddenFds::Close(guest.membership);
+    if (guest.watched >= 0) HiddenFds::Close(guest.watched);
     guest.arena->Unref();
   }
 }
@@ -15,14 +16,12 @@ const Guests::Guest* Guests::Of(SharedArena* arena) {
   for (const Guest& guest : guests_) {
     if (guest.arena == arena) return &guest;
   }
-  Guest guest{.arena = arena, .number = static_cast<uint32_t>(guests_.size()), .member = 0, .membership = -1};
+  Guest guest{.arena = arena, .number = static_cast<uint32_t>(guests_.size()), .member = 0, .membership = -1, .watched = -1};
   guest.member = arena->Invite(&guest.membership);
   // Not where there is no /proc, as in a process that has locked itself in.
-  if (guest.member == 0 && receiver_ == Receiver::kRelative && arena->inherited()) {
-    guest.member = kInFlight;
-    guest.membership = HiddenFds::Duplicate(arena->file());
-  }
-  if (guest.membership < 0) return nullptr;
+  if (guest.member == 0 && receiver_ == Receiver::kRelative && arena->inherited())
+    guest.member = arena->InviteRelative(&guest.membership, &guest.watched);
+  if (guest.member == 0) return nullptr;
   arena->Ref();
   guests_.push_back(guest);
   return &guests_.back();

@@ -19,8 +19,9 @@ class Guests {
   struct Guest {
     SharedArena* arena;
     uint32_t number;  // in the order of the invitations
-    Member member;    // kInFlight: a relative that is a member already
-    int membership;   // hidden; of kInFlight just anything
+    Member member;    // of a relative that is a member already: see SharedArena::InviteRelative
+    int membership;   // hidden; to be passed on
+    int watched;      // likewise hidden, and of a relative alone; else -1
   };
 
   Guests(const Guests&) = delete;

@@ -55,6 +55,7 @@ void Session::CarryOut() {
   bool disconnect = false;
   bool abort = false;
   while (engine_->PollAction(&action)) {
+    changed_ = true;
     std::visit(Overloaded{
                    [&](const engine::PostSend& send) {
                      posted = true;
@@ -109,6 +110,7 @@ void Session::CarryOut() {
                action);
   }
   if (posted || queue_pair_->unsent_bytes() != 0) {
+    changed_ = true;
     if (!queue_pair_->Flush()) queue_pair_->DetachBorrowed();
   }
   if (disconnect) queue_pair_->Disconnect();
@@ -116,6 +118,7 @@ void Session::CarryOut() {
 }
 
 void Session::Abort() {
+  changed_ = true;
   queue_pair_->Abort();
   NoteEnd();
 }
@@ -124,7 +127,7 @@ bool Session::TakeCompletions() {
   verbs::Completion completion;
   bool any = false;
   while (queue_pair_->PollCompletion(&completion)) {
-    any = true;
+    any = changed_ = true;
     if (completion.status != verbs::Status::kSuccess) continue;  // the link's end says it all
     switch (completion.opcode) {
       case verbs::Opcode::kReceive:
@@ -153,18 +156,20 @@ bool Session::TakeCompletions() {
 
 void Session::NoteEnd() {
   if (link_ended_) return;
-  link_ended_ = true;
+  link_ended_ = changed_ = true;
   engine_->HandleLinkEnd(queue_pair_->cause().end == verbs::LinkEnd::kClosedByPeer);
   if (engine_->suspended()) engine_->Abort(engine::AbortReason::kLinkLost);
 }
 
 bool Session::ReadAvailable() {
   if (link_ended_) return false;
-  if (being_read_) {  // the reader takes what comes; what waits to leave must not wait for it
+  if (being_read_ || full()) {  // the reader takes what comes; what waits to leave must not wait for it
     Pump();
     return false;
   }
+  changed_ = changed_ || queue_pair_->unsent_bytes() != 0;  // some of it may leave
   const ReadStatus status = queue_pair_->ReadLink();
+  changed_ = changed_ || status != ReadStatus::kWouldBlock;
   const bool any = TakeCompletions();
   if (status == ReadStatus::kEnded) NoteEnd();
   Pump();
@@ -174,6 +179,7 @@ bool Session::ReadAvailable() {
 bool Session::PollAvailable() {
   if (link_ended_ || being_read_) return ReadAvailable();
   const ReadStatus status = queue_pair_->PollLink();
+  changed_ = true;
   const bool any = TakeCompletions() || status != ReadStatus::kWouldBlock;
   if (status == ReadStatus::kEnded) NoteEnd();
   if (any) Pump();
@@ -182,10 +188,12 @@ bool Session::PollAvailable() {
 
 void Session::AbandonReading() {
   being_read_ = false;
+  changed_ = true;
   queue_pair_->AbandonReading();
 }
 
 void Session::NudgeReader() {
+  changed_ = true;
   // Only the link's next bytes end that sleep. A zero-length RDMA Read is answered by the peer's RNIC alone, and its STag means nothing.
   queue_pair_->PostRdmaRead({.id = kNudge, .length = 0, .remote_stag = STag(1)});
   if (!queue_pair_->Flush()) queue_pair_->DetachBorrowed();
@@ -203,7 +211,7 @@ ReadStatus Session::ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory m
   };
   ReadStatus status;
   {
-    being_read_ = true;
+    being_read_ = changed_ = true;
     const Reading reading{this};
     status = queue_pair_->ReadLinkBlocking(lock, memory);
   }
@@ -225,6 +233,11 @@ Address Session::PeerName() const {
   return queue_pair_->Names(&local, &peer) ? MakeAddress(reinterpret_cast<const sockaddr*>(&peer), sizeof peer) : Address{};
 }
 
+void Session::ReadLittle(bool little) {
+  reads_little_ = little;
+  queue_pair_->ReadLittle(little);
+}
+
 bool Session::has_unsent() const {
   if (link_ended_) return false;
   return queue_pair_->unsent_bytes() != 0 || engine_->has_unfinished_sends();
@@ -232,16 +245,17 @@ bool Session::has_unsent() const {
 
 std::vector<std::byte> Session::Freeze() const {
   Writer ar;
+  Freeze(ar);
+  return ar.Take();
+}
+
+void Session::Freeze(Writer& ar) const {
   bool ended = link_ended_;
-  const std::vector<std::byte> engine = engine_->Freeze();
-  auto engine_size = static_cast<uint64_t>(engine.size());
   stats::TransferCounts transfers = recorder_.transfers();
   ar.Flag(ended);
   Visit(ar, transfers);
-  ar.Number(engine_size);
-  ar.Append(engine);
-  ar.Append(queue_pair_->Freeze());
-  return ar.Take();
+  ar.Sized([this](Writer& to) { engine_->Freeze(to); });
+  queue_pair_->Freeze(ar);
 }
 
 std::unique_ptr<Session> Session::Thawed(Bytes frozen, int fd) {
@@ -265,6 +279,7 @@ bool Session::Thaw(Bytes frozen, int fd) {
   if (!engine || queue_pair == nullptr) return false;
   *engine_ = std::move(*engine);
   queue_pair_ = std::move(queue_pair);
+  queue_pair_->ReadLittle(reads_little_);
   recorder_.SetTransfers(transfers);
   link_ended_ = ended;
   being_read_ = false;

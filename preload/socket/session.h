@@ -15,10 +15,19 @@ namespace sdp::preload {
 
 class Session {
  public:
+  // Unread bytes of a connection that is going to be moved; a TCP socket keeps no more either, unless it is told to.
+  static constexpr uint64_t kMostToMove = 4 << 20;
+
   Session(std::unique_ptr<engine::Engine> engine, std::unique_ptr<verbs::QueuePair> queue_pair);
 
-  engine::Engine& engine() { return *engine_; }
-  verbs::QueuePair& queue_pair() { return *queue_pair_; }
+  engine::Engine& engine() {
+    changed_ = true;
+    return *engine_;
+  }
+  verbs::QueuePair& queue_pair() {
+    changed_ = true;
+    return *queue_pair_;
+  }
   const engine::Engine& engine() const { return *engine_; }
   const verbs::QueuePair& queue_pair() const { return *queue_pair_; }
 
@@ -70,10 +79,19 @@ class Session {
   [[nodiscard]] bool freezable() const { return !being_read_ && engine_->freezable() && queue_pair_->freezable(); }
   // Needs freezable().
   [[nodiscard]] std::vector<std::byte> Freeze() const;
+  // The same behind what `ar` has, which refers to the data until the session's next call.
+  void Freeze(Writer& ar) const;
   // What was frozen, in another process. nullptr: these bytes are no session.
   [[nodiscard]] static std::unique_ptr<Session> Thawed(Bytes frozen, int fd);
   // Becomes what was frozen, on the link `fd`; engine() stays where it is. False: these bytes are no session.
   bool Thaw(Bytes frozen, int fd);
+  // Something of what is frozen may have changed since it was told otherwise.
+  [[nodiscard]] bool changed() const { return changed_; }
+  void SetChanged(bool changed) { changed_ = changed; }
+  // What is read is going to be moved: see QueuePair::ReadLittle, and full(). Stays so through Thaw().
+  void ReadLittle(bool little);
+  // So much is unread that ReadAvailable takes nothing more off the link: it has to be possible to move it.
+  [[nodiscard]] bool full() const { return reads_little_ && engine_->readable_bytes() >= kMostToMove; }
   // In the child of a fork: the thread that slept in ReadSleeping is not here.
   void ForgetReader() { being_read_ = false; }
 
@@ -100,6 +118,8 @@ class Session {
   WaitCounts waits_;
   bool being_read_ = false;
   bool link_ended_ = false;
+  bool changed_ = true;
+  bool reads_little_ = false;
 };
 
 }  // namespace sdp::preload

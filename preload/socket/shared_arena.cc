@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -89,8 +90,7 @@ Member SharedArena::Invite(int* membership) {
   if (opened < 0) return 0;
   const int hidden = HiddenFds::Hide(opened);
   if (hidden < 0) return 0;
-  auto* const header = reinterpret_cast<Header*>(memory_);
-  const Member member = header->next_member.fetch_add(1, std::memory_order_relaxed) + 1;
+  const Member member = NewNumber();
   struct flock lock = LockOf(member);
   if (real.fcntl(hidden, F_OFD_SETLK, &lock) == 0) {
     *membership = hidden;
@@ -100,10 +100,28 @@ Member SharedArena::Invite(int* membership) {
   return 0;
 }
 
+Member SharedArena::InviteRelative(int* passed, int* watched) {
+  int ends[2];
+  if (real.socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return 0;
+  *passed = HiddenFds::Hide(ends[0]);
+  *watched = HiddenFds::Hide(ends[1]);
+  if (*passed >= 0 && *watched >= 0) return kInFlight | NewNumber();
+  for (int* fd : {passed, watched}) {
+    if (*fd >= 0) HiddenFds::Close(std::exchange(*fd, -1));
+  }
+  return 0;
+}
+
+Member SharedArena::NewNumber() {
+  return reinterpret_cast<Header*>(memory_)->next_member.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 // Takes `file` over.
 bool SharedArena::Map(int file) {
   struct stat status {};
-  if (fstat(file, &status) == 0 && status.st_size >= kWhole) {
+  // Else whoever has it, too, could make it shorter under us.
+  const int seals = real.fcntl(file, F_GET_SEALS);
+  if (seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(file, &status) == 0 && status.st_size >= kWhole) {
     void* const memory = mmap(nullptr, kStates, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory != MAP_FAILED) {
       memory_ = static_cast<std::byte*>(memory);
@@ -146,10 +164,10 @@ bool SharedArena::OwnIsInherited() {
 }
 
 SharedArena* SharedArena::Make() {
-  const int file = memfd_create("sdp connections", MFD_CLOEXEC);
+  const int file = memfd_create("sdp connections", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0) return nullptr;
   auto* const arena = new SharedArena;
-  if (MayGrowTo(kWhole) && ftruncate(file, kWhole) == 0) {
+  if (MayGrowTo(kWhole) && ftruncate(file, kWhole) == 0 && real.fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
     if (arena->Map(file)) return arena;
   } else {
     real.close(file);
@@ -234,7 +252,7 @@ void SharedArena::ChildAfterFork() {
 }
 
 bool SharedArena::Alive(Member member) const {
-  if (member == self_ || member == kInFlight || Confined()) return true;
+  if (member == self_ || IsInFlight(member) || Confined()) return true;
   struct flock lock = LockOf(member);
   return real.fcntl(file_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
@@ -272,7 +290,7 @@ void SharedArena::FreeAbandonedSlots() {
       pthread_mutex_consistent(&slot.mutex);
       slot.broken = 1;
     }
-    const auto lives = [this](Member m) { return m != 0 && m != kInFlight && Alive(m); };
+    const auto lives = [this](Member m) { return m != 0 && !IsInFlight(m) && Alive(m); };
     const bool abandoned = std::none_of(slot.holders.begin(), slot.holders.end(), lives);
     if (abandoned) slot.used = SharedSlot::kChanging;
     pthread_mutex_unlock(&slot.mutex);

@@ -25,8 +25,9 @@
 namespace sdp::preload {
 
 using Member = uint64_t;  // 0: none
-// A member that is still to be found: who takes the connection out of a message is one already.
-inline constexpr Member kInFlight = ~Member{0};
+// In place of a member that is still to be found: who takes the connection out of a message is one already. The rest is its number.
+inline constexpr Member kInFlight = Member{1} << 63;
+inline constexpr bool IsInFlight(Member member) { return (member & kInFlight) != 0; }
 
 // One connection's, in memory that all processes of the family have mapped. Everything but `used` is guarded
 // by `mutex`, which is robust.
@@ -73,6 +74,10 @@ class SharedArena {
   // and closed. 0, errno says why: not possible.
   Member Invite(int* membership);
 
+  // The same for one who is a member already, where no membership can be made; the number is a kInFlight. What is passed on, hidden too, says
+  // nothing to others; but `watched`, the caller's, hangs up (POLLHUP) when that is closed everywhere: taken, or lost.
+  Member InviteRelative(int* passed, int* watched);
+
   // This process; 0 if it is no member.
   [[nodiscard]] Member self() const { return self_; }
   [[nodiscard]] bool Alive(Member member) const;
@@ -104,6 +109,8 @@ class SharedArena {
   static SharedArena* Mapped(const All& a, int file);
   SharedSlot* slots() const;
   int64_t StateOf(const SharedSlot* slot) const;
+  // A number that no member has had.
+  Member NewNumber();
   void FreeAbandonedSlots();
 
   int file_ = -1;  // hidden

@@ -1,5 +1,6 @@
 #include "preload/socket/shared_connection.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
 
@@ -8,7 +9,9 @@
 #include <cstring>
 #include <utility>
 
+#include "preload/confinement.h"
 #include "preload/fd_table.h"
+#include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 
 namespace sdp::preload {
@@ -30,7 +33,7 @@ std::unique_ptr<SharedConnection> SharedConnection::Make() {
 
 std::unique_ptr<SharedConnection> SharedConnection::Join(SharedArena* arena, uint32_t number, Member member, int membership) {
   SharedSlot* const slot = arena->At(number);
-  const Member self = member == kInFlight ? arena->self() : member;
+  const Member self = IsInFlight(member) ? arena->self() : member;
   if (slot == nullptr || self == 0) {
     if (membership >= 0) HiddenFds::Close(membership);
     return nullptr;
@@ -42,9 +45,10 @@ std::unique_ptr<SharedConnection> SharedConnection::Join(SharedArena* arena, uin
   // Who is a holder already cannot be another one: two sockets of one process would not see each other.
   const bool invited = place != holders.end() && (member == self || std::find(holders.begin(), holders.end(), self) == holders.end());
   if (invited) *place = self;
-  if (!invited && place != holders.end() && member == kInFlight) *place = 0;  // it has come, and is not needed
+  if (!invited && place != holders.end() && IsInFlight(member)) *place = 0;  // it has come, and is not needed
   joined->left_ = !invited;
   joined->Unlock();
+  if (IsInFlight(member)) joined->CloseMembership();
   return invited ? std::move(joined) : nullptr;
 }
 
@@ -60,6 +64,7 @@ SharedConnection::~SharedConnection() {
   }
   if (locked_) Unlock();
   CloseMembership();
+  ForgetAwaited();
   if (window_ != nullptr) munmap(window_, window_size_);
   arena_->Unref();
 }
@@ -70,11 +75,13 @@ void SharedConnection::CloseMembership() {
 
 void SharedConnection::AdoptAfterFork() {
   CloseMembership();
+  ForgetAwaited();
   self_ = arena_->self();
 }
 
 void SharedConnection::ForgetAfterFork() {
   CloseMembership();
+  ForgetAwaited();
   left_ = true;
 }
 
@@ -116,10 +123,33 @@ void SharedConnection::Remove(Member member) {
   if (place != slot_->holders.end()) *place = 0;
 }
 
+void SharedConnection::Await(Member member, int watched) {
+  const int own = HiddenFds::Duplicate(watched);
+  if (own >= 0) awaited_.push_back({.member = member, .watched = own});
+}
+
+void SharedConnection::ForgetLost() {
+  std::erase_if(awaited_, [this](const Awaited& awaited) {
+    pollfd passed{.fd = awaited.watched, .events = 0, .revents = 0};
+    const bool over = real.poll(&passed, 1, 0) == 1;
+    if (over) {
+      Remove(awaited.member);  // unless it has come, under its own number then
+      HiddenFds::Close(awaited.watched);
+    }
+    return over;
+  });
+}
+
+void SharedConnection::ForgetAwaited() {
+  for (const Awaited& awaited : awaited_) HiddenFds::Close(awaited.watched);
+  awaited_.clear();
+}
+
 bool SharedConnection::HasOthers(bool sure) {
   const Time now = Now();
   const bool check = sure || now - checked_ >= kLivenessCheck;
   if (check) checked_ = now;
+  if (check && !awaited_.empty() && !Confined()) ForgetLost();
   bool others = false;
   for (Member& holder : slot_->holders) {
     if (holder == 0 || holder == self_) continue;
@@ -161,19 +191,27 @@ bool SharedConnection::Read(std::vector<std::byte>* state) {
   if (window == nullptr) return false;
   state->assign(window, window + size);
   version_ = slot_->version;
-  published_ = *state;
   return true;
 }
 
-bool SharedConnection::Publish(std::vector<std::byte> state) {
-  if (slot_->exclusive == 0 && state == published_) return true;
-  std::byte* const window = Window(state.size());
-  if (window == nullptr) return false;
-  std::memcpy(window, state.data(), state.size());
+bool SharedConnection::Publish(const Writer& state) {
+  std::byte* to = Window(state.size());
+  if (to == nullptr) return false;
+  const std::byte* is = to;
+  const bool same = slot_->exclusive == 0 && slot_->size == state.size() && state.ForEachPiece([&is](Bytes piece) {
+    const bool equal = piece.empty() || std::memcmp(is, piece.data(), piece.size()) == 0;
+    is += piece.size();
+    return equal;
+  });
+  if (same) return true;
+  state.ForEachPiece([&to](Bytes piece) {
+    if (!piece.empty()) std::memcpy(to, piece.data(), piece.size());
+    to += piece.size();
+    return true;
+  });
   slot_->size = state.size();
   slot_->version = ++version_;
   slot_->exclusive = 0;
-  published_ = std::move(state);
   return true;
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/base/archive.h"
 #include "core/base/types.h"
 #include "preload/socket/shared_arena.h"
 
@@ -19,7 +20,7 @@ class SharedConnection {
   // The calling process is the only holder. nullptr: nothing left to share with.
   static std::unique_ptr<SharedConnection> Make();
   // The connection that has this number in the arena, and that the calling process was given. `membership`: of `member`, taken over;
-  // -1: it is that of the whole process. kInFlight: as the member that the process is. nullptr: nobody was given that.
+  // -1: it is that of the whole process. A member in flight: as the member that the process is. nullptr: nobody was given that.
   static std::unique_ptr<SharedConnection> Join(SharedArena* arena, uint32_t number, Member member, int membership);
   // Leaves, if that was not done.
   ~SharedConnection();
@@ -38,6 +39,8 @@ class SharedConnection {
   bool Add(Member member);
   // It will not come after all.
   void Remove(Member member);
+  // `member` is in flight, and when `watched` has hung up (SharedArena::InviteRelative) it has come, or will not. The caller keeps that.
+  void Await(Member member, int watched);
   // Somebody else holds it, too. `sure`: the living are told from the dead here and now; else every so often.
   bool HasOthers(bool sure);
   // The calling process holds it no longer. If it kept the state to itself, nobody else can go on.
@@ -47,7 +50,7 @@ class SharedConnection {
   bool Read(std::vector<std::byte>* state);
   // The state as the calling process leaves it; nothing happens when it is as it was. False: too much, keep
   // it.
-  bool Publish(std::vector<std::byte> state);
+  bool Publish(const Writer& state);
   // The state stays with the calling process until the next Publish().
   void Keep();
   [[nodiscard]] bool Keeps() const { return slot_->exclusive == self_; }
@@ -68,6 +71,9 @@ class SharedConnection {
  private:
   SharedConnection(SharedArena* arena, SharedSlot* slot, Member self, int membership);
   void CloseMembership();
+  // Whoever was in flight and is lost is no holder.
+  void ForgetLost();
+  void ForgetAwaited();
   // Memory for a state of that size; nullptr: there is none.
   std::byte* Window(uint64_t size);
 
@@ -80,8 +86,12 @@ class SharedConnection {
   uint64_t version_ = 0;  // of the state the calling process has
   bool left_ = false;
   bool locked_ = false;
-  std::vector<std::byte> published_;
   Time checked_{};
+  struct Awaited {
+    Member member;
+    int watched;  // hidden
+  };
+  std::vector<Awaited> awaited_;
 };
 
 }  // namespace sdp::preload

@@ -23,8 +23,12 @@
 namespace sdp::preload {
 namespace {
 
-// All that is unread is published with each call of a process that shares the connection.
+// What is unread goes from process to process with a shared connection.
 constexpr size_t kReadAheadOfShared = 64 << 10;
+// A writer that waits for credit, which is behind more than that, leaves it to a reader elsewhere to bring both, unless nobody has used the
+// connection for so many naps.
+constexpr int kNapsForReader = 3;
+
 uint64_t PackSizes(uint32_t local, uint32_t remote) { return uint64_t{local} << 32 | remote; }
 
 }  // namespace
@@ -130,7 +134,7 @@ bool StreamSocket::MoveDescriptor(int from, int to) {
 // --- Readiness
 
 short StreamSocket::ReadyEvents() const {
-  const engine::Engine& e = session_->engine();
+  const engine::Engine& e = engine();
   const bool aborted = e.state() == engine::State::kAborted || (session_->link_ended() && !e.peer_closed());
   const bool peer_closed = e.peer_closed() || aborted;
   const bool send_closed = !e.can_send();
@@ -146,11 +150,13 @@ short StreamSocket::ReadyEvents() const {
 
 short StreamSocket::WatchEvents() const {
   if (session_->link_ended()) return 0;
-  return session_->queue_pair().interest().write ? POLLIN | POLLOUT : POLLIN;
+  const short in = session_->full() ? 0 : POLLIN;
+  return queue_pair().interest().write ? static_cast<short>(in | POLLOUT) : in;
 }
 
 StreamSocket::Readiness StreamSocket::GetReadiness() {
   Lock lock(mutex_);
+  OnlyLooks();
   if (state_ == State::kConnecting) StepAttempt();
   if (state_ == State::kSdp && !foreign()) MendJump(lock, descriptors_.empty() ? -1 : descriptors_.front());
   Readiness readiness{.state = state_, .shared = shared_ != nullptr};
@@ -161,8 +167,8 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     readiness.events = ReadyEvents();
     readiness.watch = WatchEvents();
     readiness.link_fd = LinkOf(-1);
-    readiness.read_ahead = readiness.shared && session_->engine().readable_bytes() >= kReadAheadOfShared;
-    readiness.read_edge = session_->engine().read_edge() + link_edge_;
+    readiness.read_ahead = readiness.shared && engine().readable_bytes() >= kReadAheadOfShared;
+    readiness.read_edge = engine().read_edge() + link_edge_;
     readiness.write_edge = WriteEdge();
   } else if (state_ == State::kListening) {
     readiness.listener_fds[0] = listener_->sdp_fd();
@@ -183,6 +189,7 @@ bool StreamSocket::TakeOnConnections() {
 
 void StreamSocket::Progress() {
   std::lock_guard lock(mutex_);
+  OnlyLooks();
   if (state_ == State::kSdp) Look();
 }
 
@@ -193,16 +200,16 @@ void StreamSocket::Look() {
 }
 
 void StreamSocket::TakeUntold() {
-  if (session_->queue_pair().has_untold()) Look();
+  if (queue_pair().has_untold()) Look();
 }
 
 void StreamSocket::AddWaiter(Waiter* waiter) {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(mutex_.own());
   waiters_.Add(waiter);
 }
 
 void StreamSocket::RemoveWaiter(Waiter* waiter) {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(mutex_.own());
   waiters_.Remove(waiter);
 }
 
@@ -226,7 +233,7 @@ void StreamSocket::RemoveObserver(ReadinessObserver* observer, int fd) {
 void StreamSocket::AfterProgress(bool publish) {
   if (foreign()) return;  // since a sleep: what is known of it here is old
   if (source_loan_.offered() || sink_loan_.offered()) CollectLoans();
-  const engine::Engine& e = session_->engine();
+  const engine::Engine& e = engine();
   if (!observers_.empty()) WantBcopy(LowWater());
   if (!abort_noted_ && (e.state() == engine::State::kAborted || session_->link_ended())) NoteAbort();
   NoteSendRoom();
@@ -287,7 +294,7 @@ void StreamSocket::TakeSlot() {
 void StreamSocket::PublishStats() {
   if (slot_ == nullptr) return;
   // Beside the counters little changes: the size of Private Buffers, once or twice (SDP 10.6).
-  const engine::Stats& s = session_->engine().stats();
+  const engine::Stats& s = engine().stats();
   if (PackSizes(s.local_buffer_size, s.remote_buffer_size) == published_sizes_) return stats::StatsSegment::Publish(slot_, CountConnection(*session_));
   PublishAll();
 }
@@ -361,7 +368,9 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
   const bool looks = LooksBeforeSleep();
   const Time began = looks ? Now() : Time{};
   if (looks && LookBeforeSleep(lock, deadline)) return 0;
-  const short watch = session_->being_read() ? WatchEvents() & POLLOUT : WatchEvents();
+  const bool left_to_reader =
+      shared_ != nullptr && naps_ < kNapsForReader && engine().readable_bytes() >= std::max(kReadAheadOfShared, LowWater());
+  const short watch = session_->being_read() || left_to_reader ? WatchEvents() & POLLOUT : WatchEvents();
   pollfd link{.fd = watch != 0 ? LinkOf(fd) : -1, .events = watch, .revents = 0};
   const int error = SleepAsWaiter(lock, &link, deadline, signals);
   if (looks && session_ != nullptr) {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "preload/config.h"
@@ -182,7 +183,9 @@ class StreamSocket final : public Socket {
   void NotifyAll();
   void NoteAbort();
   short ReadyEvents() const;
-  [[nodiscard]] uint64_t WriteEdge() const { return session_->engine().write_edge() + link_edge_ + room_edge_; }
+  [[nodiscard]] const engine::Engine& engine() const { return std::as_const(*session_).engine(); }
+  [[nodiscard]] const verbs::QueuePair& queue_pair() const { return std::as_const(*session_).queue_pair(); }
+  [[nodiscard]] uint64_t WriteEdge() const { return engine().write_edge() + link_edge_ + room_edge_; }
   short WatchEvents() const;
   int LinkOf(int fd) const { return session_ != nullptr ? session_->LinkOf(fd) : fd; }
   bool IsNonblocking(int fd);
@@ -270,7 +273,10 @@ class StreamSocket final : public Socket {
   void LeaveShared();
   void PublishShared();
   [[nodiscard]] bool ThawShared();
-  std::vector<std::byte> FreezeShared();
+  // The lock was taken for a look: if nothing was changed when it is given back, nothing is left to the others.
+  void OnlyLooks();
+  // Leaves the state to the others. False: it is too much.
+  bool FreezeShared();
   template <typename Archive>
   void VisitShared(Archive& ar);
   // The connection is the process's own; false: there is no place to share it. Lock() comes next.
@@ -372,6 +378,8 @@ class StreamSocket final : public Socket {
   bool responsible_ = false;  // this process left bytes unsent when it used the connection last
   bool leaving_ = false;      // closed here, but for those bytes; others may hold it
   bool child_shares_ = false;  // around fork
+  bool unchanged_ = false;  // since the state was left to the others, but for what the lock's owner does
+  std::vector<std::byte> left_front_;  // of that state, what is the socket's
   int naps_ = 0;
 
   Loan source_loan_{Loan::Kind::kSource};

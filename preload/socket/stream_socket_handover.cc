@@ -58,11 +58,12 @@ bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connect
   bool good = guest != nullptr && shared_->Add(guest->member);
   if (good && view == SharedConnection::View::kCurrent) {
     session_->Pump();
-    good = (session_->freezable() || (giver == Giver::kGoes && ComeToRest(guests.patience_ends()))) && shared_->Publish(FreezeShared());
+    good = (session_->freezable() || (giver == Giver::kGoes && ComeToRest(guests.patience_ends()))) && FreezeShared();
   } else {
     good = good && view == SharedConnection::View::kStale;  // the newest state is there
   }
   if (good) {
+    if (shared_->locked() && guest->watched >= 0) shared_->Await(guest->member, guest->watched);
     out->arena = guest->number;
     out->number = shared_->number();
   }

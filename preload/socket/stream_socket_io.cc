@@ -127,8 +127,9 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   NoteSend(total);
   for (;;) {
     if (foreign()) {  // since a sleep
-      if (total != data.left()) break;
-      if (const int error = AwaitConnection(lock, nonblocking, options_.send_timeout()); error != 0) return Fail(error);
+      const int error = AwaitConnection(lock, nonblocking, options_.send_timeout());
+      if (error != 0 && total != data.left()) return static_cast<ssize_t>(total - data.left());
+      if (error != 0) return Fail(error);
     }
     engine::Engine& e = session_->engine();
     if (pending_error_ != 0) {
@@ -248,8 +249,10 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   size_t done = 0;
   for (;;) {
     if (foreign()) {  // since a sleep
-      if (done > 0 && !peek) break;
-      if (const int error = AwaitConnection(lock, nonblocking, options_.receive_timeout()); error != 0) return Fail(error);
+      const bool enough = done >= wanted && !peek;
+      const int error = enough ? EAGAIN : AwaitConnection(lock, nonblocking, options_.receive_timeout());
+      if (error != 0 && done > 0 && !peek) return static_cast<ssize_t>(done);
+      if (error != 0) return Fail(error);
     }
     engine::Engine& e = session_->engine();
     const bool was_at_mark = e.at_mark();

@@ -19,8 +19,8 @@ constexpr size_t kPeersShare = 128 * 1024;
 size_t StreamSocket::LowWater() const {
   const auto wanted = static_cast<size_t>(options_.receive_low_water());
   if (wanted <= 1) return 1;
-  const engine::Engine& e = session_->engine();
-  const size_t limit = e.receive_limit();
+  const engine::Engine& e = engine();
+  const size_t limit = shared_ != nullptr ? std::min<size_t>(e.receive_limit(), Session::kMostToMove) : e.receive_limit();
   // While three receives of full size fit beside what is held the peer may send payload (SDP 10.5).
   const size_t three = size_t{3} * e.stats().local_buffer_size;
   const size_t spare = limit > three ? limit - three : 0;
@@ -30,7 +30,7 @@ size_t StreamSocket::LowWater() const {
 size_t StreamSocket::SendRoom() const {
   const size_t limit = options_.send_buffer();
   if (limit == 0) return SIZE_MAX;
-  const uint64_t queued = session_->queue_pair().unsent_bytes() + session_->engine().buffered_bytes();
+  const uint64_t queued = queue_pair().unsent_bytes() + engine().buffered_bytes();
   return queued < limit ? limit - queued : 0;
 }
 
@@ -41,7 +41,7 @@ bool StreamSocket::MayBuffer(size_t bytes) const {
 
 // As the kernel wakes writers: a third of the buffer is free.
 bool StreamSocket::Writable() const {
-  if (!session_->engine().writable()) return false;
+  if (!engine().writable()) return false;
   return options_.send_buffer() == 0 || SendRoom() >= options_.send_buffer() / 3;
 }
 

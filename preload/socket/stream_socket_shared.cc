@@ -53,6 +53,12 @@ void StreamSocket::EnterShared() {
   if (slot_ == nullptr && state_ == State::kSdp) TakeSlot();  // a child's first use of it
   if (!shared_->HasOthers(/*sure=*/false)) return StopSharing();
   if (view == SharedConnection::View::kStale && state_ == State::kSdp) AfterProgress();
+  unchanged_ = !session_->changed();
+  session_->SetChanged(true);
+}
+
+void StreamSocket::OnlyLooks() {
+  if (shared_ != nullptr && !away_ && session_ != nullptr && unchanged_) session_->SetChanged(false);
 }
 
 void StreamSocket::LeaveShared() {
@@ -63,7 +69,7 @@ void StreamSocket::LeaveShared() {
 void StreamSocket::PublishShared() {
   if (away_ || session_ == nullptr) return;
   responsible_ = session_->has_unsent();
-  if (!session_->freezable() || !shared_->Publish(FreezeShared())) shared_->Keep();
+  if (!session_->freezable() || !FreezeShared()) shared_->Keep();
 }
 
 void StreamSocket::DropShared() {
@@ -91,11 +97,18 @@ void StreamSocket::VisitShared(Archive& ar) {
   options_.Visit(ar);
 }
 
-std::vector<std::byte> StreamSocket::FreezeShared() {
+bool StreamSocket::FreezeShared() {
+  Writer own;
+  VisitShared(own);
+  std::vector<std::byte> front = own.Take();
+  if (!session_->changed() && front == left_front_ && !shared_->Keeps()) return true;
   Writer ar;
-  VisitShared(ar);
-  ar.Append(session_->Freeze());
-  return ar.Take();
+  ar.Append(front);
+  session_->Freeze(ar);
+  if (!shared_->Publish(ar)) return false;
+  left_front_ = std::move(front);
+  session_->SetChanged(false);
+  return true;
 }
 
 bool StreamSocket::ThawShared() {
@@ -105,10 +118,17 @@ bool StreamSocket::ThawShared() {
   VisitShared(ar);
   const int fd = linger_fd_ >= 0 || descriptors_.empty() ? linger_fd_ : descriptors_.front();
   if (!ar.ok()) return false;
+  left_front_.assign(state.begin(), state.end() - static_cast<ptrdiff_t>(ar.left()));
   told_urgent_ = 0;
-  if (session_ != nullptr) return session_->Thaw(ar.Take(ar.left()), fd);
-  session_ = Session::Thawed(ar.Take(ar.left()), fd);
-  return session_ != nullptr;
+  if (session_ == nullptr) {
+    session_ = Session::Thawed(ar.Take(ar.left()), fd);
+    if (session_ == nullptr) return false;
+    session_->ReadLittle(true);
+  } else if (!session_->Thaw(ar.Take(ar.left()), fd)) {
+    return false;
+  }
+  session_->SetChanged(false);
+  return true;
 }
 
 // Nobody knows any more what was sent and received.
@@ -128,6 +148,7 @@ void StreamSocket::StopSharing() {
   mutex_.set_shared(false);
   shared_.reset();
   away_ = false;
+  session_->ReadLittle(false);
   if (slot_ != nullptr || state_ != State::kSdp) return;
   TakeSlot();
 }
@@ -199,6 +220,8 @@ bool StreamSocket::StartSharing() {
   shared_ = SharedConnection::Make();
   if (shared_ == nullptr) return false;
   mutex_.set_shared(true);
+  left_front_.clear();
+  session_->ReadLittle(true);
   responsible_ = session_->has_unsent();
   // From here on they look by themselves: what another process takes from the link wakes nobody here.
   for (const Observation& o : observers_) o.observer->OnChange(o.fd);

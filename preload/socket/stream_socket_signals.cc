@@ -20,7 +20,7 @@ void StreamSocket::OwnerChanged(int fd) {
 
 // With the lock held, after what came was read.
 void StreamSocket::TellOwner() {
-  const uint32_t announced = session_->engine().urgent_announcements();
+  const uint32_t announced = engine().urgent_announcements();
   if (announced == told_urgent_) return;
   told_urgent_ = announced;
   if (!descriptors_.empty() && SignalUrgent(descriptors_.front())) urgent_raised_ = true;

@@ -58,9 +58,8 @@ void StreamSocket::CollectLoans() {
 }
 
 void StreamSocket::WantBcopy(uint64_t enough) {
-  engine::Engine& e = session_->engine();
-  if (e.advertised_bytes() == 0 || e.readable_bytes() >= enough || sink_loan_.lent()) return;
-  e.ForceBcopy();
+  if (engine().advertised_bytes() == 0 || engine().readable_bytes() >= enough || sink_loan_.lent()) return;
+  session_->engine().ForceBcopy();
   session_->Pump();
 }
 

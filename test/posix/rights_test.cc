@@ -271,6 +271,39 @@ TEST_CASE("rights: locked in and without privileges, a connection is passed to a
   rmdir(directory);
 }
 
+TEST_CASE("rights: locked in, a connection in a message that is lost is its sender's alone") {
+  if (geteuid() != 0) {
+    WARN("skipped: only root may change its root and its user");
+    return;
+  }
+  const bool leaves = GENERATE(false, true);
+  Listener listener = Listen();
+  Pair earlier = ConnectTo(listener);
+  char directory[] = "/tmp/posix-test-XXXXXX";
+  REQUIRE(mkdtemp(directory) != nullptr);
+  const pid_t pid = Fork([&] {
+    signal(SIGPIPE, SIG_IGN);
+    listener.fd.reset();
+    UnixPair channel;
+    if (chroot(directory) != 0 || setuid(65534) != 0) return 1;
+    Fd client = TcpSocket();
+    if (connect(client, listener.address.get(), listener.address.length) != 0) return 2;
+    if (!leaves) channel.z.reset();
+    if (Pass(channel.a, client) != leaves) return 3;
+    channel.z.reset();
+    return SendAll(client, "alone") ? 0 : 4;
+  });
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  errno = 0;
+  REQUIRE(ReceiveToEnd(server) == "alone");
+  REQUIRE(errno == 0);
+  char c;
+  REQUIRE(recv(server, &c, 1, 0) == 0);
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  rmdir(directory);
+}
+
 TEST_CASE("rights: what is no socket of ours is passed as ever") {
   UnixPair channel;
   Pair pair = MakePair();

@@ -248,5 +248,36 @@ TEST_CASE("bytes that are no frozen queue pair are refused") {
   CHECK(Thaw(p.z.fd.value, other) == nullptr);
 }
 
+TEST_CASE("who reads little has about one message at a time, and all of them in the end") {
+  PairOptions options;
+  options.z.want_markers = GENERATE(false, true);
+  QpPair p = MakePair(options);
+  p.z.qp->ReadLittle(true);
+  std::vector<std::string> sent, got;
+  for (size_t i = 0; i < 40; ++i) {
+    const auto bytes = Pattern(i % 4 == 3 ? 100 + i : 64'000, static_cast<uint32_t>(i));
+    sent.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    REQUIRE(p.a.Send(sent.back()) == PostResult::kOk);
+    p.a.qp->DetachBorrowed();
+  }
+  while (got.size() < sent.size()) {
+    p.a.qp->Flush();
+    pollfd ready{.fd = p.z.fd.value, .events = POLLIN, .revents = 0};
+    REQUIRE(poll(&ready, 1, 10'000) == 1);
+    p.z.qp->ReadLink();
+    size_t bytes = 0;
+    for (Completion c; p.z.qp->PollCompletion(&c); p.z.qp->Release(c.token)) {
+      got.push_back(Text(c));
+      bytes += c.length;
+    }
+    CHECK(bytes <= 2 * 64'000);
+    if (got.size() % 3 == 0) {
+      Move(&p.z);
+      p.z.qp->ReadLittle(true);
+    }
+  }
+  CHECK(got == sent);
+}
+
 }  // namespace
 }  // namespace sdp::iwarp::test

@@ -49,6 +49,7 @@ class SoftQp final : public verbs::QueuePair {
   [[nodiscard]] bool BorrowFile(const verbs::FileRange& file) override;
   void ReturnFile() override;
   verbs::ReadStatus ReadLink() override;
+  void ReadLittle(bool little) override { read_little_ = little; }
   verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) override;
   [[nodiscard]] bool can_block() const override { return !read_ended_; }
   void AbandonReading() override;
@@ -67,7 +68,8 @@ class SoftQp final : public verbs::QueuePair {
   void SetOrd(uint16_t ord) override;
   [[nodiscard]] const verbs::QpCounters& counters() const override;
   [[nodiscard]] bool freezable() const override;
-  [[nodiscard]] std::vector<std::byte> Freeze() const override;
+  using QueuePair::Freeze;
+  void Freeze(Writer& ar) const override;
   [[nodiscard]] const char* rnic_name() const override { return "soft"; }
   [[nodiscard]] const char* link_name() const override { return "tcp"; }
 
@@ -101,6 +103,7 @@ class SoftQp final : public verbs::QueuePair {
 
   // One read of the link and all that follows from it; true: go on reading.
   bool ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, verbs::ReadStatus* status);
+  [[nodiscard]] bool ReadsOn(size_t total) const;
   void HandleEvents();
   void Handle(ReceivedMessage& message);
   void Handle(const segment::ReadWanted& wanted);
@@ -128,6 +131,7 @@ class SoftQp final : public verbs::QueuePair {
   bool send_open_;  // responder: false until the initiator's first FPDU (RFC 5044, 7.1.2, 4)
   bool send_broken_ = false;
   bool read_ended_ = false;
+  bool read_little_ = false;
   bool link_full_ = false;  // the last Flush could not hand over all
   bool crc_;
   Ending ending_ = Ending::kNo;

@@ -59,9 +59,8 @@ bool SoftQp::freezable() const {
   return ready_.empty() && reads_.size() == 0 && stags_.empty() && !stream_.reading();
 }
 
-std::vector<std::byte> SoftQp::Freeze() const {
+void SoftQp::Freeze(Writer& ar) const {
   SDP_CHECK(freezable());
-  Writer ar;
   uint32_t magic = kMagic;
   uint16_t version = kVersion;
   ar.Number(magic);
@@ -76,7 +75,6 @@ std::vector<std::byte> SoftQp::Freeze() const {
   ar.Number(self.ird_);
   ar.Number(self.ord_);
   FrozenQp::Visit(ar, self);
-  return ar.Take();
 }
 
 std::unique_ptr<SoftQp> SoftQp::Thaw(int fd, Bytes frozen) {

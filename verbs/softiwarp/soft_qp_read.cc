@@ -1,5 +1,6 @@
 // The QueuePair's reading half: one read of the link, and what follows from each thing that came in.
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -17,13 +18,27 @@ using verbs::Status;
 
 // ReadLink returns after this much, so that what it brought is consumed while the cache has it.
 constexpr size_t kMaxReadPerCall = 512 * 1024;
+// Little: a message of the usual largest size, and hardly more.
+constexpr size_t kLittle = 64 * 1024;
+
+using Targets = std::array<MutableBytes, ReceiveStream::kMaxTargets>;
+
+// The front of `parts`, in `*few`.
+std::span<const MutableBytes> Front(std::span<const MutableBytes> parts, size_t bytes, Targets* few) {
+  size_t count = 0;
+  for (; count < parts.size() && bytes > 0; ++count) {
+    (*few)[count] = parts[count].first(std::min(parts[count].size(), bytes));
+    bytes -= (*few)[count].size();
+  }
+  return std::span(*few).first(count);
+}
 
 }  // namespace
 
 ReadStatus SoftQp::ReadLink() {
   size_t total = 0;
   ReadStatus status = ReadStatus::kWouldBlock;
-  while (total < kMaxReadPerCall && ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status)) {
+  while (ReadsOn(total) && ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status)) {
   }
   return FinishRead(total, status);
 }
@@ -37,9 +52,11 @@ ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemor
   size_t total = 0;
   ReadStatus status = ReadStatus::kWouldBlock;
   bool more = ReadOnce(kind, &lock, &total, &status);
-  while (more && total < kMaxReadPerCall) more = ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status);
+  while (more && ReadsOn(total)) more = ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status);
   return FinishRead(total, status);
 }
+
+bool SoftQp::ReadsOn(size_t total) const { return total < (read_little_ ? kLittle / 2 : kMaxReadPerCall); }
 
 void SoftQp::AbandonReading() {
   if (!stream_.reading()) return;
@@ -54,6 +71,8 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
     FailLocally("no memory to receive into");
     return false;
   }
+  Targets few;
+  if (read_little_) parts = Front(parts, stream_.segment_left() > 0 ? stream_.segment_left() : kLittle, &few);
   std::vector<MutableBytes> split;  // markers are rare
   if (MarkerSieve* sieve = stream_.sieve()) {
     split.resize(MarkerSieve::kMaxParts);

@@ -84,6 +84,10 @@ class ReceiveStream {
   void HandleReadResponseSent() { judge_.HandleReadResponseSent(); }
 
   [[nodiscard]] const ReceiveOptions& options() const { return options_; }
+  // Bytes to the end of the FPDU whose payload is under way; 0: none is.
+  [[nodiscard]] uint32_t segment_left() const {
+    return reader_.payload_left() > 0 ? reader_.payload_left() + reader_.trailer_size() : 0;
+  }
   // Between PrepareRead and HandleRead.
   [[nodiscard]] bool reading() const { return reading_; }
   [[nodiscard]] MarkerSieve* sieve() { return sieve_.get(); }
