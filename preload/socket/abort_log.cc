@@ -77,8 +77,7 @@ bool AbortAllowance::Take(Time now, uint64_t* left_out) {
   return true;
 }
 
-void LogAbort(const Address& peer, engine::AbortReason reason, const verbs::QueuePair& queue_pair, const stats::MessageRecorder& recorder) {
-  const verbs::LinkCause& cause = queue_pair.cause();
+void LogAbort(const Address& peer, engine::AbortReason reason, const verbs::LinkCause& cause, const stats::MessageRecorder& recorder) {
   const LogLevel level = AbortLevel(reason, cause);
   if (!LogEnabled(level)) return;
   uint64_t left_out = 0;

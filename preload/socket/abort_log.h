@@ -46,7 +46,7 @@ AbortAllowance& TheAbortAllowance();
 void ShareAbortAllowance();
 
 // To the log, as said above; nothing if its level is lower.
-void LogAbort(const Address& peer, engine::AbortReason reason, const verbs::QueuePair& queue_pair, const stats::MessageRecorder& recorder);
+void LogAbort(const Address& peer, engine::AbortReason reason, const verbs::LinkCause& cause, const stats::MessageRecorder& recorder);
 
 }  // namespace sdp::preload
 

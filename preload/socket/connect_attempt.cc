@@ -246,15 +246,11 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
         break;
     }
     const auto hello = engine_->Hello();
-    const auto accepted = engine_->HandleReply(connector_->peer_private_data());
-    if (!accepted) return GiveUp(FallbackReason::kHelloFailed, engine::ToString(accepted.error()));
     session_ = std::make_unique<Session>(std::move(engine_), connector_->TakeQueuePair());
-    session_->recorder().NotePrivateData(stats::NoteDirection::kOut, hello);
-    if (const Bytes ack = connector_->peer_private_data(); !ack.empty()) {
-      session_->recorder().NotePrivateData(stats::NoteDirection::kIn, ack);
-      // Perhaps of a kernel's RNIC, whose owner has to hear a message before it may send one (QpOptions::accept_silence).
-      if (kernel_rnic_ || config().mpa_peer_to_peer) session_->engine().SendUpdate();
-    }
+    // Perhaps of a kernel's RNIC, whose owner has to hear a message before it may send one (QpOptions::accept_silence).
+    const bool speak_first = kernel_rnic_ || config().mpa_peer_to_peer;
+    const auto accepted = session_->HandleReply(hello, connector_->peer_private_data(), speak_first);
+    if (!accepted) return GiveUp(FallbackReason::kHelloFailed, engine::ToString(accepted.error()));
     connector_.reset();
     session_->Pump();
   }

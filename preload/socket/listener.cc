@@ -332,6 +332,24 @@ void Listener::AnswerConnectTo(const Address& sdp_address) {
   }
 }
 
+// For a moment the kernel is told that the listener shares its port with whoever of this user asks for that.
+int Listener::BindBeside(int fd, const Address& address) {
+  std::lock_guard lock(open_listeners().mutex);
+  const auto& all = open_listeners().all;
+  const auto found = std::find_if(all.begin(), all.end(), [&](Listener* l) { return Port(l->sdp_address_) == Port(address); });
+  if (found == all.end()) return real.bind(fd, address.get(), address.length);
+  int before = 0;
+  socklen_t length = sizeof before;
+  real.getsockopt((*found)->sdp_fd(), SOL_SOCKET, SO_REUSEPORT, &before, &length);
+  const int one = 1;
+  real.setsockopt((*found)->sdp_fd(), SOL_SOCKET, SO_REUSEPORT, &one, sizeof one);
+  const int result = real.bind(fd, address.get(), address.length);
+  const int error = errno;
+  real.setsockopt((*found)->sdp_fd(), SOL_SOCKET, SO_REUSEPORT, &before, sizeof before);
+  errno = error;
+  return result;
+}
+
 void Listener::ShareAll() {
   for (Listener* listener : open_listeners().all) listener->Share();
 }

@@ -107,6 +107,8 @@ class Listener final : private KernelListenerOwner {
   // connect() to the SDP side of a listener of this process is under way: the thread that waits in connect may be the one that would
   // accept, so the helper answers at once.
   static void AnswerConnectTo(const Address& sdp_address);
+  // bind() of a socket that may have to share its port with a listener's SDP side, as the connections accepted there do. -1 and errno.
+  static int BindBeside(int fd, const Address& address);
   // Around fork(): the list of listeners, and each listener.
   static void LockAllForFork();
   static void UnlockAllAfterFork();

@@ -1,5 +1,7 @@
 #include "preload/socket/session.h"
 
+#include <poll.h>
+
 #include <utility>
 #include <variant>
 
@@ -43,10 +45,10 @@ bool Session::PostWithRoom(Post post) {
 void Session::Pump() {
   // What the flush completed may be all that the engine waits for: nothing has to come in.
   do {
-    CarryOut();
-  } while (TakeCompletions());
-  // The peer waits to be connected to at another port (SDP 13.1.1, 4), and nobody here does that.
-  if (engine_->suspended() && !link_ended_) Abort();
+    do {
+      CarryOut();
+    } while (TakeCompletions());
+  } while (move_ != nullptr && AdvanceMove());
 }
 
 void Session::CarryOut() {
@@ -109,7 +111,7 @@ void Session::CarryOut() {
                },
                action);
   }
-  if (posted || queue_pair_->unsent_bytes() != 0) {
+  if ((posted || queue_pair_->unsent_bytes() != 0) && !between_links()) {
     changed_ = true;
     if (!queue_pair_->Flush()) queue_pair_->DetachBorrowed();
   }
@@ -119,11 +121,17 @@ void Session::CarryOut() {
 
 void Session::Abort() {
   changed_ = true;
-  queue_pair_->Abort();
+  if (between_links()) {
+    move_->Dissolve(queue_pair_->event_fd());
+  } else {
+    queue_pair_->Abort();
+  }
+  move_.reset();
   NoteEnd();
 }
 
 bool Session::TakeCompletions() {
+  if (between_links()) return false;
   verbs::Completion completion;
   bool any = false;
   while (queue_pair_->PollCompletion(&completion)) {
@@ -156,9 +164,16 @@ bool Session::TakeCompletions() {
 
 void Session::NoteEnd() {
   if (link_ended_) return;
-  link_ended_ = changed_ = true;
+  changed_ = true;
   engine_->HandleLinkEnd(queue_pair_->cause().end == verbs::LinkEnd::kClosedByPeer);
-  if (engine_->suspended()) engine_->Abort(engine::AbortReason::kLinkLost);
+  if (move_ != nullptr && move_->phase() == LinkMove::Phase::kLeaving && engine_->suspended()) return move_->NoteLeft();
+  if (move_ != nullptr && move_->phase() == LinkMove::Phase::kNewLink && !failure_) {
+    failure_ = move_->Cause(0, "the new connection ended before its HelloAck");
+  }
+  move_.reset();
+  link_ended_ = true;
+  // Who has asked for it himself takes the engine along.
+  if (engine_->suspended_port()) engine_->Abort(engine::AbortReason::kLinkLost);
 }
 
 bool Session::ReadAvailable() {
@@ -166,6 +181,10 @@ bool Session::ReadAvailable() {
   if (being_read_ || full()) {  // the reader takes what comes; what waits to leave must not wait for it
     Pump();
     return false;
+  }
+  if (between_links()) {
+    Pump();
+    return !moving() && !link_ended_;
   }
   changed_ = changed_ || queue_pair_->unsent_bytes() != 0;  // some of it may leave
   const ReadStatus status = queue_pair_->ReadLink();
@@ -177,7 +196,7 @@ bool Session::ReadAvailable() {
 }
 
 bool Session::PollAvailable() {
-  if (link_ended_ || being_read_) return ReadAvailable();
+  if (link_ended_ || being_read_ || moving()) return ReadAvailable();
   const ReadStatus status = queue_pair_->PollLink();
   changed_ = true;
   const bool any = TakeCompletions() || status != ReadStatus::kWouldBlock;
@@ -200,7 +219,7 @@ void Session::NudgeReader() {
 }
 
 bool Session::may_sleep_in_read() const {
-  return !being_read_ && !link_ended_ && queue_pair_->can_block() && !queue_pair_->interest().write;
+  return !being_read_ && !link_ended_ && !moving() && queue_pair_->can_block() && !queue_pair_->interest().write;
 }
 
 ReadStatus Session::ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory memory) {
@@ -238,9 +257,26 @@ void Session::ReadLittle(bool little) {
   queue_pair_->ReadLittle(little);
 }
 
+short Session::watch_events() const {
+  if (link_ended_) return 0;
+  if (between_links()) return move_->events();
+  const short in = full() ? 0 : POLLIN;
+  return queue_pair_->interest().write ? static_cast<short>(in | POLLOUT) : in;
+}
+
+Result<void, engine::AbortReason> Session::HandleReply(Bytes hello, Bytes reply, bool speak_first) {
+  auto accepted = engine_->HandleReply(reply);
+  if (!accepted) return accepted;
+  recorder_.NotePrivateData(stats::NoteDirection::kOut, hello);
+  if (reply.empty()) return accepted;
+  recorder_.NotePrivateData(stats::NoteDirection::kIn, reply);
+  if (speak_first) engine_->SendUpdate();
+  return accepted;
+}
+
 bool Session::has_unsent() const {
   if (link_ended_) return false;
-  return queue_pair_->unsent_bytes() != 0 || engine_->has_unfinished_sends();
+  return moving() || queue_pair_->unsent_bytes() != 0 || engine_->has_unfinished_sends();
 }
 
 std::vector<std::byte> Session::Freeze() const {
@@ -283,6 +319,8 @@ bool Session::Thaw(Bytes frozen, int fd) {
   recorder_.SetTransfers(transfers);
   link_ended_ = ended;
   being_read_ = false;
+  move_.reset();
+  failure_.reset();
   return true;
 }
 

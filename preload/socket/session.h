@@ -4,10 +4,12 @@
 #define SDP_PRELOAD_SOCKET_SESSION_H_
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/engine/engine.h"
 #include "preload/socket/address.h"
+#include "preload/socket/link_move.h"
 #include "preload/stats_recorder.h"
 #include "verbs/rnic.h"
 
@@ -76,7 +78,7 @@ class Session {
   [[nodiscard]] Address PeerName() const;
 
   // --- moving to another process, or between those that share the connection
-  [[nodiscard]] bool freezable() const { return !being_read_ && engine_->freezable() && queue_pair_->freezable(); }
+  [[nodiscard]] bool freezable() const { return !being_read_ && !moving() && engine_->freezable() && queue_pair_->freezable(); }
   // Needs freezable().
   [[nodiscard]] std::vector<std::byte> Freeze() const;
   // The same behind what `ar` has, which refers to the data until the session's next call.
@@ -91,14 +93,35 @@ class Session {
   // What is read is going to be moved: see QueuePair::ReadLittle, and full(). Stays so through Thaw().
   void ReadLittle(bool little);
   // So much is unread that ReadAvailable takes nothing more off the link: it has to be possible to move it.
-  [[nodiscard]] bool full() const { return reads_little_ && engine_->readable_bytes() >= kMostToMove; }
+  [[nodiscard]] bool full() const { return reads_little_ && move_ == nullptr && engine_->readable_bytes() >= kMostToMove; }
   // In the child of a fork: the thread that slept in ReadSleeping is not here.
   void ForgetReader() { being_read_ = false; }
 
+  // --- Socket Duplication (SDP 13), asked for by the peer. session_move.cc
+  // It is to leave its link, or has none, or the new one is not set up yet. Reading and pumping, on events of watch_events() and at
+  // move_deadline(), lead on, but for the steps that LeadMove() takes.
+  [[nodiscard]] bool moving() const { return move_ != nullptr || (!link_ended_ && engine_->suspended_port().has_value()); }
+  // After progress: ends the old link, and, when that is over and no result of a loan is left to be taken, connects anew to `peer`, which the
+  // link had. Who does not tend to the session, as a listener, does not call this.
+  void LeadMove(const Address& peer);
+  [[nodiscard]] Time move_deadline() const;
+  // Grows with each step: who waits has to look what he waits for.
+  [[nodiscard]] uint32_t move_steps() const { return move_steps_; }
+  // What to poll the link for; 0: nothing.
+  [[nodiscard]] short watch_events() const;
+  // Over all links.
+  [[nodiscard]] verbs::QpCounters link_counters() const;
+
+  // As connecting peer: what the peer's RNIC has answered to `hello`, behind which the queue pair was made. `speak_first`: the peer may have
+  // to hear a message of ours before it may send one.
+  Result<void, engine::AbortReason> HandleReply(Bytes hello, Bytes reply, bool speak_first);
+
   // No byte will ever come again.
   [[nodiscard]] bool link_ended() const { return link_ended_; }
+  // Why the link ended, or why there is none.
+  [[nodiscard]] const verbs::LinkCause& cause() const { return failure_ ? *failure_ : queue_pair_->cause(); }
   // A write has heard of the end that nobody has read yet.
-  [[nodiscard]] bool end_unread() const { return !link_ended_ && !being_read_ && queue_pair_->send_failed(); }
+  [[nodiscard]] bool end_unread() const { return !link_ended_ && !being_read_ && !moving() && queue_pair_->send_failed(); }
   // There is something only time and the peer can finish: bytes to send, a handshake message to wait for.
   [[nodiscard]] bool has_unsent() const;
 
@@ -112,6 +135,16 @@ class Session {
   void CarryOut();
   void NoteEnd();
 
+  // session_move.cc
+  [[nodiscard]] bool between_links() const { return move_ != nullptr && move_->between_links(); }
+  void BeginMove();
+  // True if there is something new to carry out.
+  bool AdvanceMove();
+  bool TakeMoveStep();
+  bool EnterNewLink();
+  bool FinishMove(Time now);
+  void FailMove(verbs::LinkCause cause);
+
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<verbs::QueuePair> queue_pair_;
   stats::MessageRecorder recorder_;
@@ -120,6 +153,10 @@ class Session {
   bool link_ended_ = false;
   bool changed_ = true;
   bool reads_little_ = false;
+  uint32_t move_steps_ = 0;
+  std::unique_ptr<LinkMove> move_;
+  std::optional<verbs::LinkCause> failure_;  // of a move
+  verbs::QpCounters earlier_links_;
 };
 
 }  // namespace sdp::preload

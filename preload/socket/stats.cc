@@ -59,7 +59,7 @@ stats::StatsSegment* Statistics() {
 
 stats::Counters CountConnection(const Session& session) {
   const engine::Stats& s = session.engine().stats();
-  const verbs::QpCounters& link = session.queue_pair().counters();
+  const verbs::QpCounters link = session.link_counters();
   stats::Counters c;
   c.state = StateOf(session);
   c.ever_established = 1;  // a session is counted from the end of its handshake on
@@ -125,7 +125,7 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
   stats::SetText(record.link, session.queue_pair().link_name());
   if (session.engine().state() == engine::State::kAborted) {
     stats::SetText(record.reason, engine::ToString(session.engine().abort_reason()));
-    stats::SetText(record.reason_text, session.queue_pair().cause().text.c_str());
+    stats::SetText(record.reason_text, session.cause().text.c_str());
   }
   return record;
 }

@@ -60,6 +60,7 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   session_->queue_pair().SetOrd(session_->engine().ord());  // SDP 8.1.1, 4e and 7d
   session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
   ApplyBcopyThreshold();
+  seen_move_steps_ = 0;
   options_set_ = {};
   local_ = local;
   peer_ = peer;
@@ -149,9 +150,7 @@ short StreamSocket::ReadyEvents() const {
 }
 
 short StreamSocket::WatchEvents() const {
-  if (session_->link_ended()) return 0;
-  const short in = session_->full() ? 0 : POLLIN;
-  return queue_pair().interest().write ? static_cast<short>(in | POLLOUT) : in;
+  return session_->watch_events();
 }
 
 StreamSocket::Readiness StreamSocket::GetReadiness() {
@@ -233,6 +232,7 @@ void StreamSocket::RemoveObserver(ReadinessObserver* observer, int fd) {
 void StreamSocket::AfterProgress(bool publish) {
   if (foreign()) return;  // since a sleep: what is known of it here is old
   if (source_loan_.offered() || sink_loan_.offered()) CollectLoans();
+  if (session_->moving() || seen_move_steps_ != session_->move_steps()) FollowMove();
   const engine::Engine& e = engine();
   if (!observers_.empty()) WantBcopy(LowWater());
   if (!abort_noted_ && (e.state() == engine::State::kAborted || session_->link_ended())) NoteAbort();
@@ -260,7 +260,7 @@ void StreamSocket::AfterProgress(bool publish) {
 // The connection ended, in whatever way: what the next call reports.
 void StreamSocket::NoteAbort() {
   const engine::Engine& e = session_->engine();
-  const verbs::LinkCause& cause = session_->queue_pair().cause();
+  const verbs::LinkCause& cause = session_->cause();
   abort_noted_ = true;
   ++link_edge_;
   if (e.state() != engine::State::kAborted) return;  // in good order
@@ -269,7 +269,7 @@ void StreamSocket::NoteAbort() {
   if (e.abort_reason() != engine::AbortReason::kLocal) {
     pending_error_ = cause.end == verbs::LinkEnd::kReset && cause.os_error != 0 ? cause.os_error : ECONNRESET;
     if (pending_error_ == EPIPE) pending_error_ = ECONNRESET;
-    LogAbort(peer_, e.abort_reason(), session_->queue_pair(), session_->recorder());
+    LogAbort(peer_, e.abort_reason(), cause, session_->recorder());
   }
   if (slot_ != nullptr) PublishAll();
 }
@@ -337,6 +337,7 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
     }
   };
   if (shared_ != nullptr) until = std::min(until, Now() + NextNap());
+  if (state_ == State::kSdp && !foreign()) until = std::min(until, session_->move_deadline());
   pollfd fds[3];
   nfds_t count = 0;
   fds[count++] = *link;
@@ -386,6 +387,8 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
       session_->ReadAvailable();
     }
     AfterProgress();
+  } else if (session_->moving()) {
+    Look();  // at its deadline
   }
   return error;
 }

@@ -297,6 +297,13 @@ class StreamSocket final : public Socket {
   // never will.
   int AwaitConnection(Lock& lock, bool nonblocking, Duration timeout);
 
+  // stream_socket_move.cc
+  // After progress: the connection leaves its link, or has another one.
+  void FollowMove();
+  // The same where nobody waits for the connection any more.
+  void LeadMove();
+  Background::Wait RunMove(Time look_again);
+
   // stream_socket_handover.cc
   bool GiveConnection(Giver giver, Guests& guests, Handover::Connection* out);
   [[nodiscard]] bool ComeToRest(Time deadline);
@@ -399,6 +406,7 @@ class StreamSocket final : public Socket {
   std::vector<Observation> observers_;
   uint64_t seen_read_edge_ = 0;
   uint64_t seen_write_edge_ = 0;
+  uint32_t seen_move_steps_ = 0;
   uint64_t link_edge_ = 0;  // grows when an error or the end comes without the engine's edges
   uint64_t room_edge_ = 0;  // grows when SO_SNDBUF lets a writer go on
   bool send_full_ = false;  // it did not, when last looked

@@ -207,6 +207,7 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
     PushHeld();
     held_until_ = now + Background::kGrace;
   }
+  if (session_->moving()) return RunMove(look_again);
   if (calls_ != calls_seen_ || session_->being_read()) {
     // The application is at it: it does this itself, and cheaper.
     calls_seen_ = calls_;
@@ -258,6 +259,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
   if (leaving_) {
     session_->Pump();
     session_->ReadAvailable();
+    LeadMove();
     if (session_->has_unsent() && !foreign() && now < linger_until_)
       return {.fd = linger_fd_, .events = WatchEvents(), .deadline = now + NextNap()};
     DropSession();
@@ -265,6 +267,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
   }
   session_->Pump();
   if (source_loan_.offered() || sink_loan_.offered()) CollectLoans();
+  LeadMove();
   const bool aborted = session_->engine().state() == engine::State::kAborted;
   const uint64_t heard = session_->queue_pair().counters().bytes_in;
   const bool more = session_->ReadAvailable();  // one round: a peer that never stops must not have the helper to itself
@@ -280,7 +283,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
   if (source_loan_.offered() || sink_loan_.offered()) CollectLoans();
   const bool over = session_->link_ended() || now >= linger_until_;
   if (!over && more) return {.deadline = now};
-  if (!over) return {.fd = LinkOf(linger_fd_), .events = WatchEvents(), .deadline = linger_until_};
+  if (!over) return {.fd = LinkOf(linger_fd_), .events = WatchEvents(), .deadline = std::min(linger_until_, session_->move_deadline())};
   if (!session_->link_ended() && session_->has_unsent()) session_->queue_pair().Abort();
   DropSession();
   return {.done = true};
@@ -357,8 +360,10 @@ void StreamSocket::FinishAtExit(Time deadline) {
     }
     pollfd link{.fd = LinkOf(fd), .events = WatchEvents(), .revents = 0};
     timespec storage;
-    if (UnboundedPoll(&link, 1, Remaining(deadline, &storage), nullptr) <= 0) break;
+    const timespec* const timeout = Remaining(std::min(deadline, session_->move_deadline()), &storage);
+    if (UnboundedPoll(&link, 1, timeout, nullptr) <= 0 && !session_->moving()) break;
     session_->ReadAvailable();
+    LeadMove();
   }
   // What the peer sent and nobody reads would make the kernel reset the connection, and the peer lose our last bytes.
   if (!session_->being_read()) session_->ReadAvailable();

@@ -19,6 +19,7 @@ bool StreamSocket::ComeToRest(Time deadline) {
   while (Now() < deadline && !session_->link_ended()) {
     session_->ReadAvailable();
     CollectLoans();
+    LeadMove();
     if (session_->freezable()) return true;
     shared_->Unlock();
     mutex_.own().unlock();

@@ -198,6 +198,7 @@ void StreamSocket::FinishShared(Lock& lock, Time deadline) {
   while (shared_ != nullptr && !foreign() && responsible_ && session_->has_unsent() && Now() < deadline) {
     session_->Pump();
     session_->ReadAvailable();
+    LeadMove();
     if (!session_->has_unsent() || session_->link_ended()) break;
     lock.unlock();
     timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};

@@ -19,6 +19,7 @@ class ScriptedQueuePair final : public verbs::QueuePair {
   };
   size_t room = SIZE_MAX;
   bool link_full = false;
+  bool own_event_fd = false;  // as a kernel RNIC
   size_t posted = 0;  // since the last flush
   size_t most_posted = 0;
   int flushes = 0, detaches = 0, reads = 0, polls = 0, aborts = 0;
@@ -84,6 +85,7 @@ class ScriptedQueuePair final : public verbs::QueuePair {
     return true;
   }
   int event_fd() const override { return -1; }
+  bool owns_event_fd() const override { return own_event_fd; }
   void SetEventFd(int) override {}
   verbs::Interest interest() const override { return {.read = true, .write = link_full}; }
   uint64_t unsent_bytes() const override { return link_full ? posted : 0; }
@@ -161,15 +163,24 @@ TEST_CASE("session: what the link does not take is copied before the call return
   CHECK(c.queue_pair->detaches > 0);
 }
 
-TEST_CASE("session: a peer that suspends the connection (13) has it ended, as nobody connects anew") {
+TEST_CASE("session: a peer that suspends a kernel RNIC's connection (13) has it ended, as nobody connects anew") {
   Connected c(10);
+  c.queue_pair->own_event_fd = true;
   wire::Message message{{.bufs = 10, .len = 24}, wire::SuspComm{4711}};
   std::vector<std::byte> bytes(24);
   wire::SerializeTo(message, bytes);
   c.queue_pair->endless = true;
   c.queue_pair->again = bytes;
   c.session->ReadAvailable();
+  // Until somebody tends to it.
+  CHECK(c.session->moving());
+  CHECK(c.session->has_unsent());
+  CHECK_FALSE(c.session->freezable());
+  CHECK_FALSE(c.session->may_sleep_in_read());
+  CHECK(c.queue_pair->aborts == 0);
+  c.session->LeadMove({});
   CHECK(c.queue_pair->aborts == 1);
+  CHECK_FALSE(c.session->moving());
   CHECK(c.session->link_ended());
   CHECK(c.session->engine().state() == engine::State::kAborted);
   CHECK(c.session->engine().abort_reason() == engine::AbortReason::kLinkLost);

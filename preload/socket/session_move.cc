@@ -1,0 +1,130 @@
+// A Session whose peer has asked for Socket Duplication (SDP 13): it finishes what is In-Process and answers, which is the engine's; it
+// leaves its link, connects anew where the peer says, and goes on with another queue pair, which is here.
+#include <errno.h>
+
+#include <utility>
+
+#include "preload/confinement.h"
+#include "preload/log.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/options.h"
+#include "preload/socket/session.h"
+
+namespace sdp::preload {
+namespace {
+
+void Add(const verbs::QpCounters& more, verbs::QpCounters* sum) {
+  sum->bytes_in += more.bytes_in;
+  sum->bytes_out += more.bytes_out;
+  sum->fpdus_in += more.fpdus_in;
+  sum->fpdus_out += more.fpdus_out;
+  sum->read_calls += more.read_calls;
+  sum->write_calls += more.write_calls;
+  sum->copied_out += more.copied_out;
+  sum->placed_in += more.placed_in;
+}
+
+}  // namespace
+
+Time Session::move_deadline() const { return move_ != nullptr ? move_->deadline(Now()) : kNever; }
+
+void Session::BeginMove() {
+  // A seccomp filter knows of no connect. A kernel RNIC's queue pair is not made anew.
+  if (Confined() || queue_pair_->owns_event_fd()) return Abort();
+  move_ = std::make_unique<LinkMove>(queue_pair_->event_fd(), *engine_->suspended_port(), Now());
+  ++move_steps_;
+  if (!move_->same_names()) queue_pair_->Disconnect();
+  Pump();
+}
+
+void Session::LeadMove(const Address& peer) {
+  changed_ = true;
+  if (move_ == nullptr && moving()) BeginMove();
+  if (move_ == nullptr || move_->phase() != LinkMove::Phase::kLeft || being_read_) return;
+  const Time now = Now();
+  constexpr engine::Options kOwn;
+  if (engine_->state() == engine::State::kAborted) return Abort();
+  if (!engine_->Resume(kOwn.ird, kOwn.ord)) {
+    if (move_->late(now)) FailMove(move_->Cause(ETIMEDOUT, "a call does not let go of its memory"));
+    return;
+  }
+  engine::Options options;
+  options.receive_buffer_size = engine_->stats().local_buffer_size;
+  options.receive_buffers = static_cast<uint16_t>(engine_->stats().posted_receives);
+  move_->Connect(queue_pair_->event_fd(), peer, engine_->Hello(), QpOptions(options), now);
+  ++move_steps_;
+  Pump();
+}
+
+bool Session::AdvanceMove() {
+  changed_ = true;
+  const LinkMove::Phase before = move_->phase();
+  const bool went_on = TakeMoveStep();
+  if (move_ == nullptr || move_->phase() != before) ++move_steps_;
+  return went_on;
+}
+
+bool Session::TakeMoveStep() {
+  using Phase = LinkMove::Phase;
+  const int fd = queue_pair_->event_fd();
+  const Time now = Now();
+  if (move_->between_links() && engine_->state() == engine::State::kAborted) {
+    Abort();
+    return false;
+  }
+  switch (move_->phase()) {
+    case Phase::kLeft:
+      return false;
+    case Phase::kLeaving:
+      if (!move_->MayLeave(fd, now)) return false;
+      if (!being_read_) {
+        NoteEnd();
+      } else {
+        real.shutdown(fd, SHUT_RD);  // wakes that thread
+      }
+      return false;
+    case Phase::kNewLink:
+      return FinishMove(now);
+    case Phase::kLink:
+    case Phase::kHandshake:
+    case Phase::kThere:
+    case Phase::kFailed:
+      break;
+  }
+  move_->Step(fd, now);
+  if (move_->phase() == Phase::kFailed) FailMove(move_->cause());
+  return move_ != nullptr && move_->phase() == Phase::kThere && EnterNewLink();
+}
+
+bool Session::EnterNewLink() {
+  Add(queue_pair_->counters(), &earlier_links_);
+  queue_pair_ = move_->Take();
+  queue_pair_->ReadLittle(reads_little_);
+  const auto accepted = HandleReply(move_->hello(), move_->answer(), config().mpa_peer_to_peer);
+  if (!accepted) FailMove(move_->Cause(0, engine::ToString(accepted.error())));
+  return accepted.has_value();
+}
+
+bool Session::FinishMove(Time now) {
+  if (engine_->state() == engine::State::kHelloSent) {
+    if (move_->late(now)) FailMove(move_->Cause(ETIMEDOUT, "no HelloAck came"));
+    return false;
+  }
+  queue_pair_->SetOrd(engine_->ord());  // 8.1.1, 7d
+  move_.reset();
+  return true;
+}
+
+void Session::FailMove(verbs::LinkCause cause) {
+  failure_ = std::move(cause);
+  Abort();
+}
+
+verbs::QpCounters Session::link_counters() const {
+  verbs::QpCounters sum = earlier_links_;
+  Add(queue_pair_->counters(), &sum);
+  return sum;
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,43 @@
+// A StreamSocket whose connection goes on over another link, because its peer has asked for Socket Duplication (SDP 13). The steps are
+// taken by whoever is in a call, and by the helper thread, as with everything else that the peer makes wait.
+#include <algorithm>
+
+#include "preload/log.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+
+// Offers have ended with what they moved: the engine leaves the link without them.
+void StreamSocket::LeadMove() {
+  if (!session_->moving()) return;
+  CollectLoans();
+  session_->LeadMove(sdp_peer_.length != 0 ? sdp_peer_ : peer_);
+}
+
+void StreamSocket::FollowMove() {
+  LeadMove();
+  if (seen_move_steps_ == session_->move_steps()) return;
+  seen_move_steps_ = session_->move_steps();
+  waiters_.WakeAll();  // there is something else to wait for
+  if (session_->moving()) return LeaveToBackground();
+  if (session_->link_ended() || descriptors_.empty()) return;
+  sdp_peer_ = PeerAddress(descriptors_.front());
+  SDP_LOG(kInfo, "connection with %s goes on over another link, to %s: its peer has asked for Socket Duplication",
+          ToEndpoint(peer_).ToString().c_str(), ToEndpoint(sdp_peer_).ToString().c_str());
+  if (slot_ != nullptr) PublishAll();
+}
+
+Background::Wait StreamSocket::RunMove(Time look_again) {
+  session_->ReadAvailable();
+  AfterProgress();
+  if (descriptors_.empty()) return {.done = true};
+  if (!session_->moving()) return {.deadline = Now()};
+  const Time until = std::min(session_->move_deadline(), look_again);
+  // The reader in its sleep sees the end of the old link.
+  if (session_->being_read()) return {.deadline = until};
+  const short events = WatchEvents();
+  return {.fd = events != 0 ? LinkOf(descriptors_.front()) : -1, .events = events, .deadline = until};
+}
+
+}  // namespace sdp::preload
