@@ -71,7 +71,7 @@ inline auto DispatchUncancelled(int fd, Managed managed, Plain plain) noexcept -
 // The kernel has just given out this number: whatever we still know under it was closed behind our back (by
 // stdio, say).
 inline int Fresh(int fd) {
-  if (fd >= 0 && FdTable::Has(fd)) [[unlikely]] {
+  if (fd >= 0 && (FdTable::Has(fd) || EpollKnows(fd))) [[unlikely]] {
     EpollForget(fd);
     if (const SocketRef socket = FdTable::Remove(fd)) socket->Vanished(fd);
   }

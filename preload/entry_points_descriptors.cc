@@ -34,6 +34,9 @@ bool IsInvisible(int fd) { return HiddenFds::Contains(fd) && !ForeignCall::Activ
 // False while nothing of ours exists, and in a child that shares our memory but not our descriptors.
 bool KeepsTrack() { return Started() && OwnsProcess(); }
 
+// An epoll descriptor is kept track of from the beginning.
+bool KeepsTrackOf(int fd) { return (Started() || EpollKnows(fd)) && OwnsProcess(); }
+
 // One of our rooms knows something of this number.
 bool IsOurs(int fd) { return FdTable::Has(fd) || HiddenFds::Contains(fd) || EpollKnows(fd); }
 
@@ -169,8 +172,10 @@ int ControlTracked(int fd, int command, void* argument) {
 }  // namespace
 }  // namespace sdp::preload
 
+using sdp::preload::EpollKnows;
 using sdp::preload::Fail;
 using sdp::preload::KeepsTrack;
+using sdp::preload::KeepsTrackOf;
 using sdp::preload::NoCancellation;
 using sdp::preload::real;
 using sdp::preload::Started;
@@ -179,7 +184,7 @@ extern "C" {
 
 // Most numbers are none of ours: for those even the question whose process this is would cost a system call.
 int SDP_ENTRY(close)(int fd) {
-  if (!Started() || !sdp::preload::IsOurs(fd) || !KeepsTrack()) return real.close(fd);
+  if (!sdp::preload::IsOurs(fd) || !KeepsTrackOf(fd)) return real.close(fd);
   return sdp::preload::CloseTracked(fd);
 }
 
@@ -201,20 +206,20 @@ void SDP_ENTRY(closefrom)(int first) noexcept {
 }
 
 int SDP_ENTRY(dup)(int fd) noexcept {
-  if (!KeepsTrack()) return real.dup(fd);
+  if (!KeepsTrackOf(fd)) return real.dup(fd);
   const NoCancellation no_cancellation;
   if (sdp::preload::IsInvisible(fd)) return Fail(EBADF);
   return sdp::preload::NoteDuplicate(fd, real.dup(fd));
 }
 
 int SDP_ENTRY(dup2)(int from, int to) noexcept {
-  if (!KeepsTrack() || from == to) return real.dup2(from, to);
+  if ((!KeepsTrackOf(from) && !KeepsTrackOf(to)) || from == to) return real.dup2(from, to);
   const NoCancellation no_cancellation;
   return sdp::preload::ReplaceTracked(from, to, [&] { return real.dup2(from, to); });
 }
 
 int SDP_ENTRY(dup3)(int from, int to, int flags) noexcept {
-  if (!KeepsTrack() || from == to || (flags & ~O_CLOEXEC) != 0) return real.dup3(from, to, flags);
+  if ((!KeepsTrackOf(from) && !KeepsTrackOf(to)) || from == to || (flags & ~O_CLOEXEC) != 0) return real.dup3(from, to, flags);
   const NoCancellation no_cancellation;
   return sdp::preload::ReplaceTracked(from, to, [&] { return real.dup3(from, to, flags); });
 }
@@ -224,7 +229,7 @@ int SDP_ENTRY(fcntl)(int fd, int command, ...) {
   va_start(variable, command);
   void* argument = va_arg(variable, void*);
   va_end(variable);
-  return Started() ? sdp::preload::ControlTracked(fd, command, argument) : real.fcntl(fd, command, argument);
+  return Started() || EpollKnows(fd) ? sdp::preload::ControlTracked(fd, command, argument) : real.fcntl(fd, command, argument);
 }
 
 int SDP_ENTRY(fcntl64)(int fd, int command, ...) {
@@ -232,7 +237,7 @@ int SDP_ENTRY(fcntl64)(int fd, int command, ...) {
   va_start(variable, command);
   void* argument = va_arg(variable, void*);
   va_end(variable);
-  return Started() ? sdp::preload::ControlTracked(fd, command, argument)
+  return Started() || EpollKnows(fd) ? sdp::preload::ControlTracked(fd, command, argument)
                    : real.fcntl64(fd, command, argument);
 }
 

@@ -25,23 +25,44 @@ bool IsTime(const timespec* time) {
   return time == nullptr || (time->tv_sec >= 0 && time->tv_nsec >= 0 && time->tv_nsec < kSecond);
 }
 
-bool ConcernsUs(const pollfd* fds, nfds_t count) { return Started() && PollConcernsUs(fds, count); }
+// Before the first managed socket a set may come while the call sleeps.
+bool MayConcernUs() { return Started() || HaveEpolls(); }
+
+bool ConcernsUs(const pollfd* fds, nfds_t count) { return MayConcernUs() && PollConcernsUs(fds, count); }
 
 bool ConcernsUs(int count, const fd_set* read, const fd_set* write, const fd_set* except) {
-  return Started() && count > 0 && SelectConcernsUs(count, read, write, except);
+  return MayConcernUs() && count > 0 && SelectConcernsUs(count, read, write, except);
+}
+
+// `wait()`: the program's call as it is.
+template <typename Wait>
+int WaitFor(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask, Wait wait) {
+  if (Started()) {
+    const int result = EpollWait(epfd, events, max_events, timeout, mask);
+    return result != kPassThrough ? result : wait();
+  }
+  return EpollWaitBeforeSockets(epfd, events, max_events, timeout, mask, [](void* call) { return (*static_cast<Wait*>(call))(); }, &wait);
+}
+
+int NoteCreated(int epfd) {
+  Fresh(epfd);
+  EpollCreated(epfd);
+  return epfd;
 }
 
 }  // namespace
 }  // namespace sdp::preload
 
 using sdp::preload::ConcernsUs;
+using sdp::preload::EpollKnows;
 using sdp::preload::Fail;
-using sdp::preload::Fresh;
 using sdp::preload::IsTime;
 using sdp::preload::kPassThrough;
 using sdp::preload::Milliseconds;
+using sdp::preload::NoteCreated;
 using sdp::preload::real;
 using sdp::preload::Started;
+using sdp::preload::WaitFor;
 
 extern "C" {
 
@@ -76,12 +97,12 @@ int SDP_ENTRY(pselect)(int count, fd_set* read, fd_set* write, fd_set* except, c
   return sdp::preload::Select(count, read, write, except, timeout, mask, nullptr);
 }
 
-int SDP_ENTRY(epoll_create)(int size) noexcept { return Fresh(real.epoll_create(size)); }
+int SDP_ENTRY(epoll_create)(int size) noexcept { return NoteCreated(real.epoll_create(size)); }
 
-int SDP_ENTRY(epoll_create1)(int flags) noexcept { return Fresh(real.epoll_create1(flags)); }
+int SDP_ENTRY(epoll_create1)(int flags) noexcept { return NoteCreated(real.epoll_create1(flags)); }
 
 int SDP_ENTRY(epoll_ctl)(int epfd, int operation, int fd, epoll_event* event) noexcept {
-  if (Started()) {
+  if (Started() || EpollKnows(fd)) {
     const sdp::preload::NoCancellation no_cancellation;
     const int result = sdp::preload::EpollCtl(epfd, operation, fd, event);
     if (result != kPassThrough) return result;
@@ -90,29 +111,20 @@ int SDP_ENTRY(epoll_ctl)(int epfd, int operation, int fd, epoll_event* event) no
 }
 
 int SDP_ENTRY(epoll_wait)(int epfd, epoll_event* events, int max_events, int timeout) {
-  if (Started()) {
-    const int result =
-        sdp::preload::EpollWait(epfd, events, max_events, Milliseconds(timeout).get(), nullptr);
-    if (result != kPassThrough) return result;
-  }
-  return real.epoll_wait(epfd, events, max_events, timeout);
+  return WaitFor(epfd, events, max_events, Milliseconds(timeout).get(), nullptr,
+                 [&] { return real.epoll_wait(epfd, events, max_events, timeout); });
 }
 
 int SDP_ENTRY(epoll_pwait)(int epfd, epoll_event* events, int max_events, int timeout, const sigset_t* mask) {
-  if (Started()) {
-    const int result = sdp::preload::EpollWait(epfd, events, max_events, Milliseconds(timeout).get(), mask);
-    if (result != kPassThrough) return result;
-  }
-  return real.epoll_pwait(epfd, events, max_events, timeout, mask);
+  return WaitFor(epfd, events, max_events, Milliseconds(timeout).get(), mask,
+                 [&] { return real.epoll_pwait(epfd, events, max_events, timeout, mask); });
 }
 
 int SDP_ENTRY(epoll_pwait2)(int epfd, epoll_event* events, int max_events, const timespec* timeout,
                             const sigset_t* mask) {
-  if (Started() && IsTime(timeout)) {
-    const int result = sdp::preload::EpollWait(epfd, events, max_events, timeout, mask);
-    if (result != kPassThrough) return result;
-  }
-  return real.epoll_pwait2(epfd, events, max_events, timeout, mask);
+  if (!IsTime(timeout)) return real.epoll_pwait2(epfd, events, max_events, timeout, mask);
+  return WaitFor(epfd, events, max_events, timeout, mask,
+                 [&] { return real.epoll_pwait2(epfd, events, max_events, timeout, mask); });
 }
 
 int SDP_ENTRY(__poll_chk)(pollfd* fds, nfds_t count, int timeout, size_t room) {

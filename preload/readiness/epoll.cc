@@ -19,6 +19,7 @@
 #include "preload/readiness/epoll_set.h"
 #include "preload/readiness/fork.h"
 #include "preload/readiness/nested.h"
+#include "preload/readiness/plain_sleep.h"
 #include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
@@ -30,10 +31,10 @@ constexpr int kPass = static_cast<int>(kPassThrough);
 
 DescriptorArray<EpollSet*> by_fd;
 
-// Threads that sleep in the kernel for an epoll descriptor which had no set when they went to sleep, counted by its number (roughly).
-std::array<std::atomic<int>, 64> plain_sleepers;
-std::atomic<int>& PlainSleepers(int epfd) { return plain_sleepers[static_cast<unsigned>(epfd) % plain_sleepers.size()]; }
 std::atomic<int> numbers_in_use{0};
+// Sets that are open, counted by the group of their descriptor (roughly).
+std::array<std::atomic<int>, 64> open_sets;
+std::atomic<int>& OpenSets(uint32_t group) { return open_sets[group % open_sets.size()]; }
 std::atomic<bool> any_nested{false};
 
 // An epoll descriptor, with a set or without, that was put into another.
@@ -91,6 +92,11 @@ bool Known(int epfd) {
   return slot != nullptr && slot->load() != nullptr;
 }
 
+bool AreDuplicates(int one, int other) {
+  const uint32_t group = EpollNumbers::GroupOf(one);
+  return one == other || (group != 0 && group == EpollNumbers::GroupOf(other));
+}
+
 // The set of `epfd`, made, for EPOLL_CTL_ADD, if there is none. Empty with errno if it cannot be made.
 EpollSetRef FindOrOpen(int epfd, int operation) {
   Sets& s = sets();
@@ -103,7 +109,8 @@ EpollSetRef FindOrOpen(int epfd, int operation) {
         return {};
       }
       Enter(s, epfd, set);
-      if (std::any_of(s.nested.begin(), s.nested.end(), [&](const Nesting& n) { return n.inner == epfd; })) set->SetNested();
+      OpenSets(set->group()).fetch_add(1);
+      if (std::any_of(s.nested.begin(), s.nested.end(), [&](const Nesting& n) { return AreDuplicates(n.inner, epfd); })) set->SetNested();
     }
   }
   return EpollSetRef::Find(epfd);
@@ -134,7 +141,7 @@ void NoteNested(int epfd, int operation, int fd, const epoll_event* event) {
     s.nested.push_back({.outer = epfd, .inner = fd, .event = *event});
     any_nested.store(true, std::memory_order_relaxed);
     for (const auto& [number, set] : s.in_use) {
-      if (number == fd) set->SetNested();
+      if (AreDuplicates(number, fd)) set->SetNested();
     }
   }
 }
@@ -167,14 +174,15 @@ int DropIdleNested(int epfd, epoll_event* events, int count) {
   return static_cast<int>(std::remove_if(events, events + count, is_idle) - events);
 }
 
-// Takes the events of our own out of what the kernel reported, and notes whose they are. False if there are none.
+// Takes the events of our own out of what the kernel reported, and notes whose they are. False if there were none.
 bool DropCookies(int epfd, epoll_event* events, int* count) {
   Sets& s = sets();
   std::lock_guard lock(s.mutex);
   auto is_cookie = [&](const epoll_event& event) {
     return std::any_of(s.all.begin(), s.all.end(), [&](const auto& set) { return set->Cookie() == event.data.u64; });
   };
-  const int kept = static_cast<int>(std::remove_if(events, events + *count, is_cookie) - events);
+  int kept = static_cast<int>(std::remove_if(events, events + *count, is_cookie) - events);
+  for (const auto& set : s.all) kept = set->MergeListeners(events, 0, kept);
   if (kept == *count) return false;
   if (!Known(epfd)) FindDuplicate(s, epfd);
   *count = kept;
@@ -182,8 +190,6 @@ bool DropCookies(int epfd, epoll_event* events, int* count) {
 }
 
 }  // namespace
-
-bool SleepsWithoutSet(int epfd) { return PlainSleepers(epfd).load() != 0; }
 
 bool HaveEpollSets() { return numbers_in_use.load(std::memory_order_relaxed) != 0; }
 
@@ -205,6 +211,17 @@ EpollSetRef EpollSetRef::Find(int epfd) {
   return ref;
 }
 
+EpollSetRef FindEpollSet(int epfd) {
+  EpollSetRef set = EpollSetRef::Find(epfd);
+  if (set || !HaveEpollSets()) return set;
+  const uint32_t group = EpollNumbers::GroupOf(epfd);
+  if (group == 0 || OpenSets(group).load() == 0) return set;
+  Sets& s = sets();
+  std::lock_guard lock(s.mutex);
+  const bool duplicate = std::any_of(s.in_use.begin(), s.in_use.end(), [&](const auto& entry) { return entry.second->group() == group; });
+  return duplicate && (Known(epfd) || FindDuplicate(s, epfd)) ? EpollSetRef::Find(epfd) : EpollSetRef();
+}
+
 int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
   // A socket that was registered as ours and fell back since is the kernel's now, as is everything else.
   if (!FdTable::Has(fd)) {
@@ -220,7 +237,7 @@ int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
 }
 
 bool NestedIsIdle(int epfd) {
-  const EpollSetRef set = EpollSetRef::Find(epfd);
+  const EpollSetRef set = FindEpollSet(epfd);
   if (!set || set->ProgressAndCheck()) return false;
   pollfd poll{.fd = epfd, .events = POLLIN, .revents = 0};
   return real.poll(&poll, 1, 0) == 0;
@@ -228,48 +245,65 @@ bool NestedIsIdle(int epfd) {
 
 namespace {
 
-int WaitPlain(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
-  struct Sleep {
-    std::atomic<int>& sleepers;
-    explicit Sleep(std::atomic<int>& s) : sleepers(s) { sleepers.fetch_add(1); }
-    ~Sleep() { sleepers.fetch_sub(1); }  // also when the thread is cancelled
-  };
-  int count = 0;
-  {
-    const Sleep sleep(PlainSleepers(epfd));
-    timespec storage;
-    // A set that has come before this thread was counted would not wake it.
-    const bool set_came = numbers_in_use.load() != 0 && EpollSetRef::Find(epfd);
-    if (!set_came) count = real.epoll_pwait2(epfd, events, max_events, Remaining(deadline, &storage), mask);
-  }
+// What to answer where the kernel has given a sleeper without a set `count` events.
+int AfterPlain(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask, int count) {
   if (count < 0 || !HaveEpollSets()) return count;
-  if (count == 0) {
-    const EpollSetRef set = EpollSetRef::Find(epfd);
-    return set ? set->Wait(epfd, events, max_events, deadline, mask) : 0;
-  }
   // The set may have come while this thread slept: what it wakes the thread with is no event of the application's.
-  if (!DropCookies(epfd, events, &count) || count > 0) return count;
-  const EpollSetRef set = EpollSetRef::Find(epfd);
+  if (count > 0 && (!DropCookies(epfd, events, &count) || count > 0)) return count;
+  const EpollSetRef set = FindEpollSet(epfd);
   return set ? set->Wait(epfd, events, max_events, deadline, mask) : 0;
 }
 
-}  // namespace
+int WaitPlain(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
+  int count = 0;
+  {
+    const PlainSleep sleep(epfd);
+    timespec storage;
+    // A set that has come before this thread was counted would not wake it.
+    const bool set_came = static_cast<bool>(FindEpollSet(epfd));
+    if (!set_came) count = real.epoll_pwait2(epfd, events, max_events, Remaining(deadline, &storage), mask);
+  }
+  return AfterPlain(epfd, events, max_events, deadline, mask, count);
+}
 
-int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask) {
-  if (max_events <= 0 || events == nullptr) return kPass;
-  const Time deadline = DeadlineAfter(timeout);
+int WaitUntil(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
   for (;;) {
-    const EpollSetRef set = EpollSetRef::Find(epfd);
+    const EpollSetRef set = FindEpollSet(epfd);
     const int count = set ? set->Wait(epfd, events, max_events, deadline, mask) : WaitPlain(epfd, events, max_events, deadline, mask);
     const int kept = DropIdleNested(epfd, events, count);
     if (kept == count || kept > 0 || Now() >= deadline) return kept;
   }
 }
 
-bool EpollKnows(int fd) { return HaveEpollSets() && Known(fd); }
+}  // namespace
+
+int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask) {
+  if (max_events <= 0 || events == nullptr) return kPass;
+  return WaitUntil(epfd, events, max_events, DeadlineAfter(timeout), mask);
+}
+
+int EpollWaitBeforeSockets(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask,
+                           int (*wait)(void* arguments), void* arguments) {
+  const Time deadline = DeadlineAfter(timeout);
+  int count;
+  {
+    const PlainSleep sleep(epfd);
+    count = wait(arguments);
+  }
+  const int result = AfterPlain(epfd, events, max_events, deadline, mask, count);
+  const int kept = DropIdleNested(epfd, events, result);
+  return kept == result || kept > 0 || Now() >= deadline ? kept : WaitUntil(epfd, events, max_events, deadline, mask);
+}
+
+bool HaveEpolls() { return EpollNumbers::Any(); }
+
+void EpollCreated(int epfd) { EpollNumbers::Created(epfd); }
+
+bool EpollKnows(int fd) { return EpollNumbers::GroupOf(fd) != 0 || (HaveEpollSets() && Known(fd)); }
 
 void EpollForget(int fd) {
   ForgetNested(fd);
+  EpollNumbers::Closed(fd);
   if (!HaveEpollSets()) return;
   Sets& s = sets();
   std::lock_guard lock(s.mutex);
@@ -284,6 +318,7 @@ void EpollForget(int fd) {
     if (other != s.in_use.end()) {
       set->SetNumber(other->first);
     } else {
+      OpenSets(set->group()).fetch_sub(1);
       set->Close();
       s.retired.push_back(set);
     }
@@ -292,6 +327,7 @@ void EpollForget(int fd) {
 }
 
 void EpollDuplicate(int old_fd, int new_fd) {
+  EpollNumbers::Duplicated(old_fd, new_fd);
   if (!HaveEpollSets()) return;
   Sets& s = sets();
   std::lock_guard lock(s.mutex);
@@ -306,7 +342,7 @@ void LockEpollSetsForFork() {
 }
 
 void DisownEpollSetsAfterFork() {
-  for (auto& sleepers : plain_sleepers) sleepers = 0;  // the parent's
+  PlainSleep::ForgetAll();
   for (const auto& set : sets().all) set->DisownAfterFork();
 }
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "preload/fd_table.h"
-#include "preload/readiness/nested.h"
+#include "preload/readiness/plain_sleep.h"
 #include "preload/real_calls.h"
 #include "preload/socket/background.h"
 #include "preload/socket/clock.h"
@@ -50,6 +50,7 @@ void EpollSet::SetNumber(int epfd) {
 
 bool EpollSet::Open(int epfd) {
   epfd_ = epfd;
+  group_ = EpollNumbers::GroupOf(epfd);
   nested_ = false;
   const int inner = real.epoll_create1(EPOLL_CLOEXEC);
   const int kick = inner < 0 ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -86,7 +87,6 @@ void EpollSet::Close() {
     orphans_.clear();
     requests.swap(requests_);
     candidates_.clear();
-    listener_data_.clear();
   }
   for (auto& [fd, socket] : sockets) static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, fd);
   for (std::atomic<int>* fd : {&inner_, &kick_}) {
@@ -193,7 +193,7 @@ void EpollSet::OnPlain(int fd) {
 
 // With the lock held: wakes whoever sleeps in the kernel for this set.
 void EpollSet::Kick() {
-  if (sleepers_.load() == 0 && !nested_.load() && !SleepsWithoutSet(epfd_)) return;
+  if (sleepers_.load() == 0 && !nested_.load() && !PlainSleep::Any(group_)) return;
   const uint64_t one = 1;
   const int saved = errno;
   (void)!real.write(kick_, &one, sizeof one);
@@ -435,8 +435,7 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
       }
       events[kept++] = events[i];
     }
-    if (!listener_data_.empty() && kept > count) kept = MergeListeners(events, count, kept);
-    count = kept;
+    count = MergeListeners(events, count, kept);
     if (inner) ProgressLinks();
     if ((inner || kernel_first) && count < max_events) count = Report(events, count, max_events, &reported);
     if (count > 0) return count;

@@ -5,7 +5,8 @@
 // application's with a cookie no program can use. When the cookie comes up, the inner descriptor says which links have something; the
 // sockets take it, and what the application asked to hear of is reported.
 //
-//   application's epoll ──┬── its other descriptors, conventional listeners and what tells of their SDP connections (same data)
+//   application's epoll ──┬── its other descriptors
+//                         ├── conventional listeners and what tells of their SDP connections (tagged: see ListenerTag)
 //                         └── inner epoll (cookie) ──┬── links of SDP sockets
 //                                                    ├── SDP listeners: a connection is there, which may never say Hello
 //                                                    └── kick: an eventfd, for readiness that comes from another thread's call
@@ -38,8 +39,12 @@ class EpollSet final : public ReadinessObserver {
 
   // What an event of the inner descriptor carries: an address of this library's, which no data of the application's is. Sets live for ever.
   [[nodiscard]] uint64_t Cookie() const { return reinterpret_cast<uint64_t>(this); }
+  // Gives events of listeners in [first, end) the application's data, one event a listener, and takes out those that are none; the new end.
+  int MergeListeners(epoll_event* events, int first, int end);
   // Whether `epfd` is a duplicate, made behind our back, of the descriptor it serves.
   bool Serves(int epfd);
+  // Of its descriptor: see plain_sleep.h.
+  [[nodiscard]] uint32_t group() const { return group_; }
   // The number it was known by is closed; it is now to be known by `epfd`, a duplicate.
   void SetNumber(int epfd);
 
@@ -90,11 +95,19 @@ class EpollSet final : public ReadinessObserver {
     uint64_t seen_write_edge = 0;
     int link = -1;  // without a number of the application's: a hidden duplicate, by which the inner epoll knows the link
   };
-  // A listener's SDP side in the inner epoll.
+  // What the descriptors of a listener are registered with in the application's epoll, in place of its data: by its address an event tells
+  // whose it is, whatever data other registrations have. One a number; it lives as long as the set, as the kernel's registration does as
+  // long as anybody, in another process perhaps, has the listener.
+  struct ListenerTag {
+    int number;         // -1: closed, and a duplicate of it keeps the registration alive
+    epoll_data_t data;  // the application's
+  };
+  // A listener that is registered, and its SDP side in the inner epoll.
   struct Request {
     SocketRef socket;
+    ListenerTag* tag;
     int fd;      // -1: closed, and a duplicate keeps it alive
-    int sdp_fd;
+    int sdp_fd;  // -1: none in this process
     epoll_event wanted;
     bool armed;
     bool refused;  // cannot be taken on: accept has to say why
@@ -106,11 +119,14 @@ class EpollSet final : public ReadinessObserver {
   // Keys of registrations without a number of the application's go down from here.
   static constexpr int kFirstOrphan = -2;
 
-  int ControlListener(int epfd, int operation, int fd, epoll_event* event, const StreamSocket::Readiness& readiness);
+  // `number`: what the listener is registered by; `fd`: the application's number for it, or -1.
+  int ControlListener(int epfd, int operation, int number, int fd, StreamSocket* socket, epoll_event* event,
+                      const StreamSocket::Readiness& readiness);
+  int ControlTagged(int epfd, int operation, int number, const epoll_event& event, const StreamSocket::Readiness& readiness);
   int Add(int fd, StreamSocket* socket, epoll_event* event);
   int Modify(int fd, epoll_event* event);
   int Delete(int fd);
-  void WatchRequests(int operation, int fd, StreamSocket* socket, const epoll_event* event, int sdp_fd);
+  void WatchRequests(int operation, int number, int fd, StreamSocket* socket, const epoll_event* event, int sdp_fd);
   void ForgetRequests(int fd);
   void TakeOnRequests(int sdp_fd);
   int ReportRequests(epoll_event* events, int max_events);
@@ -143,13 +159,16 @@ class EpollSet final : public ReadinessObserver {
   static uint32_t Holding(const Entry& entry, const StreamSocket::Readiness& readiness);
   void OnListen(int fd, const StreamSocket::Readiness& readiness);
   bool ReportOne(int fd, const StreamSocket::Readiness& readiness, epoll_event* out);
-  int MergeListeners(epoll_event* events, int first, int end);
-  // With mutex_ held: an event of the kernel's for a listener's registration is worth a report; with EPOLLONESHOT the first is.
-  bool TakeShot(const epoll_event& event);
+  // With mutex_ held:
+  ListenerTag& TagOf(int number);
+  ListenerTag* TagIn(const epoll_event& event) const;
+  // An event of the kernel's for a listener's registration is worth a report; with EPOLLONESHOT the first is.
+  bool TakeShot(const ListenerTag* tag);
   // It is about to be armed again.
   void ArmRequest(int fd);
 
   int epfd_ = -1;  // a number it is known by; for registrations made outside a call on it
+  uint32_t group_ = 0;
   std::atomic<int> inner_{-1};
   std::atomic<int> kick_{-1};
   std::atomic<int> sleepers_{0};
@@ -162,7 +181,8 @@ class EpollSet final : public ReadinessObserver {
   std::vector<int> candidates_;                  // keys that may have something to report
   Time next_look_{};                             // at those that are shared
   std::vector<Request> requests_;
-  std::vector<epoll_data_t> listener_data_;
+  std::vector<std::unique_ptr<ListenerTag>> tags_;  // by address
+  std::atomic<bool> has_tags_{false};
 };
 
 }  // namespace sdp::preload

@@ -8,27 +8,67 @@
 
 namespace sdp::preload {
 
-// The conventional listener is the kernel's; beside it, with the same data, the queues of connections over SDP that hands were shaken
+// The conventional listener is the kernel's; beside it, with the same tag, the queues of connections over SDP that hands were shaken
 // with: this process's, and the one that it may share with others. The SDP listener itself only says that somebody knocks: see WatchRequests.
-int EpollSet::ControlListener(int epfd, int operation, int fd, epoll_event* event, const StreamSocket::Readiness& readiness) {
-  const int result = real.epoll_ctl(epfd, operation, fd, event);
+int EpollSet::ControlListener(int epfd, int operation, int number, int fd, StreamSocket* socket, epoll_event* event,
+                              const StreamSocket::Readiness& readiness) {
+  int result;
+  if (operation == EPOLL_CTL_DEL || event == nullptr) {
+    result = real.epoll_ctl(epfd, operation, number, event);
+    const int saved = errno;
+    for (const int queue : {readiness.listener_fds[1], readiness.listener_fds[2]}) {
+      if (result == 0 && queue >= 0) real.epoll_ctl(epfd, operation, queue, event);
+    }
+    errno = saved;
+  } else {
+    result = ControlTagged(epfd, operation, number, *event, readiness);
+  }
   if (result != 0) return result;
-  const int saved = errno;
-  for (const int queue : {readiness.listener_fds[1], readiness.listener_fds[2]}) {
-    if (queue >= 0) real.epoll_ctl(epfd, operation, queue, event);
-  }
-  errno = saved;
-  if (operation != EPOLL_CTL_DEL) {
-    std::lock_guard lock(mutex_);
-    const bool known = std::any_of(listener_data_.begin(), listener_data_.end(),
-                                   [&](const epoll_data_t& data) { return data.u64 == event->data.u64; });
-    if (!known) listener_data_.push_back(event->data);
-  }
+  WatchRequests(operation, number, fd, socket, event, readiness.listener_fds[0]);
   return 0;
 }
 
-void EpollSet::WatchRequests(int operation, int fd, StreamSocket* socket, const epoll_event* event, int sdp_fd) {
-  if (sdp_fd < 0) return;
+int EpollSet::ControlTagged(int epfd, int operation, int number, const epoll_event& event, const StreamSocket::Readiness& readiness) {
+  epoll_event tagged{.events = event.events, .data = {}};
+  epoll_data_t before;
+  {
+    // Before the kernel may report it.
+    std::lock_guard lock(mutex_);
+    ListenerTag& tag = TagOf(number);
+    before = std::exchange(tag.data, event.data);
+    tagged.data.ptr = &tag;
+  }
+  const int result = real.epoll_ctl(epfd, operation, number, &tagged);
+  const int saved = errno;
+  if (result != 0) {
+    std::lock_guard lock(mutex_);
+    TagOf(number).data = before;
+  } else {
+    for (const int queue : {readiness.listener_fds[1], readiness.listener_fds[2]}) {
+      if (queue >= 0) real.epoll_ctl(epfd, operation, queue, &tagged);
+    }
+  }
+  errno = saved;
+  return result;
+}
+
+EpollSet::ListenerTag& EpollSet::TagOf(int number) {
+  for (const auto& tag : tags_) {
+    if (tag->number == number) return *tag;
+  }
+  auto tag = std::make_unique<ListenerTag>(ListenerTag{.number = number, .data = {}});
+  const auto at = std::lower_bound(tags_.begin(), tags_.end(), tag);
+  has_tags_ = true;
+  return **tags_.insert(at, std::move(tag));
+}
+
+EpollSet::ListenerTag* EpollSet::TagIn(const epoll_event& event) const {
+  const auto at = std::lower_bound(tags_.begin(), tags_.end(), event.data.u64,
+                                   [](const auto& tag, uint64_t data) { return reinterpret_cast<uint64_t>(tag.get()) < data; });
+  return at != tags_.end() && reinterpret_cast<uint64_t>(at->get()) == event.data.u64 ? at->get() : nullptr;
+}
+
+void EpollSet::WatchRequests(int operation, int number, int fd, StreamSocket* socket, const epoll_event* event, int sdp_fd) {
   SocketRef gone;
   std::lock_guard lock(mutex_);
   auto at = std::find_if(requests_.begin(), requests_.end(), [&](const Request& r) { return r.fd == fd && r.socket.get() == socket; });
@@ -39,19 +79,23 @@ void EpollSet::WatchRequests(int operation, int fd, StreamSocket* socket, const 
       requests_.erase(at);
     }
     const bool shared = std::any_of(requests_.begin(), requests_.end(), [&](const Request& r) { return r.sdp_fd == sdp_fd; });
-    if (!shared) real.epoll_ctl(inner_, EPOLL_CTL_DEL, sdp_fd, nullptr);
+    if (!shared && sdp_fd >= 0) real.epoll_ctl(inner_, EPOLL_CTL_DEL, sdp_fd, nullptr);
   } else {
     if (at == requests_.end()) {
       socket->Ref();
-      requests_.push_back({.socket = SocketRef(socket), .fd = fd, .sdp_fd = sdp_fd, .wanted = {}, .armed = true, .refused = false});
+      requests_.push_back(
+          {.socket = SocketRef(socket), .tag = &TagOf(number), .fd = fd, .sdp_fd = sdp_fd, .wanted = {}, .armed = true, .refused = false});
       at = requests_.end() - 1;
+      if (fd < 0) at->tag->number = -1;
     }
     at->wanted = *event;
     at->armed = true;
     at->refused = false;
     const uint32_t look = event->events & (EPOLLIN | EPOLLET);
     epoll_event inner{.events = (look & EPOLLIN) != 0 ? look : 0, .data = {.u64 = kRequestTag | static_cast<uint64_t>(sdp_fd)}};
-    if (real.epoll_ctl(inner_, EPOLL_CTL_ADD, sdp_fd, &inner) != 0) real.epoll_ctl(inner_, EPOLL_CTL_MOD, sdp_fd, &inner);
+    if (sdp_fd >= 0 && real.epoll_ctl(inner_, EPOLL_CTL_ADD, sdp_fd, &inner) != 0) {
+      real.epoll_ctl(inner_, EPOLL_CTL_MOD, sdp_fd, &inner);
+    }
   }
   errno = saved;
 }
@@ -78,6 +122,7 @@ void EpollSet::ForgetRequests(int fd) {
         requests_.erase(requests_.begin() + static_cast<ptrdiff_t>(i));
       } else if (request.fd == fd) {
         request.fd = -1;
+        request.tag->number = -1;  // the number's next user gets another
       }
     }
   }
@@ -128,22 +173,15 @@ void EpollSet::OnListen(int fd, const StreamSocket::Readiness& readiness) {
     socket = SocketRef(entry->socket.get());
   }
   const int saved = errno;
-  if (ControlListener(epfd, EPOLL_CTL_ADD, number, &event, readiness) == 0) {
-    WatchRequests(EPOLL_CTL_ADD, std::max(fd, -1), static_cast<StreamSocket*>(socket.get()), &event, readiness.listener_fds[0]);
-  }
+  ControlListener(epfd, EPOLL_CTL_ADD, number, std::max(fd, -1), static_cast<StreamSocket*>(socket.get()), &event, readiness);
   errno = saved;
   Drop(fd);
 }
 
-// Each of a listener's descriptors fires once; together they may only once. (Of registrations with the same data nobody knows which is meant.)
-bool EpollSet::TakeShot(const epoll_event& event) {
-  Request* found = nullptr;
-  for (Request& request : requests_) {
-    if (request.wanted.data.u64 != event.data.u64) continue;
-    if (found != nullptr) return true;
-    found = &request;
-  }
-  if (found == nullptr || (found->wanted.events & EPOLLONESHOT) == 0) return true;
+// Each of a listener's descriptors fires once; together they may only once.
+bool EpollSet::TakeShot(const ListenerTag* tag) {
+  const auto found = std::find_if(requests_.begin(), requests_.end(), [&](const Request& r) { return r.tag == tag; });
+  if (found == requests_.end() || (found->wanted.events & EPOLLONESHOT) == 0) return true;
   return std::exchange(found->armed, false);
 }
 
@@ -156,14 +194,23 @@ void EpollSet::ArmRequest(int fd) {
 
 // A listener is up to four descriptors with one registration: one event of it is enough.
 int EpollSet::MergeListeners(epoll_event* events, int first, int end) {
+  if (first == end || !has_tags_.load()) return end;
   std::lock_guard lock(mutex_);
+  absl::InlinedVector<std::pair<ListenerTag*, int>, 16> seen;  // and where its event is
   int kept = first;
   for (int i = first; i < end; ++i) {
-    const bool listener = std::any_of(listener_data_.begin(), listener_data_.end(),
-                                      [&](const epoll_data_t& data) { return data.u64 == events[i].data.u64; });
-    bool twin = false;
-    for (int j = first; listener && j < kept && !twin; ++j) twin = events[j].data.u64 == events[i].data.u64;
-    if (!twin && (!listener || TakeShot(events[i]))) events[kept++] = events[i];
+    ListenerTag* const tag = TagIn(events[i]);
+    if (tag == nullptr) {
+      events[kept++] = events[i];
+      continue;
+    }
+    const auto twin = std::find_if(seen.begin(), seen.end(), [&](const auto& s) { return s.first == tag; });
+    if (twin != seen.end()) {
+      events[twin->second].events |= events[i].events;
+    } else if (TakeShot(tag)) {
+      seen.emplace_back(tag, kept);
+      events[kept++] = {.events = events[i].events, .data = tag->data};
+    }
   }
   return kept;
 }

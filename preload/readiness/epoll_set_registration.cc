@@ -23,9 +23,7 @@ int EpollSet::Control(int epfd, int operation, int fd, epoll_event* event) {
   auto* const socket = static_cast<StreamSocket*>(ref.get());
   if (socket->listening()) {
     if (operation == EPOLL_CTL_MOD) ArmRequest(fd);  // before the kernel may report it
-    const int result = ControlListener(epfd, operation, fd, event, socket->GetReadiness());
-    if (result == 0) WatchRequests(operation, fd, socket, event, socket->GetReadiness().listener_fds[0]);
-    return result;
+    return ControlListener(epfd, operation, fd, fd, socket, event, socket->GetReadiness());
   }
   switch (operation) {
     case EPOLL_CTL_ADD:

@@ -31,8 +31,8 @@ class EpollSetRef {
 };
 
 bool HaveEpollSets();
-// A thread may sleep for `epfd` that went to sleep when that had no set.
-bool SleepsWithoutSet(int epfd);
+// As EpollSetRef::Find; a duplicate from before its descriptor had a set is recognized.
+EpollSetRef FindEpollSet(int epfd);
 
 // For poll, select and epoll on an epoll descriptor that the kernel calls readable: it has a set, and neither that nor the kernel has
 // anything to report (any more).

@@ -9,6 +9,7 @@
 #include "absl/container/inlined_vector.h"
 #include "preload/fd_table.h"
 #include "preload/readiness/nested.h"
+#include "preload/readiness/plain_sleep.h"
 #include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
 #include "preload/socket/background.h"
@@ -19,6 +20,9 @@
 
 namespace sdp::preload {
 namespace {
+
+// A set may be there, or come while a call sleeps.
+bool MayBeEpoll(int fd) { return EpollNumbers::GroupOf(fd) != 0 || EpollSetRef::Find(fd); }
 
 constexpr short kAlways = POLLERR | POLLHUP | POLLNVAL;
 constexpr short kReadSide = POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI;
@@ -92,6 +96,7 @@ class PollCall {
     edges_.clear();
     nested_ready_.clear();
     watched_sets_.clear();
+    plain_sleeps_.clear();
     unwatched_ = false;
     shared_ = false;
     int ready = 0;
@@ -154,8 +159,12 @@ class PollCall {
   }
 
   void AddPlain(size_t i) {
-    if (HaveEpollSets() && (fds_[i].events & POLLIN) != 0) {
-      if (EpollSetRef set = EpollSetRef::Find(fds_[i].fd)) {
+    if (MayBeEpoll(fds_[i].fd) && (fds_[i].events & POLLIN) != 0) {
+      PlainSleep sleep(fds_[i].fd);
+      EpollSetRef set = FindEpollSet(fds_[i].fd);
+      if (!set) {
+        plain_sleeps_.push_back(std::move(sleep));
+      } else {
         // From here on the kernel hears of what becomes ready; what is ready already is reported by the entry below at the latest.
         watched_sets_.emplace_back(std::move(set));
         if (watched_sets_.back().get()->ProgressAndCheck()) nested_ready_.push_back(i);
@@ -181,7 +190,8 @@ class PollCall {
         continue;  // accept would perhaps sleep: the listener is ready when hands are shaken
       }
       if (!part.link) {
-        const bool idle = revents == POLLIN && !watched_sets_.empty() && NestedIsIdle(kernel_[k].fd);
+        const bool epolls = !watched_sets_.empty() || !plain_sleeps_.empty();
+        const bool idle = revents == POLLIN && epolls && NestedIsIdle(kernel_[k].fd);
         if (!idle) set(part.index, revents);
         continue;
       }
@@ -248,6 +258,7 @@ class PollCall {
   absl::InlinedVector<Seen, 16> edges_;
   absl::InlinedVector<size_t, 4> nested_ready_;
   absl::InlinedVector<WatchedSet, 2> watched_sets_;
+  absl::InlinedVector<PlainSleep, 2> plain_sleeps_;  // for epoll descriptors without a set
   Waiter* waiter_ = nullptr;
   bool registered_ = false;
   bool unwatched_ = false;
@@ -260,9 +271,9 @@ bool PollConcernsUs(const pollfd* fds, nfds_t count) {
   for (nfds_t i = 0; i < count; ++i) {
     if (fds[i].fd >= 0 && FdTable::Has(fds[i].fd)) return true;
   }
-  if (!HaveEpollSets()) return false;
+  if (!HaveEpollSets() && !EpollNumbers::Any()) return false;
   for (nfds_t i = 0; i < count; ++i) {
-    if (fds[i].fd >= 0 && EpollSetRef::Find(fds[i].fd)) return true;
+    if (fds[i].fd >= 0 && MayBeEpoll(fds[i].fd)) return true;
   }
   return false;
 }
@@ -298,7 +309,7 @@ bool SelectConcernsUs(int count, const fd_set* read, const fd_set* write, const 
   const SelectSet sets[] = {SelectSet(read), SelectSet(write), SelectSet(except)};
   for (int fd = 0; fd < count; ++fd) {
     const bool asked = sets[0].Has(fd) || sets[1].Has(fd) || sets[2].Has(fd);
-    if (asked && (FdTable::Has(fd) || EpollSetRef::Find(fd))) return true;
+    if (asked && (FdTable::Has(fd) || MayBeEpoll(fd))) return true;
   }
   return false;
 }

@@ -11,7 +11,8 @@
 
 namespace sdp::preload {
 
-// True if any of the descriptors is a managed socket or an epoll descriptor with an EpollSet: else the real call is right.
+// True if any of the descriptors is a managed socket or an epoll descriptor, which may have an EpollSet before the call ends: else the real
+// call is right. Before the first managed socket, too.
 bool PollConcernsUs(const pollfd* fds, nfds_t count);
 // `timeout`: relative; null waits for ever. `mask`: as ppoll's, may be null.
 int Poll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask);
@@ -24,8 +25,16 @@ int Select(int count, fd_set* read, fd_set* write, fd_set* except, const timespe
 // kPassThrough (-2) from EpollCtl and EpollWait: the real call is right.
 int EpollCtl(int epfd, int operation, int fd, epoll_event* event);
 int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask);
-// An epoll descriptor with an EpollSet.
+// EpollWait while there is no managed socket yet: `wait(arguments)` is the real call that the program has made; it may come back to sockets
+// of ours.
+int EpollWaitBeforeSockets(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask,
+                           int (*wait)(void* arguments), void* arguments);
+// An epoll descriptor: one that this process has created, or one with an EpollSet.
 bool EpollKnows(int fd);
+// Any epoll descriptor was created in this process.
+bool HaveEpolls();
+// What epoll_create returned. The next two are for numbers that are no epoll descriptors, too; none allocates before the first managed socket.
+void EpollCreated(int epfd);
 // A descriptor number goes away (close, dup2 over it) or is duplicated; for epoll descriptors and for everything registered.
 void EpollForget(int fd);
 void EpollDuplicate(int old_fd, int new_fd);

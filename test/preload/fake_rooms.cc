@@ -108,6 +108,11 @@ int EpollWait(int, epoll_event*, int, const timespec* timeout, const sigset_t*) 
   fake_readiness().calls.push_back("EpollWait " + Describe(timeout));
   return 0;
 }
+int EpollWaitBeforeSockets(int, epoll_event*, int, const timespec*, const sigset_t*, int (*wait)(void*), void* arguments) {
+  return wait(arguments);
+}
+bool HaveEpolls() { return false; }
+void EpollCreated(int) {}
 bool EpollKnows(int) { return false; }
 void EpollForget(int fd) { fake_readiness().calls.push_back("Forget " + std::to_string(fd)); }
 void EpollDuplicate(int from, int to) {

@@ -97,6 +97,11 @@ int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
 int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask) {
   return real.epoll_pwait2(epfd, events, max_events, timeout, mask);
 }
+int EpollWaitBeforeSockets(int, epoll_event*, int, const timespec*, const sigset_t*, int (*wait)(void*), void* arguments) {
+  return wait(arguments);
+}
+bool HaveEpolls() { return false; }
+void EpollCreated(int) {}
 bool EpollKnows(int) { return false; }
 void EpollForget(int) {}
 void EpollDuplicate(int, int) {}

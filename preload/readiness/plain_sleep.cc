@@ -1,0 +1,58 @@
+#include "preload/readiness/plain_sleep.h"
+
+#include <array>
+
+#include "preload/descriptor_array.h"
+
+namespace sdp::preload {
+namespace {
+
+constinit DescriptorArray<uint32_t> groups;
+constinit std::atomic<uint32_t> last_group{0};
+
+constinit std::array<std::atomic<int>, 64> sleepers{};
+std::atomic<int>& SleepersOf(uint32_t group) { return sleepers[group % sleepers.size()]; }
+
+void Enter(int fd, uint32_t group) {
+  if (std::atomic<uint32_t>* const entry = groups.FindOrAdd(fd))
+    entry->store(group, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void EpollNumbers::Created(int epfd) {
+  if (epfd >= 0) Enter(epfd, last_group.fetch_add(1, std::memory_order_relaxed) + 1);
+}
+
+void EpollNumbers::Duplicated(int from, int to) {
+  if (to < 0) return;
+  const uint32_t group = GroupOf(from);
+  if (group != GroupOf(to)) Enter(to, group);
+}
+
+void EpollNumbers::Closed(int fd) {
+  if (GroupOf(fd) != 0) Enter(fd, 0);
+}
+
+uint32_t EpollNumbers::GroupOf(int fd) {
+  const std::atomic<uint32_t>* const entry = groups.Find(fd);
+  return entry == nullptr ? 0 : entry->load(std::memory_order_relaxed);
+}
+
+bool EpollNumbers::Any() { return last_group.load(std::memory_order_relaxed) != 0; }
+
+PlainSleep::PlainSleep(int epfd) : sleepers_(&SleepersOf(EpollNumbers::GroupOf(epfd))) {
+  sleepers_->fetch_add(1);
+}
+
+PlainSleep::~PlainSleep() {
+  if (sleepers_ != nullptr) sleepers_->fetch_sub(1);
+}
+
+bool PlainSleep::Any(uint32_t group) { return SleepersOf(group).load() != 0; }
+
+void PlainSleep::ForgetAll() {
+  for (auto& count : sleepers) count = 0;
+}
+
+}  // namespace sdp::preload
