@@ -35,14 +35,14 @@ class Sleeper {
     mark_ = mark;
   }
   void Clear() { mark_ = nullptr; }
-  // True if it was the calling thread, and the call's frame is no more. A handler's own calls are below the frame of the call that it
-  // interrupted, or on another stack.
-  [[nodiscard]] bool JumpedOver() const {
+  // True if it was the calling thread, and the call's frame is no more. `frame`: of the call that asks, the outermost of the library's, so
+  // that a call from the same place is seen to lie over the mark and not beside it. A handler's own calls are below the frame of the call
+  // that it interrupted, or on another stack.
+  [[nodiscard]] bool JumpedOver(const void* frame) const {
     if (mark_ == nullptr || !pthread_equal(thread_, pthread_self())) return false;
     stack_t stack{};
     if (sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0) return false;
-    const CallMark here;
-    return reinterpret_cast<uintptr_t>(&here) >= reinterpret_cast<uintptr_t>(mark_) || !mark_->intact();
+    return reinterpret_cast<uintptr_t>(frame) >= reinterpret_cast<uintptr_t>(mark_) || !mark_->intact();
   }
 
  private:

@@ -157,7 +157,9 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   Lock lock(mutex_);
   OnlyLooks();
   if (state_ == State::kConnecting) StepAttempt();
-  if (state_ == State::kSdp && !foreign()) MendJump(lock, descriptors_.empty() ? -1 : descriptors_.front());
+  if (state_ == State::kSdp && !foreign()) {
+    MendJump(lock, descriptors_.empty() ? -1 : descriptors_.front(), __builtin_frame_address(0));
+  }
   Readiness readiness{.state = state_, .shared = shared_ != nullptr};
   if (state_ == State::kSdp && !foreign()) {
     TakeUntold();

@@ -215,7 +215,7 @@ class StreamSocket final : public Socket {
 
   // What this thread's earlier call has left behind because a signal handler jumped out of it. First in every call that may sleep, or
   // that takes from the link.
-  void MendJump(Lock& lock, int fd);
+  void MendJump(Lock& lock, int fd, const void* frame);
 
   // stream_socket_io.cc
   // `memory`: whose is lent to be filled.

@@ -58,7 +58,7 @@ int StreamSocket::Shutdown(int fd, int how) {
   if (state_ != State::kSdp) return state_ == State::kConnecting ? Fail(ENOTCONN) : kPassThrough;
   if (foreign()) return Fail(EIO);
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return Fail(EINVAL);
-  MendJump(lock, fd);
+  MendJump(lock, fd, __builtin_frame_address(0));
   ++calls_;
   engine::Engine& e = session_->engine();
   if (e.state() == engine::State::kAborted || session_->link_ended()) return Fail(ENOTCONN);
@@ -133,7 +133,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
     DropSession();
     return real.close(fd);
   }
-  MendJump(lock, fd);
+  MendJump(lock, fd, __builtin_frame_address(0));
   if (shared_ != nullptr && !shared_->HasOthers(/*sure=*/true)) StopSharing();
   engine::Engine& e = session_->engine();
   const linger& option = options_.linger_option();

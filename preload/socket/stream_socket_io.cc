@@ -110,7 +110,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !IsNonblocking(fd);
     if (const int error = AwaitConnection(lock, !may_wait, options_.send_timeout()); error != 0) return Fail(error);
   }
-  MendJump(lock, fd);
+  MendJump(lock, fd, __builtin_frame_address(0));
   ++calls_;
   const size_t total = data.left();
   const bool writable = Writable();  // what poll told the caller
@@ -232,7 +232,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !IsNonblocking(fd);
     if (const int error = AwaitConnection(lock, !may_wait, options_.receive_timeout()); error != 0) return Fail(error);
   }
-  MendJump(lock, fd);
+  MendJump(lock, fd, __builtin_frame_address(0));
   ++calls_;
   if ((flags & MSG_OOB) != 0) return ReceiveOutOfBand(room.Rest(), flags, out_flags);
   const size_t total = room.left();

@@ -43,7 +43,7 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
   // The link's descriptor has the mode of the program's: in blocking mode sendfile would sleep with the lock
   // held. Behind a filter only the calls of the one way are known to be allowed.
   if (state_ != State::kSdp || foreign() || Confined() || !IsNonblocking(fd)) return 0;
-  MendJump(lock, fd);
+  MendJump(lock, fd, __builtin_frame_address(0));
   ++calls_;
   const Bytes names = Names();
   const bool promised = Writable();

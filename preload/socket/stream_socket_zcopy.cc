@@ -158,18 +158,18 @@ void StreamSocket::FinishLoan(Lock& lock, int fd, Loan* loan) {
   }
 }
 
-void StreamSocket::MendJump(Lock& lock, int fd) {
-  if (session_->being_read() && reader_.JumpedOver()) {
+void StreamSocket::MendJump(Lock& lock, int fd, const void* frame) {
+  if (session_->being_read() && reader_.JumpedOver(frame)) {
     reader_.Clear();
     session_->AbandonReading();
   }
   // Its memory is no longer the call's. What was read into a receive buffer went with the jump, as it does on TCP.
-  if (source_lender_.JumpedOver()) {
+  if (source_lender_.JumpedOver(frame)) {
     source_lender_.Clear();
     FinishLoan(lock, fd, &source_loan_);
     if (!source_loan_.offered()) source_loan_.TakeResult();
   }
-  if (sink_lender_.JumpedOver()) {
+  if (sink_lender_.JumpedOver(frame)) {
     sink_lender_.Clear();
     FinishLoan(lock, fd, &sink_loan_);
     sink_loan_.TakeResult();
