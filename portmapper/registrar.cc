@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "portmapper/abstract_address.h"
+
 namespace sdp::pm {
 namespace {
 
@@ -41,20 +43,28 @@ int MillisecondsUntil(Clock::time_point deadline) {
   return static_cast<int>(std::max<decltype(left)>(left, 0));
 }
 
-Result<void, RegistrarError> Connect(int fd, const std::string& path, Clock::time_point deadline,
-                                     const RegistrarCalls& calls) {
+struct UnixAddress {
   sockaddr_un address{};
-  if (path.empty() || path.size() >= sizeof address.sun_path) {
-    return unexpected(Failed(RegistrarFailure::kBadPath, ENAMETOOLONG, path));
-  }
-  address.sun_family = AF_UNIX;
-  std::copy(path.begin(), path.end(), address.sun_path);
+  socklen_t length = 0;  // 0: there is none
+};
+
+UnixAddress AddressOf(const std::string& path) {
+  UnixAddress result;
+  if (path.empty() || path.size() >= sizeof result.address.sun_path) return result;
+  result.address.sun_family = AF_UNIX;
+  std::copy(path.begin(), path.end(), result.address.sun_path);
+  result.length = sizeof result.address;
+  return result;
+}
+
+Result<void, RegistrarError> Connect(int fd, const UnixAddress& to, const std::string& path,
+                                     Clock::time_point deadline, const RegistrarCalls& calls) {
   while (true) {
     // A full backlog makes a unix connect wait, for as long as SO_SNDTIMEO says (0 would be for ever).
     const int left = std::max(MillisecondsUntil(deadline), 1);
     const timeval limit{left / 1000, left % 1000 * 1000};
     calls.setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    if (calls.connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return {};
+    if (calls.connect(fd, reinterpret_cast<const sockaddr*>(&to.address), to.length) == 0) return {};
     if (errno == EAGAIN) return unexpected(Failed(RegistrarFailure::kTimeout, errno));
     if (errno != EINTR) return unexpected(Failed(RegistrarFailure::kNoDaemon, errno, path));
     if (MillisecondsUntil(deadline) == 0) return unexpected(Failed(RegistrarFailure::kTimeout, EINTR));
@@ -64,7 +74,6 @@ Result<void, RegistrarError> Connect(int fd, const std::string& path, Clock::tim
 // The user whom root lets serve the host: the owner of the system directory, if root made it and nobody else
 // can put anything there. Nobody (-1) for another path.
 uid_t SystemDaemonUser(const std::string& path, const RegistrarCalls& calls) {
-  constexpr auto kNobody = static_cast<uid_t>(-1);
   if (path != kSystemSocketPath) return kNobody;
   const std::string directory = kSystemSocketDirectory;
   struct stat parent {};
@@ -78,14 +87,15 @@ uid_t SystemDaemonUser(const std::string& path, const RegistrarCalls& calls) {
 }
 
 // Who could bind the path could also answer on it: a daemon of another user would map our clients where he
-// likes.
-Result<void, RegistrarError> CheckTrust(int fd, const std::string& path, const RegistrarCalls& calls) {
+// likes. `also`: who is trusted beside root and this very user. The daemon's user.
+Result<uid_t, RegistrarError> CheckTrust(int fd, const std::string& path, uid_t also,
+                                         const RegistrarCalls& calls) {
   ucred peer{};
   socklen_t length = sizeof peer;
   if (calls.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
     return unexpected(Failed(RegistrarFailure::kNotTrusted, errno));
   }
-  if (peer.uid == 0 || peer.uid == geteuid() || peer.uid == SystemDaemonUser(path, calls)) return {};
+  if (peer.uid == 0 || peer.uid == geteuid() || peer.uid == also) return peer.uid;
   return unexpected(Failed(
       RegistrarFailure::kNotTrusted, EPERM,
       path + " is served by user " + std::to_string(peer.uid) + ", who is neither root nor this user"));
@@ -141,17 +151,41 @@ Result<void, RegistrarError> AwaitReply(int fd, Clock::time_point deadline, cons
   return unexpected(RegistrarError{RegistrarFailure::kRefused, 0, reply->refusal, reply->text});
 }
 
-Result<int, RegistrarError> Register(const std::string& socket_path, const Request& request, Duration limit,
-                                     const RegistrarCalls& calls) {
-  const Clock::time_point deadline = Clock::now() + limit;
+// `trusted`: beside root and this very user; becomes the daemon's user.
+Result<int, RegistrarError> RegisterAt(const UnixAddress& to, const std::string& path, uid_t* trusted,
+                                       const Request& request, Clock::time_point deadline,
+                                       const RegistrarCalls& calls) {
   Connection connection(calls.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), calls);
   if (connection.fd() < 0) return unexpected(Failed(RegistrarFailure::kNoSocket, errno));
-  auto step = Connect(connection.fd(), socket_path, deadline, calls);
-  if (step) step = CheckTrust(connection.fd(), socket_path, calls);
-  if (step) step = Send(connection.fd(), request, calls);
+  if (auto step = Connect(connection.fd(), to, path, deadline, calls); !step)
+    return unexpected(std::move(step.error()));
+  const auto daemon = CheckTrust(connection.fd(), path, *trusted, calls);
+  if (!daemon) return unexpected(daemon.error());
+  *trusted = *daemon;
+  auto step = Send(connection.fd(), request, calls);
   if (step) step = AwaitReply(connection.fd(), deadline, calls);
   if (!step) return unexpected(std::move(step.error()));
   return connection.Release();
+}
+
+Result<int, RegistrarError> Register(const std::string& socket_path, const Request& request, Duration limit,
+                                     const RegistrarCalls& calls) {
+  const Clock::time_point deadline = Clock::now() + limit;
+  const UnixAddress by_path = AddressOf(socket_path);
+  if (by_path.length == 0) return unexpected(Failed(RegistrarFailure::kBadPath, ENAMETOOLONG, socket_path));
+  uid_t daemon = SystemDaemonUser(socket_path, calls);
+  auto registered = RegisterAt(by_path, socket_path, &daemon, request, deadline, calls);
+  if (calls.known_daemon == nullptr) return registered;
+  if (registered) calls.known_daemon->store(daemon, std::memory_order_relaxed);
+  if (registered || registered.error().failure != RegistrarFailure::kNoDaemon) return registered;
+  UnixAddress by_name;
+  by_name.length = AbstractAddress(socket_path, &by_name.address);
+  if (by_name.length == 0) return registered;
+  daemon = calls.known_daemon->load(std::memory_order_relaxed);
+  auto elsewhere = RegisterAt(by_name, socket_path, &daemon, request, deadline, calls);
+  // Whoever has taken the name, or does not want us there, is no daemon of ours.
+  const bool answered = elsewhere || elsewhere.error().failure == RegistrarFailure::kRefused;
+  return answered ? std::move(elsewhere) : std::move(registered);
 }
 
 Result<int, RegistrarError> Register(std::span<const std::string> socket_paths, const Request& request,

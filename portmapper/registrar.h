@@ -13,6 +13,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <span>
@@ -38,7 +39,13 @@ struct RegistrarCalls {
   int (*getsockopt)(int, int, int, void*, socklen_t*) = ::getsockopt;
   int (*setsockopt)(int, int, int, const void*, socklen_t) = ::setsockopt;
   int (*lstat)(const char*, struct stat*) = ::lstat;
+  // Where the user of the daemon is kept with which a registration by its path was made (kNobody: none yet).
+  // Written and read; a child of fork has its parent's. At a path's abstract name (abstract_address.h), where
+  // nobody's permission to be there counts, he is trusted beside root and this very user. Null: the abstract
+  // name is not tried.
+  std::atomic<uid_t>* known_daemon = nullptr;
 };
+inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
 
 enum class RegistrarFailure : uint8_t {
   kNoSocket,    // no descriptor or memory left: errno says which
@@ -63,11 +70,12 @@ struct RegistrarError {
 inline constexpr const char* kSystemSocketDirectory = "/run/sdp";
 inline constexpr const char* kSystemSocketPath = "/run/sdp/pmd.sock";
 
-// Registers the listener; both descriptors stay the caller's. Blocks at most `limit` (the daemon looks at
-// descriptors and does no other I/O, so it normally answers within a fraction of a millisecond). Returns the
-// descriptor that keeps the registration alive, close-on-exec; the caller closes it with the listener. It
-// becomes readable (end of file) when the daemon goes away: then close it and register again. Starts no
-// thread, raises no SIGPIPE; changes errno.
+// Registers the listener: at the path, and where that leads to no daemon, as in a process that has changed
+// its root directory, at its abstract name. Both descriptors stay the caller's. Blocks at most `limit` (the
+// daemon looks at descriptors and does no other I/O, so it normally answers within a fraction of a
+// millisecond). Returns the descriptor that keeps the registration alive, close-on-exec; the caller closes it
+// with the listener. It becomes readable (end of file) when the daemon goes away: then close it and register
+// again. Starts no thread, raises no SIGPIPE; changes errno.
 [[nodiscard]] Result<int, RegistrarError> RegisterListener(const std::string& socket_path,
                                                            int conventional_listener, int sdp_listener,
                                                            Duration limit = std::chrono::milliseconds(200),

@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "portmapper/abstract_address.h"
 #include "portmapper/local_protocol.h"
 
 namespace sdp::pm {
@@ -52,6 +54,17 @@ void MakeDirectory(const std::string& path, const std::optional<User>& owner) {
   if (owner) (void)!chown(path.c_str(), owner->uid, owner->gid);
 }
 
+// Empty, with a word in the log, if it cannot be had: then processes in another root directory stay with TCP.
+UniqueFd BindAbstract(const std::string& path) {
+  sockaddr_un address;
+  const socklen_t length = AbstractAddress(path, &address);
+  if (length == 0) return {};
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (fd && bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 && listen(fd.get(), 128) == 0) return fd;
+  Log(LogLevel::kInfo, "the abstract name of %s: %s", path, strerror(errno));
+  return {};
+}
+
 absl::StatusOr<UniqueFd> BindSocket(const LocalServerOptions& options, struct stat* bound) {
   const std::string& path = options.path;
   const mode_t mode = options.mode.value_or(geteuid() == 0 ? 0666 : 0600);
@@ -84,20 +97,22 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Open(const LocalServer
   struct stat bound {};
   absl::StatusOr<UniqueFd> listener = BindSocket(options, &bound);
   if (!listener.ok()) return listener.status();
+  UniqueFd abstract = BindAbstract(options.path);
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll || !Watch(epoll.get(), listener->get())) return Fail(errno, "epoll");
+  if (!epoll || !Watch(epoll.get(), listener->get()) || (abstract && !Watch(epoll.get(), abstract.get()))) return Fail(errno, "epoll");
   std::unique_ptr<LocalServer> local(
-      new LocalServer(options, server, *netns, *std::move(listener), std::move(epoll)));
+      new LocalServer(options, server, *netns, *std::move(listener), std::move(abstract), std::move(epoll)));
   local->bound_ = bound;
   return local;
 }
 
 LocalServer::LocalServer(const LocalServerOptions& options, PmServer* server, uint64_t netns,
-                         UniqueFd listener, UniqueFd epoll)
+                         UniqueFd listener, UniqueFd abstract, UniqueFd epoll)
     : options_(options),
       server_(server),
       netns_(netns),
       listener_(std::move(listener)),
+      abstract_(std::move(abstract)),
       epoll_(std::move(epoll)) {}
 
 LocalServer::~LocalServer() {
@@ -122,17 +137,17 @@ void LocalServer::HandleReadable(Time now) {
   const int count = epoll_wait(epoll_.get(), events.data(), events.size(), 0);
   for (int i = 0; i < count; ++i) {
     const int fd = events[i].data.fd;
-    if (fd == listener_.get()) {
-      HandleAccept(now);
+    if (fd == listener_.get() || fd == abstract_.get()) {
+      HandleAccept(fd, now);
     } else if (const auto found = by_fd_.find(fd); found != by_fd_.end()) {
       HandleClient(found->second, now);
     }
   }
 }
 
-void LocalServer::HandleAccept(Time now) {
+void LocalServer::HandleAccept(int listener, Time now) {
   for (int i = 0; i < kAcceptsPerWakeup; ++i) {
-    const int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
         // The connection waits in the backlog and would wake us for ever.
@@ -145,6 +160,11 @@ void LocalServer::HandleAccept(Time now) {
     ucred peer{};
     socklen_t length = sizeof peer;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) peer.uid = static_cast<uid_t>(-1);
+    if (listener == abstract_.get() && !MayUse(peer)) {
+      ++counters_.dropped;
+      foreign_.CloseConnection(fd, peer.uid);
+      continue;
+    }
     if (!Admit(peer.uid) || !Watch(epoll_.get(), fd)) {
       ++counters_.dropped;
       if (uint64_t suppressed = 0; log_limiter_.Allow(now, &suppressed)) {
@@ -162,6 +182,11 @@ void LocalServer::HandleAccept(Time now) {
     by_fd_.emplace(fd, std::prev(silent_.end()));
     ++per_user_[peer.uid];
   }
+}
+
+bool LocalServer::MayUse(const ucred& client) const {
+  return client.uid == 0 || client.uid == bound_.st_uid || (bound_.st_mode & S_IWOTH) != 0 ||
+         ((bound_.st_mode & S_IWGRP) != 0 && client.gid == bound_.st_gid);
 }
 
 bool LocalServer::Admit(uid_t uid) const {
@@ -276,8 +301,10 @@ void LocalServer::SetAccepting(bool accepting) {
   accepting_ = accepting;
   epoll_event event{};
   event.events = accepting ? EPOLLIN : 0u;
-  event.data.fd = listener_.get();
-  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), &event);
+  for (const UniqueFd* listener : {&listener_, &abstract_}) {
+    event.data.fd = listener->get();
+    if (*listener) epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener->get(), &event);
+  }
 }
 
 bool LocalServer::VerifyAlive(RegistrationId id, Time now) {

@@ -6,6 +6,7 @@
 #ifndef SDP_PORTMAPPER_DAEMON_LOCAL_SERVER_H_
 #define SDP_PORTMAPPER_DAEMON_LOCAL_SERVER_H_
 
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -51,7 +52,7 @@ struct LocalServerCounters {
 
 class LocalServer {
  public:
-  // Binds the socket. Makes the directory if only it is missing. Replaces the socket of a dead daemon, never
+  // Binds the socket, and the abstract name that goes with its path for processes in another root directory. Makes the directory if only it is missing. Replaces the socket of a dead daemon, never
   // a file of another kind; AlreadyExists if a daemon answers. `server` outlives this and gets the
   // registrations.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<LocalServer>> Open(const LocalServerOptions& options,
@@ -89,10 +90,12 @@ class LocalServer {
   };
   using Clients = std::list<Client>;
 
-  LocalServer(const LocalServerOptions& options, PmServer* server, uint64_t netns, UniqueFd listener,
+  LocalServer(const LocalServerOptions& options, PmServer* server, uint64_t netns, UniqueFd listener, UniqueFd abstract,
               UniqueFd epoll);
 
-  void HandleAccept(Time now);
+  void HandleAccept(int listener, Time now);
+  // Of a client at the abstract name, which the socket's mode does not guard.
+  [[nodiscard]] bool MayUse(const ucred& client) const;
   void HandleClient(Clients::iterator client, Time now);
   void HandleRequest(Clients::iterator client, const LocalMessage& message, Bytes data, Time now);
   [[nodiscard]] Result<ListenerProof, ProofFailure> Prove(const LocalMessage& message, Bytes data, Time now);
@@ -105,6 +108,7 @@ class LocalServer {
   PmServer* server_;
   uint64_t netns_;
   UniqueFd listener_;
+  UniqueFd abstract_;  // the same at the path's abstract name (abstract_address.h); empty: somebody else has that name
   UniqueFd epoll_;
   struct stat bound_ {};
   bool accepting_ = true;

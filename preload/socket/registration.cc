@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "preload/config.h"
@@ -9,6 +10,8 @@
 
 namespace sdp::preload {
 namespace {
+
+constinit std::atomic<uid_t> known_daemon{pm::kNobody};
 
 pm::RegistrarCalls Calls() {
   return {.socket = real.socket,
@@ -18,7 +21,8 @@ pm::RegistrarCalls Calls() {
           .poll = real.poll,
           .close = real.close,
           .getsockopt = real.getsockopt,
-          .setsockopt = real.setsockopt};
+          .setsockopt = real.setsockopt,
+          .known_daemon = &known_daemon};
 }
 
 }  // namespace

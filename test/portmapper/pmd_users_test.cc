@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <csignal>
 #include <functional>
 
@@ -108,6 +109,63 @@ TEST_CASE("another user's own daemon gets nobody's listeners but his", "[pmd][us
             if (setresuid(kSomebody, kSomebody, kSomebody) != 0) return 1;
             return RegisterListener(path, pair.conventional.get(), pair.sdp.get(), 5s) ? 0 : 2;
           });
+        }) == 0);
+}
+
+// What a process in an empty root directory and of that user does in listen(), which knew the daemon of the user `known` before: as ListenAs.
+int ListenInJailAs(uid_t uid, const TempDir& directory, const std::string& path, uid_t known) {
+  const ListenerPair pair("127.0.0.1");
+  return InChild([&] {
+    const std::string jail = directory.Path("jail");
+    (void)!mkdir(jail.c_str(), 0755);
+    if (chroot(jail.c_str()) != 0 || chdir("/") != 0) return 2;
+    if (setresgid(uid, uid, uid) != 0 || setresuid(uid, uid, uid) != 0) return 1;
+    std::atomic<uid_t> known_daemon{known};
+    RegistrarCalls calls;
+    calls.known_daemon = &known_daemon;
+    const auto result = RegisterListener(path, pair.conventional.get(), pair.sdp.get(), 5s, calls);
+    return result ? 0 : 10 + static_cast<int>(result.error().failure);
+  });
+}
+
+constexpr int kNobodyThere = 10 + static_cast<int>(RegistrarFailure::kNoDaemon);
+
+TEST_CASE("a program in another root directory registers with root's daemon", "[pmd][users]") {
+  NEEDS_ROOT();
+  const TempDir directory;
+  const std::string path = directory.Path("pmd.sock");
+  CHECK(InChild([&] {
+          const PmdProcess pmd({"--listen", "127.0.0.1:0", "--socket", path});
+          if (pmd.ready_line().empty()) return 101;
+          return ListenInJailAs(0, directory, path, kNobody) == 0 && ListenInJailAs(kSomebody, directory, path, kNobody) == 0 ? 0 : 102;
+        }) == 0);
+  // With the daemon goes the name.
+  CHECK(ListenInJailAs(0, directory, path, 0) == kNobodyThere);
+}
+
+TEST_CASE("in another root directory, too, the socket's mode says who may register, and the user who is trusted", "[pmd][users]") {
+  NEEDS_ROOT();
+  const TempDir directory;
+  const std::string path = directory.Path("pmd.sock");
+  REQUIRE(chmod(directory.Path(".").c_str(), 0777) == 0);
+  const auto with_mode = [&](const char* mode, const std::function<int()>& body) {
+    return InChild([&] {
+      if (setresgid(0, kDaemonUser, 0) != 0 || setresuid(0, kDaemonUser, 0) != 0) return 100;
+      const PmdProcess pmd({"--listen", "127.0.0.1:0", "--socket", path, "--socket-mode", mode});
+      if (setresuid(0, 0, 0) != 0 || setresgid(0, 0, 0) != 0) return 101;
+      return pmd.ready_line().empty() ? 102 : body();
+    });
+  };
+  CHECK(with_mode("0666", [&] {
+          if (ListenInJailAs(kSomebody, directory, path, kDaemonUser) != 0) return 1;
+          if (ListenInJailAs(kSomebody, directory, path, kNobody) != kNobodyThere) return 2;
+          if (ListenInJailAs(0, directory, path, kSomebody) != kNobodyThere) return 3;
+          return ListenInJailAs(kDaemonUser, directory, path, kNobody) == 0 ? 0 : 4;
+        }) == 0);
+  CHECK(with_mode("0600", [&] {
+          if (ListenInJailAs(kSomebody, directory, path, kDaemonUser) != kNobodyThere) return 1;
+          if (ListenInJailAs(0, directory, path, kDaemonUser) != 0) return 2;
+          return ListenInJailAs(kDaemonUser, directory, path, kNobody) == 0 ? 0 : 3;
         }) == 0);
 }
 

@@ -85,6 +85,31 @@ TEST_CASE("surroundings: a server whose children for each connection change root
   REQUIRE(ExitedWith(Reap(child), 0));
 }
 
+// vsftpd's passive data connections. The daemon that is asked for such a listener is out of reach by its path.
+TEST_CASE("surroundings: a listener opened in another root and as another user") {
+  if (!IsRoot("chroot")) return;
+  const bool listened_before = GENERATE(true, false);
+  Jail jail;
+  Listener earlier;
+  if (listened_before) earlier = Listen();
+  int ports[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, ports) == 0);
+  const Fd in(ports[0]), out(ports[1]);
+  const pid_t server = Child([&] {
+    if (!ChangeRoot(jail.name()) || !BecomeUser(kNobody)) return 2;
+    Listener listener = Listen();
+    const uint16_t port = listener.address.port();
+    if (write(out, &port, sizeof port) != sizeof port) return 3;
+    Fd fd(accept(listener.fd, nullptr, nullptr));
+    return fd < 0 ? 1 : Echo(fd);
+  });
+  uint16_t port = 0;
+  REQUIRE(read(in, &port, sizeof port) == sizeof port);
+  Listener listener{.fd = Fd(), .address = Loopback(AF_INET, port)};
+  REQUIRE(Hash(Ask(listener, Pattern(300'000))) == Hash(Pattern(300'000)));
+  REQUIRE(ExitedWith(Reap(server), 0));
+}
+
 TEST_CASE("surroundings: a client in another root and as another user") {
   if (!IsRoot("chroot")) return;
   Jail jail;

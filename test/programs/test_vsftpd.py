@@ -72,11 +72,10 @@ class Vsftpd(harness.ProgramTest):
         answer = self.world.run([sys.executable, "-c", CLIENT, port], preload=ends.client, timeout=40)
         self.assertEqual(answer.decode().split(), [self.wanted] * 3)
         self.assert_carried(port, ends, at_least=3)
-        # And the connections for the data: curl's active one, and Python's four. For passive ones the server listens when it has changed its
-        # root, and sdp-pmd's socket is out of its reach.
+        # And the connections for the data: curl's two, Python's six. For passive ones the server listens when it has changed its root.
         over_sdp, over_tcp = self.world.connects(r"\d+")
         if ends.sdp:
-            self.assertEqual((over_sdp, over_tcp), (3 + 1 + 4, {"pm-denied": 3}))
+            self.assertEqual((over_sdp, over_tcp), (3 + 2 + 6, {}))
         server.stop()
 
     def test_sessions(self):
