@@ -242,7 +242,8 @@ Background::Wait StreamSocket::TrimmedWait(Time now) {
 // The application has closed the socket.
 Background::Wait StreamSocket::RunLinger(Time now) {
   attempt_.reset();
-  if (session_ == nullptr || linger_fd_ < 0) return {.done = true};
+  // Others' since the process has begun to end (FinishAtExit): they have not gone, and its end is theirs to make.
+  if (session_ == nullptr || linger_fd_ < 0 || foreign_) return {.done = true};
   if (session_->being_read()) {
     // The session is that thread's until it wakes up; the end of the link wakes it, where the link is this process's to end.
     if (!leaving_ && now >= linger_until_ && !session_->link_ended()) session_->Abort();
@@ -341,7 +342,8 @@ void StreamSocket::FinishAtExit(Time deadline) {
   if (foreign() || session_->link_ended()) return;
   const int fd = linger_fd_ >= 0 ? linger_fd_ : descriptors_.empty() ? -1 : descriptors_.front();
   if (fd < 0) return;
-  if (state_ == State::kSdp) {
+  if (state_ == State::kSdp || leaving_) {  // alone now
+    leaving_ = false;
     PushHeld();
     session_->engine().CloseReceive();
     session_->engine().CloseSend();

@@ -316,6 +316,32 @@ TEST_CASE("fork: what the parent had not yet sent arrives, whoever closes last")
   REQUIRE(ReceiveToEnd(pair.server).empty());
 }
 
+TEST_CASE("fork: a child that has closed the connection with bytes unsent, and exits, leaves it to its parent") {
+  Listener listener = Listen();
+  for (int i = 0; i < 30; ++i) {
+    CAPTURE(i);
+    Pair pair = ConnectTo(listener);
+    SetNonblocking(pair.client);
+    int fds[2];
+    REQUIRE(pipe(fds) == 0);
+    Fd in(fds[0]), out(fds[1]);
+    const pid_t pid = Fork([&] {
+      pair.server.reset();
+      const size_t filled = Fill(pair.client);
+      pair.client.reset();
+      return write(out, &filled, sizeof filled) == sizeof filled ? 0 : 1;
+    });
+    size_t filled = 0;
+    REQUIRE(read(in, &filled, sizeof filled) == sizeof filled);
+    REQUIRE(ReceiveExactly(pair.server, filled).size() == filled);
+    REQUIRE(ExitedWith(Reap(pid), 0));
+    REQUIRE(SendAll(pair.client, "parent"));
+    REQUIRE(ReceiveExactly(pair.server, 6) == "parent");
+    pair.client.reset();
+    REQUIRE(ReceiveToEnd(pair.server).empty());
+  }
+}
+
 TEST_CASE("fork: a reset reaches the child that reads") {
   Pair pair = MakePair();
   const linger reset{.l_onoff = 1, .l_linger = 0};
