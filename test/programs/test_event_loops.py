@@ -1,4 +1,4 @@
-"""libev with each of its ways to wait, and asio with threads: many connections at once, each checked."""
+"""libev with each of its ways to wait, asio with threads, and Go's net package by gccgo: many connections at once, each checked."""
 
 import harness
 from sdp_world import BUILD
@@ -10,7 +10,7 @@ class EventLoops(harness.ProgramTest):
     def exchange(self, program, **environment):
         program = LOOPS / program
         if not program.exists():
-            self.skipTest(f"{program.name} is not built: its library is not installed")
+            self.skipTest(f"{program.name} is not built: its library or compiler is not installed")
         for ends in harness.BOTH_AND_EACH_ALONE:
             with self.subTest(str(ends)):
                 port = harness.free_port()
@@ -34,6 +34,9 @@ class EventLoops(harness.ProgramTest):
 
     def test_asio(self):
         self.exchange("asio_echo")
+
+    def test_go(self):
+        self.exchange("go_echo")
 
 
 if __name__ == "__main__":
