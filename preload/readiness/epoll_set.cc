@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "preload/fd_table.h"
+#include "preload/readiness/epoll_set_look.h"
 #include "preload/readiness/plain_sleep.h"
 #include "preload/real_calls.h"
 #include "preload/socket/background.h"
@@ -83,6 +84,8 @@ void EpollSet::Close() {
       if (orphans_[i]->link >= 0) HiddenFds::Close(orphans_[i]->link);
       if (orphans_[i]->socket) sockets.emplace_back(kFirstOrphan - static_cast<int>(i), std::move(orphans_[i]->socket));
     }
+    devices_.clear();
+    device_count_ = 0;
     entries_.clear();
     orphans_.clear();
     requests.swap(requests_);
@@ -100,6 +103,7 @@ void EpollSet::DisownAfterFork() {
     if (entry != nullptr) entry->registered = 0;
   }
   for (const auto& entry : orphans_) entry->registered = 0;
+  while (!devices_.empty()) ForgetDevice(At(devices_.back()));
 }
 
 EpollSet::Entry* EpollSet::Find(int fd) {
@@ -137,6 +141,7 @@ void EpollSet::SetRequest(Entry& entry, const epoll_event& event) {
 void EpollSet::Unregister(Entry& entry) {
   if (entry.registered == 0) return;
   entry.registered = 0;
+  ForgetDevice(entry);
   const int saved = errno;
   real.epoll_ctl(inner_, EPOLL_CTL_DEL, entry.link_fd, nullptr);
   if (const int twin = std::exchange(entry.twin, -1); twin >= 0) HiddenFds::Close(twin);
@@ -171,6 +176,7 @@ void EpollSet::OnWatch(int fd, int link_fd, short events) {
     real.epoll_ctl(inner_, EPOLL_CTL_ADD, number, &event);
   }
   entry->link_fd = number;
+  NoteDevice(fd, *entry, link_fd);
   errno = saved;
   entry->registered = events;
 }
@@ -405,6 +411,11 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
     // Where our sockets alone fill the caller's array, the kernel's descriptors have the first turn of the next wait.
     const bool kernel_first = kernel_turn_.exchange(false, std::memory_order_relaxed);
     int count = kernel_first ? 0 : Report(events, 0, max_events, &reported);
+    SleepingDevices devices;
+    if (count == 0 && !kernel_first && device_count_.load(std::memory_order_relaxed) != 0 && Now() < deadline) {
+      FindDevices(&devices);
+      if (devices.look.Run(deadline)) count = Report(events, 0, max_events, &reported);
+    }
     if (count == max_events) {
       kernel_turn_.store(true, std::memory_order_relaxed);
       return count;
@@ -418,6 +429,7 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
       // A change after Report and before the sleep was not kicked for: look once more, now as a sleeper.
       timeout = HasCandidates() ? &storage : Remaining(std::min({deadline, undone, look}), &storage);
     }
+    if (sleeps) devices.FallAsleep(deadline);
     const int kernel = real.epoll_pwait2(epfd, events + count, max_events - count, timeout, mask);
     const int error = errno;
     if (sleeps) sleepers_.fetch_sub(1);
@@ -438,6 +450,7 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
     count = MergeListeners(events, count, kept);
     if (inner) ProgressLinks();
     if ((inner || kernel_first) && count < max_events) count = Report(events, count, max_events, &reported);
+    devices.WakeUp();
     if (count > 0) return count;
     if (Now() >= deadline) return 0;
   }

@@ -90,6 +90,7 @@ class EpollSet final : public ReadinessObserver {
     // that take out and put back a socket for each message then cost no system call.
     short registered = 0;
     int link_fd = -1;  // what is in the inner epoll for it
+    int device = -1;   // its place in devices_, if that is a kernel RNIC's
     int twin = -1;     // the same, if it is a hidden duplicate: an RNIC's link stands there already for another registration
     uint64_t seen_read_edge = 0;
     uint64_t seen_write_edge = 0;
@@ -140,10 +141,15 @@ class EpollSet final : public ReadinessObserver {
   void SetRequest(Entry& entry, const epoll_event& event);
   void Unregister(Entry& entry);
   void MakeCandidate(int fd, Entry& entry);
+  void NoteDevice(int fd, Entry& entry, int link_fd);
+  void ForgetDevice(Entry& entry);
   void Kick();
   void KickForOuterSets();
   bool HasCandidates();
   void ProgressLinks();
+  // epoll_set_look.cc: before a wait sleeps. What it looks at stays alive in a SleepingDevices.
+  struct SleepingDevices;
+  void FindDevices(SleepingDevices* out);
   // What a wait works with lies on its stack, up to the usual sizes: a signal handler may wait, too, while its thread is inside malloc.
   using Work = absl::InlinedVector<std::pair<int, SocketRef>, 64>;
   void TakeCandidates(Work* out, bool keep);
@@ -179,6 +185,8 @@ class EpollSet final : public ReadinessObserver {
   std::vector<std::unique_ptr<Entry>> entries_;  // by descriptor number
   std::vector<std::unique_ptr<Entry>> orphans_;  // keys -2, -3, ...
   std::vector<int> candidates_;                  // keys that may have something to report
+  std::vector<int> devices_;                     // keys of those in the inner epoll that are over a kernel RNIC
+  std::atomic<size_t> device_count_{0};
   Time next_look_{};                             // at those that are shared
   std::vector<Request> requests_;
   std::vector<std::unique_ptr<ListenerTag>> tags_;  // by address

@@ -8,6 +8,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "preload/fd_table.h"
+#include "preload/readiness/look.h"
 #include "preload/readiness/nested.h"
 #include "preload/readiness/plain_sleep.h"
 #include "preload/readiness/readiness.h"
@@ -29,9 +30,10 @@ constexpr short kReadSide = POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI;
 
 // What one entry of the application's array became in the kernel's.
 struct Part {
-  size_t index;        // in the application's array
-  SocketRef socket;    // of an SDP socket or listener
-  bool link = false;   // the kernel's entry is an SDP link: what it says only means "look"
+  size_t index;          // in the application's array
+  SocketRef socket;      // of an SDP socket or listener
+  bool link = false;     // the kernel's entry is an SDP link: what it says only means "look"
+  bool device = false;   // a kernel RNIC's
   bool request = false;  // the kernel's entry is a listener's SDP side: somebody wants to connect
 };
 
@@ -62,6 +64,8 @@ class PollCall {
     for (;;) {
       const Time undone = Background::RunInline();
       int ready = Prepare();
+      if (ready == 0 && look_.any() && look_.Run(deadline)) ready = Prepare();
+      slept_at_ = look_.any() ? Now() : Time{};
       timespec storage{};
       if (ready == 0 && Now() < deadline) Register();
       // Once registered, a change wakes us; one that came between Prepare and Register did not.
@@ -82,7 +86,8 @@ class PollCall {
         if (ready == 0) return -1;
         return ready;
       }
-      ready += Collect();
+      const bool slept = ready == 0 && slept_at_ < deadline;
+      ready += Collect(slept);
       if (ready > 0) return ready;
       if (Now() >= deadline) return 0;
     }
@@ -97,6 +102,7 @@ class PollCall {
     nested_ready_.clear();
     watched_sets_.clear();
     plain_sleeps_.clear();
+    look_.Clear();
     unwatched_ = false;
     shared_ = false;
     int ready = 0;
@@ -128,7 +134,8 @@ class PollCall {
           kernel_.push_back({.fd = readiness.watch == 0 ? -1 : readiness.link_fd >= 0 ? readiness.link_fd : asked.fd,
                              .events = readiness.watch,
                              .revents = 0});
-          parts_.push_back({.index = i, .socket = std::move(socket), .link = true});
+          if (readiness.device) look_.Add(stream, readiness.look);
+          parts_.push_back({.index = i, .socket = std::move(socket), .link = true, .device = readiness.device});
           break;
         case StreamSocket::State::kListening:
           AddPlain(i);
@@ -176,8 +183,9 @@ class PollCall {
   }
 
   // Puts what the kernel said into the application's array; the number of entries that became ready.
-  int Collect() {
+  int Collect(bool slept) {
     int ready = 0;
+    const Duration lasted = slept && look_.any() ? Now() - slept_at_ : Duration::zero();
     auto set = [&](size_t index, short events) {
       if (events == 0) return;
       if (fds_[index].revents == 0) ++ready;
@@ -199,7 +207,9 @@ class PollCall {
       if (revents != 0) stream->Progress();
       const StreamSocket::Readiness readiness = stream->GetReadiness();
       if (readiness.state == StreamSocket::State::kPlain) continue;  // the next round asks the kernel
-      set(part.index, static_cast<short>(readiness.events & (fds_[part.index].events | kAlways)));
+      const short events = static_cast<short>(readiness.events & (fds_[part.index].events | kAlways));
+      if (slept && part.device) stream->NoteSlept(lasted, events != 0);
+      set(part.index, events);
     }
     for (const size_t index : nested_ready_) set(index, POLLIN);
     nested_ready_.clear();
@@ -259,6 +269,8 @@ class PollCall {
   absl::InlinedVector<size_t, 4> nested_ready_;
   absl::InlinedVector<WatchedSet, 2> watched_sets_;
   absl::InlinedVector<PlainSleep, 2> plain_sleeps_;  // for epoll descriptors without a set
+  DeviceLook look_;
+  Time slept_at_{};
   Waiter* waiter_ = nullptr;
   bool registered_ = false;
   bool unwatched_ = false;

@@ -11,8 +11,14 @@ constexpr int kSmallestPart = 8;
 }  // namespace
 
 void PollBudget::NoteSlept(Duration lasted) {
+  NoteWaited(lasted);
+  if (lasted <= 2 * most_) Grow();
+}
+
+// A short one says nothing of this connection.
+void PollBudget::NoteWaited(Duration lasted) {
   if (crowd_ > 0) --crowd_;
-  if (lasted <= 2 * most_) return Grow();
+  if (lasted <= 2 * most_) return;
   budget_ /= 2;
   if (budget_ < most_ / kSmallestPart) budget_ = Duration::zero();
 }

@@ -25,6 +25,8 @@ class PollBudget {
   void NoteFound() { Grow(); }
   // The wait ended in a sleep, so long after it began. The sleep's own cost is in it.
   void NoteSlept(Duration lasted);
+  // It ended so late by something else.
+  void NoteWaited(Duration lasted);
   // While looking, another thread wanted the core, and had it.
   void NoteCrowded() { crowd_ = kWaitsAfterCrowd + 1; }
 

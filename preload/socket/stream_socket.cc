@@ -168,6 +168,8 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     readiness.events = ReadyEvents();
     readiness.watch = WatchEvents();
     readiness.link_fd = LinkOf(-1);
+    readiness.device = LooksBeforeSleep();
+    if (readiness.device) readiness.look = poll_budget_.Next();
     readiness.read_ahead = readiness.shared && engine().readable_bytes() >= kReadAheadOfShared;
     readiness.read_edge = engine().read_edge() + link_edge_;
     readiness.write_edge = WriteEdge();

@@ -96,6 +96,8 @@ class StreamSocket final : public Socket {
     short events = 0;        // poll events that hold now (kSdp, kConnecting)
     short watch = 0;         // what to watch the descriptor for meanwhile; 0: nothing
     int link_fd = -1;        // to be watched in place of the descriptor; -1: the descriptor itself
+    bool device = false;     // link_fd is an RNIC's with a completion queue: before a sleep see LookAtQueue()
+    Duration look{};         // for so long; zero: not at all
     bool shared = false;     // other processes hold the connection, too, and nobody tells what they do to it: look again soon
     bool read_ahead = false;  // then: so much is unread that no more is to be taken off the link
     uint64_t read_edge = 0;
@@ -108,6 +110,14 @@ class StreamSocket final : public Socket {
   bool TakeOnConnections();
   // The descriptor became ready: takes what is there.
   void Progress();
+  // Before a thread sleeps for a socket over a kernel RNIC (Readiness::device), with others or alone: one look at the completion queue,
+  // without a system call most times. True: something came, the readiness may be another.
+  bool LookAtQueue();
+  enum class LookResult : uint8_t { kFound, kInVain, kCrowded };
+  // The last of these is over. True: it must not sleep yet, something has come.
+  bool EndLook(LookResult result);
+  // The sleep is over that began so long ago. `came`: by what this socket was waited for.
+  void NoteSlept(Duration lasted, bool came);
   void AddWaiter(Waiter* waiter);
   void RemoveWaiter(Waiter* waiter);
   // kPlain: not added, the kernel answers for the descriptor.
@@ -205,6 +215,7 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool LooksBeforeSleep() const;
   // Looks for a bounded time, with `lock` given back in between, then asks to be woken. True: something has come, or changed, meanwhile.
   bool LookBeforeSleep(Lock& lock, Time deadline);
+  bool TakeBeforeSleep();
   void LeaveToBackground();
   // A place in the statistics for the connection, and for what it notes down.
   void TakeSlot();

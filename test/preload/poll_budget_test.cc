@@ -29,6 +29,21 @@ TEST_CASE("Long waits lose the time that short ones earn") {
   CHECK(budget.Next() == microseconds(40));
 }
 
+TEST_CASE("A wait that something else ends is a long one, or says nothing") {
+  PollBudget budget(microseconds(40));
+  budget.NoteSlept(microseconds(1000));
+  budget.NoteWaited(microseconds(80));
+  CHECK(budget.Next() == microseconds(20));
+  budget.NoteWaited(microseconds(81));
+  CHECK(budget.Next() == microseconds(10));
+  budget.NoteCrowded();
+  for (int i = 0; i <= PollBudget::kWaitsAfterCrowd; ++i) {
+    CHECK(budget.Next() == Duration::zero());
+    budget.NoteWaited(microseconds(10));
+  }
+  CHECK(budget.Next() == microseconds(10));
+}
+
 TEST_CASE("Where another thread needs the core the next waits sleep at once, whatever they earn") {
   PollBudget budget(microseconds(40));
   budget.NoteCrowded();
