@@ -60,7 +60,10 @@ void IbvQp::Establish(uint16_t ird, uint16_t ord) {
   Arm();
 }
 
-void IbvQp::OpenPeer() { PostEmptyWrite(/*signaled=*/false); }
+void IbvQp::OpenPeer() {
+  PostEmptyWrite(/*signaled=*/false);
+  PostChain();
+}
 
 bool IbvQp::AskPeer() {
   if (ord_ == 0) return false;
@@ -69,13 +72,10 @@ bool IbvQp::AskPeer() {
   request.wr_id = kAskBit;
   request.opcode = IBV_WR_RDMA_READ;
   request.send_flags = IBV_SEND_SIGNALED;
-  request.sg_list = &nothing;
-  request.num_sge = 1;
   request.wr.rdma.rkey = kNoStag.value();
   asked_ = true;
-  ++counters_.write_calls;
-  ibv_send_wr* bad = nullptr;
-  (void)ibv_post_send(resources_->id->qp, &request, &bad);
+  Chain(request, nothing);
+  PostChain();
   Arm();
   return true;
 }
@@ -91,20 +91,31 @@ PostResult IbvQp::PostSend(const verbs::SendWork& work) {
     PushWork(work.id, Opcode::kSend, Status::kLocalError);
     return PostResult::kOk;
   }
-  Waiting waiting{.id = work.id,
-                  .opcode = Opcode::kSend,
-                  .signaled = work.signaled,
-                  .solicited = work.solicited,
-                  .invalidate = work.invalidate,
-                  .remote_stag = {},
-                  .remote_to = 0,
-                  .parts = {},
-                  .kept = {work.header.begin(), work.header.end()},
-                  .size = size};
+  if (ended_ || disconnect_wanted_) return PostResult::kBroken;
+  const Outgoing outgoing{.id = work.id,
+                          .opcode = Opcode::kSend,
+                          .signaled = work.signaled,
+                          .solicited = work.solicited,
+                          .invalidate = work.invalidate,
+                          .remote_stag = {},
+                          .remote_to = 0};
+  Place place;
+  if (waiting_.empty() && TakePlace(static_cast<size_t>(size), &place)) {
+    std::byte* to = place.data;
+    if (!work.header.empty()) std::memcpy(to, work.header.data(), work.header.size());
+    to += work.header.size();
+    for (const Bytes& part : work.payload) {
+      if (!part.empty()) std::memcpy(to, part.data(), part.size());
+      to += part.size();
+    }
+    PostPlaced(outgoing, std::move(place), static_cast<size_t>(size));
+    return PostResult::kOk;
+  }
+  Waiting waiting{.work = outgoing, .parts = {}, .kept = {work.header.begin(), work.header.end()}, .size = size};
   waiting.parts.reserve(1 + work.payload.size());
   if (!waiting.kept.empty()) waiting.parts.emplace_back(waiting.kept);
   waiting.parts.insert(waiting.parts.end(), work.payload.begin(), work.payload.end());
-  return PostOutgoing(std::move(waiting));
+  return Wait(std::move(waiting));
 }
 
 PostResult IbvQp::PostRdmaWrite(const verbs::RdmaWriteWork& work) {
@@ -113,70 +124,90 @@ PostResult IbvQp::PostRdmaWrite(const verbs::RdmaWriteWork& work) {
     PushWork(work.id, Opcode::kRdmaWrite, Status::kLocalError);
     return PostResult::kOk;
   }
-  return PostOutgoing({.id = work.id,
-                       .opcode = Opcode::kRdmaWrite,
-                       .signaled = work.signaled,
-                       .solicited = false,
-                       .invalidate = {},
-                       .remote_stag = work.remote_stag,
-                       .remote_to = work.remote_to,
-                       .parts = {work.local.begin(), work.local.end()},
-                       .kept = {},
-                       .size = size});
+  if (ended_ || disconnect_wanted_) return PostResult::kBroken;
+  Waiting waiting{.work = {.id = work.id,
+                           .opcode = Opcode::kRdmaWrite,
+                           .signaled = work.signaled,
+                           .solicited = false,
+                           .invalidate = {},
+                           .remote_stag = work.remote_stag,
+                           .remote_to = work.remote_to},
+                  .parts = {work.local.begin(), work.local.end()},
+                  .kept = {},
+                  .size = size};
+  bool done = false;
+  if (waiting_.empty() && PostPiece(waiting, &done) && done) return PostResult::kOk;
+  return Wait(std::move(waiting));
 }
 
-PostResult IbvQp::PostOutgoing(Waiting work) {
-  if (ended_ || disconnect_wanted_) return PostResult::kBroken;
+PostResult IbvQp::Wait(Waiting waiting) {
+  if (ended_) return PostResult::kBroken;  // there was no memory for it
   if (waiting_.size() >= kMostWaiting) return PostResult::kNoResource;
-  bool done = false;
-  if (waiting_.empty() && PostPiece(work, &done) && done) return PostResult::kOk;
-  unsent_ += work.size + 1;  // a message without a byte is unsent as well
-  waiting_.push_back(std::move(work));
+  unsent_ += waiting.size + 1;  // a message without a byte is unsent as well
+  waiting_.push_back(std::move(waiting));
   return PostResult::kOk;
 }
 
-// Copies as much of `work` as one work request carries and hands it to the device. False: no room now.
-bool IbvQp::PostPiece(Waiting& work, bool* done) {
+// Room in the send queue, and registered memory. False: not now; or, with the end of the connection, never.
+bool IbvQp::TakePlace(size_t size, Place* place) {
+  if (TryPlace(size, place)) return true;
+  if (ended_) return false;
+  // The device may be done with what it has, and that costs less to find out than to wait for.
+  PostChain();
+  return PollSends() && TryPlace(size, place);
+}
+
+bool IbvQp::TryPlace(size_t size, Place* place) {
   if (posted_.size() + reads_posted_.size() >= resources_->depths.sends) return false;
-  Posted posted{
-      .id = work.id, .opcode = work.opcode, .wanted = work.signaled, .ring_mark = 0, .own_memory = nullptr};
-  size_t size = static_cast<size_t>(work.size);
-  // A Send is one work request whatever its length; an RDMA Write may be cut.
-  if (work.opcode == Opcode::kRdmaWrite) size = std::min(size, ring_.size() / 4);
-  std::byte* to = nullptr;
-  uint32_t key = ring_.key();
   if (size > ring_.largest()) {
-    posted.own_memory = RegisteredMemory::Make(api_, resources_->pd, size, IBV_ACCESS_LOCAL_WRITE);
-    if (posted.own_memory == nullptr) {
+    place->own_memory = RegisteredMemory::Make(api_, resources_->pd, size, IBV_ACCESS_LOCAL_WRITE);
+    if (place->own_memory == nullptr) {
       failure_ = {.end = LinkEnd::kFailed, .os_error = errno, .text = "no registered memory for a long Send"};
       Abort();
       return false;
     }
-    to = posted.own_memory->data();
-    key = posted.own_memory->key();
+    place->data = place->own_memory->data();
+    place->key = place->own_memory->key();
   } else {
-    to = ring_.Take(size);
-    if (to == nullptr) return false;
+    place->data = ring_.Take(size);
+    if (place->data == nullptr) return false;
+    place->key = ring_.key();
   }
-  posted.ring_mark = ring_.mark();
+  place->ring_mark = ring_.mark();
+  return true;
+}
+
+// Copies as much of `waiting` as one work request carries and posts it. False: no room now.
+bool IbvQp::PostPiece(Waiting& waiting, bool* done) {
+  size_t size = static_cast<size_t>(waiting.size);
+  // A Send is one work request whatever its length; an RDMA Write may be cut.
+  if (waiting.work.opcode == Opcode::kRdmaWrite) size = std::min(size, ring_.size() / 4);
+  Place place;
+  if (!TakePlace(size, &place)) return false;
   size_t copied = 0;
   size_t used_parts = 0;
-  for (Bytes& part : work.parts) {
+  for (Bytes& part : waiting.parts) {
     const size_t n = std::min(part.size(), size - copied);
-    if (n > 0) std::memcpy(to + copied, part.data(), n);
+    if (n > 0) std::memcpy(place.data + copied, part.data(), n);
     copied += n;
     part = part.subspan(n);
     if (!part.empty()) break;
     ++used_parts;
   }
-  work.parts.erase(work.parts.begin(), work.parts.begin() + static_cast<ptrdiff_t>(used_parts));
-  work.size -= size;
-  *done = work.size == 0;
+  waiting.parts.erase(waiting.parts.begin(), waiting.parts.begin() + static_cast<ptrdiff_t>(used_parts));
+  waiting.size -= size;
+  *done = waiting.size == 0;
+  Outgoing piece = waiting.work;
+  piece.signaled = piece.signaled && *done;
+  waiting.work.remote_to += size;
+  PostPlaced(piece, std::move(place), size);
+  return true;
+}
 
-  ibv_sge piece{.addr = reinterpret_cast<uint64_t>(to), .length = static_cast<uint32_t>(size), .lkey = key};
+// The first `size` bytes of `place`.
+void IbvQp::PostPlaced(const Outgoing& work, Place place, size_t size) {
+  const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place.data), .length = static_cast<uint32_t>(size), .lkey = place.key};
   ibv_send_wr request{};
-  request.sg_list = &piece;
-  request.num_sge = size > 0 ? 1 : 0;
   // A Send with Invalidate that is inlined never leaves the kernel's siw.
   if (size > 0 && size <= resources_->depths.inline_bytes && !work.invalidate)
     request.send_flags |= IBV_SEND_INLINE;
@@ -185,7 +216,6 @@ bool IbvQp::PostPiece(Waiting& work, bool* done) {
     request.opcode = IBV_WR_RDMA_WRITE;
     request.wr.rdma.remote_addr = work.remote_to;
     request.wr.rdma.rkey = work.remote_stag.value();
-    work.remote_to += size;
   } else if (work.invalidate) {
     request.opcode = IBV_WR_SEND_WITH_INV;
     request.invalidate_rkey = work.invalidate->value();
@@ -193,16 +223,19 @@ bool IbvQp::PostPiece(Waiting& work, bool* done) {
   } else {
     request.opcode = IBV_WR_SEND;
   }
-  posted.wanted = posted.wanted && *done;
-  SubmitWork(request, std::move(posted), size);
-  return true;
+  SubmitWork(request, piece,
+             {.id = work.id,
+              .opcode = work.opcode,
+              .wanted = work.signaled,
+              .ring_mark = place.ring_mark,
+              .own_memory = std::move(place.own_memory)});
 }
 
-void IbvQp::SubmitWork(ibv_send_wr& request, Posted posted, size_t size) {
+void IbvQp::SubmitWork(ibv_send_wr& request, const ibv_sge& piece, Posted posted) {
   // A completion now and then frees what lies before it (selective signalling).
-  if ((request.send_flags & IBV_SEND_SIGNALED) != 0 || posted.wanted || size >= kSignalFrom ||
+  if ((request.send_flags & IBV_SEND_SIGNALED) != 0 || posted.wanted || piece.length >= kSignalFrom ||
       posted.own_memory != nullptr || ++unsignaled_ >= resources_->depths.sends / 4 ||
-      (unsignaled_bytes_ += size) >= ring_.size() / 4) {
+      (unsignaled_bytes_ += piece.length) >= ring_.size() / 4) {
     request.send_flags |= IBV_SEND_SIGNALED;
     unsignaled_ = 0;
     unsignaled_bytes_ = 0;
@@ -210,12 +243,18 @@ void IbvQp::SubmitWork(ibv_send_wr& request, Posted posted, size_t size) {
   if (posted.wanted) ++wanted_;
   request.wr_id = posted_base_ + posted_.size();
   posted_.push_back(std::move(posted));
-  ++counters_.write_calls;
   ++counters_.fpdus_out;
-  counters_.bytes_out += size;
-  ibv_send_wr* bad = nullptr;
-  // Refused: the queue pair is in error, its end is on its way and flushes what is posted.
-  (void)ibv_post_send(resources_->id->qp, &request, &bad);
+  counters_.bytes_out += piece.length;
+  Chain(request, piece);
+}
+
+void IbvQp::Chain(const ibv_send_wr& request, const ibv_sge& piece) {
+  chain_.Add(request, piece);
+  if (chain_.full()) PostChain();
+}
+
+void IbvQp::PostChain() {
+  if (chain_.Post(resources_->id->qp)) ++counters_.write_calls;
 }
 
 void IbvQp::PostEmptyWrite(bool signaled) {
@@ -223,14 +262,8 @@ void IbvQp::PostEmptyWrite(bool signaled) {
   request.opcode = IBV_WR_RDMA_WRITE;
   request.wr.rdma.rkey = kNoStag.value();
   if (signaled) request.send_flags = IBV_SEND_SIGNALED;
-  SubmitWork(request,
-             {.id = {},
-              .opcode = Opcode::kRdmaWrite,
-
-              .wanted = false,
-              .ring_mark = ring_.mark(),
-              .own_memory = nullptr},
-             0);
+  SubmitWork(request, {},
+             {.id = {}, .opcode = Opcode::kRdmaWrite, .wanted = false, .ring_mark = ring_.mark(), .own_memory = nullptr});
 }
 
 PostResult IbvQp::PostRdmaRead(const verbs::RdmaReadWork& work) {
@@ -265,19 +298,15 @@ void IbvQp::StartReads() {
       PushWork(work.id, Opcode::kRdmaRead, Status::kLocalError);
       continue;
     }
-    ibv_sge sink{.addr = work.local_to, .length = work.length, .lkey = region->second->lkey};
+    const ibv_sge sink{.addr = work.local_to, .length = work.length, .lkey = region->second->lkey};
     ibv_send_wr request{};
     request.wr_id = kReadBit;
     request.opcode = IBV_WR_RDMA_READ;
     request.send_flags = IBV_SEND_SIGNALED;
-    request.sg_list = &sink;
-    request.num_sge = 1;
     request.wr.rdma.remote_addr = work.remote_to;
     request.wr.rdma.rkey = work.remote_stag.value();
     reads_posted_.push_back(work);
-    ++counters_.write_calls;
-    ibv_send_wr* bad = nullptr;
-    (void)ibv_post_send(resources_->id->qp, &request, &bad);
+    Chain(request, sink);
   }
 }
 
@@ -318,7 +347,7 @@ void IbvQp::Deregister(STag stag) {
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// Sending
+// Sending: what was posted goes to the device in chains, at the latest with Flush().
 
 bool IbvQp::Flush() {
   Advance();
@@ -334,6 +363,7 @@ void IbvQp::Advance() {
   TakeWaiting();
   StartReads();
   MaybeDisconnect();
+  PostChain();
 }
 
 bool IbvQp::WaitsForSends() const {
@@ -343,12 +373,12 @@ bool IbvQp::WaitsForSends() const {
 
 void IbvQp::TakeWaiting() {
   while (!waiting_.empty() && !ended_) {
-    Waiting& work = waiting_.front();
-    const uint64_t before = work.size;
+    Waiting& waiting = waiting_.front();
+    const uint64_t before = waiting.size;
     bool done = false;
-    const bool posted = PostPiece(work, &done);
+    const bool posted = PostPiece(waiting, &done);
     if (waiting_.empty()) break;  // aborted
-    unsent_ -= before - work.size;
+    unsent_ -= before - waiting.size;
     if (!posted) return;
     if (!done) continue;
     --unsent_;

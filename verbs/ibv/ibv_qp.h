@@ -17,6 +17,7 @@
 
 #include "verbs/ibv/ibv_resources.h"
 #include "verbs/ibv/receive_pool.h"
+#include "verbs/ibv/send_chain.h"
 #include "verbs/ibv/send_ring.h"
 #include "verbs/rnic.h"
 
@@ -89,8 +90,8 @@ class IbvQp final : public verbs::QueuePair {
   static constexpr uint64_t kReadBit = uint64_t{1} << 63;
   static constexpr uint64_t kAskBit = uint64_t{1} << 62;
 
-  // A Send or RDMA Write that waits for room.
-  struct Waiting {
+  // A Send or RDMA Write without its bytes.
+  struct Outgoing {
     WorkId id;
     verbs::Opcode opcode;
     bool signaled;
@@ -98,6 +99,10 @@ class IbvQp final : public verbs::QueuePair {
     std::optional<STag> invalidate;
     STag remote_stag;
     uint64_t remote_to;
+  };
+  // One that waits for room.
+  struct Waiting {
+    Outgoing work;
     std::vector<Bytes> parts;     // still to be taken, borrowed
     std::vector<std::byte> kept;  // what parts[0] points to: the header, or all once detached
     uint64_t size;                // of all parts
@@ -110,18 +115,30 @@ class IbvQp final : public verbs::QueuePair {
     uint64_t ring_mark;
     std::unique_ptr<RegisteredMemory> own_memory;  // of a message too long for the ring
   };
+  // Registered memory for the bytes of one work request.
+  struct Place {
+    std::byte* data = nullptr;
+    uint32_t key = 0;
+    uint64_t ring_mark = 0;
+    std::unique_ptr<RegisteredMemory> own_memory;
+  };
   // A received message of at most kCopyLimit bytes, copied out of its buffer.
   static constexpr uint32_t kCopyLimit = 2048;
   using Copy = std::array<std::byte, kCopyLimit>;
 
   // ibv_qp.cc
-  verbs::PostResult PostOutgoing(Waiting work);
+  verbs::PostResult Wait(Waiting waiting);
   void Advance();
   void TakeWaiting();
-  bool PostPiece(Waiting& work, bool* done);
+  bool PostPiece(Waiting& waiting, bool* done);
+  bool TakePlace(size_t size, Place* place);
+  bool TryPlace(size_t size, Place* place);
+  void PostPlaced(const Outgoing& work, Place place, size_t size);
   void PostEmptyWrite(bool signaled);
   [[nodiscard]] bool WaitsForSends() const;
-  void SubmitWork(ibv_send_wr& work, Posted posted, size_t size);
+  void SubmitWork(ibv_send_wr& request, const ibv_sge& piece, Posted posted);
+  void Chain(const ibv_send_wr& request, const ibv_sge& piece);
+  void PostChain();
   void StartReads();
   void MaybeDisconnect();
   void PushWork(WorkId id, verbs::Opcode opcode, verbs::Status status, uint32_t length = 0);
@@ -150,6 +167,7 @@ class IbvQp final : public verbs::QueuePair {
   const std::string name_;
   ReceivePool receives_;
   SendRing ring_;
+  SendChain chain_;
   uint16_t ird_ = 0;
   uint16_t ord_ = 0;
 

@@ -146,9 +146,11 @@ bool IbvQp::PollSends() {
   for (;;) {
     const int count = ibv_poll_cq(resources_->send_cq, static_cast<int>(done.size()), done.data());
     for (int i = 0; i < count; ++i) HandleSendCompletion(done[static_cast<size_t>(i)]);
-    if (count <= 0) return any;
+    if (count <= 0) break;
     any = true;
   }
+  PostChain();  // RDMA Reads that waited for one to end
+  return any;
 }
 
 void IbvQp::HandleSendCompletion(const ibv_wc& wc) {
@@ -302,7 +304,7 @@ void IbvQp::FlushWork() {
   for (Posted& posted : posted_) {
     if (std::exchange(posted.wanted, false)) PushWork(posted.id, posted.opcode, Status::kFlushed);
   }
-  for (const Waiting& work : waiting_) PushWork(work.id, work.opcode, Status::kFlushed);
+  for (const Waiting& waiting : waiting_) PushWork(waiting.work.id, waiting.work.opcode, Status::kFlushed);
   for (const auto* queue : {&reads_posted_, &reads_waiting_}) {
     for (const verbs::RdmaReadWork& work : *queue) PushWork(work.id, Opcode::kRdmaRead, Status::kFlushed);
   }

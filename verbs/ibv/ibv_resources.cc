@@ -140,8 +140,10 @@ bool Resources::MakeQueuePair(const Depths& wanted) {
   ibv_context* const device = id->verbs;
   ibv_device_attr limits{};
   if (api.ibv_query_device(device, &limits) != 0) return Fail("ibv_query_device");
-  depths.sends = std::min<uint32_t>(wanted.sends, static_cast<uint32_t>(limits.max_qp_wr));
-  depths.receives = std::min<uint32_t>(wanted.receives, static_cast<uint32_t>(limits.max_qp_wr));
+  // Each queue pair has its completion queues for itself.
+  const auto most = static_cast<uint32_t>(std::min(limits.max_qp_wr, limits.max_cqe));
+  depths.sends = std::min(wanted.sends, most);
+  depths.receives = std::min(wanted.receives, most);
   if (limits.vendor_id == kSiwVendor) KeepSiwFromItsBadOffset(api, device);
   pd = api.ibv_alloc_pd(device);
   if (pd == nullptr) return Fail("ibv_alloc_pd");

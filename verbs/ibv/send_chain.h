@@ -1,0 +1,38 @@
+// Work requests for a send queue that go to the device together: a chain costs one call of it, which is a system call where the device is
+// in the kernel (siw).
+#ifndef SDP_VERBS_IBV_SEND_CHAIN_H_
+#define SDP_VERBS_IBV_SEND_CHAIN_H_
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace sdp::ibv {
+
+class SendChain {
+ public:
+  // As many as make a device's call cheap; and so many bytes, that the device has something to do while more is copied.
+  static constexpr size_t kMost = 16;
+  static constexpr uint64_t kMostBytes = 128 * 1024;
+
+  [[nodiscard]] bool empty() const { return count_ == 0; }
+  [[nodiscard]] bool full() const { return count_ == kMost || bytes_ >= kMostBytes; }
+
+  // Not when full(). `piece` is all that the request sends, or receives; of length 0: nothing.
+  void Add(const ibv_send_wr& request, const ibv_sge& piece);
+  // In the order added. False: there was nothing to post. What the queue pair refuses it refuses because it is in error: its end is on its
+  // way and flushes what is posted.
+  bool Post(ibv_qp* queue_pair);
+
+ private:
+  std::array<ibv_send_wr, kMost> requests_;
+  std::array<ibv_sge, kMost> pieces_;
+  size_t count_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace sdp::ibv
+
+#endif  // SDP_VERBS_IBV_SEND_CHAIN_H_
