@@ -247,7 +247,7 @@ class QueuePair {
   // where the RNIC is not freezable().
   virtual void ReadLittle(bool /*little*/) {}
   // The same for a caller that comes again at once: where the RNIC can, without asking to be woken by event_fd() for what comes later, and
-  // most times without a system call. ReadLink() comes before a sleep.
+  // most times without a system call. Before a sleep see may_sleep().
   virtual ReadStatus PollLink() { return ReadLink(); }
   // The same, but sleeps in the link's own read when nothing is there, with `lock` dropped meanwhile: other threads may then
   // call everything on this object but ReadLink. Only on a link whose descriptor is in blocking mode, only when
@@ -258,6 +258,8 @@ class QueuePair {
   virtual void AbandonReading() {}
   // Takes the next completion; false if there is none.
   virtual bool PollCompletion(Completion* out) = 0;
+  // event_fd() tells of whatever comes from now on, and of nothing that PollLink() has taken already. False: ReadLink() comes before a sleep.
+  [[nodiscard]] virtual bool may_sleep() const { return false; }
   // PollCompletion() has something that event_fd() does not tell of: it came before anybody could wait for it.
   [[nodiscard]] virtual bool has_untold() const { return false; }
 

@@ -15,9 +15,10 @@ void DeviceLook::Add(StreamSocket* socket, Duration budget) {
 }
 
 bool DeviceLook::Run(Time deadline) {
-  if (count_ > kMostSockets || budget_ == Duration::zero()) return false;
+  if (count_ > kMostSockets) return false;
   const Time now = Now();
   if (now >= deadline) return false;
+  if (budget_ == Duration::zero()) return EndAll(StreamSocket::LookResult::kInVain);
   const Time until = std::min(deadline, now + budget_);
   CoreWatch core;
   bool crowded = false;

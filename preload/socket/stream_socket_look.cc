@@ -19,7 +19,7 @@ bool StreamSocket::LooksBeforeSleep() const {
   return state_ == State::kSdp && queue_pair().owns_event_fd() && !session_->link_ended() && !Confined();
 }
 
-// The core is offered to others after every few looks. That a thread took it is a sign that it is needed: no more looks, and none for a while.
+// After every few looks the core is offered to others. That a thread took it is a sign that it is needed: no more looks, and none for a while.
 bool StreamSocket::LookBeforeSleep(Lock& lock, Time deadline) {
   const Duration budget = poll_budget_.Next();
   if (budget > Duration::zero()) {
@@ -45,9 +45,9 @@ bool StreamSocket::LookBeforeSleep(Lock& lock, Time deadline) {
   return TakeBeforeSleep();
 }
 
-// Asks to be woken, and takes what came before that.
+// Asks to be woken, where that is not so already, and takes what came before that.
 bool StreamSocket::TakeBeforeSleep() {
-  const bool any = session_->ReadAvailable();
+  const bool any = !session_->queue_pair().may_sleep() && session_->ReadAvailable();
   AfterProgress();
   return any || session_->link_ended();
 }

@@ -67,6 +67,7 @@ class IbvQp final : public verbs::QueuePair {
   [[nodiscard]] bool can_block() const override { return false; }
   bool PollCompletion(verbs::Completion* out) override;
   [[nodiscard]] bool has_untold() const override { return !ready_.empty(); }
+  [[nodiscard]] bool may_sleep() const override;
 
   [[nodiscard]] int event_fd() const override { return resources_->event_fd; }
   void SetEventFd(int) override {}
@@ -150,6 +151,7 @@ class IbvQp final : public verbs::QueuePair {
   void HandleFailure(const ibv_wc& wc, const char* what);
   // All that event_fd() may be readable for. True: one concerned the connection itself, not its completions.
   bool TakeEvents();
+  void TakeQueueEvents();
   // Of them those of the connection manager and the device, whose descriptors are readable until then.
   bool TakeConnectionEvents(const Resources::Woken& woken);
   bool TakeCompleted();
@@ -186,8 +188,10 @@ class IbvQp final : public verbs::QueuePair {
   std::deque<Copy> copies_;
   std::vector<uint32_t> free_copies_;  // indices of copies_
   uint32_t idle_polls_ = 0;
+  // Armed, or its event has come and was not taken yet.
   bool sends_armed_ = false;
   bool receives_armed_ = false;
+  bool event_due_ = false;  // one of them was armed when its completions were taken: its event is there, or will be in a moment
   bool asked_ = false;  // AskPeer
   bool answered_ = false;
   Duration round_trip_ = Duration::zero();

@@ -37,7 +37,12 @@ ReadStatus IbvQp::ReadLink() {
   if (ended_) return ReadStatus::kEnded;
   bool progress = TakeCompleted();
   if (!progress) {
-    progress = TakeEvents();
+    // Whose event is due is known, and no other descriptor is asked for: it would end the sleep that follows.
+    if (event_due_) {
+      TakeQueueEvents();
+    } else {
+      progress = TakeEvents();
+    }
     Arm();
     // What completed before it was armed tells nobody: all of that is taken now.
     while (PollReceives()) progress = true;
@@ -82,6 +87,11 @@ ReadStatus IbvQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory
   return ReadLink();
 }
 
+// What was taken and not told nobody would be woken for.
+bool IbvQp::may_sleep() const {
+  return receives_armed_ && !event_due_ && ready_.empty() && (sends_armed_ || !WaitsForSends());
+}
+
 bool IbvQp::HasReceived() {
   PollReceives();
   return !ready_.empty();
@@ -96,16 +106,21 @@ bool IbvQp::TakeEvents() {
   ++counters_.read_calls;
   const Resources::Woken woken = resources_->Look();
   const bool any = TakeConnectionEvents(woken);
+  if (woken.completions) TakeQueueEvents();
+  return any;
+}
+
+void IbvQp::TakeQueueEvents() {
+  event_due_ = false;
   ibv_cq* queue = nullptr;
   void* context = nullptr;
   // One event at most for each queue that was armed.
-  while (woken.completions && (receives_armed_ || sends_armed_)) {
+  while (receives_armed_ || sends_armed_) {
     ++counters_.read_calls;
     if (api_.ibv_get_cq_event(resources_->completions, &queue, &context) != 0) break;
     (queue == resources_->receive_cq ? receives_armed_ : sends_armed_) = false;
     api_.ibv_ack_cq_events(queue, 1);
   }
-  return any;
 }
 
 bool IbvQp::TakeConnectionEvents(const Resources::Woken& woken) {
@@ -136,6 +151,7 @@ void IbvQp::TakeAll() {
 bool IbvQp::PollReceives() {
   std::array<ibv_wc, kMostAtOnce> done;
   const int count = ibv_poll_cq(resources_->receive_cq, static_cast<int>(done.size()), done.data());
+  if (count > 0) event_due_ |= receives_armed_;
   for (int i = 0; i < count; ++i) HandleReceiveCompletion(done[static_cast<size_t>(i)]);
   return count > 0;
 }
@@ -147,6 +163,7 @@ bool IbvQp::PollSends() {
     const int count = ibv_poll_cq(resources_->send_cq, static_cast<int>(done.size()), done.data());
     for (int i = 0; i < count; ++i) HandleSendCompletion(done[static_cast<size_t>(i)]);
     if (count <= 0) break;
+    event_due_ |= sends_armed_;
     any = true;
   }
   PostChain();  // RDMA Reads that waited for one to end
