@@ -284,6 +284,22 @@ TEST_CASE("suspension: what was received stays, and what is sent and closed mean
   REQUIRE(c.peer.Do("receive-end") == "ok");
 }
 
+TEST_CASE("suspension: a connection that nobody has accepted yet") {
+  Peer peer;
+  Listener listener = Listen();
+  REQUIRE(peer.Do("connect " + std::to_string(listener.address.port())) == "ok");
+  REQUIRE(peer.Do("send 1000") == "ok");
+  peer.Tell("suspend new");
+  Address from;
+  Fd fd(accept(listener.fd, from.get(), &from.length));
+  REQUIRE(fd >= 0);
+  REQUIRE(ReceiveExactly(fd, 1000) == Stretch(From::kPeer, 0, 1000));
+  CHECK(PeerOf(fd).ToString() == from.ToString());
+  REQUIRE(peer.AnswerWhileWaiting(fd, POLLIN) == "ok");
+  REQUIRE(SendAll(fd, Stretch(From::kProgram, 0, 500)));
+  REQUIRE(peer.Do("receive 500") == "ok");
+}
+
 TEST_CASE("suspension: a next connection that does not come about is a reset") {
   const std::string port = GENERATE(std::string("closed"), std::string("rejects"), std::string("silent"));
   Connection c(port == "rejects" ? Opens::kProgram : Opens::kPeer);
