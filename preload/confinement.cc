@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "preload/guard.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload {
@@ -32,16 +33,28 @@ bool ReadyNow(int fd, short events) {
 bool Confined() { return confined.load(std::memory_order_relaxed); }
 void NoteConfinement() { confined.store(true, std::memory_order_relaxed); }
 
+// What does not sleep is no cancellation point: what was half said to the link, or taken from it, would be lost with the thread. The calls
+// that the program makes are, where they begin and where they sleep.
+
 ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags) {
+  if ((flags & MSG_DONTWAIT) != 0) {
+    const NoCancellation no_cancellation;
+    if (!Confined()) [[likely]]
+      return real.recv(fd, buffer, length, flags);
+    if (!ReadyNow(fd, POLLIN)) return -1;
+    return real.read(fd, buffer, length);
+  }
   if (!Confined()) [[likely]]
     return real.recv(fd, buffer, length, flags);
-  if ((flags & MSG_DONTWAIT) != 0 && !ReadyNow(fd, POLLIN)) return -1;
   return real.read(fd, buffer, length);
 }
 
 ssize_t LinkRecvMessage(int fd, msghdr* message, int flags) {
-  if (!Confined()) [[likely]]
+  if (!Confined()) [[likely]] {
+    if ((flags & MSG_DONTWAIT) == 0) return real.recvmsg(fd, message, flags);
+    const NoCancellation no_cancellation;
     return real.recvmsg(fd, message, flags);
+  }
   std::byte piece[kPiece];
   size_t room = 0;
   for (size_t i = 0; i < message->msg_iovlen; ++i) room += message->msg_iov[i].iov_len;
@@ -57,6 +70,7 @@ ssize_t LinkRecvMessage(int fd, msghdr* message, int flags) {
 }
 
 ssize_t LinkSend(int fd, const void* buffer, size_t length, int flags) {
+  const NoCancellation no_cancellation;
   if (!Confined()) [[likely]]
     return real.send(fd, buffer, length, flags);
   // A piece fits where poll finds room, also on a blocking socket. SIGPIPE comes as the program's own write
@@ -66,6 +80,7 @@ ssize_t LinkSend(int fd, const void* buffer, size_t length, int flags) {
 }
 
 ssize_t LinkSendMessage(int fd, const msghdr* message, int flags) {
+  const NoCancellation no_cancellation;
   if (!Confined()) [[likely]]
     return real.sendmsg(fd, message, flags);
   std::byte piece[kPiece];

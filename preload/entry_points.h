@@ -4,6 +4,8 @@
 #ifndef SDP_PRELOAD_ENTRY_POINTS_H_
 #define SDP_PRELOAD_ENTRY_POINTS_H_
 
+#include <pthread.h>
+
 #include <cerrno>
 
 #include "preload/fd_table.h"
@@ -44,11 +46,13 @@ inline int Fail(int error) {
   return -1;
 }
 
-// `managed(Socket&)` if there is a Socket behind `fd` and it does not answer kPassThrough, else `plain()`. What succeeds leaves errno alone.
+// `managed(Socket&)` if there is a Socket behind `fd` and it does not answer kPassThrough, else `plain()`. What succeeds leaves errno alone. A
+// cancellation point: one that is pending ends the thread before anything has happened.
 template <typename Managed, typename Plain>
 inline auto Dispatch(int fd, Managed managed, Plain plain) -> decltype(plain()) {
   if (FdTable::Has(fd)) {
     if (SocketRef socket = FdTable::Get(fd)) {
+      pthread_testcancel();
       const int error = errno;
       const auto result = managed(*socket.get());
       if (result >= 0) errno = error;
