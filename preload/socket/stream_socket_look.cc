@@ -19,7 +19,7 @@ bool StreamSocket::LooksBeforeSleep() const {
   return state_ == State::kSdp && queue_pair().owns_event_fd() && !session_->link_ended() && !Confined();
 }
 
-// After every few looks the core is offered to others. That a thread took it is a sign that it is needed: no more looks, and none for a while.
+// The core is offered to others after every few looks. That a thread took it is a sign that it is needed: no more looks, none for a while.
 bool StreamSocket::LookBeforeSleep(Lock& lock, Time deadline) {
   const Duration budget = poll_budget_.Next();
   if (budget > Duration::zero()) {
