@@ -25,9 +25,9 @@ namespace {
 
 // What is unread goes from process to process with a shared connection.
 constexpr size_t kReadAheadOfShared = 64 << 10;
-// A writer that waits for credit, which is behind more than that, leaves it to a reader elsewhere to bring both, unless nobody has used the
-// connection for so many naps.
-constexpr int kNapsForReader = 3;
+// A writer that waits for credit, which is behind more than that, leaves it to a reader elsewhere to bring both, for so long: that one may
+// read little by little, or not at all.
+constexpr Duration kPatienceForReader = std::chrono::milliseconds(10);
 
 uint64_t PackSizes(uint32_t local, uint32_t remote) { return uint64_t{local} << 32 | remote; }
 
@@ -373,11 +373,15 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
   const bool looks = LooksBeforeSleep();
   const Time began = looks ? Now() : Time{};
   if (looks && LookBeforeSleep(lock, deadline)) return 0;
-  const bool left_to_reader =
-      shared_ != nullptr && naps_ < kNapsForReader && engine().readable_bytes() >= std::max(kReadAheadOfShared, LowWater());
+  bool left_to_reader = shared_ != nullptr && engine().readable_bytes() >= std::max(kReadAheadOfShared, LowWater());
+  if (left_to_reader) {
+    if (left_until_ == kNever) left_until_ = Now() + kPatienceForReader;
+    left_to_reader = Now() < left_until_;
+  }
   const short watch = session_->being_read() || left_to_reader ? WatchEvents() & POLLOUT : WatchEvents();
   pollfd link{.fd = watch != 0 ? LinkOf(fd) : -1, .events = watch, .revents = 0};
-  const int error = SleepAsWaiter(lock, &link, deadline, signals);
+  int error = SleepAsWaiter(lock, &link, left_to_reader ? std::min(deadline, left_until_) : deadline, signals);
+  if (left_to_reader && error == EAGAIN && Now() < deadline) error = 0;
   if (looks && session_ != nullptr) {
     ++session_->waits().slept;
     poll_budget_.NoteSlept(Now() - began);

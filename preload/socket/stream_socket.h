@@ -246,7 +246,8 @@ class StreamSocket final : public Socket {
   // stream_socket_limits.cc
   // SO_RCVLOWAT, but never so much that the peer cannot send it (the kernel bounds it by the receive buffer).
   size_t LowWater() const;
-  // How many bytes a send may take now; without SO_SNDBUF, any number.
+  [[nodiscard]] size_t SendLimit() const;
+  // How many bytes a send may take now; without SO_SNDBUF, any number, but for a shared connection.
   [[nodiscard]] size_t SendRoom() const;
   // A send of so many bytes may leave them to the library and return, though no peer has taken any.
   [[nodiscard]] bool MayBuffer(size_t bytes) const;
@@ -266,6 +267,8 @@ class StreamSocket final : public Socket {
   bool ListensForOwner();
   Background::Wait IdleWait();
   Background::Wait TrimmedWait(Time now);
+  // The link at `fd` is waited for, if anything of it is of interest.
+  [[nodiscard]] Background::Wait LinkWait(int fd, Time deadline) const;
 
   // stream_socket_hold.cc: what MSG_MORE and TCP_CORK keep back. Empty again before anything else is sent.
   // Keeps the bytes of `data` for the next message, if there is time and room to; false: send them.
@@ -306,7 +309,8 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool foreign() const { return foreign_ || away_; }
   // Until foreign() no longer holds: the call waits as for a peer that takes nothing, or says nothing. 0, or an errno: EAGAIN, EINTR; EIO: it
   // never will.
-  int AwaitConnection(Lock& lock, bool nonblocking, Duration timeout);
+  // `deadline`: of the whole call; if it has none yet, `timeout` (0: without end) from now.
+  int AwaitConnection(Lock& lock, bool nonblocking, Duration timeout, Time* deadline);
 
   // stream_socket_move.cc
   // After progress: the connection leaves its link, or has another one.
@@ -399,6 +403,7 @@ class StreamSocket final : public Socket {
   bool unchanged_ = false;  // since the state was left to the others, but for what the lock's owner does
   std::vector<std::byte> left_front_;  // of that state, what is the socket's
   int naps_ = 0;
+  Time left_until_ = kNever;  // a writer leaves reading to another process till then; kNever: it has not begun to
 
   Loan source_loan_{Loan::Kind::kSource};
   Loan sink_loan_{Loan::Kind::kSink};

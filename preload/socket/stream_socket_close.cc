@@ -224,7 +224,13 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
   session_->ReadAvailable();
   AfterProgress();
   if (!session_->has_unsent() || descriptors_.empty()) return TrimmedWait(now);
-  return {.fd = LinkOf(descriptors_.front()), .events = WatchEvents(), .deadline = std::min(IdleWait().deadline, look_again)};
+  return LinkWait(descriptors_.front(), std::min(IdleWait().deadline, look_again));
+}
+
+// Without events poll tells of errors all the same, which nobody would take.
+Background::Wait StreamSocket::LinkWait(int fd, Time deadline) const {
+  const short events = WatchEvents();
+  return {.fd = events != 0 ? LinkOf(fd) : -1, .events = events, .deadline = deadline};
 }
 
 // Nothing is unsent. A send buffer that writes use no more gives its memory back.
@@ -262,7 +268,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
     session_->ReadAvailable();
     LeadMove();
     if (session_->has_unsent() && !foreign() && now < linger_until_)
-      return {.fd = linger_fd_, .events = WatchEvents(), .deadline = now + NextNap()};
+      return LinkWait(linger_fd_, now + NextNap());
     DropSession();
     return {.done = true};
   }
@@ -284,7 +290,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
   if (source_loan_.offered() || sink_loan_.offered()) CollectLoans();
   const bool over = session_->link_ended() || now >= linger_until_;
   if (!over && more) return {.deadline = now};
-  if (!over) return {.fd = LinkOf(linger_fd_), .events = WatchEvents(), .deadline = std::min(linger_until_, session_->move_deadline())};
+  if (!over) return LinkWait(linger_fd_, std::min(linger_until_, session_->move_deadline()));
   if (!session_->link_ended() && session_->has_unsent()) session_->queue_pair().Abort();
   DropSession();
   return {.done = true};

@@ -106,9 +106,10 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     if (state_ == State::kConnecting) return Fail(EAGAIN);
     return kPassThrough;  // the kernel knows what a socket that is not connected answers
   }
+  Time deadline = kNever;
   if (foreign()) {
     const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !IsNonblocking(fd);
-    if (const int error = AwaitConnection(lock, !may_wait, options_.send_timeout()); error != 0) return Fail(error);
+    if (const int error = AwaitConnection(lock, !may_wait, options_.send_timeout(), &deadline); error != 0) return Fail(error);
   }
   MendJump(lock, fd, __builtin_frame_address(0));
   ++calls_;
@@ -121,13 +122,13 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     return static_cast<ssize_t>(total);
   }
   engine::SendFlags send_flags{.out_of_band = (flags & MSG_OOB) != 0};
-  Time deadline = kNever;
   Time credit_deadline = kNever;
   bool looked = false;
+  left_until_ = kNever;
   NoteSend(total);
   for (;;) {
     if (foreign()) {  // since a sleep
-      const int error = AwaitConnection(lock, nonblocking, options_.send_timeout());
+      const int error = AwaitConnection(lock, nonblocking, options_.send_timeout(), &deadline);
       if (error != 0 && total != data.left()) return static_cast<ssize_t>(total - data.left());
       if (error != 0) return Fail(error);
     }
@@ -171,6 +172,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
       size_t moved;
       data.Advance(SendBehindHeld(data.Rest(room), send_flags, &moved));
       if (moved == 0) break;
+      left_until_ = kNever;
     }
     if (session_->end_unread()) {
       while (session_->ReadAvailable()) {
@@ -228,9 +230,10 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     if (state_ == State::kConnecting) return Fail(EAGAIN);
     return kPassThrough;
   }
+  Time deadline = kNever;
   if (foreign()) {
     const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !IsNonblocking(fd);
-    if (const int error = AwaitConnection(lock, !may_wait, options_.receive_timeout()); error != 0) return Fail(error);
+    if (const int error = AwaitConnection(lock, !may_wait, options_.receive_timeout(), &deadline); error != 0) return Fail(error);
   }
   MendJump(lock, fd, __builtin_frame_address(0));
   ++calls_;
@@ -244,13 +247,12 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   // 9.3: never for MSG_WAITALL.
   bool lend_ahead = may_lend && wanted < total && total > kNeverLent && LendsAhead(iov[0].iov_len);
   bool looked_ahead = false;
-  Time deadline = kNever;
   bool looked = false;
   size_t done = 0;
   for (;;) {
     if (foreign()) {  // since a sleep
       const bool enough = done >= wanted && !peek;
-      const int error = enough ? EAGAIN : AwaitConnection(lock, nonblocking, options_.receive_timeout());
+      const int error = enough ? EAGAIN : AwaitConnection(lock, nonblocking, options_.receive_timeout(), &deadline);
       if (error != 0 && done > 0 && !peek) return static_cast<ssize_t>(done);
       if (error != 0) return Fail(error);
     }

@@ -27,8 +27,15 @@ size_t StreamSocket::LowWater() const {
   return std::min(wanted, std::max<size_t>(1, std::min(limit / 2, spare)));
 }
 
-size_t StreamSocket::SendRoom() const {
+// Of what is unsent; 0: none. With a shared connection it goes from process to process, like what is unread.
+size_t StreamSocket::SendLimit() const {
   const size_t limit = options_.send_buffer();
+  if (shared_ == nullptr) return limit;
+  return limit == 0 ? Session::kMostToMove : std::min<size_t>(limit, Session::kMostToMove);
+}
+
+size_t StreamSocket::SendRoom() const {
+  const size_t limit = SendLimit();
   if (limit == 0) return SIZE_MAX;
   const uint64_t queued = queue_pair().unsent_bytes() + engine().buffered_bytes();
   return queued < limit ? limit - queued : 0;
@@ -42,12 +49,12 @@ bool StreamSocket::MayBuffer(size_t bytes) const {
 // As the kernel wakes writers: a third of the buffer is free.
 bool StreamSocket::Writable() const {
   if (!engine().writable()) return false;
-  return options_.send_buffer() == 0 || SendRoom() >= options_.send_buffer() / 3;
+  return SendLimit() == 0 || SendRoom() >= SendLimit() / 3;
 }
 
 void StreamSocket::NoteSendRoom() {
-  if (options_.send_buffer() == 0 && !send_full_) return;
-  const bool full = SendRoom() < options_.send_buffer() / 3;
+  if (SendLimit() == 0 && !send_full_) return;
+  const bool full = SendRoom() < SendLimit() / 3;
   if (send_full_ && !full) ++room_edge_;
   send_full_ = full;
 }

@@ -36,8 +36,7 @@ Background::Wait StreamSocket::RunMove(Time look_again) {
   const Time until = std::min(session_->move_deadline(), look_again);
   // The reader in its sleep sees the end of the old link.
   if (session_->being_read()) return {.deadline = until};
-  const short events = WatchEvents();
-  return {.fd = events != 0 ? LinkOf(descriptors_.front()) : -1, .events = events, .deadline = until};
+  return LinkWait(descriptors_.front(), until);
 }
 
 }  // namespace sdp::preload

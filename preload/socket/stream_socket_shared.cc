@@ -51,7 +51,15 @@ void StreamSocket::EnterShared() {
   }
   if (view == SharedConnection::View::kBroken) return LoseShared();
   if (slot_ == nullptr && state_ == State::kSdp) TakeSlot();  // a child's first use of it
-  if (!shared_->HasOthers(/*sure=*/false)) return StopSharing();
+  if (!shared_->HasOthers(/*sure=*/false)) {
+    StopSharing();
+    // What the last of them has left unsent, or unread on the link, is ours to see to: epoll sets, too, looked for that in another way.
+    if (state_ == State::kSdp) {
+      AfterProgress();
+      LeaveToBackground();
+    }
+    return;
+  }
   if (view == SharedConnection::View::kStale && state_ == State::kSdp) AfterProgress();
   unchanged_ = !session_->changed();
   session_->SetChanged(true);
@@ -173,16 +181,16 @@ void StreamSocket::PrepareConfinement() {
   if (!descriptors_.empty()) IsNonblocking(descriptors_.front());
 }
 
-int StreamSocket::AwaitConnection(Lock& lock, bool nonblocking, Duration timeout) {
-  const Time deadline = timeout == Duration::zero() ? kNever : Now() + timeout;
-  const Signals signals = deadline == kNever ? Signals::kRestart : Signals::kInterrupt;
+int StreamSocket::AwaitConnection(Lock& lock, bool nonblocking, Duration timeout, Time* deadline) {
+  if (*deadline == kNever && timeout != Duration::zero()) *deadline = Now() + timeout;
+  const Signals signals = *deadline == kNever ? Signals::kRestart : Signals::kInterrupt;
   while (foreign()) {
     if (foreign_) return EIO;
     if (nonblocking) return EAGAIN;
     pollfd none{.fd = -1, .events = 0, .revents = 0};
-    const int error = SleepAsWaiter(lock, &none, deadline, signals);
+    const int error = SleepAsWaiter(lock, &none, *deadline, signals);
     if (state_ != State::kSdp) return EBADF;
-    if (error == EINTR || (error == EAGAIN && Now() >= deadline)) return error;
+    if (error == EINTR || (error == EAGAIN && Now() >= *deadline)) return error;
   }
   return 0;
 }

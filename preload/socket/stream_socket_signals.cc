@@ -40,11 +40,11 @@ Background::Wait StreamSocket::IdleWait() {
   Background::Wait wait{.done = held_.empty(), .deadline = held_.empty() ? kNever : held_until_};
   if (!ListensForOwner()) return wait;
   wait.done = false;
-  if (!session_->being_read()) {
-    wait.fd = LinkOf(descriptors_.front());
-    wait.events = POLLIN;
-  }
-  return wait;
+  if (session_->being_read()) return wait;
+  const Background::Wait link = LinkWait(descriptors_.front(), wait.deadline);
+  // Room is of no interest.
+  if ((link.events & POLLIN) == 0) return {.deadline = std::min(wait.deadline, Now() + NextNap())};
+  return {.fd = link.fd, .events = POLLIN, .deadline = wait.deadline};
 }
 
 bool StreamSocket::ListensForOwner() {
