@@ -47,6 +47,14 @@ int ConnectWithoutBlocking(int fd, const Address& address) {
   return result;
 }
 
+void Unconnect(int fd) {
+  sockaddr nobody{};
+  nobody.sa_family = AF_UNSPEC;
+  real.connect(fd, &nobody, sizeof nobody);
+  const linger off{};
+  real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &off, sizeof off);
+}
+
 ConnectAttempt::ConnectAttempt(int fd, int domain, const Address& target, const ConnectionTuning& tuning)
     : fd_(fd),
       domain_(domain == kFamilySdp ? AF_INET : domain),
@@ -185,7 +193,7 @@ Outcome ConnectAttempt::ConnectLink(Time now) {
 
 Outcome ConnectAttempt::HandleLink(int error, Time now) {
   if (error != 0) {
-    ResetLink();
+    Unconnect(fd_);
     if (from_cache_ && error == ECONNREFUSED) {
       // The listener behind a remembered address is gone; it may have come back on another port.
       ForgetTarget(target_endpoint_);
@@ -237,7 +245,7 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
         if (connector_->cause().os_error == ECONNRESET && !kernel_rnic_ && !std::exchange(tried_again_, true)) {
           connector_.reset();
           engine_.reset();
-          ResetLink();
+          Unconnect(fd_);
           return ConnectLink(now);
         }
         RememberReset(target_endpoint_, now);
@@ -273,7 +281,7 @@ Outcome ConnectAttempt::GiveUp(FallbackReason reason, std::string text) {
     if (session_ != nullptr) session_->queue_pair().Abort();
     session_.reset();
     connector_.reset();
-    ResetLink();
+    Unconnect(fd_);
   }
   if (ruling_.mode == Mode::kSdp) {
     error_ = ECONNREFUSED;
@@ -284,13 +292,6 @@ Outcome ConnectAttempt::GiveUp(FallbackReason reason, std::string text) {
   SDP_LOG(kInfo, "connect to %s: TCP, because %s (%s)", target_endpoint_.ToString().c_str(), stats::ToString(reason_),
           reason_text_.c_str());
   return Outcome::kConventional;
-}
-
-// The descriptor becomes an unconnected socket again, for the next address.
-void ConnectAttempt::ResetLink() {
-  sockaddr unspecified{};
-  unspecified.sa_family = AF_UNSPEC;
-  real.connect(fd_, &unspecified, sizeof unspecified);
 }
 
 }  // namespace sdp::preload

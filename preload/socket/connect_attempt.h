@@ -24,6 +24,9 @@ namespace sdp::preload {
 
 // connect() that never sleeps, whatever the descriptor's mode: for callers that hold a lock, or are the helper.
 int ConnectWithoutBlocking(int fd, const Address& address);
+// Ends whatever the descriptor is connected to: it is an unconnected socket again, for the next address. An RNIC that has aborted its link
+// leaves SO_LINGER behind, which would make a reset of the next connection's close: it is off. The application's is in KeptOptions.
+void Unconnect(int fd);
 
 class ConnectAttempt {
  public:
@@ -59,7 +62,6 @@ class ConnectAttempt {
   Outcome HandleLink(int error, Time now);
   Outcome StepHandshake(Time now);
   Outcome GiveUp(stats::FallbackReason reason, std::string text);
-  void ResetLink();
 
   int fd_;
   int domain_;

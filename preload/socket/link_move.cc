@@ -42,22 +42,33 @@ LinkMove::LinkMove(int fd, uint16_t port, Time now)
       port_(port),
       same_names_(Port(PeerAddress(fd)) == port),
       reuse_address_(Option(fd, SO_REUSEADDR)),
-      deadline_(now + kPatienceForEnd) {
+      deadline_(now + kPatienceForEnd),
+      gives_up_(now + config().handshake_timeout) {
   // What is left of the old link takes it over, and is not in the way of the bind then.
   SetOption(fd, SO_REUSEADDR, 1);
 }
 
-bool LinkMove::MayLeave(int fd, Time now) const {
-  if (late(now)) return true;
-  if (!same_names_) return false;
-  int unacknowledged = 0;
-  return real.ioctl(fd, SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
+bool LinkMove::MayLeave(int fd, size_t queued, Time now) {
+  NoteDelivered(fd, queued, now);
+  return delivered_ && (same_names_ || late(now));
 }
 
-void LinkMove::Dissolve(int fd) {
-  sockaddr nobody{};
-  nobody.sa_family = AF_UNSPEC;
-  real.connect(fd, &nobody, sizeof nobody);
+// To dissolve a link destroys what its peer's kernel has not acknowledged, and the SuspCommAck is the last of it. Our FIN counts as a byte:
+// it is there unless the link is going to be reset.
+void LinkMove::NoteDelivered(int fd, size_t queued, Time now) {
+  int unacknowledged = 0;
+  if (real.ioctl(fd, SIOCOUTQ, &unacknowledged) != 0) unacknowledged = 0;
+  const size_t undelivered = queued + static_cast<size_t>(unacknowledged);
+  if (undelivered < least_undelivered_) {
+    least_undelivered_ = undelivered;
+    gives_up_ = now + config().handshake_timeout;
+  }
+  delivered_ = undelivered <= (same_names_ ? 0 : 1);
+}
+
+void LinkMove::NoteLeft(Time now) {
+  phase_ = Phase::kLeft;
+  deadline_ = now + config().handshake_timeout;
 }
 
 // Beside what is left of the old link, and an accepted one beside its listener. A socket that the application has bound to a port still has
@@ -82,7 +93,7 @@ void LinkMove::Connect(int fd, const Address& peer, const std::array<std::byte, 
   SetPort(target_, port_);
   deadline_ = now + config().handshake_timeout;
   phase_ = Phase::kLink;
-  Dissolve(fd);
+  Unconnect(fd);
   BindToSource(fd);
   SetOption(fd, SO_REUSEADDR, reuse_address_);
   if (ConnectWithoutBlocking(fd, target_) == 0) {
@@ -153,7 +164,7 @@ short LinkMove::events() const {
 }
 
 Time LinkMove::deadline(Time now) const {
-  if (phase_ == Phase::kLeft || (phase_ == Phase::kLeaving && same_names_)) return now + kLook;
+  if (phase_ == Phase::kLeft || (phase_ == Phase::kLeaving && (same_names_ || late(now)))) return now + kLook;
   if (phase_ == Phase::kHandshake) return std::min(connector_->deadline(), deadline_);
   return deadline_;
 }

@@ -10,6 +10,8 @@
 #define SDP_PRELOAD_SOCKET_LINK_MOVE_H_
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "core/engine/engine.h"
@@ -32,9 +34,12 @@ class LinkMove {
   // once the peer's kernel has all.
   [[nodiscard]] bool same_names() const { return same_names_; }
 
-  // kLeaving: the peer has no more to say, or has had its time to end its side, or need not: NoteLeft() is due although the link is there.
-  [[nodiscard]] bool MayLeave(int fd, Time now) const;
-  void NoteLeft() { phase_ = Phase::kLeft; }
+  // kLeaving, `queued` bytes not given to the kernel yet: true if NoteLeft() is due although the link is there, since the peer need not end
+  // its side, or has had its time for it, and its kernel has all that was sent.
+  [[nodiscard]] bool MayLeave(int fd, size_t queued, Time now);
+  // It takes nothing of that, for SDP_HANDSHAKE_TIMEOUT_MS.
+  [[nodiscard]] bool stuck(Time now) const { return phase_ == Phase::kLeaving && !delivered_ && now >= gives_up_; }
+  void NoteLeft(Time now);
   // kLeft: connects to that port of `peer`, the old link's other end, and from the same address and port as before, for the peer looks at
   // that (step 1), where the kernel lets us. `hello`, `qp`: of the set-up as connecting peer.
   void Connect(int fd, const Address& peer, const std::array<std::byte, engine::kHelloSize>& hello, const verbs::QpOptions& qp, Time now);
@@ -49,15 +54,13 @@ class LinkMove {
   // Of a move that ends for another reason.
   [[nodiscard]] verbs::LinkCause Cause(int os_error, const std::string& what) const;
 
-  // Ends whatever the descriptor is connected to.
-  void Dissolve(int fd);
-
   // between_links(): what to poll the descriptor for; 0: nothing.
   [[nodiscard]] short events() const;
   [[nodiscard]] Time deadline(Time now) const;
   [[nodiscard]] bool late(Time now) const { return now >= deadline_; }
 
  private:
+  void NoteDelivered(int fd, size_t queued, Time now);
   void BindToSource(int fd);
   void HandleConnected(int fd, int error, Time now);
   void Fail(int os_error, const std::string& what);
@@ -69,6 +72,10 @@ class LinkMove {
   const int reuse_address_;  // the application's SO_REUSEADDR
   Phase phase_ = Phase::kLeaving;
   Time deadline_;
+  // kLeaving: what was on its way when it last became less, and when to give up then.
+  bool delivered_ = false;
+  size_t least_undelivered_ = SIZE_MAX;
+  Time gives_up_;
   std::array<std::byte, engine::kHelloSize> hello_{};
   verbs::QpOptions qp_;
   std::unique_ptr<verbs::Connector> connector_;

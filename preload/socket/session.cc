@@ -6,6 +6,9 @@
 #include <variant>
 
 #include "core/base/archive.h"
+#include "preload/confinement.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/connect_attempt.h"
 #include "verbs/softiwarp/soft_rnic.h"
 
 namespace sdp::preload {
@@ -121,13 +124,13 @@ void Session::CarryOut() {
 
 void Session::Abort() {
   changed_ = true;
-  if (between_links()) {
-    move_->Dissolve(queue_pair_->event_fd());
-  } else {
+  if (!between_links()) {
     queue_pair_->Abort();
+  } else if (!Confined()) {  // else the link goes with the descriptor
+    Unconnect(queue_pair_->event_fd());
   }
   move_.reset();
-  NoteEnd();
+  EndLink();
 }
 
 bool Session::TakeCompletions() {
@@ -163,10 +166,16 @@ bool Session::TakeCompletions() {
 }
 
 void Session::NoteEnd() {
+  // A peer that has its SuspCommAck may end the link before anybody here has begun to.
+  if (!link_ended_ && move_ == nullptr && engine_->suspended_port() && MayMove()) StartMove();
+  EndLink();
+}
+
+void Session::EndLink() {
   if (link_ended_) return;
   changed_ = true;
   engine_->HandleLinkEnd(queue_pair_->cause().end == verbs::LinkEnd::kClosedByPeer);
-  if (move_ != nullptr && move_->phase() == LinkMove::Phase::kLeaving && engine_->suspended()) return move_->NoteLeft();
+  if (move_ != nullptr && move_->phase() == LinkMove::Phase::kLeaving && engine_->suspended()) return move_->NoteLeft(Now());
   if (move_ != nullptr && move_->phase() == LinkMove::Phase::kNewLink && !failure_) {
     failure_ = move_->Cause(0, "the new connection ended before its HelloAck");
   }

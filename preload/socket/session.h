@@ -104,7 +104,10 @@ class Session {
   [[nodiscard]] bool moving() const { return move_ != nullptr || (!link_ended_ && engine_->suspended_port().has_value()); }
   // After progress: ends the old link, and, when that is over and no result of a loan is left to be taken, connects anew to `peer`, which the
   // link had. Who does not tend to the session, as a listener, does not call this.
-  void LeadMove(const Address& peer);
+  // True if the engine has gone on to the next connection in this call: what it counts for one connection begins anew.
+  bool LeadMove(const Address& peer);
+  // A seccomp filter is about to be set, which would end the process at the next step: the connection is lost instead.
+  void EndMove();
   [[nodiscard]] Time move_deadline() const;
   // Grows with each step: who waits has to look what he waits for.
   [[nodiscard]] uint32_t move_steps() const { return move_steps_; }
@@ -134,10 +137,15 @@ class Session {
   // True if there was one.
   bool TakeCompletions();
   void CarryOut();
+  // The link has ended by itself.
   void NoteEnd();
+  void EndLink();
 
   // session_move.cc
   [[nodiscard]] bool between_links() const { return move_ != nullptr && move_->between_links(); }
+  // Not over a kernel RNIC, whose queue pair is not made anew, nor behind a seccomp filter, which knows of no connect.
+  [[nodiscard]] bool MayMove() const;
+  void StartMove();
   void BeginMove();
   // True if there is something new to carry out.
   bool AdvanceMove();

@@ -29,25 +29,37 @@ void Add(const verbs::QpCounters& more, verbs::QpCounters* sum) {
 
 Time Session::move_deadline() const { return move_ != nullptr ? move_->deadline(Now()) : kNever; }
 
-void Session::BeginMove() {
-  // A seccomp filter knows of no connect. A kernel RNIC's queue pair is not made anew.
-  if (Confined() || queue_pair_->owns_event_fd()) return Abort();
+bool Session::MayMove() const { return !Confined() && !queue_pair_->owns_event_fd(); }
+
+void Session::StartMove() {
   move_ = std::make_unique<LinkMove>(queue_pair_->event_fd(), *engine_->suspended_port(), Now());
   ++move_steps_;
+}
+
+void Session::BeginMove() {
+  if (!MayMove()) return Abort();
+  StartMove();
   if (!move_->same_names()) queue_pair_->Disconnect();
   Pump();
 }
 
-void Session::LeadMove(const Address& peer) {
+bool Session::LeadMove(const Address& peer) {
   changed_ = true;
+  if (moving() && Confined()) {
+    EndMove();
+    return false;
+  }
   if (move_ == nullptr && moving()) BeginMove();
-  if (move_ == nullptr || move_->phase() != LinkMove::Phase::kLeft || being_read_) return;
+  if (move_ == nullptr || move_->phase() != LinkMove::Phase::kLeft || being_read_) return false;
   const Time now = Now();
   constexpr engine::Options kOwn;
-  if (engine_->state() == engine::State::kAborted) return Abort();
+  if (engine_->state() == engine::State::kAborted) {
+    Abort();
+    return false;
+  }
   if (!engine_->Resume(kOwn.ird, kOwn.ord)) {
     if (move_->late(now)) FailMove(move_->Cause(ETIMEDOUT, "a call does not let go of its memory"));
-    return;
+    return false;
   }
   engine::Options options;
   options.receive_buffer_size = engine_->stats().local_buffer_size;
@@ -55,6 +67,13 @@ void Session::LeadMove(const Address& peer) {
   move_->Connect(queue_pair_->event_fd(), peer, engine_->Hello(), QpOptions(options), now);
   ++move_steps_;
   Pump();
+  return true;
+}
+
+void Session::EndMove() {
+  if (!moving()) return;
+  if (move_ == nullptr) return Abort();
+  FailMove(move_->Cause(0, "a seccomp filter is in the way"));
 }
 
 bool Session::AdvanceMove() {
@@ -73,13 +92,20 @@ bool Session::TakeMoveStep() {
     Abort();
     return false;
   }
+  if (Confined()) {
+    EndMove();
+    return false;
+  }
   switch (move_->phase()) {
     case Phase::kLeft:
       return false;
     case Phase::kLeaving:
-      if (!move_->MayLeave(fd, now)) return false;
+      if (!move_->MayLeave(fd, queue_pair_->unsent_bytes(), now)) {
+        if (move_->stuck(now)) FailMove(move_->Cause(ETIMEDOUT, "the peer does not take what is on its way"));
+        return false;
+      }
       if (!being_read_) {
-        NoteEnd();
+        EndLink();
       } else {
         real.shutdown(fd, SHUT_RD);  // wakes that thread
       }

@@ -263,12 +263,15 @@ Background::Wait StreamSocket::RunLinger(Time now) {
     received_at_close_ = session_->engine().stats().bcopy_bytes_in;
     linger_until_ = now + kFinWait;
   }
+  if (leaving_ && foreign()) {  // another process keeps it, with what was unsent here
+    DropSession();
+    return {.done = true};
+  }
   if (leaving_) {
     session_->Pump();
     session_->ReadAvailable();
     LeadMove();
-    if (session_->has_unsent() && !foreign() && now < linger_until_)
-      return LinkWait(linger_fd_, now + NextNap());
+    if (session_->has_unsent() && now < linger_until_) return LinkWait(linger_fd_, now + NextNap());
     DropSession();
     return {.done = true};
   }

@@ -266,9 +266,7 @@ int StreamSocket::Disconnect(int fd) {
   }
   state_ = State::kNew;
   const int saved = errno;
-  sockaddr nobody{};
-  nobody.sa_family = AF_UNSPEC;
-  real.connect(fd, &nobody, sizeof nobody);
+  Unconnect(fd);
   errno = saved;
   ++link_edge_;
   for (const Observation& o : observers_) o.observer->OnChange(o.fd);

@@ -21,6 +21,7 @@ bool StreamSocket::ComeToRest(Time deadline) {
     CollectLoans();
     LeadMove();
     if (session_->freezable()) return true;
+    shared_->Keep();  // what the others have of it is old
     shared_->Unlock();
     mutex_.own().unlock();
     timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
@@ -31,7 +32,9 @@ bool StreamSocket::ComeToRest(Time deadline) {
     // Another process has used it meanwhile: what it left is the newest.
     if (view == SharedConnection::View::kStale ? !ThawShared() : view != SharedConnection::View::kCurrent) return false;
   }
-  return session_->freezable();
+  if (session_->freezable()) return true;
+  shared_->Keep();
+  return false;
 }
 
 // With own() locked, which is free while it waits for a process that keeps the connection to itself.

@@ -12,7 +12,8 @@ namespace sdp::preload {
 void StreamSocket::LeadMove() {
   if (!session_->moving()) return;
   CollectLoans();
-  session_->LeadMove(sdp_peer_.length != 0 ? sdp_peer_ : peer_);
+  // The engine counts announcements of urgent data anew: what the owner was told is of another connection.
+  if (session_->LeadMove(sdp_peer_.length != 0 ? sdp_peer_ : peer_)) told_urgent_ = 0;
 }
 
 void StreamSocket::FollowMove() {

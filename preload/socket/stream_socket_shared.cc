@@ -176,6 +176,10 @@ bool StreamSocket::LeaveToOthers() {
 
 void StreamSocket::PrepareConfinement() {
   Lock lock(mutex_);
+  if (state_ == State::kSdp && !foreign() && session_->moving()) {
+    session_->EndMove();
+    AfterProgress();
+  }
   if (shared_ != nullptr) shared_->Prepare();
   if (listener_ != nullptr) listener_->PrepareConfinement();
   if (!descriptors_.empty()) IsNonblocking(descriptors_.front());

@@ -93,6 +93,32 @@ void AskingPeer::AcceptFirst() {
   AcceptLink(sdp_listener_, std::make_unique<engine::Engine>(engine::Role::kAccepting, OwnOptions()), Port::kNew);
 }
 
+void AskingPeer::AcceptBadly() {
+  auto connector = AcceptRequest(sdp_listener_);
+  const std::vector<std::byte> none(engine::kHelloSize);
+  connector->Accept(none, preload::QpOptions(OwnOptions()));
+  while (connector->Step(preload::Now()) == verbs::ConnectState::kInProgress) Check(WaitFor(link_, POLLIN), "the set-up hangs");
+  const bool established = connector->Step(preload::Now()) == verbs::ConnectState::kEstablished;
+  const auto queue_pair = established ? connector->TakeQueuePair() : nullptr;
+  Check(established, "the set-up failed: " + connector->cause().text);
+  const Time give_up = preload::Now() + kPatience;
+  for (pollfd next{.fd = conventional_, .events = POLLIN, .revents = 0}; ::poll(&next, 1, 5) != 1;) {
+    Check(preload::Now() < give_up, "nobody comes to the conventional address");
+    queue_pair->ReadLink();  // the program's RNIC wants to hear from this one
+    queue_pair->Flush();
+  }
+  ::close(link_);
+}
+
+bool AskingPeer::PlainEndsInOrder() {
+  const int plain = ::accept4(conventional_, nullptr, nullptr, SOCK_CLOEXEC);
+  Check(plain >= 0 && WaitFor(plain, POLLIN), "the TCP connection does not end");
+  char byte = 0;
+  const bool in_order = ::recv(plain, &byte, 1, 0) == 0;
+  ::close(plain);
+  return in_order;
+}
+
 void AskingPeer::Connect(uint16_t port) {
   link_ = MakeSocket();
   sockaddr_in target = Loopback(port);
@@ -117,13 +143,18 @@ void AskingPeer::Connect(uint16_t port) {
   Drive([&] { return session_->engine().state() != engine::State::kHelloSent; }, "HelloAck");
 }
 
-// The set-up as accepting peer, of a new session or of one that goes on.
-void AskingPeer::AcceptLink(int listener, std::unique_ptr<engine::Engine> engine, Port port) {
+std::unique_ptr<verbs::Connector> AskingPeer::AcceptRequest(int listener) {
   Check(WaitFor(listener, POLLIN), "nobody connects");
   link_ = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
   auto connector = iwarp::Listen(link_, preload::SoftOptions(), preload::Now());
   while (connector->Step(preload::Now()) == verbs::ConnectState::kInProgress) Check(WaitFor(link_, POLLIN), "no MPA Request");
   Check(connector->Step(preload::Now()) == verbs::ConnectState::kRequested, "no connection request: " + connector->cause().text);
+  return connector;
+}
+
+// The set-up as accepting peer, of a new session or of one that goes on.
+void AskingPeer::AcceptLink(int listener, std::unique_ptr<engine::Engine> engine, Port port) {
+  auto connector = AcceptRequest(listener);
   if (port == Port::kRejects) {
     connector->Reject({});
     connector->Step(preload::Now());

@@ -30,6 +30,10 @@ class AskingPeer {
   void Listen();
   [[nodiscard]] uint16_t conventional_port() const;
   void AcceptFirst();
+  // The same, but answers with private data that is no HelloAck. The program goes to the conventional address.
+  void AcceptBadly();
+  // Of the TCP connection that came of that. False: it was reset.
+  bool PlainEndsInOrder();
   // Connects to the program that listens at `port` of the loopback address.
   void Connect(uint16_t port);
 
@@ -49,6 +53,8 @@ class AskingPeer {
   void Idle(int fd);
 
  private:
+  // The MPA Request of who comes to `listener`.
+  std::unique_ptr<verbs::Connector> AcceptRequest(int listener);
   void AcceptLink(int listener, std::unique_ptr<engine::Engine> engine, Port port);
   void Drive(const std::function<bool()>& done, const char* what);
   void Step(int also, int timeout_ms);

@@ -1,6 +1,6 @@
 // The peer as a program: a command a line from standard input, "ok" (or "lost": the session ended, as it should) when it is done.
-//   listen | accept | connect PORT | send BYTES | receive BYTES | exchange OUT IN SUSPENSIONS PORT | urgent CHARACTER | suspend PORT |
-//   close | receive-end | finish | quit          PORT: new, same, closed, rejects, silent
+//   listen | accept | accept-badly | plain-end | connect PORT | send BYTES | receive BYTES | exchange OUT IN SUSPENSIONS PORT |
+//   urgent CHARACTER | suspend PORT | close | receive-end | finish | quit   PORT: new, same, closed, rejects, silent
 // "listen" answers "ok" and the conventional port.
 #include <poll.h>
 #include <unistd.h>
@@ -55,6 +55,10 @@ std::string Run(AskingPeer& peer, const std::string& line) {
   }
   if (command == "accept") {
     peer.AcceptFirst();
+  } else if (command == "accept-badly") {
+    peer.AcceptBadly();
+  } else if (command == "plain-end") {
+    if (!peer.PlainEndsInOrder()) return "reset";
   } else if (command == "connect") {
     words >> a;
     peer.Connect(static_cast<uint16_t>(a));

@@ -300,6 +300,21 @@ TEST_CASE("suspension: a connection that nobody has accepted yet") {
   REQUIRE(peer.Do("receive 500") == "ok");
 }
 
+// Of a link that was aborted nothing may be left on the descriptor: a linger time of zero would make a reset of every close.
+TEST_CASE("suspension: a peer whose HelloAck is none is a peer over TCP, and closes in good order", "[plain]") {
+  Peer peer;
+  const std::string answer = peer.Do("listen");
+  REQUIRE(answer.rfind("ok ", 0) == 0);
+  Address target = Loopback(AF_INET, static_cast<uint16_t>(std::stoi(answer.substr(3))));
+  peer.Tell("accept-badly");
+  Fd fd = TcpSocket();
+  REQUIRE(connect(fd, target.get(), target.length) == 0);
+  REQUIRE(peer.Answer() == "ok");
+  CHECK(PeerOf(fd).ToString() == target.ToString());
+  fd.reset();
+  REQUIRE(peer.Do("plain-end") == "ok");
+}
+
 TEST_CASE("suspension: a next connection that does not come about is a reset") {
   const std::string port = GENERATE(std::string("closed"), std::string("rejects"), std::string("silent"));
   Connection c(port == "rejects" ? Opens::kProgram : Opens::kPeer);
