@@ -37,11 +37,12 @@ void SetOption(int fd, int name, int value) { real.setsockopt(fd, SOL_SOCKET, na
 
 }  // namespace
 
-LinkMove::LinkMove(int fd, uint16_t port, Time now)
+LinkMove::LinkMove(int fd, uint16_t port, Duration rest, Time now)
     : source_(LocalAddress(fd)),
       port_(port),
       same_names_(Port(PeerAddress(fd)) == port),
       reuse_address_(Option(fd, SO_REUSEADDR)),
+      rest_(rest),
       deadline_(now + kPatienceForEnd),
       gives_up_(now + config().handshake_timeout) {
   // What is left of the old link takes it over, and is not in the way of the bind then.
@@ -68,7 +69,8 @@ void LinkMove::NoteDelivered(int fd, size_t queued, Time now) {
 
 void LinkMove::NoteLeft(Time now) {
   phase_ = Phase::kLeft;
-  deadline_ = now + config().handshake_timeout;
+  rest_ends_ = now + rest_;
+  deadline_ = rest_ends_ + config().handshake_timeout;
 }
 
 // Beside what is left of the old link, and an accepted one beside its listener. A socket that the application has bound to a port still has
@@ -164,6 +166,7 @@ short LinkMove::events() const {
 }
 
 Time LinkMove::deadline(Time now) const {
+  if (phase_ == Phase::kLeft && resting(now)) return rest_ends_;
   if (phase_ == Phase::kLeft || (phase_ == Phase::kLeaving && (same_names_ || late(now)))) return now + kLook;
   if (phase_ == Phase::kHandshake) return std::min(connector_->deadline(), deadline_);
   return deadline_;

@@ -24,8 +24,8 @@ class LinkMove {
  public:
   enum class Phase : uint8_t { kLeaving, kLeft, kLink, kHandshake, kThere, kFailed, kNewLink };
 
-  // `fd`: of the link that is left. `port`: the one that the peer's SuspComm carries.
-  LinkMove(int fd, uint16_t port, Time now);
+  // `fd`: of the link that is left. `port`: the one that the peer's SuspComm carries. `rest`: how long to be without a link.
+  LinkMove(int fd, uint16_t port, Duration rest, Time now);
 
   [[nodiscard]] Phase phase() const { return phase_; }
   // The old queue pair's link is no more, and there is no other.
@@ -40,6 +40,8 @@ class LinkMove {
   // It takes nothing of that, for SDP_HANDSHAKE_TIMEOUT_MS.
   [[nodiscard]] bool stuck(Time now) const { return phase_ == Phase::kLeaving && !delivered_ && now >= gives_up_; }
   void NoteLeft(Time now);
+  // kLeft: Connect() is not due yet.
+  [[nodiscard]] bool resting(Time now) const { return now < rest_ends_; }
   // kLeft: connects to that port of `peer`, the old link's other end, and from the same address and port as before, for the peer looks at
   // that (step 1), where the kernel lets us. `hello`, `qp`: of the set-up as connecting peer.
   void Connect(int fd, const Address& peer, const std::array<std::byte, engine::kHelloSize>& hello, const verbs::QpOptions& qp, Time now);
@@ -70,6 +72,8 @@ class LinkMove {
   const uint16_t port_;
   const bool same_names_;
   const int reuse_address_;  // the application's SO_REUSEADDR
+  const Duration rest_;
+  Time rest_ends_{};
   Phase phase_ = Phase::kLeaving;
   Time deadline_;
   // kLeaving: what was on its way when it last became less, and when to give up then.

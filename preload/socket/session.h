@@ -164,6 +164,8 @@ class Session {
   bool reads_little_ = false;
   uint32_t move_steps_ = 0;
   std::unique_ptr<LinkMove> move_;
+  int idle_moves_ = 0;  // in a row; a peer must not keep the program busy with nothing else
+  uint64_t payload_at_move_ = 0;
   std::optional<verbs::LinkCause> failure_;  // of a move
   verbs::QpCounters earlier_links_;
 };

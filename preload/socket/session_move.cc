@@ -2,6 +2,7 @@
 // leaves its link, connects anew where the peer says, and goes on with another queue pair, which is here.
 #include <errno.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "preload/confinement.h"
@@ -13,6 +14,21 @@
 
 namespace sdp::preload {
 namespace {
+
+// Moves with no byte of the stream between them: the first few cost nothing, then each rests twice as long as the one before.
+constexpr int kFreeMoves = 8;
+constexpr Duration kFirstRest = std::chrono::milliseconds(10);
+constexpr Duration kLongestRest = std::chrono::seconds(1);
+
+Duration RestOf(int idle_moves) {
+  if (idle_moves <= kFreeMoves) return {};
+  return std::min(kLongestRest, kFirstRest * (1 << std::min(idle_moves - kFreeMoves - 1, 10)));
+}
+
+uint64_t Payload(const engine::Stats& s) {
+  return s.bcopy_bytes_in + s.bcopy_bytes_out + s.read_zcopy_bytes_in + s.read_zcopy_bytes_out + s.write_zcopy_bytes_in +
+         s.write_zcopy_bytes_out + s.transaction_bytes_in + s.transaction_bytes_out;
+}
 
 void Add(const verbs::QpCounters& more, verbs::QpCounters* sum) {
   sum->bytes_in += more.bytes_in;
@@ -32,7 +48,10 @@ Time Session::move_deadline() const { return move_ != nullptr ? move_->deadline(
 bool Session::MayMove() const { return !Confined() && !queue_pair_->owns_event_fd(); }
 
 void Session::StartMove() {
-  move_ = std::make_unique<LinkMove>(queue_pair_->event_fd(), *engine_->suspended_port(), Now());
+  const uint64_t payload = Payload(engine_->stats());
+  idle_moves_ = payload == payload_at_move_ ? idle_moves_ + 1 : 0;
+  payload_at_move_ = payload;
+  move_ = std::make_unique<LinkMove>(queue_pair_->event_fd(), *engine_->suspended_port(), RestOf(idle_moves_), Now());
   ++move_steps_;
 }
 
@@ -52,6 +71,7 @@ bool Session::LeadMove(const Address& peer) {
   if (move_ == nullptr && moving()) BeginMove();
   if (move_ == nullptr || move_->phase() != LinkMove::Phase::kLeft || being_read_) return false;
   const Time now = Now();
+  if (move_->resting(now) && engine_->state() != engine::State::kAborted) return false;
   constexpr engine::Options kOwn;
   if (engine_->state() == engine::State::kAborted) {
     Abort();

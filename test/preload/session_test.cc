@@ -24,6 +24,7 @@ class ScriptedQueuePair final : public verbs::QueuePair {
   size_t most_posted = 0;
   int flushes = 0, detaches = 0, reads = 0, polls = 0, aborts = 0;
   std::string sent;  // payload, in order
+  bool ended = false;  // by the peer
   bool endless = false;
   std::vector<std::byte> again;  // what every read brings if `endless`
   std::deque<std::vector<std::byte>> ready;
@@ -55,6 +56,7 @@ class ScriptedQueuePair final : public verbs::QueuePair {
   void DetachBorrowed() override { ++detaches; }
   verbs::ReadStatus ReadLink() override {
     ++reads;
+    if (ended) return verbs::ReadStatus::kEnded;
     if (!endless) return verbs::ReadStatus::kWouldBlock;
     ready.push_back(again);
     return verbs::ReadStatus::kProgress;
@@ -184,6 +186,21 @@ TEST_CASE("session: a peer that suspends a kernel RNIC's connection (13) has it 
   CHECK(c.session->link_ended());
   CHECK(c.session->engine().state() == engine::State::kAborted);
   CHECK(c.session->engine().abort_reason() == engine::AbortReason::kLinkLost);
+}
+
+TEST_CASE("session: a peer that ends the link itself behind the SuspCommAck is followed all the same") {
+  Connected c(10);
+  wire::Message message{{.bufs = 10, .len = 24}, wire::SuspComm{4711}};
+  std::vector<std::byte> bytes(24);
+  wire::SerializeTo(message, bytes);
+  c.queue_pair->ready.push_back(bytes);
+  c.session->ReadAvailable();
+  REQUIRE(c.session->moving());
+  c.queue_pair->ended = true;
+  c.session->ReadAvailable();
+  CHECK(c.session->moving());
+  CHECK_FALSE(c.session->link_ended());
+  CHECK(c.session->engine().state() != engine::State::kAborted);
 }
 
 std::vector<std::byte> Update() {

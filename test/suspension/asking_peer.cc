@@ -291,11 +291,11 @@ bool AskingPeer::FinishSuspension(Port port) {
   session_.reset();
   const engine::Options own = OwnOptions();
   Check(engine->Resume(own.ird, own.ord), "the engine does not go on");
-  if (port == Port::kSilent) {
+  if (port == Port::kSilent || port == Port::kHeld) {
     Check(WaitFor(next_listener_, POLLIN), "nobody connects");
     const int silent = ::accept4(next_listener_, nullptr, nullptr, SOCK_CLOEXEC);
     char request[1024];
-    while (::recv(silent, request, sizeof request, 0) > 0) {
+    while (port == Port::kSilent && ::recv(silent, request, sizeof request, 0) > 0) {
     }
     return false;
   }

@@ -22,6 +22,7 @@ enum class Port {
   kClosed,   // nobody listens there
   kRejects,  // MPA rejects
   kSilent,   // TCP connects, and nobody answers
+  kHeld,     // the same, and nobody waits for its end
 };
 
 class AskingPeer {

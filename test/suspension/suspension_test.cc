@@ -1,10 +1,16 @@
 // A program of plain sockets, under the preload, whose peer asks for Socket Duplication (SDP 13) again and again. The program must not
 // notice.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <atomic>
+#include <vector>
 
 #include "test/posix/support.h"
 #include "test/suspension/pattern.h"
@@ -335,6 +341,41 @@ TEST_CASE("suspension: a next connection that does not come about is a reset") {
   CHECK(error == (port == "silent" ? ETIMEDOUT : ECONNRESET));
   CHECK((PollOne(c.fd, POLLIN | POLLOUT) & POLLHUP) != 0);
   REQUIRE_ERRNO(send(c.fd, "x", 1, MSG_NOSIGNAL), EPIPE);
+}
+
+// Ends the process at every call of those that a move makes.
+bool ForbidMoves() {
+  std::vector<sock_filter> filter = {BPF_STMT(BPF_LD + BPF_W + BPF_ABS, offsetof(seccomp_data, nr))};
+  for (const int number : {SYS_connect, SYS_bind, SYS_setsockopt, SYS_ioctl}) {
+    filter.push_back(BPF_JUMP(BPF_JMP + BPF_JEQ + BPF_K, static_cast<uint32_t>(number), 0, 1));
+    filter.push_back(BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_KILL_PROCESS));
+  }
+  filter.push_back(BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_ALLOW));
+  const sock_fprog program = {static_cast<unsigned short>(filter.size()), filter.data()};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST_CASE("suspension: a program that sets a seccomp filter in the middle of a move loses the connection, not its life") {
+  Connection c(Opens::kPeer);
+  c.peer.Tell("suspend held");
+  REQUIRE(c.peer.AnswerWhileWaiting(c.fd, POLLIN) == "lost");
+  REQUIRE(ForbidMoves());
+  char byte = 0;
+  REQUIRE_ERRNO(recv(c.fd, &byte, 1, 0), ECONNRESET);
+  REQUIRE(recv(c.fd, &byte, 1, 0) == 0);
+}
+
+TEST_CASE("suspension: a peer that asks again and again, and sends nothing, is followed ever more slowly") {
+  Connection c(Opens::kPeer);
+  const Stopwatch watch;
+  for (int i = 0; i < 14; ++i) {
+    c.peer.Tell("suspend new");
+    REQUIRE(c.peer.AnswerWhileWaiting(c.fd, POLLIN) == "ok");
+  }
+  CHECK(watch.ms() >= 10 + 20 + 40 + 80 + 160);
+  c.peer.Tell("send 5");
+  REQUIRE(c.Receive(5));
+  REQUIRE(c.peer.Answer() == "ok");
 }
 
 TEST_CASE("suspension: parent and child of a fork hold the connection") {
