@@ -38,7 +38,17 @@ class NoCancellation {
   NoCancellation& operator=(const NoCancellation&) = delete;
 
  private:
+  friend class SleepMayBeCancelled;
   int previous_ = PTHREAD_CANCEL_ENABLE;
+};
+
+// Within such a call, where it sleeps: as the caller has it.
+class SleepMayBeCancelled {
+ public:
+  explicit SleepMayBeCancelled(const NoCancellation& call) { pthread_setcancelstate(call.previous_, nullptr); }
+  ~SleepMayBeCancelled() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr); }
+  SleepMayBeCancelled(const SleepMayBeCancelled&) = delete;
+  SleepMayBeCancelled& operator=(const SleepMayBeCancelled&) = delete;
 };
 
 }  // namespace sdp::preload

@@ -191,7 +191,8 @@ bool DropCookies(int epfd, epoll_event* events, int* count) {
 
 }  // namespace
 
-bool HaveEpollSets() { return numbers_in_use.load(std::memory_order_relaxed) != 0; }
+// In order with what counts sleepers (plain_sleep.h).
+bool HaveEpollSets() { return numbers_in_use.load(std::memory_order_seq_cst) != 0; }
 
 EpollSetRef EpollSetRef::Find(int epfd) {
   EpollSetRef ref;
@@ -288,7 +289,8 @@ int EpollWaitBeforeSockets(int epfd, epoll_event* events, int max_events, const 
   int count;
   {
     const PlainSleep sleep(epfd);
-    count = wait(arguments);
+    // A set that has come before this thread was counted would not wake it.
+    count = HaveEpollSets() && FindEpollSet(epfd) ? 0 : wait(arguments);
   }
   const int result = AfterPlain(epfd, events, max_events, deadline, mask, count);
   const int kept = DropIdleNested(epfd, events, result);

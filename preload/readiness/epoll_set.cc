@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "preload/fd_table.h"
+#include "preload/guard.h"
 #include "preload/readiness/epoll_set_look.h"
 #include "preload/readiness/plain_sleep.h"
 #include "preload/real_calls.h"
@@ -400,6 +401,9 @@ bool EpollSet::ReportOne(int fd, const StreamSocket::Readiness& readiness, epoll
 }
 
 int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
+  // A cancellation ends it before it has taken an event, or in its sleep.
+  pthread_testcancel();
+  const NoCancellation whole;
   Reported reported;
   // However it ends.
   struct Outer {
@@ -414,7 +418,8 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
     SleepingDevices devices;
     if (count == 0 && !kernel_first && device_count_.load(std::memory_order_relaxed) != 0 && Now() < deadline) {
       FindDevices(&devices);
-      if (devices.look.Run(deadline)) count = Report(events, 0, max_events, &reported);
+      pollfd other{.fd = epfd, .events = POLLIN, .revents = 0};
+      if (devices.look.Run(deadline, devices.look.any() && real.poll(&other, 1, 0) > 0)) count = Report(events, 0, max_events, &reported);
     }
     if (count == max_events) {
       kernel_turn_.store(true, std::memory_order_relaxed);
@@ -430,9 +435,18 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
       timeout = HasCandidates() ? &storage : Remaining(std::min({deadline, undone, look}), &storage);
     }
     if (sleeps) devices.FallAsleep(deadline);
-    const int kernel = real.epoll_pwait2(epfd, events + count, max_events - count, timeout, mask);
+    int kernel;
+    if (sleeps) {
+      struct Counted {
+        std::atomic<int>& sleepers;
+        ~Counted() { sleepers.fetch_sub(1); }
+      } const counted{sleepers_};
+      const SleepMayBeCancelled here(whole);
+      kernel = real.epoll_pwait2(epfd, events, max_events, timeout, mask);
+    } else {
+      kernel = real.epoll_pwait2(epfd, events + count, max_events - count, timeout, mask);
+    }
     const int error = errno;
-    if (sleeps) sleepers_.fetch_sub(1);
     if (kernel < 0) {
       if (count > 0) return count;
       return Fail(error);

@@ -14,11 +14,11 @@ void DeviceLook::Add(StreamSocket* socket, Duration budget) {
   budget_ = std::max(budget_, budget);
 }
 
-bool DeviceLook::Run(Time deadline) {
+bool DeviceLook::Run(Time deadline, bool other_ready) {
   if (count_ > kMostSockets) return false;
   const Time now = Now();
   if (now >= deadline) return false;
-  if (budget_ == Duration::zero()) return EndAll(StreamSocket::LookResult::kInVain);
+  if (other_ready || budget_ == Duration::zero()) return EndAll(StreamSocket::LookResult::kInVain);
   const Time until = std::min(deadline, now + budget_);
   CoreWatch core;
   bool crowded = false;

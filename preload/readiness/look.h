@@ -22,9 +22,9 @@ class DeviceLook {
   void Add(StreamSocket* socket, Duration budget);
   [[nodiscard]] bool any() const { return count_ != 0; }
   // As long as the most patient of them wants, but not beyond `deadline`, and not while another thread wants
-  // the core. True: something has come, readiness may be another. False: what comes from here on ends a
-  // sleep.
-  bool Run(Time deadline);
+  // the core; not at all if `other_ready`: something else that is waited for is ready, and would wait for the
+  // look. True: something has come, readiness may be another. False: what comes from here on ends a sleep.
+  bool Run(Time deadline, bool other_ready);
 
  private:
   bool EndAll(StreamSocket::LookResult result);

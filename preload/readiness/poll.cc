@@ -8,6 +8,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "preload/fd_table.h"
+#include "preload/guard.h"
 #include "preload/readiness/look.h"
 #include "preload/readiness/nested.h"
 #include "preload/readiness/plain_sleep.h"
@@ -60,11 +61,12 @@ class PollCall {
   PollCall(pollfd* fds, nfds_t count) : fds_(fds), count_(count) {}
   ~PollCall() { Unregister(); }
 
-  int Run(Time deadline, const sigset_t* mask) {
+  // A cancellation ends it before it has done anything, or in its sleep.
+  int Run(Time deadline, const sigset_t* mask, const NoCancellation& whole) {
     for (;;) {
       const Time undone = Background::RunInline();
       int ready = Prepare();
-      if (ready == 0 && look_.any() && look_.Run(deadline)) ready = Prepare();
+      if (ready == 0 && look_.any() && look_.Run(deadline, KernelKnowsMore())) ready = Prepare();
       slept_at_ = look_.any() ? Now() : Time{};
       timespec storage{};
       if (ready == 0 && Now() < deadline) Register();
@@ -75,8 +77,7 @@ class PollCall {
       }
       const timespec* timeout = ready != 0 ? &storage : Remaining(std::min(Bounded(deadline), undone), &storage);
       // More entries than the application asked for must not be too many for it.
-      const int result = count_ < kernel_.size() ? UnboundedPoll(kernel_.data(), kernel_.size(), timeout, mask)
-                                                 : real.ppoll(kernel_.data(), kernel_.size(), timeout, mask);
+      const int result = ready == 0 ? Sleep(timeout, mask, whole) : AskKernel(timeout, mask);
       const int error = errno;
       const bool woken = waiter_ != nullptr && registered_ && kernel_.back().revents != 0;
       Unregister();
@@ -94,6 +95,24 @@ class PollCall {
   }
 
  private:
+  int AskKernel(const timespec* timeout, const sigset_t* mask) {
+    // More entries than the application asked for must not be too many for it.
+    return count_ < kernel_.size() ? UnboundedPoll(kernel_.data(), kernel_.size(), timeout, mask)
+                                   : real.ppoll(kernel_.data(), kernel_.size(), timeout, mask);
+  }
+
+  int Sleep(const timespec* timeout, const sigset_t* mask, const NoCancellation& whole) {
+    const SleepMayBeCancelled here(whole);
+    return AskKernel(timeout, mask);
+  }
+
+  bool KernelKnowsMore() {
+    if (!nested_ready_.empty()) return true;
+    const bool devices_alone = std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.device; });
+    const timespec at_once{};
+    return !devices_alone && AskKernel(&at_once, nullptr) > 0;
+  }
+
   // Looks at every SDP socket; the number of entries that are ready without asking the kernel.
   int Prepare() {
     kernel_.clear();
@@ -291,7 +310,9 @@ bool PollConcernsUs(const pollfd* fds, nfds_t count) {
 }
 
 int Poll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
-  return PollCall(fds, count).Run(DeadlineAfter(timeout), mask);
+  pthread_testcancel();
+  const NoCancellation whole;
+  return PollCall(fds, count).Run(DeadlineAfter(timeout), mask, whole);
 }
 
 namespace {
@@ -332,6 +353,8 @@ int Select(int count, fd_set* read_set, fd_set* write_set, fd_set* except_set, c
   SelectSet read(read_set);
   SelectSet write(write_set);
   SelectSet except(except_set);
+  pthread_testcancel();
+  const NoCancellation whole;
   absl::InlinedVector<pollfd, 16> fds;
   for (int fd = 0; fd < count; ++fd) {
     short events = 0;
@@ -342,7 +365,7 @@ int Select(int count, fd_set* read_set, fd_set* write_set, fd_set* except_set, c
   }
   int result;
   for (;;) {
-    result = PollCall(fds.data(), fds.size()).Run(deadline, mask);
+    result = PollCall(fds.data(), fds.size()).Run(deadline, mask, whole);
     if (result < 0) return -1;
     for (const pollfd& p : fds) {
       if ((p.revents & POLLNVAL) != 0) {

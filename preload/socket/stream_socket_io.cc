@@ -341,8 +341,20 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
     verbs::DroppedLock dropped(own);
     const CallMark mark;
     reader_.Set(&mark);
-    const verbs::ReadStatus status = session_->ReadSleeping(dropped, memory);
-    reader_.Clear();
+    struct Sleeping {
+      StreamSocket* socket;
+      bool cancelled = true;
+      ~Sleeping() {
+        socket->reader_.Clear();
+        if (cancelled) socket->waiters_.WakeAll();  // as below
+      }
+    };
+    verbs::ReadStatus status;
+    {
+      Sleeping sleeping{.socket = this};
+      status = session_->ReadSleeping(dropped, memory);
+      sleeping.cancelled = false;
+    }
     own.release();
     lock = Lock(mutex_, std::adopt_lock);
     if (shared_ != nullptr) mutex_.Enter();  // a fork came meanwhile; the connection was ours all the time

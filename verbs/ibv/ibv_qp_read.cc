@@ -89,7 +89,7 @@ ReadStatus IbvQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory
 
 // What was taken and not told nobody would be woken for.
 bool IbvQp::may_sleep() const {
-  return receives_armed_ && !event_due_ && ready_.empty() && (sends_armed_ || !WaitsForSends());
+  return !ended_ && receives_armed_ && !event_due_ && ready_.empty() && (sends_armed_ || !WaitsForSends());
 }
 
 bool IbvQp::HasReceived() {
