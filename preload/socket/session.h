@@ -92,9 +92,8 @@ class Session {
   void SetChanged(bool changed) { changed_ = changed; }
   // What is read is going to be moved: see QueuePair::ReadLittle, and full(). Stays so through Thaw().
   void ReadLittle(bool little);
-  // So much is unread that ReadAvailable takes nothing more off the link: it has to be possible to move it. What
-  // cannot be moved now needs the link, to come to rest.
-  [[nodiscard]] bool full() const { return reads_little_ && move_ == nullptr && engine_->readable_bytes() >= kMostToMove && engine_->freezable(); }
+  // So much is unread that ReadAvailable takes nothing more off the link: it has to be possible to move it.
+  [[nodiscard]] bool full() const { return reads_little_ && move_ == nullptr && engine_->readable_bytes() >= kMostToMove; }
   // In the child of a fork: the thread that slept in ReadSleeping is not here.
   void ForgetReader() { being_read_ = false; }
 
