@@ -2,8 +2,9 @@
 // abstract Unix address made of the path. Such names belong to the network namespace, as registrations do,
 // and not to the file system.
 //
-// Anybody may bind one, so who answers there must prove by his user that he is the daemon; see
-// RegistrarCalls::known_daemon.
+// Anybody of the network namespace may bind one, from another container too, where numbers of users mean
+// somebody else. So a process looks there only when it has lost the path with its root directory, and trusts
+// there only the user with whose daemon it registered by the path; see known_daemons.h.
 #ifndef SDP_PORTMAPPER_ABSTRACT_ADDRESS_H_
 #define SDP_PORTMAPPER_ABSTRACT_ADDRESS_H_
 

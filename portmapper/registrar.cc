@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "portmapper/abstract_address.h"
@@ -27,8 +28,8 @@ class Connection {
   ~Connection() {
     if (fd_ >= 0) calls_.close(fd_);
   }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
+  Connection(Connection&& other) noexcept : fd_(other.Release()), calls_(other.calls_) {}
+  Connection& operator=(Connection&&) = delete;
 
   [[nodiscard]] int fd() const { return fd_; }
   int Release() { return std::exchange(fd_, -1); }
@@ -57,8 +58,8 @@ UnixAddress AddressOf(const std::string& path) {
   return result;
 }
 
-Result<void, RegistrarError> Connect(int fd, const UnixAddress& to, const std::string& path,
-                                     Clock::time_point deadline, const RegistrarCalls& calls) {
+Result<void, RegistrarError> ConnectByPath(int fd, const UnixAddress& to, const std::string& path,
+                                           Clock::time_point deadline, const RegistrarCalls& calls) {
   while (true) {
     // A full backlog makes a unix connect wait, for as long as SO_SNDTIMEO says (0 would be for ever).
     const int left = std::max(MillisecondsUntil(deadline), 1);
@@ -71,9 +72,17 @@ Result<void, RegistrarError> Connect(int fd, const UnixAddress& to, const std::s
   }
 }
 
+// Anybody may have taken the name and fill its backlog: nobody waits for that.
+Result<void, RegistrarError> ConnectByName(int fd, const UnixAddress& to, const std::string& path,
+                                           const RegistrarCalls& calls) {
+  if (calls.connect(fd, reinterpret_cast<const sockaddr*>(&to.address), to.length) == 0) return {};
+  return unexpected(Failed(RegistrarFailure::kNoDaemon, errno, path));
+}
+
 // The user whom root lets serve the host: the owner of the system directory, if root made it and nobody else
 // can put anything there. Nobody (-1) for another path.
 uid_t SystemDaemonUser(const std::string& path, const RegistrarCalls& calls) {
+  constexpr auto kNobody = static_cast<uid_t>(-1);
   if (path != kSystemSocketPath) return kNobody;
   const std::string directory = kSystemSocketDirectory;
   struct stat parent {};
@@ -86,19 +95,23 @@ uid_t SystemDaemonUser(const std::string& path, const RegistrarCalls& calls) {
   return own.st_uid;
 }
 
-// Who could bind the path could also answer on it: a daemon of another user would map our clients where he
-// likes. `also`: who is trusted beside root and this very user. The daemon's user.
-Result<uid_t, RegistrarError> CheckTrust(int fd, const std::string& path, uid_t also,
-                                         const RegistrarCalls& calls) {
+Result<uid_t, RegistrarError> PeerOf(int fd, const RegistrarCalls& calls) {
   ucred peer{};
   socklen_t length = sizeof peer;
   if (calls.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
     return unexpected(Failed(RegistrarFailure::kNotTrusted, errno));
   }
-  if (peer.uid == 0 || peer.uid == geteuid() || peer.uid == also) return peer.uid;
-  return unexpected(Failed(
-      RegistrarFailure::kNotTrusted, EPERM,
-      path + " is served by user " + std::to_string(peer.uid) + ", who is neither root nor this user"));
+  return peer.uid;
+}
+
+// Who could bind the path could also answer on it: a daemon of another user would map our clients where he
+// likes. Root, this very user, and whom root lets serve the host are to be trusted.
+Result<uid_t, RegistrarError> TrustedByPath(int fd, const std::string& path, const RegistrarCalls& calls) {
+  const auto peer = PeerOf(fd, calls);
+  if (!peer || *peer == 0 || *peer == geteuid() || *peer == SystemDaemonUser(path, calls)) return peer;
+  return unexpected(
+      Failed(RegistrarFailure::kNotTrusted, EPERM,
+             path + " is served by user " + std::to_string(*peer) + ", who is neither root nor this user"));
 }
 
 // What is said to a daemon, with the listeners that prove it.
@@ -151,41 +164,60 @@ Result<void, RegistrarError> AwaitReply(int fd, Clock::time_point deadline, cons
   return unexpected(RegistrarError{RegistrarFailure::kRefused, 0, reply->refusal, reply->text});
 }
 
-// `trusted`: beside root and this very user; becomes the daemon's user.
-Result<int, RegistrarError> RegisterAt(const UnixAddress& to, const std::string& path, uid_t* trusted,
-                                       const Request& request, Clock::time_point deadline,
-                                       const RegistrarCalls& calls) {
-  Connection connection(calls.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), calls);
-  if (connection.fd() < 0) return unexpected(Failed(RegistrarFailure::kNoSocket, errno));
-  if (auto step = Connect(connection.fd(), to, path, deadline, calls); !step)
-    return unexpected(std::move(step.error()));
-  const auto daemon = CheckTrust(connection.fd(), path, *trusted, calls);
-  if (!daemon) return unexpected(daemon.error());
-  *trusted = *daemon;
+Result<int, RegistrarError> Introduce(Connection connection, const Request& request,
+                                      Clock::time_point deadline, const RegistrarCalls& calls) {
   auto step = Send(connection.fd(), request, calls);
   if (step) step = AwaitReply(connection.fd(), deadline, calls);
   if (!step) return unexpected(std::move(step.error()));
   return connection.Release();
 }
 
-Result<int, RegistrarError> Register(const std::string& socket_path, const Request& request, Duration limit,
+Result<int, RegistrarError> RegisterByPath(const std::string& path, const Request& request,
+                                           Clock::time_point deadline, const RegistrarCalls& calls) {
+  const UnixAddress to = AddressOf(path);
+  if (to.length == 0) return unexpected(Failed(RegistrarFailure::kBadPath, ENAMETOOLONG, path));
+  struct stat root {};
+  const bool has_root = calls.known_daemons != nullptr && calls.lstat("/", &root) == 0;
+  Connection connection(calls.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), calls);
+  if (connection.fd() < 0) return unexpected(Failed(RegistrarFailure::kNoSocket, errno));
+  if (auto step = ConnectByPath(connection.fd(), to, path, deadline, calls); !step)
+    return unexpected(std::move(step.error()));
+  const auto daemon = TrustedByPath(connection.fd(), path, calls);
+  if (!daemon) return unexpected(daemon.error());
+  auto registered = Introduce(std::move(connection), request, deadline, calls);
+  if (registered && has_root) calls.known_daemons->Remember(path, *daemon, root);
+  return registered;
+}
+
+// Only the daemon known from before is told anything.
+Result<int, RegistrarError> RegisterByName(const std::string& path, uid_t daemon, const Request& request,
+                                           Clock::time_point deadline, const RegistrarCalls& calls) {
+  UnixAddress to;
+  to.length = AbstractAddress(path, &to.address);
+  if (to.length == 0) return unexpected(Failed(RegistrarFailure::kBadPath, ENAMETOOLONG, path));
+  Connection connection(calls.socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), calls);
+  if (connection.fd() < 0) return unexpected(Failed(RegistrarFailure::kNoSocket, errno));
+  if (auto step = ConnectByName(connection.fd(), to, path, calls); !step)
+    return unexpected(std::move(step.error()));
+  const auto peer = PeerOf(connection.fd(), calls);
+  if (!peer || *peer != daemon) return unexpected(Failed(RegistrarFailure::kNotTrusted, EPERM, path));
+  return Introduce(std::move(connection), request, deadline, calls);
+}
+
+Result<int, RegistrarError> Register(const std::string& path, const Request& request, Duration limit,
                                      const RegistrarCalls& calls) {
   const Clock::time_point deadline = Clock::now() + limit;
-  const UnixAddress by_path = AddressOf(socket_path);
-  if (by_path.length == 0) return unexpected(Failed(RegistrarFailure::kBadPath, ENAMETOOLONG, socket_path));
-  uid_t daemon = SystemDaemonUser(socket_path, calls);
-  auto registered = RegisterAt(by_path, socket_path, &daemon, request, deadline, calls);
-  if (calls.known_daemon == nullptr) return registered;
-  if (registered) calls.known_daemon->store(daemon, std::memory_order_relaxed);
-  if (registered || registered.error().failure != RegistrarFailure::kNoDaemon) return registered;
-  UnixAddress by_name;
-  by_name.length = AbstractAddress(socket_path, &by_name.address);
-  if (by_name.length == 0) return registered;
-  daemon = calls.known_daemon->load(std::memory_order_relaxed);
-  auto elsewhere = RegisterAt(by_name, socket_path, &daemon, request, deadline, calls);
+  auto by_path = RegisterByPath(path, request, deadline, calls);
+  if (by_path || by_path.error().failure != RegistrarFailure::kNoDaemon || calls.known_daemons == nullptr)
+    return by_path;
+  struct stat root {};
+  if (calls.lstat("/", &root) != 0) return by_path;
+  const std::optional<uid_t> daemon = calls.known_daemons->OutOfReach(path, root);
+  if (!daemon) return by_path;
+  auto by_name = RegisterByName(path, *daemon, request, deadline, calls);
   // Whoever has taken the name, or does not want us there, is no daemon of ours.
-  const bool answered = elsewhere || elsewhere.error().failure == RegistrarFailure::kRefused;
-  return answered ? std::move(elsewhere) : std::move(registered);
+  const bool answered = by_name || by_name.error().failure == RegistrarFailure::kRefused;
+  return answered ? std::move(by_name) : std::move(by_path);
 }
 
 Result<int, RegistrarError> Register(std::span<const std::string> socket_paths, const Request& request,

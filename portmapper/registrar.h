@@ -13,7 +13,6 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <span>
@@ -23,6 +22,7 @@
 
 #include "core/base/result.h"
 #include "core/base/types.h"
+#include "portmapper/known_daemons.h"
 #include "portmapper/local_protocol.h"
 
 namespace sdp::pm {
@@ -39,13 +39,10 @@ struct RegistrarCalls {
   int (*getsockopt)(int, int, int, void*, socklen_t*) = ::getsockopt;
   int (*setsockopt)(int, int, int, const void*, socklen_t) = ::setsockopt;
   int (*lstat)(const char*, struct stat*) = ::lstat;
-  // Where the user of the daemon is kept with which a registration by its path was made (kNobody: none yet).
-  // Written and read; a child of fork has its parent's. At a path's abstract name (abstract_address.h), where
-  // nobody's permission to be there counts, he is trusted beside root and this very user. Null: the abstract
-  // name is not tried.
-  std::atomic<uid_t>* known_daemon = nullptr;
+  // What this process, or one that it is a fork of, knows of daemons it registered with by their paths.
+  // Written and read, and the caller's. Null: no abstract name is tried.
+  KnownDaemons* known_daemons = nullptr;
 };
-inline constexpr uid_t kNobody = static_cast<uid_t>(-1);
 
 enum class RegistrarFailure : uint8_t {
   kNoSocket,    // no descriptor or memory left: errno says which
@@ -70,12 +67,15 @@ struct RegistrarError {
 inline constexpr const char* kSystemSocketDirectory = "/run/sdp";
 inline constexpr const char* kSystemSocketPath = "/run/sdp/pmd.sock";
 
-// Registers the listener: at the path, and where that leads to no daemon, as in a process that has changed
-// its root directory, at its abstract name. Both descriptors stay the caller's. Blocks at most `limit` (the
-// daemon looks at descriptors and does no other I/O, so it normally answers within a fraction of a
-// millisecond). Returns the descriptor that keeps the registration alive, close-on-exec; the caller closes it
-// with the listener. It becomes readable (end of file) when the daemon goes away: then close it and register
-// again. Starts no thread, raises no SIGPIPE; changes errno.
+// Registers the listener: at the path. Where nobody serves that, at its abstract name (abstract_address.h),
+// but only if `calls.known_daemons` has a daemon of this very path and "/" was another directory when that
+// was last registered with; and the listener is passed only to whoever is there as that daemon's user:
+// neither root nor this process's own user is trusted there for himself. A full backlog at the name counts as
+// nobody there, and whatever goes wrong there leaves the error that the path gave. Both descriptors stay the
+// caller's. Blocks at most `limit` (the daemon looks at descriptors and does no other I/O, so it normally
+// answers within a fraction of a millisecond). Returns the descriptor that keeps the registration alive,
+// close-on-exec; the caller closes it with the listener. It becomes readable (end of file) when the daemon
+// goes away: then close it and register again. Starts no thread, raises no SIGPIPE; changes errno.
 [[nodiscard]] Result<int, RegistrarError> RegisterListener(const std::string& socket_path,
                                                            int conventional_listener, int sdp_listener,
                                                            Duration limit = std::chrono::milliseconds(200),

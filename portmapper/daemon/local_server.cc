@@ -54,15 +54,38 @@ void MakeDirectory(const std::string& path, const std::optional<User>& owner) {
   if (owner) (void)!chown(path.c_str(), owner->uid, owner->gid);
 }
 
-// Empty, with a word in the log, if it cannot be had: then processes in another root directory stay with TCP.
+// Empty, with a word in the log, if it cannot be had: then the listeners that processes open in another root
+// directory stay with TCP.
 UniqueFd BindAbstract(const std::string& path) {
   sockaddr_un address;
   const socklen_t length = AbstractAddress(path, &address);
-  if (length == 0) return {};
+  if (length == 0) {
+    Log(LogLevel::kInfo,
+        "%s is relative or too long for an abstract name: no listener is registered from another root "
+        "directory",
+        path);
+    return {};
+  }
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (fd && bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 && listen(fd.get(), 128) == 0) return fd;
-  Log(LogLevel::kInfo, "the abstract name of %s: %s", path, strerror(errno));
+  if (fd && bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
+      listen(fd.get(), 128) == 0)
+    return fd;
+  Log(LogLevel::kError,
+      "warning: no listener is registered from another root directory, for the abstract name @sdp-pmd:%s "
+      "cannot be had: %s. "
+      "If another process has it (ss -xlp shows which), stop that and start sdp-pmd again",
+      path, strerror(errno));
   return {};
+}
+
+// Whether every user may go as far as to the path's last component.
+bool OpenToAll(const std::string& path) {
+  for (size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+    struct stat status {};
+    if (stat(path.substr(0, slash + 1).c_str(), &status) != 0 || (status.st_mode & S_IXOTH) == 0)
+      return false;
+  }
+  return true;
 }
 
 absl::StatusOr<UniqueFd> BindSocket(const LocalServerOptions& options, struct stat* bound) {
@@ -99,7 +122,8 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Open(const LocalServer
   if (!listener.ok()) return listener.status();
   UniqueFd abstract = BindAbstract(options.path);
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll || !Watch(epoll.get(), listener->get()) || (abstract && !Watch(epoll.get(), abstract.get()))) return Fail(errno, "epoll");
+  if (!epoll || !Watch(epoll.get(), listener->get()) || (abstract && !Watch(epoll.get(), abstract.get())))
+    return Fail(errno, "epoll");
   std::unique_ptr<LocalServer> local(
       new LocalServer(options, server, *netns, *std::move(listener), std::move(abstract), std::move(epoll)));
   local->bound_ = bound;
@@ -185,8 +209,13 @@ void LocalServer::HandleAccept(int listener, Time now) {
 }
 
 bool LocalServer::MayUse(const ucred& client) const {
-  return client.uid == 0 || client.uid == bound_.st_uid || (bound_.st_mode & S_IWOTH) != 0 ||
-         ((bound_.st_mode & S_IWGRP) != 0 && client.gid == bound_.st_gid);
+  struct stat now {};
+  if (lstat(options_.path.c_str(), &now) != 0 || now.st_ino != bound_.st_ino || now.st_dev != bound_.st_dev)
+    return false;
+  if (client.uid == 0 || client.uid == now.st_uid) return true;
+  const bool by_mode =
+      (now.st_mode & S_IWOTH) != 0 || ((now.st_mode & S_IWGRP) != 0 && client.gid == now.st_gid);
+  return by_mode && OpenToAll(options_.path);
 }
 
 bool LocalServer::Admit(uid_t uid) const {

@@ -52,8 +52,9 @@ struct LocalServerCounters {
 
 class LocalServer {
  public:
-  // Binds the socket, and the abstract name that goes with its path for processes in another root directory. Makes the directory if only it is missing. Replaces the socket of a dead daemon, never
-  // a file of another kind; AlreadyExists if a daemon answers. `server` outlives this and gets the
+  // Binds the socket, and, if it can be had, the abstract name that goes with its path for processes in
+  // another root directory. Makes the directory if only it is missing. Replaces the socket of a dead daemon,
+  // never a file of another kind; AlreadyExists if a daemon answers. `server` outlives this and gets the
   // registrations.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<LocalServer>> Open(const LocalServerOptions& options,
                                                                          PmServer* server);
@@ -90,11 +91,13 @@ class LocalServer {
   };
   using Clients = std::list<Client>;
 
-  LocalServer(const LocalServerOptions& options, PmServer* server, uint64_t netns, UniqueFd listener, UniqueFd abstract,
-              UniqueFd epoll);
+  LocalServer(const LocalServerOptions& options, PmServer* server, uint64_t netns, UniqueFd listener,
+              UniqueFd abstract, UniqueFd epoll);
 
   void HandleAccept(int listener, Time now);
-  // Of a client at the abstract name, which the socket's mode does not guard.
+  // Of a client at the abstract name, which neither the socket's mode nor directories guard: as they are now,
+  // they decide here. Beside root and the socket's owner only those may who could go along the path as users
+  // that the directories say nothing of, and nobody once the socket is gone from its path.
   [[nodiscard]] bool MayUse(const ucred& client) const;
   void HandleClient(Clients::iterator client, Time now);
   void HandleRequest(Clients::iterator client, const LocalMessage& message, Bytes data, Time now);
@@ -108,7 +111,8 @@ class LocalServer {
   PmServer* server_;
   uint64_t netns_;
   UniqueFd listener_;
-  UniqueFd abstract_;  // the same at the path's abstract name (abstract_address.h); empty: somebody else has that name
+  UniqueFd abstract_;  // the same at the path's abstract name (abstract_address.h); empty: somebody else has
+                       // that name
   UniqueFd epoll_;
   struct stat bound_ {};
   bool accepting_ = true;

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdlib>
 
 #include "preload/config.h"
@@ -11,7 +10,7 @@
 namespace sdp::preload {
 namespace {
 
-constinit std::atomic<uid_t> known_daemon{pm::kNobody};
+constinit pm::KnownDaemons known_daemons;
 
 pm::RegistrarCalls Calls() {
   return {.socket = real.socket,
@@ -22,7 +21,7 @@ pm::RegistrarCalls Calls() {
           .close = real.close,
           .getsockopt = real.getsockopt,
           .setsockopt = real.setsockopt,
-          .known_daemon = &known_daemon};
+          .known_daemons = &known_daemons};
 }
 
 }  // namespace

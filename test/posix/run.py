@@ -282,6 +282,7 @@ def main():
     cases = [Case(name, name in with_tcp) for name in names(options.tests) if options.only in name and name not in skipped]
     problems = []
     with tempfile.TemporaryDirectory(prefix="sdp-posix-") as directory:
+        os.chmod(directory, 0o755)  # cases become other users
         daemon = Daemon(options, directory) if options.mode == "sdp" else None
         environment = daemon.environment if daemon else {}
         try:

@@ -85,7 +85,7 @@ TEST_CASE("surroundings: a server whose children for each connection change root
   REQUIRE(ExitedWith(Reap(child), 0));
 }
 
-// vsftpd's passive data connections. The daemon that is asked for such a listener is out of reach by its path.
+// vsftpd's passive data connections. The daemon is out of reach by its path; who has not registered with it before stays with TCP.
 TEST_CASE("surroundings: a listener opened in another root and as another user") {
   if (!IsRoot("chroot")) return;
   const bool listened_before = GENERATE(true, false);
