@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "core/base/byte_order.h"
 #include "preload/confinement.h"
@@ -22,6 +23,10 @@ using Record = std::array<std::byte, sizeof(uint32_t) + CommonQueue::kMostState>
 
 // Barred or not is written on the end that puts in, where all processes read it: as a priority, which means nothing to a Unix socket.
 constexpr int kBarred = 1;
+
+// Who is at work holds a record lock on the same end: a process's own, not an open file's, which all processes have. A descriptor of that end
+// that the process closes takes it away: then nobody waits for this process.
+struct flock WorkLock(short type) { return {.l_type = type, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1, .l_pid = 0}; }
 
 union Control {
   cmsghdr align;
@@ -79,6 +84,7 @@ void CommonQueue::Close() {
     const int number = fd->exchange(-1);
     if (number >= 0) HiddenFds::Close(number);
   }
+  at_work_ = false;
 }
 
 void CommonQueue::AppendDescriptors(std::vector<int>* descriptors) const {
@@ -101,8 +107,30 @@ size_t CommonQueue::size() const {
   return static_cast<size_t>(bytes) / sizeof(Record);
 }
 
-bool CommonQueue::Put(Bytes state, int link) {
-  if (state.size() > kMostState || !usable()) return false;
+bool CommonQueue::BeginWork() {
+  if (!open() || Confined()) return false;
+  if (at_work_) return usable();
+  // First the lock, then the look: who bars it does these two the other way about.
+  struct flock lock = WorkLock(F_RDLCK);
+  at_work_ = real.fcntl(in_, F_SETLK, &lock) == 0;
+  if (usable()) return true;
+  EndWork();
+  return false;
+}
+
+void CommonQueue::EndWork() {
+  if (!std::exchange(at_work_, false) || !open() || Confined()) return;
+  struct flock lock = WorkLock(F_UNLCK);
+  real.fcntl(in_, F_SETLK, &lock);
+}
+
+bool CommonQueue::OthersAtWork() const {
+  struct flock lock = WorkLock(F_WRLCK);
+  return open() && real.fcntl(in_, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+bool CommonQueue::Put(Bytes state, int link, bool begun) {
+  if (state.size() > kMostState || Confined() || !((begun && at_work_) || usable())) return false;
   Record record{};
   StoreBe<uint32_t>(record.data(), static_cast<uint32_t>(state.size()));
   std::copy(state.begin(), state.end(), record.begin() + sizeof(uint32_t));

@@ -42,19 +42,30 @@ class CommonQueue {
   // Connections that wait. 0 where fd() is -1.
   [[nodiscard]] size_t size() const;
 
-  // `link` stays the caller's. False: it is full, the state too long, or the queue not usable.
-  bool Put(Bytes state, int link);
+  // This process takes connections on that any may accept: until EndWork() whoever bars the queue waits for them, and they may be put in all the
+  // same. False: it is not usable, and what is taken on from here on is this process's own. The kernel ends the work of a process that dies.
+  bool BeginWork();
+  void EndWork();
+  [[nodiscard]] bool at_work() const { return at_work_; }
+  // In the child of a fork: the work is the parent's.
+  void ForgetWork() { at_work_ = false; }
+  // Another process has begun and not ended.
+  [[nodiscard]] bool OthersAtWork() const;
+
+  // `link` stays the caller's; `begun`: it was taken on at work. False: the queue is full, the state too long, or the queue not usable.
+  bool Put(Bytes state, int link, bool begun);
   // The first of them: its link, with `flags` (SOCK_CLOEXEC, SOCK_NONBLOCK) applied, is the caller's. False: errno says why; EAGAIN:
   // there is none. With EMFILE, say, it stays where it is.
   bool Take(int flags, int* link, std::vector<std::byte>* state);
 
   // For a process that is about to be confined (preload/confinement.h) and will not be able to take connections out: from here on no
-  // process puts any in.
+  // process begins to take any on for it.
   void Bar();
 
  private:
   std::atomic<int> out_{-1};  // hidden; where connections come out
   std::atomic<int> in_{-1};   // hidden; where they are put in
+  bool at_work_ = false;
 };
 
 }  // namespace sdp::preload

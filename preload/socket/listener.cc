@@ -242,6 +242,7 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
     ready_.pop_front();
     uint64_t count;
     if (ready_.empty()) (void)!real.read(ready_fd(), &count, sizeof count);
+    SettleWork();
     ready.session->queue_pair().SetEventFd(visible);
     *fd = visible;
     return std::move(ready.session);
@@ -274,7 +275,8 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
         // The request is not complete: the helper waits for the rest, within the start-up time-out.
         const int hidden = HiddenFds::Hide(accepted);
         if (hidden < 0) break;
-        incoming_.push_back(std::make_unique<Incoming>(this, hidden, std::move(handshake)));
+        const bool begun = shared_ && common_.BeginWork();
+        incoming_.push_back(std::make_unique<Incoming>(this, hidden, std::move(handshake), begun));
         Background::Add(incoming_.back().get(), Duration::zero());
         break;
       }
@@ -367,9 +369,15 @@ void Listener::UnlockAllAfterFork() {
 bool Listener::AcceptAhead(bool shake_hands) {
   bool any = false;
   DropFinished();
+  // Before one is out of the kernel's hands, where a process that is about to be confined would find it.
+  const bool begun = shared_ && common_.BeginWork();
+  struct Settled {
+    Listener* listener;
+    ~Settled() { listener->SettleWork(); }
+  } const settled{this};
   // Where processes share the listener each takes one at a time, or the first to look would have all the work. What the helper takes
   // is for all.
-  const int most = shared_ && (shake_hands || !common_.usable()) ? 1 : kMostAtOnce;
+  const int most = shared_ && (shake_hands || !begun) ? 1 : kMostAtOnce;
   for (int attempts = 0; attempts < most && !full(); ++attempts) {
     const int accepted = real.accept4(sdp_fd(), nullptr, nullptr, SOCK_CLOEXEC);
     if (accepted < 0) return any || errno == EAGAIN;  // another thread, or process, has it
@@ -380,11 +388,11 @@ bool Listener::AcceptAhead(bool shake_hands) {
     AcceptHandshake handshake(hidden, tuning_, now);
     const auto outcome = shake_hands ? handshake.Step(now) : AcceptHandshake::Outcome::kPending;
     if (outcome == AcceptHandshake::Outcome::kEstablished) {
-      PushReady(hidden, handshake.TakeSession());
+      PushReady(hidden, handshake.TakeSession(), begun);
     } else if (outcome == AcceptHandshake::Outcome::kFailed) {
       HiddenFds::Close(hidden);
     } else {
-      incoming_.push_back(std::make_unique<Incoming>(this, hidden, std::move(handshake)));
+      incoming_.push_back(std::make_unique<Incoming>(this, hidden, std::move(handshake), begun));
       Background::Add(incoming_.back().get(), Duration::zero());
     }
   }
@@ -396,23 +404,30 @@ bool Listener::TakeOn() {
   return !closed_ && AcceptAhead(/*shake_hands=*/true);
 }
 
-void Listener::PushReady(int fd, std::unique_ptr<Session> session) {
-  if (shared_ && MayMove(*session) && common_.Put(session->Freeze(), fd)) {
+void Listener::PushReady(int fd, std::unique_ptr<Session> session, bool begun) {
+  if (shared_ && MayMove(*session) && common_.Put(session->Freeze(), fd, begun)) {
     HiddenFds::Close(fd);
   } else {
-    Keep(fd, std::move(session));
+    Keep(fd, std::move(session), begun);
   }
   if (signal_fd_ >= 0) SignalConnection(signal_fd_, signal_number_);
 }
 
-void Listener::Keep(int fd, std::unique_ptr<Session> session) {
+void Listener::Keep(int fd, std::unique_ptr<Session> session, bool begun) {
   session->queue_pair().SetEventFd(fd);
-  const bool tended = session->has_unsent() || (shared_ && common_.usable());
+  const bool tended = session->has_unsent() || begun || (shared_ && common_.usable());
   const Time now = Now();
-  ready_.push_back({.fd = fd, .session = std::move(session), .expires = now + config().handshake_timeout, .since = now});
+  ready_.push_back({.fd = fd, .session = std::move(session), .expires = now + config().handshake_timeout, .since = now, .begun = begun});
   if (tended) Background::Add(&tending_, kPatience);
   const uint64_t one = 1;
   (void)!real.write(ready_fd(), &one, sizeof one);
+}
+
+void Listener::SettleWork() {
+  if (!common_.at_work()) return;
+  const bool left = std::any_of(incoming_.begin(), incoming_.end(), [](const auto& i) { return i->begun && !i->finished; }) ||
+                    std::any_of(ready_.begin(), ready_.end(), [](const Ready& r) { return r.begun; });
+  if (!left) common_.EndWork();
 }
 
 void Listener::DropFinished() {

@@ -115,8 +115,8 @@ class Listener final : private KernelListenerOwner {
 
  private:
   struct Incoming : Background::Task {
-    Incoming(Listener* listener, int fd, AcceptHandshake handshake)
-        : listener(listener), fd(fd), handshake(std::move(handshake)) {
+    Incoming(Listener* listener, int fd, AcceptHandshake handshake, bool begun)
+        : listener(listener), fd(fd), handshake(std::move(handshake)), begun(begun) {
       this->handshake.SetFd(fd);
     }
     Background::Wait Run(Time now) override;
@@ -127,6 +127,7 @@ class Listener final : private KernelListenerOwner {
     AcceptHandshake handshake;
     std::unique_ptr<Session> session;  // shaken hands with; its HelloAck may still wait for the peer's first FPDU
     Time expires = kNever;
+    bool begun;  // at work for all (CommonQueue::BeginWork)
     bool finished = false;
   };
   struct Watch : Background::Task {
@@ -153,6 +154,7 @@ class Listener final : private KernelListenerOwner {
     std::unique_ptr<Session> session;
     Time expires;  // how long its HelloAck may wait for the peer's first FPDU
     Time since;
+    bool begun;
   };
   // Hands were shaken by who waits for the listener, and the HelloAck waits for the peer's first FPDU: if nobody accepts for a while, the
   // peer must get it all the same. And where processes share the listener, another one may accept then.
@@ -191,9 +193,11 @@ class Listener final : private KernelListenerOwner {
   [[nodiscard]] bool HelperMayAccept() const { return !closed_ && (first_hand() || common_.usable()); }
   // Takes what the SDP listener has; `shake_hands`: at once where the request is complete, else the helper does it.
   bool AcceptAhead(bool shake_hands);
-  void PushReady(int fd, std::unique_ptr<Session> session);
+  void PushReady(int fd, std::unique_ptr<Session> session, bool begun);
   // The same, for this process.
-  void Keep(int fd, std::unique_ptr<Session> session);
+  void Keep(int fd, std::unique_ptr<Session> session, bool begun);
+  // Ends the work in the common queue when nothing is left of what was begun.
+  void SettleWork();
   void DropFinished();
   // One from the common queue. errno tells as for Accept.
   std::unique_ptr<Session> AcceptCommon(int flags, int* fd);

@@ -99,7 +99,7 @@ void Listener::TakeOnFromRnic(std::unique_ptr<verbs::Connector> connector) {
             strerrordesc_np(errno));
     return;
   }
-  incoming_.push_back(std::make_unique<Incoming>(this, hidden, AcceptHandshake(hidden, tuning_, std::move(connector))));
+  incoming_.push_back(std::make_unique<Incoming>(this, hidden, AcceptHandshake(hidden, tuning_, std::move(connector)), /*begun=*/false));
   Background::Add(incoming_.back().get(), Duration::zero());
 }
 

@@ -4,6 +4,7 @@
 // the queue's one reader left is served as well. Not in it are handshakes that are not finished, and connections over a kernel RNIC,
 // whose state does not survive the way: these end with their process.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -20,10 +21,23 @@
 #include "preload/socket/listener.h"
 
 namespace sdp::preload {
+namespace {
+
+// How long a process that is about to be confined waits for what others have taken on. A peer that does not end its handshake does not hold it up
+// for longer.
+constexpr Duration kPatienceForOthers = std::chrono::seconds(1);
+
+}  // namespace
 
 void Listener::Share() {
   shared_ = true;
-  if (!closed_) (void)MoveToCommon(Now(), Duration::zero());
+  if (closed_) return;
+  (void)MoveToCommon(Now(), Duration::zero());
+  // What is under way goes to all when it is done: the other process must not be confined before.
+  if ((incoming_.empty() && ready_.empty()) || !common_.BeginWork()) return;
+  for (auto& incoming : incoming_) incoming->begun = true;
+  for (Ready& ready : ready_) ready.begun = true;
+  SettleWork();
 }
 
 bool Listener::HandOver(Handover::Listener* out, std::vector<int>* descriptors) {
@@ -82,6 +96,7 @@ void Listener::NoteFork(bool in_child) {
       if (ready.session->queue_pair().owns_event_fd()) (void)ready.session.release();
     }
     ready_.clear();
+    common_.ForgetWork();
     // The parent's says what waits in the parent. Under the same number, which the readiness calls know.
     const int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (event_fd >= 0) {
@@ -102,7 +117,7 @@ Time Listener::MoveToCommon(Time now, Duration patience) {
     } else if (now - ready->since < patience) {
       next = std::min(next, ready->since + patience);
       ++ready;
-    } else if (!common_.Put(ready->session->Freeze(), ready->fd)) {
+    } else if (!common_.Put(ready->session->Freeze(), ready->fd, ready->begun)) {
       next = std::min(next, now + 4 * kPatience);  // full, perhaps
       ++ready;
     } else {
@@ -113,6 +128,7 @@ Time Listener::MoveToCommon(Time now, Duration patience) {
   }
   uint64_t count;
   if (moved && ready_.empty()) (void)!real.read(ready_fd(), &count, sizeof count);
+  SettleWork();
   return next;
 }
 
@@ -131,14 +147,25 @@ void Listener::LeaveToOthers() {
   if (LockBounded(lock) && shared_ && !closed_) (void)MoveToCommon(Now(), Duration::zero());
 }
 
-// What waits is taken out while that can be done. Connections that cannot be read any more end here.
+// What waits is taken out while that can be done, and so is what others have taken on: their peers may know already that they are connected.
 void Listener::PrepareConfinement() {
-  std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (!shared_ || closed_) return;
   common_.Bar();
-  for (int fd; auto session = AcceptCommon(SOCK_CLOEXEC, &fd);) {
-    const int hidden = HiddenFds::Hide(fd);
-    if (hidden >= 0) Keep(hidden, std::move(session));
+  common_.EndWork();  // what this process has taken on is its own now
+  const Time give_up = Now() + kPatienceForOthers;
+  while (!closed_) {
+    const bool more = common_.OthersAtWork() && Now() < give_up;  // before the look at what they have put in
+    for (int fd; auto session = AcceptCommon(SOCK_CLOEXEC, &fd);) {
+      const int hidden = HiddenFds::Hide(fd);
+      if (hidden >= 0) Keep(hidden, std::move(session), /*begun=*/false);
+    }
+    if (!more) break;
+    pollfd next{.fd = common_.fd(), .events = POLLIN, .revents = 0};
+    const timespec moment{.tv_sec = 0, .tv_nsec = 1'000'000};
+    lock.unlock();
+    real.ppoll(&next, 1, &moment, nullptr);  // that they end their work no descriptor tells
+    lock.lock();
   }
 }
 

@@ -42,6 +42,7 @@ Background::Wait Listener::Incoming::Run(Time now) {
       case AcceptHandshake::Outcome::kFailed:
         HiddenFds::Close(fd);
         finished = true;
+        listener->SettleWork();
         return {.done = true};
     }
   }
@@ -54,8 +55,9 @@ Background::Wait Listener::Incoming::Run(Time now) {
             .events = static_cast<short>(write ? POLLIN | POLLOUT : POLLIN),
             .deadline = expires};
   }
-  listener->PushReady(fd, std::move(session));
+  listener->PushReady(fd, std::move(session), begun);
   finished = true;
+  listener->SettleWork();
   return {.done = true};
 }
 
@@ -102,7 +104,7 @@ Background::Wait Listener::Tending::Run(Time now) {
       wait.deadline = std::min(wait.deadline, now + 4 * kPatience);
     }
   }
-  if (!listener->shared_ || !listener->common_.usable()) return wait;
+  if (!listener->shared_ || !(listener->common_.at_work() || listener->common_.usable())) return wait;
   const Time next = listener->MoveToCommon(now, kPatience);
   if (next == kNever) return wait;
   wait.done = false;

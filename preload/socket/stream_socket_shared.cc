@@ -181,8 +181,10 @@ void StreamSocket::PrepareConfinement() {
     AfterProgress();
   }
   if (shared_ != nullptr) shared_->Prepare();
-  if (listener_ != nullptr) listener_->PrepareConfinement();
   if (!descriptors_.empty()) IsNonblocking(descriptors_.front());
+  Listener* const listener = listener_.get();
+  lock.unlock();
+  if (listener != nullptr) listener->PrepareConfinement();  // it may wait
 }
 
 int StreamSocket::AwaitConnection(Lock& lock, bool nonblocking, Duration timeout, Time* deadline) {

@@ -81,6 +81,20 @@ bool Serve(int listener, int count, char name) {
   return true;
 }
 
+// The same, and all of them before it says anything: where one process alone is to answer, none of them waits for what another one sends.
+bool ServeTogether(int listener, int count, char name) {
+  std::vector<Fd> servers;
+  for (int i = 0; i < count; ++i) {
+    if (!WaitFor(listener, POLLIN)) return false;
+    servers.emplace_back(accept(listener, nullptr, nullptr));
+    if (servers.back() < 0) return false;
+  }
+  return std::all_of(servers.begin(), servers.end(), [&](const Fd& server) {
+    const std::string got = ReceiveExactly(server, 1);
+    return got.size() == 1 && SendAll(server, got + name) && shutdown(server, SHUT_WR) == 0;
+  });
+}
+
 // Who served each client, as a string.
 std::string Servers(std::vector<Fd>& clients) {
   std::string names;
@@ -342,23 +356,40 @@ TEST_CASE("backlog: flags and names of what another process has taken on") {
   Kill(pid);
 }
 
+// One that lets everything pass.
+bool SetFilter() {
+  sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  sock_fprog filter{1, &allow};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+// The clients are in another process than the server, which has told them that they are connected before it has done with them.
 TEST_CASE("backlog: a worker that sets a seccomp filter gets those who waited before and those who come") {
-  Listener listener = Listen();
-  Pipe go;
-  const pid_t pid = Fork([&] {
-    char c;
-    if (!WaitFor(listener.fd, POLLIN) || read(go.in, &c, 1) != 1) return 1;
-    sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    sock_fprog filter{1, &allow};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) return 2;
-    return Serve(listener.fd, 6, 'c') ? 0 : 3;
-  });
-  std::vector<Fd> clients = ConnectClients(listener, 3);
-  REQUIRE(write(go.out, "x", 1) == 1);
-  REQUIRE(Servers(clients) == "ccc");
-  clients = ConnectClients(listener, 3);
-  REQUIRE(Servers(clients) == "ccc");
-  REQUIRE(ExitedWith(Reap(pid), 0));
+  constexpr int kClients = 6;
+  for (int round = 0; round < 5; ++round) {
+    Pipe told, go;
+    const pid_t pid = Fork([&] {
+      Listener listener = Listen();
+      const pid_t worker = Fork([&] {
+        char c;
+        if (!WaitFor(listener.fd, POLLIN) || read(go.in, &c, 1) != 1) return 1;
+        if (!SetFilter()) return 2;
+        return ServeTogether(listener.fd, kClients, 'c') && ServeTogether(listener.fd, kClients, 'c') ? 0 : 3;
+      });
+      const uint16_t port = listener.address.port();
+      if (write(told.out, &port, sizeof port) != sizeof port) return 4;
+      return WEXITSTATUS(Reap(worker));
+    });
+    uint16_t port = 0;
+    REQUIRE(read(told.in, &port, sizeof port) == sizeof port);
+    Listener listener{.fd = Fd(), .address = Loopback(AF_INET, port)};
+    std::vector<Fd> clients = ConnectClients(listener, kClients);
+    REQUIRE(write(go.out, "x", 1) == 1);
+    REQUIRE(Servers(clients) == std::string(kClients, 'c'));
+    clients = ConnectClients(listener, kClients);
+    REQUIRE(Servers(clients) == std::string(kClients, 'c'));
+    REQUIRE(ExitedWith(Reap(pid), 0));
+  }
 }
 
 // --- To another program

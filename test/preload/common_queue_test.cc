@@ -5,7 +5,10 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <csignal>
 
 #include <catch2/catch.hpp>
 
@@ -40,8 +43,8 @@ TEST_CASE("common queue: what one process puts in, another takes out, in order a
   REQUIRE(queue.Open());
   CopyOf(queue, &other);
   Pair first, second;
-  REQUIRE(queue.Put(State(CommonQueue::kMostState, 1), first.fds[1]));
-  REQUIRE(queue.Put(State(0, 2), second.fds[1]));
+  REQUIRE(queue.Put(State(CommonQueue::kMostState, 1), first.fds[1], false));
+  REQUIRE(queue.Put(State(0, 2), second.fds[1], false));
   CHECK(other.size() == 2);
   int link = -1;
   std::vector<std::byte> state;
@@ -66,12 +69,12 @@ TEST_CASE("common queue: what one process puts in, another takes out, in order a
 TEST_CASE("common queue: what is too long or too much stays with the caller") {
   CommonQueue queue;
   Pair pair;
-  REQUIRE_FALSE(queue.Put(State(10, 1), pair.fds[1]));
+  REQUIRE_FALSE(queue.Put(State(10, 1), pair.fds[1], false));
   REQUIRE(queue.Open());
-  REQUIRE_FALSE(queue.Put(State(CommonQueue::kMostState + 1, 1), pair.fds[1]));
-  REQUIRE_FALSE(queue.Put(State(10, 1), -1));
+  REQUIRE_FALSE(queue.Put(State(CommonQueue::kMostState + 1, 1), pair.fds[1], false));
+  REQUIRE_FALSE(queue.Put(State(10, 1), -1, false));
   size_t count = 0;
-  while (count < 100'000 && queue.Put(State(10, 1), pair.fds[1])) ++count;
+  while (count < 100'000 && queue.Put(State(10, 1), pair.fds[1], false)) ++count;
   CHECK(count >= 64);
   CHECK(count < 100'000);
   CHECK(queue.size() == count);
@@ -84,7 +87,7 @@ TEST_CASE("common queue: the process that put a connection in may be gone") {
     CommonQueue gone;
     REQUIRE(gone.Open());
     CopyOf(gone, &left);
-    REQUIRE(gone.Put(State(3, 3), pair.fds[1]));
+    REQUIRE(gone.Put(State(3, 3), pair.fds[1], false));
   }
   int link = -1;
   std::vector<std::byte> state;
@@ -98,7 +101,7 @@ TEST_CASE("common queue: the last process ends what waits") {
   {
     CommonQueue queue;
     REQUIRE(queue.Open());
-    REQUIRE(queue.Put(State(3, 3), pair.fds[1]));
+    REQUIRE(queue.Put(State(3, 3), pair.fds[1], false));
     close(std::exchange(pair.fds[1], -1));
   }
   char c;
@@ -110,21 +113,104 @@ TEST_CASE("common queue: barred by one process, it takes nothing in from any") {
   REQUIRE(queue.Open());
   CopyOf(queue, &other);
   Pair pair;
-  REQUIRE(other.Put(State(3, 3), pair.fds[1]));
+  REQUIRE(other.Put(State(3, 3), pair.fds[1], false));
   queue.Bar();
   CHECK_FALSE(other.usable());
-  CHECK_FALSE(other.Put(State(3, 3), pair.fds[1]));
+  CHECK_FALSE(other.Put(State(3, 3), pair.fds[1], false));
   int link = -1;
   std::vector<std::byte> state;
   REQUIRE(other.Take(SOCK_CLOEXEC, &link, &state));
   close(link);
 }
 
+// In another process, which says what it has done before it goes on.
+class Worker {
+ public:
+  explicit Worker(CommonQueue& queue) : queue_(queue) {
+    REQUIRE(pipe2(told_, O_CLOEXEC) == 0);
+    REQUIRE(pipe2(asked_, O_CLOEXEC) == 0);
+    pid_ = fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) Serve();
+  }
+  ~Worker() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    for (const int fd : {told_[0], told_[1], asked_[0], asked_[1]}) close(fd);
+  }
+  // 'b': BeginWork; 'e': EndWork; 'p': Put what was begun.
+  bool Does(char what) {
+    char done = 0;
+    REQUIRE(write(asked_[1], &what, 1) == 1);
+    REQUIRE(read(told_[0], &done, 1) == 1);
+    return done == 1;
+  }
+  void Die() {
+    kill(pid_, SIGKILL);
+    siginfo_t info;
+    REQUIRE(waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) == 0);
+  }
+
+ private:
+  [[noreturn]] void Serve() {
+    queue_.ForgetWork();
+    int fds[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0) _exit(1);
+    for (char what; read(asked_[0], &what, 1) == 1;) {
+      char done = 1;
+      if (what == 'b') done = queue_.BeginWork();
+      if (what == 'e') queue_.EndWork();
+      if (what == 'p') done = queue_.Put(State(3, 3), fds[1], true);
+      if (write(told_[1], &done, 1) != 1) break;
+    }
+    _exit(0);
+  }
+
+  CommonQueue& queue_;
+  int told_[2], asked_[2];
+  pid_t pid_;
+};
+
+TEST_CASE("common queue: who bars it knows of what others have begun, and gets that") {
+  CommonQueue queue;
+  REQUIRE(queue.Open());
+  Worker worker(queue);
+  CHECK_FALSE(queue.OthersAtWork());
+  REQUIRE(worker.Does('b'));
+  CHECK(queue.OthersAtWork());
+  SECTION("put in although it is barred, and ended") {
+    queue.Bar();
+    CHECK_FALSE(worker.Does('b'));
+    CHECK_FALSE(queue.Put(State(3, 3), 0, false));
+    CHECK(queue.OthersAtWork());
+    CHECK(worker.Does('p'));
+    worker.Does('e');
+    CHECK_FALSE(queue.OthersAtWork());
+    CHECK(queue.size() == 1);
+    CHECK_FALSE(worker.Does('p'));
+    CHECK_FALSE(worker.Does('b'));
+    CHECK_FALSE(queue.OthersAtWork());
+  }
+  SECTION("its process died") {
+    worker.Die();
+    CHECK_FALSE(queue.OthersAtWork());
+  }
+  SECTION("a process's own work is not others'") {
+    worker.Does('e');
+    REQUIRE(queue.BeginWork());
+    CHECK_FALSE(queue.OthersAtWork());
+    Worker child(queue);
+    queue.Bar();
+    CHECK_FALSE(child.Does('p'));
+    queue.EndWork();
+  }
+}
+
 TEST_CASE("common queue: without a descriptor left, the connection waits on") {
   CommonQueue queue;
   REQUIRE(queue.Open());
   Pair pair;
-  REQUIRE(queue.Put(State(3, 3), pair.fds[1]));
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], false));
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
   const int next = dup(0);
@@ -159,7 +245,7 @@ TEST_CASE("common queue: what is no record is refused, and its descriptor closed
   CHECK_FALSE(queue.Take(SOCK_CLOEXEC, &link, &state));
   CHECK(errno == ECONNABORTED);
   Pair pair;
-  REQUIRE(queue.Put(State(3, 3), pair.fds[1]));
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], false));
   REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &state));
   close(link);
 }
