@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 
+#include "preload/guard.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload {
@@ -71,6 +72,7 @@ void Run(int number, siginfo_t* info, void* context) {
     once.sa_handler = SIG_DFL;
     Critical::SetAction(number, &once, nullptr);
   }
+  const HandlerInTheMiddle here;
   if ((action.sa_flags & SA_SIGINFO) != 0) {
     action.sa_sigaction(number, info, context);
   } else {

@@ -47,12 +47,13 @@ inline int Fail(int error) {
 }
 
 // `managed(Socket&)` if there is a Socket behind `fd` and it does not answer kPassThrough, else `plain()`. What succeeds leaves errno alone. A
-// cancellation point: one that is pending ends the thread before anything has happened.
+// cancellation point: one that is pending ends the thread before anything has happened, one that comes meanwhile where the call sleeps.
 template <typename Managed, typename Plain>
 inline auto Dispatch(int fd, Managed managed, Plain plain) -> decltype(plain()) {
   if (FdTable::Has(fd)) {
     if (SocketRef socket = FdTable::Get(fd)) {
       pthread_testcancel();
+      const CancelledInSleepsOnly whole;
       const int error = errno;
       const auto result = managed(*socket.get());
       if (result >= 0) errno = error;
@@ -76,6 +77,7 @@ inline auto DispatchUncancelled(int fd, Managed managed, Plain plain) noexcept -
 // stdio, say).
 inline int Fresh(int fd) {
   if (fd >= 0 && (FdTable::Has(fd) || EpollKnows(fd))) [[unlikely]] {
+    const NoCancellation no_cancellation;
     EpollForget(fd);
     if (const SocketRef socket = FdTable::Remove(fd)) socket->Vanished(fd);
   }

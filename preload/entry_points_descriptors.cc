@@ -42,11 +42,10 @@ bool IsOurs(int fd) { return FdTable::Has(fd) || HiddenFds::Contains(fd) || Epol
 
 int CloseTracked(int fd) {
   if (IsInvisible(fd)) return Fail(EBADF);
+  const NoCancellation no_cancellation;  // a close begun is a close done
   SocketRef socket = FdTable::Remove(fd);
   EpollForget(fd);
-  if (!socket) return real.close(fd);
-  const NoCancellation no_cancellation;  // a close begun is a close done
-  return socket->Close(fd);
+  return socket ? socket->Close(fd) : real.close(fd);
 }
 
 // `to` is a new number for what `from` stands for.
@@ -143,13 +142,16 @@ int ControlTracked(int fd, int command, void* argument) {
   if (IsInvisible(fd)) return Fail(EBADF);
   switch (command) {
     case F_DUPFD:
-    case F_DUPFD_CLOEXEC:
+    case F_DUPFD_CLOEXEC: {
+      const NoCancellation no_cancellation;
       return OwnsProcess() ? NoteDuplicate(fd, real.fcntl(fd, command, argument))
                            : real.fcntl(fd, command, argument);
+    }
     case F_SETOWN:
     case F_SETOWN_EX: {
       const int result = real.fcntl(fd, command, argument);
       if (result < 0) return result;
+      const NoCancellation no_cancellation;
       if (const SocketRef socket = FdTable::Get(fd)) socket->OwnerChanged(fd);
       return result;
     }
@@ -161,6 +163,7 @@ int ControlTracked(int fd, int command, void* argument) {
   }
   const SocketRef socket = FdTable::Get(fd);
   if (!socket) return real.fcntl(fd, command, argument);
+  const NoCancellation no_cancellation;
   if (command == F_SETFL) {
     return real.fcntl(fd, F_SETFL,
                       socket->ChangeStatusFlags(static_cast<int>(reinterpret_cast<intptr_t>(argument))));
@@ -185,6 +188,7 @@ extern "C" {
 // Most numbers are none of ours: for those even the question whose process this is would cost a system call.
 int SDP_ENTRY(close)(int fd) {
   if (!sdp::preload::IsOurs(fd) || !KeepsTrackOf(fd)) return real.close(fd);
+  pthread_testcancel();
   return sdp::preload::CloseTracked(fd);
 }
 
@@ -247,6 +251,7 @@ int SDP_ENTRY(prctl)(int option, ...) noexcept {
   unsigned long arguments[4];
   for (unsigned long& argument : arguments) argument = va_arg(variable, unsigned long);
   va_end(variable);
+  const NoCancellation no_cancellation;
   const bool confines = option == PR_SET_SECCOMP && KeepsTrack();
   if (confines) sdp::preload::PrepareConfinement();
   const int result = real.prctl(option, arguments[0], arguments[1], arguments[2], arguments[3]);
@@ -256,6 +261,7 @@ int SDP_ENTRY(prctl)(int option, ...) noexcept {
 
 // Such an end runs no destructor, but what was sent has to leave, as it would by the kernel's TCP.
 void SDP_ENTRY(_exit)(int status) {
+  const NoCancellation no_cancellation;
   if (KeepsTrack()) sdp::preload::ProcessExitAtOnce();
   real._exit(status);
   __builtin_unreachable();

@@ -45,7 +45,8 @@ int SendOneByOne(int fd, mmsghdr* messages, unsigned count, int flags) {
 ssize_t SendSocket(int out, int in, const off64_t* offset, size_t count) {
   if (offset != nullptr) return Fail(ESPIPE);
   const NoCancellation no_cancellation;
-  return Splice(in, nullptr, out, nullptr, count, 0);
+  const ssize_t moved = Splice(in, nullptr, out, nullptr, count, 0);
+  return moved != kPassThrough ? moved : real.splice(in, nullptr, out, nullptr, count, 0);
 }
 
 // preadv2 and pwritev2 at no position are readv and writev. At any other, sockets have none, and the kernel says so.
@@ -249,7 +250,12 @@ ssize_t SDP_ENTRY(sendfile64)(int out, int in, off64_t* offset, size_t count) no
 
 ssize_t SDP_ENTRY(splice)(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t count,
                           unsigned int flags) {
-  if (FdTable::Has(in) || FdTable::Has(out)) return sdp::preload::Splice(in, in_offset, out, out_offset, count, flags);
+  if (FdTable::Has(in) || FdTable::Has(out)) {
+    pthread_testcancel();
+    const sdp::preload::CancelledInSleepsOnly whole;
+    const ssize_t moved = sdp::preload::Splice(in, in_offset, out, out_offset, count, flags);
+    if (moved != sdp::preload::kPassThrough) return moved;
+  }
   return real.splice(in, in_offset, out, out_offset, count, flags);
 }
 

@@ -1,8 +1,10 @@
-// Marks a thread that is inside somebody else's code on the library's behalf, or that must not be cancelled.
+// Marks a thread that is inside somebody else's code on the library's behalf, or that must not be cancelled; and notes its jumps.
 #ifndef SDP_PRELOAD_GUARD_H_
 #define SDP_PRELOAD_GUARD_H_
 
 #include <pthread.h>
+
+#include <cstdint>
 
 namespace sdp::preload {
 
@@ -27,28 +29,108 @@ class ForeignCall {
   static inline thread_local int depth_ __attribute__((tls_model("initial-exec"))) = 0;
 };
 
-// Holds off thread cancellation. glibc declares socket(), dup2(), sendfile() and more as noexcept because
-// they are no cancellation points; our versions of them may call functions that are one, and the unwinding of
-// a cancelled thread must not meet a noexcept.
+// Holds off thread cancellation. Half of a call would stay done if the thread ended in the middle of it; and glibc declares socket(), dup2(),
+// sendfile() and more as noexcept because they are no cancellation points, while ours may call functions that are one.
 class NoCancellation {
  public:
-  NoCancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &previous_); }
-  ~NoCancellation() { pthread_setcancelstate(previous_, nullptr); }
+  NoCancellation() : NoCancellation(Sleeps::kHeldOff) {}
+  ~NoCancellation() {
+    sleeps_ = outer_sleeps_;
+    depth_ = depth_ - 1;
+    if (depth_ == 0) pthread_setcancelstate(callers_, nullptr);
+  }
   NoCancellation(const NoCancellation&) = delete;
   NoCancellation& operator=(const NoCancellation&) = delete;
 
+  // The thread jumps: out of a handler that interrupted it here, as a rule.
+  static void NoteJump() {
+    if (depth_ == 0) return;
+    depth_ = 0;
+    pthread_setcancelstate(callers_, nullptr);
+  }
+
+ protected:
+  enum class Sleeps : bool { kHeldOff, kMayBeCancelled };
+  explicit NoCancellation(Sleeps sleeps) : outer_sleeps_(sleeps_) {
+    sleeps_ = depth_ == 0 ? sleeps : Sleeps::kHeldOff;
+    if (depth_ == 0) {
+      int before = PTHREAD_CANCEL_ENABLE;
+      pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+      callers_ = before;
+    }
+    depth_ = depth_ + 1;
+  }
+
  private:
   friend class SleepMayBeCancelled;
-  int previous_ = PTHREAD_CANCEL_ENABLE;
+  friend class HandlerInTheMiddle;
+  static inline thread_local int depth_ __attribute__((tls_model("initial-exec"))) = 0;
+  static inline thread_local int callers_ __attribute__((tls_model("initial-exec"))) = PTHREAD_CANCEL_ENABLE;  // where depth_ is not 0
+  static inline thread_local Sleeps sleeps_ __attribute__((tls_model("initial-exec"))) = Sleeps::kHeldOff;
+  const Sleeps outer_sleeps_;
 };
 
-// Within such a call, where it sleeps: as the caller has it.
+// The same, for a call that is a cancellation point: but for its sleeps.
+class CancelledInSleepsOnly : public NoCancellation {
+ public:
+  CancelledInSleepsOnly() : NoCancellation(Sleeps::kMayBeCancelled) {}
+};
+
+// Around such a sleep: the thread is as the caller has it. Nothing where the sleep is not such a call's.
 class SleepMayBeCancelled {
  public:
-  explicit SleepMayBeCancelled(const NoCancellation& call) { pthread_setcancelstate(call.previous_, nullptr); }
-  ~SleepMayBeCancelled() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr); }
+  SleepMayBeCancelled()
+      : depth_(NoCancellation::sleeps_ == NoCancellation::Sleeps::kMayBeCancelled ? NoCancellation::depth_ : 0), callers_(NoCancellation::callers_) {
+    if (depth_ == 0) return;
+    NoCancellation::depth_ = 0;
+    pthread_setcancelstate(callers_, nullptr);
+  }
+  ~SleepMayBeCancelled() {
+    if (depth_ == 0) return;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+    NoCancellation::callers_ = callers_;
+    NoCancellation::sleeps_ = NoCancellation::Sleeps::kMayBeCancelled;
+    NoCancellation::depth_ = depth_;
+  }
   SleepMayBeCancelled(const SleepMayBeCancelled&) = delete;
   SleepMayBeCancelled& operator=(const SleepMayBeCancelled&) = delete;
+
+ private:
+  const int depth_;
+  const int callers_;
+};
+
+// Around a signal handler, which may jump within itself.
+class HandlerInTheMiddle {
+ public:
+  HandlerInTheMiddle() = default;
+  ~HandlerInTheMiddle() {
+    if (NoCancellation::depth_ == depth_) return;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+    NoCancellation::callers_ = callers_;
+    NoCancellation::sleeps_ = sleeps_;
+    NoCancellation::depth_ = depth_;
+  }
+  HandlerInTheMiddle(const HandlerInTheMiddle&) = delete;
+  HandlerInTheMiddle& operator=(const HandlerInTheMiddle&) = delete;
+
+ private:
+  const int depth_ = NoCancellation::depth_;
+  const int callers_ = NoCancellation::callers_;
+  const NoCancellation::Sleeps sleeps_ = NoCancellation::sleeps_;
+};
+
+// How often the calling thread has jumped, by longjmp and its like (entry_points_jump.cc).
+class Jumps {
+ public:
+  static uint32_t Count() { return count_; }
+  static void Note() {
+    count_ = count_ + 1;
+    NoCancellation::NoteJump();
+  }
+
+ private:
+  static inline thread_local uint32_t count_ __attribute__((tls_model("initial-exec"))) = 0;
 };
 
 }  // namespace sdp::preload

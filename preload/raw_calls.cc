@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdarg>
+#include <cstdlib>
 
 namespace sdp::preload::raw {
 namespace {
@@ -247,6 +248,9 @@ sighandler_t __sysv_signal(int, sighandler_t) {
   errno = ENOSYS;
   return SIG_ERR;
 }
+// What the C library's setjmp has written, it alone can read.
+void longjmp(jmp_buf, int) { std::abort(); }
+void __longjmp_chk(jmp_buf, int) { std::abort(); }
 int vdprintf(int fd, const char* format, va_list arguments) {
   char text[1024];
   const int length = vsnprintf(text, sizeof text, format, arguments);

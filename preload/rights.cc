@@ -89,6 +89,7 @@ bool OutgoingRights::MayConcern(const msghdr& message) {
 }
 
 OutgoingRights::OutgoingRights(int fd, const msghdr& message) : message_(message) {
+  const NoCancellation no_cancellation;
   const auto* const control = static_cast<const std::byte*>(message.msg_control);
   control_.assign(control, control + message.msg_controllen);
   message_.msg_control = control_.data();
@@ -107,6 +108,7 @@ OutgoingRights::OutgoingRights(int fd, const msghdr& message) : message_(message
 }
 
 OutgoingRights::~OutgoingRights() {
+  const NoCancellation no_cancellation;
   const int error = errno;
   for (const int fd : substitutes_) real.close(fd);
   errno = error;
@@ -114,6 +116,7 @@ OutgoingRights::~OutgoingRights() {
 
 void TakeIncomingRights(const msghdr& message, int flags) {
   if (!HasRights(message) || !OwnsProcess()) return;
+  const NoCancellation no_cancellation;
   const int error = errno;
   ForEachRight(message, [&](int fd) {
     Fresh(fd);

@@ -12,6 +12,7 @@
 #include <climits>
 
 #include "preload/fd_table.h"
+#include "preload/guard.h"
 #include "preload/piece_buffer.h"
 #include "preload/real_calls.h"
 
@@ -35,10 +36,15 @@ bool IsPipe(int fd, int access) {
 
 bool MayWait(int pipe, unsigned flags) { return (flags & SPLICE_F_NONBLOCK) == 0 && (real.fcntl(pipe, F_GETFL) & O_NONBLOCK) == 0; }
 
+int Sleep(pollfd* poll) {
+  const SleepMayBeCancelled here;
+  return real.poll(poll, 1, -1);
+}
+
 // Bytes that a write to the pipe is sure to take at once, waited for if `wait`. 0 with errno: EAGAIN, EINTR, or EPIPE (its signal sent).
 size_t RoomIn(int pipe, bool wait) {
   pollfd poll{.fd = pipe, .events = POLLOUT, .revents = 0};
-  const int ready = real.poll(&poll, 1, wait ? -1 : 0);
+  const int ready = wait ? Sleep(&poll) : real.poll(&poll, 1, 0);
   if (ready < 0) return 0;
   if ((poll.revents & POLLERR) != 0) {
     raise(SIGPIPE);
@@ -109,11 +115,17 @@ class PipeGlance {
   [[nodiscard]] bool ok() const { return ends_[0] >= 0; }
   // As read(2), of at most `size` bytes.
   ssize_t Look(int pipe, char* room, size_t size, bool wait) {
-    const ssize_t copied = tee(pipe, ends_[1], size, wait ? 0 : SPLICE_F_NONBLOCK);
+    const ssize_t copied = Tee(pipe, size, wait);
     return copied <= 0 ? copied : real.read(ends_[0], room, static_cast<size_t>(copied));
   }
 
  private:
+  ssize_t Tee(int pipe, size_t size, bool wait) {
+    if (!wait) return tee(pipe, ends_[1], size, SPLICE_F_NONBLOCK);
+    const SleepMayBeCancelled here;
+    return tee(pipe, ends_[1], size, 0);
+  }
+
   int ends_[2];
 };
 
@@ -165,7 +177,6 @@ ssize_t Splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t 
   } else if (sane && to && IsPipe(in, O_RDONLY)) {
     moved = ToSocket(*to.get(), in, out, count, flags);
   }
-  if (moved == kPassThrough) return real.splice(in, in_offset, out, out_offset, count, flags);
   if (moved >= 0) errno = error;
   return moved;
 }

@@ -8,6 +8,7 @@
 #include "preload/config_store.h"
 #include "preload/confinement.h"
 #include "preload/critical.h"
+#include "preload/guard.h"
 #include "preload/log.h"
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
@@ -28,12 +29,17 @@ bool forked_while_started = false;
 
 void BeforeFork() {
   forked_while_started = Started();
-  if (forked_while_started) PrepareFork();
+  if (!forked_while_started) return;
+  const NoCancellation no_cancellation;
+  PrepareFork();
 }
 void AfterForkInParent() {
-  if (forked_while_started) ParentAfterFork();
+  if (!forked_while_started) return;
+  const NoCancellation no_cancellation;
+  ParentAfterFork();
 }
 void AfterForkInChild() {
+  const NoCancellation no_cancellation;
   owner.store(getpid());
   Critical::ForgetAfterFork();
   if (forked_while_started) ChildAfterFork();
@@ -74,6 +80,7 @@ __attribute__((constructor(101))) void WhenLoaded() { EnsurePrepared(); }
 // Without a priority: ahead of the destructors of static objects.
 __attribute__((destructor)) void WhenUnloaded() {
   if (!Started() || !OwnsProcess()) return;
+  const NoCancellation no_cancellation;
   if (const auto hook = exit_hook.load()) hook();
   ProcessExit();
 }

@@ -16,6 +16,7 @@
 #include "preload/critical.h"
 #include "preload/descriptor_array.h"
 #include "preload/fd_table.h"
+#include "preload/guard.h"
 #include "preload/readiness/epoll_set.h"
 #include "preload/readiness/fork.h"
 #include "preload/readiness/nested.h"
@@ -167,6 +168,7 @@ int InnerOf(int epfd, const epoll_event& event) {
 // been read since.
 int DropIdleNested(int epfd, epoll_event* events, int count) {
   if (count <= 0 || !any_nested.load(std::memory_order_relaxed)) return count;
+  const NoCancellation no_cancellation;  // the kernel has given these events and forgotten them
   const auto is_idle = [epfd](const epoll_event& event) {
     const int inner = InnerOf(epfd, event);
     return inner >= 0 && NestedIsIdle(inner);

@@ -403,7 +403,7 @@ bool EpollSet::ReportOne(int fd, const StreamSocket::Readiness& readiness, epoll
 int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
   // A cancellation ends it before it has taken an event, or in its sleep.
   pthread_testcancel();
-  const NoCancellation whole;
+  const CancelledInSleepsOnly whole;
   Reported reported;
   // However it ends.
   struct Outer {
@@ -441,7 +441,7 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
         std::atomic<int>& sleepers;
         ~Counted() { sleepers.fetch_sub(1); }
       } const counted{sleepers_};
-      const SleepMayBeCancelled here(whole);
+      const SleepMayBeCancelled here;
       kernel = real.epoll_pwait2(epfd, events, max_events, timeout, mask);
     } else {
       kernel = real.epoll_pwait2(epfd, events + count, max_events - count, timeout, mask);

@@ -62,7 +62,7 @@ class PollCall {
   ~PollCall() { Unregister(); }
 
   // A cancellation ends it before it has done anything, or in its sleep.
-  int Run(Time deadline, const sigset_t* mask, const NoCancellation& whole) {
+  int Run(Time deadline, const sigset_t* mask) {
     for (;;) {
       const Time undone = Background::RunInline();
       int ready = Prepare();
@@ -77,7 +77,7 @@ class PollCall {
       }
       const timespec* timeout = ready != 0 ? &storage : Remaining(std::min(Bounded(deadline), undone), &storage);
       // More entries than the application asked for must not be too many for it.
-      const int result = ready == 0 ? Sleep(timeout, mask, whole) : AskKernel(timeout, mask);
+      const int result = ready == 0 ? Sleep(timeout, mask) : AskKernel(timeout, mask);
       const int error = errno;
       const bool woken = waiter_ != nullptr && registered_ && kernel_.back().revents != 0;
       Unregister();
@@ -101,8 +101,8 @@ class PollCall {
                                    : real.ppoll(kernel_.data(), kernel_.size(), timeout, mask);
   }
 
-  int Sleep(const timespec* timeout, const sigset_t* mask, const NoCancellation& whole) {
-    const SleepMayBeCancelled here(whole);
+  int Sleep(const timespec* timeout, const sigset_t* mask) {
+    const SleepMayBeCancelled here;
     return AskKernel(timeout, mask);
   }
 
@@ -311,8 +311,8 @@ bool PollConcernsUs(const pollfd* fds, nfds_t count) {
 
 int Poll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
   pthread_testcancel();
-  const NoCancellation whole;
-  return PollCall(fds, count).Run(DeadlineAfter(timeout), mask, whole);
+  const CancelledInSleepsOnly whole;
+  return PollCall(fds, count).Run(DeadlineAfter(timeout), mask);
 }
 
 namespace {
@@ -354,7 +354,7 @@ int Select(int count, fd_set* read_set, fd_set* write_set, fd_set* except_set, c
   SelectSet write(write_set);
   SelectSet except(except_set);
   pthread_testcancel();
-  const NoCancellation whole;
+  const CancelledInSleepsOnly whole;
   absl::InlinedVector<pollfd, 16> fds;
   for (int fd = 0; fd < count; ++fd) {
     short events = 0;
@@ -365,7 +365,7 @@ int Select(int count, fd_set* read_set, fd_set* write_set, fd_set* except_set, c
   }
   int result;
   for (;;) {
-    result = PollCall(fds.data(), fds.size()).Run(deadline, mask, whole);
+    result = PollCall(fds.data(), fds.size()).Run(deadline, mask);
     if (result < 0) return -1;
     for (const pollfd& p : fds) {
       if ((p.revents & POLLNVAL) != 0) {

@@ -1,6 +1,6 @@
 // Programs jump out of calls: siglongjmp from a handler that interrupted one, the classic way to a time-out. What such a call was about
 // to give back nobody gives back. So a call that leaves something behind in a sleep marks its frame, and the thread's next call on the
-// socket looks whether the frame is still there.
+// socket looks whether it has jumped since, by a function that the library hears of, or in another way, so that the frame is not there any more.
 #ifndef SDP_PRELOAD_SOCKET_CALL_MARK_H_
 #define SDP_PRELOAD_SOCKET_CALL_MARK_H_
 
@@ -8,6 +8,8 @@
 #include <signal.h>
 
 #include <cstdint>
+
+#include "preload/guard.h"
 
 namespace sdp::preload {
 
@@ -33,21 +35,24 @@ class Sleeper {
   void Set(const CallMark* mark) {
     thread_ = pthread_self();
     mark_ = mark;
+    jumps_ = Jumps::Count();
   }
   void Clear() { mark_ = nullptr; }
-  // True if it was the calling thread, and the call's frame is no more. `frame`: of the call that asks, the outermost of the library's, so
+  // True if it was the calling thread, and the call's frame is no more. A handler that jumps within itself and then calls is taken for one that
+  // has left. `frame`: of the call that asks, the outermost of the library's, so
   // that a call from the same place is seen to lie over the mark and not beside it. A handler's own calls are below the frame of the call
   // that it interrupted, or on another stack.
   [[nodiscard]] bool JumpedOver(const void* frame) const {
     if (mark_ == nullptr || !pthread_equal(thread_, pthread_self())) return false;
     stack_t stack{};
     if (sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0) return false;
-    return reinterpret_cast<uintptr_t>(frame) >= reinterpret_cast<uintptr_t>(mark_) || !mark_->intact();
+    return jumps_ != Jumps::Count() || reinterpret_cast<uintptr_t>(frame) >= reinterpret_cast<uintptr_t>(mark_) || !mark_->intact();
   }
 
  private:
   pthread_t thread_{};
   const CallMark* mark_ = nullptr;
+  uint32_t jumps_ = 0;
 };
 
 }  // namespace sdp::preload

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "preload/guard.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/unbounded_poll.h"
@@ -55,13 +56,18 @@ class HeldSignals {
 
 }  // namespace
 
+int PollOnce(pollfd* fds, nfds_t count, Time deadline) {
+  timespec storage;
+  const SleepMayBeCancelled here;
+  return UnboundedPoll(fds, count, Remaining(deadline, &storage), nullptr);
+}
+
 int PollRestarting(pollfd* fds, nfds_t count, Time deadline) {
   for (;;) {
-    timespec storage;
     HeldSignals held;
     if (held.fd() < 0) break;
     fds[count] = {.fd = held.fd(), .events = POLLIN, .revents = 0};
-    const int result = UnboundedPoll(fds, count + 1, Remaining(deadline, &storage), nullptr);
+    const int result = PollOnce(fds, count + 1, deadline);
     if (result <= 0 || fds[count].revents == 0) return result;
     if (result > 1) return result - 1;
     if (held.OneInterrupts()) {
@@ -70,8 +76,7 @@ int PollRestarting(pollfd* fds, nfds_t count, Time deadline) {
     }
     // Their handlers run now.
   }
-  timespec storage;
-  return UnboundedPoll(fds, count, Remaining(deadline, &storage), nullptr);
+  return PollOnce(fds, count, deadline);
 }
 
 bool InterruptsCalls(int signal) {

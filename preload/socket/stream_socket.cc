@@ -357,9 +357,7 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
   int error;
   {
     Registration registration(this, lock, waiter);
-    timespec storage;
-    result = signals == Signals::kRestart ? PollRestarting(fds, count, until)
-                                          : UnboundedPoll(fds, count, Remaining(until, &storage), nullptr);
+    result = signals == Signals::kRestart ? PollRestarting(fds, count, until) : PollOnce(fds, count, until);
     error = errno;
   }
   if (waiter != nullptr && result > 0 && fds[1].revents != 0) waiter->Drain();

@@ -182,13 +182,12 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
     }
     const Background::Wait wait = attempt_->wait();
     pollfd link[2] = {{.fd = wait.fd, .events = wait.events, .revents = 0}};
-    timespec storage;
     int result;
     int error;
     {
       Unlocked unlocked(this, lock);
       const Time until = std::min(wait.deadline, deadline);
-      result = deadline == kNever ? PollRestarting(link, 1, until) : UnboundedPoll(link, 1, Remaining(until, &storage), nullptr);
+      result = deadline == kNever ? PollRestarting(link, 1, until) : PollOnce(link, 1, until);
       error = errno;
       unlocked.returned = true;
     }
@@ -421,10 +420,8 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
                      {.fd = listener_->sdp_fd(), .events = POLLIN, .revents = 0},
                      {.fd = listener_->ready_fd(), .events = POLLIN, .revents = 0},
                      {.fd = listener_->common_fd(), .events = POLLIN, .revents = 0}};
-    timespec storage;
     lock.unlock();
-    const int result =
-        deadline == kNever ? PollRestarting(fds, 4, kNever) : UnboundedPoll(fds, 4, Remaining(deadline, &storage), nullptr);
+    const int result = deadline == kNever ? PollRestarting(fds, 4, kNever) : PollOnce(fds, 4, deadline);
     const int error = result < 0 ? errno : EAGAIN;
     lock.lock();
     if (state_ != State::kListening) return Fail(EINVAL);

@@ -158,18 +158,41 @@ sigjmp_buf jump;
   return false;
 }
 
+void ReceiveByte(int fd) {
+  char c;
+  (void)!recv(fd, &c, 1, 0);
+}
+
 TEST_CASE("handlers: one that jumps out of a receive") {
   Pair pair = MakePair();
   Install(SIGALRM, [](int) { siglongjmp(jump, 1); });
   for (int round = 0; round < 3; ++round) {
-    REQUIRE(JumpsOut(pair.server, 30'000, [](int fd) {
-      char c;
-      (void)!recv(fd, &c, 1, 0);
-    }));
+    REQUIRE(JumpsOut(pair.server, 30'000, ReceiveByte));
     REQUIRE(SendAll(pair.client, "again"));
     REQUIRE(ReceiveExactly(pair.server, 5) == "again");
     REQUIRE(SendAll(pair.server, "back"));
     REQUIRE(ReceiveExactly(pair.client, 4) == "back");
+  }
+}
+
+// From a place below those of the receive that was jumped out of, over which nothing is written.
+[[gnu::noinline]] ssize_t ReceiveDeeper(int fd, char* c) {
+  volatile char untouched[100'000];
+  asm volatile("" : : "r"(untouched) : "memory");
+  const ssize_t received = recv(fd, c, 1, 0);
+  asm volatile("" : : "r"(untouched) : "memory");
+  return received;
+}
+
+TEST_CASE("handlers: one that jumps out of a receive, which goes on from a deeper place") {
+  Pair pair = MakePair();
+  Install(SIGALRM, [](int) { siglongjmp(jump, 1); });
+  for (int round = 0; round < 3; ++round) {
+    REQUIRE(JumpsOut(pair.server, 30'000, ReceiveByte));
+    REQUIRE(SendAll(pair.client, "a"));
+    char c = 0;
+    REQUIRE(ReceiveDeeper(pair.server, &c) == 1);
+    REQUIRE(c == 'a');
   }
 }
 

@@ -98,6 +98,8 @@ SKIPPED_UNDER = {
             "a send may allocate room for its copy, which TSan reports in a handler",
         "handlers: one that jumps out of a receive":
             "TSan holds a handler back until recv returns, and the jump is to end that recv",
+        "handlers: one that jumps out of a receive, which goes on from a deeper place":
+            "TSan holds a handler back until recv returns, and the jump is to end that recv",
         "handlers: one that jumps out of a large receive and a large send":
             "TSan holds a handler back until recv returns, and the jump is to end that recv",
         "handlers: one that looks at, polls and waits for the socket that it interrupts":

@@ -48,6 +48,25 @@ TEST_CASE("a call from the same place knows that the one before was jumped out o
   CHECK_FALSE(CallFromHere(nullptr));
 }
 
+// Below the mark, over which nothing is written.
+[[gnu::noinline]] bool CallFromBelow() {
+  volatile char untouched[10'000];
+  asm volatile("" : : "r"(untouched) : "memory");
+  const bool jumped = Call(nullptr);
+  asm volatile("" : : "r"(untouched) : "memory");
+  return jumped;
+}
+
+TEST_CASE("a call from a deeper place knows of a jump that the library has heard of", "[jump]") {
+  sleeper.Clear();
+  CHECK_FALSE(CallFromHere([] {
+    Jumps::Note();
+    siglongjmp(out, 1);
+  }));
+  CHECK(CallFromBelow());
+  sleeper.Clear();
+}
+
 TEST_CASE("a handler's call is none that comes behind a jump", "[jump]") {
   sleeper.Clear();
   const bool other_stack = GENERATE(false, true);

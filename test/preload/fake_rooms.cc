@@ -38,6 +38,7 @@ int FakeSocket::Note(const std::string& call) {
 }
 
 ssize_t FakeSocket::NextResult(ssize_t wanted) {
+  meanwhile();
   if (results.empty()) return wanted;
   const ssize_t result = results.front();
   results.pop_front();
@@ -114,7 +115,10 @@ int EpollWaitBeforeSockets(int, epoll_event*, int, const timespec*, const sigset
 bool HaveEpolls() { return false; }
 void EpollCreated(int) {}
 bool EpollKnows(int) { return false; }
-void EpollForget(int fd) { fake_readiness().calls.push_back("Forget " + std::to_string(fd)); }
+void EpollForget(int fd) {
+  fake_readiness().calls.push_back("Forget " + std::to_string(fd));
+  fake_readiness().meanwhile();
+}
 void EpollDuplicate(int from, int to) {
   fake_readiness().calls.push_back("Duplicate " + std::to_string(from) + " " + std::to_string(to));
 }

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 
 #include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ class FakeSocket final : public Socket {
   // What was asked, in order: "Send 5 flags 0", "Close 7".
   std::vector<std::string> calls;
   std::string sent;  // the bytes Send took
+  std::function<void()> meanwhile = [] {};  // in the middle of each
 
   ssize_t Send(int fd, const iovec* iov, size_t count, int flags) override;
   ssize_t Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) override;
@@ -58,6 +60,7 @@ class FakeSocket final : public Socket {
 struct FakeReadiness {
   bool concerns_us = false;
   std::vector<std::string> calls;
+  std::function<void()> meanwhile = [] {};  // in EpollForget
 };
 FakeReadiness& fake_readiness();
 
