@@ -3,11 +3,14 @@
 #include "preload/entry_points.h"
 #include "preload/readiness/readiness.h"
 #include "preload/startup.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
 
 constexpr long kSecond = 1'000'000'000;
+constexpr nfds_t kMostPolled = 1 << 30;  // no process may have so many
+constexpr size_t kWordBits = 8 * sizeof(fd_mask);
 
 // A time-out in milliseconds, where a negative one means for ever.
 class Milliseconds {
@@ -28,10 +31,18 @@ bool IsTime(const timespec* time) {
 // Before the first managed socket a set may come while the call sleeps.
 bool MayConcernUs() { return Started() || HaveEpolls(); }
 
-bool ConcernsUs(const pollfd* fds, nfds_t count) { return MayConcernUs() && PollConcernsUs(fds, count); }
+// Memory that is not there concerns the kernel alone, which says so.
+bool ConcernsUs(pollfd* fds, nfds_t count) {
+  return MayConcernUs() && count <= kMostPolled && MayWrite(fds, count * sizeof *fds) && PollConcernsUs(fds, count);
+}
 
-bool ConcernsUs(int count, const fd_set* read, const fd_set* write, const fd_set* except) {
-  return MayConcernUs() && count > 0 && SelectConcernsUs(count, read, write, except);
+bool ConcernsUs(int count, fd_set* read, fd_set* write, fd_set* except) {
+  if (!MayConcernUs() || count <= 0) return false;
+  const size_t size = (static_cast<size_t>(count) + kWordBits - 1) / kWordBits * sizeof(fd_mask);
+  for (fd_set* const set : {read, write, except}) {
+    if (set != nullptr && !MayWrite(set, size)) return false;
+  }
+  return SelectConcernsUs(count, read, write, except);
 }
 
 // `wait()`: the program's call as it is.

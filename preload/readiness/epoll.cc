@@ -7,12 +7,15 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string_view>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "preload/critical.h"
 #include "preload/descriptor_array.h"
 #include "preload/fd_table.h"
@@ -51,10 +54,11 @@ struct Sets {
   std::vector<std::unique_ptr<EpollSet>> all;
   std::vector<EpollSet*> retired;      // may be opened again
   std::vector<std::pair<int, EpollSet*>> in_use;  // what by_fd says, to walk through
-  std::vector<Nesting> nested;
+  absl::InlinedVector<Nesting, 16> nested;  // programs without TCP sockets have some, too, and allocate nothing for it
 };
 Sets& sets() {
-  static Sets* const instance = new Sets;
+  alignas(Sets) static std::byte room[sizeof(Sets)];
+  static Sets* const instance = new (room) Sets;
   return *instance;
 }
 
@@ -151,7 +155,8 @@ void ForgetNested(int fd) {
   if (!any_nested.load(std::memory_order_relaxed)) return;
   Sets& s = sets();
   std::lock_guard lock(s.mutex);
-  std::erase_if(s.nested, [&](const Nesting& n) { return n.outer == fd || n.inner == fd; });
+  const auto is_gone = [&](const Nesting& n) { return n.outer == fd || n.inner == fd; };
+  s.nested.erase(std::remove_if(s.nested.begin(), s.nested.end(), is_gone), s.nested.end());
 }
 
 // The inner descriptor of an event of `epfd`, if it may turn out to have nothing to report; else -1.
@@ -281,7 +286,7 @@ int WaitUntil(int epfd, epoll_event* events, int max_events, Time deadline, cons
 }  // namespace
 
 int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask) {
-  if (max_events <= 0 || events == nullptr) return kPass;
+  if (max_events <= 0) return kPass;
   return WaitUntil(epfd, events, max_events, DeadlineAfter(timeout), mask);
 }
 

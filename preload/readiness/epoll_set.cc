@@ -14,6 +14,7 @@
 #include "preload/real_calls.h"
 #include "preload/socket/background.h"
 #include "preload/socket/clock.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -404,6 +405,7 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
   // A cancellation ends it before it has taken an event, or in its sleep.
   pthread_testcancel();
   const CancelledInSleepsOnly whole;
+  if (!MayWrite(events, sizeof *events)) return Fail(EFAULT);  // of the others the kernel, too, finds out one by one
   Reported reported;
   // However it ends.
   struct Outer {

@@ -11,6 +11,7 @@ constinit DescriptorArray<uint32_t> groups;
 constinit std::atomic<uint32_t> last_group{0};
 
 constinit std::array<std::atomic<int>, 64> sleepers{};
+constinit std::atomic<int> sleepers_of_several{0};
 std::atomic<int>& SleepersOf(uint32_t group) { return sleepers[group % sleepers.size()]; }
 
 void Enter(int fd, uint32_t group) {
@@ -45,14 +46,17 @@ PlainSleep::PlainSleep(int epfd) : sleepers_(&SleepersOf(EpollNumbers::GroupOf(e
   sleepers_->fetch_add(1);
 }
 
+PlainSleep::PlainSleep() : sleepers_(&sleepers_of_several) { sleepers_->fetch_add(1); }
+
 PlainSleep::~PlainSleep() {
   if (sleepers_ != nullptr) sleepers_->fetch_sub(1);
 }
 
-bool PlainSleep::Any(uint32_t group) { return SleepersOf(group).load() != 0; }
+bool PlainSleep::Any(uint32_t group) { return SleepersOf(group).load() != 0 || sleepers_of_several.load() != 0; }
 
 void PlainSleep::ForgetAll() {
   for (auto& count : sleepers) count = 0;
+  sleepers_of_several = 0;
 }
 
 }  // namespace sdp::preload

@@ -3,7 +3,9 @@
 #include <sys/select.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -309,10 +311,36 @@ bool PollConcernsUs(const pollfd* fds, nfds_t count) {
   return false;
 }
 
+namespace {
+
+// The kernel's answer where epoll descriptors without a set are all that concerns us; nothing if there is more, or a set has come meanwhile. No
+// allocation: the process may have no TCP sockets.
+template <typename IsOurs, typename Wait>
+std::optional<int> WaitWithoutSets(int count, IsOurs is_ours, Wait wait) {
+  if (HaveEpollSets()) return std::nullopt;
+  for (int i = 0; i < count; ++i) {
+    if (is_ours(i)) return std::nullopt;
+  }
+  int result;
+  {
+    const PlainSleep sleep;
+    if (HaveEpollSets()) return std::nullopt;
+    result = wait();
+  }
+  if (result >= 0 && HaveEpollSets()) return std::nullopt;
+  return result;
+}
+
+}  // namespace
+
 int Poll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  const Time deadline = DeadlineAfter(timeout);
+  const auto plain = WaitWithoutSets(
+      static_cast<int>(count), [&](int i) { return fds[i].fd >= 0 && FdTable::Has(fds[i].fd); }, [&] { return real.ppoll(fds, count, timeout, mask); });
+  if (plain) return *plain;
   pthread_testcancel();
   const CancelledInSleepsOnly whole;
-  return PollCall(fds, count).Run(DeadlineAfter(timeout), mask);
+  return PollCall(fds, count).Run(deadline, mask);
 }
 
 namespace {
@@ -322,6 +350,10 @@ class SelectSet {
  public:
   explicit SelectSet(fd_set* set) : words_(reinterpret_cast<Word*>(set)) {}
   explicit SelectSet(const fd_set* set) : SelectSet(const_cast<fd_set*>(set)) {}
+  // To be as `other` is for numbers below `count`.
+  void Assign(const SelectSet& other, int count) {
+    if (count > 0) std::copy_n(other.words_, (count + kBits - 1) / kBits, words_);
+  }
   [[nodiscard]] bool Has(int fd) const { return words_ != nullptr && (words_[fd / kBits] & Bit(fd)) != 0; }
   void Add(int fd) { words_[fd / kBits] |= Bit(fd); }
   void Clear(int count) {
@@ -335,6 +367,22 @@ class SelectSet {
 
   Word* const words_;
 };
+
+std::optional<int> SelectWithoutSets(int count, const std::array<fd_set*, 3>& sets, const timespec* timeout, const sigset_t* mask) {
+  if (count > FD_SETSIZE) return std::nullopt;
+  std::array<fd_set, 3> asked;  // what the kernel has answered may have to be asked again
+  for (size_t i = 0; i < sets.size(); ++i) {
+    if (sets[i] != nullptr) SelectSet(&asked[i]).Assign(SelectSet(sets[i]), count);
+  }
+  const auto is_ours = [&](int fd) {
+    return FdTable::Has(fd) && std::any_of(sets.begin(), sets.end(), [fd](fd_set* set) { return SelectSet(set).Has(fd); });
+  };
+  const auto result = WaitWithoutSets(count, is_ours, [&] { return real.pselect(count, sets[0], sets[1], sets[2], timeout, mask); });
+  for (size_t i = 0; i < sets.size() && !result; ++i) {
+    if (sets[i] != nullptr) SelectSet(sets[i]).Assign(SelectSet(&asked[i]), count);
+  }
+  return result;
+}
 
 }  // namespace
 
@@ -353,6 +401,10 @@ int Select(int count, fd_set* read_set, fd_set* write_set, fd_set* except_set, c
   SelectSet read(read_set);
   SelectSet write(write_set);
   SelectSet except(except_set);
+  if (const auto plain = SelectWithoutSets(count, {read_set, write_set, except_set}, timeout, mask)) {
+    if (remaining != nullptr && deadline != kNever) Remaining(deadline, remaining);
+    return *plain;
+  }
   pthread_testcancel();
   const CancelledInSleepsOnly whole;
   absl::InlinedVector<pollfd, 16> fds;

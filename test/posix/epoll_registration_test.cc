@@ -369,5 +369,31 @@ TEST_CASE("epoll: a child that closes what it inherited leaves the parent's epol
   REQUIRE(ReceiveExactly(pair.server, 4) == "news");
 }
 
+TEST_CASE("epoll: a listener that is closed here and open in a child does not keep a wait busy") {
+  Listener listener = Listen();
+  Epoll ep;
+  ep.Add(listener.fd, EPOLLIN, 7);
+  int go[2];
+  REQUIRE(pipe(go) == 0);
+  const pid_t child = Child([&] {
+    char c;
+    return read(go[0], &c, 1) == 1 ? 0 : 1;
+  });
+  listener.fd.reset();
+  Fd client = TcpSocket(AF_INET, SOCK_NONBLOCK);
+  const int result = connect(client, listener.address.get(), listener.address.length);
+  REQUIRE((result == 0 || errno == EINPROGRESS));
+  WaitFor(client, POLLOUT, kQuietMs);  // the kernel has it by then, whoever answers
+  timespec before, after;
+  REQUIRE(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before) == 0);
+  ep.Wait(200);
+  REQUIRE(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after) == 0);
+  REQUIRE((after.tv_sec - before.tv_sec) * 1'000'000'000 + after.tv_nsec - before.tv_nsec < 50'000'000);
+  client.reset();
+  REQUIRE(write(go[1], "x", 1) == 1);
+  REQUIRE(ExitedWith(Reap(child), 0));
+  for (const int fd : go) close(fd);
+}
+
 }  // namespace
 }  // namespace posix_test

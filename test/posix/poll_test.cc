@@ -1,6 +1,7 @@
 // poll, ppoll, select and pselect over sockets, listeners and everything else.
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/timerfd.h>
@@ -375,6 +376,33 @@ TEST_CASE("select: errors") {
   FD_SET(40, &set);
   FD_SET(pair.server, &set);
   REQUIRE_ERRNO(select(41, &set, nullptr, nullptr, &tv), EBADF);
+}
+
+TEST_CASE("poll, select, epoll_wait: memory that is not there, or not to be written to") {
+  Pair pair = MakePair();
+  Fd epoll(epoll_create1(0));
+  epoll_event event{.events = EPOLLIN, .data = {}};
+  REQUIRE(epoll_ctl(epoll, EPOLL_CTL_ADD, pair.server, &event) == 0);
+  REQUIRE(SendAll(pair.client, "x"));
+  REQUIRE(WaitFor(pair.server, POLLIN));
+  const int protection = GENERATE(PROT_NONE, PROT_READ);
+  constexpr size_t kPage = 4096;
+  void* const page = mmap(nullptr, kPage, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(page != MAP_FAILED);
+  const timespec now{};
+  timeval at_once{};
+  for (void* const bad : {page, reinterpret_cast<void*>(8), reinterpret_cast<void*>(~uintptr_t{0xfff})}) {
+    auto* const fds = static_cast<pollfd*>(bad);
+    auto* const set = static_cast<fd_set*>(bad);
+    REQUIRE_ERRNO(poll(fds, 1, 0), EFAULT);
+    REQUIRE_ERRNO(ppoll(fds, 1, &now, nullptr), EFAULT);
+    REQUIRE_ERRNO(select(pair.server + 1, set, nullptr, nullptr, &at_once), EFAULT);
+    REQUIRE_ERRNO(pselect(pair.server + 1, nullptr, nullptr, set, &now, nullptr), EFAULT);
+    REQUIRE_ERRNO(epoll_wait(epoll, static_cast<epoll_event*>(bad), 1, 0), EFAULT);
+  }
+  REQUIRE(munmap(page, kPage) == 0);
+  REQUIRE(epoll_wait(epoll, &event, 1, 0) == 1);
+  REQUIRE(ReceiveExactly(pair.server, 1) == "x");
 }
 
 TEST_CASE("select: as a timer without descriptors") {

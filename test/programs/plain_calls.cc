@@ -115,6 +115,21 @@ void Wait(int in, int out) {
   epoll_event event{.events = EPOLLIN, .data = {.fd = in}};
   CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, in, &event) == 0);
   CHECK(epoll_wait(epoll, &event, 1, 0) == 1);
+  // Epoll descriptors among many others, and in one another.
+  const int outer = epoll_create1(EPOLL_CLOEXEC);
+  CHECK(epoll_ctl(outer, EPOLL_CTL_ADD, epoll, &event) == 0);
+  CHECK(epoll_wait(outer, &event, 1, 0) == 1);
+  const int more = epoll_create1(EPOLL_CLOEXEC);
+  pollfd many[40];
+  for (pollfd& p : many) p = {.fd = in, .events = POLLIN, .revents = 0};
+  many[7].fd = epoll;
+  many[8].fd = outer;
+  many[9].fd = more;
+  CHECK(poll(many, 40, 0) == 39);
+  FD_ZERO(&set);
+  for (const int fd : {in, epoll, outer, more}) FD_SET(fd, &set);
+  CHECK(select(std::max({in, epoll, outer, more}) + 1, &set, nullptr, nullptr, &none) == 3);
+  CHECK(close(outer) == 0 && close(more) == 0);
   CHECK(epoll_ctl(epoll, EPOLL_CTL_DEL, in, nullptr) == 0);
   CHECK(close(epoll) == 0);
   char c;
