@@ -201,6 +201,8 @@ class DroppedLock final : public CallerLock {
   Lock& lock_;
 };
 
+class Connector;
+
 class QueuePair {
  public:
   virtual ~QueuePair() = default;
@@ -303,6 +305,15 @@ class QueuePair {
   // The same behind what `ar` has, which refers to the payload until the next call.
   virtual void Freeze(Writer& /*ar*/) const {}
 
+  // --- going on as another connection, where the RNIC has the descriptor (owns_event_fd()).
+  // Of a stream that has ended: what takes its place. It keeps event_fd(), which those who wait know, with Names(), counters() and cause();
+  // all else goes when this one is destroyed, and its port is free then. nullptr: this RNIC has nothing to leave.
+  [[nodiscard]] virtual std::unique_ptr<QueuePair> Leave() { return nullptr; }
+  // Of what Leave() has returned: the next connection, whose event_fd() will be that one. As often as it comes to nothing; the one before is
+  // destroyed by then.
+  [[nodiscard]] virtual std::unique_ptr<Connector> ConnectAgain(const sockaddr* local, const sockaddr* target, Bytes private_data,
+                                                                const QpOptions& options, Duration timeout, Time now);
+
   // "soft" and "tcp", or the device's name and "rdma": for people.
   [[nodiscard]] virtual const char* rnic_name() const = 0;
   [[nodiscard]] virtual const char* link_name() const = 0;
@@ -345,6 +356,10 @@ class Connector {
   // In kEstablished, once. The descriptor stays the owner's.
   virtual std::unique_ptr<QueuePair> TakeQueuePair() = 0;
 };
+
+inline std::unique_ptr<Connector> QueuePair::ConnectAgain(const sockaddr*, const sockaddr*, Bytes, const QpOptions&, Duration, Time) {
+  return nullptr;
+}
 
 }  // namespace sdp::verbs
 

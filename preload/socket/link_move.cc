@@ -1,22 +1,14 @@
 #include "preload/socket/link_move.h"
 
-#include <linux/sockios.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "preload/config.h"
 #include "preload/log.h"
-#include "preload/real_calls.h"
-#include "preload/socket/clock.h"
-#include "preload/socket/connect_attempt.h"
-#include "preload/socket/listener.h"
-#include "preload/socket/options.h"
-#include "verbs/softiwarp/soft_rnic.h"
 
 namespace sdp::preload {
 namespace {
@@ -26,46 +18,13 @@ constexpr Duration kPatienceForEnd = std::chrono::seconds(2);
 // How soon one looks again at what nobody tells.
 constexpr Duration kLook = std::chrono::milliseconds(1);
 
-int Option(int fd, int name) {
-  int value = 0;
-  socklen_t length = sizeof value;
-  real.getsockopt(fd, SOL_SOCKET, name, &value, &length);
-  return value;
-}
-
-void SetOption(int fd, int name, int value) { real.setsockopt(fd, SOL_SOCKET, name, &value, sizeof value); }
-
 }  // namespace
 
-LinkMove::LinkMove(int fd, uint16_t port, Duration rest, Time now)
-    : source_(LocalAddress(fd)),
-      port_(port),
-      same_names_(Port(PeerAddress(fd)) == port),
-      reuse_address_(Option(fd, SO_REUSEADDR)),
-      rest_(rest),
-      deadline_(now + kPatienceForEnd),
-      gives_up_(now + config().handshake_timeout) {
-  // What is left of the old link takes it over, and is not in the way of the bind then.
-  SetOption(fd, SO_REUSEADDR, 1);
+std::unique_ptr<LinkMove> LinkMove::Begin(const verbs::QueuePair& left, uint16_t port, Duration rest, Time now) {
+  return left.owns_event_fd() ? MakeRdmaLinkMove(left, port, rest, now) : MakeTcpLinkMove(left.event_fd(), port, rest, now);
 }
 
-bool LinkMove::MayLeave(int fd, size_t queued, Time now) {
-  NoteDelivered(fd, queued, now);
-  return delivered_ && (same_names_ || late(now));
-}
-
-// To dissolve a link destroys what its peer's kernel has not acknowledged, and the SuspCommAck is the last of it. Our FIN counts as a byte:
-// it is there unless the link is going to be reset.
-void LinkMove::NoteDelivered(int fd, size_t queued, Time now) {
-  int unacknowledged = 0;
-  if (real.ioctl(fd, SIOCOUTQ, &unacknowledged) != 0) unacknowledged = 0;
-  const size_t undelivered = queued + static_cast<size_t>(unacknowledged);
-  if (undelivered < least_undelivered_) {
-    least_undelivered_ = undelivered;
-    gives_up_ = now + config().handshake_timeout;
-  }
-  delivered_ = undelivered <= (same_names_ ? 0 : 1);
-}
+LinkMove::LinkMove(uint16_t port, Duration rest, Time now) : port_(port), rest_(rest), deadline_(now + kPatienceForEnd) {}
 
 void LinkMove::NoteLeft(Time now) {
   phase_ = Phase::kLeft;
@@ -73,72 +32,55 @@ void LinkMove::NoteLeft(Time now) {
   deadline_ = rest_ends_ + config().handshake_timeout;
 }
 
-// Beside what is left of the old link, and an accepted one beside its listener. A socket that the application has bound to a port still has
-// it, and is not bound again (EINVAL); of others getsockname tells the old port, and it is not theirs.
-void LinkMove::BindToSource(int fd) {
-  const int reuse_port = Option(fd, SO_REUSEPORT);
-  SetOption(fd, SO_REUSEPORT, 1);
-  const int result = Listener::BindBeside(fd, source_);
-  const int error = errno;
-  SetOption(fd, SO_REUSEPORT, reuse_port);
-  if (result == 0 || error == EINVAL) return;
-  SDP_LOG(kInfo, "connection with %s goes on from another port than %u: %s", ToEndpoint(target_).ToString().c_str(), Port(source_),
-          strerrordesc_np(error));
-}
-
-void LinkMove::Connect(int fd, const Address& peer, const std::array<std::byte, engine::kHelloSize>& hello, const verbs::QpOptions& qp,
+void LinkMove::Connect(std::unique_ptr<verbs::QueuePair>* left, const Address& peer, const Hello& hello, const verbs::QpOptions& qp,
                        Time now) {
   const int saved = errno;
   hello_ = hello;
   qp_ = qp;
-  target_ = peer;
+  if (target_.length == 0) target_ = peer;
   SetPort(target_, port_);
   deadline_ = now + config().handshake_timeout;
   phase_ = Phase::kLink;
-  Unconnect(fd);
-  BindToSource(fd);
-  SetOption(fd, SO_REUSEADDR, reuse_address_);
-  if (ConnectWithoutBlocking(fd, target_) == 0) {
-    HandleConnected(fd, 0, now);
-  } else if (errno != EINPROGRESS && errno != EALREADY) {
-    HandleConnected(fd, errno, now);
-  }
+  BeginLink(left, now);
   errno = saved;
 }
 
-void LinkMove::Step(int fd, Time now) {
+void LinkMove::BeginHandshake(verbs::QueuePair& left, std::unique_ptr<verbs::Connector> connector, Time now) {
+  connector_ = std::move(connector);
+  phase_ = Phase::kHandshake;
+  if (connector_ == nullptr) return Fail(0, "the RNIC makes no other connection");
+  StepHandshake(left, now);
+}
+
+void LinkMove::Step(verbs::QueuePair& left, Time now) {
   if (phase_ == Phase::kLink) {
-    pollfd link{.fd = fd, .events = POLLOUT, .revents = 0};
-    timespec zero{};
-    if (real.ppoll(&link, 1, &zero, nullptr) != 0) {
-      int error = 0;
-      socklen_t length = sizeof error;
-      real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
-      HandleConnected(fd, error, now);
-    }
+    StepLink(left, now);
   } else if (phase_ == Phase::kHandshake) {
-    connector_->SetEventFd(fd);
-    switch (connector_->Step(now)) {
-      case verbs::ConnectState::kInProgress:
-      case verbs::ConnectState::kRequested:
-        break;
-      case verbs::ConnectState::kRejected:
-        return Fail(0, "the peer rejected the connection");
-      case verbs::ConnectState::kFailed:
-        return Fail(late(now) ? ETIMEDOUT : 0, connector_->cause().text);
-      case verbs::ConnectState::kEstablished:
-        phase_ = Phase::kThere;
-        return;
-    }
+    StepHandshake(left, now);
   }
   if ((phase_ == Phase::kLink || phase_ == Phase::kHandshake) && late(now)) Fail(ETIMEDOUT, strerrordesc_np(ETIMEDOUT));
 }
 
-void LinkMove::HandleConnected(int fd, int error, Time now) {
-  if (error != 0) return Fail(error, strerrordesc_np(error));
-  connector_ = iwarp::Connect(fd, hello_, qp_, SoftOptions(), now);
-  phase_ = Phase::kHandshake;
-  Step(fd, now);
+void LinkMove::StepHandshake(verbs::QueuePair& left, Time now) {
+  connector_->SetEventFd(left.event_fd());
+  switch (connector_->Step(now)) {
+    case verbs::ConnectState::kInProgress:
+    case verbs::ConnectState::kRequested:
+      return;
+    case verbs::ConnectState::kRejected:
+      return Fail(0, "the peer rejected the connection");
+    case verbs::ConnectState::kFailed:
+      if (!TryOtherwise(left, now)) Fail(late(now) ? ETIMEDOUT : 0, connector_->cause().text);
+      return;
+    case verbs::ConnectState::kEstablished:
+      phase_ = Phase::kThere;
+      return;
+  }
+}
+
+void LinkMove::NoteOtherPort(int error) const {
+  SDP_LOG(kInfo, "connection with %s goes on from another port than %u: %s", ToEndpoint(target_).ToString().c_str(), Port(source_),
+          strerrordesc_np(error));
 }
 
 void LinkMove::Fail(int os_error, const std::string& what) {
@@ -167,7 +109,7 @@ short LinkMove::events() const {
 
 Time LinkMove::deadline(Time now) const {
   if (phase_ == Phase::kLeft && resting(now)) return rest_ends_;
-  if (phase_ == Phase::kLeft || (phase_ == Phase::kLeaving && (same_names_ || late(now)))) return now + kLook;
+  if (phase_ == Phase::kLeft || (phase_ == Phase::kLeaving && (!ends_in_order() || late(now)))) return now + kLook;
   if (phase_ == Phase::kHandshake) return std::min(connector_->deadline(), deadline_);
   return deadline_;
 }

@@ -8,7 +8,6 @@
 #include "core/base/archive.h"
 #include "preload/confinement.h"
 #include "preload/socket/clock.h"
-#include "preload/socket/connect_attempt.h"
 #include "verbs/softiwarp/soft_rnic.h"
 
 namespace sdp::preload {
@@ -127,7 +126,7 @@ void Session::Abort() {
   if (!between_links()) {
     queue_pair_->Abort();
   } else if (!Confined()) {  // else the link goes with the descriptor
-    Unconnect(queue_pair_->event_fd());
+    move_->Dissolve(*queue_pair_);
   }
   move_.reset();
   EndLink();

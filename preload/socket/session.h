@@ -142,7 +142,7 @@ class Session {
 
   // session_move.cc
   [[nodiscard]] bool between_links() const { return move_ != nullptr && move_->between_links(); }
-  // Not over a kernel RNIC, whose queue pair is not made anew, nor behind a seccomp filter, which knows of no connect.
+  // Not behind a seccomp filter, which knows of no connect.
   [[nodiscard]] bool MayMove() const;
   void StartMove();
   void BeginMove();

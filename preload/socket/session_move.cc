@@ -45,20 +45,20 @@ void Add(const verbs::QpCounters& more, verbs::QpCounters* sum) {
 
 Time Session::move_deadline() const { return move_ != nullptr ? move_->deadline(Now()) : kNever; }
 
-bool Session::MayMove() const { return !Confined() && !queue_pair_->owns_event_fd(); }
+bool Session::MayMove() const { return !Confined(); }
 
 void Session::StartMove() {
   const uint64_t payload = Payload(engine_->stats());
   idle_moves_ = payload == payload_at_move_ ? idle_moves_ + 1 : 0;
   payload_at_move_ = payload;
-  move_ = std::make_unique<LinkMove>(queue_pair_->event_fd(), *engine_->suspended_port(), RestOf(idle_moves_), Now());
+  move_ = LinkMove::Begin(*queue_pair_, *engine_->suspended_port(), RestOf(idle_moves_), Now());
   ++move_steps_;
 }
 
 void Session::BeginMove() {
   if (!MayMove()) return Abort();
   StartMove();
-  if (!move_->same_names()) queue_pair_->Disconnect();
+  if (move_->ends_in_order()) queue_pair_->Disconnect();
   Pump();
 }
 
@@ -84,7 +84,7 @@ bool Session::LeadMove(const Address& peer) {
   engine::Options options;
   options.receive_buffer_size = engine_->stats().local_buffer_size;
   options.receive_buffers = static_cast<uint16_t>(engine_->stats().posted_receives);
-  move_->Connect(queue_pair_->event_fd(), peer, engine_->Hello(), QpOptions(options), now);
+  move_->Connect(&queue_pair_, peer, engine_->Hello(), QpOptions(options), now);
   ++move_steps_;
   Pump();
   return true;
@@ -106,7 +106,6 @@ bool Session::AdvanceMove() {
 
 bool Session::TakeMoveStep() {
   using Phase = LinkMove::Phase;
-  const int fd = queue_pair_->event_fd();
   const Time now = Now();
   if (move_->between_links() && engine_->state() == engine::State::kAborted) {
     Abort();
@@ -120,14 +119,14 @@ bool Session::TakeMoveStep() {
     case Phase::kLeft:
       return false;
     case Phase::kLeaving:
-      if (!move_->MayLeave(fd, queue_pair_->unsent_bytes(), now)) {
+      if (!move_->MayLeave(*queue_pair_, now)) {
         if (move_->stuck(now)) FailMove(move_->Cause(ETIMEDOUT, "the peer does not take what is on its way"));
         return false;
       }
       if (!being_read_) {
         EndLink();
       } else {
-        real.shutdown(fd, SHUT_RD);  // wakes that thread
+        real.shutdown(queue_pair_->event_fd(), SHUT_RD);  // wakes that thread
       }
       return false;
     case Phase::kNewLink:
@@ -138,7 +137,7 @@ bool Session::TakeMoveStep() {
     case Phase::kFailed:
       break;
   }
-  move_->Step(fd, now);
+  move_->Step(*queue_pair_, now);
   if (move_->phase() == Phase::kFailed) FailMove(move_->cause());
   return move_ != nullptr && move_->phase() == Phase::kThere && EnterNewLink();
 }
@@ -147,7 +146,7 @@ bool Session::EnterNewLink() {
   Add(queue_pair_->counters(), &earlier_links_);
   queue_pair_ = move_->Take();
   queue_pair_->ReadLittle(reads_little_);
-  const auto accepted = HandleReply(move_->hello(), move_->answer(), config().mpa_peer_to_peer);
+  const auto accepted = HandleReply(move_->hello(), move_->answer(), move_->speaks_first());
   if (!accepted) FailMove(move_->Cause(0, engine::ToString(accepted.error())));
   return accepted.has_value();
 }

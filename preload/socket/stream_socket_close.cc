@@ -338,6 +338,15 @@ void StreamSocket::DropSession() {
 }
 
 void StreamSocket::FinishAtExit(Time deadline) {
+  {
+    // Nor does one wait for whoever has the connection to himself, as in a move (EnterShared).
+    std::unique_lock own(mutex_.own(), std::defer_lock);
+    if (!LockBounded(own)) return;
+    if (LeaveToOthers()) {
+      foreign_ = true;
+      return;
+    }
+  }
   Lock lock(mutex_, std::defer_lock);
   if (!LockBounded(lock)) return;
   if (shared_ != nullptr && session_ != nullptr) FinishShared(lock, deadline);

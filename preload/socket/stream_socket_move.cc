@@ -23,9 +23,10 @@ void StreamSocket::FollowMove() {
   waiters_.WakeAll();  // there is something else to wait for
   if (session_->moving()) return LeaveToBackground();
   if (session_->link_ended() || descriptors_.empty()) return;
-  sdp_peer_ = PeerAddress(descriptors_.front());
-  SDP_LOG(kInfo, "connection with %s goes on over another link, to %s: its peer has asked for Socket Duplication",
-          ToEndpoint(peer_).ToString().c_str(), ToEndpoint(sdp_peer_).ToString().c_str());
+  const Address of_rnic = session_->PeerName();
+  sdp_peer_ = of_rnic.length != 0 ? of_rnic : PeerAddress(descriptors_.front());
+  SDP_LOG(kInfo, "connection with %s goes on over another link (%s), to %s: its peer has asked for Socket Duplication",
+          ToEndpoint(peer_).ToString().c_str(), queue_pair().rnic_name(), ToEndpoint(sdp_peer_).ToString().c_str());
   if (slot_ != nullptr) PublishAll();
 }
 

@@ -20,7 +20,6 @@ import sys
 import tempfile
 import time
 
-CASE_SECONDS = 30
 FINDING = re.compile(r"(ERROR|WARNING): (Address|Leak|Thread)Sanitizer.*|.*: runtime error: .*")
 # Leaks are looked for where processes are whole: a case leaves by _exit, or execs Debian's programs. Threads in the child of a process that
 # has threads are what some cases are about.
@@ -142,7 +141,8 @@ class Daemon:
         self.socket_path = os.path.join(directory, "pmd.sock")
         self.stats = os.path.join(directory, "stats")
         ready, tell = os.pipe()
-        listen = [f"--listen={host}:{port}" for host in ("127.0.0.1", "127.0.0.2", "[::1]")]
+        hosts = [options.address] if options.address else ["127.0.0.1", "127.0.0.2", "[::1]"]
+        listen = [f"--listen={host}:{port}" for host in hosts]
         self.process = subprocess.Popen([options.pmd, *listen, "--socket", self.socket_path, "--log-level", "error",
                                          "--ready-fd", str(tell)], pass_fds=(tell,))
         os.close(tell)
@@ -156,6 +156,8 @@ class Daemon:
                             "SDP_BCOPY_THRESHOLD": "131072",
                             # A port mapper that a busy machine keeps waiting is not a silent one.
                             "SDP_PM_TIMEOUT_MS": "5000"}
+        if options.address:
+            self.environment["SDP_TEST_ADDRESS"] = options.address
 
     def stop(self):
         self.process.terminate()
@@ -182,11 +184,11 @@ class Case:
         process = subprocess.Popen([options.tests, quoted(self.name)], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            out, _ = process.communicate(timeout=CASE_SECONDS)
+            out, _ = process.communicate(timeout=options.seconds)
             if process.returncode != 0:
                 self.problem = f"exit status {process.returncode}"
         except subprocess.TimeoutExpired:
-            self.problem = f"hangs ({CASE_SECONDS} s)"
+            self.problem = f"hangs ({options.seconds} s)"
             where = stacks(process.pid)
             os.killpg(process.pid, signal.SIGKILL)
             out, _ = process.communicate()
@@ -210,6 +212,8 @@ class Case:
             fallbacks = [line for line in self.log.splitlines() if "TCP, because" in line]
             if self.problem is None and fallbacks and not self.may_use_tcp:
                 self.problem = f"TCP carried data: {fallbacks[0]}"
+        if self.problem is None and options.expect_log and not re.search(options.expect_log, self.log):
+            self.problem = f"its log has nothing of {options.expect_log}"
         return self
 
     def run_known(self, options, environment, directory, number):
@@ -272,6 +276,10 @@ def main():
         parser.add_argument(name)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="")
+    parser.add_argument("--tag", help="cases with this tag alone, as [rnic]")
+    parser.add_argument("--address", help="in place of the loopback addresses: that of an RDMA device")
+    parser.add_argument("--expect-log", help="a regular expression for the log of each case")
+    parser.add_argument("--seconds", type=int, default=30, help="for a case")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
 
@@ -281,7 +289,7 @@ def main():
     for runtime, known in SKIPPED_UNDER.items():
         if runtime in linked:
             skipped.update(known)
-    cases = [Case(name, name in with_tcp) for name in names(options.tests) if options.only in name and name not in skipped]
+    cases = [Case(name, name in with_tcp) for name in names(options.tests, *filter(None, [options.tag])) if options.only in name and name not in skipped]
     problems = []
     with tempfile.TemporaryDirectory(prefix="sdp-posix-") as directory:
         os.chmod(directory, 0o755)  # cases become other users
@@ -293,7 +301,7 @@ def main():
                                        options, environment, directory, i) for i, case in enumerate(cases)]
                 for future in running:
                     future.result().report(options.verbose)
-            if daemon and not options.only:
+            if daemon and not options.only and not options.tag:
                 problem = check_sdpstat(options, environment)
                 if problem:
                     problems.append(problem)

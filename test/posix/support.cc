@@ -45,7 +45,11 @@ Address Make(int family, in_addr_t v4, const in6_addr& v6, uint16_t port) {
 
 }  // namespace
 
-Address Loopback(int family, uint16_t port) { return Make(family, INADDR_LOOPBACK, in6addr_loopback, port); }
+Address Loopback(int family, uint16_t port) {
+  in_addr v4{.s_addr = htonl(INADDR_LOOPBACK)};
+  if (const char* const address = getenv("SDP_TEST_ADDRESS")) inet_pton(AF_INET, address, &v4);
+  return Make(family, ntohl(v4.s_addr), in6addr_loopback, port);
+}
 Address Any(int family, uint16_t port) { return Make(family, INADDR_ANY, in6addr_any, port); }
 
 Address LocalOf(int fd) {

@@ -1,9 +1,13 @@
 // A Session between a real engine and a queue pair of the test's.
 #include "preload/socket/session.h"
 
+#include <netinet/in.h>
+
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/wire/message.h"
@@ -12,7 +16,7 @@ namespace sdp::preload {
 namespace {
 
 // Takes `room` sends at a time; a flush makes room again. What comes in is what the test gives it.
-class ScriptedQueuePair final : public verbs::QueuePair {
+class ScriptedQueuePair : public verbs::QueuePair {
  public:
   struct Incoming {
     std::vector<std::byte> bytes;
@@ -22,7 +26,7 @@ class ScriptedQueuePair final : public verbs::QueuePair {
   bool own_event_fd = false;  // as a kernel RNIC
   size_t posted = 0;  // since the last flush
   size_t most_posted = 0;
-  int flushes = 0, detaches = 0, reads = 0, polls = 0, aborts = 0;
+  int flushes = 0, detaches = 0, reads = 0, polls = 0, aborts = 0, disconnects = 0;
   std::string sent;  // payload, in order
   bool ended = false;  // by the peer
   bool endless = false;
@@ -91,7 +95,7 @@ class ScriptedQueuePair final : public verbs::QueuePair {
   void SetEventFd(int) override {}
   verbs::Interest interest() const override { return {.read = true, .write = link_full}; }
   uint64_t unsent_bytes() const override { return link_full ? posted : 0; }
-  void Disconnect() override {}
+  void Disconnect() override { ++disconnects; }
   void Abort() override { ++aborts; }
   const verbs::LinkCause& cause() const override { return cause_; }
   uint16_t ird() const override { return 1; }
@@ -109,7 +113,7 @@ class ScriptedQueuePair final : public verbs::QueuePair {
 
 // The connecting end of a connection whose peer has posted `credits` buffers of 128 bytes.
 struct Connected {
-  explicit Connected(uint16_t credits) {
+  explicit Connected(uint16_t credits, std::unique_ptr<ScriptedQueuePair> queue = std::make_unique<ScriptedQueuePair>()) {
     engine::Options small;
     small.receive_buffers = credits;
     small.receive_buffer_size = 128;
@@ -119,7 +123,6 @@ struct Connected {
     REQUIRE(peer.HandleHello(hello).has_value());
     const auto ack = peer.HelloAck();
     REQUIRE(engine->HandleReply(ack).has_value());
-    auto queue = std::make_unique<ScriptedQueuePair>();
     queue_pair = queue.get();
     session = std::make_unique<Session>(std::move(engine), std::move(queue));
     session->Pump();
@@ -165,35 +168,152 @@ TEST_CASE("session: what the link does not take is copied before the call return
   CHECK(c.queue_pair->detaches > 0);
 }
 
-TEST_CASE("session: a peer that suspends a kernel RNIC's connection (13) has it ended, as nobody connects anew") {
-  Connected c(10);
-  c.queue_pair->own_event_fd = true;
-  wire::Message message{{.bufs = 10, .len = 24}, wire::SuspComm{4711}};
+std::vector<std::byte> SuspComm() {
+  const wire::Message message{{.bufs = 10, .len = 24}, wire::SuspComm{4711}};
   std::vector<std::byte> bytes(24);
   wire::SerializeTo(message, bytes);
-  c.queue_pair->endless = true;
-  c.queue_pair->again = bytes;
+  return bytes;
+}
+
+TEST_CASE("session: a peer that suspends (13) waits until somebody tends to the connection, and an RNIC that makes no other one ends it") {
+  Connected c(10);
+  c.queue_pair->own_event_fd = true;
+  c.queue_pair->ready.push_back(SuspComm());
   c.session->ReadAvailable();
-  // Until somebody tends to it.
   CHECK(c.session->moving());
   CHECK(c.session->has_unsent());
   CHECK_FALSE(c.session->freezable());
   CHECK_FALSE(c.session->may_sleep_in_read());
-  CHECK(c.queue_pair->aborts == 0);
+  CHECK(c.queue_pair->disconnects == 0);
   c.session->LeadMove({});
-  CHECK(c.queue_pair->aborts == 1);
+  CHECK(c.queue_pair->disconnects == 1);
+  c.queue_pair->ended = true;
+  c.session->ReadAvailable();
+  CHECK(c.session->moving());
+  c.session->LeadMove({});
   CHECK_FALSE(c.session->moving());
   CHECK(c.session->link_ended());
+  CHECK(c.session->cause().end == verbs::LinkEnd::kReset);
   CHECK(c.session->engine().state() == engine::State::kAborted);
   CHECK(c.session->engine().abort_reason() == engine::AbortReason::kLinkLost);
 }
 
+// A kernel RNIC's set-up: it fails with the first `errors`, one a connection, and then has a peer that answers.
+struct Device {
+  std::deque<int> errors{};
+  std::vector<std::pair<uint16_t, uint16_t>> ports{};  // local and peer's, of each connection
+  int alive = 0;  // queue pairs that hold their names
+  bool crowded = false;  // a connection was asked for beside another
+};
+
+class DeviceConnector final : public verbs::Connector {
+ public:
+  DeviceConnector(Device& device, Bytes hello) : device_(device) {
+    if (!device_.errors.empty()) {
+      cause_ = {.end = verbs::LinkEnd::kFailed, .os_error = device_.errors.front(), .text = "in use"};
+      device_.errors.pop_front();
+      return;
+    }
+    engine::Engine peer(engine::Role::kAccepting, engine::Options{});
+    REQUIRE(peer.HandleHello(hello).has_value());
+    const auto ack = peer.HelloAck();
+    answer_.assign(ack.begin(), ack.end());
+  }
+  verbs::ConnectState Step(Time) override {
+    return cause_.os_error != 0 ? verbs::ConnectState::kFailed : verbs::ConnectState::kEstablished;
+  }
+  int event_fd() const override { return 7; }
+  void SetEventFd(int) override {}
+  verbs::Interest interest() const override { return {}; }
+  Time deadline() const override { return kNever; }
+  Bytes peer_private_data() const override { return answer_; }
+  bool may_send_first() const override { return false; }
+  void Accept(Bytes, const verbs::QpOptions&) override {}
+  void Reject(Bytes) override {}
+  const verbs::LinkCause& cause() const override { return cause_; }
+  std::unique_ptr<verbs::QueuePair> TakeQueuePair() override;
+
+ private:
+  Device& device_;
+  verbs::LinkCause cause_;
+  std::vector<std::byte> answer_;
+};
+
+class DeviceQueuePair final : public ScriptedQueuePair {
+ public:
+  DeviceQueuePair(Device& device, bool left) : device_(device), left_(left) {
+    own_event_fd = true;
+    if (!left_) ++device_.alive;
+  }
+  ~DeviceQueuePair() override {
+    if (!left_) --device_.alive;
+  }
+  bool Names(sockaddr_storage* local, sockaddr_storage* peer) const override {
+    *reinterpret_cast<sockaddr_in*>(local) = Name(1111);
+    *reinterpret_cast<sockaddr_in*>(peer) = Name(2222);
+    return true;
+  }
+  std::unique_ptr<verbs::QueuePair> Leave() override { return std::make_unique<DeviceQueuePair>(device_, true); }
+  std::unique_ptr<verbs::Connector> ConnectAgain(const sockaddr* local, const sockaddr* target, Bytes hello, const verbs::QpOptions&,
+                                                 Duration, Time) override {
+    device_.crowded |= device_.alive != 0 || !left_;
+    const auto port = [](const sockaddr* name) { return ntohs(reinterpret_cast<const sockaddr_in*>(name)->sin_port); };
+    device_.ports.emplace_back(port(local), port(target));
+    return std::make_unique<DeviceConnector>(device_, hello);
+  }
+
+ private:
+  static sockaddr_in Name(uint16_t port) {
+    sockaddr_in name{};
+    name.sin_family = AF_INET;
+    name.sin_port = htons(port);
+    return name;
+  }
+
+  Device& device_;
+  const bool left_;
+};
+
+std::unique_ptr<verbs::QueuePair> DeviceConnector::TakeQueuePair() { return std::make_unique<DeviceQueuePair>(device_, false); }
+
+// What became of a session over such a device whose peer has suspended it.
+bool GoesOn(Device& device) {
+  auto queue = std::make_unique<DeviceQueuePair>(device, false);
+  DeviceQueuePair* const queue_pair = queue.get();
+  Connected c(10, std::move(queue));
+  queue_pair->ready.push_back(SuspComm());
+  c.session->ReadAvailable();
+  c.session->LeadMove({});
+  queue_pair->ended = true;
+  c.session->ReadAvailable();
+  c.session->LeadMove({});
+  CHECK_FALSE(c.session->moving());
+  CHECK_FALSE(device.crowded);
+  return !c.session->link_ended() && c.session->engine().state() == engine::State::kEstablished && device.alive == 1;
+}
+
+TEST_CASE("session: a peer that suspends a kernel RNIC's connection is followed from the same port, with nothing left of the old one") {
+  Device device;
+  CHECK(GoesOn(device));
+  CHECK(device.ports == std::vector<std::pair<uint16_t, uint16_t>>{{1111, 4711}});
+}
+
+TEST_CASE("session: where that port cannot be had, it is followed from another") {
+  const int error = GENERATE(EADDRINUSE, EADDRNOTAVAIL);
+  Device device{.errors = {error}};
+  CHECK(GoesOn(device));
+  CHECK(device.ports == std::vector<std::pair<uint16_t, uint16_t>>{{1111, 4711}, {0, 4711}});
+  Device refusing{.errors = {error, ECONNREFUSED}};
+  CHECK_FALSE(GoesOn(refusing));
+  CHECK(refusing.ports.size() == 2);
+  Device gone{.errors = {ENODEV}};
+  CHECK_FALSE(GoesOn(gone));
+  CHECK(gone.ports.size() == 1);
+}
+
 TEST_CASE("session: a peer that ends the link itself behind the SuspCommAck is followed all the same") {
   Connected c(10);
-  wire::Message message{{.bufs = 10, .len = 24}, wire::SuspComm{4711}};
-  std::vector<std::byte> bytes(24);
-  wire::SerializeTo(message, bytes);
-  c.queue_pair->ready.push_back(bytes);
+  c.queue_pair->ready.push_back(SuspComm());
   c.session->ReadAvailable();
   REQUIRE(c.session->moving());
   c.queue_pair->ended = true;

@@ -70,6 +70,7 @@ class AskingPeer {
   int registration_ = -1;
   int next_listener_ = -1;
   sockaddr_in program_{};  // the link's other end, before it is left
+  bool program_accepted_ = false;  // and so has its listener's port, until it comes from another
   std::unique_ptr<preload::Session> session_;
   uint64_t sent_ = 0;
   uint64_t received_ = 0;

@@ -20,11 +20,11 @@ constexpr Duration kLongestConfirmation = std::chrono::milliseconds(100);
 
 }  // namespace
 
-IbvConnector::IbvConnector(const Api& api, const sockaddr* local, const sockaddr* target, Bytes private_data,
-                           const verbs::QpOptions& qp, Duration timeout, Time now)
+IbvConnector::IbvConnector(const Api& api, std::shared_ptr<EventDescriptor> events, const sockaddr* local,
+                           const sockaddr* target, Bytes private_data, const verbs::QpOptions& qp, Duration timeout, Time now)
     : connecting_(true),
       api_(api),
-      resources_(std::make_unique<Resources>(api)),
+      resources_(std::make_unique<Resources>(api, std::move(events))),
       options_(qp),
       private_data_(private_data.begin(), private_data.end()),
       deadline_(now + timeout) {

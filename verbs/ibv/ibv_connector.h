@@ -16,9 +16,9 @@ namespace sdp::ibv {
 
 class IbvConnector final : public verbs::Connector {
  public:
-  // Connecting side.
-  IbvConnector(const Api& api, const sockaddr* local, const sockaddr* target, Bytes private_data,
-               const verbs::QpOptions& qp, Duration timeout, Time now);
+  // Connecting side. `events`: of the connection that this one takes the place of, or null.
+  IbvConnector(const Api& api, std::shared_ptr<EventDescriptor> events, const sockaddr* local, const sockaddr* target,
+               Bytes private_data, const verbs::QpOptions& qp, Duration timeout, Time now);
   // Accepting side: `id` and the peer's private data are those of a connection request.
   IbvConnector(const Api& api, rdma_cm_id* id, const rdma_conn_param& request, Duration timeout, Time now);
   ~IbvConnector() override;

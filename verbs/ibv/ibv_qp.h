@@ -83,6 +83,7 @@ class IbvQp final : public verbs::QueuePair {
   void SetOrd(uint16_t ord) override;
   [[nodiscard]] Duration round_trip() const override { return round_trip_; }
   [[nodiscard]] const verbs::QpCounters& counters() const override { return counters_; }
+  [[nodiscard]] std::unique_ptr<verbs::QueuePair> Leave() override;  // ibv_left_qp.cc
   [[nodiscard]] const char* rnic_name() const override { return name_.c_str(); }
   [[nodiscard]] const char* link_name() const override { return "rdma"; }
 

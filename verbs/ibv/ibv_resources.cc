@@ -52,7 +52,22 @@ RegisteredMemory::~RegisteredMemory() {
   ::operator delete(data_, std::align_val_t(kPage));
 }
 
+std::shared_ptr<EventDescriptor> EventDescriptor::Make() {
+  // System calls by number: under the preload the plain names lead back into it.
+  const int fd = static_cast<int>(::syscall(SYS_epoll_create1, EPOLL_CLOEXEC));
+  return fd < 0 ? nullptr : std::shared_ptr<EventDescriptor>(new EventDescriptor(descriptor_calls().hide(fd)));
+}
+
+EventDescriptor::~EventDescriptor() {
+  descriptor_calls().reveal(fd_);
+  ::syscall(SYS_close, fd_);
+}
+
 Resources::~Resources() {
+  // The next connection's take their place. To close them is not enough: a child of fork has them, too.
+  if (events_.use_count() > 1) {
+    for (const int fd : watched_) ::syscall(SYS_epoll_ctl, event_fd, EPOLL_CTL_DEL, fd, nullptr);
+  }
   if (device_ != nullptr) device_->Remove(&watch_);
   if (id != nullptr && id->qp != nullptr) api.rdma_destroy_qp(id);
   if (send_cq != nullptr) api.ibv_destroy_cq(send_cq);
@@ -67,10 +82,6 @@ Resources::~Resources() {
     descriptor_calls().reveal(channel->fd);
     api.rdma_destroy_event_channel(channel);
   }
-  if (event_fd >= 0) {
-    descriptor_calls().reveal(event_fd);
-    ::syscall(SYS_close, event_fd);
-  }
 }
 
 bool Resources::Fail(const char* what) {
@@ -80,10 +91,9 @@ bool Resources::Fail(const char* what) {
 }
 
 bool Resources::Open() {
-  // System calls by number: under the preload the plain names lead back into it.
-  event_fd = static_cast<int>(::syscall(SYS_epoll_create1, EPOLL_CLOEXEC));
-  if (event_fd < 0) return Fail("epoll_create1");
-  event_fd = descriptor_calls().hide(event_fd);
+  if (events_ == nullptr) events_ = EventDescriptor::Make();
+  if (events_ == nullptr) return Fail("epoll_create1");
+  event_fd = events_->fd();
   channel = api.rdma_create_event_channel();
   if (channel == nullptr) return Fail("rdma_create_event_channel");
   return Watch(&channel->fd);
@@ -124,7 +134,9 @@ Resources::Woken Resources::Look() {
 
 bool Resources::AddToEpoll(int fd, uint32_t events) {
   epoll_event event{.events = events, .data = {.fd = fd}};
-  return ::syscall(SYS_epoll_ctl, event_fd, EPOLL_CTL_ADD, fd, &event) == 0 || Fail("epoll_ctl");
+  if (::syscall(SYS_epoll_ctl, event_fd, EPOLL_CTL_ADD, fd, &event) != 0) return Fail("epoll_ctl");
+  watched_.push_back(fd);
+  return true;
 }
 
 bool Resources::MakeId() {

@@ -8,6 +8,8 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/base/types.h"
 #include "verbs/ibv/ibv_api.h"
@@ -37,6 +39,23 @@ class RegisteredMemory {
   ibv_mr* mr_ = nullptr;
 };
 
+// The one descriptor that all of a connection is waited for by: an epoll, protected from the application. A connection that goes on as
+// another one keeps it.
+class EventDescriptor {
+ public:
+  // Null: no descriptor was left, errno tells.
+  static std::shared_ptr<EventDescriptor> Make();
+  ~EventDescriptor();
+  EventDescriptor(const EventDescriptor&) = delete;
+  EventDescriptor& operator=(const EventDescriptor&) = delete;
+  [[nodiscard]] int fd() const { return fd_; }
+
+ private:
+  explicit EventDescriptor(int fd) : fd_(fd) {}
+
+  const int fd_;
+};
+
 // Queue depths, within what the device has.
 struct Depths {
   uint32_t sends = 0;
@@ -46,7 +65,8 @@ struct Depths {
 
 class Resources {
  public:
-  explicit Resources(const Api& api) : api(api) {}
+  // `events`: of the connection before; else one is made.
+  explicit Resources(const Api& api, std::shared_ptr<EventDescriptor> events = nullptr) : api(api), events_(std::move(events)) {}
   ~Resources();
   Resources(const Resources&) = delete;
   Resources& operator=(const Resources&) = delete;
@@ -62,6 +82,7 @@ class Resources {
   // Another look at the number of CM events: null if there is none now. To be acknowledged by
   // api.rdma_ack_cm_event.
   rdma_cm_event* NextCmEvent() const;
+  [[nodiscard]] const std::shared_ptr<EventDescriptor>& events() const { return events_; }
   // What made event_fd readable. The device's own events are taken here.
   struct Woken {
     bool connection_manager = false;
@@ -90,6 +111,8 @@ class Resources {
   bool WatchDevice();
   bool AddToEpoll(int fd, uint32_t events);
 
+  std::shared_ptr<EventDescriptor> events_;
+  std::vector<int> watched_;  // what event_fd stands for
   Device* device_ = nullptr;
   DeviceWatch watch_;
   std::string failure_;

@@ -101,7 +101,7 @@ std::string DeviceOf(const sockaddr* local) {
 
 std::unique_ptr<verbs::Connector> Connect(const sockaddr* local, const sockaddr* target, Bytes private_data,
                                           const verbs::QpOptions& qp, Duration timeout, Time now) {
-  return std::make_unique<IbvConnector>(*LoadApi(), local, target, private_data, qp, timeout, now);
+  return std::make_unique<IbvConnector>(*LoadApi(), nullptr, local, target, private_data, qp, timeout, now);
 }
 
 std::unique_ptr<Listener> Listener::Open(const sockaddr* local, int backlog, std::string* why) {

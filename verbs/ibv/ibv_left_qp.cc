@@ -1,0 +1,80 @@
+// What stands for a connection that has ended, and is to go on as another one, between the two.
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "verbs/ibv/ibv_connector.h"
+#include "verbs/ibv/ibv_qp.h"
+
+namespace sdp::ibv {
+namespace {
+
+class LeftQp final : public verbs::QueuePair {
+ public:
+  explicit LeftQp(IbvQp& ended)
+      : api_(ended.resources().api),
+        events_(ended.resources().events()),
+        name_(ended.rnic_name()),
+        counters_(ended.counters()),
+        cause_(ended.cause()) {
+    ended.Names(&local_, &peer_);
+  }
+
+  std::unique_ptr<verbs::Connector> ConnectAgain(const sockaddr* local, const sockaddr* target, Bytes private_data,
+                                                 const verbs::QpOptions& options, Duration timeout, Time now) override {
+    return std::make_unique<IbvConnector>(api_, events_, local, target, private_data, options, timeout, now);
+  }
+  [[nodiscard]] int event_fd() const override { return events_->fd(); }
+  void SetEventFd(int) override {}
+  [[nodiscard]] bool owns_event_fd() const override { return true; }
+  bool Names(sockaddr_storage* local, sockaddr_storage* peer) const override {
+    *local = local_;
+    *peer = peer_;
+    return true;
+  }
+  [[nodiscard]] const verbs::LinkCause& cause() const override { return cause_; }
+  [[nodiscard]] const verbs::QpCounters& counters() const override { return counters_; }
+  [[nodiscard]] const char* rnic_name() const override { return name_.c_str(); }
+  [[nodiscard]] const char* link_name() const override { return "rdma"; }
+
+  // Nothing can be done, and there is nothing to give back.
+  verbs::PostResult PostSend(const verbs::SendWork&) override { return verbs::PostResult::kBroken; }
+  verbs::PostResult PostRdmaWrite(const verbs::RdmaWriteWork&) override { return verbs::PostResult::kBroken; }
+  verbs::PostResult PostRdmaRead(const verbs::RdmaReadWork&) override { return verbs::PostResult::kBroken; }
+  void PostReceives(uint32_t) override {}
+  bool SetReceiveBufferSize(uint32_t, uint32_t) override { return true; }
+  void Release(verbs::ReceiveToken) override {}
+  [[nodiscard]] uint32_t ReceiveCost(uint32_t length) const override { return length; }
+  std::optional<verbs::MemoryRegion> Register(MutableBytes, verbs::Access) override { return std::nullopt; }
+  void Deregister(STag) override {}
+  bool MoveRegion(STag, MutableBytes) override { return false; }
+  [[nodiscard]] bool IsRegistered(STag) const override { return false; }
+  bool Flush() override { return true; }
+  void DetachBorrowed() override {}
+  verbs::ReadStatus ReadLink() override { return verbs::ReadStatus::kEnded; }
+  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock&, verbs::SleeperMemory) override { return verbs::ReadStatus::kEnded; }
+  [[nodiscard]] bool can_block() const override { return false; }
+  bool PollCompletion(verbs::Completion*) override { return false; }
+  [[nodiscard]] verbs::Interest interest() const override { return {.read = false, .write = false}; }
+  [[nodiscard]] uint64_t unsent_bytes() const override { return 0; }
+  void Disconnect() override {}
+  void Abort() override {}
+  [[nodiscard]] uint16_t ird() const override { return 0; }
+  [[nodiscard]] uint16_t ord() const override { return 0; }
+  void SetOrd(uint16_t) override {}
+
+ private:
+  const Api& api_;
+  const std::shared_ptr<EventDescriptor> events_;
+  const std::string name_;
+  const verbs::QpCounters counters_;
+  const verbs::LinkCause cause_;
+  sockaddr_storage local_{};
+  sockaddr_storage peer_{};
+};
+
+}  // namespace
+
+std::unique_ptr<verbs::QueuePair> IbvQp::Leave() { return std::make_unique<LeftQp>(*this); }
+
+}  // namespace sdp::ibv
