@@ -158,7 +158,7 @@ bool IbvQp::TakePlace(size_t size, Place* place) {
 }
 
 bool IbvQp::TryPlace(size_t size, Place* place) {
-  if (posted_.size() + reads_posted_.size() >= resources_->depths.sends) return false;
+  if (InDevice() >= resources_->depths.sends) return false;
   if (size > ring_.largest()) {
     place->own_memory = RegisteredMemory::Make(api_, resources_->pd, size, IBV_ACCESS_LOCAL_WRITE);
     if (place->own_memory == nullptr) {
@@ -254,7 +254,24 @@ void IbvQp::Chain(const ibv_send_wr& request, const ibv_sge& piece) {
 }
 
 void IbvQp::PostChain() {
-  if (chain_.Post(resources_->id->qp)) ++counters_.write_calls;
+  if (chain_.empty()) return;
+  ++counters_.write_calls;
+  if (const int error = chain_.Post(resources_->id->qp); error != 0) HandleRefusal(error);
+}
+
+// What the device has not taken is missing from the stream: nothing may follow.
+void IbvQp::HandleRefusal(int error) {
+  if (broken_ || ended_ || disconnected_) return;
+  // A queue pair whose connection has ended refuses everything, and has flushed what it had: then that end is the reason, and about to
+  // be told.
+  while (PollReceives()) {
+  }
+  if (error == ENOTCONN || flushed_ || resources_->Look().connection_manager) return;
+  broken_ = true;
+  if (failure_.end == LinkEnd::kOpen) {
+    failure_ = {.end = LinkEnd::kFailed, .os_error = error, .text = name_ + " refused a work request: " + strerrordesc_np(error)};
+  }
+  StopDevice();
 }
 
 void IbvQp::PostEmptyWrite(bool signaled) {
@@ -290,7 +307,7 @@ PostResult IbvQp::PostRdmaRead(const verbs::RdmaReadWork& work) {
 void IbvQp::StartReads() {
   const size_t unanswered = asked_ && !answered_ ? 1 : 0;
   while (!reads_waiting_.empty() && reads_posted_.size() + unanswered < ord_ && waiting_.empty() &&
-         posted_.size() + reads_posted_.size() < resources_->depths.sends) {
+         InDevice() < resources_->depths.sends) {
     const verbs::RdmaReadWork work = reads_waiting_.front();
     reads_waiting_.pop_front();
     const auto region = regions_.find(work.local_stag);
@@ -413,20 +430,24 @@ void IbvQp::MaybeDisconnect() {
   if (!disconnect_wanted_ || disconnected_ || ended_ || !waiting_.empty()) return;
   if (!posted_.empty()) {
     // Its completion says that all before it has left.
-    if (unsignaled_ > 0 && posted_.size() < resources_->depths.sends) PostEmptyWrite(/*signaled=*/true);
+    if (unsignaled_ > 0 && InDevice() < resources_->depths.sends) PostEmptyWrite(/*signaled=*/true);
     return;
   }
   disconnected_ = true;
   api_.rdma_disconnect(resources_->id);
 }
 
-void IbvQp::Abort() {
-  if (ended_) return;
+// It takes nothing more, and flushes what it has; the peer sees a reset.
+void IbvQp::StopDevice() {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
   api_.ibv_modify_qp(resources_->id->qp, &attributes, IBV_QP_STATE);
-  if (!disconnected_) api_.rdma_disconnect(resources_->id);
-  disconnected_ = true;
+  if (!std::exchange(disconnected_, true)) api_.rdma_disconnect(resources_->id);
+}
+
+void IbvQp::Abort() {
+  if (ended_) return;
+  StopDevice();
   if (failure_.end != LinkEnd::kOpen) {
     End(failure_.end, failure_.text);
   } else {

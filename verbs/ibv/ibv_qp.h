@@ -78,6 +78,7 @@ class IbvQp final : public verbs::QueuePair {
   void Disconnect() override;
   void Abort() override;
   [[nodiscard]] const verbs::LinkCause& cause() const override { return cause_; }
+  [[nodiscard]] bool send_failed() const override { return broken_ || ended_; }
   [[nodiscard]] uint16_t ird() const override { return ird_; }
   [[nodiscard]] uint16_t ord() const override { return ord_; }
   void SetOrd(uint16_t ord) override;
@@ -141,6 +142,9 @@ class IbvQp final : public verbs::QueuePair {
   void SubmitWork(ibv_send_wr& request, const ibv_sge& piece, Posted posted);
   void Chain(const ibv_send_wr& request, const ibv_sge& piece);
   void PostChain();
+  void HandleRefusal(int error);
+  // Places of the send queue that are taken.
+  [[nodiscard]] size_t InDevice() const { return posted_.size() + reads_posted_.size() + (asked_ && !answered_ ? 1 : 0); }
   void StartReads();
   void MaybeDisconnect();
   void PushWork(WorkId id, verbs::Opcode opcode, verbs::Status status, uint32_t length = 0);
@@ -159,6 +163,8 @@ class IbvQp final : public verbs::QueuePair {
   verbs::ReadStatus GoOn(bool progress);
   void TakeAll();
   void FailByDevice();
+  void StopDevice();
+  void EndBroken();
   void Arm();
   void HandleCmEvent(const rdma_cm_event& event);
   void End(verbs::LinkEnd end, std::string text);
@@ -198,6 +204,8 @@ class IbvQp final : public verbs::QueuePair {
   Duration round_trip_ = Duration::zero();
   bool disconnect_wanted_ = false;
   bool disconnected_ = false;  // we have said so
+  bool flushed_ = false;       // the device has given work back undone: the queue pair is in error
+  bool broken_ = false;        // the device has refused work: the next read ends it
   bool ended_ = false;
   verbs::LinkCause cause_;
   verbs::LinkCause failure_;  // of a work request: what the end will be put down to

@@ -69,7 +69,13 @@ bool IbvQp::TakeCompleted() {
   return PollSends() || received;
 }
 
+void IbvQp::EndBroken() {
+  TakeAll();
+  End(failure_.end, failure_.text);
+}
+
 ReadStatus IbvQp::GoOn(bool progress) {
+  if (broken_ && !ended_) EndBroken();
   if (ended_) return ReadStatus::kEnded;
   if (progress && (!waiting_.empty() || !reads_waiting_.empty() || disconnect_wanted_)) Flush();
   return progress ? ReadStatus::kProgress : ReadStatus::kWouldBlock;
@@ -277,6 +283,7 @@ bool IbvQp::PollCompletion(verbs::Completion* out) {
 // The first work request that failed for a reason of its own: the rest is flushed, and the connection manager
 // tells the end.
 void IbvQp::HandleFailure(const ibv_wc& wc, const char* what) {
+  flushed_ = flushed_ || wc.status == IBV_WC_WR_FLUSH_ERR;
   if (wc.status == IBV_WC_WR_FLUSH_ERR || failure_.end != LinkEnd::kOpen) return;
   const bool remote = wc.status == IBV_WC_REM_ACCESS_ERR || wc.status == IBV_WC_REM_OP_ERR ||
                       wc.status == IBV_WC_REM_INV_REQ_ERR;

@@ -1,5 +1,7 @@
 #include "verbs/ibv/send_chain.h"
 
+#include <cstdlib>
+
 #include "core/base/check.h"
 
 namespace sdp::ibv {
@@ -18,13 +20,13 @@ void SendChain::Add(const ibv_send_wr& request, const ibv_sge& piece) {
   bytes_ += piece.length;
 }
 
-bool SendChain::Post(ibv_qp* queue_pair) {
-  if (empty()) return false;
+int SendChain::Post(ibv_qp* queue_pair) {
+  SDP_CHECK(!empty());
   count_ = 0;
   bytes_ = 0;
   ibv_send_wr* refused = nullptr;
-  (void)ibv_post_send(queue_pair, requests_.data(), &refused);
-  return true;
+  // Some providers negate it.
+  return std::abs(ibv_post_send(queue_pair, requests_.data(), &refused));
 }
 
 }  // namespace sdp::ibv

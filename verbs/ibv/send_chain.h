@@ -22,9 +22,8 @@ class SendChain {
 
   // Not when full(). `piece` is all that the request sends, or receives; of length 0: nothing.
   void Add(const ibv_send_wr& request, const ibv_sge& piece);
-  // In the order added. False: there was nothing to post. What the queue pair refuses it refuses because it is in error: its end is on its
-  // way and flushes what is posted.
-  bool Post(ibv_qp* queue_pair);
+  // In the order added; not when empty(). 0, or why the device has not taken all: the first that it refused is gone, and all behind it.
+  [[nodiscard]] int Post(ibv_qp* queue_pair);
 
  private:
   std::array<ibv_send_wr, kMost> requests_;

@@ -1,0 +1,178 @@
+// A kernel RNIC's queue pair, with a device that the test plays.
+#include "verbs/ibv/ibv_qp.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "test/verbs/fake_device.h"
+
+namespace sdp::ibv {
+namespace {
+
+using test::FakeDevice;
+using verbs::Completion;
+using verbs::LinkEnd;
+using verbs::Opcode;
+using verbs::PostResult;
+using verbs::ReadStatus;
+using verbs::Status;
+using Armed = FakeDevice::Armed;
+
+struct Fixture {
+  explicit Fixture(uint32_t depth = 64, uint32_t vendor = 1) {
+    device.vendor = vendor;
+    qp = std::make_unique<IbvQp>(device.Make(depth), verbs::QpOptions{.receive_buffer_size = 4096, .initial_receives = 8});
+    REQUIRE(qp->Prepare());
+    qp->Establish(4, 4);
+  }
+  PostResult Post(uint64_t id, bool signaled = false) {
+    const Bytes payload = std::as_bytes(std::span("x", 1));
+    return qp->PostSend({.id = WorkId(id), .signaled = signaled, .payload = std::span(&payload, 1)});
+  }
+  void PostRead(uint64_t id, const verbs::MemoryRegion& region) {
+    REQUIRE(qp->PostRdmaRead({.id = WorkId(id),
+                              .local_stag = region.stag,
+                              .local_to = region.base_to,
+                              .length = 1,
+                              .remote_stag = STag(9),
+                              .remote_to = 0}) == PostResult::kOk);
+  }
+  std::vector<Completion> Completions() {
+    std::vector<Completion> all;
+    Completion completion;
+    while (qp->PollCompletion(&completion)) all.push_back(completion);
+    return all;
+  }
+  [[nodiscard]] bool Tells() const { return FakeDevice::Tells(qp->resources()); }
+
+  FakeDevice device;
+  std::unique_ptr<IbvQp> qp;
+};
+
+TEST_CASE_METHOD(Fixture, "Work that the device refuses in the middle of a chain ends the connection, each completion told once") {
+  std::vector<std::byte> memory(10);
+  const auto region = qp->Register(memory, verbs::Access::kLocal);
+  REQUIRE(region);
+  device.room = 2;
+  device.refusal = ENOMEM;
+  for (const uint64_t id : {1u, 2u, 3u, 4u}) REQUIRE(Post(id, /*signaled=*/id != 2) == PostResult::kOk);
+  PostRead(5, *region);
+  CHECK_FALSE(qp->send_failed());
+  qp->Flush();
+  REQUIRE(device.sent.size() == 2);
+  // The peer sees a reset; the owner hears of it by what it does next.
+  CHECK(device.in_error);
+  CHECK(device.disconnects == 1);
+  CHECK(qp->send_failed());
+  device.Complete(device.sent[0].id);
+  device.Bring("before it");
+  device.Complete(device.sent[1].id, IBV_WC_WR_FLUSH_ERR);
+  CHECK(Tells());
+  CHECK((GENERATE(true, false) ? qp->ReadLink() : qp->PollLink()) == ReadStatus::kEnded);
+  CHECK(qp->cause().end == LinkEnd::kFailed);
+  CHECK(qp->cause().os_error == ENOMEM);
+  CHECK(qp->cause().text == "fake0 refused a work request: Cannot allocate memory");
+  std::vector<std::pair<uint64_t, Status>> work;
+  size_t received = 0;
+  for (const Completion& c : Completions()) {
+    if (c.opcode == Opcode::kReceive) {
+      ++received;
+      continue;
+    }
+    work.emplace_back(c.id.value(), c.status);
+  }
+  std::sort(work.begin(), work.end());
+  CHECK(work == std::vector<std::pair<uint64_t, Status>>{
+                    {1, Status::kSuccess}, {3, Status::kFlushed}, {4, Status::kFlushed}, {5, Status::kFlushed}});
+  CHECK(received == 1);  // what came before the end is delivered
+  CHECK(Post(6) == PostResult::kBroken);
+  CHECK(qp->unsent_bytes() == 0);
+  CHECK(device.disconnects == 1);
+  device.TellEnd();
+  CHECK(qp->ReadLink() == ReadStatus::kEnded);
+  CHECK(Completions().empty());
+}
+
+TEST_CASE_METHOD(Fixture, "A queue pair that refuses because the connection has ended ends with that end") {
+  device.room = 0;
+  device.refusal = EINVAL;
+  switch (GENERATE(0, 1, 2)) {
+    case 0:  // the connection manager has said so
+      device.TellEnd();
+      break;
+    case 1:  // it will, and has flushed what was posted
+      device.FlushReceive();
+      break;
+    default:
+      device.refusal = ENOTCONN;
+  }
+  REQUIRE(Post(1, /*signaled=*/true) == PostResult::kOk);
+  qp->Flush();
+  CHECK_FALSE(device.in_error);
+  CHECK_FALSE(qp->send_failed());
+  device.TellEnd();
+  while (qp->ReadLink() != ReadStatus::kEnded) REQUIRE(Tells());
+  CHECK(qp->cause().end == LinkEnd::kClosedByPeer);
+  const auto left = Completions();
+  REQUIRE(left.size() == 1);
+  CHECK(left[0].status == Status::kFlushed);
+}
+
+struct ShallowFixture : Fixture {
+  ShallowFixture() : Fixture(8) {}
+};
+
+TEST_CASE_METHOD(ShallowFixture, "No more is posted than the send queue holds, whatever it is") {
+  std::vector<std::byte> memory(10);
+  const auto region = qp->Register(memory, verbs::Access::kLocal);
+  REQUIRE(region);
+  // The question of the set-up takes a place until it is answered, as an RDMA Read does.
+  REQUIRE(qp->AskPeer());
+  for (const uint64_t id : {1u, 2u}) PostRead(id, *region);
+  for (uint64_t id = 3; id < 20; ++id) REQUIRE(Post(id) == PostResult::kOk);
+  CHECK_FALSE(qp->Flush());
+  CHECK(device.sent.size() == 8);
+  const auto question = device.sent.front();
+  REQUIRE(question.opcode == IBV_WR_RDMA_READ);
+  device.Complete(question.id);
+  REQUIRE(qp->ReadLink() == ReadStatus::kProgress);
+  CHECK(qp->has_answer());
+  CHECK(device.sent.size() == 9);
+}
+
+TEST_CASE_METHOD(Fixture, "A sleep is safe when what comes from then on is told, and nothing is that was taken") {
+  CHECK(qp->may_sleep());
+  CHECK_FALSE(Tells());
+  device.Bring("one");
+  CHECK(Tells());
+  CHECK(qp->PollLink() == ReadStatus::kProgress);
+  CHECK(Completions().size() == 1);
+  CHECK_FALSE(qp->may_sleep());  // its event is still there
+  CHECK(Tells());
+  CHECK(qp->ReadLink() == ReadStatus::kWouldBlock);
+  CHECK(qp->may_sleep());
+  CHECK_FALSE(Tells());
+  CHECK(device.events_taken() == 1);
+  CHECK(device.receives_armed() == Armed::kAll);
+
+  // Who waits for the completion of work of its own is to hear of it.
+  REQUIRE(Post(1, /*signaled=*/true) == PostResult::kOk);
+  CHECK_FALSE(qp->may_sleep());
+  CHECK(device.sends_armed() == Armed::kNot);
+  qp->Flush();
+  CHECK(device.sends_armed() == Armed::kAll);
+  CHECK(qp->may_sleep());
+  device.Complete(device.sent[0].id);
+  CHECK(Tells());
+  CHECK(qp->ReadLink() == ReadStatus::kProgress);
+  CHECK_FALSE(qp->may_sleep());
+  CHECK(Completions().size() == 1);
+}
+
+}  // namespace
+}  // namespace sdp::ibv
