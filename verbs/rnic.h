@@ -262,7 +262,11 @@ class QueuePair {
   virtual bool PollCompletion(Completion* out) = 0;
   // event_fd() tells of whatever comes from now on, and of nothing that PollLink() has taken already. False: ReadLink() comes before a sleep.
   [[nodiscard]] virtual bool may_sleep() const { return false; }
-  // PollCompletion() has something that event_fd() does not tell of: it came before anybody could wait for it.
+  // In place of ReadLink() before a sleep that no message has to end but a Send with Solicited Event (SDP 14.2): where the RNIC can, event_fd()
+  // tells of no other Send of the peer's from here to the next ReadLink(). Of work of our own, and of the end, it does. kProgress: not yet.
+  virtual ReadStatus ReadForSolicited() { return ReadLink(); }
+  // event_fd() does not tell of all: something came before anybody could wait for it, or somebody waits for solicited Sends alone. Who
+  // waits for more calls ReadLink().
   [[nodiscard]] virtual bool has_untold() const { return false; }
 
   // --- the connection.

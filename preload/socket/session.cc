@@ -184,7 +184,7 @@ void Session::EndLink() {
   if (engine_->suspended_port()) engine_->Abort(engine::AbortReason::kLinkLost);
 }
 
-bool Session::ReadAvailable() {
+bool Session::Read(ReadStatus (verbs::QueuePair::*read)()) {
   if (link_ended_) return false;
   if (being_read_ || full()) {  // the reader takes what comes; what waits to leave must not wait for it
     Pump();
@@ -195,7 +195,7 @@ bool Session::ReadAvailable() {
     return !moving() && !link_ended_;
   }
   changed_ = changed_ || queue_pair_->unsent_bytes() != 0;  // some of it may leave
-  const ReadStatus status = queue_pair_->ReadLink();
+  const ReadStatus status = (queue_pair_.get()->*read)();
   changed_ = changed_ || status != ReadStatus::kWouldBlock;
   const bool any = TakeCompletions();
   if (status == ReadStatus::kEnded) NoteEnd();

@@ -42,7 +42,9 @@ class Session {
   void Abort();
 
   // Takes what the link has and lets the engine react, without blocking. False once the link has nothing more (would block, ended).
-  bool ReadAvailable();
+  bool ReadAvailable() { return Read(&verbs::QueuePair::ReadLink); }
+  // The same before a sleep that no message but a solicited one has to end (QueuePair::ReadForSolicited).
+  bool ReadForSolicited() { return Read(&verbs::QueuePair::ReadForSolicited); }
   // The same for a caller that comes again at once (QueuePair::PollLink). False: nothing has come.
   bool PollAvailable();
 
@@ -133,6 +135,7 @@ class Session {
   // is no room even so. A stream that is gone counts as posted; the next read reports its end to the engine.
   template <typename Post>
   bool PostWithRoom(Post post);
+  bool Read(verbs::ReadStatus (verbs::QueuePair::*read)());
   // True if there was one.
   bool TakeCompletions();
   void CarryOut();

@@ -367,10 +367,10 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
 }
 
 // Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has passed.
-int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals) {
+int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited) {
   const bool looks = LooksBeforeSleep();
   const Time began = looks ? Now() : Time{};
-  if (looks && LookBeforeSleep(lock, deadline)) return 0;
+  if (looks && LookBeforeSleep(lock, deadline, awaited)) return 0;
   bool left_to_reader = shared_ != nullptr && engine().readable_bytes() >= std::max(kReadAheadOfShared, LowWater());
   if (left_to_reader) {
     if (left_until_ == kNever) left_until_ = Now() + kPatienceForReader;

@@ -204,7 +204,9 @@ class StreamSocket final : public Socket {
   void TakeUntold();
   // What the handlers of signals do to a sleep: kRestart heeds SA_RESTART, as TCP does without a time-out.
   enum class Signals : uint8_t { kInterrupt, kRestart };
-  int WaitForChange(Lock& lock, int fd, Time deadline, Signals signals);
+  // kSolicited: of the peer's messages none has to end it but a solicited one (SDP 14.2).
+  enum class Awaited : uint8_t { kAll, kSolicited };
+  int WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited = Awaited::kAll);
   // The sleep in it: until `link` is ready or somebody wakes the waiters, with `lock` dropped. 0, or an errno as above.
   int SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals);
   // stream_socket_look.cc
@@ -214,8 +216,8 @@ class StreamSocket final : public Socket {
   // The RNIC has a completion queue to look at.
   [[nodiscard]] bool LooksBeforeSleep() const;
   // Looks for a bounded time, with `lock` given back in between, then asks to be woken. True: something has come, or changed, meanwhile.
-  bool LookBeforeSleep(Lock& lock, Time deadline);
-  bool TakeBeforeSleep();
+  bool LookBeforeSleep(Lock& lock, Time deadline, Awaited awaited);
+  bool TakeBeforeSleep(Awaited awaited);
   void LeaveToBackground();
   // A place in the statistics for the connection, and for what it notes down.
   void TakeSlot();
@@ -334,7 +336,9 @@ class StreamSocket final : public Socket {
   void LookForSinkAvail(Lock& lock, int fd, size_t size);
   // A send of so many bytes begins: what it says of the traffic (turn_taking.h).
   void NoteSend(size_t total);
-  int WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals);
+  int WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals, Time solicited_until = Time{});
+  // Nothing is waited for on this connection but that the memory comes back which a sender has lent, and nothing waits to be sent.
+  [[nodiscard]] bool AwaitsSolicitedAlone() const;
   void FinishLoan(Lock& lock, int fd, Loan* loan);
   void CollectLoans();
   void AskLoansBack();

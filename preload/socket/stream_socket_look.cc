@@ -20,7 +20,7 @@ bool StreamSocket::LooksBeforeSleep() const {
 }
 
 // The core is offered to others after every few looks. That a thread took it is a sign that it is needed: no more looks, none for a while.
-bool StreamSocket::LookBeforeSleep(Lock& lock, Time deadline) {
+bool StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awaited awaited) {
   const Duration budget = poll_budget_.Next();
   if (budget > Duration::zero()) {
     const Time until = std::min(deadline, Now() + budget);
@@ -42,12 +42,14 @@ bool StreamSocket::LookBeforeSleep(Lock& lock, Time deadline) {
     } while (!crowded && Now() < until);
     if (crowded) poll_budget_.NoteCrowded();
   }
-  return TakeBeforeSleep();
+  return TakeBeforeSleep(awaited);
 }
 
 // Asks to be woken, where that is not so already, and takes what came before that.
-bool StreamSocket::TakeBeforeSleep() {
-  const bool any = !session_->queue_pair().may_sleep() && session_->ReadAvailable();
+bool StreamSocket::TakeBeforeSleep(Awaited awaited) {
+  const bool any = awaited == Awaited::kSolicited && AwaitsSolicitedAlone()
+                       ? session_->ReadForSolicited()
+                       : !session_->queue_pair().may_sleep() && session_->ReadAvailable();
   AfterProgress();
   return any || session_->link_ended();
 }
@@ -74,7 +76,7 @@ bool StreamSocket::EndLook(LookResult result) {
     case LookResult::kInVain:
       break;
   }
-  return TakeBeforeSleep();
+  return TakeBeforeSleep(Awaited::kAll);
 }
 
 void StreamSocket::NoteSlept(Duration lasted, bool came) {

@@ -27,6 +27,9 @@ constexpr Duration kShortestRead = std::chrono::milliseconds(1);
 constexpr Duration kLongestRead = std::chrono::milliseconds(50);
 // A sender whose reader was not there copies its next large writes: one, then twice as many each time.
 constexpr uint32_t kMostCopiedInARow = 64;
+// For so long such a sender hears of solicited messages alone (SDP 14.2). What is read later is credit that the peer gets later, and two
+// senders whose peers read nothing must not starve each other (9.2).
+constexpr Duration kSolicitedAlone = kPatienceForReader;
 // Most memory lent at a time: what may have to be copied when no reader comes.
 constexpr size_t kMostLent = 1 << 20;
 constexpr size_t kMostLentToReceive = 4 << 20;
@@ -130,11 +133,20 @@ void StreamSocket::SettleSinkLoan(Time deadline) {
   }
 }
 
+bool StreamSocket::AwaitsSolicitedAlone() const {
+  const engine::Engine& e = engine();
+  return source_loan_.lent() && !sink_loan_.offered() && e.advertised_out() != 0 && e.buffered_bytes() == 0 && held_.empty() &&
+         !has_owner_ && observers_.empty() && waiters_.empty();
+}
+
 // One sleep of a call whose memory is lent, in whatever state the socket is by now. 0, EINTR, EAGAIN.
-int StreamSocket::WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals) {
+int StreamSocket::WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals, Time solicited_until) {
   const bool open =
       state_ == State::kSdp;  // else the number may be another file's; the background reads, and wakes us
-  const int error = WaitForChange(lock, open ? fd : -1, deadline, signals);
+  const bool solicited = Now() < solicited_until;
+  const Time until = solicited ? std::min(deadline, solicited_until) : deadline;
+  int error = WaitForChange(lock, open ? fd : -1, until, signals, solicited ? Awaited::kSolicited : Awaited::kAll);
+  if (error == EAGAIN && until < deadline) error = 0;
   if (session_ == nullptr) return 0;
   if (loan.lent()) CollectLoans();
   return error;
@@ -200,6 +212,7 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
   const uint64_t sent_before = session_->queue_pair().counters().bytes_out;
   const bool silent_reads = session_->queue_pair().owns_event_fd();
   const Time lent_at = Now();
+  const Time solicited_until = silent_reads ? lent_at + kSolicitedAlone : Time{};
   {
     const CallMark mark;
     source_lender_.Set(&mark);
@@ -214,7 +227,7 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
     uint64_t sent = session_->queue_pair().counters().bytes_out;
     bool asked_round_trip = false;
     while (source_loan_.lent() && session_ != nullptr && state_ == State::kSdp) {
-      *error = WaitForLoan(lock, fd, source_loan_, next_look, signals);
+      *error = WaitForLoan(lock, fd, source_loan_, next_look, signals, solicited_until);
       if (*error == EINTR) break;
       if (*error == 0 || Now() < next_look || session_ == nullptr) continue;
       if (Now() >= deadline) break;
@@ -236,6 +249,7 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
     }
     copies_wanted_ = missed ? std::clamp<uint32_t>(copies_wanted_ * 2, 1, kMostCopiedInARow) : 0;
     copied_in_a_row_ = 0;
+    if (state_ == State::kSdp && session_ != nullptr && !foreign()) TakeUntold();
   }
   if (source_loan_.offered()) return data.size();
   const size_t moved = source_loan_.TakeResult();

@@ -66,6 +66,7 @@ class WaiterList {
   // Grows with each WakeAll: what a thread notices that gave the socket's lock back for a moment, and was no waiter.
   [[nodiscard]] uint64_t wakes() const { return wakes_; }
   void Clear() { waiters_.clear(); }
+  [[nodiscard]] bool empty() const { return waiters_.empty(); }
 
  private:
   std::vector<Waiter*> waiters_;

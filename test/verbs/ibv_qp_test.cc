@@ -174,5 +174,68 @@ TEST_CASE_METHOD(Fixture, "A sleep is safe when what comes from then on is told,
   CHECK(Completions().size() == 1);
 }
 
+// SDP 14.2.
+TEST_CASE("Who waits for solicited messages alone hears of those, of his own work and of errors, and of nothing else") {
+  Fixture f;
+  // Armed for all since the connection stands; that is not taken back, but its event is the last for all.
+  f.device.Bring("one");
+  CHECK(f.qp->ReadForSolicited() == ReadStatus::kProgress);
+  CHECK(f.Completions().size() == 1);
+  CHECK(f.qp->ReadForSolicited() == ReadStatus::kWouldBlock);
+  CHECK(f.device.receives_armed() == Armed::kSolicited);
+  CHECK(f.qp->has_untold());
+  CHECK_FALSE(f.qp->may_sleep());
+  for (int i = 0; i < 3; ++i) f.device.Bring("data");
+  CHECK_FALSE(f.Tells());
+  switch (GENERATE(0, 1, 2)) {
+    case 0:
+      f.device.Bring("RdmaRdCompl", /*solicited=*/true);
+      break;
+    case 1:
+      REQUIRE(f.Post(1, /*signaled=*/true) == PostResult::kOk);
+      f.qp->Flush();
+      f.device.Complete(f.device.sent[0].id);
+      break;
+    default:
+      f.device.FlushReceive();
+  }
+  CHECK(f.Tells());
+  CHECK(f.qp->ReadForSolicited() == ReadStatus::kProgress);
+  CHECK(f.Completions().size() >= 3);
+  CHECK(f.qp->ReadForSolicited() == ReadStatus::kWouldBlock);
+  CHECK(f.device.receives_armed() == Armed::kSolicited);
+}
+
+TEST_CASE_METHOD(Fixture, "Who waits for all hears of all behind one who did not, whatever his read finds") {
+  device.Bring("one");
+  qp->ReadLink();
+  REQUIRE(qp->ReadForSolicited() == ReadStatus::kWouldBlock);
+  REQUIRE(device.receives_armed() == Armed::kSolicited);
+  Completions();
+  const bool found = GENERATE(true, false);
+  if (found) device.Bring("two");
+  CHECK(qp->ReadLink() == (found ? ReadStatus::kProgress : ReadStatus::kWouldBlock));
+  CHECK(device.receives_armed() == Armed::kAll);
+  Completions();
+  CHECK_FALSE(qp->has_untold());
+  CHECK_FALSE(Tells());
+  device.Bring("three");
+  CHECK(Tells());
+}
+
+struct SiwFixture : Fixture {
+  SiwFixture() : Fixture(64, 0x626d74) {}
+};
+
+TEST_CASE_METHOD(SiwFixture, "A device that does not tell of solicited messages tells of all") {
+  device.Bring("one");
+  qp->ReadLink();
+  CHECK(qp->ReadForSolicited() == ReadStatus::kWouldBlock);
+  Completions();
+  CHECK(device.receives_armed() == Armed::kAll);
+  CHECK(qp->may_sleep());
+  CHECK_FALSE(qp->has_untold());
+}
+
 }  // namespace
 }  // namespace sdp::ibv

@@ -57,7 +57,7 @@ bool IbvQp::Prepare() {
 void IbvQp::Establish(uint16_t ird, uint16_t ord) {
   ird_ = ird;
   ord_ = std::min(ord, options_.ord);
-  Arm();
+  ArmReceives(Awaited::kAll);
 }
 
 void IbvQp::OpenPeer() {
@@ -76,7 +76,7 @@ bool IbvQp::AskPeer() {
   asked_ = true;
   Chain(request, nothing);
   PostChain();
-  Arm();
+  ArmSends();
   return true;
 }
 
@@ -369,7 +369,7 @@ void IbvQp::Deregister(STag stag) {
 bool IbvQp::Flush() {
   Advance();
   if (WaitsForSends()) {
-    Arm();
+    ArmSends();
     // What completed before it was armed tells nobody.
     while (PollSends()) Advance();
   }

@@ -61,12 +61,13 @@ class IbvQp final : public verbs::QueuePair {
   bool Flush() override;
   void DetachBorrowed() override;
   verbs::ReadStatus ReadLink() override;
+  verbs::ReadStatus ReadForSolicited() override;
   verbs::ReadStatus PollLink() override;
   verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) override;
   // The owner waits for event_fd() itself.
   [[nodiscard]] bool can_block() const override { return false; }
   bool PollCompletion(verbs::Completion* out) override;
-  [[nodiscard]] bool has_untold() const override { return !ready_.empty(); }
+  [[nodiscard]] bool has_untold() const override { return !ready_.empty() || armed_for_solicited_; }
   [[nodiscard]] bool may_sleep() const override;
 
   [[nodiscard]] int event_fd() const override { return resources_->event_fd; }
@@ -165,7 +166,10 @@ class IbvQp final : public verbs::QueuePair {
   void FailByDevice();
   void StopDevice();
   void EndBroken();
-  void Arm();
+  enum class Awaited : uint8_t { kAll, kSolicited };
+  verbs::ReadStatus Read(Awaited awaited);
+  void ArmReceives(Awaited awaited);
+  void ArmSends();
   void HandleCmEvent(const rdma_cm_event& event);
   void End(verbs::LinkEnd end, std::string text);
   void FlushWork();
@@ -198,6 +202,7 @@ class IbvQp final : public verbs::QueuePair {
   // Armed, or its event has come and was not taken yet.
   bool sends_armed_ = false;
   bool receives_armed_ = false;
+  bool armed_for_solicited_ = false;  // receives are, for no more than that; or for all by an earlier wish
   bool event_due_ = false;  // one of them was armed when its completions were taken: its event is there, or will be in a moment
   bool asked_ = false;  // AskPeer
   bool answered_ = false;

@@ -34,6 +34,14 @@ constexpr uint32_t kPollsPerLook = 16;
 }  // namespace
 
 ReadStatus IbvQp::ReadLink() {
+  // At once, whatever is found: who comes behind this may sleep without another read.
+  if (armed_for_solicited_) ArmReceives(Awaited::kAll);
+  return Read(Awaited::kAll);
+}
+
+ReadStatus IbvQp::ReadForSolicited() { return Read(resources_->tells_solicited ? Awaited::kSolicited : Awaited::kAll); }
+
+ReadStatus IbvQp::Read(Awaited awaited) {
   if (ended_) return ReadStatus::kEnded;
   bool progress = TakeCompleted();
   if (!progress) {
@@ -43,7 +51,8 @@ ReadStatus IbvQp::ReadLink() {
     } else {
       progress = TakeEvents();
     }
-    Arm();
+    ArmReceives(awaited);
+    ArmSends();
     // What completed before it was armed tells nobody: all of that is taken now.
     while (PollReceives()) progress = true;
     progress |= PollSends();
@@ -95,7 +104,7 @@ ReadStatus IbvQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory
 
 // What was taken and not told nobody would be woken for.
 bool IbvQp::may_sleep() const {
-  return !ended_ && receives_armed_ && !event_due_ && ready_.empty() && (sends_armed_ || !WaitsForSends());
+  return !ended_ && receives_armed_ && !armed_for_solicited_ && !event_due_ && ready_.empty() && (sends_armed_ || !WaitsForSends());
 }
 
 bool IbvQp::HasReceived() {
@@ -103,8 +112,16 @@ bool IbvQp::HasReceived() {
   return !ready_.empty();
 }
 
-void IbvQp::Arm() {
-  if (!std::exchange(receives_armed_, true)) ibv_req_notify_cq(resources_->receive_cq, 0);
+// Of two wishes the greater one counts, where the device keeps the earlier; so the lesser one is no promise.
+void IbvQp::ArmReceives(Awaited awaited) {
+  const bool solicited = awaited == Awaited::kSolicited;
+  if (receives_armed_ && armed_for_solicited_ == solicited) return;
+  receives_armed_ = true;
+  armed_for_solicited_ = solicited;
+  ibv_req_notify_cq(resources_->receive_cq, solicited ? 1 : 0);
+}
+
+void IbvQp::ArmSends() {
   if (WaitsForSends() && !std::exchange(sends_armed_, true)) ibv_req_notify_cq(resources_->send_cq, 0);
 }
 
@@ -125,6 +142,7 @@ void IbvQp::TakeQueueEvents() {
     ++counters_.read_calls;
     if (api_.ibv_get_cq_event(resources_->completions, &queue, &context) != 0) break;
     (queue == resources_->receive_cq ? receives_armed_ : sends_armed_) = false;
+    armed_for_solicited_ = armed_for_solicited_ && receives_armed_;
     api_.ibv_ack_cq_events(queue, 1);
   }
 }
@@ -157,7 +175,7 @@ void IbvQp::TakeAll() {
 bool IbvQp::PollReceives() {
   std::array<ibv_wc, kMostAtOnce> done;
   const int count = ibv_poll_cq(resources_->receive_cq, static_cast<int>(done.size()), done.data());
-  if (count > 0) event_due_ |= receives_armed_;
+  if (count > 0) event_due_ |= receives_armed_ && !armed_for_solicited_;
   for (int i = 0; i < count; ++i) HandleReceiveCompletion(done[static_cast<size_t>(i)]);
   return count > 0;
 }

@@ -156,7 +156,11 @@ bool Resources::MakeQueuePair(const Depths& wanted) {
   const auto most = static_cast<uint32_t>(std::min(limits.max_qp_wr, limits.max_cqe));
   depths.sends = std::min(wanted.sends, most);
   depths.receives = std::min(wanted.receives, most);
-  if (limits.vendor_id == kSiwVendor) KeepSiwFromItsBadOffset(api, device);
+  if (limits.vendor_id == kSiwVendor) {
+    KeepSiwFromItsBadOffset(api, device);
+    // The kernel's siw completes each receive as one that was not solicited (siw_rqe_complete).
+    tells_solicited = false;
+  }
   pd = api.ibv_alloc_pd(device);
   if (pd == nullptr) return Fail("ibv_alloc_pd");
   completions = api.ibv_create_comp_channel(device);

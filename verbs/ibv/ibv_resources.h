@@ -103,6 +103,8 @@ class Resources {
   ibv_cq* receive_cq = nullptr;
   int event_fd = -1;
   Depths depths{};
+  // The device tells who waits for solicited Sends of those.
+  bool tells_solicited = true;
 
  private:
   // The descriptor is protected from the application, does not block, and is among those that event_fd stands
