@@ -33,11 +33,14 @@ bool ReadyNow(int fd, short events) {
 bool Confined() { return confined.load(std::memory_order_relaxed); }
 void NoteConfinement() { confined.store(true, std::memory_order_relaxed); }
 
+// What does not sleep is no cancellation point: what was half said to the link, or taken from it, would be lost with the thread.
+
 ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags) {
   if ((flags & MSG_DONTWAIT) == 0) {
     const SleepMayBeCancelled here;
     return Confined() ? real.read(fd, buffer, length) : real.recv(fd, buffer, length, flags);
   }
+  const NoCancellation no_cancellation;
   if (!Confined()) [[likely]]
     return real.recv(fd, buffer, length, flags);
   if (!ReadyNow(fd, POLLIN)) return -1;
@@ -46,8 +49,11 @@ ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags) {
 
 ssize_t LinkRecvMessage(int fd, msghdr* message, int flags) {
   if (!Confined()) [[likely]] {
-    if ((flags & MSG_DONTWAIT) != 0) return real.recvmsg(fd, message, flags);
-    const SleepMayBeCancelled here;
+    if ((flags & MSG_DONTWAIT) == 0) {
+      const SleepMayBeCancelled here;
+      return real.recvmsg(fd, message, flags);
+    }
+    const NoCancellation no_cancellation;
     return real.recvmsg(fd, message, flags);
   }
   std::byte piece[kPiece];
@@ -65,6 +71,7 @@ ssize_t LinkRecvMessage(int fd, msghdr* message, int flags) {
 }
 
 ssize_t LinkSend(int fd, const void* buffer, size_t length, int flags) {
+  const NoCancellation no_cancellation;
   if (!Confined()) [[likely]]
     return real.send(fd, buffer, length, flags);
   // A piece fits where poll finds room, also on a blocking socket. SIGPIPE comes as the program's own write
@@ -74,6 +81,7 @@ ssize_t LinkSend(int fd, const void* buffer, size_t length, int flags) {
 }
 
 ssize_t LinkSendMessage(int fd, const msghdr* message, int flags) {
+  const NoCancellation no_cancellation;
   if (!Confined()) [[likely]]
     return real.sendmsg(fd, message, flags);
   std::byte piece[kPiece];

@@ -48,12 +48,12 @@ inline int Fail(int error) {
 
 // `managed(Socket&)` if there is a Socket behind `fd` and it does not answer kPassThrough, else `plain()`. What succeeds leaves errno alone. A
 // cancellation point: one that is pending ends the thread before anything has happened, one that comes meanwhile where the call sleeps.
-template <typename Managed, typename Plain>
+template <typename Cancellation = CancelledInSleepsOnly, typename Managed, typename Plain>
 inline auto Dispatch(int fd, Managed managed, Plain plain) -> decltype(plain()) {
   if (FdTable::Has(fd)) {
     if (SocketRef socket = FdTable::Get(fd)) {
       pthread_testcancel();
-      const CancelledInSleepsOnly whole;
+      [[maybe_unused]] const Cancellation whole{};
       const int error = errno;
       const auto result = managed(*socket.get());
       if (result >= 0) errno = error;
@@ -61,6 +61,14 @@ inline auto Dispatch(int fd, Managed managed, Plain plain) -> decltype(plain()) 
     }
   }
   return plain();
+}
+
+// Dispatch for calls that move bytes. What they do between their sleeps holds cancellation off by itself, where it makes a system call that is a
+// cancellation point: a byte that is there already costs none.
+struct HeldOffWhereNeeded {};
+template <typename Managed, typename Plain>
+inline auto DispatchBytes(int fd, Managed managed, Plain plain) -> decltype(plain()) {
+  return Dispatch<HeldOffWhereNeeded>(fd, managed, plain);
 }
 
 // Dispatch for calls that glibc declares noexcept.

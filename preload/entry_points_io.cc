@@ -55,7 +55,7 @@ constexpr int kKnownRwFlags = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RW
 int MessageFlags(int flags) { return (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0; }
 
 ssize_t ReadVector(int fd, const iovec* iov, int count, off64_t offset, int flags) {
-  return Dispatch(
+  return DispatchBytes(
       fd,
       [&](Socket& socket) -> ssize_t {
         if (offset != -1) return kPassThrough;
@@ -69,7 +69,7 @@ ssize_t ReadVector(int fd, const iovec* iov, int count, off64_t offset, int flag
 }
 
 ssize_t WriteVector(int fd, const iovec* iov, int count, off64_t offset, int flags) {
-  return Dispatch(
+  return DispatchBytes(
       fd,
       [&](Socket& socket) -> ssize_t {
         if (offset != -1) return kPassThrough;
@@ -84,7 +84,7 @@ ssize_t WriteVector(int fd, const iovec* iov, int count, off64_t offset, int fla
 }  // namespace
 }  // namespace sdp::preload
 
-using sdp::preload::Dispatch;
+using sdp::preload::DispatchBytes;
 using sdp::preload::DispatchUncancelled;
 using sdp::preload::Fail;
 using sdp::preload::FdTable;
@@ -96,7 +96,7 @@ using sdp::preload::Socket;
 extern "C" {
 
 ssize_t SDP_ENTRY(read)(int fd, void* buffer, size_t length) {
-  return Dispatch(
+  return DispatchBytes(
       fd,
       [&](Socket& socket) -> ssize_t {
         if (length > SSIZE_MAX) return Fail(EINVAL);
@@ -107,7 +107,7 @@ ssize_t SDP_ENTRY(read)(int fd, void* buffer, size_t length) {
 }
 
 ssize_t SDP_ENTRY(readv)(int fd, const iovec* iov, int count) {
-  return Dispatch(
+  return DispatchBytes(
       fd,
       [&](Socket& socket) -> ssize_t {
         const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
@@ -127,14 +127,14 @@ ssize_t SDP_ENTRY(preadv64v2)(int fd, const iovec* iov, int count, off64_t offse
 }
 
 ssize_t SDP_ENTRY(recv)(int fd, void* buffer, size_t length, int flags) {
-  return Dispatch(
+  return DispatchBytes(
       fd, [&](Socket& socket) { return sdp::preload::ReceivePiece(socket, fd, buffer, length, flags); },
       [&] { return real.recv(fd, buffer, length, flags); });
 }
 
 ssize_t SDP_ENTRY(recvfrom)(int fd, void* buffer, size_t length, int flags, sockaddr* address,
                             socklen_t* address_length) {
-  return Dispatch(
+  return DispatchBytes(
       fd,
       [&](Socket& socket) -> ssize_t {
         const ssize_t received = sdp::preload::ReceivePiece(socket, fd, buffer, length, flags);
@@ -145,7 +145,7 @@ ssize_t SDP_ENTRY(recvfrom)(int fd, void* buffer, size_t length, int flags, sock
 }
 
 ssize_t SDP_ENTRY(recvmsg)(int fd, msghdr* message, int flags) {
-  return Dispatch(
+  return DispatchBytes(
       fd, [&](Socket& socket) { return sdp::preload::ReceiveMessage(socket, fd, message, flags); },
       [&] {
         const ssize_t received = real.recvmsg(fd, message, flags);
@@ -155,7 +155,7 @@ ssize_t SDP_ENTRY(recvmsg)(int fd, msghdr* message, int flags) {
 }
 
 int SDP_ENTRY(recvmmsg)(int fd, mmsghdr* messages, unsigned int count, int flags, timespec* timeout) {
-  return Dispatch(
+  return DispatchBytes(
       fd,
       [&](Socket& socket) {
         return sdp::preload::ReceiveMessages(socket, fd, messages, count, flags, timeout);
@@ -168,7 +168,7 @@ int SDP_ENTRY(recvmmsg)(int fd, mmsghdr* messages, unsigned int count, int flags
 }
 
 ssize_t SDP_ENTRY(write)(int fd, const void* buffer, size_t length) {
-  return Dispatch(
+  return DispatchBytes(
       fd,
       [&](Socket& socket) -> ssize_t {
         if (length > SSIZE_MAX) return Fail(EINVAL);
@@ -178,7 +178,7 @@ ssize_t SDP_ENTRY(write)(int fd, const void* buffer, size_t length) {
 }
 
 ssize_t SDP_ENTRY(writev)(int fd, const iovec* iov, int count) {
-  return Dispatch(
+  return DispatchBytes(
       fd,
       [&](Socket& socket) -> ssize_t {
         const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
@@ -197,14 +197,14 @@ ssize_t SDP_ENTRY(pwritev64v2)(int fd, const iovec* iov, int count, off64_t offs
 }
 
 ssize_t SDP_ENTRY(send)(int fd, const void* buffer, size_t length, int flags) {
-  return Dispatch(
+  return DispatchBytes(
       fd, [&](Socket& socket) { return sdp::preload::SendPiece(socket, fd, buffer, length, flags); },
       [&] { return real.send(fd, buffer, length, flags); });
 }
 
 ssize_t SDP_ENTRY(sendto)(int fd, const void* buffer, size_t length, int flags, const sockaddr* address,
                           socklen_t address_length) {
-  return Dispatch(
+  return DispatchBytes(
       fd,
       [&](Socket& socket) {
         const iovec piece = sdp::preload::OnePiece(buffer, length);
@@ -214,7 +214,7 @@ ssize_t SDP_ENTRY(sendto)(int fd, const void* buffer, size_t length, int flags, 
 }
 
 ssize_t SDP_ENTRY(sendmsg)(int fd, const msghdr* message, int flags) {
-  return Dispatch(
+  return DispatchBytes(
       fd, [&](Socket& socket) { return sdp::preload::SendMessage(socket, fd, *message, flags); },
       [&] {
         if (!OutgoingRights::MayConcern(*message)) return real.sendmsg(fd, message, flags);
@@ -224,7 +224,7 @@ ssize_t SDP_ENTRY(sendmsg)(int fd, const msghdr* message, int flags) {
 }
 
 int SDP_ENTRY(sendmmsg)(int fd, mmsghdr* messages, unsigned int count, int flags) {
-  return Dispatch(
+  return DispatchBytes(
       fd, [&](Socket& socket) { return sdp::preload::SendMessages(socket, fd, messages, count, flags); },
       [&] {
         const unsigned last = std::min(count, sdp::preload::kMostMessages);

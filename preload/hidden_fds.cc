@@ -5,6 +5,7 @@
 
 #include "preload/descriptor_array.h"
 #include "preload/fd_table.h"
+#include "preload/guard.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload {
@@ -76,6 +77,7 @@ void HiddenFds::Close(int hidden_fd) {
   const uint64_t word = place != nullptr ? place->exchange(0) : 0;
   if (word == 0) return;
   if (IsHidden(word)) {
+    const NoCancellation no_cancellation;
     real.close(hidden_fd);
   } else {
     Close(static_cast<int>(word >> 2));

@@ -202,6 +202,7 @@ void EpollSet::OnPlain(int fd) {
 // With the lock held: wakes whoever sleeps in the kernel for this set.
 void EpollSet::Kick() {
   if (sleepers_.load() == 0 && !nested_.load() && !PlainSleep::Any(group_)) return;
+  const NoCancellation no_cancellation;
   const uint64_t one = 1;
   const int saved = errno;
   (void)!real.write(kick_, &one, sizeof one);

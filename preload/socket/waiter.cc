@@ -11,6 +11,7 @@
 
 #include "preload/confinement.h"
 #include "preload/fd_table.h"
+#include "preload/guard.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 
@@ -64,6 +65,7 @@ int Waiter::SignalFd(const sigset_t& signals) {
 }
 
 void Waiter::Wake() {
+  const NoCancellation no_cancellation;
   const uint64_t one = 1;
   const int saved = errno;
   (void)!real.write(event_fd(), &one, sizeof one);
@@ -71,6 +73,7 @@ void Waiter::Wake() {
 }
 
 void Waiter::Drain() {
+  const NoCancellation no_cancellation;
   uint64_t count;
   const int saved = errno;
   (void)!real.read(event_fd(), &count, sizeof count);
