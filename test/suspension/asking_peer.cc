@@ -89,6 +89,21 @@ bool WaitFor(int fd, short events) {
   return ::poll(&waited, 1, kPatienceMs) == 1;
 }
 
+// The set-up's next state: over, or a request. It has deadlines of its own: siw may have to hear the RTR again.
+verbs::ConnectState StepThrough(verbs::Connector& connector, int link, const std::string& what) {
+  const Time give_up = preload::Now() + kPatience;
+  for (;;) {
+    const Time now = preload::Now();
+    const verbs::ConnectState state = connector.Step(now);
+    if (state != verbs::ConnectState::kInProgress) return state;
+    Check(now < give_up, what);
+    const verbs::Interest interest = connector.interest();
+    pollfd waited{.fd = link, .events = static_cast<short>((interest.read ? POLLIN : 0) | (interest.write ? POLLOUT : 0)), .revents = 0};
+    const Duration left = std::max(std::min(connector.deadline(), give_up) - now, Duration::zero());
+    ::poll(&waited, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
+  }
+}
+
 }  // namespace
 
 void AskingPeer::Listen() {
@@ -110,8 +125,7 @@ void AskingPeer::AcceptBadly() {
   auto connector = AcceptRequest(sdp_listener_);
   const std::vector<std::byte> none(engine::kHelloSize);
   connector->Accept(none, preload::QpOptions(OwnOptions()));
-  while (connector->Step(preload::Now()) == verbs::ConnectState::kInProgress) Check(WaitFor(link_, POLLIN), "the set-up hangs");
-  const bool established = connector->Step(preload::Now()) == verbs::ConnectState::kEstablished;
+  const bool established = StepThrough(*connector, link_, "the set-up hangs") == verbs::ConnectState::kEstablished;
   const auto queue_pair = established ? connector->TakeQueuePair() : nullptr;
   Check(established, "the set-up failed: " + connector->cause().text);
   const Time give_up = preload::Now() + kPatience;
@@ -149,8 +163,7 @@ void AskingPeer::Connect(uint16_t port) {
   auto engine = std::make_unique<engine::Engine>(engine::Role::kConnecting, OwnOptions());
   const auto hello = engine->Hello();
   auto connector = iwarp::Connect(link_, hello, preload::QpOptions(OwnOptions()), PatientOptions(), preload::Now());
-  while (connector->Step(preload::Now()) == verbs::ConnectState::kInProgress) Check(WaitFor(link_, POLLIN), "no MPA Reply");
-  Check(connector->Step(preload::Now()) == verbs::ConnectState::kEstablished, "the set-up failed: " + connector->cause().text);
+  Check(StepThrough(*connector, link_, "no MPA Reply") == verbs::ConnectState::kEstablished, "the set-up failed: " + connector->cause().text);
   session_ = std::make_unique<preload::Session>(std::move(engine), connector->TakeQueuePair());
   Check(session_->HandleReply(hello, connector->peer_private_data(), false).has_value(), "a HelloAck that is none");
   session_->Pump();
@@ -161,8 +174,7 @@ std::unique_ptr<verbs::Connector> AskingPeer::AcceptRequest(int listener) {
   Check(WaitFor(listener, POLLIN), "nobody connects");
   link_ = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
   auto connector = iwarp::Listen(link_, PatientOptions(), preload::Now());
-  while (connector->Step(preload::Now()) == verbs::ConnectState::kInProgress) Check(WaitFor(link_, POLLIN), "no MPA Request");
-  Check(connector->Step(preload::Now()) == verbs::ConnectState::kRequested, "no connection request: " + connector->cause().text);
+  Check(StepThrough(*connector, link_, "no MPA Request") == verbs::ConnectState::kRequested, "no connection request: " + connector->cause().text);
   return connector;
 }
 
@@ -185,8 +197,7 @@ void AskingPeer::AcceptLink(int listener, std::unique_ptr<engine::Engine> engine
   } else {
     connector->Accept(engine->HelloAck(), preload::QpOptions(options));
   }
-  while (connector->Step(preload::Now()) == verbs::ConnectState::kInProgress) Check(WaitFor(link_, POLLIN), "the set-up hangs");
-  Check(connector->Step(preload::Now()) == verbs::ConnectState::kEstablished, "the set-up failed: " + connector->cause().text);
+  Check(StepThrough(*connector, link_, "the set-up hangs") == verbs::ConnectState::kEstablished, "the set-up failed: " + connector->cause().text);
   session_ = std::make_unique<preload::Session>(std::move(engine), connector->TakeQueuePair());
   if (send_first) session_->engine().SendHelloAck();
   session_->Pump();
