@@ -9,22 +9,17 @@
 #include <functional>
 
 #include "test/posix/support.h"
+#include "test/support/ends_cancelled.h"
 
 namespace posix_test {
 namespace {
 
 // Whether `call` ended the thread that had been cancelled before.
 bool EndsCancelled(const std::function<void()>& call) {
-  pthread_t thread;
-  auto body = [](void* argument) -> void* {
+  return sdp::test::EndsCancelled([&] {
     pthread_cancel(pthread_self());
-    (*static_cast<const std::function<void()>*>(argument))();
-    return nullptr;
-  };
-  REQUIRE(pthread_create(&thread, nullptr, body, const_cast<std::function<void()>*>(&call)) == 0);
-  void* result = nullptr;
-  REQUIRE(pthread_join(thread, &result) == 0);
-  return result == PTHREAD_CANCELED;
+    call();
+  });
 }
 
 TEST_CASE("threads: a cancellation that is pending ends a call before it has had an effect") {

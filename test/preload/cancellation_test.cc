@@ -9,22 +9,12 @@
 #include "preload/guard.h"
 #include "test/preload/managed_descriptor.h"
 #include "test/preload/prefixed_calls.h"
+#include "test/support/ends_cancelled.h"
 
 namespace sdp::preload {
 namespace {
 
-// Whether a cancellation ended the thread that ran `body`.
-bool EndsCancelled(const std::function<void()>& body) {
-  pthread_t thread;
-  auto run = [](void* argument) -> void* {
-    (*static_cast<const std::function<void()>*>(argument))();
-    return nullptr;
-  };
-  REQUIRE(pthread_create(&thread, nullptr, run, const_cast<std::function<void()>*>(&body)) == 0);
-  void* result = nullptr;
-  REQUIRE(pthread_join(thread, &result) == 0);
-  return result == PTHREAD_CANCELED;
-}
+using test::EndsCancelled;
 
 // As a function does that is a cancellation point, while somebody cancels the thread.
 void MeetCancellation() {
