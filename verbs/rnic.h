@@ -163,6 +163,7 @@ enum class ReadStatus : uint8_t {
   kWouldBlock,   // nothing there (or, blocking, the link's receive time-out passed)
   kInterrupted,  // blocking only: a signal handler ran
   kEnded,        // the stream has ended; poll the remaining completions, then see cause()
+  kDiverted,     // blocking only: what came is for another QueuePair's TakeBrought()
 };
 
 struct QpCounters {
@@ -295,8 +296,8 @@ class QueuePair {
   [[nodiscard]] virtual const QpCounters& counters() const = 0;
 
   // --- moving to another process (fork, exec, a passed descriptor) together with the link.
-  // Freeze() may be called: all completions were polled, no RDMA Read of ours is outstanding and no memory is registered. Never where
-  // a device holds the state.
+  // Freeze() may be called: all completions were polled, no RDMA Read of ours is outstanding and no memory is registered. A sleeping reader has
+  // read nothing yet. Never where a device holds the state.
   [[nodiscard]] virtual bool freezable() const { return false; }
   // The whole state as bytes, unsent payload and an incomplete received message included; for the backend's own Thaw. Needs
   // freezable(). What received completions have lent is not part of it: their tokens mean nothing there. From here on one of the two
@@ -308,6 +309,11 @@ class QueuePair {
   }
   // The same behind what `ar` has, which refers to the payload until the next call.
   virtual void Freeze(Writer& /*ar*/) const {}
+  // A thread sleeps in ReadLinkBlocking(), and what was frozen during that sleep goes on elsewhere, but reads nothing before the thread is
+  // back. That returns kDiverted with what it brings. Nothing else is called here any more.
+  virtual void DivertReader() {}
+  // Of the one that goes on: reads what the thread has brought to `diverted`, however the state has changed meanwhile.
+  virtual ReadStatus TakeBrought(QueuePair& /*diverted*/) { return ReadStatus::kWouldBlock; }
 
   // --- going on as another connection, where the RNIC has the descriptor (owns_event_fd()).
   // Of a stream that has ended: what takes its place. It keeps event_fd(), which those who wait know, with Names(), counters() and cause();

@@ -186,7 +186,7 @@ void Session::EndLink() {
 
 bool Session::Read(ReadStatus (verbs::QueuePair::*read)()) {
   if (link_ended_) return false;
-  if (being_read_ || full()) {  // the reader takes what comes; what waits to leave must not wait for it
+  if (being_read() || full()) {  // the reader takes what comes; what waits to leave must not wait for it
     Pump();
     return false;
   }
@@ -204,7 +204,7 @@ bool Session::Read(ReadStatus (verbs::QueuePair::*read)()) {
 }
 
 bool Session::PollAvailable() {
-  if (link_ended_ || being_read_ || moving()) return ReadAvailable();
+  if (link_ended_ || being_read() || moving()) return ReadAvailable();
   const ReadStatus status = queue_pair_->PollLink();
   changed_ = true;
   const bool any = TakeCompletions() || status != ReadStatus::kWouldBlock;
@@ -216,7 +216,7 @@ bool Session::PollAvailable() {
 void Session::AbandonReading() {
   being_read_ = false;
   changed_ = true;
-  queue_pair_->AbandonReading();
+  if (std::exchange(diverted_, nullptr) == nullptr) queue_pair_->AbandonReading();
 }
 
 void Session::NudgeReader() {
@@ -227,25 +227,58 @@ void Session::NudgeReader() {
 }
 
 bool Session::may_sleep_in_read() const {
-  return !being_read_ && !link_ended_ && !moving() && queue_pair_->can_block() && !queue_pair_->interest().write;
+  return !being_read() && !link_ended_ && !moving() && queue_pair_->can_block() && !queue_pair_->interest().write;
 }
 
 ReadStatus Session::ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory memory) {
   struct Reading {
     Session* session;
+    ReadStatus status = ReadStatus::kWouldBlock;
     // Also when the thread is cancelled in its sleep; the lock is taken by then.
-    ~Reading() { session->being_read_ = false; }
+    ~Reading() {
+      if (status == ReadStatus::kDiverted) return;
+      session->being_read_ = false;
+      session->diverted_.reset();
+    }
   };
   ReadStatus status;
   {
     being_read_ = changed_ = true;
-    const Reading reading{this};
-    status = queue_pair_->ReadLinkBlocking(lock, memory);
+    Reading reading{.session = this};
+    status = reading.status = queue_pair_->ReadLinkBlocking(lock, memory);
   }
+  if (status == ReadStatus::kDiverted) return status;
+  return FinishSleep(status);
+}
+
+ReadStatus Session::FinishSleep(ReadStatus status) {
   TakeCompletions();
   if (status == ReadStatus::kEnded) NoteEnd();
   Pump();
   return status;
+}
+
+bool Session::DivertReader(int fd) {
+  if (diverted_ != nullptr) return true;
+  if (!divertible()) return false;
+  const std::vector<std::byte> frozen = Freeze();
+  auto reader = std::move(queue_pair_);
+  if (!Thaw(frozen, fd)) {
+    queue_pair_ = std::move(reader);
+    return false;
+  }
+  reader->DivertReader();
+  diverted_ = std::move(reader);
+  changed_ = true;
+  return true;
+}
+
+ReadStatus Session::TakeBrought() {
+  changed_ = true;
+  const ReadStatus status = queue_pair_->TakeBrought(*diverted_);
+  being_read_ = false;
+  diverted_.reset();
+  return FinishSleep(status);
 }
 
 Address Session::LocalName() const {
@@ -268,7 +301,7 @@ void Session::ReadLittle(bool little) {
 short Session::watch_events() const {
   if (link_ended_) return 0;
   if (between_links()) return move_->events();
-  const short in = full() ? 0 : POLLIN;
+  const short in = full() || read_elsewhere_ ? 0 : POLLIN;
   return queue_pair_->interest().write ? static_cast<short>(in | POLLOUT) : in;
 }
 
@@ -326,7 +359,6 @@ bool Session::Thaw(Bytes frozen, int fd) {
   queue_pair_->ReadLittle(reads_little_);
   recorder_.SetTransfers(transfers);
   link_ended_ = ended;
-  being_read_ = false;
   move_.reset();
   failure_.reset();
   return true;

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/engine/engine.h"
@@ -57,8 +58,17 @@ class Session {
   void NudgeReader();
   // That thread was torn out of its sleep by a jump, and nothing was read.
   void AbandonReading();
-  // Some thread sleeps in ReadSleeping: nobody else may read.
-  [[nodiscard]] bool being_read() const { return being_read_; }
+  // Some thread sleeps in ReadSleeping, or one of another process did before the connection became common to both: nobody else may read.
+  [[nodiscard]] bool being_read() const { return being_read_ || read_elsewhere_; }
+  // One of this process.
+  [[nodiscard]] bool read_here() const { return being_read_; }
+  // Whether one of another process does. True: that is news.
+  bool SetReadElsewhere(bool read) { return std::exchange(read_elsewhere_, read) != read; }
+  // Lets the session be frozen, and go on, while the thread sleeps, whatever becomes of the state: ReadSleeping returns kDiverted, and what it has
+  // brought is taken by TakeBrought(), on the newest state; until then read_here() holds. False: not now. `fd`: the link.
+  bool DivertReader(int fd);
+  [[nodiscard]] bool divertible() const { return being_read_ && diverted_ == nullptr && at_rest(); }
+  verbs::ReadStatus TakeBrought();
 
   // The messages of the connection, noted down from the handshake on.
   stats::MessageRecorder& recorder() { return recorder_; }
@@ -80,7 +90,7 @@ class Session {
   [[nodiscard]] Address PeerName() const;
 
   // --- moving to another process, or between those that share the connection
-  [[nodiscard]] bool freezable() const { return !being_read_ && !moving() && engine_->freezable() && queue_pair_->freezable(); }
+  [[nodiscard]] bool freezable() const { return (!being_read_ || diverted_ != nullptr) && at_rest(); }
   // Needs freezable().
   [[nodiscard]] std::vector<std::byte> Freeze() const;
   // The same behind what `ar` has, which refers to the data until the session's next call.
@@ -96,8 +106,11 @@ class Session {
   void ReadLittle(bool little);
   // So much is unread that ReadAvailable takes nothing more off the link: it has to be possible to move it.
   [[nodiscard]] bool full() const { return reads_little_ && move_ == nullptr && engine_->readable_bytes() >= kMostToMove; }
-  // In the child of a fork: the thread that slept in ReadSleeping is not here.
-  void ForgetReader() { being_read_ = false; }
+  // In the child of a fork: the thread that slept in ReadSleeping is not here, unless it is the one that forked, in a handler.
+  void ForgetReader() {
+    being_read_ = false;
+    (void)diverted_.release();
+  }
 
   // --- Socket Duplication (SDP 13), asked for by the peer. session_move.cc
   // It is to leave its link, or has none, or the new one is not set up yet. Reading and pumping, on events of watch_events() and at
@@ -126,7 +139,7 @@ class Session {
   // Why the link ended, or why there is none.
   [[nodiscard]] const verbs::LinkCause& cause() const { return failure_ ? *failure_ : queue_pair_->cause(); }
   // A write has heard of the end that nobody has read yet.
-  [[nodiscard]] bool end_unread() const { return !link_ended_ && !being_read_ && !moving() && queue_pair_->send_failed(); }
+  [[nodiscard]] bool end_unread() const { return !link_ended_ && !being_read() && !moving() && queue_pair_->send_failed(); }
   // There is something only time and the peer can finish: bytes to send, a handshake message to wait for.
   [[nodiscard]] bool has_unsent() const;
 
@@ -136,9 +149,12 @@ class Session {
   template <typename Post>
   bool PostWithRoom(Post post);
   bool Read(verbs::ReadStatus (verbs::QueuePair::*read)());
+  [[nodiscard]] bool at_rest() const { return !moving() && engine_->freezable() && queue_pair_->freezable(); }
   // True if there was one.
   bool TakeCompletions();
   void CarryOut();
+  // What a sleeping read leads to.
+  verbs::ReadStatus FinishSleep(verbs::ReadStatus status);
   // The link has ended by itself.
   void NoteEnd();
   void EndLink();
@@ -161,6 +177,8 @@ class Session {
   stats::MessageRecorder recorder_;
   WaitCounts waits_;
   bool being_read_ = false;
+  bool read_elsewhere_ = false;
+  std::unique_ptr<verbs::QueuePair> diverted_;  // that thread is in its read
   bool link_ended_ = false;
   bool changed_ = true;
   bool reads_little_ = false;

@@ -39,6 +39,8 @@ struct SharedSlot {
   uint64_t version;            // of the state; 0: as it was at the first fork, which each holder has in its own memory
   uint64_t size;               // bytes of the frozen state of that version
   Member exclusive;            // who alone has the state, because it cannot be frozen now
+  Member reader;               // who has a thread that sleeps in the link's read, from before the connection was shared: nobody else reads
+  uint64_t reader_from;        // where in the link's stream (socket/link_position.h)
   pthread_mutex_t mutex;
   std::array<Member, kMostHolders> holders;
 };

@@ -54,6 +54,15 @@ class SharedConnection {
   // The state stays with the calling process until the next Publish().
   void Keep();
   [[nodiscard]] bool Keeps() const { return slot_->exclusive == self_; }
+  // The calling process has a thread that sleeps in the link's read, where that is at `from`; it has none (any more).
+  void SetReader(uint64_t from);
+  void ForgetReader();
+  [[nodiscard]] bool reads() const { return slot_->reader == self_; }
+  // Another process has one.
+  [[nodiscard]] bool ReadElsewhere() const { return slot_->reader != 0 && !reads(); }
+  // It had, and is dead. If the link is not where the thread began, it has taken something along.
+  [[nodiscard]] bool ReaderIsLost() const;
+  [[nodiscard]] uint64_t reader_from() const { return slot_->reader_from; }
   // Nobody can go on.
   void Break() { slot_->broken = 1; }
 

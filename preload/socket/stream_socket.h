@@ -136,7 +136,7 @@ class StreamSocket final : public Socket {
   // Other processes hold the connection, too.
   bool IsShared();
   // With own() locked: nothing of this process's stands in the way of giving the connection away now.
-  [[nodiscard]] bool CanBeGiven() const { return shareable() && session_->freezable(); }
+  [[nodiscard]] bool CanBeGiven() const { return shareable() && (session_->freezable() || session_->divertible()); }
   // False: there is no such connection any more.
   [[nodiscard]] bool TakeUp();
   // Takes both descriptors over. False: the kernel answers for the listener from here on.
@@ -298,6 +298,11 @@ class StreamSocket final : public Socket {
   // The connection is the process's own; false: there is no place to share it. Lock() comes next.
   [[nodiscard]] bool StartSharing();
   void LoseShared();
+  [[nodiscard]] int LinkFd() const { return linger_fd_ >= 0 || descriptors_.empty() ? linger_fd_ : descriptors_.front(); }
+  // A thread of this process that sleeps in the link's read does not keep the others from the connection, only from reading.
+  void MindReader();
+  // What it brings goes to the newest state.
+  verbs::ReadStatus TakeBrought(Lock& lock);
   // This process alone holds the connection from here on, with all its state; it holds it no longer.
   void StopSharing();
   void DropShared();

@@ -75,7 +75,7 @@ int StreamSocket::Shutdown(int fd, int how) {
     // A thread sleeps in the link's own read, and only the link's end wakes it. All we had to say has left: this end is none of the peer's.
     abort_noted_ = true;
     real.shutdown(fd, SHUT_RD);
-  } else if (receive_shut_ && session_->being_read()) {
+  } else if (receive_shut_ && session_->read_here() && shared_ == nullptr) {
     session_->NudgeReader();
   }
   ++link_edge_;
@@ -97,7 +97,7 @@ int StreamSocket::Close(int fd) {
     state_ = State::kClosed;
     waiters_.WakeAll();
     observers_.clear();
-    if (!session_->being_read()) DropSession();
+    DropSession();
     errno = saved;
     return real.close(fd);
   }
@@ -157,7 +157,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
     }
   }
   // Not over yet: our last bytes, or the peer's DisConn, or a thread that still sleeps in a read. The number is the application's again at once.
-  const bool over = session_->link_ended() || (leaving_ && !session_->has_unsent() && !session_->being_read());
+  const bool over = session_->link_ended() || (leaving_ && !session_->has_unsent() && !session_->read_here());
   if (!over) linger_fd_ = DescriptorToLinger(lock, fd);
   AfterProgress();
   state_ = State::kClosed;
@@ -165,7 +165,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   observers_.clear();
   const int result = real.close(fd);
   if (linger_fd_ < 0) {
-    if (!session_->being_read()) DropSession();
+    if (!session_->read_here()) DropSession();
     return result;
   }
   lingering.fetch_add(1, std::memory_order_relaxed);
@@ -215,8 +215,8 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
     if (!session_->has_unsent() || descriptors_.empty()) return TrimmedWait(now);
     // A reader in its sleep brings credit, but does not see that the link takes bytes again.
     if (session_->being_read()) {
-      if (!session_->queue_pair().interest().write) return IdleWait();
-      return {.fd = LinkOf(descriptors_.front()), .events = POLLOUT, .deadline = IdleWait().deadline};
+      if (!queue_pair().interest().write) return session_->read_here() ? IdleWait() : Background::Wait{.deadline = look_again};
+      return {.fd = LinkOf(descriptors_.front()), .events = POLLOUT, .deadline = std::min(IdleWait().deadline, look_again)};
     }
     return {.deadline = now + Background::kGrace};
   }
@@ -250,7 +250,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
   attempt_.reset();
   // Others' since the process has begun to end (FinishAtExit): they have not gone, and its end is theirs to make.
   if (session_ == nullptr || linger_fd_ < 0 || foreign_) return {.done = true};
-  if (session_->being_read()) {
+  if (session_->read_here()) {
     // The session is that thread's until it wakes up; the end of the link wakes it, where the link is this process's to end.
     if (!leaving_ && now >= linger_until_ && !session_->link_ended()) session_->Abort();
     return {.deadline = now + (leaving_ ? NextNap() : Background::kGrace)};
@@ -309,7 +309,7 @@ void StreamSocket::Vanished(int fd) {
   // The kernel has ended the link already; what was unsent is lost, as nobody told us in time.
   if (listener_ != nullptr) listener_->Close();
   attempt_.reset();
-  if (session_ == nullptr || !session_->being_read()) DropSession();
+  if (session_ == nullptr || !session_->read_here()) DropSession();
   state_ = State::kClosed;
   waiters_.WakeAll();
 }

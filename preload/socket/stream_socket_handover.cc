@@ -14,13 +14,14 @@ namespace sdp::preload {
 
 // With own() locked, which is free while it waits. The connection has another holder, so that it stays shared meanwhile.
 bool StreamSocket::ComeToRest(Time deadline) {
-  if (session_->being_read()) session_->NudgeReader();
+  const auto rests = [this] { return session_->freezable() && !session_->read_here(); };  // its threads go with the program
+  if (session_->read_here()) session_->NudgeReader();
   AskLoansBack();
   while (Now() < deadline && !session_->link_ended()) {
     session_->ReadAvailable();
     CollectLoans();
     LeadMove();
-    if (session_->freezable()) return true;
+    if (rests()) return true;
     shared_->Keep();  // what the others have of it is old
     shared_->Unlock();
     mutex_.own().unlock();
@@ -32,7 +33,7 @@ bool StreamSocket::ComeToRest(Time deadline) {
     // Another process has used it meanwhile: what it left is the newest.
     if (view == SharedConnection::View::kStale ? !ThawShared() : view != SharedConnection::View::kCurrent) return false;
   }
-  if (session_->freezable()) return true;
+  if (rests()) return true;
   shared_->Keep();
   return false;
 }
@@ -54,15 +55,19 @@ SharedConnection::View StreamSocket::LockToGive(Giver giver, Time deadline) {
 bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connection* out) {
   if (!shareable()) return false;
   PushHeld();
-  if (giver == Giver::kStays && shared_ == nullptr && !session_->freezable()) return false;
+  if (giver == Giver::kStays && shared_ == nullptr && !CanBeGiven()) return false;
   if (shared_ == nullptr && !StartSharing()) return false;
   const Guests::Guest* const guest = guests.Of(&shared_->arena());
-  const SharedConnection::View view = LockToGive(giver, guests.patience_ends());
+  SharedConnection::View view = LockToGive(giver, guests.patience_ends());
   if (shared_ == nullptr) return false;
+  const bool wakes_reader = giver == Giver::kGoes && session_->read_here();
+  if (wakes_reader && view == SharedConnection::View::kStale && ThawShared()) view = SharedConnection::View::kCurrent;
   bool good = guest != nullptr && shared_->Add(guest->member);
   if (good && view == SharedConnection::View::kCurrent) {
     session_->Pump();
-    good = (session_->freezable() || (giver == Giver::kGoes && ComeToRest(guests.patience_ends()))) && FreezeShared();
+    if (!wakes_reader) MindReader();
+    const bool rests = session_->freezable() && !wakes_reader;
+    good = (rests || (giver == Giver::kGoes && ComeToRest(guests.patience_ends()))) && FreezeShared();
   } else {
     good = good && view == SharedConnection::View::kStale;  // the newest state is there
   }

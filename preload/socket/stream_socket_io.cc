@@ -346,7 +346,10 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
       bool cancelled = true;
       ~Sleeping() {
         socket->reader_.Clear();
-        if (cancelled) socket->waiters_.WakeAll();  // as below
+        if (!cancelled) return;
+        if (socket->shared_ != nullptr) socket->EnterShared();  // the others may read
+        if (socket->shared_ != nullptr) socket->LeaveShared();
+        socket->waiters_.WakeAll();  // as below
       }
     };
     verbs::ReadStatus status;
@@ -357,7 +360,8 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
     }
     own.release();
     lock = Lock(mutex_, std::adopt_lock);
-    if (shared_ != nullptr) mutex_.Enter();  // a fork came meanwhile; the connection was ours all the time
+    if (shared_ != nullptr) mutex_.Enter();  // a fork came meanwhile
+    if (status == verbs::ReadStatus::kDiverted) status = TakeBrought(lock);
     if (state_ == State::kSdp) AfterProgress(/*publish=*/session_->engine().readable_bytes() == 0);
     waiters_.WakeAll();  // another reader has to take over the link
     if (status == verbs::ReadStatus::kInterrupted || UrgentInterrupts()) return EINTR;

@@ -10,14 +10,14 @@
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/link_position.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
 namespace {
 
-// How long a call waits for a process that keeps the connection to itself: one of its threads sleeps in a
-// read since before the fork.
+// How long a call waits for a process that keeps the connection to itself, because it moves data with RDMA.
 constexpr Duration kPatienceForOwner = std::chrono::seconds(2);
 constexpr Duration kFirstNap = std::chrono::milliseconds(1);
 constexpr int kLongestNap = 5;  // 32 ms, as a power of two
@@ -49,9 +49,16 @@ void StreamSocket::EnterShared() {
     responsible_ = false;
     if (!ThawShared()) view = SharedConnection::View::kBroken;
   }
+  const bool alone = !shared_->HasOthers(/*sure=*/false);
+  if (view != SharedConnection::View::kBroken && shared_->ReaderIsLost()) {
+    const uint64_t from = shared_->reader_from();
+    const bool took = from == kNoLinkPosition || LinkPosition(LinkFd()) != from;
+    if (took && !session_->link_ended()) view = SharedConnection::View::kBroken;
+    shared_->ForgetReader();
+  }
   if (view == SharedConnection::View::kBroken) return LoseShared();
   if (slot_ == nullptr && state_ == State::kSdp) TakeSlot();  // a child's first use of it
-  if (!shared_->HasOthers(/*sure=*/false)) {
+  if (alone) {
     StopSharing();
     // What the last of them has left unsent, or unread on the link, is ours to see to: epoll sets, too, looked for that in another way.
     if (state_ == State::kSdp) {
@@ -60,7 +67,8 @@ void StreamSocket::EnterShared() {
     }
     return;
   }
-  if (view == SharedConnection::View::kStale && state_ == State::kSdp) AfterProgress();
+  const bool other_reader = session_->SetReadElsewhere(shared_->ReadElsewhere());
+  if ((view == SharedConnection::View::kStale || other_reader) && state_ == State::kSdp) AfterProgress();
   unchanged_ = !session_->changed();
   session_->SetChanged(true);
 }
@@ -77,7 +85,24 @@ void StreamSocket::LeaveShared() {
 void StreamSocket::PublishShared() {
   if (away_ || session_ == nullptr) return;
   responsible_ = session_->has_unsent();
+  MindReader();
   if (!session_->freezable() || !FreezeShared()) shared_->Keep();
+}
+
+void StreamSocket::MindReader() {
+  const bool sleeps = session_->read_here() && session_->DivertReader(LinkFd());
+  if (sleeps && !shared_->reads()) shared_->SetReader(LinkPosition(LinkFd()));
+  if (!sleeps && shared_->reads()) shared_->ForgetReader();
+}
+
+verbs::ReadStatus StreamSocket::TakeBrought(Lock& lock) {
+  while (away_) {
+    lock.unlock();
+    timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
+    nanosleep(&pause, nullptr);
+    lock.lock();
+  }
+  return session_->TakeBrought();
 }
 
 void StreamSocket::DropShared() {
@@ -124,17 +149,17 @@ bool StreamSocket::ThawShared() {
   if (!shared_->Read(&state)) return false;
   Reader ar(state);
   VisitShared(ar);
-  const int fd = linger_fd_ >= 0 || descriptors_.empty() ? linger_fd_ : descriptors_.front();
   if (!ar.ok()) return false;
   left_front_.assign(state.begin(), state.end() - static_cast<ptrdiff_t>(ar.left()));
   told_urgent_ = 0;
   if (session_ == nullptr) {
-    session_ = Session::Thawed(ar.Take(ar.left()), fd);
+    session_ = Session::Thawed(ar.Take(ar.left()), LinkFd());
     if (session_ == nullptr) return false;
     session_->ReadLittle(true);
-  } else if (!session_->Thaw(ar.Take(ar.left()), fd)) {
+  } else if (!session_->Thaw(ar.Take(ar.left()), LinkFd())) {
     return false;
   }
+  session_->SetReadElsewhere(shared_->ReadElsewhere());
   session_->SetChanged(false);
   return true;
 }
@@ -145,7 +170,6 @@ void StreamSocket::LoseShared() {
           ToEndpoint(peer_).ToString().c_str());
   shared_->Break();
   StopSharing();
-  session_->ForgetReader();
   session_->engine().Abort(engine::AbortReason::kLocal);
   session_->Pump();
   pending_error_ = ECONNRESET;
@@ -156,6 +180,7 @@ void StreamSocket::StopSharing() {
   mutex_.set_shared(false);
   shared_.reset();
   away_ = false;
+  session_->SetReadElsewhere(false);
   session_->ReadLittle(false);
   if (slot_ != nullptr || state_ != State::kSdp) return;
   TakeSlot();
@@ -164,7 +189,7 @@ void StreamSocket::StopSharing() {
 bool StreamSocket::LeaveToOthers() {
   if (shared_ == nullptr || session_ == nullptr) return false;
   const SharedConnection::View view = shared_->Lock();
-  const bool needed = view == SharedConnection::View::kCurrent && (responsible_ || shared_->Keeps());
+  const bool needed = session_->read_here() || (view == SharedConnection::View::kCurrent && (responsible_ || shared_->Keeps()));
   if (needed || !shared_->HasOthers(/*sure=*/true)) {
     shared_->Unlock();
     return false;
@@ -250,6 +275,7 @@ void StreamSocket::ShareWithChild() {
   const bool first = shared_ == nullptr;
   if (first && !StartSharing()) return;
   (void)shared_->Lock();
+  if (first) MindReader();
   if (first && !session_->freezable()) shared_->Keep();
   child_shares_ = shared_->Add(shared_->arena().child());
   shared_->Unlock();

@@ -171,7 +171,7 @@ void StreamSocket::FinishLoan(Lock& lock, int fd, Loan* loan) {
 }
 
 void StreamSocket::MendJump(Lock& lock, int fd, const void* frame) {
-  if (session_->being_read() && reader_.JumpedOver(frame)) {
+  if (session_->read_here() && reader_.JumpedOver(frame)) {
     reader_.Clear();
     session_->AbandonReading();
   }

@@ -70,6 +70,8 @@ class SoftQp final : public verbs::QueuePair {
   [[nodiscard]] bool freezable() const override;
   using QueuePair::Freeze;
   void Freeze(Writer& ar) const override;
+  void DivertReader() override { diverted_ = std::make_unique<Brought>(); }
+  verbs::ReadStatus TakeBrought(verbs::QueuePair& diverted) override;
   [[nodiscard]] const char* rnic_name() const override { return "soft"; }
   [[nodiscard]] const char* link_name() const override { return "tcp"; }
 
@@ -100,6 +102,15 @@ class SoftQp final : public verbs::QueuePair {
     ScatteredMessage* next = nullptr;
   };
   enum class Ending : uint8_t { kNo, kFinWanted, kFinSent };
+  // What one read of the link has brought, to be read once more.
+  struct Brought {
+    LinkResult result;
+    std::vector<std::byte> bytes;
+    size_t taken = 0;
+    void Keep(const LinkResult& read, std::span<const MutableBytes> parts);
+    LinkResult Read(std::span<const MutableBytes> parts);
+    [[nodiscard]] bool empty() const { return taken == bytes.size(); }
+  };
 
   // One read of the link and all that follows from it; true: go on reading.
   bool ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, verbs::ReadStatus* status);
@@ -142,6 +153,8 @@ class SoftQp final : public verbs::QueuePair {
   ReceiveStream stream_;
   SendQueue send_queue_;
   std::optional<FilePayload> file_;  // lent by the caller for a while
+  std::unique_ptr<Brought> diverted_;  // this one's reader brings it for another
+  Brought* brought_ = nullptr;         // read in the link's place
   GrowingRing<Ready> ready_;
   std::vector<std::unique_ptr<ScatteredMessage>> scattered_;  // all, lent or spare
   ScatteredMessage* spare_ = nullptr;

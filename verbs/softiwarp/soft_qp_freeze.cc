@@ -56,7 +56,7 @@ struct FrozenQp {
 };
 
 bool SoftQp::freezable() const {
-  return ready_.empty() && reads_.size() == 0 && stags_.empty() && !stream_.reading();
+  return ready_.empty() && reads_.size() == 0 && stags_.empty();
 }
 
 void SoftQp::Freeze(Writer& ar) const {

@@ -52,11 +52,44 @@ ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemor
   size_t total = 0;
   ReadStatus status = ReadStatus::kWouldBlock;
   bool more = ReadOnce(kind, &lock, &total, &status);
+  if (status == ReadStatus::kDiverted) return status;
   while (more && ReadsOn(total)) more = ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status);
   return FinishRead(total, status);
 }
 
 bool SoftQp::ReadsOn(size_t total) const { return total < (read_little_ ? kLittle / 2 : kMaxReadPerCall); }
+
+void SoftQp::Brought::Keep(const LinkResult& read, std::span<const MutableBytes> parts) {
+  result = read;
+  bytes.reserve(read.bytes);
+  for (const MutableBytes part : parts) {
+    const Bytes filled = part.first(std::min(part.size(), read.bytes - bytes.size()));
+    bytes.insert(bytes.end(), filled.begin(), filled.end());
+  }
+}
+
+LinkResult SoftQp::Brought::Read(std::span<const MutableBytes> parts) {
+  LinkResult read{.kind = result.kind, .error = result.error};
+  for (const MutableBytes part : parts) {
+    const Bytes next = Bytes(bytes).subspan(taken, std::min(part.size(), bytes.size() - taken));
+    std::copy(next.begin(), next.end(), part.begin());
+    taken += next.size();
+    read.bytes += next.size();
+  }
+  return read;
+}
+
+ReadStatus SoftQp::TakeBrought(verbs::QueuePair& diverted) {
+  Brought brought = std::move(*static_cast<SoftQp&>(diverted).diverted_);
+  size_t total = 0;
+  ReadStatus status = ReadStatus::kWouldBlock;
+  brought_ = &brought;
+  do {
+    ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status);
+  } while (!read_ended_ && !brought.empty());
+  brought_ = nullptr;
+  return FinishRead(total, status);
+}
 
 void SoftQp::AbandonReading() {
   if (!stream_.reading()) return;
@@ -82,7 +115,9 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
   for (const MutableBytes& part : parts) asked += part.size();
 
   LinkResult read;
-  if (kind != ReadKind::kAtOnce) {
+  if (brought_ != nullptr) {
+    read = brought_->Read(parts);
+  } else if (kind != ReadKind::kAtOnce) {
     const TcpLink link = link_;  // the descriptor may be renumbered meanwhile
     struct Asleep {
       verbs::CallerLock* lock;
@@ -99,6 +134,11 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
     asleep.cancelled = false;
   } else {
     read = link_.Read(parts, LinkWait::kNo);
+  }
+  if (diverted_ != nullptr) {  // in that sleep
+    diverted_->Keep(read, parts);
+    *status = ReadStatus::kDiverted;
+    return false;
   }
   ++counters_.read_calls;
   size_t clean = read.bytes;

@@ -73,7 +73,10 @@ struct Frozen {
   template <typename Archive>
   static void Visit(Archive& ar, MarkerSieve& s, const FpduReader& r) {
     ar.Number(s.phase_);
-    ar.Octets(s.fresh_[0]);
+    MarkerBytes begun{};  // a sleeping reader may be at the rest
+    if (s.phase_ < kMarkerSize) std::copy_n(s.fresh_[0].begin(), s.phase_, begun.begin());
+    ar.Octets(begun);
+    if constexpr (Archive::kReads) s.fresh_[0] = begun;
     auto waiting = static_cast<uint32_t>(s.markers_.size());
     ar.Number(waiting);
     if constexpr (Archive::kReads) {

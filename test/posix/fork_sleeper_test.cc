@@ -1,0 +1,262 @@
+// A thread has been asleep in a receive since before its process forked, and the child uses the connection.
+#include <pthread.h>
+#include <sys/prctl.h>
+
+#include <atomic>
+
+#include "test/posix/support.h"
+
+namespace posix_test {
+namespace {
+
+pid_t Fork(const std::function<int()>& body) {
+  return Child([&] {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return body();
+  });
+}
+
+// A thread in a receive of up to `size` bytes.
+class Sleeper {
+ public:
+  Sleeper(int fd, size_t size) {
+    got_ = Async([this, fd, size] {
+      thread_ = pthread_self();
+      tid_ = gettid();
+      std::string got(size, 0);
+      const ssize_t n = recv(fd, got.data(), size, 0);
+      if (n < 0) return std::string(strerrorname_np(errno));
+      got.resize(static_cast<size_t>(n));
+      return got;
+    });
+  }
+  bool FallsAsleep() {
+    return Eventually([&] { return tid_ != 0 && IsAsleep(tid_); });
+  }
+  bool asleep() { return StillRunning(got_); }
+  std::string Got() { return Get(got_); }
+  void Interrupt() { REQUIRE(pthread_kill(thread_, SIGUSR1) == 0); }
+
+ private:
+  std::atomic<pid_t> tid_{0};
+  pthread_t thread_{};
+  std::future<std::string> got_;
+};
+
+struct Pipe {
+  Pipe() {
+    int fds[2];
+    REQUIRE(pipe(fds) == 0);
+    in.reset(fds[0]), out.reset(fds[1]);
+  }
+  void Tell() { REQUIRE(write(out, "x", 1) == 1); }
+  bool Hear() {
+    char c;
+    return WaitFor(in, POLLIN) && read(in, &c, 1) == 1;
+  }
+  Fd in, out;
+};
+
+TEST_CASE("fork: a child sends while a thread of its parent sleeps in a receive") {
+  const bool waits = GENERATE(false, true);
+  Pair pair = MakePair();
+  Sleeper sleeper(pair.server, 100);
+  REQUIRE(sleeper.FallsAsleep());
+  for (int i = 0; i < 2; ++i) {
+    const pid_t pid = Fork([&] {
+      pair.client.reset();
+      if (waits) return SendAll(pair.server, "child") ? 0 : 1;
+      if (send(pair.server, "child", 5, MSG_DONTWAIT) != 5) return 2;
+      char c;
+      if (recv(pair.server, &c, 1, MSG_DONTWAIT) != -1 || errno != EAGAIN) return 3;
+      return PollOne(pair.server, POLLIN | POLLOUT) == POLLOUT ? 0 : 4;
+    });
+    REQUIRE(ReceiveExactly(pair.client, 5) == "child");
+    REQUIRE(ExitedWith(Reap(pid), 0));
+    REQUIRE(SendAll(pair.server, "parent"));
+    REQUIRE(ReceiveExactly(pair.client, 6) == "parent");
+  }
+  REQUIRE(sleeper.asleep());
+  REQUIRE(SendAll(pair.client, "for the sleeper"));
+  REQUIRE(sleeper.Got() == "for the sleeper");
+}
+
+TEST_CASE("fork: a child writes much while a thread of its parent reads much, asleep when the child was made") {
+  const std::string up = Pattern(6'000'000, 3), down = Pattern(5'000'000, 4);
+  Listener listener = Listen();
+  const pid_t remote = Fork([&] {
+    listener.fd.reset();
+    Fd client = TcpSocket();
+    if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
+    const std::string first = ReceiveExactly(client, 1);  // the child's, while the parent's thread sleeps
+    auto sender = Async([&] { return SendAll(client, up) && shutdown(client, SHUT_WR) == 0; });
+    const std::string got = first + ReceiveToEnd(client);
+    return sender.get() && Hash(got) == Hash(down) ? 0 : 2;
+  });
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(server >= 0);
+  std::atomic<pid_t> tid{0};
+  auto reader = Async([&] {
+    tid = gettid();
+    std::string got(up.size(), 0);
+    size_t size = 0;
+    for (ssize_t n; (n = recv(server, got.data() + size, got.size() - size, 0)) > 0;) size += static_cast<size_t>(n);
+    got.resize(size);
+    return got;
+  });
+  REQUIRE(Eventually([&] { return tid != 0 && IsAsleep(tid); }));
+  const pid_t writer = Fork([&] { return SendAll(server, down) && shutdown(server, SHUT_WR) == 0 ? 0 : 1; });
+  REQUIRE(ExitedWith(Reap(writer), 0));
+  REQUIRE(Hash(Get(reader)) == Hash(up));
+  server.reset();
+  REQUIRE(ExitedWith(Reap(remote), 0));
+}
+
+TEST_CASE("fork: what the parent's sleeping thread does not take is for the child") {
+  Pair pair = MakePair();
+  Sleeper sleeper(pair.server, 4);
+  REQUIRE(sleeper.FallsAsleep());
+  Pipe begin;
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    if (!SendAll(pair.server, "go") || !begin.Hear()) return 1;
+    if (ReceiveExactly(pair.server, 4) != "two ") return 2;
+    return ReceiveExactly(pair.server, 5) == "three" && SendAll(pair.server, "done") ? 0 : 3;
+  });
+  REQUIRE(ReceiveExactly(pair.client, 2) == "go");
+  REQUIRE(SendAll(pair.client, "one two "));
+  REQUIRE(sleeper.Got() == "one ");
+  begin.Tell();
+  REQUIRE(SendAll(pair.client, "three"));
+  REQUIRE(ReceiveExactly(pair.client, 4) == "done");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("fork: a child waits for data that its parent's interrupted thread has not taken") {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  REQUIRE(sigaction(SIGUSR1, &action, nullptr) == 0);
+  const bool polls = GENERATE(false, true);
+  Pair pair = MakePair();
+  Sleeper sleeper(pair.server, 4);
+  REQUIRE(sleeper.FallsAsleep());
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    if (!SendAll(pair.server, "go")) return 1;
+    if (polls && !WaitFor(pair.server, POLLIN)) return 2;
+    return ReceiveExactly(pair.server, 4) == "data" ? 0 : 3;
+  });
+  REQUIRE(ReceiveExactly(pair.client, 2) == "go");
+  sleeper.Interrupt();
+  REQUIRE(sleeper.Got() == "EINTR");
+  REQUIRE(SendAll(pair.client, "data"));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("fork: a child ends the stream under its parent's sleeping thread") {
+  const int how = GENERATE(int{SHUT_WR}, int{SHUT_RDWR});
+  Pair pair = MakePair();
+  Sleeper sleeper(pair.server, 100);
+  REQUIRE(sleeper.FallsAsleep());
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    return SendAll(pair.server, "last") && shutdown(pair.server, how) == 0 ? 0 : 1;
+  });
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  REQUIRE(ReceiveToEnd(pair.client) == "last");
+  if (how == SHUT_WR) {
+    REQUIRE(sleeper.asleep());
+    REQUIRE(SendAll(pair.client, "answer"));
+  }
+  REQUIRE(sleeper.Got() == (how == SHUT_WR ? "answer" : ""));
+}
+
+TEST_CASE("fork: the end of the connection, and a reset, reach the parent's sleeping thread and then the child") {
+  const bool resets = GENERATE(false, true);
+  Pair pair = MakePair();
+  Sleeper sleeper(pair.server, 100);
+  REQUIRE(sleeper.FallsAsleep());
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    if (!SendAll(pair.server, "go")) return 1;
+    char c;
+    return WaitFor(pair.server, POLLIN) && recv(pair.server, &c, 1, 0) == 0 ? 0 : 2;
+  });
+  REQUIRE(ReceiveExactly(pair.client, 2) == "go");
+  const linger none{.l_onoff = resets ? 1 : 0, .l_linger = 0};
+  REQUIRE(setsockopt(pair.client, SOL_SOCKET, SO_LINGER, &none, sizeof none) == 0);
+  pair.client.reset();
+  REQUIRE(sleeper.Got() == (resets ? "ECONNRESET" : ""));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("fork: a program that a child execs writes while a thread of its parent sleeps in a receive") {
+  Pair pair = MakePair();
+  Sleeper sleeper(pair.server, 100);
+  REQUIRE(sleeper.FallsAsleep());
+  const pid_t pid = Fork([&] {
+    dup2(pair.server, STDOUT_FILENO);
+    pair.client.reset();
+    execlp("echo", "echo", "word", nullptr);
+    return 1;
+  });
+  REQUIRE(ReceiveExactly(pair.client, 5) == "word\n");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  REQUIRE(SendAll(pair.client, "more"));
+  REQUIRE(sleeper.Got() == "more");
+}
+
+TEST_CASE("fork: the parent closes under its sleeping receive, and what that takes is not lost to the connection") {
+  Pair pair = MakePair();
+  Sleeper sleeper(pair.server, 1);
+  REQUIRE(sleeper.FallsAsleep());
+  Pipe begin;
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    if (!SendAll(pair.server, "one") || !begin.Hear()) return 1;
+    if (!SendAll(pair.server, "two")) return 2;
+    // What the blocked call does with the byte that wakes it is not defined.
+    const std::string got = ReceiveToEnd(pair.server);
+    return got == "rest" || got == "xrest" ? 0 : 3;
+  });
+  REQUIRE(ReceiveExactly(pair.client, 3) == "one");
+  pair.server.reset();
+  begin.Tell();
+  REQUIRE(ReceiveExactly(pair.client, 3) == "two");
+  REQUIRE(SendAll(pair.client, "x"));
+  sleeper.Got();
+  REQUIRE(SendAll(pair.client, "rest"));
+  REQUIRE(shutdown(pair.client, SHUT_WR) == 0);
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  REQUIRE(ReceiveToEnd(pair.client).empty());
+}
+
+TEST_CASE("fork: a process that ends while its thread sleeps in a receive leaves the connection to its child") {
+  const bool killed = GENERATE(false, true);
+  Pair pair = MakePair();
+  Pipe ended;
+  const pid_t parent = Fork([&]() -> int {
+    pair.client.reset();
+    auto* const sleeper = new Sleeper(pair.server, 100);
+    if (!sleeper->FallsAsleep()) _exit(1);
+    const pid_t child = fork();
+    if (child == 0) {
+      ended.out.reset();
+      char c;
+      const bool good = read(ended.in, &c, 1) == 0 && SendAll(pair.server, "child") && ReceiveExactly(pair.server, 6) == "answer";
+      _exit(good && SendAll(pair.server, "done") ? 0 : 1);
+    }
+    if (killed) raise(SIGKILL);
+    _exit(child > 0 ? 0 : 2);
+  });
+  ended.out.reset();
+  pair.server.reset();
+  const int status = Reap(parent);
+  REQUIRE((killed ? WIFSIGNALED(status) : ExitedWith(status, 0)));
+  REQUIRE(ReceiveExactly(pair.client, 5) == "child");
+  REQUIRE(SendAll(pair.client, "answer"));
+  REQUIRE(ReceiveToEnd(pair.client) == "done");
+}
+
+}  // namespace
+}  // namespace posix_test
