@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <utility>
 
@@ -255,6 +256,29 @@ bool SharedArena::Alive(Member member) const {
   if (member == self_ || IsInFlight(member) || Confined()) return true;
   struct flock lock = LockOf(member);
   return real.fcntl(file_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+bool SharedArena::LivesBesides(std::span<const Member> members) const {
+  if (Confined()) return true;
+  struct Range {
+    off_t from, to;
+  };
+  std::vector<Range> unseen = {{kMemberLocks, std::numeric_limits<off_t>::max()}};
+  while (!unseen.empty()) {
+    const Range range = unseen.back();
+    unseen.pop_back();
+    if (range.from >= range.to) continue;
+    struct flock lock = LockOf(0);  // any of them, in no order
+    lock.l_start = range.from;
+    lock.l_len = range.to - range.from;
+    if (real.fcntl(file_, F_OFD_GETLK, &lock) != 0) return true;
+    if (lock.l_type == F_UNLCK) continue;
+    const auto member = static_cast<Member>(lock.l_start - kMemberLocks);
+    if (std::find(members.begin(), members.end(), member) == members.end()) return true;
+    unseen.push_back({range.from, lock.l_start});
+    unseen.push_back({lock.l_start + 1, range.to});
+  }
+  return false;
 }
 
 SharedSlot* SharedArena::Take() {

@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/base/types.h"
@@ -83,6 +84,8 @@ class SharedArena {
   // This process; 0 if it is no member.
   [[nodiscard]] Member self() const { return self_; }
   [[nodiscard]] bool Alive(Member member) const;
+  // Somebody is alive who is none of these: he may take a connection out of a message.
+  [[nodiscard]] bool LivesBesides(std::span<const Member> members) const;
   // To be passed on, with an invitation.
   [[nodiscard]] int file() const { return file_; }
 

@@ -138,6 +138,12 @@ void SharedConnection::ForgetLost() {
     }
     return over;
   });
+  auto& holders = slot_->holders;
+  const auto strange = [this](Member holder) {
+    const auto own = [holder](const Awaited& awaited) { return awaited.member == holder; };
+    return IsInFlight(holder) && std::none_of(awaited_.begin(), awaited_.end(), own);
+  };
+  if (std::any_of(holders.begin(), holders.end(), strange) && !arena_->LivesBesides(holders)) std::replace_if(holders.begin(), holders.end(), strange, Member{0});
 }
 
 void SharedConnection::ForgetAwaited() {
@@ -149,7 +155,7 @@ bool SharedConnection::HasOthers(bool sure) {
   const Time now = Now();
   const bool check = sure || now - checked_ >= kLivenessCheck;
   if (check) checked_ = now;
-  if (check && !awaited_.empty() && !Confined()) ForgetLost();
+  if (check && !Confined()) ForgetLost();
   bool others = false;
   for (Member& holder : slot_->holders) {
     if (holder == 0 || holder == self_) continue;

@@ -80,7 +80,7 @@ class SharedConnection {
  private:
   SharedConnection(SharedArena* arena, SharedSlot* slot, Member self, int membership);
   void CloseMembership();
-  // Whoever was in flight and is lost is no holder.
+  // Whoever was in flight and is lost is no holder. What others wait for is lost when nobody is left to take it who is not a holder already.
   void ForgetLost();
   void ForgetAwaited();
   // Memory for a state of that size; nullptr: there is none.

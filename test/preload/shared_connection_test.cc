@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <catch2/catch.hpp>
 
 #include "preload/fd_table.h"
@@ -127,6 +128,26 @@ TEST_CASE("shared connection: who is lost in a message is no holder") {
   close(in_message);
   CHECK_FALSE(connection->HasOthers(/*sure=*/true));
   connection->Unlock();
+}
+
+TEST_CASE("shared connection: who is in a message whose sender is gone is a holder while somebody may take it") {
+  const auto connection = SharedConnection::Make();
+  REQUIRE(connection != nullptr);
+  int passed = -1, watched = -1;
+  const Member relative = connection->arena().InviteRelative(&passed, &watched);
+  REQUIRE(IsInFlight(relative));
+  HiddenFds::Close(watched);  // with its sender
+  REQUIRE(connection->Lock() == View::kCurrent);
+  REQUIRE(connection->Add(relative));
+  std::array<int, 3> memberships{};
+  for (int& membership : memberships) REQUIRE(connection->arena().Invite(&membership) != 0);  // processes that do not have the connection
+  for (const int membership : memberships) {
+    CHECK(connection->HasOthers(/*sure=*/true));
+    HiddenFds::Close(membership);
+  }
+  CHECK_FALSE(connection->HasOthers(/*sure=*/true));
+  connection->Unlock();
+  HiddenFds::Close(passed);
 }
 
 TEST_CASE("shared connection: nobody can take its memory away") {
