@@ -319,7 +319,7 @@ stats::ConnectionRecord StreamSocket::Describe() const {
 
 void StreamSocket::LeaveToBackground() {
   if (session_ == nullptr) return;
-  const bool trim = !trimming_ && session_->engine().send_buffer_memory() != 0;
+  const bool trim = !trimming_ && engine().send_buffer_memory() != 0;
   if (!trim && !session_->has_unsent() && held_.empty() && !ListensForOwner()) return;
   trimming_ = trimming_ || trim;
   Background::Add(&task_);
@@ -360,6 +360,7 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
     result = signals == Signals::kRestart ? PollRestarting(fds, count, until) : PollOnce(fds, count, until);
     error = errno;
   }
+  OnlyLooks();
   if (waiter != nullptr && result > 0 && fds[1].revents != 0) waiter->Drain();
   link->revents = result > 0 ? fds[0].revents : 0;
   if (result < 0) return error;

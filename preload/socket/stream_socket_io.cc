@@ -235,6 +235,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !IsNonblocking(fd);
     if (const int error = AwaitConnection(lock, !may_wait, options_.receive_timeout(), &deadline); error != 0) return Fail(error);
   }
+  OnlyLooks();
   MendJump(lock, fd, __builtin_frame_address(0));
   ++calls_;
   if ((flags & MSG_OOB) != 0) return ReceiveOutOfBand(room.Rest(), flags, out_flags);
@@ -256,9 +257,13 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       if (error != 0 && done > 0 && !peek) return static_cast<ssize_t>(done);
       if (error != 0) return Fail(error);
     }
-    engine::Engine& e = session_->engine();
+    const engine::Engine& e = engine();
     const bool was_at_mark = e.at_mark();
-    done = peek ? e.Receive(room.Rest(), {.peek = true}) : done + Take(e, room, (flags & MSG_TRUNC) != 0);
+    if (peek) done = 0;
+    if (e.readable_bytes() != 0) {
+      engine::Engine& from = session_->engine();
+      done = peek ? from.Receive(room.Rest(), {.peek = true}) : done + Take(from, room, (flags & MSG_TRUNC) != 0);
+    }
     if (done > 0 && !peek) session_->Pump();  // what was read is credit for the peer
     if (e.advertised_bytes() > 0 || may_lend) {
       const auto rest = room.Rest();

@@ -9,7 +9,7 @@
 namespace sdp::preload {
 
 bool StreamSocket::LookAtLink() {
-  const bool quick = session_->queue_pair().owns_event_fd() && observers_.empty();
+  const bool quick = queue_pair().owns_event_fd() && observers_.empty();
   const bool any = quick ? session_->PollAvailable() : session_->ReadAvailable();
   if (any || !quick) AfterProgress();
   return any;

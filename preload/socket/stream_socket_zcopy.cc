@@ -74,10 +74,11 @@ void StreamSocket::AskLoansBack() {
 bool StreamSocket::LendsAhead(size_t room) {
   const Mechanism force = config().force;
   if (force != Mechanism::kChosen) return force == Mechanism::kWrite || force == Mechanism::kTransaction;
+  if (shared_ != nullptr) return false;
   engine::Engine& e = session_->engine();
   // Memory that was lent comes back at once only where the RNIC can move it; who gives up soon does not lend.
   // What is larger than a processor's cache gains nothing by that.
-  if (room <= e.sink_threshold() || room > kMostLentToReceive || shared_ != nullptr || session_->queue_pair().owns_event_fd() ||
+  if (room <= e.sink_threshold() || room > kMostLentToReceive || session_->queue_pair().owns_event_fd() ||
       options_.receive_timeout() != Duration::zero())
     return false;
   e.PreferPipelined(turns_.regular(e.sink_threshold()));
