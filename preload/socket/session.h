@@ -20,6 +20,8 @@ class Session {
  public:
   // Unread bytes of a connection that is going to be moved; a TCP socket keeps no more either, unless it is told to.
   static constexpr uint64_t kMostToMove = 4 << 20;
+  // The same while something is waited for that comes behind them on the link: credit, or that lent memory was read.
+  static constexpr uint64_t kMostToMoveForCredit = 10 << 20;
 
   Session(std::unique_ptr<engine::Engine> engine, std::unique_ptr<verbs::QueuePair> queue_pair);
 
@@ -105,7 +107,11 @@ class Session {
   // What is read is going to be moved: see QueuePair::ReadLittle, and full(). Stays so through Thaw().
   void ReadLittle(bool little);
   // So much is unread that ReadAvailable takes nothing more off the link: it has to be possible to move it.
-  [[nodiscard]] bool full() const { return reads_little_ && move_ == nullptr && engine_->readable_bytes() >= kMostToMove; }
+  [[nodiscard]] bool full() const {
+    if (!reads_little_ || move_ != nullptr || engine_->readable_bytes() < kMostToMove) return false;
+    const bool waits = !engine_->writable() || engine_->offered_bytes() != 0;
+    return !waits || engine_->readable_bytes() >= kMostToMoveForCredit;
+  }
   // In the child of a fork: the thread that slept in ReadSleeping is not here, unless it is the one that forked, in a handler.
   void ForgetReader() {
     being_read_ = false;
