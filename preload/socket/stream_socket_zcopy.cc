@@ -45,6 +45,9 @@ Duration PerMebibyte(Duration taken, size_t size) {
   return std::clamp(taken * mebibyte / static_cast<int64_t>(size), kShortestRead, kLongestRead);
 }
 
+// SDP_FORCE: senders write into memory that readers lend, and into nothing else.
+bool AwaitsReadersMemory() { return config().force == Mechanism::kWrite || config().force == Mechanism::kTransaction; }
+
 Duration RoundTrip(int fd) {
   tcp_info info{};
   socklen_t length = sizeof info;
@@ -72,8 +75,7 @@ void StreamSocket::AskLoansBack() {
 }
 
 bool StreamSocket::LendsAhead(size_t room) {
-  const Mechanism force = config().force;
-  if (force != Mechanism::kChosen) return force == Mechanism::kWrite || force == Mechanism::kTransaction;
+  if (config().force != Mechanism::kChosen) return AwaitsReadersMemory();
   if (shared_ != nullptr) return false;
   engine::Engine& e = session_->engine();
   // Memory that was lent comes back at once only where the RNIC can move it; who gives up soon does not lend.
@@ -220,8 +222,8 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
     const Return on_end{this, lock, fd};
     session_->Pump();
     AfterProgress();
-    // What TCP would not have taken without a reader waits for one.
-    const bool impatient = MayBuffer(data.size()) && (deadline == kNever || deadline > Now() + kPatienceForReader);
+    // What TCP would not have taken without a reader waits for one; but not for memory of his that he need not lend (MSG_WAITALL, 9.3).
+    const bool impatient = (MayBuffer(data.size()) || AwaitsReadersMemory()) && (deadline == kNever || deadline > Now() + kPatienceForReader);
     Duration patience = kPatienceForReader;
     if (silent_reads) patience += 2 * mebibyte_read_ * static_cast<int64_t>(data.size()) / static_cast<int64_t>(kMostLent);
     Time next_look = impatient ? std::min(deadline, Now() + patience) : deadline;

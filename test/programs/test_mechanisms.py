@@ -13,11 +13,11 @@ MIB = 1 << 20
 
 
 class Mechanisms(harness.ProgramTest):
-    def transfer(self, shape, size, messages, force=None, timeout=40, **settings):
+    def transfer(self, shape, size, messages, force=None, timeout=40, reading=(), **settings):
         """What each mechanism carried to and from the client."""
         if force:
             settings["SDP_FORCE"] = force
-        process = self.world.start([TRANSFER, shape, size, messages], environment=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = self.world.start([TRANSFER, shape, size, messages, *reading], environment=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         carried = dict.fromkeys(sdp_world.MECHANISMS, 0)
         self.connections = []
         try:
@@ -72,6 +72,13 @@ class Mechanisms(harness.ProgramTest):
             for size in (1, 2000, 33_000, 3 * MIB + 1):
                 for shape in ("stream", "turns", "requests"):
                     self.transfer(shape, size, 8, force)
+
+    def test_forced_with_readers_that_want_all(self):
+        # Memory of theirs is never lent (9.3): who is told to write into nothing else must not wait for it.
+        for force in ("read", "write", "transaction"):
+            for shape in ("stream", "turns", "requests"):
+                carried = self.transfer(shape, MIB, 8, force, reading=["whole"])
+                self.assertEqual(carried["write_zcopy"], 0, (force, shape, carried))
 
     def test_what_the_library_chooses(self):
         # A few messages pass before both ends know that they take turns.

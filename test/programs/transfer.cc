@@ -4,6 +4,8 @@
 //   transfer turns SIZE MESSAGES     SIZE bytes there, SIZE bytes back, in turns
 //   transfer requests SIZE MESSAGES  64 bytes there, SIZE bytes back, in turns
 //
+// With a further argument, "whole", reads are for whole messages (MSG_WAITALL).
+//
 // Opens a listener on loopback, forks a server, and prints "SECONDS CPU_SECONDS BYTES" for all messages, both
 // ends together. Every message begins and ends with its number, and the reader checks that. Keeps the
 // connection open until standard input ends, so that one can look at it.
@@ -26,6 +28,7 @@ namespace {
 
 enum class Shape { kStream, kTurns, kRequests };
 constexpr size_t kRequest = 64;
+int how_to_read = 0;  // flags
 
 [[noreturn]] void Fail(const char* what) {
   perror(what);
@@ -43,7 +46,7 @@ void WriteAll(int fd, const char* data, size_t size) {
 
 void ReadAll(int fd, char* data, size_t size) {
   while (size > 0) {
-    const ssize_t n = recv(fd, data, size, 0);
+    const ssize_t n = recv(fd, data, size, how_to_read);
     if (n < 0) Fail("recv");
     if (n == 0) {
       fputs("the peer went away\n", stderr);
@@ -112,10 +115,13 @@ bool ParseShape(const char* name, Shape* shape) {
 
 int main(int argc, char** argv) {
   Shape shape{};
-  const size_t size = argc == 4 ? strtoull(argv[2], nullptr, 10) : 0;
-  const uint64_t messages = argc == 4 ? strtoull(argv[3], nullptr, 10) : 0;
+  const bool whole = argc == 5 && strcmp(argv[4], "whole") == 0;
+  const bool complete = argc == 4 || whole;
+  const size_t size = complete ? strtoull(argv[2], nullptr, 10) : 0;
+  const uint64_t messages = complete ? strtoull(argv[3], nullptr, 10) : 0;
+  if (whole) how_to_read = MSG_WAITALL;
   if (size == 0 || messages == 0 || !ParseShape(argv[1], &shape)) {
-    fputs("usage: transfer {stream|turns|requests} SIZE MESSAGES\n", stderr);
+    fputs("usage: transfer {stream|turns|requests} SIZE MESSAGES [whole]\n", stderr);
     return 2;
   }
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
