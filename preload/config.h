@@ -55,8 +55,9 @@ struct Config {
   // SDP_BCOPY_THRESHOLD: a blocking write or read of more bytes than this may go by Zcopy (SDP 11); nothing: what suits the RNIC
   // (socket/options.h)
   std::optional<uint32_t> bcopy_threshold;
-  // SDP_CQ_POLL_US: how long a call looks at a kernel RNIC's completion queue before it sleeps, at most. About what a sleep costs.
-  Duration cq_poll = std::chrono::microseconds(50);
+  // SDP_CQ_POLL_US: how long a call looks at a kernel RNIC's completion queue before it sleeps, at most; nothing: about what a sleep costs on
+  // this machine (socket/poll_budget.h)
+  std::optional<Duration> cq_poll;
   Mechanism force = Mechanism::kChosen;  // SDP_FORCE
   IoUringUse io_uring = IoUringUse::kDeny;  // SDP_IO_URING: may a program that may have SDP sockets make rings?
   std::string stats_dir;                 // SDP_STATS_DIR; empty: the default runtime directory

@@ -86,6 +86,13 @@ class Reader {
     *out = Unit(count);
   }
 
+  template <typename Unit>
+  void Time(const char* name, int64_t most, std::optional<Duration>* out) {
+    std::optional<int64_t> count;
+    Count<int64_t>(name, 0, most, &count);
+    if (count) *out = Unit(*count);
+  }
+
   // Settings that nobody asked for.
   void ComplainOfUnknown() const {
     for (const Setting& setting : file_.settings) {

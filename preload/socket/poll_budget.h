@@ -2,24 +2,35 @@
 //
 // A sleep costs an interrupt and two switches of context; a look costs the core to whoever could use it. So the time is bounded, about as
 // long as a sleep costs, and it follows the waits of the connection: those that end soon earn time, those that do not
-// lose it, and a connection whose waits are long does not look at all. Without clock or system call.
+// lose it, and a connection whose waits are long does not look at all. Without clock or system call, but for the measurement of what a
+// sleep costs here, once a process.
 #ifndef SDP_PRELOAD_SOCKET_POLL_BUDGET_H_
 #define SDP_PRELOAD_SOCKET_POLL_BUDGET_H_
+
+#include <optional>
 
 #include "core/base/types.h"
 
 namespace sdp::preload {
+
+// About what a sleep, its interrupt and the wake-up cost on this machine: as much as many system calls, of which some are timed once. 50 to 500 us.
+Duration SleepCost();
 
 class PollBudget {
  public:
   // After a crowded look so many waits sleep at once.
   static constexpr int kWaitsAfterCrowd = 8;
 
-  // Zero: never look.
-  explicit PollBudget(Duration most) : most_(most), budget_(most) {}
+  // `most` zero: never look; nothing: SleepCost(), when it is first asked.
+  explicit PollBudget(std::optional<Duration> most) {
+    if (most) SetMost(*most);
+  }
 
   // For the next wait. Zero: sleep at once.
-  [[nodiscard]] Duration Next() const { return crowd_ == 0 ? budget_ : Duration::zero(); }
+  [[nodiscard]] Duration Next() {
+    if (!measured_) SetMost(SleepCost());
+    return crowd_ == 0 ? budget_ : Duration::zero();
+  }
 
   // A look found what the wait was for.
   void NoteFound() { Grow(); }
@@ -31,10 +42,15 @@ class PollBudget {
   void NoteCrowded() { crowd_ = kWaitsAfterCrowd + 1; }
 
  private:
+  void SetMost(Duration most) {
+    most_ = budget_ = most;
+    measured_ = true;
+  }
   void Grow();
 
-  Duration most_;
-  Duration budget_;
+  bool measured_ = false;
+  Duration most_{};
+  Duration budget_{};
   int crowd_ = 0;  // waits that still sleep at once
 };
 

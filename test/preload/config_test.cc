@@ -112,6 +112,7 @@ TEST_CASE("A value that cannot be used is reported and ignored") {
   CHECK(config.bcopy_threshold == defaults.bcopy_threshold);
   CHECK(config.send_buffer == defaults.send_buffer);
   CHECK(config.cq_poll == defaults.cq_poll);
+  CHECK_FALSE(defaults.cq_poll);
 }
 
 Config ReadBoth(std::map<std::string, std::string> variables, const char* text,

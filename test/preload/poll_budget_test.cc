@@ -16,6 +16,14 @@ TEST_CASE("A new connection may look as long as the configuration allows; withou
   CHECK(none.Next() == Duration::zero());
 }
 
+TEST_CASE("Without a configured time a look lasts as long as a sleep costs, also when a wait was noted before") {
+  PollBudget budget(std::nullopt);
+  budget.NoteSlept(microseconds(1));
+  CHECK(budget.Next() == SleepCost());
+  CHECK(SleepCost() >= microseconds(50));
+  CHECK(SleepCost() <= microseconds(500));
+}
+
 TEST_CASE("Long waits lose the time that short ones earn") {
   PollBudget budget(microseconds(40));
   budget.NoteSlept(microseconds(1000));
