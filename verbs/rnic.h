@@ -237,6 +237,9 @@ class QueuePair {
   // Copies every byte still borrowed from the caller into memory of the RNIC's own: after it the caller may reuse or free
   // what SendWork and RdmaWriteWork referenced. Nothing is copied when Flush() returned true.
   virtual void DetachBorrowed() = 0;
+  // The peer itself has said that it has received all Sends but the last `missing` of those posted (SDP's MSeqAck): a device may have kept their
+  // bytes, of which no completion tells. Never necessary.
+  virtual void NotePeerHas(uint64_t missing) { (void)missing; }
   // From here to ReturnFile() the payload of Sends may lie in `file`, and goes from the file's pages to the link without a copy in
   // between, or, in DetachBorrowed(), into memory of the RNIC's own. As with sendfile(2), what is written to the file before the peer
   // has read it may change what the peer reads. A file that turns out to be shorter than the range ends the connection (kFailed):

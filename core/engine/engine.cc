@@ -217,6 +217,8 @@ bool Engine::can_send() const { return rep_->can_send(); }
 bool Engine::writable() const { return rep_->writable(); }
 uint64_t Engine::readable_bytes() const { return rep_->sink.readable_bytes(); }
 
+uint64_t Engine::unacknowledged_messages() const { return rep_->credit.sent() - rep_->credit.acknowledged(); }
+
 bool Engine::end_of_stream() const {
   // 8.2.2: AbortConn, or an error of ours, takes the peer's DisConn back.
   const AbortReason reason = rep_->teardown.reason();

@@ -273,6 +273,8 @@ class Engine {
   [[nodiscard]] bool can_send() const;             // established, CloseSend not called, not aborted
   [[nodiscard]] bool writable() const;             // Send would take at least a useful amount
   [[nodiscard]] uint64_t readable_bytes() const;
+  // Messages that have left and that the peer has not acknowledged yet (MSeqAck, 6.1.6).
+  [[nodiscard]] uint64_t unacknowledged_messages() const;
   [[nodiscard]] bool end_of_stream() const;  // DisConn received and all data read, or the link ended after it
   [[nodiscard]] bool peer_closed() const;    // DisConn received, data may be left
   // Grows by each event that an edge-triggered reader (writer) has to hear of: data or end arrived; space

@@ -161,6 +161,7 @@ bool Session::TakeCompletions() {
         break;
     }
   }
+  if (any) queue_pair_->NotePeerHas(engine_->unacknowledged_messages());
   return any;
 }
 

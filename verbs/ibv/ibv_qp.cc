@@ -1,6 +1,8 @@
 // Posting and sending.
 #include "verbs/ibv/ibv_qp.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -18,9 +20,13 @@ using verbs::Status;
 constexpr size_t kMostWaiting = 4096;
 constexpr size_t kMostReads = 1024;
 constexpr size_t kRingSize = 256 * 1024;
-// From this size on each Send asks for its completion. The kernel's siw sends larger ones from the very pages
-// when they do not, and then a page may not change until the peer has it, which no completion tells.
+// From this size on each Send from the ring asks for its completion. The kernel's siw sends larger ones from the very pages
+// when they do not, and then a page may not change until the peer has it, which no completion tells: they are kept (kept_sends.h).
 constexpr size_t kSignalFrom = 4096;
+// Memory for those, when there were so many. It is pinned: where little may be, there is none.
+constexpr size_t kKeptSize = 1024 * 1024;
+constexpr uint32_t kLongSendsBefore = 16;
+constexpr rlim_t kKeptPerLimit = 64;
 // STag of the RDMA Write without content: nobody looks it up.
 constexpr STag kNoStag{1};
 // What the set-up measures may hold a packet's loss, or a busy process.
@@ -100,7 +106,7 @@ PostResult IbvQp::PostSend(const verbs::SendWork& work) {
                           .remote_stag = {},
                           .remote_to = 0};
   Place place;
-  if (waiting_.empty() && TakePlace(static_cast<size_t>(size), &place)) {
+  if (waiting_.empty() && TakePlace(outgoing, static_cast<size_t>(size), &place)) {
     std::byte* to = place.data;
     if (!work.header.empty()) std::memcpy(to, work.header.data(), work.header.size());
     to += work.header.size();
@@ -144,21 +150,23 @@ PostResult IbvQp::Wait(Waiting waiting) {
   if (ended_) return PostResult::kBroken;  // there was no memory for it
   if (waiting_.size() >= kMostWaiting) return PostResult::kNoResource;
   unsent_ += waiting.size + 1;  // a message without a byte is unsent as well
+  if (waiting.work.opcode == Opcode::kSend) ++waiting_sends_;
   waiting_.push_back(std::move(waiting));
   return PostResult::kOk;
 }
 
 // Room in the send queue, and registered memory. False: not now; or, with the end of the connection, never.
-bool IbvQp::TakePlace(size_t size, Place* place) {
-  if (TryPlace(size, place)) return true;
+bool IbvQp::TakePlace(const Outgoing& work, size_t size, Place* place) {
+  if (TryPlace(work, size, place)) return true;
   if (ended_) return false;
   // The device may be done with what it has, and that costs less to find out than to wait for.
   PostChain();
-  return PollSends() && TryPlace(size, place);
+  return PollSends() && TryPlace(work, size, place);
 }
 
-bool IbvQp::TryPlace(size_t size, Place* place) {
+bool IbvQp::TryPlace(const Outgoing& work, size_t size, Place* place) {
   if (InDevice() >= resources_->depths.sends) return false;
+  if (TryKeep(work, size, place)) return true;
   if (size > ring_.largest()) {
     place->own_memory = RegisteredMemory::Make(api_, resources_->pd, size, IBV_ACCESS_LOCAL_WRITE);
     if (place->own_memory == nullptr) {
@@ -177,13 +185,35 @@ bool IbvQp::TryPlace(size_t size, Place* place) {
   return true;
 }
 
+// Memory that nothing else uses before the peer has the message.
+bool IbvQp::TryKeep(const Outgoing& work, size_t size, Place* place) {
+  if (work.opcode != Opcode::kSend || work.signaled || size < kSignalFrom) return false;
+  if (kept_memory_ == nullptr) {
+    if (long_sends_ > kLongSendsBefore || ++long_sends_ <= kLongSendsBefore) return false;
+    rlimit locked{};
+    if (getrlimit(RLIMIT_MEMLOCK, &locked) != 0 || locked.rlim_cur / kKeptPerLimit < kKeptSize) return false;
+    kept_memory_ = RegisteredMemory::Make(api_, resources_->pd, kKeptSize, IBV_ACCESS_LOCAL_WRITE);
+    if (kept_memory_ == nullptr) return false;
+    kept_.emplace(kept_memory_->size());
+  }
+  if (size > kept_->largest()) return false;
+  const std::optional<size_t> start = kept_->Keep(size);
+  if (!start) return false;
+  *place = {.data = kept_memory_->data() + *start, .key = kept_memory_->key(), .ring_mark = ring_.mark(), .kept = true, .own_memory = nullptr};
+  return true;
+}
+
+void IbvQp::NotePeerHas(uint64_t missing) {
+  if (kept_) kept_->NotePeerHas(missing, waiting_sends_);
+}
+
 // Copies as much of `waiting` as one work request carries and posts it. False: no room now.
 bool IbvQp::PostPiece(Waiting& waiting, bool* done) {
   size_t size = static_cast<size_t>(waiting.size);
   // A Send is one work request whatever its length; an RDMA Write may be cut.
   if (waiting.work.opcode == Opcode::kRdmaWrite) size = std::min(size, ring_.size() / 4);
   Place place;
-  if (!TakePlace(size, &place)) return false;
+  if (!TakePlace(waiting.work, size, &place)) return false;
   size_t copied = 0;
   size_t used_parts = 0;
   for (Bytes& part : waiting.parts) {
@@ -212,6 +242,7 @@ void IbvQp::PostPlaced(const Outgoing& work, Place place, size_t size) {
   if (size > 0 && size <= resources_->depths.inline_bytes && !work.invalidate)
     request.send_flags |= IBV_SEND_INLINE;
   if (work.solicited) request.send_flags |= IBV_SEND_SOLICITED;
+  if (kept_ && work.opcode == Opcode::kSend && !place.kept) kept_->CountOther();
   if (work.opcode == Opcode::kRdmaWrite) {
     request.opcode = IBV_WR_RDMA_WRITE;
     request.wr.rdma.remote_addr = work.remote_to;
@@ -228,14 +259,16 @@ void IbvQp::PostPlaced(const Outgoing& work, Place place, size_t size) {
               .opcode = work.opcode,
               .wanted = work.signaled,
               .ring_mark = place.ring_mark,
+              .kept = place.kept,
               .own_memory = std::move(place.own_memory)});
 }
 
 void IbvQp::SubmitWork(ibv_send_wr& request, const ibv_sge& piece, Posted posted) {
   // A completion now and then frees what lies before it (selective signalling).
-  if ((request.send_flags & IBV_SEND_SIGNALED) != 0 || posted.wanted || piece.length >= kSignalFrom ||
+  const uint32_t from_ring = posted.kept ? 0 : piece.length;
+  if ((request.send_flags & IBV_SEND_SIGNALED) != 0 || posted.wanted || from_ring >= kSignalFrom ||
       posted.own_memory != nullptr || ++unsignaled_ >= resources_->depths.sends / 4 ||
-      (unsignaled_bytes_ += piece.length) >= ring_.size() / 4) {
+      (unsignaled_bytes_ += from_ring) >= ring_.size() / 4) {
     request.send_flags |= IBV_SEND_SIGNALED;
     unsignaled_ = 0;
     unsignaled_bytes_ = 0;
@@ -280,7 +313,7 @@ void IbvQp::PostEmptyWrite(bool signaled) {
   request.wr.rdma.rkey = kNoStag.value();
   if (signaled) request.send_flags = IBV_SEND_SIGNALED;
   SubmitWork(request, {},
-             {.id = {}, .opcode = Opcode::kRdmaWrite, .wanted = false, .ring_mark = ring_.mark(), .own_memory = nullptr});
+             {.id = {}, .opcode = Opcode::kRdmaWrite, .wanted = false, .ring_mark = ring_.mark(), .kept = false, .own_memory = nullptr});
 }
 
 PostResult IbvQp::PostRdmaRead(const verbs::RdmaReadWork& work) {
@@ -399,6 +432,7 @@ void IbvQp::TakeWaiting() {
     if (!posted) return;
     if (!done) continue;
     --unsent_;
+    if (waiting.work.opcode == Opcode::kSend) --waiting_sends_;
     waiting_.pop_front();
   }
 }

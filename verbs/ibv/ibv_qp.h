@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "verbs/ibv/ibv_resources.h"
+#include "verbs/ibv/kept_sends.h"
 #include "verbs/ibv/receive_pool.h"
 #include "verbs/ibv/send_chain.h"
 #include "verbs/ibv/send_ring.h"
@@ -60,6 +61,7 @@ class IbvQp final : public verbs::QueuePair {
 
   bool Flush() override;
   void DetachBorrowed() override;
+  void NotePeerHas(uint64_t missing) override;
   verbs::ReadStatus ReadLink() override;
   verbs::ReadStatus ReadForSolicited() override;
   verbs::ReadStatus PollLink() override;
@@ -117,6 +119,7 @@ class IbvQp final : public verbs::QueuePair {
     verbs::Opcode opcode;
     bool wanted;  // the owner wants its completion
     uint64_t ring_mark;
+    bool kept = false;                             // its bytes are not in the ring
     std::unique_ptr<RegisteredMemory> own_memory;  // of a message too long for the ring
   };
   // Registered memory for the bytes of one work request.
@@ -124,6 +127,7 @@ class IbvQp final : public verbs::QueuePair {
     std::byte* data = nullptr;
     uint32_t key = 0;
     uint64_t ring_mark = 0;
+    bool kept = false;
     std::unique_ptr<RegisteredMemory> own_memory;
   };
   // A received message of at most kCopyLimit bytes, copied out of its buffer.
@@ -135,8 +139,9 @@ class IbvQp final : public verbs::QueuePair {
   void Advance();
   void TakeWaiting();
   bool PostPiece(Waiting& waiting, bool* done);
-  bool TakePlace(size_t size, Place* place);
-  bool TryPlace(size_t size, Place* place);
+  bool TakePlace(const Outgoing& work, size_t size, Place* place);
+  bool TryPlace(const Outgoing& work, size_t size, Place* place);
+  bool TryKeep(const Outgoing& work, size_t size, Place* place);
   void PostPlaced(const Outgoing& work, Place place, size_t size);
   void PostEmptyWrite(bool signaled);
   [[nodiscard]] bool WaitsForSends() const;
@@ -180,11 +185,16 @@ class IbvQp final : public verbs::QueuePair {
   const std::string name_;
   ReceivePool receives_;
   SendRing ring_;
+  // Not before there were some long Sends.
+  std::unique_ptr<RegisteredMemory> kept_memory_;
+  std::optional<KeptSends> kept_;
+  uint32_t long_sends_ = 0;
   SendChain chain_;
   uint16_t ird_ = 0;
   uint16_t ord_ = 0;
 
   std::deque<Waiting> waiting_;
+  uint64_t waiting_sends_ = 0;  // of these
   uint64_t unsent_ = 0;
   std::deque<Posted> posted_;
   uint64_t posted_base_ = 0;  // the sequence number of posted_.front()

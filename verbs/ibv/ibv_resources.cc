@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -37,19 +38,17 @@ void KeepSiwFromItsBadOffset(const Api& api, ibv_context* device) {
 std::unique_ptr<RegisteredMemory> RegisteredMemory::Make(const Api& api, ibv_pd* pd, size_t size,
                                                          int access) {
   size = (size + kPage - 1) / kPage * kPage;
-  auto* const data = static_cast<std::byte*>(::operator new(size, std::align_val_t(kPage), std::nothrow));
-  if (data == nullptr) {
-    errno = ENOMEM;
-    return nullptr;
-  }
-  std::unique_ptr<RegisteredMemory> memory(new RegisteredMemory(api, data, size));
-  memory->mr_ = api.ibv_reg_mr(pd, data, size, access);
+  // Pages of its own: what the device's kernel still sends from them when they are gone here keeps its content.
+  void* const pages = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) return nullptr;
+  std::unique_ptr<RegisteredMemory> memory(new RegisteredMemory(api, static_cast<std::byte*>(pages), size));
+  memory->mr_ = api.ibv_reg_mr(pd, pages, size, access);
   return memory->mr_ != nullptr ? std::move(memory) : nullptr;
 }
 
 RegisteredMemory::~RegisteredMemory() {
   if (mr_ != nullptr) api_.ibv_dereg_mr(mr_);
-  ::operator delete(data_, std::align_val_t(kPage));
+  ::munmap(data_, size_);
 }
 
 std::shared_ptr<EventDescriptor> EventDescriptor::Make() {

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "verbs/ibv/ibv_resources.h"
+#include "verbs/ibv/ring_space.h"
 
 namespace sdp::ibv {
 
@@ -16,20 +17,17 @@ class SendRing {
 
   // `size` bytes in one piece, null when so much is not free now. size <= largest().
   std::byte* Take(size_t size);
-  // The end of what was taken so far: FreeUpTo() it when the device is done with all of that.
-  [[nodiscard]] uint64_t mark() const { return head_; }
-  void FreeUpTo(uint64_t mark) { tail_ = mark; }
+  [[nodiscard]] uint64_t mark() const { return space_.mark(); }
+  void FreeUpTo(uint64_t mark) { space_.FreeUpTo(mark); }
 
   [[nodiscard]] size_t size() const { return memory_->size(); }
-  // Half of the ring: the wrap may waste as much.
-  [[nodiscard]] size_t largest() const { return memory_->size() / 2; }
+  [[nodiscard]] size_t largest() const { return space_.largest(); }
   [[nodiscard]] uint32_t key() const { return memory_->key(); }
   [[nodiscard]] uint64_t address() const { return reinterpret_cast<uint64_t>(memory_->data()); }
 
  private:
   std::unique_ptr<RegisteredMemory> memory_;
-  uint64_t head_ = 0;  // counted on for ever; the place is the remainder
-  uint64_t tail_ = 0;
+  RingSpace space_{0};
 };
 
 }  // namespace sdp::ibv
