@@ -25,9 +25,11 @@
   extern "C" decltype(name) alias_name __attribute__((alias(#name), visibility("default")))
 #endif
 
-// The kernel's and liburing's; only their addresses are passed on.
+// The kernel's, liburing's and the C library's; only their addresses are passed on.
 struct io_uring;
 struct io_uring_params;
+struct aiocb;
+struct aiocb64;
 
 #define SDP_CALL(result, name, parameters, exception)                      \
   extern "C" __attribute__((visibility("default"))) result SDP_ENTRY(name) \

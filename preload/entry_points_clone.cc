@@ -60,3 +60,20 @@ extern "C" int SDP_ENTRY(clone)(int (*function)(void*), void* stack, int flags, 
   errno = error;
   return pid;
 }
+
+// fork without the hooks that other libraries have asked for; ours keep the connections whole.
+extern "C" pid_t SDP_ENTRY(_Fork)() noexcept {
+  using namespace sdp::preload;
+  static const auto next = reinterpret_cast<pid_t (*)()>(dlsym(RTLD_NEXT, "_Fork"));
+  if (next == nullptr) return Fail(ENOSYS);
+  BeforeFork();
+  const pid_t pid = next();
+  const int error = errno;
+  if (pid == 0) {
+    AfterForkInChild();
+  } else {
+    AfterForkInParent();
+  }
+  errno = error;
+  return pid;
+}

@@ -5,6 +5,7 @@
 #include "preload/control.h"
 #include "preload/entry_points.h"
 #include "preload/message_io.h"
+#include "preload/program_memory.h"
 #include "preload/rights.h"
 #include "preload/sendfile.h"
 #include "preload/splice.h"
@@ -17,6 +18,11 @@ iovec OnePiece(const void* buffer, size_t length) {
 }
 
 ssize_t ReceivePiece(Socket& socket, int fd, void* buffer, size_t length, int flags) {
+  if (IsNowhere(buffer)) [[unlikely]] {
+    const iovec piece = OnePiece(buffer, length);
+    const IoVector vector(&piece, 1, EINVAL);
+    return vector.error() != 0 ? Fail(vector.error()) : Receive(socket, fd, vector, flags, nullptr);
+  }
   if ((flags & MSG_ERRQUEUE) != 0) [[unlikely]] {
     ControlRoom none{msghdr{}};
     int out_flags = 0;
@@ -27,6 +33,11 @@ ssize_t ReceivePiece(Socket& socket, int fd, void* buffer, size_t length, int fl
 }
 
 ssize_t SendPiece(Socket& socket, int fd, const void* buffer, size_t length, int flags) {
+  if (IsNowhere(buffer)) [[unlikely]] {
+    const iovec piece = OnePiece(buffer, length);
+    const IoVector vector(&piece, 1, EINVAL);
+    return vector.error() != 0 ? Fail(vector.error()) : Send(socket, fd, vector, flags);
+  }
   const iovec piece = OnePiece(buffer, length);
   return socket.Send(fd, &piece, 1, flags);
 }
@@ -63,7 +74,7 @@ ssize_t ReadVector(int fd, const iovec* iov, int count, off64_t offset, int flag
         const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
         if (vector.error() != 0) return Fail(vector.error());
         if (vector.bytes() == 0) return 0;
-        return socket.Receive(fd, vector.pieces(), vector.count(), MessageFlags(flags), nullptr);
+        return Receive(socket, fd, vector, MessageFlags(flags), nullptr);
       },
       [&] { return real.preadv64v2(fd, iov, count, offset, flags); });
 }
@@ -76,7 +87,8 @@ ssize_t WriteVector(int fd, const iovec* iov, int count, off64_t offset, int fla
         if ((flags & ~kKnownRwFlags) != 0) return Fail(EOPNOTSUPP);
         const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
         if (vector.error() != 0) return Fail(vector.error());
-        return socket.Send(fd, vector.pieces(), vector.count(), MessageFlags(flags));
+        if (vector.bytes() == 0) return 0;  // unlike write
+        return Send(socket, fd, vector, MessageFlags(flags));
       },
       [&] { return real.pwritev64v2(fd, iov, count, offset, flags); });
 }
@@ -89,6 +101,7 @@ using sdp::preload::DispatchUncancelled;
 using sdp::preload::Fail;
 using sdp::preload::FdTable;
 using sdp::preload::IoVector;
+using sdp::preload::IsNowhere;
 using sdp::preload::OutgoingRights;
 using sdp::preload::real;
 using sdp::preload::Socket;
@@ -113,7 +126,7 @@ ssize_t SDP_ENTRY(readv)(int fd, const iovec* iov, int count) {
         const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
         if (vector.error() != 0) return Fail(vector.error());
         if (vector.bytes() == 0) return 0;
-        return socket.Receive(fd, vector.pieces(), vector.count(), 0, nullptr);
+        return sdp::preload::Receive(socket, fd, vector, 0, nullptr);
       },
       [&] { return real.readv(fd, iov, count); });
 }
@@ -145,6 +158,7 @@ ssize_t SDP_ENTRY(recvfrom)(int fd, void* buffer, size_t length, int flags, sock
 }
 
 ssize_t SDP_ENTRY(recvmsg)(int fd, msghdr* message, int flags) {
+  if (IsNowhere(message)) return real.recvmsg(fd, message, flags);
   return DispatchBytes(
       fd, [&](Socket& socket) { return sdp::preload::ReceiveMessage(socket, fd, message, flags); },
       [&] {
@@ -155,6 +169,7 @@ ssize_t SDP_ENTRY(recvmsg)(int fd, msghdr* message, int flags) {
 }
 
 int SDP_ENTRY(recvmmsg)(int fd, mmsghdr* messages, unsigned int count, int flags, timespec* timeout) {
+  if (IsNowhere(messages)) return real.recvmmsg(fd, messages, count, flags, timeout);
   return DispatchBytes(
       fd,
       [&](Socket& socket) {
@@ -183,7 +198,8 @@ ssize_t SDP_ENTRY(writev)(int fd, const iovec* iov, int count) {
       [&](Socket& socket) -> ssize_t {
         const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
         if (vector.error() != 0) return Fail(vector.error());
-        return socket.Send(fd, vector.pieces(), vector.count(), 0);
+        if (vector.bytes() == 0) return 0;  // unlike write
+        return sdp::preload::Send(socket, fd, vector, 0);
       },
       [&] { return real.writev(fd, iov, count); });
 }
@@ -206,14 +222,17 @@ ssize_t SDP_ENTRY(sendto)(int fd, const void* buffer, size_t length, int flags, 
                           socklen_t address_length) {
   return DispatchBytes(
       fd,
-      [&](Socket& socket) {
+      [&](Socket& socket) -> ssize_t {
         const iovec piece = sdp::preload::OnePiece(buffer, length);
-        return sdp::preload::SendTo(socket, fd, &piece, 1, flags, address, address_length);
+        const IoVector vector(&piece, 1, EINVAL);
+        if (vector.error() != 0) return Fail(vector.error());
+        return sdp::preload::SendTo(socket, fd, vector, flags, address, address_length);
       },
       [&] { return real.sendto(fd, buffer, length, flags, address, address_length); });
 }
 
 ssize_t SDP_ENTRY(sendmsg)(int fd, const msghdr* message, int flags) {
+  if (IsNowhere(message)) return real.sendmsg(fd, message, flags);
   return DispatchBytes(
       fd, [&](Socket& socket) { return sdp::preload::SendMessage(socket, fd, *message, flags); },
       [&] {
@@ -224,6 +243,7 @@ ssize_t SDP_ENTRY(sendmsg)(int fd, const msghdr* message, int flags) {
 }
 
 int SDP_ENTRY(sendmmsg)(int fd, mmsghdr* messages, unsigned int count, int flags) {
+  if (IsNowhere(messages)) return real.sendmmsg(fd, messages, count, flags);
   return DispatchBytes(
       fd, [&](Socket& socket) { return sdp::preload::SendMessages(socket, fd, messages, count, flags); },
       [&] {

@@ -1,5 +1,7 @@
 // Waiting: every time-out becomes a relative timespec, as the readiness room takes it. A process without
 // managed sockets goes straight to the kernel.
+#include <algorithm>
+
 #include "preload/entry_points.h"
 #include "preload/readiness/readiness.h"
 #include "preload/startup.h"
@@ -45,6 +47,15 @@ bool ConcernsUs(int count, fd_set* read, fd_set* write, fd_set* except) {
   return SelectConcernsUs(count, read, write, except);
 }
 
+// Programs pass the highest number that there may be, getdtablesize(), with sets that are shorter. The kernel looks no further than
+// its table of the process's descriptors goes, which those of ours have made longer than the program knows.
+int SeenBySelect(int count) {
+  if (count <= FD_SETSIZE || !MayConcernUs()) [[likely]] return count;
+  const int word = static_cast<int>(kWordBits);
+  const int end = (HiddenFds::HighestOther(count) / word + 1) * word;
+  return std::min(count, std::max<int>(end, FD_SETSIZE));
+}
+
 // `wait()`: the program's call as it is.
 template <typename Wait>
 int WaitFor(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask, Wait wait) {
@@ -72,6 +83,7 @@ using sdp::preload::kPassThrough;
 using sdp::preload::Milliseconds;
 using sdp::preload::NoteCreated;
 using sdp::preload::real;
+using sdp::preload::SeenBySelect;
 using sdp::preload::Started;
 using sdp::preload::WaitFor;
 
@@ -89,6 +101,7 @@ int SDP_ENTRY(ppoll)(pollfd* fds, nfds_t count, const timespec* timeout, const s
 }
 
 int SDP_ENTRY(select)(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
+  count = SeenBySelect(count);
   if (!ConcernsUs(count, read, write, except)) return real.select(count, read, write, except, timeout);
   if (timeout == nullptr) return sdp::preload::Select(count, read, write, except, nullptr, nullptr, nullptr);
   if (timeout->tv_sec < 0 || timeout->tv_usec < 0) return Fail(EINVAL);
@@ -103,6 +116,7 @@ int SDP_ENTRY(select)(int count, fd_set* read, fd_set* write, fd_set* except, ti
 
 int SDP_ENTRY(pselect)(int count, fd_set* read, fd_set* write, fd_set* except, const timespec* timeout,
                        const sigset_t* mask) {
+  count = SeenBySelect(count);
   if (!ConcernsUs(count, read, write, except)) return real.pselect(count, read, write, except, timeout, mask);
   if (!IsTime(timeout)) return Fail(EINVAL);
   return sdp::preload::Select(count, read, write, except, timeout, mask, nullptr);

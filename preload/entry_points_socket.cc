@@ -7,6 +7,7 @@
 #include "preload/config.h"
 #include "preload/entry_points.h"
 #include "preload/native_family.h"
+#include "preload/program_memory.h"
 #include "preload/startup.h"
 
 namespace sdp::preload {
@@ -48,12 +49,27 @@ int MakeNative(int type) {
   return fd;
 }
 
+// As the kernel: whom it cannot name to the program, it has accepted in vain.
+int Accept(Socket& socket, int fd, sockaddr* address, socklen_t* length, int flags) {
+  const int error = address == nullptr                            ? 0
+                    : IsNowhere(address) || IsNowhere(length) ? EFAULT
+                    : static_cast<int>(*length) < 0               ? EINVAL
+                                                                  : 0;
+  if (error == 0) [[likely]] return socket.Accept(fd, address, length, flags);
+  const int accepted = socket.Accept(fd, nullptr, nullptr, flags);
+  if (accepted < 0) return accepted;
+  SDP_ENTRY(close)(accepted);
+  return Fail(error);
+}
+
 }  // namespace
 }  // namespace sdp::preload
 
 using sdp::preload::Dispatch;
 using sdp::preload::DispatchUncancelled;
 using sdp::preload::Fresh;
+using sdp::preload::IsBeyond;
+using sdp::preload::IsNowhere;
 using sdp::preload::real;
 using sdp::preload::Socket;
 
@@ -76,6 +92,7 @@ int SDP_ENTRY(socketpair)(int domain, int type, int protocol, int fds[2]) noexce
 }
 
 int SDP_ENTRY(bind)(int fd, const sockaddr* address, socklen_t length) noexcept {
+  if (IsBeyond(address) || (IsNowhere(address) && length > 0)) return real.bind(fd, address, length);
   return DispatchUncancelled(
       fd, [&](Socket& socket) { return socket.Bind(fd, address, length); },
       [&] { return real.bind(fd, address, length); });
@@ -89,18 +106,19 @@ int SDP_ENTRY(listen)(int fd, int backlog) noexcept {
 
 int SDP_ENTRY(accept)(int fd, sockaddr* address, socklen_t* length) {
   return Dispatch(
-      fd, [&](Socket& socket) { return socket.Accept(fd, address, length, 0); },
+      fd, [&](Socket& socket) { return sdp::preload::Accept(socket, fd, address, length, 0); },
       [&] { return Fresh(real.accept(fd, address, length)); });
 }
 
 int SDP_ENTRY(accept4)(int fd, sockaddr* address, socklen_t* length, int flags) {
   if ((flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) != 0) return sdp::preload::Fail(EINVAL);
   return Dispatch(
-      fd, [&](Socket& socket) { return socket.Accept(fd, address, length, flags); },
+      fd, [&](Socket& socket) { return sdp::preload::Accept(socket, fd, address, length, flags); },
       [&] { return Fresh(real.accept4(fd, address, length, flags)); });
 }
 
 int SDP_ENTRY(connect)(int fd, const sockaddr* address, socklen_t length) {
+  if (IsBeyond(address) || (IsNowhere(address) && length > 0)) return real.connect(fd, address, length);
   return Dispatch(
       fd, [&](Socket& socket) { return socket.Connect(fd, address, length); },
       [&] { return real.connect(fd, address, length); });

@@ -1,8 +1,13 @@
+#include <dirent.h>
+#include <fcntl.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdlib>
 
+#include "preload/confinement.h"
 #include "preload/descriptor_array.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
@@ -119,6 +124,29 @@ void HiddenFds::MakeRoom(int fd) {
   }
   int old_number = fd;
   slot->compare_exchange_strong(old_number, number);
+}
+
+// Without memory of the heap's: signal handlers call select.
+int HiddenFds::HighestOther(int end) {
+  const int error = errno;
+  const int directory = Confined() ? -1 : open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) {
+    errno = error;
+    return end - 1;
+  }
+  int highest = -1;
+  alignas(dirent64) std::array<char, 8192> entries;
+  for (ssize_t size; (size = getdents64(directory, entries.data(), entries.size())) > 0;) {
+    for (ssize_t at = 0; at < size;) {
+      const auto* const entry = reinterpret_cast<const dirent64*>(entries.data() + at);
+      const int fd = atoi(entry->d_name);  // 0 for . and ..
+      if (fd < end && fd != directory && !Contains(fd)) highest = std::max(highest, fd);
+      at += entry->d_reclen;
+    }
+  }
+  real.close(directory);
+  errno = error;
+  return highest;
 }
 
 }  // namespace sdp::preload

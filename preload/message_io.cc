@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "preload/control.h"
+#include "preload/program_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -57,6 +58,10 @@ IoVector::IoVector(const iovec* pieces, size_t count, int too_many) : pieces_(pi
     error_ = too_many;
     return;
   }
+  if (count > 0 && IsNowhere(pieces)) {
+    error_ = EFAULT;
+    return;
+  }
   for (size_t i = 0; i < count; ++i) {
     if (static_cast<ssize_t>(pieces[i].iov_len) < 0) {
       error_ = EINVAL;
@@ -71,24 +76,48 @@ IoVector::IoVector(const iovec* pieces, size_t count, int too_many) : pieces_(pi
       }
       shortened_[i].iov_len = room;
     }
+    if (IsBeyond(pieces[i].iov_base)) {
+      error_ = EFAULT;
+      return;
+    }
     bytes_ += std::min(pieces[i].iov_len, room);
+    nowhere_ = nowhere_ || (pieces[i].iov_len > 0 && IsNowhere(pieces[i].iov_base));
   }
 }
 
-ssize_t SendTo(Socket& socket, int fd, const iovec* iov, size_t count, int flags, const sockaddr* address,
-               socklen_t address_length) {
+ssize_t Send(Socket& socket, int fd, const IoVector& vector, int flags) {
+  if (!vector.nowhere()) [[likely]] return socket.Send(fd, vector.pieces(), vector.count(), flags);
+  // What else is wrong comes first.
+  const iovec nothing{};
+  const ssize_t sent = socket.Send(fd, &nothing, 1, flags & ~(MSG_OOB | MSG_ZEROCOPY));
+  return sent == 0 ? Fail(EFAULT) : sent;
+}
+
+ssize_t Receive(Socket& socket, int fd, const IoVector& vector, int flags, int* out_flags) {
+  // With MSG_TRUNC nothing is written.
+  if (!vector.nowhere() || (flags & MSG_TRUNC) != 0) [[likely]]
+    return socket.Receive(fd, vector.pieces(), vector.count(), flags, out_flags);
+  // It waits for what it cannot deliver.
+  char byte;
+  const iovec one{.iov_base = &byte, .iov_len = 1};
+  const ssize_t received = socket.Receive(fd, &one, 1, (flags & ~MSG_WAITALL) | MSG_PEEK, out_flags);
+  return received > 0 ? Fail(EFAULT) : received;
+}
+
+ssize_t SendTo(Socket& socket, int fd, const IoVector& vector, int flags, const sockaddr* address, socklen_t address_length) {
   if (address != nullptr && address_length > sizeof(sockaddr_storage)) return Fail(EINVAL);
+  if (address != nullptr && address_length > 0 && IsNowhere(address)) return Fail(EFAULT);
   if ((flags & MSG_FASTOPEN) != 0 && address != nullptr) {
     const int connected = socket.Connect(fd, address, address_length);
     if (connected != 0) return connected;
     flags &= ~MSG_FASTOPEN;
   }
-  return socket.Send(fd, iov, count, flags);
+  return Send(socket, fd, vector, flags);
 }
 
 int ReportNoSender(const sockaddr* address, socklen_t* address_length) {
   if (address == nullptr) return 0;
-  if (address_length == nullptr) return Fail(EFAULT);
+  if (IsNowhere(address_length)) return Fail(EFAULT);
   if (static_cast<int>(*address_length) < 0) return Fail(EINVAL);
   *address_length = 0;
   return 0;
@@ -101,8 +130,7 @@ ssize_t SendMessage(Socket& socket, int fd, const msghdr& message, int flags) {
   if (const int error = CheckControl(message); error != 0) [[unlikely]] return Fail(error);
   // Here a name that is too long is cut, not refused.
   const auto name_length = std::min<socklen_t>(message.msg_namelen, sizeof(sockaddr_storage));
-  return SendTo(socket, fd, vector.pieces(), vector.count(), flags,
-                static_cast<const sockaddr*>(message.msg_name), name_length);
+  return SendTo(socket, fd, vector, flags, static_cast<const sockaddr*>(message.msg_name), name_length);
 }
 
 ssize_t ReceiveMessage(Socket& socket, int fd, msghdr* message, int flags) {
@@ -115,7 +143,7 @@ ssize_t ReceiveMessage(Socket& socket, int fd, msghdr* message, int flags) {
   if ((flags & MSG_ERRQUEUE) != 0) [[unlikely]] {
     received = socket.ReceiveError(&control, &out_flags);
   } else {
-    received = socket.Receive(fd, vector.pieces(), vector.count(), flags, &out_flags);
+    received = Receive(socket, fd, vector, flags, &out_flags);
     if (received >= 0) socket.WriteControl(received, &control);
   }
   if (received < 0) return received;

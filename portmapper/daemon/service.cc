@@ -54,6 +54,8 @@ std::optional<PmAnswer> Service::AnswerTo(const PmMessage& request, const Endpoi
     if (!sdp && own_addresses_.Contains(request.ap, now)) sdp = FindLocal(request, now);
   }
   if (!sdp || sdp->version != request.ap.version) return std::nullopt;
+  // A client that kept one of several answers would go to that listener alone.
+  if (server_.registrations().IsSpread(request.ap)) return PmAnswer{*sdp, PmTime(0)};
   return PmAnswer{*sdp, directory_.PmTimeFor(request.ap, server_.pm_time())};
 }
 

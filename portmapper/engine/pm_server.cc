@@ -27,8 +27,8 @@ std::optional<Datagram> PmServer::HandleDatagram(Bytes datagram, Time now) {
     return std::nullopt;
   }
   const auto local = FindLocal(*message);
-  return HandleRequest(*message, local ? std::optional(PmAnswer{local->sdp, options_.pm_time}) : std::nullopt,
-                       now);
+  const PmTime pm_time = registrations_.IsSpread(message->ap) ? PmTime(0) : options_.pm_time;
+  return HandleRequest(*message, local ? std::optional(PmAnswer{local->sdp, pm_time}) : std::nullopt, now);
 }
 
 std::optional<Endpoint> PmServer::PriorAnswer(const PmMessage& request) const {

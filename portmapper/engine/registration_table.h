@@ -43,6 +43,9 @@ class RegistrationTable {
   // (wildcard, multicast).
   [[nodiscard]] std::optional<RegistrationId> Find(const Endpoint& asked, uint64_t spread) const;
 
+  // Several may be found.
+  [[nodiscard]] bool IsSpread(const Endpoint& asked) const { return Find(asked, 0) != Find(asked, 1); }
+
   // `id` is in the table.
   [[nodiscard]] const Registration& Get(RegistrationId id) const;
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "preload/fd_table.h"
+#include "preload/program_memory.h"
 #include "preload/readiness/epoll_set.h"
 #include "preload/real_calls.h"
 
@@ -27,9 +28,9 @@ int EpollSet::Control(int epfd, int operation, int fd, epoll_event* event) {
   }
   switch (operation) {
     case EPOLL_CTL_ADD:
-      return event == nullptr ? Fail(EFAULT) : Add(fd, socket, event);
+      return IsNowhere(event) ? Fail(EFAULT) : Add(fd, socket, event);
     case EPOLL_CTL_MOD:
-      return event == nullptr ? Fail(EFAULT) : Modify(fd, event);
+      return IsNowhere(event) ? Fail(EFAULT) : Modify(fd, event);
     case EPOLL_CTL_DEL:
       return Delete(fd);
     default:

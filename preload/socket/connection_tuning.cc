@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "preload/program_memory.h"
+
 namespace sdp::preload {
 
 bool ConnectionTuning::MaySet(int name, int value) {
@@ -20,7 +22,7 @@ bool ConnectionTuning::MaySet(int name, int value) {
 
 int ConnectionTuning::Set(int name, const void* value, socklen_t length) {
   if (length < sizeof(int)) return EINVAL;
-  if (value == nullptr) return EFAULT;
+  if (IsNowhere(value)) return EFAULT;
   int number;
   std::memcpy(&number, value, sizeof number);
   if (!MaySet(name, number)) return EINVAL;

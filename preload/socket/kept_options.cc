@@ -8,6 +8,7 @@
 #include <climits>
 #include <cstring>
 
+#include "preload/program_memory.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload {
@@ -91,7 +92,7 @@ bool KeptOptions::Keeps(int level, int name) {
 
 KeptOptions::Answer KeptOptions::Set(int fd, int level, int name, const void* value, socklen_t length) {
   if (FindNeutral(level, name) != nullptr) return Judge(fd, level, name, value, length);
-  if (value == nullptr || static_cast<int>(length) < static_cast<int>(sizeof(int))) return Answer::kKernel;
+  if (IsNowhere(value) || static_cast<int>(length) < static_cast<int>(sizeof(int))) return Answer::kKernel;
   if (int* const on = Switch(level, name)) {
     *on = ReadInt(value) != 0 ? 1 : 0;
     return Answer::kKept;
@@ -125,7 +126,7 @@ KeptOptions::Answer KeptOptions::Judge(int fd, int level, int name, const void* 
 }
 
 KeptOptions::Answer KeptOptions::Get(int level, int name, void* value, socklen_t* length) const {
-  if (value == nullptr || length == nullptr || static_cast<int>(*length) < 0) return Answer::kKernel;
+  if (IsNowhere(value) || IsNowhere(length) || static_cast<int>(*length) < 0) return Answer::kKernel;
   const void* source = const_cast<KeptOptions*>(this)->Switch(level, name);
   size_t size = sizeof(int);
   if (level == SOL_SOCKET && name == SO_LINGER) {

@@ -100,6 +100,25 @@ void StreamSocket::EnterListening(int fd) {
   }
 }
 
+namespace {
+
+// As the kernel takes 0.0.0.0 and [::]: this host, by the address that the socket is bound to, if it is.
+Address Destination(int fd, Address address) {
+  if (address.family() == AF_INET) {
+    in_addr& host = reinterpret_cast<sockaddr_in&>(address.storage).sin_addr;
+    if (host.s_addr != INADDR_ANY) return address;
+    const Address local = LocalAddress(fd);
+    if (local.family() == AF_INET) host = reinterpret_cast<const sockaddr_in&>(local.storage).sin_addr;
+    if (host.s_addr == INADDR_ANY) host.s_addr = htonl(INADDR_LOOPBACK);
+  } else if (address.family() == AF_INET6) {
+    in6_addr& host = reinterpret_cast<sockaddr_in6&>(address.storage).sin6_addr;
+    if (IN6_IS_ADDR_UNSPECIFIED(&host)) host = in6addr_loopback;
+  }
+  return address;
+}
+
+}  // namespace
+
 int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
   const PlainAddress plain(address, length);
   if (native_) {
@@ -131,7 +150,7 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     socklen_t size = sizeof v6only;
     if (real.getsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, &size) == 0) v6only_ = v6only;
   }
-  attempt_ = std::make_unique<ConnectAttempt>(fd, native_ ? kFamilySdp : domain_, MakeAddress(address, length),
+  attempt_ = std::make_unique<ConnectAttempt>(fd, native_ ? kFamilySdp : domain_, Destination(fd, MakeAddress(address, length)),
                                               options_.tuning());
   ++calls_;
   const int result = ConnectInline(lock, fd);

@@ -85,6 +85,11 @@ size_t Take(engine::Engine& e, ReceiveCursor& room, bool discard) {
   return taken;
 }
 
+// With MSG_TRUNC only counts.
+size_t Peek(engine::Engine& e, ReceiveCursor& room, bool count_only) {
+  return count_only ? std::min<uint64_t>(e.readable_bytes(), room.left()) : e.Receive(room.Rest(), {.peek = true});
+}
+
 int Fail(int error) {
   errno = error;
   return -1;
@@ -224,6 +229,13 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
 
 ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) {
   ReceiveCursor room(iov, count);
+  if (room.left() == 0 && (flags & MSG_OOB) == 0) [[unlikely]] {
+    // TCP waits for something that it could deliver.
+    char byte;
+    const iovec one{.iov_base = &byte, .iov_len = 1};
+    const ssize_t there = Receive(fd, &one, 1, (flags & ~MSG_WAITALL) | MSG_PEEK, out_flags);
+    return there > 0 ? 0 : there;
+  }
   if (out_flags != nullptr) *out_flags = 0;
   Lock lock(mutex_);
   if (state_ != State::kSdp) {
@@ -240,7 +252,6 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   ++calls_;
   if ((flags & MSG_OOB) != 0) return ReceiveOutOfBand(room.Rest(), flags, out_flags);
   const size_t total = room.left();
-  if (total == 0) return 0;
   const bool nonblocking = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd);
   const bool peek = (flags & MSG_PEEK) != 0;
   const size_t wanted = (flags & MSG_WAITALL) != 0 ? total : std::min(total, LowWater());
@@ -262,7 +273,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     if (peek) done = 0;
     if (e.readable_bytes() != 0) {
       engine::Engine& from = session_->engine();
-      done = peek ? from.Receive(room.Rest(), {.peek = true}) : done + Take(from, room, (flags & MSG_TRUNC) != 0);
+      done = peek ? Peek(from, room, (flags & MSG_TRUNC) != 0) : done + Take(from, room, (flags & MSG_TRUNC) != 0);
     }
     if (done > 0 && !peek) session_->Pump();  // what was read is credit for the peer
     if (e.advertised_bytes() > 0 || may_lend) {

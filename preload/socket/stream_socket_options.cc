@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "preload/native_family.h"
+#include "preload/program_memory.h"
 #include "preload/real_calls.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
@@ -28,10 +29,10 @@ int Fail(int error) {
 
 // As getsockopt gives out a value of its own: cut to the room there is.
 int Put(const void* source, size_t size, void* value, socklen_t* length) {
-  if (length == nullptr) return Fail(EFAULT);
+  if (IsNowhere(length)) return Fail(EFAULT);
   if (static_cast<int>(*length) < 0) return Fail(EINVAL);
   const auto given = std::min<socklen_t>(*length, size);
-  if (value == nullptr && given > 0) return Fail(EFAULT);
+  if (IsNowhere(value) && given > 0) return Fail(EFAULT);
   if (given > 0) std::memcpy(value, source, given);
   *length = given;
   return 0;
@@ -96,9 +97,9 @@ void Unmap(Address* address) {
 int StreamSocket::GetSockName(int fd, sockaddr* address, socklen_t* length) {
   Lock lock(mutex_);
   if (state_ != State::kSdp) return real.getsockname(fd, address, length);
-  if (length == nullptr) return Fail(EFAULT);
+  if (IsNowhere(length)) return Fail(EFAULT);
   if (static_cast<int>(*length) < 0) return Fail(EINVAL);
-  if (address == nullptr && *length > 0) return Fail(EFAULT);
+  if (IsNowhere(address) && *length > 0) return Fail(EFAULT);
   CopyOut(local_, address, length);
   return 0;
 }
@@ -112,9 +113,9 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
     return Fail(ENOTCONN);
   // A reset that nobody has read yet: the link knows of it, as TCP would.
   if (session_->LinkOf(fd) == fd && PeerAddress(fd).length == 0) return Fail(ENOTCONN);
-  if (length == nullptr) return Fail(EFAULT);
+  if (IsNowhere(length)) return Fail(EFAULT);
   if (static_cast<int>(*length) < 0) return Fail(EINVAL);
-  if (address == nullptr && *length > 0) return Fail(EFAULT);
+  if (IsNowhere(address) && *length > 0) return Fail(EFAULT);
   CopyOut(peer_, address, length);
   return 0;
 }
@@ -159,14 +160,14 @@ int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t
 
 // Unlike getpeername, it refuses a room that is too small.
 int StreamSocket::PutPeerName(void* value, socklen_t* length) const {
-  if (length == nullptr) return Fail(EFAULT);
+  if (IsNowhere(length)) return Fail(EFAULT);
   if (static_cast<int>(*length) < 0) return Fail(EINVAL);
   const engine::State engine_state = session_->engine().state();
   if (engine_state == engine::State::kAborted || engine_state == engine::State::kClosed)
     return Fail(ENOTCONN);
   if (peer_.length < *length) return Fail(EINVAL);
   const socklen_t room = *length;
-  if (value == nullptr && room > 0) return Fail(EFAULT);
+  if (IsNowhere(value) && room > 0) return Fail(EFAULT);
   if (room > 0) std::memcpy(value, &peer_.storage, room);
   return 0;
 }
@@ -188,7 +189,7 @@ int StreamSocket::GetStreamInfo(int fd, void* value, socklen_t* length) {
 }
 
 int StreamSocket::ReceiveNothingMapped(void* value, socklen_t* length) {
-  if (value == nullptr || length == nullptr) return Fail(EFAULT);
+  if (IsNowhere(value) || IsNowhere(length)) return Fail(EFAULT);
   ZeroCopyReceive request{};
   const auto given = std::min<socklen_t>(*length, sizeof request);
   if (static_cast<int>(*length) < static_cast<int>(offsetof(ZeroCopyReceive, to_be_read)))
@@ -299,7 +300,7 @@ void StreamSocket::ApplyBcopyThreshold() {
 int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
   Lock lock(mutex_);
   if (request == FIONBIO) {
-    if (argument == nullptr) return Fail(EFAULT);
+    if (IsNowhere(argument)) return Fail(EFAULT);
     const bool on = *static_cast<int*>(argument) != 0;
     nonblocking_ = on;
     if (listener_forced_nonblocking_) return 0;
@@ -336,7 +337,7 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
     default:
       return real.ioctl(fd, request, argument);
   }
-  if (argument == nullptr) return Fail(EFAULT);
+  if (IsNowhere(argument)) return Fail(EFAULT);
   *static_cast<int*>(argument) = static_cast<int>(answer);
   return 0;
 }

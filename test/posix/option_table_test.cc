@@ -4,63 +4,14 @@
 #include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
 #include <map>
 
-#include "test/posix/support.h"
+#include "test/posix/twins.h"
 
 namespace posix_test {
 namespace {
-
-// --- The oracle: sockets that no library in between knows.
-
-class BareFd {
- public:
-  explicit BareFd(long fd = -1) : fd_(static_cast<int>(fd)) {}
-  BareFd(BareFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  BareFd& operator=(BareFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~BareFd() {
-    if (fd_ >= 0) syscall(SYS_close, fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-struct BarePair {
-  BareFd listener, client, server;
-};
-
-BareFd BareSocket(int family) {
-  BareFd fd(syscall(SYS_socket, family, SOCK_STREAM, 0));
-  REQUIRE(fd.get() >= 0);
-  return fd;
-}
-
-BareFd BareListener(int family, BareFd fd) {
-  Address address = Loopback(family);
-  REQUIRE(syscall(SYS_bind, fd.get(), address.get(), address.length) == 0);
-  REQUIRE(syscall(SYS_listen, fd.get(), 8) == 0);
-  return fd;
-}
-
-BarePair BareConnection(int family, BareFd listening_socket) {
-  BarePair pair;
-  pair.listener = BareListener(family, std::move(listening_socket));
-  Address address;
-  REQUIRE(syscall(SYS_getsockname, pair.listener.get(), address.get(), &address.length) == 0);
-  pair.client = BareSocket(family);
-  REQUIRE(syscall(SYS_connect, pair.client.get(), address.get(), address.length) == 0);
-  pair.server = BareFd(syscall(SYS_accept, pair.listener.get(), nullptr, nullptr));
-  REQUIRE(pair.server.get() >= 0);
-  return pair;
-}
 
 // --- One socket in each state, and its twin.
 

@@ -7,6 +7,8 @@
 
 struct io_uring;
 struct io_uring_params;
+struct aiocb;
+struct aiocb64;
 
 #define SDP_CALL(result, name, parameters, exception) extern "C" result sdp_entry_##name parameters exception;
 #define SDP_VARIADIC(result, name, parameters, exception) SDP_CALL(result, name, parameters, exception)

@@ -1,0 +1,166 @@
+"""Small programs that everybody has: openssl's server and client, wget and Python's http.server, Perl's and Tcl's sockets, socat that forks, and a program that
+systemd's way is started with its listener."""
+
+import hashlib
+import subprocess
+import sys
+
+import harness
+
+# Takes its listener as LISTEN_FDS says, serves COUNT connections with an echo.
+ACTIVATED = """
+import os, socket, sys
+assert os.environ["LISTEN_FDS"] == "1" and int(os.environ["LISTEN_PID"]) == os.getpid(), os.environ
+listener = socket.socket(fileno=3)
+for _ in range(int(sys.argv[1])):
+    connection, _ = listener.accept()
+    while data := connection.recv(65536):
+        connection.sendall(data)
+    connection.close()
+"""
+
+PERL_SERVER = """
+use IO::Socket::INET;
+my $listener = IO::Socket::INET->new(LocalAddr => "127.0.0.1", LocalPort => $ARGV[0], Listen => 16, ReuseAddr => 1) or die $!;
+$SIG{CHLD} = "IGNORE";
+while (my $connection = $listener->accept()) {
+  my $pid = fork();
+  if ($pid == 0) {
+    close($listener);
+    while (my $line = <$connection>) { print $connection scalar reverse(substr($line, 0, -1)), "\\n"; $connection->flush(); }
+    exit 0;
+  }
+  close($connection);
+}
+"""
+PERL_CLIENT = """
+use IO::Socket::INET;
+my $connection = IO::Socket::INET->new(PeerAddr => "127.0.0.1", PeerPort => $ARGV[0]) or die $!;
+$connection->autoflush(1);
+for my $i (1 .. 200) {
+  my $line = "line $i " . ("x" x ($i * 37));
+  print $connection "$line\\n";
+  my $answer = <$connection>;
+  chomp $answer;
+  die "line $i" unless $answer eq scalar reverse($line);
+}
+print "ok\\n";
+"""
+
+TCL_SERVER = """
+proc serve {channel address port} {
+  fconfigure $channel -translation binary -buffering none -blocking 0
+  fileevent $channel readable [list echo $channel]
+}
+proc echo {channel} {
+  set data [read $channel 65536]
+  if {[eof $channel]} { close $channel; return }
+  puts -nonewline $channel $data
+  flush $channel
+}
+socket -server serve -myaddr 127.0.0.1 [lindex $argv 0]
+vwait forever
+"""
+
+
+class Tools(harness.ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.port = harness.free_port()
+
+    def echo(self, ends, port, sizes=b"1\n100000\n3\n2000000\n"):
+        answer = self.world.run_peer("echo-client", port, preload=ends.client, data=sizes)
+        self.assertEqual(answer.count(b"ok"), sizes.count(b"\n"))
+
+    def test_openssl(self):
+        harness.need("openssl")
+        directory = self.world.directory
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", directory / "key",
+                        "-out", directory / "certificate"], check=True, capture_output=True)
+        (directory / "www").mkdir()
+        wanted = harness.random_file(directory / "www" / "file", 5 << 20)
+        for ends in harness.BOTH_AND_EACH_ALONE:
+            with self.subTest(str(ends)):
+                port = harness.free_port()
+                server = self.world.start(["sh", "-c", f"cd {directory}/www && exec openssl s_server -accept 127.0.0.1:{port} -key {directory}/key -cert "
+                                           f"{directory}/certificate -HTTP -quiet"], preload=ends.server)
+                self.world.wait_for_listener(port, sdp=ends.server)
+                for _ in range(2):
+                    # Its -HTTP sends the file as it is.
+                    answer = self.world.run(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-quiet", "-ign_eof"], preload=ends.client,
+                                            data=b"GET /file HTTP/1.0\r\n\r\n", timeout=20)
+                    self.assertEqual(hashlib.sha256(answer[-(5 << 20):]).hexdigest(), wanted)
+                self.assert_carried(port, ends, at_least=2)
+                server.stop()
+
+    def test_wget_and_curl_in_parallel(self):
+        harness.need("wget", "curl")
+        names = [f"file-{i}" for i in range(12)]
+        (self.world.directory / "www").mkdir()
+        wanted = {name: harness.random_file(self.world.directory / "www" / name, 300_000 * (i + 1), seed=i) for i, name in enumerate(names)}
+        for ends in harness.BOTH_AND_EACH_ALONE:
+            with self.subTest(str(ends)):
+                port = harness.free_port()
+                server = self.world.start([sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", self.world.directory / "www", port],
+                                          preload=ends.server)
+                self.world.wait_for_listener(port, sdp=ends.server)
+                urls = [f"http://127.0.0.1:{port}/{name}" for name in names]
+                for command in (["wget", "-q", "-P", "fetched"], ["curl", "-sS", "--fail", "--parallel", "--create-dirs", "--output-dir", "fetched",
+                                                                  "--remote-name-all"]):
+                    self.world.run([*command, *urls], preload=ends.client, timeout=30)
+                    for name in names:
+                        path = self.world.directory / "fetched" / name
+                        self.assertEqual(harness.file_hash(path), wanted[name])
+                        path.unlink()
+                self.assert_carried(port, ends, at_least=13)
+                server.stop()
+
+    def test_perl_forks_for_each_client(self):
+        harness.need("perl")
+        for ends in harness.BOTH_AND_EACH_ALONE:
+            with self.subTest(str(ends)):
+                port = harness.free_port()
+                server = self.world.start(["perl", "-e", PERL_SERVER, port], preload=ends.server)
+                self.world.wait_for_listener(port, sdp=ends.server)
+                clients = [self.world.start(["perl", "-e", PERL_CLIENT, port], preload=ends.client) for _ in range(4)]
+                for client in clients:
+                    self.assertEqual(client.wait(30), 0, client.output())
+                self.assert_carried(port, ends, at_least=4)
+                server.stop()
+
+    def test_tcl(self):
+        harness.need("tclsh")
+        script = self.world.directory / "server.tcl"
+        script.write_text(TCL_SERVER)
+        for ends in harness.BOTH_AND_EACH_ALONE:
+            with self.subTest(str(ends)):
+                port = harness.free_port()
+                server = self.world.start(["tclsh", script, port], preload=ends.server)
+                self.world.wait_for_listener(port, sdp=ends.server)
+                self.echo(ends, port, b"1\n20000\n3\n")
+                self.assert_carried(port, ends)
+                server.stop()
+
+    def test_a_listener_from_systemd(self):
+        harness.need("systemd-socket-activate")
+        for ends in harness.BOTH_AND_EACH_ALONE:
+            with self.subTest(str(ends)):
+                port = harness.free_port()
+                environment = {name: value for name, value in self.world.environment(ends.server).items() if name.startswith(("SDP_", "LD_PRELOAD"))}
+                passed = [option for name, value in environment.items() for option in ("-E", f"{name}={value}")]
+                server = self.world.start(["systemd-socket-activate", "-l", f"127.0.0.1:{port}", *passed, sys.executable, "-c", ACTIVATED, 2],
+                                          preload=ends.server)
+                self.world.wait_for_listener(port, sdp=ends.server)
+                # Who comes first starts the program.
+                self.echo(ends, port)
+                self.echo(ends, port)
+                self.assertEqual(server.wait(20), 0, server.output())
+                over_sdp, over_tcp = self.world.connects(port)
+                if ends.sdp:
+                    # The first one's hands may still be shaken when exec ends who does it: then it has come by TCP.
+                    self.assertGreaterEqual(over_sdp, 1)
+                    self.assertLessEqual(over_tcp.total(), over_tcp["hello-failed"])
+
+
+if __name__ == "__main__":
+    harness.main()
