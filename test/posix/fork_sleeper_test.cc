@@ -176,9 +176,10 @@ TEST_CASE("fork: the end of the connection, and a reset, reach the parent's slee
   Pair pair = MakePair();
   Sleeper sleeper(pair.server, 100);
   REQUIRE(sleeper.FallsAsleep());
+  Pipe begin;  // an error is told once, to whoever comes first
   const pid_t pid = Fork([&] {
     pair.client.reset();
-    if (!SendAll(pair.server, "go")) return 1;
+    if (!SendAll(pair.server, "go") || !begin.Hear()) return 1;
     char c;
     return WaitFor(pair.server, POLLIN) && recv(pair.server, &c, 1, 0) == 0 ? 0 : 2;
   });
@@ -187,6 +188,7 @@ TEST_CASE("fork: the end of the connection, and a reset, reach the parent's slee
   REQUIRE(setsockopt(pair.client, SOL_SOCKET, SO_LINGER, &none, sizeof none) == 0);
   pair.client.reset();
   REQUIRE(sleeper.Got() == (resets ? "ECONNRESET" : ""));
+  begin.Tell();
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 

@@ -31,10 +31,11 @@ TEST_CASE("race: numbers get other connections while threads use them in every w
   const auto replace = [&](int client, int server) {
     Pair pair = ConnectTo(listener);
     for (const auto& [from, to] : {std::pair(pair.client.get(), client), std::pair(pair.server.get(), server)}) {
+      // Before others can sleep on it.
+      SetTimeout(from, SO_RCVTIMEO, 3);
+      SetTimeout(from, SO_SNDTIMEO, 3);
       if (dup2(from, to) != to) return false;
     }
-    SetTimeout(client, SO_RCVTIMEO, 3);
-    SetTimeout(server, SO_SNDTIMEO, 3);
     return true;
   };
   for (int i = 0; i < kNumbers; i += 2) REQUIRE(replace(kFirst + i, kFirst + i + 1));
