@@ -284,6 +284,8 @@ class QueuePair {
   [[nodiscard]] virtual Interest interest() const = 0;
   // Bytes posted that the link has not taken.
   [[nodiscard]] virtual uint64_t unsent_bytes() const = 0;
+  // All that was posted is the link's, and leaves although the process ends now. False: event_fd() tells when to ask again, behind ReadLink().
+  [[nodiscard]] virtual bool AllTaken() { return unsent_bytes() == 0; }
   // Orderly end of our direction once everything posted is sent (TCP: FIN). Reading goes on.
   virtual void Disconnect() = 0;
   // At once, both directions; what is unsent is lost and the peer sees a reset. Outstanding work completes with kFlushed.
@@ -315,6 +317,8 @@ class QueuePair {
   // A thread sleeps in ReadLinkBlocking(), and what was frozen during that sleep goes on elsewhere, but reads nothing before the thread is
   // back. That returns kDiverted with what it brings. Nothing else is called here any more.
   virtual void DivertReader() {}
+  // Of the one whose reader sleeps: it has left the link's read, perhaps with something, and waits for the lock.
+  [[nodiscard]] virtual bool reader_is_back() const { return false; }
   // Of the one that goes on: reads what the thread has brought to `diverted`, however the state has changed meanwhile.
   virtual ReadStatus TakeBrought(QueuePair& /*diverted*/) { return ReadStatus::kWouldBlock; }
 

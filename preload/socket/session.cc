@@ -125,6 +125,8 @@ void Session::Abort() {
   changed_ = true;
   if (!between_links()) {
     queue_pair_->Abort();
+  } else if (queue_pair_->owns_event_fd()) {
+    queue_pair_->Abort();  // one that was left late is there until now
   } else if (!Confined()) {  // else the link goes with the descriptor
     move_->Dissolve(*queue_pair_);
   }
@@ -217,7 +219,9 @@ bool Session::PollAvailable() {
 void Session::AbandonReading() {
   being_read_ = false;
   changed_ = true;
-  if (std::exchange(diverted_, nullptr) == nullptr) queue_pair_->AbandonReading();
+  if (diverted_ == nullptr) return queue_pair_->AbandonReading();
+  // A handler that jumped within itself is taken for one that left the sleep: the thread may come back to it.
+  abandoned_.push_back(std::move(diverted_));
 }
 
 void Session::NudgeReader() {
@@ -275,6 +279,8 @@ bool Session::DivertReader(int fd) {
 }
 
 ReadStatus Session::TakeBrought() {
+  // Abandoned; or this is the child of a fork in a handler, which interrupted that sleep: the reader is the parent's.
+  if (diverted_ == nullptr) return ReadStatus::kInterrupted;
   changed_ = true;
   const ReadStatus status = queue_pair_->TakeBrought(*diverted_);
   being_read_ = false;

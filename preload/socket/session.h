@@ -70,6 +70,8 @@ class Session {
   // brought is taken by TakeBrought(), on the newest state; until then read_here() holds. False: not now. `fd`: the link.
   bool DivertReader(int fd);
   [[nodiscard]] bool divertible() const { return being_read_ && diverted_ == nullptr && at_rest(); }
+  // It may have brought something already.
+  [[nodiscard]] bool reader_is_back() const { return diverted_ != nullptr && diverted_->reader_is_back(); }
   verbs::ReadStatus TakeBrought();
 
   // The messages of the connection, noted down from the handshake on.
@@ -110,7 +112,9 @@ class Session {
   [[nodiscard]] bool full() const {
     if (!reads_little_ || move_ != nullptr || engine_->readable_bytes() < kMostToMove) return false;
     const bool waits = !engine_->writable() || engine_->offered_bytes() != 0;
-    return !waits || engine_->readable_bytes() >= kMostToMoveForCredit;
+    // What was unsent when the connection became common to several has no bound.
+    const uint64_t unsent = queue_pair_->unsent_bytes() + engine_->buffered_bytes();
+    return !waits || engine_->readable_bytes() + (unsent > kMostToMove ? unsent - kMostToMove : 0) >= kMostToMoveForCredit;
   }
   // In the child of a fork: the thread that slept in ReadSleeping is not here, unless it is the one that forked, in a handler.
   void ForgetReader() {
@@ -148,6 +152,8 @@ class Session {
   [[nodiscard]] bool end_unread() const { return !link_ended_ && !being_read() && !moving() && queue_pair_->send_failed(); }
   // There is something only time and the peer can finish: bytes to send, a handshake message to wait for.
   [[nodiscard]] bool has_unsent() const;
+  // Nor is anything with the RNIC alone, where it would go with the process or the queue pair (QueuePair::AllTaken).
+  [[nodiscard]] bool AllTaken() { return link_ended_ || (!has_unsent() && queue_pair_->AllTaken()); }
 
  private:
   // Posts one piece of work. A peer may grant more credit than the send queue has room: then what is queued is flushed first. False: there
@@ -185,6 +191,7 @@ class Session {
   bool being_read_ = false;
   bool read_elsewhere_ = false;
   std::unique_ptr<verbs::QueuePair> diverted_;  // that thread is in its read
+  std::vector<std::unique_ptr<verbs::QueuePair>> abandoned_;  // such ones that a jump left: their frames may not be gone
   bool link_ended_ = false;
   bool changed_ = true;
   bool reads_little_ = false;

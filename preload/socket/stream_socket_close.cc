@@ -75,7 +75,7 @@ int StreamSocket::Shutdown(int fd, int how) {
     // A thread sleeps in the link's own read, and only the link's end wakes it. All we had to say has left: this end is none of the peer's.
     abort_noted_ = true;
     real.shutdown(fd, SHUT_RD);
-  } else if (receive_shut_ && session_->read_here() && shared_ == nullptr) {
+  } else if (receive_shut_ && session_->read_here()) {
     session_->NudgeReader();
   }
   ++link_edge_;
@@ -130,7 +130,7 @@ int StreamSocket::Close(int fd) {
 int StreamSocket::CloseLast(Lock& lock, int fd) {
   if (foreign()) {
     state_ = State::kClosed;
-    DropSession();
+    if (session_ == nullptr || !session_->read_here()) DropSession();  // else that thread is in it
     return real.close(fd);
   }
   MendJump(lock, fd, __builtin_frame_address(0));
@@ -152,7 +152,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
     session_->Pump();
     if (option.l_onoff != 0 && option.l_linger != 0 && !IsNonblocking(fd)) {
       const Time deadline = option.l_linger < 0 ? kNever : Now() + std::chrono::seconds(option.l_linger);
-      while (session_->has_unsent() && WaitForChange(lock, fd, deadline, Signals::kInterrupt) == 0) {
+      while (!session_->AllTaken() && WaitForChange(lock, fd, deadline, Signals::kInterrupt) == 0) {
       }
     }
   }
@@ -179,11 +179,13 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
 // -1: the link may go with `fd`. Its FIN behind our DisConn tells the peer as much as the wait for its own DisConn would; what it
 // sends nevertheless is answered with a reset, as by a TCP socket without an owner.
 int StreamSocket::DescriptorToLinger(Lock& lock, int fd) {
-  if (!session_->has_unsent() && TooManyLinger()) return -1;
+  // What a sleeping thread brings is for the others, too.
+  const bool needed = shared_ != nullptr && session_->read_here();
+  if (!needed && TooManyLinger() && session_->AllTaken()) return -1;
   const int hidden = Confined() ? -1 : HiddenFds::Duplicate(fd);
   if (hidden >= 0) return hidden;
   const Time deadline = Now() + kClosePatience;
-  while (session_->has_unsent()) {
+  while (!session_->AllTaken()) {
     const int error = WaitForChange(lock, fd, deadline, Signals::kRestart);
     if (error == EAGAIN && Now() >= deadline) {
       SDP_LOG(kError, "no descriptor left to close a connection in good order: its last bytes are lost");
@@ -367,7 +369,7 @@ void StreamSocket::FinishAtExit(Time deadline) {
     session_->engine().CloseSend();
   }
   session_->Pump();
-  while (session_->has_unsent() && !session_->link_ended() && Now() < deadline) {
+  while (!session_->AllTaken() && Now() < deadline) {
     if (session_->being_read()) {
       // The thread that sleeps in a read still lives: it takes what the peer says.
       lock.unlock();

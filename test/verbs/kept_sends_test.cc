@@ -1,5 +1,6 @@
 // Sends whose bytes stay until the peer has them.
 #include "verbs/ibv/kept_sends.h"
+#include "verbs/ibv/ring_space.h"
 
 #include <catch2/catch.hpp>
 
@@ -49,6 +50,16 @@ TEST_CASE("Kept Sends: those that went the other way, or wait, are counted") {
     CHECK(kept.Keep(500) == 0);
     CHECK_FALSE(kept.Keep(1));
   }
+}
+
+TEST_CASE("A ring's mark of before it was idle does not take room away again") {
+  RingSpace ring(1000);
+  REQUIRE(ring.Take(100) == 0);
+  ring.FreeUpTo(ring.mark());
+  const uint64_t old = ring.mark();  // as a Send has it whose bytes are elsewhere
+  REQUIRE(ring.Take(100) == 0);
+  ring.FreeUpTo(old);
+  CHECK(ring.Take(400) == 100);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -27,6 +28,9 @@ constexpr size_t kSignalFrom = 4096;
 constexpr size_t kKeptSize = 1024 * 1024;
 constexpr uint32_t kLongSendsBefore = 16;
 constexpr rlim_t kKeptPerLimit = 64;
+// Of that limit, the part that all connections' together may take.
+constexpr rlim_t kAllKeptPerLimit = 8;
+std::atomic<size_t> all_kept{0};
 // STag of the RDMA Write without content: nobody looks it up.
 constexpr STag kNoStag{1};
 // What the set-up measures may hold a packet's loss, or a busy process.
@@ -51,6 +55,7 @@ IbvQp::~IbvQp() {
   // The queue pair goes before the memory it may be reading.
   if (resources_->id->qp != nullptr) api_.rdma_destroy_qp(resources_->id);
   for (const auto& [stag, region] : regions_) api_.ibv_dereg_mr(region);
+  if (kept_memory_ != nullptr) all_kept.fetch_sub(kKeptSize, std::memory_order_relaxed);
 }
 
 bool IbvQp::Prepare() {
@@ -192,8 +197,13 @@ bool IbvQp::TryKeep(const Outgoing& work, size_t size, Place* place) {
     if (long_sends_ > kLongSendsBefore || ++long_sends_ <= kLongSendsBefore) return false;
     rlimit locked{};
     if (getrlimit(RLIMIT_MEMLOCK, &locked) != 0 || locked.rlim_cur / kKeptPerLimit < kKeptSize) return false;
-    kept_memory_ = RegisteredMemory::Make(api_, resources_->pd, kKeptSize, IBV_ACCESS_LOCAL_WRITE);
-    if (kept_memory_ == nullptr) return false;
+    if (all_kept.fetch_add(kKeptSize, std::memory_order_relaxed) + kKeptSize <= locked.rlim_cur / kAllKeptPerLimit) {
+      kept_memory_ = RegisteredMemory::Make(api_, resources_->pd, kKeptSize, IBV_ACCESS_LOCAL_WRITE);
+    }
+    if (kept_memory_ == nullptr) {
+      all_kept.fetch_sub(kKeptSize, std::memory_order_relaxed);
+      return false;
+    }
     kept_.emplace(kept_memory_->size());
   }
   if (size > kept_->largest()) return false;
@@ -412,13 +422,14 @@ bool IbvQp::Flush() {
 void IbvQp::Advance() {
   TakeWaiting();
   StartReads();
+  AskForLast();
   MaybeDisconnect();
   PostChain();
 }
 
 bool IbvQp::WaitsForSends() const {
   return !waiting_.empty() || wanted_ > 0 || !reads_posted_.empty() || !reads_waiting_.empty() ||
-         (disconnect_wanted_ && !disconnected_) || (asked_ && !answered_);
+         (disconnect_wanted_ && !disconnected_) || (asked_ && !answered_) || (last_awaited_ && !posted_.empty());
 }
 
 void IbvQp::TakeWaiting() {
@@ -429,12 +440,17 @@ void IbvQp::TakeWaiting() {
     const bool posted = PostPiece(waiting, &done);
     if (waiting_.empty()) break;  // aborted
     unsent_ -= before - waiting.size;
-    if (!posted) return;
+    if (!posted) return AskForRoom();
     if (!done) continue;
     --unsent_;
     if (waiting.work.opcode == Opcode::kSend) --waiting_sends_;
     waiting_.pop_front();
   }
+}
+
+// Room comes with a completion: where no work that the device has asks for one, one more does.
+void IbvQp::AskForRoom() {
+  if (!ended_ && !posted_.empty() && posted_.size() <= unsignaled_ && InDevice() < resources_->depths.sends) PostEmptyWrite(/*signaled=*/true);
 }
 
 void IbvQp::DetachBorrowed() {
@@ -459,14 +475,25 @@ void IbvQp::Disconnect() {
   Flush();
 }
 
+// The device forgets what it has not sent when the process ends.
+bool IbvQp::AllTaken() {
+  if (ended_) return true;
+  last_awaited_ = true;
+  PollSends();
+  Flush();
+  last_awaited_ = !ended_ && (!waiting_.empty() || !posted_.empty());
+  return !last_awaited_;
+}
+
+// The completion of an empty RDMA Write says that all before it has left.
+void IbvQp::AskForLast() {
+  if (!(last_awaited_ || disconnect_wanted_) || disconnected_ || ended_ || !waiting_.empty() || posted_.empty()) return;
+  if (unsignaled_ > 0 && InDevice() < resources_->depths.sends) PostEmptyWrite(/*signaled=*/true);
+}
+
 // Once the device is done with everything, because disconnecting stops it.
 void IbvQp::MaybeDisconnect() {
-  if (!disconnect_wanted_ || disconnected_ || ended_ || !waiting_.empty()) return;
-  if (!posted_.empty()) {
-    // Its completion says that all before it has left.
-    if (unsignaled_ > 0 && InDevice() < resources_->depths.sends) PostEmptyWrite(/*signaled=*/true);
-    return;
-  }
+  if (!disconnect_wanted_ || disconnected_ || ended_ || !waiting_.empty() || !posted_.empty()) return;
   disconnected_ = true;
   api_.rdma_disconnect(resources_->id);
 }

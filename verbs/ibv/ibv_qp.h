@@ -78,6 +78,7 @@ class IbvQp final : public verbs::QueuePair {
   bool Names(sockaddr_storage* local, sockaddr_storage* peer) const override;
   [[nodiscard]] verbs::Interest interest() const override { return {.read = !ended_, .write = false}; }
   [[nodiscard]] uint64_t unsent_bytes() const override { return unsent_; }
+  [[nodiscard]] bool AllTaken() override;
   void Disconnect() override;
   void Abort() override;
   [[nodiscard]] const verbs::LinkCause& cause() const override { return cause_; }
@@ -138,6 +139,7 @@ class IbvQp final : public verbs::QueuePair {
   verbs::PostResult Wait(Waiting waiting);
   void Advance();
   void TakeWaiting();
+  void AskForRoom();
   bool PostPiece(Waiting& waiting, bool* done);
   bool TakePlace(const Outgoing& work, size_t size, Place* place);
   bool TryPlace(const Outgoing& work, size_t size, Place* place);
@@ -152,6 +154,7 @@ class IbvQp final : public verbs::QueuePair {
   // Places of the send queue that are taken.
   [[nodiscard]] size_t InDevice() const { return posted_.size() + reads_posted_.size() + (asked_ && !answered_ ? 1 : 0); }
   void StartReads();
+  void AskForLast();
   void MaybeDisconnect();
   void PushWork(WorkId id, verbs::Opcode opcode, verbs::Status status, uint32_t length = 0);
   // ibv_qp_read.cc
@@ -217,6 +220,7 @@ class IbvQp final : public verbs::QueuePair {
   bool asked_ = false;  // AskPeer
   bool answered_ = false;
   Duration round_trip_ = Duration::zero();
+  bool last_awaited_ = false;  // AllTaken
   bool disconnect_wanted_ = false;
   bool disconnected_ = false;  // we have said so
   bool flushed_ = false;       // the device has given work back undone: the queue pair is in error

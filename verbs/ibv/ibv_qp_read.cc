@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "verbs/ibv/ibv_qp.h"
+#include "verbs/ibv/uncancelled.h"
 
 namespace sdp::ibv {
 namespace {
@@ -39,7 +40,11 @@ ReadStatus IbvQp::ReadLink() {
   return Read(Awaited::kAll);
 }
 
-ReadStatus IbvQp::ReadForSolicited() { return Read(resources_->tells_solicited ? Awaited::kSolicited : Awaited::kAll); }
+// Where that makes no difference, queues that are armed need not be looked at again.
+ReadStatus IbvQp::ReadForSolicited() {
+  if (resources_->tells_solicited) return Read(Awaited::kSolicited);
+  return may_sleep() ? ReadStatus::kWouldBlock : Read(Awaited::kAll);
+}
 
 ReadStatus IbvQp::Read(Awaited awaited) {
   if (ended_) return ReadStatus::kEnded;
@@ -137,6 +142,7 @@ void IbvQp::TakeQueueEvents() {
   event_due_ = false;
   ibv_cq* queue = nullptr;
   void* context = nullptr;
+  const Uncancelled uncancelled;
   // One event at most for each queue that was armed.
   while (receives_armed_ || sends_armed_) {
     ++counters_.read_calls;
@@ -150,6 +156,7 @@ void IbvQp::TakeQueueEvents() {
 bool IbvQp::TakeConnectionEvents(const Resources::Woken& woken) {
   bool any = false;
   while (woken.connection_manager) {
+    const Uncancelled uncancelled;
     rdma_cm_event* const event = resources_->NextCmEvent();
     if (event == nullptr) break;
     any = true;

@@ -2,6 +2,7 @@
 #ifndef SDP_VERBS_IBV_RING_SPACE_H_
 #define SDP_VERBS_IBV_RING_SPACE_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -16,7 +17,8 @@ class RingSpace {
   std::optional<size_t> Take(size_t size);
   // The end of what was taken so far: FreeUpTo() it when the device is done with all of that.
   [[nodiscard]] uint64_t mark() const { return head_; }
-  void FreeUpTo(uint64_t mark) { tail_ = mark; }
+  // One from before the ring was idle, and begun anew, frees nothing more.
+  void FreeUpTo(uint64_t mark) { tail_ = std::max(tail_, mark); }
 
   [[nodiscard]] size_t capacity() const { return capacity_; }
   // Half of the ring: the wrap may waste as much.

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "core/base/check.h"
+#include "verbs/ibv/uncancelled.h"
 
 namespace sdp::ibv {
 
@@ -25,6 +26,7 @@ int SendChain::Post(ibv_qp* queue_pair) {
   count_ = 0;
   bytes_ = 0;
   ibv_send_wr* refused = nullptr;
+  const Uncancelled uncancelled;
   // Some providers negate it.
   return std::abs(ibv_post_send(queue_pair, requests_.data(), &refused));
 }

@@ -1,0 +1,23 @@
+// The RDMA libraries make system calls that are cancellation points: a thread that ended in one would leave requests in a queue that the device
+// was not told of, or an event that nobody acknowledges. In the scope of one of these it does not.
+#ifndef SDP_VERBS_IBV_UNCANCELLED_H_
+#define SDP_VERBS_IBV_UNCANCELLED_H_
+
+#include <pthread.h>
+
+namespace sdp::ibv {
+
+class Uncancelled {
+ public:
+  Uncancelled() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~Uncancelled() { pthread_setcancelstate(before_, nullptr); }
+  Uncancelled(const Uncancelled&) = delete;
+  Uncancelled& operator=(const Uncancelled&) = delete;
+
+ private:
+  int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
+}  // namespace sdp::ibv
+
+#endif  // SDP_VERBS_IBV_UNCANCELLED_H_
