@@ -138,7 +138,7 @@ bool StreamSocket::TakeUp() {
   }
   responsible_ = session_->has_unsent();
   has_owner_ = HasOwner(descriptors_.front());
-  if (!shared_->HasOthers(/*sure=*/true)) {
+  if (!shared_->HasOthers(/*sure=*/true) && !shared_->ReadElsewhere()) {
     StopSharing();
   } else {
     shared_->Unlock();

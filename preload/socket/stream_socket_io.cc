@@ -377,7 +377,8 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
     own.release();
     lock = Lock(mutex_, std::adopt_lock);
     if (shared_ != nullptr) mutex_.Enter();  // a fork came meanwhile
-    if (status == verbs::ReadStatus::kDiverted) status = TakeBrought(lock);
+    // Once the process has begun to end the connection is the others': they see that something is missing.
+    if (status == verbs::ReadStatus::kDiverted && !foreign_) status = TakeBrought(lock);
     if (state_ == State::kSdp) AfterProgress(/*publish=*/session_->engine().readable_bytes() == 0);
     waiters_.WakeAll();  // another reader has to take over the link
     if (status == verbs::ReadStatus::kInterrupted || UrgentInterrupts()) return EINTR;

@@ -58,7 +58,8 @@ void StreamSocket::EnterShared() {
   }
   if (view == SharedConnection::View::kBroken) return LoseShared();
   if (slot_ == nullptr && state_ == State::kSdp) TakeSlot();  // a child's first use of it
-  if (alone) {
+  // A thread of somebody who has left, but is not gone, may take something off the link still.
+  if (alone && (Confined() || !shared_->ReadElsewhere())) {
     StopSharing();
     // What the last of them has left unsent, or unread on the link, is ours to see to: epoll sets, too, looked for that in another way.
     if (state_ == State::kSdp) {
@@ -90,8 +91,13 @@ void StreamSocket::PublishShared() {
 }
 
 void StreamSocket::MindReader() {
+  const bool anew = session_->divertible();
   const bool sleeps = session_->read_here() && session_->DivertReader(LinkFd());
-  if (sleeps && !shared_->reads()) shared_->SetReader(LinkPosition(LinkFd()));
+  if (anew && sleeps) told_urgent_ = 0;  // what was frozen does not count them
+  if (sleeps && !shared_->reads()) {
+    const uint64_t from = LinkPosition(LinkFd());
+    shared_->SetReader(session_->reader_is_back() ? kNoLinkPosition : from);
+  }
   if (!sleeps && shared_->reads()) shared_->ForgetReader();
 }
 

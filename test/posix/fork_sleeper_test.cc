@@ -236,9 +236,11 @@ TEST_CASE("fork: the parent closes under its sleeping receive, and what that tak
 TEST_CASE("fork: a process that ends while its thread sleeps in a receive leaves the connection to its child") {
   const bool killed = GENERATE(false, true);
   Pair pair = MakePair();
-  Pipe ended;
+  Pipe ended, begin;
   const pid_t parent = Fork([&]() -> int {
     pair.client.reset();
+    // As long as it is shared the thread sleeps in short naps, and who is killed in the middle of a use takes the connection along.
+    if (!begin.Hear()) _exit(3);
     auto* const sleeper = new Sleeper(pair.server, 100);
     if (!sleeper->FallsAsleep()) _exit(1);
     const pid_t child = fork();
@@ -253,6 +255,7 @@ TEST_CASE("fork: a process that ends while its thread sleeps in a receive leaves
   });
   ended.out.reset();
   pair.server.reset();
+  begin.Tell();
   const int status = Reap(parent);
   REQUIRE((killed ? WIFSIGNALED(status) : ExitedWith(status, 0)));
   REQUIRE(ReceiveExactly(pair.client, 5) == "child");

@@ -3,6 +3,7 @@
 #ifndef SDP_VERBS_SOFTIWARP_SOFT_QP_H_
 #define SDP_VERBS_SOFTIWARP_SOFT_QP_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -71,6 +72,7 @@ class SoftQp final : public verbs::QueuePair {
   using QueuePair::Freeze;
   void Freeze(Writer& ar) const override;
   void DivertReader() override { diverted_ = std::make_unique<Brought>(); }
+  [[nodiscard]] bool reader_is_back() const override { return reader_back_.load(std::memory_order_acquire); }
   verbs::ReadStatus TakeBrought(verbs::QueuePair& diverted) override;
   [[nodiscard]] const char* rnic_name() const override { return "soft"; }
   [[nodiscard]] const char* link_name() const override { return "tcp"; }
@@ -154,6 +156,7 @@ class SoftQp final : public verbs::QueuePair {
   SendQueue send_queue_;
   std::optional<FilePayload> file_;  // lent by the caller for a while
   std::unique_ptr<Brought> diverted_;  // this one's reader brings it for another
+  std::atomic<bool> reader_back_{false};
   Brought* brought_ = nullptr;         // read in the link's place
   GrowingRing<Ready> ready_;
   std::vector<std::unique_ptr<ScatteredMessage>> scattered_;  // all, lent or spare

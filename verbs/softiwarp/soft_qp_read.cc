@@ -128,9 +128,11 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
         if (cancelled) qp->AbandonReading();
       }
     };
+    reader_back_.store(false, std::memory_order_relaxed);
     lock->unlock();
     Asleep asleep{.lock = lock, .qp = this};
     read = link.Read(parts, LinkWait::kYes);
+    reader_back_.store(true, std::memory_order_release);
     asleep.cancelled = false;
   } else {
     read = link_.Read(parts, LinkWait::kNo);
