@@ -131,6 +131,7 @@ void Critical::Handle(int number, siginfo_t* info, void* context) {
 
 // No signal comes meanwhile: all are blocked since the last one that waits.
 void Critical::RunDeferred() {
+  const NoCancellation no_cancellation;  // a lock's destructor lets nothing through
   const int saved = errno;
   const int count = pending_;
   std::array<Deferred, kMostDeferred> signals;
@@ -148,6 +149,11 @@ void Critical::RunDeferred() {
   }
   SetMask(mask);
   errno = saved;
+}
+
+bool Critical::MayBeInHandler() {
+  sigset_t blocked;
+  return pthread_sigmask(SIG_SETMASK, nullptr, &blocked) != 0 || sigisemptyset(&blocked) != 1;
 }
 
 void Critical::UnblockForExec() {

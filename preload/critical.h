@@ -23,6 +23,8 @@ class Critical {
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (pending_ != 0 && depth_ == 0) [[unlikely]] RunDeferred();
   }
+  // A handler may be running in this thread, and may have interrupted malloc, or the owner of a lock. While one runs, at least its signal is blocked.
+  static bool MayBeInHandler();
   // Before an exec that happens in a critical section: the program gets the thread's own mask.
   static void UnblockForExec();
   // In the child of a fork: what the parent's thread deferred is the parent's.

@@ -10,6 +10,7 @@ namespace {
 
 bool IsStreamOfOurs(int fd) {
   if (!FdTable::Has(fd)) return false;
+  const NoCancellation no_cancellation;
   const int error = errno;
   const SocketRef socket = FdTable::Get(fd);
   const iovec nothing{};
@@ -19,26 +20,22 @@ bool IsStreamOfOurs(int fd) {
 }
 
 // The C library's own.
-template <typename... Arguments>
-int Next(const char* name, Arguments... arguments) {
-  using Function = int (*)(Arguments...);
-  const auto function = reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
-  return function == nullptr ? Fail(ENOSYS) : function(arguments...);
+template <typename Function>
+Function* Next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
 template <typename Request>
-int Begin(const char* name, Request* request) {
-  const NoCancellation no_cancellation;
-  return request != nullptr && IsStreamOfOurs(request->aio_fildes) ? Fail(ENOSYS) : Next(name, request);
+int Begin(int (*next)(Request*), Request* request) {
+  return next == nullptr || (request != nullptr && IsStreamOfOurs(request->aio_fildes)) ? Fail(ENOSYS) : next(request);
 }
 
 template <typename Request>
-int BeginAll(const char* name, int mode, Request* const list[], int count, sigevent* event) {
-  const NoCancellation no_cancellation;
+int BeginAll(int (*next)(int, Request* const*, int, sigevent*), int mode, Request* const list[], int count, sigevent* event) {
   for (int i = 0; list != nullptr && i < count; ++i) {
     if (list[i] != nullptr && list[i]->aio_lio_opcode != LIO_NOP && IsStreamOfOurs(list[i]->aio_fildes)) return Fail(ENOSYS);
   }
-  return Next(name, mode, list, count, event);
+  return next == nullptr ? Fail(ENOSYS) : next(mode, list, count, event);
 }
 
 }  // namespace
@@ -46,18 +43,33 @@ int BeginAll(const char* name, int mode, Request* const list[], int count, sigev
 
 using sdp::preload::Begin;
 using sdp::preload::BeginAll;
+using sdp::preload::Next;
 
 extern "C" {
 
-int SDP_ENTRY(aio_read)(aiocb* request) noexcept { return Begin("aio_read", request); }
-int SDP_ENTRY(aio_read64)(aiocb64* request) noexcept { return Begin("aio_read64", request); }
-int SDP_ENTRY(aio_write)(aiocb* request) noexcept { return Begin("aio_write", request); }
-int SDP_ENTRY(aio_write64)(aiocb64* request) noexcept { return Begin("aio_write64", request); }
+int SDP_ENTRY(aio_read)(aiocb* request) noexcept {
+  static const auto next = Next<int(aiocb*)>("aio_read");
+  return Begin(next, request);
+}
+int SDP_ENTRY(aio_read64)(aiocb64* request) noexcept {
+  static const auto next = Next<int(aiocb64*)>("aio_read64");
+  return Begin(next, request);
+}
+int SDP_ENTRY(aio_write)(aiocb* request) noexcept {
+  static const auto next = Next<int(aiocb*)>("aio_write");
+  return Begin(next, request);
+}
+int SDP_ENTRY(aio_write64)(aiocb64* request) noexcept {
+  static const auto next = Next<int(aiocb64*)>("aio_write64");
+  return Begin(next, request);
+}
 int SDP_ENTRY(lio_listio)(int mode, aiocb* const list[], int count, sigevent* event) noexcept {
-  return BeginAll("lio_listio", mode, list, count, event);
+  static const auto next = Next<int(int, aiocb* const*, int, sigevent*)>("lio_listio");
+  return BeginAll(next, mode, list, count, event);
 }
 int SDP_ENTRY(lio_listio64)(int mode, aiocb64* const list[], int count, sigevent* event) noexcept {
-  return BeginAll("lio_listio64", mode, list, count, event);
+  static const auto next = Next<int(int, aiocb64* const*, int, sigevent*)>("lio_listio64");
+  return BeginAll(next, mode, list, count, event);
 }
 
 }  // extern "C"

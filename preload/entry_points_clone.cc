@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdarg>
 
+#include "preload/critical.h"
 #include "preload/entry_points.h"
 #include "preload/guard.h"
 #include "preload/startup.h"
@@ -61,13 +62,13 @@ extern "C" int SDP_ENTRY(clone)(int (*function)(void*), void* stack, int flags, 
   return pid;
 }
 
-// fork without the hooks that other libraries have asked for; ours keep the connections whole.
+// fork without the hooks that other libraries have asked for; ours keep the connections whole. But handlers may call it, and ours allocate: the
+// child of a handler's has no connection.
 extern "C" pid_t SDP_ENTRY(_Fork)() noexcept {
   using namespace sdp::preload;
-  static const auto next = reinterpret_cast<pid_t (*)()>(dlsym(RTLD_NEXT, "_Fork"));
-  if (next == nullptr) return Fail(ENOSYS);
+  if (Started() && Critical::MayBeInHandler()) return real._Fork();
   BeforeFork();
-  const pid_t pid = next();
+  const pid_t pid = real._Fork();
   const int error = errno;
   if (pid == 0) {
     AfterForkInChild();

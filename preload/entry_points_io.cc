@@ -18,15 +18,15 @@ iovec OnePiece(const void* buffer, size_t length) {
 }
 
 ssize_t ReceivePiece(Socket& socket, int fd, void* buffer, size_t length, int flags) {
-  if (IsNowhere(buffer)) [[unlikely]] {
-    const iovec piece = OnePiece(buffer, length);
-    const IoVector vector(&piece, 1, EINVAL);
-    return vector.error() != 0 ? Fail(vector.error()) : Receive(socket, fd, vector, flags, nullptr);
-  }
   if ((flags & MSG_ERRQUEUE) != 0) [[unlikely]] {
     ControlRoom none{msghdr{}};
     int out_flags = 0;
     return socket.ReceiveError(&none, &out_flags);
+  }
+  if (IsNowhere(buffer)) [[unlikely]] {
+    const iovec piece = OnePiece(buffer, length);
+    const IoVector vector(&piece, 1, EINVAL);
+    return vector.error() != 0 ? Fail(vector.error()) : Receive(socket, fd, vector, flags, nullptr);
   }
   const iovec piece = OnePiece(buffer, length);
   return socket.Receive(fd, &piece, 1, flags, nullptr);

@@ -1,6 +1,7 @@
 // Waiting: every time-out becomes a relative timespec, as the readiness room takes it. A process without
 // managed sockets goes straight to the kernel.
 #include <algorithm>
+#include <bit>
 
 #include "preload/entry_points.h"
 #include "preload/readiness/readiness.h"
@@ -48,12 +49,13 @@ bool ConcernsUs(int count, fd_set* read, fd_set* write, fd_set* except) {
 }
 
 // Programs pass the highest number that there may be, getdtablesize(), with sets that are shorter. The kernel looks no further than
-// its table of the process's descriptors goes, which those of ours have made longer than the program knows.
+// its table of the process's descriptors goes, which those of ours have made longer than the program knows. Without them it would have the least
+// power of two with room for the program's; a number that is closed is EBADF there.
 int SeenBySelect(int count) {
   if (count <= FD_SETSIZE || !MayConcernUs()) [[likely]] return count;
-  const int word = static_cast<int>(kWordBits);
-  const int end = (HiddenFds::HighestOther(count) / word + 1) * word;
-  return std::min(count, std::max<int>(end, FD_SETSIZE));
+  const auto numbers = static_cast<unsigned>(HiddenFds::HighestOther(count) + 1);
+  const unsigned table = std::bit_ceil(std::max<unsigned>(numbers, FD_SETSIZE));
+  return static_cast<int>(std::min(static_cast<unsigned>(count), table));
 }
 
 // `wait()`: the program's call as it is.

@@ -36,6 +36,7 @@ class NoCancellation {
   NoCancellation() : NoCancellation(Sleeps::kHeldOff) {}
   ~NoCancellation() {
     sleeps_ = outer_sleeps_;
+    if (depth_ == 0) return;  // the handler of an error has jumped within itself (critical.h)
     depth_ = depth_ - 1;
     if (depth_ == 0) pthread_setcancelstate(callers_, nullptr);
   }

@@ -14,6 +14,7 @@
 
 #include "preload/confinement.h"
 #include "preload/fd_table.h"
+#include "preload/guard.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload {
@@ -119,6 +120,7 @@ bool LogEnabled(LogLevel level) { return level <= config().log_level; }
 
 void LogLine(LogLevel level, const char* format, ...) {
   if (!LogEnabled(level)) return;
+  const NoCancellation no_cancellation;
   const int error = errno;
   char line[kLongestLine];
   size_t length = SyslogPriority(level, line, sizeof line);

@@ -248,6 +248,11 @@ sighandler_t __sysv_signal(int, sighandler_t) {
   errno = ENOSYS;
   return SIG_ERR;
 }
+// The C library's notes of its thread would stay the parent's.
+pid_t _Fork() {
+  errno = ENOSYS;
+  return -1;
+}
 // What the C library's setjmp has written, it alone can read.
 void longjmp(jmp_buf, int) { std::abort(); }
 void __longjmp_chk(jmp_buf, int) { std::abort(); }

@@ -15,6 +15,7 @@
 #include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/fd_table.h"
+#include "preload/guard.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
@@ -243,6 +244,7 @@ bool Background::Add(Task* task, Duration grace) {
   }
   if (s.asleep && s.sleeps_until > due) {
     s.asleep = false;  // one wake-up is enough
+    const NoCancellation no_cancellation;
     const uint64_t one = 1;
     (void)!real.write(s.wake_fd.load(), &one, sizeof one);
   }

@@ -1,6 +1,5 @@
 #include "preload/process_life.h"
 
-#include <signal.h>
 #include <string.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "preload/confinement.h"
+#include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/readiness/fork.h"
@@ -32,12 +32,6 @@ constexpr Duration kPatienceForPeers = std::chrono::milliseconds(100);
 stats::StatsSegment*& locked_statistics() {
   static stats::StatsSegment* segment = nullptr;
   return segment;
-}
-
-// A handler may have interrupted malloc, or the owner of a lock. While one runs, at least its signal is blocked.
-bool MayBeInHandler() {
-  sigset_t blocked;
-  return pthread_sigmask(SIG_SETMASK, nullptr, &blocked) != 0 || sigisemptyset(&blocked) != 1;
 }
 
 template <typename F>
@@ -106,7 +100,7 @@ void ProcessExit() {
 }
 
 void ProcessExitAtOnce() {
-  if (!MayBeInHandler()) return ProcessExit();
+  if (!Critical::MayBeInHandler()) return ProcessExit();
   ForEachSocket([](StreamSocket* socket) { socket->FinishAtOnce(); });
   if (stats::StatsSegment* segment = OpenStatistics(); segment != nullptr && !Confined()) segment->Remove();
 }

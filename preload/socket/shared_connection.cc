@@ -11,6 +11,7 @@
 
 #include "preload/confinement.h"
 #include "preload/fd_table.h"
+#include "preload/guard.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 
@@ -129,6 +130,7 @@ void SharedConnection::Await(Member member, int watched) {
 }
 
 void SharedConnection::ForgetLost() {
+  const NoCancellation no_cancellation;
   std::erase_if(awaited_, [this](const Awaited& awaited) {
     pollfd passed{.fd = awaited.watched, .events = 0, .revents = 0};
     const bool over = real.poll(&passed, 1, 0) == 1;

@@ -208,6 +208,7 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
     Lock& lock;
     int fd;
     ~Return() {
+      const NoCancellation no_cancellation;  // FinishLoan sleeps, and nothing may be thrown out of here
       socket->FinishLoan(lock, fd, &socket->source_loan_);
       socket->source_lender_.Clear();
     }
@@ -275,6 +276,7 @@ std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes
     Lock& lock;
     int fd;
     ~Return() {
+      const NoCancellation no_cancellation;  // as above
       socket->FinishLoan(lock, fd, &socket->sink_loan_);
       socket->sink_lender_.Clear();
     }
