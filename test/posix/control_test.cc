@@ -176,6 +176,7 @@ TEST_CASE("control: MSG_ZEROCOPY without the option is an ordinary send") {
   REQUIRE(ReceiveExactly(pair.server, 5) == "plain");
   char byte;
   REQUIRE_ERRNO(recv(pair.client, &byte, 1, MSG_ERRQUEUE), EAGAIN);
+  REQUIRE_ERRNO(recv(pair.client, nullptr, 0, MSG_ERRQUEUE), EAGAIN);  // never waits
 }
 
 // Reads notices until `count` sends are told of. Each has to go on where the last one ended.

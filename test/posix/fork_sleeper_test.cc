@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include <atomic>
+#include <thread>
 
 #include "test/posix/support.h"
 
@@ -42,6 +43,8 @@ class Sleeper {
   pthread_t thread_{};
   std::future<std::string> got_;
 };
+
+volatile pid_t forked = -1;
 
 struct Pipe {
   Pipe() {
@@ -189,6 +192,49 @@ TEST_CASE("fork: the end of the connection, and a reset, reach the parent's slee
   pair.client.reset();
   REQUIRE(sleeper.Got() == (resets ? "ECONNRESET" : ""));
   begin.Tell();
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("fork: its own end of reading ends the parent's sleeping receive, a child or not") {
+  Pair pair = MakePair();
+  Sleeper sleeper(pair.server, 100);
+  REQUIRE(sleeper.FallsAsleep());
+  Pipe over;
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    return SendAll(pair.server, "go") && over.Hear() ? 0 : 1;
+  });
+  REQUIRE(ReceiveExactly(pair.client, 2) == "go");
+  auto peer = Async([&] { return ReceiveExactly(pair.client, 2); });
+  REQUIRE(shutdown(pair.server, SHUT_RD) == 0);
+  REQUIRE(sleeper.Got() == "");
+  REQUIRE(SendAll(pair.server, "up"));
+  REQUIRE(Get(peer) == "up");
+  over.Tell();
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("fork: in a handler that interrupts a receive, which goes on in neither") {
+  struct sigaction action {};
+  action.sa_handler = [](int) { forked = fork(); };
+  REQUIRE(sigaction(SIGUSR1, &action, nullptr) == 0);
+  Pair pair = MakePair();
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    const pid_t tid = gettid();
+    const pthread_t thread = pthread_self();
+    std::thread([=] {
+      if (Eventually([=] { return IsAsleep(tid); })) pthread_kill(thread, SIGUSR1);
+    }).detach();
+    char c;
+    const bool interrupted = recv(pair.server, &c, 1, 0) == -1 && errno == EINTR;
+    if (forked == 0) _exit(interrupted ? 0 : 1);
+    if (!interrupted || !ExitedWith(Reap(forked), 0)) return 2;
+    return SendAll(pair.server, "go") && ReceiveExactly(pair.server, 2) == "on" ? 0 : 3;
+  });
+  pair.server.reset();
+  REQUIRE(ReceiveExactly(pair.client, 2) == "go");
+  REQUIRE(SendAll(pair.client, "on"));
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
