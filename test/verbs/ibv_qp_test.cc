@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -235,6 +236,55 @@ TEST_CASE_METHOD(SiwFixture, "A device that does not tell of solicited messages 
   CHECK(device.receives_armed() == Armed::kAll);
   CHECK(qp->may_sleep());
   CHECK_FALSE(qp->has_untold());
+}
+
+TEST_CASE("Who waits for room gets it, whatever is sent and however late the peer says what it has") {
+  Fixture at;
+  at.qp->resources().lockable = GENERATE(uint64_t{0}, UINT64_MAX);  // without and with kept Sends
+  const bool prompt = GENERATE(false, true);
+  const uint32_t rare = GENERATE(3u, 20u);  // how seldom a short one comes
+  const uint32_t lazy = GENERATE(4u, 40u);  // how seldom the device is done, and asked
+  std::mt19937 random(GENERATE(range(1u, 20u)));
+  const std::string content(40'000, 'c');
+  std::vector<size_t> sizes;
+  size_t completed = 0;  // of what the device has been given
+  uint64_t peer_has = 0;
+  const auto complete = [&] {  // the next that asks for it, which says the same of all before it
+    while (completed < at.device.sent.size() && !at.device.sent[completed].signaled) ++completed;
+    if (completed < at.device.sent.size()) at.device.Complete(at.device.sent[completed++].id);
+  };
+  const auto sends = [&] {
+    return std::count_if(at.device.sent.begin(), at.device.sent.end(), [](const auto& one) { return one.opcode == IBV_WR_SEND; });
+  };
+  for (int i = 0; i < 1000; ++i) {
+    const size_t size = random() % rare != 0 ? 4096 + random() % 34'000 : 1 + random() % (random() % 2 == 0 ? 20 : 4000);
+    const Bytes payload = std::as_bytes(std::span(content)).first(size);
+    REQUIRE(at.qp->PostSend({.id = WorkId(1), .payload = std::span(&payload, 1)}) == PostResult::kOk);
+    sizes.push_back(size);
+    if (random() % 3 != 0) at.qp->Flush();
+    if (random() % lazy == 0) complete();
+    if (random() % lazy == 0) at.qp->ReadLink();
+    if (prompt) {
+      peer_has = static_cast<uint64_t>(sends());
+      at.qp->NotePeerHas(sizes.size() - peer_has);
+    } else if (random() % 16 == 0) {
+      peer_has += random() % (static_cast<uint64_t>(sends()) - peer_has + 1);
+      at.qp->NotePeerHas(sizes.size() - peer_has);
+    }
+  }
+  at.qp->Flush();
+  // The peer says nothing any more.
+  for (int i = 0; i < 5000 && at.qp->unsent_bytes() != 0; ++i) {
+    complete();
+    at.qp->ReadLink();
+    at.qp->Flush();
+  }
+  REQUIRE(at.qp->unsent_bytes() == 0);
+  size_t next = 0;
+  for (const FakeDevice::Sent& one : at.device.sent) {
+    if (one.opcode == IBV_WR_SEND) REQUIRE(one.bytes.size() == sizes[next++]);
+  }
+  REQUIRE(next == sizes.size());
 }
 
 }  // namespace

@@ -1,8 +1,6 @@
 // Posting and sending.
 #include "verbs/ibv/ibv_qp.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -27,9 +25,9 @@ constexpr size_t kSignalFrom = 4096;
 // Memory for those, when there were so many. It is pinned: where little may be, there is none.
 constexpr size_t kKeptSize = 1024 * 1024;
 constexpr uint32_t kLongSendsBefore = 16;
-constexpr rlim_t kKeptPerLimit = 64;
+constexpr uint64_t kKeptPerLimit = 64;
 // Of that limit, the part that all connections' together may take.
-constexpr rlim_t kAllKeptPerLimit = 8;
+constexpr uint64_t kAllKeptPerLimit = 8;
 std::atomic<size_t> all_kept{0};
 // STag of the RDMA Write without content: nobody looks it up.
 constexpr STag kNoStag{1};
@@ -195,9 +193,8 @@ bool IbvQp::TryKeep(const Outgoing& work, size_t size, Place* place) {
   if (work.opcode != Opcode::kSend || work.signaled || size < kSignalFrom) return false;
   if (kept_memory_ == nullptr) {
     if (long_sends_ > kLongSendsBefore || ++long_sends_ <= kLongSendsBefore) return false;
-    rlimit locked{};
-    if (getrlimit(RLIMIT_MEMLOCK, &locked) != 0 || locked.rlim_cur / kKeptPerLimit < kKeptSize) return false;
-    if (all_kept.fetch_add(kKeptSize, std::memory_order_relaxed) + kKeptSize <= locked.rlim_cur / kAllKeptPerLimit) {
+    if (resources_->lockable / kKeptPerLimit < kKeptSize) return false;
+    if (all_kept.fetch_add(kKeptSize, std::memory_order_relaxed) + kKeptSize <= resources_->lockable / kAllKeptPerLimit) {
       kept_memory_ = RegisteredMemory::Make(api_, resources_->pd, kKeptSize, IBV_ACCESS_LOCAL_WRITE);
     }
     if (kept_memory_ == nullptr) {

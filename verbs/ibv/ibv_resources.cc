@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -34,6 +35,11 @@ void KeepSiwFromItsBadOffset(const Api& api, ibv_context* device) {
 }
 
 }  // namespace
+
+uint64_t LockableMemory() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_MEMLOCK, &limit) == 0 ? limit.rlim_cur : 0;  // RLIM_INFINITY is the largest number
+}
 
 std::unique_ptr<RegisteredMemory> RegisteredMemory::Make(const Api& api, ibv_pd* pd, size_t size,
                                                          int access) {

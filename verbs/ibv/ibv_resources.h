@@ -56,6 +56,9 @@ class EventDescriptor {
   const int fd_;
 };
 
+// What the process may pin (RLIMIT_MEMLOCK), in bytes; UINT64_MAX: as much as it likes.
+uint64_t LockableMemory();
+
 // Queue depths, within what the device has.
 struct Depths {
   uint32_t sends = 0;
@@ -103,6 +106,7 @@ class Resources {
   ibv_cq* receive_cq = nullptr;
   int event_fd = -1;
   Depths depths{};
+  uint64_t lockable = LockableMemory();  // bytes
   // The device tells who waits for solicited Sends of those.
   bool tells_solicited = true;
 
