@@ -1,9 +1,12 @@
 #ifndef SDP_CORE_BASE_ARCHIVE_H_
 #define SDP_CORE_BASE_ARCHIVE_H_
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/base/byte_order.h"
@@ -23,9 +26,7 @@ class Writer {
 
   template <typename T>
   requires std::is_unsigned_v<T> &&(!std::is_same_v<T, bool>)void Number(T& value) {
-    const size_t at = bytes_.size();
-    bytes_.resize(at + sizeof(T));
-    StoreBe<T>(bytes_.data() + at, value);
+    StoreBe<T>(Room(sizeof(T)), value);
   }
   void Flag(bool& value) {
     uint8_t byte = value ? 1 : 0;
@@ -39,35 +40,34 @@ class Writer {
   void Octets(MutableBytes bytes) { Copy(bytes); }
   void Append(Bytes bytes) {
     if (bytes.size() < kWorthReferring) return Copy(bytes);
-    runs_.push_back({.at = bytes_.size(), .bytes = bytes});
+    runs_.push_back({.at = used_, .bytes = bytes});
     referred_ += bytes.size();
   }
   // What `write(*this)` adds, behind its size.
   template <typename Write>
   void Sized(Write write) {
     uint64_t size = 0;
-    const size_t at = bytes_.size();
+    const size_t at = used_;
     Number(size);
     const size_t before = this->size();
     write(*this);
-    StoreBe<uint64_t>(bytes_.data() + at, this->size() - before);
+    StoreBe<uint64_t>(memory_.get() + at, this->size() - before);
   }
   void Require(bool /*condition*/) {}
   [[nodiscard]] bool ok() const { return true; }
 
-  [[nodiscard]] size_t size() const { return bytes_.size() + referred_; }
+  [[nodiscard]] size_t size() const { return used_ + referred_; }
   // All of it in order, as few pieces: `piece(Bytes)` returns false to see no more. False: it did.
   template <typename Piece>
   bool ForEachPiece(Piece piece) const {
     size_t at = 0;
     for (const Run& run : runs_) {
-      if (!piece(Bytes(bytes_).subspan(at, run.at - at)) || !piece(run.bytes)) return false;
+      if (!piece(Bytes(memory_.get() + at, run.at - at)) || !piece(run.bytes)) return false;
       at = run.at;
     }
-    return piece(Bytes(bytes_).subspan(at));
+    return piece(Bytes(memory_.get() + at, used_ - at));
   }
   std::vector<std::byte> Take() {
-    if (runs_.empty()) return std::move(bytes_);
     std::vector<std::byte> all;
     all.reserve(size());
     ForEachPiece([&](Bytes piece) {
@@ -80,13 +80,31 @@ class Writer {
  private:
   static constexpr size_t kWorthReferring = 512;
   struct Run {
-    size_t at;  // in bytes_: it comes in front of that
+    size_t at;  // in memory_: it comes in front of that
     Bytes bytes;
   };
 
-  void Copy(Bytes bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
+  static constexpr size_t kFirst = 2048;  // most that is frozen is shorter
 
-  std::vector<std::byte> bytes_;
+  void Copy(Bytes bytes) {
+    if (!bytes.empty()) std::memcpy(Room(bytes.size()), bytes.data(), bytes.size());
+  }
+  // For so many bytes more.
+  std::byte* Room(size_t size) {
+    if (capacity_ - used_ < size) Grow(size);
+    used_ += size;
+    return memory_.get() + (used_ - size);
+  }
+  void Grow(size_t size) {
+    capacity_ = std::max({kFirst, 2 * capacity_, used_ + size});
+    auto memory = std::make_unique_for_overwrite<std::byte[]>(capacity_);
+    if (used_ != 0) std::memcpy(memory.get(), memory_.get(), used_);
+    memory_ = std::move(memory);
+  }
+
+  std::unique_ptr<std::byte[]> memory_;
+  size_t capacity_ = 0;
+  size_t used_ = 0;
   std::vector<Run> runs_;
   size_t referred_ = 0;
 };
