@@ -216,6 +216,7 @@ AbortReason Engine::abort_reason() const { return rep_->teardown.reason(); }
 bool Engine::can_send() const { return rep_->can_send(); }
 bool Engine::writable() const { return rep_->writable(); }
 uint64_t Engine::readable_bytes() const { return rep_->sink.readable_bytes(); }
+uint64_t Engine::readable_to_mark() const { return rep_->sink.readable_to_mark(); }
 
 uint64_t Engine::unacknowledged_messages() const { return rep_->credit.sent() - rep_->credit.acknowledged(); }
 

@@ -273,6 +273,7 @@ class Engine {
   [[nodiscard]] bool can_send() const;             // established, CloseSend not called, not aborted
   [[nodiscard]] bool writable() const;             // Send would take at least a useful amount
   [[nodiscard]] uint64_t readable_bytes() const;
+  [[nodiscard]] uint64_t readable_to_mark() const;  // of these, those before an out-of-line mark
   // Messages that have left and that the peer has not acknowledged yet (MSeqAck, 6.1.6).
   [[nodiscard]] uint64_t unacknowledged_messages() const;
   [[nodiscard]] bool end_of_stream() const;  // DisConn received and all data read, or the link ended after it

@@ -1,6 +1,7 @@
 #ifndef SDP_CORE_ENGINE_SINK_HALF_H_
 #define SDP_CORE_ENGINE_SINK_HALF_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -45,6 +46,11 @@ class SinkHalf {
   // about again and again.
   [[nodiscard]] bool may_exceed_limit() const { return queue_.held_cost() / 2 < options_.receive_limit; }
   [[nodiscard]] uint64_t readable_bytes() const { return queue_.bytes(); }
+  // As FIONREAD has it: up to an out-of-line mark.
+  [[nodiscard]] uint64_t readable_to_mark() const {
+    const auto mark = urgent_.mark();
+    return mark && !urgent_.is_inline() ? std::min(readable_bytes(), *mark - read_bytes_) : readable_bytes();
+  }
   [[nodiscard]] bool holds_memory() const { return !queue_.empty(); }
   [[nodiscard]] bool closed() const { return closed_; }
   // Where Out-Of-Band bytes stand from now on; one that is here and neither taken nor passed, too.

@@ -320,7 +320,7 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
       Look();
       if (!foreign()) WantBcopy(UINT64_MAX);
       AfterProgress();
-      answer = static_cast<int64_t>(std::min<uint64_t>(session_->engine().readable_bytes(), 0x7fffffff));
+      answer = static_cast<int64_t>(std::min<uint64_t>(session_->engine().readable_to_mark(), 0x7fffffff));
       break;
     case SIOCOUTQ:  // TIOCOUTQ
     case SIOCOUTQNSD: {

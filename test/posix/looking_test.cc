@@ -37,6 +37,21 @@ TEST_CASE("looking: FIONREAD grows with what comes") {
   REQUIRE(Eventually([&] { return Waiting(pair.server) == 100; }));
 }
 
+TEST_CASE("looking: FIONREAD counts up to an urgent byte out of line, and past one in line") {
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, "abc"));
+  REQUIRE(send(pair.client, "!", 1, MSG_OOB) == 1);
+  REQUIRE(SendAll(pair.client, "defg"));
+  char room[8];
+  REQUIRE(Eventually([&] { return recv(pair.server, room, 1, MSG_OOB | MSG_PEEK) == 1 && Waiting(pair.server) == 3; }));
+  REQUIRE(recv(pair.server, room, sizeof room, 0) == 3);
+  REQUIRE(Waiting(pair.server) == 0);  // at the mark
+  SetOption(pair.server, SOL_SOCKET, SO_OOBINLINE, 1);
+  REQUIRE(Eventually([&] { return Waiting(pair.server) == 5; }));
+  SetOption(pair.server, SOL_SOCKET, SO_OOBINLINE, 0);
+  REQUIRE(Waiting(pair.server) == 0);
+}
+
 TEST_CASE("looking: FIONREAD sees a large write") {
   Pair pair = MakePair();
   const std::string data = Pattern(1'000'000);
