@@ -273,6 +273,7 @@ void StreamSocket::NoteAbort() {
   if (e.abort_reason() != engine::AbortReason::kLocal) {
     pending_error_ = cause.end == verbs::LinkEnd::kReset && cause.os_error != 0 ? cause.os_error : ECONNRESET;
     if (pending_error_ == EPIPE) pending_error_ = ECONNRESET;
+    if (e.peer_closed() && pending_error_ == ECONNRESET) pending_error_ = EPIPE;  // as TCP: receives end nevertheless
     LogAbort(peer_, e.abort_reason(), cause, session_->recorder());
   }
   if (slot_ != nullptr) PublishAll();

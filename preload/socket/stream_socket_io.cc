@@ -140,7 +140,9 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     engine::Engine& e = session_->engine();
     if (pending_error_ != 0) {
       if (total != data.left()) break;
-      return Fail(TakeError());
+      const int error = TakeError();
+      lock.unlock();
+      return error == EPIPE ? FailPipe(flags) : Fail(error);
     }
     if (!e.can_send()) {
       if (total != data.left()) break;
@@ -185,9 +187,9 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
       AfterProgress();
       if (!first) break;
       // As on TCP: what finds the connection gone has not been sent.
-      if (pending_error_ != 0) return Fail(TakeError());
+      const int error = pending_error_ != 0 ? TakeError() : EPIPE;
       lock.unlock();
-      return FailPipe(flags);
+      return error == EPIPE ? FailPipe(flags) : Fail(error);
     }
     if (data.left() == 0) break;
     // No credit, or no room. The peer may have granted some meanwhile.
@@ -317,7 +319,8 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     }
     if (done >= wanted) break;
     if (done > 0 && !was_at_mark && e.at_mark()) break;  // TCP stops a read at the mark
-    if (e.end_of_stream() || receive_shut_) break;
+    if (receive_shut_) break;
+    if (e.peer_closed() && (peek || e.readable_bytes() == 0)) break;  // even if a reset came behind the end
     if (pending_error_ != 0) {
       if (done > 0) break;
       return Fail(TakeError());

@@ -80,6 +80,29 @@ TEST_CASE("ending: SHUT_RD makes receives end") {
   REQUIRE(ReceiveExactly(pair.server, 100'000) == Pattern(100'000));
 }
 
+TEST_CASE("ending: a reset behind the peer's end leaves it an end, and sends end with EPIPE", "[abort]") {
+  Pair pair = MakePair();
+  PipeSignalCounter counter;
+  char room[32];
+  REQUIRE(SendAll(pair.server, "never read"));
+  REQUIRE(WaitFor(pair.client, POLLIN));
+  REQUIRE(SendAll(pair.client, "last words"));
+  REQUIRE(shutdown(pair.client, SHUT_WR) == 0);
+  REQUIRE(WaitFor(pair.server, POLLRDHUP));
+  pair.client.reset();
+  REQUIRE(WaitFor(pair.server, POLLERR));
+  REQUIRE(recv(pair.server, room, sizeof room, 0) == 10);
+  REQUIRE(recv(pair.server, room, sizeof room, 0) == 0);
+  if (GENERATE(false, true)) {
+    REQUIRE(GetOption(pair.server, SOL_SOCKET, SO_ERROR) == EPIPE);
+  } else {
+    REQUIRE_ERRNO(send(pair.server, "x", 1, 0), EPIPE);
+    REQUIRE(pipe_signals == 1);
+  }
+  REQUIRE(GetOption(pair.server, SOL_SOCKET, SO_ERROR) == 0);
+  REQUIRE(recv(pair.server, room, sizeof room, 0) == 0);
+}
+
 TEST_CASE("ending: SHUT_RD ends a blocked receive") {
   Pair pair = MakePair();
   auto blocked = Async([&] {
