@@ -96,11 +96,18 @@ void Engine::CloseSend() {
   rep_->End();
 }
 
-void Engine::CloseReceive() {
+void Engine::RefuseReceive() {
   rep_->Begin();
-  rep_->sink.Close();
+  rep_->sink.Refuse();
   rep_->adverts.ForceBcopy();
   rep_->RevokeSink();
+  rep_->End();
+}
+
+void Engine::CloseReceive() {
+  RefuseReceive();
+  rep_->Begin();
+  rep_->sink.Close();
   rep_->Repost();
   rep_->End();
 }
@@ -108,7 +115,7 @@ void Engine::CloseReceive() {
 void Engine::Abort(AbortReason reason) {
   rep_->source.Clear();  // what an earlier Send staged is discarded with the rest (8.2.2)
   rep_->Fail(reason);
-  rep_->sink.DropAll();
+  if (!rep_->sink.closed()) rep_->sink.DropAll();
   rep_->End();
 }
 
@@ -227,6 +234,7 @@ bool Engine::end_of_stream() const {
          (reason == AbortReason::kNone || reason == AbortReason::kLinkLost);
 }
 
+bool Engine::refused_data() const { return rep_->sink.refused(); }
 bool Engine::peer_closed() const { return rep_->teardown.peer_closed(); }
 uint64_t Engine::read_edge() const { return rep_->read_edge; }
 uint64_t Engine::write_edge() const { return rep_->write_edge; }

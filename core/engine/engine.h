@@ -171,7 +171,10 @@ class Engine {
   size_t Receive(std::span<const MutableBytes> out, ReceiveFlags flags);
   // Nothing more is sent; DisConn leaves behind the last data (8.2.1). Idempotent.
   void CloseSend();
-  // The application reads no more: received data is dropped, now and later (shutdown(SHUT_RD)).
+  // The application takes no more: what has come stays to be read, even behind Abort(); what comes is dropped,
+  // and refused_data() says so.
+  void RefuseReceive();
+  // It reads no more, either: what has come is dropped, too.
   void CloseReceive();
   // Abortive close (8.2.2): AbortConn first if DisConn had been sent, then the link is aborted.
   void Abort(AbortReason reason);
@@ -276,6 +279,7 @@ class Engine {
   [[nodiscard]] uint64_t readable_to_mark() const;  // of these, those before an out-of-line mark
   // Messages that have left and that the peer has not acknowledged yet (MSeqAck, 6.1.6).
   [[nodiscard]] uint64_t unacknowledged_messages() const;
+  [[nodiscard]] bool refused_data() const;
   [[nodiscard]] bool end_of_stream() const;  // DisConn received and all data read, or the link ended after it
   [[nodiscard]] bool peer_closed() const;    // DisConn received, data may be left
   // Grows by each event that an edge-triggered reader (writer) has to hear of: data or end arrived; space

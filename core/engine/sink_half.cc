@@ -24,7 +24,11 @@ bool SinkHalf::HandlePayload(std::span<const Bytes> pieces, size_t header, uint6
     for (const Bytes& piece : pieces) value = piece.empty() ? value : piece.back();
     urgent_.Arrived(value, read_bytes_ + queue_.bytes() + length - 1);
   }
-  if (closed_ || length == drop) return false;
+  if (closed_) {
+    refused_ = true;
+    return false;
+  }
+  if (length == drop) return false;
   queue_.Push(pieces, header, drop, token, std::max(cost, kMinHeldCost));
   return true;
 }

@@ -30,7 +30,9 @@ class SinkHalf {
   }
   // The next bytes of the stream were placed where the application does not want them any more: to be read.
   void PlacedAside(Bytes bytes);
-  // Payload is dropped, now and from now on.
+  // Payload that comes from now on is dropped.
+  void Refuse() { closed_ = true; }
+  // What is held, too.
   void Close();
   void DropAll();
   std::optional<uint64_t> PollRelease() { return queue_.PollRelease(); }
@@ -53,6 +55,8 @@ class SinkHalf {
   }
   [[nodiscard]] bool holds_memory() const { return !queue_.empty(); }
   [[nodiscard]] bool closed() const { return closed_; }
+  // Payload came and was dropped, to this object; no part of the session's state.
+  [[nodiscard]] bool refused() const { return refused_; }
   // Where Out-Of-Band bytes stand from now on; one that is here and neither taken nor passed, too.
   void SetUrgentInline(bool value);
   UrgentSink& urgent() { return urgent_; }
@@ -68,6 +72,7 @@ class SinkHalf {
   UrgentSink urgent_;
   uint64_t read_bytes_ = 0;  // position in the stream as the application sees it
   bool closed_ = false;
+  bool refused_ = false;
 };
 
 }  // namespace sdp::engine

@@ -238,6 +238,7 @@ void StreamSocket::AfterProgress(bool publish) {
   if (source_loan_.offered() || sink_loan_.offered()) CollectLoans();
   if (session_->moving() || seen_move_steps_ != session_->move_steps()) FollowMove();
   const engine::Engine& e = engine();
+  if (receive_shut_ && e.refused_data()) AnswerRefused();
   if (!observers_.empty()) WantBcopy(LowWater());
   if (!abort_noted_ && (e.state() == engine::State::kAborted || session_->link_ended())) NoteAbort();
   NoteSendRoom();
@@ -259,6 +260,15 @@ void StreamSocket::AfterProgress(bool publish) {
     }
   }
   if (publish) PublishStats();
+}
+
+// Shut down both ways, a socket takes no more: as TCP, it resets who sends all the same.
+void StreamSocket::AnswerRefused() {
+  engine::Engine& e = session_->engine();
+  if (e.state() == engine::State::kAborted || session_->link_ended()) return;
+  e.Abort(engine::AbortReason::kLocal);
+  session_->Pump();
+  pending_error_ = ECONNRESET;
 }
 
 // The connection ended, in whatever way: what the next call reports.
@@ -321,7 +331,7 @@ stats::ConnectionRecord StreamSocket::Describe() const {
 void StreamSocket::LeaveToBackground() {
   if (session_ == nullptr) return;
   const bool trim = !trimming_ && engine().send_buffer_memory() != 0;
-  if (!trim && !session_->has_unsent() && held_.empty() && !ListensForOwner()) return;
+  if (!trim && !session_->has_unsent() && held_.empty() && !ListensForPeer()) return;
   trimming_ = trimming_ || trim;
   Background::Add(&task_);
 }

@@ -191,6 +191,7 @@ class StreamSocket final : public Socket {
   // Takes what has come, if the connection is this process's to read.
   void Look();
   void NotifyAll();
+  void AnswerRefused();
   void NoteAbort();
   short ReadyEvents() const;
   [[nodiscard]] const engine::Engine& engine() const { return std::as_const(*session_).engine(); }
@@ -266,7 +267,7 @@ class StreamSocket final : public Socket {
   // stream_socket_signals.cc
   void TellOwner();
   bool UrgentInterrupts();
-  bool ListensForOwner();
+  bool ListensForPeer();
   Background::Wait IdleWait();
   Background::Wait TrimmedWait(Time now);
   // The link at `fd` is waited for, if anything of it is of interest.
@@ -445,7 +446,6 @@ class StreamSocket final : public Socket {
   uint64_t calls_seen_ = 0;  // by the background
   int linger_fd_ = -1;       // hidden; the application has closed its descriptors
   Time linger_until_ = kNever;
-  uint64_t received_at_close_ = 0;  // bytes
 
   stats::Slot* slot_ = nullptr;
   uint64_t published_sizes_ = 0;  // of Private Buffers, as the slot has them

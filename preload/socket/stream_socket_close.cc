@@ -61,15 +61,20 @@ int StreamSocket::Shutdown(int fd, int how) {
   MendJump(lock, fd, __builtin_frame_address(0));
   ++calls_;
   engine::Engine& e = session_->engine();
-  if (e.state() == engine::State::kAborted || session_->link_ended()) return Fail(ENOTCONN);
-  if (how != SHUT_WR) {
+  const bool over = e.state() == engine::State::kClosed && !session_->has_unsent();  // both ends have been exchanged
+  if (over || e.state() == engine::State::kAborted || session_->link_ended()) return Fail(ENOTCONN);
+  if (how != SHUT_WR && !receive_shut_) {
+    // What has come stays to be read, and what comes: a receive that finds nothing ends.
+    if (!session_->being_read()) Look();
     receive_shut_ = true;
-    e.CloseReceive();
+    sink_loan_.Revoke(*session_);
+    WantBcopy(1);  // nobody lends the peer memory any more
   }
   if (how != SHUT_RD) {
     PushHeld();
     e.CloseSend();
   }
+  if (receive_shut_ && !e.can_send()) e.RefuseReceive();
   session_->Pump();
   if (receive_shut_ && !e.can_send() && session_->being_read() && !session_->has_unsent()) {
     // A thread sleeps in the link's own read, and only the link's end wakes it. All we had to say has left: this end is none of the peer's.
@@ -141,7 +146,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   leaving_ = shared_ != nullptr;
   if (!session_->link_ended() && !leaving_) {
     if (e.readable_bytes() == 0) session_->ReadAvailable();
-    if ((option.l_onoff != 0 && option.l_linger == 0) || (e.readable_bytes() + e.advertised_bytes() > 0 && !receive_shut_)) {
+    if ((option.l_onoff != 0 && option.l_linger == 0) || e.readable_bytes() + e.advertised_bytes() > 0 || e.refused_data()) {
       // As TCP does: unread data, or a linger time of zero, resets the connection.
       e.Abort(engine::AbortReason::kLocal);
     } else {
@@ -171,7 +176,6 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   lingering.fetch_add(1, std::memory_order_relaxed);
   session_->queue_pair().SetEventFd(linger_fd_);
   linger_until_ = Now() + kFinWait;
-  received_at_close_ = e.stats().bcopy_bytes_in;
   Background::Add(&task_);
   return result;
 }
@@ -262,7 +266,6 @@ Background::Wait StreamSocket::RunLinger(Time now) {
     leaving_ = false;
     session_->engine().CloseSend();
     session_->engine().CloseReceive();
-    received_at_close_ = session_->engine().stats().bcopy_bytes_in;
     linger_until_ = now + kFinWait;
   }
   if (leaving_ && foreign()) {  // another process keeps it, with what was unsent here
@@ -287,7 +290,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
     // It sends without ever reading our AbortConn: its next write has to hear of it, as TCP's would.
     session_->Abort();
   }
-  if (!session_->link_ended() && session_->engine().stats().bcopy_bytes_in != received_at_close_) {
+  if (!session_->link_ended() && session_->engine().refused_data()) {
     // Nobody will ever read this: as TCP does, the sender is told by a reset.
     session_->engine().Abort(engine::AbortReason::kLocal);
     session_->Pump();

@@ -257,7 +257,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   const bool nonblocking = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd);
   const bool peek = (flags & MSG_PEEK) != 0;
   const size_t wanted = (flags & MSG_WAITALL) != 0 ? total : std::min(total, LowWater());
-  const bool may_lend = !nonblocking && !peek && (flags & MSG_TRUNC) == 0;
+  const bool may_lend = !nonblocking && !peek && !receive_shut_ && (flags & MSG_TRUNC) == 0;
   // 9.3: never for MSG_WAITALL.
   bool lend_ahead = may_lend && wanted < total && total > kNeverLent && LendsAhead(iov[0].iov_len);
   bool looked_ahead = false;
@@ -319,11 +319,16 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     }
     if (done >= wanted) break;
     if (done > 0 && !was_at_mark && e.at_mark()) break;  // TCP stops a read at the mark
-    if (receive_shut_) break;
     if (e.peer_closed() && (peek || e.readable_bytes() == 0)) break;  // even if a reset came behind the end
     if (pending_error_ != 0) {
       if (done > 0) break;
       return Fail(TakeError());
+    }
+    if (receive_shut_) {
+      if (looked) break;
+      looked = true;
+      LookAtLink();
+      continue;
     }
     if (e.state() == engine::State::kAborted || session_->link_ended()) break;  // the error was reported before: end of file
     if (!looked && (nonblocking || options_.receive_timeout() != Duration::zero() || shared_ != nullptr || !session_->may_sleep_in_read())) {

@@ -38,7 +38,7 @@ bool StreamSocket::UrgentInterrupts() {
 // when it is through.
 Background::Wait StreamSocket::IdleWait() {
   Background::Wait wait{.done = held_.empty(), .deadline = held_.empty() ? kNever : held_until_};
-  if (!ListensForOwner()) return wait;
+  if (!ListensForPeer()) return wait;
   wait.done = false;
   if (session_->being_read()) return wait;
   const Background::Wait link = LinkWait(descriptors_.front(), wait.deadline);
@@ -47,9 +47,11 @@ Background::Wait StreamSocket::IdleWait() {
   return {.fd = link.fd, .events = POLLIN, .deadline = wait.deadline};
 }
 
-bool StreamSocket::ListensForOwner() {
-  return has_owner_ && state_ == State::kSdp && !foreign() && !session_->link_ended() &&
-         !descriptors_.empty();
+bool StreamSocket::ListensForPeer() {
+  if (state_ != State::kSdp || foreign() || session_->link_ended() || descriptors_.empty()) return false;
+  // Shut down both ways: what comes is answered with a reset.
+  const bool refuses = receive_shut_ && shared_ == nullptr && !engine().can_send() && !engine().peer_closed();
+  return has_owner_ || refuses;
 }
 
 }  // namespace sdp::preload

@@ -277,6 +277,19 @@ TEST_CASE("Bcopy: after CloseReceive data is dropped and its memory given back")
   CHECK(peer.engine().stats().posted_receives == 24);
 }
 
+TEST_CASE("Bcopy: after RefuseReceive what came stays to be read, what comes is dropped and told of") {
+  ScriptedPeer peer;
+  peer.Say(wire::Data{}, "old");
+  peer.engine().RefuseReceive();
+  peer.end.Drain();
+  CHECK_FALSE(peer.engine().refused_data());
+  peer.Say(wire::Data{}, "new");
+  CHECK(peer.engine().refused_data());
+  CHECK(peer.engine().readable_bytes() == 3);
+  peer.end.Abort();
+  CHECK(peer.end.Read(100) == "old");
+}
+
 TEST_CASE("Bcopy: the send buffer's memory is kept for the next write, and goes when it is trimmed") {
   SendBuffer buffer(100000);
   const std::vector<std::byte> data(70000);

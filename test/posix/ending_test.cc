@@ -80,6 +80,35 @@ TEST_CASE("ending: SHUT_RD makes receives end") {
   REQUIRE(ReceiveExactly(pair.server, 100'000) == Pattern(100'000));
 }
 
+TEST_CASE("ending: SHUT_RD leaves to be read what has come and what comes") {
+  Pair pair = MakePair();
+  char room[32];
+  REQUIRE(SendAll(pair.server, "before"));
+  REQUIRE(WaitFor(pair.client, POLLIN));
+  REQUIRE(shutdown(pair.client, SHUT_RD) == 0);
+  REQUIRE(recv(pair.client, room, sizeof room, 0) == 6);
+  REQUIRE(recv(pair.client, room, sizeof room, 0) == 0);
+  REQUIRE(SendAll(pair.server, "behind it"));
+  REQUIRE(Eventually([&] { return recv(pair.client, room, sizeof room, 0) == 9; }));
+  REQUIRE(std::string(room, 9) == "behind it");
+  REQUIRE(recv(pair.client, room, sizeof room, 0) == 0);
+}
+
+TEST_CASE("ending: SHUT_RDWR resets a peer that goes on sending, whoever makes calls", "[abort]") {
+  const size_t size = GENERATE(1, 1'000'000);
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.server, "before"));
+  REQUIRE(WaitFor(pair.client, POLLIN));
+  REQUIRE(shutdown(pair.client, SHUT_RDWR) == 0);
+  REQUIRE(WaitFor(pair.server, POLLRDHUP));
+  const std::string data = Pattern(size);
+  REQUIRE(Eventually([&] { return send(pair.server, data.data(), data.size(), MSG_NOSIGNAL) == -1 && errno == EPIPE; }));
+  char room[32];
+  REQUIRE(recv(pair.client, room, sizeof room, 0) == 6);  // what came before
+  REQUIRE_ERRNO(recv(pair.client, room, sizeof room, 0), ECONNRESET);
+  REQUIRE(recv(pair.client, room, sizeof room, 0) == 0);
+}
+
 TEST_CASE("ending: a reset behind the peer's end leaves it an end, and sends end with EPIPE", "[abort]") {
   Pair pair = MakePair();
   PipeSignalCounter counter;
