@@ -105,8 +105,8 @@ TEST_CASE("a million random datagrams cost nobody his answer", "[pmd][flood]") {
 
   const UniqueFd flooder = UdpFrom("127.0.0.2:0", pmd.listen_address());
   std::atomic<bool> flooding = true;
-  std::thread flood([&] {
-    Flood(flooder.get(), pmd.listen_address(), kDatagrams, 2);
+  std::thread flood([&, to = pmd.listen_address()] {  // which asserts: not in the thread
+    Flood(flooder.get(), to, kDatagrams, 2);
     flooding = false;
   });
   size_t asked = 0;
