@@ -34,6 +34,22 @@ FallbackReason ReasonOf(pm::QueryState state) {
   return FallbackReason::kOther;
 }
 
+// Errors of connect() that are none of the peer's, nor of the way there.
+bool IsOfThisHost(int error) {
+  switch (error) {
+    case EACCES:
+    case EADDRINUSE:
+    case EADDRNOTAVAIL:
+    case EAGAIN:
+    case ENOBUFS:
+    case ENOMEM:
+    case EPERM:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 int ConnectWithoutBlocking(int fd, const Address& address) {
@@ -201,7 +217,7 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
       return Step(now);
     }
     // SDP 7.5.1: a reset is as good as a PMDeny.
-    RememberReset(target_endpoint_, now);
+    if (!IsOfThisHost(error)) RememberReset(target_endpoint_, now);
     return GiveUp(FallbackReason::kSdpRefused, ToEndpoint(sdp_address_).ToString() + ": " + strerrordesc_np(error));
   }
   const engine::Options options = EngineOptions(RnicKind::kEmbedded, tuning_);
@@ -248,7 +264,8 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
           Unconnect(fd_);
           return ConnectLink(now);
         }
-        RememberReset(target_endpoint_, now);
+        // What failed here, another connection may do without: it says nothing of the peer.
+        if (connector_->cause().end != verbs::LinkEnd::kFailed) RememberReset(target_endpoint_, now);
         return GiveUp(FallbackReason::kMpaFailed, connector_->cause().text);
       case verbs::ConnectState::kEstablished:
         break;

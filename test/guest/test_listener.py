@@ -12,7 +12,7 @@ import harness  # noqa: E402
 
 ADDRESS = os.environ.get("SDP_TEST_RNIC_ADDRESS", "10.77.0.1")
 DEVICE = os.environ.get("SDP_TEST_RNIC", "siw0")
-PATIENT = {"SDP_PM_TIMEOUT_MS": 5000}
+PATIENT = {"SDP_PM_TIMEOUT_MS": 20000}
 
 # Echoes what each of COUNT connections sends, until its end; how it waits is WAY.
 SERVER = """

@@ -21,7 +21,7 @@ import harness  # noqa: E402
 
 ADDRESS = os.environ.get("SDP_TEST_RNIC_ADDRESS", "10.77.0.1")
 ROUNDS = int(os.environ.get("SDP_COMPARE_ROUNDS", "1"))
-OVER_KERNEL_RNIC = {"SDP_RNIC": "verbs", "SDP_PM_TIMEOUT_MS": 5000}
+OVER_KERNEL_RNIC = {"SDP_RNIC": "verbs", "SDP_PM_TIMEOUT_MS": 20000}
 # Bytes of a transfer, iterations, transfers in a row; how many times as fast as rsockets SDP is to be.
 ROWS = [(64, 5000, 1, 1.0), (65536, 1, 300, 1.5), (1 << 20, 1, 30, 1.5)]
 MODES = {"": []} | ({"blocking": ["-T", "b"]} if os.environ.get("SDP_COMPARE_ALL") == "1" else {})

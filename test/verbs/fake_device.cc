@@ -1,9 +1,11 @@
 #include "test/verbs/fake_device.h"
 
+#include <arpa/inet.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -15,9 +17,17 @@ namespace {
 
 // The libraries' functions have no context of their own.
 FakeDevice* current = nullptr;
-Api& api() {
+Api& filled() {
   static Api& instance = *new Api;
   return instance;
+}
+
+// The next of them, 0 when there is none left; as the libraries return it.
+int Answer(std::deque<int>& errors) {
+  if (errors.empty()) return 0;
+  errno = errors.front();
+  errors.pop_front();
+  return errno == 0 ? 0 : -1;
 }
 
 void Ring(int fd) {
@@ -35,9 +45,10 @@ FakeDevice::FakeDevice() {
   SDP_CHECK(current == nullptr);
   current = this;
   FillApi();
+  FillConnectionManager();
   std::strcpy(device_.name, "fake0");
   context_.device = &device_;
-  context_.async_fd = ::eventfd(0, EFD_CLOEXEC);
+  context_.async_fd = ::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
   context_.ops.poll_cq = [](ibv_cq* cq, int most, ibv_wc* out) {
     std::function<void()> on_poll;
     {
@@ -69,6 +80,7 @@ FakeDevice::FakeDevice() {
                                .opcode = request->opcode,
                                .signaled = (request->send_flags & IBV_SEND_SIGNALED) != 0,
                                .solicited = (request->send_flags & IBV_SEND_SOLICITED) != 0,
+                               .inlined = (request->send_flags & IBV_SEND_INLINE) != 0,
                                .bytes = {}});
       if (request->num_sge == 0 || request->opcode == IBV_WR_RDMA_READ) continue;
       const auto* const data = reinterpret_cast<const std::byte*>(request->sg_list->addr);
@@ -85,6 +97,8 @@ FakeDevice::FakeDevice() {
   queue_pair_.context = &context_;
   completions_.fd = ::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
   channel_.fd = ::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+  limits.max_qp_wr = limits.max_cqe = 1024;
+  limits.max_qp_rd_atom = limits.max_qp_init_rd_atom = 16;
   id_.verbs = &context_;
   id_.port_num = 1;
 }
@@ -94,16 +108,65 @@ FakeDevice::~FakeDevice() {
   current = nullptr;
 }
 
-void FakeDevice::FillApi() {
-  Api& a = api();
+const Api& FakeDevice::api() { return filled(); }
+
+void FakeDevice::FillConnectionManager() {
+  Api& a = filled();
   a.rdma_create_event_channel = [] { return &current->channel_; };
   a.rdma_destroy_event_channel = [](rdma_event_channel*) {};
   a.rdma_create_id = [](rdma_event_channel*, rdma_cm_id** id, void*, rdma_port_space) {
     *id = &current->id_;
     return 0;
   };
-  a.rdma_destroy_id = [](rdma_cm_id*) { return 0; };
-  a.rdma_create_qp = [](rdma_cm_id* id, ibv_pd*, ibv_qp_init_attr*) {
+  a.rdma_destroy_id = [](rdma_cm_id* id) {
+    std::lock_guard lock(current->mutex_);
+    SDP_CHECK(!current->hears_);  // librdmacm would wait for the acknowledgement
+    id->route.addr = {};
+    return 0;
+  };
+  a.rdma_resolve_addr = [](rdma_cm_id* id, sockaddr* local, sockaddr* target, int) {
+    std::lock_guard lock(current->mutex_);
+    std::memcpy(&id->route.addr.src_storage, local, sizeof(sockaddr_in));
+    std::memcpy(&id->route.addr.dst_storage, target, sizeof(sockaddr_in));
+    current->source_ports.push_back(ntohs(id->route.addr.src_sin.sin_port));
+    if (Answer(current->resolve_errors) != 0) return -1;
+    current->TellLocked(RDMA_CM_EVENT_ADDR_RESOLVED);
+    return 0;
+  };
+  a.rdma_resolve_route = [](rdma_cm_id*, int) {
+    std::lock_guard lock(current->mutex_);
+    current->TellLocked(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    return 0;
+  };
+  a.rdma_connect = [](rdma_cm_id*, rdma_conn_param* parameters) {
+    current->asked = *parameters;
+    return Answer(current->connect_errors);
+  };
+  a.rdma_get_cm_event = [](rdma_event_channel* channel, rdma_cm_event** event) {
+    std::lock_guard lock(current->mutex_);
+    if (current->cm_events_.empty()) return -1;
+    SDP_CHECK(!std::exchange(current->hears_, true));
+    TakeRing(channel->fd);
+    current->heard_ = current->cm_events_.front();
+    current->cm_events_.pop_front();
+    *event = &current->heard_;
+    return 0;
+  };
+  a.rdma_ack_cm_event = [](rdma_cm_event*) {
+    std::lock_guard lock(current->mutex_);
+    current->hears_ = false;
+    return 0;
+  };
+}
+
+void FakeDevice::FillApi() {
+  Api& a = filled();
+  a.rdma_create_qp = [](rdma_cm_id* id, ibv_pd*, ibv_qp_init_attr* attributes) {
+    if (attributes->cap.max_inline_data != 0 && !current->inlines) {
+      errno = EINVAL;
+      return -1;
+    }
+    current->made = *attributes;
     id->qp = &current->queue_pair_;
     return 0;
   };
@@ -112,14 +175,6 @@ void FakeDevice::FillApi() {
     ++current->disconnects;
     return 0;
   };
-  a.rdma_get_cm_event = [](rdma_event_channel* channel, rdma_cm_event** event) {
-    std::lock_guard lock(current->mutex_);
-    if (!std::exchange(current->end_told_, false)) return -1;
-    TakeRing(channel->fd);
-    *event = &current->end_;
-    return 0;
-  };
-  a.rdma_ack_cm_event = [](rdma_cm_event*) { return 0; };
   a.ibv_alloc_pd = [](ibv_context*) { return &current->domain_; };
   a.ibv_dealloc_pd = [](ibv_pd*) { return 0; };
   a.ibv_reg_mr = [](ibv_pd*, void* address, size_t length, int) {
@@ -144,7 +199,11 @@ void FakeDevice::FillApi() {
     cq.channel = channel;
     return &cq;
   };
-  a.ibv_destroy_cq = [](ibv_cq*) { return 0; };
+  a.ibv_destroy_cq = [](ibv_cq* cq) {
+    current->Of(cq).armed = Armed::kNot;
+    --current->made_;
+    return 0;
+  };
   a.ibv_get_cq_event = [](ibv_comp_channel* channel, ibv_cq** cq, void**) {
     std::lock_guard lock(current->mutex_);
     if (current->events_.empty()) return -1;
@@ -160,17 +219,24 @@ void FakeDevice::FillApi() {
     return 0;
   };
   a.ibv_query_device = [](ibv_context*, ibv_device_attr* limits) {
-    limits->max_qp_wr = limits->max_cqe = 1024;
+    *limits = current->limits;
     limits->vendor_id = current->vendor;
     return 0;
   };
-  a.ibv_get_async_event = [](ibv_context*, ibv_async_event*) { return -1; };
+  a.ibv_get_async_event = [](ibv_context* context, ibv_async_event* event) {
+    std::lock_guard lock(current->mutex_);
+    if (current->device_events_.empty()) return -1;
+    TakeRing(context->async_fd);
+    *event = current->device_events_.front();
+    current->device_events_.pop_front();
+    return 0;
+  };
   a.ibv_ack_async_event = [](ibv_async_event*) {};
   a.ibv_wc_status_str = [](ibv_wc_status) { return "a status"; };
 }
 
 std::unique_ptr<Resources> FakeDevice::Make(uint32_t depth) {
-  auto resources = std::make_unique<Resources>(api());
+  auto resources = std::make_unique<Resources>(filled());
   SDP_CHECK(resources->Open());
   SDP_CHECK(resources->MakeId());
   SDP_CHECK(resources->MakeQueuePair({.sends = depth, .receives = depth, .inline_bytes = 0}));
@@ -232,12 +298,24 @@ void FakeDevice::FlushReceive() {
   Put(queues_[1], completion, false);
 }
 
-void FakeDevice::TellEnd() {
+void FakeDevice::Tell(rdma_cm_event_type type) {
   std::lock_guard lock(mutex_);
-  if (end_told_) return;
-  end_.event = RDMA_CM_EVENT_DISCONNECTED;
-  end_told_ = true;
+  const bool waits = std::any_of(cm_events_.begin(), cm_events_.end(), [&](const rdma_cm_event& event) { return event.event == type; });
+  if (!waits) TellLocked(type);
+}
+
+void FakeDevice::TellLocked(rdma_cm_event_type type) {
+  rdma_cm_event event{};
+  event.event = type;
+  event.id = &id_;
+  cm_events_.push_back(event);
   Ring(channel_.fd);
+}
+
+void FakeDevice::TellDevice(const ibv_async_event& event) {
+  std::lock_guard lock(mutex_);
+  device_events_.push_back(event);
+  Ring(context_.async_fd);
 }
 
 bool FakeDevice::Tells(const Resources& resources) {

@@ -23,6 +23,7 @@ class FakeDevice {
     ibv_wr_opcode opcode;
     bool signaled;
     bool solicited;
+    bool inlined;
     std::vector<std::byte> bytes;  // of a Send or RDMA Write
   };
   enum class Armed : uint8_t { kNot, kSolicited, kAll };
@@ -32,6 +33,7 @@ class FakeDevice {
   FakeDevice(const FakeDevice&) = delete;
   FakeDevice& operator=(const FakeDevice&) = delete;
 
+  [[nodiscard]] static const Api& api();
   // Those of a queue pair of such depth both ways. Go before the device does.
   std::unique_ptr<Resources> Make(uint32_t depth);
 
@@ -41,8 +43,11 @@ class FakeDevice {
   Armed Bring(std::string_view message, bool solicited = false);
   // The queue pair is in error: a receive comes back undone.
   void FlushReceive();
-  // The connection manager has news: RDMA_CM_EVENT_DISCONNECTED.
-  void TellEnd();
+  // The connection manager has news, once each until it is heard.
+  void Tell(rdma_cm_event_type type);
+  void TellEnd() { Tell(RDMA_CM_EVENT_DISCONNECTED); }
+  // So has the device.
+  void TellDevice(const ibv_async_event& event);
   // The descriptor that stands for all says that there is something.
   [[nodiscard]] static bool Tells(const Resources& resources);
   [[nodiscard]] Armed sends_armed() const { return ArmedOf(queues_[0]); }
@@ -63,6 +68,14 @@ class FakeDevice {
   uint32_t vendor = 1;
   int disconnects = 0;     // that were asked for
   bool in_error = false;   // the queue pair was put there
+  // Of the connection manager: what it answers, one after the other and then always 0, and the source ports that it was asked for.
+  std::deque<int> resolve_errors;
+  std::deque<int> connect_errors;
+  std::vector<uint16_t> source_ports;
+  rdma_conn_param asked{};     // by rdma_connect
+  ibv_device_attr limits{};    // what the device has
+  ibv_qp_init_attr made{};     // the queue pair
+  bool inlines = true;         // a queue pair may be made that does
 
  private:
   struct Queue {
@@ -75,12 +88,14 @@ class FakeDevice {
     void* address;
   };
   static void FillApi();
+  static void FillConnectionManager();
   Armed ArmedOf(const Queue& queue) const {
     std::lock_guard lock(mutex_);
     return queue.armed;
   }
   Queue& Of(const ibv_cq* cq) { return cq == &queues_[0].cq ? queues_[0] : queues_[1]; }
   void Put(Queue& queue, const ibv_wc& completion, bool solicited);
+  void TellLocked(rdma_cm_event_type type);
 
   mutable std::mutex mutex_;
   std::atomic<int> events_told_{0};
@@ -95,8 +110,10 @@ class FakeDevice {
   ibv_comp_channel completions_{};
   rdma_event_channel channel_{};
   rdma_cm_id id_{};
-  rdma_cm_event end_{};
-  bool end_told_ = false;
+  std::deque<rdma_cm_event> cm_events_;
+  rdma_cm_event heard_{};  // until it is acknowledged
+  bool hears_ = false;
+  std::deque<ibv_async_event> device_events_;
   Queue queues_[2];  // of Sends, of receives
   int made_ = 0;     // of them
   std::deque<ibv_cq*> events_;

@@ -1,6 +1,7 @@
 // A device's asynchronous events, told by a library that the test plays.
 #include "verbs/ibv/ibv_device.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -117,6 +118,14 @@ TEST_CASE_METHOD(Fixture, "news that ends nothing is acknowledged, and nobody is
   CHECK_FALSE(one.failed());
   CHECK_FALSE(other.failed());
   CHECK_FALSE(Rung());
+}
+
+// librdmacm closes a device that is gone, and may have the next one's context in the same place.
+TEST_CASE_METHOD(Fixture, "another device's context in the place of one that is gone does not block either") {
+  ::close(context.async_fd);
+  context.async_fd = ::eventfd(0, EFD_CLOEXEC);
+  CHECK(Device::Of(api, &context) == device);
+  CHECK((::fcntl(context.async_fd, F_GETFL) & O_NONBLOCK) != 0);
 }
 
 TEST_CASE_METHOD(Fixture, "who was removed hears nothing; a context has one device") {

@@ -175,6 +175,56 @@ TEST_CASE_METHOD(Fixture, "A sleep is safe when what comes from then on is told,
   CHECK(Completions().size() == 1);
 }
 
+TEST_CASE_METHOD(Fixture, "A connection whose work the device has refused is over before a sleep, not in it") {
+  REQUIRE(qp->may_sleep());
+  device.room = 0;
+  device.refusal = ENOMEM;
+  REQUIRE(Post(1) == PostResult::kOk);
+  qp->Flush();
+  REQUIRE(qp->send_failed());
+  CHECK_FALSE(qp->may_sleep());
+  CHECK(qp->ReadForSolicited() == ReadStatus::kEnded);
+}
+
+TEST_CASE_METHOD(Fixture, "What the device says of a queue pair, a port or itself ends the connection with a reset, and with its name") {
+  const auto [type, text] = GENERATE(table<ibv_event_type, const char*>({
+      {IBV_EVENT_QP_FATAL, "fake0: the queue pair failed"},
+      {IBV_EVENT_QP_ACCESS_ERR, "fake0: the queue pair met an access without the right"},
+      {IBV_EVENT_CQ_ERR, "fake0: a completion queue overran"},
+      {IBV_EVENT_PORT_ERR, "fake0: the RDMA device's port went down"},
+      {IBV_EVENT_DEVICE_FATAL, "fake0: the RDMA device failed"},
+  }));
+  REQUIRE(Post(1, /*signaled=*/true) == PostResult::kOk);
+  qp->Flush();
+  REQUIRE(qp->ReadLink() == ReadStatus::kWouldBlock);
+  REQUIRE_FALSE(Tells());
+  device.Bring("before it");
+  ibv_async_event event{};
+  event.event_type = type;
+  switch (type) {
+    case IBV_EVENT_CQ_ERR:
+      event.element.cq = qp->resources().receive_cq;
+      break;
+    case IBV_EVENT_PORT_ERR:
+      event.element.port_num = 1;
+      break;
+    default:
+      event.element.qp = qp->resources().id->qp;
+  }
+  device.TellDevice(event);
+  CHECK(Tells());
+  while (qp->ReadLink() != ReadStatus::kEnded) REQUIRE(Tells());
+  CHECK(qp->cause().end == LinkEnd::kFailed);
+  CHECK(qp->cause().text == text);
+  CHECK(device.in_error);  // the peer sees a reset
+  CHECK(device.disconnects == 1);
+  const auto left = Completions();
+  REQUIRE(left.size() == 2);
+  CHECK(left[0].opcode == Opcode::kReceive);  // what came before the end is delivered
+  CHECK(left[1].status == Status::kFlushed);
+  CHECK(Post(2) == PostResult::kBroken);
+}
+
 // SDP 14.2.
 TEST_CASE("Who waits for solicited messages alone hears of those, of his own work and of errors, and of nothing else") {
   Fixture f;

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "verbs/ibv/tcp_port.h"
+
 namespace sdp::ibv {
 namespace {
 
@@ -17,6 +19,29 @@ constexpr uint32_t kInline = 80;  // 64 bytes of payload, with SDP's header
 // See BeginConfirmation. An embedded RNIC answers when its owner reads, which may be later than this.
 constexpr Duration kFirstOpeningInterval = std::chrono::milliseconds(5);
 constexpr Duration kLongestConfirmation = std::chrono::milliseconds(100);
+// See TryAnotherPort.
+constexpr int kMostPorts = 8;
+
+// Errors that tell of the peer or of the way there; any other is this host's own.
+bool IsOnTheWay(int error) {
+  switch (error) {
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case ETIMEDOUT:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+      return true;
+    default:
+      return false;
+  }
+}
+
+int MillisecondsTo(Time deadline, Time now) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now).count();
+  return static_cast<int>(std::max<int64_t>(left, 1));
+}
 
 }  // namespace
 
@@ -27,17 +52,9 @@ IbvConnector::IbvConnector(const Api& api, std::shared_ptr<EventDescriptor> even
       resources_(std::make_unique<Resources>(api, std::move(events))),
       options_(qp),
       private_data_(private_data.begin(), private_data.end()),
-      deadline_(now + timeout) {
-  if (!resources_->Open() || !resources_->MakeId()) {
-    Fail(LinkEnd::kFailed, resources_->failure(), errno);
-    return;
-  }
-  const auto milliseconds =
-      static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count());
-  if (api_.rdma_resolve_addr(resources_->id, const_cast<sockaddr*>(local), const_cast<sockaddr*>(target),
-                             milliseconds) != 0) {
-    FailHere("rdma_resolve_addr");
-  }
+      deadline_(now + timeout),
+      port_is_chosen_(local == nullptr || PortOf(*local) == 0) {
+  Resolve(local, target, now);
 }
 
 IbvConnector::IbvConnector(const Api& api, rdma_cm_id* id, const rdma_conn_param& request, Duration timeout,
@@ -56,6 +73,36 @@ IbvConnector::IbvConnector(const Api& api, rdma_cm_id* id, const rdma_conn_param
 
 IbvConnector::~IbvConnector() = default;
 
+void IbvConnector::Resolve(const sockaddr* local, const sockaddr* target, Time now) {
+  if (!resources_->Open() || !resources_->MakeId()) return Fail(LinkEnd::kFailed, resources_->failure(), errno);
+  if (api_.rdma_resolve_addr(resources_->id, const_cast<sockaddr*>(local), const_cast<sockaddr*>(target),
+                             MillisecondsTo(deadline_, now)) != 0) {
+    FailHere("rdma_resolve_addr");
+  }
+}
+
+// The connection manager chooses a source port among those that RDMA has free. siw then binds a TCP socket of the kernel's to it
+// (siw_connect), which fails where a program's socket has that port, or the same two ends have just parted.
+bool IbvConnector::MayTryAnotherPort(int error) const {
+  return (error == EADDRINUSE || error == EADDRNOTAVAIL) && port_is_chosen_ && ports_tried_ < kMostPorts;
+}
+
+// From the start, with an id of its own, and a port that no TCP socket has now: it may be RDMA's, or somebody's in a moment.
+void IbvConnector::TryAnotherPort(Time now) {
+  const rdma_addr addresses = resources().id->route.addr;
+  sockaddr_storage local = addresses.src_storage;
+  const std::shared_ptr<EventDescriptor> events = resources().events();  // what the owner waits for stays
+  qp_.reset();
+  do {
+    ++ports_tried_;
+    SetPort(&local, FreeTcpPort(local));
+    resources_ = std::make_unique<Resources>(api_, events);
+    state_ = ConnectState::kInProgress;
+    cause_ = {};
+    Resolve(reinterpret_cast<const sockaddr*>(&local), &addresses.dst_addr, now);
+  } while (state_ == ConnectState::kFailed && MayTryAnotherPort(cause_.os_error));
+}
+
 Time IbvConnector::deadline() const {
   if (over()) return kNever;
   return std::min({deadline_, quiet_until_, next_opening_});
@@ -70,6 +117,7 @@ ConnectState IbvConnector::Step(Time now) {
   while (rdma_cm_event* event = resources().NextCmEvent()) {
     HandleEvent(*event, now);
     api_.rdma_ack_cm_event(event);
+    if (std::exchange(port_is_taken_, false)) TryAnotherPort(now);  // not before: the event's id is waited for
     if (over()) return state_;
   }
   if (qp_ != nullptr) {
@@ -84,7 +132,7 @@ ConnectState IbvConnector::Step(Time now) {
   } else if (quiet_until_ != kNever) {
     StepSilence(now);
   } else if (now >= deadline_) {
-    Fail(LinkEnd::kFailed, "connection set-up timed out");
+    Fail(LinkEnd::kReset, "connection set-up timed out", ETIMEDOUT);
   }
   return state_;
 }
@@ -135,12 +183,9 @@ void IbvConnector::StepSilence(Time now) {
 
 void IbvConnector::HandleEvent(const rdma_cm_event& event, Time now) {
   switch (event.event) {
-    case RDMA_CM_EVENT_ADDR_RESOLVED: {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - now).count();
-      if (api_.rdma_resolve_route(resources_->id, static_cast<int>(std::max<int64_t>(left, 1))) != 0)
-        FailHere("rdma_resolve_route");
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      if (api_.rdma_resolve_route(resources_->id, MillisecondsTo(deadline_, now)) != 0) FailHere("rdma_resolve_route");
       return;
-    }
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
       return Connect();
     case RDMA_CM_EVENT_ESTABLISHED:
@@ -167,9 +212,9 @@ void IbvConnector::HandleEvent(const rdma_cm_event& event, Time now) {
       state_ = ConnectState::kRejected;
       return;
     case RDMA_CM_EVENT_ADDR_ERROR:
-      return Fail(LinkEnd::kFailed, "no RDMA device leads there", -event.status);
+      return FailOnTheWay("no RDMA device leads there", -event.status);
     case RDMA_CM_EVENT_ROUTE_ERROR:
-      return Fail(LinkEnd::kFailed, "no route to the peer", -event.status);
+      return FailOnTheWay("no route to the peer", -event.status);
     case RDMA_CM_EVENT_DEVICE_REMOVAL:
       return Fail(LinkEnd::kFailed, "the RDMA device was removed");
     case RDMA_CM_EVENT_UNREACHABLE:
@@ -215,7 +260,9 @@ void IbvConnector::Connect() {
   ord_ = std::min<uint16_t>({options_.ord, static_cast<uint16_t>(limits.max_qp_init_rd_atom), UINT8_MAX});
   if (!MakeQueuePair()) return;
   rdma_conn_param parameters = Parameters(private_data_);
-  if (api_.rdma_connect(resources().id, &parameters) != 0) FailHere("rdma_connect");
+  if (api_.rdma_connect(resources().id, &parameters) == 0) return;
+  port_is_taken_ = MayTryAnotherPort(errno);
+  if (!port_is_taken_) FailHere("rdma_connect");
 }
 
 void IbvConnector::Accept(Bytes private_data, const verbs::QpOptions& options) {
@@ -258,7 +305,11 @@ void IbvConnector::Fail(LinkEnd end, std::string text, int os_error) {
 
 void IbvConnector::FailHere(const char* what) {
   const int error = errno;
-  Fail(LinkEnd::kFailed, std::string(what) + ": " + strerrordesc_np(error), error);
+  FailOnTheWay(std::string(what) + ": " + strerrordesc_np(error), error);
+}
+
+void IbvConnector::FailOnTheWay(std::string text, int status) {
+  Fail(IsOnTheWay(status) ? LinkEnd::kReset : LinkEnd::kFailed, std::move(text), status);
 }
 
 }  // namespace sdp::ibv

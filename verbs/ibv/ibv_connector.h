@@ -42,6 +42,9 @@ class IbvConnector final : public verbs::Connector {
     return state_ == verbs::ConnectState::kEstablished || state_ == verbs::ConnectState::kFailed ||
            state_ == verbs::ConnectState::kRejected;
   }
+  void Resolve(const sockaddr* local, const sockaddr* target, Time now);
+  [[nodiscard]] bool MayTryAnotherPort(int error) const;
+  void TryAnotherPort(Time now);
   void HandleEvent(const rdma_cm_event& event, Time now);
   void BeginConfirmation(Time now);
   void StepConfirmation(Time now);
@@ -52,6 +55,7 @@ class IbvConnector final : public verbs::Connector {
   void TakePrivateData(const rdma_conn_param& parameters);
   void Fail(verbs::LinkEnd end, std::string text, int os_error = 0);
   void FailHere(const char* what);
+  void FailOnTheWay(std::string text, int status);
 
   const bool connecting_;
   const Api& api_;
@@ -66,6 +70,9 @@ class IbvConnector final : public verbs::Connector {
   Time quiet_until_ = kNever;  // accepting side, connected: see StepSilence
   Time asked_at_{};            // accepting side: when the reply left; connecting side: when the peer's RNIC was asked
   bool confirming_ = false;    // connecting side, connected: see BeginConfirmation
+  bool port_is_chosen_ = false;  // connecting side, by us: see TryAnotherPort
+  bool port_is_taken_ = false;
+  int ports_tried_ = 0;
   Time next_opening_ = kNever;
   Duration opening_interval_{};
   uint16_t ird_ = 0;

@@ -23,18 +23,23 @@ Devices& devices() {
   return *instance;
 }
 
+// By system calls: a preloaded process has other functions under the plain names.
+void DoNotBlock(int fd) {
+  const long flags = ::syscall(SYS_fcntl, fd, F_GETFL);
+  if ((flags & O_NONBLOCK) == 0) ::syscall(SYS_fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+}
+
 }  // namespace
 
 Device* Device::Of(const Api& api, ibv_context* context) {
   std::lock_guard lock(devices().mutex);
+  // Each time: a context that librdmacm has closed, with its device, may have the same place as the next one.
+  DoNotBlock(context->async_fd);
   for (const auto& [known, device] : devices().all) {
     if (known == context) return device;
   }
-  // By system calls: a preloaded process has other functions under the plain names.
   const int bell = static_cast<int>(::syscall(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (bell < 0) return nullptr;
-  const long flags = ::syscall(SYS_fcntl, context->async_fd, F_GETFL);
-  ::syscall(SYS_fcntl, context->async_fd, F_SETFL, flags | O_NONBLOCK);
   auto* const device = new Device(api, context, descriptor_calls().hide(bell));
   devices().all.emplace_back(context, device);
   return device;

@@ -109,7 +109,7 @@ ReadStatus IbvQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory
 
 // What was taken and not told nobody would be woken for.
 bool IbvQp::may_sleep() const {
-  return !ended_ && receives_armed_ && !armed_for_solicited_ && !event_due_ && ready_.empty() && (sends_armed_ || !WaitsForSends());
+  return !ended_ && !broken_ && receives_armed_ && !armed_for_solicited_ && !event_due_ && ready_.empty() && (sends_armed_ || !WaitsForSends());
 }
 
 bool IbvQp::HasReceived() {

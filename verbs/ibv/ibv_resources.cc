@@ -145,6 +145,7 @@ bool Resources::AddToEpoll(int fd, uint32_t events) {
 }
 
 bool Resources::MakeId() {
+  if (id != nullptr) api.rdma_destroy_id(std::exchange(id, nullptr));
   return api.rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) == 0 || Fail("rdma_create_id");
 }
 

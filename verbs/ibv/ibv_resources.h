@@ -76,7 +76,7 @@ class Resources {
 
   // The event channel and the descriptor to wait on. False: failure().
   bool Open();
-  // An id of its own on the channel.
+  // An id of its own on the channel, in place of what it had.
   bool MakeId();
   // Takes over an id that a listener's channel brought.
   bool AdoptId(rdma_cm_id* accepted);

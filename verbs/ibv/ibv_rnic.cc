@@ -7,30 +7,34 @@
 #include <utility>
 
 #include "verbs/ibv/ibv_connector.h"
+#include "verbs/ibv/tcp_port.h"
 
 namespace sdp::ibv {
 namespace {
+
+// Ports tried for a listener that may have any.
+constexpr int kMostPorts = 8;
+
+sockaddr_storage Stored(const sockaddr* address) {
+  sockaddr_storage stored{};
+  std::memcpy(&stored, address, address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+  return stored;
+}
 
 class CmListener final : public Listener {
  public:
   explicit CmListener(const Api& api) : resources_(api) {}
 
+  // The port that RDMA has free may be a TCP socket's, and siw's listener is one, too (siw_create_listen).
   bool Start(const sockaddr* local, int backlog, std::string* why) {
-    if (!resources_.Open() || !resources_.MakeId()) return Failed(why);
-    if (resources_.api.rdma_bind_addr(resources_.id, const_cast<sockaddr*>(local)) != 0) {
-      resources_.Fail("rdma_bind_addr");
-      return Failed(why);
+    if (!resources_.Open()) return Failed(why);
+    sockaddr_storage address = Stored(local);
+    const bool any_port = PortOf(*local) == 0;
+    for (int tried = 1;; ++tried) {
+      if (Listen(reinterpret_cast<sockaddr*>(&address), backlog)) return true;
+      if (!any_port || error_ != EADDRINUSE || tried == kMostPorts) return Failed(why);
+      SetPort(&address, FreeTcpPort(address));
     }
-    if (resources_.id->verbs == nullptr) {
-      *why = "no RDMA device has this address";
-      return false;
-    }
-    if (resources_.api.rdma_listen(resources_.id, backlog) != 0) {
-      resources_.Fail("rdma_listen");
-      return Failed(why);
-    }
-    device_ = resources_.id->verbs->device->name;
-    return true;
   }
 
   [[nodiscard]] int event_fd() const override { return resources_.event_fd; }
@@ -58,12 +62,30 @@ class CmListener final : public Listener {
   }
 
  private:
+  bool Listen(sockaddr* local, int backlog) {
+    error_ = 0;
+    if (!resources_.MakeId()) return false;
+    if (resources_.api.rdma_bind_addr(resources_.id, local) != 0) return Refused("rdma_bind_addr");
+    if (resources_.id->verbs == nullptr) {
+      failure_ = "no RDMA device has this address";
+      return false;
+    }
+    if (resources_.api.rdma_listen(resources_.id, backlog) != 0) return Refused("rdma_listen");
+    device_ = resources_.id->verbs->device->name;
+    return true;
+  }
+  bool Refused(const char* what) {
+    error_ = errno;
+    return resources_.Fail(what);
+  }
   bool Failed(std::string* why) const {
-    *why = resources_.failure();
+    *why = failure_.empty() ? resources_.failure() : failure_;
     return false;
   }
 
   Resources resources_;
+  int error_ = 0;        // of the last try
+  std::string failure_;  // empty: the resources'
   std::string device_;
   bool gone_ = false;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -59,7 +60,7 @@ ConnectState SoftConnector::Step(Time now) {
     if (negotiation_.output().empty()) ReadInput();
     const bool late = now >= send_deadline_ && !negotiation_.output().empty();
     negotiation_.HandleTime(now);
-    if (late) Fail(LinkEnd::kFailed, "MPA start-up timed out");
+    if (late) Fail(LinkEnd::kReset, "MPA start-up timed out", ETIMEDOUT);
   }
   if (cause_.end != LinkEnd::kOpen) return ConnectState::kFailed;
   switch (negotiation_.state()) {
@@ -77,7 +78,7 @@ ConnectState SoftConnector::Step(Time now) {
         cause_ = qp_->cause();
         qp_.reset();
       } else {
-        Fail(LinkEnd::kFailed, negotiation_.failure());
+        Fail(LinkEnd::kReset, negotiation_.failure());
       }
       return ConnectState::kFailed;
     case MpaState::kEstablished:
@@ -117,7 +118,7 @@ ConnectState SoftConnector::StepConfirmation(Time now) {
     return ConnectState::kEstablished;
   }
   if (now >= send_deadline_) {
-    Fail(LinkEnd::kFailed, "the peer's RNIC does not answer");
+    Fail(LinkEnd::kReset, "the peer's RNIC does not answer", ETIMEDOUT);
     return ConnectState::kFailed;
   }
   if (now >= next_rtr_) {
