@@ -11,6 +11,7 @@
 #include "test/portmapper/local_sockets.h"
 #include "test/portmapper/pm_test_support.h"
 #include "test/portmapper/pmd_process.h"
+#include "test/support/skipped.h"
 
 namespace sdp::pm {
 namespace {
@@ -49,10 +50,7 @@ int Sockets(const PmdProcess& pmd) {
 
 TEST_CASE("sockets follow the host's addresses", "[pmd]") {
   const NetworkNamespace network;
-  if (!network.entered()) {
-    WARN("skipped: no right to make a network namespace");
-    return;
-  }
+  if (!network.entered()) return sdp::test::Skipped("no right to make a network namespace");
   REQUIRE(NetworkNamespace::Ip("link set lo up"));
   const TempDir directory;
   const std::string path = directory.Path("pmd.sock");
@@ -99,10 +97,7 @@ TEST_CASE("sockets follow the host's addresses", "[pmd]") {
 
 TEST_CASE("sockets follow the addresses of a daemon that is no longer root", "[pmd]") {
   const NetworkNamespace network;
-  if (!network.entered()) {
-    WARN("skipped: no right to make a network namespace");
-    return;
-  }
+  if (!network.entered()) return sdp::test::Skipped("no right to make a network namespace");
   REQUIRE(NetworkNamespace::Ip("link set lo up"));
   const TempDir directory;
   REQUIRE(chmod(directory.Path(".").c_str(), 0755) == 0);
@@ -127,10 +122,7 @@ TEST_CASE("sockets follow the addresses of a daemon that is no longer root", "[p
 
 TEST_CASE("a host whose address comes later announces its services by it", "[pmd][central]") {
   const NetworkNamespace network;  // without any address yet
-  if (!network.entered()) {
-    WARN("skipped: no right to make a network namespace");
-    return;
-  }
+  if (!network.entered()) return sdp::test::Skipped("no right to make a network namespace");
   const TempDir directory;
   REQUIRE(chmod(directory.Path(".").c_str(), 0755) == 0);
   const PmdProcess central({"--listen", "0.0.0.0:0", "--socket", directory.Path("central"), "--user",
@@ -160,10 +152,7 @@ TEST_CASE("a host whose address comes later announces its services by it", "[pmd
 
 TEST_CASE("without --listen it is port 3935 of all addresses", "[pmd]") {
   const NetworkNamespace network;
-  if (!network.entered()) {
-    WARN("skipped: no right to make a network namespace");
-    return;
-  }
+  if (!network.entered()) return sdp::test::Skipped("no right to make a network namespace");
   REQUIRE(NetworkNamespace::Ip("link set lo up"));
   const TempDir directory;
   const PmdProcess pmd({"--socket", directory.Path("pmd.sock")});

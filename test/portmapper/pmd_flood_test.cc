@@ -17,6 +17,7 @@
 #include "test/portmapper/local_sockets.h"
 #include "test/portmapper/pm_test_support.h"
 #include "test/portmapper/pmd_process.h"
+#include "test/support/skipped.h"
 
 namespace sdp::pm {
 namespace {
@@ -138,10 +139,7 @@ TEST_CASE("a million random datagrams cost nobody his answer", "[pmd][flood]") {
 }
 
 TEST_CASE("a question from a port below 1024 is not answered unless asked for", "[pmd][flood]") {
-  if (geteuid() != 0) {
-    WARN("skipped: only root may send from a port below 1024");
-    return;
-  }
+  if (geteuid() != 0) return sdp::test::Skipped("only root may send from a port below 1024");
   const TempDir directory;
   const bool wanted = GENERATE(false, true);
   std::vector<std::string> arguments = {"--listen", "127.0.0.1:0", "--socket", directory.Path("pmd.sock")};

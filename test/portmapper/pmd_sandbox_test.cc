@@ -15,6 +15,7 @@
 #include "test/portmapper/local_sockets.h"
 #include "test/portmapper/pm_test_support.h"
 #include "test/portmapper/pmd_process.h"
+#include "test/support/skipped.h"
 
 namespace sdp::pm {
 namespace {
@@ -44,10 +45,7 @@ TEST_CASE("it gains no rights and makes no other system calls", "[pmd][sandbox]"
   const PmdProcess pmd({"--listen", "127.0.0.1:0", "--socket", directory.Path("pmd.sock")});
   REQUIRE_FALSE(pmd.ready_line().empty());
   CHECK(StatusOf(pmd.pid(), "NoNewPrivs") == "1");
-  if (Sanitized()) {
-    WARN("skipped in part: no filter of system calls beside a sanitizer's run time");
-    return;
-  }
+  if (Sanitized()) return sdp::test::SkippedInPart("no filter of system calls beside a sanitizer's run time");
   CHECK(StatusOf(pmd.pid(), "Seccomp") == "2");
   const PmdProcess open({"--listen", "127.0.0.1:0", "--socket", directory.Path("b.sock"), "--no-seccomp"});
   REQUIRE_FALSE(open.ready_line().empty());
@@ -66,10 +64,7 @@ TEST_CASE("it runs with its output thrown away", "[pmd][sandbox]") {
 }
 
 TEST_CASE("root's daemon becomes another user and serves all the same", "[pmd][sandbox]") {
-  if (geteuid() != 0) {
-    WARN("skipped: only root can become another user");
-    return;
-  }
+  if (geteuid() != 0) return sdp::test::Skipped("only root can become another user");
   const TempDir directory;
   const std::string registry = directory.Path("registry");
   std::ofstream(registry) << "";

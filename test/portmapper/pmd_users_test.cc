@@ -18,6 +18,7 @@
 #include "test/portmapper/local_sockets.h"
 #include "test/portmapper/pm_test_support.h"
 #include "test/portmapper/pmd_process.h"
+#include "test/support/skipped.h"
 
 namespace sdp::pm {
 namespace {
@@ -57,11 +58,8 @@ int ListenAs(uid_t uid) {
   });
 }
 
-#define NEEDS_ROOT()                                             \
-  if (geteuid() != 0) {                                          \
-    WARN("skipped: other users and mounts are root's business"); \
-    return;                                                      \
-  }
+#define NEEDS_ROOT() \
+  if (geteuid() != 0) return sdp::test::Skipped("other users and mounts are root's business")
 
 TEST_CASE("a program of any user registers with root's daemon", "[pmd][users]") {
   NEEDS_ROOT();

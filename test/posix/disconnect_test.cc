@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 
 #include "test/posix/support.h"
+#include "test/support/skipped.h"
 
 namespace posix_test {
 namespace {
@@ -75,7 +76,8 @@ TEST_CASE("disconnect: a socket that never was connected, and a connect under wa
   Fd client = TcpSocket(AF_INET, SOCK_NONBLOCK);
   Address target = Loopback(AF_INET, 9);
   REQUIRE(inet_pton(AF_INET, "192.0.2.1", &reinterpret_cast<sockaddr_in&>(target.storage).sin_addr) == 1);
-  if (connect(client, target.get(), target.length) == 0 || errno != EINPROGRESS) return;
+  if (connect(client, target.get(), target.length) == 0 || errno != EINPROGRESS)
+    return sdp::test::SkippedInPart(std::string("no route that swallows packets: ") + strerror(errno));
   REQUIRE(Disconnect(client) == 0);
   Listener listener = Listen();
   SetNonblocking(client, false);

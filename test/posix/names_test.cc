@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "test/posix/support.h"
+#include "test/support/skipped.h"
 
 namespace posix_test {
 namespace {
@@ -83,10 +84,7 @@ TEST_CASE("names: a link-local address needs its scope id, and tells it", "[mixe
     std::memcpy(&local.storage, v6, sizeof *v6);
     local.length = sizeof *v6;
   }
-  if (local.length == 0) {
-    WARN("no link-local address on this host: left out");
-    return;
-  }
+  if (local.length == 0) return sdp::test::Skipped("no link-local address on this host");
   Listener listener = ListenAt(local);
   Pair pair = ConnectTo(listener);
   for (const Address& name : {PeerOf(pair.client), LocalOf(pair.server), PeerOf(pair.server)}) {

@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 
 #include "test/posix/support.h"
+#include "test/support/skipped.h"
 
 namespace posix_test {
 namespace {
@@ -17,7 +18,7 @@ bool Served() {
   Fd fd(Native());
   if (fd >= 0) return true;
   REQUIRE(errno == EAFNOSUPPORT);
-  WARN("skipped: nothing serves AF_INET_SDP here");
+  sdp::test::Skipped("nothing serves AF_INET_SDP here");
   return false;
 }
 
@@ -33,7 +34,7 @@ Listener NativeListener(int family_of_address) {
   return listener;
 }
 
-TEST_CASE("AF_INET_SDP: addresses of either family lead to a connection") {
+TEST_CASE("AF_INET_SDP: addresses of either family lead to a connection", "[native]") {
   if (!Served()) return;
   const int server_family = GENERATE(AF_INET, kFamilySdp);
   const int client_family = GENERATE(AF_INET, kFamilySdp);
@@ -61,7 +62,7 @@ TEST_CASE("AF_INET_SDP: addresses of either family lead to a connection") {
   REQUIRE(Get(sender));
 }
 
-TEST_CASE("AF_INET_SDP: an ordinary client reaches a native server, and the reverse") {
+TEST_CASE("AF_INET_SDP: an ordinary client reaches a native server, and the reverse", "[native]") {
   if (!Served()) return;
   {
     Listener listener = NativeListener(kFamilySdp);
@@ -78,7 +79,7 @@ TEST_CASE("AF_INET_SDP: an ordinary client reaches a native server, and the reve
   REQUIRE(GetOption(server, SOL_SOCKET, SO_DOMAIN) == AF_INET);
 }
 
-TEST_CASE("AF_INET_SDP: without blocking, by epoll") {
+TEST_CASE("AF_INET_SDP: without blocking, by epoll", "[native]") {
   if (!Served()) return;
   Listener listener = NativeListener(AF_INET);
   SetNonblocking(listener.fd);
@@ -96,7 +97,7 @@ TEST_CASE("AF_INET_SDP: without blocking, by epoll") {
   REQUIRE(GetOption(client, SOL_SOCKET, SO_ERROR) == 0);
 }
 
-TEST_CASE("AF_INET_SDP: it never falls back", "[refused]") {
+TEST_CASE("AF_INET_SDP: it never falls back", "[refused][native]") {
   if (!Served()) return;
   Fd client(Native());
   // A TCP listener that no port mapper knows of: the bare call keeps the library out.
@@ -110,7 +111,7 @@ TEST_CASE("AF_INET_SDP: it never falls back", "[refused]") {
   REQUIRE(connect(ordinary, address.get(), address.length) == 0);
 }
 
-TEST_CASE("AF_INET_SDP: the options it has always had") {
+TEST_CASE("AF_INET_SDP: the options it has always had", "[native]") {
   if (!Served()) return;
   Listener listener = NativeListener(AF_INET);
   Fd client(Native());
@@ -138,7 +139,7 @@ TEST_CASE("AF_INET_SDP: the options it has always had") {
   REQUIRE_ERRNO(setsockopt(ordinary, kLevelSdp, 80, &value, sizeof value), ENOPROTOOPT);
 }
 
-TEST_CASE("AF_INET_SDP: over an ordinary socket, by dup2", "[plain]") {
+TEST_CASE("AF_INET_SDP: over an ordinary socket, by dup2", "[plain][native]") {
   if (!Served()) return;
   Listener listener = NativeListener(AF_INET);
   Fd client = TcpSocket();

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "test/posix/support.h"
+#include "test/support/skipped.h"
 
 namespace posix_test {
 namespace {
@@ -167,7 +168,7 @@ TEST_CASE("poll: more descriptors than FD_SETSIZE") {
   REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
   limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 4096);
   REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-  if (limit.rlim_cur < 2600) return;
+  if (limit.rlim_cur < 2600) return sdp::test::Skipped("no more than " + std::to_string(limit.rlim_cur) + " descriptors");
   std::vector<Fd> fillers;
   for (int i = 0; i < 1100; ++i) fillers.emplace_back(dup(STDERR_FILENO));
   Pair pair = MakePair();
@@ -333,10 +334,8 @@ TEST_CASE("select: sets that are shorter or longer than an fd_set") {
   const int number = GENERATE(20, 1500);
   rlimit limit{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  if (limit.rlim_cur <= static_cast<rlim_t>(number)) {
-    WARN("skipped: no descriptor may have the number " << number);
-    return;
-  }
+  if (limit.rlim_cur <= static_cast<rlim_t>(number))
+    return sdp::test::SkippedInPart("no descriptor may have the number " + std::to_string(number));
   Pair pair = MakePair();
   REQUIRE(SendAll(pair.client, "x"));
   Fd fd(fcntl(pair.server, F_DUPFD_CLOEXEC, number));

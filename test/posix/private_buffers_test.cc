@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "test/posix/support.h"
+#include "test/support/skipped.h"
 
 namespace posix_test {
 namespace {
@@ -19,11 +20,11 @@ bool Tunable() {
   Fd fd = NativeSocket();
   if (fd >= 0) return true;
   REQUIRE(errno == EAFNOSUPPORT);
-  WARN("skipped: nothing serves AF_INET_SDP here");
+  sdp::test::Skipped("nothing serves AF_INET_SDP here");
   return false;
 }
 
-TEST_CASE("private buffers: what may be chosen, and when") {
+TEST_CASE("private buffers: what may be chosen, and when", "[native]") {
   if (!Tunable()) return;
   Fd fd = NativeSocket();
   REQUIRE(GetOption(fd, kLevelSdp, kThreshold) == -1);
@@ -66,7 +67,7 @@ TEST_CASE("private buffers: what may be chosen, and when") {
   REQUIRE(ReceiveExactly(pair.server, 1) == "x");
 }
 
-TEST_CASE("private buffers: each end has its own, a listener's are those of what it accepts") {
+TEST_CASE("private buffers: each end has its own, a listener's are those of what it accepts", "[native]") {
   if (!Tunable()) return;
   const bool before_listen = GENERATE(true, false);
   Fd listening = NativeSocket();
@@ -105,7 +106,7 @@ TEST_CASE("private buffers: each end has its own, a listener's are those of what
   REQUIRE(GetOption(client, kLevelSdp, kSize) == 128);
 }
 
-TEST_CASE("private buffers: a stream has them enlarged, one way or both") {
+TEST_CASE("private buffers: a stream has them enlarged, one way or both", "[native]") {
   if (!Tunable()) return;
   const bool both = GENERATE(false, true);
   Fd listening = NativeSocket();
@@ -149,7 +150,7 @@ TEST_CASE("private buffers: a stream has them enlarged, one way or both") {
   if (!both) REQUIRE(GetOption(client, kLevelSdp, kSize) == 2000);
 }
 
-TEST_CASE("private buffers: a child that accepts has what was chosen for the listener") {
+TEST_CASE("private buffers: a child that accepts has what was chosen for the listener", "[native]") {
   if (!Tunable()) return;
   Fd listening = NativeSocket();
   SetOption(listening, kLevelSdp, kCount, 9);

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "test/posix/twins.h"
+#include "test/support/skipped.h"
 
 namespace posix_test {
 namespace {
@@ -122,12 +123,18 @@ TEST_CASE("memory: names, options and waits that are nowhere") {
   REQUIRE(ReceiveExactly(pair.server, 1) == "x");
 }
 
+constexpr int kDescriptors = 16384;
+
+// False, and said, where they may not be had.
+bool AllowDescriptors() {
+  const rlimit limit{.rlim_cur = kDescriptors, .rlim_max = kDescriptors};
+  if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return true;
+  sdp::test::Skipped(std::string("so many descriptors may not be had: ") + strerror(errno));
+  return false;
+}
+
 TEST_CASE("memory: select of as many descriptors as there may be, with sets for fewer") {
-  const rlimit limit{.rlim_cur = 16384, .rlim_max = 16384};
-  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    WARN("skipped: " << strerror(errno));
-    return;
-  }
+  if (!AllowDescriptors()) return;
   const bool of_ours = GENERATE(true, false);  // whether a stream is among them
   Pair pair = MakePair();
   int ends[2];
@@ -154,26 +161,22 @@ TEST_CASE("memory: select of as many descriptors as there may be, with sets for 
 }
 
 TEST_CASE("memory: select of numbers beyond FD_SETSIZE among many") {
-  const rlimit limit{.rlim_cur = 16384, .rlim_max = 16384};
-  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
-    WARN("skipped: " << strerror(errno));
-    return;
-  }
+  if (!AllowDescriptors()) return;
   Pair pair = MakePair();
   Fd high(fcntl(pair.server, F_DUPFD_CLOEXEC, 3000));
   REQUIRE(high >= 3000);
   Fd pipe_end(fcntl(pair.client, F_DUPFD_CLOEXEC, 5000));
-  std::vector<unsigned long> words(16384 / 64);
+  std::vector<unsigned long> words(kDescriptors / 64);
   auto* const set = reinterpret_cast<fd_set*>(words.data());
   const auto bit = [](int fd) { return 1ul << (fd % 64); };
   const size_t word = static_cast<size_t>(high) / 64;
   words[word] |= bit(high);
   timeval time{.tv_sec = 0, .tv_usec = 10'000};
-  REQUIRE(select(16384, set, nullptr, nullptr, &time) == 0);
+  REQUIRE(select(kDescriptors, set, nullptr, nullptr, &time) == 0);
   REQUIRE(SendAll(pair.client, "x"));
   words[word] |= bit(high);
   time = {.tv_sec = kPatienceMs / 1000, .tv_usec = 0};
-  REQUIRE(select(16384, set, nullptr, nullptr, &time) == 1);
+  REQUIRE(select(kDescriptors, set, nullptr, nullptr, &time) == 1);
   REQUIRE(words[word] == bit(high));
 }
 

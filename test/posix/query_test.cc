@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "test/posix/support.h"
+#include "test/support/skipped.h"
 
 namespace posix_test {
 namespace {
@@ -96,15 +97,9 @@ TEST_CASE("queries: the state while a connection is being made", "[plain]") {
   Address nowhere = Loopback(AF_INET, 9);
   reinterpret_cast<sockaddr_in&>(nowhere.storage).sin_addr.s_addr = htonl(0xc0000201);  // 192.0.2.1: nobody has it
   const int result = connect(client, nowhere.get(), nowhere.length);
-  if (result != -1 || errno != EINPROGRESS) {
-    WARN("skipped: no route that swallows packets: " << strerror(errno));
-    return;
-  }
+  if (result != -1 || errno != EINPROGRESS) return sdp::test::Skipped(std::string("no route that swallows packets: ") + strerror(errno));
   const int state = Info(client).tcpi_state;
-  if (state == kClosed) {
-    WARN("skipped: this host's network answers for 192.0.2.1");
-    return;
-  }
+  if (state == kClosed) return sdp::test::Skipped("this host's network answers for 192.0.2.1");
   REQUIRE(state == kSynSent);
 }
 
@@ -254,10 +249,8 @@ TEST_CASE("queries: TCP_USER_TIMEOUT ends what a peer does not take", "[abort]")
 TEST_CASE("queries: a socket bound to a device") {
   Listener listener{TcpSocket(), Loopback(AF_INET)};
   const char device[] = "lo";
-  if (setsockopt(listener.fd, SOL_SOCKET, SO_BINDTODEVICE, device, sizeof device) != 0) {
-    WARN("skipped: SO_BINDTODEVICE: " << strerror(errno));
-    return;
-  }
+  if (setsockopt(listener.fd, SOL_SOCKET, SO_BINDTODEVICE, device, sizeof device) != 0)
+    return sdp::test::Skipped(std::string("SO_BINDTODEVICE: ") + strerror(errno));
   REQUIRE(bind(listener.fd, listener.address.get(), listener.address.length) == 0);
   REQUIRE(listen(listener.fd, 8) == 0);
   listener.address = LocalOf(listener.fd);
@@ -284,10 +277,7 @@ TEST_CASE("queries: TCP_ZEROCOPY_RECEIVE says what is to be read") {
   request.length = 4096;
   socklen_t length = offsetof(tcp_zerocopy_receive, copybuf_address);
   void* const window = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, pair.server, 0);
-  if (window == MAP_FAILED) {
-    WARN("skipped: streams cannot be mapped here: " << strerror(errno));
-    return;
-  }
+  if (window == MAP_FAILED) return sdp::test::Skipped(std::string("streams cannot be mapped here: ") + strerror(errno));
   request.address = reinterpret_cast<uint64_t>(window);
   const int result = getsockopt(pair.server, IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, &request, &length);
   if (result == 0) {

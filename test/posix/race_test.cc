@@ -10,6 +10,7 @@
 #include <set>
 
 #include "test/posix/twins.h"
+#include "test/support/skipped.h"
 
 namespace posix_test {
 namespace {
@@ -164,10 +165,8 @@ TEST_CASE("race: a mark and a device are those of every socket beneath") {
   const int mark = 4711;
   const char device[] = "lo";
   if (setsockopt(client, SOL_SOCKET, SO_MARK, &mark, sizeof mark) != 0 ||
-      setsockopt(client, SOL_SOCKET, SO_BINDTODEVICE, device, sizeof device) != 0) {
-    WARN("skipped: SO_MARK, SO_BINDTODEVICE: " << strerror(errno));
-    return;
-  }
+      setsockopt(client, SOL_SOCKET, SO_BINDTODEVICE, device, sizeof device) != 0)
+    return sdp::test::Skipped(std::string("SO_MARK, SO_BINDTODEVICE: ") + strerror(errno));
   REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
   Fd server(accept(listener.fd, nullptr, nullptr));
   REQUIRE(SendAll(client, "x"));
@@ -210,10 +209,7 @@ TEST_CASE("race: _Fork, which runs nobody's hooks") {
 }
 
 TEST_CASE("race: a setuid program gets the connection by exec") {
-  if (geteuid() != 0) {
-    WARN("skipped: only root makes a program another user's");
-    return;
-  }
+  if (geteuid() != 0) return sdp::test::Skipped("only root makes a program another user's");
   char path[] = "/tmp/posix-setuid-XXXXXX";
   {
     Fd file(mkstemp(path));

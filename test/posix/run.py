@@ -21,11 +21,15 @@ import tempfile
 import time
 
 FINDING = re.compile(r"(ERROR|WARNING): (Address|Leak|Thread)Sanitizer.*|.*: runtime error: .*")
+# What a case says that cannot be where it runs (test/support/skipped.h), as a whole or in part.
+SKIPPED = re.compile(r"^skipped( in part)?: (.*)$", re.MULTILINE)
 # Leaks are looked for where processes are whole: a case leaves by _exit, or execs Debian's programs. Threads in the child of a process that
 # has threads are what some cases are about.
 SANITIZER_OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0", "TSAN_OPTIONS": "die_after_fork=0:atexit_sleep_ms=100", "UBSAN_OPTIONS": "print_stacktrace=1"}
 # Cases in which a connection rightly is no SDP connection.
 TAGS_WITH_TCP = ("[refused]", "[mixed]", "[plain]")
+# Cases of what the library alone has: they cannot be on plain TCP, and have to be under the preload.
+TAG_OF_THE_LIBRARY = "[native]"
 
 # What is known to differ under the preload, with the reason. A case that passes all the same is reported, so that its row goes.
 KNOWN_DIFFERENCES = {
@@ -94,8 +98,6 @@ SKIPPED_UNDER = {
         "threads: a descriptor closed under a blocked receive leaves no wreck":
             "TSan reports such a close, whatever becomes of it",
         "fork: the parent closes under its own sleeping receive, and the child goes on":
-            "TSan reports such a close, whatever becomes of it",
-        "fork: the parent closes under its sleeping receive, and what that takes is not lost to the connection":
             "TSan reports such a close, whatever becomes of it",
         "traps: close in one thread while another sleeps in each kind of call":
             "TSan reports such a close, whatever becomes of it",
@@ -177,10 +179,13 @@ class Daemon:
 
 
 class Case:
-    def __init__(self, name, may_use_tcp):
+    def __init__(self, name, may_use_tcp, may_be_skipped):
         self.name = name
         self.may_use_tcp = may_use_tcp
+        self.may_be_skipped = may_be_skipped
         self.problem = None
+        self.skipped = None  # why
+        self.skipped_parts = []
         self.known = None
         self.output = ""
         self.log = ""
@@ -217,6 +222,11 @@ class Case:
         finding = FINDING.search(self.output)
         if self.problem is None and finding:
             self.problem = finding.group(0)
+        reasons = sorted(set(SKIPPED.findall(self.output)))
+        self.skipped = next((why for part, why in reasons if not part), None)
+        self.skipped_parts = [why for part, why in reasons if part]
+        if self.problem is None and self.skipped and not self.may_be_skipped:
+            self.problem = f"was skipped: {self.skipped}"
         if os.path.exists(log_path):
             with open(log_path, errors="replace") as file:
                 self.log = file.read()
@@ -244,7 +254,7 @@ class Case:
 
     def report(self, verbose):
         if verbose or not self.passed():
-            print(f"{'ok  ' if self.passed() else 'FAIL'} {self.seconds:6.2f} s  {self.name}"
+            print(f"{'FAIL' if not self.passed() else 'skip' if self.skipped else 'ok  '} {self.seconds:6.2f} s  {self.name}"
                   + ("" if self.passed() else f": {self.problem}"), flush=True)
         if not self.passed():
             print("\n".join("    " + line for line in self.output.splitlines()[:80]))
@@ -296,12 +306,14 @@ def main():
     options = parser.parse_args()
 
     with_tcp = {name for tag in TAGS_WITH_TCP for name in names(options.tests, tag)}
+    native = set(names(options.tests, TAG_OF_THE_LIBRARY)) if options.mode == "sdp" else set()
     skipped = {}
     linked = (options.preload or "") + subprocess.run(["ldd", options.tests], stdout=subprocess.PIPE, text=True).stdout
+    asked = [name for name in names(options.tests, *filter(None, [options.tag])) if options.only in name]
     for runtime, known in SKIPPED_UNDER.items():
         if runtime in linked:
-            skipped.update(known)
-    cases = [Case(name, name in with_tcp) for name in names(options.tests, *filter(None, [options.tag])) if options.only in name and name not in skipped]
+            skipped.update({name: why for name, why in known.items() if name in asked})
+    cases = [Case(name, name in with_tcp, name not in native) for name in asked if name not in skipped]
     problems = []
     with tempfile.TemporaryDirectory(prefix="sdp-posix-") as directory:
         os.chmod(directory, 0o755)  # cases become other users
@@ -325,6 +337,7 @@ def main():
             if daemon:
                 daemon.stop()
     failed = [case for case in cases if not case.passed()]
+    left_out = [case for case in cases if case.passed() and case.skipped]
     for problem in problems:
         print(f"FAIL {problem}")
     for case in cases:
@@ -332,8 +345,14 @@ def main():
             print(f"known difference: {case.name}: {case.known}")
     for name, reason in skipped.items():
         print(f"skipped: {name}: {reason}")
+    for case in left_out:
+        print(f"skipped: {case.name}: {case.skipped}")
+    for case in cases:
+        for why in case.skipped_parts:
+            print(f"skipped in part: {case.name}: {why}")
     connections = f", {sum(case.sdp_connections for case in cases)} connections over SDP" if daemon else ""
-    print(f"{len(cases) - len(failed)} of {len(cases)} cases passed{connections}")
+    count = len(skipped) + len(left_out)
+    print(f"{len(cases) - len(failed) - len(left_out)} of {len(cases) + len(skipped)} cases passed, {count} skipped{connections}")
     for case in failed:
         print(f"FAIL {case.name}: {case.problem}")
     return 1 if failed or problems else 0

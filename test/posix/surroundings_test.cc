@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "test/posix/support.h"
+#include "test/support/skipped.h"
 
 namespace posix_test {
 namespace {
@@ -17,7 +18,7 @@ constexpr uid_t kNobody = 65534;
 // What it takes root to do is left out, with a word, where somebody else runs the tests.
 bool IsRoot(const char* what) {
   if (geteuid() == 0) return true;
-  std::printf("skipped: %s takes root\n", what);
+  sdp::test::Skipped(std::string(what) + " takes root");
   return false;
 }
 

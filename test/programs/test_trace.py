@@ -249,7 +249,7 @@ class Trace(harness.ProgramTest):
                 self.assertIn(text, got.stderr)
         self.assertEqual(server.popen.poll(), None)
 
-    @unittest.skipIf(os.geteuid() != 0, "skipped: only root can become another user")
+    @unittest.skipIf(os.geteuid() != 0, "only root can become another user")
     def test_other_users_see_nothing(self):
         port, server = self.server()
         self.client(port)

@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "test/support/skipped.h"
 #include "test/tools/stats_fixture.h"
 
 namespace sdp::sdpstat {
@@ -28,7 +29,7 @@ bool Matches(const std::string& text) { return Matches({text}, stats::Establishe
 
 TEST_CASE("Names of services") {
   if (getservbyname("http", "tcp") == nullptr) {
-    WARN("skipped: /etc/services is not there, or does not know http");
+    sdp::test::Skipped("/etc/services is not there, or does not know http");
     return;
   }
   CHECK(Matches("dport = :http"));

@@ -8,8 +8,9 @@
 #include <cstring>
 #include <fstream>
 
-#include "test/tools/stats_fixture.h"
 #include "preload/elf_facts.h"
+#include "test/support/skipped.h"
+#include "test/tools/stats_fixture.h"
 
 namespace sdp::run {
 namespace {
@@ -121,7 +122,7 @@ TEST_CASE("programs that are not there, or not programs") {
 }
 
 TEST_CASE("programs that run with privileges of their own") {
-  if (geteuid() != 0) return;
+  if (geteuid() != 0) return sdp::test::Skipped("only root makes programs another user's");
   Directory directory;
   std::string setuid = directory.Write("setuid", FakeElf().Dynamic(kLoader));
   REQUIRE(chown(setuid.c_str(), 54321, getegid()) == 0);

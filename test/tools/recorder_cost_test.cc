@@ -17,6 +17,7 @@
 #include "core/base/types.h"
 #include "preload/stats_recorder.h"
 #include "preload/stats_segment.h"
+#include "test/support/skipped.h"
 #include "test/tools/stats_fixture.h"
 
 namespace sdp::stats {
@@ -32,7 +33,7 @@ namespace {
 
 #ifdef SDP_COUNT_MEANS_NOTHING
 
-TEST_CASE("what a message costs") { std::puts("skipped: instructions are counted in optimized builds for x86-64 alone"); }
+TEST_CASE("what a message costs") { sdp::test::Skipped("instructions are counted in optimized builds for x86-64 alone"); }
 
 #else
 
@@ -83,7 +84,7 @@ std::optional<long> CountInstructions(Run run) {
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
   }
-  if (!count) std::puts("skipped: this process may not trace another");
+  if (!count) sdp::test::Skipped("this process may not trace another");
   return count;
 }
 

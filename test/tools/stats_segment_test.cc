@@ -14,6 +14,7 @@
 #include <set>
 #include <thread>
 
+#include "test/support/skipped.h"
 #include "test/tools/stats_fixture.h"
 #include "tools/stats/stats_reader.h"
 
@@ -354,7 +355,7 @@ TEST_CASE("a full disk leaves the process without stats, not without sockets") {
 }
 
 TEST_CASE("a process that gave up root goes on in its own user's directory") {
-  if (geteuid() != 0) return;
+  if (geteuid() != 0) return sdp::test::Skipped("only root can become another user");
   constexpr uid_t kNobody = 54321;
   TemporaryDirectory directory;
   auto segment = MustOpen(directory.path());

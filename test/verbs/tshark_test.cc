@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string>
 
+#include "test/support/skipped.h"
 #include "test/verbs/pcap_writer.h"
 #include "test/verbs/qp_pair.h"
 #include "test/verbs/raw_peer.h"
@@ -103,7 +104,7 @@ class Dissection {
 
 bool HaveTshark() {
   if (Run("tshark --version").find("TShark") != std::string::npos) return true;
-  WARN("skipped: tshark is not installed");
+  sdp::test::Skipped("tshark is not installed");
   return false;
 }
 
