@@ -2,120 +2,18 @@
 // whatever becomes of the others.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <netinet/tcp.h>
-#include <spawn.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <cstdlib>
 
-#include "test/posix/support.h"
-
-extern char** environ;
+#include "test/posix/backlog_support.h"
+#include "test/posix/processes.h"
 
 namespace posix_test {
 namespace {
-
-// A child that dies with its parent.
-pid_t Fork(const std::function<int()>& body) {
-  return Child([&] {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return body();
-  });
-}
-
-void Kill(pid_t pid) {
-  REQUIRE(kill(pid, SIGKILL) == 0);
-  Reap(pid);
-}
-
-struct Pipe {
-  Pipe() {
-    int fds[2];
-    REQUIRE(pipe2(fds, O_CLOEXEC) == 0);
-    in.reset(fds[0]);
-    out.reset(fds[1]);
-  }
-  Fd in, out;
-};
-
-bool Connected(int fd) {
-  int error = -1;
-  socklen_t length = sizeof error;
-  return WaitFor(fd, POLLOUT) && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
-}
-
-// Non-blocking connects, all under way at once.
-std::vector<Fd> StartClients(Listener& listener, int count) {
-  std::vector<Fd> clients;
-  for (int i = 0; i < count; ++i) {
-    clients.push_back(TcpSocket(AF_INET, SOCK_NONBLOCK));
-    const int result = connect(clients.back(), listener.address.get(), listener.address.length);
-    REQUIRE((result == 0 || errno == EINPROGRESS));
-  }
-  return clients;
-}
-
-// Nobody has accepted, and none of them needs that to connect and to send its number.
-std::vector<Fd> ConnectClients(Listener& listener, int count) {
-  std::vector<Fd> clients = StartClients(listener, count);
-  for (int i = 0; i < count; ++i) {
-    REQUIRE(Connected(clients[i]));
-    REQUIRE(SendAll(clients[i], std::string(1, static_cast<char>('a' + i))));
-  }
-  return clients;
-}
-
-// Accepts `count` connections and answers each with what it said and `name`.
-bool Serve(int listener, int count, char name) {
-  for (int i = 0; i < count; ++i) {
-    if (!WaitFor(listener, POLLIN)) return false;
-    Fd server(accept(listener, nullptr, nullptr));
-    if (server < 0) return false;
-    const std::string got = ReceiveExactly(server, 1);
-    if (got.size() != 1 || !SendAll(server, got + name)) return false;
-  }
-  return true;
-}
-
-// The same, and all of them before it says anything: where one process alone is to answer, none of them waits for what another one sends.
-bool ServeTogether(int listener, int count, char name) {
-  std::vector<Fd> servers;
-  for (int i = 0; i < count; ++i) {
-    if (!WaitFor(listener, POLLIN)) return false;
-    servers.emplace_back(accept(listener, nullptr, nullptr));
-    if (servers.back() < 0) return false;
-  }
-  return std::all_of(servers.begin(), servers.end(), [&](const Fd& server) {
-    const std::string got = ReceiveExactly(server, 1);
-    return got.size() == 1 && SendAll(server, got + name) && shutdown(server, SHUT_WR) == 0;
-  });
-}
-
-// Who served each client, as a string.
-std::string Servers(std::vector<Fd>& clients) {
-  std::string names;
-  for (size_t i = 0; i < clients.size(); ++i) {
-    const std::string answer = ReceiveExactly(clients[i], 2);
-    REQUIRE(answer.size() == 2);
-    REQUIRE(answer[0] == static_cast<char>('a' + i));
-    REQUIRE(ReceiveToEnd(clients[i]).empty());
-    names += answer[1];
-  }
-  return names;
-}
-
-// Connections that wait for accept, as the listener tells.
-bool HasWaiting(int listener, size_t count) {
-  return Eventually([&] {
-    tcp_info info{};
-    socklen_t length = sizeof info;
-    return getsockopt(listener, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_unacked == count;
-  });
-}
 
 TEST_CASE("backlog: the server's child has come and gone") {
   const int how = GENERATE(0, 1, 2);
@@ -390,120 +288,6 @@ TEST_CASE("backlog: a worker that sets a seccomp filter gets those who waited be
     REQUIRE(Servers(clients) == std::string(kClients, 'c'));
     REQUIRE(ExitedWith(Reap(pid), 0));
   }
-}
-
-// --- To another program
-
-TEST_CASE("serve three clients of an inherited listener", "[.inherited-backlog]") {
-  const char* const number = getenv("POSIX_TEST_FD");
-  REQUIRE(number != nullptr);
-  REQUIRE(Serve(atoi(number), 3, 'x'));
-}
-
-struct Program {
-  std::string path, name = "[.inherited-backlog]", number;
-  std::vector<std::string> environment;
-  std::vector<char*> argv, envp;
-
-  explicit Program(int fd) : number("POSIX_TEST_FD=" + std::to_string(fd)) {
-    char target[4096];
-    const ssize_t length = readlink("/proc/self/exe", target, sizeof target);
-    REQUIRE(length > 0);
-    path.assign(target, static_cast<size_t>(length));
-    for (char** v = environ; *v != nullptr; ++v) environment.emplace_back(*v);
-    environment.push_back(number);
-    argv = {path.data(), name.data(), nullptr};
-    for (std::string& v : environment) envp.push_back(v.data());
-    envp.push_back(nullptr);
-  }
-};
-
-TEST_CASE("backlog: a program that gets the listener gets who waits for it") {
-  const int how = GENERATE(0, 1, 2);  // fork and exec; posix_spawn; fork and exec of one that has waited for clients itself
-  const bool parent_keeps = GENERATE(false, true);
-  Listener listener = Listen();
-  Pipe go;
-  std::vector<Fd> clients;
-  if (how != 2) clients = ConnectClients(listener, 3);
-  for (const Fd& client : clients) REQUIRE(fcntl(client, F_SETFD, FD_CLOEXEC) == 0);
-  Program program(listener.fd);
-  pid_t pid = -1;
-  if (how == 1) {
-    posix_spawn_file_actions_t actions;
-    REQUIRE(posix_spawn_file_actions_init(&actions) == 0);
-    REQUIRE(posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0) == 0);
-    REQUIRE(posix_spawn(&pid, program.path.c_str(), &actions, nullptr, program.argv.data(), program.envp.data()) == 0);
-    REQUIRE(posix_spawn_file_actions_destroy(&actions) == 0);
-  } else {
-    pid = Fork([&] {
-      char c;
-      if (how == 2 && (!WaitFor(listener.fd, POLLIN) || read(go.in, &c, 1) != 1)) return 7;
-      Fd null(open("/dev/null", O_WRONLY));
-      dup2(null, STDOUT_FILENO);
-      execve(program.path.c_str(), program.argv.data(), program.envp.data());
-      return 8;
-    });
-  }
-  if (!parent_keeps) listener.fd.reset();
-  if (how == 2) {
-    clients = ConnectClients(listener, 3);
-    REQUIRE(write(go.out, "x", 1) == 1);
-  }
-  REQUIRE(Servers(clients) == "xxx");
-  REQUIRE(ExitedWith(Reap(pid), 0));
-}
-
-TEST_CASE("backlog: a program that keeps the listener without knowing it") {
-  Listener listener = Listen();
-  const pid_t pid = Fork([] {
-    execlp("sleep", "sleep", "30", nullptr);
-    return 8;
-  });
-  std::vector<Fd> clients = ConnectClients(listener, 5);
-  REQUIRE(Serve(listener.fd, 5, 'p'));
-  REQUIRE(Servers(clients) == "ppppp");
-  Kill(pid);
-}
-
-TEST_CASE("backlog: whoever is passed the listener gets who waits for it") {
-  Listener listener = Listen();
-  int ends[2];
-  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-  Fd here(ends[0]), there(ends[1]);
-  const pid_t pid = Fork([&] {
-    listener.fd.reset();
-    here.reset();
-    char byte;
-    iovec piece{&byte, 1};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message{};
-    message.msg_iov = &piece;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    if (recvmsg(there, &message, 0) != 1 || CMSG_FIRSTHDR(&message) == nullptr) return 1;
-    int fd;
-    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
-    return Serve(fd, 3, 'r') ? 0 : 2;
-  });
-  std::vector<Fd> clients = ConnectClients(listener, 3);
-  char byte = 'x';
-  iovec piece{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof(int));
-  const int fd = listener.fd;
-  memcpy(CMSG_DATA(rights), &fd, sizeof fd);
-  REQUIRE(sendmsg(here, &message, 0) == 1);
-  REQUIRE(Servers(clients) == "rrr");
-  REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
 }  // namespace

@@ -1,28 +1,15 @@
-// Sockets in another program: exec in all its forms, posix_spawn, and programs that the preload does not reach.
+// Sockets in another program: exec in all its forms, and posix_spawn.
 #include <netinet/tcp.h>
 #include <spawn.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 
 #include <cstdlib>
 
-#include "test/posix/support.h"
-
-extern char** environ;
+#include "test/posix/processes.h"
 
 namespace posix_test {
 namespace {
 
-// --- What the other program does: this one again, in a hidden case, with a descriptor's number in the environment.
-
-constexpr const char* kNumber = "POSIX_TEST_FD";
-
-int InheritedNumber() {
-  const char* const number = getenv(kNumber);
-  REQUIRE(number != nullptr);
-  return atoi(number);
-}
+// --- What the other program does.
 
 // "echo" to the end of the stream, then "bye".
 TEST_CASE("echo on an inherited descriptor", "[.inherited-echo]") {
@@ -60,47 +47,6 @@ TEST_CASE("listen on an inherited descriptor", "[.inherited-listen]") {
 
 // --- Starting it
 
-struct Program {
-  std::string path = "/proc/self/exe";
-  std::string name;
-  std::string number;
-  std::vector<std::string> environment;
-  std::vector<char*> argv;
-  std::vector<char*> envp;
-
-  Program(const char* tag, int fd) : name(tag), number(std::string(kNumber) + "=" + std::to_string(fd)) {
-    char target[4096];
-    const ssize_t length = readlink("/proc/self/exe", target, sizeof target - 1);
-    REQUIRE(length > 0);
-    path = std::string(target, static_cast<size_t>(length));
-    for (char** v = environ; *v != nullptr; ++v) {
-      if (strncmp(*v, kNumber, strlen(kNumber)) != 0) environment.emplace_back(*v);
-    }
-    environment.push_back(number);
-    argv = {path.data(), name.data(), nullptr};
-    for (std::string& v : environment) envp.push_back(v.data());
-    envp.push_back(nullptr);
-  }
-  // Another program of this build.
-  void Use(const char* other) {
-    path = path.substr(0, path.rfind('/') + 1) + other;
-    argv[0] = path.data();
-  }
-};
-
-pid_t Fork(const std::function<int()>& body) {
-  return Child([&] {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return body();
-  });
-}
-
-// The child's standard output is none of Catch's business.
-void Silence() {
-  Fd null(open("/dev/null", O_WRONLY));
-  dup2(null, STDOUT_FILENO);
-}
-
 // Through `fd`, what the other end of an echo answers to `data`.
 void CheckEcho(int fd, const std::string& data) {
   auto sender = Async([&] { return SendAll(fd, data) && shutdown(fd, SHUT_WR) == 0; });
@@ -127,7 +73,7 @@ TEST_CASE("exec: a forked child's program goes on with the connection") {
     char c;
     if (read(in, &c, 1) != 0) return 1;
     in.reset();
-    setenv(kNumber, std::to_string(pair.server).c_str(), 1);
+    setenv(kInheritedNumber, std::to_string(pair.server).c_str(), 1);
     char* const* argv = program.argv.data();
     const char* path = program.path.c_str();
     if (how == 0) execve(path, argv, program.envp.data());
@@ -378,161 +324,6 @@ TEST_CASE("exec: an emptied environment but for the preload changes nothing") {
   pair.server.reset();
   CheckEcho(pair.client, Pattern(100'000));
   REQUIRE(ExitedWith(Reap(pid), 0));
-}
-
-// --- Programs that the preload does not reach
-
-// Forks, and execs the static program on `server`; `number`: which descriptor it shall have there.
-pid_t ExecStatic(Pair& pair, const char* what, int number) {
-  const pid_t pid = Fork([&] {
-    pair.client.reset();
-    if (number != pair.server) {
-      dup2(pair.server, number);
-      pair.server.reset();
-    }
-    Program program(what, number);
-    program.Use("posix_static");
-    execve(program.path.c_str(), program.argv.data(), program.envp.data());
-    return 3;
-  });
-  return pid;
-}
-
-TEST_CASE("exec: a static program has the connection") {
-  const bool standard_input = GENERATE(false, true);
-  const bool parent_keeps = GENERATE(false, true);
-  if (parent_keeps && !standard_input) return;  // then nobody knows who is to read
-  Pair pair = MakePair();
-  REQUIRE(SendAll(pair.client, "one two"));
-  REQUIRE(ReceiveExactly(pair.server, 3) == "one");
-  const pid_t pid = ExecStatic(pair, "echo", standard_input ? 0 : pair.server.get());
-  if (!parent_keeps) pair.server.reset();
-  const std::string data = Pattern(3'000'000);
-  auto sender = Async([&] { return SendAll(pair.client, data) && shutdown(pair.client, SHUT_WR) == 0; });
-  const std::string expected = " two" + data + "bye";
-  const std::string got = ReceiveExactly(pair.client, expected.size());
-  REQUIRE(Get(sender));
-  REQUIRE(got.size() == expected.size());
-  REQUIRE(Hash(got) == Hash(expected));
-  REQUIRE(ExitedWith(Reap(pid), 0));
-  if (parent_keeps) {
-    REQUIRE(SendAll(pair.server, "parent"));
-    pair.server.reset();
-    REQUIRE(ReceiveToEnd(pair.client) == "parent");
-  }
-  REQUIRE(ReceiveToEnd(pair.client).empty());
-}
-
-TEST_CASE("exec: a static program that posix_spawn starts has the connection") {
-  const bool rearranged = GENERATE(false, true);
-  const bool parent_keeps = GENERATE(false, true);
-  if (parent_keeps && !rearranged) return;  // then nobody knows who is to read
-  Pair pair = MakePair(), other = MakePair();
-  Program program("echo", rearranged ? 0 : pair.server.get());
-  program.Use("posix_static");
-  posix_spawn_file_actions_t actions;
-  REQUIRE(posix_spawn_file_actions_init(&actions) == 0);
-  for (const Fd* fd : {&pair.client, &other.client, &other.server}) REQUIRE(fcntl(*fd, F_SETFD, FD_CLOEXEC) == 0);
-  if (rearranged) {
-    REQUIRE(fcntl(pair.server, F_SETFD, FD_CLOEXEC) == 0);
-    REQUIRE(posix_spawn_file_actions_adddup2(&actions, pair.server, 0) == 0);
-  }
-  pid_t pid;
-  REQUIRE(posix_spawn(&pid, program.path.c_str(), &actions, nullptr, program.argv.data(), program.envp.data()) == 0);
-  REQUIRE(posix_spawn_file_actions_destroy(&actions) == 0);
-  REQUIRE(fcntl(pair.server, F_GETFD) == (rearranged ? FD_CLOEXEC : 0));
-  if (!parent_keeps) pair.server.reset();
-  const std::string data = Pattern(3'000'000);
-  auto sender = Async([&] { return SendAll(pair.client, data) && shutdown(pair.client, SHUT_WR) == 0; });
-  const std::string got = ReceiveExactly(pair.client, data.size() + 3);
-  REQUIRE(Get(sender));
-  REQUIRE(got.size() == data.size() + 3);
-  REQUIRE(Hash(got) == Hash(data + "bye"));
-  REQUIRE(ExitedWith(Reap(pid), 0));
-  if (parent_keeps) {
-    REQUIRE(SendAll(pair.server, "parent"));
-    pair.server.reset();
-    REQUIRE(ReceiveToEnd(pair.client) == "parent");
-  }
-  REQUIRE(ReceiveToEnd(pair.client).empty());
-  REQUIRE(SendAll(other.client, "untouched"));
-  REQUIRE(ReceiveExactly(other.server, 9) == "untouched");
-}
-
-TEST_CASE("exec: resets reach a static program, and come from it") {
-  const bool from_program = GENERATE(false, true);
-  Pair pair = MakePair();
-  const pid_t pid = ExecStatic(pair, from_program ? "reset" : "wait", pair.server);
-  pair.server.reset();
-  REQUIRE(SendAll(pair.client, "x"));
-  if (from_program) {
-    REQUIRE(ExitedWith(Reap(pid), 0));
-    char c;
-    REQUIRE_ERRNO(recv(pair.client, &c, 1, 0), ECONNRESET);
-    return;
-  }
-  const linger reset{.l_onoff = 1, .l_linger = 0};
-  REQUIRE(setsockopt(pair.client, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0);
-  pair.client.reset();
-  REQUIRE(ExitedWith(Reap(pid), ECONNRESET));
-}
-
-TEST_CASE("exec: a static program that is killed, or ends with data unread, ends the connection") {
-  Pair pair = MakePair();
-  const pid_t pid = ExecStatic(pair, "wait", pair.server);
-  pair.server.reset();
-  REQUIRE(SendAll(pair.client, "hello"));
-  REQUIRE(PollOne(pair.client, POLLIN, kQuietMs) == 0);
-  REQUIRE(kill(pid, SIGKILL) == 0);
-  Reap(pid);
-  char c;
-  REQUIRE(recv(pair.client, &c, 1, 0) <= 0);
-}
-
-TEST_CASE("exec: an environment without the preload") {
-  Pair pair = MakePair();
-  const pid_t pid = Fork([&] {
-    Silence();
-    pair.client.reset();
-    char* const argv[] = {const_cast<char*>("sh"), const_cast<char*>("-c"), const_cast<char*>("read a; echo got $a"), nullptr};
-    char* const envp[] = {nullptr};
-    dup2(pair.server, 0);
-    dup2(pair.server, 1);
-    pair.server.reset();
-    execve("/bin/sh", argv, envp);
-    return 1;
-  });
-  pair.server.reset();
-  REQUIRE(SendAll(pair.client, "something\n"));
-  REQUIRE(ReceiveToEnd(pair.client) == "got something\n");
-  REQUIRE(ExitedWith(Reap(pid), 0));
-}
-
-TEST_CASE("exec: a program that turns out to be none leaves everything as it was") {
-  Pair pair = MakePair();
-  char path[] = "/tmp/posix-test-XXXXXX";
-  Fd file(mkstemp(path));
-  REQUIRE(write(file, "neither", 7) == 7);
-  REQUIRE(fchmod(file, 0700) == 0);
-  file.reset();
-  char* const envp[] = {nullptr};
-  char* const argv[] = {const_cast<char*>("nothing"), nullptr};
-  for (int i = 0; i < 3; ++i) {
-    REQUIRE_ERRNO(execve("/nonexistent", argv, envp), ENOENT);
-    REQUIRE_ERRNO(execve(path, argv, envp), ENOEXEC);
-    REQUIRE_ERRNO(execve(path, argv, environ), ENOEXEC);
-    REQUIRE(SendAll(pair.client, "after"));
-    REQUIRE(ReceiveExactly(pair.server, 5) == "after");
-  }
-  REQUIRE(unlink(path) == 0);
-  const std::string data = Pattern(500'000);
-  auto sender = Async([&] { return SendAll(pair.server, data); });
-  REQUIRE(Hash(ReceiveExactly(pair.client, data.size())) == Hash(data));
-  REQUIRE(Get(sender));
-  int status;
-  REQUIRE_ERRNO(waitpid(-1, &status, WNOHANG), ECHILD);
-  pair.server.reset();
-  REQUIRE(ReceiveToEnd(pair.client).empty());
 }
 
 }  // namespace

@@ -1,21 +1,14 @@
 // A thread has been asleep in a receive since before its process forked, and the child uses the connection.
 #include <pthread.h>
-#include <sys/prctl.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <thread>
 
-#include "test/posix/support.h"
+#include "test/posix/processes.h"
 
 namespace posix_test {
 namespace {
-
-pid_t Fork(const std::function<int()>& body) {
-  return Child([&] {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return body();
-  });
-}
 
 // A thread in a receive of up to `size` bytes.
 class Sleeper {
@@ -46,20 +39,6 @@ class Sleeper {
 
 volatile pid_t forked = -1;
 
-struct Pipe {
-  Pipe() {
-    int fds[2];
-    REQUIRE(pipe(fds) == 0);
-    in.reset(fds[0]), out.reset(fds[1]);
-  }
-  void Tell() { REQUIRE(write(out, "x", 1) == 1); }
-  bool Hear() {
-    char c;
-    return WaitFor(in, POLLIN) && read(in, &c, 1) == 1;
-  }
-  Fd in, out;
-};
-
 TEST_CASE("fork: a child sends while a thread of its parent sleeps in a receive") {
   const bool waits = GENERATE(false, true);
   Pair pair = MakePair();
@@ -86,18 +65,11 @@ TEST_CASE("fork: a child sends while a thread of its parent sleeps in a receive"
 
 TEST_CASE("fork: a child writes much while a thread of its parent reads much, asleep when the child was made") {
   const std::string up = Pattern(6'000'000, 3), down = Pattern(5'000'000, 4);
-  Listener listener = Listen();
-  const pid_t remote = Fork([&] {
-    listener.fd.reset();
-    Fd client = TcpSocket();
-    if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
-    const std::string first = ReceiveExactly(client, 1);  // the child's, while the parent's thread sleeps
-    auto sender = Async([&] { return SendAll(client, up) && shutdown(client, SHUT_WR) == 0; });
-    const std::string got = first + ReceiveToEnd(client);
-    return sender.get() && Hash(got) == Hash(down) ? 0 : 2;
+  RemoteClient remote = ServeClient([&](int fd) {
+    // The child's, while the parent's thread sleeps.
+    return ReceiveExactly(fd, 1) == down.substr(0, 1) ? Exchange(fd, up, down.substr(1)) : 2;
   });
-  Fd server(accept(listener.fd, nullptr, nullptr));
-  REQUIRE(server >= 0);
+  const Fd& server = remote.server;
   std::atomic<pid_t> tid{0};
   auto reader = Async([&] {
     tid = gettid();
@@ -111,8 +83,8 @@ TEST_CASE("fork: a child writes much while a thread of its parent reads much, as
   const pid_t writer = Fork([&] { return SendAll(server, down) && shutdown(server, SHUT_WR) == 0 ? 0 : 1; });
   REQUIRE(ExitedWith(Reap(writer), 0));
   REQUIRE(Hash(Get(reader)) == Hash(up));
-  server.reset();
-  REQUIRE(ExitedWith(Reap(remote), 0));
+  remote.server.reset();
+  REQUIRE(ExitedWith(Reap(remote.pid), 0));
 }
 
 TEST_CASE("fork: what the parent's sleeping thread does not take is for the child") {
@@ -254,29 +226,35 @@ TEST_CASE("fork: a program that a child execs writes while a thread of its paren
   REQUIRE(sleeper.Got() == "more");
 }
 
-TEST_CASE("fork: the parent closes under its sleeping receive, and what that takes is not lost to the connection") {
+TEST_CASE("fork: the parent closes under its own sleeping receive, and the child goes on") {
+  const bool used_before = GENERATE(false, true);  // then what the receive takes is not lost to the connection
   Pair pair = MakePair();
   Sleeper sleeper(pair.server, 1);
   REQUIRE(sleeper.FallsAsleep());
   Pipe begin;
   const pid_t pid = Fork([&] {
     pair.client.reset();
-    if (!SendAll(pair.server, "one") || !begin.Hear()) return 1;
-    if (!SendAll(pair.server, "two")) return 2;
+    if (used_before && !SendAll(pair.server, "one")) return 1;
+    if (!begin.Hear()) return 2;
+    if (used_before && !SendAll(pair.server, "two")) return 3;
     // What the blocked call does with the byte that wakes it is not defined.
     const std::string got = ReceiveToEnd(pair.server);
-    return got == "rest" || got == "xrest" ? 0 : 3;
+    if (got != "rest" && got != "xrest") return 4;
+    return SendAll(pair.server, "answer") ? 0 : 5;
   });
-  REQUIRE(ReceiveExactly(pair.client, 3) == "one");
+  if (used_before) REQUIRE(ReceiveExactly(pair.client, 3) == "one");
   pair.server.reset();
-  begin.Tell();
-  REQUIRE(ReceiveExactly(pair.client, 3) == "two");
+  if (used_before) {
+    begin.Tell();
+    REQUIRE(ReceiveExactly(pair.client, 3) == "two");
+  }
   REQUIRE(SendAll(pair.client, "x"));
   sleeper.Got();
+  if (!used_before) begin.Tell();
   REQUIRE(SendAll(pair.client, "rest"));
   REQUIRE(shutdown(pair.client, SHUT_WR) == 0);
+  REQUIRE(ReceiveToEnd(pair.client) == "answer");
   REQUIRE(ExitedWith(Reap(pid), 0));
-  REQUIRE(ReceiveToEnd(pair.client).empty());
 }
 
 TEST_CASE("fork: a process that ends while its thread sleeps in a receive leaves the connection to its child") {
@@ -307,6 +285,19 @@ TEST_CASE("fork: a process that ends while its thread sleeps in a receive leaves
   REQUIRE(ReceiveExactly(pair.client, 5) == "child");
   REQUIRE(SendAll(pair.client, "answer"));
   REQUIRE(ReceiveToEnd(pair.client) == "done");
+}
+
+TEST_CASE("fork: a reader asleep in one thread while another forks goes on reading") {
+  Pair pair = MakePair();
+  auto reader = Async([&] { return ReceiveExactly(pair.server, 8); });
+  REQUIRE(StillRunning(reader));
+  const pid_t pid = Fork([&] {
+    pair.server.reset();
+    return SendAll(pair.client, "one ") ? 0 : 1;
+  });
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  REQUIRE(SendAll(pair.client, "two "));
+  REQUIRE(Get(reader) == "one two ");
 }
 
 }  // namespace

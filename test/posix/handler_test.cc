@@ -4,7 +4,6 @@
 #include <sys/epoll.h>
 #include <sys/time.h>
 
-
 #include "test/posix/support.h"
 
 namespace posix_test {

@@ -1,8 +1,7 @@
 // A large write whose reader was late: it has returned as if TCP had buffered, and its bytes are this
 // process's to deliver, whatever becomes of the process and whoever shares the connection.
-#include <sys/prctl.h>
 
-#include "test/posix/support.h"
+#include "test/posix/processes.h"
 
 namespace posix_test {
 namespace {
@@ -22,8 +21,7 @@ TEST_CASE("kept: a child that writes behind it, and the parent closes or stays")
   const size_t more = GENERATE(5u, 200'000u);
   const std::string first = Pattern(kLarge, 3), second = Pattern(more, 4);
   Pair pair = WithUnreadWrite(first);
-  const pid_t pid = Child([&] {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const pid_t pid = Fork([&] {
     pair.server.reset();
     return SendAll(pair.client, second) ? 0 : 1;
   });
@@ -44,8 +42,7 @@ TEST_CASE("kept: a child that writes long before anybody reads") {
   int fds[2];
   REQUIRE(pipe(fds) == 0);
   Fd in(fds[0]), out(fds[1]);
-  const pid_t pid = Child([&] {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const pid_t pid = Fork([&] {
     pair.server.reset();
     if (write(out, "x", 1) != 1) return 1;
     return SendAll(pair.client, "behind") ? 0 : 2;
@@ -61,8 +58,7 @@ TEST_CASE("kept: a child that writes long before anybody reads") {
 TEST_CASE("kept: a child that reads the answer") {
   const std::string first = Pattern(kLarge, 3);
   Pair pair = WithUnreadWrite(first);
-  const pid_t pid = Child([&] {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const pid_t pid = Fork([&] {
     pair.server.reset();
     return ReceiveExactly(pair.client, 6) == "answer" ? 0 : 1;
   });
@@ -74,8 +70,7 @@ TEST_CASE("kept: a child that reads the answer") {
 TEST_CASE("kept: a child whose program writes behind it") {
   const std::string first = Pattern(kLarge, 3);
   Pair pair = WithUnreadWrite(first);
-  const pid_t pid = Child([&] {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const pid_t pid = Fork([&] {
     pair.server.reset();
     if (dup2(pair.client, STDOUT_FILENO) < 0) return 1;
     pair.client.reset();

@@ -1,9 +1,8 @@
 // A client that connects, sends and is killed right behind that, while nobody has accepted it yet: the server
 // gets the connection all the same, what was sent, and then an end or a reset.
-#include <sys/prctl.h>
 #include <unistd.h>
 
-#include "test/posix/support.h"
+#include "test/posix/processes.h"
 
 namespace posix_test {
 namespace {
@@ -11,8 +10,7 @@ namespace {
 enum class How { kAcceptAsleep, kPoll, kLate };
 
 pid_t KilledBehindSend(Listener& listener, size_t size) {
-  return Child([&] {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+  return Fork([&] {
     listener.fd.reset();  // a stranger to the server
     const Fd fd = TcpSocket();
     if (connect(fd, listener.address.get(), listener.address.length) != 0) return 1;

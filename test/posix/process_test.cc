@@ -2,12 +2,11 @@
 #include <linux/sched.h>
 #include <sched.h>
 #include <spawn.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 
-#include "test/posix/support.h"
+#include "test/posix/processes.h"
 
 extern char** environ;
 
@@ -86,8 +85,7 @@ TEST_CASE("process: workers accept from an inherited listener") {
   Listener listener = Listen();
   std::vector<pid_t> workers;
   for (int i = 0; i < 3; ++i) {
-    workers.push_back(Child([&] {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
+    workers.push_back(Fork([&] {
       for (;;) {
         Fd server(accept(listener.fd, nullptr, nullptr));
         if (server < 0) return 1;
@@ -118,8 +116,7 @@ TEST_CASE("process: workers wait for an inherited listener by poll") {
   Listener listener = Listen(AF_INET, 64, SOCK_NONBLOCK);
   std::vector<pid_t> workers;
   for (int i = 0; i < 3; ++i) {
-    workers.push_back(Child([&] {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
+    workers.push_back(Fork([&] {
       for (;;) {
         if (!WaitFor(listener.fd, POLLIN)) return 1;
         Fd server(accept(listener.fd, nullptr, nullptr));
@@ -147,8 +144,7 @@ TEST_CASE("process: workers wait for an inherited listener by poll") {
 
 TEST_CASE("process: a listener lives in its child after the parent closes it") {
   Listener listener = Listen();
-  const pid_t pid = Child([&] {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const pid_t pid = Fork([&] {
     Fd server(accept(listener.fd, nullptr, nullptr));
     return server >= 0 && SendAll(server, "child") ? 0 : 1;
   });
@@ -178,8 +174,7 @@ TEST_CASE("process: a child makes connections of its own to its parent") {
 TEST_CASE("process: a killed peer is a reset or an end within a second") {
   Listener listener = Listen();
   const bool unread = GENERATE(false, true);
-  const pid_t pid = Child([&] {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const pid_t pid = Fork([&] {
     Fd client = TcpSocket();
     if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
     SendAll(client, "hello");
@@ -201,8 +196,7 @@ TEST_CASE("process: a killed peer is a reset or an end within a second") {
 
 TEST_CASE("process: a peer killed while it receives much breaks a blocked send") {
   Listener listener = Listen();
-  const pid_t pid = Child([&] {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const pid_t pid = Fork([&] {
     Fd client = TcpSocket();
     if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
     ReceiveExactly(client, 100'000);

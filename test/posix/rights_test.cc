@@ -1,48 +1,14 @@
 // Sockets passed in messages.
-#include <sys/prctl.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
 #include <cstdlib>
 
-#include "test/posix/support.h"
+#include "test/posix/processes.h"
+#include "test/support/skipped.h"
 
 namespace posix_test {
 namespace {
-
-bool Pass(int through, int fd, const char* text = "x") {
-  iovec piece{.iov_base = const_cast<char*>(text), .iov_len = strlen(text)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof fd);
-  memcpy(CMSG_DATA(rights), &fd, sizeof fd);
-  return sendmsg(through, &message, 0) == static_cast<ssize_t>(strlen(text));
-}
-
-// -1: no descriptor came.
-int TakeFrom(int through, int flags = 0) {
-  char text[16];
-  iovec piece{.iov_base = text, .iov_len = sizeof text};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  if (recvmsg(through, &message, flags) <= 0) return -1;
-  const cmsghdr* const rights = CMSG_FIRSTHDR(&message);
-  if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS || rights->cmsg_len != CMSG_LEN(sizeof(int))) return -1;
-  int fd;
-  memcpy(&fd, CMSG_DATA(rights), sizeof fd);
-  return fd;
-}
 
 struct UnixPair {
   Fd a, z;
@@ -53,13 +19,6 @@ struct UnixPair {
     z = Fd(fds[1]);
   }
 };
-
-pid_t Fork(const std::function<int()>& body) {
-  return Child([&] {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    return body();
-  });
-}
 
 // Echoes to the end, then "bye".
 int Echo(int fd) {
@@ -180,13 +139,11 @@ TEST_CASE("rights: a static program has the connection passed to it") {
   Fd in(fds[0]), out(fds[1]);
   const pid_t pid = Fork([&] {
     in.reset();
-    char target[4096];
-    const ssize_t length = readlink("/proc/self/exe", target, sizeof target - 1);
-    std::string path(target, length > 0 ? static_cast<size_t>(length) : 0);
-    path = path.substr(0, path.rfind('/')) + "/posix_static";
-    setenv("POSIX_TEST_FD", std::to_string(out).c_str(), 1);
+    Program program("take", out);
+    program.Use("posix_static");
+    setenv(kInheritedNumber, std::to_string(out).c_str(), 1);
     setenv("POSIX_TEST_NAME", name, 1);
-    execl(path.c_str(), path.c_str(), "take", nullptr);
+    execv(program.path.c_str(), program.argv.data());
     return 100;
   });
   out.reset();
@@ -228,10 +185,7 @@ TEST_CASE("rights: a listener is passed") {
 
 // As an FTP server's: one process makes the connections for another one, and neither has a right to anything else.
 TEST_CASE("rights: locked in and without privileges, a connection is passed to a child that another user runs") {
-  if (geteuid() != 0) {
-    WARN("skipped: only root may change its root and its user");
-    return;
-  }
+  if (geteuid() != 0) return sdp::test::Skipped("only root may change its root and its user");
   const std::string before = "made before the processes were; ";
   const std::string data = Pattern(1'000'000);
   Listener listener = Listen();
@@ -272,10 +226,7 @@ TEST_CASE("rights: locked in and without privileges, a connection is passed to a
 }
 
 TEST_CASE("rights: locked in, a connection in a message that is lost is its sender's alone") {
-  if (geteuid() != 0) {
-    WARN("skipped: only root may change its root and its user");
-    return;
-  }
+  if (geteuid() != 0) return sdp::test::Skipped("only root may change its root and its user");
   const bool leaves = GENERATE(false, true);
   Listener listener = Listen();
   Pair earlier = ConnectTo(listener);

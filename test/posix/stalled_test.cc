@@ -1,6 +1,5 @@
 // A peer that does nothing in the middle of a large transfer: calls return as they would on TCP, and the
 // connection lives on.
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -8,7 +7,7 @@
 #include <atomic>
 #include <thread>
 
-#include "test/posix/support.h"
+#include "test/posix/processes.h"
 
 namespace posix_test {
 namespace {
@@ -20,17 +19,9 @@ struct Remote {
   pid_t pid = -1;
   Fd fd;
   explicit Remote(const std::function<int(int)>& body) {
-    Listener listener = Listen();
-    pid = Child([&] {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      listener.fd.reset();
-      Fd end = TcpSocket();
-      if (connect(end, listener.address.get(), listener.address.length) != 0) return 100;
-      return body(end);
-    });
-    REQUIRE(WaitFor(listener.fd, POLLIN));
-    fd = Fd(accept(listener.fd, nullptr, nullptr));
-    REQUIRE(fd >= 0);
+    RemoteClient client = ServeClient(body);
+    pid = client.pid;
+    fd = std::move(client.server);
   }
   void Stop() {
     REQUIRE(kill(pid, SIGSTOP) == 0);

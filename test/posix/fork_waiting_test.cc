@@ -1,0 +1,74 @@
+// Processes that hold a connection together after a fork, and wait for what another one of them leaves.
+#include <sys/epoll.h>
+
+#include "test/posix/processes.h"
+
+namespace posix_test {
+namespace {
+
+TEST_CASE("fork: a child waits in poll for what its parent leaves to it") {
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, "for the parent"));
+  const pid_t pid = Fork([&] {
+    if (ReceiveExactly(pair.server, 7) != "for the") return 1;
+    return 0;
+  });
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  REQUIRE(PollOne(pair.server, POLLIN) == POLLIN);
+  REQUIRE(ReceiveExactly(pair.server, 7) == " parent");
+  REQUIRE(PollOne(pair.server, POLLIN, kQuietMs) == 0);
+}
+
+TEST_CASE("fork: an epoll set reports what another process took from the link and left") {
+  const uint32_t edge = GENERATE(0u, static_cast<uint32_t>(EPOLLET));
+  const bool by_poll = GENERATE(false, true);
+  Pair pair = MakePair();
+  Fd ep(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = EPOLLIN | edge, .data = {.u64 = 7}};
+  REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, pair.server, &event) == 0);
+  REQUIRE(epoll_wait(ep, &event, 1, 0) == 0);
+  Pipe taken;
+  const pid_t pid = Fork([&] {
+    if (ReceiveExactly(pair.server, 4) != "one ") return 1;
+    taken.Tell();
+    pause();
+    return 0;
+  });
+  REQUIRE(SendAll(pair.client, "one two"));
+  REQUIRE(taken.Hear());
+  if (by_poll) REQUIRE(PollOne(ep, POLLIN) == POLLIN);
+  event = {};
+  REQUIRE(epoll_wait(ep, &event, 1, kPatienceMs) == 1);
+  REQUIRE(event.data.u64 == 7);
+  REQUIRE(ReceiveExactly(pair.server, 3) == "two");
+  Kill(pid);
+  REQUIRE(epoll_wait(ep, &event, 1, 0) == 0);
+  // Alone again.
+  REQUIRE(SendAll(pair.client, "three"));
+  REQUIRE(epoll_wait(ep, &event, 1, kPatienceMs) == 1);
+  REQUIRE(ReceiveExactly(pair.server, 5) == "three");
+}
+
+TEST_CASE("fork: a wait in epoll ends with what comes while another process polls") {
+  Pair pair = MakePair();
+  Fd ep(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = EPOLLIN, .data = {}};
+  REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, pair.server, &event) == 0);
+  for (int i = 0; i < 8; ++i) {
+    // The child sees the bytes and leaves them all.
+    const pid_t pid = Fork([&] {
+      if (!WaitFor(pair.server, POLLIN)) return 1;
+      pause();
+      return 0;
+    });
+    auto waiter = Async([&] { return epoll_wait(ep, &event, 1, kPatienceMs); });
+    REQUIRE(StillRunning(waiter, 20));
+    REQUIRE(SendAll(pair.client, "look"));
+    REQUIRE(Get(waiter) == 1);
+    REQUIRE(ReceiveExactly(pair.server, 4) == "look");
+    Kill(pid);
+  }
+}
+
+}  // namespace
+}  // namespace posix_test
