@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
-#include <mutex>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "test/verbs/qp_pair.h"
@@ -280,50 +278,6 @@ TEST_CASE("who reads little has about one message at a time, and all of them in 
     }
   }
   CHECK(got == sent);
-}
-
-TEST_CASE("a queue pair goes on while a reader sleeps in its predecessor, and reads what that one brings") {
-  PairOptions options;
-  options.blocking = true;
-  options.a.want_crc = GENERATE(false, true);
-  options.z.want_markers = GENERATE(false, true);
-  const size_t size = GENERATE(1u, 700u, 100'000u);
-  CAPTURE(options.a.want_crc, options.z.want_markers, size);
-  QpPair p = MakePair(options);
-  p.z.qp->ReadLink();  // the RTR
-  std::mutex mutex;
-  bool asleep = false;
-  ReadStatus status{};
-  std::unique_ptr<verbs::QueuePair> left;
-  std::thread reader([&, qp = p.z.qp.get()] {
-    std::unique_lock lock(mutex);
-    verbs::DroppedLock dropped(lock);
-    asleep = true;
-    status = qp->ReadLinkBlocking(dropped, verbs::SleeperMemory::kOthers);
-  });
-  for (bool moved = false; !moved;) {
-    // With the lock in hand and the flag set, the reader is inside its read.
-    const std::unique_lock lock(mutex);
-    if (!asleep) continue;
-    const auto frozen = p.z.qp->Freeze();
-    p.z.qp->DivertReader();
-    left = std::exchange(p.z.qp, Thaw(p.z.fd.value, frozen));
-    moved = true;
-  }
-  REQUIRE(p.z.qp != nullptr);
-  REQUIRE(p.z.Send("meanwhile") == PostResult::kOk);
-  CHECK(Text(NextCompletion(p.a, p.z)) == "meanwhile");
-  const auto body = Pattern(size);
-  const std::string text(reinterpret_cast<const char*>(body.data()), body.size());
-  REQUIRE(p.a.Send(text) == PostResult::kOk);
-  p.a.qp->DetachBorrowed();
-  reader.join();
-  CHECK(status == ReadStatus::kDiverted);
-  CHECK(p.z.qp->TakeBrought(*left) == ReadStatus::kProgress);
-  left.reset();
-  CHECK(Text(NextCompletion(p.z, p.a)) == text);
-  REQUIRE(p.a.Send("next") == PostResult::kOk);
-  CHECK(Text(NextCompletion(p.z, p.a)) == "next");
 }
 
 }  // namespace
