@@ -136,17 +136,22 @@ class IbvQp final : public verbs::QueuePair {
   using Copy = std::array<std::byte, kCopyLimit>;
 
   // ibv_qp.cc
-  verbs::PostResult Wait(Waiting waiting);
   void Advance();
   void TakeWaiting();
   void AskForRoom();
+  [[nodiscard]] bool WaitsForSends() const;
+  void AskForLast();
+  void MaybeDisconnect();
+  void PushWork(WorkId id, verbs::Opcode opcode, verbs::Status status, uint32_t length = 0);
+  // ibv_qp_post.cc
+  verbs::PostResult Wait(Waiting waiting);
   bool PostPiece(Waiting& waiting, bool* done);
   bool TakePlace(const Outgoing& work, size_t size, Place* place);
   bool TryPlace(const Outgoing& work, size_t size, Place* place);
   bool TryKeep(const Outgoing& work, size_t size, Place* place);
+  static void GiveUpKept();
   void PostPlaced(const Outgoing& work, Place place, size_t size);
   void PostEmptyWrite(bool signaled);
-  [[nodiscard]] bool WaitsForSends() const;
   void SubmitWork(ibv_send_wr& request, const ibv_sge& piece, Posted posted);
   void Chain(const ibv_send_wr& request, const ibv_sge& piece);
   void PostChain();
@@ -154,9 +159,6 @@ class IbvQp final : public verbs::QueuePair {
   // Places of the send queue that are taken.
   [[nodiscard]] size_t InDevice() const { return posted_.size() + reads_posted_.size() + (asked_ && !answered_ ? 1 : 0); }
   void StartReads();
-  void AskForLast();
-  void MaybeDisconnect();
-  void PushWork(WorkId id, verbs::Opcode opcode, verbs::Status status, uint32_t length = 0);
   // ibv_qp_read.cc
   bool PollSends();
   bool PollReceives();
