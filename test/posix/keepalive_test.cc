@@ -1,46 +1,22 @@
-// Keepalive is a timer of the kernel's on the connection itself.
+// Keepalive is a timer of the kernel's on the connection itself. What it finds: dead_peer_test.cc.
 #include <netinet/tcp.h>
-#include <sys/stat.h>
 
-#include <fstream>
-#include <sstream>
-
-#include "test/posix/support.h"
+#include "test/posix/kernel_timer.h"
 
 namespace posix_test {
 namespace {
-
-// The timer that /proc/net/tcp shows for an IPv4 connection: 0 none, 2 keepalive; -1: no such connection.
-int TimerOf(int fd) {
-  struct stat status {};
-  REQUIRE(fstat(fd, &status) == 0);
-  std::ifstream table("/proc/net/tcp");
-  std::string line;
-  std::getline(table, line);
-  while (std::getline(table, line)) {
-    std::istringstream fields(line);
-    std::string skipped, timer;
-    uint64_t inode = 0;
-    for (int i = 0; i < 5; ++i) fields >> skipped;
-    fields >> timer >> skipped >> skipped >> skipped >> inode;
-    if (inode == status.st_ino) return std::stoi(timer.substr(0, 2), nullptr, 16);
-  }
-  return -1;
-}
-
-constexpr int kNone = 0, kKeepalive = 2;
 
 TEST_CASE("keepalive: switched on and off, it is the kernel's timer of the connection") {
   Pair pair = MakePair();
   REQUIRE(send(pair.client, "x", 1, 0) == 1);
   REQUIRE(ReceiveExactly(pair.server, 1) == "x");
-  REQUIRE(Eventually([&] { return TimerOf(pair.client) == kNone; }));
+  REQUIRE(Eventually([&] { return KernelTimerOf(pair.client) == kNoTimer; }));
   SetOption(pair.client, IPPROTO_TCP, TCP_KEEPIDLE, 1000);
   SetOption(pair.client, SOL_SOCKET, SO_KEEPALIVE, 1);
-  REQUIRE(Eventually([&] { return TimerOf(pair.client) == kKeepalive; }));
-  REQUIRE(TimerOf(pair.server) == kNone);
+  REQUIRE(Eventually([&] { return KernelTimerOf(pair.client) == kKeepaliveTimer; }));
+  REQUIRE(KernelTimerOf(pair.server) == kNoTimer);
   SetOption(pair.client, SOL_SOCKET, SO_KEEPALIVE, 0);
-  REQUIRE(Eventually([&] { return TimerOf(pair.client) == kNone; }));
+  REQUIRE(Eventually([&] { return KernelTimerOf(pair.client) == kNoTimer; }));
 }
 
 TEST_CASE("keepalive: set before connect and before listen it holds for the connection") {
@@ -55,11 +31,10 @@ TEST_CASE("keepalive: set before connect and before listen it holds for the conn
   REQUIRE(server.get() >= 0);
   REQUIRE(GetOption(server, IPPROTO_TCP, TCP_KEEPIDLE) == 1000);
   REQUIRE(GetOption(server, IPPROTO_TCP, TCP_KEEPCNT) == 3);
-  REQUIRE(Eventually([&] { return TimerOf(client) == kKeepalive; }));
-  REQUIRE(Eventually([&] { return TimerOf(server) == kKeepalive; }));
+  REQUIRE(Eventually([&] { return KernelTimerOf(client) == kKeepaliveTimer; }));
+  REQUIRE(Eventually([&] { return KernelTimerOf(server) == kKeepaliveTimer; }));
 }
 
-// A peer that does not answer any more is not simulated here: the kernel resets such a connection by itself.
 TEST_CASE("keepalive: short times do no harm to a living connection") {
   Pair pair = MakePair();
   for (const int fd : {pair.client.get(), pair.server.get()}) {

@@ -36,6 +36,8 @@ KNOWN_DIFFERENCES = {
     "ending: SHUT_RD ends a blocked receive":
         "the reader sleeps in the link's own read, which only the link's next bytes or its end can wake; a peer that waits for "
         "anything sends them, one that makes no call does not; SHUT_RDWR ends it",
+    "terminated: all that a sender got rid of before its peer read anything arrives":
+        "what the kernel has not taken yet is in the process's memory, and goes with it",
 }
 
 # What a sanitizer's run time does to a case is no finding about the library. By a part of the run time's name.
