@@ -212,7 +212,9 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
   Lock lock(mutex_);
   if (IsTuning(level, name)) return SetTuning(name, value, length);
   if (native_ && level == kLevelSdp) level = IPPROTO_TCP;
-  if (state_ == State::kSdp) {
+  // A name that is none is the kernel's to refuse.
+  const bool names_none = level == IPPROTO_TCP && name == TCP_ULP && (static_cast<int>(length) < 1 || IsNowhere(value));
+  if (state_ == State::kSdp && !names_none) {
     if (const int error = RefusedOnLink(level, name); error != 0) return Fail(error);
   }
   // The link is read from its beginning, whatever the program has peeked at.
@@ -244,6 +246,7 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
   if (state_ == State::kSdp && level == IPPROTO_IPV6 && name == IPV6_ADDRFORM) {
     Unmap(&local_);
     Unmap(&peer_);
+    v6only_.reset();
   }
   return 0;
 }
