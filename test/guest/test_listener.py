@@ -138,8 +138,7 @@ class Listener(unittest.TestCase):
         self.addCleanup(self.world.stop)
 
     def tearDown(self):
-        if not self._outcome.success:
-            print(self.world.logs(), file=sys.stderr)
+        harness.tell_if_failed(self)
 
     def serve(self, way, count, bound=ADDRESS, rnic="verbs", client_rnic="soft"):
         port = harness.free_port(host=ADDRESS)

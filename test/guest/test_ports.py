@@ -38,8 +38,7 @@ class Ports(unittest.TestCase):
         self.port = harness.free_port(host=ADDRESS)
 
     def tearDown(self):
-        if not self._outcome.success:
-            print(self.world.logs(), file=sys.stderr)
+        harness.tell_if_failed(self)
 
     def take_most_ports(self):
         """Of a small range all but FREE, spread over it, by sockets that share with nobody."""

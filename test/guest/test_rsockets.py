@@ -42,8 +42,7 @@ class Rsockets(unittest.TestCase):
         self.addCleanup(self.world.stop)
 
     def tearDown(self):
-        if not self._outcome.success:
-            print(self.world.logs(), file=sys.stderr)
+        harness.tell_if_failed(self)
 
     def microseconds(self, way, mode, size, iterations, transfers):
         """Of one transfer, as the connecting end reports it. Ends that never sleep need a processor each."""

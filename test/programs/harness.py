@@ -69,6 +69,13 @@ class TestWorld(World):
         return self.run([sys.executable, PEER, *arguments], **options)
 
 
+def tell_if_failed(test):
+    """What the programs of its world said, where the test has failed by now. (While it is torn down, unittest's own "success" is of that.)"""
+    result = test._outcome.result
+    if any(getattr(case, "test_case", case) is test for case, _ in result.failures + result.errors):
+        print(test.world.logs(), file=sys.stderr)
+
+
 class ProgramTest(unittest.TestCase):
     """A test with a world; what the programs said is printed when it fails."""
 
@@ -80,8 +87,7 @@ class ProgramTest(unittest.TestCase):
         self.addCleanup(self._end)
 
     def _end(self):
-        if not self._outcome.success:
-            print(self.world.logs(), file=sys.stderr)
+        tell_if_failed(self)
         self.world.stop()
 
     def assert_carried(self, port, ends, at_least=1):
