@@ -15,36 +15,66 @@ ADDRESS = os.environ.get("SDP_TEST_RNIC_ADDRESS", "10.77.0.1")
 DEVICE = os.environ.get("SDP_TEST_RNIC", "siw0")
 NETDEV = "dum0"  # of the guest
 PEER = pathlib.Path(__file__).resolve().parent / "peer.py"
-PATIENT = {"SDP_PM_TIMEOUT_MS": 5000}
+PATIENT = {"SDP_PM_TIMEOUT_MS": 20000}
 
-# Data back and forth until something ends it.
+# Data back and forth, so much at a time, until something ends it.
 TALKER = """
 import errno, socket, sys
-role, address, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+role, address, port, size = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 if role == "accept":
     s = socket.create_server((address, port)).accept()[0]
 else:
     s = socket.create_connection((address, port), timeout=60)
 s.settimeout(None)
+block = bytearray(size)
 rounds = 0
 try:
     while True:
         if role == "connect":
-            s.sendall(bytes(20000))
-        left = 20000
+            s.sendall(block)
+        left = memoryview(block)
         while left:
-            data = s.recv(left)
-            if not data:
+            received = s.recv_into(left)
+            if not received:
                 print("ended EOF", flush=True)
                 sys.exit()
-            left -= len(data)
+            left = left[received:]
         if role == "accept":
-            s.sendall(bytes(20000))
+            s.sendall(block)
         rounds += 1
         if rounds == 3:
             print("moving", flush=True)
 except OSError as e:
     print("ended", errno.errorcode[e.errno], flush=True)
+"""
+
+# Writes a number of bytes and is gone, in one of several ways.
+WRITER = """
+import os, socket, sys
+address, port, size, way = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+s = socket.create_connection((address, port), timeout=60)
+s.settimeout(None)
+assert s.recv(1) == b"x"
+s.sendall(bytes(i % 251 for i in range(size)))
+if way == "_exit":
+    os._exit(0)
+os.kill(os.getpid(), 9)
+"""
+# Reads to the end, or from the moment its standard input ends, and says how much came and how it ended.
+READER = """
+import errno, socket, sys
+address, port = sys.argv[1], int(sys.argv[2])
+s = socket.create_server((address, port)).accept()[0]
+s.sendall(b"x")
+sys.stdin.read()
+size, end = 0, "EOF"
+try:
+    while data := s.recv(65536):
+        assert data == bytes((size + i) % 251 for i in range(len(data))), "other bytes"
+        size += len(data)
+except OSError as e:
+    end = errno.errorcode[e.errno]
+print("read", size, end, flush=True)
 """
 
 
@@ -60,19 +90,18 @@ class Faults(unittest.TestCase):
         self.addCleanup(self.world.stop)
 
     def tearDown(self):
-        if not self._outcome.success:
-            print(self.world.logs(), file=sys.stderr)
+        harness.tell_if_failed(self)
 
     def need_guest(self):
         """Some faults take a device, or a network, from the whole host: that of a guest made for it."""
         if os.uname().nodename != "siw-guest":
             raise unittest.SkipTest("this host is no guest of scripts/siw-guest: its devices stay as they are")
 
-    def talkers(self, connecting="verbs", accepting="verbs"):
+    def talkers(self, connecting="verbs", accepting="verbs", size=20000):
         port = harness.free_port(host=ADDRESS)
         ends = []
         for role, rnic in ("accept", accepting), ("connect", connecting):
-            ends.append(self.world.start([sys.executable, "-c", TALKER, role, ADDRESS, port], environment={"SDP_RNIC": rnic, **PATIENT}))
+            ends.append(self.world.start([sys.executable, "-c", TALKER, role, ADDRESS, port, size], environment={"SDP_RNIC": rnic, **PATIENT}))
             if role == "accept":
                 harness.wait_until(lambda: f"over {DEVICE}" in self.world.sdp_log(), f"a listener over {DEVICE}", 60)
                 self.world.wait_for_listener(port, 60)
@@ -116,7 +145,8 @@ class Faults(unittest.TestCase):
     def test_the_device_is_removed(self):
         self.need_guest()
         harness.need("rdma")
-        ends = self.talkers()
+        # Small messages; and blocks that go by RDMA.
+        ends = [*self.talkers(), *self.talkers(size=2 << 20)]
         # A listener that goes on: with its kernel side gone, clients are sent to its own.
         port = harness.free_port(host=ADDRESS)
         echo = self.world.start([sys.executable, harness.PEER, "echo-server", port, ADDRESS], environment={"SDP_RNIC": "auto", **PATIENT})
@@ -134,6 +164,43 @@ class Faults(unittest.TestCase):
         echo.kill()
         self.assertEqual(removal.wait(60), 0)
         self.assertIn(f"{DEVICE} was removed", self.world.sdp_log())
+
+    def tail(self, way, accepting, late=False):
+        """What a process has written, of which its device has most when it goes: (bytes that the peer reads, how they end), and all of them."""
+        port, size = harness.free_port(host=ADDRESS), 400_000
+        reader = self.world.start([sys.executable, "-c", READER, ADDRESS, port], environment={"SDP_RNIC": accepting, **PATIENT},
+                                  stdin=subprocess.PIPE)
+        self.world.wait_for_listener(port, 60)
+        if not late:
+            reader.popen.stdin.close()
+        writer = self.world.start([sys.executable, "-c", WRITER, ADDRESS, port, size, way], environment={"SDP_RNIC": "verbs", **PATIENT})
+        writer.wait(60)
+        if late:
+            reader.popen.stdin.close()
+        self.assertEqual(reader.wait(60), 0, reader.output())
+        _, read, end = reader.output().split()
+        print(f"   {way} -> {accepting}{' that reads late' if late else ''}: {read} of {size} bytes, {end}", flush=True)
+        self.assertNotIn("TCP, because", self.world.sdp_log())
+        return (int(read), end), size
+
+    def test_what_is_in_the_device_when_a_process_ends(self):
+        self.need_guest()
+        harness.need("tc")
+        # So that a device has a few KiB on their way at most, and the rest in its queue.
+        buffers = pathlib.Path("/proc/sys/net/ipv4/tcp_wmem")
+        self.addCleanup(buffers.write_text, buffers.read_text())
+        buffers.write_text("4096 16384 16384")
+        run("tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "20ms")
+        self.addCleanup(run, "tc", "qdisc", "del", "dev", "lo", "root")
+        for accepting in "verbs", "soft":
+            with self.subTest("all of it arrives", accepting=accepting):
+                ended, size = self.tail("_exit", accepting)
+                self.assertEqual(ended, (size, "EOF"))
+        # Not all of it can: then that is no end like any other.
+        for way, accepting, late in ("_exit", "soft", True), ("kill", "verbs", False), ("kill", "soft", False):
+            with self.subTest("all of it, or a reset", way=way, accepting=accepting, late=late):
+                ended, size = self.tail(way, accepting, late)
+                self.assertIn(ended, [(size, "EOF"), (ended[0], "ECONNRESET")])
 
     def test_delay_and_loss(self):
         self.talk_over_a_bad_path(("soft", "verbs"), ("verbs", "soft"))
