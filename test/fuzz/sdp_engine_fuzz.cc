@@ -9,78 +9,13 @@
 
 #include "core/engine/engine.h"
 #include "core/wire/message.h"
+#include "test/fuzz/sdp_engine_input.h"
 
 namespace sdp::engine {
 namespace {
 
 void Require(bool condition) {
   if (!condition) std::abort();
-}
-
-class Input {
- public:
-  Input(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-  [[nodiscard]] bool empty() const { return at_ == size_; }
-  uint8_t Byte() { return at_ < size_ ? data_[at_++] : 0; }
-  uint32_t Number() {
-    // Mostly small, at times anything.
-    const uint8_t first = Byte();
-    if (first < 240) return first;
-    uint32_t value = 0;
-    for (int i = 0; i < 4; ++i) value = value << 8 | Byte();
-    return value;
-  }
-  Bytes Rest(size_t limit) {
-    const size_t n = std::min(limit, size_ - at_);
-    const Bytes bytes(reinterpret_cast<const std::byte*>(data_ + at_), n);
-    at_ += n;
-    return bytes;
-  }
-
- private:
-  const uint8_t* data_;
-  size_t size_;
-  size_t at_ = 0;
-};
-
-wire::Body MakeBody(Input* in) {
-  switch (in->Byte() % 18) {
-    case 0:
-      return wire::SrcAvail{.len = in->Number(), .stag = STag(1), .va = in->Number()};
-    case 1:
-      return wire::SinkAvail{.len = in->Number(), .stag = STag(1), .va = 0, .non_discards = in->Number()};
-    case 2:
-      return wire::DisConn{};
-    case 3:
-      return wire::AbortConn{};
-    case 4:
-      return wire::SendSm{};
-    case 5:
-      return wire::RdmaWrCompl{in->Number()};
-    case 6:
-      return wire::RdmaRdCompl{in->Number()};
-    case 7:
-      return wire::ModeChange{.mode = static_cast<uint8_t>(in->Byte() % 4),
-                              .receivers_source = in->Byte() % 2 == 1};
-    case 8:
-      return wire::SrcAvailCancel{};
-    case 9:
-      return wire::SinkAvailCancel{};
-    case 10:
-      return wire::SinkCancelAck{};
-    case 11:
-      return wire::ChRcvBuf{in->Number()};
-    case 12:
-      return wire::ChRcvBufAck{in->Number()};
-    case 13:
-      return wire::SuspComm{static_cast<uint16_t>(in->Number())};
-    case 14:
-      return wire::SuspCommAck{};
-    case 15:
-      return wire::HelloAck{.max_adverts = 1, .act_rcv_sz = in->Number(), .loc_ird = 1, .loc_ord = 1};
-    default:
-      return wire::Data{};
-  }
 }
 
 class Harness {
@@ -99,12 +34,12 @@ class Harness {
       Step();
       Drain();
     }
-    // Whatever happened, an abort ends it and gives all memory back.
-    engine_.Abort(AbortReason::kLocal);
+    // Whatever happened, an abort ends it and gives all memory back, but for what is read behind a refusal.
+    Abort();
     Drain();
     engine_.HandleLinkEnd(false);
     Drain();
-    engine_.CloseReceive();
+    CloseReceive();
     Drain();
     Require(engine_.finished() && lent_.empty());
     Require(!engine_.source_offered() && !engine_.sink_offered());
@@ -204,7 +139,7 @@ class Harness {
         Drain();
         return say(wire::DisConn{});
       case 4:
-        engine_.Abort(AbortReason::kLocal);
+        Abort();
         break;
       case 5:
         (void)engine_.Suspend(7);
@@ -212,7 +147,11 @@ class Harness {
       case 6:
         return say(wire::SuspComm{7});
       case 7:
-        engine_.CloseReceive();
+        if (role_ == Role::kConnecting) {
+          RefuseReceive();
+        } else {
+          CloseReceive();
+        }
         break;
       default:
         break;
@@ -275,13 +214,13 @@ class Harness {
       case 12:
         switch (in_.Byte() % 8) {
           case 0:
-            engine_.Abort(AbortReason::kLocal);
+            Abort();
             return;
           case 1:
             engine_.HandleLinkEnd(in_.Byte() % 2);
             return;
           case 2:
-            engine_.CloseReceive();
+            CloseReceive();
             return;
           case 3:
             Refreeze();
@@ -321,8 +260,10 @@ class Harness {
         (void)engine_.AskPeerBufferSize(in_.Number());
         return;
       case 2:
-      case 3:
         MoveSource();
+        return;
+      case 3:
+        RefuseReceive();
         return;
       case 4:
         MoveSink();
@@ -337,6 +278,26 @@ class Harness {
         engine_.SendUpdate();
         return;
     }
+  }
+
+  // What has come stays to be read, even behind an abort; nothing is added to it.
+  void RefuseReceive() {
+    const uint64_t kept = engine_.readable_bytes();
+    engine_.RefuseReceive();
+    Require(engine_.readable_bytes() == kept);
+    if (!refuses_) most_readable_ = kept;
+    refuses_ = true;
+  }
+  void CloseReceive() {
+    engine_.CloseReceive();
+    Require(engine_.readable_bytes() == 0);
+    refuses_ = true;
+    most_readable_ = 0;
+  }
+  void Abort() {
+    const uint64_t kept = refuses_ ? engine_.readable_bytes() : 0;
+    engine_.Abort(AbortReason::kLocal);
+    Require(engine_.readable_bytes() == kept);
   }
 
   // The old memory is freed at once.
@@ -363,6 +324,7 @@ class Harness {
         source ? engine_.OfferSource({.data = memory, .stag = STag(1), .va = 1000})
                : engine_.OfferSink(
                      {.data = memory, .stag = STag(1), .va = 1000, .advertise = in_.Byte() % 2 == 1});
+    Require(source || !taken || !refuses_);
     if (!taken) memory.clear();
     if (source) source_revoked_ = false;
     (void)engine_.wants_source(memory.size());
@@ -486,10 +448,12 @@ class Harness {
     const uint64_t readable = engine_.readable_bytes();
     const size_t count = engine_.Receive({&out, 1}, {.peek = in_.Byte() % 4 == 0});
     Require(count <= readable);
+    if (refuses_) most_readable_ = engine_.readable_bytes();
   }
 
   void Drain() {
     Require(engine_.IsConsistent());
+    Require(refuses_ ? engine_.readable_bytes() <= most_readable_ : !engine_.refused_data());
     Action action;
     while (engine_.PollAction(&action)) {
       Require(engine_.IsConsistent());
@@ -527,6 +491,8 @@ class Harness {
   Role role_;
   Engine engine_;
   bool held_ = false;
+  bool refuses_ = false;  // or reads no more
+  uint64_t most_readable_ = 0;
   std::optional<STag> invalidated_;
   uint16_t peer_bufs_ = 0;
   uint32_t mseq_ = 0;
