@@ -13,8 +13,7 @@ bool IsStreamOfOurs(int fd) {
   const NoCancellation no_cancellation;
   const int error = errno;
   const SocketRef socket = FdTable::Get(fd);
-  const iovec nothing{};
-  const bool ours = socket && socket->Send(fd, &nothing, 1, MSG_DONTWAIT | MSG_NOSIGNAL) != kPassThrough;
+  const bool ours = socket && socket->IsStream();
   errno = error;
   return ours;
 }

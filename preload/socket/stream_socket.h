@@ -88,6 +88,10 @@ class StreamSocket final : public Socket {
   void Vanished(int fd) override;
   int VisibleStatusFlags(int kernel_flags) override;
   int ChangeStatusFlags(int flags) override;
+  bool IsStream() override {
+    const State state = state_.load(std::memory_order_relaxed);
+    return state == State::kSdp || state == State::kConnecting;
+  }
   void OwnerChanged(int fd) override;
 
   // --- For the readiness room

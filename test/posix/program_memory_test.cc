@@ -180,6 +180,25 @@ TEST_CASE("memory: select of numbers beyond FD_SETSIZE among many") {
   REQUIRE(words[word] == bit(high));
 }
 
+TEST_CASE("memory: asynchronous I/O that does not work takes nothing of the connection") {
+  Pair pair = MakePair();
+  const linger reset{.l_onoff = 1, .l_linger = 0};
+  REQUIRE(setsockopt(pair.client, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0);
+  pair.client.reset();
+  REQUIRE(WaitFor(pair.server, POLLERR));
+  char room[16];
+  aiocb request{};
+  request.aio_fildes = pair.server;
+  request.aio_buf = room;
+  request.aio_nbytes = sizeof room;
+  if (aio_read(&request) != 0) {
+    REQUIRE(errno == ENOSYS);
+    REQUIRE_ERRNO(recv(pair.server, room, sizeof room, 0), ECONNRESET);
+  } else {
+    REQUIRE(Eventually([&] { return aio_error(&request) == ECONNRESET; }));
+  }
+}
+
 TEST_CASE("memory: asynchronous I/O works, or says that it does not") {
   Pair pair = MakePair();
   char room[16] = {};
