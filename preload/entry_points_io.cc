@@ -23,22 +23,20 @@ ssize_t ReceivePiece(Socket& socket, int fd, void* buffer, size_t length, int fl
     int out_flags = 0;
     return socket.ReceiveError(&none, &out_flags);
   }
+  const iovec piece = OnePiece(buffer, length);
   if (IsNowhere(buffer)) [[unlikely]] {
-    const iovec piece = OnePiece(buffer, length);
     const IoVector vector(&piece, 1, EINVAL);
     return vector.error() != 0 ? Fail(vector.error()) : Receive(socket, fd, vector, flags, nullptr);
   }
-  const iovec piece = OnePiece(buffer, length);
   return socket.Receive(fd, &piece, 1, flags, nullptr);
 }
 
 ssize_t SendPiece(Socket& socket, int fd, const void* buffer, size_t length, int flags) {
+  const iovec piece = OnePiece(buffer, length);
   if (IsNowhere(buffer)) [[unlikely]] {
-    const iovec piece = OnePiece(buffer, length);
     const IoVector vector(&piece, 1, EINVAL);
     return vector.error() != 0 ? Fail(vector.error()) : Send(socket, fd, vector, flags);
   }
-  const iovec piece = OnePiece(buffer, length);
   return socket.Send(fd, &piece, 1, flags);
 }
 
