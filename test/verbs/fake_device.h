@@ -87,6 +87,7 @@ class FakeDevice {
     uint64_t id;
     void* address;
   };
+  static ibv_context& MakeContext();
   static void FillApi();
   static void FillConnectionManager();
   Armed ArmedOf(const Queue& queue) const {
@@ -103,7 +104,7 @@ class FakeDevice {
   std::function<void()> on_poll_;
   size_t sent_taken_ = 0;
   // Devices live as long as the process, and so does what they refer to.
-  ibv_context& context_ = *new ibv_context{};
+  ibv_context& context_ = MakeContext();
   ibv_device device_{};
   ibv_qp queue_pair_{};
   ibv_pd domain_{};
