@@ -63,16 +63,28 @@ constexpr int kKnownRwFlags = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RW
 
 int MessageFlags(int flags) { return (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0; }
 
+// readv and writev.
+ssize_t ReadPieces(Socket& socket, int fd, const iovec* iov, int count, int flags) {
+  const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
+  if (vector.error() != 0) return Fail(vector.error());
+  if (vector.bytes() == 0) return 0;
+  return Receive(socket, fd, vector, flags, nullptr);
+}
+
+ssize_t WritePieces(Socket& socket, int fd, const iovec* iov, int count, int flags) {
+  const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
+  if (vector.error() != 0) return Fail(vector.error());
+  if (vector.bytes() == 0) return 0;  // unlike write
+  return Send(socket, fd, vector, flags);
+}
+
 ssize_t ReadVector(int fd, const iovec* iov, int count, off64_t offset, int flags) {
   return DispatchBytes(
       fd,
       [&](Socket& socket) -> ssize_t {
         if (offset != -1) return kPassThrough;
         if ((flags & ~kKnownRwFlags) != 0) return Fail(EOPNOTSUPP);
-        const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
-        if (vector.error() != 0) return Fail(vector.error());
-        if (vector.bytes() == 0) return 0;
-        return Receive(socket, fd, vector, MessageFlags(flags), nullptr);
+        return ReadPieces(socket, fd, iov, count, MessageFlags(flags));
       },
       [&] { return real.preadv64v2(fd, iov, count, offset, flags); });
 }
@@ -83,10 +95,7 @@ ssize_t WriteVector(int fd, const iovec* iov, int count, off64_t offset, int fla
       [&](Socket& socket) -> ssize_t {
         if (offset != -1) return kPassThrough;
         if ((flags & ~kKnownRwFlags) != 0) return Fail(EOPNOTSUPP);
-        const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
-        if (vector.error() != 0) return Fail(vector.error());
-        if (vector.bytes() == 0) return 0;  // unlike write
-        return Send(socket, fd, vector, MessageFlags(flags));
+        return WritePieces(socket, fd, iov, count, MessageFlags(flags));
       },
       [&] { return real.pwritev64v2(fd, iov, count, offset, flags); });
 }
@@ -119,13 +128,7 @@ ssize_t SDP_ENTRY(read)(int fd, void* buffer, size_t length) {
 
 ssize_t SDP_ENTRY(readv)(int fd, const iovec* iov, int count) {
   return DispatchBytes(
-      fd,
-      [&](Socket& socket) -> ssize_t {
-        const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
-        if (vector.error() != 0) return Fail(vector.error());
-        if (vector.bytes() == 0) return 0;
-        return sdp::preload::Receive(socket, fd, vector, 0, nullptr);
-      },
+      fd, [&](Socket& socket) { return sdp::preload::ReadPieces(socket, fd, iov, count, 0); },
       [&] { return real.readv(fd, iov, count); });
 }
 
@@ -192,13 +195,7 @@ ssize_t SDP_ENTRY(write)(int fd, const void* buffer, size_t length) {
 
 ssize_t SDP_ENTRY(writev)(int fd, const iovec* iov, int count) {
   return DispatchBytes(
-      fd,
-      [&](Socket& socket) -> ssize_t {
-        const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
-        if (vector.error() != 0) return Fail(vector.error());
-        if (vector.bytes() == 0) return 0;  // unlike write
-        return sdp::preload::Send(socket, fd, vector, 0);
-      },
+      fd, [&](Socket& socket) { return sdp::preload::WritePieces(socket, fd, iov, count, 0); },
       [&] { return real.writev(fd, iov, count); });
 }
 
