@@ -102,7 +102,8 @@ void StreamSocket::EnterListening(int fd) {
 
 namespace {
 
-// As the kernel takes 0.0.0.0 and [::]: this host, by the address that the socket is bound to, if it is.
+// As the kernel takes 0.0.0.0, [::ffff:0.0.0.0] and [::]: this host, by the address that the socket is bound to, if it is; for [::] that tells no
+// more than which loopback address.
 Address Destination(int fd, Address address) {
   if (address.family() == AF_INET) {
     in_addr& host = reinterpret_cast<sockaddr_in&>(address.storage).sin_addr;
@@ -112,7 +113,17 @@ Address Destination(int fd, Address address) {
     if (host.s_addr == INADDR_ANY) host.s_addr = htonl(INADDR_LOOPBACK);
   } else if (address.family() == AF_INET6) {
     in6_addr& host = reinterpret_cast<sockaddr_in6&>(address.storage).sin6_addr;
-    if (IN6_IS_ADDR_UNSPECIFIED(&host)) host = in6addr_loopback;
+    const bool any_v4 = IN6_IS_ADDR_V4MAPPED(&host) && host.s6_addr32[3] == INADDR_ANY;
+    if (!any_v4 && !IN6_IS_ADDR_UNSPECIFIED(&host)) return address;
+    const Address local = LocalAddress(fd);
+    const in6_addr own = local.family() == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(local.storage).sin6_addr : in6addr_any;
+    const bool own_is_v4 = IN6_IS_ADDR_V4MAPPED(&own) && own.s6_addr32[3] != INADDR_ANY;
+    if (!any_v4 && !own_is_v4) {
+      host = in6addr_loopback;
+      return address;
+    }
+    host.s6_addr32[2] = htonl(0xffff);
+    host.s6_addr32[3] = any_v4 && own_is_v4 ? own.s6_addr32[3] : htonl(INADDR_LOOPBACK);
   }
   return address;
 }

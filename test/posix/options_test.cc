@@ -184,6 +184,40 @@ TEST_CASE("options: an IPv6 socket connects to a v4-mapped address") {
   REQUIRE(ReceiveExactly(client, 6) == "mapped");
 }
 
+TEST_CASE("options: an IPv6 socket that connects to a wildcard reaches this host") {
+  struct Case {
+    const char *bound, *target, *reached;
+  };
+  const Case c = GENERATE(Case{nullptr, "::", "[::1]:"}, Case{nullptr, "::ffff:0.0.0.0", "[::ffff:127.0.0.1]:"},
+                          Case{"::ffff:127.0.0.2", "::", "[::ffff:127.0.0.1]:"},
+                          Case{"::ffff:127.0.0.2", "::ffff:0.0.0.0", "[::ffff:127.0.0.2]:"});
+  CAPTURE(c.bound, c.target);
+  Fd fd = TcpSocket(AF_INET6);
+  SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  Address any = Any(AF_INET6);
+  REQUIRE(bind(fd, any.get(), any.length) == 0);
+  REQUIRE(listen(fd, 8) == 0);
+  const auto address_of = [](const char* text, uint16_t port) {
+    Address address = Any(AF_INET6, port);
+    REQUIRE(inet_pton(AF_INET6, text, &reinterpret_cast<sockaddr_in6&>(address.storage).sin6_addr) == 1);
+    return address;
+  };
+  Fd client = TcpSocket(AF_INET6);
+  if (c.bound != nullptr) {
+    Address own = address_of(c.bound, 0);
+    REQUIRE(bind(client, own.get(), own.length) == 0);
+  }
+  const uint16_t port = LocalOf(fd).port();
+  Address target = address_of(c.target, port);
+  REQUIRE(connect(client, target.get(), target.length) == 0);
+  REQUIRE(PeerOf(client).ToString() == c.reached + std::to_string(port));
+  REQUIRE(WaitFor(fd, POLLIN));
+  Fd server(accept(fd, nullptr, nullptr));
+  REQUIRE(LocalOf(server).ToString() == PeerOf(client).ToString());
+  REQUIRE(SendAll(client, "here"));
+  REQUIRE(ReceiveExactly(server, 4) == "here");
+}
+
 TEST_CASE("options: a listener on the wildcard is reached by either loopback address") {
   Fd fd = TcpSocket();
   Address any = Any(AF_INET);
