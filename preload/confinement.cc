@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstddef>
 #include <cstring>
 
@@ -26,6 +27,13 @@ bool ReadyNow(int fd, short events) {
   if (real.ppoll(&link, 1, &zero, nullptr) > 0) return true;
   errno = EAGAIN;
   return false;
+}
+
+// In milliseconds, rounded up.
+int Milliseconds(const timespec* time) {
+  if (time == nullptr) return -1;
+  if (time->tv_sec >= INT_MAX / 1000) return INT_MAX;
+  return static_cast<int>(time->tv_sec * 1000 + (time->tv_nsec + 999'999) / 1'000'000);
 }
 
 }  // namespace
@@ -93,6 +101,13 @@ ssize_t LinkSendMessage(int fd, const msghdr* message, int flags) {
     size += taken;
   }
   return LinkSend(fd, piece, size, flags);
+}
+
+int WaitForEpoll(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask) {
+  if (!Confined() || programs_epoll_call == EpollCall::kPwait2) [[likely]]
+    return real.epoll_pwait2(epfd, events, max_events, timeout, mask);
+  if (programs_epoll_call == EpollCall::kWait && mask == nullptr) return real.epoll_wait(epfd, events, max_events, Milliseconds(timeout));
+  return real.epoll_pwait(epfd, events, max_events, Milliseconds(timeout), mask);
 }
 
 int LinkGetOption(int fd, int level, int name, void* value, socklen_t* length) {

@@ -8,7 +8,12 @@
 #ifndef SDP_PRELOAD_CONFINEMENT_H_
 #define SDP_PRELOAD_CONFINEMENT_H_
 
+#include <signal.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <time.h>
+
+#include <cstdint>
 
 namespace sdp::preload {
 
@@ -24,6 +29,12 @@ ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags);
 ssize_t LinkSend(int fd, const void* buffer, size_t length, int flags);
 ssize_t LinkRecvMessage(int fd, msghdr* message, int flags);
 ssize_t LinkSendMessage(int fd, const msghdr* message, int flags);
+// Waits for an epoll descriptor as long as `timeout` says, null: for ever. In a confined process by the call that the program makes in this thread,
+// which may be the only one that its filter knows: to the millisecond then, rounded up.
+enum class EpollCall : uint8_t { kWait, kPwait, kPwait2 };
+inline thread_local EpollCall programs_epoll_call __attribute__((tls_model("initial-exec"))) = EpollCall::kWait;
+int WaitForEpoll(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask);
+
 int LinkGetOption(int fd, int level, int name, void* value, socklen_t* length);
 int LinkSetOption(int fd, int level, int name, const void* value, socklen_t length);
 

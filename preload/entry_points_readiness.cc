@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "preload/confinement.h"
 #include "preload/entry_points.h"
 #include "preload/readiness/readiness.h"
 #include "preload/startup.h"
@@ -60,8 +61,9 @@ int SeenBySelect(int count) {
 
 // `wait()`: the program's call as it is.
 template <typename Wait>
-int WaitFor(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask, Wait wait) {
+int WaitFor(EpollCall call, int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask, Wait wait) {
   if (Started()) {
+    programs_epoll_call = call;
     const int result = EpollWait(epfd, events, max_events, timeout, mask);
     return result != kPassThrough ? result : wait();
   }
@@ -78,6 +80,7 @@ int NoteCreated(int epfd) {
 }  // namespace sdp::preload
 
 using sdp::preload::ConcernsUs;
+using sdp::preload::EpollCall;
 using sdp::preload::EpollKnows;
 using sdp::preload::Fail;
 using sdp::preload::IsTime;
@@ -138,19 +141,19 @@ int SDP_ENTRY(epoll_ctl)(int epfd, int operation, int fd, epoll_event* event) no
 }
 
 int SDP_ENTRY(epoll_wait)(int epfd, epoll_event* events, int max_events, int timeout) {
-  return WaitFor(epfd, events, max_events, Milliseconds(timeout).get(), nullptr,
+  return WaitFor(EpollCall::kWait, epfd, events, max_events, Milliseconds(timeout).get(), nullptr,
                  [&] { return real.epoll_wait(epfd, events, max_events, timeout); });
 }
 
 int SDP_ENTRY(epoll_pwait)(int epfd, epoll_event* events, int max_events, int timeout, const sigset_t* mask) {
-  return WaitFor(epfd, events, max_events, Milliseconds(timeout).get(), mask,
+  return WaitFor(EpollCall::kPwait, epfd, events, max_events, Milliseconds(timeout).get(), mask,
                  [&] { return real.epoll_pwait(epfd, events, max_events, timeout, mask); });
 }
 
 int SDP_ENTRY(epoll_pwait2)(int epfd, epoll_event* events, int max_events, const timespec* timeout,
                             const sigset_t* mask) {
   if (!IsTime(timeout)) return real.epoll_pwait2(epfd, events, max_events, timeout, mask);
-  return WaitFor(epfd, events, max_events, timeout, mask,
+  return WaitFor(EpollCall::kPwait2, epfd, events, max_events, timeout, mask,
                  [&] { return real.epoll_pwait2(epfd, events, max_events, timeout, mask); });
 }
 

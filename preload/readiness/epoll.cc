@@ -1,6 +1,8 @@
 // epoll_ctl and epoll_wait: which epoll descriptors have an EpollSet.
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -16,10 +19,12 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/descriptor_array.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
+#include "preload/program_memory.h"
 #include "preload/readiness/epoll_set.h"
 #include "preload/readiness/fork.h"
 #include "preload/readiness/nested.h"
@@ -46,6 +51,7 @@ struct Nesting {
   int outer;
   int inner;
   epoll_event event;
+  bool alone;  // no other registration of the outer one has the same data: an event with it is this one's
 };
 
 // Changes of by_fd, and every set there ever was.
@@ -122,6 +128,10 @@ EpollSetRef FindOrOpen(int epfd, int operation) {
 }
 
 bool IsEpoll(int fd) {
+  if (EpollNumbers::GroupOf(fd) != 0) return true;
+  // Made behind our back, perhaps. What has a file type is none.
+  struct stat status {};
+  if (Confined() || fstat(fd, &status) != 0 || (status.st_mode & S_IFMT) != 0) return false;
   constexpr std::string_view kEpoll = "anon_inode:[eventpoll]";
   char path[32];
   char target[32];
@@ -132,18 +142,61 @@ bool IsEpoll(int fd) {
   return length > 0 && std::string_view(target, static_cast<size_t>(length)) == kEpoll;
 }
 
-// `fd` is about to be put into another epoll set, changed there or taken out.
+// Whether the kernel knows no registration of `epfd` with this data but that of `fd`. Not to know is no.
+bool KernelKnowsNoOther(int epfd, int fd, uint64_t data) {
+  char path[40];
+  snprintf(path, sizeof path, "/proc/self/fdinfo/%d", epfd);
+  const int saved = errno;
+  const int info = Confined() ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+  if (info < 0) {
+    errno = saved;
+    return false;
+  }
+  std::array<char, 2048> text;
+  size_t kept = 0;
+  ssize_t got;
+  bool alone = true;
+  while ((got = real.read(info, text.data() + kept, text.size() - kept)) > 0) {
+    std::string_view rest(text.data(), kept + static_cast<size_t>(got));
+    for (size_t end; (end = rest.find('\n')) != std::string_view::npos; rest.remove_prefix(end + 1)) {
+      text[static_cast<size_t>(rest.data() + end - text.data())] = '\0';
+      int other = -1;
+      unsigned long long its = 0;
+      if (sscanf(rest.data(), "tfd: %d events: %*x data: %llx", &other, &its) == 2 && other != fd && its == data) alone = false;
+    }
+    kept = rest.size();
+    std::memmove(text.data(), rest.data(), kept);
+  }
+  real.close(info);
+  errno = saved;
+  return alone;
+}
+
+// With the lock held.
+bool IsAlone(Sets& s, int epfd, int fd, uint64_t data) {
+  const auto has = [&](const auto& entry) { return AreDuplicates(entry.first, epfd) && entry.second->HasData(data); };
+  return std::none_of(s.in_use.begin(), s.in_use.end(), has) && KernelKnowsNoOther(epfd, fd, data);
+}
+
+// `fd` is about to be put into an epoll set, changed there or taken out.
 void NoteNested(int epfd, int operation, int fd, const epoll_event* event) {
-  if (operation == EPOLL_CTL_ADD ? !IsEpoll(fd) : !any_nested.load(std::memory_order_relaxed)) return;
+  const bool nests = operation == EPOLL_CTL_ADD && !FdTable::Has(fd) && IsEpoll(fd);
+  if (!nests && !any_nested.load(std::memory_order_relaxed)) return;
   Sets& s = sets();
   std::lock_guard lock(s.mutex);
   const auto known = std::find_if(s.nested.begin(), s.nested.end(), [&](const Nesting& n) { return n.outer == epfd && n.inner == fd; });
   if (operation == EPOLL_CTL_DEL) {
     if (known != s.nested.end()) s.nested.erase(known);
-  } else if (known != s.nested.end()) {
-    if (operation == EPOLL_CTL_MOD && event != nullptr) known->event = *event;
-  } else if (operation == EPOLL_CTL_ADD && event != nullptr) {
-    s.nested.push_back({.outer = epfd, .inner = fd, .event = *event});
+    return;
+  }
+  if (IsNowhere(event)) return;
+  for (Nesting& n : s.nested) {
+    if (AreDuplicates(n.outer, epfd) && n.inner != fd && n.event.data.u64 == event->data.u64) n.alone = false;
+  }
+  if (known != s.nested.end()) {
+    if (operation == EPOLL_CTL_MOD) *known = {.outer = epfd, .inner = fd, .event = *event, .alone = IsAlone(s, epfd, fd, event->data.u64)};
+  } else if (nests) {
+    s.nested.push_back({.outer = epfd, .inner = fd, .event = *event, .alone = IsAlone(s, epfd, fd, event->data.u64)});
     any_nested.store(true, std::memory_order_relaxed);
     for (const auto& [number, set] : s.in_use) {
       if (AreDuplicates(number, fd)) set->SetNested();
@@ -164,7 +217,7 @@ int InnerOf(int epfd, const epoll_event& event) {
   Sets& s = sets();
   std::lock_guard lock(s.mutex);
   for (const Nesting& n : s.nested) {
-    if (n.outer == epfd && n.event.data.u64 == event.data.u64 && (n.event.events & EPOLLONESHOT) == 0) return n.inner;
+    if (n.outer == epfd && n.alone && n.event.data.u64 == event.data.u64 && (n.event.events & EPOLLONESHOT) == 0) return n.inner;
   }
   return -1;
 }
@@ -232,10 +285,8 @@ EpollSetRef FindEpollSet(int epfd) {
 
 int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
   // A socket that was registered as ours and fell back since is the kernel's now, as is everything else.
-  if (!FdTable::Has(fd)) {
-    NoteNested(epfd, operation, fd, event);
-    return kPass;
-  }
+  NoteNested(epfd, operation, fd, event);
+  if (!FdTable::Has(fd)) return kPass;
   EpollSetRef set = EpollSetRef::Find(epfd);
   if (!set) {
     set = FindOrOpen(epfd, operation);
@@ -269,7 +320,7 @@ int WaitPlain(int epfd, epoll_event* events, int max_events, Time deadline, cons
     timespec storage;
     // A set that has come before this thread was counted would not wake it.
     const bool set_came = static_cast<bool>(FindEpollSet(epfd));
-    if (!set_came) count = real.epoll_pwait2(epfd, events, max_events, Remaining(deadline, &storage), mask);
+    if (!set_came) count = WaitForEpoll(epfd, events, max_events, Remaining(deadline, &storage), mask);
   }
   return AfterPlain(epfd, events, max_events, deadline, mask, count);
 }

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "preload/confinement.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/readiness/epoll_set_look.h"
@@ -227,7 +228,8 @@ void EpollSet::KickForOuterSets() {
 // Lets the links that have something make progress. Their sockets become candidates.
 void EpollSet::ProgressLinks() {
   epoll_event ready[kBatch];
-  const int count = real.epoll_wait(inner_, ready, kBatch, 0);
+  constexpr timespec kAtOnce{};
+  const int count = Confined() ? WaitForEpoll(inner_, ready, kBatch, &kAtOnce, nullptr) : real.epoll_wait(inner_, ready, kBatch, 0);
   for (int i = 0; i < count; ++i) {
     if (ready[i].data.u64 == kKickTag) {
       uint64_t kicks;
@@ -445,9 +447,9 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
         ~Counted() { sleepers.fetch_sub(1); }
       } const counted{sleepers_};
       const SleepMayBeCancelled here;
-      kernel = real.epoll_pwait2(epfd, events, max_events, timeout, mask);
+      kernel = WaitForEpoll(epfd, events, max_events, timeout, mask);
     } else {
-      kernel = real.epoll_pwait2(epfd, events + count, max_events - count, timeout, mask);
+      kernel = WaitForEpoll(epfd, events + count, max_events - count, timeout, mask);
     }
     const int error = errno;
     if (kernel < 0) {

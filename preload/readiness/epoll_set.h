@@ -48,6 +48,8 @@ class EpollSet final : public ReadinessObserver {
   // The number it was known by is closed; it is now to be known by `epfd`, a duplicate.
   void SetNumber(int epfd);
 
+  // A managed socket is registered with this data.
+  [[nodiscard]] bool HasData(uint64_t data);
   // EPOLL_CTL_* of a managed socket.
   int Control(int epfd, int operation, int fd, epoll_event* event);
   // The number `fd` is closed by the application.

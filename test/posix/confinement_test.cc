@@ -4,6 +4,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -27,7 +28,7 @@ constexpr int kAllowed[] = {
 };
 constexpr int kDenied[] = {SYS_open, SYS_openat, SYS_stat, SYS_fstat, SYS_lstat, SYS_newfstatat};
 
-bool Confine() {
+bool Confine(const std::vector<int>& also_allowed = {}) {
   for (const int resource : {RLIMIT_FSIZE, RLIMIT_NPROC}) {
     const rlimit none{0, 0};
     if (setrlimit(static_cast<__rlimit_resource_t>(resource), &none) != 0) return false;
@@ -40,11 +41,23 @@ bool Confine() {
     filter.push_back(BPF_STMT(BPF_RET + BPF_K, what));
   };
   for (const int number : kAllowed) answer(number, SECCOMP_RET_ALLOW);
+  for (const int number : also_allowed) answer(number, SECCOMP_RET_ALLOW);
   for (const int number : kDenied) answer(number, SECCOMP_RET_ERRNO | EACCES);
   filter.push_back(BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_KILL_PROCESS));
   const sock_fprog program = {static_cast<unsigned short>(filter.size()), filter.data()};
   return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+bool WriteAll(int fd, const char* bytes, ssize_t count) {
+  while (count > 0) {
+    pollfd room{fd, POLLOUT, 0};
+    if (poll(&room, 1, kPatienceMs) != 1) return false;
+    const ssize_t n = write(fd, bytes, static_cast<size_t>(count));
+    if (n < 0 && errno != EAGAIN) return false;
+    if (n > 0) bytes += n, count -= n;
+  }
+  return true;
 }
 
 // What such a program does with its descriptor: it sleeps in poll, reads and writes. The sum of what it read.
@@ -55,14 +68,7 @@ bool Echo(int fd, size_t size) {
     if (poll(&wait, 1, kPatienceMs) != 1) return false;
     const ssize_t n = read(fd, buffer, sizeof buffer);
     if (n < 0 && errno == EAGAIN) continue;
-    if (n <= 0) return false;
-    for (ssize_t done = 0; done < n;) {
-      pollfd room{fd, POLLOUT, 0};
-      if (poll(&room, 1, kPatienceMs) != 1) return false;
-      const ssize_t written = write(fd, buffer + done, static_cast<size_t>(n - done));
-      if (written < 0 && errno != EAGAIN) return false;
-      if (written > 0) done += written;
-    }
+    if (n <= 0 || !WriteAll(fd, buffer, n)) return false;
     size -= static_cast<size_t>(n);
   }
   return true;
@@ -125,6 +131,51 @@ TEST_CASE("confinement: a process behind a seccomp filter has a connection for i
   REQUIRE(Exchange(pair.client, data) == data);
   const int status = Reap(pid);
   CAPTURE(status);
+  REQUIRE(ExitedWith(status, 0));
+}
+
+// Such a program waits by one call, and its filter knows no other.
+TEST_CASE("confinement: a child behind a seccomp filter waits by epoll, and registers there") {
+  const int call = GENERATE(int{SYS_epoll_wait}, int{SYS_epoll_pwait}, int{SYS_epoll_pwait2});
+  Pair pair = MakePair();
+  SetNonblocking(pair.server);
+  const std::string data = Pattern(300'000);
+  const pid_t pid = Child([&] {
+    pair.client.reset();
+    int pipe_ends[2];
+    const int set = epoll_create1(0);
+    epoll_event event{.events = EPOLLIN, .data = {.fd = pair.server}};
+    if (set < 0 || pipe(pipe_ends) != 0 || epoll_ctl(set, EPOLL_CTL_ADD, pair.server, &event) != 0) return 1;
+    if (!Confine({SYS_epoll_ctl, call})) return 2;
+    event.data.fd = pipe_ends[0];
+    if (epoll_ctl(set, EPOLL_CTL_ADD, pipe_ends[0], &event) != 0) return 3;
+    const auto wait = [&] {
+      const timespec patience{.tv_sec = kPatienceMs / 1000, .tv_nsec = 0};
+      const int n = call == SYS_epoll_wait    ? epoll_wait(set, &event, 1, kPatienceMs)
+                    : call == SYS_epoll_pwait ? epoll_pwait(set, &event, 1, kPatienceMs, nullptr)
+                                              : epoll_pwait2(set, &event, 1, &patience, nullptr);
+      return n == 1 ? event.data.fd : -1;
+    };
+    if (write(pipe_ends[1], "x", 1) != 1) return 4;
+    int rounds = 0;  // the peer's data may be there already
+    while (wait() != pipe_ends[0]) {
+      if (++rounds == 100) return 9;
+    }
+    char buffer[20'000];
+    if (read(pipe_ends[0], buffer, 1) != 1) return 5;
+    for (size_t left = data.size(); left > 0;) {
+      if (wait() != pair.server) return 6;
+      const ssize_t n = read(pair.server, buffer, sizeof buffer);
+      if (n < 0 && errno == EAGAIN) continue;
+      if (n <= 0) return 7;
+      if (!WriteAll(pair.server, buffer, n)) return 8;
+      left -= static_cast<size_t>(n);
+    }
+    return 0;
+  });
+  REQUIRE(Exchange(pair.client, data) == data);
+  const int status = Reap(pid);
+  CAPTURE(call, status);
   REQUIRE(ExitedWith(status, 0));
 }
 

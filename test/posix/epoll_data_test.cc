@@ -131,5 +131,32 @@ TEST_CASE(
   REQUIRE(ep.Quiet());
 }
 
+TEST_CASE("epoll: a set in a set, a pipe and a stream with the same data") {
+  const bool set_first = GENERATE(true, false);
+  const uint32_t edge = GENERATE(0u, uint32_t{EPOLLET});
+  Pair inside = MakePair(), beside = MakePair();
+  Pipe pipe = MakePipe();
+  Epoll inner, outer;
+  inner.Add(inside.server, EPOLLIN, 1);
+  if (set_first) outer.Add(inner.fd(), EPOLLIN, 0);
+  for (const int fd : {pipe.read_end.get(), beside.server.get()}) outer.Add(fd, EPOLLIN | edge, 0);
+  if (!set_first) outer.Add(inner.fd(), EPOLLIN, 0);
+  for (int round = 0; round < 3; ++round) {
+    REQUIRE(Eventually([&] { return inner.Quiet(0) && outer.Quiet(0); }));
+    REQUIRE(write(pipe.write_end, "x", 1) == 1);
+    REQUIRE(outer.Wait() == Events{{0, EPOLLIN}});
+    char c;
+    REQUIRE(read(pipe.read_end, &c, 1) == 1);
+    REQUIRE(Eventually([&] { return inner.Quiet(0) && outer.Quiet(0); }));
+    REQUIRE(SendAll(beside.client, "x"));
+    REQUIRE(outer.Wait() == Events{{0, EPOLLIN}});
+    REQUIRE(ReceiveExactly(beside.server, 1) == "x");
+    REQUIRE(SendAll(inside.client, "x"));
+    REQUIRE(outer.Wait() == Events{{0, EPOLLIN}});
+    REQUIRE(inner.Wait() == Events{{1, EPOLLIN}});
+    REQUIRE(ReceiveExactly(inside.server, 1) == "x");
+  }
+}
+
 }  // namespace
 }  // namespace posix_test
