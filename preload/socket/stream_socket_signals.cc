@@ -50,7 +50,7 @@ Background::Wait StreamSocket::IdleWait() {
 bool StreamSocket::ListensForPeer() {
   if (state_ != State::kSdp || foreign() || session_->link_ended() || descriptors_.empty()) return false;
   // Shut down both ways: what comes is answered with a reset.
-  const bool refuses = receive_shut_ && shared_ == nullptr && !engine().can_send() && !engine().peer_closed();
+  const bool refuses = receive_shut_ && !engine().can_send() && !engine().peer_closed();
   return has_owner_ || refuses;
 }
 

@@ -109,6 +109,28 @@ TEST_CASE("ending: SHUT_RDWR resets a peer that goes on sending, whoever makes c
   REQUIRE(recv(pair.client, room, sizeof room, 0) == 0);
 }
 
+TEST_CASE("ending: SHUT_RDWR resets a peer that goes on sending, though another process has the connection, too", "[abort]") {
+  Pair pair = MakePair();
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  Fd waits(ends[0]), tells(ends[1]);
+  const bool parent_shuts = GENERATE(true, false);
+  const pid_t pid = Child([&] {
+    tells.reset();
+    pair.server.reset();
+    char c;
+    if (!parent_shuts && shutdown(pair.client, SHUT_RDWR) != 0) return 1;
+    return read(waits, &c, 1) == 0 ? 0 : 2;
+  });
+  if (parent_shuts) REQUIRE(shutdown(pair.client, SHUT_RDWR) == 0);
+  REQUIRE(WaitFor(pair.server, POLLRDHUP));
+  const std::string data = Pattern(1'000'000);
+  SetNonblocking(pair.server);
+  REQUIRE(Eventually([&] { return send(pair.server, data.data(), data.size(), MSG_NOSIGNAL) == -1 && errno == EPIPE; }));
+  tells.reset();
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
 TEST_CASE("ending: a reset behind the peer's end leaves it an end, and sends end with EPIPE", "[abort]") {
   Pair pair = MakePair();
   PipeSignalCounter counter;
