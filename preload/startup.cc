@@ -22,8 +22,8 @@ constinit std::atomic<pid_t> owner{0};
 constinit std::atomic<void (*)()> exit_hook{nullptr};
 
 // The state at fork(), for the two sides: a library that starts while another thread forks must not see
-// unmatched hooks. Written and read by the forking thread only, which holds the C library's fork lock.
-bool forked_while_started = false;
+// unmatched hooks. The forking thread's: not all ways to fork take the C library's lock.
+thread_local bool forked_while_started __attribute__((tls_model("initial-exec"))) = false;
 
 }  // namespace
 

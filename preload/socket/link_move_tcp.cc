@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "preload/config.h"
+#include "preload/guard.h"
 #include "preload/real_calls.h"
 #include "preload/socket/connect_attempt.h"
 #include "preload/socket/link_move.h"
@@ -102,8 +103,11 @@ void TcpLinkMove::BeginLink(std::unique_ptr<verbs::QueuePair>* left, Time now) {
 
 void TcpLinkMove::StepLink(verbs::QueuePair& left, Time now) {
   pollfd link{.fd = left.event_fd(), .events = POLLOUT, .revents = 0};
-  timespec zero{};
-  if (real.ppoll(&link, 1, &zero, nullptr) == 0) return;
+  const timespec zero{};
+  {
+    const NoCancellation no_cancellation;  // in the middle of whatever call leads on
+    if (real.ppoll(&link, 1, &zero, nullptr) == 0) return;
+  }
   int error = 0;
   socklen_t length = sizeof error;
   real.getsockopt(link.fd, SOL_SOCKET, SO_ERROR, &error, &length);

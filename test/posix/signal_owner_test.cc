@@ -126,6 +126,39 @@ TEST_CASE("owner: SIGURG tells of urgent data, whatever the program does") {
   REQUIRE(!Take(SIGURG, nullptr, kQuietMs));
 }
 
+TEST_CASE("owner: SIGURG while a thread sleeps in a receive, and a child has the connection, too") {
+  Pair pair = MakePair();
+  Hold(SIGURG);
+  Own(pair.server);
+  std::atomic<pid_t> tid{0};
+  auto sleeper = Async([&] {
+    tid = gettid();
+    return ReceiveExactly(pair.server, 3);
+  });
+  REQUIRE(Eventually([&] { return tid != 0 && IsAsleep(tid); }));
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  Fd waits(ends[0]), tells(ends[1]);
+  pid_t child = -1;
+  for (const char c : {'1', '2', '3'}) {
+    SendUrgent(pair.client, c);
+    REQUIRE(Take(SIGURG));
+    REQUIRE(TakeUrgent(pair.server, c));
+    if (child >= 0) continue;
+    child = Child([&] {
+      tells.reset();
+      pair.client.reset();
+      char byte;
+      return read(waits, &byte, 1) == 0 ? 0 : 1;
+    });
+  }
+  REQUIRE(!Take(SIGURG, nullptr, kQuietMs));
+  REQUIRE(SendAll(pair.client, "end"));
+  REQUIRE(Get(sleeper) == "end");
+  tells.reset();
+  REQUIRE(ExitedWith(Reap(child), 0));
+}
+
 int urgent_fd = -1;
 std::atomic<int> urgent_heard{0};
 
