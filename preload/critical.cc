@@ -3,10 +3,13 @@
 // the section runs the handlers that wait, each with the mask it would have had, and gives the thread its mask back.
 #include "preload/critical.h"
 
+#include <sys/syscall.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 
 #include "preload/guard.h"
 #include "preload/real_calls.h"
@@ -116,6 +119,7 @@ void Critical::Handle(int number, siginfo_t* info, void* context) {
   const bool first = pending_ == 0;
   if (depth_ == 0 || pending_ == kMostDeferred) {
     Run(number, info, context);
+    if (broken_off_ >= 0) [[unlikely]] EndInterrupted(context);
     return;
   }
   Deferred& deferred = waiting.signals[static_cast<size_t>(pending_)];
@@ -124,31 +128,95 @@ void Critical::Handle(int number, siginfo_t* info, void* context) {
   deferred.number = number;
   deferred.info = *info;
   auto* const interrupted = static_cast<ucontext_t*>(context);
-  if (first) waiting.mask = interrupted->uc_sigmask;
+  // Of several that come at once each interrupts the next one's Handle(), where more is blocked: the thread's own mask is what they have in common.
+  if (first) {
+    waiting.mask = interrupted->uc_sigmask;
+  } else {
+    sigandset(&waiting.mask, &waiting.mask, &interrupted->uc_sigmask);
+  }
   sigfillset(&interrupted->uc_sigmask);
   RemoveErrors(&interrupted->uc_sigmask);
 }
+
+// A call that the kernel is going to begin again stands before its instruction, with its number where the result would be.
+void Critical::EndInterrupted([[maybe_unused]] void* context) {
+#ifdef __x86_64__
+  auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  const auto call = registers[REG_RAX];
+  if ((call != SYS_recvfrom && call != SYS_recvmsg && call != SYS_read) || registers[REG_RDI] != broken_off_) return;
+  const auto* const next = reinterpret_cast<const unsigned char*>(registers[REG_RIP]);
+  if (next[0] != 0x0f || next[1] != 0x05) return;  // syscall
+  registers[REG_RIP] += 2;
+  registers[REG_RAX] = -EINTR;
+  broken_off_ = kHasBrokenOff;
+#endif
+}
+
+// In RunDeferred()'s frame, which a handler may leave by a jump that nobody hears of.
+struct Critical::Late {
+  explicit Late(int waiting_signals) : count(waiting_signals), mask(waiting.mask), outer(late_), mark_(Expected()) {
+    std::copy_n(waiting.signals.begin(), count, signals.begin());
+    late_ = this;
+  }
+  ~Late() {
+    mark_ = 0;
+    late_ = outer;
+  }
+  Late(const Late&) = delete;
+  Late& operator=(const Late&) = delete;
+
+  [[nodiscard]] __attribute__((no_sanitize("address"))) bool intact() const { return mark_ == Expected(); }
+
+  std::array<Deferred, kMostDeferred> signals;
+  int next = 0;
+  const int count;
+  const sigset_t mask;
+  Late* const outer;
+
+ private:
+  [[nodiscard]] uint64_t Expected() const { return 0x7a1e'5161'4a15'ed00 ^ reinterpret_cast<uint64_t>(this); }
+  volatile uint64_t mark_;
+};
 
 // No signal comes meanwhile: all are blocked since the last one that waits.
 void Critical::RunDeferred() {
   const NoCancellation no_cancellation;  // a lock's destructor lets nothing through
   const int saved = errno;
-  const int count = pending_;
-  std::array<Deferred, kMostDeferred> signals;
-  for (int i = 0; i < count; ++i) signals[static_cast<size_t>(i)] = waiting.signals[static_cast<size_t>(i)];
   const sigset_t mask = waiting.mask;
-  pending_ = 0;
-  for (int i = 0; i < count; ++i) {
-    Deferred& deferred = signals[static_cast<size_t>(i)];
-    const struct sigaction& action = ActionOf(deferred.number);
-    sigset_t meanwhile;
-    sigorset(&meanwhile, &mask, &action.sa_mask);
-    if ((action.sa_flags & SA_NODEFER) == 0) sigaddset(&meanwhile, deferred.number);
-    SetMask(meanwhile);
-    RunLate(deferred.number, &deferred.info, mask);
+  {
+    Late late(pending_);
+    pending_ = 0;
+    while (RunNext(late)) {
+    }
   }
   SetMask(mask);
   errno = saved;
+}
+
+bool Critical::RunNext(Late& late) {
+  if (late.next == late.count) return false;
+  Deferred& deferred = late.signals[static_cast<size_t>(late.next++)];
+  const struct sigaction& action = ActionOf(deferred.number);
+  sigset_t meanwhile;
+  sigorset(&meanwhile, &late.mask, &action.sa_mask);
+  if ((action.sa_flags & SA_NODEFER) == 0) sigaddset(&meanwhile, deferred.number);
+  SetMask(meanwhile);
+  RunLate(deferred.number, &deferred.info, late.mask);
+  return true;
+}
+
+// Each of these may jump, too: then the rest is for that jump.
+void Critical::RunRest() {
+  sigset_t mask;
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  while (Late* const late = late_) {
+    if (!late->intact()) {
+      late_ = nullptr;
+    } else if (!RunNext(*late)) {
+      late_ = late->outer;
+    }
+  }
+  SetMask(mask);
 }
 
 bool Critical::MayBeInHandler() {

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <utility>
 
 namespace sdp::preload {
 
@@ -25,6 +26,15 @@ class Critical {
   }
   // A handler may be running in this thread, and may have interrupted malloc, or the owner of a lock. While one runs, at least its signal is blocked.
   static bool MayBeInHandler();
+  // The thread is about to jump, out of a handler perhaps that a section ran behind it: what waits behind that one has its turn first.
+  static void BeforeJump() {
+    if (late_ != nullptr && depth_ == 0) [[unlikely]] RunRest();
+  }
+  // In the child of a fork that a handler makes: the system call on `fd` that it has interrupted would take what is the parent's, and is not to be
+  // begun again, whatever SA_RESTART says.
+  static void BreakOff(int fd) { broken_off_ = fd; }
+  // Behind such a call: it was broken off, and the caller does what the handler's return would have done.
+  static bool TakeBrokenOff() { return std::exchange(broken_off_, kNothingBrokenOff) == kHasBrokenOff; }
   // Before an exec that happens in a critical section: the program gets the thread's own mask.
   static void UnblockForExec();
   // In the child of a fork: what the parent's thread deferred is the parent's.
@@ -35,12 +45,23 @@ class Critical {
   static int SetAction(int number, const struct sigaction* action, struct sigaction* old);
 
  private:
+  struct Late;
+
+  static constexpr int kNothingBrokenOff = -1, kHasBrokenOff = -2;
+
   static void Handle(int number, siginfo_t* info, void* context);
+  static void EndInterrupted(void* context);
   static void RunDeferred();
+  static bool RunNext(Late& late);
+  static void RunRest();
 
   static inline thread_local volatile sig_atomic_t depth_ __attribute__((tls_model("initial-exec"))) = 0;
   // How many handlers wait.
   static inline thread_local volatile sig_atomic_t pending_ __attribute__((tls_model("initial-exec"))) = 0;
+  // A descriptor, or one of those two.
+  static inline thread_local int broken_off_ __attribute__((tls_model("initial-exec"))) = kNothingBrokenOff;
+  // Whose handlers RunDeferred() is running, the innermost.
+  static inline thread_local Late* late_ __attribute__((tls_model("initial-exec"))) = nullptr;
 };
 
 // A lock of the library's. Nobody sleeps with it in a system call that a signal ends.

@@ -38,12 +38,14 @@ class Sleeper {
     jumps_ = Jumps::Count();
   }
   void Clear() { mark_ = nullptr; }
+  // It is the calling thread, in a handler then.
+  [[nodiscard]] bool IsCaller() const { return mark_ != nullptr && pthread_equal(thread_, pthread_self()) != 0; }
   // True if it was the calling thread, and the call's frame is no more. A handler that jumps within itself and then calls is taken for one that
   // has left. `frame`: of the call that asks, the outermost of the library's, so
   // that a call from the same place is seen to lie over the mark and not beside it. A handler's own calls are below the frame of the call
   // that it interrupted, or on another stack.
   [[nodiscard]] bool JumpedOver(const void* frame) const {
-    if (mark_ == nullptr || !pthread_equal(thread_, pthread_self())) return false;
+    if (!IsCaller()) return false;
     stack_t stack{};
     if (sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0) return false;
     return jumps_ != Jumps::Count() || reinterpret_cast<uintptr_t>(frame) >= reinterpret_cast<uintptr_t>(mark_) || !mark_->intact();

@@ -90,8 +90,9 @@ class Listener final : private KernelListenerOwner {
   void NoteFork(bool in_child);
   // The process ends: what waits for its accept is for others.
   void LeaveToOthers();
-  // The process is about to be confined (preload/confinement.h).
-  void PrepareConfinement();
+  // The process is about to be confined (preload/confinement.h): the first for all its listeners, then, which may wait until `give_up`, the other.
+  void Bar();
+  void PrepareConfinement(Time give_up);
 
   // No port mapper daemon knows this listener yet: its clients come by TCP. The application's next use of the listener after a daemon
   // has appeared has it registered; until then it costs no thread, and a look at the clock for each accept.

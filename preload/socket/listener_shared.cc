@@ -21,13 +21,6 @@
 #include "preload/socket/listener.h"
 
 namespace sdp::preload {
-namespace {
-
-// How long a process that is about to be confined waits for what others have taken on. A peer that does not end its handshake does not hold it up
-// for longer.
-constexpr Duration kPatienceForOthers = std::chrono::seconds(1);
-
-}  // namespace
 
 void Listener::Share() {
   shared_ = true;
@@ -147,13 +140,17 @@ void Listener::LeaveToOthers() {
   if (LockBounded(lock) && shared_ && !closed_) (void)MoveToCommon(Now(), Duration::zero());
 }
 
-// What waits is taken out while that can be done, and so is what others have taken on: their peers may know already that they are connected.
-void Listener::PrepareConfinement() {
-  std::unique_lock lock(mutex_);
+void Listener::Bar() {
+  const std::lock_guard lock(mutex_);
   if (!shared_ || closed_) return;
   common_.Bar();
   common_.EndWork();  // what this process has taken on is its own now
-  const Time give_up = Now() + kPatienceForOthers;
+}
+
+// What waits is taken out while that can be done, and so is what others have taken on: their peers may know already that they are connected.
+void Listener::PrepareConfinement(Time give_up) {
+  std::unique_lock lock(mutex_);
+  if (!shared_) return;
   while (!closed_) {
     const bool more = common_.OthersAtWork() && Now() < give_up;  // before the look at what they have put in
     for (int fd; auto session = AcceptCommon(SOCK_CLOEXEC, &fd);) {

@@ -28,6 +28,10 @@ constexpr Duration kExitPatience = std::chrono::seconds(5);
 // All peers together, which may be in no call that would answer.
 constexpr Duration kPatienceForPeers = std::chrono::milliseconds(100);
 
+// How long a process that is about to be confined waits for what others have taken on of its listeners. Peers that do not end their handshakes do
+// not hold it up for longer, however many the listeners.
+constexpr Duration kPatienceForWorkers = std::chrono::seconds(1);
+
 // Locked by PrepareFork too, if there was one then.
 stats::StatsSegment*& locked_statistics() {
   static stats::StatsSegment* segment = nullptr;
@@ -88,10 +92,13 @@ void ChildAfterFork() {
 
 void PrepareConfinement() {
   ForEachSocket([](StreamSocket* socket) { socket->PrepareConfinement(); });
+  const Time give_up = Now() + kPatienceForWorkers;
+  ForEachSocket([give_up](StreamSocket* socket) { socket->FinishConfinement(give_up); });
 }
 
 void ProcessExit() {
   const Time deadline = Now() + kExitPatience;
+  ForEachSocket([](StreamSocket* socket) { socket->BeginToFinish(); });
   auto finish = [&](StreamSocket* socket) { socket->FinishAtExit(deadline); };
   ForEachSocket(finish);
   Background::FinishAtExit(

@@ -163,7 +163,11 @@ class StreamSocket final : public Socket {
   void NoteForkInParent();
   // A seccomp filter comes: what is found out by system calls now can be used behind it.
   void PrepareConfinement();
-  // The process ends: what it has sent must leave, and the peer must learn that no more comes. Bounded by `deadline`.
+  // Behind that of all sockets: a listener waits until `give_up` for what other processes have taken on.
+  void FinishConfinement(Time give_up);
+  // The process ends: what it has sent must leave, and the peer must learn that no more comes. First as far as that goes without waiting, for
+  // all; then bounded by `deadline`.
+  void BeginToFinish();
   void FinishAtExit(Time deadline);
   // The same as far as no lock, no memory and no peer has to be waited for.
   void FinishAtOnce();

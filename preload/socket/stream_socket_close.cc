@@ -9,6 +9,7 @@
 
 #include "preload/bounded_lock.h"
 #include "preload/confinement.h"
+#include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
@@ -26,6 +27,10 @@ constexpr Duration kFinWait = std::chrono::seconds(60);
 constexpr Duration kSendBufferRest = std::chrono::milliseconds(20);
 // How long close may sleep for bytes that the link does not take yet, where no descriptor is left to do it behind the application's back.
 constexpr Duration kClosePatience = std::chrono::seconds(2);
+
+// At the process's end: how often one looks what a reader in its sleep, or the helper, has brought about.
+constexpr Duration kLookAtReader = std::chrono::milliseconds(1);
+constexpr Duration kLookAtHelper = std::chrono::milliseconds(10);
 
 // Connections that are closed here and not yet over, each with a hidden descriptor.
 std::atomic<int> lingering{0};
@@ -342,6 +347,16 @@ void StreamSocket::DropSession() {
   lingering.fetch_sub(1, std::memory_order_relaxed);
 }
 
+void StreamSocket::BeginToFinish() {
+  std::unique_lock own(mutex_.own(), std::defer_lock);
+  if (!LockBounded(own) || shared_ != nullptr || state_ != State::kSdp || foreign() || session_->link_ended()) return;
+  PushHeld();
+  session_->engine().CloseReceive();
+  session_->engine().CloseSend();
+  session_->Pump();
+  if (!Critical::MayBeInHandler()) LeaveToBackground();
+}
+
 void StreamSocket::FinishAtExit(Time deadline) {
   {
     // Nor does one wait for whoever has the connection to himself, as in a move (EnterShared).
@@ -363,8 +378,7 @@ void StreamSocket::FinishAtExit(Time deadline) {
     return;
   }
   if (foreign() || session_->link_ended()) return;
-  const int fd = linger_fd_ >= 0 ? linger_fd_ : descriptors_.empty() ? -1 : descriptors_.front();
-  if (fd < 0) return;
+  if (LinkFd() < 0) return;
   if (state_ == State::kSdp || leaving_) {  // alone now
     leaving_ = false;
     PushHeld();
@@ -373,20 +387,20 @@ void StreamSocket::FinishAtExit(Time deadline) {
   }
   session_->Pump();
   while (!session_->AllTaken() && Now() < deadline) {
-    if (session_->being_read()) {
-      // The thread that sleeps in a read still lives: it takes what the peer says.
-      lock.unlock();
-      const timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
-      nanosleep(&pause, nullptr);
-      lock.lock();
-      if (session_ == nullptr) return;
-      session_->Pump();
-      continue;
-    }
-    pollfd link{.fd = LinkOf(fd), .events = WatchEvents(), .revents = 0};
+    // A thread that sleeps in a read still lives, and takes what the peer says. So does the helper, which goes on with all the connections
+    // meanwhile: whoever reads this one may first want another's end.
+    const bool read = session_->being_read();
+    pollfd link{.fd = read ? -1 : LinkOf(LinkFd()), .events = WatchEvents(), .revents = 0};
+    const Time again = Now() + (read ? kLookAtReader : kLookAtHelper);
     timespec storage;
-    const timespec* const timeout = Remaining(std::min(deadline, session_->move_deadline()), &storage);
-    if (UnboundedPoll(&link, 1, timeout, nullptr) <= 0 && !session_->moving()) break;
+    const timespec* const timeout = Remaining(std::min({again, deadline, session_->move_deadline()}), &storage);
+    lock.unlock();
+    UnboundedPoll(&link, 1, timeout, nullptr);
+    (void)Background::RunInline();
+    lock.lock();
+    if (session_ == nullptr || LinkFd() < 0) return;
+    session_->Pump();
+    if (session_->being_read()) continue;
     session_->ReadAvailable();
     LeadMove();
   }

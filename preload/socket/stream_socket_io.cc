@@ -1,12 +1,15 @@
 // Send and Receive of a StreamSocket.
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <new>
 #include <span>
 
+#include "preload/critical.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
@@ -32,16 +35,25 @@ class IovecCursor {
   [[nodiscard]] size_t left() const { return left_; }
 
   // As much of the rest, up to `most` bytes, as a fixed number of spans can name.
-  std::span<const Span> Rest(size_t most = SIZE_MAX) {
+  std::span<const Span> Rest(size_t most = SIZE_MAX) { return Name(most, {reinterpret_cast<Span*>(spans_), kSpans}); }
+  [[nodiscard]] bool RestIsMore(std::span<const Span> named) const {
+    if (named.size() < kSpans) return false;
+    size_t bytes = 0;
+    for (const Span& span : named) bytes += span.size();
+    return bytes < left_;
+  }
+
+  // The same with room for as many as `spans` has.
+  std::span<const Span> Name(size_t most, std::span<Span> spans) const {
     size_t n = 0;
     size_t offset = offset_;
-    for (size_t i = index_; i < count_ && n < spans_.size() && most > 0; ++i, offset = 0) {
+    for (size_t i = index_; i < count_ && n < spans.size() && most > 0; ++i, offset = 0) {
       if (iov_[i].iov_len == offset) continue;
       const size_t length = std::min(iov_[i].iov_len - offset, most);
-      spans_[n++] = {static_cast<Byte*>(iov_[i].iov_base) + offset, length};
+      new (&spans[n++]) Span(static_cast<Byte*>(iov_[i].iov_base) + offset, length);
       most -= length;
     }
-    return {spans_.data(), n};
+    return spans.first(n);
   }
 
   void Advance(size_t bytes) {
@@ -63,7 +75,9 @@ class IovecCursor {
   size_t index_ = 0;
   size_t offset_ = 0;
   size_t left_ = 0;
-  std::array<Span, 64> spans_;
+  static constexpr size_t kSpans = 64;
+  // Not made before there is something to name: most calls have one piece.
+  alignas(Span) std::byte spans_[kSpans * sizeof(Span)];
 };
 using SendCursor = IovecCursor<Bytes, const std::byte>;
 using ReceiveCursor = IovecCursor<MutableBytes, std::byte>;
@@ -85,9 +99,17 @@ size_t Take(engine::Engine& e, ReceiveCursor& room, bool discard) {
   return taken;
 }
 
+// A look cannot be continued where it ended. Apart, for its stack.
+[[gnu::noinline]] size_t PeekIntoMany(engine::Engine& e, const ReceiveCursor& room) {
+  std::array<MutableBytes, IOV_MAX> pieces;
+  return e.Receive(room.Name(SIZE_MAX, pieces), {.peek = true});
+}
+
 // With MSG_TRUNC only counts.
 size_t Peek(engine::Engine& e, ReceiveCursor& room, bool count_only) {
-  return count_only ? std::min<uint64_t>(e.readable_bytes(), room.left()) : e.Receive(room.Rest(), {.peek = true});
+  if (count_only) return std::min<uint64_t>(e.readable_bytes(), room.left());
+  const auto rest = room.Rest();
+  return room.RestIsMore(rest) ? PeekIntoMany(e, room) : e.Receive(rest, {.peek = true});
 }
 
 int Fail(int error) {
@@ -176,8 +198,11 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
         NoteSendRoom();
         break;
       }
+      const auto rest = data.Rest(room);
+      engine::SendFlags flags = send_flags;
+      flags.out_of_band = flags.out_of_band && !data.RestIsMore(rest);
       size_t moved;
-      data.Advance(SendBehindHeld(data.Rest(room), send_flags, &moved));
+      data.Advance(SendBehindHeld(rest, flags, &moved));
       if (moved == 0) break;
       left_until_ = kNever;
     }
@@ -389,6 +414,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
     if (status == verbs::ReadStatus::kDiverted && !foreign_) status = TakeBrought(lock);
     if (state_ == State::kSdp) AfterProgress(/*publish=*/session_->engine().readable_bytes() == 0);
     waiters_.WakeAll();  // another reader has to take over the link
+    if (Critical::TakeBrokenOff()) return 0;
     if (status == verbs::ReadStatus::kInterrupted || UrgentInterrupts()) return EINTR;
     if (status != verbs::ReadStatus::kWouldBlock) return 0;
     // Not asleep at all: somebody else (another process that shares the file) made it non-blocking.

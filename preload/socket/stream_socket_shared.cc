@@ -7,6 +7,7 @@
 
 #include "core/base/archive.h"
 #include "preload/confinement.h"
+#include "preload/critical.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
@@ -213,9 +214,14 @@ void StreamSocket::PrepareConfinement() {
   }
   if (shared_ != nullptr) shared_->Prepare();
   if (!descriptors_.empty()) IsNonblocking(descriptors_.front());
+  if (listener_ != nullptr) listener_->Bar();
+}
+
+void StreamSocket::FinishConfinement(Time give_up) {
+  std::unique_lock own(mutex_.own());  // what the one before has found out stays
   Listener* const listener = listener_.get();
-  lock.unlock();
-  if (listener != nullptr) listener->PrepareConfinement();  // it may wait
+  own.unlock();
+  if (listener != nullptr) listener->PrepareConfinement(give_up);
 }
 
 int StreamSocket::AwaitConnection(Lock& lock, bool nonblocking, Duration timeout, Time* deadline) {
@@ -295,6 +301,7 @@ void StreamSocket::DisownAfterFork() {
   if (state_ == State::kSdp || state_ == State::kClosed) {
     slot_ = nullptr;
     responsible_ = leaving_ = false;
+    if (reader_.IsCaller()) Critical::BreakOff(LinkFd());
     if (session_ != nullptr) {
       session_->ForgetReader();
       session_->recorder().ForgetAfterFork();

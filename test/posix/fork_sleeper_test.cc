@@ -1,5 +1,6 @@
 // A thread has been asleep in a receive since before its process forked, and the child uses the connection.
 #include <pthread.h>
+#include <setjmp.h>
 #include <sys/wait.h>
 
 #include <atomic>
@@ -186,6 +187,41 @@ TEST_CASE("fork: its own end of reading ends the parent's sleeping receive, a ch
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
+TEST_CASE("fork: in a handler that interrupts a receive, which goes on in both") {
+  struct sigaction action {};
+  static int told = -1;
+  action.sa_handler = [](int) {
+    forked = fork();
+    if (forked > 0) (void)!write(told, "x", 1);
+  };
+  action.sa_flags = SA_RESTART;
+  REQUIRE(sigaction(SIGUSR1, &action, nullptr) == 0);
+  Pipe both;
+  told = both.out;
+  Pair pair = MakePair();
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    const pid_t tid = gettid();
+    const pthread_t thread = pthread_self();
+    std::thread([=] {
+      if (Eventually([=] { return IsAsleep(tid); })) pthread_kill(thread, SIGUSR1);
+    }).detach();
+    // Each of the two has one, be it which it may.
+    char c = 0;
+    if (recv(pair.server, &c, 1, 0) != 1) _exit(1);
+    if (send(pair.server, &c, 1, 0) != 1) _exit(2);
+    if (forked == 0) _exit(0);
+    return ExitedWith(Reap(forked), 0) ? 0 : 3;
+  });
+  pair.server.reset();
+  REQUIRE(both.Hear());
+  REQUIRE(SendAll(pair.client, "a"));
+  REQUIRE(ReceiveExactly(pair.client, 1) == "a");
+  REQUIRE(SendAll(pair.client, "b"));
+  REQUIRE(ReceiveExactly(pair.client, 1) == "b");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
 TEST_CASE("fork: in a handler that interrupts a receive, which goes on in neither") {
   struct sigaction action {};
   action.sa_handler = [](int) { forked = fork(); };
@@ -207,6 +243,45 @@ TEST_CASE("fork: in a handler that interrupts a receive, which goes on in neithe
   pair.server.reset();
   REQUIRE(ReceiveExactly(pair.client, 2) == "go");
   REQUIRE(SendAll(pair.client, "on"));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+volatile sig_atomic_t handled = 0;
+
+// Jumps, but not out of itself: the sleep that it interrupts goes on.
+void JumpWithin(int) {
+  const int saved = errno;
+  sigjmp_buf here;
+  if (sigsetjmp(here, 1) == 0) siglongjmp(here, 1);
+  errno = saved;
+  handled = handled + 1;
+}
+
+TEST_CASE("fork: a handler that jumps within itself over a sleep from before the fork leaves that its data") {
+  struct sigaction action {};
+  action.sa_handler = JumpWithin;
+  action.sa_flags = SA_RESTART;
+  REQUIRE(sigaction(SIGUSR1, &action, nullptr) == 0);
+  Pair pair = MakePair();
+  handled = 0;
+  Sleeper sleeper(pair.server, 100);
+  REQUIRE(sleeper.FallsAsleep());
+  Pipe over;
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    return SendAll(pair.server, "child") && over.Hear() ? 0 : 1;
+  });
+  REQUIRE(ReceiveExactly(pair.client, 5) == "child");
+  sleeper.Interrupt();
+  REQUIRE(Eventually([&] { return handled == 1; }));
+  REQUIRE(sleeper.asleep());
+  REQUIRE(SendAll(pair.client, "for the sleeper"));
+  REQUIRE(sleeper.Got() == "for the sleeper");
+  REQUIRE(SendAll(pair.server, "on"));
+  REQUIRE(ReceiveExactly(pair.client, 2) == "on");
+  REQUIRE(SendAll(pair.client, "and"));
+  REQUIRE(ReceiveExactly(pair.server, 3) == "and");
+  over.Tell();
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 

@@ -239,6 +239,39 @@ TEST_CASE("process: exit without close delivers everything") {
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
+TEST_CASE("process: exit with two connections delivers everything to whoever reads one to its end before the other") {
+  const bool by_exit = GENERATE(true, false), later_first = GENERATE(true, false);
+  Listener listener = Listen();
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const Fd told(ends[0]), tells(ends[1]);
+  const pid_t pid = Child([&] {
+    size_t sent[2];
+    for (size_t& size : sent) {
+      const int fd = TcpSocket().release();
+      if (connect(fd, listener.address.get(), listener.address.length) != 0) return 1;
+      SetNonblocking(fd);
+      size = Fill(fd);
+    }
+    if (write(tells, sent, sizeof sent) != sizeof sent) return 2;
+    if (by_exit) exit(0);
+    return 0;
+  });
+  Fd servers[2];
+  for (Fd& server : servers) {
+    REQUIRE(WaitFor(listener.fd, POLLIN));
+    server.reset(accept(listener.fd, nullptr, nullptr));
+  }
+  size_t sent[2];
+  REQUIRE(read(told, sent, sizeof sent) == sizeof sent);
+  for (const size_t i : {later_first ? 1 : 0, later_first ? 0 : 1}) {
+    CAPTURE(i);
+    REQUIRE(sent[i] > 100'000);
+    REQUIRE(ReceiveToEnd(servers[i]).size() == sent[i]);
+  }
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
 TEST_CASE("process: _exit after a small write delivers it") {
   Listener listener = Listen();
   const pid_t pid = Child([&] {

@@ -113,6 +113,10 @@ SKIPPED_UNDER = {
             "TSan's own interceptors look at what they are given, and end the process for it",
         "poll, select, epoll_wait: memory that is not there, or not to be written to":
             "TSan's own interceptors look at what they are given, and end the process for it",
+        "fork: in a handler that interrupts a receive, which goes on in both":
+            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
+        "fork: a handler that jumps within itself over a sleep from before the fork leaves that its data":
+            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
         "fork: in a handler that interrupts a receive, which goes on in neither":
             "a fork needs room for what both processes are to have, which TSan reports in a handler",
         "handlers: one that jumps out of a large receive and a large send":
@@ -126,7 +130,8 @@ for _library in ("libasan", "libubsan", "libtsan"):
     SKIPPED_UNDER.setdefault(_library, {}).update({
         f"confinement: {_case}": "a sanitizer's run time makes calls that the filter knows nothing of"
         for _case in ("a child behind a seccomp filter talks and its parent goes on", "a child behind a seccomp filter talks on a blocking socket",
-                      "a child behind a seccomp filter may leave by exit", "a process behind a seccomp filter has a connection for itself")})
+                      "a child behind a seccomp filter may leave by exit", "a process behind a seccomp filter has a connection for itself",
+                      "a child behind a seccomp filter waits by epoll, and registers there")})
 
 
 def names(tests, *spec):

@@ -278,6 +278,25 @@ TEST_CASE("stream: MSG_PEEK leaves the bytes") {
   REQUIRE_ERRNO(recv(pair.server, room, 1, MSG_PEEK | MSG_DONTWAIT), EAGAIN);
 }
 
+TEST_CASE("stream: MSG_PEEK into many pieces looks into all of them") {
+  Pair pair = MakePair();
+  const std::string data = Pattern(1000);
+  REQUIRE(SendAll(pair.client, data));
+  std::string room(1000, 0);
+  std::vector<iovec> pieces;
+  for (char& c : room) pieces.push_back({.iov_base = &c, .iov_len = 1});
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  const int flags = GENERATE(0, int{MSG_WAITALL});
+  if (flags == 0) REQUIRE(Eventually([&] { return recv(pair.server, room.data(), room.size(), MSG_PEEK) == 1000; }));
+  room.assign(1000, 0);
+  auto peek = Async([&] { return recvmsg(pair.server, &message, MSG_PEEK | flags); });
+  REQUIRE(Get(peek) == 1000);
+  REQUIRE(room == data);
+  REQUIRE(ReceiveExactly(pair.server, 1000) == data);
+}
+
 TEST_CASE("stream: MSG_PEEK waits for data and at the end sees it") {
   Pair pair = MakePair();
   auto peek = Async([&] {
@@ -456,6 +475,23 @@ TEST_CASE("stream: urgent data out of line") {
   REQUIRE_ERRNO(recv(pair.server, &c, 1, MSG_OOB), EINVAL);
   REQUIRE(send(pair.client, "def", 3, 0) == 3);
   REQUIRE(ReceiveExactly(pair.server, 6) == "abcdef");
+}
+
+TEST_CASE("stream: of a send in many pieces the last byte is urgent, and no other") {
+  Pair pair = MakePair();
+  std::string data = Pattern(200);
+  data.back() = '!';
+  std::vector<iovec> pieces;
+  for (char& c : data) pieces.push_back({.iov_base = &c, .iov_len = 1});
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  REQUIRE(sendmsg(pair.client, &message, MSG_OOB) == 200);
+  char c = 0;
+  REQUIRE(Eventually([&] { return recv(pair.server, &c, 1, MSG_OOB) == 1; }));
+  REQUIRE(c == '!');
+  REQUIRE(SendAll(pair.client, "on"));
+  REQUIRE(ReceiveExactly(pair.server, 201) == data.substr(0, 199) + "on");
 }
 
 TEST_CASE("stream: urgent data that is here already comes in line once that is asked for") {
