@@ -282,6 +282,36 @@ TEST_CASE("suspension: half closed connections and urgent data move, too", "[rni
   REQUIRE(c.peer.Do("finish") == "ok");
 }
 
+volatile sig_atomic_t urgent_signals = 0;
+
+TEST_CASE("suspension: SIGURG tells of urgent data behind a move as before it", "[rnic]") {
+  struct sigaction action {};
+  action.sa_handler = [](int) { urgent_signals = urgent_signals + 1; };
+  action.sa_flags = SA_RESTART;
+  REQUIRE(sigaction(SIGURG, &action, nullptr) == 0);
+  urgent_signals = 0;
+  Connection c(Opens::kProgram);
+  REQUIRE(fcntl(c.fd, F_SETOWN, getpid()) == 0);
+  int told = 0;
+  for (const char expected : {'1', '2', '3'}) {
+    REQUIRE(c.peer.Do(std::string("urgent ") + expected) == "ok");
+    REQUIRE(Eventually([&] { return urgent_signals == told + 1; }));
+    char byte = 0;
+    REQUIRE(recv(c.fd, &byte, 1, MSG_OOB) == 1);
+    REQUIRE(byte == expected);
+    ++told;
+    c.peer.Tell("suspend new");
+    REQUIRE(c.peer.AnswerWhileWaiting(c.fd, POLLIN) == "ok");
+    REQUIRE(urgent_signals == told);
+  }
+  c.CheckNames();
+  REQUIRE(shutdown(c.fd, SHUT_WR) == 0);
+  REQUIRE(c.peer.Do("receive-end") == "ok");
+  REQUIRE(c.peer.Do("close") == "ok");
+  REQUIRE(ReceiveToEnd(c.fd).empty());
+  REQUIRE(c.peer.Do("finish") == "ok");
+}
+
 TEST_CASE("suspension: what was received stays, and what is sent and closed meanwhile arrives", "[rnic]") {
   Connection c(Opens::kPeer);
   REQUIRE(c.peer.Do("send 50000") == "ok");
