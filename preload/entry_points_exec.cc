@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "preload/activation.h"
 #include "preload/bridge.h"
 #include "preload/critical.h"
 #include "preload/entry_points.h"
@@ -156,7 +157,10 @@ void TakeUpInherited() {
   ReopenStandardStreams();
 }
 
-__attribute__((constructor)) void WhenConstructed() { TakeUpInherited(); }
+__attribute__((constructor)) void WhenConstructed() {
+  TakeUpInherited();
+  TakeUpPassedListeners();
+}
 
 }  // namespace
 }  // namespace sdp::preload

@@ -161,6 +161,24 @@ class Tools(harness.ProgramTest):
                     self.assertGreaterEqual(over_sdp, 1)
                     self.assertLessEqual(over_tcp.total(), over_tcp["hello-failed"])
 
+    def test_a_listener_from_a_systemd_without_the_library(self):
+        harness.need("systemd-socket-activate")
+        port = harness.free_port()
+        environment = {name: value for name, value in self.world.environment(True).items() if name.startswith(("SDP_", "LD_PRELOAD"))}
+        passed = [option for name, value in environment.items() for option in ("-E", f"{name}={value}")]
+        server = self.world.start(["systemd-socket-activate", "-l", f"127.0.0.1:{port}", *passed, sys.executable, "-c", ACTIVATED, 3], preload=False)
+        self.world.wait_for_listener(port, sdp=False)
+        ends = next(ends for ends in harness.BOTH_AND_EACH_ALONE if ends.sdp)
+        # Who starts the program finds nobody who speaks SDP. From then on it is there.
+        self.echo(ends, port)
+        self.world.wait_for_listener(port, sdp=True)
+        self.echo(ends, port)
+        self.echo(ends, port)
+        self.assertEqual(server.wait(20), 0, server.output())
+        over_sdp, over_tcp = self.world.connects(port)
+        self.assertEqual(over_sdp, 2)
+        self.assertEqual(over_tcp.total(), 1)
+
 
 if __name__ == "__main__":
     harness.main()
