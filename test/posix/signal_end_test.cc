@@ -1,8 +1,7 @@
 // A process that SIGTERM ends with bytes unsent or unread: what its peer gets.
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
-#include "test/posix/support.h"
+#include "test/posix/processes.h"
 
 namespace posix_test {
 namespace {
@@ -16,11 +15,8 @@ struct Sent {
 // it.
 Sent SendAndBeTerminated(const std::string& data, bool blocking) {
   Listener listener = Listen();
-  int ends[2];
-  REQUIRE(pipe(ends) == 0);
-  Fd told(ends[0]), tell(ends[1]);
-  const pid_t pid = Child([&] {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+  Pipe told;
+  const pid_t pid = Fork([&] {
     Fd client = TcpSocket();
     if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
     SetNonblocking(client, !blocking);
@@ -31,14 +27,14 @@ Sent SendAndBeTerminated(const std::string& data, bool blocking) {
       if (n <= 0) break;
       sent += static_cast<size_t>(n);
     }
-    if (write(tell, &sent, sizeof sent) != sizeof sent) return 2;
+    if (write(told.out, &sent, sizeof sent) != sizeof sent) return 2;
     for (;;) pause();
   });
   Sent result;
   result.peer.reset(accept(listener.fd, nullptr, nullptr));
   REQUIRE(result.peer >= 0);
-  REQUIRE(WaitFor(told, POLLIN));
-  REQUIRE(read(told, &result.bytes, sizeof result.bytes) == sizeof result.bytes);
+  REQUIRE(WaitFor(told.in, POLLIN));
+  REQUIRE(read(told.in, &result.bytes, sizeof result.bytes) == sizeof result.bytes);
   REQUIRE(kill(pid, SIGTERM) == 0);
   const int status = Reap(pid);
   REQUIRE(WIFSIGNALED(status));
@@ -82,20 +78,17 @@ TEST_CASE("terminated: all that a sender got rid of before its peer read anythin
 
 TEST_CASE("terminated: with bytes unread the peer is reset") {
   Listener listener = Listen();
-  int ends[2];
-  REQUIRE(pipe(ends) == 0);
-  Fd told(ends[0]), tell(ends[1]);
-  const pid_t pid = Child([&] {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+  Pipe told;
+  const pid_t pid = Fork([&] {
     Fd client = TcpSocket();
     if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
     char c;
-    if (recv(client, &c, 1, 0) != 1 || write(tell, &c, 1) != 1) return 2;
+    if (recv(client, &c, 1, 0) != 1 || write(told.out, &c, 1) != 1) return 2;
     for (;;) pause();
   });
   Fd peer(accept(listener.fd, nullptr, nullptr));
   REQUIRE(SendAll(peer, Pattern(50'000)));
-  REQUIRE(WaitFor(told, POLLIN));
+  REQUIRE(WaitFor(told.in, POLLIN));
   REQUIRE(kill(pid, SIGTERM) == 0);
   REQUIRE(WIFSIGNALED(Reap(pid)));
   char c;
