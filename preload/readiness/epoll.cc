@@ -16,6 +16,7 @@
 #include <mutex>
 #include <new>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -51,7 +52,10 @@ struct Nesting {
   int outer;
   int inner;
   epoll_event event;
-  bool alone;  // no other registration of the outer one has the same data: an event with it is this one's
+  // No other registration of the outer one has the same data: an event with it is this one's. Asked for when that first matters: a program
+  // without TCP sockets nests sets, too.
+  bool asked = false;
+  bool alone = false;
 };
 
 // Changes of by_fd, and every set there ever was.
@@ -191,12 +195,12 @@ void NoteNested(int epfd, int operation, int fd, const epoll_event* event) {
   }
   if (IsNowhere(event)) return;
   for (Nesting& n : s.nested) {
-    if (AreDuplicates(n.outer, epfd) && n.inner != fd && n.event.data.u64 == event->data.u64) n.alone = false;
+    if (AreDuplicates(n.outer, epfd) && n.inner != fd && n.event.data.u64 == event->data.u64) n.asked = true, n.alone = false;
   }
   if (known != s.nested.end()) {
-    if (operation == EPOLL_CTL_MOD) *known = {.outer = epfd, .inner = fd, .event = *event, .alone = IsAlone(s, epfd, fd, event->data.u64)};
+    if (operation == EPOLL_CTL_MOD) *known = {.outer = epfd, .inner = fd, .event = *event};
   } else if (nests) {
-    s.nested.push_back({.outer = epfd, .inner = fd, .event = *event, .alone = IsAlone(s, epfd, fd, event->data.u64)});
+    s.nested.push_back({.outer = epfd, .inner = fd, .event = *event});
     any_nested.store(true, std::memory_order_relaxed);
     for (const auto& [number, set] : s.in_use) {
       if (AreDuplicates(number, fd)) set->SetNested();
@@ -216,8 +220,10 @@ void ForgetNested(int fd) {
 int InnerOf(int epfd, const epoll_event& event) {
   Sets& s = sets();
   std::lock_guard lock(s.mutex);
-  for (const Nesting& n : s.nested) {
-    if (n.outer == epfd && n.alone && n.event.data.u64 == event.data.u64 && (n.event.events & EPOLLONESHOT) == 0) return n.inner;
+  for (Nesting& n : s.nested) {
+    if (n.outer != epfd || n.event.data.u64 != event.data.u64 || (n.event.events & EPOLLONESHOT) != 0) continue;
+    if (!std::exchange(n.asked, true)) n.alone = IsAlone(s, epfd, n.inner, event.data.u64);
+    if (n.alone) return n.inner;
   }
   return -1;
 }
@@ -225,7 +231,7 @@ int InnerOf(int epfd, const epoll_event& event) {
 // Takes out of what the kernel reported the inner sets that have nothing to report: they were woken for bytes of a link, or for what has
 // been read since.
 int DropIdleNested(int epfd, epoll_event* events, int count) {
-  if (count <= 0 || !any_nested.load(std::memory_order_relaxed)) return count;
+  if (count <= 0 || !any_nested.load(std::memory_order_relaxed) || !HaveEpollSets()) return count;
   const NoCancellation no_cancellation;  // the kernel has given these events and forgotten them
   const auto is_idle = [epfd](const epoll_event& event) {
     const int inner = InnerOf(epfd, event);
