@@ -70,6 +70,8 @@ TEST_CASE_METHOD(Fixture, "Work that the device refuses in the middle of a chain
   CHECK(device.in_error);
   CHECK(device.disconnects == 1);
   CHECK(qp->send_failed());
+  CHECK_FALSE(qp->may_sleep());
+  CHECK(qp->has_untold());
   device.Complete(device.sent[0].id);
   device.Bring("before it");
   device.Complete(device.sent[1].id, IBV_WC_WR_FLUSH_ERR);

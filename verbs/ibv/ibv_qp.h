@@ -69,7 +69,7 @@ class IbvQp final : public verbs::QueuePair {
   // The owner waits for event_fd() itself.
   [[nodiscard]] bool can_block() const override { return false; }
   bool PollCompletion(verbs::Completion* out) override;
-  [[nodiscard]] bool has_untold() const override { return !ready_.empty() || armed_for_solicited_; }
+  [[nodiscard]] bool has_untold() const override { return !ready_.empty() || armed_for_solicited_ || (broken_ && !ended_); }
   [[nodiscard]] bool may_sleep() const override;
 
   [[nodiscard]] int event_fd() const override { return resources_->event_fd; }
