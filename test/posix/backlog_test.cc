@@ -15,6 +15,21 @@
 namespace posix_test {
 namespace {
 
+// One that has served a client, and does nothing more.
+pid_t ChildThatHasAccepted(Listener& listener) {
+  Pipe ready;
+  const pid_t pid = Fork([&] {
+    if (!Serve(listener.fd, 1, 'c')) return 1;
+    ready.Tell();
+    pause();
+    return 0;
+  });
+  std::vector<Fd> clients = ConnectClients(listener, 1);
+  REQUIRE(Servers(clients) == "c");
+  REQUIRE(ready.Hear());
+  return pid;
+}
+
 TEST_CASE("backlog: the server's child has come and gone") {
   const int how = GENERATE(0, 1, 2);
   Listener listener = Listen();
@@ -92,16 +107,7 @@ TEST_CASE("backlog: a hundred wait, for the parent and for the child") {
 
 TEST_CASE("backlog: what waits is the parent's, when the child that has accepted before is killed") {
   Listener listener = Listen();
-  Pipe ready;
-  const pid_t pid = Fork([&] {
-    if (!Serve(listener.fd, 1, 'c') || write(ready.out, "x", 1) != 1) return 1;
-    pause();
-    return 0;
-  });
-  std::vector<Fd> first = ConnectClients(listener, 1);
-  REQUIRE(Servers(first) == "c");
-  char c;
-  REQUIRE(read(ready.in, &c, 1) == 1);
+  const pid_t pid = ChildThatHasAccepted(listener);
   std::vector<Fd> clients = ConnectClients(listener, 6);
   REQUIRE(HasWaiting(listener.fd, 6));
   Kill(pid);
@@ -224,16 +230,7 @@ TEST_CASE("backlog: without a descriptor left, the connection waits on") {
 
 TEST_CASE("backlog: flags and names of what another process has taken on") {
   Listener listener = Listen();
-  Pipe ready;
-  const pid_t pid = Fork([&] {
-    if (!Serve(listener.fd, 1, 'c') || write(ready.out, "x", 1) != 1) return 1;
-    pause();
-    return 0;
-  });
-  std::vector<Fd> first = ConnectClients(listener, 1);
-  REQUIRE(Servers(first) == "c");
-  char c;
-  REQUIRE(read(ready.in, &c, 1) == 1);
+  const pid_t pid = ChildThatHasAccepted(listener);
   std::vector<Fd> clients = ConnectClients(listener, 2);
   REQUIRE(HasWaiting(listener.fd, 2));
   Address peer;
