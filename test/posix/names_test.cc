@@ -70,31 +70,96 @@ TEST_CASE("names: a client bound to another address of the host") {
   REQUIRE(PeerOf(server).ToString() == LocalOf(client).ToString());
 }
 
-TEST_CASE("names: a link-local address needs its scope id, and tells it", "[mixed]") {
+std::vector<Address> LinkLocalAddresses() {
   ifaddrs* all = nullptr;
   REQUIRE(getifaddrs(&all) == 0);
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> free_later(all, &freeifaddrs);
-  Address local;
-  local.length = 0;
+  std::vector<Address> found;
   for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
     if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET6 || (i->ifa_flags & IFF_UP) == 0)
       continue;
     const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(i->ifa_addr);
     if (!IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;
-    std::memcpy(&local.storage, v6, sizeof *v6);
-    local.length = sizeof *v6;
+    Address address;
+    std::memcpy(&address.storage, v6, sizeof *v6);
+    address.length = sizeof *v6;
+    found.push_back(address);
   }
-  if (local.length == 0) return sdp::test::Skipped("no link-local address on this host");
+  return found;
+}
+
+uint32_t& ScopeOf(Address& address) { return reinterpret_cast<sockaddr_in6&>(address.storage).sin6_scope_id; }
+
+void UseLinkLocal(Address local) {
   Listener listener = ListenAt(local);
   Pair pair = ConnectTo(listener);
-  for (const Address& name : {PeerOf(pair.client), LocalOf(pair.server), PeerOf(pair.server)}) {
-    REQUIRE(reinterpret_cast<const sockaddr_in6&>(name.storage).sin6_scope_id ==
-            reinterpret_cast<const sockaddr_in6&>(local.storage).sin6_scope_id);
-  }
-  Address without = listener.address;
-  reinterpret_cast<sockaddr_in6&>(without.storage).sin6_scope_id = 0;
+  for (Address name : {PeerOf(pair.client), LocalOf(pair.client), LocalOf(pair.server), PeerOf(pair.server)})
+    REQUIRE(ScopeOf(name) == ScopeOf(local));
+  REQUIRE(SendAll(pair.client, Pattern(100'000)));
+  REQUIRE(ReceiveExactly(pair.server, 100'000) == Pattern(100'000));
+}
+
+TEST_CASE("names: a link-local address without a scope id leads nowhere", "[.namespace][mixed]") {
+  Address address = LinkLocalAddresses().front();
+  Listener listener = ListenAt(address);
+  ScopeOf(listener.address) = 0;
   Fd client = TcpSocket(AF_INET6);
-  REQUIRE_ERRNO(connect(client, without.get(), without.length), EINVAL);
+  REQUIRE_ERRNO(connect(client, listener.address.get(), listener.address.length), EINVAL);
+}
+
+TEST_CASE("names: a link-local address tells its scope id", "[mixed]") {
+  const std::vector<Address> addresses = LinkLocalAddresses();
+  if (addresses.empty()) return sdp::test::Skipped("no link-local address on this host");
+  UseLinkLocal(addresses.front());
+}
+
+TEST_CASE("names: link-local addresses of two devices, each with its scope id", "[.namespace]") {
+  const std::vector<Address> addresses = LinkLocalAddresses();
+  REQUIRE(addresses.size() >= 4);
+  for (const Address& address : addresses) {
+    Address local = address;
+    INFO(local.ToString() << " of device " << ScopeOf(local));
+    UseLinkLocal(local);
+  }
+}
+
+TEST_CASE("names: a client of all link-local addresses is where its scope id says", "[.namespace]") {
+  Listener listener = ListenAt(Any(AF_INET6));
+  for (Address address : LinkLocalAddresses()) {
+    INFO(address.ToString() << " of device " << ScopeOf(address));
+    reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = htons(listener.address.port());
+    Fd client = TcpSocket(AF_INET6);
+    REQUIRE(connect(client, address.get(), address.length) == 0);
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    Address local = LocalOf(server), peer = PeerOf(client);
+    REQUIRE(local.ToString() == address.ToString());
+    REQUIRE(ScopeOf(local) == ScopeOf(address));
+    REQUIRE(ScopeOf(peer) == ScopeOf(address));
+    REQUIRE(SendAll(client, "here"));
+    REQUIRE(ReceiveExactly(server, 4) == "here");
+  }
+}
+
+// The port mapper knows addresses without scope ids: which of the two it means, it cannot say, but nobody comes to the wrong one.
+TEST_CASE("names: the same address and port on two devices are two listeners", "[.namespace][mixed]") {
+  std::vector<Address> twins;
+  for (Address& address : LinkLocalAddresses()) {
+    if (address.ToString() == "[fe80::1]:0") twins.push_back(address);
+  }
+  REQUIRE(twins.size() == 2);
+  Listener first = ListenAt(twins[0]);
+  reinterpret_cast<sockaddr_in6&>(twins[1].storage).sin6_port = htons(first.address.port());
+  Listener second = ListenAt(twins[1]);
+  for (Listener* listener : {&first, &second, &first}) {
+    Fd client = TcpSocket(AF_INET6);
+    REQUIRE(connect(client, listener->address.get(), listener->address.length) == 0);
+    REQUIRE(WaitFor(listener->fd, POLLIN));
+    Fd server(accept(listener->fd, nullptr, nullptr));
+    Address local = LocalOf(server);
+    REQUIRE(ScopeOf(local) == ScopeOf(listener->address));
+    REQUIRE(SendAll(client, "here"));
+    REQUIRE(ReceiveExactly(server, 4) == "here");
+  }
 }
 
 TEST_CASE("names: whatever getaddrinfo gives leads to the listener", "[mixed]") {

@@ -6,6 +6,8 @@
 
 A case that hangs is named, with the stacks of its threads where there is a debugger. Under the preload a private sdp-pmd serves, and it is
 checked that SDP carried the data: no connection fell back to TCP (except in the cases that are about that), and sdpstat shows the bytes.
+
+Cases tagged [.namespace] want devices and addresses of their own: they run in a user and network namespace, where there can be one.
 """
 import argparse
 import concurrent.futures
@@ -117,6 +119,12 @@ SKIPPED_UNDER = {
             "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
         "fork: a handler that jumps within itself over a sleep from before the fork leaves that its data":
             "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
+        "descriptors: close_range that unshares, in a process alone":
+            "TSan has a thread of its own: no process is alone",
+        "descriptors: unshare of descriptors, in a process alone":
+            "TSan has a thread of its own: no process is alone",
+        "descriptors: a process with one thread may enter a user namespace with its connections":
+            "TSan has a thread of its own: no process is alone",
         "fork: in a handler that interrupts a receive, which goes on in neither":
             "a fork needs room for what both processes are to have, which TSan reports in a handler",
         "handlers: one that jumps out of a large receive and a large send":
@@ -162,7 +170,7 @@ class Daemon:
         self.socket_path = os.path.join(directory, "pmd.sock")
         self.stats = os.path.join(directory, "stats")
         ready, tell = os.pipe()
-        hosts = [options.address] if options.address else ["127.0.0.1", "127.0.0.2", "[::1]"]
+        hosts = [options.address] if options.address else ["0.0.0.0", "[::]"] if options.in_namespace else ["127.0.0.1", "127.0.0.2", "[::1]"]
         listen = [f"--listen={host}:{port}" for host in hosts]
         self.process = subprocess.Popen([options.pmd, *listen, "--socket", self.socket_path, "--log-level", "error",
                                          "--ready-fd", str(tell)], pass_fds=(tell,))
@@ -298,7 +306,46 @@ def check_sdpstat(options, environment):
         process.wait(20)
 
 
+NAMESPACE = ["unshare", "--user", "--map-root-user", "--net", "--"]
+
+
+def run_in_namespace(options):
+    """The cases that want a network of their own, by another process of this program. (passed, reason why none was run)"""
+    wanted = [name for name in names(options.tests, "[namespace]") if options.only in name]
+    if options.in_namespace or options.tag or options.address or not wanted:
+        return True, None
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        return True, "unshare or ip is not installed"
+    possible = subprocess.run([*NAMESPACE, sys.executable, "-B", __file__, "probe"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if possible.returncode != 0:
+        return True, f"no network of one's own can be had here: {possible.stdout.strip()}"
+    return subprocess.run([*NAMESPACE, sys.executable, "-B", __file__, *sys.argv[1:], "--tag", "[namespace]", "--in-namespace"]).returncode == 0, None
+
+
+def make_network():
+    """In a new namespace: loopback, and two devices with the same link-local address beside one of their own."""
+    def ip(*arguments):
+        done = subprocess.run(["ip", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode != 0:
+            sys.exit(f"ip {' '.join(arguments)}: {done.stdout.strip()}")
+    ip("link", "set", "lo", "up")
+    ip("link", "add", "link0", "type", "veth", "peer", "name", "link1")
+    for device in ("link0", "link1"):
+        ip("link", "set", device, "up")
+        ip("address", "add", "fe80::1/64", "dev", device, "nodad")
+    deadline = time.monotonic() + 5
+    while True:
+        shown = subprocess.run(["ip", "-6", "-o", "address", "show", "scope", "link"], stdout=subprocess.PIPE, text=True, check=True).stdout
+        if shown.count("fe80::") >= 4 and "tentative" not in shown:
+            return
+        if time.monotonic() > deadline:
+            sys.exit(f"no link-local addresses: {shown}")
+        time.sleep(0.02)
+
+
 def main():
+    if sys.argv[1:] == ["probe"]:
+        return make_network()
     parser = argparse.ArgumentParser()
     parser.add_argument("mode", choices=("tcp", "sdp"))
     for name in ("--tests", "--preload", "--pmd", "--sdpstat"):
@@ -310,7 +357,10 @@ def main():
     parser.add_argument("--expect-log", help="a regular expression for the log of each case")
     parser.add_argument("--seconds", type=int, default=30, help="for a case")
     parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--in-namespace", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.in_namespace:
+        make_network()
 
     with_tcp = {name for tag in TAGS_WITH_TCP for name in names(options.tests, tag)}
     native = set(names(options.tests, TAG_OF_THE_LIBRARY)) if options.mode == "sdp" else set()
@@ -343,6 +393,11 @@ def main():
         finally:
             if daemon:
                 daemon.stop()
+    in_namespace_passed, reason = run_in_namespace(options)
+    if not in_namespace_passed:
+        problems.append("cases in a namespace failed, see above")
+    if reason:
+        skipped.update({name: reason for name in names(options.tests, "[namespace]")})
     failed = [case for case in cases if not case.passed()]
     left_out = [case for case in cases if case.passed() and case.skipped]
     for problem in problems:
