@@ -1,4 +1,4 @@
-"""libev with each of its ways to wait, asio with threads, and Go's net package by gccgo: many connections at once, each checked."""
+"""libev and libevent with each of their ways to wait, asio with threads, and Go's net package by gccgo: many connections at once, each checked."""
 
 import harness
 from sdp_world import BUILD
@@ -7,7 +7,7 @@ LOOPS = BUILD / "test" / "programs" / "loops"
 
 
 class EventLoops(harness.ProgramTest):
-    def exchange(self, program, **environment):
+    def exchange(self, program, says=None, **environment):
         program = LOOPS / program
         if not program.exists():
             self.skipTest(f"{program.name} is not built: its library or compiler is not installed")
@@ -21,6 +21,8 @@ class EventLoops(harness.ProgramTest):
                     answer = self.world.run([program, "send", port, count, size], preload=ends.client, environment=environment, timeout=40)
                     self.assertEqual(answer, b"ok %d\n" % count)
                 self.assert_carried(port, ends, at_least=44)
+                if says:
+                    self.assertEqual(server.output().split()[0], says)
                 server.stop()
 
     def test_libev_with_select(self):
@@ -31,6 +33,15 @@ class EventLoops(harness.ProgramTest):
 
     def test_libev_with_epoll(self):
         self.exchange("libev_echo", LIBEV_FLAGS=4)
+
+    def test_libevent_with_epoll(self):
+        self.exchange("libevent_echo", says="epoll")
+
+    def test_libevent_with_poll(self):
+        self.exchange("libevent_echo", says="poll", EVENT_NOEPOLL=1)
+
+    def test_libevent_with_select(self):
+        self.exchange("libevent_echo", says="select", EVENT_NOEPOLL=1, EVENT_NOPOLL=1)
 
     def test_asio(self):
         self.exchange("asio_echo")
