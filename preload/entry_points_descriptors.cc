@@ -4,6 +4,7 @@
 // Order, for a number that goes: out of the table, out of every epoll set, then closed. For one that comes:
 // first the kernel's.
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
@@ -193,11 +194,21 @@ int SDP_ENTRY(close)(int fd) {
 }
 
 int SDP_ENTRY(close_range)(unsigned int first, unsigned int last, int flags) noexcept {
-  // With flags nothing of ours closes: CLOSE_RANGE_CLOEXEC only marks, CLOSE_RANGE_UNSHARE gives the thread
-  // descriptors of its own.
-  if (!KeepsTrack() || flags != 0 || first > last) return real.close_range(first, last, flags);
+  // CLOSE_RANGE_CLOEXEC alone only marks.
+  constexpr int kMark = static_cast<int>(CLOSE_RANGE_CLOEXEC), kUnshare = static_cast<int>(CLOSE_RANGE_UNSHARE);
+  const bool known = (flags & ~(kMark | kUnshare)) == 0;
+  if (!KeepsTrack() || flags == kMark || !known || first > last) return real.close_range(first, last, flags);
   const NoCancellation no_cancellation;
-  return sdp::preload::CloseRangeTracked(first, last);
+  if (flags == 0) return sdp::preload::CloseRangeTracked(first, last);
+  // The only thread has had its descriptors for itself before. With others this one gets descriptors of its own, which we cannot tell from
+  // theirs.
+  const bool alone = sdp::preload::BeforeCallOfOneThread();
+  const bool closes = alone && (flags & kMark) == 0;
+  const int result = closes ? sdp::preload::CloseRangeTracked(first, last) : real.close_range(first, last, flags);
+  const int error = errno;
+  sdp::preload::AfterCallOfOneThread();
+  errno = error;
+  return result;
 }
 
 void SDP_ENTRY(closefrom)(int first) noexcept {

@@ -17,6 +17,12 @@ void ProcessExit();
 // the end where that takes no more than a message. Else the same as ProcessExit().
 void ProcessExitAtOnce();
 
+// Around a call that the kernel refuses a process with more than one thread, or that leaves a thread of ours behind with what the program
+// has had till then (descriptors, namespaces): if the program has one thread, the library has none until the second. Returns whether
+// the caller is the only thread.
+bool BeforeCallOfOneThread();
+void AfterCallOfOneThread();
+
 }  // namespace sdp::preload
 
 #endif  // SDP_PRELOAD_PROCESS_LIFE_H_

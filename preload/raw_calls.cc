@@ -249,6 +249,8 @@ sighandler_t __sysv_signal(int, sighandler_t) {
   return SIG_ERR;
 }
 // The C library's notes of its thread would stay the parent's.
+int unshare(int flags) { return Int(SYS_unshare, flags); }
+int setns(int fd, int type) { return Int(SYS_setns, fd, type); }
 pid_t _Fork() {
   errno = ENOSYS;
   return -1;

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include <algorithm>
@@ -31,9 +32,18 @@ thread_local bool is_helper __attribute__((tls_model("initial-exec"))) = false;
 constexpr Duration kThreadRetry = std::chrono::milliseconds(200);
 constexpr Duration kInlineLook = std::chrono::milliseconds(10);
 
+// For how many of Pause() one waits for the kernel to have done with a thread that has ended.
+constexpr int kPausesForKernel = 1000;
+
 void Pause() {
   const timespec pause{.tv_sec = 0, .tv_nsec = 100'000};
   nanosleep(&pause, nullptr);
+}
+
+// 0: nobody can tell.
+unsigned ThreadsOfProcess() {
+  struct stat tasks {};
+  return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > 2 ? static_cast<unsigned>(tasks.st_nlink) - 2 : 0;
 }
 
 }  // namespace
@@ -52,6 +62,8 @@ struct Background::State {
   std::atomic<int> wake_fd{-1};
   bool running = false;
   bool begun = false;   // the helper has got as far as at_work
+  bool ending = false;  // it is to end
+  pthread_t thread{};
   bool asleep = false;  // in a poll that `added` does not end
   Time sleeps_until = kNever;
   Time next_try{};          // for a thread
@@ -148,6 +160,10 @@ void* Background::Main(void*) {
     for (Socket* const owner : done) owner->Unref();
     s.Sleep(fds);
     fds.pop_back();
+    if (s.ending) {
+      s.at_work.unlock();
+      return nullptr;
+    }
   }
 }
 
@@ -197,10 +213,8 @@ bool Background::StartThread() {
   pthread_sigmask(SIG_SETMASK, &all, &old);
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attributes, 256 * 1024);
-  pthread_t thread;
-  const int error = pthread_create(&thread, &attributes, Main, nullptr);
+  const int error = pthread_create(&s.thread, &attributes, Main, nullptr);
   pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
   if (error != 0) {
@@ -209,7 +223,7 @@ bool Background::StartThread() {
     HiddenFds::Close(s.wake_fd.exchange(-1));
     return false;
   }
-  pthread_setname_np(thread, "sdp-helper");
+  pthread_setname_np(s.thread, "sdp-helper");
   return true;
 }
 
@@ -270,6 +284,42 @@ void Background::RestForFork() {
     s.at_work.unlock();
     Pause();
   }
+}
+
+bool Background::EndIfAlone() {
+  if (Confined()) return false;
+  State& s = state();
+  const unsigned threads = ThreadsOfProcess();
+  if (threads != 2) return threads == 1;
+  RestForFork();
+  {
+    std::lock_guard lock(s.mutex);
+    if (!s.running) {  // the other one is the program's
+      s.at_work.unlock();
+      return false;
+    }
+    s.added.insert(s.added.end(), s.items.begin(), s.items.end());
+    s.items.clear();
+    s.running = s.begun = s.asleep = false;
+    s.ending = true;
+    const uint64_t one = 1;
+    (void)!real.write(s.wake_fd.load(), &one, sizeof one);
+  }
+  s.at_work.unlock();
+  pthread_join(s.thread, nullptr);
+  s.ending = false;
+  HiddenFds::Close(s.wake_fd.exchange(-1));
+  // The thread has left the process's memory; its descriptors and the rest follow.
+  for (int i = 0; i < kPausesForKernel && ThreadsOfProcess() != 1; ++i) Pause();
+  return ThreadsOfProcess() == 1;
+}
+
+void Background::Resume() {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  if (s.added.empty()) return;
+  s.next_try = {};
+  if (!EnsureThread(Now())) threadless_ = true;
 }
 
 void Background::LockForFork() { state().mutex.lock(); }

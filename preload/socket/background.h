@@ -59,6 +59,10 @@ class Background {
   static void RestForFork();
   static void LockForFork();
   static void UnlockAfterFork();
+  // The helper ends, and with it all that the kernel has of it; its tasks wait until Resume() starts another. Only if the program has no
+  // other thread than the caller, which holds no lock; returns whether that is so.
+  static bool EndIfAlone();
+  static void Resume();
   // True on the helper's own thread.
   static bool IsHelperThread();
 

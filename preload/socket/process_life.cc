@@ -106,6 +106,10 @@ void ProcessExit() {
   if (stats::StatsSegment* segment = OpenStatistics(); segment != nullptr && !Confined()) segment->Remove();
 }
 
+bool BeforeCallOfOneThread() { return Background::EndIfAlone(); }
+
+void AfterCallOfOneThread() { Background::Resume(); }
+
 void ProcessExitAtOnce() {
   if (!Critical::MayBeInHandler()) return ProcessExit();
   ForEachSocket([](StreamSocket* socket) { socket->FinishAtOnce(); });

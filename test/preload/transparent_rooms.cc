@@ -111,6 +111,8 @@ void ParentAfterFork() {}
 void ChildAfterFork() {}
 void ProcessExit() {}
 void ProcessExitAtOnce() {}
+bool BeforeCallOfOneThread() { return true; }
+void AfterCallOfOneThread() {}
 void PrepareConfinement() {}
 
 int SealSockets(Heirloom, Giver) { return -1; }

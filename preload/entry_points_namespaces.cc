@@ -1,0 +1,44 @@
+// What a process may do only as long as it has one thread, or what only the calling thread would do: the
+// helper thread is ours, and the program is not to notice it.
+#include <sched.h>
+
+#include "preload/entry_points.h"
+#include "preload/process_life.h"
+#include "preload/startup.h"
+
+namespace sdp::preload {
+namespace {
+
+// The calling thread stays where it is, and only its children are elsewhere. After CLONE_NEWPID it could not
+// start another thread.
+constexpr int kForChildren = CLONE_NEWPID | CLONE_NEWTIME;
+
+template <typename Call>
+int AsOneThread(int flags, Call call) {
+  const bool for_children = flags != 0 && (flags & ~kForChildren) == 0;
+  if (!Started() || !OwnsProcess() || for_children) return call();
+  const NoCancellation no_cancellation;
+  BeforeCallOfOneThread();
+  const int result = call();
+  const int error = errno;
+  AfterCallOfOneThread();
+  errno = error;
+  return result;
+}
+
+}  // namespace
+}  // namespace sdp::preload
+
+using sdp::preload::real;
+
+extern "C" {
+
+int SDP_ENTRY(unshare)(int flags) noexcept {
+  return sdp::preload::AsOneThread(flags, [flags] { return real.unshare(flags); });
+}
+
+int SDP_ENTRY(setns)(int fd, int type) noexcept {
+  return sdp::preload::AsOneThread(type, [fd, type] { return real.setns(fd, type); });
+}
+
+}  // extern "C"
