@@ -145,7 +145,7 @@ short StreamSocket::ReadyEvents() const {
   if (peer_closed || receive_shut_) events |= POLLRDHUP;
   if ((peer_closed || receive_shut_) && send_closed) events |= POLLHUP;
   if (pending_error_ != 0 || zero_copies_told_ != zero_copies_sent_) events |= POLLERR;
-  if (e.urgent()) events |= POLLPRI;
+  if (Urgent()) events |= POLLPRI;
   return events;
 }
 
@@ -179,7 +179,8 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     readiness.listener_fds[2] = listener_->common_fd();
     listener_->NoteUse();
   } else if (state_ == State::kNew && pending_error_ != 0) {
-    readiness.events = POLLIN | POLLOUT | POLLERR | POLLHUP;
+    readiness.events = POLLOUT | POLLERR | POLLHUP;
+    if (!error_outlived_) readiness.events |= POLLIN;
     readiness.read_edge = readiness.write_edge = link_edge_;
   }
   return readiness;
@@ -292,6 +293,7 @@ void StreamSocket::NoteAbort() {
 int StreamSocket::TakeError() {
   const int error = pending_error_;
   pending_error_ = 0;
+  error_outlived_ = false;
   return error;
 }
 

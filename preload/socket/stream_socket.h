@@ -242,7 +242,14 @@ class StreamSocket final : public Socket {
   // stream_socket_io.cc
   // `memory`: whose is lent to be filled.
   int SleepForData(Lock& lock, int fd, Time* deadline, verbs::SleeperMemory memory);
+
+  // stream_socket_urgent.cc
   ssize_t ReceiveOutOfBand(std::span<const MutableBytes> room, int flags, int* out_flags);
+  void PassMark();
+  [[nodiscard]] bool AtMark() const;      // SIOCATMARK
+  [[nodiscard]] bool MarkPassed() const;
+  [[nodiscard]] bool Urgent() const;      // POLLPRI
+  [[nodiscard]] uint64_t ReadableAtOnce() const;  // FIONREAD
 
   // stream_socket_options.cc
   int GetStreamInfo(int fd, void* value, socklen_t* length);
@@ -366,7 +373,7 @@ class StreamSocket final : public Socket {
   int JoinConnect(Lock& lock, int fd);
   // The helper goes on with it. False: there is none.
   bool LeaveConnect();
-  int ReportConnected();
+  int ReportConnected(int fd);
   // AF_UNSPEC: without a peer from here on.
   int Disconnect(int fd);
   int FinishConnect(int fd, ConnectAttempt::Outcome outcome);
@@ -408,11 +415,13 @@ class StreamSocket final : public Socket {
   bool abort_noted_ = false;
   bool connect_reported_ = false;  // connect() has said that there is a connection
   bool receive_shut_ = false;
+  bool error_outlived_ = false;  // pending_error_ is that of a connection which AF_UNSPEC has ended
   bool locked_for_fork_ = false;
   bool foreign_ = false;    // inherited by fork and not shared: the parent's connection
   std::unique_ptr<SharedConnection> shared_;  // while other processes hold the connection, too
   bool has_owner_ = false;      // F_SETOWN
   bool urgent_raised_ = false;  // SIGURG, since a sleeping reader last looked
+  std::optional<uint32_t> passed_mark_;  // a receive has passed the mark and found nothing behind it; announcements of urgent data till then
   uint32_t told_urgent_ = 0;    // announcements of urgent data that the owner was told of
   bool away_ = false;         // another process keeps the connection to itself
   bool responsible_ = false;  // this process left bytes unsent when it used the connection last

@@ -67,7 +67,12 @@ int StreamSocket::Shutdown(int fd, int how) {
   ++calls_;
   engine::Engine& e = session_->engine();
   const bool over = e.state() == engine::State::kClosed && !session_->has_unsent();  // both ends have been exchanged
-  if (over || e.state() == engine::State::kAborted || session_->link_ended()) return Fail(ENOTCONN);
+  if (over || e.state() == engine::State::kAborted || session_->link_ended()) {
+    ++link_edge_;  // TCP tells sleepers even of that
+    AfterProgress();
+    return Fail(ENOTCONN);
+  }
+  connect_reported_ = true;  // TCP's next connect does not tell it who has shut the connection down, but says EISCONN
   if (how != SHUT_WR && !receive_shut_) {
     // What has come stays to be read, and what comes: a receive that finds nothing ends.
     if (!session_->being_read()) Look();

@@ -147,14 +147,15 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     case State::kConnecting:
       return JoinConnect(lock, fd);
     case State::kSdp:
-      return ReportConnected();
+      return ReportConnected(fd);
     case State::kNew:
       break;
   }
-  if (pending_error_ != 0) return Fail(TakeError());
+  if (pending_error_ != 0 && !error_outlived_) return Fail(TakeError());
   const bool internet = address != nullptr && ((address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) ||
                                                (address->sa_family == AF_INET6 && length >= 24));
   if (!internet) return kPassThrough;  // the kernel has the right error
+  if (error_outlived_) TakeError();  // nobody has asked, and TCP forgets it here
   RefreshConfig();
   if (domain_ == AF_INET6 && !v6only_) {
     int v6only = 0;
@@ -244,7 +245,7 @@ int StreamSocket::JoinConnect(Lock& lock, int fd) {
     if (error == EINTR) return Fail(EINTR);
     if (error == EAGAIN && Now() >= deadline) return Fail(EALREADY);
   }
-  if (state_ == State::kSdp) return ReportConnected();
+  if (state_ == State::kSdp) return ReportConnected(fd);
   if (state_ == State::kPlain) return kPassThrough;
   if (state_ == State::kClosed) return Fail(EBADF);
   return Fail(pending_error_ != 0 ? TakeError() : ECONNABORTED);
@@ -268,6 +269,7 @@ int StreamSocket::Disconnect(int fd) {
       break;
     case State::kSdp: {
       if (foreign()) return Fail(EIO);
+      Look();
       // Others know the session: a thread in a call, or another process. To them it is a connection that is
       // over.
       const bool ours =
@@ -287,15 +289,24 @@ int StreamSocket::Disconnect(int fd) {
       trimming_ = false;
       zero_copies_told_ = zero_copies_sent_ = 0;
       peer_ = {};
-      pending_error_ = 0;
+      passed_mark_.reset();
       abort_noted_ = connect_reported_ = receive_shut_ = false;
       held_.clear();
       break;
     }
   }
+  const bool was_sdp = state_ == State::kSdp;
   state_ = State::kNew;
   const int saved = errno;
   Unconnect(fd);
+  if (was_sdp) {
+    // As TCP: an error that nobody has been told of stays, and the end itself is one. From here on it is ours, not the kernel's.
+    int of_link = 0;
+    socklen_t size = sizeof of_link;
+    real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &of_link, &size);
+    if (pending_error_ == 0) pending_error_ = of_link;
+    error_outlived_ = pending_error_ != 0;
+  }
   errno = saved;
   ++link_edge_;
   for (const Observation& o : observers_) o.observer->OnChange(o.fd);
@@ -303,9 +314,15 @@ int StreamSocket::Disconnect(int fd) {
   return 0;
 }
 
-// As on TCP: the first connect that finds the connection there succeeds.
-int StreamSocket::ReportConnected() {
+// As on TCP: the first connect that finds the connection there succeeds, or tells what has become of it meanwhile.
+int StreamSocket::ReportConnected(int fd) {
   if (connect_reported_) return Fail(EISCONN);
+  Look();
+  if (!foreign() && engine().state() == engine::State::kAborted) {
+    const int error = pending_error_ != 0 ? TakeError() : ECONNABORTED;
+    Disconnect(fd);
+    return Fail(error);
+  }
   connect_reported_ = true;
   return 0;
 }

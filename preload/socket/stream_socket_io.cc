@@ -131,6 +131,11 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   Lock lock(mutex_);
   if (state_ != State::kSdp) {
     if (state_ == State::kConnecting) return Fail(EAGAIN);
+    if (error_outlived_) {
+      const int error = TakeError();
+      lock.unlock();
+      return error == EPIPE ? FailPipe(flags) : Fail(error);
+    }
     return kPassThrough;  // the kernel knows what a socket that is not connected answers
   }
   Time deadline = kNever;
@@ -267,6 +272,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   Lock lock(mutex_);
   if (state_ != State::kSdp) {
     if (state_ == State::kConnecting) return Fail(EAGAIN);
+    if (error_outlived_) return Fail(TakeError());
     return kPassThrough;
   }
   Time deadline = kNever;
@@ -287,6 +293,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   bool lend_ahead = may_lend && wanted < total && total > kNeverLent && LendsAhead(iov[0].iov_len);
   bool looked_ahead = false;
   bool looked = false;
+  bool slept = false;
   size_t done = 0;
   for (;;) {
     if (foreign()) {  // since a sleep
@@ -296,6 +303,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       if (error != 0) return Fail(error);
     }
     const engine::Engine& e = engine();
+    if (!peek && done == 0 && !(slept && has_owner_)) PassMark();  // the handler of a SIGURG that came meanwhile is first
     const bool was_at_mark = e.at_mark();
     if (peek) done = 0;
     if (e.readable_bytes() != 0) {
@@ -365,6 +373,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       }
     }
     int error = EAGAIN;
+    slept = !nonblocking;
     if (!nonblocking) error = SleepForData(lock, fd, &deadline, verbs::SleeperMemory::kOthers);
     if (state_ != State::kSdp) return Fail(EBADF);
     if (error != 0) {
@@ -424,23 +433,6 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
   if (*deadline == kNever) *deadline = DeadlineOf(options_.receive_timeout());
   const int error = WaitForChange(lock, fd, *deadline, *deadline == kNever ? Signals::kRestart : Signals::kInterrupt);
   return error == EAGAIN && Now() < *deadline ? 0 : error;
-}
-
-ssize_t StreamSocket::ReceiveOutOfBand(std::span<const MutableBytes> room, int flags, int* out_flags) {
-  engine::Engine& e = session_->engine();
-  session_->ReadAvailable();
-  AfterProgress();
-  if (options_.out_of_band_inline()) return Fail(EINVAL);
-  if (!e.oob_available()) return Fail(e.oob_pending() ? EAGAIN : EINVAL);
-  const auto byte = e.TakeOob({.peek = (flags & MSG_PEEK) != 0});
-  AfterProgress();
-  if (out_flags != nullptr) *out_flags |= MSG_OOB;
-  if (room.empty()) {
-    if (out_flags != nullptr) *out_flags |= MSG_TRUNC;
-    return 0;
-  }
-  room.front().front() = *byte;
-  return 1;
 }
 
 }  // namespace sdp::preload

@@ -257,8 +257,9 @@ void StreamSocket::AfterKeptOption(int fd, int level, int name) {
   if (state_ != State::kSdp || foreign()) return;
   if (level == SOL_SOCKET && name == SO_OOBINLINE)
     session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
-  if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
-    ++link_edge_;  // what waits may be enough now
+  const bool enough = engine().peer_closed() || (engine().readable_bytes() > 0 && engine().readable_bytes() >= LowWater());
+  if (level == SOL_SOCKET && name == SO_RCVLOWAT && enough) {
+    ++link_edge_;
     AfterProgress();
   }
   if (level == IPPROTO_TCP && !held_.empty() && (name == TCP_CORK ? !options_.cork() : name == TCP_NODELAY)) {
@@ -323,7 +324,7 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
       Look();
       if (!foreign()) WantBcopy(UINT64_MAX);
       AfterProgress();
-      answer = static_cast<int64_t>(std::min<uint64_t>(session_->engine().readable_to_mark(), 0x7fffffff));
+      answer = static_cast<int64_t>(std::min<uint64_t>(ReadableAtOnce(), 0x7fffffff));
       break;
     case SIOCOUTQ:  // TIOCOUTQ
     case SIOCOUTQNSD: {
@@ -335,7 +336,7 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
       break;
     }
     case SIOCATMARK:
-      answer = session_->engine().at_mark() ? 1 : 0;
+      answer = AtMark() ? 1 : 0;
       break;
     default:
       return real.ioctl(fd, request, argument);

@@ -159,6 +159,7 @@ bool StreamSocket::ThawShared() {
   if (!ar.ok()) return false;
   left_front_.assign(state.begin(), state.end() - static_cast<ptrdiff_t>(ar.left()));
   told_urgent_ = 0;
+  passed_mark_.reset();
   if (session_ == nullptr) {
     session_ = Session::Thawed(ar.Take(ar.left()), LinkFd());
     if (session_ == nullptr) return false;

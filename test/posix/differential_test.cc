@@ -1,236 +1,12 @@
-// Random sequences of calls on two connections at once, one of them made by bare system calls: whatever TCP
-// answers, results, errno, bytes and readiness, the other has to answer, too. A sequence is named by its
-// number, which chooses everything.
-//
-//   POSIX_SEQUENCES=COUNT POSIX_FIRST=NUMBER posix_tests "differential*"      more of them, or one again
-#include <netinet/tcp.h>
-#include <sys/epoll.h>
-#include <sys/ioctl.h>
-#include <sys/uio.h>
-
-#include <algorithm>
-#include <cstdlib>
+// What the two ends of a connection are asked, in whatever order (differential.h).
 #include <map>
-#include <random>
 
-#include "test/posix/twins.h"
+#include "test/posix/differential.h"
 
 namespace posix_test {
 namespace {
 
-constexpr int kSettleMs = 1000;
-constexpr size_t kMost = 60;  // bytes of one send: no buffer is ever full
-
-class Random {
- public:
-  explicit Random(uint32_t seed) : engine_(seed * 2654435761u + 1) {}
-  size_t Below(size_t n) { return engine_() % n; }
-  bool Chance(size_t one_in) { return Below(one_in) == 0; }
-  template <typename T, size_t N>
-  const T& Of(const T (&choices)[N]) {
-    return choices[Below(N)];
-  }
-
- private:
-  std::mt19937 engine_;
-};
-
-std::string Errno() { return strerrorname_np(errno); }
-std::string Result(long result) { return result < 0 ? Errno() : std::to_string(result); }
-
-// The calls of one of the two: the C library's, which a preload replaces, or the kernel's own.
-struct Calls {
-  bool bare;
-
-  ssize_t Send(int fd, const char* data, size_t size, int flags) const {
-    return bare ? syscall(SYS_sendto, fd, data, size, flags, nullptr, 0) : send(fd, data, size, flags);
-  }
-  ssize_t Write(int fd, const char* data, size_t size) const {
-    return bare ? syscall(SYS_write, fd, data, size) : write(fd, data, size);
-  }
-  ssize_t Writev(int fd, const iovec* iov, int count) const {
-    return bare ? syscall(SYS_writev, fd, iov, count) : writev(fd, iov, count);
-  }
-  ssize_t Receive(int fd, char* data, size_t size, int flags) const {
-    return bare ? syscall(SYS_recvfrom, fd, data, size, flags, nullptr, nullptr)
-                : recv(fd, data, size, flags);
-  }
-  ssize_t Read(int fd, char* data, size_t size) const {
-    return bare ? syscall(SYS_read, fd, data, size) : read(fd, data, size);
-  }
-  ssize_t Readv(int fd, const iovec* iov, int count) const {
-    return bare ? syscall(SYS_readv, fd, iov, count) : readv(fd, iov, count);
-  }
-  ssize_t ReceiveMessage(int fd, msghdr* message, int flags) const {
-    return bare ? syscall(SYS_recvmsg, fd, message, flags) : recvmsg(fd, message, flags);
-  }
-  int Shutdown(int fd, int how) const {
-    return bare ? static_cast<int>(syscall(SYS_shutdown, fd, how)) : shutdown(fd, how);
-  }
-  int Ioctl(int fd, unsigned long request, int* value) const {
-    return bare ? static_cast<int>(syscall(SYS_ioctl, fd, request, value)) : ioctl(fd, request, value);
-  }
-  int Get(int fd, int level, int name, void* value, socklen_t* length) const {
-    return bare ? static_cast<int>(syscall(SYS_getsockopt, fd, level, name, value, length))
-                : getsockopt(fd, level, name, value, length);
-  }
-  int Set(int fd, int level, int name, const void* value, socklen_t length) const {
-    return bare ? static_cast<int>(syscall(SYS_setsockopt, fd, level, name, value, length))
-                : setsockopt(fd, level, name, value, length);
-  }
-  int Poll(pollfd* fds, nfds_t count) const {
-    const timespec at_once{};
-    return bare ? static_cast<int>(syscall(SYS_ppoll, fds, count, &at_once, nullptr, 0))
-                : poll(fds, count, 0);
-  }
-  int Close(int fd) const { return bare ? static_cast<int>(syscall(SYS_close, fd)) : close(fd); }
-  int Dup(int fd) const { return bare ? static_cast<int>(syscall(SYS_dup, fd)) : dup(fd); }
-  int Fcntl(int fd, int command, int value) const {
-    return bare ? static_cast<int>(syscall(SYS_fcntl, fd, command, value)) : fcntl(fd, command, value);
-  }
-  int PeerName(int fd, Address* address) const {
-    return bare ? static_cast<int>(syscall(SYS_getpeername, fd, address->get(), &address->length))
-                : getpeername(fd, address->get(), &address->length);
-  }
-  int EpollControl(int ep, int operation, int fd, epoll_event* event) const {
-    return bare ? static_cast<int>(syscall(SYS_epoll_ctl, ep, operation, fd, event))
-                : epoll_ctl(ep, operation, fd, event);
-  }
-  int EpollWait(int ep, epoll_event* events, int count) const {
-    return bare ? static_cast<int>(syscall(SYS_epoll_pwait, ep, events, count, 0, nullptr, 0))
-                : epoll_wait(ep, events, count, 0);
-  }
-};
-
-std::string Events(short events) {
-  static constexpr std::pair<short, const char*> kNames[] = {
-      {POLLIN, "IN"},   {POLLOUT, "OUT"}, {POLLPRI, "PRI"},  {POLLRDHUP, "RDHUP"},
-      {POLLERR, "ERR"}, {POLLHUP, "HUP"}, {POLLNVAL, "NVAL"}};
-  std::string text;
-  for (const auto& [bit, name] : kNames) {
-    if ((events & bit) != 0) text += std::string(text.empty() ? "" : "|") + name;
-  }
-  return text.empty() ? "0" : text;
-}
-
-// A few sockets of one kind.
-struct World {
-  Calls calls;
-  std::vector<int> fds;  // -1: closed
-  int epoll = -1;
-
-  explicit World(bool bare) : calls{bare} {}
-  World(const World&) = delete;
-  World& operator=(const World&) = delete;
-  ~World() {
-    for (const int fd : fds) {
-      if (fd >= 0) calls.Close(fd);
-    }
-    if (epoll >= 0) calls.Close(epoll);
-  }
-
-  std::string Ready(int fd) const {
-    pollfd one{.fd = fd, .events = POLLIN | POLLOUT | POLLPRI | POLLRDHUP, .revents = 0};
-    calls.Poll(&one, 1);
-    return Events(one.revents);
-  }
-  std::string Number(int fd, unsigned long request) const {
-    int value = 0;
-    return calls.Ioctl(fd, request, &value) < 0 ? Errno() : std::to_string(value);
-  }
-  std::string Option(int fd, int level, int name) const {
-    int value = 0;
-    socklen_t length = sizeof value;
-    return calls.Get(fd, level, name, &value, &length) < 0 ? Errno() : std::to_string(value);
-  }
-  // What is known without changing anything.
-  std::string State() const {
-    std::string text;
-    for (const int fd : fds) {
-      if (fd < 0) continue;
-      text += " [" + Ready(fd) + " inq " + Number(fd, FIONREAD) + " mark " + Number(fd, SIOCATMARK) + "]";
-    }
-    return text;
-  }
-};
-
-using Step = std::function<std::string(World&)>;
-
-// Plays sequences in both worlds, and keeps what differs.
-class Player {
- public:
-  Player(uint32_t number, World& ours, World& oracle) : ours_(ours), oracle_(oracle) {
-    log_ = "sequence " + std::to_string(number);
-  }
-  const std::string& log() const { return log_; }
-  bool Settles() {
-    std::string mine, theirs;
-    const Stopwatch watch;
-    do {
-      mine = ours_.State();
-      theirs = oracle_.State();
-      if (mine == theirs) return true;
-    } while (watch.ms() < kSettleMs);
-    log_ += "\n      state" + mine + "\n  where TCP" + theirs;
-    return false;
-  }
-  // False at the first difference.
-  bool Play(const std::string& what, const Step& step) {
-    const std::string mine = step(ours_), theirs = step(oracle_);
-    log_ += "\n  " + what + " = " + theirs;
-    if (mine != theirs) {
-      log_ += ", but here " + mine;
-      return false;
-    }
-    return Settles();
-  }
-
- private:
-  World& ours_;
-  World& oracle_;
-  std::string log_;
-};
-
-uint32_t Setting(const char* name, uint32_t otherwise) {
-  const char* const value = getenv(name);
-  return value != nullptr ? static_cast<uint32_t>(strtoul(value, nullptr, 10)) : otherwise;
-}
-
-// `play(number)`: what differs, or nothing.
-void PlayAll(uint32_t count, const std::function<std::string(uint32_t)>& play) {
-  const uint32_t first = Setting("POSIX_FIRST", 1);
-  std::string differences;
-  int found = 0;
-  for (uint32_t number = first; number < first + Setting("POSIX_SEQUENCES", count) && found < 5; ++number) {
-    const std::string difference = play(number);
-    if (difference.empty()) continue;
-    ++found;
-    differences += difference + "\n";
-  }
-  INFO(differences);
-  REQUIRE(found == 0);
-}
-
 // --- Calls on a connection's two ends
-
-std::string Quote(const char* data, ssize_t size) {
-  return size <= 0 ? "" : " '" + std::string(data, static_cast<size_t>(size)) + "'";
-}
-
-std::string FlagNames(int flags) {
-  static constexpr std::pair<int, const char*> kNames[] = {
-      {MSG_PEEK, "|PEEK"}, {MSG_TRUNC, "|TRUNC"}, {MSG_WAITALL, "|WAITALL"}};
-  std::string text;
-  for (const auto& [bit, name] : kNames) {
-    if ((flags & bit) != 0) text += name;
-  }
-  return text;
-}
-
-struct Call {
-  std::string what;
-  Step step;
-};
 
 Call SendCall(Random& random, size_t side) {
   std::string data;
@@ -241,18 +17,18 @@ Call SendCall(Random& random, size_t side) {
   switch (random.Below(3)) {
     case 0:
       return {"write " + said,
-              [=](World& w) { return Result(w.calls.Write(w.fds[side], data.data(), data.size())); }};
+              [=](World& w) { return Answer(w.calls.Write(w.fds[side], data.data(), data.size())); }};
     case 1:
       return {"writev " + said, [=](World& w) {
                 const iovec iov[3] = {
                     {const_cast<char*>(data.data()), data.size() / 2},
                     {nullptr, 0},
                     {const_cast<char*>(data.data()) + data.size() / 2, data.size() - data.size() / 2}};
-                return Result(w.calls.Writev(w.fds[side], iov, 3));
+                return Answer(w.calls.Writev(w.fds[side], iov, 3));
               }};
     default:
       return {"send " + said, [=](World& w) {
-                return Result(w.calls.Send(w.fds[side], data.data(), data.size(), MSG_NOSIGNAL));
+                return Answer(w.calls.Send(w.fds[side], data.data(), data.size(), MSG_NOSIGNAL));
               }};
   }
 }
@@ -266,14 +42,14 @@ Call ReceiveCall(Random& random, size_t side) {
       return {"read " + said, [=](World& w) {
                 char room[200];
                 const ssize_t n = w.calls.Read(w.fds[side], room, size);
-                return Result(n) + Quote(room, n);
+                return Answer(n) + Quote(room, n);
               }};
     case 1:
       return {"readv " + said, [=](World& w) {
                 char room[200];
                 const iovec iov[2] = {{room, size / 3}, {room + size / 3, size - size / 3}};
                 const ssize_t n = w.calls.Readv(w.fds[side], iov, 2);
-                return Result(n) + Quote(room, n);
+                return Answer(n) + Quote(room, n);
               }};
     default:
       break;
@@ -289,7 +65,7 @@ Call ReceiveCall(Random& random, size_t side) {
               message.msg_iovlen = 1;
               const ssize_t n = w.calls.ReceiveMessage(w.fds[side], &message, flags | MSG_DONTWAIT);
               const bool counted_only = (flags & MSG_TRUNC) != 0;
-              return Result(n) + (counted_only ? "" : Quote(room, n)) +
+              return Answer(n) + (counted_only ? "" : Quote(room, n)) +
                      (n >= 0 ? " flags " + std::to_string(message.msg_flags) : "");
             }};
   }
@@ -297,7 +73,7 @@ Call ReceiveCall(Random& random, size_t side) {
             char room[200];
             const ssize_t n = w.calls.Receive(w.fds[side], room, size, flags | MSG_DONTWAIT);
             const bool counted_only = (flags & MSG_TRUNC) != 0;
-            return Result(n) + (counted_only ? "" : Quote(room, n));
+            return Answer(n) + (counted_only ? "" : Quote(room, n));
           }};
 }
 
@@ -332,7 +108,7 @@ Call EpollCall(Random& random, size_t side) {
                 ((events & EPOLLONESHOT) != 0 ? "|ONESHOT" : ""),
             [=](World& w) {
               epoll_event event{.events = events, .data = {.u64 = side}};
-              return Result(w.calls.EpollControl(w.epoll, operation, w.fds[side], &event));
+              return Answer(w.calls.EpollControl(w.epoll, operation, w.fds[side], &event));
             }};
   }
   return {"epoll_wait", WaitForEvents};
@@ -340,18 +116,26 @@ Call EpollCall(Random& random, size_t side) {
 
 Call OtherCall(Random& random, size_t side) {
   const std::string end = side == 0 ? "client" : "server";
-  switch (random.Below(7)) {
+  switch (random.Below(8)) {
+    case 6: {
+      const short events = random.Of<short>({0, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLIN | POLLRDHUP, POLLRDNORM, POLLWRNORM, POLLRDBAND, POLLWRBAND});
+      return {"poll " + end + " " + std::to_string(events), [=](World& w) {
+                pollfd one{.fd = w.fds[side], .events = events, .revents = 0};
+                const int ready = w.calls.Poll(&one, 1);
+                return Answer(ready) + " " + std::to_string(one.revents);
+              }};
+    }
     case 0: {
       const int how = static_cast<int>(random.Below(3));
       return {"shutdown " + end + " " + std::to_string(how),
-              [=](World& w) { return Result(w.calls.Shutdown(w.fds[side], how)); }};
+              [=](World& w) { return Answer(w.calls.Shutdown(w.fds[side], how)); }};
     }
     case 1:
       return {"SO_ERROR " + end, [=](World& w) { return w.Option(w.fds[side], SOL_SOCKET, SO_ERROR); }};
     case 2: {
       const int value = random.Of({1, 0, 3, 20});
       return {"SO_RCVLOWAT " + end + " " + std::to_string(value), [=](World& w) {
-                return Result(w.calls.Set(w.fds[side], SOL_SOCKET, SO_RCVLOWAT, &value, sizeof value));
+                return Answer(w.calls.Set(w.fds[side], SOL_SOCKET, SO_RCVLOWAT, &value, sizeof value));
               }};
     }
     case 3:
@@ -360,12 +144,12 @@ Call OtherCall(Random& random, size_t side) {
                 if (copy < 0) return Errno();
                 const int closed = w.calls.Close(w.fds[side]);
                 w.fds[side] = copy;
-                return Result(closed);
+                return Answer(closed);
               }};
     case 4:
       return {"getpeername " + end, [=](World& w) {
                 Address address;
-                return Result(w.calls.PeerName(w.fds[side], &address));
+                return Answer(w.calls.PeerName(w.fds[side], &address));
               }};
     case 5: {
       if (!random.Chance(2)) break;
@@ -373,7 +157,7 @@ Call OtherCall(Random& random, size_t side) {
       return {std::string(reset ? "reset " : "close ") + end, [=](World& w) {
                 const linger value{.l_onoff = 1, .l_linger = 0};
                 if (reset) w.calls.Set(w.fds[side], SOL_SOCKET, SO_LINGER, &value, sizeof value);
-                return Result(w.calls.Close(std::exchange(w.fds[side], -1)));
+                return Answer(w.calls.Close(std::exchange(w.fds[side], -1)));
               }};
     }
     default:
@@ -392,17 +176,10 @@ Call OtherCall(Random& random, size_t side) {
 
 std::string PlayConnection(uint32_t number, bool with_epoll) {
   Random random(number);
-  Pair pair = MakePair();
-  BarePair bare = BareConnection(AF_INET, BareSocket(AF_INET));
   World ours(false), oracle(true);
-  ours.fds = {pair.client.release(), pair.server.release()};
-  oracle.fds = {bare.client.get(), bare.server.get()};
-  bare.client.release();
-  bare.server.release();
+  MakeConnections(ours, oracle);
   for (World* w : {&ours, &oracle}) {
-    for (const int fd : w->fds) w->calls.Fcntl(fd, F_SETFL, O_NONBLOCK);
-    if (!with_epoll) continue;
-    w->epoll = w->calls.bare ? static_cast<int>(syscall(SYS_epoll_create1, 0)) : epoll_create1(0);
+    if (with_epoll) w->epoll = w->calls.bare ? static_cast<int>(syscall(SYS_epoll_create1, 0)) : epoll_create1(0);
   }
   Player player(number, ours, oracle);
   const size_t length = 3 + number % 23;
