@@ -253,6 +253,7 @@ int StreamSocket::JoinConnect(Lock& lock, int fd) {
 
 // As TCP does it: a peer is reset, a listener listens no more, a connect that is under way is given up.
 int StreamSocket::Disconnect(int fd) {
+  bool ends_here = false;  // a connection that was none before would not be reset by this
   switch (state_.load()) {
     case State::kNew:
     case State::kPlain:
@@ -270,6 +271,7 @@ int StreamSocket::Disconnect(int fd) {
     case State::kSdp: {
       if (foreign()) return Fail(EIO);
       Look();
+      ends_here = engine().state() != engine::State::kAborted && engine().state() != engine::State::kClosed && !session_->link_ended();
       // Others know the session: a thread in a call, or another process. To them it is a connection that is
       // over.
       const bool ours =
@@ -304,7 +306,7 @@ int StreamSocket::Disconnect(int fd) {
     int of_link = 0;
     socklen_t size = sizeof of_link;
     real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &of_link, &size);
-    if (pending_error_ == 0) pending_error_ = of_link;
+    if (pending_error_ == 0 && ends_here) pending_error_ = of_link;
     error_outlived_ = pending_error_ != 0;
   }
   errno = saved;
