@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "preload/critical.h"
 #include "preload/guard.h"
 #include "preload/real_calls.h"
 
@@ -46,6 +47,10 @@ void NoteConfinement() { confined.store(true, std::memory_order_relaxed); }
 ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags) {
   if ((flags & MSG_DONTWAIT) == 0) {
     const SleepMayBeCancelled here;
+    if (Critical::BreaksOff(fd)) [[unlikely]] {
+      errno = EINTR;
+      return -1;
+    }
     return Confined() ? real.read(fd, buffer, length) : real.recv(fd, buffer, length, flags);
   }
   const NoCancellation no_cancellation;
@@ -59,6 +64,10 @@ ssize_t LinkRecvMessage(int fd, msghdr* message, int flags) {
   if (!Confined()) [[likely]] {
     if ((flags & MSG_DONTWAIT) == 0) {
       const SleepMayBeCancelled here;
+      if (Critical::BreaksOff(fd)) [[unlikely]] {
+        errno = EINTR;
+        return -1;
+      }
       return real.recvmsg(fd, message, flags);
     }
     const NoCancellation no_cancellation;

@@ -186,33 +186,36 @@ void Critical::RunDeferred() {
   {
     Late late(pending_);
     pending_ = 0;
-    while (RunNext(late)) {
+    sigset_t none;
+    sigemptyset(&none);
+    while (RunNext(late, none)) {
     }
   }
   SetMask(mask);
   errno = saved;
 }
 
-bool Critical::RunNext(Late& late) {
-  if (late.next == late.count) return false;
+bool Critical::RunNext(Late& late, const sigset_t& besides) {
+  if (late.next >= late.count) return false;
   Deferred& deferred = late.signals[static_cast<size_t>(late.next++)];
   const struct sigaction& action = ActionOf(deferred.number);
   sigset_t meanwhile;
   sigorset(&meanwhile, &late.mask, &action.sa_mask);
+  sigorset(&meanwhile, &meanwhile, &besides);
   if ((action.sa_flags & SA_NODEFER) == 0) sigaddset(&meanwhile, deferred.number);
   SetMask(meanwhile);
   RunLate(deferred.number, &deferred.info, late.mask);
   return true;
 }
 
-// Each of these may jump, too: then the rest is for that jump.
+// Each of these may jump, too: then the rest is for that jump. The jump may end within the handler, which goes on then: what it has blocked stays so.
 void Critical::RunRest() {
   sigset_t mask;
   pthread_sigmask(SIG_SETMASK, nullptr, &mask);
   while (Late* const late = late_) {
     if (!late->intact()) {
       late_ = nullptr;
-    } else if (!RunNext(*late)) {
+    } else if (!RunNext(*late, mask)) {
       late_ = late->outer;
     }
   }

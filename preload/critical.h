@@ -28,11 +28,18 @@ class Critical {
   static bool MayBeInHandler();
   // The thread is about to jump, out of a handler perhaps that a section ran behind it: what waits behind that one has its turn first.
   static void BeforeJump() {
+    if (broken_off_ >= 0) [[unlikely]] broken_off_ = kNothingBrokenOff;
     if (late_ != nullptr && depth_ == 0) [[unlikely]] RunRest();
   }
   // In the child of a fork that a handler makes: the system call on `fd` that it has interrupted would take what is the parent's, and is not to be
   // begun again, whatever SA_RESTART says.
   static void BreakOff(int fd) { broken_off_ = fd; }
+  // Ahead of such a call, which a handler that was held off may have found not yet begun: it is not to begin.
+  static bool BreaksOff(int fd) {
+    if (broken_off_ != fd) [[likely]] return false;
+    broken_off_ = kHasBrokenOff;
+    return true;
+  }
   // Behind such a call: it was broken off, and the caller does what the handler's return would have done.
   static bool TakeBrokenOff() { return std::exchange(broken_off_, kNothingBrokenOff) == kHasBrokenOff; }
   // Before an exec that happens in a critical section: the program gets the thread's own mask.
@@ -52,7 +59,7 @@ class Critical {
   static void Handle(int number, siginfo_t* info, void* context);
   static void EndInterrupted(void* context);
   static void RunDeferred();
-  static bool RunNext(Late& late);
+  static bool RunNext(Late& late, const sigset_t& besides);
   static void RunRest();
 
   static inline thread_local volatile sig_atomic_t depth_ __attribute__((tls_model("initial-exec"))) = 0;

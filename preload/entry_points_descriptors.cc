@@ -5,6 +5,7 @@
 // first the kernel's.
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
@@ -203,7 +204,7 @@ int SDP_ENTRY(close_range)(unsigned int first, unsigned int last, int flags) noe
   // The only thread has had its descriptors for itself before. With others this one gets descriptors of its own, which we cannot tell from
   // theirs.
   const bool alone = sdp::preload::BeforeCallOfOneThread();
-  const bool closes = alone && (flags & kMark) == 0;
+  const bool closes = alone && (flags & kMark) == 0 && real.unshare(CLONE_FILES) == 0;  // a process may have them in common with another
   const int result = closes ? sdp::preload::CloseRangeTracked(first, last) : real.close_range(first, last, flags);
   const int error = errno;
   sdp::preload::AfterCallOfOneThread();

@@ -9,13 +9,14 @@
 namespace sdp::preload {
 namespace {
 
-// The calling thread stays where it is, and only its children are elsewhere. After CLONE_NEWPID it could not
+// Where the calling thread stays where it is, and only its children are elsewhere. After CLONE_NEWPID it could not
 // start another thread.
-constexpr int kForChildren = CLONE_NEWPID | CLONE_NEWTIME;
+constexpr int kUnsharedForChildren = CLONE_NEWPID | CLONE_NEWTIME;
+constexpr int kSetForChildren = CLONE_NEWPID;
 
 template <typename Call>
-int AsOneThread(int flags, Call call) {
-  const bool for_children = flags != 0 && (flags & ~kForChildren) == 0;
+int AsOneThread(int flags, int of_children, Call call) {
+  const bool for_children = flags != 0 && (flags & ~of_children) == 0;
   if (!Started() || !OwnsProcess() || for_children) return call();
   const NoCancellation no_cancellation;
   BeforeCallOfOneThread();
@@ -34,11 +35,11 @@ using sdp::preload::real;
 extern "C" {
 
 int SDP_ENTRY(unshare)(int flags) noexcept {
-  return sdp::preload::AsOneThread(flags, [flags] { return real.unshare(flags); });
+  return sdp::preload::AsOneThread(flags, sdp::preload::kUnsharedForChildren, [flags] { return real.unshare(flags); });
 }
 
 int SDP_ENTRY(setns)(int fd, int type) noexcept {
-  return sdp::preload::AsOneThread(type, [fd, type] { return real.setns(fd, type); });
+  return sdp::preload::AsOneThread(type, sdp::preload::kSetForChildren, [fd, type] { return real.setns(fd, type); });
 }
 
 }  // extern "C"

@@ -62,8 +62,8 @@ int SeenBySelect(int count) {
 // `wait()`: the program's call as it is.
 template <typename Wait>
 int WaitFor(EpollCall call, int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask, Wait wait) {
+  programs_epoll_call = call;
   if (Started()) {
-    programs_epoll_call = call;
     const int result = EpollWait(epfd, events, max_events, timeout, mask);
     return result != kPassThrough ? result : wait();
   }

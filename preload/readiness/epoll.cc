@@ -173,7 +173,7 @@ bool KernelKnowsNoOther(int epfd, int fd, uint64_t data) {
   }
   real.close(info);
   errno = saved;
-  return alone;
+  return alone && got == 0;
 }
 
 // With the lock held.

@@ -305,10 +305,17 @@ bool Background::EndIfAlone() {
     const uint64_t one = 1;
     (void)!real.write(s.wake_fd.load(), &one, sizeof one);
   }
-  s.at_work.unlock();
-  pthread_join(s.thread, nullptr);
-  s.ending = false;
-  HiddenFds::Close(s.wake_fd.exchange(-1));
+  {
+    // No handler starts another one, or forks, before this one is gone.
+    struct Section {
+      Section() { Critical::Enter(); }
+      ~Section() { Critical::Leave(); }
+    } const section;
+    s.at_work.unlock();
+    pthread_join(s.thread, nullptr);
+    s.ending = false;
+    HiddenFds::Close(s.wake_fd.exchange(-1));
+  }
   // The thread has left the process's memory; its descriptors and the rest follow.
   for (int i = 0; i < kPausesForKernel && ThreadsOfProcess() != 1; ++i) Pause();
   return ThreadsOfProcess() == 1;
@@ -317,8 +324,8 @@ bool Background::EndIfAlone() {
 void Background::Resume() {
   State& s = state();
   std::lock_guard lock(s.mutex);
-  if (s.added.empty()) return;
   s.next_try = {};
+  if (s.added.empty()) return;
   if (!EnsureThread(Now())) threadless_ = true;
 }
 

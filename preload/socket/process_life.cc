@@ -97,6 +97,7 @@ void PrepareConfinement() {
 }
 
 void ProcessExit() {
+  StreamSocket::NoteProcessEnds();
   const Time deadline = Now() + kExitPatience;
   ForEachSocket([](StreamSocket* socket) { socket->BeginToFinish(); });
   auto finish = [&](StreamSocket* socket) { socket->FinishAtExit(deadline); };

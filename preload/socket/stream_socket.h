@@ -168,6 +168,8 @@ class StreamSocket final : public Socket {
   // The process ends: what it has sent must leave, and the peer must learn that no more comes. First as far as that goes without waiting, for
   // all; then bounded by `deadline`.
   void BeginToFinish();
+  // What other threads send from here on is EPIPE without a signal.
+  static void NoteProcessEnds();
   void FinishAtExit(Time deadline);
   // The same as far as no lock, no memory and no peer has to be waited for.
   void FinishAtOnce();
@@ -421,7 +423,7 @@ class StreamSocket final : public Socket {
   std::unique_ptr<SharedConnection> shared_;  // while other processes hold the connection, too
   bool has_owner_ = false;      // F_SETOWN
   bool urgent_raised_ = false;  // SIGURG, since a sleeping reader last looked
-  std::optional<uint32_t> passed_mark_;  // a receive has passed the mark and found nothing behind it; announcements of urgent data till then
+  std::optional<uint32_t> passed_mark_;  // a receive has passed the mark that is next and found nothing behind it; announcements of urgent data till then
   uint32_t told_urgent_ = 0;    // announcements of urgent data that the owner was told of
   bool away_ = false;         // another process keeps the connection to itself
   bool responsible_ = false;  // this process left bytes unsent when it used the connection last

@@ -401,7 +401,7 @@ void StreamSocket::FinishAtExit(Time deadline) {
     const timespec* const timeout = Remaining(std::min({again, deadline, session_->move_deadline()}), &storage);
     lock.unlock();
     UnboundedPoll(&link, 1, timeout, nullptr);
-    (void)Background::RunInline();
+    if (!Critical::MayBeInHandler()) (void)Background::RunInline();
     lock.lock();
     if (session_ == nullptr || LinkFd() < 0) return;
     session_->Pump();

@@ -117,13 +117,13 @@ Address Destination(int fd, Address address) {
     if (!any_v4 && !IN6_IS_ADDR_UNSPECIFIED(&host)) return address;
     const Address local = LocalAddress(fd);
     const in6_addr own = local.family() == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(local.storage).sin6_addr : in6addr_any;
-    const bool own_is_v4 = IN6_IS_ADDR_V4MAPPED(&own) && own.s6_addr32[3] != INADDR_ANY;
+    const bool own_is_v4 = IN6_IS_ADDR_V4MAPPED(&own);
     if (!any_v4 && !own_is_v4) {
       host = in6addr_loopback;
       return address;
     }
     host.s6_addr32[2] = htonl(0xffff);
-    host.s6_addr32[3] = any_v4 && own_is_v4 ? own.s6_addr32[3] : htonl(INADDR_LOOPBACK);
+    host.s6_addr32[3] = any_v4 && own_is_v4 && own.s6_addr32[3] != INADDR_ANY ? own.s6_addr32[3] : htonl(INADDR_LOOPBACK);
   }
   return address;
 }
@@ -254,6 +254,7 @@ int StreamSocket::JoinConnect(Lock& lock, int fd) {
 // As TCP does it: a peer is reset, a listener listens no more, a connect that is under way is given up.
 int StreamSocket::Disconnect(int fd) {
   bool ends_here = false;  // a connection that was none before would not be reset by this
+  bool of_rnic = false;    // its link was the RNIC's own, not the descriptor
   switch (state_.load()) {
     case State::kNew:
     case State::kPlain:
@@ -287,6 +288,7 @@ int StreamSocket::Disconnect(int fd) {
         o.watch = 0;
         o.observer->OnWatch(o.fd, LinkOf(o.fd), 0);
       }
+      of_rnic = session_->queue_pair().owns_event_fd();
       DropSession();
       trimming_ = false;
       zero_copies_told_ = zero_copies_sent_ = 0;
@@ -303,9 +305,9 @@ int StreamSocket::Disconnect(int fd) {
   Unconnect(fd);
   if (was_sdp) {
     // As TCP: an error that nobody has been told of stays, and the end itself is one. From here on it is ours, not the kernel's.
-    int of_link = 0;
+    int of_link = of_rnic ? ECONNRESET : 0;  // there the descriptor is none that was connected
     socklen_t size = sizeof of_link;
-    real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &of_link, &size);
+    if (!of_rnic) real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &of_link, &size);
     if (pending_error_ == 0 && ends_here) pending_error_ = of_link;
     error_outlived_ = pending_error_ != 0;
   }
@@ -320,7 +322,9 @@ int StreamSocket::Disconnect(int fd) {
 int StreamSocket::ReportConnected(int fd) {
   if (connect_reported_) return Fail(EISCONN);
   Look();
-  if (!foreign() && engine().state() == engine::State::kAborted) {
+  // Closed by the peer is CLOSE_WAIT on TCP: connected, with all that has come.
+  const bool left_in_order = !foreign() && engine().peer_closed() && session_->cause().end == verbs::LinkEnd::kClosedByPeer;
+  if (!foreign() && !left_in_order && engine().state() == engine::State::kAborted) {
     const int error = pending_error_ != 0 ? TakeError() : ECONNABORTED;
     Disconnect(fd);
     return Fail(error);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
 #include <new>
 #include <span>
@@ -107,7 +108,7 @@ size_t Take(engine::Engine& e, ReceiveCursor& room, bool discard) {
 
 // With MSG_TRUNC only counts.
 size_t Peek(engine::Engine& e, ReceiveCursor& room, bool count_only) {
-  if (count_only) return std::min<uint64_t>(e.readable_bytes(), room.left());
+  if (count_only) return std::min<uint64_t>(e.at_mark() ? e.readable_bytes() : e.readable_to_mark(), room.left());
   const auto rest = room.Rest();
   return room.RestIsMore(rest) ? PeekIntoMany(e, room) : e.Receive(rest, {.peek = true});
 }
@@ -117,13 +118,18 @@ int Fail(int error) {
   return -1;
 }
 
+// The last bytes of all connections are on their way, and other threads may still send: the process is not to die of that before its time.
+constinit std::atomic<bool> process_ends{false};
+
 // TCP: EPIPE comes with SIGPIPE, to this thread, unless it was declined.
 int FailPipe(int flags) {
-  if ((flags & MSG_NOSIGNAL) == 0) raise(SIGPIPE);
+  if ((flags & MSG_NOSIGNAL) == 0 && !process_ends.load(std::memory_order_relaxed)) raise(SIGPIPE);
   return Fail(EPIPE);
 }
 
 }  // namespace
+
+void StreamSocket::NoteProcessEnds() { process_ends.store(true, std::memory_order_relaxed); }
 
 ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   if ((flags & MSG_ZEROCOPY) != 0) [[unlikely]] return SendZeroCopy(fd, iov, count, flags & ~MSG_ZEROCOPY);
@@ -304,13 +310,18 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     }
     const engine::Engine& e = engine();
     if (!peek && done == 0 && !(slept && has_owner_)) PassMark();  // the handler of a SIGURG that came meanwhile is first
-    const bool was_at_mark = e.at_mark();
     if (peek) done = 0;
-    if (e.readable_bytes() != 0) {
+    // TCP stops a read at the mark, also at one that has come while it slept. Nothing is lent for what is behind it either.
+    const auto stopped = [&] { return !peek && done > 0 && engine().at_mark(); };
+    if (!stopped() && e.readable_bytes() != 0) {
       engine::Engine& from = session_->engine();
       done = peek ? Peek(from, room, (flags & MSG_TRUNC) != 0) : done + Take(from, room, (flags & MSG_TRUNC) != 0);
     }
     if (done > 0 && !peek) session_->Pump();  // what was read is credit for the peer
+    if (stopped()) {
+      HandOverRequest(false);
+      break;
+    }
     if (e.advertised_bytes() > 0 || may_lend) {
       const auto rest = room.Rest();
       const engine::SinkWish wish = may_lend && !rest.empty() ? e.sink_wish(rest.front().size()) : engine::SinkWish::kNothing;
@@ -351,7 +362,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       continue;
     }
     if (done >= wanted) break;
-    if (done > 0 && !was_at_mark && e.at_mark()) break;  // TCP stops a read at the mark
+    if (peek && done > 0 && done < std::min<uint64_t>(total, e.readable_bytes())) break;  // the mark
     if (e.peer_closed() && (peek || e.readable_bytes() == 0)) break;  // even if a reset came behind the end
     if (pending_error_ != 0) {
       if (done > 0) break;
@@ -383,7 +394,10 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       return Fail(error);
     }
   }
-  if (!peek) turns_.Received(done);
+  if (!peek && done > 0) {
+    turns_.Received(done);
+    passed_mark_.reset();  // the next one is another
+  }
   AfterProgress();
   LeaveToBackground();
   return static_cast<ssize_t>(done);

@@ -258,9 +258,9 @@ void StreamSocket::AfterKeptOption(int fd, int level, int name) {
   if (level == SOL_SOCKET && name == SO_OOBINLINE)
     session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
   const bool enough = engine().peer_closed() || (engine().readable_bytes() > 0 && engine().readable_bytes() >= LowWater());
-  if (level == SOL_SOCKET && name == SO_RCVLOWAT && enough) {
-    ++link_edge_;
-    AfterProgress();
+  if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
+    if (enough) ++link_edge_;
+    AfterProgress();  // what the peer offers may have to come by itself now
   }
   if (level == IPPROTO_TCP && !held_.empty() && (name == TCP_CORK ? !options_.cork() : name == TCP_NODELAY)) {
     PushHeld();

@@ -302,7 +302,9 @@ void StreamSocket::DisownAfterFork() {
   if (state_ == State::kSdp || state_ == State::kClosed) {
     slot_ = nullptr;
     responsible_ = leaving_ = false;
-    if (reader_.IsCaller()) Critical::BreakOff(LinkFd());
+    if (session_ != nullptr && session_->read_here() && reader_.IsCaller() && !reader_.JumpedOver(__builtin_frame_address(0))) {
+      Critical::BreakOff(session_->queue_pair().event_fd());
+    }
     if (session_ != nullptr) {
       session_->ForgetReader();
       session_->recorder().ForgetAfterFork();

@@ -155,6 +155,22 @@ TEST_CASE("connect: to a closed port non-blocking reports by the next connect", 
   REQUIRE_ERRNO(connect(client, target.get(), target.length), ECONNREFUSED);
 }
 
+TEST_CASE("connect: again, to hear the result, from a server that has answered and gone") {
+  Listener listener = Listen();
+  Fd client = TcpSocket(AF_INET, SOCK_NONBLOCK);
+  const bool pending = connect(client, listener.address.get(), listener.address.length) != 0;
+  if (pending) REQUIRE(errno == EINPROGRESS);
+  {
+    REQUIRE(WaitFor(listener.fd, POLLIN));
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    REQUIRE(SendAll(server, "banner"));
+  }
+  REQUIRE(WaitFor(client, POLLRDHUP));
+  if (pending) REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+  REQUIRE_ERRNO(connect(client, listener.address.get(), listener.address.length), EISCONN);
+  REQUIRE(ReceiveToEnd(client) == "banner");
+}
+
 TEST_CASE("connect: again while connected is EISCONN") {
   Pair pair = MakePair();
   Address peer = PeerOf(pair.client);

@@ -272,6 +272,31 @@ TEST_CASE("process: exit with two connections delivers everything to whoever rea
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
+TEST_CASE("process: exit while another thread sends is no death by SIGPIPE") {
+  Listener listener = Listen();
+  const pid_t pid = Child([&] {
+    signal(SIGPIPE, SIG_DFL);
+    const int fd = TcpSocket().release();
+    if (connect(fd, listener.address.get(), listener.address.length) != 0) return 1;
+    std::atomic<pid_t> worker{0};
+    std::thread([&worker, fd] {
+      const std::string block = Pattern(100'000);
+      worker = gettid();
+      while (send(fd, block.data(), block.size(), 0) > 0) {
+      }
+      pause();
+    }).detach();
+    if (!Eventually([&] { return worker != 0 && IsAsleep(worker); })) return 2;
+    exit(0);
+  });
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  std::string got(100'000, '\0');
+  while (recv(server, got.data(), got.size(), 0) > 0 && waitid(P_PID, static_cast<id_t>(pid), nullptr, WEXITED | WNOHANG | WNOWAIT) == 0) {
+  }
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
 TEST_CASE("process: _exit after a small write delivers it") {
   Listener listener = Listen();
   const pid_t pid = Child([&] {

@@ -77,6 +77,39 @@ TEST_CASE("urgent: what stands before the mark is kept, the urgent byte handled 
   REQUIRE(Get(sender));
 }
 
+TEST_CASE("urgent: a read that sleeps for more ends at a mark which comes meanwhile") {
+  const bool whole = GENERATE(true, false);  // else it is the low water mark that it waits for
+  Pair pair = MakePair();
+  if (!whole) SetOption(pair.server, SOL_SOCKET, SO_RCVLOWAT, 10);
+  REQUIRE(SendAll(pair.client, "12345"));
+  std::string got(10, '\0');
+  auto reader = Async([&] { return recv(pair.server, got.data(), got.size(), whole ? MSG_WAITALL : 0); });
+  REQUIRE(StillRunning(reader));
+  REQUIRE(send(pair.client, "!", 1, MSG_OOB) == 1);
+  const bool ended = Eventually([&] { return !StillRunning(reader, 1); });
+  REQUIRE(SendAll(pair.client, "abcde"));
+  REQUIRE(Get(reader) == 5);
+  REQUIRE(ended);
+  REQUIRE(AtMark(pair.server));
+  REQUIRE(TakeUrgent(pair.server) == '!');
+  SetOption(pair.server, SOL_SOCKET, SO_RCVLOWAT, 1);
+  REQUIRE(ReceiveExactly(pair.server, 5) == "abcde");
+}
+
+TEST_CASE("urgent: looks end at the mark, whatever they ask for") {
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, "12345"));
+  REQUIRE(send(pair.client, "!", 1, MSG_OOB) == 1);
+  REQUIRE(SendAll(pair.client, "abcde"));
+  REQUIRE(TakeUrgent(pair.server) == '!');
+  SetTimeout(pair.server, SO_RCVTIMEO, kPatienceMs);
+  std::string got(10, '\0');
+  REQUIRE(recv(pair.server, got.data(), got.size(), MSG_PEEK | MSG_TRUNC) == 5);
+  REQUIRE(recv(pair.server, got.data(), got.size(), MSG_PEEK) == 5);
+  REQUIRE(recv(pair.server, got.data(), got.size(), 0) == 5);
+  REQUIRE(ReceiveExactly(pair.server, 5) == "abcde");
+}
+
 TEST_CASE("urgent: a second one before the first was taken") {
   Pair pair = MakePair();
   REQUIRE(send(pair.client, "ab1", 3, MSG_OOB) == 3);
