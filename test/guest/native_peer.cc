@@ -6,10 +6,11 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+
+#include "test/support/skipped.h"
 
 namespace sdp::guest {
 namespace {
@@ -47,7 +48,7 @@ bool HaveRnic() {
     rdma_destroy_id(id);
   }
   if (channel != nullptr) rdma_destroy_event_channel(channel);
-  if (!found) std::printf("no RDMA device at %s (scripts/siw-guest has one)\n", RnicAddress().c_str());
+  if (!found) sdp::test::Skipped("no RDMA device at " + RnicAddress() + " (scripts/siw-guest has one)");
   return found;
 }
 

@@ -108,7 +108,15 @@ TEST_CASE("descriptors: close_range that unshares, in a process alone") {
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
+// Whether the kernel lets a process of one thread do that: a container's filter may refuse it.
+bool MayUnshare(int what) {
+  const pid_t pid = fork();
+  if (pid == 0) _exit(syscall(SYS_unshare, what) == 0 ? 0 : 1);
+  return ExitedWith(Reap(pid), 0);
+}
+
 TEST_CASE("descriptors: unshare of descriptors, in a process alone") {
+  if (!MayUnshare(CLONE_FILES)) return sdp::test::Skipped("no unshare here");
   const pid_t pid = Child([] {
     if (const int failed = WorksBehindTheBack(); failed != 0) return failed;
     Pair pair = MakePair();
@@ -122,25 +130,17 @@ TEST_CASE("descriptors: unshare of descriptors, in a process alone") {
 
 // The kernel refuses that to a process with more than one thread.
 TEST_CASE("descriptors: a process with one thread may enter a user namespace with its connections") {
+  if (!MayUnshare(CLONE_NEWUSER)) return sdp::test::Skipped("no user namespaces here");
   const pid_t pid = Child([] {
     if (const int failed = WorksBehindTheBack(); failed != 0) return failed;
-    const pid_t can = fork();
-    if (can == 0) _exit(syscall(SYS_unshare, CLONE_NEWUSER) == 0 ? 0 : 1);
-    int status = -1;
-    waitpid(can, &status, 0);
     Pair pair = MakePair();
-    if (status != 0) return 99;
     if (unshare(CLONE_NEWUSER) != 0) return 1;
     if (!SendAll(pair.client, "as nobody") || ReceiveExactly(pair.server, 9) != "as nobody") return 2;
     pair.client.reset();
     if (!ReceiveToEnd(pair.server).empty()) return 3;
     return 0;
   });
-  const int status = Reap(pid);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 99) {
-    return sdp::test::Skipped("no user namespaces here");
-  }
-  REQUIRE(ExitedWith(status, 0));
+  REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
 TEST_CASE("descriptors: dup, dup2, dup3 and F_DUPFD of numbers that are none, or too large") {
