@@ -32,6 +32,8 @@ SANITIZER_OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0", "TSAN_OPTIONS": "die_afte
 TAGS_WITH_TCP = ("[refused]", "[mixed]", "[plain]")
 # Cases of what the library alone has: they cannot be on plain TCP, and have to be under the preload.
 TAG_OF_THE_LIBRARY = "[native]"
+# Cases that want devices and addresses of their own.
+TAG_OF_A_NAMESPACE = "[namespace]"
 
 # What is known to differ under the preload, with the reason. A case that passes all the same is reported, so that its row goes.
 KNOWN_DIFFERENCES = {
@@ -310,16 +312,27 @@ NAMESPACE = ["unshare", "--user", "--map-root-user", "--net", "--"]
 
 
 def run_in_namespace(options):
-    """The cases that want a network of their own, by another process of this program. (passed, reason why none was run)"""
-    wanted = [name for name in names(options.tests, "[namespace]") if options.only in name]
-    if options.in_namespace or options.tag or options.address or not wanted:
-        return True, None
+    """The cases that want a network of their own, by another process of this program. (passed, {case: why it was not run})"""
+    tags = (options.tag or "") + TAG_OF_A_NAMESPACE
+    wanted = [name for name in names(options.tests, tags) if options.only in name]
+    if options.in_namespace or not wanted:
+        return True, {}
+    reason = why_no_namespace(options)
+    if reason:
+        return True, dict.fromkeys(wanted, reason)
+    return subprocess.run([*NAMESPACE, sys.executable, "-B", __file__, *sys.argv[1:], "--tag", tags, "--in-namespace"]).returncode == 0, {}
+
+
+def why_no_namespace(options):
+    """A reason, or None."""
+    if options.address:
+        return f"a network of one's own has no {options.address}"
     if shutil.which("unshare") is None or shutil.which("ip") is None:
-        return True, "unshare or ip is not installed"
+        return "unshare or ip is not installed"
     possible = subprocess.run([*NAMESPACE, sys.executable, "-B", __file__, "probe"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if possible.returncode != 0:
-        return True, f"no network of one's own can be had here: {possible.stdout.strip()}"
-    return subprocess.run([*NAMESPACE, sys.executable, "-B", __file__, *sys.argv[1:], "--tag", "[namespace]", "--in-namespace"]).returncode == 0, None
+        return f"no network of one's own can be had here: {possible.stdout.strip()}"
+    return None
 
 
 def make_network():
@@ -333,7 +346,7 @@ def make_network():
     for device in ("link0", "link1"):
         ip("link", "set", device, "up")
         ip("address", "add", "fe80::1/64", "dev", device, "nodad")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while True:
         shown = subprocess.run(["ip", "-6", "-o", "address", "show", "scope", "link"], stdout=subprocess.PIPE, text=True, check=True).stdout
         if shown.count("fe80::") >= 4 and "tentative" not in shown:
@@ -366,7 +379,8 @@ def main():
     native = set(names(options.tests, TAG_OF_THE_LIBRARY)) if options.mode == "sdp" else set()
     skipped = {}
     linked = (options.preload or "") + subprocess.run(["ldd", options.tests], stdout=subprocess.PIPE, text=True).stdout
-    asked = [name for name in names(options.tests, *filter(None, [options.tag])) if options.only in name]
+    elsewhere = set() if options.in_namespace else set(names(options.tests, TAG_OF_A_NAMESPACE))
+    asked = [name for name in names(options.tests, *filter(None, [options.tag])) if options.only in name and name not in elsewhere]
     for runtime, known in SKIPPED_UNDER.items():
         if runtime in linked:
             skipped.update({name: why for name, why in known.items() if name in asked})
@@ -393,11 +407,10 @@ def main():
         finally:
             if daemon:
                 daemon.stop()
-    in_namespace_passed, reason = run_in_namespace(options)
+    in_namespace_passed, without_namespace = run_in_namespace(options)
+    skipped.update(without_namespace)
     if not in_namespace_passed:
         problems.append("cases in a namespace failed, see above")
-    if reason:
-        skipped.update({name: reason for name in names(options.tests, "[namespace]")})
     failed = [case for case in cases if not case.passed()]
     left_out = [case for case in cases if case.passed() and case.skipped]
     for problem in problems:
