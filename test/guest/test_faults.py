@@ -190,7 +190,7 @@ class Faults(unittest.TestCase):
         buffers = pathlib.Path("/proc/sys/net/ipv4/tcp_wmem")
         self.addCleanup(buffers.write_text, buffers.read_text())
         buffers.write_text("4096 16384 16384")
-        run("tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "20ms")
+        run("tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "5ms")
         self.addCleanup(run, "tc", "qdisc", "del", "dev", "lo", "root")
         for accepting in "verbs", "soft":
             with self.subTest("all of it arrives", accepting=accepting):
