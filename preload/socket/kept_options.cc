@@ -70,9 +70,10 @@ bool IsTimestamp(int name) {
 Duration ToDuration(const void* value) {
   timeval tv;
   std::memcpy(&tv, value, sizeof tv);
-  // As the kernel: a negative time is none.
-  return tv.tv_sec < 0 ? Duration::zero()
-                       : std::chrono::seconds(tv.tv_sec) + std::chrono::microseconds(tv.tv_usec);
+  // As the kernel: a negative time is none, and one that is too long is as good as for ever, which is none as well.
+  constexpr auto kLongest = std::chrono::duration_cast<std::chrono::seconds>(Duration::max()).count() / 2;
+  if (tv.tv_sec < 0 || tv.tv_sec > kLongest) return Duration::zero();
+  return std::chrono::seconds(tv.tv_sec) + std::chrono::microseconds(tv.tv_usec);
 }
 
 }  // namespace

@@ -56,17 +56,16 @@ bool BelongsTo(const FileName& name, uid_t owner, int directory) {
   return fstat(directory, &status) == 0 && status.st_uid == owner;
 }
 
-// A slot's record is copied until its sequence is even and the same in a later copy: then nothing was written in
-// between. One that is written all the time is left as if it were being written.
+// A slot's record is copied until a later copy is the same and its sequence even: then nothing was written in between. The sequence alone would
+// not tell: nothing says that a copy begins with it (a processor's string moves do as they like). One that is written all the time is left as if
+// it were being written.
 void SettleRecord(int fd, std::vector<std::byte>& image, size_t slot) {
   std::array<std::byte, offsetof(Slot, pad)> again;
   std::byte* const at = image.data() + SlotOffset(slot);
   for (int i = 0; i < kSettleTries; ++i) {
     const uint64_t before = SlotSequence(image, slot);
     if (!ReadAt(fd, again.data(), again.size(), SlotOffset(slot))) return;
-    uint64_t after;
-    std::memcpy(&after, again.data(), sizeof after);
-    if (before == after && before % 2 == 0) return;
+    if (before % 2 == 0 && std::memcmp(at, again.data(), again.size()) == 0) return;
     std::memcpy(at, again.data(), again.size());
   }
   constexpr uint64_t kBeingWritten = 1;
