@@ -17,6 +17,7 @@ Sent SendAndBeTerminated(const std::string& data, bool blocking) {
   Listener listener = Listen();
   Pipe told;
   const pid_t pid = Fork([&] {
+    signal(SIGTERM, SIG_DFL);  // the test framework has a handler
     Fd client = TcpSocket();
     if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
     SetNonblocking(client, !blocking);
@@ -80,6 +81,7 @@ TEST_CASE("terminated: with bytes unread the peer is reset") {
   Listener listener = Listen();
   Pipe told;
   const pid_t pid = Fork([&] {
+    signal(SIGTERM, SIG_DFL);  // the test framework has a handler
     Fd client = TcpSocket();
     if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
     char c;
