@@ -55,9 +55,11 @@ TEST_CASE("fork: a wait in epoll ends with what comes while another process poll
   epoll_event event{.events = EPOLLIN, .data = {}};
   REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, pair.server, &event) == 0);
   for (int i = 0; i < 8; ++i) {
-    // The child sees the bytes and leaves them all.
+    // The child sees the bytes and leaves them all. Not killed before: who dies in the middle of a call takes the connection with it.
+    Pipe seen;
     const pid_t pid = Fork([&] {
       if (!WaitFor(pair.server, POLLIN)) return 1;
+      seen.Tell();
       pause();
       return 0;
     });
@@ -65,6 +67,7 @@ TEST_CASE("fork: a wait in epoll ends with what comes while another process poll
     REQUIRE(StillRunning(waiter, 20));
     REQUIRE(SendAll(pair.client, "look"));
     REQUIRE(Get(waiter) == 1);
+    REQUIRE(seen.Hear());
     REQUIRE(ReceiveExactly(pair.server, 4) == "look");
     Kill(pid);
   }
