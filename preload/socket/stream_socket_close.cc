@@ -352,6 +352,14 @@ void StreamSocket::DropSession() {
   lingering.fetch_sub(1, std::memory_order_relaxed);
 }
 
+namespace {
+
+// At the process's end. A handler may have interrupted whoever has what that needs; and to ask whether it is one takes a system call that a confined
+// process may not make.
+bool MayLeadOthers() { return !Confined() && !Critical::MayBeInHandler(); }
+
+}  // namespace
+
 void StreamSocket::BeginToFinish() {
   std::unique_lock own(mutex_.own(), std::defer_lock);
   if (!LockBounded(own) || shared_ != nullptr || state_ != State::kSdp || foreign() || session_->link_ended()) return;
@@ -359,7 +367,7 @@ void StreamSocket::BeginToFinish() {
   session_->engine().CloseReceive();
   session_->engine().CloseSend();
   session_->Pump();
-  if (!Critical::MayBeInHandler()) LeaveToBackground();
+  if (MayLeadOthers()) LeaveToBackground();
 }
 
 void StreamSocket::FinishAtExit(Time deadline) {
@@ -401,7 +409,7 @@ void StreamSocket::FinishAtExit(Time deadline) {
     const timespec* const timeout = Remaining(std::min({again, deadline, session_->move_deadline()}), &storage);
     lock.unlock();
     UnboundedPoll(&link, 1, timeout, nullptr);
-    if (!Critical::MayBeInHandler()) (void)Background::RunInline();
+    if (MayLeadOthers()) (void)Background::RunInline();
     lock.lock();
     if (session_ == nullptr || LinkFd() < 0) return;
     session_->Pump();
