@@ -382,7 +382,6 @@ class Harness {
     writes_.clear();
     completions_.clear();
     mseq_ = sent_ = 0;
-    held_ = false;
     SetUp();
   }
 
