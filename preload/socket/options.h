@@ -18,10 +18,9 @@ namespace sdp::preload {
 
 enum class RnicKind : bool { kEmbedded, kKernel };
 
-// The embedded RNIC's Read Response is copied in and out of the kernel like a Send, and writer and reader take turns where Bcopy lets them
-// work side by side: at every size it is slower. Memory that the reader has lent ahead is worth it; so a send is advertised where it may
-// make the reader lend (turn_taking.h), and nowhere else.
-inline bool AdvertisesByInvitation(RnicKind rnic) {
+// Over the embedded RNIC a Read Response is copied in and out of the kernel like a Send, and writer and reader take turns where Bcopy lets them
+// work side by side: a stream goes by Bcopy. What goes to and fro goes as the clock says (turn_taking.h).
+inline bool ChoosesByTime(RnicKind rnic) {
   return rnic == RnicKind::kEmbedded && config().force == Mechanism::kChosen && !config().bcopy_threshold;
 }
 
@@ -29,15 +28,18 @@ inline bool AdvertisesByInvitation(RnicKind rnic) {
 // it cannot carry is copied.
 inline void ChooseMechanisms(RnicKind rnic, engine::Options* options) {
   constexpr uint32_t kNever = UINT32_MAX;
-  // Below, a copy costs less than the messages and wake-ups of Zcopy (scripts/bench zcopy).
-  constexpr uint32_t kWorthZcopy = 512 * 1024;
+  // Below, a copy costs less than the messages and wake-ups of Zcopy (scripts/bench zcopy); a device's memory has to be registered, too.
+  const uint32_t worth_zcopy = (rnic == RnicKind::kEmbedded ? 64 : 512) * 1024;
   const Mechanism force = config().force;
   options->read_zcopy = force != Mechanism::kBcopy;
-  options->source_threshold = options->sink_threshold = config().bcopy_threshold.value_or(kWorthZcopy);
+  options->source_threshold = options->sink_threshold = config().bcopy_threshold.value_or(worth_zcopy);
   switch (force) {
     case Mechanism::kChosen:
       options->follow_hints = true;
-      if (AdvertisesByInvitation(rnic)) options->source_threshold = kNever;
+      if (ChoosesByTime(rnic)) {
+        options->source_threshold = kNever;
+        options->follow_hints = false;
+      }
       break;
     case Mechanism::kBcopy:
       options->source_threshold = options->sink_threshold = kNever;

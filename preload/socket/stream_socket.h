@@ -359,6 +359,9 @@ class StreamSocket final : public Socket {
   void LookForSinkAvail(Lock& lock, int fd, size_t size);
   // A send of so many bytes begins: what it says of the traffic (turn_taking.h).
   void NoteSend(size_t total);
+  bool ChoosesByTime() const;
+  // The engine hears of turns_.way().
+  void GoThatWay();
   int WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals, Time solicited_until = Time{});
   // Nothing is waited for on this connection but that the memory comes back which a sender has lent, and nothing waits to be sent.
   [[nodiscard]] bool AwaitsSolicitedAlone() const;
@@ -443,6 +446,7 @@ class StreamSocket final : public Socket {
   uint32_t copied_in_a_row_ = 0;
   Duration mebibyte_read_ = std::chrono::milliseconds(20);  // how long an adapter's peer took for one, about
   TurnTaking turns_;
+  TurnTaking::Way way_ = TurnTaking::Way::kCopy;  // that the engine was told of
   bool trimming_ = false;  // the background looks whether the send buffer is used
   uint32_t sinks_missed_ = 0;  // large writes in Pipelined Mode that found no lent memory, in a row
 

@@ -337,7 +337,6 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
         HandOverRequest(ahead);
         const auto moved = ReceiveLent(lock, fd, rest.front(), wish == engine::SinkWish::kAdvertise, &deadline, &error);
         if (!moved) WantBcopy(1);  // nobody will read what the peer offers: it is to come by itself
-        if (ahead && moved) turns_.Lent(*moved != 0);
         lend_ahead = lend_ahead && !ahead;
         room.Advance(moved.value_or(0));
         done += moved.value_or(0);

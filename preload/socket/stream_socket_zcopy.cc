@@ -89,18 +89,38 @@ bool StreamSocket::LendsAhead(size_t room) {
 
 void StreamSocket::NoteSend(size_t total) {
   engine::Engine& e = session_->engine();
-  if (turns_.answered()) {
-    const uint32_t large = e.sink_threshold();
-    turns_.Begin(large);
-    const RnicKind rnic = session_->queue_pair().owns_event_fd() ? RnicKind::kKernel : RnicKind::kEmbedded;
-    if (AdvertisesByInvitation(rnic) && options_.tuning().zcopy_threshold() < 0) {
-      const bool pipelined = e.stats().source_mode == engine::FlowMode::kPipelined;
-      if (pipelined) turns_.Accepted();
-      const bool invite = !pipelined && total > large && total <= kMostLentToReceive && turns_.ShouldInvite();
-      e.SetSourceThreshold(invite ? large : UINT32_MAX);
-    }
+  if (shared_ != nullptr) turns_ = {};  // others send and receive as well, and nothing is lent
+  if (turns_.answered() && turns_.End(e.sink_threshold())) {
+    const engine::Stats stats = e.stats();
+    turns_.Begin({.now = Now(),
+                  .read_bytes_in = stats.read_zcopy_bytes_in,
+                  .peer_lends = stats.sink_mode == engine::FlowMode::kPipelined,
+                  .tries = ChoosesByTime(),
+                  .connected = role_ == stats::Role::kConnecting});
   }
   turns_.Sent(total);
+  if (turns_.way() != way_) GoThatWay();
+}
+
+bool StreamSocket::ChoosesByTime() const {
+  const RnicKind rnic = session_->queue_pair().owns_event_fd() ? RnicKind::kKernel : RnicKind::kEmbedded;
+  return sdp::preload::ChoosesByTime(rnic) && options_.tuning().zcopy_threshold() < 0;
+}
+
+void StreamSocket::GoThatWay() {
+  using Way = TurnTaking::Way;
+  engine::Engine& e = session_->engine();
+  const Way way = turns_.way();
+  if (ChoosesByTime()) {
+    // Not now, where the last change is still on its way; the next send asks again.
+    if ((way == Way::kWrite) != (way_ == Way::kWrite) &&
+        !e.ChangeMode(engine::Half::kSource, way == Way::kWrite ? engine::FlowMode::kPipelined : engine::FlowMode::kCombined)) {
+      return;
+    }
+    e.SetSourceThreshold(way == Way::kRead ? e.sink_threshold() : UINT32_MAX);
+  }
+  sinks_missed_ = 0;
+  way_ = way;
 }
 
 void StreamSocket::LookForSinkAvail(Lock& lock, int fd, size_t size) {
@@ -113,8 +133,7 @@ void StreamSocket::LookForSinkAvail(Lock& lock, int fd, size_t size) {
     session_->ReadAvailable();
     AfterProgress();
   }
-  // The reader asked for this mode because it lends its memory in each turn: it may be about to. A peer that
-  // reads the SrcAvail instead needs more messages, and more time.
+  // The reader lends its memory in each turn: it may be about to.
   if (e.sink_avail_bytes() == 0 && sinks_missed_ < kMostSinksMissed && !session_->link_ended() &&
       e.can_send())
     WaitForChange(lock, fd, Now() + kPatienceForSink, Signals::kRestart);

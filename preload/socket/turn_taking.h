@@ -1,68 +1,133 @@
-// Do large blocks go to and fro in turns? Then the next receive with a large buffer is worth lending before
-// anything is there (Write Zcopy, SDP 9.3): the block goes straight into it, with no message and no waiting
-// ahead of it. Where large blocks go one way only, or answer small questions, Bcopy costs the embedded RNIC
-// less (scripts/bench zcopy): nobody waits for anybody. A value; guarded by the socket's lock.
+// Do large blocks go to and fro in turns, or answer small questions? Then there are three ways for them over the embedded RNIC: copied;
+// advertised and read (Read Zcopy, SDP 9.2); or written into memory that the reader lends before anything is there (Write Zcopy, 9.3). Each
+// is the fastest somewhere, by a third and more (scripts/bench zcopy), and where depends on the machine, its load and the sizes: so turns are
+// timed (timed_choice.h). One end decides, the one that asks, or that has connected; the other answers in kind. Write Zcopy needs Pipelined
+// Mode, and the Data Source changes it (figure 27): its mode tells the other whether to lend, and to answer likewise.
+// Where large blocks go one way only, Bcopy costs the embedded RNIC less at every size: nobody waits for anybody. A value; guarded by the
+// socket's lock.
 #ifndef SDP_PRELOAD_SOCKET_TURN_TAKING_H_
 #define SDP_PRELOAD_SOCKET_TURN_TAKING_H_
 
 #include <algorithm>
 #include <cstdint>
 
+#include "preload/socket/clock.h"
+#include "preload/socket/timed_choice.h"
+
 namespace sdp::preload {
 
 class TurnTaking {
  public:
+  enum class Way : uint8_t { kCopy, kRead, kWrite };
+  // What this end knows where a large turn ends.
+  struct Circumstances {
+    Time now;
+    uint64_t read_bytes_in;  // what came by our RDMA Reads, of all time
+    bool peer_lends;         // the half-connection that we receive in is in Pipelined Mode
+    bool tries;              // the ways are ours to choose; else memory is lent in turns
+    bool connected;          // this end did, the other accepted
+  };
+
   // Something was received since the application last sent: what it sends begins a turn.
   [[nodiscard]] bool answered() const { return received_ != 0; }
-  // Begins a turn. `large`: what is large (the Bcopy threshold).
-  void Begin(uint64_t large) {
-    turns_ = received_ >= large && sent_ >= large ? std::min(turns_ + 1, kRegular) : 0;
+  // The turn that ends, in which blocks of `large` bytes (the Bcopy threshold) are large. False: what follows is copied; else Begin needs to
+  // know more.
+  bool End(uint64_t large) {
+    const Kind kind = KindOf(large);
+    const uint64_t bytes = sent_ + received_;
+    turns_ = kind == Kind::kSmall ? 0 : kind == kind_ ? std::min(turns_ + 1, kRegular) : 1;
+    if (turns_ < kRegular) way_ = Way::kCopy;
+    kind_ = kind;
+    last_bytes_ = bytes;
     sent_ = received_ = 0;
+    return turns_ != 0;
   }
-  void Sent(uint64_t bytes) { sent_ += bytes; }
+  // The next one begins, behind End.
+  void Begin(const Circumstances& seen) {
+    const bool reads = seen.read_bytes_in != seen_.read_bytes_in;
+    const Duration taken = seen.now - seen_.now;
+    seen_ = seen;
+    if (turns_ < kRegular) return;
+    if (!seen.tries) {
+      way_ = kind_ == Kind::kBoth ? Way::kWrite : Way::kCopy;
+    } else if (kind_ == Kind::kQuestion || (kind_ == Kind::kBoth && seen.connected)) {
+      Decide(taken);
+    } else {
+      way_ = seen.peer_lends ? Way::kWrite : reads && kind_ == Kind::kBoth ? Way::kRead : Way::kCopy;
+    }
+  }
+  void Sent(uint64_t bytes) {
+    sent_ += bytes;
+    if (sent_ >= kStream) way_ = Way::kCopy;
+  }
   void Received(uint64_t bytes) { received_ += bytes; }
 
+  // How what is sent in this turn is to go, if it is large.
+  [[nodiscard]] Way way() const { return way_; }
   // The last turns were all alike, and this one may be.
-  [[nodiscard]] bool regular(uint64_t large) const { return IsTurn(large) && misses_ < kMostMisses; }
-  // A receive with a large buffer finds nothing: should it lend the buffer? Asked once a receive.
-  bool ShouldLend(uint64_t large) {
-    if (!IsTurn(large)) return false;
-    if (skip_ == 0) return true;
-    --skip_;
+  [[nodiscard]] bool regular(uint64_t large) const {
+    if (turns_ != kRegular) return false;
+    switch (kind_) {
+      case Kind::kBoth:
+        return sent_ >= large && received_ < kStream;
+      case Kind::kQuestion:
+        return sent_ < large && received_ < kLongestAnswer;
+      case Kind::kAnswer:
+      case Kind::kSmall:
+        break;
+    }
     return false;
   }
-  // What became of that: the peer filled it, or the block came by other means and the offer was for nothing.
-  void Lent(bool filled) {
-    misses_ = filled ? 0 : std::min(misses_ + 1, kLongestPause);
-    skip_ = misses_ < kMostMisses ? 0 : 1u << misses_;
-  }
-
-  // A large send begins a turn like the last ones: should its memory be advertised, once, so that the peer can answer that it would rather
-  // lend its own (REQ_PIPE, 6.1.2, has its place in the answer alone)? Who does not answer so is not asked for ever.
-  bool ShouldInvite() {
-    if (turns_ != kRegular || invitations_ == kMostInvitations) return false;
-    ++invitations_;
-    return true;
-  }
-  void Accepted() { invitations_ = 0; }
+  // A receive with a large buffer finds nothing: should it lend the buffer? Asked once a receive.
+  [[nodiscard]] bool ShouldLend(uint64_t large) const { return way_ == Way::kWrite && regular(large); }
 
  private:
   static constexpr uint32_t kRegular = 2;
   static constexpr uint64_t kStream = 64 << 20;
-  static constexpr uint32_t kMostMisses = 2;
-  static constexpr uint32_t kLongestPause = 10;  // receives, as a power of two
-  static constexpr uint32_t kMostInvitations = 4;
+  static constexpr uint64_t kLongestAnswer = 4 << 20;
+  // So many turns in a row of another size are a change, and what was found out is worth nothing.
+  static constexpr uint32_t kChange = 8;
 
-  [[nodiscard]] bool IsTurn(uint64_t large) const {
-    return turns_ == kRegular && sent_ >= large && received_ < kStream;
+  // What a turn was, as the one who began it saw it.
+  enum class Kind : uint8_t {
+    kSmall,     // nothing large
+    kBoth,      // large blocks both ways
+    kQuestion,  // a large answer came
+    kAnswer,    // only what was sent is large: it answered something small
+  };
+
+  static constexpr uint8_t Bit(Way way) { return static_cast<uint8_t>(1u << static_cast<uint8_t>(way)); }
+  [[nodiscard]] Kind KindOf(uint64_t large) const {
+    if (received_ >= large) return sent_ >= large ? Kind::kBoth : received_ <= kLongestAnswer ? Kind::kQuestion : Kind::kSmall;
+    return sent_ >= large ? Kind::kAnswer : Kind::kSmall;
+  }
+  void Decide(Duration taken) {
+    const bool alike = last_bytes_ <= 2 * chosen_for_ && chosen_for_ <= 2 * last_bytes_;
+    unlike_ = alike ? 0 : unlike_ + 1;
+    if (chosen_kind_ != kind_ || unlike_ >= kChange) {
+      // Who answers a small question cannot tell that its answer is to be read.
+      choice_.Begin(Bit(Way::kCopy) | Bit(Way::kWrite) | (kind_ == Kind::kBoth ? Bit(Way::kRead) : 0));
+      chosen_kind_ = kind_;
+      chosen_for_ = last_bytes_;
+      unlike_ = 0;
+    } else if (alike) {
+      choice_.Took(taken);
+    }
+    way_ = static_cast<Way>(choice_.way());
   }
 
   uint64_t sent_ = 0;      // in this turn
   uint64_t received_ = 0;  // behind it
-  uint32_t turns_ = 0;     // with large blocks both ways, in a row
-  uint32_t misses_ = 0;    // in a row
-  uint32_t skip_ = 0;      // receives that lend nothing
-  uint32_t invitations_ = 0;
+  uint64_t last_bytes_ = 0;
+  Kind kind_ = Kind::kSmall;
+  uint32_t turns_ = 0;  // of this kind, in a row
+  Way way_ = Way::kCopy;
+  Circumstances seen_{};  // when the turn began
+
+  TimedChoice choice_;
+  Kind chosen_kind_ = Kind::kSmall;
+  uint64_t chosen_for_ = 0;  // bytes of a turn
+  uint32_t unlike_ = 0;      // turns in a row
 };
 
 }  // namespace sdp::preload
