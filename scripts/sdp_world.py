@@ -38,7 +38,7 @@ def free_port(kind=socket.SOCK_STREAM, host="127.0.0.1"):
         return probe.getsockname()[1]
 
 
-def wait_until(condition, what, timeout=10.0):
+def wait_until(condition, what, timeout=30.0):
     """The first true value of condition(), polled; an AssertionError that says what did not come after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     pause = 0.005
@@ -139,7 +139,15 @@ class World:
         self.pmd_socket = self.directory / "pmd.sock"
         self.log_file = self.directory / "sdp.log"
         self.processes = []
-        self.pmd = self.start_pmd() if with_pmd else None
+        self.pmd = self.start_first_pmd() if with_pmd else None
+
+    def start_first_pmd(self):
+        """What is free at one address now may be somebody's at another, or in a moment: then on another port."""
+        for _ in range(4):
+            with contextlib.suppress(AssertionError):
+                return self.start_pmd()
+            self.pm_port = free_port(socket.SOCK_DGRAM)
+        return self.start_pmd()
 
     def start_pmd(self):
         reading, writing = os.pipe()
@@ -190,7 +198,7 @@ class World:
             raise AssertionError(f"{argv} ended with {process.popen.returncode}:\n{output[-2000:]!r}\n{process.output()}")
         return output
 
-    def wait_for_listener(self, port, timeout=10.0, sdp=True):
+    def wait_for_listener(self, port, timeout=30.0, sdp=True):
         """Until a preloaded process publishes an SDP listener for `port` (sdp=False: until TCP listens); its JSON object."""
         if sdp:
             return wait_until(lambda: self.listener(port), f"SDP listener on port {port}:\n{self.logs()}", timeout)
@@ -204,7 +212,7 @@ class World:
         return None
 
     def sdpstat(self):
-        output = subprocess.run([SDPSTAT, "--json", "--dir", self.stats_dir], check=True, capture_output=True, timeout=20)
+        output = subprocess.run([SDPSTAT, "--json", "--dir", self.stats_dir], check=True, capture_output=True, timeout=60)
         return json.loads(output.stdout)
 
     def summary(self):

@@ -49,7 +49,7 @@ function(sdp_test name)
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} sdp_test_main sdp_build_flags)
   add_test(NAME ${name} COMMAND ${name})
   if(NOT TEST_TIMEOUT)
-    set(TEST_TIMEOUT 120)
+    set(TEST_TIMEOUT 300)  # ten times what the longest takes under a sanitizer
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "unit;${TEST_LABELS}")
 endfunction()

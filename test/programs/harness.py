@@ -102,14 +102,22 @@ class ProgramTest(unittest.TestCase):
             self.assertGreaterEqual(over_tcp["pm-denied"] + over_tcp["pm-cached"], at_least, over_tcp)
             self.assertEqual(over_sdp, 0)
         elif ends.server:
-            wait_until(lambda: self.world.accepted(port)[1] >= at_least, f"{at_least} clients that came by TCP", 5.0)
+            wait_until(lambda: self.world.accepted(port)[1] >= at_least, f"{at_least} clients that came by TCP")
             self.assertEqual(self.world.accepted(port)[0], 0)
+
+    def assert_takes_less(self, limits, measure):
+        """Each of the times that `measure()` gives is below its limit once: they say what a program costs only where nobody else keeps it waiting."""
+        for _ in range(5):
+            took = measure()
+            if all(seconds < limit for seconds, limit in zip(took, limits, strict=True)):
+                return
+        self.fail(f"it took {took} s, wanted less than {limits}")
 
     def assert_no_tcp(self):
         """Nothing in this world fell back."""
         self.assertEqual(self.world.summary()["fallbacks"], {})
 
-    def assert_sdp_carried(self, at_least_in=0, at_least_out=0, process=None, timeout=5.0):
+    def assert_sdp_carried(self, at_least_in=0, at_least_out=0, process=None, timeout=30.0):
         """Waits for the counters (a process publishes when it next passes through the library), then checks them."""
         def carried():
             received, sent = self.world.sdp_bytes(process)

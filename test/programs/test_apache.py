@@ -54,7 +54,7 @@ class Apache(harness.ProgramTest):
         for _ in range(2):
             self.world.run(["curl", "-sS", "--fail", "--max-time", "30", "-o", fetched, f"{url}/large"], preload=ends.client)
             self.assertEqual(harness.file_hash(fetched), self.large)
-        output = self.world.run(["wrk", "-t", "2", "-c", "16", "-d", "1s", f"{url}/small"], preload=ends.client).decode()
+        output = self.world.run(["wrk", "--timeout", "20s", "-t", "2", "-c", "16", "-d", "1s", f"{url}/small"], preload=ends.client).decode()
         self.assertNotIn("Socket errors", output)
         self.assertNotIn("Non-2xx", output)
         self.assertGreater(int(re.search(r"(\d+) requests in", output)[1]), 100)

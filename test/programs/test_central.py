@@ -29,7 +29,7 @@ class CentralPortMapper(harness.ProgramTest):
 
     def send_when_known(self, port):
         """Sends over SDP as soon as the central port mapper has heard of the server."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             client = self.world.peer("send", port, 5 << 20, environment=self.client_environment())
             if client.wait(20) == 0:
@@ -53,7 +53,7 @@ class CentralPortMapper(harness.ProgramTest):
         client = self.world.peer("echo-client", port, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                  environment={"SDP_PM_SERVER": f"127.0.0.1:{self.central_port}"})
         self.assertEqual(client.popen.stdout.readline(), b"connected\n")
-        self.assertLess(time.monotonic() - began, 5)
+        self.assertLess(time.monotonic() - began, 9)  # less than a client would wait for it
         self.assertEqual(self.world.sdp_bytes(client), (0, 0))
 
 

@@ -32,7 +32,7 @@ class Rules(harness.ProgramTest):
         self.write(f"# none for this port\nuse tcp server python* *:{port}\n")
         server = self.world.peer("sink-server", port, environment=self.environment)
         self.world.wait_for_listener(port, sdp=False)
-        harness.wait_until(lambda: self.world.sdpstat()["processes"], "stats of the server")
+        harness.wait_until(lambda: [p for p in self.world.sdpstat()["processes"] if p["fallbacks"]], "stats of the server")
         why = self.only_fallback(server.pid)
         self.assertEqual(why["reason"], "rule")
         self.assertEqual(why["reason_text"], f"libsdp.conf:2: use tcp server python* *:{port}")

@@ -18,7 +18,7 @@ class EventLoops(harness.ProgramTest):
                 self.world.wait_for_listener(port, sdp=ends.server)
                 # Many small ones, and some that both ends have to wait with.
                 for count, size in (40, 3000), (4, 2_000_000):
-                    answer = self.world.run([program, "send", port, count, size], preload=ends.client, environment=environment, timeout=40)
+                    answer = self.world.run([program, "send", port, count, size], preload=ends.client, environment=environment)
                     self.assertEqual(answer, b"ok %d\n" % count)
                 self.assert_carried(port, ends, at_least=44)
                 if says:

@@ -68,7 +68,7 @@ class WithoutPortMapper(harness.ProgramTest):
         self.world.run_peer("send", port, 1 << 20)
         self.assertEqual(self.world.sdp_bytes(server), (0, 0))
         threads = pathlib.Path(f"/proc/{server.pid}/task")
-        self.assertEqual(len(list(threads.iterdir())), 1)
+        harness.wait_until(lambda: len(list(threads.iterdir())) == 1, "end of the thread that served the client")
         self.assertIn("not-registered", self.world.summary()["fallbacks"])
 
         self.world.start_pmd()
@@ -82,10 +82,12 @@ class WithoutPortMapper(harness.ProgramTest):
         port = harness.free_port()
         self.world.peer("echo-server", port)
         self.world.wait_for_listener(port, sdp=False)
-        seconds = [float(s) for s in self.world.run_peer("connect", port, 50).split()]
+
+        def first_and_median():
+            seconds = [float(s) for s in self.world.run_peer("connect", port, 50).split()]
+            return seconds[0], sorted(seconds)[len(seconds) // 2]
         # Nobody listens on the port mapper's port: the answer (ICMP unreachable) comes in a round trip, and is remembered.
-        self.assertLess(seconds[0], 0.25)
-        self.assertLess(sorted(seconds)[len(seconds) // 2], 0.02)
+        self.assert_takes_less((0.25, 0.02), first_and_median)
 
     def test_a_silent_port_mapper_costs_the_first_connect_300_ms(self):
         port = harness.free_port()
@@ -94,12 +96,14 @@ class WithoutPortMapper(harness.ProgramTest):
         silent = self.world.start([sys.executable, "-c", "import socket, sys, time\n"
                                    "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
                                    f"s.bind(('127.0.0.1', {self.world.pm_port}))\n"
-                                   "print('bound', flush=True)\ntime.sleep(60)"], preload=False, stdout=subprocess.PIPE)
+                                   "print('bound', flush=True)\ntime.sleep(100)"], preload=False, stdout=subprocess.PIPE)
         self.assertEqual(silent.popen.stdout.readline(), b"bound\n")
         default = ["env", "-u", "SDP_PM_TIMEOUT_MS"]
-        seconds = [float(s) for s in self.world.run([*default, sys.executable, harness.PEER, "connect", port, 20]).split()]
-        self.assertLess(seconds[0], 0.6)
-        self.assertLess(max(seconds[1:]), 0.1)
+
+        def first_and_longest_of_the_others():
+            seconds = [float(s) for s in self.world.run([*default, sys.executable, harness.PEER, "connect", port, 20]).split()]
+            return seconds[0], max(seconds[1:])
+        self.assert_takes_less((0.6, 0.1), first_and_longest_of_the_others)
 
 
 class AccessRightsAndLeftovers(harness.ProgramTest):
@@ -110,7 +114,7 @@ class AccessRightsAndLeftovers(harness.ProgramTest):
         self.world.wait_for_listener(port, sdp=False)
         start = time.monotonic()
         self.world.run_peer("send", port, 1 << 20, environment=environment)
-        self.assertLess(time.monotonic() - start, 10)
+        self.assertLess(time.monotonic() - start, 30)
 
     def test_stats_files_go_with_their_processes(self):
         port = harness.free_port()

@@ -28,7 +28,7 @@ class PortMapperDies(harness.ProgramTest):
             before = self.world.sdp_bytes(server)
             self.world.run_peer("connect", port, 1)
             return self.world.sdp_bytes(server) > before
-        harness.wait_until(over_sdp, "SDP connection after the port mapper came back", 15)
+        harness.wait_until(over_sdp, "SDP connection after the port mapper came back")
         self.echo(client, 100_000)
 
     def echo(self, client, size):
@@ -50,13 +50,13 @@ class PeerDies(harness.ProgramTest):
         server.kill(number)
         how, seconds = client.popen.stdout.readline().split()
         self.assertIn(how, (b"eof", b"reset"))
-        self.assertLess(float(seconds), 1.0)
+        return float(seconds),
 
     def test_server_killed(self):
-        self.end_seen_by_client(signal.SIGKILL)
+        self.assert_takes_less((1.0,), lambda: self.end_seen_by_client(signal.SIGKILL))
 
     def test_server_terminated(self):
-        self.end_seen_by_client(signal.SIGTERM)
+        self.assert_takes_less((1.0,), lambda: self.end_seen_by_client(signal.SIGTERM))
 
     def test_client_killed_costs_the_server_nothing(self):
         port = harness.free_port()
@@ -74,7 +74,7 @@ class PeerDies(harness.ProgramTest):
 
         def connections():
             return self.world.sdpstat()["summary"]["connections_open"]
-        harness.wait_until(lambda: connections() == 0, "end of the dead clients' connections", 5)
+        harness.wait_until(lambda: connections() == 0, "end of the dead clients' connections")
         self.world.run_peer("connect", port, 10)
         self.assertTrue(server.running())
 

@@ -53,7 +53,7 @@ class Haproxy(harness.ProgramTest):
         fetched = self.directory / "fetched"
         self.world.run(["curl", "-sS", "--fail", "--max-time", "30", "-o", fetched, f"{url}/large"], preload=ends.client)
         self.assertEqual(harness.file_hash(fetched), self.large)
-        output = self.world.run(["wrk", "-t", "2", "-c", "20", "-d", "1s", f"{url}/small"], preload=ends.client).decode()
+        output = self.world.run(["wrk", "--timeout", "20s", "-t", "2", "-c", "20", "-d", "1s", f"{url}/small"], preload=ends.client).decode()
         self.assertNotIn("Socket errors", output)
         self.assertNotIn("Non-2xx", output)
         self.assert_carried(port, ends, at_least=20)

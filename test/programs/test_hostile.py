@@ -14,6 +14,7 @@ import harness
 # An MPA Request Frame: key, flags and revision, private data length (RFC 5044, 7.1.1).
 MPA_KEY = b"MPA ID Req Frame"
 HANDSHAKE_TIMEOUT_MS = 1500
+BUSY = 6  # seconds that a machine may keep somebody waiting; less than the default time-out leaves
 # 24 Private Buffers of 16 KiB, IRD 8, ORD 7.
 HELLO = bytes.fromhex("0018 00 00 00000020 00000000 00000000  0010 00 11 00008010 00004000 0008 0007")
 
@@ -74,7 +75,7 @@ class HostileConnections(harness.ProgramTest):
                 with self.attack() as connection:
                     with contextlib.suppress(ConnectionError):
                         connection.sendall(message)
-                    self.assert_dropped(connection, HANDSHAKE_TIMEOUT_MS / 1000 + 2)
+                    self.assert_dropped(connection, HANDSHAKE_TIMEOUT_MS / 1000 + BUSY)
                 self.assert_unharmed_and_logged(lines)
 
     def test_half_a_request_held_open(self):
@@ -87,8 +88,8 @@ class HostileConnections(harness.ProgramTest):
             self.world.run_peer("connect", self.port, 5)
             start = time.monotonic()
             for connection in held:
-                self.assert_dropped(connection, HANDSHAKE_TIMEOUT_MS / 1000 + 3)
-            self.assertLess(time.monotonic() - start, HANDSHAKE_TIMEOUT_MS / 1000 + 3)
+                self.assert_dropped(connection, HANDSHAKE_TIMEOUT_MS / 1000 + BUSY)
+            self.assertLess(time.monotonic() - start, HANDSHAKE_TIMEOUT_MS / 1000 + BUSY)
         self.assert_unharmed_and_logged(lines)
 
     def test_broken_rules_are_in_the_log(self):
@@ -106,7 +107,7 @@ class HostileConnections(harness.ProgramTest):
                     reply = connection.recv(4096)
                     self.assertTrue(reply.startswith(b"MPA ID Rep Frame"), reply)
                     connection.sendall(struct.pack(">H", len(ddp) + len(message)) + ddp + message + bytes(4))
-                    self.assert_dropped(connection, 5)
+                    self.assert_dropped(connection, 30)
                 pattern = rf"aborted: {said}.*\n(?:.* s before: .*\n)*.* s before: .*{last}"
                 harness.wait_until(lambda: re.search(pattern, self.world.sdp_log()), "the abort in the log")
         self.echo(1000)
@@ -141,7 +142,7 @@ class OneThreadForAll(harness.ProgramTest):
                 junk.sendall(b"M")
                 client.popen.stdin.write(b"1000\n")
                 client.popen.stdin.flush()
-                self.assertTrue(select.select([client.popen.stdout], [], [], 5)[0], "the server sleeps")
+                self.assertTrue(select.select([client.popen.stdout], [], [], BUSY)[0], "the server sleeps")
                 self.assertEqual(client.popen.stdout.readline(), b"ok 1000\n")
 
 

@@ -85,7 +85,7 @@ class Nio(harness.ProgramTest):
         """Clients with the library reach it, others find nobody."""
         port = harness.free_port()
         self.world.start(self.command("serve", port, options=self.asks_for_sdp(port)))
-        self.world.wait_for_listener(port, timeout=30)
+        self.world.wait_for_listener(port, timeout=60)
         self.assertEqual(self.world.run(self.command("send", port, 5, 200_000)), b"ok 5\n")
         plain = self.world.start(self.command("send", port, 1, 1000), preload=False)
         self.assertNotEqual(plain.wait(30), 0)

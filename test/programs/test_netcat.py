@@ -44,8 +44,8 @@ class Netcat(harness.ProgramTest):
         with open(directory / "at-client", "wb") as out:
             client = self.world.start(["nc", "-N", "127.0.0.1", self.port], stdin=subprocess.PIPE, stdout=out)
         feeders = [self.feed(client, directory / "up", done), self.feed(server, directory / "down", done)]
-        harness.wait_until(lambda: self.size("at-server") == size_up, "whole upload at the server", 30)
-        harness.wait_until(lambda: self.size("at-client") == size_down, "whole download at the client", 30)
+        harness.wait_until(lambda: self.size("at-server") == size_up, "whole upload at the server", 60)
+        harness.wait_until(lambda: self.size("at-client") == size_down, "whole download at the client", 60)
         self.assert_sdp_carried(at_least_in=size_up, process=server)
         self.assert_sdp_carried(at_least_in=size_down, process=client)
         self.assert_no_tcp()

@@ -57,7 +57,7 @@ class Nginx(harness.ProgramTest):
 
     def wrk(self, name):
         harness.need("wrk")
-        output = self.world.run(["wrk", "-t", "2", "-c", "50", "-d", "4s", self.url(name)]).decode()
+        output = self.world.run(["wrk", "--timeout", "20s", "-t", "2", "-c", "50", "-d", "4s", self.url(name)]).decode()
         self.assertNotIn("Socket errors", output)
         self.assertNotIn("Non-2xx", output)
         return int(re.search(r"(\d+) requests in", output)[1])

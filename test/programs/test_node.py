@@ -59,7 +59,7 @@ class Node(harness.ProgramTest):
                 port = harness.free_port()
                 server = self.world.start(["node", "-e", SERVER, "--", port], preload=ends.server)
                 self.world.wait_for_listener(port, sdp=ends.server)
-                answer = self.world.run(["node", "-e", CLIENT, "--", port], preload=ends.client, timeout=30)
+                answer = self.world.run(["node", "-e", CLIENT, "--", port], preload=ends.client)
                 self.assertEqual(answer, b"ok\n")
                 self.assert_carried(port, ends, at_least=103)
                 server.stop()

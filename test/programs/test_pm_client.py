@@ -18,7 +18,7 @@ CLIENT = """
 import socket, sys
 for line in sys.stdin:
     host, port = line.split()
-    with socket.create_connection((host, int(port)), timeout=30) as s:
+    with socket.create_connection((host, int(port)), timeout=60) as s:
         s.sendall(b"x")
         assert s.recv(1) == b"x"
     print("ok", flush=True)

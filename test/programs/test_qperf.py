@@ -20,7 +20,7 @@ class Qperf(harness.ProgramTest):
 
     def measure(self, test):
         self.serve()
-        said = self.world.run(self.client(test), timeout=20).decode()
+        said = self.world.run(self.client(test)).decode()
         # The one that qperf's ends talk over, and the one that is measured.
         self.assertEqual(len(re.findall(r"connect to .*: SDP at ", self.world.sdp_log())), 2, self.world.sdp_log())
         self.assert_no_tcp()
@@ -51,7 +51,7 @@ class Qperf(harness.ProgramTest):
         for ends in harness.BOTH_AND_EACH_ALONE:
             with self.subTest(str(ends)):
                 self.serve(ends.server)
-                said = self.world.run(self.client("tcp_bw", "tcp_lat"), preload=ends.client, timeout=20).decode()
+                said = self.world.run(self.client("tcp_bw", "tcp_lat"), preload=ends.client).decode()
                 self.assertRegex(said, r"(?s)bw\s+=\s+[0-9.]+ [KMG]B/sec.*latency\s+=\s+[0-9.]+ us")
                 self.assert_carried(self.port, ends)
                 self.server.stop()

@@ -72,11 +72,11 @@ class Replication(harness.ProgramTest):
         load = ["redis-benchmark", "-p", port, "-t", "set", "-n", "20000", "-r", "10000", "-d", "300", "-c", "20", "-P", "20", "-q"]
         self.world.run(load, preload=ends.client)
         replica, replica_port = self.serve(ends.client, "--replicaof", "127.0.0.1", port)
-        harness.wait_until(lambda: "master_link_status:up" in self.cli(ends, replica_port, "info", "replication"), "first copy", 15)
+        harness.wait_until(lambda: "master_link_status:up" in self.cli(ends, replica_port, "info", "replication"), "first copy")
         self.world.run(load, preload=ends.client)
         wanted = self.cli(ends, port, "debug", "digest")
         self.assertRegex(wanted, "^[0-9a-f]{40}$")
-        harness.wait_until(lambda: self.cli(ends, replica_port, "debug", "digest") == wanted, "copy that equals the original", 15)
+        harness.wait_until(lambda: self.cli(ends, replica_port, "debug", "digest") == wanted, "copy that equals the original")
         self.assert_carried(port, ends, at_least=42)  # redis-benchmark's, the replica's, redis-cli's
         replica.stop()
         master.stop()

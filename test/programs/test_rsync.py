@@ -51,7 +51,7 @@ class Rsync(harness.ProgramTest):
         self.assertEqual(differing, [])
 
     def rsync(self, ends, *arguments):
-        self.world.run(["rsync", "-a", "--delete", "--timeout=20", *arguments], preload=ends.client, timeout=40)
+        self.world.run(["rsync", "-a", "--delete", "--timeout=20", *arguments], preload=ends.client)
 
     def test_there_and_back(self):
         wanted = self.tree("source")

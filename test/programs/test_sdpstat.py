@@ -52,7 +52,7 @@ def violations(value, schema, path="$", root=None):
 
 class Sdpstat(harness.ProgramTest):
     def sdpstat(self, *arguments):
-        return subprocess.run([SDPSTAT, "--dir", self.world.stats_dir, *map(str, arguments)], capture_output=True, text=True, timeout=30)
+        return subprocess.run([SDPSTAT, "--dir", self.world.stats_dir, *map(str, arguments)], capture_output=True, text=True, timeout=60)
 
     def table(self, *arguments):
         got = self.sdpstat("-H", *arguments)
@@ -115,7 +115,8 @@ class Sdpstat(harness.ProgramTest):
         harness.wait_until(lambda: pathlib.Path(f"/proc/{wrong.pid}/comm").read_text() == "sleep\n", "sleep")
         self.assertEqual(self.why(wrong.pid)[1][0]["reason"]["code"], "preload-ignored")
         idle = self.world.start(["sleep", "60"])
-        harness.wait_until(lambda: pathlib.Path(f"/proc/{idle.pid}/comm").read_text() == "sleep\n", "sleep")
+        # It bears its name before the loader has come to the library.
+        harness.wait_until(lambda: "libsdp.so" in pathlib.Path(f"/proc/{idle.pid}/maps").read_text(), "sleep with the library")
         self.assertEqual(self.why(idle.pid)[1][0]["reason"]["code"], "idle")
         self.assertIn(idle.pid, [p["pid"] for p in self.why("sle*")[1]])
         self.assertEqual(self.sdpstat("why", 2 ** 22 + 1).returncode, 2)
@@ -149,7 +150,7 @@ class Sdpstat(harness.ProgramTest):
         self.client(other_port)
         self.assertEqual(len(self.table("-l")), 2)
         self.assertEqual(len(self.table("-tlnp")), 2)
-        self.assertEqual(len(self.table("state", "established")), 4)
+        harness.wait_until(lambda: len(self.table("state", "established")) == 4, "both ends of both connections")
         rows = self.table("state", "established", "and", "sport", "=", f":{port}")
         self.assertEqual(len(rows), 1)
         self.assertIn(f"[{server.pid}]", rows[0])
@@ -168,7 +169,7 @@ class Sdpstat(harness.ProgramTest):
         self.assertIn("expected a port, as in sport = :80 or dport = :ssh, but there is 'nosuchservice'", wrong.stderr)
         self.assertEqual(self.sdpstat("--no-such-option").returncode, 2)
         with open("/dev/full", "w") as full:
-            lost = subprocess.run([str(SDPSTAT), "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+            lost = subprocess.run([str(SDPSTAT), "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
         self.assertEqual(lost.returncode, 1)
         self.assertIn("the output is not complete: No space left on device", lost.stderr)
         for other in "--json", "--summary", "--ended":

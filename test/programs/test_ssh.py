@@ -47,7 +47,7 @@ class OpenSsh(harness.ProgramTest):
                 "-o", f"UserKnownHostsFile={self.directory}/known-hosts", "-o", "LogLevel=ERROR"]
 
     def ssh(self, ends, port, command, **options):
-        return self.world.run(["ssh", *self.options("-p", port), "127.0.0.1", command], preload=ends.client, timeout=20, **options)
+        return self.world.run(["ssh", *self.options("-p", port), "127.0.0.1", command], preload=ends.client, **options)
 
     def use(self, ends, port):
         up = random.Random(1).randbytes(3_000_000)
@@ -56,8 +56,8 @@ class OpenSsh(harness.ProgramTest):
         wanted = harness.random_file(self.directory / "down", 4_000_000)
         self.assertEqual(hashlib.sha256(self.ssh(ends, port, f"cat {self.directory}/down")).hexdigest(), wanted)
         remote = f"{getpass.getuser()}@127.0.0.1:{self.directory}"
-        self.world.run(["scp", *self.options("-P", port), f"{remote}/down", self.directory / "copied"], preload=ends.client, timeout=20)
-        self.world.run(["scp", *self.options("-P", port), self.directory / "copied", f"{remote}/returned"], preload=ends.client, timeout=20)
+        self.world.run(["scp", *self.options("-P", port), f"{remote}/down", self.directory / "copied"], preload=ends.client)
+        self.world.run(["scp", *self.options("-P", port), self.directory / "copied", f"{remote}/returned"], preload=ends.client)
         self.assertEqual(harness.file_hash(self.directory / "returned"), wanted)
         with self.assertRaisesRegex(AssertionError, "ended with 37"):
             self.ssh(ends, port, "exit 37")

@@ -11,8 +11,7 @@ class StressNg(harness.ProgramTest):
         super().setUp()
 
     def stress(self, *arguments, port=None):
-        output = self.world.run(["stress-ng", "--verify", "--timeout", "3s", "--metrics-brief", "--temp-path", self.world.directory, *arguments],
-                                timeout=40).decode()
+        output = self.world.run(["stress-ng", "--verify", "--timeout", "3s", "--metrics-brief", "--temp-path", self.world.directory, *arguments]).decode()
         return output
 
     def test_sock(self):

@@ -88,7 +88,7 @@ class Tools(harness.ProgramTest):
                 for _ in range(2):
                     # Its -HTTP sends the file as it is.
                     answer = self.world.run(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-quiet", "-ign_eof"], preload=ends.client,
-                                            data=b"GET /file HTTP/1.0\r\n\r\n", timeout=20)
+                                            data=b"GET /file HTTP/1.0\r\n\r\n")
                     self.assertEqual(hashlib.sha256(answer[-(5 << 20):]).hexdigest(), wanted)
                 self.assert_carried(port, ends, at_least=2)
                 server.stop()
@@ -107,7 +107,7 @@ class Tools(harness.ProgramTest):
                 urls = [f"http://127.0.0.1:{port}/{name}" for name in names]
                 for command in (["wget", "-q", "-P", "fetched"], ["curl", "-sS", "--fail", "--parallel", "--create-dirs", "--output-dir", "fetched",
                                                                   "--remote-name-all"]):
-                    self.world.run([*command, *urls], preload=ends.client, timeout=30)
+                    self.world.run([*command, *urls], preload=ends.client)
                     for name in names:
                         path = self.world.directory / "fetched" / name
                         self.assertEqual(harness.file_hash(path), wanted[name])

@@ -34,7 +34,7 @@ xferlog_enable=NO
 CLIENT = """
 import ftplib, hashlib, sys
 with ftplib.FTP() as ftp:
-    ftp.connect("127.0.0.1", int(sys.argv[1]), timeout=20)
+    ftp.connect("127.0.0.1", int(sys.argv[1]), timeout=60)
     ftp.login()
     for passive in False, True, False:
         ftp.set_pasv(passive)
@@ -69,7 +69,7 @@ class Vsftpd(harness.ProgramTest):
             self.world.run(["curl", "-sS", "--max-time", "20", *way, "-o", fetched, f"ftp://127.0.0.1:{port}/file"], preload=ends.client)
             self.assertEqual(harness.file_hash(fetched), self.wanted)
             fetched.unlink()
-        answer = self.world.run([sys.executable, "-c", CLIENT, port], preload=ends.client, timeout=40)
+        answer = self.world.run([sys.executable, "-c", CLIENT, port], preload=ends.client)
         self.assertEqual(answer.decode().split(), [self.wanted] * 3)
         self.assert_carried(port, ends, at_least=3)
         # And the connections for the data: curl's two, Python's six. For passive ones the server listens when it has changed its root.
