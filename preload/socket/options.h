@@ -20,23 +20,25 @@ enum class RnicKind : bool { kEmbedded, kKernel };
 
 // Over the embedded RNIC a Read Response is copied in and out of the kernel like a Send, and writer and reader take turns where Bcopy lets them
 // work side by side: a stream goes by Bcopy. What goes to and fro goes as the clock says (turn_taking.h).
-inline bool ChoosesByTime(RnicKind rnic) {
-  return rnic == RnicKind::kEmbedded && config().force == Mechanism::kChosen && !config().bcopy_threshold;
-}
+inline bool ChoosesFreely() { return config().force == Mechanism::kChosen && !config().bcopy_threshold; }
+
+// A large send that is smaller is not worth the registration of its memory.
+inline constexpr uint32_t kWorthRegistering = 512 * 1024;
+// Below, a copy costs less than the messages and wake-ups of Zcopy (scripts/bench zcopy).
+inline constexpr uint32_t kWorthLending = 64 * 1024;
 
 // Which mechanisms the engine may choose from, and from which size on. Forcing one is for measurements: what
 // it cannot carry is copied.
 inline void ChooseMechanisms(RnicKind rnic, engine::Options* options) {
   constexpr uint32_t kNever = UINT32_MAX;
-  // Below, a copy costs less than the messages and wake-ups of Zcopy (scripts/bench zcopy); a device's memory has to be registered, too.
-  const uint32_t worth_zcopy = (rnic == RnicKind::kEmbedded ? 64 : 512) * 1024;
+  const uint32_t worth_zcopy = rnic == RnicKind::kEmbedded ? kWorthLending : kWorthRegistering;
   const Mechanism force = config().force;
   options->read_zcopy = force != Mechanism::kBcopy;
   options->source_threshold = options->sink_threshold = config().bcopy_threshold.value_or(worth_zcopy);
   switch (force) {
     case Mechanism::kChosen:
       options->follow_hints = true;
-      if (ChoosesByTime(rnic)) {
+      if (rnic == RnicKind::kEmbedded && ChoosesFreely()) {
         options->source_threshold = kNever;
         options->follow_hints = false;
       }
@@ -99,8 +101,9 @@ inline engine::Options EngineOptions(RnicKind rnic, const ConnectionTuning& tuni
   engine::Options options;
   options.receive_buffers = tuning.private_buffers() != 0 ? tuning.private_buffers() : config().receive_buffers;
   options.receive_buffer_size = first_set(tuning.private_buffer_size(), config().receive_buffer_size, SuitableBufferSize(rnic));
-  // SDP 10.6: a stream of large writes has the peer's buffers made what suits our RNIC. Ours may become what suits the embedded one.
-  options.desired_remote_size = SuitableBufferSize(rnic);
+  // SDP 10.6: a stream of large writes has the peer's buffers made what fills an FPDU, over a kernel RNIC too: fewer then, so that no more is
+  // pinned. Ours may become that.
+  options.desired_remote_size = SuitableBufferSize(RnicKind::kEmbedded);
   options.enlarge_remote = true;
   options.receive_buffer_limit = first_set(config().receive_buffer_limit, SuitableBufferSize(RnicKind::kEmbedded));
   BoundReceiveBuffers(tuning.receive_buffer(), &options);

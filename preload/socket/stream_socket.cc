@@ -58,6 +58,7 @@ StreamSocket::~StreamSocket() { DropSession(); }
 void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& local, const Address& peer, stats::Role role) {
   session_ = std::move(session);
   turns_ = {};
+  stream_timing_ = {};
   way_ = TurnTaking::Way::kCopy;
   session_->queue_pair().SetOrd(session_->engine().ord());  // SDP 8.1.1, 4e and 7d
   session_->engine().SetOutOfBandInline(options_.out_of_band_inline());

@@ -33,6 +33,7 @@
 #include "preload/socket/shared_connection.h"
 #include "preload/socket/socket.h"
 #include "preload/socket/socket_mutex.h"
+#include "preload/socket/stream_timing.h"
 #include "preload/socket/turn_taking.h"
 #include "preload/socket/waiter.h"
 #include "preload/stats_segment.h"
@@ -358,7 +359,9 @@ class StreamSocket final : public Socket {
   // Before a large write: has the peer's reader lent its memory meanwhile, or does it in a moment?
   void LookForSinkAvail(Lock& lock, int fd, size_t size);
   // A send of so many bytes begins: what it says of the traffic (turn_taking.h).
-  void NoteSend(size_t total);
+  void NoteSend(size_t total, bool blocking);
+  // Nobody has said what is to be used from which size on.
+  bool ChoosesFreely() const;
   bool ChoosesByTime() const;
   // The engine hears of turns_.way().
   void GoThatWay();
@@ -446,6 +449,7 @@ class StreamSocket final : public Socket {
   uint32_t copied_in_a_row_ = 0;
   Duration mebibyte_read_ = std::chrono::milliseconds(20);  // how long an adapter's peer took for one, about
   TurnTaking turns_;
+  StreamTiming stream_timing_;  // over a kernel RNIC
   TurnTaking::Way way_ = TurnTaking::Way::kCopy;  // that the engine was told of
   bool trimming_ = false;  // the background looks whether the send buffer is used
   uint32_t sinks_missed_ = 0;  // large writes in Pipelined Mode that found no lent memory, in a row

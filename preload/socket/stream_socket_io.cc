@@ -163,7 +163,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   Time credit_deadline = kNever;
   bool looked = false;
   left_until_ = kNever;
-  NoteSend(total);
+  NoteSend(total, !nonblocking);
   for (;;) {
     if (foreign()) {  // since a sleep
       const int error = AwaitConnection(lock, nonblocking, options_.send_timeout(), &deadline);

@@ -87,7 +87,7 @@ bool StreamSocket::LendsAhead(size_t room) {
   return e.stats().sink_mode == engine::FlowMode::kPipelined && turns_.ShouldLend(e.sink_threshold());
 }
 
-void StreamSocket::NoteSend(size_t total) {
+void StreamSocket::NoteSend(size_t total, bool blocking) {
   engine::Engine& e = session_->engine();
   if (shared_ != nullptr) turns_ = {};  // others send and receive as well, and nothing is lent
   if (turns_.answered() && turns_.End(e.sink_threshold())) {
@@ -100,12 +100,17 @@ void StreamSocket::NoteSend(size_t total) {
   }
   turns_.Sent(total);
   if (turns_.way() != way_) GoThatWay();
+  if (blocking && total > kWorthRegistering && shared_ == nullptr && session_->queue_pair().owns_event_fd() && ChoosesFreely()) {
+    stream_timing_.Begin(total, Now());
+    e.SetSourceThreshold(stream_timing_.reads() ? kWorthRegistering : UINT32_MAX);
+  }
 }
 
 bool StreamSocket::ChoosesByTime() const {
-  const RnicKind rnic = session_->queue_pair().owns_event_fd() ? RnicKind::kKernel : RnicKind::kEmbedded;
-  return sdp::preload::ChoosesByTime(rnic) && options_.tuning().zcopy_threshold() < 0;
+  return !session_->queue_pair().owns_event_fd() && ChoosesFreely();
 }
+
+bool StreamSocket::ChoosesFreely() const { return sdp::preload::ChoosesFreely() && options_.tuning().zcopy_threshold() < 0; }
 
 void StreamSocket::GoThatWay() {
   using Way = TurnTaking::Way;

@@ -26,11 +26,11 @@ class TimedChoice {
   // The way to use now: a number below kMostWays.
   [[nodiscard]] uint8_t way() const { return way_; }
   [[nodiscard]] bool trying() const { return left_ == 0; }
-  // From now on between ways of the set `ways` (bit 0: way 0). To begin with, way 0.
-  void Begin(uint8_t ways) {
+  // From now on between ways of the set `ways` (bit 0: way 0). To begin with, `first`.
+  void Begin(uint8_t ways, uint8_t first) {
     ways_ = ways;
     best_ = kMostWays;
-    way_ = 0;
+    way_ = first;
     uses_ = 0;
     left_ = kWarmUp;
   }

@@ -106,7 +106,7 @@ class TurnTaking {
     unlike_ = alike ? 0 : unlike_ + 1;
     if (chosen_kind_ != kind_ || unlike_ >= kChange) {
       // Who answers a small question cannot tell that its answer is to be read.
-      choice_.Begin(Bit(Way::kCopy) | Bit(Way::kWrite) | (kind_ == Kind::kBoth ? Bit(Way::kRead) : 0));
+      choice_.Begin(Bit(Way::kCopy) | Bit(Way::kWrite) | (kind_ == Kind::kBoth ? Bit(Way::kRead) : 0), static_cast<uint8_t>(Way::kCopy));
       chosen_kind_ = kind_;
       chosen_for_ = last_bytes_;
       unlike_ = 0;

@@ -25,8 +25,8 @@ constexpr uint8_t kAll = 7;
 TEST_CASE("timed choice: the fastest is kept, whichever it is") {
   for (const Times& times : {Times{100, 110, 120}, Times{110, 100, 120}, Times{120, 110, 100}}) {
     TimedChoice choice;
-    choice.Begin(kAll);
-    CHECK(Use(&choice, times, TimedChoice::kWarmUp) == Times{TimedChoice::kWarmUp, 0, 0});
+    choice.Begin(kAll, 1);
+    CHECK(Use(&choice, times, TimedChoice::kWarmUp) == Times{0, TimedChoice::kWarmUp, 0});
     CHECK(choice.trying());
     CHECK(Use(&choice, times, kTrials) == Times{TimedChoice::kTrial, TimedChoice::kTrial, TimedChoice::kTrial});
     CHECK_FALSE(choice.trying());
@@ -39,14 +39,14 @@ TEST_CASE("timed choice: the fastest is kept, whichever it is") {
 
 TEST_CASE("timed choice: ways that are not asked for are not tried") {
   TimedChoice choice;
-  choice.Begin(5);
+  choice.Begin(5, 0);
   CHECK(Use(&choice, {100, 1, 90}, 1000)[1] == 0);
   CHECK(choice.way() == 2);
 }
 
 TEST_CASE("timed choice: a way that stays the fastest is kept for longer and longer") {
   TimedChoice choice;
-  choice.Begin(kAll);
+  choice.Begin(kAll, 0);
   const Times times{100, 110, 90};
   Use(&choice, times, TimedChoice::kWarmUp + kTrials);
   for (uint32_t stay = TimedChoice::kShortestStay; stay <= TimedChoice::kLongestStay; stay *= 2) {
@@ -63,7 +63,7 @@ TEST_CASE("timed choice: a way that stays the fastest is kept for longer and lon
 
 TEST_CASE("timed choice: another that has become faster is found, and what is hardly faster is no reason to change") {
   TimedChoice choice;
-  choice.Begin(kAll);
+  choice.Begin(kAll, 0);
   Use(&choice, {100, 110, 120}, TimedChoice::kWarmUp + kTrials);
   REQUIRE(choice.way() == 0);
   Use(&choice, {100, 98, 120}, TimedChoice::kShortestStay + kTrials);
@@ -78,7 +78,7 @@ TEST_CASE("timed choice: another that has become faster is found, and what is ha
 
 TEST_CASE("timed choice: first uses and outliers do not count") {
   TimedChoice choice;
-  choice.Begin(3);
+  choice.Begin(3, 0);
   Use(&choice, {100, 100, 0}, TimedChoice::kWarmUp);
   for (int way = 0; way < 2; ++way) {
     REQUIRE(choice.way() == way);
@@ -92,7 +92,7 @@ TEST_CASE("timed choice: first uses and outliers do not count") {
 
 TEST_CASE("timed choice: a way that is hopeless is given up early") {
   TimedChoice choice;
-  choice.Begin(kAll);
+  choice.Begin(kAll, 0);
   const Times times{100, 300, 90};
   Use(&choice, times, TimedChoice::kWarmUp);
   const Times used = Use(&choice, times, kTrials);

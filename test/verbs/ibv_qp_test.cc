@@ -292,6 +292,7 @@ TEST_CASE_METHOD(SiwFixture, "A device that does not tell of solicited messages 
 
 TEST_CASE("Who waits for room gets it, whatever is sent and however late the peer says what it has") {
   Fixture at;
+  at.qp->resources().sends_pages = true;
   at.qp->resources().lockable = GENERATE(uint64_t{0}, UINT64_MAX);  // without and with kept Sends
   const bool prompt = GENERATE(false, true);
   const uint32_t rare = GENERATE(3u, 20u);  // how seldom a short one comes

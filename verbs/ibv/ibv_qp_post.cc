@@ -155,7 +155,7 @@ bool IbvQp::TryPlace(const Outgoing& work, size_t size, Place* place) {
 
 // Memory that nothing else uses before the peer has the message.
 bool IbvQp::TryKeep(const Outgoing& work, size_t size, Place* place) {
-  if (work.opcode != Opcode::kSend || work.signaled || size < kSignalFrom) return false;
+  if (work.opcode != Opcode::kSend || work.signaled || size < kSignalFrom || !resources_->sends_pages) return false;
   if (kept_memory_ == nullptr) {
     if (long_sends_ > kLongSendsBefore || ++long_sends_ <= kLongSendsBefore) return false;
     if (resources_->lockable / kKeptPerLimit < kKeptSize) return false;

@@ -5,10 +5,12 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -39,6 +41,12 @@ void KeepSiwFromItsBadOffset(const Api& api, ibv_context* device) {
 uint64_t LockableMemory() {
   rlimit limit{};
   return getrlimit(RLIMIT_MEMLOCK, &limit) == 0 ? limit.rlim_cur : 0;  // RLIM_INFINITY is the largest number
+}
+
+bool KernelSendsPages() {
+  utsname kernel{};
+  int major = 0, minor = 0;
+  return uname(&kernel) == 0 && sscanf(kernel.release, "%d.%d", &major, &minor) == 2 && (major > 6 || (major == 6 && minor >= 5));
 }
 
 std::unique_ptr<RegisteredMemory> RegisteredMemory::Make(const Api& api, ibv_pd* pd, size_t size,

@@ -58,6 +58,9 @@ class EventDescriptor {
 
 // What the process may pin (RLIMIT_MEMLOCK), in bytes; UINT64_MAX: as much as it likes.
 uint64_t LockableMemory();
+// Whether TCP sends pages that siw gives it from where they lie (MSG_SPLICE_PAGES, Linux 6.5). Where it does not, siw may still give it a Send
+// page by page, as Debian's 6.1 does, and each is copied in a call of its own: several times as slow as a copy of the whole.
+bool KernelSendsPages();
 
 // Queue depths, within what the device has.
 struct Depths {
@@ -107,6 +110,7 @@ class Resources {
   int event_fd = -1;
   Depths depths{};
   uint64_t lockable = LockableMemory();  // bytes
+  bool sends_pages = KernelSendsPages();
   // The device tells who waits for solicited Sends of those.
   bool tells_solicited = true;
 

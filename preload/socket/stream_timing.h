@@ -1,0 +1,40 @@
+// A stream of large sends over a kernel RNIC: is it to be read (Read Zcopy, SDP 9.2) or copied? Reading spares two copies, and takes a
+// registration at either end and a message there and back a send: which is faster depends on the device and the machine, so both are timed
+// (timed_choice.h). A value; guarded by the socket's lock.
+#ifndef SDP_PRELOAD_SOCKET_STREAM_TIMING_H_
+#define SDP_PRELOAD_SOCKET_STREAM_TIMING_H_
+
+#include <cstdint>
+
+#include "preload/socket/clock.h"
+#include "preload/socket/timed_choice.h"
+
+namespace sdp::preload {
+
+class StreamTiming {
+ public:
+  // A large send of so many bytes begins.
+  void Begin(uint64_t bytes, Time now) {
+    if (begun_ == Time{}) choice_.Begin(3, kRead);
+    if (bytes_ >= kTimed || begun_ == Time{}) {
+      if (bytes_ != 0) choice_.Took((now - begun_) * static_cast<int64_t>(kTimed) / static_cast<int64_t>(bytes_));
+      begun_ = now;
+      bytes_ = 0;
+    }
+    bytes_ += bytes;
+  }
+  [[nodiscard]] bool reads() const { return choice_.way() == kRead; }
+
+ private:
+  static constexpr uint8_t kRead = 1;
+  // What is timed at a time: single sends are, or are not, taken before the peer has read.
+  static constexpr uint64_t kTimed = 4 << 20;
+
+  TimedChoice choice_;
+  Time begun_{};
+  uint64_t bytes_ = 0;  // since then
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_STREAM_TIMING_H_
