@@ -9,7 +9,9 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "core/engine/engine.h"
 #include "preload/fd_table.h"
 #include "preload/readiness/readiness.h"
+#include "preload/socket/background.h"
 #include "preload/socket/stream_socket.h"
 #include "test/verbs/fake_device.h"
 #include "verbs/ibv/ibv_qp.h"
@@ -28,6 +31,7 @@ using ibv::test::FakeDevice;
 using Armed = FakeDevice::Armed;
 
 constexpr size_t kBufferSize = 4096;
+constexpr auto kPatience = std::chrono::seconds(60);
 
 template <class... F>
 struct Overloaded : F... {
@@ -43,12 +47,53 @@ class Peer {
 
   // Takes what the socket has posted, and answers.
   void Exchange() {
+    Take();
+    Answer();
+  }
+  void Send(std::string_view text) {
+    const Bytes piece = std::as_bytes(std::span(text.data(), text.size()));
+    REQUIRE(engine.Send({&piece, 1}, {}) == text.size());
+    Answer();
+  }
+  void SendUpdate() {
+    engine.SendUpdate();
+    Exchange();
+  }
+  // Reads so much, from the memory of whoever offers it, or as it comes by itself where the offer is over.
+  void Read(size_t size) {
+    got.assign(size, 0);
+    MutableBytes rest = std::as_writable_bytes(std::span(got));
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!rest.empty()) {
+      REQUIRE(std::chrono::steady_clock::now() < end);
+      size_t n = engine.Receive({&rest, 1}, {});
+      if (n == 0 && engine.sink_wish(rest.size()) == engine::SinkWish::kRead) {
+        REQUIRE(engine.OfferSink({.data = rest, .stag = STag(5), .va = reinterpret_cast<uint64_t>(rest.data())}));
+        Answer();
+        const auto result = engine.TakeSinkResult();
+        REQUIRE(result);
+        n = result->bytes;
+      }
+      rest = rest.subspan(n);
+      if (n == 0) std::this_thread::yield();
+      Exchange();
+    }
+  }
+
+  engine::Engine engine;
+  Armed last_found_armed = Armed::kNot;  // by our last message
+  std::string got;
+
+ private:
+  void Take() {
     for (const FakeDevice::Sent& sent : device_.TakeSent()) {
       if (sent.signaled) device_.Complete(sent.id);
       if (sent.opcode != IBV_WR_SEND && sent.opcode != IBV_WR_SEND_WITH_INV) continue;
       const Bytes message(received_.emplace_back(sent.bytes));
       engine.HandleReceive({.length = static_cast<uint32_t>(message.size()), .pieces = {&message, 1}, .token = received_.size(), .cost = 0});
     }
+  }
+  void Answer() {
     engine::Action action;
     while (engine.PollAction(&action)) {
       std::visit(Overloaded{[&](const engine::PostSend& send) {
@@ -66,40 +111,6 @@ class Peer {
                  action);
     }
   }
-  void Send(std::string_view text) {
-    const Bytes piece = std::as_bytes(std::span(text.data(), text.size()));
-    REQUIRE(engine.Send({&piece, 1}, {}) == text.size());
-    Exchange();
-  }
-  void SendUpdate() {
-    engine.SendUpdate();
-    Exchange();
-  }
-  // Reads so much, from the memory of whoever offers it, or as it comes by itself where the offer is over.
-  void Read(size_t size) {
-    got.assign(size, 0);
-    MutableBytes rest = std::as_writable_bytes(std::span(got));
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!rest.empty()) {
-      REQUIRE(std::chrono::steady_clock::now() < end);
-      size_t n = engine.Receive({&rest, 1}, {});
-      if (n == 0 && engine.sink_wish(rest.size()) == engine::SinkWish::kRead) {
-        REQUIRE(engine.OfferSink({.data = rest, .stag = STag(5), .va = reinterpret_cast<uint64_t>(rest.data())}));
-        Exchange();
-        const auto result = engine.TakeSinkResult();
-        REQUIRE(result);
-        n = result->bytes;
-      }
-      rest = rest.subspan(n);
-      Exchange();
-    }
-  }
-
-  engine::Engine engine;
-  Armed last_found_armed = Armed::kNot;  // by our last message
-  std::string got;
-
- private:
   static void Append(std::string* to, Bytes bytes) { to->append(reinterpret_cast<const char*>(bytes.data()), bytes.size()); }
 
   FakeDevice& device_;
@@ -134,10 +145,15 @@ struct Link {
   }
   ~Link() {
     device.SetOnPoll({});
+    device.SetOnArm({});
+    // The helper may have the socket, for what a sender has left to it. With the session goes all that knows of the device.
+    Background::RestForFork();
+    Background::LockForFork();
+    session->engine().Abort(engine::AbortReason::kLocal);  // nothing to log
     session->Abort();
-    FdTable::Remove(fd);
+    Background::UnlockAfterFork();
+    socket->Close(fd);
     socket->Unref();
-    ::close(fd);
   }
   ssize_t Receive(void* room, size_t size, int flags = 0) {
     const iovec piece{.iov_base = room, .iov_len = size};
@@ -156,6 +172,19 @@ struct Link {
     });
   }
 
+  // From now on: once the receives are armed for so much or more. Who arms them goes on, under the socket's lock.
+  std::future<void> Arming(Armed least) {
+    struct Signal {
+      std::promise<void> armed;
+      std::once_flag once;
+    };
+    auto signal = std::make_shared<Signal>();
+    device.SetOnArm([signal, least](Armed now) {
+      if (now >= least) std::call_once(signal->once, [&] { signal->armed.set_value(); });
+    });
+    return signal->armed.get_future();
+  }
+
   FakeDevice device;
   Peer peer{device, EngineSizes()};
   Session* session = nullptr;
@@ -165,32 +194,22 @@ struct Link {
   std::vector<std::pair<int, std::function<void()>>> steps;
 };
 
-void WaitUntil(const std::function<bool()>& condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!condition()) {
-    REQUIRE(std::chrono::steady_clock::now() < end);
-    std::this_thread::yield();
-  }
-}
-
-// A blocking write of more than the threshold, in a thread of its own.
+// A blocking write of more than the threshold, in a thread of its own. It lends its memory for some milliseconds; who comes later finds that it has
+// copied instead.
 class Write {
  public:
   Write(Link& link, size_t size) : text_(size, 'z'), thread_([this, &link] {
     const iovec piece{.iov_base = text_.data(), .iov_len = text_.size()};
     result_ = link.socket->Send(link.fd, &piece, 1, 0);
-    done_ = true;
   }) {}
   ssize_t Finish() {
     thread_.join();
     return result_;
   }
-  [[nodiscard]] bool done() const { return done_; }
 
  private:
   std::string text_;
   ssize_t result_ = -1;
-  std::atomic<bool> done_{false};
   std::thread thread_;
 };
 
@@ -211,11 +230,9 @@ TEST_CASE("A sender that waits for its memory alone is not woken by the peer's d
     link.peer.Send("x");
     REQUIRE(link.Receive(data, sizeof data) == 1);
     REQUIRE(link.device.receives_armed() == Armed::kNot);
+    const std::future<void> armed = link.Arming(Armed::kSolicited);
     Write write(link, kSize);
-    WaitUntil([&] {
-      link.peer.Exchange();
-      return link.peer.engine.advertised_bytes() != 0 && link.device.receives_armed() != Armed::kNot;
-    });
+    CHECK(armed.wait_for(kPatience) == std::future_status::ready);
     const int told = link.device.events_told();
     link.peer.Send("data that nobody waits for");
     seen = link.peer.last_found_armed == Armed::kSolicited;
@@ -236,15 +253,12 @@ TEST_CASE("A sender is told of all if another one waits for data, and after a wh
   char data[100];
   link.peer.Send("x");
   REQUIRE(link.Receive(data, sizeof data) == 1);
+  const std::future<void> armed = link.Arming(observed ? Armed::kSolicited : Armed::kAll);
   Observer observer;
   if (observed) link.socket->AddObserver(&observer, link.fd);
   Write write(link, kSize);
-  WaitUntil([&] {
-    link.peer.Exchange();
-    const Armed armed = link.device.receives_armed();
-    if (observed) REQUIRE(armed != Armed::kSolicited);
-    return link.peer.engine.advertised_bytes() != 0 && armed == Armed::kAll;
-  });
+  CHECK(armed.wait_for(kPatience) == std::future_status::ready);
+  CHECK(link.device.receives_armed() == Armed::kAll);
   link.peer.Read(kSize);
   CHECK(write.Finish() == kSize);
   if (observed) link.socket->RemoveObserver(&observer, link.fd);
@@ -259,11 +273,9 @@ TEST_CASE("A poll or an epoll set that comes while a sender waits for its memory
     char data[100];
     link.peer.Send("x");
     REQUIRE(link.Receive(data, sizeof data) == 1);
+    const std::future<void> armed = link.Arming(Armed::kSolicited);
     Write write(link, kSize);
-    WaitUntil([&] {
-      link.peer.Exchange();
-      return link.peer.engine.advertised_bytes() != 0 && link.device.receives_armed() != Armed::kNot;
-    });
+    CHECK(armed.wait_for(kPatience) == std::future_status::ready);
     seen = link.device.receives_armed() == Armed::kSolicited;
     Observer observer;
     if (polls) {

@@ -69,10 +69,16 @@ FakeDevice::FakeDevice() {
     return count;
   };
   context_.ops.req_notify_cq = [](ibv_cq* cq, int solicited_only) {
-    std::lock_guard lock(current->mutex_);
-    // A wish for all is not taken back by one for less.
-    Armed& armed = current->Of(cq).armed;
-    armed = solicited_only == 0 || armed == Armed::kAll ? Armed::kAll : Armed::kSolicited;
+    std::function<void(Armed)> on_arm;
+    Armed now;
+    {
+      std::lock_guard lock(current->mutex_);
+      // A wish for all is not taken back by one for less.
+      Queue& queue = current->Of(cq);
+      now = queue.armed = solicited_only == 0 || queue.armed == Armed::kAll ? Armed::kAll : Armed::kSolicited;
+      if (&queue == &current->queues_[1]) on_arm = current->on_arm_;
+    }
+    if (on_arm) on_arm(now);
     return 0;
   };
   context_.ops.post_send = [](ibv_qp*, ibv_send_wr* request, ibv_send_wr** refused) {
@@ -285,6 +291,11 @@ FakeDevice::Armed FakeDevice::Bring(std::string_view message, bool solicited) {
 void FakeDevice::SetOnPoll(std::function<void()> on_poll) {
   std::lock_guard lock(mutex_);
   on_poll_ = std::move(on_poll);
+}
+
+void FakeDevice::SetOnArm(std::function<void(Armed)> on_arm) {
+  std::lock_guard lock(mutex_);
+  on_arm_ = std::move(on_arm);
 }
 
 std::vector<FakeDevice::Sent> FakeDevice::TakeSent() {

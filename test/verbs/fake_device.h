@@ -60,6 +60,8 @@ class FakeDevice {
 
   // Called, by who looks at a completion queue, in front of each look.
   void SetOnPoll(std::function<void()> on_poll);
+  // Called, by who has armed the receives, with what they are armed for.
+  void SetOnArm(std::function<void(Armed)> on_arm);
 
   // By one thread alone:
   std::vector<Sent> sent;
@@ -102,6 +104,7 @@ class FakeDevice {
   std::atomic<int> events_told_{0};
   std::atomic<int> events_taken_{0};
   std::function<void()> on_poll_;
+  std::function<void(Armed)> on_arm_;
   size_t sent_taken_ = 0;
   // Devices live as long as the process, and so does what they refer to.
   ibv_context& context_ = MakeContext();
