@@ -1,7 +1,6 @@
 """Listeners that accept over a kernel RNIC: every way to wait for a connection, many at once, processes that share the listener, two
 registrations of one connection, close and backlog. The connecting side is on the embedded RNIC, which fails if the port mapper named no device."""
 
-import os
 import pathlib
 import sys
 import unittest
@@ -9,9 +8,8 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
 
 import harness  # noqa: E402
+from kernel_rnic import ADDRESS, DEVICE, need_kernel_rnic  # noqa: E402
 
-ADDRESS = os.environ.get("SDP_TEST_RNIC_ADDRESS", "10.77.0.1")
-DEVICE = os.environ.get("SDP_TEST_RNIC", "siw0")
 PATIENT = {"SDP_PM_TIMEOUT_MS": 20000}
 
 # Echoes what each of COUNT connections sends, until its end; how it waits is WAY.
@@ -132,8 +130,7 @@ print("echoed", flush=True)
 
 class Listener(unittest.TestCase):
     def setUp(self):
-        if not os.path.exists("/dev/infiniband/rdma_cm"):
-            raise unittest.SkipTest("no kernel RNIC (scripts/siw-guest has one)")
+        need_kernel_rnic()
         self.world = harness.TestWorld(listen=[ADDRESS])
         self.addCleanup(self.world.stop)
 

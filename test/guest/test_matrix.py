@@ -3,7 +3,6 @@
 Runs where there is a kernel RNIC (scripts/siw-guest has one). What a row says: who connects, who accepts, CRC, the talk, seconds.
 """
 
-import os
 import pathlib
 import subprocess
 import sys
@@ -13,12 +12,11 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
 
 import harness  # noqa: E402
+from kernel_rnic import ADDRESS, ADDRESS6, DEVICE, need_kernel_rnic  # noqa: E402
 
 PEER = pathlib.Path(__file__).resolve().parent / "peer.py"
-ADDRESS = os.environ.get("SDP_TEST_RNIC_ADDRESS", "10.77.0.1")
-ADDRESS6 = os.environ.get("SDP_TEST_RNIC_ADDRESS6", "fd77::1")
 TALKS = ["bulk", "both", "small", "banner", "urgent", "half-close", "abort"]
-NAMES = {"soft": "soft", "verbs": os.environ.get("SDP_TEST_RNIC", "siw0")}
+NAMES = {"soft": "soft", "verbs": DEVICE}
 
 
 def environment(rnic, crc=False):
@@ -28,8 +26,7 @@ def environment(rnic, crc=False):
 
 class Matrix(unittest.TestCase):
     def setUp(self):
-        if not os.path.exists("/dev/infiniband/rdma_cm"):
-            raise unittest.SkipTest("no kernel RNIC (scripts/siw-guest has one)")
+        need_kernel_rnic()
         self.world = harness.TestWorld(listen=[ADDRESS, *([f"[{ADDRESS6}]"] if ADDRESS6 else [])])
         self.addCleanup(self.world.stop)
 

@@ -10,9 +10,8 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
 
 import harness  # noqa: E402
+from kernel_rnic import ADDRESS, DEVICE, need_kernel_rnic  # noqa: E402
 
-ADDRESS = os.environ.get("SDP_TEST_RNIC_ADDRESS", "10.77.0.1")
-DEVICE = os.environ.get("SDP_TEST_RNIC", "siw0")
 OVER_KERNEL_RNIC = {"SDP_RNIC": "verbs", "SDP_PM_TIMEOUT_MS": 20000}
 RANGE = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range")
 FIRST, PORTS, FREE = 45000, 96, 24
@@ -30,8 +29,7 @@ print("ok")
 
 class Ports(unittest.TestCase):
     def setUp(self):
-        if not os.path.exists("/dev/infiniband/rdma_cm"):
-            raise unittest.SkipTest("no kernel RNIC (scripts/siw-guest has one)")
+        need_kernel_rnic()
         if os.uname().nodename != "siw-guest":
             raise unittest.SkipTest("this host is no guest of scripts/siw-guest: its range of ports stays as it is")
         self.world = harness.TestWorld(listen=[ADDRESS])

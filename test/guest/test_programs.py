@@ -10,9 +10,8 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
 
 import harness  # noqa: E402
+from kernel_rnic import ADDRESS, DEVICE, need_kernel_rnic  # noqa: E402
 
-ADDRESS = os.environ.get("SDP_TEST_RNIC_ADDRESS", "10.77.0.1")
-DEVICE = os.environ.get("SDP_TEST_RNIC", "siw0")
 PATIENT = {"SDP_PM_TIMEOUT_MS": 20000}
 OVER_KERNEL_RNIC = {"SDP_RNIC": "verbs", **PATIENT}
 
@@ -37,8 +36,7 @@ http {{
 
 class Programs(unittest.TestCase):
     def setUp(self):
-        if not os.path.exists("/dev/infiniband/rdma_cm"):
-            raise unittest.SkipTest("no kernel RNIC (scripts/siw-guest has one)")
+        need_kernel_rnic()
         self.world = harness.TestWorld(listen=[ADDRESS])
         self.addCleanup(self.world.stop)
         self.port = harness.free_port(host=ADDRESS)

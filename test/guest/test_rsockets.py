@@ -18,8 +18,8 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
 
 import harness  # noqa: E402
+from kernel_rnic import ADDRESS, need_kernel_rnic  # noqa: E402
 
-ADDRESS = os.environ.get("SDP_TEST_RNIC_ADDRESS", "10.77.0.1")
 ROUNDS = int(os.environ.get("SDP_COMPARE_ROUNDS", "1"))
 OVER_KERNEL_RNIC = {"SDP_RNIC": "verbs", "SDP_PM_TIMEOUT_MS": 20000}
 # Bytes of a transfer, iterations, transfers in a row; how many times as fast as rsockets SDP is to be.
@@ -35,8 +35,7 @@ def rsocket_listens(port):
 
 class Rsockets(unittest.TestCase):
     def setUp(self):
-        if not os.path.exists("/dev/infiniband/rdma_cm"):
-            raise unittest.SkipTest("no kernel RNIC (scripts/siw-guest has one)")
+        need_kernel_rnic()
         harness.need("rstream", "rdma", "taskset")
         self.world = harness.TestWorld(listen=[ADDRESS])
         self.addCleanup(self.world.stop)

@@ -7,14 +7,14 @@ import pathlib
 import subprocess
 import sys
 
+from kernel_rnic import ADDRESS, DEVICE, missing
+
 BUILD = pathlib.Path(os.environ.get("SDP_BUILD_DIR", pathlib.Path(__file__).resolve().parents[2] / "build" / "release"))
 RUN = pathlib.Path(__file__).resolve().parent.parent / "posix" / "run.py"
-ADDRESS = os.environ.get("SDP_TEST_RNIC_ADDRESS", "10.77.0.1")
-DEVICE = os.environ.get("SDP_TEST_RNIC", "siw0")
 SKIPPED = 77
 
-if not os.path.exists("/dev/infiniband/rdma_cm"):
-    print("skipped: no kernel RNIC (scripts/siw-guest has one)")
+if why := missing():
+    print(f"skipped: {why}")
     sys.exit(SKIPPED)
 os.environ.update(SDP_RNIC="verbs", SDP_HANDSHAKE_TIMEOUT_MS="6000")
 sys.exit(subprocess.run([
