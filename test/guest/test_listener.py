@@ -2,27 +2,28 @@
 registrations of one connection, close and backlog. The connecting side is on the embedded RNIC, which fails if the port mapper named no device."""
 
 import pathlib
+import re
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
 
 import harness  # noqa: E402
-from kernel_rnic import ADDRESS, DEVICE, need_kernel_rnic  # noqa: E402
+from kernel_rnic import ADDRESS, ADDRESS6, DEVICE, need_kernel_rnic  # noqa: E402
 
 PATIENT = {"SDP_PM_TIMEOUT_MS": 20000}
 
 # Echoes what each of COUNT connections sends, until its end; how it waits is WAY.
 SERVER = """
 import os, select, socket, sys, threading, time
-address, port, way, count, address_of_client = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5]
-listener = socket.socket()
+address, port, way, count, clients = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5:]
+listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 listener.bind((address, port))
 listener.listen(count)
 
 def serve(s):
-    assert s.getsockname()[1] == port and s.getpeername()[0] == address_of_client, (s.getsockname(), s.getpeername())
+    assert s.getsockname()[1] == port and s.getpeername()[0] in clients, (s.getsockname(), s.getpeername())
     s.setblocking(True)
     while data := s.recv(65536):
         s.sendall(data)
@@ -131,20 +132,27 @@ print("echoed", flush=True)
 class Listener(unittest.TestCase):
     def setUp(self):
         need_kernel_rnic()
-        self.world = harness.TestWorld(listen=[ADDRESS])
+        self.world = harness.TestWorld(listen=[ADDRESS, *([f"[{ADDRESS6}]"] if ADDRESS6 else [])])
         self.addCleanup(self.world.stop)
 
     def tearDown(self):
         harness.tell_if_failed(self)
 
-    def serve(self, way, count, bound=ADDRESS, rnic="verbs", client_rnic="soft"):
+    def serve(self, way, count, bound=ADDRESS, rnic="verbs", client_rnic="soft", targets=(ADDRESS,), named=None):
+        """`count` connections to each target, from the same address; `named`: what the server calls these."""
         port = harness.free_port(host=ADDRESS)
-        server = self.world.start([sys.executable, "-c", SERVER, bound, port, way, count, ADDRESS], environment={"SDP_RNIC": rnic, **PATIENT})
-        harness.wait_until(lambda: f"over {DEVICE}" in self.world.sdp_log(), f"a listener over {DEVICE}", 60)
+        server = self.world.start([sys.executable, "-c", SERVER, bound, port, way, count * len(targets), *(named or targets)],
+                                  environment={"SDP_RNIC": rnic, **PATIENT})
+        for target in targets:
+            registered = re.compile(rf"SDP on \[?{re.escape(target)}\]?:\d+ over {DEVICE}")
+            harness.wait_until(lambda registered=registered: registered.search(self.world.sdp_log()), f"a listener at {target} over {DEVICE}", 60)
         self.world.wait_for_listener(port, 60)
-        client = self.world.start([sys.executable, "-c", CLIENT, ADDRESS, port, count], environment={"SDP_RNIC": client_rnic, **PATIENT})
-        for end, process in ("connecting", client), ("accepting", server):
-            self.assertEqual(process.wait(90), 0, f"{end} end:\n{process.output()}\n{self.world.sdp_log()[-3000:]}")
+        ends = [("accepting", server)]
+        for target in targets:
+            ends.insert(0, (f"to {target}", self.world.start([sys.executable, "-c", CLIENT, target, port, count],
+                                                             environment={"SDP_RNIC": client_rnic, **PATIENT})))
+        for end, process in ends:
+            self.assertEqual(process.wait(90), 0, f"{end}:\n{process.output()}\n{self.world.sdp_log()[-3000:]}")
         self.assertNotIn("TCP, because", self.world.sdp_log())
 
     def test_sdpstat_shows_both_rnics(self):
@@ -190,6 +198,11 @@ class Listener(unittest.TestCase):
 
     def test_a_wildcard_listener(self):
         self.serve("block", 3, bound="0.0.0.0", rnic="auto", client_rnic="verbs")
+
+    def test_a_wildcard_listener_of_both_versions(self):
+        if not ADDRESS6:
+            raise unittest.SkipTest("the device has no IPv6 address")
+        self.serve("block", 2, bound="::", rnic="auto", client_rnic="verbs", targets=(ADDRESS, ADDRESS6), named=(f"::ffff:{ADDRESS}", ADDRESS6))
 
 
 if __name__ == "__main__":
