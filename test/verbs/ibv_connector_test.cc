@@ -111,6 +111,8 @@ TEST_CASE_METHOD(Fixture, "What failed here is told from what the peer or the wa
       {ECONNREFUSED, LinkEnd::kReset},
       {ETIMEDOUT, LinkEnd::kReset},
       {EHOSTUNREACH, LinkEnd::kReset},
+      {EHOSTDOWN, LinkEnd::kReset},
+      {ENETDOWN, LinkEnd::kFailed},
       {ENOMEM, LinkEnd::kFailed},
       {EMFILE, LinkEnd::kFailed},
       {EINVAL, LinkEnd::kFailed},

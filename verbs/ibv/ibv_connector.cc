@@ -22,7 +22,7 @@ constexpr Duration kLongestConfirmation = std::chrono::milliseconds(100);
 // See TryAnotherPort.
 constexpr int kMostPorts = 8;
 
-// Errors that tell of the peer or of the way there; any other is this host's own.
+// Errors that tell of the peer or of the way there; any other is this host's own, ENETDOWN too: an interface of ours is down.
 bool IsOnTheWay(int error) {
   switch (error) {
     case ECONNREFUSED:
