@@ -52,9 +52,9 @@ class SiwGuest(unittest.TestCase):
     def run_script(self, *argv, timeout=200, **extra):
         return subprocess.run([SCRIPT, *argv], capture_output=True, text=True, timeout=timeout, env=self.environment(**extra))
 
-    def in_directory(self, *argv):
+    def in_directory(self, *argv, **extra):
         guest = subprocess.Popen([SCRIPT, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.directory,
-                                 env=self.environment(TMPDIR=str(self.temporary)))
+                                 env=self.environment(TMPDIR=str(self.temporary), **extra))
         self.addCleanup(self.end, guest)
         return guest
 
@@ -62,21 +62,21 @@ class SiwGuest(unittest.TestCase):
         guest.terminate()  # not by SIGKILL, which would leave QEMU behind
         guest.communicate(timeout=60)
 
-    def processes(self):
-        """Those that have a file of this guest in their arguments: QEMU, above all."""
+    def processes(self, folder):
+        """Those that have a file in this folder in their arguments: QEMU, above all, or the compiler."""
         found = []
         for entry in pathlib.Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
             try:
-                if str(self.temporary).encode() in (entry / "cmdline").read_bytes():
+                if str(folder).encode() in (entry / "cmdline").read_bytes():
                     found.append(int(entry.name))
             except OSError:
                 pass
         return found
 
     def assert_nothing_is_left(self):
-        harness.wait_until(lambda: self.processes() == [], "end of all processes", 20)
+        harness.wait_until(lambda: self.processes(self.temporary) == [], "end of all processes", 20)
         self.assertEqual(list(self.temporary.iterdir()), [])
 
     def test_what_comes_out_and_what_stays(self):
@@ -108,11 +108,25 @@ class SiwGuest(unittest.TestCase):
         for there in 1, 5:
             with self.subTest(there):
                 guest = self.in_directory("sleep", "1000")
-                harness.wait_until(lambda there=there: len(self.processes()) >= there, "a guest", BUILT)
+                harness.wait_until(lambda there=there: len(self.processes(self.temporary)) >= there, "a guest", BUILT)
                 guest.send_signal(signal.SIGTERM)
                 guest.communicate(timeout=60)
                 self.assertEqual(guest.returncode, 143)
                 self.assert_nothing_is_left()
+
+    def test_its_build_is_ended_from_outside(self):
+        cache = self.directory / "cache" / "sdp" / "guest"
+        driver = "linux-source-6.1/drivers/infiniband/sw/siw"
+        # When there is a folder, and when the module is compiled.
+        for there in "build.*", f"build.*/{driver}/*.o":
+            with self.subTest(there):
+                guest = self.in_directory("true", XDG_CACHE_HOME=str(self.directory / "cache"))
+                harness.wait_until(lambda there=there: list(cache.glob(there)), "a build", BUILT)
+                guest.send_signal(signal.SIGTERM)
+                _, errors = guest.communicate(timeout=60)
+                self.assertEqual(guest.returncode, 143, errors)
+                harness.wait_until(lambda: self.processes(cache) == [], "end of all processes", 20)
+                self.assertEqual([entry.name for entry in cache.iterdir()], ["lock"])
 
     def test_a_package_is_missing(self):
         tools = self.directory / "tools"
