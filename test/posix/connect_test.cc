@@ -188,7 +188,12 @@ TEST_CASE("connect: again while one is under way is EALREADY", "[plain]") {
   if (connect(client, target.get(), target.length) != 0 && errno != EINPROGRESS)
     return sdp::test::Skipped(std::string("no route that swallows packets: ") + strerror(errno));
   if (PollOne(client, POLLOUT, kQuietMs) != 0) return sdp::test::Skipped("this host's network answers for 192.0.2.1");
-  REQUIRE_ERRNO(connect(client, target.get(), target.length), EALREADY);
+  errno = 0;
+  const int again = connect(client, target.get(), target.length);
+  if (errno != EALREADY && PollOne(client, POLLOUT, 0) != 0)
+    return sdp::test::Skipped("this host's network answers for 192.0.2.1, after a while");
+  REQUIRE(again == -1);
+  REQUIRE(errno == EALREADY);
   char c = 'x';
   REQUIRE_ERRNO(send(client, &c, 1, MSG_NOSIGNAL), EAGAIN);
   REQUIRE_ERRNO(recv(client, &c, 1, 0), EAGAIN);
@@ -247,7 +252,7 @@ TEST_CASE("connect: SO_RCVTIMEO bounds accept") {
   Stopwatch watch;
   REQUIRE_ERRNO(accept(listener.fd, nullptr, nullptr), EAGAIN);
   REQUIRE(watch.ms() >= 45);
-  REQUIRE(watch.ms() < 2000);
+  REQUIRE(watch.ms() < kAtOnceMs);
 }
 
 TEST_CASE("connect: a client of a listener that closes without accepting sees a reset", "[abort]") {

@@ -56,13 +56,14 @@ void RequireOver(int fd) {
 TEST_CASE("dead peer: keepalive ends a receive that sleeps") {
   Pair pair = MakePair(GENERATE(AF_INET, AF_INET6));
   Exchange(pair);
+  const Stopwatch watch;
   ProbeSoon(pair.client);
   BecomeDeaf(pair.server);
   auto receiver = Async([&] {
     char c;
     return recv(pair.client, &c, 1, 0) == -1 ? errno : 0;
   });
-  REQUIRE(StillRunning(receiver, 500));
+  REQUIRE((StillRunning(receiver, 500) || watch.ms() > 1000));
   REQUIRE(Get(receiver) == ETIMEDOUT);
   RequireOver(pair.client);
   HearAgain(pair.server);
@@ -95,8 +96,8 @@ TEST_CASE("dead peer: keepalive of a listener's connections, and the next send i
   ProbeSoon(listener.fd);
   Pair pair = ConnectTo(listener);
   Exchange(pair);
-  BecomeDeaf(pair.client);
   REQUIRE(PollOne(pair.server, POLLOUT, 0) == POLLOUT);
+  BecomeDeaf(pair.client);
   REQUIRE((PollOne(pair.server, POLLIN) & POLLERR) != 0);
   REQUIRE_ERRNO(send(pair.server, "x", 1, MSG_NOSIGNAL), ETIMEDOUT);
   RequireOver(pair.server);
@@ -133,7 +134,7 @@ TEST_CASE("dead peer: TCP_USER_TIMEOUT ends a connection whose bytes nobody ackn
   char c;
   REQUIRE_ERRNO(recv(pair.client, &c, 1, 0), ETIMEDOUT);
   REQUIRE(watch.ms() >= kUserTimeoutMs / 2);
-  REQUIRE(watch.ms() < 10 * kUserTimeoutMs);
+  REQUIRE(watch.ms() < kAtOnceMs + kUserTimeoutMs);
   RequireOver(pair.client);
   HearAgain(pair.server);
 }

@@ -29,9 +29,22 @@ Listener ListenAt(Address address) {
   return listener;
 }
 
+// One at each address, of the same port: one that nobody has at either.
+std::pair<Listener, Listener> ListenAtBoth(const char* one, const char* other) {
+  for (int attempt = 0;; ++attempt) {
+    Listener first = ListenAt(At(one));
+    Listener second{TcpSocket(), At(other, first.address.port())};
+    const bool taken = bind(second.fd, second.address.get(), second.address.length) != 0 && errno == EADDRINUSE;
+    if (taken && attempt < 20) continue;
+    REQUIRE_FALSE(taken);
+    REQUIRE(listen(second.fd, 16) == 0);
+    second.address = LocalOf(second.fd);
+    return {std::move(first), std::move(second)};
+  }
+}
+
 TEST_CASE("names: one port at two addresses of the host is two listeners") {
-  Listener first = ListenAt(At("127.0.0.1"));
-  Listener second = ListenAt(At("127.0.0.2", first.address.port()));
+  auto [first, second] = ListenAtBoth("127.0.0.1", "127.0.0.2");
   for (Listener* listener : {&first, &second, &first}) {
     Pair pair = ConnectTo(*listener);
     REQUIRE(PeerOf(pair.client).ToString() == listener->address.ToString());

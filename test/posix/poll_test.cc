@@ -44,7 +44,7 @@ TEST_CASE("poll: a time-out takes its time") {
   Stopwatch watch;
   REQUIRE(PollOne(pair.server, POLLIN, 80) == 0);
   REQUIRE(watch.ms() >= 79);
-  REQUIRE(watch.ms() < 3000);
+  REQUIRE(watch.ms() < kAtOnceMs);
   pollfd p{pair.server, POLLIN, 0};
   const timespec ts{0, 80'000'000};
   Stopwatch second;
@@ -268,13 +268,13 @@ TEST_CASE("select: readable and writable and the time left") {
   FD_SET(pair.server, &read_set);
   FD_SET(pair.server, &except_set);
   FD_SET(pair.client, &write_set);
-  timeval tv{5, 0};
+  timeval tv{20, 0};
   const int nfds = std::max(pair.server.get(), pair.client.get()) + 1;
   REQUIRE(select(nfds, &read_set, &write_set, &except_set, &tv) == 1);
   REQUIRE_FALSE(FD_ISSET(pair.server, &read_set));
   REQUIRE_FALSE(FD_ISSET(pair.server, &except_set));
   REQUIRE(FD_ISSET(pair.client, &write_set));
-  REQUIRE(tv.tv_sec >= 4);
+  REQUIRE(tv.tv_sec >= 10);
 
   FD_SET(pair.server, &read_set);
   tv = {0, 80'000};
@@ -290,9 +290,10 @@ TEST_CASE("select: readable and writable and the time left") {
     poll(nullptr, 0, 100);
     return SendAll(pair.client, "x");
   });
-  tv = {5, 0};
+  tv = {20, 0};
   REQUIRE(select(nfds, &read_set, nullptr, nullptr, &tv) == 1);
-  REQUIRE(tv.tv_sec == 4);
+  REQUIRE(tv.tv_sec >= 10);
+  REQUIRE(tv.tv_sec < 20);
   REQUIRE(Get(sender));
   REQUIRE(FD_ISSET(pair.server, &read_set));
 }

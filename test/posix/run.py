@@ -162,24 +162,26 @@ def stacks(pid):
     return "\n".join(line for line in shown.stdout.splitlines() if line.startswith(("#", "Thread")))
 
 
+def free_ports():
+    """A few UDP ports that nobody has at 127.0.0.1, one after the other."""
+    for _ in range(5):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        yield port
+
+
 class Daemon:
     """A private sdp-pmd on loopback addresses, and the environment that leads to it."""
 
     def __init__(self, options, directory):
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
         self.socket_path = os.path.join(directory, "pmd.sock")
         self.stats = os.path.join(directory, "stats")
-        ready, tell = os.pipe()
         hosts = [options.address] if options.address else ["0.0.0.0", "[::]"] if options.in_namespace else ["127.0.0.1", "127.0.0.2", "[::1]"]
-        listen = [f"--listen={host}:{port}" for host in hosts]
-        self.process = subprocess.Popen([options.pmd, *listen, "--socket", self.socket_path, "--log-level", "error",
-                                         "--ready-fd", str(tell)], pass_fds=(tell,))
-        os.close(tell)
-        if os.read(ready, 16) == b"":
+        # A port that is free now somebody may take before the daemon does, or have at one of the other addresses.
+        if not any(self.starts(options, hosts, port) for port in free_ports()):
             sys.exit("sdp-pmd did not start")
-        os.close(ready)
+        port = self.port
         preload = ":".join(os.path.abspath(path) for path in options.preload.split(":"))
         self.environment = {"LD_PRELOAD": preload, "SDP_PM_PORT": str(port),
                             "SDP_PMD_SOCKET": self.socket_path, "SDP_STATS_DIR": self.stats, "SDP_LOG": "debug",
@@ -189,6 +191,19 @@ class Daemon:
                             "SDP_PM_TIMEOUT_MS": "5000"}
         if options.address:
             self.environment["SDP_TEST_ADDRESS"] = options.address
+
+    def starts(self, options, hosts, port):
+        self.port = port
+        ready, tell = os.pipe()
+        listen = [f"--listen={host}:{port}" for host in hosts]
+        self.process = subprocess.Popen([options.pmd, *listen, "--socket", self.socket_path, "--log-level", "error",
+                                         "--ready-fd", str(tell)], pass_fds=(tell,))
+        os.close(tell)
+        with os.fdopen(ready, "rb") as said:
+            is_ready = said.read(1) != b""
+        if not is_ready:
+            self.process.wait()
+        return is_ready
 
     def stop(self):
         self.process.terminate()
@@ -290,7 +305,7 @@ def check_sdpstat(options, environment):
             return "the program that holds connections failed"
         listener = line.split()[1]
         shown = subprocess.run([options.sdpstat, "--json"], env=dict(os.environ, SDP_STATS_DIR=environment["SDP_STATS_DIR"]),
-                               stdout=subprocess.PIPE, text=True, timeout=20)
+                               stdout=subprocess.PIPE, text=True, timeout=60)
         mine = [p for p in json.loads(shown.stdout)["processes"] if p["pid"] == process.pid]
         if len(mine) != 1:
             return f"sdpstat shows {len(mine)} such processes"
@@ -305,7 +320,7 @@ def check_sdpstat(options, environment):
         return None
     finally:
         process.stdin.close()
-        process.wait(20)
+        process.wait(60)
 
 
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--net", "--"]
@@ -368,7 +383,7 @@ def main():
     parser.add_argument("--tag", help="cases with this tag alone, as [rnic]")
     parser.add_argument("--address", help="in place of the loopback addresses: that of an RDMA device")
     parser.add_argument("--expect-log", help="a regular expression for the log of each case")
-    parser.add_argument("--seconds", type=int, default=30, help="for a case")
+    parser.add_argument("--seconds", type=int, default=120, help="for a case; more than its own patience")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--in-namespace", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

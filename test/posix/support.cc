@@ -65,10 +65,14 @@ Address PeerOf(int fd) {
 }
 
 Address ClosedPort(int family) {
-  Fd fd = TcpSocket(family);
+  // Kept, so that nobody else's listener gets it; by bare calls, so that no library in between has a socket of it.
+  const long fd = syscall(SYS_socket, family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  REQUIRE(fd >= 0);
   Address address = Loopback(family);
-  REQUIRE(bind(fd, address.get(), address.length) == 0);
-  return LocalOf(fd);
+  REQUIRE(syscall(SYS_bind, fd, address.get(), address.length) == 0);
+  Address bound;
+  REQUIRE(syscall(SYS_getsockname, fd, bound.get(), &bound.length) == 0);
+  return bound;
 }
 
 Listener Listen(int family, int backlog, int type_flags) {

@@ -458,7 +458,7 @@ TEST_CASE("suspension: a process that exits does not wait for the move of a conn
   const Stopwatch watch;
   REQUIRE(write(pipes[1], "g", 1) == 1);
   REQUIRE(ExitedWith(Reap(child), 0));
-  CHECK(watch.ms() < 1500);
+  CHECK(watch.ms() < 3500);  // less than the peer may take
   close(pipes[0]);
   close(pipes[1]);
 }
