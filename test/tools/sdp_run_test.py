@@ -1,5 +1,6 @@
 """sdp-run from outside: what it passes on, and how it fails. Usage: sdp_run_test.py PATH-OF-SDP-RUN"""
 
+import fcntl
 import os
 import pathlib
 import select
@@ -124,6 +125,16 @@ class SdpRun(unittest.TestCase):
 @unittest.skipUnless(PMD.exists(), "sdp-pmd is not built")
 class SdpRunWithPmd(unittest.TestCase):
     library = any_library()
+
+    @classmethod
+    def setUpClass(cls):
+        # The port is the host's: of several runs of these tests one at a time has it.
+        cls.turn = open(f"/tmp/sdp-run-test-{os.geteuid()}.lock", "w")
+        fcntl.flock(cls.turn, fcntl.LOCK_EX)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.turn.close()
 
     def setUp(self):
         # A socket that nobody serves, so that the machine's own port mapper does not matter.
