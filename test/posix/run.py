@@ -383,7 +383,7 @@ def main():
     parser.add_argument("--tag", help="cases with this tag alone, as [rnic]")
     parser.add_argument("--address", help="in place of the loopback addresses: that of an RDMA device")
     parser.add_argument("--expect-log", help="a regular expression for the log of each case")
-    parser.add_argument("--seconds", type=int, default=120, help="for a case; more than its own patience")
+    parser.add_argument("--seconds", type=int, default=90, help="for a case; more than its own patience")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--in-namespace", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
