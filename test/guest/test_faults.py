@@ -76,6 +76,17 @@ except OSError as e:
 print("read", size, end, flush=True)
 """
 
+# Connects to each port that it is told, and stays connected.
+CALLER = """
+import socket, sys
+connections = []
+for port in sys.stdin:
+    connections.append(socket.create_connection((sys.argv[1], int(port)), timeout=60))
+    connections[-1].sendall(b"x")
+    assert connections[-1].recv(1) == b"x"
+    print("echoed", flush=True)
+"""
+
 
 def run(*argv):
     subprocess.run([harness.find(argv[0]) or argv[0], *argv[1:]], check=True, timeout=60)
@@ -163,6 +174,38 @@ class Faults(unittest.TestCase):
         self.assertEqual(removal.wait(60), 0)
         self.assertIn(f"{DEVICE} was removed", self.world.sdp_log())
 
+    def test_a_device_that_comes_while_programs_run(self):
+        """Those that run already connect over it, whatever the listener has; it is on the device if it was opened when that was there."""
+        self.need_guest()
+        harness.need("rdma")
+        add = ["rdma", "link", "add", DEVICE, "type", "siw", "netdev", NETDEV]
+        run("rdma", "link", "del", DEVICE)
+        self.addCleanup(lambda: os.path.exists(f"/sys/class/infiniband/{DEVICE}") or run(*add))
+        caller = self.world.start([sys.executable, "-c", CALLER, ADDRESS], environment={"SDP_RNIC": "auto", **PATIENT}, stdin=subprocess.PIPE)
+
+        def listen():
+            port = harness.free_port(host=ADDRESS)
+            self.world.start([sys.executable, harness.PEER, "echo-server", port, ADDRESS], environment={"SDP_RNIC": "auto", **PATIENT})
+            self.world.wait_for_listener(port, 60)
+            return port
+
+        def call(port):
+            """What the caller's connections go over, when it has one more."""
+            calls = caller.output().count("echoed")
+            caller.popen.stdin.write(b"%d\n" % port)
+            caller.popen.stdin.flush()
+            harness.wait_until(lambda: caller.output().count("echoed") > calls or not caller.running(), "an echo", 60)
+            return sorted((c["rnic"] for p in self.world.sdpstat()["processes"] if p["pid"] == caller.pid for c in p["connections"]), key=lambda rnic: rnic == "soft")
+
+        earlier = listen()
+        self.assertEqual(call(earlier), ["soft"])
+        run(*add)
+        self.assertEqual(call(earlier), [DEVICE, "soft"])
+        later = listen()
+        harness.wait_until(lambda: f"{ADDRESS}:{later}: SDP on {ADDRESS}" in self.world.sdp_log(), "a listener over the device", 60)
+        self.assertEqual(call(later), [DEVICE, DEVICE, "soft"])
+        self.assertNotIn("TCP, because", self.world.sdp_log())
+
     def tail(self, way, accepting, late=False):
         """What a process has written, of which its device has most when it goes: (bytes that the peer reads, how they end), and all of them."""
         port, size = harness.free_port(host=ADDRESS), 400_000
@@ -209,7 +252,7 @@ class Faults(unittest.TestCase):
     def talk_over_a_bad_path(self, *pairs):
         self.need_guest()
         harness.need("tc")
-        run("tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "100ms", "loss", "1%")
+        run("tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "200ms", "loss", "1%")
         self.addCleanup(run, "tc", "qdisc", "del", "dev", "lo", "root")
         for connecting, accepting in pairs:
             with self.subTest(f"{connecting} to {accepting}"):
