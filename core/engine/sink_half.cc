@@ -41,7 +41,11 @@ void SinkHalf::SetUrgentInline(bool value) {
 }
 
 void SinkHalf::PlacedAside(Bytes bytes) {
-  if (closed_ || bytes.empty()) return;
+  if (bytes.empty()) return;
+  if (closed_) {
+    refused_ = true;
+    return;
+  }
   queue_.PushCopy(bytes, std::max(static_cast<uint32_t>(bytes.size()), kMinHeldCost));
 }
 

@@ -275,6 +275,29 @@ TEST_CASE("Zcopy: a receive buffer needed back while it is read into: what comes
   CHECK(peer.HearAll() == "RdmaRdCompl len=3000, SendSm");
 }
 
+TEST_CASE("Zcopy: after RefuseReceive what comes into a receive buffer that was needed back is dropped and told of") {
+  const bool closes = GENERATE(false, true);
+  Options options = kZcopy;
+  options.read_size = 1000;
+  ScriptedPeer peer({.options = options});
+  peer.Say(Src(5001), "x");
+  peer.end.Read(10);
+  std::vector<std::byte> out(6000);
+  REQUIRE(peer.end.OfferSink(out, false));
+  REQUIRE(peer.Hear() == "RdmaRead len=1000");
+  CHECK(peer.end.MoveSink() == 0u);
+  if (closes) {
+    peer.end.CloseReceive();
+  } else {
+    peer.engine().RefuseReceive();
+    peer.end.Drain();
+  }
+  CHECK_FALSE(peer.engine().refused_data());
+  CompleteRead(&peer);
+  CHECK(peer.engine().refused_data());
+  CHECK(peer.engine().readable_bytes() == 0);
+}
+
 TEST_CASE("Zcopy: both sides advertise and nobody receives: both are forced to Bcopy") {
   EnginePair pair(kZcopy, kZcopy);
   auto to_z = Fill(5000, 7), to_a = Fill(6000, 8);

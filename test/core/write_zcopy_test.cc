@@ -169,6 +169,24 @@ TEST_CASE("Zcopy: SinkAvailCancel ends with SinkCancelAck, RdmaWrCompl or data")
   CHECK(peer.reason() == AbortReason::kNone);
 }
 
+TEST_CASE("Zcopy: after RefuseReceive what is written into a buffer that was needed back is dropped and told of") {
+  ScriptedPeer peer({.options = kZcopy});
+  peer.Say(kSinkPipelined);
+  std::vector<std::byte> out(4000);
+  REQUIRE(peer.end.OfferSink(out, true));
+  peer.Hear();
+  CHECK(peer.end.MoveSink() == 0u);
+  peer.engine().RefuseReceive();
+  peer.end.Drain();
+  CHECK(peer.Hear() == "SinkAvailCancel");
+  const bool written = GENERATE(false, true);
+  if (written) peer.Say(wire::RdmaWrCompl{1000});
+  peer.Say(wire::SinkCancelAck{});
+  CHECK(peer.engine().refused_data() == written);
+  CHECK(peer.engine().readable_bytes() == 0);
+  CHECK(peer.reason() == AbortReason::kNone);
+}
+
 TEST_CASE("Zcopy: an advertised buffer needed back: what is written all the same is read later") {
   ScriptedPeer peer({.options = kZcopy});
   peer.Say(kSinkPipelined);
