@@ -1,42 +1,93 @@
 // A process that has shut itself off from most system calls with a seccomp filter, as the OpenSSH server's
-// network child does. The filter is made for what the program does with TCP: it reads, writes, polls, sleeps,
-// shuts down and closes. The library asks for no more than that then: no sendmsg, fcntl, eventfd, clone or
-// unlink. What cannot be had so, is not done: others that share a connection pass for alive, no helper thread
-// starts, stats files stay until somebody finds them stale.
+// network child does. The filter is made for what the program does with TCP: it reads, writes, waits, sleeps,
+// and closes, each by one call perhaps. The library asks for no more than that then: no fcntl, eventfd, clone
+// or unlink. What cannot be had so, is not done: others that share a connection pass for alive, no helper thread
+// starts, stats files stay until somebody finds them stale. A socket that is made, or not connected yet, stays
+// TCP: to find a way by SDP takes calls that no filter expects.
 //
-// Filters are seen that are set by prctl(). One set by the bare system call is not.
+// Filters are seen that are set by prctl() or by syscall(), as libseccomp does. They are read: one that allows all
+// that the library ever calls confines nobody. One that is there before the program begins is its
+// surroundings', as a container's, and has to allow that.
 #ifndef SDP_PRELOAD_CONFINEMENT_H_
 #define SDP_PRELOAD_CONFINEMENT_H_
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
 
+#include <cerrno>
 #include <cstdint>
+
+#include "preload/guard.h"
+#include "preload/startup.h"
 
 namespace sdp::preload {
 
 // A thread of this process has set a filter.
 bool Confined();
-void NoteConfinement();
 
 // The socket room's: what has to be known or mapped before. In the thread that is about to set the filter.
 void PrepareConfinement();
 
-// The embedded RNIC's calls on its links: the real ones, in a confined process made of read, write and ppoll.
+// What a confined process may call. Unconfined it may call all.
+enum class Call : uint8_t { kRead, kReadv, kRecv, kRecvmsg, kWrite, kWritev, kSend, kSendmsg, kPoll, kPpoll, kSelect, kSleep, kShutdown, kGetpid, kSignalMask, kCount };
+bool MayCall(Call call);
+
+// A filter that this process is about to set.
+class ComingFilter {
+ public:
+  // `program`: null for what allows nothing but read and write (SECCOMP_SET_MODE_STRICT).
+  explicit ComingFilter(const sock_fprog* program);
+  // It forbids something that the library may need.
+  [[nodiscard]] bool confines() const { return confines_; }
+  void Note() const;
+
+ private:
+  uint32_t forbidden_ = 0;  // a bit for each Call
+  bool confines_ = false;
+};
+
+// Around the call by which this thread sets a filter.
+template <typename Set>
+auto Confine(const sock_fprog* program, Set set) {
+  if (!OwnsProcess()) return set();  // a child of vfork: its filter is not its parent's
+  const NoCancellation no_cancellation;
+  const int error = errno;
+  const ComingFilter filter(program);
+  if (filter.confines() && Started() && !Confined()) PrepareConfinement();
+  errno = error;
+  const auto result = set();
+  if (result >= 0 && filter.confines()) filter.Note();
+  return result;
+}
+
+// The same for prctl(PR_SET_SECCOMP, mode, program).
+template <typename Set>
+auto ConfineByPrctl(unsigned long mode, unsigned long program, Set set) {
+  if (mode == SECCOMP_MODE_STRICT) return Confine(nullptr, set);
+  if (mode != SECCOMP_MODE_FILTER || program == 0) return set();
+  return Confine(reinterpret_cast<const sock_fprog*>(program), set);
+}
+
+// The embedded RNIC's calls on its links: the real ones, in a confined process those that the filter knows.
 ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags);
 ssize_t LinkSend(int fd, const void* buffer, size_t length, int flags);
 ssize_t LinkRecvMessage(int fd, msghdr* message, int flags);
 ssize_t LinkSendMessage(int fd, const msghdr* message, int flags);
+int LinkShutdown(int fd, int how);
+int LinkGetOption(int fd, int level, int name, void* value, socklen_t* length);
+int LinkSetOption(int fd, int level, int name, const void* value, socklen_t length);
+
 // Waits for an epoll descriptor as long as `timeout` says, null: for ever. In a confined process by the call that the program makes in this thread,
 // which may be the only one that its filter knows: to the millisecond then, rounded up.
 enum class EpollCall : uint8_t { kWait, kPwait, kPwait2 };
 inline thread_local EpollCall programs_epoll_call __attribute__((tls_model("initial-exec"))) = EpollCall::kWait;
 int WaitForEpoll(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask);
-
-int LinkGetOption(int fd, int level, int name, void* value, socklen_t* length);
-int LinkSetOption(int fd, int level, int name, const void* value, socklen_t length);
+// A time-out as such calls have it.
+int ToMilliseconds(const timespec* time);
 
 }  // namespace sdp::preload
 

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "preload/confinement.h"
 #include "preload/guard.h"
 #include "preload/real_calls.h"
 
@@ -32,6 +33,7 @@ constinit std::atomic<pid_t> owner{0};
 
 // A child of vfork has handlers of its own, but no table.
 bool OwnsTable() {
+  if (!MayCall(Call::kGetpid)) return true;
   const pid_t self = getpid();
   pid_t seen = 0;
   return owner.compare_exchange_strong(seen, self) || seen == self;
@@ -46,6 +48,8 @@ struct Waiting {
   std::array<Deferred, kMostDeferred> signals;
 };
 thread_local Waiting waiting __attribute__((tls_model("initial-exec")));
+// How many run, or were left by a jump.
+thread_local volatile sig_atomic_t handlers __attribute__((tls_model("initial-exec"))) = 0;
 
 // Errors of the thread itself: their handlers cannot wait, and blocked they would end the process.
 void RemoveErrors(sigset_t* set) {
@@ -76,11 +80,13 @@ void Run(int number, siginfo_t* info, void* context) {
     Critical::SetAction(number, &once, nullptr);
   }
   const HandlerInTheMiddle here;
+  handlers = handlers + 1;
   if ((action.sa_flags & SA_SIGINFO) != 0) {
     action.sa_sigaction(number, info, context);
   } else {
     action.sa_handler(number);
   }
+  handlers = handlers - 1;
 }
 
 // With a context that says where the thread is now. Apart from the loop: getcontext returns as setjmp does.
@@ -223,6 +229,7 @@ void Critical::RunRest() {
 }
 
 bool Critical::MayBeInHandler() {
+  if (!MayCall(Call::kSignalMask)) return handlers != 0;
   sigset_t blocked;
   return pthread_sigmask(SIG_SETMASK, nullptr, &blocked) != 0 || sigisemptyset(&blocked) != 1;
 }

@@ -263,12 +263,8 @@ int SDP_ENTRY(prctl)(int option, ...) noexcept {
   unsigned long arguments[4];
   for (unsigned long& argument : arguments) argument = va_arg(variable, unsigned long);
   va_end(variable);
-  const NoCancellation no_cancellation;
-  const bool confines = option == PR_SET_SECCOMP && KeepsTrack();
-  if (confines) sdp::preload::PrepareConfinement();
-  const int result = real.prctl(option, arguments[0], arguments[1], arguments[2], arguments[3]);
-  if (confines && result == 0) sdp::preload::NoteConfinement();
-  return result;
+  const auto call = [&] { return real.prctl(option, arguments[0], arguments[1], arguments[2], arguments[3]); };
+  return option == PR_SET_SECCOMP ? sdp::preload::ConfineByPrctl(arguments[0], arguments[1], call) : call();
 }
 
 // Such an end runs no destructor, but what was sent has to leave, as it would by the kernel's TCP.

@@ -5,6 +5,7 @@
 #include <cstdarg>
 
 #include "preload/config.h"
+#include "preload/confinement.h"
 #include "preload/entry_points.h"
 #include "preload/native_family.h"
 #include "preload/program_memory.h"
@@ -23,7 +24,7 @@ bool IsStream(int domain, int type, int protocol) {
 
 // A socket that cannot be managed stays what the kernel made it: TCP.
 void Manage(int fd, int domain) {
-  if (ForeignCall::Active() || !OwnsProcess()) return;
+  if (Confined() || ForeignCall::Active() || !OwnsProcess()) return;
   const NoCancellation no_cancellation;
   RefreshConfig();
   if (NothingButTcp()) return;
@@ -38,6 +39,7 @@ bool IsNativeStream(int domain, int type, int protocol) {
 
 // A socket that is SDP or nothing; -1 with the kernel's answer to a family that it does not know.
 int MakeNative(int type) {
+  if (Confined()) return Fail(EAFNOSUPPORT);
   const NoCancellation no_cancellation;
   RefreshConfig();
   if (TurnedOff()) return Fail(EAFNOSUPPORT);

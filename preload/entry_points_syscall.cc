@@ -1,13 +1,17 @@
 // syscall(): handed on as it is, but for the calls that the library has to know of. io_uring_setup may be
-// refused; a process that clone, clone3 or fork makes here, past the C library, is a child of fork to us.
+// refused; a process that clone, clone3 or fork makes here, past the C library, is a child of fork to us; and
+// seccomp, for which there is no other function, sets filters (confinement.h).
 #include <dlfcn.h>
 #include <linux/sched.h>
+#include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include <cstdarg>
 #include <cstddef>
 
+#include "preload/confinement.h"
 #include "preload/entry_points.h"
 #include "preload/startup.h"
 
@@ -84,6 +88,19 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_fork)(long nu
   return pid;
 }
 
+__attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_filter)(long number, long a, long b, long c,
+                                                                           long d, long e) {
+  const auto call = [=] { return SDP_ENTRY(next_syscall)(number, a, b, c, d, e); };
+  if (number == SYS_prctl) {
+    const auto mode = static_cast<unsigned long>(b), program = static_cast<unsigned long>(c);
+    return a == PR_SET_SECCOMP ? sdp::preload::ConfineByPrctl(mode, program, call) : call();
+  }
+  if (a == SECCOMP_SET_MODE_STRICT && b == 0 && c == 0) return sdp::preload::Confine(nullptr, call);
+  // libseccomp asks by null filters what the kernel knows.
+  if (a != SECCOMP_SET_MODE_FILTER || c == 0) return call();
+  return sdp::preload::Confine(reinterpret_cast<const sock_fprog*>(c), call);
+}
+
 #ifdef __x86_64__
 // Whatever the call is, vfork and clone with a stack of its own among them, it must find registers and stack
 // as the caller left them: comparisons and a jump.
@@ -91,15 +108,19 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_fork)(long nu
 #define SDP_NEXT_SYSCALL "sdp_entry_next_syscall"
 #define SDP_GUARDED_SETUP "sdp_entry_guarded_io_uring_setup"
 #define SDP_GUARDED_FORK "sdp_entry_guarded_fork"
+#define SDP_GUARDED_FILTER "sdp_entry_guarded_filter"
 #else
 #define SDP_NEXT_SYSCALL "next_syscall"
 #define SDP_GUARDED_SETUP "guarded_io_uring_setup"
 #define SDP_GUARDED_FORK "guarded_fork"
+#define SDP_GUARDED_FILTER "guarded_filter"
 #endif
+static_assert(SYS_seccomp == 317 && SYS_prctl == 157);
 static_assert(SYS_io_uring_setup == 425 && SYS_clone == 56 && SYS_fork == 57 && SYS_clone3 == 435 && CLONE_VM == 0x100);
 static_assert(offsetof(clone_args, flags) == 0 && offsetof(clone_args, stack) == 40 && CLONE_ARGS_SIZE_VER0 == 64);
 __attribute__((naked)) long SDP_ENTRY(syscall)(long, ...) noexcept {
   asm("cmp $425, %rdi\n\tje " SDP_GUARDED_SETUP "\n\tcmp $57, %rdi\n\tje " SDP_GUARDED_FORK
+      "\n\tcmp $317, %rdi\n\tje " SDP_GUARDED_FILTER "\n\tcmp $157, %rdi\n\tje " SDP_GUARDED_FILTER
       "\n\tcmp $435, %rdi\n\tjne 2f"
       "\n\ttest %rsi, %rsi\n\tjz 1f\n\tcmp $64, %rdx\n\tjb 1f"  // the kernel has the right error
       "\n\ttestl $0x100, (%rsi)\n\tjnz 1f"
@@ -118,6 +139,8 @@ long SDP_ENTRY(syscall)(long number, ...) noexcept {
   if (number == SYS_io_uring_setup)
     return SDP_ENTRY(guarded_io_uring_setup)(number, static_cast<unsigned int>(a[0]),
                                              reinterpret_cast<io_uring_params*>(a[1]));
+  if (number == SYS_seccomp || number == SYS_prctl)
+    return SDP_ENTRY(guarded_filter)(number, a[0], a[1], a[2], a[3], a[4]);
   if (number == SYS_clone && (a[0] & CLONE_VM) == 0 && a[1] == 0)
     return SDP_ENTRY(guarded_fork)(number, a[0], a[1], a[2], a[3], a[4]);
   if (number == SYS_clone3 && a[0] != 0 && a[1] >= CLONE_ARGS_SIZE_VER0) {

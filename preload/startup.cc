@@ -65,7 +65,7 @@ bool Start() {
   ReportConfig();
   iwarp::SetLinkCalls({.recvmsg = LinkRecvMessage,
                        .sendmsg = LinkSendMessage,
-                       .shutdown = real.shutdown,
+                       .shutdown = LinkShutdown,
                        .setsockopt = LinkSetOption,
                        .getsockopt = LinkGetOption,
                        .recv = LinkRecv,
@@ -99,7 +99,8 @@ void SetExitHook(void (*hook)()) { exit_hook.store(hook); }
 bool Started() { return started.load(std::memory_order_acquire); }
 
 bool OwnsProcess() {
-  const pid_t pid = owner.load(std::memory_order_relaxed);
+  // Who may not ask may hardly vfork.
+  const pid_t pid = !MayCall(Call::kGetpid) ? 0 : owner.load(std::memory_order_relaxed);
   return pid == 0 || pid == getpid();
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "preload/confinement.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/readiness/look.h"
@@ -99,7 +100,7 @@ class PollCall {
  private:
   int AskKernel(const timespec* timeout, const sigset_t* mask) {
     // More entries than the application asked for must not be too many for it.
-    return count_ < kernel_.size() ? UnboundedPoll(kernel_.data(), kernel_.size(), timeout, mask)
+    return count_ < kernel_.size() || Confined() ? UnboundedPoll(kernel_.data(), kernel_.size(), timeout, mask)
                                    : real.ppoll(kernel_.data(), kernel_.size(), timeout, mask);
   }
 
@@ -336,7 +337,7 @@ std::optional<int> WaitWithoutSets(int count, IsOurs is_ours, Wait wait) {
 int Poll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
   const Time deadline = DeadlineAfter(timeout);
   const auto plain = WaitWithoutSets(
-      static_cast<int>(count), [&](int i) { return fds[i].fd >= 0 && FdTable::Has(fds[i].fd); }, [&] { return real.ppoll(fds, count, timeout, mask); });
+      static_cast<int>(count), [&](int i) { return fds[i].fd >= 0 && FdTable::Has(fds[i].fd); }, [&] { return Confined() ? UnboundedPoll(fds, count, timeout, mask) : real.ppoll(fds, count, timeout, mask); });
   if (plain) return *plain;
   pthread_testcancel();
   const CancelledInSleepsOnly whole;

@@ -38,10 +38,15 @@ stats::StatsSegment*& locked_statistics() {
   return segment;
 }
 
+// `f(fd, socket)` for each number.
+template <typename F>
+void ForEachNumber(F f) {
+  FdTable::ForEach([](int fd, Socket* socket, void* context) { (*static_cast<F*>(context))(fd, static_cast<StreamSocket*>(socket)); }, &f);
+}
+
 template <typename F>
 void ForEachSocket(F f) {
-  FdTable::ForEach([](int, Socket* socket, void* context) { (*static_cast<F*>(context))(static_cast<StreamSocket*>(socket)); },
-                   &f);
+  ForEachNumber([&f](int, StreamSocket* socket) { f(socket); });
 }
 
 }  // namespace
@@ -91,7 +96,7 @@ void ChildAfterFork() {
 }
 
 void PrepareConfinement() {
-  ForEachSocket([](StreamSocket* socket) { socket->PrepareConfinement(); });
+  ForEachNumber([](int fd, StreamSocket* socket) { socket->PrepareConfinement(fd); });
   const Time give_up = Now() + kPatienceForWorkers;
   ForEachSocket([give_up](StreamSocket* socket) { socket->FinishConfinement(give_up); });
 }

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "preload/confinement.h"
 #include "preload/guard.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
@@ -63,7 +64,7 @@ int PollOnce(pollfd* fds, nfds_t count, Time deadline) {
 }
 
 int PollRestarting(pollfd* fds, nfds_t count, Time deadline) {
-  for (;;) {
+  while (MayCall(Call::kSignalMask)) {
     HeldSignals held;
     if (held.fd() < 0) break;
     fds[count] = {.fd = held.fd(), .events = POLLIN, .revents = 0};

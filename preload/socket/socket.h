@@ -67,6 +67,9 @@ class Socket {
   // fcntl(F_SETFL): called before the real call; returns the flags to give to the kernel. (FIONBIO comes through Ioctl.)
   virtual int ChangeStatusFlags(int flags) { return flags; }
 
+  // Its calls never wait. Asked without its lock, by a thread that has it.
+  virtual bool DoesNotBlock() { return false; }
+
   // What is read and written at it is a stream that the kernel does not know, or is going to be.
   virtual bool IsStream() { return false; }
 

@@ -89,6 +89,7 @@ class StreamSocket final : public Socket {
   void Vanished(int fd) override;
   int VisibleStatusFlags(int kernel_flags) override;
   int ChangeStatusFlags(int flags) override;
+  bool DoesNotBlock() override { return nonblocking_.value_or(false); }
   bool IsStream() override {
     const State state = state_.load(std::memory_order_relaxed);
     return state == State::kSdp || state == State::kConnecting;
@@ -163,7 +164,7 @@ class StreamSocket final : public Socket {
   void DisownAfterFork();
   void NoteForkInParent();
   // A seccomp filter comes: what is found out by system calls now can be used behind it.
-  void PrepareConfinement();
+  void PrepareConfinement(int fd);
   // Behind that of all sockets: a listener waits until `give_up` for what other processes have taken on.
   void FinishConfinement(Time give_up);
   // The process ends: what it has sent must leave, and the peer must learn that no more comes. First as far as that goes without waiting, for

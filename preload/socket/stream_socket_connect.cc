@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "preload/config.h"
+#include "preload/confinement.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/native_family.h"
@@ -48,6 +49,7 @@ int StreamSocket::Listen(int fd, int backlog) {
   if (std::find(descriptors_.begin(), descriptors_.end(), fd) == descriptors_.end()) descriptors_.push_back(fd);
   if (state_ == State::kSdp) return Fail(EINVAL);
   if (state_ == State::kConnecting) return Fail(EINVAL);
+  if (state_ == State::kNew && Confined() && !native_) BecomePlain(fd, stats::FallbackReason::kCount, {});
   if (state_ == State::kPlain) return kPassThrough;
   const int result = real.listen(fd, backlog);
   if (result != 0) return result;
@@ -156,6 +158,11 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
                                                (address->sa_family == AF_INET6 && length >= 24));
   if (!internet) return kPassThrough;  // the kernel has the right error
   if (error_outlived_) TakeError();  // nobody has asked, and TCP forgets it here
+  if (Confined()) {  // it had another peer before
+    if (native_) return Fail(ECONNREFUSED);
+    BecomePlain(fd, stats::FallbackReason::kCount, {});
+    return kPassThrough;
+  }
   RefreshConfig();
   if (domain_ == AF_INET6 && !v6only_) {
     int v6only = 0;
@@ -392,7 +399,7 @@ Background::Wait StreamSocket::RunAttempt(Time now) {
 
 // The application asks whether the connect is done: what has come meanwhile need not wait until the helper runs.
 void StreamSocket::StepAttempt() {
-  if (attempt_ == nullptr || connects_inline_ || descriptors_.empty() || !Background::Holds(&task_)) return;
+  if (attempt_ == nullptr || connects_inline_ || descriptors_.empty() || Confined() || !Background::Holds(&task_)) return;
   const int waited_for = attempt_->wait().fd;
   const Background::Wait wait = RunAttempt(Now());
   if (wait.done || wait.fd != waited_for) Background::Add(&task_, Duration::zero());  // it sleeps on something that is no more

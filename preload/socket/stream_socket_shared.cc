@@ -208,7 +208,7 @@ bool StreamSocket::LeaveToOthers() {
   return true;
 }
 
-void StreamSocket::PrepareConfinement() {
+void StreamSocket::PrepareConfinement(int fd) {
   Lock lock(mutex_);
   if (state_ == State::kSdp && !foreign() && session_->moving()) {
     session_->EndMove();
@@ -217,6 +217,9 @@ void StreamSocket::PrepareConfinement() {
   if (shared_ != nullptr) shared_->Prepare();
   if (!descriptors_.empty()) IsNonblocking(descriptors_.front());
   if (listener_ != nullptr) listener_->Bar();
+  if (state_ == State::kNew && !native_ && pending_error_ == 0) {
+    BecomePlain(fd, stats::FallbackReason::kSocketOption, "a seccomp filter was set before the socket was connected");
+  }
 }
 
 void StreamSocket::FinishConfinement(Time give_up) {

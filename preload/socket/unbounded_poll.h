@@ -9,7 +9,7 @@
 
 namespace sdp::preload {
 
-// As ppoll; by pselect where that says EINVAL. A cancellation point.
+// As ppoll; by pselect where that says EINVAL. In a confined process by the call that its filter knows. A cancellation point.
 int UnboundedPoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask);
 
 }  // namespace sdp::preload

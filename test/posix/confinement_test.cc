@@ -7,10 +7,14 @@
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/select.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 
 #include <cstdlib>
 #include <future>
+#include <iterator>
+#include <span>
 #include <vector>
 
 #include "test/posix/support.h"
@@ -28,26 +32,47 @@ constexpr int kAllowed[] = {
 };
 constexpr int kDenied[] = {SYS_open, SYS_openat, SYS_stat, SYS_fstat, SYS_lstat, SYS_newfstatat};
 
-bool Confine(const std::vector<int>& also_allowed = {}) {
+// A filter may be set by any of these.
+enum class By { kPrctl, kSeccomp, kBarePrctl };
+
+bool SetFilter(const sock_fprog& program, By by) {
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
+  switch (by) {
+    case By::kPrctl:
+      return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+    case By::kSeccomp:  // as libseccomp, which asks first
+      if (syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 1, nullptr) != -1 || errno != EINVAL) return false;
+      if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, nullptr) != -1 || errno != EFAULT) return false;
+      return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
+    case By::kBarePrctl:
+      return syscall(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
+  }
+  return false;
+}
+
+bool Forgo() {
   for (const int resource : {RLIMIT_FSIZE, RLIMIT_NPROC}) {
     const rlimit none{0, 0};
     if (setrlimit(static_cast<__rlimit_resource_t>(resource), &none) != 0) return false;
   }
   const rlimit one{1, 1};
-  if (setrlimit(RLIMIT_NOFILE, &one) != 0) return false;
+  return setrlimit(RLIMIT_NOFILE, &one) == 0;
+}
+
+bool Filter(std::span<const int> allowed, const std::vector<int>& also_allowed, By by) {
   std::vector<sock_filter> filter = {BPF_STMT(BPF_LD + BPF_W + BPF_ABS, offsetof(seccomp_data, nr))};
   const auto answer = [&](int number, uint32_t what) {
     filter.push_back(BPF_JUMP(BPF_JMP + BPF_JEQ + BPF_K, static_cast<uint32_t>(number), 0, 1));
     filter.push_back(BPF_STMT(BPF_RET + BPF_K, what));
   };
-  for (const int number : kAllowed) answer(number, SECCOMP_RET_ALLOW);
+  for (const int number : allowed) answer(number, SECCOMP_RET_ALLOW);
   for (const int number : also_allowed) answer(number, SECCOMP_RET_ALLOW);
   for (const int number : kDenied) answer(number, SECCOMP_RET_ERRNO | EACCES);
   filter.push_back(BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_KILL_PROCESS));
-  const sock_fprog program = {static_cast<unsigned short>(filter.size()), filter.data()};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+  return SetFilter({static_cast<unsigned short>(filter.size()), filter.data()}, by);
 }
+
+bool Confine(const std::vector<int>& also_allowed = {}, By by = By::kPrctl) { return Forgo() && Filter(kAllowed, also_allowed, by); }
 
 bool WriteAll(int fd, const char* bytes, ssize_t count) {
   while (count > 0) {
@@ -81,13 +106,13 @@ std::string Exchange(int fd, const std::string& data) {
   return back;
 }
 
-void ServeConfined(bool nonblocking, bool by_exit) {
+void ServeConfined(bool nonblocking, bool by_exit, By by = By::kPrctl) {
   Pair pair = MakePair();
   SetNonblocking(pair.server, nonblocking);
   const std::string data = Pattern(300'000);
   const pid_t pid = Child([&] {
     pair.client.reset();
-    if (!Confine()) return 1;
+    if (!Confine({}, by)) return 1;
     const int result = Echo(pair.server, data.size()) ? 0 : 2;
     if (by_exit) exit(result);
     return result;
@@ -113,6 +138,43 @@ TEST_CASE("confinement: a child behind a seccomp filter talks on a blocking sock
 
 TEST_CASE("confinement: a child behind a seccomp filter may leave by exit") {
   ServeConfined(/*nonblocking=*/true, /*by_exit=*/true);
+}
+
+TEST_CASE("confinement: a child whose seccomp filter is set by a system call of its own") {
+  ServeConfined(/*nonblocking=*/GENERATE(false, true), /*by_exit=*/true, GENERATE(By::kSeccomp, By::kBarePrctl));
+}
+
+// To find a way other than TCP's would take calls that the filter does not know.
+TEST_CASE("confinement: a process behind a seccomp filter makes connections", "[plain]") {
+  const bool made_before = GENERATE(true, false);
+  const By by = GENERATE(By::kPrctl, By::kSeccomp);
+  const pid_t pid = Child([&] {
+    Fd sockets[3];
+    const auto make = [&] {
+      for (Fd& fd : sockets) fd.reset(socket(AF_INET, SOCK_STREAM, 0));
+    };
+    if (made_before) make();
+    if (!Filter(kAllowed, {SYS_socket, SYS_bind, SYS_listen, SYS_connect, SYS_accept, SYS_getsockname, SYS_fcntl}, by)) return 1;
+    if (!made_before) make();
+    Address address = Loopback(AF_INET);
+    if (bind(sockets[0], address.get(), address.length) != 0 || listen(sockets[0], 8) != 0) return 2;
+    address = LocalOf(sockets[0]);
+    for (Fd* const client : {&sockets[1], &sockets[2]}) {
+      const bool blocks = client == &sockets[1];
+      if (!blocks && fcntl(*client, F_SETFL, O_NONBLOCK) != 0) return 3;
+      if (connect(*client, address.get(), address.length) != 0 && (blocks || errno != EINPROGRESS)) return 4;
+      Fd server(accept(sockets[0], nullptr, nullptr));
+      char c = 0;
+      if (!WriteAll(*client, "x", 1) || read(server, &c, 1) != 1 || c != 'x') return 5;
+      if (write(server, "y", 1) != 1) return 6;
+      pollfd answer{*client, POLLIN, 0};
+      if (poll(&answer, 1, kPatienceMs) != 1 || read(*client, &c, 1) != 1 || c != 'y') return 7;
+    }
+    return 0;
+  });
+  const int status = Reap(pid);
+  CAPTURE(made_before, status);
+  REQUIRE(ExitedWith(status, 0));
 }
 
 TEST_CASE("confinement: a process behind a seccomp filter has a connection for itself") {
@@ -177,6 +239,146 @@ TEST_CASE("confinement: a child behind a seccomp filter waits by epoll, and regi
   const int status = Reap(pid);
   CAPTURE(call, status);
   REQUIRE(ExitedWith(status, 0));
+}
+
+TEST_CASE("confinement: a filter that forbids what no socket needs") {
+  const pid_t pid = Child([] {
+    sock_filter filter[] = {BPF_STMT(BPF_LD + BPF_W + BPF_ABS, offsetof(seccomp_data, nr)),
+                            BPF_JUMP(BPF_JMP + BPF_JEQ + BPF_K, SYS_mount, 0, 1), BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_KILL_PROCESS),
+                            BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_ALLOW)};
+    Pair before = MakePair();
+    if (!SetFilter({std::size(filter), filter}, By::kSeccomp)) return 1;
+    Pair behind = MakePair();
+    for (const Pair* const pair : {&before, &behind}) {
+      if (!SendAll(pair->client, "word") || ReceiveExactly(pair->server, 4) != "word") return 2;
+    }
+    return 0;
+  });
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+// What any program needs that has memory and comes to an end.
+constexpr int kAllPrograms[] = {SYS_brk,     SYS_clock_gettime, SYS_clock_nanosleep, SYS_close,      SYS_exit_group, SYS_futex,
+                                SYS_madvise, SYS_mmap,          SYS_mprotect,        SYS_mremap,     SYS_munmap,     SYS_rt_sigreturn};
+
+// How a program does what it does, each by one call that its filter knows, and no other.
+struct Manner {
+  const char* name;
+  bool blocks;
+  std::vector<int> calls;
+  bool (*waits)(int fd, int set, short events);
+  ssize_t (*reads)(int fd, char* room, size_t size);
+  ssize_t (*writes)(int fd, const char* data, size_t size);
+};
+
+bool WaitsByPoll(int fd, int, short events) {
+  pollfd one{fd, events, 0};
+  return poll(&one, 1, kPatienceMs) == 1;
+}
+bool WaitsByPpoll(int fd, int, short events) {
+  pollfd one{fd, events, 0};
+  const timespec patience{.tv_sec = kPatienceMs / 1000, .tv_nsec = 0};
+  return ppoll(&one, 1, &patience, nullptr) == 1;
+}
+bool WaitsBySelect(int fd, int, short events) {
+  fd_set set;
+  FD_ZERO(&set);
+  FD_SET(fd, &set);
+  timeval patience{.tv_sec = kPatienceMs / 1000, .tv_usec = 0};
+  return select(fd + 1, events == POLLIN ? &set : nullptr, events == POLLOUT ? &set : nullptr, nullptr, &patience) == 1;
+}
+bool WaitsByEpoll(int fd, int set, short events) {
+  epoll_event event{.events = static_cast<uint32_t>(events), .data = {}};
+  return epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == 0 && epoll_wait(set, &event, 1, kPatienceMs) == 1;
+}
+
+ssize_t Reads(int fd, char* room, size_t size) { return read(fd, room, size); }
+ssize_t Readvs(int fd, char* room, size_t size) {
+  const iovec piece{room, size};
+  return readv(fd, &piece, 1);
+}
+ssize_t Recvs(int fd, char* room, size_t size) { return recv(fd, room, size, 0); }
+ssize_t Recvmsgs(int fd, char* room, size_t size) {
+  iovec piece{room, size};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  return recvmsg(fd, &message, 0);
+}
+ssize_t Writes(int fd, const char* data, size_t size) { return write(fd, data, size); }
+ssize_t Writevs(int fd, const char* data, size_t size) {
+  const iovec piece{const_cast<char*>(data), size};
+  return writev(fd, &piece, 1);
+}
+ssize_t Sends(int fd, const char* data, size_t size) { return send(fd, data, size, MSG_NOSIGNAL); }
+ssize_t Sendmsgs(int fd, const char* data, size_t size) {
+  iovec piece{const_cast<char*>(data), size};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  return sendmsg(fd, &message, 0);
+}
+
+const Manner kManners[] = {
+    {"poll, read, write", true, {SYS_poll, SYS_read, SYS_write}, WaitsByPoll, Reads, Writes},
+    {"poll, recv, send", true, {SYS_poll, SYS_recvfrom, SYS_sendto}, WaitsByPoll, Recvs, Sends},
+    {"poll, recvmsg, sendmsg", true, {SYS_poll, SYS_recvmsg, SYS_sendmsg}, WaitsByPoll, Recvmsgs, Sendmsgs},
+    {"select, read, write", true, {SYS_select, SYS_pselect6, SYS_read, SYS_write}, WaitsBySelect, Reads, Writes},
+    {"select, recv, writev", false, {SYS_select, SYS_pselect6, SYS_recvfrom, SYS_writev}, WaitsBySelect, Recvs, Writevs},
+    {"ppoll, readv, writev", true, {SYS_ppoll, SYS_readv, SYS_writev}, WaitsByPpoll, Readvs, Writevs},
+    {"epoll, read, write", false, {SYS_epoll_ctl, SYS_epoll_wait, SYS_read, SYS_write}, WaitsByEpoll, Reads, Writes},
+    {"epoll, recv, sendmsg", false, {SYS_epoll_ctl, SYS_epoll_wait, SYS_recvfrom, SYS_sendmsg}, WaitsByEpoll, Recvs, Sendmsgs},
+};
+
+// 0: all came and went back.
+int EchoIn(const Manner& manner, int fd, int set, size_t size) {
+  char buffer[20'000];
+  while (size > 0) {
+    if (!manner.waits(fd, set, POLLIN)) return 2;
+    const ssize_t n = manner.reads(fd, buffer, sizeof buffer);
+    if (n < 0 && errno == EAGAIN) continue;
+    if (n <= 0) return 3;
+    for (ssize_t sent = 0; sent < n;) {
+      if (!manner.waits(fd, set, POLLOUT)) return 4;
+      const ssize_t m = manner.writes(fd, buffer + sent, static_cast<size_t>(n - sent));
+      if (m < 0 && errno != EAGAIN) return 5;
+      if (m > 0) sent += m;
+    }
+    size -= static_cast<size_t>(n);
+  }
+  return close(fd) == 0 ? 0 : 6;
+}
+
+TEST_CASE("confinement: a filter that knows just the calls that a program makes") {
+  const bool shared = GENERATE(true, false);
+  const size_t which = GENERATE(range(size_t{0}, std::size(kManners)));
+  const Manner& manner = kManners[which];
+  Pair pair = MakePair();
+  SetNonblocking(pair.server, !manner.blocks);
+  const std::string data = Pattern(300'000);
+  const pid_t pid = Child([&] {
+    pair.client.reset();
+    const int fd = pair.server.release();
+    const int set = epoll_create1(0);
+    epoll_event event{.events = EPOLLIN, .data = {}};
+    if (set < 0 || (manner.waits == WaitsByEpoll && epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) != 0)) return 10;
+    // Its first word, as it will go on. The parent has let go of it when this comes.
+    if (!manner.waits(fd, set, POLLIN)) return 11;
+    char first = 0;
+    if (manner.reads(fd, &first, 1) != 1 || first != 'x') return 12;
+    if (!Filter(kAllPrograms, manner.calls, By::kPrctl)) return 1;
+    return EchoIn(manner, fd, set, data.size());
+  });
+  if (!shared) pair.server.reset();
+  REQUIRE(SendAll(pair.client, "x"));
+  const std::string back = Exchange(pair.client, data);
+  const int status = Reap(pid);
+  CAPTURE(manner.name, shared, status);
+  REQUIRE(ExitedWith(status, 0));
+  REQUIRE(back == data);
+  if (!shared) return;
+  REQUIRE(SendAll(pair.client, "more"));
+  REQUIRE(ReceiveExactly(pair.server, 4) == "more");
 }
 
 TEST_CASE("confinement: a child that may have no descriptors sleeps in receives of a connection it shares") {

@@ -140,7 +140,8 @@ for _library in ("libasan", "libubsan", "libtsan"):
     SKIPPED_UNDER.setdefault(_library, {}).update({
         f"confinement: {_case}": "a sanitizer's run time makes calls that the filter knows nothing of"
         for _case in ("a child behind a seccomp filter talks and its parent goes on", "a child behind a seccomp filter talks on a blocking socket",
-                      "a child behind a seccomp filter may leave by exit", "a process behind a seccomp filter has a connection for itself",
+                      "a child behind a seccomp filter may leave by exit", "a child whose seccomp filter is set by a system call of its own",
+                      "a process behind a seccomp filter makes connections", "a filter that knows just the calls that a program makes", "a process behind a seccomp filter has a connection for itself",
                       "a child behind a seccomp filter waits by epoll, and registers there")})
 
 
