@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "preload/config.h"
@@ -48,6 +49,17 @@ bool IsOfThisHost(int error) {
     default:
       return false;
   }
+}
+
+// 0, or what has become of a connect that was begun. Nothing: it goes on.
+std::optional<int> Connected(int fd) {
+  pollfd link{.fd = fd, .events = POLLOUT, .revents = 0};
+  timespec zero{};
+  if (real.ppoll(&link, 1, &zero, nullptr) == 0) return std::nullopt;
+  int error = 0;
+  socklen_t length = sizeof error;
+  real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+  return error;
 }
 
 }  // namespace
@@ -93,18 +105,16 @@ Outcome ConnectAttempt::Step(Time now) {
       return HandleAnswer(state, sdp_address, now);
     }
     case Phase::kLink: {
-      pollfd link{.fd = fd_, .events = POLLOUT, .revents = 0};
-      timespec zero{};
-      if (real.ppoll(&link, 1, &zero, nullptr) == 0) {
-        return now < deadline_ ? Outcome::kPending : HandleLink(ETIMEDOUT, now);
-      }
-      int error = 0;
-      socklen_t length = sizeof error;
-      real.getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &length);
-      return HandleLink(error, now);
+      const auto error = Connected(fd_);
+      if (!error) return now < deadline_ ? Outcome::kPending : HandleLink(ETIMEDOUT, now);
+      return HandleLink(*error, now);
     }
     case Phase::kHandshake:
       return StepHandshake(now);
+    case Phase::kConventional: {
+      const auto error = Connected(fd_);
+      return error ? FinishConventional(*error) : Outcome::kPending;
+    }
   }
   return Outcome::kFailed;
 }
@@ -117,6 +127,8 @@ Background::Wait ConnectAttempt::wait() const {
       return {.fd = lookup_->fd(), .events = POLLIN, .deadline = lookup_->deadline()};
     case Phase::kLink:
       return {.fd = fd_, .events = POLLOUT, .deadline = deadline_};
+    case Phase::kConventional:
+      return {.fd = fd_, .events = POLLOUT, .deadline = kNever};
     case Phase::kHandshake: {
       const verbs::Interest interest = connector_ != nullptr ? connector_->interest() : session_->queue_pair().interest();
       return {.fd = connector_ != nullptr ? connector_->event_fd() : session_->LinkOf(fd_),
@@ -257,6 +269,7 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
         RememberReset(target_endpoint_, now);
         return GiveUp(FallbackReason::kMpaRejected, "the peer rejected the connection");
       case verbs::ConnectState::kFailed:
+        was_reset_ = connector_->cause().end == verbs::LinkEnd::kReset && connector_->cause().os_error != ETIMEDOUT;
         // Of processes that share a listener one ended with our request in its hands: another may take it up.
         if (connector_->cause().os_error == ECONNRESET && !kernel_rnic_ && !std::exchange(tried_again_, true)) {
           connector_.reset();
@@ -283,9 +296,11 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
   const engine::State state = session_->engine().state();
   if (state == engine::State::kHelloSent) {
     if (!session_->link_ended() && now < deadline_) return Outcome::kPending;
+    was_reset_ = session_->link_ended();
     return GiveUp(FallbackReason::kHelloFailed, "no HelloAck came");
   }
   if (state == engine::State::kAborted) {
+    was_reset_ = session_->link_ended();
     return GiveUp(FallbackReason::kHelloFailed, engine::ToString(session_->engine().abort_reason()));
   }
   return Outcome::kSdp;
@@ -309,6 +324,19 @@ Outcome ConnectAttempt::GiveUp(FallbackReason reason, std::string text) {
   SDP_LOG(kInfo, "connect to %s: TCP, because %s (%s)", target_endpoint_.ToString().c_str(), stats::ToString(reason_),
           reason_text_.c_str());
   return Outcome::kConventional;
+}
+
+Outcome ConnectAttempt::ConnectConventionally() {
+  phase_ = Phase::kConventional;
+  if (ConnectWithoutBlocking(fd_, target_) == 0) return FinishConventional(0);
+  return errno == EINPROGRESS ? Outcome::kPending : FinishConventional(errno);
+}
+
+Outcome ConnectAttempt::FinishConventional(int error) {
+  if (error == 0) return Outcome::kPlain;
+  Unconnect(fd_);
+  error_ = error == ECONNREFUSED ? ECONNRESET : error;
+  return Outcome::kFailed;
 }
 
 }  // namespace sdp::preload

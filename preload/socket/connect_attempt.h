@@ -4,6 +4,9 @@
 //       │ no SDP there       │ refused             │ failed
 //       └────────────────────┴─────────────────────┴──> kConventional ──> plain TCP
 //
+// Who has shaken hands with us in vain was there: on TCP the connection was made by then. If nobody listens at the conventional address either, it
+// has gone since, and the program is told of a reset, not of a refusal.
+//
 // All on the application's own descriptor, so that its options, its epoll registrations and its number stay. Passive: the owner calls
 // Step when what wait() names has come. Unlocked: the StreamSocket's lock guards it.
 #ifndef SDP_PRELOAD_SOCKET_CONNECT_ATTEMPT_H_
@@ -35,12 +38,17 @@ class ConnectAttempt {
     kSdp,           // TakeSession()
     kConventional,  // no SDP: the caller connects to the conventional address, see reason()
     kFailed,        // neither: error() (mode "sdp", or an error that TCP would report as well)
+    kPlain,         // ConnectConventionally() has
   };
 
   // `domain`: AF_INET, AF_INET6, or kFamilySdp, for which no rule is asked. `target`: the conventional address as the application gave it.
   ConnectAttempt(int fd, int domain, const Address& target, const ConnectionTuning& tuning);
 
   Outcome Step(Time now);
+  // The outcome is kConventional, and the peer has ended a handshake.
+  [[nodiscard]] bool was_reset() const { return was_reset_; }
+  // Then in place of the caller, who has the descriptor ready.
+  Outcome ConnectConventionally();
   [[nodiscard]] Background::Wait wait() const;
 
   std::unique_ptr<Session> TakeSession() { return std::move(session_); }
@@ -54,13 +62,14 @@ class ConnectAttempt {
   void Disown();
 
  private:
-  enum class Phase : uint8_t { kStart, kAsking, kLink, kHandshake };
+  enum class Phase : uint8_t { kStart, kAsking, kLink, kHandshake, kConventional };
 
   Outcome Start(Time now);
   Outcome HandleAnswer(pm::QueryState state, const pm::Endpoint& sdp_address, Time now);
   Outcome ConnectLink(Time now);
   Outcome HandleLink(int error, Time now);
   Outcome StepHandshake(Time now);
+  Outcome FinishConventional(int error);
   Outcome GiveUp(stats::FallbackReason reason, std::string text);
 
   int fd_;
@@ -73,6 +82,7 @@ class ConnectAttempt {
   bool from_cache_ = false;
   bool kernel_rnic_tried_ = false;
   bool tried_again_ = false;  // after a reset in the middle of the MPA start-up
+  bool was_reset_ = false;
   bool kernel_rnic_ = false;  // connector_, later session_, are a kernel RNIC's
   Phase phase_ = Phase::kStart;
   Address sdp_address_;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "preload/config.h"
+#include "preload/confinement.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
@@ -190,6 +191,8 @@ void Listener::Close() {
   std::lock_guard lock(mutex_);
   if (shared_ && !closed_) (void)MoveToCommon(Now(), Duration::zero());
   closed_ = true;
+  // At once, though the helper sleeps on it and so keeps it alive in the kernel: who connects from here on is refused.
+  if (!shared_ && sdp_fd() >= 0) LinkShutdown(sdp_fd(), SHUT_RD);
   CloseKernelSide();
   for (std::atomic<int>* fd : {&sdp_fd_, &ready_fd_, &registration_fd_, &signal_fd_}) {
     const int number = fd->exchange(-1);

@@ -380,6 +380,7 @@ class StreamSocket final : public Socket {
   int ConnectInline(Lock& lock, int fd);
   // A connect while another one is under way.
   int JoinConnect(Lock& lock, int fd);
+  ConnectAttempt::Outcome LeadAttempt(int fd, Time now);
   // The helper goes on with it. False: there is none.
   bool LeaveConnect();
   int ReportConnected(int fd);

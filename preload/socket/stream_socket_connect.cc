@@ -196,7 +196,7 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
   connects_inline_ = true;
   bool self_answered = false;
   for (;;) {
-    const ConnectAttempt::Outcome outcome = attempt_->Step(Now());
+    const ConnectAttempt::Outcome outcome = LeadAttempt(fd, Now());
     if (outcome != ConnectAttempt::Outcome::kPending) {
       const int result = FinishConnect(fd, outcome);
       waiters_.WakeAll();
@@ -236,6 +236,13 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
       return Fail(result < 0 ? EINTR : EINPROGRESS);
     }
   }
+}
+
+ConnectAttempt::Outcome StreamSocket::LeadAttempt(int fd, Time now) {
+  const ConnectAttempt::Outcome outcome = attempt_->Step(now);
+  if (outcome != ConnectAttempt::Outcome::kConventional || !attempt_->was_reset()) return outcome;
+  options_.Apply(fd);
+  return attempt_->ConnectConventionally();
 }
 
 bool StreamSocket::LeaveConnect() {
@@ -370,6 +377,10 @@ int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
       attempt_.reset();
       return kPassThrough;  // the caller's thread may sleep in it, without the lock
     }
+    case ConnectAttempt::Outcome::kPlain:
+      BecomePlain(fd, attempt_->reason(), attempt_->reason_text());
+      attempt_.reset();
+      return 0;
     case ConnectAttempt::Outcome::kFailed: {
       const int error = attempt_->error();
       RecordFallback(fd, attempt_->reason(), attempt_->reason_text(), attempt_->target(), stats::State::kFailed);
@@ -384,7 +395,7 @@ int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
 // Lock held: a non-blocking connect goes on.
 Background::Wait StreamSocket::RunAttempt(Time now) {
   const int fd = descriptors_.front();
-  const ConnectAttempt::Outcome outcome = attempt_->Step(now);
+  const ConnectAttempt::Outcome outcome = LeadAttempt(fd, now);
   if (outcome == ConnectAttempt::Outcome::kPending) return attempt_->wait();
   if (outcome == ConnectAttempt::Outcome::kFailed) pending_error_ = attempt_->error();
   const Address target = attempt_->target();

@@ -137,7 +137,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   Lock lock(mutex_);
   if (state_ != State::kSdp) {
     if (state_ == State::kConnecting) return Fail(EAGAIN);
-    if (error_outlived_) {
+    if (pending_error_ != 0) {  // of a connect that has failed, or of the connection that was
       const int error = TakeError();
       lock.unlock();
       return error == EPIPE ? FailPipe(flags) : Fail(error);
@@ -278,7 +278,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   Lock lock(mutex_);
   if (state_ != State::kSdp) {
     if (state_ == State::kConnecting) return Fail(EAGAIN);
-    if (error_outlived_) return Fail(TakeError());
+    if (pending_error_ != 0) return Fail(TakeError());
     return kPassThrough;
   }
   Time deadline = kNever;

@@ -1,4 +1,4 @@
-// The timer that the kernel runs for a connection.
+// What the kernel knows of the connection beneath a socket.
 #ifndef SDP_TEST_POSIX_KERNEL_TIMER_H_
 #define SDP_TEST_POSIX_KERNEL_TIMER_H_
 
@@ -14,8 +14,16 @@ namespace posix_test {
 // As /proc/net/tcp has them. Others retransmit, probe, or wait in TIME_WAIT.
 inline constexpr int kNoTimer = 0, kKeepaliveTimer = 2;
 
-// Of an IPv4 connection; -1: there is no such connection.
-inline int KernelTimerOf(int fd) {
+inline constexpr int kEstablished = 1;
+
+// -1: there is no such connection.
+struct KernelConnection {
+  int state = -1;
+  int timer = -1;
+};
+
+// Of an IPv4 socket.
+inline KernelConnection KernelConnectionOf(int fd) {
   struct stat status {};
   REQUIRE(fstat(fd, &status) == 0);
   std::ifstream table("/proc/net/tcp");
@@ -23,14 +31,15 @@ inline int KernelTimerOf(int fd) {
   std::getline(table, line);
   while (std::getline(table, line)) {
     std::istringstream fields(line);
-    std::string skipped, timer;
+    std::string skipped, state, timer;
     uint64_t inode = 0;
-    for (int i = 0; i < 5; ++i) fields >> skipped;
-    fields >> timer >> skipped >> skipped >> skipped >> inode;
-    if (inode == status.st_ino) return std::stoi(timer.substr(0, 2), nullptr, 16);
+    fields >> skipped >> skipped >> skipped >> state >> skipped >> timer >> skipped >> skipped >> skipped >> inode;
+    if (inode == status.st_ino) return {std::stoi(state, nullptr, 16), std::stoi(timer.substr(0, 2), nullptr, 16)};
   }
-  return -1;
+  return {};
 }
+
+inline int KernelTimerOf(int fd) { return KernelConnectionOf(fd).timer; }
 
 }  // namespace posix_test
 

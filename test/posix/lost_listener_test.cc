@@ -1,0 +1,91 @@
+// A listener that goes while a client connects: on TCP the connection is there as soon as the kernels have agreed, and is reset.
+#include <sys/wait.h>
+
+#include "test/posix/kernel_timer.h"
+#include "test/posix/processes.h"
+
+namespace posix_test {
+namespace {
+
+bool HasLink(int fd) {
+  return Eventually([fd] { return KernelConnectionOf(fd).state == kEstablished; });
+}
+
+// Begins to connect without blocking.
+Fd Connecting(Address address) {
+  Fd client = TcpSocket(AF_INET, SOCK_NONBLOCK);
+  REQUIRE((connect(client, address.get(), address.length) == 0 || errno == EINPROGRESS));
+  return client;
+}
+
+// A server in a process of its own that does nothing any more.
+struct StoppedServer {
+  StoppedServer() {
+    int ends[2];
+    REQUIRE(pipe(ends) == 0);
+    Fd hears(ends[0]), tells(ends[1]);
+    pid = Fork([&] {
+      Listener listener = Listen();
+      if (write(tells, &listener.address, sizeof listener.address) != sizeof listener.address) return 1;
+      for (;;) pause();
+    });
+    REQUIRE(WaitFor(hears, POLLIN));
+    REQUIRE(read(hears, &address, sizeof address) == sizeof address);
+    REQUIRE(kill(pid, SIGSTOP) == 0);
+    int status = 0;
+    REQUIRE(waitpid(pid, &status, WUNTRACED) == pid);
+  }
+  pid_t pid = -1;
+  Address address;
+};
+
+TEST_CASE("connect: a listener that closes in the middle of a non-blocking connect resets it", "[refused][abort]") {
+  for (int round = 0; round < 20; ++round) {
+    Listener listener = Listen();
+    Fd client = Connecting(listener.address);
+    REQUIRE(HasLink(client));
+    listener.fd.reset();
+    REQUIRE((PollOne(client, 0) & POLLHUP) != 0);
+    REQUIRE(GetOption(client, SOL_SOCKET, SO_ERROR) == ECONNRESET);
+    REQUIRE(GetOption(client, SOL_SOCKET, SO_ERROR) == 0);
+  }
+}
+
+TEST_CASE("connect: a server that is killed in the middle of a non-blocking connect resets it", "[refused][abort]") {
+  const int asks = GENERATE(0, 1, 2, 3);
+  StoppedServer server;
+  Fd client = Connecting(server.address);
+  REQUIRE(HasLink(client));
+  Kill(server.pid);
+  REQUIRE((PollOne(client, 0) & (POLLHUP | POLLERR)) == (POLLHUP | POLLERR));
+  char c = 'x';
+  if (asks == 0) REQUIRE(GetOption(client, SOL_SOCKET, SO_ERROR) == ECONNRESET);
+  if (asks == 1) REQUIRE_ERRNO(recv(client, &c, 1, 0), ECONNRESET);
+  if (asks == 2) REQUIRE_ERRNO(send(client, &c, 1, 0), ECONNRESET);
+  if (asks == 3) REQUIRE_ERRNO(connect(client, server.address.get(), server.address.length), ECONNRESET);
+  if (asks != 3) return;
+  // The socket may go where somebody listens.
+  SetNonblocking(client, false);
+  Listener other = Listen();
+  REQUIRE(connect(client, other.address.get(), other.address.length) == 0);
+  REQUIRE(SendAll(client, "again"));
+  Fd accepted(accept(other.fd, nullptr, nullptr));
+  REQUIRE(ReceiveExactly(accepted, 5) == "again");
+}
+
+TEST_CASE("connect: a server that is killed in the middle of a blocking connect, or behind it, is a reset", "[refused][abort]") {
+  StoppedServer server;
+  Fd client = TcpSocket();
+  // TCP's is over when the kernels have agreed.
+  auto connecting = Async([&] {
+    char c;
+    if (connect(client, server.address.get(), server.address.length) == 0 && recv(client, &c, 1, 0) == 0) return 0;
+    return errno;
+  });
+  REQUIRE(HasLink(client));
+  Kill(server.pid);
+  REQUIRE(Get(connecting) == ECONNRESET);
+}
+
+}  // namespace
+}  // namespace posix_test
