@@ -1,20 +1,72 @@
 // Jumps: the thread does not come back to the calls that it was in (socket/call_mark.h, guard.h), nor to handlers that wait there (critical.h).
 // glibc has one function for all of them, and one that checks first.
+#include <csetjmp>
+#include <csignal>
+#include <cstdint>
+
+#include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/entry_points.h"
+
+namespace sdp::preload {
+namespace {
+
+#ifdef __x86_64__
+
+// glibc keeps the stack pointer rotated, and combined with a secret of the process's.
+uintptr_t StackPointerIn(const __jmp_buf_tag& environment) {
+  constexpr int kStackPointer = 6;
+  auto value = static_cast<uintptr_t>(environment.__jmpbuf[kStackPointer]);
+  asm("ror $17, %0\n\txor %%fs:0x30, %0" : "+r"(value));
+  return value;
+}
+
+// 0: this C library keeps it in another way.
+[[gnu::noinline]] uintptr_t TargetOf(const __jmp_buf_tag& environment) {
+  jmp_buf here;
+  if (setjmp(here) != 0) return 0;
+  constexpr uintptr_t kFrame = 4096;
+  const uintptr_t distance = StackPointerIn(here[0]) - reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) + kFrame;
+  return distance <= 2 * kFrame ? StackPointerIn(environment) : 0;
+}
+
+#else
+
+uintptr_t TargetOf(const __jmp_buf_tag&) { return 0; }
+
+#endif
+
+// Stacks grow downwards: what is jumped over lies below the target. A handler may have a stack of its own.
+bool LeavesSleep(const __jmp_buf_tag& environment) {
+  const uintptr_t mark = Jumps::innermost();
+  if (mark == 0 || Confined()) return true;
+  const uintptr_t target = TargetOf(environment);
+  if (target < reinterpret_cast<uintptr_t>(__builtin_frame_address(0))) return true;  // to another stack
+  stack_t other{};
+  const bool apart = sigaltstack(nullptr, &other) == 0 && (other.ss_flags & SS_ONSTACK) != 0;
+  const auto lies_there = [&](uintptr_t place) { return place - reinterpret_cast<uintptr_t>(other.ss_sp) < other.ss_size; };
+  if (apart && !lies_there(target)) return true;
+  return target >= mark && !(apart && !lies_there(mark));
+}
+
+void BeforeJump(const __jmp_buf_tag& environment) {
+  Critical::BeforeJump();
+  Jumps::Note(LeavesSleep(environment));
+}
+
+}  // namespace
+}  // namespace sdp::preload
 
 extern "C" {
 
 void SDP_ENTRY(longjmp)(jmp_buf environment, int value) noexcept {
-  sdp::preload::Critical::BeforeJump();
-  sdp::preload::Jumps::Note();
+  sdp::preload::BeforeJump(*environment);
   sdp::preload::real.longjmp(environment, value);
   __builtin_unreachable();
 }
 
 void SDP_ENTRY(__longjmp_chk)(jmp_buf environment, int value) noexcept {
-  sdp::preload::Critical::BeforeJump();
-  sdp::preload::Jumps::Note();
+  sdp::preload::BeforeJump(*environment);
   sdp::preload::real.__longjmp_chk(environment, value);
   __builtin_unreachable();
 }

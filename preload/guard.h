@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <cstdint>
+#include <utility>
 
 namespace sdp::preload {
 
@@ -121,17 +122,25 @@ class HandlerInTheMiddle {
   const NoCancellation::Sleeps sleeps_ = NoCancellation::sleeps_;
 };
 
-// How often the calling thread has jumped, by longjmp and its like (entry_points_jump.cc).
+// How often the calling thread has jumped, by longjmp and its like (entry_points_jump.cc), but for jumps that were seen to leave none of the calls in
+// which it sleeps: those within a handler.
 class Jumps {
  public:
   static uint32_t Count() { return count_; }
-  static void Note() {
-    count_ = count_ + 1;
+  static void Note(bool leaves_sleep) {
+    if (leaves_sleep) {
+      count_ = count_ + 1;
+      innermost_ = 0;
+    }
     NoCancellation::NoteJump();
   }
+  // Where the innermost of those calls has its mark (socket/call_mark.h); 0: there is none, or none is known.
+  static uintptr_t innermost() { return innermost_; }
+  static uintptr_t SetInnermost(uintptr_t mark) { return std::exchange(innermost_, mark); }
 
  private:
   static inline thread_local uint32_t count_ __attribute__((tls_model("initial-exec"))) = 0;
+  static inline thread_local uintptr_t innermost_ __attribute__((tls_model("initial-exec"))) = 0;
 };
 
 }  // namespace sdp::preload

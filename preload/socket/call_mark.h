@@ -16,8 +16,11 @@ namespace sdp::preload {
 // In the frame of a call that sleeps.
 class CallMark {
  public:
-  CallMark() : value_(Expected()) {}
-  ~CallMark() { value_ = 0; }
+  CallMark() : value_(Expected()), outer_(Jumps::SetInnermost(reinterpret_cast<uintptr_t>(this))) {}
+  ~CallMark() {
+    value_ = 0;
+    Jumps::SetInnermost(outer_);
+  }
   CallMark(const CallMark&) = delete;
   CallMark& operator=(const CallMark&) = delete;
 
@@ -27,6 +30,7 @@ class CallMark {
  private:
   [[nodiscard]] uint64_t Expected() const { return 0x5d9a'11ca'5a11'ed00 ^ reinterpret_cast<uint64_t>(this); }
   volatile uint64_t value_;
+  const uintptr_t outer_;
 };
 
 // Who sleeps in a marked call. Guarded by the socket's lock.
@@ -40,9 +44,7 @@ class Sleeper {
   void Clear() { mark_ = nullptr; }
   // It is the calling thread, in a handler then.
   [[nodiscard]] bool IsCaller() const { return mark_ != nullptr && pthread_equal(thread_, pthread_self()) != 0; }
-  // True if it was the calling thread, and the call's frame is no more. A handler that jumps within itself and then calls is taken for one that
-  // has left. `frame`: of the call that asks, the outermost of the library's, so
-  // that a call from the same place is seen to lie over the mark and not beside it. A handler's own calls are below the frame of the call
+  // True if it was the calling thread, and the call's frame is no more. `frame`: of the call that asks, the outermost of the library's, so that a call from the same place is seen to lie over the mark and not beside it. A handler's own calls are below the frame of the call
   // that it interrupted, or on another stack.
   [[nodiscard]] bool JumpedOver(const void* frame) const {
     if (!IsCaller()) return false;

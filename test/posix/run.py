@@ -121,6 +121,10 @@ SKIPPED_UNDER = {
             "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
         "fork: a handler that jumps within itself over a sleep from before the fork leaves that its data":
             "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
+        "handlers: one that jumps within itself and then makes calls, over a receive":
+            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
+        "handlers: one that jumps within itself, and then out of a receive":
+            "TSan holds a handler back until recv returns, and the jump is to end that recv",
         "descriptors: close_range that unshares, in a process alone":
             "TSan has a thread of its own: no process is alone",
         "descriptors: unshare of descriptors, in a process alone":

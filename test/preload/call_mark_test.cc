@@ -60,7 +60,7 @@ TEST_CASE("a call from the same place knows that the one before was jumped out o
 TEST_CASE("a call from a deeper place knows of a jump that the library has heard of", "[jump]") {
   sleeper.Clear();
   CHECK_FALSE(CallFromHere([] {
-    Jumps::Note();
+    Jumps::Note(true);
     siglongjmp(out, 1);
   }));
   CHECK(CallFromBelow());

@@ -1,0 +1,123 @@
+// Handlers that jump within themselves, as a library's exceptions may be made, and then make calls: what they interrupt goes on.
+#include <pthread.h>
+#include <setjmp.h>
+
+#include <atomic>
+#include <thread>
+
+#include "test/posix/processes.h"
+
+namespace posix_test {
+namespace {
+
+volatile int the_fd = -1;
+volatile sig_atomic_t handled = 0;
+
+void JumpAndCall(int) {
+  const int saved = errno;
+  sigjmp_buf here;
+  if (sigsetjmp(here, 1) == 0) siglongjmp(here, 1);
+  char c;
+  const bool good = recv(the_fd, &c, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN && send(the_fd, "h", 1, 0) == 1;
+  errno = saved;
+  handled = good ? 1 : -1;
+}
+
+void Install(void (*handler)(int), int flags) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART | flags;
+  REQUIRE(sigaction(SIGUSR1, &action, nullptr) == 0);
+}
+
+// A stack for handlers of the calling thread.
+struct HandlersStack {
+  HandlersStack() {
+    const stack_t stack{.ss_sp = memory, .ss_flags = 0, .ss_size = sizeof memory};
+    sigaltstack(&stack, nullptr);
+  }
+  ~HandlersStack() {
+    const stack_t none{.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};
+    sigaltstack(&none, nullptr);
+  }
+  alignas(16) char memory[128 * 1024];
+};
+
+TEST_CASE("handlers: one that jumps within itself and then makes calls, over a receive") {
+  const bool forks = GENERATE(false, true);
+  const bool apart = GENERATE(false, true);
+  Install(JumpAndCall, apart ? SA_ONSTACK : 0);
+  Pair pair = MakePair();
+  the_fd = pair.server;
+  handled = 0;
+  std::atomic<pid_t> tid{0};
+  std::atomic<pthread_t> thread{};
+  auto sleeper = Async([&] {
+    const HandlersStack stack;
+    thread = pthread_self();
+    tid = gettid();
+    std::string got(100, 0);
+    const ssize_t n = recv(pair.server, got.data(), got.size(), 0);
+    got.resize(n < 0 ? 0 : static_cast<size_t>(n));
+    return n < 0 ? std::string(strerrorname_np(errno)) : got;
+  });
+  REQUIRE(Eventually([&] { return tid != 0 && IsAsleep(tid); }));
+  Pipe over;
+  const pid_t pid = !forks ? -1 : Fork([&] {
+    pair.client.reset();
+    return SendAll(pair.server, "child") && over.Hear() ? 0 : 1;
+  });
+  if (forks) REQUIRE(ReceiveExactly(pair.client, 5) == "child");
+  REQUIRE(pthread_kill(thread, SIGUSR1) == 0);
+  REQUIRE(Eventually([&] { return handled != 0; }));
+  REQUIRE(handled == 1);
+  REQUIRE(ReceiveExactly(pair.client, 1) == "h");
+  REQUIRE(StillRunning(sleeper));
+  REQUIRE(SendAll(pair.client, "for the sleeper"));
+  REQUIRE(Get(sleeper) == "for the sleeper");
+  REQUIRE(SendAll(pair.server, "on"));
+  REQUIRE(ReceiveExactly(pair.client, 2) == "on");
+  REQUIRE(SendAll(pair.client, "and"));
+  REQUIRE(ReceiveExactly(pair.server, 3) == "and");
+  if (!forks) return;
+  over.Tell();
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+sigjmp_buf out_of_it;
+
+// Out of it, behind a jump within.
+void JumpTwice(int) {
+  sigjmp_buf here;
+  if (sigsetjmp(here, 1) == 0) siglongjmp(here, 1);
+  siglongjmp(out_of_it, 1);
+}
+
+[[gnu::noinline]] bool JumpsOut(int fd) {
+  if (sigsetjmp(out_of_it, 1) != 0) return true;
+  const pthread_t thread = pthread_self();
+  const pid_t tid = gettid();
+  std::thread([=] {
+    if (Eventually([=] { return IsAsleep(tid); })) pthread_kill(thread, SIGUSR1);
+  }).detach();
+  char c;
+  (void)!recv(fd, &c, 1, 0);
+  return false;
+}
+
+TEST_CASE("handlers: one that jumps within itself, and then out of a receive") {
+  const bool apart = GENERATE(false, true);
+  Install(JumpTwice, apart ? SA_ONSTACK : 0);
+  const HandlersStack stack;
+  Pair pair = MakePair();
+  for (int round = 0; round < 3; ++round) {
+    REQUIRE(JumpsOut(pair.server));
+    REQUIRE(SendAll(pair.client, "again"));
+    REQUIRE(ReceiveExactly(pair.server, 5) == "again");
+    REQUIRE(SendAll(pair.server, "back"));
+    REQUIRE(ReceiveExactly(pair.client, 4) == "back");
+  }
+}
+
+}  // namespace
+}  // namespace posix_test
