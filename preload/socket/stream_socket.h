@@ -246,6 +246,8 @@ class StreamSocket final : public Socket {
   // stream_socket_io.cc
   // `memory`: whose is lent to be filled.
   int SleepForData(Lock& lock, int fd, Time* deadline, verbs::SleeperMemory memory);
+  // A reader's sleep is over, and the socket was closed meanwhile: RunLinger has waited for that.
+  void LetGoOn();
 
   // stream_socket_urgent.cc
   ssize_t ReceiveOutOfBand(std::span<const MutableBytes> room, int flags, int* out_flags);

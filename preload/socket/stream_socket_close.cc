@@ -218,6 +218,7 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
     trimming_ = false;
     return {.done = true};
   }
+  if (!session_->moving()) OnlyLooks();
   const Time look_again = shared_ != nullptr ? now + NextNap() : kNever;
   if (!held_.empty() && now >= held_until_) {
     PushHeld();
@@ -252,7 +253,7 @@ Background::Wait StreamSocket::LinkWait(int fd, Time deadline) const {
 // Nothing is unsent. A send buffer that writes use no more gives its memory back.
 Background::Wait StreamSocket::TrimmedWait(Time now) {
   Background::Wait wait = IdleWait();
-  session_->engine().TrimSendBuffer();
+  if (engine().send_buffer_memory() != 0) session_->engine().TrimSendBuffer();
   trimming_ = session_->engine().send_buffer_memory() != 0;
   if (trimming_) {
     wait.done = false;
@@ -266,10 +267,12 @@ Background::Wait StreamSocket::RunLinger(Time now) {
   attempt_.reset();
   // Others' since the process has begun to end (FinishAtExit): they have not gone, and its end is theirs to make.
   if (session_ == nullptr || linger_fd_ < 0 || foreign_) return {.done = true};
+  if (!session_->moving()) OnlyLooks();
   if (session_->read_here()) {
     // The session is that thread's until it wakes up; the end of the link wakes it, where the link is this process's to end.
     if (!leaving_ && now >= linger_until_ && !session_->link_ended()) session_->Abort();
-    return {.deadline = now + (leaving_ ? NextNap() : Background::kGrace)};
+    if (leaving_) return {.deadline = kNever};  // it says when it has
+    return {.deadline = now < linger_until_ ? linger_until_ : now + Background::kGrace};
   }
   if (leaving_ && shared_ == nullptr) {
     // The others have gone before us: the end is ours to make.

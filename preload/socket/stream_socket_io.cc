@@ -421,6 +421,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
         if (socket->shared_ != nullptr) socket->EnterShared();  // the others may read
         if (socket->shared_ != nullptr) socket->LeaveShared();
         socket->waiters_.WakeAll();  // as below
+        socket->LetGoOn();
       }
     };
     verbs::ReadStatus status;
@@ -436,6 +437,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
     if (status == verbs::ReadStatus::kDiverted && !foreign_) status = TakeBrought(lock);
     if (state_ == State::kSdp) AfterProgress(/*publish=*/session_->engine().readable_bytes() == 0);
     waiters_.WakeAll();  // another reader has to take over the link
+    LetGoOn();
     if (Critical::TakeBrokenOff()) return 0;
     if (status == verbs::ReadStatus::kInterrupted || UrgentInterrupts()) return EINTR;
     if (status != verbs::ReadStatus::kWouldBlock) return 0;
@@ -446,6 +448,10 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
   if (*deadline == kNever) *deadline = DeadlineOf(options_.receive_timeout());
   const int error = WaitForChange(lock, fd, *deadline, *deadline == kNever ? Signals::kRestart : Signals::kInterrupt);
   return error == EAGAIN && Now() < *deadline ? 0 : error;
+}
+
+void StreamSocket::LetGoOn() {
+  if (state_ == State::kClosed && Background::Holds(&task_)) Background::Add(&task_, Duration::zero());
 }
 
 }  // namespace sdp::preload
