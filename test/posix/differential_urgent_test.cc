@@ -26,12 +26,13 @@ class Urgent {
       for (const int fd : w->fds) w->calls.Set(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     }
     for (const size_t side : {0, 1}) {
-      if (random_.Chance(3)) PutInLine(side);
+      begun_ = begun_ && (!random_.Chance(3) || PutInLine(side));
     }
     length_ = 4 + number % 21;
   }
 
   std::string Play() {
+    if (!begun_) return player_.log();
     for (size_t i = 0; i < length_; ++i) {
       if (!Step(random_.Below(2))) return player_.log();
     }
@@ -133,6 +134,7 @@ class Urgent {
   Random random_;
   World ours_, oracle_;
   Player player_;
+  bool begun_ = true;
   size_t length_;
   Direction directions_[2];
 };

@@ -1,5 +1,6 @@
-// Urgent data as the C library's manual teaches it: what the reader does when it hears of it.
+// Urgent data: as the C library's manual teaches it, what the reader does when it hears of it; and where the byte stands.
 #include <sys/ioctl.h>
+#include <sys/uio.h>
 
 #include <vector>
 
@@ -122,6 +123,73 @@ TEST_CASE("urgent: a second one before the first was taken") {
   REQUIRE(TakeUrgent(pair.server) == '2');
   REQUIRE(kept.substr(0, 2) == "ab");
   REQUIRE(kept.substr(kept.size() - 2) == "cd");
+}
+
+TEST_CASE("stream: urgent data out of line") {
+  Pair pair = MakePair();
+  REQUIRE(send(pair.client, "abc", 3, 0) == 3);
+  REQUIRE(send(pair.client, "!", 1, MSG_OOB) == 1);
+  REQUIRE((PollOne(pair.server, POLLPRI) & POLLPRI) != 0);
+  char c = 0;
+  REQUIRE(recv(pair.server, &c, 1, MSG_OOB) == 1);
+  REQUIRE(c == '!');
+  REQUIRE_ERRNO(recv(pair.server, &c, 1, MSG_OOB), EINVAL);
+  REQUIRE(send(pair.client, "def", 3, 0) == 3);
+  REQUIRE(ReceiveExactly(pair.server, 6) == "abcdef");
+}
+
+TEST_CASE("stream: of a send in many pieces the last byte is urgent, and no other") {
+  Pair pair = MakePair();
+  std::string data = Pattern(200);
+  data.back() = '!';
+  std::vector<iovec> pieces;
+  for (char& c : data) pieces.push_back({.iov_base = &c, .iov_len = 1});
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  REQUIRE(sendmsg(pair.client, &message, MSG_OOB) == 200);
+  char c = 0;
+  REQUIRE(Eventually([&] { return recv(pair.server, &c, 1, MSG_OOB) == 1; }));
+  REQUIRE(c == '!');
+  REQUIRE(SendAll(pair.client, "on"));
+  REQUIRE(ReceiveExactly(pair.server, 201) == data.substr(0, 199) + "on");
+}
+
+TEST_CASE("stream: urgent data that is here already comes in line once that is asked for") {
+  Pair pair = MakePair();
+  REQUIRE(send(pair.client, "abc", 3, 0) == 3);
+  REQUIRE(send(pair.client, "!", 1, MSG_OOB) == 1);
+  const bool followed = GENERATE(false, true);
+  if (followed) REQUIRE(send(pair.client, "de", 2, 0) == 2);
+  char c = 0;
+  REQUIRE(Eventually([&] { return recv(pair.server, &c, 1, MSG_OOB | MSG_PEEK) == 1; }));
+  SetOption(pair.server, SOL_SOCKET, SO_OOBINLINE, 1);
+  REQUIRE_ERRNO(recv(pair.server, &c, 1, MSG_OOB), EINVAL);
+  char room[10];
+  REQUIRE(recv(pair.server, room, sizeof(room), 0) == 3);
+  int mark = -1;
+  REQUIRE(ioctl(pair.server, SIOCATMARK, &mark) == 0);
+  REQUIRE(mark == 1);
+  REQUIRE(ReceiveExactly(pair.server, followed ? 3 : 1) == (followed ? "!de" : "!"));
+}
+
+TEST_CASE("stream: urgent data in line stops at the mark") {
+  Pair pair = MakePair();
+  SetOption(pair.server, SOL_SOCKET, SO_OOBINLINE, 1);
+  REQUIRE(send(pair.client, "abc", 3, 0) == 3);
+  REQUIRE(send(pair.client, "!", 1, MSG_OOB) == 1);
+  REQUIRE(send(pair.client, "de", 2, 0) == 2);
+  REQUIRE((PollOne(pair.server, POLLPRI) & POLLPRI) != 0);
+  int n = 0;
+  REQUIRE(Eventually([&] { return ioctl(pair.server, FIONREAD, &n) == 0 && n >= 3; }));
+  int mark = -1;
+  REQUIRE(ioctl(pair.server, SIOCATMARK, &mark) == 0);
+  REQUIRE(mark == 0);
+  char room[10];
+  REQUIRE(recv(pair.server, room, sizeof(room), 0) == 3);
+  REQUIRE(ioctl(pair.server, SIOCATMARK, &mark) == 0);
+  REQUIRE(mark == 1);
+  REQUIRE(ReceiveExactly(pair.server, 3) == "!de");
 }
 
 }  // namespace

@@ -1,0 +1,150 @@
+// Processes that end with something said and not yet heard.
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <thread>
+
+#include "test/posix/processes.h"
+
+namespace posix_test {
+namespace {
+
+TEST_CASE("process: exit without close delivers everything") {
+  Listener listener = Listen();
+  const size_t size = GENERATE(10u, 500'000u, 64u << 20);
+  const pid_t pid = fork();
+  REQUIRE(pid >= 0);
+  if (pid == 0) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fd, listener.address.get(), listener.address.length) != 0) _exit(1);
+    const std::string data = Pattern(size);
+    // The descriptor is left open for exit() to find, as by a program that returns from main.
+    exit(SendAll(fd, data) ? 0 : 2);
+  }
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  const std::string got = ReceiveToEnd(server);
+  REQUIRE(got.size() == size);
+  REQUIRE(Hash(got) == Hash(Pattern(size)));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("process: exit with two connections delivers everything to whoever reads one to its end before the other") {
+  const bool by_exit = GENERATE(true, false), later_first = GENERATE(true, false);
+  Listener listener = Listen();
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const Fd told(ends[0]), tells(ends[1]);
+  const pid_t pid = Child([&] {
+    size_t sent[2];
+    for (size_t& size : sent) {
+      const int fd = TcpSocket().release();
+      if (connect(fd, listener.address.get(), listener.address.length) != 0) return 1;
+      SetNonblocking(fd);
+      size = Fill(fd);
+    }
+    if (write(tells, sent, sizeof sent) != sizeof sent) return 2;
+    if (by_exit) exit(0);
+    return 0;
+  });
+  Fd servers[2];
+  for (Fd& server : servers) {
+    REQUIRE(WaitFor(listener.fd, POLLIN));
+    server.reset(accept(listener.fd, nullptr, nullptr));
+  }
+  size_t sent[2];
+  REQUIRE(read(told, sent, sizeof sent) == sizeof sent);
+  for (const size_t i : {later_first ? 1 : 0, later_first ? 0 : 1}) {
+    CAPTURE(i);
+    REQUIRE(sent[i] > 100'000);
+    REQUIRE(ReceiveToEnd(servers[i]).size() == sent[i]);
+  }
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("process: exit while another thread sends is no death by SIGPIPE") {
+  Listener listener = Listen();
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const Fd told(ends[0]), tells(ends[1]);
+  const pid_t pid = Child([&] {
+    signal(SIGPIPE, SIG_DFL);
+    const int fd = TcpSocket().release();
+    if (connect(fd, listener.address.get(), listener.address.length) != 0) return 1;
+    SetNonblocking(fd);
+    std::atomic<bool> full{false};
+    std::thread([&full, fd] {
+      const std::string block = Pattern(10'000);
+      for (;;) {
+        if (send(fd, block.data(), block.size(), 0) > 0) continue;
+        full = true;
+        sched_yield();
+      }
+    }).detach();
+    if (!Eventually([&] { return full.load(); }) || write(tells, "!", 1) != 1) return 2;
+    exit(0);
+  });
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  char c;
+  REQUIRE(read(told, &c, 1) == 1);
+  // Over SDP it waits for us, and the other thread still tries. Over TCP it is gone by now.
+  Stopwatch watch;
+  siginfo_t info{};
+  while (info.si_pid == 0 && watch.ms() < kQuietMs) REQUIRE(waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0);
+  REQUIRE(ReceiveToEnd(server).size() >= 100'000);
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("process: _exit after a small write delivers it") {
+  Listener listener = Listen();
+  const pid_t pid = Child([&] {
+    const int fd = TcpSocket().release();
+    if (connect(fd, listener.address.get(), listener.address.length) != 0) return 1;
+    return SendAll(fd, "last words") ? 0 : 2;
+  });
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(ReceiveToEnd(server) == "last words");
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("process: _exit in a signal handler ends the process at whatever moment it comes") {
+  for (int i = 0; i < 8; ++i) {
+    const pid_t pid = Child([&] {
+      signal(SIGALRM, [](int) { _exit(5); });
+      const itimerval soon{{0, 0}, {0, 10'000 + i * 1'300}};
+      Pair pair = MakePair();
+      SetNonblocking(pair.server);
+      setitimer(ITIMER_REAL, &soon, nullptr);
+      for (;;) {
+        if (!SendAll(pair.client, "some bytes")) return 1;
+        Drain(pair.server);
+      }
+    });
+    REQUIRE(ExitedWith(Reap(pid), 5));
+  }
+}
+
+TEST_CASE("process: exit right after a close delivers everything") {
+  Listener listener = Listen();
+  const pid_t pid = Child([&] {
+    Fd client = TcpSocket();
+    if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
+    SetNonblocking(client);
+    const size_t sent = Fill(client);
+    client.reset();
+    exit(sent > 0 ? 0 : 2);
+  });
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  errno = 0;
+  const std::string got = ReceiveToEnd(server);
+  REQUIRE(got.size() > 100'000);
+  REQUIRE(got.substr(0, 16 * 1024) == Pattern(16 * 1024));
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+}  // namespace
+}  // namespace posix_test
