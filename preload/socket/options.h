@@ -18,8 +18,9 @@ namespace sdp::preload {
 
 enum class RnicKind : bool { kEmbedded, kKernel };
 
-// Over the embedded RNIC a Read Response is copied in and out of the kernel like a Send, and writer and reader take turns where Bcopy lets them
-// work side by side: a stream goes by Bcopy. What goes to and fro goes as the clock says (turn_taking.h).
+// Nobody has said which mechanism is to be used, or from which size on. Then over the embedded RNIC a stream goes by Bcopy: its Read Response is
+// copied in and out of the kernel like a Send, and writer and reader take turns where Bcopy lets them work side by side. What goes to and fro
+// goes as the clock says (turn_taking.h), and so does a stream over a kernel RNIC (stream_timing.h).
 inline bool ChoosesFreely() { return config().force == Mechanism::kChosen && !config().bcopy_threshold; }
 
 // A large send that is smaller is not worth the registration of its memory.
@@ -38,10 +39,7 @@ inline void ChooseMechanisms(RnicKind rnic, engine::Options* options) {
   switch (force) {
     case Mechanism::kChosen:
       options->follow_hints = true;
-      if (rnic == RnicKind::kEmbedded && ChoosesFreely()) {
-        options->source_threshold = kNever;
-        options->follow_hints = false;
-      }
+      if (rnic == RnicKind::kEmbedded && ChoosesFreely()) options->source_threshold = kNever;
       break;
     case Mechanism::kBcopy:
       options->source_threshold = options->sink_threshold = kNever;

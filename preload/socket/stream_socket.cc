@@ -57,9 +57,6 @@ StreamSocket::~StreamSocket() { DropSession(); }
 
 void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& local, const Address& peer, stats::Role role) {
   session_ = std::move(session);
-  turns_ = {};
-  stream_timing_ = {};
-  way_ = TurnTaking::Way::kCopy;
   session_->queue_pair().SetOrd(session_->engine().ord());  // SDP 8.1.1, 4e and 7d
   session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
   ApplyBcopyThreshold();
@@ -68,6 +65,8 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   local_ = local;
   peer_ = peer;
   role_ = role;
+  stream_timing_ = {};
+  LearnWay();
   state_ = State::kSdp;
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);

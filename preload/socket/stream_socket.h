@@ -366,6 +366,8 @@ class StreamSocket final : public Socket {
   // Nobody has said what is to be used from which size on.
   bool ChoosesFreely() const;
   bool ChoosesByTime() const;
+  // Others may have led the engine in another way, or it has another connection.
+  void LearnWay();
   // The engine hears of turns_.way().
   void GoThatWay();
   int WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals, Time solicited_until = Time{});

@@ -23,6 +23,7 @@ void StreamSocket::FollowMove() {
   waiters_.WakeAll();  // there is something else to wait for
   if (session_->moving()) return LeaveToBackground();
   if (session_->link_ended() || descriptors_.empty()) return;
+  LearnWay();
   const Address of_rnic = session_->PeerName();
   sdp_peer_ = of_rnic.length != 0 ? of_rnic : PeerAddress(descriptors_.front());
   SDP_LOG(kInfo, "connection with %s goes on over another link (%s), to %s: its peer has asked for Socket Duplication",

@@ -167,7 +167,7 @@ bool StreamSocket::ThawShared() {
   } else if (!session_->Thaw(ar.Take(ar.left()), LinkFd())) {
     return false;
   }
-  if (way_ == TurnTaking::Way::kCopy && ChoosesByTime()) session_->engine().SetSourceThreshold(UINT32_MAX);  // whatever it was to the others
+  LearnWay();
   session_->SetReadElsewhere(shared_->ReadElsewhere());
   session_->SetChanged(false);
   return true;

@@ -33,7 +33,7 @@ constexpr Duration kSolicitedAlone = kPatienceForReader;
 // Most memory lent at a time: what may have to be copied when no reader comes.
 constexpr size_t kMostLent = 1 << 20;
 constexpr size_t kMostLentToReceive = 4 << 20;
-// How long a writer waits for memory that a reader, who did so before, is about to lend; and how often in
+// How long a writer waits for memory that a reader is about to lend; and how often in
 // vain.
 constexpr Duration kPatienceForSink = std::chrono::microseconds(200);
 constexpr uint32_t kMostSinksMissed = 3;
@@ -83,12 +83,14 @@ bool StreamSocket::LendsAhead(size_t room) {
   if (room <= e.sink_threshold() || room > kMostLentToReceive || session_->queue_pair().owns_event_fd() ||
       options_.receive_timeout() != Duration::zero())
     return false;
-  e.PreferPipelined(turns_.regular(e.sink_threshold()));
-  return e.stats().sink_mode == engine::FlowMode::kPipelined && turns_.ShouldLend(e.sink_threshold());
+  const bool lends = turns_.ShouldLend(e.sink_threshold());
+  e.PreferPipelined(lends);
+  return lends && e.stats().sink_mode == engine::FlowMode::kPipelined;
 }
 
 void StreamSocket::NoteSend(size_t total, bool blocking) {
   engine::Engine& e = session_->engine();
+  if (!e.can_send()) return;
   if (shared_ != nullptr) turns_ = {};  // others send and receive as well, and nothing is lent
   if (turns_.answered() && turns_.End(e.sink_threshold())) {
     const engine::Stats stats = e.stats();
@@ -112,16 +114,23 @@ bool StreamSocket::ChoosesByTime() const {
 
 bool StreamSocket::ChoosesFreely() const { return sdp::preload::ChoosesFreely() && options_.tuning().zcopy_threshold() < 0; }
 
+void StreamSocket::LearnWay() {
+  turns_ = {};
+  way_ = TurnTaking::Way::kCopy;
+  if (!ChoosesByTime()) return;
+  engine::Engine& e = session_->engine();
+  e.SetSourceThreshold(UINT32_MAX);
+  if (e.stats().source_mode == engine::FlowMode::kPipelined) way_ = TurnTaking::Way::kWrite;
+}
+
 void StreamSocket::GoThatWay() {
   using Way = TurnTaking::Way;
   engine::Engine& e = session_->engine();
   const Way way = turns_.way();
   if (ChoosesByTime()) {
+    const engine::FlowMode mode = way == Way::kWrite ? engine::FlowMode::kPipelined : engine::FlowMode::kCombined;
     // Not now, where the last change is still on its way; the next send asks again.
-    if ((way == Way::kWrite) != (way_ == Way::kWrite) &&
-        !e.ChangeMode(engine::Half::kSource, way == Way::kWrite ? engine::FlowMode::kPipelined : engine::FlowMode::kCombined)) {
-      return;
-    }
+    if (e.stats().source_mode != mode && !e.ChangeMode(engine::Half::kSource, mode)) return;
     e.SetSourceThreshold(way == Way::kRead ? e.sink_threshold() : UINT32_MAX);
   }
   sinks_missed_ = 0;

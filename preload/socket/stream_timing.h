@@ -17,7 +17,8 @@ class StreamTiming {
   void Begin(uint64_t bytes, Time now) {
     if (begun_ == Time{}) choice_.Begin(3, kRead);
     if (bytes_ >= kTimed || begun_ == Time{}) {
-      if (bytes_ != 0) choice_.Took((now - begun_) * static_cast<int64_t>(kTimed) / static_cast<int64_t>(bytes_));
+      const Duration taken = now - begun_;
+      if (bytes_ != 0 && taken < kPause) choice_.Took(taken * static_cast<int64_t>(kTimed) / static_cast<int64_t>(bytes_));
       begun_ = now;
       bytes_ = 0;
     }
@@ -29,6 +30,8 @@ class StreamTiming {
   static constexpr uint8_t kRead = 1;
   // What is timed at a time: single sends are, or are not, taken before the peer has read.
   static constexpr uint64_t kTimed = 4 << 20;
+  // Who takes that long for it does something else.
+  static constexpr Duration kPause = std::chrono::seconds(10);
 
   TimedChoice choice_;
   Time begun_{};

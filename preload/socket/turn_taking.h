@@ -30,7 +30,7 @@ class TurnTaking {
 
   // Something was received since the application last sent: what it sends begins a turn.
   [[nodiscard]] bool answered() const { return received_ != 0; }
-  // The turn that ends, in which blocks of `large` bytes (the Bcopy threshold) are large. False: what follows is copied; else Begin needs to
+  // The turn that ends, in which blocks of more than `large` bytes (the Bcopy threshold) are large. False: what follows is copied; else Begin needs to
   // know more.
   bool End(uint64_t large) {
     const Kind kind = KindOf(large);
@@ -69,9 +69,9 @@ class TurnTaking {
     if (turns_ != kRegular) return false;
     switch (kind_) {
       case Kind::kBoth:
-        return sent_ >= large && received_ < kStream;
+        return sent_ > large && received_ < kStream;
       case Kind::kQuestion:
-        return sent_ < large && received_ < kLongestAnswer;
+        return sent_ <= large && received_ < kLongestAnswer;
       case Kind::kAnswer:
       case Kind::kSmall:
         break;
@@ -98,8 +98,8 @@ class TurnTaking {
 
   static constexpr uint8_t Bit(Way way) { return static_cast<uint8_t>(1u << static_cast<uint8_t>(way)); }
   [[nodiscard]] Kind KindOf(uint64_t large) const {
-    if (received_ >= large) return sent_ >= large ? Kind::kBoth : received_ <= kLongestAnswer ? Kind::kQuestion : Kind::kSmall;
-    return sent_ >= large ? Kind::kAnswer : Kind::kSmall;
+    if (received_ > large) return sent_ > large ? Kind::kBoth : received_ <= kLongestAnswer ? Kind::kQuestion : Kind::kSmall;
+    return sent_ > large ? Kind::kAnswer : Kind::kSmall;
   }
   void Decide(Duration taken) {
     const bool alike = last_bytes_ <= 2 * chosen_for_ && chosen_for_ <= 2 * last_bytes_;
@@ -110,7 +110,7 @@ class TurnTaking {
       chosen_kind_ = kind_;
       chosen_for_ = last_bytes_;
       unlike_ = 0;
-    } else if (alike) {
+    } else if (alike && way_ == static_cast<Way>(choice_.way())) {  // else the turn went another way, behind one that was none
       choice_.Took(taken);
     }
     way_ = static_cast<Way>(choice_.way());

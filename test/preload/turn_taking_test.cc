@@ -9,6 +9,7 @@ namespace {
 using Way = TurnTaking::Way;
 
 constexpr uint64_t kLarge = 1000;
+constexpr uint64_t kThreshold = kLarge - 1;
 
 // One end, and what it sees of the other.
 struct End {
@@ -20,7 +21,7 @@ struct End {
   TurnTaking turns{};
 
   void Send(uint64_t bytes) {
-    if (turns.answered() && turns.End(kLarge))
+    if (turns.answered() && turns.End(kThreshold))
       turns.Begin({.now = now, .read_bytes_in = read_bytes_in, .peer_lends = peer_lends, .tries = tries, .connected = connected});
     turns.Sent(bytes);
   }
@@ -47,20 +48,20 @@ TEST_CASE("turns: the end that has connected tries each way and keeps to the fas
   End end;
   Try(&end, kLarge, kLarge, us(100), us(90), us(80));
   CHECK(end.turns.way() == Way::kWrite);
-  CHECK(end.turns.regular(kLarge));
+  CHECK(end.turns.regular(kThreshold));
   End reads;
   Try(&reads, kLarge, kLarge, us(100), us(70), us(80));
   CHECK(reads.turns.way() == Way::kRead);
-  CHECK_FALSE(reads.turns.ShouldLend(kLarge));
+  CHECK_FALSE(reads.turns.ShouldLend(kThreshold));
 }
 
 TEST_CASE("turns: memory is lent in the turn's answer alone") {
   End end;
   Try(&end, kLarge, kLarge, us(100), us(90), us(80));
-  CHECK_FALSE(end.turns.ShouldLend(2 * kLarge));  // what was sent is not large then
-  CHECK(end.turns.ShouldLend(kLarge));
+  CHECK_FALSE(end.turns.ShouldLend(kLarge));  // what was sent is not large then
+  CHECK(end.turns.ShouldLend(kThreshold));
   end.turns.Received(uint64_t{64} << 20);  // who receives for ever is no party to turns
-  CHECK_FALSE(end.turns.ShouldLend(kLarge));
+  CHECK_FALSE(end.turns.ShouldLend(kThreshold));
 }
 
 TEST_CASE("turns: who has accepted answers in kind") {
@@ -74,12 +75,12 @@ TEST_CASE("turns: who has accepted answers in kind") {
   end.peer_lends = true;
   end.Send(kLarge);
   CHECK(end.turns.way() == Way::kWrite);
-  CHECK(end.turns.ShouldLend(kLarge));
+  CHECK(end.turns.ShouldLend(kThreshold));
   end.turns.Received(kLarge);
   end.peer_lends = false;
   end.Send(kLarge);
   CHECK(end.turns.way() == Way::kCopy);
-  CHECK_FALSE(end.turns.ShouldLend(kLarge));
+  CHECK_FALSE(end.turns.ShouldLend(kThreshold));
 }
 
 TEST_CASE("turns: an answer in pieces is one, a question in pieces too") {
@@ -90,23 +91,23 @@ TEST_CASE("turns: an answer in pieces is one, a question in pieces too") {
   }
   CHECK(end.turns.way() == Way::kCopy);
   for (int k = 0; k < 4; ++k) end.Send(kLarge / 4);
-  CHECK(end.turns.ShouldLend(kLarge));
+  CHECK(end.turns.ShouldLend(kThreshold));
 }
 
 TEST_CASE("turns: who asks small questions decides, and never by reading; who answers does likewise") {
   for (const bool connected : {false, true}) {
     End asks{.connected = connected};
     Try(&asks, 1, kLarge, us(100), us(1), us(80));
-    CHECK(asks.turns.ShouldLend(kLarge));
+    CHECK(asks.turns.ShouldLend(kThreshold));
     asks.turns.Received(uint64_t{4} << 20);
-    CHECK_FALSE(asks.turns.ShouldLend(kLarge));  // more than an answer
+    CHECK_FALSE(asks.turns.ShouldLend(kThreshold));  // more than an answer
     End answers{.connected = connected, .read_bytes_in = 1};
     for (int i = 0; i < 3; ++i) answers.Turn(kLarge, 1);
     CHECK(answers.turns.way() == Way::kCopy);
     answers.peer_lends = true;
     answers.Send(kLarge);
     CHECK(answers.turns.way() == Way::kWrite);
-    CHECK_FALSE(answers.turns.ShouldLend(kLarge));  // for a question
+    CHECK_FALSE(answers.turns.ShouldLend(kThreshold));  // for a question
   }
 }
 
@@ -151,15 +152,28 @@ TEST_CASE("turns: of another size they are tried anew, those between do not coun
   CHECK(end.turns.way() == Way::kRead);
 }
 
+TEST_CASE("turns: what is copied behind a small turn does not count for a way that is tried") {
+  End end;
+  int copied = 0;
+  for (int i = 0; i < 400; ++i) {
+    end.Send(kLarge);
+    copied += end.turns.way() == Way::kCopy;
+    end.turns.Received(kLarge);
+    end.now += end.turns.way() == Way::kCopy ? us(100) : end.turns.way() == Way::kRead ? us(130) : us(110);
+    if (i % 3 == 2) end.Turn(1, 1);
+  }
+  CHECK(copied == 400 - 12 - 12);  // of three turns in a row only the last can go another way, and copying is faster
+}
+
 TEST_CASE("turns: where the ways are not ours to choose, memory is lent by both ends") {
   for (const bool connected : {false, true}) {
     End end{.connected = connected, .tries = false};
     for (int i = 0; i < 2; ++i) end.Turn(kLarge, kLarge);
     CHECK(end.turns.way() == Way::kCopy);
     end.Send(kLarge);
-    CHECK(end.turns.ShouldLend(kLarge));
+    CHECK(end.turns.ShouldLend(kThreshold));
     for (int i = 0; i < 4; ++i) end.Turn(1, kLarge);
-    CHECK_FALSE(end.turns.ShouldLend(kLarge));
+    CHECK_FALSE(end.turns.ShouldLend(kThreshold));
   }
 }
 

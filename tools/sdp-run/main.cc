@@ -47,7 +47,7 @@ constexpr Knob kKnobs[] = {
     {"private-buffer-size", "bytes of each (64528; kernel RNIC: 32784)"},
     {"private-buffer-limit", "bytes of each that a peer's stream may have them made (64528)"},
     {"send-buffer", "bytes taken from the program at most while credit is missing (262144)"},
-    {"bcopy-threshold", "larger blocking writes and reads may go by Zcopy, in bytes (524288)"},
+    {"bcopy-threshold", "larger blocking writes and reads may go by Zcopy, in bytes (chosen by the clock)"},
     {"cq-poll-us", "how long to look at a kernel RNIC's completion queue before a sleep, at most, in microseconds (50)"},
     {"io-uring", "may a program that may have SDP sockets use io_uring: deny, allow"},
     {"force", "chosen, or for measurements: bcopy, read, write, transaction"},
