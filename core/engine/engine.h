@@ -229,6 +229,8 @@ class Engine {
   // Whether a hint to use Pipelined Mode goes with what we complete as Data Sink (Options::prefer_pipelined):
   // the reader is expected to post large buffers before the peer sends.
   void PreferPipelined(bool value);
+  // Whether the peer's hints change the mode of the half-connection in which we are Data Source (Options::follow_hints). Without, ChangeMode does.
+  void FollowHints(bool value);
   // What the peer's oldest SinkAvail has room for, 0 without one: a source offer goes there at once.
   [[nodiscard]] uint32_t sink_avail_bytes() const;
   // A send or receive buffer of more bytes than this may go otherwise than by copying, from now on (the Bcopy

@@ -277,13 +277,10 @@ bool StreamSocket::IsTuning(int level, int name) const {
 int StreamSocket::SetTuning(int name, const void* value, socklen_t length) {
   const bool set_up = state_ == State::kConnecting || state_ == State::kSdp;
   if (set_up && ConnectionTuning::IsForSetUp(name)) return Fail(EISCONN);
-  if (state_ == State::kSdp && session_ != nullptr && way_ != TurnTaking::Way::kCopy) {  // it is not the clock's to choose any more
-    turns_ = {};
-    GoThatWay();
-  }
   if (const int error = options_.tuning().Set(name, value, length); error != 0) return Fail(error);
   if (state_ == State::kListening) listener_->SetTuning(options_.tuning());
   if (state_ != State::kSdp) return 0;
+  LearnWay();
   ApplyBcopyThreshold();
   if (slot_ != nullptr) PublishAll();
   return 0;

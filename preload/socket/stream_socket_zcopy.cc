@@ -117,8 +117,9 @@ bool StreamSocket::ChoosesFreely() const { return sdp::preload::ChoosesFreely() 
 void StreamSocket::LearnWay() {
   turns_ = {};
   way_ = TurnTaking::Way::kCopy;
-  if (!ChoosesByTime()) return;
   engine::Engine& e = session_->engine();
+  e.FollowHints(!ChoosesByTime());
+  if (!ChoosesByTime()) return;
   e.SetSourceThreshold(UINT32_MAX);
   if (e.stats().source_mode == engine::FlowMode::kPipelined) way_ = TurnTaking::Way::kWrite;
 }
