@@ -33,7 +33,7 @@ bool Confined();
 void PrepareConfinement();
 
 // What a confined process may call. Unconfined it may call all.
-enum class Call : uint8_t { kRead, kReadv, kRecv, kRecvmsg, kWrite, kWritev, kSend, kSendmsg, kPoll, kPpoll, kSelect, kSleep, kShutdown, kGetpid, kSignalMask, kCount };
+enum class Call : uint8_t { kRead, kReadv, kRecv, kRecvmsg, kWrite, kWritev, kSend, kSendmsg, kPoll, kPpoll, kSelect, kSleep, kShutdown, kGetpid, kSignalMask, kGettid, kTgkill, kCount };
 bool MayCall(Call call);
 
 // A filter that this process is about to set.

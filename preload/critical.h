@@ -27,8 +27,9 @@ class Critical {
   // A handler may be running in this thread, and may have interrupted malloc, or the owner of a lock. While one runs, at least its signal is blocked.
   static bool MayBeInHandler();
   // The thread is about to jump, out of a handler perhaps that a section ran behind it: what waits behind that one has its turn first.
-  static void BeforeJump() {
-    if (broken_off_ >= 0) [[unlikely]] broken_off_ = kNothingBrokenOff;
+  // `leaves`: also out of the call that a handler has interrupted.
+  static void BeforeJump(bool leaves) {
+    if (leaves && broken_off_ >= 0) [[unlikely]] broken_off_ = kNothingBrokenOff;
     if (late_ != nullptr && depth_ == 0) [[unlikely]] RunRest();
   }
   // In the child of a fork that a handler makes: the system call on `fd` that it has interrupted would take what is the parent's, and is not to be

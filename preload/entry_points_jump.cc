@@ -50,8 +50,9 @@ bool LeavesSleep(const __jmp_buf_tag& environment) {
 }
 
 void BeforeJump(const __jmp_buf_tag& environment) {
-  Critical::BeforeJump();
-  Jumps::Note(LeavesSleep(environment));
+  const bool leaves = LeavesSleep(environment);
+  Critical::BeforeJump(leaves);
+  Jumps::Note(leaves);
 }
 
 }  // namespace

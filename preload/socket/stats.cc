@@ -113,8 +113,9 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
   // A kernel RNIC's connection has names that the descriptor does not know.
   const Address own = session.LocalName();
   const Address other = session.PeerName();
-  record.sdp_local = stats::ToAddress((own.length != 0 ? own : LocalAddress(fd)).get());
-  record.sdp_peer = stats::ToAddress((sdp_peer.length != 0 ? sdp_peer : other.length != 0 ? other : PeerAddress(fd)).get());
+  const bool may_ask = !Confined();  // else the ports are the connection's as the program knows it
+  record.sdp_local = stats::ToAddress((own.length != 0 ? own : may_ask ? LocalAddress(fd) : local).get());
+  record.sdp_peer = stats::ToAddress((sdp_peer.length != 0 ? sdp_peer : other.length != 0 ? other : may_ask ? PeerAddress(fd) : peer).get());
   record.local_buffer_size = session.engine().stats().local_buffer_size;
   record.remote_buffer_size = session.engine().stats().remote_buffer_size;
   // Above every size: the connection only copies.

@@ -10,6 +10,7 @@
 #include <new>
 #include <span>
 
+#include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
@@ -123,7 +124,9 @@ constinit std::atomic<bool> process_ends{false};
 
 // TCP: EPIPE comes with SIGPIPE, to this thread, unless it was declined.
 int FailPipe(int flags) {
-  if ((flags & MSG_NOSIGNAL) == 0 && !process_ends.load(std::memory_order_relaxed)) raise(SIGPIPE);
+  // The system calls of raise. Behind a filter that forbids one the kernel, which needs none for that, is not to be copied.
+  const bool may_raise = !Confined() || (MayCall(Call::kGetpid) && MayCall(Call::kGettid) && MayCall(Call::kTgkill));
+  if ((flags & MSG_NOSIGNAL) == 0 && may_raise && !process_ends.load(std::memory_order_relaxed)) raise(SIGPIPE);
   return Fail(EPIPE);
 }
 

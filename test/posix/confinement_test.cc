@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "test/posix/processes.h"
 #include "test/posix/support.h"
 
 namespace posix_test {
@@ -379,6 +380,30 @@ TEST_CASE("confinement: a filter that knows just the calls that a program makes"
   if (!shared) return;
   REQUIRE(SendAll(pair.client, "more"));
   REQUIRE(ReceiveExactly(pair.server, 4) == "more");
+}
+
+TEST_CASE("confinement: who ignores SIGPIPE has EPIPE behind a filter that forbids to raise it") {
+  Pair pair = MakePair();
+  Pipe has_read;
+  const pid_t pid = Child([&] {
+    pair.client.reset();
+    signal(SIGPIPE, SIG_IGN);
+    char c;
+    if (recv(pair.server, &c, 1, 0) != 1 || write(has_read.out, &c, 1) != 1) return 1;
+    if (!Filter(kAllPrograms, {SYS_poll, SYS_recvfrom, SYS_sendto, SYS_close}, By::kPrctl)) return 2;
+    if (!WaitsByPoll(pair.server, -1, POLLIN)) return 3;
+    if (recv(pair.server, &c, 1, 0) != -1 || errno != ECONNRESET) return 4;
+    return send(pair.server, &c, 1, 0) == -1 && errno == EPIPE ? 0 : 5;
+  });
+  pair.server.reset();
+  REQUIRE(SendAll(pair.client, "x"));
+  REQUIRE(has_read.Hear());
+  const linger reset{.l_onoff = 1, .l_linger = 0};
+  REQUIRE(setsockopt(pair.client, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0);
+  pair.client.reset();
+  const int status = Reap(pid);
+  CAPTURE(status);
+  REQUIRE(ExitedWith(status, 0));
 }
 
 TEST_CASE("confinement: a child that may have no descriptors sleeps in receives of a connection it shares") {

@@ -107,6 +107,8 @@ SKIPPED_UNDER = {
             "TSan reports such a close, whatever becomes of it",
         "traps: close in one thread while another sleeps in each kind of call":
             "TSan reports such a close, whatever becomes of it",
+        "fork: a connection that is closed under a sleeping receive, and open in a child, costs no processor time":
+            "TSan reports such a close, whatever becomes of it, and has a thread of its own that wakes",
         "handlers: one that sends on the socket whose sends it interrupts":
             "a send may allocate room for its copy, which TSan reports in a handler",
         "handlers: one that jumps out of a receive":
