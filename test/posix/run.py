@@ -147,8 +147,9 @@ for _library in ("libasan", "libubsan", "libtsan"):
         f"confinement: {_case}": "a sanitizer's run time makes calls that the filter knows nothing of"
         for _case in ("a child behind a seccomp filter talks and its parent goes on", "a child behind a seccomp filter talks on a blocking socket",
                       "a child behind a seccomp filter may leave by exit", "a child whose seccomp filter is set by a system call of its own",
-                      "a process behind a seccomp filter makes connections", "a filter that knows just the calls that a program makes", "a process behind a seccomp filter has a connection for itself",
-                      "a child behind a seccomp filter waits by epoll, and registers there")})
+                      "a process behind a seccomp filter makes connections", "a filter that knows just the calls that a program makes",
+                      "a process behind a seccomp filter has a connection for itself", "a child behind a seccomp filter waits by epoll, and registers there",
+                      "who ignores SIGPIPE has EPIPE behind a filter that forbids to raise it")})
 
 
 def names(tests, *spec):
