@@ -5,8 +5,8 @@
 // starts, stats files stay until somebody finds them stale. A socket that is made, or not connected yet, stays
 // TCP: to find a way by SDP takes calls that no filter expects.
 //
-// Filters are seen that are set by prctl() or by syscall(), as libseccomp does. They are read: one that allows all
-// that the library ever calls confines nobody. One that is there before the program begins is its
+// Filters are seen that are set by prctl() or by syscall(), as libseccomp does. They are read: one that allows what is
+// listed in confinement.cc confines nobody. One that is there before the program begins is its
 // surroundings', as a container's, and has to allow that.
 #ifndef SDP_PRELOAD_CONFINEMENT_H_
 #define SDP_PRELOAD_CONFINEMENT_H_

@@ -220,7 +220,7 @@ void Session::AbandonReading() {
   being_read_ = false;
   changed_ = true;
   if (diverted_ == nullptr) return queue_pair_->AbandonReading();
-  // A handler that jumped within itself is taken for one that left the sleep: the thread may come back to it.
+  // A handler that jumped within itself may be taken for one that left the sleep (entry_points_jump.cc): the thread may come back to it.
   abandoned_.push_back(std::move(diverted_));
 }
 
