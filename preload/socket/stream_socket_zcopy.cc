@@ -118,7 +118,7 @@ void StreamSocket::LearnWay() {
   turns_ = {};
   way_ = TurnTaking::Way::kCopy;
   engine::Engine& e = session_->engine();
-  e.FollowHints(!ChoosesByTime());
+  if (config().force == Mechanism::kChosen) e.FollowHints(!ChoosesByTime());
   if (!ChoosesByTime()) return;
   e.SetSourceThreshold(UINT32_MAX);
   if (e.stats().source_mode == engine::FlowMode::kPipelined) way_ = TurnTaking::Way::kWrite;
