@@ -24,6 +24,10 @@ namespace {
 using Outcome = ConnectAttempt::Outcome;
 using stats::FallbackReason;
 
+// Of handshakes that the peer ends without a word. Children that end soon may each take one with them; a server that dies of us is not to
+// die much more often than on TCP.
+constexpr int kMostLost = 4;
+
 FallbackReason ReasonOf(pm::QueryState state) {
   switch (state) {
     case pm::QueryState::kSilent: return FallbackReason::kPmTimeout;
@@ -270,13 +274,7 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
         return GiveUp(FallbackReason::kMpaRejected, "the peer rejected the connection");
       case verbs::ConnectState::kFailed:
         was_reset_ = connector_->cause().end == verbs::LinkEnd::kReset && connector_->cause().os_error != ETIMEDOUT;
-        // Of processes that share a listener one ended with our request in its hands: another may take it up.
-        if (connector_->cause().os_error == ECONNRESET && !kernel_rnic_ && !std::exchange(tried_again_, true)) {
-          connector_.reset();
-          engine_.reset();
-          Unconnect(fd_);
-          return ConnectLink(now);
-        }
+        if (connector_->cause().os_error == ECONNRESET && MayTryAgain()) return TryAgain(now);
         // What failed here, another connection may do without: it says nothing of the peer.
         if (connector_->cause().end != verbs::LinkEnd::kFailed) RememberReset(target_endpoint_, now);
         return GiveUp(FallbackReason::kMpaFailed, connector_->cause().text);
@@ -301,9 +299,22 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
   }
   if (state == engine::State::kAborted) {
     was_reset_ = session_->link_ended();
+    if (session_->engine().abort_reason() == engine::AbortReason::kLinkLost && MayTryAgain()) return TryAgain(now);
     return GiveUp(FallbackReason::kHelloFailed, engine::ToString(session_->engine().abort_reason()));
   }
   return Outcome::kSdp;
+}
+
+bool ConnectAttempt::MayTryAgain() { return !kernel_rnic_ && lost_++ < kMostLost; }
+
+// Of processes that share a listener one ended with our handshake in its hands: another may take it up.
+Outcome ConnectAttempt::TryAgain(Time now) {
+  if (session_ != nullptr) session_->queue_pair().Abort();
+  session_.reset();
+  connector_.reset();
+  engine_.reset();
+  Unconnect(fd_);
+  return ConnectLink(now);
 }
 
 Outcome ConnectAttempt::GiveUp(FallbackReason reason, std::string text) {

@@ -69,6 +69,8 @@ class ConnectAttempt {
   Outcome ConnectLink(Time now);
   Outcome HandleLink(int error, Time now);
   Outcome StepHandshake(Time now);
+  bool MayTryAgain();
+  Outcome TryAgain(Time now);
   Outcome FinishConventional(int error);
   Outcome GiveUp(stats::FallbackReason reason, std::string text);
 
@@ -81,7 +83,7 @@ class ConnectAttempt {
   uint32_t scope_id_ = 0;
   bool from_cache_ = false;
   bool kernel_rnic_tried_ = false;
-  bool tried_again_ = false;  // after a reset in the middle of the MPA start-up
+  int lost_ = 0;  // links, in the middle of the handshake
   bool was_reset_ = false;
   bool kernel_rnic_ = false;  // connector_, later session_, are a kernel RNIC's
   Phase phase_ = Phase::kStart;

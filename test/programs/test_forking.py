@@ -31,6 +31,27 @@ print(child, flush=True)
 sys.stdin.read()
 """
 
+SHORT_LIVED = """
+import os, socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+for _ in range(100):
+    children = []
+    for _ in range(8):
+        child = os.fork()
+        if child == 0:
+            with socket.create_connection(listener.getsockname()) as s:
+                s.sendall(b"hello")
+            os._exit(0)
+        children.append(child)
+    for _ in children:
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.recv(5, socket.MSG_WAITALL) == b"hello"
+            assert accepted.recv(1) == b""
+    for child in children:
+        assert os.waitpid(child, 0)[1] == 0
+"""
+
 CLIENT = """
 import hashlib, os, socket, sys, threading
 size = int(sys.argv[2])
@@ -86,6 +107,12 @@ class Forking(harness.ProgramTest):
             self.assertEqual(client.popen.stdout.readline(), b"ok %d\n" % size)
         harness.wait_until(lambda: {pid: row for pid, row in rows().items() if pid != client.pid} == {parent.pid: (1, []), child: (0, [name])},
                            f"one listener at the parent, one connection at the child: {rows()}")
+
+    def test_children_that_end_with_the_handshakes_of_others(self):
+        """Each has the listener, and its helper may have begun to shake hands on it."""
+        program = self.world.start([sys.executable, "-c", SHORT_LIVED, self.port])
+        self.assertEqual(program.wait(120), 0, program.output())
+        self.assertEqual(self.world.connects(self.port), (800, {}))
 
     def test_socat(self):
         harness.need("socat")
