@@ -37,11 +37,11 @@ def messages_of(size, shape, curve, total):
     return max(8, min(most, total // size))
 
 
-def measure(world, shape, size, curve, total):
+def measure(world, shape, size, curve, total, words=()):
     """{rate: bytes/s, cpu: seconds per GB, by: {mechanism: bytes}}"""
     environment = {"SDP_FORCE": curve} if curve in FORCED else {}
     preload = curve != "tcp"
-    process = world.start([TRANSFER, shape, size, messages_of(size, shape, curve, total)], preload, environment, stdin=subprocess.PIPE,
+    process = world.start([TRANSFER, shape, size, messages_of(size, shape, curve, total), *words], preload, environment, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE)
     line = process.popen.stdout.readline().split()
     if len(line) != 3:
@@ -73,7 +73,7 @@ def sweep(world, options, report):
             runs = {curve: [] for curve in CURVES}
             for _ in range(options.runs):
                 for curve in order.sample(CURVES, len(CURVES)):
-                    runs[curve].append(measure(world, shape, size, curve, options.bytes))
+                    runs[curve].append(measure(world, shape, size, curve, options.bytes, ["apart"] if options.apart else []))
             point = {"shape": shape, "size": size}
             for curve, values in runs.items():
                 point[curve] = {"rate": statistics.median(v["rate"] for v in values), "cpu": statistics.median(v["cpu"] for v in values),
@@ -166,6 +166,7 @@ def main(argv):
     parser.add_argument("--bytes", type=int, default=1 << 30, help="most bytes of a run (default 1 GiB)")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=tuple(SHAPES))
+    parser.add_argument("--apart", action="store_true", help="keep each end on a processor of its own: where the scheduler puts them changes more than the mechanism")
     parser.add_argument("--chart", type=pathlib.Path, default=sdp_world.BUILD / "zcopy.svg", help="where the chart goes (default %(default)s)")
     parser.add_argument("--json", type=pathlib.Path, help="write all values there")
     options = parser.parse_args(argv)

@@ -20,6 +20,9 @@ class TimedChoice {
   static constexpr uint8_t kUncounted = 5;
   // Before the first trial: what has just begun is slow.
   static constexpr uint32_t kWarmUp = 16;
+  // Of uses that take so long few are enough, there and here: they are noisy for less of their time, and a trial costs more.
+  static constexpr Duration kLong = std::chrono::milliseconds(3);
+  static constexpr uint8_t kFew = 5;
   static constexpr uint32_t kShortestStay = 256;
   static constexpr uint32_t kLongestStay = 8192;
 
@@ -37,12 +40,15 @@ class TimedChoice {
   // way() was used and took so long.
   void Took(Duration time) {
     if (left_ > 0) {
-      if (--left_ == 0) Try();
+      --left_;
+      const bool warm = best_ == kMostWays && time >= kLong && kWarmUp - left_ >= kFew;
+      if (warm || left_ == 0) Try();
     } else {
       times_[uses_++] = time;
-      if (uses_ < kTrial && !hopeless()) return;
-      std::sort(times_.begin() + kUncounted, times_.begin() + uses_);
-      results_[way_] = times_[(kUncounted + uses_) / 2];
+      if (!enough() && !hopeless()) return;
+      const auto uncounted = std::min<uint8_t>(kUncounted, uses_ / 2);
+      std::sort(times_.begin() + uncounted, times_.begin() + uses_);
+      results_[way_] = times_[(uncounted + uses_) / 2];
       NextWay(way_ + 1);
     }
   }
@@ -59,6 +65,9 @@ class TimedChoice {
     const Duration least = *std::min_element(times_.begin() + kUncounted, times_.begin() + uses_);
     const Duration best = *std::min_element(results_.begin(), results_.end());
     return best != Duration::max() && least > best + best / 2;
+  }
+  [[nodiscard]] bool enough() const {
+    return uses_ == kTrial || (uses_ >= kFew && *std::min_element(times_.begin(), times_.begin() + uses_) >= kLong);
   }
   // Goes on with `way` or the next one behind it, or ends the trials.
   void NextWay(uint8_t way) {

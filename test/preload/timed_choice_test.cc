@@ -82,8 +82,8 @@ TEST_CASE("timed choice: first uses and outliers do not count") {
   Use(&choice, {100, 100, 0}, TimedChoice::kWarmUp);
   for (int way = 0; way < 2; ++way) {
     REQUIRE(choice.way() == way);
-    Use(&choice, {10'000, 10'000, 0}, TimedChoice::kUncounted);
-    Use(&choice, {9'000, 9'000, 0}, 2);
+    Use(&choice, {2'500, 2'500, 0}, TimedChoice::kUncounted);
+    Use(&choice, {2'000, 2'000, 0}, 2);
     Use(&choice, {100, 90, 0}, TimedChoice::kTrial - TimedChoice::kUncounted - 2);
   }
   CHECK_FALSE(choice.trying());
@@ -98,6 +98,21 @@ TEST_CASE("timed choice: a way that is hopeless is given up early") {
   const Times used = Use(&choice, times, kTrials);
   CHECK(used[1] == TimedChoice::kUncounted + 3);
   CHECK(choice.way() == 2);
+}
+
+TEST_CASE("timed choice: where a use takes long, few are enough") {
+  TimedChoice choice;
+  choice.Begin(kAll, 0);
+  const Times times{9000, 8000, 10'000};
+  Use(&choice, times, TimedChoice::kFew);
+  REQUIRE(choice.trying());
+  CHECK(Use(&choice, times, 3 * TimedChoice::kFew) ==
+        Times{TimedChoice::kFew, TimedChoice::kFew, TimedChoice::kFew});
+  REQUIRE_FALSE(choice.trying());
+  CHECK(choice.way() == 1);
+  // A stay is one of uses, however long they take.
+  Use(&choice, times, TimedChoice::kShortestStay - 1);
+  CHECK_FALSE(choice.trying());
 }
 
 }  // namespace sdp::preload

@@ -4,13 +4,14 @@
 //   transfer turns SIZE MESSAGES     SIZE bytes there, SIZE bytes back, in turns
 //   transfer requests SIZE MESSAGES  64 bytes there, SIZE bytes back, in turns
 //
-// With a further argument, "whole", reads are for whole messages (MSG_WAITALL).
+// Further arguments: "whole", reads are for whole messages (MSG_WAITALL); "apart", each end stays on a processor of its own, if there are two.
 //
 // Opens a listener on loopback, forks a server, and prints "SECONDS CPU_SECONDS BYTES" for all messages, both
 // ends together. Every message begins and ends with its number, and the reader checks that. Keeps the
 // connection open until standard input ends, so that one can look at it.
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,19 +112,42 @@ bool ParseShape(const char* name, Shape* shape) {
   return false;
 }
 
+// To the first or the last of the processors that `allowed` has.
+void StayOn(const cpu_set_t& allowed, bool first) {
+  int chosen = -1;
+  for (int cpu = 0; cpu < CPU_SETSIZE && !(first && chosen >= 0); ++cpu) {
+    if (CPU_ISSET(cpu, &allowed)) chosen = cpu;
+  }
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(chosen, &one);
+  if (sched_setaffinity(0, sizeof one, &one) != 0) Fail("sched_setaffinity");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Shape shape{};
-  const bool whole = argc == 5 && strcmp(argv[4], "whole") == 0;
-  const bool complete = argc == 4 || whole;
-  const size_t size = complete ? strtoull(argv[2], nullptr, 10) : 0;
-  const uint64_t messages = complete ? strtoull(argv[3], nullptr, 10) : 0;
-  if (whole) how_to_read = MSG_WAITALL;
-  if (size == 0 || messages == 0 || !ParseShape(argv[1], &shape)) {
-    fputs("usage: transfer {stream|turns|requests} SIZE MESSAGES [whole]\n", stderr);
+  bool understood = argc >= 4 && ParseShape(argv[1], &shape);
+  const size_t size = understood ? strtoull(argv[2], nullptr, 10) : 0;
+  const uint64_t messages = understood ? strtoull(argv[3], nullptr, 10) : 0;
+  bool apart = false;
+  for (int i = 4; i < argc; ++i) {
+    if (strcmp(argv[i], "whole") == 0) {
+      how_to_read = MSG_WAITALL;
+    } else if (strcmp(argv[i], "apart") == 0) {
+      apart = true;
+    } else {
+      understood = false;
+    }
+  }
+  if (!understood || size == 0 || messages == 0) {
+    fputs("usage: transfer {stream|turns|requests} SIZE MESSAGES [whole] [apart]\n", stderr);
     return 2;
   }
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) Fail("sched_getaffinity");
+  if (apart) StayOn(allowed, true);  // before there is any thread of the library's
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   socklen_t length = sizeof address;
@@ -136,7 +160,10 @@ int main(int argc, char** argv) {
   }
   const pid_t server = fork();
   if (server < 0) Fail("fork");
-  if (server == 0) _exit(Serve(listener, shape, size, messages));
+  if (server == 0) {
+    if (apart) StayOn(allowed, false);
+    _exit(Serve(listener, shape, size, messages));
+  }
 
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   if (fd < 0 || connect(fd, reinterpret_cast<sockaddr*>(&address), length) != 0) Fail("connect");
