@@ -24,8 +24,11 @@ std::optional<STag> StagTable::Register(MutableBytes memory, Rights rights) {
   const auto index = static_cast<uint32_t>(slot - regions_.begin());
   uint32_t random = 0;
   do {
-    random_(std::as_writable_bytes(std::span(&random, 1)));
-    random &= ~kSlotMask;
+    if (drawn_ == pool_.size()) {
+      random_(std::as_writable_bytes(std::span(pool_)));
+      drawn_ = 0;
+    }
+    random = pool_[drawn_++] & ~kSlotMask;
     // Never 0, which peers use for "none", and never what this slot was called last.
   } while (random == 0 || (random | index) == slot->stag);
   *slot = {.stag = random | index,

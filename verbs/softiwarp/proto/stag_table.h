@@ -3,6 +3,8 @@
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_STAG_TABLE_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_STAG_TABLE_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -62,6 +64,8 @@ class StagTable {
   }
 
   RandomSource random_;
+  std::array<uint32_t, 16> pool_{};  // of random bits: a system call for many regions
+  size_t drawn_ = pool_.size();
   std::vector<Region> regions_;
   uint32_t open_to_writes_ = 0;
 };
