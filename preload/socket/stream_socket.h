@@ -157,8 +157,8 @@ class StreamSocket final : public Socket {
     return state_ == State::kSdp && session_ != nullptr && !foreign_ && !session_->queue_pair().owns_event_fd();
   }
   void ShareWithChild();
-  // Before that: a receive buffer that went back with the peer knowing of it would keep the connection to
-  // this process; the peer's answer is waited for.
+  // Before that: a receive buffer that the peer knows of keeps the connection to this process. It is asked back (SDP 9.5.5), and the peer's answer
+  // waited for, but where a thread sleeps in the link's read, which takes it.
   void SettleSinkLoan(Time deadline);
   // In the child of a fork, lock held: what was not shared is the parent's.
   void DisownAfterFork();

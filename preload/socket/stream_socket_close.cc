@@ -456,6 +456,7 @@ void StreamSocket::UnlockAfterFork() {
 
 void StreamSocket::NoteForkInParent() {
   if (listener_ != nullptr) listener_->NoteFork(/*in_child=*/false);
+  if (state_ == State::kSdp && sink_loan_.offered()) LeaveToBackground();  // what asks for it back may not have left
 }
 
 }  // namespace sdp::preload

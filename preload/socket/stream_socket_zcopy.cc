@@ -158,8 +158,13 @@ void StreamSocket::LookForSinkAvail(Lock& lock, int fd, size_t size) {
 
 void StreamSocket::SettleSinkLoan(Time deadline) {
   const NoCancellation whole;
-  while (state_ == State::kSdp && session_ != nullptr && shared_ == nullptr && sink_loan_.offered() &&
-         !sink_loan_.lent() && !session_->link_ended() && !session_->being_read() && Now() < deadline) {
+  if (!shareable() || shared_ != nullptr || !sink_loan_.offered()) return;
+  // A receive may sleep for as long as the peer waits for what the child is to say. It goes on without the loan, with what has come by then; a thread that
+  // sleeps for it in the link's read is woken by the peer's answer.
+  sink_loan_.Revoke(*session_);
+  session_->Pump();
+  AfterProgress();
+  while (shareable() && sink_loan_.offered() && !session_->link_ended() && !session_->being_read() && Now() < deadline) {
     pollfd link{.fd = LinkOf(descriptors_.empty() ? -1 : descriptors_.front()),
                 .events = WatchEvents(),
                 .revents = 0};

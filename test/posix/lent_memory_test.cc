@@ -6,7 +6,7 @@
 #include <atomic>
 #include <memory>
 
-#include "test/posix/support.h"
+#include "test/posix/processes.h"
 
 namespace posix_test {
 namespace {
@@ -54,10 +54,10 @@ void RequireExact(const Sent& sent, const std::string& got, const std::string& d
 
 std::atomic<int> signals_seen{0};
 
-// Turns of small questions and large answers, in two processes. Returns the server's; of the last question a
+// Turns of large questions and answers, so that readers lend their memory ahead, in two processes. Returns the server's; of the last question a
 // byte is missing, for which the server sleeps in a receive.
-constexpr int kTurns = 6;
-constexpr size_t kQuestion = 1000;
+constexpr int kTurns = 8;
+constexpr size_t kQuestion = 300'000;
 constexpr size_t kTurnSize = 900'000;
 
 // Without looking first: who polls is no reader that waits with its memory.
@@ -93,9 +93,11 @@ pid_t ServeTurns(Fd* client) {
   return server;
 }
 
+char LastOfQuestion() { return Pattern(kQuestion, 6).back(); }
+
 bool EndsTurns(int client) {
-  return SendAll(client, &Pattern(kQuestion, 6).back(), 1) &&
-         ReadBlocking(client, kTurnSize) == Pattern(kTurnSize, 5);
+  const char last = LastOfQuestion();
+  return SendAll(client, &last, 1) && ReadBlocking(client, kTurnSize) == Pattern(kTurnSize, 5);
 }
 
 // A receive with a large buffer that a signal ends; nothing comes meanwhile.
@@ -190,10 +192,11 @@ TEST_CASE("lent: a receive that a signal ends in the middle of regular turns los
 // The last answer comes as small pieces, the first of them before the reader is there.
 TEST_CASE("lent: MSG_WAITALL in regular turns gets all of an answer that comes in pieces") {
   Pair pair = MakePair();
+  const std::string question = Pattern(kQuestion, 6);
   const std::string answer = Pattern(kTurnSize, 5);
   auto server = Async([&] {
     for (int i = 0; i < kTurns; ++i) {
-      if (ReadBlocking(pair.server, 1) != "?") return false;
+      if (ReadBlocking(pair.server, kQuestion) != question) return false;
       if (i + 1 == kTurns) break;
       if (!SendAll(pair.server, answer)) return false;
     }
@@ -204,7 +207,7 @@ TEST_CASE("lent: MSG_WAITALL in regular turns gets all of an answer that comes i
     return true;
   });
   for (int i = 0; i < kTurns; ++i) {
-    REQUIRE(SendAll(pair.client, "?"));
+    REQUIRE(SendAll(pair.client, question));
     if (i + 1 < kTurns) REQUIRE(ReadBlocking(pair.client, kTurnSize) == answer);
   }
   std::string got(kTurnSize, '\0');
@@ -221,6 +224,52 @@ TEST_CASE("lent: a child of fork reads the answer that its parent's receive gave
   REQUIRE(ExitedWith(Reap(child), 0));
   client.reset();
   REQUIRE(ExitedWith(Reap(server), 0));
+}
+
+// The peer waits for the end of its question, and the reader for the answer.
+TEST_CASE("lent: a child of fork says what the peer waits for while its parent's reader lends its memory") {
+  Fd client;
+  const pid_t server = ServeTurns(&client);
+  std::atomic<pid_t> tid{0};
+  auto reader = Async([&] {
+    tid = gettid();
+    return ReadBlocking(client, kTurnSize);
+  });
+  REQUIRE(Eventually([&] { return tid != 0 && IsAsleep(tid); }));
+  const char last = LastOfQuestion();
+  const pid_t child = Child([&] { return SendAll(client, &last, 1) ? 0 : 1; });
+  const int status = Reap(child);
+  if (!ExitedWith(status, 0)) SendAll(client, &last, 1);  // a reader left asleep would keep the whole case from its end
+  REQUIRE(ExitedWith(status, 0));
+  REQUIRE(Hash(Get(reader)) == Hash(Pattern(kTurnSize, 5)));
+  client.reset();
+  REQUIRE(ExitedWith(Reap(server), 0));
+}
+
+TEST_CASE("lent: forks at any moment of regular turns lose nothing") {
+  constexpr int kForks = 8, kTurnsBetween = 10;
+  Pair pair = MakePair();
+  const std::string question = Pattern(kQuestion, 6), answer = Pattern(kTurnSize, 5);
+  std::atomic<int> turns{0};
+  auto server = Async([&] {
+    for (int i = 0; i < kForks * kTurnsBetween; ++i) {
+      if (ReadBlocking(pair.server, kQuestion) != question || !SendAll(pair.server, answer)) return false;
+    }
+    return true;
+  });
+  auto client = Async([&] {
+    for (int i = 0; i < kForks * kTurnsBetween; ++i) {
+      if (!SendAll(pair.client, question) || ReadBlocking(pair.client, kTurnSize) != answer) return false;
+      ++turns;
+    }
+    return true;
+  });
+  for (int i = 0; i < kForks; ++i) {
+    REQUIRE(Eventually([&] { return turns >= i * kTurnsBetween + kTurnsBetween / 2; }));
+    REQUIRE(ExitedWith(Reap(Child([] { return 0; })), 0));
+  }
+  REQUIRE(Get(client));
+  REQUIRE(Get(server));
 }
 
 }  // namespace posix_test
