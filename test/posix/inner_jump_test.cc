@@ -84,6 +84,55 @@ TEST_CASE("handlers: one that jumps within itself and then makes calls, over a r
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
+volatile pid_t forked = -1;
+volatile int told = -1;
+
+// In both processes what the handler has interrupted is begun again.
+void ForkAndJump(int) {
+  const int saved = errno;
+  forked = fork();
+  sigjmp_buf here;
+  if (sigsetjmp(here, 1) == 0) siglongjmp(here, 1);
+  errno = saved;
+  if (forked > 0) (void)!write(told, "x", 1);
+}
+
+TEST_CASE("handlers: one that forks and jumps within itself, over a receive that goes on in both") {
+  const bool apart = GENERATE(false, true);
+  Install(ForkAndJump, apart ? SA_ONSTACK : 0);
+  Pipe both, alone;
+  told = both.out;
+  Pair pair = MakePair();
+  const pid_t pid = Fork([&] {
+    pair.client.reset();
+    const HandlersStack stack;
+    if (!alone.Hear()) return 4;
+    const pid_t tid = gettid();
+    const pthread_t thread = pthread_self();
+    const int fd = pair.server;
+    std::thread([=] {
+      if (Eventually([=] { return IsAsleep(tid); })) pthread_kill(thread, SIGUSR1);
+      // Of this the child's receive has to hear, and not from the link.
+      if (Eventually([] { return forked > 0; })) (void)!send(fd, "p", 1, 0);
+    }).detach();
+    // Each of the two has one, be it which it may.
+    char c = 0;
+    if (recv(fd, &c, 1, 0) != 1) _exit(1);
+    if (send(fd, &c, 1, 0) != 1) _exit(2);
+    if (forked == 0) _exit(0);
+    return ExitedWith(Reap(forked), 0) ? 0 : 3;
+  });
+  pair.server.reset();
+  alone.Tell();
+  REQUIRE(both.Hear());
+  REQUIRE(ReceiveExactly(pair.client, 1) == "p");
+  for (const char* const one : {"a", "b"}) {
+    REQUIRE(SendAll(pair.client, one));
+    REQUIRE(ReceiveExactly(pair.client, 1) == one);
+  }
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
 sigjmp_buf out_of_it;
 
 // Out of it, behind a jump within.

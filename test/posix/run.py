@@ -127,6 +127,8 @@ SKIPPED_UNDER = {
             "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
         "handlers: one that jumps within itself and then makes calls, over a receive":
             "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
+        "handlers: one that forks and jumps within itself, over a receive that goes on in both":
+            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
         "handlers: one that jumps within itself, and then out of a receive":
             "TSan holds a handler back until recv returns, and the jump is to end that recv",
         "descriptors: close_range that unshares, in a process alone":
