@@ -139,7 +139,7 @@ class Sdpstat(harness.ProgramTest):
         environment = {name: value for name, value in os.environ.items() if name != "SDP_STATS_DIR"}
 
         def seen():
-            got = subprocess.run([SDPSTAT, "-j", "process", str(service.pid)], capture_output=True, text=True, timeout=30, env=environment)
+            got = subprocess.run([SDPSTAT, "-j", "--pid", str(service.pid)], capture_output=True, text=True, timeout=30, env=environment)
             return [process["pid"] for process in json.loads(got.stdout)["processes"]]
         harness.wait_until(lambda: seen() == [service.pid], f"the service in sdpstat: {seen()}")
 
