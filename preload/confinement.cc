@@ -1,10 +1,13 @@
 #include "preload/confinement.h"
 
 #include <linux/audit.h>
+#include <linux/capability.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -34,11 +37,11 @@ constexpr size_t kPiece = 16 * 1024;
 #ifdef __x86_64__
 constexpr uint32_t kArchitecture = AUDIT_ARCH_X86_64;
 constexpr long kPollNumber = SYS_poll;
-constexpr long kOfOld[] = {SYS_readlink, SYS_unlink, SYS_epoll_wait};
+constexpr long kOfOld[] = {SYS_readlink, SYS_unlink, SYS_epoll_wait, SYS_mkdir, SYS_lstat};
 #else
 constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 constexpr long kPollNumber = SYS_ppoll;
-constexpr long kOfOld[] = {SYS_epoll_pwait};
+constexpr long kOfOld[] = {SYS_epoll_pwait, SYS_mkdirat};
 #endif
 
 constexpr long kNumbers[] = {SYS_read,    SYS_readv,   SYS_recvfrom, SYS_recvmsg,  SYS_write,    SYS_writev, SYS_sendto,
@@ -53,8 +56,9 @@ constexpr long kOthers[] = {
     SYS_futex,        SYS_rseq,        SYS_madvise,     SYS_mmap,      SYS_munmap,        SYS_set_robust_list, SYS_mprotect,
     SYS_openat,       SYS_newfstatat,  SYS_readlinkat,  SYS_unlinkat,  SYS_getdents64,    SYS_pread64,         SYS_lseek,
     SYS_memfd_create, SYS_ftruncate,   SYS_fallocate,   SYS_fstat,     SYS_rt_sigpending, SYS_rt_sigaction,    SYS_sigaltstack,
-    SYS_getrandom,   SYS_prlimit64,   SYS_geteuid,   SYS_clock_gettime, SYS_prctl,
-    SYS_exit,
+    SYS_getrandom,    SYS_prlimit64,   SYS_geteuid,     SYS_getuid,    SYS_clock_gettime, SYS_prctl,           SYS_exit,
+    SYS_socketpair,   SYS_dup3,        SYS_pwrite64,    SYS_renameat,  SYS_kill,          SYS_getrusage,       SYS_sched_yield,
+    SYS_capget,
 };
 
 bool Allows(std::span<const sock_filter> filter, long number) {
@@ -67,6 +71,14 @@ bool Allows(std::span<const sock_filter> filter, long number) {
   if (number == SYS_sendto) call.args[3] = MSG_DONTWAIT | MSG_NOSIGNAL;
   const uint32_t action = RunFilter(filter, call) & SECCOMP_RET_ACTION_FULL;
   return action == SECCOMP_RET_ALLOW || action == SECCOMP_RET_LOG;
+}
+
+// Else the kernel refuses all filters.
+bool MaySetFilters() {
+  if (real.prctl(PR_GET_NO_NEW_PRIVS, 0UL, 0UL, 0UL, 0UL) == 1) return true;
+  __user_cap_header_struct self{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3]{};
+  return ::syscall(SYS_capget, &self, sets) != 0 || (sets[CAP_TO_INDEX(CAP_SYS_ADMIN)].effective & CAP_TO_MASK(CAP_SYS_ADMIN)) != 0;
 }
 
 // In place of MSG_DONTWAIT.
@@ -136,6 +148,8 @@ ComingFilter::ComingFilter(const sock_fprog* program) {
   if (program != nullptr) {
     if (IsNowhere(program) || IsNowhere(program->filter) || program->len == 0 || program->len > BPF_MAXINSNS) return;  // refused
     filter = {program->filter, program->len};
+    needs_right_ = true;
+    refused_ = !IsFilter(filter);
   }
   for (size_t i = 0; i < std::size(kNumbers); ++i) {
     if (!Allows(filter, kNumbers[i])) forbidden_ |= 1U << i;
@@ -144,6 +158,8 @@ ComingFilter::ComingFilter(const sock_fprog* program) {
   confines_ = forbidden_ != 0 || !std::all_of(std::begin(kOthers), std::end(kOthers), allows) ||
               !std::all_of(std::begin(kOfOld), std::end(kOfOld), allows);
 }
+
+bool ComingFilter::will_confine() const { return confines_ && !refused_ && (!needs_right_ || MaySetFilters()); }
 
 void ComingFilter::Note() const {
   forbidden.fetch_or(forbidden_, std::memory_order_relaxed);

@@ -19,6 +19,7 @@
 #include <time.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdint>
 
 #include "preload/guard.h"
@@ -43,24 +44,28 @@ class ComingFilter {
   explicit ComingFilter(const sock_fprog* program);
   // It forbids something that the library may need.
   [[nodiscard]] bool confines() const { return confines_; }
+  // The same, and as far as can be seen before the kernel will take it: what is prepared for it cannot be undone.
+  [[nodiscard]] bool will_confine() const;
   void Note() const;
 
  private:
   uint32_t forbidden_ = 0;  // a bit for each Call
   bool confines_ = false;
+  bool needs_right_ = false;  // to set it takes a right of the process's
+  bool refused_ = false;      // its program is none
 };
 
-// Around the call by which this thread sets a filter.
+// Around the call by which this thread sets a filter. `most`: the largest result that says it has.
 template <typename Set>
-auto Confine(const sock_fprog* program, Set set) {
+auto Confine(const sock_fprog* program, Set set, long most = LONG_MAX) {
   if (!OwnsProcess()) return set();  // a child of vfork: its filter is not its parent's
   const NoCancellation no_cancellation;
   const int error = errno;
   const ComingFilter filter(program);
-  if (filter.confines() && Started() && !Confined()) PrepareConfinement();
+  if (filter.confines() && Started() && !Confined() && filter.will_confine()) PrepareConfinement();
   errno = error;
   const auto result = set();
-  if (result >= 0 && filter.confines()) filter.Note();
+  if (result >= 0 && result <= most && filter.confines()) filter.Note();
   return result;
 }
 

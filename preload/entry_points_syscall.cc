@@ -8,8 +8,10 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include <climits>
 #include <cstdarg>
 #include <cstddef>
+#include <cstdint>
 
 #include "preload/confinement.h"
 #include "preload/entry_points.h"
@@ -91,14 +93,18 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_fork)(long nu
 __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_filter)(long number, long a, long b, long c,
                                                                            long d, long e) {
   const auto call = [=] { return SDP_ENTRY(next_syscall)(number, a, b, c, d, e); };
+  // Where the kernel takes an int the other half of the register is nobody's.
+  const auto operation = static_cast<uint32_t>(a), flags = static_cast<uint32_t>(b);
   if (number == SYS_prctl) {
     const auto mode = static_cast<unsigned long>(b), program = static_cast<unsigned long>(c);
-    return a == PR_SET_SECCOMP ? sdp::preload::ConfineByPrctl(mode, program, call) : call();
+    return operation == PR_SET_SECCOMP ? sdp::preload::ConfineByPrctl(mode, program, call) : call();
   }
-  if (a == SECCOMP_SET_MODE_STRICT && b == 0 && c == 0) return sdp::preload::Confine(nullptr, call);
+  if (operation == SECCOMP_SET_MODE_STRICT && flags == 0 && c == 0) return sdp::preload::Confine(nullptr, call);
   // libseccomp asks by null filters what the kernel knows.
-  if (a != SECCOMP_SET_MODE_FILTER || c == 0) return call();
-  return sdp::preload::Confine(reinterpret_cast<const sock_fprog*>(c), call);
+  if (operation != SECCOMP_SET_MODE_FILTER || c == 0) return call();
+  // A positive answer is a descriptor, or a thread that could not have the filter: then none has it.
+  const bool names_thread = (flags & (SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_NEW_LISTENER)) == SECCOMP_FILTER_FLAG_TSYNC;
+  return sdp::preload::Confine(reinterpret_cast<const sock_fprog*>(c), call, names_thread ? 0 : LONG_MAX);
 }
 
 #ifdef __x86_64__

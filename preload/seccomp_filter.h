@@ -10,6 +10,9 @@
 
 namespace sdp::preload {
 
+// The kernel takes this for a filter, but perhaps for reads of memory that was not written.
+[[nodiscard]] bool IsFilter(std::span<const sock_filter> filter);
+
 // The filter's answer, an action with its data. SECCOMP_RET_KILL_PROCESS also for what is no filter.
 uint32_t RunFilter(std::span<const sock_filter> filter, const seccomp_data& call);
 

@@ -1,6 +1,7 @@
 // A process that has shut itself off from most system calls, and goes on using a connection that it
 // inherited: what the OpenSSH server does with the one that talks before the log-in. The filter kills at the
 // first call that reading, writing, polling and closing do not need.
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -34,7 +35,7 @@ constexpr int kAllowed[] = {
 constexpr int kDenied[] = {SYS_open, SYS_openat, SYS_stat, SYS_fstat, SYS_lstat, SYS_newfstatat};
 
 // A filter may be set by any of these.
-enum class By { kPrctl, kSeccomp, kBarePrctl };
+enum class By { kPrctl, kSeccomp, kBarePrctl, kSeccompInHalves };
 
 bool SetFilter(const sock_fprog& program, By by) {
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
@@ -45,6 +46,8 @@ bool SetFilter(const sock_fprog& program, By by) {
       if (syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 1, nullptr) != -1 || errno != EINVAL) return false;
       if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, nullptr) != -1 || errno != EFAULT) return false;
       return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0;
+    case By::kSeccompInHalves:  // of the first two arguments the kernel looks at the lower halves alone
+      return syscall(SYS_seccomp, (1L << 40) + SECCOMP_SET_MODE_FILTER, 1L << 32, &program) == 0;
     case By::kBarePrctl:
       return syscall(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
   }
@@ -142,7 +145,7 @@ TEST_CASE("confinement: a child behind a seccomp filter may leave by exit") {
 }
 
 TEST_CASE("confinement: a child whose seccomp filter is set by a system call of its own") {
-  ServeConfined(/*nonblocking=*/GENERATE(false, true), /*by_exit=*/true, GENERATE(By::kSeccomp, By::kBarePrctl));
+  ServeConfined(/*nonblocking=*/GENERATE(false, true), /*by_exit=*/true, GENERATE(By::kSeccomp, By::kBarePrctl, By::kSeccompInHalves));
 }
 
 // To find a way other than TCP's would take calls that the filter does not know.
@@ -256,6 +259,55 @@ TEST_CASE("confinement: a filter that forbids what no socket needs") {
     return 0;
   });
   REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+// None would be allowed anything.
+TEST_CASE("confinement: a filter that the kernel refuses changes nothing", "[carried]") {
+  const int reason = GENERATE(int{EACCES}, int{EINVAL});
+  const By by = GENERATE(By::kPrctl, By::kSeccomp);
+  const pid_t pid = Child([&] {
+    Listener listener = Listen();
+    Fd client = TcpSocket();
+    sock_filter filter[] = {BPF_STMT(BPF_LD + (reason == EINVAL ? BPF_B : BPF_W) + BPF_ABS, offsetof(seccomp_data, nr)),
+                            BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_KILL_PROCESS)};
+    const sock_fprog program = {std::size(filter), filter};
+    __user_cap_header_struct self{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+    const __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3]{};
+    if (syscall(SYS_capset, &self, none) != 0) return 1;
+    if (reason == EINVAL && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return 2;
+    const long result = by == By::kPrctl ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)
+                                         : syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+    if (result != -1 || errno != reason) return 3;
+    if (connect(client, listener.address.get(), listener.address.length) != 0) return 4;
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    return SendAll(client, "word") && ReceiveExactly(server, 4) == "word" ? 0 : 5;
+  });
+  const int status = Reap(pid);
+  CAPTURE(reason, status);
+  REQUIRE(ExitedWith(status, 0));
+}
+
+TEST_CASE("confinement: a filter for all threads that one of them cannot have leaves the sockets to come alone", "[carried]") {
+  const pid_t pid = Child([] {
+    sock_filter all[] = {BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_ALLOW)};
+    sock_filter none[] = {BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_KILL_PROCESS)};
+    const sock_fprog for_one = {std::size(all), all}, for_all = {std::size(none), none};
+    Pipe set, over;
+    auto one = Async([&] {
+      const bool good = SetFilter(for_one, By::kSeccomp);
+      set.Tell();
+      return over.Hear() && good;
+    });
+    if (!set.Hear() || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return 1;
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &for_all) <= 0) return 2;
+    Pair pair = MakePair();
+    if (!SendAll(pair.client, "word") || ReceiveExactly(pair.server, 4) != "word") return 3;
+    over.Tell();
+    return one.get() ? 0 : 4;
+  });
+  const int status = Reap(pid);
+  CAPTURE(status);
+  REQUIRE(ExitedWith(status, 0));
 }
 
 // What any program needs that has memory and comes to an end.

@@ -30,6 +30,8 @@ SKIPPED = re.compile(r"^skipped( in part)?: (.*)$", re.MULTILINE)
 SANITIZER_OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0", "TSAN_OPTIONS": "die_after_fork=0:atexit_sleep_ms=100", "UBSAN_OPTIONS": "print_stacktrace=1"}
 # Cases in which a connection rightly is no SDP connection.
 TAGS_WITH_TCP = ("[refused]", "[mixed]", "[plain]")
+# Cases whose connections have to be SDP's: a library that takes itself out of the way says of none that it is TCP.
+TAG_OF_SDP = "[carried]"
 # Cases of what the library alone has: they cannot be on plain TCP, and have to be under the preload.
 TAG_OF_THE_LIBRARY = "[native]"
 # Cases that want devices and addresses of their own.
@@ -223,8 +225,9 @@ class Daemon:
 
 
 class Case:
-    def __init__(self, name, may_use_tcp, may_be_skipped):
+    def __init__(self, name, may_use_tcp, may_be_skipped, must_use_sdp):
         self.name = name
+        self.must_use_sdp = must_use_sdp
         self.may_use_tcp = may_use_tcp
         self.may_be_skipped = may_be_skipped
         self.problem = None
@@ -280,6 +283,8 @@ class Case:
             fallbacks = [line for line in self.log.splitlines() if "TCP, because" in line]
             if self.problem is None and fallbacks and not self.may_use_tcp:
                 self.problem = f"TCP carried data: {fallbacks[0]}"
+        if self.problem is None and self.must_use_sdp and self.sdp_connections == 0:
+            self.problem = "no connection was made over SDP"
         if self.problem is None and options.expect_log and not re.search(options.expect_log, self.log):
             self.problem = f"its log has nothing of {options.expect_log}"
         return self
@@ -406,6 +411,7 @@ def main():
 
     with_tcp = {name for tag in TAGS_WITH_TCP for name in names(options.tests, tag)}
     native = set(names(options.tests, TAG_OF_THE_LIBRARY)) if options.mode == "sdp" else set()
+    carried = set(names(options.tests, TAG_OF_SDP)) if options.mode == "sdp" else set()
     skipped = {}
     linked = (options.preload or "") + subprocess.run(["ldd", options.tests], stdout=subprocess.PIPE, text=True).stdout
     elsewhere = set() if options.in_namespace else set(names(options.tests, TAG_OF_A_NAMESPACE))
@@ -413,7 +419,7 @@ def main():
     for runtime, known in SKIPPED_UNDER.items():
         if runtime in linked:
             skipped.update({name: why for name, why in known.items() if name in asked})
-    cases = [Case(name, name in with_tcp, name not in native) for name in asked if name not in skipped]
+    cases = [Case(name, name in with_tcp, name not in native, name in carried) for name in asked if name not in skipped]
     problems = []
     with tempfile.TemporaryDirectory(prefix="sdp-posix-") as directory:
         os.chmod(directory, 0o755)  # cases become other users

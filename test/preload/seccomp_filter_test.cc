@@ -50,12 +50,36 @@ TEST_CASE("A filter computes, remembers and jumps") {
   CHECK(Run(filter, 0, 20) == 140);
 }
 
+TEST_CASE("What the kernel takes for a filter") {
+  using Filter = std::vector<sock_filter>;
+  CHECK(IsFilter(Filter{Return(SECCOMP_RET_ALLOW)}));
+  CHECK(IsFilter(Filter{kNumber, BPF_JUMP(BPF_JMP + BPF_JSET + BPF_X, 0, 1, 0), BPF_STMT(BPF_ALU + BPF_NEG, 0), BPF_STMT(BPF_RET + BPF_A, 0)}));
+  CHECK_FALSE(IsFilter({}));
+  CHECK_FALSE(IsFilter(Filter{kNumber}));
+  const Filter wrong = {
+      BPF_STMT(BPF_LD + BPF_B + BPF_ABS, 0),
+      BPF_STMT(BPF_LD + BPF_W + BPF_ABS, 2),
+      BPF_STMT(BPF_LD + BPF_W + BPF_ABS, sizeof(seccomp_data)),
+      BPF_STMT(BPF_LD + BPF_MEM, BPF_MEMWORDS),
+      BPF_STMT(BPF_ALU + BPF_DIV + BPF_K, 0),
+      BPF_STMT(BPF_ALU + BPF_LSH + BPF_K, 32),
+      BPF_STMT(BPF_ALU + 0x90 + BPF_K, 3),  // a remainder, which packets' filters know
+      BPF_JUMP(BPF_JMP + BPF_JA, 1, 0, 0),
+      BPF_JUMP(BPF_JMP + BPF_JEQ + BPF_K, 0, 0, 1),
+  };
+  for (const sock_filter& instruction : wrong) CHECK_FALSE(IsFilter(Filter{instruction, Return(SECCOMP_RET_ALLOW)}));
+}
+
+TEST_CASE("A filter that divides by what is 0 ends with 0") {
+  CHECK(Run({BPF_STMT(BPF_ALU + BPF_DIV + BPF_X, 0), Return(SECCOMP_RET_ALLOW)}, SYS_read) == SECCOMP_RET_KILL_THREAD);
+}
+
 TEST_CASE("What is no filter allows nothing") {
   CHECK(Run({}, SYS_read) == SECCOMP_RET_KILL_PROCESS);
   CHECK(Run({kNumber}, SYS_read) == SECCOMP_RET_KILL_PROCESS);
   CHECK(Run({BPF_STMT(BPF_LD + BPF_W + BPF_ABS, sizeof(seccomp_data)), Return(SECCOMP_RET_ALLOW)}, SYS_read) == SECCOMP_RET_KILL_PROCESS);
   CHECK(Run({BPF_STMT(BPF_LD + BPF_MEM, BPF_MEMWORDS), Return(SECCOMP_RET_ALLOW)}, SYS_read) == SECCOMP_RET_KILL_PROCESS);
-  CHECK(Run({BPF_STMT(BPF_ALU + BPF_DIV + BPF_X, 0), Return(SECCOMP_RET_ALLOW)}, SYS_read) == SECCOMP_RET_KILL_PROCESS);
+  CHECK(Run({BPF_STMT(BPF_ALU + BPF_DIV + BPF_K, 0), Return(SECCOMP_RET_ALLOW)}, SYS_read) == SECCOMP_RET_KILL_PROCESS);
   CHECK(Run({BPF_JUMP(BPF_JMP + BPF_JA, 0xffffffff, 0, 0), Return(SECCOMP_RET_ALLOW)}, SYS_read) == SECCOMP_RET_KILL_PROCESS);
 }
 
