@@ -232,5 +232,41 @@ TEST_CASE("stalled: fork in the middle of a large write") {
   REQUIRE(Get(sender));
 }
 
+// A thread asleep in a receive on a socket with as much unsent as its peer, which takes nothing, leaves there; then the socket is shut down.
+struct ShutDown {
+  Pair pair = MakePair();
+  size_t sent = 0;
+  std::atomic<pid_t> tid{0};
+  std::future<ssize_t> sleeper;
+
+  ShutDown() {
+    SetNonblocking(pair.client);
+    sent = Fill(pair.client);
+    SetNonblocking(pair.client, false);
+    sleeper = Async([this] {
+      tid = gettid();
+      char c;
+      return recv(pair.client, &c, 1, 0);
+    });
+    REQUIRE(Eventually([&] { return tid != 0 && IsAsleep(tid); }));
+    REQUIRE(shutdown(pair.client, SHUT_RDWR) == 0);
+  }
+};
+
+TEST_CASE("stalled: SHUT_RDWR of a socket with unsent bytes ends a sleeping receive at once") {
+  ShutDown socket;
+  const bool ended = !StillRunning(socket.sleeper, 3000);
+  // A reader left asleep would keep the whole case from its end.
+  ReceiveToEnd(socket.pair.server);
+  REQUIRE(ended);
+  REQUIRE(Get(socket.sleeper) == 0);
+}
+
+TEST_CASE("stalled: what is unsent when SHUT_RDWR comes over a sleeping receive arrives, and the receive ends") {
+  ShutDown socket;
+  REQUIRE(ReceiveToEnd(socket.pair.server).size() == socket.sent);
+  REQUIRE(Get(socket.sleeper) == 0);
+}
+
 }  // namespace
 }  // namespace posix_test
