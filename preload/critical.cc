@@ -71,32 +71,6 @@ bool IsFunction(const struct sigaction& action) {
 
 const struct sigaction& ActionOf(int number) { return entries[number][in_use[number].load(std::memory_order_acquire)].action; }
 
-void Run(int number, siginfo_t* info, void* context) {
-  const struct sigaction action = ActionOf(number);
-  if (!IsFunction(action)) return;  // taken back meanwhile
-  if ((action.sa_flags & SA_RESETHAND) != 0) {
-    struct sigaction once {};
-    once.sa_handler = SIG_DFL;
-    Critical::SetAction(number, &once, nullptr);
-  }
-  const HandlerInTheMiddle here;
-  handlers = handlers + 1;
-  if ((action.sa_flags & SA_SIGINFO) != 0) {
-    action.sa_sigaction(number, info, context);
-  } else {
-    action.sa_handler(number);
-  }
-  handlers = handlers - 1;
-}
-
-// With a context that says where the thread is now. Apart from the loop: getcontext returns as setjmp does.
-[[gnu::noinline]] void RunLate(int number, siginfo_t* info, const sigset_t& mask) {
-  ucontext_t context;
-  getcontext(&context);
-  context.uc_sigmask = mask;
-  Run(number, info, &context);
-}
-
 void SetMask(const sigset_t& mask) { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
 
 // The table's lock. Not a Mutex: signals are blocked instead, since handlers call sigaction, too.
@@ -120,6 +94,34 @@ class TableLock {
 };
 
 }  // namespace
+
+void Critical::Run(int number, siginfo_t* info, void* context) {
+  const struct sigaction action = ActionOf(number);
+  if (!IsFunction(action)) return;  // taken back meanwhile
+  handled_ = handled_ + 1;
+  if ((action.sa_flags & SA_RESTART) == 0) interrupting_ = interrupting_ + 1;
+  if ((action.sa_flags & SA_RESETHAND) != 0) {
+    struct sigaction once {};
+    once.sa_handler = SIG_DFL;
+    SetAction(number, &once, nullptr);
+  }
+  const HandlerInTheMiddle here;
+  handlers = handlers + 1;
+  if ((action.sa_flags & SA_SIGINFO) != 0) {
+    action.sa_sigaction(number, info, context);
+  } else {
+    action.sa_handler(number);
+  }
+  handlers = handlers - 1;
+}
+
+// With a context that says where the thread is now. Apart from the loop: getcontext returns as setjmp does.
+[[gnu::noinline]] void Critical::RunLate(int number, siginfo_t* info, const sigset_t& mask) {
+  ucontext_t context;
+  getcontext(&context);
+  context.uc_sigmask = mask;
+  Run(number, info, &context);
+}
 
 void Critical::Handle(int number, siginfo_t* info, void* context) {
   const bool first = pending_ == 0;

@@ -52,6 +52,13 @@ class Critical {
   // theirs. Signals that report an error of the thread's own are never held off.
   static int SetAction(int number, const struct sigaction* action, struct sigaction* old);
 
+  // Handlers that this thread has run, and those of them that were not installed with SA_RESTART.
+  struct Handled {
+    unsigned all;
+    unsigned interrupting;
+  };
+  static Handled handled() { return {.all = handled_, .interrupting = interrupting_}; }
+
  private:
   struct Late;
 
@@ -59,11 +66,16 @@ class Critical {
 
   static void Handle(int number, siginfo_t* info, void* context);
   static void EndInterrupted(void* context);
+  static void Run(int number, siginfo_t* info, void* context);
+  static void RunLate(int number, siginfo_t* info, const sigset_t& mask);
   static void RunDeferred();
   static bool RunNext(Late& late, const sigset_t& besides);
   static void RunRest();
 
   static inline thread_local volatile sig_atomic_t depth_ __attribute__((tls_model("initial-exec"))) = 0;
+  // See handled(). A handler that interrupts another counts for itself.
+  static inline thread_local volatile unsigned handled_ __attribute__((tls_model("initial-exec"))) = 0;
+  static inline thread_local volatile unsigned interrupting_ __attribute__((tls_model("initial-exec"))) = 0;
   // How many handlers wait.
   static inline thread_local volatile sig_atomic_t pending_ __attribute__((tls_model("initial-exec"))) = 0;
   // A descriptor, or one of those two.

@@ -424,7 +424,11 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
     if (count == 0 && !kernel_first && device_count_.load(std::memory_order_relaxed) != 0 && Now() < deadline) {
       FindDevices(&devices);
       pollfd other{.fd = epfd, .events = POLLIN, .revents = 0};
-      if (devices.look.Run(deadline, devices.look.any() && real.poll(&other, 1, 0) > 0)) count = Report(events, 0, max_events, &reported);
+      if (devices.look.any()) {
+        const DeviceLook::Outcome outcome = devices.Look(*this, deadline, real.poll(&other, 1, 0) > 0, mask);
+        if (outcome != DeviceLook::Outcome::kSleep) count = Report(events, 0, max_events, &reported);
+        if (outcome == DeviceLook::Outcome::kInterrupted && count == 0) return Fail(EINTR);
+      }
     }
     if (count == max_events) {
       kernel_turn_.store(true, std::memory_order_relaxed);

@@ -26,6 +26,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "preload/critical.h"
+#include "preload/readiness/look.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
@@ -189,6 +190,7 @@ class EpollSet final : public ReadinessObserver {
   std::vector<int> candidates_;                  // keys that may have something to report
   std::vector<int> devices_;                     // keys of those in the inner epoll that are over a kernel RNIC
   std::atomic<size_t> device_count_{0};
+  LookTurn look_turn_;                           // whose it is to look at them
   Time next_look_{};                             // at those that are shared
   std::vector<Request> requests_;
   std::vector<std::unique_ptr<ListenerTag>> tags_;  // by address

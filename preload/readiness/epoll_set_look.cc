@@ -1,5 +1,6 @@
 #include "preload/readiness/epoll_set_look.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "preload/socket/clock.h"
@@ -38,7 +39,8 @@ void EpollSet::FindDevices(SleepingDevices* out) {
       out->all.push_back({.socket = SocketRef(entry->socket.get()),
                           .events = entry->events,
                           .read_edge = 0,
-                          .write_edge = 0});
+                          .write_edge = 0,
+                          .came = false});
     }
   }
   for (SleepingDevices::Device& device : out->all) {
@@ -46,8 +48,24 @@ void EpollSet::FindDevices(SleepingDevices* out) {
     const StreamSocket::Readiness readiness = stream->GetReadiness();
     device.read_edge = readiness.read_edge;
     device.write_edge = readiness.write_edge;
-    if (readiness.device) out->look.Add(stream, readiness.look);
+    if (!readiness.device) continue;
+    out->budget = std::max(out->budget, readiness.look);
+    out->look.Add(stream, readiness.look,
+                  {.events = static_cast<short>(device.events | EPOLLERR | EPOLLHUP),
+                   .edges = (device.events & EPOLLET) != 0,
+                   .read_edge = device.read_edge,
+                   .write_edge = device.write_edge});
   }
+}
+
+// Who does not look asks to be woken, and sleeps: whoever looks may find something, and be away with it for long.
+DeviceLook::Outcome EpollSet::SleepingDevices::Look(EpollSet& set, Time deadline, bool other_ready, const sigset_t* mask) {
+  const Time now = Now();
+  const Time until = now + budget;
+  looked = set.look_turn_.Take(now, until);
+  const DeviceLook::Outcome outcome = look.Run(deadline, other_ready || !looked, mask);
+  if (looked) set.look_turn_.GiveBack(until);
+  return outcome;
 }
 
 void EpollSet::SleepingDevices::FallAsleep(Time deadline) {
@@ -59,12 +77,19 @@ void EpollSet::SleepingDevices::FallAsleep(Time deadline) {
 void EpollSet::SleepingDevices::WakeUp() {
   if (!asleep) return;
   const Duration lasted = Now() - began;
-  for (const Device& device : all) {
-    auto* const stream = static_cast<StreamSocket*>(device.socket.get());
-    const StreamSocket::Readiness now = stream->GetReadiness();
+  bool any = false;
+  for (Device& device : all) {
+    const StreamSocket::Readiness now = static_cast<StreamSocket*>(device.socket.get())->GetReadiness();
     const bool read = now.read_edge != device.read_edge && (device.events & EPOLLIN) != 0;
     const bool write = now.write_edge != device.write_edge && (device.events & EPOLLOUT) != 0;
-    stream->NoteSlept(lasted, read || write);
+    device.came = read || write;
+    any = any || device.came;
+  }
+  using WokenBy = StreamSocket::WokenBy;
+  for (const Device& device : all) {
+    auto* const stream = static_cast<StreamSocket*>(device.socket.get());
+    const WokenBy by = device.came ? WokenBy::kThis : any ? WokenBy::kAnother : WokenBy::kNeither;
+    looked ? stream->NoteSlept(lasted, by) : stream->NoteSleptUnlooked(by);
   }
 }
 

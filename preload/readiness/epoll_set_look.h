@@ -15,13 +15,18 @@ struct EpollSet::SleepingDevices {
     uint32_t events;     // what the application asked for
     uint64_t read_edge;  // when it was looked at last
     uint64_t write_edge;
+    bool came;
   };
+  // Before the sleep.
+  DeviceLook::Outcome Look(EpollSet& set, Time deadline, bool other_ready, const sigset_t* mask);
   // Around the sleep, which is none if `deadline` has passed.
   void FallAsleep(Time deadline);
   void WakeUp();
 
   absl::InlinedVector<Device, DeviceLook::kMostSockets> all;
   DeviceLook look;
+  Duration budget{};
+  bool looked = false;
   Time began{};
   bool asleep = false;
 };

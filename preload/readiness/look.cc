@@ -4,40 +4,75 @@
 
 #include "preload/socket/clock.h"
 #include "preload/socket/core_watch.h"
+#include "preload/socket/restart.h"
 
 namespace sdp::preload {
+namespace {
 
-void DeviceLook::Add(StreamSocket* socket, Duration budget) {
+// The thread's own signals again when it is over.
+class SleepersMask {
+ public:
+  explicit SleepersMask(const sigset_t* mask) : given_(mask != nullptr) {
+    if (given_) pthread_sigmask(SIG_SETMASK, mask, &own_);
+  }
+  ~SleepersMask() {
+    if (given_) pthread_sigmask(SIG_SETMASK, &own_, nullptr);
+  }
+  SleepersMask(const SleepersMask&) = delete;
+  SleepersMask& operator=(const SleepersMask&) = delete;
+
+ private:
+  const bool given_;
+  sigset_t own_;
+};
+
+}  // namespace
+
+void DeviceLook::Add(StreamSocket* socket, Duration budget, const StreamSocket::Wanted& wanted) {
   if (count_ == 0) budget_ = Duration::zero();
-  if (count_ < kMostSockets) sockets_[count_] = socket;
+  if (count_ < kMostSockets) sockets_[count_] = {.socket = socket, .wanted = wanted, .came = false};
   ++count_;
   budget_ = std::max(budget_, budget);
 }
 
-bool DeviceLook::Run(Time deadline, bool other_ready) {
-  if (count_ > kMostSockets) return false;
+DeviceLook::Outcome DeviceLook::Run(Time deadline, bool other_ready, const sigset_t* mask) {
+  using QueueLook = StreamSocket::QueueLook;
+  using LookResult = StreamSocket::LookResult;
+  if (count_ > kMostSockets) return Outcome::kSleep;
   const Time now = Now();
-  if (now >= deadline) return false;
-  if (other_ready || budget_ == Duration::zero()) return EndAll(StreamSocket::LookResult::kInVain);
+  if (now >= deadline) return Outcome::kSleep;
+  if (other_ready || budget_ == Duration::zero())
+    return EndAll(LookResult::kInVain) ? Outcome::kCame : Outcome::kSleep;
   const Time until = std::min(deadline, now + budget_);
+  const HandlerWatch handlers;
+  const SleepersMask meanwhile(mask);
   CoreWatch core;
   bool crowded = false;
   do {
     for (int look = 0; look < CoreWatch::kLooksPerOffer; ++look) {
       for (size_t i = 0; i < count_; ++i) {
-        if (!sockets_[i]->LookAtQueue()) continue;
-        sockets_[i]->EndLook(StreamSocket::LookResult::kFound);
-        return true;
+        Looked& looked = sockets_[i];
+        const QueueLook found = looked.socket->LookAtQueue(looked.wanted);
+        looked.came = looked.came || found == QueueLook::kCame;
+        if (found != QueueLook::kFound) continue;
+        looked.socket->EndLook(LookResult::kFound);
+        return Outcome::kCame;
       }
     }
     crowded = core.OfferedAndTaken();
-  } while (!crowded && Now() < until);
-  return EndAll(crowded ? StreamSocket::LookResult::kCrowded : StreamSocket::LookResult::kInVain);
+  } while (!crowded && !handlers.Interrupts(/*restarts=*/false) && Now() < until);
+  const bool came = EndAll(crowded ? LookResult::kCrowded : LookResult::kInVain);
+  if (handlers.Interrupts(/*restarts=*/false)) return Outcome::kInterrupted;
+  return came ? Outcome::kCame : Outcome::kSleep;
 }
 
 bool DeviceLook::EndAll(StreamSocket::LookResult result) {
   bool any = false;
-  for (size_t i = 0; i < count_; ++i) any |= sockets_[i]->EndLook(result);
+  for (size_t i = 0; i < count_; ++i) {
+    const bool useless = sockets_[i].came && result == StreamSocket::LookResult::kInVain;
+    any |= sockets_[i].socket->EndLook(useless ? StreamSocket::LookResult::kUseless : result);
+    any |= sockets_[i].came;
+  }
   return any;
 }
 

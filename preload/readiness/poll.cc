@@ -38,6 +38,7 @@ struct Part {
   SocketRef socket;      // of an SDP socket or listener
   bool link = false;     // the kernel's entry is an SDP link: what it says only means "look"
   bool device = false;   // a kernel RNIC's
+  bool came = false;     // by what is waited for of it the sleep was ended
   bool request = false;  // the kernel's entry is a listener's SDP side: somebody wants to connect
 };
 
@@ -69,7 +70,14 @@ class PollCall {
     for (;;) {
       const Time undone = Background::RunInline();
       int ready = Prepare();
-      if (ready == 0 && look_.any() && look_.Run(deadline, KernelKnowsMore())) ready = Prepare();
+      if (ready == 0 && look_.any()) {
+        const DeviceLook::Outcome outcome = look_.Run(deadline, KernelKnowsMore(), mask);
+        if (outcome != DeviceLook::Outcome::kSleep) ready = Prepare();
+        if (outcome == DeviceLook::Outcome::kInterrupted && ready == 0) {
+          errno = EINTR;
+          return -1;
+        }
+      }
       slept_at_ = look_.any() ? Now() : Time{};
       timespec storage{};
       if (ready == 0 && Now() < deadline) Register();
@@ -156,7 +164,7 @@ class PollCall {
           kernel_.push_back({.fd = readiness.watch == 0 ? -1 : readiness.link_fd >= 0 ? readiness.link_fd : asked.fd,
                              .events = readiness.watch,
                              .revents = 0});
-          if (readiness.device) look_.Add(stream, readiness.look);
+          if (readiness.device) look_.Add(stream, readiness.look, {.events = static_cast<short>(asked.events | kAlways)});
           parts_.push_back({.index = i, .socket = std::move(socket), .link = true, .device = readiness.device});
           break;
         case StreamSocket::State::kListening:
@@ -207,7 +215,7 @@ class PollCall {
   // Puts what the kernel said into the application's array; the number of entries that became ready.
   int Collect(bool slept) {
     int ready = 0;
-    const Duration lasted = slept && look_.any() ? Now() - slept_at_ : Duration::zero();
+    woken_by_device_ = false;
     auto set = [&](size_t index, short events) {
       if (events == 0) return;
       if (fds_[index].revents == 0) ++ready;
@@ -230,12 +238,23 @@ class PollCall {
       const StreamSocket::Readiness readiness = stream->GetReadiness();
       if (readiness.state == StreamSocket::State::kPlain) continue;  // the next round asks the kernel
       const short events = static_cast<short>(readiness.events & (fds_[part.index].events | kAlways));
-      if (slept && part.device) stream->NoteSlept(lasted, events != 0);
+      part.came = events != 0;
+      woken_by_device_ = woken_by_device_ || (part.device && part.came);
       set(part.index, events);
     }
+    if (slept && look_.any()) NoteSlept(Now() - slept_at_);
     for (const size_t index : nested_ready_) set(index, POLLIN);
     nested_ready_.clear();
     return ready;
+  }
+
+  void NoteSlept(Duration lasted) {
+    using WokenBy = StreamSocket::WokenBy;
+    for (Part& part : parts_) {
+      if (!part.device) continue;
+      const WokenBy by = part.came ? WokenBy::kThis : woken_by_device_ ? WokenBy::kAnother : WokenBy::kNeither;
+      static_cast<StreamSocket*>(part.socket.get())->NoteSlept(lasted, by);
+    }
   }
 
   void Register() {
@@ -295,6 +314,7 @@ class PollCall {
   Time slept_at_{};
   Waiter* waiter_ = nullptr;
   bool registered_ = false;
+  bool woken_by_device_ = false;  // the last sleep, by what is waited for
   bool unwatched_ = false;
   bool shared_ = false;
 };

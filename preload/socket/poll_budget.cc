@@ -52,7 +52,16 @@ void PollBudget::NoteSlept(Duration lasted) {
 // A short one says nothing of this connection.
 void PollBudget::NoteWaited(Duration lasted) {
   if (crowd_ > 0) --crowd_;
-  if (lasted <= 2 * most_) return;
+  if (lasted > 2 * most_) Shrink();
+}
+
+// However soon: what has come had to wait for the look, which was in vain.
+void PollBudget::NoteElsewhere() {
+  if (crowd_ > 0) --crowd_;
+  Shrink();
+}
+
+void PollBudget::Shrink() {
   budget_ /= 2;
   if (budget_ < most_ / kSmallestPart) budget_ = Duration::zero();
 }

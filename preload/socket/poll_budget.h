@@ -36,8 +36,10 @@ class PollBudget {
   void NoteFound() { Grow(); }
   // The wait ended in a sleep, so long after it began. The sleep's own cost is in it.
   void NoteSlept(Duration lasted);
-  // It ended so late by something else.
+  // It ended so late by what came for another connection that was looked at, too.
   void NoteWaited(Duration lasted);
+  // It ended by something that no look would have found, or by nothing that it was for.
+  void NoteElsewhere();
   // While looking, another thread wanted the core, and had it.
   void NoteCrowded() { crowd_ = kWaitsAfterCrowd + 1; }
 
@@ -47,6 +49,7 @@ class PollBudget {
     measured_ = true;
   }
   void Grow();
+  void Shrink();
 
   bool measured_ = false;
   Duration most_{};

@@ -340,7 +340,7 @@ void StreamSocket::LeaveToBackground() {
   Background::Add(&task_);
 }
 
-int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals) {
+int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals, const HandlerWatch& handlers) {
   Time until = deadline;
   struct Registration {
     StreamSocket* socket;
@@ -372,7 +372,13 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
   int error;
   {
     Registration registration(this, lock, waiter);
-    result = signals == Signals::kRestart ? PollRestarting(fds, count, until) : PollOnce(fds, count, until);
+    // One that the lock held off has run by now.
+    if (handlers.Interrupts(signals == Signals::kRestart)) {
+      result = -1;
+      errno = EINTR;
+    } else {
+      result = signals == Signals::kRestart ? PollRestarting(fds, count, until) : PollOnce(fds, count, until);
+    }
     error = errno;
   }
   OnlyLooks();
@@ -386,7 +392,10 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
 int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited) {
   const bool looks = LooksBeforeSleep();
   const Time began = looks ? Now() : Time{};
-  if (looks && LookBeforeSleep(lock, deadline, awaited)) return 0;
+  const WaitMark mark{.handlers = {}, .wakes = waiters_.wakes(), .read_side = looks ? read_side() : ReadSide{}};
+  if (looks) {
+    if (const std::optional<int> outcome = LookBeforeSleep(lock, deadline, awaited, mark, signals)) return *outcome;
+  }
   bool left_to_reader = shared_ != nullptr && engine().readable_bytes() >= std::max(kReadAheadOfShared, LowWater());
   if (left_to_reader) {
     if (left_until_ == kNever) left_until_ = Now() + kPatienceForReader;
@@ -394,12 +403,9 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
   }
   const short watch = session_->being_read() || left_to_reader ? WatchEvents() & POLLOUT : WatchEvents();
   pollfd link{.fd = watch != 0 ? LinkOf(fd) : -1, .events = watch, .revents = 0};
-  int error = SleepAsWaiter(lock, &link, left_to_reader ? std::min(deadline, left_until_) : deadline, signals);
+  int error = SleepAsWaiter(lock, &link, left_to_reader ? std::min(deadline, left_until_) : deadline, signals, mark.handlers);
   if (left_to_reader && error == EAGAIN && Now() < deadline) error = 0;
-  if (looks && session_ != nullptr) {
-    ++session_->waits().slept;
-    poll_budget_.NoteSlept(Now() - began);
-  }
+  const Duration lasted = looks ? Now() - began : Duration::zero();
   if (state_ != State::kSdp) return 0;
   if (foreign()) return error;  // another process has it now, and its link
   if (link.revents != 0) {
@@ -411,6 +417,10 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
     AfterProgress();
   } else if (session_->moving()) {
     Look();  // at its deadline
+  }
+  if (looks && session_ != nullptr) {
+    ++session_->waits().slept;
+    CameFor(awaited, mark) ? poll_budget_.NoteSlept(lasted) : poll_budget_.NoteElsewhere();
   }
   return error;
 }

@@ -29,6 +29,7 @@
 #include "preload/socket/loan.h"
 #include "preload/socket/option_log.h"
 #include "preload/socket/poll_budget.h"
+#include "preload/socket/restart.h"
 #include "preload/socket/session.h"
 #include "preload/socket/shared_connection.h"
 #include "preload/socket/socket.h"
@@ -116,14 +117,26 @@ class StreamSocket final : public Socket {
   bool TakeOnConnections();
   // The descriptor became ready: takes what is there.
   void Progress();
+  // What a thread waits for that looks: poll events; or, edge-triggered, an edge that it has not seen.
+  struct Wanted {
+    short events = 0;
+    bool edges = false;
+    uint64_t read_edge = 0;
+    uint64_t write_edge = 0;
+  };
   // Before a thread sleeps for a socket over a kernel RNIC (Readiness::device), with others or alone: one look at the completion queue,
-  // without a system call most times. True: something came, the readiness may be another.
-  bool LookAtQueue();
-  enum class LookResult : uint8_t { kFound, kInVain, kCrowded };
+  // without a system call most times. kFound: what it waits for; kCame: something else, credit perhaps.
+  enum class QueueLook : uint8_t { kNothing, kCame, kFound };
+  QueueLook LookAtQueue(const Wanted& wanted);
+  // kUseless: in vain, though something came.
+  enum class LookResult : uint8_t { kFound, kInVain, kUseless, kCrowded };
   // The last of these is over. True: it must not sleep yet, something has come.
   bool EndLook(LookResult result);
-  // The sleep is over that began so long ago. `came`: by what this socket was waited for.
-  void NoteSlept(Duration lasted, bool came);
+  // The sleep is over that began so long ago, by what this socket was waited for, or another of those that were looked at, or neither.
+  enum class WokenBy : uint8_t { kThis, kAnother, kNeither };
+  void NoteSlept(Duration lasted, WokenBy by);
+  // The same of a thread that had not looked, because another one did.
+  void NoteSleptUnlooked(WokenBy by);
   void AddWaiter(Waiter* waiter);
   void RemoveWaiter(Waiter* waiter);
   // kPlain: not added, the kernel answers for the descriptor.
@@ -218,18 +231,39 @@ class StreamSocket final : public Socket {
   // What the handlers of signals do to a sleep: kRestart heeds SA_RESTART, as TCP does without a time-out.
   enum class Signals : uint8_t { kInterrupt, kRestart };
   // kSolicited: of the peer's messages none has to end it but a solicited one (SDP 14.2).
-  enum class Awaited : uint8_t { kAll, kSolicited };
+  // kData: whom more to be read, and the end, is the news.
+  enum class Awaited : uint8_t { kAll, kData, kSolicited };
   int WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited = Awaited::kAll);
   // The sleep in it: until `link` is ready or somebody wakes the waiters, with `lock` dropped. 0, or an errno as above.
-  int SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals);
+  // `handlers`: also if one has run since that would have ended it.
+  int SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals, const HandlerWatch& handlers = {});
   // stream_socket_look.cc
   // What a call does first that may come in vain, and again at once: without a system call where the RNIC can do that. True: something
   // came.
   bool LookAtLink();
   // The RNIC has a completion queue to look at.
   [[nodiscard]] bool LooksBeforeSleep() const;
-  // Looks for a bounded time, with `lock` given back in between, then asks to be woken. True: something has come, or changed, meanwhile.
-  bool LookBeforeSleep(Lock& lock, Time deadline, Awaited awaited);
+  // More to be read, or to be asked for, than before.
+  struct ReadSide {
+    uint64_t bytes = 0;
+    uint64_t advertised = 0;
+    bool operator==(const ReadSide&) const = default;
+  };
+  [[nodiscard]] ReadSide read_side() const { return {.bytes = engine().readable_bytes(), .advertised = engine().advertised_bytes()}; }
+  // How things stood when a wait began.
+  struct WaitMark {
+    HandlerWatch handlers;
+    uint64_t wakes;
+    ReadSide read_side;
+  };
+  // Behind progress: something that this wait is for.
+  [[nodiscard]] bool CameFor(Awaited awaited, const WaitMark& mark) const {
+    return awaited == Awaited::kAll || waiters_.wakes() != mark.wakes || session_->link_ended() ||
+           (awaited == Awaited::kData && read_side() != mark.read_side);
+  }
+  // Looks for a bounded time, with `lock` given back in between, over what is no use to the caller (credit, to a reader) too; then asks to be
+  // woken. 0: something has come, or changed, meanwhile. EINTR: a handler ran that ends a sleep. Nothing: it is time to sleep.
+  std::optional<int> LookBeforeSleep(Lock& lock, Time deadline, Awaited awaited, const WaitMark& mark, Signals signals);
   bool TakeBeforeSleep(Awaited awaited);
   void LeaveToBackground();
   // A place in the statistics for the connection, and for what it notes down.

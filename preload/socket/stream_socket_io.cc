@@ -449,7 +449,8 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
     return IsNonblocking(fd) ? EAGAIN : 0;
   }
   if (*deadline == kNever) *deadline = DeadlineOf(options_.receive_timeout());
-  const int error = WaitForChange(lock, fd, *deadline, *deadline == kNever ? Signals::kRestart : Signals::kInterrupt);
+  const Signals signals = *deadline == kNever ? Signals::kRestart : Signals::kInterrupt;
+  const int error = WaitForChange(lock, fd, *deadline, signals, Awaited::kData);
   return error == EAGAIN && Now() < *deadline ? 0 : error;
 }
 

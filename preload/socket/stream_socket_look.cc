@@ -1,5 +1,8 @@
 // A StreamSocket over a kernel RNIC looks at its completion queue before it sleeps.
+#include <poll.h>
+
 #include <algorithm>
+#include <cerrno>
 
 #include "preload/confinement.h"
 #include "preload/socket/clock.h"
@@ -19,30 +22,42 @@ bool StreamSocket::LooksBeforeSleep() const {
   return state_ == State::kSdp && queue_pair().owns_event_fd() && !session_->link_ended() && !Confined();
 }
 
-// The core is offered to others after every few looks. That a thread took it is a sign that it is needed: no more looks, none for a while.
-bool StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awaited awaited) {
+// The core is offered to others after every few looks. That a thread took it is a sign that it is needed: no
+// more looks, none for a while.
+std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awaited awaited,
+                                                 const WaitMark& mark, Signals signals) {
   const Duration budget = poll_budget_.Next();
+  const bool restarts = signals == Signals::kRestart;
+  bool any = false;
   if (budget > Duration::zero()) {
     const Time until = std::min(deadline, Now() + budget);
-    const uint64_t wakes = waiters_.wakes();
     CoreWatch core;
     bool crowded = false;
     do {
       for (int i = 0; i < CoreWatch::kLooksPerOffer; ++i) {
         if (!session_->PollAvailable()) continue;
+        AfterProgress();
+        if (state_ != State::kSdp || session_ == nullptr) return 0;
+        any = true;
+        if (!CameFor(awaited, mark)) continue;
         ++session_->waits().polled;
         poll_budget_.NoteFound();
-        AfterProgress();
-        return true;
+        return 0;
       }
       lock.unlock();
       crowded = core.OfferedAndTaken();
       lock.lock();
-      if (state_ != State::kSdp || session_ == nullptr || waiters_.wakes() != wakes) return true;
-    } while (!crowded && Now() < until);
+      if (state_ != State::kSdp || session_ == nullptr || waiters_.wakes() != mark.wakes) return 0;
+    } while (!crowded && !mark.handlers.Interrupts(restarts) && Now() < until);
     if (crowded) poll_budget_.NoteCrowded();
+    // The caller looks at what there is, and comes back for less: or the peer's credit would keep it here.
+    if (any) poll_budget_.NoteElsewhere();
   }
-  return TakeBeforeSleep(awaited);
+  any |= TakeBeforeSleep(awaited);
+  // As on TCP, who reads takes what is there whatever handlers have run; who writes has it the other way round.
+  if (any && awaited == Awaited::kData && CameFor(awaited, mark)) return 0;
+  if (mark.handlers.Interrupts(restarts)) return EINTR;
+  return any ? std::optional(0) : std::nullopt;
 }
 
 // Asks to be woken, where that is not so already, and takes what came before that.
@@ -54,12 +69,19 @@ bool StreamSocket::TakeBeforeSleep(Awaited awaited) {
   return any || session_->link_ended();
 }
 
-bool StreamSocket::LookAtQueue() {
+StreamSocket::QueueLook StreamSocket::LookAtQueue(const Wanted& wanted) {
   std::lock_guard lock(mutex_);
-  if (!LooksBeforeSleep()) return true;  // it is another socket by now
-  if (!session_->PollAvailable()) return false;
+  if (!LooksBeforeSleep()) return QueueLook::kFound;  // it is another socket by now
+  if (!session_->PollAvailable()) return QueueLook::kNothing;
   AfterProgress();
-  return true;
+  if (!LooksBeforeSleep()) return QueueLook::kFound;
+  const bool read = engine().read_edge() + link_edge_ != wanted.read_edge;
+  const bool write = WriteEdge() != wanted.write_edge;
+  constexpr int kReadSide = POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI;
+  const bool edge = (read && (wanted.events & kReadSide) != 0) ||
+                    (write && (wanted.events & (POLLOUT | POLLWRNORM)) != 0) || (read && write);
+  const bool found = wanted.edges ? edge : (ReadyEvents() & wanted.events) != 0;
+  return found ? QueueLook::kFound : QueueLook::kCame;
 }
 
 bool StreamSocket::EndLook(LookResult result) {
@@ -73,17 +95,32 @@ bool StreamSocket::EndLook(LookResult result) {
     case LookResult::kCrowded:
       poll_budget_.NoteCrowded();
       break;
+    case LookResult::kUseless:
+      poll_budget_.NoteElsewhere();
+      break;
     case LookResult::kInVain:
       break;
   }
   return TakeBeforeSleep(Awaited::kAll);
 }
 
-void StreamSocket::NoteSlept(Duration lasted, bool came) {
+void StreamSocket::NoteSlept(Duration lasted, WokenBy by) {
   std::lock_guard lock(mutex_);
   if (!LooksBeforeSleep()) return;
-  if (came) ++session_->waits().slept;
-  came ? poll_budget_.NoteSlept(lasted) : poll_budget_.NoteWaited(lasted);
+  switch (by) {
+    case WokenBy::kThis:
+      ++session_->waits().slept;
+      return poll_budget_.NoteSlept(lasted);
+    case WokenBy::kAnother:
+      return poll_budget_.NoteWaited(lasted);
+    case WokenBy::kNeither:
+      return poll_budget_.NoteElsewhere();
+  }
+}
+
+void StreamSocket::NoteSleptUnlooked(WokenBy by) {
+  std::lock_guard lock(mutex_);
+  if (by == WokenBy::kThis && LooksBeforeSleep()) ++session_->waits().slept;
 }
 
 }  // namespace sdp::preload

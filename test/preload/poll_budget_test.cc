@@ -52,6 +52,16 @@ TEST_CASE("A wait that something else ends is a long one, or says nothing") {
   CHECK(budget.Next() == microseconds(10));
 }
 
+TEST_CASE("A wait that ends by what no look would have found loses time, however short it was") {
+  PollBudget budget(microseconds(40));
+  budget.NoteElsewhere();
+  CHECK(budget.Next() == microseconds(20));
+  budget.NoteFound();
+  CHECK(budget.Next() == microseconds(40));
+  for (int i = 0; i < 4; ++i) budget.NoteElsewhere();
+  CHECK(budget.Next() == Duration::zero());
+}
+
 TEST_CASE("Where another thread needs the core the next waits sleep at once, whatever they earn") {
   PollBudget budget(microseconds(40));
   budget.NoteCrowded();
