@@ -404,7 +404,7 @@ bool Listener::AcceptAhead(bool shake_hands) {
 
 bool Listener::TakeOn() {
   std::lock_guard lock(mutex_);
-  return !closed_ && AcceptAhead(/*shake_hands=*/true);
+  return !closed_ && !leaving_ && AcceptAhead(/*shake_hands=*/true);
 }
 
 void Listener::PushReady(int fd, std::unique_ptr<Session> session, bool begun) {

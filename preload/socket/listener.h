@@ -88,7 +88,8 @@ class Listener final : private KernelListenerOwner {
   static void ShareAll();
   // Behind it, in the child and in the parent.
   void NoteFork(bool in_child);
-  // The process ends: what waits for its accept is for others.
+  // The process ends: what waits for its accept is for others, and nothing more is taken on, for it would go with the process. (A handshake
+  // that is not finished does; its peer asks again.)
   void LeaveToOthers();
   // The process is about to be confined (preload/confinement.h): the first for all its listeners, then, which may wait until `give_up`, the other.
   void Bar();
@@ -230,6 +231,7 @@ class Listener final : private KernelListenerOwner {
   CommonQueue common_;       // empty until the listener is shared
   size_t backlog_ = 1;  // connections the library takes on before the application asks for them
   bool closed_ = false;
+  bool leaving_ = false;
   bool used_ = false;
   bool dormant_ = false;
   Time next_look_{};  // for a daemon

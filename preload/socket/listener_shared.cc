@@ -137,7 +137,9 @@ std::unique_ptr<Session> Listener::AcceptCommon(int flags, int* fd) {
 
 void Listener::LeaveToOthers() {
   std::unique_lock lock(mutex_, std::defer_lock);
-  if (LockBounded(lock) && shared_ && !closed_) (void)MoveToCommon(Now(), Duration::zero());
+  if (!LockBounded(lock)) return;
+  leaving_ = true;
+  if (shared_ && !closed_) (void)MoveToCommon(Now(), Duration::zero());
 }
 
 void Listener::Bar() {

@@ -30,7 +30,7 @@ bool IsReadable(int fd) {
 
 Background::Wait Listener::Incoming::Run(Time now) {
   std::lock_guard lock(listener->mutex_);
-  if (finished) return {.done = true};
+  if (finished || listener->leaving_) return {.done = true};
   if (session == nullptr) {
     switch (handshake.Step(now)) {
       case AcceptHandshake::Outcome::kPending:
@@ -66,7 +66,7 @@ Socket* Listener::Incoming::owner() { return listener->owner_; }
 // Sees a request; gives the application kPatience to take it; takes it itself if it is still there.
 Background::Wait Listener::Watch::Run(Time now) {
   std::lock_guard lock(listener->mutex_);
-  if (listener->closed_) return {.done = true};
+  if (listener->closed_ || listener->leaving_) return {.done = true};
   if (!listener->HelperMayAccept()) {
     readable_seen = false;
     return {.done = true};
