@@ -295,8 +295,7 @@ TEST_CASE("confinement: a filter for all threads that one of them cannot have le
     Pipe set, over;
     auto one = Async([&] {
       const bool good = SetFilter(for_one, By::kSeccomp);
-      set.Tell();
-      return over.Hear() && good;
+      return write(set.out, "x", 1) == 1 && over.Hear() && good;
     });
     if (!set.Hear() || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return 1;
     if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &for_all) <= 0) return 2;
