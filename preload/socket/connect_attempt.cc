@@ -55,6 +55,11 @@ bool IsOfThisHost(int error) {
   }
 }
 
+// Without a word: not what a Terminate says, nor what this host cannot.
+bool EndedByPeer(const verbs::LinkCause& cause) {
+  return cause.end == verbs::LinkEnd::kClosedByPeer || (cause.end == verbs::LinkEnd::kReset && cause.os_error != ETIMEDOUT);
+}
+
 // 0, or what has become of a connect that was begun. Nothing: it goes on.
 std::optional<int> Connected(int fd) {
   pollfd link{.fd = fd, .events = POLLOUT, .revents = 0};
@@ -274,7 +279,7 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
         return GiveUp(FallbackReason::kMpaRejected, "the peer rejected the connection");
       case verbs::ConnectState::kFailed:
         was_reset_ = connector_->cause().end == verbs::LinkEnd::kReset && connector_->cause().os_error != ETIMEDOUT;
-        if (connector_->cause().os_error == ECONNRESET && MayTryAgain()) return TryAgain(now);
+        if (was_reset_ && MayTryAgain()) return TryAgain(now);
         // What failed here, another connection may do without: it says nothing of the peer.
         if (connector_->cause().end != verbs::LinkEnd::kFailed) RememberReset(target_endpoint_, now);
         return GiveUp(FallbackReason::kMpaFailed, connector_->cause().text);
@@ -299,7 +304,10 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
   }
   if (state == engine::State::kAborted) {
     was_reset_ = session_->link_ended();
-    if (session_->engine().abort_reason() == engine::AbortReason::kLinkLost && MayTryAgain()) return TryAgain(now);
+    if (engine::AbortReason::kLinkLost == session_->engine().abort_reason() && EndedByPeer(session_->queue_pair().cause())) {
+      if (MayTryAgain()) return TryAgain(now);
+      if (!kernel_rnic_) RememberReset(target_endpoint_, now);
+    }
     return GiveUp(FallbackReason::kHelloFailed, engine::ToString(session_->engine().abort_reason()));
   }
   return Outcome::kSdp;
@@ -309,6 +317,7 @@ bool ConnectAttempt::MayTryAgain() { return !kernel_rnic_ && lost_++ < kMostLost
 
 // Of processes that share a listener one ended with our handshake in its hands: another may take it up.
 Outcome ConnectAttempt::TryAgain(Time now) {
+  SDP_LOG(kDebug, "connect to %s: again, because the peer ended the handshake", target_endpoint_.ToString().c_str());
   if (session_ != nullptr) session_->queue_pair().Abort();
   session_.reset();
   connector_.reset();

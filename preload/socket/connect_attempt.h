@@ -4,6 +4,8 @@
 //       │ no SDP there       │ refused             │ failed
 //       └────────────────────┴─────────────────────┴──> kConventional ──> plain TCP
 //
+// Of processes that share a listener one may end with our handshake in its hands (as children of fork do): such a link is made again, a few times,
+// before its loss counts as a denial (SDP 7.5.1).
 // Who has shaken hands with us in vain was there: on TCP the connection was made by then. If nobody listens at the conventional address either, it
 // has gone since, and the program is told of a reset, not of a refusal.
 //

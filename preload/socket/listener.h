@@ -88,8 +88,8 @@ class Listener final : private KernelListenerOwner {
   static void ShareAll();
   // Behind it, in the child and in the parent.
   void NoteFork(bool in_child);
-  // The process ends: what waits for its accept is for others, and nothing more is taken on, for it would go with the process. (A handshake
-  // that is not finished does; its peer asks again.)
+  // The process ends: what waits for its accept is for others, if there may be any, and nothing more is taken on, for it would go with the
+  // process. Handshakes that are not finished end; peers of ours ask again.
   void LeaveToOthers();
   // The process is about to be confined (preload/confinement.h): the first for all its listeners, then, which may wait until `give_up`, the other.
   void Bar();

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "preload/bounded_lock.h"
+#include "preload/confinement.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
@@ -70,7 +71,7 @@ void Listener::NoteFork(bool in_child) {
   std::lock_guard lock(mutex_);
   if (!in_child && !used_) CloseKernelSide();
   if (in_child) {
-    used_ = false;
+    used_ = leaving_ = false;
     for (auto* listeners : {&kernel_, &kernel_gone_}) {
       for (auto& kernel : *listeners) kernel->Disown();
       listeners->clear();
@@ -137,9 +138,16 @@ std::unique_ptr<Session> Listener::AcceptCommon(int flags, int* fd) {
 
 void Listener::LeaveToOthers() {
   std::unique_lock lock(mutex_, std::defer_lock);
-  if (!LockBounded(lock)) return;
+  if (!LockBounded(lock) || !shared_ || closed_) return;
   leaving_ = true;
-  if (shared_ && !closed_) (void)MoveToCommon(Now(), Duration::zero());
+  (void)MoveToCommon(Now(), Duration::zero());
+  // Their peers need not wait until the process has ended.
+  for (auto& incoming : incoming_) {
+    if (incoming->finished) continue;
+    LinkShutdown(incoming->fd, SHUT_RDWR);
+    incoming->finished = true;
+  }
+  SettleWork();
 }
 
 void Listener::Bar() {

@@ -30,7 +30,7 @@ bool IsReadable(int fd) {
 
 Background::Wait Listener::Incoming::Run(Time now) {
   std::lock_guard lock(listener->mutex_);
-  if (finished || listener->leaving_) return {.done = true};
+  if (finished) return {.done = true};
   if (session == nullptr) {
     switch (handshake.Step(now)) {
       case AcceptHandshake::Outcome::kPending:

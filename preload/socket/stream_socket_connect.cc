@@ -411,9 +411,10 @@ Background::Wait StreamSocket::RunAttempt(Time now) {
 // The application asks whether the connect is done: what has come meanwhile need not wait until the helper runs.
 void StreamSocket::StepAttempt() {
   if (attempt_ == nullptr || connects_inline_ || descriptors_.empty() || Confined() || !Background::Holds(&task_)) return;
-  const int waited_for = attempt_->wait().fd;
+  const Background::Wait before = attempt_->wait();
   const Background::Wait wait = RunAttempt(Now());
-  if (wait.done || wait.fd != waited_for) Background::Add(&task_, Duration::zero());  // it sleeps on something that is no more
+  // It sleeps on something that is no more, or for something else.
+  if (wait.done || wait.fd != before.fd || wait.events != before.events || wait.deadline < before.deadline) Background::Add(&task_, Duration::zero());
 }
 
 void StreamSocket::PublishListener() {
