@@ -278,7 +278,7 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
         RememberReset(target_endpoint_, now);
         return GiveUp(FallbackReason::kMpaRejected, "the peer rejected the connection");
       case verbs::ConnectState::kFailed:
-        was_reset_ = connector_->cause().end == verbs::LinkEnd::kReset && connector_->cause().os_error != ETIMEDOUT;
+        was_reset_ = EndedByPeer(connector_->cause());
         if (was_reset_ && MayTryAgain()) return TryAgain(now);
         // What failed here, another connection may do without: it says nothing of the peer.
         if (connector_->cause().end != verbs::LinkEnd::kFailed) RememberReset(target_endpoint_, now);
@@ -304,7 +304,7 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
   }
   if (state == engine::State::kAborted) {
     was_reset_ = session_->link_ended();
-    if (engine::AbortReason::kLinkLost == session_->engine().abort_reason() && EndedByPeer(session_->queue_pair().cause())) {
+    if (session_->engine().abort_reason() == engine::AbortReason::kLinkLost && EndedByPeer(session_->queue_pair().cause())) {
       if (MayTryAgain()) return TryAgain(now);
       if (!kernel_rnic_) RememberReset(target_endpoint_, now);
     }

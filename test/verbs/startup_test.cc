@@ -185,6 +185,7 @@ TEST_CASE("two initiators, two responders") {
     CHECK(z->interest().read);
     CHECK(z->Step(z->deadline()) == ConnectState::kFailed);
     CHECK(z->cause().text == "MPA start-up timed out");
+    CHECK(z->cause().os_error == ETIMEDOUT);  // no reset: it is not tried again
     CHECK(z->deadline() == kNever);
   }
 }

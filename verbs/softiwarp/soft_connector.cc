@@ -58,8 +58,11 @@ ConnectState SoftConnector::Step(Time now) {
   if (cause_.end == LinkEnd::kOpen && !established_) {
     SendOutput();
     if (negotiation_.output().empty()) ReadInput();
-    const bool late = now >= send_deadline_ && !negotiation_.output().empty();
-    negotiation_.HandleTime(now);
+    bool late = now >= send_deadline_ && !negotiation_.output().empty();
+    if (negotiation_.state() == MpaState::kWaiting) {
+      negotiation_.HandleTime(now);
+      late = late || negotiation_.state() == MpaState::kFailed;
+    }
     if (late) Fail(LinkEnd::kReset, "MPA start-up timed out", ETIMEDOUT);
   }
   if (cause_.end != LinkEnd::kOpen) return ConnectState::kFailed;
