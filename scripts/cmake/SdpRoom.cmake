@@ -83,5 +83,5 @@ function(sdp_fuzz name)
   add_test(NAME fuzz_${name} COMMAND ${name} -max_total_time=${SDP_FUZZ_SECONDS} -timeout=10 -rss_limit_mb=4096 -verbosity=1
            -artifact_prefix=${found}/ ${found} ${seeds})
   math(EXPR limit "${SDP_FUZZ_SECONDS} * 3 + 60")
-  set_tests_properties(fuzz_${name} PROPERTIES TIMEOUT ${limit} LABELS fuzz)
+  set_tests_properties(fuzz_${name} PROPERTIES TIMEOUT ${limit} COST ${SDP_FUZZ_SECONDS} LABELS fuzz)
 endfunction()
