@@ -211,8 +211,9 @@ class Engine {
   void RevokeSource();
   // The offered buffer, not revoked, is needed back at once, and nobody has to wait for the peer: `copy`, of
   // the same size and content, takes its place under the same STag and Tagged Offsets
-  // (verbs::QueuePair::MoveRegion). The result is the copy's; it is not revoked any more. Send() goes on
-  // behind it, into the send buffer.
+  // (verbs::QueuePair::MoveRegion). The result is the copy's. Send() goes on behind it, into the send buffer.
+  // RevokeSource() from then on: the copy, too, is to come back, so that the engine can be frozen. What the
+  // peer has not read follows as Data from the send buffer; the result is all of it.
   void MoveSource(Bytes copy);
   void RevokeSink();
   // The offered receive buffer, which sink_promised(), is needed back at once: `copy`, of the same size and

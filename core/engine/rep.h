@@ -77,6 +77,8 @@ struct Engine::Rep {
   void FinishOffers();
   // The same where the connection goes on: nobody waits for what was moved, but it has to follow.
   void LapseOffers();
+  // The rest of what was moved, of which the peer knows nothing any more, goes into the send buffer.
+  void KeepMoved();
   [[nodiscard]] uint32_t adverts_outstanding() const {
     return (source_offer.advertised() ? 1 : 0) + (sink_offer.advertised() ? 1 : 0);
   }

@@ -47,7 +47,7 @@ class SourceOffer {
   AbortReason HandleSendSm(uint64_t acknowledged);
   // A SinkAvail has overridden the SrcAvail (11.3, 1b), or leaving Pipelined Mode has (12.4).
   void Overridden();
-  void Revoke() { revoked_ = active_ && !moved_; }
+  void Revoke() { revoked_ = active_; }
   // The buffer is given back: `done` bytes more are on their way by other means.
   void Finish(uint64_t done = 0);
   std::optional<OfferResult> TakeResult();

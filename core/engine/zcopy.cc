@@ -121,6 +121,11 @@ void Engine::Rep::HandleRdmaWriteCompleted(WorkId id) {
 // Gives the source buffer back if nothing of it is promised and nothing more is to be done with it.
 void Engine::Rep::SettleSource() {
   if (!source_offer.active()) return;
+  if (source_offer.revoked() && source_offer.moved()) {
+    // What the peer did not take follows all the same. Forced, it need not wait for credit here.
+    if (!source_offer.advertised() && !source_offer.writing()) KeepMoved();
+    return;
+  }
   if (source_offer.revoked() && source_offer.forced() != 0) {
     // 9.2: the data was asked for and has to follow; the caller cannot wait for that.
     const uint64_t forced = source_offer.forced();
@@ -142,17 +147,19 @@ void Engine::Rep::FinishOffers() {
   adverts.Lapse();
 }
 
-void Engine::Rep::LapseOffers() {
-  if (source_offer.moved()) {
-    // Between what was sent before it and what was sent behind it.
-    if (sends_behind) {
-      source.KeepFirst(source_offer.rest());
-    } else {
-      source.Keep(source_offer.rest());
-    }
-    source_offer.Finish(source_offer.left());
-    ++write_edge;
+void Engine::Rep::KeepMoved() {
+  // Between what was sent before it and what was sent behind it.
+  if (sends_behind) {
+    source.KeepFirst(source_offer.rest());
+  } else {
+    source.Keep(source_offer.rest());
   }
+  source_offer.Finish(source_offer.left());
+  ++write_edge;
+}
+
+void Engine::Rep::LapseOffers() {
+  if (source_offer.moved()) KeepMoved();
   FinishOffers();
 }
 

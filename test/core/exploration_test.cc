@@ -24,6 +24,7 @@ enum class Op {
   kBackOfferSink,
   kRevokeSource,
   kBackRevokeSource,
+  kMoveSource,
   kRevokeSink,
   kMoveSink,
   kBuffered,
@@ -46,9 +47,11 @@ struct Way {
   End* from;
   End* to;
   std::vector<std::byte> data{};
+  std::vector<std::byte> source{};
   std::vector<std::byte> sink{};
   uint64_t sent = 0, got = 0;
   bool offering = false;
+  bool source_moved = false;
   bool sink_moved = false;
 };
 
@@ -117,6 +120,12 @@ class Run {
       case Op::kBackRevokeSource:
         pair_.z.RevokeSource();
         return;
+      case Op::kMoveSource:
+        if (pair_.a.MoveSource()) {
+          there_.sent += there_.source.size();
+          there_.source_moved = true;
+        }
+        return;
       case Op::kRevokeSink:
         pair_.z.RevokeSink();
         return;
@@ -142,7 +151,10 @@ class Run {
   }
 
   static void OfferSource(Way* way) {
-    if (!way->offering) way->offering = way->from->OfferSource(MutableBytes(way->data).subspan(way->sent, 1500));
+    if (way->offering) return;
+    const Bytes next = Bytes(way->data).subspan(way->sent, 1500);
+    way->source.assign(next.begin(), next.end());
+    way->offering = way->from->OfferSource(way->source);
   }
   static void OfferSink(Way* way) {
     if (!way->sink.empty() || way->sink_moved) return;
@@ -160,8 +172,8 @@ class Run {
   }
   static void Collect(Way* way) {
     if (const auto result = way->from->SourceResult()) {
-      way->sent += result->bytes;
-      way->offering = false;
+      if (!way->source_moved) way->sent += result->bytes;
+      way->offering = way->source_moved = false;
     }
     if (const auto result = way->to->SinkResult()) {
       if (!way->sink_moved) Got(way, Bytes(way->sink).first(result->bytes));
@@ -242,6 +254,21 @@ TEST_CASE("Exploration: every interleaving of advertisements, cancels and mode c
        kComb,
        {Op::kOfferSource, Op::kRevokeSource},
        {Op::kOfferSink, Op::kMoveSink, Op::kForce}},
+      {"read of a copy that is asked back", kComb, {Op::kOfferSource, Op::kMoveSource, Op::kRevokeSource}, {Op::kOfferSink, Op::kForce}},
+      {"read of a copy that is asked back, and what was sent behind it",
+       kComb,
+       {Op::kOfferSource, Op::kMoveSource, Op::kSmallSend, Op::kRevokeSource},
+       {Op::kForce}},
+      {"a copy that is asked back in Pipelined Mode",
+       kPipe,
+       {Op::kOfferSource, Op::kMoveSource, Op::kRevokeSource},
+       {Op::kOfferSink, Op::kOfferSink}},
+      {"both advertise, one asks its copy back",
+       kComb,
+       {Op::kOfferSource, Op::kMoveSource, Op::kRevokeSource},
+       {Op::kBackOfferSource},
+       /*ends=*/false,
+       /*slow=*/true},
       {"write that goes on elsewhere",
        kPipe,
        {Op::kSmallSend, Op::kOfferSource},

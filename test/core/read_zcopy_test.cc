@@ -49,7 +49,6 @@ TEST_CASE("Zcopy: what is sent behind a buffer that was moved waits in the send 
   CHECK(pair.a.engine.writable());
   CHECK(pair.a.engine.write_edge() == edge + 1);
   CHECK(pair.a.engine.offered_bytes() == 9900);
-  pair.a.RevokeSource();  // nobody waits for it
   CHECK(pair.a.Send("behind") == 6);
   CHECK(pair.a.Send("!", {.out_of_band = true}) == 1);
   CHECK(pair.a.engine.buffered_bytes() == 7);
@@ -70,6 +69,60 @@ TEST_CASE("Zcopy: what is sent behind a buffer that was moved waits in the send 
   CHECK(got == Text(sent) + "behind" + "!");
   CHECK(pair.z.engine.end_of_stream());
   CHECK(pair.a.SourceResult()->bytes == 10000);
+}
+
+TEST_CASE("Zcopy: a copy that is revoked follows as Data when the peer has answered, ahead of what was sent behind it") {
+  ScriptedPeer peer({.options = kZcopy});
+  auto data = Fill(5000, 7);
+  const auto sent = data;
+  REQUIRE(peer.end.OfferSource(data));
+  std::string got = (peer.Hear(), peer.payload());
+  REQUIRE(peer.end.MoveSource());
+  CHECK(peer.end.Send("behind") == 6);
+  peer.end.RevokeSource();
+  CHECK(peer.Hear() == "SrcAvailCancel");
+  CHECK(peer.HearAll() == "nothing");
+  peer.Say(wire::RdmaRdCompl{1000});
+  got += Text(Bytes(sent).subspan(100, 1000));
+  CHECK_FALSE(peer.end.SourceResult().has_value());
+  CHECK_FALSE(peer.engine().freezable());
+  peer.Say(wire::SendSm{});
+  const auto result = peer.end.SourceResult();
+  REQUIRE(result);
+  CHECK(result->bytes == 5000);
+  CHECK(peer.engine().freezable());
+  while (peer.Hear() != "nothing") got += peer.payload();
+  CHECK(got == Text(sent) + "behind");
+}
+
+// The peer has asked for it as Data, and reads nothing.
+TEST_CASE("Zcopy: a copy that is revoked is back at once where only credit is missing, and the engine can be frozen") {
+  Options few = kZcopy;
+  few.receive_buffers = 4;
+  few.receive_limit = 4 * 1016;
+  EnginePair pair(kZcopy, few);
+  auto data = Fill(10000, 8);
+  const auto sent = data;
+  REQUIRE(pair.a.OfferSource(data));
+  pair.Settle();
+  REQUIRE(pair.a.MoveSource());
+  CHECK(pair.a.Send("behind") == 6);
+  pair.z.ForceBcopy();
+  pair.Settle();
+  CHECK(pair.a.engine.advertised_out() == 0);
+  CHECK(pair.a.engine.offered_bytes() != 0);
+  CHECK_FALSE(pair.a.engine.freezable());
+  pair.a.RevokeSource();
+  const auto result = pair.a.SourceResult();
+  REQUIRE(result);
+  CHECK(result->bytes == 10000);
+  REQUIRE(pair.a.Refreeze());
+  std::string got;
+  for (int i = 0; i < 30; ++i) {
+    got += pair.z.Read(1000);
+    pair.Settle();
+  }
+  CHECK(got == Text(sent) + "behind");
 }
 
 TEST_CASE("Zcopy: several buffers empty one SrcAvail, SendSm fetches the rest") {

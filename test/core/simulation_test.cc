@@ -201,6 +201,7 @@ bool Simulation::Write(App* app) {
   Engine& engine = app->end->engine;
   if (!app->source.empty()) return AwaitSource(app);
   if (app->moved && app->end->SourceResult()) app->moved = false;
+  if (app->moved && Pick(8) == 0) app->end->RevokeSource();
   if (app->held && Pick(3) == 0) {
     app->end->Send(std::span<const Bytes>(), {});
     app->held = false;
