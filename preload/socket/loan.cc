@@ -52,12 +52,18 @@ bool Loan::Keep(Session& session) {
   if (!session.queue_pair().MoveRegion(stag_, place)) return false;
   if (kind_ == Kind::kSource) {
     session.engine().MoveSource(place);
+    bytes_ = memory_.size();
   } else {
     bytes_ = session.engine().MoveSink(place);
   }
   copy_ = std::move(copy);
   state_ = State::kKept;
   return true;
+}
+
+void Loan::Withdraw(Session& session) {
+  if (kind_ == Kind::kSink || (lent() && !Keep(session))) return Revoke(session);
+  if (state_ == State::kKept) session.engine().RevokeSource();
 }
 
 bool Loan::Collect(Session& session) {
@@ -82,9 +88,10 @@ void Loan::Drop() {
   copy_.reset();
 }
 
-void Loan::Forget() {
+void Loan::Forget(bool call_goes_on) {
   state_ = State::kFree;
   copy_.reset();
+  if (!call_goes_on) bytes_ = 0;
 }
 
 uint64_t Loan::TakeResult() {

@@ -60,7 +60,7 @@ void PrepareFork() {
   if (std::any_of(sockets.begin(), sockets.end(), [](StreamSocket* socket) { return socket->shareable(); }))
     SharedArena::InviteChild();
   const Time patience = Now() + kPatienceForPeers;
-  for (StreamSocket* socket : sockets) socket->SettleSinkLoan(patience);
+  for (StreamSocket* socket : sockets) socket->SettleLoans(patience);
   for (StreamSocket* socket : sockets) socket->ShareWithChild();
   Listener::LockAllForFork();
   Listener::ShareAll();

@@ -170,9 +170,9 @@ class StreamSocket final : public Socket {
     return state_ == State::kSdp && session_ != nullptr && !foreign_ && !session_->queue_pair().owns_event_fd();
   }
   void ShareWithChild();
-  // Before that: a receive buffer that the peer knows of keeps the connection to this process. It is asked back (SDP 9.5.5), and the peer's answer
-  // waited for, but where a thread sleeps in the link's read, which takes it.
-  void SettleSinkLoan(Time deadline);
+  // Before that: memory that the peer knows of keeps the connection to this process. It is asked back (SDP 9.5.4, 9.5.5). A receive buffer's return
+  // is waited for, but where a thread sleeps in the link's read, which takes the peer's answer; of a send buffer there is a copy.
+  void SettleLoans(Time deadline);
   // In the child of a fork, lock held: what was not shared is the parent's.
   void DisownAfterFork();
   void NoteForkInParent();
@@ -410,6 +410,8 @@ class StreamSocket final : public Socket {
   void FinishLoan(Lock& lock, int fd, Loan* loan);
   void CollectLoans();
   void AskLoansBack();
+  // The same where the connection is to be other processes', too: copies come back as well.
+  void WithdrawLoans();
   // A reader only looks, or does not wait, and `enough` bytes are not here: what the peer offers to be read is to come by itself
   // (SDP 9.5.2.1).
   void WantBcopy(uint64_t enough);

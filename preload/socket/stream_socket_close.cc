@@ -288,6 +288,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
   if (leaving_) {
     session_->Pump();
     session_->ReadAvailable();
+    CollectLoans();
     LeadMove();
     if (session_->has_unsent() && now < linger_until_) return LinkWait(linger_fd_, now + NextNap());
     DropSession();
@@ -456,7 +457,8 @@ void StreamSocket::UnlockAfterFork() {
 
 void StreamSocket::NoteForkInParent() {
   if (listener_ != nullptr) listener_->NoteFork(/*in_child=*/false);
-  if (state_ == State::kSdp && sink_loan_.offered()) LeaveToBackground();  // what asks for it back may not have left
+  // What asks for it back may not have left; for the answer somebody has to look.
+  if (state_ == State::kSdp && (source_loan_.offered() || sink_loan_.offered())) LeaveToBackground();
 }
 
 }  // namespace sdp::preload

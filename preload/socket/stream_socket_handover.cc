@@ -16,7 +16,7 @@ namespace sdp::preload {
 bool StreamSocket::ComeToRest(Time deadline) {
   const auto rests = [this] { return session_->freezable() && !session_->read_here(); };  // its threads go with the program
   if (session_->read_here()) session_->NudgeReader();
-  AskLoansBack();
+  WithdrawLoans();
   while (Now() < deadline && !session_->link_ended()) {
     session_->ReadAvailable();
     CollectLoans();

@@ -254,6 +254,7 @@ void StreamSocket::FinishShared(Lock& lock, Time deadline) {
   while (shared_ != nullptr && !foreign() && responsible_ && session_->has_unsent() && Now() < deadline) {
     session_->Pump();
     session_->ReadAvailable();
+    CollectLoans();
     LeadMove();
     if (!session_->has_unsent() || session_->link_ended()) break;
     lock.unlock();
@@ -301,8 +302,11 @@ void StreamSocket::ShareWithChild() {
 void StreamSocket::DisownAfterFork() {
   held_.clear();
   trimming_ = false;  // the background has forgotten it
-  source_loan_.Forget();
-  sink_loan_.Forget();
+  // The thread that forks may do it in a handler, and be in such a call.
+  source_loan_.Forget(/*call_goes_on=*/source_lender_.IsCaller());
+  sink_loan_.Forget(/*call_goes_on=*/sink_lender_.IsCaller());
+  if (!source_lender_.IsCaller()) source_lender_.Clear();
+  if (!sink_lender_.IsCaller()) sink_lender_.Clear();
   if (state_ == State::kSdp || state_ == State::kClosed) {
     slot_ = nullptr;
     responsible_ = leaving_ = false;

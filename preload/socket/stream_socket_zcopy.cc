@@ -156,12 +156,18 @@ void StreamSocket::LookForSinkAvail(Lock& lock, int fd, size_t size) {
     sinks_missed_ = e.sink_avail_bytes() != 0 ? 0 : sinks_missed_ + 1;
 }
 
-void StreamSocket::SettleSinkLoan(Time deadline) {
+void StreamSocket::WithdrawLoans() {
+  source_loan_.Withdraw(*session_);
+  sink_loan_.Withdraw(*session_);
+  waiters_.WakeAll();
+}
+
+void StreamSocket::SettleLoans(Time deadline) {
   const NoCancellation whole;
-  if (!shareable() || shared_ != nullptr || !sink_loan_.offered()) return;
-  // A receive may sleep for as long as the peer waits for what the child is to say. It goes on without the loan, with what has come by then; a thread that
-  // sleeps for it in the link's read is woken by the peer's answer.
-  sink_loan_.Revoke(*session_);
+  if (!shareable() || shared_ != nullptr || !(source_loan_.offered() || sink_loan_.offered())) return;
+  // A receive may sleep for as long as the peer waits for what the child is to say, and a send for as long as it waits for what the child is to take. They
+  // go on without the loan, with what has come, or gone, by then; a thread that sleeps for it in the link's read is woken by the peer's answer.
+  WithdrawLoans();
   session_->Pump();
   AfterProgress();
   while (shareable() && sink_loan_.offered() && !session_->link_ended() && !session_->being_read() && Now() < deadline) {
@@ -221,7 +227,7 @@ void StreamSocket::MendJump(Lock& lock, int fd, const void* frame) {
   if (source_lender_.JumpedOver(frame)) {
     source_lender_.Clear();
     FinishLoan(lock, fd, &source_loan_);
-    if (!source_loan_.offered()) source_loan_.TakeResult();
+    source_loan_.TakeResult();
   }
   if (sink_lender_.JumpedOver(frame)) {
     sink_lender_.Clear();
@@ -294,7 +300,6 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
     copied_in_a_row_ = 0;
     if (state_ == State::kSdp && session_ != nullptr && !foreign()) TakeUntold();
   }
-  if (source_loan_.offered()) return data.size();
   const size_t moved = source_loan_.TakeResult();
   // What finds the connection gone has not been sent, as on TCP.
   const bool nothing_left = session_ != nullptr && session_->link_ended() && session_->queue_pair().counters().bytes_out == sent_before;
