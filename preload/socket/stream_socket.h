@@ -429,6 +429,8 @@ class StreamSocket final : public Socket {
   int FinishConnect(int fd, ConnectAttempt::Outcome outcome);
   Background::Wait RunAttempt(Time now);
   void StepAttempt();
+
+  // stream_socket_listen.cc
   void EnterListening(int fd);
   static void FinishStart(Session& session, int fd);
 

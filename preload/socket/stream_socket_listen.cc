@@ -1,0 +1,188 @@
+// Bind, Listen and Accept of a StreamSocket.
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+
+#include <algorithm>
+
+#include "preload/config.h"
+#include "preload/confinement.h"
+#include "preload/fd_table.h"
+#include "preload/log.h"
+#include "preload/native_family.h"
+#include "preload/readiness/readiness.h"
+#include "preload/real_calls.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/restart.h"
+#include "preload/socket/stats.h"
+#include "preload/socket/stream_socket.h"
+#include "preload/socket/unbounded_poll.h"
+
+namespace sdp::preload {
+namespace {
+
+constexpr Duration kStartPatience = std::chrono::milliseconds(20);
+
+int Fail(int error) {
+  errno = error;
+  return -1;
+}
+
+// The kernel has just given out this number: whoever had it before was closed behind our back. No socket's lock is held.
+void LetGoOf(int fd) {
+  if (!FdTable::Has(fd)) return;
+  EpollForget(fd);
+  if (const SocketRef stale = FdTable::Remove(fd)) stale->Vanished(fd);
+}
+
+}  // namespace
+
+int StreamSocket::Bind(int fd, const sockaddr* address, socklen_t length) {
+  if (!native_) return real.bind(fd, address, length);
+  const PlainAddress plain(address, length);
+  return real.bind(fd, plain.get(), plain.length());
+}
+
+int StreamSocket::Listen(int fd, int backlog) {
+  Lock lock(mutex_);
+  if (std::find(descriptors_.begin(), descriptors_.end(), fd) == descriptors_.end()) descriptors_.push_back(fd);
+  if (state_ == State::kSdp) return Fail(EINVAL);
+  if (state_ == State::kConnecting) return Fail(EINVAL);
+  if (state_ == State::kNew && Confined() && !native_) BecomePlain(fd, stats::FallbackReason::kCount, {});
+  if (state_ == State::kPlain) return kPassThrough;
+  const int result = real.listen(fd, backlog);
+  if (result != 0) return result;
+  if (state_ == State::kListening) {
+    listener_->SetBacklog(backlog);
+    if (slot_ != nullptr) {
+      stats::Counters counters = stats::StatsSegment::LastPublished(slot_);
+      counters.send_queue = BacklogInForce(fd);
+      stats::StatsSegment::Publish(slot_, counters);
+    }
+    return 0;
+  }
+  const int saved = errno;
+  local_ = LocalAddress(fd);
+  // Asked now: accept makes the file non-blocking, and other processes that share it must not take that for the application's wish.
+  IsNonblocking(fd);
+  RefreshConfig();
+  const Ruling ruling = native_ ? Ruling::Native() : DecideSocket(RuleRole::kServer, local_.get(), local_.length);
+  plain_clients_allowed_ = ruling.mode != Mode::kSdp;
+  Listener::Refusal refusal;
+  if (ruling.mode != Mode::kTcp) {
+    listener_ = Listener::Open(this, fd, domain_, backlog, options_set_, options_.tuning(), plain_clients_allowed_, &refusal);
+  }
+  if (ruling.mode == Mode::kTcp) {
+    SDP_LOG(kInfo, "listen on %s: TCP, because of %s", ToEndpoint(local_).ToString().c_str(), ruling.ToString().c_str());
+    BecomePlain(fd, ruling.rule == nullptr ? stats::FallbackReason::kModeTcp : stats::FallbackReason::kRule, ruling.ToString());
+  } else if (listener_ == nullptr) {
+    if (!plain_clients_allowed_) {
+      SDP_LOG(kError, "listen on %s: no SDP, and %s allows no TCP", ToEndpoint(local_).ToString().c_str(), ruling.ToString().c_str());
+      RecordFallback(fd, refusal.reason, refusal.text, {}, stats::State::kFailed);
+      real.shutdown(fd, SHUT_RD);  // it listens no more
+      return Fail(EADDRNOTAVAIL);
+    }
+    BecomePlain(fd, refusal.reason, refusal.text);
+  } else {
+    if (listener_->dormant()) RecordFallback(fd, refusal.reason, refusal.text, {});
+    options_.Apply(fd);
+    EnterListening(fd);
+    for (const Observation& o : observers_) o.observer->OnChange(o.fd);
+  }
+  errno = saved;
+  return 0;
+}
+
+void StreamSocket::EnterListening(int fd) {
+  state_ = State::kListening;
+  if (has_owner_) listener_->SetSignals(fd);
+  if (stats::StatsSegment* segment = Statistics()) {
+    slot_ = segment->AcquireSlot(DescribeListener(fd, local_, listener_->sdp_address()));
+  }
+}
+
+void StreamSocket::PublishListener() {
+  stats::Counters counters = stats::StatsSegment::LastPublished(slot_);
+  counters.accepted_sdp = accepted_sdp_;
+  counters.accepted_tcp = accepted_tcp_;
+  stats::StatsSegment::Publish(slot_, counters);
+}
+
+// A caller that sleeps in accept anyway sleeps until the peer may be sent to (RFC 5044, 7.1.2), which is its next message's time: what
+// it sends then leaves at once, even if it ends right behind that.
+void StreamSocket::FinishStart(Session& session, int fd) {
+  const Time deadline = Now() + kStartPatience;
+  while (session.has_unsent() && !session.link_ended()) {
+    pollfd link{.fd = session.LinkOf(fd), .events = POLLIN, .revents = 0};
+    timespec storage;
+    if (UnboundedPoll(&link, 1, Remaining(deadline, &storage), nullptr) <= 0) return;
+    session.ReadAvailable();
+  }
+}
+
+int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags) {
+  Lock lock(mutex_);
+  if (state_ != State::kListening) return kPassThrough;
+  const Time deadline = options_.receive_timeout() == Duration::zero() ? kNever : Now() + options_.receive_timeout();
+  const bool nonblocking = IsNonblocking(fd);
+  if (!nonblocking && !listener_forced_nonblocking_) {
+    // Both listeners are waited for together, so that neither may block this thread for itself.
+    real.fcntl(fd, F_SETFL, real.fcntl(fd, F_GETFL) | O_NONBLOCK);
+    listener_forced_nonblocking_ = true;
+  }
+  listener_->NoteUse();
+  for (;;) {
+    int accepted = -1;
+    if (auto session = listener_->Accept(flags, &accepted)) {
+      if (!nonblocking) FinishStart(*session, accepted);
+      const bool of_rnic = session->queue_pair().owns_event_fd();  // then the descriptor knows no names
+      const Address peer = of_rnic ? ToAddress(ToEndpoint(session->PeerName()), domain_, 0) : PeerAddress(accepted);
+      Address local = of_rnic ? ToAddress(ToEndpoint(session->LocalName()), domain_, 0) : LocalAddress(accepted);
+      SetPort(local, Port(local_));
+      if (of_rnic) {
+        listener_->CountAccepted(*session);
+      } else {
+        ++accepted_sdp_;
+        PublishListener();
+      }
+      SocketRef socket(new StreamSocket(native_ ? kFamilySdp : domain_, accepted, std::move(session), local, peer, options_,
+                                        (flags & SOCK_NONBLOCK) != 0));
+      lock.unlock();
+      LetGoOf(accepted);
+      FdTable::Set(accepted, socket.get());
+      CopyOut(peer, address, length);
+      return accepted;
+    }
+    if (errno != EAGAIN && errno != EINVAL && errno != ECONNABORTED) return -1;
+    accepted = real.accept4(fd, address, length, flags);
+    if (accepted >= 0 && !plain_clients_allowed_) {
+      // "sdp" for a server: whoever comes by TCP is reset at once.
+      SDP_LOG(kInfo, "a TCP client of %s is turned away: SDP alone is allowed there", ToEndpoint(local_).ToString().c_str());
+      const linger reset{.l_onoff = 1, .l_linger = 0};
+      real.setsockopt(accepted, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+      real.close(accepted);
+      continue;
+    }
+    if (accepted >= 0) {
+      ++accepted_tcp_;
+      PublishListener();
+      if (stats::StatsSegment* segment = Statistics()) segment->CountFallback(stats::FallbackReason::kPlainClient);
+      lock.unlock();
+      LetGoOf(accepted);
+      return accepted;
+    }
+    if (errno != EAGAIN || nonblocking) return -1;
+    pollfd fds[5] = {{.fd = fd, .events = POLLIN, .revents = 0},
+                     {.fd = listener_->sdp_fd(), .events = POLLIN, .revents = 0},
+                     {.fd = listener_->ready_fd(), .events = POLLIN, .revents = 0},
+                     {.fd = listener_->common_fd(), .events = POLLIN, .revents = 0}};
+    lock.unlock();
+    const int result = deadline == kNever ? PollRestarting(fds, 4, kNever) : PollOnce(fds, 4, deadline);
+    const int error = result < 0 ? errno : EAGAIN;
+    lock.lock();
+    if (state_ != State::kListening) return Fail(EINVAL);
+    if (result <= 0) return Fail(error);
+  }
+}
+
+}  // namespace sdp::preload
