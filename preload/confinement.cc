@@ -58,7 +58,7 @@ constexpr long kOthers[] = {
     SYS_memfd_create, SYS_ftruncate,   SYS_fallocate,   SYS_fstat,     SYS_rt_sigpending, SYS_rt_sigaction,    SYS_sigaltstack,
     SYS_getrandom,    SYS_prlimit64,   SYS_geteuid,     SYS_getuid,    SYS_clock_gettime, SYS_prctl,           SYS_exit,
     SYS_socketpair,   SYS_dup3,        SYS_pwrite64,    SYS_renameat,  SYS_kill,          SYS_getrusage,       SYS_sched_yield,
-    SYS_capget,
+    SYS_capget,       SYS_timer_create, SYS_timer_settime,
 };
 
 bool Allows(std::span<const sock_filter> filter, long number) {
@@ -178,6 +178,7 @@ int ToMilliseconds(const timespec* time) {
 ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags) {
   if ((flags & MSG_DONTWAIT) == 0) {
     const SleepMayBeCancelled here;
+    LinkRead::Begin(fd);
     if (Critical::BreaksOff(fd)) [[unlikely]] {
       errno = EINTR;
       return -1;
@@ -192,6 +193,7 @@ ssize_t LinkRecvMessage(int fd, msghdr* message, int flags) {
   if (!Confined()) [[likely]] {
     if ((flags & MSG_DONTWAIT) == 0) {
       const SleepMayBeCancelled here;
+      LinkRead::Begin(fd);
       if (Critical::BreaksOff(fd)) [[unlikely]] {
         errno = EINTR;
         return -1;

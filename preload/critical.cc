@@ -4,7 +4,7 @@
 #include "preload/critical.h"
 
 #include <sys/syscall.h>
-#include <ucontext.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -30,6 +30,9 @@ constinit std::atomic<uint8_t> in_use[NSIG] = {};
 constinit std::atomic_flag changing = ATOMIC_FLAG_INIT;
 // Whose table it is; 0: not asked for yet.
 constinit std::atomic<pid_t> owner{0};
+// StandIn()'s.
+constinit std::atomic<Critical::DefaultAction> default_action{nullptr};
+constinit std::atomic<bool> may_stand_in[NSIG] = {};
 
 // A child of vfork has handlers of its own, but no table.
 bool OwnsTable() {
@@ -65,11 +68,21 @@ bool MayBeHeldOff(int number) {
   return sigismember(&set, number) == 1;
 }
 
-bool IsFunction(const struct sigaction& action) {
-  return (action.sa_flags & SA_SIGINFO) != 0 || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
-}
+// As the kernel sees it, whatever the flags say.
+bool IsDefault(const struct sigaction& action) { return action.sa_handler == SIG_DFL; }
+bool IsFunction(const struct sigaction& action) { return !IsDefault(action) && action.sa_handler != SIG_IGN; }
 
 const struct sigaction& ActionOf(int number) { return entries[number][in_use[number].load(std::memory_order_acquire)].action; }
+
+// With the table locked, or in nobody's use.
+void NoteAction(int number, const struct sigaction& action) {
+  const uint8_t after = in_use[number].load(std::memory_order_relaxed) ^ 1;
+  entries[number][after].action = action;
+  in_use[number].store(after, std::memory_order_release);
+}
+
+// A child of vfork, or what else shares our memory, has handlers of its own and ends by itself.
+bool EndsByItself(int number) { return IsDefault(ActionOf(number)) && (!may_stand_in[number] || !OwnsTable()); }
 
 void SetMask(const sigset_t& mask) { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
 
@@ -96,7 +109,9 @@ class TableLock {
 }  // namespace
 
 void Critical::Run(int number, siginfo_t* info, void* context) {
+  if (EndsByItself(number)) return TakeDefault(number);
   const struct sigaction action = ActionOf(number);
+  if (IsDefault(action)) return default_action.load(std::memory_order_acquire)(number, *static_cast<ucontext_t*>(context));
   if (!IsFunction(action)) return;  // taken back meanwhile
   handled_ = handled_ + 1;
   if ((action.sa_flags & SA_RESTART) == 0) interrupting_ = interrupting_ + 1;
@@ -125,7 +140,7 @@ void Critical::Run(int number, siginfo_t* info, void* context) {
 
 void Critical::Handle(int number, siginfo_t* info, void* context) {
   const bool first = pending_ == 0;
-  if (depth_ == 0 || pending_ == kMostDeferred) {
+  if (depth_ == 0 || pending_ == kMostDeferred || EndsByItself(number)) {
     Run(number, info, context);
     if (broken_off_ >= 0) [[unlikely]] EndInterrupted(context);
     return;
@@ -237,6 +252,9 @@ bool Critical::MayBeInHandler() {
 }
 
 void Critical::UnblockForExec() {
+  for (int i = 0; i < pending_; ++i) {
+    if (EndsByItself(waiting.signals[static_cast<size_t>(i)].number)) TakeDefault(waiting.signals[static_cast<size_t>(i)].number);
+  }
   if (pending_ != 0) SetMask(waiting.mask);
 }
 
@@ -248,6 +266,64 @@ void Critical::ForgetAfterFork() {
   SetMask(waiting.mask);
 }
 
+// What the kernel is to have where the application gives this.
+struct sigaction Critical::Installed(int number, const struct sigaction& given) {
+  struct sigaction installed = given;
+  if (IsFunction(given)) {
+    installed.sa_sigaction = &Handle;
+    installed.sa_flags |= SA_SIGINFO;
+    installed.sa_flags &= ~SA_RESETHAND;
+  } else if (IsDefault(given) && may_stand_in[number]) {
+    installed.sa_sigaction = &Handle;
+    // Whatever stack the thread is on: to SIG_DFL it would make no difference.
+    installed.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
+    sigfillset(&installed.sa_mask);  // of several at once the first one ends the process
+  }
+  return installed;
+}
+
+bool Critical::StandsIn(int number) { return may_stand_in[number] && IsDefault(ActionOf(number)); }
+
+bool Critical::StandIn(const sigset_t& signals, DefaultAction action) {
+  if (!OwnsTable()) return false;
+  const TableLock lock;
+  default_action.store(action, std::memory_order_release);
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction now {};
+    if (sigismember(&signals, number) != 1 || !MayBeHeldOff(number)) continue;
+    may_stand_in[number] = true;
+    if (real.sigaction(number, nullptr, &now) != 0 || !IsDefault(now)) continue;
+    const struct sigaction installed = Installed(number, now);
+    NoteAction(number, now);
+    real.sigaction(number, &installed, nullptr);
+  }
+  return true;
+}
+
+bool Critical::StandAside() {
+  if (!OwnsTable()) return false;
+  const TableLock lock;
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction now {};
+    if (!may_stand_in[number].exchange(false) || real.sigaction(number, nullptr, &now) != 0) continue;
+    if (now.sa_sigaction == &Handle && IsDefault(ActionOf(number))) real.sigaction(number, &ActionOf(number), nullptr);
+  }
+  return true;
+}
+
+void Critical::TakeDefault(int number) {
+  struct sigaction action {};
+  action.sa_handler = SIG_DFL;
+  real.sigaction(number, &action, nullptr);
+  if (getpid() == 1) return;
+  sigset_t it;
+  sigemptyset(&it);
+  sigaddset(&it, number);
+  raise(number);
+  pthread_sigmask(SIG_UNBLOCK, &it, nullptr);
+  raise(SIGKILL);  // a debugger has taken it away
+}
+
 int Critical::SetAction(int number, const struct sigaction* action, struct sigaction* old) {
   if (!MayBeHeldOff(number) || !OwnsTable()) {
     const int result = real.sigaction(number, action, old);
@@ -256,20 +332,13 @@ int Critical::SetAction(int number, const struct sigaction* action, struct sigac
   }
   const TableLock lock;
   const uint8_t before = in_use[number].load(std::memory_order_relaxed);
-  const uint8_t after = before ^ 1;
   struct sigaction installed {};
   struct sigaction given {};
   if (action != nullptr) {
     given = *action;
     if (given.sa_sigaction == &Handle) given = ActionOf(number);  // learned from the kernel behind our back
-    installed = given;
-    if (IsFunction(given)) {
-      installed.sa_sigaction = &Handle;
-      installed.sa_flags |= SA_SIGINFO;
-      installed.sa_flags &= ~SA_RESETHAND;
-      entries[number][after].action = given;
-      in_use[number].store(after, std::memory_order_release);
-    }
+    installed = Installed(number, given);
+    if (installed.sa_sigaction == &Handle) NoteAction(number, given);
   }
   struct sigaction kernels {};
   const int result = real.sigaction(number, action == nullptr ? nullptr : &installed, &kernels);

@@ -5,6 +5,7 @@
 #define SDP_PRELOAD_CRITICAL_H_
 
 #include <signal.h>
+#include <ucontext.h>
 
 #include <atomic>
 #include <mutex>
@@ -43,7 +44,8 @@ class Critical {
   }
   // Behind such a call: it was broken off, and the caller does what the handler's return would have done.
   static bool TakeBrokenOff() { return std::exchange(broken_off_, kNothingBrokenOff) == kHasBrokenOff; }
-  // Before an exec that happens in a critical section: the program gets the thread's own mask.
+  // Before an exec that happens in a critical section: the program gets the thread's own mask. What waits and stands at SIG_DFL, with nobody in its
+  // place any more, has its effect.
   static void UnblockForExec();
   // In the child of a fork: what the parent's thread deferred is the parent's.
   static void ForgetAfterFork();
@@ -59,12 +61,23 @@ class Critical {
   };
   static Handled handled() { return {.all = handled_, .interrupting = interrupting_}; }
 
+  // Where one of `signals` stands, or comes to stand, at SIG_DFL, `action` runs in place of that, held off as a handler is; whoever asks is told
+  // SIG_DFL. `interrupted`: with the mask that the thread had. Until StandAside(). Both are false, and do nothing, in a child of vfork.
+  using DefaultAction = void (*)(int number, const ucontext_t& interrupted);
+  static bool StandIn(const sigset_t& signals, DefaultAction action);
+  static bool StandAside();
+  // Does it, for this one, now?
+  static bool StandsIn(int number);
+  // Ends the process as the signal by itself would: all but the first of a PID namespace.
+  static void TakeDefault(int number);
+
  private:
   struct Late;
 
   static constexpr int kNothingBrokenOff = -1, kHasBrokenOff = -2;
 
   static void Handle(int number, siginfo_t* info, void* context);
+  static struct sigaction Installed(int number, const struct sigaction& given);
   static void EndInterrupted(void* context);
   static void Run(int number, siginfo_t* info, void* context);
   static void RunLate(int number, siginfo_t* info, const sigset_t& mask);

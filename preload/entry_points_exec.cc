@@ -21,6 +21,7 @@
 #include "preload/entry_points.h"
 #include "preload/exec_target.h"
 #include "preload/inheritance.h"
+#include "preload/signal_end.h"
 #include "preload/spawn_actions.h"
 #include "preload/startup.h"
 
@@ -62,25 +63,30 @@ class HeirEnvironment {
   std::vector<char*> variables_;
 };
 
-// `exec(environment)` is the real call.
+// The signals are the next program's. `exec(environment)` is the real call.
+template <typename Exec>
+int ExecAside(char* const environment[], Exec exec) {
+  const SignalEnd::Aside signals;
+  Critical::UnblockForExec();
+  return exec(environment);
+}
+
 template <typename Exec>
 int ExecWithSockets(Target target, char* const environment[], Exec exec) {
-  if (target == Target::kNone) return exec(environment);
+  if (target == Target::kNone) return ExecAside(environment, exec);
   if (target == Target::kStranger) {
     const Bridge bridge;
-    Critical::UnblockForExec();
-    return exec(environment);
+    return ExecAside(environment, exec);
   }
   const int sealed = SealSockets(Heirloom::kOpen, Giver::kGoes);
-  Critical::UnblockForExec();
   int error = 0;
   if (sealed >= 0) {
     real.fcntl(sealed, F_SETFD, 0);
     const HeirEnvironment heir(environment, sealed);
-    exec(heir.get());
+    ExecAside(heir.get(), exec);
     error = errno;
   } else {
-    exec(environment);
+    ExecAside(environment, exec);
     error = errno;
   }
   UnlockSockets();
@@ -90,21 +96,24 @@ int ExecWithSockets(Target target, char* const environment[], Exec exec) {
 
 template <typename Exec>
 int ExecFile(const char* path, char* const environment[], Exec exec) {
-  if (!HasHeirlooms(Heirloom::kOpen)) return exec(environment);
+  SignalEnd::AwaitIfUnderWay();  // before anything is locked
+  if (!HasHeirlooms(Heirloom::kOpen)) return ExecAside(environment, exec);
   const NoCancellation no_cancellation;
   return ExecWithSockets(path != nullptr ? TargetOf(std::string(path), environment) : Target::kNone, environment, exec);
 }
 
 template <typename Exec>
 int ExecFound(const char* file, char* const environment[], Exec exec) {
-  if (!HasHeirlooms(Heirloom::kOpen)) return exec(environment);
+  SignalEnd::AwaitIfUnderWay();
+  if (!HasHeirlooms(Heirloom::kOpen)) return ExecAside(environment, exec);
   const NoCancellation no_cancellation;
   return ExecWithSockets(TargetOf(FindProgram(file), environment), environment, exec);
 }
 
 template <typename Exec>
 int ExecDescriptor(int fd, char* const environment[], Exec exec) {
-  if (!HasHeirlooms(Heirloom::kOpen)) return exec(environment);
+  SignalEnd::AwaitIfUnderWay();
+  if (!HasHeirlooms(Heirloom::kOpen)) return ExecAside(environment, exec);
   const NoCancellation no_cancellation;
   return ExecWithSockets(TargetOf(fd, environment), environment, exec);
 }
@@ -222,7 +231,7 @@ int SDP_ENTRY(fexecve)(int fd, char* const argv[], char* const envp[]) noexcept 
 
 int SDP_ENTRY(execveat)(int directory, const char* path, char* const argv[], char* const envp[], int flags) noexcept {
   const auto exec = [&](char* const* environment) { return real.execveat(directory, path, argv, environment, flags); };
-  if (IsNull(path) || !sdp::preload::HasHeirlooms(sdp::preload::Heirloom::kOpen)) return exec(envp);
+  if (IsNull(path) || !sdp::preload::HasHeirlooms(sdp::preload::Heirloom::kOpen)) return sdp::preload::ExecAside(envp, exec);
   const bool itself = *path == '\0' && (flags & AT_EMPTY_PATH) != 0;
   const int fd = itself ? directory : openat(directory, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   const int result = sdp::preload::ExecDescriptor(fd, envp, exec);

@@ -36,6 +36,22 @@ sighandler_t SDP_ENTRY(__sysv_signal)(int number, sighandler_t handler) noexcept
   return sdp::preload::Install(number, handler, static_cast<int>(SA_RESETHAND) | SA_NODEFER);
 }
 
+// System V's other one, which knows whether the signal is blocked, and blocks it.
+sighandler_t SDP_ENTRY(sigset)(int number, sighandler_t disposition) noexcept {
+  struct sigaction old {};
+  sigset_t it, mask;
+  sigemptyset(&it);
+  if (sigaddset(&it, number) != 0) return SIG_ERR;
+  if (disposition == SIG_HOLD) {
+    if (sdp::preload::Critical::SetAction(number, nullptr, &old) != 0) return SIG_ERR;
+  } else {
+    old.sa_handler = sdp::preload::Install(number, disposition, 0);
+    if (old.sa_handler == SIG_ERR) return SIG_ERR;
+  }
+  if (pthread_sigmask(disposition == SIG_HOLD ? SIG_BLOCK : SIG_UNBLOCK, &it, &mask) != 0) return SIG_ERR;
+  return sigismember(&mask, number) == 1 ? SIG_HOLD : old.sa_handler;
+}
+
 }  // extern "C"
 
 SDP_ENTRY_ALIAS(__sigaction, sigaction);

@@ -102,11 +102,26 @@ class SleepMayBeCancelled {
   const int callers_;
 };
 
-// Around a signal handler, which may jump within itself.
+// The calling thread's sleep in a link's read, with the socket's lock dropped: what comes there is in nobody else's sight until the thread has the lock
+// again and says that it is over.
+class LinkRead {
+ public:
+  static void Begin(int fd) { fd_ = fd; }
+  static void GoOn(int fd) { fd_ = fd; }
+  static void Over() { fd_ = -1; }
+  static bool UnderWay() { return fd_ >= 0; }
+  static int fd() { return fd_; }  // -1: none
+
+ private:
+  static inline thread_local volatile int fd_ __attribute__((tls_model("initial-exec"))) = -1;
+};
+
+// Around a signal handler, which may jump within itself, and receive.
 class HandlerInTheMiddle {
  public:
   HandlerInTheMiddle() = default;
   ~HandlerInTheMiddle() {
+    LinkRead::GoOn(link_read_);
     if (NoCancellation::depth_ == depth_) return;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
     NoCancellation::callers_ = callers_;
@@ -120,6 +135,7 @@ class HandlerInTheMiddle {
   const int depth_ = NoCancellation::depth_;
   const int callers_ = NoCancellation::callers_;
   const NoCancellation::Sleeps sleeps_ = NoCancellation::sleeps_;
+  const int link_read_ = LinkRead::fd();
 };
 
 // How often the calling thread has jumped, by longjmp and its like (entry_points_jump.cc), but for jumps that were seen to leave none of the calls in
@@ -131,6 +147,7 @@ class Jumps {
     if (leaves_sleep) {
       count_ = count_ + 1;
       innermost_ = 0;
+      LinkRead::Over();
     }
     NoCancellation::NoteJump();
   }

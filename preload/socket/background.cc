@@ -96,7 +96,7 @@ void Background::State::Sleep(std::vector<pollfd>& fds) {
   timespec storage;
   at_work.unlock();
   real.ppoll(fds.data(), fds.size(), Remaining(until, &storage), nullptr);
-  while (forks_waiting.load() != 0) Pause();
+  while (forks_waiting.load() != 0 && last_work_.load() == nullptr) Pause();
   at_work.lock();
   std::lock_guard lock(mutex);
   asleep = false;
@@ -106,6 +106,8 @@ void Background::State::Sleep(std::vector<pollfd>& fds) {
   }
 }
 
+constinit std::atomic<bool> Background::runs_{false};
+constinit std::atomic<void (*)()> Background::last_work_{nullptr};
 std::atomic<bool> Background::threadless_{false};
 
 // `fds`: what was polled for the items, in their order; items behind them are new.
@@ -159,6 +161,10 @@ void* Background::Main(void*) {
     }
     for (Socket* const owner : done) owner->Unref();
     s.Sleep(fds);
+    if (const auto work = last_work_.load()) {
+      work();
+      for (;;) real.ppoll(nullptr, 0, nullptr, nullptr);
+    }
     fds.pop_back();
     if (s.ending) {
       s.at_work.unlock();
@@ -232,6 +238,7 @@ bool Background::EnsureThread(Time now) {
   State& s = state();
   if (s.running || now < s.next_try) return s.running;
   s.running = StartThread();
+  runs_ = s.running;
   if (s.running) threadless_ = false;
   s.next_try = now + kThreadRetry;
   return s.running;
@@ -271,6 +278,14 @@ bool Background::Holds(const Task* task) {
   return task->queued_in_ == s.generation;
 }
 
+bool Background::TakeOver(void (*work)()) {
+  if (!runs_.load()) return false;
+  last_work_ = work;
+  const NoCancellation no_cancellation;
+  const uint64_t one = 1;
+  return real.write(state().wake_fd.load(), &one, sizeof one) == sizeof one;
+}
+
 void Background::RestForFork() {
   State& s = state();
   for (;;) {
@@ -300,7 +315,7 @@ bool Background::EndIfAlone() {
     }
     s.added.insert(s.added.end(), s.items.begin(), s.items.end());
     s.items.clear();
-    s.running = s.begun = s.asleep = false;
+    runs_ = s.running = s.begun = s.asleep = false;
     s.ending = true;
     const uint64_t one = 1;
     (void)!real.write(s.wake_fd.load(), &one, sizeof one);
@@ -343,7 +358,8 @@ void Background::ForgetAfterFork() {
   ++s.generation;
   s.added.clear();
   s.items.clear();
-  s.running = s.begun = false;
+  runs_ = s.running = s.begun = false;
+  last_work_ = nullptr;
   s.forks_waiting = 0;
   s.asleep = false;
   s.next_try = {};

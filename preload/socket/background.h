@@ -54,6 +54,8 @@ class Background {
   static void ForgetAfterFork();
   // Finishes, in the calling thread, what the tasks' owners have to send before the process ends.
   static void FinishAtExit(void (*finish)(Socket* owner, void* context), void* context);
+  // From a signal handler: the helper does `work` and nothing else any more, and lets nobody fork. False: there is none.
+  static bool TakeOver(void (*work)());
   // Around fork. First, with no lock held: the helper comes to rest, in its sleep, and stays there, so that the child gets neither its half-done
   // work nor a lock of the program's allocator that nobody there would unlock. Then the lock; the last lets go of both.
   static void RestForFork();
@@ -78,6 +80,8 @@ class Background {
   static std::vector<Socket*> TakeDone(std::vector<Item>& items, Time now);
   static Time RunUndone();
 
+  static std::atomic<bool> runs_;        // the helper, and whoever sees it may use the state without its lock
+  static std::atomic<void (*)()> last_work_;
   static std::atomic<bool> threadless_;  // tasks wait, and no thread could be had for them
 };
 

@@ -42,8 +42,9 @@ class Sleeper {
     jumps_ = Jumps::Count();
   }
   void Clear() { mark_ = nullptr; }
+  [[nodiscard]] bool Is(pthread_t thread) const { return mark_ != nullptr && pthread_equal(thread_, thread) != 0; }
   // It is the calling thread, in a handler then.
-  [[nodiscard]] bool IsCaller() const { return mark_ != nullptr && pthread_equal(thread_, pthread_self()) != 0; }
+  [[nodiscard]] bool IsCaller() const { return Is(pthread_self()); }
   // True if it was the calling thread, and the call's frame is no more. `frame`: of the call that asks, the outermost of the library's, so that a call from the same place is seen to lie over the mark and not beside it. A handler's own calls are below the frame of the call
   // that it interrupted, or on another stack.
   [[nodiscard]] bool JumpedOver(const void* frame) const {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/readiness/fork.h"
+#include "preload/signal_end.h"
 #include "preload/socket/abort_log.h"
 #include "preload/socket/all_sockets.h"
 #include "preload/socket/background.h"
@@ -27,6 +29,11 @@ namespace {
 constexpr Duration kExitPatience = std::chrono::seconds(5);
 // All peers together, which may be in no call that would answer.
 constexpr Duration kPatienceForPeers = std::chrono::milliseconds(100);
+
+// How often the helper sees to the connections of a process that a signal ends, and how long the handler waits for a helper that does not get on: it
+// may want what the interrupted thread has, as a lock of malloc's.
+constexpr timespec kRestBetweenSteps{.tv_sec = 0, .tv_nsec = 300'000};
+constexpr Duration kPatienceForHelper = std::chrono::seconds(3);
 
 // How long a process that is about to be confined waits for what others have taken on of its listeners. Peers that do not end their handshakes do
 // not hold it up for longer, however many the listeners.
@@ -47,6 +54,47 @@ void ForEachNumber(F f) {
 template <typename F>
 void ForEachSocket(F f) {
   ForEachNumber([&f](int, StreamSocket* socket) { f(socket); });
+}
+
+// --- A signal ends the process: its handler waits in one thread, the helper does the work.
+
+constinit std::atomic<pthread_t> interrupted_thread{};
+constinit std::atomic<uint64_t> steps_to_end{0};
+constinit std::atomic<bool> all_said{false};
+
+void EndConnections() {
+  StreamSocket::NoteProcessEnds();
+  const Time deadline = Now() + kExitPatience;
+  std::vector<SocketRef> sockets;
+  auto collect = [&](Socket* socket) {
+    socket->Ref();
+    sockets.emplace_back(socket);
+  };
+  ForEachSocket(collect);
+  Background::FinishAtExit([](Socket* owner, void* context) { (*static_cast<decltype(collect)*>(context))(owner); }, &collect);
+  for (bool all = false; !all && Now() < deadline; nanosleep(&kRestBetweenSteps, nullptr)) {
+    all = true;
+    for (const SocketRef& socket : sockets) {
+      if (Now() >= deadline) break;
+      if (!static_cast<StreamSocket*>(socket.get())->StepToEnd(interrupted_thread)) all = false;
+      ++steps_to_end;
+    }
+  }
+  all_said = true;
+}
+
+void SayLastWords() {
+  interrupted_thread = pthread_self();
+  if (!Background::TakeOver(EndConnections)) return ForEachSocket([](StreamSocket* socket) { socket->EndAtOnce(); });
+  uint64_t seen = 0;
+  Time since = Now();
+  while (!all_said && Now() < since + kPatienceForHelper) {
+    if (const uint64_t steps = steps_to_end; steps != seen) {
+      seen = steps;
+      since = Now();
+    }
+    nanosleep(&kRestBetweenSteps, nullptr);
+  }
 }
 
 }  // namespace
@@ -82,6 +130,7 @@ void ParentAfterFork() {
 }
 
 void ChildAfterFork() {
+  SignalEnd::ForgetAfterFork();
   Background::ForgetAfterFork();
   Waiter::ForgetAfterFork();
   Background::UnlockAfterFork();
@@ -95,13 +144,17 @@ void ChildAfterFork() {
   if (locked_statistics() != nullptr) locked_statistics()->ForkChild();
 }
 
+void ExpectSignals() { SignalEnd::Guard(SayLastWords); }
+
 void PrepareConfinement() {
+  SignalEnd::Unguard();
   ForEachNumber([](int fd, StreamSocket* socket) { socket->PrepareConfinement(fd); });
   const Time give_up = Now() + kPatienceForWorkers;
   ForEachSocket([give_up](StreamSocket* socket) { socket->FinishConfinement(give_up); });
 }
 
 void ProcessExit() {
+  SignalEnd::AwaitIfUnderWay();
   StreamSocket::NoteProcessEnds();
   const Time deadline = Now() + kExitPatience;
   ForEachSocket([](StreamSocket* socket) { socket->BeginToFinish(); });
@@ -117,6 +170,7 @@ bool BeforeCallOfOneThread() { return Background::EndIfAlone(); }
 void AfterCallOfOneThread() { Background::Resume(); }
 
 void ProcessExitAtOnce() {
+  SignalEnd::AwaitIfUnderWay();
   if (!Critical::MayBeInHandler()) return ProcessExit();
   ForEachSocket([](StreamSocket* socket) { socket->FinishAtOnce(); });
   if (stats::StatsSegment* segment = OpenStatistics(); segment != nullptr && !Confined()) segment->Remove();

@@ -12,6 +12,7 @@
 #include "preload/config.h"
 #include "preload/fd_table.h"
 #include "preload/native_family.h"
+#include "preload/process_life.h"
 #include "preload/real_calls.h"
 #include "preload/socket/abort_log.h"
 #include "preload/socket/clock.h"
@@ -71,6 +72,7 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   opened_at_ns_ = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  ExpectSignals();
   TakeSlot();
   AfterProgress();
   LeaveToBackground();

@@ -188,6 +188,11 @@ class StreamSocket final : public Socket {
   void FinishAtExit(Time deadline);
   // The same as far as no lock, no memory and no peer has to be waited for.
   void FinishAtOnce();
+  // A signal ends the process (stream_socket_signal_end.cc), as close does the connection. To be called until it returns true: nothing of this socket
+  // holds the process up any more. Not in the handler; `interrupted`: the thread that is in it, and goes on with nothing.
+  [[nodiscard]] bool StepToEnd(pthread_t interrupted);
+  // In the handler, where nobody else can do it.
+  void EndAtOnce();
 
  private:
   class Task final : public Background::Task {
@@ -436,6 +441,7 @@ class StreamSocket final : public Socket {
 
   // stream_socket_close.cc
   int CloseLast(Lock& lock, int fd);
+  void EndStream();
   int DescriptorToLinger(Lock& lock, int fd);
   Background::Wait RunInBackground(Time now);
   Background::Wait RunLinger(Time now);
@@ -489,6 +495,7 @@ class StreamSocket final : public Socket {
   Sleeper source_lender_;
   Sleeper sink_lender_;
   Sleeper reader_;  // while session_->being_read()
+  bool ending_ = false;  // StepToEnd has begun
   uint32_t copies_wanted_ = 0;   // large writes to be copied, because the last loan found no reader
   uint32_t copied_in_a_row_ = 0;
   Duration mebibyte_read_ = std::chrono::milliseconds(20);  // how long an adapter's peer took for one, about

@@ -150,21 +150,11 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   }
   MendJump(lock, fd, __builtin_frame_address(0));
   if (shared_ != nullptr && !shared_->HasOthers(/*sure=*/true)) StopSharing();
-  engine::Engine& e = session_->engine();
   const linger& option = options_.linger_option();
   AskLoansBack();
   leaving_ = shared_ != nullptr;
   if (!session_->link_ended() && !leaving_) {
-    if (e.readable_bytes() == 0) session_->ReadAvailable();
-    if ((option.l_onoff != 0 && option.l_linger == 0) || e.readable_bytes() + e.advertised_bytes() > 0 || e.refused_data()) {
-      // As TCP does: unread data, or a linger time of zero, resets the connection.
-      e.Abort(engine::AbortReason::kLocal);
-    } else {
-      PushHeld();
-      e.CloseSend();
-      e.CloseReceive();
-    }
-    session_->Pump();
+    EndStream();
     if (option.l_onoff != 0 && option.l_linger != 0 && !IsNonblocking(fd)) {
       const Time deadline = option.l_linger < 0 ? kNever : Now() + std::chrono::seconds(option.l_linger);
       while (!session_->AllTaken() && WaitForChange(lock, fd, deadline, Signals::kInterrupt) == 0) {
@@ -188,6 +178,21 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   linger_until_ = Now() + kFinWait;
   Background::Add(&task_);
   return result;
+}
+
+// As TCP does: unread data, or a linger time of zero, resets the connection.
+void StreamSocket::EndStream() {
+  engine::Engine& e = session_->engine();
+  const linger& option = options_.linger_option();
+  if (e.readable_bytes() == 0) session_->ReadAvailable();
+  if ((option.l_onoff != 0 && option.l_linger == 0) || e.readable_bytes() + e.advertised_bytes() > 0 || e.refused_data()) {
+    e.Abort(engine::AbortReason::kLocal);
+  } else {
+    PushHeld();
+    e.CloseSend();
+    e.CloseReceive();
+  }
+  session_->Pump();
 }
 
 // -1: the link may go with `fd`. Its FIN behind our DisConn tells the peer as much as the wait for its own DisConn would; what it

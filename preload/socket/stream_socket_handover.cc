@@ -3,6 +3,7 @@
 
 #include "preload/fd_table.h"
 #include "preload/log.h"
+#include "preload/process_life.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/guests.h"
@@ -143,6 +144,7 @@ bool StreamSocket::TakeUp() {
   } else {
     shared_->Unlock();
   }
+  ExpectSignals();
   LeaveToBackground();
   return true;
 }

@@ -14,6 +14,7 @@
 #include "preload/critical.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
+#include "preload/signal_end.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/stream_socket.h"
 
@@ -124,6 +125,7 @@ constinit std::atomic<bool> process_ends{false};
 
 // TCP: EPIPE comes with SIGPIPE, to this thread, unless it was declined.
 int FailPipe(int flags) {
+  SignalEnd::AwaitIfUnderWay();
   // The system calls of raise. Behind a filter that forbids one the kernel, which needs none for that, is not to be copied.
   const bool may_raise = !Confined() || (MayCall(Call::kGetpid) && MayCall(Call::kGettid) && MayCall(Call::kTgkill));
   if ((flags & MSG_NOSIGNAL) == 0 && may_raise && !process_ends.load(std::memory_order_relaxed)) raise(SIGPIPE);
@@ -420,6 +422,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
       bool cancelled = true;
       ~Sleeping() {
         socket->reader_.Clear();
+        LinkRead::Over();
         if (!cancelled) return;
         if (socket->shared_ != nullptr) socket->EnterShared();  // the others may read
         if (socket->shared_ != nullptr) socket->LeaveShared();

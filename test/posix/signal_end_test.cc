@@ -1,7 +1,18 @@
-// A process that SIGTERM ends with bytes unsent or unread: what its peer gets.
+// A process that SIGTERM or its like ends with bytes unsent or unread: what its peer gets.
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 
-#include "test/posix/processes.h"
+#include <atomic>
+#include <iterator>
+#include <memory>
+#include <thread>
+
+#include "test/posix/ended_process.h"
 
 namespace posix_test {
 namespace {
@@ -11,37 +22,38 @@ struct Sent {
   Fd peer;
 };
 
-// A child connects, and sends of `data` as much as is taken without blocking, or all of it; then SIGTERM ends
-// it.
-Sent SendAndBeTerminated(const std::string& data, bool blocking) {
-  Listener listener = Listen();
-  Pipe told;
-  const pid_t pid = Fork([&] {
-    signal(SIGTERM, SIG_DFL);  // the test framework has a handler
-    Fd client = TcpSocket();
-    if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
-    SetNonblocking(client, !blocking);
-    size_t sent = 0;
-    while (sent < data.size()) {
-      const ssize_t n =
-          send(client, data.data() + sent, std::min<size_t>(data.size() - sent, 10'000), MSG_NOSIGNAL);
-      if (n <= 0) break;
-      sent += static_cast<size_t>(n);
-    }
-    if (write(told.out, &sent, sizeof sent) != sizeof sent) return 2;
-    for (;;) pause();
-  });
-  Sent result;
-  result.peer.reset(accept(listener.fd, nullptr, nullptr));
-  REQUIRE(result.peer >= 0);
-  REQUIRE(WaitFor(told.in, POLLIN));
-  REQUIRE(read(told.in, &result.bytes, sizeof result.bytes) == sizeof result.bytes);
-  REQUIRE(kill(pid, SIGTERM) == 0);
-  const int status = Reap(pid);
-  REQUIRE(WIFSIGNALED(status));
-  REQUIRE(WTERMSIG(status) == SIGTERM);
-  return result;
-}
+// Sends of `data` as much as is taken without blocking, or all of it; then SIGTERM ends it.
+class SendsAndIsTerminated {
+ public:
+  SendsAndIsTerminated(std::string data, bool blocking)
+      : child_([this, data = std::move(data), blocking](const auto& connected) {
+          const Fd client(connected());
+          if (client < 0) return 1;
+          SetNonblocking(client, !blocking);
+          size_t sent = 0;
+          while (sent < data.size()) {
+            const ssize_t n = send(client, data.data() + sent, std::min<size_t>(data.size() - sent, 10'000), MSG_NOSIGNAL);
+            if (n <= 0) break;
+            sent += static_cast<size_t>(n);
+          }
+          if (write(told_.out, &sent, sizeof sent) != sizeof sent) return 2;
+          Pause();
+          return 3;
+        }) {}
+  Sent End() {
+    Sent result;
+    result.peer = std::move(child_.Accept(1).front());
+    REQUIRE(WaitFor(told_.in, POLLIN));
+    REQUIRE(read(told_.in, &result.bytes, sizeof result.bytes) == sizeof result.bytes);
+    REQUIRE(kill(child_.pid(), SIGTERM) == 0);
+    REQUIRE(EndedBy(Reap(child_.pid()), SIGTERM));
+    return result;
+  }
+
+ private:
+  Pipe told_;
+  Connecting child_;
+};
 
 // All that comes, however that ends.
 std::string ReadAll(int fd) {
@@ -53,18 +65,21 @@ std::string ReadAll(int fd) {
 }
 
 TEST_CASE("terminated: what was sent while the peer had room arrives whole") {
-  const size_t size = GENERATE(size_t{1}, size_t{1000}, size_t{60'000});
-  const std::string data = Pattern(size);
-  const Sent sent = SendAndBeTerminated(data, true);
-  REQUIRE(sent.bytes == size);
-  REQUIRE(ReadAll(sent.peer) == data);
+  constexpr size_t kSizes[] = {1, 1000, 60'000};
+  std::vector<std::unique_ptr<SendsAndIsTerminated>> children;
+  for (const size_t size : kSizes) children.push_back(std::make_unique<SendsAndIsTerminated>(Pattern(size), true));
+  for (size_t i = 0; i < children.size(); ++i) {
+    const Sent sent = children[i]->End();
+    REQUIRE(sent.bytes == kSizes[i]);
+    REQUIRE(ReadAll(sent.peer) == Pattern(kSizes[i]));
+  }
 }
 
 TEST_CASE(
     "terminated: of what a sender got rid of before its peer read anything, the beginning arrives without a "
     "gap") {
   const std::string data = Pattern(16'000'000);
-  const Sent sent = SendAndBeTerminated(data, false);
+  const Sent sent = SendsAndIsTerminated(data, false).End();
   REQUIRE(sent.bytes < data.size());
   const std::string got = ReadAll(sent.peer);
   REQUIRE(got.size() >= 60'000);
@@ -73,29 +88,358 @@ TEST_CASE(
 }
 
 TEST_CASE("terminated: all that a sender got rid of before its peer read anything arrives") {
-  const Sent sent = SendAndBeTerminated(Pattern(16'000'000), false);
+  const Sent sent = SendsAndIsTerminated(Pattern(16'000'000), false).End();
   REQUIRE(ReadAll(sent.peer).size() == sent.bytes);
 }
 
 TEST_CASE("terminated: with bytes unread the peer is reset") {
-  Listener listener = Listen();
+  Pipe told;
+  std::vector<std::unique_ptr<Connecting>> children;
+  for (const bool reads_one : {true, false}) {
+    children.push_back(std::make_unique<Connecting>([&told, reads_one](const auto& connected) {
+      const Fd client(connected());
+      char c;
+      if (reads_one ? recv(client, &c, 1, 0) != 1 : !WaitFor(client, POLLIN)) return 2;
+      if (write(told.out, &c, 1) != 1) return 3;
+      Pause();
+      return 4;
+    }));
+  }
+  for (const auto& child : children) {
+    const Fd peer = std::move(child->Accept(1).front());
+    REQUIRE(SendAll(peer, Pattern(50'000)));
+    REQUIRE(told.Hear());
+    REQUIRE(kill(child->pid(), SIGTERM) == 0);
+    REQUIRE(EndedBy(Reap(child->pid()), SIGTERM));
+    char c;
+    REQUIRE_ERRNO(recv(peer, &c, 1, 0), ECONNRESET);
+    REQUIRE_ERRNO(send(peer, &c, 1, MSG_NOSIGNAL), EPIPE);
+  }
+}
+
+void RequireDelivers(Filler& child, int number = SIGTERM) {
+  REQUIRE(kill(child.pid(), number) == 0);
+  RequireAll(child.peers[0], child.sent[0]);
+  REQUIRE(EndedBy(Reap(child.pid()), number));
+}
+
+TEST_CASE("terminated: what its peer has no room for yet arrives at a peer that reads from then on, and then the end") {
+  const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGALRM, SIGUSR1, SIGPIPE, SIGPROF, SIGRTMIN};
+  Fillers children;
+  for (size_t i = 0; i < std::size(numbers); ++i) children.push_back(std::make_unique<Filler>(std::vector{Filler::kPiece}, [](const auto&) { Pause(); }));
+  for (size_t i = 0; i < children.size(); ++i) {
+    children[i]->Fill();
+    RequireDelivers(*children[i], numbers[i]);
+  }
+}
+
+TEST_CASE("terminated: two connections, whichever is read first") {
+  Fillers children;
+  for (int i = 0; i < 2; ++i) children.push_back(std::make_unique<Filler>(std::vector{Filler::kPiece, Filler::kPiece}, [](const auto&) { Pause(); }));
+  for (const size_t first : {0, 1}) {
+    Filler& child = *children[first];
+    child.Fill();
+    REQUIRE(kill(child.pid(), SIGTERM) == 0);
+    for (const size_t i : {first, 1 - first}) RequireAll(child.peers[i], child.sent[i]);
+    REQUIRE(EndedBy(Reap(child.pid()), SIGTERM));
+  }
+}
+
+// With small pieces it is not the link that is full: the sleep is another one.
+TEST_CASE("terminated: asleep in a receive") {
+  const size_t pieces[] = {Filler::kPiece, 100};
+  Fillers children;
+  for (const size_t piece : pieces) {
+    children.push_back(std::make_unique<Filler>(std::vector{piece}, [](const auto& fds) {
+      char c;
+      (void)!recv(fds[0], &c, 1, 0);
+    }));
+  }
+  for (const auto& child : children) {
+    child->Fill();
+    LetSleep(child->pid());
+    RequireDelivers(*child);
+  }
+}
+
+// By reading the peer grants credit, which wakes the thread that sleeps in the link's read. It waits for the one processor, though, and by the time it
+// has it the signal has come, too: between what has been read and who is told of it.
+TEST_CASE("terminated: asleep in a receive, and woken by the peer's reading") {
+  cpu_set_t all, one;
+  REQUIRE(sched_getaffinity(0, sizeof all, &all) == 0);
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<size_t>(sched_getcpu()), &one);
+  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  Fillers children;
+  for (int i = 0; i < 4; ++i) {
+    children.push_back(std::make_unique<Filler>(std::vector<size_t>{100}, [](const auto& fds) {
+      const sched_param none{};
+      sched_setscheduler(0, SCHED_BATCH, &none);  // who wakes does not push others aside
+      char c;
+      (void)!recv(fds[0], &c, 1, 0);
+    }));
+  }
+  for (const auto& child : children) {
+    child->Fill();
+    LetSleep(child->pid());
+    const std::string first = ReceiveExactly(child->peers[0], 1);
+    REQUIRE(kill(child->pid(), SIGTERM) == 0);
+    RequireAll(child->peers[0], child->sent[0], first);
+    REQUIRE(EndedBy(Reap(child->pid()), SIGTERM));
+  }
+  sched_setaffinity(0, sizeof all, &all);
+}
+
+TEST_CASE("terminated: asleep in a wait") {
+  Fillers children;
+  for (const int way : {0, 1, 2}) {
+    children.push_back(std::make_unique<Filler>(std::vector{Filler::kPiece}, [way](const auto& fds) {
+      char c;
+      pollfd p{.fd = fds[0], .events = POLLIN, .revents = 0};
+      if (way == 0) poll(&p, 1, -1);
+      if (way == 1) {
+        const Fd set(epoll_create1(0));
+        epoll_event event{EPOLLIN, {}};
+        epoll_ctl(set, EPOLL_CTL_ADD, fds[0], &event);
+        epoll_wait(set, &event, 1, -1);
+      }
+      if (way == 2) {
+        SetTimeout(fds[0], SO_RCVTIMEO, 1'000'000);
+        (void)!recv(fds[0], &c, 1, 0);
+      }
+    }));
+  }
+  for (const auto& child : children) {
+    child->Fill();
+    LetSleep(child->pid());
+    RequireDelivers(*child);
+  }
+}
+
+TEST_CASE("terminated: asleep in a send, of which nothing is missing in the middle") {
+  Filler child({Filler::kPiece}, [](const auto& fds) {
+    const std::string rest = Sendings();
+    for (;;) (void)!send(fds[0], rest.data(), rest.size(), 0);
+  });
+  child.Fill();
+  LetSleep(child.pid());
+  REQUIRE(kill(child.pid(), SIGTERM) == 0);
+  const std::string got = ReceiveToEnd(child.peers[0]);
+  REQUIRE(got.size() >= child.sent[0]);
+  REQUIRE(IsBeginning(got.substr(0, child.sent[0])));
+  REQUIRE(IsBeginning(got.substr(child.sent[0])));
+  REQUIRE(EndedBy(Reap(child.pid()), SIGTERM));
+}
+
+// Memory with none below.
+void* Guarded(size_t size) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  auto* const all = static_cast<char*>(mmap(nullptr, page + size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  mprotect(all + page, size, PROT_READ | PROT_WRITE);
+  return all + page;
+}
+
+std::atomic<int>* spins = nullptr;
+void Spin() {
+  for (;;) *spins = 1;
+}
+
+// As a goroutine may be. What the kernel puts on a stack for a handler takes more than that.
+void SpinOnSmallStack() {
+  constexpr size_t kForHandlers = 32 * 1024, kSmall = 1024;
+  const stack_t handlers{.ss_sp = Guarded(kForHandlers), .ss_flags = 0, .ss_size = kForHandlers};
+  ucontext_t here, there;
+  if (sigaltstack(&handlers, nullptr) != 0 || getcontext(&there) != 0) _exit(1);
+  there.uc_link = nullptr;
+  there.uc_stack = {.ss_sp = Guarded(kSmall), .ss_flags = 0, .ss_size = kSmall};
+  makecontext(&there, Spin, 0);
+  swapcontext(&here, &there);
+}
+
+TEST_CASE("terminated: on a stack that has no room for a handler, beside one that has") {
+  spins = static_cast<std::atomic<int>*>(mmap(nullptr, sizeof *spins, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  Filler child({Filler::kPiece}, [](const auto&) { SpinOnSmallStack(); });
+  child.Fill();
+  REQUIRE(Eventually([&] { return *spins == 1; }));
+  RequireDelivers(child);
+}
+
+TEST_CASE("terminated: while other threads send and receive, and one exits when that fails") {
+  Pipe there;
+  Filler child({Filler::kPiece, Filler::kPiece}, [&](const auto& fds) {
+    for (int i = 0; i < 3; ++i) {
+      std::thread([fd = fds[1]] {
+        char c = 0;
+        while (send(fd, &c, 1, MSG_NOSIGNAL) == 1) {
+        }
+        exit(7);
+      }).detach();
+      std::thread([fd = fds[1]] {
+        char c;
+        (void)!recv(fd, &c, 1, 0);
+        _exit(8);
+      }).detach();
+    }
+    if (write(there.out, "x", 1) == 1) Pause();
+  });
+  child.Fill();
+  REQUIRE(there.Hear());
+  REQUIRE(kill(child.pid(), SIGTERM) == 0);
+  RequireAll(child.peers[0], child.sent[0]);
+  const std::string got = ReceiveToEnd(child.peers[1]);
+  REQUIRE(got.size() >= child.sent[1]);
+  REQUIRE(IsBeginning(got.substr(0, child.sent[1])));
+  REQUIRE(EndedBy(Reap(child.pid()), SIGTERM));
+}
+
+// The end of a connection with nothing unsent tells that the process is ending, and waits for who reads the other one.
+void RequireEnding(const Filler& child) {
+  char c;
+  REQUIRE(recv(child.peers[1], &c, 1, 0) == 0);
+}
+
+TEST_CASE("terminated: to its other threads the process is gone") {
+  constexpr int kWays = 4;
+  Pipe there, go, came_back;
+  Fillers children;
+  for (int way = 0; way < kWays; ++way) {
+    children.push_back(std::make_unique<Filler>(std::vector{Filler::kPiece, Filler::kNothing}, [&, way](const auto& fds) {
+      std::thread([&, way, fd = fds[0]] {
+        if (write(there.out, "x", 1) != 1 || !go.Hear()) return;
+        if (way == 0) (void)!send(fd, "x", 1, MSG_NOSIGNAL);
+        if (way == 1) execl("/bin/true", "true", nullptr);
+        if (way == 2) (void)fork();
+        if (way == 3) exit(7);
+        (void)!write(came_back.out, "x", 1);
+      }).detach();
+      Pause();
+    }));
+  }
+  for (const auto& child : children) {
+    child->Fill();
+    REQUIRE(there.Hear());
+    REQUIRE(kill(child->pid(), SIGTERM) == 0);
+    RequireEnding(*child);
+    go.Tell();
+    REQUIRE_FALSE(WaitFor(came_back.in, POLLIN, kQuietMs));
+    RequireAll(child->peers[0], child->sent[0]);
+    REQUIRE(EndedBy(Reap(child->pid()), SIGTERM));
+    REQUIRE_FALSE(WaitFor(came_back.in, POLLIN, 0));
+    SetNonblocking(go.in);  // a kernel's process did not hear it
+    char c;
+    (void)!read(go.in, &c, 1);
+    SetNonblocking(go.in, false);
+  }
+}
+
+TEST_CASE("terminated: in a thread of its own, and by a signal for that thread") {
+  Fillers children;
+  for (const bool for_thread : {true, false}) {
+    children.push_back(std::make_unique<Filler>(std::vector{Filler::kPiece}, [for_thread](const auto&) {
+      std::thread([for_thread] {
+        if (for_thread) raise(SIGTERM);
+        kill(getpid(), SIGTERM);
+        Pause();
+      }).detach();
+      syscall(SYS_exit, 0);
+    }));
+  }
+  for (const auto& child : children) {
+    child->Fill();
+    RequireAll(child->peers[0], child->sent[0]);
+    REQUIRE(EndedBy(Reap(child->pid()), SIGTERM));
+  }
+}
+
+TEST_CASE("terminated: once more, while the peer reads nothing, ends it at once, by the first signal") {
+  Filler child({Filler::kPiece, Filler::kNothing}, [](const auto&) { Pause(); });
+  child.Fill();
+  const Stopwatch watch;
+  siginfo_t info{};
+  REQUIRE(kill(child.pid(), SIGTERM) == 0);
+  RequireEnding(child);
+  REQUIRE(Eventually([&] {
+    kill(child.pid(), SIGINT);
+    return waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child.pid();
+  }));
+  REQUIRE(watch.ms() < 5000);  // by itself it waits for so long
+  REQUIRE(EndedBy(Reap(child.pid()), SIGTERM));
+}
+
+TEST_CASE("terminated: by a signal that leaves a core, while the peer reads nothing, at once") {
+  Filler child({Filler::kPiece, Filler::kNothing}, [](const auto&) {
+    prctl(PR_SET_DUMPABLE, 0);
+    Pause();
+  });
+  child.Fill();
+  const Stopwatch watch;
+  REQUIRE(kill(child.pid(), SIGTERM) == 0);
+  RequireEnding(child);
+  REQUIRE(kill(child.pid(), SIGQUIT) == 0);
+  const int status = Reap(child.pid());
+  REQUIRE(watch.ms() < 5000);  // as above
+  REQUIRE((EndedBy(status, SIGQUIT) || EndedBy(status, SIGTERM)));
+}
+
+TEST_CASE("terminated: by two signals at once is terminated by the first") {
+  Filler child({Filler::kPiece}, [](const auto&) {
+    sigset_t set, pending;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, nullptr);
+    kill(getpid(), SIGTERM);
+    kill(getpid(), SIGINT);
+    if (sigpending(&pending) != 0 || sigismember(&pending, SIGINT) != 1 || sigismember(&pending, SIGTERM) != 1) _exit(9);
+    sigprocmask(SIG_UNBLOCK, &set, nullptr);
+    _exit(10);
+  });
+  child.Fill();
+  RequireAll(child.peers[0], child.sent[0]);
+  REQUIRE(EndedBy(Reap(child.pid()), SIGINT));
+}
+
+TEST_CASE("terminated: with nothing unsent its peer reads the end") {
+  std::vector<std::unique_ptr<Connecting>> children;
+  for (const bool spoken : {true, false}) {
+    children.push_back(std::make_unique<Connecting>([spoken](const auto& connected) {
+      const int fd = connected();
+      if (spoken && ReceiveExactly(fd, 5) != "hello") return 1;
+      if (!SendAll(fd, "ready")) return 2;
+      Pause();
+      return 3;
+    }));
+  }
+  for (size_t i = 0; i < children.size(); ++i) {
+    const Fd peer = std::move(children[i]->Accept(1).front());
+    if (i == 0) REQUIRE(SendAll(peer, "hello"));
+    REQUIRE(ReceiveExactly(peer, 5) == "ready");
+    REQUIRE(kill(children[i]->pid(), SIGTERM) == 0);
+    char c;
+    REQUIRE(recv(peer, &c, 1, 0) == 0);
+    REQUIRE(EndedBy(Reap(children[i]->pid()), SIGTERM));
+  }
+}
+
+TEST_CASE("terminated: a child leaves its parent the connection") {
+  const bool used = GENERATE(true, false);
+  Pair pair = MakePair();
   Pipe told;
   const pid_t pid = Fork([&] {
-    signal(SIGTERM, SIG_DFL);  // the test framework has a handler
-    Fd client = TcpSocket();
-    if (connect(client, listener.address.get(), listener.address.length) != 0) return 1;
-    char c;
-    if (recv(client, &c, 1, 0) != 1 || write(told.out, &c, 1) != 1) return 2;
-    for (;;) pause();
+    TakeDefaults();
+    if (used && !SendAll(pair.client, "child")) return 1;
+    if (write(told.out, "x", 1) != 1) return 2;
+    Pause();
+    return 3;
   });
-  Fd peer(accept(listener.fd, nullptr, nullptr));
-  REQUIRE(SendAll(peer, Pattern(50'000)));
-  REQUIRE(WaitFor(told.in, POLLIN));
+  REQUIRE(told.Hear());
   REQUIRE(kill(pid, SIGTERM) == 0);
-  REQUIRE(WIFSIGNALED(Reap(pid)));
-  char c;
-  REQUIRE_ERRNO(recv(peer, &c, 1, 0), ECONNRESET);
-  REQUIRE_ERRNO(send(peer, &c, 1, MSG_NOSIGNAL), EPIPE);
+  REQUIRE(EndedBy(Reap(pid), SIGTERM));
+  if (used) REQUIRE(ReceiveExactly(pair.server, 5) == "child");
+  REQUIRE(SendAll(pair.client, "parent"));
+  REQUIRE(ReceiveExactly(pair.server, 6) == "parent");
+  REQUIRE(SendAll(pair.server, "back"));
+  REQUIRE(ReceiveExactly(pair.client, 4) == "back");
 }
 
 }  // namespace

@@ -273,7 +273,7 @@ void SetTimeout(int fd, int name, int ms) {
 }
 
 bool IsAsleep(pid_t tid) {
-  const std::string directory = "/proc/self/task/" + std::to_string(tid);
+  const std::string directory = "/proc/" + std::to_string(tid);
   std::ifstream stat(directory + "/stat");
   std::string line;
   std::getline(stat, line);

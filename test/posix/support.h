@@ -158,7 +158,7 @@ bool StillRunning(std::future<T>& future, int ms = kQuietMs) {
   return future.wait_for(std::chrono::milliseconds(ms)) != std::future_status::ready;
 }
 
-// True while another thread of this process sleeps in a system call, `tid` as gettid() gave it; waiting for a lock does not count.
+// True while another thread, or another process's first, sleeps in a system call, `tid` as gettid() gave it; waiting for a lock does not count.
 bool IsAsleep(pid_t tid);
 
 }  // namespace posix_test

@@ -1,0 +1,82 @@
+// A process that a signal ends (signal_end.h): what becomes of its connections. It is what close does to each, and then the last bytes have to leave.
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#include <mutex>
+#include <utility>
+
+#include "preload/bounded_lock.h"
+#include "preload/real_calls.h"
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+namespace {
+
+// What the kernel keeps for a peer that has no room is lost if the peer sends anything, credit as a rule, when this process is no more.
+bool WaitsForWindow(int link) {
+  int unsent = 0;
+  return real.ioctl(link, SIOCOUTQNSD, &unsent) == 0 && unsent != 0;
+}
+
+}  // namespace
+
+bool StreamSocket::StepToEnd(pthread_t interrupted) {
+  {
+    std::unique_lock own(mutex_.own(), std::defer_lock);
+    if (!LockBounded(own)) return false;
+    if (session_ != nullptr && session_->read_here() && reader_.Is(interrupted)) {
+      reader_.Clear();
+      session_->AbandonReading();  // it was asleep (SignalEnd)
+    }
+    if (LeaveToOthers()) {
+      foreign_ = true;
+      return true;
+    }
+  }
+  Lock lock(mutex_, std::defer_lock);
+  if (!LockBounded(lock)) return false;
+  if (shared_ != nullptr && session_ != nullptr) {
+    if (!foreign() && responsible_ && session_->has_unsent()) {
+      session_->Pump();
+      session_->ReadAvailable();
+      LeadMove();
+      if (session_->has_unsent()) return false;
+    }
+    FinishShared(lock, Time{});
+  }
+  const bool first = !std::exchange(ending_, true);
+  if (listener_ != nullptr && first) listener_->LeaveToOthers();
+  if (session_ == nullptr) return true;
+  if (shared_ != nullptr) {
+    DropShared();
+    foreign_ = true;
+    return true;
+  }
+  if (foreign() || session_->link_ended() || LinkFd() < 0) return true;
+  if (first && (state_ == State::kSdp || leaving_)) {
+    leaving_ = false;
+    EndStream();
+  }
+  session_->Pump();
+  session_->ReadAvailable();  // also for the kernel's sake, which resets a connection with bytes unread
+  LeadMove();
+  return session_->AllTaken() && !WaitsForWindow(LinkFd());
+}
+
+// Unread data is for TCP to reset the connection, and a link that just ends is that to the peer.
+void StreamSocket::EndAtOnce() {
+  {
+    std::unique_lock own(mutex_.own(), std::defer_lock);
+    if (!LockBounded(own)) return;
+    if (session_ != nullptr && shared_ == nullptr) {
+      int on_link = 0;
+      const bool more = real.ioctl(LinkFd(), FIONREAD, &on_link) == 0 && on_link != 0;
+      const linger& option = options_.linger_option();
+      const engine::Engine& e = engine();
+      if (more || (option.l_onoff != 0 && option.l_linger == 0) || e.readable_bytes() + e.advertised_bytes() > 0) return;
+    }
+  }
+  FinishAtOnce();
+}
+
+}  // namespace sdp::preload
