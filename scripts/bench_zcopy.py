@@ -33,7 +33,7 @@ def name_of(size):
 def messages_of(size, shape, curve, total):
     """So many that a run takes a while: limited by bytes for large ones, by round trips for small ones; a stream of small messages by
     forced Read Zcopy is one of round trips too."""
-    most = 1_000_000 if shape == "stream" and curve != "read" else 6_000
+    most = (1_000_000 if shape == "stream" and curve != "read" else 6_000) * total >> 30
     return max(8, min(most, total // size))
 
 
@@ -163,7 +163,7 @@ def draw(points, shapes, directory, output):
 def main(argv):
     parser = argparse.ArgumentParser(prog="bench zcopy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5, help="how often each curve of a point is measured (default 5)")
-    parser.add_argument("--bytes", type=int, default=1 << 30, help="most bytes of a run (default 1 GiB)")
+    parser.add_argument("--bytes", type=int, default=1 << 30, help="most bytes of a run (default 1 GiB; with less the trials of the first turns weigh more in what the policy gets)")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=tuple(SHAPES))
     parser.add_argument("--apart", action="store_true", help="keep each end on a processor of its own: where the scheduler puts them changes more than the mechanism")

@@ -1,12 +1,15 @@
 // One of a few ways to do the same thing again and again, chosen by the clock: which is fastest depends on the machine, its load and the
-// sizes, and nobody can say beforehand. Each way is tried a few times, the best is kept for a while, twice as long each time it wins again,
-// and then all are tried once more. A value.
+// sizes, and nobody can say beforehand. A change is followed by uses that are slow, and a use takes now half, now twice as long as another: a
+// trial of some dozen tells good from bad, not good from better. So all ways are tried, the best is kept, and what is kept is timed for as long as
+// that lasts; then the others are tried against that figure. Who wins against it is on probation: back to what was kept before if it does not keep what
+// it promised. A value.
 #ifndef SDP_PRELOAD_SOCKET_TIMED_CHOICE_H_
 #define SDP_PRELOAD_SOCKET_TIMED_CHOICE_H_
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 
 #include "preload/socket/clock.h"
 
@@ -15,86 +18,157 @@ namespace sdp::preload {
 class TimedChoice {
  public:
   static constexpr uint8_t kMostWays = 3;
-  // How often a way is used in a trial. The first uses do not count: what follows a change may suffer from what was before.
-  static constexpr uint8_t kTrial = 12;
-  static constexpr uint8_t kUncounted = 5;
   // Before the first trial: what has just begun is slow.
   static constexpr uint32_t kWarmUp = 16;
+  // The first uses of a trial do not count: what follows a change suffers from what was before, for so many uses or so long.
+  static constexpr uint32_t kUncounted = 24;
+  static constexpr Duration kSettled = std::chrono::milliseconds(8);
+  // So many are timed together: of them the middle half gives the figure, so that no outlier does.
+  static constexpr uint32_t kBlock = 32;
   // Of uses that take so long few are enough, there and here: they are noisy for less of their time, and a trial costs more.
   static constexpr Duration kLong = std::chrono::milliseconds(3);
-  static constexpr uint8_t kFew = 5;
+  static constexpr uint32_t kFew = 3;
   static constexpr uint32_t kShortestStay = 256;
   static constexpr uint32_t kLongestStay = 8192;
+  static constexpr uint32_t kStayGrows = 4;
+  // What is kept: the mean of about so many blocks.
+  static constexpr uint32_t kBlocksKept = 8;
+  static constexpr uint32_t kProbation = 4;  // blocks
 
   // The way to use now: a number below kMostWays.
   [[nodiscard]] uint8_t way() const { return way_; }
-  [[nodiscard]] bool trying() const { return left_ == 0; }
+  [[nodiscard]] bool trying() const { return phase_ == Phase::kTrial; }
   // From now on between ways of the set `ways` (bit 0: way 0). To begin with, `first`.
   void Begin(uint8_t ways, uint8_t first) {
+    *this = {};
     ways_ = ways;
-    best_ = kMostWays;
     way_ = first;
-    uses_ = 0;
-    left_ = kWarmUp;
+    phase_ = Phase::kWarmUp;
   }
   // way() was used and took so long.
   void Took(Duration time) {
-    if (left_ > 0) {
-      --left_;
-      const bool warm = best_ == kMostWays && time >= kLong && kWarmUp - left_ >= kFew;
-      if (warm || left_ == 0) Try();
-    } else {
-      times_[uses_++] = time;
-      if (!enough() && !hopeless()) return;
-      const auto uncounted = std::min<uint8_t>(kUncounted, uses_ / 2);
-      std::sort(times_.begin() + uncounted, times_.begin() + uses_);
-      results_[way_] = times_[(uncounted + uses_) / 2];
-      NextWay(way_ + 1);
+    const auto taken = static_cast<float>(time.count());
+    ++uses_;
+    switch (phase_) {
+      case Phase::kWarmUp:
+        if (uses_ == kWarmUp || (time >= kLong && uses_ >= kFew)) Try(kMostWays);
+        break;
+      case Phase::kTrial:
+        least_ = std::min(least_, taken);
+        if (!settled_) {
+          settling_ += time;
+          settled_ = uses_ >= kUncounted || (settling_ >= kSettled && uses_ >= 2);
+        } else {
+          block_[in_block_++] = taken;
+        }
+        if (enough()) {
+          figures_[way_] = TakeBlock();
+          NextWay(way_ + 1);
+        } else if (hopeless()) {
+          in_block_ = 0;
+          NextWay(way_ + 1);
+        }
+        break;
+      case Phase::kStay:
+        block_[in_block_++] = taken;
+        if (in_block_ == kBlock) EndBlock();
+        if (uses_ >= stay_) Try(way_);
+        break;
     }
   }
 
  private:
-  void Try() {
-    results_.fill(Duration::max());
-    left_ = 0;
+  enum class Phase : uint8_t { kWarmUp, kTrial, kStay };
+  static constexpr float kUnknown = std::numeric_limits<float>::max();
+  // A trial against what is known from a long time has to show more than noise; and so much slower is hopeless, at a glance or by half a block.
+  static constexpr float kClearly = 0.95F;
+  static constexpr float kTwice = 2;
+  static constexpr uint32_t kGlance = 8;
+  static constexpr float kQuarterMore = 1.25F;
+
+  // All ways but `kept`, whose figure is known.
+  void Try(uint8_t kept) {
+    for (uint8_t way = 0; way < kMostWays; ++way) {
+      if (way != kept) figures_[way] = kUnknown;
+    }
+    kept_ = kept;
+    in_block_ = 0;
+    phase_ = Phase::kTrial;
     NextWay(0);
   }
-  // Half as slow again as another, three times.
-  [[nodiscard]] bool hopeless() const {
-    if (uses_ < kUncounted + 3) return false;
-    const Duration least = *std::min_element(times_.begin() + kUncounted, times_.begin() + uses_);
-    const Duration best = *std::min_element(results_.begin(), results_.end());
-    return best != Duration::max() && least > best + best / 2;
-  }
   [[nodiscard]] bool enough() const {
-    return uses_ == kTrial || (uses_ >= kFew && *std::min_element(times_.begin(), times_.begin() + uses_) >= kLong);
+    const auto is_long = [](float taken) { return taken >= static_cast<float>(kLong.count()); };
+    return in_block_ == kBlock || (in_block_ == kFew && std::all_of(block_.begin(), block_.begin() + kFew, is_long));
+  }
+  [[nodiscard]] bool hopeless() {
+    const float best = *std::min_element(figures_.begin(), figures_.end());
+    if (best == kUnknown) return false;
+    if (uses_ >= kGlance && least_ > best * kTwice) return true;
+    return in_block_ == kBlock / 2 && Figure() > best * kQuarterMore;
   }
   // Goes on with `way` or the next one behind it, or ends the trials.
   void NextWay(uint8_t way) {
     uses_ = 0;
+    settled_ = false;
+    settling_ = {};
+    least_ = kUnknown;
     for (; way < kMostWays; ++way) {
-      if ((ways_ & (1u << way)) != 0) {
+      if ((ways_ & (1u << way)) != 0 && way != kept_) {
         way_ = way;
         return;
       }
     }
-    const auto fastest = static_cast<uint8_t>(std::min_element(results_.begin(), results_.end()) - results_.begin());
-    // What is as good as another is no reason to change.
-    const bool stays = best_ < kMostWays && results_[best_] != Duration::max() && results_[best_] <= results_[fastest] + results_[fastest] / 32;
-    stay_ = stays ? std::min(stay_ * 2, kLongestStay) : kShortestStay;
-    if (!stays) best_ = fastest;
-    way_ = best_;
-    left_ = stay_;
+    const auto fastest = static_cast<uint8_t>(std::min_element(figures_.begin(), figures_.end()) - figures_.begin());
+    if (kept_ < kMostWays && (fastest == kept_ || figures_[fastest] > figures_[kept_] * kClearly)) {
+      Keep(kept_, std::min(stay_ * kStayGrows, kLongestStay));
+    } else {
+      before_ = kept_;
+      Keep(fastest, kShortestStay);
+    }
+  }
+  void Keep(uint8_t way, uint32_t stay) {
+    way_ = way;
+    stay_ = stay;
+    uses_ = blocks_ = 0;
+    phase_ = Phase::kStay;
+  }
+  void EndBlock() {
+    const float figure = TakeBlock();
+    blocks_ = std::min(blocks_ + 1, kBlocksKept);
+    figures_[way_] = blocks_ == 1 ? figure : figures_[way_] + (figure - figures_[way_]) / static_cast<float>(blocks_);
+    if (blocks_ != kProbation || before_ == kMostWays) return;
+    const uint8_t before = before_;
+    before_ = kMostWays;
+    if (figures_[way_] > figures_[before]) Keep(before, stay_);
+  }
+  // The mean of the middle half of what is in the block.
+  [[nodiscard]] float Figure() {
+    std::sort(block_.begin(), block_.begin() + in_block_);
+    const uint32_t out = in_block_ / 4;
+    float sum = 0;
+    for (uint32_t i = out; i < in_block_ - out; ++i) sum += block_[i];
+    return sum / static_cast<float>(in_block_ - 2 * out);
+  }
+  [[nodiscard]] float TakeBlock() {
+    const float figure = Figure();
+    in_block_ = 0;
+    return figure;
   }
 
-  std::array<Duration, kTrial> times_{};
-  std::array<Duration, kMostWays> results_{};
+  std::array<float, kBlock> block_{};  // nanoseconds, as all figures are
+  std::array<float, kMostWays> figures_{kUnknown, kUnknown, kUnknown};
+  float least_ = kUnknown;  // of this way's trial
+  Duration settling_{};
+  uint32_t uses_ = 0;  // in this phase, of this way
+  uint32_t in_block_ = 0;
+  uint32_t blocks_ = 0;
   uint32_t stay_ = kShortestStay;
-  uint32_t left_ = kShortestStay;  // uses before the next trial; 0: one is under way
+  Phase phase_ = Phase::kStay;
+  bool settled_ = false;
   uint8_t ways_ = 1;
   uint8_t way_ = 0;
-  uint8_t best_ = kMostWays;  // of the last trial, if there was one
-  uint8_t uses_ = 0;
+  uint8_t kept_ = kMostWays;    // the way that the others are tried against, if any
+  uint8_t before_ = kMostWays;  // kept before the one on probation, if it is
 };
 
 }  // namespace sdp::preload

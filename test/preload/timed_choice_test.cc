@@ -2,6 +2,8 @@
 #include "preload/socket/timed_choice.h"
 
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <random>
 
 namespace sdp::preload {
 namespace {
@@ -17,7 +19,18 @@ Times Use(TimedChoice* choice, const Times& times, uint32_t uses) {
   }
   return used;
 }
-constexpr uint32_t kTrials = 3 * TimedChoice::kTrial;
+// Until the trials are over; how often each way was tried.
+Times Try(TimedChoice* choice, const Times& times) {
+  REQUIRE(choice->trying());
+  Times used{};
+  for (uint32_t i = 0; choice->trying(); ++i) {
+    REQUIRE(i < 1000);
+    ++used[choice->way()];
+    choice->Took(std::chrono::microseconds(times[choice->way()]));
+  }
+  return used;
+}
+constexpr int kTrial = TimedChoice::kUncounted + TimedChoice::kBlock;
 constexpr uint8_t kAll = 7;
 
 }  // namespace
@@ -27,13 +40,15 @@ TEST_CASE("timed choice: the fastest is kept, whichever it is") {
     TimedChoice choice;
     choice.Begin(kAll, 1);
     CHECK(Use(&choice, times, TimedChoice::kWarmUp) == Times{0, TimedChoice::kWarmUp, 0});
-    CHECK(choice.trying());
-    CHECK(Use(&choice, times, kTrials) == Times{TimedChoice::kTrial, TimedChoice::kTrial, TimedChoice::kTrial});
-    CHECK_FALSE(choice.trying());
+    CHECK(Try(&choice, times) == Times{kTrial, kTrial, kTrial});
     const uint8_t fastest = choice.way();
     CHECK(times[fastest] == 100);
     CHECK(Use(&choice, times, TimedChoice::kShortestStay)[fastest] == TimedChoice::kShortestStay);
-    CHECK(choice.trying());
+    // What is known of it need not be tried.
+    const Times again = Try(&choice, times);
+    CHECK(again[fastest] == 0);
+    CHECK(again[(fastest + 1) % 3] == kTrial);
+    CHECK(choice.way() == fastest);
   }
 }
 
@@ -48,32 +63,55 @@ TEST_CASE("timed choice: a way that stays the fastest is kept for longer and lon
   TimedChoice choice;
   choice.Begin(kAll, 0);
   const Times times{100, 110, 90};
-  Use(&choice, times, TimedChoice::kWarmUp + kTrials);
-  for (uint32_t stay = TimedChoice::kShortestStay; stay <= TimedChoice::kLongestStay; stay *= 2) {
+  Use(&choice, times, TimedChoice::kWarmUp);
+  Try(&choice, times);
+  for (uint32_t stay = TimedChoice::kShortestStay; stay < TimedChoice::kLongestStay; stay *= TimedChoice::kStayGrows) {
     Use(&choice, times, stay - 1);
     REQUIRE_FALSE(choice.trying());
     Use(&choice, times, 1);
-    REQUIRE(choice.trying());
-    Use(&choice, times, kTrials);
-    REQUIRE_FALSE(choice.trying());
+    Try(&choice, times);
   }
-  Use(&choice, times, TimedChoice::kLongestStay);
-  CHECK(choice.trying());
+  for (int i = 0; i < 2; ++i) {
+    Use(&choice, times, TimedChoice::kLongestStay - 1);
+    REQUIRE_FALSE(choice.trying());
+    Use(&choice, times, 1);
+    Try(&choice, times);
+  }
 }
 
 TEST_CASE("timed choice: another that has become faster is found, and what is hardly faster is no reason to change") {
   TimedChoice choice;
   choice.Begin(kAll, 0);
-  Use(&choice, {100, 110, 120}, TimedChoice::kWarmUp + kTrials);
+  const Times before{100, 110, 120};
+  Use(&choice, before, TimedChoice::kWarmUp);
+  Try(&choice, before);
   REQUIRE(choice.way() == 0);
-  Use(&choice, {100, 98, 120}, TimedChoice::kShortestStay + kTrials);
-  REQUIRE_FALSE(choice.trying());
+  Use(&choice, before, TimedChoice::kShortestStay);
+  Try(&choice, {100, 97, 120});
   CHECK(choice.way() == 0);
-  Use(&choice, {100, 95, 90}, 2 * TimedChoice::kShortestStay + kTrials);
-  REQUIRE_FALSE(choice.trying());
+  const Times now{100, 97, 90};
+  Use(&choice, now, TimedChoice::kStayGrows * TimedChoice::kShortestStay);
+  Try(&choice, now);
   CHECK(choice.way() == 2);
-  Use(&choice, {100, 95, 90}, TimedChoice::kShortestStay);  // the first stay of the new one
+  CHECK(Use(&choice, now, TimedChoice::kShortestStay)[2] == TimedChoice::kShortestStay);  // the first stay of the new one
   CHECK(choice.trying());
+}
+
+TEST_CASE("timed choice: who does not keep what its trial promised gives way to what was kept before") {
+  TimedChoice choice;
+  choice.Begin(3, 0);
+  Use(&choice, {100, 120, 0}, TimedChoice::kWarmUp);
+  Try(&choice, {100, 120, 0});
+  Use(&choice, {100, 120, 0}, TimedChoice::kShortestStay);
+  Try(&choice, {100, 80, 0});  // by luck
+  REQUIRE(choice.way() == 1);
+  const uint32_t probation = TimedChoice::kProbation * TimedChoice::kBlock;
+  CHECK(Use(&choice, {100, 120, 0}, probation + 1) == Times{1, static_cast<int>(probation), 0});
+  CHECK_FALSE(choice.trying());
+  // A second time there is none before it.
+  Use(&choice, {100, 120, 0}, TimedChoice::kShortestStay - 1);
+  Try(&choice, {100, 120, 0});
+  CHECK(choice.way() == 0);
 }
 
 TEST_CASE("timed choice: first uses and outliers do not count") {
@@ -82,22 +120,44 @@ TEST_CASE("timed choice: first uses and outliers do not count") {
   Use(&choice, {100, 100, 0}, TimedChoice::kWarmUp);
   for (int way = 0; way < 2; ++way) {
     REQUIRE(choice.way() == way);
-    Use(&choice, {2'500, 2'500, 0}, TimedChoice::kUncounted);
-    Use(&choice, {2'000, 2'000, 0}, 2);
-    Use(&choice, {100, 90, 0}, TimedChoice::kTrial - TimedChoice::kUncounted - 2);
+    // Not the very first, which would hold that the way were hopeless.
+    Use(&choice, {100, 90, 0}, 1);
+    Use(&choice, {190, 190, 0}, TimedChoice::kUncounted - 1);
+    Use(&choice, {2'000, 2'000, 0}, TimedChoice::kBlock / 8);
+    Use(&choice, {100, 90, 0}, TimedChoice::kBlock - TimedChoice::kBlock / 8);
   }
   CHECK_FALSE(choice.trying());
   CHECK(choice.way() == 1);
 }
 
+TEST_CASE("timed choice: a way whose times vary is judged by their mean") {
+  // The middle way takes now little, now much, and 10 % less than the others on the whole; the last one likewise, and more.
+  std::mt19937 random(1);
+  std::uniform_real_distribution<double> spread(0.5, 1.5);
+  const Times mean{100, 90, 130};
+  TimedChoice choice;
+  choice.Begin(kAll, 0);
+  Times used{};
+  constexpr int kUses = 50'000;
+  for (int i = 0; i < kUses; ++i) {
+    const uint8_t way = choice.way();
+    ++used[way];
+    choice.Took(std::chrono::nanoseconds(static_cast<int64_t>(1000 * mean[way] * (way == 0 ? 1 : spread(random)))));
+  }
+  CHECK(used[1] > kUses * 8 / 10);
+  CHECK(used[2] < kUses / 20);
+}
+
 TEST_CASE("timed choice: a way that is hopeless is given up early") {
   TimedChoice choice;
   choice.Begin(kAll, 0);
-  const Times times{100, 300, 90};
+  const Times times{100, 300, 130};
   Use(&choice, times, TimedChoice::kWarmUp);
-  const Times used = Use(&choice, times, kTrials);
-  CHECK(used[1] == TimedChoice::kUncounted + 3);
-  CHECK(choice.way() == 2);
+  const Times used = Try(&choice, times);
+  CHECK(used[0] == kTrial);
+  CHECK(used[1] < static_cast<int>(TimedChoice::kUncounted));
+  CHECK(used[2] == kTrial - TimedChoice::kBlock / 2);
+  CHECK(choice.way() == 0);
 }
 
 TEST_CASE("timed choice: where a use takes long, few are enough") {
@@ -105,10 +165,8 @@ TEST_CASE("timed choice: where a use takes long, few are enough") {
   choice.Begin(kAll, 0);
   const Times times{9000, 8000, 10'000};
   Use(&choice, times, TimedChoice::kFew);
-  REQUIRE(choice.trying());
-  CHECK(Use(&choice, times, 3 * TimedChoice::kFew) ==
-        Times{TimedChoice::kFew, TimedChoice::kFew, TimedChoice::kFew});
-  REQUIRE_FALSE(choice.trying());
+  const int few = TimedChoice::kFew + 2;  // the first two do not count
+  CHECK(Try(&choice, times) == Times{few, few, few});
   CHECK(choice.way() == 1);
   // A stay is one of uses, however long they take.
   Use(&choice, times, TimedChoice::kShortestStay - 1);

@@ -34,7 +34,7 @@ struct End {
 
 // Until the trials are over, each way taking its time.
 void Try(End* end, uint64_t question, uint64_t answer, Duration copy, Duration read, Duration write) {
-  for (uint32_t i = 0; i < TimedChoice::kWarmUp + 4 * TimedChoice::kTrial; ++i) {
+  for (uint32_t i = 0; i < TimedChoice::kWarmUp + 3 * (TimedChoice::kUncounted + TimedChoice::kBlock) + TimedChoice::kBlock; ++i) {
     end->Send(question);
     end->turns.Received(answer);
     end->now += end->turns.way() == Way::kCopy ? copy : end->turns.way() == Way::kRead ? read : write;
@@ -162,7 +162,9 @@ TEST_CASE("turns: what is copied behind a small turn does not count for a way th
     end.now += end.turns.way() == Way::kCopy ? us(100) : end.turns.way() == Way::kRead ? us(130) : us(110);
     if (i % 3 == 2) end.Turn(1, 1);
   }
-  CHECK(copied == 400 - 12 - 12);  // of three turns in a row only the last can go another way, and copying is faster
+  // Of three turns in a row only the last can go another way, and copying is faster: reading so much that half a trial shows it.
+  constexpr int kTrial = TimedChoice::kUncounted + TimedChoice::kBlock, kHalf = TimedChoice::kUncounted + TimedChoice::kBlock / 2;
+  CHECK(copied == 400 - kHalf - kTrial);
 }
 
 TEST_CASE("turns: where the ways are not ours to choose, memory is lent by both ends") {
