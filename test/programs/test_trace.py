@@ -189,8 +189,9 @@ class Trace(harness.ProgramTest):
                 self.assertEqual(rows[0]["transfers_in"]["transaction"] != 0, mechanism == "transaction")
                 self.assertEqual(rows[0]["mode_changes"] != 0, mechanism in ("write", "transaction"))
                 self.assertEqual(rows[0]["bcopy_threshold"] == 0, mechanism != "read")
-                # A process takes its trace with it: whoever has not opened it until then misses it.
-                harness.wait_until(lambda: all(target.stat().st_size > size + 800 for target, size in zip(targets, before)), "what was sent, in the captures")
+                # A process takes its trace with it: whoever has not opened it until then misses it. How many messages there are is a matter of time:
+                # a request that is kept back for its answer may have to leave by itself.
+                harness.wait_until(lambda: all(target.stat().st_size > size + 300 for target, size in zip(targets, before)), "what was sent, in the captures")
                 client.popen.stdin.close()
                 for process in client, server, *traces:
                     self.assertEqual(process.wait(20), 0, process.output())
