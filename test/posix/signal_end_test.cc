@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <ucontext.h>
 
-#include <atomic>
 #include <iterator>
 #include <memory>
 #include <thread>
@@ -239,7 +238,8 @@ void* Guarded(size_t size) {
   return all + page;
 }
 
-std::atomic<int>* spins = nullptr;
+// No calls: there is no room for them either.
+volatile int* spins = nullptr;
 void Spin() {
   for (;;) *spins = 1;
 }
@@ -257,7 +257,7 @@ void SpinOnSmallStack() {
 }
 
 TEST_CASE("terminated: on a stack that has no room for a handler, beside one that has") {
-  spins = static_cast<std::atomic<int>*>(mmap(nullptr, sizeof *spins, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  spins = static_cast<volatile int*>(mmap(nullptr, sizeof *spins, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   Filler child({Filler::kPiece}, [](const auto&) { SpinOnSmallStack(); });
   child.Fill();
   REQUIRE(Eventually([&] { return *spins == 1; }));
