@@ -21,6 +21,7 @@ KeepAlive On
 MaxKeepAliveRequests 0
 StartServers {processes}
 MaxRequestWorkers {workers}
+{spare}
 {user}
 """
 
@@ -42,7 +43,9 @@ class Apache(harness.ProgramTest):
         user = "User www-data\nGroup www-data" if os.geteuid() == 0 else ""
         configuration.write_text(CONFIGURATION.format(directory=self.world.directory, port=port, mpm=mpm, modules=MODULES, user=user,
                                                       processes=20 if mpm == "prefork" else 2,  # a kept connection occupies a process
-                                                      workers=25 if mpm == "prefork" else 100))
+                                                      workers=25 if mpm == "prefork" else 100,
+                                                      # It ends idle ones by a connection of its own, which would count.
+                                                      spare="MaxSpareServers 25" if mpm == "prefork" else ""))
         server = self.world.start(["apache2", "-f", configuration, "-DFOREGROUND"], preload=ends.server)
         self.world.wait_for_listener(port, sdp=ends.server)
         return server, port
