@@ -379,7 +379,7 @@ TEST_CASE("the peer's Terminate") {
                                  .read_request = ReadRequest{}};
   const size_t size = SerializeTerminate(message, bytes);
   t.peer.Send(Fpdu({.last = true, .opcode = 7, .queue = 2, .msn = 1},
-                   Bytes(bytes).first(GENERATE_COPY(size, size - 1))));
+                   Bytes(bytes).first(size - GENERATE(size_t{0}, size_t{1}))));
   CHECK(t.peer.qp->ReadLink() == verbs::ReadStatus::kEnded);
   CHECK(t.peer.qp->cause().end == LinkEnd::kTerminated);
   CHECK_FALSE(t.peer.qp->cause().local);
