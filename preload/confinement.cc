@@ -189,20 +189,8 @@ ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags) {
   return Confined() ? Read(fd, buffer, length, flags) : real.recv(fd, buffer, length, flags);
 }
 
-ssize_t LinkRecvMessage(int fd, msghdr* message, int flags) {
-  if (!Confined()) [[likely]] {
-    if ((flags & MSG_DONTWAIT) == 0) {
-      const SleepMayBeCancelled here;
-      LinkRead::Begin(fd);
-      if (Critical::BreaksOff(fd)) [[unlikely]] {
-        errno = EINTR;
-        return -1;
-      }
-      return real.recvmsg(fd, message, flags);
-    }
-    const NoCancellation no_cancellation;
-    return real.recvmsg(fd, message, flags);
-  }
+// Where the filter has no call for several pieces. Apart, for its stack: threads of 64 KiB send and receive.
+[[gnu::noinline]] static ssize_t ReceiveInOnePiece(int fd, const msghdr* message, int flags) {
   std::byte piece[kPiece];
   size_t room = 0;
   for (size_t i = 0; i < message->msg_iovlen; ++i) room += message->msg_iov[i].iov_len;
@@ -217,15 +205,29 @@ ssize_t LinkRecvMessage(int fd, msghdr* message, int flags) {
   return n;
 }
 
+ssize_t LinkRecvMessage(int fd, msghdr* message, int flags) {
+  if (!Confined()) [[likely]] {
+    if ((flags & MSG_DONTWAIT) == 0) {
+      const SleepMayBeCancelled here;
+      LinkRead::Begin(fd);
+      if (Critical::BreaksOff(fd)) [[unlikely]] {
+        errno = EINTR;
+        return -1;
+      }
+      return real.recvmsg(fd, message, flags);
+    }
+    const NoCancellation no_cancellation;
+    return real.recvmsg(fd, message, flags);
+  }
+  return ReceiveInOnePiece(fd, message, flags);
+}
+
 ssize_t LinkSend(int fd, const void* buffer, size_t length, int flags) {
   const NoCancellation no_cancellation;
   return Confined() ? Write(fd, buffer, length, flags) : real.send(fd, buffer, length, flags);
 }
 
-ssize_t LinkSendMessage(int fd, const msghdr* message, int flags) {
-  const NoCancellation no_cancellation;
-  if (!Confined()) [[likely]]
-    return real.sendmsg(fd, message, flags);
+[[gnu::noinline]] static ssize_t SendInOnePiece(int fd, const msghdr* message, int flags) {
   std::byte piece[kPiece];
   size_t size = 0;
   for (size_t i = 0; i < message->msg_iovlen && size < sizeof piece; ++i) {
@@ -235,6 +237,11 @@ ssize_t LinkSendMessage(int fd, const msghdr* message, int flags) {
     size += taken;
   }
   return LinkSend(fd, piece, size, flags);
+}
+
+ssize_t LinkSendMessage(int fd, const msghdr* message, int flags) {
+  const NoCancellation no_cancellation;
+  return Confined() ? SendInOnePiece(fd, message, flags) : real.sendmsg(fd, message, flags);
 }
 
 // Where there may be no such call, the link's end goes with the descriptor.

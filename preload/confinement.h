@@ -32,6 +32,8 @@ bool Confined();
 
 // The socket room's: what has to be known or mapped before. In the thread that is about to set the filter.
 void PrepareConfinement();
+// The filter was refused after all.
+void ConfinementRefused();
 
 // What a confined process may call. Unconfined it may call all.
 enum class Call : uint8_t { kRead, kReadv, kRecv, kRecvmsg, kWrite, kWritev, kSend, kSendmsg, kPoll, kPpoll, kSelect, kSleep, kShutdown, kGetpid, kSignalMask, kGettid, kTgkill, kCount };
@@ -62,10 +64,15 @@ auto Confine(const sock_fprog* program, Set set, long most = LONG_MAX) {
   const NoCancellation no_cancellation;
   const int error = errno;
   const ComingFilter filter(program);
-  if (filter.confines() && Started() && !Confined() && filter.will_confine()) PrepareConfinement();
+  const bool prepares = filter.confines() && Started() && !Confined() && filter.will_confine();
+  if (prepares) PrepareConfinement();
   errno = error;
   const auto result = set();
-  if (result >= 0 && result <= most && filter.confines()) filter.Note();
+  const int result_error = errno;
+  const bool is_set = result >= 0 && result <= most;
+  if (is_set && filter.confines()) filter.Note();
+  if (!is_set && prepares) ConfinementRefused();
+  errno = result_error;
   return result;
 }
 

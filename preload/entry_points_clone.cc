@@ -45,9 +45,13 @@ extern "C" int SDP_ENTRY(clone)(int (*function)(void*), void* stack, int flags, 
   using namespace sdp::preload;
   va_list variable;
   va_start(variable, argument);
-  auto* const parent_tid = va_arg(variable, pid_t*);
-  void* const tls = va_arg(variable, void*);
-  auto* const child_tid = va_arg(variable, pid_t*);
+  // What the flags do not ask for the caller need not have passed.
+  const bool has_child_tid = (flags & (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID)) != 0;
+  const bool has_tls = has_child_tid || (flags & CLONE_SETTLS) != 0;
+  const bool has_parent_tid = has_tls || (flags & (CLONE_PARENT_SETTID | CLONE_PIDFD)) != 0;
+  auto* const parent_tid = has_parent_tid ? va_arg(variable, pid_t*) : nullptr;
+  void* const tls = has_tls ? va_arg(variable, void*) : nullptr;
+  auto* const child_tid = has_child_tid ? va_arg(variable, pid_t*) : nullptr;
   va_end(variable);
   const Clone next = NextClone();
   // What the kernel would refuse without a child stays as it is.

@@ -34,6 +34,7 @@ constinit std::atomic<int> first_signal{0};
 constinit std::atomic<int64_t> began_ns{0};
 constinit std::atomic<bool> comes_again{false};  // or did
 thread_local int delays __attribute__((tls_model("initial-exec"))) = 0;
+thread_local bool ends_here __attribute__((tls_model("initial-exec"))) = false;
 
 int64_t NowNs() {
   timespec now;
@@ -113,6 +114,8 @@ void BlockHandlers(int number, const ucontext_t& interrupted) {
 bool MayEndIt(int number, const ucontext_t& interrupted) {
   const int64_t now = NowNs();
   if (ending != 0) {
+    // Of a write of this thread's own, to somebody who went first: nobody's impatience.
+    if (number == SIGPIPE) SignalEnd::AwaitIfUnderWay();
     const int64_t began = began_ns;
     if (began != 0 && now - began >= kSameEndNs) Critical::TakeDefault(first_signal);
     return false;
@@ -120,6 +123,7 @@ bool MayEndIt(int number, const ucontext_t& interrupted) {
   if (MayHaveRead(interrupted) && Delay(number)) return false;
   pid_t none = 0;
   if (!ending.compare_exchange_strong(none, getpid())) return false;
+  ends_here = true;
   first_signal = number;
   began_ns = now;
   return true;
@@ -171,13 +175,15 @@ void SignalEnd::AwaitIfUnderWay() {
   const pid_t process = ending.load(std::memory_order_relaxed);
   if (process == 0) [[likely]]
     return;
-  if (process != getpid()) return;  // a child of vfork: the end is its parent's
+  // A child of vfork: the end is its parent's. And who is ending it himself goes on: a handler of the program's may have nested in ours.
+  if (process != getpid() || ends_here) return;
   const NoCancellation no_cancellation;
   for (;;) real.ppoll(nullptr, 0, nullptr, nullptr);
 }
 
 void SignalEnd::ForgetAfterFork() {
   ending = 0;
+  ends_here = false;
   began_ns = 0;
   comes_again = false;
   if (IsFirstOfNamespace()) Unguard();

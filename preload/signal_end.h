@@ -32,6 +32,14 @@ class SignalEnd {
   };
   // Does not come back where a signal is ending the process: to its other threads it is as good as gone.
   static void AwaitIfUnderWay();
+  // The same at the end of a scope, behind all that is declared after it: what a call on a socket would return is made up, the end of a stream that
+  // was none first of all.
+  struct NoReturn {
+    NoReturn() = default;
+    NoReturn(const NoReturn&) = delete;
+    NoReturn& operator=(const NoReturn&) = delete;
+    ~NoReturn() { AwaitIfUnderWay(); }
+  };
   // In the child of a fork: that is the parent's end. It may be the first of its namespace.
   static void ForgetAfterFork();
 };

@@ -139,6 +139,7 @@ void ChildAfterFork() {
   Listener::UnlockAllAfterFork();
   SharedArena::ChildAfterFork();
   for (StreamSocket* socket : AllSockets::locked()) socket->DisownAfterFork();
+  if (!AllSockets::locked().empty()) ExpectSignals();  // whose parent is the first of its namespace expects none
   AllSockets::Unlock();
   ForgetPmAfterFork();
   if (locked_statistics() != nullptr) locked_statistics()->ForkChild();
@@ -152,6 +153,8 @@ void PrepareConfinement() {
   const Time give_up = Now() + kPatienceForWorkers;
   ForEachSocket([give_up](StreamSocket* socket) { socket->FinishConfinement(give_up); });
 }
+
+void ConfinementRefused() { ExpectSignals(); }
 
 void ProcessExit() {
   SignalEnd::AwaitIfUnderWay();

@@ -125,7 +125,7 @@ constinit std::atomic<bool> process_ends{false};
 
 // TCP: EPIPE comes with SIGPIPE, to this thread, unless it was declined.
 int FailPipe(int flags) {
-  SignalEnd::AwaitIfUnderWay();
+  SignalEnd::AwaitIfUnderWay();  // before the signal
   // The system calls of raise. Behind a filter that forbids one the kernel, which needs none for that, is not to be copied.
   const bool may_raise = !Confined() || (MayCall(Call::kGetpid) && MayCall(Call::kGettid) && MayCall(Call::kTgkill));
   if ((flags & MSG_NOSIGNAL) == 0 && may_raise && !process_ends.load(std::memory_order_relaxed)) raise(SIGPIPE);
@@ -137,6 +137,7 @@ int FailPipe(int flags) {
 void StreamSocket::NoteProcessEnds() { process_ends.store(true, std::memory_order_relaxed); }
 
 ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
+  const SignalEnd::NoReturn on_end;
   if ((flags & MSG_ZEROCOPY) != 0) [[unlikely]] return SendZeroCopy(fd, iov, count, flags & ~MSG_ZEROCOPY);
   SendCursor data(iov, count);
   Lock lock(mutex_);
@@ -271,6 +272,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
 }
 
 ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) {
+  const SignalEnd::NoReturn on_end;
   ReceiveCursor room(iov, count);
   if (room.left() == 0 && (flags & MSG_OOB) == 0) [[unlikely]] {
     // TCP waits for something that it could deliver.

@@ -12,6 +12,7 @@
 #include "preload/native_family.h"
 #include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
+#include "preload/signal_end.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/stats.h"
@@ -121,6 +122,7 @@ void StreamSocket::FinishStart(Session& session, int fd) {
 }
 
 int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags) {
+  const SignalEnd::NoReturn on_end;  // nor are there new clients
   Lock lock(mutex_);
   if (state_ != State::kListening) return kPassThrough;
   const Time deadline = options_.receive_timeout() == Duration::zero() ? kNever : Now() + options_.receive_timeout();

@@ -39,6 +39,7 @@ bool StreamSocket::StepToEnd(pthread_t interrupted) {
     if (!foreign() && responsible_ && session_->has_unsent()) {
       session_->Pump();
       session_->ReadAvailable();
+      CollectLoans();
       LeadMove();
       if (session_->has_unsent()) return false;
     }
@@ -59,6 +60,7 @@ bool StreamSocket::StepToEnd(pthread_t interrupted) {
   }
   session_->Pump();
   session_->ReadAvailable();  // also for the kernel's sake, which resets a connection with bytes unread
+  CollectLoans();
   LeadMove();
   return session_->AllTaken() && !WaitsForWindow(LinkFd());
 }

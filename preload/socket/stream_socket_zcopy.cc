@@ -256,7 +256,9 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
       const NoCancellation no_cancellation;  // FinishLoan sleeps, and nothing may be thrown out of here
       socket->FinishLoan(lock, fd, &socket->source_loan_);
       socket->source_lender_.Clear();
+      if (!whole) socket->source_loan_.TakeResult();
     }
+    bool whole = false;
   };
   const uint64_t sent_before = session_->queue_pair().counters().bytes_out;
   const bool silent_reads = session_->queue_pair().owns_event_fd();
@@ -265,7 +267,7 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
   {
     const CallMark mark;
     source_lender_.Set(&mark);
-    const Return on_end{this, lock, fd};
+    Return on_end{this, lock, fd};
     session_->Pump();
     AfterProgress();
     // What TCP would not have taken without a reader waits for one; but not for memory of his that he need not lend (MSG_WAITALL, 9.3).
@@ -299,6 +301,7 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
     copies_wanted_ = missed ? std::clamp<uint32_t>(copies_wanted_ * 2, 1, kMostCopiedInARow) : 0;
     copied_in_a_row_ = 0;
     if (state_ == State::kSdp && session_ != nullptr && !foreign()) TakeUntold();
+    on_end.whole = true;
   }
   const size_t moved = source_loan_.TakeResult();
   // What finds the connection gone has not been sent, as on TCP.
@@ -323,12 +326,14 @@ std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes
       const NoCancellation no_cancellation;  // as above
       socket->FinishLoan(lock, fd, &socket->sink_loan_);
       socket->sink_lender_.Clear();
+      if (!whole) socket->sink_loan_.TakeResult();
     }
+    bool whole = false;
   };
   {
     const CallMark mark;
     sink_lender_.Set(&mark);
-    const Return on_end{this, lock, fd};
+    Return on_end{this, lock, fd};
     session_->Pump();
     AfterProgress();
     while (sink_loan_.lent() && session_ != nullptr && state_ == State::kSdp) {
@@ -336,6 +341,7 @@ std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes
       if (session_ != nullptr && sink_loan_.lent()) CollectLoans();
       if (*error != 0) break;
     }
+    on_end.whole = true;
   }
   return sink_loan_.TakeResult();
 }

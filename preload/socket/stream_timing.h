@@ -27,7 +27,7 @@ class StreamTiming {
   [[nodiscard]] bool reads() const { return choice_.way() == kRead; }
 
  private:
-  // The first, which is also the way of the first MiB: a software RNIC copies faster than it reads, and a fast one loses little in so short a time.
+  // The first, which is also the way of the first 64 MiB: a software RNIC copies faster than it reads, and a fast one loses some milliseconds by that.
   static constexpr uint8_t kCopy = 0;
   static constexpr uint8_t kRead = 1;
   static constexpr uint8_t kBoth = 3;

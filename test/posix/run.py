@@ -67,6 +67,8 @@ SKIPPED_UNDER = {
             "UBSan asks whether memory can be read by means of a pipe, and takes it for wild where no descriptor is left",
     },
     "libasan": {
+        "threads: one with a small stack sends and receives":
+            "the frames of ASan's code are larger",
         "threads: sleeping calls are cancellation points and leave no lock behind":
             "ASan does not learn that a cancelled thread has left its frames, and takes what comes to lie there for an overflow",
         "threads: a cancellation that is pending ends a call before it has had an effect":
@@ -87,6 +89,8 @@ SKIPPED_UNDER = {
             "other threads allocate all the time, and ASan's allocator does not let go of its locks for a fork",
     },
     "libtsan": {
+        "threads: one with a small stack sends and receives":
+            "the frames of TSan's code are larger",
         "terminated: asleep in a receive":
             "TSan holds a handler back until recv returns, and then shows it the place where recv slept",
         "terminated: asleep in a receive, and woken by the peer's reading":

@@ -332,6 +332,62 @@ TEST_CASE("terminated: to its other threads the process is gone") {
   }
 }
 
+// What it did in its last moments is for nobody to see: a file that ends where the stream was cut off looks whole.
+TEST_CASE("terminated: no other thread takes the end for the peer's") {
+  Pipe there, came_back;
+  Filler child({Filler::kPiece, Filler::kNothing, Filler::kNothing}, [&](const auto& fds) {
+    for (const int fd : {fds[1], fds[2]}) {
+      std::thread([&, fd] {
+        char c;
+        if (write(there.out, "x", 1) != 1) return;
+        while (recv(fd, &c, 1, 0) > 0) {
+        }
+        (void)!write(came_back.out, "x", 1);
+      }).detach();
+    }
+    Pause();
+  });
+  child.Fill();
+  REQUIRE(there.Hear());
+  REQUIRE(there.Hear());
+  REQUIRE(kill(child.pid(), SIGTERM) == 0);
+  RequireEnding(child);
+  child.peers[1] = Fd();               // its end
+  (void)SendAll(child.peers[2], "x");  // of what else it might have sent
+  REQUIRE_FALSE(WaitFor(came_back.in, POLLIN, kQuietMs));
+  RequireAll(child.peers[0], child.sent[0]);
+  REQUIRE(EndedBy(Reap(child.pid()), SIGTERM));
+  REQUIRE_FALSE(WaitFor(came_back.in, POLLIN, 0));
+}
+
+TEST_CASE("terminated: a thread whose pipe breaks meanwhile does not end it sooner") {
+  Pipe there, go;
+  int broken[2];
+  REQUIRE(pipe(broken) == 0);
+  Filler child({Filler::kPiece, Filler::kNothing}, [&](const auto&) {
+    close(broken[0]);
+    signal(SIGPIPE, SIG_DFL);
+    std::thread([&] {
+      if (write(there.out, "x", 1) != 1 || !go.Hear()) return;
+      (void)!write(broken[1], "x", 1);
+      _exit(7);
+    }).detach();
+    Pause();
+  });
+  close(broken[0]);
+  close(broken[1]);
+  child.Fill();
+  REQUIRE(there.Hear());
+  REQUIRE(kill(child.pid(), SIGTERM) == 0);
+  RequireEnding(child);
+  REQUIRE_FALSE(WaitFor(there.in, POLLIN, 3 * kQuietMs));  // for longer than signals belong to the same end
+  go.Tell();
+  REQUIRE_FALSE(WaitFor(there.in, POLLIN, kQuietMs));
+  RequireAll(child.peers[0], child.sent[0]);
+  REQUIRE(EndedBy(Reap(child.pid()), SIGTERM));
+  SetNonblocking(go.in);  // a kernel's process did not hear it
+}
+
 TEST_CASE("terminated: in a thread of its own, and by a signal for that thread") {
   Fillers children;
   for (const bool for_thread : {true, false}) {

@@ -1,4 +1,6 @@
 // Several threads on one socket, or on many.
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 
@@ -148,6 +150,52 @@ TEST_CASE("threads: a connect that sleeps does not hold up other calls on its so
   REQUIRE(watch.ms() < kAtOnceMs);
   full.listener.fd.reset();
   Get(connected);
+}
+
+// 48 KiB, as some servers' threads have hardly more: send and receive must do with less.
+struct OnSmallStack {
+  int fd;
+  std::string data;
+  bool good = false;
+  static void* Run(void* self) {
+    auto& work = *static_cast<OnSmallStack*>(self);
+    std::string& data = work.data;
+    const size_t size = data.size() / 3;
+    iovec parts[3];
+    for (size_t i = 0; i < 3; ++i) parts[i] = {data.data() + i * size, size};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 3;
+    const ssize_t sent = sendmsg(work.fd, &message, MSG_NOSIGNAL);
+    work.good = sent == static_cast<ssize_t>(data.size()) && send(work.fd, "x", 1, MSG_NOSIGNAL) == 1;
+    for (size_t i = 0; i < 3; ++i) work.good = work.good && recv(work.fd, parts[i].iov_base, size, MSG_WAITALL) == static_cast<ssize_t>(size);
+    message.msg_iovlen = 1;
+    work.good = work.good && recvmsg(work.fd, &message, 0) == 1;
+    pollfd end{.fd = work.fd, .events = POLLIN, .revents = 0};
+    work.good = work.good && poll(&end, 1, -1) == 1 && recv(work.fd, data.data(), 1, 0) == 0;
+    return nullptr;
+  }
+};
+
+TEST_CASE("threads: one with a small stack sends and receives") {
+  for (const size_t size : {size_t{3}, size_t{30'000}, size_t{600'000}}) {
+    Pair pair = MakePair();
+    const std::string data = Pattern(size, 5);
+    OnSmallStack work{.fd = pair.client, .data = data};
+    pthread_attr_t attributes;
+    REQUIRE(pthread_attr_init(&attributes) == 0);
+    REQUIRE(pthread_attr_setstacksize(&attributes, 48 << 10) == 0);
+    pthread_t thread;
+    REQUIRE(pthread_create(&thread, &attributes, &OnSmallStack::Run, &work) == 0);
+    pthread_attr_destroy(&attributes);
+    const std::string got = ReceiveExactly(pair.server, size + 1);
+    const bool echoed = got == data + "x" && SendAll(pair.server, got);
+    pair.server = Fd();
+    REQUIRE(pthread_join(thread, nullptr) == 0);
+    REQUIRE(echoed);
+    REQUIRE(work.good);
+    REQUIRE(work.data.substr(2, size - 2) == data.substr(2));
+  }
 }
 
 TEST_CASE("threads: a full link is flushed beside a receiver that sleeps") {

@@ -52,6 +52,10 @@ LinkResult FilePayload::WriteFile(const TcpLink& link, Bytes part, bool more) co
   if (sent.kind == LinkResult::Kind::kOk || sent.kind == LinkResult::Kind::kWouldBlock) return sent;
   // The file has no pages to send from, or is shorter than it was; or the link has ended, which the write
   // finds out.
+  return WriteCopy(link, part, more);
+}
+
+LinkResult FilePayload::WriteCopy(const TcpLink& link, Bytes part, bool more) const {
   std::array<std::byte, 16 * 1024> copy;
   const MutableBytes bytes = std::span(copy).first(std::min(copy.size(), part.size()));
   if (!Read(part.data(), bytes)) return {.kind = LinkResult::Kind::kEof};

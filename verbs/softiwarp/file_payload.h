@@ -20,6 +20,8 @@ class FilePayload final : public UnreadPayload {
 
  private:
   LinkResult WriteFile(const TcpLink& link, Bytes part, bool more) const;
+  // Apart, for its stack: every send would have it.
+  [[gnu::noinline]] LinkResult WriteCopy(const TcpLink& link, Bytes part, bool more) const;
 
   const verbs::FileRange file_;
 };
