@@ -15,7 +15,7 @@ class StreamTiming {
  public:
   // A large send of so many bytes begins.
   void Begin(uint64_t bytes, Time now) {
-    if (begun_ == Time{}) choice_.Begin(kBoth, kCopy);
+    if (begun_ == Time{}) choice_.Begin(kBoth, kRead);
     if (bytes_ >= kTimed || begun_ == Time{}) {
       const Duration taken = now - begun_;
       if (bytes_ != 0 && taken < kPause) choice_.Took(taken * static_cast<int64_t>(kTimed) / static_cast<int64_t>(bytes_));
@@ -27,9 +27,7 @@ class StreamTiming {
   [[nodiscard]] bool reads() const { return choice_.way() == kRead; }
 
  private:
-  // The first, which is also the way of the first 64 MiB: a software RNIC copies faster than it reads, and a fast one loses some milliseconds by that.
-  static constexpr uint8_t kCopy = 0;
-  static constexpr uint8_t kRead = 1;
+  static constexpr uint8_t kRead = 1;  // the other way is to copy
   static constexpr uint8_t kBoth = 3;
   // What is timed at a time: single sends are, or are not, taken before the peer has read.
   static constexpr uint64_t kTimed = 4 << 20;
