@@ -131,6 +131,7 @@ void ProcessExitAtOnce() {}
 bool BeforeCallOfOneThread() { return true; }
 void AfterCallOfOneThread() {}
 void PrepareConfinement() {}
+void ConfinementRefused() {}
 
 int SealSockets(Heirloom, Giver) { return -1; }
 void LockSockets() {}
