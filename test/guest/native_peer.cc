@@ -64,11 +64,17 @@ NativePeer::~NativePeer() {
 }
 
 void NativePeer::Listen(uint16_t* port) {
-  // Without an event channel, calls are synchronous.
-  if (rdma_create_id(nullptr, &listener_, nullptr, RDMA_PS_TCP) != 0) Fail("rdma_create_id");
-  sockaddr_in address = ToSockaddr(RnicAddress(), 0);
-  if (rdma_bind_addr(listener_, reinterpret_cast<sockaddr*>(&address)) != 0) Fail("rdma_bind_addr");
-  if (rdma_listen(listener_, 8) != 0) Fail("rdma_listen");
+  // Which port is free the RDMA port space knows for itself alone: a connection of TCP's may have it.
+  for (int attempt = 0;; ++attempt) {
+    // Without an event channel, calls are synchronous.
+    if (rdma_create_id(nullptr, &listener_, nullptr, RDMA_PS_TCP) != 0) Fail("rdma_create_id");
+    sockaddr_in address = ToSockaddr(RnicAddress(), 0);
+    if (rdma_bind_addr(listener_, reinterpret_cast<sockaddr*>(&address)) != 0) Fail("rdma_bind_addr");
+    if (rdma_listen(listener_, 8) == 0) break;
+    if (errno != EADDRINUSE || attempt == 20) Fail("rdma_listen");
+    rdma_destroy_id(listener_);
+    listener_ = nullptr;
+  }
   *port = ntohs(rdma_get_src_port(listener_));
 }
 
