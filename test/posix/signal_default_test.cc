@@ -189,6 +189,7 @@ TEST_CASE("default signals: one that comes as the process becomes another progra
       return 2;
     });
     REQUIRE(about.Hear());
+    // Nothing is waited for: the signal is to meet the exec at each of its steps, of which nobody hears.
     const timespec until{.tv_sec = 0, .tv_nsec = moment * 25'000};
     nanosleep(&until, nullptr);
     REQUIRE(kill(pid, SIGTERM) == 0);
