@@ -133,7 +133,7 @@ enum class LinkEnd : uint8_t {
 
 struct LinkCause {
   LinkEnd end = LinkEnd::kOpen;
-  bool local = false;    // kTerminated: we sent it (the peer was wrong) rather than received it
+  bool local = false;    // kTerminated: we sent it (the peer was wrong) rather than received it. kReset: we ended it, in the set-up because the peer was wrong
   uint8_t layer = 0, etype = 0, ecode = 0;  // kTerminated: RFC 5040, section 4.8
   int os_error = 0;      // kReset, kFailed: the errno of the link, 0 if none
   std::string text;      // one line for the log and for sdpstat

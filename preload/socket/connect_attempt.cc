@@ -55,9 +55,9 @@ bool IsOfThisHost(int error) {
   }
 }
 
-// Without a word: not what a Terminate says, nor what this host cannot.
+// Without a word: not what a Terminate says, nor an answer that is none (who gives one gives it again), nor what this host cannot.
 bool EndedByPeer(const verbs::LinkCause& cause) {
-  return cause.end == verbs::LinkEnd::kClosedByPeer || (cause.end == verbs::LinkEnd::kReset && cause.os_error != ETIMEDOUT);
+  return cause.end == verbs::LinkEnd::kClosedByPeer || (cause.end == verbs::LinkEnd::kReset && !cause.local && cause.os_error != ETIMEDOUT);
 }
 
 // 0, or what has become of a connect that was begun. Nothing: it goes on.

@@ -1,17 +1,37 @@
 """What programs ask a port mapper, and what follows from its answers (section 7 of the draft): the port mapper is the test's."""
 
+import ctypes
 import dataclasses
+import os
+import pathlib
 import socket
 import struct
 import subprocess
 import sys
 import threading
 import time
+import unittest
 
 import harness
 
 REQ, ACCEPT, ACK, DENY = range(4)
 FORMAT = struct.Struct(">BBHHHQ16s16s")  # figure 17
+
+# Begins to connect, without blocking; looks once how that is, when it is told to; and makes no more calls.
+LOOKER = """
+import errno, select, socket, sys
+host, port = sys.stdin.readline().split()
+s = socket.socket()
+s.setblocking(False)
+assert s.connect_ex((host, int(port))) == errno.EINPROGRESS
+print("connecting", flush=True)
+poll = select.poll()
+poll.register(s, select.POLLOUT)
+sys.stdin.readline()
+assert poll.poll(0) == []
+print("looked", flush=True)
+sys.stdin.readline()
+"""
 
 # For each line, "HOST PORT": a connection, one byte to and fro.
 CLIENT = """
@@ -45,6 +65,19 @@ class Message:
 
     def pack(self):
         return FORMAT.pack(self.ver << 6 | self.mt << 4 | self.ipv, *dataclasses.astuple(self)[3:])
+
+
+def receive(connection, size):
+    data = b""
+    while len(data) < size:
+        piece = connection.recv(size - len(data))
+        assert piece, "the connection ended early"
+        data += piece
+    return data
+
+
+def thread_state(pid, thread):
+    return pathlib.Path(f"/proc/{pid}/task/{thread}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
 def address(host):
@@ -89,6 +122,32 @@ class Mapper:
         self.socket.sendto(b"end", name)
         self.thread.join()
         self.socket.close()
+
+
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 17, 0x4206, 0x4207, 0x40000000
+
+
+class Stopped:
+    """A thread of a child process, which does not run meanwhile. The others do."""
+
+    def __init__(self, thread):
+        self.thread = thread
+
+    def ptrace(self, request):
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.ptrace(ctypes.c_long(request), ctypes.c_long(self.thread), ctypes.c_void_p(), ctypes.c_void_p()) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    def __enter__(self):
+        try:
+            self.ptrace(PTRACE_SEIZE)
+        except PermissionError as e:
+            raise unittest.SkipTest(f"ptrace: {e.strerror}")
+        self.ptrace(PTRACE_INTERRUPT)
+        os.waitpid(self.thread, WALL)
+
+    def __exit__(self, *_):
+        self.ptrace(PTRACE_DETACH)
 
 
 class PmClient(harness.ProgramTest):
@@ -150,6 +209,84 @@ class PmClient(harness.ProgramTest):
                 connection.close()
                 self.assertEqual(client.popen.stdout.readline(), b"ok\n", client.output())
                 self.assertEqual(self.world.connects(port)[0], 0)
+
+    def answers(self, answer):
+        """A listener whose connections read the Request, say this and end; those it has had."""
+        sdp = socket.create_server(("127.0.0.1", 0))
+        had = []
+
+        def serve():
+            while True:
+                try:
+                    connection, name = sdp.accept()
+                except OSError:
+                    return
+                with connection:
+                    had.append(name)
+                    # All of it: what is unread makes a reset of the end.
+                    request = receive(connection, 20)
+                    receive(connection, int.from_bytes(request[18:20], "big"))
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        self.addCleanup(sdp.close)
+        self.addCleanup(thread.join)
+        self.addCleanup(sdp.shutdown, socket.SHUT_RDWR)  # ends accept; the last cleanup is the first
+        return sdp.getsockname()[1], had
+
+    def test_who_answers_a_request_by_no_reply_is_not_asked_again(self):
+        """7.5.1: he does not speak MPA, and says so each time. Who ends without a word may have ended for good, with others there to answer."""
+        key, revision_2 = b"MPA ID Rep Frame", b"\x00\x02"
+        for answer, asked, failure in (
+                (b"HTTP/1.1 400 Bad Request\r\n\r\n", 1, "no MPA Reply: wrong key"),
+                (b"?", 1, "no MPA Reply: wrong key"),
+                (key + revision_2 + b"\x02\x01", 1, "MPA frame with more than 512 bytes of private data"),
+                (key + b"\x00\x01\x00\x00", 1, "MPA Reply has revision 1, ours is 2"),
+                (b"", 5, "closed by the peer before any MPA frame"),
+                (key, 5, "closed by the peer during MPA start-up")):
+            with self.subTest(answer):
+                port = self.plain_server()
+                sdp_port, had = self.answers(answer)
+                mapper = self.mapper(lambda request: [dataclasses.replace(request, mt=ACCEPT, pm_time=0, ap_port=sdp_port)])
+                self.connect(self.client(SDP_HANDSHAKE_TIMEOUT_MS=60000), port)
+                self.assertEqual(len(had), asked)
+                self.assertEqual(len(mapper.questions()), 1)
+                self.assertEqual(self.world.connects(port), (0, {"mpa-failed": 1}))
+                self.assertIn(f"connect to 127.0.0.1:{port}: TCP, because mpa-failed ({failure})", self.world.sdp_log())
+
+    def test_a_connect_that_a_look_begins_again_goes_on_by_itself(self):
+        """The helper thread sleeps for what the program's own look has seen before it, and what it sleeps for now is something else."""
+        sdp = self.listener("127.0.0.1")
+        sdp.listen(0)
+        self.mapper(lambda request: [dataclasses.replace(request, mt=ACCEPT, pm_time=0, ap_port=sdp.getsockname()[1])])
+        client = self.world.start([sys.executable, "-c", LOOKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  environment={"SDP_PM_PORT": self.port, "SDP_PM_TIMEOUT_MS": 10000, "SDP_HANDSHAKE_TIMEOUT_MS": 600000})
+        client.popen.stdin.write(f"127.0.0.1 {harness.free_port()}\n".encode())
+        client.popen.stdin.flush()
+        self.assertEqual(client.popen.stdout.readline(), b"connecting\n", client.output())
+        first, _ = sdp.accept()
+        receive(first, 20)  # the Request, by the helper
+        helper = self.helper_of(client)
+        harness.wait_until(lambda: thread_state(client.pid, helper) == "S", "helper that sleeps")
+        # There is room for nobody else, so that the look does not see the next link either.
+        with socket.create_connection(sdp.getsockname()):
+            with Stopped(helper):
+                first.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                first.close()
+                client.popen.stdin.write(b"look\n")
+                client.popen.stdin.flush()
+                self.assertEqual(client.popen.stdout.readline(), b"looked\n", client.output())
+            sdp.accept()[0].close()
+        second, _ = sdp.accept()
+        with second:
+            second.settimeout(20)
+            self.assertEqual(receive(second, 16), b"MPA ID Req Frame")
+
+    def helper_of(self, client):
+        found = [int(task.name) for task in pathlib.Path(f"/proc/{client.pid}/task").iterdir() if (task / "comm").read_text() == "sdp-helper\n"]
+        self.assertEqual(len(found), 1)
+        return found[0]
 
     def test_a_denial_is_not_acknowledged(self):
         """7.4: and ApPort and PmTime of it are not looked at."""

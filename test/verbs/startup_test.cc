@@ -178,6 +178,7 @@ TEST_CASE("two initiators, two responders") {
     a->Step(Now());
     CHECK(z->Step(Now()) == ConnectState::kFailed);
     CHECK(z->cause().text == "no MPA Reply: wrong key");
+    CHECK(z->cause().local);
   }
   SECTION("responders time out") {
     auto z = Listen(fds[1].value, {.startup_timeout = 3s}, Now());
@@ -211,6 +212,46 @@ TEST_CASE("no peer of ours: HTTP, and a connection that closes") {
     CHECK(z->cause().end == LinkEnd::kReset);
     CHECK(z->cause().os_error == ECONNRESET);
   }
+}
+
+TEST_CASE("a peer whose reply is none is wrong; one that goes before it, or within it, is not") {
+  auto fds = LoopbackPair();
+  auto a = Connect(fds[0].value, AsBytes("hello"), kQp, {}, Now());
+  CHECK(a->Step(Now()) == ConnectState::kInProgress);
+  std::byte request[64];
+  REQUIRE(::recv(fds[1].value, request, sizeof request, 0) > 0);
+  const auto answer = [&](const char* hex) {
+    const auto bytes = Hex(hex);
+    REQUIRE(::send(fds[1].value, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  };
+  const char* text = nullptr;
+  bool wrong = true;
+  SECTION("something else") {
+    answer("48545450");
+    text = "no MPA Reply: wrong key";
+  }
+  SECTION("more private data than MPA has") {
+    answer("4d504120494420526570204672616d65 00 02 0201");
+    text = "MPA frame with more than 512 bytes of private data";
+  }
+  SECTION("another revision") {
+    answer("4d504120494420526570204672616d65 00 01 0000");
+    text = "MPA Reply has revision 1, ours is 2";
+  }
+  SECTION("it goes before the reply") {
+    text = "closed by the peer before any MPA frame";
+    wrong = false;
+  }
+  SECTION("it goes within the reply") {
+    answer("4d504120494420526570");
+    text = "closed by the peer during MPA start-up";
+    wrong = false;
+  }
+  fds[1].Close();
+  REQUIRE(RunSoon([&] { return a->Step(Now()) == ConnectState::kFailed; }));
+  CHECK(a->cause().end == LinkEnd::kReset);
+  CHECK(a->cause().text == text);
+  CHECK(a->cause().local == wrong);
 }
 
 TEST_CASE("a reply that asks for too many Reads is answered with a Terminate") {

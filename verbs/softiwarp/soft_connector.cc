@@ -82,6 +82,7 @@ ConnectState SoftConnector::Step(Time now) {
         qp_.reset();
       } else {
         Fail(LinkEnd::kReset, negotiation_.failure());
+        cause_.local = negotiation_.peer_is_wrong();
       }
       return ConnectState::kFailed;
     case MpaState::kEstablished:

@@ -78,12 +78,12 @@ void MpaNegotiation::HandleBytes(Bytes bytes) {
 
 void MpaNegotiation::HandleEof() {
   if (state_ != MpaState::kWaiting && state_ != MpaState::kRequested) return;
-  Fail(input_size_ == 0 ? "closed by the peer before any MPA frame"
-                        : "closed by the peer during MPA start-up");
+  End(input_size_ == 0 ? "closed by the peer before any MPA frame"
+                       : "closed by the peer during MPA start-up");
 }
 
 void MpaNegotiation::HandleTime(Time now) {
-  if (state_ == MpaState::kWaiting && now >= deadline_) Fail("MPA start-up timed out");
+  if (state_ == MpaState::kWaiting && now >= deadline_) End("MPA start-up timed out");
 }
 
 void MpaNegotiation::HandleSent(size_t n) {
@@ -188,10 +188,15 @@ void MpaNegotiation::HandleReply(const MpaFrame& frame) {
   state_ = MpaState::kEstablished;
 }
 
-void MpaNegotiation::Fail(std::string why, std::optional<TerminateCause> terminate) {
+void MpaNegotiation::End(std::string why) {
   failure_ = std::move(why);
-  terminate_ = terminate;
   state_ = MpaState::kFailed;
+}
+
+void MpaNegotiation::Fail(std::string why, std::optional<TerminateCause> terminate) {
+  terminate_ = terminate;
+  peer_is_wrong_ = true;
+  End(std::move(why));
 }
 
 void MpaNegotiation::Send(const MpaFrame& frame) {

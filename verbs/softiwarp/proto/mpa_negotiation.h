@@ -84,6 +84,9 @@ class MpaNegotiation {
   // link is closed.
   [[nodiscard]] const std::string& failure() const { return failure_; }
   [[nodiscard]] const std::optional<TerminateCause>& terminate() const { return terminate_; }
+  // kFailed: what came cannot come from a peer that speaks MPA as we do. Not where it just left, or was
+  // silent.
+  [[nodiscard]] bool peer_is_wrong() const { return peer_is_wrong_; }
 
   [[nodiscard]] static size_t max_private_data(uint8_t revision) {
     return kMaxPrivateData - (revision >= 2 ? kMpaWordsSize : 0);
@@ -92,6 +95,7 @@ class MpaNegotiation {
  private:
   void HandleRequest(const MpaFrame& frame);
   void HandleReply(const MpaFrame& frame);
+  void End(std::string why);
   void Fail(std::string why, std::optional<TerminateCause> terminate = std::nullopt);
   void Send(const MpaFrame& frame);
 
@@ -108,6 +112,7 @@ class MpaNegotiation {
   size_t sent_ = 0;
   std::string failure_;
   std::optional<TerminateCause> terminate_;
+  bool peer_is_wrong_ = false;
 };
 
 }  // namespace sdp::iwarp
