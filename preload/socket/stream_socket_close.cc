@@ -371,7 +371,9 @@ bool MayLeadOthers() { return !Confined() && !Critical::MayBeInHandler(); }
 
 void StreamSocket::BeginToFinish() {
   std::unique_lock own(mutex_.own(), std::defer_lock);
-  if (!LockBounded(own) || shared_ != nullptr || state_ != State::kSdp || foreign() || session_->link_ended()) return;
+  if (!LockBounded(own)) return;
+  if (listener_ != nullptr) listener_->LeaveToOthers();  // before any connection keeps the process waiting
+  if (shared_ != nullptr || state_ != State::kSdp || foreign() || session_->link_ended()) return;
   PushHeld();
   session_->engine().CloseReceive();
   session_->engine().CloseSend();

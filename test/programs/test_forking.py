@@ -1,6 +1,8 @@
 """Servers that fork for each connection: the child talks, the parent has closed its copy and accepts the next."""
 
 import os
+import pathlib
+import signal
 import subprocess
 import sys
 
@@ -53,6 +55,58 @@ for _ in range(int(sys.argv[1])):
             accepted.sendall(b"!")
     for child in children:
         assert os.waitpid(child, 0)[1] == 0
+"""
+
+# The child ends with a connection whose peer has yet to read, so that this takes a while. `behind`: its listener has the higher descriptor.
+ENDING = """
+import ctypes, fcntl, os, socket, sys
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+child = os.fork()
+if child == 0:
+    if sys.argv[2] == "behind":
+        moved = socket.socket(fileno=fcntl.fcntl(listener.fileno(), fcntl.F_DUPFD, 100))
+        listener.close()
+        listener = moved
+    full, idle = (listener.accept()[0] for _ in range(2))
+    idle.sendall(b"i")
+    full.setblocking(False)
+    try:
+        while True:
+            full.send(b"f" * 65536)
+    except BlockingIOError:
+        pass
+    last = fcntl.fcntl(idle.fileno(), fcntl.F_DUPFD, 200)
+    idle.close()
+    ctypes.CDLL(None).exit(0)  # Python's own closes all that it knows
+print("forked", flush=True)
+accepted, _ = listener.accept()
+accepted.sendall(accepted.recv(1))
+print("echoed", flush=True)
+os.waitpid(child, 0)
+"""
+
+# Asks for a connection when the child has begun to end, which it sees by the end of the one that is idle.
+LATE = """
+import select, socket, sys
+address = ("127.0.0.1", int(sys.argv[1]))
+pair = [socket.create_connection(address, timeout=60) for _ in range(2)]
+connections = {s.recv(1): s for s in pair}
+assert connections[b"i"].recv(1) == b""
+late = socket.socket()
+late.setblocking(False)
+late.connect_ex(address)
+answer = select.poll()
+answer.register(late, select.POLLOUT)
+print("answered" if answer.poll(1000) else "left alone", flush=True)
+try:
+    while connections[b"f"].recv(1 << 20):
+        pass
+except ConnectionResetError:
+    pass  # on a slow machine it was too late for the child
+assert answer.poll(60000)
+late.settimeout(60)
+late.sendall(b"x")
+assert late.recv(1) == b"x"
 """
 
 CLIENT = """
@@ -118,6 +172,30 @@ class Forking(harness.ProgramTest):
         port = int(program.popen.stdout.readline())
         self.assertEqual(program.wait(120), 0, program.output())
         self.assertEqual(self.world.connects(port), (8 * rounds, {}))
+
+    def test_a_child_that_ends_takes_no_more_connections(self):
+        """They would go with it, if they are not through with their handshakes; its parent may have them."""
+        for place in "before", "behind":
+            with self.subTest(place):
+                port = harness.free_port()
+                parent = self.world.start([sys.executable, "-c", ENDING, port, place], stdout=subprocess.PIPE)
+                self.assertEqual(parent.popen.stdout.readline(), b"forked\n")
+                self.world.wait_for_listener(port)
+                harness.wait_until(lambda: self.sleeps(parent.pid), "parent that sleeps in accept")
+                os.kill(parent.pid, signal.SIGSTOP)
+                os.waitpid(parent.pid, os.WUNTRACED)
+                client = self.world.start([sys.executable, "-c", LATE, port], environment={"SDP_HANDSHAKE_TIMEOUT_MS": 120000}, stdout=subprocess.PIPE)
+                self.assertEqual(client.popen.stdout.readline(), b"left alone\n", client.output())
+                os.kill(parent.pid, signal.SIGCONT)
+                self.assertEqual(client.wait(60), 0, client.output())
+                self.assertEqual(parent.popen.stdout.readline(), b"echoed\n", parent.output())
+                self.assertEqual(parent.wait(20), 0, parent.output())
+                self.assertEqual(self.world.connects(port), (3, {}))
+
+    def sleeps(self, pid):
+        """All of the process's threads do."""
+        threads = pathlib.Path(f"/proc/{pid}/task")
+        return all((thread / "stat").read_text().rsplit(")", 1)[1].split()[0] == "S" for thread in threads.iterdir())
 
     def test_socat(self):
         harness.need("socat")
