@@ -26,7 +26,7 @@ inline bool ChoosesFreely() { return config().force == Mechanism::kChosen && !co
 // A large send that is smaller is not worth the registration of its memory.
 inline constexpr uint32_t kWorthRegistering = 512 * 1024;
 // Below, a copy costs less than the messages and wake-ups of Zcopy (scripts/bench zcopy).
-inline constexpr uint32_t kWorthLending = 64 * 1024;
+inline constexpr uint32_t kWorthLending = 64 * 1024 - 1;
 
 // Which mechanisms the engine may choose from, and from which size on. Forcing one is for measurements: what
 // it cannot carry is copied.

@@ -29,6 +29,7 @@
 #include "preload/socket/loan.h"
 #include "preload/socket/option_log.h"
 #include "preload/socket/poll_budget.h"
+#include "preload/socket/request_timing.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/session.h"
 #include "preload/socket/shared_connection.h"
@@ -338,6 +339,8 @@ class StreamSocket final : public Socket {
   bool Hold(const iovec* iov, size_t count, size_t total, bool is_request);
   // A write of so many bytes should wait for the read of its answer.
   [[nodiscard]] bool MayBeRequest(size_t total) const;
+  // A large answer is expected, and memory will be lent for it.
+  [[nodiscard]] bool AwaitsAnswer() const;
   // A request that waits leaves, or stays in the engine for the offer that follows.
   void HandOverRequest(bool with_sink_avail);
   // Takes bytes as Engine::Send, those kept back first, and hands them to the link. How many of `data`; *moved: of both.
@@ -500,6 +503,7 @@ class StreamSocket final : public Socket {
   uint32_t copied_in_a_row_ = 0;
   Duration mebibyte_read_ = std::chrono::milliseconds(20);  // how long an adapter's peer took for one, about
   TurnTaking turns_;
+  RequestTiming request_timing_;
   StreamTiming stream_timing_;  // over a kernel RNIC
   TurnTaking::Way way_ = TurnTaking::Way::kCopy;  // that the engine was told of
   bool trimming_ = false;  // the background looks whether the send buffer is used
@@ -517,7 +521,7 @@ class StreamSocket final : public Socket {
 
   std::vector<std::byte> held_;  // sent with MSG_MORE or a cork: leaves with what follows, or at held_until_
   Time held_until_ = kNever;
-  bool held_request_ = false;  // it waits for a read
+  bool held_request_ = false;  // it waits for a read (request_timing.h)
 
   Task task_{this};
   uint64_t calls_ = 0;       // by the application, to see whether it is active

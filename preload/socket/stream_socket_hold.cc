@@ -1,5 +1,6 @@
 // MSG_MORE and TCP_CORK: a small piece waits for the next one, and both leave as one message with one call on
-// the link. SDP_FORCE=transaction: a small write waits for the read that follows, and leaves in its SinkAvail (SDP 9.4).
+// the link. A small write that the read of a large answer always follows waits for that (request_timing.h), and leaves in its SinkAvail (SDP 9.4);
+// with SDP_FORCE=transaction every small write.
 #include <algorithm>
 #include <array>
 
@@ -16,10 +17,16 @@ constexpr Duration kLongestHold = std::chrono::milliseconds(200);
 }  // namespace
 
 bool StreamSocket::MayBeRequest(size_t total) const {
-  if (config().force != Mechanism::kTransaction) return false;
+  if (config().force != Mechanism::kTransaction && !AwaitsAnswer()) return false;
   const engine::Stats& stats = session_->engine().stats();
   return stats.sink_mode == engine::FlowMode::kPipelined &&
          held_.size() + total + engine::kMaxHeader <= stats.remote_buffer_size;
+}
+
+bool StreamSocket::AwaitsAnswer() const {
+  // Nobody else uses the socket, or looks at it, who would have to see that the request has not left.
+  return config().force == Mechanism::kChosen && turns_.ShouldLend(engine().sink_threshold()) && shared_ == nullptr && waiters_.empty() && observers_.empty() &&
+         !session_->being_read() && !sink_loan_.offered() && options_.receive_timeout() == Duration::zero();
 }
 
 void StreamSocket::HandOverRequest(bool with_sink_avail) {
@@ -73,6 +80,7 @@ size_t StreamSocket::SendBehindHeld(std::span<const Bytes> data, engine::SendFla
 }
 
 void StreamSocket::PushHeld() {
+  if (held_request_) request_timing_.Missed();
   held_request_ = false;
   if (held_.empty()) return;
   if (!session_->engine().can_send()) {

@@ -161,15 +161,19 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   const bool writable = Writable();  // what poll told the caller
   const bool nonblocking = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd);
   const bool more = (flags & MSG_MORE) != 0 || options_.cork();
-  if ((more || (!nonblocking && MayBeRequest(total))) && (flags & MSG_OOB) == 0 && total > 0 && pending_error_ == 0 &&
-      session_->engine().can_send() && Hold(iov, count, total, !more)) {
-    return static_cast<ssize_t>(total);
-  }
+  const bool may_hold = (flags & MSG_OOB) == 0 && total > 0 && pending_error_ == 0 && session_->engine().can_send();
+  if (more && may_hold && Hold(iov, count, total, /*is_request=*/false)) return static_cast<ssize_t>(total);
   engine::SendFlags send_flags{.out_of_band = (flags & MSG_OOB) != 0};
   Time credit_deadline = kNever;
   bool looked = false;
   left_until_ = kNever;
   NoteSend(total, !nonblocking);
+  const bool is_request = !nonblocking && !more && may_hold && MayBeRequest(total);
+  const bool waits = is_request && (held_request_ || request_timing_.expects_read() || config().force == Mechanism::kTransaction);
+  if (waits && Hold(iov, count, total, /*is_request=*/true)) {
+    request_timing_.Asked(Now(), /*waits=*/true);
+    return static_cast<ssize_t>(total);
+  }
   for (;;) {
     if (foreign()) {  // since a sleep
       const int error = AwaitConnection(lock, nonblocking, options_.send_timeout(), &deadline);
@@ -267,6 +271,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   }
   AfterProgress();
   LeaveToBackground();
+  if (is_request) request_timing_.Asked(Now(), /*waits=*/false);
   if (total == data.left() && total > 0) return Fail(EAGAIN);
   return static_cast<ssize_t>(total - data.left());
 }
@@ -304,7 +309,8 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   const bool may_lend = !nonblocking && !peek && !receive_shut_ && (flags & MSG_TRUNC) == 0;
   // 9.3: never for MSG_WAITALL.
   bool lend_ahead = may_lend && wanted < total && total > kNeverLent && LendsAhead(iov[0].iov_len);
-  bool looked_ahead = false;
+  if (lend_ahead) request_timing_.Read(Now());
+  bool looked_ahead = held_request_;  // nothing can have come for a question that has not left
   bool looked = false;
   bool slept = false;
   size_t done = 0;

@@ -30,7 +30,7 @@ class TimedChoice {
   static constexpr uint32_t kFew = 3;
   static constexpr uint32_t kShortestStay = 256;
   static constexpr uint32_t kLongestStay = 8192;
-  static constexpr uint32_t kStayGrows = 4;
+  static constexpr uint32_t kStayGrows = 2;
   // What is kept: the mean of about so many blocks.
   static constexpr uint32_t kBlocksKept = 8;
   static constexpr uint32_t kProbation = 4;  // blocks
@@ -62,8 +62,7 @@ class TimedChoice {
           block_[in_block_++] = taken;
         }
         if (enough()) {
-          figures_[way_] = TakeBlock();
-          NextWay(way_ + 1);
+          EndTrialBlock();
         } else if (hopeless()) {
           in_block_ = 0;
           NextWay(way_ + 1);
@@ -82,6 +81,7 @@ class TimedChoice {
   static constexpr float kUnknown = std::numeric_limits<float>::max();
   // A trial against what is known from a long time has to show more than noise; and so much slower is hopeless, at a glance or by half a block.
   static constexpr float kClearly = 0.95F;
+  static constexpr float kAsGood = 0.85F;
   static constexpr float kTwice = 2;
   static constexpr uint32_t kGlance = 8;
   static constexpr float kQuarterMore = 1.25F;
@@ -101,14 +101,34 @@ class TimedChoice {
     return in_block_ == kBlock || (in_block_ == kFew && std::all_of(block_.begin(), block_.begin() + kFew, is_long));
   }
   [[nodiscard]] bool hopeless() {
-    const float best = *std::min_element(figures_.begin(), figures_.end());
+    const float best = BestOfOthers();
     if (best == kUnknown) return false;
     if (uses_ >= kGlance && least_ > best * kTwice) return true;
     return in_block_ == kBlock / 2 && Figure() > best * kQuarterMore;
   }
+  [[nodiscard]] float BestOfOthers() const {
+    float best = kUnknown;
+    for (uint8_t way = 0; way < kMostWays; ++way) {
+      if (way != way_) best = std::min(best, figures_[way]);
+    }
+    return best;
+  }
+  // What a close thing is worth: a small part of what its winner is kept for.
+  [[nodiscard]] uint32_t most_blocks() const { return std::clamp(stay_ / (16 * kBlock), uint32_t{2}, kBlocksKept); }
+  void EndTrialBlock() {
+    const bool few = in_block_ < kBlock;
+    const float figure = TakeBlock();
+    ++blocks_;
+    // The first of several still suffers from the change.
+    figures_[way_] = blocks_ <= 2 ? figure : figures_[way_] + (figure - figures_[way_]) / static_cast<float>(blocks_ - 1);
+    const float ratio = figures_[way_] / BestOfOthers();
+    const bool close = ratio > kAsGood && ratio < 1 / kAsGood;
+    if (few || !close || blocks_ >= most_blocks()) NextWay(way_ + 1);
+  }
   // Goes on with `way` or the next one behind it, or ends the trials.
   void NextWay(uint8_t way) {
     uses_ = 0;
+    blocks_ = 0;
     settled_ = false;
     settling_ = {};
     least_ = kUnknown;

@@ -34,7 +34,7 @@ struct End {
 
 // Until the trials are over, each way taking its time.
 void Try(End* end, uint64_t question, uint64_t answer, Duration copy, Duration read, Duration write) {
-  for (uint32_t i = 0; i < TimedChoice::kWarmUp + 3 * (TimedChoice::kUncounted + TimedChoice::kBlock) + TimedChoice::kBlock; ++i) {
+  for (uint32_t i = 0; i < TimedChoice::kWarmUp + 3 * (TimedChoice::kUncounted + 2 * TimedChoice::kBlock) + TimedChoice::kBlock; ++i) {
     end->Send(question);
     end->turns.Received(answer);
     end->now += end->turns.way() == Way::kCopy ? copy : end->turns.way() == Way::kRead ? read : write;
@@ -159,7 +159,7 @@ TEST_CASE("turns: what is copied behind a small turn does not count for a way th
     end.Send(kLarge);
     copied += end.turns.way() == Way::kCopy;
     end.turns.Received(kLarge);
-    end.now += end.turns.way() == Way::kCopy ? us(100) : end.turns.way() == Way::kRead ? us(130) : us(110);
+    end.now += end.turns.way() == Way::kCopy ? us(100) : end.turns.way() == Way::kRead ? us(130) : us(120);
     if (i % 3 == 2) end.Turn(1, 1);
   }
   // Of three turns in a row only the last can go another way, and copying is faster: reading so much that half a trial shows it.
