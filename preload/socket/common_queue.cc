@@ -14,12 +14,21 @@
 #include "preload/confinement.h"
 #include "preload/fd_table.h"
 #include "preload/real_calls.h"
+#include "preload/socket/clock.h"
 
 namespace sdp::preload {
 namespace {
 
-// The state's size, then the state, then zeros: the bytes in the queue tell how many records there are.
-using Record = std::array<std::byte, sizeof(uint32_t) + CommonQueue::kMostState>;
+// The state's size, since when it waits, the state, then zeros: the bytes in the queue tell how many records
+// there are.
+constexpr size_t kHead = sizeof(uint32_t) + sizeof(uint64_t);
+using Record = std::array<std::byte, kHead + CommonQueue::kMostState>;
+
+// Another process's word, which is not relied on for more than the order.
+Time SinceOf(const std::byte* record) {
+  return std::clamp(Time(Duration(static_cast<int64_t>(LoadBe<uint64_t>(record + sizeof(uint32_t))))), Time{},
+                    Now());
+}
 
 // Barred or not is written on the end that puts in, where all processes read it: as a priority, which means nothing to a Unix socket.
 constexpr int kBarred = 1;
@@ -129,11 +138,16 @@ bool CommonQueue::OthersAtWork() const {
   return open() && real.fcntl(in_, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-bool CommonQueue::Put(Bytes state, int link, bool begun) {
-  if (state.size() > kMostState || Confined() || !((begun && at_work_) || usable())) return false;
+bool CommonQueue::Put(Bytes state, int link, Time since, bool begun) {
+  errno = EMSGSIZE;
+  if (state.size() > kMostState) return false;
+  errno = EPERM;
+  if (Confined() || !((begun && at_work_) || usable())) return false;
   Record record{};
   StoreBe<uint32_t>(record.data(), static_cast<uint32_t>(state.size()));
-  std::copy(state.begin(), state.end(), record.begin() + sizeof(uint32_t));
+  StoreBe<uint64_t>(record.data() + sizeof(uint32_t),
+                    static_cast<uint64_t>(since.time_since_epoch().count()));
+  std::copy(state.begin(), state.end(), record.begin() + kHead);
   iovec piece{.iov_base = record.data(), .iov_len = record.size()};
   Control control{};
   msghdr message = MessageOf(&piece, &control);
@@ -145,7 +159,7 @@ bool CommonQueue::Put(Bytes state, int link, bool begun) {
   return real.sendmsg(in_, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(record.size());
 }
 
-bool CommonQueue::Take(int flags, int* link, std::vector<std::byte>* state) {
+bool CommonQueue::Take(int flags, int* link, Time* since, std::vector<std::byte>* state) {
   if (size() == 0) {
     errno = EAGAIN;
     return false;
@@ -165,9 +179,17 @@ bool CommonQueue::Take(int flags, int* link, std::vector<std::byte>* state) {
     return false;
   }
   real.fcntl(*link, F_SETFL, O_RDWR | ((flags & SOCK_NONBLOCK) != 0 ? O_NONBLOCK : 0));
-  const auto first = record.begin() + sizeof(uint32_t);
+  *since = SinceOf(record.data());
+  const auto first = record.begin() + kHead;
   state->assign(first, first + size);
   return true;
+}
+
+Time CommonQueue::FirstSince() const {
+  std::array<std::byte, kHead> head{};
+  if (fd() < 0) return kNever;
+  const ssize_t got = real.recv(fd(), head.data(), head.size(), MSG_PEEK | MSG_DONTWAIT);
+  return got >= 0 ? SinceOf(head.data()) : kNever;
 }
 
 void CommonQueue::Bar() {

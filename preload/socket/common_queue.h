@@ -52,11 +52,14 @@ class CommonQueue {
   // Another process has begun and not ended.
   [[nodiscard]] bool OthersAtWork() const;
 
-  // `link` stays the caller's; `begun`: it was taken on at work. False: the queue is full, the state too long, or the queue not usable.
-  bool Put(Bytes state, int link, bool begun);
+  // `link` stays the caller's; `since`: when it began to wait; `begun`: it was taken on at work. False: the
+  // queue is full, the state too long (EMSGSIZE), or the queue not usable.
+  bool Put(Bytes state, int link, Time since, bool begun);
   // The first of them: its link, with `flags` (SOCK_CLOEXEC, SOCK_NONBLOCK) applied, is the caller's. False: errno says why; EAGAIN:
   // there is none. With EMFILE, say, it stays where it is.
-  bool Take(int flags, int* link, std::vector<std::byte>* state);
+  bool Take(int flags, int* link, Time* since, std::vector<std::byte>* state);
+  // When that one began to wait; kNever: there is none.
+  [[nodiscard]] Time FirstSince() const;
 
   // For a process that is about to be confined (preload/confinement.h) and will not be able to take connections out: from here on no
   // process begins to take any on for it.

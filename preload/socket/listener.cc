@@ -238,22 +238,14 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
   std::lock_guard lock(mutex_);
   used_ = true;
   DropFinished();
-  if (!ready_.empty()) {
-    const int visible = Unhide(ready_.front().fd, flags);
-    if (visible < 0) return nullptr;
-    Ready ready = std::move(ready_.front());
-    ready_.pop_front();
-    uint64_t count;
-    if (ready_.empty()) (void)!real.read(ready_fd(), &count, sizeof count);
-    SettleWork();
-    ready.session->queue_pair().SetEventFd(visible);
-    *fd = visible;
-    return std::move(ready.session);
-  }
-  if (shared_) {
-    if (auto session = AcceptCommon(flags, fd)) return session;
+  // Two queues, and one order, as TCP's has: who polls keeps what he has taken on, while others may wait for
+  // all that came before.
+  if (shared_ && (ready_.empty() || common_.FirstSince() <= ready_.front().since)) {
+    Time since;
+    if (auto session = AcceptCommon(flags, fd, &since)) return session;
     if (errno != EAGAIN) return nullptr;
   }
+  if (!ready_.empty()) return AcceptKept(flags, fd);
   for (int attempts = 0; attempts < kMostAtOnce; ++attempts) {
     if (closed_) {
       errno = EINVAL;
@@ -287,6 +279,19 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
   }
   errno = EAGAIN;
   return nullptr;
+}
+
+std::unique_ptr<Session> Listener::AcceptKept(int flags, int* fd) {
+  const int visible = Unhide(ready_.front().fd, flags);
+  if (visible < 0) return nullptr;
+  Ready ready = std::move(ready_.front());
+  ready_.pop_front();
+  uint64_t count;
+  if (ready_.empty()) (void)!real.read(ready_fd(), &count, sizeof count);
+  SettleWork();
+  ready.session->queue_pair().SetEventFd(visible);
+  *fd = visible;
+  return std::move(ready.session);
 }
 
 bool Listener::dormant() {
@@ -391,7 +396,7 @@ bool Listener::AcceptAhead(bool shake_hands) {
     AcceptHandshake handshake(hidden, tuning_, now);
     const auto outcome = shake_hands ? handshake.Step(now) : AcceptHandshake::Outcome::kPending;
     if (outcome == AcceptHandshake::Outcome::kEstablished) {
-      PushReady(hidden, handshake.TakeSession(), begun);
+      PushReady(hidden, handshake.TakeSession(), begun, now);
     } else if (outcome == AcceptHandshake::Outcome::kFailed) {
       HiddenFds::Close(hidden);
     } else {
@@ -407,20 +412,25 @@ bool Listener::TakeOn() {
   return !closed_ && !leaving_ && AcceptAhead(/*shake_hands=*/true);
 }
 
-void Listener::PushReady(int fd, std::unique_ptr<Session> session, bool begun) {
-  if (shared_ && MayMove(*session) && common_.Put(session->Freeze(), fd, begun)) {
+void Listener::PushReady(int fd, std::unique_ptr<Session> session, bool begun, Time since) {
+  if (shared_ && MayMove(*session) && !AwaitsRoom() && common_.Put(session->Freeze(), fd, since, begun)) {
     HiddenFds::Close(fd);
   } else {
-    Keep(fd, std::move(session), begun);
+    Keep(fd, std::move(session), begun, since);
   }
   if (signal_fd_ >= 0) SignalConnection(signal_fd_, signal_number_);
 }
 
-void Listener::Keep(int fd, std::unique_ptr<Session> session, bool begun) {
+void Listener::Keep(int fd, std::unique_ptr<Session> session, bool begun, Time since) {
   session->queue_pair().SetEventFd(fd);
   const bool tended = session->has_unsent() || begun || (shared_ && common_.usable());
-  const Time now = Now();
-  ready_.push_back({.fd = fd, .session = std::move(session), .expires = now + config().handshake_timeout, .since = now, .begun = begun});
+  const auto behind = std::upper_bound(ready_.begin(), ready_.end(), since,
+                                       [](Time time, const Ready& ready) { return time < ready.since; });
+  ready_.insert(behind, {.fd = fd,
+                         .session = std::move(session),
+                         .expires = Now() + config().handshake_timeout,
+                         .since = since,
+                         .begun = begun});
   if (tended) Background::Add(&tending_, kPatience);
   const uint64_t one = 1;
   (void)!real.write(ready_fd(), &one, sizeof one);

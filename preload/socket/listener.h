@@ -157,6 +157,7 @@ class Listener final : private KernelListenerOwner {
     Time expires;  // how long its HelloAck may wait for the peer's first FPDU
     Time since;
     bool begun;
+    bool too_long = false;  // for the common queue
   };
   // Hands were shaken by who waits for the listener, and the HelloAck waits for the peer's first FPDU: if nobody accepts for a while, the
   // peer must get it all the same. And where processes share the listener, another one may accept then.
@@ -195,16 +196,20 @@ class Listener final : private KernelListenerOwner {
   [[nodiscard]] bool HelperMayAccept() const { return !closed_ && (first_hand() || common_.usable()); }
   // Takes what the SDP listener has; `shake_hands`: at once where the request is complete, else the helper does it.
   bool AcceptAhead(bool shake_hands);
-  void PushReady(int fd, std::unique_ptr<Session> session, bool begun);
+  // `since`: when hands were shaken with it; not later than its peer may have learnt of that.
+  void PushReady(int fd, std::unique_ptr<Session> session, bool begun, Time since);
   // The same, for this process.
-  void Keep(int fd, std::unique_ptr<Session> session, bool begun);
+  void Keep(int fd, std::unique_ptr<Session> session, bool begun, Time since);
   // Ends the work in the common queue when nothing is left of what was begun.
   void SettleWork();
   void DropFinished();
-  // One from the common queue. errno tells as for Accept.
-  std::unique_ptr<Session> AcceptCommon(int flags, int* fd);
+  // The first of ready_; the first of the common queue. errno tells as for Accept.
+  std::unique_ptr<Session> AcceptKept(int flags, int* fd);
+  std::unique_ptr<Session> AcceptCommon(int flags, int* fd, Time* since);
   // True: a connection that waits for accept may go to another process as it is.
   static bool MayMove(const Session& session);
+  // Such a one waits here for room in the common queue, and nobody who came later is to get there before it.
+  [[nodiscard]] bool AwaitsRoom() const;
   // Puts those that have waited for `patience` into the common queue. When it is time to try again; kNever: all is done that can be.
   Time MoveToCommon(Time now, Duration patience);
   void Share();
@@ -227,7 +232,7 @@ class Listener final : private KernelListenerOwner {
   std::vector<std::unique_ptr<KernelListener>> kernel_gone_;  // the helper may still have them
   bool kernel_looked_ = false;  // for addresses of kernel RNICs
   std::list<std::unique_ptr<Incoming>> incoming_;
-  std::deque<Ready> ready_;  // by this process alone
+  std::deque<Ready> ready_;  // by this process alone; who has waited longest comes first
   CommonQueue common_;       // empty until the listener is shared
   size_t backlog_ = 1;  // connections the library takes on before the application asks for them
   bool closed_ = false;

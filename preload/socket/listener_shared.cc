@@ -102,22 +102,29 @@ void Listener::NoteFork(bool in_child) {
 
 bool Listener::MayMove(const Session& session) { return !session.has_unsent() && session.freezable(); }
 
+bool Listener::AwaitsRoom() const {
+  return std::any_of(ready_.begin(), ready_.end(),
+                     [](const Ready& ready) { return !ready.too_long && MayMove(*ready.session); });
+}
+
 Time Listener::MoveToCommon(Time now, Duration patience) {
   Time next = kNever;
   bool moved = false;
   for (auto ready = ready_.begin(); ready != ready_.end();) {
-    if (!MayMove(*ready->session)) {
+    if (ready->too_long || !MayMove(*ready->session)) {
       ++ready;
     } else if (now - ready->since < patience) {
       next = std::min(next, ready->since + patience);
       ++ready;
-    } else if (!common_.Put(ready->session->Freeze(), ready->fd, ready->begun)) {
-      next = std::min(next, now + 4 * kPatience);  // full, perhaps
-      ++ready;
-    } else {
+    } else if (common_.Put(ready->session->Freeze(), ready->fd, ready->since, ready->begun)) {
       HiddenFds::Close(ready->fd);
       ready = ready_.erase(ready);
       moved = true;
+    } else if (errno == EMSGSIZE) {
+      ready->too_long = true;
+    } else {
+      next = std::min(next, now + 4 * kPatience);  // full, perhaps
+      break;                                       // and whom it has room for next is whoever came first
     }
   }
   uint64_t count;
@@ -126,9 +133,9 @@ Time Listener::MoveToCommon(Time now, Duration patience) {
   return next;
 }
 
-std::unique_ptr<Session> Listener::AcceptCommon(int flags, int* fd) {
+std::unique_ptr<Session> Listener::AcceptCommon(int flags, int* fd, Time* since) {
   std::vector<std::byte> state;
-  while (common_.Take(flags, fd, &state)) {
+  while (common_.Take(flags, fd, since, &state)) {
     if (auto session = Session::Thawed(state, *fd)) return session;
     SDP_LOG(kError, "a connection that another process has taken on is not understood");
     real.close(*fd);
@@ -163,9 +170,10 @@ void Listener::PrepareConfinement(Time give_up) {
   if (!shared_) return;
   while (!closed_) {
     const bool more = common_.OthersAtWork() && Now() < give_up;  // before the look at what they have put in
-    for (int fd; auto session = AcceptCommon(SOCK_CLOEXEC, &fd);) {
+    Time since;
+    for (int fd; auto session = AcceptCommon(SOCK_CLOEXEC, &fd, &since);) {
       const int hidden = HiddenFds::Hide(fd);
-      if (hidden >= 0) Keep(hidden, std::move(session), /*begun=*/false);
+      if (hidden >= 0) Keep(hidden, std::move(session), /*begun=*/false, since);
     }
     if (!more) break;
     pollfd next{.fd = common_.fd(), .events = POLLIN, .revents = 0};

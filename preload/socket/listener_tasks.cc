@@ -46,6 +46,7 @@ Background::Wait Listener::Incoming::Run(Time now) {
         return {.done = true};
     }
   }
+  const Time since = Now();
   // Not further than that takes: what the application sets on the connection, as SO_OOBINLINE, is to hold for
   // all it receives.
   if (session->has_unsent()) session->ReadAvailable();
@@ -55,7 +56,7 @@ Background::Wait Listener::Incoming::Run(Time now) {
             .events = static_cast<short>(write ? POLLIN | POLLOUT : POLLIN),
             .deadline = expires};
   }
-  listener->PushReady(fd, std::move(session), begun);
+  listener->PushReady(fd, std::move(session), begun, since);
   finished = true;
   listener->SettleWork();
   return {.done = true};
@@ -94,12 +95,19 @@ Background::Wait Listener::Tending::Run(Time now) {
   Background::Wait wait{.done = true};
   for (Ready& ready : listener->ready_) {
     if (!ready.session->has_unsent() || now >= ready.expires) continue;
-    ready.session->ReadAvailable();
+    // From the HelloAck on its place in the line counts, which others may have to hear of at once
+    // (MoveToCommon).
+    const bool early = now - ready.since < kPatience;
+    if (!early) ready.session->ReadAvailable();
     if (!ready.session->has_unsent()) continue;
-    // One descriptor at a time; the others are looked at again after a while.
-    if (wait.done) {
-      wait = {
-          .done = false, .fd = ready.session->LinkOf(ready.fd), .events = POLLIN, .deadline = ready.expires};
+    wait.done = false;
+    if (early) {
+      wait.deadline = std::min(wait.deadline, ready.since + kPatience);
+    } else if (wait.fd < 0) {
+      // One descriptor at a time; the others are looked at again after a while.
+      wait.fd = ready.session->LinkOf(ready.fd);
+      wait.events = POLLIN;
+      wait.deadline = std::min(wait.deadline, ready.expires);
     } else {
       wait.deadline = std::min(wait.deadline, now + 4 * kPatience);
     }

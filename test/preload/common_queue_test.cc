@@ -8,9 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <catch2/catch.hpp>
 #include <csignal>
 
-#include <catch2/catch.hpp>
+#include "preload/socket/clock.h"
 
 namespace sdp::preload {
 namespace {
@@ -31,6 +32,8 @@ bool LeadsTo(const Pair& pair, int link) {
   return write(pair.fds[0], "x", 1) == 1 && recv(link, &c, 1, MSG_DONTWAIT) == 1 && c == 'x';
 }
 
+constexpr Time kThen{std::chrono::seconds(1)};  // long ago
+
 void CopyOf(const CommonQueue& queue, CommonQueue* copy) {
   std::vector<int> fds;
   queue.AppendDescriptors(&fds);
@@ -43,18 +46,19 @@ TEST_CASE("common queue: what one process puts in, another takes out, in order a
   REQUIRE(queue.Open());
   CopyOf(queue, &other);
   Pair first, second;
-  REQUIRE(queue.Put(State(CommonQueue::kMostState, 1), first.fds[1], false));
-  REQUIRE(queue.Put(State(0, 2), second.fds[1], false));
+  REQUIRE(queue.Put(State(CommonQueue::kMostState, 1), first.fds[1], kThen, false));
+  REQUIRE(queue.Put(State(0, 2), second.fds[1], kThen, false));
   CHECK(other.size() == 2);
   int link = -1;
   std::vector<std::byte> state;
-  REQUIRE(other.Take(SOCK_CLOEXEC | SOCK_NONBLOCK, &link, &state));
+  Time since;
+  REQUIRE(other.Take(SOCK_CLOEXEC | SOCK_NONBLOCK, &link, &since, &state));
   CHECK(state == State(CommonQueue::kMostState, 1));
   CHECK(LeadsTo(first, link));
   CHECK(fcntl(link, F_GETFD) == FD_CLOEXEC);
   CHECK((fcntl(link, F_GETFL) & O_NONBLOCK) != 0);
   close(link);
-  REQUIRE(queue.Take(0, &link, &state));
+  REQUIRE(queue.Take(0, &link, &since, &state));
   CHECK(state.empty());
   CHECK(LeadsTo(second, link));
   CHECK(fcntl(link, F_GETFD) == 0);
@@ -62,19 +66,57 @@ TEST_CASE("common queue: what one process puts in, another takes out, in order a
   close(link);
   CHECK(queue.size() == 0);
   errno = 0;
-  REQUIRE_FALSE(other.Take(0, &link, &state));
+  REQUIRE_FALSE(other.Take(0, &link, &since, &state));
   CHECK(errno == EAGAIN);
+}
+
+TEST_CASE("common queue: it tells since when the first one waits") {
+  CommonQueue queue;
+  CHECK(queue.FirstSince() == kNever);
+  REQUIRE(queue.Open());
+  CHECK(queue.FirstSince() == kNever);
+  Pair pair;
+  const Time later = kThen + std::chrono::nanoseconds(1);
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], later, false));
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], kThen, false));
+  const int next = dup(0);
+  close(next);
+  int link = -1;
+  std::vector<std::byte> state;
+  Time since;
+  for (const Time expected : {later, kThen}) {
+    CHECK(queue.FirstSince() == expected);
+    const int unused = dup(0);  // a look takes no descriptor out
+    close(unused);
+    CHECK(unused == next);
+    REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &since, &state));
+    CHECK(since == expected);
+    CHECK(LeadsTo(pair, link));
+    close(link);
+  }
+  CHECK(queue.FirstSince() == kNever);
+  // Another process's clock is not believed to be ahead of this one's, nor to have run before it.
+  for (const Time lie : {kNever, Time::min()}) {
+    REQUIRE(queue.Put(State(3, 3), pair.fds[1], lie, false));
+    REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &since, &state));
+    CHECK(since >= Time{});
+    CHECK(since <= Now());
+    close(link);
+  }
 }
 
 TEST_CASE("common queue: what is too long or too much stays with the caller") {
   CommonQueue queue;
   Pair pair;
-  REQUIRE_FALSE(queue.Put(State(10, 1), pair.fds[1], false));
+  REQUIRE_FALSE(queue.Put(State(10, 1), pair.fds[1], kThen, false));
   REQUIRE(queue.Open());
-  REQUIRE_FALSE(queue.Put(State(CommonQueue::kMostState + 1, 1), pair.fds[1], false));
-  REQUIRE_FALSE(queue.Put(State(10, 1), -1, false));
+  errno = 0;
+  REQUIRE_FALSE(queue.Put(State(CommonQueue::kMostState + 1, 1), pair.fds[1], kThen, false));
+  CHECK(errno == EMSGSIZE);
+  REQUIRE_FALSE(queue.Put(State(10, 1), -1, kThen, false));
   size_t count = 0;
-  while (count < 100'000 && queue.Put(State(10, 1), pair.fds[1], false)) ++count;
+  while (count < 100'000 && queue.Put(State(10, 1), pair.fds[1], kThen, false)) ++count;
+  CHECK(errno != EMSGSIZE);
   CHECK(count >= 64);
   CHECK(count < 100'000);
   CHECK(queue.size() == count);
@@ -87,11 +129,12 @@ TEST_CASE("common queue: the process that put a connection in may be gone") {
     CommonQueue gone;
     REQUIRE(gone.Open());
     CopyOf(gone, &left);
-    REQUIRE(gone.Put(State(3, 3), pair.fds[1], false));
+    REQUIRE(gone.Put(State(3, 3), pair.fds[1], kThen, false));
   }
   int link = -1;
   std::vector<std::byte> state;
-  REQUIRE(left.Take(SOCK_CLOEXEC, &link, &state));
+  Time since;
+  REQUIRE(left.Take(SOCK_CLOEXEC, &link, &since, &state));
   CHECK(LeadsTo(pair, link));
   close(link);
 }
@@ -101,7 +144,7 @@ TEST_CASE("common queue: the last process ends what waits") {
   {
     CommonQueue queue;
     REQUIRE(queue.Open());
-    REQUIRE(queue.Put(State(3, 3), pair.fds[1], false));
+    REQUIRE(queue.Put(State(3, 3), pair.fds[1], kThen, false));
     close(std::exchange(pair.fds[1], -1));
   }
   char c;
@@ -113,13 +156,14 @@ TEST_CASE("common queue: barred by one process, it takes nothing in from any") {
   REQUIRE(queue.Open());
   CopyOf(queue, &other);
   Pair pair;
-  REQUIRE(other.Put(State(3, 3), pair.fds[1], false));
+  REQUIRE(other.Put(State(3, 3), pair.fds[1], kThen, false));
   queue.Bar();
   CHECK_FALSE(other.usable());
-  CHECK_FALSE(other.Put(State(3, 3), pair.fds[1], false));
+  CHECK_FALSE(other.Put(State(3, 3), pair.fds[1], kThen, false));
   int link = -1;
   std::vector<std::byte> state;
-  REQUIRE(other.Take(SOCK_CLOEXEC, &link, &state));
+  Time since;
+  REQUIRE(other.Take(SOCK_CLOEXEC, &link, &since, &state));
   close(link);
 }
 
@@ -160,7 +204,7 @@ class Worker {
       char done = 1;
       if (what == 'b') done = queue_.BeginWork();
       if (what == 'e') queue_.EndWork();
-      if (what == 'p') done = queue_.Put(State(3, 3), fds[1], true);
+      if (what == 'p') done = queue_.Put(State(3, 3), fds[1], kThen, true);
       if (write(told_[1], &done, 1) != 1) break;
     }
     _exit(0);
@@ -181,7 +225,7 @@ TEST_CASE("common queue: who bars it knows of what others have begun, and gets t
   SECTION("put in although it is barred, and ended") {
     queue.Bar();
     CHECK_FALSE(worker.Does('b'));
-    CHECK_FALSE(queue.Put(State(3, 3), 0, false));
+    CHECK_FALSE(queue.Put(State(3, 3), 0, kThen, false));
     CHECK(queue.OthersAtWork());
     CHECK(worker.Does('p'));
     worker.Does('e');
@@ -210,7 +254,7 @@ TEST_CASE("common queue: without a descriptor left, the connection waits on") {
   CommonQueue queue;
   REQUIRE(queue.Open());
   Pair pair;
-  REQUIRE(queue.Put(State(3, 3), pair.fds[1], false));
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], kThen, false));
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
   const int next = dup(0);
@@ -220,14 +264,15 @@ TEST_CASE("common queue: without a descriptor left, the connection waits on") {
   REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
   int link = -1;
   std::vector<std::byte> state;
+  Time since;
   errno = 0;
-  const bool taken = queue.Take(SOCK_CLOEXEC, &link, &state);
+  const bool taken = queue.Take(SOCK_CLOEXEC, &link, &since, &state);
   const int error = errno;
   REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK_FALSE(taken);
   CHECK(error == EMFILE);
   CHECK(queue.size() == 1);
-  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &state));
+  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &since, &state));
   CHECK(LeadsTo(pair, link));
   close(link);
 }
@@ -237,16 +282,18 @@ TEST_CASE("common queue: what is no record is refused, and its descriptor closed
   REQUIRE(queue.Open());
   std::vector<int> fds;
   queue.AppendDescriptors(&fds);
-  std::vector<std::byte> wrong(sizeof(uint32_t) + CommonQueue::kMostState, std::byte{0xff});
+  std::vector<std::byte> wrong(sizeof(uint32_t) + sizeof(uint64_t) + CommonQueue::kMostState,
+                               std::byte{0xff});
   REQUIRE(write(fds[1], wrong.data(), wrong.size()) == static_cast<ssize_t>(wrong.size()));
   int link = -1;
   std::vector<std::byte> state;
+  Time since;
   errno = 0;
-  CHECK_FALSE(queue.Take(SOCK_CLOEXEC, &link, &state));
+  CHECK_FALSE(queue.Take(SOCK_CLOEXEC, &link, &since, &state));
   CHECK(errno == ECONNABORTED);
   Pair pair;
-  REQUIRE(queue.Put(State(3, 3), pair.fds[1], false));
-  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &state));
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], kThen, false));
+  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &since, &state));
   close(link);
 }
 
