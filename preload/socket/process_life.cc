@@ -25,7 +25,8 @@
 namespace sdp::preload {
 namespace {
 
-// What may be in flight at exit is at most a window and a send buffer; a peer that takes nothing for so long gets nothing more.
+// What may be in flight at exit is at most a window and a send buffer; a peer that takes nothing for so long
+// gets nothing more, though a signal comes while exit waits.
 constexpr Duration kExitPatience = std::chrono::seconds(5);
 // All peers together, which may be in no call that would answer.
 constexpr Duration kPatienceForPeers = std::chrono::milliseconds(100);
@@ -56,6 +57,14 @@ void ForEachSocket(F f) {
   ForEachNumber([&f](int, StreamSocket* socket) { f(socket); });
 }
 
+constinit std::atomic<Time> end_of_patience{kNever};
+
+Time EndOfPatience() {
+  Time first = kNever;
+  const Time from_now = Now() + kExitPatience;
+  return end_of_patience.compare_exchange_strong(first, from_now) ? from_now : first;
+}
+
 // --- A signal ends the process: its handler waits in one thread, the helper does the work.
 
 constinit std::atomic<pthread_t> interrupted_thread{};
@@ -64,7 +73,7 @@ constinit std::atomic<bool> all_said{false};
 
 void EndConnections() {
   StreamSocket::NoteProcessEnds();
-  const Time deadline = Now() + kExitPatience;
+  const Time deadline = EndOfPatience();
   std::vector<SocketRef> sockets;
   auto collect = [&](Socket* socket) {
     socket->Ref();
@@ -131,6 +140,7 @@ void ParentAfterFork() {
 
 void ChildAfterFork() {
   SignalEnd::ForgetAfterFork();
+  end_of_patience = kNever;
   Background::ForgetAfterFork();
   Waiter::ForgetAfterFork();
   Background::UnlockAfterFork();
@@ -159,7 +169,7 @@ void ConfinementRefused() { ExpectSignals(); }
 void ProcessExit() {
   SignalEnd::AwaitIfUnderWay();
   StreamSocket::NoteProcessEnds();
-  const Time deadline = Now() + kExitPatience;
+  const Time deadline = EndOfPatience();
   ForEachSocket([](StreamSocket* socket) { socket->BeginToFinish(); });
   auto finish = [&](StreamSocket* socket) { socket->FinishAtExit(deadline); };
   ForEachSocket(finish);

@@ -63,6 +63,35 @@ TEST_CASE("process: exit with two connections delivers everything to whoever rea
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
+// With bytes that nobody reads: over TCP they are the kernel's, and the process is gone by then.
+TEST_CASE(
+    "process: a signal that comes while the process waits for its peer at its end does not make it wait "
+    "anew") {
+  constexpr int kFirstMs = 3500, kLongestMs = 7000;  // the library waits 5 s
+  REQUIRE(OnceWithin(kLongestMs, [] {
+    Listener listener = Listen();
+    static Pipe* told;
+    Pipe pipe;
+    told = &pipe;
+    const pid_t pid = Child([&] {
+      signal(SIGTERM, SIG_DFL);
+      const int fd = TcpSocket().release();
+      if (connect(fd, listener.address.get(), listener.address.length) != 0) return 1;
+      SetNonblocking(fd);
+      if (Fill(fd) == 0 || atexit([] { (void)!write(told->out, "x", 1); }) != 0) return 2;
+      exit(0);
+    });
+    pipe.out.reset();
+    REQUIRE(WaitFor(listener.fd, POLLIN));
+    const Fd server(accept(listener.fd, nullptr, nullptr));
+    REQUIRE(pipe.Hear());
+    const Stopwatch watch;
+    if (!WaitFor(pipe.in, POLLHUP, kFirstMs)) REQUIRE(kill(pid, SIGTERM) == 0);
+    REQUIRE(Reap(pid) >= 0);
+    return watch.ms();
+  }));
+}
+
 TEST_CASE("process: exit while another thread sends is no death by SIGPIPE") {
   Listener listener = Listen();
   int ends[2];
