@@ -37,7 +37,8 @@ enum class Receiver : unsigned char {
 // Whoever this process has made by fork shares its connections' memory, and needs not trust its user.
 bool RelativesShare();
 
-// One socket, with its descriptor, for whoever AdoptSocket()s it; -1: cannot be done. Locks and unlocks.
+// One socket, with its descriptor, for whoever AdoptSocket()s it; -1: cannot be done. Locks and unlocks;
+// first waits a moment for memory that the peer has of it.
 int SealSocket(int fd, Receiver receiver);
 // `fd` is what SealSocket made, or somebody who pretends that.
 bool IsSealedSocket(int fd);

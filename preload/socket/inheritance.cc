@@ -243,6 +243,7 @@ int SealSockets(Heirloom which, Giver giver) {
 bool RelativesShare() { return SharedArena::OwnIsInherited(); }
 
 int SealSocket(int fd, Receiver receiver) {
+  if (const SocketRef socket = FdTable::Get(fd)) static_cast<StreamSocket*>(socket.get())->SettleToGive();
   LockSockets();
   int sealed = -1;
   if (const SocketRef socket = FdTable::Get(fd)) {

@@ -157,6 +157,9 @@ class StreamSocket final : public Socket {
   bool IsShared();
   // With own() locked: nothing of this process's stands in the way of giving the connection away now.
   [[nodiscard]] bool CanBeGiven() const { return shareable() && (session_->freezable() || session_->divertible()); }
+  // What keeps a connection to this process that the peer can let go of, memory that was lent or a copy of
+  // it, is asked back, and waited for.
+  void SettleToGive();
   // False: there is no such connection any more.
   [[nodiscard]] bool TakeUp();
   // Takes both descriptors over. False: the kernel answers for the listener from here on.

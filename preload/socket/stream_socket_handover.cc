@@ -12,6 +12,26 @@
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
+namespace {
+
+// Of a peer that makes no call nothing comes back; whoever is passed a connection then has a bridge
+// (rights.h).
+constexpr Duration kPatienceForPeer = std::chrono::seconds(1);
+
+}  // namespace
+
+void StreamSocket::SettleToGive() {
+  Lock lock(mutex_);
+  const auto waits = [this] {
+    return shareable() && !foreign() && !descriptors_.empty() && !session_->link_ended() && !CanBeGiven();
+  };
+  if (!waits()) return;
+  WithdrawLoans();
+  session_->Pump();
+  AfterProgress();
+  const Time deadline = Now() + kPatienceForPeer;
+  while (waits() && Now() < deadline) WaitForChange(lock, descriptors_.front(), deadline, Signals::kRestart);
+}
 
 // With own() locked, which is free while it waits. The connection has another holder, so that it stays shared meanwhile.
 bool StreamSocket::ComeToRest(Time deadline) {

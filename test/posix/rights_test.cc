@@ -54,6 +54,42 @@ TEST_CASE("rights: a worker forked before has the connection passed to it") {
   REQUIRE(ReceiveToEnd(pair.client).empty());
 }
 
+// The peer leaves what has come where it is, and waits for what does not come, or for nothing.
+TEST_CASE("rights: a connection is passed behind a large write that nobody has read") {
+  const bool peer_waits = GENERATE(true, false);
+  UnixPair channel;
+  const pid_t worker = Fork([&] {
+    channel.a.reset();
+    Fd fd(TakeFrom(channel.z));
+    if (fd < 0) return 1;
+    const std::string peer = PeerOf(fd).ToString();
+    if (!SendAll(channel.z, peer)) return 2;
+    return SendAll(fd, "behind") && shutdown(fd, SHUT_WR) == 0 ? 0 : 3;
+  });
+  channel.z.reset();
+  const std::string data = Pattern(300'000, 6);
+  Pair pair = MakePair();
+  auto writer = Async([&] { return SendAll(pair.client, data); });
+  REQUIRE(Get(writer));
+  Pipe enough;
+  auto waits = Async([&] {
+    pollfd fds[] = {{peer_waits ? pair.server.get() : -1, POLLPRI, 0}, {enough.in, POLLIN, 0}};
+    return poll(fds, 2, kPatienceMs) == 1 && fds[0].revents == 0;
+  });
+  REQUIRE(Pass(channel.a, pair.client));
+  const std::string peer = PeerOf(pair.client).ToString();
+  pair.client.reset();
+  const std::string told = ReceiveExactly(channel.a, peer.size());
+  // A peer that makes no call lets go of nothing, and a bridge has other ports than TCP.
+  if (peer_waits) REQUIRE(told == peer);
+  enough.Tell();
+  REQUIRE(Get(waits));
+  const std::string got = ReceiveToEnd(pair.server);
+  REQUIRE(got.size() == data.size() + 6);
+  REQUIRE(Hash(got) == Hash(data + "behind"));
+  REQUIRE(ExitedWith(Reap(worker), 0));
+}
+
 TEST_CASE("rights: many connections to two workers") {
   UnixPair channels[2];
   pid_t workers[2];
