@@ -1,9 +1,13 @@
 #include "test/guest/native_peer.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
+#include <poll.h>
 #include <rdma/rdma_verbs.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -23,6 +27,21 @@ constexpr auto kPatience = std::chrono::seconds(60);
   throw std::runtime_error(what + ": " + std::strerror(errno));
 }
 
+bool EndsAConnection(rdma_cm_event_type type) {
+  switch (type) {
+    case RDMA_CM_EVENT_ADDR_ERROR:
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_UNREACHABLE:
+    case RDMA_CM_EVENT_REJECTED:
+    case RDMA_CM_EVENT_DISCONNECTED:
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      return true;
+    default:
+      return false;
+  }
+}
+
 sockaddr_in ToSockaddr(const std::string& address, uint16_t port) {
   sockaddr_in result{};
   result.sin_family = AF_INET;
@@ -39,16 +58,22 @@ std::string RnicAddress() {
 }
 
 bool HaveRnic() {
-  rdma_event_channel* channel = rdma_create_event_channel();
-  rdma_cm_id* id = nullptr;
+  constexpr char kDevice[] = "/dev/infiniband/rdma_cm";
+  std::string why = kDevice;  // where this is not to be used, librdmacm says just that there is no such file
   bool found = false;
-  if (channel != nullptr && rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) == 0) {
-    sockaddr_in address = ToSockaddr(RnicAddress(), 0);
-    found = rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&address)) == 0 && id->verbs != nullptr;
-    rdma_destroy_id(id);
+  if (::access(kDevice, R_OK | W_OK) != 0) {
+    why += std::string(": ") + std::strerror(errno);
+  } else if (rdma_event_channel* const channel = rdma_create_event_channel(); channel != nullptr) {
+    why = "the address is no device's";
+    if (rdma_cm_id* id = nullptr; rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) == 0) {
+      sockaddr_in address = ToSockaddr(RnicAddress(), 0);
+      found = rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&address)) == 0 && id->verbs != nullptr;
+      rdma_destroy_id(id);
+    }
+    rdma_destroy_event_channel(channel);
   }
-  if (channel != nullptr) rdma_destroy_event_channel(channel);
-  if (!found) sdp::test::Skipped("no RDMA device at " + RnicAddress() + " (scripts/siw-guest has one)");
+  if (!found)
+    sdp::test::Skipped("no RDMA device at " + RnicAddress() + ": " + why + " (scripts/siw-guest has one)");
   return found;
 }
 
@@ -61,13 +86,59 @@ NativePeer::~NativePeer() {
     rdma_destroy_id(id_);
   }
   if (listener_ != nullptr) rdma_destroy_id(listener_);
+  if (channel_ != nullptr) rdma_destroy_event_channel(channel_);
+}
+
+void NativePeer::Begin(const char* what) {
+  const std::lock_guard lock(mutex_);
+  doing_ = what;
+}
+
+std::string NativePeer::State() const {
+  const std::lock_guard lock(mutex_);
+  return doing_ + ", its connection manager's events so far:" + (events_.empty() ? " none" : events_);
+}
+
+void NativePeer::OpenChannel() {
+  channel_ = rdma_create_event_channel();
+  if (channel_ == nullptr) Fail("rdma_create_event_channel");
+  if (::fcntl(channel_->fd, F_SETFL, O_NONBLOCK) != 0) Fail("fcntl");
+}
+
+NativePeer::Event NativePeer::Await(std::initializer_list<rdma_cm_event_type> wanted) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  for (;;) {
+    rdma_cm_event* got = nullptr;
+    if (rdma_get_cm_event(channel_, &got) != 0) {
+      if (errno != EAGAIN && errno != EINTR) Fail("rdma_get_cm_event");
+      pollfd fd{.fd = channel_->fd, .events = POLLIN, .revents = 0};
+      ::poll(&fd, 1, 100);
+      if (std::chrono::steady_clock::now() < end) continue;
+      throw std::runtime_error(std::string("no ") + rdma_event_str(*wanted.begin()) + " came");
+    }
+    // All of it is gone once it is acknowledged.
+    Event event{.type = got->event, .id = got->id, .parameters = got->param.conn, .private_data = {}};
+    if (event.parameters.private_data != nullptr) {
+      event.private_data.assign(static_cast<const char*>(event.parameters.private_data),
+                                event.parameters.private_data_len);
+    }
+    const std::string name = rdma_event_str(event.type);
+    {
+      const std::lock_guard lock(mutex_);
+      events_ += " " + name + (got->status != 0 ? " (" + std::to_string(got->status) + ")" : "");
+    }
+    rdma_ack_cm_event(got);
+    if (std::find(wanted.begin(), wanted.end(), event.type) != wanted.end()) return event;
+    if (EndsAConnection(event.type)) throw std::runtime_error("came " + name);
+  }
 }
 
 void NativePeer::Listen(uint16_t* port) {
+  Begin("listens");
+  OpenChannel();
   // Which port is free the RDMA port space knows for itself alone: a connection of TCP's may have it.
   for (int attempt = 0;; ++attempt) {
-    // Without an event channel, calls are synchronous.
-    if (rdma_create_id(nullptr, &listener_, nullptr, RDMA_PS_TCP) != 0) Fail("rdma_create_id");
+    if (rdma_create_id(channel_, &listener_, nullptr, RDMA_PS_TCP) != 0) Fail("rdma_create_id");
     sockaddr_in address = ToSockaddr(RnicAddress(), 0);
     if (rdma_bind_addr(listener_, reinterpret_cast<sockaddr*>(&address)) != 0) Fail("rdma_bind_addr");
     if (rdma_listen(listener_, 8) == 0) break;
@@ -79,49 +150,51 @@ void NativePeer::Listen(uint16_t* port) {
 }
 
 void NativePeer::Accept(std::string_view private_data) {
-  if (rdma_get_request(listener_, &id_) != 0) Fail("rdma_get_request");
-  TakePrivateData(*id_->event);
-  const rdma_conn_param request = id_->event->param.conn;
+  Begin("waits for a connection");
+  const Event asked = Await({RDMA_CM_EVENT_CONNECT_REQUEST});
+  id_ = asked.id;
+  private_data_ = asked.private_data;
   MakeQueuePair();
   rdma_conn_param answer{};
   answer.private_data = private_data.data();
   answer.private_data_len = static_cast<uint8_t>(private_data.size());
-  answer.responder_resources = request.responder_resources;
-  answer.initiator_depth = request.initiator_depth;
+  answer.responder_resources = asked.parameters.responder_resources;
+  answer.initiator_depth = asked.parameters.initiator_depth;
+  Begin("accepts");
   if (rdma_accept(id_, &answer) != 0) Fail("rdma_accept");
+  Await({RDMA_CM_EVENT_ESTABLISHED});
 }
 
 void NativePeer::Reject(std::string_view private_data) {
-  if (rdma_get_request(listener_, &id_) != 0) Fail("rdma_get_request");
-  TakePrivateData(*id_->event);
+  Begin("waits for a connection");
+  const Event asked = Await({RDMA_CM_EVENT_CONNECT_REQUEST});
+  id_ = asked.id;
+  private_data_ = asked.private_data;
+  Begin("rejects");
   if (rdma_reject(id_, private_data.data(), static_cast<uint8_t>(private_data.size())) != 0)
     Fail("rdma_reject");
 }
 
 bool NativePeer::Connect(const std::string& address, uint16_t port, std::string_view private_data) {
-  if (rdma_create_id(nullptr, &id_, nullptr, RDMA_PS_TCP) != 0) Fail("rdma_create_id");
+  Begin("connects");
+  OpenChannel();
+  if (rdma_create_id(channel_, &id_, nullptr, RDMA_PS_TCP) != 0) Fail("rdma_create_id");
   sockaddr_in target = ToSockaddr(address, port);
   if (rdma_resolve_addr(id_, nullptr, reinterpret_cast<sockaddr*>(&target), 5000) != 0)
     Fail("rdma_resolve_addr");
+  Await({RDMA_CM_EVENT_ADDR_RESOLVED});
   if (rdma_resolve_route(id_, 5000) != 0) Fail("rdma_resolve_route");
+  Await({RDMA_CM_EVENT_ROUTE_RESOLVED});
   MakeQueuePair();
   rdma_conn_param request{};
   request.private_data = private_data.data();
   request.private_data_len = static_cast<uint8_t>(private_data.size());
   request.responder_resources = 8;
   request.initiator_depth = 8;
-  const int result = rdma_connect(id_, &request);
-  const int error = errno;
-  if (id_->event != nullptr) TakePrivateData(*id_->event);
-  errno = error;
-  if (result == 0) return true;
-  if (error == ECONNREFUSED) return false;
-  Fail("rdma_connect");
-}
-
-void NativePeer::TakePrivateData(const rdma_cm_event& event) {
-  private_data_.assign(static_cast<const char*>(event.param.conn.private_data),
-                       event.param.conn.private_data_len);
+  if (rdma_connect(id_, &request) != 0) Fail("rdma_connect");
+  const Event answer = Await({RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED});
+  private_data_ = answer.private_data;
+  return answer.type == RDMA_CM_EVENT_ESTABLISHED;
 }
 
 void NativePeer::MakeQueuePair() {
@@ -165,7 +238,7 @@ void NativePeer::PostReceive() {
 }
 
 std::string NativePeer::Receive() {
-  const ibv_wc wc = Await(/*receive=*/true);
+  const ibv_wc wc = Await("receives", /*receive=*/true);
   if (wc.status != IBV_WC_SUCCESS)
     throw std::runtime_error(std::string("receive: ") + ibv_wc_status_str(wc.status));
   std::string text(&receive_buffer_[wc.wr_id * kSlot], wc.byte_len);
@@ -185,7 +258,7 @@ ibv_wc_status NativePeer::Send(std::string_view text, bool solicited, uint32_t i
   work.send_flags = solicited ? IBV_SEND_SOLICITED : 0;
   work.invalidate_rkey = invalidate;
   work.wr.rdma.rkey = invalidate;  // where siw's provider looks for it
-  return Run(work, nullptr);
+  return Run("sends", work, nullptr);
 }
 
 ibv_wc_status NativePeer::Write(std::string_view text, Region target) {
@@ -201,7 +274,7 @@ ibv_wc_status NativePeer::Write(std::string_view text, Region target) {
   work.opcode = IBV_WR_RDMA_WRITE;
   work.wr.rdma.remote_addr = target.to;
   work.wr.rdma.rkey = target.stag;
-  return Run(work, mr);
+  return Run("writes", work, mr);
 }
 
 ibv_wc_status NativePeer::Read(std::vector<char>* into, Region source) {
@@ -217,43 +290,39 @@ ibv_wc_status NativePeer::Read(std::vector<char>* into, Region source) {
   work.opcode = IBV_WR_RDMA_READ;
   work.wr.rdma.remote_addr = source.to;
   work.wr.rdma.rkey = source.stag;
-  return Run(work, mr);
+  return Run("reads", work, mr);
 }
 
-ibv_wc_status NativePeer::Run(ibv_send_wr& work, ibv_mr* local) {
+ibv_wc_status NativePeer::Run(const char* what, ibv_send_wr& work, ibv_mr* local) {
   ibv_send_wr* bad = nullptr;
   if ((errno = ibv_post_send(id_->qp, &work, &bad)) != 0) Fail("ibv_post_send");
-  const ibv_wc wc = Await(/*receive=*/false);
+  const ibv_wc wc = Await(what, /*receive=*/false);
   if (local != nullptr) ibv_dereg_mr(local);
   return wc.status;
 }
 
-ibv_wc NativePeer::Await(bool receive) {
+ibv_wc NativePeer::Await(const char* what, bool receive) {
+  Begin(what);
   const auto end = std::chrono::steady_clock::now() + kPatience;
   ibv_wc wc{};
   for (;;) {
     const int count = ibv_poll_cq(receive ? id_->recv_cq : id_->send_cq, 1, &wc);
-    if (count > 0) return wc;
+    if (count > 0) break;
     if (count < 0) Fail("ibv_poll_cq");
     if (std::chrono::steady_clock::now() > end) throw std::runtime_error("no completion came");
   }
+  Begin("nothing");
+  return wc;
 }
 
 void NativePeer::AwaitDisconnect() {
-  // A synchronous id has a channel of its own for what comes unasked.
-  if (id_->event != nullptr) {
-    rdma_ack_cm_event(id_->event);
-    id_->event = nullptr;
-  }
-  for (;;) {
-    rdma_cm_event* event = nullptr;
-    if (rdma_get_cm_event(id_->channel, &event) != 0) Fail("rdma_get_cm_event");
-    const rdma_cm_event_type type = event->event;
-    rdma_ack_cm_event(event);
-    if (type == RDMA_CM_EVENT_DISCONNECTED) return;
-  }
+  Begin("waits for the peer's end");
+  Await({RDMA_CM_EVENT_DISCONNECTED});
 }
 
-void NativePeer::Disconnect() { rdma_disconnect(id_); }
+void NativePeer::Disconnect() {
+  Begin("disconnects");
+  rdma_disconnect(id_);
+}
 
 }  // namespace sdp::guest

@@ -1,11 +1,13 @@
 // A peer that knows nothing of SDP's RNIC interface: librdmacm and libibverbs as any RDMA program uses them,
-// blocking, one work request at a time. What the embedded RNIC is held against.
+// one work request at a time. What the embedded RNIC is held against.
 #ifndef SDP_TEST_GUEST_NATIVE_PEER_H_
 #define SDP_TEST_GUEST_NATIVE_PEER_H_
 
 #include <rdma/rdma_cma.h>
 
 #include <cstdint>
+#include <initializer_list>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +26,8 @@ class NativePeer {
   NativePeer& operator=(const NativePeer&) = delete;
   ~NativePeer();
 
-  // All of these throw std::runtime_error with what failed and the errno.
+  // All of these throw std::runtime_error with what failed and the errno, or with what did not come within a
+  // minute. None waits for longer.
   void Listen(uint16_t* port);
   void Accept(std::string_view private_data);
   void Reject(std::string_view private_data);
@@ -52,12 +55,26 @@ class NativePeer {
   void AwaitDisconnect();
   void Disconnect();
 
- private:
-  void MakeQueuePair();
-  ibv_wc_status Run(ibv_send_wr& work, ibv_mr* local);
-  ibv_wc Await(bool receive);
-  void TakePrivateData(const rdma_cm_event& event);
+  // What it does, and what its connection manager has said so far. In any thread.
+  [[nodiscard]] std::string State() const;
 
+ private:
+  struct Event {
+    rdma_cm_event_type type;
+    rdma_cm_id* id;
+    rdma_conn_param parameters;  // but for the private data
+    std::string private_data;
+  };
+
+  void OpenChannel();
+  // The next event that is wanted, acknowledged. One that ends a connection is wanted or an error.
+  Event Await(std::initializer_list<rdma_cm_event_type> wanted);
+  void MakeQueuePair();
+  ibv_wc_status Run(const char* what, ibv_send_wr& work, ibv_mr* local);
+  ibv_wc Await(const char* what, bool receive);
+  void Begin(const char* what);
+
+  rdma_event_channel* channel_ = nullptr;
   rdma_cm_id* listener_ = nullptr;
   rdma_cm_id* id_ = nullptr;
   std::string private_data_;
@@ -67,6 +84,10 @@ class NativePeer {
   ibv_mr* receive_mr_ = nullptr;
   std::vector<ibv_mr*> regions_;
   size_t next_slot_ = 0;
+
+  mutable std::mutex mutex_;
+  std::string doing_ = "nothing yet";
+  std::string events_;
 };
 
 }  // namespace sdp::guest

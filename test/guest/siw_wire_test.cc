@@ -2,17 +2,24 @@
 // on the other.
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <stdexcept>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "test/guest/native_peer.h"
 #include "test/verbs/qp_pair.h"
@@ -31,76 +38,11 @@ using verbs::Opcode;
 using verbs::PostResult;
 using verbs::Status;
 
-// What the native peer does, in a thread of its own; join() rethrows what went wrong there.
-class Native {
- public:
-  explicit Native(std::function<void()> body)
-      : thread_([this, body = std::move(body)] {
-          try {
-            body();
-          } catch (...) {
-            failure_ = std::current_exception();
-          }
-        }) {}
-  ~Native() {
-    if (thread_.joinable()) thread_.join();
-  }
-  void join() {
-    thread_.join();
-    if (failure_) std::rethrow_exception(failure_);
-  }
-
- private:
-  std::exception_ptr failure_;
-  std::thread thread_;
-};
+constexpr auto kPatience = std::chrono::seconds(60);
 
 std::string LongText(size_t size, uint32_t seed) {
   const auto bytes = iwarp::test::Pattern(size, seed);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-bool DriveUntil(verbs::QueuePair& qp, const std::function<bool()>& done) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!done()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    const verbs::Interest interest = qp.interest();
-    if (!interest.read && !interest.write) return done();
-    pollfd fd{.fd = qp.event_fd(),
-              .events = static_cast<short>((interest.read ? POLLIN : 0) | (interest.write ? POLLOUT : 0)),
-              .revents = 0};
-    ::poll(&fd, 1, 100);
-    if ((fd.revents & POLLOUT) != 0) qp.Flush();
-    if ((fd.revents & (POLLIN | POLLHUP | POLLERR)) != 0) qp.ReadLink();
-  }
-  return true;
-}
-
-Completion Next(verbs::QueuePair& qp) {
-  Completion completion;
-  const bool came = DriveUntil(qp, [&] { return qp.PollCompletion(&completion); });
-  INFO(qp.cause().text);
-  REQUIRE(came);
-  return completion;
-}
-
-void Send(verbs::QueuePair& qp, std::string_view text, bool solicited = false,
-          std::optional<STag> invalidate = {}) {
-  const Bytes payload = AsBytes(text);
-  REQUIRE(qp.PostSend({.id = WorkId(1),
-                       .solicited = solicited,
-                       .invalidate = invalidate,
-                       .payload = std::span(&payload, 1)}) == PostResult::kOk);
-  if (!qp.Flush()) qp.DetachBorrowed();
-}
-
-std::string Receive(verbs::QueuePair& qp) {
-  const Completion c = Next(qp);
-  REQUIRE(c.opcode == Opcode::kReceive);
-  std::string text = iwarp::test::Text(c);
-  qp.Release(c.token);
-  qp.PostReceives(1);
-  return text;
 }
 
 constexpr verbs::QpOptions kQp{.receive_buffer_size = 128 * 1024, .initial_receives = 64, .ird = 8, .ord = 8};
@@ -123,28 +65,6 @@ Fd TcpAccept(const Fd& listener) {
   return Fd(::accept4(listener.value, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 }
 
-// The connector until it is neither in progress nor anything else than `wanted` allows.
-ConnectState Shake(verbs::Connector& connector, const verbs::QpOptions& qp, std::string_view answer,
-                   bool reject) {
-  bool answered = false;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  for (;;) {
-    const ConnectState state = connector.Step(Now());
-    if (state == ConnectState::kRequested && !answered) {
-      answered = true;
-      reject ? connector.Reject(AsBytes(answer)) : connector.Accept(AsBytes(answer), qp);
-      continue;
-    }
-    if (state != ConnectState::kInProgress && state != ConnectState::kRequested) return state;
-    if (std::chrono::steady_clock::now() > end) return state;
-    const verbs::Interest interest = connector.interest();
-    pollfd fd{.fd = connector.event_fd(),
-              .events = static_cast<short>((interest.read ? POLLIN : 0) | (interest.write ? POLLOUT : 0)),
-              .revents = 0};
-    ::poll(&fd, 1, 100);
-  }
-}
-
 std::string PrivateData(const verbs::Connector& connector) {
   const Bytes data = connector.peer_private_data();
   return {reinterpret_cast<const char*>(data.data()), data.size()};
@@ -164,42 +84,182 @@ struct Meeting {
   ConnectState state{};
   bool native_accepted = true;
 
-  void Meet() {
-    uint16_t port = 0;
-    if (soft_connects) {
-      native.Listen(&port);
-      Native thread([&] { reject ? native.Reject(welcome) : native.Accept(welcome); });
-      fd = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      sockaddr_in address{};
-      address.sin_family = AF_INET;
-      address.sin_port = htons(port);
-      inet_pton(AF_INET, RnicAddress().c_str(), &address.sin_addr);
-      REQUIRE(::connect(fd.value, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-      connector = iwarp::Connect(fd.value, AsBytes(hello), kQp, options, Now());
-      state = Shake(*connector, kQp, {}, false);
-      thread.join();
-    } else {
-      const Fd listener = TcpListener(&port);
-      Native thread([&] { native_accepted = native.Connect(RnicAddress(), port, hello); });
-      fd = TcpAccept(listener);
-      connector = iwarp::Listen(fd.value, options, Now());
-      state = Shake(*connector, kQp, welcome, reject);
-      thread.join();
-    }
-    if (state == ConnectState::kEstablished) qp = connector->TakeQueuePair();
+  void Meet();
+  // The connector until it is neither in progress nor asks.
+  ConnectState Shake(const verbs::QpOptions& qp_options, std::string_view answer);
+  // The embedded RNIC until `done`, which is what one waits for.
+  void DriveUntil(const char* what, const std::function<bool()>& done);
+  Completion Next();
+  void Send(std::string_view text, bool solicited = false, std::optional<STag> invalidate = {});
+  std::string Receive();
+
+  // What both ends do, for who has waited for them in vain.
+  [[nodiscard]] std::string State() const;
+  [[noreturn]] void InVain(const std::string& what) const {
+    throw std::runtime_error("after a minute still no " + what + "\n" + State());
   }
 };
+
+// In the order of ConnectState.
+constexpr const char* kSetUp[] = {"shakes hands", "was asked", "established", "rejected", "failed"};
+
+std::string Meeting::State() const {
+  tcp_info link{};
+  socklen_t length = sizeof link;
+  int unread = 0;
+  ::getsockopt(fd.value, IPPROTO_TCP, TCP_INFO, &link, &length);
+  ::ioctl(fd.value, FIONREAD, &unread);
+  const verbs::LinkCause* const cause = qp != nullptr          ? &qp->cause()
+                                        : connector != nullptr ? &connector->cause()
+                                                               : nullptr;
+  const verbs::Interest interest = qp != nullptr          ? qp->interest()
+                                   : connector != nullptr ? connector->interest()
+                                                          : verbs::Interest{.read = false, .write = false};
+  std::string text = std::string("the embedded RNIC: ") + kSetUp[static_cast<size_t>(state)] + ", waits for" +
+                     (interest.read ? " bytes" : "") + (interest.write ? " room" : "") +
+                     (interest.read || interest.write ? "" : " nothing") + "; ended: '" +
+                     (cause != nullptr ? cause->text : "") + "'; TCP state " +
+                     std::to_string(link.tcpi_state) + ", " + std::to_string(unread) + " bytes unread, " +
+                     std::to_string(link.tcpi_unacked) + " segments not acknowledged";
+  if (qp != nullptr) {
+    text += "; FPDUs in " + std::to_string(qp->counters().fpdus_in) + ", out " +
+            std::to_string(qp->counters().fpdus_out) + ", bytes unsent " + std::to_string(qp->unsent_bytes());
+  }
+  return text + "\nthe native peer: " + native.State();
+}
+
+// What the native peer does, in a thread of its own; join() rethrows what went wrong there, with the state of
+// both ends. The peer waits for nothing without a bound, and so neither does who joins.
+class Native {
+ public:
+  Native(const Meeting& meeting, std::function<void()> body)
+      : meeting_(meeting), thread_([this, body = std::move(body)] {
+          try {
+            body();
+          } catch (const std::exception& e) {
+            failure_ = e.what();
+          }
+        }) {}
+  ~Native() {
+    if (!thread_.joinable()) return;
+    // The test has failed, perhaps for this.
+    thread_.join();
+    if (!failure_.empty()) std::fprintf(stderr, "the native peer: %s\n", failure_.c_str());
+  }
+  void join() {
+    thread_.join();
+    if (!failure_.empty()) throw std::runtime_error("the native peer: " + failure_ + "\n" + meeting_.State());
+  }
+
+ private:
+  const Meeting& meeting_;
+  std::string failure_;
+  std::thread thread_;
+};
+
+void Meeting::Meet() {
+  uint16_t port = 0;
+  if (soft_connects) {
+    native.Listen(&port);
+    Native thread(*this, [&] { reject ? native.Reject(welcome) : native.Accept(welcome); });
+    fd = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    inet_pton(AF_INET, RnicAddress().c_str(), &address.sin_addr);
+    REQUIRE(::connect(fd.value, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    // As libsdp.so does: siw overlooks an RTR that is here before it has its socket back from sending the
+    // reply (siw_accept), and is not established then until further bytes come.
+    options.confirm_rtr = true;
+    connector = iwarp::Connect(fd.value, AsBytes(hello), kQp, options, Now());
+    state = Shake(kQp, {});
+    thread.join();
+  } else {
+    const Fd listener = TcpListener(&port);
+    Native thread(*this, [&] { native_accepted = native.Connect(RnicAddress(), port, hello); });
+    fd = TcpAccept(listener);
+    connector = iwarp::Listen(fd.value, options, Now());
+    state = Shake(kQp, welcome);
+    thread.join();
+  }
+  if (state == ConnectState::kEstablished) qp = connector->TakeQueuePair();
+}
+
+ConnectState Meeting::Shake(const verbs::QpOptions& qp_options, std::string_view answer) {
+  bool answered = false;
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  for (;;) {
+    state = connector->Step(Now());
+    if (state == ConnectState::kRequested && !answered) {
+      answered = true;
+      reject ? connector->Reject(AsBytes(answer)) : connector->Accept(AsBytes(answer), qp_options);
+      continue;
+    }
+    if (state != ConnectState::kInProgress && state != ConnectState::kRequested) return state;
+    if (std::chrono::steady_clock::now() > end) InVain("end of the set-up");
+    const verbs::Interest interest = connector->interest();
+    pollfd link{.fd = connector->event_fd(),
+                .events = static_cast<short>((interest.read ? POLLIN : 0) | (interest.write ? POLLOUT : 0)),
+                .revents = 0};
+    // What it does by the clock is due sooner, perhaps.
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(connector->deadline() - Now());
+    ::poll(&link, 1, static_cast<int>(std::clamp<int64_t>(left.count(), 0, 100)));
+  }
+}
+
+void Meeting::DriveUntil(const char* what, const std::function<bool()>& done) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > end) InVain(what);
+    const verbs::Interest interest = qp->interest();
+    if (!interest.read && !interest.write) {
+      if (done()) return;
+      throw std::runtime_error(std::string("the embedded RNIC waits for nothing, and there is no ") + what +
+                               "\n" + State());
+    }
+    pollfd link{.fd = qp->event_fd(),
+                .events = static_cast<short>((interest.read ? POLLIN : 0) | (interest.write ? POLLOUT : 0)),
+                .revents = 0};
+    ::poll(&link, 1, 100);
+    if ((link.revents & POLLOUT) != 0) qp->Flush();
+    if ((link.revents & (POLLIN | POLLHUP | POLLERR)) != 0) qp->ReadLink();
+  }
+}
+
+Completion Meeting::Next() {
+  Completion completion;
+  DriveUntil("completion", [&] { return qp->PollCompletion(&completion); });
+  return completion;
+}
+
+void Meeting::Send(std::string_view text, bool solicited, std::optional<STag> invalidate) {
+  const Bytes payload = AsBytes(text);
+  REQUIRE(qp->PostSend({.id = WorkId(1),
+                        .solicited = solicited,
+                        .invalidate = invalidate,
+                        .payload = std::span(&payload, 1)}) == PostResult::kOk);
+  if (!qp->Flush()) qp->DetachBorrowed();
+}
+
+std::string Meeting::Receive() {
+  const Completion c = Next();
+  REQUIRE(c.opcode == Opcode::kReceive);
+  std::string text = iwarp::test::Text(c);
+  qp->Release(c.token);
+  qp->PostReceives(1);
+  return text;
+}
 
 // Everything RDMAP has, between established peers.
 void ExerciseAll(Meeting& m) {
   verbs::QueuePair& qp = *m.qp;
   // The initiator's first FPDU frees the responder (RFC 5044, 7.1.2, 4).
   if (m.soft_connects) {
-    Send(qp, "first");
+    m.Send("first");
     CHECK(m.native.Receive() == "first");
   } else {
-    Native thread([&] { m.native.Send("first"); });
-    CHECK(Receive(qp) == "first");
+    Native thread(m, [&] { m.native.Send("first"); });
+    CHECK(m.Receive() == "first");
     thread.join();
   }
 
@@ -208,16 +268,16 @@ void ExerciseAll(Meeting& m) {
     const std::string text = LongText(size, static_cast<uint32_t>(size));
     {
       std::string got;
-      Native thread([&] { got = m.native.Receive(); });
-      Send(qp, text, /*solicited=*/true);
-      REQUIRE(DriveUntil(qp, [&] { return qp.unsent_bytes() == 0; }));
+      Native thread(m, [&] { got = m.native.Receive(); });
+      m.Send(text, /*solicited=*/true);
+      m.DriveUntil("room for what is sent", [&] { return qp.unsent_bytes() == 0; });
       thread.join();
       CHECK((got == text));
     }
     {
       ibv_wc_status status{};
-      Native thread([&] { status = m.native.Send(text, /*solicited=*/true); });
-      const Completion c = Next(qp);
+      Native thread(m, [&] { status = m.native.Send(text, /*solicited=*/true); });
+      const Completion c = m.Next();
       CHECK(c.solicited);
       CHECK((iwarp::test::Text(c) == text));
       qp.Release(c.token);
@@ -238,9 +298,9 @@ void ExerciseAll(Meeting& m) {
                               .remote_stag = STag(region.stag),
                               .remote_to = region.to + 1000}) == PostResult::kOk);
     std::string got;
-    Native thread([&] { got = m.native.Receive(); });
-    Send(qp, "written");
-    const Completion c = Next(qp);
+    Native thread(m, [&] { got = m.native.Receive(); });
+    m.Send("written");
+    const Completion c = m.Next();
     CHECK(c.opcode == Opcode::kRdmaWrite);
     CHECK(c.status == Status::kSuccess);
     thread.join();
@@ -264,7 +324,7 @@ void ExerciseAll(Meeting& m) {
     }
     qp.Flush();
     for (int i = 0; i < 2; ++i) {
-      const Completion c = Next(qp);
+      const Completion c = m.Next();
       CHECK(c.opcode == Opcode::kRdmaRead);
       CHECK(c.status == Status::kSuccess);
     }
@@ -278,13 +338,13 @@ void ExerciseAll(Meeting& m) {
     ibv_wc_status write_status{};
     ibv_wc_status read_status{};
     std::vector<char> copy(written.size());
-    Native thread([&] {
+    Native thread(m, [&] {
       const NativePeer::Region target{.stag = exposed->stag.value(), .to = exposed->base_to + 77};
       write_status = m.native.Write(written, target);
       read_status = m.native.Read(&copy, target);
       m.native.Send("done");
     });
-    CHECK(Receive(qp) == "done");
+    CHECK(m.Receive() == "done");
     thread.join();
     CHECK(write_status == IBV_WC_SUCCESS);
     CHECK(read_status == IBV_WC_SUCCESS);
@@ -294,8 +354,8 @@ void ExerciseAll(Meeting& m) {
     CHECK(std::memcmp(copy.data(), written.data(), written.size()) == 0);
   }
   {  // Send with Invalidate, both ways
-    Native thread([&] { m.native.Send("gone", /*solicited=*/true, exposed->stag.value()); });
-    const Completion c = Next(qp);
+    Native thread(m, [&] { m.native.Send("gone", /*solicited=*/true, exposed->stag.value()); });
+    const Completion c = m.Next();
     CHECK(c.solicited);
     REQUIRE(c.invalidated);
     CHECK(*c.invalidated == exposed->stag);
@@ -305,8 +365,8 @@ void ExerciseAll(Meeting& m) {
     thread.join();
 
     std::string got;
-    Native receiver([&] { got = m.native.Receive(); });
-    Send(qp, "yours too", /*solicited=*/true, STag(region.stag));
+    Native receiver(m, [&] { got = m.native.Receive(); });
+    m.Send("yours too", /*solicited=*/true, STag(region.stag));
     receiver.join();
     CHECK(got == "yours too");
   }
@@ -336,12 +396,14 @@ TEST_CASE("every operation between the embedded RNIC and siw") {
 
   if (GENERATE(true, false)) {
     m.native.Disconnect();
-    REQUIRE(DriveUntil(*m.qp, [&] { return m.qp->cause().end != LinkEnd::kOpen; }));
+    m.DriveUntil("end of the connection", [&] { return m.qp->cause().end != LinkEnd::kOpen; });
     INFO(m.qp->cause().text);
     CHECK(m.qp->cause().end == LinkEnd::kClosedByPeer);
   } else {
+    m.DriveUntil("room for what is sent", [&] { return m.qp->unsent_bytes() == 0; });
     m.qp->Disconnect();
-    m.native.AwaitDisconnect();
+    Native thread(m, [&] { m.native.AwaitDisconnect(); });
+    thread.join();
   }
 }
 
@@ -372,11 +434,11 @@ TEST_CASE("whoever breaks the rules is terminated") {
   REQUIRE(m.state == ConnectState::kEstablished);
   verbs::QueuePair& qp = *m.qp;
   if (m.soft_connects) {
-    Send(qp, "first");
+    m.Send("first");
     m.native.Receive();
   } else {
     m.native.Send("first");
-    CHECK(Receive(qp) == "first");
+    CHECK(m.Receive() == "first");
   }
   std::vector<std::byte> ours(1000);
   std::vector<char> theirs(1000);
@@ -389,10 +451,10 @@ TEST_CASE("whoever breaks the rules is terminated") {
   std::unique_ptr<Native> thread;
   switch (sin) {
     case 0:  // siw reads what it has no right to read
-      thread = std::make_unique<Native>([&] { status = m.native.Read(&into, hidden); });
+      thread = std::make_unique<Native>(m, [&] { status = m.native.Read(&into, hidden); });
       break;
     case 1:  // siw writes what it has no right to write
-      thread = std::make_unique<Native>([&] { status = m.native.Write("overwritten", hidden); });
+      thread = std::make_unique<Native>(m, [&] { status = m.native.Write("overwritten", hidden); });
       break;
     case 2:  // we read beyond the end
       ours_is_wrong = true;
@@ -406,7 +468,7 @@ TEST_CASE("whoever breaks the rules is terminated") {
     case 3:
     case 4: {  // we write with an STag that is wrong, or that our Send with Invalidate ended
       ours_is_wrong = true;
-      if (sin == 4) Send(qp, "yours", /*solicited=*/true, STag(region.stag));
+      if (sin == 4) m.Send("yours", /*solicited=*/true, STag(region.stag));
       const Bytes payload = AsBytes("overwritten");
       qp.PostRdmaWrite({.id = WorkId(5),
                         .local = std::span(&payload, 1),
@@ -418,7 +480,7 @@ TEST_CASE("whoever breaks the rules is terminated") {
       break;
   }
   qp.Flush();
-  REQUIRE(DriveUntil(qp, [&] { return qp.cause().end != LinkEnd::kOpen; }));
+  m.DriveUntil("end of the connection", [&] { return qp.cause().end != LinkEnd::kOpen; });
   INFO(qp.cause().text);
   CHECK(qp.cause().end == LinkEnd::kTerminated);
   CHECK(qp.cause().local != ours_is_wrong);
