@@ -10,7 +10,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
 
 import harness  # noqa: E402
-from kernel_rnic import ADDRESS, DEVICE, need_kernel_rnic  # noqa: E402
+from kernel_rnic import ADDRESS, DEVICE, need_guest, need_kernel_rnic  # noqa: E402
 
 NETDEV = "dum0"  # of the guest
 PEER = pathlib.Path(__file__).resolve().parent / "peer.py"
@@ -101,11 +101,6 @@ class Faults(unittest.TestCase):
     def tearDown(self):
         harness.tell_if_failed(self)
 
-    def need_guest(self):
-        """Some faults take a device, or a network, from the whole host: that of a guest made for it."""
-        if os.uname().nodename != "siw-guest":
-            raise unittest.SkipTest("this host is no guest of scripts/siw-guest: its devices stay as they are")
-
     def talkers(self, connecting="verbs", accepting="verbs", size=20000):
         port = harness.free_port(host=ADDRESS)
         ends = []
@@ -140,7 +135,7 @@ class Faults(unittest.TestCase):
         self.assert_reset(accepting)
 
     def test_the_port_goes_down(self):
-        self.need_guest()
+        need_guest("its device stays")
         ends = self.talkers()
         self.addCleanup(self.port_up)
         run("ip", "link", "set", NETDEV, "down")
@@ -152,7 +147,7 @@ class Faults(unittest.TestCase):
             run("ip", "address", "replace", address, "dev", NETDEV, "nodad")
 
     def test_the_device_is_removed(self):
-        self.need_guest()
+        need_guest("its device stays")
         harness.need("rdma")
         # Small messages; and blocks that go by RDMA.
         ends = [*self.talkers(), *self.talkers(size=2 << 20)]
@@ -176,7 +171,7 @@ class Faults(unittest.TestCase):
 
     def test_a_device_that_comes_while_programs_run(self):
         """Those that run already connect over it, whatever the listener has; it is on the device if it was opened when that was there."""
-        self.need_guest()
+        need_guest("its device stays")
         harness.need("rdma")
         add = ["rdma", "link", "add", DEVICE, "type", "siw", "netdev", NETDEV]
         run("rdma", "link", "del", DEVICE)
@@ -225,7 +220,7 @@ class Faults(unittest.TestCase):
         return (int(read), end), size
 
     def test_what_is_in_the_device_when_a_process_ends(self):
-        self.need_guest()
+        need_guest("its network stays")
         harness.need("tc")
         # So that a device has a few KiB on their way at most, and the rest in its queue.
         buffers = pathlib.Path("/proc/sys/net/ipv4/tcp_wmem")
@@ -250,7 +245,7 @@ class Faults(unittest.TestCase):
         self.talk_over_a_bad_path(("verbs", "verbs"))
 
     def talk_over_a_bad_path(self, *pairs):
-        self.need_guest()
+        need_guest("its network stays")
         harness.need("tc")
         run("tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "200ms", "loss", "1%")
         self.addCleanup(run, "tc", "qdisc", "del", "dev", "lo", "root")

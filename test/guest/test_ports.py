@@ -1,7 +1,6 @@
 """Ports that TCP sockets have are not free for a kernel RNIC whose connections are TCP's, too (siw): a connection, and a listener, gets another one."""
 
 import errno
-import os
 import pathlib
 import socket
 import sys
@@ -10,7 +9,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "programs"))
 
 import harness  # noqa: E402
-from kernel_rnic import ADDRESS, DEVICE, need_kernel_rnic  # noqa: E402
+from kernel_rnic import ADDRESS, DEVICE, need_guest, need_kernel_rnic  # noqa: E402
 
 OVER_KERNEL_RNIC = {"SDP_RNIC": "verbs", "SDP_PM_TIMEOUT_MS": 20000}
 RANGE = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -30,8 +29,7 @@ print("ok")
 class Ports(unittest.TestCase):
     def setUp(self):
         need_kernel_rnic()
-        if os.uname().nodename != "siw-guest":
-            raise unittest.SkipTest("this host is no guest of scripts/siw-guest: its range of ports stays as it is")
+        need_guest("its range of ports stays")
         self.world = harness.TestWorld(listen=[ADDRESS])
         self.addCleanup(self.world.stop)
         self.port = harness.free_port(host=ADDRESS)
