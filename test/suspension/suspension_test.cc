@@ -58,7 +58,7 @@ class Peer {
   // Its answer to the oldest command that has none.
   std::string Answer() {
     std::string line;
-    for (char c = 0; PollOne(from_, POLLIN, 3 * kPatienceMs) != 0 && read(from_, &c, 1) == 1; line += c) {
+    for (char c = 0; Comes() && read(from_, &c, 1) == 1; line += c) {
       if (c == '\n') return line;
     }
     return line + " (and no more)";
@@ -74,6 +74,16 @@ class Peer {
   }
 
  private:
+  // More of its answers. A signal that it has caused may come before its answer does, and ends no wait for that.
+  bool Comes() {
+    pollfd answer{from_, POLLIN, 0};
+    int ready;
+    do {
+      ready = poll(&answer, 1, 3 * kPatienceMs);
+    } while (ready < 0 && errno == EINTR);
+    return ready > 0;
+  }
+
   pid_t pid_ = -1;
   Fd to_, from_;
 };
