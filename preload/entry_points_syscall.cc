@@ -1,4 +1,5 @@
-// syscall(): handed on as it is, but for the calls that the library has to know of. io_uring_setup may be
+// syscall(): handed on as it is, but for the calls that the library has to know of. close, by which libuv ends
+// its sockets, is ours; io_uring_setup may be
 // refused; a process that clone, clone3 or fork makes here, past the C library, is a child of fork to us; and
 // seccomp, for which there is no other function, sets filters (confinement.h).
 #include <dlfcn.h>
@@ -15,6 +16,8 @@
 
 #include "preload/confinement.h"
 #include "preload/entry_points.h"
+#include "preload/guard.h"
+#include "preload/readiness/readiness.h"
 #include "preload/startup.h"
 
 namespace sdp::preload {
@@ -68,6 +71,13 @@ extern "C" {
 __attribute__((used, visibility("hidden"))) constinit sdp::preload::Syscall SDP_ENTRY(next_syscall) =
     &sdp::preload::BareSyscall;
 
+// Numbers of the program's alone: the library itself may come here.
+__attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_close)(long number, int fd) {
+  if (!sdp::preload::FdTable::Has(fd) && !sdp::preload::EpollKnows(fd)) return SDP_ENTRY(next_syscall)(number, fd);
+  const sdp::preload::NoCancellation no_cancellation;  // as the system call
+  return SDP_ENTRY(close)(fd);
+}
+
 __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_io_uring_setup)(
     long number, unsigned int entries, io_uring_params* parameters) {
   if (!sdp::preload::RingsAreDenied()) return SDP_ENTRY(next_syscall)(number, entries, parameters);
@@ -112,20 +122,22 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_filter)(long 
 // as the caller left them: comparisons and a jump.
 #ifdef SDP_PREFIXED_ENTRY_POINTS
 #define SDP_NEXT_SYSCALL "sdp_entry_next_syscall"
+#define SDP_GUARDED_CLOSE "sdp_entry_guarded_close"
 #define SDP_GUARDED_SETUP "sdp_entry_guarded_io_uring_setup"
 #define SDP_GUARDED_FORK "sdp_entry_guarded_fork"
 #define SDP_GUARDED_FILTER "sdp_entry_guarded_filter"
 #else
 #define SDP_NEXT_SYSCALL "next_syscall"
+#define SDP_GUARDED_CLOSE "guarded_close"
 #define SDP_GUARDED_SETUP "guarded_io_uring_setup"
 #define SDP_GUARDED_FORK "guarded_fork"
 #define SDP_GUARDED_FILTER "guarded_filter"
 #endif
-static_assert(SYS_seccomp == 317 && SYS_prctl == 157);
+static_assert(SYS_close == 3 && SYS_seccomp == 317 && SYS_prctl == 157);
 static_assert(SYS_io_uring_setup == 425 && SYS_clone == 56 && SYS_fork == 57 && SYS_clone3 == 435 && CLONE_VM == 0x100);
 static_assert(offsetof(clone_args, flags) == 0 && offsetof(clone_args, stack) == 40 && CLONE_ARGS_SIZE_VER0 == 64);
 __attribute__((naked)) long SDP_ENTRY(syscall)(long, ...) noexcept {
-  asm("cmp $425, %rdi\n\tje " SDP_GUARDED_SETUP "\n\tcmp $57, %rdi\n\tje " SDP_GUARDED_FORK
+  asm("cmp $3, %rdi\n\tje " SDP_GUARDED_CLOSE "\n\tcmp $425, %rdi\n\tje " SDP_GUARDED_SETUP "\n\tcmp $57, %rdi\n\tje " SDP_GUARDED_FORK
       "\n\tcmp $317, %rdi\n\tje " SDP_GUARDED_FILTER "\n\tcmp $157, %rdi\n\tje " SDP_GUARDED_FILTER
       "\n\tcmp $435, %rdi\n\tjne 2f"
       "\n\ttest %rsi, %rsi\n\tjz 1f\n\tcmp $64, %rdx\n\tjb 1f"  // the kernel has the right error
@@ -142,6 +154,7 @@ long SDP_ENTRY(syscall)(long number, ...) noexcept {
   long a[6];
   for (long& argument : a) argument = va_arg(variable, long);
   va_end(variable);
+  if (number == SYS_close) return SDP_ENTRY(guarded_close)(number, static_cast<int>(a[0]));
   if (number == SYS_io_uring_setup)
     return SDP_ENTRY(guarded_io_uring_setup)(number, static_cast<unsigned int>(a[0]),
                                              reinterpret_cast<io_uring_params*>(a[1]));

@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "test/posix/support.h"
+#include "test/posix/processes.h"
 
 namespace posix_test {
 namespace {
@@ -259,7 +259,43 @@ TEST_CASE("descriptors: EMFILE in accept and socket leaves the rest alone") {
 }
 
 // As stdio, or a language's run time with system calls of its own, closes.
-void CloseBehindTheBack(int fd) { REQUIRE(syscall(SYS_close, fd) == 0); }
+void CloseBehindTheBack(int fd) { REQUIRE(syscall(SYS_close_range, fd, fd, 0) == 0); }
+
+// libuv's way.
+TEST_CASE("descriptors: what syscall() closes ends as what close does") {
+  const bool shared = GENERATE(false, true);
+  Pair pair = MakePair();
+  const Fd kept(epoll_create1(0));
+  epoll_event event{EPOLLIN, {}};
+  REQUIRE(epoll_ctl(kept, EPOLL_CTL_ADD, pair.client, &event) == 0);
+  pid_t child = -1;
+  Pipe go;
+  if (shared) {
+    child = Fork([&] {
+      pair.server.reset();
+      return go.Hear() && SendAll(pair.client, "child") ? 0 : 1;
+    });
+  }
+  REQUIRE(SendAll(pair.client, "last words"));
+  const int number = pair.client.release();
+  REQUIRE(syscall(SYS_close, number) == 0);
+  REQUIRE(fcntl(number, F_GETFD) == -1);
+  REQUIRE_ERRNO(syscall(SYS_close, number), EBADF);
+  REQUIRE_ERRNO(syscall(SYS_close, -1), EBADF);
+  REQUIRE(ReceiveExactly(pair.server, 10) == "last words");
+  if (shared) {
+    REQUIRE(PollOne(pair.server, POLLIN, kQuietMs) == 0);
+    go.Tell();
+    REQUIRE(ReceiveExactly(pair.server, 5) == "child");
+    REQUIRE(ExitedWith(Reap(child), 0));
+  }
+  char c;
+  REQUIRE(recv(pair.server, &c, 1, 0) == 0);
+  Fd next = TcpSocket();
+  REQUIRE(next == number);
+  Fd file(open("/dev/null", O_RDWR));
+  REQUIRE(syscall(SYS_close, file.release()) == 0);
+}
 
 TEST_CASE("descriptors: a number closed behind the C library's back serves its next owner") {
   Pair pair = MakePair();

@@ -48,10 +48,40 @@ function exchange(agent, body) {
 """
 
 
+# Each connection is handed to one of two children, in a message.
+HANDS_ON = """
+const child_process = require('child_process'), net = require('net');
+if (process.argv[2] === 'child') {
+  process.on('message', (message, socket) => {
+    socket.on('data', data => socket.write(data));
+    socket.on('end', () => socket.end());
+    socket.resume();
+  });
+} else {
+  const children = [0, 1].map(() => child_process.fork(__filename, ['child']));
+  let next = 0;
+  net.createServer({pauseOnConnect: true, allowHalfOpen: true}, socket => children[next++ % 2].send('take it', socket)).listen(+process.argv[2], '127.0.0.1');
+}
+"""
+
+
 class Node(harness.ProgramTest):
     def setUp(self):
         harness.need("node")
         super().setUp()
+
+    def test_connections_are_handed_to_children(self):
+        program = self.world.directory / "hands-on.js"
+        program.write_text(HANDS_ON)
+        for ends in harness.BOTH_AND_EACH_ALONE:
+            with self.subTest(str(ends)):
+                port = harness.free_port()
+                server = self.world.start(["node", program, port], preload=ends.server)
+                self.world.wait_for_listener(port, sdp=ends.server)
+                for _ in range(12):
+                    self.assertEqual(self.world.run_peer("echo-client", port, preload=ends.client, data=b"10\n200000\n").count(b"ok"), 2)
+                self.assert_carried(port, ends, at_least=12)
+                server.stop()
 
     def test_http(self):
         for ends in harness.BOTH_AND_EACH_ALONE:
