@@ -47,6 +47,7 @@ void TakeUp(int fd) {
   EnsureStarted();
   const SocketRef socket{Socket::New(*domain)};
   FdTable::Set(fd, socket.get());
+  socket->ListensForOthers();
   socket->Listen(fd, static_cast<int>(info.tcpi_sacked));
 }
 

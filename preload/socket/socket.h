@@ -42,6 +42,8 @@ class Socket {
 
   virtual int Bind(int fd, const sockaddr* address, socklen_t length) = 0;
   virtual int Listen(int fd, int backlog) = 0;
+  // Before that: the descriptor listens already, and another process has the listener, too, which is not to lose it by what becomes of it here.
+  virtual void ListensForOthers() {}
   virtual int Connect(int fd, const sockaddr* address, socklen_t length) = 0;
   // The new descriptor, already in the FdTable if it is an SDP connection. `flags`: SOCK_NONBLOCK, SOCK_CLOEXEC.
   virtual int Accept(int fd, sockaddr* address, socklen_t* length, int flags) = 0;

@@ -77,6 +77,7 @@ class StreamSocket final : public Socket {
   ssize_t ReceiveError(ControlRoom* room, int* out_flags) override;
   int Bind(int fd, const sockaddr* address, socklen_t length) override;
   int Listen(int fd, int backlog) override;
+  void ListensForOthers() override { listens_for_others_ = true; }
   int Connect(int fd, const sockaddr* address, socklen_t length) override;
   int Accept(int fd, sockaddr* address, socklen_t* length, int flags) override;
   int Shutdown(int fd, int how) override;
@@ -461,6 +462,7 @@ class StreamSocket final : public Socket {
   std::optional<bool> nonblocking_;
   bool listener_forced_nonblocking_ = false;
   bool plain_clients_allowed_ = true;  // of a listener
+  bool listens_for_others_ = false;
   KeptOptions options_;
   std::atomic<bool> gives_control_{false};  // recvmsg has control messages to give
   OptionLog options_set_;     // before the socket was connected, or listened

@@ -29,11 +29,21 @@ int Fail(int error) {
   return -1;
 }
 
-// The kernel has just given out this number: whoever had it before was closed behind our back. No socket's lock is held.
+// The kernel has just given out this number: whoever had it before was closed behind our back. No socket's
+// lock is held.
 void LetGoOf(int fd) {
   if (!FdTable::Has(fd)) return;
   EpollForget(fd);
   if (const SocketRef stale = FdTable::Remove(fd)) stale->Vanished(fd);
+}
+
+// `fd` listens no more; the listener, where another process has it, goes on.
+void PutUnboundInPlace(int fd, int domain) {
+  const int fresh = real.socket(domain, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fresh < 0) return;
+  real.fcntl(fresh, F_SETFL, real.fcntl(fd, F_GETFL));
+  real.dup3(fresh, fd, (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
+  real.close(fresh);
 }
 
 }  // namespace
@@ -46,7 +56,8 @@ int StreamSocket::Bind(int fd, const sockaddr* address, socklen_t length) {
 
 int StreamSocket::Listen(int fd, int backlog) {
   Lock lock(mutex_);
-  if (std::find(descriptors_.begin(), descriptors_.end(), fd) == descriptors_.end()) descriptors_.push_back(fd);
+  if (std::find(descriptors_.begin(), descriptors_.end(), fd) == descriptors_.end())
+    descriptors_.push_back(fd);
   if (state_ == State::kSdp) return Fail(EINVAL);
   if (state_ == State::kConnecting) return Fail(EINVAL);
   if (state_ == State::kNew && Confined() && !native_) BecomePlain(fd, stats::FallbackReason::kCount, {});
@@ -64,28 +75,45 @@ int StreamSocket::Listen(int fd, int backlog) {
   }
   const int saved = errno;
   local_ = LocalAddress(fd);
-  // Asked now: accept makes the file non-blocking, and other processes that share it must not take that for the application's wish.
+  // Asked now: accept makes the file non-blocking, and other processes that share it must not take that for
+  // the application's wish.
   IsNonblocking(fd);
   RefreshConfig();
-  const Ruling ruling = native_ ? Ruling::Native() : DecideSocket(RuleRole::kServer, local_.get(), local_.length);
+  const Ruling ruling =
+      native_ ? Ruling::Native() : DecideSocket(RuleRole::kServer, local_.get(), local_.length);
   plain_clients_allowed_ = ruling.mode != Mode::kSdp;
   Listener::Refusal refusal;
   if (ruling.mode != Mode::kTcp) {
-    listener_ = Listener::Open(this, fd, domain_, backlog, options_set_, options_.tuning(), plain_clients_allowed_, &refusal);
+    const bool may_wait = plain_clients_allowed_ || listens_for_others_;
+    listener_ =
+        Listener::Open(this, fd, domain_, backlog, options_set_, options_.tuning(), may_wait, &refusal);
   }
   if (ruling.mode == Mode::kTcp) {
-    SDP_LOG(kInfo, "listen on %s: TCP, because of %s", ToEndpoint(local_).ToString().c_str(), ruling.ToString().c_str());
-    BecomePlain(fd, ruling.rule == nullptr ? stats::FallbackReason::kModeTcp : stats::FallbackReason::kRule, ruling.ToString());
+    SDP_LOG(kInfo, "listen on %s: TCP, because of %s", ToEndpoint(local_).ToString().c_str(),
+            ruling.ToString().c_str());
+    BecomePlain(fd, ruling.rule == nullptr ? stats::FallbackReason::kModeTcp : stats::FallbackReason::kRule,
+                ruling.ToString());
   } else if (listener_ == nullptr) {
     if (!plain_clients_allowed_) {
-      SDP_LOG(kError, "listen on %s: no SDP, and %s allows no TCP", ToEndpoint(local_).ToString().c_str(), ruling.ToString().c_str());
+      SDP_LOG(kError, "listen on %s: no SDP, and %s allows no TCP", ToEndpoint(local_).ToString().c_str(),
+              ruling.ToString().c_str());
       RecordFallback(fd, refusal.reason, refusal.text, {}, stats::State::kFailed);
-      real.shutdown(fd, SHUT_RD);  // it listens no more
+      if (listens_for_others_) {
+        PutUnboundInPlace(fd, domain_);
+      } else {
+        real.shutdown(fd, SHUT_RD);  // it listens no more
+      }
       return Fail(EADDRNOTAVAIL);
     }
     BecomePlain(fd, refusal.reason, refusal.text);
   } else {
-    if (listener_->dormant()) RecordFallback(fd, refusal.reason, refusal.text, {});
+    if (listener_->dormant()) {
+      RecordFallback(fd, refusal.reason, refusal.text, {});
+      if (!plain_clients_allowed_) {
+        SDP_LOG(kError, "listen on %s: no SDP yet, and %s allows no TCP: clients are turned away",
+                ToEndpoint(local_).ToString().c_str(), ruling.ToString().c_str());
+      }
+    }
     options_.Apply(fd);
     EnterListening(fd);
     for (const Observation& o : observers_) o.observer->OnChange(o.fd);
@@ -109,8 +137,8 @@ void StreamSocket::PublishListener() {
   stats::StatsSegment::Publish(slot_, counters);
 }
 
-// A caller that sleeps in accept anyway sleeps until the peer may be sent to (RFC 5044, 7.1.2), which is its next message's time: what
-// it sends then leaves at once, even if it ends right behind that.
+// A caller that sleeps in accept anyway sleeps until the peer may be sent to (RFC 5044, 7.1.2), which is its
+// next message's time: what it sends then leaves at once, even if it ends right behind that.
 void StreamSocket::FinishStart(Session& session, int fd) {
   const Time deadline = Now() + kStartPatience;
   while (session.has_unsent() && !session.link_ended()) {
@@ -125,7 +153,8 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
   const SignalEnd::NoReturn on_end;  // nor are there new clients
   Lock lock(mutex_);
   if (state_ != State::kListening) return kPassThrough;
-  const Time deadline = options_.receive_timeout() == Duration::zero() ? kNever : Now() + options_.receive_timeout();
+  const Time deadline =
+      options_.receive_timeout() == Duration::zero() ? kNever : Now() + options_.receive_timeout();
   const bool nonblocking = IsNonblocking(fd);
   if (!nonblocking && !listener_forced_nonblocking_) {
     // Both listeners are waited for together, so that neither may block this thread for itself.
@@ -138,8 +167,10 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
     if (auto session = listener_->Accept(flags, &accepted)) {
       if (!nonblocking) FinishStart(*session, accepted);
       const bool of_rnic = session->queue_pair().owns_event_fd();  // then the descriptor knows no names
-      const Address peer = of_rnic ? ToAddress(ToEndpoint(session->PeerName()), domain_, 0) : PeerAddress(accepted);
-      Address local = of_rnic ? ToAddress(ToEndpoint(session->LocalName()), domain_, 0) : LocalAddress(accepted);
+      const Address peer =
+          of_rnic ? ToAddress(ToEndpoint(session->PeerName()), domain_, 0) : PeerAddress(accepted);
+      Address local =
+          of_rnic ? ToAddress(ToEndpoint(session->LocalName()), domain_, 0) : LocalAddress(accepted);
       SetPort(local, Port(local_));
       if (of_rnic) {
         listener_->CountAccepted(*session);
@@ -147,8 +178,8 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
         ++accepted_sdp_;
         PublishListener();
       }
-      SocketRef socket(new StreamSocket(native_ ? kFamilySdp : domain_, accepted, std::move(session), local, peer, options_,
-                                        (flags & SOCK_NONBLOCK) != 0));
+      SocketRef socket(new StreamSocket(native_ ? kFamilySdp : domain_, accepted, std::move(session), local,
+                                        peer, options_, (flags & SOCK_NONBLOCK) != 0));
       lock.unlock();
       LetGoOf(accepted);
       FdTable::Set(accepted, socket.get());
@@ -159,16 +190,19 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
     accepted = real.accept4(fd, address, length, flags);
     if (accepted >= 0 && !plain_clients_allowed_) {
       // "sdp" for a server: whoever comes by TCP is reset at once.
-      SDP_LOG(kInfo, "a TCP client of %s is turned away: SDP alone is allowed there", ToEndpoint(local_).ToString().c_str());
+      SDP_LOG(kInfo, "a TCP client of %s is turned away: SDP alone is allowed there",
+              ToEndpoint(local_).ToString().c_str());
       const linger reset{.l_onoff = 1, .l_linger = 0};
       real.setsockopt(accepted, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
       real.close(accepted);
+      listener_->NoteUse();  // as often as the program would come back for the next one
       continue;
     }
     if (accepted >= 0) {
       ++accepted_tcp_;
       PublishListener();
-      if (stats::StatsSegment* segment = Statistics()) segment->CountFallback(stats::FallbackReason::kPlainClient);
+      if (stats::StatsSegment* segment = Statistics())
+        segment->CountFallback(stats::FallbackReason::kPlainClient);
       lock.unlock();
       LetGoOf(accepted);
       return accepted;

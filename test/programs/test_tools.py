@@ -2,6 +2,7 @@
 systemd's way is started with its listener."""
 
 import hashlib
+import socket
 import subprocess
 import sys
 
@@ -17,6 +18,20 @@ for _ in range(int(sys.argv[1])):
     while data := connection.recv(65536):
         connection.sendall(data)
     connection.close()
+"""
+
+# Descriptor $1 becomes the first one passed, to the program behind it.
+ACTIVATE = 'exec 3<&$1; shift; LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"'
+
+# Of an echo server: what several programs read and write in turns is one stream each way. (bash reads a line by the byte.)
+BASH = """
+set -eu
+exec 3<>/dev/tcp/127.0.0.1/$1
+(echo one; /bin/echo two; cat) <$2 >&3
+read -r first <&3
+(read -r second <&3; echo "$first $second")
+(head -c 3; echo) <&3
+(head -c 1000; head -c $(($(stat -c %s $2) - 1003))) <&3 | sha256sum
 """
 
 PERL_SERVER = """
@@ -128,6 +143,22 @@ class Tools(harness.ProgramTest):
                 self.assert_carried(port, ends, at_least=4)
                 server.stop()
 
+    def test_bash(self):
+        """One connection, of the shell and its commands."""
+        harness.need("bash")
+        path = self.world.directory / "file"
+        data = b"abc" + bytes(range(256)) * 200  # what fits before anybody reads
+        path.write_bytes(data)
+        for ends in harness.BOTH_AND_EACH_ALONE:
+            with self.subTest(str(ends)):
+                port = harness.free_port()
+                server = self.world.peer("echo-server", port, preload=ends.server)
+                self.world.wait_for_listener(port, sdp=ends.server)
+                answer = self.world.run(["bash", "-c", BASH, "bash", port, path], preload=ends.client).decode()
+                self.assertEqual(answer, f"one two\nabc\n{hashlib.sha256(data[3:]).hexdigest()}  -\n")
+                self.assert_carried(port, ends)
+                server.stop()
+
     def test_tcl(self):
         harness.need("tclsh")
         script = self.world.directory / "server.tcl"
@@ -178,6 +209,55 @@ class Tools(harness.ProgramTest):
         over_sdp, over_tcp = self.world.connects(port)
         self.assertEqual(over_sdp, 2)
         self.assertEqual(over_tcp.total(), 1)
+
+
+class ListenerOfAnother(harness.ProgramTest):
+    """A program that is started with its listener by one that keeps it, as systemd does, under a rule that allows SDP alone."""
+
+    with_pmd = False
+
+    def setUp(self):
+        super().setUp()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(self.listener.close)
+        self.port = self.listener.getsockname()[1]
+
+    def start(self, connections, **environment):
+        fd = self.listener.fileno()
+        return self.world.start(["sh", "-c", ACTIVATE, "sh", fd, sys.executable, "-c", ACTIVATED, connections], pass_fds=(fd,), environment=environment)
+
+    def is_turned_away(self):
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=30) as client:
+                client.sendall(b"x")
+                return client.recv(1) == b""
+        except (ConnectionResetError, BrokenPipeError):  # at whatever moment; refused it is not
+            return True
+
+    def is_served(self):
+        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as client:
+            client.sendall(b"x")
+            return client.recv(1) == b"x"
+
+    def test_without_a_port_mapper_all_are_turned_away_until_there_is_one(self):
+        server = self.start(1, SDP_MODE="sdp")
+        self.assertTrue(self.is_turned_away())
+        self.assertTrue(self.is_turned_away())
+        self.world.start_first_pmd()
+        # Whoever comes has it look again, now and then.
+        harness.wait_until(lambda: self.is_turned_away() and b"ok" in self.world.run_peer(
+            "echo-client", self.port, data=b"1000\n", environment={"SDP_MODE": "sdp"}, check=False), "client over SDP")
+        self.assertEqual(server.wait(20), 0, server.output())
+        self.assertEqual(self.world.connects(self.port), (1, {}))
+
+    def test_where_there_can_be_no_sdp_the_other_one_has_its_listener_still(self):
+        self.world.start_first_pmd()
+        server = self.start(1, SDP_MODE="sdp", SDP_RNIC="verbs")  # no device has a loopback address
+        self.assertNotEqual(server.wait(20), 0)
+        self.assertIn("Invalid argument", server.output())
+        server = self.start(1, SDP_MODE="tcp")
+        self.assertTrue(self.is_served())
+        self.assertEqual(server.wait(20), 0, server.output())
 
 
 if __name__ == "__main__":
