@@ -100,7 +100,9 @@ bool RingsAreDenied();
 // entry_points_exec.cc: there are sockets of ours that a program may get from here, by exec or with its descriptors rearranged.
 bool HasHeirlooms(Heirloom which);
 
-// entry_points_stdio.cc: before main, where a standard stream's descriptor is a socket of ours.
+// entry_points_stdio.cc: something else stands at this number now; where it is 0, 1 or 2, stdin, stdout or stderr follows. No lock of ours is held.
+void FollowStandardStream(int fd);
+// Before main, all three.
 void ReopenStandardStreams();
 
 }  // namespace sdp::preload

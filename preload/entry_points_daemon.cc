@@ -1,7 +1,9 @@
-// daemon: the C library makes it of a fork, an exit and descriptor calls of its own that nobody can stand in
-// front of. The parent would leave without a word, as if it were killed, and its sockets at 0, 1 and 2 would
-// be closed behind our back.
+// daemon, login_tty, forkpty: the C library makes them of a fork, an exit and descriptor calls of its own
+// that nobody can stand in front of. The parent of a daemon would leave without a word, as if it were killed,
+// and sockets at 0, 1 and 2 would be closed behind our back.
 #include <fcntl.h>
+#include <pty.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -33,6 +35,38 @@ int SDP_ENTRY(daemon)(int no_chdir, int no_close) noexcept {
   for (int fd = 0; fd <= 2; ++fd) dup2(null, fd);
   if (null > 2) real.close(null);
   return 0;
+}
+
+int SDP_ENTRY(login_tty)(int terminal) noexcept {
+  setsid();
+  if (real.ioctl(terminal, TIOCSCTTY, nullptr) != 0) return -1;
+  for (int fd = 0; fd <= 2; ++fd) {
+    while (dup2(terminal, fd) < 0 && errno == EBUSY) {
+    }
+  }
+  if (terminal > 2) close(terminal);
+  return 0;
+}
+
+int SDP_ENTRY(forkpty)(int* controller, char* name, const termios* settings, const winsize* size) noexcept {
+  int mine, terminal;
+  if (openpty(&mine, &terminal, name, settings, size) != 0) return -1;
+  const pid_t pid = fork();
+  if (pid < 0) {
+    const int error = errno;
+    real.close(mine);
+    real.close(terminal);
+    errno = error;
+    return -1;
+  }
+  if (pid == 0) {
+    real.close(mine);
+    if (SDP_ENTRY(login_tty)(terminal) != 0) _exit(1);
+    return 0;
+  }
+  *controller = mine;
+  real.close(terminal);
+  return pid;
 }
 
 }  // extern "C"

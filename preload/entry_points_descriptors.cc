@@ -47,7 +47,9 @@ int CloseTracked(int fd) {
   const NoCancellation no_cancellation;  // a close begun is a close done
   SocketRef socket = FdTable::Remove(fd);
   EpollForget(fd);
-  return socket ? socket->Close(fd) : real.close(fd);
+  const int result = socket ? socket->Close(fd) : real.close(fd);
+  FollowStandardStream(fd);
+  return result;
 }
 
 // `to` is a new number for what `from` stands for.
@@ -59,6 +61,7 @@ int NoteDuplicate(int from, int to) {
     socket->AddDescriptor(to);
   }
   EpollDuplicate(from, to);
+  FollowStandardStream(to);
   return to;
 }
 
@@ -95,6 +98,7 @@ int ReplaceTracked(int from, int to, Replace replace) {
     replaced->Close(stand_in);
     errno = error;
   }
+  if (result < 0) FollowStandardStream(to);
   return NoteDuplicate(from, result);
 }
 

@@ -30,11 +30,12 @@ void Manage(int fd, int domain) {
   if (NothingButTcp()) return;
   EnsureStarted();
   if (const SocketRef socket{Socket::New(domain)}) FdTable::Set(fd, socket.get());
+  FollowStandardStream(fd);
 }
 
 bool IsNativeStream(int domain, int type, int protocol) {
-  return domain == kFamilySdp && (type & kTypeMask) == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP) &&
-         !ForeignCall::Active() && OwnsProcess();
+  return domain == kFamilySdp && (type & kTypeMask) == SOCK_STREAM &&
+         (protocol == 0 || protocol == IPPROTO_TCP) && !ForeignCall::Active() && OwnsProcess();
 }
 
 // A socket that is SDP or nothing; -1 with the kernel's answer to a family that it does not know.
@@ -48,16 +49,21 @@ int MakeNative(int type) {
   if (fd < 0) return fd;
   const SocketRef socket{Socket::New(kFamilySdp)};
   FdTable::Set(fd, socket.get());
+  FollowStandardStream(fd);
   return fd;
 }
 
 // As the kernel: whom it cannot name to the program, it has accepted in vain.
 int Accept(Socket& socket, int fd, sockaddr* address, socklen_t* length, int flags) {
-  const int error = address == nullptr                            ? 0
+  const int error = address == nullptr                        ? 0
                     : IsNowhere(address) || IsNowhere(length) ? EFAULT
-                    : static_cast<int>(*length) < 0               ? EINVAL
-                                                                  : 0;
-  if (error == 0) [[likely]] return socket.Accept(fd, address, length, flags);
+                    : static_cast<int>(*length) < 0           ? EINVAL
+                                                              : 0;
+  if (error == 0) [[likely]] {
+    const int accepted = socket.Accept(fd, address, length, flags);
+    FollowStandardStream(accepted);
+    return accepted;
+  }
   const int accepted = socket.Accept(fd, nullptr, nullptr, flags);
   if (accepted < 0) return accepted;
   SDP_ENTRY(close)(accepted);

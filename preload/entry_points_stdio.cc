@@ -1,8 +1,14 @@
 // stdio on sockets. The C library's streams read and write by calls of its own, which nobody can put himself
 // in front of: a stream on a descriptor of ours is one whose functions we give (fopencookie), with the
 // descriptor's number in it all the same.
+#include <fcntl.h>
+#include <stdio_ext.h>
+
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <string>
 
 #include "preload/entry_points.h"
 #include "preload/startup.h"
@@ -10,10 +16,38 @@
 namespace sdp::preload {
 namespace {
 
+// A cookie is the descriptor's number; of stdin, stdout and stderr with this, too.
+constexpr intptr_t kStandard = intptr_t{1} << 32;
 int DescriptorOf(void* cookie) { return static_cast<int>(reinterpret_cast<intptr_t>(cookie)); }
+bool IsStandard(void* cookie) { return (reinterpret_cast<intptr_t>(cookie) & kStandard) != 0; }
+
+// While its descriptor is a socket of ours, the program finds a stream of ours under the name. The C
+// library's keeps what was in its buffer.
+struct Standard {
+  FILE** name;
+  const char* mode;
+  FILE* library;
+  FILE* ours;
+};
+constinit Standard standards[] = {
+    {&stdin, "r", nullptr, nullptr}, {&stdout, "w", nullptr, nullptr}, {&stderr, "w", nullptr, nullptr}};
+
+// What the C library's stream had read ahead.
+size_t TakeReadAhead(FILE* library, char* buffer, size_t length) {
+  const size_t size = std::min(static_cast<size_t>(library->_IO_read_end - library->_IO_read_ptr), length);
+  if (size == 0) return 0;
+  memcpy(buffer, library->_IO_read_ptr, size);
+  library->_IO_read_ptr += size;
+  return size;
+}
 
 ssize_t ReadStream(void* cookie, char* buffer, size_t length) {
-  return SDP_ENTRY(read)(DescriptorOf(cookie), buffer, length);
+  const int fd = DescriptorOf(cookie);
+  if (IsStandard(cookie) && standards[fd].library != nullptr) {
+    if (const size_t size = TakeReadAhead(standards[fd].library, buffer, length))
+      return static_cast<ssize_t>(size);
+  }
+  return SDP_ENTRY(read)(fd, buffer, length);
 }
 
 // All, or what could be written before an error: a stream takes less for one.
@@ -27,20 +61,127 @@ ssize_t WriteAll(int fd, const char* buffer, size_t length) {
   return static_cast<ssize_t>(written);
 }
 
-ssize_t WriteStream(void* cookie, const char* buffer, size_t length) {
-  return WriteAll(DescriptorOf(cookie), buffer, length);
+void WriteUnflushed(FILE* library, int fd) {
+  if (library == nullptr || __fpending(library) == 0) return;
+  WriteAll(fd, library->_IO_write_base, __fpending(library));
+  __fpurge(library);
 }
 
-int SeekStream(void*, off64_t*, int) { return Fail(ESPIPE); }
+ssize_t WriteStream(void* cookie, const char* buffer, size_t length) {
+  const int fd = DescriptorOf(cookie);
+  // What was printed before, and not flushed, leaves with what is printed next.
+  if (IsStandard(cookie)) WriteUnflushed(standards[fd].library, fd);
+  return WriteAll(fd, buffer, length);
+}
 
-int CloseStream(void* cookie) { return SDP_ENTRY(close)(DescriptorOf(cookie)); }
+// A file, perhaps, that freopen has put there.
+int SeekStream(void* cookie, off64_t* offset, int whence) {
+  const off64_t place = lseek64(DescriptorOf(cookie), *offset, whence);
+  if (place < 0) return -1;
+  *offset = place;
+  return 0;
+}
 
-FILE* OpenStream(int fd, const char* mode) {
+int CloseStream(void* cookie) {
+  const int fd = DescriptorOf(cookie);
+  if (IsStandard(cookie)) {
+    Standard& standard = standards[fd];
+    WriteUnflushed(standard.library, fd);
+    if (*standard.name == standard.ours) *standard.name = standard.library;
+    standard.ours = nullptr;
+  }
+  return SDP_ENTRY(close)(fd);
+}
+
+FILE* OpenStream(int fd, const char* mode, intptr_t standard = 0) {
   constexpr cookie_io_functions_t kFunctions = {
       .read = ReadStream, .write = WriteStream, .seek = SeekStream, .close = CloseStream};
-  FILE* const stream = fopencookie(reinterpret_cast<void*>(static_cast<intptr_t>(fd)), mode, kFunctions);
+  FILE* const stream = fopencookie(reinterpret_cast<void*>(fd | standard), mode, kFunctions);
   if (stream != nullptr) stream->_fileno = fd;  // for fileno(); the functions above do not look at it
   return stream;
+}
+
+// --- freopen. The C library puts the file in the descriptor's place by calls of its own, and takes streams
+// like ours for ones that can be wide.
+
+constexpr int kMode = 0x4 | 0x8 | 0x1000;  // glibc's _IO_NO_READS, _IO_NO_WRITES and _IO_IS_APPENDING
+
+// OpenStream() has made it: what fopencookie gives is never wide, and has no descriptor otherwise.
+bool IsOurs(const FILE* stream) {
+  return reinterpret_cast<intptr_t>(stream->_wide_data) == -1 && stream->_fileno >= 0;
+}
+
+// It stays what it is: its functions go by the number.
+FILE* ReopenOurs(const char* path, const char* mode, FILE* stream) {
+  const int fd = stream->_fileno;
+  fflush(stream);
+  __fpurge(stream);
+  // Without a path it is what stands there, in another mode, which a socket cannot be opened in.
+  FILE* const opened = fopen(path != nullptr ? path : ("/proc/self/fd/" + std::to_string(fd)).c_str(), mode);
+  if (opened == nullptr) {
+    const int error = errno;
+    SDP_ENTRY(close)(fd);
+    errno = error;
+    return nullptr;
+  }
+  const bool closes = (real.fcntl(opened->_fileno, F_GETFD) & FD_CLOEXEC) != 0;
+  const bool placed = SDP_ENTRY(dup3)(opened->_fileno, fd, closes ? O_CLOEXEC : 0) == fd;
+  if (placed) {
+    clearerr(stream);
+    stream->_flags = (stream->_flags & ~kMode) | (opened->_flags & kMode);
+  }
+  fclose(opened);
+  return placed ? stream : nullptr;
+}
+
+template <typename Reopen>
+FILE* ReopenStream(const char* path, const char* mode, FILE* stream, const Reopen& reopen) {
+  if (stream == nullptr) return reopen(path, mode, stream);
+  const NoCancellation no_cancellation;
+  flockfile(stream);
+  struct Unlock {
+    FILE* stream;
+    ~Unlock() { funlockfile(stream); }
+  } const unlock{stream};
+  for (const Standard& standard : standards) {
+    if (stream != standard.ours) continue;
+    // The C library's own comes back with the file.
+    fflush(stream);
+    __fpurge(stream);
+    stream = standard.library;
+    break;
+  }
+  if (IsOurs(stream)) return ReopenOurs(path, mode, stream);
+  const int fd = fileno_unlocked(stream);
+  if (fd < 0 || !FdTable::Has(fd)) return reopen(path, mode, stream);
+  WriteUnflushed(stream, fd);
+  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (path == nullptr || null < 0 || SDP_ENTRY(dup2)(null, fd) != fd) SDP_ENTRY(close)(fd);
+  if (null >= 0) real.close(null);
+  FILE* const result = reopen(path, mode, stream);
+  if (result == nullptr && path == nullptr) errno = ENXIO;  // what opening a socket's name gives
+  return result;
+}
+
+// --- stdin, stdout and stderr.
+
+constexpr int kUnbuffered = 0x2;  // glibc's _IO_UNBUFFERED
+
+void TakeBuffering(const FILE* from, FILE* to) {
+  const bool unbuffered = (from->_flags & kUnbuffered) != 0;
+  if (unbuffered == ((to->_flags & kUnbuffered) != 0) &&
+      (__flbf(const_cast<FILE*>(from)) != 0) == (__flbf(to) != 0))
+    return;
+  setvbuf(to, nullptr, unbuffered ? _IONBF : __flbf(const_cast<FILE*>(from)) != 0 ? _IOLBF : _IOFBF, 0);
+}
+
+// The C library writes out what is in the streams after our connections have ended.
+void FlushStandardOutput() {
+  FILE* const out = stdout;
+  if (out != standards[STDOUT_FILENO].ours || !FdTable::Has(STDOUT_FILENO) || ftrylockfile(out) != 0) return;
+  WriteUnflushed(standards[STDOUT_FILENO].library, STDOUT_FILENO);
+  fflush_unlocked(out);
+  funlockfile(out);
 }
 
 // `print(char**)`: as vasprintf.
@@ -55,24 +196,32 @@ int PrintTo(int fd, Print print) {
 
 }  // namespace
 
-void ReopenStandardStreams() {
-  // The C library writes out what is in the streams after our connections have ended.
-  SetExitHook([] {
-    if (!FdTable::Has(fileno_unlocked(stdout)) || ftrylockfile(stdout) != 0) return;
-    fflush_unlocked(stdout);
-    funlockfile(stdout);
-  });
-  struct {
-    FILE** stream;
-    const char* mode;
-  } const streams[] = {{&stdin, "r"}, {&stdout, "w"}, {&stderr, "w"}};
-  for (int fd = 0; fd < 3; ++fd) {
-    if (!FdTable::Has(fd)) continue;
-    FILE* const opened = OpenStream(fd, streams[fd].mode);
-    if (opened == nullptr) continue;
-    if (fd == STDERR_FILENO) setvbuf(opened, nullptr, _IONBF, 0);
-    *streams[fd].stream = opened;
+void FollowStandardStream(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) return;
+  const int error = errno;
+  Standard& standard = standards[fd];
+  FILE* const now = *standard.name;
+  if (FdTable::Has(fd) && now != nullptr && now != standard.ours && fileno_unlocked(now) == fd) {
+    if (standard.ours == nullptr) standard.ours = OpenStream(fd, standard.mode, kStandard);
+    if (standard.ours != nullptr) {
+      standard.library = now;
+      TakeBuffering(now, standard.ours);
+      *standard.name = standard.ours;
+      SetExitHook(FlushStandardOutput);
+    }
+  } else if (!FdTable::Has(fd) && now != nullptr && now == standard.ours) {
+    *standard.name = standard.library;
+    TakeBuffering(standard.ours, standard.library);
+    if (const size_t pending = __fpending(standard.ours)) {
+      fwrite_unlocked(standard.ours->_IO_write_base, 1, pending, standard.library);
+      __fpurge(standard.ours);
+    }
   }
+  errno = error;
+}
+
+void ReopenStandardStreams() {
+  for (int fd = 0; fd <= STDERR_FILENO; ++fd) FollowStandardStream(fd);
 }
 
 }  // namespace sdp::preload
@@ -87,6 +236,14 @@ extern "C" {
 
 FILE* SDP_ENTRY(fdopen)(int fd, const char* mode) noexcept {
   return FdTable::Has(fd) ? sdp::preload::OpenStream(fd, mode) : real.fdopen(fd, mode);
+}
+
+FILE* SDP_ENTRY(freopen)(const char* path, const char* mode, FILE* stream) {
+  return sdp::preload::ReopenStream(path, mode, stream, real.freopen);
+}
+
+FILE* SDP_ENTRY(freopen64)(const char* path, const char* mode, FILE* stream) {
+  return sdp::preload::ReopenStream(path, mode, stream, real.freopen64);
 }
 
 int SDP_ENTRY(vdprintf)(int fd, const char* format, va_list arguments) {

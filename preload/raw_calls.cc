@@ -235,6 +235,11 @@ FILE* fdopen(int, const char*) {
   errno = ENOMEM;
   return nullptr;
 }
+FILE* freopen(const char*, const char*, FILE*) {
+  errno = ENOMEM;
+  return nullptr;
+}
+FILE* freopen64(const char* path, const char* mode, FILE* stream) { return raw::freopen(path, mode, stream); }
 // The kernel's call wants to be told how handlers return, which the C library knows.
 int sigaction(int, const struct sigaction*, struct sigaction*) {
   errno = ENOSYS;

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
+#include <wchar.h>
 
 #include "test/posix/processes.h"
 #include "test/posix/twins.h"
@@ -94,6 +95,17 @@ TEST_CASE("difference: IPV6_V6ONLY of a client that fell back", "[refused]") {
   REQUIRE(GetOption(client, IPPROTO_IPV6, IPV6_V6ONLY) == 0);
   REQUIRE(connect(client, address.get(), address.length) == 0);
   REQUIRE(GetOption(client, IPPROTO_IPV6, IPV6_V6ONLY) == (UnderThePreload() ? 1 : 0));
+}
+
+TEST_CASE("difference: a stream of a socket has no wide characters") {
+  Pair pair = MakePair();
+  FILE* const stream = fdopen(pair.client.release(), "w");
+  REQUIRE(stream != nullptr);
+  const bool wide = fputws(L"wide", stream) >= 0;
+  const int closed = fclose(stream);
+  REQUIRE(wide == !UnderThePreload());
+  REQUIRE(closed == 0);
+  REQUIRE(ReceiveToEnd(pair.server) == (wide ? "wide" : ""));
 }
 
 TEST_CASE("difference: a receive to where there is no memory") {
