@@ -17,7 +17,9 @@ void Pause() {
   for (;;) pause();
 }
 
-bool EndedBy(int status, int number) { return status >= 0 && WIFSIGNALED(status) && WTERMSIG(status) == number; }
+bool EndedBy(int status, int number) {
+  return status >= 0 && WIFSIGNALED(status) && WTERMSIG(status) == number;
+}
 
 Connecting::Connecting(const Body& body) {
   pid_ = Fork([&] {
@@ -43,26 +45,30 @@ std::vector<Fd> Connecting::Accept(size_t connections) {
   return accepted;
 }
 
-Filler::Filler(const std::vector<size_t>& pieces, const std::function<void(const std::vector<int>& fds)>& rest)
-    : connections_(pieces.size()), child_([&, &data = Sendings()](const auto& connected) {
+Filler::Filler(const std::vector<size_t>& pieces,
+               const std::function<void(const std::vector<int>& fds)>& rest)
+    : connections_(pieces.size()),
+      child_((static_cast<void>(Sendings()) /* once for all children */, [&](const auto& connected) {
         std::vector<int> fds;
         std::vector<Filled> filled;
         for (const size_t piece : pieces) {
           const int fd = connected();
           if (fd < 0) return 1;
           fds.push_back(fd);
-          filled.push_back(FillBy(fd, piece, data));
+          filled.push_back(
+              {.port = LocalOf(fd).port(), .bytes = piece == kNothing ? 0 : FillWithPieces(fd, piece)});
         }
         if (write(told_.out, filled.data(), filled.size() * sizeof filled[0]) < 0) return 2;
         rest(fds);
         return 3;
-      }) {}
+      })) {}
 
 void Filler::Fill() {
   std::vector<Fd> accepted = child_.Accept(connections_);
   REQUIRE(WaitFor(told_.in, POLLIN));
   std::vector<Filled> filled(connections_);
-  REQUIRE(read(told_.in, filled.data(), connections_ * sizeof(Filled)) == static_cast<ssize_t>(connections_ * sizeof(Filled)));
+  REQUIRE(read(told_.in, filled.data(), connections_ * sizeof(Filled)) ==
+          static_cast<ssize_t>(connections_ * sizeof(Filled)));
   for (const Filled& one : filled) {
     sent.push_back(one.bytes);
     for (Fd& fd : accepted) {
@@ -72,16 +78,14 @@ void Filler::Fill() {
   REQUIRE(peers.size() == connections_);
 }
 
-Filler::Filled Filler::FillBy(int fd, size_t piece, const std::string& data) {
-  Filled filled{.port = LocalOf(fd).port(), .bytes = 0};
-  ssize_t n = 1;
+size_t FillWithPieces(int fd, size_t piece) {
+  const std::string& data = Sendings();
+  size_t sent = 0;
   SetNonblocking(fd);
-  while (piece != kNothing && n > 0) {
-    n = send(fd, data.data() + filled.bytes, std::min(data.size() - filled.bytes, piece), MSG_NOSIGNAL);
-    if (n > 0) filled.bytes += static_cast<size_t>(n);
-  }
+  for (ssize_t n; (n = send(fd, data.data() + sent, std::min(data.size() - sent, piece), MSG_NOSIGNAL)) > 0;)
+    sent += static_cast<size_t>(n);
   SetNonblocking(fd, false);
-  return filled;
+  return sent;
 }
 
 const std::string& Sendings() {
@@ -89,7 +93,9 @@ const std::string& Sendings() {
   return data;
 }
 
-bool IsBeginning(const std::string& got) { return got.size() <= Sendings().size() && Hash(got) == Hash(Sendings().substr(0, got.size())); }
+bool IsBeginning(const std::string& got) {
+  return got.size() <= Sendings().size() && Hash(got) == Hash(Sendings().substr(0, got.size()));
+}
 
 void RequireAll(int peer, size_t sent, std::string got) {
   REQUIRE(sent > 100'000);
@@ -97,6 +103,17 @@ void RequireAll(int peer, size_t sent, std::string got) {
   got += ReceiveToEnd(peer);
   REQUIRE(got.size() == sent);
   REQUIRE(IsBeginning(got));
+}
+
+void RequireDelivers(Filler& child, int number) {
+  REQUIRE(kill(child.pid(), number) == 0);
+  RequireAll(child.peers[0], child.sent[0]);
+  REQUIRE(EndedBy(Reap(child.pid()), number));
+}
+
+void RequireEnding(const Filler& child) {
+  char c;
+  REQUIRE(recv(child.peers[1], &c, 1, 0) == 0);
 }
 
 void LetSleep(pid_t pid) {

@@ -17,8 +17,8 @@ void Pause();
 // `status` as Reap() gives it.
 bool EndedBy(int status, int number);
 
-// A child that connects to this process when it is told where. A case makes all that it needs before anything else: in a child of a process that has
-// threads by then TSan runs no handlers.
+// A child that connects to this process when it is told where. A case makes all that it needs before anything
+// else: in a child of a process that has threads by then TSan runs no handlers.
 class Connecting {
  public:
   // Its status. `connected`: one more connection, or -1.
@@ -32,6 +32,10 @@ class Connecting {
   Pipe where_;
   pid_t pid_ = -1;
 };
+
+// Sends of what Sendings() gives, `piece` at a time, all that is taken without blocking: how much. The socket
+// is blocking before and after.
+size_t FillWithPieces(int fd, size_t piece);
 
 // A child that sends all that is taken without blocking, on each of its connections, and then does `rest`.
 class Filler {
@@ -53,7 +57,6 @@ class Filler {
     size_t port;
     size_t bytes;
   };
-  static Filled FillBy(int fd, size_t piece, const std::string& data);
 
   const size_t connections_;
   Pipe told_;
@@ -67,6 +70,12 @@ const std::string& Sendings();
 bool IsBeginning(const std::string& got);
 // Exactly what was sent, and then the end. `got`: what has come already.
 void RequireAll(int peer, size_t sent, std::string got = {});
+
+// A signal ends the child, and all that it has sent on its first connection arrives.
+void RequireDelivers(Filler& child, int number = SIGTERM);
+// The end of a connection with nothing unsent, the second one, tells that the process is ending, and waits
+// for who reads the other one.
+void RequireEnding(const Filler& child);
 
 // The first thread of a process, for good: what it does before has no reason to sleep for long.
 void LetSleep(pid_t pid);

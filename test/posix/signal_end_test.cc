@@ -116,12 +116,6 @@ TEST_CASE("terminated: with bytes unread the peer is reset") {
   }
 }
 
-void RequireDelivers(Filler& child, int number = SIGTERM) {
-  REQUIRE(kill(child.pid(), number) == 0);
-  RequireAll(child.peers[0], child.sent[0]);
-  REQUIRE(EndedBy(Reap(child.pid()), number));
-}
-
 TEST_CASE("terminated: what its peer has no room for yet arrives at a peer that reads from then on, and then the end") {
   const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGALRM, SIGUSR1, SIGPIPE, SIGPROF, SIGRTMIN};
   Fillers children;
@@ -292,12 +286,6 @@ TEST_CASE("terminated: while other threads send and receive, and one exits when 
   REQUIRE(EndedBy(Reap(child.pid()), SIGTERM));
 }
 
-// The end of a connection with nothing unsent tells that the process is ending, and waits for who reads the other one.
-void RequireEnding(const Filler& child) {
-  char c;
-  REQUIRE(recv(child.peers[1], &c, 1, 0) == 0);
-}
-
 TEST_CASE("terminated: to its other threads the process is gone") {
   constexpr int kWays = 4;
   Pipe there, go, came_back;
@@ -408,18 +396,25 @@ TEST_CASE("terminated: in a thread of its own, and by a signal for that thread")
 }
 
 TEST_CASE("terminated: once more, while the peer reads nothing, ends it at once, by the first signal") {
-  Filler child({Filler::kPiece, Filler::kNothing}, [](const auto&) { Pause(); });
-  child.Fill();
-  const Stopwatch watch;
-  siginfo_t info{};
-  REQUIRE(kill(child.pid(), SIGTERM) == 0);
-  RequireEnding(child);
-  REQUIRE(Eventually([&] {
-    kill(child.pid(), SIGINT);
-    return waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child.pid();
-  }));
-  REQUIRE(watch.ms() < 5000);  // by itself it waits for so long
-  REQUIRE(EndedBy(Reap(child.pid()), SIGTERM));
+  const int others[] = {SIGINT, SIGPIPE};
+  Fillers children;
+  for (size_t i = 0; i < std::size(others); ++i) {
+    children.push_back(std::make_unique<Filler>(std::vector{Filler::kPiece, Filler::kNothing}, [](const auto&) { Pause(); }));
+  }
+  for (size_t i = 0; i < std::size(others); ++i) {
+    Filler& child = *children[i];
+    child.Fill();
+    const Stopwatch watch;
+    siginfo_t info{};
+    REQUIRE(kill(child.pid(), SIGTERM) == 0);
+    RequireEnding(child);
+    REQUIRE(Eventually([&] {
+      kill(child.pid(), others[i]);
+      return waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child.pid();
+    }));
+    REQUIRE(watch.ms() < 5000);  // by itself it waits for so long
+    REQUIRE(EndedBy(Reap(child.pid()), SIGTERM));
+  }
 }
 
 TEST_CASE("terminated: by a signal that leaves a core, while the peer reads nothing, at once") {

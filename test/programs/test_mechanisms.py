@@ -49,6 +49,11 @@ class Mechanisms(harness.ProgramTest):
             carried = self.transfer(shape, MIB, 20, "read")
             self.assertGreater(carried["read_zcopy"], 15 * MIB, (shape, carried))
 
+    def test_read_behind_writes_that_were_cancelled(self):
+        # Of these up to 8 MiB are read, too.
+        carried = self.transfer("stream", MIB, 40, "read", reading=["cancelled"])
+        self.assertGreater(carried["read_zcopy"], 30 * MIB, carried)
+
     def test_write(self):
         for shape in ("stream", "turns", "requests"):
             carried = self.transfer(shape, MIB, 20, "write")

@@ -1,6 +1,7 @@
 """nginx with two workers: curl fetches a GiB, wrk hammers small and large files over keep-alive connections."""
 
 import hashlib
+import os
 import re
 import subprocess
 
@@ -8,7 +9,7 @@ import harness
 
 CONFIGURATION = """
 daemon off;
-user root;
+user {user};
 worker_processes {workers};
 error_log stderr notice;
 pid {directory}/nginx.pid;
@@ -35,9 +36,9 @@ class Nginx(harness.ProgramTest):
         self.www = self.world.directory / "www"
         self.www.mkdir()
 
-    def serve(self, sendfile="on", workers=2, preload=True):
+    def serve(self, sendfile="on", workers=2, preload=True, user="root"):
         configuration = self.world.directory / "nginx.conf"
-        configuration.write_text(CONFIGURATION.format(directory=self.world.directory, port=self.port, sendfile=sendfile, workers=workers))
+        configuration.write_text(CONFIGURATION.format(directory=self.world.directory, port=self.port, sendfile=sendfile, workers=workers, user=user))
         server = self.world.start(["nginx", "-c", configuration, "-p", self.world.directory], preload=preload)
         self.world.wait_for_listener(self.port, sdp=preload)
         return server
@@ -92,13 +93,16 @@ class Nginx(harness.ProgramTest):
         self.assert_no_tcp()
 
     def test_each_end_alone(self):
+        """With workers of another user's, if that can be."""
         harness.need("curl")
+        user = "www-data" if os.geteuid() == 0 else "root"
+        self.world.directory.chmod(0o755)
         size = 64 << 20
         wanted = harness.random_file(self.www / "file", size)
         for ends in harness.BOTH_AND_EACH_ALONE:
             with self.subTest(str(ends)):
                 self.port = harness.free_port()
-                server = self.serve(workers=4, preload=ends.server)
+                server = self.serve(workers=4, preload=ends.server, user=user)
                 for _ in range(4):
                     self.assertEqual(self.curl_hash("file", preload=ends.client), (size, wanted))
                 self.assert_carried(self.port, ends, at_least=4)

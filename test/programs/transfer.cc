@@ -4,7 +4,8 @@
 //   transfer turns SIZE MESSAGES     SIZE bytes there, SIZE bytes back, in turns
 //   transfer requests SIZE MESSAGES  64 bytes there, SIZE bytes back, in turns
 //
-// Further arguments: "whole", reads are for whole messages (MSG_WAITALL); "apart", each end stays on a processor of its own, if there are two.
+// Further arguments: "whole", reads are for whole messages (MSG_WAITALL); "apart", each end stays on a processor of its own, if there are two;
+// "cancelled", before the first message threads are cancelled that sleep in large writes.
 //
 // Opens a listener on loopback, forks a server, and prints "SECONDS CPU_SECONDS BYTES" for all messages, both
 // ends together. Every message begins and ends with its number, and the reader checks that. Keeps the
@@ -25,16 +26,15 @@
 #include <string>
 #include <vector>
 
+#include "test/programs/cancelled_writes.h"
+
 namespace {
+
+using programs_test::Fail;
 
 enum class Shape { kStream, kTurns, kRequests };
 constexpr size_t kRequest = 64;
 int how_to_read = 0;  // flags
-
-[[noreturn]] void Fail(const char* what) {
-  perror(what);
-  _exit(1);
-}
 
 void WriteAll(int fd, const char* data, size_t size) {
   while (size > 0) {
@@ -77,9 +77,10 @@ double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-int Serve(int listener, Shape shape, size_t size, uint64_t messages) {
+int Serve(int listener, Shape shape, size_t size, uint64_t messages, const programs_test::CancelledWrites* cancelled) {
   const int fd = accept(listener, nullptr, nullptr);
   if (fd < 0) Fail("accept");
+  if (cancelled != nullptr) cancelled->Read(fd);
   std::vector<char> message(size);
   ReadAll(fd, message.data(), 1);
   const double before = CpuSeconds();
@@ -132,17 +133,20 @@ int main(int argc, char** argv) {
   const size_t size = understood ? strtoull(argv[2], nullptr, 10) : 0;
   const uint64_t messages = understood ? strtoull(argv[3], nullptr, 10) : 0;
   bool apart = false;
+  bool cancels = false;
   for (int i = 4; i < argc; ++i) {
     if (strcmp(argv[i], "whole") == 0) {
       how_to_read = MSG_WAITALL;
     } else if (strcmp(argv[i], "apart") == 0) {
       apart = true;
+    } else if (strcmp(argv[i], "cancelled") == 0) {
+      cancels = true;
     } else {
       understood = false;
     }
   }
   if (!understood || size == 0 || messages == 0) {
-    fputs("usage: transfer {stream|turns|requests} SIZE MESSAGES [whole] [apart]\n", stderr);
+    fputs("usage: transfer {stream|turns|requests} SIZE MESSAGES [whole] [apart] [cancelled]\n", stderr);
     return 2;
   }
   cpu_set_t allowed;
@@ -158,15 +162,17 @@ int main(int argc, char** argv) {
       getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     Fail("listen");
   }
+  const programs_test::CancelledWrites cancelled;
   const pid_t server = fork();
   if (server < 0) Fail("fork");
   if (server == 0) {
     if (apart) StayOn(allowed, false);
-    _exit(Serve(listener, shape, size, messages));
+    _exit(Serve(listener, shape, size, messages, cancels ? &cancelled : nullptr));
   }
 
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   if (fd < 0 || connect(fd, reinterpret_cast<sockaddr*>(&address), length) != 0) Fail("connect");
+  if (cancels) cancelled.Write(fd);
   std::vector<char> message(size, 'x');
   WriteAll(fd, message.data(), 1);
   const double before = CpuSeconds();
