@@ -24,10 +24,12 @@ REPEATS = 2
 
 _CONNECTIONS = ["Connection", "Listener", "TestPoll", "TestWait", "RemoteManager"]
 
-# Module: the words for cpython_cases.py. Of test_asyncio those that open TCP sockets. The longest first.
+# Module: the words for cpython_cases.py. Of test_asyncio all but what is Windows's alone. The longest first.
 MODULES = {
     "test_socket": ["-VSOCK"],  # another address family, whose port numbers are the whole host's
     "test_multiprocessing_spawn": _CONNECTIONS,
+    "test_asyncio.test_tasks": [],
+    "test_asyncio.test_subprocess": [],
     "test_imaplib": [],
     "test_xmlrpc": [],
     "test_ssl": [],
@@ -44,6 +46,21 @@ MODULES = {
     "test_asyncio.test_server": [],
     "test_asyncio.test_buffered_proto": [],
     "test_asyncio.test_unix_events": [],
+    "test_asyncio.test_selector_events": [],
+    "test_asyncio.test_locks": [],
+    "test_asyncio.test_queues": [],
+    "test_asyncio.test_futures": [],
+    "test_asyncio.test_futures2": [],
+    "test_asyncio.test_taskgroups": [],
+    "test_asyncio.test_timeouts": [],
+    "test_asyncio.test_runners": [],
+    "test_asyncio.test_protocols": [],
+    "test_asyncio.test_transports": [],
+    "test_asyncio.test_threads": [],
+    "test_asyncio.test_waitfor": [],
+    "test_asyncio.test_pep492": [],
+    "test_asyncio.test_context": [],
+    "test_asyncio.test_proactor_events": [],
     "test_ftplib": [],
     "test_poplib": [],
     "test_httplib": [],

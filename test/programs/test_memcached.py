@@ -1,5 +1,8 @@
 """memcached (libevent, several threads, connections handed between them) with a client that speaks its protocol."""
 
+import os
+import shutil
+
 import harness
 
 
@@ -27,6 +30,19 @@ class Memcached(harness.ProgramTest):
             self.assertEqual(client.wait(), 0, client.output())
         size = int(clients[0].output().split()[1])
         self.assert_sdp_carried(at_least_in=4 * size, at_least_out=4 * size, process=self.server)
+
+    def test_as_another_user(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root becomes another user")
+        self.world.directory.chmod(0o755)
+        self.world.log_file.touch()
+        self.world.log_file.chmod(0o666)
+        shutil.chown(self.world.stats_dir, "nobody")
+        port = harness.free_port()
+        self.world.start(["memcached", "-u", "nobody", "-l", "127.0.0.1", "-p", port, "-U", "0", "-t", "4"])
+        self.world.wait_for_listener(port)
+        self.world.run_peer("memcached", port, 2000)
+        self.assertEqual(self.world.connects(port), (1, {}))
 
     def test_each_end_alone(self):
         for ends in harness.BOTH_AND_EACH_ALONE[1:]:
