@@ -542,6 +542,7 @@ class StreamSocket final : public Socket {
   Address sdp_peer_;
   uint64_t accepted_sdp_ = 0;
   uint64_t accepted_tcp_ = 0;
+  uint32_t accepted_in_a_row_ = 0;  // over SDP, without a look for others
 };
 
 }  // namespace sdp::preload

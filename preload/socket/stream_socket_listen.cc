@@ -23,6 +23,8 @@ namespace sdp::preload {
 namespace {
 
 constexpr Duration kStartPatience = std::chrono::milliseconds(20);
+// So many that have come by SDP are accepted before one that has come by TCP.
+constexpr uint32_t kMostInARow = 16;
 
 int Fail(int error) {
   errno = error;
@@ -162,9 +164,12 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
     listener_forced_nonblocking_ = true;
   }
   listener_->NoteUse();
+  // Who came by TCP is not left waiting for as long as others come by SDP.
+  bool plain_first = accepted_in_a_row_ >= kMostInARow;
   for (;;) {
     int accepted = -1;
-    if (auto session = listener_->Accept(flags, &accepted)) {
+    if (auto session = plain_first ? nullptr : listener_->Accept(flags, &accepted)) {
+      ++accepted_in_a_row_;
       if (!nonblocking) FinishStart(*session, accepted);
       const bool of_rnic = session->queue_pair().owns_event_fd();  // then the descriptor knows no names
       const Address peer =
@@ -186,7 +191,8 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       CopyOut(peer, address, length);
       return accepted;
     }
-    if (errno != EAGAIN && errno != EINVAL && errno != ECONNABORTED) return -1;
+    if (!plain_first && errno != EAGAIN && errno != EINVAL && errno != ECONNABORTED) return -1;
+    accepted_in_a_row_ = 0;
     accepted = real.accept4(fd, address, length, flags);
     if (accepted >= 0 && !plain_clients_allowed_) {
       // "sdp" for a server: whoever comes by TCP is reset at once.
@@ -206,6 +212,10 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       lock.unlock();
       LetGoOf(accepted);
       return accepted;
+    }
+    if (plain_first && errno == EAGAIN) {
+      plain_first = false;
+      continue;
     }
     if (errno != EAGAIN || nonblocking) return -1;
     pollfd fds[5] = {{.fd = fd, .events = POLLIN, .revents = 0},

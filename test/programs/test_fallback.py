@@ -1,8 +1,10 @@
 """Where the other side, or the port mapper, does not speak SDP: plain TCP, at once, and sdpstat says why."""
 
 import pathlib
+import socket
 import subprocess
 import sys
+import textwrap
 import time
 
 import harness
@@ -34,6 +36,40 @@ class OneSidePreloaded(harness.ProgramTest):
         self.world.run_peer("send", port, 1 << 20, preload=False)
         listener = self.world.listener(port)
         self.assertEqual((listener["accepted_sdp"], listener["accepted_tcp"]), (1, 2))
+
+    def test_a_plain_client_among_many(self):
+        server = self.world.start([sys.executable, "-c", textwrap.dedent("""
+            import socket
+            listener = socket.create_server(("127.0.0.1", 0), backlog=100)
+            print(listener.getsockname()[1], flush=True)
+            input()
+            order = []
+            while len(order) < 61:
+                connection, _ = listener.accept()
+                order.append(connection.recv(1).decode())
+            print("".join(order), flush=True)
+            """)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        port = int(server.popen.stdout.readline())
+        self.world.wait_for_listener(port)
+        clients = self.world.start([sys.executable, "-c", textwrap.dedent(f"""
+            import socket, sys
+            connections = [socket.create_connection(("127.0.0.1", {port})) for _ in range(60)]
+            for connection in connections:
+                connection.send(b"s")
+            print("there", flush=True)
+            sys.stdin.read()
+            """)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertEqual(clients.popen.stdout.readline(), b"there\n")
+        with socket.create_connection(("127.0.0.1", port)) as plain:
+            plain.send(b"p")
+            server.popen.stdin.write(b"\n")
+            server.popen.stdin.flush()
+            order = server.popen.stdout.readline().decode().strip()
+        # All were there when the first was accepted, and SDP's cost less to accept; but the other one is not left to the end.
+        self.assertEqual(sorted(order), ["p"] + 60 * ["s"])
+        self.assertLess(order.index("p"), 20, order)
+        clients.popen.stdin.close()
+        self.assertEqual(clients.wait(10), 0)
 
     def test_mode_tcp(self):
         port = harness.free_port()
