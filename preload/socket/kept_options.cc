@@ -56,10 +56,10 @@ int ReadInt(const void* value) {
   return number;
 }
 
-// As the kernel: a size is unsigned, and never too small.
+// As the kernel: a size is unsigned, twice what was asked for, and never too small.
 int BufferSize(const void* value, int least) {
   const int wanted = ReadInt(value);
-  return wanted < 0 ? INT_MAX : std::max(wanted, least);
+  return wanted < 0 || wanted > INT_MAX / 2 ? INT_MAX : std::max(2 * wanted, least);
 }
 
 bool IsTimestamp(int name) {

@@ -60,6 +60,23 @@ TEST_CASE("buffers: small ones bound what a peer that does not read is sent") {
   REQUIRE(ReceiveExactly(pair.server, 1) == "x");
 }
 
+// Two that write to each other in pieces of 8 KiB before they read (socat) count on that.
+TEST_CASE("buffers: small ones hold as much as was asked for at both ends") {
+  constexpr std::pair<int, int> kSizes[] = {{5000, 8000}, {8000, 5000}, {20'000, 20'000}};
+  const auto [send_size, receive_size] = kSizes[GENERATE(0, 1, 2)];
+  Pair pair = SmallPair(send_size, receive_size);
+  SetNonblocking(pair.client);
+  const std::string piece(1000, 'x');
+  size_t taken = 0;
+  const size_t asked = static_cast<size_t>(send_size) + static_cast<size_t>(receive_size);
+  REQUIRE(Eventually([&] {
+    const ssize_t n = send(pair.client, piece.data(), piece.size(), 0);
+    if (n > 0) taken += static_cast<size_t>(n);
+    return taken >= asked;
+  }));
+  REQUIRE(ReceiveExactly(pair.server, taken).size() == taken);
+}
+
 TEST_CASE("buffers: a send buffer made small on an open connection bounds what is sent") {
   Listener listener = Listen();
   SetOption(listener.fd, SOL_SOCKET, SO_RCVBUF, kSmall);
