@@ -32,10 +32,24 @@ def find(program):
     return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
-def free_port(kind=socket.SOCK_STREAM, host="127.0.0.1"):
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, kind) as probe:
-        probe.bind((host, 0))
-        return probe.getsockname()[1]
+def free_port(kind=socket.SOCK_STREAM, count=1):
+    """The first of so many in a row that nobody has, at any address. They are none of those which the kernel gives to whoever connects, or binds to
+    any port: between this look and the server's bind nobody else comes by them."""
+    lowest, highest = map(int, pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    candidates = range(10_000, lowest - count) or range(highest + 1, 65_536 - count)
+    for _ in range(100):
+        first = random.choice(candidates)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as probes:
+            for port in range(first, first + count):
+                for family, host in (socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"):
+                    if family == socket.AF_INET6 and not os.path.exists("/proc/net/if_inet6"):
+                        continue
+                    probe = probes.enter_context(socket.socket(family, kind))
+                    if family == socket.AF_INET6:
+                        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    probe.bind((host, port))
+            return first
+    raise AssertionError(f"no {count} free ports in a row")
 
 
 def wait_until(condition, what, timeout=30.0):

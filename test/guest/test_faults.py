@@ -102,7 +102,7 @@ class Faults(unittest.TestCase):
         harness.tell_if_failed(self)
 
     def talkers(self, connecting="verbs", accepting="verbs", size=20000):
-        port = harness.free_port(host=ADDRESS)
+        port = harness.free_port()
         ends = []
         for role, rnic in ("accept", accepting), ("connect", connecting):
             ends.append(self.world.start([sys.executable, "-c", TALKER, role, ADDRESS, port, size], environment={"SDP_RNIC": rnic, **PATIENT}))
@@ -152,7 +152,7 @@ class Faults(unittest.TestCase):
         # Small messages; and blocks that go by RDMA.
         ends = [*self.talkers(), *self.talkers(size=2 << 20)]
         # A listener that goes on: with its kernel side gone, clients are sent to its own.
-        port = harness.free_port(host=ADDRESS)
+        port = harness.free_port()
         echo = self.world.start([sys.executable, harness.PEER, "echo-server", port, ADDRESS], environment={"SDP_RNIC": "auto", **PATIENT})
         harness.wait_until(lambda: f"{ADDRESS}:{port}: SDP on {ADDRESS}" in self.world.sdp_log(), "a listener over the device", 60)
         self.world.wait_for_listener(port, 60)
@@ -179,7 +179,7 @@ class Faults(unittest.TestCase):
         caller = self.world.start([sys.executable, "-c", CALLER, ADDRESS], environment={"SDP_RNIC": "auto", **PATIENT}, stdin=subprocess.PIPE)
 
         def listen():
-            port = harness.free_port(host=ADDRESS)
+            port = harness.free_port()
             self.world.start([sys.executable, harness.PEER, "echo-server", port, ADDRESS], environment={"SDP_RNIC": "auto", **PATIENT})
             self.world.wait_for_listener(port, 60)
             return port
@@ -203,7 +203,7 @@ class Faults(unittest.TestCase):
 
     def tail(self, way, accepting, late=False):
         """What a process has written, of which its device has most when it goes: (bytes that the peer reads, how they end), and all of them."""
-        port, size = harness.free_port(host=ADDRESS), 400_000
+        port, size = harness.free_port(), 400_000
         reader = self.world.start([sys.executable, "-c", READER, ADDRESS, port], environment={"SDP_RNIC": accepting, **PATIENT},
                                   stdin=subprocess.PIPE)
         self.world.wait_for_listener(port, 60)
@@ -251,7 +251,7 @@ class Faults(unittest.TestCase):
         self.addCleanup(run, "tc", "qdisc", "del", "dev", "lo", "root")
         for connecting, accepting in pairs:
             with self.subTest(f"{connecting} to {accepting}"):
-                port = harness.free_port(host=ADDRESS)
+                port = harness.free_port()
                 slow = {"SDP_PM_TIMEOUT_MS": 20000, "SDP_HANDSHAKE_TIMEOUT_MS": 60000}
                 talks = ["both", "banner"]
                 server = self.world.start([sys.executable, PEER, "accept", ADDRESS, port, *talks], environment={"SDP_RNIC": accepting, **slow})

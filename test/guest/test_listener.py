@@ -140,7 +140,7 @@ class Listener(unittest.TestCase):
 
     def serve(self, way, count, bound=ADDRESS, rnic="verbs", client_rnic="soft", targets=(ADDRESS,), named=None):
         """`count` connections to each target, from the same address; `named`: what the server calls these."""
-        port = harness.free_port(host=ADDRESS)
+        port = harness.free_port()
         server = self.world.start([sys.executable, "-c", SERVER, bound, port, way, count * len(targets), *(named or targets)],
                                   environment={"SDP_RNIC": rnic, **PATIENT})
         for target in targets:
@@ -156,7 +156,7 @@ class Listener(unittest.TestCase):
         self.assertNotIn("TCP, because", self.world.sdp_log())
 
     def test_sdpstat_shows_both_rnics(self):
-        port = harness.free_port(host=ADDRESS)
+        port = harness.free_port()
         self.world.start([sys.executable, harness.PEER, "echo-server", port, ADDRESS], environment={"SDP_RNIC": "auto", **PATIENT})
         program = ("import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); s.sendall(b'x'); "
                    "assert s.recv(1) == b'x'; print('echoed')")

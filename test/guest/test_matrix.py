@@ -31,7 +31,7 @@ class Matrix(unittest.TestCase):
         self.addCleanup(self.world.stop)
 
     def pair(self, connecting, accepting, crc, talks):
-        port = harness.free_port(host=ADDRESS)
+        port = harness.free_port()
         server = self.world.start([sys.executable, PEER, "accept", ADDRESS, port, *talks], environment=environment(accepting, crc))
         self.world.wait_for_listener(port, 30)
         client = self.world.start([sys.executable, PEER, "connect", ADDRESS, port, *talks], environment=environment(connecting, crc))
@@ -45,7 +45,7 @@ class Matrix(unittest.TestCase):
 
     def zcopy(self, connecting, accepting, force, mebibytes=8, address=ADDRESS, talk="large", **settings):
         """One way, with large blocking writes and reads; what each mechanism carried."""
-        port = harness.free_port(host=address)
+        port = harness.free_port()
         talk = f"{talk}-{mebibytes}"
         forced = settings | ({"SDP_FORCE": force} if force else {})
         server = self.world.start([sys.executable, PEER, "accept", address, port, talk], environment=environment(accepting) | forced,
@@ -107,7 +107,7 @@ class Matrix(unittest.TestCase):
             self.zcopy(connecting, accepting, None, 2, ADDRESS6)
 
     def test_kernel_to_embedded_names_the_device(self):
-        port = harness.free_port(host=ADDRESS)
+        port = harness.free_port()
         self.world.start([sys.executable, harness.PEER, "echo-server", port, ADDRESS])
         self.world.wait_for_listener(port, 20)
         program = ("import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); s.sendall(b'x'); s.recv(1); "

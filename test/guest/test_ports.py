@@ -32,7 +32,7 @@ class Ports(unittest.TestCase):
         need_guest("its range of ports stays")
         self.world = harness.TestWorld(listen=[ADDRESS])
         self.addCleanup(self.world.stop)
-        self.port = harness.free_port(host=ADDRESS)
+        self.port = harness.free_port()
 
     def tearDown(self):
         harness.tell_if_failed(self)

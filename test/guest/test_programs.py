@@ -39,7 +39,7 @@ class Programs(unittest.TestCase):
         need_kernel_rnic()
         self.world = harness.TestWorld(listen=[ADDRESS])
         self.addCleanup(self.world.stop)
-        self.port = harness.free_port(host=ADDRESS)
+        self.port = harness.free_port()
 
     def tearDown(self):
         harness.tell_if_failed(self)
@@ -198,7 +198,7 @@ print("ok")
                 log = self.echo_without_the_device("prlimit", "--memlock=65536:65536", rnic=rnic)
                 self.assertIn("the limit on locked memory, ulimit -l, may be too small", log)
                 self.assertEqual(log.count(said), 2)  # the second time, too: it is not the peer who failed
-                self.port = harness.free_port(host=ADDRESS)
+                self.port = harness.free_port()
 
     def test_no_permission_for_the_device(self):
         harness.need("unshare", "mount")
@@ -234,7 +234,7 @@ print("ok")
                     self.assertIn("librdmacm.so.1: file too short", log)
                 else:
                     self.assertIn(f"connect to {ADDRESS}:{self.port}: SDP at", log)
-                self.port = harness.free_port(host=ADDRESS)
+                self.port = harness.free_port()
 
     def test_no_route(self):
         program = """

@@ -45,7 +45,7 @@ class Rsockets(unittest.TestCase):
 
     def microseconds(self, way, mode, size, iterations, transfers):
         """Of one transfer, as the connecting end reports it. Ends that never sleep need a processor each."""
-        port = harness.free_port(host=ADDRESS)
+        port = harness.free_port()
         options = ["-p", port, "-S", size, "-I", iterations, "-C", transfers, *([] if way == "rsockets" else ["-T", "s"]), *MODES[mode]]
         preload, environment = way == "sdp", OVER_KERNEL_RNIC if way == "sdp" else {}
         server = self.world.start(["taskset", "-c", "0", "rstream", "-b", ADDRESS, *options], preload=preload, environment=environment)

@@ -1,6 +1,9 @@
 // A listener that goes while a client connects: on TCP the connection is there as soon as the kernels have agreed, and is reset.
 #include <sys/wait.h>
 
+#include <fstream>
+#include <random>
+
 #include "test/posix/kernel_timer.h"
 #include "test/posix/processes.h"
 
@@ -18,6 +21,23 @@ Fd Connecting(Address address) {
   return client;
 }
 
+// At a port that the kernel gives to nobody who asks for any: once the server is gone, nobody is there.
+Listener ListenAside() {
+  std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
+  int lowest_given = 0;
+  REQUIRE(range >> lowest_given);
+  std::mt19937 random(std::random_device{}());
+  std::uniform_int_distribution<int> ports(10'000, lowest_given - 1);
+  for (int i = 0; i < 100; ++i) {
+    Listener listener{TcpSocket(), Loopback(AF_INET, static_cast<uint16_t>(ports(random)))};
+    if (bind(listener.fd, listener.address.get(), listener.address.length) != 0) continue;
+    REQUIRE(listen(listener.fd, 128) == 0);
+    return listener;
+  }
+  FAIL("no free port below " << lowest_given);
+  return {};
+}
+
 // A server in a process of its own that does nothing any more.
 struct StoppedServer {
   StoppedServer() {
@@ -25,7 +45,7 @@ struct StoppedServer {
     REQUIRE(pipe(ends) == 0);
     Fd hears(ends[0]), tells(ends[1]);
     pid = Fork([&] {
-      Listener listener = Listen();
+      Listener listener = ListenAside();
       if (write(tells, &listener.address, sizeof listener.address) != sizeof listener.address) return 1;
       for (;;) pause();
     });

@@ -153,7 +153,7 @@ class Stopped:
 class PmClient(harness.ProgramTest):
     def mapper(self, answer, host="127.0.0.1"):
         """A port mapper that clients ask; the world's own is where servers register."""
-        self.port = harness.free_port(socket.SOCK_DGRAM, host)
+        self.port = harness.free_port(socket.SOCK_DGRAM)
         mapper = Mapper(host, self.port, answer)
         self.addCleanup(mapper.stop)
         return mapper
@@ -174,7 +174,7 @@ class PmClient(harness.ProgramTest):
         return port, int(self.world.wait_for_listener(port)["sdp_local"].rsplit(":", 1)[1])
 
     def plain_server(self, host="127.0.0.1"):
-        port = harness.free_port(host=host)
+        port = harness.free_port()
         self.world.peer("echo-server", port, host, preload=False)
         self.world.wait_for_listener(port, sdp=False)
         return port

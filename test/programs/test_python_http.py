@@ -7,7 +7,7 @@ import harness
 
 class HttpServer(harness.ProgramTest):
     def fetch(self, host, url_host, count, size):
-        port = harness.free_port(host=host)
+        port = harness.free_port()
         wanted = harness.random_file(self.world.directory / "file", size)
         server = self.world.start([sys.executable, "-m", "http.server", port, "--bind", host, "--directory",
                                    self.world.directory])

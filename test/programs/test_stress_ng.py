@@ -1,23 +1,6 @@
 """stress-ng's stressors of sockets, which check what they receive: each is client and server by fork."""
 
-import contextlib
-import pathlib
-import random
-import socket
-
 import harness
-
-
-def first_of_free_ports(count):
-    """Below the ports that the kernel gives to whoever connects: between this look and the servers' bind nobody else comes by them."""
-    lowest_given = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    for _ in range(100):
-        first = random.randrange(10_000, lowest_given - count)
-        with contextlib.suppress(OSError), contextlib.ExitStack() as probes:
-            for port in range(first, first + count):
-                probes.enter_context(socket.socket()).bind(("0.0.0.0", port))
-            return first
-    raise AssertionError(f"no {count} ports in a row are free below {lowest_given}")
 
 
 class StressNg(harness.ProgramTest):
@@ -47,7 +30,7 @@ class StressNg(harness.ProgramTest):
 
     def test_epoll(self):
         servers = 4
-        port = first_of_free_ports(servers)
+        port = harness.free_port(count=servers)
         self.stress("--epoll", "1", "--epoll-domain", "ipv4", "--epoll-port", port)
         self.assert_sdp("(?:" + "|".join(str(port + server) for server in range(servers)) + ")")
 
