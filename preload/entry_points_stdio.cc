@@ -165,9 +165,11 @@ FILE* ReopenStream(const char* path, const char* mode, FILE* stream, const Reope
 
 // --- stdin, stdout and stderr.
 
-constexpr int kUnbuffered = 0x2;  // glibc's _IO_UNBUFFERED
+constexpr int kUnbuffered = 0x2;     // glibc's _IO_UNBUFFERED
+constexpr int kEndOrError = 0x10 | 0x20;  // glibc's _IO_EOF_SEEN and _IO_ERR_SEEN
 
-void TakeBuffering(const FILE* from, FILE* to) {
+void TakeState(const FILE* from, FILE* to) {
+  to->_flags = (to->_flags & ~kEndOrError) | (from->_flags & kEndOrError);
   const bool unbuffered = (from->_flags & kUnbuffered) != 0;
   if (unbuffered == ((to->_flags & kUnbuffered) != 0) &&
       (__flbf(const_cast<FILE*>(from)) != 0) == (__flbf(to) != 0))
@@ -205,17 +207,22 @@ void FollowStandardStream(int fd) {
     if (standard.ours == nullptr) standard.ours = OpenStream(fd, standard.mode, kStandard);
     if (standard.ours != nullptr) {
       standard.library = now;
-      TakeBuffering(now, standard.ours);
+      TakeState(now, standard.ours);
       *standard.name = standard.ours;
       SetExitHook(FlushStandardOutput);
     }
-  } else if (!FdTable::Has(fd) && now != nullptr && now == standard.ours) {
-    *standard.name = standard.library;
-    TakeBuffering(standard.ours, standard.library);
-    if (const size_t pending = __fpending(standard.ours)) {
-      fwrite_unlocked(standard.ours->_IO_write_base, 1, pending, standard.library);
-      __fpurge(standard.ours);
+  } else if (!FdTable::Has(fd) && now != nullptr && now == standard.ours && ftrylockfile(now) == 0) {
+    // What it has read ahead comes first, as on TCP: then the name stays, and ours reads what stands at the number now. So it does where another thread
+    // has the stream.
+    if (now->_IO_read_ptr >= now->_IO_read_end) {
+      *standard.name = standard.library;
+      TakeState(now, standard.library);
+      if (const size_t pending = __fpending(now)) {
+        fwrite_unlocked(now->_IO_write_base, 1, pending, standard.library);
+        __fpurge(now);
+      }
     }
+    funlockfile(now);
   }
   errno = error;
 }

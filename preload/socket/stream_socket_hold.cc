@@ -76,6 +76,7 @@ size_t StreamSocket::SendBehindHeld(std::span<const Bytes> data, engine::SendFla
   session_->Pump();  // nothing references held_ from here on
   const size_t of_held = std::min(*moved, held_.size());
   held_.erase(held_.begin(), held_.begin() + static_cast<ptrdiff_t>(of_held));
+  if (held_.empty()) held_request_ = false;
   return *moved - of_held;
 }
 

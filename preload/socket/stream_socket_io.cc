@@ -169,7 +169,8 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   left_until_ = kNever;
   NoteSend(total, !nonblocking);
   const bool is_request = !nonblocking && !more && may_hold && MayBeRequest(total);
-  const bool waits = is_request && (held_request_ || request_timing_.expects_read() || config().force == Mechanism::kTransaction);
+  // What MSG_MORE has kept back leaves with what follows, at once.
+  const bool waits = is_request && (held_.empty() ? request_timing_.expects_read() || config().force == Mechanism::kTransaction : held_request_);
   if (waits && Hold(iov, count, total, /*is_request=*/true)) {
     request_timing_.Asked(Now(), /*waits=*/true);
     return static_cast<ssize_t>(total);

@@ -202,6 +202,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       real.setsockopt(accepted, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
       real.close(accepted);
       listener_->NoteUse();  // as often as the program would come back for the next one
+      plain_first = false;
       continue;
     }
     if (accepted >= 0) {

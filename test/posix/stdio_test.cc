@@ -211,6 +211,40 @@ TEST_CASE("stdio: a program makes its standard input a socket, behind what it ha
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
+TEST_CASE("stdio: what was read ahead of a socket comes before what stands there then") {
+  Pair first = MakePair(), second = MakePair();
+  Pipe pipe;
+  REQUIRE(write(pipe.out, "of the pipe\n", 12) == 12);
+  REQUIRE(SendAll(first.client, "one\nahead\n"));
+  REQUIRE(SendAll(second.client, "of the second\n"));
+  const pid_t pid = Child([&] {
+    char room[32];
+    if (dup2(first.server, 0) != 0 || fgets(room, sizeof room, stdin) != std::string("one\n")) return 1;
+    if (dup2(pipe.in, 0) != 0 || fgets(room, sizeof room, stdin) != std::string("ahead\n")) return 2;
+    if (fgets(room, sizeof room, stdin) != std::string("of the pipe\n")) return 3;
+    return dup2(second.server, 0) == 0 && fgets(room, sizeof room, stdin) == std::string("of the second\n") ? 0 : 4;
+  });
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("stdio: the end of one socket is not that of the next") {
+  Pair first = MakePair(), second = MakePair();
+  REQUIRE(SendAll(first.client, "one\n"));
+  REQUIRE(shutdown(first.client, SHUT_WR) == 0);
+  REQUIRE(SendAll(second.client, "of the second\n"));
+  const pid_t pid = Child([&] {
+    char room[32];
+    const Fd null(open("/dev/null", O_RDONLY));
+    if (dup2(first.server, 0) != 0 || fgets(room, sizeof room, stdin) != std::string("one\n")) return 1;
+    if (fgets(room, sizeof room, stdin) != nullptr || feof(stdin) == 0) return 2;
+    if (dup2(null, 0) != 0 || feof(stdin) == 0) return 3;
+    clearerr(stdin);
+    if (dup2(second.server, 0) != 0 || feof(stdin) != 0) return 4;
+    return fgets(room, sizeof room, stdin) == std::string("of the second\n") ? 0 : 5;
+  });
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
 TEST_CASE("stdio: buffering is as the program has chosen it, though its standard output becomes a socket") {
   Pair pair = MakePair();
   fflush(stdout);

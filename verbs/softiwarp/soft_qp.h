@@ -12,6 +12,7 @@
 
 #include "verbs/rnic.h"
 #include "verbs/softiwarp/file_payload.h"
+#include "verbs/softiwarp/midway_looks.h"
 #include "verbs/softiwarp/proto/mpa_negotiation.h"
 #include "verbs/softiwarp/proto/read_queue.h"
 #include "verbs/softiwarp/proto/receive_buffers.h"
@@ -117,6 +118,10 @@ class SoftQp final : public verbs::QueuePair {
   // One read of the link and all that follows from it; true: go on reading.
   bool ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, verbs::ReadStatus* status);
   [[nodiscard]] bool ReadsOn(size_t total) const;
+  // Part of a message has come, or what the peer writes by RDMA and not yet the message that tells of it.
+  [[nodiscard]] bool midway() const { return !stream_.at_boundary() || stream_.placed() != placed_then_; }
+  // Until something comes, so many times at most.
+  verbs::ReadStatus Look(uint32_t times);
   void HandleEvents();
   void Handle(ReceivedMessage& message);
   void Handle(const segment::ReadWanted& wanted);
@@ -142,6 +147,8 @@ class SoftQp final : public verbs::QueuePair {
   uint16_t ird_;
   uint16_t ord_;
   bool send_open_;  // responder: false until the initiator's first FPDU (RFC 5044, 7.1.2, 4)
+  MidwayLooks midway_looks_;
+  uint64_t placed_then_ = 0;  // bytes, when the last message or RDMA Read was complete
   bool send_broken_ = false;
   bool read_ended_ = false;
   bool read_little_ = false;

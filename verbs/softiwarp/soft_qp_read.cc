@@ -49,12 +49,25 @@ ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemor
     const ReadStatus status = ReadLink();
     if (status != ReadStatus::kWouldBlock) return status;
   }
+  if (midway()) {
+    if (const uint32_t looks = midway_looks_.Next(); looks > 0) {
+      const ReadStatus status = Look(looks);
+      midway_looks_.Note(status != ReadStatus::kWouldBlock);
+      if (status != ReadStatus::kWouldBlock) return status;
+    }
+  }
   size_t total = 0;
   ReadStatus status = ReadStatus::kWouldBlock;
   bool more = ReadOnce(kind, &lock, &total, &status);
   if (status == ReadStatus::kDiverted) return status;
   while (more && ReadsOn(total)) more = ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status);
   return FinishRead(total, status);
+}
+
+ReadStatus SoftQp::Look(uint32_t times) {
+  ReadStatus status = ReadStatus::kWouldBlock;
+  for (uint32_t i = 0; i < times && status == ReadStatus::kWouldBlock; ++i) status = ReadLink();
+  return status;
 }
 
 bool SoftQp::ReadsOn(size_t total) const { return total < (read_little_ ? kLittle / 2 : kMaxReadPerCall); }
@@ -189,6 +202,7 @@ void SoftQp::HandleEvents() {
 }
 
 void SoftQp::Handle(ReceivedMessage& message) {
+  placed_then_ = stream_.placed();
   Ready ready{.id = {},
               .opcode = Opcode::kReceive,
               .status = Status::kSuccess,
@@ -223,6 +237,7 @@ void SoftQp::Handle(const segment::ReadWanted& wanted) {
 }
 
 void SoftQp::Handle(const segment::ReadDone& done) {
+  placed_then_ = stream_.placed();
   if (!done.silent) PushWork(done.id, Opcode::kRdmaRead, Status::kSuccess, done.length);
   StartReads();
 }
