@@ -26,7 +26,7 @@ bool IsStandard(void* cookie) { return (reinterpret_cast<intptr_t>(cookie) & kSt
 struct Standard {
   FILE** name;
   const char* mode;
-  FILE* library;
+  FILE* original;
   FILE* ours;
 };
 constinit Standard standards[] = {
@@ -43,8 +43,8 @@ size_t TakeReadAhead(FILE* library, char* buffer, size_t length) {
 
 ssize_t ReadStream(void* cookie, char* buffer, size_t length) {
   const int fd = DescriptorOf(cookie);
-  if (IsStandard(cookie) && standards[fd].library != nullptr) {
-    if (const size_t size = TakeReadAhead(standards[fd].library, buffer, length))
+  if (IsStandard(cookie) && standards[fd].original != nullptr) {
+    if (const size_t size = TakeReadAhead(standards[fd].original, buffer, length))
       return static_cast<ssize_t>(size);
   }
   return SDP_ENTRY(read)(fd, buffer, length);
@@ -70,7 +70,7 @@ void WriteUnflushed(FILE* library, int fd) {
 ssize_t WriteStream(void* cookie, const char* buffer, size_t length) {
   const int fd = DescriptorOf(cookie);
   // What was printed before, and not flushed, leaves with what is printed next.
-  if (IsStandard(cookie)) WriteUnflushed(standards[fd].library, fd);
+  if (IsStandard(cookie)) WriteUnflushed(standards[fd].original, fd);
   return WriteAll(fd, buffer, length);
 }
 
@@ -86,8 +86,8 @@ int CloseStream(void* cookie) {
   const int fd = DescriptorOf(cookie);
   if (IsStandard(cookie)) {
     Standard& standard = standards[fd];
-    WriteUnflushed(standard.library, fd);
-    if (*standard.name == standard.ours) *standard.name = standard.library;
+    WriteUnflushed(standard.original, fd);
+    if (*standard.name == standard.ours) *standard.name = standard.original;
     standard.ours = nullptr;
   }
   return SDP_ENTRY(close)(fd);
@@ -148,7 +148,7 @@ FILE* ReopenStream(const char* path, const char* mode, FILE* stream, const Reope
     // The C library's own comes back with the file.
     fflush(stream);
     __fpurge(stream);
-    stream = standard.library;
+    stream = standard.original;
     break;
   }
   if (IsOurs(stream)) return ReopenOurs(path, mode, stream);
@@ -181,7 +181,7 @@ void TakeState(const FILE* from, FILE* to) {
 void FlushStandardOutput() {
   FILE* const out = stdout;
   if (out != standards[STDOUT_FILENO].ours || !FdTable::Has(STDOUT_FILENO) || ftrylockfile(out) != 0) return;
-  WriteUnflushed(standards[STDOUT_FILENO].library, STDOUT_FILENO);
+  WriteUnflushed(standards[STDOUT_FILENO].original, STDOUT_FILENO);
   fflush_unlocked(out);
   funlockfile(out);
 }
@@ -206,7 +206,7 @@ void FollowStandardStream(int fd) {
   if (FdTable::Has(fd) && now != nullptr && now != standard.ours && fileno_unlocked(now) == fd) {
     if (standard.ours == nullptr) standard.ours = OpenStream(fd, standard.mode, kStandard);
     if (standard.ours != nullptr) {
-      standard.library = now;
+      standard.original = now;
       TakeState(now, standard.ours);
       *standard.name = standard.ours;
       SetExitHook(FlushStandardOutput);
@@ -215,10 +215,10 @@ void FollowStandardStream(int fd) {
     // What it has read ahead comes first, as on TCP: then the name stays, and ours reads what stands at the number now. So it does where another thread
     // has the stream.
     if (now->_IO_read_ptr >= now->_IO_read_end) {
-      *standard.name = standard.library;
-      TakeState(now, standard.library);
+      *standard.name = standard.original;
+      TakeState(now, standard.original);
       if (const size_t pending = __fpending(now)) {
-        fwrite_unlocked(now->_IO_write_base, 1, pending, standard.library);
+        fwrite_unlocked(now->_IO_write_base, 1, pending, standard.original);
         __fpurge(now);
       }
     }
