@@ -165,7 +165,7 @@ FILE* ReopenStream(const char* path, const char* mode, FILE* stream, const Reope
 
 // --- stdin, stdout and stderr.
 
-constexpr int kUnbuffered = 0x2;     // glibc's _IO_UNBUFFERED
+constexpr int kUnbuffered = 0x2;          // glibc's _IO_UNBUFFERED
 constexpr int kEndOrError = 0x10 | 0x20;  // glibc's _IO_EOF_SEEN and _IO_ERR_SEEN
 
 void TakeState(const FILE* from, FILE* to) {

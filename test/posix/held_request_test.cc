@@ -57,11 +57,6 @@ pid_t ServeAndTell(Listener& listener, Pipe& heard) {
     return 0;
   });
 }
-Fd Connected(Listener& listener) {
-  Fd client = TcpSocket();
-  REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
-  return client;
-}
 
 }  // namespace
 

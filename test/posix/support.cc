@@ -84,10 +84,15 @@ Listener Listen(int family, int backlog, int type_flags) {
   return listener;
 }
 
+Fd Connected(Listener& listener) {
+  Fd client = TcpSocket(listener.address.storage.ss_family);
+  REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+  return client;
+}
+
 Pair ConnectTo(Listener& listener) {
   Pair pair;
-  pair.client = TcpSocket(listener.address.storage.ss_family);
-  REQUIRE(connect(pair.client, listener.address.get(), listener.address.length) == 0);
+  pair.client = Connected(listener);
   REQUIRE(WaitFor(listener.fd, POLLIN));
   pair.server = Fd(accept(listener.fd, nullptr, nullptr));
   REQUIRE(pair.server >= 0);

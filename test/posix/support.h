@@ -80,7 +80,8 @@ struct Pair {
   Fd client;
   Fd server;
 };
-// A blocking connection through `listener`, both ends in the calling thread.
+// A blocking connection through `listener`, which somebody accepts; and both ends in the calling thread.
+Fd Connected(Listener& listener);
 Pair ConnectTo(Listener& listener);
 Pair MakePair(int family = AF_INET);
 

@@ -54,11 +54,6 @@ pid_t Serve(Listener& listener, Sizes sizes, int turns) {
     return Read(fd, 1).empty() ? 0 : 2;
   });
 }
-Fd Connected(Listener& listener) {
-  Fd client = TcpSocket();
-  REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
-  return client;
-}
 
 }  // namespace
 
