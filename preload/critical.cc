@@ -251,6 +251,8 @@ bool Critical::MayBeInHandler() {
   return pthread_sigmask(SIG_SETMASK, nullptr, &blocked) != 0 || sigisemptyset(&blocked) != 1;
 }
 
+bool Critical::IsInHandler() { return handlers != 0 && MayBeInHandler(); }
+
 void Critical::UnblockForExec() {
   for (int i = 0; i < pending_; ++i) {
     if (EndsByItself(waiting.signals[static_cast<size_t>(i)].number)) TakeDefault(waiting.signals[static_cast<size_t>(i)].number);

@@ -27,6 +27,8 @@ class Critical {
   }
   // A handler may be running in this thread, and may have interrupted malloc, or the owner of a lock. While one runs, at least its signal is blocked.
   static bool MayBeInHandler();
+  // One of the program's, for all that is known: a thread that blocks signals is in none, nor is one that has jumped out with its mask.
+  static bool IsInHandler();
   // The thread is about to jump, out of a handler perhaps that a section ran behind it: what waits behind that one has its turn first.
   // `leaves`: also out of the call that a handler has interrupted.
   static void BeforeJump(bool leaves) {

@@ -17,6 +17,7 @@
 
 #include "preload/activation.h"
 #include "preload/bridge.h"
+#include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/entry_points.h"
 #include "preload/exec_target.h"
@@ -43,6 +44,12 @@ bool HasHeirlooms(Heirloom which) {
 }
 
 namespace {
+
+// Connections that go with this program, and may have to be waited for. A confined process asks no kernel for what that takes, and a handler that has
+// interrupted malloc has no memory for it.
+bool EndsBeforeExec() {
+  return (HasHeirlooms(Heirloom::kAll) || (Started() && OwnsProcess() && !ForeignCall::Active() && HasLingering())) && !Confined() && !Critical::IsInHandler();
+}
 
 // `environment` with the variable that names `sealed`.
 class HeirEnvironment {
@@ -94,28 +101,32 @@ int ExecWithSockets(Target target, char* const environment[], Exec exec) {
   return Fail(error);
 }
 
+// `target()` finds out what becomes of the program, which no process without sockets has to know.
+template <typename FindTarget, typename Exec>
+int ExecTarget(FindTarget target, char* const environment[], Exec exec) {
+  SignalEnd::AwaitIfUnderWay();  // before anything is locked
+  const bool gives = HasHeirlooms(Heirloom::kOpen);
+  const bool ends = EndsBeforeExec();
+  if (!gives && !ends) return ExecAside(environment, exec);
+  const NoCancellation no_cancellation;
+  const Target found = target();
+  if (ends && found != Target::kNone) FinishBeforeExec();
+  return gives ? ExecWithSockets(found, environment, exec) : ExecAside(environment, exec);
+}
+
 template <typename Exec>
 int ExecFile(const char* path, char* const environment[], Exec exec) {
-  SignalEnd::AwaitIfUnderWay();  // before anything is locked
-  if (!HasHeirlooms(Heirloom::kOpen)) return ExecAside(environment, exec);
-  const NoCancellation no_cancellation;
-  return ExecWithSockets(path != nullptr ? TargetOf(std::string(path), environment) : Target::kNone, environment, exec);
+  return ExecTarget([&] { return path != nullptr ? TargetOf(std::string(path), environment) : Target::kNone; }, environment, exec);
 }
 
 template <typename Exec>
 int ExecFound(const char* file, char* const environment[], Exec exec) {
-  SignalEnd::AwaitIfUnderWay();
-  if (!HasHeirlooms(Heirloom::kOpen)) return ExecAside(environment, exec);
-  const NoCancellation no_cancellation;
-  return ExecWithSockets(TargetOf(FindProgram(file), environment), environment, exec);
+  return ExecTarget([&] { return TargetOf(FindProgram(file), environment); }, environment, exec);
 }
 
 template <typename Exec>
 int ExecDescriptor(int fd, char* const environment[], Exec exec) {
-  SignalEnd::AwaitIfUnderWay();
-  if (!HasHeirlooms(Heirloom::kOpen)) return ExecAside(environment, exec);
-  const NoCancellation no_cancellation;
-  return ExecWithSockets(TargetOf(fd, environment), environment, exec);
+  return ExecTarget([&] { return TargetOf(fd, environment); }, environment, exec);
 }
 
 // The arguments of an execl: `first`, what follows it up to a null pointer, and what follows that.
@@ -231,7 +242,10 @@ int SDP_ENTRY(fexecve)(int fd, char* const argv[], char* const envp[]) noexcept 
 
 int SDP_ENTRY(execveat)(int directory, const char* path, char* const argv[], char* const envp[], int flags) noexcept {
   const auto exec = [&](char* const* environment) { return real.execveat(directory, path, argv, environment, flags); };
-  if (IsNull(path) || !sdp::preload::HasHeirlooms(sdp::preload::Heirloom::kOpen)) return sdp::preload::ExecAside(envp, exec);
+  if (IsNull(path) || (!sdp::preload::HasHeirlooms(sdp::preload::Heirloom::kOpen) && !sdp::preload::EndsBeforeExec())) {
+    sdp::preload::SignalEnd::AwaitIfUnderWay();
+    return sdp::preload::ExecAside(envp, exec);
+  }
   const bool itself = *path == '\0' && (flags & AT_EMPTY_PATH) != 0;
   const int fd = itself ? directory : openat(directory, path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   const int result = sdp::preload::ExecDescriptor(fd, envp, exec);

@@ -1,9 +1,14 @@
 // Installing signal handlers: each stands behind Critical::Handle.
+#include <atomic>
+
 #include "preload/critical.h"
 #include "preload/entry_points.h"
 
 namespace sdp::preload {
 namespace {
+
+// Whose handlers interrupt calls, by siginterrupt(): also those that signal() installs later.
+constinit std::atomic<bool> interrupts[NSIG] = {};
 
 sighandler_t Install(int number, sighandler_t handler, int flags) {
   struct sigaction action {};
@@ -28,7 +33,17 @@ int SDP_ENTRY(sigaction)(int number, const struct sigaction* action, struct siga
 
 // BSD's: calls are restarted, the handler stays.
 sighandler_t SDP_ENTRY(signal)(int number, sighandler_t handler) noexcept {
-  return sdp::preload::Install(number, handler, SA_RESTART);
+  const bool restarts = number <= 0 || number >= NSIG || !sdp::preload::interrupts[number];
+  return sdp::preload::Install(number, handler, restarts ? SA_RESTART : 0);
+}
+
+// The C library's own asks and tells the kernel, past sigaction.
+int SDP_ENTRY(siginterrupt)(int number, int interrupt) noexcept {
+  struct sigaction action {};
+  if (sdp::preload::Critical::SetAction(number, nullptr, &action) != 0) return -1;
+  sdp::preload::interrupts[number] = interrupt != 0;
+  action.sa_flags = interrupt != 0 ? action.sa_flags & ~SA_RESTART : action.sa_flags | SA_RESTART;
+  return sdp::preload::Critical::SetAction(number, &action, nullptr);
 }
 
 // System V's, which programs get that ask for nothing but X/Open.

@@ -6,6 +6,7 @@
 
 #include "preload/config.h"
 #include "preload/confinement.h"
+#include "preload/critical.h"
 #include "preload/entry_points.h"
 #include "preload/native_family.h"
 #include "preload/program_memory.h"
@@ -25,6 +26,7 @@ bool IsStream(int domain, int type, int protocol) {
 // A socket that cannot be managed stays what the kernel made it: TCP.
 void Manage(int fd, int domain) {
   if (Confined() || ForeignCall::Active() || !OwnsProcess()) return;
+  if (Critical::IsInHandler()) return;  // it may have interrupted malloc
   const NoCancellation no_cancellation;
   RefreshConfig();
   if (NothingButTcp()) return;
@@ -126,7 +128,8 @@ int SDP_ENTRY(accept4)(int fd, sockaddr* address, socklen_t* length, int flags) 
 }
 
 int SDP_ENTRY(connect)(int fd, const sockaddr* address, socklen_t length) {
-  if (IsBeyond(address) || (IsNowhere(address) && length > 0)) return real.connect(fd, address, length);
+  const bool is_address = !IsBeyond(address) && (!IsNowhere(address) || length == 0) && length <= sizeof(sockaddr_storage);
+  if (!is_address) return real.connect(fd, address, length);
   return Dispatch(
       fd, [&](Socket& socket) { return socket.Connect(fd, address, length); },
       [&] { return real.connect(fd, address, length); });

@@ -5,6 +5,7 @@
 #include <stdio_ext.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -12,6 +13,15 @@
 
 #include "preload/entry_points.h"
 #include "preload/startup.h"
+
+// The C library's, which it has no header for any more: all its streams.
+extern "C" {
+void _IO_list_lock();
+void _IO_list_unlock();
+FILE* _IO_iter_begin();
+FILE* _IO_iter_end();
+FILE* _IO_iter_next(FILE* stream);
+}
 
 namespace sdp::preload {
 namespace {
@@ -93,11 +103,15 @@ int CloseStream(void* cookie) {
   return SDP_ENTRY(close)(fd);
 }
 
+void FlushStreams();
+
 FILE* OpenStream(int fd, const char* mode, intptr_t standard = 0) {
   constexpr cookie_io_functions_t kFunctions = {
       .read = ReadStream, .write = WriteStream, .seek = SeekStream, .close = CloseStream};
   FILE* const stream = fopencookie(reinterpret_cast<void*>(fd | standard), mode, kFunctions);
-  if (stream != nullptr) stream->_fileno = fd;  // for fileno(); the functions above do not look at it
+  if (stream == nullptr) return nullptr;
+  stream->_fileno = fd;  // for fileno(); the functions above do not look at it
+  SetExitHook(FlushStreams);
   return stream;
 }
 
@@ -125,11 +139,13 @@ FILE* ReopenOurs(const char* path, const char* mode, FILE* stream) {
     return nullptr;
   }
   const bool closes = (real.fcntl(opened->_fileno, F_GETFD) & FD_CLOEXEC) != 0;
-  const bool placed = SDP_ENTRY(dup3)(opened->_fileno, fd, closes ? O_CLOEXEC : 0) == fd;
+  const bool there = opened->_fileno == fd;  // the program had closed the number
+  const bool placed = there || SDP_ENTRY(dup3)(opened->_fileno, fd, closes ? O_CLOEXEC : 0) == fd;
   if (placed) {
     clearerr(stream);
     stream->_flags = (stream->_flags & ~kMode) | (opened->_flags & kMode);
   }
+  if (there) opened->_fileno = -1;  // it closes nothing
   fclose(opened);
   return placed ? stream : nullptr;
 }
@@ -177,13 +193,16 @@ void TakeState(const FILE* from, FILE* to) {
   setvbuf(to, nullptr, unbuffered ? _IONBF : __flbf(const_cast<FILE*>(from)) != 0 ? _IOLBF : _IOFBF, 0);
 }
 
-// The C library writes out what is in the streams after our connections have ended.
-void FlushStandardOutput() {
-  FILE* const out = stdout;
-  if (out != standards[STDOUT_FILENO].ours || !FdTable::Has(STDOUT_FILENO) || ftrylockfile(out) != 0) return;
-  WriteUnflushed(standards[STDOUT_FILENO].original, STDOUT_FILENO);
-  fflush_unlocked(out);
-  funlockfile(out);
+// The C library writes out what is in the streams after our connections have ended. As there, one that another thread is in is left alone.
+void FlushStreams() {
+  _IO_list_lock();
+  for (FILE* stream = _IO_iter_begin(); stream != _IO_iter_end(); stream = _IO_iter_next(stream)) {
+    if (!IsOurs(stream) || !FdTable::Has(stream->_fileno) || ftrylockfile(stream) != 0) continue;
+    if (stream == standards[STDOUT_FILENO].ours) WriteUnflushed(standards[STDOUT_FILENO].original, STDOUT_FILENO);
+    if (__fpending(stream) != 0) fflush_unlocked(stream);
+    funlockfile(stream);
+  }
+  _IO_list_unlock();
 }
 
 // `print(char**)`: as vasprintf.
@@ -196,20 +215,28 @@ int PrintTo(int fd, Print print) {
   return WriteAll(fd, text, static_cast<size_t>(length)) == length ? length : -1;
 }
 
+// Before they are needed: who puts a socket in a standard descriptor's place may be a handler that has interrupted malloc.
+void MakeStandardStreams() {
+  static constinit std::atomic<bool> made{false};
+  if (made.load(std::memory_order_relaxed) || made.exchange(true)) return;
+  for (int fd = 0; fd <= STDERR_FILENO; ++fd) standards[fd].ours = OpenStream(fd, standards[fd].mode, kStandard);
+}
+
 }  // namespace
 
 void FollowStandardStream(int fd) {
-  if (fd < 0 || fd > STDERR_FILENO) return;
+  if (fd < 0) return;
+  if (FdTable::Has(fd)) MakeStandardStreams();
+  if (fd > STDERR_FILENO) return;
   const int error = errno;
   Standard& standard = standards[fd];
   FILE* const now = *standard.name;
   if (FdTable::Has(fd) && now != nullptr && now != standard.ours && fileno_unlocked(now) == fd) {
-    if (standard.ours == nullptr) standard.ours = OpenStream(fd, standard.mode, kStandard);
+    if (standard.ours == nullptr) standard.ours = OpenStream(fd, standard.mode, kStandard);  // the program has closed it
     if (standard.ours != nullptr) {
       standard.original = now;
       TakeState(now, standard.ours);
       *standard.name = standard.ours;
-      SetExitHook(FlushStandardOutput);
     }
   } else if (!FdTable::Has(fd) && now != nullptr && now == standard.ours && ftrylockfile(now) == 0) {
     // What it has read ahead comes first, as on TCP: then the name stays, and ours reads what stands at the number now. So it does where another thread
@@ -228,6 +255,7 @@ void FollowStandardStream(int fd) {
 }
 
 void ReopenStandardStreams() {
+  if (HasHeirlooms(Heirloom::kAll)) MakeStandardStreams();
   for (int fd = 0; fd <= STDERR_FILENO; ++fd) FollowStandardStream(fd);
 }
 

@@ -16,9 +16,14 @@ enum class Heirloom : unsigned char {
 
 enum class Giver : unsigned char {
   kGoes,   // its threads end with it: a connection that is in use is worth a wait
-  kStays,  // a connection that is in use is not given away
+  kStays,  // a connection that is in use is both processes' when the giver, which goes on with it, can leave its state to the other
 };
 
+// Connections that are closed, and those that the program about to come will not have, end before it comes, since nobody goes on with them then: waits until
+// what they had to send has left, 5 s at most. Not of a process that shares them with others. Where no program comes after all, those are closed.
+void FinishBeforeExec();
+// There are connections that have been closed and are not over.
+bool HasLingering();
 // Locks all sockets, as fork does, and readies them for a program that gets them from here: a descriptor (close-on-exec) for its
 // AdoptSockets; -1: there is nothing to give, or it cannot be done. Until UnlockSockets no other thread may use a socket, so that the state
 // that was given is the last one. When no such program comes about, close the descriptor, and all is as before.
@@ -38,7 +43,7 @@ enum class Receiver : unsigned char {
 bool RelativesShare();
 
 // One socket, with its descriptor, for whoever AdoptSocket()s it; -1: cannot be done. Locks and unlocks;
-// first waits a moment for memory that the peer has of it.
+// first waits a moment for memory that the peer has of it: whoever passes a connection on may be about to end.
 int SealSocket(int fd, Receiver receiver);
 // `fd` is what SealSocket made, or somebody who pretends that.
 bool IsSealedSocket(int fd);

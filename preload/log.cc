@@ -14,6 +14,7 @@
 
 #include "preload/confinement.h"
 #include "preload/fd_table.h"
+#include "preload/file_size_limit.h"
 #include "preload/guard.h"
 #include "preload/real_calls.h"
 
@@ -108,10 +109,24 @@ size_t SyslogPriority(LogLevel level, char* out, size_t size) {
   return static_cast<size_t>(snprintf(out, size, "<%d>", kUser | severity));
 }
 
-// A reader that is slow, or gone (SIGPIPE), costs the line and not the program.
-bool TakesALine(int fd) {
+// Nobody can look then how long the file is.
+constinit std::atomic<bool> silent_behind_filter{false};
+
+bool IsFile(int fd, off_t* length = nullptr) {
+  struct stat status {};
+  if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  if (length != nullptr) *length = status.st_size;
+  return true;
+}
+
+// A reader that is slow, or gone (SIGPIPE), and a file that may not become longer (SIGXFSZ) cost the line and not the program.
+bool TakesALine(int fd, size_t length) {
   pollfd writable = {.fd = fd, .events = POLLOUT, .revents = 0};
-  return real.poll(&writable, 1, 0) == 1 && writable.revents == POLLOUT;
+  if (real.poll(&writable, 1, 0) != 1 || writable.revents != POLLOUT) return false;
+  if (Confined()) return !silent_behind_filter.load();
+  const off_t longest = LongestFile();
+  off_t is = 0;
+  return longest == kUnlimitedFile || !IsFile(fd, &is) || is <= longest - static_cast<off_t>(length);
 }
 
 }  // namespace
@@ -136,7 +151,7 @@ void LogLine(LogLevel level, const char* format, ...) {
   if (text > 0) length = std::min(length + static_cast<size_t>(text), sizeof line - 1);
   line[length++] = '\n';  // takes the place of the terminator
   const int fd = LogDescriptor();
-  if (fd >= 0 && TakesALine(fd)) (void)!real.write(fd, line, length);
+  if (fd >= 0 && TakesALine(fd, length)) (void)!real.write(fd, line, length);
   errno = error;
 }
 
@@ -144,6 +159,11 @@ void NoteStandardError() {
   struct stat status {};
   const bool open = fstat(STDERR_FILENO, &status) == 0 && !IsConnectionToAnotherHost(status);
   standard_error = {.noted = true, .open = open, .device = status.st_dev, .inode = status.st_ino};
+}
+
+void PrepareLogForConfinement() {
+  const int fd = LogDescriptor();
+  silent_behind_filter = fd >= 0 && LongestFile() != kUnlimitedFile && IsFile(fd);
 }
 
 void FollowLogFile() {

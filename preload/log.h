@@ -14,6 +14,9 @@ void LogLine(LogLevel level, const char* format, ...) __attribute__((format(prin
 // its place gets none: its number may be a file of data, or a connection, by the time somebody has to be told something.
 void NoteStandardError();
 
+// Before a filter is set, behind which nobody can ask how long a file may become.
+void PrepareLogForConfinement();
+
 // The configuration has changed: lines go to its log file from now on.
 void FollowLogFile();
 

@@ -11,6 +11,9 @@
 namespace sdp::preload {
 namespace {
 
+// The kernel's own, of calls by programs of half the width: no other may pass it.
+constexpr int kCompat = static_cast<int>(0x80000000);
+
 constexpr int64_t kSecond = 1'000'000'000;
 
 int Fail(int error) {
@@ -124,6 +127,7 @@ int ReportNoSender(const sockaddr* address, socklen_t* address_length) {
 }
 
 ssize_t SendMessage(Socket& socket, int fd, const msghdr& message, int flags) {
+  if ((flags & kCompat) != 0) return Fail(EINVAL);
   const IoVector vector(message.msg_iov, message.msg_iovlen, EMSGSIZE);
   if (vector.error() != 0) return Fail(vector.error());
   if (static_cast<int>(message.msg_namelen) < 0) return Fail(EINVAL);
@@ -134,6 +138,7 @@ ssize_t SendMessage(Socket& socket, int fd, const msghdr& message, int flags) {
 }
 
 ssize_t ReceiveMessage(Socket& socket, int fd, msghdr* message, int flags) {
+  if ((flags & kCompat) != 0) return Fail(EINVAL);
   const IoVector vector(message->msg_iov, message->msg_iovlen, EMSGSIZE);
   if (vector.error() != 0) return Fail(vector.error());
   if (static_cast<int>(message->msg_namelen) < 0) return Fail(EINVAL);

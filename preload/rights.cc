@@ -124,6 +124,7 @@ void TakeIncomingRights(const msghdr& message, int flags) {
     if ((flags & MSG_PEEK) == 0 && IsSealedSocket(fd)) {
       EnsureStarted();
       AdoptSocket(fd);
+      FollowStandardStream(fd);
     }
     return fd;
   });

@@ -1,6 +1,7 @@
 #include "preload/startup.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -13,6 +14,9 @@
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
 #include "verbs/softiwarp/soft_rnic.h"
+
+// The C library's, which it has no header for.
+extern "C" int __cxa_atexit(void (*function)(void*), void* argument, void* shared_object) noexcept;
 
 namespace sdp::preload {
 namespace {
@@ -47,11 +51,29 @@ void AfterForkInChild() {
 
 namespace {
 
+// quick_exit runs no destructors, and the C library leaves by an _exit of its own. Registered first, this comes last.
+void WhenQuit() {
+  if (!Started() || !OwnsProcess()) return;
+  const NoCancellation no_cancellation;
+  ProcessExitAtOnce();
+}
+
+// What a constructor of the loader's registers, and for no shared object, runs behind the destructors of all of them: they may have
+// something to send.
+void WhenExiting(void*) {
+  if (!Started() || !OwnsProcess()) return;
+  const NoCancellation no_cancellation;
+  if (const auto hook = exit_hook.load()) hook();
+  ProcessExit();
+}
+
 bool Prepare() {
   ResolveRealCalls();
   NoteStandardError();
   owner.store(getpid());
   pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
+  at_quick_exit(WhenQuit);
+  __cxa_atexit(WhenExiting, nullptr, nullptr);
   return true;
 }
 
@@ -77,13 +99,6 @@ bool Start() {
 
 // Before the constructors of ordinary objects (65535), so that those of our own rooms may make real calls.
 __attribute__((constructor(101))) void WhenLoaded() { EnsurePrepared(); }
-// Without a priority: ahead of the destructors of static objects.
-__attribute__((destructor)) void WhenUnloaded() {
-  if (!Started() || !OwnsProcess()) return;
-  const NoCancellation no_cancellation;
-  if (const auto hook = exit_hook.load()) hook();
-  ProcessExit();
-}
 
 }  // namespace
 

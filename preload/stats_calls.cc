@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "preload/file_size_limit.h"
+
 namespace sdp::stats {
 
 const SystemCalls& PlainSystemCalls() {
@@ -24,7 +26,9 @@ const SystemCalls& PlainSystemCalls() {
   return kCalls;
 }
 
-bool WriteAll(const SystemCalls& calls, int fd, const std::byte* data, size_t size, size_t offset) {
+namespace {
+
+bool Write(const SystemCalls& calls, int fd, const std::byte* data, size_t size, size_t offset) {
   while (size > 0) {
     ssize_t written = calls.pwrite(fd, data, size, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
@@ -36,10 +40,17 @@ bool WriteAll(const SystemCalls& calls, int fd, const std::byte* data, size_t si
   return true;
 }
 
+}  // namespace
+
+bool WriteAll(const SystemCalls& calls, int fd, const std::byte* data, size_t size, size_t offset) {
+  return MayGrowTo(static_cast<off_t>(offset + size)) && Write(calls, fd, data, size, offset);
+}
+
 bool WriteZeros(const SystemCalls& calls, int fd, size_t size, size_t offset) {
   static constexpr std::byte kZeros[4096] = {};
+  if (!MayGrowTo(static_cast<off_t>(offset + size))) return false;
   for (size_t done = 0; done < size; done += sizeof kZeros) {
-    if (!WriteAll(calls, fd, kZeros, std::min(sizeof kZeros, size - done), offset + done)) return false;
+    if (!Write(calls, fd, kZeros, std::min(sizeof kZeros, size - done), offset + done)) return false;
   }
   return true;
 }

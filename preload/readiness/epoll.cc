@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -343,7 +344,8 @@ int WaitUntil(int epfd, epoll_event* events, int max_events, Time deadline, cons
 }  // namespace
 
 int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask) {
-  if (max_events <= 0) return kPass;
+  constexpr int kMost = INT_MAX / static_cast<int>(sizeof(epoll_event));
+  if (max_events <= 0 || max_events > kMost) return kPass;
   return WaitUntil(epfd, events, max_events, DeadlineAfter(timeout), mask);
 }
 

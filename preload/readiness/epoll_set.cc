@@ -216,9 +216,10 @@ void EpollSet::SetNested() {
   if (!candidates_.empty()) Kick();
 }
 
-// A wait has taken the kick in; what still holds, other sets have to see.
-void EpollSet::KickForOuterSets() {
-  if (!nested_.load()) return;
+// A wait has taken the kick in; what still holds, other sets have to see, and the next one who sleeps in this one: the kernel wakes him, too, for what
+// has found no room, and for what is level-triggered.
+void EpollSet::KickOthers() {
+  if (!nested_.load() && sleepers_.load() == 0 && !PlainSleep::Any(group_)) return;
   std::lock_guard lock(mutex_);
   if (!candidates_.empty()) Kick();
 }
@@ -372,7 +373,7 @@ int EpollSet::Report(epoll_event* events, int count, int max_events, Reported* r
 uint32_t EpollSet::Holding(const Entry& entry, const StreamSocket::Readiness& readiness) {
   if (!entry.armed) return 0;
   uint32_t ready = static_cast<uint32_t>(readiness.events);
-  if (readiness.state == StreamSocket::State::kNew && ready == 0) ready = EPOLLOUT | EPOLLHUP;  // as the kernel says
+  if (readiness.state == StreamSocket::State::kNew && ready == 0) ready = EPOLLOUT | EPOLLWRNORM | EPOLLHUP;  // as the kernel says
   ready &= entry.events | EPOLLERR | EPOLLHUP;
   if ((entry.events & EPOLLET) != 0) {
     // All that holds is reported whenever a wanted side has an edge of its own.
@@ -413,7 +414,7 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
   // However it ends.
   struct Outer {
     EpollSet* set;
-    ~Outer() { set->KickForOuterSets(); }
+    ~Outer() { set->KickOthers(); }
   } const outer{this};
   for (;;) {
     const Time undone = Background::RunInline();

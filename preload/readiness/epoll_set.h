@@ -103,8 +103,9 @@ class EpollSet final : public ReadinessObserver {
   // whose it is, whatever data other registrations have. One a number; it lives as long as the set, as the kernel's registration does as
   // long as anybody, in another process perhaps, has the listener.
   struct ListenerTag {
-    int number;         // -1: closed, and a duplicate of it keeps the registration alive
-    epoll_data_t data;  // the application's
+    int number;          // -1: closed, and a duplicate of it keeps the registration alive
+    epoll_data_t data;   // the application's
+    uint32_t events = 0;  // likewise
   };
   // A listener that is registered, and its SDP side in the inner epoll.
   struct Request {
@@ -147,7 +148,7 @@ class EpollSet final : public ReadinessObserver {
   void NoteDevice(int fd, Entry& entry, int link_fd);
   void ForgetDevice(Entry& entry);
   void Kick();
-  void KickForOuterSets();
+  void KickOthers();
   bool HasCandidates();
   void ProgressLinks();
   // epoll_set_look.cc: before a wait sleeps. What it looks at stays alive in a SleepingDevices.

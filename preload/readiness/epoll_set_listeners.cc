@@ -7,6 +7,15 @@
 #include "preload/real_calls.h"
 
 namespace sdp::preload {
+namespace {
+
+// A queue is readable, in the kernel's one word for it, where a listener is in two, and writable, which a listener never is.
+constexpr uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
+constexpr uint32_t kNoQueues = EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;
+
+uint32_t WatchOf(uint32_t wanted) { return ((wanted & kReadable) != 0 ? wanted | EPOLLIN : wanted) & ~kNoQueues; }
+
+}  // namespace
 
 // The conventional listener is the kernel's; beside it, with the same tag, the queues of connections over SDP that hands were shaken
 // with: this process's, and the one that it may share with others. The SDP listener itself only says that somebody knocks: see WatchRequests.
@@ -30,20 +39,23 @@ int EpollSet::ControlListener(int epfd, int operation, int number, int fd, Strea
 
 int EpollSet::ControlTagged(int epfd, int operation, int number, const epoll_event& event, const StreamSocket::Readiness& readiness) {
   epoll_event tagged{.events = event.events, .data = {}};
-  epoll_data_t before;
+  ListenerTag before;
   {
     // Before the kernel may report it.
     std::lock_guard lock(mutex_);
     ListenerTag& tag = TagOf(number);
-    before = std::exchange(tag.data, event.data);
+    before = tag;
+    tag.data = event.data;
+    tag.events = event.events;
     tagged.data.ptr = &tag;
   }
   const int result = real.epoll_ctl(epfd, operation, number, &tagged);
   const int saved = errno;
   if (result != 0) {
     std::lock_guard lock(mutex_);
-    TagOf(number).data = before;
+    TagOf(number) = before;
   } else {
+    tagged.events = WatchOf(event.events);
     for (const int queue : {readiness.listener_fds[1], readiness.listener_fds[2]}) {
       if (queue >= 0) real.epoll_ctl(epfd, operation, queue, &tagged);
     }
@@ -91,7 +103,7 @@ void EpollSet::WatchRequests(int operation, int number, int fd, StreamSocket* so
     at->wanted = *event;
     at->armed = true;
     at->refused = false;
-    const uint32_t look = event->events & (EPOLLIN | EPOLLET);
+    const uint32_t look = WatchOf(event->events) & (EPOLLIN | EPOLLET);
     epoll_event inner{.events = (look & EPOLLIN) != 0 ? look : 0, .data = {.u64 = kRequestTag | static_cast<uint64_t>(sdp_fd)}};
     if (sdp_fd >= 0 && real.epoll_ctl(inner_, EPOLL_CTL_ADD, sdp_fd, &inner) != 0) {
       real.epoll_ctl(inner_, EPOLL_CTL_MOD, sdp_fd, &inner);
@@ -148,10 +160,10 @@ int EpollSet::ReportRequests(epoll_event* events, int max_events) {
   std::lock_guard lock(mutex_);
   int count = 0;
   for (Request& request : requests_) {
-    if (!std::exchange(request.refused, false) || !request.armed || (request.wanted.events & EPOLLIN) == 0) continue;
+    if (!std::exchange(request.refused, false) || !request.armed || (request.wanted.events & kReadable) == 0) continue;
     if (count == max_events) break;
     if ((request.wanted.events & EPOLLONESHOT) != 0) request.armed = false;
-    events[count++] = {.events = EPOLLIN, .data = request.wanted.data};
+    events[count++] = {.events = request.wanted.events & kReadable, .data = request.wanted.data};
   }
   return count;
 }
@@ -204,6 +216,7 @@ int EpollSet::MergeListeners(epoll_event* events, int first, int end) {
       events[kept++] = events[i];
       continue;
     }
+    if ((events[i].events & kReadable) != 0) events[i].events = (events[i].events & ~kReadable) | (tag->events & kReadable);
     const auto twin = std::find_if(seen.begin(), seen.end(), [&](const auto& s) { return s.first == tag; });
     if (twin != seen.end()) {
       events[twin->second].events |= events[i].events;

@@ -30,6 +30,7 @@ namespace {
 bool MayBeEpoll(int fd) { return EpollNumbers::GroupOf(fd) != 0 || EpollSetRef::Find(fd); }
 
 constexpr short kAlways = POLLERR | POLLHUP | POLLNVAL;
+constexpr short kReadable = POLLIN | POLLRDNORM;
 constexpr short kReadSide = POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI;
 
 // What one entry of the application's array became in the kernel's.
@@ -39,7 +40,8 @@ struct Part {
   bool link = false;     // the kernel's entry is an SDP link: what it says only means "look"
   bool device = false;   // a kernel RNIC's
   bool came = false;     // by what is waited for of it the sleep was ended
-  bool request = false;  // the kernel's entry is a listener's SDP side: somebody wants to connect
+  bool queue = false;    // the kernel's entry is a listener's SDP side: what says POLLIN there is readable in either word
+  bool request = false;  // and somebody wants to connect
 };
 
 // A set on whose epoll descriptor this call may sleep.
@@ -170,9 +172,9 @@ class PollCall {
         case StreamSocket::State::kListening:
           AddPlain(i);
           for (const int fd : readiness.listener_fds) {
-            if (fd < 0 || (asked.events & POLLIN) == 0) continue;
+            if (fd < 0 || (asked.events & kReadable) == 0) continue;
             kernel_.push_back({.fd = fd, .events = POLLIN, .revents = 0});
-            parts_.push_back({.index = i, .socket = {}, .link = false});
+            parts_.push_back({.index = i, .socket = {}, .link = false, .queue = true});
             if (fd != readiness.listener_fds[0]) continue;
             stream->Ref();
             parts_.back().socket = SocketRef(stream);
@@ -230,7 +232,8 @@ class PollCall {
       if (!part.link) {
         const bool epolls = !watched_sets_.empty() || !plain_sleeps_.empty();
         const bool idle = revents == POLLIN && epolls && NestedIsIdle(kernel_[k].fd);
-        if (!idle) set(part.index, revents);
+        const bool readable = part.queue && (revents & POLLIN) != 0;
+        if (!idle) set(part.index, readable ? static_cast<short>((revents & ~POLLIN) | (fds_[part.index].events & kReadable)) : revents);
         continue;
       }
       auto* const stream = static_cast<StreamSocket*>(part.socket.get());

@@ -42,6 +42,8 @@ void SetPort(Address& address, uint16_t port);
 
 // Normalised (v4-mapped becomes v4); the wildcard endpoint if it is neither IPv4 nor IPv6.
 pm::Endpoint ToEndpoint(const Address& address);
+// What goes from one to the other never leaves this host: they are the same address, or both loopback's.
+bool WithinHost(const Address& local, const Address& peer);
 // As a socket of `domain` has to name it: an AF_INET6 socket reaches an IPv4 endpoint by its mapped form.
 Address ToAddress(const pm::Endpoint& endpoint, int domain, uint32_t scope_id);
 

@@ -16,6 +16,7 @@
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/options.h"
+#include "preload/socket/shared_arena.h"
 #include "verbs/ibv/ibv_rnic.h"
 
 namespace sdp::preload {
@@ -164,6 +165,7 @@ Outcome ConnectAttempt::Start(Time now) {
   if (ruling_.mode == Mode::kTcp) {
     return GiveUp(ruling_.rule == nullptr ? FallbackReason::kModeTcp : FallbackReason::kRule, ruling_.ToString());
   }
+  if (ruling_.mode == Mode::kBoth && !SharedArena::MayBeMade()) return GiveUp(FallbackReason::kResources, SharedArena::kNoRoom);
   if (std::string why; !HaveRnic(&why)) return GiveUp(FallbackReason::kNoRnic, "SDP_RNIC=verbs: " + why);
   if (target_endpoint_.port == 0 || target_endpoint_.IsMulticastOrBroadcast()) {
     return GiveUp(FallbackReason::kAddressFamily, "no address for a stream: " + target_endpoint_.ToString());

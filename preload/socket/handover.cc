@@ -3,7 +3,7 @@
 namespace sdp::preload {
 namespace {
 
-constexpr uint32_t kMagic = 0x53444833;  // "SDH3"
+constexpr uint32_t kMagic = 0x53444834;  // "SDH4"
 constexpr uint32_t kMost = 1 << 20;
 
 template <typename Archive>
@@ -15,6 +15,14 @@ void VisitAll(Archive& ar, Handover& h) {
     ar.Flag(c.whole);
     ar.Number(c.arena);
     ar.Number(c.number);
+    auto size = static_cast<uint32_t>(c.front.size());
+    ar.Number(size);
+    if constexpr (Archive::kReads) {
+      const Bytes front = ar.Take(size);
+      c.front.assign(front.begin(), front.end());
+    } else {
+      ar.Append(c.front);
+    }
     ar.Require(!c.whole || c.arena < h.arenas.size());
   });
   VisitList(ar, h.listeners, kMost, [&](Handover::Listener& l) {

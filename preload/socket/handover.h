@@ -27,6 +27,7 @@ struct Handover {
     bool whole = false;   // false: its state is not to be had, and nobody can use it there
     uint32_t arena = 0;   // in `arenas`
     uint32_t number = 0;  // in that arena
+    std::vector<std::byte> front{};  // what is to be known of it while another process has its state (StreamSocket::FreezeFront)
   };
   struct Listener {
     uint64_t inode = 0;

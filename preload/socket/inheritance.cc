@@ -83,7 +83,7 @@ void AdoptConnection(const Handover::Connection& from, SharedArena* arena, Membe
   if (shared != nullptr) {
     auto* const socket = new StreamSocket(Domain(from.kind), fds, std::move(shared));
     const SocketRef reference(socket);
-    if (socket->TakeUp()) return Enter(socket, fds);
+    if (socket->TakeUp(from.front)) return Enter(socket, fds);
   }
   ReplaceByDead(fds, from.kind);
 }
@@ -248,7 +248,7 @@ int SealSocket(int fd, Receiver receiver) {
   int sealed = -1;
   if (const SocketRef socket = FdTable::Get(fd)) {
     auto* const stream = static_cast<StreamSocket*>(socket.get());
-    if (!stream->connected() || stream->CanBeGiven()) sealed = Seal({{stream, fd}}, Giver::kStays, receiver, {fd});
+    if (!stream->connected() || stream->shareable()) sealed = Seal({{stream, fd}}, Giver::kStays, receiver, {fd});
   }
   UnlockSockets();
   return sealed;

@@ -8,6 +8,7 @@
 #include <climits>
 #include <cstring>
 
+#include "preload/confinement.h"
 #include "preload/program_memory.h"
 #include "preload/real_calls.h"
 
@@ -30,7 +31,13 @@ struct Neutral {
   int level;
   int name;
   int value;
+  const char* text = nullptr;  // in its place
+
+  void Put(int fd) const { real.setsockopt(fd, level, name, text != nullptr ? text : static_cast<const void*>(&value), size()); }
+  [[nodiscard]] socklen_t size() const { return text != nullptr ? static_cast<socklen_t>(std::strlen(text)) : sizeof value; }
 };
+// Every kernel has reno, and lets everybody choose it.
+constexpr Neutral kNoCongestionControl = {IPPROTO_TCP, TCP_CONGESTION, 0, "reno"};
 constexpr Neutral kNeutral[] = {
     {SOL_SOCKET, SO_RCVLOWAT, 1},
     // Completions of the link's own sends would fill its error queue, and nothing would empty it.
@@ -70,9 +77,10 @@ bool IsTimestamp(int name) {
 Duration ToDuration(const void* value) {
   timeval tv;
   std::memcpy(&tv, value, sizeof tv);
-  // As the kernel: a negative time is none, and one that is too long is as good as for ever, which is none as well.
+  // As the kernel: a negative time is over at once, and one that is too long is as good as for ever, which is none.
   constexpr auto kLongest = std::chrono::duration_cast<std::chrono::seconds>(Duration::max()).count() / 2;
-  if (tv.tv_sec < 0 || tv.tv_sec > kLongest) return Duration::zero();
+  if (tv.tv_sec < 0) return Duration(1);
+  if (tv.tv_sec > kLongest) return Duration::zero();
   return std::chrono::seconds(tv.tv_sec) + std::chrono::microseconds(tv.tv_usec);
 }
 
@@ -92,7 +100,7 @@ bool KeptOptions::Keeps(int level, int name) {
 }
 
 KeptOptions::Answer KeptOptions::Set(int fd, int level, int name, const void* value, socklen_t length) {
-  if (FindNeutral(level, name) != nullptr) return Judge(fd, level, name, value, length);
+  if (FindNeutral(level, name) != nullptr || FindJudged(level, name) != nullptr) return Judge(fd, level, name, value, length);
   if (IsNowhere(value) || static_cast<int>(length) < static_cast<int>(sizeof(int))) return Answer::kKernel;
   if (int* const on = Switch(level, name)) {
     *on = ReadInt(value) != 0 ? 1 : 0;
@@ -116,14 +124,44 @@ KeptOptions::Answer KeptOptions::Judge(int fd, int level, int name, const void* 
   if (real.setsockopt(fd, level, name, value, length) != 0) return Answer::kFailed;
   Judged judged{.level = level, .name = name, .length = sizeof judged.value, .value = {}};
   real.getsockopt(fd, level, name, judged.value, &judged.length);
-  const int neutral = FindNeutral(level, name)->value;
-  real.setsockopt(fd, level, name, &neutral, sizeof neutral);
+  const Neutral* const neutral = FindNeutral(level, name);
+  (neutral != nullptr ? *neutral : kNoCongestionControl).Put(fd);
   errno = saved;
-  std::erase_if(judged_, [&](const Judged& j) { return j.level == level && j.name == name; });
-  judged_.push_back(judged);
+  Keep(judged);
   if (level == SOL_SOCKET && name == SO_RCVLOWAT) receive_low_water_ = ReadInt(judged.value);
   if (level == SOL_SOCKET && name == SO_ZEROCOPY) zero_copy_ = ReadInt(judged.value);
   return Answer::kKept;
+}
+
+const KeptOptions::Judged* KeptOptions::FindJudged(int level, int name) const {
+  const auto found = std::find_if(judged_.begin(), judged_.end(), [&](const Judged& j) { return j.level == level && j.name == name; });
+  return found == judged_.end() ? nullptr : &*found;
+}
+
+void KeptOptions::Keep(const Judged& judged) {
+  std::erase_if(judged_, [&](const Judged& j) { return j.level == judged.level && j.name == judged.name; });
+  judged_.push_back(judged);
+}
+
+void KeptOptions::ForgoCongestionControl(int fd) {
+  const int saved = errno;
+  Judged judged{.level = IPPROTO_TCP, .name = TCP_CONGESTION, .length = sizeof judged.value, .value = {}};
+  const socklen_t size = kNoCongestionControl.size();
+  if (LinkGetOption(fd, judged.level, judged.name, judged.value, &judged.length) == 0 &&
+      LinkSetOption(fd, judged.level, judged.name, kNoCongestionControl.text, size) == 0) {
+    Keep(judged);
+  }
+  errno = saved;
+}
+
+void KeptOptions::RestoreCongestionControl(int fd) {
+  const Judged* const judged = FindJudged(IPPROTO_TCP, TCP_CONGESTION);
+  if (judged == nullptr) return;
+  const int saved = errno;
+  const bool restored = LinkSetOption(fd, judged->level, judged->name, judged->value, judged->length) == 0;
+  errno = saved;
+  // One that takes a right which the process has given up meanwhile: what it reads stays.
+  if (restored) judged_.erase(judged_.begin() + (judged - judged_.data()));
 }
 
 KeptOptions::Answer KeptOptions::Get(int level, int name, void* value, socklen_t* length) const {
@@ -134,10 +172,9 @@ KeptOptions::Answer KeptOptions::Get(int level, int name, void* value, socklen_t
     source = &linger_;
     size = sizeof linger_;
   }
-  for (const Judged& judged : judged_) {
-    if (judged.level != level || judged.name != name) continue;
-    source = judged.value;
-    size = judged.length;
+  if (const Judged* const judged = FindJudged(level, name)) {
+    source = judged->value;
+    size = judged->length;
   }
   if (source == nullptr) return Answer::kKernel;
   // ip(7)'s small numbers fit into a byte for who asks for less than an int.

@@ -34,6 +34,11 @@ class KeptOptions {
   Answer Get(int level, int name, void* value, socklen_t* length) const;
   // The kernel has taken this option, which Set left to it: what we want to know of it.
   void Note(int level, int name, const void* value);
+  // `fd` carries iWARP and stays within this host, where there is no network to spare: from here on TCP_CONGESTION is kept, and the link has
+  // one that estimates no bandwidth. What bbr takes for it is how busy the processors were, and it holds the link to that for as long as a second.
+  void ForgoCongestionControl(int fd);
+  // And no longer, since it will be connected elsewhere.
+  void RestoreCongestionControl(int fd);
   // Sets what was kept on a socket that is plain TCP.
   void Apply(int fd) const;
   // True for options that Set may answer itself.
@@ -91,6 +96,8 @@ class KeptOptions {
   static constexpr uint32_t kMostJudged = 64;
 
   int* Switch(int level, int name);
+  [[nodiscard]] const Judged* FindJudged(int level, int name) const;
+  void Keep(const Judged& judged);
   Answer Judge(int fd, int level, int name, const void* value, socklen_t length);
   void SetLinger(const linger& wanted);
 

@@ -44,6 +44,20 @@ pm::AssocHandle NextHandle(State& s) {
   return s.handles->Next();
 }
 
+// Though the application has left the choice of a port to connect.
+int BindToPort(int fd, const Address& address) {
+  int later = 0;
+  socklen_t length = sizeof later;
+  const int now = 0;
+  if (real.getsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &later, &length) != 0 || later == 0) return real.bind(fd, address.get(), address.length);
+  real.setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &now, sizeof now);
+  const int result = real.bind(fd, address.get(), address.length);
+  const int error = errno;
+  real.setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &later, sizeof later);
+  errno = error;
+  return result;
+}
+
 // Binds the TCP socket to a port if the application has not: the query must name the port the connection will come from.
 std::optional<pm::Endpoint> BoundLocal(int tcp_fd, int domain, const Address& route_source) {
   Address local = LocalAddress(tcp_fd);
@@ -54,10 +68,11 @@ std::optional<pm::Endpoint> BoundLocal(int tcp_fd, int domain, const Address& ro
     return bound.IsWildcard() ? source : bound;
   }
   pm::Endpoint source = ToEndpoint(route_source);
+  if (local.length != 0 && !ToEndpoint(local).IsWildcard()) source = ToEndpoint(local);
   source.port = 0;
   const bool v6 = route_source.family() == AF_INET6;  // a link-local one is of no use without its scope
   const Address address = ToAddress(source, domain, v6 ? reinterpret_cast<const sockaddr_in6&>(route_source.storage).sin6_scope_id : 0);
-  if (real.bind(tcp_fd, address.get(), address.length) != 0) return std::nullopt;
+  if (BindToPort(tcp_fd, address) != 0) return std::nullopt;
   local = LocalAddress(tcp_fd);
   if (local.length == 0) return std::nullopt;
   return ToEndpoint(local);

@@ -65,6 +65,27 @@ Time EndOfPatience() {
   return end_of_patience.compare_exchange_strong(first, from_now) ? from_now : first;
 }
 
+// Those with a number, and those without that the helper still has.
+std::vector<SocketRef> AllWithTasks() {
+  std::vector<SocketRef> sockets;
+  auto collect = [&](Socket* socket) {
+    socket->Ref();
+    sockets.emplace_back(socket);
+  };
+  ForEachSocket(collect);
+  Background::FinishAtExit([](Socket* owner, void* context) { (*static_cast<decltype(collect)*>(context))(owner); }, &collect);
+  return sockets;
+}
+
+// Round about, since one may be the other's peer.
+void AwaitSent(const std::vector<SocketRef>& sockets, Time deadline) {
+  for (bool all = false; !all && Now() < deadline;) {
+    all = true;
+    for (const SocketRef& socket : sockets) all = static_cast<StreamSocket*>(socket.get())->StepToSent() && all;
+    if (!all) nanosleep(&kRestBetweenSteps, nullptr);
+  }
+}
+
 // --- A signal ends the process: its handler waits in one thread, the helper does the work.
 
 constinit std::atomic<pthread_t> interrupted_thread{};
@@ -74,13 +95,7 @@ constinit std::atomic<bool> all_said{false};
 void EndConnections() {
   StreamSocket::NoteProcessEnds();
   const Time deadline = EndOfPatience();
-  std::vector<SocketRef> sockets;
-  auto collect = [&](Socket* socket) {
-    socket->Ref();
-    sockets.emplace_back(socket);
-  };
-  ForEachSocket(collect);
-  Background::FinishAtExit([](Socket* owner, void* context) { (*static_cast<decltype(collect)*>(context))(owner); }, &collect);
+  const std::vector<SocketRef> sockets = AllWithTasks();
   for (bool all = false; !all && Now() < deadline; nanosleep(&kRestBetweenSteps, nullptr)) {
     all = true;
     for (const SocketRef& socket : sockets) {
@@ -159,6 +174,7 @@ void ExpectSignals() { SignalEnd::Guard(SayLastWords); }
 
 void PrepareConfinement() {
   SignalEnd::Unguard();
+  PrepareLogForConfinement();
   ForEachNumber([](int fd, StreamSocket* socket) { socket->PrepareConfinement(fd); });
   const Time give_up = Now() + kPatienceForWorkers;
   ForEachSocket([give_up](StreamSocket* socket) { socket->FinishConfinement(give_up); });
@@ -175,7 +191,16 @@ void ProcessExit() {
   ForEachSocket(finish);
   Background::FinishAtExit(
       [](Socket* owner, void* context) { (*static_cast<decltype(finish)*>(context))(static_cast<StreamSocket*>(owner)); }, &finish);
+  AwaitSent(AllWithTasks(), deadline);
   if (stats::StatsSegment* segment = OpenStatistics(); segment != nullptr && !Confined()) segment->Remove();
+}
+
+void FinishBeforeExec() {
+  const Time deadline = Now() + kExitPatience;
+  std::vector<SocketRef> sockets = AllWithTasks();
+  for (const SocketRef& socket : sockets) static_cast<StreamSocket*>(socket.get())->LeaveListenerForExec();
+  std::erase_if(sockets, [&](const SocketRef& socket) { return !static_cast<StreamSocket*>(socket.get())->EndForExec(deadline); });
+  AwaitSent(sockets, deadline);
 }
 
 bool BeforeCallOfOneThread() { return Background::EndIfAlone(); }

@@ -25,6 +25,9 @@ Overloaded(F...) -> Overloaded<F...>;
 // The engine's work starts at 1.
 constexpr WorkId kNudge{0};
 
+// Thaw() makes another of it.
+std::unique_ptr<engine::Engine> BlankEngine() { return std::make_unique<engine::Engine>(engine::Role::kAccepting, engine::Options{}); }
+
 template <typename Archive>
 void Visit(Archive& ar, stats::TransferCounts& counts) {
   for (uint64_t& count : counts.in) ar.Number(count);
@@ -342,9 +345,10 @@ void Session::Freeze(Writer& ar) const {
   queue_pair_->Freeze(ar);
 }
 
+std::unique_ptr<Session> Session::Blank(int fd) { return std::make_unique<Session>(BlankEngine(), iwarp::Blank(fd)); }
+
 std::unique_ptr<Session> Session::Thawed(Bytes frozen, int fd) {
-  auto nothing = std::make_unique<engine::Engine>(engine::Role::kAccepting, engine::Options{});
-  auto session = std::make_unique<Session>(std::move(nothing), nullptr);
+  auto session = std::make_unique<Session>(BlankEngine(), nullptr);
   return session->Thaw(frozen, fd) ? std::move(session) : nullptr;
 }
 

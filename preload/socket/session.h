@@ -99,6 +99,8 @@ class Session {
   [[nodiscard]] std::vector<std::byte> Freeze() const;
   // The same behind what `ar` has, which refers to the data until the session's next call.
   void Freeze(Writer& ar) const;
+  // In the place of one that is still to be thawed, from what another process will leave; on the link `fd`. What it says is of no connection.
+  [[nodiscard]] static std::unique_ptr<Session> Blank(int fd);
   // What was frozen, in another process. nullptr: these bytes are no session.
   [[nodiscard]] static std::unique_ptr<Session> Thawed(Bytes frozen, int fd);
   // Becomes what was frozen, on the link `fd`; engine() stays where it is. False: these bytes are no session.

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -19,6 +18,7 @@
 #include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/fd_table.h"
+#include "preload/file_size_limit.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 
@@ -26,10 +26,10 @@ namespace sdp::preload {
 namespace {
 
 // The file: one page, the slots, and each slot's frozen state. Pages that nobody wrote take no memory.
-constexpr size_t kSlots = 4096;
+constexpr size_t kMostSlots = 4096;
 constexpr size_t kPage = 4096;
-constexpr off_t kStates = kPage + (kSlots * sizeof(SharedSlot) + kPage - 1) / kPage * kPage;
-constexpr off_t kWhole = kStates + static_cast<off_t>(kSlots * SharedArena::kMostState);
+constexpr off_t kStates = kPage + (kMostSlots * sizeof(SharedSlot) + kPage - 1) / kPage * kPage;
+constexpr off_t kStateRoom = static_cast<off_t>(SharedArena::kMostState);
 // Locked bytes lie behind everything that is ever written.
 constexpr off_t kMemberLocks = off_t{1} << 50;
 
@@ -46,13 +46,8 @@ struct flock LockOf(Member member) {
   return lock;
 }
 
-// Beyond RLIMIT_FSIZE the attempt itself would end the process.
-bool MayGrowTo(off_t size) {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= static_cast<rlim_t>(size)) return true;
-  errno = EFBIG;
-  return false;
-}
+// 0 and less: none.
+off_t SlotsIn(off_t length) { return std::min((length - kStates) / kStateRoom, static_cast<off_t>(kMostSlots)); }
 
 void InitMutex(pthread_mutex_t* mutex) {
   pthread_mutexattr_t attributes;
@@ -122,10 +117,11 @@ bool SharedArena::Map(int file) {
   struct stat status {};
   // Else whoever has it, too, could make it shorter under us.
   const int seals = real.fcntl(file, F_GET_SEALS);
-  if (seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(file, &status) == 0 && status.st_size >= kWhole) {
+  if (seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(file, &status) == 0 && SlotsIn(status.st_size) > 0) {
     void* const memory = mmap(nullptr, kStates, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory != MAP_FAILED) {
       memory_ = static_cast<std::byte*>(memory);
+      slot_count_ = static_cast<size_t>(SlotsIn(status.st_size));
       device_ = status.st_dev;
       inode_ = status.st_ino;
       file_ = HiddenFds::Hide(file);
@@ -164,11 +160,18 @@ bool SharedArena::OwnIsInherited() {
   return a.own != nullptr && a.own->inherited_;
 }
 
+bool SharedArena::MayBeMade() { return SlotsIn(LongestFile()) > 0; }
+
 SharedArena* SharedArena::Make() {
+  const off_t slots = SlotsIn(LongestFile());
+  if (slots <= 0) {
+    errno = EFBIG;
+    return nullptr;
+  }
   const int file = memfd_create("sdp connections", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0) return nullptr;
   auto* const arena = new SharedArena;
-  if (MayGrowTo(kWhole) && ftruncate(file, kWhole) == 0 && real.fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
+  if (ftruncate(file, kStates + slots * kStateRoom) == 0 && real.fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
     if (arena->Map(file)) return arena;
   } else {
     real.close(file);
@@ -284,7 +287,7 @@ bool SharedArena::LivesBesides(std::span<const Member> members) const {
 SharedSlot* SharedArena::Take() {
   if (self_ == 0) return nullptr;
   for (int attempt = 0; attempt < 2; ++attempt) {
-    for (size_t i = 0; i < kSlots; ++i) {
+    for (size_t i = 0; i < slot_count_; ++i) {
       SharedSlot& slot = slots()[i];
       uint32_t expected = SharedSlot::kFree;
       if (slot.used.load(std::memory_order_relaxed) != SharedSlot::kFree) continue;
@@ -305,7 +308,7 @@ SharedSlot* SharedArena::Take() {
 
 // Slots whose holders have all died without a word.
 void SharedArena::FreeAbandonedSlots() {
-  for (size_t i = 0; i < kSlots; ++i) {
+  for (size_t i = 0; i < slot_count_; ++i) {
     SharedSlot& slot = slots()[i];
     if (slot.used.load(std::memory_order_acquire) != SharedSlot::kUsed) continue;
     const int locked = pthread_mutex_trylock(&slot.mutex);
@@ -335,7 +338,7 @@ std::byte* SharedArena::MapState(const SharedSlot* slot, size_t size) const {
 uint32_t SharedArena::NumberOf(const SharedSlot* slot) const { return static_cast<uint32_t>(slot - slots()); }
 
 SharedSlot* SharedArena::At(uint32_t number) {
-  if (number >= kSlots) return nullptr;
+  if (number >= slot_count_) return nullptr;
   SharedSlot* const slot = slots() + number;
   return slot->used.load(std::memory_order_acquire) == SharedSlot::kUsed ? slot : nullptr;
 }

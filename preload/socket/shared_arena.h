@@ -51,6 +51,9 @@ class SharedArena {
   // The longest frozen state.
   static constexpr uint64_t kMostState = 16 << 20;
 
+  // The limit on the length of files (RLIMIT_FSIZE) leaves room for one.
+  static bool MayBeMade();
+  static constexpr const char* kNoRoom = "RLIMIT_FSIZE leaves no room for what a child of fork would have to know";
   // Where this process shares what is not shared yet, with itself a member; made when first asked for.
   // nullptr, errno says why: it cannot be had (without /proc, for one).
   static SharedArena* Own();
@@ -122,6 +125,7 @@ class SharedArena {
   uint64_t device_ = 0;
   uint64_t inode_ = 0;
   std::byte* memory_ = nullptr;
+  size_t slot_count_ = 0;
   bool inherited_ = false;
   Member self_ = 0;
   int membership_ = -1;  // hidden; has the lock that says this process lives

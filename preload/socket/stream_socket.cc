@@ -29,6 +29,8 @@ constexpr size_t kReadAheadOfShared = 64 << 10;
 // A writer that waits for credit, which is behind more than that, leaves it to a reader elsewhere to bring both, for so long: that one may
 // read little by little, or not at all.
 constexpr Duration kPatienceForReader = std::chrono::milliseconds(10);
+// Numbers that a signal handler may add: the standard descriptors, and some.
+constexpr size_t kRoomForHandlers = 5;
 
 uint64_t PackSizes(uint32_t local, uint32_t remote) { return uint64_t{local} << 32 | remote; }
 
@@ -40,17 +42,20 @@ void Socket::Unref() {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }
 
-StreamSocket::StreamSocket(int domain) : domain_(domain == kFamilySdp ? AF_INET : domain), native_(domain == kFamilySdp) {}
+StreamSocket::StreamSocket(int domain) : domain_(domain == kFamilySdp ? AF_INET : domain), native_(domain == kFamilySdp) {
+  descriptors_.reserve(1 + kRoomForHandlers);
+}
 
 StreamSocket::StreamSocket(int domain, int fd, std::unique_ptr<Session> session, const Address& local, const Address& peer,
                            const KeptOptions& options, bool nonblocking)
     : domain_(domain == kFamilySdp ? AF_INET : domain),
       native_(domain == kFamilySdp),
-      descriptors_{fd},
       nonblocking_(nonblocking),
       options_(options),
       gives_control_(options.gives_control()),
       connect_reported_(true) {
+  descriptors_.reserve(1 + kRoomForHandlers);
+  descriptors_.push_back(fd);
   EnterSdp(std::move(session), local, peer, stats::Role::kAccepting);
 }
 
@@ -60,6 +65,7 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   session_ = std::move(session);
   session_->queue_pair().SetOrd(session_->engine().ord());  // SDP 8.1.1, 4e and 7d
   session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
+  if (!session_->queue_pair().owns_event_fd() && WithinHost(local, peer)) options_.ForgoCongestionControl(descriptors_.front());
   ApplyBcopyThreshold();
   seen_move_steps_ = 0;
   options_set_ = {};
@@ -113,7 +119,10 @@ int StreamSocket::ChangeStatusFlags(int flags) {
 }
 
 void StreamSocket::AddDescriptor(int fd) {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(mutex_.own());
+  // A handler may call dup2, and have interrupted malloc: what it adds has room already.
+  if (descriptors_.capacity() - descriptors_.size() < kRoomForHandlers && !Critical::MayBeInHandler())
+    descriptors_.reserve(2 * (descriptors_.size() + kRoomForHandlers));
   descriptors_.push_back(fd);
 }
 
@@ -129,7 +138,7 @@ int StreamSocket::OtherDescriptor(int fd) {
 }
 
 bool StreamSocket::MoveDescriptor(int from, int to) {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(mutex_.own());
   std::replace(descriptors_.begin(), descriptors_.end(), from, to);
   if (session_ != nullptr && session_->queue_pair().event_fd() == from) session_->queue_pair().SetEventFd(to);
   if (attempt_ != nullptr) attempt_->SetFd(to);
@@ -240,7 +249,7 @@ void StreamSocket::RemoveObserver(ReadinessObserver* observer, int fd) {
 
 void StreamSocket::AfterProgress(bool publish) {
   if (foreign()) return;  // since a sleep: what is known of it here is old
-  if (source_loan_.offered() || sink_loan_.offered()) CollectLoans();
+  if (has_offers()) CollectLoans();
   if (session_->moving() || seen_move_steps_ != session_->move_steps()) FollowMove();
   const engine::Engine& e = engine();
   if (receive_shut_ && e.refused_data()) AnswerRefused();

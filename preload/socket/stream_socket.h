@@ -65,9 +65,9 @@ class StreamSocket final : public Socket {
   StreamSocket(int domain, int fd, std::unique_ptr<Session> session, const Address& local, const Address& peer,
                const KeptOptions& options, bool nonblocking);
   // Connected, from another program: TakeUp() comes next.
-  StreamSocket(int domain, std::vector<int> descriptors, std::unique_ptr<SharedConnection> shared);
+  StreamSocket(int domain, const std::vector<int>& descriptors, std::unique_ptr<SharedConnection> shared);
   // Neither connected nor listening, from another program; it may have listened: TakeUpListening() comes next.
-  StreamSocket(int domain, std::vector<int> descriptors, const KeptOptions& options);
+  StreamSocket(int domain, const std::vector<int>& descriptors, const KeptOptions& options);
 
   // --- The calls (socket.h)
   ssize_t Send(int fd, const iovec* iov, size_t count, int flags) override;
@@ -156,13 +156,11 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool connected() const { return state_.load(std::memory_order_relaxed) == State::kSdp; }
   // Other processes hold the connection, too.
   bool IsShared();
-  // With own() locked: nothing of this process's stands in the way of giving the connection away now.
-  [[nodiscard]] bool CanBeGiven() const { return shareable() && (session_->freezable() || session_->divertible()); }
   // What keeps a connection to this process that the peer can let go of, memory that was lent or a copy of
   // it, is asked back, and waited for.
   void SettleToGive();
-  // False: there is no such connection any more.
-  [[nodiscard]] bool TakeUp();
+  // `front`: of the connection, for as long as another process has its state. False: there is no such connection any more.
+  [[nodiscard]] bool TakeUp(Bytes front);
   // Takes both descriptors over. False: the kernel answers for the listener from here on.
   [[nodiscard]] bool TakeUpListening(const Handover::Listener& from, const Handover::ListenerFds& fds);
 
@@ -191,6 +189,12 @@ class StreamSocket final : public Socket {
   // What other threads send from here on is EPIPE without a signal.
   static void NoteProcessEnds();
   void FinishAtExit(Time deadline);
+  // Closed already, or about to be by an exec: then it ends now. StepToSent goes on.
+  [[nodiscard]] bool EndForExec(Time deadline);
+  // Ahead of that: what an exec takes its listener from is for others.
+  void LeaveListenerForExec();
+  // Behind that: has the kernel sent it all? Takes what the peer says meanwhile. Round about, since the reader may be a connection of the same process.
+  [[nodiscard]] bool StepToSent();
   // The same as far as no lock, no memory and no peer has to be waited for.
   void FinishAtOnce();
   // A signal ends the process (stream_socket_signal_end.cc), as close does the connection. To be called until it returns true: nothing of this socket
@@ -363,6 +367,10 @@ class StreamSocket final : public Socket {
   bool FreezeShared();
   template <typename Archive>
   void VisitShared(Archive& ar);
+  // What is the socket's of that state.
+  std::vector<std::byte> FreezeFront();
+  // Another process has the rest, and will leave it (away_). False: these bytes are nobody's front.
+  [[nodiscard]] bool ExpectShared(Bytes front);
   // The connection is the process's own; false: there is no place to share it. Lock() comes next.
   [[nodiscard]] bool StartSharing();
   void LoseShared();
@@ -382,6 +390,8 @@ class StreamSocket final : public Socket {
   // Nobody tells a sleeper what another process does to the connection: it looks again after this.
   Duration NextNap();
   [[nodiscard]] bool foreign() const { return foreign_ || away_; }
+  // Of a connection that others hold, too: what this process has to bring to its end before they can go on without it.
+  [[nodiscard]] bool keeps_from_others() const { return session_->has_unsent() || (has_offers() && !session_->link_ended()); }
   // Until foreign() no longer holds: the call waits as for a peer that takes nothing, or says nothing. 0, or an errno: EAGAIN, EINTR; EIO: it
   // never will.
   // `deadline`: of the whole call; if it has none yet, `timeout` (0: without end) from now.
@@ -397,7 +407,7 @@ class StreamSocket final : public Socket {
   // stream_socket_handover.cc
   bool GiveConnection(Giver giver, Guests& guests, Handover::Connection* out);
   [[nodiscard]] bool ComeToRest(Time deadline);
-  SharedConnection::View LockToGive(Giver giver, Time deadline);
+  SharedConnection::View LockToGive(bool brings, Time deadline);
 
   // stream_socket_zcopy.cc. SendLent and ReceiveLent return the bytes moved from or into the beginning of the memory. Less than all
   // with no error: the rest is to be copied. Nothing (ReceiveLent): the memory could not be lent. `error` as of WaitForChange.
@@ -416,6 +426,8 @@ class StreamSocket final : public Socket {
   void LearnWay();
   // The engine hears of turns_.way().
   void GoThatWay();
+  // The peer knows of memory of this process's.
+  [[nodiscard]] bool has_offers() const { return source_loan_.offered() || sink_loan_.offered(); }
   int WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals, Time solicited_until = Time{});
   // Nothing is waited for on this connection but that the memory comes back which a sender has lent, and nothing waits to be sent.
   [[nodiscard]] bool AwaitsSolicitedAlone() const;
@@ -449,6 +461,13 @@ class StreamSocket final : public Socket {
   // stream_socket_close.cc
   int CloseLast(Lock& lock, int fd);
   void EndStream();
+  // The kernel has taken all that there is to send, and sent it. What it keeps for a peer that has no room is lost if the peer sends anything, credit as a rule,
+  // when nobody has the link any more. As far as one may ask it (Confined).
+  [[nodiscard]] bool AllSent(int link);
+  // A number of it is not close-on-exec.
+  [[nodiscard]] bool SurvivesExec() const;
+  // 0, or why not: EAGAIN at the deadline; with Signals::kInterrupt, EINTR. Lets go of the lock while it sleeps.
+  int AwaitSent(Lock& lock, int fd, Time deadline, Signals signals);
   int DescriptorToLinger(Lock& lock, int fd);
   Background::Wait RunInBackground(Time now);
   Background::Wait RunLinger(Time now);

@@ -1,6 +1,9 @@
 // Shutdown and Close of a StreamSocket, what goes on after them, and what the background does.
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -11,6 +14,7 @@
 #include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/fd_table.h"
+#include "preload/inheritance.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
@@ -28,6 +32,8 @@ constexpr Duration kSendBufferRest = std::chrono::milliseconds(20);
 // How long close may sleep for bytes that the link does not take yet, where no descriptor is left to do it behind the application's back.
 constexpr Duration kClosePatience = std::chrono::seconds(2);
 
+// How often one looks whether the kernel has sent what it took.
+constexpr Duration kLookAtKernel = std::chrono::milliseconds(1);
 // At the process's end: how often one looks what a reader in its sleep, or the helper, has brought about.
 constexpr Duration kLookAtReader = std::chrono::milliseconds(1);
 constexpr Duration kLookAtHelper = std::chrono::milliseconds(10);
@@ -46,12 +52,52 @@ bool TooManyLinger() {
   return static_cast<rlim_t>(count) >= std::min<rlim_t>(limit.rlim_cur / 8, 4096);
 }
 
+// Who closes one connection after the other without a descriptor left does not sleep so long for each.
+constinit std::atomic<Time> close_waited_in_vain{Time{}};
+
+Time EndOfClosePatience() {
+  const Time now = Now();
+  return now < close_waited_in_vain.load() + kClosePatience ? now : now + kClosePatience;
+}
+
 int Fail(int error) {
   errno = error;
   return -1;
 }
 
 }  // namespace
+
+bool HasLingering() { return lingering.load(std::memory_order_relaxed) != 0; }
+
+bool StreamSocket::AllSent(int link) {
+  if (!session_->AllTaken()) return false;
+  if (session_->link_ended() || session_->queue_pair().owns_event_fd() || Confined()) return true;
+  // A network may lose what was sent; our FIN counts as a byte.
+  const bool within_host = WithinHost(local_, peer_);
+  int bytes = 0;
+  return real.ioctl(link, within_host ? SIOCOUTQNSD : SIOCOUTQ, &bytes) != 0 || bytes <= (within_host ? 0 : 1);
+}
+
+int StreamSocket::AwaitSent(Lock& lock, int fd, Time deadline, Signals signals) {
+  while (state_ == State::kSdp && !foreign() && !(leaving_ ? session_->AllTaken() : AllSent(fd))) {
+    const Time now = Now();
+    if (now >= deadline) return EAGAIN;
+    // What the kernel sends tells nobody.
+    const Time again = session_->AllTaken() ? std::min(deadline, now + kLookAtKernel) : deadline;
+    const int error = WaitForChange(lock, fd, again, signals);
+    if (error != 0 && error != EAGAIN && signals == Signals::kInterrupt) return error;
+  }
+  return 0;
+}
+
+bool StreamSocket::StepToSent() {
+  Lock lock(mutex_, std::defer_lock);
+  if (!LockBounded(lock)) return true;
+  if (session_ == nullptr || shared_ != nullptr || foreign() || LinkFd() < 0) return true;
+  session_->Pump();
+  if (!session_->being_read()) session_->ReadAvailable();
+  return AllSent(LinkFd());
+}
 
 int StreamSocket::Shutdown(int fd, int how) {
   Lock lock(mutex_);
@@ -61,7 +107,10 @@ int StreamSocket::Shutdown(int fd, int how) {
     return kPassThrough;
   }
   if (state_ != State::kSdp) return state_ == State::kConnecting ? Fail(ENOTCONN) : kPassThrough;
-  if (foreign()) return Fail(EIO);
+  if (foreign()) {
+    Time deadline = kNever;
+    if (const int error = AwaitConnection(lock, /*nonblocking=*/false, {}, &deadline); error != 0) return Fail(error);
+  }
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return Fail(EINVAL);
   MendJump(lock, fd, __builtin_frame_address(0));
   ++calls_;
@@ -155,15 +204,22 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   leaving_ = shared_ != nullptr;
   if (!session_->link_ended() && !leaving_) {
     EndStream();
-    if (option.l_onoff != 0 && option.l_linger != 0 && !IsNonblocking(fd)) {
+    if (option.l_onoff != 0 && option.l_linger != 0) {  // also one that does not block
       const Time deadline = option.l_linger < 0 ? kNever : Now() + std::chrono::seconds(option.l_linger);
-      while (!session_->AllTaken() && WaitForChange(lock, fd, deadline, Signals::kInterrupt) == 0) {
+      (void)AwaitSent(lock, fd, deadline, Signals::kInterrupt);
+      if (state_ != State::kSdp) {
+        state_ = State::kClosed;
+        return real.close(fd);
       }
     }
   }
   // Not over yet: our last bytes, or the peer's DisConn, or a thread that still sleeps in a read. The number is the application's again at once.
-  const bool over = session_->link_ended() || (leaving_ && !session_->has_unsent() && !session_->read_here());
+  const bool over = session_->link_ended() || (leaving_ && !keeps_from_others() && !session_->read_here());
   if (!over) linger_fd_ = DescriptorToLinger(lock, fd);
+  if (state_ != State::kSdp) {  // another thread has taken its peer away meanwhile
+    state_ = State::kClosed;
+    return real.close(fd);
+  }
   AfterProgress();
   state_ = State::kClosed;
   waiters_.WakeAll();
@@ -200,16 +256,12 @@ void StreamSocket::EndStream() {
 int StreamSocket::DescriptorToLinger(Lock& lock, int fd) {
   // What a sleeping thread brings is for the others, too.
   const bool needed = shared_ != nullptr && session_->read_here();
-  if (!needed && TooManyLinger() && session_->AllTaken()) return -1;
+  if (!needed && TooManyLinger() && AllSent(fd)) return -1;
   const int hidden = Confined() ? -1 : HiddenFds::Duplicate(fd);
   if (hidden >= 0) return hidden;
-  const Time deadline = Now() + kClosePatience;
-  while (!session_->AllTaken()) {
-    const int error = WaitForChange(lock, fd, deadline, Signals::kRestart);
-    if (error == EAGAIN && Now() >= deadline) {
-      SDP_LOG(kError, "no descriptor left to close a connection in good order: its last bytes are lost");
-      break;
-    }
+  if (AwaitSent(lock, fd, EndOfClosePatience(), Signals::kRestart) != 0) {
+    close_waited_in_vain = Now();
+    SDP_LOG(kError, "no descriptor left to close a connection in good order: its last bytes are lost");
   }
   return -1;
 }
@@ -295,12 +347,12 @@ Background::Wait StreamSocket::RunLinger(Time now) {
     session_->ReadAvailable();
     CollectLoans();
     LeadMove();
-    if (session_->has_unsent() && now < linger_until_) return LinkWait(linger_fd_, now + NextNap());
+    if (keeps_from_others() && now < linger_until_) return LinkWait(linger_fd_, now + NextNap());
     DropSession();
     return {.done = true};
   }
   session_->Pump();
-  if (source_loan_.offered() || sink_loan_.offered()) CollectLoans();
+  if (has_offers()) CollectLoans();
   LeadMove();
   const bool aborted = session_->engine().state() == engine::State::kAborted;
   const uint64_t heard = session_->queue_pair().counters().bytes_in;
@@ -314,7 +366,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
     session_->engine().Abort(engine::AbortReason::kLocal);
     session_->Pump();
   }
-  if (source_loan_.offered() || sink_loan_.offered()) CollectLoans();
+  if (has_offers()) CollectLoans();
   const bool over = session_->link_ended() || now >= linger_until_;
   if (!over && more) return {.deadline = now};
   if (!over) return LinkWait(linger_fd_, std::min(linger_until_, session_->move_deadline()));
@@ -379,6 +431,29 @@ void StreamSocket::BeginToFinish() {
   session_->engine().CloseSend();
   session_->Pump();
   if (MayLeadOthers()) LeaveToBackground();
+}
+
+bool StreamSocket::SurvivesExec() const {
+  return std::any_of(descriptors_.begin(), descriptors_.end(), [](int fd) { return (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0; });
+}
+
+void StreamSocket::LeaveListenerForExec() {
+  std::unique_lock own(mutex_.own(), std::defer_lock);
+  if (LockBounded(own) && listener_ != nullptr && !SurvivesExec()) listener_->LeaveToOthers();
+}
+
+bool StreamSocket::EndForExec(Time deadline) {
+  Lock lock(mutex_, std::defer_lock);
+  if (!LockBounded(lock) || session_ == nullptr || foreign() || SurvivesExec()) return false;
+  if (shared_ != nullptr) {
+    FinishShared(lock, deadline);  // or what it has of the connection, the others lose
+    if (shared_ != nullptr || session_ == nullptr || foreign()) return false;
+  }
+  if (state_ == State::kClosed && !leaving_) return true;
+  if ((state_ != State::kSdp && !leaving_) || session_->link_ended()) return false;
+  leaving_ = false;
+  EndStream();
+  return true;
 }
 
 void StreamSocket::FinishAtExit(Time deadline) {
@@ -465,7 +540,7 @@ void StreamSocket::UnlockAfterFork() {
 void StreamSocket::NoteForkInParent() {
   if (listener_ != nullptr) listener_->NoteFork(/*in_child=*/false);
   // What asks for it back may not have left; for the answer somebody has to look.
-  if (state_ == State::kSdp && (source_loan_.offered() || sink_loan_.offered())) LeaveToBackground();
+  if (state_ == State::kSdp && has_offers()) LeaveToBackground();
 }
 
 }  // namespace sdp::preload

@@ -237,6 +237,7 @@ int StreamSocket::Disconnect(int fd) {
   const int saved = errno;
   Unconnect(fd);
   if (was_sdp) {
+    options_.RestoreCongestionControl(fd);
     // As TCP: an error that nobody has been told of stays, and the end itself is one. From here on it is ours, not the kernel's.
     int of_link = of_rnic ? ECONNRESET : 0;  // there the descriptor is none that was connected
     socklen_t size = sizeof of_link;

@@ -14,8 +14,7 @@
 namespace sdp::preload {
 namespace {
 
-// Of a peer that makes no call nothing comes back; whoever is passed a connection then has a bridge
-// (rights.h).
+// Of a peer that makes no call nothing comes back; whoever is passed a connection then waits for it.
 constexpr Duration kPatienceForPeer = std::chrono::seconds(1);
 
 }  // namespace
@@ -23,7 +22,7 @@ constexpr Duration kPatienceForPeer = std::chrono::seconds(1);
 void StreamSocket::SettleToGive() {
   Lock lock(mutex_);
   const auto waits = [this] {
-    return shareable() && !foreign() && !descriptors_.empty() && !session_->link_ended() && !CanBeGiven();
+    return shareable() && !foreign() && !descriptors_.empty() && !session_->link_ended() && !session_->freezable() && !session_->divertible();
   };
   if (!waits()) return;
   WithdrawLoans();
@@ -59,12 +58,13 @@ bool StreamSocket::ComeToRest(Time deadline) {
   return false;
 }
 
-// With own() locked, which is free while it waits for a process that keeps the connection to itself.
-SharedConnection::View StreamSocket::LockToGive(Giver giver, Time deadline) {
+// With own() locked, which is free while it waits for a process that keeps the connection to itself. `brings`: a thread of this one sleeps in the
+// link's read, and what it may bring goes nowhere without the state.
+SharedConnection::View StreamSocket::LockToGive(bool brings, Time deadline) {
   for (;;) {
     if (shared_ == nullptr) return SharedConnection::View::kBroken;  // another thread was the last holder meanwhile, or has closed it
     const SharedConnection::View view = shared_->Lock();
-    if (view != SharedConnection::View::kElsewhere || giver != Giver::kGoes || Now() >= deadline) return view;
+    if (view != SharedConnection::View::kElsewhere || !brings || Now() >= deadline) return view;
     shared_->Unlock();
     mutex_.own().unlock();
     timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
@@ -76,12 +76,12 @@ SharedConnection::View StreamSocket::LockToGive(Giver giver, Time deadline) {
 bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connection* out) {
   if (!shareable()) return false;
   PushHeld();
-  if (giver == Giver::kStays && shared_ == nullptr && !CanBeGiven()) return false;
+  if (giver == Giver::kStays) SettleLoans(Time{});
   if (shared_ == nullptr && !StartSharing()) return false;
   const Guests::Guest* const guest = guests.Of(&shared_->arena());
-  SharedConnection::View view = LockToGive(giver, guests.patience_ends());
-  if (shared_ == nullptr) return false;
   const bool wakes_reader = giver == Giver::kGoes && session_->read_here();
+  SharedConnection::View view = LockToGive(wakes_reader, guests.patience_ends());
+  if (shared_ == nullptr) return false;
   if (wakes_reader && view == SharedConnection::View::kStale && ThawShared()) view = SharedConnection::View::kCurrent;
   bool good = guest != nullptr && shared_->Add(guest->member);
   if (good && view == SharedConnection::View::kCurrent) {
@@ -89,13 +89,20 @@ bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connect
     if (!wakes_reader) MindReader();
     const bool rests = session_->freezable() && !wakes_reader;
     good = (rests || (giver == Giver::kGoes && ComeToRest(guests.patience_ends()))) && FreezeShared();
+    if (!good && giver == Giver::kStays) {
+      good = true;
+      shared_->Keep();  // until what asks for it back has had its answer, for which somebody has to look
+      LeaveToBackground();
+    }
   } else {
-    good = good && view == SharedConnection::View::kStale;  // the newest state is there
+    // The newest state is there; or its owner leaves it when he can.
+    good = good && (view == SharedConnection::View::kStale || (view == SharedConnection::View::kElsewhere && !wakes_reader));
   }
   if (good) {
     if (shared_->locked() && guest->watched >= 0) shared_->Await(guest->member, guest->watched);
     out->arena = guest->number;
     out->number = shared_->number();
+    out->front = FreezeFront();
   }
   if (shared_ != nullptr && shared_->locked()) {
     if (!good && guest != nullptr) shared_->Remove(guest->member);
@@ -140,38 +147,42 @@ bool StreamSocket::IsShared() {
   return shared_ != nullptr;
 }
 
-StreamSocket::StreamSocket(int domain, std::vector<int> descriptors, std::unique_ptr<SharedConnection> shared)
+StreamSocket::StreamSocket(int domain, const std::vector<int>& descriptors, std::unique_ptr<SharedConnection> shared)
     : StreamSocket(domain) {
   state_ = State::kSdp;
-  descriptors_ = std::move(descriptors);
+  descriptors_.insert(descriptors_.end(), descriptors.begin(), descriptors.end());
   shared_ = std::move(shared);
 }
 
-bool StreamSocket::TakeUp() {
+bool StreamSocket::TakeUp(Bytes front) {
   std::lock_guard own(mutex_.own());
   mutex_.set_shared(true);
   const SharedConnection::View view = shared_->Lock();
-  const bool good = (view == SharedConnection::View::kStale || view == SharedConnection::View::kCurrent) && ThawShared();
-  if (!good) {
+  const bool here = (view == SharedConnection::View::kStale || view == SharedConnection::View::kCurrent) && ThawShared();
+  if (!here && (view != SharedConnection::View::kElsewhere || !ExpectShared(front))) {
     mutex_.set_shared(false);
     shared_.reset();
     return false;
   }
-  responsible_ = session_->has_unsent();
   has_owner_ = HasOwner(descriptors_.front());
+  ExpectSignals();
+  if (!here) {
+    shared_->Unlock();
+    return true;
+  }
+  responsible_ = session_->has_unsent();
   if (!shared_->HasOthers(/*sure=*/true) && !shared_->ReadElsewhere()) {
     StopSharing();
   } else {
     shared_->Unlock();
   }
-  ExpectSignals();
   LeaveToBackground();
   return true;
 }
 
-StreamSocket::StreamSocket(int domain, std::vector<int> descriptors, const KeptOptions& options)
+StreamSocket::StreamSocket(int domain, const std::vector<int>& descriptors, const KeptOptions& options)
     : StreamSocket(domain) {
-  descriptors_ = std::move(descriptors);
+  descriptors_.insert(descriptors_.end(), descriptors.begin(), descriptors.end());
   options_ = options;
 }
 

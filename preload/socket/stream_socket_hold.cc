@@ -25,7 +25,7 @@ bool StreamSocket::MayBeRequest(size_t total) const {
 
 bool StreamSocket::AwaitsAnswer() const {
   // Nobody else uses the socket, or looks at it, who would have to see that the request has not left.
-  return config().force == Mechanism::kChosen && turns_.ShouldLend(engine().sink_threshold()) && shared_ == nullptr && waiters_.empty() && observers_.empty() &&
+  return config().force == Mechanism::kChosen && turns_.ShouldLend(engine().sink_threshold()) && turns_.short_answers() && shared_ == nullptr && waiters_.empty() && observers_.empty() &&
          !session_->being_read() && !sink_loan_.offered() && options_.receive_timeout() == Duration::zero();
 }
 

@@ -85,7 +85,10 @@ int StreamSocket::Listen(int fd, int backlog) {
       native_ ? Ruling::Native() : DecideSocket(RuleRole::kServer, local_.get(), local_.length);
   plain_clients_allowed_ = ruling.mode != Mode::kSdp;
   Listener::Refusal refusal;
-  if (ruling.mode != Mode::kTcp) {
+  if (ruling.mode == Mode::kBoth && !SharedArena::MayBeMade()) {
+    refusal = {.reason = stats::FallbackReason::kResources, .text = SharedArena::kNoRoom};
+    SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", ToEndpoint(local_).ToString().c_str(), refusal.text.c_str());
+  } else if (ruling.mode != Mode::kTcp) {
     const bool may_wait = plain_clients_allowed_ || listens_for_others_;
     listener_ =
         Listener::Open(this, fd, domain_, backlog, options_set_, options_.tuning(), may_wait, &refusal);

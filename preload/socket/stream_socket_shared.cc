@@ -137,10 +137,24 @@ void StreamSocket::VisitShared(Archive& ar) {
   options_.Visit(ar);
 }
 
+std::vector<std::byte> StreamSocket::FreezeFront() {
+  Writer ar;
+  VisitShared(ar);
+  return ar.Take();
+}
+
+bool StreamSocket::ExpectShared(Bytes front) {
+  Reader ar(front);
+  VisitShared(ar);
+  if (!ar.ok() || ar.left() != 0) return false;
+  session_ = Session::Blank(LinkFd());
+  session_->ReadLittle(true);
+  away_ = true;
+  return true;
+}
+
 bool StreamSocket::FreezeShared() {
-  Writer own;
-  VisitShared(own);
-  std::vector<std::byte> front = own.Take();
+  std::vector<std::byte> front = FreezeFront();
   if (!session_->changed() && front == left_front_ && !shared_->Keeps()) return true;
   Writer ar;
   ar.Append(front);
@@ -251,12 +265,12 @@ Duration StreamSocket::NextNap() {
 
 // The process ends. What it left unsent has to leave; the rest is the others', if there are any.
 void StreamSocket::FinishShared(Lock& lock, Time deadline) {
-  while (shared_ != nullptr && !foreign() && responsible_ && session_->has_unsent() && Now() < deadline) {
+  while (shared_ != nullptr && !foreign() && (responsible_ || has_offers()) && keeps_from_others() && Now() < deadline) {
     session_->Pump();
     session_->ReadAvailable();
     CollectLoans();
     LeadMove();
-    if (!session_->has_unsent() || session_->link_ended()) break;
+    if (!keeps_from_others() || session_->link_ended()) break;
     lock.unlock();
     timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
     nanosleep(&pause, nullptr);

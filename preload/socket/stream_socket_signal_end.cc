@@ -1,5 +1,4 @@
 // A process that a signal ends (signal_end.h): what becomes of its connections. It is what close does to each, and then the last bytes have to leave.
-#include <linux/sockios.h>
 #include <sys/ioctl.h>
 
 #include <mutex>
@@ -10,15 +9,6 @@
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
-namespace {
-
-// What the kernel keeps for a peer that has no room is lost if the peer sends anything, credit as a rule, when this process is no more.
-bool WaitsForWindow(int link) {
-  int unsent = 0;
-  return real.ioctl(link, SIOCOUTQNSD, &unsent) == 0 && unsent != 0;
-}
-
-}  // namespace
 
 bool StreamSocket::StepToEnd(pthread_t interrupted) {
   {
@@ -36,12 +26,13 @@ bool StreamSocket::StepToEnd(pthread_t interrupted) {
   Lock lock(mutex_, std::defer_lock);
   if (!LockBounded(lock)) return false;
   if (shared_ != nullptr && session_ != nullptr) {
-    if (!foreign() && responsible_ && session_->has_unsent()) {
+    const auto has_to_leave = [this] { return !foreign() && (responsible_ || has_offers()) && keeps_from_others() && !session_->link_ended(); };
+    if (has_to_leave()) {
       session_->Pump();
       session_->ReadAvailable();
       CollectLoans();
       LeadMove();
-      if (session_->has_unsent()) return false;
+      if (has_to_leave()) return false;
     }
     FinishShared(lock, Time{});
   }
@@ -62,7 +53,7 @@ bool StreamSocket::StepToEnd(pthread_t interrupted) {
   session_->ReadAvailable();  // also for the kernel's sake, which resets a connection with bytes unread
   CollectLoans();
   LeadMove();
-  return session_->AllTaken() && !WaitsForWindow(LinkFd());
+  return AllSent(LinkFd());
 }
 
 // Unread data is for TCP to reset the connection, and a link that just ends is that to the peer.

@@ -164,7 +164,7 @@ void StreamSocket::WithdrawLoans() {
 
 void StreamSocket::SettleLoans(Time deadline) {
   const NoCancellation whole;
-  if (!shareable() || shared_ != nullptr || !(source_loan_.offered() || sink_loan_.offered())) return;
+  if (!shareable() || shared_ != nullptr || !has_offers()) return;
   // A receive may sleep for as long as the peer waits for what the child is to say, and a send for as long as it waits for what the child is to take. They
   // go on without the loan, with what has come, or gone, by then; a thread that sleeps for it in the link's read is woken by the peer's answer.
   WithdrawLoans();

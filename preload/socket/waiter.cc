@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "preload/confinement.h"
 #include "preload/fd_table.h"
@@ -20,7 +21,13 @@ namespace {
 
 constexpr Duration kDeafSleep = std::chrono::milliseconds(32);
 
-thread_local std::unique_ptr<Waiter> this_thread_waiter;
+// What runs behind the thread's destructors, as exit's do in the main thread, may sleep once more: then it finds none, and makes one that stays.
+constinit thread_local Waiter* this_thread_waiter = nullptr;
+struct Owner {
+  ~Owner() { delete std::exchange(this_thread_waiter, nullptr); }
+  void Take(std::unique_ptr<Waiter> waiter) { delete std::exchange(this_thread_waiter, waiter.release()); }
+};
+thread_local Owner owner;
 thread_local uint32_t waiter_generation = 0;
 std::atomic<uint32_t> generation{1};  // grows in a child of fork
 
@@ -34,7 +41,7 @@ Waiter* Waiter::AlsoAlone() {
   // It could not be made; and such a process may have bounded its descriptors so that a poll must not have one more.
   if (Confined()) return nullptr;
   // A child of fork shares the parent's eventfd: it makes itself a new one.
-  if (this_thread_waiter != nullptr && waiter_generation == generation.load(std::memory_order_relaxed)) return this_thread_waiter.get();
+  if (this_thread_waiter != nullptr && waiter_generation == generation.load(std::memory_order_relaxed)) return this_thread_waiter;
   const int saved = errno;
   std::unique_ptr<Waiter> waiter(new Waiter);
   const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -42,8 +49,8 @@ Waiter* Waiter::AlsoAlone() {
   errno = saved;
   if (waiter->event_fd() < 0) return nullptr;
   waiter_generation = generation.load(std::memory_order_relaxed);
-  this_thread_waiter = std::move(waiter);
-  return this_thread_waiter.get();
+  owner.Take(std::move(waiter));
+  return this_thread_waiter;
 }
 
 Time Waiter::LookAgainWithout() { return __libc_single_threaded ? kNever : Now() + kDeafSleep; }

@@ -483,5 +483,25 @@ TEST_CASE("confinement: a child that may have no descriptors sleeps in receives 
   REQUIRE(ExitedWith(status, 0));
 }
 
+TEST_CASE("confinement: a child that may write no files is not ended for what there is to tell") {
+  Pair pair = MakePair();
+  Pipe has_read;
+  const pid_t pid = Child([&] {
+    pair.client.reset();
+    if (!Confine()) return 1;
+    char c;
+    if (read(pair.server, &c, 1) != 1 || write(has_read.out, &c, 1) != 1) return 2;
+    if (!WaitsByPoll(pair.server, -1, POLLIN)) return 3;
+    return read(pair.server, &c, 1) == -1 && errno == ECONNRESET ? 0 : 4;
+  });
+  pair.server.reset();
+  REQUIRE(SendAll(pair.client, "x"));
+  REQUIRE(has_read.Hear());
+  const linger reset{.l_onoff = 1, .l_linger = 0};
+  REQUIRE(setsockopt(pair.client, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0);
+  pair.client.reset();
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
 }  // namespace
 }  // namespace posix_test

@@ -245,7 +245,7 @@ TEST_CASE("connect: several threads blocked in accept share the connections") {
   }
 }
 
-TEST_CASE("connect: SO_RCVTIMEO bounds accept") {
+TEST_CASE("connect: SO_RCVTIMEO bounds accept", "[unconnected]") {
   Listener listener = Listen();
   const timeval tv{0, 50'000};
   REQUIRE(setsockopt(listener.fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)) == 0);

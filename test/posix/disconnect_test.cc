@@ -1,6 +1,8 @@
 // connect() in its rarer uses: AF_UNSPEC, which takes a socket's peer away, and a socket that is its own
 // peer.
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 
 #include "test/posix/support.h"
 #include "test/support/skipped.h"
@@ -40,6 +42,20 @@ TEST_CASE("disconnect: the peer is reset, and the socket may connect again", "[a
   REQUIRE(ReceiveExactly(again, 3) == "two");
   REQUIRE(SendAll(again, "three"));
   REQUIRE(ReceiveExactly(pair.client, 5) == "three");
+}
+
+TEST_CASE("disconnect: the congestion control is what it was, for the kernel too", "[abort]") {
+  const auto of_kernel = [](int fd) {
+    char name[32] = {};
+    socklen_t length = sizeof name - 1;
+    REQUIRE(syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_CONGESTION, name, &length) == 0);
+    return std::string(name);
+  };
+  Listener listener = Listen();
+  const std::string before = of_kernel(TcpSocket());
+  Pair pair = ConnectTo(listener);
+  REQUIRE(Disconnect(pair.client) == 0);
+  REQUIRE(of_kernel(pair.client) == before);
 }
 
 TEST_CASE("disconnect: what waited to be read is gone, and epoll hears of the next connection", "[abort]") {

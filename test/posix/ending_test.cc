@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <limits>
 
 #include "test/posix/support.h"
 
@@ -367,6 +368,17 @@ TEST_CASE("ending: linger with a time waits for the peer to take the data") {
   REQUIRE(Get(receiver) == data);
 }
 
+TEST_CASE("ending: linger with a time waits although the socket does not block") {
+  Pair pair = MakePair();
+  SetNonblocking(pair.client);
+  Fill(pair.client);
+  const linger one{.l_onoff = 1, .l_linger = 1};
+  REQUIRE(setsockopt(pair.client, SOL_SOCKET, SO_LINGER, &one, sizeof one) == 0);
+  const Stopwatch watch;
+  pair.client.reset();
+  REQUIRE(watch.ms() >= 900);
+}
+
 TEST_CASE("ending: SO_RCVTIMEO bounds a receive and the socket lives on") {
   Pair pair = MakePair();
   const timeval tv{0, 80'000};
@@ -391,6 +403,35 @@ TEST_CASE("ending: SO_RCVTIMEO bounds a receive and the socket lives on") {
   REQUIRE(StillRunning(blocked, 150));
   REQUIRE(SendAll(pair.client, "d"));
   REQUIRE(Get(blocked) == 1);
+}
+
+TEST_CASE("ending: a time-out below zero is over at once, one that is very long is never") {
+  Pair pair = MakePair();
+  char c;
+  const timeval negative{-1, 0};
+  REQUIRE(setsockopt(pair.server, SOL_SOCKET, SO_RCVTIMEO, &negative, sizeof negative) == 0);
+  REQUIRE_ERRNO(recv(pair.server, &c, 1, 0), EAGAIN);
+  REQUIRE_ERRNO(recv(pair.server, &c, 1, MSG_PEEK), EAGAIN);
+  REQUIRE(SendAll(pair.client, "x"));
+  REQUIRE(WaitFor(pair.server, POLLIN));
+  REQUIRE(recv(pair.server, &c, 1, 0) == 1);
+  SetNonblocking(pair.client);
+  Fill(pair.client);
+  SetNonblocking(pair.client, false);
+  REQUIRE(setsockopt(pair.client, SOL_SOCKET, SO_SNDTIMEO, &negative, sizeof negative) == 0);
+  const std::string block = Pattern(64 * 1024);
+  while (send(pair.client, block.data(), block.size(), 0) > 0) {
+  }
+  REQUIRE(errno == EAGAIN);
+  for (const time_t seconds : {std::numeric_limits<time_t>::max(), std::numeric_limits<time_t>::max() / 1000, time_t{1} << 40}) {
+    Pair other = MakePair();
+    const timeval tv{seconds, 999'999};
+    REQUIRE(setsockopt(other.server, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv) == 0);
+    auto received = Async([&] { return recv(other.server, &c, 1, 0); });
+    REQUIRE(StillRunning(received));
+    REQUIRE(SendAll(other.client, "x"));
+    REQUIRE(Get(received) == 1);
+  }
 }
 
 TEST_CASE("ending: SO_SNDTIMEO bounds a send") {

@@ -369,6 +369,48 @@ TEST_CASE("epoll: an always ready pipe does not starve a socket and the reverse"
   REQUIRE(seen.size() == 3);
 }
 
+TEST_CASE("epoll: level-triggered, each of the sleeping threads hears of what nobody reads") {
+  const bool late = GENERATE(false, true);  // threads that slept in the set before a socket was in it
+  for (int round = 0; round < 10; ++round) {
+    Pair pair = MakePair();
+    const Fd set(epoll_create1(0));
+    epoll_event event{.events = EPOLLIN, .data = {.u32 = 7}};
+    if (!late) REQUIRE(epoll_ctl(set, EPOLL_CTL_ADD, pair.server, &event) == 0);
+    std::vector<std::future<int>> threads;
+    for (int i = 0; i < 3; ++i) {
+      threads.push_back(Async([&] {
+        epoll_event got{};
+        return epoll_wait(set, &got, 1, kPatienceMs);
+      }));
+    }
+    REQUIRE(StillRunning(threads.front(), 5));
+    REQUIRE(SendAll(pair.client, "x"));
+    if (late) REQUIRE(epoll_ctl(set, EPOLL_CTL_ADD, pair.server, &event) == 0);
+    for (std::future<int>& thread : threads) REQUIRE(Get(thread) == 1);
+  }
+}
+
+TEST_CASE("epoll: of what is ready at once each of the sleeping threads takes one") {
+  for (int round = 0; round < 50; ++round) {
+    Listener listener = Listen();
+    Pair pairs[2] = {ConnectTo(listener), ConnectTo(listener)};
+    const Fd set(epoll_create1(0));
+    for (const Pair& pair : pairs) {
+      epoll_event event{.events = EPOLLIN | EPOLLONESHOT, .data = {.u32 = 7}};
+      REQUIRE(epoll_ctl(set, EPOLL_CTL_ADD, pair.server, &event) == 0);
+    }
+    std::vector<std::future<int>> threads;
+    for (int i = 0; i < 2; ++i) {
+      threads.push_back(Async([&] {
+        epoll_event got{};
+        return epoll_wait(set, &got, 1, kPatienceMs);
+      }));
+    }
+    for (const Pair& pair : pairs) REQUIRE(SendAll(pair.client, "x"));
+    for (std::future<int>& thread : threads) REQUIRE(Get(thread) == 1);
+  }
+}
+
 TEST_CASE("epoll: two threads wait and another drains") {
   Pair pair = MakePair();
   SetNonblocking(pair.server);

@@ -178,6 +178,39 @@ TEST_CASE("exec: a close-on-exec connection ends with the program that had it") 
   Reap(pid);
 }
 
+TEST_CASE("exec: what a connection that has been closed had to send arrives") {
+  const size_t size = GENERATE(20'000, 150'000);
+  const bool by_exec = GENERATE(false, true);  // close-on-exec
+  const bool at = GENERATE(false, true);
+  Listener listener = Listen();
+  const pid_t pid = Fork([&] {
+    fcntl(listener.fd, F_SETFD, FD_CLOEXEC);
+    const int fd = TcpSocket().release();
+    if (connect(fd, listener.address.get(), listener.address.length) != 0) return 1;
+    if (!SendAll(fd, Pattern(size))) return 2;
+    if (by_exec) {
+      fcntl(fd, F_SETFD, FD_CLOEXEC);
+    } else {
+      close(fd);
+    }
+    char name[] = "true";
+    char* const argv[] = {name, nullptr};
+    at ? execveat(AT_FDCWD, "/bin/true", argv, environ, 0) : execve("/bin/true", argv, environ);
+    return 3;
+  });
+  const Fd server(accept(listener.fd, nullptr, nullptr));
+  CAPTURE(size, by_exec, at);
+  std::string got;
+  char room[8192];
+  ssize_t n;
+  while ((n = recv(server, room, sizeof room, 0)) > 0) got.append(room, static_cast<size_t>(n));
+  const int error = errno;
+  CHECK(got.size() == size);
+  INFO(strerrorname_np(error));
+  CHECK(n == 0);
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
 TEST_CASE("exec: a listener is one in the new program") {
   Listener listener = Listen();
   const bool parent_keeps = GENERATE(false, true);

@@ -166,6 +166,49 @@ void ReceiveByte(int fd) {
   (void)!recv(fd, &c, 1, 0);
 }
 
+int asked_in_handler = 0;
+Address asked;
+// All of it POSIX allows in a handler.
+void Ask(int) {
+  const int error = errno;
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  char c = 0;
+  if (connect(fd, asked.get(), asked.length) == 0 && send(fd, "?", 1, 0) == 1 && recv(fd, &c, 1, 0) == 1 && c == '!') ++asked_in_handler;
+  close(fd);
+  errno = error;
+}
+
+TEST_CASE("handlers: one that makes connections in the middle of malloc", "[mixed]") {
+  Listener listener = Listen();
+  const pid_t server = Child([&] {
+    for (;;) {
+      const Fd fd(accept(listener.fd, nullptr, nullptr));
+      char c;
+      if (recv(fd, &c, 1, 0) == 1 && send(fd, "!", 1, MSG_NOSIGNAL) != 1) return 1;
+    }
+  });
+  const pid_t client = Child([&] {
+    asked = listener.address;
+    struct sigaction action {};
+    action.sa_handler = Ask;
+    if (sigaction(SIGALRM, &action, nullptr) != 0) return 1;
+    const itimerval often{{0, 1000}, {0, 1000}};
+    if (setitimer(ITIMER_REAL, &often, nullptr) != 0) return 2;
+    const Stopwatch watch;
+    std::vector<void*> blocks(300);
+    for (uint32_t i = 1; asked_in_handler < 100 && watch.ms() < kPatienceMs; i = i * 1103515245 + 12345) {
+      void*& block = blocks[(i >> 8) % blocks.size()];
+      free(block);
+      block = malloc(16 + (i >> 16) % 3000);
+    }
+    return asked_in_handler >= 100 ? 0 : 3;
+  });
+  const int status = Reap(client);
+  kill(server, SIGKILL);
+  Reap(server);
+  REQUIRE(ExitedWith(status, 0));
+}
+
 TEST_CASE("handlers: one that jumps out of a receive") {
   Pair pair = MakePair();
   Install(SIGALRM, [](int) { siglongjmp(jump, 1); });

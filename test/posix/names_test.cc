@@ -72,6 +72,25 @@ TEST_CASE("names: a listener on 0.0.0.0 and one on :: tell by which address the 
   }
 }
 
+TEST_CASE("names: a client bound to another address of the host, whose port connect is to choose") {
+  const bool reuses = GENERATE(false, true);
+  Listener listener = Listen();
+  Fd client = TcpSocket();
+  SetOption(client, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+  if (reuses) SetOption(client, SOL_SOCKET, SO_REUSEADDR, 1);
+  Address other = Loopback(AF_INET);
+  reinterpret_cast<sockaddr_in&>(other.storage).sin_addr.s_addr = inet_addr("127.0.0.5");
+  REQUIRE(bind(client, other.get(), other.length) == 0);
+  REQUIRE(LocalOf(client).port() == 0);
+  REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+  const Fd server(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(LocalOf(client).ToString() == "127.0.0.5:" + std::to_string(LocalOf(client).port()));
+  REQUIRE(PeerOf(server).ToString() == LocalOf(client).ToString());
+  REQUIRE(GetOption(client, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT) == 1);
+  REQUIRE(SendAll(client, "x"));
+  REQUIRE(ReceiveExactly(server, 1) == "x");
+}
+
 TEST_CASE("names: a client bound to another address of the host") {
   Listener listener = Listen();
   Fd client = TcpSocket();

@@ -313,7 +313,7 @@ TEST_CASE("option structures: protocols above, by name") {
   Compare(family, {{"TCP_ULP, tls", IPPROTO_TCP, TCP_ULP, "tls"}}, {Stage::kNew, Stage::kListening});
 }
 
-TEST_CASE("option structures: a new socket's TCP_REPAIR is as the kernel allows it") {
+TEST_CASE("option structures: a new socket's TCP_REPAIR is as the kernel allows it", "[unconnected]") {
   BareFd bare = BareSocket(AF_INET);
   Fd ours = TcpSocket();
   Differences differences;

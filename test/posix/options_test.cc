@@ -9,7 +9,7 @@
 namespace posix_test {
 namespace {
 
-TEST_CASE("options: socket types with flags are stream sockets") {
+TEST_CASE("options: socket types with flags are stream sockets", "[unconnected]") {
   const int flags = GENERATE(0, SOCK_NONBLOCK, SOCK_CLOEXEC, SOCK_NONBLOCK | SOCK_CLOEXEC);
   const int family = GENERATE(AF_INET, AF_INET6);
   Fd fd = TcpSocket(family, flags);
@@ -39,7 +39,7 @@ TEST_CASE("options: accept4 sets its flags and accept inherits none") {
   if ((expected & SOCK_NONBLOCK) != 0) REQUIRE_ERRNO(recv(server, &c, 1, 0), EAGAIN);
 }
 
-TEST_CASE("options: accept4 with unknown flags is EINVAL") {
+TEST_CASE("options: accept4 with unknown flags is EINVAL", "[unconnected]") {
   Listener listener = Listen();
   REQUIRE_ERRNO(accept4(listener.fd, nullptr, nullptr, 1), EINVAL);
 }
@@ -69,7 +69,7 @@ TEST_CASE("options: FIONBIO and F_SETFL set the same flag") {
   REQUIRE(Get(blocked) == 'x');
 }
 
-TEST_CASE("options: FIONBIO on a listener and on a new socket") {
+TEST_CASE("options: FIONBIO on a listener and on a new socket", "[unconnected]") {
   Listener listener = Listen();
   int on = 1;
   REQUIRE(ioctl(listener.fd, FIONBIO, &on) == 0);
@@ -272,7 +272,7 @@ TEST_CASE("options: SO_ACCEPTCONN and SO_REUSEADDR of a listener") {
   REQUIRE(listen(again, 8) == 0);
 }
 
-TEST_CASE("options: two listeners on one address is EADDRINUSE") {
+TEST_CASE("options: two listeners on one address is EADDRINUSE", "[unconnected]") {
   Listener listener = Listen();
   Fd second = TcpSocket();
   REQUIRE_ERRNO(bind(second, listener.address.get(), listener.address.length), EADDRINUSE);

@@ -28,7 +28,7 @@ TEST_CASE("poll: a fresh connection is writable only") {
   REQUIRE(PollOne(pair.server, POLLIN, 0) == 0);
 }
 
-TEST_CASE("poll: sockets that are not connected") {
+TEST_CASE("poll: sockets that are not connected", "[unconnected]") {
   Fd fresh = TcpSocket();
   REQUIRE(PollOne(fresh, POLLIN | POLLOUT, 0) == (POLLOUT | POLLHUP));
   pollfd p{100000, POLLIN, 0};
@@ -405,7 +405,7 @@ TEST_CASE("poll, select, epoll_wait: memory that is not there, or not to be writ
   REQUIRE(ReceiveExactly(pair.server, 1) == "x");
 }
 
-TEST_CASE("select: as a timer without descriptors") {
+TEST_CASE("select: as a timer without descriptors", "[unconnected]") {
   timeval tv{0, 30'000};
   Stopwatch watch;
   REQUIRE(select(0, nullptr, nullptr, nullptr, &tv) == 0);

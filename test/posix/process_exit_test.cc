@@ -3,9 +3,14 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 #include "test/posix/processes.h"
+
+// shared/farewell.cc: what its destructor calls.
+extern "C" void PosixTestSetFarewell(void (*function)());
 
 namespace posix_test {
 namespace {
@@ -61,6 +66,21 @@ TEST_CASE("process: exit with two connections delivers everything to whoever rea
     REQUIRE(ReceiveToEnd(servers[i]).size() == sent[i]);
   }
   REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("process: exit with both ends of a connection that nobody reads does not take long") {
+  const size_t size = GENERATE(60'000, 150'000);
+  const Stopwatch watch;
+  const pid_t pid = Child([&] {
+    Pair pair = MakePair();
+    SetNonblocking(pair.client);
+    const std::string data = Pattern(size);
+    if (send(pair.client, data.data(), size, MSG_NOSIGNAL) != static_cast<ssize_t>(size)) return 1;
+    exit(0);
+    return 2;
+  });
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  REQUIRE(watch.ms() < 4000);  // over SDP exit waits up to 5 s for a peer elsewhere
 }
 
 // With bytes that nobody reads: over TCP they are the kernel's, and the process is gone by then.
@@ -137,6 +157,85 @@ TEST_CASE("process: _exit after a small write delivers it") {
   Fd server(accept(listener.fd, nullptr, nullptr));
   REQUIRE(ReceiveToEnd(server) == "last words");
   REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+// The ways to end that run something of the program's own, which has the last word. It takes no argument.
+int last_fd = -1;
+void SayLast() { SendAll(last_fd, Pattern(300'000, 2)); }
+
+struct WayToEnd {
+  const char* name;
+  void (*end)();
+  int status;
+};
+
+const WayToEnd kWaysToEnd[] = {
+    {"exit, by a function registered with atexit", [] { atexit(SayLast), exit(5); }, 5},
+    {"exit, by one registered with on_exit", [] { on_exit([](int, void*) { SayLast(); }, nullptr), exit(5); }, 5},
+    {"exit, by a static object",
+     [] {
+       static struct Speaker {
+         ~Speaker() { SayLast(); }
+       } speaker;
+       exit(5);
+     },
+     5},
+    {"exit, by a shared object's destructor", [] { PosixTestSetFarewell(SayLast), exit(5); }, 5},
+    {"the same, of a process whose threads have slept",
+     [] {
+       std::thread([] {}).join();
+       char c;
+       SetTimeout(last_fd, SO_RCVTIMEO, 5);
+       (void)recv(last_fd, &c, 1, 0);
+       PosixTestSetFarewell(SayLast), exit(5);
+     },
+     5},
+    {"exit, which writes out a stream",
+     [] {
+       FILE* const stream = fdopen(last_fd, "w");
+       const std::string last = Pattern(300'000, 2);
+       setvbuf(stream, nullptr, _IOFBF, 400'000);
+       fwrite(last.data(), 1, last.size(), stream);
+       exit(5);
+     },
+     5},
+    {"exit in another thread", [] { std::thread([] { SayLast(), exit(5); }).join(); }, 5},
+    {"quick_exit", [] { at_quick_exit(SayLast), quick_exit(5); }, 5},
+    {"_Exit behind a thread's end, by an object of its own",
+     [] {
+       std::thread([] {
+         static thread_local struct Speaker {
+           bool speaks = false;
+           ~Speaker() {
+             if (speaks) SayLast();
+           }
+         } speaker;
+         speaker.speaks = true;
+       }).join();
+       _Exit(5);
+     },
+     5},
+};
+
+TEST_CASE("process: whoever has the last word is heard, and all that was said before") {
+  for (const WayToEnd& way : kWaysToEnd) {
+    for (const size_t size : {size_t{10}, size_t{2} << 20}) {
+      CAPTURE(way.name, size);
+      Listener listener = Listen();
+      const pid_t pid = Child([&] {
+        last_fd = TcpSocket().release();
+        if (connect(last_fd, listener.address.get(), listener.address.length) != 0 || !SendAll(last_fd, Pattern(size))) return 1;
+        way.end();
+        return 2;
+      });
+      REQUIRE(WaitFor(listener.fd, POLLIN));
+      Fd server(accept(listener.fd, nullptr, nullptr));
+      const std::string got = ReceiveToEnd(server);
+      REQUIRE(got.size() == size + 300'000);
+      REQUIRE(Hash(got) == Hash(Pattern(size) + Pattern(300'000, 2)));
+      REQUIRE(ExitedWith(Reap(pid), way.status));
+    }
+  }
 }
 
 TEST_CASE("process: _exit in a signal handler ends the process at whatever moment it comes") {

@@ -126,7 +126,7 @@ TEST_CASE("queries: a connection's queues") {
   REQUIRE(unsent <= count);
 }
 
-TEST_CASE("queries: queues of sockets without a connection") {
+TEST_CASE("queries: queues of sockets without a connection", "[unconnected]") {
   Listener listener = Listen();
   Fd fresh = TcpSocket();
   int count = -1;

@@ -148,7 +148,7 @@ TEST_CASE("seldom: nobody's address is this host's") {
   REQUIRE(ReceiveExactly(server, 4) == "here");
 }
 
-TEST_CASE("seldom: names of a socket that has none") {
+TEST_CASE("seldom: names of a socket that has none", "[unconnected]") {
   REQUIRE(LocalOf(TcpSocket()).ToString() == "0.0.0.0:0");
   REQUIRE(LocalOf(TcpSocket(AF_INET6)).ToString() == "[::]:0");
 }

@@ -46,6 +46,50 @@ struct Interrupted {
   }
 };
 
+// Deprecated, and what old programs know.
+void Interrupts(bool on) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  REQUIRE(siginterrupt(SIGUSR1, on ? 1 : 0) == 0);
+#pragma GCC diagnostic pop
+  struct sigaction now {};
+  REQUIRE(sigaction(SIGUSR1, nullptr, &now) == 0);
+  if (now.sa_handler == CountSignal) REQUIRE(((now.sa_flags & SA_RESTART) == 0) == on);
+}
+
+TEST_CASE("signals: siginterrupt decides what signal does, whichever comes first") {
+  const bool by_pipe = GENERATE(false, true);
+  CAPTURE(by_pipe);
+  Pair pair = MakePair();
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const Fd reads(by_pipe ? ends[0] : dup(pair.server)), writes(by_pipe ? ends[1] : dup(pair.client));
+  char c = 0;
+  const auto interrupted = [&] {
+    signals_seen = 0;
+    Interrupted call([&] { return read(reads, &c, 1); });
+    if (!StillRunning(call.result)) return Get(call.result) == -EINTR;
+    REQUIRE(write(writes, "x", 1) == 1);
+    REQUIRE(Get(call.result) == 1);
+    return false;
+  };
+  REQUIRE(signal(SIGUSR1, SIG_DFL) != SIG_ERR);
+  Interrupts(true);
+  REQUIRE(signal(SIGUSR1, CountSignal) == SIG_DFL);
+  CHECK(interrupted());
+  Interrupts(false);
+  CHECK_FALSE(interrupted());
+  Interrupts(true);
+  CHECK(interrupted());
+  Interrupts(false);
+  REQUIRE(signal(SIGUSR1, CountSignal) == CountSignal);
+  CHECK_FALSE(interrupted());
+  if (!by_pipe) {
+    close(ends[0]);
+    close(ends[1]);
+  }
+}
+
 TEST_CASE("signals: EINTR without SA_RESTART") {
   Handle(0);
   Pair pair = MakePair();

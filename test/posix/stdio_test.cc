@@ -287,6 +287,28 @@ TEST_CASE("stdio: freopen puts a file in the place of a stream's socket") {
   REQUIRE_ERRNO(write(number, "much", 4), ENOSPC);
 }
 
+TEST_CASE("stdio: freopen of a stream whose descriptor the program has closed") {
+  const bool lowest = GENERATE(true, false);
+  Pair pair = MakePair();
+  const int number = pair.client;
+  Stream stream = Open(pair.client, "r+");
+  std::vector<Fd> lower;
+  while (lower.empty() || lower.back() < number) lower.emplace_back(open("/dev/null", O_RDONLY));
+  REQUIRE(close(number) == 0);
+  REQUIRE(ReceiveToEnd(pair.server).empty());
+  if (!lowest) lower.front().reset();
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(freopen("/dev/zero", "r", stream.get()) == stream.get());
+    REQUIRE(fileno(stream.get()) == number);
+    REQUIRE(fcntl(number, F_GETFD) == 0);
+    REQUIRE(fgetc(stream.get()) == 0);
+    if (i == 0) REQUIRE(close(number) == 0);
+  }
+  REQUIRE(freopen("/dev/full", "w", stream.get()) == stream.get());
+  REQUIRE(fputs("much", stream.get()) >= 0);
+  REQUIRE_ERRNO(fflush(stream.get()), ENOSPC);
+}
+
 TEST_CASE("stdio: freopen without a path does not open a socket once more") {
   Pair pair = MakePair();
   const int number = pair.client;

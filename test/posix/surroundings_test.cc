@@ -234,5 +234,61 @@ TEST_CASE("surroundings: a full process table, and a server that closes before i
   close(ready[1]);
 }
 
+bool LimitFiles(rlim_t size) {
+  const rlimit limit{.rlim_cur = size, .rlim_max = size};
+  return setrlimit(RLIMIT_FSIZE, &limit) == 0;
+}
+
+// A connection and both ways in which another process may come to one. 0, or what went wrong.
+int TalksItselfAndByChildren() {
+  Pair pair = MakePair();
+  if (!SendAll(pair.client, "from here") || ReceiveExactly(pair.server, 9) != "from here") return 1;
+  const pid_t child = Child([&] { return SendAll(pair.client, "from a child") && ReceiveExactly(pair.client, 6) == "answer" ? 0 : 1; });
+  if (ReceiveExactly(pair.server, 12) != "from a child" || !SendAll(pair.server, "answer")) return 2;
+  if (!ExitedWith(Reap(child), 0)) return 3;
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return 4;
+  const Fd here(ends[0]), there(ends[1]);
+  const pid_t taker = Child([&] {
+    Fd fd(TakeFrom(there));
+    return fd >= 0 && SendAll(fd, "from another") ? 0 : 1;
+  });
+  if (!Pass(here, pair.client)) return 5;
+  if (ReceiveExactly(pair.server, 12) != "from another") return 6;
+  return ExitedWith(Reap(taker), 0) ? 0 : 7;
+}
+
+TEST_CASE("surroundings: files of a moderate length are enough for what children have to know") {
+  const rlim_t longest = GENERATE(rlim_t{64} << 20, rlim_t{4} << 30);
+  CAPTURE(longest);
+  const pid_t pid = Child([longest] { return LimitFiles(longest) ? TalksItselfAndByChildren() : 9; });
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("surroundings: a process that may write nothing to files has connections, and so have its children", "[mixed]") {
+  const pid_t pid = Child([] { return LimitFiles(0) ? TalksItselfAndByChildren() : 9; });
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("surroundings: a process that may write nothing to files any more goes on with its connections, and makes many", "[mixed]") {
+  const pid_t pid = Child([] {
+    Listener listener = Listen();
+    std::vector<Pair> pairs;
+    pairs.push_back(ConnectTo(listener));
+    if (!LimitFiles(0)) return 9;
+    while (pairs.size() < 50) pairs.push_back(ConnectTo(listener));
+    for (Pair& pair : pairs) {
+      if (!SendAll(pair.client, "question") || ReceiveExactly(pair.server, 8) != "question") return 1;
+      const linger reset{.l_onoff = 1, .l_linger = 0};  // worth a line in a log
+      if (setsockopt(pair.client, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) != 0) return 2;
+      pair.client.reset();
+      char c;
+      if (recv(pair.server, &c, 1, 0) != -1 || errno != ECONNRESET) return 3;
+    }
+    return 0;
+  });
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
 }  // namespace
 }  // namespace posix_test

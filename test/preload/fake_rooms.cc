@@ -133,6 +133,8 @@ void AfterCallOfOneThread() {}
 void PrepareConfinement() {}
 void ConfinementRefused() {}
 
+void FinishBeforeExec() {}
+bool HasLingering() { return false; }
 int SealSockets(Heirloom, Giver) { return -1; }
 void LockSockets() {}
 void UnlockSockets() {}

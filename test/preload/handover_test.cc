@@ -22,7 +22,8 @@ namespace {
 Handover Example() {
   Handover handover;
   handover.arenas = {{.member = 7}, {.member = 1}};
-  handover.connections = {{.inode = 11, .kind = Handover::Kind::kNative, .whole = true, .arena = 1, .number = 4095}, {.inode = 12}};
+  handover.connections = {{.inode = 11, .kind = Handover::Kind::kNative, .whole = true, .arena = 1, .number = 4095, .front = {std::byte{5}, std::byte{6}}},
+                          {.inode = 12}};
   Handover::Listener listener;
   listener.inode = 13;
   listener.registered = listener.has_queue = listener.nonblocking = true;
@@ -50,6 +51,7 @@ TEST_CASE("a handover is packed and unpacked") {
   REQUIRE(unpacked->Pack() == packed);
   REQUIRE(unpacked->descriptors() == 4 + 4 + 1);
   REQUIRE(unpacked->connections[0].number == 4095);
+  REQUIRE(unpacked->connections[0].front == handover.connections[0].front);
   REQUIRE(unpacked->listeners[0].options.linger_option().l_linger == 5);
   REQUIRE(unpacked->listeners[0].backlog == 511);
 }

@@ -154,6 +154,10 @@ class CPython(unittest.TestCase):
                 said.append(f"   passed when it was repeated alone: {name}")
             else:
                 findings.append(f"{name} {on_sdp[name]} under the preload, {on_tcp.get(name)} on TCP")
+        # Nor has passed what found a reason to skip itself, or was not there.
+        for name in (name for name, outcome in on_tcp.items() if outcome == "ok" and on_sdp.get(name, "missing") in ("skipped", "missing")):
+            if preloaded.ended() and not self.passes_alone(module, name):
+                findings.append(f"{name} {on_sdp.get(name, 'missing')} under the preload, ok on TCP")
         print("\n".join(said), flush=True)
         if findings:
             print(preloaded.process.output()[-8000:], file=sys.stderr)

@@ -86,6 +86,8 @@ class Netcat(harness.ProgramTest):
         self.assertEqual(client.wait(20), 0, client.output())
         self.assertEqual(server.wait(20), 0, server.output())
         self.assertEqual(harness.file_hash(self.world.directory / "at-server"), wanted)
+        self.assert_no_tcp()
+        self.assertGreaterEqual(self.world.connects(self.port)[0], 1)
 
     def test_dd_through_pipes(self):
         size = 256 << 20

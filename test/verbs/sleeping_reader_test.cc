@@ -1,9 +1,15 @@
 // A thread that sleeps in the link's read while others use its queue pair; and queue pairs in many threads.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -128,6 +134,57 @@ TEST_CASE("Abort wakes a sleeping reader") {
     p.z.qp->Abort();
   }
   CHECK(reader.Status() == ReadStatus::kEnded);
+}
+
+// The link's calls: no more is sent than is allowed, and it is counted how often a kernel was told to acknowledge at once.
+std::atomic<size_t> may_send{0};
+std::atomic<int> acknowledged{0};
+
+ssize_t SendLittle(int fd, const msghdr* message, int flags) {
+  const size_t size = std::min<size_t>(message->msg_iov[0].iov_len, may_send);
+  if (size == 0) {
+    errno = EAGAIN;
+    return -1;
+  }
+  may_send -= size;
+  return ::send(fd, message->msg_iov[0].iov_base, size, flags);
+}
+
+int CountOption(int fd, int level, int name, const void* value, socklen_t length) {
+  if (level == IPPROTO_TCP && name == TCP_QUICKACK) ++acknowledged;
+  return ::setsockopt(fd, level, name, value, length);
+}
+
+TEST_CASE("a sleeping reader has what came of a message acknowledged: the sender may have room for no more") {
+  PairOptions options;
+  options.blocking = true;
+  QpPair p = MakePair(options);
+  p.z.qp->ReadLink();  // the RTR
+  const LinkCalls before = link_calls();
+  LinkCalls calls = before;
+  calls.sendmsg = SendLittle;
+  calls.send = nullptr;
+  calls.setsockopt = CountOption;
+  SetLinkCalls(calls);
+  acknowledged = 0;
+  const std::string text(1000, 't');
+  may_send = 500;
+  REQUIRE(p.a.Send(text) == PostResult::kOk);
+  {
+    SleepingReader reader(p.z.qp.get());  // at the beginning of a message
+    CHECK(reader.Status() == ReadStatus::kProgress);
+  }
+  CHECK(acknowledged == 0);
+  SleepingReader reader(p.z.qp.get());
+  {
+    const auto lock = reader.LockAsleep();
+    CHECK(acknowledged == 1);
+  }
+  may_send = SIZE_MAX;
+  CHECK(p.a.qp->Flush());
+  CHECK(reader.Status() == ReadStatus::kProgress);
+  CHECK(Text(NextCompletion(p.z, p.a)) == text);
+  SetLinkCalls(before);
 }
 
 TEST_CASE("a queue pair goes on while a reader sleeps in its predecessor, and reads what that one brings") {

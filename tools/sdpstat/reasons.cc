@@ -14,7 +14,7 @@ constexpr Reason kReasons[] = {
      "Start sdp-pmd (systemctl start sdp-pmd, or sdp-run --pmd), then the program again; sdpstat doctor "
      "looks for it."},
     {"resources", "local", "memory or descriptors ran out",
-     "Raise the limit on open files (ulimit -n, LimitNOFILE=)."},
+     "Raise the limit on open files (ulimit -n, LimitNOFILE=), or that on the length of files (ulimit -f, LimitFSIZE=)."},
     {"socket-option", "local", "the program asked for something that only TCP has", ""},
     {"address-family", "local", "an address that SDP does not carry", ""},
     {"pm-unreachable", "remote", "no port mapper answers at the peer's host",

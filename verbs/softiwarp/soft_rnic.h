@@ -51,6 +51,8 @@ std::unique_ptr<verbs::Connector> Listen(int fd, const SoftOptions& options, Tim
 // A queue pair that goes on where QueuePair::Freeze() of one of this RNIC's found it, on the same TCP connection: `fd`, any
 // descriptor of it in any process. Bytes from anywhere are refused (nullptr) or become a queue pair that is safe to use.
 std::unique_ptr<verbs::QueuePair> Thaw(int fd, Bytes frozen);
+// In the place of one that is still to be thawed, on `fd`: nothing is posted.
+std::unique_ptr<verbs::QueuePair> Blank(int fd);
 
 }  // namespace sdp::iwarp
 

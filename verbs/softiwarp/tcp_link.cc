@@ -67,6 +67,11 @@ LinkResult TcpLink::WriteFile(int file, off64_t offset, size_t size) const {
   return result;
 }
 
+void TcpLink::AcknowledgeAtOnce() const {
+  const int one = 1;
+  calls.setsockopt(fd_, IPPROTO_TCP, TCP_QUICKACK, &one, sizeof one);
+}
+
 void TcpLink::ShutdownWrite() const { calls.shutdown(fd_, SHUT_WR); }
 
 void TcpLink::Abort() const {

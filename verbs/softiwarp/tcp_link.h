@@ -43,6 +43,8 @@ class TcpLink {
   // One sendfile: it blocks if the descriptor does, and raises SIGPIPE as the program's own would. kEof: the
   // file ends there.
   LinkResult WriteFile(int file, off64_t offset, size_t size) const;
+  // What has come is acknowledged now, though nothing is sent that could do so in passing.
+  void AcknowledgeAtOnce() const;
   // FIN behind what is sent.
   void ShutdownWrite() const;
   // What is unsent and unread is lost: the peer sees a reset when the owner closes the descriptor, a sleeping
