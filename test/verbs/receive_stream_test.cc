@@ -41,7 +41,7 @@ struct Receiver {
   }
 
   // Feeds at most `n` raw bytes in one read; returns how many were taken.
-  size_t Feed(Bytes raw, size_t n, ReadKind kind = ReadKind::kAtOnce) {
+  size_t Feed(Bytes raw, size_t n, ReadKind kind = ReadKind::kAtOnce, bool call_over = true) {
     std::span<const MutableBytes> parts = stream.PrepareRead(kind);
     REQUIRE_FALSE(parts.empty());
     std::array<MutableBytes, MarkerSieve::kMaxParts> split;
@@ -69,7 +69,7 @@ struct Receiver {
         errors.push_back(violation->text);
       }
     }
-    stream.FinishReading(taken);
+    if (call_over) stream.FinishReading(taken);
     return taken;
   }
 };
@@ -365,6 +365,44 @@ TEST_CASE("memory is bounded by what is lent, whatever lies between the messages
         ReceiveStream::kFreeMemory + kBigChunk + (1 << 20) + 3 * (memory.size() + 30 * tiny.size()) + 4096);
   while (!r.kept.empty()) r.Release();
   CHECK(r.stream.memory() <= kBigChunk + sizeof(Chunk));
+}
+
+// The bytes that the next read has room for.
+size_t RoomOf(ReceiveStream& stream, ReadKind kind = ReadKind::kAtOnce) {
+  size_t room = 0;
+  for (const MutableBytes& part : stream.PrepareRead(kind)) room += part.size();
+  stream.HandleRead(0);
+  return room;
+}
+
+TEST_CASE("receive stream: a call's reads become large with the first that was full") {
+  Receiver r({});
+  const auto body = Counting(60000, 1);
+  const Bytes bytes(body);
+  SendQueue queue({.max_ulpdu = kMaxSentUlpdu});
+  for (int i = 0; i < 8; ++i) queue.Post({.payload = std::span(&bytes, 1)});
+  const auto raw = Drain(&queue);
+  REQUIRE(RoomOf(r.stream) == kSmallChunk);
+  size_t at = r.Feed(raw, raw.size(), ReadKind::kAtOnce, /*call_over=*/false);
+  REQUIRE(at == kSmallChunk);
+  REQUIRE(RoomOf(r.stream) == kBigChunk);
+  at += r.Feed(Bytes(raw).subspan(at), raw.size());
+  REQUIRE(at == kSmallChunk + kBigChunk);
+
+  SECTION("and stay so over looks in vain") {
+    r.stream.FinishReading(0);
+    at += r.Feed(Bytes(raw).subspan(at), raw.size());
+    REQUIRE(at == raw.size());
+    r.stream.FinishReading(0);
+    REQUIRE(RoomOf(r.stream) == kBigChunk);
+  }
+  SECTION("but not over a call that brought little") {
+    at += r.Feed(Bytes(raw).subspan(at), raw.size());
+    queue.Post({.payload = std::span(&bytes, 1)});
+    r.Feed(Drain(&queue), 100);
+    r.stream.FinishReading(100);
+    REQUIRE(RoomOf(r.stream) < kBigChunk);
+  }
 }
 
 }  // namespace

@@ -69,12 +69,16 @@ void ReceiveStream::HandleRead(size_t clean) {
   next_target_ = 0;
   read_left_ = clean;
   unparsed_ = Bytes(chunk_->data() + fill_, 0);
+  bool full = false;  // the last target, which is the chunk's
   for (size_t i = 0; i < target_count_ && clean > 0; ++i) {
     const size_t n = std::min(clean, targets_[i].size());
     if (!direct_ || i % 2 == 1)
       fill_ = static_cast<uint32_t>(targets_[i].data() - chunk_->data() + static_cast<ptrdiff_t>(n));
+    full = n == targets_[i].size() && n >= kBulkThreshold;
     clean -= n;
   }
+  // There is more: the call's next read is a large one already.
+  bulk_ = bulk_ || (full && !direct_);
 }
 
 std::optional<ReceiveEvent> ReceiveStream::TakePart() {
@@ -160,7 +164,7 @@ bool ReceiveStream::PollEvent(ReceiveEvent* out) {
 }
 
 void ReceiveStream::FinishReading(size_t total) {
-  bulk_ = total >= kBulkThreshold;
+  if (total > 0) bulk_ = total >= kBulkThreshold;  // a look in vain says nothing
   if (chunk_ != nullptr && chunk_->refs == 1) DropChunk();
 }
 
