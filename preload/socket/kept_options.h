@@ -35,7 +35,7 @@ class KeptOptions {
   // The kernel has taken this option, which Set left to it: what we want to know of it.
   void Note(int level, int name, const void* value);
   // `fd` carries iWARP and stays within this host, where there is no network to spare: from here on TCP_CONGESTION is kept, and the link has
-  // one that estimates no bandwidth. What bbr takes for it is how busy the processors were, and it holds the link to that for as long as a second.
+  // one that estimates no bandwidth: cubic where it has that, else reno. What bbr takes for it is how busy the processors were, and it holds the link to that for as long as a second.
   void ForgoCongestionControl(int fd);
   // And no longer, since it will be connected elsewhere.
   void RestoreCongestionControl(int fd);

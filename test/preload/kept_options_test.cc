@@ -34,9 +34,9 @@ std::string Told(const KeptOptions& options, int fd, socklen_t room = 16) {
   return name;
 }
 
-// One that no program has chosen for `fd`, and that is not what the link gets; or none.
+// One that no program has chosen for `fd`, and that the link does not keep; or none.
 std::string AnotherName(int fd) {
-  for (const std::string name : {"cubic", "bbr", "dctcp", "vegas"}) {
+  for (const std::string name : {"bbr", "dctcp", "vegas"}) {
     if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) == 0) return name;
   }
   return {};
@@ -49,7 +49,7 @@ KeptOptions::Answer Choose(KeptOptions& options, int fd, const std::string& name
 TEST_CASE("kept options: congestion control is the program's to choose and read, and the link has none that paces") {
   const Socket other;
   const std::string name = AnotherName(other.fd);
-  if (name.empty()) WARN("skipped in part: this kernel offers reno alone");
+  if (name.empty()) WARN("skipped in part: this kernel offers nothing that paces");
   const std::string chosen = name.empty() ? "reno" : name;
   const Socket link;
   KeptOptions options;
@@ -84,6 +84,22 @@ TEST_CASE("kept options: congestion control is the program's to choose and read,
     options.RestoreCongestionControl(link.fd);
     REQUIRE(Choose(options, link.fd, "reno") == KeptOptions::Answer::kKernel);
   }
+}
+
+TEST_CASE("kept options: cubic paces nothing, and stays on the link") {
+  const Socket link;
+  if (setsockopt(link.fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5) != 0) {
+    WARN("skipped: this kernel offers no cubic");
+    return;
+  }
+  KeptOptions options;
+  options.ForgoCongestionControl(link.fd);
+  REQUIRE(OfKernel(link.fd) == "cubic");
+  REQUIRE(Told(options, link.fd) == "cubic");
+  REQUIRE(Choose(options, link.fd, "reno") == KeptOptions::Answer::kKept);
+  REQUIRE(Told(options, link.fd) == "reno");
+  options.RestoreCongestionControl(link.fd);
+  REQUIRE(OfKernel(link.fd) == "reno");
 }
 
 TEST_CASE("kept options: which links stay within the host") {
