@@ -267,7 +267,14 @@ int StreamSocket::DescriptorToLinger(Lock& lock, int fd) {
 }
 
 Background::Wait StreamSocket::RunInBackground(Time now) {
-  Lock lock(mutex_);
+  Lock lock(mutex_, std::defer_lock);
+  // The application is at it. To wait for the lock would cost its thread a wake-up of this one each time that it lets go.
+  if (yields_.load(std::memory_order_relaxed)) {
+    if (!lock.try_lock()) return {.deadline = now + Background::kGrace};
+  } else {
+    lock.lock();
+  }
+  yields_.store(state_ == State::kSdp && !foreign(), std::memory_order_relaxed);
   if (state_ == State::kConnecting && connects_inline_) return {.done = true};
   if (state_ == State::kConnecting && attempt_ != nullptr && !descriptors_.empty()) return RunAttempt(now);
   if (state_ == State::kClosed) return RunLinger(now);
