@@ -180,6 +180,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       Address local =
           of_rnic ? ToAddress(ToEndpoint(session->LocalName()), domain_, 0) : LocalAddress(accepted);
       SetPort(local, Port(local_));
+      SDP_LOG(kDebug, "accept on %s: SDP from %s", ToEndpoint(local).ToString().c_str(), ToEndpoint(peer).ToString().c_str());
       if (of_rnic) {
         listener_->CountAccepted(*session);
       } else {

@@ -311,8 +311,8 @@ class Case:
             fallbacks = [line for line in self.log.splitlines() if "TCP, because" in line]
             if self.problem is None and fallbacks and not self.may_use_tcp:
                 self.problem = f"TCP carried data: {fallbacks[0]}"
-        # A peer that the test plays makes its connections by itself.
-        by_sdp = self.sdp_connections != 0 or "Socket Duplication" in self.log
+        # A peer that the test plays says nothing of the connections that it makes.
+        by_sdp = self.sdp_connections != 0 or re.search(r"accept on .*: SDP from ", self.log)
         if self.problem is None and self.must_use_sdp and not self.skipped and not by_sdp:
             self.problem = "no connection was made over SDP"
         if self.problem is None and options.expect_log and not re.search(options.expect_log, self.log):
