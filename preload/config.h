@@ -46,7 +46,8 @@ struct Config {
   bool mpa_crc = false;                                   // SDP_MPA_CRC=1: ask for CRC32c
   bool mpa_markers = false;                               // SDP_MPA_MARKERS=1: ask the peer for markers
   bool mpa_peer_to_peer = true;                           // SDP_MPA_P2P=0: HelloAck in the MPA Reply
-  uint16_t receive_buffers = 24;                          // SDP_PRIVATE_BUFFERS: count (3 to 4096)
+  // SDP_PRIVATE_BUFFERS: count (3 to 4096); 0: what suits the RNIC (socket/options.h)
+  uint16_t receive_buffers = 0;
   // SDP_PRIVATE_BUFFER_SIZE: bytes of each with headers (128 to 1 MiB); 0: what suits the RNIC (socket/options.h)
   uint32_t receive_buffer_size = 0;
   // SDP_PRIVATE_BUFFER_LIMIT: bytes of each that a peer may have them enlarged to (SDP 10.6); 0: what suits the embedded RNIC

@@ -68,6 +68,10 @@ inline constexpr uint32_t SuitableBufferSize(RnicKind rnic) {
   return wire::Bsdh::kSize + (rnic == RnicKind::kEmbedded ? kEmbeddedPayload : kKernelPayload);
 }
 
+// How many suit the RNIC. Over the embedded one they are what the sender may be ahead of a reader, who is woken and grants credit the more seldom the
+// more there are; beyond this a stream gains little, and its bytes leave the caches (scripts/bench large iperf3-large).
+inline constexpr uint16_t SuitableBufferCount(RnicKind rnic) { return rnic == RnicKind::kEmbedded ? 64 : 24; }
+
 // SO_RCVBUF, where the application has set it before there was a connection: Private Buffers that hold about as much. Never fewer than
 // these, if they were so many: the last ones carry no payload (SDP 10.5), and the peer needs some on their way.
 inline constexpr uint32_t kFewestBuffers = 8;
@@ -91,13 +95,13 @@ inline void BoundReceiveBuffers(size_t receive_buffer, engine::Options* options)
 }
 
 inline engine::Options EngineOptions(RnicKind rnic, const ConnectionTuning& tuning) {
-  const auto first_set = [](auto... sizes) {
-    uint32_t size = 0;
-    ((size = size != 0 ? size : sizes), ...);
-    return size;
+  const auto first_set = [](auto... values) {
+    uint32_t value = 0;
+    ((value = value != 0 ? value : values), ...);
+    return value;
   };
   engine::Options options;
-  options.receive_buffers = tuning.private_buffers() != 0 ? tuning.private_buffers() : config().receive_buffers;
+  options.receive_buffers = static_cast<uint16_t>(first_set(tuning.private_buffers(), config().receive_buffers, SuitableBufferCount(rnic)));
   options.receive_buffer_size = first_set(tuning.private_buffer_size(), config().receive_buffer_size, SuitableBufferSize(rnic));
   // SDP 10.6: a stream of large writes has the peer's buffers made what fills an FPDU, over a kernel RNIC too: fewer then, so that no more is
   // pinned. Ours may become that.

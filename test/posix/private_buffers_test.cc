@@ -28,8 +28,7 @@ TEST_CASE("private buffers: what may be chosen, and when", "[native]") {
   if (!Tunable()) return;
   Fd fd = NativeSocket();
   REQUIRE(GetOption(fd, kLevelSdp, kThreshold) == -1);
-  REQUIRE(GetOption(fd, kLevelSdp, kCount) == 24);
-  REQUIRE(GetOption(fd, kLevelSdp, kSize) == 0);  // as suits the RNIC, which is not known yet
+  for (const int name : {kCount, kSize}) REQUIRE(GetOption(fd, kLevelSdp, name) == 0);  // as suits the RNIC, which is not known yet
   for (const auto& [name, least, most] : {std::tuple{kThreshold, 1024, 1 << 20}, std::tuple{kCount, 3, 4096}, std::tuple{kSize, 128, 1 << 20}}) {
     CAPTURE(name);
     for (const int value : {least - 1, most + 1, -1}) {
@@ -43,7 +42,7 @@ TEST_CASE("private buffers: what may be chosen, and when", "[native]") {
     }
   }
   SetOption(fd, kLevelSdp, kCount, 0);
-  REQUIRE(GetOption(fd, kLevelSdp, kCount) == 24);
+  REQUIRE(GetOption(fd, kLevelSdp, kCount) == 0);
   int value = 0;
   REQUIRE_ERRNO(setsockopt(fd, kLevelSdp, 84, &value, sizeof value), ENOPROTOOPT);
 

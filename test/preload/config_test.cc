@@ -141,11 +141,11 @@ TEST_CASE("A setting that cannot be used is reported where it stands") {
   REQUIRE(problems.size() == 2);
   CHECK(problems[0] == "/etc/x.conf:2:22: private-buffers many is not a number from 3 to 4096: ignored");
   CHECK(problems[1] == "/etc/x.conf:3:19: there is no setting 'no-such-thing': ignored");
-  CHECK(config.receive_buffers == 24);
+  CHECK(config.receive_buffers == 0);
   CHECK(config.send_buffer == 5);
   // A wrong value in the environment hides the file's, too.
   problems.clear();
-  CHECK(ReadBoth({{"SDP_PRIVATE_BUFFERS", "x"}}, "set private-buffers 9\n", &problems).receive_buffers == 24);
+  CHECK(ReadBoth({{"SDP_PRIVATE_BUFFERS", "x"}}, "set private-buffers 9\n", &problems).receive_buffers == 0);
   CHECK(problems.at(0).starts_with("SDP_PRIVATE_BUFFERS=x"));
 }
 

@@ -43,7 +43,7 @@ constexpr Knob kKnobs[] = {
     {"mpa-crc", "1: ask for CRC32c on every FPDU"},
     {"mpa-markers", "1: ask the peer for MPA markers"},
     {"mpa-p2p", "0: no peer-to-peer start-up"},
-    {"private-buffers", "receive buffers of a connection (24)"},
+    {"private-buffers", "receive buffers of a connection (64; 24 on a kernel RNIC)"},
     {"private-buffer-size", "bytes of each (64528; kernel RNIC: 32784)"},
     {"private-buffer-limit", "bytes of each that a peer's stream may have them made (64528)"},
     {"send-buffer", "bytes taken from the program at most while credit is missing (262144)"},
