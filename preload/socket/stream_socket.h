@@ -549,6 +549,7 @@ class StreamSocket final : public Socket {
 
   Task task_{this};
   uint64_t calls_ = 0;       // by the application, to see whether it is active
+  uint64_t told_readable_ = 0;  // by FIONREAD
   uint64_t calls_seen_ = 0;  // by the background
   std::atomic<bool> yields_{false};  // the background's alone: its last look found a connection that the application's calls move as well
   int linger_fd_ = -1;       // hidden; the application has closed its descriptors

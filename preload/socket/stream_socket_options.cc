@@ -22,6 +22,9 @@ namespace {
 constexpr int TCP_ZEROCOPY_RECEIVE = 35;
 #endif
 
+// With so much still to be read FIONREAD does not look for more.
+constexpr uint64_t kStillMuch = 16 * 1024;
+
 int Fail(int error) {
   errno = error;
   return -1;
@@ -321,11 +324,15 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
   int64_t answer = 0;
   switch (request) {
     case FIONREAD:  // SIOCINQ
-      // Programs ask until enough is there: what the link has counts, and what the peer offers has to come.
-      Look();
-      if (!foreign()) WantBcopy(UINT64_MAX);
-      AfterProgress();
-      answer = static_cast<int64_t>(std::min<uint64_t>(ReadableAtOnce(), 0x7fffffff));
+      // Programs ask until enough is there: what the link has counts, and what the peer offers has to come. Who asks behind each of many reads learns
+      // whether to go on.
+      if (foreign() || ReadableAtOnce() < kStillMuch || ReadableAtOnce() >= told_readable_) {
+        Look();
+        if (!foreign()) WantBcopy(UINT64_MAX);
+        AfterProgress();
+      }
+      told_readable_ = ReadableAtOnce();
+      answer = static_cast<int64_t>(std::min<uint64_t>(told_readable_, 0x7fffffff));
       break;
     case SIOCOUTQ:  // TIOCOUTQ
     case SIOCOUTQNSD: {
