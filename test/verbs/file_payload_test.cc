@@ -1,5 +1,7 @@
 // Payload that goes from a file's pages to the link.
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <unistd.h>
@@ -66,6 +68,32 @@ class LinkSendFile {
  private:
   const LinkCalls before_;
 };
+
+bool Corked(int fd) {
+  int on = -1;
+  socklen_t length = sizeof on;
+  REQUIRE(getsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, &length) == 0);
+  return on != 0;
+}
+
+TEST_CASE("A borrowed file's FPDUs fill segments together, and nothing of the last is held back") {
+  static bool corked;
+  corked = false;
+  const LinkSendFile calls([](int link, int file, off64_t* offset, size_t size) {
+    corked = Corked(link);
+    return ::sendfile64(link, file, offset, size);
+  });
+  QpPair p = MakePair();
+  const Fd file = FileOf(Pattern(kFileSize, 8));
+  const Names names;
+  REQUIRE(p.a.qp->BorrowFile({.name = names.get(), .fd = file.value, .offset = 0}));
+  Post(*p.a.qp, 1, {}, names.get().first(1000));
+  REQUIRE(p.a.qp->Flush());
+  p.a.qp->ReturnFile();
+  REQUIRE(corked);
+  REQUIRE_FALSE(Corked(p.a.fd.value));
+  p.z.qp->Release(NextCompletion(p.z, p.a).token);
+}
 
 TEST_CASE("A borrowed file is sent as if it had been read") {
   const auto how = GENERATE(0, 1, 2);
@@ -136,6 +164,7 @@ TEST_CASE("A file that is shorter than was said ends the connection") {
   CHECK(p.a.qp->cause().end == LinkEnd::kFailed);
   CHECK(p.a.qp->cause().text.find("file") != std::string::npos);
   CHECK(p.a.qp->unsent_bytes() == 0);
+  CHECK_FALSE(Corked(p.a.fd.value));
   p.a.qp.reset();
   p.a.fd.Close();
   CHECK(p.z.qp->ReadLink() != verbs::ReadStatus::kInterrupted);

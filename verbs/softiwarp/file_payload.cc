@@ -22,6 +22,12 @@ bool FilePayload::Read(const std::byte* from, MutableBytes out) const {
 
 LinkResult FilePayload::Write(const TcpLink& link, std::span<const iovec> parts) const {
   size_t written = 0;
+  // Each sendfile would push the end of its FPDU in a segment of its own.
+  struct Corked {
+    const TcpLink& link;
+    explicit Corked(const TcpLink& l) : link(l) { link.Cork(true); }
+    ~Corked() { link.Cork(false); }
+  } const corked(link);
   while (!parts.empty()) {
     size_t count = 0;
     size_t wanted = 0;

@@ -72,6 +72,11 @@ void TcpLink::AcknowledgeAtOnce() const {
   calls.setsockopt(fd_, IPPROTO_TCP, TCP_QUICKACK, &one, sizeof one);
 }
 
+void TcpLink::Cork(bool on) const {
+  const int value = on ? 1 : 0;
+  calls.setsockopt(fd_, IPPROTO_TCP, TCP_CORK, &value, sizeof value);
+}
+
 void TcpLink::ShutdownWrite() const { calls.shutdown(fd_, SHUT_WR); }
 
 void TcpLink::Abort() const {

@@ -45,6 +45,8 @@ class TcpLink {
   LinkResult WriteFile(int file, off64_t offset, size_t size) const;
   // What has come is acknowledged now, though nothing is sent that could do so in passing.
   void AcknowledgeAtOnce() const;
+  // Segments that are not full are held back, or no longer.
+  void Cork(bool on) const;
   // FIN behind what is sent.
   void ShutdownWrite() const;
   // What is unsent and unread is lost: the peer sees a reset when the owner closes the descriptor, a sleeping
