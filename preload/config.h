@@ -48,9 +48,9 @@ struct Config {
   bool mpa_peer_to_peer = true;                           // SDP_MPA_P2P=0: HelloAck in the MPA Reply
   // SDP_PRIVATE_BUFFERS: count (3 to 4096); 0: what suits the RNIC (socket/options.h)
   uint16_t receive_buffers = 0;
-  // SDP_PRIVATE_BUFFER_SIZE: bytes of each with headers (128 to 1 MiB); 0: what suits the RNIC (socket/options.h)
+  // SDP_PRIVATE_BUFFER_SIZE: bytes of each with headers (128 to 1 MiB); 0: what fills an FPDU (socket/options.h)
   uint32_t receive_buffer_size = 0;
-  // SDP_PRIVATE_BUFFER_LIMIT: bytes of each that a peer may have them enlarged to (SDP 10.6); 0: what suits the embedded RNIC
+  // SDP_PRIVATE_BUFFER_LIMIT: bytes of each that a peer may have them enlarged to (SDP 10.6); 0: what fills an FPDU
   uint32_t receive_buffer_limit = 0;
   uint32_t send_buffer = 256 * 1024;     // SDP_SEND_BUFFER: bytes copied at most while credit is missing
   // SDP_BCOPY_THRESHOLD: a blocking write or read of more bytes than this may go by Zcopy (SDP 11); nothing: what suits the RNIC

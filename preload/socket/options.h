@@ -57,20 +57,15 @@ inline void ChooseMechanisms(RnicKind rnic, engine::Options* options) {
   }
 }
 
-// ULP payload of a Data message that fills a receive Private Buffer. The embedded RNIC's buffers take no
-// memory before there is something in them: as much as fits one FPDU, in whole KiB. A device's are registered
-// and pinned.
-inline constexpr uint32_t kEmbeddedPayload = 63 * 1024;
-inline constexpr uint32_t kKernelPayload = 32 * 1024;
+// ULP payload of a Data message that fills a receive Private Buffer: as much as fits one FPDU, in whole KiB.
+inline constexpr uint32_t kUsualPayload = 63 * 1024;
+// Bytes of such a buffer, headers included.
+inline constexpr uint32_t kUsualBufferSize = wire::Bsdh::kSize + kUsualPayload;
 
-// Bytes of a receive Private Buffer that suits the RNIC, headers included.
-inline constexpr uint32_t SuitableBufferSize(RnicKind rnic) {
-  return wire::Bsdh::kSize + (rnic == RnicKind::kEmbedded ? kEmbeddedPayload : kKernelPayload);
-}
-
-// How many suit the RNIC. Over the embedded one they are what the sender may be ahead of a reader, who is woken and grants credit the more seldom the
-// more there are; beyond this a stream gains little, and its bytes leave the caches (scripts/bench large iperf3-large).
-inline constexpr uint16_t SuitableBufferCount(RnicKind rnic) { return rnic == RnicKind::kEmbedded ? 64 : 24; }
+// How many suit the RNIC. The embedded one's take no memory before there is something in them. They are what the sender may be ahead of a reader, who is
+// woken and grants credit the more seldom the more there are; beyond this a stream gains little, and its bytes leave the caches (scripts/bench large
+// iperf3-large). A device's are registered and pinned.
+inline constexpr uint16_t SuitableBufferCount(RnicKind rnic) { return rnic == RnicKind::kEmbedded ? 64 : 16; }
 
 // SO_RCVBUF, where the application has set it before there was a connection: Private Buffers that hold about as much. Never fewer than
 // these, if they were so many: the last ones carry no payload (SDP 10.5), and the peer needs some on their way.
@@ -102,12 +97,12 @@ inline engine::Options EngineOptions(RnicKind rnic, const ConnectionTuning& tuni
   };
   engine::Options options;
   options.receive_buffers = static_cast<uint16_t>(first_set(tuning.private_buffers(), config().receive_buffers, SuitableBufferCount(rnic)));
-  options.receive_buffer_size = first_set(tuning.private_buffer_size(), config().receive_buffer_size, SuitableBufferSize(rnic));
-  // SDP 10.6: a stream of large writes has the peer's buffers made what fills an FPDU, over a kernel RNIC too: fewer then, so that no more is
-  // pinned. Ours may become that.
-  options.desired_remote_size = SuitableBufferSize(RnicKind::kEmbedded);
+  options.receive_buffer_size = first_set(tuning.private_buffer_size(), config().receive_buffer_size, kUsualBufferSize);
+  // SDP 10.6: a stream of large writes has a peer's smaller buffers made what fills an FPDU: fewer then, so that no more is pinned there. Ours may
+  // become that.
+  options.desired_remote_size = kUsualBufferSize;
   options.enlarge_remote = true;
-  options.receive_buffer_limit = first_set(config().receive_buffer_limit, SuitableBufferSize(RnicKind::kEmbedded));
+  options.receive_buffer_limit = first_set(config().receive_buffer_limit, kUsualBufferSize);
   BoundReceiveBuffers(tuning.receive_buffer(), &options);
   options.receive_limit = static_cast<uint32_t>(
       std::min<uint64_t>(uint64_t{options.receive_buffers} * options.receive_buffer_size, UINT32_MAX));

@@ -13,7 +13,7 @@ namespace sdp::preload {
 namespace {
 
 // What is handed to the link at a time: if it is full, as much is copied. Whole messages towards an embedded RNIC.
-constexpr size_t kStep = 4 * kEmbeddedPayload;
+constexpr size_t kStep = 4 * kUsualPayload;
 constexpr size_t kPage = 4096;
 
 // kStep addresses with nothing there, to name a file's bytes by (verbs::FileRange); empty if there are none
