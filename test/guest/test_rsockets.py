@@ -23,7 +23,7 @@ from kernel_rnic import ADDRESS, need_kernel_rnic  # noqa: E402
 ROUNDS = int(os.environ.get("SDP_COMPARE_ROUNDS", "1"))
 OVER_KERNEL_RNIC = {"SDP_RNIC": "verbs", "SDP_PM_TIMEOUT_MS": 20000}
 # Bytes of a transfer, iterations, transfers in a row; how many times as fast as rsockets SDP is to be.
-ROWS = [(64, 5000, 1, 1.0), (65536, 1, 300, 1.5), (1 << 20, 1, 30, 1.5)]
+ROWS = [(64, 5000, 1, 1.0), (65536, 1, 300, 1.5), (1 << 20, 1, 200, 1.5)]
 MODES = {"": []} | ({"blocking": ["-T", "b"]} if os.environ.get("SDP_COMPARE_ALL") == "1" else {})
 WAYS = ["rsockets", "tcp", "sdp"]
 
