@@ -93,11 +93,11 @@ void Unconnect(int fd) {
   real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &off, sizeof off);
 }
 
-ConnectAttempt::ConnectAttempt(int fd, int domain, const Address& target, const ConnectionTuning& tuning)
+ConnectAttempt::ConnectAttempt(int fd, int domain, const Address& target, KeptOptions* kept)
     : fd_(fd),
       domain_(domain == kFamilySdp ? AF_INET : domain),
       target_(target),
-      tuning_(tuning),
+      kept_(*kept),
       ruling_(domain == kFamilySdp ? Ruling::Native() : DecideSocket(RuleRole::kClient, target_.get(), target_.length)),
       target_endpoint_(ToEndpoint(target)) {
   if (target.family() == AF_INET6) scope_id_ = reinterpret_cast<const sockaddr_in6*>(&target.storage)->sin6_scope_id;
@@ -213,7 +213,7 @@ Outcome ConnectAttempt::ConnectLink(Time now) {
     Address source;
     std::string why;
     if (LeadsThroughKernelRnic(fd_, address, &source, &why)) {
-      const engine::Options options = EngineOptions(RnicKind::kKernel, tuning_);
+      const engine::Options options = EngineOptions(RnicKind::kKernel, kept_.tuning());
       engine_ = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
       connector_ = ibv::Connect(source.get(), address.get(), engine_->Hello(), QpOptions(options), config().handshake_timeout, now);
       kernel_rnic_ = true;
@@ -223,6 +223,7 @@ Outcome ConnectAttempt::ConnectLink(Time now) {
     if (config().rnic == RnicChoice::kVerbs) return GiveUp(FallbackReason::kNoRnic, "SDP_RNIC=verbs: " + why);
   }
   phase_ = Phase::kLink;
+  if (ToEndpoint(sdp_address_).IsLoopback()) kept_.ForgoCongestionControl(fd_);
   const int one = 1;
   real.setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   if (ConnectWithoutBlocking(fd_, sdp_address_) == 0) return HandleLink(0, now);
@@ -243,7 +244,7 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
     if (!IsOfThisHost(error)) RememberReset(target_endpoint_, now);
     return GiveUp(FallbackReason::kSdpRefused, ToEndpoint(sdp_address_).ToString() + ": " + strerrordesc_np(error));
   }
-  const engine::Options options = EngineOptions(RnicKind::kEmbedded, tuning_);
+  const engine::Options options = EngineOptions(RnicKind::kEmbedded, kept_.tuning());
   engine_ = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
   const auto hello = engine_->Hello();
   connector_ = iwarp::Connect(fd_, hello, QpOptions(options), SoftOptions(), now);
@@ -337,6 +338,7 @@ Outcome ConnectAttempt::GiveUp(FallbackReason reason, std::string text) {
     connector_.reset();
     Unconnect(fd_);
   }
+  kept_.RestoreCongestionControl(fd_);
   if (ruling_.mode == Mode::kSdp) {
     error_ = ECONNREFUSED;
     SDP_LOG(kError, "connect to %s: no SDP (%s), and %s allows no TCP", target_endpoint_.ToString().c_str(), reason_text_.c_str(),

@@ -20,7 +20,7 @@
 #include "preload/config.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
-#include "preload/socket/connection_tuning.h"
+#include "preload/socket/kept_options.h"
 #include "preload/socket/pm_lookup.h"
 #include "preload/socket/session.h"
 #include "preload/stats_layout.h"
@@ -43,8 +43,9 @@ class ConnectAttempt {
     kPlain,         // ConnectConventionally() has
   };
 
-  // `domain`: AF_INET, AF_INET6, or kFamilySdp, for which no rule is asked. `target`: the conventional address as the application gave it.
-  ConnectAttempt(int fd, int domain, const Address& target, const ConnectionTuning& tuning);
+  // `domain`: AF_INET, AF_INET6, or kFamilySdp, for which no rule is asked. `target`: the conventional address as the application gave it. `kept`: of
+  // the socket, outlives this.
+  ConnectAttempt(int fd, int domain, const Address& target, KeptOptions* kept);
 
   Outcome Step(Time now);
   // The outcome is kConventional, and the peer has ended a handshake.
@@ -79,7 +80,7 @@ class ConnectAttempt {
   int fd_;
   int domain_;
   Address target_;
-  const ConnectionTuning tuning_;
+  KeptOptions& kept_;
   const Ruling ruling_;
   pm::Endpoint target_endpoint_;
   uint32_t scope_id_ = 0;

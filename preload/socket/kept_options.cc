@@ -146,14 +146,32 @@ void KeptOptions::Keep(const Judged& judged) {
   judged_.push_back(judged);
 }
 
+bool KeptOptions::ReadCongestionControl(int fd, Judged* judged) {
+  *judged = {.level = IPPROTO_TCP, .name = TCP_CONGESTION, .length = sizeof judged->value, .value = {}};
+  return LinkGetOption(fd, judged->level, judged->name, judged->value, &judged->length) == 0;
+}
+
+bool KeptOptions::Unpace(int fd, const Judged& had) {
+  return IsCubic(had) || LinkSetOption(fd, IPPROTO_TCP, TCP_CONGESTION, kNoCongestionControl.text, kNoCongestionControl.size()) == 0;
+}
+
 void KeptOptions::ForgoCongestionControl(int fd) {
+  if (FindJudged(IPPROTO_TCP, TCP_CONGESTION) != nullptr) return;
   const int saved = errno;
-  Judged judged{.level = IPPROTO_TCP, .name = TCP_CONGESTION, .length = sizeof judged.value, .value = {}};
-  const socklen_t size = kNoCongestionControl.size();
-  if (LinkGetOption(fd, judged.level, judged.name, judged.value, &judged.length) == 0 &&
-      (IsCubic(judged) || LinkSetOption(fd, judged.level, judged.name, kNoCongestionControl.text, size) == 0)) {
-    Keep(judged);
-  }
+  Judged had;
+  if (ReadCongestionControl(fd, &had) && Unpace(fd, had)) Keep(had);
+  errno = saved;
+}
+
+void KeptOptions::ForgoForAccepted(int fd) {
+  Judged had;
+  if (ReadCongestionControl(fd, &had)) Unpace(fd, had);
+}
+
+void KeptOptions::InheritCongestionControl(int listener) {
+  const int saved = errno;
+  Judged has;
+  if (ReadCongestionControl(listener, &has)) Keep(has);
   errno = saved;
 }
 

@@ -36,8 +36,13 @@ class KeptOptions {
   void Note(int level, int name, const void* value);
   // `fd` carries iWARP and stays within this host, where there is no network to spare: from here on TCP_CONGESTION is kept, and the link has
   // one that estimates no bandwidth: cubic where it has that, else reno. What bbr takes for it is how busy the processors were, and it holds the link to that for as long as a second.
+  // Before it is connected, where that is known: bbr goes on pacing a socket that it once had. Nothing happens where TCP_CONGESTION is kept already.
   void ForgoCongestionControl(int fd);
-  // And no longer, since it will be connected elsewhere.
+  // The same of a listener whose connections are to be asked about elsewhere: `fd` has what they inherit.
+  static void ForgoForAccepted(int fd);
+  // Of a connection accepted from such a listener: TCP_CONGESTION is that of `listener`, the one that the program has.
+  void InheritCongestionControl(int listener);
+  // And no longer, since it is, or will be, connected elsewhere.
   void RestoreCongestionControl(int fd);
   // Sets what was kept on a socket that is plain TCP.
   void Apply(int fd) const;
@@ -95,6 +100,8 @@ class KeptOptions {
   };
   static constexpr uint32_t kMostJudged = 64;
 
+  static bool ReadCongestionControl(int fd, Judged* judged);
+  static bool Unpace(int fd, const Judged& had);
   int* Switch(int level, int name);
   [[nodiscard]] const Judged* FindJudged(int level, int name) const;
   void Keep(const Judged& judged);

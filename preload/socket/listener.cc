@@ -52,6 +52,7 @@ int OpenSdpListener(int conventional_fd, int domain, int backlog, const OptionLo
   const int fd = real.socket(domain, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
   options.Replay(fd);
+  KeptOptions::ForgoForAccepted(fd);
   if (domain == AF_INET6) {
     int v6only = 0;
     socklen_t length = sizeof v6only;

@@ -31,6 +31,7 @@ constexpr Option kListenersOwn[] = {
     {IPPROTO_TCP, TCP_FASTOPEN},
     {IPPROTO_TCP, TCP_FASTOPEN_KEY},
     {IPPROTO_TCP, TCP_ULP},
+    {IPPROTO_TCP, TCP_CONGESTION},  // KeptOptions::InheritCongestionControl
 };
 
 // Before bind, it would be for another port.

@@ -65,7 +65,11 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   session_ = std::move(session);
   session_->queue_pair().SetOrd(session_->engine().ord());  // SDP 8.1.1, 4e and 7d
   session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
-  if (!session_->queue_pair().owns_event_fd() && WithinHost(local, peer)) options_.ForgoCongestionControl(descriptors_.front());
+  if (session_->queue_pair().owns_event_fd() || !WithinHost(local, peer)) {
+    options_.RestoreCongestionControl(descriptors_.front());
+  } else {
+    options_.ForgoCongestionControl(descriptors_.front());
+  }
   ApplyBcopyThreshold();
   seen_move_steps_ = 0;
   options_set_ = {};

@@ -89,7 +89,7 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     if (real.getsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, &size) == 0) v6only_ = v6only;
   }
   attempt_ = std::make_unique<ConnectAttempt>(fd, native_ ? kFamilySdp : domain_, Destination(fd, MakeAddress(address, length)),
-                                              options_.tuning());
+                                              &options_);
   ++calls_;
   const int result = ConnectInline(lock, fd);
   if (result == 0) connect_reported_ = true;
@@ -132,6 +132,7 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
     if (nonblocking) {
       if (!LeaveConnect()) {
         attempt_.reset();
+        options_.RestoreCongestionControl(fd);
         state_ = State::kNew;
         return kPassThrough;
       }
@@ -236,8 +237,8 @@ int StreamSocket::Disconnect(int fd) {
   state_ = State::kNew;
   const int saved = errno;
   Unconnect(fd);
+  options_.RestoreCongestionControl(fd);
   if (was_sdp) {
-    options_.RestoreCongestionControl(fd);
     // As TCP: an error that nobody has been told of stays, and the end itself is one. From here on it is ours, not the kernel's.
     int of_link = of_rnic ? ECONNRESET : 0;  // there the descriptor is none that was connected
     socklen_t size = sizeof of_link;

@@ -187,8 +187,10 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
         ++accepted_sdp_;
         PublishListener();
       }
+      KeptOptions options = options_;
+      if (!of_rnic) options.InheritCongestionControl(fd);
       SocketRef socket(new StreamSocket(native_ ? kFamilySdp : domain_, accepted, std::move(session), local,
-                                        peer, options_, (flags & SOCK_NONBLOCK) != 0));
+                                        peer, options, (flags & SOCK_NONBLOCK) != 0));
       lock.unlock();
       LetGoOf(accepted);
       FdTable::Set(accepted, socket.get());

@@ -102,6 +102,25 @@ TEST_CASE("kept options: cubic paces nothing, and stays on the link") {
   REQUIRE(OfKernel(link.fd) == "reno");
 }
 
+TEST_CASE("kept options: an accepted connection has its listener's congestion control to tell, and none that paces") {
+  const Socket listener;
+  const std::string name = AnotherName(listener.fd);
+  if (name.empty()) WARN("skipped in part: this kernel offers nothing that paces");
+  const Socket link;
+  AnotherName(link.fd);
+  KeptOptions::ForgoForAccepted(link.fd);
+  REQUIRE((OfKernel(link.fd) == "reno" || OfKernel(link.fd) == "cubic"));
+  KeptOptions options;
+  options.InheritCongestionControl(listener.fd);
+  REQUIRE(Told(options, link.fd) == OfKernel(listener.fd));
+  const std::string kept = OfKernel(link.fd);
+  options.ForgoCongestionControl(link.fd);  // it is already
+  REQUIRE(Told(options, link.fd) == OfKernel(listener.fd));
+  REQUIRE(OfKernel(link.fd) == kept);
+  options.RestoreCongestionControl(link.fd);  // the peer is another host
+  REQUIRE(OfKernel(link.fd) == OfKernel(listener.fd));
+}
+
 TEST_CASE("kept options: which links stay within the host") {
   const auto at = [](const char* text) { return ToAddress(*pm::ParseEndpoint(text), AF_UNSPEC, 0); };
   REQUIRE(WithinHost(at("127.0.0.1:5"), at("127.0.0.1:6")));
