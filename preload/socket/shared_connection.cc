@@ -113,7 +113,12 @@ void SharedConnection::Unlock() {
 
 bool SharedConnection::Add(Member member) {
   if (member == 0) return false;
-  const auto place = std::find(slot_->holders.begin(), slot_->holders.end(), Member{0});
+  const auto free = [this] { return std::find(slot_->holders.begin(), slot_->holders.end(), Member{0}); };
+  auto place = free();
+  if (place == slot_->holders.end()) {
+    (void)HasOthers(/*sure=*/true);  // who has been killed, or has become another program, does not say so
+    place = free();
+  }
   if (place == slot_->holders.end()) return false;
   *place = member;
   return true;

@@ -384,6 +384,9 @@ class StreamSocket final : public Socket {
   void DropShared();
   // If other processes hold the connection and it needs nothing of this one: gone from here. With own() locked, not entered.
   bool LeaveToOthers();
+  // The same, but it stays here as well: its end is theirs.
+  bool EndsWithOthers();
+  bool OthersGoOn();
   void FinishShared(Lock& lock, Time deadline);
   // The same from _exit. True: the end of the connection is this process's to make.
   bool FinishSharedAtOnce();

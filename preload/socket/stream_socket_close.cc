@@ -450,8 +450,13 @@ void StreamSocket::LeaveListenerForExec() {
 }
 
 bool StreamSocket::EndForExec(Time deadline) {
+  {
+    // Nor is anybody waited for who has the connection to himself (EnterShared).
+    std::unique_lock own(mutex_.own(), std::defer_lock);
+    if (!LockBounded(own) || SurvivesExec() || EndsWithOthers()) return false;
+  }
   Lock lock(mutex_, std::defer_lock);
-  if (!LockBounded(lock) || session_ == nullptr || foreign() || SurvivesExec()) return false;
+  if (!LockBounded(lock) || session_ == nullptr || foreign()) return false;
   if (shared_ != nullptr) {
     FinishShared(lock, deadline);  // or what it has of the connection, the others lose
     if (shared_ != nullptr || session_ == nullptr || foreign()) return false;

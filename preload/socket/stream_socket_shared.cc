@@ -209,17 +209,27 @@ void StreamSocket::StopSharing() {
   TakeSlot();
 }
 
-bool StreamSocket::LeaveToOthers() {
+// With the shared lock, which is given back unless they do.
+bool StreamSocket::OthersGoOn() {
   if (shared_ == nullptr || session_ == nullptr) return false;
   const SharedConnection::View view = shared_->Lock();
   const bool needed = session_->read_here() || (view == SharedConnection::View::kCurrent && (responsible_ || shared_->Keeps()));
-  if (needed || !shared_->HasOthers(/*sure=*/true)) {
-    shared_->Unlock();
-    return false;
-  }
+  if (!needed && shared_->HasOthers(/*sure=*/true)) return true;
+  shared_->Unlock();
+  return false;
+}
+
+bool StreamSocket::LeaveToOthers() {
+  if (!OthersGoOn()) return false;
   mutex_.set_shared(false);
   shared_.reset();
   return true;
+}
+
+bool StreamSocket::EndsWithOthers() {
+  const bool goes_on = OthersGoOn();
+  if (goes_on) shared_->Unlock();
+  return goes_on;
 }
 
 void StreamSocket::PrepareConfinement(int fd) {

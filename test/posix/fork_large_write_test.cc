@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <numeric>
 
 #include "test/posix/processes.h"
@@ -183,6 +184,38 @@ TEST_CASE("fork: again and again beside a thread in a large write, which loses n
   }
   REQUIRE(write.Sent() == static_cast<ssize_t>(down.size()));
   REQUIRE(ExitedWith(Reap(remote.pid), 0));
+}
+
+// The peer makes no call that would give back what the writes have lent.
+TEST_CASE("fork: a child becomes another program at once, though threads of its parent sleep in large writes") {
+  constexpr size_t kConnections = 5;
+  const std::string down = Pattern(kDown, 4);
+  Pipe begin;
+  std::vector<RemoteClient> remotes;
+  std::vector<std::unique_ptr<LargeWrite>> writes;
+  for (size_t i = 0; i < kConnections; ++i) {
+    remotes.push_back(ServeClient([&](int fd) {
+      remotes.clear();
+      return begin.Hear() && Hash(ReceiveExactly(fd, down.size())) == Hash(down) ? 0 : 1;
+    }));
+    REQUIRE(fcntl(remotes.back().server, F_SETFD, FD_CLOEXEC) == 0);
+  }
+  for (RemoteClient& remote : remotes) {
+    writes.push_back(std::make_unique<LargeWrite>(remote.server, down));
+    REQUIRE(writes.back()->FallsAsleep());
+  }
+  const Stopwatch watch;
+  const pid_t child = Fork([&] {
+    execl("/bin/true", "true", nullptr);
+    return 1;
+  });
+  const int status = Reap(child);
+  const int taken = watch.ms();
+  for (size_t i = 0; i < kConnections; ++i) begin.Tell();
+  REQUIRE(taken < kAtOnceMs);
+  REQUIRE(ExitedWith(status, 0));
+  for (auto& write : writes) REQUIRE(write->Sent() == static_cast<ssize_t>(down.size()));
+  for (RemoteClient& remote : remotes) REQUIRE(ExitedWith(Reap(remote.pid), 0));
 }
 
 }  // namespace

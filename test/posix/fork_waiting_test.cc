@@ -1,5 +1,6 @@
 // Processes that hold a connection together after a fork, and wait for what another one of them leaves.
 #include <sys/epoll.h>
+#include <sys/wait.h>
 
 #include "test/posix/processes.h"
 
@@ -71,6 +72,27 @@ TEST_CASE("fork: a wait in epoll ends with what comes while another process poll
     REQUIRE(ReceiveExactly(pair.server, 4) == "look");
     Kill(pid);
   }
+}
+
+// None of them says that it has the connection no longer, and the parent does not use it meanwhile.
+TEST_CASE("fork: a child has the connection behind many that were killed or became other programs") {
+  constexpr int kChildren = 100;
+  const bool killed = GENERATE(false, true);
+  Pair pair = MakePair();
+  fcntl(pair.server, F_SETFD, FD_CLOEXEC);
+  for (int i = 0; i < kChildren; ++i) {
+    const pid_t pid = Fork([&] {
+      if (killed) raise(SIGKILL);
+      execl("/bin/true", "true", nullptr);
+      return 1;
+    });
+    const int status = Reap(pid);
+    REQUIRE((killed ? WIFSIGNALED(status) : ExitedWith(status, 0)));
+  }
+  REQUIRE(ExitedWith(Reap(Fork([&] { return SendAll(pair.server, "from a child") ? 0 : 1; })), 0));
+  REQUIRE(ReceiveExactly(pair.client, 12) == "from a child");
+  REQUIRE(SendAll(pair.server, "from the parent"));
+  REQUIRE(ReceiveExactly(pair.client, 15) == "from the parent");
 }
 
 }  // namespace
