@@ -64,7 +64,8 @@ TEST_CASE("rights: a connection is passed behind a large write that nobody has r
     if (fd < 0) return 1;
     const std::string peer = PeerOf(fd).ToString();
     if (!SendAll(channel.z, peer)) return 2;
-    return SendAll(fd, "behind") && shutdown(fd, SHUT_WR) == 0 ? 0 : 3;
+    if (!SendAll(fd, "behind") || shutdown(fd, SHUT_WR) != 0) return 3;
+    return ReceiveToEnd(channel.z).empty() ? 0 : 4;  // it leaves when the other side has seen that nothing else comes
   });
   channel.z.reset();
   const std::string data = Pattern(300'000, 6);
@@ -83,6 +84,7 @@ TEST_CASE("rights: a connection is passed behind a large write that nobody has r
   REQUIRE(told == peer);
   enough.Tell();
   REQUIRE(Get(waits));
+  channel.a.reset();
   const std::string got = ReceiveToEnd(pair.server);
   REQUIRE(got.size() == data.size() + 6);
   REQUIRE(Hash(got) == Hash(data + "behind"));
