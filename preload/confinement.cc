@@ -45,7 +45,7 @@ constexpr long kOfOld[] = {SYS_epoll_pwait, SYS_mkdirat};
 #endif
 
 constexpr long kNumbers[] = {SYS_read,    SYS_readv,   SYS_recvfrom, SYS_recvmsg,  SYS_write,    SYS_writev, SYS_sendto,
-                             SYS_sendmsg, kPollNumber, SYS_ppoll,    SYS_pselect6, SYS_clock_nanosleep, SYS_shutdown, SYS_getpid, SYS_rt_sigprocmask, SYS_gettid, SYS_tgkill};
+                             SYS_sendmsg, kPollNumber, SYS_ppoll,    SYS_pselect6, SYS_clock_nanosleep, SYS_shutdown, SYS_getpid, SYS_rt_sigprocmask, SYS_gettid, SYS_tgkill, SYS_mmap, SYS_munmap};
 static_assert(std::size(kNumbers) == static_cast<size_t>(Call::kCount));
 
 // The rest of what the library calls for a socket at any time, and its helper thread.
@@ -53,7 +53,7 @@ constexpr long kOthers[] = {
     SYS_socket,       SYS_connect,     SYS_bind,        SYS_listen,    SYS_accept4,       SYS_getsockopt,      SYS_setsockopt,
     SYS_getsockname,  SYS_getpeername, SYS_fcntl,       SYS_close,     SYS_ioctl,         SYS_dup,             SYS_sendfile,
     SYS_eventfd2,     SYS_signalfd4,   SYS_epoll_ctl,   SYS_clone,     SYS_epoll_create1, SYS_epoll_pwait2,    SYS_clone3,
-    SYS_futex,        SYS_rseq,        SYS_madvise,     SYS_mmap,      SYS_munmap,        SYS_set_robust_list, SYS_mprotect,
+    SYS_futex,        SYS_rseq,        SYS_madvise,     SYS_set_robust_list, SYS_mprotect,
     SYS_openat,       SYS_newfstatat,  SYS_readlinkat,  SYS_unlinkat,  SYS_getdents64,    SYS_pread64,         SYS_lseek,
     SYS_memfd_create, SYS_ftruncate,   SYS_fallocate,   SYS_fstat,     SYS_rt_sigpending, SYS_rt_sigaction,    SYS_sigaltstack,
     SYS_getrandom,    SYS_prlimit64,   SYS_geteuid,     SYS_getuid,    SYS_clock_gettime, SYS_prctl,           SYS_exit,

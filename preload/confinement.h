@@ -36,7 +36,7 @@ void PrepareConfinement();
 void ConfinementRefused();
 
 // What a confined process may call. Unconfined it may call all.
-enum class Call : uint8_t { kRead, kReadv, kRecv, kRecvmsg, kWrite, kWritev, kSend, kSendmsg, kPoll, kPpoll, kSelect, kSleep, kShutdown, kGetpid, kSignalMask, kGettid, kTgkill, kCount };
+enum class Call : uint8_t { kRead, kReadv, kRecv, kRecvmsg, kWrite, kWritev, kSend, kSendmsg, kPoll, kPpoll, kSelect, kSleep, kShutdown, kGetpid, kSignalMask, kGettid, kTgkill, kMmap, kMunmap, kCount };
 bool MayCall(Call call);
 
 // A filter that this process is about to set.

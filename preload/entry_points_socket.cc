@@ -26,7 +26,7 @@ bool IsStream(int domain, int type, int protocol) {
 // A socket that cannot be managed stays what the kernel made it: TCP.
 void Manage(int fd, int domain) {
   if (Confined() || ForeignCall::Active() || !OwnsProcess()) return;
-  if (Critical::IsInHandler()) return;  // it may have interrupted malloc
+  if (Critical::IsInHandler()) return;  // it may have interrupted malloc, which the first one needs
   const NoCancellation no_cancellation;
   RefreshConfig();
   if (NothingButTcp()) return;

@@ -4,7 +4,7 @@
 
 #include <atomic>
 #include <cstddef>
-#include <cstdlib>
+#include <new>
 
 namespace sdp::preload {
 
@@ -16,9 +16,9 @@ class PieceBuffer {
   static constexpr size_t kAlignment = 4096;  // a file opened with O_DIRECT wants it
 
   PieceBuffer() : memory_(spare.exchange(nullptr)) {
-    if (memory_ == nullptr) memory_ = static_cast<char*>(std::aligned_alloc(kAlignment, kSize));
+    if (memory_ == nullptr) memory_ = static_cast<char*>(::operator new(kSize, std::align_val_t{kAlignment}, std::nothrow));
   }
-  ~PieceBuffer() { std::free(spare.exchange(memory_)); }
+  ~PieceBuffer() { ::operator delete(spare.exchange(memory_), std::align_val_t{kAlignment}); }
   PieceBuffer(const PieceBuffer&) = delete;
   PieceBuffer& operator=(const PieceBuffer&) = delete;
   [[nodiscard]] char* get() const { return memory_; }

@@ -10,6 +10,7 @@
 #include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/guard.h"
+#include "preload/heap.h"
 #include "preload/log.h"
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
@@ -33,11 +34,12 @@ thread_local bool forked_while_started __attribute__((tls_model("initial-exec"))
 
 void BeforeFork() {
   forked_while_started = Started();
-  if (!forked_while_started) return;
   const NoCancellation no_cancellation;
-  PrepareFork();
+  if (forked_while_started) PrepareFork();
+  Heap::LockForFork();  // behind all that allocates
 }
 void AfterForkInParent() {
+  Heap::UnlockAfterFork();
   if (!forked_while_started) return;
   const NoCancellation no_cancellation;
   ParentAfterFork();
@@ -46,6 +48,7 @@ void AfterForkInChild() {
   const NoCancellation no_cancellation;
   owner.store(getpid());
   Critical::ForgetAfterFork();
+  Heap::UnlockAfterFork();
   if (forked_while_started) ChildAfterFork();
 }
 

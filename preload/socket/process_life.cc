@@ -10,6 +10,7 @@
 #include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/fd_table.h"
+#include "preload/heap.h"
 #include "preload/log.h"
 #include "preload/readiness/fork.h"
 #include "preload/signal_end.h"
@@ -174,6 +175,7 @@ void ExpectSignals() { SignalEnd::Guard(SayLastWords); }
 
 void PrepareConfinement() {
   SignalEnd::Unguard();
+  Heap::Stock();
   PrepareLogForConfinement();
   ForEachNumber([](int fd, StreamSocket* socket) { socket->PrepareConfinement(fd); });
   const Time give_up = Now() + kPatienceForWorkers;

@@ -1,5 +1,7 @@
 #include "preload/socket/waiter.h"
 
+#include <limits.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/single_threaded.h>
@@ -11,6 +13,7 @@
 #include <utility>
 
 #include "preload/confinement.h"
+#include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/real_calls.h"
@@ -21,15 +24,28 @@ namespace {
 
 constexpr Duration kDeafSleep = std::chrono::milliseconds(32);
 
-// What runs behind the thread's destructors, as exit's do in the main thread, may sleep once more: then it finds none, and makes one that stays.
-constinit thread_local Waiter* this_thread_waiter = nullptr;
-struct Owner {
-  ~Owner() { delete std::exchange(this_thread_waiter, nullptr); }
-  void Take(std::unique_ptr<Waiter> waiter) { delete std::exchange(this_thread_waiter, waiter.release()); }
-};
-thread_local Owner owner;
-thread_local uint32_t waiter_generation = 0;
+// A key of the thread's own destroys it: a thread_local object with a destructor takes memory of malloc's, which a handler may have interrupted. What
+// runs behind the destructors of all keys may sleep once more: then it finds none, and makes one that stays.
+constinit thread_local Waiter* this_thread_waiter __attribute__((tls_model("initial-exec"))) = nullptr;
+thread_local uint32_t waiter_generation __attribute__((tls_model("initial-exec"))) = 0;
 std::atomic<uint32_t> generation{1};  // grows in a child of fork
+
+// Any thread's that sleeps, so that no handler meets it half made.
+pthread_key_t KeyOfWaiters() {
+  Critical::Enter();
+  static const pthread_key_t key = [] {
+    pthread_key_t made = PTHREAD_KEYS_MAX;  // of no effect, where there is none left
+    pthread_key_create(&made, [](void*) { delete std::exchange(this_thread_waiter, nullptr); });
+    return made;
+  }();
+  Critical::Leave();
+  return key;
+}
+
+void Take(std::unique_ptr<Waiter> waiter) {
+  delete std::exchange(this_thread_waiter, waiter.release());
+  pthread_setspecific(KeyOfWaiters(), this_thread_waiter);
+}
 
 }  // namespace
 
@@ -49,7 +65,7 @@ Waiter* Waiter::AlsoAlone() {
   errno = saved;
   if (waiter->event_fd() < 0) return nullptr;
   waiter_generation = generation.load(std::memory_order_relaxed);
-  owner.Take(std::move(waiter));
+  Take(std::move(waiter));
   return this_thread_waiter;
 }
 

@@ -1,0 +1,215 @@
+#include "preload/heap.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <mutex>
+
+#include "preload/confinement.h"
+#include "preload/critical.h"
+
+namespace sdp::preload {
+namespace {
+
+constexpr size_t kUnit = 64 * 1024;
+// The longest block: a small receive chunk fits (16 KiB and its head), three of them in a slab.
+constexpr size_t kLongestBlock = 20 * 1024;
+// Units that are kept when they came back, 2 MiB; what Stock() provides besides.
+constexpr size_t kUnitsKept = 32;
+constexpr size_t kUnitsStocked[] = {5, 5, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1};
+
+// Sizes up to 512 are multiples of 16, then there are sixteen to a power of two. So each size that is a
+// multiple of 32 or 64 has blocks that are one, too.
+constexpr size_t ClassOf(size_t size) {
+  if (size <= 512) return (size - 1) / 16;
+  const int bits = std::bit_width(size - 1);
+  return static_cast<size_t>(bits - 10) * 16 + ((size - 1) >> (bits - 5)) + 16;
+}
+constexpr size_t LengthOf(size_t size) {
+  const size_t step = size <= 512 ? 16 : size_t{1} << (std::bit_width(size - 1) - 5);
+  return (size + step - 1) / step * step;
+}
+constexpr size_t kClasses = ClassOf(kLongestBlock) + 1;
+static_assert(ClassOf(512) == 31 && ClassOf(513) == 32 && ClassOf(1024) == 47 && ClassOf(1025) == 48 &&
+              LengthOf(513) == 544);
+
+// At the beginning of what comes from the kernel.
+struct alignas(64) Head {
+  size_t units = 0;
+  Head* next = nullptr;  // of its list: slabs of its class that have room, or what is kept
+  Head** link = nullptr;
+  // Of a slab; 0: one block for itself.
+  uint32_t length = 0;
+  uint32_t used = 0;         // blocks
+  uint32_t fresh = 0;        // where the blocks begin that have never been used
+  uint32_t group = 0;        // its class
+  void* returned = nullptr;  // blocks that came back; each begins with the address of the next one
+
+  [[nodiscard]] bool has_room() const { return returned != nullptr || fresh + length <= kUnit; }
+};
+static_assert(sizeof(Head) == 64);
+
+constinit Mutex mutex;
+constinit std::array<Head*, kClasses> with_room{};
+constinit Head* kept = nullptr;
+constinit size_t units_kept = 0;
+// The lowest of all addresses that mmap gave last: the next one is wanted right below, where it is aligned,
+// and one mapping with this.
+constinit char* lowest = nullptr;
+
+void Enter(Head* head, Head** list) {
+  head->next = *list;
+  head->link = list;
+  if (*list != nullptr) (*list)->link = &head->next;
+  *list = head;
+}
+
+void Leave(Head* head) {
+  *head->link = head->next;
+  if (head->next != nullptr) head->next->link = head->link;
+}
+
+bool IsAligned(const char* address) { return reinterpret_cast<uintptr_t>(address) % kUnit == 0; }
+
+char* AskKernel(char* wish, size_t bytes) {
+  void* const given = mmap(wish, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return given == MAP_FAILED ? nullptr : static_cast<char*>(given);
+}
+
+char* Map(size_t bytes) {
+  if (!MayCall(Call::kMmap)) return static_cast<char*>(std::aligned_alloc(kUnit, bytes));
+  char* given = AskKernel(lowest != nullptr ? lowest - bytes : nullptr, bytes);
+  if (given != nullptr && !IsAligned(given)) {
+    munmap(given, bytes);
+    given = AskKernel(nullptr, bytes + kUnit);
+    if (given == nullptr) return nullptr;
+    const size_t before = (kUnit - reinterpret_cast<uintptr_t>(given) % kUnit) % kUnit;
+    if (before != 0) munmap(given, before);
+    munmap(given + before + bytes, kUnit - before);
+    given += before;
+  }
+  if (given != nullptr) lowest = given;
+  return given;
+}
+
+// A little more than is wanted will do, and where there is nothing else, any more.
+Head* TakeKept(size_t units, bool any_more) {
+  for (Head* head = kept; head != nullptr; head = head->next) {
+    if (head->units < units || (head->units > units + units / 2 && !any_more)) continue;
+    Leave(head);
+    units_kept -= head->units;
+    return head;
+  }
+  return nullptr;
+}
+
+Head* TakeUnits(size_t units) {
+  if (Head* const head = TakeKept(units, !MayCall(Call::kMmap))) return head;
+  char* const memory = Map(units * kUnit);
+  return memory != nullptr ? new (memory) Head{.units = units} : TakeKept(units, true);
+}
+
+void Keep(Head* head) {
+  Enter(head, &kept);
+  units_kept += head->units;
+}
+
+// False where the kernel has no room for the one mapping more that a hole makes of one.
+bool Unmap(Head* head) { return munmap(head, head->units * kUnit) == 0; }
+
+void GiveUnits(Head* head) {
+  if (!MayCall(Call::kMmap) || !MayCall(Call::kMunmap)) return Keep(head);
+  if (head->units > kUnitsKept / 2 && Unmap(head)) return;
+  Keep(head);
+  while (units_kept > kUnitsKept) {  // those go that nobody has wanted for the longest time
+    Head* oldest = kept;
+    while (oldest->next != nullptr) oldest = oldest->next;
+    Leave(oldest);
+    units_kept -= oldest->units;
+    if (Unmap(oldest)) continue;
+    Keep(oldest);
+    return;
+  }
+}
+
+void* AllocateBlock(size_t size) {
+  const size_t group = ClassOf(size);
+  Head* slab = with_room[group];
+  if (slab == nullptr) {
+    slab = TakeUnits(1);
+    if (slab == nullptr) return nullptr;
+    slab->length = static_cast<uint32_t>(LengthOf(size));
+    slab->group = static_cast<uint32_t>(group);
+    slab->used = 0;
+    slab->fresh = sizeof(Head);
+    slab->returned = nullptr;
+    Enter(slab, &with_room[group]);
+  }
+  void* block = slab->returned;
+  if (block != nullptr) {
+    slab->returned = *static_cast<void**>(block);
+  } else {
+    block = reinterpret_cast<char*>(slab) + slab->fresh;
+    slab->fresh += slab->length;
+  }
+  ++slab->used;
+  if (!slab->has_room()) Leave(slab);
+  return block;
+}
+
+void FreeBlock(Head* slab, void* block) {
+  const bool had_room = slab->has_room();
+  *static_cast<void**>(block) = slab->returned;
+  slab->returned = block;
+  if (!had_room) Enter(slab, &with_room[slab->group]);
+  // The last one with room stays, or a block that comes and goes would take its slab along each time.
+  if (--slab->used > 0 || (with_room[slab->group] == slab && slab->next == nullptr)) return;
+  Leave(slab);
+  GiveUnits(slab);
+}
+
+void* AllocateUnits(size_t size, size_t alignment) {
+  const size_t before = std::max(sizeof(Head), alignment);
+  Head* const head = TakeUnits((before + size + kUnit - 1) / kUnit);
+  if (head == nullptr) return nullptr;
+  head->length = 0;
+  return reinterpret_cast<char*>(head) + before;
+}
+
+}  // namespace
+
+void* Heap::Allocate(size_t size, size_t alignment) noexcept {
+  if (alignment > kMostAlignment || size > PTRDIFF_MAX - 2 * kUnit) return nullptr;
+  const size_t whole = (std::max<size_t>(size, 1) + alignment - 1) & ~(alignment - 1);
+  const std::lock_guard lock(mutex);
+  return whole <= kLongestBlock && alignment <= sizeof(Head) ? AllocateBlock(whole)
+                                                             : AllocateUnits(whole, alignment);
+}
+
+void Heap::Free(void* memory) noexcept {
+  if (memory == nullptr) return;
+  auto* const head = reinterpret_cast<Head*>(reinterpret_cast<uintptr_t>(memory) & ~(kUnit - 1));
+  const int error = errno;
+  {
+    const std::lock_guard lock(mutex);
+    head->length != 0 ? FreeBlock(head, memory) : GiveUnits(head);
+  }
+  errno = error;
+}
+
+void Heap::LockForFork() { mutex.lock(); }
+void Heap::UnlockAfterFork() { mutex.unlock(); }
+
+void Heap::Stock() {
+  const std::lock_guard lock(mutex);
+  for (const size_t units : kUnitsStocked) {
+    if (char* const memory = Map(units * kUnit)) Keep(new (memory) Head{.units = units});
+  }
+}
+
+}  // namespace sdp::preload
