@@ -222,6 +222,7 @@ bool Engine::Rep::IsConsistent() const {
 State Engine::state() const { return rep_->state(); }
 AbortReason Engine::abort_reason() const { return rep_->teardown.reason(); }
 bool Engine::can_send() const { return rep_->can_send(); }
+bool Engine::send_closed() const { return rep_->teardown.send_closed(); }
 bool Engine::writable() const { return rep_->writable(); }
 uint64_t Engine::readable_bytes() const { return rep_->sink.readable_bytes(); }
 uint64_t Engine::readable_to_mark() const { return rep_->sink.readable_to_mark(); }

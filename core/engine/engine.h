@@ -277,6 +277,7 @@ class Engine {
   [[nodiscard]] State state() const;
   [[nodiscard]] AbortReason abort_reason() const;  // kNone unless state() is kAborted
   [[nodiscard]] bool can_send() const;             // established, CloseSend not called, not aborted
+  [[nodiscard]] bool send_closed() const;          // CloseSend was called, whatever came since
   [[nodiscard]] bool writable() const;             // Send would take at least a useful amount
   [[nodiscard]] uint64_t readable_bytes() const;
   [[nodiscard]] uint64_t readable_to_mark() const;  // of these, those before an out-of-line mark

@@ -151,6 +151,14 @@ bool StreamSocket::MoveDescriptor(int from, int to) {
 
 // --- Readiness
 
+// The peer has said its last and gone, and the program has not: TCP knows no better than to wait for it in CLOSE_WAIT. Programs that take POLLHUP for an
+// error have still to read what came.
+bool StreamSocket::InCloseWait() const {
+  const engine::Engine& e = engine();
+  return e.state() == engine::State::kAborted && e.peer_closed() && !e.send_closed() && !send_shut_ && pending_error_ == 0 &&
+         e.abort_reason() != engine::AbortReason::kLocal && session_->cause().end == verbs::LinkEnd::kClosedByPeer;
+}
+
 short StreamSocket::ReadyEvents() const {
   const engine::Engine& e = engine();
   const bool aborted = e.state() == engine::State::kAborted || (session_->link_ended() && !e.peer_closed());
@@ -160,7 +168,7 @@ short StreamSocket::ReadyEvents() const {
   if (e.readable_bytes() >= LowWater() || peer_closed || receive_shut_) events |= POLLIN | POLLRDNORM;
   if (Writable() || send_closed) events |= POLLOUT | POLLWRNORM;
   if (peer_closed || receive_shut_) events |= POLLRDHUP;
-  if ((peer_closed || receive_shut_) && send_closed) events |= POLLHUP;
+  if ((peer_closed || receive_shut_) && send_closed && !InCloseWait()) events |= POLLHUP;
   if (pending_error_ != 0 || zero_copies_told_ != zero_copies_sent_) events |= POLLERR;
   if (Urgent()) events |= POLLPRI;
   return events;

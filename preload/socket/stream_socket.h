@@ -233,6 +233,7 @@ class StreamSocket final : public Socket {
   void AnswerRefused();
   void NoteAbort();
   short ReadyEvents() const;
+  bool InCloseWait() const;
   [[nodiscard]] const engine::Engine& engine() const { return std::as_const(*session_).engine(); }
   [[nodiscard]] const verbs::QueuePair& queue_pair() const { return std::as_const(*session_).queue_pair(); }
   [[nodiscard]] uint64_t WriteEdge() const { return engine().write_edge() + link_edge_ + room_edge_; }
@@ -503,6 +504,7 @@ class StreamSocket final : public Socket {
   bool abort_noted_ = false;
   bool connect_reported_ = false;  // connect() has said that there is a connection
   bool receive_shut_ = false;
+  bool send_shut_ = false;  // in CLOSE_WAIT, when the engine is over
   bool error_outlived_ = false;  // pending_error_ is that of a connection which AF_UNSPEC has ended
   bool locked_for_fork_ = false;
   bool foreign_ = false;    // inherited by fork and not shared: the parent's connection

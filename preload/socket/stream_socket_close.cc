@@ -115,6 +115,14 @@ int StreamSocket::Shutdown(int fd, int how) {
   MendJump(lock, fd, __builtin_frame_address(0));
   ++calls_;
   engine::Engine& e = session_->engine();
+  if (InCloseWait()) {
+    receive_shut_ = receive_shut_ || how != SHUT_WR;
+    send_shut_ = how != SHUT_RD;
+    connect_reported_ = true;
+    ++link_edge_;
+    AfterProgress();
+    return 0;
+  }
   const bool over = e.state() == engine::State::kClosed && !session_->has_unsent();  // both ends have been exchanged
   if (over || e.state() == engine::State::kAborted || session_->link_ended()) {
     ++link_edge_;  // TCP tells sleepers even of that

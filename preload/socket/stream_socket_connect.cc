@@ -228,7 +228,7 @@ int StreamSocket::Disconnect(int fd) {
       zero_copies_told_ = zero_copies_sent_ = 0;
       peer_ = {};
       passed_mark_.reset();
-      abort_noted_ = connect_reported_ = receive_shut_ = false;
+      abort_noted_ = connect_reported_ = receive_shut_ = send_shut_ = false;
       held_.clear();
       break;
     }

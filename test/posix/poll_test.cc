@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "test/posix/processes.h"
 #include "test/posix/support.h"
 #include "test/support/skipped.h"
 
@@ -411,6 +412,32 @@ TEST_CASE("select: as a timer without descriptors", "[unconnected]") {
   REQUIRE(select(0, nullptr, nullptr, nullptr, &tv) == 0);
   REQUIRE(watch.ms() >= 29);
   REQUIRE(poll(nullptr, 0, 10) == 0);
+}
+
+// Many programs take a hang-up for an error, and close what they have not read.
+TEST_CASE("poll, epoll_wait: a peer that has sent, closed and gone is no hang-up") {
+  Listener listener = Listen();
+  const pid_t client = Fork([&] {
+    Fd fd(TcpSocket());
+    if (connect(fd, listener.address.get(), listener.address.length) != 0) return 1;
+    return SendAll(fd, "last words") ? 0 : 2;
+  });
+  Fd fd(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(fd >= 0);
+  REQUIRE(ExitedWith(Reap(client), 0));
+  Fd set(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = EPOLLIN | EPOLLRDHUP, .data = {}};
+  REQUIRE(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+  const auto told = [&] { return epoll_wait(set, &event, 1, kPatienceMs) == 1 ? event.events : 0; };
+  REQUIRE(Eventually([&] { return (told() & EPOLLRDHUP) != 0; }));
+  REQUIRE(told() == (EPOLLIN | EPOLLRDHUP));
+  REQUIRE(PollOne(fd, POLLIN | POLLRDHUP) == (POLLIN | POLLRDHUP));
+  REQUIRE(ReceiveToEnd(fd) == "last words");
+  REQUIRE(told() == (EPOLLIN | EPOLLRDHUP));
+  REQUIRE(PollOne(fd, POLLIN | POLLRDHUP) == (POLLIN | POLLRDHUP));
+  REQUIRE(shutdown(fd, SHUT_WR) == 0);
+  REQUIRE(Eventually([&] { return (PollOne(fd, POLLIN) & POLLHUP) != 0; }));
+  REQUIRE((told() & EPOLLHUP) != 0);
 }
 
 }  // namespace
