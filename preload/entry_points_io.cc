@@ -233,6 +233,7 @@ ssize_t SDP_ENTRY(sendmsg)(int fd, const msghdr* message, int flags) {
       [&] {
         if (!OutgoingRights::MayConcern(*message)) return real.sendmsg(fd, message, flags);
         const OutgoingRights rights(fd, *message);
+        if (rights.failed()) return static_cast<ssize_t>(Fail(ENOBUFS));
         return real.sendmsg(fd, rights.message(), flags);
       });
 }

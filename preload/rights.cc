@@ -101,6 +101,7 @@ OutgoingRights::OutgoingRights(int fd, const msghdr& message) : message_(message
     const bool can_open = peer.trusts || (peer.relative && is_connection);
     int substitute = can_open ? SealSocket(passed, peer.relative ? Receiver::kRelative : Receiver::kAnybody) : -1;
     if (substitute < 0 && is_connection) substitute = Bridge::Build(passed);
+    failed_ = failed_ || (substitute < 0 && is_connection);
     if (substitute < 0) return passed;
     substitutes_.push_back(substitute);
     return substitute;

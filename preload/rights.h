@@ -18,6 +18,8 @@ class OutgoingRights {
   OutgoingRights(const OutgoingRights&) = delete;
   OutgoingRights& operator=(const OutgoingRights&) = delete;
   [[nodiscard]] const msghdr* message() const { return &message_; }
+  // There is neither a capsule nor a bridge to be had for one of its sockets. Its descriptor alone is the RNIC's link, and must not go.
+  [[nodiscard]] bool failed() const { return failed_; }
   // False, and cheap: there is nothing to replace in such a message.
   static bool MayConcern(const msghdr& message);
 
@@ -25,6 +27,7 @@ class OutgoingRights {
   msghdr message_;
   std::vector<std::byte> control_;
   std::vector<int> substitutes_;
+  bool failed_ = false;
 };
 
 // Of a message that has come in by recvmsg with `flags`: what was an SDP socket is one again, under the number that the program was given.

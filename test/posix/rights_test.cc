@@ -1,4 +1,6 @@
 // Sockets passed in messages.
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 
@@ -308,6 +310,43 @@ TEST_CASE("rights: what is no socket of ours is passed as ever") {
   REQUIRE(errno == EBADF);
   REQUIRE(Pass(pair.client, in, "hi"));  // TCP takes the bytes and drops the rest
   REQUIRE(ReceiveExactly(pair.server, 2) == "hi");
+}
+
+// As a server's process that has locked itself in: another user than the receiver, and it makes no process any more. What it passes is the
+// connection, or nothing at all.
+TEST_CASE("rights: a process that may not fork passes no descriptor that is not the connection") {
+  if (geteuid() != 0) return sdp::test::Skipped("only root becomes another user");
+  constexpr uid_t kNobody = 65534;
+  Pair pair = MakePair();
+  char directory[] = "/tmp/posix-rights-XXXXXX";
+  REQUIRE(mkdtemp(directory) != nullptr);
+  REQUIRE(chmod(directory, 0755) == 0);
+  sockaddr_un name{.sun_family = AF_UNIX, .sun_path = {}};
+  snprintf(name.sun_path, sizeof name.sun_path, "%s/s", directory);
+  const auto* const address = reinterpret_cast<const sockaddr*>(&name);
+  const Fd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(bind(listener, address, sizeof name) == 0);
+  REQUIRE(chmod(name.sun_path, 0777) == 0);
+  REQUIRE(listen(listener, 1) == 0);
+  const pid_t sender = Fork([&] {
+    pair.client.reset();
+    const rlimit none{.rlim_cur = 0, .rlim_max = 0};
+    if (setrlimit(RLIMIT_NPROC, &none) != 0 || setgid(kNobody) != 0 || setuid(kNobody) != 0) return 1;
+    const Fd through(socket(AF_UNIX, SOCK_STREAM, 0));
+    if (connect(through, address, sizeof name) != 0) return 2;
+    if (ReceiveExactly(pair.server, 3) != "one") return 3;
+    if (Pass(through, pair.server)) return 0;
+    return SendAll(pair.server, "here") ? 0 : 4;
+  });
+  pair.server.reset();
+  REQUIRE(SendAll(pair.client, "one"));
+  Fd through(accept(listener, nullptr, nullptr));
+  Fd taken(TakeFrom(through));
+  if (taken >= 0) REQUIRE(SendAll(taken, "here"));
+  REQUIRE(ReceiveExactly(pair.client, 4) == "here");
+  REQUIRE(ExitedWith(Reap(sender), 0));
+  unlink(name.sun_path);
+  rmdir(directory);
 }
 
 }  // namespace
