@@ -44,11 +44,11 @@ void RaiseEnd(int end) {
 SocketRef FdTable::Get(int fd) {
   std::atomic<uint64_t>* word = table.Find(fd);
   if (word == nullptr) return {};
-  uint64_t seen = word->load(std::memory_order_relaxed);
+  // Who finds an entry gone comes behind what its remover has done with the descriptor.
+  uint64_t seen = word->load(std::memory_order_acquire);
   do {
     if (AddressIn(seen) == nullptr) return {};
-  } while (!word->compare_exchange_weak(seen, seen + kOneTaken, std::memory_order_acquire,
-                                        std::memory_order_relaxed));
+  } while (!word->compare_exchange_weak(seen, seen + kOneTaken, std::memory_order_acquire));
   Socket* socket = AddressIn(seen);
   const uint32_t taken = TakenIn(seen) + 1;
   if (taken >= kTopUpAt) [[unlikely]] {
@@ -67,7 +67,7 @@ SocketRef FdTable::Get(int fd) {
 
 bool FdTable::Has(int fd) {
   std::atomic<uint64_t>* word = table.Find(fd);
-  return word != nullptr && word->load(std::memory_order_relaxed) != 0;
+  return word != nullptr && word->load(std::memory_order_acquire) != 0;  // as Get
 }
 
 void FdTable::Set(int fd, Socket* socket) {
@@ -86,11 +86,11 @@ void FdTable::Set(int fd, Socket* socket) {
 SocketRef FdTable::Remove(int fd, const Socket* expected) {
   std::atomic<uint64_t>* word = table.Find(fd);
   if (word == nullptr) return {};
-  uint64_t seen = word->load(std::memory_order_relaxed);
+  uint64_t seen = word->load(std::memory_order_acquire);
   do {
     if (AddressIn(seen) == nullptr) return {};
     if (expected != nullptr && AddressIn(seen) != expected) return {};
-  } while (!word->compare_exchange_weak(seen, 0, std::memory_order_acquire, std::memory_order_relaxed));
+  } while (!word->compare_exchange_weak(seen, 0, std::memory_order_acq_rel, std::memory_order_acquire));
   return ReturnBatch(seen);
 }
 
