@@ -205,6 +205,7 @@ void StreamSocket::FinishLoan(Lock& lock, int fd, Loan* loan) {
   const bool kept = loan->Keep(*session_);
   if (!kept) loan->Revoke(*session_);
   session_->Pump();
+  AfterProgress();  // the connection may have ended in it
   if (kept) return;
   CollectLoans();
   const Time give_up = Now() + kPatienceForReturn;

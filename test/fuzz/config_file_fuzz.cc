@@ -23,7 +23,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   AlwaysTcp(file.rules, RuleRole::kClient, Mode::kBoth);
   std::vector<std::string> problems;
   const Config config = ReadConfig([](const char*) { return nullptr; }, file, "x", &problems);
-  SDP_CHECK(config.receive_buffers >= 3 && (config.receive_buffer_size == 0 || config.receive_buffer_size >= 128));
+  SDP_CHECK(config.receive_buffers == 0 || config.receive_buffers >= 3);
+  SDP_CHECK(config.receive_buffer_size == 0 || config.receive_buffer_size >= 128);
   SDP_CHECK(config.receive_buffer_limit == 0 || config.receive_buffer_limit >= 128);
   SDP_CHECK(problems.size() <= file.settings.size());
   for (const std::string& problem : problems) SDP_CHECK(problem.starts_with("x:"));

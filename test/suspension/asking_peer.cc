@@ -312,10 +312,11 @@ bool AskingPeer::FinishSuspension(Port port) {
   Drive([&] { return session_->link_ended(); }, "the end of the old link");
   ::close(link_);
   if (port == Port::kClosed) return false;
+  // Resume() first: what was received and not read lies in the old queue pair's memory until then.
+  const engine::Options own = OwnOptions();
+  Check(session_->engine().Resume(own.ird, own.ord), "the engine does not go on");
   auto engine = std::make_unique<engine::Engine>(std::move(session_->engine()));
   session_.reset();
-  const engine::Options own = OwnOptions();
-  Check(engine->Resume(own.ird, own.ord), "the engine does not go on");
   if (port == Port::kSilent || port == Port::kHeld) {
     Check(WaitFor(next_listener_, POLLIN), "nobody connects");
     const int silent = ::accept4(next_listener_, nullptr, nullptr, SOCK_CLOEXEC);
