@@ -344,6 +344,8 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
       break;
     }
     case SIOCATMARK:
+      // A program that asks for nothing else hears of a mark by this. Where something is to be read first there is none here, or it is known.
+      if (ReadableAtOnce() == 0 && !AtMark()) Look();
       answer = AtMark() ? 1 : 0;
       break;
     default:

@@ -35,6 +35,24 @@ char TakeUrgent(int fd) {
   return c;
 }
 
+TEST_CASE("urgent: who asks for nothing but the mark hears of it") {
+  const int in_line = GENERATE(0, 1);
+  Pair pair = MakePair();
+  SetOption(pair.server, SOL_SOCKET, SO_OOBINLINE, in_line);
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(SendAll(pair.client, std::string("ab")));
+    REQUIRE(ReceiveExactly(pair.server, 2) == "ab");
+    REQUIRE_FALSE(AtMark(pair.server));
+    REQUIRE(send(pair.client, "!", 1, MSG_OOB) == 1);
+    REQUIRE(Eventually([&] { return AtMark(pair.server); }));
+    if (in_line != 0) {
+      REQUIRE(ReceiveExactly(pair.server, 1) == "!");
+    } else {
+      REQUIRE(TakeUrgent(pair.server) == '!');
+    }
+  }
+}
+
 TEST_CASE("urgent: everything before the mark is thrown away, what follows is read") {
   const size_t before = GENERATE(size_t{0}, size_t{10}, size_t{70'000});
   const size_t piece = GENERATE(size_t{100}, size_t{1'000'000});
