@@ -400,6 +400,9 @@ class StreamSocket final : public Socket {
   // never will.
   // `deadline`: of the whole call; if it has none yet, `timeout` (0: without end) from now.
   int AwaitConnection(Lock& lock, bool nonblocking, Duration timeout, Time* deadline);
+  // For a moment, once: of calls that cannot say EAGAIN.
+  void AwaitOwner(Lock& lock);
+  Lock LockWithOwner();
 
   // stream_socket_move.cc
   // After progress: the connection leaves its link, or has another one.
@@ -514,6 +517,7 @@ class StreamSocket final : public Socket {
   std::optional<uint32_t> passed_mark_;  // a receive has passed the mark that is next and found nothing behind it; announcements of urgent data till then
   uint32_t told_urgent_ = 0;    // announcements of urgent data that the owner was told of
   bool away_ = false;         // another process keeps the connection to itself
+  bool waited_in_vain_ = false;  // for that process; since it has gone away
   bool responsible_ = false;  // this process left bytes unsent when it used the connection last
   bool leaving_ = false;      // closed here, but for those bytes; others may hold it
   bool child_shares_ = false;  // around fork

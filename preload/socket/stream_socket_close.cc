@@ -175,7 +175,7 @@ int StreamSocket::Close(int fd) {
   }
   descriptors_.push_back(fd);  // until the connection's state, which may come from another process, is here
   own.unlock();
-  Lock lock(mutex_);
+  Lock lock = LockWithOwner();
   std::erase(descriptors_, fd);
   switch (state_.load()) {
     case State::kSdp: {
@@ -459,12 +459,14 @@ void StreamSocket::LeaveListenerForExec() {
 
 bool StreamSocket::EndForExec(Time deadline) {
   {
-    // Nor is anybody waited for who has the connection to himself (EnterShared).
+    // Nor is anybody waited for who has the connection to himself (AwaitOwner).
     std::unique_lock own(mutex_.own(), std::defer_lock);
     if (!LockBounded(own) || SurvivesExec() || EndsWithOthers()) return false;
   }
   Lock lock(mutex_, std::defer_lock);
-  if (!LockBounded(lock) || session_ == nullptr || foreign()) return false;
+  if (!LockBounded(lock)) return false;
+  AwaitOwner(lock);
+  if (session_ == nullptr || foreign()) return false;
   if (shared_ != nullptr) {
     FinishShared(lock, deadline);  // or what it has of the connection, the others lose
     if (shared_ != nullptr || session_ == nullptr || foreign()) return false;
@@ -478,7 +480,7 @@ bool StreamSocket::EndForExec(Time deadline) {
 
 void StreamSocket::FinishAtExit(Time deadline) {
   {
-    // Nor does one wait for whoever has the connection to himself, as in a move (EnterShared).
+    // Nor does one wait for whoever has the connection to himself, as in a move (AwaitOwner).
     std::unique_lock own(mutex_.own(), std::defer_lock);
     if (!LockBounded(own)) return;
     if (LeaveToOthers()) {
@@ -488,6 +490,7 @@ void StreamSocket::FinishAtExit(Time deadline) {
   }
   Lock lock(mutex_, std::defer_lock);
   if (!LockBounded(lock)) return;
+  AwaitOwner(lock);
   if (shared_ != nullptr && session_ != nullptr) FinishShared(lock, deadline);
   if (listener_ != nullptr) listener_->LeaveToOthers();
   if (session_ == nullptr) return;  // or over, while that waited

@@ -57,7 +57,7 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     address = plain.get();
     length = plain.length();
   }
-  Lock lock(mutex_);
+  Lock lock = LockWithOwner();
   if (std::find(descriptors_.begin(), descriptors_.end(), fd) == descriptors_.end()) descriptors_.push_back(fd);
   if (address != nullptr && length >= sizeof(sa_family_t) && address->sa_family == AF_UNSPEC) return Disconnect(fd);
   switch (state_.load()) {

@@ -124,7 +124,7 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
 }
 
 int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t* length) {
-  Lock lock(mutex_);
+  const Lock lock = LockWithOwner();
   if (level == SOL_SOCKET && name == SO_ERROR) {
     if (state_ == State::kSdp) Look();
     if (pending_error_ != 0) return PutInt(TakeError(), value, length);
@@ -212,7 +212,7 @@ int StreamSocket::ReceiveNothingMapped(void* value, socklen_t* length) {
 }
 
 int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, socklen_t length) {
-  Lock lock(mutex_);
+  Lock lock = LockWithOwner();
   if (IsTuning(level, name)) return SetTuning(name, value, length);
   if (native_ && level == kLevelSdp) level = IPPROTO_TCP;
   // A name that is none is the kernel's to refuse.
@@ -306,7 +306,7 @@ void StreamSocket::ApplyBcopyThreshold() {
 }
 
 int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
-  Lock lock(mutex_);
+  Lock lock = LockWithOwner();
   if (request == FIONBIO) {
     if (IsNowhere(argument)) return Fail(EFAULT);
     const bool on = *static_cast<int*>(argument) != 0;

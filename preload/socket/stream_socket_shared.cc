@@ -18,7 +18,8 @@
 namespace sdp::preload {
 namespace {
 
-// How long a call waits for a process that keeps the connection to itself, because it moves data with RDMA.
+// How long a call that can neither wait for the connection by itself (AwaitConnection) nor say that nothing is there waits for a process that keeps it to
+// itself, because it moves data with RDMA.
 constexpr Duration kPatienceForOwner = std::chrono::seconds(2);
 constexpr Duration kFirstNap = std::chrono::milliseconds(1);
 constexpr int kLongestNap = 5;  // 32 ms, as a power of two
@@ -29,22 +30,12 @@ void SocketMutex::Enter() { socket_->EnterShared(); }
 void SocketMutex::Leave() { socket_->LeaveShared(); }
 
 void StreamSocket::EnterShared() {
-  // Once in vain, then no more: calls that can wait do it themselves (AwaitConnection).
-  const Time patience = away_ ? Time{} : Now() + kPatienceForOwner;
-  SharedConnection::View view;
-  for (;;) {
-    view = shared_->Lock();
-    if (view != SharedConnection::View::kElsewhere || Now() >= patience) break;
-    shared_->Unlock();
-    mutex_.own().unlock();
-    timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
-    nanosleep(&pause, nullptr);
-    mutex_.own().lock();
-    if (shared_ == nullptr) return;
-  }
+  SharedConnection::View view = shared_->Lock();
   away_ = view == SharedConnection::View::kElsewhere;
-  if (away_ || session_ == nullptr) return;
   if (!Confined()) nonblocking_.reset();  // the open file's, which others may have changed
+  if (away_) return;
+  waited_in_vain_ = false;
+  if (session_ == nullptr) return;
   if (view == SharedConnection::View::kStale) {
     naps_ = 0;
     responsible_ = false;
@@ -73,6 +64,24 @@ void StreamSocket::EnterShared() {
   if ((view == SharedConnection::View::kStale || other_reader) && state_ == State::kSdp) AfterProgress();
   unchanged_ = !session_->changed();
   session_->SetChanged(true);
+}
+
+void StreamSocket::AwaitOwner(Lock& lock) {
+  if (!away_ || waited_in_vain_) return;
+  const Time give_up = Now() + kPatienceForOwner;
+  while (away_ && Now() < give_up) {
+    lock.unlock();
+    timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
+    nanosleep(&pause, nullptr);
+    lock.lock();
+  }
+  waited_in_vain_ = away_;
+}
+
+StreamSocket::Lock StreamSocket::LockWithOwner() {
+  Lock lock(mutex_);
+  AwaitOwner(lock);
+  return lock;
 }
 
 void StreamSocket::OnlyLooks() {
@@ -233,7 +242,7 @@ bool StreamSocket::EndsWithOthers() {
 }
 
 void StreamSocket::PrepareConfinement(int fd) {
-  Lock lock(mutex_);
+  const Lock lock = LockWithOwner();
   if (state_ == State::kSdp && !foreign() && session_->moving()) {
     session_->EndMove();
     AfterProgress();

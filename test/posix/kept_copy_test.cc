@@ -55,6 +55,39 @@ TEST_CASE("kept: a child that writes long before anybody reads") {
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
+TEST_CASE("kept: calls of a child that do not block, or not for long, answer at once") {
+  const std::string first = Pattern(kLarge, 3);
+  Pair pair = WithUnreadWrite(first);
+  int fds[2];
+  REQUIRE(pipe(fds) == 0);
+  Fd in(fds[0]), out(fds[1]);
+  const pid_t pid = Fork([&] {
+    pair.server.reset();
+    in.reset();
+    const Stopwatch watch;
+    if (PollOne(pair.client, POLLIN, 0) != 0) return 1;
+    char c;
+    if (recv(pair.client, &c, 1, MSG_DONTWAIT) != -1 || errno != EAGAIN) return 2;
+    (void)send(pair.client, "", 0, MSG_DONTWAIT);
+    if (watch.ms() > 1000) return 3;
+    const timeval timeout{.tv_sec = 0, .tv_usec = 100'000};
+    if (setsockopt(pair.client, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0) return 4;
+    const Stopwatch again;
+    if (PollOne(pair.client, POLLIN, 100) != 0) return 5;
+    if (recv(pair.client, &c, 1, 0) != -1 || errno != EAGAIN) return 6;
+    if (again.ms() > 1000) return 7;
+    if (write(out, "x", 1) != 1) return 8;
+    return PollOne(pair.client, POLLIN, 10'000) == POLLIN && ReceiveExactly(pair.client, 6) == "answer" ? 0 : 9;
+  });
+  out.reset();
+  char c;
+  if (read(in, &c, 1) == 1) {
+    REQUIRE(Hash(ReceiveExactly(pair.server, kLarge)) == Hash(first));
+    REQUIRE(SendAll(pair.server, "answer"));
+  }
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
 TEST_CASE("kept: a child that reads the answer") {
   const std::string first = Pattern(kLarge, 3);
   Pair pair = WithUnreadWrite(first);
