@@ -188,6 +188,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   Readiness readiness{.state = state_, .shared = shared_ != nullptr};
   if (state_ == State::kSdp && !foreign()) {
     TakeUntold();
+    LookForRefusal();
     HandOverRequest(false);
     WantBcopy(LowWater());
     readiness.events = ReadyEvents();
@@ -226,6 +227,10 @@ void StreamSocket::Look() {
   if (foreign()) return;
   session_->ReadAvailable();
   AfterProgress();
+}
+
+void StreamSocket::LookForRefusal() {
+  if (engine().peer_closed() && engine().can_send()) Look();
 }
 
 void StreamSocket::TakeUntold() {

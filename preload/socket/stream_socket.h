@@ -243,6 +243,8 @@ class StreamSocket final : public Socket {
   int TakeError();
   // What came before the connection was anybody's to wait for, who is about to wait by poll or epoll.
   void TakeUntold();
+  // The peer has ended its half. If it has closed, it answers what is sent with a reset, which the next call is to know of.
+  void LookForRefusal();
   // What the handlers of signals do to a sleep: kRestart heeds SA_RESTART, as TCP does without a time-out.
   enum class Signals : uint8_t { kInterrupt, kRestart };
   // kSolicited: of the peer's messages none has to end it but a solicited one (SDP 14.2).

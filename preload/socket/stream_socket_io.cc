@@ -167,6 +167,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   Time credit_deadline = kNever;
   bool looked = false;
   left_until_ = kNever;
+  LookForRefusal();
   NoteSend(total, !nonblocking);
   const bool is_request = !nonblocking && !more && may_hold && MayBeRequest(total);
   // What MSG_MORE has kept back leaves with what follows, at once.

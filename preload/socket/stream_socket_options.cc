@@ -145,7 +145,10 @@ int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t
     if (state_ == State::kConnecting) return GetTcpInfoConnecting(fd, value, length);
     if (state_ == State::kListening)
       return GetTcpInfoListening(fd, static_cast<uint32_t>(listener_->waiting()), value, length);
-    if (state_ == State::kSdp) return GetStreamInfo(fd, value, length);
+    if (state_ == State::kSdp) {
+      if (!foreign()) LookForRefusal();
+      return GetStreamInfo(fd, value, length);
+    }
   }
   // It would take the link's bytes.
   if (level == IPPROTO_TCP && name == TCP_ZEROCOPY_RECEIVE && state_ == State::kSdp)

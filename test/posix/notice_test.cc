@@ -1,5 +1,6 @@
 // What a program hears of its peer from a call that is not about that: send of a reset, getpeername of an
 // end, poll of a connect.
+#include <netinet/tcp.h>
 #include <sys/select.h>
 
 #include "test/posix/support.h"
@@ -50,6 +51,26 @@ TEST_CASE("notice: a program that only sends hears soon of a peer that has close
   REQUIRE((errno == EPIPE || errno == ECONNRESET));
   REQUIRE(sends < 15);  // fewer than the buffers that even a peer without a program would offer
   REQUIRE_ERRNO(send(pair.server, "x", 1, MSG_NOSIGNAL), EPIPE);
+}
+
+TEST_CASE("notice: a peer that has closed refuses what is sent, and whatever is called next tells", "[abort]") {
+  for (const bool polls : {true, false}) {
+    CAPTURE(polls);
+    Pair pair = MakePair();
+    pair.client.reset();
+    REQUIRE(WaitFor(pair.server, POLLRDHUP));
+    REQUIRE(send(pair.server, "x", 1, MSG_NOSIGNAL) == 1);
+    const auto refused = [&] {
+      if (polls) return (PollOne(pair.server, POLLIN, 0) & (POLLERR | POLLHUP)) == (POLLERR | POLLHUP);
+      tcp_info info{};
+      socklen_t length = sizeof info;
+      return getsockopt(pair.server, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_state == TCP_CLOSE;
+    };
+    REQUIRE(Eventually(refused));
+    REQUIRE_ERRNO(send(pair.server, "x", 1, MSG_NOSIGNAL), EPIPE);
+    char c;
+    REQUIRE(recv(pair.server, &c, 1, 0) == 0);
+  }
 }
 
 TEST_CASE("notice: getpeername after a reset is ENOTCONN", "[abort]") {
