@@ -307,6 +307,7 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool MarkPassed() const;
   [[nodiscard]] bool Urgent() const;      // POLLPRI
   [[nodiscard]] uint64_t ReadableAtOnce() const;  // FIONREAD
+  [[nodiscard]] bool FillsReceiveBuffer() const;
 
   // stream_socket_options.cc
   int GetStreamInfo(int fd, void* value, socklen_t* length);

@@ -24,6 +24,8 @@ constexpr int TCP_ZEROCOPY_RECEIVE = 35;
 
 // With so much still to be read FIONREAD does not look for more.
 constexpr uint64_t kStillMuch = 16 * 1024;
+// Until it is read from (tcp(7), tcp_rmem), or SO_RCVBUF says something else.
+constexpr uint64_t kReceiveBufferOfTcp = 128 * 1024;
 
 int Fail(int error) {
   errno = error;
@@ -308,6 +310,12 @@ void StreamSocket::ApplyBcopyThreshold() {
   if (const auto threshold = options_.tuning().bcopy_threshold()) session_->engine().SetZcopyThreshold(*threshold);
 }
 
+// What is unread goes from process to process with a shared connection: no more is taken from the link for a question than TCP would have.
+bool StreamSocket::FillsReceiveBuffer() const {
+  if (shared_ == nullptr || options_.tuning().receive_buffer() != 0) return false;
+  return ReadableAtOnce() >= std::max<uint64_t>(kReceiveBufferOfTcp, LowWater());
+}
+
 int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
   Lock lock = LockWithOwner();
   if (request == FIONBIO) {
@@ -329,7 +337,7 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
     case FIONREAD:  // SIOCINQ
       // Programs ask until enough is there: what the link has counts, and what the peer offers has to come. Who asks behind each of many reads learns
       // whether to go on.
-      if (foreign() || ReadableAtOnce() < kStillMuch || ReadableAtOnce() >= told_readable_) {
+      if (foreign() || ReadableAtOnce() < kStillMuch || (ReadableAtOnce() >= told_readable_ && !FillsReceiveBuffer())) {
         Look();
         if (!foreign()) WantBcopy(UINT64_MAX);
         AfterProgress();

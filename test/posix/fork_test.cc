@@ -1,4 +1,5 @@
 // Connections that several processes hold after a fork: accept and fork, in turn, and both at once.
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -97,6 +98,30 @@ TEST_CASE("fork: parent and children read in turn") {
   }
   pair.client.reset();
   REQUIRE(Hash(ReceiveToEnd(pair.server)) == Hash(data.substr(101'000)));
+}
+
+TEST_CASE("fork: who asks how much is there takes no more from the others than TCP would hold") {
+  Pair pair = MakePair();
+  int fds[2];
+  REQUIRE(pipe(fds) == 0);
+  Fd in(fds[0]), out(fds[1]);
+  const pid_t pid = Fork([&] {
+    out.reset();
+    char c;
+    return read(in, &c, 1) == 0 ? 0 : 1;  // when the parent has asked
+  });
+  SetNonblocking(pair.server);
+  const std::string data(64 << 10, 'x');
+  int asked = 0;
+  for (int i = 0; i < 200; ++i) {
+    while (send(pair.server, data.data(), data.size(), MSG_NOSIGNAL) > 0) {
+    }
+    REQUIRE(ioctl(pair.client, FIONREAD, &asked) == 0);
+  }
+  REQUIRE(asked > 0);
+  REQUIRE(asked < 1 << 20);
+  out.reset();
+  REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
 TEST_CASE("fork: one process reads while another writes") {
