@@ -24,6 +24,8 @@ enum class Giver : unsigned char {
 void FinishBeforeExec();
 // There are connections that have been closed and are not over.
 bool HasLingering();
+// Connects that are under way in the background, and end soon, end: there is nothing that could be handed over of one. Once for each.
+void AwaitConnects();
 // Locks all sockets, as fork does, and readies them for a program that gets them from here: a descriptor (close-on-exec) for its
 // AdoptSockets; -1: there is nothing to give, or it cannot be done. Until UnlockSockets no other thread may use a socket, so that the state
 // that was given is the last one. When no such program comes about, close the descriptor, and all is as before.

@@ -1,15 +1,23 @@
 #include "preload/socket/background.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "preload/bounded_lock.h"
@@ -18,6 +26,7 @@
 #include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/log.h"
+#include "preload/process_life.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/unbounded_poll.h"
@@ -32,6 +41,9 @@ thread_local bool is_helper __attribute__((tls_model("initial-exec"))) = false;
 constexpr Duration kThreadRetry = std::chrono::milliseconds(200);
 constexpr Duration kInlineLook = std::chrono::milliseconds(10);
 
+// How often the helper looks whether anybody else is left.
+constexpr Duration kLookForOthers = std::chrono::seconds(1);
+
 // For how many of Pause() one waits for the kernel to have done with a thread that has ended.
 constexpr int kPausesForKernel = 1000;
 
@@ -44,6 +56,24 @@ void Pause() {
 unsigned ThreadsOfProcess() {
   struct stat tasks {};
   return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > 2 ? static_cast<unsigned>(tasks.st_nlink) - 2 : 0;
+}
+
+// The thread that the process began with has ended, with this status, and of others there is one. Empty also where nobody can tell.
+std::optional<int> AllOthersHaveEnded() {
+  const int fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/proc/self/stat", O_RDONLY | O_CLOEXEC));
+  if (fd < 0) return std::nullopt;
+  std::array<char, 1024> text{};
+  const ssize_t size = real.read(fd, text.data(), text.size() - 1);
+  real.close(fd);
+  // Behind the name, which may have anything in it: the state, 16 numbers, and how many threads there are; last the status, as of waitpid (proc(5)).
+  const char* const behind = size > 0 ? strrchr(text.data(), ')') : nullptr;
+  char state = 0;
+  long threads = 0;
+  if (behind == nullptr || sscanf(behind, ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld", &state, &threads) != 2 ||
+      state != 'Z' || threads != 2)
+    return std::nullopt;
+  const char* const last = strrchr(behind, ' ');
+  return last != nullptr ? atoi(last) >> 8 & 0xff : 0;
 }
 
 }  // namespace
@@ -86,6 +116,7 @@ void Background::State::Sleep(std::vector<pollfd>& fds) {
     until = std::min(until, item.wait.deadline);
   }
   fds.push_back({.fd = wake_fd.load(), .events = POLLIN, .revents = 0});
+  until = std::min(until, Now() + kLookForOthers);
   {
     std::lock_guard lock(mutex);
     const bool again = std::any_of(items.begin(), items.end(), [](const Item& item) { return item.task->added_again_; });
@@ -146,6 +177,9 @@ void* Background::Main(void*) {
     s.begun = true;
   }
   std::vector<pollfd> fds;
+  // A process whose last thread ends by pthread_exit, or by a system call, ends with it: not for the kernel and the C library, as long as this one is here.
+  // When it returns the C library makes an exit(0) of that, where that is what it was.
+  Time look_for_others = Now() + kLookForOthers;
   for (;;) {
     {
       std::lock_guard lock(s.mutex);
@@ -169,6 +203,15 @@ void* Background::Main(void*) {
     if (s.ending) {
       s.at_work.unlock();
       return nullptr;
+    }
+    if (const Time passed = Now(); passed >= look_for_others) {
+      look_for_others = passed + kLookForOthers;
+      if (const auto status = Confined() ? std::nullopt : AllOthersHaveEnded()) {
+        s.at_work.unlock();
+        ProcessExit();
+        if (*status != 0) syscall(SYS_exit, *status);  // the last one's counts
+        return nullptr;
+      }
     }
   }
 }

@@ -236,6 +236,7 @@ void LockSockets() {
 }
 
 int SealSockets(Heirloom which, Giver giver) {
+  AwaitConnects();
   LockSockets();
   return Seal(Heirlooms(which), giver, Receiver::kAnybody, {});
 }

@@ -98,6 +98,9 @@ OpenListeners& open_listeners() {
   return *instance;
 }
 
+// As TCP counts: one more than the backlog, which has no sign there.
+size_t RoomOf(int backlog) { return std::min<size_t>(static_cast<unsigned>(backlog), Listener::kMostTakenOn - 1) + 1; }
+
 // A hidden descriptor becomes one of the application's, with the flags it asked accept for.
 int Unhide(int hidden, int flags) {
   const int fd = real.fcntl(hidden, (flags & SOCK_CLOEXEC) != 0 ? F_DUPFD_CLOEXEC : F_DUPFD, 0);
@@ -130,7 +133,7 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
     SDP_LOG(kError, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
     return nullptr;
   }
-  listener->backlog_ = static_cast<size_t>(std::clamp(backlog, 1, kMostTakenOn));
+  listener->backlog_ = RoomOf(backlog);
   listener->sdp_address_ = LocalAddress(listener->sdp_fd());
   // A kernel RNIC's first: whoever asks from here on is sent to it.
   std::string why;
@@ -227,7 +230,7 @@ void Listener::SetSignals(int fd) {
 void Listener::SetBacklog(int backlog) {
   real.listen(sdp_fd(), backlog);
   std::lock_guard lock(mutex_);
-  backlog_ = static_cast<size_t>(std::clamp(backlog, 1, kMostTakenOn));
+  backlog_ = RoomOf(backlog);
 }
 
 void Listener::SetTuning(const ConnectionTuning& tuning) {

@@ -124,7 +124,7 @@ std::unique_ptr<PmLookup> PmLookup::Start(int tcp_fd, int domain, const pm::Endp
   const Address source = central ? SourceTowards(tcp_fd, target, scope_id) : LocalAddress(lookup->fd_);
   if (source.length == 0) return nullptr;
   const auto local = BoundLocal(tcp_fd, domain, source);
-  if (!local) return nullptr;
+  if (!local || local->version != target.version) return nullptr;  // bound to an address of the other version: the kernel knows what to say of it
 
   pm::PmClientOptions options;
   options.overall_limit = config().pm_timeout;

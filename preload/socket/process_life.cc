@@ -11,6 +11,7 @@
 #include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/heap.h"
+#include "preload/inheritance.h"
 #include "preload/log.h"
 #include "preload/readiness/fork.h"
 #include "preload/signal_end.h"
@@ -31,6 +32,8 @@ namespace {
 constexpr Duration kExitPatience = std::chrono::seconds(5);
 // All peers together, which may be in no call that would answer.
 constexpr Duration kPatienceForPeers = std::chrono::milliseconds(100);
+// Once for each connect that a fork finds under way.
+constexpr Duration kPatienceForConnects = std::chrono::milliseconds(200);
 
 // How often the helper sees to the connections of a process that a signal ends, and how long the handler waits for a helper that does not get on: it
 // may want what the interrupted thread has, as a lock of malloc's.
@@ -124,7 +127,19 @@ void SayLastWords() {
 
 }  // namespace
 
+void AwaitConnects() {
+  bool any = false;
+  const auto step = [&any](StreamSocket* socket) { any = socket->StepConnect() || any; };
+  for (const Time deadline = Now() + kPatienceForConnects; Now() < deadline; nanosleep(&kRestBetweenSteps, nullptr)) {
+    any = false;
+    ForEachSocket(step);
+    if (!any) return;
+  }
+  ForEachSocket([](StreamSocket* socket) { socket->NoteWaitedForConnect(); });
+}
+
 void PrepareFork() {
+  AwaitConnects();
   Background::RestForFork();
   LockEpollTableForFork();
   AllSockets::Lock();
@@ -198,6 +213,7 @@ void ProcessExit() {
 }
 
 void FinishBeforeExec() {
+  AwaitConnects();
   const Time deadline = Now() + kExitPatience;
   std::vector<SocketRef> sockets = AllWithTasks();
   for (const SocketRef& socket : sockets) static_cast<StreamSocket*>(socket.get())->LeaveListenerForExec();

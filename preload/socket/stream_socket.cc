@@ -29,6 +29,8 @@ constexpr size_t kReadAheadOfShared = 64 << 10;
 // A writer that waits for credit, which is behind more than that, leaves it to a reader elsewhere to bring both, for so long: that one may
 // read little by little, or not at all.
 constexpr Duration kPatienceForReader = std::chrono::milliseconds(10);
+// How often a program that only sends, or asks whether it may, looks at what the peer has said.
+constexpr Duration kLooksForRefusal = std::chrono::milliseconds(10);
 // Numbers that a signal handler may add: the standard descriptors, and some.
 constexpr size_t kRoomForHandlers = 5;
 
@@ -205,7 +207,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     readiness.listener_fds[2] = listener_->common_fd();
     listener_->NoteUse();
   } else if (state_ == State::kNew && pending_error_ != 0) {
-    readiness.events = POLLOUT | POLLERR | POLLHUP;
+    readiness.events = POLLOUT | POLLWRNORM | POLLERR | POLLHUP;
     if (!error_outlived_) readiness.events |= POLLIN;
     readiness.read_edge = readiness.write_edge = link_edge_;
   }
@@ -230,7 +232,12 @@ void StreamSocket::Look() {
 }
 
 void StreamSocket::LookForRefusal() {
-  if (engine().peer_closed() && engine().can_send()) Look();
+  const Time now = Now();
+  if (!engine().can_send() || session_->being_read() || (!engine().peer_closed() && now < look_for_refusal_)) return;
+  look_for_refusal_ = now + kLooksForRefusal;
+  const int error = errno;  // of whoever only asks
+  LookAtLink();
+  errno = error;
 }
 
 void StreamSocket::TakeUntold() {

@@ -159,6 +159,9 @@ class StreamSocket final : public Socket {
   // What keeps a connection to this process that the peer can let go of, memory that was lent or a copy of
   // it, is asked back, and waited for.
   void SettleToGive();
+  // One step of a connect that is under way in the background. False: there is none, or it was waited for in vain.
+  bool StepConnect();
+  void NoteWaitedForConnect();
   // `front`: of the connection, for as long as another process has its state. False: there is no such connection any more.
   [[nodiscard]] bool TakeUp(Bytes front);
   // Takes both descriptors over. False: the kernel answers for the listener from here on.
@@ -243,7 +246,7 @@ class StreamSocket final : public Socket {
   int TakeError();
   // What came before the connection was anybody's to wait for, who is about to wait by poll or epoll.
   void TakeUntold();
-  // The peer has ended its half. If it has closed, it answers what is sent with a reset, which the next call is to know of.
+  // Whoever has closed answers what is sent with a reset, which the next call is to know of.
   void LookForRefusal();
   // What the handlers of signals do to a sleep: kRestart heeds SA_RESTART, as TCP does without a time-out.
   enum class Signals : uint8_t { kInterrupt, kRestart };
@@ -453,7 +456,10 @@ class StreamSocket final : public Socket {
   // stream_socket_connect.cc
   int ConnectInline(Lock& lock, int fd);
   // A connect while another one is under way.
+  // Until no connect is under way. 0, EINTR, or EAGAIN when `timeout` (0: without end) is over.
+  int AwaitConnect(Lock& lock, Duration timeout);
   int JoinConnect(Lock& lock, int fd);
+  int ShutDownConnect(int fd);
   ConnectAttempt::Outcome LeadAttempt(int fd, Time now);
   // The helper goes on with it. False: there is none.
   bool LeaveConnect();
@@ -469,6 +475,8 @@ class StreamSocket final : public Socket {
   static void FinishStart(Session& session, int fd);
 
   // stream_socket_close.cc
+  // One of several descriptors is gone.
+  void GoOnWithout(int fd);
   int CloseLast(Lock& lock, int fd);
   void EndStream();
   // The kernel has taken all that there is to send, and sent it. What it keeps for a peer that has no room is lost if the peer sends anything, credit as a rule,
@@ -520,6 +528,8 @@ class StreamSocket final : public Socket {
   std::optional<uint32_t> passed_mark_;  // a receive has passed the mark that is next and found nothing behind it; announcements of urgent data till then
   uint32_t told_urgent_ = 0;    // announcements of urgent data that the owner was told of
   bool away_ = false;         // another process keeps the connection to itself
+  Time look_for_refusal_{};
+  bool waited_for_connect_ = false;  // by a fork, in vain
   bool waited_in_vain_ = false;  // for that process; since it has gone away
   bool responsible_ = false;  // this process left bytes unsent when it used the connection last
   bool leaving_ = false;      // closed here, but for those bytes; others may hold it

@@ -106,7 +106,9 @@ int StreamSocket::Shutdown(int fd, int how) {
     BecomePlain(fd, stats::FallbackReason::kCount, {});
     return kPassThrough;
   }
-  if (state_ != State::kSdp) return state_ == State::kConnecting ? Fail(ENOTCONN) : kPassThrough;
+  if (state_ == State::kConnecting) StepAttempt();
+  if (state_ == State::kConnecting) return how == SHUT_RD || how == SHUT_WR || how == SHUT_RDWR ? ShutDownConnect(fd) : Fail(EINVAL);
+  if (state_ != State::kSdp) return kPassThrough;
   if (foreign()) {
     Time deadline = kNever;
     if (const int error = AwaitConnection(lock, /*nonblocking=*/false, {}, &deadline); error != 0) return Fail(error);
@@ -162,7 +164,7 @@ int StreamSocket::Close(int fd) {
   std::erase(descriptors_, fd);
   FdTable::Remove(fd, this);
   if (!descriptors_.empty()) {
-    if (session_ != nullptr && session_->queue_pair().event_fd() == fd) session_->queue_pair().SetEventFd(descriptors_.front());
+    GoOnWithout(fd);
     return real.close(fd);
   }
   if (state_ == State::kSdp && LeaveToOthers()) {
@@ -197,6 +199,13 @@ int StreamSocket::Close(int fd) {
   }
   errno = saved;
   return real.close(fd);
+}
+
+void StreamSocket::GoOnWithout(int fd) {
+  if (session_ != nullptr && session_->queue_pair().event_fd() == fd) session_->queue_pair().SetEventFd(descriptors_.front());
+  if (attempt_ == nullptr) return;
+  attempt_->SetFd(descriptors_.front());
+  if (Background::Holds(&task_)) Background::Add(&task_, Duration::zero());  // it sleeps on the number that is no more
 }
 
 int StreamSocket::CloseLast(Lock& lock, int fd) {
@@ -393,10 +402,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
 void StreamSocket::Vanished(int fd) {
   Lock lock(mutex_);
   std::erase(descriptors_, fd);
-  if (!descriptors_.empty()) {
-    if (session_ != nullptr && session_->queue_pair().event_fd() == fd) session_->queue_pair().SetEventFd(descriptors_.front());
-    return;
-  }
+  if (!descriptors_.empty()) return GoOnWithout(fd);
   // The kernel has ended the link already; what was unsent is lost, as nobody told us in time.
   if (listener_ != nullptr) listener_->Close();
   attempt_.reset();
@@ -441,10 +447,7 @@ void StreamSocket::BeginToFinish() {
   if (!LockBounded(own)) return;
   if (listener_ != nullptr) listener_->LeaveToOthers();  // before any connection keeps the process waiting
   if (shared_ != nullptr || state_ != State::kSdp || foreign() || session_->link_ended()) return;
-  PushHeld();
-  session_->engine().CloseReceive();
-  session_->engine().CloseSend();
-  session_->Pump();
+  EndStream();
   if (MayLeadOthers()) LeaveToBackground();
 }
 
@@ -503,9 +506,7 @@ void StreamSocket::FinishAtExit(Time deadline) {
   if (LinkFd() < 0) return;
   if (state_ == State::kSdp || leaving_) {  // alone now
     leaving_ = false;
-    PushHeld();
-    session_->engine().CloseReceive();
-    session_->engine().CloseSend();
+    if (session_->engine().can_send()) EndStream();  // it was common to several when the process began to end
   }
   session_->Pump();
   while (!session_->AllTaken() && Now() < deadline) {

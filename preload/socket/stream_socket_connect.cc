@@ -75,7 +75,8 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
   if (pending_error_ != 0 && !error_outlived_) return Fail(TakeError());
   const bool internet = address != nullptr && ((address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) ||
                                                (address->sa_family == AF_INET6 && length >= 24));
-  if (!internet) return kPassThrough;  // the kernel has the right error
+  const bool of_another = internet && !native_ && address->sa_family != domain_;
+  if (!internet || of_another) return kPassThrough;  // the kernel has the right error
   if (error_outlived_) TakeError();  // nobody has asked, and TCP forgets it here
   if (Confined()) {  // it had another peer before
     if (native_) return Fail(ECONNREFUSED);
@@ -91,6 +92,7 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
   attempt_ = std::make_unique<ConnectAttempt>(fd, native_ ? kFamilySdp : domain_, Destination(fd, MakeAddress(address, length)),
                                               &options_);
   ++calls_;
+  waited_for_connect_ = false;
   const int result = ConnectInline(lock, fd);
   if (result == 0) connect_reported_ = true;
   return result;
@@ -149,6 +151,7 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
       error = errno;
       unlocked.returned = true;
     }
+    if (state_ == State::kNew && pending_error_ != 0) return Fail(TakeError());  // shut down meanwhile
     if (state_ != State::kConnecting) return Fail(EBADF);
     if ((result < 0 && error == EINTR) || (result == 0 && Now() >= deadline)) {
       // As TCP's: the connect goes on by itself, and the next one reports how it went.
@@ -170,15 +173,20 @@ bool StreamSocket::LeaveConnect() {
   return Background::Add(&task_, Duration::zero());
 }
 
-int StreamSocket::JoinConnect(Lock& lock, int fd) {
-  if (IsNonblocking(fd)) return Fail(EALREADY);
-  const Time deadline = options_.send_timeout() == Duration::zero() ? kNever : Now() + options_.send_timeout();
+int StreamSocket::AwaitConnect(Lock& lock, Duration timeout) {
+  const Time deadline = timeout == Duration::zero() ? kNever : Now() + timeout;
   while (state_ == State::kConnecting) {
     pollfd none{.fd = -1, .events = 0, .revents = 0};
     const int error = SleepAsWaiter(lock, &none, deadline, deadline == kNever ? Signals::kRestart : Signals::kInterrupt);
-    if (error == EINTR) return Fail(EINTR);
-    if (error == EAGAIN && Now() >= deadline) return Fail(EALREADY);
+    if (error == EINTR) return EINTR;
+    if (error == EAGAIN && Now() >= deadline) return EAGAIN;
   }
+  return 0;
+}
+
+int StreamSocket::JoinConnect(Lock& lock, int fd) {
+  if (IsNonblocking(fd)) return Fail(EALREADY);
+  if (const int error = AwaitConnect(lock, options_.send_timeout()); error != 0) return Fail(error == EAGAIN ? EALREADY : error);
   if (state_ == State::kSdp) return ReportConnected(fd);
   if (state_ == State::kPlain) return kPassThrough;
   if (state_ == State::kClosed) return Fail(EBADF);
@@ -250,6 +258,26 @@ int StreamSocket::Disconnect(int fd) {
   ++link_edge_;
   for (const Observation& o : observers_) o.observer->OnChange(o.fd);
   waiters_.WakeAll();
+  return 0;
+}
+
+bool StreamSocket::StepConnect() {
+  Lock lock(mutex_);
+  if (state_ != State::kConnecting || connects_inline_ || attempt_ == nullptr || waited_for_connect_) return false;
+  StepAttempt();
+  return state_ == State::kConnecting;
+}
+
+void StreamSocket::NoteWaitedForConnect() {
+  Lock lock(mutex_);
+  waited_for_connect_ = true;
+}
+
+// As TCP does in SYN_SENT, whatever of it is to be shut down.
+int StreamSocket::ShutDownConnect(int fd) {
+  Disconnect(fd);
+  pending_error_ = ECONNRESET;
+  error_outlived_ = false;
   return 0;
 }
 

@@ -141,8 +141,11 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   if ((flags & MSG_ZEROCOPY) != 0) [[unlikely]] return SendZeroCopy(fd, iov, count, flags & ~MSG_ZEROCOPY);
   SendCursor data(iov, count);
   Lock lock(mutex_);
+  if (state_ == State::kConnecting) {
+    const int error = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd) ? EAGAIN : AwaitConnect(lock, options_.send_timeout());
+    if (error != 0) return Fail(error);
+  }
   if (state_ != State::kSdp) {
-    if (state_ == State::kConnecting) return Fail(EAGAIN);
     if (pending_error_ != 0) {  // of a connect that has failed, or of the connection that was
       const int error = TakeError();
       lock.unlock();
@@ -290,8 +293,11 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   }
   if (out_flags != nullptr) *out_flags = 0;
   Lock lock(mutex_);
+  if (state_ == State::kConnecting) {
+    const int error = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd) ? EAGAIN : AwaitConnect(lock, options_.receive_timeout());
+    if (error != 0) return Fail(error);
+  }
   if (state_ != State::kSdp) {
-    if (state_ == State::kConnecting) return Fail(EAGAIN);
     if (pending_error_ != 0) return Fail(TakeError());
     return kPassThrough;
   }

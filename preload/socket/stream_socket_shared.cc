@@ -367,6 +367,12 @@ void StreamSocket::DisownAfterFork() {
     attempt_->Disown();
     attempt_.reset();
     state_ = State::kNew;
+    // The handshake on the link is the parent's: what the child would say there, or hear, is none of its business.
+    const int fresh = real.socket(domain_, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    for (const int fd : descriptors_) {
+      if (fresh < 0 || real.dup3(fresh, fd, (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0) < 0) real.close(fd);
+    }
+    if (fresh >= 0) real.close(fresh);
   }
   waiters_.Clear();
 }

@@ -1,4 +1,5 @@
 // Processes that end with something said and not yet heard.
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 
@@ -272,6 +273,43 @@ TEST_CASE("process: exit right after a close delivers everything") {
   REQUIRE(got.size() > 100'000);
   REQUIRE(got.substr(0, 16 * 1024) == Pattern(16 * 1024));
   REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+TEST_CASE("process: exit with something unread, or a linger time of zero, resets as close does", "[abort]") {
+  const bool by_exit = GENERATE(true, false), unread = GENERATE(true, false);
+  Listener listener = Listen();
+  const pid_t pid = Fork([&] {
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    const linger none{.l_onoff = 1, .l_linger = 0};
+    if (!unread && setsockopt(server, SOL_SOCKET, SO_LINGER, &none, sizeof none) != 0) return 1;
+    if (unread && (!WaitFor(server, POLLIN) || !SendAll(server, "x"))) return 2;
+    (void)server.release();
+    if (by_exit) exit(0);
+    _exit(0);
+  });
+  Fd client = Connected(listener);
+  if (unread) {
+    REQUIRE(SendAll(client, "nobody reads this"));
+    REQUIRE(ReceiveExactly(client, 1) == "x");
+  }
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  char c;
+  REQUIRE_ERRNO(recv(client, &c, 1, 0), ECONNRESET);
+}
+
+TEST_CASE("process: ends with its last thread, who leaves by a system call") {
+  const int status = GENERATE(0, 3);
+  Listener listener = Listen();
+  const pid_t pid = Fork([&] {
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    SetNonblocking(server);
+    if (!SendAll(server, "last")) return 1;
+    syscall(SYS_exit, status);
+    return 2;
+  });
+  Fd client = Connected(listener);
+  REQUIRE(ReceiveToEnd(client) == "last");
+  REQUIRE(ExitedWith(Reap(pid), status));
 }
 
 }  // namespace
