@@ -129,6 +129,25 @@ assert n == size, (n, size)
 assert got.digest() == hashlib.sha256(data).digest()
 """
 
+HEARS = """
+import socket, sys
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=20)
+connection.sendall(b"x")
+print(b"".join(iter(lambda: connection.recv(100), b"")), flush=True)
+"""
+
+# Its only thread ends by itself.
+SELF_ENDING = """
+import ctypes, socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+connection, _ = server.accept()
+server.close()
+connection.recv(1)
+connection.setblocking(False)
+connection.send(b"last")
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
 
 class Forking(harness.ProgramTest):
     def setUp(self):
@@ -191,6 +210,15 @@ class Forking(harness.ProgramTest):
                 self.assertEqual(parent.popen.stdout.readline(), b"echoed\n", parent.output())
                 self.assertEqual(parent.wait(20), 0, parent.output())
                 self.assertEqual(self.world.connects(port), (3, {}))
+
+    def test_a_thread_that_ends_by_itself_and_was_the_last(self):
+        """But for the library's."""
+        server = self.world.start([sys.executable, "-c", SELF_ENDING, self.port])
+        self.world.wait_for_listener(self.port)
+        client = self.world.start([sys.executable, "-c", HEARS, self.port], stdout=subprocess.PIPE)
+        self.assertEqual(client.popen.stdout.readline(), b"b'last'\n", client.output())
+        self.assertEqual(server.wait(20), 0, server.output())
+        self.assertEqual(client.wait(20), 0, client.output())
 
     def sleeps(self, pid):
         """All of the process's threads do."""
