@@ -162,6 +162,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   ++calls_;
   const size_t total = data.left();
   const bool writable = Writable();  // what poll told the caller
+  LookForRefusal();
   const bool nonblocking = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd);
   const bool more = (flags & MSG_MORE) != 0 || options_.cork();
   const bool may_hold = (flags & MSG_OOB) == 0 && total > 0 && pending_error_ == 0 && session_->engine().can_send();
@@ -170,7 +171,6 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   Time credit_deadline = kNever;
   bool looked = false;
   left_until_ = kNever;
-  LookForRefusal();
   NoteSend(total, !nonblocking);
   const bool is_request = !nonblocking && !more && may_hold && MayBeRequest(total);
   // What MSG_MORE has kept back leaves with what follows, at once.
