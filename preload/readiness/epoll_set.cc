@@ -200,41 +200,18 @@ void EpollSet::OnPlain(int fd) {
   if (const int link = std::exchange(entry->link, -1); link >= 0) HiddenFds::Close(link);
 }
 
-// With the lock held: wakes whoever sleeps in the kernel for this set.
-void EpollSet::Kick() {
-  if (sleepers_.load() == 0 && !nested_.load() && !PlainSleep::Any(group_)) return;
-  const NoCancellation no_cancellation;
-  const uint64_t one = 1;
-  const int saved = errno;
-  (void)!real.write(kick_, &one, sizeof one);
-  errno = saved;
-}
-
-void EpollSet::SetNested() {
-  std::lock_guard lock(mutex_);
-  nested_ = true;
-  if (!candidates_.empty()) Kick();
-}
-
-// A wait has taken the kick in; what still holds, other sets have to see, and the next one who sleeps in this one: the kernel wakes him, too, for what
-// has found no room, and for what is level-triggered.
-void EpollSet::KickOthers() {
-  if (!nested_.load() && sleepers_.load() == 0 && !PlainSleep::Any(group_)) return;
-  std::lock_guard lock(mutex_);
-  if (!candidates_.empty()) Kick();
-}
-
 // --- epoll_wait
 
-// Lets the links that have something make progress. Their sockets become candidates.
-void EpollSet::ProgressLinks() {
+// Lets the links that have something make progress. Their sockets become candidates. Whether there is a kick; it is taken in only on demand.
+bool EpollSet::ProgressLinks(bool take_kick) {
+  bool kicked = false;
   epoll_event ready[kBatch];
   constexpr timespec kAtOnce{};
   const int count = Confined() ? WaitForEpoll(inner_, ready, kBatch, &kAtOnce, nullptr) : real.epoll_wait(inner_, ready, kBatch, 0);
   for (int i = 0; i < count; ++i) {
     if (ready[i].data.u64 == kKickTag) {
-      uint64_t kicks;
-      (void)!real.read(kick_, &kicks, sizeof kicks);
+      kicked = true;
+      if (take_kick) TakeKick();
       continue;
     }
     if ((ready[i].data.u64 >> 62) == 1) {
@@ -257,6 +234,7 @@ void EpollSet::ProgressLinks() {
     }
     static_cast<StreamSocket*>(socket.get())->Progress();
   }
+  return kicked;
 }
 
 bool EpollSet::HasCandidates() {
@@ -307,21 +285,6 @@ void EpollSet::NoteShared(int fd, bool shared) {
   if (entry == nullptr || entry->shared == shared) return;
   entry->shared = shared;
   shared_entries_.fetch_add(shared ? 1 : -1);
-}
-
-bool EpollSet::ProgressAndCheck() {
-  ProgressLinks();
-  (void)LookAtShared();
-  Work work;
-  TakeCandidates(&work, /*keep=*/true);
-  for (auto& [fd, socket] : work) {
-    const StreamSocket::Readiness readiness = static_cast<StreamSocket*>(socket.get())->GetReadiness();
-    std::lock_guard lock(mutex_);
-    NoteShared(fd, readiness.shared);
-    const Entry* const entry = Find(fd);
-    if (entry != nullptr && Holding(*entry, readiness) != 0) return true;
-  }
-  return false;
 }
 
 // Reports candidates that have what the application waits for, behind the `count` events that are there already; the others are candidates
@@ -472,7 +435,7 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
       events[kept++] = events[i];
     }
     count = MergeListeners(events, count, kept);
-    if (inner) ProgressLinks();
+    if (inner) ProgressLinks(/*take_kick=*/true);
     if ((inner || kernel_first) && count < max_events) count = Report(events, count, max_events, &reported);
     devices.WakeUp();
     if (count > 0) return count;

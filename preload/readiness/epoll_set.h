@@ -149,8 +149,11 @@ class EpollSet final : public ReadinessObserver {
   void ForgetDevice(Entry& entry);
   void Kick();
   void KickOthers();
+  void TakeKick();
+  void KeepKicked();
   bool HasCandidates();
-  void ProgressLinks();
+  bool ProgressLinks(bool take_kick);
+  bool AnyHolds();  // of the candidates, which they stay
   // epoll_set_look.cc: before a wait sleeps. What it looks at stays alive in a SleepingDevices.
   struct SleepingDevices;
   void FindDevices(SleepingDevices* out);

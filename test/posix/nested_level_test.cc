@@ -1,0 +1,115 @@
+// Epoll sets inside epoll sets stay readable as long as there is something inside, however often it is looked at, and no longer.
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include "test/posix/support.h"
+
+namespace posix_test {
+namespace {
+
+Fd Set() {
+  Fd set(epoll_create1(EPOLL_CLOEXEC));
+  REQUIRE(set >= 0);
+  return set;
+}
+
+int Control(int set, int operation, int fd, uint32_t events) {
+  epoll_event event{.events = events, .data = {.fd = fd}};
+  return epoll_ctl(set, operation, fd, &event);
+}
+
+void Add(int set, int fd, uint32_t events) { REQUIRE(Control(set, EPOLL_CTL_ADD, fd, events) == 0); }
+
+// The descriptor one wait reports; -1: none.
+int WaitOne(int set, int timeout_ms = kPatienceMs) {
+  epoll_event event{};
+  return epoll_wait(set, &event, 1, timeout_ms) == 1 ? event.data.fd : -1;
+}
+
+// By every way to look, and each time.
+void RequireReadable(int outer, int inner) {
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(WaitOne(outer) == inner);
+    REQUIRE(PollOne(outer, POLLIN, 0) == POLLIN);
+    REQUIRE(PollOne(inner, POLLIN, 0) == POLLIN);
+    REQUIRE(WaitOne(outer, 0) == inner);
+  }
+}
+
+// Nobody looks into what is inside. To be woken for nothing once is allowed.
+bool BecomesQuiet(int outer) {
+  return Eventually([&] { return WaitOne(outer, 0) == -1; }) && WaitOne(outer, kQuietMs) == -1 && PollOne(outer, POLLIN, 0) == 0;
+}
+
+TEST_CASE("nested level: a set that is ready when it is put into another") {
+  const bool looked_into = GENERATE(true, false);
+  Pair pair = MakePair();
+  Fd inner = Set();
+  Fd outer = Set();
+  Add(inner, pair.server, EPOLLIN);
+  REQUIRE(SendAll(pair.client, "ab"));
+  if (looked_into) REQUIRE(WaitOne(inner) == pair.server);
+  Add(outer, inner, EPOLLIN);
+  RequireReadable(outer, inner);
+  REQUIRE(WaitOne(inner, 0) == pair.server);
+  RequireReadable(outer, inner);
+  REQUIRE(SendAll(pair.client, "c"));
+  RequireReadable(outer, inner);
+  REQUIRE(ReceiveExactly(pair.server, 2) == "ab");
+  RequireReadable(outer, inner);
+  REQUIRE(ReceiveExactly(pair.server, 1) == "c");
+  REQUIRE(BecomesQuiet(outer));
+  REQUIRE(SendAll(pair.client, "d"));
+  RequireReadable(outer, inner);
+}
+
+TEST_CASE("nested level: EPOLL_CTL_MOD looks at the inner set again") {
+  const uint32_t before = GENERATE(uint32_t{EPOLLIN}, uint32_t{EPOLLIN | EPOLLET}, uint32_t{EPOLLIN | EPOLLONESHOT});
+  const uint32_t after = GENERATE(uint32_t{EPOLLIN}, uint32_t{EPOLLIN | EPOLLET}, uint32_t{EPOLLIN | EPOLLONESHOT});
+  Pair pair = MakePair();
+  Fd inner = Set();
+  Fd outer = Set();
+  Add(inner, pair.server, EPOLLIN);
+  REQUIRE(SendAll(pair.client, "x"));
+  Add(outer, inner, before);
+  REQUIRE(WaitOne(outer) == inner);
+  // What an edge-triggered one is told of twice is told twice now.
+  REQUIRE(Eventually([&] { return before == EPOLLIN || WaitOne(outer, 0) == -1; }));
+  REQUIRE(Control(outer, EPOLL_CTL_MOD, inner, after) == 0);
+  REQUIRE(WaitOne(outer) == inner);
+  if (after == EPOLLIN) RequireReadable(outer, inner);
+  if ((after & EPOLLET) != 0) REQUIRE(Eventually([&] { return WaitOne(outer, 0) == -1; }));
+  if ((after & EPOLLONESHOT) != 0) REQUIRE(WaitOne(outer, kQuietMs) == -1);
+}
+
+TEST_CASE("nested level: a message a turn, and a set around it that comes later") {
+  const bool by_poll = GENERATE(true, false);
+  Pair pair = MakePair();
+  Fd inner = Set();
+  Fd outer = Set();
+  Add(outer, inner, EPOLLIN);
+  Add(inner, pair.server, EPOLLIN);
+  const auto turn = [&] {
+    REQUIRE((by_poll ? PollOne(inner, POLLIN) == POLLIN : WaitOne(outer) == inner));
+    REQUIRE(WaitOne(inner, 0) == pair.server);
+  };
+  for (int i = 0; i < 5; ++i) REQUIRE(SendAll(pair.client, "msg."));
+  for (int i = 0; i < 4; ++i) {
+    turn();
+    REQUIRE(ReceiveExactly(pair.server, 4) == "msg.");
+  }
+  turn();
+  Fd later = Set();
+  Add(later, inner, EPOLLIN);
+  RequireReadable(later, inner);
+  RequireReadable(outer, inner);
+  REQUIRE(ReceiveExactly(pair.server, 4) == "msg.");
+  REQUIRE(BecomesQuiet(later));
+  REQUIRE(BecomesQuiet(outer));
+  REQUIRE(SendAll(pair.client, "more"));
+  RequireReadable(later, inner);
+  RequireReadable(outer, inner);
+}
+
+}  // namespace
+}  // namespace posix_test
