@@ -302,9 +302,36 @@ int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
   return set->Control(epfd, operation, fd, event);
 }
 
+namespace {
+
+// The kernel lets no more sets be inside one another. What it refused for that, or for a circle, may be among the nestings.
+constexpr int kDeepest = 5;
+
+// Lets the sets in `epfd`, at whatever depth, take in what they were woken for: those with nothing to report are readable to the kernel no more.
+// Whether there are any.
+bool SettleNested(int epfd, int depth) {
+  if (depth == kDeepest || !any_nested.load(std::memory_order_relaxed)) return false;
+  absl::InlinedVector<int, 16> inner;
+  {
+    Sets& s = sets();
+    std::lock_guard lock(s.mutex);
+    for (const Nesting& n : s.nested) {
+      if (AreDuplicates(n.outer, epfd)) inner.push_back(n.inner);
+    }
+  }
+  for (const int fd : inner) {
+    if (const EpollSetRef set = FindEpollSet(fd)) set->ProgressAndCheck();
+    SettleNested(fd, depth + 1);
+  }
+  return !inner.empty();
+}
+
+}  // namespace
+
 bool NestedIsIdle(int epfd) {
   const EpollSetRef set = FindEpollSet(epfd);
-  if (!set || set->ProgressAndCheck()) return false;
+  if (set && set->ProgressAndCheck()) return false;
+  if (!SettleNested(epfd, 0) && !set) return false;
   pollfd poll{.fd = epfd, .events = POLLIN, .revents = 0};
   return real.poll(&poll, 1, 0) == 0;
 }

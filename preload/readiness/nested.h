@@ -34,8 +34,8 @@ bool HaveEpollSets();
 // As EpollSetRef::Find; a duplicate from before its descriptor had a set is recognized.
 EpollSetRef FindEpollSet(int epfd);
 
-// For poll, select and epoll on an epoll descriptor that the kernel calls readable: it has a set, and neither that nor the kernel has
-// anything to report (any more).
+// For poll, select and epoll on an epoll descriptor that the kernel calls readable: it has a set, or others in it, and neither those nor the
+// kernel have anything to report (any more).
 bool NestedIsIdle(int epfd);
 
 }  // namespace sdp::preload

@@ -2,6 +2,9 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
+#include <string>
+#include <vector>
+
 #include "test/posix/support.h"
 
 namespace posix_test {
@@ -109,6 +112,53 @@ TEST_CASE("nested level: a message a turn, and a set around it that comes later"
   REQUIRE(SendAll(pair.client, "more"));
   RequireReadable(later, inner);
   RequireReadable(outer, inner);
+}
+
+TEST_CASE("nested level: what is read deep inside is gone from every set around it") {
+  const size_t depth = GENERATE(size_t{3}, size_t{4});
+  Pair pair = MakePair();
+  std::vector<Fd> sets;
+  sets.push_back(Set());
+  Add(sets[0], pair.server, EPOLLIN);
+  while (sets.size() < depth) {
+    sets.push_back(Set());
+    Add(sets.back(), sets[sets.size() - 2], EPOLLIN);
+  }
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(SendAll(pair.client, "x"));
+    for (size_t outer = depth; --outer > 0;) RequireReadable(sets[outer], sets[outer - 1]);
+    REQUIRE(ReceiveExactly(pair.server, 1) == "x");
+    for (size_t outer = depth; --outer > 0;) REQUIRE(BecomesQuiet(sets[outer]));
+  }
+}
+
+TEST_CASE("nested level: deep inside, a pipe beside and a second connection") {
+  Pair pair = MakePair();
+  Pair other = MakePair();
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  Fd out(ends[0]), in(ends[1]);
+  Fd inner = Set();
+  Fd middle = Set();
+  Fd outer = Set();
+  Add(inner, pair.server, EPOLLIN);
+  Add(inner, out, EPOLLIN);
+  Add(middle, inner, EPOLLIN);
+  Add(middle, other.server, EPOLLIN);
+  Add(outer, middle, EPOLLIN);
+  REQUIRE(SendAll(pair.client, "x"));
+  REQUIRE(WaitOne(outer) == middle);
+  REQUIRE(write(in, "y", 1) == 1);
+  REQUIRE(ReceiveExactly(pair.server, 1) == "x");
+  RequireReadable(outer, middle);
+  char byte;
+  REQUIRE(read(out, &byte, 1) == 1);
+  REQUIRE(BecomesQuiet(outer));
+  REQUIRE(SendAll(other.client, "z"));
+  RequireReadable(outer, middle);
+  REQUIRE(WaitOne(middle) == other.server);
+  REQUIRE(ReceiveExactly(other.server, 1) == "z");
+  REQUIRE(BecomesQuiet(outer));
 }
 
 }  // namespace
