@@ -215,7 +215,8 @@ bool EpollSet::ProgressLinks(bool take_kick) {
       continue;
     }
     if ((ready[i].data.u64 >> 62) == 1) {
-      TakeOnRequests(static_cast<int>(ready[i].data.u64 & ~kRequestTag));
+      const int sdp_fd = static_cast<int>(ready[i].data.u64 & ~kRequestTag);
+      (ready[i].events & EPOLLHUP) != 0 ? DropRequests(sdp_fd) : TakeOnRequests(sdp_fd);
       continue;
     }
     SocketRef socket;

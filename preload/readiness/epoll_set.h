@@ -134,6 +134,7 @@ class EpollSet final : public ReadinessObserver {
   void WatchRequests(int operation, int number, int fd, StreamSocket* socket, const epoll_event* event, int sdp_fd);
   void ForgetRequests(int fd);
   void TakeOnRequests(int sdp_fd);
+  void DropRequests(int sdp_fd);
   int ReportRequests(epoll_event* events, int max_events);
   // The registration `key` is over, whatever keeps its socket open.
   void Drop(int key);

@@ -151,9 +151,25 @@ void EpollSet::TakeOnRequests(int sdp_fd) {
       socket = SocketRef(request.socket.get());
     }
   }
-  if (!socket || static_cast<StreamSocket*>(socket.get())->TakeOnConnections()) return;
+  if (!socket || static_cast<StreamSocket*>(socket.get())->TakeOnConnections() || !static_cast<StreamSocket*>(socket.get())->listening()) return;
   std::lock_guard lock(mutex_);
   for (Request& request : requests_) request.refused |= request.sdp_fd == sdp_fd;
+}
+
+// It was shut down, by this process or another one: the conventional listener's own registration tells of that.
+void EpollSet::DropRequests(int sdp_fd) {
+  absl::InlinedVector<SocketRef, 8> sockets;  // dropped behind the lock
+  {
+    std::lock_guard lock(mutex_);
+    const int saved = errno;
+    real.epoll_ctl(inner_, EPOLL_CTL_DEL, sdp_fd, nullptr);
+    errno = saved;
+    for (Request& request : requests_) {
+      if (request.sdp_fd == sdp_fd) sockets.push_back(std::move(request.socket));
+    }
+    std::erase_if(requests_, [](const Request& request) { return !request.socket; });
+  }
+  for (const SocketRef& socket : sockets) (void)static_cast<StreamSocket*>(socket.get())->TakeOnConnections();  // learns of it, too
 }
 
 int EpollSet::ReportRequests(epoll_event* events, int max_events) {

@@ -174,11 +174,8 @@ class PollCall {
           for (const int fd : readiness.listener_fds) {
             if (fd < 0 || (asked.events & kReadable) == 0) continue;
             kernel_.push_back({.fd = fd, .events = POLLIN, .revents = 0});
-            parts_.push_back({.index = i, .socket = {}, .link = false, .queue = true});
-            if (fd != readiness.listener_fds[0]) continue;
             stream->Ref();
-            parts_.back().socket = SocketRef(stream);
-            parts_.back().request = true;
+            parts_.push_back({.index = i, .socket = SocketRef(stream), .queue = true, .request = fd == readiness.listener_fds[0]});
           }
           break;
         case StreamSocket::State::kNew:
@@ -226,14 +223,17 @@ class PollCall {
     for (size_t k = 0; k < parts_.size(); ++k) {
       const short revents = kernel_[k].revents;
       Part& part = parts_[k];
-      if (part.request && revents != 0 && static_cast<StreamSocket*>(part.socket.get())->TakeOnConnections()) {
-        continue;  // accept would perhaps sleep: the listener is ready when hands are shaken
+      if (part.queue && revents != 0) {
+        auto* const stream = static_cast<StreamSocket*>(part.socket.get());
+        if (part.request && stream->TakeOnConnections()) continue;  // accept would perhaps sleep: the listener is ready when hands are shaken
+        // A listener that listens no more: its conventional side says what there is to say, and the next round asks that alone.
+        if ((revents & POLLIN) == 0 || !stream->listening()) continue;
       }
       if (!part.link) {
         const bool epolls = !watched_sets_.empty() || !plain_sleeps_.empty();
         const bool idle = revents == POLLIN && epolls && NestedIsIdle(kernel_[k].fd);
-        const bool readable = part.queue && (revents & POLLIN) != 0;
-        if (!idle) set(part.index, readable ? static_cast<short>((revents & ~POLLIN) | (fds_[part.index].events & kReadable)) : revents);
+        const bool readable = part.queue && revents != 0;
+        if (!idle) set(part.index, readable ? static_cast<short>(fds_[part.index].events & kReadable) : revents);
         continue;
       }
       auto* const stream = static_cast<StreamSocket*>(part.socket.get());

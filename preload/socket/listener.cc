@@ -187,18 +187,31 @@ void Listener::Enlist() {
 
 Listener::~Listener() { Close(); }
 
-void Listener::Close() {
+bool Listener::IsShut() const {
+  int listens = 1;
+  socklen_t length = sizeof listens;
+  return LinkGetOption(sdp_fd(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens == 0;
+}
+
+void Listener::End(bool for_all) {
   {
     std::lock_guard lock(open_listeners().mutex);
     std::erase(open_listeners().all, this);
   }
   std::lock_guard lock(mutex_);
-  if (shared_ && !closed_) (void)MoveToCommon(Now(), Duration::zero());
+  if (shared_ && !closed_ && !for_all) (void)MoveToCommon(Now(), Duration::zero());
   closed_ = true;
   // At once, though the helper sleeps on it and so keeps it alive in the kernel: who connects from here on is refused.
-  if (!shared_ && sdp_fd() >= 0) LinkShutdown(sdp_fd(), SHUT_RD);
+  if ((for_all || !shared_) && sdp_fd() >= 0) LinkShutdown(sdp_fd(), SHUT_RD);
   CloseKernelSide();
-  for (std::atomic<int>* fd : {&sdp_fd_, &ready_fd_, &registration_fd_, &signal_fd_}) {
+  if (for_all && shared_) {
+    // The daemon is to forget it, though others have this descriptor; and what they could still take is reset.
+    if (registration_fd_ >= 0) LinkShutdown(registration_fd_, SHUT_RDWR);
+    Time since;
+    for (int fd; auto session = AcceptCommon(SOCK_CLOEXEC, &fd, &since); real.close(fd)) session->queue_pair().Abort();
+  }
+  for (std::atomic<int>* fd : {&registration_fd_, &signal_fd_, &sdp_fd_, &ready_fd_}) {
+    if (for_all && (fd == &sdp_fd_ || fd == &ready_fd_)) continue;
     const int number = fd->exchange(-1);
     if (number >= 0) HiddenFds::Close(number);
   }
@@ -207,11 +220,12 @@ void Listener::Close() {
     HiddenFds::Close(ready.fd);
   }
   ready_.clear();
-  common_.Close();
+  if (!for_all) common_.Close();
   for (auto& incoming : incoming_) {
     if (!incoming->finished) HiddenFds::Close(incoming->fd);
     incoming->finished = true;
   }
+  SettleWork();
   // The helper's sleep on it keeps the listener alive in the kernel.
   if (Background::Holds(&watch_)) Background::Add(&watch_, Duration::zero());
   if (Background::Holds(&renewal_)) Background::Add(&renewal_, Duration::zero());

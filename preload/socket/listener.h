@@ -79,7 +79,12 @@ class Listener final : private KernelListenerOwner {
   void SetTuning(const ConnectionTuning& tuning);
   // The conventional listener is closed: no more connections, those that wait are reset. The object stays until its owner dies,
   // since the helper may be at work in it.
-  void Close();
+  void Close() { End(/*for_all=*/false); }
+  // It was shut down, which ends it in all processes that have it: those notice by IsShut. What a thread may sleep on, or an epoll set have
+  // registered, stays open until nobody has the object.
+  void ShutDown() { End(/*for_all=*/true); }
+  // Another process has shut it down.
+  [[nodiscard]] bool IsShut() const;
   // The owner of the application's descriptor `fd` is told by a signal of each connection (socket/owner_signal.h); -1: nobody is.
   void SetSignals(int fd);
   // The application has called listen or accept or waited for this listener: the helper may take part.
@@ -180,6 +185,7 @@ class Listener final : private KernelListenerOwner {
     renewal_.listener = this;
     tending_.listener = this;
   }
+  void End(bool for_all);
   bool MakeReadyFd();
   void Enlist();
   bool WakesUp();

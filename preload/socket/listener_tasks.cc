@@ -73,6 +73,10 @@ Background::Wait Listener::Watch::Run(Time now) {
     return {.done = true};
   }
   const bool readable = IsReadable(listener->sdp_fd());
+  if (readable && listener->shared_ && listener->IsShut()) {
+    listener->CloseKernelSide();
+    return {.done = true};
+  }
   // Another process may be free for what this one leaves in the kernel: where they have no queue in common, one in stock is enough.
   const bool stocked = listener->shared_ && listener->in_stock() > 0 && !listener->common_.usable();
   if (readable && !stocked && !listener->full() && (readable_seen || at_once)) {
@@ -129,7 +133,7 @@ Background::Wait Listener::Renewal::Run(Time now) {
   bool registered = false;
   {
     std::lock_guard lock(listener->mutex_);
-    if (listener->closed_ || conventional_fd < 0) return {.done = true};
+    if (listener->closed_ || conventional_fd < 0 || listener->IsShut()) return {.done = true};
     const int fd = listener->registration_fd_;
     // Readable: its end of file, which says that the daemon is gone.
     registered = fd >= 0 && !IsReadable(fd);

@@ -216,7 +216,10 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
 
 bool StreamSocket::TakeOnConnections() {
   std::lock_guard lock(mutex_);
-  return state_ == State::kListening && listener_->TakeOn();
+  if (state_ != State::kListening) return false;
+  if (listener_->TakeOn()) return true;
+  (void)WasShutDown();
+  return false;
 }
 
 void StreamSocket::Progress() {

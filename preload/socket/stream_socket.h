@@ -472,6 +472,9 @@ class StreamSocket final : public Socket {
 
   // stream_socket_listen.cc
   void EnterListening(int fd);
+  void StopListening(int fd);
+  // Another process has shut the listener down: then it is one no more here either.
+  bool WasShutDown();
   static void FinishStart(Session& session, int fd);
 
   // stream_socket_close.cc

@@ -102,9 +102,12 @@ bool StreamSocket::StepToSent() {
 int StreamSocket::Shutdown(int fd, int how) {
   Lock lock(mutex_);
   if (state_ == State::kListening && (how == SHUT_RD || how == SHUT_RDWR)) {
-    listener_->Close();
-    BecomePlain(fd, stats::FallbackReason::kCount, {});
-    return kPassThrough;
+    // The conventional one first: who sleeps on both finds that one hung up.
+    const int result = real.shutdown(fd, how);
+    const int error = errno;
+    StopListening(fd);
+    errno = error;
+    return result;
   }
   if (state_ == State::kConnecting) StepAttempt();
   if (state_ == State::kConnecting) return how == SHUT_RD || how == SHUT_WR || how == SHUT_RDWR ? ShutDownConnect(fd) : Fail(EINVAL);

@@ -61,8 +61,10 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
   if (std::find(descriptors_.begin(), descriptors_.end(), fd) == descriptors_.end()) descriptors_.push_back(fd);
   if (address != nullptr && length >= sizeof(sa_family_t) && address->sa_family == AF_UNSPEC) return Disconnect(fd);
   switch (state_.load()) {
-    case State::kPlain:
     case State::kListening:
+      (void)WasShutDown();
+      return kPassThrough;
+    case State::kPlain:
     case State::kClosed:
       return kPassThrough;
     case State::kConnecting:
@@ -203,8 +205,7 @@ int StreamSocket::Disconnect(int fd) {
     case State::kClosed:
       return kPassThrough;
     case State::kListening:
-      listener_->Close();
-      BecomePlain(fd, stats::FallbackReason::kCount, {});
+      StopListening(fd);
       return kPassThrough;
     case State::kConnecting:
       attempt_.reset();

@@ -63,7 +63,7 @@ int StreamSocket::Listen(int fd, int backlog) {
   if (state_ == State::kSdp) return Fail(EINVAL);
   if (state_ == State::kConnecting) return Fail(EINVAL);
   if (state_ == State::kNew && Confined() && !native_) BecomePlain(fd, stats::FallbackReason::kCount, {});
-  if (state_ == State::kPlain) return kPassThrough;
+  if (state_ == State::kPlain || (state_ == State::kListening && WasShutDown())) return kPassThrough;
   const int result = real.listen(fd, backlog);
   if (result != 0) return result;
   if (state_ == State::kListening) {
@@ -133,6 +133,19 @@ void StreamSocket::EnterListening(int fd) {
   if (stats::StatsSegment* segment = Statistics()) {
     slot_ = segment->AcquireSlot(DescribeListener(fd, local_, listener_->sdp_address()));
   }
+}
+
+// In all processes that have it: they notice (WasShutDown), or the kernel tells them.
+void StreamSocket::StopListening(int fd) {
+  if (listener_forced_nonblocking_ && !nonblocking_.value_or(false)) real.fcntl(fd, F_SETFL, real.fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+  listener_->ShutDown();
+  BecomePlain(fd, stats::FallbackReason::kCount, {});
+}
+
+bool StreamSocket::WasShutDown() {
+  if (descriptors_.empty() || !listener_->IsShut()) return false;
+  StopListening(descriptors_.front());
+  return true;
 }
 
 void StreamSocket::PublishListener() {
