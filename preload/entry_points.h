@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include <cerrno>
+#include <new>
 
 #include "preload/fd_table.h"
 #include "preload/guard.h"
@@ -48,6 +49,17 @@ inline int Fail(int error) {
   return -1;
 }
 
+// `managed(socket)`, or ENOMEM where memory was wanted in vain: the program is not to end for that.
+template <typename Managed>
+inline auto OrNoMemory(Socket& socket, int fd, Managed managed) -> decltype(managed(socket)) {
+  try {
+    return managed(socket);
+  } catch (const std::bad_alloc&) {
+    socket.RanOutOfMemory(fd);
+    return Fail(ENOMEM);
+  }
+}
+
 // `managed(Socket&)` if there is a Socket behind `fd` and it does not answer kPassThrough, else `plain()`. What succeeds leaves errno alone. A
 // cancellation point: one that is pending ends the thread before anything has happened, one that comes meanwhile where the call sleeps.
 template <typename Cancellation = CancelledInSleepsOnly, typename Managed, typename Plain>
@@ -57,7 +69,7 @@ inline auto Dispatch(int fd, Managed managed, Plain plain) -> decltype(plain()) 
       pthread_testcancel();
       [[maybe_unused]] const Cancellation whole{};
       const int error = errno;
-      const auto result = managed(*socket.get());
+      const auto result = OrNoMemory(*socket.get(), fd, managed);
       if (result >= 0) errno = error;
       if (result != kPassThrough) return result;
     }

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstdarg>
+#include <new>
 
 #include "preload/confinement.h"
 #include "preload/entry_points.h"
@@ -47,7 +48,12 @@ int CloseTracked(int fd) {
   const NoCancellation no_cancellation;  // a close begun is a close done
   SocketRef socket = FdTable::Remove(fd);
   EpollForget(fd);
-  const int result = socket ? socket->Close(fd) : real.close(fd);
+  int result;
+  try {
+    result = socket ? socket->Close(fd) : real.close(fd);
+  } catch (const std::bad_alloc&) {
+    result = real.close(fd);  // the last that Close does which may fail
+  }
   FollowStandardStream(fd);
   return result;
 }

@@ -2,6 +2,7 @@
 // managed sockets goes straight to the kernel.
 #include <algorithm>
 #include <bit>
+#include <new>
 
 #include "preload/confinement.h"
 #include "preload/entry_points.h"
@@ -59,12 +60,22 @@ int SeenBySelect(int count) {
   return static_cast<int>(std::min(static_cast<unsigned>(count), table));
 }
 
+// ENOMEM, which all of these know, where memory was wanted in vain.
+template <typename Call>
+int UnlessShortOfMemory(Call call) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return Fail(ENOMEM);
+  }
+}
+
 // `wait()`: the program's call as it is.
 template <typename Wait>
 int WaitFor(EpollCall call, int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask, Wait wait) {
   programs_epoll_call = call;
   if (Started()) {
-    const int result = EpollWait(epfd, events, max_events, timeout, mask);
+    const int result = UnlessShortOfMemory([&] { return EpollWait(epfd, events, max_events, timeout, mask); });
     return result != kPassThrough ? result : wait();
   }
   return EpollWaitBeforeSockets(epfd, events, max_events, timeout, mask, [](void* call) { return (*static_cast<Wait*>(call))(); }, &wait);
@@ -87,6 +98,7 @@ using sdp::preload::IsTime;
 using sdp::preload::kPassThrough;
 using sdp::preload::Milliseconds;
 using sdp::preload::NoteCreated;
+using sdp::preload::UnlessShortOfMemory;
 using sdp::preload::real;
 using sdp::preload::SeenBySelect;
 using sdp::preload::Started;
@@ -96,24 +108,24 @@ extern "C" {
 
 int SDP_ENTRY(poll)(pollfd* fds, nfds_t count, int timeout) {
   if (!ConcernsUs(fds, count)) return real.poll(fds, count, timeout);
-  return sdp::preload::Poll(fds, count, Milliseconds(timeout).get(), nullptr);
+  return UnlessShortOfMemory([&] { return sdp::preload::Poll(fds, count, Milliseconds(timeout).get(), nullptr); });
 }
 
 int SDP_ENTRY(ppoll)(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
   if (!ConcernsUs(fds, count)) return real.ppoll(fds, count, timeout, mask);
   if (!IsTime(timeout)) return Fail(EINVAL);
-  return sdp::preload::Poll(fds, count, timeout, mask);
+  return UnlessShortOfMemory([&] { return sdp::preload::Poll(fds, count, timeout, mask); });
 }
 
 int SDP_ENTRY(select)(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
   count = SeenBySelect(count);
   if (!ConcernsUs(count, read, write, except)) return real.select(count, read, write, except, timeout);
-  if (timeout == nullptr) return sdp::preload::Select(count, read, write, except, nullptr, nullptr, nullptr);
+  if (timeout == nullptr) return UnlessShortOfMemory([&] { return sdp::preload::Select(count, read, write, except, nullptr, nullptr, nullptr); });
   if (timeout->tv_sec < 0 || timeout->tv_usec < 0) return Fail(EINVAL);
   const timespec wait = {.tv_sec = timeout->tv_sec + timeout->tv_usec / 1'000'000,
                          .tv_nsec = timeout->tv_usec % 1'000'000 * 1000};
   timespec remaining = wait;
-  const int result = sdp::preload::Select(count, read, write, except, &wait, nullptr, &remaining);
+  const int result = UnlessShortOfMemory([&] { return sdp::preload::Select(count, read, write, except, &wait, nullptr, &remaining); });
   // Linux writes back what is left, also when it was interrupted.
   *timeout = {.tv_sec = remaining.tv_sec, .tv_usec = remaining.tv_nsec / 1000};
   return result;
@@ -124,7 +136,7 @@ int SDP_ENTRY(pselect)(int count, fd_set* read, fd_set* write, fd_set* except, c
   count = SeenBySelect(count);
   if (!ConcernsUs(count, read, write, except)) return real.pselect(count, read, write, except, timeout, mask);
   if (!IsTime(timeout)) return Fail(EINVAL);
-  return sdp::preload::Select(count, read, write, except, timeout, mask, nullptr);
+  return UnlessShortOfMemory([&] { return sdp::preload::Select(count, read, write, except, timeout, mask, nullptr); });
 }
 
 int SDP_ENTRY(epoll_create)(int size) noexcept { return NoteCreated(real.epoll_create(size)); }
@@ -134,7 +146,7 @@ int SDP_ENTRY(epoll_create1)(int flags) noexcept { return NoteCreated(real.epoll
 int SDP_ENTRY(epoll_ctl)(int epfd, int operation, int fd, epoll_event* event) noexcept {
   if (Started() || EpollKnows(fd)) {
     const sdp::preload::NoCancellation no_cancellation;
-    const int result = sdp::preload::EpollCtl(epfd, operation, fd, event);
+    const int result = UnlessShortOfMemory([&] { return sdp::preload::EpollCtl(epfd, operation, fd, event); });
     if (result != kPassThrough) return result;
   }
   return real.epoll_ctl(epfd, operation, fd, event);

@@ -30,8 +30,11 @@ void Manage(int fd, int domain) {
   const NoCancellation no_cancellation;
   RefreshConfig();
   if (NothingButTcp()) return;
-  EnsureStarted();
-  if (const SocketRef socket{Socket::New(domain)}) FdTable::Set(fd, socket.get());
+  try {
+    EnsureStarted();
+    if (const SocketRef socket{Socket::New(domain)}) FdTable::Set(fd, socket.get());
+  } catch (const std::bad_alloc&) {
+  }
   FollowStandardStream(fd);
 }
 

@@ -3,11 +3,13 @@
 // A cancelled thread is unwound by the C library with libgcc_s, which calls the personality routine of every frame that has destructors
 // to run. Ours comes from the static libstdc++ and would ask the static libgcc about a context that the other copy made: that copy has
 // never been initialized, and aborts. So this library has no unwinder of its own. libgcc_s is loaded when something unwinds and not
-// before; for a cancellation the C library has loaded it already.
+// before, but for what a want of memory may throw (PrepareUnwind); for a cancellation the C library has loaded it already.
 #include <dlfcn.h>
 #include <unwind.h>
 
 #include <cstdlib>
+
+#include "preload/unwind.h"
 
 namespace {
 
@@ -19,6 +21,8 @@ void* Find(const char* name) {
 }
 
 }  // namespace
+
+void sdp::preload::PrepareUnwind() { (void)Find("_Unwind_RaiseException"); }
 
 #define SDP_FORWARD(result, name, parameters, arguments)                       \
   extern "C" result name parameters {                                          \

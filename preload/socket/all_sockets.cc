@@ -1,7 +1,10 @@
 #include "preload/socket/all_sockets.h"
 
+#include <cstddef>
 #include <mutex>
+#include <new>
 
+#include "absl/container/inlined_vector.h"
 #include "preload/critical.h"
 #include "preload/fd_table.h"
 
@@ -11,10 +14,11 @@ namespace {
 // `sockets` belongs to who holds `turn`.
 struct State {
   Mutex turn;
-  std::vector<StreamSocket*> sockets;
+  absl::InlinedVector<StreamSocket*, 512> sockets;  // fork must not fail for want of memory
 };
 State& state() {
-  static State* const instance = new State;
+  alignas(State) static std::byte room[sizeof(State)];
+  static State* const instance = new (room) State;
   return *instance;
 }
 
@@ -32,7 +36,7 @@ void AllSockets::Lock() {
       nullptr);
 }
 
-const std::vector<StreamSocket*>& AllSockets::locked() { return state().sockets; }
+std::span<StreamSocket* const> AllSockets::locked() { return state().sockets; }
 
 void AllSockets::Unlock() {
   for (StreamSocket* socket : state().sockets) {

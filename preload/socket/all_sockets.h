@@ -3,7 +3,7 @@
 #ifndef SDP_PRELOAD_SOCKET_ALL_SOCKETS_H_
 #define SDP_PRELOAD_SOCKET_ALL_SOCKETS_H_
 
-#include <vector>
+#include <span>
 
 #include "preload/socket/stream_socket.h"
 
@@ -13,7 +13,7 @@ class AllSockets {
  public:
   static void Lock();
   // Each once, in the descriptor table's order. Between Lock and Unlock.
-  static const std::vector<StreamSocket*>& locked();
+  static std::span<StreamSocket* const> locked();
   static void Unlock();
 };
 

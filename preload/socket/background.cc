@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <vector>
 
@@ -43,6 +44,9 @@ constexpr Duration kInlineLook = std::chrono::milliseconds(10);
 
 // How often the helper looks whether anybody else is left.
 constexpr Duration kLookForOthers = std::chrono::seconds(1);
+
+// How soon a task is done again that has found no memory.
+constexpr Duration kShortOfMemory = std::chrono::milliseconds(50);
 
 // For how many of Pause() one waits for the kernel to have done with a thread that has ended.
 constexpr int kPausesForKernel = 1000;
@@ -110,6 +114,7 @@ Background::State& Background::state() {
 
 void Background::State::Sleep(std::vector<pollfd>& fds) {
   fds.clear();
+  fds.reserve(items.size() + 1);
   Time until = kNever;
   for (const Item& item : items) {
     if (item.wait.fd >= 0) fds.push_back({.fd = item.wait.fd, .events = item.wait.events, .revents = 0});
@@ -148,12 +153,19 @@ void Background::RunReady(std::vector<Item>& items, const std::vector<pollfd>& f
     const bool ready = item.wait.fd >= 0 && polled < fds.size() && fds[polled].fd == item.wait.fd &&
                        fds[polled].revents != 0;
     if (item.wait.fd >= 0) ++polled;
-    if (ready || item.wait.deadline <= now) item.wait = item.task->Run(now);
+    if (!ready && item.wait.deadline > now) continue;
+    try {
+      item.wait = item.task->Run(now);
+    } catch (const std::bad_alloc&) {
+      item.wait = {.deadline = now + kShortOfMemory};
+    }
   }
 }
 
 std::vector<Socket*> Background::TakeDone(std::vector<Item>& items, Time now) {
   std::vector<Socket*> done;  // owners: a task may be gone as soon as it is not held
+  const auto over = std::count_if(items.begin(), items.end(), [](const Item& item) { return item.wait.done; });
+  done.reserve(static_cast<size_t>(over));  // or, for want of memory, all stays as it is
   std::erase_if(items, [&](Item& item) {
     if (item.task->added_again_) {  // what it saw may be old: once more, after the grace
       item.task->added_again_ = false;
@@ -181,20 +193,26 @@ void* Background::Main(void*) {
   // When it returns the C library makes an exit(0) of that, where that is what it was.
   Time look_for_others = Now() + kLookForOthers;
   for (;;) {
-    {
-      std::lock_guard lock(s.mutex);
-      s.items.insert(s.items.end(), s.added.begin(), s.added.end());
-      s.added.clear();
+    try {
+      {
+        std::lock_guard lock(s.mutex);
+        s.items.insert(s.items.end(), s.added.begin(), s.added.end());
+        s.added.clear();
+      }
+      const Time now = Now();
+      RunReady(s.items, fds, now);
+      std::vector<Socket*> done;
+      {
+        std::lock_guard lock(s.mutex);
+        done = TakeDone(s.items, now);
+      }
+      for (Socket* const owner : done) owner->Unref();
+      s.Sleep(fds);
+    } catch (const std::bad_alloc&) {  // nothing is lost, and nobody's lock but at_work is held
+      fds.clear();
+      Pause();
+      continue;
     }
-    const Time now = Now();
-    RunReady(s.items, fds, now);
-    std::vector<Socket*> done;
-    {
-      std::lock_guard lock(s.mutex);
-      done = TakeDone(s.items, now);
-    }
-    for (Socket* const owner : done) owner->Unref();
-    s.Sleep(fds);
     if (const auto work = last_work_.load()) {
       work();
       for (;;) real.ppoll(nullptr, 0, nullptr, nullptr);
@@ -297,10 +315,10 @@ bool Background::Add(Task* task, Duration grace) {
   } else {
     EnsureThread(now);
     if (!s.running && Confined()) return false;
+    s.added.push_back({.task = task, .wait = {.deadline = due}});
     task->queued_in_ = s.generation;
     task->added_again_ = false;
     task->owner()->Ref();
-    s.added.push_back({.task = task, .wait = {.deadline = due}});
   }
   if (!s.running) {
     threadless_ = true;

@@ -329,6 +329,12 @@ Outcome ConnectAttempt::TryAgain(Time now) {
   return ConnectLink(now);
 }
 
+Outcome ConnectAttempt::ForgoSdp() {
+  lookup_.reset();
+  if (phase_ == Phase::kLink) Unconnect(fd_);
+  return GiveUp(FallbackReason::kResources, "out of memory");
+}
+
 Outcome ConnectAttempt::GiveUp(FallbackReason reason, std::string text) {
   reason_ = reason;
   reason_text_ = std::move(text);

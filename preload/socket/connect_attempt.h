@@ -48,6 +48,8 @@ class ConnectAttempt {
   ConnectAttempt(int fd, int domain, const Address& target, KeptOptions* kept);
 
   Outcome Step(Time now);
+  // Where a step has found no memory: an outcome as of any other.
+  Outcome ForgoSdp();
   // The outcome is kConventional, and the peer has ended a handshake.
   [[nodiscard]] bool was_reset() const { return was_reset_; }
   // Then in place of the caller, who has the descriptor ready.

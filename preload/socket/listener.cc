@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "preload/config.h"
@@ -252,6 +253,10 @@ void Listener::SetTuning(const ConnectionTuning& tuning) {
   tuning_ = tuning;
 }
 
+Listener::Taken::~Taken() {
+  if (fd >= 0) hidden ? HiddenFds::Close(fd) : (void)real.close(fd);
+}
+
 std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
   std::lock_guard lock(mutex_);
   used_ = true;
@@ -271,25 +276,25 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
     }
     const int accepted = real.accept4(sdp_fd(), nullptr, nullptr, flags);
     if (accepted < 0) return nullptr;
+    Taken taken(accepted);
     const Time now = Now();
     AcceptHandshake handshake(accepted, tuning_, now);
     switch (handshake.Step(now)) {
       case AcceptHandshake::Outcome::kEstablished:
-        *fd = accepted;
+        *fd = std::exchange(taken.fd, -1);
         return handshake.TakeSession();
       case AcceptHandshake::Outcome::kFailed:
-        real.close(accepted);
         break;
       case AcceptHandshake::Outcome::kPending: {
-        if (full()) {
-          real.close(accepted);
-          break;
-        }
+        if (full()) break;
         // The request is not complete: the helper waits for the rest, within the start-up time-out.
         const int hidden = HiddenFds::Hide(accepted);
+        taken.fd = hidden;
+        taken.hidden = true;
         if (hidden < 0) break;
         const bool begun = shared_ && common_.BeginWork();
         incoming_.push_back(std::make_unique<Incoming>(this, hidden, std::move(handshake), begun));
+        taken.fd = -1;
         Background::Add(incoming_.back().get(), Duration::zero());
         break;
       }
@@ -409,16 +414,16 @@ bool Listener::AcceptAhead(bool shake_hands) {
     if (accepted < 0) return any || errno == EAGAIN;  // another thread, or process, has it
     const int hidden = HiddenFds::Hide(accepted);
     if (hidden < 0) return any;
+    Taken taken(hidden, /*is_hidden=*/true);
     any = true;
     const Time now = Now();
     AcceptHandshake handshake(hidden, tuning_, now);
     const auto outcome = shake_hands ? handshake.Step(now) : AcceptHandshake::Outcome::kPending;
     if (outcome == AcceptHandshake::Outcome::kEstablished) {
-      PushReady(hidden, handshake.TakeSession(), begun, now);
-    } else if (outcome == AcceptHandshake::Outcome::kFailed) {
-      HiddenFds::Close(hidden);
-    } else {
+      PushReady(std::exchange(taken.fd, -1), handshake.TakeSession(), begun, now);
+    } else if (outcome == AcceptHandshake::Outcome::kPending) {
       incoming_.push_back(std::make_unique<Incoming>(this, hidden, std::move(handshake), begun));
+      taken.fd = -1;
       Background::Add(incoming_.back().get(), Duration::zero());
     }
   }

@@ -47,6 +47,16 @@ class Listener final : private KernelListenerOwner {
   // How often it looks for a port mapper daemon after its own ended.
   static constexpr Duration kRenewalInterval = std::chrono::seconds(1);
 
+  // What was taken from the kernel: closed, which tells its peer, unless somebody has it (`fd` is -1 then) before memory is wanted in vain.
+  struct Taken {
+    explicit Taken(int taken, bool is_hidden = false) : fd(taken), hidden(is_hidden) {}
+    Taken(const Taken&) = delete;
+    Taken& operator=(const Taken&) = delete;
+    ~Taken();
+    int fd;
+    bool hidden;
+  };
+
   // Why there can be no SDP side.
   struct Refusal {
     stats::FallbackReason reason = stats::FallbackReason::kNotRegistered;
@@ -127,6 +137,7 @@ class Listener final : private KernelListenerOwner {
       this->handshake.SetFd(fd);
     }
     Background::Wait Run(Time now) override;
+    Background::Wait Continue(Time now);
     Socket* owner() override;
 
     Listener* listener;

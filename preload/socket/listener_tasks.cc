@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <new>
 #include <string>
 
 #include "preload/fd_table.h"
@@ -31,6 +32,18 @@ bool IsReadable(int fd) {
 Background::Wait Listener::Incoming::Run(Time now) {
   std::lock_guard lock(listener->mutex_);
   if (finished) return {.done = true};
+  try {
+    return Continue(now);
+  } catch (const std::bad_alloc&) {
+    HiddenFds::Close(fd);  // its peer is told at once
+    finished = true;
+    listener->SettleWork();
+    return {.done = true};
+  }
+}
+
+// With the lock held.
+Background::Wait Listener::Incoming::Continue(Time now) {
   if (session == nullptr) {
     switch (handshake.Step(now)) {
       case AcceptHandshake::Outcome::kPending:

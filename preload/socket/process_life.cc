@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <new>
 #include <vector>
 
 #include "preload/confinement.h"
@@ -59,6 +60,15 @@ void ForEachNumber(F f) {
 template <typename F>
 void ForEachSocket(F f) {
   ForEachNumber([&f](int, StreamSocket* socket) { f(socket); });
+}
+
+// What may be left out where there is no memory for it: a child of fork then has no share in what it was about, and an end tells a peer less.
+template <typename Step>
+void IfThereIsMemory(Step step) {
+  try {
+    step();
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 constinit std::atomic<Time> end_of_patience{kNever};
@@ -143,15 +153,15 @@ void PrepareFork() {
   Background::RestForFork();
   LockEpollTableForFork();
   AllSockets::Lock();
-  const auto& sockets = AllSockets::locked();
+  const auto sockets = AllSockets::locked();
   if (!sockets.empty()) ShareAbortAllowance();
   if (std::any_of(sockets.begin(), sockets.end(), [](StreamSocket* socket) { return socket->shareable(); }))
-    SharedArena::InviteChild();
+    IfThereIsMemory(SharedArena::InviteChild);
   const Time patience = Now() + kPatienceForPeers;
-  for (StreamSocket* socket : sockets) socket->SettleLoans(patience);
-  for (StreamSocket* socket : sockets) socket->ShareWithChild();
+  for (StreamSocket* socket : sockets) IfThereIsMemory([&] { socket->SettleLoans(patience); });
+  for (StreamSocket* socket : sockets) IfThereIsMemory([&] { socket->ShareWithChild(); });
   Listener::LockAllForFork();
-  Listener::ShareAll();
+  IfThereIsMemory(Listener::ShareAll);
   SharedArena::LockForFork();  // in the order in which a hand-over takes them
   LockEpollSetsForFork();
   Background::LockForFork();
@@ -165,7 +175,7 @@ void ParentAfterFork() {
   Background::UnlockAfterFork();
   UnlockReadinessAfterFork();
   Listener::UnlockAllAfterFork();
-  for (StreamSocket* socket : AllSockets::locked()) socket->NoteForkInParent();
+  for (StreamSocket* socket : AllSockets::locked()) IfThereIsMemory([&] { socket->NoteForkInParent(); });
   AllSockets::Unlock();
 }
 
@@ -183,7 +193,7 @@ void ChildAfterFork() {
   if (!AllSockets::locked().empty()) ExpectSignals();  // whose parent is the first of its namespace expects none
   AllSockets::Unlock();
   ForgetPmAfterFork();
-  if (locked_statistics() != nullptr) locked_statistics()->ForkChild();
+  if (locked_statistics() != nullptr) IfThereIsMemory([] { locked_statistics()->ForkChild(); });
 }
 
 void ExpectSignals() { SignalEnd::Guard(SayLastWords); }
@@ -203,12 +213,14 @@ void ProcessExit() {
   SignalEnd::AwaitIfUnderWay();
   StreamSocket::NoteProcessEnds();
   const Time deadline = EndOfPatience();
-  ForEachSocket([](StreamSocket* socket) { socket->BeginToFinish(); });
-  auto finish = [&](StreamSocket* socket) { socket->FinishAtExit(deadline); };
+  ForEachSocket([](StreamSocket* socket) { IfThereIsMemory([&] { socket->BeginToFinish(); }); });
+  auto finish = [&](StreamSocket* socket) { IfThereIsMemory([&] { socket->FinishAtExit(deadline); }); };
   ForEachSocket(finish);
-  Background::FinishAtExit(
-      [](Socket* owner, void* context) { (*static_cast<decltype(finish)*>(context))(static_cast<StreamSocket*>(owner)); }, &finish);
-  AwaitSent(AllWithTasks(), deadline);
+  IfThereIsMemory([&] {
+    Background::FinishAtExit(
+        [](Socket* owner, void* context) { (*static_cast<decltype(finish)*>(context))(static_cast<StreamSocket*>(owner)); }, &finish);
+  });
+  IfThereIsMemory([&] { AwaitSent(AllWithTasks(), deadline); });
   if (stats::StatsSegment* segment = OpenStatistics(); segment != nullptr && !Confined()) segment->Remove();
 }
 

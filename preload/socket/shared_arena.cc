@@ -68,7 +68,8 @@ struct SharedArena::All {
 };
 
 SharedArena::All& SharedArena::all() {
-  static All* const instance = new All;
+  alignas(All) static std::byte room[sizeof(All)];  // fork wants it, and memory may be short
+  static All* const instance = new (room) All;
   return *instance;
 }
 
@@ -168,9 +169,12 @@ SharedArena* SharedArena::Make() {
     errno = EFBIG;
     return nullptr;
   }
-  const int file = memfd_create("sdp connections", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (file < 0) return nullptr;
   auto* const arena = new SharedArena;
+  const int file = memfd_create("sdp connections", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (file < 0) {
+    delete arena;
+    return nullptr;
+  }
   if (ftruncate(file, kStates + slots * kStateRoom) == 0 && real.fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
     if (arena->Map(file)) return arena;
   } else {
@@ -184,6 +188,7 @@ SharedArena* SharedArena::Own() {
   All& a = all();
   std::lock_guard lock(a.mutex);
   if (a.own == nullptr) {
+    a.arenas.reserve(a.arenas.size() + 1);
     a.own = Make();
     if (a.own == nullptr) return nullptr;
     a.arenas.push_back(a.own);

@@ -72,6 +72,9 @@ class Socket {
   // Its calls never wait. Asked without its lock, by a thread that has it.
   virtual bool DoesNotBlock() { return false; }
 
+  // A call on `fd` has found no memory in the middle of what it did.
+  virtual void RanOutOfMemory(int /*fd*/) {}
+
   // What is read and written at it is a stream that the kernel does not know, or is going to be.
   virtual bool IsStream() { return false; }
 

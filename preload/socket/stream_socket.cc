@@ -10,6 +10,8 @@
 #include <cstring>
 
 #include "preload/config.h"
+#include "preload/confinement.h"
+#include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/native_family.h"
 #include "preload/process_life.h"
@@ -20,6 +22,7 @@
 #include "preload/socket/restart.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/unbounded_poll.h"
+#include "preload/unwind.h"
 
 namespace sdp::preload {
 namespace {
@@ -63,6 +66,13 @@ StreamSocket::StreamSocket(int domain, int fd, std::unique_ptr<Session> session,
 
 StreamSocket::~StreamSocket() { DropSession(); }
 
+void StreamSocket::NoteFirst() {
+  static constinit std::atomic<bool> noted{false};
+  if (noted.load(std::memory_order_relaxed) || PrepareUnwind == nullptr || Confined() || Critical::MayBeInHandler()) return;
+  PrepareUnwind();
+  noted = true;
+}
+
 void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& local, const Address& peer, stats::Role role) {
   session_ = std::move(session);
   session_->queue_pair().SetOrd(session_->engine().ord());  // SDP 8.1.1, 4e and 7d
@@ -85,6 +95,7 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   clock_gettime(CLOCK_REALTIME, &now);
   opened_at_ns_ = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
   ExpectSignals();
+  NoteFirst();
   TakeSlot();
   AfterProgress();
   LeaveToBackground();
@@ -212,6 +223,11 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     readiness.read_edge = readiness.write_edge = link_edge_;
   }
   return readiness;
+}
+
+// Nobody knows how far the call has got: the connection is at its end, and the peer is told by its link's.
+void StreamSocket::RanOutOfMemory(int fd) {
+  if (state_ == State::kSdp) LinkShutdown(fd, SHUT_RDWR);
 }
 
 bool StreamSocket::TakeOnConnections() {

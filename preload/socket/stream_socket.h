@@ -93,6 +93,7 @@ class StreamSocket final : public Socket {
   int VisibleStatusFlags(int kernel_flags) override;
   int ChangeStatusFlags(int flags) override;
   bool DoesNotBlock() override { return nonblocking_.value_or(false); }
+  void RanOutOfMemory(int fd) override;
   bool IsStream() override {
     const State state = state_.load(std::memory_order_relaxed);
     return state == State::kSdp || state == State::kConnecting;
@@ -226,6 +227,8 @@ class StreamSocket final : public Socket {
   ~StreamSocket() override;
 
   // stream_socket.cc
+  // The process's first connection or listener over SDP comes.
+  static void NoteFirst();
   void EnterSdp(std::unique_ptr<Session> session, const Address& local, const Address& peer, stats::Role role);
   void BecomePlain(int fd, stats::FallbackReason reason, const std::string& text);
   // `publish` false: the caller does it again before it returns.

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <new>
 
 #include "preload/bounded_lock.h"
 #include "preload/confinement.h"
@@ -252,7 +253,11 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   lingering.fetch_add(1, std::memory_order_relaxed);
   session_->queue_pair().SetEventFd(linger_fd_);
   linger_until_ = Now() + kFinWait;
-  Background::Add(&task_);
+  try {
+    Background::Add(&task_);
+  } catch (const std::bad_alloc&) {
+    DropSession();
+  }
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <new>
 
 #include "preload/config.h"
 #include "preload/confinement.h"
@@ -91,8 +92,14 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     socklen_t size = sizeof v6only;
     if (real.getsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, &size) == 0) v6only_ = v6only;
   }
-  attempt_ = std::make_unique<ConnectAttempt>(fd, native_ ? kFamilySdp : domain_, Destination(fd, MakeAddress(address, length)),
-                                              &options_);
+  try {
+    attempt_ = std::make_unique<ConnectAttempt>(fd, native_ ? kFamilySdp : domain_, Destination(fd, MakeAddress(address, length)),
+                                                &options_);
+  } catch (const std::bad_alloc&) {
+    if (native_) return Fail(ENOMEM);
+    BecomePlain(fd, stats::FallbackReason::kResources, "out of memory");
+    return kPassThrough;
+  }
   ++calls_;
   waited_for_connect_ = false;
   const int result = ConnectInline(lock, fd);
@@ -164,7 +171,12 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
 }
 
 ConnectAttempt::Outcome StreamSocket::LeadAttempt(int fd, Time now) {
-  const ConnectAttempt::Outcome outcome = attempt_->Step(now);
+  ConnectAttempt::Outcome outcome;
+  try {
+    outcome = attempt_->Step(now);
+  } catch (const std::bad_alloc&) {
+    outcome = attempt_->ForgoSdp();
+  }
   if (outcome != ConnectAttempt::Outcome::kConventional || !attempt_->was_reset()) return outcome;
   options_.Apply(fd);
   return attempt_->ConnectConventionally();

@@ -129,6 +129,7 @@ int StreamSocket::Listen(int fd, int backlog) {
 
 void StreamSocket::EnterListening(int fd) {
   state_ = State::kListening;
+  NoteFirst();
   if (has_owner_) listener_->SetSignals(fd);
   if (stats::StatsSegment* segment = Statistics()) {
     slot_ = segment->AcquireSlot(DescribeListener(fd, local_, listener_->sdp_address()));
@@ -185,6 +186,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
   for (;;) {
     int accepted = -1;
     if (auto session = plain_first ? nullptr : listener_->Accept(flags, &accepted)) {
+      Listener::Taken taken(accepted);
       ++accepted_in_a_row_;
       if (!nonblocking) FinishStart(*session, accepted);
       const bool of_rnic = session->queue_pair().owns_event_fd();  // then the descriptor knows no names
@@ -204,6 +206,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       if (!of_rnic) options.InheritCongestionControl(fd);
       SocketRef socket(new StreamSocket(native_ ? kFamilySdp : domain_, accepted, std::move(session), local,
                                         peer, options, (flags & SOCK_NONBLOCK) != 0));
+      taken.fd = -1;
       lock.unlock();
       LetGoOf(accepted);
       FdTable::Set(accepted, socket.get());

@@ -326,10 +326,13 @@ void StreamSocket::ShareWithChild() {
   const bool first = shared_ == nullptr;
   if (first && !StartSharing()) return;
   (void)shared_->Lock();
+  struct Unlocked {
+    SharedConnection& shared;
+    ~Unlocked() { shared.Unlock(); }
+  } const unlocked{*shared_};
   if (first) MindReader();
   if (first && !session_->freezable()) shared_->Keep();
   child_shares_ = shared_->Add(shared_->arena().child());
-  shared_->Unlock();
 }
 
 void StreamSocket::DisownAfterFork() {

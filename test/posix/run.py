@@ -70,6 +70,8 @@ SKIPPED_UNDER = {
             "UBSan asks whether memory can be read by means of a pipe, and takes it for wild where no descriptor is left",
     },
     "libasan": {
+        "surroundings: a process without memory to be had connects, accepts, forks and ends by itself":
+            "a sanitizer's run time takes addresses for itself as it goes, and ends the process where there are none",
         "threads: one with a small stack sends and receives":
             "the frames of ASan's code are larger",
         "threads: sleeping calls are cancellation points and leave no lock behind":
@@ -92,6 +94,8 @@ SKIPPED_UNDER = {
             "other threads allocate all the time, and ASan's allocator does not let go of its locks for a fork",
     },
     "libtsan": {
+        "surroundings: a process without memory to be had connects, accepts, forks and ends by itself":
+            "a sanitizer's run time takes addresses for itself as it goes, and ends the process where there are none",
         "threads: one with a small stack sends and receives":
             "the frames of TSan's code are larger",
         "rights: as many connections in a message as there may be":
