@@ -14,6 +14,13 @@ inline Time Now() {
   return Time(std::chrono::seconds(ts.tv_sec) + std::chrono::nanoseconds(ts.tv_nsec));
 }
 
+// The same at the last tick, some milliseconds ago at most: a third of the price.
+inline Time CoarseNow() {
+  timespec ts;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+  return Time(std::chrono::seconds(ts.tv_sec) + std::chrono::nanoseconds(ts.tv_nsec));
+}
+
 // Until `deadline`, for ppoll and friends: null for never, zero when it has passed.
 inline const timespec* Remaining(Time deadline, timespec* storage) {
   if (deadline == kNever) return nullptr;

@@ -251,7 +251,7 @@ void StreamSocket::Look() {
 }
 
 void StreamSocket::LookForRefusal() {
-  const Time now = Now();
+  const Time now = CoarseNow();
   if (!engine().can_send() || session_->being_read() || (!engine().peer_closed() && now < look_for_refusal_)) return;
   look_for_refusal_ = now + kLooksForRefusal;
   const int error = errno;  // of whoever only asks
