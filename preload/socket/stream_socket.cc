@@ -201,7 +201,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   Readiness readiness{.state = state_, .shared = shared_ != nullptr};
   if (state_ == State::kSdp && !foreign()) {
     TakeUntold();
-    LookForRefusal();
+    if (!queue_pair().owns_event_fd()) LookForRefusal();  // a device's queue is looked at before a sleep, and counted
     HandOverRequest(false);
     WantBcopy(LowWater());
     readiness.events = ReadyEvents();

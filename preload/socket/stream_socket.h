@@ -463,6 +463,7 @@ class StreamSocket final : public Socket {
   int AwaitConnect(Lock& lock, Duration timeout);
   int JoinConnect(Lock& lock, int fd);
   int ShutDownConnect(int fd);
+  int FailTaken();
   ConnectAttempt::Outcome LeadAttempt(int fd, Time now);
   // The helper goes on with it. False: there is none.
   bool LeaveConnect();

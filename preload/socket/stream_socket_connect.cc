@@ -138,7 +138,7 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
       lock.unlock();
       Listener::AnswerConnectTo(sdp_address);
       lock.lock();
-      if (state_ != State::kConnecting) return Fail(EBADF);
+      if (state_ != State::kConnecting) return FailTaken();
     }
     if (nonblocking) {
       if (!LeaveConnect()) {
@@ -160,8 +160,7 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
       error = errno;
       unlocked.returned = true;
     }
-    if (state_ == State::kNew && pending_error_ != 0) return Fail(TakeError());  // shut down meanwhile
-    if (state_ != State::kConnecting) return Fail(EBADF);
+    if (state_ != State::kConnecting) return FailTaken();
     if ((result < 0 && error == EINTR) || (result == 0 && Now() >= deadline)) {
       // As TCP's: the connect goes on by itself, and the next one reports how it went.
       LeaveConnect();
@@ -285,6 +284,9 @@ void StreamSocket::NoteWaitedForConnect() {
   Lock lock(mutex_);
   waited_for_connect_ = true;
 }
+
+// Another thread has closed the socket, or shut it down, under a connect.
+int StreamSocket::FailTaken() { return Fail(state_ == State::kNew && pending_error_ != 0 ? TakeError() : EBADF); }
 
 // As TCP does in SYN_SENT, whatever of it is to be shut down.
 int StreamSocket::ShutDownConnect(int fd) {
