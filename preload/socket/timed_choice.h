@@ -79,11 +79,14 @@ class TimedChoice {
  private:
   enum class Phase : uint8_t { kWarmUp, kTrial, kStay };
   static constexpr float kUnknown = std::numeric_limits<float>::max();
-  // A trial against what is known from a long time has to show more than noise; and so much slower is hopeless, at a glance or by half a block.
+  // A trial against what is known from a long time has to show more than noise; and so much slower is hopeless, at a glance or by half a block, of long
+  // uses by the first that counts.
   static constexpr float kClearly = 0.95F;
   static constexpr float kAsGood = 0.85F;
   static constexpr float kTwice = 2;
+  static constexpr float kHalfMore = 1.5F;
   static constexpr uint32_t kGlance = 8;
+  static constexpr uint32_t kLongGlance = 2;
   static constexpr float kQuarterMore = 1.25F;
 
   // All ways but `kept`, whose figure is known.
@@ -103,7 +106,9 @@ class TimedChoice {
   [[nodiscard]] bool hopeless() {
     const float best = BestOfOthers();
     if (best == kUnknown) return false;
-    if (uses_ >= kGlance && least_ > best * kTwice) return true;
+    const bool is_long = least_ >= static_cast<float>(kLong.count());
+    if (uses_ >= (is_long ? kLongGlance : kGlance) && least_ > best * (is_long ? kHalfMore : kTwice)) return true;
+    if (is_long && in_block_ != 0 && least_ > best * kQuarterMore) return true;
     return in_block_ == kBlock / 2 && Figure() > best * kQuarterMore;
   }
   [[nodiscard]] float BestOfOthers() const {

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <random>
+#include <utility>
 
 namespace sdp::preload {
 namespace {
@@ -211,6 +212,18 @@ TEST_CASE("timed choice: where a use takes long, few are enough") {
   // A stay is one of uses, however long they take.
   Use(&choice, times, TimedChoice::kShortestStay - 1);
   CHECK_FALSE(choice.trying());
+}
+
+TEST_CASE("timed choice: what takes long and is clearly slower is given up at a glance") {
+  for (const auto& [slower, tried] : {std::pair{20'000, 2}, std::pair{13'000, 3}, std::pair{11'000, 5}}) {
+    CAPTURE(slower);
+    TimedChoice choice;
+    choice.Begin(3, 0);
+    const Times times{10'000, slower, 0};
+    Use(&choice, times, TimedChoice::kFew);
+    CHECK(Try(&choice, times)[1] == tried);
+    CHECK(choice.way() == 0);
+  }
 }
 
 }  // namespace sdp::preload
