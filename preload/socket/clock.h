@@ -14,7 +14,7 @@ inline Time Now() {
   return Time(std::chrono::seconds(ts.tv_sec) + std::chrono::nanoseconds(ts.tv_nsec));
 }
 
-// The same at the last tick, some milliseconds ago at most: a third of the price.
+// The same at the last tick, some milliseconds ago at most, for a fraction of the price.
 inline Time CoarseNow() {
   timespec ts;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);

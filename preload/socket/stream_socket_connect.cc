@@ -274,6 +274,7 @@ int StreamSocket::Disconnect(int fd) {
 }
 
 bool StreamSocket::StepConnect() {
+  if (state_ != State::kConnecting) return false;  // a lock may be that of other processes, too
   Lock lock(mutex_);
   if (state_ != State::kConnecting || connects_inline_ || attempt_ == nullptr || waited_for_connect_) return false;
   StepAttempt();
@@ -281,7 +282,8 @@ bool StreamSocket::StepConnect() {
 }
 
 void StreamSocket::NoteWaitedForConnect() {
-  Lock lock(mutex_);
+  if (state_ != State::kConnecting) return;
+  const Lock lock(mutex_);
   waited_for_connect_ = true;
 }
 

@@ -44,6 +44,21 @@ TEST_CASE("pending: a child that is forked at once has the connection") {
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
+TEST_CASE("pending: a child that has the socket while nobody answers is in nobody's way") {
+  Occupied occupied;
+  Fd client = occupied.Pending();
+  const pid_t pid = Fork([&] {
+    Address peer;
+    if (getpeername(client, peer.get(), &peer.length) != -1 || errno != ENOTCONN) return 1;
+    char c;
+    return send(client, "stray", 5, MSG_NOSIGNAL) == -1 && recv(client, &c, 1, 0) == -1 ? 0 : 2;
+  });
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  occupied.Accept().reset();
+  REQUIRE(Asks(client));
+  REQUIRE(ReceiveExactly(occupied.Accept(), 8) == "question");
+}
+
 TEST_CASE("pending: goes on under another number") {
   const bool by_dup2 = GENERATE(false, true);
   Occupied occupied;
