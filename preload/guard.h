@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <cstdint>
 #include <utility>
 
@@ -143,9 +144,12 @@ class HandlerInTheMiddle {
 class Jumps {
  public:
   static uint32_t Count() { return count_; }
+  // Of all threads.
+  static uint32_t Total() { return total_.load(std::memory_order_relaxed); }
   static void Note(bool leaves_sleep) {
     if (leaves_sleep) {
       count_ = count_ + 1;
+      total_.fetch_add(1, std::memory_order_relaxed);
       innermost_ = 0;
       LinkRead::Over();
     }
@@ -156,6 +160,7 @@ class Jumps {
   static uintptr_t SetInnermost(uintptr_t mark) { return std::exchange(innermost_, mark); }
 
  private:
+  static inline constinit std::atomic<uint32_t> total_{0};
   static inline thread_local uint32_t count_ __attribute__((tls_model("initial-exec"))) = 0;
   static inline thread_local uintptr_t innermost_ __attribute__((tls_model("initial-exec"))) = 0;
 };

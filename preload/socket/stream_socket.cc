@@ -456,7 +456,7 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
     left_to_reader = Now() < left_until_;
   }
   const short watch = session_->being_read() || left_to_reader ? WatchEvents() & POLLOUT : WatchEvents();
-  pollfd link{.fd = watch != 0 ? LinkOf(fd) : -1, .events = watch, .revents = 0};
+  pollfd link{.fd = watch != 0 ? LinkOf(NumberNow(fd)) : -1, .events = watch, .revents = 0};
   int error = SleepAsWaiter(lock, &link, left_to_reader ? std::min(deadline, left_until_) : deadline, signals, mark.handlers);
   if (left_to_reader && error == EAGAIN && Now() < deadline) error = 0;
   const Duration lasted = looks ? Now() - began : Duration::zero();

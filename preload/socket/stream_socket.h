@@ -481,6 +481,27 @@ class StreamSocket final : public Socket {
   bool WasShutDown();
   static void FinishStart(Session& session, int fd);
 
+  // stream_socket_in_call.cc
+  // A thread in Send or Receive. Behind the call's `lock`; gone before that is let go of.
+  class InCall {
+   public:
+    InCall(StreamSocket* socket, Lock* lock);
+    ~InCall() { Leave(); }
+    InCall(const InCall&) = delete;
+    InCall& operator=(const InCall&) = delete;
+    void Leave();
+
+   private:
+    StreamSocket* socket_;
+    Lock* const lock_;
+  };
+  // The last number is about to be closed: threads that sleep in calls have the connection until they return. False: there are none.
+  bool KeepForCalls(int fd);
+  // The last of them is about to return.
+  void EndForCalls(Lock& lock);
+  // `fd`, if it is the socket's still, else another number of its link.
+  [[nodiscard]] int NumberNow(int fd) const;
+
   // stream_socket_close.cc
   // One of several descriptors is gone.
   void GoOnWithout(int fd);
@@ -496,6 +517,9 @@ class StreamSocket final : public Socket {
   int DescriptorToLinger(Lock& lock, int fd);
   Background::Wait RunInBackground(Time now);
   Background::Wait RunLinger(Time now);
+  // linger_fd_ stands for a connection that is closed here, and does so no more; -1: it did not.
+  void NoteLingering();
+  int TakeLingerFd();
   void DropSession();
 
   SocketMutex mutex_{this};
@@ -582,6 +606,9 @@ class StreamSocket final : public Socket {
   uint64_t calls_seen_ = 0;  // by the background
   std::atomic<bool> yields_{false};  // the background's alone: its last look found a connection that the application's calls move as well
   int linger_fd_ = -1;       // hidden; the application has closed its descriptors
+  int calls_inside_ = 0;     // threads in Send and Receive: whoever else has the lock finds them asleep
+  uint32_t jumps_before_ = 0;  // of all threads, when the first of those came
+  bool kept_for_calls_ = false;  // closed, but for them: linger_fd_ is the connection's
   Time linger_until_ = kNever;
 
   stats::Slot* slot_ = nullptr;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "preload/bounded_lock.h"
 #include "preload/confinement.h"
@@ -64,6 +65,13 @@ Time EndOfClosePatience() {
 int Fail(int error) {
   errno = error;
   return -1;
+}
+
+// The program's, or one that was kept for its calls.
+int CloseNumber(int fd) {
+  if (!HiddenFds::Contains(fd)) return real.close(fd);
+  HiddenFds::Close(fd);
+  return 0;
 }
 
 }  // namespace
@@ -171,6 +179,7 @@ int StreamSocket::Close(int fd) {
     GoOnWithout(fd);
     return real.close(fd);
   }
+  if (KeepForCalls(fd)) return real.close(fd);
   if (state_ == State::kSdp && LeaveToOthers()) {
     state_ = State::kClosed;
     waiters_.WakeAll();
@@ -216,7 +225,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   if (foreign()) {
     state_ = State::kClosed;
     if (session_ == nullptr || !session_->read_here()) DropSession();  // else that thread is in it
-    return real.close(fd);
+    return CloseNumber(fd);
   }
   MendJump(lock, fd, __builtin_frame_address(0));
   if (shared_ != nullptr && !shared_->HasOthers(/*sure=*/true)) StopSharing();
@@ -230,7 +239,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
       (void)AwaitSent(lock, fd, deadline, Signals::kInterrupt);
       if (state_ != State::kSdp) {
         state_ = State::kClosed;
-        return real.close(fd);
+        return CloseNumber(fd);
       }
     }
   }
@@ -239,18 +248,18 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   if (!over) linger_fd_ = DescriptorToLinger(lock, fd);
   if (state_ != State::kSdp) {  // another thread has taken its peer away meanwhile
     state_ = State::kClosed;
-    return real.close(fd);
+    return CloseNumber(fd);
   }
   AfterProgress();
   state_ = State::kClosed;
   waiters_.WakeAll();
   observers_.clear();
-  const int result = real.close(fd);
+  const int result = CloseNumber(fd);
   if (linger_fd_ < 0) {
     if (!session_->read_here()) DropSession();
     return result;
   }
-  lingering.fetch_add(1, std::memory_order_relaxed);
+  NoteLingering();
   session_->queue_pair().SetEventFd(linger_fd_);
   linger_until_ = Now() + kFinWait;
   try {
@@ -318,19 +327,19 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
     // The application is at it: it does this itself, and cheaper.
     calls_seen_ = calls_;
     session_->Pump();
-    if (!session_->has_unsent() || descriptors_.empty()) return TrimmedWait(now);
+    if (!session_->has_unsent() || LinkFd() < 0) return TrimmedWait(now);
     // A reader in its sleep brings credit, but does not see that the link takes bytes again.
     if (session_->being_read()) {
       if (!queue_pair().interest().write) return session_->read_here() ? IdleWait() : Background::Wait{.deadline = look_again};
-      return {.fd = LinkOf(descriptors_.front()), .events = POLLOUT, .deadline = std::min(IdleWait().deadline, look_again)};
+      return {.fd = LinkOf(LinkFd()), .events = POLLOUT, .deadline = std::min(IdleWait().deadline, look_again)};
     }
     return {.deadline = now + Background::kGrace};
   }
   session_->Pump();
   session_->ReadAvailable();
   AfterProgress();
-  if (!session_->has_unsent() || descriptors_.empty()) return TrimmedWait(now);
-  return LinkWait(descriptors_.front(), std::min(IdleWait().deadline, look_again));
+  if (!session_->has_unsent() || LinkFd() < 0) return TrimmedWait(now);
+  return LinkWait(LinkFd(), std::min(IdleWait().deadline, look_again));
 }
 
 // Without events poll tells of errors all the same, which nobody would take.
@@ -436,10 +445,14 @@ void StreamSocket::DropSession() {
   // A device's queue pair is one for all processes that inherited it: to destroy it here would end the parent's connection.
   if (foreign_ && session_ != nullptr && session_->queue_pair().owns_event_fd()) (void)session_.release();
   session_.reset();
-  if (linger_fd_ < 0) return;
-  HiddenFds::Close(linger_fd_);
-  linger_fd_ = -1;
-  lingering.fetch_sub(1, std::memory_order_relaxed);
+  if (const int fd = TakeLingerFd(); fd >= 0) HiddenFds::Close(fd);
+}
+
+void StreamSocket::NoteLingering() { lingering.fetch_add(1, std::memory_order_relaxed); }
+
+int StreamSocket::TakeLingerFd() {
+  if (linger_fd_ >= 0) lingering.fetch_sub(1, std::memory_order_relaxed);
+  return std::exchange(linger_fd_, -1);
 }
 
 namespace {

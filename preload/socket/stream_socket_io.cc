@@ -141,6 +141,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   if ((flags & MSG_ZEROCOPY) != 0) [[unlikely]] return SendZeroCopy(fd, iov, count, flags & ~MSG_ZEROCOPY);
   SendCursor data(iov, count);
   Lock lock(mutex_);
+  InCall call(this, &lock);
   if (state_ == State::kConnecting) {
     const int error = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd) ? EAGAIN : AwaitConnect(lock, options_.send_timeout());
     if (error != 0) return Fail(error);
@@ -148,6 +149,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   if (state_ != State::kSdp) {
     if (pending_error_ != 0) {  // of a connect that has failed, or of the connection that was
       const int error = TakeError();
+      call.Leave();
       lock.unlock();
       return error == EPIPE ? FailPipe(flags) : Fail(error);
     }
@@ -189,11 +191,13 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     if (pending_error_ != 0) {
       if (total != data.left()) break;
       const int error = TakeError();
+      call.Leave();
       lock.unlock();
       return error == EPIPE ? FailPipe(flags) : Fail(error);
     }
     if (!e.can_send()) {
       if (total != data.left()) break;
+      call.Leave();
       lock.unlock();
       return FailPipe(flags);
     }
@@ -239,6 +243,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
       if (!first) break;
       // As on TCP: what finds the connection gone has not been sent.
       const int error = pending_error_ != 0 ? TakeError() : EPIPE;
+      call.Leave();
       lock.unlock();
       return error == EPIPE ? FailPipe(flags) : Fail(error);
     }
@@ -293,6 +298,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   }
   if (out_flags != nullptr) *out_flags = 0;
   Lock lock(mutex_);
+  const InCall call(this, &lock);
   if (state_ == State::kConnecting) {
     const int error = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd) ? EAGAIN : AwaitConnect(lock, options_.receive_timeout());
     if (error != 0) return Fail(error);
@@ -465,7 +471,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
     if (status != verbs::ReadStatus::kWouldBlock) return 0;
     // Not asleep at all: somebody else (another process that shares the file) made it non-blocking.
     nonblocking_.reset();
-    return IsNonblocking(fd) ? EAGAIN : 0;
+    return IsNonblocking(NumberNow(fd)) ? EAGAIN : 0;
   }
   if (*deadline == kNever) *deadline = DeadlineOf(options_.receive_timeout());
   const Signals signals = *deadline == kNever ? Signals::kRestart : Signals::kInterrupt;

@@ -1,0 +1,62 @@
+// A StreamSocket whose last number is closed while other threads sleep in its calls. The kernel keeps a file for the calls that are in it; so
+// does the library: a hidden number stands for the connection until the last of those calls returns, and that one closes it.
+#include "preload/confinement.h"
+#include "preload/critical.h"
+#include "preload/fd_table.h"
+#include "preload/guard.h"
+#include "preload/socket/stream_socket.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace sdp::preload {
+
+StreamSocket::InCall::InCall(StreamSocket* socket, Lock* lock) : socket_(socket), lock_(lock) {
+  if (socket_->calls_inside_++ == 0) socket_->jumps_before_ = Jumps::Total();
+}
+
+void StreamSocket::InCall::Leave() {
+  StreamSocket* const socket = std::exchange(socket_, nullptr);
+  if (socket == nullptr) return;
+  Lock again;  // a thread that is cancelled in the link's read has not got it back
+  if (!lock_->owns_lock()) again = Lock(socket->mutex_);
+  if (--socket->calls_inside_ > 0 || !socket->kept_for_calls_) return;
+  const int error = errno;
+  socket->EndForCalls(again.owns_lock() ? again : *lock_);
+  errno = error;
+}
+
+// A thread that a handler took out of its call by a jump does not come back; and the handler's own thread would ask the kernel for the number
+// again, which is no more.
+bool StreamSocket::KeepForCalls(int fd) {
+  if (calls_inside_ == 0 || state_ != State::kSdp || shared_ != nullptr || foreign() || session_->link_ended()) return false;
+  if (jumps_before_ != Jumps::Total() || Confined() || Critical::MayBeInHandler()) return false;
+  const int hidden = HiddenFds::Duplicate(fd);
+  if (hidden < 0) return false;
+  linger_fd_ = hidden;
+  NoteLingering();
+  kept_for_calls_ = true;
+  session_->queue_pair().SetEventFd(hidden);
+  observers_.clear();
+  return true;
+}
+
+void StreamSocket::EndForCalls(Lock& lock) {
+  const NoCancellation no_cancellation;
+  kept_for_calls_ = false;
+  const int fd = TakeLingerFd();
+  if (fd < 0) return;
+  if (state_ == State::kSdp) {
+    CloseLast(lock, fd);
+  } else {
+    HiddenFds::Close(fd);
+  }
+}
+
+int StreamSocket::NumberNow(int fd) const {
+  if (fd < 0 || std::find(descriptors_.begin(), descriptors_.end(), fd) != descriptors_.end()) return fd;
+  return LinkFd();
+}
+
+}  // namespace sdp::preload
