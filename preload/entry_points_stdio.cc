@@ -270,7 +270,10 @@ extern "C" int __vasprintf_chk(char** text, int flag, const char* format, va_lis
 extern "C" {
 
 FILE* SDP_ENTRY(fdopen)(int fd, const char* mode) noexcept {
-  return FdTable::Has(fd) ? sdp::preload::OpenStream(fd, mode) : real.fdopen(fd, mode);
+  if (!FdTable::Has(fd)) return real.fdopen(fd, mode);
+  FILE* const stream = sdp::preload::OpenStream(fd, mode);
+  if (stream != nullptr && mode[0] == 'a') real.fcntl(fd, F_SETFL, real.fcntl(fd, F_GETFL) | O_APPEND);
+  return stream;
 }
 
 FILE* SDP_ENTRY(freopen)(const char* path, const char* mode, FILE* stream) {

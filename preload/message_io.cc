@@ -111,6 +111,7 @@ ssize_t SendTo(Socket& socket, int fd, const IoVector& vector, int flags, const 
   if (address != nullptr && address_length > sizeof(sockaddr_storage)) return Fail(EINVAL);
   if (address != nullptr && address_length > 0 && IsNowhere(address)) return Fail(EFAULT);
   if ((flags & MSG_FASTOPEN) != 0 && address != nullptr) {
+    if (address_length >= sizeof address->sa_family && address->sa_family == AF_UNSPEC) return Fail(EOPNOTSUPP);
     const int connected = socket.Connect(fd, address, address_length);
     if (connected != 0) return connected;
     flags &= ~MSG_FASTOPEN;
@@ -174,9 +175,16 @@ int ReceiveMessages(Socket& socket, int fd, mmsghdr* messages, unsigned count, i
   if (timeout != nullptr && !IsTime(*timeout)) return Fail(EINVAL);
   Remaining remaining(timeout);
   count = std::min(count, kMostMessages);
+  if ((flags & MSG_ERRQUEUE) == 0) {  // an error comes before what was received ahead of it
+    if (const int error = socket.TakeErrorAhead(); error != 0) return Fail(error);
+  }
   for (unsigned i = 0; i < count; ++i) {
     const ssize_t received = ReceiveMessage(socket, fd, &messages[i].msg_hdr, flags & ~MSG_WAITFORONE);
-    if (received < 0) return i > 0 ? static_cast<int>(i) : static_cast<int>(received);
+    if (received < 0 && i > 0) {
+      if (errno != EAGAIN && errno != EINTR) socket.ReportLater(errno);
+      return static_cast<int>(i);
+    }
+    if (received < 0) return static_cast<int>(received);
     messages[i].msg_len = static_cast<unsigned>(received);
     if ((flags & MSG_WAITFORONE) != 0) flags |= MSG_DONTWAIT;
     if (remaining.IsOver() || (messages[i].msg_hdr.msg_flags & MSG_OOB) != 0) return static_cast<int>(i) + 1;

@@ -226,6 +226,7 @@ bool Engine::send_closed() const { return rep_->teardown.send_closed(); }
 bool Engine::writable() const { return rep_->writable(); }
 uint64_t Engine::readable_bytes() const { return rep_->sink.readable_bytes(); }
 uint64_t Engine::readable_to_mark() const { return rep_->sink.readable_to_mark(); }
+uint64_t Engine::readable_to_any_mark() const { return rep_->sink.readable_to_any_mark(); }
 
 uint64_t Engine::unacknowledged_messages() const { return rep_->credit.sent() - rep_->credit.acknowledged(); }
 

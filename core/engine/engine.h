@@ -281,6 +281,7 @@ class Engine {
   [[nodiscard]] bool writable() const;             // Send would take at least a useful amount
   [[nodiscard]] uint64_t readable_bytes() const;
   [[nodiscard]] uint64_t readable_to_mark() const;  // of these, those before an out-of-line mark
+  [[nodiscard]] uint64_t readable_to_any_mark() const;  // also one in line: what one Receive takes
   // Messages that have left and that the peer has not acknowledged yet (MSeqAck, 6.1.6).
   [[nodiscard]] uint64_t unacknowledged_messages() const;
   [[nodiscard]] bool refused_data() const;

@@ -50,8 +50,11 @@ class SinkHalf {
   [[nodiscard]] uint64_t readable_bytes() const { return queue_.bytes(); }
   // As FIONREAD has it: up to an out-of-line mark.
   [[nodiscard]] uint64_t readable_to_mark() const {
+    return urgent_.is_inline() ? readable_bytes() : readable_to_any_mark();
+  }
+  [[nodiscard]] uint64_t readable_to_any_mark() const {
     const auto mark = urgent_.mark();
-    return mark && !urgent_.is_inline() ? std::min(readable_bytes(), *mark - read_bytes_) : readable_bytes();
+    return mark ? std::min(readable_bytes(), *mark - read_bytes_) : readable_bytes();
   }
   [[nodiscard]] bool holds_memory() const { return !queue_.empty(); }
   [[nodiscard]] bool closed() const { return closed_; }

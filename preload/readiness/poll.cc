@@ -1,5 +1,6 @@
 // poll and select over SDP sockets and everything else.
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 
 #include <algorithm>
@@ -357,7 +358,18 @@ std::optional<int> WaitWithoutSets(int count, IsOurs is_ours, Wait wait) {
 
 }  // namespace
 
+// The kernel takes no more entries than a process may have descriptors. No limit is so low that short calls would have to ask for it.
+bool TooMany(nfds_t count) {
+  constexpr nfds_t kNeverTooMany = 16;
+  rlimit limit{};
+  return count > kNeverTooMany && !Confined() && getrlimit(RLIMIT_NOFILE, &limit) == 0 && count > limit.rlim_cur;
+}
+
 int Poll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+  if (TooMany(count)) {
+    errno = EINVAL;
+    return -1;
+  }
   const Time deadline = DeadlineAfter(timeout);
   const auto plain = WaitWithoutSets(
       static_cast<int>(count), [&](int i) { return fds[i].fd >= 0 && FdTable::Has(fds[i].fd); }, [&] { return Confined() ? UnboundedPoll(fds, count, timeout, mask) : real.ppoll(fds, count, timeout, mask); });

@@ -72,6 +72,11 @@ class Socket {
   // Its calls never wait. Asked without its lock, by a thread that has it.
   virtual bool DoesNotBlock() { return false; }
 
+  // What SO_ERROR would tell, taken; 0: nothing. Never waits.
+  virtual int TakeErrorAhead() { return 0; }
+  // The next call is to fail with this error, or SO_ERROR to tell it: of a call that had done something already.
+  virtual void ReportLater(int /*error*/) {}
+
   // A call on `fd` has found no memory in the middle of what it did.
   virtual void RanOutOfMemory(int /*fd*/) {}
 

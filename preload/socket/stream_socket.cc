@@ -230,6 +230,22 @@ void StreamSocket::RanOutOfMemory(int fd) {
   if (state_ == State::kSdp) LinkShutdown(fd, SHUT_RDWR);
 }
 
+int StreamSocket::TakeErrorAhead() {
+  const Lock lock(mutex_);
+  OnlyLooks();
+  if (state_ != State::kSdp || foreign()) return 0;
+  if (!session_->being_read()) LookAtLink();
+  return TakeError();
+}
+
+void StreamSocket::ReportLater(int error) {
+  const Lock lock(mutex_);
+  if (state_ != State::kSdp || pending_error_ != 0) return;
+  pending_error_ = error;
+  ++link_edge_;
+  AfterProgress();
+}
+
 bool StreamSocket::TakeOnConnections() {
   std::lock_guard lock(mutex_);
   if (state_ != State::kListening) return false;

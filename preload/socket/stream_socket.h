@@ -93,6 +93,8 @@ class StreamSocket final : public Socket {
   int VisibleStatusFlags(int kernel_flags) override;
   int ChangeStatusFlags(int flags) override;
   bool DoesNotBlock() override { return nonblocking_.value_or(false); }
+  int TakeErrorAhead() override;
+  void ReportLater(int error) override;
   void RanOutOfMemory(int fd) override;
   bool IsStream() override {
     const State state = state_.load(std::memory_order_relaxed);

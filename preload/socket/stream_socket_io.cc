@@ -110,7 +110,7 @@ size_t Take(engine::Engine& e, ReceiveCursor& room, bool discard) {
 
 // With MSG_TRUNC only counts.
 size_t Peek(engine::Engine& e, ReceiveCursor& room, bool count_only) {
-  if (count_only) return std::min<uint64_t>(e.at_mark() ? e.readable_bytes() : e.readable_to_mark(), room.left());
+  if (count_only) return std::min<uint64_t>(e.at_mark() ? e.readable_bytes() : e.readable_to_any_mark(), room.left());
   const auto rest = room.Rest();
   return room.RestIsMore(rest) ? PeekIntoMany(e, room) : e.Receive(rest, {.peek = true});
 }
@@ -155,6 +155,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     }
     return kPassThrough;  // the kernel knows what a socket that is not connected answers
   }
+  if ((flags & MSG_FASTOPEN) != 0) [[unlikely]] return Fail(EISCONN);
   Time deadline = kNever;
   if (foreign()) {
     const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !IsNonblocking(fd);
@@ -294,7 +295,10 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     char byte;
     const iovec one{.iov_base = &byte, .iov_len = 1};
     const ssize_t there = Receive(fd, &one, 1, (flags & ~MSG_WAITALL) | MSG_PEEK, out_flags);
-    return there > 0 ? 0 : there;
+    if (there >= 0) return 0;
+    // The kernel does not ask how its sleep has ended.
+    const bool slept = there == -1 && (errno == EAGAIN || errno == EINTR) && (flags & MSG_DONTWAIT) == 0 && !DoesNotBlock();
+    return slept ? 0 : there;
   }
   if (out_flags != nullptr) *out_flags = 0;
   Lock lock(mutex_);
