@@ -1,9 +1,5 @@
 // epoll_ctl and epoll_wait: which epoll descriptors have an EpollSet.
-#include <fcntl.h>
-#include <poll.h>
 #include <sys/epoll.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <climits>
@@ -11,22 +7,17 @@
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
-#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/descriptor_array.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
-#include "preload/program_memory.h"
 #include "preload/readiness/epoll_set.h"
 #include "preload/readiness/fork.h"
 #include "preload/readiness/nested.h"
@@ -46,18 +37,6 @@ std::atomic<int> numbers_in_use{0};
 // Sets that are open, counted by the group of their descriptor (roughly).
 std::array<std::atomic<int>, 64> open_sets;
 std::atomic<int>& OpenSets(uint32_t group) { return open_sets[group % open_sets.size()]; }
-std::atomic<bool> any_nested{false};
-
-// An epoll descriptor, with a set or without, that was put into another.
-struct Nesting {
-  int outer;
-  int inner;
-  epoll_event event;
-  // No other registration of the outer one has the same data: an event with it is this one's. Asked for when that first matters: a program
-  // without TCP sockets nests sets, too.
-  bool asked = false;
-  bool alone = false;
-};
 
 // Changes of by_fd, and every set there ever was.
 struct Sets {
@@ -65,7 +44,6 @@ struct Sets {
   std::vector<std::unique_ptr<EpollSet>> all;
   std::vector<EpollSet*> retired;      // may be opened again
   std::vector<std::pair<int, EpollSet*>> in_use;  // what by_fd says, to walk through
-  absl::InlinedVector<Nesting, 16> nested;  // programs without TCP sockets have some, too, and allocate nothing for it
 };
 Sets& sets() {
   alignas(Sets) static std::byte room[sizeof(Sets)];
@@ -108,11 +86,6 @@ bool Known(int epfd) {
   return slot != nullptr && slot->load() != nullptr;
 }
 
-bool AreDuplicates(int one, int other) {
-  const uint32_t group = EpollNumbers::GroupOf(one);
-  return one == other || (group != 0 && group == EpollNumbers::GroupOf(other));
-}
-
 // The set of `epfd`, made, for EPOLL_CTL_ADD, if there is none. Empty with errno if it cannot be made.
 EpollSetRef FindOrOpen(int epfd, int operation) {
   Sets& s = sets();
@@ -126,119 +99,11 @@ EpollSetRef FindOrOpen(int epfd, int operation) {
       }
       Enter(s, epfd, set);
       OpenSets(set->group()).fetch_add(1);
-      if (std::any_of(s.nested.begin(), s.nested.end(), [&](const Nesting& n) { return AreDuplicates(n.inner, epfd); })) set->SetNested();
     }
   }
-  return EpollSetRef::Find(epfd);
-}
-
-bool IsEpoll(int fd) {
-  if (EpollNumbers::GroupOf(fd) != 0) return true;
-  // Made behind our back, perhaps. What has a file type is none.
-  struct stat status {};
-  if (Confined() || fstat(fd, &status) != 0 || (status.st_mode & S_IFMT) != 0) return false;
-  constexpr std::string_view kEpoll = "anon_inode:[eventpoll]";
-  char path[32];
-  char target[32];
-  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-  const int saved = errno;
-  const ssize_t length = readlink(path, target, sizeof target);
-  errno = saved;
-  return length > 0 && std::string_view(target, static_cast<size_t>(length)) == kEpoll;
-}
-
-// Whether the kernel knows no registration of `epfd` with this data but that of `fd`. Not to know is no.
-bool KernelKnowsNoOther(int epfd, int fd, uint64_t data) {
-  char path[40];
-  snprintf(path, sizeof path, "/proc/self/fdinfo/%d", epfd);
-  const int saved = errno;
-  const int info = Confined() ? -1 : open(path, O_RDONLY | O_CLOEXEC);
-  if (info < 0) {
-    errno = saved;
-    return false;
-  }
-  std::array<char, 2048> text;
-  size_t kept = 0;
-  ssize_t got;
-  bool alone = true;
-  while ((got = real.read(info, text.data() + kept, text.size() - kept)) > 0) {
-    std::string_view rest(text.data(), kept + static_cast<size_t>(got));
-    for (size_t end; (end = rest.find('\n')) != std::string_view::npos; rest.remove_prefix(end + 1)) {
-      text[static_cast<size_t>(rest.data() + end - text.data())] = '\0';
-      int other = -1;
-      unsigned long long its = 0;
-      if (sscanf(rest.data(), "tfd: %d events: %*x data: %llx", &other, &its) == 2 && other != fd && its == data) alone = false;
-    }
-    kept = rest.size();
-    std::memmove(text.data(), rest.data(), kept);
-  }
-  real.close(info);
-  errno = saved;
-  return alone && got == 0;
-}
-
-// With the lock held.
-bool IsAlone(Sets& s, int epfd, int fd, uint64_t data) {
-  const auto has = [&](const auto& entry) { return AreDuplicates(entry.first, epfd) && entry.second->HasData(data); };
-  return std::none_of(s.in_use.begin(), s.in_use.end(), has) && KernelKnowsNoOther(epfd, fd, data);
-}
-
-// `fd` is about to be put into an epoll set, changed there or taken out.
-void NoteNested(int epfd, int operation, int fd, const epoll_event* event) {
-  const bool nests = operation == EPOLL_CTL_ADD && !FdTable::Has(fd) && IsEpoll(fd);
-  if (!nests && !any_nested.load(std::memory_order_relaxed)) return;
-  Sets& s = sets();
-  std::lock_guard lock(s.mutex);
-  const auto known = std::find_if(s.nested.begin(), s.nested.end(), [&](const Nesting& n) { return n.outer == epfd && n.inner == fd; });
-  if (operation == EPOLL_CTL_DEL) {
-    if (known != s.nested.end()) s.nested.erase(known);
-    return;
-  }
-  if (IsNowhere(event)) return;
-  for (Nesting& n : s.nested) {
-    if (AreDuplicates(n.outer, epfd) && n.inner != fd && n.event.data.u64 == event->data.u64) n.asked = true, n.alone = false;
-  }
-  if (known != s.nested.end()) {
-    if (operation == EPOLL_CTL_MOD) *known = {.outer = epfd, .inner = fd, .event = *event};
-  } else if (nests) {
-    s.nested.push_back({.outer = epfd, .inner = fd, .event = *event});
-    any_nested.store(true, std::memory_order_relaxed);
-    for (const auto& [number, set] : s.in_use) {
-      if (AreDuplicates(number, fd)) set->SetNested();
-    }
-  }
-}
-
-void ForgetNested(int fd) {
-  if (!any_nested.load(std::memory_order_relaxed)) return;
-  Sets& s = sets();
-  std::lock_guard lock(s.mutex);
-  const auto is_gone = [&](const Nesting& n) { return n.outer == fd || n.inner == fd; };
-  s.nested.erase(std::remove_if(s.nested.begin(), s.nested.end(), is_gone), s.nested.end());
-}
-
-// The inner descriptor of an event of `epfd`, if it may turn out to have nothing to report; else -1.
-int InnerOf(int epfd, const epoll_event& event) {
-  Sets& s = sets();
-  std::lock_guard lock(s.mutex);
-  for (Nesting& n : s.nested) {
-    if (n.outer != epfd || n.event.data.u64 != event.data.u64 || (n.event.events & EPOLLONESHOT) != 0) continue;
-    if (!std::exchange(n.asked, true)) n.alone = IsAlone(s, epfd, n.inner, event.data.u64);
-    if (n.alone) return n.inner;
-  }
-  return -1;
-}
-
-// Takes out of what the kernel reported the inner sets that have nothing to report: they were woken for bytes of a link, or for what has
-// been read since.
-int DropIdleNested(int epfd, epoll_event* events, int count) {
-  if (count <= 0 || !any_nested.load(std::memory_order_relaxed) || !HaveEpollSets()) return count;
-  const NoCancellation no_cancellation;  // the kernel has given these events and forgotten them
-  const auto is_idle = [epfd](const epoll_event& event) {
-    const int inner = InnerOf(epfd, event);
-    return inner >= 0 && NestedIsIdle(inner);
-  };
-  return static_cast<int>(std::remove_if(events, events + count, is_idle) - events);
+  EpollSetRef found = EpollSetRef::Find(epfd);
+  if (found && Nestings::HaveInside(epfd)) found->SetNested();
+  return found;
 }
 
 // Takes the events of our own out of what the kernel reported, and notes whose they are. False if there were none.
@@ -290,9 +155,17 @@ EpollSetRef FindEpollSet(int epfd) {
   return duplicate && (Known(epfd) || FindDuplicate(s, epfd)) ? EpollSetRef::Find(epfd) : EpollSetRef();
 }
 
+bool AnEpollSetHasData(int epfd, uint64_t data) {
+  Sets& s = sets();
+  std::lock_guard lock(s.mutex);
+  return std::any_of(s.in_use.begin(), s.in_use.end(), [&](const auto& entry) {
+    return EpollNumbers::AreDuplicates(entry.first, epfd) && entry.second->HasData(data);
+  });
+}
+
 int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
   // A socket that was registered as ours and fell back since is the kernel's now, as is everything else.
-  NoteNested(epfd, operation, fd, event);
+  Nestings::Note(epfd, operation, fd, event);
   if (!FdTable::Has(fd)) return kPass;
   EpollSetRef set = EpollSetRef::Find(epfd);
   if (!set) {
@@ -300,40 +173,6 @@ int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
     if (!set) return operation == EPOLL_CTL_ADD ? -1 : kPass;
   }
   return set->Control(epfd, operation, fd, event);
-}
-
-namespace {
-
-// The kernel lets no more sets be inside one another. What it refused for that, or for a circle, may be among the nestings.
-constexpr int kDeepest = 5;
-
-// Lets the sets in `epfd`, at whatever depth, take in what they were woken for: those with nothing to report are readable to the kernel no more.
-// Whether there are any.
-bool SettleNested(int epfd, int depth) {
-  if (depth == kDeepest || !any_nested.load(std::memory_order_relaxed)) return false;
-  absl::InlinedVector<int, 16> inner;
-  {
-    Sets& s = sets();
-    std::lock_guard lock(s.mutex);
-    for (const Nesting& n : s.nested) {
-      if (AreDuplicates(n.outer, epfd)) inner.push_back(n.inner);
-    }
-  }
-  for (const int fd : inner) {
-    if (const EpollSetRef set = FindEpollSet(fd)) set->ProgressAndCheck();
-    SettleNested(fd, depth + 1);
-  }
-  return !inner.empty();
-}
-
-}  // namespace
-
-bool NestedIsIdle(int epfd) {
-  const EpollSetRef set = FindEpollSet(epfd);
-  if (set && set->ProgressAndCheck()) return false;
-  if (!SettleNested(epfd, 0) && !set) return false;
-  pollfd poll{.fd = epfd, .events = POLLIN, .revents = 0};
-  return real.poll(&poll, 1, 0) == 0;
 }
 
 namespace {
@@ -363,12 +202,21 @@ int WaitUntil(int epfd, epoll_event* events, int max_events, Time deadline, cons
   for (;;) {
     const EpollSetRef set = FindEpollSet(epfd);
     const int count = set ? set->Wait(epfd, events, max_events, deadline, mask) : WaitPlain(epfd, events, max_events, deadline, mask);
-    const int kept = DropIdleNested(epfd, events, count);
+    const int kept = Nestings::Settle(epfd, events, count, max_events);
     if (kept == count || kept > 0 || Now() >= deadline) return kept;
   }
 }
 
 }  // namespace
+
+int EpollWaitAtOnce(int epfd, epoll_event* events, int max_events) {
+  constexpr timespec kAtOnce{};
+  const int error = errno;
+  const EpollSetRef set = FindEpollSet(epfd);
+  const int count = set ? set->Wait(epfd, events, max_events, Time{}, nullptr) : WaitForEpoll(epfd, events, max_events, &kAtOnce, nullptr);
+  errno = error;
+  return count;
+}
 
 int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask) {
   constexpr int kMost = INT_MAX / static_cast<int>(sizeof(epoll_event));
@@ -386,7 +234,7 @@ int EpollWaitBeforeSockets(int epfd, epoll_event* events, int max_events, const 
     count = HaveEpollSets() && FindEpollSet(epfd) ? 0 : wait(arguments);
   }
   const int result = AfterPlain(epfd, events, max_events, deadline, mask, count);
-  const int kept = DropIdleNested(epfd, events, result);
+  const int kept = Nestings::Settle(epfd, events, result, max_events);
   return kept == result || kept > 0 || Now() >= deadline ? kept : WaitUntil(epfd, events, max_events, deadline, mask);
 }
 
@@ -397,7 +245,7 @@ void EpollCreated(int epfd) { EpollNumbers::Created(epfd); }
 bool EpollKnows(int fd) { return EpollNumbers::GroupOf(fd) != 0 || (HaveEpollSets() && Known(fd)); }
 
 void EpollForget(int fd) {
-  ForgetNested(fd);
+  Nestings::Forget(fd);
   EpollNumbers::Closed(fd);
   if (!HaveEpollSets()) return;
   Sets& s = sets();
@@ -430,7 +278,10 @@ void EpollDuplicate(int old_fd, int new_fd) {
   if (EpollSet* const set = slot == nullptr ? nullptr : slot->load()) Enter(s, new_fd, set);
 }
 
-void LockEpollTableForFork() { sets().mutex.lock(); }
+void LockEpollTableForFork() {
+  Nestings::LockForFork();
+  sets().mutex.lock();
+}
 
 void LockEpollSetsForFork() {
   for (const auto& set : sets().all) set->LockForFork();
@@ -445,6 +296,7 @@ void UnlockReadinessAfterFork() {
   Sets& s = sets();
   for (const auto& set : s.all) set->UnlockAfterFork();
   s.mutex.unlock();
+  Nestings::UnlockAfterFork();
 }
 
 }  // namespace sdp::preload

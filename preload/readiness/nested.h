@@ -1,4 +1,4 @@
-// For poll and select on an epoll descriptor that has an EpollSet.
+// Epoll sets inside others, and in poll and select.
 #ifndef SDP_PRELOAD_READINESS_NESTED_H_
 #define SDP_PRELOAD_READINESS_NESTED_H_
 
@@ -34,9 +34,30 @@ bool HaveEpollSets();
 // As EpollSetRef::Find; a duplicate from before its descriptor had a set is recognized.
 EpollSetRef FindEpollSet(int epfd);
 
+// `epfd`, or a duplicate, has a set in which an SDP socket has this data.
+bool AnEpollSetHasData(int epfd, uint64_t data);
+
 // For poll, select and epoll on an epoll descriptor that the kernel calls readable: it has a set, or others in it, and neither those nor the
 // kernel have anything to report (any more).
 bool NestedIsIdle(int epfd);
+
+// Which epoll descriptors the program has put into others, be there SDP sockets in them or not. No call holds its lock when it asks a set.
+class Nestings {
+ public:
+  // `fd` is about to be put into the epoll set `epfd`, changed there or taken out.
+  static void Note(int epfd, int operation, int fd, const epoll_event* event);
+  // The number `fd` is about to be closed.
+  static void Forget(int fd);
+  static bool HaveInside(int epfd);
+  // Takes out of the `count` events that the kernel reported of `epfd` the inner sets that have nothing to report: they were woken for bytes of a
+  // link, or for what has been read since. The new count; up to `max_events` may have come meanwhile.
+  static int Settle(int epfd, epoll_event* events, int count, int max_events);
+  static void LockForFork();
+  static void UnlockAfterFork();
+};
+
+// One wait that does not sleep, nested sets as the kernel reports them.
+int EpollWaitAtOnce(int epfd, epoll_event* events, int max_events);
 
 }  // namespace sdp::preload
 

@@ -19,6 +19,9 @@ class EpollNumbers {
   static void Closed(int fd);
   // 0: not known to be an epoll descriptor.
   static uint32_t GroupOf(int fd);
+  static bool AreDuplicates(int one, int other);
+  // Another number of its group, -1 if there is none. A walk through all numbers.
+  static int AnotherOf(int fd);
   // Any was created in this process.
   static bool Any();
 };

@@ -196,7 +196,7 @@ class PollCall {
   }
 
   void AddPlain(size_t i) {
-    if (MayBeEpoll(fds_[i].fd) && (fds_[i].events & POLLIN) != 0) {
+    if (MayBeEpoll(fds_[i].fd) && (fds_[i].events & kReadable) != 0) {
       PlainSleep sleep(fds_[i].fd);
       EpollSetRef set = FindEpollSet(fds_[i].fd);
       if (!set) {
@@ -232,7 +232,7 @@ class PollCall {
       }
       if (!part.link) {
         const bool epolls = !watched_sets_.empty() || !plain_sleeps_.empty();
-        const bool idle = revents == POLLIN && epolls && NestedIsIdle(kernel_[k].fd);
+        const bool idle = revents != 0 && (revents & ~kReadable) == 0 && epolls && NestedIsIdle(kernel_[k].fd);
         const bool readable = part.queue && revents != 0;
         if (!idle) set(part.index, readable ? static_cast<short>(fds_[part.index].events & kReadable) : revents);
         continue;
@@ -247,7 +247,7 @@ class PollCall {
       set(part.index, events);
     }
     if (slept && look_.any()) NoteSlept(Now() - slept_at_);
-    for (const size_t index : nested_ready_) set(index, POLLIN);
+    for (const size_t index : nested_ready_) set(index, static_cast<short>(fds_[index].events & kReadable));
     nested_ready_.clear();
     return ready;
   }

@@ -1,30 +1,12 @@
 // Epoll sets inside epoll sets, and in poll and select: what is ready inside has to be seen outside, also where no byte comes that the kernel
 // could tell of.
 #include <poll.h>
-#include <sys/epoll.h>
 #include <sys/select.h>
 
-#include "test/posix/support.h"
+#include "test/posix/nested_support.h"
 
 namespace posix_test {
 namespace {
-
-Fd Set() {
-  Fd set(epoll_create1(EPOLL_CLOEXEC));
-  REQUIRE(set >= 0);
-  return set;
-}
-
-void Add(int set, int fd, uint32_t events) {
-  epoll_event event{.events = events, .data = {.fd = fd}};
-  REQUIRE(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
-}
-
-// The descriptor one wait reports; -1: none.
-int WaitOne(int set, int timeout_ms = kPatienceMs) {
-  epoll_event event{};
-  return epoll_wait(set, &event, 1, timeout_ms) == 1 ? event.data.fd : -1;
-}
 
 // Nothing inside, and then nothing outside. To be woken outside for nothing is allowed, as when another thread was quicker.
 bool BecomesQuiet(int outer, int inner) {

@@ -1,33 +1,13 @@
 // Epoll sets inside epoll sets stay readable as long as there is something inside, however often it is looked at, and no longer.
 #include <poll.h>
-#include <sys/epoll.h>
 
 #include <string>
 #include <vector>
 
-#include "test/posix/support.h"
+#include "test/posix/nested_support.h"
 
 namespace posix_test {
 namespace {
-
-Fd Set() {
-  Fd set(epoll_create1(EPOLL_CLOEXEC));
-  REQUIRE(set >= 0);
-  return set;
-}
-
-int Control(int set, int operation, int fd, uint32_t events) {
-  epoll_event event{.events = events, .data = {.fd = fd}};
-  return epoll_ctl(set, operation, fd, &event);
-}
-
-void Add(int set, int fd, uint32_t events) { REQUIRE(Control(set, EPOLL_CTL_ADD, fd, events) == 0); }
-
-// The descriptor one wait reports; -1: none.
-int WaitOne(int set, int timeout_ms = kPatienceMs) {
-  epoll_event event{};
-  return epoll_wait(set, &event, 1, timeout_ms) == 1 ? event.data.fd : -1;
-}
 
 // By every way to look, and each time.
 void RequireReadable(int outer, int inner) {

@@ -1,0 +1,245 @@
+// Epoll sets inside epoll sets. The kernel calls an inner set readable for bytes of a link, too, that are no news to the program, and tells of an edge
+// when it is kicked for what it has told already: what it reports of inner sets is looked at before the program gets it.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "preload/confinement.h"
+#include "preload/critical.h"
+#include "preload/fd_table.h"
+#include "preload/guard.h"
+#include "preload/program_memory.h"
+#include "preload/readiness/nested.h"
+#include "preload/readiness/plain_sleep.h"
+#include "preload/real_calls.h"
+
+namespace sdp::preload {
+namespace {
+
+// An epoll descriptor, with a set or without, that was put into another.
+struct Nesting {
+  int outer;  // a number of it
+  int inner;
+  epoll_event event;
+  // No other registration of the outer one has the same data: an event with it is this one's. Asked for when that first matters: a program
+  // without TCP sockets nests sets, too.
+  bool asked = false;
+  bool alone = false;
+  bool renamed = false;  // the number is closed that the kernel knows the inner one by; a duplicate keeps it
+
+  [[nodiscard]] bool IsOf(int epfd, int fd) const { return EpollNumbers::AreDuplicates(outer, epfd) && inner == fd && !renamed; }
+};
+
+constinit std::atomic<bool> any{false};
+
+struct Table {
+  Mutex mutex;
+  absl::InlinedVector<Nesting, 16> nested;  // programs without TCP sockets have some, too, and allocate nothing for it
+};
+Table& table() {
+  alignas(Table) static std::byte room[sizeof(Table)];
+  static Table* const instance = new (room) Table;
+  return *instance;
+}
+
+bool IsEpoll(int fd) {
+  if (EpollNumbers::GroupOf(fd) != 0) return true;
+  // Made behind our back, perhaps. What has a file type is none.
+  struct stat status {};
+  if (Confined() || fstat(fd, &status) != 0 || (status.st_mode & S_IFMT) != 0) return false;
+  constexpr std::string_view kEpoll = "anon_inode:[eventpoll]";
+  char path[32];
+  char target[32];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  const int saved = errno;
+  const ssize_t length = readlink(path, target, sizeof target);
+  errno = saved;
+  return length > 0 && std::string_view(target, static_cast<size_t>(length)) == kEpoll;
+}
+
+// Whether the kernel knows no registration of `epfd` with this data but that of `fd`. Not to know is no.
+bool KernelKnowsNoOther(int epfd, int fd, uint64_t data) {
+  char path[40];
+  snprintf(path, sizeof path, "/proc/self/fdinfo/%d", epfd);
+  const int saved = errno;
+  const int info = Confined() ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+  if (info < 0) {
+    errno = saved;
+    return false;
+  }
+  std::array<char, 2048> text;
+  size_t kept = 0;
+  ssize_t got;
+  bool alone = true;
+  while ((got = real.read(info, text.data() + kept, text.size() - kept)) > 0) {
+    std::string_view rest(text.data(), kept + static_cast<size_t>(got));
+    for (size_t end; (end = rest.find('\n')) != std::string_view::npos; rest.remove_prefix(end + 1)) {
+      text[static_cast<size_t>(rest.data() + end - text.data())] = '\0';
+      int other = -1;
+      unsigned long long its = 0;
+      if (sscanf(rest.data(), "tfd: %d events: %*x data: %llx", &other, &its) == 2 && other != fd && its == data) alone = false;
+    }
+    kept = rest.size();
+    std::memmove(text.data(), rest.data(), kept);
+  }
+  real.close(info);
+  errno = saved;
+  return alone && got == 0;
+}
+
+// The registration of an inner set that an event of `epfd` tells of, if that may turn out to have nothing to report.
+std::optional<Nesting> NestingOf(int epfd, const epoll_event& event) {
+  Table& t = table();
+  std::lock_guard lock(t.mutex);
+  for (Nesting& n : t.nested) {
+    if (n.event.data.u64 != event.data.u64 || !EpollNumbers::AreDuplicates(n.outer, epfd)) continue;
+    if (!std::exchange(n.asked, true)) {
+      n.alone = !AnEpollSetHasData(epfd, event.data.u64) && KernelKnowsNoOther(epfd, n.inner, event.data.u64);
+    }
+    if (n.alone) return n;
+  }
+  return std::nullopt;
+}
+
+// The kernel has taken the only shot for nothing. False: it cannot have it back.
+bool GiveShotBack(int epfd, const Nesting& nesting) {
+  if (nesting.renamed) return false;
+  epoll_event event = nesting.event;
+  return real.epoll_ctl(epfd, EPOLL_CTL_MOD, nesting.inner, &event) == 0;
+}
+
+// The kernel lets no more sets be inside one another. What it refused for that, or for a circle, may be in the table.
+constexpr int kDeepest = 5;
+
+// Lets the sets in `epfd`, at whatever depth, take in what they were woken for: those with nothing to report are readable to the kernel no more.
+// Whether there are any.
+bool SettleInside(int epfd, int depth) {
+  if (depth == kDeepest || !any.load(std::memory_order_relaxed)) return false;
+  absl::InlinedVector<int, 16> inner;
+  {
+    Table& t = table();
+    std::lock_guard lock(t.mutex);
+    for (const Nesting& n : t.nested) {
+      if (EpollNumbers::AreDuplicates(n.outer, epfd)) inner.push_back(n.inner);
+    }
+  }
+  for (const int fd : inner) {
+    if (const EpollSetRef set = FindEpollSet(fd)) set->ProgressAndCheck();
+    SettleInside(fd, depth + 1);
+  }
+  return !inner.empty();
+}
+
+// What is among `told` already is one event; the new end of [told, end).
+int Merge(epoll_event* events, int told, int end) {
+  int kept = told;
+  for (int i = told; i < end; ++i) {
+    epoll_event* const known = std::find_if(events, events + told, [&](const epoll_event& e) { return e.data.u64 == events[i].data.u64; });
+    if (known != events + told) {
+      known->events |= events[i].events;
+    } else {
+      events[kept++] = events[i];
+    }
+  }
+  return kept;
+}
+
+}  // namespace
+
+bool NestedIsIdle(int epfd) {
+  const EpollSetRef set = FindEpollSet(epfd);
+  if (set && set->ProgressAndCheck()) return false;
+  if (!SettleInside(epfd, 0) && !set) return false;
+  pollfd poll{.fd = epfd, .events = POLLIN, .revents = 0};
+  return real.poll(&poll, 1, 0) == 0;
+}
+
+void Nestings::Note(int epfd, int operation, int fd, const epoll_event* event) {
+  const bool nests = operation == EPOLL_CTL_ADD && !FdTable::Has(fd) && IsEpoll(fd);
+  if (!nests && !any.load(std::memory_order_relaxed)) return;
+  {
+    Table& t = table();
+    std::lock_guard lock(t.mutex);
+    const auto known = std::find_if(t.nested.begin(), t.nested.end(), [&](const Nesting& n) { return n.IsOf(epfd, fd); });
+    if (operation == EPOLL_CTL_DEL) {
+      if (known != t.nested.end()) t.nested.erase(known);
+      return;
+    }
+    if (IsNowhere(event)) return;
+    for (Nesting& n : t.nested) {
+      if (EpollNumbers::AreDuplicates(n.outer, epfd) && n.inner != fd && n.event.data.u64 == event->data.u64) n.asked = true, n.alone = false;
+    }
+    if (known != t.nested.end()) {
+      if (operation == EPOLL_CTL_MOD) *known = {.outer = epfd, .inner = fd, .event = *event};
+      return;
+    }
+    if (!nests) return;
+    t.nested.push_back({.outer = epfd, .inner = fd, .event = *event});
+    any.store(true, std::memory_order_relaxed);
+  }
+  if (const EpollSetRef set = FindEpollSet(fd)) set->SetNested();
+}
+
+// A duplicate keeps what is registered, whichever of its numbers was passed then.
+void Nestings::Forget(int fd) {
+  if (!any.load(std::memory_order_relaxed)) return;
+  Table& t = table();
+  std::lock_guard lock(t.mutex);
+  const auto is_in = [&](const Nesting& n) { return n.outer == fd || n.inner == fd; };
+  if (std::none_of(t.nested.begin(), t.nested.end(), is_in)) return;
+  const int other = EpollNumbers::AnotherOf(fd);
+  for (Nesting& n : t.nested) {
+    if (n.outer == fd) n.outer = other;
+    if (n.inner != fd) continue;
+    n.inner = other;
+    n.renamed = true;
+  }
+  t.nested.erase(std::remove_if(t.nested.begin(), t.nested.end(), [](const Nesting& n) { return n.outer < 0 || n.inner < 0; }), t.nested.end());
+}
+
+bool Nestings::HaveInside(int epfd) {
+  if (!any.load(std::memory_order_relaxed)) return false;
+  Table& t = table();
+  std::lock_guard lock(t.mutex);
+  return std::any_of(t.nested.begin(), t.nested.end(), [&](const Nesting& n) { return EpollNumbers::AreDuplicates(n.inner, epfd); });
+}
+
+int Nestings::Settle(int epfd, epoll_event* events, int count, int max_events) {
+  if (count <= 0 || !any.load(std::memory_order_relaxed) || !HaveEpollSets()) return count;
+  const NoCancellation no_cancellation;  // the kernel has given these events and forgotten them
+  bool edges = false;
+  const auto is_idle = [&](const epoll_event& event) {
+    const std::optional<Nesting> nesting = NestingOf(epfd, event);
+    if (!nesting) return false;
+    if (NestedIsIdle(nesting->inner)) return (nesting->event.events & EPOLLONESHOT) == 0 || GiveShotBack(epfd, *nesting);
+    edges = edges || (nesting->event.events & EPOLLET) != 0;
+    return false;
+  };
+  int kept = static_cast<int>(std::remove_if(events, events + count, is_idle) - events);
+  if (!edges || kept == max_events) return kept;
+  // What has been taken in has kicked its set, which is no other edge than the one that is reported here.
+  const int more = std::max(EpollWaitAtOnce(epfd, events + kept, max_events - kept), 0);
+  const int end = Merge(events, kept, kept + more);
+  return static_cast<int>(std::remove_if(events + kept, events + end, is_idle) - events);
+}
+
+void Nestings::LockForFork() { table().mutex.lock(); }
+void Nestings::UnlockAfterFork() { table().mutex.unlock(); }
+
+}  // namespace sdp::preload
