@@ -55,8 +55,8 @@ void StreamSocket::EndForCalls(Lock& lock) {
 }
 
 int StreamSocket::NumberNow(int fd) const {
-  if (fd < 0 || std::find(descriptors_.begin(), descriptors_.end(), fd) != descriptors_.end()) return fd;
-  return LinkFd();
+  const bool known = std::find(descriptors_.begin(), descriptors_.end(), fd) != descriptors_.end();
+  return fd < 0 || known || LinkFd() < 0 ? fd : LinkFd();  // none: it is just being closed
 }
 
 }  // namespace sdp::preload

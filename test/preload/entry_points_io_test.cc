@@ -183,7 +183,7 @@ TEST_CASE("recvmmsg waits for one, or for a time") {
 
 TEST_CASE("MSG_FASTOPEN connects, then sends") {
   ManagedDescriptor m;
-  sockaddr_in address{};
+  sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {}, .sin_zero = {}};
   auto* to = reinterpret_cast<sockaddr*>(&address);
   CHECK(sdp_entry_sendto(m.fd, "ab", 2, MSG_FASTOPEN, to, sizeof address) == 2);
   CHECK(m.socket->calls == Calls{"Connect", "Send 2 flags 0"});
