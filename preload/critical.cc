@@ -3,13 +3,18 @@
 // the section runs the handlers that wait, each with the mask it would have had, and gives the thread its mask back.
 #include "preload/critical.h"
 
+#include <fcntl.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
 #include "preload/confinement.h"
 #include "preload/guard.h"
@@ -33,6 +38,11 @@ constinit std::atomic<pid_t> owner{0};
 // StandIn()'s.
 constinit std::atomic<Critical::DefaultAction> default_action{nullptr};
 constinit std::atomic<bool> may_stand_in[NSIG] = {};
+// What EndLinkRead()'s signals carry, and how many have come.
+constinit char nudge = 0;
+constinit std::atomic<uint32_t> nudges{0};
+constexpr int64_t kMostNudgeSteps = 1000;
+constexpr long kNudgeStepNs = 50'000;
 
 // A child of vfork has handlers of its own, but no table.
 bool OwnsTable() {
@@ -139,6 +149,7 @@ void Critical::Run(int number, siginfo_t* info, void* context) {
 }
 
 void Critical::Handle(int number, siginfo_t* info, void* context) {
+  if (IsNudge(*info)) [[unlikely]] return TakeNudge(context);
   const bool first = pending_ == 0;
   if (depth_ == 0 || pending_ == kMostDeferred || EndsByItself(number)) {
     Run(number, info, context);
@@ -173,6 +184,17 @@ void Critical::EndInterrupted([[maybe_unused]] void* context) {
   registers[REG_RAX] = -EINTR;
   broken_off_ = kHasBrokenOff;
 #endif
+}
+
+bool Critical::IsNudge(const siginfo_t& info) { return info.si_code == SI_QUEUE && info.si_value.sival_ptr == &nudge; }
+
+// In a section the thread is behind its read already.
+void Critical::TakeNudge(void* context) {
+  if (depth_ == 0 && LinkRead::UnderWay()) {
+    broken_off_ = LinkRead::fd();
+    EndInterrupted(context);
+  }
+  nudges.fetch_add(1, std::memory_order_release);
 }
 
 // In RunDeferred()'s frame, which a handler may leave by a jump that nobody hears of.
@@ -311,6 +333,46 @@ bool Critical::StandAside() {
     if (now.sa_sigaction == &Handle && IsDefault(ActionOf(number))) real.sigaction(number, &ActionOf(number), nullptr);
   }
   return true;
+}
+
+namespace {
+
+// As /proc says it; all where it does not.
+uint64_t SignalsBlockedBy(pid_t tid) {
+  constexpr uint64_t kAll = ~uint64_t{0};
+  char path[48];
+  snprintf(path, sizeof path, "/proc/self/task/%d/status", tid);
+  const int file = tid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+  if (file < 0) return kAll;
+  char text[4096];
+  const ssize_t size = real.read(file, text, sizeof text - 1);
+  real.close(file);
+  text[std::max<ssize_t>(size, 0)] = '\0';
+  const char* const line = strstr(text, "\nSigBlk:");
+  return line != nullptr ? strtoull(line + strlen("\nSigBlk:"), nullptr, 16) : kAll;
+}
+
+}  // namespace
+
+bool Critical::EndLinkRead(pthread_t thread, pid_t tid) {
+  if (Confined() || !OwnsTable()) return false;
+  const NoCancellation no_cancellation;
+  const uint64_t blocked = SignalsBlockedBy(tid);
+  const TableLock lock;
+  for (int number = SIGRTMAX; number >= SIGRTMIN; --number) {
+    struct sigaction kernels {};
+    if ((blocked >> (number - 1) & 1) != 0 || !StandsIn(number)) continue;
+    if (real.sigaction(number, nullptr, &kernels) != 0 || kernels.sa_sigaction != &Handle) continue;
+    const uint32_t before = nudges.load(std::memory_order_relaxed);
+    if (pthread_sigqueue(thread, number, {.sival_ptr = &nudge}) != 0) return false;
+    // Held back until then, it cannot meet the thread in a call of the program's.
+    for (int64_t step = 0; step < kMostNudgeSteps && nudges.load(std::memory_order_acquire) == before; ++step) {
+      const timespec pause{.tv_sec = 0, .tv_nsec = kNudgeStepNs};
+      nanosleep(&pause, nullptr);
+    }
+    return true;
+  }
+  return false;
 }
 
 void Critical::TakeDefault(int number) {

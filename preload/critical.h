@@ -46,6 +46,9 @@ class Critical {
   }
   // Behind such a call: it was broken off, and the caller does what the handler's return would have done.
   static bool TakeBrokenOff() { return std::exchange(broken_off_, kNothingBrokenOff) == kHasBrokenOff; }
+  // The same for another thread, which is in a link's read, or on its way out of it to a lock that the caller has: by a signal that has our handler alone
+  // and that the thread does not block. False: there is none.
+  static bool EndLinkRead(pthread_t thread, pid_t tid);
   // Before an exec that happens in a critical section: the program gets the thread's own mask. What waits and stands at SIG_DFL, with nobody in its
   // place any more, has its effect.
   static void UnblockForExec();
@@ -81,6 +84,8 @@ class Critical {
   static void Handle(int number, siginfo_t* info, void* context);
   static struct sigaction Installed(int number, const struct sigaction& given);
   static void EndInterrupted(void* context);
+  static bool IsNudge(const siginfo_t& info);
+  static void TakeNudge(void* context);
   static void Run(int number, siginfo_t* info, void* context);
   static void RunLate(int number, siginfo_t* info, const sigset_t& mask);
   static void RunDeferred();

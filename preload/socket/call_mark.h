@@ -6,9 +6,12 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdint>
 
+#include "preload/confinement.h"
+#include "preload/critical.h"
 #include "preload/guard.h"
 
 namespace sdp::preload {
@@ -38,10 +41,16 @@ class Sleeper {
  public:
   void Set(const CallMark* mark) {
     thread_ = pthread_self();
+    tid_ = ThreadId();
     mark_ = mark;
     jumps_ = Jumps::Count();
   }
   void Clear() { mark_ = nullptr; }
+  // If it is another thread, asleep in a link's read: that ends now, with nothing read. Under the lock that it takes behind that. False: it cannot
+  // be told.
+  [[nodiscard]] bool End() const { return mark_ != nullptr && !IsCaller() && Critical::EndLinkRead(thread_, tid_); }
+  // In the child of a fork.
+  static void ForgetThreadId() { thread_id_ = 0; }
   [[nodiscard]] bool Is(pthread_t thread) const { return mark_ != nullptr && pthread_equal(thread_, thread) != 0; }
   // It is the calling thread, in a handler then.
   [[nodiscard]] bool IsCaller() const { return Is(pthread_self()); }
@@ -55,7 +64,15 @@ class Sleeper {
   }
 
  private:
+  // 0 where it may not be asked for.
+  static pid_t ThreadId() {
+    if (thread_id_ == 0 && !Confined()) thread_id_ = gettid();
+    return thread_id_;
+  }
+
+  static inline thread_local pid_t thread_id_ __attribute__((tls_model("initial-exec"))) = 0;
   pthread_t thread_{};
+  pid_t tid_ = 0;
   const CallMark* mark_ = nullptr;
   uint32_t jumps_ = 0;
 };

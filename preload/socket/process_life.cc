@@ -19,6 +19,7 @@
 #include "preload/socket/abort_log.h"
 #include "preload/socket/all_sockets.h"
 #include "preload/socket/background.h"
+#include "preload/socket/call_mark.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/pm_lookup.h"
 #include "preload/socket/shared_arena.h"
@@ -184,6 +185,7 @@ void ChildAfterFork() {
   end_of_patience = kNever;
   Background::ForgetAfterFork();
   Waiter::ForgetAfterFork();
+  Sleeper::ForgetThreadId();
   Background::UnlockAfterFork();
   DisownEpollSetsAfterFork();
   UnlockReadinessAfterFork();

@@ -161,7 +161,7 @@ int StreamSocket::Shutdown(int fd, int how) {
     // A thread sleeps in the link's own read, and only the link's end wakes it. All we had to say has left: this end is none of the peer's.
     abort_noted_ = true;
     real.shutdown(fd, SHUT_RD);
-  } else if (receive_shut_ && session_->read_here()) {
+  } else if (receive_shut_ && session_->read_here() && !reader_.End()) {
     session_->NudgeReader();
   }
   ++link_edge_;

@@ -39,7 +39,7 @@ void StreamSocket::SettleToGive() {
 // With own() locked, which is free while it waits. The connection has another holder, so that it stays shared meanwhile.
 bool StreamSocket::ComeToRest(Time deadline) {
   const auto rests = [this] { return session_->freezable() && !session_->read_here(); };  // its threads go with the program
-  if (session_->read_here()) session_->NudgeReader();
+  if (session_->read_here() && !reader_.End()) session_->NudgeReader();
   WithdrawLoans();
   while (Now() < deadline && !session_->link_ended()) {
     session_->ReadAvailable();

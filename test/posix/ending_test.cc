@@ -157,47 +157,6 @@ TEST_CASE("ending: a reset behind the peer's end leaves it an end, and sends end
   REQUIRE(recv(pair.server, room, sizeof room, 0) == 0);
 }
 
-TEST_CASE("ending: SHUT_RD ends a blocked receive") {
-  Pair pair = MakePair();
-  std::atomic<pid_t> tid{0};
-  auto blocked = Async([&] {
-    tid = gettid();
-    char c;
-    return recv(pair.client, &c, 1, 0);
-  });
-  REQUIRE(Eventually([&] { return tid != 0 && IsAsleep(tid); }));
-  REQUIRE(shutdown(pair.client, SHUT_RD) == 0);
-  const bool ended = !StillRunning(blocked, 3000);
-  // A reader left asleep would keep the whole case from its end.
-  if (!ended) SendAll(pair.server, "x");
-  REQUIRE(ended);
-  REQUIRE(Get(blocked) == 0);
-  REQUIRE((PollOne(pair.client, POLLIN | POLLRDHUP, 0) & (POLLIN | POLLRDHUP)) == (POLLIN | POLLRDHUP));
-  REQUIRE(SendAll(pair.client, "still sends"));
-  REQUIRE(ReceiveExactly(pair.server, 11) == "still sends");
-}
-
-TEST_CASE("ending: SHUT_RD ends a blocked receive while the peer waits too") {
-  const bool by_poll = GENERATE(true, false);
-  Pair pair = MakePair();
-  auto blocked = Async([&] {
-    char c;
-    return recv(pair.client, &c, 1, 0);
-  });
-  auto peer = Async([&] {
-    if (by_poll) WaitFor(pair.server, POLLIN);
-    char room[32];
-    return std::string(room,
-                       static_cast<size_t>(std::max<ssize_t>(recv(pair.server, room, sizeof room, 0), 0)));
-  });
-  REQUIRE(StillRunning(blocked));
-  REQUIRE(shutdown(pair.client, SHUT_RD) == 0);
-  REQUIRE(Get(blocked) == 0);
-  REQUIRE(StillRunning(peer));
-  REQUIRE(SendAll(pair.client, "still sends"));
-  REQUIRE(Get(peer) == "still sends");
-}
-
 TEST_CASE("ending: a blocked receive is ended by shutdown from another thread") {
   Pair pair = MakePair();
   auto blocked = Async([&] {

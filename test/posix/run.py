@@ -42,11 +42,6 @@ TAG_OF_A_NAMESPACE = "[namespace]"
 
 # What is known to differ under the preload, with the reason. A case that passes all the same is reported, so that its row goes.
 KNOWN_DIFFERENCES = {
-    "ending: SHUT_RD ends a blocked receive":
-        "the reader sleeps in the link's own read, which only the link's next bytes or its end can wake; a peer that waits for "
-        "anything sends them, one that makes no call does not; SHUT_RDWR ends it",
-    "stalled: SHUT_RDWR of a socket with unsent bytes ends a sleeping receive at once":
-        "the reader sleeps in the link's own read, whose end would be that of the credit for what is unsent; the peer's next call ends it",
     "terminated: all that a sender got rid of before its peer read anything arrives":
         "the peer begins to read when the process is gone, which waits for it for 5 s: what the kernel has not taken by then is in the process's memory",
 }
