@@ -3,11 +3,12 @@
 namespace sdp::preload {
 namespace {
 
-constexpr uint32_t kMagic = 0x53444834;  // "SDH4"
+constexpr uint32_t kMagic = 0x53444835;  // "SDH5"
 constexpr uint32_t kMost = 1 << 20;
 
 template <typename Archive>
 void VisitAll(Archive& ar, Handover& h) {
+  ar.Number(h.maker);
   VisitList(ar, h.arenas, kMost, [&](Handover::Arena& arena) { ar.Number(arena.member); });
   VisitList(ar, h.connections, kMost, [&](Handover::Connection& c) {
     ar.Number(c.inode);

@@ -55,6 +55,7 @@ struct Handover {
     KeptOptions options;
   };
 
+  uint32_t maker = 0;  // the process that packed it, as it calls itself: a hint
   std::vector<Arena> arenas;
   std::vector<Connection> connections;
   std::vector<Listener> listeners;

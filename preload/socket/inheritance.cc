@@ -202,6 +202,7 @@ int Seal(const std::map<const Socket*, int>& heirlooms, Giver giver, Receiver re
     if (found != heirlooms.end()) socket->HandOver(InodeOf(found->second), giver, guests, &handover, &listener_fds);
   }
   if (handover.empty()) return -1;
+  handover.maker = static_cast<uint32_t>(getpid());
   for (const Guests::Guest& guest : guests.all()) {
     handover.arenas.push_back({.member = guest.member});
     first.push_back(guest.arena->file());
@@ -255,6 +256,31 @@ int SealSocket(int fd, Receiver receiver) {
   return sealed;
 }
 
+namespace {
+
+// What a process passes to itself, or gets back, is one more number of the socket that it has.
+bool AddToOwn(int fd) {
+  struct Search {
+    int fd;
+    uint64_t inode;
+    SocketRef found;
+  } search = {fd, InodeOf(fd), {}};
+  FdTable::ForEach(
+      [](int other, Socket* socket, void* context) {
+        auto& wanted = *static_cast<Search*>(context);
+        if (wanted.found || other == wanted.fd || InodeOf(other) != wanted.inode) return;
+        socket->Ref();
+        wanted.found = SocketRef(socket);
+      },
+      &search);
+  if (!search.found) return false;
+  FdTable::Set(fd, search.found.get());
+  search.found->AddDescriptor(fd);
+  return true;
+}
+
+}  // namespace
+
 bool IsSealedSocket(int fd) { return Capsule::Is(fd, Capsule::Maker::kAnybody); }
 
 void AdoptSocket(int fd) {
@@ -269,6 +295,8 @@ void AdoptSocket(int fd) {
   }
   real.dup3(link, fd, real.fcntl(fd, F_GETFD) == FD_CLOEXEC ? O_CLOEXEC : 0);
   real.close(link);
+  const bool may_be_own = contents->handover.maker == static_cast<uint32_t>(getpid()) || IsRelatives(*contents);
+  if (may_be_own && AddToOwn(fd)) return;
   AdoptPassed(contents->handover, contents->parcel, fd);
 }
 

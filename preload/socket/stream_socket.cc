@@ -18,6 +18,7 @@
 #include "preload/real_calls.h"
 #include "preload/socket/abort_log.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/co_holders.h"
 #include "preload/socket/options.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/stats.h"
@@ -237,6 +238,8 @@ int StreamSocket::TakeErrorAhead() {
   if (!session_->being_read()) LookAtLink();
   return TakeError();
 }
+
+bool StreamSocket::IsCommon(int fd) const { return !native_ && OthersHold(fd, others_); }
 
 void StreamSocket::ReportLater(int error) {
   const Lock lock(mutex_);

@@ -21,6 +21,7 @@
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
 #include "preload/socket/call_mark.h"
+#include "preload/socket/co_holders.h"
 #include "preload/socket/connect_attempt.h"
 #include "preload/socket/guests.h"
 #include "preload/socket/handover.h"
@@ -251,6 +252,8 @@ class StreamSocket final : public Socket {
   int TakeError();
   // What came before the connection was anybody's to wait for, who is about to wait by poll or epoll.
   void TakeUntold();
+  // Still neither connected nor listening, it is another process's, too: what the one makes of it the other would not know of.
+  [[nodiscard]] bool IsCommon(int fd) const;
   // Whoever has closed answers what is sent with a reset, which the next call is to know of.
   void LookForRefusal();
   // What the handlers of signals do to a sleep: kRestart heeds SA_RESTART, as TCP does without a time-out.
@@ -533,6 +536,7 @@ class StreamSocket final : public Socket {
   bool listener_forced_nonblocking_ = false;
   bool plain_clients_allowed_ = true;  // of a listener
   bool listens_for_others_ = false;
+  CoHolders others_ = CoHolders::kNone;  // without a connection: since a fork, an exec or a message another process may have it, too
   KeptOptions options_;
   std::atomic<bool> gives_control_{false};  // recvmsg has control messages to give
   OptionLog options_set_;     // before the socket was connected, or listened

@@ -574,6 +574,7 @@ bool StreamSocket::LockForFork() {
   if (locked_for_fork_) return false;
   mutex_.own().lock();
   locked_for_fork_ = true;
+  if (state_ == State::kNew && others_ == CoHolders::kNone) others_ = CoHolders::kBySameNumber;
   return true;
 }
 

@@ -12,6 +12,7 @@
 #include "preload/native_family.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/co_holders.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
@@ -87,6 +88,10 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     return kPassThrough;
   }
   RefreshConfig();
+  if (IsCommon(fd) && DecideSocket(RuleRole::kClient, address, length).mode == Mode::kBoth) {
+    BecomePlain(fd, stats::FallbackReason::kSocketOption, kCommon);
+    return kPassThrough;
+  }
   if (domain_ == AF_INET6 && !v6only_) {
     int v6only = 0;
     socklen_t size = sizeof v6only;

@@ -138,6 +138,7 @@ void StreamSocket::HandOver(uint64_t inode, Giver giver, Guests& guests, Handove
     }
     case State::kNew:
       out->fresh.push_back({.inode = inode, .kind = kind, .options = options_});
+      if (giver == Giver::kStays) others_ = CoHolders::kByAnyNumber;
       return;
     case State::kConnecting:
     case State::kPlain:
@@ -188,6 +189,7 @@ StreamSocket::StreamSocket(int domain, const std::vector<int>& descriptors, cons
     : StreamSocket(domain) {
   descriptors_.insert(descriptors_.end(), descriptors.begin(), descriptors.end());
   options_ = options;
+  others_ = CoHolders::kByAnyNumber;
 }
 
 bool StreamSocket::TakeUpListening(const Handover::Listener& from, const Handover::ListenerFds& fds) {

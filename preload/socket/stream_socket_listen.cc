@@ -14,6 +14,7 @@
 #include "preload/real_calls.h"
 #include "preload/signal_end.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/co_holders.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
@@ -88,6 +89,9 @@ int StreamSocket::Listen(int fd, int backlog) {
   if (ruling.mode == Mode::kBoth && !SharedArena::MayBeMade()) {
     refusal = {.reason = stats::FallbackReason::kResources, .text = SharedArena::kNoRoom};
     SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", ToEndpoint(local_).ToString().c_str(), refusal.text.c_str());
+  } else if (ruling.mode == Mode::kBoth && !listens_for_others_ && IsCommon(fd)) {
+    refusal = {.reason = stats::FallbackReason::kSocketOption, .text = kCommon};
+    SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", ToEndpoint(local_).ToString().c_str(), kCommon);
   } else if (ruling.mode != Mode::kTcp) {
     const bool may_wait = plain_clients_allowed_ || listens_for_others_;
     listener_ =
