@@ -202,6 +202,7 @@ bool Session::Read(ReadStatus (verbs::QueuePair::*read)()) {
   }
   changed_ = changed_ || queue_pair_->unsent_bytes() != 0;  // some of it may leave
   const ReadStatus status = (queue_pair_.get()->*read)();
+  read_at_ = CoarseNow();
   changed_ = changed_ || status != ReadStatus::kWouldBlock;
   const bool any = TakeCompletions();
   if (status == ReadStatus::kEnded) NoteEnd();
@@ -212,6 +213,7 @@ bool Session::Read(ReadStatus (verbs::QueuePair::*read)()) {
 bool Session::PollAvailable() {
   if (link_ended_ || being_read() || moving()) return ReadAvailable();
   const ReadStatus status = queue_pair_->PollLink();
+  read_at_ = CoarseNow();
   changed_ = true;
   const bool any = TakeCompletions() || status != ReadStatus::kWouldBlock;
   if (status == ReadStatus::kEnded) NoteEnd();
@@ -259,7 +261,10 @@ ReadStatus Session::ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory m
   return FinishSleep(status);
 }
 
+bool Session::ReadLately() const { return read_at_ == CoarseNow(); }
+
 ReadStatus Session::FinishSleep(ReadStatus status) {
+  read_at_ = CoarseNow();
   TakeCompletions();
   if (status == ReadStatus::kEnded) NoteEnd();
   Pump();

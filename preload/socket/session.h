@@ -51,6 +51,9 @@ class Session {
   // The same for a caller that comes again at once (QueuePair::PollLink). False: nothing has come.
   bool PollAvailable();
 
+  // Any of these, or the next, has looked at the link since the clock's last tick.
+  [[nodiscard]] bool ReadLately() const;
+
   // The same, asleep in the link's read until something comes, with `lock` dropped. Only while
   // may_sleep_in_read(). `memory`: what is registered to be filled.
   verbs::ReadStatus ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory memory);
@@ -190,6 +193,7 @@ class Session {
   std::unique_ptr<verbs::QueuePair> queue_pair_;
   stats::MessageRecorder recorder_;
   WaitCounts waits_;
+  Time read_at_{};  // by CoarseNow()
   bool being_read_ = false;
   bool read_elsewhere_ = false;
   std::unique_ptr<verbs::QueuePair> diverted_;  // that thread is in its read

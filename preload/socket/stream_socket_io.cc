@@ -391,7 +391,14 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       AfterProgress();
       continue;
     }
-    if (done >= wanted) break;
+    if (done >= wanted) {
+      // What has come since somebody looked, poll before this call perhaps, is the program's, too.
+      const bool more = !peek && room.left() > 0 && !looked && shared_ == nullptr && !session_->being_read() && !session_->ReadLately();
+      if (!more) break;
+      looked = true;
+      if (!LookAtLink()) break;
+      continue;
+    }
     if (peek && done > 0 && done < std::min<uint64_t>(total, e.readable_bytes())) break;  // the mark
     if (e.peer_closed() && (peek || e.readable_bytes() == 0)) break;  // even if a reset came behind the end
     if (pending_error_ != 0) {

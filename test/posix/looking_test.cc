@@ -153,5 +153,29 @@ TEST_CASE("looking: SIOCOUTQ counts what the reader has not got, and ends at not
   REQUIRE(Eventually([&] { return queued() == 0; }));
 }
 
+TEST_CASE("looking: a receive takes what has come since the look before it") {
+  Pair pair = MakePair();
+  SetNonblocking(pair.server);
+  const Fd set(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = EPOLLIN, .data = {}};
+  REQUIRE(epoll_ctl(set, EPOLL_CTL_ADD, pair.server, &event) == 0);
+  char room[64];
+  const std::function<void()> looks[] = {
+      [&] { REQUIRE(PollOne(pair.server, POLLIN) == POLLIN); },
+      [&] { REQUIRE(epoll_wait(set, &event, 1, kPatienceMs) == 1); },
+      [&] { REQUIRE(Eventually([&] { return Waiting(pair.server) == 5; })); },
+      [&] { REQUIRE(Eventually([&] { return recv(pair.server, room, sizeof room, MSG_PEEK) == 5; })); },
+      [&] { REQUIRE(Eventually([&] { return recv(pair.server, room, 1, 0) == 1; })); },
+  };
+  for (const auto& look : looks) {
+    REQUIRE(SendAll(pair.client, "first"));
+    look();
+    REQUIRE(SendAll(pair.client, "second"));
+    poll(nullptr, 0, kQuietMs);  // whoever waited for it would look
+    const ssize_t got = recv(pair.server, room, sizeof room, 0);
+    REQUIRE(got == (&look == &looks[4] ? 10 : 11));
+  }
+}
+
 }  // namespace
 }  // namespace posix_test
