@@ -35,6 +35,7 @@ constexpr size_t kReadAheadOfShared = 64 << 10;
 constexpr Duration kPatienceForReader = std::chrono::milliseconds(10);
 // How often a program that only sends, or asks whether it may, looks at what the peer has said.
 constexpr Duration kLooksForRefusal = std::chrono::milliseconds(10);
+constexpr int kSendsUnlooked = 32;
 // Numbers that a signal handler may add: the standard descriptors, and some.
 constexpr size_t kRoomForHandlers = 5;
 
@@ -271,8 +272,10 @@ void StreamSocket::Look() {
 
 void StreamSocket::LookForRefusal() {
   const Time now = CoarseNow();
-  if (!engine().can_send() || session_->being_read() || (!engine().peer_closed() && now < look_for_refusal_)) return;
+  const bool due = engine().peer_closed() || now >= look_for_refusal_ || ++sends_unlooked_ >= kSendsUnlooked;
+  if (!due || !engine().can_send() || session_->being_read()) return;
   look_for_refusal_ = now + kLooksForRefusal;
+  sends_unlooked_ = 0;
   const int error = errno;  // of whoever only asks
   LookAtLink();
   errno = error;

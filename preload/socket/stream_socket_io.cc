@@ -252,7 +252,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     // No credit, or no room. The peer may have granted some meanwhile.
     if (!looked) {
       looked = true;
-      if (LookAtLink() && Writable()) continue;
+      if (LookAtLink() && (Writable() || pending_error_ != 0 || !e.can_send())) continue;
     }
     if (nonblocking) {
       // Room was promised where there is no credit: it is taken by copying, or the caller would be told EAGAIN after POLLOUT.
