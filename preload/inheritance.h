@@ -2,6 +2,8 @@
 #ifndef SDP_PRELOAD_INHERITANCE_H_
 #define SDP_PRELOAD_INHERITANCE_H_
 
+#include <vector>
+
 #include "preload/socket/socket.h"
 
 namespace sdp::preload {
@@ -44,6 +46,9 @@ enum class Receiver : unsigned char {
 // Whoever this process has made by fork shares its connections' memory, and needs not trust its user.
 bool RelativesShare();
 
+// Of those among `fds` that are sockets and about to be passed on, as whatever it may be: connects that are under way end, within a second, or go on by
+// TCP; whoever had their descriptor would have the RNIC's link. False: one can do neither.
+[[nodiscard]] bool SettleConnects(const std::vector<int>& fds);
 // One socket, with its descriptor, for whoever AdoptSocket()s it; -1: cannot be done. Locks and unlocks;
 // first waits a moment for memory that the peer has of it: whoever passes a connection on may be about to end.
 int SealSocket(int fd, Receiver receiver);

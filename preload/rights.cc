@@ -90,9 +90,19 @@ bool OutgoingRights::MayConcern(const msghdr& message) {
 
 OutgoingRights::OutgoingRights(int fd, const msghdr& message) : message_(message) {
   const NoCancellation no_cancellation;
+  const int error = errno;
   const auto* const control = static_cast<const std::byte*>(message.msg_control);
   control_.assign(control, control + message.msg_controllen);
   message_.msg_control = control_.data();
+  std::vector<int> sockets;
+  ForEachRight(message_, [&](int passed) {
+    if (FdTable::Has(passed)) sockets.push_back(passed);
+    return passed;
+  });
+  if (!SettleConnects(sockets)) {
+    failed_ = true;
+    return;
+  }
   const Peer peer = PeerOf(fd);
   ForEachRight(message_, [&](int passed) {
     const SocketRef socket = FdTable::Get(passed);
@@ -106,6 +116,7 @@ OutgoingRights::OutgoingRights(int fd, const msghdr& message) : message_(message
     substitutes_.push_back(substitute);
     return substitute;
   });
+  errno = error;
 }
 
 OutgoingRights::~OutgoingRights() {

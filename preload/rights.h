@@ -18,7 +18,8 @@ class OutgoingRights {
   OutgoingRights(const OutgoingRights&) = delete;
   OutgoingRights& operator=(const OutgoingRights&) = delete;
   [[nodiscard]] const msghdr* message() const { return &message_; }
-  // There is neither a capsule nor a bridge to be had for one of its sockets. Its descriptor alone is the RNIC's link, and must not go.
+  // There is neither a capsule nor a bridge to be had for one of its sockets, or it connects still. Its descriptor alone is the RNIC's link,
+  // and must not go.
   [[nodiscard]] bool failed() const { return failed_; }
   // False, and cheap: there is nothing to replace in such a message.
   static bool MayConcern(const msghdr& message);

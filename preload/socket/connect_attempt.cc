@@ -329,10 +329,10 @@ Outcome ConnectAttempt::TryAgain(Time now) {
   return ConnectLink(now);
 }
 
-Outcome ConnectAttempt::ForgoSdp() {
+Outcome ConnectAttempt::ForgoSdp(FallbackReason reason, const char* text) {
   lookup_.reset();
   if (phase_ == Phase::kLink) Unconnect(fd_);
-  return GiveUp(FallbackReason::kResources, "out of memory");
+  return GiveUp(reason, text);
 }
 
 Outcome ConnectAttempt::GiveUp(FallbackReason reason, std::string text) {

@@ -48,8 +48,9 @@ class ConnectAttempt {
   ConnectAttempt(int fd, int domain, const Address& target, KeptOptions* kept);
 
   Outcome Step(Time now);
-  // Where a step has found no memory: an outcome as of any other.
-  Outcome ForgoSdp();
+  // It goes no further over SDP, for this reason: an outcome as of any other.
+  Outcome ForgoSdp(stats::FallbackReason reason, const char* text);
+  [[nodiscard]] bool may_forgo_sdp() const { return ruling_.mode != Mode::kSdp; }
   // The outcome is kConventional, and the peer has ended a handshake.
   [[nodiscard]] bool was_reset() const { return was_reset_; }
   // Then in place of the caller, who has the descriptor ready.

@@ -19,11 +19,15 @@
 #include "preload/real_calls.h"
 #include "preload/socket/all_sockets.h"
 #include "preload/socket/capsule.h"
+#include "preload/socket/clock.h"
 #include "preload/socket/guests.h"
 #include "preload/socket/handover.h"
 
 namespace sdp::preload {
 namespace {
+
+// All that a message passes on, together.
+constexpr Duration kPatienceForConnects = std::chrono::seconds(1);
 
 // Where /proc does not tell which descriptors there are.
 constexpr int kNumbersTried = 1024;
@@ -243,6 +247,16 @@ int SealSockets(Heirloom which, Giver giver) {
 }
 
 bool RelativesShare() { return SharedArena::OwnIsInherited(); }
+
+bool SettleConnects(const std::vector<int>& fds) {
+  const Time deadline = Now() + kPatienceForConnects;
+  bool all = true;
+  for (const int fd : fds) {
+    const SocketRef socket = FdTable::Get(fd);
+    if (socket) all = static_cast<StreamSocket*>(socket.get())->SettleConnect(deadline) && all;
+  }
+  return all;
+}
 
 int SealSocket(int fd, Receiver receiver) {
   if (const SocketRef socket = FdTable::Get(fd)) static_cast<StreamSocket*>(socket.get())->SettleToGive();

@@ -166,6 +166,9 @@ class StreamSocket final : public Socket {
   // One step of a connect that is under way in the background. False: there is none, or it was waited for in vain.
   bool StepConnect();
   void NoteWaitedForConnect();
+  // A connect that is under way ends, and one that has not at the deadline goes on by TCP, which the kernel knows all of. False: it may not, or a
+  // thread sleeps in it.
+  [[nodiscard]] bool SettleConnect(Time deadline);
   // `front`: of the connection, for as long as another process has its state. False: there is no such connection any more.
   [[nodiscard]] bool TakeUp(Bytes front);
   // Takes both descriptors over. False: the kernel answers for the listener from here on.
@@ -477,6 +480,8 @@ class StreamSocket final : public Socket {
   int Disconnect(int fd);
   int FinishConnect(int fd, ConnectAttempt::Outcome outcome);
   Background::Wait RunAttempt(Time now);
+  // With an outcome that is not kPending.
+  void EndAttempt(int fd, ConnectAttempt::Outcome outcome);
   void StepAttempt();
 
   // stream_socket_listen.cc

@@ -20,6 +20,8 @@
 namespace sdp::preload {
 namespace {
 
+constexpr timespec kRestBetweenSteps{.tv_sec = 0, .tv_nsec = 300'000};
+
 int Fail(int error) {
   errno = error;
   return -1;
@@ -179,7 +181,7 @@ ConnectAttempt::Outcome StreamSocket::LeadAttempt(int fd, Time now) {
   try {
     outcome = attempt_->Step(now);
   } catch (const std::bad_alloc&) {
-    outcome = attempt_->ForgoSdp();
+    outcome = attempt_->ForgoSdp(stats::FallbackReason::kResources, "out of memory");
   }
   if (outcome != ConnectAttempt::Outcome::kConventional || !attempt_->was_reset()) return outcome;
   options_.Apply(fd);
@@ -292,6 +294,20 @@ void StreamSocket::NoteWaitedForConnect() {
   waited_for_connect_ = true;
 }
 
+bool StreamSocket::SettleConnect(Time deadline) {
+  for (; state_ == State::kConnecting && Now() < deadline; nanosleep(&kRestBetweenSteps, nullptr)) {
+    const Lock lock(mutex_);
+    if (state_ == State::kConnecting) StepAttempt();
+  }
+  if (state_ != State::kConnecting) return true;
+  const Lock lock(mutex_);
+  if (state_ != State::kConnecting) return true;
+  if (connects_inline_ || attempt_ == nullptr || descriptors_.empty() || Confined() || !attempt_->may_forgo_sdp()) return false;
+  EndAttempt(descriptors_.front(), attempt_->ForgoSdp(stats::FallbackReason::kOther, "another process gets the socket before SDP is there"));
+  Background::Add(&task_, Duration::zero());  // it sleeps on something that is no more
+  return true;
+}
+
 // Another thread has closed the socket, or shut it down, under a connect.
 int StreamSocket::FailTaken() { return Fail(state_ == State::kNew && pending_error_ != 0 ? TakeError() : EBADF); }
 
@@ -368,6 +384,11 @@ Background::Wait StreamSocket::RunAttempt(Time now) {
   const int fd = descriptors_.front();
   const ConnectAttempt::Outcome outcome = LeadAttempt(fd, now);
   if (outcome == ConnectAttempt::Outcome::kPending) return attempt_->wait();
+  EndAttempt(fd, outcome);
+  return {.done = true};
+}
+
+void StreamSocket::EndAttempt(int fd, ConnectAttempt::Outcome outcome) {
   if (outcome == ConnectAttempt::Outcome::kFailed) pending_error_ = attempt_->error();
   const Address target = attempt_->target();
   if (FinishConnect(fd, outcome) == kPassThrough) ConnectWithoutBlocking(fd, target);
@@ -376,7 +397,6 @@ Background::Wait StreamSocket::RunAttempt(Time now) {
     for (const Observation& o : observers_) o.observer->OnChange(o.fd);
   }
   waiters_.WakeAll();
-  return {.done = true};
 }
 
 // The application asks whether the connect is done: what has come meanwhile need not wait until the helper runs.

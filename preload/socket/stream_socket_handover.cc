@@ -20,10 +20,6 @@ constexpr Duration kPatienceForPeer = std::chrono::seconds(1);
 }  // namespace
 
 void StreamSocket::SettleToGive() {
-  for (const Time deadline = Now() + kPatienceForPeer; StepConnect() && Now() < deadline;) {
-    const timespec pause{.tv_sec = 0, .tv_nsec = 300'000};
-    nanosleep(&pause, nullptr);
-  }
   Lock lock(mutex_);
   const auto waits = [this] {
     return shareable() && !foreign() && !descriptors_.empty() && !session_->link_ended() && !session_->freezable() && !session_->divertible();

@@ -170,6 +170,7 @@ TEST_CASE("rights: nobody takes it, and the connection ends") {
 }
 
 TEST_CASE("rights: a static program has the connection passed to it") {
+  const bool connects_still = GENERATE(false, true);
   // It serves a Unix address of its own, so that it can be told who it is.
   char name[40];
   snprintf(name, sizeof name, "posix-test-%d", getpid());
@@ -192,6 +193,21 @@ TEST_CASE("rights: a static program has the connection passed to it") {
   memcpy(address.sun_path + 1, name, strlen(name));
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + strlen(name));
   REQUIRE(connect(channel, reinterpret_cast<sockaddr*>(&address), length) == 0);
+  if (connects_still) {
+    Listener listener = Listen();
+    Fd client = TcpSocket(AF_INET, SOCK_NONBLOCK);
+    REQUIRE((connect(client, listener.address.get(), listener.address.length) == 0 || errno == EINPROGRESS));
+    SetNonblocking(client, false);
+    REQUIRE(Pass(channel, client));
+    client.reset();
+    REQUIRE(WaitFor(listener.fd, POLLIN));
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    REQUIRE(SendAll(server, "made behind it; "));
+    REQUIRE(shutdown(server, SHUT_WR) == 0);
+    REQUIRE(ReceiveToEnd(server) == "made behind it; bye");
+    REQUIRE(ExitedWith(Reap(pid), 0));
+    return;
+  }
   Pair pair = MakePair();
   REQUIRE(SendAll(pair.client, "read some, "));
   REQUIRE(ReceiveExactly(pair.server, 5) == "read ");
