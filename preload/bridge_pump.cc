@@ -1,6 +1,8 @@
 #include "preload/bridge_pump.h"
 
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 
 #include <algorithm>
 
@@ -24,6 +26,13 @@ ssize_t ReceiveSdp(int fd, void* buffer, size_t size) { return SDP_ENTRY(recv)(f
 ssize_t SendSdp(int fd, const void* buffer, size_t size) { return SDP_ENTRY(send)(fd, buffer, size, MSG_DONTWAIT | MSG_NOSIGNAL); }
 ssize_t ReceiveFar(int fd, void* buffer, size_t size) { return real.recv(fd, buffer, size, MSG_DONTWAIT); }
 ssize_t SendFar(int fd, const void* buffer, size_t size) { return real.send(fd, buffer, size, MSG_DONTWAIT | MSG_NOSIGNAL); }
+
+// By the peer's reset, or its time-out: of what it has not acknowledged by then it never will anything.
+bool LinkIsGone(int sdp) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  return real.getsockopt(sdp, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_state == TCP_CLOSE;
+}
 
 bool MayComeLater(int error) { return error == EAGAIN || error == EINTR || error == ENOBUFS || error == ENOMEM; }
 
@@ -91,7 +100,7 @@ void BridgePump::Step() {
   }
   if (up_.way != Way::kShut || down_.way != Way::kShut) return;
   int queued = 0;
-  if (SDP_ENTRY(ioctl)(sdp_, SIOCOUTQ, &queued) != 0 || queued == 0 || ++rests_ > kMostRests) Finish();
+  if (SDP_ENTRY(ioctl)(sdp_, SIOCOUTQ, &queued) != 0 || queued == 0 || LinkIsGone(sdp_) || ++rests_ > kMostRests) Finish();
 }
 
 int BridgePump::Wait(pollfd* fds) const {

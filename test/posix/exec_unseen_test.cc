@@ -1,5 +1,6 @@
 // Sockets in programs that the preload does not reach: static ones, and an environment without it.
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -112,6 +113,23 @@ TEST_CASE("exec: a static program that is killed, or ends with data unread, ends
   Reap(pid);
   char c;
   REQUIRE(recv(pair.client, &c, 1, 0) <= 0);
+}
+
+TEST_CASE("exec: no process stays behind a static program whose peer was gone first") {
+  REQUIRE(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+  RemoteClient remote = ServeClient([](int fd) { return SendAll(fd, "the last word") ? 0 : 1; });
+  Pair pair;
+  pair.server = std::move(remote.server);
+  REQUIRE(WaitFor(pair.server, POLLIN));
+  const pid_t pid = ExecStatic(pair, "wait", pair.server);
+  pair.server.reset();
+  REQUIRE(ExitedWith(Reap(pid), 200));
+  REQUIRE(ExitedWith(Reap(remote.pid), 0));
+  REQUIRE(Eventually([] {
+    while (waitpid(-1, nullptr, WNOHANG) > 0) continue;
+    return errno == ECHILD;
+  }));
+  REQUIRE(prctl(PR_SET_CHILD_SUBREAPER, 0) == 0);
 }
 
 TEST_CASE("exec: an environment without the preload") {
