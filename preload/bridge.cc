@@ -149,7 +149,7 @@ void Bridge::Collect(const std::vector<SpawnMove>& moves) {
         auto& wanted = *static_cast<Search*>(context);
         const bool open = (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
         if (!open && std::none_of(wanted.moves.begin(), wanted.moves.end(), [fd](SpawnMove move) { return move.fd == fd; })) return;
-        if (!IsConnection(*socket)) return;
+        if (!socket->IsStream()) return;
         auto& descriptors = wanted.open[socket];
         if (descriptors.empty()) socket->Ref();
         descriptors.push_back(fd);
@@ -173,6 +173,7 @@ bool Bridge::Start() {
   for (Span& span : spans_) {
     Name local;
     const int fd = span.descriptors.front();
+    if (!IsConnection(*span.socket.get())) continue;
     if (span.socket->GetSockName(fd, local.get(), &local.length) != 0 || !MakePair(local, &span.near_end, &span.far_end)) continue;
     Imitate(*span.socket.get(), fd, span.near_end);
     any = true;
@@ -190,6 +191,7 @@ bool Bridge::Start() {
 }
 
 Bridge::Bridge(const std::vector<SpawnMove>& moves) {
+  AwaitConnects();
   Collect(moves);
   if (!Start()) {
     SDP_LOG(kError, "no bridge for the SDP connections of the next program: %s", strerrordesc_np(errno));

@@ -19,8 +19,8 @@ class Bridge {
   static int Build(int fd);
 
   // Builds it for all SDP connections with descriptors that are not close-on-exec, or will be given a number in the program to come by
-  // `moves`, and puts its ends in their place; all sockets are locked from here on (inheritance.h). What cannot be bridged is replaced by
-  // a socket that is not connected.
+  // `moves`, and puts its ends in their place; all sockets are locked from here on (inheritance.h). What cannot be bridged, as what
+  // connects still, is replaced by a socket that is not connected.
   explicit Bridge(const std::vector<SpawnMove>& moves = {});
   // The program runs, beside this one.
   void Begin() { begun_ = true; }

@@ -1,5 +1,6 @@
 #include "preload/process_life.h"
 
+#include <fcntl.h>
 #include <string.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "preload/inheritance.h"
 #include "preload/log.h"
 #include "preload/readiness/fork.h"
+#include "preload/real_calls.h"
 #include "preload/signal_end.h"
 #include "preload/socket/abort_log.h"
 #include "preload/socket/all_sockets.h"
@@ -228,6 +230,12 @@ void ProcessExit() {
 
 void FinishBeforeExec() {
   AwaitConnects();
+  // Of a connect that is still under way the program would have the RNIC's link.
+  ForEachNumber([](int fd, StreamSocket* socket) {
+    if ((real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 || socket->SettleConnect(Time::min())) return;
+    constexpr sockaddr kNobody{.sa_family = AF_UNSPEC, .sa_data = {}};
+    socket->Connect(fd, &kNobody, sizeof kNobody);
+  });
   const Time deadline = Now() + kExitPatience;
   std::vector<SocketRef> sockets = AllWithTasks();
   for (const SocketRef& socket : sockets) static_cast<StreamSocket*>(socket.get())->LeaveListenerForExec();

@@ -132,6 +132,49 @@ TEST_CASE("exec: no process stays behind a static program whose peer was gone fi
   REQUIRE(prctl(PR_SET_CHILD_SUBREAPER, 0) == 0);
 }
 
+// What the program has is the connect that goes on, or none.
+TEST_CASE("exec: of a connect that takes its time no program has what is not the connection", "[mixed]") {
+  const auto [spawned, seen] = GENERATE(std::pair(false, false), std::pair(false, true), std::pair(true, false));
+  Pipe stops;
+  const pid_t server_pid = Fork([&] {
+    Listener listener = Listen();
+    if (write(stops.out, &listener.address, sizeof listener.address) != sizeof listener.address) return 1;
+    raise(SIGSTOP);
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    return server >= 0 && SendAll(server, "hello") && shutdown(server, SHUT_WR) == 0 && ReceiveToEnd(server) == "hellobye" ? 0 : 2;
+  });
+  Address address;
+  REQUIRE(WaitFor(stops.in, POLLIN));
+  REQUIRE(read(stops.in, &address, sizeof address) == sizeof address);
+  int status = 0;
+  REQUIRE(waitpid(server_pid, &status, WUNTRACED) == server_pid);
+  REQUIRE(WIFSTOPPED(status));
+  Pipe goes_on;
+  const pid_t pid = Fork([&, spawned = spawned, seen = seen] {
+    Fd fd = TcpSocket(AF_INET, SOCK_NONBLOCK);
+    if (connect(fd, address.get(), address.length) != 0 && errno != EINPROGRESS) return 1;
+    SetNonblocking(fd, false);
+    Silence();
+    Program program(seen ? "[.inherited-echo]" : "echo", fd);
+    if (!seen) program.Use("posix_static");
+    goes_on.in.reset();
+    if (!spawned) {
+      execve(program.path.c_str(), program.argv.data(), program.envp.data());
+      return 3;
+    }
+    pid_t pid;
+    if (posix_spawn(&pid, program.path.c_str(), nullptr, nullptr, program.argv.data(), program.envp.data()) != 0) return 4;
+    goes_on.out.reset();
+    // It reads from what is not connected; then the connect is this process's alone.
+    return ExitedWith(Reap(pid), 0) || SendAll(fd, ReceiveToEnd(fd) + "bye") ? 0 : 5;
+  });
+  goes_on.out.reset();
+  REQUIRE(goes_on.HearEnd());
+  REQUIRE(kill(server_pid, SIGCONT) == 0);
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  REQUIRE(ExitedWith(Reap(server_pid), 0));
+}
+
 TEST_CASE("exec: an environment without the preload") {
   Pair pair = MakePair();
   const pid_t pid = Fork([&] {

@@ -134,6 +134,7 @@ void PrepareConfinement() {}
 void ConfinementRefused() {}
 
 void FinishBeforeExec() {}
+void AwaitConnects() {}
 bool HasLingering() { return false; }
 int SealSockets(Heirloom, Giver) { return -1; }
 void LockSockets() {}
