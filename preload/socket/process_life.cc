@@ -126,7 +126,7 @@ void EndConnections() {
 
 void SayLastWords() {
   interrupted_thread = pthread_self();
-  if (!Background::TakeOver(EndConnections)) return ForEachSocket([](StreamSocket* socket) { socket->EndAtOnce(); });
+  if (!Background::TakeOver(EndConnections)) return ForEachSocket([](StreamSocket* socket) { IfThereIsMemory([&] { socket->EndAtOnce(); }); });
   uint64_t seen = 0;
   Time since = Now();
   while (!all_said && Now() < since + kPatienceForHelper) {
@@ -250,7 +250,7 @@ void AfterCallOfOneThread() { Background::Resume(); }
 void ProcessExitAtOnce() {
   SignalEnd::AwaitIfUnderWay();
   if (!Critical::MayBeInHandler()) return ProcessExit();
-  ForEachSocket([](StreamSocket* socket) { socket->FinishAtOnce(); });
+  ForEachSocket([](StreamSocket* socket) { IfThereIsMemory([&] { socket->FinishAtOnce(); }); });
   if (stats::StatsSegment* segment = OpenStatistics(); segment != nullptr && !Confined()) segment->Remove();
 }
 

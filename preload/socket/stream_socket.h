@@ -406,8 +406,9 @@ class StreamSocket final : public Socket {
   bool EndsWithOthers();
   bool OthersGoOn();
   void FinishShared(Lock& lock, Time deadline);
-  // The same from _exit. True: the end of the connection is this process's to make.
+  // The same from _exit, or a signal's handler. True: the end of the connection is this process's to make, and its newest state is here.
   bool FinishSharedAtOnce();
+  void SayEndAtOnce();
   // Nobody tells a sleeper what another process does to the connection: it looks again after this.
   Duration NextNap();
   [[nodiscard]] bool foreign() const { return foreign_ || away_; }

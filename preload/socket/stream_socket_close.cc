@@ -563,6 +563,10 @@ void StreamSocket::FinishAtOnce() {
     return;
   }
   if (shared_ != nullptr && !FinishSharedAtOnce()) return;
+  SayEndAtOnce();
+}
+
+void StreamSocket::SayEndAtOnce() {
   if (state_ != State::kSdp || foreign_) return;
   if (session_->link_ended() || session_->has_unsent()) return;
   PushHeld();

@@ -299,11 +299,15 @@ void StreamSocket::FinishShared(Lock& lock, Time deadline) {
 }
 
 bool StreamSocket::FinishSharedAtOnce() {
-  const bool current = shared_->Lock() == SharedConnection::View::kCurrent;
+  const SharedConnection::View view = shared_->Lock();
   const bool alone = !shared_->HasOthers(/*sure=*/true);
+  bool known = view == SharedConnection::View::kCurrent;
+  // What those have left of it who have gone since. Behind a filter its memory might be malloc's (heap.h).
+  if (alone && view == SharedConnection::View::kStale && !Confined()) known = ThawShared();
+  if (session_ != nullptr) session_->SetReadElsewhere(shared_->ReadElsewhere());
   shared_->Leave();
   shared_->Unlock();
-  return alone && current;
+  return alone && known;
 }
 
 bool StreamSocket::StartSharing() {

@@ -56,20 +56,22 @@ bool StreamSocket::StepToEnd(pthread_t interrupted) {
   return AllSent(LinkFd());
 }
 
-// Unread data is for TCP to reset the connection, and a link that just ends is that to the peer.
 void StreamSocket::EndAtOnce() {
-  {
-    std::unique_lock own(mutex_.own(), std::defer_lock);
-    if (!LockBounded(own)) return;
-    if (session_ != nullptr && shared_ == nullptr) {
-      int on_link = 0;
-      const bool more = real.ioctl(LinkFd(), FIONREAD, &on_link) == 0 && on_link != 0;
-      const linger& option = options_.linger_option();
-      const engine::Engine& e = engine();
-      if (more || (option.l_onoff != 0 && option.l_linger == 0) || e.readable_bytes() + e.advertised_bytes() > 0) return;
-    }
+  std::unique_lock own(mutex_.own(), std::defer_lock);
+  if (!LockBounded(own)) return;
+  if (shared_ != nullptr) {
+    own.release();  // as FinishAtOnce()
+    if (!FinishSharedAtOnce()) return;
   }
-  FinishAtOnce();
+  if (state_ != State::kSdp || foreign_ || session_->link_ended() || LinkFd() < 0) return;
+  session_->ReadAvailable();  // the peer's end, say, is nothing that anybody has missed
+  // Unread data is for TCP to reset the connection, and a link that just ends is that to the peer.
+  int on_link = 0;
+  const bool more = real.ioctl(LinkFd(), FIONREAD, &on_link) == 0 && on_link != 0;
+  const linger& option = options_.linger_option();
+  const engine::Engine& e = engine();
+  if (more || (option.l_onoff != 0 && option.l_linger == 0) || e.readable_bytes() + e.advertised_bytes() > 0) return;
+  SayEndAtOnce();
 }
 
 }  // namespace sdp::preload

@@ -472,6 +472,21 @@ TEST_CASE("terminated: with nothing unsent its peer reads the end") {
   }
 }
 
+TEST_CASE("terminated: behind an end of the peer's that it has not read, with nothing unsent, its peer reads the end") {
+  Connecting child([](const auto& connected) {
+    if (!SendAll(connected(), "ready")) return 2;
+    Pause();
+    return 3;
+  });
+  const Fd peer = std::move(child.Accept(1).front());
+  REQUIRE(ReceiveExactly(peer, 5) == "ready");
+  REQUIRE(shutdown(peer, SHUT_WR) == 0);
+  REQUIRE(kill(child.pid(), SIGTERM) == 0);
+  char c;
+  REQUIRE(recv(peer, &c, 1, 0) == 0);
+  REQUIRE(EndedBy(Reap(child.pid()), SIGTERM));
+}
+
 TEST_CASE("terminated: a child leaves its parent the connection") {
   const bool used = GENERATE(true, false);
   Pair pair = MakePair();
@@ -491,6 +506,68 @@ TEST_CASE("terminated: a child leaves its parent the connection") {
   REQUIRE(ReceiveExactly(pair.server, 6) == "parent");
   REQUIRE(SendAll(pair.server, "back"));
   REQUIRE(ReceiveExactly(pair.client, 4) == "back");
+}
+
+// What a process does with a connection that it has inherited, beside one that does nothing with it and is then the last one who has it.
+enum class Use : uint8_t { kNone, kExec, kSend, kReceive };
+
+// The last one is terminated when the other's use is over, and this process has closed `pair.client`.
+void EndLastHolder(Pair& pair, Use use) {
+  Pipe told;
+  Pipe closed;
+  const pid_t pid = Fork([&] {
+    TakeDefaults();
+    pair.server.reset();
+    closed.out.reset();
+    const int beside = Reap(Fork([&] {
+      switch (use) {
+        case Use::kNone:
+          return 0;
+        case Use::kExec:
+          fcntl(pair.client, F_SETFD, 0);
+          execl("/bin/true", "true", nullptr);
+          return 1;
+        case Use::kSend:
+          return SendAll(pair.client, "beside") ? 0 : 1;
+        case Use::kReceive:
+          return ReceiveExactly(pair.client, 2) == "go" ? 0 : 1;
+      }
+      return 2;
+    }));
+    if (!ExitedWith(beside, 0)) return 1;
+    if (!closed.HearEnd()) return 2;
+    told.Tell();
+    Pause();
+    return 3;
+  });
+  pair.client.reset();
+  closed.out.reset();
+  REQUIRE(told.Hear());
+  REQUIRE(kill(pid, SIGTERM) == 0);
+  REQUIRE(EndedBy(Reap(pid), SIGTERM));
+}
+
+TEST_CASE("terminated: of the last one who has a connection, behind one that has used it, the peer reads the end") {
+  const Use use = GENERATE(Use::kNone, Use::kExec, Use::kSend, Use::kReceive);
+  const bool peer_has_ended = GENERATE(false, true);
+  CAPTURE(use, peer_has_ended);
+  Pair pair = MakePair();
+  if (use == Use::kReceive) REQUIRE(SendAll(pair.server, "go"));
+  if (peer_has_ended) REQUIRE(shutdown(pair.server, SHUT_WR) == 0);
+  EndLastHolder(pair, use);
+  if (use == Use::kSend) REQUIRE(ReceiveExactly(pair.server, 6) == "beside");
+  char c;
+  REQUIRE(recv(pair.server, &c, 1, 0) == 0);
+}
+
+TEST_CASE("terminated: of the last one who has a connection, with bytes unread, the peer is reset") {
+  const Use use = GENERATE(Use::kNone, Use::kExec, Use::kReceive);
+  CAPTURE(use);
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.server, "gone"));
+  EndLastHolder(pair, use);
+  char c;
+  REQUIRE_ERRNO(recv(pair.server, &c, 1, 0), ECONNRESET);
 }
 
 }  // namespace
