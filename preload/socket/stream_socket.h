@@ -408,6 +408,7 @@ class StreamSocket final : public Socket {
   void FinishShared(Lock& lock, Time deadline);
   // The same from _exit, or a signal's handler. True: the end of the connection is this process's to make, and its newest state is here.
   bool FinishSharedAtOnce();
+  // To the peer, unless bytes unread are to reset the connection.
   void SayEndAtOnce();
   // Nobody tells a sleeper what another process does to the connection: it looks again after this.
   Duration NextNap();

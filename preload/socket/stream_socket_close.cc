@@ -567,7 +567,15 @@ void StreamSocket::FinishAtOnce() {
 }
 
 void StreamSocket::SayEndAtOnce() {
-  if (state_ != State::kSdp || foreign_) return;
+  if (state_ != State::kSdp || foreign_ || session_->link_ended() || LinkFd() < 0) return;
+  int unread = 0;
+  if (!Confined()) {
+    session_->ReadAvailable();  // the peer's end, say, is nothing that anybody has missed
+    (void)real.ioctl(LinkFd(), FIONREAD, &unread);
+  }
+  // Unread data is for TCP to reset the connection, and a link that just ends is that to the peer.
+  const linger& option = options_.linger_option();
+  if (unread != 0 || engine().readable_bytes() + engine().advertised_bytes() > 0 || (option.l_onoff != 0 && option.l_linger == 0)) return;
   if (session_->link_ended() || session_->has_unsent()) return;
   PushHeld();
   session_->engine().CloseSend();

@@ -1,11 +1,8 @@
 // A process that a signal ends (signal_end.h): what becomes of its connections. It is what close does to each, and then the last bytes have to leave.
-#include <sys/ioctl.h>
-
 #include <mutex>
 #include <utility>
 
 #include "preload/bounded_lock.h"
-#include "preload/real_calls.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
@@ -63,14 +60,6 @@ void StreamSocket::EndAtOnce() {
     own.release();  // as FinishAtOnce()
     if (!FinishSharedAtOnce()) return;
   }
-  if (state_ != State::kSdp || foreign_ || session_->link_ended() || LinkFd() < 0) return;
-  session_->ReadAvailable();  // the peer's end, say, is nothing that anybody has missed
-  // Unread data is for TCP to reset the connection, and a link that just ends is that to the peer.
-  int on_link = 0;
-  const bool more = real.ioctl(LinkFd(), FIONREAD, &on_link) == 0 && on_link != 0;
-  const linger& option = options_.linger_option();
-  const engine::Engine& e = engine();
-  if (more || (option.l_onoff != 0 && option.l_linger == 0) || e.readable_bytes() + e.advertised_bytes() > 0) return;
   SayEndAtOnce();
 }
 

@@ -511,12 +511,13 @@ TEST_CASE("terminated: a child leaves its parent the connection") {
 // What a process does with a connection that it has inherited, beside one that does nothing with it and is then the last one who has it.
 enum class Use : uint8_t { kNone, kExec, kSend, kReceive };
 
-// The last one is terminated when the other's use is over, and this process has closed `pair.client`.
-void EndLastHolder(Pair& pair, Use use) {
+// The last one is terminated when the other's use is over, and this process has closed `pair.client`. `exits`: it has a handler, which exits.
+void EndLastHolder(Pair& pair, Use use, bool exits) {
   Pipe told;
   Pipe closed;
   const pid_t pid = Fork([&] {
     TakeDefaults();
+    if (exits) signal(SIGTERM, [](int) { _exit(7); });
     pair.server.reset();
     closed.out.reset();
     const int beside = Reap(Fork([&] {
@@ -544,17 +545,19 @@ void EndLastHolder(Pair& pair, Use use) {
   closed.out.reset();
   REQUIRE(told.Hear());
   REQUIRE(kill(pid, SIGTERM) == 0);
-  REQUIRE(EndedBy(Reap(pid), SIGTERM));
+  const int status = Reap(pid);
+  REQUIRE((exits ? ExitedWith(status, 7) : EndedBy(status, SIGTERM)));
 }
 
 TEST_CASE("terminated: of the last one who has a connection, behind one that has used it, the peer reads the end") {
   const Use use = GENERATE(Use::kNone, Use::kExec, Use::kSend, Use::kReceive);
   const bool peer_has_ended = GENERATE(false, true);
-  CAPTURE(use, peer_has_ended);
+  const bool exits = GENERATE(false, true);
+  CAPTURE(use, peer_has_ended, exits);
   Pair pair = MakePair();
   if (use == Use::kReceive) REQUIRE(SendAll(pair.server, "go"));
   if (peer_has_ended) REQUIRE(shutdown(pair.server, SHUT_WR) == 0);
-  EndLastHolder(pair, use);
+  EndLastHolder(pair, use, exits);
   if (use == Use::kSend) REQUIRE(ReceiveExactly(pair.server, 6) == "beside");
   char c;
   REQUIRE(recv(pair.server, &c, 1, 0) == 0);
@@ -562,10 +565,11 @@ TEST_CASE("terminated: of the last one who has a connection, behind one that has
 
 TEST_CASE("terminated: of the last one who has a connection, with bytes unread, the peer is reset") {
   const Use use = GENERATE(Use::kNone, Use::kExec, Use::kReceive);
-  CAPTURE(use);
+  const bool exits = GENERATE(false, true);
+  CAPTURE(use, exits);
   Pair pair = MakePair();
   REQUIRE(SendAll(pair.server, "gone"));
-  EndLastHolder(pair, use);
+  EndLastHolder(pair, use, exits);
   char c;
   REQUIRE_ERRNO(recv(pair.server, &c, 1, 0), ECONNRESET);
 }
