@@ -8,6 +8,8 @@
 #include <climits>
 #include <cstring>
 
+#include "preload/program_memory.h"
+
 namespace sdp::preload {
 namespace {
 
@@ -45,6 +47,7 @@ void ControlRoom::Put(int level, int type, const void* data, size_t size) {
     flags_ |= MSG_CTRUNC;
     return;
   }
+  if (IsNowhere(next_)) return;  // of which the kernel says nothing
   size_t length = CMSG_LEN(size);
   if (left_ < length) {
     flags_ |= MSG_CTRUNC;
@@ -65,7 +68,7 @@ void ControlRoom::Put(int level, int type, const void* data, size_t size) {
 int CheckControl(const msghdr& message) {
   if (message.msg_controllen == 0) return 0;
   if (message.msg_controllen > INT_MAX) return ENOBUFS;
-  if (message.msg_control == nullptr) return EFAULT;
+  if (IsNowhere(message.msg_control)) return EFAULT;
   const char* at = static_cast<const char*>(message.msg_control);
   for (size_t left = message.msg_controllen; left >= sizeof(cmsghdr);) {
     const auto& one = *reinterpret_cast<const cmsghdr*>(at);

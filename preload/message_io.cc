@@ -172,12 +172,14 @@ int SendMessages(Socket& socket, int fd, mmsghdr* messages, unsigned count, int 
 }
 
 int ReceiveMessages(Socket& socket, int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
+  if (timeout != nullptr && IsNowhere(timeout)) return Fail(EFAULT);
   if (timeout != nullptr && !IsTime(*timeout)) return Fail(EINVAL);
   Remaining remaining(timeout);
   count = std::min(count, kMostMessages);
   if ((flags & MSG_ERRQUEUE) == 0) {  // an error comes before what was received ahead of it
     if (const int error = socket.TakeErrorAhead(); error != 0) return Fail(error);
   }
+  if (count > 0 && IsNowhere(messages)) return Fail(EFAULT);
   for (unsigned i = 0; i < count; ++i) {
     const ssize_t received = ReceiveMessage(socket, fd, &messages[i].msg_hdr, flags & ~MSG_WAITFORONE);
     if (received < 0 && i > 0) {

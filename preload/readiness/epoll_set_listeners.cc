@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "preload/program_memory.h"
 #include "preload/readiness/epoll_set.h"
 #include "preload/real_calls.h"
 
@@ -22,7 +23,7 @@ uint32_t WatchOf(uint32_t wanted) { return ((wanted & kReadable) != 0 ? wanted |
 int EpollSet::ControlListener(int epfd, int operation, int number, int fd, StreamSocket* socket, epoll_event* event,
                               const StreamSocket::Readiness& readiness) {
   int result;
-  if (operation == EPOLL_CTL_DEL || event == nullptr) {
+  if (operation == EPOLL_CTL_DEL || IsNowhere(event)) {
     result = real.epoll_ctl(epfd, operation, number, event);
     const int saved = errno;
     for (const int queue : {readiness.listener_fds[1], readiness.listener_fds[2]}) {

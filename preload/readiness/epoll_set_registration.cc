@@ -23,7 +23,7 @@ int EpollSet::Control(int epfd, int operation, int fd, epoll_event* event) {
   if (!ref) return static_cast<int>(kPassThrough);
   auto* const socket = static_cast<StreamSocket*>(ref.get());
   if (socket->listening()) {
-    if (operation == EPOLL_CTL_MOD) ArmRequest(fd);  // before the kernel may report it
+    if (operation == EPOLL_CTL_MOD && !IsNowhere(event)) ArmRequest(fd);  // before the kernel may report it
     return ControlListener(epfd, operation, fd, fd, socket, event, socket->GetReadiness());
   }
   switch (operation) {
@@ -34,7 +34,7 @@ int EpollSet::Control(int epfd, int operation, int fd, epoll_event* event) {
     case EPOLL_CTL_DEL:
       return Delete(fd);
     default:
-      return Fail(EINVAL);
+      return Fail(IsNowhere(event) ? EFAULT : EINVAL);
   }
 }
 

@@ -139,7 +139,7 @@ int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t
     if (level == kLevelSdp) level = IPPROTO_TCP;
   }
   if (level == SOL_SOCKET && name == SO_PEERNAME && state_ == State::kSdp) return PutPeerName(value, length);
-  if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && v6only_ && state_ == State::kSdp && length != nullptr) {
+  if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && v6only_ && state_ == State::kSdp && !IsNowhere(length)) {
     *length = std::min<socklen_t>(*length, sizeof(int));  // ipv6(7)'s lengths are unsigned
     return PutInt(*v6only_, value, length);
   }
@@ -220,13 +220,13 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
   Lock lock = LockWithOwner();
   if (IsTuning(level, name)) return SetTuning(name, value, length);
   if (native_ && level == kLevelSdp) level = IPPROTO_TCP;
-  // A name that is none is the kernel's to refuse.
-  const bool names_none = level == IPPROTO_TCP && name == TCP_ULP && (static_cast<int>(length) < 1 || IsNowhere(value));
-  if (state_ == State::kSdp && !names_none) {
+  // A name or a number that is none is the kernel's to refuse.
+  const bool is_none = IsNowhere(value) || static_cast<int>(length) < (level == IPPROTO_TCP && name == TCP_ULP ? 1 : static_cast<int>(sizeof(int)));
+  if (state_ == State::kSdp && !is_none) {
     if (const int error = RefusedOnLink(level, name); error != 0) return Fail(error);
   }
   // The link is read from its beginning, whatever the program has peeked at.
-  if (level == SOL_SOCKET && name == SO_PEEK_OFF) return Fail(EOPNOTSUPP);
+  if (level == SOL_SOCKET && name == SO_PEEK_OFF && !is_none) return Fail(EOPNOTSUPP);
   if (state_ == State::kNew && level == IPPROTO_TCP && name == TCP_REPAIR) {
     BecomePlain(fd, stats::FallbackReason::kOther, "TCP_REPAIR makes a TCP connection by hand");
     return static_cast<int>(kPassThrough);

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "preload/program_memory.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload {
@@ -24,7 +25,7 @@ struct Room {
 
 template <typename Change>
 int Get(int fd, void* value, socklen_t* length, Change change) {
-  if (value == nullptr || length == nullptr || static_cast<int>(*length) < 0) {
+  if (IsNowhere(value) || IsNowhere(length) || static_cast<int>(*length) < 0) {
     return real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, value, length);
   }
   Room room{};

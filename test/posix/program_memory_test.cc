@@ -1,5 +1,6 @@
 // Addresses that are none, and sets that are shorter than their call says.
 #include <aio.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -121,6 +122,93 @@ TEST_CASE("memory: names, options and waits that are nowhere") {
   REQUIRE_ERRNO(accept(listener.fd, name, Nowhere<socklen_t>(is_null)), EFAULT);
   REQUIRE(ReceiveToEnd(client).empty());
   REQUIRE(ReceiveExactly(pair.server, 1) == "x");
+}
+
+// Some the library answers by itself. 600 bytes: more than any of them tells.
+TEST_CASE("memory: every option that is nowhere, or goes there") {
+  Listener listener = Listen();
+  Pair pair = ConnectTo(listener);
+  Fd fresh = TcpSocket();
+  BareFd bare_listener = BareListener(AF_INET, BareSocket(AF_INET));
+  Address bare_address;
+  REQUIRE(syscall(SYS_getsockname, bare_listener.get(), bare_address.get(), &bare_address.length) == 0);
+  BareFd bare_fresh = BareSocket(AF_INET);
+  BareFd bare_client = BareSocket(AF_INET);
+  REQUIRE(syscall(SYS_connect, bare_client.get(), bare_address.get(), bare_address.length) == 0);
+  BareFd bare_server(syscall(SYS_accept, bare_listener.get(), nullptr, nullptr));
+  const std::pair<int, int> twins[] = {{pair.client, bare_client.get()}, {pair.server, bare_server.get()}, {listener.fd, bare_listener.get()},
+                                       {fresh, bare_fresh.get()}};
+  static char room[600];
+  socklen_t length;
+  const auto error_of = [](long result) { return result == 0 ? 0 : errno; };
+  for (const auto& [fd, bare] : twins) {
+    for (const int level : {SOL_SOCKET, int{IPPROTO_TCP}, int{IPPROTO_IP}, int{IPPROTO_IPV6}}) {
+      for (int name = 0; name < 85; ++name) {
+        CAPTURE(level, name, fd == listener.fd, fd == fresh);
+        for (const bool is_null : {true, false}) {
+          socklen_t* const no_length = Nowhere<socklen_t>(is_null);
+          char* const nowhere = Nowhere<char>(is_null);
+          REQUIRE(error_of(getsockopt(fd, level, name, room, no_length)) ==
+                  error_of(syscall(SYS_getsockopt, bare, level, name, room, no_length)));
+          const bool is_congestion_control = level == IPPROTO_TCP && (name == TCP_CONGESTION || name == TCP_CC_INFO);
+          if (!is_congestion_control) {  // what that one tells depends on which it is
+            length = sizeof room;
+            const int error = error_of(getsockopt(fd, level, name, nowhere, &length));
+            length = sizeof room;
+            REQUIRE(error == error_of(syscall(SYS_getsockopt, bare, level, name, nowhere, &length)));
+          }
+          REQUIRE(error_of(setsockopt(fd, level, name, nowhere, 8)) == error_of(syscall(SYS_setsockopt, bare, level, name, nowhere, 8)));
+        }
+      }
+    }
+  }
+  REQUIRE(SendAll(pair.client, "whole"));
+  REQUIRE(ReceiveExactly(pair.server, 5) == "whole");
+}
+
+TEST_CASE("memory: what epoll is to report is nowhere") {
+  const bool is_null = GENERATE(true, false);
+  Listener listener = Listen();
+  Pair pair = ConnectTo(listener);
+  Fd ep(epoll_create1(0));
+  epoll_event* const nowhere = Nowhere<epoll_event>(is_null);
+  for (const int fd : {listener.fd.get(), pair.server.get()}) {
+    REQUIRE_ERRNO(epoll_ctl(ep, EPOLL_CTL_ADD, fd, nowhere), EFAULT);
+    REQUIRE_ERRNO(epoll_ctl(ep, EPOLL_CTL_MOD, fd, nowhere), EFAULT);
+    REQUIRE_ERRNO(epoll_ctl(ep, 77, fd, nowhere), EFAULT);
+    epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
+    REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &event) == 0);
+    REQUIRE_ERRNO(epoll_ctl(ep, EPOLL_CTL_MOD, fd, nowhere), EFAULT);
+  }
+  Fd client = TcpSocket();
+  REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
+  epoll_event event{};
+  REQUIRE(epoll_wait(ep, &event, 1, kPatienceMs) == 1);
+  REQUIRE(event.data.fd == listener.fd);
+  for (const int fd : {listener.fd.get(), pair.server.get()}) REQUIRE(epoll_ctl(ep, EPOLL_CTL_DEL, fd, nowhere) == 0);
+}
+
+TEST_CASE("memory: control messages that are nowhere") {
+  const bool is_null = GENERATE(true, false);
+  Pair pair = MakePair();
+  char byte = 'x';
+  iovec piece{&byte, 1};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = Nowhere<char>(is_null);
+  message.msg_controllen = 64;
+  REQUIRE_ERRNO(sendmsg(pair.client, &message, 0), EFAULT);
+  message.msg_controllen = 0;
+  REQUIRE(sendmsg(pair.client, &message, 0) == 1);
+  SetOption(pair.server, IPPROTO_TCP, TCP_INQ, 1);
+  REQUIRE(WaitFor(pair.server, POLLIN));
+  message.msg_controllen = 64;
+  REQUIRE(recvmsg(pair.server, &message, 0) == 1);
+  REQUIRE(message.msg_controllen == 0);
+  REQUIRE((message.msg_flags & MSG_CTRUNC) == (is_null ? MSG_CTRUNC : 0));
+  mmsghdr messages{};
+  if (!is_null) REQUIRE_ERRNO(recvmmsg(pair.server, &messages, 1, 0, Nowhere<timespec>(false)), EFAULT);
 }
 
 constexpr int kDescriptors = 16384;
