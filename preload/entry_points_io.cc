@@ -170,7 +170,6 @@ ssize_t SDP_ENTRY(recvmsg)(int fd, msghdr* message, int flags) {
 }
 
 int SDP_ENTRY(recvmmsg)(int fd, mmsghdr* messages, unsigned int count, int flags, timespec* timeout) {
-  if (IsNowhere(messages)) return real.recvmmsg(fd, messages, count, flags, timeout);
   return DispatchBytes(
       fd,
       [&](Socket& socket) {

@@ -132,7 +132,12 @@ ssize_t SendMessage(Socket& socket, int fd, const msghdr& message, int flags) {
   const IoVector vector(message.msg_iov, message.msg_iovlen, EMSGSIZE);
   if (vector.error() != 0) return Fail(vector.error());
   if (static_cast<int>(message.msg_namelen) < 0) return Fail(EINVAL);
-  if (const int error = CheckControl(message); error != 0) [[unlikely]] return Fail(error);
+  if (const int error = CheckControl(message); error != 0) [[unlikely]] {
+    // What it says is looked at when the stream is known to take something.
+    const iovec nothing{};
+    const ssize_t sent = error == EINVAL ? socket.Send(fd, &nothing, 1, flags & ~(MSG_OOB | MSG_ZEROCOPY)) : 0;
+    return sent == 0 ? Fail(error) : sent;
+  }
   // Here a name that is too long is cut, not refused.
   const auto name_length = std::min<socklen_t>(message.msg_namelen, sizeof(sockaddr_storage));
   return SendTo(socket, fd, vector, flags, static_cast<const sockaddr*>(message.msg_name), name_length);

@@ -36,6 +36,8 @@ constexpr Duration kPatienceForReader = std::chrono::milliseconds(10);
 // How often a program that only sends, or asks whether it may, looks at what the peer has said.
 constexpr Duration kLooksForRefusal = std::chrono::milliseconds(10);
 constexpr int kSendsUnlooked = 32;
+// How often one looks for what stands behind what has come, should the peer go on sending.
+constexpr int kMostLooks = 64;
 // Numbers that a signal handler may add: the standard descriptors, and some.
 constexpr size_t kRoomForHandlers = 5;
 
@@ -236,7 +238,7 @@ int StreamSocket::TakeErrorAhead() {
   const Lock lock(mutex_);
   OnlyLooks();
   if (state_ != State::kSdp || foreign()) return 0;
-  if (!session_->being_read()) LookAtLink();
+  if (!session_->being_read()) LookToTheEnd();
   return TakeError();
 }
 
@@ -268,6 +270,11 @@ void StreamSocket::Look() {
   if (foreign()) return;
   session_->ReadAvailable();
   AfterProgress();
+}
+
+void StreamSocket::LookToTheEnd() {
+  if (foreign()) return;
+  for (int looks = 0; looks < kMostLooks && LookAtLink();) ++looks;
 }
 
 void StreamSocket::LookForRefusal() {

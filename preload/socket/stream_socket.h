@@ -241,6 +241,8 @@ class StreamSocket final : public Socket {
   void AfterProgress(bool publish = true);
   // Takes what has come, if the connection is this process's to read.
   void Look();
+  // The same, until nothing more has come: a reset stands behind the bytes that were ahead of it, and TCP knows of it before those are read.
+  void LookToTheEnd();
   void NotifyAll();
   void AnswerRefused();
   void NoteAbort();

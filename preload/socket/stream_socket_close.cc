@@ -128,6 +128,7 @@ int StreamSocket::Shutdown(int fd, int how) {
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return Fail(EINVAL);
   MendJump(lock, fd, __builtin_frame_address(0));
   ++calls_;
+  LookToTheEnd();  // TCP knows of a reset that has come
   engine::Engine& e = session_->engine();
   if (InCloseWait()) {
     receive_shut_ = receive_shut_ || how != SHUT_WR;
@@ -146,7 +147,6 @@ int StreamSocket::Shutdown(int fd, int how) {
   connect_reported_ = true;  // TCP's next connect does not tell it who has shut the connection down, but says EISCONN
   if (how != SHUT_WR && !receive_shut_) {
     // What has come stays to be read, and what comes: a receive that finds nothing ends.
-    if (!session_->being_read()) Look();
     receive_shut_ = true;
     sink_loan_.Revoke(*session_);
     WantBcopy(1);  // nobody lends the peer memory any more

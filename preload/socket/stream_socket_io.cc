@@ -165,7 +165,11 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   ++calls_;
   const size_t total = data.left();
   const bool writable = Writable();  // what poll told the caller
-  LookForRefusal();
+  if (total > 0) [[likely]] {
+    LookForRefusal();
+  } else {
+    LookToTheEnd();
+  }
   const bool nonblocking = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd);
   const bool more = (flags & MSG_MORE) != 0 || options_.cork();
   const bool may_hold = (flags & MSG_OOB) == 0 && total > 0 && pending_error_ == 0 && session_->engine().can_send();
@@ -198,6 +202,8 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     }
     if (!e.can_send()) {
       if (total != data.left()) break;
+      LookToTheEnd();  // a reset comes before that
+      if (pending_error_ != 0) continue;
       call.Leave();
       lock.unlock();
       return FailPipe(flags);

@@ -127,8 +127,8 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
 
 int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t* length) {
   const Lock lock = LockWithOwner();
-  if (level == SOL_SOCKET && name == SO_ERROR) {
-    if (state_ == State::kSdp) Look();
+  if (level == SOL_SOCKET && name == SO_ERROR && !IsNowhere(length) && static_cast<int>(*length) >= 0) {
+    if (state_ == State::kSdp) LookToTheEnd();
     if (pending_error_ != 0) return PutInt(TakeError(), value, length);
     if (state_ == State::kConnecting || state_ == State::kSdp) return PutInt(0, value, length);
   }
@@ -186,7 +186,7 @@ int StreamSocket::GetStreamInfo(int fd, void* value, socklen_t* length) {
   const engine::Stats& s = e.stats();
   const uint64_t unsent = held_.size() + e.buffered_bytes() + session_->queue_pair().unsent_bytes();
   const StreamFacts facts{
-      .tcp_state = static_cast<uint8_t>(TcpState(e, session_->link_ended(), session_->has_unsent())),
+      .tcp_state = static_cast<uint8_t>(InCloseWait() ? TCP_CLOSE_WAIT : TcpState(e, session_->link_ended(), session_->has_unsent())),
       .bytes_out =
           s.bcopy_bytes_out + s.read_zcopy_bytes_out + s.write_zcopy_bytes_out + s.transaction_bytes_out,
       .bytes_in = s.bcopy_bytes_in + s.read_zcopy_bytes_in + s.write_zcopy_bytes_in + s.transaction_bytes_in,

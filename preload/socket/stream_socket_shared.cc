@@ -134,6 +134,7 @@ template <typename Archive>
 void StreamSocket::VisitShared(Archive& ar) {
   auto error = static_cast<uint32_t>(pending_error_);
   ar.Flag(receive_shut_);
+  ar.Flag(send_shut_);
   ar.Flag(abort_noted_);
   ar.Flag(connect_reported_);
   ar.Number(error);
