@@ -1,7 +1,12 @@
 // Moving bytes.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <climits>
 
+#include "preload/confinement.h"
 #include "preload/control.h"
 #include "preload/entry_points.h"
 #include "preload/message_io.h"
@@ -61,7 +66,36 @@ ssize_t SendSocket(int out, int in, const off64_t* offset, size_t count) {
 // preadv2 and pwritev2 at no position are readv and writev. At any other, sockets have none, and the kernel says so.
 constexpr int kKnownRwFlags = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND;
 
-int MessageFlags(int flags) { return (flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0; }
+// Those that kernels have besides; our headers may be older. Which ones this kernel takes it tells of a pipe as of a socket.
+constexpr int kRwfNoAppend = 0x20;
+constexpr int kRwfNoSignal = 0x100;
+
+int NewerRwFlags() {
+  static constinit std::atomic<int> known{-1};
+  if (known.load(std::memory_order_relaxed) >= 0) return known.load(std::memory_order_relaxed);
+  const NoCancellation no_cancellation;
+  int ends[2];
+  if (Confined() || pipe2(ends, O_CLOEXEC) != 0) return 0;
+  int taken = 0;
+  for (const int flag : {kRwfNoAppend, kRwfNoSignal}) {
+    const iovec byte{.iov_base = &taken, .iov_len = 1};
+    if (real.pwritev64v2(ends[1], &byte, 1, -1, flag) == 1) taken |= flag;
+  }
+  for (const int end : ends) real.close(end);
+  known.store(taken, std::memory_order_relaxed);
+  return taken;
+}
+
+// 0, or an errno.
+int CheckRwFlags(int flags) {
+  if ((flags & ~kKnownRwFlags) == 0) [[likely]] return 0;
+  if ((flags & ~kKnownRwFlags & ~NewerRwFlags()) != 0) return EOPNOTSUPP;
+  return (flags & RWF_APPEND) != 0 && (flags & kRwfNoAppend) != 0 ? EINVAL : 0;
+}
+
+int MessageFlags(int flags) {
+  return ((flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0) | ((flags & kRwfNoSignal) != 0 ? MSG_NOSIGNAL : 0);
+}
 
 // readv and writev.
 ssize_t ReadPieces(Socket& socket, int fd, const iovec* iov, int count, int flags) {
@@ -83,8 +117,8 @@ ssize_t ReadVector(int fd, const iovec* iov, int count, off64_t offset, int flag
       fd,
       [&](Socket& socket) -> ssize_t {
         if (offset != -1) return kPassThrough;
-        if ((flags & ~kKnownRwFlags) != 0) return Fail(EOPNOTSUPP);
-        return ReadPieces(socket, fd, iov, count, MessageFlags(flags));
+        if (const int error = CheckRwFlags(flags); error != 0) return Fail(error);
+        return ReadPieces(socket, fd, iov, count, MessageFlags(flags) & MSG_DONTWAIT);
       },
       [&] { return real.preadv64v2(fd, iov, count, offset, flags); });
 }
@@ -94,7 +128,7 @@ ssize_t WriteVector(int fd, const iovec* iov, int count, off64_t offset, int fla
       fd,
       [&](Socket& socket) -> ssize_t {
         if (offset != -1) return kPassThrough;
-        if ((flags & ~kKnownRwFlags) != 0) return Fail(EOPNOTSUPP);
+        if (const int error = CheckRwFlags(flags); error != 0) return Fail(error);
         return WritePieces(socket, fd, iov, count, MessageFlags(flags));
       },
       [&] { return real.pwritev64v2(fd, iov, count, offset, flags); });

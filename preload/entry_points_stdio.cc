@@ -272,7 +272,7 @@ extern "C" {
 FILE* SDP_ENTRY(fdopen)(int fd, const char* mode) noexcept {
   if (!FdTable::Has(fd)) return real.fdopen(fd, mode);
   FILE* const stream = sdp::preload::OpenStream(fd, mode);
-  if (stream != nullptr && mode[0] == 'a') real.fcntl(fd, F_SETFL, real.fcntl(fd, F_GETFL) | O_APPEND);
+  if (stream != nullptr && mode[0] == 'a') SDP_ENTRY(fcntl)(fd, F_SETFL, SDP_ENTRY(fcntl)(fd, F_GETFL) | O_APPEND);
   return stream;
 }
 

@@ -78,6 +78,7 @@ ssize_t SendFile(Socket& socket, int out, int in, off64_t* offset, size_t count)
   const off64_t start = offset != nullptr ? *offset : lseek(in, 0, SEEK_CUR);
   if (start < 0) return Fail(offset != nullptr ? EINVAL : SendFileError(errno, false));
   if (static_cast<ssize_t>(count) < 0) return Fail(real.fcntl(in, F_GETFL) < 0 ? EBADF : EINVAL);
+  if (socket.Appends(out)) return Fail(real.fcntl(in, F_GETFL) < 0 ? EBADF : EINVAL);
   const int error = errno;
   ssize_t sent = SendPages(socket, out, in, start, std::min(count, kMostBytes));
   if (sent == 0) sent = SendPieces(socket, out, in, start, std::min(count, kMostBytes), offset != nullptr);

@@ -175,6 +175,7 @@ ssize_t Splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t 
   if (sane && from && IsPipe(out, O_WRONLY)) {
     moved = FromSocket(*from.get(), in, out, count, flags);
   } else if (sane && to && IsPipe(in, O_RDONLY)) {
+    if (to->Appends(out)) return Fail(EINVAL);
     moved = ToSocket(*to.get(), in, out, count, flags);
   }
   if (moved >= 0) errno = error;

@@ -66,10 +66,11 @@ int EpollSet::Add(int fd, StreamSocket* socket, epoll_event* event) {
 }
 
 int EpollSet::Modify(int fd, epoll_event* event) {
+  if ((event->events & EPOLLEXCLUSIVE) != 0) return Fail(EINVAL);
   std::lock_guard lock(mutex_);
   Entry* const entry = Find(fd);
   if (entry == nullptr) return Fail(ENOENT);
-  if (((event->events | entry->events) & EPOLLEXCLUSIVE) != 0) return Fail(EINVAL);
+  if ((entry->events & EPOLLEXCLUSIVE) != 0) return Fail(EINVAL);
   SetRequest(*entry, *event);
   MakeCandidate(fd, *entry);
   Kick();

@@ -71,6 +71,8 @@ class Socket {
 
   // Its calls never wait. Asked without its lock, by a thread that has it.
   virtual bool DoesNotBlock() { return false; }
+  // O_APPEND, with which splice and sendfile write nowhere.
+  virtual bool Appends(int /*fd*/) { return false; }
 
   // What SO_ERROR would tell, taken; 0: nothing. Never waits.
   virtual int TakeErrorAhead() { return 0; }

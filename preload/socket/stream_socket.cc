@@ -123,8 +123,15 @@ bool StreamSocket::IsNonblocking(int fd) {
   if (!nonblocking_) {
     const int flags = real.fcntl(fd, F_GETFL);
     nonblocking_ = flags >= 0 && (flags & O_NONBLOCK) != 0;
+    appends_ = flags >= 0 && (flags & O_APPEND) != 0;
   }
   return *nonblocking_;
+}
+
+bool StreamSocket::Appends(int fd) {
+  std::lock_guard lock(mutex_.own());
+  IsNonblocking(fd);
+  return appends_;
 }
 
 int StreamSocket::VisibleStatusFlags(int kernel_flags) {
@@ -136,6 +143,7 @@ int StreamSocket::VisibleStatusFlags(int kernel_flags) {
 int StreamSocket::ChangeStatusFlags(int flags) {
   std::lock_guard lock(mutex_);
   nonblocking_ = (flags & O_NONBLOCK) != 0;
+  appends_ = (flags & O_APPEND) != 0;
   return listener_forced_nonblocking_ ? flags | O_NONBLOCK : flags;
 }
 

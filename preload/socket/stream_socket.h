@@ -94,6 +94,7 @@ class StreamSocket final : public Socket {
   int VisibleStatusFlags(int kernel_flags) override;
   int ChangeStatusFlags(int flags) override;
   bool DoesNotBlock() override { return nonblocking_.value_or(false); }
+  bool Appends(int fd) override;
   int TakeErrorAhead() override;
   void ReportLater(int error) override;
   void RanOutOfMemory(int fd) override;
@@ -542,6 +543,7 @@ class StreamSocket final : public Socket {
   const bool native_;   // made as kFamilySdp
   std::vector<int> descriptors_;
   std::optional<bool> nonblocking_;
+  bool appends_ = false;  // as known with it
   bool listener_forced_nonblocking_ = false;
   bool plain_clients_allowed_ = true;  // of a listener
   bool listens_for_others_ = false;

@@ -349,8 +349,12 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
     case SIOCOUTQNSD: {
       int in_kernel = 0;
       real.ioctl(fd, request, &in_kernel);
-      const uint64_t queued = held_.size() + session_->engine().buffered_bytes() + session_->engine().offered_bytes() +
-                              session_->queue_pair().unsent_bytes() + static_cast<uint64_t>(in_kernel);
+      // The link has bytes of its own, too, before the program has written any; what is offered is not on it.
+      const engine::Engine& e = engine();
+      const engine::Stats& s = e.stats();
+      const uint64_t on_link = queue_pair().unsent_bytes() + static_cast<uint64_t>(in_kernel);
+      const uint64_t queued = held_.size() + e.buffered_bytes() + e.offered_bytes() +
+                              std::min(on_link, s.bcopy_bytes_out + s.write_zcopy_bytes_out + s.transaction_bytes_out);
       answer = static_cast<int64_t>(std::min<uint64_t>(queued, 0x7fffffff));
       break;
     }

@@ -1,4 +1,6 @@
 // Calls with odd arguments, and errors that one call leaves to the next.
+#include <linux/sockios.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
@@ -7,7 +9,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "support.h"
+#include "test/posix/twins.h"
 
 namespace posix_test {
 
@@ -135,6 +137,84 @@ TEST_CASE("odd call: sendfile of more than can be counted, and a stream that app
   REQUIRE(fputs("appended", stream) >= 0);
   REQUIRE(fclose(stream) == 0);
   REQUIRE(ReceiveExactly(pair.server, 8) == "appended");
+}
+
+TEST_CASE("odd call: EPOLLEXCLUSIVE comes with a registration alone, and is refused before that is looked for") {
+  Listener listener = Listen();
+  Pair pair = ConnectTo(listener);
+  const int fd = GENERATE(0, 1) != 0 ? pair.server.get() : listener.fd.get();
+  Fd ep(epoll_create1(0));
+  epoll_event event{.events = EPOLLIN, .data = {}};
+  REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, pair.client, &event) == 0);
+  REQUIRE_ERRNO(epoll_ctl(ep, EPOLL_CTL_MOD, fd, &event), ENOENT);
+  event.events = EPOLLIN | EPOLLEXCLUSIVE;
+  REQUIRE_ERRNO(epoll_ctl(ep, EPOLL_CTL_MOD, fd, &event), EINVAL);
+  REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &event) == 0);
+  event.events = EPOLLIN;
+  REQUIRE_ERRNO(epoll_ctl(ep, EPOLL_CTL_MOD, fd, &event), EINVAL);
+}
+
+TEST_CASE("odd call: nothing goes to a socket by splice or sendfile while it appends") {
+  Pair pair = MakePair();
+  const Fd file(open("/proc/self/exe", O_RDONLY));
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const Fd out(ends[0]), in(ends[1]);
+  REQUIRE(write(in, "abc", 3) == 3);
+  off_t offset = 1;
+  REQUIRE(fcntl(pair.client, F_SETFL, O_APPEND) == 0);
+  REQUIRE_ERRNO(splice(out, nullptr, pair.client, nullptr, 3, 0), EINVAL);
+  REQUIRE_ERRNO(sendfile(pair.client, file, &offset, 3), EINVAL);
+  REQUIRE_ERRNO(sendfile(pair.client, file, &offset, 100'000), EINVAL);
+  REQUIRE(offset == 1);
+  REQUIRE(SendAll(pair.client, "written"));
+  REQUIRE(ReceiveExactly(pair.server, 7) == "written");
+  SetNonblocking(pair.client);  // with O_APPEND
+  REQUIRE_ERRNO(sendfile(pair.client, file, &offset, 3), EINVAL);
+  REQUIRE(fcntl(pair.client, F_SETFL, 0) == 0);
+  REQUIRE(splice(out, nullptr, pair.client, nullptr, 3, 0) == 3);
+  REQUIRE(sendfile(pair.client, file, &offset, 3) == 3);
+  REQUIRE(ReceiveExactly(pair.server, 6) == "abcELF");
+}
+
+TEST_CASE("odd call: what is read and written with flags, as this kernel takes them") {
+  Pair pair = MakePair();
+  BarePair bare = BareConnection(AF_INET, BareSocket(AF_INET));
+  char byte = 'x';
+  const iovec piece{&byte, 1};
+  const auto error_of = [](long result) { return result == 1 ? 0 : errno; };
+  for (const int given : {0x1, 0x2, 0x4, 0x8, 0x10, 0x20, 0x30, 0x40, 0x80, 0x100, 0x108, 0x200, 0x400, 1 << 20}) {
+    CAPTURE(given);
+    REQUIRE(SendAll(pair.client, "x"));
+    REQUIRE(WaitFor(pair.server, POLLIN));
+    REQUIRE(syscall(SYS_write, bare.client.get(), &byte, 1) == 1);
+    REQUIRE(error_of(preadv2(pair.server, &piece, 1, -1, given)) == error_of(syscall(SYS_preadv2, bare.server.get(), &piece, 1, -1l, -1l, given)));
+    REQUIRE(error_of(pwritev2(pair.server, &piece, 1, -1, given)) == error_of(syscall(SYS_pwritev2, bare.server.get(), &piece, 1, -1l, -1l, given)));
+  }
+  // RWF_NOSIGNAL: a newer kernel's.
+  constexpr int kNoSignal = 0x100;
+  if (syscall(SYS_pwritev2, bare.server.get(), &piece, 1, -1l, -1l, kNoSignal) != 1) return;
+  REQUIRE(shutdown(pair.server, SHUT_WR) == 0);
+  REQUIRE_ERRNO(pwritev2(pair.server, &piece, 1, -1, kNoSignal), EPIPE);
+}
+
+TEST_CASE("odd call: SIOCOUTQ of who has written nothing") {
+  Listener listener = Listen();
+  for (int i = 0; i < 20; ++i) {
+    Pair pair = ConnectTo(listener);
+    for (const int fd : {pair.server.get(), pair.client.get()}) {
+      int queued = -1;
+      REQUIRE(ioctl(fd, TIOCOUTQ, &queued) == 0);
+      REQUIRE(queued == 0);
+      REQUIRE(ioctl(fd, SIOCOUTQNSD, &queued) == 0);
+      REQUIRE(queued == 0);
+    }
+    REQUIRE(SendAll(pair.client, "12345"));
+    REQUIRE(ReceiveExactly(pair.server, 5) == "12345");
+    int queued = -1;
+    REQUIRE(ioctl(pair.client, TIOCOUTQ, &queued) == 0);
+    REQUIRE(queued <= 5);
+  }
 }
 
 }  // namespace posix_test
