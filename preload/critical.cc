@@ -366,11 +366,12 @@ bool Critical::EndLinkRead(pthread_t thread, pid_t tid) {
     const uint32_t before = nudges.load(std::memory_order_relaxed);
     if (pthread_sigqueue(thread, number, {.sival_ptr = &nudge}) != 0) return false;
     // Held back until then, it cannot meet the thread in a call of the program's.
-    for (int64_t step = 0; step < kMostNudgeSteps && nudges.load(std::memory_order_acquire) == before; ++step) {
+    for (int64_t step = 0; step < kMostNudgeSteps; ++step) {
+      if (nudges.load(std::memory_order_acquire) != before) return true;
       const timespec pause{.tv_sec = 0, .tv_nsec = kNudgeStepNs};
       nanosleep(&pause, nullptr);
     }
-    return true;
+    return false;
   }
   return false;
 }

@@ -47,7 +47,7 @@ class Critical {
   // Behind such a call: it was broken off, and the caller does what the handler's return would have done.
   static bool TakeBrokenOff() { return std::exchange(broken_off_, kNothingBrokenOff) == kHasBrokenOff; }
   // The same for another thread, which is in a link's read, or on its way out of it to a lock that the caller has: by a signal that has our handler alone
-  // and that the thread does not block. False: there is none.
+  // and that the thread does not block. False: there is none, or it does not come.
   static bool EndLinkRead(pthread_t thread, pid_t tid);
   // Before an exec that happens in a critical section: the program gets the thread's own mask. What waits and stands at SIG_DFL, with nobody in its
   // place any more, has its effect.

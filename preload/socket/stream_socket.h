@@ -262,6 +262,10 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool IsCommon(int fd) const;
   // Whoever has closed answers what is sent with a reset, which the next call is to know of.
   void LookForRefusal();
+  // What is unread goes from process to process with a shared connection.
+  static constexpr size_t kReadAheadOfShared = 64 << 10;
+
+  // stream_socket_wait.cc
   // What the handlers of signals do to a sleep: kRestart heeds SA_RESTART, as TCP does without a time-out.
   enum class Signals : uint8_t { kInterrupt, kRestart };
   // kSolicited: of the peer's messages none has to end it but a solicited one (SDP 14.2).
@@ -525,8 +529,6 @@ class StreamSocket final : public Socket {
   // The kernel has taken all that there is to send, and sent it. What it keeps for a peer that has no room is lost if the peer sends anything, credit as a rule,
   // when nobody has the link any more. As far as one may ask it (Confined).
   [[nodiscard]] bool AllSent(int link);
-  // A number of it is not close-on-exec.
-  [[nodiscard]] bool SurvivesExec() const;
   // 0, or why not: EAGAIN at the deadline; with Signals::kInterrupt, EINTR. Lets go of the lock while it sleeps.
   int AwaitSent(Lock& lock, int fd, Time deadline, Signals signals);
   int DescriptorToLinger(Lock& lock, int fd);
@@ -536,6 +538,10 @@ class StreamSocket final : public Socket {
   void NoteLingering();
   int TakeLingerFd();
   void DropSession();
+
+  // stream_socket_exit.cc
+  // A number of it is not close-on-exec.
+  [[nodiscard]] bool SurvivesExec() const;
 
   SocketMutex mutex_{this};
   std::atomic<State> state_{State::kNew};

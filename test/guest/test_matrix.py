@@ -90,8 +90,9 @@ class Matrix(unittest.TestCase):
     def test_64_mebibytes(self):
         carried = self.zcopy("verbs", "verbs", None, 64, talk="whole")
         print("  ", carried, flush=True)
-        # Each end is in its one call all the time. A slow guest's reader may be late for some of it.
-        self.assertGreater(carried["read_zcopy"], 32 << 20)
+        # A long write begins with reading, for three pieces of 4 MiB that are timed; then copying is tried, and the clock chooses (stream_timing.h). Each
+        # end is in its one call all the time, but a slow guest's reader may be late for some of it.
+        self.assertGreater(carried["read_zcopy"], 10 << 20)
 
     def test_a_stream_has_private_buffers_enlarged(self):
         """To what fills an FPDU; a kernel RNIC's are really posted anew."""

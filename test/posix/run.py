@@ -77,7 +77,13 @@ SKIPPED_UNDER = {
             "ASan does not learn that a cancelled thread has left its frames, and takes what comes to lie there for an overflow",
         "bulk: a thread that is cancelled in a receive":
             "ASan does not learn that a cancelled thread has left its frames, and takes what comes to lie there for an overflow",
+        "closed sleeper: with its thread the connection goes":
+            "ASan does not learn that a cancelled thread has left its frames, and takes what comes to lie there for an overflow",
         "memory: names, options and waits that are nowhere":
+            "ASan's own interceptors look at what they are given, and end the process for it",
+        "memory: every option that is nowhere, or goes there":
+            "ASan's own interceptors look at what they are given, and end the process for it",
+        "memory: control messages that are nowhere":
             "ASan's own interceptors look at what they are given, and end the process for it",
         "poll, select, epoll_wait: memory that is not there, or not to be written to":
             "ASan's own interceptors look at what they are given, and end the process for it",
@@ -145,6 +151,32 @@ SKIPPED_UNDER = {
             "TSan holds a handler back until recv returns, and the jump is to end that recv",
         "handlers: one that jumps out of a receive, which goes on from a deeper place":
             "TSan holds a handler back until recv returns, and the jump is to end that recv",
+        "closed sleeper: who receives goes on until something comes, then the connection ends":
+            "TSan reports such a close, whatever becomes of it",
+        "closed sleeper: of several the last one ends it":
+            "TSan reports such a close, whatever becomes of it",
+        "closed sleeper: the peer's end ends it, too":
+            "TSan reports such a close, whatever becomes of it",
+        "closed sleeper: with its thread the connection goes":
+            "TSan reports such a close, whatever becomes of it",
+        "memory: every option that is nowhere, or goes there":
+            "TSan's own interceptors look at what they are given, and end the process for it",
+        "shut sleeper: SHUT_RD ends a blocked receive":
+            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
+        "shut sleeper: of a MSG_WAITALL receive what came is told":
+            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
+        "shut sleeper: at any moment, again and again":
+            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
+        "shut sleeper: no signal of the program's is used up, and none is seen to be handled":
+            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
+        "shut sleeper: a program that is execed gets the connection at once":
+            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
+        "stalled: SHUT_RDWR of a socket with unsent bytes ends a sleeping receive at once":
+            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
+        "terminated: of the last one who has a connection, behind one that has used it, the peer reads the end":
+            "in a child of a process that has threads TSan switches its interceptors off, and runs no handler",
+        "terminated: of the last one who has a connection, with bytes unread, the peer is reset":
+            "in a child of a process that has threads TSan switches its interceptors off, and runs no handler",
         "memory: names, options and waits that are nowhere":
             "TSan's own interceptors look at what they are given, and end the process for it",
         "poll, select, epoll_wait: memory that is not there, or not to be written to":

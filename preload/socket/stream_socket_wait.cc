@@ -1,0 +1,106 @@
+// How a call of a StreamSocket sleeps until something may have changed.
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "preload/socket/clock.h"
+#include "preload/socket/restart.h"
+#include "preload/socket/stream_socket.h"
+#include "preload/socket/unbounded_poll.h"
+
+namespace sdp::preload {
+namespace {
+
+// A writer that waits for credit, which is behind more than that, leaves it to a reader elsewhere to bring both, for so long: that one may
+// read little by little, or not at all.
+constexpr Duration kPatienceForReader = std::chrono::milliseconds(10);
+
+}  // namespace
+
+int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals, const HandlerWatch& handlers) {
+  Time until = deadline;
+  struct Registration {
+    StreamSocket* socket;
+    Lock& lock;
+    Waiter* waiter;
+    Registration(StreamSocket* s, Lock& l, Waiter* w) : socket(s), lock(l), waiter(w) {
+      socket->waiters_.Add(waiter);
+      lock.unlock();
+    }
+    ~Registration() {  // also when the thread is cancelled in its sleep
+      lock.lock();
+      if (waiter != nullptr) socket->waiters_.Remove(waiter);
+    }
+  };
+  if (shared_ != nullptr) until = std::min(until, Now() + NextNap());
+  if (state_ == State::kSdp && !foreign()) until = std::min(until, session_->move_deadline());
+  pollfd fds[3];
+  nfds_t count = 0;
+  fds[count++] = *link;
+  Waiter* const waiter = Waiter::ForThisThread();
+  if (waiter != nullptr) {
+    fds[count++] = {.fd = waiter->event_fd(), .events = POLLIN, .revents = 0};
+  } else if (link->fd < 0) {
+    until = std::min(until, Now() + std::chrono::milliseconds(5));
+  } else {
+    until = std::min(until, Waiter::LookAgainWithout());
+  }
+  int result;
+  int error;
+  {
+    Registration registration(this, lock, waiter);
+    // One that the lock held off has run by now.
+    if (handlers.Interrupts(signals == Signals::kRestart)) {
+      result = -1;
+      errno = EINTR;
+    } else {
+      result = signals == Signals::kRestart ? PollRestarting(fds, count, until) : PollOnce(fds, count, until);
+    }
+    error = errno;
+  }
+  OnlyLooks();
+  if (waiter != nullptr && result > 0 && fds[1].revents != 0) waiter->Drain();
+  link->revents = result > 0 ? fds[0].revents : 0;
+  if (result < 0) return error;
+  return result == 0 && until == deadline ? EAGAIN : 0;
+}
+
+// Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has passed.
+int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited) {
+  const bool looks = LooksBeforeSleep();
+  const Time began = looks ? Now() : Time{};
+  const WaitMark mark{.handlers = {}, .wakes = waiters_.wakes(), .read_side = looks ? read_side() : ReadSide{}};
+  if (looks) {
+    if (const std::optional<int> outcome = LookBeforeSleep(lock, deadline, awaited, mark, signals)) return *outcome;
+  }
+  bool left_to_reader = shared_ != nullptr && engine().readable_bytes() >= std::max(kReadAheadOfShared, LowWater());
+  if (left_to_reader) {
+    if (left_until_ == kNever) left_until_ = Now() + kPatienceForReader;
+    left_to_reader = Now() < left_until_;
+  }
+  const short watch = session_->being_read() || left_to_reader ? WatchEvents() & POLLOUT : WatchEvents();
+  pollfd link{.fd = watch != 0 ? LinkOf(NumberNow(fd)) : -1, .events = watch, .revents = 0};
+  int error = SleepAsWaiter(lock, &link, left_to_reader ? std::min(deadline, left_until_) : deadline, signals, mark.handlers);
+  if (left_to_reader && error == EAGAIN && Now() < deadline) error = 0;
+  const Duration lasted = looks ? Now() - began : Duration::zero();
+  if (state_ != State::kSdp) return 0;
+  if (foreign()) return error;  // another process has it now, and its link
+  if (link.revents != 0) {
+    if (link.revents == POLLOUT) {  // room alone: nothing is there to be read
+      session_->Pump();
+    } else {
+      session_->ReadAvailable();
+    }
+    AfterProgress();
+  } else if (session_->moving()) {
+    Look();  // at its deadline
+  }
+  if (looks && session_ != nullptr) {
+    ++session_->waits().slept;
+    CameFor(awaited, mark) ? poll_budget_.NoteSlept(lasted) : poll_budget_.NoteElsewhere();
+  }
+  return error;
+}
+
+}  // namespace sdp::preload
