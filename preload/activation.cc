@@ -45,7 +45,7 @@ void TakeUp(int fd) {
   RefreshConfig();
   if (NothingButTcp()) return;
   EnsureStarted();
-  const SocketRef socket{Socket::New(*domain)};
+  const SocketRef socket{Socket::New(*domain, fd)};
   FdTable::Set(fd, socket.get());
   socket->ListensForOthers();
   socket->Listen(fd, static_cast<int>(info.tcpi_sacked));

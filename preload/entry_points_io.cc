@@ -97,6 +97,13 @@ int MessageFlags(int flags) {
   return ((flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0) | ((flags & kRwfNoSignal) != 0 ? MSG_NOSIGNAL : 0);
 }
 
+// The kernel looks at flags when there is something to be moved.
+ssize_t RefusedPieces(const iovec* iov, int count, int error) {
+  const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
+  if (vector.error() != 0) return Fail(vector.error());
+  return vector.bytes() == 0 ? 0 : Fail(error);
+}
+
 // readv and writev.
 ssize_t ReadPieces(Socket& socket, int fd, const iovec* iov, int count, int flags) {
   const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
@@ -117,7 +124,7 @@ ssize_t ReadVector(int fd, const iovec* iov, int count, off64_t offset, int flag
       fd,
       [&](Socket& socket) -> ssize_t {
         if (offset != -1) return kPassThrough;
-        if (const int error = CheckRwFlags(flags); error != 0) return Fail(error);
+        if (const int error = CheckRwFlags(flags); error != 0) return RefusedPieces(iov, count, error);
         return ReadPieces(socket, fd, iov, count, MessageFlags(flags) & MSG_DONTWAIT);
       },
       [&] { return real.preadv64v2(fd, iov, count, offset, flags); });
@@ -128,7 +135,7 @@ ssize_t WriteVector(int fd, const iovec* iov, int count, off64_t offset, int fla
       fd,
       [&](Socket& socket) -> ssize_t {
         if (offset != -1) return kPassThrough;
-        if (const int error = CheckRwFlags(flags); error != 0) return Fail(error);
+        if (const int error = CheckRwFlags(flags); error != 0) return RefusedPieces(iov, count, error);
         return WritePieces(socket, fd, iov, count, MessageFlags(flags));
       },
       [&] { return real.pwritev64v2(fd, iov, count, offset, flags); });

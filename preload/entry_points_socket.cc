@@ -32,7 +32,7 @@ void Manage(int fd, int domain) {
   if (NothingButTcp()) return;
   try {
     EnsureStarted();
-    if (const SocketRef socket{Socket::New(domain)}) FdTable::Set(fd, socket.get());
+    if (const SocketRef socket{Socket::New(domain, fd)}) FdTable::Set(fd, socket.get());
   } catch (const std::bad_alloc&) {
   }
   FollowStandardStream(fd);
@@ -52,7 +52,7 @@ int MakeNative(int type) {
   EnsureStarted();
   const int fd = Fresh(real.socket(AF_INET, type, IPPROTO_TCP));
   if (fd < 0) return fd;
-  const SocketRef socket{Socket::New(kFamilySdp)};
+  const SocketRef socket{Socket::New(kFamilySdp, fd)};
   FdTable::Set(fd, socket.get());
   FollowStandardStream(fd);
   return fd;

@@ -22,8 +22,8 @@ class ControlRoom;
 
 class Socket {
  public:
-  // A stream socket of the application's, as made by socket(): AF_INET or AF_INET6.
-  static Socket* New(int domain);
+  // A stream socket of the application's, as socket() has just made it: AF_INET or AF_INET6, by the number `fd`, which is not in the table yet.
+  static Socket* New(int domain, int fd);
 
   void Ref() { references_.fetch_add(1, std::memory_order_relaxed); }
   void Unref();

@@ -40,7 +40,11 @@ uint64_t PackSizes(uint32_t local, uint32_t remote) { return uint64_t{local} << 
 
 }  // namespace
 
-Socket* Socket::New(int domain) { return new StreamSocket(domain); }
+Socket* Socket::New(int domain, int fd) {
+  auto* const socket = new StreamSocket(domain);
+  socket->AddDescriptor(fd);
+  return socket;
+}
 
 void Socket::Unref() {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;

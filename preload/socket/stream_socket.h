@@ -242,6 +242,8 @@ class StreamSocket final : public Socket {
   void AfterProgress(bool publish = true);
   // Takes what has come, if the connection is this process's to read.
   void Look();
+  // In CLOSE_WAIT, when the peer has gone: TCP takes what is sent, and the reset that answers it is the next call's error.
+  ssize_t SendToNobody(size_t bytes);
   // The same, until nothing more has come: a reset stands behind the bytes that were ahead of it, and TCP knows of it before those are read.
   void LookToTheEnd();
   void NotifyAll();

@@ -272,7 +272,7 @@ void StreamSocket::EndStream() {
   engine::Engine& e = session_->engine();
   const linger& option = options_.linger_option();
   if (e.readable_bytes() == 0) session_->ReadAvailable();
-  if ((option.l_onoff != 0 && option.l_linger == 0) || e.readable_bytes() + e.advertised_bytes() > 0 || e.refused_data()) {
+  if ((option.l_onoff != 0 && option.l_linger == 0) || e.readable_bytes() + e.advertised_bytes() > 0 || Urgent() || e.refused_data()) {
     e.Abort(engine::AbortReason::kLocal);
   } else {
     PushHeld();

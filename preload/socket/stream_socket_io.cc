@@ -204,6 +204,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
       if (total != data.left()) break;
       LookToTheEnd();  // a reset comes before that
       if (pending_error_ != 0) continue;
+      if (InCloseWait()) return SendToNobody(total);
       call.Leave();
       lock.unlock();
       return FailPipe(flags);
@@ -248,6 +249,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
       }
       AfterProgress();
       if (!first) break;
+      if (InCloseWait()) return SendToNobody(total);
       // As on TCP: what finds the connection gone has not been sent.
       const int error = pending_error_ != 0 ? TakeError() : EPIPE;
       call.Leave();
@@ -291,6 +293,15 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   if (is_request) request_timing_.Asked(Now(), /*waits=*/false);
   if (total == data.left() && total > 0) return Fail(EAGAIN);
   return static_cast<ssize_t>(total - data.left());
+}
+
+ssize_t StreamSocket::SendToNobody(size_t bytes) {
+  if (bytes == 0) return 0;
+  pending_error_ = EPIPE;
+  send_shut_ = true;
+  ++link_edge_;
+  AfterProgress();
+  return static_cast<ssize_t>(bytes);
 }
 
 ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) {

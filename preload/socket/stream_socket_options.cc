@@ -113,11 +113,12 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
   Lock lock(mutex_);
   if (state_ == State::kConnecting) return Fail(ENOTCONN);
   if (state_ != State::kSdp) return real.getpeername(fd, address, length);
+  if (!foreign() && !session_->ReadLately()) LookToTheEnd();  // TCP knows of what has come
   const engine::State engine_state = session_->engine().state();
-  if (engine_state == engine::State::kAborted || engine_state == engine::State::kClosed)
-    return Fail(ENOTCONN);
+  const bool over = engine_state == engine::State::kAborted || engine_state == engine::State::kClosed;
+  if (over && !InCloseWait()) return Fail(ENOTCONN);
   // A reset that nobody has read yet: the link knows of it, as TCP would.
-  if (session_->LinkOf(fd) == fd && PeerAddress(fd).length == 0) return Fail(ENOTCONN);
+  if (!over && session_->LinkOf(fd) == fd && PeerAddress(fd).length == 0) return Fail(ENOTCONN);
   if (IsNowhere(length)) return Fail(EFAULT);
   if (static_cast<int>(*length) < 0) return Fail(EINVAL);
   if (IsNowhere(address) && *length > 0) return Fail(EFAULT);

@@ -176,5 +176,45 @@ TEST_CASE("after the end: the state is CLOSE_WAIT as long as nothing is said to 
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
+TEST_CASE("after the end: a peer that has gone takes one more send, and the next one is EPIPE") {
+  Pair pair = MakePair();
+  const Address peer = PeerOf(pair.server);
+  pair.client.reset();
+  REQUIRE(WaitFor(pair.server, POLLRDHUP));
+  if (GENERATE(false, true)) REQUIRE(GetOption(pair.server, SOL_SOCKET, SO_ERROR) == 0);
+  Address name;
+  REQUIRE(getpeername(pair.server, name.get(), &name.length) == 0);
+  REQUIRE(name.ToString() == peer.ToString());
+  volatile size_t nothing = 0;
+  REQUIRE(send(pair.server, "x", nothing, MSG_NOSIGNAL) == 0);
+  REQUIRE(send(pair.server, "x", 1, MSG_NOSIGNAL) == 1);
+  REQUIRE(WaitFor(pair.server, POLLERR));
+  REQUIRE_ERRNO(send(pair.server, "x", 1, MSG_NOSIGNAL), EPIPE);
+  REQUIRE_ERRNO(send(pair.server, "x", 1, MSG_NOSIGNAL), EPIPE);
+  REQUIRE(GetOption(pair.server, SOL_SOCKET, SO_ERROR) == 0);
+  char c;
+  REQUIRE(recv(pair.server, &c, 1, 0) == 0);
+  REQUIRE_ERRNO(getpeername(pair.server, name.get(), &name.length), ENOTCONN);
+}
+
+TEST_CASE("after a reset: whose peer's name is asked for") {
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, "unread"));
+  REQUIRE(WaitFor(pair.server, POLLIN));
+  pair.server.reset();
+  poll(nullptr, 0, kQuietMs);  // whoever waited for it would look
+  Address name;
+  REQUIRE_ERRNO(getpeername(pair.client, name.get(), &name.length), ENOTCONN);
+}
+
+TEST_CASE("after a reset: an urgent byte that nobody has read resets the connection, too") {
+  Pair pair = MakePair();
+  REQUIRE(send(pair.client, "u", 1, MSG_OOB) == 1);
+  REQUIRE(WaitFor(pair.server, POLLPRI));
+  pair.server.reset();
+  REQUIRE(WaitFor(pair.client, POLLERR));
+  REQUIRE(GetOption(pair.client, SOL_SOCKET, SO_ERROR) == ECONNRESET);
+}
+
 }  // namespace
 }  // namespace posix_test

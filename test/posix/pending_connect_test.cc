@@ -76,6 +76,24 @@ TEST_CASE("pending: goes on under another number") {
   REQUIRE(ReceiveExactly(occupied.Accept(), 8) == "question");
 }
 
+TEST_CASE("pending: begun by a duplicate of a fresh socket that is gone then") {
+  const bool by_dup2 = GENERATE(false, true);
+  Listener listener = Listen();
+  const Fd client = TcpSocket(AF_INET, SOCK_NONBLOCK);
+  Fd other(dup(client));
+  REQUIRE((connect(other, listener.address.get(), listener.address.length) == 0 || errno == EINPROGRESS));
+  if (by_dup2) {
+    const Fd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+    REQUIRE(dup2(null, other) == other);
+  } else {
+    other.reset();
+  }
+  REQUIRE(WaitFor(client, POLLOUT));
+  const Fd server(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(SendAll(client, "goes on"));
+  REQUIRE(ReceiveExactly(server, 7) == "goes on");
+}
+
 TEST_CASE("pending: calls that block wait for the connection") {
   Occupied occupied;
   Fd client = occupied.Pending();

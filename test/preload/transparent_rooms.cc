@@ -40,7 +40,7 @@ class TransparentSocket final : public Socket {
   }
   int Accept(int fd, sockaddr* address, socklen_t* length, int flags) override {
     const int accepted = real.accept4(fd, address, length, flags);
-    if (accepted >= 0) FdTable::Set(accepted, SocketRef(Socket::New(AF_INET)).get());
+    if (accepted >= 0) FdTable::Set(accepted, SocketRef(Socket::New(AF_INET, accepted)).get());
     return accepted;
   }
   int Shutdown(int fd, int how) override { return real.shutdown(fd, how); }
@@ -66,7 +66,7 @@ class TransparentSocket final : public Socket {
 
 }  // namespace
 
-Socket* Socket::New(int) { return new TransparentSocket; }
+Socket* Socket::New(int, int) { return new TransparentSocket; }
 void Socket::Unref() {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }
