@@ -30,7 +30,6 @@ namespace {
 
 // How often a program that only sends, or asks whether it may, looks at what the peer has said.
 constexpr Duration kLooksForRefusal = std::chrono::milliseconds(10);
-constexpr int kSendsUnlooked = 32;
 // How often one looks for what stands behind what has come, should the peer go on sending.
 constexpr int kMostLooks = 64;
 // Numbers that a signal handler may add: the standard descriptors, and some.
@@ -286,10 +285,8 @@ void StreamSocket::LookToTheEnd() {
 
 void StreamSocket::LookForRefusal() {
   const Time now = CoarseNow();
-  const bool due = engine().peer_closed() || now >= look_for_refusal_ || ++sends_unlooked_ >= kSendsUnlooked;
-  if (!due || !engine().can_send() || session_->being_read()) return;
+  if (!engine().can_send() || session_->being_read() || (!engine().peer_closed() && now < look_for_refusal_)) return;
   look_for_refusal_ = now + kLooksForRefusal;
-  sends_unlooked_ = 0;
   const int error = errno;  // of whoever only asks
   LookAtLink();
   errno = error;

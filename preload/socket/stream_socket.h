@@ -585,7 +585,6 @@ class StreamSocket final : public Socket {
   uint32_t told_urgent_ = 0;    // announcements of urgent data that the owner was told of
   bool away_ = false;         // another process keeps the connection to itself
   Time look_for_refusal_{};
-  int sends_unlooked_ = 0;
   bool waited_for_connect_ = false;  // by a fork, in vain
   bool waited_in_vain_ = false;  // for that process; since it has gone away
   bool responsible_ = false;  // this process left bytes unsent when it used the connection last
