@@ -146,12 +146,12 @@ bool SettleInside(int epfd, int depth) {
   return !inner.empty();
 }
 
-// What is among `told` already is one event; the new end of [told, end).
-int Merge(epoll_event* events, int told, int end) {
+// An inner set that is among the first `told` already is one event; the new end of [told, end). Other registrations may have data in common.
+int Merge(int epfd, epoll_event* events, int told, int end) {
   int kept = told;
   for (int i = told; i < end; ++i) {
     epoll_event* const known = std::find_if(events, events + told, [&](const epoll_event& e) { return e.data.u64 == events[i].data.u64; });
-    if (known != events + told) {
+    if (known != events + told && NestingOf(epfd, events[i])) {
       known->events |= events[i].events;
     } else {
       events[kept++] = events[i];
@@ -235,7 +235,7 @@ int Nestings::Settle(int epfd, epoll_event* events, int count, int max_events) {
   if (!edges || kept == max_events) return kept;
   // What has been taken in has kicked its set, which is no other edge than the one that is reported here.
   const int more = std::max(EpollWaitAtOnce(epfd, events + kept, max_events - kept), 0);
-  const int end = Merge(events, kept, kept + more);
+  const int end = Merge(epfd, events, kept, kept + more);
   return static_cast<int>(std::remove_if(events + kept, events + end, is_idle) - events);
 }
 

@@ -41,7 +41,7 @@ bool AnEpollSetHasData(int epfd, uint64_t data);
 // kernel have anything to report (any more).
 bool NestedIsIdle(int epfd);
 
-// Which epoll descriptors the program has put into others, be there SDP sockets in them or not. No call holds its lock when it asks a set.
+// Which epoll descriptors the program has put into others, be there SDP sockets in them or not. Its lock is ahead of all of theirs.
 class Nestings {
  public:
   // `fd` is about to be put into the epoll set `epfd`, changed there or taken out.

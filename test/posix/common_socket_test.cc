@@ -8,21 +8,10 @@
 namespace posix_test {
 namespace {
 
-// A pair of Unix sockets.
-struct Channel {
-  Channel() {
-    int ends[2];
-    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-    in.reset(ends[0]);
-    out.reset(ends[1]);
-  }
-  Fd in, out;
-};
-
 Fd PassedToMyself(int fd) {
-  Channel channel;
-  REQUIRE(Pass(channel.out, fd));
-  Fd passed(TakeFrom(channel.in));
+  const UnixPair through;
+  REQUIRE(Pass(through.a, fd));
+  Fd passed(TakeFrom(through.z));
   REQUIRE(passed >= 0);
   return passed;
 }

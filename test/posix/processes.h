@@ -44,6 +44,16 @@ RemoteClient ServeClient(const std::function<int(int)>& body);
 // What such a client may do: sends `up` and then the end while it receives `down` to the end. 0, or 1.
 int Exchange(int fd, const std::string& up, const std::string& down);
 
+struct UnixPair {
+  Fd a, z;
+  explicit UnixPair(int type = SOCK_STREAM) {
+    int fds[2];
+    REQUIRE(socketpair(AF_UNIX, type, 0, fds) == 0);
+    a = Fd(fds[0]);
+    z = Fd(fds[1]);
+  }
+};
+
 // A descriptor in a message to a Unix socket, beside `text`.
 bool Pass(int through, int fd, const char* text = "x");
 // -1: none came.

@@ -10,16 +10,6 @@ namespace {
 constexpr int kFamilySdp = 27;
 constexpr uid_t kNobody = 65534;
 
-struct UnixPair {
-  Fd a, z;
-  explicit UnixPair(int type = SOCK_STREAM) {
-    int fds[2];
-    REQUIRE(socketpair(AF_UNIX, type, 0, fds) == 0);
-    a = Fd(fds[0]);
-    z = Fd(fds[1]);
-  }
-};
-
 // Also in a child: no assertion. -1: it does not connect.
 int Connecting(Address address, int family = AF_INET) {
   const int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK, 0);

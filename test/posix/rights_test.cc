@@ -12,16 +12,6 @@
 namespace posix_test {
 namespace {
 
-struct UnixPair {
-  Fd a, z;
-  explicit UnixPair(int type = SOCK_STREAM) {
-    int fds[2];
-    REQUIRE(socketpair(AF_UNIX, type, 0, fds) == 0);
-    a = Fd(fds[0]);
-    z = Fd(fds[1]);
-  }
-};
-
 // Echoes to the end, then "bye".
 int Echo(int fd) {
   const std::string got = ReceiveToEnd(fd);
