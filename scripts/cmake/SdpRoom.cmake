@@ -27,7 +27,7 @@ if(SDP_FUZZ)
 endif()
 
 # sdp_room(<target> SOURCES a.cc b.cc DEPENDS <other targets>): a static library; includes are written from the repository's root.
-# A header-only room has no SOURCES. A room links only what it names, so a forbidden dependency fails to link.
+# A header-only room has no SOURCES. What a room may use stands in scripts/rooms.
 function(sdp_room target)
   cmake_parse_arguments(ROOM "" "" "SOURCES;DEPENDS" ${ARGN})
   if(ROOM_SOURCES)

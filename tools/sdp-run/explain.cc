@@ -14,7 +14,7 @@
 #include "preload/config_file.h"
 #include "tools/probe/probe.h"
 #include "tools/sdp-run/program_check.h"
-#include "tools/sdpstat/reasons.h"
+#include "tools/why/reasons.h"
 #include "tools/stats/address_text.h"
 
 namespace sdp::run {

@@ -18,7 +18,7 @@ struct Check {
   Verdict verdict = Verdict::kFine;
   std::string path;  // what would be executed
   std::string why;   // a sentence, for any verdict but kFine
-  std::string code;  // kNotPreloadable: the reason's stable code (tools/sdpstat/reasons.h)
+  std::string code;  // kNotPreloadable: the reason's stable code (tools/why/reasons.h)
 };
 
 // Looks `arguments[0]` up as execvp does, follows "#!" lines (and "env NAME" in them) and reads the program's

@@ -19,7 +19,7 @@
 #include "tools/sdp-run/library.h"
 #include "tools/sdp-run/program_check.h"
 #include "tools/sdp-run/supervise.h"
-#include "tools/sdpstat/reasons.h"
+#include "tools/why/reasons.h"
 #include "tools/sdpstat/why.h"
 #include "tools/stats/address_text.h"
 #include "tools/stats/stats_reader.h"

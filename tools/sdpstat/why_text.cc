@@ -9,7 +9,7 @@
 #include <set>
 
 #include "tools/sdp-run/program_check.h"
-#include "tools/sdpstat/reasons.h"
+#include "tools/why/reasons.h"
 #include "tools/sdpstat/render.h"
 #include "tools/sdpstat/why.h"
 

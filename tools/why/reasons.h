@@ -1,6 +1,6 @@
 // What the reason codes mean, for people: whose doing it is, and what to do about it.
-#ifndef SDP_TOOLS_SDPSTAT_REASONS_H_
-#define SDP_TOOLS_SDPSTAT_REASONS_H_
+#ifndef SDP_TOOLS_WHY_REASONS_H_
+#define SDP_TOOLS_WHY_REASONS_H_
 
 #include <span>
 #include <string_view>
@@ -23,4 +23,4 @@ const Reason* FindReason(std::string_view code);
 
 }  // namespace sdp::sdpstat
 
-#endif  // SDP_TOOLS_SDPSTAT_REASONS_H_
+#endif  // SDP_TOOLS_WHY_REASONS_H_

@@ -1,4 +1,4 @@
-#include "tools/sdpstat/reasons.h"
+#include "tools/why/reasons.h"
 
 namespace sdp::sdpstat {
 namespace {
