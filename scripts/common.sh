@@ -78,6 +78,11 @@ build_packages=(build-essential cmake ninja-build libibverbs-dev librdmacm-dev l
 configure() {
   local preset=$1
   shift
+  case $root in
+    *[[:blank:]:]*) die "$root: LD_PRELOAD takes no path with a blank or a colon in it" "Move the checkout." ;;
+  esac
+  mkdir -p "$root/build" 2>/dev/null && [ -w "$root/build" ] ||
+    die "$root/build cannot be written" "Everything is built below the checkout: copy it to a place that is yours."
   local launcher=()
   command -v ccache >/dev/null && launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
   (cd "$root" && cmake --preset "$preset" "${launcher[@]}" "$@") >"$root/.configure-$preset.log" 2>&1 || {

@@ -13,6 +13,7 @@
 #include "test/portmapper/local_sockets.h"
 #include "test/portmapper/pm_test_support.h"
 #include "test/portmapper/pmd_process.h"
+#include "test/support/in_child.h"
 #include "test/support/skipped.h"
 
 namespace sdp::pm {
@@ -126,21 +127,14 @@ TEST_CASE("bad messages are refused, with descriptors or without", "[hijack]") {
 TEST_CASE("a listener of another network namespace is refused", "[hijack]") {
   const Attack attack;
   // In a namespace of one's own every port is free.
-  const pid_t child = fork();
-  if (child == 0) {
-    if (unshare(CLONE_NEWNET) != 0) _exit(77);
+  const int code = sdp::test::InChild([] {
+    if (unshare(CLONE_NEWNET) != 0) return 77;
     const ListenerPair pair("0.0.0.0");
     const auto result = RegisterListener(Attack::Path(), pair.conventional.get(), pair.sdp.get(), 5s);
-    _exit(!result && result.error().refusal == Refusal::kOtherNamespace ? 0 : 1);
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == 77) {
-    sdp::test::Skipped("no right to make a network namespace");
-  } else {
-    CHECK(WEXITSTATUS(status) == 0);
-  }
+    return !result && result.error().refusal == Refusal::kOtherNamespace ? 0 : 1;
+  });
+  if (code == 77) return sdp::test::Skipped("no right to make a network namespace");
+  CHECK(code == 0);
 }
 
 TEST_CASE("a client that says nothing is dropped", "[hijack]") {

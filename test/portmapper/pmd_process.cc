@@ -36,6 +36,9 @@ void OpenOutput(PmdProcess::Output output, int (&ends)[2]) {
   REQUIRE(ends[1] >= 0);
 }
 
+// Opened before a test becomes another user, who may not be able to enter the build tree.
+const UniqueFd pmd_binary(open(SDP_PMD_BINARY, O_PATH | O_CLOEXEC));
+
 }  // namespace
 
 PmdProcess::PmdProcess(std::vector<std::string> arguments, Output output)
@@ -52,7 +55,12 @@ PmdProcess::PmdProcess(std::vector<std::string> arguments, Output output)
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, to_us.get(), STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, log_.get(), STDERR_FILENO);
-  REQUIRE(posix_spawn(&pid_, SDP_PMD_BINARY, &actions, nullptr, argv.data(), environ) == 0);
+  int error = posix_spawn(&pid_, SDP_PMD_BINARY, &actions, nullptr, argv.data(), environ);
+  if (error == EACCES) {
+    const std::string opened = "/proc/self/fd/" + std::to_string(pmd_binary.get());
+    error = posix_spawn(&pid_, opened.c_str(), &actions, nullptr, argv.data(), environ);
+  }
+  REQUIRE(error == 0);
   posix_spawn_file_actions_destroy(&actions);
   to_us.Reset();
   char c;

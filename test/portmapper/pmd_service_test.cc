@@ -10,6 +10,7 @@
 #include "test/portmapper/local_sockets.h"
 #include "test/portmapper/pm_test_support.h"
 #include "test/portmapper/pmd_process.h"
+#include "test/support/in_child.h"
 
 namespace sdp::pm {
 namespace {
@@ -95,11 +96,10 @@ TEST_CASE("a registration ends with its descriptor", "[pmd]") {
 TEST_CASE("a registration ends with its process, however it dies", "[pmd]") {
   const Pmd pmd;
   const ListenerPair pair("127.0.0.1");
-  const pid_t child = fork();
-  if (child == 0) {
+  const pid_t child = sdp::test::ForkChild([&] {
     (void)!RegisterListener(pmd.path, pair.conventional.get(), pair.sdp.get(), 5s).has_value();
-    while (true) pause();
-  }
+    return pause();
+  });
   CHECK(Eventually([&] { return pmd.StateOf(pair) == QueryState::kAccepted; }));
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
@@ -110,10 +110,7 @@ TEST_CASE("a registration follows fork and ends with the last holder", "[pmd]") 
   const Pmd pmd;
   const ListenerPair pair("127.0.0.1");
   UniqueFd registration = pmd.Register(pair);
-  const pid_t child = fork();
-  if (child == 0) {
-    while (true) pause();
-  }
+  const pid_t child = sdp::test::ForkChild(pause);
   registration.Reset();
   CHECK(pmd.StateOf(pair) == QueryState::kAccepted);
   kill(child, SIGKILL);

@@ -4,7 +4,6 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #include <cerrno>
 #include <csignal>
@@ -18,26 +17,18 @@
 #include "test/portmapper/local_sockets.h"
 #include "test/portmapper/pm_test_support.h"
 #include "test/portmapper/pmd_process.h"
+#include "test/support/in_child.h"
 #include "test/support/skipped.h"
 
 namespace sdp::pm {
 namespace {
 
 using namespace test;
+using sdp::test::InChild;
 using namespace std::chrono_literals;
 
 constexpr uid_t kSomebody = 4711;
 constexpr uid_t kDaemonUser = 4712;
-
-// Runs `body` in a child and returns what it returned; -1 if it died.
-int InChild(const std::function<int()>& body) {
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) _exit(body());
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
 
 // This process, which has one thread, gets /run for itself.
 bool TakeRun() {
