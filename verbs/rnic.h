@@ -293,6 +293,8 @@ class QueuePair {
   [[nodiscard]] virtual const LinkCause& cause() const = 0;
   // A write found the link gone. What the peer said before is still to be read; ReadLink() then ends, and cause() says why.
   [[nodiscard]] virtual bool send_failed() const { return false; }
+  // And the Flush that found it so had sent some before.
+  [[nodiscard]] virtual bool failed_midway() const { return false; }
   [[nodiscard]] virtual uint16_t ird() const = 0;
   [[nodiscard]] virtual uint16_t ord() const = 0;
   virtual void SetOrd(uint16_t ord) = 0;  // lowers it (SDP 8.1.1, 4e and 7d)

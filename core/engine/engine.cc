@@ -63,11 +63,12 @@ size_t Engine::Send(std::span<const Bytes> data, SendFlags flags) {
     return 0;
   }
   r.sends_behind = behind;
-  const bool wait = !r.established || r.suspension.under_way() || r.hello_ack_due || flags.hold || behind;
+  // What is staged would leave ahead of the SinkAvail.
+  const bool with_offer = flags.buffering == Buffering::kFull && r.sink_avail_due();
+  const bool wait = !r.established || r.suspension.under_way() || r.hello_ack_due || with_offer || behind;
   const uint32_t messages = wait ? 0 : r.credit.payload_messages();
-  r.source.set_held(flags.hold);
   const bool none = flags.buffering == Buffering::kNone;
-  const bool keep_all = flags.buffering == Buffering::kFull || flags.hold || (behind && !none);
+  const bool keep_all = flags.buffering == Buffering::kFull || (behind && !none);
   const size_t small = none ? 0 : capacity / 2;
   const auto taken = r.source.Send(data, capacity, messages, small, keep_all, flags.out_of_band,
                                    behind ? r.source_offer.left() : 0);
@@ -92,7 +93,6 @@ size_t Engine::Receive(std::span<const MutableBytes> out, ReceiveFlags flags) {
 void Engine::CloseSend() {
   if (rep_->open() && !rep_->teardown.aborted()) rep_->teardown.CloseSend();
   rep_->source.ForgetWriter();
-  rep_->source.set_held(false);
   rep_->End();
 }
 

@@ -51,19 +51,17 @@ struct ReceivedMessage {
 
 // How far Send may copy what the peer's credit does not allow to leave now.
 enum class Buffering : uint8_t {
-  kNone,   // nothing: the bytes are not even looked at. Not with `hold`
+  kNone,   // nothing: the bytes are not even looked at
   kSmall,  // only a write small enough that coalescing it pays (the caller waits for credit, or reports what
            // was taken)
-  kFull,   // up to Options::send_limit (9.5.6: a caller that has waited must not deadlock)
+  kFull,   // up to Options::send_limit (9.5.6: a caller that has waited must not deadlock). Right behind
+           // OfferSink(), before any action is polled, all is copied, and travels in the SinkAvail if it
+           // fits (9.4)
 };
 
 struct SendFlags {
   Buffering buffering = Buffering::kSmall;
   bool out_of_band = false;  // the last byte is Out-Of-Band data (9.5.3)
-  // A reply is expected and OfferSink() will follow: the data waits in the send buffer to travel in its
-  // SinkAvail (9.4). It leaves with the next OfferSink(), or with the next Send() that does not hold, were it
-  // of no bytes.
-  bool hold = false;
 };
 
 // Why bytes are no frozen engine.

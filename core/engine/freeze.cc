@@ -11,7 +11,7 @@ namespace sdp::engine {
 namespace {
 
 constexpr uint32_t kMagic = 0x53445045;  // "SDPE"
-constexpr uint16_t kVersion = 7;
+constexpr uint16_t kVersion = 8;
 constexpr uint64_t kMostMessages = uint64_t{1} << 62;  // keeps sums of counters from wrapping
 
 }  // namespace
@@ -86,7 +86,6 @@ struct Frozen {
     Visit(ar, s.buffer_);
     ar.Enum(s.stall_, SourceHalf::Stall::kRoom);
     ar.Flag(s.writer_expected_);
-    ar.Flag(s.held_);
     ar.Number(s.sent_bytes_);
     VisitList(ar, s.urgent_.marks_, UINT32_MAX, [&](uint64_t& mark) { ar.Number(mark); });
     auto announced = static_cast<uint32_t>(s.urgent_.announced_);

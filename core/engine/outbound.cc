@@ -128,7 +128,7 @@ bool Engine::Rep::PollMessage(Action* out) {
   }
   if (sink_offer.active() && PollSinkAvail(&post)) return true;
   if (pending_bytes() != 0) {
-    if (credit.payload_messages() != 0 && !source.held()) {
+    if (credit.payload_messages() != 0) {
       ComposeData(&post);
       return true;
     }

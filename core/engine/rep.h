@@ -61,6 +61,7 @@ struct Engine::Rep {
   bool PollRdma(Action* out);
   bool PollCompletion(PostSend* post);
   bool PollZcopyControl(PostSend* post);
+  [[nodiscard]] bool sink_avail_due() const;
   bool PollSinkAvail(PostSend* post);
   bool PollSourceOffer(PostSend* post);
   bool PollSrcAvail(bool with_payload, PostSend* post);

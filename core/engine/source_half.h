@@ -35,9 +35,6 @@ class SourceHalf {
   void KeepFirst(Bytes data) { buffer_.PrependAll(data); }
   // So many bytes of the stream have left in another way.
   void TakenDirectly(uint64_t count) { sent_bytes_ += count; }
-  // Buffered data waits for something to travel with.
-  void set_held(bool value) { held_ = value; }
-  [[nodiscard]] bool held() const { return held_; }
   [[nodiscard]] bool has_urgent() const { return !urgent_.empty(); }
   // An input or command begins: what earlier actions referenced is free.
   void Reclaim();
@@ -71,7 +68,6 @@ class SourceHalf {
   uint32_t send_limit_;
   Stall stall_ = Stall::kNone;
   bool writer_expected_ = false;
-  bool held_ = false;
   absl::InlinedVector<Bytes, 2> staged_;
   size_t staged_next_ = 0;  // index into staged_
   size_t staged_bytes_ = 0;

@@ -49,7 +49,6 @@ bool Engine::Rep::OfferSource(const SourceBuffer& buffer) {
       source_offer.has_result())
     return false;
   if (buffer.data.empty() || buffer.data.size() > wire::kMaxSize) return false;
-  source.set_held(false);
   source.ForgetWriter();
   source_offer.Begin(buffer);
   sends_behind = false;
@@ -62,7 +61,6 @@ bool Engine::Rep::OfferSink(const SinkBuffer& buffer) {
     return false;
   }
   if (buffer.data.empty() || buffer.data.size() > wire::kMaxSize) return false;
-  source.set_held(false);
   sink_offer.Begin(buffer);
   return true;
 }
@@ -297,13 +295,18 @@ bool Engine::Rep::PollZcopyControl(PostSend* post) {
   return false;
 }
 
-// A buffer that waits for the peer to write it. Takes buffered data along (9.4).
-bool Engine::Rep::PollSinkAvail(PostSend* post) {
+// A buffer waits for the peer to write it, and only credit may be missing.
+bool Engine::Rep::sink_avail_due() const {
   if (!sink_offer.wants_advertising() || modes.sink() != FlowMode::kPipelined || suspension.under_way())
     return false;
   if (!adverts.sink_idle() || sink.readable_bytes() != 0 || sink_offer.size() <= advertise_above())
     return false;
-  if (teardown.peer_closed() || adverts_outstanding() >= peer_max_adverts) return false;
+  return !teardown.peer_closed() && adverts_outstanding() < peer_max_adverts;
+}
+
+// Takes buffered data along (9.4).
+bool Engine::Rep::PollSinkAvail(PostSend* post) {
+  if (!sink_avail_due()) return false;
   const uint32_t room = payload_capacity() - wire::SinkAvail::kSize;
   const bool with_payload = pending_bytes() != 0 && pending_bytes() <= room && !source.has_urgent() &&
                             credit.payload_messages() != 0;

@@ -200,13 +200,14 @@ bool End::OfferSource(MutableBytes data) {
   return true;
 }
 
-bool End::OfferSink(MutableBytes data, bool advertise) {
+bool End::OfferSink(MutableBytes data, bool advertise, Bytes question) {
   sink_stag = STag(next_stag_++);
   const uint64_t va = uint64_t{next_stag_} << 20;
   if (!engine.OfferSink({.data = data, .stag = sink_stag, .va = va, .advertise = advertise})) return false;
   regions[sink_stag.value()] = {.memory = data, .va = va, .remote_write = advertise};
   if (trace)
     trace(name + " offers to receive " + std::to_string(data.size()) + (advertise ? ", advertised" : ""));
+  if (!question.empty()) question_taken = engine.Send({&question, 1}, {.buffering = Buffering::kFull});
   Drain();
   return true;
 }

@@ -64,9 +64,10 @@ class End {
   void Abort();
   void LoseLink(bool orderly);
 
-  // The application lends memory: registered with a new STag until the result is taken.
+  // The application lends memory: registered with a new STag until the result is taken. `question` is sent
+  // behind the offer, before anything leaves.
   bool OfferSource(MutableBytes data);
-  bool OfferSink(MutableBytes data, bool advertise);
+  bool OfferSink(MutableBytes data, bool advertise, Bytes question = {});
   std::optional<OfferResult> SourceResult();
   std::optional<OfferResult> SinkResult();
   // The offered buffer is its owner's again, and a copy goes on in its place. False: none is offered, or it
@@ -94,6 +95,7 @@ class End {
   std::deque<WorkId> completions;      // signaled, not completed
   std::map<uint32_t, Region> regions;  // by STag
   STag source_stag{}, sink_stag{};
+  size_t question_taken = 0;  // of the last one
   uint32_t reads_outstanding = 0;
   bool link_up = true;
   bool disconnected = false;  // DisconnectLink or AbortLink was carried out

@@ -247,20 +247,20 @@ TEST_CASE("Zcopy: RdmaWrCompl is checked") {
   CHECK(say(4000, 99) == AbortReason::kBadInvalidate);
 }
 
-TEST_CASE("Zcopy: a held command travels in the SinkAvail of its reply") {
+TEST_CASE("Zcopy: a command sent behind the offer of memory for its reply travels in the SinkAvail") {
   EnginePair pair(kZcopy, kZcopy);
   MakePipelined(&pair.a);
   MakePipelined(&pair.z);
   pair.Settle();
-  CHECK(pair.a.Send("command", {.hold = true}) == 7);
-  CHECK(pair.a.Text() == "nothing");
   std::vector<std::byte> out(4000);
-  REQUIRE(pair.a.OfferSink(out, true));
+  const auto command = Fill(7, 15);
+  REQUIRE(pair.a.OfferSink(out, true, command));
+  CHECK(pair.a.question_taken == 7);
   REQUIRE(pair.a.flights.size() == 1);
   CHECK(pair.a.Text().find("SinkAvail") == 0);
   CHECK(pair.a.Peek().payload_size() == 7);
   pair.Settle();
-  CHECK(pair.z.Read(100) == "command");
+  CHECK(pair.z.Read(100) == Text(command));
   auto reply = Fill(3000, 14);
   REQUIRE(pair.z.OfferSource(reply));
   CHECK(pair.z.Text() == "RdmaWrite len=3000");
@@ -268,11 +268,35 @@ TEST_CASE("Zcopy: a held command travels in the SinkAvail of its reply") {
   CHECK(pair.a.SinkResult()->bytes == 3000);
   CHECK(pair.a.engine.stats().transaction_bytes_out == 7);
   CHECK(pair.z.engine.stats().transaction_bytes_in == 7);
-  // Without a reply to wait for it leaves with the next send.
-  CHECK(pair.z.SourceResult()->bytes == 3000);
-  CHECK(pair.a.Send("command", {.hold = true}) == 7);
-  CHECK(pair.a.Send("", {}) == 0);
-  CHECK(pair.a.Peek().payload_size() == 7);
+}
+
+TEST_CASE("Zcopy: a command that does not fit into the SinkAvail follows it") {
+  EnginePair pair(kZcopy, kZcopy);
+  MakePipelined(&pair.a);
+  MakePipelined(&pair.z);
+  pair.Settle();
+  std::vector<std::byte> out(4000);
+  const uint32_t data = pair.a.engine.stats().remote_buffer_size - wire::Bsdh::kSize;
+  const auto command = Fill(data - wire::SinkAvail::kSize + 1, 16);
+  REQUIRE(pair.a.OfferSink(out, true, command));
+  CHECK(pair.a.question_taken == command.size());
+  REQUIRE(pair.a.flights.size() == 2);
+  CHECK(pair.a.Text().find("SinkAvail") == 0);
+  CHECK(pair.a.Peek().payload_size() == 0);
+  pair.Settle();
+  CHECK(pair.z.Read(command.size()) == Text(command));
+  CHECK(pair.a.engine.stats().transaction_bytes_out == 0);
+}
+
+TEST_CASE("Zcopy: what is sent behind an offer that is not advertised leaves by itself") {
+  EnginePair pair(kZcopy, kZcopy);
+  std::vector<std::byte> out(4000);
+  const auto command = Fill(7, 15);
+  REQUIRE(pair.a.OfferSink(out, true, command));  // in Combined Mode
+  CHECK(pair.a.question_taken == 7);
+  REQUIRE(pair.a.flights.size() == 1);
+  CHECK(pair.a.Text().find("Data") == 0);
+  CHECK(pair.a.engine.stats().buffered_copies == 0);
 }
 
 }  // namespace sdp::engine

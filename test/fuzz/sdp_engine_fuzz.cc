@@ -314,16 +314,22 @@ class Harness {
     sink_.swap(copy);
   }
 
-  // Memory on loan is freed as soon as the engine gives it back.
   void Offer() {
     const bool source = in_.Byte() % 2;
+    if (!(source ? source_ : sink_).empty()) return;
+    const size_t size = 1 + in_.Number() % 20000;
+    Lend(source, size, !source && in_.Byte() % 2 == 1);
+  }
+
+  // Memory on loan is freed as soon as the engine gives it back.
+  void Lend(bool source, size_t size, bool advertise) {
     auto& memory = source ? source_ : sink_;
     if (!memory.empty()) return;
-    memory.resize(1 + in_.Number() % 20000);
+    memory.resize(size);
     const bool taken =
-        source ? engine_.OfferSource({.data = memory, .stag = STag(1), .va = 1000})
-               : engine_.OfferSink(
-                     {.data = memory, .stag = STag(1), .va = 1000, .advertise = in_.Byte() % 2 == 1});
+        source
+            ? engine_.OfferSource({.data = memory, .stag = STag(1), .va = 1000})
+            : engine_.OfferSink({.data = memory, .stag = STag(1), .va = 1000, .advertise = advertise});
     Require(source || !taken || !refuses_);
     if (!taken) memory.clear();
     if (source) source_revoked_ = false;
@@ -430,15 +436,14 @@ class Harness {
     const std::vector<std::byte> data(size);
     const Bytes pieces[2] = {Bytes(data).first(size / 3), Bytes(data).subspan(size / 3)};
     const uint8_t how = in_.Byte();
+    if ((how & 24) == 24) Lend(false, 20000, true);  // 9.4: what is sent is a question
     const bool writable = engine_.writable();
-    const size_t taken = engine_.Send(
-        pieces, {how & 1 ? Buffering::kFull : Buffering::kSmall, (how & 6) == 6, (how & 24) == 24});
+    const size_t taken =
+        engine_.Send(pieces, {how & 1 ? Buffering::kFull : Buffering::kSmall, (how & 6) == 6});
     Drain();  // before the memory goes
     Require(taken <= size);
-    const bool hold = (how & 24) == 24 || held_;
-    held_ = (how & 24) == 24;
-    Require(hold || !(writable && size == 1 && taken == 0));
-    Require(hold || !(size != 0 && taken == 0 && engine_.writable()));
+    Require(!(writable && size == 1 && taken == 0));
+    Require(!(size != 0 && taken == 0 && engine_.writable()));
   }
 
   void Read() {
@@ -489,7 +494,6 @@ class Harness {
   const uint8_t start_;
   Role role_;
   Engine engine_;
-  bool held_ = false;
   bool refuses_ = false;  // or reads no more
   uint64_t most_readable_ = 0;
   std::optional<STag> invalidated_;

@@ -1,9 +1,11 @@
 // How connections end, and what the owner may rely on in between.
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -100,7 +102,24 @@ TEST_CASE("the end of a stream") {
   }
 }
 
-TEST_CASE("Abort: the peer sees a reset when the descriptor is closed, what is outstanding is flushed") {
+// What a seccomp filter leaves of a link's calls.
+class LinkWithoutConnect {
+ public:
+  LinkWithoutConnect() {
+    LinkCalls calls = before_;
+    calls.connect = nullptr;
+    SetLinkCalls(calls);
+  }
+  ~LinkWithoutConnect() { SetLinkCalls(before_); }
+
+ private:
+  const LinkCalls before_ = link_calls();
+};
+
+TEST_CASE("Abort: the peer sees a reset, what is outstanding is flushed, and the descriptor stays") {
+  const bool at_once = GENERATE(true, false);
+  std::optional<LinkWithoutConnect> without;
+  if (!at_once) without.emplace();
   QpPair p = MakePair();
   const std::vector<std::byte> filler(8 << 20);
   const Bytes payload(filler);
@@ -118,9 +137,22 @@ TEST_CASE("Abort: the peer sees a reset when the descriptor is closed, what is o
   CHECK(p.a.qp->PostSend({.id = WorkId(6)}) == PostResult::kBroken);
   const auto interest = p.a.qp->interest();
   CHECK_FALSE((interest.read || interest.write));
-  p.a.fd.Close();
+  pollfd theirs{.fd = p.z.fd.value, .events = POLLRDHUP, .revents = 0};
+  CHECK((::poll(&theirs, 1, 0) == 1) == at_once);
+  if (!at_once) p.a.fd.Close();
   while (p.z.qp->cause().end == LinkEnd::kOpen) p.z.qp->ReadLink();
   CHECK(p.z.qp->cause().end == LinkEnd::kReset);
+}
+
+TEST_CASE("a link that ends in the middle of a message is reset, too: nothing more can be said on it") {
+  RawPeer peer = MakeRawPeer(kQp);
+  peer.Send(Fpdu({.last = true, .opcode = 3, .msn = 1}, AsBytes("x")));
+  peer.Send(Hex("0020"));
+  ::shutdown(peer.fd.value, SHUT_WR);
+  peer.Run();
+  pollfd theirs{.fd = peer.fd.value, .events = 0, .revents = 0};
+  CHECK(::poll(&theirs, 1, 0) == 1);
+  CHECK((theirs.revents & POLLHUP) != 0);
 }
 
 TEST_CASE("Disconnect waits for what is unsent") {

@@ -191,6 +191,31 @@ TEST_CASE("two initiators, two responders") {
   }
 }
 
+// The kernel hands over a silent connection late (TCP_DEFER_ACCEPT), and one of which something has come at
+// once.
+TEST_CASE("the time for which the kernel has kept a silent connection is part of the responder's time-out") {
+  auto fds = LoopbackPair();
+  const Time start = Now();
+  auto z = Listen(fds[1].value, {.startup_timeout = 10s, .deferral = 3s}, start);
+  SECTION("nothing has come") {
+    CHECK(z->Step(start) == ConnectState::kInProgress);
+    CHECK(z->deadline() == start + 7s);
+    // What comes from now on changes nothing.
+    REQUIRE(::send(fds[0].value, "MPA", 3, 0) == 3);
+    CHECK(z->Step(start) == ConnectState::kInProgress);
+    CHECK(z->deadline() == start + 7s);
+    CHECK(z->Step(start + 7s) == ConnectState::kFailed);
+    CHECK(z->cause().text == "MPA start-up timed out");
+  }
+  SECTION("a part of the request has come") {
+    REQUIRE(::send(fds[0].value, "MPA", 3, 0) == 3);
+    CHECK(z->Step(start) == ConnectState::kInProgress);
+    CHECK(z->deadline() == start + 10s);
+    CHECK(z->Step(start + 7s) == ConnectState::kInProgress);
+    CHECK(z->Step(start + 10s) == ConnectState::kFailed);
+  }
+}
+
 TEST_CASE("no peer of ours: HTTP, and a connection that closes") {
   auto fds = LoopbackPair();
   auto z = Listen(fds[1].value, {}, Now());

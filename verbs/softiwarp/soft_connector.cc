@@ -46,6 +46,7 @@ SoftConnector::SoftConnector(int fd, const SoftOptions& options, Bytes private_d
       options_(options),
       qp_options_(qp),
       negotiation_(ToMpaOptions(options), private_data, qp.ird, qp.ord, now),
+      waited_(Duration::zero()),
       send_deadline_(now + options.startup_timeout) {}
 
 SoftConnector::SoftConnector(int fd, const SoftOptions& options, Time now)
@@ -57,10 +58,12 @@ SoftConnector::SoftConnector(int fd, const SoftOptions& options, Time now)
 ConnectState SoftConnector::Step(Time now) {
   if (cause_.end == LinkEnd::kOpen && !established_) {
     SendOutput();
+    const size_t room = negotiation_.input_room();
     if (negotiation_.output().empty()) ReadInput();
+    if (!waited_) waited_ = negotiation_.input_room() == room ? options_.deferral : Duration::zero();
     bool late = now >= send_deadline_ && !negotiation_.output().empty();
     if (negotiation_.state() == MpaState::kWaiting) {
-      negotiation_.HandleTime(now);
+      negotiation_.HandleTime(now + *waited_);
       late = late || negotiation_.state() == MpaState::kFailed;
     }
     if (late) Fail(LinkEnd::kReset, "MPA start-up timed out", ETIMEDOUT);
@@ -149,7 +152,9 @@ verbs::Interest SoftConnector::interest() const {
 Time SoftConnector::deadline() const {
   if (confirming_ && cause_.end == LinkEnd::kOpen) return std::min(next_rtr_, send_deadline_);
   if (cause_.end != LinkEnd::kOpen || established_) return kNever;
-  return negotiation_.output().empty() ? negotiation_.deadline() : send_deadline_;
+  if (!negotiation_.output().empty()) return send_deadline_;
+  return negotiation_.deadline() == kNever ? kNever
+                                           : negotiation_.deadline() - waited_.value_or(Duration::zero());
 }
 
 void SoftConnector::Accept(Bytes private_data, const verbs::QpOptions& options) {

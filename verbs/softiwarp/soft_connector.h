@@ -3,6 +3,7 @@
 #define SDP_VERBS_SOFTIWARP_SOFT_CONNECTOR_H_
 
 #include <memory>
+#include <optional>
 
 #include "verbs/rnic.h"
 #include "verbs/softiwarp/proto/mpa_negotiation.h"
@@ -41,6 +42,8 @@ class SoftConnector final : public verbs::Connector {
   const SoftOptions options_;
   verbs::QpOptions qp_options_;
   MpaNegotiation negotiation_;
+  std::optional<Duration>
+      waited_;                // of the start-up time, before the first look; nothing: there was none yet
   const Time send_deadline_;  // a peer that does not even take our frame
   bool link_full_ = false;
   verbs::LinkCause cause_;

@@ -1,6 +1,7 @@
 #include "verbs/softiwarp/soft_qp.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -248,6 +249,7 @@ bool SoftQp::Flush() {
   if (send_queue_.empty()) return true;
   if (!may_send()) return false;
   link_full_ = false;
+  const uint64_t sent_before = counters_.bytes_out;
   while (!send_queue_.empty()) {
     SendBatch batch;
     send_queue_.BuildBatch(&batch);
@@ -261,8 +263,13 @@ bool SoftQp::Flush() {
       FailLocally("a file that was being sent became shorter, or could not be read");
       return true;
     }
+    if (sent.error == EFAULT) {
+      FailLocally("memory that was being sent is gone");
+      return true;
+    }
     if (sent.kind != LinkResult::Kind::kOk) {
       // What the peer said before it went away may still be unread: the reader finds out and names the cause.
+      failed_midway_ = counters_.bytes_out != sent_before;
       StopSending();
       return true;
     }

@@ -65,6 +65,7 @@ class SoftQp final : public verbs::QueuePair {
   void Abort() override;
   [[nodiscard]] const verbs::LinkCause& cause() const override { return cause_; }
   [[nodiscard]] bool send_failed() const override { return send_broken_; }
+  [[nodiscard]] bool failed_midway() const override { return failed_midway_; }
   [[nodiscard]] uint16_t ird() const override { return ird_; }
   [[nodiscard]] uint16_t ord() const override { return ord_; }
   void SetOrd(uint16_t ord) override;
@@ -130,6 +131,8 @@ class SoftQp final : public verbs::QueuePair {
   void Handle(const Violation& violation);
   void Handle(const OutOfMemory&);
   void HandleEof();
+  // The stream has ended too early: nothing more can be said on it.
+  void LoseLink(const char* text);
   verbs::ReadStatus FinishRead(size_t total, verbs::ReadStatus status);
 
   void CollectSends();
@@ -150,6 +153,7 @@ class SoftQp final : public verbs::QueuePair {
   MidwayLooks midway_looks_;
   uint64_t placed_then_ = 0;  // bytes, when the last message or RDMA Read was complete
   bool send_broken_ = false;
+  bool failed_midway_ = false;
   bool read_ended_ = false;
   bool read_little_ = false;
   bool link_full_ = false;  // the last Flush could not hand over all

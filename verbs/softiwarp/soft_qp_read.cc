@@ -293,13 +293,17 @@ void SoftQp::TerminateStream(const TerminateCause& cause, std::string text) {
   Flush();
 }
 
+void SoftQp::LoseLink(const char* text) {
+  EndReading(LinkEnd::kReset, text);
+  StopSending();
+  link_.Abort();
+}
+
 void SoftQp::HandleEof() {
   if (!stream_.at_boundary()) {
-    EndReading(LinkEnd::kReset, "the peer closed the connection in the middle of a message");
-    StopSending();
+    LoseLink("the peer closed the connection in the middle of a message");
   } else if (reads_.in_flight() > 0) {
-    EndReading(LinkEnd::kReset, "the peer closed the connection with RDMA Reads unanswered");
-    StopSending();
+    LoseLink("the peer closed the connection with RDMA Reads unanswered");
   } else if (send_broken_) {
     EndReading(LinkEnd::kReset, "the peer closed the connection before it took everything", ECONNRESET);
   } else {

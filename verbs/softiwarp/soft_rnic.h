@@ -24,6 +24,9 @@ struct LinkCalls {
   ssize_t (*send)(int, const void*, size_t, int) = nullptr;
   // nullptr: no files are borrowed.
   ssize_t (*sendfile)(int, int, off64_t*, size_t) = nullptr;
+  // Called with AF_UNSPEC alone, which resets a link at once. nullptr, or an error: the reset goes with the
+  // descriptor.
+  int (*connect)(int, const sockaddr*, socklen_t) = nullptr;
 };
 void SetLinkCalls(const LinkCalls& calls);
 const LinkCalls& link_calls();
@@ -39,6 +42,9 @@ struct SoftOptions {
   uint8_t revision = 2;        // 1: no enhanced set-up
   uint32_t max_ulpdu = 0;      // 0: as large as the peer and the link allow
   Duration startup_timeout = std::chrono::seconds(10);  // MPA start-up, each side
+  // Accepting side: of a connection of which nothing has come yet the kernel has waited for so long already
+  // (TCP_DEFER_ACCEPT).
+  Duration deferral{};
 };
 
 // `fd`: a connected TCP socket (for the connecting side also one whose connect has just been reported complete). Borrowed:

@@ -49,8 +49,9 @@ class TcpLink {
   void Cork(bool on) const;
   // FIN behind what is sent.
   void ShutdownWrite() const;
-  // What is unsent and unread is lost: the peer sees a reset when the owner closes the descriptor, a sleeping
-  // reader wakes now.
+  // What is unsent and unread is lost, the peer sees a reset, and a sleeping reader wakes. The descriptor
+  // stays the owner's, as that of a socket without a peer. Where LinkCalls has no connect() for it, the
+  // reset goes when the owner closes the descriptor.
   void Abort() const;
   // The path's segment size (EMSS), 0 when unknown.
   [[nodiscard]] uint32_t SegmentSize() const;

@@ -95,7 +95,6 @@ void MpaNegotiation::HandleRequest(const MpaFrame& frame) {
   if (frame.revision < kLowestRevision || frame.revision > std::min(options_.revision, kHighestRevision)) {
     return Fail("MPA revision " + std::to_string(frame.revision) + " is not spoken here");
   }
-  if (frame.reject) return Fail("MPA Request with the reject bit");
   agreement_.revision = frame.revision;
   agreement_.crc = frame.crc || options_.want_crc;
   agreement_.send_markers = frame.markers;
