@@ -21,9 +21,9 @@
 #include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
-#include "preload/program_memory.h"
 #include "preload/real_calls.h"
 #include "preload/seccomp_filter.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -45,12 +45,13 @@ constexpr long kOfOld[] = {SYS_epoll_pwait, SYS_mkdirat};
 #endif
 
 constexpr long kNumbers[] = {SYS_read,    SYS_readv,   SYS_recvfrom, SYS_recvmsg,  SYS_write,    SYS_writev, SYS_sendto,
-                             SYS_sendmsg, kPollNumber, SYS_ppoll,    SYS_pselect6, SYS_clock_nanosleep, SYS_shutdown, SYS_getpid, SYS_rt_sigprocmask, SYS_gettid, SYS_tgkill, SYS_mmap, SYS_munmap};
+                             SYS_sendmsg, kPollNumber, SYS_ppoll,    SYS_pselect6, SYS_clock_nanosleep, SYS_shutdown, SYS_getpid, SYS_rt_sigprocmask, SYS_gettid, SYS_tgkill, SYS_mmap, SYS_munmap,
+                             SYS_connect};
 static_assert(std::size(kNumbers) == static_cast<size_t>(Call::kCount));
 
 // The rest of what the library calls for a socket at any time, and its helper thread.
 constexpr long kOthers[] = {
-    SYS_socket,       SYS_connect,     SYS_bind,        SYS_listen,    SYS_accept4,       SYS_getsockopt,      SYS_setsockopt,
+    SYS_socket,       SYS_bind,        SYS_listen,    SYS_accept4,       SYS_getsockopt,      SYS_setsockopt,
     SYS_getsockname,  SYS_getpeername, SYS_fcntl,       SYS_close,     SYS_ioctl,         SYS_dup,             SYS_sendfile,
     SYS_eventfd2,     SYS_signalfd4,   SYS_epoll_ctl,   SYS_clone,     SYS_epoll_create1, SYS_epoll_pwait2,    SYS_clone3,
     SYS_futex,        SYS_rseq,        SYS_madvise,     SYS_set_robust_list, SYS_mprotect,
@@ -146,7 +147,9 @@ ComingFilter::ComingFilter(const sock_fprog* program) {
                                            BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_KILL_PROCESS)};
   std::span<const sock_filter> filter = kReadAndWrite;
   if (program != nullptr) {
-    if (IsNowhere(program) || IsNowhere(program->filter) || program->len == 0 || program->len > BPF_MAXINSNS) return;  // refused
+    if (!MayRead(program, sizeof *program) || program->len == 0 || program->len > BPF_MAXINSNS ||
+        !MayRead(program->filter, program->len * sizeof *program->filter))
+      return;  // refused
     filter = {program->filter, program->len};
     needs_right_ = true;
     refused_ = !IsFilter(filter);
@@ -247,6 +250,15 @@ ssize_t LinkSendMessage(int fd, const msghdr* message, int flags) {
 // Where there may be no such call, the link's end goes with the descriptor.
 int LinkShutdown(int fd, int how) {
   return MayCall(Call::kShutdown) ? real.shutdown(fd, how) : 0;
+}
+
+int LinkConnect(int fd, const sockaddr* address, socklen_t length) {
+  if (!MayCall(Call::kConnect)) {
+    errno = ENOSYS;
+    return -1;
+  }
+  const NoCancellation no_cancellation;
+  return real.connect(fd, address, length);
 }
 
 int WaitForEpoll(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask) {

@@ -36,7 +36,8 @@ void PrepareConfinement();
 void ConfinementRefused();
 
 // What a confined process may call. Unconfined it may call all.
-enum class Call : uint8_t { kRead, kReadv, kRecv, kRecvmsg, kWrite, kWritev, kSend, kSendmsg, kPoll, kPpoll, kSelect, kSleep, kShutdown, kGetpid, kSignalMask, kGettid, kTgkill, kMmap, kMunmap, kCount };
+enum class Call : uint8_t { kRead, kReadv, kRecv, kRecvmsg, kWrite, kWritev, kSend, kSendmsg, kPoll, kPpoll, kSelect, kSleep, kShutdown, kGetpid, kSignalMask, kGettid, kTgkill, kMmap, kMunmap,
+                            kConnect, kCount };
 bool MayCall(Call call);
 
 // A filter that this process is about to set.
@@ -90,6 +91,7 @@ ssize_t LinkSend(int fd, const void* buffer, size_t length, int flags);
 ssize_t LinkRecvMessage(int fd, msghdr* message, int flags);
 ssize_t LinkSendMessage(int fd, const msghdr* message, int flags);
 int LinkShutdown(int fd, int how);
+int LinkConnect(int fd, const sockaddr* address, socklen_t length);
 int LinkGetOption(int fd, int level, int name, void* value, socklen_t* length);
 int LinkSetOption(int fd, int level, int name, const void* value, socklen_t length);
 

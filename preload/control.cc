@@ -8,7 +8,7 @@
 #include <climits>
 #include <cstring>
 
-#include "preload/program_memory.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -47,8 +47,8 @@ void ControlRoom::Put(int level, int type, const void* data, size_t size) {
     flags_ |= MSG_CTRUNC;
     return;
   }
-  if (IsNowhere(next_)) return;  // of which the kernel says nothing
   size_t length = CMSG_LEN(size);
+  if (!MayWrite(next_, std::min(length, left_))) return;  // of which the kernel says nothing
   if (left_ < length) {
     flags_ |= MSG_CTRUNC;
     length = left_;
@@ -68,7 +68,7 @@ void ControlRoom::Put(int level, int type, const void* data, size_t size) {
 int CheckControl(const msghdr& message) {
   if (message.msg_controllen == 0) return 0;
   if (message.msg_controllen > INT_MAX) return ENOBUFS;
-  if (IsNowhere(message.msg_control)) return EFAULT;
+  if (!MayRead(message.msg_control, message.msg_controllen)) return EFAULT;
   const char* at = static_cast<const char*>(message.msg_control);
   for (size_t left = message.msg_controllen; left >= sizeof(cmsghdr);) {
     const auto& one = *reinterpret_cast<const cmsghdr*>(at);

@@ -172,6 +172,12 @@ void Critical::Handle(int number, siginfo_t* info, void* context) {
   RemoveErrors(&interrupted->uc_sigmask);
 }
 
+#ifdef __x86_64__
+constexpr bool kEndsCalls = true;
+#else
+constexpr bool kEndsCalls = false;  // SA_RESTART would begin the call again
+#endif
+
 // A call that the kernel is going to begin again stands before its instruction, with its number where the result would be.
 void Critical::EndInterrupted([[maybe_unused]] void* context) {
 #ifdef __x86_64__
@@ -355,7 +361,7 @@ uint64_t SignalsBlockedBy(pid_t tid) {
 }  // namespace
 
 bool Critical::EndLinkRead(pthread_t thread, pid_t tid) {
-  if (Confined() || !OwnsTable()) return false;
+  if (!kEndsCalls || Confined() || !OwnsTable()) return false;
   const NoCancellation no_cancellation;
   const uint64_t blocked = SignalsBlockedBy(tid);
   const TableLock lock;

@@ -25,6 +25,7 @@
 #include "preload/signal_end.h"
 #include "preload/spawn_actions.h"
 #include "preload/startup.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 
@@ -109,14 +110,17 @@ int ExecTarget(FindTarget target, char* const environment[], Exec exec) {
   const bool ends = EndsBeforeExec();
   if (!gives && !ends) return ExecAside(environment, exec);
   const NoCancellation no_cancellation;
-  const Target found = target();
+  // Where the environment is not the program's memory, the kernel says so.
+  const Target found = environment == nullptr || MayReadStrings(environment) ? target() : Target::kNone;
   if (ends && found != Target::kNone) FinishBeforeExec();
   return gives ? ExecWithSockets(found, environment, exec) : ExecAside(environment, exec);
 }
 
 template <typename Exec>
 int ExecFile(const char* path, char* const environment[], Exec exec) {
-  return ExecTarget([&] { return path != nullptr ? TargetOf(std::string(path), environment) : Target::kNone; }, environment, exec);
+  return ExecTarget(
+      [&] { return MayReadString(path) ? TargetOf(std::string(path), environment) : Target::kNone; },
+      environment, exec);
 }
 
 template <typename Exec>
@@ -137,12 +141,14 @@ std::vector<char*> Arguments(const char* first, va_list* rest) {
 }
 
 // The program's descriptors are rearranged in the child, where none of our code runs: it gets all that it may have use for, and drops the
-// rest. `spawn(environment)` is the real call.
-template <typename Spawn>
-int SpawnWithSockets(const std::string& path, const posix_spawn_file_actions_t* actions, char* const environment[], Spawn spawn) {
+// rest. `path()` names the program; `spawn(environment)` is the real call.
+template <typename Path, typename Spawn>
+int SpawnWithSockets(Path path, const posix_spawn_file_actions_t* actions, char* const environment[],
+                     Spawn spawn) {
   const NoCancellation no_cancellation;
   const Heirloom which = actions != nullptr ? Heirloom::kAll : Heirloom::kOpen;
-  const Target target = HasHeirlooms(which) ? TargetOf(path, environment) : Target::kNone;
+  const bool gives = HasHeirlooms(which) && (environment == nullptr || MayReadStrings(environment));
+  const Target target = gives ? TargetOf(path(), environment) : Target::kNone;
   if (target == Target::kNone) return spawn(environment);
   if (target == Target::kStranger) {
     Bridge bridge(SpawnActions::MovesOf(actions));
@@ -212,16 +218,6 @@ pid_t SDP_ENTRY(vfork)() noexcept { return fork(); }
 
 }  // extern "C"
 
-namespace {
-
-// The declarations say that it never is, and compilers believe them; programs may pass null all the same, and are told EFAULT.
-bool IsNull(const char* text) {
-  const char* volatile unknown = text;
-  return unknown == nullptr;
-}
-
-}  // namespace
-
 extern "C" {
 
 int SDP_ENTRY(execve)(const char* path, char* const argv[], char* const envp[]) noexcept {
@@ -242,7 +238,8 @@ int SDP_ENTRY(fexecve)(int fd, char* const argv[], char* const envp[]) noexcept 
 
 int SDP_ENTRY(execveat)(int directory, const char* path, char* const argv[], char* const envp[], int flags) noexcept {
   const auto exec = [&](char* const* environment) { return real.execveat(directory, path, argv, environment, flags); };
-  if (IsNull(path) || (!sdp::preload::HasHeirlooms(sdp::preload::Heirloom::kOpen) && !sdp::preload::EndsBeforeExec())) {
+  if (!sdp::preload::MayReadString(path) ||
+      (!sdp::preload::HasHeirlooms(sdp::preload::Heirloom::kOpen) && !sdp::preload::EndsBeforeExec())) {
     sdp::preload::SignalEnd::AwaitIfUnderWay();
     return sdp::preload::ExecAside(envp, exec);
   }
@@ -282,16 +279,19 @@ int SDP_ENTRY(execle)(const char* path, const char* argument, ...) noexcept {
 
 int SDP_ENTRY(posix_spawn)(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
                            char* const argv[], char* const envp[]) {
-  return sdp::preload::SpawnWithSockets(IsNull(path) ? "" : path, actions, envp, [&](char* const* environment) {
-    return real.posix_spawn(pid, path, actions, attributes, argv, environment);
-  });
+  return sdp::preload::SpawnWithSockets(
+      [&] { return std::string(sdp::preload::MayReadString(path) ? path : ""); }, actions, envp,
+      [&](char* const* environment) {
+        return real.posix_spawn(pid, path, actions, attributes, argv, environment);
+      });
 }
 
 int SDP_ENTRY(posix_spawnp)(pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
                             char* const argv[], char* const envp[]) {
-  return sdp::preload::SpawnWithSockets(sdp::preload::FindProgram(file), actions, envp, [&](char* const* environment) {
-    return real.posix_spawnp(pid, file, actions, attributes, argv, environment);
-  });
+  return sdp::preload::SpawnWithSockets(
+      [&] { return sdp::preload::FindProgram(file); }, actions, envp, [&](char* const* environment) {
+        return real.posix_spawnp(pid, file, actions, attributes, argv, environment);
+      });
 }
 
 }  // extern "C"

@@ -10,10 +10,10 @@
 #include "preload/control.h"
 #include "preload/entry_points.h"
 #include "preload/message_io.h"
-#include "preload/program_memory.h"
 #include "preload/rights.h"
 #include "preload/sendfile.h"
 #include "preload/splice.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -28,17 +28,14 @@ ssize_t ReceivePiece(Socket& socket, int fd, void* buffer, size_t length, int fl
     int out_flags = 0;
     return socket.ReceiveError(&none, &out_flags);
   }
+  if (IsBeyond(buffer)) return Fail(EFAULT);
   const iovec piece = OnePiece(buffer, length);
-  if (IsNowhere(buffer)) [[unlikely]] {
-    const IoVector vector(&piece, 1, EINVAL);
-    return vector.error() != 0 ? Fail(vector.error()) : Receive(socket, fd, vector, flags, nullptr);
-  }
   return socket.Receive(fd, &piece, 1, flags, nullptr);
 }
 
 ssize_t SendPiece(Socket& socket, int fd, const void* buffer, size_t length, int flags) {
   const iovec piece = OnePiece(buffer, length);
-  if (IsNowhere(buffer)) [[unlikely]] {
+  if (IsBeyond(buffer) || !MayRead(buffer, piece.iov_len)) [[unlikely]] {
     const IoVector vector(&piece, 1, EINVAL);
     return vector.error() != 0 ? Fail(vector.error()) : Send(socket, fd, vector, flags);
   }
@@ -48,6 +45,7 @@ ssize_t SendPiece(Socket& socket, int fd, const void* buffer, size_t length, int
 // sendmmsg of messages with sockets in them.
 int SendOneByOne(int fd, mmsghdr* messages, unsigned count, int flags) {
   for (unsigned i = 0; i < count; ++i) {
+    if (!MayWrite(&messages[i], sizeof messages[i])) return i > 0 ? static_cast<int>(i) : Fail(EFAULT);
     const ssize_t sent = SDP_ENTRY(sendmsg)(fd, &messages[i].msg_hdr, flags);
     if (sent < 0) return i > 0 ? static_cast<int>(i) : -1;
     messages[i].msg_len = static_cast<unsigned>(sent);
@@ -109,7 +107,7 @@ ssize_t ReadPieces(Socket& socket, int fd, const iovec* iov, int count, int flag
   const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
   if (vector.error() != 0) return Fail(vector.error());
   if (vector.bytes() == 0) return 0;
-  return Receive(socket, fd, vector, flags, nullptr);
+  return socket.Receive(fd, vector.pieces(), vector.count(), flags, nullptr);
 }
 
 ssize_t WritePieces(Socket& socket, int fd, const iovec* iov, int count, int flags) {
@@ -149,7 +147,8 @@ using sdp::preload::DispatchUncancelled;
 using sdp::preload::Fail;
 using sdp::preload::FdTable;
 using sdp::preload::IoVector;
-using sdp::preload::IsNowhere;
+using sdp::preload::MayRead;
+using sdp::preload::MayWrite;
 using sdp::preload::OutgoingRights;
 using sdp::preload::real;
 using sdp::preload::Socket;
@@ -200,9 +199,12 @@ ssize_t SDP_ENTRY(recvfrom)(int fd, void* buffer, size_t length, int flags, sock
 }
 
 ssize_t SDP_ENTRY(recvmsg)(int fd, msghdr* message, int flags) {
-  if (IsNowhere(message)) return real.recvmsg(fd, message, flags);
   return DispatchBytes(
-      fd, [&](Socket& socket) { return sdp::preload::ReceiveMessage(socket, fd, message, flags); },
+      fd,
+      [&](Socket& socket) {
+        return MayWrite(message, sizeof *message) ? sdp::preload::ReceiveMessage(socket, fd, message, flags)
+                                                  : Fail(EFAULT);
+      },
       [&] {
         const ssize_t received = real.recvmsg(fd, message, flags);
         if (received >= 0) sdp::preload::TakeIncomingRights(*message, flags);
@@ -267,11 +269,14 @@ ssize_t SDP_ENTRY(sendto)(int fd, const void* buffer, size_t length, int flags, 
 }
 
 ssize_t SDP_ENTRY(sendmsg)(int fd, const msghdr* message, int flags) {
-  if (IsNowhere(message)) return real.sendmsg(fd, message, flags);
   return DispatchBytes(
-      fd, [&](Socket& socket) { return sdp::preload::SendMessage(socket, fd, *message, flags); },
+      fd,
+      [&](Socket& socket) {
+        return MayRead(message, sizeof *message) ? sdp::preload::SendMessage(socket, fd, *message, flags)
+                                                 : Fail(EFAULT);
+      },
       [&] {
-        if (!OutgoingRights::MayConcern(*message)) return real.sendmsg(fd, message, flags);
+        if (!OutgoingRights::MayConcern(message)) return real.sendmsg(fd, message, flags);
         const OutgoingRights rights(fd, *message);
         if (rights.failed()) return static_cast<ssize_t>(Fail(ENOBUFS));
         return real.sendmsg(fd, rights.message(), flags);
@@ -279,13 +284,13 @@ ssize_t SDP_ENTRY(sendmsg)(int fd, const msghdr* message, int flags) {
 }
 
 int SDP_ENTRY(sendmmsg)(int fd, mmsghdr* messages, unsigned int count, int flags) {
-  if (IsNowhere(messages)) return real.sendmmsg(fd, messages, count, flags);
   return DispatchBytes(
       fd, [&](Socket& socket) { return sdp::preload::SendMessages(socket, fd, messages, count, flags); },
       [&] {
         const unsigned last = std::min(count, sdp::preload::kMostMessages);
         for (unsigned i = 0; i < last; ++i) {
-          if (OutgoingRights::MayConcern(messages[i].msg_hdr)) return sdp::preload::SendOneByOne(fd, messages, last, flags);
+          if (OutgoingRights::MayConcern(&messages[i].msg_hdr))
+            return sdp::preload::SendOneByOne(fd, messages, last, flags);
         }
         return real.sendmmsg(fd, messages, count, flags);
       });

@@ -29,8 +29,11 @@ class Milliseconds {
   const timespec value_;
 };
 
-bool IsTime(const timespec* time) {
-  return time == nullptr || (time->tv_sec >= 0 && time->tv_nsec >= 0 && time->tv_nsec < kSecond);
+// 0, or an errno.
+int CheckTime(const timespec* time) {
+  if (time == nullptr) return 0;
+  if (!MayRead(time, sizeof *time)) return EFAULT;
+  return time->tv_sec >= 0 && time->tv_nsec >= 0 && time->tv_nsec < kSecond ? 0 : EINVAL;
 }
 
 // Before the first managed socket a set may come while the call sleeps.
@@ -90,18 +93,20 @@ int NoteCreated(int epfd) {
 }  // namespace
 }  // namespace sdp::preload
 
+using sdp::preload::CheckTime;
 using sdp::preload::ConcernsUs;
 using sdp::preload::EpollCall;
 using sdp::preload::EpollKnows;
 using sdp::preload::Fail;
-using sdp::preload::IsTime;
 using sdp::preload::kPassThrough;
+using sdp::preload::MayRead;
+using sdp::preload::MayWrite;
 using sdp::preload::Milliseconds;
 using sdp::preload::NoteCreated;
-using sdp::preload::UnlessShortOfMemory;
 using sdp::preload::real;
 using sdp::preload::SeenBySelect;
 using sdp::preload::Started;
+using sdp::preload::UnlessShortOfMemory;
 using sdp::preload::WaitFor;
 
 extern "C" {
@@ -113,7 +118,7 @@ int SDP_ENTRY(poll)(pollfd* fds, nfds_t count, int timeout) {
 
 int SDP_ENTRY(ppoll)(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
   if (!ConcernsUs(fds, count)) return real.ppoll(fds, count, timeout, mask);
-  if (!IsTime(timeout)) return Fail(EINVAL);
+  if (const int error = CheckTime(timeout); error != 0) return Fail(error);
   return UnlessShortOfMemory([&] { return sdp::preload::Poll(fds, count, timeout, mask); });
 }
 
@@ -121,13 +126,15 @@ int SDP_ENTRY(select)(int count, fd_set* read, fd_set* write, fd_set* except, ti
   count = SeenBySelect(count);
   if (!ConcernsUs(count, read, write, except)) return real.select(count, read, write, except, timeout);
   if (timeout == nullptr) return UnlessShortOfMemory([&] { return sdp::preload::Select(count, read, write, except, nullptr, nullptr, nullptr); });
+  if (!MayRead(timeout, sizeof *timeout)) return Fail(EFAULT);
   if (timeout->tv_sec < 0 || timeout->tv_usec < 0) return Fail(EINVAL);
   const timespec wait = {.tv_sec = timeout->tv_sec + timeout->tv_usec / 1'000'000,
                          .tv_nsec = timeout->tv_usec % 1'000'000 * 1000};
   timespec remaining = wait;
   const int result = UnlessShortOfMemory([&] { return sdp::preload::Select(count, read, write, except, &wait, nullptr, &remaining); });
   // Linux writes back what is left, also when it was interrupted.
-  *timeout = {.tv_sec = remaining.tv_sec, .tv_usec = remaining.tv_nsec / 1000};
+  const timeval left = {.tv_sec = remaining.tv_sec, .tv_usec = remaining.tv_nsec / 1000};
+  if (MayWrite(timeout, sizeof *timeout)) *timeout = left;
   return result;
 }
 
@@ -135,7 +142,7 @@ int SDP_ENTRY(pselect)(int count, fd_set* read, fd_set* write, fd_set* except, c
                        const sigset_t* mask) {
   count = SeenBySelect(count);
   if (!ConcernsUs(count, read, write, except)) return real.pselect(count, read, write, except, timeout, mask);
-  if (!IsTime(timeout)) return Fail(EINVAL);
+  if (const int error = CheckTime(timeout); error != 0) return Fail(error);
   return UnlessShortOfMemory([&] { return sdp::preload::Select(count, read, write, except, timeout, mask, nullptr); });
 }
 
@@ -164,7 +171,7 @@ int SDP_ENTRY(epoll_pwait)(int epfd, epoll_event* events, int max_events, int ti
 
 int SDP_ENTRY(epoll_pwait2)(int epfd, epoll_event* events, int max_events, const timespec* timeout,
                             const sigset_t* mask) {
-  if (!IsTime(timeout)) return real.epoll_pwait2(epfd, events, max_events, timeout, mask);
+  if (CheckTime(timeout) != 0) return real.epoll_pwait2(epfd, events, max_events, timeout, mask);
   return WaitFor(EpollCall::kPwait2, epfd, events, max_events, timeout, mask,
                  [&] { return real.epoll_pwait2(epfd, events, max_events, timeout, mask); });
 }

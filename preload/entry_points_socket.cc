@@ -2,6 +2,7 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cstdarg>
 
 #include "preload/config.h"
@@ -9,11 +10,15 @@
 #include "preload/critical.h"
 #include "preload/entry_points.h"
 #include "preload/native_family.h"
-#include "preload/program_memory.h"
+#include "preload/spare_descriptors.h"
 #include "preload/startup.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
+
+// The kernel has the right error.
+constexpr int kNotOurs = static_cast<int>(kPassThrough);
 
 // SOCK_NONBLOCK and SOCK_CLOEXEC travel in the type.
 constexpr int kTypeMask = 0xf;
@@ -35,6 +40,7 @@ void Manage(int fd, int domain) {
     if (const SocketRef socket{Socket::New(domain, fd)}) FdTable::Set(fd, socket.get());
   } catch (const std::bad_alloc&) {
   }
+  SpareDescriptors::NoteSocket();
   FollowStandardStream(fd);
 }
 
@@ -60,10 +66,11 @@ int MakeNative(int type) {
 
 // As the kernel: whom it cannot name to the program, it has accepted in vain.
 int Accept(Socket& socket, int fd, sockaddr* address, socklen_t* length, int flags) {
-  const int error = address == nullptr                        ? 0
-                    : IsNowhere(address) || IsNowhere(length) ? EFAULT
-                    : static_cast<int>(*length) < 0           ? EINVAL
-                                                              : 0;
+  const int error = address == nullptr                                                      ? 0
+                    : !MayWrite(length, sizeof *length)                                     ? EFAULT
+                    : static_cast<int>(*length) < 0                                         ? EINVAL
+                    : !MayWrite(address, std::min<socklen_t>(*length, sizeof(sockaddr_in))) ? EFAULT
+                                                                                            : 0;
   if (error == 0) [[likely]] {
     const int accepted = socket.Accept(fd, address, length, flags);
     FollowStandardStream(accepted);
@@ -82,7 +89,8 @@ using sdp::preload::Dispatch;
 using sdp::preload::DispatchUncancelled;
 using sdp::preload::Fresh;
 using sdp::preload::IsBeyond;
-using sdp::preload::IsNowhere;
+using sdp::preload::kNotOurs;
+using sdp::preload::MayRead;
 using sdp::preload::real;
 using sdp::preload::Socket;
 
@@ -105,9 +113,12 @@ int SDP_ENTRY(socketpair)(int domain, int type, int protocol, int fds[2]) noexce
 }
 
 int SDP_ENTRY(bind)(int fd, const sockaddr* address, socklen_t length) noexcept {
-  if (IsBeyond(address) || (IsNowhere(address) && length > 0)) return real.bind(fd, address, length);
+  const bool is_beyond = IsBeyond(address);
   return DispatchUncancelled(
-      fd, [&](Socket& socket) { return socket.Bind(fd, address, length); },
+      fd,
+      [&](Socket& socket) {
+        return is_beyond || !MayRead(address, length) ? kNotOurs : socket.Bind(fd, address, length);
+      },
       [&] { return real.bind(fd, address, length); });
 }
 
@@ -131,10 +142,12 @@ int SDP_ENTRY(accept4)(int fd, sockaddr* address, socklen_t* length, int flags) 
 }
 
 int SDP_ENTRY(connect)(int fd, const sockaddr* address, socklen_t length) {
-  const bool is_address = !IsBeyond(address) && (!IsNowhere(address) || length == 0) && length <= sizeof(sockaddr_storage);
-  if (!is_address) return real.connect(fd, address, length);
+  const bool is_too_long = IsBeyond(address) || length > sizeof(sockaddr_storage);
   return Dispatch(
-      fd, [&](Socket& socket) { return socket.Connect(fd, address, length); },
+      fd,
+      [&](Socket& socket) {
+        return is_too_long || !MayRead(address, length) ? kNotOurs : socket.Connect(fd, address, length);
+      },
       [&] { return real.connect(fd, address, length); });
 }
 

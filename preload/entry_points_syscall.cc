@@ -1,6 +1,6 @@
 // syscall(): handed on as it is, but for the calls that the library has to know of. close, by which libuv ends
 // its sockets, is ours; io_uring_setup may be
-// refused; a process that clone, clone3 or fork makes here, past the C library, is a child of fork to us; and
+// refused; exit may end the main thread; a process that clone, clone3 or fork makes here, past the C library, is a child of fork to us; and
 // seccomp, for which there is no other function, sets filters (confinement.h).
 #include <dlfcn.h>
 #include <linux/sched.h>
@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <climits>
 #include <cstdarg>
@@ -17,8 +18,10 @@
 #include "preload/confinement.h"
 #include "preload/entry_points.h"
 #include "preload/guard.h"
+#include "preload/main_thread.h"
 #include "preload/readiness/readiness.h"
 #include "preload/startup.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -84,6 +87,15 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_io_uring_setu
   return sdp::preload::Fail(ENOSYS);
 }
 
+// The thread ends, by itself, and no destructor of a key runs.
+__attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_exit)(long number, long status) {
+  using sdp::preload::Call;
+  using sdp::preload::MayCall;
+  const bool may_ask = MayCall(Call::kGetpid) && MayCall(Call::kGettid);
+  if (may_ask && sdp::preload::OwnsProcess() && gettid() == getpid()) sdp::preload::MainThread::NoteEnd();
+  return SDP_ENTRY(next_syscall)(number, status);
+}
+
 // The child has memory of its own, and the same stack.
 __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_fork)(long number, long flags, long stack,
                                                                          long parent_tid, long child_tid,
@@ -98,6 +110,16 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_fork)(long nu
   }
   errno = error;
   return pid;
+}
+
+// What clone3 is asked for is a child with memory of its own, on the caller's stack. Of what is none the
+// kernel has the right error.
+__attribute__((used, visibility("hidden"))) bool SDP_ENTRY(makes_process)(const clone_args* request,
+                                                                          size_t size) {
+  const int error = errno;
+  const bool there = size >= CLONE_ARGS_SIZE_VER0 && sdp::preload::MayRead(request, CLONE_ARGS_SIZE_VER0);
+  errno = error;
+  return there && (request->flags & CLONE_VM) == 0 && request->stack == 0;
 }
 
 __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_filter)(long number, long a, long b, long c,
@@ -124,25 +146,32 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_filter)(long 
 #define SDP_NEXT_SYSCALL "sdp_entry_next_syscall"
 #define SDP_GUARDED_CLOSE "sdp_entry_guarded_close"
 #define SDP_GUARDED_SETUP "sdp_entry_guarded_io_uring_setup"
+#define SDP_GUARDED_EXIT "sdp_entry_guarded_exit"
 #define SDP_GUARDED_FORK "sdp_entry_guarded_fork"
 #define SDP_GUARDED_FILTER "sdp_entry_guarded_filter"
+#define SDP_MAKES_PROCESS "sdp_entry_makes_process"
 #else
 #define SDP_NEXT_SYSCALL "next_syscall"
 #define SDP_GUARDED_CLOSE "guarded_close"
 #define SDP_GUARDED_SETUP "guarded_io_uring_setup"
+#define SDP_GUARDED_EXIT "guarded_exit"
 #define SDP_GUARDED_FORK "guarded_fork"
 #define SDP_GUARDED_FILTER "guarded_filter"
+#define SDP_MAKES_PROCESS "makes_process"
 #endif
-static_assert(SYS_close == 3 && SYS_seccomp == 317 && SYS_prctl == 157);
-static_assert(SYS_io_uring_setup == 425 && SYS_clone == 56 && SYS_fork == 57 && SYS_clone3 == 435 && CLONE_VM == 0x100);
-static_assert(offsetof(clone_args, flags) == 0 && offsetof(clone_args, stack) == 40 && CLONE_ARGS_SIZE_VER0 == 64);
+static_assert(SYS_close == 3 && SYS_exit == 60 && SYS_seccomp == 317 && SYS_prctl == 157);
+static_assert(SYS_io_uring_setup == 425 && SYS_clone == 56 && SYS_fork == 57 && SYS_clone3 == 435 &&
+              CLONE_VM == 0x100);
 __attribute__((naked)) long SDP_ENTRY(syscall)(long, ...) noexcept {
-  asm("cmp $3, %rdi\n\tje " SDP_GUARDED_CLOSE "\n\tcmp $425, %rdi\n\tje " SDP_GUARDED_SETUP "\n\tcmp $57, %rdi\n\tje " SDP_GUARDED_FORK
-      "\n\tcmp $317, %rdi\n\tje " SDP_GUARDED_FILTER "\n\tcmp $157, %rdi\n\tje " SDP_GUARDED_FILTER
-      "\n\tcmp $435, %rdi\n\tjne 2f"
-      "\n\ttest %rsi, %rsi\n\tjz 1f\n\tcmp $64, %rdx\n\tjb 1f"  // the kernel has the right error
-      "\n\ttestl $0x100, (%rsi)\n\tjnz 1f"
-      "\n\tcmpq $0, 40(%rsi)\n\tje " SDP_GUARDED_FORK "\n\tjmp 1f"
+  asm("cmp $3, %rdi\n\tje " SDP_GUARDED_CLOSE "\n\tcmp $425, %rdi\n\tje " SDP_GUARDED_SETUP
+      "\n\tcmp $57, %rdi\n\tje " SDP_GUARDED_FORK "\n\tcmp $317, %rdi\n\tje " SDP_GUARDED_FILTER
+      "\n\tcmp $157, %rdi\n\tje " SDP_GUARDED_FILTER
+      "\n\tcmp $60, %rdi\n\tje " SDP_GUARDED_EXIT "\n\tcmp $435, %rdi\n\tjne 2f"
+      "\n\tpush %rdi\n\tpush %rsi\n\tpush %rdx\n\tpush %rcx\n\tpush %r8\n\tpush %r9\n\tsub $8, %rsp"
+      "\n\tmov %rsi, %rdi\n\tmov %rdx, %rsi\n\tcall " SDP_MAKES_PROCESS
+      "\n\tadd $8, %rsp\n\tpop %r9\n\tpop %r8\n\tpop %rcx\n\tpop %rdx\n\tpop %rsi\n\tpop %rdi"
+      "\n\ttest %al, %al\n\tjnz " SDP_GUARDED_FORK
+      "\n\tjmp 1f"
       "\n2:\tcmp $56, %rdi\n\tjne 1f"
       "\n\ttest $0x100, %esi\n\tjnz 1f"
       "\n\ttest %rdx, %rdx\n\tjz " SDP_GUARDED_FORK "\n1:\tjmp *" SDP_NEXT_SYSCALL "(%rip)");
@@ -158,15 +187,13 @@ long SDP_ENTRY(syscall)(long number, ...) noexcept {
   if (number == SYS_io_uring_setup)
     return SDP_ENTRY(guarded_io_uring_setup)(number, static_cast<unsigned int>(a[0]),
                                              reinterpret_cast<io_uring_params*>(a[1]));
+  if (number == SYS_exit) return SDP_ENTRY(guarded_exit)(number, a[0]);
   if (number == SYS_seccomp || number == SYS_prctl)
     return SDP_ENTRY(guarded_filter)(number, a[0], a[1], a[2], a[3], a[4]);
   if (number == SYS_clone && (a[0] & CLONE_VM) == 0 && a[1] == 0)
     return SDP_ENTRY(guarded_fork)(number, a[0], a[1], a[2], a[3], a[4]);
-  if (number == SYS_clone3 && a[0] != 0 && a[1] >= CLONE_ARGS_SIZE_VER0) {
-    const auto* const request = reinterpret_cast<const clone_args*>(a[0]);
-    if ((request->flags & CLONE_VM) == 0 && request->stack == 0)
-      return SDP_ENTRY(guarded_fork)(number, a[0], a[1], a[2], a[3], a[4]);
-  }
+  if (number == SYS_clone3 && SDP_ENTRY(makes_process)(reinterpret_cast<const clone_args*>(a[0]), a[1]))
+    return SDP_ENTRY(guarded_fork)(number, a[0], a[1], a[2], a[3], a[4]);
   return SDP_ENTRY(next_syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 #endif

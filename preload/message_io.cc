@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "preload/control.h"
-#include "preload/program_memory.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -61,7 +61,7 @@ IoVector::IoVector(const iovec* pieces, size_t count, int too_many) : pieces_(pi
     error_ = too_many;
     return;
   }
-  if (count > 0 && IsNowhere(pieces)) {
+  if (!MayRead(pieces, count * sizeof *pieces)) {
     error_ = EFAULT;
     return;
   }
@@ -84,32 +84,22 @@ IoVector::IoVector(const iovec* pieces, size_t count, int too_many) : pieces_(pi
       return;
     }
     bytes_ += std::min(pieces[i].iov_len, room);
-    nowhere_ = nowhere_ || (pieces[i].iov_len > 0 && IsNowhere(pieces[i].iov_base));
   }
 }
 
 ssize_t Send(Socket& socket, int fd, const IoVector& vector, int flags) {
-  if (!vector.nowhere()) [[likely]] return socket.Send(fd, vector.pieces(), vector.count(), flags);
+  const auto may_read = [](const iovec& piece) { return MayRead(piece.iov_base, piece.iov_len); };
+  if (std::all_of(vector.pieces(), vector.pieces() + vector.count(), may_read)) [[likely]]
+    return socket.Send(fd, vector.pieces(), vector.count(), flags);
   // What else is wrong comes first.
   const iovec nothing{};
   const ssize_t sent = socket.Send(fd, &nothing, 1, flags & ~(MSG_OOB | MSG_ZEROCOPY));
   return sent == 0 ? Fail(EFAULT) : sent;
 }
 
-ssize_t Receive(Socket& socket, int fd, const IoVector& vector, int flags, int* out_flags) {
-  // With MSG_TRUNC nothing is written.
-  if (!vector.nowhere() || (flags & MSG_TRUNC) != 0) [[likely]]
-    return socket.Receive(fd, vector.pieces(), vector.count(), flags, out_flags);
-  // It waits for what it cannot deliver.
-  char byte;
-  const iovec one{.iov_base = &byte, .iov_len = 1};
-  const ssize_t received = socket.Receive(fd, &one, 1, (flags & ~MSG_WAITALL) | MSG_PEEK, out_flags);
-  return received > 0 ? Fail(EFAULT) : received;
-}
-
 ssize_t SendTo(Socket& socket, int fd, const IoVector& vector, int flags, const sockaddr* address, socklen_t address_length) {
   if (address != nullptr && address_length > sizeof(sockaddr_storage)) return Fail(EINVAL);
-  if (address != nullptr && address_length > 0 && IsNowhere(address)) return Fail(EFAULT);
+  if (address != nullptr && !MayRead(address, address_length)) return Fail(EFAULT);
   if ((flags & MSG_FASTOPEN) != 0 && address != nullptr) {
     if (address_length >= sizeof address->sa_family && address->sa_family == AF_UNSPEC) return Fail(EOPNOTSUPP);
     const int connected = socket.Connect(fd, address, address_length);
@@ -121,7 +111,7 @@ ssize_t SendTo(Socket& socket, int fd, const IoVector& vector, int flags, const 
 
 int ReportNoSender(const sockaddr* address, socklen_t* address_length) {
   if (address == nullptr) return 0;
-  if (IsNowhere(address_length)) return Fail(EFAULT);
+  if (!MayWrite(address_length, sizeof *address_length)) return Fail(EFAULT);
   if (static_cast<int>(*address_length) < 0) return Fail(EINVAL);
   *address_length = 0;
   return 0;
@@ -154,7 +144,7 @@ ssize_t ReceiveMessage(Socket& socket, int fd, msghdr* message, int flags) {
   if ((flags & MSG_ERRQUEUE) != 0) [[unlikely]] {
     received = socket.ReceiveError(&control, &out_flags);
   } else {
-    received = Receive(socket, fd, vector, flags, &out_flags);
+    received = socket.Receive(fd, vector.pieces(), vector.count(), flags, &out_flags);
     if (received >= 0) socket.WriteControl(received, &control);
   }
   if (received < 0) return received;
@@ -167,6 +157,7 @@ ssize_t ReceiveMessage(Socket& socket, int fd, msghdr* message, int flags) {
 int SendMessages(Socket& socket, int fd, mmsghdr* messages, unsigned count, int flags) {
   count = std::min(count, kMostMessages);
   for (unsigned i = 0; i < count; ++i) {
+    if (!MayWrite(&messages[i], sizeof messages[i])) return i > 0 ? static_cast<int>(i) : Fail(EFAULT);
     const ssize_t sent = SendMessage(socket, fd, messages[i].msg_hdr, flags);
     if (sent < 0) return i > 0 ? static_cast<int>(i) : static_cast<int>(sent);
     messages[i].msg_len = static_cast<unsigned>(sent);
@@ -177,15 +168,15 @@ int SendMessages(Socket& socket, int fd, mmsghdr* messages, unsigned count, int 
 }
 
 int ReceiveMessages(Socket& socket, int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
-  if (timeout != nullptr && IsNowhere(timeout)) return Fail(EFAULT);
+  if (timeout != nullptr && !MayWrite(timeout, sizeof *timeout)) return Fail(EFAULT);
   if (timeout != nullptr && !IsTime(*timeout)) return Fail(EINVAL);
   Remaining remaining(timeout);
   count = std::min(count, kMostMessages);
   if ((flags & MSG_ERRQUEUE) == 0) {  // an error comes before what was received ahead of it
     if (const int error = socket.TakeErrorAhead(); error != 0) return Fail(error);
   }
-  if (count > 0 && IsNowhere(messages)) return Fail(EFAULT);
   for (unsigned i = 0; i < count; ++i) {
+    if (!MayWrite(&messages[i], sizeof messages[i])) return i > 0 ? static_cast<int>(i) : Fail(EFAULT);
     const ssize_t received = ReceiveMessage(socket, fd, &messages[i].msg_hdr, flags & ~MSG_WAITFORONE);
     if (received < 0 && i > 0) {
       if (errno != EAGAIN && errno != EINTR) socket.ReportLater(errno);

@@ -23,8 +23,9 @@ class IoVector {
   // `too_many`: the errno for more than kMostPieces (readv and writev: EINVAL, messages: EMSGSIZE).
   IoVector(const iovec* pieces, size_t count, int too_many);
 
-  int error() const { return error_; }  // 0, or EINVAL for a negative length, or `too_many`, or EFAULT for no array
-  bool nowhere() const { return nowhere_; }  // one of the pieces is no memory
+  int error() const {
+    return error_;
+  }  // 0, or EINVAL for a negative length, or `too_many`, or EFAULT for no array
   size_t bytes() const { return bytes_; }
   const iovec* pieces() const { return pieces_; }
   size_t count() const { return count_; }
@@ -34,7 +35,6 @@ class IoVector {
   size_t count_;
   size_t bytes_ = 0;
   int error_ = 0;
-  bool nowhere_ = false;
   std::unique_ptr<iovec[]> shortened_;
 };
 
@@ -42,9 +42,8 @@ class IoVector {
 // control data.
 ssize_t SendMessage(Socket& socket, int fd, const msghdr& message, int flags);
 ssize_t ReceiveMessage(Socket& socket, int fd, msghdr* message, int flags);
-// The socket's Send and Receive, and EFAULT where the program's memory is none.
+// The socket's Send, and EFAULT where the program's memory is none.
 ssize_t Send(Socket& socket, int fd, const IoVector& vector, int flags);
-ssize_t Receive(Socket& socket, int fd, const IoVector& vector, int flags, int* out_flags);
 // With an address, as sendto: of use only with MSG_FASTOPEN, which connects first.
 ssize_t SendTo(Socket& socket, int fd, const IoVector& vector, int flags, const sockaddr* address, socklen_t address_length);
 // What recvfrom says of the sender on a stream: an address of no length. 0, or -1 with errno.

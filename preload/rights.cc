@@ -13,6 +13,7 @@
 #include "preload/entry_points.h"
 #include "preload/inheritance.h"
 #include "preload/startup.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -31,8 +32,8 @@ void ForEachRight(const msghdr& message, F f) {
       unsigned char* const at = CMSG_DATA(c) + i * sizeof fd;
       if (at + sizeof fd > static_cast<unsigned char*>(header->msg_control) + header->msg_controllen) return;
       std::memcpy(&fd, at, sizeof fd);
-      fd = f(fd);
-      std::memcpy(at, &fd, sizeof fd);
+      const int other = f(fd);
+      if (other != fd) std::memcpy(at, &other, sizeof other);
     }
   }
 }
@@ -63,13 +64,32 @@ struct Peer {
   bool relative = false;  // has the library, and the memory that connections are shared in
 };
 
+// Neither end has a name: they were made as a pair.
+bool IsOfPair(int fd) {
+  sockaddr_storage own{};
+  sockaddr_storage other{};
+  socklen_t own_length = sizeof own;
+  socklen_t other_length = sizeof other;
+  return real.getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
+         own.ss_family == AF_UNIX &&
+         real.getpeername(fd, reinterpret_cast<sockaddr*>(&other), &other_length) == 0 &&
+         own_length == sizeof(sa_family_t) && other_length == sizeof(sa_family_t);
+}
+
+// A process that has locked itself in (no /proc) cannot look at others, and the child that a bridge takes
+// could not have the connection. The other end of a pair is most likely with its parent or a sibling: the
+// alternative is a connection that is lost for certain.
+bool MayBeSibling(int fd) { return RelativesShare() && access("/proc/self/fd", F_OK) != 0 && IsOfPair(fd); }
+
 Peer PeerOf(int fd) {
   ucred peer{};
   socklen_t length = sizeof peer;
-  if (real.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0) return {};
+  if (real.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return {};
   const bool trusted_user = geteuid() == 0 || peer.uid == geteuid();
   // A pair's peer is who made the pair: then the other end is a relative's.
   if (peer.pid == getpid()) return {.trusts = trusted_user, .relative = RelativesShare()};
+  if (MayBeSibling(fd)) return {.relative = true};
+  if (peer.pid <= 0) return {};  // in a PID namespace around this one
   Dl_info info{};
   if (!trusted_user || dladdr(reinterpret_cast<const void*>(&TakeIncomingRights), &info) == 0 || info.dli_fname == nullptr) return {};
   const std::string_view path = info.dli_fname;
@@ -78,10 +98,13 @@ Peer PeerOf(int fd) {
 
 }  // namespace
 
-bool OutgoingRights::MayConcern(const msghdr& message) {
-  if (!HasRights(message) || !Started() || !OwnsProcess()) return false;
+// Memory that is not there is the kernel's to refuse.
+bool OutgoingRights::MayConcern(const msghdr* message) {
+  if (!Started() || !MayRead(message, sizeof *message) || !HasRights(*message) || !OwnsProcess())
+    return false;
+  if (!MayRead(message->msg_control, message->msg_controllen)) return false;
   bool concerns = false;
-  ForEachRight(message, [&](int fd) {
+  ForEachRight(*message, [&](int fd) {
     concerns = concerns || FdTable::Has(fd);
     return fd;
   });

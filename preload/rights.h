@@ -22,7 +22,7 @@ class OutgoingRights {
   // and must not go.
   [[nodiscard]] bool failed() const { return failed_; }
   // False, and cheap: there is nothing to replace in such a message.
-  static bool MayConcern(const msghdr& message);
+  static bool MayConcern(const msghdr* message);
 
  private:
   msghdr message_;

@@ -11,6 +11,7 @@
 #include "preload/message_io.h"
 #include "preload/piece_buffer.h"
 #include "preload/real_calls.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -75,6 +76,7 @@ ssize_t SendPieces(Socket& socket, int out, int in, off64_t position, size_t cou
 
 ssize_t SendFile(Socket& socket, int out, int in, off64_t* offset, size_t count) {
   if (FdTable::Has(in)) return Fail(offset != nullptr ? ESPIPE : EINVAL);
+  if (offset != nullptr && !MayWrite(offset, sizeof *offset)) return Fail(EFAULT);
   const off64_t start = offset != nullptr ? *offset : lseek(in, 0, SEEK_CUR);
   if (start < 0) return Fail(offset != nullptr ? EINVAL : SendFileError(errno, false));
   if (static_cast<ssize_t>(count) < 0) return Fail(real.fcntl(in, F_GETFL) < 0 ? EBADF : EINVAL);

@@ -12,6 +12,7 @@
 #include "preload/guard.h"
 #include "preload/heap.h"
 #include "preload/log.h"
+#include "preload/main_thread.h"
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
 #include "verbs/softiwarp/soft_rnic.h"
@@ -47,6 +48,7 @@ void AfterForkInParent() {
 void AfterForkInChild() {
   const NoCancellation no_cancellation;
   owner.store(getpid());
+  MainThread::Expect();
   Critical::ForgetAfterFork();
   Heap::UnlockAfterFork();
   if (forked_while_started) ChildAfterFork();
@@ -74,6 +76,7 @@ bool Prepare() {
   ResolveRealCalls();
   NoteStandardError();
   owner.store(getpid());
+  MainThread::Expect();
   pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
   at_quick_exit(WhenQuit);
   __cxa_atexit(WhenExiting, nullptr, nullptr);
@@ -95,7 +98,8 @@ bool Start() {
                        .getsockopt = LinkGetOption,
                        .recv = LinkRecv,
                        .send = LinkSend,
-                       .sendfile = real.sendfile64});
+                       .sendfile = real.sendfile64,
+                       .connect = LinkConnect});
   started.store(true, std::memory_order_release);
   return true;
 }

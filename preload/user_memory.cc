@@ -1,63 +1,112 @@
 #include "preload/user_memory.h"
 
-#include <sys/mman.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
-#include <cstdint>
+#include <cstring>
 
 #include "preload/confinement.h"
+#include "preload/socket/clock.h"
 
 namespace sdp::preload {
+
+constinit KnownPages readable_pages;
+constinit KnownPages writable_pages;
+
+void KnownPages::Add(uintptr_t page) {
+  std::atomic<uint64_t>& block = blocks_[IndexOf(page)];
+  const uint64_t number = page >> kBlockBits << kBlockBits;
+  const uint64_t bit = uint64_t{1} << (page >> kPageBits & 15);
+  uint64_t word = block.load(std::memory_order_relaxed);
+  const uint64_t others = word >> kBlockBits << kBlockBits == number ? word : 0;
+  block.compare_exchange_strong(word, number | others | bit,
+                                std::memory_order_relaxed);  // who loses asks again
+}
+
 namespace {
 
 constexpr uintptr_t kPage = 4096;
 
-struct Range {
-  uintptr_t begin = 0;
-  uintptr_t end = 0;
-};
-// What has been asked for in this thread, in whole pages.
-constexpr unsigned kRemembered = 4;
-thread_local std::array<Range, kRemembered> remembered __attribute__((tls_model("initial-exec")));
-thread_local unsigned next __attribute__((tls_model("initial-exec"))) = 0;
+// Null and its page, and the last one.
+bool IsNowhere(uintptr_t address) { return address + kPage < 2 * kPage; }
 
-Range PagesOf(uintptr_t address, size_t size) {
-  return {.begin = address & ~(kPage - 1), .end = (address + size + kPage - 1) & ~(kPage - 1)};
+// The kernel copies the mask, and then refuses to do anything with it.
+bool IsReadable(uintptr_t page) {
+  constexpr int kNothing = -1;
+  return syscall(SYS_rt_sigprocmask, kNothing, page, nullptr, sizeof(uint64_t)) == 0 || errno != EFAULT;
 }
 
-// Has the pages made ready to be written to, and writes nothing. 0, or an errno.
-int Populate(const Range& range) {
-  int result;
-  do result = madvise(reinterpret_cast<void*>(range.begin), range.end - range.begin, MADV_POPULATE_WRITE);
-  while (result != 0 && (errno == EINTR || errno == EAGAIN));
-  return result == 0 ? 0 : errno;
+// The kernel adds nothing to the word, as atomic operations do, and wakes nobody.
+bool IsWritable(uintptr_t page) {
+  static uint32_t nobody_waits = 0;
+  constexpr uint32_t kAddNothing = static_cast<uint32_t>(FUTEX_OP_ADD) << 28 | FUTEX_OP_CMP_EQ << 24 | 0xfff;
+  return syscall(SYS_futex, &nobody_waits, FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG, 0, nullptr, page,
+                 kAddNothing) >= 0 ||
+         errno != EFAULT;
 }
 
-bool Ask(const Range& range) {
+// How many pages may be asked for until the coarse clock's next tick.
+constexpr int kQuestions = 512;
+constinit std::atomic<int64_t> tick{0};
+constinit std::atomic<int> questions{0};
+
+bool MayAsk() {
+  const int64_t now = CoarseNow().time_since_epoch().count();
+  if (tick.exchange(now, std::memory_order_relaxed) != now) questions.store(0, std::memory_order_relaxed);
+  return questions.fetch_add(1, std::memory_order_relaxed) < kQuestions;
+}
+
+template <typename Probe>
+bool Ask(const void* memory, size_t size, KnownPages* known, Probe probe) {
+  const auto first = reinterpret_cast<uintptr_t>(memory);
+  const uintptr_t last = first + size - 1;
+  if (IsNowhere(first) || last < first) return false;
+  if (Confined()) return true;
   const int saved = errno;
-  const int error = Populate(range);
-  // Not to be written to; or the kernel, one before 5.14, knows of no such question.
-  char here = 0;
-  const bool read_only = error == EINVAL && Populate(PagesOf(reinterpret_cast<uintptr_t>(&here), 1)) == 0;
+  bool there = true;
+  for (uintptr_t page = first & ~(kPage - 1);; page += kPage) {
+    const uintptr_t end = known->LastOfBlock(page, last);
+    if (known->Has(page, end)) {
+      page = end & ~(kPage - 1);
+    } else if (!known->Has(page, page)) {
+      if (!MayAsk()) break;
+      there = probe(page);
+      if (!there) {
+        questions.fetch_sub(1, std::memory_order_relaxed);  // that nobody does often
+        break;
+      }
+      known->Add(page);
+    }
+    if (last - page < kPage) break;
+  }
   errno = saved;
-  return !read_only && error != EFAULT && error != ENOMEM;
+  return there;
 }
 
 }  // namespace
 
-bool MayWrite(void* memory, size_t size) {
-  const auto address = reinterpret_cast<uintptr_t>(memory);
-  if (size == 0) return true;
-  if (address > UINTPTR_MAX - kPage || size > UINTPTR_MAX - kPage - address) return false;
-  const Range range = PagesOf(address, size);
-  for (const Range& known : remembered) {
-    if (known.begin <= range.begin && range.end <= known.end) return true;
+bool AskToRead(const void* memory, size_t size) { return Ask(memory, size, &readable_pages, IsReadable); }
+
+bool AskToWrite(void* memory, size_t size) { return Ask(memory, size, &writable_pages, IsWritable); }
+
+bool MayReadString(const char* text) {
+  for (;;) {
+    const size_t rest = kPage - reinterpret_cast<uintptr_t>(text) % kPage;
+    if (!MayRead(text, rest)) return false;
+    if (std::memchr(text, '\0', rest) != nullptr) return true;
+    text += rest;
   }
-  if (Confined()) return true;
-  if (!Ask(range)) return false;
-  remembered[next++ % kRemembered] = range;
-  return true;
+}
+
+bool MayReadStrings(const char* const* list) {
+  for (;; ++list) {
+    if (!MayRead(list, sizeof *list)) return false;
+    if (*list == nullptr) return true;
+    if (!MayReadString(*list)) return false;
+  }
 }
 
 }  // namespace sdp::preload

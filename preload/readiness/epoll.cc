@@ -2,10 +2,10 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
-#include <climits>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -23,6 +23,7 @@
 #include "preload/readiness/nested.h"
 #include "preload/readiness/plain_sleep.h"
 #include "preload/readiness/readiness.h"
+#include "preload/spare_descriptors.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 
@@ -240,7 +241,10 @@ int EpollWaitBeforeSockets(int epfd, epoll_event* events, int max_events, const 
 
 bool HaveEpolls() { return EpollNumbers::Any(); }
 
-void EpollCreated(int epfd) { EpollNumbers::Created(epfd); }
+void EpollCreated(int epfd) {
+  EpollNumbers::Created(epfd);
+  if (epfd >= 0) SpareDescriptors::NoteEpoll();
+}
 
 bool EpollKnows(int fd) { return EpollNumbers::GroupOf(fd) != 0 || (HaveEpollSets() && Known(fd)); }
 

@@ -24,10 +24,10 @@
 #include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
-#include "preload/program_memory.h"
 #include "preload/readiness/nested.h"
 #include "preload/readiness/plain_sleep.h"
 #include "preload/real_calls.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -181,7 +181,7 @@ void Nestings::Note(int epfd, int operation, int fd, const epoll_event* event) {
       if (known != t.nested.end()) t.nested.erase(known);
       return;
     }
-    if (IsNowhere(event)) return;
+    if (!MayRead(event, sizeof *event)) return;
     for (Nesting& n : t.nested) {
       if (EpollNumbers::AreDuplicates(n.outer, epfd) && n.inner != fd && n.event.data.u64 == event->data.u64) n.asked = true, n.alone = false;
     }

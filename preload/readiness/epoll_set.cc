@@ -12,6 +12,7 @@
 #include "preload/guard.h"
 #include "preload/readiness/epoll_set_look.h"
 #include "preload/readiness/plain_sleep.h"
+#include "preload/spare_descriptors.h"
 #include "preload/real_calls.h"
 #include "preload/socket/background.h"
 #include "preload/socket/clock.h"
@@ -53,6 +54,10 @@ void EpollSet::SetNumber(int epfd) {
 }
 
 bool EpollSet::Open(int epfd) {
+  return TryToOpen(epfd) || (errno == EMFILE && SpareDescriptors::GiveUp() && TryToOpen(epfd));
+}
+
+bool EpollSet::TryToOpen(int epfd) {
   epfd_ = epfd;
   group_ = EpollNumbers::GroupOf(epfd);
   nested_ = false;
@@ -297,7 +302,7 @@ int EpollSet::Report(epoll_event* events, int count, int max_events, Reported* r
   std::sort(reported->begin(), reported->end());
   count += ReportRequests(events + count, max_events - count);
   size_t next = 0;
-  for (; next < work.size() && count < max_events; ++next) {
+  for (; next < work.size() && count < max_events && MayWrite(&events[count], sizeof *events); ++next) {
     auto& [fd, socket] = work[next];
     const StreamSocket::Readiness readiness = static_cast<StreamSocket*>(socket.get())->GetReadiness();
     if (readiness.state == StreamSocket::State::kListening) {
@@ -373,7 +378,8 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
   // A cancellation ends it before it has taken an event, or in its sleep.
   pthread_testcancel();
   const CancelledInSleepsOnly whole;
-  if (!MayWrite(events, sizeof *events)) return Fail(EFAULT);  // of the others the kernel, too, finds out one by one
+  if (!MayWrite(events, sizeof *events))
+    return Fail(EFAULT);  // of the others it is found out one by one, as the kernel does
   Reported reported;
   // However it ends.
   struct Outer {

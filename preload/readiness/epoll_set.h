@@ -124,6 +124,7 @@ class EpollSet final : public ReadinessObserver {
   // Keys of registrations without a number of the application's go down from here.
   static constexpr int kFirstOrphan = -2;
 
+  bool TryToOpen(int epfd);
   // `number`: what the listener is registered by; `fd`: the application's number for it, or -1.
   int ControlListener(int epfd, int operation, int number, int fd, StreamSocket* socket, epoll_event* event,
                       const StreamSocket::Readiness& readiness);

@@ -3,9 +3,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "preload/program_memory.h"
 #include "preload/readiness/epoll_set.h"
 #include "preload/real_calls.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -23,7 +23,7 @@ uint32_t WatchOf(uint32_t wanted) { return ((wanted & kReadable) != 0 ? wanted |
 int EpollSet::ControlListener(int epfd, int operation, int number, int fd, StreamSocket* socket, epoll_event* event,
                               const StreamSocket::Readiness& readiness) {
   int result;
-  if (operation == EPOLL_CTL_DEL || IsNowhere(event)) {
+  if (operation == EPOLL_CTL_DEL || !MayRead(event, sizeof *event)) {
     result = real.epoll_ctl(epfd, operation, number, event);
     const int saved = errno;
     for (const int queue : {readiness.listener_fds[1], readiness.listener_fds[2]}) {
@@ -178,7 +178,7 @@ int EpollSet::ReportRequests(epoll_event* events, int max_events) {
   int count = 0;
   for (Request& request : requests_) {
     if (!std::exchange(request.refused, false) || !request.armed || (request.wanted.events & kReadable) == 0) continue;
-    if (count == max_events) break;
+    if (count == max_events || !MayWrite(&events[count], sizeof *events)) break;
     if ((request.wanted.events & EPOLLONESHOT) != 0) request.armed = false;
     events[count++] = {.events = request.wanted.events & kReadable, .data = request.wanted.data};
   }

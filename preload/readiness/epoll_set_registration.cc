@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "preload/fd_table.h"
-#include "preload/program_memory.h"
 #include "preload/readiness/epoll_set.h"
 #include "preload/real_calls.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -22,19 +22,20 @@ int EpollSet::Control(int epfd, int operation, int fd, epoll_event* event) {
   const SocketRef ref = FdTable::Get(fd);
   if (!ref) return static_cast<int>(kPassThrough);
   auto* const socket = static_cast<StreamSocket*>(ref.get());
+  const bool nowhere = !MayRead(event, sizeof *event);
   if (socket->listening()) {
-    if (operation == EPOLL_CTL_MOD && !IsNowhere(event)) ArmRequest(fd);  // before the kernel may report it
+    if (operation == EPOLL_CTL_MOD && !nowhere) ArmRequest(fd);  // before the kernel may report it
     return ControlListener(epfd, operation, fd, fd, socket, event, socket->GetReadiness());
   }
   switch (operation) {
     case EPOLL_CTL_ADD:
-      return IsNowhere(event) ? Fail(EFAULT) : Add(fd, socket, event);
+      return nowhere ? Fail(EFAULT) : Add(fd, socket, event);
     case EPOLL_CTL_MOD:
-      return IsNowhere(event) ? Fail(EFAULT) : Modify(fd, event);
+      return nowhere ? Fail(EFAULT) : Modify(fd, event);
     case EPOLL_CTL_DEL:
       return Delete(fd);
     default:
-      return Fail(IsNowhere(event) ? EFAULT : EINVAL);
+      return Fail(nowhere ? EFAULT : EINVAL);
   }
 }
 

@@ -8,8 +8,8 @@
 
 namespace sdp::preload {
 
-AcceptHandshake::AcceptHandshake(int fd, const ConnectionTuning& tuning, Time now)
-    : fd_(fd), tuning_(tuning), connector_(iwarp::Listen(fd, SoftOptions(), now)) {}
+AcceptHandshake::AcceptHandshake(int fd, const Address& peer, const ConnectionTuning& tuning, Time now)
+    : fd_(fd), peer_(peer), tuning_(tuning), connector_(iwarp::Listen(fd, SoftOptions(), now)) {}
 
 AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
   verbs::ConnectState state = connector_->Step(now);
@@ -69,9 +69,8 @@ void AcceptHandshake::Disown() {
 }
 
 AcceptHandshake::Outcome AcceptHandshake::Fail(const std::string& why) {
-  const Address peer = PeerAddress(fd_);
   SDP_LOG(kInfo, "dropped a connection from %s to the SDP port: %s",
-          peer.length != 0 ? ToEndpoint(peer).ToString().c_str() : "a peer that is not there any more", why.c_str());
+          peer_.length != 0 ? ToEndpoint(peer_).ToString().c_str() : "a kernel RNIC's peer", why.c_str());
   // A device's side of it ends with the connector alone: the peer must not wait for the next connection to
   // clear it away.
   connector_.reset();

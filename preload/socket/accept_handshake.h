@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "preload/socket/address.h"
 #include "preload/socket/background.h"
 #include "preload/socket/options.h"
 #include "preload/socket/session.h"
@@ -17,7 +18,7 @@ class AcceptHandshake {
  public:
   enum class Outcome : uint8_t { kPending, kEstablished, kFailed };
 
-  AcceptHandshake(int fd, const ConnectionTuning& tuning, Time now);
+  AcceptHandshake(int fd, const Address& peer, const ConnectionTuning& tuning, Time now);
   // The same for a request that a kernel RNIC has brought; `fd` is to become the application's descriptor for the connection.
   AcceptHandshake(int fd, const ConnectionTuning& tuning, std::unique_ptr<verbs::Connector> connector)
       : fd_(fd), tuning_(tuning), rnic_(RnicKind::kKernel), connector_(std::move(connector)) {}
@@ -25,6 +26,8 @@ class AcceptHandshake {
   // Never blocks. kFailed: the descriptor is the caller's to close; the log has the reason.
   Outcome Step(Time now);
   [[nodiscard]] Background::Wait wait() const;
+  // As the kernel gave it with the connection; of a kernel RNIC's, empty.
+  [[nodiscard]] const Address& peer() const { return peer_; }
   // The descriptor has another number now.
   void SetFd(int fd);
   std::unique_ptr<Session> TakeSession() { return std::move(session_); }
@@ -35,6 +38,7 @@ class AcceptHandshake {
   Outcome Fail(const std::string& why);
 
   int fd_;
+  Address peer_;
   ConnectionTuning tuning_;
   RnicKind rnic_ = RnicKind::kEmbedded;
   std::unique_ptr<engine::Engine> engine_;

@@ -24,6 +24,11 @@ Address PeerAddress(int fd) {
   return address;
 }
 
+int AcceptFrom(int listener, int flags, Address* peer) {
+  peer->length = sizeof peer->storage;
+  return real.accept4(listener, peer->get(), &peer->length, flags);
+}
+
 Address MakeAddress(const sockaddr* address, socklen_t length) {
   Address result;
   result.length = std::min<socklen_t>(length, sizeof result.storage);

@@ -21,6 +21,9 @@ struct Address {
 // What the kernel says of the descriptor; length 0 if it says nothing.
 Address LocalAddress(int fd);
 Address PeerAddress(int fd);
+// accept4, with the peer's address, which a socket does not tell any more once the peer has reset it. -1 and
+// errno.
+int AcceptFrom(int listener, int flags, Address* peer);
 Address MakeAddress(const sockaddr* address, socklen_t length);
 
 // As getsockname and accept return one: truncated to *length, *length set to the full size.

@@ -27,6 +27,7 @@
 #include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/log.h"
+#include "preload/main_thread.h"
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
@@ -42,7 +43,7 @@ thread_local bool is_helper __attribute__((tls_model("initial-exec"))) = false;
 constexpr Duration kThreadRetry = std::chrono::milliseconds(200);
 constexpr Duration kInlineLook = std::chrono::milliseconds(10);
 
-// How often the helper looks whether anybody else is left.
+// How often the helper looks whether any other thread is left, once the first one has ended.
 constexpr Duration kLookForOthers = std::chrono::seconds(1);
 
 // How soon a task is done again that has found no memory.
@@ -121,7 +122,7 @@ void Background::State::Sleep(std::vector<pollfd>& fds) {
     until = std::min(until, item.wait.deadline);
   }
   fds.push_back({.fd = wake_fd.load(), .events = POLLIN, .revents = 0});
-  until = std::min(until, Now() + kLookForOthers);
+  if (MainThread::HasEnded()) until = std::min(until, Now() + kLookForOthers);
   {
     std::lock_guard lock(mutex);
     const bool again = std::any_of(items.begin(), items.end(), [](const Item& item) { return item.task->added_again_; });
@@ -174,7 +175,7 @@ std::vector<Socket*> Background::TakeDone(std::vector<Item>& items, Time now) {
     }
     if (!item.wait.done) return false;
     item.task->queued_in_ = 0;
-    done.push_back(item.task->owner());
+    if (Socket* const owner = item.task->owner()) done.push_back(owner);
     return true;
   });
   return done;
@@ -191,7 +192,7 @@ void* Background::Main(void*) {
   std::vector<pollfd> fds;
   // A process whose last thread ends by pthread_exit, or by a system call, ends with it: not for the kernel and the C library, as long as this one is here.
   // When it returns the C library makes an exit(0) of that, where that is what it was.
-  Time look_for_others = Now() + kLookForOthers;
+  Time look_for_others{};
   for (;;) {
     try {
       {
@@ -222,6 +223,7 @@ void* Background::Main(void*) {
       s.at_work.unlock();
       return nullptr;
     }
+    if (!MainThread::HasEnded()) continue;
     if (const Time passed = Now(); passed >= look_for_others) {
       look_for_others = passed + kLookForOthers;
       if (const auto status = Confined() ? std::nullopt : AllOthersHaveEnded()) {
@@ -240,7 +242,10 @@ Time Background::RunUndone() {
   {
     std::lock_guard lock(s.mutex);
     if (s.running || EnsureThread(Now())) return kNever;
-    items.swap(s.added);
+    const auto is_ours = [](const Item& item) { return item.task->owner() == nullptr; };
+    const auto owned = std::stable_partition(s.added.begin(), s.added.end(), is_ours);
+    items.assign(owned, s.added.end());
+    s.added.erase(owned, s.added.end());
   }
   std::vector<pollfd> fds;
   for (const Item& item : items) {
@@ -256,10 +261,14 @@ Time Background::RunUndone() {
     std::lock_guard lock(s.mutex);
     done = TakeDone(items, now);
     s.added.insert(s.added.end(), items.begin(), items.end());
-    for (const Item& item : s.added)
+    bool undone = false;
+    for (const Item& item : s.added) {
+      if (item.task->owner() == nullptr) continue;
+      undone = true;
       again = std::min(
           again, item.wait.fd >= 0 ? std::min(item.wait.deadline, now + kInlineLook) : item.wait.deadline);
-    if (s.added.empty()) threadless_ = false;
+    }
+    if (!undone) threadless_ = false;
   }
   for (Socket* const owner : done) owner->Unref();
   return again;
@@ -273,6 +282,7 @@ bool Background::StartThread() {
     SDP_LOG(kInfo, "no descriptor left for the helper thread: data may wait until the program's next call");
     return false;
   }
+  MainThread::SetListener(NoteMainThreadEnd);
   // The application's signals are its own threads' business.
   sigset_t all;
   sigset_t old;
@@ -310,18 +320,18 @@ bool Background::Add(Task* task, Duration grace) {
   std::lock_guard lock(s.mutex);
   const Time now = Now();
   const Time due = now + grace;
+  EnsureThread(now);
   if (task->queued_in_ == s.generation) {
     task->added_again_ = true;
   } else {
-    EnsureThread(now);
     if (!s.running && Confined()) return false;
     s.added.push_back({.task = task, .wait = {.deadline = due}});
     task->queued_in_ = s.generation;
     task->added_again_ = false;
-    task->owner()->Ref();
+    if (Socket* const owner = task->owner()) owner->Ref();
   }
   if (!s.running) {
-    threadless_ = true;
+    if (task->owner() != nullptr) threadless_ = true;
     return false;
   }
   if (s.asleep && s.sleeps_until > due) {
@@ -397,6 +407,19 @@ bool Background::EndIfAlone() {
   return ThreadsOfProcess() == 1;
 }
 
+void Background::EndIfIdle() {
+  State& s = state();
+  {
+    std::lock_guard lock(s.mutex);
+    const auto has_owner = [](const Item& item) { return item.task->owner() != nullptr; };
+    const auto any = [&](const std::vector<Item>& items) {
+      return std::any_of(items.begin(), items.end(), has_owner);
+    };
+    if (!s.running || any(s.items) || any(s.added)) return;
+  }
+  (void)EndIfAlone();
+}
+
 void Background::Resume() {
   State& s = state();
   std::lock_guard lock(s.mutex);
@@ -437,12 +460,21 @@ void Background::FinishAtExit(void (*finish)(Socket* owner, void* context), void
     if (!LockBounded(lock)) return;
     for (const auto* items : {&s.items, &s.added}) {
       for (const Item& item : *items) {
-        item.task->owner()->Ref();
-        owners.emplace_back(item.task->owner());
+        Socket* const owner = item.task->owner();
+        if (owner == nullptr) continue;
+        owner->Ref();
+        owners.emplace_back(owner);
       }
     }
   }
   for (const SocketRef& owner : owners) finish(owner.get(), context);
+}
+
+void Background::NoteMainThreadEnd() {
+  if (!runs_.load()) return;
+  const NoCancellation no_cancellation;
+  const uint64_t one = 1;
+  (void)!real.write(state().wake_fd.load(), &one, sizeof one);
 }
 
 bool Background::IsHelperThread() { return is_helper; }

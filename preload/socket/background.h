@@ -33,7 +33,8 @@ class Background {
     virtual ~Task() = default;
     // On the helper's thread, whenever what it waited for has come. Must not block.
     virtual Wait Run(Time now) = 0;
-    // The socket that owns the task; the helper holds a reference while it has the task.
+    // The socket that owns the task; the helper holds a reference while it has the task. nullptr: the task is the library's own, which
+    // only a thread does.
     virtual Socket* owner() = 0;
 
    private:
@@ -64,11 +65,16 @@ class Background {
   // The helper ends, and with it all that the kernel has of it; its tasks wait until Resume() starts another. Only if the program has no
   // other thread than the caller, which holds no lock; returns whether that is so.
   static bool EndIfAlone();
+  // The same, if no socket's task waits: behind a seccomp filter the program could not wake the helper.
+  static void EndIfIdle();
   static void Resume();
+  static bool Runs() { return runs_.load(std::memory_order_relaxed); }
   // True on the helper's own thread.
   static bool IsHelperThread();
 
  private:
+  // The main thread ends: from now on the helper looks whether any other thread is left.
+  static void NoteMainThreadEnd();
   struct State;
   struct Item;
   static State& state();

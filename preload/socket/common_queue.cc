@@ -19,15 +19,26 @@
 namespace sdp::preload {
 namespace {
 
-// The state's size, since when it waits, the state, then zeros: the bytes in the queue tell how many records
-// there are.
-constexpr size_t kHead = sizeof(uint32_t) + sizeof(uint64_t);
+// The state's size, since when it waits, the peer's address, the state, then zeros: the bytes in the queue
+// tell how many records there are.
+constexpr size_t kPeerAt = sizeof(uint32_t) + sizeof(uint64_t);
+constexpr size_t kHead = kPeerAt + sizeof(uint8_t) + sizeof(sockaddr_in6);
 using Record = std::array<std::byte, kHead + CommonQueue::kMostState>;
 
 // Another process's word, which is not relied on for more than the order.
 Time SinceOf(const std::byte* record) {
   return std::clamp(Time(Duration(static_cast<int64_t>(LoadBe<uint64_t>(record + sizeof(uint32_t))))), Time{},
                     Now());
+}
+
+// An address of another kind than a stream's is none.
+Address PeerOf(const std::byte* record) {
+  const auto length = std::to_integer<socklen_t>(record[kPeerAt]);
+  Address peer;
+  if (length != sizeof(sockaddr_in) && length != sizeof(sockaddr_in6)) return peer;
+  peer.length = length;
+  std::memcpy(&peer.storage, record + kPeerAt + 1, length);
+  return peer;
 }
 
 // Barred or not is written on the end that puts in, where all processes read it: as a priority, which means nothing to a Unix socket.
@@ -138,7 +149,7 @@ bool CommonQueue::OthersAtWork() const {
   return open() && real.fcntl(in_, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-bool CommonQueue::Put(Bytes state, int link, Time since, bool begun) {
+bool CommonQueue::Put(Bytes state, int link, const Address& peer, Time since, bool begun) {
   errno = EMSGSIZE;
   if (state.size() > kMostState) return false;
   errno = EPERM;
@@ -147,6 +158,8 @@ bool CommonQueue::Put(Bytes state, int link, Time since, bool begun) {
   StoreBe<uint32_t>(record.data(), static_cast<uint32_t>(state.size()));
   StoreBe<uint64_t>(record.data() + sizeof(uint32_t),
                     static_cast<uint64_t>(since.time_since_epoch().count()));
+  record[kPeerAt] = static_cast<std::byte>(peer.length);
+  std::memcpy(record.data() + kPeerAt + 1, &peer.storage, sizeof(sockaddr_in6));
   std::copy(state.begin(), state.end(), record.begin() + kHead);
   iovec piece{.iov_base = record.data(), .iov_len = record.size()};
   Control control{};
@@ -159,7 +172,7 @@ bool CommonQueue::Put(Bytes state, int link, Time since, bool begun) {
   return real.sendmsg(in_, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(record.size());
 }
 
-bool CommonQueue::Take(int flags, int* link, Time* since, std::vector<std::byte>* state) {
+bool CommonQueue::Take(int flags, int* link, Address* peer, Time* since, std::vector<std::byte>* state) {
   if (size() == 0) {
     errno = EAGAIN;
     return false;
@@ -173,6 +186,7 @@ bool CommonQueue::Take(int flags, int* link, Time* since, std::vector<std::byte>
   if (got < 0) return false;
   *link = DescriptorIn(message);
   const uint32_t size = LoadBe<uint32_t>(record.data());
+  *peer = PeerOf(record.data());
   if (got != static_cast<ssize_t>(record.size()) || *link < 0 || size > kMostState) {
     if (*link >= 0) real.close(*link);
     errno = ECONNABORTED;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/types.h"
+#include "preload/socket/address.h"
 
 namespace sdp::preload {
 
@@ -52,12 +53,13 @@ class CommonQueue {
   // Another process has begun and not ended.
   [[nodiscard]] bool OthersAtWork() const;
 
-  // `link` stays the caller's; `since`: when it began to wait; `begun`: it was taken on at work. False: the
-  // queue is full, the state too long (EMSGSIZE), or the queue not usable.
-  bool Put(Bytes state, int link, Time since, bool begun);
+  // `link` stays the caller's; `peer`: its address, of which the link tells no more once the peer has reset
+  // it; `since`: when it began to wait; `begun`: it was taken on at work. False: the queue is full, the state
+  // too long (EMSGSIZE), or the queue not usable.
+  bool Put(Bytes state, int link, const Address& peer, Time since, bool begun);
   // The first of them: its link, with `flags` (SOCK_CLOEXEC, SOCK_NONBLOCK) applied, is the caller's. False: errno says why; EAGAIN:
   // there is none. With EMFILE, say, it stays where it is.
-  bool Take(int flags, int* link, Time* since, std::vector<std::byte>* state);
+  bool Take(int flags, int* link, Address* peer, Time* since, std::vector<std::byte>* state);
   // When that one began to wait; kNever: there is none.
   [[nodiscard]] Time FirstSince() const;
 

@@ -364,7 +364,6 @@ Outcome ConnectAttempt::ConnectConventionally() {
 
 Outcome ConnectAttempt::FinishConventional(int error) {
   if (error == 0) return Outcome::kPlain;
-  Unconnect(fd_);
   error_ = error == ECONNREFUSED ? ECONNRESET : error;
   return Outcome::kFailed;
 }

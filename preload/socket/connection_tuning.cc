@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "preload/program_memory.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 
@@ -22,7 +22,7 @@ bool ConnectionTuning::MaySet(int name, int value) {
 
 int ConnectionTuning::Set(int name, const void* value, socklen_t length) {
   if (length < sizeof(int)) return EINVAL;
-  if (IsNowhere(value)) return EFAULT;
+  if (!MayRead(value, sizeof(int))) return EFAULT;
   int number;
   std::memcpy(&number, value, sizeof number);
   if (!MaySet(name, number)) return EINVAL;

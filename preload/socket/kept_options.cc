@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "preload/confinement.h"
-#include "preload/program_memory.h"
 #include "preload/real_calls.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -94,6 +94,7 @@ int* KeptOptions::Switch(int level, int name) {
   if (level == SOL_SOCKET && name == SO_OOBINLINE) return &oob_inline_;
   if (level != IPPROTO_TCP) return nullptr;
   if (name == TCP_NODELAY) return &no_delay_;
+  if (name == TCP_QUICKACK) return &quick_ack_;
   return name == TCP_CORK ? &cork_ : nullptr;
 }
 
@@ -104,12 +105,14 @@ bool KeptOptions::Keeps(int level, int name) {
 
 KeptOptions::Answer KeptOptions::Set(int fd, int level, int name, const void* value, socklen_t length) {
   if (FindNeutral(level, name) != nullptr || FindJudged(level, name) != nullptr) return Judge(fd, level, name, value, length);
-  if (IsNowhere(value) || static_cast<int>(length) < static_cast<int>(sizeof(int))) return Answer::kKernel;
+  if (static_cast<int>(length) < static_cast<int>(sizeof(int)) || !MayRead(value, sizeof(int)))
+    return Answer::kKernel;
   if (int* const on = Switch(level, name)) {
     *on = ReadInt(value) != 0 ? 1 : 0;
     return Answer::kKept;
   }
-  if (level != SOL_SOCKET || name != SO_LINGER || length < sizeof linger_) return Answer::kKernel;
+  if (level != SOL_SOCKET || name != SO_LINGER || length < sizeof linger_ || !MayRead(value, sizeof linger_))
+    return Answer::kKernel;
   linger wanted;
   std::memcpy(&wanted, value, sizeof wanted);
   SetLinger(wanted);
@@ -186,7 +189,7 @@ void KeptOptions::RestoreCongestionControl(int fd) {
 }
 
 KeptOptions::Answer KeptOptions::Get(int level, int name, void* value, socklen_t* length) const {
-  if (IsNowhere(value) || IsNowhere(length) || static_cast<int>(*length) < 0) return Answer::kKernel;
+  if (!MayWrite(length, sizeof *length) || static_cast<int>(*length) < 0) return Answer::kKernel;
   const void* source = const_cast<KeptOptions*>(this)->Switch(level, name);
   size_t size = sizeof(int);
   if (level == SOL_SOCKET && name == SO_LINGER) {
@@ -200,8 +203,10 @@ KeptOptions::Answer KeptOptions::Get(int level, int name, void* value, socklen_t
   if (source == nullptr) return Answer::kKernel;
   // ip(7)'s small numbers fit into a byte for who asks for less than an int.
   if (level == IPPROTO_IP && *length < sizeof(int)) size = 1;
-  *length = std::min<socklen_t>(*length, size);
-  std::memcpy(value, source, *length);
+  const auto given = std::min<socklen_t>(*length, size);
+  if (!MayWrite(value, given)) return Answer::kKernel;
+  *length = given;
+  std::memcpy(value, source, given);
   return Answer::kKept;
 }
 
@@ -224,6 +229,7 @@ void KeptOptions::Apply(int fd) const {
   if (linger_set_) real.setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger_, sizeof linger_);
   if (oob_inline_ != 0) real.setsockopt(fd, SOL_SOCKET, SO_OOBINLINE, &oob_inline_, sizeof(int));
   real.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &no_delay_, sizeof(int));
+  if (quick_ack_ == 0) real.setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &quick_ack_, sizeof(int));
   if (cork_ != 0) real.setsockopt(fd, IPPROTO_TCP, TCP_CORK, &cork_, sizeof(int));
   for (const Judged& judged : judged_)
     real.setsockopt(fd, judged.level, judged.name, judged.value, judged.length);

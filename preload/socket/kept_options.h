@@ -128,6 +128,7 @@ class KeptOptions {
   Duration send_timeout_{};
   int receive_low_water_ = 1;
   int no_delay_ = 0;
+  int quick_ack_ = 1;  // not handed over: TCP's comes back by itself
   int cork_ = 0;
   int oob_inline_ = 0;
   int zero_copy_ = 0;

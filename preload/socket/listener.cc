@@ -64,8 +64,7 @@ int OpenSdpListener(int conventional_fd, int domain, int backlog, const OptionLo
   SetPort(address, 0);
   const int one = 1;
   real.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  // The kernel keeps a connection to itself until the MPA Request is there: an idle one costs this process nothing.
-  const int seconds = 3;
+  const auto seconds = static_cast<int>(std::chrono::duration_cast<std::chrono::seconds>(Deferral()).count());
   real.setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds);
   if (real.bind(fd, address.get(), address.length) != 0 || real.listen(fd, backlog) != 0) {
     const int error = errno;
@@ -209,7 +208,9 @@ void Listener::End(bool for_all) {
     // The daemon is to forget it, though others have this descriptor; and what they could still take is reset.
     if (registration_fd_ >= 0) LinkShutdown(registration_fd_, SHUT_RDWR);
     Time since;
-    for (int fd; auto session = AcceptCommon(SOCK_CLOEXEC, &fd, &since); real.close(fd)) session->queue_pair().Abort();
+    Address peer;
+    for (int fd; auto session = AcceptCommon(SOCK_CLOEXEC, &fd, &peer, &since); real.close(fd))
+      session->queue_pair().Abort();
   }
   for (std::atomic<int>* fd : {&registration_fd_, &signal_fd_, &sdp_fd_, &ready_fd_}) {
     if (for_all && (fd == &sdp_fd_ || fd == &ready_fd_)) continue;
@@ -257,7 +258,7 @@ Listener::Taken::~Taken() {
   if (fd >= 0) hidden ? HiddenFds::Close(fd) : (void)real.close(fd);
 }
 
-std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
+std::unique_ptr<Session> Listener::Accept(int flags, int* fd, Address* peer) {
   std::lock_guard lock(mutex_);
   used_ = true;
   DropFinished();
@@ -265,20 +266,20 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
   // all that came before.
   if (shared_ && (ready_.empty() || common_.FirstSince() <= ready_.front().since)) {
     Time since;
-    if (auto session = AcceptCommon(flags, fd, &since)) return session;
+    if (auto session = AcceptCommon(flags, fd, peer, &since)) return session;
     if (errno != EAGAIN) return nullptr;
   }
-  if (!ready_.empty()) return AcceptKept(flags, fd);
+  if (!ready_.empty()) return AcceptKept(flags, fd, peer);
   for (int attempts = 0; attempts < kMostAtOnce; ++attempts) {
     if (closed_) {
       errno = EINVAL;
       return nullptr;
     }
-    const int accepted = real.accept4(sdp_fd(), nullptr, nullptr, flags);
+    const int accepted = AcceptFrom(sdp_fd(), flags, peer);
     if (accepted < 0) return nullptr;
     Taken taken(accepted);
     const Time now = Now();
-    AcceptHandshake handshake(accepted, tuning_, now);
+    AcceptHandshake handshake(accepted, *peer, tuning_, now);
     switch (handshake.Step(now)) {
       case AcceptHandshake::Outcome::kEstablished:
         *fd = std::exchange(taken.fd, -1);
@@ -304,7 +305,7 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd) {
   return nullptr;
 }
 
-std::unique_ptr<Session> Listener::AcceptKept(int flags, int* fd) {
+std::unique_ptr<Session> Listener::AcceptKept(int flags, int* fd, Address* peer) {
   const int visible = Unhide(ready_.front().fd, flags);
   if (visible < 0) return nullptr;
   Ready ready = std::move(ready_.front());
@@ -314,6 +315,7 @@ std::unique_ptr<Session> Listener::AcceptKept(int flags, int* fd) {
   SettleWork();
   ready.session->queue_pair().SetEventFd(visible);
   *fd = visible;
+  *peer = ready.peer;
   return std::move(ready.session);
 }
 
@@ -410,17 +412,22 @@ bool Listener::AcceptAhead(bool shake_hands) {
   // is for all.
   const int most = shared_ && (shake_hands || !begun) ? 1 : kMostAtOnce;
   for (int attempts = 0; attempts < most && !full(); ++attempts) {
-    const int accepted = real.accept4(sdp_fd(), nullptr, nullptr, SOCK_CLOEXEC);
+    Address peer;
+    const int accepted = AcceptFrom(sdp_fd(), SOCK_CLOEXEC, &peer);
     if (accepted < 0) return any || errno == EAGAIN;  // another thread, or process, has it
     const int hidden = HiddenFds::Hide(accepted);
     if (hidden < 0) return any;
     Taken taken(hidden, /*is_hidden=*/true);
     any = true;
     const Time now = Now();
-    AcceptHandshake handshake(hidden, tuning_, now);
+    AcceptHandshake handshake(hidden, peer, tuning_, now);
     const auto outcome = shake_hands ? handshake.Step(now) : AcceptHandshake::Outcome::kPending;
     if (outcome == AcceptHandshake::Outcome::kEstablished) {
-      PushReady(std::exchange(taken.fd, -1), handshake.TakeSession(), begun, now);
+      PushReady({.fd = std::exchange(taken.fd, -1),
+                 .session = handshake.TakeSession(),
+                 .peer = peer,
+                 .since = now,
+                 .begun = begun});
     } else if (outcome == AcceptHandshake::Outcome::kPending) {
       incoming_.push_back(std::make_unique<Incoming>(this, hidden, std::move(handshake), begun));
       taken.fd = -1;
@@ -435,25 +442,22 @@ bool Listener::TakeOn() {
   return !closed_ && !leaving_ && AcceptAhead(/*shake_hands=*/true);
 }
 
-void Listener::PushReady(int fd, std::unique_ptr<Session> session, bool begun, Time since) {
-  if (shared_ && MayMove(*session) && !AwaitsRoom() && common_.Put(session->Freeze(), fd, since, begun)) {
-    HiddenFds::Close(fd);
+void Listener::PushReady(Ready ready) {
+  if (shared_ && MayMove(*ready.session) && !AwaitsRoom() && PutIntoCommon(ready)) {
+    HiddenFds::Close(ready.fd);
   } else {
-    Keep(fd, std::move(session), begun, since);
+    Keep(std::move(ready));
   }
   if (signal_fd_ >= 0) SignalConnection(signal_fd_, signal_number_);
 }
 
-void Listener::Keep(int fd, std::unique_ptr<Session> session, bool begun, Time since) {
-  session->queue_pair().SetEventFd(fd);
-  const bool tended = session->has_unsent() || begun || (shared_ && common_.usable());
-  const auto behind = std::upper_bound(ready_.begin(), ready_.end(), since,
-                                       [](Time time, const Ready& ready) { return time < ready.since; });
-  ready_.insert(behind, {.fd = fd,
-                         .session = std::move(session),
-                         .expires = Now() + config().handshake_timeout,
-                         .since = since,
-                         .begun = begun});
+void Listener::Keep(Ready ready) {
+  ready.session->queue_pair().SetEventFd(ready.fd);
+  ready.expires = Now() + config().handshake_timeout;
+  const bool tended = ready.session->has_unsent() || ready.begun || (shared_ && common_.usable());
+  const auto behind = std::upper_bound(ready_.begin(), ready_.end(), ready.since,
+                                       [](Time time, const Ready& other) { return time < other.since; });
+  ready_.insert(behind, std::move(ready));
   if (tended) Background::Add(&tending_, kPatience);
   const uint64_t one = 1;
   (void)!real.write(ready_fd(), &one, sizeof one);

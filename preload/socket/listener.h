@@ -74,9 +74,10 @@ class Listener final : private KernelListenerOwner {
   // held (LockAllForFork). False: closed.
   bool HandOver(Handover::Listener* out, std::vector<int>* descriptors);
 
-  // A connection over SDP, shaken hands with; empty if there is none now. *fd is its descriptor with `flags` applied.
-  // errno tells: EAGAIN, or what stopped it (EMFILE, ...).
-  std::unique_ptr<Session> Accept(int flags, int* fd);
+  // A connection over SDP whose handshake is complete; empty if there is none now. *fd is its descriptor with
+  // `flags` applied, *peer the client's address, or empty of a kernel RNIC's connection. errno tells: EAGAIN,
+  // or what stopped it (EMFILE, ...).
+  std::unique_ptr<Session> Accept(int flags, int* fd, Address* peer);
 
   // For the statistics: what Accept returned came over a kernel RNIC.
   void CountAccepted(const Session& session);
@@ -170,10 +171,11 @@ class Listener final : private KernelListenerOwner {
   struct Ready {
     int fd;  // hidden; becomes the application's
     std::unique_ptr<Session> session;
-    Time expires;  // how long its HelloAck may wait for the peer's first FPDU
-    Time since;
+    Address peer;
+    Time since;  // the handshake was complete: not later than the peer may have learnt of that
     bool begun;
     bool too_long = false;  // for the common queue
+    Time expires{};         // how long its HelloAck may wait for the peer's first FPDU
   };
   // Hands were shaken by who waits for the listener, and the HelloAck waits for the peer's first FPDU: if nobody accepts for a while, the
   // peer must get it all the same. And where processes share the listener, another one may accept then.
@@ -213,16 +215,19 @@ class Listener final : private KernelListenerOwner {
   [[nodiscard]] bool HelperMayAccept() const { return !closed_ && (first_hand() || common_.usable()); }
   // Takes what the SDP listener has; `shake_hands`: at once where the request is complete, else the helper does it.
   bool AcceptAhead(bool shake_hands);
-  // `since`: when hands were shaken with it; not later than its peer may have learnt of that.
-  void PushReady(int fd, std::unique_ptr<Session> session, bool begun, Time since);
-  // The same, for this process.
-  void Keep(int fd, std::unique_ptr<Session> session, bool begun, Time since);
+  bool PutIntoCommon(const Ready& ready) {
+    return common_.Put(ready.session->Freeze(), ready.fd, ready.peer, ready.since, ready.begun);
+  }
+  // Leaves it in the common queue if that is possible, else Keep()s it.
+  void PushReady(Ready ready);
+  // For this process.
+  void Keep(Ready ready);
   // Ends the work in the common queue when nothing is left of what was begun.
   void SettleWork();
   void DropFinished();
   // The first of ready_; the first of the common queue. errno tells as for Accept.
-  std::unique_ptr<Session> AcceptKept(int flags, int* fd);
-  std::unique_ptr<Session> AcceptCommon(int flags, int* fd, Time* since);
+  std::unique_ptr<Session> AcceptKept(int flags, int* fd, Address* peer);
+  std::unique_ptr<Session> AcceptCommon(int flags, int* fd, Address* peer, Time* since);
   // True: a connection that waits for accept may go to another process as it is.
   static bool MayMove(const Session& session);
   // Such a one waits here for room in the common queue, and nobody who came later is to get there before it.

@@ -116,7 +116,7 @@ Time Listener::MoveToCommon(Time now, Duration patience) {
     } else if (now - ready->since < patience) {
       next = std::min(next, ready->since + patience);
       ++ready;
-    } else if (common_.Put(ready->session->Freeze(), ready->fd, ready->since, ready->begun)) {
+    } else if (PutIntoCommon(*ready)) {
       HiddenFds::Close(ready->fd);
       ready = ready_.erase(ready);
       moved = true;
@@ -133,9 +133,9 @@ Time Listener::MoveToCommon(Time now, Duration patience) {
   return next;
 }
 
-std::unique_ptr<Session> Listener::AcceptCommon(int flags, int* fd, Time* since) {
+std::unique_ptr<Session> Listener::AcceptCommon(int flags, int* fd, Address* peer, Time* since) {
   std::vector<std::byte> state;
-  while (common_.Take(flags, fd, since, &state)) {
+  while (common_.Take(flags, fd, peer, since, &state)) {
     if (auto session = Session::Thawed(state, *fd)) return session;
     SDP_LOG(kError, "a connection that another process has taken on is not understood");
     real.close(*fd);
@@ -171,9 +171,11 @@ void Listener::PrepareConfinement(Time give_up) {
   while (!closed_) {
     const bool more = common_.OthersAtWork() && Now() < give_up;  // before the look at what they have put in
     Time since;
-    for (int fd; auto session = AcceptCommon(SOCK_CLOEXEC, &fd, &since);) {
+    Address peer;
+    for (int fd; auto session = AcceptCommon(SOCK_CLOEXEC, &fd, &peer, &since);) {
       const int hidden = HiddenFds::Hide(fd);
-      if (hidden >= 0) Keep(hidden, std::move(session), /*begun=*/false, since);
+      if (hidden >= 0)
+        Keep({.fd = hidden, .session = std::move(session), .peer = peer, .since = since, .begun = false});
     }
     if (!more) break;
     pollfd next{.fd = common_.fd(), .events = POLLIN, .revents = 0};

@@ -69,7 +69,14 @@ Background::Wait Listener::Incoming::Continue(Time now) {
             .events = static_cast<short>(write ? POLLIN | POLLOUT : POLLIN),
             .deadline = expires};
   }
-  listener->PushReady(fd, std::move(session), begun, since);
+  if (session->has_unsent()) {  // no RTR came: it is not a connection yet, and accept is not to return it
+    SDP_LOG(kInfo, "dropped a connection from %s to the SDP port: nothing came behind its MPA Request",
+            ToEndpoint(handshake.peer()).ToString().c_str());
+    HiddenFds::Close(fd);
+  } else {
+    listener->PushReady(
+        {.fd = fd, .session = std::move(session), .peer = handshake.peer(), .since = since, .begun = begun});
+  }
   finished = true;
   listener->SettleWork();
   return {.done = true};

@@ -21,6 +21,8 @@ enum class RnicKind : bool { kEmbedded, kKernel };
 // Nobody has said which mechanism is to be used, or from which size on. Then over the embedded RNIC a stream goes by Bcopy: its Read Response is
 // copied in and out of the kernel like a Send, and writer and reader take turns where Bcopy lets them work side by side. What goes to and fro
 // goes as the clock says (turn_taking.h), and so does a stream over a kernel RNIC (stream_timing.h).
+// SDP_FORCE=transaction: a small write waits for the read of its answer.
+inline bool ForcesTransactions() { return config().force == Mechanism::kTransaction; }
 inline bool ChoosesFreely() { return config().force == Mechanism::kChosen && !config().bcopy_threshold; }
 
 // A large send that is smaller is not worth the registration of its memory.
@@ -123,6 +125,16 @@ inline verbs::QpOptions QpOptions(const engine::Options& options) {
           .accept_silence = kAcceptSilence};
 }
 
+// The kernel keeps a connection to an SDP listener to itself until the MPA Request is there, or for so long:
+// a silent one costs the process nothing. Of other numbers of seconds the kernel makes these
+// (TCP_DEFER_ACCEPT).
+inline Duration Deferral() {
+  for (const auto seconds : {std::chrono::seconds(3), std::chrono::seconds(1)}) {
+    if (config().handshake_timeout >= seconds) return seconds;
+  }
+  return {};
+}
+
 inline iwarp::SoftOptions SoftOptions() {
   iwarp::SoftOptions options;
   options.want_crc = config().mpa_crc;
@@ -130,6 +142,7 @@ inline iwarp::SoftOptions SoftOptions() {
   options.peer_to_peer = config().mpa_peer_to_peer;
   options.confirm_rtr = true;  // peers with an embedded RNIC put nothing in their reply
   options.startup_timeout = config().handshake_timeout;
+  options.deferral = Deferral();
   return options;
 }
 

@@ -24,6 +24,7 @@
 #include "preload/socket/call_mark.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/pm_lookup.h"
+#include "preload/socket/quiet_links.h"
 #include "preload/socket/shared_arena.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
@@ -167,6 +168,7 @@ void PrepareFork() {
   IfThereIsMemory(Listener::ShareAll);
   SharedArena::LockForFork();  // in the order in which a hand-over takes them
   LockEpollSetsForFork();
+  QuietLinks::LockForFork();
   Background::LockForFork();
   locked_statistics() = OpenStatistics();
   if (locked_statistics() != nullptr) locked_statistics()->PrepareFork();
@@ -176,6 +178,7 @@ void ParentAfterFork() {
   SharedArena::ParentAfterFork();
   if (locked_statistics() != nullptr) locked_statistics()->ForkParent();
   Background::UnlockAfterFork();
+  QuietLinks::UnlockAfterFork();
   UnlockReadinessAfterFork();
   Listener::UnlockAllAfterFork();
   for (StreamSocket* socket : AllSockets::locked()) IfThereIsMemory([&] { socket->NoteForkInParent(); });
@@ -186,9 +189,11 @@ void ChildAfterFork() {
   SignalEnd::ForgetAfterFork();
   end_of_patience = kNever;
   Background::ForgetAfterFork();
+  QuietLinks::ForgetAfterFork();
   Waiter::ForgetAfterFork();
   Sleeper::ForgetThreadId();
   Background::UnlockAfterFork();
+  QuietLinks::UnlockAfterFork();
   DisownEpollSetsAfterFork();
   UnlockReadinessAfterFork();
   Listener::UnlockAllAfterFork();
@@ -204,6 +209,8 @@ void ExpectSignals() { SignalEnd::Guard(SayLastWords); }
 
 void PrepareConfinement() {
   SignalEnd::Unguard();
+  QuietLinks::Stop();
+  Background::EndIfIdle();
   Heap::Stock();
   PrepareLogForConfinement();
   ForEachNumber([](int fd, StreamSocket* socket) { socket->PrepareConfinement(fd); });
@@ -211,7 +218,10 @@ void PrepareConfinement() {
   ForEachSocket([give_up](StreamSocket* socket) { socket->FinishConfinement(give_up); });
 }
 
-void ConfinementRefused() { ExpectSignals(); }
+void ConfinementRefused() {
+  ExpectSignals();
+  QuietLinks::GoOn();  // and the helper with it
+}
 
 void ProcessExit() {
   SignalEnd::AwaitIfUnderWay();

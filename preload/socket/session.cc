@@ -1,12 +1,17 @@
 #include "preload/socket/session.h"
 
+#include <errno.h>
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include <utility>
 #include <variant>
 
 #include "core/base/archive.h"
 #include "preload/confinement.h"
+#include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "verbs/softiwarp/soft_rnic.h"
 
@@ -24,6 +29,10 @@ Overloaded(F...) -> Overloaded<F...>;
 
 // The engine's work starts at 1.
 constexpr WorkId kNudge{0};
+
+// How long the peer has to end its side of a link on which an abort was said, and how soon one looks again.
+constexpr Duration kPatienceForEnd = std::chrono::seconds(2);
+constexpr Duration kLookForEnd = std::chrono::milliseconds(10);
 
 // Thaw() makes another of it.
 std::unique_ptr<engine::Engine> BlankEngine() { return std::make_unique<engine::Engine>(engine::Role::kAccepting, engine::Options{}); }
@@ -137,6 +146,30 @@ void Session::Abort() {
   EndLink();
 }
 
+bool Session::link_outlives_abort() const {
+  const bool aborted = engine_->state() == engine::State::kAborted;
+  if (!aborted || reset_at_ == kNever || moving() || queue_pair_->owns_event_fd()) return false;
+  const verbs::LinkEnd end = queue_pair_->cause().end;
+  return end == verbs::LinkEnd::kOpen || end == verbs::LinkEnd::kTerminated;
+}
+
+Time Session::EndOutlivingLink(Time now) {
+  if (Confined()) return kNever;
+  if (reset_at_ == Time{}) reset_at_ = now + kPatienceForEnd;
+  Pump();
+  if (!link_outlives_abort()) return kNever;
+  const int link = queue_pair_->event_fd();
+  int unacknowledged = 0;
+  char byte;
+  // Our FIN counts as a byte.
+  const bool heard = queue_pair_->unsent_bytes() == 0 &&
+                     (real.ioctl(link, SIOCOUTQ, &unacknowledged) != 0 || unacknowledged <= 1);
+  const bool answered = LinkRecv(link, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN;
+  if (!(heard && answered) && now < reset_at_) return now + kLookForEnd;
+  Abort();
+  return reset_at_ = kNever;
+}
+
 bool Session::TakeCompletions() {
   if (between_links()) return false;
   verbs::Completion completion;
@@ -186,6 +219,9 @@ void Session::EndLink() {
   }
   move_.reset();
   link_ended_ = true;
+  // A FIN without DisConn is an abort, which our end of the link does not outlive either.
+  const bool in_order = engine_->peer_closed() || queue_pair_->owns_event_fd();
+  if (queue_pair_->cause().end == verbs::LinkEnd::kClosedByPeer && !in_order) queue_pair_->Abort();
   // Who has asked for it himself takes the engine along.
   if (engine_->suspended_port()) engine_->Abort(engine::AbortReason::kLinkLost);
 }

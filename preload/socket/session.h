@@ -43,6 +43,11 @@ class Session {
 
   // Ends the link at once, whatever state the connection is in.
   void Abort();
+  // The connection has been aborted, but not its link: AbortConn or Terminate has been said on it.
+  [[nodiscard]] bool link_outlives_abort() const;
+  // Resets that link once the peer has acknowledged what was said, and has answered or ended its direction,
+  // or has had time to (SDP 8.2.2). Returns when to come again; kNever: the link is gone.
+  Time EndOutlivingLink(Time now);
 
   // Takes what the link has and lets the engine react, without blocking. False once the link has nothing more (would block, ended).
   bool ReadAvailable() { return Read(&verbs::QueuePair::ReadLink); }
@@ -53,6 +58,7 @@ class Session {
 
   // Any of these, or the next, has looked at the link since the clock's last tick.
   [[nodiscard]] bool ReadLately() const;
+  [[nodiscard]] bool ReadSince(Time time) const { return read_at_ >= time; }
 
   // The same, asleep in the link's read until something comes, with `lock` dropped. Only while
   // may_sleep_in_read(). `memory`: what is registered to be filled.
@@ -199,6 +205,7 @@ class Session {
   std::unique_ptr<verbs::QueuePair> diverted_;  // that thread is in its read
   std::vector<std::unique_ptr<verbs::QueuePair>> abandoned_;  // such ones that a jump left: their frames may not be gone
   bool link_ended_ = false;
+  Time reset_at_{};  // EndOutlivingLink waits no longer; kNever: it has ended the link
   bool changed_ = true;
   bool reads_little_ = false;
   uint32_t move_steps_ = 0;

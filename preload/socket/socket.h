@@ -11,6 +11,7 @@
 #include <sys/uio.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 
 namespace sdp::preload {
@@ -26,7 +27,19 @@ class Socket {
   static Socket* New(int domain, int fd);
 
   void Ref() { references_.fetch_add(1, std::memory_order_relaxed); }
-  void Unref();
+  // False: the last reference has gone, and the destructor comes or runs.
+  [[nodiscard]] bool TryRef() {
+    uint32_t count = references_.load(std::memory_order_relaxed);
+    while (count != 0 && !references_.compare_exchange_weak(count, count + 1, std::memory_order_relaxed)) {
+    }
+    return count != 0;
+  }
+  void Unref() {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    const int error = errno;  // of the call whose thread has the last reference
+    delete this;
+    errno = error;
+  }
 
   virtual ssize_t Send(int fd, const iovec* iov, size_t count, int flags) = 0;
   // Sends what stands in `file` from `offset` on without reading it into memory: how many bytes, at most `count`; -1 with EAGAIN.

@@ -13,6 +13,7 @@
 #include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/fd_table.h"
+#include "preload/guard.h"
 #include "preload/native_family.h"
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
@@ -43,10 +44,6 @@ Socket* Socket::New(int domain, int fd) {
   auto* const socket = new StreamSocket(domain);
   socket->AddDescriptor(fd);
   return socket;
-}
-
-void Socket::Unref() {
-  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }
 
 StreamSocket::StreamSocket(int domain) : domain_(domain == kFamilySdp ? AF_INET : domain), native_(domain == kFamilySdp) {
@@ -101,6 +98,7 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   TakeSlot();
   AfterProgress();
   LeaveToBackground();
+  QuietLinks::Enter(&quiet_);
 }
 
 // The kernel answers for the descriptor from here on.
@@ -167,6 +165,7 @@ int StreamSocket::OtherDescriptor(int fd) {
 bool StreamSocket::MoveDescriptor(int from, int to) {
   std::lock_guard lock(mutex_.own());
   std::replace(descriptors_.begin(), descriptors_.end(), from, to);
+  QuietLinks::Unwatch(&quiet_, from);
   if (session_ != nullptr && session_->queue_pair().event_fd() == from) session_->queue_pair().SetEventFd(to);
   if (attempt_ != nullptr) attempt_->SetFd(to);
   return true;
@@ -212,7 +211,6 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   if (state_ == State::kSdp && !foreign()) {
     TakeUntold();
     if (!queue_pair().owns_event_fd()) LookForRefusal();  // a device's queue is looked at before a sleep, and counted
-    HandOverRequest(false);
     WantBcopy(LowWater());
     readiness.events = ReadyEvents();
     readiness.watch = WatchEvents();
@@ -227,9 +225,10 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     readiness.listener_fds[1] = listener_->ready_fd();
     readiness.listener_fds[2] = listener_->common_fd();
     listener_->NoteUse();
-  } else if (state_ == State::kNew && pending_error_ != 0) {
-    readiness.events = POLLOUT | POLLWRNORM | POLLERR | POLLHUP;
-    if (!error_outlived_) readiness.events |= POLLIN;
+  } else if (state_ == State::kNew && (pending_error_ != 0 || connect_failed_)) {
+    readiness.events = POLLOUT | POLLWRNORM | POLLHUP;
+    if (pending_error_ != 0) readiness.events |= POLLERR;
+    if (connect_failed_) readiness.events |= POLLIN | POLLRDNORM | POLLRDHUP;
     readiness.read_edge = readiness.write_edge = link_edge_;
   }
   return readiness;
@@ -289,6 +288,16 @@ void StreamSocket::LookForRefusal() {
   look_for_refusal_ = now + kLooksForRefusal;
   const int error = errno;  // of whoever only asks
   LookAtLink();
+  errno = error;
+}
+
+// What the peer grants meanwhile stays on the link: with credit in hand small sends would leave one by one.
+void StreamSocket::GlanceAtLink() {
+  if (Confined() || queue_pair().owns_event_fd() || session_->being_read() || session_->moving()) return;
+  const NoCancellation no_cancellation;
+  const int error = errno;
+  pollfd link{.fd = queue_pair().event_fd(), .events = POLLRDHUP, .revents = 0};
+  if (real.poll(&link, 1, 0) == 1) LookToTheEnd();
   errno = error;
 }
 
@@ -376,6 +385,7 @@ void StreamSocket::NoteAbort() {
     if (e.peer_closed() && pending_error_ == ECONNRESET) pending_error_ = EPIPE;  // as TCP: receives end nevertheless
     LogAbort(peer_, e.abort_reason(), cause, session_->recorder());
   }
+  if (session_->link_outlives_abort()) Background::Add(&task_, Duration::zero());
   if (slot_ != nullptr) PublishAll();
 }
 

@@ -30,7 +30,7 @@
 #include "preload/socket/loan.h"
 #include "preload/socket/option_log.h"
 #include "preload/socket/poll_budget.h"
-#include "preload/socket/request_timing.h"
+#include "preload/socket/quiet_links.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/session.h"
 #include "preload/socket/shared_connection.h"
@@ -224,6 +224,16 @@ class StreamSocket final : public Socket {
    private:
     StreamSocket* const socket_;
   };
+  class QuietLink final : public QuietLinks::Link {
+   public:
+    explicit QuietLink(StreamSocket* socket) : socket_(socket) {}
+    Socket* owner() override { return socket_; }
+    void LookIfUnread(Time since) override { socket_->LookIfUnread(since); }
+    void TakeUnread() override { socket_->TakeUnread(); }
+
+   private:
+    StreamSocket* const socket_;
+  };
   struct Observation {
     ReadinessObserver* observer;
     int fd;
@@ -264,6 +274,8 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool IsCommon(int fd) const;
   // Whoever has closed answers what is sent with a reset, which the next call is to know of.
   void LookForRefusal();
+  // Whether the link is over, in the kernel's words alone: nothing is read.
+  void GlanceAtLink();
   // What is unread goes from process to process with a shared connection.
   static constexpr size_t kReadAheadOfShared = 64 << 10;
 
@@ -371,13 +383,7 @@ class StreamSocket final : public Socket {
 
   // stream_socket_hold.cc: what MSG_MORE and TCP_CORK keep back. Empty again before anything else is sent.
   // Keeps the bytes of `data` for the next message, if there is time and room to; false: send them.
-  bool Hold(const iovec* iov, size_t count, size_t total, bool is_request);
-  // A write of so many bytes should wait for the read of its answer.
-  [[nodiscard]] bool MayBeRequest(size_t total) const;
-  // A large answer is expected, and memory will be lent for it.
-  [[nodiscard]] bool AwaitsAnswer() const;
-  // A request that waits leaves, or stays in the engine for the offer that follows.
-  void HandOverRequest(bool with_sink_avail);
+  bool Hold(const iovec* iov, size_t count, size_t total);
   // Takes bytes as Engine::Send, those kept back first, and hands them to the link. How many of `data`; *moved: of both.
   size_t SendBehindHeld(std::span<const Bytes> data, engine::SendFlags flags, size_t* moved);
   void PushHeld();
@@ -481,6 +487,7 @@ class StreamSocket final : public Socket {
   // Until no connect is under way. 0, EINTR, or EAGAIN when `timeout` (0: without end) is over.
   int AwaitConnect(Lock& lock, Duration timeout);
   int JoinConnect(Lock& lock, int fd);
+  int FailAgain(int fd);
   int ShutDownConnect(int fd);
   int FailTaken();
   ConnectAttempt::Outcome LeadAttempt(int fd, Time now);
@@ -536,10 +543,21 @@ class StreamSocket final : public Socket {
   int DescriptorToLinger(Lock& lock, int fd);
   Background::Wait RunInBackground(Time now);
   Background::Wait RunLinger(Time now);
+  // A connect that was under way when the socket was closed. False: it goes on. Then there is a session, or
+  // it has come to nothing.
+  bool StepClosedConnect(Time now);
+  // All is sent, and the peer alone keeps the connection: TCP_LINGER2 says for how long.
+  void BoundFinWait(Time now);
   // linger_fd_ stands for a connection that is closed here, and does so no more; -1: it did not.
   void NoteLingering();
   int TakeLingerFd();
   void DropSession();
+
+  // stream_socket_quiet.cc
+  void LookIfUnread(Time since);
+  void TakeUnread();
+  // The helper is to read what the program does not.
+  [[nodiscard]] bool HasQuietLink() const;
 
   // stream_socket_exit.cc
   // A number of it is not close-on-exec.
@@ -575,6 +593,8 @@ class StreamSocket final : public Socket {
   bool connect_reported_ = false;  // connect() has said that there is a connection
   bool receive_shut_ = false;
   bool send_shut_ = false;  // in CLOSE_WAIT, when the engine is over
+  // A connect in the background: until the next one the socket is as one whose connection has ended.
+  bool connect_failed_ = false;
   bool error_outlived_ = false;  // pending_error_ is that of a connection which AF_UNSPEC has ended
   bool locked_for_fork_ = false;
   bool foreign_ = false;    // inherited by fork and not shared: the parent's connection
@@ -605,7 +625,6 @@ class StreamSocket final : public Socket {
   uint32_t copied_in_a_row_ = 0;
   Duration mebibyte_read_ = std::chrono::milliseconds(20);  // how long an adapter's peer took for one, about
   TurnTaking turns_;
-  RequestTiming request_timing_;
   StreamTiming stream_timing_;  // over a kernel RNIC
   TurnTaking::Way way_ = TurnTaking::Way::kCopy;  // that the engine was told of
   bool trimming_ = false;  // the background looks whether the send buffer is used
@@ -623,9 +642,9 @@ class StreamSocket final : public Socket {
 
   std::vector<std::byte> held_;  // sent with MSG_MORE or a cork: leaves with what follows, or at held_until_
   Time held_until_ = kNever;
-  bool held_request_ = false;  // it waits for a read (request_timing.h)
 
   Task task_{this};
+  QuietLink quiet_{this};
   uint64_t calls_ = 0;       // by the application, to see whether it is active
   uint64_t told_readable_ = 0;  // by FIONREAD
   uint64_t calls_seen_ = 0;  // by the background
@@ -635,6 +654,7 @@ class StreamSocket final : public Socket {
   uint32_t jumps_before_ = 0;  // of all threads, when the first of those came
   bool kept_for_calls_ = false;  // closed, but for them: linger_fd_ is the connection's
   Time linger_until_ = kNever;
+  bool fin_wait_bounded_ = false;
 
   stats::Slot* slot_ = nullptr;
   uint64_t published_sizes_ = 0;  // of Private Buffers, as the slot has them

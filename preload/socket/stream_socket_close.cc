@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
@@ -27,8 +29,12 @@
 namespace sdp::preload {
 namespace {
 
-// How long a closed connection may wait for its peer to close too, as TCP's FIN_WAIT_2 does.
+// How long a closed connection may take until all is sent, and if nothing else is said, then wait for its
+// peer to close too.
 constexpr Duration kFinWait = std::chrono::seconds(60);
+// How long a connect may go on whose socket was closed. On TCP the connection is there as soon as the kernels
+// have agreed, and its peer reads an end.
+constexpr Duration kPatienceForConnect = std::chrono::seconds(1);
 // How often one looks whether the send buffer is used still.
 constexpr Duration kSendBufferRest = std::chrono::milliseconds(20);
 // How long close may sleep for bytes that the link does not take yet, where no descriptor is left to do it behind the application's back.
@@ -62,6 +68,17 @@ Time EndOfClosePatience() {
 int Fail(int error) {
   errno = error;
   return -1;
+}
+
+bool Resets(const linger& option) { return option.l_onoff != 0 && option.l_linger == 0; }
+
+// TCP_LINGER2, which the kernel keeps: of a connection that is closed here, how long it waits for the peer
+// alone. Below zero: not at all.
+Duration FinWait(int fd) {
+  int seconds = 0;
+  socklen_t length = sizeof seconds;
+  return LinkGetOption(fd, IPPROTO_TCP, TCP_LINGER2, &seconds, &length) == 0 ? std::chrono::seconds(seconds)
+                                                                             : kFinWait;
 }
 
 // The program's, or one that was kept for its calls.
@@ -200,6 +217,16 @@ int StreamSocket::Close(int fd) {
       DropSession();
       break;
     case State::kConnecting:
+      if (attempt_ != nullptr && !connects_inline_ && !Resets(options_.linger_option()) && !Confined() &&
+          !TooManyLinger()) {
+        linger_fd_ = HiddenFds::Duplicate(fd);
+        linger_until_ = Now() + kPatienceForConnect;
+      }
+      if (linger_fd_ >= 0) {
+        NoteLingering();
+        attempt_->SetFd(linger_fd_);
+        Background::Add(&task_, Duration::zero());  // it sleeps on the number that is no more
+      }
       state_ = State::kClosed;  // the helper sees it
       break;
     case State::kNew:
@@ -212,6 +239,7 @@ int StreamSocket::Close(int fd) {
 }
 
 void StreamSocket::GoOnWithout(int fd) {
+  QuietLinks::Unwatch(&quiet_, fd);
   if (session_ != nullptr && session_->queue_pair().event_fd() == fd) session_->queue_pair().SetEventFd(descriptors_.front());
   if (attempt_ == nullptr) return;
   attempt_->SetFd(descriptors_.front());
@@ -219,6 +247,7 @@ void StreamSocket::GoOnWithout(int fd) {
 }
 
 int StreamSocket::CloseLast(Lock& lock, int fd) {
+  QuietLinks::Leave(&quiet_);
   if (foreign()) {
     state_ = State::kClosed;
     if (session_ == nullptr || !session_->read_here()) DropSession();  // else that thread is in it
@@ -272,7 +301,11 @@ void StreamSocket::EndStream() {
   engine::Engine& e = session_->engine();
   const linger& option = options_.linger_option();
   if (e.readable_bytes() == 0) session_->ReadAvailable();
-  if ((option.l_onoff != 0 && option.l_linger == 0) || e.readable_bytes() + e.advertised_bytes() > 0 || Urgent() || e.refused_data()) {
+  // Shut down before, it may have nothing to wait for any more but what TCP_LINGER2 says.
+  const bool in_fin_wait = e.state() == engine::State::kSendClosed && !session_->has_unsent() &&
+                           FinWait(queue_pair().event_fd()) < Duration::zero();
+  if (Resets(option) || e.readable_bytes() + e.advertised_bytes() > 0 || Urgent() || e.refused_data() ||
+      in_fin_wait) {
     e.Abort(engine::AbortReason::kLocal);
   } else {
     PushHeld();
@@ -320,6 +353,10 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
     held_until_ = now + Background::kGrace;
   }
   if (session_->moving()) return RunMove(look_again);
+  if (session_->link_outlives_abort()) {
+    if (const Time again = session_->EndOutlivingLink(now); again != kNever) return {.deadline = again};
+    AfterProgress();
+  }
   if (calls_ != calls_seen_ || session_->being_read()) {
     // The application is at it: it does this itself, and cheaper.
     calls_seen_ = calls_;
@@ -359,7 +396,11 @@ Background::Wait StreamSocket::TrimmedWait(Time now) {
 
 // The application has closed the socket.
 Background::Wait StreamSocket::RunLinger(Time now) {
-  attempt_.reset();
+  if (attempt_ != nullptr && !StepClosedConnect(now)) {
+    Background::Wait wait = attempt_->wait();
+    wait.deadline = std::min(wait.deadline, linger_until_);
+    return wait;
+  }
   // Others' since the process has begun to end (FinishAtExit): they have not gone, and its end is theirs to make.
   if (session_ == nullptr || linger_fd_ < 0 || foreign_) return {.done = true};
   if (!session_->moving()) OnlyLooks();
@@ -405,12 +446,41 @@ Background::Wait StreamSocket::RunLinger(Time now) {
     session_->Pump();
   }
   if (has_offers()) CollectLoans();
+  BoundFinWait(now);
   const bool over = session_->link_ended() || now >= linger_until_;
   if (!over && more) return {.deadline = now};
   if (!over) return LinkWait(linger_fd_, std::min(linger_until_, session_->move_deadline()));
   if (!session_->link_ended() && session_->has_unsent()) session_->queue_pair().Abort();
   DropSession();
   return {.done = true};
+}
+
+bool StreamSocket::StepClosedConnect(Time now) {
+  auto outcome = ConnectAttempt::Outcome::kFailed;
+  if (linger_fd_ >= 0 && now < linger_until_ && !Confined()) {
+    // A link that the peer has ended, too, is not made again.
+    pollfd link{.fd = linger_fd_, .events = POLLRDHUP, .revents = 0};
+    const bool lost = attempt_->sdp_address().length != 0 && real.poll(&link, 1, 0) > 0;
+    if (!lost) outcome = LeadAttempt(linger_fd_, now);
+  }
+  if (outcome == ConnectAttempt::Outcome::kPending) return false;
+  if (outcome == ConnectAttempt::Outcome::kConventional)
+    ConnectWithoutBlocking(linger_fd_, attempt_->target());
+  if (outcome == ConnectAttempt::Outcome::kSdp) {
+    session_ = attempt_->TakeSession();
+    peer_ = attempt_->target();
+    linger_until_ = now + kFinWait;
+    EndStream();
+  }
+  attempt_.reset();
+  if (session_ == nullptr) DropSession();
+  return true;
+}
+
+void StreamSocket::BoundFinWait(Time now) {
+  if (fin_wait_bounded_ || !AllSent(linger_fd_)) return;
+  fin_wait_bounded_ = true;
+  linger_until_ = now + std::max(FinWait(linger_fd_), Duration::zero());
 }
 
 void StreamSocket::Vanished(int fd) {
@@ -420,6 +490,7 @@ void StreamSocket::Vanished(int fd) {
   // The kernel has ended the link already; what was unsent is lost, as nobody told us in time.
   if (listener_ != nullptr) listener_->Close();
   attempt_.reset();
+  QuietLinks::Leave(&quiet_);
   if (session_ == nullptr || !session_->read_here()) DropSession();
   state_ = State::kClosed;
   waiters_.WakeAll();
@@ -427,6 +498,7 @@ void StreamSocket::Vanished(int fd) {
 
 // The connection is over (or the listener closed): its counters become history, its descriptor goes.
 void StreamSocket::DropSession() {
+  QuietLinks::Leave(&quiet_);
   if (slot_ != nullptr) {
     if (session_ != nullptr) {
       PublishStats();

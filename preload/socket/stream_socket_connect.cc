@@ -78,7 +78,7 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     case State::kNew:
       break;
   }
-  if (pending_error_ != 0 && !error_outlived_) return Fail(TakeError());
+  if (connect_failed_ || (pending_error_ != 0 && !error_outlived_)) return FailAgain(fd);
   const bool internet = address != nullptr && ((address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) ||
                                                (address->sa_family == AF_INET6 && length >= 24));
   const bool of_another = internet && !native_ && address->sa_family != domain_;
@@ -136,7 +136,10 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
     const ConnectAttempt::Outcome outcome = LeadAttempt(fd, Now());
     if (outcome != ConnectAttempt::Outcome::kPending) {
       const int result = FinishConnect(fd, outcome);
+      const int error = errno;
+      if (outcome == ConnectAttempt::Outcome::kFailed) Unconnect(fd);
       waiters_.WakeAll();
+      errno = error;
       return result;
     }
     if (!self_answered && attempt_->sdp_address().length != 0) {
@@ -210,6 +213,12 @@ int StreamSocket::JoinConnect(Lock& lock, int fd) {
   if (state_ == State::kSdp) return ReportConnected(fd);
   if (state_ == State::kPlain) return kPassThrough;
   if (state_ == State::kClosed) return Fail(EBADF);
+  return FailAgain(fd);
+}
+
+// As on TCP: the next connect behind one that has failed tells of that, and the one after it may succeed.
+int StreamSocket::FailAgain(int fd) {
+  if (std::exchange(connect_failed_, false)) Unconnect(fd);
   return Fail(pending_error_ != 0 ? TakeError() : ECONNABORTED);
 }
 
@@ -219,6 +228,8 @@ int StreamSocket::Disconnect(int fd) {
   bool of_rnic = false;    // its link was the RNIC's own, not the descriptor
   switch (state_.load()) {
     case State::kNew:
+      connect_failed_ = false;
+      return kPassThrough;
     case State::kPlain:
     case State::kClosed:
       return kPassThrough;
@@ -343,7 +354,7 @@ int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
       const Address peer = attempt_->target();
       auto session = attempt_->TakeSession();
       attempt_.reset();
-      SDP_LOG(kDebug, "connect to %s: SDP at %s", ToEndpoint(peer).ToString().c_str(), ToEndpoint(sdp_peer_).ToString().c_str());
+      SDP_LOG(kInfo, "connect to %s: SDP at %s", ToEndpoint(peer).ToString().c_str(), ToEndpoint(sdp_peer_).ToString().c_str());
       const Address own = session->LocalName();
       EnterSdp(std::move(session), own.length != 0 ? own : LocalAddress(fd), peer, stats::Role::kConnecting);
       return 0;
@@ -389,10 +400,11 @@ Background::Wait StreamSocket::RunAttempt(Time now) {
 }
 
 void StreamSocket::EndAttempt(int fd, ConnectAttempt::Outcome outcome) {
-  if (outcome == ConnectAttempt::Outcome::kFailed) pending_error_ = attempt_->error();
+  connect_failed_ = outcome == ConnectAttempt::Outcome::kFailed;
+  if (connect_failed_) pending_error_ = attempt_->error();
   const Address target = attempt_->target();
   if (FinishConnect(fd, outcome) == kPassThrough) ConnectWithoutBlocking(fd, target);
-  if (outcome == ConnectAttempt::Outcome::kFailed) {
+  if (connect_failed_) {
     ++link_edge_;
     for (const Observation& o : observers_) o.observer->OnChange(o.fd);
   }

@@ -82,6 +82,17 @@ void StreamSocket::FinishAtExit(Time deadline) {
   AwaitOwner(lock);
   if (shared_ != nullptr && session_ != nullptr) FinishShared(lock, deadline);
   if (listener_ != nullptr) listener_->LeaveToOthers();
+  while (state_ == State::kClosed && attempt_ != nullptr && !foreign() && Now() < deadline &&
+         !StepClosedConnect(Now())) {
+    const Background::Wait wait = attempt_->wait();
+    pollfd link{.fd = wait.fd, .events = wait.events, .revents = 0};
+    timespec storage;
+    const timespec* const timeout =
+        Remaining(std::min({wait.deadline, linger_until_, deadline, Now() + kLookAtHelper}), &storage);
+    lock.unlock();
+    UnboundedPoll(&link, 1, timeout, nullptr);
+    lock.lock();
+  }
   if (session_ == nullptr) return;  // or over, while that waited
   if (shared_ != nullptr) {
     DropShared();

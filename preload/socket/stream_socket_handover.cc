@@ -174,6 +174,7 @@ bool StreamSocket::TakeUp(Bytes front) {
   responsible_ = session_->has_unsent();
   if (!shared_->HasOthers(/*sure=*/true) && !shared_->ReadElsewhere()) {
     StopSharing();
+    QuietLinks::Enter(&quiet_);
   } else {
     shared_->Unlock();
   }

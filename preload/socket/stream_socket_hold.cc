@@ -1,11 +1,12 @@
 // MSG_MORE and TCP_CORK: a small piece waits for the next one, and both leave as one message with one call on
-// the link. A small write that the read of a large answer always follows waits for that (request_timing.h), and leaves in its SinkAvail (SDP 9.4);
-// with SDP_FORCE=transaction every small write.
+// the link. With SDP_FORCE=transaction every small write of a blocking socket waits likewise, for the read of
+// its answer, and leaves in that read's SinkAvail (SDP 9.4).
 #include <algorithm>
 #include <array>
 
 #include "preload/config.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/options.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
@@ -16,31 +17,7 @@ constexpr Duration kLongestHold = std::chrono::milliseconds(200);
 
 }  // namespace
 
-bool StreamSocket::MayBeRequest(size_t total) const {
-  if (config().force != Mechanism::kTransaction && !AwaitsAnswer()) return false;
-  const engine::Stats& stats = session_->engine().stats();
-  return stats.sink_mode == engine::FlowMode::kPipelined &&
-         held_.size() + total + engine::kMaxHeader <= stats.remote_buffer_size;
-}
-
-bool StreamSocket::AwaitsAnswer() const {
-  // Nobody else uses the socket, or looks at it, who would have to see that the request has not left.
-  return config().force == Mechanism::kChosen && turns_.ShouldLend(engine().sink_threshold()) && turns_.short_answers() && shared_ == nullptr && waiters_.empty() && observers_.empty() &&
-         !session_->being_read() && !sink_loan_.offered() && options_.receive_timeout() == Duration::zero();
-}
-
-void StreamSocket::HandOverRequest(bool with_sink_avail) {
-  if (!held_request_) return;
-  if (!with_sink_avail) {
-    PushHeld();
-    return;
-  }
-  held_request_ = false;
-  size_t moved;
-  SendBehindHeld({}, {.buffering = engine::Buffering::kFull, .hold = true}, &moved);
-}
-
-bool StreamSocket::Hold(const iovec* iov, size_t count, size_t total, bool is_request) {
+bool StreamSocket::Hold(const iovec* iov, size_t count, size_t total) {
   if (shared_ != nullptr) return false;  // the others would not know of it
   const engine::Engine& e = session_->engine();
   const size_t wanted = held_.size() + total;
@@ -49,10 +26,9 @@ bool StreamSocket::Hold(const iovec* iov, size_t count, size_t total, bool is_re
   if (wanted >= e.stats().remote_buffer_size || e.buffered_bytes() + wanted > config().send_buffer || wanted > SendRoom() || !e.writable())
     return false;
   if (held_.empty()) {
-    const Duration longest = is_request ? Background::kGrace : kLongestHold;
+    const Duration longest = ForcesTransactions() ? Background::kGrace : kLongestHold;
     held_until_ = Now() + longest;
     if (!Background::Add(&task_, longest)) return false;
-    held_request_ = is_request;
   }
   for (size_t i = 0; i < count; ++i) {
     const auto* const bytes = static_cast<const std::byte*>(iov[i].iov_base);
@@ -76,13 +52,10 @@ size_t StreamSocket::SendBehindHeld(std::span<const Bytes> data, engine::SendFla
   session_->Pump();  // nothing references held_ from here on
   const size_t of_held = std::min(*moved, held_.size());
   held_.erase(held_.begin(), held_.begin() + static_cast<ptrdiff_t>(of_held));
-  if (held_.empty()) held_request_ = false;
   return *moved - of_held;
 }
 
 void StreamSocket::PushHeld() {
-  if (held_request_) request_timing_.Missed();
-  held_request_ = false;
   if (held_.empty()) return;
   if (!session_->engine().can_send()) {
     held_.clear();

@@ -34,6 +34,7 @@ bool StreamSocket::KeepForCalls(int fd) {
   if (jumps_before_ != Jumps::Total() || Confined() || Critical::MayBeInHandler()) return false;
   const int hidden = HiddenFds::Duplicate(fd);
   if (hidden < 0) return false;
+  QuietLinks::Unwatch(&quiet_, fd);
   linger_fd_ = hidden;
   NoteLingering();
   kept_for_calls_ = true;

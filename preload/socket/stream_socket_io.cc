@@ -16,7 +16,9 @@
 #include "preload/real_calls.h"
 #include "preload/signal_end.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/options.h"
 #include "preload/socket/stream_socket.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -24,6 +26,9 @@ namespace {
 // How long a blocking sender waits for credit before its data is copied instead (SDP 9.5.6: two peers that both send before
 // they receive must not wait for each other for ever).
 constexpr Duration kPatienceForCredit = std::chrono::milliseconds(2);
+
+// How often a program that goes on sending looks whether the link is over.
+constexpr uint64_t kCallsBetweenGlances = 256;
 
 // A receive of so few bytes is not asked whether it would lend its memory.
 constexpr size_t kNeverLent = 1024;
@@ -57,6 +62,17 @@ class IovecCursor {
       most -= length;
     }
     return spans.first(n);
+  }
+
+  // The next `most` bytes may be written to, or what there is of them.
+  [[nodiscard]] bool MayWrite(size_t most) const {
+    size_t offset = offset_;
+    for (size_t i = index_; i < count_ && most > 0; ++i, offset = 0) {
+      const size_t length = std::min(iov_[i].iov_len - offset, most);
+      if (!preload::MayWrite(static_cast<std::byte*>(iov_[i].iov_base) + offset, length)) return false;
+      most -= length;
+    }
+    return true;
   }
 
   void Advance(size_t bytes) {
@@ -166,26 +182,20 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   const size_t total = data.left();
   const bool writable = Writable();  // what poll told the caller
   if (total > 0) [[likely]] {
+    if (calls_ % kCallsBetweenGlances == 0) GlanceAtLink();
     LookForRefusal();
   } else {
     LookToTheEnd();
   }
   const bool nonblocking = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd);
-  const bool more = (flags & MSG_MORE) != 0 || options_.cork();
+  const bool more = (flags & MSG_MORE) != 0 || options_.cork() || (!nonblocking && ForcesTransactions());
   const bool may_hold = (flags & MSG_OOB) == 0 && total > 0 && pending_error_ == 0 && session_->engine().can_send();
-  if (more && may_hold && Hold(iov, count, total, /*is_request=*/false)) return static_cast<ssize_t>(total);
+  if (more && may_hold && Hold(iov, count, total)) return static_cast<ssize_t>(total);
   engine::SendFlags send_flags{.out_of_band = (flags & MSG_OOB) != 0};
   Time credit_deadline = kNever;
   bool looked = false;
   left_until_ = kNever;
   NoteSend(total, !nonblocking);
-  const bool is_request = !nonblocking && !more && may_hold && MayBeRequest(total);
-  // What MSG_MORE has kept back leaves with what follows, at once.
-  const bool waits = is_request && (held_.empty() ? request_timing_.expects_read() || config().force == Mechanism::kTransaction : held_request_);
-  if (waits && Hold(iov, count, total, /*is_request=*/true)) {
-    request_timing_.Asked(Now(), /*waits=*/true);
-    return static_cast<ssize_t>(total);
-  }
   for (;;) {
     if (foreign()) {  // since a sleep
       const int error = AwaitConnection(lock, nonblocking, options_.send_timeout(), &deadline);
@@ -228,7 +238,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
         if (foreign() || pending_error_ != 0 || !e.can_send()) continue;
       }
     }
-    const bool first = total == data.left();
+    bool first = total == data.left();
     while (data.left() > 0) {
       // A write of more pieces than one Rest() names goes on; its out-of-band byte is the very last.
       const size_t room = send_flags.out_of_band ? SIZE_MAX : SendRoom();
@@ -243,12 +253,14 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
       data.Advance(SendBehindHeld(rest, flags, &moved));
       if (moved == 0) break;
       left_until_ = kNever;
+      if (data.left() == 0 || session_->end_unread()) break;
+      first = false;
     }
     if (session_->end_unread()) {
       while (session_->ReadAvailable()) {
       }
       AfterProgress();
-      if (!first) break;
+      if (!first || session_->queue_pair().failed_midway()) break;
       if (InCloseWait()) return SendToNobody(total);
       // As on TCP: what finds the connection gone has not been sent.
       const int error = pending_error_ != 0 ? TakeError() : EPIPE;
@@ -290,7 +302,6 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   }
   AfterProgress();
   LeaveToBackground();
-  if (is_request) request_timing_.Asked(Now(), /*waits=*/false);
   if (total == data.left() && total > 0) return Fail(EAGAIN);
   return static_cast<ssize_t>(total - data.left());
 }
@@ -344,8 +355,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   const bool may_lend = !nonblocking && !peek && !receive_shut_ && (flags & MSG_TRUNC) == 0;
   // 9.3: never for MSG_WAITALL.
   bool lend_ahead = may_lend && wanted < total && total > kNeverLent && LendsAhead(iov[0].iov_len);
-  if (lend_ahead) request_timing_.Read(Now());
-  bool looked_ahead = held_request_;  // nothing can have come for a question that has not left
+  bool looked_ahead = false;
   bool looked = false;
   bool slept = false;
   size_t done = 0;
@@ -363,13 +373,14 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     const auto stopped = [&] { return !peek && done > 0 && engine().at_mark(); };
     if (!stopped() && e.readable_bytes() != 0) {
       engine::Engine& from = session_->engine();
+      if ((flags & MSG_TRUNC) == 0 && !room.MayWrite(from.readable_bytes())) {
+        if (done == 0) return Fail(EFAULT);
+        break;
+      }
       done = peek ? Peek(from, room, (flags & MSG_TRUNC) != 0) : done + Take(from, room, (flags & MSG_TRUNC) != 0);
     }
     if (done > 0 && !peek) session_->Pump();  // what was read is credit for the peer
-    if (stopped()) {
-      HandOverRequest(false);
-      break;
-    }
+    if (stopped()) break;
     if (e.advertised_bytes() > 0 || may_lend) {
       const auto rest = room.Rest();
       const engine::SinkWish wish = may_lend && !rest.empty() ? e.sink_wish(rest.front().size()) : engine::SinkWish::kNothing;
@@ -382,7 +393,6 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       }
       if (wish == engine::SinkWish::kRead || ahead) {
         int error = 0;
-        HandOverRequest(ahead);
         const auto moved = ReceiveLent(lock, fd, rest.front(), wish == engine::SinkWish::kAdvertise, &deadline, &error);
         if (!moved) WantBcopy(1);  // nobody will read what the peer offers: it is to come by itself
         lend_ahead = lend_ahead && !ahead;
@@ -400,7 +410,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
         WantBcopy(peek ? total : 1);
       }
     }
-    HandOverRequest(false);
+    if (ForcesTransactions()) [[unlikely]] PushHeld();
     if (peek && done < total && !looked) {
       // Programs look again and again until enough is there.
       looked = true;

@@ -189,17 +189,17 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
   bool plain_first = accepted_in_a_row_ >= kMostInARow;
   for (;;) {
     int accepted = -1;
-    if (auto session = plain_first ? nullptr : listener_->Accept(flags, &accepted)) {
+    Address peer;
+    if (auto session = plain_first ? nullptr : listener_->Accept(flags, &accepted, &peer)) {
       Listener::Taken taken(accepted);
       ++accepted_in_a_row_;
       if (!nonblocking) FinishStart(*session, accepted);
       const bool of_rnic = session->queue_pair().owns_event_fd();  // then the descriptor knows no names
-      const Address peer =
-          of_rnic ? ToAddress(ToEndpoint(session->PeerName()), domain_, 0) : PeerAddress(accepted);
+      if (of_rnic) peer = ToAddress(ToEndpoint(session->PeerName()), domain_, 0);
       Address local =
           of_rnic ? ToAddress(ToEndpoint(session->LocalName()), domain_, 0) : LocalAddress(accepted);
       SetPort(local, Port(local_));
-      SDP_LOG(kDebug, "accept on %s: SDP from %s", ToEndpoint(local).ToString().c_str(), ToEndpoint(peer).ToString().c_str());
+      SDP_LOG(kInfo, "accept on %s: SDP from %s", ToEndpoint(local).ToString().c_str(), ToEndpoint(peer).ToString().c_str());
       if (of_rnic) {
         listener_->CountAccepted(*session);
       } else {

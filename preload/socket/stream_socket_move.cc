@@ -21,6 +21,7 @@ void StreamSocket::FollowMove() {
   if (seen_move_steps_ == session_->move_steps()) return;
   seen_move_steps_ = session_->move_steps();
   waiters_.WakeAll();  // there is something else to wait for
+  QuietLinks::Unwatch(&quiet_, LinkOf(LinkFd()));
   if (session_->moving()) return LeaveToBackground();
   if (session_->link_ended() || descriptors_.empty()) return;
   LearnWay();

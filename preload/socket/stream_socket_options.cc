@@ -9,11 +9,11 @@
 #include <cstring>
 
 #include "preload/native_family.h"
-#include "preload/program_memory.h"
 #include "preload/real_calls.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/tcp_info.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -34,12 +34,20 @@ int Fail(int error) {
 
 // As getsockopt gives out a value of its own: cut to the room there is.
 int Put(const void* source, size_t size, void* value, socklen_t* length) {
-  if (IsNowhere(length)) return Fail(EFAULT);
+  if (!MayWrite(length, sizeof *length)) return Fail(EFAULT);
   if (static_cast<int>(*length) < 0) return Fail(EINVAL);
   const auto given = std::min<socklen_t>(*length, size);
-  if (IsNowhere(value) && given > 0) return Fail(EFAULT);
+  if (!MayWrite(value, given)) return Fail(EFAULT);
   if (given > 0) std::memcpy(value, source, given);
   *length = given;
+  return 0;
+}
+
+int PutName(const Address& name, sockaddr* address, socklen_t* length) {
+  if (!MayWrite(length, sizeof *length)) return Fail(EFAULT);
+  if (static_cast<int>(*length) < 0) return Fail(EINVAL);
+  if (!MayWrite(address, std::min(*length, name.length))) return Fail(EFAULT);
+  CopyOut(name, address, length);
   return 0;
 }
 
@@ -102,11 +110,7 @@ void Unmap(Address* address) {
 int StreamSocket::GetSockName(int fd, sockaddr* address, socklen_t* length) {
   Lock lock(mutex_);
   if (state_ != State::kSdp) return real.getsockname(fd, address, length);
-  if (IsNowhere(length)) return Fail(EFAULT);
-  if (static_cast<int>(*length) < 0) return Fail(EINVAL);
-  if (IsNowhere(address) && *length > 0) return Fail(EFAULT);
-  CopyOut(local_, address, length);
-  return 0;
+  return PutName(local_, address, length);
 }
 
 int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
@@ -119,16 +123,13 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
   if (over && !InCloseWait()) return Fail(ENOTCONN);
   // A reset that nobody has read yet: the link knows of it, as TCP would.
   if (!over && session_->LinkOf(fd) == fd && PeerAddress(fd).length == 0) return Fail(ENOTCONN);
-  if (IsNowhere(length)) return Fail(EFAULT);
-  if (static_cast<int>(*length) < 0) return Fail(EINVAL);
-  if (IsNowhere(address) && *length > 0) return Fail(EFAULT);
-  CopyOut(peer_, address, length);
-  return 0;
+  return PutName(peer_, address, length);
 }
 
 int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t* length) {
   const Lock lock = LockWithOwner();
-  if (level == SOL_SOCKET && name == SO_ERROR && !IsNowhere(length) && static_cast<int>(*length) >= 0) {
+  if (level == SOL_SOCKET && name == SO_ERROR && MayWrite(length, sizeof *length) &&
+      static_cast<int>(*length) >= 0) {
     if (state_ == State::kSdp) LookToTheEnd();
     if (pending_error_ != 0) return PutInt(TakeError(), value, length);
     if (state_ == State::kConnecting || state_ == State::kSdp) return PutInt(0, value, length);
@@ -140,7 +141,8 @@ int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t
     if (level == kLevelSdp) level = IPPROTO_TCP;
   }
   if (level == SOL_SOCKET && name == SO_PEERNAME && state_ == State::kSdp) return PutPeerName(value, length);
-  if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && v6only_ && state_ == State::kSdp && !IsNowhere(length)) {
+  if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && v6only_ && state_ == State::kSdp &&
+      MayWrite(length, sizeof *length)) {
     *length = std::min<socklen_t>(*length, sizeof(int));  // ipv6(7)'s lengths are unsigned
     return PutInt(*v6only_, value, length);
   }
@@ -169,14 +171,14 @@ int StreamSocket::GetSockOpt(int fd, int level, int name, void* value, socklen_t
 
 // Unlike getpeername, it refuses a room that is too small.
 int StreamSocket::PutPeerName(void* value, socklen_t* length) const {
-  if (IsNowhere(length)) return Fail(EFAULT);
+  if (!MayWrite(length, sizeof *length)) return Fail(EFAULT);
   if (static_cast<int>(*length) < 0) return Fail(EINVAL);
   const engine::State engine_state = session_->engine().state();
   if (engine_state == engine::State::kAborted || engine_state == engine::State::kClosed)
     return Fail(ENOTCONN);
   if (peer_.length < *length) return Fail(EINVAL);
   const socklen_t room = *length;
-  if (IsNowhere(value) && room > 0) return Fail(EFAULT);
+  if (!MayWrite(value, room)) return Fail(EFAULT);
   if (room > 0) std::memcpy(value, &peer_.storage, room);
   return 0;
 }
@@ -198,9 +200,10 @@ int StreamSocket::GetStreamInfo(int fd, void* value, socklen_t* length) {
 }
 
 int StreamSocket::ReceiveNothingMapped(void* value, socklen_t* length) {
-  if (IsNowhere(value) || IsNowhere(length)) return Fail(EFAULT);
+  if (!MayWrite(length, sizeof *length)) return Fail(EFAULT);
   ZeroCopyReceive request{};
   const auto given = std::min<socklen_t>(*length, sizeof request);
+  if (!MayWrite(value, given)) return Fail(EFAULT);
   if (static_cast<int>(*length) < static_cast<int>(offsetof(ZeroCopyReceive, to_be_read)))
     return Fail(EINVAL);
   std::memcpy(&request, value, given);
@@ -222,7 +225,8 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
   if (IsTuning(level, name)) return SetTuning(name, value, length);
   if (native_ && level == kLevelSdp) level = IPPROTO_TCP;
   // A name or a number that is none is the kernel's to refuse.
-  const bool is_none = IsNowhere(value) || static_cast<int>(length) < (level == IPPROTO_TCP && name == TCP_ULP ? 1 : static_cast<int>(sizeof(int)));
+  const int least = level == IPPROTO_TCP && name == TCP_ULP ? 1 : static_cast<int>(sizeof(int));
+  const bool is_none = static_cast<int>(length) < least || !MayRead(value, static_cast<size_t>(least));
   if (state_ == State::kSdp && !is_none) {
     if (const int error = RefusedOnLink(level, name); error != 0) return Fail(error);
   }
@@ -320,7 +324,7 @@ bool StreamSocket::FillsReceiveBuffer() const {
 int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
   Lock lock = LockWithOwner();
   if (request == FIONBIO) {
-    if (IsNowhere(argument)) return Fail(EFAULT);
+    if (!MayRead(argument, sizeof(int))) return Fail(EFAULT);
     const bool on = *static_cast<int*>(argument) != 0;
     nonblocking_ = on;
     if (listener_forced_nonblocking_) return 0;
@@ -367,7 +371,7 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
     default:
       return real.ioctl(fd, request, argument);
   }
-  if (IsNowhere(argument)) return Fail(EFAULT);
+  if (!MayWrite(argument, sizeof(int))) return Fail(EFAULT);
   *static_cast<int*>(argument) = static_cast<int>(answer);
   return 0;
 }

@@ -36,6 +36,7 @@ void StreamSocket::EnterShared() {
   if (away_) return;
   waited_in_vain_ = false;
   if (session_ == nullptr) return;
+  if (state_ == State::kSdp && Background::Runs()) QuietLinks::Enter(&quiet_);
   if (view == SharedConnection::View::kStale) {
     naps_ = 0;
     responsible_ = false;
@@ -57,6 +58,7 @@ void StreamSocket::EnterShared() {
     if (state_ == State::kSdp) {
       AfterProgress();
       LeaveToBackground();
+      QuietLinks::Enter(&quiet_);
     }
     return;
   }
@@ -366,6 +368,10 @@ void StreamSocket::DisownAfterFork() {
       shared_.reset();
       mutex_.set_shared(false);
     }
+  }
+  if (state_ == State::kClosed && attempt_ != nullptr) {
+    attempt_->Disown();
+    attempt_.reset();
   }
   if (listener_ != nullptr) {
     listener_->NoteFork(/*in_child=*/true);

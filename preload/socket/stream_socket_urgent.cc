@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "preload/socket/stream_socket.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -21,6 +22,7 @@ ssize_t StreamSocket::ReceiveOutOfBand(std::span<const MutableBytes> room, int f
   if (options_.out_of_band_inline()) return Fail(EINVAL);
   if (!e.oob_available()) return Fail(e.oob_pending() ? EAGAIN : EINVAL);
   if (e.state() == engine::State::kAborted && !e.peer_closed()) return Fail(ENOTCONN);
+  if (!room.empty() && (flags & MSG_TRUNC) == 0 && !MayWrite(room.front().data(), 1)) return Fail(EFAULT);
   const auto byte = e.TakeOob({.peek = (flags & MSG_PEEK) != 0});
   AfterProgress();
   if (out_flags != nullptr) *out_flags |= MSG_OOB;

@@ -13,6 +13,7 @@
 #include "preload/socket/options.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/socket/unbounded_poll.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -46,7 +47,7 @@ Duration PerMebibyte(Duration taken, size_t size) {
 }
 
 // SDP_FORCE: senders write into memory that readers lend, and into nothing else.
-bool AwaitsReadersMemory() { return config().force == Mechanism::kWrite || config().force == Mechanism::kTransaction; }
+bool AwaitsReadersMemory() { return config().force == Mechanism::kWrite || ForcesTransactions(); }
 
 Duration RoundTrip(int fd) {
   tcp_info info{};
@@ -314,11 +315,9 @@ std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes
                                                 Time* deadline, int* error) {
   *error = 0;
   room = room.first(std::min(room.size(), kMostLentToReceive));
-  if (shared_ != nullptr || !sink_loan_.Lend(*session_, room, advertise)) {
-    size_t none;
-    SendBehindHeld({}, {}, &none);  // a request that was to go with it
+  if (shared_ != nullptr || !MayWrite(room.data(), room.size()) ||
+      !sink_loan_.Lend(*session_, room, advertise))
     return std::nullopt;
-  }
   struct Return {
     StreamSocket* socket;
     Lock& lock;
@@ -335,6 +334,7 @@ std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes
     const CallMark mark;
     sink_lender_.Set(&mark);
     Return on_end{this, lock, fd};
+    if (ForcesTransactions()) PushHeld();  // in the SinkAvail, which has not left
     session_->Pump();
     AfterProgress();
     while (sink_loan_.lent() && session_ != nullptr && state_ == State::kSdp) {

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "preload/program_memory.h"
 #include "preload/real_calls.h"
+#include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
@@ -25,7 +25,7 @@ struct Room {
 
 template <typename Change>
 int Get(int fd, void* value, socklen_t* length, Change change) {
-  if (IsNowhere(value) || IsNowhere(length) || static_cast<int>(*length) < 0) {
+  if (!MayWrite(length, sizeof *length) || static_cast<int>(*length) < 0 || !MayWrite(value, *length)) {
     return real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, value, length);
   }
   Room room{};

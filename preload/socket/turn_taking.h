@@ -78,9 +78,6 @@ class TurnTaking {
     }
     return false;
   }
-  // The next answer may be so short that a message less is worth something. Of longer ones the peer begins sooner when the question comes first: 4 MiB are a
-  // twelfth faster so.
-  [[nodiscard]] bool short_answers() const { return last_bytes_ <= kShortAnswer; }
   // A receive with a large buffer finds nothing: should it lend the buffer? Asked once a receive.
   [[nodiscard]] bool ShouldLend(uint64_t large) const { return way_ == Way::kWrite && regular(large); }
 
@@ -88,7 +85,6 @@ class TurnTaking {
   static constexpr uint32_t kRegular = 2;
   static constexpr uint64_t kStream = 64 << 20;
   static constexpr uint64_t kLongestAnswer = 4 << 20;
-  static constexpr uint64_t kShortAnswer = 5 << 19;  // 2 MiB with its question, and what is much like that
   // So many turns in a row of another size are a change, and what was found out is worth nothing.
   static constexpr uint32_t kChange = 8;
 

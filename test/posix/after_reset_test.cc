@@ -1,5 +1,6 @@
 // The first call behind a reset that has come, and that nobody has looked for.
 #include <netinet/tcp.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include "test/posix/processes.h"
@@ -195,6 +196,33 @@ TEST_CASE("after the end: a peer that has gone takes one more send, and the next
   char c;
   REQUIRE(recv(pair.server, &c, 1, 0) == 0);
   REQUIRE_ERRNO(getpeername(pair.server, name.get(), &name.length), ENOTCONN);
+}
+
+// What the kernel itself says of the descriptor.
+bool LinkIsOver(int fd) {
+  pollfd one{.fd = fd, .events = 0, .revents = 0};
+  const timespec at_once{};
+  return syscall(SYS_ppoll, &one, 1, &at_once, nullptr, 0) == 1 && (one.revents & POLLERR) != 0;
+}
+
+TEST_CASE("after the end: who goes on sending small pieces learns of a reset that the kernel knows of") {
+  constexpr int kMost = 256;  // sends; TCP takes none
+  Listener listener = Listen();
+  for (int i = 0; i < 20; ++i) {
+    Pair pair = ConnectTo(listener);
+    REQUIRE(SendAll(pair.client, "x"));
+    REQUIRE(ReceiveExactly(pair.server, 1) == "x");
+    pair.server.reset();
+    const Stopwatch watch;
+    ssize_t sent = 0;
+    while (sent >= 0 && !LinkIsOver(pair.client) && watch.ms() < kPatienceMs)
+      sent = send(pair.client, "more", 4, MSG_NOSIGNAL);
+    int taken = 0;
+    while (taken <= kMost && send(pair.client, "more", 4, MSG_NOSIGNAL) == 4) ++taken;
+    const int error = errno;
+    REQUIRE(taken <= kMost);
+    REQUIRE(error == EPIPE);
+  }
 }
 
 TEST_CASE("after a reset: whose peer's name is asked for") {

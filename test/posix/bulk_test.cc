@@ -11,6 +11,7 @@
 #include <atomic>
 #include <numeric>
 
+#include "test/posix/sanitizers.h"
 #include "test/posix/support.h"
 
 namespace posix_test {
@@ -341,6 +342,7 @@ sigjmp_buf jump;
 }
 
 TEST_CASE("bulk: a handler that jumps out of a receive whose buffer is then another's") {
+  if (kUnderTsan) return Impossible(why::kHandlerJumps);
   Pair pair = MakePair();
   std::vector<char> buffer(kMiB);
   Warm(pair, buffer);
@@ -371,6 +373,7 @@ struct Cancelled {
 };
 
 TEST_CASE("bulk: a thread that is cancelled in a receive") {
+  if (kUnderAsan) return Impossible(why::kCancelled);
   Pair pair = MakePair();
   std::vector<char> buffer(kMiB);
   Warm(pair, buffer);
@@ -397,6 +400,7 @@ TEST_CASE("bulk: a thread that is cancelled in a receive") {
 }
 
 TEST_CASE("bulk: closed under a sleeping receive") {
+  if (kUnderTsan) return Impossible(why::kClose);
   Pair pair = MakePair();
   std::vector<char> buffer(kMiB);
   Warm(pair, buffer);

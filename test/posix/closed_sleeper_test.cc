@@ -2,6 +2,7 @@
 #include <atomic>
 
 #include "support.h"
+#include "test/posix/sanitizers.h"
 
 namespace posix_test {
 namespace {
@@ -58,6 +59,7 @@ bool IsQuiet(int fd) {
 }  // namespace
 
 TEST_CASE("closed sleeper: who receives goes on until something comes, then the connection ends", "[closed]") {
+  if (kUnderTsan) return Impossible(why::kClose);
   const Way way = GENERATE(Way::kClose, Way::kDup2, Way::kCloseRange);
   const bool timed = GENERATE(false, true);
   Pair pair = MakePair();
@@ -120,6 +122,7 @@ TEST_CASE("closed sleeper: what a blocked write has still to send is sent", "[cl
 }
 
 TEST_CASE("closed sleeper: of several the last one ends it", "[closed]") {
+  if (kUnderTsan) return Impossible(why::kClose);
   constexpr size_t kSize = 24 << 20;
   Pair pair = MakePair();
   const int number = pair.client.release();
@@ -157,6 +160,7 @@ TEST_CASE("closed sleeper: a receive's time passes", "[closed]") {
 }
 
 TEST_CASE("closed sleeper: the peer's end ends it, too", "[closed]") {
+  if (kUnderTsan) return Impossible(why::kClose);
   Pair pair = MakePair();
   const int number = pair.server.release();
   char c;
@@ -171,6 +175,8 @@ TEST_CASE("closed sleeper: the peer's end ends it, too", "[closed]") {
 }
 
 TEST_CASE("closed sleeper: with its thread the connection goes", "[closed]") {
+  if (kUnderAsan) return Impossible(why::kCancelled);
+  if (kUnderTsan) return Impossible(why::kClose);
   Pair pair = MakePair();
   const int number = pair.server.release();
   std::atomic<pid_t> tid{0};

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "test/posix/processes.h"
+#include "test/posix/sanitizers.h"
 #include "test/posix/support.h"
 #include "test/support/skipped.h"
 
@@ -134,23 +135,28 @@ void ServeConfined(bool nonblocking, bool by_exit, By by = By::kPrctl) {
 }
 
 TEST_CASE("confinement: a child behind a seccomp filter talks and its parent goes on") {
+  if (kUnderSanitizer) return Impossible(why::kFilter);
   ServeConfined(/*nonblocking=*/true, /*by_exit=*/false);
 }
 
 TEST_CASE("confinement: a child behind a seccomp filter talks on a blocking socket") {
+  if (kUnderSanitizer) return Impossible(why::kFilter);
   ServeConfined(/*nonblocking=*/false, /*by_exit=*/false);
 }
 
 TEST_CASE("confinement: a child behind a seccomp filter may leave by exit") {
+  if (kUnderSanitizer) return Impossible(why::kFilter);
   ServeConfined(/*nonblocking=*/true, /*by_exit=*/true);
 }
 
 TEST_CASE("confinement: a child whose seccomp filter is set by a system call of its own") {
+  if (kUnderSanitizer) return Impossible(why::kFilter);
   ServeConfined(/*nonblocking=*/GENERATE(false, true), /*by_exit=*/true, GENERATE(By::kSeccomp, By::kBarePrctl, By::kSeccompInHalves));
 }
 
 // To find a way other than TCP's would take calls that the filter does not know.
 TEST_CASE("confinement: a process behind a seccomp filter makes connections", "[plain]") {
+  if (kUnderSanitizer) return Impossible(why::kFilter);
   const bool made_before = GENERATE(true, false);
   const By by = GENERATE(By::kPrctl, By::kSeccomp);
   const pid_t pid = Child([&] {
@@ -183,6 +189,7 @@ TEST_CASE("confinement: a process behind a seccomp filter makes connections", "[
 }
 
 TEST_CASE("confinement: a process behind a seccomp filter has a connection for itself") {
+  if (kUnderSanitizer) return Impossible(why::kFilter);
   Pair pair = MakePair();
   SetNonblocking(pair.server);
   const std::string data = Pattern(300'000);
@@ -203,6 +210,7 @@ TEST_CASE("confinement: a process behind a seccomp filter has a connection for i
 
 // Such a program waits by one call, and its filter knows no other.
 TEST_CASE("confinement: a child behind a seccomp filter waits by epoll, and registers there") {
+  if (kUnderSanitizer) return Impossible(why::kFilter);
   const int call = GENERATE(int{SYS_epoll_wait}, int{SYS_epoll_pwait}, int{SYS_epoll_pwait2});
   Pair pair = MakePair();
   SetNonblocking(pair.server);
@@ -405,6 +413,7 @@ int EchoIn(const Manner& manner, int fd, int set, size_t size) {
 }
 
 TEST_CASE("confinement: a filter that knows just the calls that a program makes") {
+  if (kUnderSanitizer) return Impossible(why::kFilter);
   const bool shared = GENERATE(true, false);
   const size_t which = GENERATE(range(size_t{0}, std::size(kManners)));
   const Manner& manner = kManners[which];
@@ -437,6 +446,7 @@ TEST_CASE("confinement: a filter that knows just the calls that a program makes"
 }
 
 TEST_CASE("confinement: who ignores SIGPIPE has EPIPE behind a filter that forbids to raise it") {
+  if (kUnderSanitizer) return Impossible(why::kFilter);
   Pair pair = MakePair();
   Pipe has_read;
   const pid_t pid = Child([&] {
@@ -484,6 +494,7 @@ TEST_CASE("confinement: a child that may have no descriptors sleeps in receives 
 }
 
 TEST_CASE("confinement: a child that may write no files is not ended for what there is to tell") {
+  if (kUnderSanitizer) return Impossible(why::kFilter);
   Pair pair = MakePair();
   Pipe has_read;
   const pid_t pid = Child([&] {

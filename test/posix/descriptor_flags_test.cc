@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/wait.h>
 
+#include "test/posix/sanitizers.h"
 #include "test/posix/twins.h"
 #include "test/support/skipped.h"
 
@@ -91,6 +92,7 @@ int WorksBehindTheBack() {
 
 // A process with one thread shares its descriptors with nobody: to unshare them changes nothing.
 TEST_CASE("descriptors: close_range that unshares, in a process alone") {
+  if (kUnderTsan) return Impossible(why::kThread);
   const int flags = GENERATE(static_cast<int>(CLOSE_RANGE_UNSHARE),
                              static_cast<int>(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC));
   const pid_t pid = Child([flags] {
@@ -116,6 +118,7 @@ bool MayUnshare(int what) {
 }
 
 TEST_CASE("descriptors: unshare of descriptors, in a process alone") {
+  if (kUnderTsan) return Impossible(why::kThread);
   if (!MayUnshare(CLONE_FILES)) return sdp::test::Skipped("no unshare here");
   const pid_t pid = Child([] {
     if (const int failed = WorksBehindTheBack(); failed != 0) return failed;
@@ -130,6 +133,7 @@ TEST_CASE("descriptors: unshare of descriptors, in a process alone") {
 
 // The kernel refuses that to a process with more than one thread.
 TEST_CASE("descriptors: a process with one thread may enter a user namespace with its connections") {
+  if (kUnderTsan) return Impossible(why::kThread);
   if (!MayUnshare(CLONE_NEWUSER)) return sdp::test::Skipped("no user namespaces here");
   const pid_t pid = Child([] {
     if (const int failed = WorksBehindTheBack(); failed != 0) return failed;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "test/posix/processes.h"
+#include "test/posix/sanitizers.h"
 
 namespace posix_test {
 namespace {
@@ -230,6 +231,7 @@ TEST_CASE("descriptors: a number reused for a file is a file") {
 }
 
 TEST_CASE("descriptors: EMFILE in accept and socket leaves the rest alone") {
+  if (kUnderUbsan) return Impossible(why::kPipe);
   const pid_t pid = Child([] {
     Listener listener = Listen(AF_INET, 8, SOCK_NONBLOCK);
     Fd client = TcpSocket();

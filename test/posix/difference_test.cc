@@ -3,6 +3,7 @@
 #include <linux/net_tstamp.h>
 #include <netinet/tcp.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <wchar.h>
@@ -108,13 +109,16 @@ TEST_CASE("difference: a stream of a socket has no wide characters") {
   REQUIRE(ReceiveToEnd(pair.server) == (wide ? "wide" : ""));
 }
 
-TEST_CASE("difference: a receive to where there is no memory") {
+TEST_CASE("difference: a receive to memory that was there for the receive before") {
   const pid_t pid = Child([] {
     signal(SIGSEGV, SIG_DFL);
     Pair pair = MakePair();
-    if (!SendAll(pair.client, "data") || !WaitFor(pair.server, POLLIN)) return 1;
-    char* volatile nowhere = reinterpret_cast<char*>(4096);
-    return recv(pair.server, nowhere, 4, 0) == -1 && errno == EFAULT ? 0 : 2;
+    void* const memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!SendAll(pair.client, "then") || recv(pair.server, memory, 4, MSG_WAITALL) != 4) return 1;
+    if (mprotect(memory, 4096, PROT_NONE) != 0 || !SendAll(pair.client, "now") ||
+        !WaitFor(pair.server, POLLIN))
+      return 1;
+    return recv(pair.server, memory, 4, 0) == -1 && errno == EFAULT ? 0 : 2;
   });
   const int status = Reap(pid);
   CAPTURE(status);

@@ -103,6 +103,28 @@ TEST_CASE("disconnect: a socket that never was connected, and a connect under wa
   REQUIRE(ReceiveExactly(server, 5) == "there");
 }
 
+TEST_CASE("disconnect: a socket that was accepted listens", "[abort]") {
+  const bool bound = GENERATE(false, true);
+  Pair pair = MakePair();
+  REQUIRE(Disconnect(pair.server) == 0);
+  if (bound) {
+    Address address = Loopback(AF_INET);
+    REQUIRE(bind(pair.server, address.get(), address.length) == 0);
+  }
+  REQUIRE(listen(pair.server, 8) == 0);
+  Listener listener{std::move(pair.server), {}};
+  listener.address = LocalOf(listener.fd);
+  Address target = Loopback(AF_INET, listener.address.port());
+  Fd client = TcpSocket();
+  REQUIRE(connect(client, target.get(), target.length) == 0);
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(SendAll(client, "there"));
+  REQUIRE(ReceiveExactly(server, 5) == "there");
+  REQUIRE(LocalOf(server).ToString() == target.ToString());
+  REQUIRE(PeerOf(client).ToString() == target.ToString());
+}
+
 TEST_CASE("connect: a socket to its own name", "[plain]") {
   Fd self = TcpSocket();
   Address name = Loopback(AF_INET);

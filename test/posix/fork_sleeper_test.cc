@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "test/posix/processes.h"
+#include "test/posix/sanitizers.h"
 
 namespace posix_test {
 namespace {
@@ -188,6 +189,7 @@ TEST_CASE("fork: its own end of reading ends the parent's sleeping receive, a ch
 }
 
 TEST_CASE("fork: in a handler that interrupts a receive, which goes on in both") {
+  if (kUnderTsan) return Impossible(why::kHandlerRestarts);
   struct sigaction action {};
   static int told = -1;
   action.sa_handler = [](int) {
@@ -223,6 +225,7 @@ TEST_CASE("fork: in a handler that interrupts a receive, which goes on in both")
 }
 
 TEST_CASE("fork: in a handler that interrupts a receive, which goes on in neither") {
+  if (kUnderTsan) return Impossible("a fork needs room for what both processes are to have, which TSan reports in a handler");
   struct sigaction action {};
   action.sa_handler = [](int) { forked = fork(); };
   REQUIRE(sigaction(SIGUSR1, &action, nullptr) == 0);
@@ -258,6 +261,7 @@ void JumpWithin(int) {
 }
 
 TEST_CASE("fork: a handler that jumps within itself over a sleep from before the fork leaves that its data") {
+  if (kUnderTsan) return Impossible(why::kHandlerRestarts);
   struct sigaction action {};
   action.sa_handler = JumpWithin;
   action.sa_flags = SA_RESTART;
@@ -302,6 +306,7 @@ TEST_CASE("fork: a program that a child execs writes while a thread of its paren
 }
 
 TEST_CASE("fork: the parent closes under its own sleeping receive, and the child goes on") {
+  if (kUnderTsan) return Impossible(why::kClose);
   const bool used_before = GENERATE(false, true);  // then what the receive takes is not lost to the connection
   Pair pair = MakePair();
   Sleeper sleeper(pair.server, 1);

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "test/posix/processes.h"
+#include "test/posix/sanitizers.h"
 
 namespace posix_test {
 namespace {
@@ -44,6 +45,7 @@ struct HandlersStack {
 };
 
 TEST_CASE("handlers: one that jumps within itself and then makes calls, over a receive") {
+  if (kUnderTsan) return Impossible(why::kHandlerRestarts);
   const bool forks = GENERATE(false, true);
   const bool apart = GENERATE(false, true);
   Install(JumpAndCall, apart ? SA_ONSTACK : 0);
@@ -98,6 +100,7 @@ void ForkAndJump(int) {
 }
 
 TEST_CASE("handlers: one that forks and jumps within itself, over a receive that goes on in both") {
+  if (kUnderTsan) return Impossible(why::kHandlerRestarts);
   const bool apart = GENERATE(false, true);
   Install(ForkAndJump, apart ? SA_ONSTACK : 0);
   Pipe both, alone;
@@ -155,6 +158,7 @@ void JumpTwice(int) {
 }
 
 TEST_CASE("handlers: one that jumps within itself, and then out of a receive") {
+  if (kUnderTsan) return Impossible(why::kHandlerJumps);
   const bool apart = GENERATE(false, true);
   Install(JumpTwice, apart ? SA_ONSTACK : 0);
   const HandlersStack stack;

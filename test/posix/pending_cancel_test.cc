@@ -8,6 +8,7 @@
 #include <atomic>
 #include <functional>
 
+#include "test/posix/sanitizers.h"
 #include "test/posix/support.h"
 #include "test/support/ends_cancelled.h"
 
@@ -23,6 +24,7 @@ bool EndsCancelled(const std::function<void()>& call) {
 }
 
 TEST_CASE("threads: a cancellation that is pending ends a call before it has had an effect") {
+  if (kUnderAsan) return Impossible(why::kCancelled);
   Pair pair = MakePair();
   SECTION("send") {
     CHECK(EndsCancelled([&] {
@@ -92,6 +94,7 @@ TEST_CASE("threads: a cancellation that is pending ends a call before it has had
 }
 
 TEST_CASE("threads: a reader that is cancelled in its sleep leaves the link to the next") {
+  if (kUnderAsan) return Impossible(why::kCancelled);
   Pair pair = MakePair();
   std::atomic<pid_t> first{0}, second{0};
   pthread_t sleeper;

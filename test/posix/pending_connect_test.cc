@@ -94,6 +94,32 @@ TEST_CASE("pending: begun by a duplicate of a fresh socket that is gone then") {
   REQUIRE(ReceiveExactly(server, 7) == "goes on");
 }
 
+TEST_CASE("pending: closed at once, it is one that has ended") {
+  const bool process_ends = GENERATE(false, true);
+  Listener listener = Listen();
+  for (int round = 0; round < 20; ++round) {
+    const auto begin_and_close = [&] {
+      Fd client(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+      return connect(client, listener.address.get(), listener.address.length) == 0 || errno == EINPROGRESS
+                 ? 0
+                 : 1;
+    };
+    if (process_ends) {
+      REQUIRE(ExitedWith(Reap(Fork(begin_and_close)), 0));
+    } else {
+      REQUIRE(begin_and_close() == 0);
+    }
+    REQUIRE(WaitFor(listener.fd, POLLIN));
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    REQUIRE(server >= 0);
+    REQUIRE(WaitFor(server, POLLRDHUP));
+    REQUIRE(PollOne(server, POLLIN | POLLRDHUP) == (POLLIN | POLLRDHUP));
+    REQUIRE(ReceiveToEnd(server).empty());
+    REQUIRE(GetOption(server, SOL_SOCKET, SO_ERROR) == 0);
+    REQUIRE(SendAll(server, "to nobody"));
+  }
+}
+
 TEST_CASE("pending: calls that block wait for the connection") {
   Occupied occupied;
   Fd client = occupied.Pending();

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "test/posix/processes.h"
+#include "test/posix/sanitizers.h"
 #include "test/posix/support.h"
 #include "test/support/skipped.h"
 
@@ -380,6 +381,7 @@ TEST_CASE("select: errors") {
 }
 
 TEST_CASE("poll, select, epoll_wait: memory that is not there, or not to be written to") {
+  if (kUnderAsan || kUnderTsan) return Impossible(why::kInterceptors);
   Pair pair = MakePair();
   Fd epoll(epoll_create1(0));
   epoll_event event{.events = EPOLLIN, .data = {}};

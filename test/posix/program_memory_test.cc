@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "test/posix/sanitizers.h"
 #include "test/posix/twins.h"
 #include "test/support/skipped.h"
 
@@ -81,6 +82,7 @@ TEST_CASE("memory: what is received to nowhere") {
 }
 
 TEST_CASE("memory: names, options and waits that are nowhere") {
+  if (kUnderAsan || kUnderTsan) return Impossible(why::kInterceptors);
   const bool is_null = GENERATE(true, false);
   Listener listener = Listen();
   Pair pair = ConnectTo(listener);
@@ -126,6 +128,7 @@ TEST_CASE("memory: names, options and waits that are nowhere") {
 
 // Some the library answers by itself. 600 bytes: more than any of them tells.
 TEST_CASE("memory: every option that is nowhere, or goes there") {
+  if (kUnderAsan || kUnderTsan) return Impossible(why::kInterceptors);
   Listener listener = Listen();
   Pair pair = ConnectTo(listener);
   Fd fresh = TcpSocket();
@@ -189,6 +192,7 @@ TEST_CASE("memory: what epoll is to report is nowhere") {
 }
 
 TEST_CASE("memory: control messages that are nowhere") {
+  if (kUnderAsan) return Impossible(why::kInterceptors);
   const bool is_null = GENERATE(true, false);
   Pair pair = MakePair();
   char byte = 'x';

@@ -1,4 +1,5 @@
 // Sockets passed in messages.
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -266,6 +267,53 @@ TEST_CASE("rights: locked in and without privileges, a connection is passed to a
     REQUIRE(Hash(got) == Hash(data));
     REQUIRE(SendAll(server, "got it"));
   }
+  REQUIRE(ExitedWith(Reap(pid), 0));
+  rmdir(directory);
+}
+
+// As an FTP server's with TLS: the process that makes the connection and the one that encrypts have their
+// pair from their parent, and neither sees the other, nor the parent.
+TEST_CASE("rights: locked in, a connection is passed to a sibling over a pair that the parent made") {
+  if (geteuid() != 0) return sdp::test::Skipped("only root may change its root and its user");
+  const bool own_pids = GENERATE(false, true);
+  if (own_pids && !ExitedWith(Reap(Fork([] { return unshare(CLONE_NEWPID) == 0 ? 0 : 1; })), 0))
+    return sdp::test::SkippedInPart("no PID namespace can be made here");
+  const std::string data = Pattern(1'000'000);
+  Listener listener = Listen();
+  Pair earlier = ConnectTo(listener);
+  char directory[] = "/tmp/posix-test-XXXXXX";
+  REQUIRE(mkdtemp(directory) != nullptr);
+  const pid_t pid = Fork([&] {
+    listener.fd.reset();
+    UnixPair channel;
+    if (own_pids && unshare(CLONE_NEWPID) != 0) return 1;
+    const pid_t taker = Fork([&] {
+      channel.a.reset();
+      if (chroot(directory) != 0 || setuid(65533) != 0) return 10;
+      Fd fd(TakeFrom(channel.z));
+      if (fd < 0 || !SendAll(fd, data) || shutdown(fd, SHUT_WR) != 0 || ReceiveToEnd(fd) != "got it")
+        return 11;
+      return ReceiveToEnd(channel.z).empty()
+                 ? 0
+                 : 12;  // as the first process of its namespace it outlives the other
+    });
+    const pid_t giver = Fork([&] {
+      channel.z.reset();
+      if (chroot(directory) != 0 || setuid(65534) != 0) return 20;
+      Fd client = TcpSocket();
+      if (connect(client, listener.address.get(), listener.address.length) != 0) return 21;
+      return Pass(channel.a, client) ? 0 : 22;
+    });
+    channel.a.reset();
+    return ExitedWith(Reap(giver), 0) && ExitedWith(Reap(taker), 0) ? 0 : 2;
+  });
+  REQUIRE(WaitFor(listener.fd, POLLIN));
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  const std::string got = ReceiveToEnd(server);
+  REQUIRE(got.size() == data.size());
+  REQUIRE(Hash(got) == Hash(data));
+  REQUIRE(SendAll(server, "got it"));
+  server.reset();
   REQUIRE(ExitedWith(Reap(pid), 0));
   rmdir(directory);
 }

@@ -23,8 +23,9 @@ import tempfile
 import time
 
 FINDING = re.compile(r"(ERROR|WARNING): (Address|Leak|Thread)Sanitizer.*|.*: runtime error: .*")
-# What a case says that cannot be where it runs (test/support/skipped.h), as a whole or in part.
-SKIPPED = re.compile(r"^skipped( in part)?: (.*)$", re.MULTILINE)
+# What a case says that cannot be where it runs, as a whole or in part (test/support/skipped.h),
+# or under a sanitizer (sanitizers.h).
+SKIPPED = re.compile(r"^skipped( in part| under a sanitizer)?: (.*)$", re.MULTILINE)
 # Leaks are looked for where processes are whole: a case leaves by _exit, or execs Debian's programs. Threads in the child of a process that
 # has threads are what some cases are about.
 SANITIZER_OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0", "TSAN_OPTIONS": "die_after_fork=0:atexit_sleep_ms=100", "UBSAN_OPTIONS": "print_stacktrace=1"}
@@ -41,180 +42,7 @@ TAG_OF_THE_LIBRARY = "[native]"
 TAG_OF_A_NAMESPACE = "[namespace]"
 
 # What is known to differ under the preload, with the reason. A case that passes all the same is reported, so that its row goes.
-KNOWN_DIFFERENCES = {
-    "terminated: all that a sender got rid of before its peer read anything arrives":
-        "the peer begins to read when the process is gone, which waits for it for 5 s: what the kernel has not taken by then is in the process's memory",
-}
-
-# What a sanitizer's run time does to a case is no finding about the library. By a part of the run time's name.
-SKIPPED_UNDER = {
-    "libubsan": {
-        "descriptors: EMFILE in accept and socket leaves the rest alone":
-            "UBSan asks whether memory can be read by means of a pipe, and takes it for wild where no descriptor is left",
-        "surroundings: twenty descriptors are enough for who needs ten":
-            "UBSan asks whether memory can be read by means of a pipe, and takes it for wild where no descriptor is left",
-        "ending: close delivers everything when no descriptor is left":
-            "UBSan asks whether memory can be read by means of a pipe, and takes it for wild where no descriptor is left",
-        "unwakeable: a poll sees that less is enough":
-            "UBSan asks whether memory can be read by means of a pipe, and takes it for wild where no descriptor is left",
-        "unwakeable: a receive with a time-out sees that another thread has shut the socket down":
-            "UBSan asks whether memory can be read by means of a pipe, and takes it for wild where no descriptor is left",
-        "unwakeable: a sender with a time-out sees that another thread has shut the socket down":
-            "UBSan asks whether memory can be read by means of a pipe, and takes it for wild where no descriptor is left",
-        "unwakeable: an epoll wait sees what another thread's call has changed":
-            "UBSan asks whether memory can be read by means of a pipe, and takes it for wild where no descriptor is left",
-    },
-    "libasan": {
-        "surroundings: a process without memory to be had connects, accepts, forks and ends by itself":
-            "a sanitizer's run time takes addresses for itself as it goes, and ends the process where there are none",
-        "threads: one with a small stack sends and receives":
-            "the frames of ASan's code are larger",
-        "threads: sleeping calls are cancellation points and leave no lock behind":
-            "ASan does not learn that a cancelled thread has left its frames, and takes what comes to lie there for an overflow",
-        "threads: a cancellation that is pending ends a call before it has had an effect":
-            "ASan does not learn that a cancelled thread has left its frames, and takes what comes to lie there for an overflow",
-        "threads: a reader that is cancelled in its sleep leaves the link to the next":
-            "ASan does not learn that a cancelled thread has left its frames, and takes what comes to lie there for an overflow",
-        "bulk: a thread that is cancelled in a receive":
-            "ASan does not learn that a cancelled thread has left its frames, and takes what comes to lie there for an overflow",
-        "closed sleeper: with its thread the connection goes":
-            "ASan does not learn that a cancelled thread has left its frames, and takes what comes to lie there for an overflow",
-        "memory: names, options and waits that are nowhere":
-            "ASan's own interceptors look at what they are given, and end the process for it",
-        "memory: every option that is nowhere, or goes there":
-            "ASan's own interceptors look at what they are given, and end the process for it",
-        "memory: control messages that are nowhere":
-            "ASan's own interceptors look at what they are given, and end the process for it",
-        "poll, select, epoll_wait: memory that is not there, or not to be written to":
-            "ASan's own interceptors look at what they are given, and end the process for it",
-        "threads: a connect is a cancellation point, and goes on":
-            "ASan does not learn that a cancelled thread has left its frames, and takes what comes to lie there for an overflow",
-        "handlers: one that looks at, polls and waits for the socket that it interrupts":
-            "a look may need room to receive into, and ASan's allocator, interrupted by the handler, has its lock taken",
-        "lent: forks at any moment of regular turns lose nothing":
-            "other threads allocate all the time, and ASan's allocator does not let go of its locks for a fork",
-    },
-    "libtsan": {
-        "surroundings: a process without memory to be had connects, accepts, forks and ends by itself":
-            "a sanitizer's run time takes addresses for itself as it goes, and ends the process where there are none",
-        "threads: one with a small stack sends and receives":
-            "the frames of TSan's code are larger",
-        "rights: as many connections in a message as there may be":
-            "TSan's search for deadlocks knows 64 locks that a thread has at once, and a hand-over takes that of each connection",
-        "terminated: asleep in a receive":
-            "TSan holds a handler back until recv returns, and then shows it the place where recv slept",
-        "terminated: asleep in a receive, and woken by the peer's reading":
-            "TSan holds a handler back until recv returns",
-        "terminated: on a stack that has no room for a handler, beside one that has":
-            "TSan's own code has no room there",
-        "default signals: the first process of a PID namespace in the memory of another is ended by none":
-            "TSan keeps a signal for later in memory that the two share, and runs its handler in the other",
-        "terminated: a child leaves its parent the connection":
-            "in a child of a process that has threads TSan switches its interceptors off, and runs no handler",
-        "owner: SIGURG in a blocked receive":
-            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
-        "signals: SA_RESTART goes on":
-            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
-        "signals: a handler may send on the socket that the thread receives from":
-            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
-        "threads: a connect is a cancellation point, and goes on":
-            "TSan does not learn that a cancelled thread has left its interceptors, and misses the locks it takes from there on",
-        "bulk: a handler that jumps out of a receive whose buffer is then another's":
-            "TSan holds a handler back until recv returns, and the jump is to end that recv",
-        "process: clone's errors are the kernel's":
-            "TSan's clone gives the kernel a function of its own, whatever the program's is",
-        "shell: system writes to the connection, and the program goes on with it":
-            "TSan flushes stdout once more when a program that has closed it exits: a stream of our making is freed memory by then",
-        "shell: system reads from the connection what the program has left":
-            "TSan flushes stdout once more when a program that has closed it exits: a stream of our making is freed memory by then",
-        "shell: popen in both directions":
-            "TSan flushes stdout once more when a program that has closed it exits: a stream of our making is freed memory by then",
-        "bulk: closed under a sleeping receive":
-            "TSan reports such a close, whatever becomes of it",
-        "threads: a descriptor closed under a blocked receive leaves no wreck":
-            "TSan reports such a close, whatever becomes of it",
-        "fork: the parent closes under its own sleeping receive, and the child goes on":
-            "TSan reports such a close, whatever becomes of it",
-        "traps: close in one thread while another sleeps in each kind of call":
-            "TSan reports such a close, whatever becomes of it",
-        "fork: a connection that is closed under a sleeping receive, and open in a child, costs no processor time":
-            "TSan reports such a close, whatever becomes of it, and has a thread of its own that wakes",
-        "connect: a server that is killed in the middle of a non-blocking connect resets it":
-            "TSan knows of no order between the helper's connect to AF_UNSPEC and the program's call, which the kernel puts in one",
-        "signals: siginterrupt decides what signal does, whichever comes first":
-            "TSan holds a handler back until read returns, and restarting is that read does not return",
-        "handlers: one that makes connections in the middle of malloc":
-            "TSan reports memory that is had in a handler, its own included",
-        "handlers: one that sends on the socket whose sends it interrupts":
-            "a send may allocate room for its copy, which TSan reports in a handler",
-        "handlers: one that jumps out of a receive":
-            "TSan holds a handler back until recv returns, and the jump is to end that recv",
-        "handlers: one that jumps out of a receive, which goes on from a deeper place":
-            "TSan holds a handler back until recv returns, and the jump is to end that recv",
-        "closed sleeper: who receives goes on until something comes, then the connection ends":
-            "TSan reports such a close, whatever becomes of it",
-        "closed sleeper: of several the last one ends it":
-            "TSan reports such a close, whatever becomes of it",
-        "closed sleeper: the peer's end ends it, too":
-            "TSan reports such a close, whatever becomes of it",
-        "closed sleeper: with its thread the connection goes":
-            "TSan reports such a close, whatever becomes of it",
-        "memory: every option that is nowhere, or goes there":
-            "TSan's own interceptors look at what they are given, and end the process for it",
-        "shut sleeper: SHUT_RD ends a blocked receive":
-            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
-        "shut sleeper: of a MSG_WAITALL receive what came is told":
-            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
-        "shut sleeper: at any moment, again and again":
-            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
-        "shut sleeper: no signal of the program's is used up, and none is seen to be handled":
-            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
-        "shut sleeper: a program that is execed gets the connection at once":
-            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
-        "stalled: SHUT_RDWR of a socket with unsent bytes ends a sleeping receive at once":
-            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
-        "terminated: of the last one who has a connection, behind one that has used it, the peer reads the end":
-            "in a child of a process that has threads TSan switches its interceptors off, and runs no handler",
-        "terminated: of the last one who has a connection, with bytes unread, the peer is reset":
-            "in a child of a process that has threads TSan switches its interceptors off, and runs no handler",
-        "memory: names, options and waits that are nowhere":
-            "TSan's own interceptors look at what they are given, and end the process for it",
-        "poll, select, epoll_wait: memory that is not there, or not to be written to":
-            "TSan's own interceptors look at what they are given, and end the process for it",
-        "fork: in a handler that interrupts a receive, which goes on in both":
-            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
-        "fork: a handler that jumps within itself over a sleep from before the fork leaves that its data":
-            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
-        "handlers: one that jumps within itself and then makes calls, over a receive":
-            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
-        "handlers: one that forks and jumps within itself, over a receive that goes on in both":
-            "TSan holds a handler back until recv returns, and SA_RESTART is that recv does not return",
-        "handlers: one that jumps within itself, and then out of a receive":
-            "TSan holds a handler back until recv returns, and the jump is to end that recv",
-        "descriptors: close_range that unshares, in a process alone":
-            "TSan has a thread of its own: no process is alone",
-        "descriptors: unshare of descriptors, in a process alone":
-            "TSan has a thread of its own: no process is alone",
-        "descriptors: a process with one thread may enter a user namespace with its connections":
-            "TSan has a thread of its own: no process is alone",
-        "fork: in a handler that interrupts a receive, which goes on in neither":
-            "a fork needs room for what both processes are to have, which TSan reports in a handler",
-        "handlers: one that jumps out of a large receive and a large send":
-            "TSan holds a handler back until recv returns, and the jump is to end that recv",
-        "handlers: one that looks at, polls and waits for the socket that it interrupts":
-            "a look may need room to receive into, which TSan reports in a handler",
-    },
-}
-
-for _library in ("libasan", "libubsan", "libtsan"):
-    SKIPPED_UNDER.setdefault(_library, {}).update({
-        f"confinement: {_case}": "a sanitizer's run time makes calls that the filter knows nothing of"
-        for _case in ("a child behind a seccomp filter talks and its parent goes on", "a child behind a seccomp filter talks on a blocking socket",
-                      "a child behind a seccomp filter may leave by exit", "a child whose seccomp filter is set by a system call of its own",
-                      "a process behind a seccomp filter makes connections", "a filter that knows just the calls that a program makes",
-                      "a process behind a seccomp filter has a connection for itself", "a child behind a seccomp filter waits by epoll, and registers there",
-                      "who ignores SIGPIPE has EPIPE behind a filter that forbids to raise it",
-                      "a child that may write no files is not ended for what there is to tell")})
+KNOWN_DIFFERENCES: dict[str, str] = {}
 
 
 def names(tests, *spec):
@@ -331,9 +159,9 @@ class Case:
         if self.problem is None and finding:
             self.problem = finding.group(0)
         reasons = sorted(set(SKIPPED.findall(self.output)))
-        self.skipped = next((why for part, why in reasons if not part), None)
-        self.skipped_parts = [why for part, why in reasons if part]
-        if self.problem is None and self.skipped and not self.may_be_skipped:
+        self.skipped = next((why for how, why in reasons if how != " in part"), None)
+        self.skipped_parts = [why for how, why in reasons if how == " in part"]
+        if self.problem is None and ("", self.skipped) in reasons and not self.may_be_skipped:
             self.problem = f"was skipped: {self.skipped}"
         if os.path.exists(log_path):
             with open(log_path, errors="replace") as file:
@@ -475,13 +303,9 @@ def main():
     everywhere = set(names(options.tests)) - with_tcp - set(names(options.tests, TAG_WITHOUT)) | set(names(options.tests, TAG_OF_SDP))
     carried = everywhere if options.mode == "sdp" else set()
     skipped = {}
-    linked = (options.preload or "") + subprocess.run(["ldd", options.tests], stdout=subprocess.PIPE, text=True).stdout
     elsewhere = set() if options.in_namespace else set(names(options.tests, TAG_OF_A_NAMESPACE))
     asked = [name for name in names(options.tests, *filter(None, [options.tag])) if options.only in name and name not in elsewhere]
-    for runtime, known in SKIPPED_UNDER.items():
-        if runtime in linked:
-            skipped.update({name: why for name, why in known.items() if name in asked})
-    cases = [Case(name, name in with_tcp, name not in native, name in carried) for name in asked if name not in skipped]
+    cases = [Case(name, name in with_tcp, name not in native, name in carried) for name in asked]
     problems = []
     with tempfile.TemporaryDirectory(prefix="sdp-posix-") as directory:
         os.chmod(directory, 0o755)  # cases become other users

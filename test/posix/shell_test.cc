@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "test/posix/sanitizers.h"
 #include "test/posix/support.h"
 
 namespace posix_test {
@@ -21,6 +22,7 @@ struct Nine {
 bool Succeeded(int status) { return status != -1 && WIFEXITED(status) && WEXITSTATUS(status) == 0; }
 
 TEST_CASE("shell: system writes to the connection, and the program goes on with it") {
+  if (kUnderTsan) return Impossible(why::kFlush);
   Nine nine;
   REQUIRE(SendAll(nine.pair.server, std::string("before ")));
   REQUIRE(Succeeded(system("echo 'it'\"'\"'s' \"$0\" >&9; /bin/echo again >&9")));
@@ -30,6 +32,7 @@ TEST_CASE("shell: system writes to the connection, and the program goes on with 
 }
 
 TEST_CASE("shell: system reads from the connection what the program has left") {
+  if (kUnderTsan) return Impossible(why::kFlush);
   Nine nine;
   REQUIRE(SendAll(nine.pair.client, std::string("first second\nthird\n")));
   REQUIRE(ReceiveExactly(nine.pair.server, 6) == "first ");
@@ -40,6 +43,7 @@ TEST_CASE("shell: system reads from the connection what the program has left") {
 }
 
 TEST_CASE("shell: popen in both directions") {
+  if (kUnderTsan) return Impossible(why::kFlush);
   Nine nine;
   FILE* const out = popen("cat >&9", "w");
   REQUIRE(out != nullptr);

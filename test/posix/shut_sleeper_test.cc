@@ -7,11 +7,13 @@
 #include <string>
 
 #include "test/posix/processes.h"
+#include "test/posix/sanitizers.h"
 
 namespace posix_test {
 namespace {
 
 TEST_CASE("shut sleeper: SHUT_RD ends a blocked receive") {
+  if (kUnderTsan) return Impossible(why::kHandlerRestarts);
   Pair pair = MakePair();
   std::atomic<pid_t> tid{0};
   auto blocked = Async([&] {
@@ -53,6 +55,7 @@ TEST_CASE("shut sleeper: SHUT_RD ends a blocked receive while the peer waits too
 }
 
 TEST_CASE("shut sleeper: of a MSG_WAITALL receive what came is told") {
+  if (kUnderTsan) return Impossible(why::kHandlerRestarts);
   Pair pair = MakePair();
   const int how = GENERATE(static_cast<int>(SHUT_RD), static_cast<int>(SHUT_RDWR));
   std::atomic<pid_t> tid{0};
@@ -73,6 +76,7 @@ TEST_CASE("shut sleeper: of a MSG_WAITALL receive what came is told") {
 
 // Whatever the sleeper is at just then.
 TEST_CASE("shut sleeper: at any moment, again and again") {
+  if (kUnderTsan) return Impossible(why::kHandlerRestarts);
   const bool sends = GENERATE(false, true);
   for (int i = 0; i < 60; ++i) {
     Pair pair = MakePair();
@@ -100,6 +104,7 @@ TEST_CASE("shut sleeper: at any moment, again and again") {
 }
 
 TEST_CASE("shut sleeper: no signal of the program's is used up, and none is seen to be handled") {
+  if (kUnderTsan) return Impossible(why::kHandlerRestarts);
   Pair pair = MakePair();
   static std::atomic<int> handled;
   handled = 0;
@@ -136,6 +141,7 @@ TEST_CASE("shut sleeper: no signal of the program's is used up, and none is seen
 }
 
 TEST_CASE("shut sleeper: a program that is execed gets the connection at once") {
+  if (kUnderTsan) return Impossible(why::kHandlerRestarts);
   Pair pair = MakePair();
   const int number = pair.server;
   const pid_t pid = Fork([&] {

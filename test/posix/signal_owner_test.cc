@@ -9,6 +9,7 @@
 // Behind sys/ioctl.h, which it needs.
 #include <linux/sockios.h>
 
+#include "test/posix/sanitizers.h"
 #include "test/posix/support.h"
 
 namespace posix_test {
@@ -192,6 +193,7 @@ TEST_CASE("owner: a program that computes, and takes urgent bytes in its handler
 }
 
 TEST_CASE("owner: SIGURG in a blocked receive") {
+  if (kUnderTsan) return Impossible(why::kHandlerRestarts);
   Pair pair = MakePair();
   urgent_fd = pair.server;
   urgent_heard = 0;

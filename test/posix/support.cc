@@ -6,6 +6,8 @@
 #include <fstream>
 #include <thread>
 
+#include "test/support/in_child.h"
+
 namespace posix_test {
 
 uint16_t Address::port() const {
@@ -237,17 +239,8 @@ uint64_t Hash(const std::string& data) {
 }
 
 pid_t Child(const std::function<int()>& body) {
-  const pid_t pid = fork();
+  const pid_t pid = sdp::test::ForkChild(body);
   REQUIRE(pid >= 0);
-  if (pid == 0) {
-    // A failed assertion throws; it must not go on as a second test program.
-    int code = 99;
-    try {
-      code = body();
-    } catch (...) {
-    }
-    _exit(code);
-  }
   return pid;
 }
 

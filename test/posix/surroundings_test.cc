@@ -1,6 +1,7 @@
 // Programs in hostile surroundings: another root directory, another user, few descriptors, no room for
 // another thread, no memory.
 #include <grp.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -9,6 +10,7 @@
 #include <cstdlib>
 
 #include "test/posix/processes.h"
+#include "test/posix/sanitizers.h"
 #include "test/posix/support.h"
 #include "test/support/skipped.h"
 
@@ -133,6 +135,7 @@ TEST_CASE("surroundings: a client in another root and as another user") {
 }
 
 TEST_CASE("surroundings: twenty descriptors are enough for who needs ten") {
+  if (kUnderUbsan) return Impossible(why::kPipe);
   const pid_t pid = Child([] {
     if (close_range(3, ~0U, 0) != 0) return 9;
     const rlimit limit{.rlim_cur = 20, .rlim_max = 20};
@@ -157,6 +160,34 @@ TEST_CASE("surroundings: twenty descriptors are enough for who needs ten") {
   const int status = Reap(pid);
   INFO("status " << status);
   REQUIRE(ExitedWith(status, 0));
+}
+
+// Event loops abort where epoll_ctl fails.
+TEST_CASE("surroundings: the first stream sockets of an epoll set when no descriptor is left") {
+  if (kUnderUbsan) return Impossible(why::kPipe);
+  const bool fresh = GENERATE(true, false);
+  const pid_t pid = Child([=] {
+    const rlimit limit{.rlim_cur = 100, .rlim_max = 100};
+    if (close_range(3, ~0U, 0) != 0 || setrlimit(RLIMIT_NOFILE, &limit) != 0) return 9;
+    Fd ep(epoll_create1(0));
+    const Fd other = TcpSocket();
+    Pair pair;
+    if (!fresh) pair = MakePair();
+    int last = -1;
+    for (int fd; (fd = dup(0)) >= 0;) last = fd;
+    if (errno != EMFILE) return 8;
+    if (fresh) {
+      close(last);
+      pair.server = TcpSocket();
+    }
+    epoll_event event{.events = EPOLLIN, .data = {.fd = pair.server}};
+    if (epoll_ctl(ep, EPOLL_CTL_ADD, pair.server, &event) != 0) return 1;
+    if (fresh) return epoll_wait(ep, &event, 1, kPatienceMs) == 1 && event.events == EPOLLHUP ? 0 : 2;
+    if (!SendAll(pair.client, "x")) return 3;
+    if (epoll_wait(ep, &event, 1, kPatienceMs) != 1 || event.data.fd != pair.server) return 4;
+    return ReceiveExactly(pair.server, 1) == "x" ? 0 : 5;
+  });
+  REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
 // No thread and no process more for this process. Root is bound by no such limit, so it becomes somebody who
@@ -247,6 +278,7 @@ bool LimitMemory(rlim_t spare) {
 
 // A kernel's connections take none of the process's. What a call needs and cannot have may fail it, but never ends the process.
 TEST_CASE("surroundings: a process without memory to be had connects, accepts, forks and ends by itself", "[mixed]") {
+  if (kUnderAsan || kUnderTsan) return Impossible("a sanitizer's run time takes addresses for itself as it goes, and ends the process where there are none");
   const rlim_t spare = GENERATE(rlim_t{0}, rlim_t{64} << 10, rlim_t{256} << 10, rlim_t{1} << 20);
   CAPTURE(spare);
   const pid_t pid = Child([spare] {

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "test/posix/full_listener.h"
+#include "test/posix/sanitizers.h"
 
 namespace posix_test {
 namespace {
@@ -110,6 +111,7 @@ TEST_CASE("threads: 50 threads with 50 connections each") {
 }
 
 TEST_CASE("threads: a descriptor closed under a blocked receive leaves no wreck") {
+  if (kUnderTsan) return Impossible(why::kClose);
   // What the blocked call returns is not defined; that the peer and the number's next user are unharmed is.
   Pair pair = MakePair();
   const int number = pair.server;
@@ -178,6 +180,8 @@ struct OnSmallStack {
 };
 
 TEST_CASE("threads: one with a small stack sends and receives") {
+  if (kUnderAsan) return Impossible("the frames of ASan's code are larger");
+  if (kUnderTsan) return Impossible("the frames of TSan's code are larger");
   for (const size_t size : {size_t{3}, size_t{30'000}, size_t{600'000}}) {
     Pair pair = MakePair();
     const std::string data = Pattern(size, 5);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "test/posix/sanitizers.h"
 #include "test/posix/support.h"
 
 // What a program compiled with _FORTIFY_SOURCE calls.
@@ -102,6 +103,7 @@ TEST_CASE("traps: the numbers in /proc are the program's own, low and close toge
 }
 
 TEST_CASE("traps: close in one thread while another sleeps in each kind of call") {
+  if (kUnderTsan) return Impossible(why::kClose);
   // TCP's sleeper goes on until the peer speaks: the open file lives as long as the call.
   Pair pair = MakePair();
   const int number = pair.server;

@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "test/posix/sanitizers.h"
 #include "test/posix/support.h"
 
 namespace posix_test {
@@ -46,6 +47,7 @@ int WakeUp(Call call, Wake wake) {
 }
 
 TEST_CASE("unwakeable: a poll sees that less is enough") {
+  if (kUnderUbsan) return Impossible(why::kPipe);
   Pair pair = MakePair();
   SetOption(pair.server, SOL_SOCKET, SO_RCVLOWAT, 100);
   REQUIRE(SendAll(pair.client, std::string(50, 'x')));
@@ -61,6 +63,7 @@ TEST_CASE("unwakeable: a poll sees that less is enough") {
 }
 
 TEST_CASE("unwakeable: a receive with a time-out sees that another thread has shut the socket down") {
+  if (kUnderUbsan) return Impossible(why::kPipe);
   Pair pair = MakePair();
   SetTimeout(pair.server, SO_RCVTIMEO, 2 * kPatienceMs);
   const int got = WakeUp(
@@ -73,6 +76,7 @@ TEST_CASE("unwakeable: a receive with a time-out sees that another thread has sh
 }
 
 TEST_CASE("unwakeable: a sender with a time-out sees that another thread has shut the socket down") {
+  if (kUnderUbsan) return Impossible(why::kPipe);
   Pair pair = MakePair();
   SetTimeout(pair.client, SO_SNDTIMEO, 2 * kPatienceMs);
   SetNonblocking(pair.client);
@@ -90,6 +94,7 @@ TEST_CASE("unwakeable: a sender with a time-out sees that another thread has shu
 }
 
 TEST_CASE("unwakeable: an epoll wait sees what another thread's call has changed") {
+  if (kUnderUbsan) return Impossible(why::kPipe);
   Pair pair = MakePair();
   Fd ep(epoll_create1(EPOLL_CLOEXEC));
   epoll_event event{.events = EPOLLIN, .data = {}};

@@ -3,6 +3,7 @@
 #include "preload/socket/common_queue.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -10,6 +11,7 @@
 
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <cstring>
 
 #include "preload/socket/clock.h"
 
@@ -34,6 +36,16 @@ bool LeadsTo(const Pair& pair, int link) {
 
 constexpr Time kThen{std::chrono::seconds(1)};  // long ago
 
+Address PeerAt(uint16_t port, int family) {
+  Address peer;
+  peer.storage.ss_family = static_cast<sa_family_t>(family);
+  peer.length = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  SetPort(peer, port);
+  return peer;
+}
+
+const Address kPeer = PeerAt(1, AF_INET);
+
 void CopyOf(const CommonQueue& queue, CommonQueue* copy) {
   std::vector<int> fds;
   queue.AppendDescriptors(&fds);
@@ -46,19 +58,20 @@ TEST_CASE("common queue: what one process puts in, another takes out, in order a
   REQUIRE(queue.Open());
   CopyOf(queue, &other);
   Pair first, second;
-  REQUIRE(queue.Put(State(CommonQueue::kMostState, 1), first.fds[1], kThen, false));
-  REQUIRE(queue.Put(State(0, 2), second.fds[1], kThen, false));
+  REQUIRE(queue.Put(State(CommonQueue::kMostState, 1), first.fds[1], kPeer, kThen, false));
+  REQUIRE(queue.Put(State(0, 2), second.fds[1], kPeer, kThen, false));
   CHECK(other.size() == 2);
   int link = -1;
   std::vector<std::byte> state;
   Time since;
-  REQUIRE(other.Take(SOCK_CLOEXEC | SOCK_NONBLOCK, &link, &since, &state));
+  Address peer;
+  REQUIRE(other.Take(SOCK_CLOEXEC | SOCK_NONBLOCK, &link, &peer, &since, &state));
   CHECK(state == State(CommonQueue::kMostState, 1));
   CHECK(LeadsTo(first, link));
   CHECK(fcntl(link, F_GETFD) == FD_CLOEXEC);
   CHECK((fcntl(link, F_GETFL) & O_NONBLOCK) != 0);
   close(link);
-  REQUIRE(queue.Take(0, &link, &since, &state));
+  REQUIRE(queue.Take(0, &link, &peer, &since, &state));
   CHECK(state.empty());
   CHECK(LeadsTo(second, link));
   CHECK(fcntl(link, F_GETFD) == 0);
@@ -66,7 +79,7 @@ TEST_CASE("common queue: what one process puts in, another takes out, in order a
   close(link);
   CHECK(queue.size() == 0);
   errno = 0;
-  REQUIRE_FALSE(other.Take(0, &link, &since, &state));
+  REQUIRE_FALSE(other.Take(0, &link, &peer, &since, &state));
   CHECK(errno == EAGAIN);
 }
 
@@ -77,19 +90,20 @@ TEST_CASE("common queue: it tells since when the first one waits") {
   CHECK(queue.FirstSince() == kNever);
   Pair pair;
   const Time later = kThen + std::chrono::nanoseconds(1);
-  REQUIRE(queue.Put(State(3, 3), pair.fds[1], later, false));
-  REQUIRE(queue.Put(State(3, 3), pair.fds[1], kThen, false));
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], kPeer, later, false));
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], kPeer, kThen, false));
   const int next = dup(0);
   close(next);
   int link = -1;
   std::vector<std::byte> state;
   Time since;
+  Address peer;
   for (const Time expected : {later, kThen}) {
     CHECK(queue.FirstSince() == expected);
     const int unused = dup(0);  // a look takes no descriptor out
     close(unused);
     CHECK(unused == next);
-    REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &since, &state));
+    REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
     CHECK(since == expected);
     CHECK(LeadsTo(pair, link));
     close(link);
@@ -97,10 +111,28 @@ TEST_CASE("common queue: it tells since when the first one waits") {
   CHECK(queue.FirstSince() == kNever);
   // Another process's clock is not believed to be ahead of this one's, nor to have run before it.
   for (const Time lie : {kNever, Time::min()}) {
-    REQUIRE(queue.Put(State(3, 3), pair.fds[1], lie, false));
-    REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &since, &state));
+    REQUIRE(queue.Put(State(3, 3), pair.fds[1], kPeer, lie, false));
+    REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
     CHECK(since >= Time{});
     CHECK(since <= Now());
+    close(link);
+  }
+}
+
+TEST_CASE("common queue: the peer's address comes along") {
+  CommonQueue queue;
+  REQUIRE(queue.Open());
+  Pair pair;
+  for (const Address& put : {PeerAt(1, AF_INET), PeerAt(2, AF_INET6), Address{}}) {
+    REQUIRE(queue.Put(State(3, 3), pair.fds[1], put, kThen, false));
+    int link = -1;
+    std::vector<std::byte> state;
+    Time since;
+    Address peer;
+    REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
+    CHECK(state == State(3, 3));
+    CHECK(peer.length == put.length);
+    CHECK(std::memcmp(&peer.storage, &put.storage, put.length) == 0);
     close(link);
   }
 }
@@ -108,14 +140,14 @@ TEST_CASE("common queue: it tells since when the first one waits") {
 TEST_CASE("common queue: what is too long or too much stays with the caller") {
   CommonQueue queue;
   Pair pair;
-  REQUIRE_FALSE(queue.Put(State(10, 1), pair.fds[1], kThen, false));
+  REQUIRE_FALSE(queue.Put(State(10, 1), pair.fds[1], kPeer, kThen, false));
   REQUIRE(queue.Open());
   errno = 0;
-  REQUIRE_FALSE(queue.Put(State(CommonQueue::kMostState + 1, 1), pair.fds[1], kThen, false));
+  REQUIRE_FALSE(queue.Put(State(CommonQueue::kMostState + 1, 1), pair.fds[1], kPeer, kThen, false));
   CHECK(errno == EMSGSIZE);
-  REQUIRE_FALSE(queue.Put(State(10, 1), -1, kThen, false));
+  REQUIRE_FALSE(queue.Put(State(10, 1), -1, kPeer, kThen, false));
   size_t count = 0;
-  while (count < 100'000 && queue.Put(State(10, 1), pair.fds[1], kThen, false)) ++count;
+  while (count < 100'000 && queue.Put(State(10, 1), pair.fds[1], kPeer, kThen, false)) ++count;
   CHECK(errno != EMSGSIZE);
   CHECK(count >= 64);
   CHECK(count < 100'000);
@@ -129,12 +161,13 @@ TEST_CASE("common queue: the process that put a connection in may be gone") {
     CommonQueue gone;
     REQUIRE(gone.Open());
     CopyOf(gone, &left);
-    REQUIRE(gone.Put(State(3, 3), pair.fds[1], kThen, false));
+    REQUIRE(gone.Put(State(3, 3), pair.fds[1], kPeer, kThen, false));
   }
   int link = -1;
   std::vector<std::byte> state;
   Time since;
-  REQUIRE(left.Take(SOCK_CLOEXEC, &link, &since, &state));
+  Address peer;
+  REQUIRE(left.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
   CHECK(LeadsTo(pair, link));
   close(link);
 }
@@ -144,7 +177,7 @@ TEST_CASE("common queue: the last process ends what waits") {
   {
     CommonQueue queue;
     REQUIRE(queue.Open());
-    REQUIRE(queue.Put(State(3, 3), pair.fds[1], kThen, false));
+    REQUIRE(queue.Put(State(3, 3), pair.fds[1], kPeer, kThen, false));
     close(std::exchange(pair.fds[1], -1));
   }
   char c;
@@ -156,14 +189,15 @@ TEST_CASE("common queue: barred by one process, it takes nothing in from any") {
   REQUIRE(queue.Open());
   CopyOf(queue, &other);
   Pair pair;
-  REQUIRE(other.Put(State(3, 3), pair.fds[1], kThen, false));
+  REQUIRE(other.Put(State(3, 3), pair.fds[1], kPeer, kThen, false));
   queue.Bar();
   CHECK_FALSE(other.usable());
-  CHECK_FALSE(other.Put(State(3, 3), pair.fds[1], kThen, false));
+  CHECK_FALSE(other.Put(State(3, 3), pair.fds[1], kPeer, kThen, false));
   int link = -1;
   std::vector<std::byte> state;
   Time since;
-  REQUIRE(other.Take(SOCK_CLOEXEC, &link, &since, &state));
+  Address peer;
+  REQUIRE(other.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
   close(link);
 }
 
@@ -204,7 +238,7 @@ class Worker {
       char done = 1;
       if (what == 'b') done = queue_.BeginWork();
       if (what == 'e') queue_.EndWork();
-      if (what == 'p') done = queue_.Put(State(3, 3), fds[1], kThen, true);
+      if (what == 'p') done = queue_.Put(State(3, 3), fds[1], kPeer, kThen, true);
       if (write(told_[1], &done, 1) != 1) break;
     }
     _exit(0);
@@ -225,7 +259,7 @@ TEST_CASE("common queue: who bars it knows of what others have begun, and gets t
   SECTION("put in although it is barred, and ended") {
     queue.Bar();
     CHECK_FALSE(worker.Does('b'));
-    CHECK_FALSE(queue.Put(State(3, 3), 0, kThen, false));
+    CHECK_FALSE(queue.Put(State(3, 3), 0, kPeer, kThen, false));
     CHECK(queue.OthersAtWork());
     CHECK(worker.Does('p'));
     worker.Does('e');
@@ -254,7 +288,7 @@ TEST_CASE("common queue: without a descriptor left, the connection waits on") {
   CommonQueue queue;
   REQUIRE(queue.Open());
   Pair pair;
-  REQUIRE(queue.Put(State(3, 3), pair.fds[1], kThen, false));
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], kPeer, kThen, false));
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
   const int next = dup(0);
@@ -265,14 +299,15 @@ TEST_CASE("common queue: without a descriptor left, the connection waits on") {
   int link = -1;
   std::vector<std::byte> state;
   Time since;
+  Address peer;
   errno = 0;
-  const bool taken = queue.Take(SOCK_CLOEXEC, &link, &since, &state);
+  const bool taken = queue.Take(SOCK_CLOEXEC, &link, &peer, &since, &state);
   const int error = errno;
   REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK_FALSE(taken);
   CHECK(error == EMFILE);
   CHECK(queue.size() == 1);
-  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &since, &state));
+  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
   CHECK(LeadsTo(pair, link));
   close(link);
 }
@@ -282,18 +317,23 @@ TEST_CASE("common queue: what is no record is refused, and its descriptor closed
   REQUIRE(queue.Open());
   std::vector<int> fds;
   queue.AppendDescriptors(&fds);
-  std::vector<std::byte> wrong(sizeof(uint32_t) + sizeof(uint64_t) + CommonQueue::kMostState,
-                               std::byte{0xff});
-  REQUIRE(write(fds[1], wrong.data(), wrong.size()) == static_cast<ssize_t>(wrong.size()));
+  Pair pair;
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], kPeer, kThen, false));
+  int size = 0;
+  REQUIRE(ioctl(fds[0], FIONREAD, &size) == 0);
   int link = -1;
   std::vector<std::byte> state;
   Time since;
+  Address peer;
+  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
+  close(link);
+  std::vector<std::byte> wrong(static_cast<size_t>(size), std::byte{0xff});
+  REQUIRE(write(fds[1], wrong.data(), wrong.size()) == static_cast<ssize_t>(wrong.size()));
   errno = 0;
-  CHECK_FALSE(queue.Take(SOCK_CLOEXEC, &link, &since, &state));
+  CHECK_FALSE(queue.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
   CHECK(errno == ECONNABORTED);
-  Pair pair;
-  REQUIRE(queue.Put(State(3, 3), pair.fds[1], kThen, false));
-  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &since, &state));
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], kPeer, kThen, false));
+  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
   close(link);
 }
 

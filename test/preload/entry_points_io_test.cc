@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include <catch2/catch.hpp>
@@ -68,10 +69,13 @@ TEST_CASE("Lengths are judged as the kernel judges them") {
   CHECK(m.socket->calls.empty());
 
   m.socket->results = {1, 1, 1};
-  iovec huge[3] = {{b, kMost - 1}, {b, kMost}, {b, 5}};
+  void* const memory = mmap(nullptr, kMost, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  iovec huge[3] = {{memory, kMost - 1}, {memory, kMost}, {memory, 5}};
   sdp_entry_writev(m.fd, huge, 3);
-  sdp_entry_send(m.fd, b, SIZE_MAX, 0);
-  sdp_entry_write(m.fd, b, SSIZE_MAX);
+  sdp_entry_send(m.fd, memory, SIZE_MAX, 0);
+  sdp_entry_write(m.fd, memory, SSIZE_MAX);
+  munmap(memory, kMost);
   const std::string cut = "Send " + std::to_string(kMost) + " flags 0";
   CHECK(m.socket->calls == Calls{cut, cut, cut});
   CHECK(huge[1].iov_len == kMost);  // the caller's vector is not ours to change

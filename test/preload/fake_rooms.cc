@@ -28,9 +28,6 @@ std::string Describe(const timespec* time) {
 std::atomic<int> FakeSocket::alive{0};
 
 Socket* Socket::New(int, int) { return new FakeSocket; }
-void Socket::Unref() {
-  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
-}
 
 int FakeSocket::Note(const std::string& call) {
   calls.push_back(call);

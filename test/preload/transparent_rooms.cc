@@ -67,9 +67,6 @@ class TransparentSocket final : public Socket {
 }  // namespace
 
 Socket* Socket::New(int, int) { return new TransparentSocket; }
-void Socket::Unref() {
-  if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
-}
 
 bool PollConcernsUs(const pollfd*, nfds_t) { return true; }
 int Poll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {

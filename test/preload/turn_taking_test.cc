@@ -111,16 +111,6 @@ TEST_CASE("turns: who asks small questions decides, and never by reading; who an
   }
 }
 
-TEST_CASE("turns: the question of a long answer does not wait for the read") {
-  End asks;
-  Try(&asks, 1, uint64_t{2} << 20, us(300), us(1), us(200));
-  CHECK(asks.turns.ShouldLend(kThreshold));
-  CHECK(asks.turns.short_answers());
-  for (int i = 0; i < 2; ++i) asks.Turn(1, uint64_t{3} << 20);
-  CHECK(asks.turns.ShouldLend(kThreshold));
-  CHECK_FALSE(asks.turns.short_answers());
-}
-
 TEST_CASE("turns: what is small, very large, not alike or one way only is copied") {
   End end{.peer_lends = true};
   const auto copies = [&] {

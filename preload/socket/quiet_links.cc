@@ -1,0 +1,267 @@
+#include "preload/socket/quiet_links.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <new>
+#include <vector>
+
+#include "preload/confinement.h"
+#include "preload/critical.h"
+#include "preload/fd_table.h"
+#include "preload/real_calls.h"
+#include "preload/socket/background.h"
+#include "preload/socket/clock.h"
+
+namespace sdp::preload {
+namespace {
+
+// By edge, and for room too: so the set tells that bytes have come although the program was faster and has
+// read them. Else each arrival would wake the helper for nothing.
+constexpr uint32_t kWatched = EPOLLIN | EPOLLRDHUP | EPOLLOUT | EPOLLET;
+
+}  // namespace
+
+// The helper's part.
+class QuietLinks::Task final : public Background::Task {
+ public:
+  Background::Wait Run(Time now) override;
+  Socket* owner() override { return nullptr; }
+
+ private:
+  struct Due {
+    SocketRef owner;
+    Link* link;
+  };
+  // Those in use, if it is time to look. False: the task is over.
+  bool BeginRun(Time now);
+  // What the watched links have to tell. `takes`: those watched since BeginRun() that have something to be
+  // read are due.
+  void TakeEvents(Time now, bool takes);
+  Background::Wait EndRun(Time now);
+  void Add(Link* link);
+
+  std::vector<Due> due_;
+};
+
+struct QuietLinks::State {
+  struct Place {
+    Link* link = nullptr;     // null: free
+    uint32_t version = 0;     // grows with each link that had the place
+    uint32_t watched_in = 0;  // the run in which the watch began
+    int fd = -1;              // watched; -1: in use
+    Time since{};             // in use since then
+  };
+
+  Mutex mutex;
+  std::vector<Place> places;
+  std::vector<uint32_t> free;
+  size_t in_use = 0;
+  Time next_look = kNever;  // kNever also where the helper does not know that there is anything
+  uint32_t run = 0;
+  uint32_t generation = 1;  // grows in a child of fork
+  bool stopped = false;
+  std::atomic<int> epoll_fd{-1};
+  Task task;
+
+  [[nodiscard]] bool Knows(const Link* link) const { return link->known_in_ == generation; }
+  Place& PlaceOf(const Link* link) { return places[link->place_]; }
+  void BeInUse(Place& place, Time now) {
+    if (place.fd >= 0) ++in_use;
+    place.fd = -1;
+    place.since = now;
+  }
+  // A process behind a filter has no epoll set but the program's.
+  [[nodiscard]] bool may_watch() const { return !stopped && !Confined(); }
+  [[nodiscard]] bool Open() {
+    if (epoll_fd.load() >= 0) return true;
+    const int fd = real.epoll_create1(EPOLL_CLOEXEC);
+    return fd >= 0 && HiddenFds::HideTracked(fd, &epoll_fd) >= 0;
+  }
+};
+
+QuietLinks::State& QuietLinks::state() {
+  // Outlives every destructor, as the helper does; fork must not fail for want of memory.
+  alignas(State) static std::byte room[sizeof(State)];
+  static State* const instance = new (room) State;
+  return *instance;
+}
+
+void QuietLinks::Enter(Link* link) {
+  State& s = state();
+  if (s.Knows(link) || Confined()) return;
+  {
+    std::lock_guard lock(s.mutex);
+    try {
+      if (s.free.empty()) {
+        s.free.reserve(s.places.size() + 1);  // Leave() cannot fail
+        s.places.emplace_back();
+        s.free.push_back(static_cast<uint32_t>(s.places.size() - 1));
+      }
+    } catch (const std::bad_alloc&) {
+      return;
+    }
+    link->place_ = s.free.back();
+    s.free.pop_back();
+    link->known_in_ = s.generation;
+    State::Place& place = s.PlaceOf(link);
+    place.link = link;
+    place.fd = -1;
+    place.since = Now();
+    ++s.in_use;
+    if (s.stopped || s.next_look != kNever) return;
+    s.next_look = place.since + kLook;
+  }
+  if (Background::Add(&s.task, kLook)) return;
+  std::lock_guard lock(s.mutex);
+  s.next_look = kNever;
+}
+
+void QuietLinks::Leave(Link* link) {
+  State& s = state();
+  if (!s.Knows(link)) return;
+  std::lock_guard lock(s.mutex);
+  State::Place& place = s.PlaceOf(link);
+  if (place.fd < 0) --s.in_use;
+  if (place.fd >= 0 && s.may_watch()) real.epoll_ctl(s.epoll_fd.load(), EPOLL_CTL_DEL, place.fd, nullptr);
+  place = {.version = place.version + 1};
+  s.free.push_back(link->place_);
+  link->known_in_ = 0;
+}
+
+void QuietLinks::Watch(Link* link, int fd) {
+  State& s = state();
+  if (!s.Knows(link)) return;
+  std::lock_guard lock(s.mutex);
+  if (!s.may_watch() || !s.Open()) return;
+  State::Place& place = s.PlaceOf(link);
+  epoll_event event{.events = kWatched, .data = {.u64 = uint64_t{place.version} << 32 | link->place_}};
+  if (place.fd >= 0) return;
+  int result = real.epoll_ctl(s.epoll_fd.load(), EPOLL_CTL_ADD, fd, &event);
+  // The number was closed unseen, and another process has the link, too.
+  if (result != 0 && errno == EEXIST) result = real.epoll_ctl(s.epoll_fd.load(), EPOLL_CTL_MOD, fd, &event);
+  if (result != 0) return;  // for want of memory: another look comes
+  --s.in_use;
+  place.fd = fd;
+  place.watched_in = s.run;
+}
+
+void QuietLinks::Unwatch(Link* link, int fd) {
+  State& s = state();
+  if (!s.Knows(link)) return;
+  bool tell = false;
+  {
+    std::lock_guard lock(s.mutex);
+    State::Place& place = s.PlaceOf(link);
+    if (place.fd != fd) return;
+    if (s.may_watch()) real.epoll_ctl(s.epoll_fd.load(), EPOLL_CTL_DEL, fd, nullptr);
+    s.BeInUse(place, Now());
+    tell = s.may_watch() && s.next_look == kNever;
+    if (tell) s.next_look = place.since + kLook;
+  }
+  if (tell) Background::Add(&s.task, kLook);
+}
+
+void QuietLinks::Stop() {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  s.stopped = true;
+}
+
+void QuietLinks::GoOn() {
+  State& s = state();
+  {
+    std::lock_guard lock(s.mutex);
+    s.stopped = false;
+    if (s.places.size() == s.free.size()) return;
+    s.next_look = Now() + kLook;
+  }
+  Background::Add(&s.task, kLook);
+}
+
+void QuietLinks::LockForFork() { state().mutex.lock(); }
+
+void QuietLinks::UnlockAfterFork() { state().mutex.unlock(); }
+
+void QuietLinks::ForgetAfterFork() {
+  State& s = state();
+  ++s.generation;
+  s.places.clear();
+  s.free.clear();
+  s.in_use = 0;
+  s.next_look = kNever;
+  if (const int fd = s.epoll_fd.exchange(-1); fd >= 0) HiddenFds::Close(fd);
+}
+
+void QuietLinks::Task::Add(Link* link) {
+  if (!link->owner()->TryRef()) return;  // about to leave
+  due_.push_back({.owner = SocketRef(link->owner()), .link = link});
+}
+
+bool QuietLinks::Task::BeginRun(Time now) {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  if (!s.may_watch()) return false;
+  ++s.run;
+  if (now < s.next_look) return true;
+  due_.reserve(s.in_use);
+  for (const State::Place& place : s.places) {
+    if (place.link != nullptr && place.fd < 0 && place.since <= now - kUnread) Add(place.link);
+  }
+  return true;
+}
+
+void QuietLinks::Task::TakeEvents(Time now, bool takes) {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  if (!s.may_watch() || s.epoll_fd.load() < 0) return;
+  std::array<epoll_event, 64> events;
+  int count;
+  do {
+    count = real.epoll_wait(s.epoll_fd.load(), events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < count; ++i) {
+      const uint64_t cookie = events[static_cast<size_t>(i)].data.u64;
+      const auto number = static_cast<uint32_t>(cookie);
+      if (number >= s.places.size()) continue;
+      State::Place& place = s.places[number];
+      if (place.link == nullptr || place.fd < 0 || place.version != cookie >> 32) continue;
+      const bool fresh = place.watched_in == s.run;
+      if (fresh && (events[static_cast<size_t>(i)].events & ~EPOLLOUT) == 0)
+        continue;  // told of every link that was added
+      // While the program uses the link, its bytes do not wake the helper.
+      real.epoll_ctl(s.epoll_fd.load(), EPOLL_CTL_DEL, place.fd, nullptr);
+      s.BeInUse(place, now);
+      if (fresh && takes) Add(place.link);
+    }
+  } while (count == static_cast<int>(events.size()));
+}
+
+Background::Wait QuietLinks::Task::EndRun(Time now) {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  if (s.in_use == 0) {
+    s.next_look = kNever;
+  } else if (s.next_look == kNever || now >= s.next_look) {
+    s.next_look = now + kLook;
+  }
+  return {.fd = s.epoll_fd.load(), .events = POLLIN, .deadline = s.next_look};
+}
+
+Background::Wait QuietLinks::Task::Run(Time now) {
+  due_.clear();  // of a run that had no memory
+  if (!BeginRun(now)) return {.done = true};
+  for (const Due& due : due_) due.link->LookIfUnread(now - kUnread);
+  due_.clear();
+  TakeEvents(now, /*takes=*/true);
+  for (const Due& due : due_) due.link->TakeUnread();
+  if (!due_.empty()) TakeEvents(now, /*takes=*/false);
+  due_.clear();
+  return EndRun(now);
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,38 @@
+// A StreamSocket that the program leaves alone, as the helper thread sees it (quiet_links.h).
+#include "preload/socket/stream_socket.h"
+
+namespace sdp::preload {
+
+// A process that shares the connection, and has as much unread as it may take off the link, enters the link
+// again with its next call (EnterShared).
+bool StreamSocket::HasQuietLink() const {
+  return state_ == State::kSdp && session_ != nullptr && !foreign_ && !session_->link_ended() &&
+         !session_->full() && LinkFd() >= 0;
+}
+
+void StreamSocket::LookIfUnread(Time since) {
+  const std::unique_lock own(mutex_.own(), std::try_to_lock);
+  if (!own.owns_lock()) return;
+  if (!HasQuietLink()) return QuietLinks::Leave(&quiet_);
+  if (session_->moving() || session_->ReadSince(since)) return;
+  // A device tells only of what comes after the queue was asked for that.
+  if (queue_pair().owns_event_fd()) {
+    TakeBeforeSleep(Awaited::kAll);
+    if (session_->link_ended()) return QuietLinks::Leave(&quiet_);
+  }
+  QuietLinks::Watch(&quiet_, LinkOf(LinkFd()));
+}
+
+void StreamSocket::TakeUnread() {
+  const Lock lock(mutex_);
+  if (HasQuietLink() && !foreign()) {
+    if (!session_->moving()) OnlyLooks();
+    session_->ReadAvailable();
+    AfterProgress();
+    LeaveToBackground();
+  }
+  if (!HasQuietLink()) return QuietLinks::Leave(&quiet_);
+  if (!session_->moving()) QuietLinks::Watch(&quiet_, LinkOf(LinkFd()));
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,32 @@
+// Descriptors that a process with an epoll descriptor and a stream socket keeps, so that its first SDP socket
+// can be registered even when none is left: servers' event loops abort where epoll_ctl fails.
+#ifndef SDP_PRELOAD_SPARE_DESCRIPTORS_H_
+#define SDP_PRELOAD_SPARE_DESCRIPTORS_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace sdp::preload {
+
+class SpareDescriptors {
+ public:
+  // The process has one of the two now. With both it takes spare descriptors, if it may have many. Keep errno.
+  static void NoteEpoll() { Note(kEpoll); }
+  static void NoteSocket() { Note(kSocket); }
+  // Closes them. False: there are none.
+  static bool GiveUp();
+
+ private:
+  enum Has : uint8_t { kEpoll = 1, kSocket = 2 };
+  static void Note(Has what) {
+    const uint8_t before = has_.load(std::memory_order_relaxed);
+    if ((before & what) != 0) [[likely]] return;
+    if ((has_.fetch_or(what, std::memory_order_relaxed) | what) == (kEpoll | kSocket)) Keep();
+  }
+  static void Keep();
+  static std::atomic<uint8_t> has_;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SPARE_DESCRIPTORS_H_
