@@ -1,0 +1,271 @@
+"""What each kind of fault does, to both twins of a workload alike, and how it is undone."""
+
+import contextlib
+import hashlib
+import os
+import random
+import resource
+import signal
+import subprocess
+import threading
+import time
+
+from hosts import USUAL, Mode, send, tree
+
+
+def in_parallel(functions):
+    """Each in a thread; the first exception is raised when all are back."""
+    wrong = []
+
+    def call(function):
+        try:
+            function()
+        except BaseException as error:  # told to the caller
+            wrong.append(error)
+    threads = [threading.Thread(target=call, args=(function,)) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if wrong:
+        raise wrong[0]
+
+
+def picked(many, pick):
+    return many[int(pick * len(many))] if many else None
+
+
+class Faults:
+    def __init__(self, host_of, pairs, findings):
+        self.host_of, self.pairs, self.findings = host_of, pairs, findings
+        # What is undone late delays the next fault of that workload or host.
+        targets = [*(pair.workload for pair in pairs), *(f"host {name}" for name in host_of)]
+        self.turns = {target: threading.Lock() for target in targets}
+
+    def run(self, fault, wait):
+        """Does it, waits, undoes it: (when it began, when it was over).
+
+        `wait`: sleeps so many seconds, less when the run is broken off."""
+        with self.turns.get(fault.target, contextlib.nullcontext()):
+            began = time.monotonic()
+            self.do_and_undo(fault, wait)
+            return began, time.monotonic()
+
+    def do_and_undo(self, fault, wait):
+        begin = getattr(self, fault.kind.replace("-", "_"))
+        pairs = [pair for pair in self.pairs if pair.workload == fault.target]
+        with contextlib.ExitStack() as undoing:
+            if pairs:
+                undone = []
+
+                def one(pair):
+                    undone.append(begin(fault, pair))
+                for pair in pairs:
+                    for part in (*pair.servers, *pair.clients):
+                        part.touched += 1
+                try:
+                    in_parallel([lambda pair=pair: one(pair) for pair in pairs])
+                    wait(fault.seconds)
+                    in_parallel([undo for undo in undone if undo])
+                finally:
+                    for pair in pairs:
+                        for part in (*pair.servers, *pair.clients):
+                            part.touched -= 1
+            else:
+                undoing.callback(begin(fault) or (lambda: None))
+                wait(fault.seconds)
+
+    # A server or a client of a workload.
+
+    def server_of(self, fault, pair):
+        return picked(pair.servers, fault.pick)
+
+    def server_killed(self, fault, pair):
+        server = self.server_of(fault, pair)
+        server.kill()
+        return server.start
+
+    def worker_of(self, fault, pair):
+        """A process below the server; waits a moment for one."""
+        deadline = time.monotonic() + 2
+        while True:
+            workers = [pid for server in pair.servers for pid in server.workers()]
+            if workers or time.monotonic() > deadline:
+                return picked(workers, fault.pick)
+            time.sleep(0.01)
+
+    def worker_killed(self, fault, pair):
+        worker = self.worker_of(fault, pair)
+        if worker:
+            send(worker, signal.SIGKILL)
+
+    def client_killed(self, fault, pair):
+        for client in pair.clients:
+            client.kill(fault.pick)
+        return lambda: [client.start() for client in pair.clients]
+
+    def stop(self, pids):
+        for pid in pids:
+            send(pid, signal.SIGSTOP)
+
+        def go_on():
+            for pid in pids:
+                send(pid, signal.SIGCONT)
+        return go_on
+
+    def server_stopped(self, fault, pair):
+        return self.stop(self.server_of(fault, pair).processes())
+
+    def worker_stopped(self, fault, pair):
+        worker = self.worker_of(fault, pair)
+        return self.stop([worker] if worker else [])
+
+    def client_stopped(self, fault, pair):
+        return self.stop(pair.client.processes())
+
+    def limited(self, pids, what, limit_of):
+        """A soft limit for each, for a while."""
+        before = {}
+        for pid in pids:
+            with contextlib.suppress(OSError, ValueError):
+                soft, hard = resource.prlimit(pid, what)
+                resource.prlimit(pid, what, (limit_of(pid), hard))
+                before[pid] = soft, hard
+
+        def restore():
+            for pid, limits in before.items():
+                with contextlib.suppress(OSError):
+                    # Its children inherit the limit.
+                    for one in {pid, *tree(pid)}:
+                        resource.prlimit(one, what, limits)
+            self.revive([server for pair in self.pairs for server in pair.servers if server.process.pid in before])
+        return restore
+
+    def revive(self, servers):
+        """Starts servers again that did not survive."""
+        for server in servers:
+            time.sleep(0.1)
+            if not server.running():
+                server.start()
+
+    def few_descriptors(self, fault, pair):
+        def lowest_free_and_some(pid):
+            taken = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+            return next(number for number in range(1 << 20) if number not in taken) + fault.amount
+        return self.limited(self.server_of(fault, pair).processes(), resource.RLIMIT_NOFILE, lowest_free_and_some)
+
+    def little_memory(self, fault, pair):
+        def size_and_some(pid):
+            with open(f"/proc/{pid}/statm") as file:
+                return int(file.read().split()[0]) * resource.getpagesize() + (fault.amount << 20)
+        return self.limited(self.server_of(fault, pair).processes(), resource.RLIMIT_AS, size_and_some)
+
+    def in_mode(self, part, mode):
+        part.restart(mode)
+        return part.restart
+
+    def server_plain(self, fault, pair):
+        return self.in_mode(self.server_of(fault, pair), Mode(preload=False))
+
+    def server_upgraded(self, fault, pair):
+        return self.in_mode(self.server_of(fault, pair), Mode(upgraded=True))
+
+    def server_clock(self, fault, pair):
+        return self.in_mode(self.server_of(fault, pair), Mode(clock=fault.amount))
+
+    def client_plain(self, fault, pair):
+        return self.in_mode(pair.client, Mode(preload=False))
+
+    def client_upgraded(self, fault, pair):
+        return self.in_mode(pair.client, Mode(upgraded=True))
+
+    def client_clock(self, fault, pair):
+        return self.in_mode(pair.client, Mode(clock=fault.amount))
+
+    def forks(self, fault, pair):
+        """Shells whose children have their connections, and the programs which these start."""
+        block = random.Random(fault.number).randbytes(2500).hex()
+        script = (f"exec 3<>/dev/tcp/{pair.address}/{pair.port} || exit 1; printf '\\0\\0\\x13\\x88%s' {block} >&3; "
+                  "cat </dev/null; (head -c 2500 <&3; head -c 2500 <&3) | (cat) | sha256sum")
+        wanted = hashlib.sha256(block.encode()).hexdigest().encode()
+
+        def start(count):
+            return [pair.client_host.start(["bash", "-c", script], mode=pair.mode(USUAL), stdout=subprocess.PIPE)
+                    for _ in range(count)]
+
+        def end(shell):
+            """What it said of an error: another fault may be at work."""
+            try:
+                output, _ = shell.popen.communicate(timeout=60)
+            except subprocess.TimeoutExpired:
+                shell.kill()
+                return "it has not ended within 60 s"
+            if output.split()[:1] == [wanted]:
+                return ""
+            said = shell.output()[-300:]
+            if not said and pair.twin == "sdp":
+                self.findings.add("wrong", f"{pair}: a shell's children have read something else from its connection")
+            return said
+
+        def check(shells, again=3):
+            said = [text for shell in shells if (text := end(shell))]
+            for shell in shells:
+                pair.client_host.forget(shell)
+            if said and again:
+                check(start(len(said)), again - 1)
+            elif said and pair.twin == "sdp":
+                self.findings.add("lost", f"{pair}: a shell whose children read from its connection failed four times: {said[0]}")
+        shells = start(6)
+        return lambda: check(shells)
+
+    # A host or a link.
+
+    def host(self, fault):
+        return self.host_of[fault.target.split()[-1]]
+
+    def pmd_ended(self, fault):
+        host = self.host(fault)
+        host.pmd.stop()
+        return host.start_pmd
+
+    def pmd_killed(self, fault):
+        host = self.host(fault)
+        host.pmd.kill()
+        host.pmd.wait(10)
+        return host.start_pmd
+
+    def pmd_stopped(self, fault):
+        return self.stop([self.host(fault).pmd.pid])
+
+    def address_gone(self, fault):
+        host = self.host(fault)
+        host.net("ip", "addr", "del", f"{host.address}/24", "dev", host.device)
+        return lambda: host.net("ip", "addr", "add", f"{host.address}/24", "dev", host.device)
+
+    def filtered(self, fault, rule):
+        """The rule for what comes in, on the wire at both ends, or inside of one host."""
+        on_wire = [(host, host.device) for host in self.host_of.values()]
+        places = on_wire if fault.target == "link" else [(self.host(fault), "lo")]
+        table = f"soak{fault.number}"
+        for host, device in places:
+            chain = f"chain input {{ type filter hook input priority 0 ; iifname \"{device}\" {rule} ; }}"
+            host.net("nft", "-f", "-", data=f"table inet {table} {{ {chain} ; }}\n")
+
+        def restore():
+            for host, _ in places:
+                host.net("nft", "delete", "table", "inet", table)
+        return restore
+
+    def loss(self, fault):
+        return self.filtered(fault, f"numgen random mod 100 < {fault.amount} drop")
+
+    def reset(self, fault):
+        return self.filtered(fault, "meta l4proto tcp tcp flags & (syn | fin | rst) == 0 reject with tcp reset")
+
+    def statistics_full(self, fault):
+        filler = self.host(fault).stats_dir / "filler"
+        with open(filler, "wb") as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1 << 16))
+                file.flush()
+        return filler.unlink
