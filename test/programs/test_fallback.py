@@ -1,6 +1,7 @@
 """Where the other side, or the port mapper, does not speak SDP: plain TCP, at once, and sdpstat says why."""
 
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -36,6 +37,9 @@ class OneSidePreloaded(harness.ProgramTest):
         self.world.run_peer("send", port, 1 << 20, preload=False)
         listener = self.world.listener(port)
         self.assertEqual((listener["accepted_sdp"], listener["accepted_tcp"]), (1, 2))
+        # With SDP_LOG=info the log has a line for the one connection over SDP, at each end.
+        for pattern in (rf"connect to 127\.0\.0\.1:{port}: SDP at ", rf"accept on 127\.0\.0\.1:{port}: SDP from "):
+            self.assertEqual(len(re.findall(pattern, self.world.sdp_log())), 1, self.world.sdp_log())
 
     def test_a_plain_client_among_many(self):
         server = self.world.start([sys.executable, "-c", textwrap.dedent("""

@@ -3,6 +3,7 @@
 import collections
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -50,8 +51,8 @@ READ_REQUEST, READ_RESPONSE, WRITE = "0x01", "0x02", "0x00"
 
 
 class Trace(harness.ProgramTest):
-    def sdpstat(self, *arguments, **options):
-        return subprocess.run([SDPSTAT, *map(str, arguments), "--dir", self.world.stats_dir], capture_output=True, text=True, timeout=30,
+    def sdpstat(self, *arguments, program=SDPSTAT, **options):
+        return subprocess.run([program, *map(str, arguments), "--dir", self.world.stats_dir], capture_output=True, text=True, timeout=30,
                               **options)
 
     def start_trace(self, *arguments):
@@ -256,7 +257,9 @@ class Trace(harness.ProgramTest):
         self.client(port)
         self.world.directory.chmod(0o755)
         self.world.stats_dir.chmod(0o755)
-        got = self.sdpstat("trace", server.pid, user=65534)
+        # The build tree may lie where that user cannot look.
+        program = shutil.copy(SDPSTAT, self.world.directory)
+        got = self.sdpstat("trace", server.pid, program=program, user=65534, cwd="/")
         self.assertEqual((got.returncode, got.stdout), (1, ""))
         self.assertIn("Permission denied", got.stderr)
 

@@ -14,6 +14,7 @@
 #include <set>
 #include <thread>
 
+#include "test/support/in_child.h"
 #include "test/support/skipped.h"
 #include "test/tools/stats_fixture.h"
 #include "tools/stats/stats_reader.h"
@@ -45,11 +46,7 @@ size_t CountFiles(const std::string& directory) {
 // Runs `body` in a forked child; true if it returned true.
 template <typename Body>
 bool InChild(Body body) {
-  pid_t pid = fork();
-  if (pid == 0) _exit(body() ? 0 : 1);
-  int status = 0;
-  waitpid(pid, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  return sdp::test::InChild([&] { return body() ? 0 : 1; }) == 0;
 }
 
 TEST_CASE("what a process publishes is what a reader sees") {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "test/tools/stats_fixture.h"
-#include "tools/sdpstat/reasons.h"
+#include "tools/why/reasons.h"
 
 namespace sdp::sdpstat {
 namespace {

@@ -1,0 +1,471 @@
+"""What the specifications demand of the link, of time, or whatever the program does: through the whole
+library, with a peer that shares nothing with it (foreign_peer.py)."""
+
+import ast
+import dataclasses
+import errno
+import os
+import pathlib
+import socket
+import struct
+import subprocess
+import time
+
+import foreign_peer
+import harness
+from foreign_peer import ABORT_CONN, DATA, DIS_CONN, ForeignPeer
+from test_pm_client import ACCEPT, Mapper
+
+# A program that does what the test tells it, a Python expression a line, and nothing between two lines.
+PUPPET = """
+import ast, ctypes, errno, os, select, socket, struct, sys, threading
+def poll(events, milliseconds):
+    p = select.poll()
+    p.register(s, events)
+    return [what for _, what in p.poll(milliseconds)]
+def asleep(call):
+    # In a thread of its own; its outcome is told by over().
+    global told, thread
+    told = []
+    def body():
+        try:
+            told.append(call())
+        except OSError as error:
+            told.append(errno.errorcode[error.errno])
+    thread = threading.Thread(target=body, daemon=True)
+    thread.start()
+def over():
+    thread.join(10)
+    return told[0] if told else "asleep"
+def to_the_end():
+    try:
+        while s.recv(1):
+            pass
+    except OSError as error:
+        return error.errno
+    return 0
+def forbid(call):
+    # The process ends if it is made (SECCOMP_RET_KILL_PROCESS).
+    libc = ctypes.CDLL(None, use_errno=True)
+    program = struct.pack("=" + "HBBI" * 4, 0x20, 0, 0, 0, 0x15, 0, 1, call,
+                          6, 0, 0, 0x80000000, 6, 0, 0, 0x7fff0000)
+    lines = ctypes.create_string_buffer(program)
+    filter = struct.pack("=H6xQ", 4, ctypes.addressof(lines))
+    return libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, ctypes.c_ulong(2), ctypes.c_char_p(filter), 0, 0)
+def child(call):
+    # Of a fork; its outcome is the exit status.
+    pid = os.fork()
+    if pid == 0:
+        os._exit(call())
+    return pid
+for line in sys.stdin:
+    try:
+        said = eval(line)
+    except OSError as error:
+        said = errno.errorcode[error.errno]
+    print(repr(said), flush=True)
+"""
+
+# Longer than a busy machine keeps anybody waiting.
+PATIENCE = 20
+TIME_WAIT = "06"  # /proc/net/tcp
+CONNECT = 42 if os.uname().machine == "x86_64" else 203  # the system call
+# The link is to end at once; or, where the peer has to be waited for, two seconds later.
+AT_ONCE, IN_TIME = 1.5, 5
+# Of a Hello or a HelloAck.
+REFUSED = ({"versions": 0x12}, {"max_adverts": 0}, {"ird": 0}, {"ord": 0}, {"buffers": 2}, {"size": 36})
+
+
+class Puppet:
+    def __init__(self, world, **environment):
+        self.process = world.start(["python3", "-c", PUPPET], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   environment={"SDP_LOG": "debug", "SDP_PM_TIMEOUT_MS": 10000} | environment)
+        self.pid = self.process.pid
+
+    def tell(self, expression):
+        self.process.popen.stdin.write(expression.encode() + b"\n")
+        self.process.popen.stdin.flush()
+
+    def said(self):
+        return ast.literal_eval(self.process.popen.stdout.readline().decode())
+
+    def do(self, expression):
+        self.tell(expression)
+        return self.said()
+
+    def processor_time(self):
+        fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class ForeignTest(harness.ProgramTest):
+    def serve(self, **environment):
+        self.port = harness.free_port()
+        self.puppet = Puppet(self.world, **environment)
+        self.puppet.do(f"(l := socket.create_server(('127.0.0.1', {self.port}))) and None")
+        host, port = self.world.wait_for_listener(self.port)["sdp_local"].rsplit(":", 1)
+        self.sdp_address = (host, int(port))
+
+    def connect(self):
+        """A connection whose program end is `s` of the puppet."""
+        peer = ForeignPeer.connect(self.sdp_address)
+        self.addCleanup(peer.close)
+        self.puppet.do("(s := l.accept()[0]) and poll(select.POLLIN, 0) and None")
+        return peer
+
+    def link_state(self, peer):
+        """Of the program's end of the link, as /proc/net/tcp has it; None: there is none."""
+        ours, theirs = peer.link.getsockname()[1], self.sdp_address[1]
+        for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
+            ports = [int(end.rsplit(":", 1)[1], 16) for end in fields[1:3]]
+            if ports == [theirs, ours] and fields[3] != TIME_WAIT:
+                return fields[3]
+        return None
+
+    def await_end_of_link(self, peer):
+        harness.wait_until(lambda: self.link_state(peer) is None, "end of the program's link", PATIENCE)
+
+    def assert_reset(self, peer, seconds):
+        """The link is gone, though the program has its descriptor still: a peer that sends on is told."""
+        self.await_end_of_link(peer)
+        self.assertLess(peer.flood(), seconds)
+
+    def assert_over(self, names):
+        """What TCP tells of a connection that was reset, and nobody spins on it."""
+        self.assertEqual(self.puppet.do("s.getsockname()"), names[0])
+        self.assertEqual(self.puppet.do("s.getpeername()"), "ENOTCONN")
+        self.assertEqual(self.puppet.do("s.recv(1)"), b"")
+        self.assertEqual(self.puppet.do("s.send(b'x', socket.MSG_NOSIGNAL)"), "EPIPE")
+        self.assertEqual(self.puppet.do("poll(select.POLLIN, 0) == [select.POLLIN | select.POLLHUP]"), True)
+        before = self.puppet.processor_time()
+        time.sleep(0.3)  # for as long as the measurement takes
+        self.assertLess(self.puppet.processor_time() - before, 0.1)
+
+
+class SetUp(ForeignTest):
+    def test_a_hello_that_is_refused_ends_the_link(self):
+        """6.2.1, 8.1.1 (3a), 10: and the link's own answer says so (RFC 5044, 7.1.2)."""
+        self.serve()
+        for wrong in REFUSED:
+            with self.subTest(**wrong):
+                peer = ForeignPeer.request(self.sdp_address, private=foreign_peer.hello(**wrong))
+                self.addCleanup(peer.close)
+                self.assertTrue(peer.flags & foreign_peer.REJECTED)
+                self.assertEqual(peer.private, b"")
+                self.assertIn(peer.end(PATIENCE), ("FIN", "reset"))
+        self.puppet.do("l.setblocking(False)")
+        self.assertEqual(self.puppet.do("l.accept()"), "EAGAIN")
+
+    def test_a_helloack_that_is_refused_ends_the_link(self):
+        """6.2.2, 8.1.1 (7a), 10: the program's connection is TCP then."""
+        sdp, conventional = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
+        for listener in sdp, conventional:
+            self.addCleanup(listener.close)
+            listener.settimeout(PATIENCE)
+        host = conventional.getsockname()
+        def answer(request):
+            return [dataclasses.replace(request, mt=ACCEPT, pm_time=0, ap_port=sdp.getsockname()[1])]
+        mapper = Mapper("127.0.0.1", harness.free_port(socket.SOCK_DGRAM), answer)
+        self.addCleanup(mapper.stop)
+        for wrong in REFUSED:
+            with self.subTest(**wrong):
+                # What one has learned of this peer is not the next one's.
+                puppet = Puppet(self.world, SDP_PM_PORT=mapper.socket.getsockname()[1])
+                puppet.tell(f"(s := socket.create_connection({host})).getpeername()")
+                peer = ForeignPeer.accept(sdp, private=foreign_peer.hello_ack(**wrong))
+                self.addCleanup(peer.close)
+                with conventional.accept()[0]:
+                    self.assertEqual(puppet.said(), host)
+                    self.assertIn(peer.end(PATIENCE), ("FIN", "reset"))
+
+    def test_the_reserved_bits_of_a_request_are_not_checked(self):
+        self.serve()
+        peer = ForeignPeer.connect(self.sdp_address, flags=0x2F)
+        self.addCleanup(peer.close)
+        peer.say(DATA, b"x")
+        self.assertEqual(self.puppet.do("(s := l.accept()[0]).recv(1)"), b"x")
+
+    def test_the_helloack_comes_behind_the_rtr(self):
+        self.serve()
+        peer = ForeignPeer.request_peer_to_peer(self.sdp_address)
+        self.addCleanup(peer.close)
+        with self.assertRaises(TimeoutError):
+            peer.hear(timeout=0.2)
+        peer.ready_to_receive()
+        ack = peer.hear()
+        self.assertEqual((ack.mid, ack.opcode), (foreign_peer.HELLO_ACK, foreign_peer.SEND_SE))
+        self.assertEqual((ack.mseq, ack.ack), (0, 0))
+
+    def test_without_an_rtr_it_is_no_connection(self):
+        self.serve(SDP_HANDSHAKE_TIMEOUT_MS=1000)
+        peer = ForeignPeer.request_peer_to_peer(self.sdp_address)
+        self.addCleanup(peer.close)
+        self.assertIn(peer.end(PATIENCE), ("FIN", "reset"))
+        self.puppet.do("l.setblocking(False)")
+        self.assertEqual(self.puppet.do("l.accept()"), "EAGAIN")
+        self.assertIn("nothing came behind its MPA Request", self.world.sdp_log())
+
+
+class GracefulClose(ForeignTest):
+    """8.2.1"""
+
+    def test_a_close_sends_all_data_then_disconn_and_waits_for_the_peers(self):
+        self.serve()
+        for close in ("s.close()", "s.shutdown(socket.SHUT_WR)"):
+            with self.subTest(close):
+                peer = self.connect()
+                self.puppet.do(f"[s.send(b'%d' % i) for i in range(9)] and {close}")
+                data = b""
+                while (message := peer.hear()).mid == DATA:
+                    data += message.payload
+                self.assertEqual(data, b"012345678")
+                self.assertEqual(message.mid, DIS_CONN)
+                self.assertEqual(message.opcode, foreign_peer.SEND, "no Solicited Event (14.2)")
+                with self.assertRaises(TimeoutError, msg="nothing follows, and the link stays"):
+                    peer.hear(timeout=0.2)
+                if close.startswith("s.shutdown"):
+                    peer.say(DATA, b"back")
+                    self.assertEqual(self.puppet.do("s.recv(10)"), b"back")
+                    self.puppet.tell("s.recv(10)")
+                peer.say(DIS_CONN)
+                if close.startswith("s.shutdown"):
+                    self.assertEqual(self.puppet.said(), b"")
+                self.assertEqual(peer.end(PATIENCE), "FIN")
+
+    def test_behind_the_peers_disconn_sending_goes_on_and_a_close_answers_it(self):
+        self.serve()
+        peer = self.connect()
+        peer.say(DIS_CONN)
+        self.assertEqual(self.puppet.do("s.recv(1)"), b"")
+        self.assertEqual(self.puppet.do("s.send(b'more')"), 4)
+        self.assertEqual(peer.hear_until(lambda message: message.payload).payload, b"more")
+        self.puppet.do("s.close()")
+        self.assertEqual(peer.hear_until(lambda message: message.mid != DATA).mid, DIS_CONN)
+        self.assertEqual(peer.end(PATIENCE), "FIN")
+
+    def test_a_peer_that_sends_to_a_closed_connection_is_told_and_reset(self):
+        self.serve()
+        peer = self.connect()
+        self.puppet.do("s.close()")
+        self.assertEqual(peer.hear().mid, DIS_CONN)
+        peer.say(DATA, b"for nobody")
+        self.assertEqual(peer.hear_until(lambda message: message.mid != DATA).mid, ABORT_CONN)
+        self.assertLess(peer.flood(), AT_ONCE)
+
+    def test_what_was_received_outlives_the_link(self):
+        self.serve()
+        for how in ("DisConn", "a reset", "no DisConn", "a violation"):
+            with self.subTest(how):
+                peer = self.connect()
+                peer.say(DATA, b"the last")
+                self.assertEqual(self.puppet.do("s.recv(8, socket.MSG_PEEK)"), b"the last")
+                if how == "DisConn":
+                    peer.say(DIS_CONN)
+                if how == "a violation":
+                    peer.say(0x0F)
+                if how == "a reset":
+                    peer.link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                peer.close()
+                self.assertEqual(self.puppet.do("poll(select.POLLRDHUP, 10000) and s.recv(100)"), b"the last")
+                self.assertEqual(self.puppet.do("s.recv(100)"), b"" if how == "DisConn" else "ECONNRESET")
+
+
+class FlowControl(ForeignTest):
+    """10: what the program wants to send waits for Private Buffers, whatever it calls."""
+
+    def test_no_credit_no_message(self):
+        self.serve()
+        peer = ForeignPeer.connect(self.sdp_address, private=foreign_peer.hello(buffers=3), bufs=3)
+        self.addCleanup(peer.close)
+        self.puppet.do("(s := l.accept()[0]) and s.setblocking(False)")
+        sent = bytes(range(200))
+        self.assertEqual(self.puppet.do("sum(s.send(bytes([i])) for i in range(200))"), 200)
+        received, messages = b"", 0
+        while len(received) < len(sent):
+            message = peer.hear()
+            received += message.payload
+            messages += 1
+            # Three buffers: one for payload, one for what has none, one for credit.
+            with self.assertRaises(TimeoutError):
+                while peer.hear(timeout=0.1).payload == b"":
+                    pass
+            peer.say(DATA, bufs=3)
+            self.puppet.do("poll(select.POLLIN, 0)")
+        self.assertEqual(received, sent)
+        self.assertLess(messages, 10, "what waited leaves together")
+
+    def test_no_message_is_longer_than_the_peers_private_buffers(self):
+        self.serve()
+        peer = ForeignPeer.connect(self.sdp_address, private=foreign_peer.hello(size=256))
+        self.addCleanup(peer.close)
+        self.puppet.do("(s := l.accept()[0]) and None")
+        self.puppet.tell("s.sendall(bytes(20000))")
+        received = 0
+        while received < 20000:
+            message = peer.hear()
+            self.assertLessEqual(16 + len(message.payload), 256)
+            received += len(message.payload)
+            peer.say(DATA)
+        self.assertEqual(self.puppet.said(), None)
+
+
+class AbortiveClose(ForeignTest):
+    """8.2.2: an abort ends the link, though the program has its descriptor still."""
+
+    def violations(self):
+        """What the peer says, in one piece: SDP itself sees that it is wrong."""
+        return {
+            "a reserved MID": lambda peer: peer.framed(0x0F),
+            "a repeated MSeq": lambda peer: peer.framed(DATA, b"x", mseq=peer.mseq),
+            "a gap of MSeq": lambda peer: peer.framed(DATA, b"x", mseq=7),
+            "a Len that is too small": lambda peer: peer.framed(DATA, b"xyz", length=17),
+            "a Len that is too large": lambda peer: peer.framed(DATA, b"xyz", length=100),
+            "an MSeqAck of what was not sent": lambda peer: peer.framed(DATA, b"x", ack=1000),
+            "AbortConn": lambda peer: peer.framed(ABORT_CONN),
+            "AbortConn behind DisConn": lambda peer: peer.framed(DIS_CONN) + peer.framed(ABORT_CONN),
+            "Data behind DisConn": lambda peer: peer.framed(DIS_CONN) + peer.framed(DATA, b"x"),
+        }
+
+    def test_the_link_ends_with_the_connection(self):
+        self.serve()
+        for what, say in self.violations().items():
+            with self.subTest(what):
+                peer = self.connect()
+                names = self.puppet.do("(s.getsockname(), s.getpeername())")
+                self.puppet.tell("poll(select.POLLERR, 10000) and s.getsockopt(1, socket.SO_ERROR)")
+                peer.link.sendall(say(peer))
+                self.assertIn(self.puppet.said(), (errno.ECONNRESET, errno.EPIPE), "the latter behind an end")
+                self.assert_reset(peer, AT_ONCE)
+                self.assert_over(names)
+                self.assertEqual(self.puppet.do("s.close()"), None)
+
+    def test_a_thread_asleep_in_a_read_is_told_and_the_link_ends(self):
+        self.serve()
+        for what, say in self.violations().items():
+            with self.subTest(what):
+                peer = self.connect()
+                self.puppet.do("asleep(lambda: s.recv(1))")
+                peer.link.sendall(say(peer))
+                self.assertIn(self.puppet.do("over()"), ("ECONNRESET", b""))
+                self.assert_reset(peer, AT_ONCE)
+                self.puppet.do("s.close()")
+
+    def test_unsent_data_is_discarded(self):
+        self.serve()
+        peer = ForeignPeer.connect(self.sdp_address, private=foreign_peer.hello(buffers=3), bufs=3)
+        self.addCleanup(peer.close)
+        self.puppet.do("(s := l.accept()[0]) and s.setblocking(False)")
+        self.puppet.do("[s.send(b'a') for _ in range(9)] and None")
+        self.assertEqual(peer.hear().payload, b"a")
+        peer.say(0x0F)
+        self.assertEqual(self.puppet.do("s.recv(1)"), "ECONNRESET")
+        with self.assertRaisesRegex(foreign_peer.Ended, "reset"):
+            self.fail(f"{peer.hear_until(lambda message: message.payload)} came")
+
+    def test_behind_a_filter_without_connect_the_link_ends_with_the_descriptor(self):
+        self.serve()
+        peer = self.connect()
+        self.assertEqual(self.puppet.do(f"forbid({CONNECT})"), 0)
+        self.puppet.tell("s.recv(1)")
+        peer.say(0x0F)
+        self.assertEqual(self.puppet.said(), "ECONNRESET")
+        self.assertIsNotNone(self.link_state(peer))
+        self.assertEqual(self.puppet.do("s.close()"), None)
+        self.assertIn(peer.end(PATIENCE), ("FIN", "reset"))
+
+    def test_a_truncated_fpdu_ends_the_link(self):
+        self.serve()
+        peer = self.connect()
+        names = self.puppet.do("(s.getsockname(), s.getpeername())")
+        self.puppet.tell("s.recv(1)")
+        peer.link.sendall(peer.frame(peer.message(DATA, b"x" * 100))[:50])
+        peer.link.shutdown(1)
+        self.assertEqual(self.puppet.said(), "ECONNRESET")
+        self.assertEqual(peer.end(PATIENCE), "reset")
+        self.assert_over(names)
+
+    def test_a_peer_that_goes_without_disconn(self):
+        self.serve()
+        peer = self.connect()
+        self.puppet.tell("s.recv(1)")
+        peer.link.shutdown(1)
+        self.assertEqual(self.puppet.said(), "ECONNRESET")
+        self.assertEqual(peer.end(PATIENCE), "reset")
+
+    def test_behind_disconn_comes_abortconn_and_an_orderly_end_of_the_link(self):
+        self.serve()
+        for what in ("the peer ends its side", "the peer sends on", "the peer does nothing"):
+            with self.subTest(what):
+                peer = self.connect()
+                self.puppet.do("s.shutdown(socket.SHUT_WR)")
+                self.assertEqual(peer.hear().mid, DIS_CONN)
+                self.puppet.tell("s.recv(1)")
+                peer.say(0x0F)
+                start = time.monotonic()
+                self.assertEqual(self.puppet.said(), "ECONNRESET")
+                abort = peer.hear()
+                self.assertEqual((abort.mid, abort.opcode), (ABORT_CONN, foreign_peer.SEND_SE))
+                self.assertEqual(peer.end(PATIENCE), "FIN")
+                if what == "the peer ends its side":
+                    peer.link.shutdown(1)
+                elif what == "the peer sends on":
+                    self.assertLess(peer.flood(), AT_ONCE)
+                self.await_end_of_link(peer)
+                self.assertLess(time.monotonic() - start, IN_TIME)
+                self.puppet.do("s.close()")
+
+    def test_behind_terminate_the_link_ends(self):
+        self.serve()
+        queue_7 = bytes.fromhex("4143 00000000 00000007 00000001 00000000")
+        for what in ("the peer ends its side", "the peer sends on", "the peer does nothing"):
+            with self.subTest(what):
+                peer = self.connect()
+                self.puppet.tell("s.recv(1)")
+                peer.link.sendall(foreign_peer.fpdu(queue_7 + bytes(16)))
+                start = time.monotonic()
+                self.assertEqual(self.puppet.said(), "ECONNRESET")
+                self.assertEqual(peer.hear().opcode, foreign_peer.TERMINATE)
+                self.assertEqual(peer.end(PATIENCE), "FIN")
+                if what == "the peer ends its side":
+                    peer.link.shutdown(1)
+                elif what == "the peer sends on":
+                    self.assertLess(peer.flood(), AT_ONCE)
+                self.await_end_of_link(peer)
+                self.assertLess(time.monotonic() - start, IN_TIME)
+                self.puppet.do("s.close()")
+
+    def test_a_terminate_of_the_peers_ends_the_link(self):
+        self.serve()
+        peer = self.connect()
+        self.puppet.tell("s.recv(1)")
+        # Untagged, queue 2, MSN 1: RDMAP's own, local catastrophic.
+        header = struct.pack(">BBIIII", 0x41, 0x40 | foreign_peer.TERMINATE, 0, 2, 1, 0)
+        peer.link.sendall(foreign_peer.fpdu(header + bytes(4)))
+        self.assertEqual(self.puppet.said(), "ECONNRESET")
+        self.assertEqual(peer.end(PATIENCE), "FIN")
+        self.assertLess(peer.flood(), AT_ONCE)
+        self.await_end_of_link(peer)
+
+    def test_of_processes_that_hold_the_connection_one_sees_why_and_all_are_told(self):
+        self.serve()
+        for parent in ("poll(select.POLLIN, 10000) != []", "None"):
+            with self.subTest(parent=parent):
+                peer = self.connect()
+                child = self.puppet.do("child(to_the_end)")
+                peer.say(DATA, b"a")
+                nothing_left = lambda: self.puppet.do("poll(select.POLLIN, 0)") == []
+                harness.wait_until(nothing_left, "child that reads", PATIENCE)
+                self.puppet.tell(parent)
+                peer.say(0x0F)
+                self.assertIn(self.puppet.said(), (True, None))
+                status = self.puppet.do(f"os.waitstatus_to_exitcode(os.waitpid({child}, 0)[1])")
+                told = {errno.errorcode.get(status, ""), self.puppet.do("s.recv(1)")}
+                self.assert_reset(peer, AT_ONCE)
+                self.assertEqual(self.puppet.do("s.recv(1)"), b"")
+                self.assertIn("ECONNRESET", told)
+                self.puppet.do("s.close()")
+
+
+if __name__ == "__main__":
+    harness.main()

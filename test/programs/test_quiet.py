@@ -1,0 +1,183 @@
+"""What a peer says to a program that makes no call is answered within a second; and what has nothing to answer makes no system call."""
+
+import pathlib
+import re
+import socket
+import struct
+import subprocess
+import time
+import unittest
+
+import harness
+import wire_peer as wire
+
+LIMIT = 1.0  # seconds
+PATIENCE = 5.0
+
+# Accepts COUNT connections, says so, and makes no call on them ever after.
+SLEEPER = """
+import signal, socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+connections = [server.accept()[0] for _ in range(int(sys.argv[2]))]
+print("accepted", flush=True)
+signal.pause()
+"""
+
+# Both ends of a connection that has been used, and is not any more.
+IDLE = """
+import signal, socket, sys
+server = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+client = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+connection = server.accept()[0]
+client.sendall(b"x")
+connection.recv(1)
+print("used", flush=True)
+signal.pause()
+"""
+
+
+def threads(pid):
+    return [task for task in pathlib.Path(f"/proc/{pid}/task").iterdir()]
+
+
+def helper(pid):
+    return next((task for task in threads(pid) if (task / "comm").read_text().strip() == "sdp-helper"), None)
+
+
+def sleeps(pid):
+    """How often the process's threads have gone to sleep."""
+    counts = [re.search(r"^voluntary_ctxt_switches:\t(\d+)", (task / "status").read_text(), re.M) for task in threads(pid)]
+    return sum(int(count[1]) for count in counts)
+
+
+def watched(pid):
+    """How many descriptors the epoll sets of the process watch."""
+    total = 0
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        if fd.readlink().name == "anon_inode:[eventpoll]":
+            total += pathlib.Path(f"/proc/{pid}/fdinfo/{fd.name}").read_text().count("tfd:")
+    return total
+
+
+class Answers(harness.ProgramTest):
+    TRIES = 3
+
+    def setUp(self):
+        super().setUp()
+        port = harness.free_port()
+        self.program = self.world.start(["python3", "-c", SLEEPER, port, self.TRIES], stdout=subprocess.PIPE)
+        host, sdp_port = self.world.wait_for_listener(port)["sdp_local"].rsplit(":", 1)
+        self.peers = [wire.WirePeer((host, int(sdp_port))) for _ in range(self.TRIES)]
+        for peer in self.peers:
+            self.addCleanup(peer.socket.close)
+        self.assertEqual(self.program.popen.stdout.readline(), b"accepted\n")
+
+    def assert_answered(self, say, wanted):
+        """say(peer) is followed by a message for which wanted(message) holds, on each connection, and on one in time: just behind the set-up, and when
+        all have been quiet."""
+        for quiet in (False, True):
+            took = []
+            for peer in self.peers:
+                if quiet:
+                    harness.wait_until(lambda: watched(self.program.pid) >= len(self.peers), "watch over all links")
+                begun = time.monotonic()
+                say(peer)
+                self.assertIsNotNone(peer.await_message(wanted, PATIENCE), "no answer")
+                took.append(time.monotonic() - begun)
+            self.assertLess(min(took), LIMIT, took)
+
+    def test_credit(self):
+        """10.5: a peer that has none is given some, whether or not anything is read."""
+        took = []
+        for peer in self.peers:
+            begun = time.monotonic()
+            while peer.sent < peer.hello_ack.bufs - 2:  # the last two carry no payload
+                peer.send(wire.DATA, b"x")
+            last = peer.sent
+            answer = peer.await_message(lambda message, last=last: message.ack + 1 + message.bufs > last + 2, PATIENCE)
+            self.assertIsNotNone(answer, "no credit")
+            took.append(time.monotonic() - begun)
+        self.assertLess(min(took), LIMIT, took)
+
+    def test_src_avail_cancel(self):
+        """9.5.4: exactly one SendSm."""
+        def cancel(peer):
+            peer.send(wire.SRC_AVAIL, struct.pack(">IIQ", 1 << 20, 0x1234, 0) + b"beginning")
+            peer.send(wire.SRC_AVAIL_CANCEL)
+        self.assert_answered(cancel, lambda message: message.mid == wire.SEND_SM)
+
+    def test_change_of_receive_buffers(self):
+        sizes = iter(range(60_000, 20_000, -1000))  # a larger one waits for the use of the smaller
+        self.assert_answered(lambda peer: peer.send(wire.CH_RCV_BUF, struct.pack(">I", next(sizes))),
+                             lambda message: message.mid == wire.CH_RCV_BUF_ACK)
+
+    def test_suspension(self):
+        """13.1.1: SuspCommAck, the end of the link, and the next connection."""
+        took = []
+        for peer in self.peers:
+            with socket.create_server(("127.0.0.1", 0)) as listener:
+                begun = time.monotonic()
+                peer.send(wire.SUSP_COMM, struct.pack(">IHH", 0, listener.getsockname()[1], 1))
+                self.assertIsNotNone(peer.await_message(lambda message: message.mid == wire.SUSP_COMM_ACK, PATIENCE), "no answer")
+                took.append(time.monotonic() - begun)
+                self.assertTrue(peer.await_end(PATIENCE), "the link does not end")
+                peer.socket.close()
+                listener.settimeout(PATIENCE)
+                listener.accept()[0].close()
+        self.assertLess(min(took), LIMIT, took)
+
+    def test_violation(self):
+        took = []
+        for peer in self.peers:
+            begun = time.monotonic()
+            peer.segment(7, bytes(16))
+            self.assertIsNotNone(peer.await_message(lambda message: message.mid == wire.TERMINATE, PATIENCE), "no Terminate")
+            took.append(time.monotonic() - begun)
+        self.assertLess(min(took), LIMIT, took)
+
+    def test_abort(self):
+        took = []
+        for number, peer in enumerate(self.peers, 1):
+            begun = time.monotonic()
+            peer.send(wire.DIS_CONN)
+            peer.send(wire.ABORT_CONN)
+            harness.wait_until(lambda number=number: self.world.sdp_log().count("aborted: ") == number, "the abort in the log", PATIENCE)
+            took.append(time.monotonic() - begun)
+        self.assertLess(min(took), LIMIT, took)
+
+
+class Idle(harness.ProgramTest):
+    def start(self):
+        program = self.world.start(["python3", "-c", IDLE, harness.free_port()], stdout=subprocess.PIPE)
+        self.assertEqual(program.popen.stdout.readline(), b"used\n")
+        self.assertIsNotNone(helper(program.pid))
+        harness.wait_until(lambda: watched(program.pid) >= 2, "watch over both links")
+        return program
+
+    def test_no_thread_wakes(self):
+        program = self.start()
+        before = sleeps(program.pid)
+        # Nothing is to happen: only time can tell.
+        with self.assertRaises(subprocess.TimeoutExpired):
+            program.wait(5)
+        self.assertLessEqual(sleeps(program.pid) - before, 1)  # the way into the last sleep
+
+    def test_no_system_call(self):
+        harness.need("strace")
+        program = self.start()
+        strace = self.world.start(["strace", "-f", "-p", program.pid, "-o", "calls"], preload=False)
+        calls = self.world.directory / "calls"
+        try:
+            harness.wait_until(lambda: "attached" in strace.output() or not strace.running(), "strace")
+            if not strace.running():
+                raise unittest.SkipTest("strace may not trace: " + strace.output().strip())
+            with self.assertRaises(subprocess.TimeoutExpired):
+                program.wait(5)
+            self.assertTrue(strace.running())
+            self.assertNotIn(" = ", calls.read_text())  # a call that returned
+        finally:
+            strace.stop()
+
+
+if __name__ == "__main__":
+    harness.main()
