@@ -38,7 +38,9 @@ std::optional<int> Option(int fd, int name) {
 
 void TakeUp(int fd) {
   const std::optional<int> domain = Option(fd, SO_DOMAIN);
-  if (Option(fd, SO_ACCEPTCONN) != 1 || Option(fd, SO_PROTOCOL) != IPPROTO_TCP || (domain != AF_INET && domain != AF_INET6)) return;
+  if (Option(fd, SO_ACCEPTCONN) != 1 || Option(fd, SO_PROTOCOL) != IPPROTO_TCP ||
+      (domain != AF_INET && domain != AF_INET6))
+    return;
   tcp_info info{};  // of a listener tcpi_sacked is the backlog
   socklen_t length = sizeof info;
   if (real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return;

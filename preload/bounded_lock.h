@@ -1,4 +1,5 @@
-// Taking a lock at the end of the process: whoever exits in a signal handler may have interrupted the lock's owner, for ever.
+// Taking a lock at the end of the process: whoever exits in a signal handler may have interrupted the lock's
+// owner, for ever.
 #ifndef SDP_PRELOAD_BOUNDED_LOCK_H_
 #define SDP_PRELOAD_BOUNDED_LOCK_H_
 
@@ -8,7 +9,8 @@
 
 namespace sdp::preload {
 
-// Locks `lock`, made with std::defer_lock; false if that takes more than some 200 ms. Such locks are held for moments only.
+// Locks `lock`, made with std::defer_lock; false if that takes more than some 200 ms. Such locks are held for
+// moments only.
 template <typename Mutex>
 bool LockBounded(std::unique_lock<Mutex>& lock) {
   for (int attempts = 0; attempts < 1000; ++attempts) {

@@ -20,12 +20,14 @@
 namespace sdp::preload {
 namespace {
 
-// What a program may have set on its connection, or may ask for, and the other end of a pair has like any other socket.
+// What a program may have set on its connection, or may ask for, and the other end of a pair has like any
+// other socket.
 constexpr struct {
   int level;
   int name;
-} kOptions[] = {{SOL_SOCKET, SO_LINGER},    {SOL_SOCKET, SO_RCVTIMEO},  {SOL_SOCKET, SO_SNDTIMEO}, {SOL_SOCKET, SO_RCVLOWAT},
-                {SOL_SOCKET, SO_OOBINLINE}, {SOL_SOCKET, SO_KEEPALIVE}, {IPPROTO_TCP, TCP_NODELAY}};
+} kOptions[] = {{SOL_SOCKET, SO_LINGER},   {SOL_SOCKET, SO_RCVTIMEO},  {SOL_SOCKET, SO_SNDTIMEO},
+                {SOL_SOCKET, SO_RCVLOWAT}, {SOL_SOCKET, SO_OOBINLINE}, {SOL_SOCKET, SO_KEEPALIVE},
+                {IPPROTO_TCP, TCP_NODELAY}};
 
 // How long a bridge that is not needed may take to go.
 constexpr int kPatienceMs = 1000;
@@ -53,15 +55,17 @@ bool MakePair(Name local, int* near_end, int* far_end) {
   int listener = real.socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   *near_end = real.socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   Name at, mine;
-  bool made = listener >= 0 && *near_end >= 0 && real.bind(listener, local.get(), local.length) == 0 && real.listen(listener, 8) == 0 &&
-              real.getsockname(listener, at.get(), &at.length) == 0 && real.connect(*near_end, at.get(), at.length) == 0 &&
+  bool made = listener >= 0 && *near_end >= 0 && real.bind(listener, local.get(), local.length) == 0 &&
+              real.listen(listener, 8) == 0 && real.getsockname(listener, at.get(), &at.length) == 0 &&
+              real.connect(*near_end, at.get(), at.length) == 0 &&
               real.getsockname(*near_end, mine.get(), &mine.length) == 0;
   // Somebody else may have found the port.
   for (int strangers = 0; made && *far_end < 0 && strangers < 8; ++strangers) {
     Name peer;
     *far_end = real.accept4(listener, peer.get(), &peer.length, SOCK_CLOEXEC);
     if (*far_end < 0) break;
-    if (peer.length != mine.length || std::memcmp(&peer.storage, &mine.storage, peer.length) != 0) Close(far_end);
+    if (peer.length != mine.length || std::memcmp(&peer.storage, &mine.storage, peer.length) != 0)
+      Close(far_end);
   }
   made = made && *far_end >= 0;
   Close(&listener);
@@ -80,7 +84,8 @@ void Imitate(Socket& socket, int fd, int near_end) {
   real.fcntl(near_end, F_SETFL, socket.VisibleStatusFlags(real.fcntl(fd, F_GETFL)));
 }
 
-// With the signals of the application's held off, in the child of a child: nobody has to wait for the bridge, and nobody can.
+// With the signals of the application's held off, in the child of a child: nobody has to wait for the bridge,
+// and nobody can.
 template <typename Run>
 bool ForkTwice(Run run) {
   sigset_t all;
@@ -148,7 +153,9 @@ void Bridge::Collect(const std::vector<SpawnMove>& moves) {
       [](int fd, Socket* socket, void* context) {
         auto& wanted = *static_cast<Search*>(context);
         const bool open = (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
-        if (!open && std::none_of(wanted.moves.begin(), wanted.moves.end(), [fd](SpawnMove move) { return move.fd == fd; })) return;
+        if (!open && std::none_of(wanted.moves.begin(), wanted.moves.end(),
+                                  [fd](SpawnMove move) { return move.fd == fd; }))
+          return;
         if (!socket->IsStream()) return;
         auto& descriptors = wanted.open[socket];
         if (descriptors.empty()) socket->Ref();
@@ -161,7 +168,8 @@ void Bridge::Collect(const std::vector<SpawnMove>& moves) {
     span.descriptors = std::move(descriptors);
     for (const int fd : span.descriptors) {
       span.flags.push_back((real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
-      const bool moved = std::any_of(moves.begin(), moves.end(), [fd](SpawnMove m) { return m.fd == fd && m.number == STDIN_FILENO; });
+      const bool moved = std::any_of(moves.begin(), moves.end(),
+                                     [fd](SpawnMove m) { return m.fd == fd && m.number == STDIN_FILENO; });
       span.standard_input = span.standard_input || moved || fd == STDIN_FILENO;
     }
     spans_.push_back(std::move(span));
@@ -174,7 +182,9 @@ bool Bridge::Start() {
     Name local;
     const int fd = span.descriptors.front();
     if (!IsConnection(*span.socket.get())) continue;
-    if (span.socket->GetSockName(fd, local.get(), &local.length) != 0 || !MakePair(local, &span.near_end, &span.far_end)) continue;
+    if (span.socket->GetSockName(fd, local.get(), &local.length) != 0 ||
+        !MakePair(local, &span.near_end, &span.far_end))
+      continue;
     Imitate(*span.socket.get(), fd, span.near_end);
     any = true;
   }

@@ -1,6 +1,7 @@
-// SDP connections for a program that will not load the library: in their place it gets the one end of a TCP connection within the host, and
-// a process of the library's own pumps between the other end and SDP. The bridge is a forked copy of this process (copy-on-write) and no
-// child of it, is out of reach of its signals, and ends when its connections have.
+// SDP connections for a program that will not load the library: in their place it gets the one end of a TCP
+// connection within the host, and a process of the library's own pumps between the other end and SDP. The
+// bridge is a forked copy of this process (copy-on-write) and no child of it, is out of reach of its signals,
+// and ends when its connections have.
 #ifndef SDP_PRELOAD_BRIDGE_H_
 #define SDP_PRELOAD_BRIDGE_H_
 
@@ -15,16 +16,19 @@ namespace sdp::preload {
 
 class Bridge {
  public:
-  // The near end, close-on-exec, of a bridge for the SDP connection `fd`; -1 with errno. Whoever has the near end uses it from here on.
+  // The near end, close-on-exec, of a bridge for the SDP connection `fd`; -1 with errno. Whoever has the near
+  // end uses it from here on.
   static int Build(int fd);
 
-  // Builds it for all SDP connections with descriptors that are not close-on-exec, or will be given a number in the program to come by
-  // `moves`, and puts its ends in their place; all sockets are locked from here on (inheritance.h). What cannot be bridged, as what
-  // connects still, is replaced by a socket that is not connected.
+  // Builds it for all SDP connections with descriptors that are not close-on-exec, or will be given a number
+  // in the program to come by `moves`, and puts its ends in their place; all sockets are locked from here on
+  // (inheritance.h). What cannot be bridged, as what connects still, is replaced by a socket that is not
+  // connected.
   explicit Bridge(const std::vector<SpawnMove>& moves = {});
   // The program runs, beside this one.
   void Begin() { begun_ = true; }
-  // Everything is as before: exec has failed, or the program has its ends, and the bridge goes to work if Begin() was called.
+  // Everything is as before: exec has failed, or the program has its ends, and the bridge goes to work if
+  // Begin() was called.
   ~Bridge();
   Bridge(const Bridge&) = delete;
   Bridge& operator=(const Bridge&) = delete;

@@ -21,11 +21,18 @@ constexpr int kMostRests = 3000;
 
 constexpr linger kReset{.l_onoff = 1, .l_linger = 0};
 
-// The bridge is an application of the library's own: on SDP connections it makes the calls that applications make.
-ssize_t ReceiveSdp(int fd, void* buffer, size_t size) { return SDP_ENTRY(recv)(fd, buffer, size, MSG_DONTWAIT); }
-ssize_t SendSdp(int fd, const void* buffer, size_t size) { return SDP_ENTRY(send)(fd, buffer, size, MSG_DONTWAIT | MSG_NOSIGNAL); }
+// The bridge is an application of the library's own: on SDP connections it makes the calls that applications
+// make.
+ssize_t ReceiveSdp(int fd, void* buffer, size_t size) {
+  return SDP_ENTRY(recv)(fd, buffer, size, MSG_DONTWAIT);
+}
+ssize_t SendSdp(int fd, const void* buffer, size_t size) {
+  return SDP_ENTRY(send)(fd, buffer, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
 ssize_t ReceiveFar(int fd, void* buffer, size_t size) { return real.recv(fd, buffer, size, MSG_DONTWAIT); }
-ssize_t SendFar(int fd, const void* buffer, size_t size) { return real.send(fd, buffer, size, MSG_DONTWAIT | MSG_NOSIGNAL); }
+ssize_t SendFar(int fd, const void* buffer, size_t size) {
+  return real.send(fd, buffer, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
 
 // By the peer's reset, or its time-out: of what it has not acknowledged by then it never will anything.
 bool LinkIsGone(int sdp) {
@@ -34,11 +41,14 @@ bool LinkIsGone(int sdp) {
   return real.getsockopt(sdp, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_state == TCP_CLOSE;
 }
 
-bool MayComeLater(int error) { return error == EAGAIN || error == EINTR || error == ENOBUFS || error == ENOMEM; }
+bool MayComeLater(int error) {
+  return error == EAGAIN || error == EINTR || error == ENOBUFS || error == ENOMEM;
+}
 
 }  // namespace
 
-BridgePump::BridgePump(int sdp, int far_end, bool reads_at_once) : sdp_(sdp), far_end_(far_end), reads_at_once_(reads_at_once) {}
+BridgePump::BridgePump(int sdp, int far_end, bool reads_at_once)
+    : sdp_(sdp), far_end_(far_end), reads_at_once_(reads_at_once) {}
 
 bool BridgePump::MayRead() const { return reads_at_once_ || !shared_; }
 
@@ -100,11 +110,15 @@ void BridgePump::Step() {
   }
   if (up_.way != Way::kShut || down_.way != Way::kShut) return;
   int queued = 0;
-  if (SDP_ENTRY(ioctl)(sdp_, SIOCOUTQ, &queued) != 0 || queued == 0 || LinkIsGone(sdp_) || ++rests_ > kMostRests) Finish();
+  if (SDP_ENTRY(ioctl)(sdp_, SIOCOUTQ, &queued) != 0 || queued == 0 || LinkIsGone(sdp_) ||
+      ++rests_ > kMostRests)
+    Finish();
 }
 
 int BridgePump::Wait(pollfd* fds) const {
-  const auto wanted = [](bool in, bool out) { return static_cast<short>((in ? POLLIN : 0) | (out ? POLLOUT : 0)); };
+  const auto wanted = [](bool in, bool out) {
+    return static_cast<short>((in ? POLLIN : 0) | (out ? POLLOUT : 0));
+  };
   const short sdp = wanted(MayRead() && down_.way == Way::kOpen && down_.empty(), !up_.empty());
   const short far_end = wanted(up_.way == Way::kOpen && up_.empty(), !down_.empty());
   fds[0] = {.fd = sdp != 0 ? sdp_ : -1, .events = sdp, .revents = 0};

@@ -1,5 +1,5 @@
-// Bytes between an SDP connection and a TCP connection within the host, both ways, until both have ended. What ends the one ends the other
-// in the same way: a half-close, an end, a reset.
+// Bytes between an SDP connection and a TCP connection within the host, both ways, until both have ended.
+// What ends the one ends the other in the same way: a half-close, an end, a reset.
 #ifndef SDP_PRELOAD_BRIDGE_PUMP_H_
 #define SDP_PRELOAD_BRIDGE_PUMP_H_
 
@@ -14,8 +14,8 @@ namespace sdp::preload {
 
 class BridgePump {
  public:
-  // `sdp` and `far_end` are the pump's from here on. `reads_at_once`: the program is meant to read the connection, also while others hold
-  // it.
+  // `sdp` and `far_end` are the pump's from here on. `reads_at_once`: the program is meant to read the
+  // connection, also while others hold it.
   BridgePump(int sdp, int far_end, bool reads_at_once);
 
   // Moves what can be moved.

@@ -15,8 +15,14 @@
 namespace sdp::preload {
 
 enum class RnicChoice : uint8_t { kAuto, kSoft, kVerbs };  // SDP_RNIC
-enum class Mechanism : uint8_t { kChosen, kBcopy, kRead, kWrite, kTransaction };  // SDP_FORCE: for measurements
-enum class LogLevel : uint8_t { kError, kInfo, kDebug };   // SDP_LOG
+enum class Mechanism : uint8_t {
+  kChosen,
+  kBcopy,
+  kRead,
+  kWrite,
+  kTransaction
+};                                                        // SDP_FORCE: for measurements
+enum class LogLevel : uint8_t { kError, kInfo, kDebug };  // SDP_LOG
 enum class LogDestination : uint8_t {
   kStandardError,
   kFile,
@@ -35,10 +41,10 @@ struct Config {
   RnicChoice rnic = RnicChoice::kAuto;
   LogLevel log_level = LogLevel::kError;
   LogDestination log_destination = LogDestination::kStandardError;
-  std::string log_file;                                  // SDP_LOG_FILE
-  uint16_t pm_port = 3935;                               // SDP_PM_PORT
+  std::string log_file;                   // SDP_LOG_FILE
+  uint16_t pm_port = 3935;                // SDP_PM_PORT
   std::optional<pm::Endpoint> pm_server;  // SDP_PM_SERVER: a central port mapper, asked about every target
-  std::string pmd_socket;                                // SDP_PMD_SOCKET; empty: the default path
+  std::string pmd_socket;                 // SDP_PMD_SOCKET; empty: the default path
   Duration pm_timeout = std::chrono::milliseconds(300);  // SDP_PM_TIMEOUT_MS: a silent port mapper
   Duration pm_negative =
       std::chrono::seconds(60);  // SDP_PM_NEGATIVE_S: a host without one is not asked again
@@ -48,20 +54,23 @@ struct Config {
   bool mpa_peer_to_peer = true;                           // SDP_MPA_P2P=0: HelloAck in the MPA Reply
   // SDP_PRIVATE_BUFFERS: count (3 to 4096); 0: what suits the RNIC (socket/options.h)
   uint16_t receive_buffers = 0;
-  // SDP_PRIVATE_BUFFER_SIZE: bytes of each with headers (128 to 1 MiB); 0: what fills an FPDU (socket/options.h)
-  uint32_t receive_buffer_size = 0;
-  // SDP_PRIVATE_BUFFER_LIMIT: bytes of each that a peer may have them enlarged to (SDP 10.6); 0: what fills an FPDU
-  uint32_t receive_buffer_limit = 0;
-  uint32_t send_buffer = 256 * 1024;     // SDP_SEND_BUFFER: bytes copied at most while credit is missing
-  // SDP_BCOPY_THRESHOLD: a blocking write or read of more bytes than this may go by Zcopy (SDP 11); nothing: what suits the RNIC
+  // SDP_PRIVATE_BUFFER_SIZE: bytes of each with headers (128 to 1 MiB); 0: what fills an FPDU
   // (socket/options.h)
+  uint32_t receive_buffer_size = 0;
+  // SDP_PRIVATE_BUFFER_LIMIT: bytes of each that a peer may have them enlarged to (SDP 10.6); 0: what fills
+  // an FPDU
+  uint32_t receive_buffer_limit = 0;
+  uint32_t send_buffer = 256 * 1024;  // SDP_SEND_BUFFER: bytes copied at most while credit is missing
+  // SDP_BCOPY_THRESHOLD: a blocking write or read of more bytes than this may go by Zcopy (SDP 11); nothing:
+  // what suits the RNIC (socket/options.h)
   std::optional<uint32_t> bcopy_threshold;
-  // SDP_CQ_POLL_US: how long a call looks at a kernel RNIC's completion queue before it sleeps, at most; nothing: about what a sleep costs on
-  // this machine (socket/poll_budget.h)
+  // SDP_CQ_POLL_US: how long a call looks at a kernel RNIC's completion queue before it sleeps, at most;
+  // nothing: about what a sleep costs on this machine (socket/poll_budget.h)
   std::optional<Duration> cq_poll;
   Mechanism force = Mechanism::kChosen;  // SDP_FORCE
-  IoUringUse io_uring = IoUringUse::kDeny;  // SDP_IO_URING: may a program that may have SDP sockets make rings?
-  std::string stats_dir;                 // SDP_STATS_DIR; empty: the default runtime directory
+  IoUringUse io_uring =
+      IoUringUse::kDeny;  // SDP_IO_URING: may a program that may have SDP sockets make rings?
+  std::string stats_dir;  // SDP_STATS_DIR; empty: the default runtime directory
 };
 
 // As it is now. Lives as long as the process, whatever is read later: a caller that needs two values to fit

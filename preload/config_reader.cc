@@ -187,9 +187,12 @@ Config ReadConfig(const Lookup& lookup, const ConfigFile& file, const std::strin
   reader.Flag("SDP_MPA_CRC", &config.mpa_crc);
   reader.Flag("SDP_MPA_MARKERS", &config.mpa_markers);
   reader.Flag("SDP_MPA_P2P", &config.mpa_peer_to_peer);
-  reader.Count<uint16_t>("SDP_PRIVATE_BUFFERS", kLeastPrivateBuffers, kMostPrivateBuffers, &config.receive_buffers);
-  reader.Count<uint32_t>("SDP_PRIVATE_BUFFER_SIZE", kLeastPrivateBufferSize, kMostPrivateBufferSize, &config.receive_buffer_size);
-  reader.Count<uint32_t>("SDP_PRIVATE_BUFFER_LIMIT", kLeastPrivateBufferSize, kMostPrivateBufferSize, &config.receive_buffer_limit);
+  reader.Count<uint16_t>("SDP_PRIVATE_BUFFERS", kLeastPrivateBuffers, kMostPrivateBuffers,
+                         &config.receive_buffers);
+  reader.Count<uint32_t>("SDP_PRIVATE_BUFFER_SIZE", kLeastPrivateBufferSize, kMostPrivateBufferSize,
+                         &config.receive_buffer_size);
+  reader.Count<uint32_t>("SDP_PRIVATE_BUFFER_LIMIT", kLeastPrivateBufferSize, kMostPrivateBufferSize,
+                         &config.receive_buffer_limit);
   reader.Count<uint32_t>("SDP_SEND_BUFFER", 0, 1 << 30, &config.send_buffer);
   reader.Count<uint32_t>("SDP_BCOPY_THRESHOLD", 0, UINT32_MAX, &config.bcopy_threshold);
   reader.Time<std::chrono::microseconds>("SDP_CQ_POLL_US", 10'000, &config.cq_poll);

@@ -9,12 +9,14 @@
 namespace sdp::preload {
 namespace {
 
-// Looks at a rule for several others together, in a whole file: a bound on what a file can cost, far above what files need.
+// Looks at a rule for several others together, in a whole file: a bound on what a file can cost, far above
+// what files need.
 constexpr size_t kMostLooks = 200'000;
 
 bool Covers(const AddressPattern& wide, const AddressPattern& narrow) {
   if (wide.family == 0) return true;
-  return wide.family == narrow.family && wide.prefix <= narrow.prefix && SamePrefix(wide.bytes.data(), narrow.bytes.data(), wide.prefix);
+  return wide.family == narrow.family && wide.prefix <= narrow.prefix &&
+         SamePrefix(wide.bytes.data(), narrow.bytes.data(), wide.prefix);
 }
 
 // Whether `wide` takes every program that `narrow` does; of two different patterns only * is known to be the
@@ -44,7 +46,8 @@ class Shadows {
  public:
   explicit Shadows(const std::vector<Rule>& rules) : rules_(rules) {}
 
-  // The rules before number `i` that take all of it together, in the order of the file; empty if they leave something.
+  // The rules before number `i` that take all of it together, in the order of the file; empty if they leave
+  // something.
   std::vector<const Rule*> Of(size_t i) {
     const Rule& rule = rules_[i];
     std::vector<const Rule*> partial;
@@ -53,8 +56,8 @@ class Shadows {
       if (before.role != rule.role || !CoversProgram(before.program, rule.program)) continue;
       const bool address = Covers(before.address, rule.address), ports = CoversPorts(before, rule);
       if (address && ports) return {&before};
-      const bool touches =
-          (address || Covers(rule.address, before.address)) && before.first_port <= rule.last_port && before.last_port >= rule.first_port;
+      const bool touches = (address || Covers(rule.address, before.address)) &&
+                           before.first_port <= rule.last_port && before.last_port >= rule.first_port;
       if (touches) partial.push_back(&before);
     }
     return partial.size() > 1 && CoverPorts(partial, rule) ? partial : std::vector<const Rule*>();
@@ -74,7 +77,8 @@ class Shadows {
       std::vector<const AddressPattern*> addresses;
       if (!MayLookAt(candidates.size())) return false;
       for (const Rule* candidate : candidates) {
-        if (candidate->first_port <= port && port <= candidate->last_port) addresses.push_back(&candidate->address);
+        if (candidate->first_port <= port && port <= candidate->last_port)
+          addresses.push_back(&candidate->address);
       }
       return CoverAddresses(addresses, rule.address);
     });
@@ -87,7 +91,8 @@ class Shadows {
       if (Covers(*candidate, whole)) return true;
       if (Covers(whole, *candidate)) within.push_back(candidate);
     }
-    return within.size() > 1 && CoverAddresses(within, Half(whole, false)) && CoverAddresses(within, Half(whole, true));
+    return within.size() > 1 && CoverAddresses(within, Half(whole, false)) &&
+           CoverAddresses(within, Half(whole, true));
   }
 
   bool MayLookAt(size_t rules) {
@@ -115,8 +120,9 @@ void WarnOfShadowed(ConfigFile* file) {
   for (size_t i = 0; i < file->rules.size(); ++i) {
     const std::vector<const Rule*> by = shadows.Of(i);
     if (by.empty()) continue;
-    const std::string who = by.size() == 1 ? "line " + std::to_string(by[0]->line) + " (" + ToString(*by[0]) + ") comes first"
-                                           : "lines " + Lines(by) + " come first and take all of it";
+    const std::string who =
+        by.size() == 1 ? "line " + std::to_string(by[0]->line) + " (" + ToString(*by[0]) + ") comes first"
+                       : "lines " + Lines(by) + " come first and take all of it";
     file->problems.push_back({.kind = ConfigProblem::Kind::kWarning,
                               .line = file->rules[i].line,
                               .column = 1,

@@ -6,9 +6,9 @@
 
 namespace sdp::preload {
 
-// Adds a warning for each rule whose addresses and ports are all taken by rules before it, by one or by several
-// together. Of programs only * and names are compared. Files with very many rules that overlap are not looked through
-// to the end.
+// Adds a warning for each rule whose addresses and ports are all taken by rules before it, by one or by
+// several together. Of programs only * and names are compared. Files with very many rules that overlap are
+// not looked through to the end.
 void WarnOfShadowed(ConfigFile* file);
 
 }  // namespace sdp::preload

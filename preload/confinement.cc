@@ -44,22 +44,26 @@ constexpr long kPollNumber = SYS_ppoll;
 constexpr long kOfOld[] = {SYS_epoll_pwait, SYS_mkdirat};
 #endif
 
-constexpr long kNumbers[] = {SYS_read,    SYS_readv,   SYS_recvfrom, SYS_recvmsg,  SYS_write,    SYS_writev, SYS_sendto,
-                             SYS_sendmsg, kPollNumber, SYS_ppoll,    SYS_pselect6, SYS_clock_nanosleep, SYS_shutdown, SYS_getpid, SYS_rt_sigprocmask, SYS_gettid, SYS_tgkill, SYS_mmap, SYS_munmap,
-                             SYS_connect};
+constexpr long kNumbers[] = {SYS_read,     SYS_readv,           SYS_recvfrom, SYS_recvmsg, SYS_write,
+                             SYS_writev,   SYS_sendto,          SYS_sendmsg,  kPollNumber, SYS_ppoll,
+                             SYS_pselect6, SYS_clock_nanosleep, SYS_shutdown, SYS_getpid,  SYS_rt_sigprocmask,
+                             SYS_gettid,   SYS_tgkill,          SYS_mmap,     SYS_munmap,  SYS_connect};
 static_assert(std::size(kNumbers) == static_cast<size_t>(Call::kCount));
 
 // The rest of what the library calls for a socket at any time, and its helper thread.
 constexpr long kOthers[] = {
-    SYS_socket,       SYS_bind,        SYS_listen,    SYS_accept4,       SYS_getsockopt,      SYS_setsockopt,
-    SYS_getsockname,  SYS_getpeername, SYS_fcntl,       SYS_close,     SYS_ioctl,         SYS_dup,             SYS_sendfile,
-    SYS_eventfd2,     SYS_signalfd4,   SYS_epoll_ctl,   SYS_clone,     SYS_epoll_create1, SYS_epoll_pwait2,    SYS_clone3,
-    SYS_futex,        SYS_rseq,        SYS_madvise,     SYS_set_robust_list, SYS_mprotect,
-    SYS_openat,       SYS_newfstatat,  SYS_readlinkat,  SYS_unlinkat,  SYS_getdents64,    SYS_pread64,         SYS_lseek,
-    SYS_memfd_create, SYS_ftruncate,   SYS_fallocate,   SYS_fstat,     SYS_rt_sigpending, SYS_rt_sigaction,    SYS_sigaltstack,
-    SYS_getrandom,    SYS_prlimit64,   SYS_geteuid,     SYS_getuid,    SYS_clock_gettime, SYS_prctl,           SYS_exit,
-    SYS_socketpair,   SYS_dup3,        SYS_pwrite64,    SYS_renameat,  SYS_kill,          SYS_getrusage,       SYS_sched_yield,
-    SYS_capget,       SYS_timer_create, SYS_timer_settime,
+    SYS_socket,        SYS_bind,          SYS_listen,        SYS_accept4,         SYS_getsockopt,
+    SYS_setsockopt,    SYS_getsockname,   SYS_getpeername,   SYS_fcntl,           SYS_close,
+    SYS_ioctl,         SYS_dup,           SYS_sendfile,      SYS_eventfd2,        SYS_signalfd4,
+    SYS_epoll_ctl,     SYS_clone,         SYS_epoll_create1, SYS_epoll_pwait2,    SYS_clone3,
+    SYS_futex,         SYS_rseq,          SYS_madvise,       SYS_set_robust_list, SYS_mprotect,
+    SYS_openat,        SYS_newfstatat,    SYS_readlinkat,    SYS_unlinkat,        SYS_getdents64,
+    SYS_pread64,       SYS_lseek,         SYS_memfd_create,  SYS_ftruncate,       SYS_fallocate,
+    SYS_fstat,         SYS_rt_sigpending, SYS_rt_sigaction,  SYS_sigaltstack,     SYS_getrandom,
+    SYS_prlimit64,     SYS_geteuid,       SYS_getuid,        SYS_clock_gettime,   SYS_prctl,
+    SYS_exit,          SYS_socketpair,    SYS_dup3,          SYS_pwrite64,        SYS_renameat,
+    SYS_kill,          SYS_getrusage,     SYS_sched_yield,   SYS_capget,          SYS_timer_create,
+    SYS_timer_settime,
 };
 
 bool Allows(std::span<const sock_filter> filter, long number) {
@@ -79,12 +83,14 @@ bool MaySetFilters() {
   if (real.prctl(PR_GET_NO_NEW_PRIVS, 0UL, 0UL, 0UL, 0UL) == 1) return true;
   __user_cap_header_struct self{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
   __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3]{};
-  return ::syscall(SYS_capget, &self, sets) != 0 || (sets[CAP_TO_INDEX(CAP_SYS_ADMIN)].effective & CAP_TO_MASK(CAP_SYS_ADMIN)) != 0;
+  return ::syscall(SYS_capget, &self, sets) != 0 ||
+         (sets[CAP_TO_INDEX(CAP_SYS_ADMIN)].effective & CAP_TO_MASK(CAP_SYS_ADMIN)) != 0;
 }
 
 // In place of MSG_DONTWAIT.
 bool ReadyNow(int fd, short events) {
-  if (const SocketRef socket = FdTable::Get(fd); socket && socket->DoesNotBlock()) return true;  // its call says so itself
+  if (const SocketRef socket = FdTable::Get(fd); socket && socket->DoesNotBlock())
+    return true;  // its call says so itself
   pollfd link = {.fd = fd, .events = events, .revents = 0};
   const timespec zero{};
   int ready;
@@ -94,7 +100,8 @@ bool ReadyNow(int fd, short events) {
     fd_set set;
     FD_ZERO(&set);
     FD_SET(fd, &set);
-    ready = real.pselect(fd + 1, (events & POLLIN) != 0 ? &set : nullptr, (events & POLLOUT) != 0 ? &set : nullptr, nullptr, &zero, nullptr);
+    ready = real.pselect(fd + 1, (events & POLLIN) != 0 ? &set : nullptr,
+                         (events & POLLOUT) != 0 ? &set : nullptr, nullptr, &zero, nullptr);
   } else if (MayCall(Call::kPpoll)) {
     ready = real.ppoll(&link, 1, &zero, nullptr);
   } else {
@@ -137,7 +144,9 @@ ssize_t Write(int fd, const void* buffer, size_t length, int flags) {
 
 bool Confined() { return confined.load(std::memory_order_relaxed); }
 
-bool MayCall(Call call) { return (forbidden.load(std::memory_order_relaxed) >> static_cast<unsigned>(call) & 1) == 0; }
+bool MayCall(Call call) {
+  return (forbidden.load(std::memory_order_relaxed) >> static_cast<unsigned>(call) & 1) == 0;
+}
 
 ComingFilter::ComingFilter(const sock_fprog* program) {
   constexpr sock_filter kReadAndWrite[] = {BPF_STMT(BPF_LD + BPF_W + BPF_ABS, offsetof(seccomp_data, nr)),
@@ -162,7 +171,9 @@ ComingFilter::ComingFilter(const sock_fprog* program) {
               !std::all_of(std::begin(kOfOld), std::end(kOfOld), allows);
 }
 
-bool ComingFilter::will_confine() const { return confines_ && !refused_ && (!needs_right_ || MaySetFilters()); }
+bool ComingFilter::will_confine() const {
+  return confines_ && !refused_ && (!needs_right_ || MaySetFilters());
+}
 
 void ComingFilter::Note() const {
   forbidden.fetch_or(forbidden_, std::memory_order_relaxed);
@@ -176,7 +187,8 @@ int ToMilliseconds(const timespec* time) {
   return static_cast<int>(time->tv_sec * 1000 + (time->tv_nsec + 999'999) / 1'000'000);
 }
 
-// What does not sleep is no cancellation point: what was half said to the link, or taken from it, would be lost with the thread.
+// What does not sleep is no cancellation point: what was half said to the link, or taken from it, would be
+// lost with the thread.
 
 ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags) {
   if ((flags & MSG_DONTWAIT) == 0) {
@@ -248,9 +260,7 @@ ssize_t LinkSendMessage(int fd, const msghdr* message, int flags) {
 }
 
 // Where there may be no such call, the link's end goes with the descriptor.
-int LinkShutdown(int fd, int how) {
-  return MayCall(Call::kShutdown) ? real.shutdown(fd, how) : 0;
-}
+int LinkShutdown(int fd, int how) { return MayCall(Call::kShutdown) ? real.shutdown(fd, how) : 0; }
 
 int LinkConnect(int fd, const sockaddr* address, socklen_t length) {
   if (!MayCall(Call::kConnect)) {
@@ -261,10 +271,12 @@ int LinkConnect(int fd, const sockaddr* address, socklen_t length) {
   return real.connect(fd, address, length);
 }
 
-int WaitForEpoll(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask) {
+int WaitForEpoll(int epfd, epoll_event* events, int max_events, const timespec* timeout,
+                 const sigset_t* mask) {
   if (!Confined() || programs_epoll_call == EpollCall::kPwait2) [[likely]]
     return real.epoll_pwait2(epfd, events, max_events, timeout, mask);
-  if (programs_epoll_call == EpollCall::kWait && mask == nullptr) return real.epoll_wait(epfd, events, max_events, ToMilliseconds(timeout));
+  if (programs_epoll_call == EpollCall::kWait && mask == nullptr)
+    return real.epoll_wait(epfd, events, max_events, ToMilliseconds(timeout));
   return real.epoll_pwait(epfd, events, max_events, ToMilliseconds(timeout), mask);
 }
 

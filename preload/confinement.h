@@ -1,12 +1,12 @@
 // A process that has shut itself off from most system calls with a seccomp filter, as the OpenSSH server's
 // network child does. The filter is made for what the program does with TCP: it reads, writes, waits, sleeps,
 // and closes, each by one call perhaps. The library asks for no more than that then: no fcntl, eventfd, clone
-// or unlink. What cannot be had so, is not done: others that share a connection pass for alive, no helper thread
-// starts, stats files stay until somebody finds them stale. A socket that is made, or not connected yet, stays
-// TCP: to find a way by SDP takes calls that no filter expects.
+// or unlink. What cannot be had so, is not done: others that share a connection pass for alive, no helper
+// thread starts, stats files stay until somebody finds them stale. A socket that is made, or not connected
+// yet, stays TCP: to find a way by SDP takes calls that no filter expects.
 //
-// Filters are seen that are set by prctl() or by syscall(), as libseccomp does. They are read: one that allows what is
-// listed in confinement.cc confines nobody. One that is there before the program begins is its
+// Filters are seen that are set by prctl() or by syscall(), as libseccomp does. They are read: one that
+// allows what is listed in confinement.cc confines nobody. One that is there before the program begins is its
 // surroundings', as a container's, and has to allow that.
 #ifndef SDP_PRELOAD_CONFINEMENT_H_
 #define SDP_PRELOAD_CONFINEMENT_H_
@@ -36,8 +36,29 @@ void PrepareConfinement();
 void ConfinementRefused();
 
 // What a confined process may call. Unconfined it may call all.
-enum class Call : uint8_t { kRead, kReadv, kRecv, kRecvmsg, kWrite, kWritev, kSend, kSendmsg, kPoll, kPpoll, kSelect, kSleep, kShutdown, kGetpid, kSignalMask, kGettid, kTgkill, kMmap, kMunmap,
-                            kConnect, kCount };
+enum class Call : uint8_t {
+  kRead,
+  kReadv,
+  kRecv,
+  kRecvmsg,
+  kWrite,
+  kWritev,
+  kSend,
+  kSendmsg,
+  kPoll,
+  kPpoll,
+  kSelect,
+  kSleep,
+  kShutdown,
+  kGetpid,
+  kSignalMask,
+  kGettid,
+  kTgkill,
+  kMmap,
+  kMunmap,
+  kConnect,
+  kCount
+};
 bool MayCall(Call call);
 
 // A filter that this process is about to set.
@@ -47,7 +68,8 @@ class ComingFilter {
   explicit ComingFilter(const sock_fprog* program);
   // It forbids something that the library may need.
   [[nodiscard]] bool confines() const { return confines_; }
-  // The same, and as far as can be seen before the kernel will take it: what is prepared for it cannot be undone.
+  // The same, and as far as can be seen before the kernel will take it: what is prepared for it cannot be
+  // undone.
   [[nodiscard]] bool will_confine() const;
   void Note() const;
 
@@ -95,11 +117,14 @@ int LinkConnect(int fd, const sockaddr* address, socklen_t length);
 int LinkGetOption(int fd, int level, int name, void* value, socklen_t* length);
 int LinkSetOption(int fd, int level, int name, const void* value, socklen_t length);
 
-// Waits for an epoll descriptor as long as `timeout` says, null: for ever. In a confined process by the call that the program makes in this thread,
-// which may be the only one that its filter knows: to the millisecond then, rounded up.
+// Waits for an epoll descriptor as long as `timeout` says, null: for ever. In a confined process by the call
+// that the program makes in this thread, which may be the only one that its filter knows: to the millisecond
+// then, rounded up.
 enum class EpollCall : uint8_t { kWait, kPwait, kPwait2 };
-inline thread_local EpollCall programs_epoll_call __attribute__((tls_model("initial-exec"))) = EpollCall::kWait;
-int WaitForEpoll(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask);
+inline thread_local EpollCall programs_epoll_call __attribute__((tls_model("initial-exec"))) =
+    EpollCall::kWait;
+int WaitForEpoll(int epfd, epoll_event* events, int max_events, const timespec* timeout,
+                 const sigset_t* mask);
 // A time-out as such calls have it.
 int ToMilliseconds(const timespec* time);
 

@@ -29,8 +29,8 @@ int CheckOne(const cmsghdr& message) {
       return 0;  // a Unix socket's, and ignored by others
     case SO_TIMESTAMPING_OLD:
     case SO_TIMESTAMPING_NEW: {
-      constexpr int kRecords =
-          SOF_TIMESTAMPING_TX_HARDWARE | SOF_TIMESTAMPING_TX_SOFTWARE | SOF_TIMESTAMPING_TX_SCHED | SOF_TIMESTAMPING_TX_ACK;
+      constexpr int kRecords = SOF_TIMESTAMPING_TX_HARDWARE | SOF_TIMESTAMPING_TX_SOFTWARE |
+                               SOF_TIMESTAMPING_TX_SCHED | SOF_TIMESTAMPING_TX_ACK;
       return HasInt(message) && (IntIn(message) & ~kRecords) == 0 ? 0 : EINVAL;
     }
     case SO_MARK:

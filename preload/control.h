@@ -12,7 +12,8 @@ namespace sdp::preload {
 class ControlRoom {
  public:
   explicit ControlRoom(const msghdr& message)
-      : next_(static_cast<char*>(message.msg_control)), left_(message.msg_control != nullptr ? message.msg_controllen : 0) {}
+      : next_(static_cast<char*>(message.msg_control)),
+        left_(message.msg_control != nullptr ? message.msg_controllen : 0) {}
   void Put(int level, int type, const void* data, size_t size);
   [[nodiscard]] size_t used() const { return used_; }
   [[nodiscard]] int flags() const { return flags_; }
@@ -24,7 +25,8 @@ class ControlRoom {
   int flags_ = 0;
 };
 
-// What sendmsg says of the control messages that come with data for a TCP socket: 0, or an errno. None of them changes what is sent.
+// What sendmsg says of the control messages that come with data for a TCP socket: 0, or an errno. None of
+// them changes what is sent.
 int CheckControl(const msghdr& message);
 
 }  // namespace sdp::preload

@@ -1,6 +1,7 @@
-// How a handler is held off: Handle() stands in the kernel's table in its place. If the thread is in a critical section, it notes the
-// signal and has the kernel return with every signal blocked, so no more than the few that were on their way come behind it. At its end
-// the section runs the handlers that wait, each with the mask it would have had, and gives the thread its mask back.
+// How a handler is held off: Handle() stands in the kernel's table in its place. If the thread is in a
+// critical section, it notes the signal and has the kernel return with every signal blocked, so no more than
+// the few that were on their way come behind it. At its end the section runs the handlers that wait, each
+// with the mask it would have had, and gives the thread its mask back.
 #include "preload/critical.h"
 
 #include <fcntl.h>
@@ -82,7 +83,9 @@ bool MayBeHeldOff(int number) {
 bool IsDefault(const struct sigaction& action) { return action.sa_handler == SIG_DFL; }
 bool IsFunction(const struct sigaction& action) { return !IsDefault(action) && action.sa_handler != SIG_IGN; }
 
-const struct sigaction& ActionOf(int number) { return entries[number][in_use[number].load(std::memory_order_acquire)].action; }
+const struct sigaction& ActionOf(int number) {
+  return entries[number][in_use[number].load(std::memory_order_acquire)].action;
+}
 
 // With the table locked, or in nobody's use.
 void NoteAction(int number, const struct sigaction& action) {
@@ -92,7 +95,9 @@ void NoteAction(int number, const struct sigaction& action) {
 }
 
 // A child of vfork, or what else shares our memory, has handlers of its own and ends by itself.
-bool EndsByItself(int number) { return IsDefault(ActionOf(number)) && (!may_stand_in[number] || !OwnsTable()); }
+bool EndsByItself(int number) {
+  return IsDefault(ActionOf(number)) && (!may_stand_in[number] || !OwnsTable());
+}
 
 void SetMask(const sigset_t& mask) { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
 
@@ -121,7 +126,8 @@ class TableLock {
 void Critical::Run(int number, siginfo_t* info, void* context) {
   if (EndsByItself(number)) return TakeDefault(number);
   const struct sigaction action = ActionOf(number);
-  if (IsDefault(action)) return default_action.load(std::memory_order_acquire)(number, *static_cast<ucontext_t*>(context));
+  if (IsDefault(action))
+    return default_action.load(std::memory_order_acquire)(number, *static_cast<ucontext_t*>(context));
   if (!IsFunction(action)) return;  // taken back meanwhile
   handled_ = handled_ + 1;
   if ((action.sa_flags & SA_RESTART) == 0) interrupting_ = interrupting_ + 1;
@@ -149,20 +155,24 @@ void Critical::Run(int number, siginfo_t* info, void* context) {
 }
 
 void Critical::Handle(int number, siginfo_t* info, void* context) {
-  if (IsNudge(*info)) [[unlikely]] return TakeNudge(context);
+  if (IsNudge(*info)) [[unlikely]]
+    return TakeNudge(context);
   const bool first = pending_ == 0;
   if (depth_ == 0 || pending_ == kMostDeferred || EndsByItself(number)) {
     Run(number, info, context);
-    if (broken_off_ >= 0) [[unlikely]] EndInterrupted(context);
+    if (broken_off_ >= 0) [[unlikely]]
+      EndInterrupted(context);
     return;
   }
   Deferred& deferred = waiting.signals[static_cast<size_t>(pending_)];
-  pending_ = pending_ + 1;  // before anything else: a signal that interrupts this one must not take itself for the first
+  pending_ = pending_ +
+             1;  // before anything else: a signal that interrupts this one must not take itself for the first
   std::atomic_signal_fence(std::memory_order_seq_cst);
   deferred.number = number;
   deferred.info = *info;
   auto* const interrupted = static_cast<ucontext_t*>(context);
-  // Of several that come at once each interrupts the next one's Handle(), where more is blocked: the thread's own mask is what they have in common.
+  // Of several that come at once each interrupts the next one's Handle(), where more is blocked: the thread's
+  // own mask is what they have in common.
   if (first) {
     waiting.mask = interrupted->uc_sigmask;
   } else {
@@ -178,12 +188,14 @@ constexpr bool kEndsCalls = true;
 constexpr bool kEndsCalls = false;  // SA_RESTART would begin the call again
 #endif
 
-// A call that the kernel is going to begin again stands before its instruction, with its number where the result would be.
+// A call that the kernel is going to begin again stands before its instruction, with its number where the
+// result would be.
 void Critical::EndInterrupted([[maybe_unused]] void* context) {
 #ifdef __x86_64__
   auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
   const auto call = registers[REG_RAX];
-  if ((call != SYS_recvfrom && call != SYS_recvmsg && call != SYS_read) || registers[REG_RDI] != broken_off_) return;
+  if ((call != SYS_recvfrom && call != SYS_recvmsg && call != SYS_read) || registers[REG_RDI] != broken_off_)
+    return;
   const auto* const next = reinterpret_cast<const unsigned char*>(registers[REG_RIP]);
   if (next[0] != 0x0f || next[1] != 0x05) return;  // syscall
   registers[REG_RIP] += 2;
@@ -192,7 +204,9 @@ void Critical::EndInterrupted([[maybe_unused]] void* context) {
 #endif
 }
 
-bool Critical::IsNudge(const siginfo_t& info) { return info.si_code == SI_QUEUE && info.si_value.sival_ptr == &nudge; }
+bool Critical::IsNudge(const siginfo_t& info) {
+  return info.si_code == SI_QUEUE && info.si_value.sival_ptr == &nudge;
+}
 
 // In a section the thread is behind its read already.
 void Critical::TakeNudge(void* context) {
@@ -205,7 +219,8 @@ void Critical::TakeNudge(void* context) {
 
 // In RunDeferred()'s frame, which a handler may leave by a jump that nobody hears of.
 struct Critical::Late {
-  explicit Late(int waiting_signals) : count(waiting_signals), mask(waiting.mask), outer(late_), mark_(Expected()) {
+  explicit Late(int waiting_signals)
+      : count(waiting_signals), mask(waiting.mask), outer(late_), mark_(Expected()) {
     std::copy_n(waiting.signals.begin(), count, signals.begin());
     late_ = this;
   }
@@ -259,7 +274,8 @@ bool Critical::RunNext(Late& late, const sigset_t& besides) {
   return true;
 }
 
-// Each of these may jump, too: then the rest is for that jump. The jump may end within the handler, which goes on then: what it has blocked stays so.
+// Each of these may jump, too: then the rest is for that jump. The jump may end within the handler, which
+// goes on then: what it has blocked stays so.
 void Critical::RunRest() {
   sigset_t mask;
   pthread_sigmask(SIG_SETMASK, nullptr, &mask);
@@ -283,7 +299,8 @@ bool Critical::IsInHandler() { return handlers != 0 && MayBeInHandler(); }
 
 void Critical::UnblockForExec() {
   for (int i = 0; i < pending_; ++i) {
-    if (EndsByItself(waiting.signals[static_cast<size_t>(i)].number)) TakeDefault(waiting.signals[static_cast<size_t>(i)].number);
+    if (EndsByItself(waiting.signals[static_cast<size_t>(i)].number))
+      TakeDefault(waiting.signals[static_cast<size_t>(i)].number);
   }
   if (pending_ != 0) SetMask(waiting.mask);
 }
@@ -336,7 +353,8 @@ bool Critical::StandAside() {
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction now {};
     if (!may_stand_in[number].exchange(false) || real.sigaction(number, nullptr, &now) != 0) continue;
-    if (now.sa_sigaction == &Handle && IsDefault(ActionOf(number))) real.sigaction(number, &ActionOf(number), nullptr);
+    if (now.sa_sigaction == &Handle && IsDefault(ActionOf(number)))
+      real.sigaction(number, &ActionOf(number), nullptr);
   }
   return true;
 }
@@ -398,7 +416,8 @@ void Critical::TakeDefault(int number) {
 int Critical::SetAction(int number, const struct sigaction* action, struct sigaction* old) {
   if (!MayBeHeldOff(number) || !OwnsTable()) {
     const int result = real.sigaction(number, action, old);
-    if (result == 0 && old != nullptr && MayBeHeldOff(number) && old->sa_sigaction == &Handle) *old = ActionOf(number);
+    if (result == 0 && old != nullptr && MayBeHeldOff(number) && old->sa_sigaction == &Handle)
+      *old = ActionOf(number);
     return result;
   }
   const TableLock lock;

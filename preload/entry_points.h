@@ -60,8 +60,9 @@ inline auto OrNoMemory(Socket& socket, int fd, Managed managed) -> decltype(mana
   }
 }
 
-// `managed(Socket&)` if there is a Socket behind `fd` and it does not answer kPassThrough, else `plain()`. What succeeds leaves errno alone. A
-// cancellation point: one that is pending ends the thread before anything has happened, one that comes meanwhile where the call sleeps.
+// `managed(Socket&)` if there is a Socket behind `fd` and it does not answer kPassThrough, else `plain()`.
+// What succeeds leaves errno alone. A cancellation point: one that is pending ends the thread before anything
+// has happened, one that comes meanwhile where the call sleeps.
 template <typename Cancellation = CancelledInSleepsOnly, typename Managed, typename Plain>
 inline auto Dispatch(int fd, Managed managed, Plain plain) -> decltype(plain()) {
   if (FdTable::Has(fd)) {
@@ -77,8 +78,8 @@ inline auto Dispatch(int fd, Managed managed, Plain plain) -> decltype(plain()) 
   return plain();
 }
 
-// Dispatch for calls that move bytes. What they do between their sleeps holds cancellation off by itself, where it makes a system call that is a
-// cancellation point: a byte that is there already costs none.
+// Dispatch for calls that move bytes. What they do between their sleeps holds cancellation off by itself,
+// where it makes a system call that is a cancellation point: a byte that is there already costs none.
 struct HeldOffWhereNeeded {};
 template <typename Managed, typename Plain>
 inline auto DispatchBytes(int fd, Managed managed, Plain plain) -> decltype(plain()) {
@@ -109,10 +110,12 @@ inline int Fresh(int fd) {
 // entry_points_io_uring.cc: io_uring_setup is to fail with ENOSYS. Keeps errno.
 bool RingsAreDenied();
 
-// entry_points_exec.cc: there are sockets of ours that a program may get from here, by exec or with its descriptors rearranged.
+// entry_points_exec.cc: there are sockets of ours that a program may get from here, by exec or with its
+// descriptors rearranged.
 bool HasHeirlooms(Heirloom which);
 
-// entry_points_stdio.cc: something else stands at this number now; where it is 0, 1 or 2, stdin, stdout or stderr follows. No lock of ours is held.
+// entry_points_stdio.cc: something else stands at this number now; where it is 0, 1 or 2, stdin, stdout or
+// stderr follows. No lock of ours is held.
 void FollowStandardStream(int fd);
 // Before main, all three.
 void ReopenStandardStreams();

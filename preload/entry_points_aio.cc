@@ -1,5 +1,6 @@
-// POSIX asynchronous I/O: the C library makes it of threads and reads and writes of its own, which pass by every interposed call: on an SDP
-// socket they would take or give the RNIC's bytes for the stream's. There it says ENOSYS, as the C library of a system without it does.
+// POSIX asynchronous I/O: the C library makes it of threads and reads and writes of its own, which pass by
+// every interposed call: on an SDP socket they would take or give the RNIC's bytes for the stream's. There it
+// says ENOSYS, as the C library of a system without it does.
 #include <aio.h>
 #include <dlfcn.h>
 
@@ -26,13 +27,16 @@ Function* Next(const char* name) {
 
 template <typename Request>
 int Begin(int (*next)(Request*), Request* request) {
-  return next == nullptr || (request != nullptr && IsStreamOfOurs(request->aio_fildes)) ? Fail(ENOSYS) : next(request);
+  return next == nullptr || (request != nullptr && IsStreamOfOurs(request->aio_fildes)) ? Fail(ENOSYS)
+                                                                                        : next(request);
 }
 
 template <typename Request>
-int BeginAll(int (*next)(int, Request* const*, int, sigevent*), int mode, Request* const list[], int count, sigevent* event) {
+int BeginAll(int (*next)(int, Request* const*, int, sigevent*), int mode, Request* const list[], int count,
+             sigevent* event) {
   for (int i = 0; list != nullptr && i < count; ++i) {
-    if (list[i] != nullptr && list[i]->aio_lio_opcode != LIO_NOP && IsStreamOfOurs(list[i]->aio_fildes)) return Fail(ENOSYS);
+    if (list[i] != nullptr && list[i]->aio_lio_opcode != LIO_NOP && IsStreamOfOurs(list[i]->aio_fildes))
+      return Fail(ENOSYS);
   }
   return next == nullptr ? Fail(ENOSYS) : next(mode, list, count, event);
 }

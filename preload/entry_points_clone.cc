@@ -66,8 +66,9 @@ extern "C" int SDP_ENTRY(clone)(int (*function)(void*), void* stack, int flags, 
   return pid;
 }
 
-// fork without the hooks that other libraries have asked for; ours keep the connections whole. But handlers may call it, in the middle of
-// malloc, which a thread for the child's connections would need: the child of a handler's has none.
+// fork without the hooks that other libraries have asked for; ours keep the connections whole. But handlers
+// may call it, in the middle of malloc, which a thread for the child's connections would need: the child of a
+// handler's has none.
 extern "C" pid_t SDP_ENTRY(_Fork)() noexcept {
   using namespace sdp::preload;
   if (Started() && Critical::MayBeInHandler()) return real._Fork();

@@ -206,16 +206,19 @@ int SDP_ENTRY(close)(int fd) {
 
 int SDP_ENTRY(close_range)(unsigned int first, unsigned int last, int flags) noexcept {
   // CLOSE_RANGE_CLOEXEC alone only marks.
-  constexpr int kMark = static_cast<int>(CLOSE_RANGE_CLOEXEC), kUnshare = static_cast<int>(CLOSE_RANGE_UNSHARE);
+  constexpr int kMark = static_cast<int>(CLOSE_RANGE_CLOEXEC),
+                kUnshare = static_cast<int>(CLOSE_RANGE_UNSHARE);
   const bool known = (flags & ~(kMark | kUnshare)) == 0;
   if (!KeepsTrack() || flags == kMark || !known || first > last) return real.close_range(first, last, flags);
   const NoCancellation no_cancellation;
   if (flags == 0) return sdp::preload::CloseRangeTracked(first, last);
-  // The only thread has had its descriptors for itself before. With others this one gets descriptors of its own, which we cannot tell from
-  // theirs.
+  // The only thread has had its descriptors for itself before. With others this one gets descriptors of its
+  // own, which we cannot tell from theirs.
   const bool alone = sdp::preload::BeforeCallOfOneThread();
-  const bool closes = alone && (flags & kMark) == 0 && real.unshare(CLONE_FILES) == 0;  // a process may have them in common with another
-  const int result = closes ? sdp::preload::CloseRangeTracked(first, last) : real.close_range(first, last, flags);
+  const bool closes = alone && (flags & kMark) == 0 &&
+                      real.unshare(CLONE_FILES) == 0;  // a process may have them in common with another
+  const int result =
+      closes ? sdp::preload::CloseRangeTracked(first, last) : real.close_range(first, last, flags);
   const int error = errno;
   sdp::preload::AfterCallOfOneThread();
   errno = error;
@@ -245,7 +248,8 @@ int SDP_ENTRY(dup2)(int from, int to) noexcept {
 }
 
 int SDP_ENTRY(dup3)(int from, int to, int flags) noexcept {
-  if ((!KeepsTrackOf(from) && !KeepsTrackOf(to)) || from == to || (flags & ~O_CLOEXEC) != 0) return real.dup3(from, to, flags);
+  if ((!KeepsTrackOf(from) && !KeepsTrackOf(to)) || from == to || (flags & ~O_CLOEXEC) != 0)
+    return real.dup3(from, to, flags);
   const NoCancellation no_cancellation;
   return sdp::preload::ReplaceTracked(from, to, [&] { return real.dup3(from, to, flags); });
 }
@@ -255,7 +259,8 @@ int SDP_ENTRY(fcntl)(int fd, int command, ...) {
   va_start(variable, command);
   void* argument = va_arg(variable, void*);
   va_end(variable);
-  return Started() || EpollKnows(fd) ? sdp::preload::ControlTracked(fd, command, argument) : real.fcntl(fd, command, argument);
+  return Started() || EpollKnows(fd) ? sdp::preload::ControlTracked(fd, command, argument)
+                                     : real.fcntl(fd, command, argument);
 }
 
 int SDP_ENTRY(fcntl64)(int fd, int command, ...) {
@@ -264,7 +269,7 @@ int SDP_ENTRY(fcntl64)(int fd, int command, ...) {
   void* argument = va_arg(variable, void*);
   va_end(variable);
   return Started() || EpollKnows(fd) ? sdp::preload::ControlTracked(fd, command, argument)
-                   : real.fcntl64(fd, command, argument);
+                                     : real.fcntl64(fd, command, argument);
 }
 
 int SDP_ENTRY(prctl)(int option, ...) noexcept {
@@ -273,7 +278,9 @@ int SDP_ENTRY(prctl)(int option, ...) noexcept {
   unsigned long arguments[4];
   for (unsigned long& argument : arguments) argument = va_arg(variable, unsigned long);
   va_end(variable);
-  const auto call = [&] { return real.prctl(option, arguments[0], arguments[1], arguments[2], arguments[3]); };
+  const auto call = [&] {
+    return real.prctl(option, arguments[0], arguments[1], arguments[2], arguments[3]);
+  };
   return option == PR_SET_SECCOMP ? sdp::preload::ConfineByPrctl(arguments[0], arguments[1], call) : call();
 }
 

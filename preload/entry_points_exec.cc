@@ -1,7 +1,8 @@
 // Another program in this process's place, or beside it: sockets that it gets, it gets alive.
 //
-// A program that will load the library finds the state of its SDP sockets in a descriptor that an environment variable names
-// (inheritance.h); the variable goes with each exec, whatever environment the caller passes on.
+// A program that will load the library finds the state of its SDP sockets in a descriptor that an environment
+// variable names (inheritance.h); the variable goes with each exec, whatever environment the caller passes
+// on.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -38,7 +39,8 @@ bool HasHeirlooms(Heirloom which) {
   FdTable::ForEach(
       [](int fd, Socket*, void* context) {
         auto& wanted = *static_cast<Search*>(context);
-        wanted.found = wanted.found || wanted.which == Heirloom::kAll || (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
+        wanted.found =
+            wanted.found || wanted.which == Heirloom::kAll || (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
       },
       &search);
   return search.found;
@@ -46,10 +48,12 @@ bool HasHeirlooms(Heirloom which) {
 
 namespace {
 
-// Connections that go with this program, and may have to be waited for. A confined process asks no kernel for what that takes, and a handler that has
-// interrupted malloc has no memory for it.
+// Connections that go with this program, and may have to be waited for. A confined process asks no kernel for
+// what that takes, and a handler that has interrupted malloc has no memory for it.
 bool EndsBeforeExec() {
-  return (HasHeirlooms(Heirloom::kAll) || (Started() && OwnsProcess() && !ForeignCall::Active() && HasLingering())) && !Confined() && !Critical::IsInHandler();
+  return (HasHeirlooms(Heirloom::kAll) ||
+          (Started() && OwnsProcess() && !ForeignCall::Active() && HasLingering())) &&
+         !Confined() && !Critical::IsInHandler();
 }
 
 // `environment` with the variable that names `sealed`.
@@ -140,8 +144,8 @@ std::vector<char*> Arguments(const char* first, va_list* rest) {
   return arguments;
 }
 
-// The program's descriptors are rearranged in the child, where none of our code runs: it gets all that it may have use for, and drops the
-// rest. `path()` names the program; `spawn(environment)` is the real call.
+// The program's descriptors are rearranged in the child, where none of our code runs: it gets all that it may
+// have use for, and drops the rest. `path()` names the program; `spawn(environment)` is the real call.
 template <typename Path, typename Spawn>
 int SpawnWithSockets(Path path, const posix_spawn_file_actions_t* actions, char* const environment[],
                      Spawn spawn) {
@@ -195,8 +199,8 @@ using sdp::preload::real;
 
 extern "C" {
 
-// A child of vfork runs in this process's memory, where nothing can be readied for the program it is going to exec: if that may get a
-// socket of ours, the child is one of fork, as POSIX allows.
+// A child of vfork runs in this process's memory, where nothing can be readied for the program it is going to
+// exec: if that may get a socket of ours, the child is one of fork, as POSIX allows.
 __attribute__((used, visibility("hidden"))) pid_t (*SDP_ENTRY(vfork_to_use)())() {
   using Fork = pid_t (*)();
   static const Fork real_vfork = reinterpret_cast<Fork>(dlsym(RTLD_NEXT, "vfork"));
@@ -211,7 +215,9 @@ __attribute__((used, visibility("hidden"))) pid_t (*SDP_ENTRY(vfork_to_use)())()
 #else
 #define SDP_VFORK_TO_USE "vfork_to_use"
 #endif
-__attribute__((naked)) pid_t SDP_ENTRY(vfork)() noexcept { asm("sub $8, %rsp\n\tcall " SDP_VFORK_TO_USE "\n\tadd $8, %rsp\n\tjmp *%rax"); }
+__attribute__((naked)) pid_t SDP_ENTRY(vfork)() noexcept {
+  asm("sub $8, %rsp\n\tcall " SDP_VFORK_TO_USE "\n\tadd $8, %rsp\n\tjmp *%rax");
+}
 #else
 pid_t SDP_ENTRY(vfork)() noexcept { return fork(); }
 #endif
@@ -221,23 +227,33 @@ pid_t SDP_ENTRY(vfork)() noexcept { return fork(); }
 extern "C" {
 
 int SDP_ENTRY(execve)(const char* path, char* const argv[], char* const envp[]) noexcept {
-  return sdp::preload::ExecFile(path, envp, [&](char* const* environment) { return real.execve(path, argv, environment); });
+  return sdp::preload::ExecFile(
+      path, envp, [&](char* const* environment) { return real.execve(path, argv, environment); });
 }
 
-int SDP_ENTRY(execv)(const char* path, char* const argv[]) noexcept { return SDP_ENTRY(execve)(path, argv, environ); }
+int SDP_ENTRY(execv)(const char* path, char* const argv[]) noexcept {
+  return SDP_ENTRY(execve)(path, argv, environ);
+}
 
 int SDP_ENTRY(execvpe)(const char* file, char* const argv[], char* const envp[]) noexcept {
-  return sdp::preload::ExecFound(file, envp, [&](char* const* environment) { return real.execvpe(file, argv, environment); });
+  return sdp::preload::ExecFound(
+      file, envp, [&](char* const* environment) { return real.execvpe(file, argv, environment); });
 }
 
-int SDP_ENTRY(execvp)(const char* file, char* const argv[]) noexcept { return SDP_ENTRY(execvpe)(file, argv, environ); }
+int SDP_ENTRY(execvp)(const char* file, char* const argv[]) noexcept {
+  return SDP_ENTRY(execvpe)(file, argv, environ);
+}
 
 int SDP_ENTRY(fexecve)(int fd, char* const argv[], char* const envp[]) noexcept {
-  return sdp::preload::ExecDescriptor(fd, envp, [&](char* const* environment) { return real.fexecve(fd, argv, environment); });
+  return sdp::preload::ExecDescriptor(
+      fd, envp, [&](char* const* environment) { return real.fexecve(fd, argv, environment); });
 }
 
-int SDP_ENTRY(execveat)(int directory, const char* path, char* const argv[], char* const envp[], int flags) noexcept {
-  const auto exec = [&](char* const* environment) { return real.execveat(directory, path, argv, environment, flags); };
+int SDP_ENTRY(execveat)(int directory, const char* path, char* const argv[], char* const envp[],
+                        int flags) noexcept {
+  const auto exec = [&](char* const* environment) {
+    return real.execveat(directory, path, argv, environment, flags);
+  };
   if (!sdp::preload::MayReadString(path) ||
       (!sdp::preload::HasHeirlooms(sdp::preload::Heirloom::kOpen) && !sdp::preload::EndsBeforeExec())) {
     sdp::preload::SignalEnd::AwaitIfUnderWay();
@@ -277,8 +293,8 @@ int SDP_ENTRY(execle)(const char* path, const char* argument, ...) noexcept {
   return SDP_ENTRY(execve)(path, argv.data(), envp);
 }
 
-int SDP_ENTRY(posix_spawn)(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
-                           char* const argv[], char* const envp[]) {
+int SDP_ENTRY(posix_spawn)(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
+                           const posix_spawnattr_t* attributes, char* const argv[], char* const envp[]) {
   return sdp::preload::SpawnWithSockets(
       [&] { return std::string(sdp::preload::MayReadString(path) ? path : ""); }, actions, envp,
       [&](char* const* environment) {
@@ -286,12 +302,13 @@ int SDP_ENTRY(posix_spawn)(pid_t* pid, const char* path, const posix_spawn_file_
       });
 }
 
-int SDP_ENTRY(posix_spawnp)(pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions, const posix_spawnattr_t* attributes,
-                            char* const argv[], char* const envp[]) {
-  return sdp::preload::SpawnWithSockets(
-      [&] { return sdp::preload::FindProgram(file); }, actions, envp, [&](char* const* environment) {
-        return real.posix_spawnp(pid, file, actions, attributes, argv, environment);
-      });
+int SDP_ENTRY(posix_spawnp)(pid_t* pid, const char* file, const posix_spawn_file_actions_t* actions,
+                            const posix_spawnattr_t* attributes, char* const argv[], char* const envp[]) {
+  return sdp::preload::SpawnWithSockets([&] { return sdp::preload::FindProgram(file); }, actions, envp,
+                                        [&](char* const* environment) {
+                                          return real.posix_spawnp(pid, file, actions, attributes, argv,
+                                                                   environment);
+                                        });
 }
 
 }  // extern "C"

@@ -61,10 +61,12 @@ ssize_t SendSocket(int out, int in, const off64_t* offset, size_t count) {
   return moved != kPassThrough ? moved : real.splice(in, nullptr, out, nullptr, count, 0);
 }
 
-// preadv2 and pwritev2 at no position are readv and writev. At any other, sockets have none, and the kernel says so.
+// preadv2 and pwritev2 at no position are readv and writev. At any other, sockets have none, and the kernel
+// says so.
 constexpr int kKnownRwFlags = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND;
 
-// Those that kernels have besides; our headers may be older. Which ones this kernel takes it tells of a pipe as of a socket.
+// Those that kernels have besides; our headers may be older. Which ones this kernel takes it tells of a pipe
+// as of a socket.
 constexpr int kRwfNoAppend = 0x20;
 constexpr int kRwfNoSignal = 0x100;
 
@@ -86,7 +88,8 @@ int NewerRwFlags() {
 
 // 0, or an errno.
 int CheckRwFlags(int flags) {
-  if ((flags & ~kKnownRwFlags) == 0) [[likely]] return 0;
+  if ((flags & ~kKnownRwFlags) == 0) [[likely]]
+    return 0;
   if ((flags & ~kKnownRwFlags & ~NewerRwFlags()) != 0) return EOPNOTSUPP;
   return (flags & RWF_APPEND) != 0 && (flags & kRwfNoAppend) != 0 ? EINVAL : 0;
 }
@@ -300,13 +303,19 @@ ssize_t SDP_ENTRY(sendfile)(int out, int in, off_t* offset, size_t count) noexce
   static_assert(sizeof(off_t) == sizeof(off64_t));
   return DispatchUncancelled(
       out, [&](Socket& socket) { return sdp::preload::SendFile(socket, out, in, offset, count); },
-      [&] { return FdTable::Has(in) ? sdp::preload::SendSocket(out, in, offset, count) : real.sendfile(out, in, offset, count); });
+      [&] {
+        return FdTable::Has(in) ? sdp::preload::SendSocket(out, in, offset, count)
+                                : real.sendfile(out, in, offset, count);
+      });
 }
 
 ssize_t SDP_ENTRY(sendfile64)(int out, int in, off64_t* offset, size_t count) noexcept {
   return DispatchUncancelled(
       out, [&](Socket& socket) { return sdp::preload::SendFile(socket, out, in, offset, count); },
-      [&] { return FdTable::Has(in) ? sdp::preload::SendSocket(out, in, offset, count) : real.sendfile64(out, in, offset, count); });
+      [&] {
+        return FdTable::Has(in) ? sdp::preload::SendSocket(out, in, offset, count)
+                                : real.sendfile64(out, in, offset, count);
+      });
 }
 
 ssize_t SDP_ENTRY(splice)(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t count,

@@ -1,5 +1,5 @@
-// Jumps: the thread does not come back to the calls that it was in (socket/call_mark.h, guard.h), nor to handlers that wait there (critical.h).
-// glibc has one function for all of them, and one that checks first.
+// Jumps: the thread does not come back to the calls that it was in (socket/call_mark.h, guard.h), nor to
+// handlers that wait there (critical.h). glibc has one function for all of them, and one that checks first.
 #include <csetjmp>
 #include <csignal>
 #include <cstdint>
@@ -26,7 +26,8 @@ uintptr_t StackPointerIn(const __jmp_buf_tag& environment) {
   jmp_buf here;
   if (setjmp(here) != 0) return 0;
   constexpr uintptr_t kFrame = 4096;
-  const uintptr_t distance = StackPointerIn(here[0]) - reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) + kFrame;
+  const uintptr_t distance =
+      StackPointerIn(here[0]) - reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) + kFrame;
   return distance <= 2 * kFrame ? StackPointerIn(environment) : 0;
 }
 
@@ -44,7 +45,9 @@ bool LeavesSleep(const __jmp_buf_tag& environment) {
   if (target < reinterpret_cast<uintptr_t>(__builtin_frame_address(0))) return true;  // to another stack
   stack_t other{};
   const bool apart = sigaltstack(nullptr, &other) == 0 && (other.ss_flags & SS_ONSTACK) != 0;
-  const auto lies_there = [&](uintptr_t place) { return place - reinterpret_cast<uintptr_t>(other.ss_sp) < other.ss_size; };
+  const auto lies_there = [&](uintptr_t place) {
+    return place - reinterpret_cast<uintptr_t>(other.ss_sp) < other.ss_size;
+  };
   if (apart && !lies_there(target)) return true;
   return target >= mark && !(apart && !lies_there(mark));
 }

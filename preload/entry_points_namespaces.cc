@@ -9,8 +9,8 @@
 namespace sdp::preload {
 namespace {
 
-// Where the calling thread stays where it is, and only its children are elsewhere. After CLONE_NEWPID it could not
-// start another thread.
+// Where the calling thread stays where it is, and only its children are elsewhere. After CLONE_NEWPID it
+// could not start another thread.
 constexpr int kUnsharedForChildren = CLONE_NEWPID | CLONE_NEWTIME;
 constexpr int kSetForChildren = CLONE_NEWPID;
 
@@ -35,11 +35,13 @@ using sdp::preload::real;
 extern "C" {
 
 int SDP_ENTRY(unshare)(int flags) noexcept {
-  return sdp::preload::AsOneThread(flags, sdp::preload::kUnsharedForChildren, [flags] { return real.unshare(flags); });
+  return sdp::preload::AsOneThread(flags, sdp::preload::kUnsharedForChildren,
+                                   [flags] { return real.unshare(flags); });
 }
 
 int SDP_ENTRY(setns)(int fd, int type) noexcept {
-  return sdp::preload::AsOneThread(type, sdp::preload::kSetForChildren, [fd, type] { return real.setns(fd, type); });
+  return sdp::preload::AsOneThread(type, sdp::preload::kSetForChildren,
+                                   [fd, type] { return real.setns(fd, type); });
 }
 
 }  // extern "C"

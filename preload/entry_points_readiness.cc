@@ -41,7 +41,8 @@ bool MayConcernUs() { return Started() || HaveEpolls(); }
 
 // Memory that is not there concerns the kernel alone, which says so.
 bool ConcernsUs(pollfd* fds, nfds_t count) {
-  return MayConcernUs() && count <= kMostPolled && MayWrite(fds, count * sizeof *fds) && PollConcernsUs(fds, count);
+  return MayConcernUs() && count <= kMostPolled && MayWrite(fds, count * sizeof *fds) &&
+         PollConcernsUs(fds, count);
 }
 
 bool ConcernsUs(int count, fd_set* read, fd_set* write, fd_set* except) {
@@ -53,11 +54,13 @@ bool ConcernsUs(int count, fd_set* read, fd_set* write, fd_set* except) {
   return SelectConcernsUs(count, read, write, except);
 }
 
-// Programs pass the highest number that there may be, getdtablesize(), with sets that are shorter. The kernel looks no further than
-// its table of the process's descriptors goes, which those of ours have made longer than the program knows. Without them it would have the least
-// power of two with room for the program's; a number that is closed is EBADF there.
+// Programs pass the highest number that there may be, getdtablesize(), with sets that are shorter. The kernel
+// looks no further than its table of the process's descriptors goes, which those of ours have made longer
+// than the program knows. Without them it would have the least power of two with room for the program's; a
+// number that is closed is EBADF there.
 int SeenBySelect(int count) {
-  if (count <= FD_SETSIZE || !MayConcernUs()) [[likely]] return count;
+  if (count <= FD_SETSIZE || !MayConcernUs()) [[likely]]
+    return count;
   const auto numbers = static_cast<unsigned>(HiddenFds::HighestOther(count) + 1);
   const unsigned table = std::bit_ceil(std::max<unsigned>(numbers, FD_SETSIZE));
   return static_cast<int>(std::min(static_cast<unsigned>(count), table));
@@ -75,13 +78,17 @@ int UnlessShortOfMemory(Call call) {
 
 // `wait()`: the program's call as it is.
 template <typename Wait>
-int WaitFor(EpollCall call, int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask, Wait wait) {
+int WaitFor(EpollCall call, int epfd, epoll_event* events, int max_events, const timespec* timeout,
+            const sigset_t* mask, Wait wait) {
   programs_epoll_call = call;
   if (Started()) {
-    const int result = UnlessShortOfMemory([&] { return EpollWait(epfd, events, max_events, timeout, mask); });
+    const int result =
+        UnlessShortOfMemory([&] { return EpollWait(epfd, events, max_events, timeout, mask); });
     return result != kPassThrough ? result : wait();
   }
-  return EpollWaitBeforeSockets(epfd, events, max_events, timeout, mask, [](void* call) { return (*static_cast<Wait*>(call))(); }, &wait);
+  return EpollWaitBeforeSockets(
+      epfd, events, max_events, timeout, mask, [](void* call) { return (*static_cast<Wait*>(call))(); },
+      &wait);
 }
 
 int NoteCreated(int epfd) {
@@ -113,7 +120,8 @@ extern "C" {
 
 int SDP_ENTRY(poll)(pollfd* fds, nfds_t count, int timeout) {
   if (!ConcernsUs(fds, count)) return real.poll(fds, count, timeout);
-  return UnlessShortOfMemory([&] { return sdp::preload::Poll(fds, count, Milliseconds(timeout).get(), nullptr); });
+  return UnlessShortOfMemory(
+      [&] { return sdp::preload::Poll(fds, count, Milliseconds(timeout).get(), nullptr); });
 }
 
 int SDP_ENTRY(ppoll)(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
@@ -125,13 +133,16 @@ int SDP_ENTRY(ppoll)(pollfd* fds, nfds_t count, const timespec* timeout, const s
 int SDP_ENTRY(select)(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
   count = SeenBySelect(count);
   if (!ConcernsUs(count, read, write, except)) return real.select(count, read, write, except, timeout);
-  if (timeout == nullptr) return UnlessShortOfMemory([&] { return sdp::preload::Select(count, read, write, except, nullptr, nullptr, nullptr); });
+  if (timeout == nullptr)
+    return UnlessShortOfMemory(
+        [&] { return sdp::preload::Select(count, read, write, except, nullptr, nullptr, nullptr); });
   if (!MayRead(timeout, sizeof *timeout)) return Fail(EFAULT);
   if (timeout->tv_sec < 0 || timeout->tv_usec < 0) return Fail(EINVAL);
   const timespec wait = {.tv_sec = timeout->tv_sec + timeout->tv_usec / 1'000'000,
                          .tv_nsec = timeout->tv_usec % 1'000'000 * 1000};
   timespec remaining = wait;
-  const int result = UnlessShortOfMemory([&] { return sdp::preload::Select(count, read, write, except, &wait, nullptr, &remaining); });
+  const int result = UnlessShortOfMemory(
+      [&] { return sdp::preload::Select(count, read, write, except, &wait, nullptr, &remaining); });
   // Linux writes back what is left, also when it was interrupted.
   const timeval left = {.tv_sec = remaining.tv_sec, .tv_usec = remaining.tv_nsec / 1000};
   if (MayWrite(timeout, sizeof *timeout)) *timeout = left;
@@ -143,7 +154,8 @@ int SDP_ENTRY(pselect)(int count, fd_set* read, fd_set* write, fd_set* except, c
   count = SeenBySelect(count);
   if (!ConcernsUs(count, read, write, except)) return real.pselect(count, read, write, except, timeout, mask);
   if (const int error = CheckTime(timeout); error != 0) return Fail(error);
-  return UnlessShortOfMemory([&] { return sdp::preload::Select(count, read, write, except, timeout, mask, nullptr); });
+  return UnlessShortOfMemory(
+      [&] { return sdp::preload::Select(count, read, write, except, timeout, mask, nullptr); });
 }
 
 int SDP_ENTRY(epoll_create)(int size) noexcept { return NoteCreated(real.epoll_create(size)); }
@@ -153,7 +165,8 @@ int SDP_ENTRY(epoll_create1)(int flags) noexcept { return NoteCreated(real.epoll
 int SDP_ENTRY(epoll_ctl)(int epfd, int operation, int fd, epoll_event* event) noexcept {
   if (Started() || EpollKnows(fd)) {
     const sdp::preload::NoCancellation no_cancellation;
-    const int result = UnlessShortOfMemory([&] { return sdp::preload::EpollCtl(epfd, operation, fd, event); });
+    const int result =
+        UnlessShortOfMemory([&] { return sdp::preload::EpollCtl(epfd, operation, fd, event); });
     if (result != kPassThrough) return result;
   }
   return real.epoll_ctl(epfd, operation, fd, event);

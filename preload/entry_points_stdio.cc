@@ -193,12 +193,14 @@ void TakeState(const FILE* from, FILE* to) {
   setvbuf(to, nullptr, unbuffered ? _IONBF : __flbf(const_cast<FILE*>(from)) != 0 ? _IOLBF : _IOFBF, 0);
 }
 
-// The C library writes out what is in the streams after our connections have ended. As there, one that another thread is in is left alone.
+// The C library writes out what is in the streams after our connections have ended. As there, one that
+// another thread is in is left alone.
 void FlushStreams() {
   _IO_list_lock();
   for (FILE* stream = _IO_iter_begin(); stream != _IO_iter_end(); stream = _IO_iter_next(stream)) {
     if (!IsOurs(stream) || !FdTable::Has(stream->_fileno) || ftrylockfile(stream) != 0) continue;
-    if (stream == standards[STDOUT_FILENO].ours) WriteUnflushed(standards[STDOUT_FILENO].original, STDOUT_FILENO);
+    if (stream == standards[STDOUT_FILENO].ours)
+      WriteUnflushed(standards[STDOUT_FILENO].original, STDOUT_FILENO);
     if (__fpending(stream) != 0) fflush_unlocked(stream);
     funlockfile(stream);
   }
@@ -215,11 +217,13 @@ int PrintTo(int fd, Print print) {
   return WriteAll(fd, text, static_cast<size_t>(length)) == length ? length : -1;
 }
 
-// Before they are needed: who puts a socket in a standard descriptor's place may be a handler that has interrupted malloc.
+// Before they are needed: who puts a socket in a standard descriptor's place may be a handler that has
+// interrupted malloc.
 void MakeStandardStreams() {
   static constinit std::atomic<bool> made{false};
   if (made.load(std::memory_order_relaxed) || made.exchange(true)) return;
-  for (int fd = 0; fd <= STDERR_FILENO; ++fd) standards[fd].ours = OpenStream(fd, standards[fd].mode, kStandard);
+  for (int fd = 0; fd <= STDERR_FILENO; ++fd)
+    standards[fd].ours = OpenStream(fd, standards[fd].mode, kStandard);
 }
 
 }  // namespace
@@ -232,15 +236,16 @@ void FollowStandardStream(int fd) {
   Standard& standard = standards[fd];
   FILE* const now = *standard.name;
   if (FdTable::Has(fd) && now != nullptr && now != standard.ours && fileno_unlocked(now) == fd) {
-    if (standard.ours == nullptr) standard.ours = OpenStream(fd, standard.mode, kStandard);  // the program has closed it
+    if (standard.ours == nullptr)
+      standard.ours = OpenStream(fd, standard.mode, kStandard);  // the program has closed it
     if (standard.ours != nullptr) {
       standard.original = now;
       TakeState(now, standard.ours);
       *standard.name = standard.ours;
     }
   } else if (!FdTable::Has(fd) && now != nullptr && now == standard.ours && ftrylockfile(now) == 0) {
-    // What it has read ahead comes first, as on TCP: then the name stays, and ours reads what stands at the number now. So it does where another thread
-    // has the stream.
+    // What it has read ahead comes first, as on TCP: then the name stays, and ours reads what stands at the
+    // number now. So it does where another thread has the stream.
     if (now->_IO_read_ptr >= now->_IO_read_end) {
       *standard.name = standard.original;
       TakeState(now, standard.original);
@@ -272,7 +277,8 @@ extern "C" {
 FILE* SDP_ENTRY(fdopen)(int fd, const char* mode) noexcept {
   if (!FdTable::Has(fd)) return real.fdopen(fd, mode);
   FILE* const stream = sdp::preload::OpenStream(fd, mode);
-  if (stream != nullptr && mode[0] == 'a') SDP_ENTRY(fcntl)(fd, F_SETFL, SDP_ENTRY(fcntl)(fd, F_GETFL) | O_APPEND);
+  if (stream != nullptr && mode[0] == 'a')
+    SDP_ENTRY(fcntl)(fd, F_SETFL, SDP_ENTRY(fcntl)(fd, F_GETFL) | O_APPEND);
   return stream;
 }
 

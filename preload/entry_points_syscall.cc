@@ -1,7 +1,7 @@
-// syscall(): handed on as it is, but for the calls that the library has to know of. close, by which libuv ends
-// its sockets, is ours; io_uring_setup may be
-// refused; exit may end the main thread; a process that clone, clone3 or fork makes here, past the C library, is a child of fork to us; and
-// seccomp, for which there is no other function, sets filters (confinement.h).
+// syscall(): handed on as it is, but for the calls that the library has to know of. close, by which libuv
+// ends its sockets, is ours; io_uring_setup may be refused; exit may end the main thread; a process that
+// clone, clone3 or fork makes here, past the C library, is a child of fork to us; and seccomp, for which
+// there is no other function, sets filters (confinement.h).
 #include <dlfcn.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
@@ -76,7 +76,8 @@ __attribute__((used, visibility("hidden"))) constinit sdp::preload::Syscall SDP_
 
 // Numbers of the program's alone: the library itself may come here.
 __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_close)(long number, int fd) {
-  if (!sdp::preload::FdTable::Has(fd) && !sdp::preload::EpollKnows(fd)) return SDP_ENTRY(next_syscall)(number, fd);
+  if (!sdp::preload::FdTable::Has(fd) && !sdp::preload::EpollKnows(fd))
+    return SDP_ENTRY(next_syscall)(number, fd);
   const sdp::preload::NoCancellation no_cancellation;  // as the system call
   return SDP_ENTRY(close)(fd);
 }
@@ -122,8 +123,8 @@ __attribute__((used, visibility("hidden"))) bool SDP_ENTRY(makes_process)(const 
   return there && (request->flags & CLONE_VM) == 0 && request->stack == 0;
 }
 
-__attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_filter)(long number, long a, long b, long c,
-                                                                           long d, long e) {
+__attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_filter)(long number, long a, long b,
+                                                                           long c, long d, long e) {
   const auto call = [=] { return SDP_ENTRY(next_syscall)(number, a, b, c, d, e); };
   // Where the kernel takes an int the other half of the register is nobody's.
   const auto operation = static_cast<uint32_t>(a), flags = static_cast<uint32_t>(b);
@@ -131,11 +132,13 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_filter)(long 
     const auto mode = static_cast<unsigned long>(b), program = static_cast<unsigned long>(c);
     return operation == PR_SET_SECCOMP ? sdp::preload::ConfineByPrctl(mode, program, call) : call();
   }
-  if (operation == SECCOMP_SET_MODE_STRICT && flags == 0 && c == 0) return sdp::preload::Confine(nullptr, call);
+  if (operation == SECCOMP_SET_MODE_STRICT && flags == 0 && c == 0)
+    return sdp::preload::Confine(nullptr, call);
   // libseccomp asks by null filters what the kernel knows.
   if (operation != SECCOMP_SET_MODE_FILTER || c == 0) return call();
   // A positive answer is a descriptor, or a thread that could not have the filter: then none has it.
-  const bool names_thread = (flags & (SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_NEW_LISTENER)) == SECCOMP_FILTER_FLAG_TSYNC;
+  const bool names_thread =
+      (flags & (SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_NEW_LISTENER)) == SECCOMP_FILTER_FLAG_TSYNC;
   return sdp::preload::Confine(reinterpret_cast<const sock_fprog*>(c), call, names_thread ? 0 : LONG_MAX);
 }
 
@@ -165,8 +168,8 @@ static_assert(SYS_io_uring_setup == 425 && SYS_clone == 56 && SYS_fork == 57 && 
 __attribute__((naked)) long SDP_ENTRY(syscall)(long, ...) noexcept {
   asm("cmp $3, %rdi\n\tje " SDP_GUARDED_CLOSE "\n\tcmp $425, %rdi\n\tje " SDP_GUARDED_SETUP
       "\n\tcmp $57, %rdi\n\tje " SDP_GUARDED_FORK "\n\tcmp $317, %rdi\n\tje " SDP_GUARDED_FILTER
-      "\n\tcmp $157, %rdi\n\tje " SDP_GUARDED_FILTER
-      "\n\tcmp $60, %rdi\n\tje " SDP_GUARDED_EXIT "\n\tcmp $435, %rdi\n\tjne 2f"
+      "\n\tcmp $157, %rdi\n\tje " SDP_GUARDED_FILTER "\n\tcmp $60, %rdi\n\tje " SDP_GUARDED_EXIT
+      "\n\tcmp $435, %rdi\n\tjne 2f"
       "\n\tpush %rdi\n\tpush %rsi\n\tpush %rdx\n\tpush %rcx\n\tpush %r8\n\tpush %r9\n\tsub $8, %rsp"
       "\n\tmov %rsi, %rdi\n\tmov %rdx, %rsi\n\tcall " SDP_MAKES_PROCESS
       "\n\tadd $8, %rsp\n\tpop %r9\n\tpop %r8\n\tpop %rcx\n\tpop %rdx\n\tpop %rsi\n\tpop %rdi"

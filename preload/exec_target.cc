@@ -29,11 +29,13 @@ std::string_view BaseName(std::string_view path) { return path.substr(path.rfind
 // This library's own name, as the loader was given it.
 std::string_view OwnName() {
   Dl_info info{};
-  return dladdr(reinterpret_cast<const void*>(&FindProgram), &info) != 0 && info.dli_fname != nullptr ? BaseName(info.dli_fname)
-                                                                                                      : std::string_view{};
+  return dladdr(reinterpret_cast<const void*>(&FindProgram), &info) != 0 && info.dli_fname != nullptr
+             ? BaseName(info.dli_fname)
+             : std::string_view{};
 }
 
-// One of the names in `list`, separated as the loader has it, is the library's, and where it is a path, leads to something.
+// One of the names in `list`, separated as the loader has it, is the library's, and where it is a path, leads
+// to something.
 bool Names(std::string_view list, std::string_view library) {
   while (!list.empty()) {
     const size_t end = std::min(list.find_first_of(": \t\n"), list.size());
@@ -60,7 +62,8 @@ bool IsPreloaded(char* const environment[]) {
   if (library.empty()) return false;
   for (char* const* variable = environment; variable != nullptr && *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
-    if (text.starts_with(kVariable)) return Names(text.substr(kVariable.size()), library) || SystemNames(library);
+    if (text.starts_with(kVariable))
+      return Names(text.substr(kVariable.size()), library) || SystemNames(library);
   }
   return SystemNames(library);
 }
@@ -69,7 +72,8 @@ bool IsPreloaded(char* const environment[]) {
 bool HasPrivileges(int fd, const struct stat& status) {
   if (getuid() != geteuid() || getgid() != getegid() || getauxval(AT_SECURE) != 0) return true;
   if ((status.st_mode & S_ISUID) != 0 && status.st_uid != geteuid()) return true;
-  if ((status.st_mode & S_ISGID) != 0 && (status.st_mode & S_IXGRP) != 0 && status.st_gid != getegid()) return true;
+  if ((status.st_mode & S_ISGID) != 0 && (status.st_mode & S_IXGRP) != 0 && status.st_gid != getegid())
+    return true;
   std::array<char, 64> capabilities;
   return geteuid() != 0 && fgetxattr(fd, "security.capability", capabilities.data(), capabilities.size()) > 0;
 }
@@ -98,7 +102,8 @@ bool LoadsPreloads(int fd, int scripts_left) {
   });
   // What is neither goes to the shell, if to anything.
   if (!elf) return scripts_left > 0 && LoadsPreloads("/bin/sh", scripts_left - 1);
-  return elf->is_native && !elf->interpreter.empty() && elf->interpreter.find("ld-musl") == std::string::npos && !elf->is_go;
+  return elf->is_native && !elf->interpreter.empty() &&
+         elf->interpreter.find("ld-musl") == std::string::npos && !elf->is_go;
 }
 
 bool LoadsPreloads(const std::string& path, int scripts_left) {
@@ -112,7 +117,8 @@ bool LoadsPreloads(const std::string& path, int scripts_left) {
 }  // namespace
 
 std::string FindProgram(const char* file) {
-  if (file == nullptr || *file == '\0' || std::strchr(file, '/') != nullptr) return file == nullptr ? "" : file;
+  if (file == nullptr || *file == '\0' || std::strchr(file, '/') != nullptr)
+    return file == nullptr ? "" : file;
   const char* const variable = getenv("PATH");
   std::string_view path = variable != nullptr ? variable : kDefaultPath;
   for (bool more = true; more;) {
@@ -123,16 +129,20 @@ std::string FindProgram(const char* file) {
     candidate += candidate.empty() ? "./" : "/";
     candidate += file;
     struct stat status {};
-    if (stat(candidate.c_str(), &status) == 0 && S_ISREG(status.st_mode) && access(candidate.c_str(), X_OK) == 0) return candidate;
+    if (stat(candidate.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+        access(candidate.c_str(), X_OK) == 0)
+      return candidate;
   }
   return file;
 }
 
 Target TargetOf(const std::string& path, char* const environment[]) {
   struct stat status {};
-  if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) || faccessat(AT_FDCWD, path.c_str(), X_OK, AT_EACCESS) != 0)
+  if (stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) ||
+      faccessat(AT_FDCWD, path.c_str(), X_OK, AT_EACCESS) != 0)
     return Target::kNone;
-  return IsPreloaded(environment) && LoadsPreloads(path, kMostScripts) ? Target::kWithLibrary : Target::kStranger;
+  return IsPreloaded(environment) && LoadsPreloads(path, kMostScripts) ? Target::kWithLibrary
+                                                                       : Target::kStranger;
 }
 
 Target TargetOf(int fd, char* const environment[]) {
@@ -141,7 +151,8 @@ Target TargetOf(int fd, char* const environment[]) {
   if (real.fcntl(fd, F_GETFD) < 0) return Target::kNone;
   // Without /proc the descriptor itself has to do: it may be one that cannot be read.
   if (access(path, F_OK) == 0) return TargetOf(std::string(path), environment);
-  return IsPreloaded(environment) && LoadsPreloads(fd, kMostScripts) ? Target::kWithLibrary : Target::kStranger;
+  return IsPreloaded(environment) && LoadsPreloads(fd, kMostScripts) ? Target::kWithLibrary
+                                                                     : Target::kStranger;
 }
 
 }  // namespace sdp::preload

@@ -11,7 +11,8 @@ std::string FindProgram(const char* file);
 
 enum class Target : unsigned char {
   kNone,         // exec will say why
-  kWithLibrary,  // a dynamic program of this machine, or a script for one, that LD_PRELOAD, or the system's list, gives the library to
+  kWithLibrary,  // a dynamic program of this machine, or a script for one, that LD_PRELOAD, or the system's
+                 // list, gives the library to
   kStranger,
 };
 // What becomes of the program in `path`, or behind a descriptor, when it is run with this environment.

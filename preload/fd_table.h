@@ -43,8 +43,8 @@ class HiddenFds {
   static bool Contains(int fd);
   // The lowest hidden number in [first, last], or -1.
   static int Next(int first, int last);
-  // The highest number below `end` at which the application has a descriptor open, -1 if there is none; `end` - 1 where that cannot be asked,
-  // and where no number of ours is beyond an fd_set.
+  // The highest number below `end` at which the application has a descriptor open, -1 if there is none; `end`
+  // - 1 where that cannot be asked, and where no number of ours is beyond an fd_set.
   static int HighestOther(int end);
   // The application is about to use number `fd` itself (dup2, dup3): whatever of ours stands there gets
   // another number and its owner's variable, registered with HideTracked, changes. `fd` itself stays open,

@@ -1,4 +1,5 @@
-// Marks a thread that is inside somebody else's code on the library's behalf, or that must not be cancelled; and notes its jumps.
+// Marks a thread that is inside somebody else's code on the library's behalf, or that must not be cancelled;
+// and notes its jumps.
 #ifndef SDP_PRELOAD_GUARD_H_
 #define SDP_PRELOAD_GUARD_H_
 
@@ -31,8 +32,9 @@ class ForeignCall {
   static inline thread_local int depth_ __attribute__((tls_model("initial-exec"))) = 0;
 };
 
-// Holds off thread cancellation. Half of a call would stay done if the thread ended in the middle of it; and glibc declares socket(), dup2(),
-// sendfile() and more as noexcept because they are no cancellation points, while ours may call functions that are one.
+// Holds off thread cancellation. Half of a call would stay done if the thread ended in the middle of it; and
+// glibc declares socket(), dup2(), sendfile() and more as noexcept because they are no cancellation points,
+// while ours may call functions that are one.
 class NoCancellation {
  public:
   NoCancellation() : NoCancellation(Sleeps::kHeldOff) {}
@@ -68,7 +70,8 @@ class NoCancellation {
   friend class SleepMayBeCancelled;
   friend class HandlerInTheMiddle;
   static inline thread_local int depth_ __attribute__((tls_model("initial-exec"))) = 0;
-  static inline thread_local int callers_ __attribute__((tls_model("initial-exec"))) = PTHREAD_CANCEL_ENABLE;  // where depth_ is not 0
+  static inline thread_local int callers_ __attribute__((tls_model("initial-exec"))) =
+      PTHREAD_CANCEL_ENABLE;  // where depth_ is not 0
   static inline thread_local Sleeps sleeps_ __attribute__((tls_model("initial-exec"))) = Sleeps::kHeldOff;
   const Sleeps outer_sleeps_;
 };
@@ -83,7 +86,9 @@ class CancelledInSleepsOnly : public NoCancellation {
 class SleepMayBeCancelled {
  public:
   SleepMayBeCancelled()
-      : depth_(NoCancellation::sleeps_ == NoCancellation::Sleeps::kMayBeCancelled ? NoCancellation::depth_ : 0), callers_(NoCancellation::callers_) {
+      : depth_(NoCancellation::sleeps_ == NoCancellation::Sleeps::kMayBeCancelled ? NoCancellation::depth_
+                                                                                  : 0),
+        callers_(NoCancellation::callers_) {
     if (depth_ == 0) return;
     NoCancellation::depth_ = 0;
     pthread_setcancelstate(callers_, nullptr);
@@ -103,8 +108,8 @@ class SleepMayBeCancelled {
   const int callers_;
 };
 
-// The calling thread's sleep in a link's read, with the socket's lock dropped: what comes there is in nobody else's sight until the thread has the lock
-// again and says that it is over.
+// The calling thread's sleep in a link's read, with the socket's lock dropped: what comes there is in nobody
+// else's sight until the thread has the lock again and says that it is over.
 class LinkRead {
  public:
   static void Begin(int fd) { fd_ = fd; }
@@ -139,8 +144,8 @@ class HandlerInTheMiddle {
   const int link_read_ = LinkRead::fd();
 };
 
-// How often the calling thread has jumped, by longjmp and its like (entry_points_jump.cc), but for jumps that were seen to leave none of the calls in
-// which it sleeps: those within a handler.
+// How often the calling thread has jumped, by longjmp and its like (entry_points_jump.cc), but for jumps that
+// were seen to leave none of the calls in which it sleeps: those within a handler.
 class Jumps {
  public:
   static uint32_t Count() { return count_; }

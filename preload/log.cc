@@ -91,12 +91,14 @@ bool IsStandardErrorYet() {
   if (!standard_error.noted) return true;
   struct stat status {};
   // A confined process may not ask any more.
-  return standard_error.open && (Confined() || (fstat(STDERR_FILENO, &status) == 0 && status.st_dev == standard_error.device &&
-                                                status.st_ino == standard_error.inode));
+  return standard_error.open &&
+         (Confined() || (fstat(STDERR_FILENO, &status) == 0 && status.st_dev == standard_error.device &&
+                         status.st_ino == standard_error.inode));
 }
 
 int LogDescriptor() {
-  if (config().log_destination == LogDestination::kStandardError) return IsStandardErrorYet() ? STDERR_FILENO : kUnusable;
+  if (config().log_destination == LogDestination::kStandardError)
+    return IsStandardErrorYet() ? STDERR_FILENO : kUnusable;
   const int fd = log_file.load();
   return fd == kNotOpen ? OpenLogFile() : fd;
 }
@@ -119,7 +121,8 @@ bool IsFile(int fd, off_t* length = nullptr) {
   return true;
 }
 
-// A reader that is slow, or gone (SIGPIPE), and a file that may not become longer (SIGXFSZ) cost the line and not the program.
+// A reader that is slow, or gone (SIGPIPE), and a file that may not become longer (SIGXFSZ) cost the line and
+// not the program.
 bool TakesALine(int fd, size_t length) {
   pollfd writable = {.fd = fd, .events = POLLOUT, .revents = 0};
   if (real.poll(&writable, 1, 0) != 1 || writable.revents != POLLOUT) return false;

@@ -10,8 +10,9 @@ namespace sdp::preload {
 bool LogEnabled(LogLevel level);
 void LogLine(LogLevel level, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-// What standard error is now, at the program's start, is where lines go that go there. A program that closes it or puts another file in
-// its place gets none: its number may be a file of data, or a connection, by the time somebody has to be told something.
+// What standard error is now, at the program's start, is where lines go that go there. A program that closes
+// it or puts another file in its place gets none: its number may be a file of data, or a connection, by the
+// time somebody has to be told something.
 void NoteStandardError();
 
 // Before a filter is set, behind which nobody can ask how long a file may become.

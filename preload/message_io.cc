@@ -97,11 +97,13 @@ ssize_t Send(Socket& socket, int fd, const IoVector& vector, int flags) {
   return sent == 0 ? Fail(EFAULT) : sent;
 }
 
-ssize_t SendTo(Socket& socket, int fd, const IoVector& vector, int flags, const sockaddr* address, socklen_t address_length) {
+ssize_t SendTo(Socket& socket, int fd, const IoVector& vector, int flags, const sockaddr* address,
+               socklen_t address_length) {
   if (address != nullptr && address_length > sizeof(sockaddr_storage)) return Fail(EINVAL);
   if (address != nullptr && !MayRead(address, address_length)) return Fail(EFAULT);
   if ((flags & MSG_FASTOPEN) != 0 && address != nullptr) {
-    if (address_length >= sizeof address->sa_family && address->sa_family == AF_UNSPEC) return Fail(EOPNOTSUPP);
+    if (address_length >= sizeof address->sa_family && address->sa_family == AF_UNSPEC)
+      return Fail(EOPNOTSUPP);
     const int connected = socket.Connect(fd, address, address_length);
     if (connected != 0) return connected;
     flags &= ~MSG_FASTOPEN;
@@ -125,7 +127,8 @@ ssize_t SendMessage(Socket& socket, int fd, const msghdr& message, int flags) {
   if (const int error = CheckControl(message); error != 0) [[unlikely]] {
     // What it says is looked at when the stream is known to take something.
     const iovec nothing{};
-    const ssize_t sent = error == EINVAL ? socket.Send(fd, &nothing, 1, flags & ~(MSG_OOB | MSG_ZEROCOPY)) : 0;
+    const ssize_t sent =
+        error == EINVAL ? socket.Send(fd, &nothing, 1, flags & ~(MSG_OOB | MSG_ZEROCOPY)) : 0;
     return sent == 0 ? Fail(error) : sent;
   }
   // Here a name that is too long is cut, not refused.

@@ -45,7 +45,8 @@ ssize_t ReceiveMessage(Socket& socket, int fd, msghdr* message, int flags);
 // The socket's Send, and EFAULT where the program's memory is none.
 ssize_t Send(Socket& socket, int fd, const IoVector& vector, int flags);
 // With an address, as sendto: of use only with MSG_FASTOPEN, which connects first.
-ssize_t SendTo(Socket& socket, int fd, const IoVector& vector, int flags, const sockaddr* address, socklen_t address_length);
+ssize_t SendTo(Socket& socket, int fd, const IoVector& vector, int flags, const sockaddr* address,
+               socklen_t address_length);
 // What recvfrom says of the sender on a stream: an address of no length. 0, or -1 with errno.
 int ReportNoSender(const sockaddr* address, socklen_t* address_length);
 

@@ -17,14 +17,16 @@ inline constexpr int kFamilySdp = 27;  // AF_INET_SDP
 inline constexpr int kLevelSdp = 1025;
 inline constexpr int kSdpZcopyThreshold = 80;  // SDP_ZCOPY_THRESH: bytes; 0: never
 inline constexpr int kSdpLastBindError = 81;   // SDP_LAST_BIND_ERR: read only
-// Ours: receive Private Buffers towards the peer, how many and how large (bytes with headers); 0: as configured.
+// Ours: receive Private Buffers towards the peer, how many and how large (bytes with headers); 0: as
+// configured.
 inline constexpr int kSdpPrivateBuffers = 82;     // SDP_PRIVATE_BUFFERS
 inline constexpr int kSdpPrivateBufferSize = 83;  // SDP_PRIVATE_BUFFER_SIZE
 inline constexpr int kLeastZcopyThreshold = 1024;
 inline constexpr int kMostZcopyThreshold = 1 << 20;
 
-// An address as such programs give it, as the kernel wants it: of either family, or an IPv6 one that means an IPv4 one (the wildcard that
-// getaddrinfo found, say). Anything else is left to the kernel. Lives as long as the original.
+// An address as such programs give it, as the kernel wants it: of either family, or an IPv6 one that means an
+// IPv4 one (the wildcard that getaddrinfo found, say). Anything else is left to the kernel. Lives as long as
+// the original.
 class PlainAddress {
  public:
   PlainAddress(const sockaddr* address, socklen_t length) : address_(address), length_(length) {

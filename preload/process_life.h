@@ -11,17 +11,20 @@ void PrepareFork();
 void ParentAfterFork();
 // In the child: the only thread left is the one that forked.
 void ChildAfterFork();
-// From libsdp.so's destructor, after the program's atexit handlers, on exit() and return from main. Other threads may still run.
+// From libsdp.so's destructor, after the program's atexit handlers, on exit() and return from main. Other
+// threads may still run.
 void ProcessExit();
-// From _exit(), which may be called in a signal handler at any moment: then it waits for nothing and allocates nothing, and peers learn of
-// the end where that takes no more than a message. Else the same as ProcessExit().
+// From _exit(), which may be called in a signal handler at any moment: then it waits for nothing and
+// allocates nothing, and peers learn of the end where that takes no more than a message. Else the same as
+// ProcessExit().
 void ProcessExitAtOnce();
-// A signal that ends the process by default lets it do the same first, from the first connection on (signal_end.h).
+// A signal that ends the process by default lets it do the same first, from the first connection on
+// (signal_end.h).
 void ExpectSignals();
 
-// Around a call that the kernel refuses a process with more than one thread, or that leaves a thread of ours behind with what the program
-// has had till then (descriptors, namespaces): if the program has one thread, the library has none until the second. Returns whether
-// the caller is the only thread.
+// Around a call that the kernel refuses a process with more than one thread, or that leaves a thread of ours
+// behind with what the program has had till then (descriptors, namespaces): if the program has one thread,
+// the library has none until the second. Returns whether the caller is the only thread.
 bool BeforeCallOfOneThread();
 void AfterCallOfOneThread();
 

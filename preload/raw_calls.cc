@@ -206,18 +206,26 @@ int epoll_pwait2(int epfd, epoll_event* events, int max_events, const timespec* 
                  const sigset_t* mask) {
   return Int(SYS_epoll_pwait2, epfd, events, max_events, timeout, mask, kMaskSize);
 }
-int execve(const char* path, char* const argv[], char* const envp[]) { return Int(SYS_execve, path, argv, envp); }
+int execve(const char* path, char* const argv[], char* const envp[]) {
+  return Int(SYS_execve, path, argv, envp);
+}
 int execv(const char* path, char* const argv[]) { return raw::execve(path, argv, environ); }
 int execvp(const char* file, char* const argv[]) { return raw::execve(file, argv, environ); }
-int execvpe(const char* file, char* const argv[], char* const envp[]) { return raw::execve(file, argv, envp); }
-int fexecve(int fd, char* const argv[], char* const envp[]) { return raw::execveat(fd, "", argv, envp, AT_EMPTY_PATH); }
+int execvpe(const char* file, char* const argv[], char* const envp[]) {
+  return raw::execve(file, argv, envp);
+}
+int fexecve(int fd, char* const argv[], char* const envp[]) {
+  return raw::execveat(fd, "", argv, envp, AT_EMPTY_PATH);
+}
 int execveat(int directory, const char* path, char* const argv[], char* const envp[], int flags) {
   return Int(SYS_execveat, directory, path, argv, envp, flags);
 }
-int posix_spawn(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*, char* const[], char* const[]) {
+int posix_spawn(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*,
+                char* const[], char* const[]) {
   return ENOSYS;
 }
-int posix_spawnp(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*, char* const[], char* const[]) {
+int posix_spawnp(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*,
+                 char* const[], char* const[]) {
   return ENOSYS;
 }
 int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t*, int, int) { return ENOSYS; }
@@ -266,7 +274,9 @@ void __longjmp_chk(jmp_buf, int) { std::abort(); }
 int vdprintf(int fd, const char* format, va_list arguments) {
   char text[1024];
   const int length = vsnprintf(text, sizeof text, format, arguments);
-  return length < 0 ? -1 : Int(SYS_write, fd, text, std::min<size_t>(static_cast<size_t>(length), sizeof text - 1));
+  return length < 0
+             ? -1
+             : Int(SYS_write, fd, text, std::min<size_t>(static_cast<size_t>(length), sizeof text - 1));
 }
 int __vdprintf_chk(int fd, int, const char* format, va_list arguments) {
   return raw::vdprintf(fd, format, arguments);

@@ -18,7 +18,9 @@
 namespace sdp::preload {
 namespace {
 
-bool HasRights(const msghdr& message) { return message.msg_control != nullptr && message.msg_controllen >= CMSG_LEN(sizeof(int)); }
+bool HasRights(const msghdr& message) {
+  return message.msg_control != nullptr && message.msg_controllen >= CMSG_LEN(sizeof(int));
+}
 
 // `f(descriptor)` for each that `message` carries; what it returns takes the descriptor's place.
 template <typename F>
@@ -91,7 +93,9 @@ Peer PeerOf(int fd) {
   if (MayBeSibling(fd)) return {.relative = true};
   if (peer.pid <= 0) return {};  // in a PID namespace around this one
   Dl_info info{};
-  if (!trusted_user || dladdr(reinterpret_cast<const void*>(&TakeIncomingRights), &info) == 0 || info.dli_fname == nullptr) return {};
+  if (!trusted_user || dladdr(reinterpret_cast<const void*>(&TakeIncomingRights), &info) == 0 ||
+      info.dli_fname == nullptr)
+    return {};
   const std::string_view path = info.dli_fname;
   return {.trusts = Maps(peer.pid, path.substr(path.rfind('/') + 1))};
 }
@@ -132,7 +136,8 @@ OutgoingRights::OutgoingRights(int fd, const msghdr& message) : message_(message
     if (!socket) return passed;
     const bool is_connection = IsConnection(*socket.get());
     const bool can_open = peer.trusts || (peer.relative && is_connection);
-    int substitute = can_open ? SealSocket(passed, peer.relative ? Receiver::kRelative : Receiver::kAnybody) : -1;
+    int substitute =
+        can_open ? SealSocket(passed, peer.relative ? Receiver::kRelative : Receiver::kAnybody) : -1;
     if (substitute < 0 && is_connection) substitute = Bridge::Build(passed);
     failed_ = failed_ || (substitute < 0 && is_connection);
     if (substitute < 0) return passed;

@@ -1,5 +1,5 @@
-// Sockets in messages (SCM_RIGHTS). In place of an SDP socket's descriptor travels a capsule with all that belongs to it, for a receiver
-// that loads the library, or the end of a bridge, for one that does not.
+// Sockets in messages (SCM_RIGHTS). In place of an SDP socket's descriptor travels a capsule with all that
+// belongs to it, for a receiver that loads the library, or the end of a bridge, for one that does not.
 #ifndef SDP_PRELOAD_RIGHTS_H_
 #define SDP_PRELOAD_RIGHTS_H_
 
@@ -18,8 +18,8 @@ class OutgoingRights {
   OutgoingRights(const OutgoingRights&) = delete;
   OutgoingRights& operator=(const OutgoingRights&) = delete;
   [[nodiscard]] const msghdr* message() const { return &message_; }
-  // There is neither a capsule nor a bridge to be had for one of its sockets, or it connects still. Its descriptor alone is the RNIC's link,
-  // and must not go.
+  // There is neither a capsule nor a bridge to be had for one of its sockets, or it connects still. Its
+  // descriptor alone is the RNIC's link, and must not go.
   [[nodiscard]] bool failed() const { return failed_; }
   // False, and cheap: there is nothing to replace in such a message.
   static bool MayConcern(const msghdr* message);
@@ -31,7 +31,8 @@ class OutgoingRights {
   bool failed_ = false;
 };
 
-// Of a message that has come in by recvmsg with `flags`: what was an SDP socket is one again, under the number that the program was given.
+// Of a message that has come in by recvmsg with `flags`: what was an SDP socket is one again, under the
+// number that the program was given.
 void TakeIncomingRights(const msghdr& message, int flags);
 
 }  // namespace sdp::preload

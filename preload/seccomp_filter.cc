@@ -57,9 +57,11 @@ bool IsInstruction(const sock_filter& instruction, size_t behind) {
   switch (BPF_CLASS(code)) {
     case BPF_LD:
       if (is(BPF_LD | BPF_W | BPF_ABS)) return k < sizeof(seccomp_data) && k % sizeof(uint32_t) == 0;
-      return is(BPF_LD | BPF_IMM) || is(BPF_LD | BPF_W | BPF_LEN) || (is(BPF_LD | BPF_MEM) && k < BPF_MEMWORDS);
+      return is(BPF_LD | BPF_IMM) || is(BPF_LD | BPF_W | BPF_LEN) ||
+             (is(BPF_LD | BPF_MEM) && k < BPF_MEMWORDS);
     case BPF_LDX:
-      return is(BPF_LDX | BPF_IMM) || is(BPF_LDX | BPF_W | BPF_LEN) || (is(BPF_LDX | BPF_MEM) && k < BPF_MEMWORDS);
+      return is(BPF_LDX | BPF_IMM) || is(BPF_LDX | BPF_W | BPF_LEN) ||
+             (is(BPF_LDX | BPF_MEM) && k < BPF_MEMWORDS);
     case BPF_ST:
     case BPF_STX:
       return is(BPF_CLASS(code)) && k < BPF_MEMWORDS;
@@ -71,7 +73,8 @@ bool IsInstruction(const sock_filter& instruction, size_t behind) {
       return by_x || (BPF_OP(code) != BPF_LSH && BPF_OP(code) != BPF_RSH) || k < 32;
     case BPF_JMP:
       if (is(BPF_JMP | BPF_JA)) return k < behind;
-      if (!is(BPF_JMP | BPF_OP(code) | BPF_SRC(code)) || BPF_OP(code) == BPF_JA || BPF_OP(code) > BPF_JSET) return false;
+      if (!is(BPF_JMP | BPF_OP(code) | BPF_SRC(code)) || BPF_OP(code) == BPF_JA || BPF_OP(code) > BPF_JSET)
+        return false;
       return instruction.jt < behind && instruction.jf < behind;
     case BPF_RET:
       return is(BPF_RET | BPF_K) || is(BPF_RET | BPF_A);
@@ -83,7 +86,8 @@ bool IsInstruction(const sock_filter& instruction, size_t behind) {
 }  // namespace
 
 bool IsFilter(std::span<const sock_filter> filter) {
-  if (filter.empty() || filter.size() > BPF_MAXINSNS || BPF_CLASS(filter.back().code) != BPF_RET) return false;
+  if (filter.empty() || filter.size() > BPF_MAXINSNS || BPF_CLASS(filter.back().code) != BPF_RET)
+    return false;
   for (size_t i = 0; i < filter.size(); ++i) {
     if (!IsInstruction(filter[i], filter.size() - i - 1)) return false;
   }
@@ -131,7 +135,8 @@ uint32_t RunFilter(std::span<const sock_filter> filter, const seccomp_data& call
         memory[k] = BPF_CLASS(code) == BPF_ST ? a : x;
         break;
       case BPF_ALU: {
-        if (BPF_OP(code) == BPF_DIV && BPF_SRC(code) == BPF_X && x == 0) return SECCOMP_RET_KILL_THREAD;  // the filter ends with 0
+        if (BPF_OP(code) == BPF_DIV && BPF_SRC(code) == BPF_X && x == 0)
+          return SECCOMP_RET_KILL_THREAD;  // the filter ends with 0
         const auto result = Compute(BPF_OP(code), a, BPF_SRC(code) == BPF_X ? x : k);
         if (!result) return SECCOMP_RET_KILL_PROCESS;
         a = *result;

@@ -18,8 +18,8 @@
 namespace sdp::preload {
 namespace {
 
-// A second signal is somebody's impatience, and ends the process at once; but not one that belongs to the first: timeout(1) kills the process, and
-// then its group.
+// A second signal is somebody's impatience, and ends the process at once; but not one that belongs to the
+// first: timeout(1) kills the process, and then its group.
 constexpr int64_t kSameEndNs = 100'000'000;
 
 // How often a thread that may hold what it has just read is let go on for a moment, and how long that is.
@@ -51,13 +51,14 @@ constexpr int kWithCore[] = {SIGQUIT, SIGXCPU, SIGXFSZ};
 sigset_t Ending() {
   sigset_t set;
   sigfillset(&set);
-  for (const int number : {SIGCHLD, SIGURG, SIGWINCH, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU}) sigdelset(&set, number);
+  for (const int number : {SIGCHLD, SIGURG, SIGWINCH, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU})
+    sigdelset(&set, number);
   for (const int number : kWithCore) sigdelset(&set, number);
   return set;
 }
 
-// The thread is in a link's read, and not asleep in it with nothing read: a restarted call stands before its instruction, with its number where the
-// result would be.
+// The thread is in a link's read, and not asleep in it with nothing read: a restarted call stands before its
+// instruction, with its number where the result would be.
 bool MayHaveRead([[maybe_unused]] const ucontext_t& interrupted) {
   if (!LinkRead::UnderWay()) return false;
 #ifdef __x86_64__
@@ -65,7 +66,8 @@ bool MayHaveRead([[maybe_unused]] const ucontext_t& interrupted) {
   const auto call = registers[REG_RAX];
   const auto* const next = reinterpret_cast<const unsigned char*>(registers[REG_RIP]);
   const bool stands_before = next[0] == 0x0f && next[1] == 0x05;  // syscall
-  return !stands_before || (call != SYS_recvfrom && call != SYS_recvmsg && call != SYS_read) || registers[REG_RDI] != LinkRead::fd();
+  return !stands_before || (call != SYS_recvfrom && call != SYS_recvmsg && call != SYS_read) ||
+         registers[REG_RDI] != LinkRead::fd();
 #else
   return true;
 #endif
@@ -99,7 +101,8 @@ void BlockHandlers(int number, const ucontext_t& interrupted) {
   sigset_t mask;
   sigfillset(&mask);
   for (int other = 1; other < NSIG; ++other) {
-    if (Critical::StandsIn(other) && sigismember(&interrupted.uc_sigmask, other) == 0) sigdelset(&mask, other);
+    if (Critical::StandsIn(other) && sigismember(&interrupted.uc_sigmask, other) == 0)
+      sigdelset(&mask, other);
   }
   for (const int other : kWithCore) {
     struct sigaction action {};
@@ -175,7 +178,8 @@ void SignalEnd::AwaitIfUnderWay() {
   const pid_t process = ending.load(std::memory_order_relaxed);
   if (process == 0) [[likely]]
     return;
-  // A child of vfork: the end is its parent's. And who is ending it himself goes on: a handler of the program's may have nested in ours.
+  // A child of vfork: the end is its parent's. And who is ending it himself goes on: a handler of the
+  // program's may have nested in ours.
   if (process != getpid() || ends_here) return;
   const NoCancellation no_cancellation;
   for (;;) real.ppoll(nullptr, 0, nullptr, nullptr);

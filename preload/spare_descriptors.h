@@ -10,7 +10,8 @@ namespace sdp::preload {
 
 class SpareDescriptors {
  public:
-  // The process has one of the two now. With both it takes spare descriptors, if it may have many. Keep errno.
+  // The process has one of the two now. With both it takes spare descriptors, if it may have many. Keep
+  // errno.
   static void NoteEpoll() { Note(kEpoll); }
   static void NoteSocket() { Note(kSocket); }
   // Closes them. False: there are none.
@@ -20,7 +21,8 @@ class SpareDescriptors {
   enum Has : uint8_t { kEpoll = 1, kSocket = 2 };
   static void Note(Has what) {
     const uint8_t before = has_.load(std::memory_order_relaxed);
-    if ((before & what) != 0) [[likely]] return;
+    if ((before & what) != 0) [[likely]]
+      return;
     if ((has_.fetch_or(what, std::memory_order_relaxed) | what) == (kEpoll | kSocket)) Keep();
   }
   static void Keep();

@@ -60,9 +60,11 @@ using sdp::preload::SpawnActions;
 
 extern "C" {
 
-int SDP_ENTRY(posix_spawn_file_actions_adddup2)(posix_spawn_file_actions_t* actions, int fd, int new_fd) noexcept {
+int SDP_ENTRY(posix_spawn_file_actions_adddup2)(posix_spawn_file_actions_t* actions, int fd,
+                                                int new_fd) noexcept {
   const int result = real.posix_spawn_file_actions_adddup2(actions, fd, new_fd);
-  if (result == 0 && sdp::preload::FdTable::Has(fd)) SpawnActions::NoteMove(actions, {.fd = fd, .number = new_fd});
+  if (result == 0 && sdp::preload::FdTable::Has(fd))
+    SpawnActions::NoteMove(actions, {.fd = fd, .number = new_fd});
   return result;
 }
 

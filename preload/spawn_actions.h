@@ -1,4 +1,5 @@
-// Which sockets posix_spawn's actions give a number in the program to come: the C library tells nobody what is in them.
+// Which sockets posix_spawn's actions give a number in the program to come: the C library tells nobody what
+// is in them.
 #ifndef SDP_PRELOAD_SPAWN_ACTIONS_H_
 #define SDP_PRELOAD_SPAWN_ACTIONS_H_
 

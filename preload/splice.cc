@@ -34,14 +34,17 @@ bool IsPipe(int fd, int access) {
   return mode == access || mode == O_RDWR;
 }
 
-bool MayWait(int pipe, unsigned flags) { return (flags & SPLICE_F_NONBLOCK) == 0 && (real.fcntl(pipe, F_GETFL) & O_NONBLOCK) == 0; }
+bool MayWait(int pipe, unsigned flags) {
+  return (flags & SPLICE_F_NONBLOCK) == 0 && (real.fcntl(pipe, F_GETFL) & O_NONBLOCK) == 0;
+}
 
 int Sleep(pollfd* poll) {
   const SleepMayBeCancelled here;
   return real.poll(poll, 1, -1);
 }
 
-// Bytes that a write to the pipe is sure to take at once, waited for if `wait`. 0 with errno: EAGAIN, EINTR, or EPIPE (its signal sent).
+// Bytes that a write to the pipe is sure to take at once, waited for if `wait`. 0 with errno: EAGAIN, EINTR,
+// or EPIPE (its signal sent).
 size_t RoomIn(int pipe, bool wait) {
   pollfd poll{.fd = pipe, .events = POLLOUT, .revents = 0};
   const int ready = wait ? Sleep(&poll) : real.poll(&poll, 1, 0);
@@ -57,7 +60,8 @@ size_t RoomIn(int pipe, bool wait) {
   }
   int queued = 1;
   const int capacity = real.fcntl(pipe, F_GETPIPE_SZ);
-  if (capacity > 0 && real.ioctl(pipe, FIONREAD, &queued) == 0 && queued == 0) return static_cast<size_t>(capacity);
+  if (capacity > 0 && real.ioctl(pipe, FIONREAD, &queued) == 0 && queued == 0)
+    return static_cast<size_t>(capacity);
   return PIPE_BUF;  // of its pages, at least one is free
 }
 
@@ -87,7 +91,8 @@ ssize_t FromSocket(Socket& socket, int in, int pipe, size_t count, unsigned flag
     // Only for the first bytes is there any waiting.
     const size_t room = RoomIn(pipe, wait && moved == 0);
     if (room == 0) break;
-    const iovec piece = {.iov_base = buffer.get(), .iov_len = std::min({room, count - moved, PieceBuffer::kSize})};
+    const iovec piece = {.iov_base = buffer.get(),
+                         .iov_len = std::min({room, count - moved, PieceBuffer::kSize})};
     const ssize_t received = socket.Receive(in, &piece, 1, moved == 0 ? 0 : MSG_DONTWAIT, nullptr);
     if (received == kPassThrough) return moved > 0 ? static_cast<ssize_t>(moved) : kPassThrough;
     if (received == 0) return static_cast<ssize_t>(moved);
@@ -150,7 +155,8 @@ ssize_t ToSocket(Socket& socket, int pipe, int out, size_t count, unsigned flags
   const int send_flags = (flags & SPLICE_F_MORE) != 0 ? MSG_MORE : 0;
   size_t moved = 0;
   while (moved < count) {
-    const ssize_t there = glance.Look(pipe, buffer.get(), std::min(count - moved, PieceBuffer::kSize), wait && moved == 0);
+    const ssize_t there =
+        glance.Look(pipe, buffer.get(), std::min(count - moved, PieceBuffer::kSize), wait && moved == 0);
     if (there == 0) return static_cast<ssize_t>(moved);
     if (there < 0) break;
     const iovec piece = {.iov_base = buffer.get(), .iov_len = static_cast<size_t>(there)};

@@ -56,15 +56,16 @@ void AfterForkInChild() {
 
 namespace {
 
-// quick_exit runs no destructors, and the C library leaves by an _exit of its own. Registered first, this comes last.
+// quick_exit runs no destructors, and the C library leaves by an _exit of its own. Registered first, this
+// comes last.
 void WhenQuit() {
   if (!Started() || !OwnsProcess()) return;
   const NoCancellation no_cancellation;
   ProcessExitAtOnce();
 }
 
-// What a constructor of the loader's registers, and for no shared object, runs behind the destructors of all of them: they may have
-// something to send.
+// What a constructor of the loader's registers, and for no shared object, runs behind the destructors of all
+// of them: they may have something to send.
 void WhenExiting(void*) {
   if (!Started() || !OwnsProcess()) return;
   const NoCancellation no_cancellation;

@@ -19,9 +19,9 @@ bool Started();
 // What is to be done first when the process ends, by exit() or return from main.
 void SetExitHook(void (*hook)());
 
-// False in a child made by vfork() or a clone() that shares our memory, which may share our memory but not our descriptors:
-// nothing of ours may change there, so calls that close or duplicate descriptors go to the kernel alone. A
-// child of fork() owns its copy. One getpid().
+// False in a child made by vfork() or a clone() that shares our memory, which may share our memory but not
+// our descriptors: nothing of ours may change there, so calls that close or duplicate descriptors go to the
+// kernel alone. A child of fork() owns its copy. One getpid().
 bool OwnsProcess();
 
 // What the C library's fork calls by itself: for a process that is made past it. In the thread that makes it.

@@ -63,7 +63,8 @@ std::optional<FileName> ParseFileName(const char* name) {
   FileName out;
   int end = 0;
   unsigned long long start_time = 0;
-  if (sscanf(name, "%d-%llu.%n", &out.pid, &start_time, &end) != 2 || end == 0 || out.pid <= 0) return std::nullopt;
+  if (sscanf(name, "%d-%llu.%n", &out.pid, &start_time, &end) != 2 || end == 0 || out.pid <= 0)
+    return std::nullopt;
   out.start_time = start_time;
   for (const FileKind kind : {FileKind::kStats, FileKind::kTrace, FileKind::kEnded}) {
     out.kind = kind;
@@ -95,7 +96,8 @@ void SweepDirectory(const SystemCalls& calls, DIR* directory) {
     if (name->kind == FileKind::kEnded) {
       struct stat status {};
       // To rename is to change a file: from then on it counts.
-      if (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0) ended.push_back({*name, status.st_ctime});
+      if (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0)
+        ended.push_back({*name, status.st_ctime});
     } else if (!IsDead(calls, *name)) {
       continue;
     } else if (name->kind == FileKind::kTrace) {

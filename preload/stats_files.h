@@ -2,7 +2,7 @@
 //
 //   <pid>-<start time>.stats   of a process that runs (stats_layout.h)
 //   <pid>-<start time>.trace   beside it (stats_messages.h)
-//   <pid>-<start time>.ended   the stats file of a process that died without removing it: kept for kEndedKept, to be read
+//   <pid>-<start time>.ended   the stats file of a process that died without removing it, kept for kEndedKept
 //
 // Shared by libsdp.so and sdpstat: whoever comes by sweeps.
 #ifndef SDP_PRELOAD_STATS_FILES_H_
@@ -38,8 +38,9 @@ uint64_t ProcessStartTime(const SystemCalls& calls, pid_t pid);
 // A zombie is dead. Not one that runs and cannot be looked at.
 bool IsDead(const SystemCalls& calls, const FileName& name);
 
-// Renames stats files of dead processes to .ended, and removes those that are too old or too many, and traces. Does as
-// much as this user may, of a bounded number of files. Reads `directory` from where it stands.
+// Renames stats files of dead processes to .ended, and removes those that are too old or too many, and
+// traces. Does as much as this user may, of a bounded number of files. Reads `directory` from where it
+// stands.
 void SweepDirectory(const SystemCalls& calls, DIR* directory);
 
 }  // namespace sdp::stats

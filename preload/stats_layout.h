@@ -6,10 +6,10 @@
 //   offset 0                        Header
 //   offset SlotOffset(i)            Slot i, i < Header::slot_count
 //
-// Slots 0 to kFallbackSlots - 1 are a ring of the last fall-backs to TCP, without room for messages; the others
-// hold one live connection or listener each. The file grows in chunks of kChunkSize bytes, never shrinks, and lives as long as the
-// process. All numbers are host-endian: the file never leaves the host. A reader of another version than
-// kVersion must not guess.
+// Slots 0 to kFallbackSlots - 1 are a ring of the last fall-backs to TCP, without room for messages; the
+// others hold one live connection or listener each. The file grows in chunks of kChunkSize bytes, never
+// shrinks, and lives as long as the process. All numbers are host-endian: the file never leaves the host. A
+// reader of another version than kVersion must not guess.
 //
 // Consistency: a slot is a seqlock. Odd sequence: being written. Its words are atomics, so that a reader that
 // maps the file is well-defined; stores are release and loads acquire, which is what orders them without a
@@ -121,8 +121,8 @@ struct Counters {
   uint64_t link_fpdus_out = 0;
   uint64_t link_reads = 0;  // system calls
   uint64_t link_writes = 0;
-  uint64_t accepted_sdp = 0;  // a listener: connections taken over SDP
-  uint64_t accepted_tcp = 0;  // a listener: connections taken on the conventional port
+  uint64_t accepted_sdp = 0;    // a listener: connections taken over SDP
+  uint64_t accepted_tcp = 0;    // a listener: connections taken on the conventional port
   uint64_t advertised_out = 0;  // SrcAvail and SinkAvail of ours that the peer has not answered yet
   uint64_t advertised_in = 0;   // the peer's, not answered yet
   uint64_t mode_changes = 0;    // of both half-connections
@@ -146,17 +146,18 @@ struct ConnectionRecord {
   uint32_t local_buffer_size = 0;  // receive Private Buffers, bytes with headers
   uint32_t remote_buffer_size = 0;
   uint32_t bcopy_threshold = 0;  // sends of at least so many bytes go by Zcopy; 0: none do
-  uint32_t connection = 0;  // its number in this process, for MessageEntry; 0: none
-  uint64_t opened_at_ns = 0;   // CLOCK_REALTIME
-  char rnic[16] = {};          // "soft", "siw0"
-  char link[16] = {};          // "tcp", "local", "verbs"
-  char reason[32] = {};        // stable code: fall-back, abort
-  char reason_text[128] = {};  // one line for people
+  uint32_t connection = 0;       // its number in this process, for MessageEntry; 0: none
+  uint64_t opened_at_ns = 0;     // CLOCK_REALTIME
+  char rnic[16] = {};            // "soft", "siw0"
+  char link[16] = {};            // "tcp", "local", "verbs"
+  char reason[32] = {};          // stable code: fall-back, abort
+  char reason_text[128] = {};    // one line for people
 };
 
 // What `link` says of a kernel RNIC's.
 inline constexpr char kKernelLink[] = "rdma";
-// The row of one of a listener's kernel RNICs, which stands beside that of its embedded one, and is one process's alone.
+// The row of one of a listener's kernel RNICs, which stands beside that of its embedded one, and is one
+// process's alone.
 inline bool IsKernelListener(const ConnectionRecord& record) {
   return record.kind == Kind::kListener && std::strcmp(record.link, kKernelLink) == 0;
 }
@@ -210,11 +211,13 @@ static_assert(offsetof(Slot, pad) <= kFallbackSlotSize && kChunkSize % kSlotSize
 
 constexpr size_t SlotOffset(size_t index) {
   constexpr size_t kFirst = kHeaderSize + kFallbackSlots * kFallbackSlotSize;
-  return index < kFallbackSlots ? kHeaderSize + index * kFallbackSlotSize : kFirst + (index - kFallbackSlots) * kSlotSize;
+  return index < kFallbackSlots ? kHeaderSize + index * kFallbackSlotSize
+                                : kFirst + (index - kFallbackSlots) * kSlotSize;
 }
 // What fits into a file of `size` bytes.
 constexpr size_t SlotsIn(size_t size) {
-  return size < SlotOffset(kFallbackSlots) ? 0 : kFallbackSlots + (size - SlotOffset(kFallbackSlots)) / kSlotSize;
+  return size < SlotOffset(kFallbackSlots) ? 0
+                                           : kFallbackSlots + (size - SlotOffset(kFallbackSlots)) / kSlotSize;
 }
 static_assert(SlotOffset(kFallbackSlots) % kSlotSize == 0, "no slot lies across two chunks");
 

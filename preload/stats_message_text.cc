@@ -19,7 +19,8 @@ MessageText SdpText(const MessageNote& note) {
   const Bytes header = Bytes(note.bytes).first(std::min<size_t>(note.size, kNotedBytes));
   const auto message = wire::Parse(header, note.length);
   if (!message) {
-    return {"not SDP", std::string(wire::ToString(message.error())) + ", " + std::to_string(note.length) + " bytes"};
+    return {"not SDP",
+            std::string(wire::ToString(message.error())) + ", " + std::to_string(note.length) + " bytes"};
   }
   const std::string line = wire::ToString(*message);
   const size_t space = line.find(' ');
@@ -41,11 +42,13 @@ MessageText ToText(const MessageNote& note) {
     case NoteKind::kSend:
       return SdpText(note);
     case NoteKind::kRdmaRead:
-      return {"RDMA Read", length + " stag=" + std::to_string(work.remote_stag) + " va=" + Hex(work.remote_to)};
+      return {"RDMA Read",
+              length + " stag=" + std::to_string(work.remote_stag) + " va=" + Hex(work.remote_to)};
     case NoteKind::kRdmaReadDone:
       return {"Read Response", ""};
     case NoteKind::kRdmaWrite:
-      return {"RDMA Write", length + " stag=" + std::to_string(work.remote_stag) + " va=" + Hex(work.remote_to)};
+      return {"RDMA Write",
+              length + " stag=" + std::to_string(work.remote_stag) + " va=" + Hex(work.remote_to)};
     case NoteKind::kOpened:
     case NoteKind::kOpenedSdp:
       return {"opened", ""};

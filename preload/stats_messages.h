@@ -1,14 +1,15 @@
-// SDP messages as a process notes them down for sdpstat: the last ones of each connection, in its slot of the stats
-// file (stats_layout.h), and all of them, in a file of their own, while somebody traces. Shared by libsdp.so
-// (writer) and sdpstat (reader). Headers only: payload is never noted.
+// SDP messages as a process notes them down for sdpstat: the last ones of each connection, in its slot of the
+// stats file (stats_layout.h), and all of them, in a file of their own, while somebody traces. Shared by
+// libsdp.so (writer) and sdpstat (reader). Headers only: payload is never noted.
 //
 // The trace file, "<pid>-<start time>.trace", beside the stats file:
 //
 //   offset 0                              TraceHeader
-//   offset kTraceHeaderSize + i * 64      MessageEntry i, i < kTraceEntries: message number n is in entry n % kTraceEntries
+//   offset kTraceHeaderSize + i * 64      MessageEntry i < kTraceEntries; message n is in entry n % kTraceEntries
 //
-// An entry is complete when its tag is that of the message looked for. Any number of threads write; a reader that is
-// overtaken loses messages and can tell how many. All numbers are host-endian, but the headers are as on the wire.
+// An entry is complete when its tag is that of the message looked for. Any number of threads write; a reader
+// that is overtaken loses messages and can tell how many. All numbers are host-endian, but the headers are as
+// on the wire.
 #ifndef SDP_PRELOAD_STATS_MESSAGES_H_
 #define SDP_PRELOAD_STATS_MESSAGES_H_
 
@@ -69,8 +70,8 @@ struct NamesNote {
 inline constexpr size_t kNoteWords = sizeof(MessageNote) / sizeof(uint64_t);
 static_assert(kNoteWords == 7);
 
-// A note under a tag and the number of its connection. Tag 0: empty, or being written. In a slot the tags count the
-// connection's messages from 1; in the trace file they are TraceTag(n).
+// A note under a tag and the number of its connection. Tag 0: empty, or being written. In a slot the tags
+// count the connection's messages from 1; in the trace file they are TraceTag(n).
 struct alignas(64) MessageEntry {
   std::atomic<uint64_t> tag_and_connection;  // tag in the upper half
   std::atomic<uint64_t> words[kNoteWords];
@@ -113,17 +114,20 @@ constexpr uint64_t InMemoryOrder(uint32_t a, uint32_t b) {
   return uint64_t{a} << 32 | b;
 }
 
-// The same of a Data message, by far the most frequent: kSend, `bsdh` are its sixteen bytes of header, nothing is
-// invalidated. Its words never stand anywhere but in registers.
-inline void StoreDataNote(MessageEntry* entry, uint32_t tag, uint32_t connection, uint64_t time_ns, NoteDirection direction, uint8_t flags,
-                          uint32_t length, const std::byte* bsdh) {
+// The same of a Data message, by far the most frequent: kSend, `bsdh` are its sixteen bytes of header,
+// nothing is invalidated. Its words never stand anywhere but in registers.
+inline void StoreDataNote(MessageEntry* entry, uint32_t tag, uint32_t connection, uint64_t time_ns,
+                          NoteDirection direction, uint8_t flags, uint32_t length, const std::byte* bsdh) {
   uint32_t first, last;
   uint64_t middle;
   std::memcpy(&first, bsdh, sizeof first);
   std::memcpy(&middle, bsdh + 4, sizeof middle);
   std::memcpy(&last, bsdh + 12, sizeof last);
-  const uint32_t head = InMemoryOrder(static_cast<uint8_t>(NoteKind::kSend), static_cast<uint8_t>(direction), 16, flags);
-  const auto store = [entry](size_t i, uint64_t word) { entry->words[i].store(word, std::memory_order_release); };
+  const uint32_t head =
+      InMemoryOrder(static_cast<uint8_t>(NoteKind::kSend), static_cast<uint8_t>(direction), 16, flags);
+  const auto store = [entry](size_t i, uint64_t word) {
+    entry->words[i].store(word, std::memory_order_release);
+  };
   entry->tag_and_connection.store(0, std::memory_order_relaxed);
   store(0, time_ns);
   store(1, InMemoryOrder(head, length));
@@ -135,8 +139,10 @@ inline void StoreDataNote(MessageEntry* entry, uint32_t tag, uint32_t connection
   entry->tag_and_connection.store(static_cast<uint64_t>(tag) << 32 | connection, std::memory_order_release);
 }
 
-static_assert(std::is_trivially_copyable_v<MessageNote> && sizeof(MessageNote) == kNoteWords * sizeof(uint64_t));
-static_assert(sizeof(MessageEntry) == 64 && sizeof(RdmaNote) <= kNotedBytes && sizeof(NamesNote) == kNotedBytes);
+static_assert(std::is_trivially_copyable_v<MessageNote> &&
+              sizeof(MessageNote) == kNoteWords * sizeof(uint64_t));
+static_assert(sizeof(MessageEntry) == 64 && sizeof(RdmaNote) <= kNotedBytes &&
+              sizeof(NamesNote) == kNotedBytes);
 static_assert(sizeof(TraceHeader) <= kTraceHeaderSize);
 
 }  // namespace sdp::stats

@@ -94,12 +94,16 @@ void MessageRecorder::NotePrivateData(NoteDirection direction, Bytes data) {
   Note(note);
 }
 
-void MessageRecorder::NoteReceived(std::span<const Bytes> pieces, uint32_t length, bool solicited, std::optional<STag> invalidated) {
-  if (!pieces.empty() && NoteData(NoteDirection::kIn, pieces.front(), length, solicited, invalidated.has_value())) return;
+void MessageRecorder::NoteReceived(std::span<const Bytes> pieces, uint32_t length, bool solicited,
+                                   std::optional<STag> invalidated) {
+  if (!pieces.empty() &&
+      NoteData(NoteDirection::kIn, pieces.front(), length, solicited, invalidated.has_value()))
+    return;
   NoteAny(NoteDirection::kIn, pieces, length, solicited, invalidated);
 }
 
-void MessageRecorder::NoteSent(Bytes header, std::span<const Bytes> payload, bool solicited, std::optional<STag> invalidated) {
+void MessageRecorder::NoteSent(Bytes header, std::span<const Bytes> payload, bool solicited,
+                               std::optional<STag> invalidated) {
   auto length = static_cast<uint32_t>(header.size());
   for (const Bytes& piece : payload) length += static_cast<uint32_t>(piece.size());
   if (NoteData(NoteDirection::kOut, header, length, solicited, invalidated.has_value())) return;
@@ -107,20 +111,24 @@ void MessageRecorder::NoteSent(Bytes header, std::span<const Bytes> payload, boo
 }
 
 // Counts as Count() does.
-inline bool MessageRecorder::NoteData(NoteDirection direction, Bytes first_piece, uint32_t length, bool solicited, bool invalidates) {
-  if (first_piece.size() < wire::Bsdh::kSize || static_cast<wire::Mid>(first_piece[3]) != wire::Mid::kData) return false;
+inline bool MessageRecorder::NoteData(NoteDirection direction, Bytes first_piece, uint32_t length,
+                                      bool solicited, bool invalidates) {
+  if (first_piece.size() < wire::Bsdh::kSize || static_cast<wire::Mid>(first_piece[3]) != wire::Mid::kData)
+    return false;
   if (recent_ == nullptr || invalidates) return false;
   if (trace_until_->load(std::memory_order_relaxed) != 0) [[unlikely]]
     return false;
-  if (length > wire::Bsdh::kSize) ++(direction == NoteDirection::kIn ? transfers_.in : transfers_.out)[kBcopy];
+  if (length > wire::Bsdh::kSize)
+    ++(direction == NoteDirection::kIn ? transfers_.in : transfers_.out)[kBcopy];
   ++count_;
-  StoreDataNote(&recent_[count_ % kRecentMessages], count_, connection_, Clock(CLOCK_REALTIME_COARSE), direction, Flags(solicited, false),
-                length, first_piece.data());
+  StoreDataNote(&recent_[count_ % kRecentMessages], count_, connection_, Clock(CLOCK_REALTIME_COARSE),
+                direction, Flags(solicited, false), length, first_piece.data());
   return true;
 }
 
 // Not inlined, so that it costs the other path no registers.
-__attribute__((noinline)) void MessageRecorder::NoteAny(NoteDirection direction, std::span<const Bytes> pieces, uint32_t length,
+__attribute__((noinline)) void MessageRecorder::NoteAny(NoteDirection direction,
+                                                        std::span<const Bytes> pieces, uint32_t length,
                                                         bool solicited, std::optional<STag> invalidated) {
   MessageNote note;
   note.kind = NoteKind::kSend;
@@ -210,7 +218,8 @@ void MessageRecorder::Trace(const MessageNote& note) const {
   if (trace_until_->load(std::memory_order_relaxed) != 0) segment_->Trace(note, connection_);
 }
 
-void MessageRecorder::TraceNames(NoteKind kind, const ConnectionRecord& record, const Address& local, const Address& peer) const {
+void MessageRecorder::TraceNames(NoteKind kind, const ConnectionRecord& record, const Address& local,
+                                 const Address& peer) const {
   NamesNote names;
   std::memcpy(names.local_ip, local.ip, sizeof names.local_ip);
   std::memcpy(names.peer_ip, peer.ip, sizeof names.peer_ip);
@@ -220,7 +229,8 @@ void MessageRecorder::TraceNames(NoteKind kind, const ConnectionRecord& record, 
   note.time_ns = Clock(CLOCK_REALTIME);
   note.kind = kind;
   note.size = sizeof names;
-  note.flags = static_cast<uint8_t>((local.family == 6 ? kNoteIpv6 : 0) | (record.role == Role::kConnecting ? kNoteConnecting : 0));
+  note.flags = static_cast<uint8_t>((local.family == 6 ? kNoteIpv6 : 0) |
+                                    (record.role == Role::kConnecting ? kNoteConnecting : 0));
   note.length = static_cast<uint32_t>(record.fd);
   std::memcpy(note.bytes, &names, sizeof names);
   Trace(note);
@@ -233,7 +243,8 @@ std::vector<MessageNote> MessageRecorder::Recent() const {
     const MessageEntry& entry = recent_[(count_ + i) % kRecentMessages];
     if (entry.tag_and_connection.load(std::memory_order_relaxed) == 0) continue;
     uint64_t words[kNoteWords];
-    for (size_t word = 0; word < kNoteWords; ++word) words[word] = entry.words[word].load(std::memory_order_relaxed);
+    for (size_t word = 0; word < kNoteWords; ++word)
+      words[word] = entry.words[word].load(std::memory_order_relaxed);
     MessageNote& note = notes.emplace_back();
     std::memcpy(static_cast<void*>(&note), words, sizeof note);
   }

@@ -1,7 +1,8 @@
-// What a connection notes down about its messages: the last kRecentMessages always, in its slot of the stats file,
-// where sdpstat sees them and the log gets them from when the connection aborts; all of them while somebody traces the
-// process. A message costs a note in memory: its headers and the time of the kernel's last tick, decoded when somebody
-// reads it. That somebody could trace costs, where nobody does, one branch that is never taken.
+// What a connection notes down about its messages: the last kRecentMessages always, in its slot of the stats
+// file, where sdpstat sees them and the log gets them from when the connection aborts; all of them while
+// somebody traces the process. A message costs a note in memory: its headers and the time of the kernel's
+// last tick, decoded when somebody reads it. That somebody could trace costs, where nobody does, one branch
+// that is never taken.
 //
 // Belongs to a connection, whose lock serialises all calls.
 #ifndef SDP_PRELOAD_STATS_RECORDER_H_
@@ -30,8 +31,8 @@ struct TransferCounts {
 
 class MessageRecorder {
  public:
-  // The connection has a slot of `segment` from here on, and the number `connection`. What was noted before comes with it.
-  // `record`: what the slot holds.
+  // The connection has a slot of `segment` from here on, and the number `connection`. What was noted before
+  // comes with it. `record`: what the slot holds.
   void Attach(StatsSegment* segment, Slot* slot, const ConnectionRecord& record);
   // The connection ends, or loses its slot; nothing is noted from here on.
   void Detach();
@@ -41,8 +42,10 @@ class MessageRecorder {
   // Hello and HelloAck that travelled as private data.
   void NotePrivateData(NoteDirection direction, Bytes data);
   // A message: its pieces in order, of which only the headers are looked at.
-  void NoteReceived(std::span<const Bytes> pieces, uint32_t length, bool solicited, std::optional<STag> invalidated);
-  void NoteSent(Bytes header, std::span<const Bytes> payload, bool solicited, std::optional<STag> invalidated);
+  void NoteReceived(std::span<const Bytes> pieces, uint32_t length, bool solicited,
+                    std::optional<STag> invalidated);
+  void NoteSent(Bytes header, std::span<const Bytes> payload, bool solicited,
+                std::optional<STag> invalidated);
   void NoteRdma(NoteKind kind, uint32_t length, const RdmaNote& work);
   void NoteReadDone();
 
@@ -54,13 +57,17 @@ class MessageRecorder {
 
  private:
   void Count(const MessageNote& note);
-  // Most messages: Data, with nothing else to tell. False if it is none, or somebody traces; nothing is done then.
-  bool NoteData(NoteDirection direction, Bytes first_piece, uint32_t length, bool solicited, bool invalidates);
+  // Most messages: Data, with nothing else to tell. False if it is none, or somebody traces; nothing is done
+  // then.
+  bool NoteData(NoteDirection direction, Bytes first_piece, uint32_t length, bool solicited,
+                bool invalidates);
   // The others.
-  void NoteAny(NoteDirection direction, std::span<const Bytes> pieces, uint32_t length, bool solicited, std::optional<STag> invalidated);
+  void NoteAny(NoteDirection direction, std::span<const Bytes> pieces, uint32_t length, bool solicited,
+               std::optional<STag> invalidated);
   void Note(MessageNote& note);
   void Trace(const MessageNote& note) const;
-  void TraceNames(NoteKind kind, const ConnectionRecord& record, const Address& local, const Address& peer) const;
+  void TraceNames(NoteKind kind, const ConnectionRecord& record, const Address& local,
+                  const Address& peer) const;
 
   static constexpr size_t kMaxEarly = 8;
 

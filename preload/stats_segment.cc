@@ -177,7 +177,8 @@ void StatsSegment::Trace(const MessageNote& note, uint32_t connection) {
     return;
   }
   if (!ring_.open()) {
-    // Whoever holds the lock may be the thread that a signal handler of ours interrupted: the next message tries again.
+    // Whoever holds the lock may be the thread that a signal handler of ours interrupted: the next message
+    // tries again.
     std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock || path_.empty()) return;
     const int error = ring_.open() ? 0 : ring_.Open(path_.c_str());
@@ -251,7 +252,8 @@ bool StatsSegment::CreateSomewhere(std::string* error) {
   const char* runtime = secure_getenv("XDG_RUNTIME_DIR");
   if (user == 0) {
     // Not in /run/sdp: that is the port mapper's user's.
-    if (CheckDirectory(calls_, "/run/sdp-stats", 0755, error) && CreateIn("/run/sdp-stats", error)) return true;
+    if (CheckDirectory(calls_, "/run/sdp-stats", 0755, error) && CreateIn("/run/sdp-stats", error))
+      return true;
   } else if (runtime != nullptr && runtime[0] == '/') {
     std::string directory = std::string(runtime) + "/sdp";
     if (CheckDirectory(calls_, directory, 0700, error) && CreateIn(directory, error)) return true;

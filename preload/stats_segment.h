@@ -61,7 +61,8 @@ class StatsSegment {
   // Counts without a record, for what would flood the ring (plain clients of a listener).
   void CountFallback(FallbackReason reason);
 
-  // Until when somebody wants the messages of this process traced (CLOCK_MONOTONIC, ns); 0: nobody. Stays where it is.
+  // Until when somebody wants the messages of this process traced (CLOCK_MONOTONIC, ns); 0: nobody. Stays
+  // where it is.
   [[nodiscard]] const std::atomic<uint64_t>* trace_until() const { return &header()->trace_until; }
   // For the trace file, which is made if need be. Any thread, also in a signal handler.
   void Trace(const MessageNote& note, uint32_t connection);
@@ -69,9 +70,10 @@ class StatsSegment {
   // Around fork, as pthread_atfork has it: PrepareFork holds the lock, ForkParent and ForkChild let it go.
   void PrepareFork() { mutex_.lock(); }
   void ForkParent() { mutex_.unlock(); }
-  // In the child after fork: listeners keep their slots, which are no longer the parent's; those of connections
-  // are free, since a child gets another when it uses one, and those of kernel RNICs' listeners, which stay the parent's. Makes the
-  // child's own file at once if any slot is in use, else with the first slot or fall-back. Totals start from zero.
+  // In the child after fork: listeners keep their slots, which are no longer the parent's; those of
+  // connections are free, since a child gets another when it uses one, and those of kernel RNICs' listeners,
+  // which stay the parent's. Makes the child's own file at once if any slot is in use, else with the first
+  // slot or fall-back. Totals start from zero.
   void ForkChild();
   // Removes the file now; slots stay writable and are seen by nobody. For exit handlers and _exit.
   void Remove();

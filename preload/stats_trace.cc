@@ -50,9 +50,10 @@ int TraceRing::Open(const char* stats_path) {
 
 void TraceRing::Append(const MessageNote& note, uint32_t connection) {
   std::byte* const memory = memory_.load(std::memory_order_acquire);
-  // Two writers meet in one entry only if one of them sleeps while the other writes a whole round; what comes of it is a
-  // message that makes no sense, which readers expect.
-  const uint64_t number = reinterpret_cast<TraceHeader*>(memory)->next.fetch_add(1, std::memory_order_acq_rel);
+  // Two writers meet in one entry only if one of them sleeps while the other writes a whole round; what comes
+  // of it is a message that makes no sense, which readers expect.
+  const uint64_t number =
+      reinterpret_cast<TraceHeader*>(memory)->next.fetch_add(1, std::memory_order_acq_rel);
   auto* const entries = reinterpret_cast<MessageEntry*>(memory + kTraceHeaderSize);
   StoreNote(&entries[number % kTraceEntries], TraceTag(number), connection, note);
 }

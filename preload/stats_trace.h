@@ -1,5 +1,5 @@
-// The writer of a process's trace file (stats_messages.h says what is in it). Made when sdpstat asks for it first, and
-// kept from then on, because threads write to it without a lock.
+// The writer of a process's trace file (stats_messages.h says what is in it). Made when sdpstat asks for it
+// first, and kept from then on, because threads write to it without a lock.
 //
 // Everything here may be called in a signal handler: no allocation, no lock.
 #ifndef SDP_PRELOAD_STATS_TRACE_H_
@@ -22,8 +22,8 @@ class TraceRing {
   TraceRing& operator=(const TraceRing&) = delete;
 
   [[nodiscard]] bool open() const { return memory_.load(std::memory_order_acquire) != nullptr; }
-  // Makes the file beside the stats file `stats_path`, which is this process's and ends in ".stats". 0 or an errno. One
-  // thread at a time.
+  // Makes the file beside the stats file `stats_path`, which is this process's and ends in ".stats". 0 or an
+  // errno. One thread at a time.
   int Open(const char* stats_path);
   // Needs open(). Any thread.
   void Append(const MessageNote& note, uint32_t connection);

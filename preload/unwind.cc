@@ -1,15 +1,16 @@
 // The unwinder's entry points, forwarded to the process's own libgcc_s.
 //
-// A cancelled thread is unwound by the C library with libgcc_s, which calls the personality routine of every frame that has destructors
-// to run. Ours comes from the static libstdc++ and would ask the static libgcc about a context that the other copy made: that copy has
-// never been initialized, and aborts. So this library has no unwinder of its own. libgcc_s is loaded when something unwinds and not
-// before, but for what a want of memory may throw (PrepareUnwind); for a cancellation the C library has loaded it already.
+// A cancelled thread is unwound by the C library with libgcc_s, which calls the personality routine of every
+// frame that has destructors to run. Ours comes from the static libstdc++ and would ask the static libgcc
+// about a context that the other copy made: that copy has never been initialized, and aborts. So this library
+// has no unwinder of its own. libgcc_s is loaded when something unwinds and not before, but for what a want
+// of memory may throw (PrepareUnwind); for a cancellation the C library has loaded it already.
+#include "preload/unwind.h"
+
 #include <dlfcn.h>
 #include <unwind.h>
 
 #include <cstdlib>
-
-#include "preload/unwind.h"
 
 namespace {
 
@@ -24,14 +25,15 @@ void* Find(const char* name) {
 
 void sdp::preload::PrepareUnwind() { (void)Find("_Unwind_RaiseException"); }
 
-#define SDP_FORWARD(result, name, parameters, arguments)                       \
-  extern "C" result name parameters {                                          \
+#define SDP_FORWARD(result, name, parameters, arguments)                      \
+  extern "C" result name parameters {                                         \
     static auto* const real = reinterpret_cast<decltype(&name)>(Find(#name)); \
-    return real arguments;                                                     \
+    return real arguments;                                                    \
   }
 
 SDP_FORWARD(_Unwind_Word, _Unwind_GetGR, (_Unwind_Context * context, int index), (context, index))
-SDP_FORWARD(void, _Unwind_SetGR, (_Unwind_Context * context, int index, _Unwind_Word value), (context, index, value))
+SDP_FORWARD(void, _Unwind_SetGR, (_Unwind_Context * context, int index, _Unwind_Word value),
+            (context, index, value))
 SDP_FORWARD(_Unwind_Ptr, _Unwind_GetIP, (_Unwind_Context * context), (context))
 SDP_FORWARD(_Unwind_Ptr, _Unwind_GetIPInfo, (_Unwind_Context * context, int* before), (context, before))
 SDP_FORWARD(void, _Unwind_SetIP, (_Unwind_Context * context, _Unwind_Ptr value), (context, value))
@@ -43,8 +45,10 @@ SDP_FORWARD(_Unwind_Ptr, _Unwind_GetTextRelBase, (_Unwind_Context * context), (c
 SDP_FORWARD(void*, _Unwind_FindEnclosingFunction, (void* address), (address))
 SDP_FORWARD(_Unwind_Reason_Code, _Unwind_RaiseException, (_Unwind_Exception * exception), (exception))
 SDP_FORWARD(_Unwind_Reason_Code, _Unwind_ForcedUnwind,
-            (_Unwind_Exception * exception, _Unwind_Stop_Fn stop, void* argument), (exception, stop, argument))
+            (_Unwind_Exception * exception, _Unwind_Stop_Fn stop, void* argument),
+            (exception, stop, argument))
 SDP_FORWARD(_Unwind_Reason_Code, _Unwind_Resume_or_Rethrow, (_Unwind_Exception * exception), (exception))
-SDP_FORWARD(_Unwind_Reason_Code, _Unwind_Backtrace, (_Unwind_Trace_Fn trace, void* argument), (trace, argument))
+SDP_FORWARD(_Unwind_Reason_Code, _Unwind_Backtrace, (_Unwind_Trace_Fn trace, void* argument),
+            (trace, argument))
 SDP_FORWARD(void, _Unwind_DeleteException, (_Unwind_Exception * exception), (exception))
 SDP_FORWARD(void, _Unwind_Resume, (_Unwind_Exception * exception), (exception))

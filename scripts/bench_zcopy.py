@@ -17,7 +17,11 @@ import sdp_world
 TRANSFER = sdp_world.BUILD / "test" / "programs" / "transfer"
 FORCED = ("bcopy", "read", "write", "transaction")
 CURVES = ("tcp", *FORCED, "policy")
-SHAPES = {"stream": "one side writes, the other reads", "turns": "there and back", "requests": "64 bytes there, a message back"}
+SHAPES = {
+    "stream": "one side writes, the other reads",
+    "turns": "there and back",
+    "requests": "64 bytes there, a message back",
+}
 SIZES = tuple(4**n for n in range(13))  # 1 B to 16 MiB
 # Which counter of sdpstat shows that a forced mechanism has carried something.
 COUNTER = {"bcopy": "bcopy", "read": "read_zcopy", "write": "write_zcopy", "transaction": "transaction"}
@@ -41,8 +45,13 @@ def measure(world, shape, size, curve, total, words=()):
     """{rate: bytes/s, cpu: seconds per GB, by: {mechanism: bytes}}"""
     environment = {"SDP_FORCE": curve} if curve in FORCED else {}
     preload = curve != "tcp"
-    process = world.start([TRANSFER, shape, size, messages_of(size, shape, curve, total), *words], preload, environment, stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE)
+    process = world.start(
+        [TRANSFER, shape, size, messages_of(size, shape, curve, total), *words],
+        preload,
+        environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     line = process.popen.stdout.readline().split()
     if len(line) != 3:
         raise RuntimeError(f"transfer failed:\n{process.output()}\n{world.logs()}")
@@ -73,11 +82,17 @@ def sweep(world, options, report):
             runs = {curve: [] for curve in CURVES}
             for _ in range(options.runs):
                 for curve in order.sample(CURVES, len(CURVES)):
-                    runs[curve].append(measure(world, shape, size, curve, options.bytes, ["apart"] if options.apart else []))
+                    runs[curve].append(
+                        measure(world, shape, size, curve, options.bytes, ["apart"] if options.apart else [])
+                    )
             point = {"shape": shape, "size": size}
             for curve, values in runs.items():
-                point[curve] = {"rate": statistics.median(v["rate"] for v in values), "cpu": statistics.median(v["cpu"] for v in values),
-                                "rates": [v["rate"] for v in values], "by": values[-1]["by"]}
+                point[curve] = {
+                    "rate": statistics.median(v["rate"] for v in values),
+                    "cpu": statistics.median(v["cpu"] for v in values),
+                    "rates": [v["rate"] for v in values],
+                    "by": values[-1]["by"],
+                }
             points.append(point)
             report(point)
     return points
@@ -92,7 +107,8 @@ def share(point, curve):
 
 def used(point, curve):
     """Whether a forced mechanism has carried the data. Forced where it cannot (a Transaction needs an answer worth advertising for), it only
-    shows what it costs to wait for it: small writes kept back in the process, which are lost if it is killed."""
+    shows what it costs to wait for it: small writes kept back in the process, which are lost if it is killed.
+    """
     by = point[curve]["by"]
     return curve == "bcopy" or share(point, curve) > 0.5 and by.get(COUNTER[curve], 0) > 0
 
@@ -103,8 +119,12 @@ def judge(point):
     best = max(point[curve]["rate"] for curve in forced)
     least = min(point[curve]["cpu"] for curve in forced)
     policy, tcp = point["policy"], point["tcp"]
-    return {"of_best": policy["rate"] / best, "of_tcp": policy["rate"] / tcp["rate"], "cpu_of_least": policy["cpu"] / least if least else 1.0,
-            "cpu_of_tcp": policy["cpu"] / tcp["cpu"] if tcp["cpu"] else 1.0}
+    return {
+        "of_best": policy["rate"] / best,
+        "of_tcp": policy["rate"] / tcp["rate"],
+        "cpu_of_least": policy["cpu"] / least if least else 1.0,
+        "cpu_of_tcp": policy["cpu"] / tcp["cpu"] if tcp["cpu"] else 1.0,
+    }
 
 
 def head(shape):
@@ -113,11 +133,17 @@ def head(shape):
 
 
 def line(point):
-    rates = "".join(f"{point[curve]['rate'] / 1e6:>{12 if used(point, curve) else 10}.2f}{'' if used(point, curve) else ' -'}"
-                    if curve in FORCED else f"{point[curve]['rate'] / 1e6:>12.2f}" for curve in CURVES)
+    rates = "".join(
+        f"{point[curve]['rate'] / 1e6:>{12 if used(point, curve) else 10}.2f}{'' if used(point, curve) else ' -'}"
+        if curve in FORCED
+        else f"{point[curve]['rate'] / 1e6:>12.2f}"
+        for curve in CURVES
+    )
     j = judge(point)
-    return (f"{name_of(point['size']):>8}{rates}{j['of_best']:>18.2f}{j['of_tcp']:>8.2f}{j['cpu_of_tcp']:>14.2f}"
-            f"{point['policy']['cpu']:>7.2f}{share(point, 'policy'):>7.0%}")
+    return (
+        f"{name_of(point['size']):>8}{rates}{j['of_best']:>18.2f}{j['of_tcp']:>8.2f}{j['cpu_of_tcp']:>14.2f}"
+        f"{point['policy']['cpu']:>7.2f}{share(point, 'policy'):>7.0%}"
+    )
 
 
 PLOT = """
@@ -141,33 +167,69 @@ def draw(points, shapes, directory, output):
     mechanisms that carried nothing are left out."""
     panels = []
     for shape in shapes:
-        curves = [c for c in CURVES if c == "policy" or any(p["shape"] == shape and c in FORCED and used(p, c) for p in points)]
+        curves = [
+            c
+            for c in CURVES
+            if c == "policy" or any(p["shape"] == shape and c in FORCED and used(p, c) for p in points)
+        ]
         data = directory / f"{shape}.dat"
         rows = []
         for point in points:
             if point["shape"] != shape:
                 continue
-            values = [(point[c][what] / point["tcp"][what] if c == "policy" or used(point, c) else "?") for what in ("rate", "cpu") for c in curves]
+            values = [
+                (point[c][what] / point["tcp"][what] if c == "policy" or used(point, c) else "?")
+                for what in ("rate", "cpu")
+                for c in curves
+            ]
             rows.append(" ".join(str(v) for v in (point["size"], *values)))
         data.write_text("\n".join(rows) + "\n")
         for what, first in (("bytes a second", 2), ("CPU seconds a byte, both ends", 2 + len(curves))):
-            plots = ", ".join(f"'{data}' using 1:{first + i} with linespoints lw {3 if c == 'policy' else 1.5} title '{c}'" for i, c in enumerate(curves))
-            panels.append(f"set title '{shape} ({SHAPES[shape]}): {what}'\nplot 1 with lines dt 2 lc 'black' title 'tcp', {plots}")
+            plots = ", ".join(
+                f"'{data}' using 1:{first + i} with linespoints lw {3 if c == 'policy' else 1.5} title '{c}'"
+                for i, c in enumerate(curves)
+            )
+            panels.append(
+                f"set title '{shape} ({SHAPES[shape]}): {what}'\nplot 1 with lines dt 2 lc 'black' title 'tcp', {plots}"
+            )
     sizes = sorted({p["size"] for p in points})
     script = "set datafile missing '?'\n" + PLOT.format(
-        output=output, rows=len(shapes), height=420 * len(shapes), most=sizes[-1] * 1.4, panels="\n".join(panels),
-        tics=", ".join(f"'{name_of(s)}' {s}" for s in sizes))
+        output=output,
+        rows=len(shapes),
+        height=420 * len(shapes),
+        most=sizes[-1] * 1.4,
+        panels="\n".join(panels),
+        tics=", ".join(f"'{name_of(s)}' {s}" for s in sizes),
+    )
     subprocess.run([sdp_world.find("gnuplot")], input=script.encode(), check=True, timeout=60)
 
 
 def main(argv):
-    parser = argparse.ArgumentParser(prog="bench zcopy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5, help="how often each curve of a point is measured (default 5)")
-    parser.add_argument("--bytes", type=int, default=1 << 30, help="most bytes of a run (default 1 GiB; with less the trials of the first turns weigh more in what the policy gets)")
+    parser = argparse.ArgumentParser(
+        prog="bench zcopy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--runs", type=int, default=5, help="how often each curve of a point is measured (default 5)"
+    )
+    parser.add_argument(
+        "--bytes",
+        type=int,
+        default=1 << 30,
+        help="most bytes of a run (default 1 GiB; with less the trials of the first turns weigh more in what the policy gets)",
+    )
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=tuple(SHAPES))
-    parser.add_argument("--apart", action="store_true", help="keep each end on a processor of its own: where the scheduler puts them changes more than the mechanism")
-    parser.add_argument("--chart", type=pathlib.Path, default=sdp_world.BUILD / "zcopy.svg", help="where the chart goes (default %(default)s)")
+    parser.add_argument(
+        "--apart",
+        action="store_true",
+        help="keep each end on a processor of its own: where the scheduler puts them changes more than the mechanism",
+    )
+    parser.add_argument(
+        "--chart",
+        type=pathlib.Path,
+        default=sdp_world.BUILD / "zcopy.svg",
+        help="where the chart goes (default %(default)s)",
+    )
     parser.add_argument("--json", type=pathlib.Path, help="write all values there")
     options = parser.parse_args(argv)
     shown = []
@@ -181,7 +243,9 @@ def main(argv):
     world = sdp_world.World()
     try:
         environment = world.environment
-        world.environment = lambda preload=True, **extra: environment(preload, **(dict(SDP_LOG="error") if preload else {}), **extra)
+        world.environment = lambda preload=True, **extra: environment(
+            preload, **(dict(SDP_LOG="error") if preload else {}), **extra
+        )
         points = sweep(world, options, report)
         for curve in FORCED:
             if len(options.sizes) > 3 and not any(p[curve]["by"].get(COUNTER[curve]) for p in points):

@@ -83,7 +83,9 @@ def random_file(path, size, seed=1):
     with open(path, "wb") as out:
         number = 0
         while size > 0:
-            block[:8] = number.to_bytes(8, "big")  # every block differs: a block out of place changes the hash
+            block[:8] = number.to_bytes(
+                8, "big"
+            )  # every block differs: a block out of place changes the hash
             piece = block[: min(size, len(block))]
             out.write(piece)
             digest.update(piece)
@@ -167,9 +169,18 @@ class World:
         reading, writing = os.pipe()
         try:
             pmd = self.start(
-                [PMD, *(word for host in self.listen for word in ("--listen", f"{host}:{self.pm_port}")), "--socket", self.pmd_socket,
-                 "--ready-fd", str(writing)],
-                preload=False, pass_fds=(writing,), user={})
+                [
+                    PMD,
+                    *(word for host in self.listen for word in ("--listen", f"{host}:{self.pm_port}")),
+                    "--socket",
+                    self.pmd_socket,
+                    "--ready-fd",
+                    str(writing),
+                ],
+                preload=False,
+                pass_fds=(writing,),
+                user={},
+            )
         finally:
             os.close(writing)
         with os.fdopen(reading) as ready:
@@ -181,41 +192,72 @@ class World:
         env = {k: v for k, v in os.environ.items() if not k.startswith("SDP_") and k != "LD_PRELOAD"}
         if preload:
             env.update(
-                LD_PRELOAD=PRELOAD_AHEAD + str(self.library), SDP_PMD_SOCKET=str(self.pmd_socket), SDP_PM_PORT=str(self.pm_port),
-                SDP_STATS_DIR=str(self.stats_dir), SDP_RNIC="soft", SDP_LOG="info", SDP_LOG_FILE=str(self.log_file))
+                LD_PRELOAD=PRELOAD_AHEAD + str(self.library),
+                SDP_PMD_SOCKET=str(self.pmd_socket),
+                SDP_PM_PORT=str(self.pm_port),
+                SDP_STATS_DIR=str(self.stats_dir),
+                SDP_RNIC="soft",
+                SDP_LOG="info",
+                SDP_LOG_FILE=str(self.log_file),
+            )
         env.update({k: str(v) for k, v in extra.items()})
         return env
 
-    def start(self, argv, preload=True, environment=None, stdin=subprocess.DEVNULL, stdout=None, pass_fds=(), user=None):
+    def start(
+        self,
+        argv,
+        preload=True,
+        environment=None,
+        stdin=subprocess.DEVNULL,
+        stdout=None,
+        pass_fds=(),
+        user=None,
+    ):
         """Starts a program; its output goes to a log, unless `stdout` says otherwise."""
         argv = [str(a) for a in argv]
         argv[0] = find(argv[0]) or argv[0]
         log = self.directory / f"{len(self.processes):02}-{pathlib.Path(argv[0]).name}.log"
         with open(log, "wb") as out:
             popen = subprocess.Popen(
-                argv, env=self.environment(preload, **(environment or {})), cwd=self.directory, stdin=stdin,
-                stdout=out if stdout is None else stdout, stderr=out, start_new_session=True, pass_fds=pass_fds,
-                **(self.user if user is None else user))
+                argv,
+                env=self.environment(preload, **(environment or {})),
+                cwd=self.directory,
+                stdin=stdin,
+                stdout=out if stdout is None else stdout,
+                stderr=out,
+                start_new_session=True,
+                pass_fds=pass_fds,
+                **(self.user if user is None else user),
+            )
         process = Process(popen, log)
         self.processes.append(process)
         return process
 
     def run(self, argv, preload=True, environment=None, timeout=60, data=None, check=True):
         """Runs a program to its end; its standard output as bytes."""
-        process = self.start(argv, preload, environment, stdout=subprocess.PIPE,
-                             stdin=subprocess.PIPE if data is not None else subprocess.DEVNULL)
+        process = self.start(
+            argv,
+            preload,
+            environment,
+            stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE if data is not None else subprocess.DEVNULL,
+        )
         try:
             output, _ = process.popen.communicate(data, timeout)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{argv} did not end within {timeout} s:\n{process.output()}")
         if check and process.popen.returncode != 0:
-            raise AssertionError(f"{argv} ended with {process.popen.returncode}:\n{output[-2000:]!r}\n{process.output()}")
+            raise AssertionError(
+                f"{argv} ended with {process.popen.returncode}:\n{output[-2000:]!r}\n{process.output()}"
+            )
         return output
 
     def wait_for_listener(self, port, timeout=30.0, sdp=True):
         """Until a preloaded process publishes an SDP listener for `port` (sdp=False: until TCP listens); its JSON object."""
         if sdp:
-            return wait_until(lambda: self.listener(port), f"SDP listener on port {port}:\n{self.logs()}", timeout)
+            return wait_until(
+                lambda: self.listener(port), f"SDP listener on port {port}:\n{self.logs()}", timeout
+            )
         return wait_until(lambda: tcp_listens(port), f"TCP listener on port {port}:\n{self.logs()}", timeout)
 
     def listener(self, port):
@@ -226,7 +268,9 @@ class World:
         return None
 
     def sdpstat(self):
-        output = subprocess.run([SDPSTAT, "--json", "--dir", self.stats_dir], check=True, capture_output=True, timeout=60)
+        output = subprocess.run(
+            [SDPSTAT, "--json", "--dir", self.stats_dir], check=True, capture_output=True, timeout=60
+        )
         return json.loads(output.stdout)
 
     def summary(self):

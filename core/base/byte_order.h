@@ -12,7 +12,8 @@
 
 namespace sdp {
 
-// Network byte order, any alignment. The caller has checked the bounds (BoundedReader and BoundedWriter do it by type).
+// Network byte order, any alignment. The caller has checked the bounds (BoundedReader and BoundedWriter do it
+// by type).
 template <std::unsigned_integral T>
 [[nodiscard]] inline T LoadBe(const std::byte* p) {
   T v;
@@ -35,8 +36,8 @@ inline void StoreBe(std::byte* p, T v) {
   std::memcpy(p, &v, sizeof v);
 }
 
-// A fixed-size header being read: the one length check is made when the span of exactly N bytes is formed, every offset
-// after that is checked by the compiler.
+// A fixed-size header being read: the one length check is made when the span of exactly N bytes is formed,
+// every offset after that is checked by the compiler.
 template <size_t N>
 class BoundedReader {
  public:

@@ -6,9 +6,9 @@
 
 // Our own mistakes. A peer's or a user's mistake is never checked with these: it has a typed error.
 // SDP_CHECK stays in release builds; SDP_DCHECK is for invariants too dear to test on the data path.
-#define SDP_CHECK(cond)                                                                       \
-  do {                                                                                        \
-    if (__builtin_expect(!(cond), 0)) ::sdp::CheckFailed(__FILE__, __LINE__, #cond);          \
+#define SDP_CHECK(cond)                                                              \
+  do {                                                                               \
+    if (__builtin_expect(!(cond), 0)) ::sdp::CheckFailed(__FILE__, __LINE__, #cond); \
   } while (0)
 
 #ifdef NDEBUG

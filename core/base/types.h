@@ -10,8 +10,8 @@
 
 namespace sdp {
 
-// A number with a meaning of its own: two StrongInts of different tags do not mix. No arithmetic beyond comparison;
-// where a number is counted with, the owner takes `.value()` and says why.
+// A number with a meaning of its own: two StrongInts of different tags do not mix. No arithmetic beyond
+// comparison; where a number is counted with, the owner takes `.value()` and says why.
 template <typename Tag, typename Rep>
 class StrongInt {
  public:
@@ -28,7 +28,8 @@ class StrongInt {
 using STag = StrongInt<struct STagTag, uint32_t>;
 // SDP message sequence number (SDP 6.1.5). Wraps from 0xFFFFFFFF to 0: compare with SerialLess.
 using MSeq = StrongInt<struct MSeqTag, uint32_t>;
-// Identifies a work request between the one who posts it and the one who gets its completion; means nothing to the RNIC.
+// Identifies a work request between the one who posts it and the one who gets its completion; means nothing
+// to the RNIC.
 using WorkId = StrongInt<struct WorkIdTag, uint64_t>;
 
 // Monotonic time as the owner of an engine sees it; engines never read a clock, they are told the time.

@@ -35,8 +35,8 @@ struct PostReceives {
   uint32_t count = 0;
 };
 
-// The receive Private Buffers posted from now on have this size (10.6), about `count` of them. If there is no memory for them,
-// HandleReceiveSizeRefused() is called before the next action is polled.
+// The receive Private Buffers posted from now on have this size (10.6), about `count` of them. If there is no
+// memory for them, HandleReceiveSizeRefused() is called before the next action is polled.
 struct SetReceiveSize {
   uint32_t bytes = 0;
   uint32_t count = 0;

@@ -22,7 +22,8 @@ class BufferResizing {
                              uint32_t* size);
   // There is no memory for that: the answer names the original size.
   void Refused() { old_left_ = 0; }
-  // Options::receive_limit as it was before our buffers were enlarged, until the owner has found memory for them.
+  // Options::receive_limit as it was before our buffers were enlarged, until the owner has found memory for
+  // them.
   void set_limit_before(uint32_t bytes) { limit_before_ = bytes; }
   [[nodiscard]] uint32_t limit_before() const { return limit_before_; }
   // A message arrived, and took the oldest buffer.

@@ -9,10 +9,10 @@ namespace {
 
 // When both windows are shut down to the reserve, an update costs its sender the credit that the other one
 // then has to restore, by an update: to the letter, 10.5 keeps two idle peers talking for ever. After so many
-// rounds in which nothing else happened a third receive of the accepting peer's ends that, see echo_over(); then one of
-// the connecting peer's (of both at once it would end nothing); and one whose memory does not allow it is silent
-// until something happens. An open window needs no such end: it is two updates of the peer's that call for one of
-// ours.
+// rounds in which nothing else happened a third receive of the accepting peer's ends that, see echo_over();
+// then one of the connecting peer's (of both at once it would end nothing); and one whose memory does not
+// allow it is silent until something happens. An open window needs no such end: it is two updates of the
+// peer's that call for one of ours.
 constexpr uint32_t kMaxAnsweredUpdates[] = {/*connecting*/ 16, /*accepting*/ 8};
 
 }  // namespace

@@ -89,11 +89,13 @@ class CreditLedger {
   // tell us.
   [[nodiscard]] bool nudge_due() const;
   void NudgeTaken() { nudged_ = sent_; }
-  // Both windows are shut to the reserve, and updates have answered updates for nothing long enough: with one more
-  // receive than the reserve the peer is told of two credits, can answer, and both are left with two.
+  // Both windows are shut to the reserve, and updates have answered updates for nothing long enough: with one
+  // more receive than the reserve the peer is told of two credits, can answer, and both are left with two.
   [[nodiscard]] bool echo_over() const;
 
-  [[nodiscard]] uint32_t peer_initial() const { return peer_initial_; }  // Bufs of the peer's Hello or HelloAck
+  [[nodiscard]] uint32_t peer_initial() const {
+    return peer_initial_;
+  }  // Bufs of the peer's Hello or HelloAck
   [[nodiscard]] uint64_t sent() const { return sent_; }
   [[nodiscard]] uint64_t acknowledged() const { return acknowledged_; }
   [[nodiscard]] bool IsConsistent() const;

@@ -141,8 +141,8 @@ class Engine {
   // else: checks 7a.
   Result<void, AbortReason> HandleReply(Bytes private_data);
 
-  // A gratuitous update of credit (10.4) although none is due, as soon as one may leave: for a peer whose RNIC must hear a message from us
-  // before it may send.
+  // A gratuitous update of credit (10.4) although none is due, as soon as one may leave: for a peer whose
+  // RNIC must hear a message from us before it may send.
   void SendUpdate();
 
   // --- Inputs
@@ -153,8 +153,8 @@ class Engine {
   // Successful completions of PostRdmaRead and PostRdmaWrite; a failed one is the link's end.
   void HandleRdmaReadCompleted(WorkId id);
   void HandleRdmaWriteCompleted(WorkId id);
-  // There is no memory for what the last polled action, a SetReceiveSize, wants: the size stays, and the peer hears so (10.6). Unlike
-  // other inputs it may come in the middle of polling.
+  // There is no memory for what the last polled action, a SetReceiveSize, wants: the size stays, and the peer
+  // hears so (10.6). Unlike other inputs it may come in the middle of polling.
   void HandleReceiveSizeRefused();
   // The link is gone: everything outstanding is over. `orderly`: FIN on a message boundary.
   void HandleLinkEnd(bool orderly);
@@ -169,8 +169,8 @@ class Engine {
   size_t Receive(std::span<const MutableBytes> out, ReceiveFlags flags);
   // Nothing more is sent; DisConn leaves behind the last data (8.2.1). Idempotent.
   void CloseSend();
-  // The application takes no more: what has come stays to be read, even behind Abort(); what comes is dropped,
-  // and refused_data() says so.
+  // The application takes no more: what has come stays to be read, even behind Abort(); what comes is
+  // dropped, and refused_data() says so.
   void RefuseReceive();
   // It reads no more, either: what has come is dropped, too.
   void CloseReceive();
@@ -216,11 +216,12 @@ class Engine {
   void RevokeSink();
   // The offered receive buffer, which sink_promised(), is needed back at once: `copy`, of the same size and
   // content, takes its place likewise. Returns how many bytes at its beginning are the reader's now; what the
-  // peer still puts behind them is for Receive(). Asked back as by RevokeSink(); the result says when the copy
-  // is no longer used, and its count nothing.
+  // peer still puts behind them is for Receive(). Asked back as by RevokeSink(); the result says when the
+  // copy is no longer used, and its count nothing.
   uint64_t MoveSink(MutableBytes copy);
   [[nodiscard]] bool source_offered() const;
-  // The peer knows of the offered send buffer, or is owed it: revoked, it may take the peer's answer to come back.
+  // The peer knows of the offered send buffer, or is owed it: revoked, it may take the peer's answer to come
+  // back.
   [[nodiscard]] bool source_promised() const;
   [[nodiscard]] bool sink_offered() const;
   // The peer knows of the offered receive buffer, or RDMA Reads into it are under way.
@@ -228,7 +229,8 @@ class Engine {
   // Whether a hint to use Pipelined Mode goes with what we complete as Data Sink (Options::prefer_pipelined):
   // the reader is expected to post large buffers before the peer sends.
   void PreferPipelined(bool value);
-  // Whether the peer's hints change the mode of the half-connection in which we are Data Source (Options::follow_hints). Without, ChangeMode does.
+  // Whether the peer's hints change the mode of the half-connection in which we are Data Source
+  // (Options::follow_hints). Without, ChangeMode does.
   void FollowHints(bool value);
   // What the peer's oldest SinkAvail has room for, 0 without one: a source offer goes there at once.
   [[nodiscard]] uint32_t sink_avail_bytes() const;
@@ -278,7 +280,7 @@ class Engine {
   [[nodiscard]] bool send_closed() const;          // CloseSend was called, whatever came since
   [[nodiscard]] bool writable() const;             // Send would take at least a useful amount
   [[nodiscard]] uint64_t readable_bytes() const;
-  [[nodiscard]] uint64_t readable_to_mark() const;  // of these, those before an out-of-line mark
+  [[nodiscard]] uint64_t readable_to_mark() const;      // of these, those before an out-of-line mark
   [[nodiscard]] uint64_t readable_to_any_mark() const;  // also one in line: what one Receive takes
   // Messages that have left and that the peer has not acknowledged yet (MSeqAck, 6.1.6).
   [[nodiscard]] uint64_t unacknowledged_messages() const;
@@ -296,7 +298,7 @@ class Engine {
   [[nodiscard]] uint64_t offered_bytes() const;
   // Both directions are closed (or aborted) and nothing is left to do: the owner may close the link.
   [[nodiscard]] bool finished() const;
-  [[nodiscard]] bool oob_pending() const;    // the peer announced an Out-Of-Band byte that is not here yet
+  [[nodiscard]] bool oob_pending() const;  // the peer announced an Out-Of-Band byte that is not here yet
   // How many were announced since this engine was made, or thawed: each is worth a SIGURG.
   [[nodiscard]] uint32_t urgent_announcements() const;
   [[nodiscard]] bool oob_available() const;  // TakeOob() has one

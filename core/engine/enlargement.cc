@@ -12,7 +12,8 @@ void Enlargement::DataSent(bool filled, bool more) {
 }
 
 bool Enlargement::due(uint32_t window, uint32_t current, uint32_t wanted) const {
-  return !asked_ && pressure_ >= std::clamp(window, kLeastWindow, kMostWindow) && wanted > uint64_t{current} + current / 8;
+  return !asked_ && pressure_ >= std::clamp(window, kLeastWindow, kMostWindow) &&
+         wanted > uint64_t{current} + current / 8;
 }
 
 uint32_t LimitWhenEnlarged(const Options& options) {

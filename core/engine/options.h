@@ -11,15 +11,16 @@ enum class Role : uint8_t { kConnecting, kAccepting };
 struct Options {
   // Receive Private Buffers posted towards the peer at most (SDP 10; at least 3, at most 65535).
   uint16_t receive_buffers = 24;
-  // As Data Source, ask for desired_remote_size when a stream of large writes fills smaller buffers (engine/enlargement.h).
+  // As Data Source, ask for desired_remote_size when a stream of large writes fills smaller buffers
+  // (engine/enlargement.h).
   bool enlarge_remote = false;
   uint32_t receive_buffer_size = 32 * 1024 + 16;
   // The largest that the peer may have them made (ChRcvBuf, 10.6); at least receive_buffer_size.
   uint32_t receive_buffer_limit = 64 * 1024;
   // The size we would like the peer's receive Private Buffers to have (DesRemRcvSz, a hint).
   uint32_t desired_remote_size = 32 * 1024 + 16;
-  // Most bytes of received, unread data plus posted buffers the engine answers for (SO_RCVBUF, 9.5.6). More if
-  // the peer has the buffers enlarged: a dozen fit in any case.
+  // Most bytes of received, unread data plus posted buffers the engine answers for (SO_RCVBUF, 9.5.6). More
+  // if the peer has the buffers enlarged: a dozen fit in any case.
   uint32_t receive_limit = 24 * (32 * 1024 + 16);
   // Most bytes of accepted, unsent data the engine keeps a copy of (SO_SNDBUF, 9.5.6).
   uint32_t send_limit = 256 * 1024;
@@ -27,8 +28,8 @@ struct Options {
   // A SrcAvail of the peer's waits for OfferSink() or ForceBcopy() (9.2, 2). False: every one is answered
   // with SendSm at once, and data comes by Bcopy.
   bool read_zcopy = false;
-  // Data Source Bcopy Threshold: what is left of an offered buffer and no longer goes by Bcopy (11). What the peer has sent a SinkAvail for is
-  // written from sink_threshold on, if that is less.
+  // Data Source Bcopy Threshold: what is left of an offered buffer and no longer goes by Bcopy (11). What the
+  // peer has sent a SinkAvail for is written from sink_threshold on, if that is less.
   uint32_t source_threshold = 64 * 1024;
   // Data Sink Bcopy Threshold: a smaller receive buffer is no use to the engine. At least receive_buffer_size
   // (10, 5).
@@ -47,7 +48,8 @@ struct Options {
   // As Data Source, go to Pipelined Mode at once: with the connection (the connecting peer), or with the
   // peer's first message (the accepting peer, which may have no right to speak first).
   bool begin_pipelined = false;
-  // As Data Source in Pipelined Mode, do not advertise: an offered buffer waits for a SinkAvail until it is revoked.
+  // As Data Source in Pipelined Mode, do not advertise: an offered buffer waits for a SinkAvail until it is
+  // revoked.
   bool await_sink_avail = false;
   uint16_t ird = 16;
   uint16_t ord = 16;

@@ -150,8 +150,9 @@ bool Engine::Rep::PollMessage(Action* out) {
   const bool waiting = offer_waits || pending_bytes() != 0 || source.stall() != SourceHalf::Stall::kNone;
   const bool nudge = waiting && credit.nudge_due();
   const bool asked = update_asked && credit.may_send_control();
-  if (nudge || asked || credit.update_due(sink.Window(), !sink.holds_memory(), source.writer_expected(),
-                                          adverts_outstanding() != 0)) {
+  if (nudge || asked ||
+      credit.update_due(sink.Window(), !sink.holds_memory(), source.writer_expected(),
+                        adverts_outstanding() != 0)) {
     Compose(wire::Data{}, MessageKind::kUpdate, 0, &post);
     if (nudge) credit.NudgeTaken();
     update_asked = false;
@@ -191,7 +192,9 @@ void Engine::Rep::ComposeData(PostSend* post) {
 void Engine::Rep::NoteDataSent(uint64_t payload, bool more) {
   if (!options.enlarge_remote) return;
   enlargement.DataSent(payload == payload_capacity(), more);
-  if (suspension.under_way() || !enlargement.due(credit.peer_initial(), peer_buffer_size, options.desired_remote_size)) return;
+  if (suspension.under_way() ||
+      !enlargement.due(credit.peer_initial(), peer_buffer_size, options.desired_remote_size))
+    return;
   enlargement.Asked();
   (void)resizing.Ask(options.desired_remote_size, peer_buffer_size);
 }

@@ -69,7 +69,8 @@ void SinkHalf::DropAll() {
 }
 
 uint32_t SinkHalf::Window() const {
-  const uint32_t fitting = std::max(options_.receive_limit / options_.receive_buffer_size, CreditLedger::kReserve);
+  const uint32_t fitting =
+      std::max(options_.receive_limit / options_.receive_buffer_size, CreditLedger::kReserve);
   return std::min<uint32_t>(fitting, options_.receive_buffers);
 }
 

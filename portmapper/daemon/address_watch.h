@@ -22,7 +22,8 @@ class AddressWatch {
   UniqueFd fd_;
 };
 
-// Unicast addresses, with port 0; not the link-local ones of IPv6, which mean nothing without their interface.
+// Unicast addresses, with port 0; not the link-local ones of IPv6, which mean nothing without their
+// interface.
 [[nodiscard]] std::vector<Endpoint> InterfaceAddresses();
 
 }  // namespace sdp::pm

@@ -7,8 +7,7 @@
 
 namespace sdp::pm {
 
-std::vector<Counter> AllCounters(const Service& service, const LocalServer& local,
-                                 const UdpPorts& ports) {
+std::vector<Counter> AllCounters(const Service& service, const LocalServer& local, const UdpPorts& ports) {
   constexpr auto kCounter = Counter::Kind::kCounter;
   constexpr auto kGauge = Counter::Kind::kGauge;
   const PmServerCounters& s = service.server().counters();
@@ -29,7 +28,8 @@ std::vector<Counter> AllCounters(const Service& service, const LocalServer& loca
       {"service", "malformed", kCounter, s.malformed, "datagrams that are no message"},
       {"service", "misdirected", kCounter, s.misdirected, "PMAccepts and PMDenys received"},
       {"service", "waiting", kGauge, service.server().waiting(), "transactions that wait for their PMAck"},
-      {"udp", "sockets", kGauge, ports.sockets(), "UDP sockets: those asked for, and one for each address beside one for all"},
+      {"udp", "sockets", kGauge, ports.sockets(),
+       "UDP sockets: those asked for, and one for each address beside one for all"},
       {"udp", "answers-unsent", kCounter, ports.unsent(), "answers the kernel did not take"},
       {"udp", "not-unicast", kCounter, ports.not_unicast(), "questions to a broadcast or multicast address"},
       {"udp", "dropped-by-kernel", kCounter, ports.dropped_by_kernel(),

@@ -95,9 +95,10 @@ void Declare(CLI::App& app, CommandLine& line) {
       ->check(CLI::Range(10, 600000));
   app.add_option("--registry", line.registry, "services, access lists and hosts to serve; see sdp-pmd(8)")
       ->type_name("FILE");
-  app.add_option("--serve", line.serve,
-                 "answer for these hosts, from what they announce; for services of PREFIX with where the HOSTs have "
-                 "them; repeatable")
+  app.add_option(
+         "--serve", line.serve,
+         "answer for these hosts, from what they announce; for services of PREFIX with where the HOSTs have "
+         "them; repeatable")
       ->type_name("PREFIX[=HOST,...]");
   app.add_option("--central", line.central, "announce our listeners to this central port mapper; repeatable")
       ->type_name("ADDR[:PORT]");
@@ -175,9 +176,10 @@ std::optional<DaemonOptions> ToOptions(const CommandLine& line) {
   }
   for (const std::string& text : line.serve) {
     if (!ParseServe(text, &options.serve)) {
-      return bad("--serve", text,
-                 "a prefix such as 10.0.0.0/8, with no bits beyond its length, or such a prefix and the hosts that "
-                 "stand for it, as in 10.0.0.9=10.0.0.1,10.0.0.2");
+      return bad(
+          "--serve", text,
+          "a prefix such as 10.0.0.0/8, with no bits beyond its length, or such a prefix and the hosts that "
+          "stand for it, as in 10.0.0.9=10.0.0.1,10.0.0.2");
     }
   }
   AnnouncerOptions announcer;

@@ -66,7 +66,8 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Open(const std::st
     const bool port_alone = where.find_first_not_of("0123456789") == std::string::npos;
     const auto address = ParseEndpoint(port_alone ? absl::StrCat("127.0.0.1:", where) : where);
     if (!address || !address->IsLoopback()) {
-      return absl::InvalidArgumentError("--metrics " + where + ": not unix:PATH, a port, or a loopback address with a port");
+      return absl::InvalidArgumentError("--metrics " + where +
+                                        ": not unix:PATH, a port, or a loopback address with a port");
     }
     auto fd = ListenOnLoopback(*address);
     if (!fd.ok()) return fd.status();

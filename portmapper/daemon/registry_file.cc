@@ -41,14 +41,16 @@ absl::StatusOr<Registry> LoadRegistry(const std::string& path, const Registry& s
     if (!text.ok()) return text.status();
     auto parsed = ParseRegistry(*text);
     if (!parsed) {
-      return absl::FailedPreconditionError(absl::StrJoin(parsed.error(), "\n", [&](std::string* out, const RegistryError& e) {
-        absl::StrAppend(out, path, ":", e.line, ":", e.column, ": ", e.text);
-      }));
+      return absl::FailedPreconditionError(
+          absl::StrJoin(parsed.error(), "\n", [&](std::string* out, const RegistryError& e) {
+            absl::StrAppend(out, path, ":", e.line, ":", e.column, ": ", e.text);
+          }));
     }
     registry = *std::move(parsed);
   }
   registry.serve.insert(registry.serve.end(), serve.serve.begin(), serve.serve.end());
-  registry.host_balances.insert(registry.host_balances.end(), serve.host_balances.begin(), serve.host_balances.end());
+  registry.host_balances.insert(registry.host_balances.end(), serve.host_balances.begin(),
+                                serve.host_balances.end());
   return registry;
 }
 

@@ -9,8 +9,8 @@
 
 namespace sdp::pm {
 
-// Reads `path` (empty: an empty registry) and adds what the command line has said (ParseServe). The error names file,
-// line, column and what was expected, a line for each mistake.
+// Reads `path` (empty: an empty registry) and adds what the command line has said (ParseServe). The error
+// names file, line, column and what was expected, a line for each mistake.
 [[nodiscard]] absl::StatusOr<Registry> LoadRegistry(const std::string& path, const Registry& serve);
 
 }  // namespace sdp::pm

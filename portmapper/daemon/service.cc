@@ -75,15 +75,16 @@ void Service::HandleTimeout(Time now) {
 }
 
 Time Service::NextTimeout() const {
-  return std::min({server_.NextTimeout(), directory_.NextTimeout(), evicted_alarm_.NextTimeout(), unheard_alarm_.NextTimeout(),
-                   pool_alarm_.NextTimeout()});
+  return std::min({server_.NextTimeout(), directory_.NextTimeout(), evicted_alarm_.NextTimeout(),
+                   unheard_alarm_.NextTimeout(), pool_alarm_.NextTimeout()});
 }
 
 // SDP 15.2.1: raise an alarm when requests come faster than is plausible.
 void Service::RaiseAlarms(Time now) {
   if (const auto line = evicted_alarm_.HandleCount(server_.counters().evicted, now)) {
-    Log(LogLevel::kError, "requests come faster than their acknowledgements: %d waiting ones discarded since the last line%s", line->since,
-        line->begins ? kBegins : "");
+    Log(LogLevel::kError,
+        "requests come faster than their acknowledgements: %d waiting ones discarded since the last line%s",
+        line->since, line->begins ? kBegins : "");
   }
   const AdmissionCounters& a = admission_.counters();
   const uint64_t unheard = a.privileged_port + a.source_limit + a.total_limit;
@@ -94,7 +95,8 @@ void Service::RaiseAlarms(Time now) {
         line->since, line->begins ? kBegins : "", a.source_limit, a.total_limit, a.privileged_port);
   }
   if (const auto line = pool_alarm_.HandleCount(directory_.counters().pool_exhausted, now)) {
-    Log(LogLevel::kError, "a pool had no free port for %d requests since the last line%s", line->since, line->begins ? kBegins : "");
+    Log(LogLevel::kError, "a pool had no free port for %d requests since the last line%s", line->since,
+        line->begins ? kBegins : "");
   }
 }
 

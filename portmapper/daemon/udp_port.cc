@@ -78,7 +78,8 @@ absl::Status SharePort(int fd, int on) {
 
 absl::Status Fail(const Endpoint& address) {
   if (errno == EADDRNOTAVAIL) {
-    return absl::UnavailableError(absl::StrCat("UDP ", address.ToString(), ": this host has no such address; `ip address` lists its own"));
+    return absl::UnavailableError(absl::StrCat(
+        "UDP ", address.ToString(), ": this host has no such address; `ip address` lists its own"));
   }
   return absl::ErrnoToStatus(errno, absl::StrCat("UDP ", address.ToString()));
 }
@@ -151,7 +152,8 @@ absl::StatusOr<UdpPort> UdpPort::Open(const Endpoint& address) {
   if (!fd) return Fail(address);
   if (IsDirectedBroadcast(address)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--listen ", address.ToString(), ": a broadcast address; name an address of this host, or none to serve them all"));
+        absl::StrCat("--listen ", address.ToString(),
+                     ": a broadcast address; name an address of this host, or none to serve them all"));
   }
   absl::StatusOr<UdpPort> port = Bind(std::move(fd), address);
   if (port.ok()) port->batch_ = std::make_shared<Batch>();

@@ -26,8 +26,8 @@ class UdpPort {
   // taken. The kernel drops what cannot be a question or a PMAck before it takes a place in the queue.
   [[nodiscard]] static absl::StatusOr<UdpPort> Open(const Endpoint& address);
 
-  // One for `address`, which is of this socket's family and port, beside this one, which is for all addresses. The two share
-  // the port for the moment in which it is bound; from then on nobody else gets in.
+  // One for `address`, which is of this socket's family and port, beside this one, which is for all
+  // addresses. The two share the port for the moment in which it is bound; from then on nobody else gets in.
   [[nodiscard]] absl::StatusOr<UdpPort> OpenBeside(const Endpoint& address) const;
 
   // A new filter in place of the one Open made, which drops announcements.

@@ -1,6 +1,6 @@
-// When the log is to hear of something that strangers can cause as often as they like (SDP 15.2.1): at once when it
-// begins, and then once in a period while it goes on, with how often it happened since the line before. The last line
-// comes within a period of the end, so that none is forgotten.
+// When the log is to hear of something that strangers can cause as often as they like (SDP 15.2.1): at once
+// when it begins, and then once in a period while it goes on, with how often it happened since the line
+// before. The last line comes within a period of the end, so that none is forgotten.
 #ifndef SDP_PORTMAPPER_ENGINE_ALARM_H_
 #define SDP_PORTMAPPER_ENGINE_ALARM_H_
 

@@ -77,7 +77,8 @@ bool Directory::IsConfigured(const Endpoint& asked) const {
 
 const HostBalance* Directory::FindHostBalance(const Endpoint& asked) const {
   for (const HostBalance& balance : registry_.host_balances) {
-    if (balance.asked.Contains(asked) && balance.over.address.version == NormalizeMapped(asked).version) return &balance;
+    if (balance.asked.Contains(asked) && balance.over.address.version == NormalizeMapped(asked).version)
+      return &balance;
   }
   return nullptr;
 }

@@ -1,5 +1,6 @@
 // What a process remembers of the answers it got: SDP addresses for as long as PmTime allows, denials for a
-// moment, and hosts without a port mapper (or a central one that is gone) for a minute. Bounded, no clock; the owner locks.
+// moment, and hosts without a port mapper (or a central one that is gone) for a minute. Bounded, no clock;
+// the owner locks.
 #ifndef SDP_PORTMAPPER_ENGINE_PM_CACHE_H_
 #define SDP_PORTMAPPER_ENGINE_PM_CACHE_H_
 
@@ -21,7 +22,7 @@ struct PmCacheOptions {
   Duration host_negative =
       std::chrono::seconds(60);  // after kSilent and kUnreachable, per host; 0 keeps nothing
   Duration target_negative = std::chrono::seconds(1);  // after kDenied, per target; 0 keeps nothing
-  std::optional<Endpoint> server = std::nullopt;  // a central port mapper that is asked about all hosts
+  std::optional<Endpoint> server = std::nullopt;       // a central port mapper that is asked about all hosts
 };
 
 // What the cache says of a target. The state is never kAsking; kAccepted has the SDP address.

@@ -154,14 +154,18 @@ void ParseShare(Statement& statement, Backend* backend) {
   }
 }
 
-bool SameVersion(const Prefix& prefix, const Endpoint& host) { return prefix.any || prefix.network.version == host.version; }
+bool SameVersion(const Prefix& prefix, const Endpoint& host) {
+  return prefix.any || prefix.network.version == host.version;
+}
 
 // PREFIX over HOST.
 void ParseHostBalance(Statement& statement, const Prefix& asked, Registry* registry) {
   statement.Require("over");
-  HostBalance balance{asked, {.kind = BackendKind::kService, .address = statement.Parse(ParseHost, kHostWanted)}};
+  HostBalance balance{asked,
+                      {.kind = BackendKind::kService, .address = statement.Parse(ParseHost, kHostWanted)}};
   ParseShare(statement, &balance.over);
-  if (statement.ok() && !SameVersion(asked, balance.over.address)) statement.Fail("both to be of one IP version");
+  if (statement.ok() && !SameVersion(asked, balance.over.address))
+    statement.Fail("both to be of one IP version");
   if (!statement.ok()) return;
   if (registry->host_balances.size() >= kMaxBackends) return statement.Fail("no more than 256 such lines");
   registry->host_balances.push_back(balance);
@@ -254,14 +258,17 @@ bool ParseServe(std::string_view text, Registry* registry) {
   std::vector<Endpoint> hosts;
   for (size_t at = equals; at != std::string_view::npos;) {
     const size_t comma = text.find(',', at + 1);
-    const auto host = ParseHost(text.substr(at + 1, comma == std::string_view::npos ? comma : comma - at - 1));
+    const auto host =
+        ParseHost(text.substr(at + 1, comma == std::string_view::npos ? comma : comma - at - 1));
     if (!host || !SameVersion(*prefix, *host)) return false;
     hosts.push_back(*host);
     at = comma;
   }
   if (registry->host_balances.size() + hosts.size() > kMaxBackends) return false;
   for (const Endpoint& host : hosts) {
-    registry->serve.push_back({.any = false, .network = host, .length = static_cast<uint8_t>(host.version == IpVersion::kV4 ? 32 : 128)});
+    registry->serve.push_back({.any = false,
+                               .network = host,
+                               .length = static_cast<uint8_t>(host.version == IpVersion::kV4 ? 32 : 128)});
     registry->host_balances.push_back({*prefix, {.kind = BackendKind::kService, .address = host}});
   }
   return true;

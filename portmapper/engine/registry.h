@@ -10,8 +10,8 @@
 //                                                 send clients where that other service is, while it is
 //                                                 announced
 //   balance PREFIX over HOST [weight N] [priority N]
-//                                                 the same for each service of these addresses: where HOST has
-//                                                 announced the same port. The first such line whose PREFIX
+//                                                 the same for each service of these addresses: where HOST
+//                                                 has announced the same port. The first such line whose PREFIX
 //                                                 matches decides, with all others of that PREFIX
 //   allow PREFIX [to SERVICES]                    who may ask for what; the first line that matches decides,
 //   deny PREFIX [to SERVICES]                     and without one it is allowed
@@ -64,7 +64,8 @@ struct Backend {
   [[nodiscard]] bool IsPool() const { return last_port > address.port; }
 };
 
-// Whoever asks for a service of `asked` is sent where `over` has it: a kService of port 0, which stands for each port.
+// Whoever asks for a service of `asked` is sent where `over` has it: a kService of port 0, which stands for
+// each port.
 struct HostBalance {
   Prefix asked;
   Backend over;
@@ -92,8 +93,8 @@ inline constexpr int kMaxPoolPorts = 4096;           // of one pool
 // All statements, or all errors (100 at most).
 [[nodiscard]] Result<Registry, std::vector<RegistryError>> ParseRegistry(std::string_view text);
 
-// What --serve says is added to *registry: PREFIX as in "serve PREFIX"; PREFIX=HOST[,HOST]... as in "serve HOST" and
-// "balance PREFIX over HOST" for each. False, and nothing is added, if it is neither.
+// What --serve says is added to *registry: PREFIX as in "serve PREFIX"; PREFIX=HOST[,HOST]... as in "serve
+// HOST" and "balance PREFIX over HOST" for each. False, and nothing is added, if it is neither.
 [[nodiscard]] bool ParseServe(std::string_view text, Registry* registry);
 
 }  // namespace sdp::pm

@@ -23,9 +23,9 @@
 #include "preload/readiness/nested.h"
 #include "preload/readiness/plain_sleep.h"
 #include "preload/readiness/readiness.h"
-#include "preload/spare_descriptors.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
+#include "preload/spare_descriptors.h"
 
 namespace sdp::preload {
 namespace {
@@ -43,7 +43,7 @@ std::atomic<int>& OpenSets(uint32_t group) { return open_sets[group % open_sets.
 struct Sets {
   Mutex mutex;
   std::vector<std::unique_ptr<EpollSet>> all;
-  std::vector<EpollSet*> retired;      // may be opened again
+  std::vector<EpollSet*> retired;                 // may be opened again
   std::vector<std::pair<int, EpollSet*>> in_use;  // what by_fd says, to walk through
 };
 Sets& sets() {
@@ -72,7 +72,8 @@ EpollSet* Unused(Sets& s) {
   return s.all.emplace_back(std::make_unique<EpollSet>()).get();
 }
 
-// With the lock held: a number that we do not know may be a duplicate of one that we do, from before that one had a set.
+// With the lock held: a number that we do not know may be a duplicate of one that we do, from before that one
+// had a set.
 bool FindDuplicate(Sets& s, int epfd) {
   for (const auto& [number, set] : s.in_use) {
     if (!set->Serves(epfd)) continue;
@@ -107,12 +108,14 @@ EpollSetRef FindOrOpen(int epfd, int operation) {
   return found;
 }
 
-// Takes the events of our own out of what the kernel reported, and notes whose they are. False if there were none.
+// Takes the events of our own out of what the kernel reported, and notes whose they are. False if there were
+// none.
 bool DropCookies(int epfd, epoll_event* events, int* count) {
   Sets& s = sets();
   std::lock_guard lock(s.mutex);
   auto is_cookie = [&](const epoll_event& event) {
-    return std::any_of(s.all.begin(), s.all.end(), [&](const auto& set) { return set->Cookie() == event.data.u64; });
+    return std::any_of(s.all.begin(), s.all.end(),
+                       [&](const auto& set) { return set->Cookie() == event.data.u64; });
   };
   int kept = static_cast<int>(std::remove_if(events, events + *count, is_cookie) - events);
   for (const auto& set : s.all) kept = set->MergeListeners(events, 0, kept);
@@ -152,7 +155,8 @@ EpollSetRef FindEpollSet(int epfd) {
   if (group == 0 || OpenSets(group).load() == 0) return set;
   Sets& s = sets();
   std::lock_guard lock(s.mutex);
-  const bool duplicate = std::any_of(s.in_use.begin(), s.in_use.end(), [&](const auto& entry) { return entry.second->group() == group; });
+  const bool duplicate = std::any_of(s.in_use.begin(), s.in_use.end(),
+                                     [&](const auto& entry) { return entry.second->group() == group; });
   return duplicate && (Known(epfd) || FindDuplicate(s, epfd)) ? EpollSetRef::Find(epfd) : EpollSetRef();
 }
 
@@ -179,9 +183,11 @@ int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
 namespace {
 
 // What to answer where the kernel has given a sleeper without a set `count` events.
-int AfterPlain(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask, int count) {
+int AfterPlain(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask,
+               int count) {
   if (count < 0 || !HaveEpollSets()) return count;
-  // The set may have come while this thread slept: what it wakes the thread with is no event of the application's.
+  // The set may have come while this thread slept: what it wakes the thread with is no event of the
+  // application's.
   if (count > 0 && (!DropCookies(epfd, events, &count) || count > 0)) return count;
   const EpollSetRef set = FindEpollSet(epfd);
   return set ? set->Wait(epfd, events, max_events, deadline, mask) : 0;
@@ -202,7 +208,8 @@ int WaitPlain(int epfd, epoll_event* events, int max_events, Time deadline, cons
 int WaitUntil(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
   for (;;) {
     const EpollSetRef set = FindEpollSet(epfd);
-    const int count = set ? set->Wait(epfd, events, max_events, deadline, mask) : WaitPlain(epfd, events, max_events, deadline, mask);
+    const int count = set ? set->Wait(epfd, events, max_events, deadline, mask)
+                          : WaitPlain(epfd, events, max_events, deadline, mask);
     const int kept = Nestings::Settle(epfd, events, count, max_events);
     if (kept == count || kept > 0 || Now() >= deadline) return kept;
   }
@@ -214,7 +221,8 @@ int EpollWaitAtOnce(int epfd, epoll_event* events, int max_events) {
   constexpr timespec kAtOnce{};
   const int error = errno;
   const EpollSetRef set = FindEpollSet(epfd);
-  const int count = set ? set->Wait(epfd, events, max_events, Time{}, nullptr) : WaitForEpoll(epfd, events, max_events, &kAtOnce, nullptr);
+  const int count = set ? set->Wait(epfd, events, max_events, Time{}, nullptr)
+                        : WaitForEpoll(epfd, events, max_events, &kAtOnce, nullptr);
   errno = error;
   return count;
 }
@@ -225,8 +233,8 @@ int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* tim
   return WaitUntil(epfd, events, max_events, DeadlineAfter(timeout), mask);
 }
 
-int EpollWaitBeforeSockets(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask,
-                           int (*wait)(void* arguments), void* arguments) {
+int EpollWaitBeforeSockets(int epfd, epoll_event* events, int max_events, const timespec* timeout,
+                           const sigset_t* mask, int (*wait)(void* arguments), void* arguments) {
   const Time deadline = DeadlineAfter(timeout);
   int count;
   {
@@ -236,7 +244,9 @@ int EpollWaitBeforeSockets(int epfd, epoll_event* events, int max_events, const 
   }
   const int result = AfterPlain(epfd, events, max_events, deadline, mask, count);
   const int kept = Nestings::Settle(epfd, events, result, max_events);
-  return kept == result || kept > 0 || Now() >= deadline ? kept : WaitUntil(epfd, events, max_events, deadline, mask);
+  return kept == result || kept > 0 || Now() >= deadline
+             ? kept
+             : WaitUntil(epfd, events, max_events, deadline, mask);
 }
 
 bool HaveEpolls() { return EpollNumbers::Any(); }
@@ -254,14 +264,16 @@ void EpollForget(int fd) {
   if (!HaveEpollSets()) return;
   Sets& s = sets();
   std::lock_guard lock(s.mutex);
-  const auto gone = std::find_if(s.in_use.begin(), s.in_use.end(), [&](const auto& entry) { return entry.first == fd; });
+  const auto gone =
+      std::find_if(s.in_use.begin(), s.in_use.end(), [&](const auto& entry) { return entry.first == fd; });
   if (gone != s.in_use.end()) {
     EpollSet* const set = gone->second;
     s.in_use.erase(gone);
     by_fd.Find(fd)->store(nullptr, std::memory_order_seq_cst);
     numbers_in_use.store(static_cast<int>(s.in_use.size()));
     // A duplicated epoll descriptor lives on under its other numbers.
-    const auto other = std::find_if(s.in_use.begin(), s.in_use.end(), [&](const auto& entry) { return entry.second == set; });
+    const auto other = std::find_if(s.in_use.begin(), s.in_use.end(),
+                                    [&](const auto& entry) { return entry.second == set; });
     if (other != s.in_use.end()) {
       set->SetNumber(other->first);
     } else {

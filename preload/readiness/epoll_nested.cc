@@ -1,5 +1,6 @@
-// Epoll sets inside epoll sets. The kernel calls an inner set readable for bytes of a link, too, that are no news to the program, and tells of an edge
-// when it is kicked for what it has told already: what it reports of inner sets is looked at before the program gets it.
+// Epoll sets inside epoll sets. The kernel calls an inner set readable for bytes of a link, too, that are no
+// news to the program, and tells of an edge when it is kicked for what it has told already: what it reports
+// of inner sets is looked at before the program gets it.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -37,20 +38,23 @@ struct Nesting {
   int outer;  // a number of it
   int inner;
   epoll_event event;
-  // No other registration of the outer one has the same data: an event with it is this one's. Asked for when that first matters: a program
-  // without TCP sockets nests sets, too.
+  // No other registration of the outer one has the same data: an event with it is this one's. Asked for when
+  // that first matters: a program without TCP sockets nests sets, too.
   bool asked = false;
   bool alone = false;
   bool renamed = false;  // the number is closed that the kernel knows the inner one by; a duplicate keeps it
 
-  [[nodiscard]] bool IsOf(int epfd, int fd) const { return EpollNumbers::AreDuplicates(outer, epfd) && inner == fd && !renamed; }
+  [[nodiscard]] bool IsOf(int epfd, int fd) const {
+    return EpollNumbers::AreDuplicates(outer, epfd) && inner == fd && !renamed;
+  }
 };
 
 constinit std::atomic<bool> any{false};
 
 struct Table {
   Mutex mutex;
-  absl::InlinedVector<Nesting, 16> nested;  // programs without TCP sockets have some, too, and allocate nothing for it
+  absl::InlinedVector<Nesting, 16>
+      nested;  // programs without TCP sockets have some, too, and allocate nothing for it
 };
 Table& table() {
   alignas(Table) static std::byte room[sizeof(Table)];
@@ -93,7 +97,9 @@ bool KernelKnowsNoOther(int epfd, int fd, uint64_t data) {
       text[static_cast<size_t>(rest.data() + end - text.data())] = '\0';
       int other = -1;
       unsigned long long its = 0;
-      if (sscanf(rest.data(), "tfd: %d events: %*x data: %llx", &other, &its) == 2 && other != fd && its == data) alone = false;
+      if (sscanf(rest.data(), "tfd: %d events: %*x data: %llx", &other, &its) == 2 && other != fd &&
+          its == data)
+        alone = false;
     }
     kept = rest.size();
     std::memmove(text.data(), rest.data(), kept);
@@ -103,7 +109,8 @@ bool KernelKnowsNoOther(int epfd, int fd, uint64_t data) {
   return alone && got == 0;
 }
 
-// The registration of an inner set that an event of `epfd` tells of, if that may turn out to have nothing to report.
+// The registration of an inner set that an event of `epfd` tells of, if that may turn out to have nothing to
+// report.
 std::optional<Nesting> NestingOf(int epfd, const epoll_event& event) {
   Table& t = table();
   std::lock_guard lock(t.mutex);
@@ -124,11 +131,12 @@ bool GiveShotBack(int epfd, const Nesting& nesting) {
   return real.epoll_ctl(epfd, EPOLL_CTL_MOD, nesting.inner, &event) == 0;
 }
 
-// The kernel lets no more sets be inside one another. What it refused for that, or for a circle, may be in the table.
+// The kernel lets no more sets be inside one another. What it refused for that, or for a circle, may be in
+// the table.
 constexpr int kDeepest = 5;
 
-// Lets the sets in `epfd`, at whatever depth, take in what they were woken for: those with nothing to report are readable to the kernel no more.
-// Whether there are any.
+// Lets the sets in `epfd`, at whatever depth, take in what they were woken for: those with nothing to report
+// are readable to the kernel no more. Whether there are any.
 bool SettleInside(int epfd, int depth) {
   if (depth == kDeepest || !any.load(std::memory_order_relaxed)) return false;
   absl::InlinedVector<int, 16> inner;
@@ -146,11 +154,13 @@ bool SettleInside(int epfd, int depth) {
   return !inner.empty();
 }
 
-// An inner set that is among the first `told` already is one event; the new end of [told, end). Other registrations may have data in common.
+// An inner set that is among the first `told` already is one event; the new end of [told, end). Other
+// registrations may have data in common.
 int Merge(int epfd, epoll_event* events, int told, int end) {
   int kept = told;
   for (int i = told; i < end; ++i) {
-    epoll_event* const known = std::find_if(events, events + told, [&](const epoll_event& e) { return e.data.u64 == events[i].data.u64; });
+    epoll_event* const known = std::find_if(
+        events, events + told, [&](const epoll_event& e) { return e.data.u64 == events[i].data.u64; });
     if (known != events + told && NestingOf(epfd, events[i])) {
       known->events |= events[i].events;
     } else {
@@ -176,14 +186,16 @@ void Nestings::Note(int epfd, int operation, int fd, const epoll_event* event) {
   {
     Table& t = table();
     std::lock_guard lock(t.mutex);
-    const auto known = std::find_if(t.nested.begin(), t.nested.end(), [&](const Nesting& n) { return n.IsOf(epfd, fd); });
+    const auto known =
+        std::find_if(t.nested.begin(), t.nested.end(), [&](const Nesting& n) { return n.IsOf(epfd, fd); });
     if (operation == EPOLL_CTL_DEL) {
       if (known != t.nested.end()) t.nested.erase(known);
       return;
     }
     if (!MayRead(event, sizeof *event)) return;
     for (Nesting& n : t.nested) {
-      if (EpollNumbers::AreDuplicates(n.outer, epfd) && n.inner != fd && n.event.data.u64 == event->data.u64) n.asked = true, n.alone = false;
+      if (EpollNumbers::AreDuplicates(n.outer, epfd) && n.inner != fd && n.event.data.u64 == event->data.u64)
+        n.asked = true, n.alone = false;
     }
     if (known != t.nested.end()) {
       if (operation == EPOLL_CTL_MOD) *known = {.outer = epfd, .inner = fd, .event = *event};
@@ -210,14 +222,17 @@ void Nestings::Forget(int fd) {
     n.inner = other;
     n.renamed = true;
   }
-  t.nested.erase(std::remove_if(t.nested.begin(), t.nested.end(), [](const Nesting& n) { return n.outer < 0 || n.inner < 0; }), t.nested.end());
+  t.nested.erase(std::remove_if(t.nested.begin(), t.nested.end(),
+                                [](const Nesting& n) { return n.outer < 0 || n.inner < 0; }),
+                 t.nested.end());
 }
 
 bool Nestings::HaveInside(int epfd) {
   if (!any.load(std::memory_order_relaxed)) return false;
   Table& t = table();
   std::lock_guard lock(t.mutex);
-  return std::any_of(t.nested.begin(), t.nested.end(), [&](const Nesting& n) { return EpollNumbers::AreDuplicates(n.inner, epfd); });
+  return std::any_of(t.nested.begin(), t.nested.end(),
+                     [&](const Nesting& n) { return EpollNumbers::AreDuplicates(n.inner, epfd); });
 }
 
 int Nestings::Settle(int epfd, epoll_event* events, int count, int max_events) {
@@ -227,7 +242,8 @@ int Nestings::Settle(int epfd, epoll_event* events, int count, int max_events) {
   const auto is_idle = [&](const epoll_event& event) {
     const std::optional<Nesting> nesting = NestingOf(epfd, event);
     if (!nesting) return false;
-    if (NestedIsIdle(nesting->inner)) return (nesting->event.events & EPOLLONESHOT) == 0 || GiveShotBack(epfd, *nesting);
+    if (NestedIsIdle(nesting->inner))
+      return (nesting->event.events & EPOLLONESHOT) == 0 || GiveShotBack(epfd, *nesting);
     edges = edges || (nesting->event.events & EPOLLET) != 0;
     return false;
   };

@@ -12,16 +12,17 @@
 #include "preload/guard.h"
 #include "preload/readiness/epoll_set_look.h"
 #include "preload/readiness/plain_sleep.h"
-#include "preload/spare_descriptors.h"
 #include "preload/real_calls.h"
 #include "preload/socket/background.h"
 #include "preload/socket/clock.h"
+#include "preload/spare_descriptors.h"
 #include "preload/user_memory.h"
 
 namespace sdp::preload {
 namespace {
 
-// Links that progress in one round: few, so that the application answers the first while the last still come in.
+// Links that progress in one round: few, so that the application answers the first while the last still come
+// in.
 constexpr int kBatch = 8;
 constexpr uint64_t kUnseen = ~uint64_t{0};  // no edge count gets there
 
@@ -29,8 +30,8 @@ constexpr uint64_t kUnseen = ~uint64_t{0};  // no edge count gets there
 constexpr Duration kSharedLook = std::chrono::milliseconds(32);
 
 // poll and epoll number their events alike (EPOLLIN is POLLIN, and so on).
-static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR && EPOLLHUP == POLLHUP &&
-              EPOLLRDHUP == POLLRDHUP);
+static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR &&
+              EPOLLHUP == POLLHUP && EPOLLRDHUP == POLLRDHUP);
 
 int Fail(int error) {
   errno = error;
@@ -63,7 +64,8 @@ bool EpollSet::TryToOpen(int epfd) {
   nested_ = false;
   const int inner = real.epoll_create1(EPOLL_CLOEXEC);
   const int kick = inner < 0 ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (inner >= 0 && HiddenFds::HideTracked(inner, &inner_) >= 0 && kick >= 0 && HiddenFds::HideTracked(kick, &kick_) >= 0) {
+  if (inner >= 0 && HiddenFds::HideTracked(inner, &inner_) >= 0 && kick >= 0 &&
+      HiddenFds::HideTracked(kick, &kick_) >= 0) {
     epoll_event event{.events = EPOLLIN, .data = {.u64 = kKickTag}};
     if (real.epoll_ctl(inner_, EPOLL_CTL_ADD, kick_, &event) == 0) {
       event = {.events = EPOLLIN, .data = {.u64 = Cookie()}};
@@ -82,7 +84,8 @@ void EpollSet::Close() {
   {
     std::lock_guard lock(mutex_);
     for (size_t fd = 0; fd < entries_.size(); ++fd) {
-      if (entries_[fd] != nullptr && entries_[fd]->socket) sockets.emplace_back(fd, std::move(entries_[fd]->socket));
+      if (entries_[fd] != nullptr && entries_[fd]->socket)
+        sockets.emplace_back(fd, std::move(entries_[fd]->socket));
     }
     for (auto& entry : entries_) {
       if (entry != nullptr && entry->twin >= 0) Unregister(*entry);
@@ -90,7 +93,8 @@ void EpollSet::Close() {
     for (size_t i = 0; i < orphans_.size(); ++i) {
       if (orphans_[i]->twin >= 0) Unregister(*orphans_[i]);
       if (orphans_[i]->link >= 0) HiddenFds::Close(orphans_[i]->link);
-      if (orphans_[i]->socket) sockets.emplace_back(kFirstOrphan - static_cast<int>(i), std::move(orphans_[i]->socket));
+      if (orphans_[i]->socket)
+        sockets.emplace_back(kFirstOrphan - static_cast<int>(i), std::move(orphans_[i]->socket));
     }
     devices_.clear();
     device_count_ = 0;
@@ -120,7 +124,8 @@ EpollSet::Entry* EpollSet::Find(int fd) {
     return orphan < orphans_.size() && orphans_[orphan]->socket ? orphans_[orphan].get() : nullptr;
   }
   const size_t index = static_cast<size_t>(fd);
-  if (fd < 0 || index >= entries_.size() || entries_[index] == nullptr || !entries_[index]->socket) return nullptr;
+  if (fd < 0 || index >= entries_.size() || entries_[index] == nullptr || !entries_[index]->socket)
+    return nullptr;
   return entries_[index].get();
 }
 
@@ -178,7 +183,8 @@ void EpollSet::OnWatch(int fd, int link_fd, short events) {
   epoll_event event{.events = static_cast<uint32_t>(events), .data = {.u64 = static_cast<uint64_t>(fd)}};
   int number = entry->twin >= 0 ? entry->twin : link_fd >= 0 ? link_fd : entry->link;
   const int operation = entry->registered == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
-  if (real.epoll_ctl(inner_, operation, number, &event) != 0 && errno == EEXIST && operation == EPOLL_CTL_ADD) {
+  if (real.epoll_ctl(inner_, operation, number, &event) != 0 && errno == EEXIST &&
+      operation == EPOLL_CTL_ADD) {
     entry->twin = HiddenFds::Duplicate(number);
     if (entry->twin >= 0) number = entry->twin;
     real.epoll_ctl(inner_, EPOLL_CTL_ADD, number, &event);
@@ -207,12 +213,14 @@ void EpollSet::OnPlain(int fd) {
 
 // --- epoll_wait
 
-// Lets the links that have something make progress. Their sockets become candidates. Whether there is a kick; it is taken in only on demand.
+// Lets the links that have something make progress. Their sockets become candidates. Whether there is a kick;
+// it is taken in only on demand.
 bool EpollSet::ProgressLinks(bool take_kick) {
   bool kicked = false;
   epoll_event ready[kBatch];
   constexpr timespec kAtOnce{};
-  const int count = Confined() ? WaitForEpoll(inner_, ready, kBatch, &kAtOnce, nullptr) : real.epoll_wait(inner_, ready, kBatch, 0);
+  const int count = Confined() ? WaitForEpoll(inner_, ready, kBatch, &kAtOnce, nullptr)
+                               : real.epoll_wait(inner_, ready, kBatch, 0);
   for (int i = 0; i < count; ++i) {
     if (ready[i].data.u64 == kKickTag) {
       kicked = true;
@@ -231,7 +239,8 @@ bool EpollSet::ProgressLinks(bool take_kick) {
       Entry* const entry = Find(fd);
       if (entry == nullptr) {
         // Taken out by the application a while ago: now it is worth the call.
-        if (fd >= 0 && static_cast<size_t>(fd) < entries_.size() && entries_[fd] != nullptr) Unregister(*entries_[fd]);
+        if (fd >= 0 && static_cast<size_t>(fd) < entries_.size() && entries_[fd] != nullptr)
+          Unregister(*entries_[fd]);
         continue;
       }
       MakeCandidate(fd, *entry);
@@ -293,8 +302,8 @@ void EpollSet::NoteShared(int fd, bool shared) {
   shared_entries_.fetch_add(shared ? 1 : -1);
 }
 
-// Reports candidates that have what the application waits for, behind the `count` events that are there already; the others are candidates
-// no more. The new count.
+// Reports candidates that have what the application waits for, behind the `count` events that are there
+// already; the others are candidates no more. The new count.
 int EpollSet::Report(epoll_event* events, int count, int max_events, Reported* reported) {
   Work work;
   TakeCandidates(&work, /*keep=*/false);
@@ -342,7 +351,8 @@ int EpollSet::Report(epoll_event* events, int count, int max_events, Reported* r
 uint32_t EpollSet::Holding(const Entry& entry, const StreamSocket::Readiness& readiness) {
   if (!entry.armed) return 0;
   uint32_t ready = static_cast<uint32_t>(readiness.events);
-  if (readiness.state == StreamSocket::State::kNew && ready == 0) ready = EPOLLOUT | EPOLLWRNORM | EPOLLHUP;  // as the kernel says
+  if (readiness.state == StreamSocket::State::kNew && ready == 0)
+    ready = EPOLLOUT | EPOLLWRNORM | EPOLLHUP;  // as the kernel says
   ready &= entry.events | EPOLLERR | EPOLLHUP;
   if ((entry.events & EPOLLET) != 0) {
     // All that holds is reported whenever a wanted side has an edge of its own.
@@ -388,11 +398,13 @@ int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline,
   } const outer{this};
   for (;;) {
     const Time undone = Background::RunInline();
-    // Where our sockets alone fill the caller's array, the kernel's descriptors have the first turn of the next wait.
+    // Where our sockets alone fill the caller's array, the kernel's descriptors have the first turn of the
+    // next wait.
     const bool kernel_first = kernel_turn_.exchange(false, std::memory_order_relaxed);
     int count = kernel_first ? 0 : Report(events, 0, max_events, &reported);
     SleepingDevices devices;
-    if (count == 0 && !kernel_first && device_count_.load(std::memory_order_relaxed) != 0 && Now() < deadline) {
+    if (count == 0 && !kernel_first && device_count_.load(std::memory_order_relaxed) != 0 &&
+        Now() < deadline) {
       FindDevices(&devices);
       pollfd other{.fd = epfd, .events = POLLIN, .revents = 0};
       if (devices.look.any()) {

@@ -1,4 +1,5 @@
-// How threads and other sets hear of what an epoll set has to report: by the kick, an eventfd in the inner epoll.
+// How threads and other sets hear of what an epoll set has to report: by the kick, an eventfd in the inner
+// epoll.
 #include <poll.h>
 
 #include <cerrno>
@@ -39,8 +40,8 @@ void EpollSet::SetNested() {
   if (!candidates_.empty()) Kick();
 }
 
-// A wait has taken the kick in; what still holds, other sets have to see, and the next one who sleeps in this one: the kernel wakes him, too, for what
-// has found no room, and for what is level-triggered.
+// A wait has taken the kick in; what still holds, other sets have to see, and the next one who sleeps in this
+// one: the kernel wakes him, too, for what has found no room, and for what is level-triggered.
 void EpollSet::KickOthers() {
   if (!nested_.load() && sleepers_.load() == 0 && !PlainSleep::Any(group_)) return;
   std::lock_guard lock(mutex_);
@@ -60,7 +61,8 @@ bool EpollSet::AnyHolds() {
   return false;
 }
 
-// It reports nothing, so that the kick stays as long as anything holds: to sets around this one it is what the kernel calls level-triggered.
+// It reports nothing, so that the kick stays as long as anything holds: to sets around this one it is what
+// the kernel calls level-triggered.
 bool EpollSet::ProgressAndCheck() {
   const bool kicked = ProgressLinks(/*take_kick=*/false);
   (void)LookAtShared();

@@ -1,4 +1,5 @@
-// Listeners in an epoll set: the conventional one, the queue of connections over SDP, and who knocks at the SDP listener.
+// Listeners in an epoll set: the conventional one, the queue of connections over SDP, and who knocks at the
+// SDP listener.
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -10,18 +11,22 @@
 namespace sdp::preload {
 namespace {
 
-// A queue is readable, in the kernel's one word for it, where a listener is in two, and writable, which a listener never is.
+// A queue is readable, in the kernel's one word for it, where a listener is in two, and writable, which a
+// listener never is.
 constexpr uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
 constexpr uint32_t kNoQueues = EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;
 
-uint32_t WatchOf(uint32_t wanted) { return ((wanted & kReadable) != 0 ? wanted | EPOLLIN : wanted) & ~kNoQueues; }
+uint32_t WatchOf(uint32_t wanted) {
+  return ((wanted & kReadable) != 0 ? wanted | EPOLLIN : wanted) & ~kNoQueues;
+}
 
 }  // namespace
 
-// The conventional listener is the kernel's; beside it, with the same tag, the queues of connections over SDP that hands were shaken
-// with: this process's, and the one that it may share with others. The SDP listener itself only says that somebody knocks: see WatchRequests.
-int EpollSet::ControlListener(int epfd, int operation, int number, int fd, StreamSocket* socket, epoll_event* event,
-                              const StreamSocket::Readiness& readiness) {
+// The conventional listener is the kernel's; beside it, with the same tag, the queues of connections over SDP
+// that hands were shaken with: this process's, and the one that it may share with others. The SDP listener
+// itself only says that somebody knocks: see WatchRequests.
+int EpollSet::ControlListener(int epfd, int operation, int number, int fd, StreamSocket* socket,
+                              epoll_event* event, const StreamSocket::Readiness& readiness) {
   int result;
   if (operation == EPOLL_CTL_DEL || !MayRead(event, sizeof *event)) {
     result = real.epoll_ctl(epfd, operation, number, event);
@@ -38,7 +43,8 @@ int EpollSet::ControlListener(int epfd, int operation, int number, int fd, Strea
   return 0;
 }
 
-int EpollSet::ControlTagged(int epfd, int operation, int number, const epoll_event& event, const StreamSocket::Readiness& readiness) {
+int EpollSet::ControlTagged(int epfd, int operation, int number, const epoll_event& event,
+                            const StreamSocket::Readiness& readiness) {
   epoll_event tagged{.events = event.events, .data = {}};
   ListenerTag before;
   {
@@ -76,28 +82,37 @@ EpollSet::ListenerTag& EpollSet::TagOf(int number) {
 }
 
 EpollSet::ListenerTag* EpollSet::TagIn(const epoll_event& event) const {
-  const auto at = std::lower_bound(tags_.begin(), tags_.end(), event.data.u64,
-                                   [](const auto& tag, uint64_t data) { return reinterpret_cast<uint64_t>(tag.get()) < data; });
+  const auto at = std::lower_bound(
+      tags_.begin(), tags_.end(), event.data.u64,
+      [](const auto& tag, uint64_t data) { return reinterpret_cast<uint64_t>(tag.get()) < data; });
   return at != tags_.end() && reinterpret_cast<uint64_t>(at->get()) == event.data.u64 ? at->get() : nullptr;
 }
 
-void EpollSet::WatchRequests(int operation, int number, int fd, StreamSocket* socket, const epoll_event* event, int sdp_fd) {
+void EpollSet::WatchRequests(int operation, int number, int fd, StreamSocket* socket,
+                             const epoll_event* event, int sdp_fd) {
   SocketRef gone;
   std::lock_guard lock(mutex_);
-  auto at = std::find_if(requests_.begin(), requests_.end(), [&](const Request& r) { return r.fd == fd && r.socket.get() == socket; });
+  auto at = std::find_if(requests_.begin(), requests_.end(),
+                         [&](const Request& r) { return r.fd == fd && r.socket.get() == socket; });
   const int saved = errno;
   if (operation == EPOLL_CTL_DEL) {
     if (at != requests_.end()) {
       gone = std::move(at->socket);
       requests_.erase(at);
     }
-    const bool shared = std::any_of(requests_.begin(), requests_.end(), [&](const Request& r) { return r.sdp_fd == sdp_fd; });
+    const bool shared =
+        std::any_of(requests_.begin(), requests_.end(), [&](const Request& r) { return r.sdp_fd == sdp_fd; });
     if (!shared && sdp_fd >= 0) real.epoll_ctl(inner_, EPOLL_CTL_DEL, sdp_fd, nullptr);
   } else {
     if (at == requests_.end()) {
       socket->Ref();
-      requests_.push_back(
-          {.socket = SocketRef(socket), .tag = &TagOf(number), .fd = fd, .sdp_fd = sdp_fd, .wanted = {}, .armed = true, .refused = false});
+      requests_.push_back({.socket = SocketRef(socket),
+                           .tag = &TagOf(number),
+                           .fd = fd,
+                           .sdp_fd = sdp_fd,
+                           .wanted = {},
+                           .armed = true,
+                           .refused = false});
       at = requests_.end() - 1;
       if (fd < 0) at->tag->number = -1;
     }
@@ -105,7 +120,8 @@ void EpollSet::WatchRequests(int operation, int number, int fd, StreamSocket* so
     at->armed = true;
     at->refused = false;
     const uint32_t look = WatchOf(event->events) & (EPOLLIN | EPOLLET);
-    epoll_event inner{.events = (look & EPOLLIN) != 0 ? look : 0, .data = {.u64 = kRequestTag | static_cast<uint64_t>(sdp_fd)}};
+    epoll_event inner{.events = (look & EPOLLIN) != 0 ? look : 0,
+                      .data = {.u64 = kRequestTag | static_cast<uint64_t>(sdp_fd)}};
     if (sdp_fd >= 0 && real.epoll_ctl(inner_, EPOLL_CTL_ADD, sdp_fd, &inner) != 0) {
       real.epoll_ctl(inner_, EPOLL_CTL_MOD, sdp_fd, &inner);
     }
@@ -141,7 +157,8 @@ void EpollSet::ForgetRequests(int fd) {
   }
 }
 
-// Somebody knocks. If hands can be shaken, the listener's queue will tell; else accept has to say what is wrong.
+// Somebody knocks. If hands can be shaken, the listener's queue will tell; else accept has to say what is
+// wrong.
 void EpollSet::TakeOnRequests(int sdp_fd) {
   SocketRef socket;
   {
@@ -152,12 +169,15 @@ void EpollSet::TakeOnRequests(int sdp_fd) {
       socket = SocketRef(request.socket.get());
     }
   }
-  if (!socket || static_cast<StreamSocket*>(socket.get())->TakeOnConnections() || !static_cast<StreamSocket*>(socket.get())->listening()) return;
+  if (!socket || static_cast<StreamSocket*>(socket.get())->TakeOnConnections() ||
+      !static_cast<StreamSocket*>(socket.get())->listening())
+    return;
   std::lock_guard lock(mutex_);
   for (Request& request : requests_) request.refused |= request.sdp_fd == sdp_fd;
 }
 
-// It was shut down, by this process or another one: the conventional listener's own registration tells of that.
+// It was shut down, by this process or another one: the conventional listener's own registration tells of
+// that.
 void EpollSet::DropRequests(int sdp_fd) {
   absl::InlinedVector<SocketRef, 8> sockets;  // dropped behind the lock
   {
@@ -170,14 +190,16 @@ void EpollSet::DropRequests(int sdp_fd) {
     }
     std::erase_if(requests_, [](const Request& request) { return !request.socket; });
   }
-  for (const SocketRef& socket : sockets) (void)static_cast<StreamSocket*>(socket.get())->TakeOnConnections();  // learns of it, too
+  for (const SocketRef& socket : sockets)
+    (void)static_cast<StreamSocket*>(socket.get())->TakeOnConnections();  // learns of it, too
 }
 
 int EpollSet::ReportRequests(epoll_event* events, int max_events) {
   std::lock_guard lock(mutex_);
   int count = 0;
   for (Request& request : requests_) {
-    if (!std::exchange(request.refused, false) || !request.armed || (request.wanted.events & kReadable) == 0) continue;
+    if (!std::exchange(request.refused, false) || !request.armed || (request.wanted.events & kReadable) == 0)
+      continue;
     if (count == max_events || !MayWrite(&events[count], sizeof *events)) break;
     if ((request.wanted.events & EPOLLONESHOT) != 0) request.armed = false;
     events[count++] = {.events = request.wanted.events & kReadable, .data = request.wanted.data};
@@ -202,14 +224,16 @@ void EpollSet::OnListen(int fd, const StreamSocket::Readiness& readiness) {
     socket = SocketRef(entry->socket.get());
   }
   const int saved = errno;
-  ControlListener(epfd, EPOLL_CTL_ADD, number, std::max(fd, -1), static_cast<StreamSocket*>(socket.get()), &event, readiness);
+  ControlListener(epfd, EPOLL_CTL_ADD, number, std::max(fd, -1), static_cast<StreamSocket*>(socket.get()),
+                  &event, readiness);
   errno = saved;
   Drop(fd);
 }
 
 // Each of a listener's descriptors fires once; together they may only once.
 bool EpollSet::TakeShot(const ListenerTag* tag) {
-  const auto found = std::find_if(requests_.begin(), requests_.end(), [&](const Request& r) { return r.tag == tag; });
+  const auto found =
+      std::find_if(requests_.begin(), requests_.end(), [&](const Request& r) { return r.tag == tag; });
   if (found == requests_.end() || (found->wanted.events & EPOLLONESHOT) == 0) return true;
   return std::exchange(found->armed, false);
 }
@@ -233,7 +257,8 @@ int EpollSet::MergeListeners(epoll_event* events, int first, int end) {
       events[kept++] = events[i];
       continue;
     }
-    if ((events[i].events & kReadable) != 0) events[i].events = (events[i].events & ~kReadable) | (tag->events & kReadable);
+    if ((events[i].events & kReadable) != 0)
+      events[i].events = (events[i].events & ~kReadable) | (tag->events & kReadable);
     const auto twin = std::find_if(seen.begin(), seen.end(), [&](const auto& s) { return s.first == tag; });
     if (twin != seen.end()) {
       events[twin->second].events |= events[i].events;

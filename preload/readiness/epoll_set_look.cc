@@ -58,8 +58,10 @@ void EpollSet::FindDevices(SleepingDevices* out) {
   }
 }
 
-// Who does not look asks to be woken, and sleeps: whoever looks may find something, and be away with it for long.
-DeviceLook::Outcome EpollSet::SleepingDevices::Look(EpollSet& set, Time deadline, bool other_ready, const sigset_t* mask) {
+// Who does not look asks to be woken, and sleeps: whoever looks may find something, and be away with it for
+// long.
+DeviceLook::Outcome EpollSet::SleepingDevices::Look(EpollSet& set, Time deadline, bool other_ready,
+                                                    const sigset_t* mask) {
   const Time now = Now();
   const Time until = now + budget;
   looked = set.look_turn_.Take(now, until);

@@ -40,14 +40,19 @@ int EpollSet::Control(int epfd, int operation, int fd, epoll_event* event) {
 }
 
 bool EpollSet::HasData(uint64_t data) {
-  const auto has = [data](const auto& entry) { return entry != nullptr && entry->socket && entry->data.u64 == data; };
+  const auto has = [data](const auto& entry) {
+    return entry != nullptr && entry->socket && entry->data.u64 == data;
+  };
   std::lock_guard lock(mutex_);
-  return std::any_of(entries_.begin(), entries_.end(), has) || std::any_of(orphans_.begin(), orphans_.end(), has) ||
-         std::any_of(requests_.begin(), requests_.end(), [data](const Request& r) { return r.wanted.data.u64 == data; });
+  return std::any_of(entries_.begin(), entries_.end(), has) ||
+         std::any_of(orphans_.begin(), orphans_.end(), has) ||
+         std::any_of(requests_.begin(), requests_.end(),
+                     [data](const Request& r) { return r.wanted.data.u64 == data; });
 }
 
 int EpollSet::Add(int fd, StreamSocket* socket, epoll_event* event) {
-  constexpr uint32_t kWithExclusive = EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
+  constexpr uint32_t kWithExclusive =
+      EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
   if ((event->events & EPOLLEXCLUSIVE) != 0 && (event->events & ~kWithExclusive) != 0) return Fail(EINVAL);
   {
     std::lock_guard lock(mutex_);

@@ -3,8 +3,8 @@
 
 namespace sdp::preload {
 
-// Around fork(): no thread is half-way through a change of the epoll sets. The table's lock comes before the sockets', the sets' own
-// after them.
+// Around fork(): no thread is half-way through a change of the epoll sets. The table's lock comes before the
+// sockets', the sets' own after them.
 void LockEpollTableForFork();
 void LockEpollSetsForFork();
 void UnlockReadinessAfterFork();

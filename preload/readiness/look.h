@@ -41,8 +41,8 @@ class DeviceLook {
   [[nodiscard]] bool any() const { return count_ != 0; }
   // As long as the most patient of them wants, but not beyond `deadline`, and not while another thread wants
   // the core; not at all if `other_ready`: something else that is waited for is ready, and would wait for the
-  // look. What comes and is not waited for (credit, say) does not end it. `mask`, if any, is the sleep's: it says which
-  // handlers run meanwhile.
+  // look. What comes and is not waited for (credit, say) does not end it. `mask`, if any, is the sleep's: it
+  // says which handlers run meanwhile.
   enum class Outcome : uint8_t {
     kSleep,        // what comes from here on ends a sleep
     kCame,         // something has come, readiness may be another

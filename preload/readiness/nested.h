@@ -9,8 +9,8 @@
 
 namespace sdp::preload {
 
-// The EpollSet of an epoll descriptor while a call works with it. Sets are never freed, only used again once nobody is in a call on
-// them, so that finding one takes no lock.
+// The EpollSet of an epoll descriptor while a call works with it. Sets are never freed, only used again once
+// nobody is in a call on them, so that finding one takes no lock.
 class EpollSetRef {
  public:
   EpollSetRef() = default;
@@ -37,11 +37,12 @@ EpollSetRef FindEpollSet(int epfd);
 // `epfd`, or a duplicate, has a set in which an SDP socket has this data.
 bool AnEpollSetHasData(int epfd, uint64_t data);
 
-// For poll, select and epoll on an epoll descriptor that the kernel calls readable: it has a set, or others in it, and neither those nor the
-// kernel have anything to report (any more).
+// For poll, select and epoll on an epoll descriptor that the kernel calls readable: it has a set, or others
+// in it, and neither those nor the kernel have anything to report (any more).
 bool NestedIsIdle(int epfd);
 
-// Which epoll descriptors the program has put into others, be there SDP sockets in them or not. Its lock is ahead of all of theirs.
+// Which epoll descriptors the program has put into others, be there SDP sockets in them or not. Its lock is
+// ahead of all of theirs.
 class Nestings {
  public:
   // `fd` is about to be put into the epoll set `epfd`, changed there or taken out.
@@ -49,8 +50,9 @@ class Nestings {
   // The number `fd` is about to be closed.
   static void Forget(int fd);
   static bool HaveInside(int epfd);
-  // Takes out of the `count` events that the kernel reported of `epfd` the inner sets that have nothing to report: they were woken for bytes of a
-  // link, or for what has been read since. The new count; up to `max_events` may have come meanwhile.
+  // Takes out of the `count` events that the kernel reported of `epfd` the inner sets that have nothing to
+  // report: they were woken for bytes of a link, or for what has been read since. The new count; up to
+  // `max_events` may have come meanwhile.
   static int Settle(int epfd, epoll_event* events, int count, int max_events);
   static void LockForFork();
   static void UnlockAfterFork();

@@ -72,7 +72,9 @@ PlainSleep::~PlainSleep() {
   if (sleepers_ != nullptr) sleepers_->fetch_sub(1);
 }
 
-bool PlainSleep::Any(uint32_t group) { return SleepersOf(group).load() != 0 || sleepers_of_several.load() != 0; }
+bool PlainSleep::Any(uint32_t group) {
+  return SleepersOf(group).load() != 0 || sleepers_of_several.load() != 0;
+}
 
 void PlainSleep::ForgetAll() {
   for (auto& count : sleepers) count = 0;

@@ -31,7 +31,7 @@ class EpollNumbers {
 class PlainSleep {
  public:
   explicit PlainSleep(int epfd);
-  PlainSleep();  // for several, of any groups
+  PlainSleep();   // for several, of any groups
   ~PlainSleep();  // also when the thread is cancelled
   PlainSleep(PlainSleep&& other) noexcept : sleepers_(other.sleepers_) { other.sleepers_ = nullptr; }
   PlainSleep& operator=(PlainSleep&&) = delete;

@@ -41,7 +41,8 @@ struct Part {
   bool link = false;     // the kernel's entry is an SDP link: what it says only means "look"
   bool device = false;   // a kernel RNIC's
   bool came = false;     // by what is waited for of it the sleep was ended
-  bool queue = false;    // the kernel's entry is a listener's SDP side: what says POLLIN there is readable in either word
+  bool queue = false;    // the kernel's entry is a listener's SDP side: what says POLLIN there is readable in
+                         // either word
   bool request = false;  // and somebody wants to connect
 };
 
@@ -89,7 +90,8 @@ class PollCall {
         Unregister();
         continue;
       }
-      const timespec* timeout = ready != 0 ? &storage : Remaining(std::min(Bounded(deadline), undone), &storage);
+      const timespec* timeout =
+          ready != 0 ? &storage : Remaining(std::min(Bounded(deadline), undone), &storage);
       // More entries than the application asked for must not be too many for it.
       const int result = ready == 0 ? Sleep(timeout, mask) : AskKernel(timeout, mask);
       const int error = errno;
@@ -111,8 +113,9 @@ class PollCall {
  private:
   int AskKernel(const timespec* timeout, const sigset_t* mask) {
     // More entries than the application asked for must not be too many for it.
-    return count_ < kernel_.size() || Confined() ? UnboundedPoll(kernel_.data(), kernel_.size(), timeout, mask)
-                                   : real.ppoll(kernel_.data(), kernel_.size(), timeout, mask);
+    return count_ < kernel_.size() || Confined()
+               ? UnboundedPoll(kernel_.data(), kernel_.size(), timeout, mask)
+               : real.ppoll(kernel_.data(), kernel_.size(), timeout, mask);
   }
 
   int Sleep(const timespec* timeout, const sigset_t* mask) {
@@ -122,7 +125,8 @@ class PollCall {
 
   bool KernelKnowsMore() {
     if (!nested_ready_.empty()) return true;
-    const bool devices_alone = std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.device; });
+    const bool devices_alone =
+        std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.device; });
     const timespec at_once{};
     return !devices_alone && AskKernel(&at_once, nullptr) > 0;
   }
@@ -164,11 +168,15 @@ class PollCall {
           edges_.push_back({stream, readiness.read_edge, readiness.write_edge, readiness.state});
           if (readiness.watch == 0) unwatched_ = true;
           if (readiness.shared) shared_ = true;
-          kernel_.push_back({.fd = readiness.watch == 0 ? -1 : readiness.link_fd >= 0 ? readiness.link_fd : asked.fd,
+          kernel_.push_back({.fd = readiness.watch == 0     ? -1
+                                   : readiness.link_fd >= 0 ? readiness.link_fd
+                                                            : asked.fd,
                              .events = readiness.watch,
                              .revents = 0});
-          if (readiness.device) look_.Add(stream, readiness.look, {.events = static_cast<short>(asked.events | kAlways)});
-          parts_.push_back({.index = i, .socket = std::move(socket), .link = true, .device = readiness.device});
+          if (readiness.device)
+            look_.Add(stream, readiness.look, {.events = static_cast<short>(asked.events | kAlways)});
+          parts_.push_back(
+              {.index = i, .socket = std::move(socket), .link = true, .device = readiness.device});
           break;
         case StreamSocket::State::kListening:
           AddPlain(i);
@@ -176,7 +184,10 @@ class PollCall {
             if (fd < 0 || (asked.events & kReadable) == 0) continue;
             kernel_.push_back({.fd = fd, .events = POLLIN, .revents = 0});
             stream->Ref();
-            parts_.push_back({.index = i, .socket = SocketRef(stream), .queue = true, .request = fd == readiness.listener_fds[0]});
+            parts_.push_back({.index = i,
+                              .socket = SocketRef(stream),
+                              .queue = true,
+                              .request = fd == readiness.listener_fds[0]});
           }
           break;
         case StreamSocket::State::kNew:
@@ -202,7 +213,8 @@ class PollCall {
       if (!set) {
         plain_sleeps_.push_back(std::move(sleep));
       } else {
-        // From here on the kernel hears of what becomes ready; what is ready already is reported by the entry below at the latest.
+        // From here on the kernel hears of what becomes ready; what is ready already is reported by the entry
+        // below at the latest.
         watched_sets_.emplace_back(std::move(set));
         if (watched_sets_.back().get()->ProgressAndCheck()) nested_ready_.push_back(i);
         if (watched_sets_.back().get()->HasShared()) shared_ = true;
@@ -226,15 +238,19 @@ class PollCall {
       Part& part = parts_[k];
       if (part.queue && revents != 0) {
         auto* const stream = static_cast<StreamSocket*>(part.socket.get());
-        if (part.request && stream->TakeOnConnections()) continue;  // accept would perhaps sleep: the listener is ready when hands are shaken
-        // A listener that listens no more: its conventional side says what there is to say, and the next round asks that alone.
+        if (part.request && stream->TakeOnConnections())
+          continue;  // accept would perhaps sleep: the listener is ready when hands are shaken
+        // A listener that listens no more: its conventional side says what there is to say, and the next
+        // round asks that alone.
         if ((revents & POLLIN) == 0 || !stream->listening()) continue;
       }
       if (!part.link) {
         const bool epolls = !watched_sets_.empty() || !plain_sleeps_.empty();
-        const bool idle = revents != 0 && (revents & ~kReadable) == 0 && epolls && NestedIsIdle(kernel_[k].fd);
+        const bool idle =
+            revents != 0 && (revents & ~kReadable) == 0 && epolls && NestedIsIdle(kernel_[k].fd);
         const bool readable = part.queue && revents != 0;
-        if (!idle) set(part.index, readable ? static_cast<short>(fds_[part.index].events & kReadable) : revents);
+        if (!idle)
+          set(part.index, readable ? static_cast<short>(fds_[part.index].events & kReadable) : revents);
         continue;
       }
       auto* const stream = static_cast<StreamSocket*>(part.socket.get());
@@ -256,7 +272,9 @@ class PollCall {
     using WokenBy = StreamSocket::WokenBy;
     for (Part& part : parts_) {
       if (!part.device) continue;
-      const WokenBy by = part.came ? WokenBy::kThis : woken_by_device_ ? WokenBy::kAnother : WokenBy::kNeither;
+      const WokenBy by = part.came          ? WokenBy::kThis
+                         : woken_by_device_ ? WokenBy::kAnother
+                                            : WokenBy::kNeither;
       static_cast<StreamSocket*>(part.socket.get())->NoteSlept(lasted, by);
     }
   }
@@ -286,12 +304,14 @@ class PollCall {
     for (const Seen& seen : edges_) {
       const StreamSocket::Readiness now = seen.socket->GetReadiness();
       shared_ = shared_ || now.shared;
-      if (now.read_edge != seen.read_edge || now.write_edge != seen.write_edge || now.state != seen.state) return true;
+      if (now.read_edge != seen.read_edge || now.write_edge != seen.write_edge || now.state != seen.state)
+        return true;
     }
     return false;
   }
 
-  // A thread that nobody can wake looks again soon; so does one that waits for a connection of several processes.
+  // A thread that nobody can wake looks again soon; so does one that waits for a connection of several
+  // processes.
   Time Bounded(Time deadline) const {
     const bool deaf = waiter_ == nullptr && (unwatched_ || !nested_ready_.empty());
     if (deaf) return std::min(deadline, Now() + std::chrono::milliseconds(5));
@@ -338,8 +358,8 @@ bool PollConcernsUs(const pollfd* fds, nfds_t count) {
 
 namespace {
 
-// The kernel's answer where epoll descriptors without a set are all that concerns us; nothing if there is more, or a set has come meanwhile. No
-// allocation: the process may have no TCP sockets.
+// The kernel's answer where epoll descriptors without a set are all that concerns us; nothing if there is
+// more, or a set has come meanwhile. No allocation: the process may have no TCP sockets.
 template <typename IsOurs, typename Wait>
 std::optional<int> WaitWithoutSets(int count, IsOurs is_ours, Wait wait) {
   if (HaveEpollSets()) return std::nullopt;
@@ -358,11 +378,13 @@ std::optional<int> WaitWithoutSets(int count, IsOurs is_ours, Wait wait) {
 
 }  // namespace
 
-// The kernel takes no more entries than a process may have descriptors. No limit is so low that short calls would have to ask for it.
+// The kernel takes no more entries than a process may have descriptors. No limit is so low that short calls
+// would have to ask for it.
 bool TooMany(nfds_t count) {
   constexpr nfds_t kNeverTooMany = 16;
   rlimit limit{};
-  return count > kNeverTooMany && !Confined() && getrlimit(RLIMIT_NOFILE, &limit) == 0 && count > limit.rlim_cur;
+  return count > kNeverTooMany && !Confined() && getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+         count > limit.rlim_cur;
 }
 
 int Poll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
@@ -372,7 +394,10 @@ int Poll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mas
   }
   const Time deadline = DeadlineAfter(timeout);
   const auto plain = WaitWithoutSets(
-      static_cast<int>(count), [&](int i) { return fds[i].fd >= 0 && FdTable::Has(fds[i].fd); }, [&] { return Confined() ? UnboundedPoll(fds, count, timeout, mask) : real.ppoll(fds, count, timeout, mask); });
+      static_cast<int>(count), [&](int i) { return fds[i].fd >= 0 && FdTable::Has(fds[i].fd); },
+      [&] {
+        return Confined() ? UnboundedPoll(fds, count, timeout, mask) : real.ppoll(fds, count, timeout, mask);
+      });
   if (plain) return *plain;
   pthread_testcancel();
   const CancelledInSleepsOnly whole;
@@ -381,7 +406,8 @@ int Poll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mas
 
 namespace {
 
-// What select is passed is as long as `count` says, in whole words, be that less than an fd_set (libev) or more.
+// What select is passed is as long as `count` says, in whole words, be that less than an fd_set (libev) or
+// more.
 class SelectSet {
  public:
   explicit SelectSet(fd_set* set) : words_(reinterpret_cast<Word*>(set)) {}
@@ -404,16 +430,19 @@ class SelectSet {
   Word* const words_;
 };
 
-std::optional<int> SelectWithoutSets(int count, const std::array<fd_set*, 3>& sets, const timespec* timeout, const sigset_t* mask) {
+std::optional<int> SelectWithoutSets(int count, const std::array<fd_set*, 3>& sets, const timespec* timeout,
+                                     const sigset_t* mask) {
   if (count > FD_SETSIZE) return std::nullopt;
   std::array<fd_set, 3> asked;  // what the kernel has answered may have to be asked again
   for (size_t i = 0; i < sets.size(); ++i) {
     if (sets[i] != nullptr) SelectSet(&asked[i]).Assign(SelectSet(sets[i]), count);
   }
   const auto is_ours = [&](int fd) {
-    return FdTable::Has(fd) && std::any_of(sets.begin(), sets.end(), [fd](fd_set* set) { return SelectSet(set).Has(fd); });
+    return FdTable::Has(fd) &&
+           std::any_of(sets.begin(), sets.end(), [fd](fd_set* set) { return SelectSet(set).Has(fd); });
   };
-  const auto result = WaitWithoutSets(count, is_ours, [&] { return real.pselect(count, sets[0], sets[1], sets[2], timeout, mask); });
+  const auto result = WaitWithoutSets(
+      count, is_ours, [&] { return real.pselect(count, sets[0], sets[1], sets[2], timeout, mask); });
   for (size_t i = 0; i < sets.size() && !result; ++i) {
     if (sets[i] != nullptr) SelectSet(sets[i]).Assign(SelectSet(&asked[i]), count);
   }
@@ -431,8 +460,8 @@ bool SelectConcernsUs(int count, const fd_set* read, const fd_set* write, const 
   return false;
 }
 
-int Select(int count, fd_set* read_set, fd_set* write_set, fd_set* except_set, const timespec* timeout, const sigset_t* mask,
-           timespec* remaining) {
+int Select(int count, fd_set* read_set, fd_set* write_set, fd_set* except_set, const timespec* timeout,
+           const sigset_t* mask, timespec* remaining) {
   const Time deadline = DeadlineAfter(timeout);
   SelectSet read(read_set);
   SelectSet write(write_set);
@@ -461,7 +490,8 @@ int Select(int count, fd_set* read_set, fd_set* write_set, fd_set* except_set, c
         return -1;
       }
     }
-    // POLLHUP and POLLERR are not select's: they make a side ready that was asked for (as the kernel maps them), or nothing.
+    // POLLHUP and POLLERR are not select's: they make a side ready that was asked for (as the kernel maps
+    // them), or nothing.
     result = 0;
     for (pollfd& p : fds) {
       constexpr short kRead = POLLIN | POLLRDNORM | POLLHUP | POLLERR;
@@ -474,7 +504,9 @@ int Select(int count, fd_set* read_set, fd_set* write_set, fd_set* except_set, c
     }
     if (result > 0 || Now() >= deadline) break;
     // Only a hang-up nobody asked for: sleep on without its descriptor, which can say no more.
-    fds.erase(std::remove_if(fds.begin(), fds.end(), [](const pollfd& p) { return (p.events & (POLLIN | POLLOUT)) == 0; }), fds.end());
+    fds.erase(std::remove_if(fds.begin(), fds.end(),
+                             [](const pollfd& p) { return (p.events & (POLLIN | POLLOUT)) == 0; }),
+              fds.end());
   }
   for (SelectSet* set : {&read, &write, &except}) set->Clear(count);
   for (const pollfd& p : fds) {

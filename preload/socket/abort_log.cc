@@ -28,7 +28,8 @@ void LogRecentMessages(LogLevel level, const stats::MessageRecorder& recorder) {
     const stats::MessageText text = stats::ToText(note);
     time_ns = std::max(time_ns, note.time_ns);
     const double ago = static_cast<double>(now_ns - static_cast<int64_t>(time_ns)) / 1e9;
-    LogLine(level, "  %.3f s before: %s %s %s", ago, note.direction == stats::NoteDirection::kOut ? "sent" : "got", text.name.c_str(),
+    LogLine(level, "  %.3f s before: %s %s %s", ago,
+            note.direction == stats::NoteDirection::kOut ? "sent" : "got", text.name.c_str(),
             text.details.c_str());
   }
 }
@@ -36,7 +37,8 @@ void LogRecentMessages(LogLevel level, const stats::MessageRecorder& recorder) {
 std::string Describe(engine::AbortReason reason, const verbs::LinkCause& cause) {
   std::string text = engine::ToString(reason);
   if (!cause.text.empty()) text += "; " + cause.text;
-  if (reason == engine::AbortReason::kLinkLost && cause.end == verbs::LinkEnd::kClosedByPeer) text += " without a DisConn";
+  if (reason == engine::AbortReason::kLinkLost && cause.end == verbs::LinkEnd::kClosedByPeer)
+    text += " without a DisConn";
   return text;
 }
 
@@ -44,10 +46,12 @@ std::string Describe(engine::AbortReason reason, const verbs::LinkCause& cause) 
 
 LogLevel AbortLevel(engine::AbortReason reason, const verbs::LinkCause& cause) {
   if (engine::IsViolation(reason)) return LogLevel::kError;
-  if (cause.end == verbs::LinkEnd::kTerminated || cause.end == verbs::LinkEnd::kFailed) return LogLevel::kError;
+  if (cause.end == verbs::LinkEnd::kTerminated || cause.end == verbs::LinkEnd::kFailed)
+    return LogLevel::kError;
   if (reason == engine::AbortReason::kPeerAborted) return LogLevel::kInfo;
   if (cause.end == verbs::LinkEnd::kClosedByPeer) return LogLevel::kInfo;
-  const bool reset = cause.end == verbs::LinkEnd::kReset && (cause.os_error == ECONNRESET || cause.os_error == EPIPE);
+  const bool reset =
+      cause.end == verbs::LinkEnd::kReset && (cause.os_error == ECONNRESET || cause.os_error == EPIPE);
   return reset ? LogLevel::kInfo : LogLevel::kError;
 }
 
@@ -56,9 +60,11 @@ AbortAllowance& TheAbortAllowance() { return *allowance.load(std::memory_order_a
 void ShareAbortAllowance() {
   AbortAllowance* expected = &own_allowance;
   if (allowance.load() != expected) return;
-  void* const page = mmap(nullptr, sizeof(AbortAllowance), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const page =
+      mmap(nullptr, sizeof(AbortAllowance), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return;
-  if (!allowance.compare_exchange_strong(expected, new (page) AbortAllowance)) munmap(page, sizeof(AbortAllowance));
+  if (!allowance.compare_exchange_strong(expected, new (page) AbortAllowance))
+    munmap(page, sizeof(AbortAllowance));
 }
 
 bool AbortAllowance::Take(Time now, uint64_t* left_out) {
@@ -77,7 +83,8 @@ bool AbortAllowance::Take(Time now, uint64_t* left_out) {
   return true;
 }
 
-void LogAbort(const Address& peer, engine::AbortReason reason, const verbs::LinkCause& cause, const stats::MessageRecorder& recorder) {
+void LogAbort(const Address& peer, engine::AbortReason reason, const verbs::LinkCause& cause,
+              const stats::MessageRecorder& recorder) {
   const LogLevel level = AbortLevel(reason, cause);
   if (!LogEnabled(level)) return;
   uint64_t left_out = 0;
@@ -86,7 +93,8 @@ void LogAbort(const Address& peer, engine::AbortReason reason, const verbs::Link
     LogLine(level, "%llu connections were aborted that the log does not name (SDP_LOG=info names them all)",
             static_cast<unsigned long long>(left_out));
   }
-  LogLine(level, "connection with %s aborted: %s", ToEndpoint(peer).ToString().c_str(), Describe(reason, cause).c_str());
+  LogLine(level, "connection with %s aborted: %s", ToEndpoint(peer).ToString().c_str(),
+          Describe(reason, cause).c_str());
   LogRecentMessages(level, recorder);
 }
 

@@ -1,13 +1,15 @@
 // What the log says of a connection that was aborted: a line, and the connection's last messages.
 //
-// How loud it is depends on whether somebody has to hear of it. The peer broke SDP's or iWARP's rules, the RNIC failed, the
-// network or the peer's host is gone, the peer died in the middle of a message: an error, which the log has unless told otherwise. A
-// reset, an AbortConn, or a link that just ends is how programs leave that do not care any more (SO_LINGER of zero, unread data, Ctrl-C):
-// info. What the application aborts itself it knows.
+// How loud it is depends on whether somebody has to hear of it. The peer broke SDP's or iWARP's rules, the
+// RNIC failed, the network or the peer's host is gone, the peer died in the middle of a message: an error,
+// which the log has unless told otherwise. A reset, an AbortConn, or a link that just ends is how programs
+// leave that do not care any more (SO_LINGER of zero, unread data, Ctrl-C): info. What the application aborts
+// itself it knows.
 //
-// Whoever can connect can cause such errors. So where the log has errors alone, a process writes about kAbortBurst of them
-// at once, and then about one in kAbortInterval; the next line counts the others. With info the log has them all. Processes made by fork
-// count as one with their parent: a server may have one for each connection.
+// Whoever can connect can cause such errors. So where the log has errors alone, a process writes about
+// kAbortBurst of them at once, and then about one in kAbortInterval; the next line counts the others. With
+// info the log has them all. Processes made by fork count as one with their parent: a server may have one for
+// each connection.
 #ifndef SDP_PRELOAD_SOCKET_ABORT_LOG_H_
 #define SDP_PRELOAD_SOCKET_ABORT_LOG_H_
 
@@ -46,7 +48,8 @@ AbortAllowance& TheAbortAllowance();
 void ShareAbortAllowance();
 
 // To the log, as said above; nothing if its level is lower.
-void LogAbort(const Address& peer, engine::AbortReason reason, const verbs::LinkCause& cause, const stats::MessageRecorder& recorder);
+void LogAbort(const Address& peer, engine::AbortReason reason, const verbs::LinkCause& cause,
+              const stats::MessageRecorder& recorder);
 
 }  // namespace sdp::preload
 

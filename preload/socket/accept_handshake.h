@@ -19,7 +19,8 @@ class AcceptHandshake {
   enum class Outcome : uint8_t { kPending, kEstablished, kFailed };
 
   AcceptHandshake(int fd, const Address& peer, const ConnectionTuning& tuning, Time now);
-  // The same for a request that a kernel RNIC has brought; `fd` is to become the application's descriptor for the connection.
+  // The same for a request that a kernel RNIC has brought; `fd` is to become the application's descriptor for
+  // the connection.
   AcceptHandshake(int fd, const ConnectionTuning& tuning, std::unique_ptr<verbs::Connector> connector)
       : fd_(fd), tuning_(tuning), rnic_(RnicKind::kKernel), connector_(std::move(connector)) {}
 

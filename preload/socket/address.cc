@@ -59,12 +59,14 @@ pm::Endpoint ToEndpoint(const Address& address) {
 bool WithinHost(const Address& local, const Address& peer) {
   const pm::Endpoint here = ToEndpoint(local);
   const pm::Endpoint there = ToEndpoint(peer);
-  return !here.IsWildcard() && (pm::HostOf(here) == pm::HostOf(there) || (here.IsLoopback() && there.IsLoopback()));
+  return !here.IsWildcard() &&
+         (pm::HostOf(here) == pm::HostOf(there) || (here.IsLoopback() && there.IsLoopback()));
 }
 
 Address ToAddress(const pm::Endpoint& endpoint, int domain, uint32_t scope_id) {
   Address address;
-  address.length = pm::ToSockaddr(domain == AF_INET6 ? pm::ToMapped(endpoint) : endpoint, &address.storage, scope_id);
+  address.length =
+      pm::ToSockaddr(domain == AF_INET6 ? pm::ToMapped(endpoint) : endpoint, &address.storage, scope_id);
   return address;
 }
 

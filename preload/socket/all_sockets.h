@@ -1,5 +1,5 @@
-// Every socket of the process locked at once: around fork, and while a program is about to take its place. One thread at a time; the
-// locks are those of this process's threads alone.
+// Every socket of the process locked at once: around fork, and while a program is about to take its place.
+// One thread at a time; the locks are those of this process's threads alone.
 #ifndef SDP_PRELOAD_SOCKET_ALL_SOCKETS_H_
 #define SDP_PRELOAD_SOCKET_ALL_SOCKETS_H_
 

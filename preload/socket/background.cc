@@ -60,21 +60,27 @@ void Pause() {
 // 0: nobody can tell.
 unsigned ThreadsOfProcess() {
   struct stat tasks {};
-  return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > 2 ? static_cast<unsigned>(tasks.st_nlink) - 2 : 0;
+  return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > 2
+             ? static_cast<unsigned>(tasks.st_nlink) - 2
+             : 0;
 }
 
-// The thread that the process began with has ended, with this status, and of others there is one. Empty also where nobody can tell.
+// The thread that the process began with has ended, with this status, and of others there is one. Empty also
+// where nobody can tell.
 std::optional<int> AllOthersHaveEnded() {
   const int fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/proc/self/stat", O_RDONLY | O_CLOEXEC));
   if (fd < 0) return std::nullopt;
   std::array<char, 1024> text{};
   const ssize_t size = real.read(fd, text.data(), text.size() - 1);
   real.close(fd);
-  // Behind the name, which may have anything in it: the state, 16 numbers, and how many threads there are; last the status, as of waitpid (proc(5)).
+  // Behind the name, which may have anything in it: the state, 16 numbers, and how many threads there are;
+  // last the status, as of waitpid (proc(5)).
   const char* const behind = size > 0 ? strrchr(text.data(), ')') : nullptr;
   char state = 0;
   long threads = 0;
-  if (behind == nullptr || sscanf(behind, ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld", &state, &threads) != 2 ||
+  if (behind == nullptr ||
+      sscanf(behind, ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld", &state,
+             &threads) != 2 ||
       state != 'Z' || threads != 2)
     return std::nullopt;
   const char* const last = strrchr(behind, ' ');
@@ -125,7 +131,8 @@ void Background::State::Sleep(std::vector<pollfd>& fds) {
   if (MainThread::HasEnded()) until = std::min(until, Now() + kLookForOthers);
   {
     std::lock_guard lock(mutex);
-    const bool again = std::any_of(items.begin(), items.end(), [](const Item& item) { return item.task->added_again_; });
+    const bool again =
+        std::any_of(items.begin(), items.end(), [](const Item& item) { return item.task->added_again_; });
     if (again || !added.empty()) return;
     asleep = true;
     sleeps_until = until;
@@ -165,7 +172,8 @@ void Background::RunReady(std::vector<Item>& items, const std::vector<pollfd>& f
 
 std::vector<Socket*> Background::TakeDone(std::vector<Item>& items, Time now) {
   std::vector<Socket*> done;  // owners: a task may be gone as soon as it is not held
-  const auto over = std::count_if(items.begin(), items.end(), [](const Item& item) { return item.wait.done; });
+  const auto over =
+      std::count_if(items.begin(), items.end(), [](const Item& item) { return item.wait.done; });
   done.reserve(static_cast<size_t>(over));  // or, for want of memory, all stays as it is
   std::erase_if(items, [&](Item& item) {
     if (item.task->added_again_) {  // what it saw may be old: once more, after the grace
@@ -190,8 +198,9 @@ void* Background::Main(void*) {
     s.begun = true;
   }
   std::vector<pollfd> fds;
-  // A process whose last thread ends by pthread_exit, or by a system call, ends with it: not for the kernel and the C library, as long as this one is here.
-  // When it returns the C library makes an exit(0) of that, where that is what it was.
+  // A process whose last thread ends by pthread_exit, or by a system call, ends with it: not for the kernel
+  // and the C library, as long as this one is here. When it returns the C library makes an exit(0) of that,
+  // where that is what it was.
   Time look_for_others{};
   for (;;) {
     try {

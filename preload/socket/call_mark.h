@@ -1,6 +1,7 @@
-// Programs jump out of calls: siglongjmp from a handler that interrupted one, the classic way to a time-out. What such a call was about
-// to give back nobody gives back. So a call that leaves something behind in a sleep marks its frame, and the thread's next call on the
-// socket looks whether it has jumped since, by a function that the library hears of, or in another way, so that the frame is not there any more.
+// Programs jump out of calls: siglongjmp from a handler that interrupted one, the classic way to a time-out.
+// What such a call was about to give back nobody gives back. So a call that leaves something behind in a
+// sleep marks its frame, and the thread's next call on the socket looks whether it has jumped since, by a
+// function that the library hears of, or in another way, so that the frame is not there any more.
 #ifndef SDP_PRELOAD_SOCKET_CALL_MARK_H_
 #define SDP_PRELOAD_SOCKET_CALL_MARK_H_
 
@@ -46,21 +47,28 @@ class Sleeper {
     jumps_ = Jumps::Count();
   }
   void Clear() { mark_ = nullptr; }
-  // If it is another thread, asleep in a link's read: that ends now, with nothing read. Under the lock that it takes behind that. False: it cannot
-  // be told.
-  [[nodiscard]] bool End() const { return mark_ != nullptr && !IsCaller() && Critical::EndLinkRead(thread_, tid_); }
+  // If it is another thread, asleep in a link's read: that ends now, with nothing read. Under the lock that
+  // it takes behind that. False: it cannot be told.
+  [[nodiscard]] bool End() const {
+    return mark_ != nullptr && !IsCaller() && Critical::EndLinkRead(thread_, tid_);
+  }
   // In the child of a fork.
   static void ForgetThreadId() { thread_id_ = 0; }
-  [[nodiscard]] bool Is(pthread_t thread) const { return mark_ != nullptr && pthread_equal(thread_, thread) != 0; }
+  [[nodiscard]] bool Is(pthread_t thread) const {
+    return mark_ != nullptr && pthread_equal(thread_, thread) != 0;
+  }
   // It is the calling thread, in a handler then.
   [[nodiscard]] bool IsCaller() const { return Is(pthread_self()); }
-  // True if it was the calling thread, and the call's frame is no more. `frame`: of the call that asks, the outermost of the library's, so that a call from the same place is seen to lie over the mark and not beside it. A handler's own calls are below the frame of the call
-  // that it interrupted, or on another stack.
+  // True if it was the calling thread, and the call's frame is no more. `frame`: of the call that asks, the
+  // outermost of the library's, so that a call from the same place is seen to lie over the mark and not
+  // beside it. A handler's own calls are below the frame of the call that it interrupted, or on another
+  // stack.
   [[nodiscard]] bool JumpedOver(const void* frame) const {
     if (!IsCaller()) return false;
     stack_t stack{};
     if (sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_ONSTACK) != 0) return false;
-    return jumps_ != Jumps::Count() || reinterpret_cast<uintptr_t>(frame) >= reinterpret_cast<uintptr_t>(mark_) || !mark_->intact();
+    return jumps_ != Jumps::Count() ||
+           reinterpret_cast<uintptr_t>(frame) >= reinterpret_cast<uintptr_t>(mark_) || !mark_->intact();
   }
 
  private:

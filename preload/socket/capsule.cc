@@ -14,7 +14,8 @@ namespace sdp::preload {
 namespace {
 
 // Each message: these bytes, 1 if another one follows, a piece of the content; and some of the descriptors.
-constexpr std::array<char, 16> kMagic = {'S', 'D', 'P', ' ', 'c', 'a', 'p', 's', 'u', 'l', 'e', '\x1b', '\x01', '\xd6', '\x9c', '\0'};
+constexpr std::array<char, 16> kMagic = {'S', 'D', 'P', ' ',    'c',    'a',    'p',    's',
+                                         'u', 'l', 'e', '\x1b', '\x01', '\xd6', '\x9c', '\0'};
 constexpr size_t kHead = kMagic.size() + 1;
 constexpr size_t kMostContent = 16 << 10;
 constexpr size_t kMostDescriptors = 128;  // of SCM_MAX_FD, 253
@@ -69,7 +70,8 @@ bool ReceivePiece(int fd, Capsule* out, bool* more) {
     std::memcpy(out->descriptors.data() + before, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
   }
   const auto size = static_cast<size_t>(got);
-  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || size < kHead || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
+  if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 || size < kHead ||
+      std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
     return false;
   *more = bytes[kHead - 1] != std::byte{0};
   out->content.insert(out->content.end(), bytes.begin() + kHead, bytes.begin() + got);
@@ -108,8 +110,10 @@ bool Capsule::Is(int fd, Maker wanted) {
   std::array<char, kMagic.size()> start;
   ucred maker{};
   const bool is = real.getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET &&
-                  real.recv(fd, start.data(), start.size(), MSG_PEEK | MSG_DONTWAIT) == static_cast<ssize_t>(start.size()) &&
-                  start == kMagic && (length = sizeof maker) != 0 && real.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &maker, &length) == 0 &&
+                  real.recv(fd, start.data(), start.size(), MSG_PEEK | MSG_DONTWAIT) ==
+                      static_cast<ssize_t>(start.size()) &&
+                  start == kMagic && (length = sizeof maker) != 0 &&
+                  real.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &maker, &length) == 0 &&
                   (wanted == Maker::kAnybody || maker.uid == 0 || maker.uid == geteuid());
   errno = saved;
   return is;
@@ -123,7 +127,8 @@ std::optional<Capsule> Capsule::Open(int fd) {
   const size_t most_content = trusted ? size_t{64} << 20 : size_t{64} << 10;
   const size_t most_descriptors = trusted ? size_t{1} << 20 : 8;
   for (bool more = true; more;) {
-    if (ReceivePiece(fd, &capsule, &more) && capsule.content.size() <= most_content && capsule.descriptors.size() <= most_descriptors)
+    if (ReceivePiece(fd, &capsule, &more) && capsule.content.size() <= most_content &&
+        capsule.descriptors.size() <= most_descriptors)
       continue;
     CloseAll(capsule.descriptors);
     return std::nullopt;

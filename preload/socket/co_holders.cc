@@ -94,10 +94,11 @@ bool OthersHold(int fd, CoHolders holders) {
   };
   const pid_t self = getpid();
   const bool held = own.known() && AnyNumberIn("/proc", [&](const char* process) {
-    if (atoi(process) == self) return false;
-    if (holders == CoHolders::kBySameNumber) return keeps(process, number.data());
-    return AnyNumberIn(PathOf(process, "").data(), [&](const char* its_number) { return keeps(process, its_number); });
-  });
+                      if (atoi(process) == self) return false;
+                      if (holders == CoHolders::kBySameNumber) return keeps(process, number.data());
+                      return AnyNumberIn(PathOf(process, "").data(),
+                                         [&](const char* its_number) { return keeps(process, its_number); });
+                    });
   errno = error;
   return held;
 }

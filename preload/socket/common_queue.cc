@@ -41,12 +41,16 @@ Address PeerOf(const std::byte* record) {
   return peer;
 }
 
-// Barred or not is written on the end that puts in, where all processes read it: as a priority, which means nothing to a Unix socket.
+// Barred or not is written on the end that puts in, where all processes read it: as a priority, which means
+// nothing to a Unix socket.
 constexpr int kBarred = 1;
 
-// Who is at work holds a record lock on the same end: a process's own, not an open file's, which all processes have. A descriptor of that end
-// that the process closes takes it away: then nobody waits for this process.
-struct flock WorkLock(short type) { return {.l_type = type, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1, .l_pid = 0}; }
+// Who is at work holds a record lock on the same end: a process's own, not an open file's, which all
+// processes have. A descriptor of that end that the process closes takes it away: then nobody waits for this
+// process.
+struct flock WorkLock(short type) {
+  return {.l_type = type, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1, .l_pid = 0};
+}
 
 union Control {
   cmsghdr align;
@@ -72,7 +76,8 @@ bool HasRoomForDescriptor(int any) {
 
 int DescriptorIn(msghdr& message) {
   const cmsghdr* const rights = CMSG_FIRSTHDR(&message);
-  if (rights == nullptr || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS || rights->cmsg_len < CMSG_LEN(sizeof(int)))
+  if (rights == nullptr || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS ||
+      rights->cmsg_len < CMSG_LEN(sizeof(int)))
     return -1;
   int fd;
   std::memcpy(&fd, CMSG_DATA(rights), sizeof fd);
@@ -182,7 +187,8 @@ bool CommonQueue::Take(int flags, int* link, Address* peer, Time* since, std::ve
   iovec piece{.iov_base = record.data(), .iov_len = record.size()};
   Control control{};
   msghdr message = MessageOf(&piece, &control);
-  const ssize_t got = real.recvmsg(out_, &message, MSG_DONTWAIT | ((flags & SOCK_CLOEXEC) != 0 ? MSG_CMSG_CLOEXEC : 0));
+  const ssize_t got =
+      real.recvmsg(out_, &message, MSG_DONTWAIT | ((flags & SOCK_CLOEXEC) != 0 ? MSG_CMSG_CLOEXEC : 0));
   if (got < 0) return false;
   *link = DescriptorIn(message);
   const uint32_t size = LoadBe<uint32_t>(record.data());

@@ -25,17 +25,21 @@ namespace {
 using Outcome = ConnectAttempt::Outcome;
 using stats::FallbackReason;
 
-// Of handshakes that the peer ends without a word. Children that end soon may each take one with them; a server that dies of us is not to
-// die much more often than on TCP.
+// Of handshakes that the peer ends without a word. Children that end soon may each take one with them; a
+// server that dies of us is not to die much more often than on TCP.
 constexpr int kMostLost = 4;
 
 FallbackReason ReasonOf(pm::QueryState state) {
   switch (state) {
-    case pm::QueryState::kSilent: return FallbackReason::kPmTimeout;
-    case pm::QueryState::kUnreachable: return FallbackReason::kPmUnreachable;
-    case pm::QueryState::kDenied: return FallbackReason::kPmDenied;
+    case pm::QueryState::kSilent:
+      return FallbackReason::kPmTimeout;
+    case pm::QueryState::kUnreachable:
+      return FallbackReason::kPmUnreachable;
+    case pm::QueryState::kDenied:
+      return FallbackReason::kPmDenied;
     case pm::QueryState::kAccepted:
-    case pm::QueryState::kAsking: break;
+    case pm::QueryState::kAsking:
+      break;
   }
   return FallbackReason::kOther;
 }
@@ -56,9 +60,11 @@ bool IsOfThisHost(int error) {
   }
 }
 
-// Without a word: not what a Terminate says, nor an answer that is none (who gives one gives it again), nor what this host cannot.
+// Without a word: not what a Terminate says, nor an answer that is none (who gives one gives it again), nor
+// what this host cannot.
 bool EndedByPeer(const verbs::LinkCause& cause) {
-  return cause.end == verbs::LinkEnd::kClosedByPeer || (cause.end == verbs::LinkEnd::kReset && !cause.local && cause.os_error != ETIMEDOUT);
+  return cause.end == verbs::LinkEnd::kClosedByPeer ||
+         (cause.end == verbs::LinkEnd::kReset && !cause.local && cause.os_error != ETIMEDOUT);
 }
 
 // 0, or what has become of a connect that was begun. Nothing: it goes on.
@@ -98,9 +104,11 @@ ConnectAttempt::ConnectAttempt(int fd, int domain, const Address& target, KeptOp
       domain_(domain == kFamilySdp ? AF_INET : domain),
       target_(target),
       kept_(*kept),
-      ruling_(domain == kFamilySdp ? Ruling::Native() : DecideSocket(RuleRole::kClient, target_.get(), target_.length)),
+      ruling_(domain == kFamilySdp ? Ruling::Native()
+                                   : DecideSocket(RuleRole::kClient, target_.get(), target_.length)),
       target_endpoint_(ToEndpoint(target)) {
-  if (target.family() == AF_INET6) scope_id_ = reinterpret_cast<const sockaddr_in6*>(&target.storage)->sin6_scope_id;
+  if (target.family() == AF_INET6)
+    scope_id_ = reinterpret_cast<const sockaddr_in6*>(&target.storage)->sin6_scope_id;
 }
 
 Outcome ConnectAttempt::Step(Time now) {
@@ -140,7 +148,8 @@ Background::Wait ConnectAttempt::wait() const {
     case Phase::kConventional:
       return {.fd = fd_, .events = POLLOUT, .deadline = kNever};
     case Phase::kHandshake: {
-      const verbs::Interest interest = connector_ != nullptr ? connector_->interest() : session_->queue_pair().interest();
+      const verbs::Interest interest =
+          connector_ != nullptr ? connector_->interest() : session_->queue_pair().interest();
       return {.fd = connector_ != nullptr ? connector_->event_fd() : session_->LinkOf(fd_),
               .events = static_cast<short>((interest.read ? POLLIN : 0) | (interest.write ? POLLOUT : 0)),
               .deadline = connector_ != nullptr ? std::min(connector_->deadline(), deadline_) : deadline_};
@@ -163,9 +172,11 @@ void ConnectAttempt::Disown() {
 
 Outcome ConnectAttempt::Start(Time now) {
   if (ruling_.mode == Mode::kTcp) {
-    return GiveUp(ruling_.rule == nullptr ? FallbackReason::kModeTcp : FallbackReason::kRule, ruling_.ToString());
+    return GiveUp(ruling_.rule == nullptr ? FallbackReason::kModeTcp : FallbackReason::kRule,
+                  ruling_.ToString());
   }
-  if (ruling_.mode == Mode::kBoth && !SharedArena::MayBeMade()) return GiveUp(FallbackReason::kResources, SharedArena::kNoRoom);
+  if (ruling_.mode == Mode::kBoth && !SharedArena::MayBeMade())
+    return GiveUp(FallbackReason::kResources, SharedArena::kNoRoom);
   if (std::string why; !HaveRnic(&why)) return GiveUp(FallbackReason::kNoRnic, "SDP_RNIC=verbs: " + why);
   if (target_endpoint_.port == 0 || target_endpoint_.IsMulticastOrBroadcast()) {
     return GiveUp(FallbackReason::kAddressFamily, "no address for a stream: " + target_endpoint_.ToString());
@@ -186,7 +197,8 @@ Outcome ConnectAttempt::Start(Time now) {
   }
   from_cache_ = false;
   lookup_ = PmLookup::Start(fd_, domain_, target_endpoint_, scope_id_, now);
-  if (lookup_ == nullptr) return GiveUp(FallbackReason::kPmUnreachable, "no way to ask the target's port mapper");
+  if (lookup_ == nullptr)
+    return GiveUp(FallbackReason::kPmUnreachable, "no way to ask the target's port mapper");
   phase_ = Phase::kAsking;
   return Step(now);
 }
@@ -194,8 +206,8 @@ Outcome ConnectAttempt::Start(Time now) {
 Outcome ConnectAttempt::HandleAnswer(pm::QueryState state, const pm::Endpoint& sdp_address, Time now) {
   if (state != pm::QueryState::kAccepted) {
     const auto reason = from_cache_ ? FallbackReason::kPmCached : ReasonOf(state);
-    return GiveUp(reason, "port mapper of " + target_endpoint_.ToString() + ": " + std::string(pm::ToString(state)) +
-                              (from_cache_ ? " a moment ago" : ""));
+    return GiveUp(reason, "port mapper of " + target_endpoint_.ToString() + ": " +
+                              std::string(pm::ToString(state)) + (from_cache_ ? " a moment ago" : ""));
   }
   if (sdp_address.IsWildcard() || sdp_address.port == 0 || sdp_address.IsMulticastOrBroadcast() ||
       (domain_ == AF_INET && sdp_address.version != pm::IpVersion::kV4)) {
@@ -209,13 +221,15 @@ Outcome ConnectAttempt::ConnectLink(Time now) {
   deadline_ = now + config().handshake_timeout;
   if (!std::exchange(kernel_rnic_tried_, true)) {
     const pm::Endpoint target = ToEndpoint(sdp_address_);
-    const Address address = ToAddress(target, target.version == pm::IpVersion::kV4 ? AF_INET : AF_INET6, scope_id_);
+    const Address address =
+        ToAddress(target, target.version == pm::IpVersion::kV4 ? AF_INET : AF_INET6, scope_id_);
     Address source;
     std::string why;
     if (LeadsThroughKernelRnic(fd_, address, &source, &why)) {
       const engine::Options options = EngineOptions(RnicKind::kKernel, kept_.tuning());
       engine_ = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
-      connector_ = ibv::Connect(source.get(), address.get(), engine_->Hello(), QpOptions(options), config().handshake_timeout, now);
+      connector_ = ibv::Connect(source.get(), address.get(), engine_->Hello(), QpOptions(options),
+                                config().handshake_timeout, now);
       kernel_rnic_ = true;
       phase_ = Phase::kHandshake;
       return StepHandshake(now);
@@ -242,7 +256,8 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
     }
     // SDP 7.5.1: a reset is as good as a PMDeny.
     if (!IsOfThisHost(error)) RememberReset(target_endpoint_, now);
-    return GiveUp(FallbackReason::kSdpRefused, ToEndpoint(sdp_address_).ToString() + ": " + strerrordesc_np(error));
+    return GiveUp(FallbackReason::kSdpRefused,
+                  ToEndpoint(sdp_address_).ToString() + ": " + strerrordesc_np(error));
   }
   const engine::Options options = EngineOptions(RnicKind::kEmbedded, kept_.tuning());
   engine_ = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
@@ -255,7 +270,8 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
 Outcome ConnectAttempt::StepHandshake(Time now) {
   if (connector_ != nullptr) {
     const verbs::ConnectState connected = connector_->Step(now);
-    const bool over = connected == verbs::ConnectState::kRejected || connected == verbs::ConnectState::kFailed;
+    const bool over =
+        connected == verbs::ConnectState::kRejected || connected == verbs::ConnectState::kFailed;
     if (over && kernel_rnic_ && from_cache_ && connector_->cause().os_error == ECONNREFUSED) {
       // As with the embedded one: the listener may have come back on another port.
       ForgetTarget(target_endpoint_);
@@ -266,8 +282,8 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
       return Step(now);
     }
     if (over && kernel_rnic_ && config().rnic == RnicChoice::kAuto) {
-      SDP_LOG(kInfo, "connect to %s: the embedded RNIC, because the kernel's failed (%s)", target_endpoint_.ToString().c_str(),
-              connector_->cause().text.c_str());
+      SDP_LOG(kInfo, "connect to %s: the embedded RNIC, because the kernel's failed (%s)",
+              target_endpoint_.ToString().c_str(), connector_->cause().text.c_str());
       kernel_rnic_ = false;
       connector_.reset();
       engine_.reset();
@@ -291,7 +307,8 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
     }
     const auto hello = engine_->Hello();
     session_ = std::make_unique<Session>(std::move(engine_), connector_->TakeQueuePair());
-    // Perhaps of a kernel's RNIC, whose owner has to hear a message before it may send one (QpOptions::accept_silence).
+    // Perhaps of a kernel's RNIC, whose owner has to hear a message before it may send one
+    // (QpOptions::accept_silence).
     const bool speak_first = kernel_rnic_ || config().mpa_peer_to_peer;
     const auto accepted = session_->HandleReply(hello, connector_->peer_private_data(), speak_first);
     if (!accepted) return GiveUp(FallbackReason::kHelloFailed, engine::ToString(accepted.error()));
@@ -307,7 +324,8 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
   }
   if (state == engine::State::kAborted) {
     was_reset_ = session_->link_ended();
-    if (session_->engine().abort_reason() == engine::AbortReason::kLinkLost && EndedByPeer(session_->queue_pair().cause())) {
+    if (session_->engine().abort_reason() == engine::AbortReason::kLinkLost &&
+        EndedByPeer(session_->queue_pair().cause())) {
       if (MayTryAgain()) return TryAgain(now);
       if (!kernel_rnic_) RememberReset(target_endpoint_, now);
     }
@@ -320,7 +338,8 @@ bool ConnectAttempt::MayTryAgain() { return !kernel_rnic_ && lost_++ < kMostLost
 
 // Of processes that share a listener one ended with our handshake in its hands: another may take it up.
 Outcome ConnectAttempt::TryAgain(Time now) {
-  SDP_LOG(kDebug, "connect to %s: again, because the peer ended the handshake", target_endpoint_.ToString().c_str());
+  SDP_LOG(kDebug, "connect to %s: again, because the peer ended the handshake",
+          target_endpoint_.ToString().c_str());
   if (session_ != nullptr) session_->queue_pair().Abort();
   session_.reset();
   connector_.reset();
@@ -347,12 +366,12 @@ Outcome ConnectAttempt::GiveUp(FallbackReason reason, std::string text) {
   kept_.RestoreCongestionControl(fd_);
   if (ruling_.mode == Mode::kSdp) {
     error_ = ECONNREFUSED;
-    SDP_LOG(kError, "connect to %s: no SDP (%s), and %s allows no TCP", target_endpoint_.ToString().c_str(), reason_text_.c_str(),
-            ruling_.ToString().c_str());
+    SDP_LOG(kError, "connect to %s: no SDP (%s), and %s allows no TCP", target_endpoint_.ToString().c_str(),
+            reason_text_.c_str(), ruling_.ToString().c_str());
     return Outcome::kFailed;
   }
-  SDP_LOG(kInfo, "connect to %s: TCP, because %s (%s)", target_endpoint_.ToString().c_str(), stats::ToString(reason_),
-          reason_text_.c_str());
+  SDP_LOG(kInfo, "connect to %s: TCP, because %s (%s)", target_endpoint_.ToString().c_str(),
+          stats::ToString(reason_), reason_text_.c_str());
   return Outcome::kConventional;
 }
 

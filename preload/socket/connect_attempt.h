@@ -1,16 +1,17 @@
-// connect() of one socket: ask the port mapper, connect TCP to the SDP address, shake hands; else the conventional address.
+// connect() of one socket: ask the port mapper, connect TCP to the SDP address, shake hands; else the
+// conventional address.
 //
 //    kAsking ──accepted──> kLink ──connected──> kHandshake ──> established (SDP)
 //       │ no SDP there       │ refused             │ failed
 //       └────────────────────┴─────────────────────┴──> kConventional ──> plain TCP
 //
-// Of processes that share a listener one may end with our handshake in its hands (as children of fork do): such a link is made again, a few times,
-// before its loss counts as a denial (SDP 7.5.1).
-// Who has shaken hands with us in vain was there: on TCP the connection was made by then. If nobody listens at the conventional address either, it
-// has gone since, and the program is told of a reset, not of a refusal.
+// Of processes that share a listener one may end with our handshake in its hands (as children of fork do):
+// such a link is made again, a few times, before its loss counts as a denial (SDP 7.5.1). Who has shaken
+// hands with us in vain was there: on TCP the connection was made by then. If nobody listens at the
+// conventional address either, it has gone since, and the program is told of a reset, not of a refusal.
 //
-// All on the application's own descriptor, so that its options, its epoll registrations and its number stay. Passive: the owner calls
-// Step when what wait() names has come. Unlocked: the StreamSocket's lock guards it.
+// All on the application's own descriptor, so that its options, its epoll registrations and its number stay.
+// Passive: the owner calls Step when what wait() names has come. Unlocked: the StreamSocket's lock guards it.
 #ifndef SDP_PRELOAD_SOCKET_CONNECT_ATTEMPT_H_
 #define SDP_PRELOAD_SOCKET_CONNECT_ATTEMPT_H_
 
@@ -27,10 +28,12 @@
 
 namespace sdp::preload {
 
-// connect() that never sleeps, whatever the descriptor's mode: for callers that hold a lock, or are the helper.
+// connect() that never sleeps, whatever the descriptor's mode: for callers that hold a lock, or are the
+// helper.
 int ConnectWithoutBlocking(int fd, const Address& address);
-// Ends whatever the descriptor is connected to: it is an unconnected socket again, for the next address. An RNIC that has aborted its link
-// leaves SO_LINGER behind, which would make a reset of the next connection's close: it is off. The application's is in KeptOptions.
+// Ends whatever the descriptor is connected to: it is an unconnected socket again, for the next address. An
+// RNIC that has aborted its link leaves SO_LINGER behind, which would make a reset of the next connection's
+// close: it is off. The application's is in KeptOptions.
 void Unconnect(int fd);
 
 class ConnectAttempt {
@@ -43,8 +46,8 @@ class ConnectAttempt {
     kPlain,         // ConnectConventionally() has
   };
 
-  // `domain`: AF_INET, AF_INET6, or kFamilySdp, for which no rule is asked. `target`: the conventional address as the application gave it. `kept`: of
-  // the socket, outlives this.
+  // `domain`: AF_INET, AF_INET6, or kFamilySdp, for which no rule is asked. `target`: the conventional
+  // address as the application gave it. `kept`: of the socket, outlives this.
   ConnectAttempt(int fd, int domain, const Address& target, KeptOptions* kept);
 
   Outcome Step(Time now);

@@ -14,7 +14,8 @@ bool ConnectionTuning::MaySet(int name, int value) {
     case kSdpPrivateBuffers:
       return value == 0 || (value >= kLeastPrivateBuffers && value <= kMostPrivateBuffers);
     case kSdpPrivateBufferSize:
-      return value == 0 || (value >= static_cast<int>(kLeastPrivateBufferSize) && value <= static_cast<int>(kMostPrivateBufferSize));
+      return value == 0 || (value >= static_cast<int>(kLeastPrivateBufferSize) &&
+                            value <= static_cast<int>(kMostPrivateBufferSize));
     default:
       return false;
   }

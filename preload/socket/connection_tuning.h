@@ -1,5 +1,6 @@
-// What a program may choose for one connection of its own, at level SOL_SDP (native_family.h): the Bcopy threshold and the receive
-// Private Buffers. A listener's choice is that of the connections it accepts. What is not chosen is as configured.
+// What a program may choose for one connection of its own, at level SOL_SDP (native_family.h): the Bcopy
+// threshold and the receive Private Buffers. A listener's choice is that of the connections it accepts. What
+// is not chosen is as configured.
 #ifndef SDP_PRELOAD_SOCKET_CONNECTION_TUNING_H_
 #define SDP_PRELOAD_SOCKET_CONNECTION_TUNING_H_
 
@@ -20,7 +21,8 @@ class ConnectionTuning {
   }
   // It is told to the peer when the connection is set up, and cannot be chosen any more afterwards.
   static bool IsForSetUp(int name) { return name != kSdpZcopyThreshold; }
-  // setsockopt of an option that it Knows. 0, or the errno: EINVAL beyond the limits, which are those of the configuration.
+  // setsockopt of an option that it Knows. 0, or the errno: EINVAL beyond the limits, which are those of the
+  // configuration.
   int Set(int name, const void* value, socklen_t length);
 
   // Sends and receives of more bytes may go otherwise than by copying; UINT32_MAX: none.
@@ -45,7 +47,8 @@ class ConnectionTuning {
     ar.Number(receive_buffer_);
     ar.Require(MaySet(kSdpZcopyThreshold, zcopy_threshold_) || zcopy_threshold_ == -1);
     ar.Require(MaySet(kSdpPrivateBuffers, private_buffers_));
-    ar.Require(private_buffer_size_ <= kMostPrivateBufferSize && MaySet(kSdpPrivateBufferSize, static_cast<int>(private_buffer_size_)));
+    ar.Require(private_buffer_size_ <= kMostPrivateBufferSize &&
+               MaySet(kSdpPrivateBufferSize, static_cast<int>(private_buffer_size_)));
   }
 
  private:

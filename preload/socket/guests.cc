@@ -16,7 +16,11 @@ const Guests::Guest* Guests::Of(SharedArena* arena) {
   for (const Guest& guest : guests_) {
     if (guest.arena == arena) return &guest;
   }
-  Guest guest{.arena = arena, .number = static_cast<uint32_t>(guests_.size()), .member = 0, .membership = -1, .watched = -1};
+  Guest guest{.arena = arena,
+              .number = static_cast<uint32_t>(guests_.size()),
+              .member = 0,
+              .membership = -1,
+              .watched = -1};
   guest.member = arena->Invite(&guest.membership);
   // Not where there is no /proc, as in a process that has locked itself in.
   if (guest.member == 0 && receiver_ == Receiver::kRelative && arena->inherited())

@@ -1,4 +1,5 @@
-// Who is invited to the arenas of this process when it gives connections away: one member in each arena that has one of them.
+// Who is invited to the arenas of this process when it gives connections away: one member in each arena that
+// has one of them.
 #ifndef SDP_PRELOAD_SOCKET_GUESTS_H_
 #define SDP_PRELOAD_SOCKET_GUESTS_H_
 
@@ -13,8 +14,8 @@ namespace sdp::preload {
 class Guests {
  public:
   explicit Guests(Receiver receiver) : receiver_(receiver) {}
-  // How long all connections together wait for processes that keep one to themselves, that move data with RDMA, or have a thread that
-  // sleeps for data.
+  // How long all connections together wait for processes that keep one to themselves, that move data with
+  // RDMA, or have a thread that sleeps for data.
   [[nodiscard]] Time patience_ends() const { return patience_ends_; }
   struct Guest {
     SharedArena* arena;

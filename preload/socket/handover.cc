@@ -29,7 +29,8 @@ void VisitAll(Archive& ar, Handover& h) {
   VisitList(ar, h.listeners, kMost, [&](Handover::Listener& l) {
     ar.Number(l.inode);
     ar.Enum(l.kind, Handover::Kind::kNative);
-    for (bool* flag : {&l.registered, &l.dormant, &l.has_queue, &l.nonblocking, &l.forced_nonblocking, &l.plain_clients_allowed})
+    for (bool* flag : {&l.registered, &l.dormant, &l.has_queue, &l.nonblocking, &l.forced_nonblocking,
+                       &l.plain_clients_allowed})
       ar.Flag(*flag);
     ar.Number(l.backlog);
     l.options.Visit(ar);
@@ -45,7 +46,8 @@ void VisitAll(Archive& ar, Handover& h) {
 
 size_t Handover::descriptors() const {
   size_t count = 2 * arenas.size();
-  for (const Listener& listener : listeners) count += 1 + (listener.registered ? 1 : 0) + (listener.has_queue ? 2 : 0);
+  for (const Listener& listener : listeners)
+    count += 1 + (listener.registered ? 1 : 0) + (listener.has_queue ? 2 : 0);
   return count;
 }
 

@@ -1,5 +1,6 @@
-// What a program has to know of the sockets it inherits or is passed: the content of a Capsule. Its descriptors are, in this order, two for
-// each arena (its file, a membership) and for each listener those that a ListenerFds has.
+// What a program has to know of the sockets it inherits or is passed: the content of a Capsule. Its
+// descriptors are, in this order, two for each arena (its file, a membership) and for each listener those
+// that a ListenerFds has.
 //
 // Sockets are known by their inode, since they may have other numbers there.
 #ifndef SDP_PRELOAD_SOCKET_HANDOVER_H_
@@ -27,7 +28,8 @@ struct Handover {
     bool whole = false;   // false: its state is not to be had, and nobody can use it there
     uint32_t arena = 0;   // in `arenas`
     uint32_t number = 0;  // in that arena
-    std::vector<std::byte> front{};  // what is to be known of it while another process has its state (StreamSocket::FreezeFront)
+    std::vector<std::byte>
+        front{};  // what is to be known of it while another process has its state (StreamSocket::FreezeFront)
   };
   struct Listener {
     uint64_t inode = 0;
@@ -44,8 +46,8 @@ struct Handover {
   // A listener's descriptors.
   struct ListenerFds {
     int sdp = -1;
-    int registration = -1;            // if it is registered
-    int queue_out = -1;               // if it has a queue
+    int registration = -1;  // if it is registered
+    int queue_out = -1;     // if it has a queue
     int queue_in = -1;
   };
   // Neither connected nor listening.

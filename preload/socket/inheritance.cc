@@ -69,7 +69,8 @@ int Domain(Handover::Kind kind) {
 
 // Nobody can use that connection here. What the link carries is none of the program's business.
 void ReplaceByDead(const std::vector<int>& fds, Handover::Kind kind) {
-  const int dead = real.socket(kind == Handover::Kind::kV6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int dead =
+      real.socket(kind == Handover::Kind::kV6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (dead < 0) return;
   for (const int fd : fds) real.dup3(dead, fd, real.fcntl(fd, F_GETFD) == FD_CLOEXEC ? O_CLOEXEC : 0);
   real.close(dead);
@@ -80,7 +81,8 @@ void Enter(StreamSocket* socket, const std::vector<int>& fds) {
 }
 
 // `membership` is taken over; -1: it is that of the process.
-void AdoptConnection(const Handover::Connection& from, SharedArena* arena, Member member, int membership, const std::vector<int>& fds) {
+void AdoptConnection(const Handover::Connection& from, SharedArena* arena, Member member, int membership,
+                     const std::vector<int>& fds) {
   std::unique_ptr<SharedConnection> shared;
   if (arena != nullptr && from.whole) shared = SharedConnection::Join(arena, from.number, member, membership);
   if (fds.empty()) return;
@@ -147,8 +149,8 @@ void Adopt(const Handover& handover, Parcel& parcel) {
     arenas.push_back(SharedArena::Attach(file, parcel.Take(), arena.member));
   }
   for (const Handover::Connection& from : handover.connections) {
-    AdoptConnection(from, from.whole ? arenas[from.arena] : nullptr, from.whole ? handover.arenas[from.arena].member : 0, -1,
-                    fds_of(from.inode));
+    AdoptConnection(from, from.whole ? arenas[from.arena] : nullptr,
+                    from.whole ? handover.arenas[from.arena].member : 0, -1, fds_of(from.inode));
   }
   for (const Handover::Listener& from : handover.listeners) AdoptListener(from, parcel, fds_of(from.inode));
   for (const Handover::Fresh& from : handover.fresh) AdoptFresh(from, fds_of(from.inode));
@@ -183,27 +185,31 @@ std::optional<Contents> OpenSealed(int fd, size_t more) {
   if (!capsule) return std::nullopt;
   Parcel parcel(std::move(capsule->descriptors));
   auto handover = Handover::Unpack(capsule->content);
-  if (handover && handover->descriptors() + more == parcel.left()) return Contents{std::move(*handover), std::move(parcel)};
+  if (handover && handover->descriptors() + more == parcel.left())
+    return Contents{std::move(*handover), std::move(parcel)};
   SDP_LOG(kError, "what another program left of its SDP sockets is not understood");
   return std::nullopt;
 }
 
-// A connection in memory that this process shares already with whoever made that, whatever user that is: it can do no harm that it could
-// not have done before. Behind the descriptors that come first.
+// A connection in memory that this process shares already with whoever made that, whatever user that is: it
+// can do no harm that it could not have done before. Behind the descriptors that come first.
 bool IsRelatives(const Contents& contents) {
   const Handover& handover = contents.handover;
-  const bool is_connection = handover.listeners.empty() && handover.fresh.empty() && handover.arenas.size() == 1;
+  const bool is_connection =
+      handover.listeners.empty() && handover.fresh.empty() && handover.arenas.size() == 1;
   return is_connection && SharedArena::IsKnown(contents.parcel.next());
 }
 
 // With all sockets locked. `first`: descriptors that come first.
-int Seal(const std::map<const Socket*, int>& heirlooms, Giver giver, Receiver receiver, std::vector<int> first) {
+int Seal(const std::map<const Socket*, int>& heirlooms, Giver giver, Receiver receiver,
+         std::vector<int> first) {
   Guests guests(receiver);
   Handover handover;
   std::vector<int> listener_fds;
   for (StreamSocket* socket : AllSockets::locked()) {
     const auto found = heirlooms.find(socket);
-    if (found != heirlooms.end()) socket->HandOver(InodeOf(found->second), giver, guests, &handover, &listener_fds);
+    if (found != heirlooms.end())
+      socket->HandOver(InodeOf(found->second), giver, guests, &handover, &listener_fds);
   }
   if (handover.empty()) return -1;
   handover.maker = static_cast<uint32_t>(getpid());
@@ -214,7 +220,8 @@ int Seal(const std::map<const Socket*, int>& heirlooms, Giver giver, Receiver re
   }
   first.insert(first.end(), listener_fds.begin(), listener_fds.end());
   const int sealed = Capsule::Seal(handover.Pack(), first);
-  if (sealed < 0) SDP_LOG(kError, "another program will not know its SDP sockets: %s", strerrordesc_np(errno));
+  if (sealed < 0)
+    SDP_LOG(kError, "another program will not know its SDP sockets: %s", strerrordesc_np(errno));
   return sealed;
 }
 
@@ -227,7 +234,8 @@ std::map<const Socket*, int> Heirlooms(Heirloom which) {
   FdTable::ForEach(
       [](int fd, Socket* socket, void* context) {
         auto& wanted = *static_cast<Search*>(context);
-        if (wanted.which == Heirloom::kAll || (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0) wanted.found.emplace(socket, fd);
+        if (wanted.which == Heirloom::kAll || (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0)
+          wanted.found.emplace(socket, fd);
       },
       &search);
   return std::move(search.found);
@@ -264,7 +272,8 @@ int SealSocket(int fd, Receiver receiver) {
   int sealed = -1;
   if (const SocketRef socket = FdTable::Get(fd)) {
     auto* const stream = static_cast<StreamSocket*>(socket.get());
-    if (!stream->connected() || stream->shareable()) sealed = Seal({{stream, fd}}, Giver::kStays, receiver, {fd});
+    if (!stream->connected() || stream->shareable())
+      sealed = Seal({{stream, fd}}, Giver::kStays, receiver, {fd});
   }
   UnlockSockets();
   return sealed;
@@ -309,7 +318,8 @@ void AdoptSocket(int fd) {
   }
   real.dup3(link, fd, real.fcntl(fd, F_GETFD) == FD_CLOEXEC ? O_CLOEXEC : 0);
   real.close(link);
-  const bool may_be_own = contents->handover.maker == static_cast<uint32_t>(getpid()) || IsRelatives(*contents);
+  const bool may_be_own =
+      contents->handover.maker == static_cast<uint32_t>(getpid()) || IsRelatives(*contents);
   if (may_be_own && AddToOwn(fd)) return;
   AdoptPassed(contents->handover, contents->parcel, fd);
 }

@@ -33,8 +33,12 @@ struct Neutral {
   int value;
   const char* text = nullptr;  // in its place
 
-  void Put(int fd) const { real.setsockopt(fd, level, name, text != nullptr ? text : static_cast<const void*>(&value), size()); }
-  [[nodiscard]] socklen_t size() const { return text != nullptr ? static_cast<socklen_t>(std::strlen(text)) : sizeof value; }
+  void Put(int fd) const {
+    real.setsockopt(fd, level, name, text != nullptr ? text : static_cast<const void*>(&value), size());
+  }
+  [[nodiscard]] socklen_t size() const {
+    return text != nullptr ? static_cast<socklen_t>(std::strlen(text)) : sizeof value;
+  }
 };
 // Every kernel has reno, and lets everybody choose it.
 constexpr Neutral kNoCongestionControl = {IPPROTO_TCP, TCP_CONGESTION, 0, "reno"};
@@ -77,15 +81,19 @@ bool IsTimestamp(int name) {
 Duration ToDuration(const void* value) {
   timeval tv;
   std::memcpy(&tv, value, sizeof tv);
-  // As the kernel: a negative time is over at once, and one that is too long is as good as for ever, which is none.
+  // As the kernel: a negative time is over at once, and one that is too long is as good as for ever, which is
+  // none.
   constexpr auto kLongest = std::chrono::duration_cast<std::chrono::seconds>(Duration::max()).count() / 2;
   if (tv.tv_sec < 0) return Duration(1);
   if (tv.tv_sec > kLongest) return Duration::zero();
   return std::chrono::seconds(tv.tv_sec) + std::chrono::microseconds(tv.tv_usec);
 }
 
-// It estimates no bandwidth either, and a link within the host is faster with it than with reno, by 4 to 7 % (1 MiB in all shapes).
-bool IsCubic(const auto& judged) { return std::strncmp(reinterpret_cast<const char*>(judged.value), "cubic", judged.length) == 0; }
+// It estimates no bandwidth either, and a link within the host is faster with it than with reno, by 4 to 7 %
+// (1 MiB in all shapes).
+bool IsCubic(const auto& judged) {
+  return std::strncmp(reinterpret_cast<const char*>(judged.value), "cubic", judged.length) == 0;
+}
 
 }  // namespace
 
@@ -104,7 +112,8 @@ bool KeptOptions::Keeps(int level, int name) {
 }
 
 KeptOptions::Answer KeptOptions::Set(int fd, int level, int name, const void* value, socklen_t length) {
-  if (FindNeutral(level, name) != nullptr || FindJudged(level, name) != nullptr) return Judge(fd, level, name, value, length);
+  if (FindNeutral(level, name) != nullptr || FindJudged(level, name) != nullptr)
+    return Judge(fd, level, name, value, length);
   if (static_cast<int>(length) < static_cast<int>(sizeof(int)) || !MayRead(value, sizeof(int)))
     return Answer::kKernel;
   if (int* const on = Switch(level, name)) {
@@ -140,7 +149,8 @@ KeptOptions::Answer KeptOptions::Judge(int fd, int level, int name, const void* 
 }
 
 const KeptOptions::Judged* KeptOptions::FindJudged(int level, int name) const {
-  const auto found = std::find_if(judged_.begin(), judged_.end(), [&](const Judged& j) { return j.level == level && j.name == name; });
+  const auto found = std::find_if(judged_.begin(), judged_.end(),
+                                  [&](const Judged& j) { return j.level == level && j.name == name; });
   return found == judged_.end() ? nullptr : &*found;
 }
 
@@ -155,7 +165,8 @@ bool KeptOptions::ReadCongestionControl(int fd, Judged* judged) {
 }
 
 bool KeptOptions::Unpace(int fd, const Judged& had) {
-  return IsCubic(had) || LinkSetOption(fd, IPPROTO_TCP, TCP_CONGESTION, kNoCongestionControl.text, kNoCongestionControl.size()) == 0;
+  return IsCubic(had) || LinkSetOption(fd, IPPROTO_TCP, TCP_CONGESTION, kNoCongestionControl.text,
+                                       kNoCongestionControl.size()) == 0;
 }
 
 void KeptOptions::ForgoCongestionControl(int fd) {
@@ -216,7 +227,8 @@ void KeptOptions::Note(int level, int name, const void* value) {
   if (name == SO_RCVTIMEO_OLD || name == SO_RCVTIMEO_NEW) receive_timeout_ = ToDuration(value);
   if (name == SO_SNDTIMEO_OLD || name == SO_SNDTIMEO_NEW) send_timeout_ = ToDuration(value);
   if (name == SO_SNDBUF || name == SO_SNDBUFFORCE) send_buffer_ = BufferSize(value, kLeastSendBuffer);
-  if (name == SO_RCVBUF || name == SO_RCVBUFFORCE) tuning_.SetReceiveBuffer(static_cast<uint32_t>(BufferSize(value, kLeastReceiveBuffer)));
+  if (name == SO_RCVBUF || name == SO_RCVBUFFORCE)
+    tuning_.SetReceiveBuffer(static_cast<uint32_t>(BufferSize(value, kLeastReceiveBuffer)));
   if (name == SO_BUF_LOCK) {  // without its lock a size is the kernel's to choose again
     if ((ReadInt(value) & 1) == 0) send_buffer_ = 0;
     if ((ReadInt(value) & 2) == 0) tuning_.SetReceiveBuffer(0);

@@ -34,13 +34,16 @@ class KeptOptions {
   Answer Get(int level, int name, void* value, socklen_t* length) const;
   // The kernel has taken this option, which Set left to it: what we want to know of it.
   void Note(int level, int name, const void* value);
-  // `fd` carries iWARP and stays within this host, where there is no network to spare: from here on TCP_CONGESTION is kept, and the link has
-  // one that estimates no bandwidth: cubic where it has that, else reno. What bbr takes for it is how busy the processors were, and it holds the link to that for as long as a second.
-  // Before it is connected, where that is known: bbr goes on pacing a socket that it once had. Nothing happens where TCP_CONGESTION is kept already.
+  // `fd` carries iWARP and stays within this host, where there is no network to spare: from here on
+  // TCP_CONGESTION is kept, and the link has one that estimates no bandwidth: cubic where it has that, else
+  // reno. What bbr takes for it is how busy the processors were, and it holds the link to that for as long as
+  // a second. Before it is connected, where that is known: bbr goes on pacing a socket that it once had.
+  // Nothing happens where TCP_CONGESTION is kept already.
   void ForgoCongestionControl(int fd);
   // The same of a listener whose connections are to be asked about elsewhere: `fd` has what they inherit.
   static void ForgoForAccepted(int fd);
-  // Of a connection accepted from such a listener: TCP_CONGESTION is that of `listener`, the one that the program has.
+  // Of a connection accepted from such a listener: TCP_CONGESTION is that of `listener`, the one that the
+  // program has.
   void InheritCongestionControl(int listener);
   // And no longer, since it is, or will be, connected elsewhere.
   void RestoreCongestionControl(int fd);
@@ -57,7 +60,8 @@ class KeptOptions {
     ar.Flag(linger_set_);
     VisitTime(ar, receive_timeout_);
     VisitTime(ar, send_timeout_);
-    for (int* option : {&receive_low_water_, &no_delay_, &cork_, &oob_inline_, &zero_copy_, &timestamp_option_, &send_buffer_})
+    for (int* option : {&receive_low_water_, &no_delay_, &cork_, &oob_inline_, &zero_copy_,
+                        &timestamp_option_, &send_buffer_})
       VisitInt(ar, *option);
     ar.Flag(tells_queue_);
     ar.Require(receive_low_water_ > 0 && send_buffer_ >= 0);

@@ -38,7 +38,8 @@ class KernelListener final : public Background::Task {
  public:
   // One for each address of a kernel RNIC among those `conventional`, a listener's name, stands for. Empty:
   // *why. `owner` outlives them and keeps each as long as the helper has it.
-  static std::vector<std::unique_ptr<KernelListener>> OpenAll(KernelListenerOwner* owner, const Address& conventional, bool v6only,
+  static std::vector<std::unique_ptr<KernelListener>> OpenAll(KernelListenerOwner* owner,
+                                                              const Address& conventional, bool v6only,
                                                               int backlog, std::string* why);
 
   // Where it listens, and over which device.
@@ -51,7 +52,8 @@ class KernelListener final : public Background::Task {
   void SetRegistration(int fd);
   // Its device was removed, and the helper has given it up; the owner has it taken from the list.
   [[nodiscard]] bool gone() const { return gone_; }
-  // Has the helper answer requests, and shows it among the statistics as serving the conventional listener `fd`.
+  // Has the helper answer requests, and shows it among the statistics as serving the conventional listener
+  // `fd`.
   void Start(int fd);
   // One of its connections was accepted.
   void CountAccepted();
@@ -64,7 +66,8 @@ class KernelListener final : public Background::Task {
 
  private:
   void Hide();
-  KernelListener(KernelListenerOwner* owner, std::unique_ptr<ibv::Listener> rnic, const pm::Endpoint& address);
+  KernelListener(KernelListenerOwner* owner, std::unique_ptr<ibv::Listener> rnic,
+                 const pm::Endpoint& address);
 
   KernelListenerOwner* const owner_;
   std::unique_ptr<ibv::Listener> rnic_;

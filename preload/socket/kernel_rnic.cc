@@ -47,7 +47,8 @@ bool MayUseKernelRnic(std::string* why) {
     return false;
   }
   if (!LibrariesAreThere(why)) return false;
-  // The libraries open the devices once, when they are loaded. What a child of fork does with its parent's is not carried out.
+  // The libraries open the devices once, when they are loaded. What a child of fork does with its parent's is
+  // not carried out.
   static const pid_t loaded_by = getpid();
   if (loaded_by == getpid()) return true;
   *why = "kernel RNICs belong to the process that forked this one";
@@ -68,7 +69,8 @@ bool LeadsThroughKernelRnic(int fd, const Address& target, Address* source, std:
   }
   SetPort(*source, 0);
   if (!ibv::DeviceOf(source->get()).empty()) return true;
-  *why = "no RDMA device has the address " + ToEndpoint(*source).ToString() + ", from which the way leads to the peer";
+  *why = "no RDMA device has the address " + ToEndpoint(*source).ToString() +
+         ", from which the way leads to the peer";
   return false;
 }
 

@@ -20,11 +20,14 @@ constexpr Duration kLook = std::chrono::milliseconds(1);
 
 }  // namespace
 
-std::unique_ptr<LinkMove> LinkMove::Begin(const verbs::QueuePair& left, uint16_t port, Duration rest, Time now) {
-  return left.owns_event_fd() ? MakeRdmaLinkMove(left, port, rest, now) : MakeTcpLinkMove(left.event_fd(), port, rest, now);
+std::unique_ptr<LinkMove> LinkMove::Begin(const verbs::QueuePair& left, uint16_t port, Duration rest,
+                                          Time now) {
+  return left.owns_event_fd() ? MakeRdmaLinkMove(left, port, rest, now)
+                              : MakeTcpLinkMove(left.event_fd(), port, rest, now);
 }
 
-LinkMove::LinkMove(uint16_t port, Duration rest, Time now) : port_(port), rest_(rest), deadline_(now + kPatienceForEnd) {}
+LinkMove::LinkMove(uint16_t port, Duration rest, Time now)
+    : port_(port), rest_(rest), deadline_(now + kPatienceForEnd) {}
 
 void LinkMove::NoteLeft(Time now) {
   phase_ = Phase::kLeft;
@@ -32,8 +35,8 @@ void LinkMove::NoteLeft(Time now) {
   deadline_ = rest_ends_ + config().handshake_timeout;
 }
 
-void LinkMove::Connect(std::unique_ptr<verbs::QueuePair>* left, const Address& peer, const Hello& hello, const verbs::QpOptions& qp,
-                       Time now) {
+void LinkMove::Connect(std::unique_ptr<verbs::QueuePair>* left, const Address& peer, const Hello& hello,
+                       const verbs::QpOptions& qp, Time now) {
   const int saved = errno;
   hello_ = hello;
   qp_ = qp;
@@ -58,7 +61,8 @@ void LinkMove::Step(verbs::QueuePair& left, Time now) {
   } else if (phase_ == Phase::kHandshake) {
     StepHandshake(left, now);
   }
-  if ((phase_ == Phase::kLink || phase_ == Phase::kHandshake) && late(now)) Fail(ETIMEDOUT, strerrordesc_np(ETIMEDOUT));
+  if ((phase_ == Phase::kLink || phase_ == Phase::kHandshake) && late(now))
+    Fail(ETIMEDOUT, strerrordesc_np(ETIMEDOUT));
 }
 
 void LinkMove::StepHandshake(verbs::QueuePair& left, Time now) {
@@ -79,8 +83,8 @@ void LinkMove::StepHandshake(verbs::QueuePair& left, Time now) {
 }
 
 void LinkMove::NoteOtherPort(int error) const {
-  SDP_LOG(kInfo, "connection with %s goes on from another port than %u: %s", ToEndpoint(target_).ToString().c_str(), Port(source_),
-          strerrordesc_np(error));
+  SDP_LOG(kInfo, "connection with %s goes on from another port than %u: %s",
+          ToEndpoint(target_).ToString().c_str(), Port(source_), strerrordesc_np(error));
 }
 
 void LinkMove::Fail(int os_error, const std::string& what) {
@@ -109,7 +113,8 @@ short LinkMove::events() const {
 
 Time LinkMove::deadline(Time now) const {
   if (phase_ == Phase::kLeft && resting(now)) return rest_ends_;
-  if (phase_ == Phase::kLeft || (phase_ == Phase::kLeaving && (!ends_in_order() || late(now)))) return now + kLook;
+  if (phase_ == Phase::kLeft || (phase_ == Phase::kLeaving && (!ends_in_order() || late(now))))
+    return now + kLook;
   if (phase_ == Phase::kHandshake) return std::min(connector_->deadline(), deadline_);
   return deadline_;
 }

@@ -1,12 +1,15 @@
-// A connection's way from one link to the next, because its peer has asked for Socket Duplication (SDP 13.1.1, steps 3 and 4):
+// A connection's way from one link to the next, because its peer has asked for Socket Duplication
+// (SDP 13.1.1, steps 3 and 4):
 //
-//    kLeaving ──the old link has ended──> kLeft ──Connect()──> kLink ──connected──> kHandshake ──MPA──> kThere ──Take()──> kNewLink
+//    kLeaving ──the old link has ended──> kLeft ──Connect()──> kLink ──connected──> kHandshake ──MPA──> kThere
 //                                                                └── refused, rejected, time-out ──> kFailed
+//    kThere ──Take()──> kNewLink
 //
-// What others know stays: over the embedded RNIC the application's own descriptor is dissolved and connected again, with its number, its options,
-// its epoll registrations and whoever else has the open file (link_move_tcp.cc); over a kernel RNIC the descriptor that is waited for stands for
-// another queue pair (link_move_rdma.cc; kLink is part of the RNIC's kHandshake there). Passive: the owner calls Step() when what events() and
-// deadline() name has come. Unlocked: the StreamSocket's lock guards it.
+// What others know stays: over the embedded RNIC the application's own descriptor is dissolved and connected
+// again, with its number, its options, its epoll registrations and whoever else has the open file
+// (link_move_tcp.cc); over a kernel RNIC the descriptor that is waited for stands for another queue pair
+// (link_move_rdma.cc; kLink is part of the RNIC's kHandshake there). Passive: the owner calls Step() when
+// what events() and deadline() name has come. Unlocked: the StreamSocket's lock guards it.
 #ifndef SDP_PRELOAD_SOCKET_LINK_MOVE_H_
 #define SDP_PRELOAD_SOCKET_LINK_MOVE_H_
 
@@ -27,8 +30,10 @@ class LinkMove {
   enum class Phase : uint8_t { kLeaving, kLeft, kLink, kHandshake, kThere, kFailed, kNewLink };
   using Hello = std::array<std::byte, engine::kHelloSize>;
 
-  // Of `left`, the queue pair that is to be left. `port`: the one that the peer's SuspComm carries. `rest`: how long to be without a link.
-  static std::unique_ptr<LinkMove> Begin(const verbs::QueuePair& left, uint16_t port, Duration rest, Time now);
+  // Of `left`, the queue pair that is to be left. `port`: the one that the peer's SuspComm carries. `rest`:
+  // how long to be without a link.
+  static std::unique_ptr<LinkMove> Begin(const verbs::QueuePair& left, uint16_t port, Duration rest,
+                                         Time now);
   virtual ~LinkMove() = default;
   LinkMove(const LinkMove&) = delete;
   LinkMove& operator=(const LinkMove&) = delete;
@@ -39,22 +44,25 @@ class LinkMove {
   // kLeaving: the old link ends in good order; false: Connect() resets it, once the peer's kernel has all.
   [[nodiscard]] virtual bool ends_in_order() const { return true; }
 
-  // kLeaving: true if NoteLeft() is due although the link is there, since the peer need not end its side, or has had its time for it, and its
-  // kernel has all that was sent.
+  // kLeaving: true if NoteLeft() is due although the link is there, since the peer need not end its side, or
+  // has had its time for it, and its kernel has all that was sent.
   [[nodiscard]] virtual bool MayLeave(const verbs::QueuePair& left, Time now) = 0;
   // It takes nothing of that, for SDP_HANDSHAKE_TIMEOUT_MS.
   [[nodiscard]] virtual bool stuck(Time /*now*/) const { return false; }
   void NoteLeft(Time now);
   // kLeft: Connect() is not due yet.
   [[nodiscard]] bool resting(Time now) const { return now < rest_ends_; }
-  // kLeft: connects to that port of the old link's other end, and from the same address and port as before, for the peer looks at that
-  // (step 1), where the kernel lets us. `peer`: that other end, where the queue pair does not know it. `hello`, `qp`: of the set-up as
-  // connecting peer. In place of `left` there may be another queue pair then.
-  void Connect(std::unique_ptr<verbs::QueuePair>* left, const Address& peer, const Hello& hello, const verbs::QpOptions& qp, Time now);
+  // kLeft: connects to that port of the old link's other end, and from the same address and port as before,
+  // for the peer looks at that (step 1), where the kernel lets us. `peer`: that other end, where the queue
+  // pair does not know it. `hello`, `qp`: of the set-up as connecting peer. In place of `left` there may be
+  // another queue pair then.
+  void Connect(std::unique_ptr<verbs::QueuePair>* left, const Address& peer, const Hello& hello,
+               const verbs::QpOptions& qp, Time now);
   void Step(verbs::QueuePair& left, Time now);
   // between_links(), and there will be no other: nothing of it is to stay.
   virtual void Dissolve(const verbs::QueuePair& /*left*/) {}
-  // kThere: the new queue pair. What is left to wait for is the HelloAck, if it was not in the peer's answer to the Hello.
+  // kThere: the new queue pair. What is left to wait for is the HelloAck, if it was not in the peer's answer
+  // to the Hello.
   [[nodiscard]] std::unique_ptr<verbs::QueuePair> Take();
   // kNewLink.
   [[nodiscard]] Bytes answer() const { return connector_->peer_private_data(); }
@@ -106,7 +114,8 @@ class LinkMove {
 
 // What Begin() chooses from.
 std::unique_ptr<LinkMove> MakeTcpLinkMove(int fd, uint16_t port, Duration rest, Time now);
-std::unique_ptr<LinkMove> MakeRdmaLinkMove(const verbs::QueuePair& left, uint16_t port, Duration rest, Time now);
+std::unique_ptr<LinkMove> MakeRdmaLinkMove(const verbs::QueuePair& left, uint16_t port, Duration rest,
+                                           Time now);
 
 }  // namespace sdp::preload
 

@@ -1,5 +1,5 @@
-// From one queue pair of a kernel RNIC to the next. The application's own descriptor, an unconnected socket, has no part in it; the RNIC's, which
-// is waited for, stands for the next queue pair, too.
+// From one queue pair of a kernel RNIC to the next. The application's own descriptor, an unconnected socket,
+// has no part in it; the RNIC's, which is waited for, stands for the next queue pair, too.
 #include <cerrno>
 #include <utility>
 
@@ -10,12 +10,14 @@ namespace sdp::preload {
 namespace {
 
 Address ToAddress(const sockaddr_storage& name) {
-  return MakeAddress(reinterpret_cast<const sockaddr*>(&name), name.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+  return MakeAddress(reinterpret_cast<const sockaddr*>(&name),
+                     name.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
 }
 
 class RdmaLinkMove final : public LinkMove {
  public:
-  RdmaLinkMove(const verbs::QueuePair& left, uint16_t port, Duration rest, Time now) : LinkMove(port, rest, now) {
+  RdmaLinkMove(const verbs::QueuePair& left, uint16_t port, Duration rest, Time now)
+      : LinkMove(port, rest, now) {
     sockaddr_storage local{};
     sockaddr_storage peer{};
     if (!left.Names(&local, &peer)) return;
@@ -23,18 +25,20 @@ class RdmaLinkMove final : public LinkMove {
     target_ = ToAddress(peer);
   }
 
-  // The device has sent all that was posted, or the SuspCommAck would not be complete; it ends both directions.
+  // The device has sent all that was posted, or the SuspCommAck would not be complete; it ends both
+  // directions.
   [[nodiscard]] bool MayLeave(const verbs::QueuePair& /*left*/, Time now) override { return late(now); }
   [[nodiscard]] bool speaks_first() const override { return true; }
 
  private:
   void BeginLink(std::unique_ptr<verbs::QueuePair>* left, Time now) override {
-    if (auto next = (*left)->Leave()) *left = std::move(next);  // what was there is destroyed: its port is free
+    if (auto next = (*left)->Leave())
+      *left = std::move(next);  // what was there is destroyed: its port is free
     ConnectAgain(**left, now);
   }
 
-  // The listener of an accepted connection has that port; or, where the peer named the port that it has, the kernel keeps what is left of the
-  // old link.
+  // The listener of an accepted connection has that port; or, where the peer named the port that it has, the
+  // kernel keeps what is left of the old link.
   bool TryOtherwise(verbs::QueuePair& left, Time now) override {
     const int error = connector().cause().os_error;
     if ((error != EADDRINUSE && error != EADDRNOTAVAIL) || Port(source_) == 0) return false;
@@ -46,13 +50,16 @@ class RdmaLinkMove final : public LinkMove {
 
   void ConnectAgain(verbs::QueuePair& left, Time now) {
     DropConnector();
-    BeginHandshake(left, left.ConnectAgain(source_.get(), target_.get(), hello(), qp(), config().handshake_timeout, now), now);
+    BeginHandshake(
+        left, left.ConnectAgain(source_.get(), target_.get(), hello(), qp(), config().handshake_timeout, now),
+        now);
   }
 };
 
 }  // namespace
 
-std::unique_ptr<LinkMove> MakeRdmaLinkMove(const verbs::QueuePair& left, uint16_t port, Duration rest, Time now) {
+std::unique_ptr<LinkMove> MakeRdmaLinkMove(const verbs::QueuePair& left, uint16_t port, Duration rest,
+                                           Time now) {
   return std::make_unique<RdmaLinkMove>(left, port, rest, now);
 }
 

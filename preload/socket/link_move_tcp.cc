@@ -1,4 +1,5 @@
-// From one link of the embedded RNIC to the next: both are the TCP connection of the application's own descriptor.
+// From one link of the embedded RNIC to the next: both are the TCP connection of the application's own
+// descriptor.
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -46,7 +47,9 @@ class TcpLinkMove final : public LinkMove {
     NoteDelivered(left, now);
     return delivered_ && (same_names_ || late(now));
   }
-  [[nodiscard]] bool stuck(Time now) const override { return phase() == Phase::kLeaving && !delivered_ && now >= gives_up_; }
+  [[nodiscard]] bool stuck(Time now) const override {
+    return phase() == Phase::kLeaving && !delivered_ && now >= gives_up_;
+  }
   void Dissolve(const verbs::QueuePair& left) override { Unconnect(left.event_fd()); }
   [[nodiscard]] bool speaks_first() const override { return config().mpa_peer_to_peer; }
 
@@ -65,8 +68,8 @@ class TcpLinkMove final : public LinkMove {
   Time gives_up_;
 };
 
-// To dissolve a link destroys what its peer's kernel has not acknowledged, and the SuspCommAck is the last of it. Our FIN counts as a byte:
-// it is there unless the link is going to be reset.
+// To dissolve a link destroys what its peer's kernel has not acknowledged, and the SuspCommAck is the last of
+// it. Our FIN counts as a byte: it is there unless the link is going to be reset.
 void TcpLinkMove::NoteDelivered(const verbs::QueuePair& left, Time now) {
   int unacknowledged = 0;
   if (real.ioctl(left.event_fd(), SIOCOUTQ, &unacknowledged) != 0) unacknowledged = 0;
@@ -78,8 +81,9 @@ void TcpLinkMove::NoteDelivered(const verbs::QueuePair& left, Time now) {
   delivered_ = undelivered <= (same_names_ ? 0 : 1);
 }
 
-// Beside what is left of the old link, and an accepted one beside its listener. A socket that the application has bound to a port still has
-// it, and is not bound again (EINVAL); of others getsockname tells the old port, and it is not theirs.
+// Beside what is left of the old link, and an accepted one beside its listener. A socket that the application
+// has bound to a port still has it, and is not bound again (EINVAL); of others getsockname tells the old
+// port, and it is not theirs.
 void TcpLinkMove::BindToSource(int fd) {
   const int reuse_port = Option(fd, SO_REUSEPORT);
   SetOption(fd, SO_REUSEPORT, 1);

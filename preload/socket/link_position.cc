@@ -34,7 +34,8 @@ uint64_t LinkPosition(int fd) {
     if (length < offsetof(tcp_info, tcpi_bytes_received) + sizeof info.tcpi_bytes_received) break;
     if (Unread(fd) != unread) continue;  // more came between the two
     // A FIN counts as received, never as unread.
-    const bool ended = info.tcpi_state != kEstablished && info.tcpi_state != kFinWait1 && info.tcpi_state != kFinWait2;
+    const bool ended =
+        info.tcpi_state != kEstablished && info.tcpi_state != kFinWait1 && info.tcpi_state != kFinWait2;
     return info.tcpi_bytes_received - static_cast<uint64_t>(unread) - (ended ? 1 : 0);
   }
   return kNoLinkPosition;

@@ -1,4 +1,3 @@
-#include "preload/critical.h"
 #include "preload/socket/listener.h"
 
 #include <fcntl.h>
@@ -20,6 +19,7 @@
 
 #include "preload/config.h"
 #include "preload/confinement.h"
+#include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
@@ -32,7 +32,8 @@
 namespace sdp::preload {
 namespace {
 
-// A process that may have no more descriptors than that needs them for itself: its listener has no queue for others.
+// A process that may have no more descriptors than that needs them for itself: its listener has no queue for
+// others.
 constexpr rlim_t kFewDescriptors = 64;
 
 // Connections taken from the SDP listener at one look.
@@ -47,9 +48,11 @@ bool MayChange(pm::RegistrarFailure failure) {
          failure == pm::RegistrarFailure::kBroken || failure == pm::RegistrarFailure::kNotTrusted;
 }
 
-// An SDP listener at the very address of the conventional one, on a port of the kernel's choice, with the options the application gave that
-// one: its connections inherit them, and some (IP_FREEBIND, SO_BINDTODEVICE) it needs for the address.
-int OpenSdpListener(int conventional_fd, int domain, int backlog, const OptionLog& options, const Address& conventional) {
+// An SDP listener at the very address of the conventional one, on a port of the kernel's choice, with the
+// options the application gave that one: its connections inherit them, and some (IP_FREEBIND,
+// SO_BINDTODEVICE) it needs for the address.
+int OpenSdpListener(int conventional_fd, int domain, int backlog, const OptionLog& options,
+                    const Address& conventional) {
   const int fd = real.socket(domain, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
   options.Replay(fd);
@@ -99,7 +102,9 @@ OpenListeners& open_listeners() {
 }
 
 // As TCP counts: one more than the backlog, which has no sign there.
-size_t RoomOf(int backlog) { return std::min<size_t>(static_cast<unsigned>(backlog), Listener::kMostTakenOn - 1) + 1; }
+size_t RoomOf(int backlog) {
+  return std::min<size_t>(static_cast<unsigned>(backlog), Listener::kMostTakenOn - 1) + 1;
+}
 
 // A hidden descriptor becomes one of the application's, with the flags it asked accept for.
 int Unhide(int hidden, int flags) {
@@ -113,8 +118,9 @@ int Unhide(int hidden, int flags) {
 
 }  // namespace
 
-std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain, int backlog, const OptionLog& options,
-                                         const ConnectionTuning& tuning, bool may_wait, Refusal* refusal) {
+std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain, int backlog,
+                                         const OptionLog& options, const ConnectionTuning& tuning,
+                                         bool may_wait, Refusal* refusal) {
   if (std::string why; !HaveRnic(&why)) {
     *refusal = {.reason = stats::FallbackReason::kNoRnic, .text = "SDP_RNIC=verbs: " + why};
     return nullptr;
@@ -129,7 +135,8 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
   std::unique_ptr<Listener> listener(new Listener(owner, domain, options, tuning));
   const int sdp_fd = OpenSdpListener(fd, domain, backlog, options, conventional);
   if (sdp_fd < 0 || HiddenFds::HideTracked(sdp_fd, &listener->sdp_fd_) < 0) {
-    *refusal = {.reason = stats::FallbackReason::kResources, .text = std::string("no SDP listener: ") + strerrordesc_np(errno)};
+    *refusal = {.reason = stats::FallbackReason::kResources,
+                .text = std::string("no SDP listener: ") + strerrordesc_np(errno)};
     SDP_LOG(kError, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
     return nullptr;
   }
@@ -152,12 +159,14 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
     }
     listener->dormant_ = may_wait && MayChange(registered.error().failure);
     listener->next_look_ = Now() + kRenewalInterval;
-    refusal->text = "not registered with a port mapper: " + std::string(ToString(registered.error().failure)) + " (" +
-                    registered.error().text + ")";
+    refusal->text =
+        "not registered with a port mapper: " + std::string(ToString(registered.error().failure)) + " (" +
+        registered.error().text + ")";
     SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
     if (!listener->dormant_) return nullptr;
   }
-  if ((registered && HiddenFds::HideTracked(*registered, &listener->registration_fd_) < 0) || !listener->MakeReadyFd()) {
+  if ((registered && HiddenFds::HideTracked(*registered, &listener->registration_fd_) < 0) ||
+      !listener->MakeReadyFd()) {
     *refusal = {.reason = stats::FallbackReason::kResources, .text = "no descriptor left for the SDP side"};
     SDP_LOG(kError, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
     return nullptr;
@@ -167,7 +176,8 @@ std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain
   }
   listener->Enlist();
   if (listener->dormant_) return listener;
-  SDP_LOG(kInfo, "listen on %s: SDP on %s", name.c_str(), ToEndpoint(listener->sdp_address_).ToString().c_str());
+  SDP_LOG(kInfo, "listen on %s: SDP on %s", name.c_str(),
+          ToEndpoint(listener->sdp_address_).ToString().c_str());
   // A connect does not wait until the application comes to accept, as it would not with the kernel's backlog.
   listener->renewal_.was_registered = true;
   Background::Add(&listener->watch_, kPatience);
@@ -201,11 +211,13 @@ void Listener::End(bool for_all) {
   std::lock_guard lock(mutex_);
   if (shared_ && !closed_ && !for_all) (void)MoveToCommon(Now(), Duration::zero());
   closed_ = true;
-  // At once, though the helper sleeps on it and so keeps it alive in the kernel: who connects from here on is refused.
+  // At once, though the helper sleeps on it and so keeps it alive in the kernel: who connects from here on is
+  // refused.
   if ((for_all || !shared_) && sdp_fd() >= 0) LinkShutdown(sdp_fd(), SHUT_RD);
   CloseKernelSide();
   if (for_all && shared_) {
-    // The daemon is to forget it, though others have this descriptor; and what they could still take is reset.
+    // The daemon is to forget it, though others have this descriptor; and what they could still take is
+    // reset.
     if (registration_fd_ >= 0) LinkShutdown(registration_fd_, SHUT_RDWR);
     Time since;
     Address peer;
@@ -371,7 +383,8 @@ void Listener::AnswerConnectTo(const Address& sdp_address) {
 int Listener::BindBeside(int fd, const Address& address) {
   std::lock_guard lock(open_listeners().mutex);
   const auto& all = open_listeners().all;
-  const auto found = std::find_if(all.begin(), all.end(), [&](Listener* l) { return Port(l->sdp_address_) == Port(address); });
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](Listener* l) { return Port(l->sdp_address_) == Port(address); });
   if (found == all.end()) return real.bind(fd, address.get(), address.length);
   int before = 0;
   socklen_t length = sizeof before;
@@ -408,8 +421,8 @@ bool Listener::AcceptAhead(bool shake_hands) {
     Listener* listener;
     ~Settled() { listener->SettleWork(); }
   } const settled{this};
-  // Where processes share the listener each takes one at a time, or the first to look would have all the work. What the helper takes
-  // is for all.
+  // Where processes share the listener each takes one at a time, or the first to look would have all the
+  // work. What the helper takes is for all.
   const int most = shared_ && (shake_hands || !begun) ? 1 : kMostAtOnce;
   for (int attempts = 0; attempts < most && !full(); ++attempts) {
     Address peer;
@@ -465,13 +478,15 @@ void Listener::Keep(Ready ready) {
 
 void Listener::SettleWork() {
   if (!common_.at_work()) return;
-  const bool left = std::any_of(incoming_.begin(), incoming_.end(), [](const auto& i) { return i->begun && !i->finished; }) ||
+  const bool left = std::any_of(incoming_.begin(), incoming_.end(),
+                                [](const auto& i) { return i->begun && !i->finished; }) ||
                     std::any_of(ready_.begin(), ready_.end(), [](const Ready& r) { return r.begun; });
   if (!left) common_.EndWork();
 }
 
 void Listener::DropFinished() {
-  incoming_.remove_if([](const auto& incoming) { return incoming->finished && !Background::Holds(incoming.get()); });
+  incoming_.remove_if(
+      [](const auto& incoming) { return incoming->finished && !Background::Holds(incoming.get()); });
 }
 
 }  // namespace sdp::preload

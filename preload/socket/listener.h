@@ -1,16 +1,19 @@
-// The SDP side of a listening socket: the SDP listener beside the conventional one, its registration with the port mapper, and the
-// connections that came in over it.
+// The SDP side of a listening socket: the SDP listener beside the conventional one, its registration with the
+// port mapper, and the connections that came in over it.
 //
-// Who answers a connection request: the thread that calls accept; if none does for a while (kPatience), the helper thread, so that a
-// busy or single-threaded server does not keep its clients waiting, as the kernel's backlog does for TCP.
+// Who answers a connection request: the thread that calls accept; if none does for a while (kPatience), the
+// helper thread, so that a busy or single-threaded server does not keep its clients waiting, as the kernel's
+// backlog does for TCP.
 //
-// Processes may share a listener, by fork, exec or in a message (listener_shared.cc). Then what the helper of one has taken on waits in
-// a queue that all of them have (common_queue.h), and so does what a thread that polls has taken on and not accepted within kPatience.
-// Where a process cannot use that queue, its helper takes on one connection at a time, and none in a process that has shared the
-// listener and not used it since: it would swallow connections that others wait for.
+// Processes may share a listener, by fork, exec or in a message (listener_shared.cc). Then what the helper of
+// one has taken on waits in a queue that all of them have (common_queue.h), and so does what a thread that
+// polls has taken on and not accepted within kPatience. Where a process cannot use that queue, its helper
+// takes on one connection at a time, and none in a process that has shared the listener and not used it
+// since: it would swallow connections that others wait for.
 //
-// Where an RDMA device has the listener's address, a KernelListener stands beside the SDP listener, for one process: a child of fork has the
-// SDP listener alone, and a parent that has not used the listener by then closes its own KernelListener until it does.
+// Where an RDMA device has the listener's address, a KernelListener stands beside the SDP listener, for one
+// process: a child of fork has the SDP listener alone, and a parent that has not used the listener by then
+// closes its own KernelListener until it does.
 #ifndef SDP_PRELOAD_SOCKET_LISTENER_H_
 #define SDP_PRELOAD_SOCKET_LISTENER_H_
 
@@ -47,7 +50,8 @@ class Listener final : private KernelListenerOwner {
   // How often it looks for a port mapper daemon after its own ended.
   static constexpr Duration kRenewalInterval = std::chrono::seconds(1);
 
-  // What was taken from the kernel: closed, which tells its peer, unless somebody has it (`fd` is -1 then) before memory is wanted in vain.
+  // What was taken from the kernel: closed, which tells its peer, unless somebody has it (`fd` is -1 then)
+  // before memory is wanted in vain.
   struct Taken {
     explicit Taken(int taken, bool is_hidden = false) : fd(taken), hidden(is_hidden) {}
     Taken(const Taken&) = delete;
@@ -62,16 +66,18 @@ class Listener final : private KernelListenerOwner {
     stats::FallbackReason reason = stats::FallbackReason::kNotRegistered;
     std::string text;
   };
-  // `fd`: the conventional listener, listening, on which `options` were set before. Null if there can be no SDP side: *refusal says why, and so does the log. `owner`
-  // outlives it.
-  static std::unique_ptr<Listener> Open(StreamSocket* owner, int fd, int domain, int backlog, const OptionLog& options,
-                                        const ConnectionTuning& tuning, bool may_wait, Refusal* refusal);
+  // `fd`: the conventional listener, listening, on which `options` were set before. Null if there can be no
+  // SDP side: *refusal says why, and so does the log. `owner` outlives it.
+  static std::unique_ptr<Listener> Open(StreamSocket* owner, int fd, int domain, int backlog,
+                                        const OptionLog& options, const ConnectionTuning& tuning,
+                                        bool may_wait, Refusal* refusal);
   // One that another program had. Takes the descriptors over. Null: there is no descriptor left.
-  static std::unique_ptr<Listener> TakeUp(StreamSocket* owner, const Handover::Listener& from, const Handover::ListenerFds& fds);
+  static std::unique_ptr<Listener> TakeUp(StreamSocket* owner, const Handover::Listener& from,
+                                          const Handover::ListenerFds& fds);
   ~Listener();
 
-  // Its descriptors and what else another program has to know, which gets the listener, and with it what waits for accept. The lock is
-  // held (LockAllForFork). False: closed.
+  // Its descriptors and what else another program has to know, which gets the listener, and with it what
+  // waits for accept. The lock is held (LockAllForFork). False: closed.
   bool HandOver(Handover::Listener* out, std::vector<int>* descriptors);
 
   // A connection over SDP whose handshake is complete; empty if there is none now. *fd is its descriptor with
@@ -82,21 +88,23 @@ class Listener final : private KernelListenerOwner {
   // For the statistics: what Accept returned came over a kernel RNIC.
   void CountAccepted(const Session& session);
 
-  // Takes what waits at the SDP listener and shakes hands; where a request is incomplete, the helper does it. ready_fd() tells when a
-  // connection is there, which sdp_fd()'s readiness does not (it may be a connection that never says Hello). False if nothing could be taken.
+  // Takes what waits at the SDP listener and shakes hands; where a request is incomplete, the helper does it.
+  // ready_fd() tells when a connection is there, which sdp_fd()'s readiness does not (it may be a connection
+  // that never says Hello). False if nothing could be taken.
   bool TakeOn();
   void SetBacklog(int backlog);
   // Of the connections whose handshake begins from now on.
   void SetTuning(const ConnectionTuning& tuning);
-  // The conventional listener is closed: no more connections, those that wait are reset. The object stays until its owner dies,
-  // since the helper may be at work in it.
+  // The conventional listener is closed: no more connections, those that wait are reset. The object stays
+  // until its owner dies, since the helper may be at work in it.
   void Close() { End(/*for_all=*/false); }
-  // It was shut down, which ends it in all processes that have it: those notice by IsShut. What a thread may sleep on, or an epoll set have
-  // registered, stays open until nobody has the object.
+  // It was shut down, which ends it in all processes that have it: those notice by IsShut. What a thread may
+  // sleep on, or an epoll set have registered, stays open until nobody has the object.
   void ShutDown() { End(/*for_all=*/true); }
   // Another process has shut it down.
   [[nodiscard]] bool IsShut() const;
-  // The owner of the application's descriptor `fd` is told by a signal of each connection (socket/owner_signal.h); -1: nobody is.
+  // The owner of the application's descriptor `fd` is told by a signal of each connection
+  // (socket/owner_signal.h); -1: nobody is.
   void SetSignals(int fd);
   // The application has called listen or accept or waited for this listener: the helper may take part.
   void NoteUse();
@@ -104,28 +112,32 @@ class Listener final : private KernelListenerOwner {
   static void ShareAll();
   // Behind it, in the child and in the parent.
   void NoteFork(bool in_child);
-  // The process ends: what waits for its accept is for others, if there may be any, and nothing more is taken on, for it would go with the
-  // process. Handshakes that are not finished end; peers of ours ask again.
+  // The process ends: what waits for its accept is for others, if there may be any, and nothing more is taken
+  // on, for it would go with the process. Handshakes that are not finished end; peers of ours ask again.
   void LeaveToOthers();
-  // The process is about to be confined (preload/confinement.h): the first for all its listeners, then, which may wait until `give_up`, the other.
+  // The process is about to be confined (preload/confinement.h): the first for all its listeners, then, which
+  // may wait until `give_up`, the other.
   void Bar();
   void PrepareConfinement(Time give_up);
 
-  // No port mapper daemon knows this listener yet: its clients come by TCP. The application's next use of the listener after a daemon
-  // has appeared has it registered; until then it costs no thread, and a look at the clock for each accept.
+  // No port mapper daemon knows this listener yet: its clients come by TCP. The application's next use of the
+  // listener after a daemon has appeared has it registered; until then it costs no thread, and a look at the
+  // clock for each accept.
   [[nodiscard]] bool dormant();
 
   [[nodiscard]] int sdp_fd() const { return sdp_fd_.load(); }
   [[nodiscard]] int ready_fd() const { return ready_fd_.load(); }
-  // Readable while a connection waits that any process may accept which has the listener; -1: there is no such thing.
+  // Readable while a connection waits that any process may accept which has the listener; -1: there is no
+  // such thing.
   [[nodiscard]] int common_fd() const { return common_.fd(); }
   [[nodiscard]] const Address& sdp_address() const { return sdp_address_; }
   // Connections shaken hands with and waiting for Accept.
   [[nodiscard]] size_t waiting();
-  // connect() to the SDP side of a listener of this process is under way: the thread that waits in connect may be the one that would
-  // accept, so the helper answers at once.
+  // connect() to the SDP side of a listener of this process is under way: the thread that waits in connect
+  // may be the one that would accept, so the helper answers at once.
   static void AnswerConnectTo(const Address& sdp_address);
-  // bind() of a socket that may have to share its port with a listener's SDP side, as the connections accepted there do. -1 and errno.
+  // bind() of a socket that may have to share its port with a listener's SDP side, as the connections
+  // accepted there do. -1 and errno.
   static int BindBeside(int fd, const Address& address);
   // Around fork(): the list of listeners, and each listener.
   static void LockAllForFork();
@@ -144,7 +156,8 @@ class Listener final : private KernelListenerOwner {
     Listener* listener;
     int fd;  // hidden
     AcceptHandshake handshake;
-    std::unique_ptr<Session> session;  // shaken hands with; its HelloAck may still wait for the peer's first FPDU
+    std::unique_ptr<Session>
+        session;  // shaken hands with; its HelloAck may still wait for the peer's first FPDU
     Time expires = kNever;
     bool begun;  // at work for all (CommonQueue::BeginWork)
     bool finished = false;
@@ -177,8 +190,9 @@ class Listener final : private KernelListenerOwner {
     bool too_long = false;  // for the common queue
     Time expires{};         // how long its HelloAck may wait for the peer's first FPDU
   };
-  // Hands were shaken by who waits for the listener, and the HelloAck waits for the peer's first FPDU: if nobody accepts for a while, the
-  // peer must get it all the same. And where processes share the listener, another one may accept then.
+  // Hands were shaken by who waits for the listener, and the HelloAck waits for the peer's first FPDU: if
+  // nobody accepts for a while, the peer must get it all the same. And where processes share the listener,
+  // another one may accept then.
   struct Tending : Background::Task {
     Background::Wait Run(Time now) override;
     Socket* owner() override;
@@ -186,9 +200,11 @@ class Listener final : private KernelListenerOwner {
     Listener* listener = nullptr;
   };
 
-  // Connections that the library has taken on and nobody has accepted. A finished handshake the helper may have a little longer.
+  // Connections that the library has taken on and nobody has accepted. A finished handshake the helper may
+  // have a little longer.
   [[nodiscard]] size_t in_stock() const {
-    return ready_.size() + static_cast<size_t>(std::count_if(incoming_.begin(), incoming_.end(), [](const auto& i) { return !i->finished; }));
+    return ready_.size() + static_cast<size_t>(std::count_if(incoming_.begin(), incoming_.end(),
+                                                             [](const auto& i) { return !i->finished; }));
   }
   [[nodiscard]] bool full() const { return in_stock() + (shared_ ? common_.size() : 0) >= backlog_; }
 
@@ -202,7 +218,8 @@ class Listener final : private KernelListenerOwner {
   bool MakeReadyFd();
   void Enlist();
   bool WakesUp();
-  // Opens and registers what a kernel RNIC can do for it, if that is not done yet. Without the lock. False: *why.
+  // Opens and registers what a kernel RNIC can do for it, if that is not done yet. Without the lock. False:
+  // *why.
   bool OpenKernelSide(int conventional_fd, Duration limit, std::string* why);
   void CloseKernelSide();
   // KernelListenerOwner:
@@ -213,7 +230,8 @@ class Listener final : private KernelListenerOwner {
   // Nobody else is likely to wait for its connections.
   [[nodiscard]] bool first_hand() const { return used_ || !shared_; }
   [[nodiscard]] bool HelperMayAccept() const { return !closed_ && (first_hand() || common_.usable()); }
-  // Takes what the SDP listener has; `shake_hands`: at once where the request is complete, else the helper does it.
+  // Takes what the SDP listener has; `shake_hands`: at once where the request is complete, else the helper
+  // does it.
   bool AcceptAhead(bool shake_hands);
   bool PutIntoCommon(const Ready& ready) {
     return common_.Put(ready.session->Freeze(), ready.fd, ready.peer, ready.since, ready.begun);
@@ -232,7 +250,8 @@ class Listener final : private KernelListenerOwner {
   static bool MayMove(const Session& session);
   // Such a one waits here for room in the common queue, and nobody who came later is to get there before it.
   [[nodiscard]] bool AwaitsRoom() const;
-  // Puts those that have waited for `patience` into the common queue. When it is time to try again; kNever: all is done that can be.
+  // Puts those that have waited for `patience` into the common queue. When it is time to try again; kNever:
+  // all is done that can be.
   Time MoveToCommon(Time now, Duration patience);
   void Share();
 
@@ -252,16 +271,16 @@ class Listener final : private KernelListenerOwner {
   Tending tending_;
   std::vector<std::unique_ptr<KernelListener>> kernel_;
   std::vector<std::unique_ptr<KernelListener>> kernel_gone_;  // the helper may still have them
-  bool kernel_looked_ = false;  // for addresses of kernel RNICs
+  bool kernel_looked_ = false;                                // for addresses of kernel RNICs
   std::list<std::unique_ptr<Incoming>> incoming_;
   std::deque<Ready> ready_;  // by this process alone; who has waited longest comes first
   CommonQueue common_;       // empty until the listener is shared
-  size_t backlog_ = 1;  // connections the library takes on before the application asks for them
+  size_t backlog_ = 1;       // connections the library takes on before the application asks for them
   bool closed_ = false;
   bool leaving_ = false;
   bool used_ = false;
   bool dormant_ = false;
-  Time next_look_{};  // for a daemon
+  Time next_look_{};     // for a daemon
   bool shared_ = false;  // other processes have, or had, the listener, too
 };
 

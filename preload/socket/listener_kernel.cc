@@ -23,7 +23,9 @@ bool Listener::OpenKernelSide(int conventional_fd, Duration limit, std::string* 
     std::lock_guard lock(mutex_);
     std::erase_if(kernel_gone_, [](const auto& gone) { return !Background::Holds(gone.get()); });
     // Their address may have another device by now, or have it back.
-    if (std::erase_if(kernel_, [](const auto& kernel) { return kernel->gone() && !Background::Holds(kernel.get()); }) != 0) {
+    if (std::erase_if(kernel_, [](const auto& kernel) {
+          return kernel->gone() && !Background::Holds(kernel.get());
+        }) != 0) {
       kernel_looked_ = false;
     }
     if (closed_ || !first_hand()) return false;
@@ -35,7 +37,8 @@ bool Listener::OpenKernelSide(int conventional_fd, Duration limit, std::string* 
     int v6only = 0;
     socklen_t length = sizeof v6only;
     if (domain_ == AF_INET6) real.getsockopt(conventional_fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, &length);
-    auto opened = KernelListener::OpenAll(this, LocalAddress(conventional_fd), v6only != 0, static_cast<int>(backlog), why);
+    auto opened = KernelListener::OpenAll(this, LocalAddress(conventional_fd), v6only != 0,
+                                          static_cast<int>(backlog), why);
     std::lock_guard lock(mutex_);
     if (closed_) return false;
     kernel_ = std::move(opened);
@@ -50,7 +53,8 @@ bool Listener::OpenKernelSide(int conventional_fd, Duration limit, std::string* 
   for (const pm::Endpoint& address : unregistered) {
     const auto registered = RegisterRnic(conventional_fd, address, limit);
     std::lock_guard lock(mutex_);
-    const auto at = std::find_if(kernel_.begin(), kernel_.end(), [&](const auto& kernel) { return kernel->address() == address; });
+    const auto at = std::find_if(kernel_.begin(), kernel_.end(),
+                                 [&](const auto& kernel) { return kernel->address() == address; });
     if (at == kernel_.end() || (*at)->gone()) {  // closed meanwhile
       if (registered) real.close(*registered);
       continue;
@@ -58,14 +62,17 @@ bool Listener::OpenKernelSide(int conventional_fd, Duration limit, std::string* 
     if (registered) {
       (*at)->SetRegistration(*registered);
       (*at)->Start(conventional_fd);  // not before: a listener that comes to nothing must be free to go
-      SDP_LOG(kInfo, "listen on %s: SDP on %s over %s", ToEndpoint(LocalAddress(conventional_fd)).ToString().c_str(),
-              address.ToString().c_str(), (*at)->device().c_str());
+      SDP_LOG(kInfo, "listen on %s: SDP on %s over %s",
+              ToEndpoint(LocalAddress(conventional_fd)).ToString().c_str(), address.ToString().c_str(),
+              (*at)->device().c_str());
       continue;
     }
     *why = "the port mapper does not take the kernel RNIC\'s listener " + address.ToString() + ": " +
            std::string(ToString(registered.error().failure)) + " (" + registered.error().text + ")";
-    if (registered.error().failure != pm::RegistrarFailure::kRefused) continue;  // RegisterSdp meets the same, and says it
-    SDP_LOG(kInfo, "listen on %s: %s", ToEndpoint(LocalAddress(conventional_fd)).ToString().c_str(), why->c_str());
+    if (registered.error().failure != pm::RegistrarFailure::kRefused)
+      continue;  // RegisterSdp meets the same, and says it
+    SDP_LOG(kInfo, "listen on %s: %s", ToEndpoint(LocalAddress(conventional_fd)).ToString().c_str(),
+            why->c_str());
   }
   std::lock_guard lock(mutex_);
   return std::any_of(kernel_.begin(), kernel_.end(), [](const auto& kernel) { return kernel->registered(); });
@@ -88,18 +95,20 @@ void Listener::CloseKernelSide() {
   kernel_looked_ = false;
 }
 
-// The application's descriptor for such a connection is a TCP socket that stays unconnected, as it is for one that it makes.
+// The application's descriptor for such a connection is a TCP socket that stays unconnected, as it is for one
+// that it makes.
 void Listener::TakeOnFromRnic(std::unique_ptr<verbs::Connector> connector) {
   DropFinished();
   const int fd = real.socket(domain_, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd >= 0) options_.Replay(fd);
   const int hidden = fd >= 0 ? HiddenFds::Hide(fd) : -1;
   if (hidden < 0) {
-    SDP_LOG(kError, "a kernel RNIC\'s connection to %s is turned away: %s", ToEndpoint(sdp_address_).ToString().c_str(),
-            strerrordesc_np(errno));
+    SDP_LOG(kError, "a kernel RNIC\'s connection to %s is turned away: %s",
+            ToEndpoint(sdp_address_).ToString().c_str(), strerrordesc_np(errno));
     return;
   }
-  incoming_.push_back(std::make_unique<Incoming>(this, hidden, AcceptHandshake(hidden, tuning_, std::move(connector)), /*begun=*/false));
+  incoming_.push_back(std::make_unique<Incoming>(
+      this, hidden, AcceptHandshake(hidden, tuning_, std::move(connector)), /*begun=*/false));
   Background::Add(incoming_.back().get(), Duration::zero());
 }
 

@@ -1,8 +1,9 @@
 // A listener that several processes have: by fork, exec, posix_spawn or in a message.
 //
-// What one has taken on, another may accept, out of the common queue. Nobody has to know who else is there: where the others are gone,
-// the queue's one reader left is served as well. Not in it are handshakes that are not finished, and connections over a kernel RNIC,
-// whose state does not survive the way: these end with their process.
+// What one has taken on, another may accept, out of the common queue. Nobody has to know who else is there:
+// where the others are gone, the queue's one reader left is served as well. Not in it are handshakes that are
+// not finished, and connections over a kernel RNIC, whose state does not survive the way: these end with
+// their process.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -47,14 +48,19 @@ bool Listener::HandOver(Handover::Listener* out, std::vector<int>* descriptors) 
   return true;
 }
 
-// No helper yet: the program may not want a thread before it has begun, and may never use what it has inherited.
-std::unique_ptr<Listener> Listener::TakeUp(StreamSocket* owner, const Handover::Listener& from, const Handover::ListenerFds& fds) {
-  std::unique_ptr<Listener> listener(new Listener(owner, LocalAddress(fds.sdp).family(), {}, from.options.tuning()));
+// No helper yet: the program may not want a thread before it has begun, and may never use what it has
+// inherited.
+std::unique_ptr<Listener> Listener::TakeUp(StreamSocket* owner, const Handover::Listener& from,
+                                           const Handover::ListenerFds& fds) {
+  std::unique_ptr<Listener> listener(
+      new Listener(owner, LocalAddress(fds.sdp).family(), {}, from.options.tuning()));
   const bool hidden = HiddenFds::HideTracked(fds.sdp, &listener->sdp_fd_) >= 0;
-  const bool registered = !from.registered || HiddenFds::HideTracked(fds.registration, &listener->registration_fd_) >= 0;
+  const bool registered =
+      !from.registered || HiddenFds::HideTracked(fds.registration, &listener->registration_fd_) >= 0;
   const bool queued = !from.has_queue || listener->common_.TakeUp(fds.queue_out, fds.queue_in);
   if (!hidden || !registered || !queued || !listener->MakeReadyFd()) {
-    SDP_LOG(kError, "no descriptor left for the SDP side of an inherited listener; conventional clients only");
+    SDP_LOG(kError,
+            "no descriptor left for the SDP side of an inherited listener; conventional clients only");
     return nullptr;
   }
   listener->sdp_address_ = LocalAddress(listener->sdp_fd());
@@ -82,7 +88,8 @@ void Listener::NoteFork(bool in_child) {
       if (!incoming->finished) HiddenFds::Close(incoming->fd);
       incoming->finished = true;
       incoming->handshake.Disown();
-      if (incoming->session != nullptr && incoming->session->queue_pair().owns_event_fd()) (void)incoming->session.release();
+      if (incoming->session != nullptr && incoming->session->queue_pair().owns_event_fd())
+        (void)incoming->session.release();
     }
     incoming_.clear();
     for (Ready& ready : ready_) {
@@ -164,7 +171,8 @@ void Listener::Bar() {
   common_.EndWork();  // what this process has taken on is its own now
 }
 
-// What waits is taken out while that can be done, and so is what others have taken on: their peers may know already that they are connected.
+// What waits is taken out while that can be done, and so is what others have taken on: their peers may know
+// already that they are connected.
 void Listener::PrepareConfinement(Time give_up) {
   std::unique_lock lock(mutex_);
   if (!shared_) return;

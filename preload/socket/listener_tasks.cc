@@ -97,7 +97,8 @@ Background::Wait Listener::Watch::Run(Time now) {
     listener->CloseKernelSide();
     return {.done = true};
   }
-  // Another process may be free for what this one leaves in the kernel: where they have no queue in common, one in stock is enough.
+  // Another process may be free for what this one leaves in the kernel: where they have no queue in common,
+  // one in stock is enough.
   const bool stocked = listener->shared_ && listener->in_stock() > 0 && !listener->common_.usable();
   if (readable && !stocked && !listener->full() && (readable_seen || at_once)) {
     listener->AcceptAhead(/*shake_hands=*/false);

@@ -18,10 +18,11 @@ namespace sdp::preload {
 
 enum class RnicKind : bool { kEmbedded, kKernel };
 
-// Nobody has said which mechanism is to be used, or from which size on. Then over the embedded RNIC a stream goes by Bcopy: its Read Response is
-// copied in and out of the kernel like a Send, and writer and reader take turns where Bcopy lets them work side by side. What goes to and fro
-// goes as the clock says (turn_taking.h), and so does a stream over a kernel RNIC (stream_timing.h).
-// SDP_FORCE=transaction: a small write waits for the read of its answer.
+// Nobody has said which mechanism is to be used, or from which size on. Then over the embedded RNIC a stream
+// goes by Bcopy: its Read Response is copied in and out of the kernel like a Send, and writer and reader take
+// turns where Bcopy lets them work side by side. What goes to and fro goes as the clock says (turn_taking.h),
+// and so does a stream over a kernel RNIC (stream_timing.h). SDP_FORCE=transaction: a small write waits for
+// the read of its answer.
 inline bool ForcesTransactions() { return config().force == Mechanism::kTransaction; }
 inline bool ChoosesFreely() { return config().force == Mechanism::kChosen && !config().bcopy_threshold; }
 
@@ -64,13 +65,15 @@ inline constexpr uint32_t kUsualPayload = 63 * 1024;
 // Bytes of such a buffer, headers included.
 inline constexpr uint32_t kUsualBufferSize = wire::Bsdh::kSize + kUsualPayload;
 
-// How many suit the RNIC. The embedded one's take no memory before there is something in them. They are what the sender may be ahead of a reader, who is
-// woken and grants credit the more seldom the more there are; beyond this a stream gains little, and its bytes leave the caches (scripts/bench large
-// iperf3-large). A device's are registered and pinned.
+// How many suit the RNIC. The embedded one's take no memory before there is something in them. They are what
+// the sender may be ahead of a reader, who is woken and grants credit the more seldom the more there are;
+// beyond this a stream gains little, and its bytes leave the caches (scripts/bench large iperf3-large). A
+// device's are registered and pinned.
 inline constexpr uint16_t SuitableBufferCount(RnicKind rnic) { return rnic == RnicKind::kEmbedded ? 64 : 16; }
 
-// SO_RCVBUF, where the application has set it before there was a connection: Private Buffers that hold about as much. Never fewer than
-// these, if they were so many: the last ones carry no payload (SDP 10.5), and the peer needs some on their way.
+// SO_RCVBUF, where the application has set it before there was a connection: Private Buffers that hold about
+// as much. Never fewer than these, if they were so many: the last ones carry no payload (SDP 10.5), and the
+// peer needs some on their way.
 inline constexpr uint32_t kFewestBuffers = 8;
 inline constexpr uint32_t kLeastPayload = 256;
 
@@ -79,7 +82,8 @@ inline void BoundReceiveBuffers(size_t receive_buffer, engine::Options* options)
   if (receive_buffer == 0) return;
   if (receive_buffer >= uint64_t{options->receive_buffers} * options->receive_buffer_size) {
     // What the peer has enlarged has to fit, too.
-    const uint64_t fitting = std::min<uint64_t>(options->receive_buffer_limit, receive_buffer / engine::kFewestEnlarged);
+    const uint64_t fitting =
+        std::min<uint64_t>(options->receive_buffer_limit, receive_buffer / engine::kFewestEnlarged);
     options->receive_buffer_limit = std::max(options->receive_buffer_size, static_cast<uint32_t>(fitting));
     return;
   }
@@ -88,7 +92,8 @@ inline void BoundReceiveBuffers(size_t receive_buffer, engine::Options* options)
   options->receive_buffer_size = std::min(options->receive_buffer_size, size);
   const uint32_t fitting = std::max(wanted / options->receive_buffer_size, kFewestBuffers);
   options->receive_buffers = static_cast<uint16_t>(std::min<uint32_t>(options->receive_buffers, fitting));
-  options->receive_buffer_limit = options->receive_buffer_size;  // the peer's wish for larger ones is not granted
+  options->receive_buffer_limit =
+      options->receive_buffer_size;  // the peer's wish for larger ones is not granted
 }
 
 inline engine::Options EngineOptions(RnicKind rnic, const ConnectionTuning& tuning) {
@@ -98,10 +103,12 @@ inline engine::Options EngineOptions(RnicKind rnic, const ConnectionTuning& tuni
     return value;
   };
   engine::Options options;
-  options.receive_buffers = static_cast<uint16_t>(first_set(tuning.private_buffers(), config().receive_buffers, SuitableBufferCount(rnic)));
-  options.receive_buffer_size = first_set(tuning.private_buffer_size(), config().receive_buffer_size, kUsualBufferSize);
-  // SDP 10.6: a stream of large writes has a peer's smaller buffers made what fills an FPDU: fewer then, so that no more is pinned there. Ours may
-  // become that.
+  options.receive_buffers = static_cast<uint16_t>(
+      first_set(tuning.private_buffers(), config().receive_buffers, SuitableBufferCount(rnic)));
+  options.receive_buffer_size =
+      first_set(tuning.private_buffer_size(), config().receive_buffer_size, kUsualBufferSize);
+  // SDP 10.6: a stream of large writes has a peer's smaller buffers made what fills an FPDU: fewer then, so
+  // that no more is pinned there. Ours may become that.
   options.desired_remote_size = kUsualBufferSize;
   options.enlarge_remote = true;
   options.receive_buffer_limit = first_set(config().receive_buffer_limit, kUsualBufferSize);
@@ -113,8 +120,8 @@ inline engine::Options EngineOptions(RnicKind rnic, const ConnectionTuning& tuni
   return options;
 }
 
-// A peer of ours has its first message follow the set-up at once (ConnectAttempt), and only another one is waited for so long: a round
-// trip, and one loss of the reply or of that message.
+// A peer of ours has its first message follow the set-up at once (ConnectAttempt), and only another one is
+// waited for so long: a round trip, and one loss of the reply or of that message.
 inline constexpr Duration kAcceptSilence = std::chrono::seconds(3);
 
 inline verbs::QpOptions QpOptions(const engine::Options& options) {

@@ -1,4 +1,3 @@
-#include "preload/critical.h"
 #include "preload/socket/pm_lookup.h"
 
 #include <netinet/in.h>
@@ -12,6 +11,7 @@
 
 #include "portmapper/engine/assoc_handle.h"
 #include "preload/config.h"
+#include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
@@ -49,7 +49,8 @@ int BindToPort(int fd, const Address& address) {
   int later = 0;
   socklen_t length = sizeof later;
   const int now = 0;
-  if (real.getsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &later, &length) != 0 || later == 0) return real.bind(fd, address.get(), address.length);
+  if (real.getsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &later, &length) != 0 || later == 0)
+    return real.bind(fd, address.get(), address.length);
   real.setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &now, sizeof now);
   const int result = real.bind(fd, address.get(), address.length);
   const int error = errno;
@@ -58,7 +59,8 @@ int BindToPort(int fd, const Address& address) {
   return result;
 }
 
-// Binds the TCP socket to a port if the application has not: the query must name the port the connection will come from.
+// Binds the TCP socket to a port if the application has not: the query must name the port the connection will
+// come from.
 std::optional<pm::Endpoint> BoundLocal(int tcp_fd, int domain, const Address& route_source) {
   Address local = LocalAddress(tcp_fd);
   if (local.length != 0 && Port(local) != 0) {
@@ -71,7 +73,8 @@ std::optional<pm::Endpoint> BoundLocal(int tcp_fd, int domain, const Address& ro
   if (local.length != 0 && !ToEndpoint(local).IsWildcard()) source = ToEndpoint(local);
   source.port = 0;
   const bool v6 = route_source.family() == AF_INET6;  // a link-local one is of no use without its scope
-  const Address address = ToAddress(source, domain, v6 ? reinterpret_cast<const sockaddr_in6&>(route_source.storage).sin6_scope_id : 0);
+  const Address address = ToAddress(
+      source, domain, v6 ? reinterpret_cast<const sockaddr_in6&>(route_source.storage).sin6_scope_id : 0);
   if (BindToPort(tcp_fd, address) != 0) return std::nullopt;
   local = LocalAddress(tcp_fd);
   if (local.length == 0) return std::nullopt;
@@ -108,7 +111,8 @@ void ForgetTarget(const pm::Endpoint& target) {
   state().cache.Forget(target);
 }
 
-std::unique_ptr<PmLookup> PmLookup::Start(int tcp_fd, int domain, const pm::Endpoint& target, uint32_t scope_id, Time now) {
+std::unique_ptr<PmLookup> PmLookup::Start(int tcp_fd, int domain, const pm::Endpoint& target,
+                                          uint32_t scope_id, Time now) {
   const std::optional<pm::Endpoint> central = config().pm_server;
   pm::Endpoint port_mapper = central.value_or(target);
   if (!central) port_mapper.port = config().pm_port;
@@ -124,7 +128,8 @@ std::unique_ptr<PmLookup> PmLookup::Start(int tcp_fd, int domain, const pm::Endp
   const Address source = central ? SourceTowards(tcp_fd, target, scope_id) : LocalAddress(lookup->fd_);
   if (source.length == 0) return nullptr;
   const auto local = BoundLocal(tcp_fd, domain, source);
-  if (!local || local->version != target.version) return nullptr;  // bound to an address of the other version: the kernel knows what to say of it
+  if (!local || local->version != target.version)
+    return nullptr;  // bound to an address of the other version: the kernel knows what to say of it
 
   pm::PmClientOptions options;
   options.overall_limit = config().pm_timeout;

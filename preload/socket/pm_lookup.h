@@ -1,4 +1,5 @@
-// Where a conventional address is reachable by SDP: the process's cache, and the query to the target's port mapper.
+// Where a conventional address is reachable by SDP: the process's cache, and the query to the target's port
+// mapper.
 #ifndef SDP_PRELOAD_SOCKET_PM_LOOKUP_H_
 #define SDP_PRELOAD_SOCKET_PM_LOOKUP_H_
 
@@ -22,9 +23,11 @@ void ForgetTarget(const pm::Endpoint& target);
 // One query in progress: owns its UDP socket. Never blocks.
 class PmLookup {
  public:
-  // `tcp_fd` is the socket that is going to connect; it gets bound to its local address and port, which the query names (SDP 7.4,
-  // CpPort). Null if the query cannot even be started (no route, no descriptor): then there is no SDP there.
-  static std::unique_ptr<PmLookup> Start(int tcp_fd, int domain, const pm::Endpoint& target, uint32_t scope_id, Time now);
+  // `tcp_fd` is the socket that is going to connect; it gets bound to its local address and port, which the
+  // query names (SDP 7.4, CpPort). Null if the query cannot even be started (no route, no descriptor): then
+  // there is no SDP there.
+  static std::unique_ptr<PmLookup> Start(int tcp_fd, int domain, const pm::Endpoint& target,
+                                         uint32_t scope_id, Time now);
   ~PmLookup();
 
   // kAsking until it is decided; the outcome is then in the cache too.

@@ -10,8 +10,8 @@
 namespace sdp::preload {
 namespace {
 
-// A sleep of a thread whose core idles costs some 50 us on a server, where a system call takes a quarter of one. On machines that emulate
-// another both are slower, about alike.
+// A sleep of a thread whose core idles costs some 50 us on a server, where a system call takes a quarter of
+// one. On machines that emulate another both are slower, about alike.
 constexpr int kCallsPerSleep = 200;
 constexpr int kCallsTimed = 8;
 constexpr Duration kLeastSleepCost = std::chrono::microseconds(50);

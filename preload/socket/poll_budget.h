@@ -1,9 +1,9 @@
 // How long a thread looks for what it waits for before it sleeps.
 //
-// A sleep costs an interrupt and two switches of context; a look costs the core to whoever could use it. So the time is bounded, about as
-// long as a sleep costs, and it follows the waits of the connection: those that end soon earn time, those that do not
-// lose it, and a connection whose waits are long does not look at all. Without clock or system call, but for the measurement of what a
-// sleep costs here, once a process.
+// A sleep costs an interrupt and two switches of context; a look costs the core to whoever could use it. So
+// the time is bounded, about as long as a sleep costs, and it follows the waits of the connection: those that
+// end soon earn time, those that do not lose it, and a connection whose waits are long does not look at all.
+// Without clock or system call, but for the measurement of what a sleep costs here, once a process.
 #ifndef SDP_PRELOAD_SOCKET_POLL_BUDGET_H_
 #define SDP_PRELOAD_SOCKET_POLL_BUDGET_H_
 
@@ -13,7 +13,8 @@
 
 namespace sdp::preload {
 
-// About what a sleep, its interrupt and the wake-up cost on this machine: as much as many system calls, of which some are timed once. 50 to 500 us.
+// About what a sleep, its interrupt and the wake-up cost on this machine: as much as many system calls, of
+// which some are timed once. 50 to 500 us.
 Duration SleepCost();
 
 class PollBudget {

@@ -40,13 +40,14 @@ constexpr Duration kPatienceForPeers = std::chrono::milliseconds(100);
 // Once for each connect that a fork finds under way.
 constexpr Duration kPatienceForConnects = std::chrono::milliseconds(200);
 
-// How often the helper sees to the connections of a process that a signal ends, and how long the handler waits for a helper that does not get on: it
-// may want what the interrupted thread has, as a lock of malloc's.
+// How often the helper sees to the connections of a process that a signal ends, and how long the handler
+// waits for a helper that does not get on: it may want what the interrupted thread has, as a lock of
+// malloc's.
 constexpr timespec kRestBetweenSteps{.tv_sec = 0, .tv_nsec = 300'000};
 constexpr Duration kPatienceForHelper = std::chrono::seconds(3);
 
-// How long a process that is about to be confined waits for what others have taken on of its listeners. Peers that do not end their handshakes do
-// not hold it up for longer, however many the listeners.
+// How long a process that is about to be confined waits for what others have taken on of its listeners. Peers
+// that do not end their handshakes do not hold it up for longer, however many the listeners.
 constexpr Duration kPatienceForWorkers = std::chrono::seconds(1);
 
 // Locked by PrepareFork too, if there was one then.
@@ -58,7 +59,9 @@ stats::StatsSegment*& locked_statistics() {
 // `f(fd, socket)` for each number.
 template <typename F>
 void ForEachNumber(F f) {
-  FdTable::ForEach([](int fd, Socket* socket, void* context) { (*static_cast<F*>(context))(fd, static_cast<StreamSocket*>(socket)); }, &f);
+  FdTable::ForEach([](int fd, Socket* socket,
+                      void* context) { (*static_cast<F*>(context))(fd, static_cast<StreamSocket*>(socket)); },
+                   &f);
 }
 
 template <typename F>
@@ -66,7 +69,8 @@ void ForEachSocket(F f) {
   ForEachNumber([&f](int, StreamSocket* socket) { f(socket); });
 }
 
-// What may be left out where there is no memory for it: a child of fork then has no share in what it was about, and an end tells a peer less.
+// What may be left out where there is no memory for it: a child of fork then has no share in what it was
+// about, and an end tells a peer less.
 template <typename Step>
 void IfThereIsMemory(Step step) {
   try {
@@ -91,7 +95,8 @@ std::vector<SocketRef> AllWithTasks() {
     sockets.emplace_back(socket);
   };
   ForEachSocket(collect);
-  Background::FinishAtExit([](Socket* owner, void* context) { (*static_cast<decltype(collect)*>(context))(owner); }, &collect);
+  Background::FinishAtExit(
+      [](Socket* owner, void* context) { (*static_cast<decltype(collect)*>(context))(owner); }, &collect);
   return sockets;
 }
 
@@ -99,7 +104,8 @@ std::vector<SocketRef> AllWithTasks() {
 void AwaitSent(const std::vector<SocketRef>& sockets, Time deadline) {
   for (bool all = false; !all && Now() < deadline;) {
     all = true;
-    for (const SocketRef& socket : sockets) all = static_cast<StreamSocket*>(socket.get())->StepToSent() && all;
+    for (const SocketRef& socket : sockets)
+      all = static_cast<StreamSocket*>(socket.get())->StepToSent() && all;
     if (!all) nanosleep(&kRestBetweenSteps, nullptr);
   }
 }
@@ -127,7 +133,8 @@ void EndConnections() {
 
 void SayLastWords() {
   interrupted_thread = pthread_self();
-  if (!Background::TakeOver(EndConnections)) return ForEachSocket([](StreamSocket* socket) { IfThereIsMemory([&] { socket->EndAtOnce(); }); });
+  if (!Background::TakeOver(EndConnections))
+    return ForEachSocket([](StreamSocket* socket) { IfThereIsMemory([&] { socket->EndAtOnce(); }); });
   uint64_t seen = 0;
   Time since = Now();
   while (!all_said && Now() < since + kPatienceForHelper) {
@@ -144,7 +151,8 @@ void SayLastWords() {
 void AwaitConnects() {
   bool any = false;
   const auto step = [&any](StreamSocket* socket) { any = socket->StepConnect() || any; };
-  for (const Time deadline = Now() + kPatienceForConnects; Now() < deadline; nanosleep(&kRestBetweenSteps, nullptr)) {
+  for (const Time deadline = Now() + kPatienceForConnects; Now() < deadline;
+       nanosleep(&kRestBetweenSteps, nullptr)) {
     any = false;
     ForEachSocket(step);
     if (!any) return;
@@ -199,7 +207,8 @@ void ChildAfterFork() {
   Listener::UnlockAllAfterFork();
   SharedArena::ChildAfterFork();
   for (StreamSocket* socket : AllSockets::locked()) socket->DisownAfterFork();
-  if (!AllSockets::locked().empty()) ExpectSignals();  // whose parent is the first of its namespace expects none
+  if (!AllSockets::locked().empty())
+    ExpectSignals();  // whose parent is the first of its namespace expects none
   AllSockets::Unlock();
   ForgetPmAfterFork();
   if (locked_statistics() != nullptr) IfThereIsMemory([] { locked_statistics()->ForkChild(); });
@@ -232,7 +241,10 @@ void ProcessExit() {
   ForEachSocket(finish);
   IfThereIsMemory([&] {
     Background::FinishAtExit(
-        [](Socket* owner, void* context) { (*static_cast<decltype(finish)*>(context))(static_cast<StreamSocket*>(owner)); }, &finish);
+        [](Socket* owner, void* context) {
+          (*static_cast<decltype(finish)*>(context))(static_cast<StreamSocket*>(owner));
+        },
+        &finish);
   });
   IfThereIsMemory([&] { AwaitSent(AllWithTasks(), deadline); });
   if (stats::StatsSegment* segment = OpenStatistics(); segment != nullptr && !Confined()) segment->Remove();
@@ -249,7 +261,9 @@ void FinishBeforeExec() {
   const Time deadline = Now() + kExitPatience;
   std::vector<SocketRef> sockets = AllWithTasks();
   for (const SocketRef& socket : sockets) static_cast<StreamSocket*>(socket.get())->LeaveListenerForExec();
-  std::erase_if(sockets, [&](const SocketRef& socket) { return !static_cast<StreamSocket*>(socket.get())->EndForExec(deadline); });
+  std::erase_if(sockets, [&](const SocketRef& socket) {
+    return !static_cast<StreamSocket*>(socket.get())->EndForExec(deadline);
+  });
   AwaitSent(sockets, deadline);
 }
 

@@ -3,10 +3,10 @@
 // within a second.
 //
 // A connection is in use or watched. Every kLook the helper looks at those in use. If no thread has read a
-// link lately, an epoll descriptor of the library's watches it from then on. A watched link that has something
-// to be read counts as in use again; if no thread has read that by the next look, the helper does. So a busy
-// process costs one wake-up of the helper a look, its calls cost nothing, and a process whose peers say
-// nothing makes no system call at all.
+// link lately, an epoll descriptor of the library's watches it from then on. A watched link that has
+// something to be read counts as in use again; if no thread has read that by the next look, the helper does.
+// So a busy process costs one wake-up of the helper a look, its calls cost nothing, and a process whose peers
+// say nothing makes no system call at all.
 #ifndef SDP_PRELOAD_SOCKET_QUIET_LINKS_H_
 #define SDP_PRELOAD_SOCKET_QUIET_LINKS_H_
 

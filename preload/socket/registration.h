@@ -12,7 +12,8 @@ namespace sdp::preload {
 // Where a daemon is looked for, as configured.
 std::vector<std::string> RegistrationPaths();
 
-// Both block for `limit` at most. The result is the descriptor that keeps the registration alive; it is not hidden yet.
+// Both block for `limit` at most. The result is the descriptor that keeps the registration alive; it is not
+// hidden yet.
 Result<int, pm::RegistrarError> RegisterSdp(int conventional_fd, int sdp_fd, Duration limit);
 // `sdp`: where a kernel RNIC listens for the same clients.
 Result<int, pm::RegistrarError> RegisterRnic(int conventional_fd, const pm::Endpoint& sdp, Duration limit);

@@ -15,14 +15,16 @@
 namespace sdp::preload {
 namespace {
 
-// Signals are held back, so that they can be looked at before their handlers run: afterwards nothing tells which it was.
+// Signals are held back, so that they can be looked at before their handlers run: afterwards nothing tells
+// which it was.
 class HeldSignals {
  public:
   HeldSignals() {
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &application_);
-    sigset_t deliverable{};  // all of it: sigemptyset() leaves what no signal has a bit for, and SignalFd() compares
+    sigset_t deliverable{};  // all of it: sigemptyset() leaves what no signal has a bit for, and SignalFd()
+                             // compares
     for (int number = 1; number < NSIG; ++number) {
       if (sigismember(&application_, number) == 0) sigaddset(&deliverable, number);
     }
@@ -83,7 +85,8 @@ int PollRestarting(pollfd* fds, nfds_t count, Time deadline) {
 bool InterruptsCalls(int signal) {
   struct sigaction action;
   if (real.sigaction(signal, nullptr, &action) != 0) return false;
-  const bool handled = (action.sa_flags & SA_SIGINFO) != 0 || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+  const bool handled =
+      (action.sa_flags & SA_SIGINFO) != 0 || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
   return handled && (action.sa_flags & SA_RESTART) == 0;
 }
 

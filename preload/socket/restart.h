@@ -9,14 +9,14 @@
 
 namespace sdp::preload {
 
-// As ppoll, but a signal handler installed with SA_RESTART runs and the sleep goes on; any other handler runs and ends it with EINTR.
-// `fds` has room for one entry more than `count`. A sleep that may be cancelled.
+// As ppoll, but a signal handler installed with SA_RESTART runs and the sleep goes on; any other handler runs
+// and ends it with EINTR. `fds` has room for one entry more than `count`. A sleep that may be cancelled.
 int PollRestarting(pollfd* fds, nfds_t count, Time deadline);
 // As ppoll, for any number of descriptors (unbounded_poll.h). A sleep that may be cancelled.
 int PollOnce(pollfd* fds, nfds_t count, Time deadline);
 
-// Handlers end a sleep in the kernel with EINTR; what a call does before it they do not end. So the call watches for them: of the thread that
-// makes this.
+// Handlers end a sleep in the kernel with EINTR; what a call does before it they do not end. So the call
+// watches for them: of the thread that makes this.
 class HandlerWatch {
  public:
   HandlerWatch() : before_(Critical::handled()) {}
@@ -30,7 +30,8 @@ class HandlerWatch {
   Critical::Handled before_;
 };
 
-// A handler of `signal` ends a call that sleeps with EINTR: there is one, and it was not installed with SA_RESTART.
+// A handler of `signal` ends a call that sleeps with EINTR: there is one, and it was not installed with
+// SA_RESTART.
 bool InterruptsCalls(int signal);
 
 }  // namespace sdp::preload

@@ -35,7 +35,9 @@ constexpr Duration kPatienceForEnd = std::chrono::seconds(2);
 constexpr Duration kLookForEnd = std::chrono::milliseconds(10);
 
 // Thaw() makes another of it.
-std::unique_ptr<engine::Engine> BlankEngine() { return std::make_unique<engine::Engine>(engine::Role::kAccepting, engine::Options{}); }
+std::unique_ptr<engine::Engine> BlankEngine() {
+  return std::make_unique<engine::Engine>(engine::Role::kAccepting, engine::Options{});
+}
 
 template <typename Archive>
 void Visit(Archive& ar, stats::TransferCounts& counts) {
@@ -77,16 +79,17 @@ void Session::CarryOut() {
                      posted = true;
                      recorder_.NoteSent(send.header_bytes(), send.payload(), send.solicited, send.invalidate);
                      const verbs::SendWork work{.id = send.id,
-                                            .signaled = send.signaled,
-                                            .solicited = send.solicited,
-                                            .invalidate = send.invalidate,
-                                            .header = send.header_bytes(),
-                                            .payload = send.payload()};
+                                                .signaled = send.signaled,
+                                                .solicited = send.solicited,
+                                                .invalidate = send.invalidate,
+                                                .header = send.header_bytes(),
+                                                .payload = send.payload()};
                      if (!PostWithRoom([&] { return queue_pair_->PostSend(work); })) abort = true;
                    },
                    [&](const engine::PostReceives& receives) { queue_pair_->PostReceives(receives.count); },
                    [&](const engine::SetReceiveSize& size) {
-                     if (!queue_pair_->SetReceiveBufferSize(size.bytes, size.count)) engine_->HandleReceiveSizeRefused();
+                     if (!queue_pair_->SetReceiveBufferSize(size.bytes, size.count))
+                       engine_->HandleReceiveSizeRefused();
                    },
                    [&](const engine::ReleaseReceive& release) {
                      queue_pair_->Release(verbs::ReceiveToken(release.token));
@@ -108,7 +111,8 @@ void Session::CarryOut() {
                    },
                    [&](const engine::PostRdmaWrite& write) {
                      posted = true;
-                     recorder_.NoteRdma(stats::NoteKind::kRdmaWrite, static_cast<uint32_t>(write.local.size()),
+                     recorder_.NoteRdma(stats::NoteKind::kRdmaWrite,
+                                        static_cast<uint32_t>(write.local.size()),
                                         {.local_stag = write.local_stag.value(),
                                          .remote_stag = write.remote_stag.value(),
                                          .remote_to = write.remote_va});
@@ -138,7 +142,7 @@ void Session::Abort() {
   if (!between_links()) {
     queue_pair_->Abort();
   } else if (queue_pair_->owns_event_fd()) {
-    queue_pair_->Abort();  // one that was left late is there until now
+    queue_pair_->Abort();    // one that was left late is there until now
   } else if (!Confined()) {  // else the link goes with the descriptor
     move_->Dissolve(*queue_pair_);
   }
@@ -179,8 +183,8 @@ bool Session::TakeCompletions() {
     if (completion.status != verbs::Status::kSuccess) continue;  // the link's end says it all
     switch (completion.opcode) {
       case verbs::Opcode::kReceive:
-        recorder_.NoteReceived({completion.pieces, completion.piece_count}, completion.length, completion.solicited,
-                               completion.invalidated);
+        recorder_.NoteReceived({completion.pieces, completion.piece_count}, completion.length,
+                               completion.solicited, completion.invalidated);
         engine_->HandleReceive({.length = completion.length,
                                 .pieces = {completion.pieces, completion.piece_count},
                                 .token = completion.token.value(),
@@ -213,7 +217,8 @@ void Session::EndLink() {
   if (link_ended_) return;
   changed_ = true;
   engine_->HandleLinkEnd(queue_pair_->cause().end == verbs::LinkEnd::kClosedByPeer);
-  if (move_ != nullptr && move_->phase() == LinkMove::Phase::kLeaving && engine_->suspended()) return move_->NoteLeft(Now());
+  if (move_ != nullptr && move_->phase() == LinkMove::Phase::kLeaving && engine_->suspended())
+    return move_->NoteLeft(Now());
   if (move_ != nullptr && move_->phase() == LinkMove::Phase::kNewLink && !failure_) {
     failure_ = move_->Cause(0, "the new connection ended before its HelloAck");
   }
@@ -261,19 +266,22 @@ void Session::AbandonReading() {
   being_read_ = false;
   changed_ = true;
   if (diverted_ == nullptr) return queue_pair_->AbandonReading();
-  // A handler that jumped within itself may be taken for one that left the sleep (entry_points_jump.cc): the thread may come back to it.
+  // A handler that jumped within itself may be taken for one that left the sleep (entry_points_jump.cc): the
+  // thread may come back to it.
   abandoned_.push_back(std::move(diverted_));
 }
 
 void Session::NudgeReader() {
   changed_ = true;
-  // Only the link's next bytes end that sleep. A zero-length RDMA Read is answered by the peer's RNIC alone, and its STag means nothing.
+  // Only the link's next bytes end that sleep. A zero-length RDMA Read is answered by the peer's RNIC alone,
+  // and its STag means nothing.
   queue_pair_->PostRdmaRead({.id = kNudge, .length = 0, .remote_stag = STag(1)});
   if (!queue_pair_->Flush()) queue_pair_->DetachBorrowed();
 }
 
 bool Session::may_sleep_in_read() const {
-  return !being_read() && !link_ended_ && !moving() && queue_pair_->can_block() && !queue_pair_->interest().write;
+  return !being_read() && !link_ended_ && !moving() && queue_pair_->can_block() &&
+         !queue_pair_->interest().write;
 }
 
 ReadStatus Session::ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory memory) {
@@ -323,7 +331,8 @@ bool Session::DivertReader(int fd) {
 }
 
 ReadStatus Session::TakeBrought() {
-  // Abandoned; or this is the child of a fork in a handler, which interrupted that sleep: the reader is the parent's.
+  // Abandoned; or this is the child of a fork in a handler, which interrupted that sleep: the reader is the
+  // parent's.
   if (diverted_ == nullptr) return ReadStatus::kInterrupted;
   changed_ = true;
   const ReadStatus status = queue_pair_->TakeBrought(*diverted_);
@@ -335,13 +344,17 @@ ReadStatus Session::TakeBrought() {
 Address Session::LocalName() const {
   sockaddr_storage local{};
   sockaddr_storage peer{};
-  return queue_pair_->Names(&local, &peer) ? MakeAddress(reinterpret_cast<const sockaddr*>(&local), sizeof local) : Address{};
+  return queue_pair_->Names(&local, &peer)
+             ? MakeAddress(reinterpret_cast<const sockaddr*>(&local), sizeof local)
+             : Address{};
 }
 
 Address Session::PeerName() const {
   sockaddr_storage local{};
   sockaddr_storage peer{};
-  return queue_pair_->Names(&local, &peer) ? MakeAddress(reinterpret_cast<const sockaddr*>(&peer), sizeof peer) : Address{};
+  return queue_pair_->Names(&local, &peer)
+             ? MakeAddress(reinterpret_cast<const sockaddr*>(&peer), sizeof peer)
+             : Address{};
 }
 
 void Session::ReadLittle(bool little) {
@@ -386,7 +399,9 @@ void Session::Freeze(Writer& ar) const {
   queue_pair_->Freeze(ar);
 }
 
-std::unique_ptr<Session> Session::Blank(int fd) { return std::make_unique<Session>(BlankEngine(), iwarp::Blank(fd)); }
+std::unique_ptr<Session> Session::Blank(int fd) {
+  return std::make_unique<Session>(BlankEngine(), iwarp::Blank(fd));
+}
 
 std::unique_ptr<Session> Session::Thawed(Bytes frozen, int fd) {
   auto session = std::make_unique<Session>(BlankEngine(), nullptr);

@@ -1,5 +1,6 @@
-// One established SDP connection: the engine and the queue pair, and the carrying of actions one way and completions the other.
-// Passive and unlocked: the StreamSocket that owns it holds its lock around every call.
+// One established SDP connection: the engine and the queue pair, and the carrying of actions one way and
+// completions the other. Passive and unlocked: the StreamSocket that owns it holds its lock around every
+// call.
 #ifndef SDP_PRELOAD_SOCKET_SESSION_H_
 #define SDP_PRELOAD_SOCKET_SESSION_H_
 
@@ -18,9 +19,11 @@ namespace sdp::preload {
 
 class Session {
  public:
-  // Unread bytes of a connection that is going to be moved; a TCP socket keeps no more either, unless it is told to.
+  // Unread bytes of a connection that is going to be moved; a TCP socket keeps no more either, unless it is
+  // told to.
   static constexpr uint64_t kMostToMove = 4 << 20;
-  // The same while something is waited for that comes behind them on the link: credit, or that lent memory was read.
+  // The same while something is waited for that comes behind them on the link: credit, or that lent memory
+  // was read.
   static constexpr uint64_t kMostToMoveForCredit = 10 << 20;
 
   Session(std::unique_ptr<engine::Engine> engine, std::unique_ptr<verbs::QueuePair> queue_pair);
@@ -36,7 +39,8 @@ class Session {
   const engine::Engine& engine() const { return *engine_; }
   const verbs::QueuePair& queue_pair() const { return *queue_pair_; }
 
-  // Carries out what the engine wants and hands it to the link. Nothing of the caller's memory is referenced afterwards.
+  // Carries out what the engine wants and hands it to the link. Nothing of the caller's memory is referenced
+  // afterwards.
   void Pump();
   // The same, but what the link has brought stays with the queue pair until the next call that reads.
   void PumpOut() { CarryOut(); }
@@ -49,7 +53,8 @@ class Session {
   // or has had time to (SDP 8.2.2). Returns when to come again; kNever: the link is gone.
   Time EndOutlivingLink(Time now);
 
-  // Takes what the link has and lets the engine react, without blocking. False once the link has nothing more (would block, ended).
+  // Takes what the link has and lets the engine react, without blocking. False once the link has nothing more
+  // (would block, ended).
   bool ReadAvailable() { return Read(&verbs::QueuePair::ReadLink); }
   // The same before a sleep that no message but a solicited one has to end (QueuePair::ReadForSolicited).
   bool ReadForSolicited() { return Read(&verbs::QueuePair::ReadForSolicited); }
@@ -64,19 +69,21 @@ class Session {
   // may_sleep_in_read(). `memory`: what is registered to be filled.
   verbs::ReadStatus ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory memory);
   [[nodiscard]] bool may_sleep_in_read() const;
-  // Wakes the thread in ReadSleeping, although the peer's application has nothing to say: by a round trip to its RNIC, if that answers
-  // by itself or the peer is in a call.
+  // Wakes the thread in ReadSleeping, although the peer's application has nothing to say: by a round trip to
+  // its RNIC, if that answers by itself or the peer is in a call.
   void NudgeReader();
   // That thread was torn out of its sleep by a jump, and nothing was read.
   void AbandonReading();
-  // Some thread sleeps in ReadSleeping, or one of another process did before the connection became common to both: nobody else may read.
+  // Some thread sleeps in ReadSleeping, or one of another process did before the connection became common to
+  // both: nobody else may read.
   [[nodiscard]] bool being_read() const { return being_read_ || read_elsewhere_; }
   // One of this process.
   [[nodiscard]] bool read_here() const { return being_read_; }
   // Whether one of another process does. True: that is news.
   bool SetReadElsewhere(bool read) { return std::exchange(read_elsewhere_, read) != read; }
-  // Lets the session be frozen, and go on, while the thread sleeps, whatever becomes of the state: ReadSleeping returns kDiverted, and what it has
-  // brought is taken by TakeBrought(), on the newest state; until then read_here() holds. False: not now. `fd`: the link.
+  // Lets the session be frozen, and go on, while the thread sleeps, whatever becomes of the state:
+  // ReadSleeping returns kDiverted, and what it has brought is taken by TakeBrought(), on the newest state;
+  // until then read_here() holds. False: not now. `fd`: the link.
   bool DivertReader(int fd);
   [[nodiscard]] bool divertible() const { return being_read_ && diverted_ == nullptr && at_rest(); }
   // It may have brought something already.
@@ -87,7 +94,8 @@ class Session {
   stats::MessageRecorder& recorder() { return recorder_; }
   const stats::MessageRecorder& recorder() const { return recorder_; }
 
-  // How waits for the peer ended, where an RNIC's completion queue is looked at before a sleep (StreamSocket::LookBeforeSleep).
+  // How waits for the peer ended, where an RNIC's completion queue is looked at before a sleep
+  // (StreamSocket::LookBeforeSleep).
   struct WaitCounts {
     uint64_t polled = 0;  // a look found what was waited for
     uint64_t slept = 0;
@@ -96,9 +104,12 @@ class Session {
   const WaitCounts& waits() const { return waits_; }
 
   // What to wait on for this connection, `fd` being a descriptor of the application's for it.
-  [[nodiscard]] int LinkOf(int fd) const { return queue_pair_->owns_event_fd() ? queue_pair_->event_fd() : fd; }
+  [[nodiscard]] int LinkOf(int fd) const {
+    return queue_pair_->owns_event_fd() ? queue_pair_->event_fd() : fd;
+  }
 
-  // The connection's own name, where the RNIC has one that the application's descriptor does not know; else of length 0.
+  // The connection's own name, where the RNIC has one that the application's descriptor does not know; else
+  // of length 0.
   [[nodiscard]] Address LocalName() const;
   [[nodiscard]] Address PeerName() const;
 
@@ -108,7 +119,8 @@ class Session {
   [[nodiscard]] std::vector<std::byte> Freeze() const;
   // The same behind what `ar` has, which refers to the data until the session's next call.
   void Freeze(Writer& ar) const;
-  // In the place of one that is still to be thawed, from what another process will leave; on the link `fd`. What it says is of no connection.
+  // In the place of one that is still to be thawed, from what another process will leave; on the link `fd`.
+  // What it says is of no connection.
   [[nodiscard]] static std::unique_ptr<Session> Blank(int fd);
   // What was frozen, in another process. nullptr: these bytes are no session.
   [[nodiscard]] static std::unique_ptr<Session> Thawed(Bytes frozen, int fd);
@@ -125,23 +137,29 @@ class Session {
     const bool waits = !engine_->writable() || engine_->offered_bytes() != 0;
     // What was unsent when the connection became common to several has no bound.
     const uint64_t unsent = queue_pair_->unsent_bytes() + engine_->buffered_bytes();
-    return !waits || engine_->readable_bytes() + (unsent > kMostToMove ? unsent - kMostToMove : 0) >= kMostToMoveForCredit;
+    return !waits || engine_->readable_bytes() + (unsent > kMostToMove ? unsent - kMostToMove : 0) >=
+                         kMostToMoveForCredit;
   }
-  // In the child of a fork: the thread that slept in ReadSleeping is not here, unless it is the one that forked, in a handler.
+  // In the child of a fork: the thread that slept in ReadSleeping is not here, unless it is the one that
+  // forked, in a handler.
   void ForgetReader() {
     being_read_ = false;
     (void)diverted_.release();
   }
 
   // --- Socket Duplication (SDP 13), asked for by the peer. session_move.cc
-  // It is to leave its link, or has none, or the new one is not set up yet. Reading and pumping, on events of watch_events() and at
-  // move_deadline(), lead on, but for the steps that LeadMove() takes.
-  [[nodiscard]] bool moving() const { return move_ != nullptr || (!link_ended_ && engine_->suspended_port().has_value()); }
-  // After progress: ends the old link, and, when that is over and no result of a loan is left to be taken, connects anew to `peer`, which the
-  // link had. Who does not tend to the session, as a listener, does not call this.
-  // True if the engine has gone on to the next connection in this call: what it counts for one connection begins anew.
+  // It is to leave its link, or has none, or the new one is not set up yet. Reading and pumping, on events of
+  // watch_events() and at move_deadline(), lead on, but for the steps that LeadMove() takes.
+  [[nodiscard]] bool moving() const {
+    return move_ != nullptr || (!link_ended_ && engine_->suspended_port().has_value());
+  }
+  // After progress: ends the old link, and, when that is over and no result of a loan is left to be taken,
+  // connects anew to `peer`, which the link had. Who does not tend to the session, as a listener, does not
+  // call this. True if the engine has gone on to the next connection in this call: what it counts for one
+  // connection begins anew.
   bool LeadMove(const Address& peer);
-  // A seccomp filter is about to be set, which would end the process at the next step: the connection is lost instead.
+  // A seccomp filter is about to be set, which would end the process at the next step: the connection is lost
+  // instead.
   void EndMove();
   [[nodiscard]] Time move_deadline() const;
   // Grows with each step: who waits has to look what he waits for.
@@ -151,8 +169,8 @@ class Session {
   // Over all links.
   [[nodiscard]] verbs::QpCounters link_counters() const;
 
-  // As connecting peer: what the peer's RNIC has answered to `hello`, behind which the queue pair was made. `speak_first`: the peer may have
-  // to hear a message of ours before it may send one.
+  // As connecting peer: what the peer's RNIC has answered to `hello`, behind which the queue pair was made.
+  // `speak_first`: the peer may have to hear a message of ours before it may send one.
   Result<void, engine::AbortReason> HandleReply(Bytes hello, Bytes reply, bool speak_first);
 
   // No byte will ever come again.
@@ -160,15 +178,19 @@ class Session {
   // Why the link ended, or why there is none.
   [[nodiscard]] const verbs::LinkCause& cause() const { return failure_ ? *failure_ : queue_pair_->cause(); }
   // A write has heard of the end that nobody has read yet.
-  [[nodiscard]] bool end_unread() const { return !link_ended_ && !being_read() && !moving() && queue_pair_->send_failed(); }
+  [[nodiscard]] bool end_unread() const {
+    return !link_ended_ && !being_read() && !moving() && queue_pair_->send_failed();
+  }
   // There is something only time and the peer can finish: bytes to send, a handshake message to wait for.
   [[nodiscard]] bool has_unsent() const;
-  // Nor is anything with the RNIC alone, where it would go with the process or the queue pair (QueuePair::AllTaken).
+  // Nor is anything with the RNIC alone, where it would go with the process or the queue pair
+  // (QueuePair::AllTaken).
   [[nodiscard]] bool AllTaken() { return link_ended_ || (!has_unsent() && queue_pair_->AllTaken()); }
 
  private:
-  // Posts one piece of work. A peer may grant more credit than the send queue has room: then what is queued is flushed first. False: there
-  // is no room even so. A stream that is gone counts as posted; the next read reports its end to the engine.
+  // Posts one piece of work. A peer may grant more credit than the send queue has room: then what is queued
+  // is flushed first. False: there is no room even so. A stream that is gone counts as posted; the next read
+  // reports its end to the engine.
   template <typename Post>
   bool PostWithRoom(Post post);
   bool Read(verbs::ReadStatus (verbs::QueuePair::*read)());
@@ -203,7 +225,8 @@ class Session {
   bool being_read_ = false;
   bool read_elsewhere_ = false;
   std::unique_ptr<verbs::QueuePair> diverted_;  // that thread is in its read
-  std::vector<std::unique_ptr<verbs::QueuePair>> abandoned_;  // such ones that a jump left: their frames may not be gone
+  std::vector<std::unique_ptr<verbs::QueuePair>>
+      abandoned_;  // such ones that a jump left: their frames may not be gone
   bool link_ended_ = false;
   Time reset_at_{};  // EndOutlivingLink waits no longer; kNever: it has ended the link
   bool changed_ = true;

@@ -1,5 +1,6 @@
-// A Session whose peer has asked for Socket Duplication (SDP 13): it finishes what is In-Process and answers, which is the engine's; it
-// leaves its link, connects anew where the peer says, and goes on with another queue pair, which is here.
+// A Session whose peer has asked for Socket Duplication (SDP 13): it finishes what is In-Process and answers,
+// which is the engine's; it leaves its link, connects anew where the peer says, and goes on with another
+// queue pair, which is here.
 #include <errno.h>
 
 #include <algorithm>
@@ -15,7 +16,8 @@
 namespace sdp::preload {
 namespace {
 
-// Moves with no byte of the stream between them: the first few cost nothing, then each rests twice as long as the one before.
+// Moves with no byte of the stream between them: the first few cost nothing, then each rests twice as long as
+// the one before.
 constexpr int kFreeMoves = 8;
 constexpr Duration kFirstRest = std::chrono::milliseconds(10);
 constexpr Duration kLongestRest = std::chrono::seconds(1);
@@ -26,8 +28,8 @@ Duration RestOf(int idle_moves) {
 }
 
 uint64_t Payload(const engine::Stats& s) {
-  return s.bcopy_bytes_in + s.bcopy_bytes_out + s.read_zcopy_bytes_in + s.read_zcopy_bytes_out + s.write_zcopy_bytes_in +
-         s.write_zcopy_bytes_out + s.transaction_bytes_in + s.transaction_bytes_out;
+  return s.bcopy_bytes_in + s.bcopy_bytes_out + s.read_zcopy_bytes_in + s.read_zcopy_bytes_out +
+         s.write_zcopy_bytes_in + s.write_zcopy_bytes_out + s.transaction_bytes_in + s.transaction_bytes_out;
 }
 
 void Add(const verbs::QpCounters& more, verbs::QpCounters* sum) {

@@ -47,7 +47,9 @@ struct flock LockOf(Member member) {
 }
 
 // 0 and less: none.
-off_t SlotsIn(off_t length) { return std::min((length - kStates) / kStateRoom, static_cast<off_t>(kMostSlots)); }
+off_t SlotsIn(off_t length) {
+  return std::min((length - kStates) / kStateRoom, static_cast<off_t>(kMostSlots));
+}
 
 void InitMutex(pthread_mutex_t* mutex) {
   pthread_mutexattr_t attributes;
@@ -118,7 +120,8 @@ bool SharedArena::Map(int file) {
   struct stat status {};
   // Else whoever has it, too, could make it shorter under us.
   const int seals = real.fcntl(file, F_GET_SEALS);
-  if (seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(file, &status) == 0 && SlotsIn(status.st_size) > 0) {
+  if (seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(file, &status) == 0 &&
+      SlotsIn(status.st_size) > 0) {
     void* const memory = mmap(nullptr, kStates, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory != MAP_FAILED) {
       memory_ = static_cast<std::byte*>(memory);
@@ -175,7 +178,8 @@ SharedArena* SharedArena::Make() {
     delete arena;
     return nullptr;
   }
-  if (ftruncate(file, kStates + slots * kStateRoom) == 0 && real.fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
+  if (ftruncate(file, kStates + slots * kStateRoom) == 0 &&
+      real.fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
     if (arena->Map(file)) return arena;
   } else {
     real.close(file);
@@ -235,7 +239,8 @@ void SharedArena::Unref() {
 }
 
 void SharedArena::InviteChild() {
-  if (Own() == nullptr) SDP_LOG(kInfo, "a child of fork cannot use the connections: %s", strerrordesc_np(errno));
+  if (Own() == nullptr)
+    SDP_LOG(kInfo, "a child of fork cannot use the connections: %s", strerrordesc_np(errno));
   std::lock_guard lock(all().mutex);
   for (SharedArena* arena : all().arenas) arena->child_ = arena->Invite(&arena->child_membership_);
 }
@@ -331,7 +336,9 @@ void SharedArena::FreeAbandonedSlots() {
 }
 
 void SharedArena::Free(SharedSlot* slot) {
-  if (slot->size > 0 && !Confined()) fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, StateOf(slot), static_cast<off_t>(kMostState));
+  if (slot->size > 0 && !Confined())
+    fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, StateOf(slot),
+              static_cast<off_t>(kMostState));
   slot->used.store(SharedSlot::kFree, std::memory_order_release);
 }
 

@@ -26,7 +26,8 @@
 namespace sdp::preload {
 
 using Member = uint64_t;  // 0: none
-// In place of a member that is still to be found: who takes the connection out of a message is one already. The rest is its number.
+// In place of a member that is still to be found: who takes the connection out of a message is one already.
+// The rest is its number.
 inline constexpr Member kInFlight = Member{1} << 63;
 inline constexpr bool IsInFlight(Member member) { return (member & kInFlight) != 0; }
 
@@ -37,11 +38,12 @@ struct SharedSlot {
   static constexpr uint32_t kFree = 0, kUsed = 1, kChanging = 2;
   std::atomic<uint32_t> used;  // kFree, kUsed, or kChanging between them
   uint32_t broken;             // a process died while it moved the connection: nobody knows the state
-  uint64_t version;            // of the state; 0: as it was at the first fork, which each holder has in its own memory
-  uint64_t size;               // bytes of the frozen state of that version
-  Member exclusive;            // who alone has the state, because it cannot be frozen now
-  Member reader;               // who has a thread that sleeps in the link's read, from before the connection was shared: nobody else reads
-  uint64_t reader_from;        // where in the link's stream (socket/link_position.h)
+  uint64_t version;  // of the state; 0: as it was at the first fork, which each holder has in its own memory
+  uint64_t size;     // bytes of the frozen state of that version
+  Member exclusive;  // who alone has the state, because it cannot be frozen now
+  Member reader;  // who has a thread that sleeps in the link's read, from before the connection was shared:
+                  // nobody else reads
+  uint64_t reader_from;  // where in the link's stream (socket/link_position.h)
   pthread_mutex_t mutex;
   std::array<Member, kMostHolders> holders;
 };
@@ -53,7 +55,8 @@ class SharedArena {
 
   // The limit on the length of files (RLIMIT_FSIZE) leaves room for one.
   static bool MayBeMade();
-  static constexpr const char* kNoRoom = "RLIMIT_FSIZE leaves no room for what a child of fork would have to know";
+  static constexpr const char* kNoRoom =
+      "RLIMIT_FSIZE leaves no room for what a child of fork would have to know";
   // Where this process shares what is not shared yet, with itself a member; made when first asked for.
   // nullptr, errno says why: it cannot be had (without /proc, for one).
   static SharedArena* Own();
@@ -80,8 +83,9 @@ class SharedArena {
   // and closed. 0, errno says why: not possible.
   Member Invite(int* membership);
 
-  // The same for one who is a member already, where no membership can be made; the number is a kInFlight. What is passed on, hidden too, says
-  // nothing to others; but `watched`, the caller's, hangs up (POLLHUP) when that is closed everywhere: taken, or lost.
+  // The same for one who is a member already, where no membership can be made; the number is a kInFlight.
+  // What is passed on, hidden too, says nothing to others; but `watched`, the caller's, hangs up (POLLHUP)
+  // when that is closed everywhere: taken, or lost.
   Member InviteRelative(int* passed, int* watched);
 
   // This process; 0 if it is no member.
@@ -96,7 +100,8 @@ class SharedArena {
   SharedSlot* Take();
   // `slot` is kChanging, and nobody holds it.
   void Free(SharedSlot* slot);
-  // The first `size` bytes of the slot's frozen state, whole pages; the caller unmaps them. nullptr: no memory.
+  // The first `size` bytes of the slot's frozen state, whole pages; the caller unmaps them. nullptr: no
+  // memory.
   [[nodiscard]] std::byte* MapState(const SharedSlot* slot, size_t size) const;
   [[nodiscard]] uint32_t NumberOf(const SharedSlot* slot) const;
   // nullptr: no connection has that number.

@@ -32,7 +32,8 @@ std::unique_ptr<SharedConnection> SharedConnection::Make() {
   return std::unique_ptr<SharedConnection>(new SharedConnection(arena, slot, arena->self(), -1));
 }
 
-std::unique_ptr<SharedConnection> SharedConnection::Join(SharedArena* arena, uint32_t number, Member member, int membership) {
+std::unique_ptr<SharedConnection> SharedConnection::Join(SharedArena* arena, uint32_t number, Member member,
+                                                         int membership) {
   SharedSlot* const slot = arena->At(number);
   const Member self = IsInFlight(member) ? arena->self() : member;
   if (slot == nullptr || self == 0) {
@@ -44,7 +45,8 @@ std::unique_ptr<SharedConnection> SharedConnection::Join(SharedArena* arena, uin
   auto& holders = slot->holders;
   const auto place = std::find(holders.begin(), holders.end(), member);
   // Who is a holder already cannot be another one: two sockets of one process would not see each other.
-  const bool invited = place != holders.end() && (member == self || std::find(holders.begin(), holders.end(), self) == holders.end());
+  const bool invited = place != holders.end() &&
+                       (member == self || std::find(holders.begin(), holders.end(), self) == holders.end());
   if (invited) *place = self;
   if (!invited && place != holders.end() && IsInFlight(member)) *place = 0;  // it has come, and is not needed
   joined->left_ = !invited;
@@ -125,7 +127,8 @@ bool SharedConnection::Add(Member member) {
 }
 
 void SharedConnection::Remove(Member member) {
-  const auto place = std::find(slot_->holders.begin(), slot_->holders.end(), member);  // one of those that are on their way
+  const auto place =
+      std::find(slot_->holders.begin(), slot_->holders.end(), member);  // one of those that are on their way
   if (place != slot_->holders.end()) *place = 0;
 }
 
@@ -150,7 +153,8 @@ void SharedConnection::ForgetLost() {
     const auto own = [holder](const Awaited& awaited) { return awaited.member == holder; };
     return IsInFlight(holder) && std::none_of(awaited_.begin(), awaited_.end(), own);
   };
-  if (std::any_of(holders.begin(), holders.end(), strange) && !arena_->LivesBesides(holders)) std::replace_if(holders.begin(), holders.end(), strange, Member{0});
+  if (std::any_of(holders.begin(), holders.end(), strange) && !arena_->LivesBesides(holders))
+    std::replace_if(holders.begin(), holders.end(), strange, Member{0});
 }
 
 void SharedConnection::ForgetAwaited() {
@@ -211,11 +215,12 @@ bool SharedConnection::Publish(const Writer& state) {
   std::byte* to = Window(state.size());
   if (to == nullptr) return false;
   const std::byte* is = to;
-  const bool same = slot_->exclusive == 0 && slot_->size == state.size() && state.ForEachPiece([&is](Bytes piece) {
-    const bool equal = piece.empty() || std::memcmp(is, piece.data(), piece.size()) == 0;
-    is += piece.size();
-    return equal;
-  });
+  const bool same =
+      slot_->exclusive == 0 && slot_->size == state.size() && state.ForEachPiece([&is](Bytes piece) {
+        const bool equal = piece.empty() || std::memcmp(is, piece.data(), piece.size()) == 0;
+        is += piece.size();
+        return equal;
+      });
   if (same) return true;
   state.ForEachPiece([&to](Bytes piece) {
     if (!piece.empty()) std::memcpy(to, piece.data(), piece.size());
@@ -238,7 +243,8 @@ void SharedConnection::ForgetReader() { slot_->reader = 0; }
 bool SharedConnection::ReaderIsLost() const {
   if (!ReadElsewhere()) return false;
   const auto& holders = slot_->holders;  // the dead are not for long
-  return std::find(holders.begin(), holders.end(), slot_->reader) == holders.end() && !arena_->Alive(slot_->reader);
+  return std::find(holders.begin(), holders.end(), slot_->reader) == holders.end() &&
+         !arena_->Alive(slot_->reader);
 }
 
 void SharedConnection::Keep() {

@@ -19,9 +19,11 @@ class SharedConnection {
  public:
   // The calling process is the only holder. nullptr: nothing left to share with.
   static std::unique_ptr<SharedConnection> Make();
-  // The connection that has this number in the arena, and that the calling process was given. `membership`: of `member`, taken over;
-  // -1: it is that of the whole process. A member in flight: as the member that the process is. nullptr: nobody was given that.
-  static std::unique_ptr<SharedConnection> Join(SharedArena* arena, uint32_t number, Member member, int membership);
+  // The connection that has this number in the arena, and that the calling process was given. `membership`:
+  // of `member`, taken over; -1: it is that of the whole process. A member in flight: as the member that the
+  // process is. nullptr: nobody was given that.
+  static std::unique_ptr<SharedConnection> Join(SharedArena* arena, uint32_t number, Member member,
+                                                int membership);
   // Leaves, if that was not done.
   ~SharedConnection();
 
@@ -39,7 +41,8 @@ class SharedConnection {
   bool Add(Member member);
   // It will not come after all.
   void Remove(Member member);
-  // `member` is in flight, and when `watched` has hung up (SharedArena::InviteRelative) it has come, or will not. The caller keeps that.
+  // `member` is in flight, and when `watched` has hung up (SharedArena::InviteRelative) it has come, or will
+  // not. The caller keeps that.
   void Await(Member member, int watched);
   // Somebody else holds it, too. `sure`: the living are told from the dead here and now; else every so often.
   bool HasOthers(bool sure);
@@ -54,7 +57,8 @@ class SharedConnection {
   // The state stays with the calling process until the next Publish().
   void Keep();
   [[nodiscard]] bool Keeps() const { return slot_->exclusive == self_; }
-  // The calling process has a thread that sleeps in the link's read, where that is at `from`; it has none (any more).
+  // The calling process has a thread that sleeps in the link's read, where that is at `from`; it has none
+  // (any more).
   void SetReader(uint64_t from);
   void ForgetReader();
   [[nodiscard]] bool reads() const { return slot_->reader == self_; }
@@ -80,7 +84,8 @@ class SharedConnection {
  private:
   SharedConnection(SharedArena* arena, SharedSlot* slot, Member self, int membership);
   void CloseMembership();
-  // Whoever was in flight and is lost is no holder. What others wait for is lost when nobody is left to take it who is not a holder already.
+  // Whoever was in flight and is lost is no holder. What others wait for is lost when nobody is left to take
+  // it who is not a holder already.
   void ForgetLost();
   void ForgetAwaited();
   // Memory for a state of that size; nullptr: there is none.
@@ -91,7 +96,7 @@ class SharedConnection {
   std::byte* window_ = nullptr;
   uint64_t window_size_ = 0;
   Member self_;
-  int membership_;  // hidden; -1: that of the process
+  int membership_;        // hidden; -1: that of the process
   uint64_t version_ = 0;  // of the state the calling process has
   bool left_ = false;
   bool locked_ = false;

@@ -1,8 +1,9 @@
 // What the library knows of one of the application's stream sockets, from socket() on.
 //
-// A Socket stands behind one or more descriptor numbers (dup). Every method behaves as the system call of its name does on a TCP
-// socket: result or -1 with errno set. kPassThrough says: this socket is (or has just become) a plain TCP socket; the caller
-// makes the real call instead, and FdTable no longer knows the descriptor.
+// A Socket stands behind one or more descriptor numbers (dup). Every method behaves as the system call of its
+// name does on a TCP socket: result or -1 with errno set. kPassThrough says: this socket is (or has just
+// become) a plain TCP socket; the caller makes the real call instead, and FdTable no longer knows the
+// descriptor.
 #ifndef SDP_PRELOAD_SOCKET_SOCKET_H_
 #define SDP_PRELOAD_SOCKET_SOCKET_H_
 
@@ -23,7 +24,8 @@ class ControlRoom;
 
 class Socket {
  public:
-  // A stream socket of the application's, as socket() has just made it: AF_INET or AF_INET6, by the number `fd`, which is not in the table yet.
+  // A stream socket of the application's, as socket() has just made it: AF_INET or AF_INET6, by the number
+  // `fd`, which is not in the table yet.
   static Socket* New(int domain, int fd);
 
   void Ref() { references_.fetch_add(1, std::memory_order_relaxed); }
@@ -42,8 +44,8 @@ class Socket {
   }
 
   virtual ssize_t Send(int fd, const iovec* iov, size_t count, int flags) = 0;
-  // Sends what stands in `file` from `offset` on without reading it into memory: how many bytes, at most `count`; -1 with EAGAIN.
-  // 0: not now, or not at all; what is read goes by Send().
+  // Sends what stands in `file` from `offset` on without reading it into memory: how many bytes, at most
+  // `count`; -1 with EAGAIN. 0: not now, or not at all; what is read goes by Send().
   virtual ssize_t SendFromFile(int /*fd*/, int /*file*/, off64_t /*offset*/, size_t /*count*/) { return 0; }
   // `out_flags`: the msg_flags a recvmsg reports; may be null.
   virtual ssize_t Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) = 0;
@@ -55,10 +57,12 @@ class Socket {
 
   virtual int Bind(int fd, const sockaddr* address, socklen_t length) = 0;
   virtual int Listen(int fd, int backlog) = 0;
-  // Before that: the descriptor listens already, and another process has the listener, too, which is not to lose it by what becomes of it here.
+  // Before that: the descriptor listens already, and another process has the listener, too, which is not to
+  // lose it by what becomes of it here.
   virtual void ListensForOthers() {}
   virtual int Connect(int fd, const sockaddr* address, socklen_t length) = 0;
-  // The new descriptor, already in the FdTable if it is an SDP connection. `flags`: SOCK_NONBLOCK, SOCK_CLOEXEC.
+  // The new descriptor, already in the FdTable if it is an SDP connection. `flags`: SOCK_NONBLOCK,
+  // SOCK_CLOEXEC.
   virtual int Accept(int fd, sockaddr* address, socklen_t* length, int flags) = 0;
   virtual int Shutdown(int fd, int how) = 0;
   virtual int GetSockName(int fd, sockaddr* address, socklen_t* length) = 0;
@@ -67,19 +71,22 @@ class Socket {
   virtual int SetSockOpt(int fd, int level, int name, const void* value, socklen_t length) = 0;
   // FIONREAD, FIONBIO, SIOCATMARK, SIOCOUTQ, SIOCINQ and whatever else; unknown requests go to the kernel.
   virtual int Ioctl(int fd, unsigned long request, void* argument) = 0;
-  // Called by close(), dup2() over it and the like for each descriptor number that goes, before the number is free; closes
-  // the number itself (result and errno are close's).
+  // Called by close(), dup2() over it and the like for each descriptor number that goes, before the number is
+  // free; closes the number itself (result and errno are close's).
   virtual int Close(int fd) = 0;
   // One more descriptor number (dup) stands for this socket.
   virtual void AddDescriptor(int fd) = 0;
-  // dup2() or dup3() is about to put something else in `from`'s place; the socket lives on as `to`, a duplicate the caller has made and
-  // closes (by Close) next. False: cannot; then the caller closes `from` first, and the number is free for a moment.
+  // dup2() or dup3() is about to put something else in `from`'s place; the socket lives on as `to`, a
+  // duplicate the caller has made and closes (by Close) next. False: cannot; then the caller closes `from`
+  // first, and the number is free for a moment.
   virtual bool MoveDescriptor(int /*from*/, int /*to*/) { return false; }
-  // The number was closed without our knowledge and already stands for something else: it must not be touched again.
+  // The number was closed without our knowledge and already stands for something else: it must not be touched
+  // again.
   virtual void Vanished(int /*fd*/) {}
   // fcntl(F_GETFL): what the application shall see, given what the kernel says.
   virtual int VisibleStatusFlags(int kernel_flags) { return kernel_flags; }
-  // fcntl(F_SETFL): called before the real call; returns the flags to give to the kernel. (FIONBIO comes through Ioctl.)
+  // fcntl(F_SETFL): called before the real call; returns the flags to give to the kernel. (FIONBIO comes
+  // through Ioctl.)
   virtual int ChangeStatusFlags(int flags) { return flags; }
 
   // Its calls never wait. Asked without its lock, by a thread that has it.
@@ -89,7 +96,8 @@ class Socket {
 
   // What SO_ERROR would tell, taken; 0: nothing. Never waits.
   virtual int TakeErrorAhead() { return 0; }
-  // The next call is to fail with this error, or SO_ERROR to tell it: of a call that had done something already.
+  // The next call is to fail with this error, or SO_ERROR to tell it: of a call that had done something
+  // already.
   virtual void ReportLater(int /*error*/) {}
 
   // A call on `fd` has found no memory in the middle of what it did.

@@ -4,6 +4,7 @@
 #define SDP_PRELOAD_SOCKET_SOCKET_MUTEX_H_
 
 #include <atomic>
+
 #include "preload/critical.h"
 
 namespace sdp::preload {

@@ -26,12 +26,18 @@ stats::State StateOf(const Session& session) {
   switch (session.engine().state()) {
     case engine::State::kIdle:
     case engine::State::kHelloSent:
-    case engine::State::kHelloReceived: return stats::State::kHandshake;
-    case engine::State::kEstablished: return stats::State::kEstablished;
-    case engine::State::kSendClosed: return stats::State::kSendClosed;
-    case engine::State::kReceiveClosed: return stats::State::kReceiveClosed;
-    case engine::State::kClosed: return stats::State::kClosing;
-    case engine::State::kAborted: return stats::State::kAborted;
+    case engine::State::kHelloReceived:
+      return stats::State::kHandshake;
+    case engine::State::kEstablished:
+      return stats::State::kEstablished;
+    case engine::State::kSendClosed:
+      return stats::State::kSendClosed;
+    case engine::State::kReceiveClosed:
+      return stats::State::kReceiveClosed;
+    case engine::State::kClosed:
+      return stats::State::kClosing;
+    case engine::State::kAborted:
+      return stats::State::kAborted;
   }
   return stats::State::kNone;
 }
@@ -101,8 +107,9 @@ stats::Counters CountConnection(const Session& session) {
   return c;
 }
 
-stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role role, int fd, const Address& local,
-                                           const Address& peer, const Address& sdp_peer) {
+stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role role, int fd,
+                                           const Address& local, const Address& peer,
+                                           const Address& sdp_peer) {
   stats::ConnectionRecord record;
   record.counters = CountConnection(session);
   record.kind = stats::Kind::kConnection;
@@ -115,12 +122,18 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
   const Address other = session.PeerName();
   const bool may_ask = !Confined();  // else the ports are the connection's as the program knows it
   record.sdp_local = stats::ToAddress((own.length != 0 ? own : may_ask ? LocalAddress(fd) : local).get());
-  record.sdp_peer = stats::ToAddress((sdp_peer.length != 0 ? sdp_peer : other.length != 0 ? other : may_ask ? PeerAddress(fd) : peer).get());
+  record.sdp_peer = stats::ToAddress((sdp_peer.length != 0 ? sdp_peer
+                                      : other.length != 0  ? other
+                                      : may_ask            ? PeerAddress(fd)
+                                                           : peer)
+                                         .get());
   record.local_buffer_size = session.engine().stats().local_buffer_size;
   record.remote_buffer_size = session.engine().stats().remote_buffer_size;
   // Above every size: the connection only copies.
   const engine::Engine& e = session.engine();
-  const uint32_t threshold = config().force == Mechanism::kChosen ? std::min(e.source_threshold(), e.sink_threshold()) : e.source_threshold();
+  const uint32_t threshold = config().force == Mechanism::kChosen
+                                 ? std::min(e.source_threshold(), e.sink_threshold())
+                                 : e.source_threshold();
   record.bcopy_threshold = threshold == UINT32_MAX ? 0 : threshold;
   stats::SetText(record.rnic, session.queue_pair().rnic_name());
   stats::SetText(record.link, session.queue_pair().link_name());

@@ -16,8 +16,9 @@ stats::StatsSegment* Statistics();
 stats::StatsSegment* OpenStatistics();
 
 stats::Counters CountConnection(const Session& session);
-stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role role, int fd, const Address& local,
-                                           const Address& peer, const Address& sdp_peer);
+stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role role, int fd,
+                                           const Address& local, const Address& peer,
+                                           const Address& sdp_peer);
 stats::ConnectionRecord DescribeListener(int fd, const Address& local, const Address& sdp_local);
 // Of a listening TCP socket: what listen() asked for, within net.core.somaxconn.
 uint64_t BacklogInForce(int fd);

@@ -46,12 +46,13 @@ Socket* Socket::New(int domain, int fd) {
   return socket;
 }
 
-StreamSocket::StreamSocket(int domain) : domain_(domain == kFamilySdp ? AF_INET : domain), native_(domain == kFamilySdp) {
+StreamSocket::StreamSocket(int domain)
+    : domain_(domain == kFamilySdp ? AF_INET : domain), native_(domain == kFamilySdp) {
   descriptors_.reserve(1 + kRoomForHandlers);
 }
 
-StreamSocket::StreamSocket(int domain, int fd, std::unique_ptr<Session> session, const Address& local, const Address& peer,
-                           const KeptOptions& options, bool nonblocking)
+StreamSocket::StreamSocket(int domain, int fd, std::unique_ptr<Session> session, const Address& local,
+                           const Address& peer, const KeptOptions& options, bool nonblocking)
     : domain_(domain == kFamilySdp ? AF_INET : domain),
       native_(domain == kFamilySdp),
       nonblocking_(nonblocking),
@@ -67,12 +68,15 @@ StreamSocket::~StreamSocket() { DropSession(); }
 
 void StreamSocket::NoteFirst() {
   static constinit std::atomic<bool> noted{false};
-  if (noted.load(std::memory_order_relaxed) || PrepareUnwind == nullptr || Confined() || Critical::MayBeInHandler()) return;
+  if (noted.load(std::memory_order_relaxed) || PrepareUnwind == nullptr || Confined() ||
+      Critical::MayBeInHandler())
+    return;
   PrepareUnwind();
   noted = true;
 }
 
-void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& local, const Address& peer, stats::Role role) {
+void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& local, const Address& peer,
+                            stats::Role role) {
   session_ = std::move(session);
   session_->queue_pair().SetOrd(session_->engine().ord());  // SDP 8.1.1, 4e and 7d
   session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
@@ -158,7 +162,8 @@ int StreamSocket::AnyDescriptor() {
 
 int StreamSocket::OtherDescriptor(int fd) {
   std::lock_guard lock(mutex_);
-  const auto other = std::find_if(descriptors_.begin(), descriptors_.end(), [fd](int descriptor) { return descriptor != fd; });
+  const auto other = std::find_if(descriptors_.begin(), descriptors_.end(),
+                                  [fd](int descriptor) { return descriptor != fd; });
   return other == descriptors_.end() ? -1 : *other;
 }
 
@@ -173,12 +178,13 @@ bool StreamSocket::MoveDescriptor(int from, int to) {
 
 // --- Readiness
 
-// The peer has said its last and gone, and the program has not: TCP knows no better than to wait for it in CLOSE_WAIT. Programs that take POLLHUP for an
-// error have still to read what came.
+// The peer has said its last and gone, and the program has not: TCP knows no better than to wait for it in
+// CLOSE_WAIT. Programs that take POLLHUP for an error have still to read what came.
 bool StreamSocket::InCloseWait() const {
   const engine::Engine& e = engine();
-  return e.state() == engine::State::kAborted && e.peer_closed() && !e.send_closed() && !send_shut_ && pending_error_ == 0 &&
-         e.abort_reason() != engine::AbortReason::kLocal && session_->cause().end == verbs::LinkEnd::kClosedByPeer;
+  return e.state() == engine::State::kAborted && e.peer_closed() && !e.send_closed() && !send_shut_ &&
+         pending_error_ == 0 && e.abort_reason() != engine::AbortReason::kLocal &&
+         session_->cause().end == verbs::LinkEnd::kClosedByPeer;
 }
 
 short StreamSocket::ReadyEvents() const {
@@ -196,9 +202,7 @@ short StreamSocket::ReadyEvents() const {
   return events;
 }
 
-short StreamSocket::WatchEvents() const {
-  return session_->watch_events();
-}
+short StreamSocket::WatchEvents() const { return session_->watch_events(); }
 
 StreamSocket::Readiness StreamSocket::GetReadiness() {
   Lock lock(mutex_);
@@ -210,7 +214,8 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   Readiness readiness{.state = state_, .shared = shared_ != nullptr};
   if (state_ == State::kSdp && !foreign()) {
     TakeUntold();
-    if (!queue_pair().owns_event_fd()) LookForRefusal();  // a device's queue is looked at before a sleep, and counted
+    if (!queue_pair().owns_event_fd())
+      LookForRefusal();  // a device's queue is looked at before a sleep, and counted
     WantBcopy(LowWater());
     readiness.events = ReadyEvents();
     readiness.watch = WatchEvents();
@@ -284,7 +289,8 @@ void StreamSocket::LookToTheEnd() {
 
 void StreamSocket::LookForRefusal() {
   const Time now = CoarseNow();
-  if (!engine().can_send() || session_->being_read() || (!engine().peer_closed() && now < look_for_refusal_)) return;
+  if (!engine().can_send() || session_->being_read() || (!engine().peer_closed() && now < look_for_refusal_))
+    return;
   look_for_refusal_ = now + kLooksForRefusal;
   const int error = errno;  // of whoever only asks
   LookAtLink();
@@ -377,12 +383,14 @@ void StreamSocket::NoteAbort() {
   abort_noted_ = true;
   ++link_edge_;
   if (e.state() != engine::State::kAborted) return;  // in good order
-  // The peer had nothing more to say and left without waiting for our end: only what we send from now on is an error.
+  // The peer had nothing more to say and left without waiting for our end: only what we send from now on is
+  // an error.
   if (e.peer_closed() && cause.end == verbs::LinkEnd::kClosedByPeer) return;
   if (e.abort_reason() != engine::AbortReason::kLocal) {
     pending_error_ = cause.end == verbs::LinkEnd::kReset && cause.os_error != 0 ? cause.os_error : ECONNRESET;
     if (pending_error_ == EPIPE) pending_error_ = ECONNRESET;
-    if (e.peer_closed() && pending_error_ == ECONNRESET) pending_error_ = EPIPE;  // as TCP: receives end nevertheless
+    if (e.peer_closed() && pending_error_ == ECONNRESET)
+      pending_error_ = EPIPE;  // as TCP: receives end nevertheless
     LogAbort(peer_, e.abort_reason(), cause, session_->recorder());
   }
   if (session_->link_outlives_abort()) Background::Add(&task_, Duration::zero());
@@ -411,7 +419,8 @@ void StreamSocket::PublishStats() {
   if (slot_ == nullptr) return;
   // Beside the counters little changes: the size of Private Buffers, once or twice (SDP 10.6).
   const engine::Stats& s = engine().stats();
-  if (PackSizes(s.local_buffer_size, s.remote_buffer_size) == published_sizes_) return stats::StatsSegment::Publish(slot_, CountConnection(*session_));
+  if (PackSizes(s.local_buffer_size, s.remote_buffer_size) == published_sizes_)
+    return stats::StatsSegment::Publish(slot_, CountConnection(*session_));
   PublishAll();
 }
 
@@ -422,8 +431,8 @@ void StreamSocket::PublishAll() {
 }
 
 stats::ConnectionRecord StreamSocket::Describe() const {
-  stats::ConnectionRecord record =
-      DescribeConnection(*session_, role_, descriptors_.empty() ? -1 : descriptors_.front(), local_, peer_, sdp_peer_);
+  stats::ConnectionRecord record = DescribeConnection(
+      *session_, role_, descriptors_.empty() ? -1 : descriptors_.front(), local_, peer_, sdp_peer_);
   record.opened_at_ns = opened_at_ns_;
   record.connection = connection_;
   return record;

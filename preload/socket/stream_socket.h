@@ -1,9 +1,9 @@
-// A stream socket of the application's in every state it can have: new, listening, connecting, an SDP connection, closed and
-// lingering; and, once it is plain TCP, gone from the library's sight.
+// A stream socket of the application's in every state it can have: new, listening, connecting, an SDP
+// connection, closed and lingering; and, once it is plain TCP, gone from the library's sight.
 //
-// One lock per socket guards everything in it, the session's engine and queue pair included. Held over system calls that do not block;
-// dropped over those that do. Lock order: StreamSocket, then an observer's (EpollSet), a Listener's, Background's; never two
-// StreamSockets.
+// One lock per socket guards everything in it, the session's engine and queue pair included. Held over system
+// calls that do not block; dropped over those that do. Lock order: StreamSocket, then an observer's
+// (EpollSet), a Listener's, Background's; never two StreamSockets.
 #ifndef SDP_PRELOAD_SOCKET_STREAM_SOCKET_H_
 #define SDP_PRELOAD_SOCKET_STREAM_SOCKET_H_
 
@@ -43,7 +43,8 @@
 
 namespace sdp::preload {
 
-// Who wants to hear of a socket's readiness without sleeping in it: an EpollSet. Called with the socket's lock held.
+// Who wants to hear of a socket's readiness without sleeping in it: an EpollSet. Called with the socket's
+// lock held.
 class ReadinessObserver {
  public:
   virtual ~ReadinessObserver() = default;
@@ -63,11 +64,12 @@ class StreamSocket final : public Socket {
   // AF_INET, AF_INET6, or kFamilySdp: SDP or nothing.
   explicit StreamSocket(int domain);
   // An accepted SDP connection.
-  StreamSocket(int domain, int fd, std::unique_ptr<Session> session, const Address& local, const Address& peer,
-               const KeptOptions& options, bool nonblocking);
+  StreamSocket(int domain, int fd, std::unique_ptr<Session> session, const Address& local,
+               const Address& peer, const KeptOptions& options, bool nonblocking);
   // Connected, from another program: TakeUp() comes next.
   StreamSocket(int domain, const std::vector<int>& descriptors, std::unique_ptr<SharedConnection> shared);
-  // Neither connected nor listening, from another program; it may have listened: TakeUpListening() comes next.
+  // Neither connected nor listening, from another program; it may have listened: TakeUpListening() comes
+  // next.
   StreamSocket(int domain, const std::vector<int>& descriptors, const KeptOptions& options);
 
   // --- The calls (socket.h)
@@ -107,16 +109,18 @@ class StreamSocket final : public Socket {
   // --- For the readiness room
   struct Readiness {
     State state = State::kNew;
-    short events = 0;        // poll events that hold now (kSdp, kConnecting)
-    short watch = 0;         // what to watch the descriptor for meanwhile; 0: nothing
-    int link_fd = -1;        // to be watched in place of the descriptor; -1: the descriptor itself
-    bool device = false;     // link_fd is an RNIC's with a completion queue: before a sleep see LookAtQueue()
-    Duration look{};         // for so long; zero: not at all
-    bool shared = false;     // other processes hold the connection, too, and nobody tells what they do to it: look again soon
+    short events = 0;     // poll events that hold now (kSdp, kConnecting)
+    short watch = 0;      // what to watch the descriptor for meanwhile; 0: nothing
+    int link_fd = -1;     // to be watched in place of the descriptor; -1: the descriptor itself
+    bool device = false;  // link_fd is an RNIC's with a completion queue: before a sleep see LookAtQueue()
+    Duration look{};      // for so long; zero: not at all
+    bool shared = false;  // other processes hold the connection, too, and nobody tells what they do to it:
+                          // look again soon
     bool read_ahead = false;  // then: so much is unread that no more is to be taken off the link
     uint64_t read_edge = 0;
     uint64_t write_edge = 0;
-    int listener_fds[3] = {-1, -1, -1};  // kListening: beside the conventional descriptor, readable when accept may succeed
+    int listener_fds[3] = {
+        -1, -1, -1};  // kListening: beside the conventional descriptor, readable when accept may succeed
   };
   Readiness GetReadiness();
   [[nodiscard]] bool listening() const { return state_.load(std::memory_order_relaxed) == State::kListening; }
@@ -131,15 +135,17 @@ class StreamSocket final : public Socket {
     uint64_t read_edge = 0;
     uint64_t write_edge = 0;
   };
-  // Before a thread sleeps for a socket over a kernel RNIC (Readiness::device), with others or alone: one look at the completion queue,
-  // without a system call most times. kFound: what it waits for; kCame: something else, credit perhaps.
+  // Before a thread sleeps for a socket over a kernel RNIC (Readiness::device), with others or alone: one
+  // look at the completion queue, without a system call most times. kFound: what it waits for; kCame:
+  // something else, credit perhaps.
   enum class QueueLook : uint8_t { kNothing, kCame, kFound };
   QueueLook LookAtQueue(const Wanted& wanted);
   // kUseless: in vain, though something came.
   enum class LookResult : uint8_t { kFound, kInVain, kUseless, kCrowded };
   // The last of these is over. True: it must not sleep yet, something has come.
   bool EndLook(LookResult result);
-  // The sleep is over that began so long ago, by what this socket was waited for, or another of those that were looked at, or neither.
+  // The sleep is over that began so long ago, by what this socket was waited for, or another of those that
+  // were looked at, or neither.
   enum class WokenBy : uint8_t { kThis, kAnother, kNeither };
   void NoteSlept(Duration lasted, WokenBy by);
   // The same of a thread that had not looked, because another one did.
@@ -164,13 +170,15 @@ class StreamSocket final : public Socket {
   // What keeps a connection to this process that the peer can let go of, memory that was lent or a copy of
   // it, is asked back, and waited for.
   void SettleToGive();
-  // One step of a connect that is under way in the background. False: there is none, or it was waited for in vain.
+  // One step of a connect that is under way in the background. False: there is none, or it was waited for in
+  // vain.
   bool StepConnect();
   void NoteWaitedForConnect();
-  // A connect that is under way ends, and one that has not at the deadline goes on by TCP, which the kernel knows all of. False: it may not, or a
-  // thread sleeps in it.
+  // A connect that is under way ends, and one that has not at the deadline goes on by TCP, which the kernel
+  // knows all of. False: it may not, or a thread sleeps in it.
   [[nodiscard]] bool SettleConnect(Time deadline);
-  // `front`: of the connection, for as long as another process has its state. False: there is no such connection any more.
+  // `front`: of the connection, for as long as another process has its state. False: there is no such
+  // connection any more.
   [[nodiscard]] bool TakeUp(Bytes front);
   // Takes both descriptors over. False: the kernel answers for the listener from here on.
   [[nodiscard]] bool TakeUpListening(const Handover::Listener& from, const Handover::ListenerFds& fds);
@@ -181,11 +189,13 @@ class StreamSocket final : public Socket {
   void UnlockAfterFork();
   // With the lock held, before fork: an SDP connection is the child's, too.
   [[nodiscard]] bool shareable() const {
-    return state_ == State::kSdp && session_ != nullptr && !foreign_ && !session_->queue_pair().owns_event_fd();
+    return state_ == State::kSdp && session_ != nullptr && !foreign_ &&
+           !session_->queue_pair().owns_event_fd();
   }
   void ShareWithChild();
-  // Before that: memory that the peer knows of keeps the connection to this process. It is asked back (SDP 9.5.4, 9.5.5). A receive buffer's return
-  // is waited for, but where a thread sleeps in the link's read, which takes the peer's answer; of a send buffer there is a copy.
+  // Before that: memory that the peer knows of keeps the connection to this process. It is asked back
+  // (SDP 9.5.4, 9.5.5). A receive buffer's return is waited for, but where a thread sleeps in the link's
+  // read, which takes the peer's answer; of a send buffer there is a copy.
   void SettleLoans(Time deadline);
   // In the child of a fork, lock held: what was not shared is the parent's.
   void DisownAfterFork();
@@ -194,8 +204,8 @@ class StreamSocket final : public Socket {
   void PrepareConfinement(int fd);
   // Behind that of all sockets: a listener waits until `give_up` for what other processes have taken on.
   void FinishConfinement(Time give_up);
-  // The process ends: what it has sent must leave, and the peer must learn that no more comes. First as far as that goes without waiting, for
-  // all; then bounded by `deadline`.
+  // The process ends: what it has sent must leave, and the peer must learn that no more comes. First as far
+  // as that goes without waiting, for all; then bounded by `deadline`.
   void BeginToFinish();
   // What other threads send from here on is EPIPE without a signal.
   static void NoteProcessEnds();
@@ -204,12 +214,14 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool EndForExec(Time deadline);
   // Ahead of that: what an exec takes its listener from is for others.
   void LeaveListenerForExec();
-  // Behind that: has the kernel sent it all? Takes what the peer says meanwhile. Round about, since the reader may be a connection of the same process.
+  // Behind that: has the kernel sent it all? Takes what the peer says meanwhile. Round about, since the
+  // reader may be a connection of the same process.
   [[nodiscard]] bool StepToSent();
   // The same as far as no lock, no memory and no peer has to be waited for.
   void FinishAtOnce();
-  // A signal ends the process (stream_socket_signal_end.cc), as close does the connection. To be called until it returns true: nothing of this socket
-  // holds the process up any more. Not in the handler; `interrupted`: the thread that is in it, and goes on with nothing.
+  // A signal ends the process (stream_socket_signal_end.cc), as close does the connection. To be called until
+  // it returns true: nothing of this socket holds the process up any more. Not in the handler; `interrupted`:
+  // the thread that is in it, and goes on with nothing.
   [[nodiscard]] bool StepToEnd(pthread_t interrupted);
   // In the handler, where nobody else can do it.
   void EndAtOnce();
@@ -246,15 +258,18 @@ class StreamSocket final : public Socket {
   // stream_socket.cc
   // The process's first connection or listener over SDP comes.
   static void NoteFirst();
-  void EnterSdp(std::unique_ptr<Session> session, const Address& local, const Address& peer, stats::Role role);
+  void EnterSdp(std::unique_ptr<Session> session, const Address& local, const Address& peer,
+                stats::Role role);
   void BecomePlain(int fd, stats::FallbackReason reason, const std::string& text);
   // `publish` false: the caller does it again before it returns.
   void AfterProgress(bool publish = true);
   // Takes what has come, if the connection is this process's to read.
   void Look();
-  // In CLOSE_WAIT, when the peer has gone: TCP takes what is sent, and the reset that answers it is the next call's error.
+  // In CLOSE_WAIT, when the peer has gone: TCP takes what is sent, and the reset that answers it is the next
+  // call's error.
   ssize_t SendToNobody(size_t bytes);
-  // The same, until nothing more has come: a reset stands behind the bytes that were ahead of it, and TCP knows of it before those are read.
+  // The same, until nothing more has come: a reset stands behind the bytes that were ahead of it, and TCP
+  // knows of it before those are read.
   void LookToTheEnd();
   void NotifyAll();
   void AnswerRefused();
@@ -270,7 +285,8 @@ class StreamSocket final : public Socket {
   int TakeError();
   // What came before the connection was anybody's to wait for, who is about to wait by poll or epoll.
   void TakeUntold();
-  // Still neither connected nor listening, it is another process's, too: what the one makes of it the other would not know of.
+  // Still neither connected nor listening, it is another process's, too: what the one makes of it the other
+  // would not know of.
   [[nodiscard]] bool IsCommon(int fd) const;
   // Whoever has closed answers what is sent with a reset, which the next call is to know of.
   void LookForRefusal();
@@ -286,12 +302,13 @@ class StreamSocket final : public Socket {
   // kData: whom more to be read, and the end, is the news.
   enum class Awaited : uint8_t { kAll, kData, kSolicited };
   int WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited = Awaited::kAll);
-  // The sleep in it: until `link` is ready or somebody wakes the waiters, with `lock` dropped. 0, or an errno as above.
-  // `handlers`: also if one has run since that would have ended it.
-  int SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals, const HandlerWatch& handlers = {});
+  // The sleep in it: until `link` is ready or somebody wakes the waiters, with `lock` dropped. 0, or an errno
+  // as above. `handlers`: also if one has run since that would have ended it.
+  int SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals,
+                    const HandlerWatch& handlers = {});
   // stream_socket_look.cc
-  // What a call does first that may come in vain, and again at once: without a system call where the RNIC can do that. True: something
-  // came.
+  // What a call does first that may come in vain, and again at once: without a system call where the RNIC can
+  // do that. True: something came.
   bool LookAtLink();
   // The RNIC has a completion queue to look at.
   [[nodiscard]] bool LooksBeforeSleep() const;
@@ -301,7 +318,9 @@ class StreamSocket final : public Socket {
     uint64_t advertised = 0;
     bool operator==(const ReadSide&) const = default;
   };
-  [[nodiscard]] ReadSide read_side() const { return {.bytes = engine().readable_bytes(), .advertised = engine().advertised_bytes()}; }
+  [[nodiscard]] ReadSide read_side() const {
+    return {.bytes = engine().readable_bytes(), .advertised = engine().advertised_bytes()};
+  }
   // How things stood when a wait began.
   struct WaitMark {
     HandlerWatch handlers;
@@ -313,9 +332,11 @@ class StreamSocket final : public Socket {
     return awaited == Awaited::kAll || waiters_.wakes() != mark.wakes || session_->link_ended() ||
            (awaited == Awaited::kData && read_side() != mark.read_side);
   }
-  // Looks for a bounded time, with `lock` given back in between, over what is no use to the caller (credit, to a reader) too; then asks to be
-  // woken. 0: something has come, or changed, meanwhile. EINTR: a handler ran that ends a sleep. Nothing: it is time to sleep.
-  std::optional<int> LookBeforeSleep(Lock& lock, Time deadline, Awaited awaited, const WaitMark& mark, Signals signals);
+  // Looks for a bounded time, with `lock` given back in between, over what is no use to the caller (credit,
+  // to a reader) too; then asks to be woken. 0: something has come, or changed, meanwhile. EINTR: a handler
+  // ran that ends a sleep. Nothing: it is time to sleep.
+  std::optional<int> LookBeforeSleep(Lock& lock, Time deadline, Awaited awaited, const WaitMark& mark,
+                                     Signals signals);
   bool TakeBeforeSleep(Awaited awaited);
   void LeaveToBackground();
   // A place in the statistics for the connection, and for what it notes down.
@@ -325,8 +346,8 @@ class StreamSocket final : public Socket {
   void PublishListener();
   stats::ConnectionRecord Describe() const;
 
-  // What this thread's earlier call has left behind because a signal handler jumped out of it. First in every call that may sleep, or
-  // that takes from the link.
+  // What this thread's earlier call has left behind because a signal handler jumped out of it. First in every
+  // call that may sleep, or that takes from the link.
   void MendJump(Lock& lock, int fd, const void* frame);
 
   // stream_socket_io.cc
@@ -338,9 +359,9 @@ class StreamSocket final : public Socket {
   // stream_socket_urgent.cc
   ssize_t ReceiveOutOfBand(std::span<const MutableBytes> room, int flags, int* out_flags);
   void PassMark();
-  [[nodiscard]] bool AtMark() const;      // SIOCATMARK
+  [[nodiscard]] bool AtMark() const;  // SIOCATMARK
   [[nodiscard]] bool MarkPassed() const;
-  [[nodiscard]] bool Urgent() const;      // POLLPRI
+  [[nodiscard]] bool Urgent() const;              // POLLPRI
   [[nodiscard]] uint64_t ReadableAtOnce() const;  // FIONREAD
   [[nodiscard]] bool FillsReceiveBuffer() const;
 
@@ -384,7 +405,8 @@ class StreamSocket final : public Socket {
   // stream_socket_hold.cc: what MSG_MORE and TCP_CORK keep back. Empty again before anything else is sent.
   // Keeps the bytes of `data` for the next message, if there is time and room to; false: send them.
   bool Hold(const iovec* iov, size_t count, size_t total);
-  // Takes bytes as Engine::Send, those kept back first, and hands them to the link. How many of `data`; *moved: of both.
+  // Takes bytes as Engine::Send, those kept back first, and hands them to the link. How many of `data`;
+  // *moved: of both.
   size_t SendBehindHeld(std::span<const Bytes> data, engine::SendFlags flags, size_t* moved);
   void PushHeld();
 
@@ -394,7 +416,8 @@ class StreamSocket final : public Socket {
   void LeaveShared();
   void PublishShared();
   [[nodiscard]] bool ThawShared();
-  // The lock was taken for a look: if nothing was changed when it is given back, nothing is left to the others.
+  // The lock was taken for a look: if nothing was changed when it is given back, nothing is left to the
+  // others.
   void OnlyLooks();
   // Leaves the state to the others. False: it is too much.
   bool FreezeShared();
@@ -407,32 +430,40 @@ class StreamSocket final : public Socket {
   // The connection is the process's own; false: there is no place to share it. Lock() comes next.
   [[nodiscard]] bool StartSharing();
   void LoseShared();
-  [[nodiscard]] int LinkFd() const { return linger_fd_ >= 0 || descriptors_.empty() ? linger_fd_ : descriptors_.front(); }
-  // A thread of this process that sleeps in the link's read does not keep the others from the connection, only from reading.
+  [[nodiscard]] int LinkFd() const {
+    return linger_fd_ >= 0 || descriptors_.empty() ? linger_fd_ : descriptors_.front();
+  }
+  // A thread of this process that sleeps in the link's read does not keep the others from the connection,
+  // only from reading.
   void MindReader();
   // What it brings goes to the newest state.
   verbs::ReadStatus TakeBrought(Lock& lock);
   // This process alone holds the connection from here on, with all its state; it holds it no longer.
   void StopSharing();
   void DropShared();
-  // If other processes hold the connection and it needs nothing of this one: gone from here. With own() locked, not entered.
+  // If other processes hold the connection and it needs nothing of this one: gone from here. With own()
+  // locked, not entered.
   bool LeaveToOthers();
   // The same, but it stays here as well: its end is theirs.
   bool EndsWithOthers();
   bool OthersGoOn();
   void FinishShared(Lock& lock, Time deadline);
-  // The same from _exit, or a signal's handler. True: the end of the connection is this process's to make, and its newest state is here.
+  // The same from _exit, or a signal's handler. True: the end of the connection is this process's to make,
+  // and its newest state is here.
   bool FinishSharedAtOnce();
   // To the peer, unless bytes unread are to reset the connection.
   void SayEndAtOnce();
   // Nobody tells a sleeper what another process does to the connection: it looks again after this.
   Duration NextNap();
   [[nodiscard]] bool foreign() const { return foreign_ || away_; }
-  // Of a connection that others hold, too: what this process has to bring to its end before they can go on without it.
-  [[nodiscard]] bool keeps_from_others() const { return session_->has_unsent() || (has_offers() && !session_->link_ended()); }
-  // Until foreign() no longer holds: the call waits as for a peer that takes nothing, or says nothing. 0, or an errno: EAGAIN, EINTR; EIO: it
-  // never will.
-  // `deadline`: of the whole call; if it has none yet, `timeout` (0: without end) from now.
+  // Of a connection that others hold, too: what this process has to bring to its end before they can go on
+  // without it.
+  [[nodiscard]] bool keeps_from_others() const {
+    return session_->has_unsent() || (has_offers() && !session_->link_ended());
+  }
+  // Until foreign() no longer holds: the call waits as for a peer that takes nothing, or says nothing. 0, or
+  // an errno: EAGAIN, EINTR; EIO: it never will. `deadline`: of the whole call; if it has none yet, `timeout`
+  // (0: without end) from now.
   int AwaitConnection(Lock& lock, bool nonblocking, Duration timeout, Time* deadline);
   // For a moment, once: of calls that cannot say EAGAIN.
   void AwaitOwner(Lock& lock);
@@ -450,10 +481,12 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool ComeToRest(Time deadline);
   SharedConnection::View LockToGive(bool brings, Time deadline);
 
-  // stream_socket_zcopy.cc. SendLent and ReceiveLent return the bytes moved from or into the beginning of the memory. Less than all
-  // with no error: the rest is to be copied. Nothing (ReceiveLent): the memory could not be lent. `error` as of WaitForChange.
+  // stream_socket_zcopy.cc. SendLent and ReceiveLent return the bytes moved from or into the beginning of the
+  // memory. Less than all with no error: the rest is to be copied. Nothing (ReceiveLent): the memory could
+  // not be lent. `error` as of WaitForChange.
   size_t SendLent(Lock& lock, int fd, Bytes data, Time deadline, Signals signals, int* error);
-  std::optional<size_t> ReceiveLent(Lock& lock, int fd, MutableBytes room, bool advertise, Time* deadline, int* error);
+  std::optional<size_t> ReceiveLent(Lock& lock, int fd, MutableBytes room, bool advertise, Time* deadline,
+                                    int* error);
   // Should a receive of `room` bytes lend its memory before anything is there? Asked once a receive.
   bool LendsAhead(size_t room);
   // Before a large write: has the peer's reader lent its memory meanwhile, or does it in a moment?
@@ -469,16 +502,18 @@ class StreamSocket final : public Socket {
   void GoThatWay();
   // The peer knows of memory of this process's.
   [[nodiscard]] bool has_offers() const { return source_loan_.offered() || sink_loan_.offered(); }
-  int WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals, Time solicited_until = Time{});
-  // Nothing is waited for on this connection but that the memory comes back which a sender has lent, and nothing waits to be sent.
+  int WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals,
+                  Time solicited_until = Time{});
+  // Nothing is waited for on this connection but that the memory comes back which a sender has lent, and
+  // nothing waits to be sent.
   [[nodiscard]] bool AwaitsSolicitedAlone() const;
   void FinishLoan(Lock& lock, int fd, Loan* loan);
   void CollectLoans();
   void AskLoansBack();
   // The same where the connection is to be other processes', too: copies come back as well.
   void WithdrawLoans();
-  // A reader only looks, or does not wait, and `enough` bytes are not here: what the peer offers to be read is to come by itself
-  // (SDP 9.5.2.1).
+  // A reader only looks, or does not wait, and `enough` bytes are not here: what the peer offers to be read
+  // is to come by itself (SDP 9.5.2.1).
   void WantBcopy(uint64_t enough);
 
   // stream_socket_connect.cc
@@ -523,7 +558,8 @@ class StreamSocket final : public Socket {
     StreamSocket* socket_;
     Lock* const lock_;
   };
-  // The last number is about to be closed: threads that sleep in calls have the connection until they return. False: there are none.
+  // The last number is about to be closed: threads that sleep in calls have the connection until they return.
+  // False: there are none.
   bool KeepForCalls(int fd);
   // The last of them is about to return.
   void EndForCalls(Lock& lock);
@@ -535,10 +571,12 @@ class StreamSocket final : public Socket {
   void GoOnWithout(int fd);
   int CloseLast(Lock& lock, int fd);
   void EndStream();
-  // The kernel has taken all that there is to send, and sent it. What it keeps for a peer that has no room is lost if the peer sends anything, credit as a rule,
-  // when nobody has the link any more. As far as one may ask it (Confined).
+  // The kernel has taken all that there is to send, and sent it. What it keeps for a peer that has no room is
+  // lost if the peer sends anything, credit as a rule, when nobody has the link any more. As far as one may
+  // ask it (Confined).
   [[nodiscard]] bool AllSent(int link);
-  // 0, or why not: EAGAIN at the deadline; with Signals::kInterrupt, EINTR. Lets go of the lock while it sleeps.
+  // 0, or why not: EAGAIN at the deadline; with Signals::kInterrupt, EINTR. Lets go of the lock while it
+  // sleeps.
   int AwaitSent(Lock& lock, int fd, Time deadline, Signals signals);
   int DescriptorToLinger(Lock& lock, int fd);
   Background::Wait RunInBackground(Time now);
@@ -565,18 +603,19 @@ class StreamSocket final : public Socket {
 
   SocketMutex mutex_{this};
   std::atomic<State> state_{State::kNew};
-  const int domain_;    // AF_INET or AF_INET6
-  const bool native_;   // made as kFamilySdp
+  const int domain_;   // AF_INET or AF_INET6
+  const bool native_;  // made as kFamilySdp
   std::vector<int> descriptors_;
   std::optional<bool> nonblocking_;
   bool appends_ = false;  // as known with it
   bool listener_forced_nonblocking_ = false;
   bool plain_clients_allowed_ = true;  // of a listener
   bool listens_for_others_ = false;
-  CoHolders others_ = CoHolders::kNone;  // without a connection: since a fork, an exec or a message another process may have it, too
+  CoHolders others_ = CoHolders::kNone;  // without a connection: since a fork, an exec or a message another
+                                         // process may have it, too
   KeptOptions options_;
   std::atomic<bool> gives_control_{false};  // recvmsg has control messages to give
-  OptionLog options_set_;     // before the socket was connected, or listened
+  OptionLog options_set_;                   // before the socket was connected, or listened
   std::optional<int> v6only_;  // as it was before the look-up bound the socket to a port, which changes it
 
   std::unique_ptr<Listener> listener_;
@@ -584,11 +623,11 @@ class StreamSocket final : public Socket {
   std::unique_ptr<Session> session_;
   Address local_;  // conventional
   Address peer_;
-  int pending_error_ = 0;   // SO_ERROR
+  int pending_error_ = 0;  // SO_ERROR
   // Sends with MSG_ZEROCOPY that the error queue has told of, and that there were.
   uint32_t zero_copies_told_ = 0;
   uint32_t zero_copies_sent_ = 0;
-  bool connects_inline_ = false;   // the caller of connect() goes on with it, not the helper
+  bool connects_inline_ = false;  // the caller of connect() goes on with it, not the helper
   bool abort_noted_ = false;
   bool connect_reported_ = false;  // connect() has said that there is a connection
   bool receive_shut_ = false;
@@ -597,37 +636,39 @@ class StreamSocket final : public Socket {
   bool connect_failed_ = false;
   bool error_outlived_ = false;  // pending_error_ is that of a connection which AF_UNSPEC has ended
   bool locked_for_fork_ = false;
-  bool foreign_ = false;    // inherited by fork and not shared: the parent's connection
+  bool foreign_ = false;                      // inherited by fork and not shared: the parent's connection
   std::unique_ptr<SharedConnection> shared_;  // while other processes hold the connection, too
-  bool has_owner_ = false;      // F_SETOWN
-  bool urgent_raised_ = false;  // SIGURG, since a sleeping reader last looked
-  std::optional<uint32_t> passed_mark_;  // a receive has passed the mark that is next and found nothing behind it; announcements of urgent data till then
-  uint32_t told_urgent_ = 0;    // announcements of urgent data that the owner was told of
-  bool away_ = false;         // another process keeps the connection to itself
+  bool has_owner_ = false;                    // F_SETOWN
+  bool urgent_raised_ = false;                // SIGURG, since a sleeping reader last looked
+  std::optional<uint32_t> passed_mark_;       // a receive has passed the mark that is next and found nothing
+                                              // behind it; announcements of urgent data till then
+  uint32_t told_urgent_ = 0;                  // announcements of urgent data that the owner was told of
+  bool away_ = false;                         // another process keeps the connection to itself
   Time look_for_refusal_{};
   bool waited_for_connect_ = false;  // by a fork, in vain
-  bool waited_in_vain_ = false;  // for that process; since it has gone away
-  bool responsible_ = false;  // this process left bytes unsent when it used the connection last
-  bool leaving_ = false;      // closed here, but for those bytes; others may hold it
-  bool child_shares_ = false;  // around fork
+  bool waited_in_vain_ = false;      // for that process; since it has gone away
+  bool responsible_ = false;         // this process left bytes unsent when it used the connection last
+  bool leaving_ = false;             // closed here, but for those bytes; others may hold it
+  bool child_shares_ = false;        // around fork
   bool unchanged_ = false;  // since the state was left to the others, but for what the lock's owner does
   std::vector<std::byte> left_front_;  // of that state, what is the socket's
   int naps_ = 0;
-  Time left_until_ = kNever;  // a writer leaves reading to another process till then; kNever: it has not begun to
+  Time left_until_ =
+      kNever;  // a writer leaves reading to another process till then; kNever: it has not begun to
 
   Loan source_loan_{Loan::Kind::kSource};
   Loan sink_loan_{Loan::Kind::kSink};
   Sleeper source_lender_;
   Sleeper sink_lender_;
-  Sleeper reader_;  // while session_->being_read()
-  bool ending_ = false;  // StepToEnd has begun
-  uint32_t copies_wanted_ = 0;   // large writes to be copied, because the last loan found no reader
+  Sleeper reader_;              // while session_->being_read()
+  bool ending_ = false;         // StepToEnd has begun
+  uint32_t copies_wanted_ = 0;  // large writes to be copied, because the last loan found no reader
   uint32_t copied_in_a_row_ = 0;
   Duration mebibyte_read_ = std::chrono::milliseconds(20);  // how long an adapter's peer took for one, about
   TurnTaking turns_;
-  StreamTiming stream_timing_;  // over a kernel RNIC
+  StreamTiming stream_timing_;                    // over a kernel RNIC
   TurnTaking::Way way_ = TurnTaking::Way::kCopy;  // that the engine was told of
-  bool trimming_ = false;  // the background looks whether the send buffer is used
+  bool trimming_ = false;                         // the background looks whether the send buffer is used
   uint32_t sinks_missed_ = 0;  // large writes in Pipelined Mode that found no lent memory, in a row
 
   WaiterList waiters_;
@@ -645,13 +686,14 @@ class StreamSocket final : public Socket {
 
   Task task_{this};
   QuietLink quiet_{this};
-  uint64_t calls_ = 0;       // by the application, to see whether it is active
-  uint64_t told_readable_ = 0;  // by FIONREAD
-  uint64_t calls_seen_ = 0;  // by the background
-  std::atomic<bool> yields_{false};  // the background's alone: its last look found a connection that the application's calls move as well
-  int linger_fd_ = -1;       // hidden; the application has closed its descriptors
-  int calls_inside_ = 0;     // threads in Send and Receive: whoever else has the lock finds them asleep
-  uint32_t jumps_before_ = 0;  // of all threads, when the first of those came
+  uint64_t calls_ = 0;               // by the application, to see whether it is active
+  uint64_t told_readable_ = 0;       // by FIONREAD
+  uint64_t calls_seen_ = 0;          // by the background
+  std::atomic<bool> yields_{false};  // the background's alone: its last look found a connection that the
+                                     // application's calls move as well
+  int linger_fd_ = -1;               // hidden; the application has closed its descriptors
+  int calls_inside_ = 0;         // threads in Send and Receive: whoever else has the lock finds them asleep
+  uint32_t jumps_before_ = 0;    // of all threads, when the first of those came
   bool kept_for_calls_ = false;  // closed, but for them: linger_fd_ is the connection's
   Time linger_until_ = kNever;
   bool fin_wait_bounded_ = false;
@@ -659,7 +701,7 @@ class StreamSocket final : public Socket {
   stats::Slot* slot_ = nullptr;
   uint64_t published_sizes_ = 0;  // of Private Buffers, as the slot has them
   stats::Role role_ = stats::Role::kNone;
-  uint32_t connection_ = 0;  // its number in this process, for the statistics
+  uint32_t connection_ = 0;    // its number in this process, for the statistics
   uint64_t opened_at_ns_ = 0;  // CLOCK_REALTIME
   Address sdp_peer_;
   uint64_t accepted_sdp_ = 0;

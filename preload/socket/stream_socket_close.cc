@@ -37,7 +37,8 @@ constexpr Duration kFinWait = std::chrono::seconds(60);
 constexpr Duration kPatienceForConnect = std::chrono::seconds(1);
 // How often one looks whether the send buffer is used still.
 constexpr Duration kSendBufferRest = std::chrono::milliseconds(20);
-// How long close may sleep for bytes that the link does not take yet, where no descriptor is left to do it behind the application's back.
+// How long close may sleep for bytes that the link does not take yet, where no descriptor is left to do it
+// behind the application's back.
 constexpr Duration kClosePatience = std::chrono::seconds(2);
 
 // How often one looks whether the kernel has sent what it took.
@@ -98,7 +99,8 @@ bool StreamSocket::AllSent(int link) {
   // A network may lose what was sent; our FIN counts as a byte.
   const bool within_host = WithinHost(local_, peer_);
   int bytes = 0;
-  return real.ioctl(link, within_host ? SIOCOUTQNSD : SIOCOUTQ, &bytes) != 0 || bytes <= (within_host ? 0 : 1);
+  return real.ioctl(link, within_host ? SIOCOUTQNSD : SIOCOUTQ, &bytes) != 0 ||
+         bytes <= (within_host ? 0 : 1);
 }
 
 int StreamSocket::AwaitSent(Lock& lock, int fd, Time deadline, Signals signals) {
@@ -133,11 +135,13 @@ int StreamSocket::Shutdown(int fd, int how) {
     return result;
   }
   if (state_ == State::kConnecting) StepAttempt();
-  if (state_ == State::kConnecting) return how == SHUT_RD || how == SHUT_WR || how == SHUT_RDWR ? ShutDownConnect(fd) : Fail(EINVAL);
+  if (state_ == State::kConnecting)
+    return how == SHUT_RD || how == SHUT_WR || how == SHUT_RDWR ? ShutDownConnect(fd) : Fail(EINVAL);
   if (state_ != State::kSdp) return kPassThrough;
   if (foreign()) {
     Time deadline = kNever;
-    if (const int error = AwaitConnection(lock, /*nonblocking=*/false, {}, &deadline); error != 0) return Fail(error);
+    if (const int error = AwaitConnection(lock, /*nonblocking=*/false, {}, &deadline); error != 0)
+      return Fail(error);
   }
   if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR) return Fail(EINVAL);
   MendJump(lock, fd, __builtin_frame_address(0));
@@ -152,13 +156,15 @@ int StreamSocket::Shutdown(int fd, int how) {
     AfterProgress();
     return 0;
   }
-  const bool over = e.state() == engine::State::kClosed && !session_->has_unsent();  // both ends have been exchanged
+  const bool over =
+      e.state() == engine::State::kClosed && !session_->has_unsent();  // both ends have been exchanged
   if (over || e.state() == engine::State::kAborted || session_->link_ended()) {
     ++link_edge_;  // TCP tells sleepers even of that
     AfterProgress();
     return Fail(ENOTCONN);
   }
-  connect_reported_ = true;  // TCP's next connect does not tell it who has shut the connection down, but says EISCONN
+  connect_reported_ =
+      true;  // TCP's next connect does not tell it who has shut the connection down, but says EISCONN
   if (how != SHUT_WR && !receive_shut_) {
     // What has come stays to be read, and what comes: a receive that finds nothing ends.
     receive_shut_ = true;
@@ -172,7 +178,8 @@ int StreamSocket::Shutdown(int fd, int how) {
   if (receive_shut_ && !e.can_send()) e.RefuseReceive();
   session_->Pump();
   if (receive_shut_ && !e.can_send() && session_->being_read() && !session_->has_unsent()) {
-    // A thread sleeps in the link's own read, and only the link's end wakes it. All we had to say has left: this end is none of the peer's.
+    // A thread sleeps in the link's own read, and only the link's end wakes it. All we had to say has left:
+    // this end is none of the peer's.
     abort_noted_ = true;
     real.shutdown(fd, SHUT_RD);
   } else if (receive_shut_ && session_->read_here() && !reader_.End()) {
@@ -240,10 +247,12 @@ int StreamSocket::Close(int fd) {
 
 void StreamSocket::GoOnWithout(int fd) {
   QuietLinks::Unwatch(&quiet_, fd);
-  if (session_ != nullptr && session_->queue_pair().event_fd() == fd) session_->queue_pair().SetEventFd(descriptors_.front());
+  if (session_ != nullptr && session_->queue_pair().event_fd() == fd)
+    session_->queue_pair().SetEventFd(descriptors_.front());
   if (attempt_ == nullptr) return;
   attempt_->SetFd(descriptors_.front());
-  if (Background::Holds(&task_)) Background::Add(&task_, Duration::zero());  // it sleeps on the number that is no more
+  if (Background::Holds(&task_))
+    Background::Add(&task_, Duration::zero());  // it sleeps on the number that is no more
 }
 
 int StreamSocket::CloseLast(Lock& lock, int fd) {
@@ -269,7 +278,8 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
       }
     }
   }
-  // Not over yet: our last bytes, or the peer's DisConn, or a thread that still sleeps in a read. The number is the application's again at once.
+  // Not over yet: our last bytes, or the peer's DisConn, or a thread that still sleeps in a read. The number
+  // is the application's again at once.
   const bool over = session_->link_ended() || (leaving_ && !keeps_from_others() && !session_->read_here());
   if (!over) linger_fd_ = DescriptorToLinger(lock, fd);
   if (state_ != State::kSdp) {  // another thread has taken its peer away meanwhile
@@ -315,8 +325,8 @@ void StreamSocket::EndStream() {
   session_->Pump();
 }
 
-// -1: the link may go with `fd`. Its FIN behind our DisConn tells the peer as much as the wait for its own DisConn would; what it
-// sends nevertheless is answered with a reset, as by a TCP socket without an owner.
+// -1: the link may go with `fd`. Its FIN behind our DisConn tells the peer as much as the wait for its own
+// DisConn would; what it sends nevertheless is answered with a reset, as by a TCP socket without an owner.
 int StreamSocket::DescriptorToLinger(Lock& lock, int fd) {
   // What a sleeping thread brings is for the others, too.
   const bool needed = shared_ != nullptr && session_->read_here();
@@ -332,7 +342,8 @@ int StreamSocket::DescriptorToLinger(Lock& lock, int fd) {
 
 Background::Wait StreamSocket::RunInBackground(Time now) {
   Lock lock(mutex_, std::defer_lock);
-  // The application is at it. To wait for the lock would cost its thread a wake-up of this one each time that it lets go.
+  // The application is at it. To wait for the lock would cost its thread a wake-up of this one each time that
+  // it lets go.
   if (yields_.load(std::memory_order_relaxed)) {
     if (!lock.try_lock()) return {.deadline = now + Background::kGrace};
   } else {
@@ -364,8 +375,10 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
     if (!session_->has_unsent() || LinkFd() < 0) return TrimmedWait(now);
     // A reader in its sleep brings credit, but does not see that the link takes bytes again.
     if (session_->being_read()) {
-      if (!queue_pair().interest().write) return session_->read_here() ? IdleWait() : Background::Wait{.deadline = look_again};
-      return {.fd = LinkOf(LinkFd()), .events = POLLOUT, .deadline = std::min(IdleWait().deadline, look_again)};
+      if (!queue_pair().interest().write)
+        return session_->read_here() ? IdleWait() : Background::Wait{.deadline = look_again};
+      return {
+          .fd = LinkOf(LinkFd()), .events = POLLOUT, .deadline = std::min(IdleWait().deadline, look_again)};
     }
     return {.deadline = now + Background::kGrace};
   }
@@ -401,11 +414,13 @@ Background::Wait StreamSocket::RunLinger(Time now) {
     wait.deadline = std::min(wait.deadline, linger_until_);
     return wait;
   }
-  // Others' since the process has begun to end (FinishAtExit): they have not gone, and its end is theirs to make.
+  // Others' since the process has begun to end (FinishAtExit): they have not gone, and its end is theirs to
+  // make.
   if (session_ == nullptr || linger_fd_ < 0 || foreign_) return {.done = true};
   if (!session_->moving()) OnlyLooks();
   if (session_->read_here()) {
-    // The session is that thread's until it wakes up; the end of the link wakes it, where the link is this process's to end.
+    // The session is that thread's until it wakes up; the end of the link wakes it, where the link is this
+    // process's to end.
     if (!leaving_ && now >= linger_until_ && !session_->link_ended()) session_->Abort();
     if (leaving_) return {.deadline = kNever};  // it says when it has
     return {.deadline = now < linger_until_ ? linger_until_ : now + Background::kGrace};
@@ -435,7 +450,8 @@ Background::Wait StreamSocket::RunLinger(Time now) {
   LeadMove();
   const bool aborted = session_->engine().state() == engine::State::kAborted;
   const uint64_t heard = session_->queue_pair().counters().bytes_in;
-  const bool more = session_->ReadAvailable();  // one round: a peer that never stops must not have the helper to itself
+  const bool more =
+      session_->ReadAvailable();  // one round: a peer that never stops must not have the helper to itself
   if (aborted && session_->queue_pair().counters().bytes_in != heard) {
     // It sends without ever reading our AbortConn: its next write has to hear of it, as TCP's would.
     session_->Abort();
@@ -511,7 +527,8 @@ void StreamSocket::DropSession() {
   source_loan_.Drop();
   sink_loan_.Drop();
   DropShared();
-  // A device's queue pair is one for all processes that inherited it: to destroy it here would end the parent's connection.
+  // A device's queue pair is one for all processes that inherited it: to destroy it here would end the
+  // parent's connection.
   if (foreign_ && session_ != nullptr && session_->queue_pair().owns_event_fd()) (void)session_.release();
   session_.reset();
   if (const int fd = TakeLingerFd(); fd >= 0) HiddenFds::Close(fd);

@@ -27,8 +27,8 @@ int Fail(int error) {
   return -1;
 }
 
-// As the kernel takes 0.0.0.0, [::ffff:0.0.0.0] and [::]: this host, by the address that the socket is bound to, if it is; for [::] that tells no
-// more than which loopback address.
+// As the kernel takes 0.0.0.0, [::ffff:0.0.0.0] and [::]: this host, by the address that the socket is bound
+// to, if it is; for [::] that tells no more than which loopback address.
 Address Destination(int fd, Address address) {
   if (address.family() == AF_INET) {
     in_addr& host = reinterpret_cast<sockaddr_in&>(address.storage).sin_addr;
@@ -41,14 +41,17 @@ Address Destination(int fd, Address address) {
     const bool any_v4 = IN6_IS_ADDR_V4MAPPED(&host) && host.s6_addr32[3] == INADDR_ANY;
     if (!any_v4 && !IN6_IS_ADDR_UNSPECIFIED(&host)) return address;
     const Address local = LocalAddress(fd);
-    const in6_addr own = local.family() == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(local.storage).sin6_addr : in6addr_any;
+    const in6_addr own = local.family() == AF_INET6
+                             ? reinterpret_cast<const sockaddr_in6&>(local.storage).sin6_addr
+                             : in6addr_any;
     const bool own_is_v4 = IN6_IS_ADDR_V4MAPPED(&own);
     if (!any_v4 && !own_is_v4) {
       host = in6addr_loopback;
       return address;
     }
     host.s6_addr32[2] = htonl(0xffff);
-    host.s6_addr32[3] = any_v4 && own_is_v4 && own.s6_addr32[3] != INADDR_ANY ? own.s6_addr32[3] : htonl(INADDR_LOOPBACK);
+    host.s6_addr32[3] =
+        any_v4 && own_is_v4 && own.s6_addr32[3] != INADDR_ANY ? own.s6_addr32[3] : htonl(INADDR_LOOPBACK);
   }
   return address;
 }
@@ -62,8 +65,10 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     length = plain.length();
   }
   Lock lock = LockWithOwner();
-  if (std::find(descriptors_.begin(), descriptors_.end(), fd) == descriptors_.end()) descriptors_.push_back(fd);
-  if (address != nullptr && length >= sizeof(sa_family_t) && address->sa_family == AF_UNSPEC) return Disconnect(fd);
+  if (std::find(descriptors_.begin(), descriptors_.end(), fd) == descriptors_.end())
+    descriptors_.push_back(fd);
+  if (address != nullptr && length >= sizeof(sa_family_t) && address->sa_family == AF_UNSPEC)
+    return Disconnect(fd);
   switch (state_.load()) {
     case State::kListening:
       (void)WasShutDown();
@@ -79,12 +84,13 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
       break;
   }
   if (connect_failed_ || (pending_error_ != 0 && !error_outlived_)) return FailAgain(fd);
-  const bool internet = address != nullptr && ((address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) ||
-                                               (address->sa_family == AF_INET6 && length >= 24));
+  const bool internet =
+      address != nullptr && ((address->sa_family == AF_INET && length >= sizeof(sockaddr_in)) ||
+                             (address->sa_family == AF_INET6 && length >= 24));
   const bool of_another = internet && !native_ && address->sa_family != domain_;
   if (!internet || of_another) return kPassThrough;  // the kernel has the right error
-  if (error_outlived_) TakeError();  // nobody has asked, and TCP forgets it here
-  if (Confined()) {  // it had another peer before
+  if (error_outlived_) TakeError();                  // nobody has asked, and TCP forgets it here
+  if (Confined()) {                                  // it had another peer before
     if (native_) return Fail(ECONNREFUSED);
     BecomePlain(fd, stats::FallbackReason::kCount, {});
     return kPassThrough;
@@ -100,8 +106,8 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
     if (real.getsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, &size) == 0) v6only_ = v6only;
   }
   try {
-    attempt_ = std::make_unique<ConnectAttempt>(fd, native_ ? kFamilySdp : domain_, Destination(fd, MakeAddress(address, length)),
-                                                &options_);
+    attempt_ = std::make_unique<ConnectAttempt>(fd, native_ ? kFamilySdp : domain_,
+                                                Destination(fd, MakeAddress(address, length)), &options_);
   } catch (const std::bad_alloc&) {
     if (native_) return Fail(ENOMEM);
     BecomePlain(fd, stats::FallbackReason::kResources, "out of memory");
@@ -114,10 +120,12 @@ int StreamSocket::Connect(int fd, const sockaddr* address, socklen_t length) {
   return result;
 }
 
-// A blocking connect runs in the caller's thread; a non-blocking one that cannot be finished at once is left to the helper.
+// A blocking connect runs in the caller's thread; a non-blocking one that cannot be finished at once is left
+// to the helper.
 int StreamSocket::ConnectInline(Lock& lock, int fd) {
   const bool nonblocking = IsNonblocking(fd);
-  const Time deadline = options_.send_timeout() == Duration::zero() ? kNever : Now() + options_.send_timeout();
+  const Time deadline =
+      options_.send_timeout() == Duration::zero() ? kNever : Now() + options_.send_timeout();
   // With the lock dropped; what was begun goes on also if the thread is cancelled in its sleep.
   struct Unlocked {
     StreamSocket* socket;
@@ -200,7 +208,8 @@ int StreamSocket::AwaitConnect(Lock& lock, Duration timeout) {
   const Time deadline = timeout == Duration::zero() ? kNever : Now() + timeout;
   while (state_ == State::kConnecting) {
     pollfd none{.fd = -1, .events = 0, .revents = 0};
-    const int error = SleepAsWaiter(lock, &none, deadline, deadline == kNever ? Signals::kRestart : Signals::kInterrupt);
+    const int error =
+        SleepAsWaiter(lock, &none, deadline, deadline == kNever ? Signals::kRestart : Signals::kInterrupt);
     if (error == EINTR) return EINTR;
     if (error == EAGAIN && Now() >= deadline) return EAGAIN;
   }
@@ -209,7 +218,8 @@ int StreamSocket::AwaitConnect(Lock& lock, Duration timeout) {
 
 int StreamSocket::JoinConnect(Lock& lock, int fd) {
   if (IsNonblocking(fd)) return Fail(EALREADY);
-  if (const int error = AwaitConnect(lock, options_.send_timeout()); error != 0) return Fail(error == EAGAIN ? EALREADY : error);
+  if (const int error = AwaitConnect(lock, options_.send_timeout()); error != 0)
+    return Fail(error == EAGAIN ? EALREADY : error);
   if (state_ == State::kSdp) return ReportConnected(fd);
   if (state_ == State::kPlain) return kPassThrough;
   if (state_ == State::kClosed) return Fail(EBADF);
@@ -244,7 +254,8 @@ int StreamSocket::Disconnect(int fd) {
     case State::kSdp: {
       if (foreign()) return Fail(EIO);
       Look();
-      ends_here = engine().state() != engine::State::kAborted && engine().state() != engine::State::kClosed && !session_->link_ended();
+      ends_here = engine().state() != engine::State::kAborted && engine().state() != engine::State::kClosed &&
+                  !session_->link_ended();
       // Others know the session: a thread in a call, or another process. To them it is a connection that is
       // over.
       const bool ours =
@@ -277,7 +288,8 @@ int StreamSocket::Disconnect(int fd) {
   Unconnect(fd);
   options_.RestoreCongestionControl(fd);
   if (was_sdp) {
-    // As TCP: an error that nobody has been told of stays, and the end itself is one. From here on it is ours, not the kernel's.
+    // As TCP: an error that nobody has been told of stays, and the end itself is one. From here on it is
+    // ours, not the kernel's.
     int of_link = of_rnic ? ECONNRESET : 0;  // there the descriptor is none that was connected
     socklen_t size = sizeof of_link;
     if (!of_rnic) real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &of_link, &size);
@@ -294,7 +306,8 @@ int StreamSocket::Disconnect(int fd) {
 bool StreamSocket::StepConnect() {
   if (state_ != State::kConnecting) return false;  // a lock may be that of other processes, too
   Lock lock(mutex_);
-  if (state_ != State::kConnecting || connects_inline_ || attempt_ == nullptr || waited_for_connect_) return false;
+  if (state_ != State::kConnecting || connects_inline_ || attempt_ == nullptr || waited_for_connect_)
+    return false;
   StepAttempt();
   return state_ == State::kConnecting;
 }
@@ -313,14 +326,19 @@ bool StreamSocket::SettleConnect(Time deadline) {
   if (state_ != State::kConnecting) return true;
   const Lock lock(mutex_);
   if (state_ != State::kConnecting) return true;
-  if (connects_inline_ || attempt_ == nullptr || descriptors_.empty() || Confined() || !attempt_->may_forgo_sdp()) return false;
-  EndAttempt(descriptors_.front(), attempt_->ForgoSdp(stats::FallbackReason::kOther, "another process gets the socket before SDP is there"));
+  if (connects_inline_ || attempt_ == nullptr || descriptors_.empty() || Confined() ||
+      !attempt_->may_forgo_sdp())
+    return false;
+  EndAttempt(descriptors_.front(), attempt_->ForgoSdp(stats::FallbackReason::kOther,
+                                                      "another process gets the socket before SDP is there"));
   Background::Add(&task_, Duration::zero());  // it sleeps on something that is no more
   return true;
 }
 
 // Another thread has closed the socket, or shut it down, under a connect.
-int StreamSocket::FailTaken() { return Fail(state_ == State::kNew && pending_error_ != 0 ? TakeError() : EBADF); }
+int StreamSocket::FailTaken() {
+  return Fail(state_ == State::kNew && pending_error_ != 0 ? TakeError() : EBADF);
+}
 
 // As TCP does in SYN_SENT, whatever of it is to be shut down.
 int StreamSocket::ShutDownConnect(int fd) {
@@ -330,12 +348,14 @@ int StreamSocket::ShutDownConnect(int fd) {
   return 0;
 }
 
-// As on TCP: the first connect that finds the connection there succeeds, or tells what has become of it meanwhile.
+// As on TCP: the first connect that finds the connection there succeeds, or tells what has become of it
+// meanwhile.
 int StreamSocket::ReportConnected(int fd) {
   if (connect_reported_) return Fail(EISCONN);
   Look();
   // Closed by the peer is CLOSE_WAIT on TCP: connected, with all that has come.
-  const bool left_in_order = !foreign() && engine().peer_closed() && session_->cause().end == verbs::LinkEnd::kClosedByPeer;
+  const bool left_in_order =
+      !foreign() && engine().peer_closed() && session_->cause().end == verbs::LinkEnd::kClosedByPeer;
   if (!foreign() && !left_in_order && engine().state() == engine::State::kAborted) {
     const int error = pending_error_ != 0 ? TakeError() : ECONNABORTED;
     Disconnect(fd);
@@ -354,7 +374,8 @@ int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
       const Address peer = attempt_->target();
       auto session = attempt_->TakeSession();
       attempt_.reset();
-      SDP_LOG(kInfo, "connect to %s: SDP at %s", ToEndpoint(peer).ToString().c_str(), ToEndpoint(sdp_peer_).ToString().c_str());
+      SDP_LOG(kInfo, "connect to %s: SDP at %s", ToEndpoint(peer).ToString().c_str(),
+              ToEndpoint(sdp_peer_).ToString().c_str());
       const Address own = session->LocalName();
       EnterSdp(std::move(session), own.length != 0 ? own : LocalAddress(fd), peer, stats::Role::kConnecting);
       return 0;
@@ -381,7 +402,8 @@ int StreamSocket::FinishConnect(int fd, ConnectAttempt::Outcome outcome) {
       return 0;
     case ConnectAttempt::Outcome::kFailed: {
       const int error = attempt_->error();
-      RecordFallback(fd, attempt_->reason(), attempt_->reason_text(), attempt_->target(), stats::State::kFailed);
+      RecordFallback(fd, attempt_->reason(), attempt_->reason_text(), attempt_->target(),
+                     stats::State::kFailed);
       attempt_.reset();
       state_ = State::kNew;
       return Fail(error);
@@ -411,13 +433,17 @@ void StreamSocket::EndAttempt(int fd, ConnectAttempt::Outcome outcome) {
   waiters_.WakeAll();
 }
 
-// The application asks whether the connect is done: what has come meanwhile need not wait until the helper runs.
+// The application asks whether the connect is done: what has come meanwhile need not wait until the helper
+// runs.
 void StreamSocket::StepAttempt() {
-  if (attempt_ == nullptr || connects_inline_ || descriptors_.empty() || Confined() || !Background::Holds(&task_)) return;
+  if (attempt_ == nullptr || connects_inline_ || descriptors_.empty() || Confined() ||
+      !Background::Holds(&task_))
+    return;
   const Background::Wait before = attempt_->wait();
   const Background::Wait wait = RunAttempt(Now());
   // It sleeps on something that is no more, or for something else.
-  if (wait.done || wait.fd != before.fd || wait.events != before.events || wait.deadline < before.deadline) Background::Add(&task_, Duration::zero());
+  if (wait.done || wait.fd != before.fd || wait.events != before.events || wait.deadline < before.deadline)
+    Background::Add(&task_, Duration::zero());
 }
 
 }  // namespace sdp::preload

@@ -22,8 +22,8 @@ namespace {
 constexpr Duration kLookAtReader = std::chrono::milliseconds(1);
 constexpr Duration kLookAtHelper = std::chrono::milliseconds(10);
 
-// A handler may have interrupted whoever has what that needs; and to ask whether it is one takes a system call that a confined
-// process may not make.
+// A handler may have interrupted whoever has what that needs; and to ask whether it is one takes a system
+// call that a confined process may not make.
 bool MayLeadOthers() { return !Confined() && !Critical::MayBeInHandler(); }
 
 }  // namespace
@@ -38,7 +38,8 @@ void StreamSocket::BeginToFinish() {
 }
 
 bool StreamSocket::SurvivesExec() const {
-  return std::any_of(descriptors_.begin(), descriptors_.end(), [](int fd) { return (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0; });
+  return std::any_of(descriptors_.begin(), descriptors_.end(),
+                     [](int fd) { return (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0; });
 }
 
 void StreamSocket::LeaveListenerForExec() {
@@ -107,13 +108,14 @@ void StreamSocket::FinishAtExit(Time deadline) {
   }
   session_->Pump();
   while (!session_->AllTaken() && Now() < deadline) {
-    // A thread that sleeps in a read still lives, and takes what the peer says. So does the helper, which goes on with all the connections
-    // meanwhile: whoever reads this one may first want another's end.
+    // A thread that sleeps in a read still lives, and takes what the peer says. So does the helper, which
+    // goes on with all the connections meanwhile: whoever reads this one may first want another's end.
     const bool read = session_->being_read();
     pollfd link{.fd = read ? -1 : LinkOf(LinkFd()), .events = WatchEvents(), .revents = 0};
     const Time again = Now() + (read ? kLookAtReader : kLookAtHelper);
     timespec storage;
-    const timespec* const timeout = Remaining(std::min({again, deadline, session_->move_deadline()}), &storage);
+    const timespec* const timeout =
+        Remaining(std::min({again, deadline, session_->move_deadline()}), &storage);
     lock.unlock();
     UnboundedPoll(&link, 1, timeout, nullptr);
     if (MayLeadOthers()) (void)Background::RunInline();
@@ -124,15 +126,16 @@ void StreamSocket::FinishAtExit(Time deadline) {
     session_->ReadAvailable();
     LeadMove();
   }
-  // What the peer sent and nobody reads would make the kernel reset the connection, and the peer lose our last bytes.
+  // What the peer sent and nobody reads would make the kernel reset the connection, and the peer lose our
+  // last bytes.
   if (!session_->being_read()) session_->ReadAvailable();
 }
 
 void StreamSocket::FinishAtOnce() {
   std::unique_lock own(mutex_.own(), std::defer_lock);
   if (mutex_.shared()) {
-    // Whoever dies in the middle of its use takes a shared connection with it. The lock is not given back: no other thread of this
-    // process uses the connection any more.
+    // Whoever dies in the middle of its use takes a shared connection with it. The lock is not given back: no
+    // other thread of this process uses the connection any more.
     if (!LockBounded(own)) return;
     own.release();
   } else if (!own.try_lock()) {
@@ -151,7 +154,9 @@ void StreamSocket::SayEndAtOnce() {
   }
   // Unread data is for TCP to reset the connection, and a link that just ends is that to the peer.
   const linger& option = options_.linger_option();
-  if (unread != 0 || engine().readable_bytes() + engine().advertised_bytes() > 0 || (option.l_onoff != 0 && option.l_linger == 0)) return;
+  if (unread != 0 || engine().readable_bytes() + engine().advertised_bytes() > 0 ||
+      (option.l_onoff != 0 && option.l_linger == 0))
+    return;
   if (session_->link_ended() || session_->has_unsent()) return;
   PushHeld();
   session_->engine().CloseSend();

@@ -22,7 +22,8 @@ constexpr Duration kPatienceForPeer = std::chrono::seconds(1);
 void StreamSocket::SettleToGive() {
   Lock lock(mutex_);
   const auto waits = [this] {
-    return shareable() && !foreign() && !descriptors_.empty() && !session_->link_ended() && !session_->freezable() && !session_->divertible();
+    return shareable() && !foreign() && !descriptors_.empty() && !session_->link_ended() &&
+           !session_->freezable() && !session_->divertible();
   };
   if (!waits()) return;
   WithdrawLoans();
@@ -32,9 +33,12 @@ void StreamSocket::SettleToGive() {
   while (waits() && Now() < deadline) WaitForChange(lock, descriptors_.front(), deadline, Signals::kRestart);
 }
 
-// With own() locked, which is free while it waits. The connection has another holder, so that it stays shared meanwhile.
+// With own() locked, which is free while it waits. The connection has another holder, so that it stays shared
+// meanwhile.
 bool StreamSocket::ComeToRest(Time deadline) {
-  const auto rests = [this] { return session_->freezable() && !session_->read_here(); };  // its threads go with the program
+  const auto rests = [this] {
+    return session_->freezable() && !session_->read_here();
+  };  // its threads go with the program
   if (session_->read_here() && !reader_.End()) session_->NudgeReader();
   WithdrawLoans();
   while (Now() < deadline && !session_->link_ended()) {
@@ -51,18 +55,22 @@ bool StreamSocket::ComeToRest(Time deadline) {
     if (shared_ == nullptr) return false;
     const SharedConnection::View view = shared_->Lock();
     // Another process has used it meanwhile: what it left is the newest.
-    if (view == SharedConnection::View::kStale ? !ThawShared() : view != SharedConnection::View::kCurrent) return false;
+    if (view == SharedConnection::View::kStale ? !ThawShared() : view != SharedConnection::View::kCurrent)
+      return false;
   }
   if (rests()) return true;
   shared_->Keep();
   return false;
 }
 
-// With own() locked, which is free while it waits for a process that keeps the connection to itself. `brings`: a thread of this one sleeps in the
-// link's read, and what it may bring goes nowhere without the state.
+// With own() locked, which is free while it waits for a process that keeps the connection to itself.
+// `brings`: a thread of this one sleeps in the link's read, and what it may bring goes nowhere without the
+// state.
 SharedConnection::View StreamSocket::LockToGive(bool brings, Time deadline) {
   for (;;) {
-    if (shared_ == nullptr) return SharedConnection::View::kBroken;  // another thread was the last holder meanwhile, or has closed it
+    if (shared_ == nullptr)
+      return SharedConnection::View::kBroken;  // another thread was the last holder meanwhile, or has closed
+                                               // it
     const SharedConnection::View view = shared_->Lock();
     if (view != SharedConnection::View::kElsewhere || !brings || Now() >= deadline) return view;
     shared_->Unlock();
@@ -82,7 +90,8 @@ bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connect
   const bool wakes_reader = giver == Giver::kGoes && session_->read_here();
   SharedConnection::View view = LockToGive(wakes_reader, guests.patience_ends());
   if (shared_ == nullptr) return false;
-  if (wakes_reader && view == SharedConnection::View::kStale && ThawShared()) view = SharedConnection::View::kCurrent;
+  if (wakes_reader && view == SharedConnection::View::kStale && ThawShared())
+    view = SharedConnection::View::kCurrent;
   bool good = guest != nullptr && shared_->Add(guest->member);
   if (good && view == SharedConnection::View::kCurrent) {
     session_->Pump();
@@ -96,7 +105,8 @@ bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connect
     }
   } else {
     // The newest state is there; or its owner leaves it when he can.
-    good = good && (view == SharedConnection::View::kStale || (view == SharedConnection::View::kElsewhere && !wakes_reader));
+    good = good && (view == SharedConnection::View::kStale ||
+                    (view == SharedConnection::View::kElsewhere && !wakes_reader));
   }
   if (good) {
     if (shared_->locked() && guest->watched >= 0) shared_->Await(guest->member, guest->watched);
@@ -111,13 +121,18 @@ bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connect
   return good;
 }
 
-void StreamSocket::HandOver(uint64_t inode, Giver giver, Guests& guests, Handover* out, std::vector<int>* listener_fds) {
-  const auto kind = native_ ? Handover::Kind::kNative : domain_ == AF_INET6 ? Handover::Kind::kV6 : Handover::Kind::kV4;
+void StreamSocket::HandOver(uint64_t inode, Giver giver, Guests& guests, Handover* out,
+                            std::vector<int>* listener_fds) {
+  const auto kind = native_               ? Handover::Kind::kNative
+                    : domain_ == AF_INET6 ? Handover::Kind::kV6
+                                          : Handover::Kind::kV4;
   switch (state_.load()) {
     case State::kSdp: {
       Handover::Connection connection{.inode = inode, .kind = kind};
       connection.whole = GiveConnection(giver, guests, &connection);
-      if (!connection.whole) SDP_LOG(kError, "connection with %s cannot go to another program", ToEndpoint(peer_).ToString().c_str());
+      if (!connection.whole)
+        SDP_LOG(kError, "connection with %s cannot go to another program",
+                ToEndpoint(peer_).ToString().c_str());
       out->connections.push_back(connection);
       return;
     }
@@ -148,7 +163,8 @@ bool StreamSocket::IsShared() {
   return shared_ != nullptr;
 }
 
-StreamSocket::StreamSocket(int domain, const std::vector<int>& descriptors, std::unique_ptr<SharedConnection> shared)
+StreamSocket::StreamSocket(int domain, const std::vector<int>& descriptors,
+                           std::unique_ptr<SharedConnection> shared)
     : StreamSocket(domain) {
   state_ = State::kSdp;
   descriptors_.insert(descriptors_.end(), descriptors.begin(), descriptors.end());
@@ -159,7 +175,8 @@ bool StreamSocket::TakeUp(Bytes front) {
   std::lock_guard own(mutex_.own());
   mutex_.set_shared(true);
   const SharedConnection::View view = shared_->Lock();
-  const bool here = (view == SharedConnection::View::kStale || view == SharedConnection::View::kCurrent) && ThawShared();
+  const bool here =
+      (view == SharedConnection::View::kStale || view == SharedConnection::View::kCurrent) && ThawShared();
   if (!here && (view != SharedConnection::View::kElsewhere || !ExpectShared(front))) {
     mutex_.set_shared(false);
     shared_.reset();

@@ -23,7 +23,8 @@ bool StreamSocket::Hold(const iovec* iov, size_t count, size_t total) {
   const size_t wanted = held_.size() + total;
   // What is as long as a message waits for nothing. The rest must fit into the send buffer in any case, since
   // it may have to leave when there is no credit.
-  if (wanted >= e.stats().remote_buffer_size || e.buffered_bytes() + wanted > config().send_buffer || wanted > SendRoom() || !e.writable())
+  if (wanted >= e.stats().remote_buffer_size || e.buffered_bytes() + wanted > config().send_buffer ||
+      wanted > SendRoom() || !e.writable())
     return false;
   if (held_.empty()) {
     const Duration longest = ForcesTransactions() ? Background::kGrace : kLongestHold;

@@ -1,14 +1,15 @@
-// A StreamSocket whose last number is closed while other threads sleep in its calls. The kernel keeps a file for the calls that are in it; so
-// does the library: a hidden number stands for the connection until the last of those calls returns, and that one closes it.
+// A StreamSocket whose last number is closed while other threads sleep in its calls. The kernel keeps a file
+// for the calls that are in it; so does the library: a hidden number stands for the connection until the last
+// of those calls returns, and that one closes it.
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
 #include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/socket/stream_socket.h"
-
-#include <algorithm>
-#include <cerrno>
-#include <utility>
 
 namespace sdp::preload {
 
@@ -27,10 +28,12 @@ void StreamSocket::InCall::Leave() {
   errno = error;
 }
 
-// A thread that a handler took out of its call by a jump does not come back; and the handler's own thread would ask the kernel for the number
-// again, which is no more.
+// A thread that a handler took out of its call by a jump does not come back; and the handler's own thread
+// would ask the kernel for the number again, which is no more.
 bool StreamSocket::KeepForCalls(int fd) {
-  if (calls_inside_ == 0 || state_ != State::kSdp || shared_ != nullptr || foreign() || session_->link_ended()) return false;
+  if (calls_inside_ == 0 || state_ != State::kSdp || shared_ != nullptr || foreign() ||
+      session_->link_ended())
+    return false;
   if (jumps_before_ != Jumps::Total() || Confined() || Critical::MayBeInHandler()) return false;
   const int hidden = HiddenFds::Duplicate(fd);
   if (hidden < 0) return false;

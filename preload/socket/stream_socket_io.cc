@@ -23,8 +23,8 @@
 namespace sdp::preload {
 namespace {
 
-// How long a blocking sender waits for credit before its data is copied instead (SDP 9.5.6: two peers that both send before
-// they receive must not wait for each other for ever).
+// How long a blocking sender waits for credit before its data is copied instead (SDP 9.5.6: two peers that
+// both send before they receive must not wait for each other for ever).
 constexpr Duration kPatienceForCredit = std::chrono::milliseconds(2);
 
 // How often a program that goes on sending looks whether the link is over.
@@ -43,7 +43,9 @@ class IovecCursor {
   [[nodiscard]] size_t left() const { return left_; }
 
   // As much of the rest, up to `most` bytes, as a fixed number of spans can name.
-  std::span<const Span> Rest(size_t most = SIZE_MAX) { return Name(most, {reinterpret_cast<Span*>(spans_), kSpans}); }
+  std::span<const Span> Rest(size_t most = SIZE_MAX) {
+    return Name(most, {reinterpret_cast<Span*>(spans_), kSpans});
+  }
   [[nodiscard]] bool RestIsMore(std::span<const Span> named) const {
     if (named.size() < kSpans) return false;
     size_t bytes = 0;
@@ -126,7 +128,8 @@ size_t Take(engine::Engine& e, ReceiveCursor& room, bool discard) {
 
 // With MSG_TRUNC only counts.
 size_t Peek(engine::Engine& e, ReceiveCursor& room, bool count_only) {
-  if (count_only) return std::min<uint64_t>(e.at_mark() ? e.readable_bytes() : e.readable_to_any_mark(), room.left());
+  if (count_only)
+    return std::min<uint64_t>(e.at_mark() ? e.readable_bytes() : e.readable_to_any_mark(), room.left());
   const auto rest = room.Rest();
   return room.RestIsMore(rest) ? PeekIntoMany(e, room) : e.Receive(rest, {.peek = true});
 }
@@ -136,15 +139,19 @@ int Fail(int error) {
   return -1;
 }
 
-// The last bytes of all connections are on their way, and other threads may still send: the process is not to die of that before its time.
+// The last bytes of all connections are on their way, and other threads may still send: the process is not to
+// die of that before its time.
 constinit std::atomic<bool> process_ends{false};
 
 // TCP: EPIPE comes with SIGPIPE, to this thread, unless it was declined.
 int FailPipe(int flags) {
   SignalEnd::AwaitIfUnderWay();  // before the signal
-  // The system calls of raise. Behind a filter that forbids one the kernel, which needs none for that, is not to be copied.
-  const bool may_raise = !Confined() || (MayCall(Call::kGetpid) && MayCall(Call::kGettid) && MayCall(Call::kTgkill));
-  if ((flags & MSG_NOSIGNAL) == 0 && may_raise && !process_ends.load(std::memory_order_relaxed)) raise(SIGPIPE);
+  // The system calls of raise. Behind a filter that forbids one the kernel, which needs none for that, is not
+  // to be copied.
+  const bool may_raise =
+      !Confined() || (MayCall(Call::kGetpid) && MayCall(Call::kGettid) && MayCall(Call::kTgkill));
+  if ((flags & MSG_NOSIGNAL) == 0 && may_raise && !process_ends.load(std::memory_order_relaxed))
+    raise(SIGPIPE);
   return Fail(EPIPE);
 }
 
@@ -154,12 +161,15 @@ void StreamSocket::NoteProcessEnds() { process_ends.store(true, std::memory_orde
 
 ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   const SignalEnd::NoReturn on_end;
-  if ((flags & MSG_ZEROCOPY) != 0) [[unlikely]] return SendZeroCopy(fd, iov, count, flags & ~MSG_ZEROCOPY);
+  if ((flags & MSG_ZEROCOPY) != 0) [[unlikely]]
+    return SendZeroCopy(fd, iov, count, flags & ~MSG_ZEROCOPY);
   SendCursor data(iov, count);
   Lock lock(mutex_);
   InCall call(this, &lock);
   if (state_ == State::kConnecting) {
-    const int error = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd) ? EAGAIN : AwaitConnect(lock, options_.send_timeout());
+    const int error = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd)
+                          ? EAGAIN
+                          : AwaitConnect(lock, options_.send_timeout());
     if (error != 0) return Fail(error);
   }
   if (state_ != State::kSdp) {
@@ -171,11 +181,13 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     }
     return kPassThrough;  // the kernel knows what a socket that is not connected answers
   }
-  if ((flags & MSG_FASTOPEN) != 0) [[unlikely]] return Fail(EISCONN);
+  if ((flags & MSG_FASTOPEN) != 0) [[unlikely]]
+    return Fail(EISCONN);
   Time deadline = kNever;
   if (foreign()) {
     const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !IsNonblocking(fd);
-    if (const int error = AwaitConnection(lock, !may_wait, options_.send_timeout(), &deadline); error != 0) return Fail(error);
+    if (const int error = AwaitConnection(lock, !may_wait, options_.send_timeout(), &deadline); error != 0)
+      return Fail(error);
   }
   MendJump(lock, fd, __builtin_frame_address(0));
   ++calls_;
@@ -189,7 +201,8 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   }
   const bool nonblocking = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd);
   const bool more = (flags & MSG_MORE) != 0 || options_.cork() || (!nonblocking && ForcesTransactions());
-  const bool may_hold = (flags & MSG_OOB) == 0 && total > 0 && pending_error_ == 0 && session_->engine().can_send();
+  const bool may_hold =
+      (flags & MSG_OOB) == 0 && total > 0 && pending_error_ == 0 && session_->engine().can_send();
   if (more && may_hold && Hold(iov, count, total)) return static_cast<ssize_t>(total);
   engine::SendFlags send_flags{.out_of_band = (flags & MSG_OOB) != 0};
   Time credit_deadline = kNever;
@@ -222,13 +235,16 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     if (!nonblocking && !send_flags.out_of_band && held_.empty()) {
       const auto rest = data.Rest();
       if (!rest.empty()) LookForSinkAvail(lock, fd, rest.front().size());
-      if (state_ != State::kSdp) return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
+      if (state_ != State::kSdp)
+        return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
       if (foreign() || pending_error_ != 0 || !e.can_send()) continue;
       if (!rest.empty() && e.wants_source(rest.front().size())) {
         if (deadline == kNever) deadline = DeadlineOf(options_.send_timeout());
         int error = 0;
-        data.Advance(SendLent(lock, fd, rest.front(), deadline, deadline == kNever ? Signals::kRestart : Signals::kInterrupt, &error));
-        if (state_ != State::kSdp) return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
+        data.Advance(SendLent(lock, fd, rest.front(), deadline,
+                              deadline == kNever ? Signals::kRestart : Signals::kInterrupt, &error));
+        if (state_ != State::kSdp)
+          return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
         if (error == EINTR || (error == EAGAIN && Now() >= deadline)) {
           AfterProgress();
           LeaveToBackground();
@@ -275,7 +291,8 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
       if (LookAtLink() && (Writable() || pending_error_ != 0 || !e.can_send())) continue;
     }
     if (nonblocking) {
-      // Room was promised where there is no credit: it is taken by copying, or the caller would be told EAGAIN after POLLOUT.
+      // Room was promised where there is no credit: it is taken by copying, or the caller would be told
+      // EAGAIN after POLLOUT.
       if (!writable || total != data.left() || send_flags.buffering == engine::Buffering::kFull) break;
       send_flags.buffering = engine::Buffering::kFull;
       continue;
@@ -284,14 +301,16 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     const Signals signals = deadline == kNever ? Signals::kRestart : Signals::kInterrupt;
     if (credit_deadline == kNever) credit_deadline = Now() + kPatienceForCredit;
     int error = WaitForChange(lock, fd, std::min(deadline, credit_deadline), signals);
-    if (state_ != State::kSdp) return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
+    if (state_ != State::kSdp)
+      return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
     if (error == EAGAIN && Now() >= credit_deadline) {
       if (send_flags.buffering == engine::Buffering::kSmall) {
         send_flags.buffering = engine::Buffering::kFull;
         continue;
       }
       error = Writable() ? 0 : WaitForChange(lock, fd, deadline, signals);
-      if (state_ != State::kSdp) return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
+      if (state_ != State::kSdp)
+        return total != data.left() ? static_cast<ssize_t>(total - data.left()) : Fail(EBADF);
     }
     if (error == EINTR || (error == EAGAIN && Now() >= deadline)) {
       if (total != data.left()) break;
@@ -325,14 +344,17 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     const ssize_t there = Receive(fd, &one, 1, (flags & ~MSG_WAITALL) | MSG_PEEK, out_flags);
     if (there >= 0) return 0;
     // The kernel does not ask how its sleep has ended.
-    const bool slept = there == -1 && (errno == EAGAIN || errno == EINTR) && (flags & MSG_DONTWAIT) == 0 && !DoesNotBlock();
+    const bool slept =
+        there == -1 && (errno == EAGAIN || errno == EINTR) && (flags & MSG_DONTWAIT) == 0 && !DoesNotBlock();
     return slept ? 0 : there;
   }
   if (out_flags != nullptr) *out_flags = 0;
   Lock lock(mutex_);
   const InCall call(this, &lock);
   if (state_ == State::kConnecting) {
-    const int error = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd) ? EAGAIN : AwaitConnect(lock, options_.receive_timeout());
+    const int error = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd)
+                          ? EAGAIN
+                          : AwaitConnect(lock, options_.receive_timeout());
     if (error != 0) return Fail(error);
   }
   if (state_ != State::kSdp) {
@@ -342,7 +364,8 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   Time deadline = kNever;
   if (foreign()) {
     const bool may_wait = (flags & MSG_DONTWAIT) == 0 && !IsNonblocking(fd);
-    if (const int error = AwaitConnection(lock, !may_wait, options_.receive_timeout(), &deadline); error != 0) return Fail(error);
+    if (const int error = AwaitConnection(lock, !may_wait, options_.receive_timeout(), &deadline); error != 0)
+      return Fail(error);
   }
   OnlyLooks();
   MendJump(lock, fd, __builtin_frame_address(0));
@@ -362,14 +385,17 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
   for (;;) {
     if (foreign()) {  // since a sleep
       const bool enough = done >= wanted && !peek;
-      const int error = enough ? EAGAIN : AwaitConnection(lock, nonblocking, options_.receive_timeout(), &deadline);
+      const int error =
+          enough ? EAGAIN : AwaitConnection(lock, nonblocking, options_.receive_timeout(), &deadline);
       if (error != 0 && done > 0 && !peek) return static_cast<ssize_t>(done);
       if (error != 0) return Fail(error);
     }
     const engine::Engine& e = engine();
-    if (!peek && done == 0 && !(slept && has_owner_)) PassMark();  // the handler of a SIGURG that came meanwhile is first
+    if (!peek && done == 0 && !(slept && has_owner_))
+      PassMark();  // the handler of a SIGURG that came meanwhile is first
     if (peek) done = 0;
-    // TCP stops a read at the mark, also at one that has come while it slept. Nothing is lent for what is behind it either.
+    // TCP stops a read at the mark, also at one that has come while it slept. Nothing is lent for what is
+    // behind it either.
     const auto stopped = [&] { return !peek && done > 0 && engine().at_mark(); };
     if (!stopped() && e.readable_bytes() != 0) {
       engine::Engine& from = session_->engine();
@@ -377,13 +403,15 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
         if (done == 0) return Fail(EFAULT);
         break;
       }
-      done = peek ? Peek(from, room, (flags & MSG_TRUNC) != 0) : done + Take(from, room, (flags & MSG_TRUNC) != 0);
+      done = peek ? Peek(from, room, (flags & MSG_TRUNC) != 0)
+                  : done + Take(from, room, (flags & MSG_TRUNC) != 0);
     }
     if (done > 0 && !peek) session_->Pump();  // what was read is credit for the peer
     if (stopped()) break;
     if (e.advertised_bytes() > 0 || may_lend) {
       const auto rest = room.Rest();
-      const engine::SinkWish wish = may_lend && !rest.empty() ? e.sink_wish(rest.front().size()) : engine::SinkWish::kNothing;
+      const engine::SinkWish wish =
+          may_lend && !rest.empty() ? e.sink_wish(rest.front().size()) : engine::SinkWish::kNothing;
       const bool ahead = wish == engine::SinkWish::kAdvertise && done == 0 && lend_ahead;
       if (ahead && !looked_ahead && !session_->link_ended()) {
         looked_ahead = true;  // what is there already cannot be written any more
@@ -393,7 +421,8 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       }
       if (wish == engine::SinkWish::kRead || ahead) {
         int error = 0;
-        const auto moved = ReceiveLent(lock, fd, rest.front(), wish == engine::SinkWish::kAdvertise, &deadline, &error);
+        const auto moved =
+            ReceiveLent(lock, fd, rest.front(), wish == engine::SinkWish::kAdvertise, &deadline, &error);
         if (!moved) WantBcopy(1);  // nobody will read what the peer offers: it is to come by itself
         lend_ahead = lend_ahead && !ahead;
         room.Advance(moved.value_or(0));
@@ -410,7 +439,8 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
         WantBcopy(peek ? total : 1);
       }
     }
-    if (ForcesTransactions()) [[unlikely]] PushHeld();
+    if (ForcesTransactions()) [[unlikely]]
+      PushHeld();
     if (peek && done < total && !looked) {
       // Programs look again and again until enough is there.
       looked = true;
@@ -420,7 +450,8 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     }
     if (done >= wanted) {
       // What has come since somebody looked, poll before this call perhaps, is the program's, too.
-      const bool more = !peek && room.left() > 0 && !looked && shared_ == nullptr && !session_->being_read() && !session_->ReadLately();
+      const bool more = !peek && room.left() > 0 && !looked && shared_ == nullptr &&
+                        !session_->being_read() && !session_->ReadLately();
       if (!more) break;
       looked = true;
       if (!LookAtLink()) break;
@@ -438,8 +469,10 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       LookAtLink();
       continue;
     }
-    if (e.state() == engine::State::kAborted || session_->link_ended()) break;  // the error was reported before: end of file
-    if (!looked && (nonblocking || options_.receive_timeout() != Duration::zero() || shared_ != nullptr || !session_->may_sleep_in_read())) {
+    if (e.state() == engine::State::kAborted || session_->link_ended())
+      break;  // the error was reported before: end of file
+    if (!looked && (nonblocking || options_.receive_timeout() != Duration::zero() || shared_ != nullptr ||
+                    !session_->may_sleep_in_read())) {
       looked = true;
       if (LookAtLink() || !LooksBeforeSleep()) continue;
       if (nonblocking && done == 0) {

@@ -20,7 +20,8 @@ size_t StreamSocket::LowWater() const {
   const auto wanted = static_cast<size_t>(options_.receive_low_water());
   if (wanted <= 1) return 1;
   const engine::Engine& e = engine();
-  const size_t limit = shared_ != nullptr ? std::min<size_t>(e.receive_limit(), Session::kMostToMove) : e.receive_limit();
+  const size_t limit =
+      shared_ != nullptr ? std::min<size_t>(e.receive_limit(), Session::kMostToMove) : e.receive_limit();
   // While three receives of full size fit beside what is held the peer may send payload (SDP 10.5).
   const size_t three = size_t{3} * e.stats().local_buffer_size;
   const size_t spare = limit > three ? limit - three : 0;

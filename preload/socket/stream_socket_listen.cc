@@ -88,10 +88,12 @@ int StreamSocket::Listen(int fd, int backlog) {
   Listener::Refusal refusal;
   if (ruling.mode == Mode::kBoth && !SharedArena::MayBeMade()) {
     refusal = {.reason = stats::FallbackReason::kResources, .text = SharedArena::kNoRoom};
-    SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", ToEndpoint(local_).ToString().c_str(), refusal.text.c_str());
+    SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", ToEndpoint(local_).ToString().c_str(),
+            refusal.text.c_str());
   } else if (ruling.mode == Mode::kBoth && !listens_for_others_ && IsCommon(fd)) {
     refusal = {.reason = stats::FallbackReason::kSocketOption, .text = kCommon};
-    SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", ToEndpoint(local_).ToString().c_str(), kCommon);
+    SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", ToEndpoint(local_).ToString().c_str(),
+            kCommon);
   } else if (ruling.mode != Mode::kTcp) {
     const bool may_wait = plain_clients_allowed_ || listens_for_others_;
     listener_ =
@@ -142,7 +144,8 @@ void StreamSocket::EnterListening(int fd) {
 
 // In all processes that have it: they notice (WasShutDown), or the kernel tells them.
 void StreamSocket::StopListening(int fd) {
-  if (listener_forced_nonblocking_ && !nonblocking_.value_or(false)) real.fcntl(fd, F_SETFL, real.fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+  if (listener_forced_nonblocking_ && !nonblocking_.value_or(false))
+    real.fcntl(fd, F_SETFL, real.fcntl(fd, F_GETFL) & ~O_NONBLOCK);
   listener_->ShutDown();
   BecomePlain(fd, stats::FallbackReason::kCount, {});
 }
@@ -199,7 +202,8 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       Address local =
           of_rnic ? ToAddress(ToEndpoint(session->LocalName()), domain_, 0) : LocalAddress(accepted);
       SetPort(local, Port(local_));
-      SDP_LOG(kInfo, "accept on %s: SDP from %s", ToEndpoint(local).ToString().c_str(), ToEndpoint(peer).ToString().c_str());
+      SDP_LOG(kInfo, "accept on %s: SDP from %s", ToEndpoint(local).ToString().c_str(),
+              ToEndpoint(peer).ToString().c_str());
       if (of_rnic) {
         listener_->CountAccepted(*session);
       } else {

@@ -54,7 +54,8 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
     if (any) poll_budget_.NoteElsewhere();
   }
   any |= TakeBeforeSleep(awaited);
-  // As on TCP, who reads takes what is there whatever handlers have run; who writes has it the other way round.
+  // As on TCP, who reads takes what is there whatever handlers have run; who writes has it the other way
+  // round.
   if (any && awaited == Awaited::kData && CameFor(awaited, mark)) return 0;
   if (mark.handlers.Interrupts(restarts)) return EINTR;
   return any ? std::optional(0) : std::nullopt;

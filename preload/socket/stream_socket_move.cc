@@ -1,5 +1,6 @@
-// A StreamSocket whose connection goes on over another link, because its peer has asked for Socket Duplication (SDP 13). The steps are
-// taken by whoever is in a call, and by the helper thread, as with everything else that the peer makes wait.
+// A StreamSocket whose connection goes on over another link, because its peer has asked for Socket
+// Duplication (SDP 13). The steps are taken by whoever is in a call, and by the helper thread, as with
+// everything else that the peer makes wait.
 #include <algorithm>
 
 #include "preload/log.h"
@@ -27,8 +28,11 @@ void StreamSocket::FollowMove() {
   LearnWay();
   const Address of_rnic = session_->PeerName();
   sdp_peer_ = of_rnic.length != 0 ? of_rnic : PeerAddress(descriptors_.front());
-  SDP_LOG(kInfo, "connection with %s goes on over another link (%s), to %s: its peer has asked for Socket Duplication",
-          ToEndpoint(peer_).ToString().c_str(), queue_pair().rnic_name(), ToEndpoint(sdp_peer_).ToString().c_str());
+  SDP_LOG(
+      kInfo,
+      "connection with %s goes on over another link (%s), to %s: its peer has asked for Socket Duplication",
+      ToEndpoint(peer_).ToString().c_str(), queue_pair().rnic_name(),
+      ToEndpoint(sdp_peer_).ToString().c_str());
   if (slot_ != nullptr) PublishAll();
 }
 

@@ -189,7 +189,8 @@ int StreamSocket::GetStreamInfo(int fd, void* value, socklen_t* length) {
   const engine::Stats& s = e.stats();
   const uint64_t unsent = held_.size() + e.buffered_bytes() + session_->queue_pair().unsent_bytes();
   const StreamFacts facts{
-      .tcp_state = static_cast<uint8_t>(InCloseWait() ? TCP_CLOSE_WAIT : TcpState(e, session_->link_ended(), session_->has_unsent())),
+      .tcp_state = static_cast<uint8_t>(
+          InCloseWait() ? TCP_CLOSE_WAIT : TcpState(e, session_->link_ended(), session_->has_unsent())),
       .bytes_out =
           s.bcopy_bytes_out + s.read_zcopy_bytes_out + s.write_zcopy_bytes_out + s.transaction_bytes_out,
       .bytes_in = s.bcopy_bytes_in + s.read_zcopy_bytes_in + s.write_zcopy_bytes_in + s.transaction_bytes_in,
@@ -250,7 +251,8 @@ int StreamSocket::SetSockOpt(int fd, int level, int name, const void* value, soc
   options_.Note(level, name, value);
   gives_control_ = options_.gives_control();
   if (state_ == State::kNew) options_set_.Record(level, name, value, length);
-  if (state_ == State::kListening && listener_->sdp_fd() >= 0 && OptionLog::IsInherited(level, name, length)) {
+  if (state_ == State::kListening && listener_->sdp_fd() >= 0 &&
+      OptionLog::IsInherited(level, name, length)) {
     const int saved = errno;
     real.setsockopt(listener_->sdp_fd(), level, name, value, length);
     errno = saved;
@@ -270,7 +272,8 @@ void StreamSocket::AfterKeptOption(int fd, int level, int name) {
   if (state_ != State::kSdp || foreign()) return;
   if (level == SOL_SOCKET && name == SO_OOBINLINE)
     session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
-  const bool enough = engine().peer_closed() || (engine().readable_bytes() > 0 && engine().readable_bytes() >= LowWater());
+  const bool enough =
+      engine().peer_closed() || (engine().readable_bytes() > 0 && engine().readable_bytes() >= LowWater());
   if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
     if (enough) ++link_edge_;
     AfterProgress();  // what the peer offers may have to come by itself now
@@ -284,7 +287,8 @@ void StreamSocket::AfterKeptOption(int fd, int level, int name) {
 
 // On the sockets of programs that ask for SDP; the threshold they know as an option of TCP's, too.
 bool StreamSocket::IsTuning(int level, int name) const {
-  return native_ && (level == kLevelSdp ? ConnectionTuning::Knows(name) : level == IPPROTO_TCP && name == kSdpZcopyThreshold);
+  return native_ && (level == kLevelSdp ? ConnectionTuning::Knows(name)
+                                        : level == IPPROTO_TCP && name == kSdpZcopyThreshold);
 }
 
 int StreamSocket::SetTuning(int name, const void* value, socklen_t length) {
@@ -304,18 +308,23 @@ int StreamSocket::GetTuning(int name, void* value, socklen_t* length) const {
   if (name == kSdpZcopyThreshold) return PutInt(tuning.zcopy_threshold(), value, length);
   if (name == kSdpPrivateBuffers) {
     if (state_ == State::kSdp) return PutInt(session_->engine().receive_buffers(), value, length);
-    return PutInt(tuning.private_buffers() != 0 ? tuning.private_buffers() : config().receive_buffers, value, length);
+    return PutInt(tuning.private_buffers() != 0 ? tuning.private_buffers() : config().receive_buffers, value,
+                  length);
   }
-  if (state_ == State::kSdp) return PutInt(static_cast<int>(session_->engine().stats().local_buffer_size), value, length);
-  const uint32_t size = tuning.private_buffer_size() != 0 ? tuning.private_buffer_size() : config().receive_buffer_size;
+  if (state_ == State::kSdp)
+    return PutInt(static_cast<int>(session_->engine().stats().local_buffer_size), value, length);
+  const uint32_t size =
+      tuning.private_buffer_size() != 0 ? tuning.private_buffer_size() : config().receive_buffer_size;
   return PutInt(static_cast<int>(size), value, length);
 }
 
 void StreamSocket::ApplyBcopyThreshold() {
-  if (const auto threshold = options_.tuning().bcopy_threshold()) session_->engine().SetZcopyThreshold(*threshold);
+  if (const auto threshold = options_.tuning().bcopy_threshold())
+    session_->engine().SetZcopyThreshold(*threshold);
 }
 
-// What is unread goes from process to process with a shared connection: no more is taken from the link for a question than TCP would have.
+// What is unread goes from process to process with a shared connection: no more is taken from the link for a
+// question than TCP would have.
 bool StreamSocket::FillsReceiveBuffer() const {
   if (shared_ == nullptr || options_.tuning().receive_buffer() != 0) return false;
   return ReadableAtOnce() >= std::max<uint64_t>(kReceiveBufferOfTcp, LowWater());
@@ -340,9 +349,10 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
   int64_t answer = 0;
   switch (request) {
     case FIONREAD:  // SIOCINQ
-      // Programs ask until enough is there: what the link has counts, and what the peer offers has to come. Who asks behind each of many reads learns
-      // whether to go on.
-      if (foreign() || ReadableAtOnce() < kStillMuch || (ReadableAtOnce() >= told_readable_ && !FillsReceiveBuffer())) {
+      // Programs ask until enough is there: what the link has counts, and what the peer offers has to come.
+      // Who asks behind each of many reads learns whether to go on.
+      if (foreign() || ReadableAtOnce() < kStillMuch ||
+          (ReadableAtOnce() >= told_readable_ && !FillsReceiveBuffer())) {
         Look();
         if (!foreign()) WantBcopy(UINT64_MAX);
         AfterProgress();
@@ -358,13 +368,15 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
       const engine::Engine& e = engine();
       const engine::Stats& s = e.stats();
       const uint64_t on_link = queue_pair().unsent_bytes() + static_cast<uint64_t>(in_kernel);
-      const uint64_t queued = held_.size() + e.buffered_bytes() + e.offered_bytes() +
-                              std::min(on_link, s.bcopy_bytes_out + s.write_zcopy_bytes_out + s.transaction_bytes_out);
+      const uint64_t queued =
+          held_.size() + e.buffered_bytes() + e.offered_bytes() +
+          std::min(on_link, s.bcopy_bytes_out + s.write_zcopy_bytes_out + s.transaction_bytes_out);
       answer = static_cast<int64_t>(std::min<uint64_t>(queued, 0x7fffffff));
       break;
     }
     case SIOCATMARK:
-      // A program that asks for nothing else hears of a mark by this. Where something is to be read first there is none here, or it is known.
+      // A program that asks for nothing else hears of a mark by this. Where something is to be read first
+      // there is none here, or it is known.
       if (ReadableAtOnce() == 0 && !AtMark()) Look();
       answer = AtMark() ? 1 : 0;
       break;

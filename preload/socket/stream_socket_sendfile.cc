@@ -12,7 +12,8 @@
 namespace sdp::preload {
 namespace {
 
-// What is handed to the link at a time: if it is full, as much is copied. Whole messages towards an embedded RNIC.
+// What is handed to the link at a time: if it is full, as much is copied. Whole messages towards an embedded
+// RNIC.
 constexpr size_t kStep = 4 * kUsualPayload;
 constexpr size_t kPage = 4096;
 

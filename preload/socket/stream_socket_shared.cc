@@ -18,8 +18,8 @@
 namespace sdp::preload {
 namespace {
 
-// How long a call that can neither wait for the connection by itself (AwaitConnection) nor say that nothing is there waits for a process that keeps it to
-// itself, because it moves data with RDMA.
+// How long a call that can neither wait for the connection by itself (AwaitConnection) nor say that nothing
+// is there waits for a process that keeps it to itself, because it moves data with RDMA.
 constexpr Duration kPatienceForOwner = std::chrono::seconds(2);
 constexpr Duration kFirstNap = std::chrono::milliseconds(1);
 constexpr int kLongestNap = 5;  // 32 ms, as a power of two
@@ -54,7 +54,8 @@ void StreamSocket::EnterShared() {
   // A thread of somebody who has left, but is not gone, may take something off the link still.
   if (alone && (Confined() || !shared_->ReadElsewhere())) {
     StopSharing();
-    // What the last of them has left unsent, or unread on the link, is ours to see to: epoll sets, too, looked for that in another way.
+    // What the last of them has left unsent, or unread on the link, is ours to see to: epoll sets, too,
+    // looked for that in another way.
     if (state_ == State::kSdp) {
       AfterProgress();
       LeaveToBackground();
@@ -225,7 +226,8 @@ void StreamSocket::StopSharing() {
 bool StreamSocket::OthersGoOn() {
   if (shared_ == nullptr || session_ == nullptr) return false;
   const SharedConnection::View view = shared_->Lock();
-  const bool needed = session_->read_here() || (view == SharedConnection::View::kCurrent && (responsible_ || shared_->Keeps()));
+  const bool needed = session_->read_here() ||
+                      (view == SharedConnection::View::kCurrent && (responsible_ || shared_->Keeps()));
   if (!needed && shared_->HasOthers(/*sure=*/true)) return true;
   shared_->Unlock();
   return false;
@@ -254,7 +256,8 @@ void StreamSocket::PrepareConfinement(int fd) {
   if (!descriptors_.empty()) IsNonblocking(descriptors_.front());
   if (listener_ != nullptr) listener_->Bar();
   if (state_ == State::kNew && !native_ && pending_error_ == 0) {
-    BecomePlain(fd, stats::FallbackReason::kSocketOption, "a seccomp filter was set before the socket was connected");
+    BecomePlain(fd, stats::FallbackReason::kSocketOption,
+                "a seccomp filter was set before the socket was connected");
   }
 }
 
@@ -287,7 +290,8 @@ Duration StreamSocket::NextNap() {
 
 // The process ends. What it left unsent has to leave; the rest is the others', if there are any.
 void StreamSocket::FinishShared(Lock& lock, Time deadline) {
-  while (shared_ != nullptr && !foreign() && (responsible_ || has_offers()) && keeps_from_others() && Now() < deadline) {
+  while (shared_ != nullptr && !foreign() && (responsible_ || has_offers()) && keeps_from_others() &&
+         Now() < deadline) {
     session_->Pump();
     session_->ReadAvailable();
     CollectLoans();
@@ -353,7 +357,8 @@ void StreamSocket::DisownAfterFork() {
   if (state_ == State::kSdp || state_ == State::kClosed) {
     slot_ = nullptr;
     responsible_ = leaving_ = false;
-    if (session_ != nullptr && session_->read_here() && reader_.IsCaller() && !reader_.JumpedOver(__builtin_frame_address(0))) {
+    if (session_ != nullptr && session_->read_here() && reader_.IsCaller() &&
+        !reader_.JumpedOver(__builtin_frame_address(0))) {
       Critical::BreakOff(session_->queue_pair().event_fd());
     }
     if (session_ != nullptr) {
@@ -381,10 +386,12 @@ void StreamSocket::DisownAfterFork() {
     attempt_->Disown();
     attempt_.reset();
     state_ = State::kNew;
-    // The handshake on the link is the parent's: what the child would say there, or hear, is none of its business.
+    // The handshake on the link is the parent's: what the child would say there, or hear, is none of its
+    // business.
     const int fresh = real.socket(domain_, SOCK_STREAM | SOCK_CLOEXEC, 0);
     for (const int fd : descriptors_) {
-      if (fresh < 0 || real.dup3(fresh, fd, (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0) < 0) real.close(fd);
+      if (fresh < 0 || real.dup3(fresh, fd, (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0) < 0)
+        real.close(fd);
     }
     if (fresh >= 0) real.close(fresh);
   }

@@ -1,4 +1,5 @@
-// A process that a signal ends (signal_end.h): what becomes of its connections. It is what close does to each, and then the last bytes have to leave.
+// A process that a signal ends (signal_end.h): what becomes of its connections. It is what close does to
+// each, and then the last bytes have to leave.
 #include <mutex>
 #include <utility>
 
@@ -23,7 +24,9 @@ bool StreamSocket::StepToEnd(pthread_t interrupted) {
   Lock lock(mutex_, std::defer_lock);
   if (!LockBounded(lock)) return false;
   if (shared_ != nullptr && session_ != nullptr) {
-    const auto has_to_leave = [this] { return !foreign() && (responsible_ || has_offers()) && keeps_from_others() && !session_->link_ended(); };
+    const auto has_to_leave = [this] {
+      return !foreign() && (responsible_ || has_offers()) && keeps_from_others() && !session_->link_ended();
+    };
     if (has_to_leave()) {
       session_->Pump();
       session_->ReadAvailable();

@@ -12,13 +12,14 @@
 namespace sdp::preload {
 namespace {
 
-// A writer that waits for credit, which is behind more than that, leaves it to a reader elsewhere to bring both, for so long: that one may
-// read little by little, or not at all.
+// A writer that waits for credit, which is behind more than that, leaves it to a reader elsewhere to bring
+// both, for so long: that one may read little by little, or not at all.
 constexpr Duration kPatienceForReader = std::chrono::milliseconds(10);
 
 }  // namespace
 
-int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals, const HandlerWatch& handlers) {
+int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals,
+                                const HandlerWatch& handlers) {
   Time until = deadline;
   struct Registration {
     StreamSocket* socket;
@@ -66,22 +67,27 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
   return result == 0 && until == deadline ? EAGAIN : 0;
 }
 
-// Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has passed.
+// Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has
+// passed.
 int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited) {
   const bool looks = LooksBeforeSleep();
   const Time began = looks ? Now() : Time{};
-  const WaitMark mark{.handlers = {}, .wakes = waiters_.wakes(), .read_side = looks ? read_side() : ReadSide{}};
+  const WaitMark mark{
+      .handlers = {}, .wakes = waiters_.wakes(), .read_side = looks ? read_side() : ReadSide{}};
   if (looks) {
-    if (const std::optional<int> outcome = LookBeforeSleep(lock, deadline, awaited, mark, signals)) return *outcome;
+    if (const std::optional<int> outcome = LookBeforeSleep(lock, deadline, awaited, mark, signals))
+      return *outcome;
   }
-  bool left_to_reader = shared_ != nullptr && engine().readable_bytes() >= std::max(kReadAheadOfShared, LowWater());
+  bool left_to_reader =
+      shared_ != nullptr && engine().readable_bytes() >= std::max(kReadAheadOfShared, LowWater());
   if (left_to_reader) {
     if (left_until_ == kNever) left_until_ = Now() + kPatienceForReader;
     left_to_reader = Now() < left_until_;
   }
   const short watch = session_->being_read() || left_to_reader ? WatchEvents() & POLLOUT : WatchEvents();
   pollfd link{.fd = watch != 0 ? LinkOf(NumberNow(fd)) : -1, .events = watch, .revents = 0};
-  int error = SleepAsWaiter(lock, &link, left_to_reader ? std::min(deadline, left_until_) : deadline, signals, mark.handlers);
+  int error = SleepAsWaiter(lock, &link, left_to_reader ? std::min(deadline, left_until_) : deadline, signals,
+                            mark.handlers);
   if (left_to_reader && error == EAGAIN && Now() < deadline) error = 0;
   const Duration lasted = looks ? Now() - began : Duration::zero();
   if (state_ != State::kSdp) return 0;

@@ -22,14 +22,15 @@ namespace {
 // done at once (SDP 9.5.6). On top of it, round trips of the link.
 constexpr Duration kPatienceForReader = std::chrono::milliseconds(2);
 constexpr int kRoundTripsForReader = 3;
-// An adapter answers the peer's RDMA Reads without a word. There a sender waits as long as the reads of the last loans took, twice that, within
-// these bounds for a MiB. (A reader that comes late counts as one that reads slowly.)
+// An adapter answers the peer's RDMA Reads without a word. There a sender waits as long as the reads of the
+// last loans took, twice that, within these bounds for a MiB. (A reader that comes late counts as one that
+// reads slowly.)
 constexpr Duration kShortestRead = std::chrono::milliseconds(1);
 constexpr Duration kLongestRead = std::chrono::milliseconds(50);
 // A sender whose reader was not there copies its next large writes: one, then twice as many each time.
 constexpr uint32_t kMostCopiedInARow = 64;
-// For so long such a sender hears of solicited messages alone (SDP 14.2). What is read later is credit that the peer gets later, and two
-// senders whose peers read nothing must not starve each other (9.2).
+// For so long such a sender hears of solicited messages alone (SDP 14.2). What is read later is credit that
+// the peer gets later, and two senders whose peers read nothing must not starve each other (9.2).
 constexpr Duration kSolicitedAlone = kPatienceForReader;
 // Most memory lent at a time: what may have to be copied when no reader comes.
 constexpr size_t kMostLent = 1 << 20;
@@ -38,7 +39,8 @@ constexpr size_t kMostLentToReceive = 4 << 20;
 // vain.
 constexpr Duration kPatienceForSink = std::chrono::microseconds(200);
 constexpr uint32_t kMostSinksMissed = 3;
-// Where a copy cannot take its place, a peer that does not give memory back is cut off: the call has to return.
+// Where a copy cannot take its place, a peer that does not give memory back is cut off: the call has to
+// return.
 constexpr Duration kPatienceForReturn = std::chrono::seconds(5);
 
 Duration PerMebibyte(Duration taken, size_t size) {
@@ -103,7 +105,8 @@ void StreamSocket::NoteSend(size_t total, bool blocking) {
   }
   turns_.Sent(total);
   if (turns_.way() != way_) GoThatWay();
-  if (blocking && total > kWorthRegistering && shared_ == nullptr && session_->queue_pair().owns_event_fd() && ChoosesFreely()) {
+  if (blocking && total > kWorthRegistering && shared_ == nullptr && session_->queue_pair().owns_event_fd() &&
+      ChoosesFreely()) {
     stream_timing_.Begin(total, Now());
     e.SetSourceThreshold(stream_timing_.reads() ? kWorthRegistering : UINT32_MAX);
   }
@@ -113,7 +116,9 @@ bool StreamSocket::ChoosesByTime() const {
   return !session_->queue_pair().owns_event_fd() && ChoosesFreely();
 }
 
-bool StreamSocket::ChoosesFreely() const { return sdp::preload::ChoosesFreely() && options_.tuning().zcopy_threshold() < 0; }
+bool StreamSocket::ChoosesFreely() const {
+  return sdp::preload::ChoosesFreely() && options_.tuning().zcopy_threshold() < 0;
+}
 
 void StreamSocket::LearnWay() {
   turns_ = {};
@@ -130,7 +135,8 @@ void StreamSocket::GoThatWay() {
   engine::Engine& e = session_->engine();
   const Way way = turns_.way();
   if (ChoosesByTime()) {
-    const engine::FlowMode mode = way == Way::kWrite ? engine::FlowMode::kPipelined : engine::FlowMode::kCombined;
+    const engine::FlowMode mode =
+        way == Way::kWrite ? engine::FlowMode::kPipelined : engine::FlowMode::kCombined;
     // Not now, where the last change is still on its way; the next send asks again.
     if (e.stats().source_mode != mode && !e.ChangeMode(engine::Half::kSource, mode)) return;
     e.SetSourceThreshold(way == Way::kRead ? e.sink_threshold() : UINT32_MAX);
@@ -166,12 +172,14 @@ void StreamSocket::WithdrawLoans() {
 void StreamSocket::SettleLoans(Time deadline) {
   const NoCancellation whole;
   if (!shareable() || shared_ != nullptr || !has_offers()) return;
-  // A receive may sleep for as long as the peer waits for what the child is to say, and a send for as long as it waits for what the child is to take. They
-  // go on without the loan, with what has come, or gone, by then; a thread that sleeps for it in the link's read is woken by the peer's answer.
+  // A receive may sleep for as long as the peer waits for what the child is to say, and a send for as long as
+  // it waits for what the child is to take. They go on without the loan, with what has come, or gone, by
+  // then; a thread that sleeps for it in the link's read is woken by the peer's answer.
   WithdrawLoans();
   session_->Pump();
   AfterProgress();
-  while (shareable() && sink_loan_.offered() && !session_->link_ended() && !session_->being_read() && Now() < deadline) {
+  while (shareable() && sink_loan_.offered() && !session_->link_ended() && !session_->being_read() &&
+         Now() < deadline) {
     pollfd link{.fd = LinkOf(descriptors_.empty() ? -1 : descriptors_.front()),
                 .events = WatchEvents(),
                 .revents = 0};
@@ -184,17 +192,19 @@ void StreamSocket::SettleLoans(Time deadline) {
 
 bool StreamSocket::AwaitsSolicitedAlone() const {
   const engine::Engine& e = engine();
-  return source_loan_.lent() && !sink_loan_.offered() && e.advertised_out() != 0 && e.buffered_bytes() == 0 && held_.empty() &&
-         !has_owner_ && observers_.empty() && waiters_.empty();
+  return source_loan_.lent() && !sink_loan_.offered() && e.advertised_out() != 0 && e.buffered_bytes() == 0 &&
+         held_.empty() && !has_owner_ && observers_.empty() && waiters_.empty();
 }
 
 // One sleep of a call whose memory is lent, in whatever state the socket is by now. 0, EINTR, EAGAIN.
-int StreamSocket::WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals, Time solicited_until) {
+int StreamSocket::WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals,
+                              Time solicited_until) {
   const bool open =
       state_ == State::kSdp;  // else the number may be another file's; the background reads, and wakes us
   const bool solicited = Now() < solicited_until;
   const Time until = solicited ? std::min(deadline, solicited_until) : deadline;
-  int error = WaitForChange(lock, open ? fd : -1, until, signals, solicited ? Awaited::kSolicited : Awaited::kAll);
+  int error =
+      WaitForChange(lock, open ? fd : -1, until, signals, solicited ? Awaited::kSolicited : Awaited::kAll);
   if (error == EAGAIN && until < deadline) error = 0;
   if (session_ == nullptr) return 0;
   if (loan.lent()) CollectLoans();
@@ -225,7 +235,8 @@ void StreamSocket::MendJump(Lock& lock, int fd, const void* frame) {
     reader_.Clear();
     session_->AbandonReading();
   }
-  // Its memory is no longer the call's. What was read into a receive buffer went with the jump, as it does on TCP.
+  // Its memory is no longer the call's. What was read into a receive buffer went with the jump, as it does on
+  // TCP.
   if (source_lender_.JumpedOver(frame)) {
     source_lender_.Clear();
     FinishLoan(lock, fd, &source_loan_);
@@ -272,10 +283,13 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
     Return on_end{this, lock, fd};
     session_->Pump();
     AfterProgress();
-    // What TCP would not have taken without a reader waits for one; but not for memory of his that he need not lend (MSG_WAITALL, 9.3).
-    const bool impatient = (MayBuffer(data.size()) || AwaitsReadersMemory()) && (deadline == kNever || deadline > Now() + kPatienceForReader);
+    // What TCP would not have taken without a reader waits for one; but not for memory of his that he need
+    // not lend (MSG_WAITALL, 9.3).
+    const bool impatient = (MayBuffer(data.size()) || AwaitsReadersMemory()) &&
+                           (deadline == kNever || deadline > Now() + kPatienceForReader);
     Duration patience = kPatienceForReader;
-    if (silent_reads) patience += 2 * mebibyte_read_ * static_cast<int64_t>(data.size()) / static_cast<int64_t>(kMostLent);
+    if (silent_reads)
+      patience += 2 * mebibyte_read_ * static_cast<int64_t>(data.size()) / static_cast<int64_t>(kMostLent);
     Time next_look = impatient ? std::min(deadline, Now() + patience) : deadline;
     uint64_t sent = session_->queue_pair().counters().bytes_out;
     bool asked_round_trip = false;
@@ -307,7 +321,8 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
   }
   const size_t moved = source_loan_.TakeResult();
   // What finds the connection gone has not been sent, as on TCP.
-  const bool nothing_left = session_ != nullptr && session_->link_ended() && session_->queue_pair().counters().bytes_out == sent_before;
+  const bool nothing_left = session_ != nullptr && session_->link_ended() &&
+                            session_->queue_pair().counters().bytes_out == sent_before;
   return nothing_left ? 0 : moved;
 }
 

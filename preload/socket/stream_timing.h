@@ -1,6 +1,7 @@
-// A stream of large sends over a kernel RNIC: is it to be read (Read Zcopy, SDP 9.2) or copied? Reading spares two copies, and takes a
-// registration at either end and a message there and back a send: which is faster depends on the device and the machine, so both are timed
-// (timed_choice.h). It begins with what costs less if it is the wrong one: sends that are soon over are copied, and a long one, which may be all there
+// A stream of large sends over a kernel RNIC: is it to be read (Read Zcopy, SDP 9.2) or copied? Reading
+// spares two copies, and takes a registration at either end and a message there and back a send: which is
+// faster depends on the device and the machine, so both are timed (timed_choice.h). It begins with what costs
+// less if it is the wrong one: sends that are soon over are copied, and a long one, which may be all there
 // is, is read. A value; guarded by the socket's lock.
 #ifndef SDP_PRELOAD_SOCKET_STREAM_TIMING_H_
 #define SDP_PRELOAD_SOCKET_STREAM_TIMING_H_
@@ -19,7 +20,8 @@ class StreamTiming {
     if (begun_ == Time{}) choice_.Begin(kBoth, bytes > kTimed ? kRead : kCopy);
     if (bytes_ >= kTimed || begun_ == Time{}) {
       const Duration taken = now - begun_;
-      if (bytes_ != 0 && taken < kPause) choice_.Took(taken * static_cast<int64_t>(kTimed) / static_cast<int64_t>(bytes_));
+      if (bytes_ != 0 && taken < kPause)
+        choice_.Took(taken * static_cast<int64_t>(kTimed) / static_cast<int64_t>(bytes_));
       begun_ = now;
       bytes_ = 0;
     }

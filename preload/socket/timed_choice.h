@@ -1,8 +1,9 @@
-// One of a few ways to do the same thing again and again, chosen by the clock: which is fastest depends on the machine, its load and the
-// sizes, and nobody can say beforehand. A change is followed by uses that are slow, and a use takes now half, now twice as long as another: a
-// trial of some dozen tells good from bad, not good from better. So all ways are tried, the best is kept, and what is kept is timed for as long as
-// that lasts; then the others are tried against that figure. Who wins against it is on probation: back to what was kept before if it does not keep what
-// it promised. A value.
+// One of a few ways to do the same thing again and again, chosen by the clock: which is fastest depends on
+// the machine, its load and the sizes, and nobody can say beforehand. A change is followed by uses that are
+// slow, and a use takes now half, now twice as long as another: a trial of some dozen tells good from bad,
+// not good from better. So all ways are tried, the best is kept, and what is kept is timed for as long as
+// that lasts; then the others are tried against that figure. Who wins against it is on probation: back to
+// what was kept before if it does not keep what it promised. A value.
 #ifndef SDP_PRELOAD_SOCKET_TIMED_CHOICE_H_
 #define SDP_PRELOAD_SOCKET_TIMED_CHOICE_H_
 
@@ -20,12 +21,14 @@ class TimedChoice {
   static constexpr uint8_t kMostWays = 3;
   // Before the first trial: what has just begun is slow.
   static constexpr uint32_t kWarmUp = 16;
-  // The first uses of a trial do not count: what follows a change suffers from what was before, for so many uses or so long.
+  // The first uses of a trial do not count: what follows a change suffers from what was before, for so many
+  // uses or so long.
   static constexpr uint32_t kUncounted = 24;
   static constexpr Duration kSettled = std::chrono::milliseconds(8);
   // So many are timed together: of them the middle half gives the figure, so that no outlier does.
   static constexpr uint32_t kBlock = 32;
-  // Of uses that take so long few are enough, there and here: they are noisy for less of their time, and a trial costs more.
+  // Of uses that take so long few are enough, there and here: they are noisy for less of their time, and a
+  // trial costs more.
   static constexpr Duration kLong = std::chrono::milliseconds(3);
   static constexpr uint32_t kFew = 3;
   static constexpr uint32_t kShortestStay = 256;
@@ -79,8 +82,8 @@ class TimedChoice {
  private:
   enum class Phase : uint8_t { kWarmUp, kTrial, kStay };
   static constexpr float kUnknown = std::numeric_limits<float>::max();
-  // A trial against what is known from a long time has to show more than noise; and so much slower is hopeless, at a glance or by half a block, of long
-  // uses by the first that counts.
+  // A trial against what is known from a long time has to show more than noise; and so much slower is
+  // hopeless, at a glance or by half a block, of long uses by the first that counts.
   static constexpr float kClearly = 0.95F;
   static constexpr float kAsGood = 0.85F;
   static constexpr float kTwice = 2;
@@ -101,13 +104,15 @@ class TimedChoice {
   }
   [[nodiscard]] bool enough() const {
     const auto is_long = [](float taken) { return taken >= static_cast<float>(kLong.count()); };
-    return in_block_ == kBlock || (in_block_ == kFew && std::all_of(block_.begin(), block_.begin() + kFew, is_long));
+    return in_block_ == kBlock ||
+           (in_block_ == kFew && std::all_of(block_.begin(), block_.begin() + kFew, is_long));
   }
   [[nodiscard]] bool hopeless() {
     const float best = BestOfOthers();
     if (best == kUnknown) return false;
     const bool is_long = least_ >= static_cast<float>(kLong.count());
-    if (uses_ >= (is_long ? kLongGlance : kGlance) && least_ > best * (is_long ? kHalfMore : kTwice)) return true;
+    if (uses_ >= (is_long ? kLongGlance : kGlance) && least_ > best * (is_long ? kHalfMore : kTwice))
+      return true;
     if (is_long && in_block_ != 0 && least_ > best * kQuarterMore) return true;
     return in_block_ == kBlock / 2 && Figure() > best * kQuarterMore;
   }
@@ -119,13 +124,16 @@ class TimedChoice {
     return best;
   }
   // What a close thing is worth: a small part of what its winner is kept for.
-  [[nodiscard]] uint32_t most_blocks() const { return std::clamp(stay_ / (16 * kBlock), uint32_t{2}, kBlocksKept); }
+  [[nodiscard]] uint32_t most_blocks() const {
+    return std::clamp(stay_ / (16 * kBlock), uint32_t{2}, kBlocksKept);
+  }
   void EndTrialBlock() {
     const bool few = in_block_ < kBlock;
     const float figure = TakeBlock();
     ++blocks_;
     // The first of several still suffers from the change.
-    figures_[way_] = blocks_ <= 2 ? figure : figures_[way_] + (figure - figures_[way_]) / static_cast<float>(blocks_ - 1);
+    figures_[way_] =
+        blocks_ <= 2 ? figure : figures_[way_] + (figure - figures_[way_]) / static_cast<float>(blocks_ - 1);
     const float ratio = figures_[way_] / BestOfOthers();
     const bool close = ratio > kAsGood && ratio < 1 / kAsGood;
     if (few || !close || blocks_ >= most_blocks()) NextWay(way_ + 1);
@@ -143,7 +151,8 @@ class TimedChoice {
         return;
       }
     }
-    const auto fastest = static_cast<uint8_t>(std::min_element(figures_.begin(), figures_.end()) - figures_.begin());
+    const auto fastest =
+        static_cast<uint8_t>(std::min_element(figures_.begin(), figures_.end()) - figures_.begin());
     if (kept_ < kMostWays && (fastest == kept_ || figures_[fastest] > figures_[kept_] * kClearly)) {
       Keep(kept_, std::min(stay_ * kStayGrows, kLongestStay));
     } else {
@@ -160,7 +169,8 @@ class TimedChoice {
   void EndBlock() {
     const float figure = TakeBlock();
     blocks_ = std::min(blocks_ + 1, kBlocksKept);
-    figures_[way_] = blocks_ == 1 ? figure : figures_[way_] + (figure - figures_[way_]) / static_cast<float>(blocks_);
+    figures_[way_] =
+        blocks_ == 1 ? figure : figures_[way_] + (figure - figures_[way_]) / static_cast<float>(blocks_);
     if (blocks_ != kProbation || before_ == kMostWays) return;
     const uint8_t before = before_;
     before_ = kMostWays;

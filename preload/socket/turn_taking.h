@@ -1,10 +1,11 @@
-// Do large blocks go to and fro in turns, or answer small questions? Then there are three ways for them over the embedded RNIC: copied;
-// advertised and read (Read Zcopy, SDP 9.2); or written into memory that the reader lends before anything is there (Write Zcopy, 9.3). Each
-// is the fastest somewhere, by a third and more (scripts/bench zcopy), and where depends on the machine, its load and the sizes: so turns are
-// timed (timed_choice.h). One end decides, the one that asks, or that has connected; the other answers in kind. Write Zcopy needs Pipelined
-// Mode, and the Data Source changes it (figure 27): its mode tells the other whether to lend, and to answer likewise.
-// Where large blocks go one way only, Bcopy costs the embedded RNIC less at every size: nobody waits for anybody. A value; guarded by the
-// socket's lock.
+// Do large blocks go to and fro in turns, or answer small questions? Then there are three ways for them over
+// the embedded RNIC: copied; advertised and read (Read Zcopy, SDP 9.2); or written into memory that the
+// reader lends before anything is there (Write Zcopy, 9.3). Each is the fastest somewhere, by a third and
+// more (scripts/bench zcopy), and where depends on the machine, its load and the sizes: so turns are timed
+// (timed_choice.h). One end decides, the one that asks, or that has connected; the other answers in kind.
+// Write Zcopy needs Pipelined Mode, and the Data Source changes it (figure 27): its mode tells the other
+// whether to lend, and to answer likewise. Where large blocks go one way only, Bcopy costs the embedded RNIC
+// less at every size: nobody waits for anybody. A value; guarded by the socket's lock.
 #ifndef SDP_PRELOAD_SOCKET_TURN_TAKING_H_
 #define SDP_PRELOAD_SOCKET_TURN_TAKING_H_
 
@@ -30,8 +31,8 @@ class TurnTaking {
 
   // Something was received since the application last sent: what it sends begins a turn.
   [[nodiscard]] bool answered() const { return received_ != 0; }
-  // The turn that ends, in which blocks of more than `large` bytes (the Bcopy threshold) are large. False: what follows is copied; else Begin needs to
-  // know more.
+  // The turn that ends, in which blocks of more than `large` bytes (the Bcopy threshold) are large. False:
+  // what follows is copied; else Begin needs to know more.
   bool End(uint64_t large) {
     const Kind kind = KindOf(large);
     const uint64_t bytes = sent_ + received_;
@@ -98,7 +99,8 @@ class TurnTaking {
 
   static constexpr uint8_t Bit(Way way) { return static_cast<uint8_t>(1u << static_cast<uint8_t>(way)); }
   [[nodiscard]] Kind KindOf(uint64_t large) const {
-    if (received_ > large) return sent_ > large ? Kind::kBoth : received_ <= kLongestAnswer ? Kind::kQuestion : Kind::kSmall;
+    if (received_ > large)
+      return sent_ > large ? Kind::kBoth : received_ <= kLongestAnswer ? Kind::kQuestion : Kind::kSmall;
     return sent_ > large ? Kind::kAnswer : Kind::kSmall;
   }
   void Decide(Duration taken) {
@@ -106,11 +108,14 @@ class TurnTaking {
     unlike_ = alike ? 0 : unlike_ + 1;
     if (chosen_kind_ != kind_ || unlike_ >= kChange) {
       // Who answers a small question cannot tell that its answer is to be read.
-      choice_.Begin(Bit(Way::kCopy) | Bit(Way::kWrite) | (kind_ == Kind::kBoth ? Bit(Way::kRead) : 0), static_cast<uint8_t>(Way::kCopy));
+      choice_.Begin(Bit(Way::kCopy) | Bit(Way::kWrite) | (kind_ == Kind::kBoth ? Bit(Way::kRead) : 0),
+                    static_cast<uint8_t>(Way::kCopy));
       chosen_kind_ = kind_;
       chosen_for_ = last_bytes_;
       unlike_ = 0;
-    } else if (alike && way_ == static_cast<Way>(choice_.way())) {  // else the turn went another way, behind one that was none
+    } else if (alike &&
+               way_ == static_cast<Way>(
+                           choice_.way())) {  // else the turn went another way, behind one that was none
       choice_.Took(taken);
     }
     way_ = static_cast<Way>(choice_.way());

@@ -55,7 +55,8 @@ int Select(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* m
 // Where no call may be made that would tell: all may be ready.
 int SleepABit(pollfd* fds, nfds_t count, const timespec* timeout) {
   constexpr timespec kBit{.tv_sec = 0, .tv_nsec = 1'000'000};
-  const timespec pause = timeout != nullptr && timeout->tv_sec == 0 && timeout->tv_nsec < kBit.tv_nsec ? *timeout : kBit;
+  const timespec pause =
+      timeout != nullptr && timeout->tv_sec == 0 && timeout->tv_nsec < kBit.tv_nsec ? *timeout : kBit;
   if (MayCall(Call::kSleep)) nanosleep(&pause, nullptr);
   int ready = 0;
   for (nfds_t i = 0; i < count; ++i) {
@@ -70,8 +71,10 @@ int SleepABit(pollfd* fds, nfds_t count, const timespec* timeout) {
 int UnboundedPoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
   const bool by_ppoll = MayCall(Call::kPpoll);
   const bool by_poll = !by_ppoll && mask == nullptr && MayCall(Call::kPoll);
-  if (!by_ppoll && !by_poll) return MayCall(Call::kSelect) ? Select(fds, count, timeout, mask) : SleepABit(fds, count, timeout);
-  const int result = by_poll ? real.poll(fds, count, ToMilliseconds(timeout)) : real.ppoll(fds, count, timeout, mask);
+  if (!by_ppoll && !by_poll)
+    return MayCall(Call::kSelect) ? Select(fds, count, timeout, mask) : SleepABit(fds, count, timeout);
+  const int result =
+      by_poll ? real.poll(fds, count, ToMilliseconds(timeout)) : real.ppoll(fds, count, timeout, mask);
   return result < 0 && errno == EINVAL ? Select(fds, count, timeout, mask) : result;
 }
 

@@ -24,8 +24,9 @@ namespace {
 
 constexpr Duration kDeafSleep = std::chrono::milliseconds(32);
 
-// A key of the thread's own destroys it: a thread_local object with a destructor takes memory of malloc's, which a handler may have interrupted. What
-// runs behind the destructors of all keys may sleep once more: then it finds none, and makes one that stays.
+// A key of the thread's own destroys it: a thread_local object with a destructor takes memory of malloc's,
+// which a handler may have interrupted. What runs behind the destructors of all keys may sleep once more:
+// then it finds none, and makes one that stays.
 constinit thread_local Waiter* this_thread_waiter __attribute__((tls_model("initial-exec"))) = nullptr;
 thread_local uint32_t waiter_generation __attribute__((tls_model("initial-exec"))) = 0;
 std::atomic<uint32_t> generation{1};  // grows in a child of fork
@@ -49,15 +50,15 @@ void Take(std::unique_ptr<Waiter> waiter) {
 
 }  // namespace
 
-Waiter* Waiter::ForThisThread() {
-  return __libc_single_threaded ? nullptr : AlsoAlone();
-}
+Waiter* Waiter::ForThisThread() { return __libc_single_threaded ? nullptr : AlsoAlone(); }
 
 Waiter* Waiter::AlsoAlone() {
-  // It could not be made; and such a process may have bounded its descriptors so that a poll must not have one more.
+  // It could not be made; and such a process may have bounded its descriptors so that a poll must not have
+  // one more.
   if (Confined()) return nullptr;
   // A child of fork shares the parent's eventfd: it makes itself a new one.
-  if (this_thread_waiter != nullptr && waiter_generation == generation.load(std::memory_order_relaxed)) return this_thread_waiter;
+  if (this_thread_waiter != nullptr && waiter_generation == generation.load(std::memory_order_relaxed))
+    return this_thread_waiter;
   const int saved = errno;
   std::unique_ptr<Waiter> waiter(new Waiter);
   const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -1,8 +1,8 @@
 // What a Writer was given a Reader finds again, however much it is.
+#include "core/base/archive.h"
+
 #include <catch2/catch.hpp>
 #include <vector>
-
-#include "core/base/archive.h"
 
 namespace sdp {
 

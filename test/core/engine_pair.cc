@@ -218,7 +218,8 @@ std::optional<OfferResult> End::SourceResult() {
     if (trace) trace(name + " has sent " + std::to_string(result->bytes));
     for (const Flight& flight : flights) {
       const bool reads_it = flight.kind == Flight::Kind::kWrite && !flight.taken;
-      PAIR_CHECK(!reads_it || engine.state() == State::kAborted, name);  // an RDMA Write that has not read it yet
+      PAIR_CHECK(!reads_it || engine.state() == State::kAborted,
+                 name);  // an RDMA Write that has not read it yet
     }
     const bool known = regions.erase(source_stag.value()) != 0;
     // What comes after an abort is not looked at.
@@ -231,7 +232,8 @@ std::optional<OfferResult> End::SinkResult() {
   const auto result = engine.TakeSinkResult();
   if (result) {
     if (trace) trace(name + " has received " + std::to_string(result->bytes));
-    PAIR_CHECK(reads_outstanding == 0 || !link_up || engine.state() == State::kAborted, name);  // RDMA Reads into it
+    PAIR_CHECK(reads_outstanding == 0 || !link_up || engine.state() == State::kAborted,
+               name);  // RDMA Reads into it
     const bool known = regions.erase(sink_stag.value()) != 0;
     // What comes after an abort is not looked at.
     PAIR_CHECK(known != result->invalidated || !link_up || engine.state() == State::kAborted, name);

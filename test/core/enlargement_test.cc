@@ -1,4 +1,5 @@
-// Receive Private Buffers that a stream has enlarged (SDP 10.6): when the Data Source asks, and what the Data Sink makes of it.
+// Receive Private Buffers that a stream has enlarged (SDP 10.6): when the Data Source asks, and what the Data
+// Sink makes of it.
 #include <catch2/catch.hpp>
 
 #include "test/core/scripted_peer.h"
@@ -10,7 +11,8 @@ constexpr uint32_t kWanted = 5016;
 
 Options Asking() { return {.enlarge_remote = true, .desired_remote_size = kWanted}; }
 
-// What the engine says while it sends `writes` writes of `size` bytes, for which the peer's credit never ends.
+// What the engine says while it sends `writes` writes of `size` bytes, for which the peer's credit never
+// ends.
 std::string Stream(ScriptedPeer* peer, int writes, size_t size) {
   std::string all;
   const std::string data(size, 'x');
@@ -37,7 +39,8 @@ TEST_CASE("Enlargement: a stream that fills the peer's buffers asks for larger o
   REQUIRE(Count(first, "ChRcvBuf des_sz=5016") == 1);
   // 24 more messages that were filled than not, the last of each write left out: nothing waits behind it.
   CHECK(Count(first.substr(0, first.find("ChRcvBuf")), "Data payload=1000") >= 24);
-  CHECK(Count(first.substr(first.find("ChRcvBuf")), "Data payload=1000") > 100);  // no larger ones before the answer
+  CHECK(Count(first.substr(first.find("ChRcvBuf")), "Data payload=1000") >
+        100);  // no larger ones before the answer
   peer.Say(wire::ChRcvBufAck{kWanted});
   CHECK(peer.engine().stats().remote_buffer_size == kWanted);
   const std::string second = Stream(&peer, 100, 10'000);
@@ -88,7 +91,8 @@ TEST_CASE("Enlargement: it goes along to another process") {
   REQUIRE(peer.end.Refreeze());
   all += Stream(&peer, 18, 10'000);
   CHECK(Count(all, "ChRcvBuf des_sz=5016") == 1);
-  CHECK(Count(all.substr(0, all.find("ChRcvBuf")), "Data payload=1000") < 60);  // what was counted before counts
+  CHECK(Count(all.substr(0, all.find("ChRcvBuf")), "Data payload=1000") <
+        60);  // what was counted before counts
   REQUIRE(peer.end.Refreeze());
   peer.Say(wire::ChRcvBufAck{1016});
   REQUIRE(peer.end.Refreeze());
@@ -169,7 +173,8 @@ TEST_CASE("Enlargement: the size for SinkAvail is the old one until the answer h
 }
 
 TEST_CASE("Enlargement: without memory the answer names the original size") {
-  ScriptedPeer peer({.options = {.receive_buffers = 24, .receive_buffer_size = 1000, .receive_limit = 24'000}});
+  ScriptedPeer peer(
+      {.options = {.receive_buffers = 24, .receive_buffer_size = 1000, .receive_limit = 24'000}});
   peer.end.no_memory_for_sizes = true;
   peer.Say(wire::ChRcvBuf{4000});
   CHECK(peer.Hear() == "ChRcvBufAck act_sz=1000");

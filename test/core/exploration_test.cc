@@ -64,14 +64,16 @@ class Run {
     widths_.clear();
     for (Way* way : {&there_, &back_}) {
       way->data.resize(8000);
-      for (size_t i = 0; i < way->data.size(); ++i) way->data[i] = static_cast<std::byte>(i * (way == &back_ ? 29 : 31) + i / 256);
+      for (size_t i = 0; i < way->data.size(); ++i)
+        way->data[i] = static_cast<std::byte>(i * (way == &back_ ? 29 : 31) + i / 256);
       if (scenario.mode == FlowMode::kCombined) continue;
       PAIR_CHECK(way->from->engine.ChangeMode(Half::kSource, scenario.mode), "set-up");
       way->from->Drain();
       pair_.Settle();
     }
     Play();
-    PAIR_CHECK(!scenario.ends || (!there_.offering && !back_.offering), "a buffer does not come back by itself");
+    PAIR_CHECK(!scenario.ends || (!there_.offering && !back_.offering),
+               "a buffer does not come back by itself");
     Finish();
   }
 
@@ -189,7 +191,8 @@ class Run {
   }
 
   static void Got(Way* way, Bytes bytes) {
-    for (const std::byte byte : bytes) PAIR_CHECK(byte == way->data[way->got++], way->to->name + " reads something else");
+    for (const std::byte byte : bytes)
+      PAIR_CHECK(byte == way->data[way->got++], way->to->name + " reads something else");
   }
 
   // Everybody gives up; what was counted as sent has arrived, and nothing else.
@@ -254,7 +257,10 @@ TEST_CASE("Exploration: every interleaving of advertisements, cancels and mode c
        kComb,
        {Op::kOfferSource, Op::kRevokeSource},
        {Op::kOfferSink, Op::kMoveSink, Op::kForce}},
-      {"read of a copy that is asked back", kComb, {Op::kOfferSource, Op::kMoveSource, Op::kRevokeSource}, {Op::kOfferSink, Op::kForce}},
+      {"read of a copy that is asked back",
+       kComb,
+       {Op::kOfferSource, Op::kMoveSource, Op::kRevokeSource},
+       {Op::kOfferSink, Op::kForce}},
       {"read of a copy that is asked back, and what was sent behind it",
        kComb,
        {Op::kOfferSource, Op::kMoveSource, Op::kSmallSend, Op::kRevokeSource},
@@ -307,7 +313,10 @@ TEST_CASE("Exploration: every interleaving of advertisements, cancels and mode c
        {Op::kSmallSend, Op::kOfferSource, Op::kRevokeSource},
        {Op::kOfferSink, Op::kRevokeSink, Op::kOfferSink}},
       {"entering Pipelined Mode", kComb, {Op::kOfferSource, Op::kPipelined}, {Op::kOfferSink}},
-      {"into Buffered Mode and back", kComb, {Op::kOfferSource, Op::kBuffered}, {Op::kOfferSink, Op::kLeaveBuffered}},
+      {"into Buffered Mode and back",
+       kComb,
+       {Op::kOfferSource, Op::kBuffered},
+       {Op::kOfferSink, Op::kLeaveBuffered}},
       {"into Buffered Mode, and the source revokes",
        kComb,
        {Op::kOfferSource, Op::kRevokeSource, Op::kBuffered},

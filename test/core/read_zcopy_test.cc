@@ -71,7 +71,9 @@ TEST_CASE("Zcopy: what is sent behind a buffer that was moved waits in the send 
   CHECK(pair.a.SourceResult()->bytes == 10000);
 }
 
-TEST_CASE("Zcopy: a copy that is revoked follows as Data when the peer has answered, ahead of what was sent behind it") {
+TEST_CASE(
+    "Zcopy: a copy that is revoked follows as Data when the peer has answered, ahead of what was sent behind "
+    "it") {
   ScriptedPeer peer({.options = kZcopy});
   auto data = Fill(5000, 7);
   const auto sent = data;
@@ -96,7 +98,9 @@ TEST_CASE("Zcopy: a copy that is revoked follows as Data when the peer has answe
 }
 
 // The peer has asked for it as Data, and reads nothing.
-TEST_CASE("Zcopy: a copy that is revoked is back at once where only credit is missing, and the engine can be frozen") {
+TEST_CASE(
+    "Zcopy: a copy that is revoked is back at once where only credit is missing, and the engine can be "
+    "frozen") {
   Options few = kZcopy;
   few.receive_buffers = 4;
   few.receive_limit = 4 * 1016;
@@ -328,7 +332,9 @@ TEST_CASE("Zcopy: a receive buffer needed back while it is read into: what comes
   CHECK(peer.HearAll() == "RdmaRdCompl len=3000, SendSm");
 }
 
-TEST_CASE("Zcopy: after RefuseReceive what comes into a receive buffer that was needed back is dropped and told of") {
+TEST_CASE(
+    "Zcopy: after RefuseReceive what comes into a receive buffer that was needed back is dropped and told "
+    "of") {
   const bool closes = GENERATE(false, true);
   Options options = kZcopy;
   options.read_size = 1000;

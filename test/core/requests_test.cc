@@ -255,7 +255,10 @@ TEST_CASE("Requests: we change a mode only as its master, and it holds at once")
 
 TEST_CASE(
     "Requests: ChRcvBuf is obeyed: a smaller size at once, a larger one when the old buffers are used up") {
-  ScriptedPeer peer({.options = {.receive_buffers = 4, .receive_buffer_size = 1000, .receive_buffer_limit = 2000, .receive_limit = 6000}});
+  ScriptedPeer peer({.options = {.receive_buffers = 4,
+                                 .receive_buffer_size = 1000,
+                                 .receive_buffer_limit = 2000,
+                                 .receive_limit = 6000}});
   peer.Say(wire::ChRcvBuf{500});
   REQUIRE(peer.end.flights.size() == 1);
   CHECK_FALSE(peer.end.flights[0].solicited);

@@ -365,7 +365,8 @@ void Simulation::Run() {
     } else if (++idle > 6000) {
       break;  // nothing can move any more
     }
-    // Requests without end would be answered without end: with both windows shut to the reserve nothing else gets through (core/README.md).
+    // Requests without end would be answered without end: with both windows shut to the reserve nothing else
+    // gets through (core/README.md).
     const bool asking = step < kMostStepsWithRequests;
     if (asking && change_modes_ && Pick(30) == 0) {
       End& end = Pick(2) ? pair_->a : pair_->z;
@@ -408,7 +409,8 @@ void Simulation::Finish() {
     if (const auto result = app->end->SinkResult(); result && !app->sink_moved) app->read += result->bytes;
   }
   for (const Engine* engine : {&a, &z}) {
-    PAIR_CHECK(!IsViolation(engine->abort_reason()), ToString(engine->abort_reason()));  // what either saw of the other: MaxAdverts, credit, ...
+    PAIR_CHECK(!IsViolation(engine->abort_reason()),
+               ToString(engine->abort_reason()));  // what either saw of the other: MaxAdverts, credit, ...
   }
   if (fate_ != Fate::kGraceful) {
     // What was lost may not be mistaken for a graceful end.
@@ -467,8 +469,9 @@ TEST_CASE("Simulation: every schedule gives the same stream and ends") {
     const auto failure = RunSeed(seed, &duplications, &enlarged, &asking);
     if (failure) FAIL("seed " << seed << ": " << *failure);
   }
-  std::cout << seeds << " schedules from seed " << first << ", " << duplications << " sockets duplicated, " << enlarged
-            << " times Private Buffers enlarged for a stream, " << asking << " ends with Transactions\n";
+  std::cout << seeds << " schedules from seed " << first << ", " << duplications << " sockets duplicated, "
+            << enlarged << " times Private Buffers enlarged for a stream, " << asking
+            << " ends with Transactions\n";
   CHECK((seeds < 1000 || enlarged != 0));
   CHECK((seeds < 1000 || asking != 0));
 }

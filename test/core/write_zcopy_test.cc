@@ -169,7 +169,8 @@ TEST_CASE("Zcopy: SinkAvailCancel ends with SinkCancelAck, RdmaWrCompl or data")
   CHECK(peer.reason() == AbortReason::kNone);
 }
 
-TEST_CASE("Zcopy: after RefuseReceive what is written into a buffer that was needed back is dropped and told of") {
+TEST_CASE(
+    "Zcopy: after RefuseReceive what is written into a buffer that was needed back is dropped and told of") {
   ScriptedPeer peer({.options = kZcopy});
   peer.Say(kSinkPipelined);
   std::vector<std::byte> out(4000);

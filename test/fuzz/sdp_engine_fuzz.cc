@@ -98,7 +98,8 @@ class Harness {
     (void)engine_.HandleReply(Bytes(bytes).first(size));
   }
 
-  // The input's first byte chooses in which state and in which modes all begins; 0 and 1: as the handshake left it.
+  // The input's first byte chooses in which state and in which modes all begins; 0 and 1: as the handshake
+  // left it.
   void GoToStart() {
     const auto say = [&](const wire::Body& body) {
       Say(body, 0);
@@ -327,9 +328,8 @@ class Harness {
     if (!memory.empty()) return;
     memory.resize(size);
     const bool taken =
-        source
-            ? engine_.OfferSource({.data = memory, .stag = STag(1), .va = 1000})
-            : engine_.OfferSink({.data = memory, .stag = STag(1), .va = 1000, .advertise = advertise});
+        source ? engine_.OfferSource({.data = memory, .stag = STag(1), .va = 1000})
+               : engine_.OfferSink({.data = memory, .stag = STag(1), .va = 1000, .advertise = advertise});
     Require(source || !taken || !refuses_);
     if (!taken) memory.clear();
     if (source) source_revoked_ = false;

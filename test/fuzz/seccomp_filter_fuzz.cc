@@ -1,8 +1,7 @@
-// A program for a seccomp filter, and a system call. The interpreter ends and stays inside the program, whatever that is; and for what the kernel takes
-// for a filter it answers what the kernel would, whose rules (seccomp_check_filter, bpf_check_classic and the meaning of each instruction) are told here a
-// second time: by whole instruction codes, where the interpreter takes codes apart.
-#include "preload/seccomp_filter.h"
-
+// A program for a seccomp filter, and a system call. The interpreter ends and stays inside the program,
+// whatever that is; and for what the kernel takes for a filter it answers what the kernel would, whose rules
+// (seccomp_check_filter, bpf_check_classic and the meaning of each instruction) are told here a second time:
+// by whole instruction codes, where the interpreter takes codes apart.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -10,16 +9,18 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "preload/seccomp_filter.h"
 
 namespace {
 
 // All that the kernel knows in a filter of system calls.
 constexpr uint16_t kCodes[] = {
-    0x20, 0x80, 0x81, 0x00, 0x01, 0x60, 0x61, 0x02, 0x03,                                                        // loads and stores
-    0x04, 0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c, 0x54, 0x5c, 0x44, 0x4c, 0xa4, 0xac, 0x64, 0x6c, 0x74, 0x7c, 0x84,  // computes
-    0x07, 0x87,                                                                                                  // between A and X
-    0x05, 0x15, 0x1d, 0x35, 0x3d, 0x25, 0x2d, 0x45, 0x4d,                                                        // jumps
-    0x06, 0x16,                                                                                                  // answers
+    0x20, 0x80, 0x81, 0x00, 0x01, 0x60, 0x61, 0x02, 0x03,  // loads and stores
+    0x04, 0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c, 0x54, 0x5c,
+    0x44, 0x4c, 0xa4, 0xac, 0x64, 0x6c, 0x74, 0x7c, 0x84,  // computes
+    0x07, 0x87,                                            // between A and X
+    0x05, 0x15, 0x1d, 0x35, 0x3d, 0x25, 0x2d, 0x45, 0x4d,  // jumps
+    0x06, 0x16,                                            // answers
 };
 constexpr size_t kMemory = 16;
 constexpr size_t kCallSize = 64;
@@ -27,7 +28,8 @@ static_assert(sizeof(seccomp_data) == kCallSize);
 
 bool IsConditional(uint16_t code) { return (code & 7) == 5 && code != 0x05; }
 
-// Would the kernel take it? But for reads of memory that was not written, which it refuses, and which read 0 here.
+// Would the kernel take it? But for reads of memory that was not written, which it refuses, and which read 0
+// here.
 bool IsFilter(const std::vector<sock_filter>& program) {
   if (program.empty() || program.size() > 4096) return false;
   for (size_t at = 0; at < program.size(); ++at) {
@@ -59,49 +61,125 @@ uint32_t Answer(const std::vector<sock_filter>& program, const uint8_t* call) {
         a = word;
         break;
       }
-      case 0x80: a = kCallSize; break;
-      case 0x81: x = kCallSize; break;
-      case 0x00: a = k; break;
-      case 0x01: x = k; break;
-      case 0x60: a = memory[k]; break;
-      case 0x61: x = memory[k]; break;
-      case 0x02: memory[k] = a; break;
-      case 0x03: memory[k] = x; break;
-      case 0x04: a += k; break;
-      case 0x0c: a += x; break;
-      case 0x14: a += (uint64_t{1} << 32) - k; break;
-      case 0x1c: a += (uint64_t{1} << 32) - x; break;
-      case 0x24: a *= k; break;
-      case 0x2c: a *= x; break;
-      case 0x34: a /= k; break;
+      case 0x80:
+        a = kCallSize;
+        break;
+      case 0x81:
+        x = kCallSize;
+        break;
+      case 0x00:
+        a = k;
+        break;
+      case 0x01:
+        x = k;
+        break;
+      case 0x60:
+        a = memory[k];
+        break;
+      case 0x61:
+        x = memory[k];
+        break;
+      case 0x02:
+        memory[k] = a;
+        break;
+      case 0x03:
+        memory[k] = x;
+        break;
+      case 0x04:
+        a += k;
+        break;
+      case 0x0c:
+        a += x;
+        break;
+      case 0x14:
+        a += (uint64_t{1} << 32) - k;
+        break;
+      case 0x1c:
+        a += (uint64_t{1} << 32) - x;
+        break;
+      case 0x24:
+        a *= k;
+        break;
+      case 0x2c:
+        a *= x;
+        break;
+      case 0x34:
+        a /= k;
+        break;
       case 0x3c:
         if (x == 0) return 0;
         a /= x;
         break;
-      case 0x54: a &= k; break;
-      case 0x5c: a &= x; break;
-      case 0x44: a |= k; break;
-      case 0x4c: a |= x; break;
-      case 0xa4: a ^= k; break;
-      case 0xac: a ^= x; break;
-      case 0x64: a <<= k; break;
-      case 0x6c: a <<= x % 32; break;
-      case 0x74: a >>= k; break;
-      case 0x7c: a >>= x % 32; break;
-      case 0x84: a = ~a + 1; break;
-      case 0x07: x = a; break;
-      case 0x87: a = x; break;
-      case 0x05: next += k; break;
-      case 0x15: jumps = a == k; break;
-      case 0x1d: jumps = a == x; break;
-      case 0x25: jumps = a > k; break;
-      case 0x2d: jumps = a > x; break;
-      case 0x35: jumps = a >= k; break;
-      case 0x3d: jumps = a >= x; break;
-      case 0x45: jumps = (a & k) != 0; break;
-      case 0x4d: jumps = (a & x) != 0; break;
-      case 0x06: return k32;
-      case 0x16: return static_cast<uint32_t>(a);
+      case 0x54:
+        a &= k;
+        break;
+      case 0x5c:
+        a &= x;
+        break;
+      case 0x44:
+        a |= k;
+        break;
+      case 0x4c:
+        a |= x;
+        break;
+      case 0xa4:
+        a ^= k;
+        break;
+      case 0xac:
+        a ^= x;
+        break;
+      case 0x64:
+        a <<= k;
+        break;
+      case 0x6c:
+        a <<= x % 32;
+        break;
+      case 0x74:
+        a >>= k;
+        break;
+      case 0x7c:
+        a >>= x % 32;
+        break;
+      case 0x84:
+        a = ~a + 1;
+        break;
+      case 0x07:
+        x = a;
+        break;
+      case 0x87:
+        a = x;
+        break;
+      case 0x05:
+        next += k;
+        break;
+      case 0x15:
+        jumps = a == k;
+        break;
+      case 0x1d:
+        jumps = a == x;
+        break;
+      case 0x25:
+        jumps = a > k;
+        break;
+      case 0x2d:
+        jumps = a > x;
+        break;
+      case 0x35:
+        jumps = a >= k;
+        break;
+      case 0x3d:
+        jumps = a >= x;
+        break;
+      case 0x45:
+        jumps = (a & k) != 0;
+        break;
+      case 0x4d:
+        jumps = (a & x) != 0;
+        break;
+      case 0x06:
+        return k32;
+      case 0x16:
+        return static_cast<uint32_t>(a);
     }
     a &= 0xffffffff;
     if (IsConditional(code)) next += jumps ? jt : jf;
@@ -114,7 +192,8 @@ void MakeFilter(std::vector<sock_filter>* program) {
     sock_filter& it = (*program)[at];
     const size_t behind = program->size() - at - 1;
     if (behind == 0) it.code = it.code % 2 == 0 ? 0x06 : 0x16;
-    if (std::find(std::begin(kCodes), std::end(kCodes), it.code) == std::end(kCodes)) it.code = kCodes[it.code % std::size(kCodes)];
+    if (std::find(std::begin(kCodes), std::end(kCodes), it.code) == std::end(kCodes))
+      it.code = kCodes[it.code % std::size(kCodes)];
     if (behind == 0) continue;
     if (it.code == 0x20) it.k = it.k % kCallSize / 4 * 4;
     if (it.code == 0x60 || it.code == 0x61 || it.code == 0x02 || it.code == 0x03) it.k %= kMemory;

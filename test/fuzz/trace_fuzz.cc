@@ -40,7 +40,8 @@ void ReadSlot(sdp::Bytes input) {
   std::byte* const slot = image.data() + SlotOffset(kFallbackSlots);
   std::memcpy(slot, &sequence, sizeof sequence);
   slot[offsetof(Slot, words) + offsetof(ConnectionRecord, kind)] = static_cast<std::byte>(Kind::kConnection);
-  std::memcpy(slot + offsetof(Slot, recent), input.data(), std::min(input.size(), kRecentMessages * sizeof(MessageEntry)));
+  std::memcpy(slot + offsetof(Slot, recent), input.data(),
+              std::min(input.size(), kRecentMessages * sizeof(MessageEntry)));
   sdp::trace::Ladder ladder({.width = 40});
   const auto connections = sdp::trace::ConnectionsIn(image);
   SDP_CHECK(connections.size() == 1);

@@ -13,13 +13,18 @@ import unittest
 ADDRESS = os.environ.get("SDP_TEST_RNIC_ADDRESS", "10.77.0.1")
 ADDRESS6 = os.environ.get("SDP_TEST_RNIC_ADDRESS6", "fd77::1")  # may be empty
 DEVICE = os.environ.get("SDP_TEST_RNIC", "siw0")
-LOCKED = 256 << 20  # what a process may have to be able to lock: both ends of 64 MiB by Zcopy, and all that is there beside
+LOCKED = (
+    256 << 20
+)  # what a process may have to be able to lock: both ends of 64 MiB by Zcopy, and all that is there beside
 
 
 def uverbs():
     """The device files of the RNIC."""
-    return [f"/dev/infiniband/{entry.parent.name}" for entry in pathlib.Path("/sys/class/infiniband_verbs").glob("uverbs*/ibdev")
-            if entry.read_text().strip() == DEVICE]
+    return [
+        f"/dev/infiniband/{entry.parent.name}"
+        for entry in pathlib.Path("/sys/class/infiniband_verbs").glob("uverbs*/ibdev")
+        if entry.read_text().strip() == DEVICE
+    ]
 
 
 def missing():

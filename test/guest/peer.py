@@ -167,7 +167,9 @@ def main():
     role, address, port, *talks = sys.argv[1:]
     listener = None
     if role == "accept":
-        listener = socket.create_server((address, int(port)), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+        listener = socket.create_server(
+            (address, int(port)), family=socket.AF_INET6 if ":" in address else socket.AF_INET
+        )
     for talk in talks:
         start = time.monotonic()
         if listener is not None:

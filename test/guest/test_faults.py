@@ -105,9 +105,16 @@ class Faults(unittest.TestCase):
         port = harness.free_port()
         ends = []
         for role, rnic in ("accept", accepting), ("connect", connecting):
-            ends.append(self.world.start([sys.executable, "-c", TALKER, role, ADDRESS, port, size], environment={"SDP_RNIC": rnic, **PATIENT}))
+            ends.append(
+                self.world.start(
+                    [sys.executable, "-c", TALKER, role, ADDRESS, port, size],
+                    environment={"SDP_RNIC": rnic, **PATIENT},
+                )
+            )
             if role == "accept":
-                harness.wait_until(lambda: f"over {DEVICE}" in self.world.sdp_log(), f"a listener over {DEVICE}", 60)
+                harness.wait_until(
+                    lambda: f"over {DEVICE}" in self.world.sdp_log(), f"a listener over {DEVICE}", 60
+                )
                 self.world.wait_for_listener(port, 60)
         for end in ends:
             harness.wait_until(lambda end=end: "moving" in end.output(), "data on the move", 60)
@@ -153,17 +160,32 @@ class Faults(unittest.TestCase):
         ends = [*self.talkers(), *self.talkers(size=2 << 20)]
         # A listener that goes on: with its kernel side gone, clients are sent to its own.
         port = harness.free_port()
-        echo = self.world.start([sys.executable, harness.PEER, "echo-server", port, ADDRESS], environment={"SDP_RNIC": "auto", **PATIENT})
-        harness.wait_until(lambda: f"{ADDRESS}:{port}: SDP on {ADDRESS}" in self.world.sdp_log(), "a listener over the device", 60)
+        echo = self.world.start(
+            [sys.executable, harness.PEER, "echo-server", port, ADDRESS],
+            environment={"SDP_RNIC": "auto", **PATIENT},
+        )
+        harness.wait_until(
+            lambda: f"{ADDRESS}:{port}: SDP on {ADDRESS}" in self.world.sdp_log(),
+            "a listener over the device",
+            60,
+        )
         self.world.wait_for_listener(port, 60)
         # It ends when the last process has let the device go.
         removal = subprocess.Popen([harness.find("rdma"), "link", "del", DEVICE])
         self.addCleanup(run, "rdma", "link", "add", DEVICE, "type", "siw", "netdev", NETDEV)
         self.assert_reset(*ends)
-        harness.wait_until(lambda: f"the RDMA device {DEVICE} was removed: no longer SDP on" in self.world.sdp_log(), "a listener without it", 60)
-        program = ("import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); s.sendall(b'x'); "
-                   "assert s.recv(1) == b'x'; print('echoed')")
-        self.assertEqual(self.world.run([sys.executable, "-c", program, ADDRESS, port], environment=PATIENT), b"echoed\n")
+        harness.wait_until(
+            lambda: f"the RDMA device {DEVICE} was removed: no longer SDP on" in self.world.sdp_log(),
+            "a listener without it",
+            60,
+        )
+        program = (
+            "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); s.sendall(b'x'); "
+            "assert s.recv(1) == b'x'; print('echoed')"
+        )
+        self.assertEqual(
+            self.world.run([sys.executable, "-c", program, ADDRESS, port], environment=PATIENT), b"echoed\n"
+        )
         self.assertNotIn("TCP, because", self.world.sdp_log())
         echo.kill()
         self.assertEqual(removal.wait(60), 0)
@@ -176,11 +198,18 @@ class Faults(unittest.TestCase):
         add = ["rdma", "link", "add", DEVICE, "type", "siw", "netdev", NETDEV]
         run("rdma", "link", "del", DEVICE)
         self.addCleanup(lambda: os.path.exists(f"/sys/class/infiniband/{DEVICE}") or run(*add))
-        caller = self.world.start([sys.executable, "-c", CALLER, ADDRESS], environment={"SDP_RNIC": "auto", **PATIENT}, stdin=subprocess.PIPE)
+        caller = self.world.start(
+            [sys.executable, "-c", CALLER, ADDRESS],
+            environment={"SDP_RNIC": "auto", **PATIENT},
+            stdin=subprocess.PIPE,
+        )
 
         def listen():
             port = harness.free_port()
-            self.world.start([sys.executable, harness.PEER, "echo-server", port, ADDRESS], environment={"SDP_RNIC": "auto", **PATIENT})
+            self.world.start(
+                [sys.executable, harness.PEER, "echo-server", port, ADDRESS],
+                environment={"SDP_RNIC": "auto", **PATIENT},
+            )
             self.world.wait_for_listener(port, 60)
             return port
 
@@ -189,33 +218,56 @@ class Faults(unittest.TestCase):
             calls = caller.output().count("echoed")
             caller.popen.stdin.write(b"%d\n" % port)
             caller.popen.stdin.flush()
-            harness.wait_until(lambda: caller.output().count("echoed") > calls or not caller.running(), "an echo", 60)
-            return sorted((c["rnic"] for p in self.world.sdpstat()["processes"] if p["pid"] == caller.pid for c in p["connections"]), key=lambda rnic: rnic == "soft")
+            harness.wait_until(
+                lambda: caller.output().count("echoed") > calls or not caller.running(), "an echo", 60
+            )
+            return sorted(
+                (
+                    c["rnic"]
+                    for p in self.world.sdpstat()["processes"]
+                    if p["pid"] == caller.pid
+                    for c in p["connections"]
+                ),
+                key=lambda rnic: rnic == "soft",
+            )
 
         earlier = listen()
         self.assertEqual(call(earlier), ["soft"])
         run(*add)
         self.assertEqual(call(earlier), [DEVICE, "soft"])
         later = listen()
-        harness.wait_until(lambda: f"{ADDRESS}:{later}: SDP on {ADDRESS}" in self.world.sdp_log(), "a listener over the device", 60)
+        harness.wait_until(
+            lambda: f"{ADDRESS}:{later}: SDP on {ADDRESS}" in self.world.sdp_log(),
+            "a listener over the device",
+            60,
+        )
         self.assertEqual(call(later), [DEVICE, DEVICE, "soft"])
         self.assertNotIn("TCP, because", self.world.sdp_log())
 
     def tail(self, way, accepting, late=False):
         """What a process has written, of which its device has most when it goes: (bytes that the peer reads, how they end), and all of them."""
         port, size = harness.free_port(), 400_000
-        reader = self.world.start([sys.executable, "-c", READER, ADDRESS, port], environment={"SDP_RNIC": accepting, **PATIENT},
-                                  stdin=subprocess.PIPE)
+        reader = self.world.start(
+            [sys.executable, "-c", READER, ADDRESS, port],
+            environment={"SDP_RNIC": accepting, **PATIENT},
+            stdin=subprocess.PIPE,
+        )
         self.world.wait_for_listener(port, 60)
         if not late:
             reader.popen.stdin.close()
-        writer = self.world.start([sys.executable, "-c", WRITER, ADDRESS, port, size, way], environment={"SDP_RNIC": "verbs", **PATIENT})
+        writer = self.world.start(
+            [sys.executable, "-c", WRITER, ADDRESS, port, size, way],
+            environment={"SDP_RNIC": "verbs", **PATIENT},
+        )
         writer.wait(60)
         if late:
             reader.popen.stdin.close()
         self.assertEqual(reader.wait(60), 0, reader.output())
         _, read, end = reader.output().split()
-        print(f"   {way} -> {accepting}{' that reads late' if late else ''}: {read} of {size} bytes, {end}", flush=True)
+        print(
+            f"   {way} -> {accepting}{' that reads late' if late else ''}: {read} of {size} bytes, {end}",
+            flush=True,
+        )
         self.assertNotIn("TCP, because", self.world.sdp_log())
         return (int(read), end), size
 
@@ -233,7 +285,11 @@ class Faults(unittest.TestCase):
                 ended, size = self.tail("_exit", accepting)
                 self.assertEqual(ended, (size, "EOF"))
         # Not all of it can: then that is no end like any other.
-        for way, accepting, late in ("_exit", "soft", True), ("kill", "verbs", False), ("kill", "soft", False):
+        for way, accepting, late in (
+            ("_exit", "soft", True),
+            ("kill", "verbs", False),
+            ("kill", "soft", False),
+        ):
             with self.subTest("all of it, or a reset", way=way, accepting=accepting, late=late):
                 ended, size = self.tail(way, accepting, late)
                 self.assertIn(ended, [(size, "EOF"), (ended[0], "ECONNRESET")])
@@ -254,9 +310,15 @@ class Faults(unittest.TestCase):
                 port = harness.free_port()
                 slow = {"SDP_PM_TIMEOUT_MS": 20000, "SDP_HANDSHAKE_TIMEOUT_MS": 60000}
                 talks = ["both", "banner"]
-                server = self.world.start([sys.executable, PEER, "accept", ADDRESS, port, *talks], environment={"SDP_RNIC": accepting, **slow})
+                server = self.world.start(
+                    [sys.executable, PEER, "accept", ADDRESS, port, *talks],
+                    environment={"SDP_RNIC": accepting, **slow},
+                )
                 self.world.wait_for_listener(port, 60)
-                client = self.world.start([sys.executable, PEER, "connect", ADDRESS, port, *talks], environment={"SDP_RNIC": connecting, **slow})
+                client = self.world.start(
+                    [sys.executable, PEER, "connect", ADDRESS, port, *talks],
+                    environment={"SDP_RNIC": connecting, **slow},
+                )
                 for end, process in ("connecting", client), ("accepting", server):
                     self.assertEqual(process.wait(120), 0, f"{end} end:\n{process.output()}")
                 print("  ", connecting, "->", accepting, *client.output().split(), flush=True)

@@ -138,38 +138,66 @@ class Listener(unittest.TestCase):
     def tearDown(self):
         harness.tell_if_failed(self)
 
-    def serve(self, way, count, bound=ADDRESS, rnic="verbs", client_rnic="soft", targets=(ADDRESS,), named=None):
+    def serve(
+        self, way, count, bound=ADDRESS, rnic="verbs", client_rnic="soft", targets=(ADDRESS,), named=None
+    ):
         """`count` connections to each target, from the same address; `named`: what the server calls these."""
         port = harness.free_port()
-        server = self.world.start([sys.executable, "-c", SERVER, bound, port, way, count * len(targets), *(named or targets)],
-                                  environment={"SDP_RNIC": rnic, **PATIENT})
+        server = self.world.start(
+            [sys.executable, "-c", SERVER, bound, port, way, count * len(targets), *(named or targets)],
+            environment={"SDP_RNIC": rnic, **PATIENT},
+        )
         for target in targets:
             registered = re.compile(rf"SDP on \[?{re.escape(target)}\]?:\d+ over {DEVICE}")
-            harness.wait_until(lambda registered=registered: registered.search(self.world.sdp_log()), f"a listener at {target} over {DEVICE}", 60)
+            harness.wait_until(
+                lambda registered=registered: registered.search(self.world.sdp_log()),
+                f"a listener at {target} over {DEVICE}",
+                60,
+            )
         self.world.wait_for_listener(port, 60)
         ends = [("accepting", server)]
         for target in targets:
-            ends.insert(0, (f"to {target}", self.world.start([sys.executable, "-c", CLIENT, target, port, count],
-                                                             environment={"SDP_RNIC": client_rnic, **PATIENT})))
+            ends.insert(
+                0,
+                (
+                    f"to {target}",
+                    self.world.start(
+                        [sys.executable, "-c", CLIENT, target, port, count],
+                        environment={"SDP_RNIC": client_rnic, **PATIENT},
+                    ),
+                ),
+            )
         for end, process in ends:
-            self.assertEqual(process.wait(90), 0, f"{end}:\n{process.output()}\n{self.world.sdp_log()[-3000:]}")
+            self.assertEqual(
+                process.wait(90), 0, f"{end}:\n{process.output()}\n{self.world.sdp_log()[-3000:]}"
+            )
         self.assertNotIn("TCP, because", self.world.sdp_log())
 
     def test_sdpstat_shows_both_rnics(self):
         port = harness.free_port()
-        self.world.start([sys.executable, harness.PEER, "echo-server", port, ADDRESS], environment={"SDP_RNIC": "auto", **PATIENT})
-        program = ("import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); s.sendall(b'x'); "
-                   "assert s.recv(1) == b'x'; print('echoed')")
+        self.world.start(
+            [sys.executable, harness.PEER, "echo-server", port, ADDRESS],
+            environment={"SDP_RNIC": "auto", **PATIENT},
+        )
+        program = (
+            "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); s.sendall(b'x'); "
+            "assert s.recv(1) == b'x'; print('echoed')"
+        )
 
         def rows():
             return {row["rnic"]: row for p in self.world.sdpstat()["processes"] for row in p["listeners"]}
+
         harness.wait_until(lambda: set(rows()) == {"soft", DEVICE}, "a row for each RNIC", 60)
         self.assertEqual({row["local"] for row in rows().values()}, {f"{ADDRESS}:{port}"})
         self.assertEqual(len({row["fd"] for row in rows().values()}), 1)
         self.assertNotEqual(rows()["soft"]["sdp_local"], rows()[DEVICE]["sdp_local"])
         self.assertEqual(self.world.summary()["listeners"], 1)
-        self.assertEqual(self.world.run([sys.executable, "-c", program, ADDRESS, port], environment=PATIENT), b"echoed\n")
-        harness.wait_until(lambda: rows()[DEVICE]["accepted_sdp"] == 1, "a connection accepted over the device", 30)
+        self.assertEqual(
+            self.world.run([sys.executable, "-c", program, ADDRESS, port], environment=PATIENT), b"echoed\n"
+        )
+        harness.wait_until(
+            lambda: rows()[DEVICE]["accepted_sdp"] == 1, "a connection accepted over the device", 30
+        )
         self.assertEqual(rows()["soft"]["accepted_sdp"], 0)
 
     def test_blocking(self):
@@ -202,7 +230,15 @@ class Listener(unittest.TestCase):
     def test_a_wildcard_listener_of_both_versions(self):
         if not ADDRESS6:
             raise unittest.SkipTest("the device has no IPv6 address")
-        self.serve("block", 2, bound="::", rnic="auto", client_rnic="verbs", targets=(ADDRESS, ADDRESS6), named=(f"::ffff:{ADDRESS}", ADDRESS6))
+        self.serve(
+            "block",
+            2,
+            bound="::",
+            rnic="auto",
+            client_rnic="verbs",
+            targets=(ADDRESS, ADDRESS6),
+            named=(f"::ffff:{ADDRESS}", ADDRESS6),
+        )
 
 
 if __name__ == "__main__":

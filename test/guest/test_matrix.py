@@ -32,15 +32,24 @@ class Matrix(unittest.TestCase):
 
     def pair(self, connecting, accepting, crc, talks):
         port = harness.free_port()
-        server = self.world.start([sys.executable, PEER, "accept", ADDRESS, port, *talks], environment=environment(accepting, crc))
+        server = self.world.start(
+            [sys.executable, PEER, "accept", ADDRESS, port, *talks], environment=environment(accepting, crc)
+        )
         self.world.wait_for_listener(port, 30)
-        client = self.world.start([sys.executable, PEER, "connect", ADDRESS, port, *talks], environment=environment(connecting, crc))
+        client = self.world.start(
+            [sys.executable, PEER, "connect", ADDRESS, port, *talks], environment=environment(connecting, crc)
+        )
         for end, process in ("connecting", client), ("accepting", server):
-            self.assertEqual(process.wait(120), 0, f"{end} end:\n{process.output()}\n{self.world.sdp_log()[-3000:]}")
+            self.assertEqual(
+                process.wait(120), 0, f"{end} end:\n{process.output()}\n{self.world.sdp_log()[-3000:]}"
+            )
         self.assertNotIn("TCP, because", self.world.sdp_log())
         for line in client.output().splitlines():
             talk, seconds = line.split()
-            print(f"   {NAMES[connecting]:4} -> {NAMES[accepting]:4}  crc {'on ' if crc else 'off'}  {talk:10} {seconds:>6} s", flush=True)
+            print(
+                f"   {NAMES[connecting]:4} -> {NAMES[accepting]:4}  crc {'on ' if crc else 'off'}  {talk:10} {seconds:>6} s",
+                flush=True,
+            )
         self.assertEqual(len(client.output().splitlines()), len(talks))
 
     def zcopy(self, connecting, accepting, force, mebibytes=8, address=ADDRESS, talk="large", **settings):
@@ -48,21 +57,36 @@ class Matrix(unittest.TestCase):
         port = harness.free_port()
         talk = f"{talk}-{mebibytes}"
         forced = settings | ({"SDP_FORCE": force} if force else {})
-        server = self.world.start([sys.executable, PEER, "accept", address, port, talk], environment=environment(accepting) | forced,
-                                  stdin=subprocess.PIPE)
+        server = self.world.start(
+            [sys.executable, PEER, "accept", address, port, talk],
+            environment=environment(accepting) | forced,
+            stdin=subprocess.PIPE,
+        )
         self.world.wait_for_listener(port, 30)
         start = time.monotonic()
-        client = self.world.start([sys.executable, PEER, "connect", address, port, talk], environment=environment(connecting) | forced,
-                                  stdin=subprocess.PIPE)
-        harness.wait_until(lambda: "moved" in client.output() or not client.running(), "end of the transfer", 120)
+        client = self.world.start(
+            [sys.executable, PEER, "connect", address, port, talk],
+            environment=environment(connecting) | forced,
+            stdin=subprocess.PIPE,
+        )
+        harness.wait_until(
+            lambda: "moved" in client.output() or not client.running(), "end of the transfer", 120
+        )
         seconds = time.monotonic() - start
-        carried = [c for p in self.world.sdpstat()["processes"] if p["pid"] == client.pid for c in p["connections"]]
+        carried = [
+            c for p in self.world.sdpstat()["processes"] if p["pid"] == client.pid for c in p["connections"]
+        ]
         for end, process in ("connecting", client), ("accepting", server):
             process.popen.stdin.close()
-            self.assertEqual(process.wait(60), 0, f"{end} end:\n{process.output()}\n{self.world.sdp_log()[-3000:]}")
+            self.assertEqual(
+                process.wait(60), 0, f"{end} end:\n{process.output()}\n{self.world.sdp_log()[-3000:]}"
+            )
         self.assertNotIn("TCP, because", self.world.sdp_log())
         self.assertEqual([c["rnic"] for c in carried], [NAMES[connecting]])
-        print(f"   {NAMES[connecting]:4} -> {NAMES[accepting]:4}  {force or 'chosen':7}  {talk:10} {seconds:6.2f} s", flush=True)
+        print(
+            f"   {NAMES[connecting]:4} -> {NAMES[accepting]:4}  {force or 'chosen':7}  {talk:10} {seconds:6.2f} s",
+            flush=True,
+        )
         self.sender = carried[0]
         return carried[0]["bytes_out"]
 
@@ -73,7 +97,9 @@ class Matrix(unittest.TestCase):
             return  # test_mechanisms has these
         for force in "read", "write":
             # A sender copies when its reader does not come in time, which a slow guest's may not.
-            self.assertTrue(any(self.zcopy(connecting, accepting, force)[f"{force}_zcopy"] > 0 for _ in range(5)))
+            self.assertTrue(
+                any(self.zcopy(connecting, accepting, force)[f"{force}_zcopy"] > 0 for _ in range(5))
+            )
 
     def test_embedded_to_embedded(self):
         self.pairs("soft", "soft")
@@ -99,7 +125,9 @@ class Matrix(unittest.TestCase):
         for connecting, accepting in ("verbs", "verbs"), ("soft", "verbs"), ("verbs", "soft"):
             with self.subTest(connecting=connecting, accepting=accepting):
                 self.zcopy(connecting, accepting, "bcopy", 2, SDP_PRIVATE_BUFFER_SIZE=4096)
-                self.assertEqual((self.sender["remote_buffer_size"], self.sender["local_buffer_size"]), (64528, 4096))
+                self.assertEqual(
+                    (self.sender["remote_buffer_size"], self.sender["local_buffer_size"]), (64528, 4096)
+                )
 
     def test_over_ipv6(self):
         if not ADDRESS6:
@@ -111,11 +139,20 @@ class Matrix(unittest.TestCase):
         port = harness.free_port()
         self.world.start([sys.executable, harness.PEER, "echo-server", port, ADDRESS])
         self.world.wait_for_listener(port, 20)
-        program = ("import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); s.sendall(b'x'); s.recv(1); "
-                   "print('here', flush=True); s.recv(1)")
-        client = self.world.start([sys.executable, "-c", program, ADDRESS, port], environment=environment("verbs"))
+        program = (
+            "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); s.sendall(b'x'); s.recv(1); "
+            "print('here', flush=True); s.recv(1)"
+        )
+        client = self.world.start(
+            [sys.executable, "-c", program, ADDRESS, port], environment=environment("verbs")
+        )
         harness.wait_until(lambda: "here" in client.output(), "an echo", 30)
-        rnics = [(c["rnic"], c["link"]) for p in self.world.sdpstat()["processes"] if p["pid"] == client.pid for c in p["connections"]]
+        rnics = [
+            (c["rnic"], c["link"])
+            for p in self.world.sdpstat()["processes"]
+            if p["pid"] == client.pid
+            for c in p["connections"]
+        ]
         self.assertEqual(rnics, [(NAMES["verbs"], "rdma")])
 
 

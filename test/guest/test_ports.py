@@ -54,19 +54,29 @@ class Ports(unittest.TestCase):
                     raise
 
     def server(self):
-        server = self.world.start([sys.executable, harness.PEER, "echo-server", self.port, ADDRESS], environment=OVER_KERNEL_RNIC)
+        server = self.world.start(
+            [sys.executable, harness.PEER, "echo-server", self.port, ADDRESS], environment=OVER_KERNEL_RNIC
+        )
         self.world.wait_for_listener(self.port, 60)
         return server
 
     def connects(self, count):
-        output = self.world.run([sys.executable, "-c", ECHO_EACH, ADDRESS, self.port, count], environment=OVER_KERNEL_RNIC, timeout=90)
+        output = self.world.run(
+            [sys.executable, "-c", ECHO_EACH, ADDRESS, self.port, count],
+            environment=OVER_KERNEL_RNIC,
+            timeout=90,
+        )
         self.assertEqual(output, b"ok\n")
         self.assertNotIn("TCP, because", self.world.sdp_log())
 
     def over_device(self):
         """How many connections the device's listener has accepted."""
-        return sum(listener["accepted_sdp"] for process in self.world.sdpstat()["processes"] for listener in process["listeners"]
-                   if listener["rnic"] == DEVICE)
+        return sum(
+            listener["accepted_sdp"]
+            for process in self.world.sdpstat()["processes"]
+            for listener in process["listeners"]
+            if listener["rnic"] == DEVICE
+        )
 
     def test_a_connection_finds_a_port(self):
         self.server()

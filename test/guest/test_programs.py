@@ -57,18 +57,34 @@ class Programs(unittest.TestCase):
 
     def rnics(self, process):
         """What the process's open connections go over, as sdpstat has it."""
-        return [c["rnic"] for p in self.world.sdpstat()["processes"] if p["pid"] == process.pid for c in p["connections"]]
+        return [
+            c["rnic"]
+            for p in self.world.sdpstat()["processes"]
+            if p["pid"] == process.pid
+            for c in p["connections"]
+        ]
 
     def wait_for_device(self, process, connections=1):
-        harness.wait_until(lambda: self.rnics(process) == [DEVICE] * connections, f"{connections} connections over {DEVICE}", 30)
+        harness.wait_until(
+            lambda: self.rnics(process) == [DEVICE] * connections,
+            f"{connections} connections over {DEVICE}",
+            30,
+        )
 
     def accepted_over_device(self):
-        return sum(row["accepted_sdp"] for p in self.world.sdpstat()["processes"] for row in p["listeners"] if row["rnic"] == DEVICE)
+        return sum(
+            row["accepted_sdp"]
+            for p in self.world.sdpstat()["processes"]
+            for row in p["listeners"]
+            if row["rnic"] == DEVICE
+        )
 
     def test_iperf3(self):
         harness.need("iperf3")
         server = self.server("iperf3", "-s", "-1", "-B", ADDRESS, "-p", self.port, rnic="verbs")
-        client = self.world.start(["iperf3", "-c", ADDRESS, "-p", self.port, "-t", "4"], environment=OVER_KERNEL_RNIC)
+        client = self.world.start(
+            ["iperf3", "-c", ADDRESS, "-p", self.port, "-t", "4"], environment=OVER_KERNEL_RNIC
+        )
         for end in client, server:
             self.wait_for_device(end, 2)
         self.assertEqual(client.wait(60), 0, client.output())
@@ -79,9 +95,30 @@ class Programs(unittest.TestCase):
     def test_redis(self):
         harness.need("redis-server")
         harness.need("redis-benchmark")
-        self.server("redis-server", "--bind", ADDRESS, "--port", self.port, "--save", "", "--protected-mode", "no", rnic="verbs")
-        output = self.client("redis-benchmark", "-h", ADDRESS, "-p", self.port, "-n", "2000", "-c", "10", "-t", "set,get", "-q")
-        print(*[line for line in output.decode().replace("\r", "\n").splitlines() if "requests per second" in line], sep="\n", flush=True)
+        self.server(
+            "redis-server",
+            "--bind",
+            ADDRESS,
+            "--port",
+            self.port,
+            "--save",
+            "",
+            "--protected-mode",
+            "no",
+            rnic="verbs",
+        )
+        output = self.client(
+            "redis-benchmark", "-h", ADDRESS, "-p", self.port, "-n", "2000", "-c", "10", "-t", "set,get", "-q"
+        )
+        print(
+            *[
+                line
+                for line in output.decode().replace("\r", "\n").splitlines()
+                if "requests per second" in line
+            ],
+            sep="\n",
+            flush=True,
+        )
         self.assertGreaterEqual(self.accepted_over_device(), 20)  # ten for each of the two
         self.assert_no_tcp()
 
@@ -89,12 +126,21 @@ class Programs(unittest.TestCase):
         """The server has said all that it has to say, and hears the client's answer to that. (A listening nc ends when its client has.)"""
         harness.need("nc")
         directory = self.world.directory
-        there, back = harness.random_file(directory / "there", 3 << 20), harness.random_file(directory / "back", 3 << 20, seed=2)
+        there, back = harness.random_file(directory / "there", 3 << 20), harness.random_file(
+            directory / "back", 3 << 20, seed=2
+        )
         with open(directory / "there", "rb") as data, open(directory / "back-copy", "wb") as out:
             server = self.server("nc", "-N", "-l", ADDRESS, self.port, rnic="verbs", stdin=data, stdout=out)
         with open(directory / "there-copy", "wb") as out:
-            client = self.world.start(["nc", "-N", ADDRESS, self.port], environment=OVER_KERNEL_RNIC, stdin=subprocess.PIPE, stdout=out)
-        harness.wait_until(lambda: (directory / "there-copy").stat().st_size == 3 << 20, "all that the server has to say", 60)
+            client = self.world.start(
+                ["nc", "-N", ADDRESS, self.port],
+                environment=OVER_KERNEL_RNIC,
+                stdin=subprocess.PIPE,
+                stdout=out,
+            )
+        harness.wait_until(
+            lambda: (directory / "there-copy").stat().st_size == 3 << 20, "all that the server has to say", 60
+        )
         for end in client, server:
             self.wait_for_device(end)
         with client.popen.stdin as answer:
@@ -111,12 +157,17 @@ class Programs(unittest.TestCase):
         directory = self.world.directory
         (directory / "www").mkdir()
         wanted = harness.random_file(directory / "www" / "file", 3 << 20)
-        (directory / "nginx.conf").write_text("\n".join(processes) + NGINX.format(directory=directory, address=ADDRESS, port=self.port))
+        (directory / "nginx.conf").write_text(
+            "\n".join(processes) + NGINX.format(directory=directory, address=ADDRESS, port=self.port)
+        )
         self.server("nginx", "-c", directory / "nginx.conf", "-p", directory, rnic="verbs")
         for _ in range(2):
             # It is on its way until somebody reads what it prints.
-            client = self.world.start(["curl", "-s", "-S", "-f", f"http://{ADDRESS}:{self.port}/file"], environment=OVER_KERNEL_RNIC,
-                                      stdout=subprocess.PIPE)
+            client = self.world.start(
+                ["curl", "-s", "-S", "-f", f"http://{ADDRESS}:{self.port}/file"],
+                environment=OVER_KERNEL_RNIC,
+                stdout=subprocess.PIPE,
+            )
             self.wait_for_device(client)
             content, _ = client.popen.communicate(timeout=60)
             self.assertEqual(client.popen.returncode, 0, client.output())
@@ -179,21 +230,31 @@ print("ok")
     def echo_without_the_device(self, *argv, rnic="verbs", before=""):
         """A client that cannot use the device gets its answers all the same; what the log says of it."""
         self.server(sys.executable, harness.PEER, "echo-server", self.port, ADDRESS)
-        program = "import os, socket, sys; " + before + """
+        program = (
+            "import os, socket, sys; "
+            + before
+            + """
 for _ in range(2):
     s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
     s.sendall(b"x")
     assert s.recv(1) == b"x"
 print("ok")
 """
-        output = self.world.run([*argv, sys.executable, "-c", program, ADDRESS, self.port], timeout=90,
-                                environment={**OVER_KERNEL_RNIC, "SDP_RNIC": rnic})
+        )
+        output = self.world.run(
+            [*argv, sys.executable, "-c", program, ADDRESS, self.port],
+            timeout=90,
+            environment={**OVER_KERNEL_RNIC, "SDP_RNIC": rnic},
+        )
         self.assertEqual(output, b"ok\n")
         return self.world.sdp_log()
 
     def test_too_little_locked_memory(self):
         harness.need("prlimit")
-        for rnic, said in ("verbs", "TCP, because"), ("auto", "the embedded RNIC, because the kernel's failed"):
+        for rnic, said in ("verbs", "TCP, because"), (
+            "auto",
+            "the embedded RNIC, because the kernel's failed",
+        ):
             with self.subTest(rnic):
                 log = self.echo_without_the_device("prlimit", "--memlock=65536:65536", rnic=rnic)
                 self.assertIn("the limit on locked memory, ulimit -l, may be too small", log)
@@ -208,9 +269,19 @@ print("ok")
         self.world.log_file.chmod(0o666)
         self.world.directory.chmod(0o755)
         # The device itself stays as it is, for others.
-        hide = (f'cp -a /dev/infiniband/rdma_cm {self.world.directory}/rdma_cm && chmod 600 {self.world.directory}/rdma_cm && '
-                f'mount --bind {self.world.directory}/rdma_cm /dev/infiniband/rdma_cm && exec "$@"')
-        log = self.echo_without_the_device("unshare", "-m", "sh", "-c", hide, "sh", before="'x'.encode('idna'); os.setresuid(65534, 65534, 65534)")
+        hide = (
+            f'cp -a /dev/infiniband/rdma_cm {self.world.directory}/rdma_cm && chmod 600 {self.world.directory}/rdma_cm && '
+            f'mount --bind {self.world.directory}/rdma_cm /dev/infiniband/rdma_cm && exec "$@"'
+        )
+        log = self.echo_without_the_device(
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            hide,
+            "sh",
+            before="'x'.encode('idna'); os.setresuid(65534, 65534, 65534)",
+        )
         self.assertIn("SDP_RNIC=verbs: /dev/infiniband/rdma_cm: Permission denied", log)
         self.assertIn("TCP, because no-rnic", log)
 
@@ -228,7 +299,9 @@ print("ok")
                 self.world.log_file.write_text("")
                 hide = f'mount --bind {nothing} {library.resolve()} && exec "$@"'
                 log = self.echo_without_the_device("unshare", "-m", "sh", "-c", hide, "sh", rnic=rnic)
-                self.assertEqual([line for line in log.splitlines() if "connect to" in line and DEVICE in line], [])
+                self.assertEqual(
+                    [line for line in log.splitlines() if "connect to" in line and DEVICE in line], []
+                )
                 if said is not None:
                     self.assertIn(said, log)
                     self.assertIn("librdmacm.so.1: file too short", log)
@@ -247,13 +320,21 @@ except OSError as e:
 """
         harness.need("ip")
         # 192.0.2.0/24 is for documentation: a host with a default route would wait for it.
-        if subprocess.run([harness.find("ip"), "route", "get", "192.0.2.1"], capture_output=True, timeout=60).returncode == 0:
+        if (
+            subprocess.run(
+                [harness.find("ip"), "route", "get", "192.0.2.1"], capture_output=True, timeout=60
+            ).returncode
+            == 0
+        ):
             raise unittest.SkipTest("this host has a default route")
         for rnic in "verbs", "auto":
             with self.subTest(rnic):
                 self.world.log_file.write_text("")
-                output = self.world.run([sys.executable, "-c", program, "192.0.2.1"], timeout=90,
-                                        environment={**OVER_KERNEL_RNIC, "SDP_RNIC": rnic})
+                output = self.world.run(
+                    [sys.executable, "-c", program, "192.0.2.1"],
+                    timeout=90,
+                    environment={**OVER_KERNEL_RNIC, "SDP_RNIC": rnic},
+                )
                 self.assertEqual(output, b"ENETUNREACH\n")
                 self.assertIn("connect to 192.0.2.1:9: TCP, because pm-unreachable", self.world.sdp_log())
 
@@ -285,14 +366,22 @@ while True:
         self.server(sys.executable, harness.PEER, "echo-server", self.port, ADDRESS)
         for microseconds, wanted in (10000, "polled"), (0, "slept"):
             with self.subTest(microseconds=microseconds):
-                client = self.world.start([sys.executable, "-c", program, ADDRESS, self.port],
-                                          environment={**OVER_KERNEL_RNIC, "SDP_CQ_POLL_US": microseconds})
+                client = self.world.start(
+                    [sys.executable, "-c", program, ADDRESS, self.port],
+                    environment={**OVER_KERNEL_RNIC, "SDP_CQ_POLL_US": microseconds},
+                )
 
                 def waits():
-                    return [c["waits"] for p in self.world.sdpstat()["processes"] if p["pid"] == client.pid for c in p["connections"]]
+                    return [
+                        c["waits"]
+                        for p in self.world.sdpstat()["processes"]
+                        if p["pid"] == client.pid
+                        for c in p["connections"]
+                    ]
 
                 def all_have(found):
                     return len(found) == 3 and all(w[wanted] > 3 for w in found)
+
                 harness.wait_until(lambda: all_have(waits()), f"waits that {wanted}", 60)
                 if microseconds == 0:
                     self.assertEqual([w["polled"] for w in waits()], [0, 0, 0])

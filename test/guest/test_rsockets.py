@@ -29,7 +29,13 @@ WAYS = ["rsockets", "tcp", "sdp"]
 
 
 def rsocket_listens(port):
-    found = subprocess.run([harness.find("rdma"), "resource", "show", "cm_id"], capture_output=True, text=True, timeout=60, check=True)
+    found = subprocess.run(
+        [harness.find("rdma"), "resource", "show", "cm_id"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     return any("LISTEN" in line and f":{port} " in line + " " for line in found.stdout.splitlines())
 
 
@@ -46,12 +52,32 @@ class Rsockets(unittest.TestCase):
     def microseconds(self, way, mode, size, iterations, transfers):
         """Of one transfer, as the connecting end reports it. Ends that never sleep need a processor each."""
         port = harness.free_port()
-        options = ["-p", port, "-S", size, "-I", iterations, "-C", transfers, *([] if way == "rsockets" else ["-T", "s"]), *MODES[mode]]
+        options = [
+            "-p",
+            port,
+            "-S",
+            size,
+            "-I",
+            iterations,
+            "-C",
+            transfers,
+            *([] if way == "rsockets" else ["-T", "s"]),
+            *MODES[mode],
+        ]
         preload, environment = way == "sdp", OVER_KERNEL_RNIC if way == "sdp" else {}
-        server = self.world.start(["taskset", "-c", "0", "rstream", "-b", ADDRESS, *options], preload=preload, environment=environment)
+        server = self.world.start(
+            ["taskset", "-c", "0", "rstream", "-b", ADDRESS, *options],
+            preload=preload,
+            environment=environment,
+        )
         listens = {"rsockets": rsocket_listens, "tcp": harness.tcp_listens, "sdp": self.world.listener}[way]
         harness.wait_until(lambda: listens(port), f"a listener ({way})", 60)
-        output = self.world.run(["taskset", "-c", "1", "rstream", "-s", ADDRESS, *options], preload=preload, environment=environment, timeout=120)
+        output = self.world.run(
+            ["taskset", "-c", "1", "rstream", "-s", ADDRESS, *options],
+            preload=preload,
+            environment=environment,
+            timeout=120,
+        )
         self.assertEqual(server.wait(60), 0, server.output())
         return float(output.split()[-1])
 
@@ -65,8 +91,12 @@ class Rsockets(unittest.TestCase):
             medians = {way: statistics.median(values) for way, values in taken.items()}
             ratio = medians["rsockets"] / medians["sdp"]
             verdict = "as wanted" if ratio >= wanted else "too slow"
-            print(f"   {size:8} bytes {mode:8} ", *(f"{way} {medians[way]:9.1f} us " for way in WAYS),
-                  f" {ratio:.2f} times as fast as rsockets, wanted {wanted}: {verdict}", flush=True)
+            print(
+                f"   {size:8} bytes {mode:8} ",
+                *(f"{way} {medians[way]:9.1f} us " for way in WAYS),
+                f" {ratio:.2f} times as fast as rsockets, wanted {wanted}: {verdict}",
+                flush=True,
+            )
             if ratio < wanted:
                 slow.append((size, mode))
         self.assertNotIn("TCP, because", self.world.sdp_log())

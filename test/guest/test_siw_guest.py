@@ -17,7 +17,8 @@ SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "siw-guest"
 TRACE = pathlib.Path("/etc/sdp-siw-guest-test")
 BUILT = 200  # seconds; the first guest of a host waits until its kernel module is built
 
-IN_THE_GUEST = """
+IN_THE_GUEST = (
+    """
 cat here
 echo "two  words" "$(id -u)" "$(uname -n)" "${SDP_OF_THE_HOST-unset}" "$(wc -c </dev/stdin)"
 rdma link show siw0/1
@@ -26,11 +27,15 @@ echo other >here
 echo other >%s
 echo trouble >&2
 exit 7
-""" % TRACE
+"""
+    % TRACE
+)
 
 
 def addresses():
-    return subprocess.run([harness.find("ip"), "-br", "address"], capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(
+        [harness.find("ip"), "-br", "address"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
 
 
 class SiwGuest(unittest.TestCase):
@@ -50,11 +55,19 @@ class SiwGuest(unittest.TestCase):
         return {**os.environ, "SDP_OF_THE_HOST": "1", **extra}
 
     def run_script(self, *argv, timeout=200, **extra):
-        return subprocess.run([SCRIPT, *argv], capture_output=True, text=True, timeout=timeout, env=self.environment(**extra))
+        return subprocess.run(
+            [SCRIPT, *argv], capture_output=True, text=True, timeout=timeout, env=self.environment(**extra)
+        )
 
     def in_directory(self, *argv, **extra):
-        guest = subprocess.Popen([SCRIPT, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.directory,
-                                 env=self.environment(TMPDIR=str(self.temporary), **extra))
+        guest = subprocess.Popen(
+            [SCRIPT, *argv],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.directory,
+            env=self.environment(TMPDIR=str(self.temporary), **extra),
+        )
         self.addCleanup(self.end, guest)
         return guest
 
@@ -108,7 +121,9 @@ class SiwGuest(unittest.TestCase):
         for there in 1, 5:
             with self.subTest(there):
                 guest = self.in_directory("sleep", "1000")
-                harness.wait_until(lambda there=there: len(self.processes(self.temporary)) >= there, "a guest", BUILT)
+                harness.wait_until(
+                    lambda there=there: len(self.processes(self.temporary)) >= there, "a guest", BUILT
+                )
                 guest.send_signal(signal.SIGTERM)
                 guest.communicate(timeout=60)
                 self.assertEqual(guest.returncode, 143)

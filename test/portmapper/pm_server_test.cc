@@ -94,7 +94,8 @@ TEST_CASE("7.5: each of the five values makes another transaction", "[pm_server]
   s.z.Register({At("10.0.0.2:81"), At("10.0.0.2:33334")});
   CHECK(Give(s.z, Req(1), Ms(0)) == Accept(1));
   const auto [request, replaces] = GENERATE(table<PmMessage, bool>({
-      {Message(MessageType::kReq, 2, kClient, kService), true},  // AssocHandle: the client has given up the first
+      {Message(MessageType::kReq, 2, kClient, kService),
+       true},  // AssocHandle: the client has given up the first
       {Message(MessageType::kReq, 1, kClient, "10.0.0.2:81"), false},
       {Message(MessageType::kReq, 1, kClient, "10.0.0.3:80"), false},
       {Message(MessageType::kReq, 1, "10.0.0.1:40001", kService), false},

@@ -155,11 +155,13 @@ TEST_CASE("hosts named by --serve stand for other addresses", "[pmd][central]") 
   const TempDir directory;
   const std::string registry = directory.Path("registry");
   Write(registry, "host 127.0.0.1 127.0.0.2 127.0.0.3\n");
-  const PmdProcess central({"--listen", "127.0.0.1:0", "--socket", directory.Path("central"), "--serve", "127.0.9.0/24=127.0.0.2,127.0.0.3",
-                            "--registry", registry});
+  const PmdProcess central({"--listen", "127.0.0.1:0", "--socket", directory.Path("central"), "--serve",
+                            "127.0.9.0/24=127.0.0.2,127.0.0.3", "--registry", registry});
   auto two = std::make_unique<Host>(directory, "two", "127.0.0.2", central.listen_address());
   const Host three(directory, "three", "127.0.0.3", central.listen_address());
-  const auto asked = [](const Endpoint& service) { return Endpoint{IpVersion::kV4, {127, 0, 9, 1}, service.port}; };
+  const auto asked = [](const Endpoint& service) {
+    return Endpoint{IpVersion::kV4, {127, 0, 9, 1}, service.port};
+  };
   CHECK(EventuallyAnswers(central, asked(two->service()), two->sdp()));
   CHECK(EventuallyAnswers(central, asked(three.service()), three.sdp()));
   CHECK(EventuallyAnswers(central, three.service(), three.sdp()));  // under its own address, too
@@ -185,7 +187,8 @@ TEST_CASE("a bad registry is told with its line, and changes nothing", "[pmd][ce
   pmd.Signal(SIGHUP);
   CHECK(Eventually([&] { return Contains(pmd.Log(), "the registry stays as it was\n"); }));
   // A line for each mistake.
-  for (const char* place : {":1:1: expected", ":3:7: expected"}) CHECK(Contains(pmd.Log(), "sdp-pmd: error: " + registry + place));
+  for (const char* place : {":1:1: expected", ":3:7: expected"})
+    CHECK(Contains(pmd.Log(), "sdp-pmd: error: " + registry + place));
   CHECK(answers() == At("127.0.0.1:7000"));
   Write(registry, "map 127.0.0.1:80 to 127.0.0.1:7001\n");
   pmd.Signal(SIGHUP);
@@ -240,15 +243,18 @@ TEST_CASE("options that make no sense are refused with what to type instead", "[
     std::vector<std::string> arguments;
     const char* message;
   };
-  const Row row = GENERATE(Row{{"--serve", "10.0.0.1/8"}, "10.0.0.0/8"}, Row{{"--serve", "10.0.0.0/8=host"}, "10.0.0.9=10.0.0.1,10.0.0.2"},
-                           Row{{"--central", "host"}, "an IP address"}, Row{{"--central", "0.0.0.0"}, "an IP address"},
-                           Row{{"--address", "10.0.0.1:80"}, "an IP address"}, Row{{"--lifetime", "0"}, "--lifetime"},
-                           Row{{"--registry", "/nonexistent"}, "/nonexistent"}, Row{{"--registry", "/dev/null"}, "regular file"},
-                           Row{{"--ack-timeout", "1"}, "--ack-timeout"},
-                           Row{{"--listen", "127.255.255.255"}, "--listen 127.255.255.255:3935: a broadcast address"},
-                           Row{{"--listen", "255.255.255.255"}, "an IP address of this host"}, Row{{"--metrics", "0.0.0.0:80"}, "loopback"},
-                           Row{{"--socket", ""}, "--socket : a socket's path has 1 to 107 bytes"},
-                           Row{{"--socket", std::string(200, 'x')}, "a socket's path has 1 to 107 bytes"});
+  const Row row =
+      GENERATE(Row{{"--serve", "10.0.0.1/8"}, "10.0.0.0/8"},
+               Row{{"--serve", "10.0.0.0/8=host"}, "10.0.0.9=10.0.0.1,10.0.0.2"},
+               Row{{"--central", "host"}, "an IP address"}, Row{{"--central", "0.0.0.0"}, "an IP address"},
+               Row{{"--address", "10.0.0.1:80"}, "an IP address"}, Row{{"--lifetime", "0"}, "--lifetime"},
+               Row{{"--registry", "/nonexistent"}, "/nonexistent"},
+               Row{{"--registry", "/dev/null"}, "regular file"}, Row{{"--ack-timeout", "1"}, "--ack-timeout"},
+               Row{{"--listen", "127.255.255.255"}, "--listen 127.255.255.255:3935: a broadcast address"},
+               Row{{"--listen", "255.255.255.255"}, "an IP address of this host"},
+               Row{{"--metrics", "0.0.0.0:80"}, "loopback"},
+               Row{{"--socket", ""}, "--socket : a socket's path has 1 to 107 bytes"},
+               Row{{"--socket", std::string(200, 'x')}, "a socket's path has 1 to 107 bytes"});
   CAPTURE(row.arguments);
   std::vector<std::string> all = {"--listen", "127.0.0.1:0"};
   if (row.arguments[0] != "--socket") all.insert(all.end(), {"--socket", directory.Path("pmd")});

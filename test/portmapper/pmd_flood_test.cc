@@ -1,4 +1,5 @@
-// A million datagrams of noise: who asks in between is answered, as a rule at once, and the daemon does not grow.
+// A million datagrams of noise: who asks in between is answered, as a rule at once, and the daemon does not
+// grow.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -66,14 +67,15 @@ size_t Queued(const Endpoint& at) {
     std::istringstream fields(line);
     std::string slot, local, remote, state, queues;
     fields >> slot >> local >> remote >> state >> queues;
-    if (local.size() > 5 && local.substr(local.size() - 5) == name) return std::stoul(queues.substr(queues.find(':') + 1), nullptr, 16);
+    if (local.size() > 5 && local.substr(local.size() - 5) == name)
+      return std::stoul(queues.substr(queues.find(':') + 1), nullptr, 16);
   }
   return 0;
 }
 
 // Random bytes of random length; one in four is a PMReq but for random fields, so that the service has to
-// answer. No faster than the daemon takes them: what the kernel drops of a full queue, questions among it, says how much of the machine others
-// have, and nothing of the daemon.
+// answer. No faster than the daemon takes them: what the kernel drops of a full queue, questions among it,
+// says how much of the machine others have, and nothing of the daemon.
 void Flood(int fd, const Endpoint& to, size_t datagrams, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::array<std::array<uint64_t, kLargest / 8>, kBatch> bytes;
@@ -130,7 +132,7 @@ TEST_CASE("a million random datagrams cost nobody his answer", "[pmd][flood]") {
   flood.join();
   std::sort(took.begin(), took.end());
   CAPTURE(asked, std::chrono::duration<double>(took.back()).count());
-  CHECK(answered == asked);  // within the five seconds that Ask() waits
+  CHECK(answered == asked);              // within the five seconds that Ask() waits
   CHECK(took[took.size() / 2] < 500ms);  // when it would ask again
   CHECK(ResidentKib(pmd.pid()) <= before + 256);
 
@@ -141,7 +143,8 @@ TEST_CASE("a million random datagrams cost nobody his answer", "[pmd][flood]") {
   // The alarm is raised, and not more than once a minute.
   const size_t first = log.find("datagrams not heard");
   REQUIRE(first != std::string::npos);
-  CHECK(log.find("since the last line (it begins: a line in a minute counts the others)", first) != std::string::npos);
+  CHECK(log.find("since the last line (it begins: a line in a minute counts the others)", first) !=
+        std::string::npos);
   size_t lines = 0;
   for (size_t at = first; at != std::string::npos; at = log.find("datagrams not heard", at + 1)) ++lines;
   CHECK(lines <= 1 + static_cast<size_t>((std::chrono::steady_clock::now() - began) / 1min));

@@ -117,9 +117,10 @@ struct stat RootDirectory() {
   return root;
 }
 
-// What a process does in listen() that remembers these daemons, has then changed to an empty root directory and has become that user: as
-// ListenAs.
-int ListenInJailAs(uid_t uid, const TempDir& directory, const std::string& path, KnownDaemons& known, Duration limit = 5s) {
+// What a process does in listen() that remembers these daemons, has then changed to an empty root directory
+// and has become that user: as ListenAs.
+int ListenInJailAs(uid_t uid, const TempDir& directory, const std::string& path, KnownDaemons& known,
+                   Duration limit = 5s) {
   const ListenerPair pair("127.0.0.1");
   return InChild([&] {
     const std::string jail = directory.Path("jail");
@@ -133,7 +134,8 @@ int ListenInJailAs(uid_t uid, const TempDir& directory, const std::string& path,
   });
 }
 
-int ListenInJailAs(uid_t uid, const TempDir& directory, const std::string& path, uid_t daemon, Duration limit = 5s) {
+int ListenInJailAs(uid_t uid, const TempDir& directory, const std::string& path, uid_t daemon,
+                   Duration limit = 5s) {
   KnownDaemons known;
   known.Remember(path, daemon, RootDirectory());
   return ListenInJailAs(uid, directory, path, known, limit);
@@ -141,7 +143,8 @@ int ListenInJailAs(uid_t uid, const TempDir& directory, const std::string& path,
 
 constexpr int kNobodyThere = 10 + static_cast<int>(RegistrarFailure::kNoDaemon);
 
-TEST_CASE("a program that has changed its root directory registers with root's daemon if it did before", "[pmd][users]") {
+TEST_CASE("a program that has changed its root directory registers with root's daemon if it did before",
+          "[pmd][users]") {
   NEEDS_ROOT();
   const TempDir directory;
   const std::string path = directory.Path("pmd.sock");
@@ -157,9 +160,12 @@ TEST_CASE("a program that has changed its root directory registers with root's d
           const auto before = RegisterListener(path, pair.conventional.get(), pair.sdp.get(), 5s, calls);
           if (!before) return 103;
           close(*before);
-          if (ListenInJailAs(0, directory, path, known) != 0 || ListenInJailAs(kSomebody, directory, path, known) != 0) return 104;
+          if (ListenInJailAs(0, directory, path, known) != 0 ||
+              ListenInJailAs(kSomebody, directory, path, known) != 0)
+            return 104;
           // The path's own rules hold, as they are now.
-          if (chmod(directory.Path(".").c_str(), 0700) != 0 || ListenInJailAs(kSomebody, directory, path, known) != kNobodyThere ||
+          if (chmod(directory.Path(".").c_str(), 0700) != 0 ||
+              ListenInJailAs(kSomebody, directory, path, known) != kNobodyThere ||
               ListenInJailAs(0, directory, path, known) != 0) {
             return 105;
           }
@@ -167,14 +173,17 @@ TEST_CASE("a program that has changed its root directory registers with root's d
               ListenInJailAs(kSomebody, directory, path, known) != kNobodyThere) {
             return 106;
           }
-          if (unlink(path.c_str()) != 0 || ListenInJailAs(0, directory, path, known) != kNobodyThere) return 107;
+          if (unlink(path.c_str()) != 0 || ListenInJailAs(0, directory, path, known) != kNobodyThere)
+            return 107;
           return 0;
         }) == 0);
   // With the daemon goes the name.
   CHECK(ListenInJailAs(0, directory, path, 0) == kNobodyThere);
 }
 
-TEST_CASE("in another root directory, too, the socket's mode says who may register, and the user who is trusted", "[pmd][users]") {
+TEST_CASE(
+    "in another root directory, too, the socket's mode says who may register, and the user who is trusted",
+    "[pmd][users]") {
   NEEDS_ROOT();
   const TempDir directory;
   const std::string path = directory.Path("pmd.sock");
@@ -205,7 +214,9 @@ UniqueFd Squatter(const std::string& path, int backlog) {
   sockaddr_un address;
   const socklen_t length = AbstractAddress(path, &address);
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const bool listens = length != 0 && bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 && listen(fd.get(), backlog) == 0;
+  const bool listens = length != 0 &&
+                       bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
+                       listen(fd.get(), backlog) == 0;
   return listens ? std::move(fd) : UniqueFd();
 }
 
@@ -269,14 +280,16 @@ TEST_CASE("nobody waits for a full backlog at the name", "[pmd][users]") {
   const socklen_t length = AbstractAddress(path, &address);
   std::vector<UniqueFd> crowd;
   do crowd.emplace_back(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  while (connect(crowd.back().get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 && crowd.size() < 100);
+  while (connect(crowd.back().get(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
+         crowd.size() < 100);
   REQUIRE(errno == EAGAIN);
   CHECK(ListenInJailAs(0, directory, path, 0, std::chrono::hours(1)) == kNobodyThere);
 }
 
 TEST_CASE("what is known of daemons is bounded, and the last registration counts", "[registrar]") {
   KnownDaemons known;
-  struct stat here {}, there {};
+  struct stat here {
+  }, there{};
   here.st_ino = 1;
   there.st_ino = 2;
   CHECK_FALSE(known.OutOfReach("/a", here));

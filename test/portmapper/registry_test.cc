@@ -104,19 +104,27 @@ TEST_CASE("mistakes are told with their place and what was expected", "[registry
     size_t column;
     const char* expected;
   };
-  const Row row = GENERATE(
-      Row{"serv 10.0.0.0/8", 1, "\"serve\""}, Row{"serve", 6, "a prefix"}, Row{"serve 10.0.0.1/8", 7, "a prefix"},
-      Row{"serve 10.0.0.0/8 now", 18, "the end of the line"}, Row{"host 10.0.0.1", 14, "an address"},
-      Row{"host 10.0.0.1 10.0.0.0/8", 15, "an address"}, Row{"map 10.0.0.1 to 10.0.0.1:7000", 5, "with a port"},
-      Row{"map 0.0.0.0:80 to 10.0.0.1:7000", 5, "with a port"}, Row{"map 10.0.0.1:80 10.0.0.1:7000", 17, "\"to\""},
-      Row{"map 10.0.0.1:80 to 10.0.0.1:7000-6000", 20, "ports"}, Row{"map 10.0.0.1:80 to 10.0.0.1:1000-9000", 20, "4096"},
-      Row{"map 10.0.0.1:80 to 10.0.0.1:7000 weight 0", 41, "weight"}, Row{"map 10.0.0.1:80 to 10.0.0.1:7000 priority 256", 43, "priority"},
-      Row{"map 10.0.0.1:80 to [2001:db8::1]:7000", 38, "one IP version"}, Row{"balance 10.0.0.1:80 to 10.0.0.2:80", 21, "\"over\""},
-      Row{"balance 10.0.0.1:80 over 10.0.0.2:80-90", 26, "with a port"}, Row{"balance 10.0.0.0/24 over 10.0.0.2:80", 26, "an address"},
-      Row{"balance 10.0.0.0/24 over 2001:db8::1", 37, "one IP version"}, Row{"balance 10.0.0.1/24 over 10.0.0.2", 9, "with a port"},
-      Row{"balance 10.0.0.0/24 10.0.0.2", 21, "\"over\""}, Row{"balance * over 10.0.0.2 weight x", 32, "weight"},
-      Row{"allow", 6, "a prefix"}, Row{"deny * to nowhere", 11, "services"}, Row{"pmtime 256", 8, "PmTime"},
-      Row{"  pmtime 1 to *", 12, "the end of the line"});
+  const Row row =
+      GENERATE(Row{"serv 10.0.0.0/8", 1, "\"serve\""}, Row{"serve", 6, "a prefix"},
+               Row{"serve 10.0.0.1/8", 7, "a prefix"}, Row{"serve 10.0.0.0/8 now", 18, "the end of the line"},
+               Row{"host 10.0.0.1", 14, "an address"}, Row{"host 10.0.0.1 10.0.0.0/8", 15, "an address"},
+               Row{"map 10.0.0.1 to 10.0.0.1:7000", 5, "with a port"},
+               Row{"map 0.0.0.0:80 to 10.0.0.1:7000", 5, "with a port"},
+               Row{"map 10.0.0.1:80 10.0.0.1:7000", 17, "\"to\""},
+               Row{"map 10.0.0.1:80 to 10.0.0.1:7000-6000", 20, "ports"},
+               Row{"map 10.0.0.1:80 to 10.0.0.1:1000-9000", 20, "4096"},
+               Row{"map 10.0.0.1:80 to 10.0.0.1:7000 weight 0", 41, "weight"},
+               Row{"map 10.0.0.1:80 to 10.0.0.1:7000 priority 256", 43, "priority"},
+               Row{"map 10.0.0.1:80 to [2001:db8::1]:7000", 38, "one IP version"},
+               Row{"balance 10.0.0.1:80 to 10.0.0.2:80", 21, "\"over\""},
+               Row{"balance 10.0.0.1:80 over 10.0.0.2:80-90", 26, "with a port"},
+               Row{"balance 10.0.0.0/24 over 10.0.0.2:80", 26, "an address"},
+               Row{"balance 10.0.0.0/24 over 2001:db8::1", 37, "one IP version"},
+               Row{"balance 10.0.0.1/24 over 10.0.0.2", 9, "with a port"},
+               Row{"balance 10.0.0.0/24 10.0.0.2", 21, "\"over\""},
+               Row{"balance * over 10.0.0.2 weight x", 32, "weight"}, Row{"allow", 6, "a prefix"},
+               Row{"deny * to nowhere", 11, "services"}, Row{"pmtime 256", 8, "PmTime"},
+               Row{"  pmtime 1 to *", 12, "the end of the line"});
   CAPTURE(row.text);
   const auto registry = ParseRegistry("# first\n" + std::string(row.text) + "\nserve *\n");
   REQUIRE_FALSE(registry.has_value());
@@ -164,8 +172,9 @@ TEST_CASE("--serve is a prefix, or a prefix and the hosts that stand for it", "[
   CHECK(registry.host_balances[1].over.address == At("10.0.0.2:0"));
   CHECK(registry.host_balances[3].asked.any);
   for (const char* wrong :
-       {"", "=", "10.0.0.1/8", "10.0.0.0/24=", "=10.0.0.1", "10.0.0.0/24=10.0.0.1,", "10.0.0.0/24=,10.0.0.1", "10.0.0.0/24=10.0.0.1:80",
-        "10.0.0.0/24=10.0.0.0/25", "10.0.0.0/24=2001:db8::1", "10.0.0.0/24=0.0.0.0", "10.0.0.0/24=10.0.0.1=10.0.0.2", "10.0.0.0/24=host"}) {
+       {"", "=", "10.0.0.1/8", "10.0.0.0/24=", "=10.0.0.1", "10.0.0.0/24=10.0.0.1,", "10.0.0.0/24=,10.0.0.1",
+        "10.0.0.0/24=10.0.0.1:80", "10.0.0.0/24=10.0.0.0/25", "10.0.0.0/24=2001:db8::1",
+        "10.0.0.0/24=0.0.0.0", "10.0.0.0/24=10.0.0.1=10.0.0.2", "10.0.0.0/24=host"}) {
     CAPTURE(wrong);
     CHECK_FALSE(ParseServe(wrong, &registry));
   }

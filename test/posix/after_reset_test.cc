@@ -87,9 +87,16 @@ TEST_CASE("after a reset: recvmmsg tells it before what is unread, whether or no
   char room[9];
   iovec piece{room, sizeof room};
   mmsghdr messages[2]{};
-  for (mmsghdr& message : messages) message.msg_hdr = {.msg_name = nullptr, .msg_namelen = 0, .msg_iov = &piece, .msg_iovlen = 1,
-                                                       .msg_control = nullptr, .msg_controllen = 0, .msg_flags = 0};
-  REQUIRE_ERRNO(recvmmsg(pair.server, has_room ? messages : nullptr, has_room ? 2 : 0, 0, nullptr), ECONNRESET);
+  for (mmsghdr& message : messages)
+    message.msg_hdr = {.msg_name = nullptr,
+                       .msg_namelen = 0,
+                       .msg_iov = &piece,
+                       .msg_iovlen = 1,
+                       .msg_control = nullptr,
+                       .msg_controllen = 0,
+                       .msg_flags = 0};
+  REQUIRE_ERRNO(recvmmsg(pair.server, has_room ? messages : nullptr, has_room ? 2 : 0, 0, nullptr),
+                ECONNRESET);
   REQUIRE(recv(pair.server, room, sizeof room, 0) == (peer == Peer::kLingersNotBehindData ? 5 : 0));
   REQUIRE(recvmmsg(pair.server, messages, 2, 0, nullptr) == 2);
   REQUIRE(recvmmsg(pair.server, nullptr, 0, 0, nullptr) == 0);
@@ -154,7 +161,8 @@ TEST_CASE("a program whose connection is over", "[.inherited-over]") {
   REQUIRE_ERRNO(send(fd, "x", 1, MSG_NOSIGNAL), EPIPE);
 }
 
-TEST_CASE("after the end: the state is CLOSE_WAIT as long as nothing is said to it, here and in another program") {
+TEST_CASE(
+    "after the end: the state is CLOSE_WAIT as long as nothing is said to it, here and in another program") {
   const bool answered = GENERATE(false, true);
   const RemoteClient client = ServeClient([](int) { return 0; });  // which is gone behind its close
   REQUIRE(ExitedWith(Reap(client.pid), 0));

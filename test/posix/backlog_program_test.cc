@@ -1,4 +1,5 @@
-// Clients that wait for a listener which another program gets, by exec, by posix_spawn or in a message: they are that one's.
+// Clients that wait for a listener which another program gets, by exec, by posix_spawn or in a message: they
+// are that one's.
 #include <spawn.h>
 
 #include "test/posix/backlog_support.h"
@@ -7,10 +8,13 @@
 namespace posix_test {
 namespace {
 
-TEST_CASE("serve three clients of an inherited listener", "[.inherited-backlog]") { REQUIRE(Serve(InheritedNumber(), 3, 'x')); }
+TEST_CASE("serve three clients of an inherited listener", "[.inherited-backlog]") {
+  REQUIRE(Serve(InheritedNumber(), 3, 'x'));
+}
 
 TEST_CASE("backlog: a program that gets the listener gets who waits for it") {
-  const int how = GENERATE(0, 1, 2);  // fork and exec; posix_spawn; fork and exec of one that has waited for clients itself
+  const int how = GENERATE(
+      0, 1, 2);  // fork and exec; posix_spawn; fork and exec of one that has waited for clients itself
   const bool parent_keeps = GENERATE(false, true);
   Listener listener = Listen();
   Pipe go;
@@ -23,7 +27,8 @@ TEST_CASE("backlog: a program that gets the listener gets who waits for it") {
     posix_spawn_file_actions_t actions;
     REQUIRE(posix_spawn_file_actions_init(&actions) == 0);
     REQUIRE(posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0) == 0);
-    REQUIRE(posix_spawn(&pid, program.path.c_str(), &actions, nullptr, program.argv.data(), program.envp.data()) == 0);
+    REQUIRE(posix_spawn(&pid, program.path.c_str(), &actions, nullptr, program.argv.data(),
+                        program.envp.data()) == 0);
     REQUIRE(posix_spawn_file_actions_destroy(&actions) == 0);
   } else {
     pid = Fork([&] {

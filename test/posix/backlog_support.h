@@ -16,7 +16,8 @@ std::vector<Fd> StartClients(Listener& listener, int count);
 std::vector<Fd> ConnectClients(Listener& listener, int count);
 // Accepts `count` connections and answers each with what it said and `name`.
 bool Serve(int listener, int count, char name);
-// The same, and all of them before it says anything: where one process alone is to answer, none of them waits for what another one sends.
+// The same, and all of them before it says anything: where one process alone is to answer, none of them waits
+// for what another one sends.
 bool ServeTogether(int listener, int count, char name);
 // Who served each client, as a string.
 std::string Servers(std::vector<Fd>& clients);

@@ -1,5 +1,5 @@
-// Clients of a listener that processes share: connect completes and they may send before anybody accepts, whichever process will, and
-// whatever becomes of the others.
+// Clients of a listener that processes share: connect completes and they may send before anybody accepts,
+// whichever process will, and whatever becomes of the others.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -153,7 +153,8 @@ TEST_CASE("backlog: one process looks and leaves it to the other") {
   const pid_t pid = Fork([&] {
     go.out.reset();
     char c;
-    if (write(ready.out, "x", 1) != 1 || !WaitFor(listener.fd, POLLIN) || write(ready.out, "x", 1) != 1) return 1;
+    if (write(ready.out, "x", 1) != 1 || !WaitFor(listener.fd, POLLIN) || write(ready.out, "x", 1) != 1)
+      return 1;
     if (read(go.in, &c, 1) != 1) return 2;
     if (how == 1) exit(0);
     if (how == 2) listener.fd.reset();
@@ -200,7 +201,8 @@ TEST_CASE("backlog: epoll in one process hears of what another has taken on") {
 TEST_CASE("backlog: a thread asleep in accept gets what waits for all") {
   Listener listener = Listen();
   REQUIRE(ExitedWith(Reap(Fork([] { return 0; })), 0));
-  auto accepting = Async([&] { return Serve(listener.fd, 1, '1') && accept(listener.fd, nullptr, nullptr) >= 0; });
+  auto accepting =
+      Async([&] { return Serve(listener.fd, 1, '1') && accept(listener.fd, nullptr, nullptr) >= 0; });
   std::vector<Fd> clients = ConnectClients(listener, 1);
   REQUIRE(Servers(clients) == "1");
   REQUIRE(StillRunning(accepting));
@@ -261,10 +263,12 @@ bool SetFilter() {
                                 BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_KILL_PROCESS),
                                 BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_ALLOW)};
   sock_fprog filter{5, instructions};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-// The clients are in another process than the server, which has told them that they are connected before it has done with them.
+// The clients are in another process than the server, which has told them that they are connected before it
+// has done with them.
 TEST_CASE("backlog: a worker that sets a seccomp filter gets those who waited before and those who come") {
   constexpr int kClients = 6;
   for (int round = 0; round < 5; ++round) {

@@ -100,7 +100,10 @@ TEST_CASE("threads: sleeping calls are cancellation points and leave no lock beh
 
 TEST_CASE("threads: a connect is a cancellation point, and goes on", "[refused]") {
   if (kUnderAsan) return Impossible(why::kCancelled);
-  if (kUnderTsan) return Impossible("TSan does not learn that a cancelled thread has left its interceptors, and misses the locks it takes from there on");
+  if (kUnderTsan)
+    return Impossible(
+        "TSan does not learn that a cancelled thread has left its interceptors, and misses the locks it "
+        "takes from there on");
   FullListener full;
   Fd client = TcpSocket();
   REQUIRE(IsCancelled([&] { full.Connect(client); }));

@@ -1,4 +1,5 @@
-// The last number of a socket is closed while other threads sleep in its calls: the kernel keeps the open file for them until they return.
+// The last number of a socket is closed while other threads sleep in its calls: the kernel keeps the open
+// file for them until they return.
 #include <atomic>
 
 #include "support.h"
@@ -30,12 +31,13 @@ void TakeAway(int fd, Way way) {
 template <typename Call>
 class Sleeper {
  public:
-  explicit Sleeper(Call call) : result_(Async([this, call] {
-    tid_ = gettid();
-    const auto result = call();
-    error_ = errno;
-    return result;
-  })) {}
+  explicit Sleeper(Call call)
+      : result_(Async([this, call] {
+          tid_ = gettid();
+          const auto result = call();
+          error_ = errno;
+          return result;
+        })) {}
   // It has gone to sleep.
   bool Sleeps() {
     return Eventually([&] { return tid_ != 0 && IsAsleep(tid_); });
@@ -53,12 +55,14 @@ class Sleeper {
 // Nothing has come yet, nor the end.
 bool IsQuiet(int fd) {
   char c;
-  return PollOne(fd, POLLIN | POLLRDHUP, kQuietMs) == 0 && recv(fd, &c, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN;
+  return PollOne(fd, POLLIN | POLLRDHUP, kQuietMs) == 0 && recv(fd, &c, 1, MSG_DONTWAIT) == -1 &&
+         errno == EAGAIN;
 }
 
 }  // namespace
 
-TEST_CASE("closed sleeper: who receives goes on until something comes, then the connection ends", "[closed]") {
+TEST_CASE("closed sleeper: who receives goes on until something comes, then the connection ends",
+          "[closed]") {
   if (kUnderTsan) return Impossible(why::kClose);
   const Way way = GENERATE(Way::kClose, Way::kDup2, Way::kCloseRange);
   const bool timed = GENERATE(false, true);

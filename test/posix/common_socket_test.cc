@@ -1,4 +1,5 @@
-// Sockets that several processes have before they are connected, or that a process has twice: what becomes of one becomes of all.
+// Sockets that several processes have before they are connected, or that a process has twice: what becomes of
+// one becomes of all.
 #include <sys/socket.h>
 
 #include <string>
@@ -31,7 +32,8 @@ TEST_CASE("common socket: parent and child have it, one connects it, both send",
     } else if (!connected.Hear()) {
       return 2;
     }
-    if (PollOne(client, POLLOUT) != POLLOUT || PeerOf(client).ToString() != listener.address.ToString()) return 3;
+    if (PollOne(client, POLLOUT) != POLLOUT || PeerOf(client).ToString() != listener.address.ToString())
+      return 3;
     if (!SendAll(client, "child")) return 4;
     sent.Tell();
     return ReceiveExactly(client, 6) == "answer" ? 0 : 5;
@@ -82,7 +84,8 @@ TEST_CASE("common socket: a parent that leaves at once is none that has it") {
   const pid_t parent = Fork([&]() -> int {
     const pid_t grandchild = fork();
     if (grandchild != 0) _exit(grandchild > 0 ? 0 : 1);
-    if (listen(own, 5) != 0 || connect(client, listener.address.get(), listener.address.length) != 0) _exit(1);
+    if (listen(own, 5) != 0 || connect(client, listener.address.get(), listener.address.length) != 0)
+      _exit(1);
     listens.Tell();
     const Fd server(accept(own, nullptr, nullptr));
     _exit(SendAll(client, ReceiveExactly(server, 4)) ? 0 : 1);

@@ -1,4 +1,5 @@
-// What one process does to a socket that two have, the other finds: options, what was looked at, errors, urgent bytes.
+// What one process does to a socket that two have, the other finds: options, what was looked at, errors,
+// urgent bytes.
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
 
@@ -55,8 +56,8 @@ TEST_CASE("fork: what was looked at is read by whoever comes first") {
   REQUIRE(recv(pair.server, bytes, 3, MSG_PEEK | MSG_WAITALL) == 3);
   InChild([&] {
     char some[8] = {};
-    return recv(pair.server, some, 2, MSG_WAITALL) == 2 && std::string(some) == "ab" && recv(pair.server, some, 2, MSG_PEEK | MSG_WAITALL) == 2 &&
-           std::string(some) == "cd";
+    return recv(pair.server, some, 2, MSG_WAITALL) == 2 && std::string(some) == "ab" &&
+           recv(pair.server, some, 2, MSG_PEEK | MSG_WAITALL) == 2 && std::string(some) == "cd";
   });
   REQUIRE(ReceiveExactly(pair.server, 4) == "cdef");
 }
@@ -87,8 +88,8 @@ TEST_CASE("fork: an urgent byte that a child takes is taken") {
   REQUIRE(WaitFor(pair.server, POLLPRI));
   InChild([&] {
     char c = 0;
-    return recv(pair.server, &c, 1, MSG_OOB) == 1 && c == '!' && sockatmark(pair.server) == 0 && ReceiveExactly(pair.server, 2) == "ab" &&
-           sockatmark(pair.server) == 1;
+    return recv(pair.server, &c, 1, MSG_OOB) == 1 && c == '!' && sockatmark(pair.server) == 0 &&
+           ReceiveExactly(pair.server, 2) == "ab" && sockatmark(pair.server) == 1;
   });
   REQUIRE(sockatmark(pair.server) == 1);
   char c;

@@ -78,7 +78,9 @@ bool Filter(std::span<const int> allowed, const std::vector<int>& also_allowed, 
   return SetFilter({static_cast<unsigned short>(filter.size()), filter.data()}, by);
 }
 
-bool Confine(const std::vector<int>& also_allowed = {}, By by = By::kPrctl) { return Forgo() && Filter(kAllowed, also_allowed, by); }
+bool Confine(const std::vector<int>& also_allowed = {}, By by = By::kPrctl) {
+  return Forgo() && Filter(kAllowed, also_allowed, by);
+}
 
 bool WriteAll(int fd, const char* bytes, ssize_t count) {
   while (count > 0) {
@@ -151,7 +153,8 @@ TEST_CASE("confinement: a child behind a seccomp filter may leave by exit") {
 
 TEST_CASE("confinement: a child whose seccomp filter is set by a system call of its own") {
   if (kUnderSanitizer) return Impossible(why::kFilter);
-  ServeConfined(/*nonblocking=*/GENERATE(false, true), /*by_exit=*/true, GENERATE(By::kSeccomp, By::kBarePrctl, By::kSeccompInHalves));
+  ServeConfined(/*nonblocking=*/GENERATE(false, true), /*by_exit=*/true,
+                GENERATE(By::kSeccomp, By::kBarePrctl, By::kSeccompInHalves));
 }
 
 // To find a way other than TCP's would take calls that the filter does not know.
@@ -165,7 +168,9 @@ TEST_CASE("confinement: a process behind a seccomp filter makes connections", "[
       for (Fd& fd : sockets) fd.reset(socket(AF_INET, SOCK_STREAM, 0));
     };
     if (made_before) make();
-    if (!Filter(kAllowed, {SYS_socket, SYS_bind, SYS_listen, SYS_connect, SYS_accept, SYS_getsockname, SYS_fcntl}, by)) return 1;
+    if (!Filter(kAllowed,
+                {SYS_socket, SYS_bind, SYS_listen, SYS_connect, SYS_accept, SYS_getsockname, SYS_fcntl}, by))
+      return 1;
     if (!made_before) make();
     Address address = Loopback(AF_INET);
     if (bind(sockets[0], address.get(), address.length) != 0 || listen(sockets[0], 8) != 0) return 2;
@@ -257,7 +262,8 @@ TEST_CASE("confinement: a child behind a seccomp filter waits by epoll, and regi
 TEST_CASE("confinement: a filter that forbids what no socket needs") {
   const pid_t pid = Child([] {
     sock_filter filter[] = {BPF_STMT(BPF_LD + BPF_W + BPF_ABS, offsetof(seccomp_data, nr)),
-                            BPF_JUMP(BPF_JMP + BPF_JEQ + BPF_K, SYS_mount, 0, 1), BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_KILL_PROCESS),
+                            BPF_JUMP(BPF_JMP + BPF_JEQ + BPF_K, SYS_mount, 0, 1),
+                            BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_KILL_PROCESS),
                             BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_ALLOW)};
     Pair before = MakePair();
     if (!SetFilter({std::size(filter), filter}, By::kSeccomp)) return 1;
@@ -279,8 +285,9 @@ TEST_CASE("confinement: a filter that the kernel refuses changes nothing", "[car
   const pid_t pid = Child([&] {
     Listener listener = Listen();
     Fd client = TcpSocket();
-    sock_filter filter[] = {BPF_STMT(BPF_LD + (reason == EINVAL ? BPF_B : BPF_W) + BPF_ABS, offsetof(seccomp_data, nr)),
-                            BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_KILL_PROCESS)};
+    sock_filter filter[] = {
+        BPF_STMT(BPF_LD + (reason == EINVAL ? BPF_B : BPF_W) + BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_KILL_PROCESS)};
     const sock_fprog program = {std::size(filter), filter};
     __user_cap_header_struct self{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
     const __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3]{};
@@ -298,7 +305,9 @@ TEST_CASE("confinement: a filter that the kernel refuses changes nothing", "[car
   REQUIRE(ExitedWith(status, 0));
 }
 
-TEST_CASE("confinement: a filter for all threads that one of them cannot have leaves the sockets to come alone", "[carried]") {
+TEST_CASE(
+    "confinement: a filter for all threads that one of them cannot have leaves the sockets to come alone",
+    "[carried]") {
   const pid_t pid = Child([] {
     sock_filter all[] = {BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_ALLOW)};
     sock_filter none[] = {BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_KILL_PROCESS)};
@@ -321,8 +330,9 @@ TEST_CASE("confinement: a filter for all threads that one of them cannot have le
 }
 
 // What any program needs that has memory and comes to an end.
-constexpr int kAllPrograms[] = {SYS_brk,     SYS_clock_gettime, SYS_clock_nanosleep, SYS_close,      SYS_exit_group, SYS_futex,
-                                SYS_madvise, SYS_mmap,          SYS_mprotect,        SYS_mremap,     SYS_munmap,     SYS_rt_sigreturn};
+constexpr int kAllPrograms[] = {SYS_brk,        SYS_clock_gettime, SYS_clock_nanosleep, SYS_close,
+                                SYS_exit_group, SYS_futex,         SYS_madvise,         SYS_mmap,
+                                SYS_mprotect,   SYS_mremap,        SYS_munmap,          SYS_rt_sigreturn};
 
 // How a program does what it does, each by one call that its filter knows, and no other.
 struct Manner {
@@ -348,7 +358,8 @@ bool WaitsBySelect(int fd, int, short events) {
   FD_ZERO(&set);
   FD_SET(fd, &set);
   timeval patience{.tv_sec = kPatienceMs / 1000, .tv_usec = 0};
-  return select(fd + 1, events == POLLIN ? &set : nullptr, events == POLLOUT ? &set : nullptr, nullptr, &patience) == 1;
+  return select(fd + 1, events == POLLIN ? &set : nullptr, events == POLLOUT ? &set : nullptr, nullptr,
+                &patience) == 1;
 }
 bool WaitsByEpoll(int fd, int set, short events) {
   epoll_event event{.events = static_cast<uint32_t>(events), .data = {}};
@@ -386,11 +397,31 @@ const Manner kManners[] = {
     {"poll, read, write", true, {SYS_poll, SYS_read, SYS_write}, WaitsByPoll, Reads, Writes},
     {"poll, recv, send", true, {SYS_poll, SYS_recvfrom, SYS_sendto}, WaitsByPoll, Recvs, Sends},
     {"poll, recvmsg, sendmsg", true, {SYS_poll, SYS_recvmsg, SYS_sendmsg}, WaitsByPoll, Recvmsgs, Sendmsgs},
-    {"select, read, write", true, {SYS_select, SYS_pselect6, SYS_read, SYS_write}, WaitsBySelect, Reads, Writes},
-    {"select, recv, writev", false, {SYS_select, SYS_pselect6, SYS_recvfrom, SYS_writev}, WaitsBySelect, Recvs, Writevs},
+    {"select, read, write",
+     true,
+     {SYS_select, SYS_pselect6, SYS_read, SYS_write},
+     WaitsBySelect,
+     Reads,
+     Writes},
+    {"select, recv, writev",
+     false,
+     {SYS_select, SYS_pselect6, SYS_recvfrom, SYS_writev},
+     WaitsBySelect,
+     Recvs,
+     Writevs},
     {"ppoll, readv, writev", true, {SYS_ppoll, SYS_readv, SYS_writev}, WaitsByPpoll, Readvs, Writevs},
-    {"epoll, read, write", false, {SYS_epoll_ctl, SYS_epoll_wait, SYS_read, SYS_write}, WaitsByEpoll, Reads, Writes},
-    {"epoll, recv, sendmsg", false, {SYS_epoll_ctl, SYS_epoll_wait, SYS_recvfrom, SYS_sendmsg}, WaitsByEpoll, Recvs, Sendmsgs},
+    {"epoll, read, write",
+     false,
+     {SYS_epoll_ctl, SYS_epoll_wait, SYS_read, SYS_write},
+     WaitsByEpoll,
+     Reads,
+     Writes},
+    {"epoll, recv, sendmsg",
+     false,
+     {SYS_epoll_ctl, SYS_epoll_wait, SYS_recvfrom, SYS_sendmsg},
+     WaitsByEpoll,
+     Recvs,
+     Sendmsgs},
 };
 
 // 0: all came and went back.
@@ -425,7 +456,8 @@ TEST_CASE("confinement: a filter that knows just the calls that a program makes"
     const int fd = pair.server.release();
     const int set = epoll_create1(0);
     epoll_event event{.events = EPOLLIN, .data = {}};
-    if (set < 0 || (manner.waits == WaitsByEpoll && epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) != 0)) return 10;
+    if (set < 0 || (manner.waits == WaitsByEpoll && epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) != 0))
+      return 10;
     // Its first word, as it will go on. The parent has let go of it when this comes.
     if (!manner.waits(fd, set, POLLIN)) return 11;
     char first = 0;

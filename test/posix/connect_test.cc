@@ -187,7 +187,8 @@ TEST_CASE("connect: again while one is under way is EALREADY", "[plain]") {
   Fd client = TcpSocket(AF_INET, SOCK_NONBLOCK);
   if (connect(client, target.get(), target.length) != 0 && errno != EINPROGRESS)
     return sdp::test::Skipped(std::string("no route that swallows packets: ") + strerror(errno));
-  if (PollOne(client, POLLOUT, kQuietMs) != 0) return sdp::test::Skipped("this host's network answers for 192.0.2.1");
+  if (PollOne(client, POLLOUT, kQuietMs) != 0)
+    return sdp::test::Skipped("this host's network answers for 192.0.2.1");
   errno = 0;
   const int again = connect(client, target.get(), target.length);
   if (errno != EALREADY && PollOne(client, POLLOUT, 0) != 0)

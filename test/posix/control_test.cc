@@ -149,7 +149,8 @@ TEST_CASE("control: messages with data that is sent") {
   REQUIRE(SendWithControl(pair.client, SOL_SOCKET, SCM_RIGHTS, &rights, sizeof rights, whole) == 0);
   REQUIRE(SendWithControl(pair.client, IPPROTO_IP, IP_TTL, &zero, sizeof zero, whole) == 0);
   REQUIRE(SendWithControl(pair.client, SOL_SOCKET, SO_TIMESTAMPING, &zero, sizeof zero, whole) == 0);
-  REQUIRE(SendWithControl(pair.client, SOL_SOCKET, SO_TIMESTAMPING, &zero, sizeof zero, CMSG_LEN(2)) == EINVAL);
+  REQUIRE(SendWithControl(pair.client, SOL_SOCKET, SO_TIMESTAMPING, &zero, sizeof zero, CMSG_LEN(2)) ==
+          EINVAL);
   REQUIRE(SendWithControl(pair.client, SOL_SOCKET, 9999, &zero, sizeof zero, whole) == EINVAL);
   REQUIRE(SendWithControl(pair.client, SOL_SOCKET, SCM_RIGHTS, &rights, sizeof rights, 3) == EINVAL);
   REQUIRE(SendWithControl(pair.client, SOL_SOCKET, SCM_RIGHTS, &rights, sizeof rights, 4096) == EINVAL);

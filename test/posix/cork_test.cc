@@ -8,9 +8,11 @@
 namespace posix_test {
 namespace {
 
-// Nothing of what was sent since `watch` comes within a time that is well below TCP's 200 ms. Where the machine was busy elsewhere for
-// about as long, what came says nothing.
-bool StaysAway(int fd, const Stopwatch& watch) { return PollOne(fd, POLLIN, kQuietMs) == 0 || watch.ms() > 150; }
+// Nothing of what was sent since `watch` comes within a time that is well below TCP's 200 ms. Where the
+// machine was busy elsewhere for about as long, what came says nothing.
+bool StaysAway(int fd, const Stopwatch& watch) {
+  return PollOne(fd, POLLIN, kQuietMs) == 0 || watch.ms() > 150;
+}
 
 struct Way {
   const char* name;

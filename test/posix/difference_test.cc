@@ -1,5 +1,5 @@
-// What README.md lists as known differences from TCP. Each case knows both answers, TCP's and the other: a difference that goes has its row
-// go, too.
+// What README.md lists as known differences from TCP. Each case knows both answers, TCP's and the other: a
+// difference that goes has its row go, too.
 #include <linux/net_tstamp.h>
 #include <netinet/tcp.h>
 #include <sched.h>

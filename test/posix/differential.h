@@ -20,7 +20,7 @@
 namespace posix_test {
 
 inline constexpr int kSettleMs = 5000;  // waited out only by what differs
-inline constexpr size_t kMost = 60;  // bytes of one send: no buffer is ever full
+inline constexpr size_t kMost = 60;     // bytes of one send: no buffer is ever full
 
 class Random {
  public:

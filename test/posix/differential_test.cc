@@ -1,7 +1,7 @@
 // What the two ends of a connection are asked, in whatever order (differential.h).
-#include <map>
-
 #include "test/posix/differential.h"
+
+#include <map>
 
 namespace posix_test {
 namespace {
@@ -118,7 +118,8 @@ Call OtherCall(Random& random, size_t side) {
   const std::string end = side == 0 ? "client" : "server";
   switch (random.Below(8)) {
     case 6: {
-      const short events = random.Of<short>({0, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLIN | POLLRDHUP, POLLRDNORM, POLLWRNORM, POLLRDBAND, POLLWRBAND});
+      const short events = random.Of<short>({0, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLIN | POLLRDHUP,
+                                             POLLRDNORM, POLLWRNORM, POLLRDBAND, POLLWRBAND});
       return {"poll " + end + " " + std::to_string(events), [=](World& w) {
                 pollfd one{.fd = w.fds[side], .events = events, .revents = 0};
                 const int ready = w.calls.Poll(&one, 1);
@@ -179,7 +180,8 @@ std::string PlayConnection(uint32_t number, bool with_epoll) {
   World ours(false), oracle(true);
   MakeConnections(ours, oracle);
   for (World* w : {&ours, &oracle}) {
-    if (with_epoll) w->epoll = w->calls.bare ? static_cast<int>(syscall(SYS_epoll_create1, 0)) : epoll_create1(0);
+    if (with_epoll)
+      w->epoll = w->calls.bare ? static_cast<int>(syscall(SYS_epoll_create1, 0)) : epoll_create1(0);
   }
   Player player(number, ours, oracle);
   const size_t length = 3 + number % 23;

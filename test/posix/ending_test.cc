@@ -138,14 +138,17 @@ TEST_CASE("ending: SHUT_RDWR resets a peer that goes on sending, whoever makes c
   REQUIRE(shutdown(pair.client, SHUT_RDWR) == 0);
   REQUIRE(WaitFor(pair.server, POLLRDHUP));
   const std::string data = Pattern(size);
-  REQUIRE(Eventually([&] { return send(pair.server, data.data(), data.size(), MSG_NOSIGNAL) == -1 && errno == EPIPE; }));
+  REQUIRE(Eventually(
+      [&] { return send(pair.server, data.data(), data.size(), MSG_NOSIGNAL) == -1 && errno == EPIPE; }));
   char room[32];
   REQUIRE(recv(pair.client, room, sizeof room, 0) == 6);  // what came before
   REQUIRE_ERRNO(recv(pair.client, room, sizeof room, 0), ECONNRESET);
   REQUIRE(recv(pair.client, room, sizeof room, 0) == 0);
 }
 
-TEST_CASE("ending: SHUT_RDWR resets a peer that goes on sending, though another process has the connection, too", "[abort]") {
+TEST_CASE(
+    "ending: SHUT_RDWR resets a peer that goes on sending, though another process has the connection, too",
+    "[abort]") {
   Pair pair = MakePair();
   int ends[2];
   REQUIRE(pipe(ends) == 0);
@@ -162,7 +165,8 @@ TEST_CASE("ending: SHUT_RDWR resets a peer that goes on sending, though another 
   REQUIRE(WaitFor(pair.server, POLLRDHUP));
   const std::string data = Pattern(1'000'000);
   SetNonblocking(pair.server);
-  REQUIRE(Eventually([&] { return send(pair.server, data.data(), data.size(), MSG_NOSIGNAL) == -1 && errno == EPIPE; }));
+  REQUIRE(Eventually(
+      [&] { return send(pair.server, data.data(), data.size(), MSG_NOSIGNAL) == -1 && errno == EPIPE; }));
   tells.reset();
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
@@ -415,7 +419,8 @@ TEST_CASE("ending: a time-out below zero is over at once, one that is very long 
   while (send(pair.client, block.data(), block.size(), 0) > 0) {
   }
   REQUIRE(errno == EAGAIN);
-  for (const time_t seconds : {std::numeric_limits<time_t>::max(), std::numeric_limits<time_t>::max() / 1000, time_t{1} << 40}) {
+  for (const time_t seconds :
+       {std::numeric_limits<time_t>::max(), std::numeric_limits<time_t>::max() / 1000, time_t{1} << 40}) {
     Pair other = MakePair();
     const timeval tv{seconds, 999'999};
     REQUIRE(setsockopt(other.server, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv) == 0);

@@ -371,7 +371,8 @@ TEST_CASE("epoll: a child that closes what it inherited leaves the parent's epol
   REQUIRE(ReceiveExactly(pair.server, 4) == "news");
 }
 
-TEST_CASE("epoll: a listener that is closed here and open in a child does not keep a wait busy", "[unconnected]") {
+TEST_CASE("epoll: a listener that is closed here and open in a child does not keep a wait busy",
+          "[unconnected]") {
   Listener listener = Listen();
   Epoll ep;
   ep.Add(listener.fd, EPOLLIN, 7);

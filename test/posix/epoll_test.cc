@@ -118,8 +118,8 @@ TEST_CASE("epoll: EPOLLOUT comes back when the reader made room") {
   REQUIRE(ep.Wait() == Events{{1, EPOLLOUT}});
   for (int round = 0; round < 3; ++round) {
     size_t filled = 0;
-    // What was taken while filling may count as an edge; what follows the refusal must be silence. The peer's side may take something off
-    // the link once more, though nobody reads it.
+    // What was taken while filling may count as an edge; what follows the refusal must be silence. The peer's
+    // side may take something off the link once more, though nobody reads it.
     REQUIRE(Eventually([&] {
       filled += Fill(pair.client);
       ep.Wait(0);

@@ -88,7 +88,8 @@ TEST_CASE("exec: a forked child's program goes on with the connection") {
   });
   if (parent_closes_first) pair.server.reset();
   out.reset();
-  auto sender = Async([&] { return SendAll(pair.client, Pattern(300'000)) && shutdown(pair.client, SHUT_WR) == 0; });
+  auto sender =
+      Async([&] { return SendAll(pair.client, Pattern(300'000)) && shutdown(pair.client, SHUT_WR) == 0; });
   REQUIRE(Get(sender));
   const std::string expected = "ore" + Pattern(300'000) + "bye";
   const std::string got = ReceiveExactly(pair.client, expected.size());
@@ -275,7 +276,8 @@ TEST_CASE("exec: posix_spawn with and without rearranged descriptors") {
   }
   REQUIRE(fcntl(pair.client, F_SETFD, FD_CLOEXEC) == 0);
   pid_t pid;
-  REQUIRE(posix_spawn(&pid, program.path.c_str(), &actions, nullptr, program.argv.data(), program.envp.data()) == 0);
+  REQUIRE(posix_spawn(&pid, program.path.c_str(), &actions, nullptr, program.argv.data(),
+                      program.envp.data()) == 0);
   REQUIRE(posix_spawn_file_actions_destroy(&actions) == 0);
   pair.server.reset();
   CheckEcho(pair.client, Pattern(400'000));
@@ -328,7 +330,9 @@ TEST_CASE("exec: a chain of programs, each of which leaves something for the nex
     dup2(pair.server, 0);
     dup2(pair.server, 1);
     pair.server.reset();
-    execl("/bin/sh", "sh", "-c", "read a; echo got $a; exec sh -c 'read b; echo got $b; exec sh -c \"read c; echo got \\$c\"'", nullptr);
+    execl("/bin/sh", "sh", "-c",
+          "read a; echo got $a; exec sh -c 'read b; echo got $b; exec sh -c \"read c; echo got \\$c\"'",
+          nullptr);
     return 1;
   });
   pair.server.reset();

@@ -29,7 +29,8 @@ pid_t ExecStatic(Pair& pair, const char* what, int number) {
 
 TEST_CASE("exec: a static program has the connection") {
   // Where the parent keeps a descriptor that is no standard one in the child, nobody knows who is to read.
-  const auto [standard_input, parent_keeps] = GENERATE(std::pair(false, false), std::pair(true, false), std::pair(true, true));
+  const auto [standard_input, parent_keeps] =
+      GENERATE(std::pair(false, false), std::pair(true, false), std::pair(true, true));
   Pair pair = MakePair();
   REQUIRE(SendAll(pair.client, "one two"));
   REQUIRE(ReceiveExactly(pair.server, 3) == "one");
@@ -52,19 +53,22 @@ TEST_CASE("exec: a static program has the connection") {
 }
 
 TEST_CASE("exec: a static program that posix_spawn starts has the connection") {
-  const auto [rearranged, parent_keeps] = GENERATE(std::pair(false, false), std::pair(true, false), std::pair(true, true));  // likewise
+  const auto [rearranged, parent_keeps] =
+      GENERATE(std::pair(false, false), std::pair(true, false), std::pair(true, true));  // likewise
   Pair pair = MakePair(), other = MakePair();
   Program program("echo", rearranged ? 0 : pair.server.get());
   program.Use("posix_static");
   posix_spawn_file_actions_t actions;
   REQUIRE(posix_spawn_file_actions_init(&actions) == 0);
-  for (const Fd* fd : {&pair.client, &other.client, &other.server}) REQUIRE(fcntl(*fd, F_SETFD, FD_CLOEXEC) == 0);
+  for (const Fd* fd : {&pair.client, &other.client, &other.server})
+    REQUIRE(fcntl(*fd, F_SETFD, FD_CLOEXEC) == 0);
   if (rearranged) {
     REQUIRE(fcntl(pair.server, F_SETFD, FD_CLOEXEC) == 0);
     REQUIRE(posix_spawn_file_actions_adddup2(&actions, pair.server, 0) == 0);
   }
   pid_t pid;
-  REQUIRE(posix_spawn(&pid, program.path.c_str(), &actions, nullptr, program.argv.data(), program.envp.data()) == 0);
+  REQUIRE(posix_spawn(&pid, program.path.c_str(), &actions, nullptr, program.argv.data(),
+                      program.envp.data()) == 0);
   REQUIRE(posix_spawn_file_actions_destroy(&actions) == 0);
   REQUIRE(fcntl(pair.server, F_GETFD) == (rearranged ? FD_CLOEXEC : 0));
   if (!parent_keeps) pair.server.reset();
@@ -134,14 +138,18 @@ TEST_CASE("exec: no process stays behind a static program whose peer was gone fi
 
 // What the program has is the connect that goes on, or none.
 TEST_CASE("exec: of a connect that takes its time no program has what is not the connection", "[mixed]") {
-  const auto [spawned, seen] = GENERATE(std::pair(false, false), std::pair(false, true), std::pair(true, false));
+  const auto [spawned, seen] =
+      GENERATE(std::pair(false, false), std::pair(false, true), std::pair(true, false));
   Pipe stops;
   const pid_t server_pid = Fork([&] {
     Listener listener = Listen();
     if (write(stops.out, &listener.address, sizeof listener.address) != sizeof listener.address) return 1;
     raise(SIGSTOP);
     Fd server(accept(listener.fd, nullptr, nullptr));
-    return server >= 0 && SendAll(server, "hello") && shutdown(server, SHUT_WR) == 0 && ReceiveToEnd(server) == "hellobye" ? 0 : 2;
+    return server >= 0 && SendAll(server, "hello") && shutdown(server, SHUT_WR) == 0 &&
+                   ReceiveToEnd(server) == "hellobye"
+               ? 0
+               : 2;
   });
   Address address;
   REQUIRE(WaitFor(stops.in, POLLIN));
@@ -163,7 +171,9 @@ TEST_CASE("exec: of a connect that takes its time no program has what is not the
       return 3;
     }
     pid_t pid;
-    if (posix_spawn(&pid, program.path.c_str(), nullptr, nullptr, program.argv.data(), program.envp.data()) != 0) return 4;
+    if (posix_spawn(&pid, program.path.c_str(), nullptr, nullptr, program.argv.data(), program.envp.data()) !=
+        0)
+      return 4;
     goes_on.out.reset();
     // It reads from what is not connected; then the connect is this process's alone.
     return ExitedWith(Reap(pid), 0) || SendAll(fd, ReceiveToEnd(fd) + "bye") ? 0 : 5;
@@ -180,7 +190,8 @@ TEST_CASE("exec: an environment without the preload") {
   const pid_t pid = Fork([&] {
     Silence();
     pair.client.reset();
-    char* const argv[] = {const_cast<char*>("sh"), const_cast<char*>("-c"), const_cast<char*>("read a; echo got $a"), nullptr};
+    char* const argv[] = {const_cast<char*>("sh"), const_cast<char*>("-c"),
+                          const_cast<char*>("read a; echo got $a"), nullptr};
     char* const envp[] = {nullptr};
     dup2(pair.server, 0);
     dup2(pair.server, 1);

@@ -33,7 +33,8 @@ std::string All(World& world, int end) {
   char buffer[64];
   const Stopwatch watch;
   for (;;) {
-    const ssize_t n = world.calls.Receive(world.fds[static_cast<size_t>(end)], buffer, sizeof buffer, MSG_DONTWAIT);
+    const ssize_t n =
+        world.calls.Receive(world.fds[static_cast<size_t>(end)], buffer, sizeof buffer, MSG_DONTWAIT);
     if (n > 0) {
       text.append(buffer, static_cast<size_t>(n));
     } else if (n == 0) {
@@ -47,13 +48,16 @@ std::string All(World& world, int end) {
 TEST_CASE("flag table: each of send's") {
   for (uint32_t bit = 1; bit != 0; bit <<= 1) {
     const int flag = static_cast<int>(bit);
-    // Of these three there are cases of their own: the byte is apart from the stream, a second connection, a notice.
+    // Of these three there are cases of their own: the byte is apart from the stream, a second connection, a
+    // notice.
     if (flag == MSG_OOB || flag == MSG_FASTOPEN || flag == MSG_ZEROCOPY) continue;
-    Compare("send with " + Hex(bit), [](World&) {}, [flag](World& world) {
-      std::string text = Answer(world.calls.Send(world.fds[kClient], "ab", 2, flag | MSG_NOSIGNAL));
-      text += ", " + Answer(world.calls.Shutdown(world.fds[kClient], SHUT_WR));
-      return text + ": " + All(world, kServer);
-    });
+    Compare(
+        "send with " + Hex(bit), [](World&) {},
+        [flag](World& world) {
+          std::string text = Answer(world.calls.Send(world.fds[kClient], "ab", 2, flag | MSG_NOSIGNAL));
+          text += ", " + Answer(world.calls.Shutdown(world.fds[kClient], SHUT_WR));
+          return text + ": " + All(world, kServer);
+        });
   }
 }
 
@@ -65,7 +69,9 @@ std::string ReceiveMessage(World& world, int flags) {
   message.msg_iovlen = 1;
   message.msg_flags = -1;
   const ssize_t n = world.calls.ReceiveMessage(world.fds[kServer], &message, flags);
-  return Answer(n) + (n < 0 ? "" : Quote(room, std::min<ssize_t>(n, 4)) + " flags " + Hex(static_cast<uint32_t>(message.msg_flags)));
+  return Answer(n) + (n < 0 ? ""
+                            : Quote(room, std::min<ssize_t>(n, 4)) + " flags " +
+                                  Hex(static_cast<uint32_t>(message.msg_flags)));
 }
 
 TEST_CASE("flag table: each of recv's, with nothing to receive, with more than enough, and at the end") {
@@ -80,10 +86,15 @@ TEST_CASE("flag table: each of recv's, with nothing to receive, with more than e
       text += ", " + ReceiveMessage(world, flag | MSG_DONTWAIT);
       return text;
     };
-    Compare("recv of nothing with " + Hex(bit), [](World&) {}, receive);
-    Compare("recv with " + Hex(bit), [](World& world) { REQUIRE(world.calls.Send(world.fds[kClient], "abcdef", 6, 0) == 6); },
-            [&receive](World& world) { return receive(world) + ", left " + world.State(); });
-    Compare("recv at the end with " + Hex(bit), [](World& world) { REQUIRE(world.calls.Shutdown(world.fds[kClient], SHUT_WR) == 0); }, receive);
+    Compare(
+        "recv of nothing with " + Hex(bit), [](World&) {}, receive);
+    Compare(
+        "recv with " + Hex(bit),
+        [](World& world) { REQUIRE(world.calls.Send(world.fds[kClient], "abcdef", 6, 0) == 6); },
+        [&receive](World& world) { return receive(world) + ", left " + world.State(); });
+    Compare(
+        "recv at the end with " + Hex(bit),
+        [](World& world) { REQUIRE(world.calls.Shutdown(world.fds[kClient], SHUT_WR) == 0); }, receive);
   }
 }
 
@@ -98,7 +109,8 @@ const Situation kSituations[] = {
     {"urgent data", [](World& w) { w.calls.Send(w.fds[kServer], "xy", 2, MSG_OOB); }},
     {"the peer's end", [](World& w) { w.calls.Shutdown(w.fds[kServer], SHUT_WR); }},
     {"its own end", [](World& w) { w.calls.Shutdown(w.fds[kClient], SHUT_WR); }},
-    {"both ends", [](World& w) { w.calls.Shutdown(w.fds[kServer], SHUT_WR), w.calls.Shutdown(w.fds[kClient], SHUT_WR); }},
+    {"both ends",
+     [](World& w) { w.calls.Shutdown(w.fds[kServer], SHUT_WR), w.calls.Shutdown(w.fds[kClient], SHUT_WR); }},
     {"a reset",
      [](World& w) {
        const linger reset{.l_onoff = 1, .l_linger = 0};
@@ -110,7 +122,9 @@ const Situation kSituations[] = {
 std::string PollEach(World& world) {
   std::string text;
   for (uint32_t bits = 1; bits <= 0x10000; bits <<= 1) {
-    pollfd one{.fd = world.fds[kClient], .events = static_cast<short>(bits == 0x10000 ? 0xffff : bits), .revents = 0};
+    pollfd one{.fd = world.fds[kClient],
+               .events = static_cast<short>(bits == 0x10000 ? 0xffff : bits),
+               .revents = 0};
     text += " " + Answer(world.calls.Poll(&one, 1)) + ":" + Hex(static_cast<uint16_t>(one.revents));
   }
   return text;
@@ -141,7 +155,9 @@ TEST_CASE("flag table: each bit of poll's and of epoll's, whatever a connection 
   }
 }
 
-TEST_CASE("flag table: each bit of poll's and of epoll's, of a new socket and a listener, with and without a client") {
+TEST_CASE(
+    "flag table: each bit of poll's and of epoll's, of a new socket and a listener, with and without a "
+    "client") {
   for (const bool by_epoll : {false, true}) {
     World ours(/*bare=*/false), oracle(/*bare=*/true);
     const auto look = [&](const char* what) {

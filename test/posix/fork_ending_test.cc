@@ -83,7 +83,8 @@ TEST_CASE("fork: what the parent had not yet sent arrives, whoever closes last")
   REQUIRE(ReceiveToEnd(pair.server).empty());
 }
 
-TEST_CASE("fork: a child that has closed the connection with bytes unsent, and exits, leaves it to its parent") {
+TEST_CASE(
+    "fork: a child that has closed the connection with bytes unsent, and exits, leaves it to its parent") {
   Listener listener = Listen();
   for (int i = 0; i < 30; ++i) {
     CAPTURE(i);

@@ -1,5 +1,5 @@
-// A thread sleeps in a large write, its process forks, and somebody else reads: the peer takes nothing before all that it says is read. What the
-// write says has left is what arrives.
+// A thread sleeps in a large write, its process forks, and somebody else reads: the peer takes nothing before
+// all that it says is read. What the write says has left is what arrives.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -39,13 +39,15 @@ std::string Read(int fd, size_t size, bool polls) {
   if (polls) return ReceiveExactly(fd, size);
   std::string data(size, '\0');
   size_t got = 0;
-  for (ssize_t n; got < size && (n = recv(fd, data.data() + got, size - got, 0)) > 0;) got += static_cast<size_t>(n);
+  for (ssize_t n; got < size && (n = recv(fd, data.data() + got, size - got, 0)) > 0;)
+    got += static_cast<size_t>(n);
   data.resize(got);
   return data;
 }
 
 uint64_t Sum(const std::string& data) {
-  return std::accumulate(data.begin(), data.end(), uint64_t{0}, [](uint64_t sum, char c) { return sum + static_cast<unsigned char>(c); });
+  return std::accumulate(data.begin(), data.end(), uint64_t{0},
+                         [](uint64_t sum, char c) { return sum + static_cast<unsigned char>(c); });
 }
 
 // It reads nothing before all of `up` is written.
@@ -90,7 +92,9 @@ TEST_CASE("fork: a child reads while its parent's thread sleeps in a write of mo
   REQUIRE(ExitedWith(Reap(remote.pid), 0));
 }
 
-TEST_CASE("fork: children, and a child of each, read in turns while a thread of their parent sleeps in a large write") {
+TEST_CASE(
+    "fork: children, and a child of each, read in turns while a thread of their parent sleeps in a large "
+    "write") {
   constexpr size_t kTurns = 6;
   const std::string up = Pattern(kUp, 3), down = Pattern(kDown, 4);
   RemoteClient remote = TalksFirst(up, down);
@@ -187,7 +191,8 @@ TEST_CASE("fork: again and again beside a thread in a large write, which loses n
 }
 
 // The peer makes no call that would give back what the writes have lent.
-TEST_CASE("fork: a child becomes another program at once, though threads of its parent sleep in large writes") {
+TEST_CASE(
+    "fork: a child becomes another program at once, though threads of its parent sleep in large writes") {
   constexpr size_t kConnections = 5;
   const std::string down = Pattern(kDown, 4);
   Pipe begin;

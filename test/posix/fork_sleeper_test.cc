@@ -65,7 +65,8 @@ TEST_CASE("fork: a child sends while a thread of its parent sleeps in a receive"
   REQUIRE(sleeper.Got() == "for the sleeper");
 }
 
-TEST_CASE("fork: a child writes much while a thread of its parent reads much, asleep when the child was made") {
+TEST_CASE(
+    "fork: a child writes much while a thread of its parent reads much, asleep when the child was made") {
   const std::string up = Pattern(6'000'000, 3), down = Pattern(5'000'000, 4);
   RemoteClient remote = ServeClient([&](int fd) {
     // The child's, while the parent's thread sleeps.
@@ -77,7 +78,8 @@ TEST_CASE("fork: a child writes much while a thread of its parent reads much, as
     tid = gettid();
     std::string got(up.size(), 0);
     size_t size = 0;
-    for (ssize_t n; (n = recv(server, got.data() + size, got.size() - size, 0)) > 0;) size += static_cast<size_t>(n);
+    for (ssize_t n; (n = recv(server, got.data() + size, got.size() - size, 0)) > 0;)
+      size += static_cast<size_t>(n);
     got.resize(size);
     return got;
   });
@@ -148,7 +150,8 @@ TEST_CASE("fork: a child ends the stream under its parent's sleeping thread") {
   REQUIRE(sleeper.Got() == (how == SHUT_WR ? "answer" : ""));
 }
 
-TEST_CASE("fork: the end of the connection, and a reset, reach the parent's sleeping thread and then the child") {
+TEST_CASE(
+    "fork: the end of the connection, and a reset, reach the parent's sleeping thread and then the child") {
   const bool resets = GENERATE(false, true);
   Pair pair = MakePair();
   Sleeper sleeper(pair.server, 100);
@@ -225,7 +228,9 @@ TEST_CASE("fork: in a handler that interrupts a receive, which goes on in both")
 }
 
 TEST_CASE("fork: in a handler that interrupts a receive, which goes on in neither") {
-  if (kUnderTsan) return Impossible("a fork needs room for what both processes are to have, which TSan reports in a handler");
+  if (kUnderTsan)
+    return Impossible(
+        "a fork needs room for what both processes are to have, which TSan reports in a handler");
   struct sigaction action {};
   action.sa_handler = [](int) { forked = fork(); };
   REQUIRE(sigaction(SIGUSR1, &action, nullptr) == 0);
@@ -307,7 +312,8 @@ TEST_CASE("fork: a program that a child execs writes while a thread of its paren
 
 TEST_CASE("fork: the parent closes under its own sleeping receive, and the child goes on") {
   if (kUnderTsan) return Impossible(why::kClose);
-  const bool used_before = GENERATE(false, true);  // then what the receive takes is not lost to the connection
+  const bool used_before =
+      GENERATE(false, true);  // then what the receive takes is not lost to the connection
   Pair pair = MakePair();
   Sleeper sleeper(pair.server, 1);
   REQUIRE(sleeper.FallsAsleep());
@@ -338,13 +344,15 @@ TEST_CASE("fork: the parent closes under its own sleeping receive, and the child
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
-TEST_CASE("fork: a process that ends while its thread sleeps in a receive leaves the connection to its child") {
+TEST_CASE(
+    "fork: a process that ends while its thread sleeps in a receive leaves the connection to its child") {
   const bool killed = GENERATE(false, true);
   Pair pair = MakePair();
   Pipe ended, begin;
   const pid_t parent = Fork([&]() -> int {
     pair.client.reset();
-    // As long as it is shared the thread sleeps in short naps, and who is killed in the middle of a use takes the connection along.
+    // As long as it is shared the thread sleeps in short naps, and who is killed in the middle of a use takes
+    // the connection along.
     if (!begin.Hear()) _exit(3);
     auto* const sleeper = new Sleeper(pair.server, 100);
     if (!sleeper->FallsAsleep()) _exit(1);
@@ -352,7 +360,8 @@ TEST_CASE("fork: a process that ends while its thread sleeps in a receive leaves
     if (child == 0) {
       ended.out.reset();
       char c;
-      const bool good = read(ended.in, &c, 1) == 0 && SendAll(pair.server, "child") && ReceiveExactly(pair.server, 6) == "answer";
+      const bool good = read(ended.in, &c, 1) == 0 && SendAll(pair.server, "child") &&
+                        ReceiveExactly(pair.server, 6) == "answer";
       _exit(good && SendAll(pair.server, "done") ? 0 : 1);
     }
     if (killed) raise(SIGKILL);

@@ -51,7 +51,8 @@ TEST_CASE("fork: a process that has accepted and does not come back leaves the o
   std::vector<Fd> sockets;
   const auto Connect = [&] {
     const int fd = sockets.emplace_back(TcpSocket());
-    return Async([fd, &listener] { return connect(fd, listener.address.get(), listener.address.length) == 0; });
+    return Async(
+        [fd, &listener] { return connect(fd, listener.address.get(), listener.address.length) == 0; });
   };
   const auto NextAccepted = [&] {
     char name = 0;

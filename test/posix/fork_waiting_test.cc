@@ -56,7 +56,8 @@ TEST_CASE("fork: a wait in epoll ends with what comes while another process poll
   epoll_event event{.events = EPOLLIN, .data = {}};
   REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, pair.server, &event) == 0);
   for (int i = 0; i < 8; ++i) {
-    // The child sees the bytes and leaves them all. Not killed before: who dies in the middle of a call takes the connection with it.
+    // The child sees the bytes and leaves them all. Not killed before: who dies in the middle of a call takes
+    // the connection with it.
     Pipe seen;
     const pid_t pid = Fork([&] {
       if (!WaitFor(pair.server, POLLIN)) return 1;

@@ -38,7 +38,8 @@ TEST_CASE("fork: three blocked writers go on, although nobody reads what has com
   REQUIRE(ReceiveExactly(pair.server, kUnread) == std::string(kUnread, 'u'));
 }
 
-// More can be unread than plain TCP would take where the library lets a connection have many Private Buffers: family 27 has an option for that.
+// More can be unread than plain TCP would take where the library lets a connection have many Private Buffers:
+// family 27 has an option for that.
 Fd NativeSocket() {
   const int native = socket(27, SOCK_STREAM, 0);
   return native >= 0 ? Fd(native) : TcpSocket();
@@ -94,7 +95,8 @@ TEST_CASE("fork: a blocked writer goes on, although nobody reads the much that h
   Kill(idle);
 }
 
-// To the end, in large pieces: what is unread goes from process to process with each. And patiently: a sanitizer takes its time for that.
+// To the end, in large pieces: what is unread goes from process to process with each. And patiently: a
+// sanitizer takes its time for that.
 std::string ReceiveMuch(int fd) {
   std::string data, piece(2 << 20, 0);
   while (PollOne(fd, POLLIN, 4 * kPatienceMs) != 0) {

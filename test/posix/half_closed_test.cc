@@ -37,7 +37,8 @@ constexpr time_t kHour = 3600;
 
 // As another library sees it, which is to be told the same.
 time_t Seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 // Whatever has to be done by then is done: a thread that sleeps until then is woken by having to see to

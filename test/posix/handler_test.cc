@@ -82,7 +82,10 @@ TEST_CASE("handlers: one that sends on the socket whose sends it interrupts") {
 }
 
 TEST_CASE("handlers: one that looks at, polls and waits for the socket that it interrupts") {
-  if (kUnderAsan) return Impossible("a look may need room to receive into, and ASan's allocator, interrupted by the handler, has its lock taken");
+  if (kUnderAsan)
+    return Impossible(
+        "a look may need room to receive into, and ASan's allocator, interrupted by the handler, has its "
+        "lock taken");
   if (kUnderTsan) return Impossible("a look may need room to receive into, which TSan reports in a handler");
   Pair pair = MakePair();
   static int ep = -1;
@@ -130,7 +133,9 @@ TEST_CASE("handlers: one that looks at, polls and waits for the socket that it i
 TEST_CASE("handlers: one that closes the socket whose call it interrupts") {
   // A process takes long to begin under a sanitizer, on a busy machine: then fewer of them.
   const auto begun = std::chrono::steady_clock::now();
-  for (int round = 0; round < 200 && (round < 40 || std::chrono::steady_clock::now() - begun < std::chrono::seconds(20)); ++round) {
+  for (int round = 0;
+       round < 200 && (round < 40 || std::chrono::steady_clock::now() - begun < std::chrono::seconds(20));
+       ++round) {
     const pid_t pid = Child([&] {
       Pair pair = MakePair();
       the_fd = pair.client;
@@ -155,8 +160,8 @@ TEST_CASE("handlers: one that closes the socket whose call it interrupts") {
 
 sigjmp_buf jump;
 
-// Whether the alarm's handler jumped out of `call`, rather than that it returned. Apart from the cases, which keep
-// values that a jump might lose.
+// Whether the alarm's handler jumped out of `call`, rather than that it returned. Apart from the cases, which
+// keep values that a jump might lose.
 [[gnu::noinline]] bool JumpsOut(int fd, int us, void (*call)(int fd)) {
   if (sigsetjmp(jump, 1) != 0) return true;
   const itimerval timer{{0, 0}, {.tv_sec = 0, .tv_usec = us}};
@@ -177,7 +182,9 @@ void Ask(int) {
   const int error = errno;
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   char c = 0;
-  if (connect(fd, asked.get(), asked.length) == 0 && send(fd, "?", 1, 0) == 1 && recv(fd, &c, 1, 0) == 1 && c == '!') ++asked_in_handler;
+  if (connect(fd, asked.get(), asked.length) == 0 && send(fd, "?", 1, 0) == 1 && recv(fd, &c, 1, 0) == 1 &&
+      c == '!')
+    ++asked_in_handler;
   close(fd);
   errno = error;
 }
@@ -254,7 +261,8 @@ TEST_CASE("handlers: one that jumps out of a large receive and a large send") {
   Pair pair = MakePair();
   Install(SIGALRM, [](int) { siglongjmp(jump, 1); });
   static std::vector<char> buffer(4 << 20, '#');
-  REQUIRE(JumpsOut(pair.server, 50'000, [](int fd) { (void)!recv(fd, buffer.data(), buffer.size(), MSG_WAITALL); }));
+  REQUIRE(JumpsOut(pair.server, 50'000,
+                   [](int fd) { (void)!recv(fd, buffer.data(), buffer.size(), MSG_WAITALL); }));
   REQUIRE(SendAll(pair.client, "again"));
   REQUIRE(ReceiveExactly(pair.server, 5) == "again");
   REQUIRE(JumpsOut(pair.client, 50'000, [](int fd) {

@@ -1,5 +1,6 @@
-// Small questions, each followed by the read of a large answer, so regularly that a question may wait for its read; and then something else follows. The
-// question arrives all the same. These cases have no Bcopy threshold set (run.py).
+// Small questions, each followed by the read of a large answer, so regularly that a question may wait for its
+// read; and then something else follows. The question arrives all the same. These cases have no Bcopy
+// threshold set (run.py).
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
@@ -14,7 +15,8 @@ namespace {
 
 constexpr size_t kAnswer = 100'000;
 constexpr size_t kQuestion = 40;
-// As many as bring a choice of ways to the middle of the second trial (timed_choice.h), that of memory which is lent.
+// As many as bring a choice of ways to the middle of the second trial (timed_choice.h), that of memory which
+// is lent.
 constexpr int kTurns = 115;
 
 std::string Question(int turn) { return Pattern(kQuestion, static_cast<unsigned>(turn) % 200 + 1); }
@@ -23,7 +25,8 @@ std::string Answer(int turn) { return Pattern(kAnswer, static_cast<unsigned>(tur
 // Without looking first, as SendAll() does: who polls lets the question go.
 size_t ReadInto(std::string& data, int fd) {
   size_t got = 0;
-  for (ssize_t n; got < data.size() && (n = recv(fd, data.data() + got, data.size() - got, 0)) > 0;) got += static_cast<size_t>(n);
+  for (ssize_t n; got < data.size() && (n = recv(fd, data.data() + got, data.size() - got, 0)) > 0;)
+    got += static_cast<size_t>(n);
   return got;
 }
 std::string Read(int fd, size_t size) {
@@ -31,7 +34,9 @@ std::string Read(int fd, size_t size) {
   data.resize(ReadInto(data, fd));
   return data;
 }
-bool Send(int fd, const std::string& data) { return send(fd, data.data(), data.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(data.size()); }
+bool Send(int fd, const std::string& data) {
+  return send(fd, data.data(), data.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(data.size());
+}
 // Nothing between the question and the read, lest that be late.
 bool Ask(int fd, int turn) {
   const std::string question = Question(turn);
@@ -45,7 +50,8 @@ bool Serve(int fd, int first, int turns) {
   return true;
 }
 
-// In a child: so many turns; then it says that one more question is there, before it answers that; then the end.
+// In a child: so many turns; then it says that one more question is there, before it answers that; then the
+// end.
 pid_t ServeAndTell(Listener& listener, Pipe& heard) {
   return Fork([&] {
     Fd fd(accept(listener.fd, nullptr, nullptr));
@@ -67,9 +73,21 @@ TEST_CASE("timed: a question behind which no read comes arrives") {
   Fd client = Connected(listener);
   for (int turn = 0; turn < kTurns; ++turn) REQUIRE(Ask(client, turn));
   REQUIRE(Send(client, Question(kTurns)));
-  enum class Then { kNothing, kPoll, kDuplicate, kHalfClose, kClose, kChildReads, kThreadReads, kPeek, kNonblocking, kUnsent };
-  const auto then = GENERATE(Then::kNothing, Then::kPoll, Then::kDuplicate, Then::kHalfClose, Then::kClose, Then::kChildReads, Then::kThreadReads,
-                             Then::kPeek, Then::kNonblocking, Then::kUnsent);
+  enum class Then {
+    kNothing,
+    kPoll,
+    kDuplicate,
+    kHalfClose,
+    kClose,
+    kChildReads,
+    kThreadReads,
+    kPeek,
+    kNonblocking,
+    kUnsent
+  };
+  const auto then =
+      GENERATE(Then::kNothing, Then::kPoll, Then::kDuplicate, Then::kHalfClose, Then::kClose,
+               Then::kChildReads, Then::kThreadReads, Then::kPeek, Then::kNonblocking, Then::kUnsent);
   bool reads = true;
   switch (then) {
     case Then::kNothing:
@@ -159,7 +177,8 @@ TEST_CASE("timed: a question in pieces, and two questions at once") {
 
 TEST_CASE("timed: a question whose first piece was kept back for the next leaves with that") {
   constexpr int kMore = 10;
-  // Not 200 ms each, for which a piece may be kept back that nothing follows. On a busy machine a turn may take long, but not always.
+  // Not 200 ms each, for which a piece may be kept back that nothing follows. On a busy machine a turn may
+  // take long, but not always.
   constexpr auto kLong = kMore * std::chrono::milliseconds(100);
   std::chrono::nanoseconds taken = kLong;
   for (int attempt = 0; attempt < 5 && taken >= kLong; ++attempt) {

@@ -32,8 +32,12 @@ int Sleeps() {
   return total;
 }
 
-TEST_CASE("fork: a connection that is closed under a sleeping receive, and open in a child, costs no processor time") {
-  if (kUnderTsan) return Impossible("TSan reports such a close, whatever becomes of it, and has a thread of its own that wakes");
+TEST_CASE(
+    "fork: a connection that is closed under a sleeping receive, and open in a child, costs no processor "
+    "time") {
+  if (kUnderTsan)
+    return Impossible(
+        "TSan reports such a close, whatever becomes of it, and has a thread of its own that wakes");
   Pair pair = MakePair();
   std::atomic<pid_t> tid{0};
   auto sleeper = Async([&, fd = pair.server.get()] {

@@ -1,4 +1,5 @@
-// Handlers that jump within themselves, as a library's exceptions may be made, and then make calls: what they interrupt goes on.
+// Handlers that jump within themselves, as a library's exceptions may be made, and then make calls: what they
+// interrupt goes on.
 #include <pthread.h>
 #include <setjmp.h>
 
@@ -19,7 +20,8 @@ void JumpAndCall(int) {
   sigjmp_buf here;
   if (sigsetjmp(here, 1) == 0) siglongjmp(here, 1);
   char c;
-  const bool good = recv(the_fd, &c, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN && send(the_fd, "h", 1, 0) == 1;
+  const bool good =
+      recv(the_fd, &c, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN && send(the_fd, "h", 1, 0) == 1;
   errno = saved;
   handled = good ? 1 : -1;
 }

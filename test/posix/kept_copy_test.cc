@@ -77,7 +77,8 @@ TEST_CASE("kept: calls of a child that do not block, or not for long, answer at 
     if (recv(pair.client, &c, 1, 0) != -1 || errno != EAGAIN) return 6;
     if (again.ms() > 1000) return 7;
     if (write(out, "x", 1) != 1) return 8;
-    return PollOne(pair.client, POLLIN, 10'000) == POLLIN && ReceiveExactly(pair.client, 6) == "answer" ? 0 : 9;
+    return PollOne(pair.client, POLLIN, 10'000) == POLLIN && ReceiveExactly(pair.client, 6) == "answer" ? 0
+                                                                                                        : 9;
   });
   out.reset();
   char c;

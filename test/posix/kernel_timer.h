@@ -33,8 +33,10 @@ inline KernelConnection KernelConnectionOf(int fd) {
     std::istringstream fields(line);
     std::string skipped, state, timer;
     uint64_t inode = 0;
-    fields >> skipped >> skipped >> skipped >> state >> skipped >> timer >> skipped >> skipped >> skipped >> inode;
-    if (inode == status.st_ino) return {std::stoi(state, nullptr, 16), std::stoi(timer.substr(0, 2), nullptr, 16)};
+    fields >> skipped >> skipped >> skipped >> state >> skipped >> timer >> skipped >> skipped >> skipped >>
+        inode;
+    if (inode == status.st_ino)
+      return {std::stoi(state, nullptr, 16), std::stoi(timer.substr(0, 2), nullptr, 16)};
   }
   return {};
 }

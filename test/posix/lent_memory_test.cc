@@ -55,8 +55,8 @@ void RequireExact(const Sent& sent, const std::string& got, const std::string& d
 
 std::atomic<int> signals_seen{0};
 
-// Turns of large questions and answers, so that readers lend their memory ahead, in two processes. Returns the server's; of the last question a
-// byte is missing, for which the server sleeps in a receive.
+// Turns of large questions and answers, so that readers lend their memory ahead, in two processes. Returns
+// the server's; of the last question a byte is missing, for which the server sleeps in a receive.
 constexpr int kTurns = 8;
 constexpr size_t kQuestion = 300'000;
 constexpr size_t kTurnSize = 900'000;
@@ -240,7 +240,8 @@ TEST_CASE("lent: a child of fork says what the peer waits for while its parent's
   const char last = LastOfQuestion();
   const pid_t child = Child([&] { return SendAll(client, &last, 1) ? 0 : 1; });
   const int status = Reap(child);
-  if (!ExitedWith(status, 0)) SendAll(client, &last, 1);  // a reader left asleep would keep the whole case from its end
+  if (!ExitedWith(status, 0))
+    SendAll(client, &last, 1);  // a reader left asleep would keep the whole case from its end
   REQUIRE(ExitedWith(status, 0));
   REQUIRE(Hash(Get(reader)) == Hash(Pattern(kTurnSize, 5)));
   client.reset();
@@ -248,7 +249,9 @@ TEST_CASE("lent: a child of fork says what the peer waits for while its parent's
 }
 
 TEST_CASE("lent: forks at any moment of regular turns lose nothing") {
-  if (kUnderAsan) return Impossible("other threads allocate all the time, and ASan's allocator does not let go of its locks for a fork");
+  if (kUnderAsan)
+    return Impossible(
+        "other threads allocate all the time, and ASan's allocator does not let go of its locks for a fork");
   constexpr int kForks = 8, kTurnsBetween = 10;
   Pair pair = MakePair();
   const std::string question = Pattern(kQuestion, 6), answer = Pattern(kTurnSize, 5);

@@ -28,7 +28,8 @@ Woken SleepInSelect(int fd) {
   FD_SET(fd, &read);
   timeval time{.tv_sec = kPatienceMs / 1000, .tv_usec = 0};
   const int count = select(fd + 1, &read, nullptr, nullptr, &time);
-  return {.count = count, .error = count < 0 ? errno : 0, .events = count > 0 && FD_ISSET(fd, &read) ? 1U : 0U};
+  return {
+      .count = count, .error = count < 0 ? errno : 0, .events = count > 0 && FD_ISSET(fd, &read) ? 1U : 0U};
 }
 
 Woken SleepInEpoll(int fd) {
@@ -151,7 +152,8 @@ TEST_CASE("listener shutdown: in a child it resets who waits for the parent's ac
   REQUIRE(ErrorOfAccept(listener.fd) == EINVAL);
 }
 
-// What a process sees that sleeps on its parent's listener; its exit status is 0 if `sleep` says what `expected` does.
+// What a process sees that sleeps on its parent's listener; its exit status is 0 if `sleep` says what
+// `expected` does.
 template <typename Sleep, typename Expected>
 void ShutDownUnderChild(Sleep sleep, Expected expected) {
   Listener listener = Listen();
@@ -167,7 +169,8 @@ void ShutDownUnderChild(Sleep sleep, Expected expected) {
 }
 
 TEST_CASE("listener shutdown: a child in poll hears of a hang-up", "[refused]") {
-  ShutDownUnderChild(SleepInPoll, [](const Woken& woken) { return woken.count == 1 && woken.events == POLLHUP; });
+  ShutDownUnderChild(SleepInPoll,
+                     [](const Woken& woken) { return woken.count == 1 && woken.events == POLLHUP; });
 }
 
 TEST_CASE("listener shutdown: a child in select finds it readable", "[refused]") {
@@ -175,7 +178,8 @@ TEST_CASE("listener shutdown: a child in select finds it readable", "[refused]")
 }
 
 TEST_CASE("listener shutdown: a child in epoll_wait hears of a hang-up", "[refused]") {
-  ShutDownUnderChild(SleepInEpoll, [](const Woken& woken) { return woken.count == 1 && woken.events == EPOLLHUP; });
+  ShutDownUnderChild(SleepInEpoll,
+                     [](const Woken& woken) { return woken.count == 1 && woken.events == EPOLLHUP; });
 }
 
 TEST_CASE("listener shutdown: a child in accept is told EINVAL", "[refused]") {

@@ -43,7 +43,8 @@ TEST_CASE("looking: FIONREAD counts up to an urgent byte out of line, and past o
   REQUIRE(send(pair.client, "!", 1, MSG_OOB) == 1);
   REQUIRE(SendAll(pair.client, "defg"));
   char room[8];
-  REQUIRE(Eventually([&] { return recv(pair.server, room, 1, MSG_OOB | MSG_PEEK) == 1 && Waiting(pair.server) == 3; }));
+  REQUIRE(Eventually(
+      [&] { return recv(pair.server, room, 1, MSG_OOB | MSG_PEEK) == 1 && Waiting(pair.server) == 3; }));
   REQUIRE(recv(pair.server, room, sizeof room, 0) == 3);
   REQUIRE(Waiting(pair.server) == 0);  // at the mark
   SetOption(pair.server, SOL_SOCKET, SO_OOBINLINE, 1);

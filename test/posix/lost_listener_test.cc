@@ -1,4 +1,5 @@
-// A listener that goes while a client connects: on TCP the connection is there as soon as the kernels have agreed, and is reset.
+// A listener that goes while a client connects: on TCP the connection is there as soon as the kernels have
+// agreed, and is reset.
 #include <sys/epoll.h>
 #include <sys/wait.h>
 
@@ -61,7 +62,8 @@ struct StoppedServer {
   Address address;
 };
 
-TEST_CASE("connect: a listener that closes in the middle of a non-blocking connect resets it", "[refused][abort]") {
+TEST_CASE("connect: a listener that closes in the middle of a non-blocking connect resets it",
+          "[refused][abort]") {
   for (int round = 0; round < 20; ++round) {
     Listener listener = Listen();
     Fd client = Connecting(listener.address);
@@ -117,8 +119,12 @@ TEST_CASE("connect: one that a listener's end has failed is told as such until t
   REQUIRE(ReceiveExactly(accepted, 5) == "again");
 }
 
-TEST_CASE("connect: a server that is killed in the middle of a non-blocking connect resets it", "[refused][abort]") {
-  if (kUnderTsan) return Impossible("TSan knows of no order between the helper's connect to AF_UNSPEC and the program's call, which the kernel puts in one");
+TEST_CASE("connect: a server that is killed in the middle of a non-blocking connect resets it",
+          "[refused][abort]") {
+  if (kUnderTsan)
+    return Impossible(
+        "TSan knows of no order between the helper's connect to AF_UNSPEC and the program's call, which the "
+        "kernel puts in one");
   const int asks = GENERATE(0, 1, 2, 3);
   StoppedServer server;
   Fd client = Connecting(server.address);
@@ -140,13 +146,15 @@ TEST_CASE("connect: a server that is killed in the middle of a non-blocking conn
   REQUIRE(ReceiveExactly(accepted, 5) == "again");
 }
 
-TEST_CASE("connect: a server that is killed in the middle of a blocking connect, or behind it, is a reset", "[refused][abort]") {
+TEST_CASE("connect: a server that is killed in the middle of a blocking connect, or behind it, is a reset",
+          "[refused][abort]") {
   StoppedServer server;
   Fd client = TcpSocket();
   // TCP's is over when the kernels have agreed.
   auto connecting = Async([&] {
     char c;
-    if (connect(client, server.address.get(), server.address.length) == 0 && recv(client, &c, 1, 0) == 0) return 0;
+    if (connect(client, server.address.get(), server.address.length) == 0 && recv(client, &c, 1, 0) == 0)
+      return 0;
     return errno;
   });
   REQUIRE(HasLink(client));

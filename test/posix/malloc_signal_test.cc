@@ -124,7 +124,8 @@ bool Passes(int from, int to, size_t size) {
   static char in[sizeof out];
   if (send(from, out, size, MSG_NOSIGNAL) != static_cast<ssize_t>(size)) return false;
   pollfd readable{.fd = to, .events = POLLIN, .revents = 0};
-  return poll(&readable, 1, kPatienceMs) == 1 && recv(to, in, size, MSG_WAITALL) == static_cast<ssize_t>(size);
+  return poll(&readable, 1, kPatienceMs) == 1 &&
+         recv(to, in, size, MSG_WAITALL) == static_cast<ssize_t>(size);
 }
 
 // To the end, or while the connection lasts.
@@ -139,7 +140,8 @@ bool Converse(const Ends& pair, bool ends_it) {
   for (const size_t size : {1, 3000, 40'000}) {
     if (!Passes(pair.client, pair.server, size) || !Passes(pair.server, pair.client, size)) return false;
   }
-  return !ends_it || (shutdown(pair.client, SHUT_WR) == 0 && read(pair.server, &c, 1) == 0 && close(pair.server) == 0 && close(pair.client) == 0);
+  return !ends_it || (shutdown(pair.client, SHUT_WR) == 0 && read(pair.server, &c, 1) == 0 &&
+                      close(pair.server) == 0 && close(pair.client) == 0);
 }
 
 void UseNext(int) {

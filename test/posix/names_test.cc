@@ -34,7 +34,8 @@ std::pair<Listener, Listener> ListenAtBoth(const char* one, const char* other) {
   for (int attempt = 0;; ++attempt) {
     Listener first = ListenAt(At(one));
     Listener second{TcpSocket(), At(other, first.address.port())};
-    const bool taken = bind(second.fd, second.address.get(), second.address.length) != 0 && errno == EADDRINUSE;
+    const bool taken =
+        bind(second.fd, second.address.get(), second.address.length) != 0 && errno == EADDRINUSE;
     if (taken && attempt < 20) continue;
     REQUIRE_FALSE(taken);
     REQUIRE(listen(second.fd, 16) == 0);
@@ -172,7 +173,8 @@ TEST_CASE("names: a client of all link-local addresses is where its scope id say
   }
 }
 
-// The port mapper knows addresses without scope ids: which of the two it means, it cannot say, but nobody comes to the wrong one.
+// The port mapper knows addresses without scope ids: which of the two it means, it cannot say, but nobody
+// comes to the wrong one.
 TEST_CASE("names: the same address and port on two devices are two listeners", "[.namespace][mixed]") {
   std::vector<Address> twins;
   for (Address& address : LinkLocalAddresses()) {

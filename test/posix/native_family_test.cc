@@ -1,4 +1,5 @@
-// Sockets of family 27, by which programs of old ask for SDP. The kernel knows no streams there: on TCP there is nothing to compare with.
+// Sockets of family 27, by which programs of old ask for SDP. The kernel knows no streams there: on TCP there
+// is nothing to compare with.
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 

@@ -1,5 +1,5 @@
-// An epoll set around another is told what the kernel would tell: no more edges than there are, a single shot when it is worth one, and the same by
-// every number of either.
+// An epoll set around another is told what the kernel would tell: no more edges than there are, a single shot
+// when it is worth one, and the same by every number of either.
 #include <poll.h>
 #include <sys/epoll.h>
 
@@ -66,7 +66,8 @@ TEST_CASE("nested edge: with others beside, each is told once") {
     }
     REQUIRE(told.size() == 3);
     REQUIRE(Quiet(outer));
-    for (const int fd : {inner.get(), other.server.get(), reads.get()}) REQUIRE(std::count(told.begin(), told.end(), fd) == 1);
+    for (const int fd : {inner.get(), other.server.get(), reads.get()})
+      REQUIRE(std::count(told.begin(), told.end(), fd) == 1);
     REQUIRE(ReceiveExactly(pair.server, 1) == "x");
     REQUIRE(ReceiveExactly(other.server, 1) == "x");
     char c;

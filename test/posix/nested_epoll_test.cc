@@ -1,5 +1,5 @@
-// Epoll sets inside epoll sets, and in poll and select: what is ready inside has to be seen outside, also where no byte comes that the kernel
-// could tell of.
+// Epoll sets inside epoll sets, and in poll and select: what is ready inside has to be seen outside, also
+// where no byte comes that the kernel could tell of.
 #include <poll.h>
 #include <sys/select.h>
 
@@ -8,9 +8,11 @@
 namespace posix_test {
 namespace {
 
-// Nothing inside, and then nothing outside. To be woken outside for nothing is allowed, as when another thread was quicker.
+// Nothing inside, and then nothing outside. To be woken outside for nothing is allowed, as when another
+// thread was quicker.
 bool BecomesQuiet(int outer, int inner) {
-  return Eventually([&] { return WaitOne(inner, 0) == -1 && WaitOne(outer, 0) == -1; }) && WaitOne(outer, kQuietMs) == -1;
+  return Eventually([&] { return WaitOne(inner, 0) == -1 && WaitOne(outer, 0) == -1; }) &&
+         WaitOne(outer, kQuietMs) == -1;
 }
 
 bool SelectReadable(int fd, int timeout_ms) {
@@ -78,9 +80,12 @@ TEST_CASE("nested: a sleeper outside is woken by what another thread's call brin
   REQUIRE(BecomesQuiet(outer, inner));
   auto sleeper = Async([&] {
     switch (how) {
-      case 0: return WaitOne(outer) == inner;
-      case 1: return PollOne(inner, POLLIN) == POLLIN;
-      default: return SelectReadable(inner, kPatienceMs);
+      case 0:
+        return WaitOne(outer) == inner;
+      case 1:
+        return PollOne(inner, POLLIN) == POLLIN;
+      default:
+        return SelectReadable(inner, kPatienceMs);
     }
   });
   REQUIRE(StillRunning(sleeper));

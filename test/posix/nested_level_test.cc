@@ -1,4 +1,5 @@
-// Epoll sets inside epoll sets stay readable as long as there is something inside, however often it is looked at, and no longer.
+// Epoll sets inside epoll sets stay readable as long as there is something inside, however often it is looked
+// at, and no longer.
 #include <poll.h>
 
 #include <string>
@@ -21,7 +22,8 @@ void RequireReadable(int outer, int inner) {
 
 // Nobody looks into what is inside. To be woken for nothing once is allowed.
 bool BecomesQuiet(int outer) {
-  return Eventually([&] { return WaitOne(outer, 0) == -1; }) && WaitOne(outer, kQuietMs) == -1 && PollOne(outer, POLLIN, 0) == 0;
+  return Eventually([&] { return WaitOne(outer, 0) == -1; }) && WaitOne(outer, kQuietMs) == -1 &&
+         PollOne(outer, POLLIN, 0) == 0;
 }
 
 TEST_CASE("nested level: a set that is ready when it is put into another") {
@@ -47,8 +49,10 @@ TEST_CASE("nested level: a set that is ready when it is put into another") {
 }
 
 TEST_CASE("nested level: EPOLL_CTL_MOD looks at the inner set again") {
-  const uint32_t before = GENERATE(uint32_t{EPOLLIN}, uint32_t{EPOLLIN | EPOLLET}, uint32_t{EPOLLIN | EPOLLONESHOT});
-  const uint32_t after = GENERATE(uint32_t{EPOLLIN}, uint32_t{EPOLLIN | EPOLLET}, uint32_t{EPOLLIN | EPOLLONESHOT});
+  const uint32_t before =
+      GENERATE(uint32_t{EPOLLIN}, uint32_t{EPOLLIN | EPOLLET}, uint32_t{EPOLLIN | EPOLLONESHOT});
+  const uint32_t after =
+      GENERATE(uint32_t{EPOLLIN}, uint32_t{EPOLLIN | EPOLLET}, uint32_t{EPOLLIN | EPOLLONESHOT});
   Pair pair = MakePair();
   Fd inner = Set();
   Fd outer = Set();

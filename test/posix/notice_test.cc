@@ -53,7 +53,8 @@ TEST_CASE("notice: a program that only sends hears soon of a peer that has close
   REQUIRE_ERRNO(send(pair.server, "x", 1, MSG_NOSIGNAL), EPIPE);
 }
 
-TEST_CASE("notice: a peer that has closed refuses what is sent, and whatever is called next tells", "[abort]") {
+TEST_CASE("notice: a peer that has closed refuses what is sent, and whatever is called next tells",
+          "[abort]") {
   for (const bool polls : {true, false}) {
     CAPTURE(polls);
     Pair pair = MakePair();
@@ -64,7 +65,8 @@ TEST_CASE("notice: a peer that has closed refuses what is sent, and whatever is 
       if (polls) return (PollOne(pair.server, POLLIN, 0) & (POLLERR | POLLHUP)) == (POLLERR | POLLHUP);
       tcp_info info{};
       socklen_t length = sizeof info;
-      return getsockopt(pair.server, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_state == TCP_CLOSE;
+      return getsockopt(pair.server, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+             info.tcpi_state == TCP_CLOSE;
     };
     REQUIRE(Eventually(refused));
     REQUIRE_ERRNO(send(pair.server, "x", 1, MSG_NOSIGNAL), EPIPE);

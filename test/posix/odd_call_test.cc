@@ -13,7 +13,8 @@
 
 namespace posix_test {
 
-TEST_CASE("odd call: recvmmsg keeps the error of a later message, and tells one before what came ahead of it") {
+TEST_CASE(
+    "odd call: recvmmsg keeps the error of a later message, and tells one before what came ahead of it") {
   Pair pair = MakePair();
   char room[2][3];
   iovec iov[2] = {{room[0], 3}, {room[1], 3}};
@@ -26,7 +27,10 @@ TEST_CASE("odd call: recvmmsg keeps the error of a later message, and tells one 
     iov[1].iov_base = nullptr;
     REQUIRE(SendAll(pair.client, "abcdef"));
     REQUIRE(WaitFor(pair.server, POLLIN));
-    REQUIRE(Eventually([&] { int there = 0; return ioctl(pair.server, FIONREAD, &there) == 0 && there == 6; }));
+    REQUIRE(Eventually([&] {
+      int there = 0;
+      return ioctl(pair.server, FIONREAD, &there) == 0 && there == 6;
+    }));
     REQUIRE(recvmmsg(pair.server, messages, 2, 0, nullptr) == 1);
     REQUIRE((PollOne(pair.server, POLLIN, 0) & POLLERR) != 0);
     REQUIRE(GetOption(pair.server, SOL_SOCKET, SO_ERROR) == EFAULT);
@@ -67,7 +71,8 @@ TEST_CASE("odd call: a receive of nothing whose time passes") {
   char c;
   volatile size_t nothing = 0;
   SetTimeout(pair.server, SO_RCVTIMEO, 50);
-  for (const int flags : {0, static_cast<int>(MSG_PEEK), static_cast<int>(MSG_WAITALL)}) REQUIRE(recv(pair.server, &c, nothing, flags) == 0);
+  for (const int flags : {0, static_cast<int>(MSG_PEEK), static_cast<int>(MSG_WAITALL)})
+    REQUIRE(recv(pair.server, &c, nothing, flags) == 0);
   REQUIRE_ERRNO(recv(pair.server, &c, nothing, MSG_DONTWAIT), EAGAIN);
   SetNonblocking(pair.server);
   REQUIRE_ERRNO(recv(pair.server, &c, nothing, 0), EAGAIN);
@@ -139,7 +144,8 @@ TEST_CASE("odd call: sendfile of more than can be counted, and a stream that app
   REQUIRE(ReceiveExactly(pair.server, 8) == "appended");
 }
 
-TEST_CASE("odd call: EPOLLEXCLUSIVE comes with a registration alone, and is refused before that is looked for") {
+TEST_CASE(
+    "odd call: EPOLLEXCLUSIVE comes with a registration alone, and is refused before that is looked for") {
   Listener listener = Listen();
   Pair pair = ConnectTo(listener);
   const int fd = GENERATE(0, 1) != 0 ? pair.server.get() : listener.fd.get();
@@ -183,13 +189,16 @@ TEST_CASE("odd call: what is read and written with flags, as this kernel takes t
   char byte = 'x';
   const iovec piece{&byte, 1};
   const auto error_of = [](long result) { return result == 1 ? 0 : errno; };
-  for (const int given : {0x1, 0x2, 0x4, 0x8, 0x10, 0x20, 0x30, 0x40, 0x80, 0x100, 0x108, 0x200, 0x400, 1 << 20}) {
+  for (const int given :
+       {0x1, 0x2, 0x4, 0x8, 0x10, 0x20, 0x30, 0x40, 0x80, 0x100, 0x108, 0x200, 0x400, 1 << 20}) {
     CAPTURE(given);
     REQUIRE(SendAll(pair.client, "x"));
     REQUIRE(WaitFor(pair.server, POLLIN));
     REQUIRE(syscall(SYS_write, bare.client.get(), &byte, 1) == 1);
-    REQUIRE(error_of(preadv2(pair.server, &piece, 1, -1, given)) == error_of(syscall(SYS_preadv2, bare.server.get(), &piece, 1, -1l, -1l, given)));
-    REQUIRE(error_of(pwritev2(pair.server, &piece, 1, -1, given)) == error_of(syscall(SYS_pwritev2, bare.server.get(), &piece, 1, -1l, -1l, given)));
+    REQUIRE(error_of(preadv2(pair.server, &piece, 1, -1, given)) ==
+            error_of(syscall(SYS_preadv2, bare.server.get(), &piece, 1, -1l, -1l, given)));
+    REQUIRE(error_of(pwritev2(pair.server, &piece, 1, -1, given)) ==
+            error_of(syscall(SYS_pwritev2, bare.server.get(), &piece, 1, -1l, -1l, given)));
   }
   // RWF_NOSIGNAL: a newer kernel's.
   constexpr int kNoSignal = 0x100;

@@ -1,6 +1,7 @@
-// Every option and query of a TCP socket, beside the same on a socket that the kernel alone knows (made by bare system calls, so that under the
-// preload it is the oracle): results, errno, lengths and what is read back have to be the same. Swept over all numbers that socket(7),
-// tcp(7), ip(7) and ipv6(7) use and some more.
+// Every option and query of a TCP socket, beside the same on a socket that the kernel alone knows (made by
+// bare system calls, so that under the preload it is the oracle): results, errno, lengths and what is read
+// back have to be the same. Swept over all numbers that socket(7), tcp(7), ip(7) and ipv6(7) use and some
+// more.
 #include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
@@ -17,7 +18,9 @@ namespace {
 struct Option {
   int level;
   int name;
-  bool operator<(const Option& other) const { return std::pair(level, name) < std::pair(other.level, other.name); }
+  bool operator<(const Option& other) const {
+    return std::pair(level, name) < std::pair(other.level, other.name);
+  }
 };
 
 enum class Compare {
@@ -36,17 +39,18 @@ const std::map<Option, Compare>& Exceptions() {
       {{SOL_SOCKET, 28 /* SO_PEERNAME */}, Compare::kLength},  // each has a peer of its own
       {{SOL_SOCKET, SO_RCVBUF}, Compare::kLength},             // grows by itself
       {{SOL_SOCKET, SO_SNDBUF}, Compare::kLength},
-      {{SOL_SOCKET, SO_PEEK_OFF}, Compare::kNothing},          // EOPNOTSUPP, as of kernels before 6.9
+      {{SOL_SOCKET, SO_PEEK_OFF}, Compare::kNothing},  // EOPNOTSUPP, as of kernels before 6.9
       {{SOL_SOCKET, 78 /* SO_DEVMEM_LINEAR */}, Compare::kNothing},
       {{SOL_SOCKET, 79}, Compare::kNothing},
       {{SOL_SOCKET, 80}, Compare::kNothing},
-      {{IPPROTO_TCP, TCP_INFO}, Compare::kNothing},            // cases of their own
-      {{IPPROTO_TCP, 26 /* TCP_CC_INFO */}, Compare::kNothing},  // a link within the host has none to tell (README)
+      {{IPPROTO_TCP, TCP_INFO}, Compare::kNothing},  // cases of their own
+      {{IPPROTO_TCP, 26 /* TCP_CC_INFO */},
+       Compare::kNothing},  // a link within the host has none to tell (README)
       {{IPPROTO_TCP, 24 /* TCP_TIMESTAMP */}, Compare::kLength},
       {{IPPROTO_TCP, TCP_MAXSEG}, Compare::kLength},
       {{IPPROTO_TCP, TCP_WINDOW_CLAMP}, Compare::kLength},
-      {{IPPROTO_TCP, TCP_QUICKACK}, Compare::kLength},         // the kernel changes it as it goes
-      {{IPPROTO_TCP, TCP_REPAIR}, Compare::kNothing},          // needs privilege, and would stop the link
+      {{IPPROTO_TCP, TCP_QUICKACK}, Compare::kLength},  // the kernel changes it as it goes
+      {{IPPROTO_TCP, TCP_REPAIR}, Compare::kNothing},   // needs privilege, and would stop the link
       {{IPPROTO_TCP, 20}, Compare::kNothing},
       {{IPPROTO_TCP, 21}, Compare::kNothing},
       {{IPPROTO_TCP, 22}, Compare::kNothing},
@@ -56,14 +60,15 @@ const std::map<Option, Compare>& Exceptions() {
       {{IPPROTO_TCP, 35 /* TCP_ZEROCOPY_RECEIVE */}, Compare::kNothing},  // a case of its own
       {{IPPROTO_TCP, 37 /* TCP_TX_DELAY */}, Compare::kNotSet},           // slows every packet down
       {{IPPROTO_TCP, 33 /* TCP_FASTOPEN_KEY */}, Compare::kNotSet},
-      {{IPPROTO_IP, IP_MTU}, Compare::kNothing},               // known while the kernel has a route at hand
-      {{SOL_SOCKET, 65 /* SO_TIMESTAMPING_NEW */}, Compare::kNothing},  // says what others of its kind were set to last
+      {{IPPROTO_IP, IP_MTU}, Compare::kNothing},  // known while the kernel has a route at hand
+      {{SOL_SOCKET, 65 /* SO_TIMESTAMPING_NEW */},
+       Compare::kNothing},  // says what others of its kind were set to last
       {{IPPROTO_IP, 52 /* IP_PROTOCOL */}, Compare::kLength},  // says the port
       {{IPPROTO_IPV6, IPV6_MTU}, Compare::kNothing},
       {{IPPROTO_IPV6, 1 /* IPV6_ADDRFORM */}, Compare::kNotSet},
-      {{SOL_SOCKET, SO_BINDTODEVICE}, Compare::kNotSet},       // a case of its own
+      {{SOL_SOCKET, SO_BINDTODEVICE}, Compare::kNotSet},  // a case of its own
       {{SOL_SOCKET, SO_ATTACH_FILTER}, Compare::kNotSet},
-      {{SOL_SOCKET, 44 /* SO_LOCK_FILTER */}, Compare::kNotSet},  // cannot be taken back
+      {{SOL_SOCKET, 44 /* SO_LOCK_FILTER */}, Compare::kNotSet},      // cannot be taken back
       {{SOL_SOCKET, 47 /* SO_MAX_PACING_RATE */}, Compare::kNotSet},  // stops the link
       {{SOL_SOCKET, 73 /* SO_RESERVE_MEM */}, Compare::kNotSet},
   };
@@ -90,15 +95,18 @@ std::vector<Option> AllOptions(int family) {
 }
 
 std::string Describe(Stage stage, const Option& option, const std::string& what) {
-  return std::string(Name(stage)) + ", level " + std::to_string(option.level) + " option " + std::to_string(option.name) + ", " + what;
+  return std::string(Name(stage)) + ", level " + std::to_string(option.level) + " option " +
+         std::to_string(option.name) + ", " + what;
 }
 
-void CompareGet(const Twins& twins, Stage stage, const Option& option, socklen_t length, Differences* differences) {
+void CompareGet(const Twins& twins, Stage stage, const Option& option, socklen_t length,
+                Differences* differences) {
   if (Is(option.level, option.name, Compare::kNothing)) return;
   Outcome ours = GetOurs(twins.ours(stage), option.level, option.name, length);
   Outcome oracle = GetBare(twins.oracle(stage), option.level, option.name, length);
   if (Is(option.level, option.name, Compare::kLength)) ours.value = oracle.value = {};
-  differences->Note(Describe(stage, option, "read with room for " + std::to_string(static_cast<int>(length))), ours, oracle);
+  differences->Note(Describe(stage, option, "read with room for " + std::to_string(static_cast<int>(length))),
+                    ours, oracle);
 }
 
 TEST_CASE("option table: what every option is at first") {
@@ -107,7 +115,8 @@ TEST_CASE("option table: what every option is at first") {
   Differences differences;
   for (const Stage stage : kStages) {
     for (const Option& option : AllOptions(family)) {
-      for (const socklen_t length : {4u, 0u, 1u, 2u, 3u, 8u, 16u, 128u, ~0u}) CompareGet(twins, stage, option, length, &differences);
+      for (const socklen_t length : {4u, 0u, 1u, 2u, 3u, 8u, 16u, 128u, ~0u})
+        CompareGet(twins, stage, option, length, &differences);
     }
   }
   differences.Check();
@@ -119,7 +128,8 @@ TEST_CASE("option table: every option set to small and large numbers and read ba
   for (const Stage stage : kStages) {
     const Twins twins(family);
     for (const Option& option : AllOptions(family)) {
-      if (Is(option.level, option.name, Compare::kNothing) || Is(option.level, option.name, Compare::kNotSet)) continue;
+      if (Is(option.level, option.name, Compare::kNothing) || Is(option.level, option.name, Compare::kNotSet))
+        continue;
       for (const int value : {1, 0, 5, 64, 255, 256, 4096, 1 << 20, -1, 0x7fffffff, 0}) {
         const Outcome ours = SetOurs(twins.ours(stage), option.level, option.name, &value, sizeof value);
         const Outcome oracle = SetBare(twins.oracle(stage), option.level, option.name, &value, sizeof value);
@@ -138,20 +148,27 @@ TEST_CASE("option table: lengths and addresses that are wrong, and structures") 
   for (const Stage stage : kStages) {
     const Twins twins(family);
     for (const Option& option : AllOptions(family)) {
-      if (Is(option.level, option.name, Compare::kNothing) || Is(option.level, option.name, Compare::kNotSet)) continue;
+      if (Is(option.level, option.name, Compare::kNothing) || Is(option.level, option.name, Compare::kNotSet))
+        continue;
       const int one[16] = {1};
       for (const socklen_t length : {0u, 1u, 2u, 3u, 8u, 16u, 64u, ~0u}) {
         const Outcome ours = SetOurs(twins.ours(stage), option.level, option.name, one, length);
         const Outcome oracle = SetBare(twins.oracle(stage), option.level, option.name, one, length);
-        differences.Note(Describe(stage, option, "set with length " + std::to_string(static_cast<int>(length))), ours, oracle);
+        differences.Note(
+            Describe(stage, option, "set with length " + std::to_string(static_cast<int>(length))), ours,
+            oracle);
         CompareGet(twins, stage, option, 16, &differences);
       }
-      differences.Note(Describe(stage, option, "set from nowhere"), SetOurs(twins.ours(stage), option.level, option.name, nullptr, 4),
+      differences.Note(Describe(stage, option, "set from nowhere"),
+                       SetOurs(twins.ours(stage), option.level, option.name, nullptr, 4),
                        SetBare(twins.oracle(stage), option.level, option.name, nullptr, 4));
-      const auto nowhere = [&](auto get) { return Result([&] { return get(option.level, option.name, nullptr, nullptr); }); };
-      differences.Note(Describe(stage, option, "read to nowhere"),
-                       nowhere([&](auto... a) { return getsockopt(twins.ours(stage), a...); }),
-                       nowhere([&](auto... a) { return syscall(SYS_getsockopt, twins.oracle(stage), a...); }));
+      const auto nowhere = [&](auto get) {
+        return Result([&] { return get(option.level, option.name, nullptr, nullptr); });
+      };
+      differences.Note(
+          Describe(stage, option, "read to nowhere"),
+          nowhere([&](auto... a) { return getsockopt(twins.ours(stage), a...); }),
+          nowhere([&](auto... a) { return syscall(SYS_getsockopt, twins.oracle(stage), a...); }));
     }
   }
   differences.Check();
@@ -160,8 +177,11 @@ TEST_CASE("option table: lengths and addresses that are wrong, and structures") 
 TEST_CASE("option table: a stream goes on whatever was set") {
   Twins twins(AF_INET);
   for (const Option& option : AllOptions(AF_INET)) {
-    if (Is(option.level, option.name, Compare::kNothing) || Is(option.level, option.name, Compare::kNotSet)) continue;
-    if (option.level == SOL_SOCKET && (option.name == SO_RCVTIMEO || option.name == SO_SNDTIMEO || option.name == SO_RCVLOWAT)) continue;
+    if (Is(option.level, option.name, Compare::kNothing) || Is(option.level, option.name, Compare::kNotSet))
+      continue;
+    if (option.level == SOL_SOCKET &&
+        (option.name == SO_RCVTIMEO || option.name == SO_SNDTIMEO || option.name == SO_RCVLOWAT))
+      continue;
     for (const int fd : {twins.pair.client.get(), twins.pair.server.get()}) {
       for (const int value : {1, 0}) setsockopt(fd, option.level, option.name, &value, sizeof value);
     }
@@ -180,16 +200,35 @@ struct Setting {
   int value;
 };
 constexpr Setting kSettings[] = {
-    {SOL_SOCKET, SO_KEEPALIVE, 1},         {SOL_SOCKET, SO_OOBINLINE, 1},        {SOL_SOCKET, SO_PRIORITY, 3},
-    {SOL_SOCKET, SO_RCVLOWAT, 7},          {SOL_SOCKET, SO_SNDBUF, 40000},       {SOL_SOCKET, SO_RCVBUF, 50000},
-    {SOL_SOCKET, SO_DONTROUTE, 1},         {SOL_SOCKET, SO_ZEROCOPY, 1},         {SOL_SOCKET, SO_BUSY_POLL, 0},
-    {SOL_SOCKET, SO_REUSEADDR, 1},         {SOL_SOCKET, SO_MARK, 7},             {SOL_SOCKET, SO_TIMESTAMP, 1},
-    {IPPROTO_TCP, TCP_NODELAY, 1},         {IPPROTO_TCP, TCP_CORK, 1},           {IPPROTO_TCP, TCP_KEEPIDLE, 33},
-    {IPPROTO_TCP, TCP_KEEPINTVL, 5},       {IPPROTO_TCP, TCP_KEEPCNT, 3},        {IPPROTO_TCP, TCP_SYNCNT, 2},
-    {IPPROTO_TCP, TCP_LINGER2, 9},         {IPPROTO_TCP, TCP_DEFER_ACCEPT, 0},   {IPPROTO_TCP, TCP_USER_TIMEOUT, 12345},
-    {IPPROTO_TCP, TCP_NOTSENT_LOWAT, 9999}, {IPPROTO_TCP, TCP_SAVE_SYN, 1},      {IPPROTO_TCP, 36 /* TCP_INQ */, 1},
-    {IPPROTO_IP, IP_TOS, 0x10},            {IPPROTO_IP, IP_TTL, 44},             {IPPROTO_IP, IP_RECVERR, 1},
-    {IPPROTO_IP, IP_MTU_DISCOVER, 0},      {IPPROTO_IP, IP_FREEBIND, 1},
+    {SOL_SOCKET, SO_KEEPALIVE, 1},
+    {SOL_SOCKET, SO_OOBINLINE, 1},
+    {SOL_SOCKET, SO_PRIORITY, 3},
+    {SOL_SOCKET, SO_RCVLOWAT, 7},
+    {SOL_SOCKET, SO_SNDBUF, 40000},
+    {SOL_SOCKET, SO_RCVBUF, 50000},
+    {SOL_SOCKET, SO_DONTROUTE, 1},
+    {SOL_SOCKET, SO_ZEROCOPY, 1},
+    {SOL_SOCKET, SO_BUSY_POLL, 0},
+    {SOL_SOCKET, SO_REUSEADDR, 1},
+    {SOL_SOCKET, SO_MARK, 7},
+    {SOL_SOCKET, SO_TIMESTAMP, 1},
+    {IPPROTO_TCP, TCP_NODELAY, 1},
+    {IPPROTO_TCP, TCP_CORK, 1},
+    {IPPROTO_TCP, TCP_KEEPIDLE, 33},
+    {IPPROTO_TCP, TCP_KEEPINTVL, 5},
+    {IPPROTO_TCP, TCP_KEEPCNT, 3},
+    {IPPROTO_TCP, TCP_SYNCNT, 2},
+    {IPPROTO_TCP, TCP_LINGER2, 9},
+    {IPPROTO_TCP, TCP_DEFER_ACCEPT, 0},
+    {IPPROTO_TCP, TCP_USER_TIMEOUT, 12345},
+    {IPPROTO_TCP, TCP_NOTSENT_LOWAT, 9999},
+    {IPPROTO_TCP, TCP_SAVE_SYN, 1},
+    {IPPROTO_TCP, 36 /* TCP_INQ */, 1},
+    {IPPROTO_IP, IP_TOS, 0x10},
+    {IPPROTO_IP, IP_TTL, 44},
+    {IPPROTO_IP, IP_RECVERR, 1},
+    {IPPROTO_IP, IP_MTU_DISCOVER, 0},
+    {IPPROTO_IP, IP_FREEBIND, 1},
 };
 
 TEST_CASE("option table: what is set on a listener, before or after it listens, its connections have") {
@@ -198,7 +237,8 @@ TEST_CASE("option table: what is set on a listener, before or after it listens, 
   BareFd bare = BareSocket(AF_INET);
   const auto set_all = [&](int ours, int oracle) {
     for (const Setting& s : kSettings) {
-      CHECK(SetOurs(ours, s.level, s.name, &s.value, sizeof s.value) == SetBare(oracle, s.level, s.name, &s.value, sizeof s.value));
+      CHECK(SetOurs(ours, s.level, s.name, &s.value, sizeof s.value) ==
+            SetBare(oracle, s.level, s.name, &s.value, sizeof s.value));
     }
     const timeval time{.tv_sec = 3, .tv_usec = 500000};
     REQUIRE(setsockopt(ours, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time) == 0);
@@ -224,15 +264,19 @@ TEST_CASE("option table: what is set on a listener, before or after it listens, 
   Differences differences;
   for (const Option& option : AllOptions(AF_INET)) {
     if (Is(option.level, option.name, Compare::kNothing)) continue;
-    for (const auto& [ours_fd, oracle_fd, who] : {std::tuple(pair.server.get(), server.get(), "accepted"),
-                                                  std::tuple(listener.fd.get(), bare.get(), "the listener")}) {
+    for (const auto& [ours_fd, oracle_fd, who] :
+         {std::tuple(pair.server.get(), server.get(), "accepted"),
+          std::tuple(listener.fd.get(), bare.get(), "the listener")}) {
       Outcome ours = GetOurs(ours_fd, option.level, option.name, 16);
       Outcome oracle = GetBare(oracle_fd, option.level, option.name, 16);
-      const bool buffer = option.level == SOL_SOCKET && (option.name == SO_RCVBUF || option.name == SO_SNDBUF);
+      const bool buffer =
+          option.level == SOL_SOCKET && (option.name == SO_RCVBUF || option.name == SO_SNDBUF);
       const bool syn = option.level == IPPROTO_TCP && option.name == TCP_SAVED_SYN;
       if (syn) ours.value = oracle.value = {};
       if (!buffer && Is(option.level, option.name, Compare::kLength)) ours.value = oracle.value = {};
-      differences.Note(std::string(who) + ", level " + std::to_string(option.level) + " option " + std::to_string(option.name), ours, oracle);
+      differences.Note(std::string(who) + ", level " + std::to_string(option.level) + " option " +
+                           std::to_string(option.name),
+                       ours, oracle);
     }
   }
   differences.Check();
@@ -246,7 +290,8 @@ TEST_CASE("option table: what is set before connect stays") {
   const BareFd bare_listener = BareListener(AF_INET, BareSocket(AF_INET));
   const BareFd bare = BareSocket(AF_INET);
   for (const Setting& s : kSettings) {
-    CHECK(SetOurs(client, s.level, s.name, &s.value, sizeof s.value) == SetBare(bare.get(), s.level, s.name, &s.value, sizeof s.value));
+    CHECK(SetOurs(client, s.level, s.name, &s.value, sizeof s.value) ==
+          SetBare(bare.get(), s.level, s.name, &s.value, sizeof s.value));
   }
   REQUIRE(connect(client, listener.address.get(), listener.address.length) == 0);
   Address address;
@@ -254,8 +299,8 @@ TEST_CASE("option table: what is set before connect stays") {
   REQUIRE(syscall(SYS_connect, bare.get(), address.get(), address.length) == 0);
   Differences differences;
   for (const Setting& s : kSettings) {
-    differences.Note("level " + std::to_string(s.level) + " option " + std::to_string(s.name), GetOurs(client, s.level, s.name, 16),
-                     GetBare(bare.get(), s.level, s.name, 16));
+    differences.Note("level " + std::to_string(s.level) + " option " + std::to_string(s.name),
+                     GetOurs(client, s.level, s.name, 16), GetBare(bare.get(), s.level, s.name, 16));
   }
   differences.Check();
 }

@@ -188,9 +188,10 @@ TEST_CASE("options: an IPv6 socket that connects to a wildcard reaches this host
   struct Case {
     const char *bound, *target, *reached;
   };
-  const Case c = GENERATE(Case{nullptr, "::", "[::1]:"}, Case{nullptr, "::ffff:0.0.0.0", "[::ffff:127.0.0.1]:"},
-                          Case{"::ffff:127.0.0.2", "::", "[::ffff:127.0.0.1]:"},
-                          Case{"::ffff:127.0.0.2", "::ffff:0.0.0.0", "[::ffff:127.0.0.2]:"});
+  const Case c =
+      GENERATE(Case{nullptr, "::", "[::1]:"}, Case{nullptr, "::ffff:0.0.0.0", "[::ffff:127.0.0.1]:"},
+               Case{"::ffff:127.0.0.2", "::", "[::ffff:127.0.0.1]:"},
+               Case{"::ffff:127.0.0.2", "::ffff:0.0.0.0", "[::ffff:127.0.0.2]:"});
   CAPTURE(c.bound, c.target);
   Fd fd = TcpSocket(AF_INET6);
   SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);

@@ -25,7 +25,9 @@ struct Occupied {
   }
 };
 
-bool Asks(int fd) { return WaitFor(fd, POLLOUT) && GetOption(fd, SOL_SOCKET, SO_ERROR) == 0 && SendAll(fd, "question"); }
+bool Asks(int fd) {
+  return WaitFor(fd, POLLOUT) && GetOption(fd, SOL_SOCKET, SO_ERROR) == 0 && SendAll(fd, "question");
+}
 
 TEST_CASE("pending: a child that is forked at once has the connection") {
   const bool parent_stays = GENERATE(false, true);
@@ -166,7 +168,10 @@ TEST_CASE("pending: shutdown ends it", "[refused]") {
     return;
   }
   Fd client = TcpSocket();
-  auto connecting = Async([&] { return connect(client, occupied.listener.address.get(), occupied.listener.address.length) == 0 ? 0 : errno; });
+  auto connecting = Async([&] {
+    return connect(client, occupied.listener.address.get(), occupied.listener.address.length) == 0 ? 0
+                                                                                                   : errno;
+  });
   REQUIRE(Eventually([&] {
     tcp_info info{};
     socklen_t length = sizeof info;
@@ -185,7 +190,8 @@ TEST_CASE("pending: one more than the backlog says gets in, and a backlog has no
     std::vector<Fd> clients;
     for (int i = 0; i < room; ++i) clients.push_back(Connected(listener));
     for (int i = 0; i < room; ++i) REQUIRE(Fd(accept(listener.fd, nullptr, nullptr)) >= 0);
-    REQUIRE(watch.ms() < 3500);  // the library's patience with a peer that does not answer is 4 s in this test
+    REQUIRE(watch.ms() <
+            3500);  // the library's patience with a peer that does not answer is 4 s in this test
   }
 }
 
@@ -200,7 +206,8 @@ TEST_CASE("pending: an address of another family is the kernel's to refuse", "[u
 TEST_CASE("pending: from an address of one version to one of the other", "[plain]") {
   const bool mapped_first = GENERATE(false, true);
   Address plain = Loopback(AF_INET6, 0), mapped = plain;
-  REQUIRE(inet_pton(AF_INET6, "::ffff:127.0.0.1", &reinterpret_cast<sockaddr_in6&>(mapped.storage).sin6_addr) == 1);
+  REQUIRE(inet_pton(AF_INET6, "::ffff:127.0.0.1",
+                    &reinterpret_cast<sockaddr_in6&>(mapped.storage).sin6_addr) == 1);
   Address from = mapped_first ? mapped : plain, to = mapped_first ? plain : mapped;
   reinterpret_cast<sockaddr_in6&>(to.storage).sin6_port = htons(ClosedPort(AF_INET6).port());
   Fd client = TcpSocket(AF_INET6);

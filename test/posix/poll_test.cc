@@ -170,7 +170,8 @@ TEST_CASE("poll: more descriptors than FD_SETSIZE") {
   REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
   limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 4096);
   REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-  if (limit.rlim_cur < 2600) return sdp::test::Skipped("no more than " + std::to_string(limit.rlim_cur) + " descriptors");
+  if (limit.rlim_cur < 2600)
+    return sdp::test::Skipped("no more than " + std::to_string(limit.rlim_cur) + " descriptors");
   std::vector<Fd> fillers;
   for (int i = 0; i < 1100; ++i) fillers.emplace_back(dup(STDERR_FILENO));
   Pair pair = MakePair();
@@ -360,7 +361,8 @@ TEST_CASE("select: sets that are shorter or longer than an fd_set") {
   REQUIRE(write_set[size - 1] == bit);
   REQUIRE(except_set[size - 1] == 0);
   for (const auto* set : {&read_set, &write_set, &except_set}) {
-    REQUIRE(std::all_of(set->begin() + static_cast<std::ptrdiff_t>(size), set->end(), [&](Word word) { return word == kGuard; }));
+    REQUIRE(std::all_of(set->begin() + static_cast<std::ptrdiff_t>(size), set->end(),
+                        [&](Word word) { return word == kGuard; }));
   }
 }
 

@@ -1,5 +1,5 @@
-// The receive Private Buffers that a program chooses for a connection, at level SOL_SDP, and that a stream has enlarged. Plain TCP knows
-// nothing of either: there is nothing to compare with.
+// The receive Private Buffers that a program chooses for a connection, at level SOL_SDP, and that a stream
+// has enlarged. Plain TCP knows nothing of either: there is nothing to compare with.
 #include <tuple>
 
 #include "test/posix/support.h"
@@ -28,8 +28,10 @@ TEST_CASE("private buffers: what may be chosen, and when", "[native]") {
   if (!Tunable()) return;
   Fd fd = NativeSocket();
   REQUIRE(GetOption(fd, kLevelSdp, kThreshold) == -1);
-  for (const int name : {kCount, kSize}) REQUIRE(GetOption(fd, kLevelSdp, name) == 0);  // as suits the RNIC, which is not known yet
-  for (const auto& [name, least, most] : {std::tuple{kThreshold, 1024, 1 << 20}, std::tuple{kCount, 3, 4096}, std::tuple{kSize, 128, 1 << 20}}) {
+  for (const int name : {kCount, kSize})
+    REQUIRE(GetOption(fd, kLevelSdp, name) == 0);  // as suits the RNIC, which is not known yet
+  for (const auto& [name, least, most] : {std::tuple{kThreshold, 1024, 1 << 20}, std::tuple{kCount, 3, 4096},
+                                          std::tuple{kSize, 128, 1 << 20}}) {
     CAPTURE(name);
     for (const int value : {least - 1, most + 1, -1}) {
       REQUIRE_ERRNO(setsockopt(fd, kLevelSdp, name, &value, sizeof value), EINVAL);
@@ -160,7 +162,9 @@ TEST_CASE("private buffers: a child that accepts has what was chosen for the lis
   address = LocalOf(listening);
   const pid_t child = Child([&] {
     Fd server(accept(listening, nullptr, nullptr));
-    if (server < 0 || GetOption(server, kLevelSdp, kCount) != 9 || GetOption(server, kLevelSdp, kSize) != 3000) return 1;
+    if (server < 0 || GetOption(server, kLevelSdp, kCount) != 9 ||
+        GetOption(server, kLevelSdp, kSize) != 3000)
+      return 1;
     return SendAll(server, "begin") && ReceiveExactly(server, 1'000'000) == Pattern(1'000'000) ? 0 : 2;
   });
   Fd client = NativeSocket();

@@ -36,7 +36,9 @@ TEST_CASE("process: exit without close delivers everything") {
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
-TEST_CASE("process: exit with two connections delivers everything to whoever reads one to its end before the other") {
+TEST_CASE(
+    "process: exit with two connections delivers everything to whoever reads one to its end before the "
+    "other") {
   const bool by_exit = GENERATE(true, false), later_first = GENERATE(true, false);
   Listener listener = Listen();
   int ends[2];
@@ -142,7 +144,8 @@ TEST_CASE("process: exit while another thread sends is no death by SIGPIPE") {
   // Over SDP it waits for us, and the other thread still tries. Over TCP it is gone by now.
   Stopwatch watch;
   siginfo_t info{};
-  while (info.si_pid == 0 && watch.ms() < kQuietMs) REQUIRE(waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0);
+  while (info.si_pid == 0 && watch.ms() < kQuietMs)
+    REQUIRE(waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0);
   REQUIRE(ReceiveToEnd(server).size() >= 100'000);
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
@@ -172,7 +175,8 @@ struct WayToEnd {
 
 const WayToEnd kWaysToEnd[] = {
     {"exit, by a function registered with atexit", [] { atexit(SayLast), exit(5); }, 5},
-    {"exit, by one registered with on_exit", [] { on_exit([](int, void*) { SayLast(); }, nullptr), exit(5); }, 5},
+    {"exit, by one registered with on_exit", [] { on_exit([](int, void*) { SayLast(); }, nullptr), exit(5); },
+     5},
     {"exit, by a static object",
      [] {
        static struct Speaker {
@@ -225,7 +229,9 @@ TEST_CASE("process: whoever has the last word is heard, and all that was said be
       Listener listener = Listen();
       const pid_t pid = Child([&] {
         last_fd = TcpSocket().release();
-        if (connect(last_fd, listener.address.get(), listener.address.length) != 0 || !SendAll(last_fd, Pattern(size))) return 1;
+        if (connect(last_fd, listener.address.get(), listener.address.length) != 0 ||
+            !SendAll(last_fd, Pattern(size)))
+          return 1;
         way.end();
         return 2;
       });

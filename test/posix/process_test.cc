@@ -302,7 +302,8 @@ TEST_CASE("process: a child of the bare clone goes on with the connection") {
   clone_args request{};
   request.exit_signal = SIGCHLD;
   const long pid = number == SYS_clone3 ? syscall(number, &request, sizeof request)
-                                        : syscall(number, number == SYS_clone ? SIGCHLD : 0, nullptr, nullptr, nullptr, nullptr);
+                                        : syscall(number, number == SYS_clone ? SIGCHLD : 0, nullptr, nullptr,
+                                                  nullptr, nullptr);
   REQUIRE(pid >= 0);
   if (pid == 0) {
     pair.client.reset();
@@ -339,7 +340,8 @@ TEST_CASE("process: clone with a stack of the program's, and with flags that for
 }
 
 TEST_CASE("process: clone's errors are the kernel's") {
-  if (kUnderTsan) return Impossible("TSan's clone gives the kernel a function of its own, whatever the program's is");
+  if (kUnderTsan)
+    return Impossible("TSan's clone gives the kernel a function of its own, whatever the program's is");
   Pair pair = MakePair();
   char stack[64];
   REQUIRE_ERRNO(clone(nullptr, stack, SIGCHLD, nullptr), EINVAL);
@@ -389,7 +391,9 @@ TEST_CASE("process: a daemon's standard descriptors are no sockets any more") {
     char c;
     if (read(0, &c, 1) != 0 || write(1, "lost", 4) != 4) return 3;
     char directory[8];
-    if (getcwd(directory, sizeof directory) == nullptr || std::string(directory) != "/" || getsid(0) != getpid()) return 4;
+    if (getcwd(directory, sizeof directory) == nullptr || std::string(directory) != "/" ||
+        getsid(0) != getpid())
+      return 4;
     return SendAll(pair.server, "by its own number") ? 0 : 5;
   });
   pair.server.reset();

@@ -79,7 +79,8 @@ int TakeFrom(int through, int flags) {
   Message message(text, sizeof text);
   if (recvmsg(through, &message.header, flags) <= 0) return -1;
   const cmsghdr* const rights = CMSG_FIRSTHDR(&message.header);
-  if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS || rights->cmsg_len != CMSG_LEN(sizeof(int))) return -1;
+  if (rights == nullptr || rights->cmsg_type != SCM_RIGHTS || rights->cmsg_len != CMSG_LEN(sizeof(int)))
+    return -1;
   int fd;
   memcpy(&fd, CMSG_DATA(rights), sizeof fd);
   return fd;
@@ -91,7 +92,8 @@ int InheritedNumber() {
   return atoi(number);
 }
 
-Program::Program(const char* tag, int fd) : name(tag), number(std::string(kInheritedNumber) + "=" + std::to_string(fd)) {
+Program::Program(const char* tag, int fd)
+    : name(tag), number(std::string(kInheritedNumber) + "=" + std::to_string(fd)) {
   char target[4096];
   const ssize_t length = readlink("/proc/self/exe", target, sizeof target - 1);
   REQUIRE(length > 0);

@@ -1,5 +1,6 @@
-// What the cases of several processes share: children that do not outlive their parent, what these tell one another, a client in another
-// process, descriptors in messages, and another program that inherits a descriptor.
+// What the cases of several processes share: children that do not outlive their parent, what these tell one
+// another, a client in another process, descriptors in messages, and another program that inherits a
+// descriptor.
 #ifndef SDP_TEST_POSIX_PROCESSES_H_
 #define SDP_TEST_POSIX_PROCESSES_H_
 

@@ -16,7 +16,8 @@
 namespace posix_test {
 namespace {
 
-// Null, and what programs have instead of an address that they do not know. Not to the compiler: it believes the declarations.
+// Null, and what programs have instead of an address that they do not know. Not to the compiler: it believes
+// the declarations.
 template <typename T>
 T* Nowhere(bool is_null) {
   volatile uintptr_t address = is_null ? 0 : ~uintptr_t{0};
@@ -99,8 +100,10 @@ TEST_CASE("memory: names, options and waits that are nowhere") {
   int value = 0;
   socklen_t size = sizeof value;
   REQUIRE_ERRNO(getsockopt(pair.client, SOL_SOCKET, SO_ERROR, Nowhere<int>(is_null), &size), EFAULT);
-  REQUIRE_ERRNO(getsockopt(pair.client, SOL_SOCKET, SO_RCVLOWAT, &value, Nowhere<socklen_t>(is_null)), EFAULT);
-  REQUIRE_ERRNO(setsockopt(pair.client, SOL_SOCKET, SO_RCVLOWAT, Nowhere<int>(is_null), sizeof value), EFAULT);
+  REQUIRE_ERRNO(getsockopt(pair.client, SOL_SOCKET, SO_RCVLOWAT, &value, Nowhere<socklen_t>(is_null)),
+                EFAULT);
+  REQUIRE_ERRNO(setsockopt(pair.client, SOL_SOCKET, SO_RCVLOWAT, Nowhere<int>(is_null), sizeof value),
+                EFAULT);
   REQUIRE_ERRNO(connect(pair.client, nowhere, 16), EFAULT);
   REQUIRE_ERRNO(poll(Nowhere<pollfd>(is_null), 1, 0), EFAULT);
   Fd ep(epoll_create1(0));
@@ -139,7 +142,9 @@ TEST_CASE("memory: every option that is nowhere, or goes there") {
   BareFd bare_client = BareSocket(AF_INET);
   REQUIRE(syscall(SYS_connect, bare_client.get(), bare_address.get(), bare_address.length) == 0);
   BareFd bare_server(syscall(SYS_accept, bare_listener.get(), nullptr, nullptr));
-  const std::pair<int, int> twins[] = {{pair.client, bare_client.get()}, {pair.server, bare_server.get()}, {listener.fd, bare_listener.get()},
+  const std::pair<int, int> twins[] = {{pair.client, bare_client.get()},
+                                       {pair.server, bare_server.get()},
+                                       {listener.fd, bare_listener.get()},
                                        {fresh, bare_fresh.get()}};
   static char room[600];
   socklen_t length;
@@ -153,14 +158,16 @@ TEST_CASE("memory: every option that is nowhere, or goes there") {
           char* const nowhere = Nowhere<char>(is_null);
           REQUIRE(error_of(getsockopt(fd, level, name, room, no_length)) ==
                   error_of(syscall(SYS_getsockopt, bare, level, name, room, no_length)));
-          const bool is_congestion_control = level == IPPROTO_TCP && (name == TCP_CONGESTION || name == TCP_CC_INFO);
+          const bool is_congestion_control =
+              level == IPPROTO_TCP && (name == TCP_CONGESTION || name == TCP_CC_INFO);
           if (!is_congestion_control) {  // what that one tells depends on which it is
             length = sizeof room;
             const int error = error_of(getsockopt(fd, level, name, nowhere, &length));
             length = sizeof room;
             REQUIRE(error == error_of(syscall(SYS_getsockopt, bare, level, name, nowhere, &length)));
           }
-          REQUIRE(error_of(setsockopt(fd, level, name, nowhere, 8)) == error_of(syscall(SYS_setsockopt, bare, level, name, nowhere, 8)));
+          REQUIRE(error_of(setsockopt(fd, level, name, nowhere, 8)) ==
+                  error_of(syscall(SYS_setsockopt, bare, level, name, nowhere, 8)));
         }
       }
     }
@@ -188,7 +195,8 @@ TEST_CASE("memory: what epoll is to report is nowhere") {
   epoll_event event{};
   REQUIRE(epoll_wait(ep, &event, 1, kPatienceMs) == 1);
   REQUIRE(event.data.fd == listener.fd);
-  for (const int fd : {listener.fd.get(), pair.server.get()}) REQUIRE(epoll_ctl(ep, EPOLL_CTL_DEL, fd, nowhere) == 0);
+  for (const int fd : {listener.fd.get(), pair.server.get()})
+    REQUIRE(epoll_ctl(ep, EPOLL_CTL_DEL, fd, nowhere) == 0);
 }
 
 TEST_CASE("memory: control messages that are nowhere") {
@@ -234,7 +242,8 @@ TEST_CASE("memory: select of as many descriptors as there may be, with sets for 
   Fd out(ends[0]), in(ends[1]);
   // The sets end where the program's memory does.
   constexpr size_t kPage = 4096;
-  auto* const memory = static_cast<char*>(mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* const memory = static_cast<char*>(
+      mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   REQUIRE(memory != MAP_FAILED);
   REQUIRE(mprotect(memory + kPage, kPage, PROT_NONE) == 0);
   auto* const set = reinterpret_cast<fd_set*>(memory + kPage - sizeof(fd_set));

@@ -1,4 +1,5 @@
-// What a socket tells of itself beside its options' values: TCP_INFO, queues, names, errors; and options that act.
+// What a socket tells of itself beside its options' values: TCP_INFO, queues, names, errors; and options that
+// act.
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <net/if.h>
@@ -15,7 +16,18 @@ namespace posix_test {
 namespace {
 
 // netinet/tcp.h, which names them, cannot stand beside linux/tcp.h, which knows all of tcp_info.
-enum { kEstablished = 1, kSynSent, kSynReceived, kFinWait1, kFinWait2, kTimeWait, kClosed, kCloseWait, kLastAck, kListening };
+enum {
+  kEstablished = 1,
+  kSynSent,
+  kSynReceived,
+  kFinWait1,
+  kFinWait2,
+  kTimeWait,
+  kClosed,
+  kCloseWait,
+  kLastAck,
+  kListening
+};
 
 tcp_info Info(int fd) {
   tcp_info info{};
@@ -63,7 +75,8 @@ TEST_CASE("queries: TCP_INFO follows the states") {
   REQUIRE(Eventually([&] { return Info(pair.client).tcpi_state == kFinWait2; }));
   REQUIRE(shutdown(pair.server, SHUT_WR) == 0);
   REQUIRE(WaitFor(pair.client, POLLRDHUP));
-  REQUIRE(Eventually([&] { return Info(pair.server).tcpi_state == kClosed && Info(pair.client).tcpi_state == kClosed; }));
+  REQUIRE(Eventually(
+      [&] { return Info(pair.server).tcpi_state == kClosed && Info(pair.client).tcpi_state == kClosed; }));
 }
 
 TEST_CASE("queries: TCP_INFO counts who waits in a listener's queue") {
@@ -95,9 +108,11 @@ TEST_CASE("queries: TCP_INFO is cut to the room there is") {
 TEST_CASE("queries: the state while a connection is being made", "[plain]") {
   Fd client = TcpSocket(AF_INET, SOCK_NONBLOCK);
   Address nowhere = Loopback(AF_INET, 9);
-  reinterpret_cast<sockaddr_in&>(nowhere.storage).sin_addr.s_addr = htonl(0xc0000201);  // 192.0.2.1: nobody has it
+  reinterpret_cast<sockaddr_in&>(nowhere.storage).sin_addr.s_addr =
+      htonl(0xc0000201);  // 192.0.2.1: nobody has it
   const int result = connect(client, nowhere.get(), nowhere.length);
-  if (result != -1 || errno != EINPROGRESS) return sdp::test::Skipped(std::string("no route that swallows packets: ") + strerror(errno));
+  if (result != -1 || errno != EINPROGRESS)
+    return sdp::test::Skipped(std::string("no route that swallows packets: ") + strerror(errno));
   const int state = Info(client).tcpi_state;
   if (state == kClosed) return sdp::test::Skipped("this host's network answers for 192.0.2.1");
   REQUIRE(state == kSynSent);
@@ -287,7 +302,8 @@ TEST_CASE("queries: TCP_ZEROCOPY_RECEIVE says what is to be read") {
   request.length = 4096;
   socklen_t length = offsetof(tcp_zerocopy_receive, copybuf_address);
   void* const window = mmap(nullptr, 4096, PROT_READ, MAP_SHARED, pair.server, 0);
-  if (window == MAP_FAILED) return sdp::test::Skipped(std::string("streams cannot be mapped here: ") + strerror(errno));
+  if (window == MAP_FAILED)
+    return sdp::test::Skipped(std::string("streams cannot be mapped here: ") + strerror(errno));
   request.address = reinterpret_cast<uint64_t>(window);
   const int result = getsockopt(pair.server, IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, &request, &length);
   if (result == 0) {

@@ -1,4 +1,5 @@
-// Descriptors that get another connection while other threads use them, processes that share a port, and the sockets beneath.
+// Descriptors that get another connection while other threads use them, processes that share a port, and the
+// sockets beneath.
 #include <dirent.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -19,7 +20,8 @@ std::vector<int> OpenNumbers() {
   std::vector<int> numbers;
   DIR* const directory = opendir("/proc/self/fd");
   while (const dirent* entry = readdir(directory)) {
-    if (entry->d_name[0] != '.' && atoi(entry->d_name) != dirfd(directory)) numbers.push_back(atoi(entry->d_name));
+    if (entry->d_name[0] != '.' && atoi(entry->d_name) != dirfd(directory))
+      numbers.push_back(atoi(entry->d_name));
   }
   closedir(directory);
   return numbers;
@@ -31,7 +33,8 @@ TEST_CASE("race: numbers get other connections while threads use them in every w
   Listener listener = Listen();
   const auto replace = [&](int client, int server) {
     Pair pair = ConnectTo(listener);
-    for (const auto& [from, to] : {std::pair(pair.client.get(), client), std::pair(pair.server.get(), server)}) {
+    for (const auto& [from, to] :
+         {std::pair(pair.client.get(), client), std::pair(pair.server.get(), server)}) {
       // Before others can sleep on it.
       SetTimeout(from, SO_RCVTIMEO, 3);
       SetTimeout(from, SO_SNDTIMEO, 3);
@@ -171,12 +174,14 @@ TEST_CASE("race: a mark and a device are those of every socket beneath") {
   Fd server(accept(listener.fd, nullptr, nullptr));
   REQUIRE(SendAll(client, "x"));
   REQUIRE(ReceiveExactly(server, 1) == "x");
-  // As the kernel alone sees them, by bare calls: of the sockets that are connected, those of the client's own side.
+  // As the kernel alone sees them, by bare calls: of the sockets that are connected, those of the client's
+  // own side.
   int marked = 0;
   for (const int fd : OpenNumbers()) {
     int value = 0;
     socklen_t length = sizeof value;
-    if (syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_PROTOCOL, &value, &length) != 0 || value != IPPROTO_TCP) continue;
+    if (syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_PROTOCOL, &value, &length) != 0 || value != IPPROTO_TCP)
+      continue;
     length = sizeof value;
     if (syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_ACCEPTCONN, &value, &length) != 0 || value != 0) continue;
     int seen = 0;
@@ -216,7 +221,8 @@ TEST_CASE("race: a setuid program gets the connection by exec") {
     Fd program(open("/bin/cat", O_RDONLY));
     char room[65536];
     ssize_t n;
-    while ((n = read(program, room, sizeof room)) > 0) REQUIRE(write(file, room, static_cast<size_t>(n)) == n);
+    while ((n = read(program, room, sizeof room)) > 0)
+      REQUIRE(write(file, room, static_cast<size_t>(n)) == n);
     REQUIRE(fchown(file, 65534, 65534) == 0);
     REQUIRE(fchmod(file, 04755) == 0);
   }

@@ -30,7 +30,8 @@ int EchoOnceConnected(int fd) {
 }
 
 bool BecomeNobody(bool for_good) {
-  return for_good ? setgid(kNobody) == 0 && setuid(kNobody) == 0 : setegid(kNobody) == 0 && seteuid(kNobody) == 0;
+  return for_good ? setgid(kNobody) == 0 && setuid(kNobody) == 0
+                  : setegid(kNobody) == 0 && seteuid(kNobody) == 0;
 }
 
 // One that leaves its clients' hands alone for as long as it is stopped, and then echoes to the first.
@@ -115,7 +116,8 @@ TEST_CASE("rights: a connect that takes its time goes to another process", "[mix
   REQUIRE(ExitedWith(Reap(server.pid), 0));
 }
 
-TEST_CASE("rights: a connect that takes its time and may be SDP alone goes to nobody, and goes on", "[native]") {
+TEST_CASE("rights: a connect that takes its time and may be SDP alone goes to nobody, and goes on",
+          "[native]") {
   StoppedServer server;
   UnixPair channel;
   Fd fd(Connecting(server.address, kFamilySdp));

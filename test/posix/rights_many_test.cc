@@ -58,7 +58,8 @@ struct Channel {
   Fd in, out;
 };
 
-TEST_CASE("rights: connections, a listener and a pipe in one message, one of them twice, and not room for all") {
+TEST_CASE(
+    "rights: connections, a listener and a pipe in one message, one of them twice, and not room for all") {
   const int type = GENERATE(SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET);
   const bool looks_first = GENERATE(false, true);
   Channel channel(type);
@@ -99,7 +100,10 @@ TEST_CASE("rights: connections, a listener and a pipe in one message, one of the
 }
 
 TEST_CASE("rights: as many connections in a message as there may be") {
-  if (kUnderTsan) return Impossible("TSan's search for deadlocks knows 64 locks that a thread has at once, and a hand-over takes that of each connection");
+  if (kUnderTsan)
+    return Impossible(
+        "TSan's search for deadlocks knows 64 locks that a thread has at once, and a hand-over takes that of "
+        "each connection");
   constexpr size_t kMost = 253;
   Channel channel(SOCK_STREAM);
   const pid_t taker = Fork([&] {

@@ -58,7 +58,9 @@ TEST_CASE("rights: a connection is passed behind a large write that nobody has r
     const std::string peer = PeerOf(fd).ToString();
     if (!SendAll(channel.z, peer)) return 2;
     if (!SendAll(fd, "behind") || shutdown(fd, SHUT_WR) != 0) return 3;
-    return ReceiveToEnd(channel.z).empty() ? 0 : 4;  // it leaves when the other side has seen that nothing else comes
+    return ReceiveToEnd(channel.z).empty()
+               ? 0
+               : 4;  // it leaves when the other side has seen that nothing else comes
   });
   channel.z.reset();
   const std::string data = Pattern(300'000, 6);
@@ -229,8 +231,10 @@ TEST_CASE("rights: a listener is passed") {
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
-// As an FTP server's: one process makes the connections for another one, and neither has a right to anything else.
-TEST_CASE("rights: locked in and without privileges, a connection is passed to a child that another user runs") {
+// As an FTP server's: one process makes the connections for another one, and neither has a right to anything
+// else.
+TEST_CASE(
+    "rights: locked in and without privileges, a connection is passed to a child that another user runs") {
   if (geteuid() != 0) return sdp::test::Skipped("only root may change its root and its user");
   const std::string before = "made before the processes were; ";
   const std::string data = Pattern(1'000'000);
@@ -246,7 +250,8 @@ TEST_CASE("rights: locked in and without privileges, a connection is passed to a
       if (chroot(directory) != 0 || setuid(65533) != 0) return 10;
       for (int i = 0; i < 2; ++i) {
         Fd fd(TakeFrom(channel.z));
-        if (fd < 0 || !SendAll(fd, data) || shutdown(fd, SHUT_WR) != 0 || ReceiveToEnd(fd) != "got it") return 11 + i;
+        if (fd < 0 || !SendAll(fd, data) || shutdown(fd, SHUT_WR) != 0 || ReceiveToEnd(fd) != "got it")
+          return 11 + i;
       }
       return 0;
     });
@@ -254,7 +259,8 @@ TEST_CASE("rights: locked in and without privileges, a connection is passed to a
     if (!SendAll(earlier.client, before) || chroot(directory) != 0 || setuid(65534) != 0) return 1;
     for (int i = 0; i < 2; ++i) {
       Fd client = TcpSocket();
-      if (connect(client, listener.address.get(), listener.address.length) != 0 || !Pass(channel.a, client)) return 2 + i;
+      if (connect(client, listener.address.get(), listener.address.length) != 0 || !Pass(channel.a, client))
+        return 2 + i;
     }
     return ExitedWith(Reap(child), 0) ? 0 : 4;
   });
@@ -366,8 +372,8 @@ TEST_CASE("rights: what is no socket of ours is passed as ever") {
   REQUIRE(ReceiveExactly(pair.server, 2) == "hi");
 }
 
-// As a server's process that has locked itself in: another user than the receiver, and it makes no process any more. What it passes is the
-// connection, or nothing at all.
+// As a server's process that has locked itself in: another user than the receiver, and it makes no process
+// any more. What it passes is the connection, or nothing at all.
 TEST_CASE("rights: a process that may not fork passes no descriptor that is not the connection") {
   if (geteuid() != 0) return sdp::test::Skipped("only root becomes another user");
   constexpr uid_t kNobody = 65534;

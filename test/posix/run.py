@@ -28,7 +28,11 @@ FINDING = re.compile(r"(ERROR|WARNING): (Address|Leak|Thread)Sanitizer.*|.*: run
 SKIPPED = re.compile(r"^skipped( in part| under a sanitizer)?: (.*)$", re.MULTILINE)
 # Leaks are looked for where processes are whole: a case leaves by _exit, or execs Debian's programs. Threads in the child of a process that
 # has threads are what some cases are about.
-SANITIZER_OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0", "TSAN_OPTIONS": "die_after_fork=0:atexit_sleep_ms=100", "UBSAN_OPTIONS": "print_stacktrace=1"}
+SANITIZER_OPTIONS = {
+    "ASAN_OPTIONS": "detect_leaks=0",
+    "TSAN_OPTIONS": "die_after_fork=0:atexit_sleep_ms=100",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+}
 # Cases in which a connection rightly is no SDP connection.
 TAGS_WITH_TCP = ("[refused]", "[mixed]", "[plain]")
 # Cases that make none. In all others that are not about TCP one at least has to be SDP's: a library that takes itself out of the way says of none
@@ -58,8 +62,13 @@ def quoted(name):
 def stacks(pid):
     if shutil.which("gdb") is None:
         return ""
-    shown = subprocess.run(["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "thread apply all bt 14"], stdout=subprocess.PIPE,
-                           stderr=subprocess.DEVNULL, text=True, timeout=60)
+    shown = subprocess.run(
+        ["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "thread apply all bt 14"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        timeout=60,
+    )
     return "\n".join(line for line in shown.stdout.splitlines() if line.startswith(("#", "Thread")))
 
 
@@ -78,18 +87,29 @@ class Daemon:
     def __init__(self, options, directory):
         self.socket_path = os.path.join(directory, "pmd.sock")
         self.stats = os.path.join(directory, "stats")
-        hosts = [options.address] if options.address else ["0.0.0.0", "[::]"] if options.in_namespace else ["127.0.0.1", "127.0.0.2", "[::1]"]
+        hosts = (
+            [options.address]
+            if options.address
+            else ["0.0.0.0", "[::]"]
+            if options.in_namespace
+            else ["127.0.0.1", "127.0.0.2", "[::1]"]
+        )
         # A port that is free now somebody may take before the daemon does, or have at one of the other addresses.
         if not any(self.starts(options, hosts, port) for port in free_ports()):
             sys.exit("sdp-pmd did not start")
         port = self.port
         preload = ":".join(os.path.abspath(path) for path in options.preload.split(":"))
-        self.environment = {"LD_PRELOAD": preload, "SDP_PM_PORT": str(port),
-                            "SDP_PMD_SOCKET": self.socket_path, "SDP_STATS_DIR": self.stats, "SDP_LOG": "debug",
-                            # Lower than by default: what Zcopy can do wrong has to show with little data.
-                            "SDP_BCOPY_THRESHOLD": "131072",
-                            # A port mapper that a busy machine keeps waiting is not a silent one.
-                            "SDP_PM_TIMEOUT_MS": "5000"}
+        self.environment = {
+            "LD_PRELOAD": preload,
+            "SDP_PM_PORT": str(port),
+            "SDP_PMD_SOCKET": self.socket_path,
+            "SDP_STATS_DIR": self.stats,
+            "SDP_LOG": "debug",
+            # Lower than by default: what Zcopy can do wrong has to show with little data.
+            "SDP_BCOPY_THRESHOLD": "131072",
+            # A port mapper that a busy machine keeps waiting is not a silent one.
+            "SDP_PM_TIMEOUT_MS": "5000",
+        }
         if options.address:
             self.environment["SDP_TEST_ADDRESS"] = options.address
 
@@ -97,8 +117,19 @@ class Daemon:
         self.port = port
         ready, tell = os.pipe()
         listen = [f"--listen={host}:{port}" for host in hosts]
-        self.process = subprocess.Popen([options.pmd, *listen, "--socket", self.socket_path, "--log-level", "error",
-                                         "--ready-fd", str(tell)], pass_fds=(tell,))
+        self.process = subprocess.Popen(
+            [
+                options.pmd,
+                *listen,
+                "--socket",
+                self.socket_path,
+                "--log-level",
+                "error",
+                "--ready-fd",
+                str(tell),
+            ],
+            pass_fds=(tell,),
+        )
         os.close(tell)
         with os.fdopen(ready, "rb") as said:
             is_ready = said.read(1) != b""
@@ -134,8 +165,14 @@ class Case:
         if self.name.startswith("timed:"):  # whether a threshold is set decides whether the clock may choose
             env.pop("SDP_BCOPY_THRESHOLD", None)
         start = time.monotonic()
-        process = subprocess.Popen([options.tests, quoted(self.name)], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            [options.tests, quoted(self.name)],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             out, _ = process.communicate(timeout=options.seconds)
             if process.returncode != 0:
@@ -194,8 +231,11 @@ class Case:
 
     def report(self, verbose):
         if verbose or not self.passed():
-            print(f"{'FAIL' if not self.passed() else 'skip' if self.skipped else 'ok  '} {self.seconds:6.2f} s  {self.name}"
-                  + ("" if self.passed() else f": {self.problem}"), flush=True)
+            print(
+                f"{'FAIL' if not self.passed() else 'skip' if self.skipped else 'ok  '} {self.seconds:6.2f} s  {self.name}"
+                + ("" if self.passed() else f": {self.problem}"),
+                flush=True,
+            )
         if not self.passed():
             print("\n".join("    " + line for line in self.output.splitlines()[:80]))
             print("\n".join("    " + line for line in self.log.splitlines()[-12:]), flush=True)
@@ -203,8 +243,13 @@ class Case:
 
 def check_sdpstat(options, environment):
     """While a process holds connections, sdpstat shows them and what went over them. A problem, or None."""
-    process = subprocess.Popen([options.tests, "[.hold]"], env=dict(os.environ, **SANITIZER_OPTIONS, **environment), stdin=subprocess.PIPE,
-                               stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [options.tests, "[.hold]"],
+        env=dict(os.environ, **SANITIZER_OPTIONS, **environment),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         line = process.stdout.readline()
         while line and not line.startswith("holding "):
@@ -212,8 +257,13 @@ def check_sdpstat(options, environment):
         if not line:
             return "the program that holds connections failed"
         listener = line.split()[1]
-        shown = subprocess.run([options.sdpstat, "--json"], env=dict(os.environ, SDP_STATS_DIR=environment["SDP_STATS_DIR"]),
-                               stdout=subprocess.PIPE, text=True, timeout=60)
+        shown = subprocess.run(
+            [options.sdpstat, "--json"],
+            env=dict(os.environ, SDP_STATS_DIR=environment["SDP_STATS_DIR"]),
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
         mine = [p for p in json.loads(shown.stdout)["processes"] if p["pid"] == process.pid]
         if len(mine) != 1:
             return f"sdpstat shows {len(mine)} such processes"
@@ -243,7 +293,13 @@ def run_in_namespace(options):
     reason = why_no_namespace(options)
     if reason:
         return True, dict.fromkeys(wanted, reason)
-    return subprocess.run([*NAMESPACE, sys.executable, "-B", __file__, *sys.argv[1:], "--tag", tags, "--in-namespace"]).returncode == 0, {}
+    return (
+        subprocess.run(
+            [*NAMESPACE, sys.executable, "-B", __file__, *sys.argv[1:], "--tag", tags, "--in-namespace"]
+        ).returncode
+        == 0,
+        {},
+    )
 
 
 def why_no_namespace(options):
@@ -252,7 +308,12 @@ def why_no_namespace(options):
         return f"a network of one's own has no {options.address}"
     if shutil.which("unshare") is None or shutil.which("ip") is None:
         return "unshare or ip is not installed"
-    possible = subprocess.run([*NAMESPACE, sys.executable, "-B", __file__, "probe"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    possible = subprocess.run(
+        [*NAMESPACE, sys.executable, "-B", __file__, "probe"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     if possible.returncode != 0:
         return f"no network of one's own can be had here: {possible.stdout.strip()}"
     return None
@@ -260,10 +321,12 @@ def why_no_namespace(options):
 
 def make_network():
     """In a new namespace: loopback, and two devices with the same link-local address beside one of their own."""
+
     def ip(*arguments):
         done = subprocess.run(["ip", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:
             sys.exit(f"ip {' '.join(arguments)}: {done.stdout.strip()}")
+
     ip("link", "set", "lo", "up")
     ip("link", "add", "link0", "type", "veth", "peer", "name", "link1")
     for device in ("link0", "link1"):
@@ -271,7 +334,12 @@ def make_network():
         ip("address", "add", "fe80::1/64", "dev", device, "nodad")
     deadline = time.monotonic() + 30
     while True:
-        shown = subprocess.run(["ip", "-6", "-o", "address", "show", "scope", "link"], stdout=subprocess.PIPE, text=True, check=True).stdout
+        shown = subprocess.run(
+            ["ip", "-6", "-o", "address", "show", "scope", "link"],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout
         if shown.count("fe80::") >= 4 and "tentative" not in shown:
             return
         if time.monotonic() > deadline:
@@ -300,11 +368,17 @@ def main():
 
     with_tcp = {name for tag in TAGS_WITH_TCP for name in names(options.tests, tag)}
     native = set(names(options.tests, TAG_OF_THE_LIBRARY)) if options.mode == "sdp" else set()
-    everywhere = set(names(options.tests)) - with_tcp - set(names(options.tests, TAG_WITHOUT)) | set(names(options.tests, TAG_OF_SDP))
+    everywhere = set(names(options.tests)) - with_tcp - set(names(options.tests, TAG_WITHOUT)) | set(
+        names(options.tests, TAG_OF_SDP)
+    )
     carried = everywhere if options.mode == "sdp" else set()
     skipped = {}
     elsewhere = set() if options.in_namespace else set(names(options.tests, TAG_OF_A_NAMESPACE))
-    asked = [name for name in names(options.tests, *filter(None, [options.tag])) if options.only in name and name not in elsewhere]
+    asked = [
+        name
+        for name in names(options.tests, *filter(None, [options.tag]))
+        if options.only in name and name not in elsewhere
+    ]
     cases = [Case(name, name in with_tcp, name not in native, name in carried) for name in asked]
     problems = []
     with tempfile.TemporaryDirectory(prefix="sdp-posix-") as directory:
@@ -313,8 +387,18 @@ def main():
         environment = daemon.environment if daemon else {}
         try:
             with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-                running = [pool.submit(case.run_known if options.mode == "sdp" and case.name in KNOWN_DIFFERENCES else case.run,
-                                       options, environment, directory, i) for i, case in enumerate(cases)]
+                running = [
+                    pool.submit(
+                        case.run_known
+                        if options.mode == "sdp" and case.name in KNOWN_DIFFERENCES
+                        else case.run,
+                        options,
+                        environment,
+                        directory,
+                        i,
+                    )
+                    for i, case in enumerate(cases)
+                ]
                 for future in running:
                     future.result().report(options.verbose)
             if daemon and not options.only and not options.tag:
@@ -348,7 +432,9 @@ def main():
             print(f"skipped in part: {case.name}: {why}")
     connections = f", {sum(case.sdp_connections for case in cases)} connections over SDP" if daemon else ""
     count = len(skipped) + len(left_out)
-    print(f"{len(cases) - len(failed) - len(left_out)} of {len(cases) + len(skipped)} cases passed, {count} skipped{connections}")
+    print(
+        f"{len(cases) - len(failed) - len(left_out)} of {len(cases) + len(skipped)} cases passed, {count} skipped{connections}"
+    )
     for case in failed:
         print(f"FAIL {case.name}: {case.problem}")
     return 1 if failed or problems else 0

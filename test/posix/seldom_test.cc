@@ -221,7 +221,8 @@ TEST_CASE("seldom: both ends close at once, again and again") {
   }
 }
 
-// --- Calls that are for files, terminals or other sockets: each answers as for a socket that the kernel alone knows.
+// --- Calls that are for files, terminals or other sockets: each answers as for a socket that the kernel
+// alone knows.
 
 struct Answer {
   long result;
@@ -255,7 +256,10 @@ TEST_CASE("seldom: calls that are for files") {
       {"isatty", [](int fd) { return isatty(fd) == 0 ? -1 : 0; }},
       {"tcgetpgrp", [](int fd) { return tcgetpgrp(fd); }},
       {"futimens", [](int fd) { return futimens(fd, nullptr); }},
-      {"mapped to be written", [](int fd) { return mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED ? -1 : 0; }},
+      {"mapped to be written",
+       [](int fd) {
+         return mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED ? -1 : 0;
+       }},
       {"F_GETPIPE_SZ", [](int fd) { return fcntl(fd, F_GETPIPE_SZ); }},
       {"F_GETLEASE", [](int fd) { return fcntl(fd, F_GETLEASE); }},
       {"F_SETLEASE", [](int fd) { return fcntl(fd, F_SETLEASE, F_RDLCK); }},
@@ -271,7 +275,8 @@ TEST_CASE("seldom: calls that are for files") {
   };
   for (const auto& [name, call] : calls) {
     INFO(name);
-    const Answer ours = Ask([&call = call, &pair] { return call(pair.client); }), oracle = Ask([&call = call, &bare] { return call(bare.client.get()); });
+    const Answer ours = Ask([&call = call, &pair] { return call(pair.client); }),
+                 oracle = Ask([&call = call, &bare] { return call(bare.client.get()); });
     INFO(strerrorname_np(ours.error) << ", TCP: " << strerrorname_np(oracle.error));
     REQUIRE(ours == oracle);
   }
@@ -290,15 +295,18 @@ TEST_CASE("seldom: every ioctl of terminals, sockets and files") {
                                                       {"fresh", fresh, bare_fresh.get()}};
   // Reading ones alone: 0x5401 on are terminals', 0x8900 on sockets' (to 0x89ff), 0x5450 on files'.
   for (const auto& [stage, ours_fd, oracle_fd] : stages) {
-    for (const auto& [first, last] : {std::pair(0x5401ul, 0x5402ul), std::pair(0x5405ul, 0x5405ul), std::pair(0x540ful, 0x5411ul),
-                                      std::pair(0x5413ul, 0x5413ul), std::pair(0x541bul, 0x541bul), std::pair(0x5428ul, 0x5440ul),
-                                      std::pair(0x5460ul, 0x5470ul), std::pair(0x8903ul, 0x890cul), std::pair(0x8910ul, 0x8913ul),
-                                      std::pair(0x8970ul, 0x8980ul), std::pair(0x89e0ul, 0x89eful), std::pair(0x1234ul, 0x1238ul)}) {
+    for (const auto& [first, last] :
+         {std::pair(0x5401ul, 0x5402ul), std::pair(0x5405ul, 0x5405ul), std::pair(0x540ful, 0x5411ul),
+          std::pair(0x5413ul, 0x5413ul), std::pair(0x541bul, 0x541bul), std::pair(0x5428ul, 0x5440ul),
+          std::pair(0x5460ul, 0x5470ul), std::pair(0x8903ul, 0x890cul), std::pair(0x8910ul, 0x8913ul),
+          std::pair(0x8970ul, 0x8980ul), std::pair(0x89e0ul, 0x89eful), std::pair(0x1234ul, 0x1238ul)}) {
       for (unsigned long request = first; request <= last; ++request) {
         std::array<char, 512> mine{}, theirs{};
         const Answer ours = Ask([&, fd = ours_fd] { return ioctl(fd, request, mine.data()); });
-        const Answer oracle = Ask([&, fd = oracle_fd] { return syscall(SYS_ioctl, fd, request, theirs.data()); });
-        INFO(stage << ", " << std::hex << request << ": " << strerrorname_np(ours.error) << ", TCP: " << strerrorname_np(oracle.error));
+        const Answer oracle =
+            Ask([&, fd = oracle_fd] { return syscall(SYS_ioctl, fd, request, theirs.data()); });
+        INFO(stage << ", " << std::hex << request << ": " << strerrorname_np(ours.error)
+                   << ", TCP: " << strerrorname_np(oracle.error));
         REQUIRE(ours == oracle);
         REQUIRE(mine == theirs);
       }
@@ -323,10 +331,14 @@ TEST_CASE("seldom: congestion control by name") {
   };
   names_of(pair.client, bare.client.get());
   for (const std::string name : {"reno", "cubic", "no such", "", "reno"}) {
-    for (const auto& [ours, oracle] : {std::pair(pair.client.get(), bare.client.get()), std::pair(listener.fd.get(), bare.listener.get())}) {
+    for (const auto& [ours, oracle] : {std::pair(pair.client.get(), bare.client.get()),
+                                       std::pair(listener.fd.get(), bare.listener.get())}) {
       const auto size = static_cast<socklen_t>(name.size());
-      REQUIRE(Ask([&, fd = ours] { return setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), size); }) ==
-              Ask([&, fd = oracle] { return syscall(SYS_setsockopt, fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), size); }));
+      REQUIRE(Ask([&, fd = ours] {
+                return setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), size);
+              }) == Ask([&, fd = oracle] {
+                return syscall(SYS_setsockopt, fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), size);
+              }));
       names_of(ours, oracle);
     }
   }
@@ -346,14 +358,17 @@ TEST_CASE("seldom: data with the connect, by MSG_FASTOPEN") {
   BareFd bare = BareSocket(AF_INET);
   const auto both = [&](const char* data, size_t size, int flags, bool name) {
     const Answer ours = Ask([&] {
-      return name ? sendto(client, data, size, flags | MSG_NOSIGNAL, listener.address.get(), listener.address.length)
+      return name ? sendto(client, data, size, flags | MSG_NOSIGNAL, listener.address.get(),
+                           listener.address.length)
                   : send(client, data, size, flags | MSG_NOSIGNAL);
     });
     const Answer oracle = Ask([&] {
-      return name ? syscall(SYS_sendto, bare.get(), data, size, flags | MSG_NOSIGNAL, bare_name.get(), bare_name.length)
+      return name ? syscall(SYS_sendto, bare.get(), data, size, flags | MSG_NOSIGNAL, bare_name.get(),
+                            bare_name.length)
                   : syscall(SYS_sendto, bare.get(), data, size, flags | MSG_NOSIGNAL, nullptr, 0);
     });
-    INFO(data << ": " << ours.result << " " << strerrorname_np(ours.error) << ", TCP: " << oracle.result << " " << strerrorname_np(oracle.error));
+    INFO(data << ": " << ours.result << " " << strerrorname_np(ours.error) << ", TCP: " << oracle.result
+              << " " << strerrorname_np(oracle.error));
     REQUIRE(ours == oracle);
     return ours;
   };
@@ -367,7 +382,8 @@ TEST_CASE("seldom: data with the connect, by MSG_FASTOPEN") {
   BareFd bare_server(syscall(SYS_accept, bare_listener.get(), nullptr, nullptr));
   REQUIRE(syscall(SYS_shutdown, bare.get(), SHUT_WR) == 0);
   char room[64];
-  const auto expected = syscall(SYS_recvfrom, bare_server.get(), room, sizeof room, MSG_WAITALL, nullptr, nullptr);
+  const auto expected =
+      syscall(SYS_recvfrom, bare_server.get(), room, sizeof room, MSG_WAITALL, nullptr, nullptr);
   REQUIRE(ReceiveToEnd(server) == std::string(room, static_cast<size_t>(expected)));
 }
 

@@ -91,7 +91,8 @@ TEST_CASE("shut sleeper: at any moment, again and again") {
       return bytes;
     });
     while (!begun) sched_yield();
-    for (const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(4 * i); std::chrono::steady_clock::now() < until;) {
+    for (const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(4 * i);
+         std::chrono::steady_clock::now() < until;) {
     }
     if (sends) REQUIRE(SendAll(pair.server, "0123456789"));
     REQUIRE(shutdown(pair.client, SHUT_RD) == 0);
@@ -152,7 +153,8 @@ TEST_CASE("shut sleeper: a program that is execed gets the connection at once") 
       return recv(number, &c, 1, 0);
     });
     while (tid == 0 || !IsAsleep(tid)) sched_yield();
-    const std::string command = "read line <&" + std::to_string(number) + "; echo \"got $line\" >&" + std::to_string(number);
+    const std::string command =
+        "read line <&" + std::to_string(number) + "; echo \"got $line\" >&" + std::to_string(number);
     execl("/bin/bash", "bash", "-c", command.c_str(), nullptr);
     return 1;
   });

@@ -1,4 +1,5 @@
-// Signals that stand at SIG_DFL, in a process with connections: who asks, or changes that, or is another process finds them there.
+// Signals that stand at SIG_DFL, in a process with connections: who asks, or changes that, or is another
+// process finds them there.
 #include <sched.h>
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -38,7 +39,8 @@ TEST_CASE("default signals: sigaction tells what the program has given") {
     sigaction(SIGUSR2, &given, nullptr);
     struct sigaction before[NSIG];
     bool known[NSIG];
-    for (int number = 1; number < NSIG; ++number) known[number] = sigaction(number, nullptr, &before[number]) == 0;
+    for (int number = 1; number < NSIG; ++number)
+      known[number] = sigaction(number, nullptr, &before[number]) == 0;
     Pair pair = MakePair();
     for (int number = 1; number < NSIG; ++number) {
       struct sigaction now {};
@@ -49,9 +51,13 @@ TEST_CASE("default signals: sigaction tells what the program has given") {
         if (sigismember(&now.sa_mask, other) != sigismember(&before[number].sa_mask, other)) return 3;
       }
     }
-    if (signal(SIGINT, SIG_IGN) != SIG_DFL || signal(SIGINT, SIG_DFL) != SIG_IGN || signal(SIGINT, SIG_IGN) != SIG_DFL) return 4;
+    if (signal(SIGINT, SIG_IGN) != SIG_DFL || signal(SIGINT, SIG_DFL) != SIG_IGN ||
+        signal(SIGINT, SIG_IGN) != SIG_DFL)
+      return 4;
     struct sigaction again {};
-    if (sigaction(SIGUSR2, &given, &again) != 0 || again.sa_handler != SIG_DFL || sigismember(&again.sa_mask, SIGWINCH) != 1) return 5;
+    if (sigaction(SIGUSR2, &given, &again) != 0 || again.sa_handler != SIG_DFL ||
+        sigismember(&again.sa_mask, SIGWINCH) != 1)
+      return 5;
     return 0;
   }));
   REQUIRE(ExitedWith(status, 0));
@@ -66,8 +72,11 @@ TEST_CASE("default signals: sigset tells and keeps what it is given") {
     if (handled != 1 || sigset(SIGTERM, SIG_HOLD) != Count) return 2;
     raise(SIGTERM);
     if (handled != 1 || sigset(SIGTERM, Count) != SIG_HOLD || handled != 2) return 3;
-    if (sigset(SIGTERM, SIG_IGN) != Count || raise(SIGTERM) != 0 || sigset(SIGTERM, SIG_DFL) != SIG_IGN) return 4;
-    if (sigset(SIGKILL, SIG_IGN) != SIG_ERR || errno != EINVAL || sigset(NSIG + 1, SIG_DFL) != SIG_ERR || errno != EINVAL) return 5;
+    if (sigset(SIGTERM, SIG_IGN) != Count || raise(SIGTERM) != 0 || sigset(SIGTERM, SIG_DFL) != SIG_IGN)
+      return 4;
+    if (sigset(SIGKILL, SIG_IGN) != SIG_ERR || errno != EINVAL || sigset(NSIG + 1, SIG_DFL) != SIG_ERR ||
+        errno != EINVAL)
+      return 5;
     if (!Talks(pair)) return 6;
     raise(SIGTERM);
     return 7;
@@ -202,7 +211,8 @@ TEST_CASE("default signals: one that comes as the process becomes another progra
 bool IsCaught(int number) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.rfind("SigCgt:", 0) == 0) return (std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1) != 0;
+    if (line.rfind("SigCgt:", 0) == 0)
+      return (std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1) != 0;
   }
   return true;
 }
@@ -240,11 +250,14 @@ int RaiseAsFirst(void*) {
 }
 
 TEST_CASE("default signals: the first process of a PID namespace in the memory of another is ended by none") {
-  if (kUnderTsan) return Impossible("TSan keeps a signal for later in memory that the two share, and runs its handler in the other");
+  if (kUnderTsan)
+    return Impossible(
+        "TSan keeps a signal for later in memory that the two share, and runs its handler in the other");
   if (!MayUnsharePids()) return sdp::test::Skipped("no PID namespaces here");
   const int status = Ended([](Pair& pair) {
     static char stack[256 * 1024];
-    const pid_t first = clone(RaiseAsFirst, stack + sizeof stack, CLONE_VM | CLONE_VFORK | CLONE_NEWPID | SIGCHLD, nullptr);
+    const pid_t first =
+        clone(RaiseAsFirst, stack + sizeof stack, CLONE_VM | CLONE_VFORK | CLONE_NEWPID | SIGCHLD, nullptr);
     int ended = 0;
     if (waitpid(first, &ended, 0) != first || !ExitedWith(ended, 0)) return 1;
     if (!Talks(pair)) return 2;
@@ -254,7 +267,8 @@ TEST_CASE("default signals: the first process of a PID namespace in the memory o
   REQUIRE(EndedBy(status, SIGTERM));
 }
 
-TEST_CASE("default signals: the first process of a PID namespace is ended by none, and its calls notice none") {
+TEST_CASE(
+    "default signals: the first process of a PID namespace is ended by none, and its calls notice none") {
   if (!MayUnsharePids()) return sdp::test::Skipped("no PID namespaces here");
   const bool from_before = GENERATE(false, true);
   Pipe ready, go;

@@ -32,7 +32,8 @@ class SendsAndIsTerminated {
           SetNonblocking(client, !blocking);
           size_t sent = 0;
           while (sent < data.size()) {
-            const ssize_t n = send(client, data.data() + sent, std::min<size_t>(data.size() - sent, 10'000), MSG_NOSIGNAL);
+            const ssize_t n =
+                send(client, data.data() + sent, std::min<size_t>(data.size() - sent, 10'000), MSG_NOSIGNAL);
             if (n <= 0) break;
             sent += static_cast<size_t>(n);
           }
@@ -67,7 +68,8 @@ std::string ReadAll(int fd) {
 TEST_CASE("terminated: what was sent while the peer had room arrives whole") {
   constexpr size_t kSizes[] = {1, 1000, 60'000};
   std::vector<std::unique_ptr<SendsAndIsTerminated>> children;
-  for (const size_t size : kSizes) children.push_back(std::make_unique<SendsAndIsTerminated>(Pattern(size), true));
+  for (const size_t size : kSizes)
+    children.push_back(std::make_unique<SendsAndIsTerminated>(Pattern(size), true));
   for (size_t i = 0; i < children.size(); ++i) {
     const Sent sent = children[i]->End();
     REQUIRE(sent.bytes == kSizes[i]);
@@ -117,10 +119,13 @@ TEST_CASE("terminated: with bytes unread the peer is reset") {
   }
 }
 
-TEST_CASE("terminated: what its peer has no room for yet arrives at a peer that reads from then on, and then the end") {
+TEST_CASE(
+    "terminated: what its peer has no room for yet arrives at a peer that reads from then on, and then the "
+    "end") {
   const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGALRM, SIGUSR1, SIGPIPE, SIGPROF, SIGRTMIN};
   Fillers children;
-  for (size_t i = 0; i < std::size(numbers); ++i) children.push_back(std::make_unique<Filler>(std::vector{Filler::kPiece}, [](const auto&) { Pause(); }));
+  for (size_t i = 0; i < std::size(numbers); ++i)
+    children.push_back(std::make_unique<Filler>(std::vector{Filler::kPiece}, [](const auto&) { Pause(); }));
   for (size_t i = 0; i < children.size(); ++i) {
     children[i]->Fill();
     RequireDelivers(*children[i], numbers[i]);
@@ -129,7 +134,9 @@ TEST_CASE("terminated: what its peer has no room for yet arrives at a peer that 
 
 TEST_CASE("terminated: two connections, whichever is read first") {
   Fillers children;
-  for (int i = 0; i < 2; ++i) children.push_back(std::make_unique<Filler>(std::vector{Filler::kPiece, Filler::kPiece}, [](const auto&) { Pause(); }));
+  for (int i = 0; i < 2; ++i)
+    children.push_back(
+        std::make_unique<Filler>(std::vector{Filler::kPiece, Filler::kPiece}, [](const auto&) { Pause(); }));
   for (const size_t first : {0, 1}) {
     Filler& child = *children[first];
     child.Fill();
@@ -141,7 +148,9 @@ TEST_CASE("terminated: two connections, whichever is read first") {
 
 // With small pieces it is not the link that is full: the sleep is another one.
 TEST_CASE("terminated: asleep in a receive") {
-  if (kUnderTsan) return Impossible("TSan holds a handler back until recv returns, and then shows it the place where recv slept");
+  if (kUnderTsan)
+    return Impossible(
+        "TSan holds a handler back until recv returns, and then shows it the place where recv slept");
   const size_t pieces[] = {Filler::kPiece, 100};
   Fillers children;
   for (const size_t piece : pieces) {
@@ -157,8 +166,9 @@ TEST_CASE("terminated: asleep in a receive") {
   }
 }
 
-// By reading the peer grants credit, which wakes the thread that sleeps in the link's read. It waits for the one processor, though, and by the time it
-// has it the signal has come, too: between what has been read and who is told of it.
+// By reading the peer grants credit, which wakes the thread that sleeps in the link's read. It waits for the
+// one processor, though, and by the time it has it the signal has come, too: between what has been read and
+// who is told of it.
 TEST_CASE("terminated: asleep in a receive, and woken by the peer's reading") {
   if (kUnderTsan) return Impossible("TSan holds a handler back until recv returns");
   cpu_set_t all, one;
@@ -230,7 +240,8 @@ TEST_CASE("terminated: asleep in a send, of which nothing is missing in the midd
 // Memory with none below.
 void* Guarded(size_t size) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  auto* const all = static_cast<char*>(mmap(nullptr, page + size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* const all =
+      static_cast<char*>(mmap(nullptr, page + size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   mprotect(all + page, size, PROT_READ | PROT_WRITE);
   return all + page;
 }
@@ -255,7 +266,8 @@ void SpinOnSmallStack() {
 
 TEST_CASE("terminated: on a stack that has no room for a handler, beside one that has") {
   if (kUnderTsan) return Impossible("TSan's own code has no room there");
-  spins = static_cast<volatile int*>(mmap(nullptr, sizeof *spins, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  spins = static_cast<volatile int*>(
+      mmap(nullptr, sizeof *spins, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   Filler child({Filler::kPiece}, [](const auto&) { SpinOnSmallStack(); });
   child.Fill();
   REQUIRE(Eventually([&] { return *spins == 1; }));
@@ -295,17 +307,18 @@ TEST_CASE("terminated: to its other threads the process is gone") {
   Pipe there, go, came_back;
   Fillers children;
   for (int way = 0; way < kWays; ++way) {
-    children.push_back(std::make_unique<Filler>(std::vector{Filler::kPiece, Filler::kNothing}, [&, way](const auto& fds) {
-      std::thread([&, way, fd = fds[0]] {
-        if (write(there.out, "x", 1) != 1 || !go.Hear()) return;
-        if (way == 0) (void)!send(fd, "x", 1, MSG_NOSIGNAL);
-        if (way == 1) execl("/bin/true", "true", nullptr);
-        if (way == 2) (void)fork();
-        if (way == 3) exit(7);
-        (void)!write(came_back.out, "x", 1);
-      }).detach();
-      Pause();
-    }));
+    children.push_back(
+        std::make_unique<Filler>(std::vector{Filler::kPiece, Filler::kNothing}, [&, way](const auto& fds) {
+          std::thread([&, way, fd = fds[0]] {
+            if (write(there.out, "x", 1) != 1 || !go.Hear()) return;
+            if (way == 0) (void)!send(fd, "x", 1, MSG_NOSIGNAL);
+            if (way == 1) execl("/bin/true", "true", nullptr);
+            if (way == 2) (void)fork();
+            if (way == 3) exit(7);
+            (void)!write(came_back.out, "x", 1);
+          }).detach();
+          Pause();
+        }));
   }
   for (const auto& child : children) {
     child->Fill();
@@ -324,7 +337,8 @@ TEST_CASE("terminated: to its other threads the process is gone") {
   }
 }
 
-// What it did in its last moments is for nobody to see: a file that ends where the stream was cut off looks whole.
+// What it did in its last moments is for nobody to see: a file that ends where the stream was cut off looks
+// whole.
 TEST_CASE("terminated: no other thread takes the end for the peer's") {
   Pipe there, came_back;
   Filler child({Filler::kPiece, Filler::kNothing, Filler::kNothing}, [&](const auto& fds) {
@@ -403,7 +417,8 @@ TEST_CASE("terminated: once more, while the peer reads nothing, ends it at once,
   const int others[] = {SIGINT, SIGPIPE};
   Fillers children;
   for (size_t i = 0; i < std::size(others); ++i) {
-    children.push_back(std::make_unique<Filler>(std::vector{Filler::kPiece, Filler::kNothing}, [](const auto&) { Pause(); }));
+    children.push_back(std::make_unique<Filler>(std::vector{Filler::kPiece, Filler::kNothing},
+                                                [](const auto&) { Pause(); }));
   }
   for (size_t i = 0; i < std::size(others); ++i) {
     Filler& child = *children[i];
@@ -414,7 +429,8 @@ TEST_CASE("terminated: once more, while the peer reads nothing, ends it at once,
     RequireEnding(child);
     REQUIRE(Eventually([&] {
       kill(child.pid(), others[i]);
-      return waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child.pid();
+      return waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+             info.si_pid == child.pid();
     }));
     REQUIRE(watch.ms() < 5000);  // by itself it waits for so long
     REQUIRE(EndedBy(Reap(child.pid()), SIGTERM));
@@ -445,7 +461,9 @@ TEST_CASE("terminated: by two signals at once is terminated by the first") {
     sigprocmask(SIG_BLOCK, &set, nullptr);
     kill(getpid(), SIGTERM);
     kill(getpid(), SIGINT);
-    if (sigpending(&pending) != 0 || sigismember(&pending, SIGINT) != 1 || sigismember(&pending, SIGTERM) != 1) _exit(9);
+    if (sigpending(&pending) != 0 || sigismember(&pending, SIGINT) != 1 ||
+        sigismember(&pending, SIGTERM) != 1)
+      _exit(9);
     sigprocmask(SIG_UNBLOCK, &set, nullptr);
     _exit(10);
   });
@@ -476,7 +494,9 @@ TEST_CASE("terminated: with nothing unsent its peer reads the end") {
   }
 }
 
-TEST_CASE("terminated: behind an end of the peer's that it has not read, with nothing unsent, its peer reads the end") {
+TEST_CASE(
+    "terminated: behind an end of the peer's that it has not read, with nothing unsent, its peer reads the "
+    "end") {
   Connecting child([](const auto& connected) {
     if (!SendAll(connected(), "ready")) return 2;
     Pause();
@@ -513,10 +533,12 @@ TEST_CASE("terminated: a child leaves its parent the connection") {
   REQUIRE(ReceiveExactly(pair.client, 4) == "back");
 }
 
-// What a process does with a connection that it has inherited, beside one that does nothing with it and is then the last one who has it.
+// What a process does with a connection that it has inherited, beside one that does nothing with it and is
+// then the last one who has it.
 enum class Use : uint8_t { kNone, kExec, kSend, kReceive };
 
-// The last one is terminated when the other's use is over, and this process has closed `pair.client`. `exits`: it has a handler, which exits.
+// The last one is terminated when the other's use is over, and this process has closed `pair.client`.
+// `exits`: it has a handler, which exits.
 void EndLastHolder(Pair& pair, Use use, bool exits) {
   Pipe told;
   Pipe closed;
@@ -554,7 +576,8 @@ void EndLastHolder(Pair& pair, Use use, bool exits) {
   REQUIRE((exits ? ExitedWith(status, 7) : EndedBy(status, SIGTERM)));
 }
 
-TEST_CASE("terminated: of the last one who has a connection, behind one that has used it, the peer reads the end") {
+TEST_CASE(
+    "terminated: of the last one who has a connection, behind one that has used it, the peer reads the end") {
   if (kUnderTsan) return Impossible(why::kChild);
   const Use use = GENERATE(Use::kNone, Use::kExec, Use::kSend, Use::kReceive);
   const bool peer_has_ended = GENERATE(false, true);

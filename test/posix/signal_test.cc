@@ -59,7 +59,9 @@ void Interrupts(bool on) {
 }
 
 TEST_CASE("signals: siginterrupt decides what signal does, whichever comes first") {
-  if (kUnderTsan) return Impossible("TSan holds a handler back until read returns, and restarting is that read does not return");
+  if (kUnderTsan)
+    return Impossible(
+        "TSan holds a handler back until read returns, and restarting is that read does not return");
   const bool by_pipe = GENERATE(false, true);
   CAPTURE(by_pipe);
   Pair pair = MakePair();

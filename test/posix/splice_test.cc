@@ -1,5 +1,5 @@
-// Bytes that move between sockets, pipes and files without passing through the program: splice, tee, vmsplice, sendfile, copy_file_range; and
-// the reads and writes that take a position.
+// Bytes that move between sockets, pipes and files without passing through the program: splice, tee,
+// vmsplice, sendfile, copy_file_range; and the reads and writes that take a position.
 #include <sys/ioctl.h>
 #include <sys/sendfile.h>
 #include <sys/uio.h>
@@ -131,7 +131,8 @@ TEST_CASE("splice: much data from socket to socket by way of a pipe") {
       const ssize_t in = splice(from.server, nullptr, pipe.in, nullptr, 1 << 20, SPLICE_F_MOVE);
       if (in <= 0) return in == 0 && shutdown(to.client, SHUT_WR) == 0;
       for (ssize_t left = in; left > 0;) {
-        const ssize_t out = splice(pipe.out, nullptr, to.client, nullptr, static_cast<size_t>(left), SPLICE_F_MOVE);
+        const ssize_t out =
+            splice(pipe.out, nullptr, to.client, nullptr, static_cast<size_t>(left), SPLICE_F_MOVE);
         if (out <= 0) return false;
         left -= out;
       }

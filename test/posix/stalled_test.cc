@@ -233,7 +233,8 @@ TEST_CASE("stalled: fork in the middle of a large write") {
   REQUIRE(Get(sender));
 }
 
-// A thread asleep in a receive on a socket with as much unsent as its peer, which takes nothing, leaves there; then the socket is shut down.
+// A thread asleep in a receive on a socket with as much unsent as its peer, which takes nothing, leaves
+// there; then the socket is shut down.
 struct ShutDown {
   Pair pair = MakePair();
   size_t sent = 0;
@@ -264,7 +265,8 @@ TEST_CASE("stalled: SHUT_RDWR of a socket with unsent bytes ends a sleeping rece
   REQUIRE(Get(socket.sleeper) == 0);
 }
 
-TEST_CASE("stalled: what is unsent when SHUT_RDWR comes over a sleeping receive arrives, and the receive ends") {
+TEST_CASE(
+    "stalled: what is unsent when SHUT_RDWR comes over a sleeping receive arrives, and the receive ends") {
   ShutDown socket;
   REQUIRE(ReceiveToEnd(socket.pair.server).size() == socket.sent);
   REQUIRE(Get(socket.sleeper) == 0);

@@ -222,7 +222,9 @@ TEST_CASE("stdio: what was read ahead of a socket comes before what stands there
     if (dup2(first.server, 0) != 0 || fgets(room, sizeof room, stdin) != std::string("one\n")) return 1;
     if (dup2(pipe.in, 0) != 0 || fgets(room, sizeof room, stdin) != std::string("ahead\n")) return 2;
     if (fgets(room, sizeof room, stdin) != std::string("of the pipe\n")) return 3;
-    return dup2(second.server, 0) == 0 && fgets(room, sizeof room, stdin) == std::string("of the second\n") ? 0 : 4;
+    return dup2(second.server, 0) == 0 && fgets(room, sizeof room, stdin) == std::string("of the second\n")
+               ? 0
+               : 4;
   });
   REQUIRE(ExitedWith(Reap(pid), 0));
 }

@@ -33,7 +33,8 @@ TEST_CASE("stream: MSG_PEEK into many pieces looks into all of them") {
   message.msg_iov = pieces.data();
   message.msg_iovlen = pieces.size();
   const int flags = GENERATE(0, int{MSG_WAITALL});
-  if (flags == 0) REQUIRE(Eventually([&] { return recv(pair.server, room.data(), room.size(), MSG_PEEK) == 1000; }));
+  if (flags == 0)
+    REQUIRE(Eventually([&] { return recv(pair.server, room.data(), room.size(), MSG_PEEK) == 1000; }));
   room.assign(1000, 0);
   auto peek = Async([&] { return recvmsg(pair.server, &message, MSG_PEEK | flags); });
   REQUIRE(Get(peek) == 1000);

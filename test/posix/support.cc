@@ -67,7 +67,8 @@ Address PeerOf(int fd) {
 }
 
 Address ClosedPort(int family) {
-  // Kept, so that nobody else's listener gets it; by bare calls, so that no library in between has a socket of it.
+  // Kept, so that nobody else's listener gets it; by bare calls, so that no library in between has a socket
+  // of it.
   const long fd = syscall(SYS_socket, family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   REQUIRE(fd >= 0);
   Address address = Loopback(family);

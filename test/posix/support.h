@@ -26,8 +26,9 @@
 
 namespace posix_test {
 
-// Every wait for something that must come ends after this: longer than a busy machine keeps anybody waiting. A wait for something that must
-// not come ends after the next. What must not wait takes no longer than the last, wherever its thread was kept waiting for a processor.
+// Every wait for something that must come ends after this: longer than a busy machine keeps anybody waiting.
+// A wait for something that must not come ends after the next. What must not wait takes no longer than the
+// last, wherever its thread was kept waiting for a processor.
 inline constexpr int kPatienceMs = 20'000;
 inline constexpr int kQuietMs = 60;
 inline constexpr int kAtOnceMs = 6000;
@@ -134,8 +135,8 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// What takes less than `limit_ms` of itself does so once, though a busy machine may keep it waiting now and then. `attempt`: the milliseconds it
-// took, from the beginning each time.
+// What takes less than `limit_ms` of itself does so once, though a busy machine may keep it waiting now and
+// then. `attempt`: the milliseconds it took, from the beginning each time.
 template <typename Attempt>
 bool OnceWithin(int limit_ms, Attempt attempt) {
   for (int i = 0; i < 5; ++i) {
@@ -159,7 +160,8 @@ bool StillRunning(std::future<T>& future, int ms = kQuietMs) {
   return future.wait_for(std::chrono::milliseconds(ms)) != std::future_status::ready;
 }
 
-// True while another thread, or another process's first, sleeps in a system call, `tid` as gettid() gave it; waiting for a lock does not count.
+// True while another thread, or another process's first, sleeps in a system call, `tid` as gettid() gave it;
+// waiting for a lock does not count.
 bool IsAsleep(pid_t tid);
 
 }  // namespace posix_test

@@ -77,15 +77,18 @@ TEST_CASE("surroundings: a server that listens, then changes its root and its us
 TEST_CASE("surroundings: a server whose children for each connection change root and user") {
   if (!IsRoot("chroot")) return;
   Jail jail;
-  // In a process of its own: a thread of this one may hold an allocator's lock, which a sanitizer's leaves taken in a child.
+  // In a process of its own: a thread of this one may hold an allocator's lock, which a sanitizer's leaves
+  // taken in a child.
   RemoteClient client = ServeClient([](int fd) { return Exchange(fd, Pattern(500'000), Pattern(500'000)); });
-  const pid_t child = Child([&] { return ChangeRoot(jail.name()) && BecomeUser(kNobody) ? Echo(client.server) : 2; });
+  const pid_t child =
+      Child([&] { return ChangeRoot(jail.name()) && BecomeUser(kNobody) ? Echo(client.server) : 2; });
   client.server.reset();
   REQUIRE(ExitedWith(Reap(client.pid), 0));
   REQUIRE(ExitedWith(Reap(child), 0));
 }
 
-// vsftpd's passive data connections. The daemon is out of reach by its path; who has not registered with it before stays with TCP.
+// vsftpd's passive data connections. The daemon is out of reach by its path; who has not registered with it
+// before stays with TCP.
 TEST_CASE("surroundings: a listener opened in another root and as another user") {
   if (!IsRoot("chroot")) return;
   const bool listened_before = GENERATE(true, false);
@@ -276,9 +279,14 @@ bool LimitMemory(rlim_t spare) {
   return setrlimit(RLIMIT_AS, &limit) == 0;
 }
 
-// A kernel's connections take none of the process's. What a call needs and cannot have may fail it, but never ends the process.
-TEST_CASE("surroundings: a process without memory to be had connects, accepts, forks and ends by itself", "[mixed]") {
-  if (kUnderAsan || kUnderTsan) return Impossible("a sanitizer's run time takes addresses for itself as it goes, and ends the process where there are none");
+// A kernel's connections take none of the process's. What a call needs and cannot have may fail it, but never
+// ends the process.
+TEST_CASE("surroundings: a process without memory to be had connects, accepts, forks and ends by itself",
+          "[mixed]") {
+  if (kUnderAsan || kUnderTsan)
+    return Impossible(
+        "a sanitizer's run time takes addresses for itself as it goes, and ends the process where there are "
+        "none");
   const rlim_t spare = GENERATE(rlim_t{0}, rlim_t{64} << 10, rlim_t{256} << 10, rlim_t{1} << 20);
   CAPTURE(spare);
   const pid_t pid = Child([spare] {
@@ -325,7 +333,9 @@ bool LimitFiles(rlim_t size) {
 int TalksItselfAndByChildren() {
   Pair pair = MakePair();
   if (!SendAll(pair.client, "from here") || ReceiveExactly(pair.server, 9) != "from here") return 1;
-  const pid_t child = Child([&] { return SendAll(pair.client, "from a child") && ReceiveExactly(pair.client, 6) == "answer" ? 0 : 1; });
+  const pid_t child = Child([&] {
+    return SendAll(pair.client, "from a child") && ReceiveExactly(pair.client, 6) == "answer" ? 0 : 1;
+  });
   if (ReceiveExactly(pair.server, 12) != "from a child" || !SendAll(pair.server, "answer")) return 2;
   if (!ExitedWith(Reap(child), 0)) return 3;
   int ends[2];
@@ -347,12 +357,16 @@ TEST_CASE("surroundings: files of a moderate length are enough for what children
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
-TEST_CASE("surroundings: a process that may write nothing to files has connections, and so have its children", "[mixed]") {
+TEST_CASE("surroundings: a process that may write nothing to files has connections, and so have its children",
+          "[mixed]") {
   const pid_t pid = Child([] { return LimitFiles(0) ? TalksItselfAndByChildren() : 9; });
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
-TEST_CASE("surroundings: a process that may write nothing to files any more goes on with its connections, and makes many", "[mixed]") {
+TEST_CASE(
+    "surroundings: a process that may write nothing to files any more goes on with its connections, and "
+    "makes many",
+    "[mixed]") {
   const pid_t pid = Child([] {
     Listener listener = Listen();
     std::vector<Pair> pairs;

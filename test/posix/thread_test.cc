@@ -170,7 +170,9 @@ struct OnSmallStack {
     message.msg_iovlen = 3;
     const ssize_t sent = sendmsg(work.fd, &message, MSG_NOSIGNAL);
     work.good = sent == static_cast<ssize_t>(data.size()) && send(work.fd, "x", 1, MSG_NOSIGNAL) == 1;
-    for (size_t i = 0; i < 3; ++i) work.good = work.good && recv(work.fd, parts[i].iov_base, size, MSG_WAITALL) == static_cast<ssize_t>(size);
+    for (size_t i = 0; i < 3; ++i)
+      work.good =
+          work.good && recv(work.fd, parts[i].iov_base, size, MSG_WAITALL) == static_cast<ssize_t>(size);
     message.msg_iovlen = 1;
     work.good = work.good && recvmsg(work.fd, &message, 0) == 1;
     pollfd end{.fd = work.fd, .events = POLLIN, .revents = 0};

@@ -1,4 +1,5 @@
-// Large blocks in turns, so many that each way for them is tried, and what may come between. These cases have no Bcopy threshold set (run.py).
+// Large blocks in turns, so many that each way for them is tried, and what may come between. These cases have
+// no Bcopy threshold set (run.py).
 #include <fcntl.h>
 #include <sys/wait.h>
 

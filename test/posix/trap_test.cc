@@ -1,4 +1,5 @@
-// Traps that other socket libraries have fallen into and that no other case is about. README.md lists all of them with their cases.
+// Traps that other socket libraries have fallen into and that no other case is about. README.md lists all of
+// them with their cases.
 #include <netdb.h>
 #include <poll.h>
 #include <sys/syscall.h>
@@ -15,7 +16,8 @@
 extern "C" {
 ssize_t __read_chk(int fd, void* buffer, size_t length, size_t room);
 ssize_t __recv_chk(int fd, void* buffer, size_t length, size_t room, int flags);
-ssize_t __recvfrom_chk(int fd, void* buffer, size_t length, size_t room, int flags, sockaddr* address, socklen_t* address_length);
+ssize_t __recvfrom_chk(int fd, void* buffer, size_t length, size_t room, int flags, sockaddr* address,
+                       socklen_t* address_length);
 int __poll_chk(pollfd* fds, nfds_t count, int timeout, size_t room);
 int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask, size_t room);
 }
@@ -88,7 +90,8 @@ TEST_CASE("traps: the numbers in /proc are the program's own, low and close toge
   Pair pair = MakePair();
   const auto numbers = [] {
     std::vector<int> found;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) found.push_back(std::stoi(entry.path().filename()));
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+      found.push_back(std::stoi(entry.path().filename()));
     return found;
   };
   REQUIRE(!numbers().empty());
@@ -142,7 +145,8 @@ TEST_CASE("traps: descriptors named in sets of poll that are negative, closed or
   Pair pair = MakePair();
   REQUIRE(SendAll(pair.client, "x"));
   REQUIRE(WaitFor(pair.server, POLLIN));
-  pollfd fds[4] = {{-1, POLLIN, 99}, {pair.server, POLLIN, 0}, {9999, POLLIN, 0}, {pair.server, POLLIN | POLLOUT, 0}};
+  pollfd fds[4] = {
+      {-1, POLLIN, 99}, {pair.server, POLLIN, 0}, {9999, POLLIN, 0}, {pair.server, POLLIN | POLLOUT, 0}};
   REQUIRE(poll(fds, 4, kPatienceMs) == 3);
   REQUIRE(fds[0].revents == 0);
   REQUIRE(fds[1].revents == POLLIN);

@@ -1,5 +1,5 @@
-// Sockets that no library in between knows, made by bare system calls: the oracle beside the sockets under test, where what TCP answers is
-// written down nowhere.
+// Sockets that no library in between knows, made by bare system calls: the oracle beside the sockets under
+// test, where what TCP answers is written down nowhere.
 #ifndef SDP_TEST_POSIX_TWINS_H_
 #define SDP_TEST_POSIX_TWINS_H_
 

@@ -1,4 +1,5 @@
-// Urgent data: as the C library's manual teaches it, what the reader does when it hears of it; and where the byte stands.
+// Urgent data: as the C library's manual teaches it, what the reader does when it hears of it; and where the
+// byte stands.
 #include <sys/ioctl.h>
 #include <sys/uio.h>
 

@@ -24,8 +24,9 @@ LogLevel LevelOf(AbortReason reason, LinkEnd end, int os_error = 0) {
 }
 
 TEST_CASE("what somebody has to hear of is an error") {
-  for (const AbortReason reason : {AbortReason::kShortMessage, AbortReason::kUnknownMid, AbortReason::kBadSequence,
-                                   AbortReason::kCreditOverrun, AbortReason::kBadCompletion}) {
+  for (const AbortReason reason :
+       {AbortReason::kShortMessage, AbortReason::kUnknownMid, AbortReason::kBadSequence,
+        AbortReason::kCreditOverrun, AbortReason::kBadCompletion}) {
     CHECK(LevelOf(reason, LinkEnd::kOpen) == LogLevel::kError);
     CHECK(LevelOf(reason, LinkEnd::kReset, ECONNRESET) == LogLevel::kError);
   }
@@ -37,7 +38,8 @@ TEST_CASE("what somebody has to hear of is an error") {
 }
 
 TEST_CASE("a program that resets or aborts its connection is no error") {
-  for (const int error : {ECONNRESET, EPIPE}) CHECK(LevelOf(AbortReason::kLinkLost, LinkEnd::kReset, error) == LogLevel::kInfo);
+  for (const int error : {ECONNRESET, EPIPE})
+    CHECK(LevelOf(AbortReason::kLinkLost, LinkEnd::kReset, error) == LogLevel::kInfo);
   for (const LinkEnd end : {LinkEnd::kOpen, LinkEnd::kClosedByPeer, LinkEnd::kReset})
     CHECK(LevelOf(AbortReason::kPeerAborted, end) == LogLevel::kInfo);
   // Ctrl-C, say; and a kernel RNIC tells of a reset so.

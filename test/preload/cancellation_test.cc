@@ -1,4 +1,5 @@
-// Where in a call a thread may be cancelled: where it begins and where it sleeps. Between these a cancellation waits.
+// Where in a call a thread may be cancelled: where it begins and where it sleeps. Between these a
+// cancellation waits.
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>

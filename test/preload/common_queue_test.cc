@@ -1,5 +1,5 @@
-// Connections that wait for whichever process accepts: put in with their state, taken out once, and counted. Another process is here a
-// second queue on duplicates of the descriptors.
+// Connections that wait for whichever process accepts: put in with their state, taken out once, and counted.
+// Another process is here a second queue on duplicates of the descriptors.
 #include "preload/socket/common_queue.h"
 
 #include <fcntl.h>
@@ -18,7 +18,9 @@
 namespace sdp::preload {
 namespace {
 
-std::vector<std::byte> State(size_t size, int value) { return std::vector<std::byte>(size, std::byte(value)); }
+std::vector<std::byte> State(size_t size, int value) {
+  return std::vector<std::byte>(size, std::byte(value));
+}
 
 struct Pair {
   Pair() { REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) == 0); }

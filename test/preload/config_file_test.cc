@@ -186,24 +186,35 @@ TEST_CASE("A rule that several before it shadow together is warned of") {
   // Ports in pieces, in any order, overlapping or not.
   CHECK(warning_of("use tcp client * *:1-99\nuse sdp client * *:100-200\nuse both client * *:50-150\n") ==
         "3 never matches: lines 1 and 2 come first and take all of it; put the narrower rule above");
-  CHECK(warning_of("use tcp client * *:100-200\nuse sdp client * *:1-120\nuse both client x *:1-200\n") != "");
-  CHECK(warning_of("use tcp client * *:1-99\nuse sdp client * *:101-200\nuse both client * *:50-150\n") == "");
-  CHECK(warning_of("use tcp client * *:1-99\nuse sdp server * *:100-200\nuse both client * *:50-150\n") == "");
-  CHECK(warning_of("use tcp client a *:1-99\nuse sdp client b *:100-200\nuse both client * *:50-150\n") == "");
+  CHECK(warning_of("use tcp client * *:100-200\nuse sdp client * *:1-120\nuse both client x *:1-200\n") !=
+        "");
+  CHECK(warning_of("use tcp client * *:1-99\nuse sdp client * *:101-200\nuse both client * *:50-150\n") ==
+        "");
+  CHECK(warning_of("use tcp client * *:1-99\nuse sdp server * *:100-200\nuse both client * *:50-150\n") ==
+        "");
+  CHECK(warning_of("use tcp client a *:1-99\nuse sdp client b *:100-200\nuse both client * *:50-150\n") ==
+        "");
   // Addresses in pieces.
-  CHECK(warning_of("use tcp client * 10.0.0.0/9:*\nuse sdp client * 10.128.0.0/9:*\nuse both client * 10.0.0.0/8:80\n") != "");
-  CHECK(warning_of("use tcp client * 10.0.0.0/9:*\nuse sdp client * 10.192.0.0/10:*\nuse both client * 10.0.0.0/8:80\n") == "");
-  CHECK(warning_of("use tcp client * 10.0.0.0/9:*\nuse sdp client * 10.192.0.0/10:*\nuse sdp client * 10.128.0.0/10:*\n"
+  CHECK(warning_of("use tcp client * 10.0.0.0/9:*\nuse sdp client * 10.128.0.0/9:*\nuse both client * "
+                   "10.0.0.0/8:80\n") != "");
+  CHECK(warning_of("use tcp client * 10.0.0.0/9:*\nuse sdp client * 10.192.0.0/10:*\nuse both client * "
+                   "10.0.0.0/8:80\n") == "");
+  CHECK(warning_of("use tcp client * 10.0.0.0/9:*\nuse sdp client * 10.192.0.0/10:*\nuse sdp client * "
+                   "10.128.0.0/10:*\n"
                    "use both client * 10.0.0.0/8:80\n")
             .find("4 never matches: lines 1, 2 and 3 come first") == 0);
   CHECK(warning_of("use tcp client * 0.0.0.0/0:*\nuse sdp client * [::]/0:*\nuse both client * *:*\n") != "");
-  CHECK(warning_of("use tcp client * 0.0.0.0/0:*\nuse sdp client * [8000::]/1:*\nuse both client * *:*\n") == "");
-  CHECK(warning_of("use tcp client * [::]/1:*\nuse sdp client * [8000::]/1:*\nuse both client * [::1]/127:5\n").find("line 1 (") !=
-        std::string::npos);
+  CHECK(warning_of("use tcp client * 0.0.0.0/0:*\nuse sdp client * [8000::]/1:*\nuse both client * *:*\n") ==
+        "");
+  CHECK(
+      warning_of("use tcp client * [::]/1:*\nuse sdp client * [8000::]/1:*\nuse both client * [::1]/127:5\n")
+          .find("line 1 (") != std::string::npos);
   // Both: each address has its own ports.
-  CHECK(warning_of("use tcp client * 10.0.0.0/9:1-50\nuse tcp client * 10.128.0.0/9:1-70\nuse sdp client * 10.0.0.0/9:51-100\n"
+  CHECK(warning_of("use tcp client * 10.0.0.0/9:1-50\nuse tcp client * 10.128.0.0/9:1-70\nuse sdp client * "
+                   "10.0.0.0/9:51-100\n"
                    "use sdp client * 10.128.0.0/9:71-100\nuse both client * 10.0.0.0/8:10-90\n") != "");
-  CHECK(warning_of("use tcp client * 10.0.0.0/9:1-50\nuse tcp client * 10.128.0.0/9:1-70\nuse sdp client * 10.0.0.0/9:52-100\n"
+  CHECK(warning_of("use tcp client * 10.0.0.0/9:1-50\nuse tcp client * 10.128.0.0/9:1-70\nuse sdp client * "
+                   "10.0.0.0/9:52-100\n"
                    "use sdp client * 10.128.0.0/9:71-100\nuse both client * 10.0.0.0/8:10-90\n") == "");
 }
 
@@ -211,7 +222,8 @@ TEST_CASE("A file of very many overlapping rules is read in a moment, and may go
   std::string rules;
   for (int i = 0; i < 2000; ++i) {
     const std::string low = std::to_string(1 + i), high = std::to_string(30'000 + i);
-    rules += "use tcp client * 10." + std::to_string(i % 256) + "." + std::to_string(i / 8) + ".0/24:" + low + "-" + high + "\n";
+    rules += "use tcp client * 10." + std::to_string(i % 256) + "." + std::to_string(i / 8) + ".0/24:" + low +
+             "-" + high + "\n";
   }
   rules += "use tcp client * 10.0.0.0/8:*\nuse sdp client * 10.0.0.0/8:*\n";
   const ConfigFile file = ParseConfigFile(rules);

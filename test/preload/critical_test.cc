@@ -63,7 +63,8 @@ TEST_CASE("Handlers that wait for the end of a section run once each, though one
   struct sigaction action {};
   action.sa_handler = Handler;
   std::vector<struct sigaction> before(std::size(kSignals));
-  for (size_t i = 0; i < before.size(); ++i) REQUIRE(sdp_entry_sigaction(kSignals[i], &action, &before[i]) == 0);
+  for (size_t i = 0; i < before.size(); ++i)
+    REQUIRE(sdp_entry_sigaction(kSignals[i], &action, &before[i]) == 0);
   for (int round = 0; round < 2; ++round) {
     ran.clear();
     MeetSignals();
@@ -73,7 +74,8 @@ TEST_CASE("Handlers that wait for the end of a section run once each, though one
     pthread_sigmask(SIG_SETMASK, nullptr, &mask);
     for (const int number : kSignals) CHECK(sigismember(&mask, number) == 0);
   }
-  for (size_t i = 0; i < before.size(); ++i) REQUIRE(sdp_entry_sigaction(kSignals[i], &before[i], nullptr) == 0);
+  for (size_t i = 0; i < before.size(); ++i)
+    REQUIRE(sdp_entry_sigaction(kSignals[i], &before[i], nullptr) == 0);
 }
 
 int stood_in_for = 0;
@@ -129,7 +131,8 @@ void ReceiveElsewhere(int) {
   LinkRead::Over();
 }
 
-TEST_CASE("A receive that a handler interrupts is under way when the handler has received itself", "[critical]") {
+TEST_CASE("A receive that a handler interrupts is under way when the handler has received itself",
+          "[critical]") {
   struct sigaction before {};
   struct sigaction action {};
   action.sa_handler = ReceiveElsewhere;
@@ -166,7 +169,8 @@ void StandInAndDefer() {
   raise(SIGUSR1);
 }
 
-TEST_CASE("What waits for the end of a section that an exec is in is not lost with the program", "[critical]") {
+TEST_CASE("What waits for the end of a section that an exec is in is not lost with the program",
+          "[critical]") {
   CHECK(EndOfChild([] {
           StandInAndDefer();
           Critical::StandAside();

@@ -106,7 +106,8 @@ int EpollWait(int, epoll_event*, int, const timespec* timeout, const sigset_t*) 
   fake_readiness().calls.push_back("EpollWait " + Describe(timeout));
   return 0;
 }
-int EpollWaitBeforeSockets(int, epoll_event*, int, const timespec*, const sigset_t*, int (*wait)(void*), void* arguments) {
+int EpollWaitBeforeSockets(int, epoll_event*, int, const timespec*, const sigset_t*, int (*wait)(void*),
+                           void* arguments) {
   return wait(arguments);
 }
 bool HaveEpolls() { return false; }

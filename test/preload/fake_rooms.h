@@ -24,7 +24,7 @@ class FakeSocket final : public Socket {
   int out_flags = 0;  // of Receive
   // What was asked, in order: "Send 5 flags 0", "Close 7".
   std::vector<std::string> calls;
-  std::string sent;  // the bytes Send took
+  std::string sent;                         // the bytes Send took
   std::function<void()> meanwhile = [] {};  // in the middle of each
 
   ssize_t Send(int fd, const iovec* iov, size_t count, int flags) override;

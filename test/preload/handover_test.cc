@@ -22,7 +22,12 @@ namespace {
 Handover Example() {
   Handover handover;
   handover.arenas = {{.member = 7}, {.member = 1}};
-  handover.connections = {{.inode = 11, .kind = Handover::Kind::kNative, .whole = true, .arena = 1, .number = 4095, .front = {std::byte{5}, std::byte{6}}},
+  handover.connections = {{.inode = 11,
+                           .kind = Handover::Kind::kNative,
+                           .whole = true,
+                           .arena = 1,
+                           .number = 4095,
+                           .front = {std::byte{5}, std::byte{6}}},
                           {.inode = 12}};
   Handover::Listener listener;
   listener.inode = 13;
@@ -59,7 +64,8 @@ TEST_CASE("a handover is packed and unpacked") {
 TEST_CASE("a handover that is cut or has no such arena is refused") {
   Handover handover = Example();
   const auto packed = handover.Pack();
-  for (size_t size = 0; size < packed.size(); ++size) REQUIRE_FALSE(Handover::Unpack(Bytes(packed).first(size)));
+  for (size_t size = 0; size < packed.size(); ++size)
+    REQUIRE_FALSE(Handover::Unpack(Bytes(packed).first(size)));
   handover.connections[0].arena = 2;
   REQUIRE_FALSE(Handover::Unpack(handover.Pack()));
 }

@@ -29,7 +29,8 @@ std::string OfKernel(int fd) {
 std::string Told(const KeptOptions& options, int fd, socklen_t room = 16) {
   char name[17] = {};
   socklen_t length = room;
-  if (options.Get(IPPROTO_TCP, TCP_CONGESTION, name, &length) == KeptOptions::Answer::kKernel) return "kernel: " + OfKernel(fd);
+  if (options.Get(IPPROTO_TCP, TCP_CONGESTION, name, &length) == KeptOptions::Answer::kKernel)
+    return "kernel: " + OfKernel(fd);
   REQUIRE(length == room);
   return name;
 }
@@ -37,7 +38,8 @@ std::string Told(const KeptOptions& options, int fd, socklen_t room = 16) {
 // One that no program has chosen for `fd`, and that the link does not keep; or none.
 std::string AnotherName(int fd) {
   for (const std::string name : {"bbr", "dctcp", "vegas"}) {
-    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) == 0) return name;
+    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) == 0)
+      return name;
   }
   return {};
 }
@@ -46,7 +48,9 @@ KeptOptions::Answer Choose(KeptOptions& options, int fd, const std::string& name
   return options.Set(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size()));
 }
 
-TEST_CASE("kept options: congestion control is the program's to choose and read, and the link has none that paces") {
+TEST_CASE(
+    "kept options: congestion control is the program's to choose and read, and the link has none that "
+    "paces") {
   const Socket other;
   const std::string name = AnotherName(other.fd);
   if (name.empty()) WARN("skipped in part: this kernel offers nothing that paces");
@@ -54,7 +58,8 @@ TEST_CASE("kept options: congestion control is the program's to choose and read,
   const Socket link;
   KeptOptions options;
   REQUIRE(Choose(options, link.fd, chosen) == KeptOptions::Answer::kKernel);
-  REQUIRE(setsockopt(link.fd, IPPROTO_TCP, TCP_CONGESTION, chosen.data(), static_cast<socklen_t>(chosen.size())) == 0);
+  REQUIRE(setsockopt(link.fd, IPPROTO_TCP, TCP_CONGESTION, chosen.data(),
+                     static_cast<socklen_t>(chosen.size())) == 0);
   REQUIRE(Told(options, link.fd) == "kernel: " + chosen);
 
   options.ForgoCongestionControl(link.fd);
@@ -102,7 +107,9 @@ TEST_CASE("kept options: cubic paces nothing, and stays on the link") {
   REQUIRE(OfKernel(link.fd) == "reno");
 }
 
-TEST_CASE("kept options: an accepted connection has its listener's congestion control to tell, and none that paces") {
+TEST_CASE(
+    "kept options: an accepted connection has its listener's congestion control to tell, and none that "
+    "paces") {
   const Socket listener;
   const std::string name = AnotherName(listener.fd);
   if (name.empty()) WARN("skipped in part: this kernel offers nothing that paces");

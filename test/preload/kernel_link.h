@@ -1,11 +1,12 @@
-// A socket over a kernel RNIC: a real StreamSocket, engine and queue pair, with a device and a peer that the test plays.
+// A socket over a kernel RNIC: a real StreamSocket, engine and queue pair, with a device and a peer that the
+// test plays.
 #ifndef SDP_TEST_PRELOAD_KERNEL_LINK_H_
 #define SDP_TEST_PRELOAD_KERNEL_LINK_H_
 
-#include <catch2/catch.hpp>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <catch2/catch.hpp>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -44,7 +45,8 @@ Overloaded(F...) -> Overloaded<F...>;
 // The accepting engine, and what carries its messages. By one thread.
 class Peer {
  public:
-  Peer(FakeDevice& device, const engine::Options& options) : engine(engine::Role::kAccepting, options), device_(device) {}
+  Peer(FakeDevice& device, const engine::Options& options)
+      : engine(engine::Role::kAccepting, options), device_(device) {}
 
   // Takes what the socket has posted, and answers.
   void Exchange() {
@@ -69,7 +71,8 @@ class Peer {
       REQUIRE(std::chrono::steady_clock::now() < end);
       size_t n = engine.Receive({&rest, 1}, {});
       if (n == 0 && engine.sink_wish(rest.size()) == engine::SinkWish::kRead) {
-        REQUIRE(engine.OfferSink({.data = rest, .stag = STag(5), .va = reinterpret_cast<uint64_t>(rest.data())}));
+        REQUIRE(
+            engine.OfferSink({.data = rest, .stag = STag(5), .va = reinterpret_cast<uint64_t>(rest.data())}));
         Answer();
         const auto result = engine.TakeSinkResult();
         REQUIRE(result);
@@ -91,7 +94,10 @@ class Peer {
       if (sent.signaled) device_.Complete(sent.id);
       if (sent.opcode != IBV_WR_SEND && sent.opcode != IBV_WR_SEND_WITH_INV) continue;
       const Bytes message(received_.emplace_back(sent.bytes));
-      engine.HandleReceive({.length = static_cast<uint32_t>(message.size()), .pieces = {&message, 1}, .token = received_.size(), .cost = 0});
+      engine.HandleReceive({.length = static_cast<uint32_t>(message.size()),
+                            .pieces = {&message, 1},
+                            .token = received_.size(),
+                            .cost = 0});
     }
   }
   void Answer() {
@@ -105,14 +111,17 @@ class Peer {
                               if (send.signaled) engine.HandleSendCompleted(send.id);
                             },
                             [&](const engine::PostRdmaRead& read) {
-                              std::memcpy(reinterpret_cast<void*>(read.local_va), reinterpret_cast<const void*>(read.remote_va), read.length);
+                              std::memcpy(reinterpret_cast<void*>(read.local_va),
+                                          reinterpret_cast<const void*>(read.remote_va), read.length);
                               engine.HandleRdmaReadCompleted(read.id);
                             },
                             [](const auto&) {}},
                  action);
     }
   }
-  static void Append(std::string* to, Bytes bytes) { to->append(reinterpret_cast<const char*>(bytes.data()), bytes.size()); }
+  static void Append(std::string* to, Bytes bytes) {
+    to->append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
 
   FakeDevice& device_;
   std::deque<std::vector<std::byte>> received_;
@@ -134,20 +143,23 @@ struct Link {
     REQUIRE(peer.engine.HandleHello(hello).has_value());
     const auto ack = peer.engine.HelloAck();
     REQUIRE(engine->HandleReply(ack).has_value());
-    auto queue_pair = std::make_unique<ibv::IbvQp>(device.Make(64), verbs::QpOptions{.receive_buffer_size = kBufferSize, .initial_receives = 16});
+    auto queue_pair = std::make_unique<ibv::IbvQp>(
+        device.Make(64), verbs::QpOptions{.receive_buffer_size = kBufferSize, .initial_receives = 16});
     REQUIRE(queue_pair->Prepare());
     queue_pair->Establish(4, 4);
     auto owned = std::make_unique<Session>(std::move(engine), std::move(queue_pair));
     session = owned.get();
     fd = ::eventfd(0, EFD_CLOEXEC);  // any file
-    socket = new StreamSocket(AF_INET, fd, std::move(owned), Address{}, Address{}, KeptOptions{}, /*nonblocking=*/false);
+    socket = new StreamSocket(AF_INET, fd, std::move(owned), Address{}, Address{}, KeptOptions{},
+                              /*nonblocking=*/false);
     FdTable::Set(fd, socket);
     peer.Exchange();
   }
   ~Link() {
     device.SetOnPoll({});
     device.SetOnArm({});
-    // The helper may have the socket, for what a sender has left to it. With the session goes all that knows of the device.
+    // The helper may have the socket, for what a sender has left to it. With the session goes all that knows
+    // of the device.
     Background::RestForFork();
     Background::LockForFork();
     session->engine().Abort(engine::AbortReason::kLocal);  // nothing to log
@@ -173,7 +185,8 @@ struct Link {
     });
   }
 
-  // From now on: once the receives are armed for so much or more. Who arms them goes on, under the socket's lock.
+  // From now on: once the receives are armed for so much or more. Who arms them goes on, under the socket's
+  // lock.
   std::future<void> Arming(Armed least) {
     struct Signal {
       std::promise<void> armed;

@@ -1,11 +1,12 @@
 // A sender over a kernel RNIC that lends its memory: what wakes it.
+#include "test/preload/kernel_link.h"
+
 #include <chrono>
 #include <future>
 #include <string>
 #include <thread>
 
 #include "preload/readiness/readiness.h"
-#include "test/preload/kernel_link.h"
 
 namespace sdp::preload {
 namespace {
@@ -14,14 +15,15 @@ using test::Armed;
 using test::kPatience;
 using test::Link;
 
-// A blocking write of more than the threshold, in a thread of its own. It lends its memory for some milliseconds; who comes later finds that it has
-// copied instead.
+// A blocking write of more than the threshold, in a thread of its own. It lends its memory for some
+// milliseconds; who comes later finds that it has copied instead.
 class Write {
  public:
-  Write(Link& link, size_t size) : text_(size, 'z'), thread_([this, &link] {
-    const iovec piece{.iov_base = text_.data(), .iov_len = text_.size()};
-    result_ = link.socket->Send(link.fd, &piece, 1, 0);
-  }) {}
+  Write(Link& link, size_t size)
+      : text_(size, 'z'), thread_([this, &link] {
+          const iovec piece{.iov_base = text_.data(), .iov_len = text_.size()};
+          result_ = link.socket->Send(link.fd, &piece, 1, 0);
+        }) {}
   ssize_t Finish() {
     thread_.join();
     return result_;
@@ -66,7 +68,9 @@ TEST_CASE("A sender that waits for its memory alone is not woken by the peer's d
   CHECK(seen);
 }
 
-TEST_CASE("A sender is told of all if another one waits for data, and after a while: two that send and do not read find each other") {
+TEST_CASE(
+    "A sender is told of all if another one waits for data, and after a while: two that send and do not read "
+    "find each other") {
   constexpr size_t kSize = 100'000;
   const bool observed = GENERATE(true, false);
   Link link;
@@ -84,7 +88,8 @@ TEST_CASE("A sender is told of all if another one waits for data, and after a wh
   if (observed) link.socket->RemoveObserver(&observer, link.fd);
 }
 
-TEST_CASE("A poll or an epoll set that comes while a sender waits for its memory has the device tell of all") {
+TEST_CASE(
+    "A poll or an epoll set that comes while a sender waits for its memory has the device tell of all") {
   constexpr size_t kSize = 100'000;
   const bool polls = GENERATE(true, false);
   bool seen = false;

@@ -1,4 +1,5 @@
-// Looks at a kernel RNIC's completion queues before a sleep: what they find, what ends them, and what is learnt of them.
+// Looks at a kernel RNIC's completion queues before a sleep: what they find, what ends them, and what is
+// learnt of them.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>

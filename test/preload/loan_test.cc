@@ -1,5 +1,5 @@
-// Memory that is lent for Zcopy, withdrawn because the connection is to be common to several processes: what has been counted as sent arrives once,
-// and the session comes to where it can be frozen.
+// Memory that is lent for Zcopy, withdrawn because the connection is to be common to several processes: what
+// has been counted as sent arrives once, and the session comes to where it can be frozen.
 #include "preload/socket/loan.h"
 
 #include <poll.h>
@@ -19,7 +19,8 @@ namespace {
 struct Lending {
   explicit Lending(const engine::Options& readers = {}) {
     const auto queue = [](const engine::Options& o) {
-      return verbs::QpOptions{.receive_buffer_size = o.receive_buffer_size, .initial_receives = o.receive_buffers};
+      return verbs::QpOptions{.receive_buffer_size = o.receive_buffer_size,
+                              .initial_receives = o.receive_buffers};
     };
     engine::Options writers;
     writers.source_threshold = 1000;
@@ -44,7 +45,8 @@ struct Lending {
       if (Now() > give_up) return false;
       writer->ReadAvailable();
       reader->ReadAvailable();
-      pollfd links[2] = {{.fd = link.a.fd.value, .events = POLLIN, .revents = 0}, {.fd = link.z.fd.value, .events = POLLIN, .revents = 0}};
+      pollfd links[2] = {{.fd = link.a.fd.value, .events = POLLIN, .revents = 0},
+                         {.fd = link.z.fd.value, .events = POLLIN, .revents = 0}};
       poll(links, 2, 1);
     }
     return true;
@@ -82,7 +84,8 @@ engine::Options Patient() {
   return options;
 }
 
-TEST_CASE("loan: what is withdrawn while the peer decides is a copy's, and follows when the peer has answered") {
+TEST_CASE(
+    "loan: what is withdrawn while the peer decides is a copy's, and follows when the peer has answered") {
   Lending ends(Patient());
   Loan loan(Loan::Kind::kSource);
   REQUIRE(ends.Lend(&loan));
@@ -105,7 +108,8 @@ TEST_CASE("loan: what is withdrawn while the peer decides is a copy's, and follo
   CHECK(ends.ReadAll() == ends.sent);
 }
 
-TEST_CASE("loan: what the peer has asked for as data, and reads nothing of, is back at once when it is withdrawn") {
+TEST_CASE(
+    "loan: what the peer has asked for as data, and reads nothing of, is back at once when it is withdrawn") {
   engine::Options few;  // answers with SendSm
   few.receive_buffers = 4;
   few.receive_limit = 4 * few.receive_buffer_size;
@@ -115,7 +119,8 @@ TEST_CASE("loan: what the peer has asked for as data, and reads nothing of, is b
   REQUIRE(ends.Lend(&loan));
   REQUIRE(ends.Move([&] {
     const engine::Engine& e = ends.writer->engine();
-    return e.stats().src_avails_out == 1 && e.advertised_out() == 0 && e.stats().send_credits <= 2;  // none for payload
+    return e.stats().src_avails_out == 1 && e.advertised_out() == 0 &&
+           e.stats().send_credits <= 2;  // none for payload
   }));
   CHECK(ends.writer->engine().offered_bytes() != 0);
   if (kept_before) REQUIRE(loan.Keep(*ends.writer));

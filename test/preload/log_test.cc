@@ -73,7 +73,9 @@ TEST_CASE("A full pipe costs the line, not the program") {
 // A file whose descriptor is that of standard error; what was there is back when it goes.
 class InPlaceOfStderr {
  public:
-  explicit InPlaceOfStderr(int fd) : saved_(dup(STDERR_FILENO)) { REQUIRE(dup2(fd, STDERR_FILENO) == STDERR_FILENO); }
+  explicit InPlaceOfStderr(int fd) : saved_(dup(STDERR_FILENO)) {
+    REQUIRE(dup2(fd, STDERR_FILENO) == STDERR_FILENO);
+  }
   ~InPlaceOfStderr() {
     dup2(saved_, STDERR_FILENO);
     close(saved_);
@@ -104,7 +106,8 @@ TEST_CASE("What the program puts in the place of standard error gets no line") {
 
 TEST_CASE("A client whom inetd has put there gets no line") {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  sockaddr_in address{
+      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
   socklen_t length = sizeof address;
   REQUIRE(bind(listener, reinterpret_cast<sockaddr*>(&address), length) == 0);
   REQUIRE(listen(listener, 1) == 0);

@@ -16,7 +16,8 @@ TEST_CASE("A new connection may look as long as the configuration allows; withou
   CHECK(none.Next() == Duration::zero());
 }
 
-TEST_CASE("Without a configured time a look lasts as long as a sleep costs, also when a wait was noted before") {
+TEST_CASE(
+    "Without a configured time a look lasts as long as a sleep costs, also when a wait was noted before") {
   PollBudget budget(std::nullopt);
   budget.NoteSlept(microseconds(1));
   CHECK(budget.Next() == SleepCost());

@@ -24,9 +24,12 @@ uint32_t Run(const std::vector<sock_filter>& filter, int number, uint64_t argume
 }
 
 TEST_CASE("A filter answers for each system call") {
-  const std::vector<sock_filter> filter = {kNumber, BPF_JUMP(BPF_JMP + BPF_JEQ + BPF_K, SYS_read, 2, 0),
-                                           BPF_JUMP(BPF_JMP + BPF_JGE + BPF_K, SYS_close, 0, 2), Return(SECCOMP_RET_ERRNO | EPERM),
-                                           Return(SECCOMP_RET_ALLOW), Return(SECCOMP_RET_KILL_PROCESS)};
+  const std::vector<sock_filter> filter = {kNumber,
+                                           BPF_JUMP(BPF_JMP + BPF_JEQ + BPF_K, SYS_read, 2, 0),
+                                           BPF_JUMP(BPF_JMP + BPF_JGE + BPF_K, SYS_close, 0, 2),
+                                           Return(SECCOMP_RET_ERRNO | EPERM),
+                                           Return(SECCOMP_RET_ALLOW),
+                                           Return(SECCOMP_RET_KILL_PROCESS)};
   CHECK(Run(filter, SYS_read) == SECCOMP_RET_ALLOW);
   CHECK(Run(filter, SYS_write) == SECCOMP_RET_KILL_PROCESS);
   CHECK(Run(filter, SYS_close) == (SECCOMP_RET_ERRNO | EPERM));
@@ -53,7 +56,8 @@ TEST_CASE("A filter computes, remembers and jumps") {
 TEST_CASE("What the kernel takes for a filter") {
   using Filter = std::vector<sock_filter>;
   CHECK(IsFilter(Filter{Return(SECCOMP_RET_ALLOW)}));
-  CHECK(IsFilter(Filter{kNumber, BPF_JUMP(BPF_JMP + BPF_JSET + BPF_X, 0, 1, 0), BPF_STMT(BPF_ALU + BPF_NEG, 0), BPF_STMT(BPF_RET + BPF_A, 0)}));
+  CHECK(IsFilter(Filter{kNumber, BPF_JUMP(BPF_JMP + BPF_JSET + BPF_X, 0, 1, 0),
+                        BPF_STMT(BPF_ALU + BPF_NEG, 0), BPF_STMT(BPF_RET + BPF_A, 0)}));
   CHECK_FALSE(IsFilter({}));
   CHECK_FALSE(IsFilter(Filter{kNumber}));
   const Filter wrong = {
@@ -67,20 +71,26 @@ TEST_CASE("What the kernel takes for a filter") {
       BPF_JUMP(BPF_JMP + BPF_JA, 1, 0, 0),
       BPF_JUMP(BPF_JMP + BPF_JEQ + BPF_K, 0, 0, 1),
   };
-  for (const sock_filter& instruction : wrong) CHECK_FALSE(IsFilter(Filter{instruction, Return(SECCOMP_RET_ALLOW)}));
+  for (const sock_filter& instruction : wrong)
+    CHECK_FALSE(IsFilter(Filter{instruction, Return(SECCOMP_RET_ALLOW)}));
 }
 
 TEST_CASE("A filter that divides by what is 0 ends with 0") {
-  CHECK(Run({BPF_STMT(BPF_ALU + BPF_DIV + BPF_X, 0), Return(SECCOMP_RET_ALLOW)}, SYS_read) == SECCOMP_RET_KILL_THREAD);
+  CHECK(Run({BPF_STMT(BPF_ALU + BPF_DIV + BPF_X, 0), Return(SECCOMP_RET_ALLOW)}, SYS_read) ==
+        SECCOMP_RET_KILL_THREAD);
 }
 
 TEST_CASE("What is no filter allows nothing") {
   CHECK(Run({}, SYS_read) == SECCOMP_RET_KILL_PROCESS);
   CHECK(Run({kNumber}, SYS_read) == SECCOMP_RET_KILL_PROCESS);
-  CHECK(Run({BPF_STMT(BPF_LD + BPF_W + BPF_ABS, sizeof(seccomp_data)), Return(SECCOMP_RET_ALLOW)}, SYS_read) == SECCOMP_RET_KILL_PROCESS);
-  CHECK(Run({BPF_STMT(BPF_LD + BPF_MEM, BPF_MEMWORDS), Return(SECCOMP_RET_ALLOW)}, SYS_read) == SECCOMP_RET_KILL_PROCESS);
-  CHECK(Run({BPF_STMT(BPF_ALU + BPF_DIV + BPF_K, 0), Return(SECCOMP_RET_ALLOW)}, SYS_read) == SECCOMP_RET_KILL_PROCESS);
-  CHECK(Run({BPF_JUMP(BPF_JMP + BPF_JA, 0xffffffff, 0, 0), Return(SECCOMP_RET_ALLOW)}, SYS_read) == SECCOMP_RET_KILL_PROCESS);
+  CHECK(Run({BPF_STMT(BPF_LD + BPF_W + BPF_ABS, sizeof(seccomp_data)), Return(SECCOMP_RET_ALLOW)},
+            SYS_read) == SECCOMP_RET_KILL_PROCESS);
+  CHECK(Run({BPF_STMT(BPF_LD + BPF_MEM, BPF_MEMWORDS), Return(SECCOMP_RET_ALLOW)}, SYS_read) ==
+        SECCOMP_RET_KILL_PROCESS);
+  CHECK(Run({BPF_STMT(BPF_ALU + BPF_DIV + BPF_K, 0), Return(SECCOMP_RET_ALLOW)}, SYS_read) ==
+        SECCOMP_RET_KILL_PROCESS);
+  CHECK(Run({BPF_JUMP(BPF_JMP + BPF_JA, 0xffffffff, 0, 0), Return(SECCOMP_RET_ALLOW)}, SYS_read) ==
+        SECCOMP_RET_KILL_PROCESS);
 }
 
 bool Confines(std::vector<sock_filter> filter) {
@@ -94,12 +104,13 @@ TEST_CASE("A filter confines that forbids something which a socket may take") {
   CHECK_FALSE(Confines({Return(SECCOMP_RET_LOG)}));
   CHECK(Confines({Return(SECCOMP_RET_ERRNO | EPERM)}));
   for (const int number : {SYS_mount, SYS_ptrace, SYS_reboot}) {
-    CHECK_FALSE(Confines({kNumber, BPF_JUMP(BPF_JMP + BPF_JEQ + BPF_K, static_cast<uint32_t>(number), 1, 0), Return(SECCOMP_RET_ALLOW),
-                          Return(SECCOMP_RET_KILL_PROCESS)}));
+    CHECK_FALSE(Confines({kNumber, BPF_JUMP(BPF_JMP + BPF_JEQ + BPF_K, static_cast<uint32_t>(number), 1, 0),
+                          Return(SECCOMP_RET_ALLOW), Return(SECCOMP_RET_KILL_PROCESS)}));
   }
-  for (const int number : {SYS_sendmsg, SYS_eventfd2, SYS_socket, SYS_getpid, SYS_ppoll, SYS_timer_create, SYS_timer_settime}) {
-    CHECK(Confines({kNumber, BPF_JUMP(BPF_JMP + BPF_JEQ + BPF_K, static_cast<uint32_t>(number), 1, 0), Return(SECCOMP_RET_ALLOW),
-                    Return(SECCOMP_RET_KILL_PROCESS)}));
+  for (const int number :
+       {SYS_sendmsg, SYS_eventfd2, SYS_socket, SYS_getpid, SYS_ppoll, SYS_timer_create, SYS_timer_settime}) {
+    CHECK(Confines({kNumber, BPF_JUMP(BPF_JMP + BPF_JEQ + BPF_K, static_cast<uint32_t>(number), 1, 0),
+                    Return(SECCOMP_RET_ALLOW), Return(SECCOMP_RET_KILL_PROCESS)}));
   }
   // As the kernel refuses them.
   const sock_fprog none = {0, nullptr};

@@ -24,10 +24,10 @@ class ScriptedQueuePair : public verbs::QueuePair {
   size_t room = SIZE_MAX;
   bool link_full = false;
   bool own_event_fd = false;  // as a kernel RNIC
-  size_t posted = 0;  // since the last flush
+  size_t posted = 0;          // since the last flush
   size_t most_posted = 0;
   int flushes = 0, detaches = 0, reads = 0, polls = 0, aborts = 0, disconnects = 0;
-  std::string sent;  // payload, in order
+  std::string sent;    // payload, in order
   bool ended = false;  // by the peer
   bool endless = false;
   std::vector<std::byte> again;  // what every read brings if `endless`
@@ -113,7 +113,8 @@ class ScriptedQueuePair : public verbs::QueuePair {
 
 // The connecting end of a connection whose peer has posted `credits` buffers of 128 bytes.
 struct Connected {
-  explicit Connected(uint16_t credits, std::unique_ptr<ScriptedQueuePair> queue = std::make_unique<ScriptedQueuePair>()) {
+  explicit Connected(uint16_t credits,
+                     std::unique_ptr<ScriptedQueuePair> queue = std::make_unique<ScriptedQueuePair>()) {
     engine::Options small;
     small.receive_buffers = credits;
     small.receive_buffer_size = 128;
@@ -175,7 +176,9 @@ std::vector<std::byte> SuspComm() {
   return bytes;
 }
 
-TEST_CASE("session: a peer that suspends (13) waits until somebody tends to the connection, and an RNIC that makes no other one ends it") {
+TEST_CASE(
+    "session: a peer that suspends (13) waits until somebody tends to the connection, and an RNIC that makes "
+    "no other one ends it") {
   Connected c(10);
   c.queue_pair->own_event_fd = true;
   c.queue_pair->ready.push_back(SuspComm());
@@ -198,12 +201,13 @@ TEST_CASE("session: a peer that suspends (13) waits until somebody tends to the 
   CHECK(c.session->engine().abort_reason() == engine::AbortReason::kLinkLost);
 }
 
-// A kernel RNIC's set-up: it fails with the first `errors`, one a connection, and then has a peer that answers.
+// A kernel RNIC's set-up: it fails with the first `errors`, one a connection, and then has a peer that
+// answers.
 struct Device {
   std::deque<int> errors{};
   std::vector<std::pair<uint16_t, uint16_t>> ports{};  // local and peer's, of each connection
-  int alive = 0;  // queue pairs that hold their names
-  bool crowded = false;  // a connection was asked for beside another
+  int alive = 0;                                       // queue pairs that hold their names
+  bool crowded = false;                                // a connection was asked for beside another
 };
 
 class DeviceConnector final : public verbs::Connector {
@@ -253,11 +257,15 @@ class DeviceQueuePair final : public ScriptedQueuePair {
     *reinterpret_cast<sockaddr_in*>(peer) = Name(2222);
     return true;
   }
-  std::unique_ptr<verbs::QueuePair> Leave() override { return std::make_unique<DeviceQueuePair>(device_, true); }
-  std::unique_ptr<verbs::Connector> ConnectAgain(const sockaddr* local, const sockaddr* target, Bytes hello, const verbs::QpOptions&,
-                                                 Duration, Time) override {
+  std::unique_ptr<verbs::QueuePair> Leave() override {
+    return std::make_unique<DeviceQueuePair>(device_, true);
+  }
+  std::unique_ptr<verbs::Connector> ConnectAgain(const sockaddr* local, const sockaddr* target, Bytes hello,
+                                                 const verbs::QpOptions&, Duration, Time) override {
     device_.crowded |= device_.alive != 0 || !left_;
-    const auto port = [](const sockaddr* name) { return ntohs(reinterpret_cast<const sockaddr_in*>(name)->sin_port); };
+    const auto port = [](const sockaddr* name) {
+      return ntohs(reinterpret_cast<const sockaddr_in*>(name)->sin_port);
+    };
     device_.ports.emplace_back(port(local), port(target));
     return std::make_unique<DeviceConnector>(device_, hello);
   }
@@ -274,7 +282,9 @@ class DeviceQueuePair final : public ScriptedQueuePair {
   const bool left_;
 };
 
-std::unique_ptr<verbs::QueuePair> DeviceConnector::TakeQueuePair() { return std::make_unique<DeviceQueuePair>(device_, false); }
+std::unique_ptr<verbs::QueuePair> DeviceConnector::TakeQueuePair() {
+  return std::make_unique<DeviceQueuePair>(device_, false);
+}
 
 // What became of a session over such a device whose peer has suspended it.
 bool GoesOn(Device& device) {
@@ -289,10 +299,13 @@ bool GoesOn(Device& device) {
   c.session->LeadMove({});
   CHECK_FALSE(c.session->moving());
   CHECK_FALSE(device.crowded);
-  return !c.session->link_ended() && c.session->engine().state() == engine::State::kEstablished && device.alive == 1;
+  return !c.session->link_ended() && c.session->engine().state() == engine::State::kEstablished &&
+         device.alive == 1;
 }
 
-TEST_CASE("session: a peer that suspends a kernel RNIC's connection is followed from the same port, with nothing left of the old one") {
+TEST_CASE(
+    "session: a peer that suspends a kernel RNIC's connection is followed from the same port, with nothing "
+    "left of the old one") {
   Device device;
   CHECK(GoesOn(device));
   CHECK(device.ports == std::vector<std::pair<uint16_t, uint16_t>>{{1111, 4711}});

@@ -1,5 +1,5 @@
-// Who may use a connection that several processes hold, and with which state. The second holder is this process, too, under a number of
-// its own.
+// Who may use a connection that several processes hold, and with which state. The second holder is this
+// process, too, under a number of its own.
 #include "preload/socket/shared_connection.h"
 
 #include <sys/mman.h>
@@ -74,7 +74,8 @@ TEST_CASE("shared connection: a state that is kept is elsewhere until it is publ
   h.second->Unlock();
 }
 
-TEST_CASE("shared connection: who leaves with a state that it kept leaves a broken connection, not an old state") {
+TEST_CASE(
+    "shared connection: who leaves with a state that it kept leaves a broken connection, not an old state") {
   Holders h;
   REQUIRE(h.first->Lock() == View::kCurrent);
   REQUIRE(Publish(h.first.get(), State(4)));
@@ -130,7 +131,8 @@ TEST_CASE("shared connection: who is lost in a message is no holder") {
   connection->Unlock();
 }
 
-TEST_CASE("shared connection: who is in a message whose sender is gone is a holder while somebody may take it") {
+TEST_CASE(
+    "shared connection: who is in a message whose sender is gone is a holder while somebody may take it") {
   const auto connection = SharedConnection::Make();
   REQUIRE(connection != nullptr);
   int passed = -1, watched = -1;
@@ -140,7 +142,8 @@ TEST_CASE("shared connection: who is in a message whose sender is gone is a hold
   REQUIRE(connection->Lock() == View::kCurrent);
   REQUIRE(connection->Add(relative));
   std::array<int, 3> memberships{};
-  for (int& membership : memberships) REQUIRE(connection->arena().Invite(&membership) != 0);  // processes that do not have the connection
+  for (int& membership : memberships)
+    REQUIRE(connection->arena().Invite(&membership) != 0);  // processes that do not have the connection
   for (const int membership : memberships) {
     CHECK(connection->HasOthers(/*sure=*/true));
     HiddenFds::Close(membership);

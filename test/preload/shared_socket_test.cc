@@ -1,4 +1,5 @@
-// What a call on a connection that several processes hold leaves to the others. The second holder is this process, too.
+// What a call on a connection that several processes hold leaves to the others. The second holder is this
+// process, too.
 #include <sys/socket.h>
 
 #include <catch2/catch.hpp>
@@ -20,7 +21,8 @@ struct Shared {
   Shared() {
     setenv("SDP_STATS_DIR", "/dev/null/none", 1);  // no statistics: whatever can be made is
     const engine::Options options;
-    const verbs::QpOptions queue{.receive_buffer_size = options.receive_buffer_size, .initial_receives = options.receive_buffers};
+    const verbs::QpOptions queue{.receive_buffer_size = options.receive_buffer_size,
+                                 .initial_receives = options.receive_buffers};
     iwarp::test::PairOptions pair;
     pair.a_qp = pair.z_qp = queue;
     link = iwarp::test::MakePair(pair);
@@ -39,7 +41,8 @@ struct Shared {
     socket->UnlockAfterFork();
     SharedArena* const arena = SharedArena::Own();
     REQUIRE(arena != nullptr);
-    for (uint32_t number = 0; other == nullptr && number < 16; ++number) other = SharedConnection::Join(arena, number, arena->child(), -1);
+    for (uint32_t number = 0; other == nullptr && number < 16; ++number)
+      other = SharedConnection::Join(arena, number, arena->child(), -1);
     REQUIRE(other != nullptr);
   }
   ~Shared() {

@@ -9,7 +9,8 @@ namespace {
 constexpr uint64_t kMebibyte = 1 << 20;
 
 // `mebibytes` in sends of `size`, of which one takes so long a MiB in either way. How many bytes were read.
-uint64_t Stream(StreamTiming* timing, uint64_t size, uint64_t mebibytes, Duration read, Duration copied, Time* now) {
+uint64_t Stream(StreamTiming* timing, uint64_t size, uint64_t mebibytes, Duration read, Duration copied,
+                Time* now) {
   uint64_t bytes_read = 0;
   for (uint64_t sent = 0; sent < mebibytes * kMebibyte; sent += size) {
     timing->Begin(size, *now);
@@ -22,7 +23,9 @@ constexpr auto us(int64_t count) { return std::chrono::microseconds(count); }
 
 }  // namespace
 
-TEST_CASE("stream timing: it begins by copying, but for long sends, and keeps to what is faster, whatever the size") {
+TEST_CASE(
+    "stream timing: it begins by copying, but for long sends, and keeps to what is faster, whatever the "
+    "size") {
   for (const uint64_t size : {kMebibyte / 2 + 1, kMebibyte, 64 * kMebibyte}) {
     StreamTiming slow;
     Time now(us(1));

@@ -62,7 +62,8 @@ TEST_CASE("timed choice: what is close is timed for longer, the longer the longe
   // There is nothing yet that the first could be close to.
   CHECK(Try(&choice, close) == Times{kTrial, kTrial + kBlock, 0});
   int before = 2 * kBlock;
-  for (uint32_t stay = TimedChoice::kShortestStay; stay < TimedChoice::kLongestStay; stay *= TimedChoice::kStayGrows) {
+  for (uint32_t stay = TimedChoice::kShortestStay; stay < TimedChoice::kLongestStay;
+       stay *= TimedChoice::kStayGrows) {
     Use(&choice, close, stay);
     const int tried = Try(&choice, close)[1] - static_cast<int>(TimedChoice::kUncounted);
     CHECK(tried >= before);
@@ -106,7 +107,8 @@ TEST_CASE("timed choice: a way that stays the fastest is kept for longer and lon
   const Times times{100, 110, 90};
   Use(&choice, times, TimedChoice::kWarmUp);
   Try(&choice, times);
-  for (uint32_t stay = TimedChoice::kShortestStay; stay < TimedChoice::kLongestStay; stay *= TimedChoice::kStayGrows) {
+  for (uint32_t stay = TimedChoice::kShortestStay; stay < TimedChoice::kLongestStay;
+       stay *= TimedChoice::kStayGrows) {
     Use(&choice, times, stay - 1);
     REQUIRE_FALSE(choice.trying());
     Use(&choice, times, 1);
@@ -120,7 +122,9 @@ TEST_CASE("timed choice: a way that stays the fastest is kept for longer and lon
   }
 }
 
-TEST_CASE("timed choice: another that has become faster is found, and what is hardly faster is no reason to change") {
+TEST_CASE(
+    "timed choice: another that has become faster is found, and what is hardly faster is no reason to "
+    "change") {
   TimedChoice choice;
   choice.Begin(kAll, 0);
   const Times before{100, 110, 120};
@@ -134,7 +138,8 @@ TEST_CASE("timed choice: another that has become faster is found, and what is ha
   Use(&choice, now, TimedChoice::kStayGrows * TimedChoice::kShortestStay);
   Try(&choice, now);
   CHECK(choice.way() == 2);
-  CHECK(Use(&choice, now, TimedChoice::kShortestStay)[2] == TimedChoice::kShortestStay);  // the first stay of the new one
+  CHECK(Use(&choice, now, TimedChoice::kShortestStay)[2] ==
+        TimedChoice::kShortestStay);  // the first stay of the new one
   CHECK(choice.trying());
 }
 
@@ -172,7 +177,8 @@ TEST_CASE("timed choice: first uses and outliers do not count") {
 }
 
 TEST_CASE("timed choice: a way whose times vary is judged by their mean") {
-  // The middle way takes now little, now much, and 10 % less than the others on the whole; the last one likewise, and more.
+  // The middle way takes now little, now much, and 10 % less than the others on the whole; the last one
+  // likewise, and more.
   std::mt19937 random(1);
   std::uniform_real_distribution<double> spread(0.5, 1.5);
   const Times mean{100, 90, 130};
@@ -183,7 +189,8 @@ TEST_CASE("timed choice: a way whose times vary is judged by their mean") {
   for (int i = 0; i < kUses; ++i) {
     const uint8_t way = choice.way();
     ++used[way];
-    choice.Took(std::chrono::nanoseconds(static_cast<int64_t>(1000 * mean[way] * (way == 0 ? 1 : spread(random)))));
+    choice.Took(
+        std::chrono::nanoseconds(static_cast<int64_t>(1000 * mean[way] * (way == 0 ? 1 : spread(random)))));
   }
   CHECK(used[1] > kUses * 8 / 10);
   CHECK(used[2] < kUses / 20);

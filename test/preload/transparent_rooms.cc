@@ -94,7 +94,8 @@ int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
 int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask) {
   return real.epoll_pwait2(epfd, events, max_events, timeout, mask);
 }
-int EpollWaitBeforeSockets(int, epoll_event*, int, const timespec*, const sigset_t*, int (*wait)(void*), void* arguments) {
+int EpollWaitBeforeSockets(int, epoll_event*, int, const timespec*, const sigset_t*, int (*wait)(void*),
+                           void* arguments) {
   return wait(arguments);
 }
 bool HaveEpolls() { return false; }

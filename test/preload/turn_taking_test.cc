@@ -22,7 +22,11 @@ struct End {
 
   void Send(uint64_t bytes) {
     if (turns.answered() && turns.End(kThreshold))
-      turns.Begin({.now = now, .read_bytes_in = read_bytes_in, .peer_lends = peer_lends, .tries = tries, .connected = connected});
+      turns.Begin({.now = now,
+                   .read_bytes_in = read_bytes_in,
+                   .peer_lends = peer_lends,
+                   .tries = tries,
+                   .connected = connected});
     turns.Sent(bytes);
   }
   void Turn(uint64_t question, uint64_t answer, Duration taken = std::chrono::microseconds(100)) {
@@ -34,7 +38,9 @@ struct End {
 
 // Until the trials are over, each way taking its time.
 void Try(End* end, uint64_t question, uint64_t answer, Duration copy, Duration read, Duration write) {
-  for (uint32_t i = 0; i < TimedChoice::kWarmUp + 3 * (TimedChoice::kUncounted + 2 * TimedChoice::kBlock) + TimedChoice::kBlock; ++i) {
+  for (uint32_t i = 0; i < TimedChoice::kWarmUp + 3 * (TimedChoice::kUncounted + 2 * TimedChoice::kBlock) +
+                               TimedChoice::kBlock;
+       ++i) {
     end->Send(question);
     end->turns.Received(answer);
     end->now += end->turns.way() == Way::kCopy ? copy : end->turns.way() == Way::kRead ? read : write;
@@ -162,8 +168,10 @@ TEST_CASE("turns: what is copied behind a small turn does not count for a way th
     end.now += end.turns.way() == Way::kCopy ? us(100) : end.turns.way() == Way::kRead ? us(130) : us(120);
     if (i % 3 == 2) end.Turn(1, 1);
   }
-  // Of three turns in a row only the last can go another way, and copying is faster: reading so much that half a trial shows it.
-  constexpr int kTrial = TimedChoice::kUncounted + TimedChoice::kBlock, kHalf = TimedChoice::kUncounted + TimedChoice::kBlock / 2;
+  // Of three turns in a row only the last can go another way, and copying is faster: reading so much that
+  // half a trial shows it.
+  constexpr int kTrial = TimedChoice::kUncounted + TimedChoice::kBlock,
+                kHalf = TimedChoice::kUncounted + TimedChoice::kBlock / 2;
   CHECK(copied == 400 - kHalf - kTrial);
 }
 

@@ -25,7 +25,11 @@ class Result(unittest.TestResult):
 
     def note(self, outcome, test, error):
         if error is not None:
-            print(f"{outcome} {test.id()}\n{''.join(traceback.format_exception(*error))}", file=sys.stderr, flush=True)
+            print(
+                f"{outcome} {test.id()}\n{''.join(traceback.format_exception(*error))}",
+                file=sys.stderr,
+                flush=True,
+            )
         if self.outcome is None and not isinstance(test, unittest.TestCase):
             self.say(outcome, test.id())  # of a module or a class: what comes before and behind its cases
         elif self.outcome != "failed":
@@ -61,7 +65,9 @@ def chosen(suite, wanted, unwanted):
     for test in suite:
         if isinstance(test, unittest.TestSuite):
             yield from chosen(test, wanted, unwanted)
-        elif (not wanted or any(word in test.id() for word in wanted)) and not any(word in test.id() for word in unwanted):
+        elif (not wanted or any(word in test.id() for word in wanted)) and not any(
+            word in test.id() for word in unwanted
+        ):
             yield test
 
 

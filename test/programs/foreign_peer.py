@@ -36,6 +36,7 @@ def fpdu(ulpdu):
 @dataclasses.dataclass(frozen=True)
 class Message:
     """Of the program's library. `mid` None: an RDMAP Terminate, which is the payload."""
+
     opcode: int
     mid: int = None
     bufs: int = 0
@@ -147,7 +148,7 @@ class ForeignPeer:
     def hear(self, timeout=30):
         """The next message. Raises Ended, or TimeoutError."""
         self.link.settimeout(timeout)
-        size, = struct.unpack(">H", self.read(2))
+        (size,) = struct.unpack(">H", self.read(2))
         ulpdu = self.read(size)
         self.read(-(size + 2) % 4 + 4)
         opcode = ulpdu[1] & 15

@@ -14,7 +14,17 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent / "scripts"))
 
-from sdp_world import CONNECTIONS, World, file_hash, find, free_port, missing, random_file, tcp_listens, wait_until  # noqa: E402,F401
+from sdp_world import (
+    CONNECTIONS,
+    World,
+    file_hash,
+    find,
+    free_port,
+    missing,
+    random_file,
+    tcp_listens,
+    wait_until,
+)  # noqa: E402,F401
 
 PEER = HERE / "peer.py"
 SKIPPED = 77
@@ -30,11 +40,18 @@ def need(*programs):
 @dataclasses.dataclass(frozen=True)
 class Ends:
     """Which ends of a connection are preloaded."""
+
     server: bool
     client: bool
 
     def __str__(self):
-        return "both ends" if self.server and self.client else "the server alone" if self.server else "the client alone"
+        return (
+            "both ends"
+            if self.server and self.client
+            else "the server alone"
+            if self.server
+            else "the client alone"
+        )
 
     @property
     def sdp(self):
@@ -51,7 +68,9 @@ class TestWorld(World):
 
     def environment(self, preload=True, **extra):
         # The machine may be slow: a port mapper that answers late is not to make TCP of a connection.
-        return super().environment(preload, **(({"SDP_LOG": "debug", "SDP_PM_TIMEOUT_MS": 10000} if preload else {}) | extra))
+        return super().environment(
+            preload, **(({"SDP_LOG": "debug", "SDP_PM_TIMEOUT_MS": 10000} if preload else {}) | extra)
+        )
 
     def connects(self, port):
         """(connects to the port that became SDP, Counter of the reasons of those that became TCP), of processes living and ended."""
@@ -61,9 +80,15 @@ class TestWorld(World):
 
     def accepted(self, port):
         """(connections over SDP, over TCP) that the port's listeners have accepted, in the processes that live."""
-        listeners = [listener for process in self.sdpstat()["processes"] for listener in process["listeners"]
-                     if listener["local"].rsplit(":", 1)[1] == str(port)]
-        return sum(listener["accepted_sdp"] for listener in listeners), sum(listener["accepted_tcp"] for listener in listeners)
+        listeners = [
+            listener
+            for process in self.sdpstat()["processes"]
+            for listener in process["listeners"]
+            if listener["local"].rsplit(":", 1)[1] == str(port)
+        ]
+        return sum(listener["accepted_sdp"] for listener in listeners), sum(
+            listener["accepted_tcp"] for listener in listeners
+        )
 
     def run_peer(self, *arguments, **options):
         return self.run([sys.executable, PEER, *arguments], **options)
@@ -102,7 +127,9 @@ class ProgramTest(unittest.TestCase):
             self.assertGreaterEqual(over_tcp["pm-denied"] + over_tcp["pm-cached"], at_least, over_tcp)
             self.assertEqual(over_sdp, 0)
         elif ends.server:
-            wait_until(lambda: self.world.accepted(port)[1] >= at_least, f"{at_least} clients that came by TCP")
+            wait_until(
+                lambda: self.world.accepted(port)[1] >= at_least, f"{at_least} clients that came by TCP"
+            )
             self.assertEqual(self.world.accepted(port)[0], 0)
 
     def assert_takes_less(self, limits, measure):
@@ -119,14 +146,18 @@ class ProgramTest(unittest.TestCase):
 
     def assert_sdp_carried(self, at_least_in=0, at_least_out=0, process=None, timeout=30.0):
         """Waits for the counters (a process publishes when it next passes through the library), then checks them."""
+
         def carried():
             received, sent = self.world.sdp_bytes(process)
             return received >= at_least_in and sent >= at_least_out
+
         try:
             wait_until(carried, "SDP bytes", timeout)
         except AssertionError:
-            self.fail(f"SDP carried {self.world.sdp_bytes(process)} bytes (in, out), "
-                      f"wanted at least {(at_least_in, at_least_out)}")
+            self.fail(
+                f"SDP carried {self.world.sdp_bytes(process)} bytes (in, out), "
+                f"wanted at least {(at_least_in, at_least_out)}"
+            )
 
 
 def main():

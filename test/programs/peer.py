@@ -70,6 +70,7 @@ def echo_server(port, host="127.0.0.1"):
                     s.sendall(data)
             except ConnectionError:
                 pass
+
     serve(listen(port, host), handle)
 
 
@@ -82,6 +83,7 @@ def sink_server(port):
                 size += len(data)
             say(size, digest.hexdigest())
             s.sendall(digest.hexdigest().encode())
+
     serve(listen(port), handle)
 
 
@@ -152,7 +154,9 @@ def redis_check(port, count):
         for first in range(0, count, batch):
             keys = [f"key:{i}" for i in range(first, min(count, first + batch))]
             words = ["MGET", *keys]
-            s.sendall(f"*{len(words)}\r\n".encode() + b"".join(f"${len(w)}\r\n{w}\r\n".encode() for w in words))
+            s.sendall(
+                f"*{len(words)}\r\n".encode() + b"".join(f"${len(w)}\r\n{w}\r\n".encode() for w in words)
+            )
             assert answers.readline() == f"*{len(keys)}\r\n".encode()
             for i in range(first, first + len(keys)):
                 size = int(answers.readline()[1:])
@@ -164,8 +168,10 @@ def redis_check(port, count):
 def memcached(port, count):
     count = int(count)
     generator = random.Random(3)
-    values = {f"key{i}": generator.randbytes(500_000 if i % 1000 == 0 else generator.randrange(1, 2000))
-              for i in range(count)}
+    values = {
+        f"key{i}": generator.randbytes(500_000 if i % 1000 == 0 else generator.randrange(1, 2000))
+        for i in range(count)
+    }
     with connect(port) as s, s.makefile("rb") as answers:
         for key, value in values.items():
             s.sendall(f"set {key} 0 0 {len(value)}\r\n".encode() + value + b"\r\n")
@@ -202,9 +208,17 @@ def epoll_server(port):
 
 def main():
     run = {
-        "echo-server": echo_server, "select-server": select_server, "epoll-server": epoll_server, "sink-server": sink_server,
-        "send": send, "echo-client": echo_client, "wait-for-end": wait_for_end, "fetch": fetch, "connect": connect_and_close,
-        "redis-check": redis_check, "memcached": memcached,
+        "echo-server": echo_server,
+        "select-server": select_server,
+        "epoll-server": epoll_server,
+        "sink-server": sink_server,
+        "send": send,
+        "echo-client": echo_client,
+        "wait-for-end": wait_for_end,
+        "fetch": fetch,
+        "connect": connect_and_close,
+        "redis-check": redis_check,
+        "memcached": memcached,
     }[sys.argv[1]]
     try:
         run(*sys.argv[2:])

@@ -41,11 +41,19 @@ class Apache(harness.ProgramTest):
         port = harness.free_port()
         configuration = self.world.directory / f"apache-{port}.conf"
         user = "User www-data\nGroup www-data" if os.geteuid() == 0 else ""
-        configuration.write_text(CONFIGURATION.format(directory=self.world.directory, port=port, mpm=mpm, modules=MODULES, user=user,
-                                                      processes=20 if mpm == "prefork" else 2,  # a kept connection occupies a process
-                                                      workers=25 if mpm == "prefork" else 100,
-                                                      # It ends idle ones by a connection of its own, which would count.
-                                                      spare="MaxSpareServers 25" if mpm == "prefork" else ""))
+        configuration.write_text(
+            CONFIGURATION.format(
+                directory=self.world.directory,
+                port=port,
+                mpm=mpm,
+                modules=MODULES,
+                user=user,
+                processes=20 if mpm == "prefork" else 2,  # a kept connection occupies a process
+                workers=25 if mpm == "prefork" else 100,
+                # It ends idle ones by a connection of its own, which would count.
+                spare="MaxSpareServers 25" if mpm == "prefork" else "",
+            )
+        )
         server = self.world.start(["apache2", "-f", configuration, "-DFOREGROUND"], preload=ends.server)
         self.world.wait_for_listener(port, sdp=ends.server)
         return server, port
@@ -55,9 +63,15 @@ class Apache(harness.ProgramTest):
         url = f"http://127.0.0.1:{port}"
         fetched = self.world.directory / "fetched"
         for _ in range(2):
-            self.world.run(["curl", "-sS", "--fail", "--max-time", "30", "-o", fetched, f"{url}/large"], preload=ends.client)
+            self.world.run(
+                ["curl", "-sS", "--fail", "--max-time", "30", "-o", fetched, f"{url}/large"],
+                preload=ends.client,
+            )
             self.assertEqual(harness.file_hash(fetched), self.large)
-        output = self.world.run(["wrk", "--timeout", "20s", "-t", "2", "-c", "16", "-d", "1s", f"{url}/small"], preload=ends.client).decode()
+        output = self.world.run(
+            ["wrk", "--timeout", "20s", "-t", "2", "-c", "16", "-d", "1s", f"{url}/small"],
+            preload=ends.client,
+        ).decode()
         self.assertNotIn("Socket errors", output)
         self.assertNotIn("Non-2xx", output)
         self.assertGreater(int(re.search(r"(\d+) requests in", output)[1]), 100)

@@ -14,14 +14,19 @@ class CentralPortMapper(harness.ProgramTest):
     def start_pmd(self, name, *arguments):
         socket_path = self.world.directory / f"{name}.sock"
         port = harness.free_port(socket.SOCK_DGRAM)
-        pmd = self.world.start([sdp_world.PMD, "--listen", f"127.0.0.1:{port}", "--socket", socket_path, *arguments], preload=False)
+        pmd = self.world.start(
+            [sdp_world.PMD, "--listen", f"127.0.0.1:{port}", "--socket", socket_path, *arguments],
+            preload=False,
+        )
         harness.wait_until(lambda: "ready" in pmd.output(), f"{name} to be ready:\n{self.world.logs()}")
         return pmd, port, socket_path
 
     def setUp(self):
         super().setUp()
         self.central, self.central_port, _ = self.start_pmd("central", "--serve", "127.0.0.0/8")
-        self.host, _, self.host_socket = self.start_pmd("host", "--central", f"127.0.0.1:{self.central_port}", "--lifetime", "1")
+        self.host, _, self.host_socket = self.start_pmd(
+            "host", "--central", f"127.0.0.1:{self.central_port}", "--lifetime", "1"
+        )
 
     def client_environment(self):
         # Nobody listens on SDP_PM_PORT: only who asks the central port mapper learns the SDP address.
@@ -50,8 +55,13 @@ class CentralPortMapper(harness.ProgramTest):
         self.central.popen.kill()
         self.central.wait(10)
         began = time.monotonic()
-        client = self.world.peer("echo-client", port, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                 environment={"SDP_PM_SERVER": f"127.0.0.1:{self.central_port}"})
+        client = self.world.peer(
+            "echo-client",
+            port,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            environment={"SDP_PM_SERVER": f"127.0.0.1:{self.central_port}"},
+        )
         self.assertEqual(client.popen.stdout.readline(), b"connected\n")
         self.assertLess(time.monotonic() - began, 9)  # less than a client would wait for it
         self.assertEqual(self.world.sdp_bytes(client), (0, 0))

@@ -23,7 +23,7 @@ class Rules(harness.ProgramTest):
         return port, server
 
     def only_fallback(self, pid):
-        process, = [p for p in self.world.sdpstat()["processes"] if p["pid"] == pid]
+        (process,) = [p for p in self.world.sdpstat()["processes"] if p["pid"] == pid]
         self.assertEqual(len(process["fallbacks"]), 1)
         return process["fallbacks"][0]
 
@@ -32,7 +32,9 @@ class Rules(harness.ProgramTest):
         self.write(f"# none for this port\nuse tcp server python* *:{port}\n")
         server = self.world.peer("sink-server", port, environment=self.environment)
         self.world.wait_for_listener(port, sdp=False)
-        harness.wait_until(lambda: [p for p in self.world.sdpstat()["processes"] if p["fallbacks"]], "stats of the server")
+        harness.wait_until(
+            lambda: [p for p in self.world.sdpstat()["processes"] if p["fallbacks"]], "stats of the server"
+        )
         why = self.only_fallback(server.pid)
         self.assertEqual(why["reason"], "rule")
         self.assertEqual(why["reason_text"], f"libsdp.conf:2: use tcp server python* *:{port}")
@@ -64,31 +66,48 @@ class Rules(harness.ProgramTest):
 
     def test_a_listener_that_must_be_sdp_and_cannot_be(self):
         self.write("use sdp server * *:*\n")
-        server = self.world.peer("sink-server", harness.free_port(),
-                                 environment={**self.environment, "SDP_PMD_SOCKET": "/nonexistent/pmd.sock"})
+        server = self.world.peer(
+            "sink-server",
+            harness.free_port(),
+            environment={**self.environment, "SDP_PMD_SOCKET": "/nonexistent/pmd.sock"},
+        )
         self.assertNotEqual(server.wait(20), 0)
         self.assertIn("OSError", server.output())
 
     def test_mistakes_are_reported_and_stop_nothing(self):
-        self.write("use both server * *:*\nuse udp server * *:*\nset private-buffers 7\nset private-bufers 9\nuse tcp server * *:80\n")
+        self.write(
+            "use both server * *:*\nuse udp server * *:*\nset private-buffers 7\nset private-bufers 9\nuse tcp server * *:80\n"
+        )
         port, server = self.serve()
         self.world.wait_for_listener(port)
         self.world.run_peer("send", port, 1 << 20, environment=self.environment)
         self.assert_sdp_carried(at_least_in=1 << 20, process=server)
         log = self.world.sdp_log()
         self.assertIn(f"{self.path}:2:5: expected tcp, sdp or both, but there is 'udp': line ignored", log)
-        self.assertIn(f"{self.path}:4:20: there is no setting 'private-bufers', perhaps private-buffers: ignored", log)
+        self.assertIn(
+            f"{self.path}:4:20: there is no setting 'private-bufers', perhaps private-buffers: ignored", log
+        )
         self.assertIn(f"{self.path}:5:1: never matches: line 1", log)
 
     def test_a_running_process_follows_the_file(self):
         port, server = self.serve(SDP_CONFIG="/dev/null")
         self.world.wait_for_listener(port)
-        client = self.world.start([harness.sys.executable, "-c", (
-            "import socket, sys\n"
-            "for line in sys.stdin:\n"
-            f"    with socket.create_connection(('127.0.0.1', {port})) as s:\n"
-            "        s.sendall(b'x' * 1000)\n"
-            "    print('done', flush=True)\n")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, environment=self.environment)
+        client = self.world.start(
+            [
+                harness.sys.executable,
+                "-c",
+                (
+                    "import socket, sys\n"
+                    "for line in sys.stdin:\n"
+                    f"    with socket.create_connection(('127.0.0.1', {port})) as s:\n"
+                    "        s.sendall(b'x' * 1000)\n"
+                    "    print('done', flush=True)\n"
+                ),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            environment=self.environment,
+        )
 
         def connect():
             client.popen.stdin.write(b"\n")

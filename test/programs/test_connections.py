@@ -14,8 +14,9 @@ class Connections(harness.ProgramTest):
 
     def test_a_thousand_at_once(self):
         count = 1000
-        client = self.world.start([harness.CONNECTIONS, "idle", self.port, count], stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE)
+        client = self.world.start(
+            [harness.CONNECTIONS, "idle", self.port, count], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         self.assertEqual(client.popen.stdout.readline(), b"ready\n", client.output())
         self.assertEqual(self.world.summary()["connections_open"], 2 * count)
         self.assert_sdp_carried(at_least_in=count, at_least_out=count, process=self.server)

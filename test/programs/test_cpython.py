@@ -92,14 +92,21 @@ class Run:
         directory = world.directory / self.name  # where it leaves its files
         directory.mkdir()
         begin = time.monotonic()
-        self.process = world.start([PYTHON, "-B", CASES, self.results, "test." + module, *words], preload=preload, stdin=subprocess.PIPE,
-                                   environment={"SDP_LOG_FILE": self.log, "TMPDIR": directory} if preload else {"TMPDIR": directory})
+        self.process = world.start(
+            [PYTHON, "-B", CASES, self.results, "test." + module, *words],
+            preload=preload,
+            stdin=subprocess.PIPE,
+            environment={"SDP_LOG_FILE": self.log, "TMPDIR": directory} if preload else {"TMPDIR": directory},
+        )
         self.plain_clients = 0
         try:
             harness.wait_until(lambda: self.ended() or not self.process.running(), "end", MODULE_SECONDS)
             if preload and self.ended():
-                self.plain_clients = sum(p["closed"]["fallbacks"].get("plain-client", 0) for p in world.sdpstat()["processes"]
-                                         if p["pid"] == self.process.pid)
+                self.plain_clients = sum(
+                    p["closed"]["fallbacks"].get("plain-client", 0)
+                    for p in world.sdpstat()["processes"]
+                    if p["pid"] == self.process.pid
+                )
         except AssertionError:
             pass
         self.process.stop()
@@ -123,12 +130,17 @@ class Run:
     def connects(self):
         """(connects that became SDP, Counter of the reasons of those that became TCP), of all processes of this run."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        return len(re.findall(": SDP at ", text)), collections.Counter(re.findall(r": TCP, because (\S+)", text))
+        return len(re.findall(": SDP at ", text)), collections.Counter(
+            re.findall(r": TCP, because (\S+)", text)
+        )
 
 
 class CPython(unittest.TestCase):
     def setUp(self):
-        if not os.path.exists(sysconfig.get_path("stdlib", vars={"base": "/usr", "installed_base": "/usr"}) + "/test/test_socket.py"):
+        if not os.path.exists(
+            sysconfig.get_path("stdlib", vars={"base": "/usr", "installed_base": "/usr"})
+            + "/test/test_socket.py"
+        ):
             self.skipTest("libpython3-testsuite is not installed")
         self.world = harness.TestWorld()
         self.addCleanup(self.world.stop)
@@ -143,9 +155,11 @@ class CPython(unittest.TestCase):
         on_tcp, on_sdp = plain.outcomes(), preloaded.outcomes()
         over_sdp, over_tcp = preloaded.connects()
         count = collections.Counter(on_sdp.values())
-        said = [f"{module}: {count['ok']} passed, {count['skipped']} skipped, {sum(map(bad, on_sdp.values()))} failed; connects: "
-                f"{over_sdp} SDP{''.join(f', {n} TCP ({reason})' for reason, n in over_tcp.items())}"
-                f"{f'; {preloaded.plain_clients} clients came by TCP' if preloaded.plain_clients else ''}; {preloaded.seconds:.0f} s"]
+        said = [
+            f"{module}: {count['ok']} passed, {count['skipped']} skipped, {sum(map(bad, on_sdp.values()))} failed; connects: "
+            f"{over_sdp} SDP{''.join(f', {n} TCP ({reason})' for reason, n in over_tcp.items())}"
+            f"{f'; {preloaded.plain_clients} clients came by TCP' if preloaded.plain_clients else ''}; {preloaded.seconds:.0f} s"
+        ]
         findings = []
         if plain.ended() and not preloaded.ended():
             findings.append(f"{module} did not come to its end:\n{preloaded.process.output()[-3000:]}")
@@ -155,7 +169,11 @@ class CPython(unittest.TestCase):
             else:
                 findings.append(f"{name} {on_sdp[name]} under the preload, {on_tcp.get(name)} on TCP")
         # Nor has passed what found a reason to skip itself, or was not there.
-        for name in (name for name, outcome in on_tcp.items() if outcome == "ok" and on_sdp.get(name, "missing") in ("skipped", "missing")):
+        for name in (
+            name
+            for name, outcome in on_tcp.items()
+            if outcome == "ok" and on_sdp.get(name, "missing") in ("skipped", "missing")
+        ):
             if preloaded.ended() and not self.passes_alone(module, name):
                 findings.append(f"{name} {on_sdp.get(name, 'missing')} under the preload, ok on TCP")
         print("\n".join(said), flush=True)
@@ -165,20 +183,29 @@ class CPython(unittest.TestCase):
 
     def passes_alone(self, module, name):
         """These tests count on time here and there, and are many at once."""
-        attempts = (Run(self.world, module, [name], True, attempt).outcomes().get(name) for attempt in range(1, REPEATS + 1))
+        attempts = (
+            Run(self.world, module, [name], True, attempt).outcomes().get(name)
+            for attempt in range(1, REPEATS + 1)
+        )
         return any(outcome == "ok" for outcome in attempts)
 
     def test_what_fails_under_the_preload_fails_on_tcp(self):
-        modules = [module for module in MODULES if module in os.environ.get("SDP_CPYTHON", " ".join(MODULES)).split()]
+        modules = [
+            module for module in MODULES if module in os.environ.get("SDP_CPYTHON", " ".join(MODULES)).split()
+        ]
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
             results = list(pool.map(self.run_module, modules))
         over_sdp = sum(result[1] for result in results)
         over_tcp = sum((result[2] for result in results), collections.Counter())
         plain_clients = sum(result[3] for result in results)
-        print(f"in all: {over_sdp} connects became SDP; TCP: {dict(over_tcp)}; {plain_clients} accepted over TCP")
+        print(
+            f"in all: {over_sdp} connects became SDP; TCP: {dict(over_tcp)}; {plain_clients} accepted over TCP"
+        )
         self.assertEqual([finding for result in results for finding in result[0]], [])
         # Falling back is no way to pass. Some cases end both ends in the middle of the start-up.
-        self.assertLessEqual(sum(n for reason, n in over_tcp.items() if reason not in NOBODY_THERE), max(over_sdp // 50, 10))
+        self.assertLessEqual(
+            sum(n for reason, n in over_tcp.items() if reason not in NOBODY_THERE), max(over_sdp // 50, 10)
+        )
         self.assertEqual(plain_clients, 0)
         if modules == list(MODULES):
             self.assertGreater(over_sdp, 1000)

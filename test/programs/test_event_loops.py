@@ -14,11 +14,15 @@ class EventLoops(harness.ProgramTest):
         for ends in harness.BOTH_AND_EACH_ALONE:
             with self.subTest(str(ends)):
                 port = harness.free_port()
-                server = self.world.start([program, "serve", port], preload=ends.server, environment=environment)
+                server = self.world.start(
+                    [program, "serve", port], preload=ends.server, environment=environment
+                )
                 self.world.wait_for_listener(port, sdp=ends.server)
                 # Many small ones, and some that both ends have to wait with.
                 for count, size in (40, 3000), (4, 2_000_000):
-                    answer = self.world.run([program, "send", port, count, size], preload=ends.client, environment=environment)
+                    answer = self.world.run(
+                        [program, "send", port, count, size], preload=ends.client, environment=environment
+                    )
                     self.assertEqual(answer, b"ok %d\n" % count)
                 self.assert_carried(port, ends, at_least=44)
                 if says:

@@ -13,9 +13,14 @@ class Exec(harness.ProgramTest):
         self.port = harness.free_port()
 
     def serve(self, program):
-        server = self.world.start(["socat", f"TCP-LISTEN:{self.port},bind=127.0.0.1,reuseaddr,fork", f"EXEC:{program},nofork"])
+        server = self.world.start(
+            ["socat", f"TCP-LISTEN:{self.port},bind=127.0.0.1,reuseaddr,fork", f"EXEC:{program},nofork"]
+        )
         self.world.wait_for_listener(self.port)
-        clients = [self.world.start([sys.executable, "-c", CLIENT, self.port, size]) for size in (0, 1, 100_000, 3_000_000)]
+        clients = [
+            self.world.start([sys.executable, "-c", CLIENT, self.port, size])
+            for size in (0, 1, 100_000, 3_000_000)
+        ]
         for client in clients:
             self.assertEqual(client.wait(60), 0, client.output())
         self.assertIsNone(server.popen.poll(), server.output())

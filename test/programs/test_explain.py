@@ -16,9 +16,21 @@ SDP_RUN = BUILD / "tools" / "sdp-run"
 
 class Tools(harness.ProgramTest):
     def tool(self, *arguments, **environment):
-        env = self.world.environment(preload=False, **({"SDP_PMD_SOCKET": self.world.pmd_socket, "SDP_PM_PORT": self.world.pm_port,
-                                                        "SDP_STATS_DIR": self.world.stats_dir, "SDP_CONFIG": "/dev/null"} | environment))
-        return subprocess.run([str(a) for a in arguments], env=env, capture_output=True, text=True, timeout=60)
+        env = self.world.environment(
+            preload=False,
+            **(
+                {
+                    "SDP_PMD_SOCKET": self.world.pmd_socket,
+                    "SDP_PM_PORT": self.world.pm_port,
+                    "SDP_STATS_DIR": self.world.stats_dir,
+                    "SDP_CONFIG": "/dev/null",
+                }
+                | environment
+            ),
+        )
+        return subprocess.run(
+            [str(a) for a in arguments], env=env, capture_output=True, text=True, timeout=60
+        )
 
     def config(self, text):
         path = self.world.directory / "libsdp.conf"
@@ -49,7 +61,10 @@ class Explain(Tools):
         port = self.serve(preload=False)
         got = self.tool(SDP_RUN, "--explain", f"localhost:{port}")
         self.assertEqual(got.returncode, 1)
-        self.assertRegex(got.stdout, r"result +TCP: pm-denied \(remote\): the peer's port mapper knows no SDP listener for this port\n")
+        self.assertRegex(
+            got.stdout,
+            r"result +TCP: pm-denied \(remote\): the peer's port mapper knows no SDP listener for this port\n",
+        )
         self.assertIn("Start the server with the preload, after sdp-pmd", got.stdout)
 
     def test_rules_of_the_program_that_is_named(self):
@@ -71,7 +86,9 @@ class Explain(Tools):
         port = self.serve()
         got = self.tool(SDP_RUN, "--explain", f"127.0.0.1:{port}", self.setuid_program(), "root")
         self.assertEqual(got.returncode, 1, got.stderr)
-        self.assertRegex(got.stdout, r"result +TCP: privileged \(local\): the loader ignores LD_PRELOAD for setuid")
+        self.assertRegex(
+            got.stdout, r"result +TCP: privileged \(local\): the loader ignores LD_PRELOAD for setuid"
+        )
         self.assertRegex(got.stdout, r" /\S+ is setuid, and the loader ignores LD_PRELOAD for it\n")
         self.assertNotIn("SDP, after", got.stdout)
 
@@ -115,24 +132,37 @@ class Settings(Tools):
         text = self.tool(SDP_RUN, "--help").stdout
         knobs = re.findall(r"^  --([a-z0-9-]+) TEXT", text.split("Settings")[1], re.M)
         self.assertGreater(len(knobs), 15)
-        values = {"mode": "both", "rnic": "soft", "log": "info", "log-file": "/x", "log-destination": "file", "stats-dir": "/y",
-                  "pmd-socket": "/z", "pm-server": "10.0.0.1:4000", "force": "bcopy", "io-uring": "allow"}
+        values = {
+            "mode": "both",
+            "rnic": "soft",
+            "log": "info",
+            "log-file": "/x",
+            "log-destination": "file",
+            "stats-dir": "/y",
+            "pmd-socket": "/z",
+            "pm-server": "10.0.0.1:4000",
+            "force": "bcopy",
+            "io-uring": "allow",
+        }
         for knob in knobs:
             if knob == "set":
                 continue
             value = values.get(knob, "1000" if "mpa" not in knob else "1")
             seen = self.environment_of(f"--{knob}", value)
             self.assertEqual(seen["SDP_" + knob.upper().replace("-", "_")], value)
-        self.assertEqual(self.environment_of("--set", "send-buffer=5", "--set", "mpa-crc=1")["SDP_SEND_BUFFER"], "5")
+        self.assertEqual(
+            self.environment_of("--set", "send-buffer=5", "--set", "mpa-crc=1")["SDP_SEND_BUFFER"], "5"
+        )
         self.assertEqual(self.environment_of("--require")["SDP_MODE"], "sdp")
 
     def test_what_is_wrong_is_said(self):
         for arguments, message in (
-                (["--mode", "udp"], "mode udp is not one of both, sdp, tcp"),
-                (["--private-buffers", "2"], "private-buffers 2 is not a number from 3 to 4096"),
-                (["--set", "bufers=2"], "there is no setting 'bufers'"),
-                (["--set", "bufers"], "--set wants NAME=VALUE"),
-                (["--nonsense"], "no such option: --nonsense")):
+            (["--mode", "udp"], "mode udp is not one of both, sdp, tcp"),
+            (["--private-buffers", "2"], "private-buffers 2 is not a number from 3 to 4096"),
+            (["--set", "bufers=2"], "there is no setting 'bufers'"),
+            (["--set", "bufers"], "--set wants NAME=VALUE"),
+            (["--nonsense"], "no such option: --nonsense"),
+        ):
             got = self.tool(SDP_RUN, *arguments, "true")
             self.assertEqual(got.returncode, 125, arguments)
             self.assertIn(message, got.stderr)
@@ -140,7 +170,13 @@ class Settings(Tools):
 
     def test_require_fails_rather_than_falls_back(self):
         port = self.serve(preload=False)
-        got = self.tool(SDP_RUN, "--require", sys.executable, "-c", f"import socket; socket.create_connection(('127.0.0.1', {port}))")
+        got = self.tool(
+            SDP_RUN,
+            "--require",
+            sys.executable,
+            "-c",
+            f"import socket; socket.create_connection(('127.0.0.1', {port}))",
+        )
         self.assertEqual(got.returncode, 1)
         self.assertIn("ConnectionRefusedError", got.stderr)
 
@@ -154,17 +190,32 @@ class Doctor(Tools):
         self.assertIn("Nothing stands in SDP's way on this host.", got.stdout)
 
     def test_what_it_finds(self):
-        path = self.config("use tcp server * *:*\nuse tcp client * *:80\nuse both server sleep *:5\nuse nothing\nset rnic hard\n")
+        path = self.config(
+            "use tcp server * *:*\nuse tcp client * *:80\nuse both server sleep *:5\nuse nothing\nset rnic hard\n"
+        )
         got = self.tool(SDPSTAT, "doctor", "sleep", SDP_RNIC="verbs")
         self.assertEqual(got.returncode, 1)
         self.assertRegex(got.stdout, r"FAIL +(RDMA devices|self-test)")
-        env_config = subprocess.run([SDPSTAT, "doctor", "sleep"], capture_output=True, text=True, timeout=60,
-                                    env={**self.world.environment(preload=False), "SDP_CONFIG": str(path), "SDP_PMD_SOCKET": "/nonexistent",
-                                         "SDP_PM_PORT": str(self.world.pm_port)})
+        env_config = subprocess.run(
+            [SDPSTAT, "doctor", "sleep"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={
+                **self.world.environment(preload=False),
+                "SDP_CONFIG": str(path),
+                "SDP_PMD_SOCKET": "/nonexistent",
+                "SDP_PM_PORT": str(self.world.pm_port),
+            },
+        )
         self.assertEqual(env_config.returncode, 1)
-        for pattern in (rf"WARN +configuration +{path}:3:1: never matches", rf"FAIL +configuration +{path}:4:5: expected tcp, sdp or both",
-                        rf"FAIL +configuration +{path}:5:10: rnic hard is not one of", r"FAIL +port mapper +none answers at /nonexistent",
-                        rf"note +sleep +{path}:1: use tcp server \* \*:\*"):
+        for pattern in (
+            rf"WARN +configuration +{path}:3:1: never matches",
+            rf"FAIL +configuration +{path}:4:5: expected tcp, sdp or both",
+            rf"FAIL +configuration +{path}:5:10: rnic hard is not one of",
+            r"FAIL +port mapper +none answers at /nonexistent",
+            rf"note +sleep +{path}:1: use tcp server \* \*:\*",
+        ):
             self.assertRegex(env_config.stdout, pattern)
         missing = self.tool(SDPSTAT, "doctor", "/nonexistent/program")
         self.assertEqual(missing.returncode, 1)
@@ -174,13 +225,21 @@ class Doctor(Tools):
         """What helps is said for the directory that it is: nobody takes /tmp from others."""
         shared = self.world.directory / "shared"
         shared.mkdir()
-        for mode, remedy in (0o777, f"chmod go-w {shared}."), (0o1777, "Let SDP_STATS_DIR name a directory of its own."):
+        for mode, remedy in (0o777, f"chmod go-w {shared}."), (
+            0o1777,
+            "Let SDP_STATS_DIR name a directory of its own.",
+        ):
             shared.chmod(mode)
             got = self.tool(SDPSTAT, "doctor", SDP_STATS_DIR=shared)
             self.assertEqual(got.returncode, 1)
-            self.assertRegex(got.stdout, rf"FAIL +statistics +{shared} can be written by others, and is not used\n +-> {re.escape(remedy)}\n")
+            self.assertRegex(
+                got.stdout,
+                rf"FAIL +statistics +{shared} can be written by others, and is not used\n +-> {re.escape(remedy)}\n",
+            )
         shared.chmod(0o700)
-        self.assertRegex(self.tool(SDPSTAT, "doctor", SDP_STATS_DIR=shared).stdout, rf"ok +statistics +{shared}\n")
+        self.assertRegex(
+            self.tool(SDPSTAT, "doctor", SDP_STATS_DIR=shared).stdout, rf"ok +statistics +{shared}\n"
+        )
 
     def test_root_is_not_alarmed_by_what_is_another_user_s(self):
         """Root sees all users' statistics, but its own programs have theirs elsewhere."""

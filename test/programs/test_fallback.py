@@ -38,11 +38,19 @@ class OneSidePreloaded(harness.ProgramTest):
         listener = self.world.listener(port)
         self.assertEqual((listener["accepted_sdp"], listener["accepted_tcp"]), (1, 2))
         # With SDP_LOG=info the log has a line for the one connection over SDP, at each end.
-        for pattern in (rf"connect to 127\.0\.0\.1:{port}: SDP at ", rf"accept on 127\.0\.0\.1:{port}: SDP from "):
+        for pattern in (
+            rf"connect to 127\.0\.0\.1:{port}: SDP at ",
+            rf"accept on 127\.0\.0\.1:{port}: SDP from ",
+        ):
             self.assertEqual(len(re.findall(pattern, self.world.sdp_log())), 1, self.world.sdp_log())
 
     def test_a_plain_client_among_many(self):
-        server = self.world.start([sys.executable, "-c", textwrap.dedent("""
+        server = self.world.start(
+            [
+                sys.executable,
+                "-c",
+                textwrap.dedent(
+                    """
             import socket
             listener = socket.create_server(("127.0.0.1", 0), backlog=100)
             print(listener.getsockname()[1], flush=True)
@@ -52,17 +60,32 @@ class OneSidePreloaded(harness.ProgramTest):
                 connection, _ = listener.accept()
                 order.append(connection.recv(1).decode())
             print("".join(order), flush=True)
-            """)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            """
+                ),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         port = int(server.popen.stdout.readline())
         self.world.wait_for_listener(port)
-        clients = self.world.start([sys.executable, "-c", textwrap.dedent(f"""
+        clients = self.world.start(
+            [
+                sys.executable,
+                "-c",
+                textwrap.dedent(
+                    f"""
             import socket, sys
             connections = [socket.create_connection(("127.0.0.1", {port})) for _ in range(60)]
             for connection in connections:
                 connection.send(b"s")
             print("there", flush=True)
             sys.stdin.read()
-            """)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            """
+                ),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         self.assertEqual(clients.popen.stdout.readline(), b"there\n")
         with socket.create_connection(("127.0.0.1", port)) as plain:
             plain.send(b"p")
@@ -108,14 +131,18 @@ class WithoutPortMapper(harness.ProgramTest):
         self.world.run_peer("send", port, 1 << 20)
         self.assertEqual(self.world.sdp_bytes(server), (0, 0))
         threads = pathlib.Path(f"/proc/{server.pid}/task")
-        harness.wait_until(lambda: len(list(threads.iterdir())) == 1, "end of the thread that served the client")
+        harness.wait_until(
+            lambda: len(list(threads.iterdir())) == 1, "end of the thread that served the client"
+        )
         self.assertIn("not-registered", self.world.summary()["fallbacks"])
 
         self.world.start_pmd()
+
         # Whoever comes next is TCP's, and reminds the server to look for a daemon.
         def is_sdp():
             self.world.run_peer("send", port, 1 << 20)
             return self.world.sdp_bytes(server)[0] >= 1 << 20
+
         harness.wait_until(is_sdp, "connection over SDP")
 
     def test_connecting_costs_next_to_nothing(self):
@@ -126,6 +153,7 @@ class WithoutPortMapper(harness.ProgramTest):
         def first_and_median():
             seconds = [float(s) for s in self.world.run_peer("connect", port, 50).split()]
             return seconds[0], sorted(seconds)[len(seconds) // 2]
+
         # Nobody listens on the port mapper's port: the answer (ICMP unreachable) comes in a round trip, and is remembered.
         self.assert_takes_less((0.25, 0.02), first_and_median)
 
@@ -133,16 +161,28 @@ class WithoutPortMapper(harness.ProgramTest):
         port = harness.free_port()
         self.world.peer("echo-server", port)
         self.world.wait_for_listener(port, sdp=False)
-        silent = self.world.start([sys.executable, "-c", "import socket, sys, time\n"
-                                   "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
-                                   f"s.bind(('127.0.0.1', {self.world.pm_port}))\n"
-                                   "print('bound', flush=True)\ntime.sleep(100)"], preload=False, stdout=subprocess.PIPE)
+        silent = self.world.start(
+            [
+                sys.executable,
+                "-c",
+                "import socket, sys, time\n"
+                "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+                f"s.bind(('127.0.0.1', {self.world.pm_port}))\n"
+                "print('bound', flush=True)\ntime.sleep(100)",
+            ],
+            preload=False,
+            stdout=subprocess.PIPE,
+        )
         self.assertEqual(silent.popen.stdout.readline(), b"bound\n")
         default = ["env", "-u", "SDP_PM_TIMEOUT_MS"]
 
         def first_and_longest_of_the_others():
-            seconds = [float(s) for s in self.world.run([*default, sys.executable, harness.PEER, "connect", port, 20]).split()]
+            seconds = [
+                float(s)
+                for s in self.world.run([*default, sys.executable, harness.PEER, "connect", port, 20]).split()
+            ]
             return seconds[0], max(seconds[1:])
+
         self.assert_takes_less((0.6, 0.1), first_and_longest_of_the_others)
 
 

@@ -28,6 +28,7 @@ class PortMapperDies(harness.ProgramTest):
             before = self.world.sdp_bytes(server)
             self.world.run_peer("connect", port, 1)
             return self.world.sdp_bytes(server) > before
+
         harness.wait_until(over_sdp, "SDP connection after the port mapper came back")
         self.echo(client, 100_000)
 
@@ -50,7 +51,7 @@ class PeerDies(harness.ProgramTest):
         server.kill(number)
         how, seconds = client.popen.stdout.readline().split()
         self.assertIn(how, (b"eof", b"reset"))
-        return float(seconds),
+        return (float(seconds),)
 
     def test_server_killed(self):
         self.assert_takes_less((1.0,), lambda: self.end_seen_by_client(signal.SIGKILL))
@@ -74,6 +75,7 @@ class PeerDies(harness.ProgramTest):
 
         def connections():
             return self.world.sdpstat()["summary"]["connections_open"]
+
         harness.wait_until(lambda: connections() == 0, "end of the dead clients' connections")
         self.world.run_peer("connect", port, 10)
         self.assertTrue(server.running())

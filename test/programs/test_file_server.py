@@ -47,7 +47,9 @@ class FileServer(harness.ProgramTest):
         self.assertEqual(wanted[0], hashlib.sha256((directory / "large").read_bytes()).hexdigest())
         port = harness.free_port()
         # By itself the embedded RNIC would copy.
-        server = self.world.start([sys.executable, "-c", SERVER, port], environment={"SDP_BCOPY_THRESHOLD": 512 << 10})
+        server = self.world.start(
+            [sys.executable, "-c", SERVER, port], environment={"SDP_BCOPY_THRESHOLD": 512 << 10}
+        )
         self.world.wait_for_listener(port)
         clients = [self.world.start([sys.executable, "-c", CLIENT, port, *sizes]) for _ in range(3)]
         for client in clients:

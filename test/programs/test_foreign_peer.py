@@ -78,8 +78,12 @@ REFUSED = ({"versions": 0x12}, {"max_adverts": 0}, {"ird": 0}, {"ord": 0}, {"buf
 
 class Puppet:
     def __init__(self, world, **environment):
-        self.process = world.start(["python3", "-c", PUPPET], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   environment={"SDP_LOG": "debug", "SDP_PM_TIMEOUT_MS": 10000} | environment)
+        self.process = world.start(
+            ["python3", "-c", PUPPET],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            environment={"SDP_LOG": "debug", "SDP_PM_TIMEOUT_MS": 10000} | environment,
+        )
         self.pid = self.process.pid
 
     def tell(self, expression):
@@ -164,8 +168,10 @@ class SetUp(ForeignTest):
             self.addCleanup(listener.close)
             listener.settimeout(PATIENCE)
         host = conventional.getsockname()
+
         def answer(request):
             return [dataclasses.replace(request, mt=ACCEPT, pm_time=0, ap_port=sdp.getsockname()[1])]
+
         mapper = Mapper("127.0.0.1", harness.free_port(socket.SOCK_DGRAM), answer)
         self.addCleanup(mapper.stop)
         for wrong in REFUSED:

@@ -156,8 +156,10 @@ class Forking(harness.ProgramTest):
 
     def echo_through(self, server):
         self.world.wait_for_listener(self.port)
-        clients = [self.world.start([sys.executable, "-c", CLIENT, self.port, size])
-                   for size in (0, 1, 100_000, 3_000_000)]
+        clients = [
+            self.world.start([sys.executable, "-c", CLIENT, self.port, size])
+            for size in (0, 1, 100_000, 3_000_000)
+        ]
         for client in clients:
             self.assertEqual(client.wait(60), 0, client.output())
         self.assertIsNone(server.popen.poll(), server.output())
@@ -167,22 +169,33 @@ class Forking(harness.ProgramTest):
         self.echo_through(self.world.start([sys.executable, "-c", SERVER, self.port]))
 
     def test_what_the_statistics_show(self):
-        parent = self.world.start([sys.executable, "-c", SERVER_IN_STEPS, self.port], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        parent = self.world.start(
+            [sys.executable, "-c", SERVER_IN_STEPS, self.port], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         self.world.wait_for_listener(self.port)
         client = self.world.peer("echo-client", self.port, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.assertEqual(client.popen.stdout.readline(), b"connected\n")
         child = int(parent.popen.stdout.readline())
 
         def rows():
-            return {p["pid"]: (len(p["listeners"]), [c["peer"] for c in p["connections"]]) for p in self.world.sdpstat()["processes"]}
+            return {
+                p["pid"]: (len(p["listeners"]), [c["peer"] for c in p["connections"]])
+                for p in self.world.sdpstat()["processes"]
+            }
+
         # The child has closed the listener, and the parent the connection.
-        name = next(p for p in self.world.sdpstat()["processes"] if p["pid"] == client.pid)["connections"][0]["local"]
+        name = next(p for p in self.world.sdpstat()["processes"] if p["pid"] == client.pid)["connections"][0][
+            "local"
+        ]
         for size in 1000, 2000:
             client.popen.stdin.write(b"%d\n" % size)
             client.popen.stdin.flush()
             self.assertEqual(client.popen.stdout.readline(), b"ok %d\n" % size)
-        harness.wait_until(lambda: {pid: row for pid, row in rows().items() if pid != client.pid} == {parent.pid: (1, []), child: (0, [name])},
-                           f"one listener at the parent, one connection at the child: {rows()}")
+        harness.wait_until(
+            lambda: {pid: row for pid, row in rows().items() if pid != client.pid}
+            == {parent.pid: (1, []), child: (0, [name])},
+            f"one listener at the parent, one connection at the child: {rows()}",
+        )
 
     def test_children_that_end_with_the_handshakes_of_others(self):
         """Each has the listener, and its helper may have begun to shake hands on it."""
@@ -203,7 +216,11 @@ class Forking(harness.ProgramTest):
                 harness.wait_until(lambda: self.sleeps(parent.pid), "parent that sleeps in accept")
                 os.kill(parent.pid, signal.SIGSTOP)
                 os.waitpid(parent.pid, os.WUNTRACED)
-                client = self.world.start([sys.executable, "-c", LATE, port], environment={"SDP_HANDSHAKE_TIMEOUT_MS": 120000}, stdout=subprocess.PIPE)
+                client = self.world.start(
+                    [sys.executable, "-c", LATE, port],
+                    environment={"SDP_HANDSHAKE_TIMEOUT_MS": 120000},
+                    stdout=subprocess.PIPE,
+                )
                 self.assertEqual(client.popen.stdout.readline(), b"left alone\n", client.output())
                 os.kill(parent.pid, signal.SIGCONT)
                 self.assertEqual(client.wait(60), 0, client.output())
@@ -223,11 +240,15 @@ class Forking(harness.ProgramTest):
     def sleeps(self, pid):
         """All of the process's threads do."""
         threads = pathlib.Path(f"/proc/{pid}/task")
-        return all((thread / "stat").read_text().rsplit(")", 1)[1].split()[0] == "S" for thread in threads.iterdir())
+        return all(
+            (thread / "stat").read_text().rsplit(")", 1)[1].split()[0] == "S" for thread in threads.iterdir()
+        )
 
     def test_socat(self):
         harness.need("socat")
-        self.echo_through(self.world.start(["socat", f"TCP-LISTEN:{self.port},bind=127.0.0.1,reuseaddr,fork", "EXEC:cat"]))
+        self.echo_through(
+            self.world.start(["socat", f"TCP-LISTEN:{self.port},bind=127.0.0.1,reuseaddr,fork", "EXEC:cat"])
+        )
 
 
 if __name__ == "__main__":

@@ -3,8 +3,15 @@ client reads in one process or thread and writes in another."""
 
 import harness
 
-FIXED = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b", "GIT_CONFIG_GLOBAL": "/dev/null",
-         "GIT_CONFIG_SYSTEM": "/dev/null", "GIT_TERMINAL_PROMPT": "0"}
+FIXED = {
+    "GIT_AUTHOR_NAME": "a",
+    "GIT_AUTHOR_EMAIL": "a@b",
+    "GIT_COMMITTER_NAME": "a",
+    "GIT_COMMITTER_EMAIL": "a@b",
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_SYSTEM": "/dev/null",
+    "GIT_TERMINAL_PROMPT": "0",
+}
 
 
 class Git(harness.ProgramTest):
@@ -37,8 +44,20 @@ class Git(harness.ProgramTest):
                 port = harness.free_port()
                 served, copy = f"served-{port}", f"copy-{port}"
                 self.at("clone", "-q", "--bare", self.directory / "first", self.directory / served)
-                daemon = self.world.start(["git", "daemon", "--listen=127.0.0.1", f"--port={port}", "--export-all", "--enable=receive-pack",
-                                           f"--base-path={self.directory}", "--timeout=30"], preload=ends.server, environment=FIXED)
+                daemon = self.world.start(
+                    [
+                        "git",
+                        "daemon",
+                        "--listen=127.0.0.1",
+                        f"--port={port}",
+                        "--export-all",
+                        "--enable=receive-pack",
+                        f"--base-path={self.directory}",
+                        "--timeout=30",
+                    ],
+                    preload=ends.server,
+                    environment=FIXED,
+                )
                 self.world.wait_for_listener(port, sdp=ends.server)
                 url = f"git://127.0.0.1:{port}/{served}"
                 self.git(ends, "clone", "-q", url, self.directory / copy)
@@ -48,8 +67,12 @@ class Git(harness.ProgramTest):
                 self.commit(copy)
                 self.git(ends, "-C", self.directory / copy, "push", "-q", "origin", "main")
                 self.assertEqual(self.head(served), self.head(copy))
-                self.git(ends, "-C", self.directory / "first", "fetch", "-q", url, f"+main:refs/heads/from-{port}")
-                self.assertEqual(self.at("-C", self.directory / "first", "rev-parse", f"from-{port}"), self.head(copy))
+                self.git(
+                    ends, "-C", self.directory / "first", "fetch", "-q", url, f"+main:refs/heads/from-{port}"
+                )
+                self.assertEqual(
+                    self.at("-C", self.directory / "first", "rev-parse", f"from-{port}"), self.head(copy)
+                )
                 self.assert_carried(port, ends, at_least=3)
                 daemon.stop()
 

@@ -51,9 +51,14 @@ class Haproxy(harness.ProgramTest):
 
         url = f"http://127.0.0.1:{port}"
         fetched = self.directory / "fetched"
-        self.world.run(["curl", "-sS", "--fail", "--max-time", "30", "-o", fetched, f"{url}/large"], preload=ends.client)
+        self.world.run(
+            ["curl", "-sS", "--fail", "--max-time", "30", "-o", fetched, f"{url}/large"], preload=ends.client
+        )
         self.assertEqual(harness.file_hash(fetched), self.large)
-        output = self.world.run(["wrk", "--timeout", "20s", "-t", "2", "-c", "20", "-d", "1s", f"{url}/small"], preload=ends.client).decode()
+        output = self.world.run(
+            ["wrk", "--timeout", "20s", "-t", "2", "-c", "20", "-d", "1s", f"{url}/small"],
+            preload=ends.client,
+        ).decode()
         self.assertNotIn("Socket errors", output)
         self.assertNotIn("Non-2xx", output)
         self.assert_carried(port, ends, at_least=20)
@@ -69,7 +74,9 @@ class Haproxy(harness.ProgramTest):
     def test_tcp_with_splice(self):
         for ends in harness.BOTH_AND_EACH_ALONE:
             with self.subTest(str(ends)):
-                self.relay("tcp", "option splice-auto\n  option splice-request\n  option splice-response", ends)
+                self.relay(
+                    "tcp", "option splice-auto\n  option splice-request\n  option splice-response", ends
+                )
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ class HostileConnections(harness.ProgramTest):
     def setUp(self):
         super().setUp()
         self.port = harness.free_port()
-        self.server = self.world.peer("echo-server", self.port,
-                                      environment={"SDP_HANDSHAKE_TIMEOUT_MS": HANDSHAKE_TIMEOUT_MS})
+        self.server = self.world.peer(
+            "echo-server", self.port, environment={"SDP_HANDSHAKE_TIMEOUT_MS": HANDSHAKE_TIMEOUT_MS}
+        )
         host, port = self.world.wait_for_listener(self.port)["sdp_local"].rsplit(":", 1)
         self.assertEqual(host, "127.0.0.1")
         self.sdp_address = (host, int(port))
@@ -94,10 +95,15 @@ class HostileConnections(harness.ProgramTest):
 
     def test_broken_rules_are_in_the_log(self):
         """Of SDP or of iWARP: they end the connection, and the log says so at its default level, with the messages that led to it."""
-        queue_0 = bytes.fromhex("4143 00000000 00000000 00000001 00000000")  # untagged, last: Send, queue 0, MSN 1
+        queue_0 = bytes.fromhex(
+            "4143 00000000 00000000 00000001 00000000"
+        )  # untagged, last: Send, queue 0, MSN 1
         queue_7 = bytes.fromhex("4143 00000000 00000007 00000001 00000000")
         message = bytes.fromhex("0018 00 7f 00000010 00000001 00000000")  # MID 0x7f
-        for ddp, said, last in ((queue_0, "unknown-mid", "got not SDP "), (queue_7, r"link-lost; .*Terminate sent", "HelloAck")):
+        for ddp, said, last in (
+            (queue_0, "unknown-mid", "got not SDP "),
+            (queue_7, r"link-lost; .*Terminate sent", "HelloAck"),
+        ):
             with self.subTest(said):
                 port = harness.free_port()
                 self.world.peer("echo-server", port, environment={"SDP_LOG": "error"})

@@ -31,8 +31,13 @@ sys.stdin.read()
 
 class Rings(harness.ProgramTest):
     def program(self, preload=True, **environment):
-        process = self.world.start([sys.executable, "-c", PROGRAM], preload=preload, environment=environment, stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE)
+        process = self.world.start(
+            [sys.executable, "-c", PROGRAM],
+            preload=preload,
+            environment=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         lines = [process.popen.stdout.readline().decode().strip() for _ in range(2)]
         return process, lines
 
@@ -43,14 +48,23 @@ class Rings(harness.ProgramTest):
         return lines
 
     def tool(self, *arguments):
-        env = self.world.environment(preload=False, SDP_PMD_SOCKET=self.world.pmd_socket, SDP_PM_PORT=self.world.pm_port,
-                                     SDP_STATS_DIR=self.world.stats_dir, SDP_CONFIG="/dev/null")
-        return subprocess.run([str(a) for a in (SDPSTAT, *arguments)], env=env, capture_output=True, text=True, timeout=60).stdout
+        env = self.world.environment(
+            preload=False,
+            SDP_PMD_SOCKET=self.world.pmd_socket,
+            SDP_PM_PORT=self.world.pm_port,
+            SDP_STATS_DIR=self.world.stats_dir,
+            SDP_CONFIG="/dev/null",
+        )
+        return subprocess.run(
+            [str(a) for a in (SDPSTAT, *arguments)], env=env, capture_output=True, text=True, timeout=60
+        ).stdout
 
     def test_denied(self):
         process, lines = self.program()
         wanted = errno.errorcode[errno.ENOSYS]
-        self.assertEqual([line for line in lines if line != "no liburing"], [wanted] * (2 - lines.count("no liburing")))
+        self.assertEqual(
+            [line for line in lines if line != "no liburing"], [wanted] * (2 - lines.count("no liburing"))
+        )
         self.assertIn("SDP_IO_URING=allow", self.world.sdp_log())
         self.assertNotIn("io_uring", self.tool("why", str(process.popen.pid)))
         process.popen.stdin.close()
@@ -61,8 +75,12 @@ class Rings(harness.ProgramTest):
         self.assertEqual(lines, plain)
         if "open" not in plain:
             self.skipTest(f"this machine lets nobody have a ring: {plain[0]}")
-        self.assertRegex(self.tool("why", str(process.popen.pid)), r"has an io_uring: .*must not be used on an SDP socket")
-        self.assertRegex(self.tool("doctor", sys.executable), rf"note +\S+ +process {process.popen.pid} has an io_uring")
+        self.assertRegex(
+            self.tool("why", str(process.popen.pid)), r"has an io_uring: .*must not be used on an SDP socket"
+        )
+        self.assertRegex(
+            self.tool("doctor", sys.executable), rf"note +\S+ +process {process.popen.pid} has an io_uring"
+        )
         process.popen.stdin.close()
 
     def test_no_matter_of_ours(self):

@@ -16,7 +16,9 @@ class Iperf3(harness.ProgramTest):
         self.world.wait_for_listener(self.port)
 
     def measure(self, *options):
-        output = self.world.run(["iperf3", "-c", "127.0.0.1", "-p", self.port, "-t", self.SECONDS, "-J", *options])
+        output = self.world.run(
+            ["iperf3", "-c", "127.0.0.1", "-p", self.port, "-t", self.SECONDS, "-J", *options]
+        )
         result = json.loads(output)
         self.assertNotIn("error", result)
         sent, received = (result["end"][k]["bytes"] for k in ("sum_sent", "sum_received"))
@@ -42,7 +44,9 @@ class Iperf3(harness.ProgramTest):
         self.assert_sdp_carried(at_least_in=moved, at_least_out=1 << 20, process=self.server)
 
     def test_a_fixed_amount_in_small_blocks(self):
-        output = self.world.run(["iperf3", "-c", "127.0.0.1", "-p", self.port, "-n", "20M", "-l", "777", "-J"])
+        output = self.world.run(
+            ["iperf3", "-c", "127.0.0.1", "-p", self.port, "-n", "20M", "-l", "777", "-J"]
+        )
         end = json.loads(output)["end"]
         self.assertGreaterEqual(end["sum_sent"]["bytes"], 20 << 20)
         # The server stops reading when the client says that it is done.

@@ -23,18 +23,28 @@ class Java(harness.ProgramTest):
         return self.world.run(["java", *QUICKLY, *options, SOURCE, self.port], **more).decode()
 
     def test_asks_for_sdp(self):
-        said = self.echo(f"-Dcom.sun.sdp.conf={self.conf}", "-Dcom.sun.sdp.debug", "-Djava.net.preferIPv4Stack=true",
-                         environment={"SDP_LOG": "debug", "SDP_MODE": "both"})
+        said = self.echo(
+            f"-Dcom.sun.sdp.conf={self.conf}",
+            "-Dcom.sun.sdp.debug",
+            "-Djava.net.preferIPv4Stack=true",
+            environment={"SDP_LOG": "debug", "SDP_MODE": "both"},
+        )
         self.assertIn("sockets ok", said)
         self.assertIn("channels ok", said)
-        self.assertEqual(len(re.findall(r"connect to 127.0.0.1:\d+: SDP at ", self.world.sdp_log())), 2, self.world.sdp_log())
+        self.assertEqual(
+            len(re.findall(r"connect to 127.0.0.1:\d+: SDP at ", self.world.sdp_log())),
+            2,
+            self.world.sdp_log(),
+        )
         self.assertEqual(said.count("socket converted to SDP protocol"), 4, said)
         self.assert_no_tcp()
 
     def test_knows_nothing_of_sdp(self):
         said = self.echo(environment={"SDP_LOG": "debug"})
         self.assertIn("channels ok", said)
-        self.assertEqual(len(re.findall(r"connect to .*: SDP at ", self.world.sdp_log())), 2, self.world.sdp_log())
+        self.assertEqual(
+            len(re.findall(r"connect to .*: SDP at ", self.world.sdp_log())), 2, self.world.sdp_log()
+        )
 
 
 class Nio(harness.ProgramTest):
@@ -73,7 +83,9 @@ class Nio(harness.ProgramTest):
         for served in True, False:
             with self.subTest("preloaded" if served else "plain"):
                 server, port = self.serve(served)
-                client = self.world.start(self.command("send", port, 5, 200_000, options=self.asks_for_sdp(port)))
+                client = self.world.start(
+                    self.command("send", port, 5, 200_000, options=self.asks_for_sdp(port))
+                )
                 self.assertEqual(client.wait(30) == 0, served, client.output())
                 over_sdp, over_tcp = self.world.connects(port)
                 self.assertEqual((over_sdp, over_tcp), (5 if served else 0, {}))

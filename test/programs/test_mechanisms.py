@@ -17,12 +17,21 @@ class Mechanisms(harness.ProgramTest):
         """What each mechanism carried to and from the client."""
         if force:
             settings["SDP_FORCE"] = force
-        process = self.world.start([TRANSFER, shape, size, messages, *reading], environment=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = self.world.start(
+            [TRANSFER, shape, size, messages, *reading],
+            environment=settings,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         carried = dict.fromkeys(sdp_world.MECHANISMS, 0)
         self.connections = []
         try:
             # It says when it is done, and stays until its input ends.
-            harness.wait_until(lambda: select.select([process.popen.stdout], [], [], 0)[0], f"end of {shape} by {force}:\n{self.world.logs()}", timeout)
+            harness.wait_until(
+                lambda: select.select([process.popen.stdout], [], [], 0)[0],
+                f"end of {shape} by {force}:\n{self.world.logs()}",
+                timeout,
+            )
             line = process.popen.stdout.readline().split()
             self.assertEqual(len(line), 3, self.world.logs())
             if seen:
@@ -44,10 +53,16 @@ class Mechanisms(harness.ProgramTest):
     def test_a_link_within_the_host_is_not_paced(self):
         # Nor does the program see that: test/posix compares what it reads with TCP's.
         def controls(process):
-            shown = subprocess.run(["ss", "-Htnip"], check=True, capture_output=True, text=True).stdout.splitlines()
-            return [info.split()[0] for socket, info in zip(shown, shown[1:]) if f"pid={process.pid}," in socket]
+            shown = subprocess.run(
+                ["ss", "-Htnip"], check=True, capture_output=True, text=True
+            ).stdout.splitlines()
+            return [
+                info.split()[0] for socket, info in zip(shown, shown[1:]) if f"pid={process.pid}," in socket
+            ]
 
-        self.transfer("turns", MIB, 4, seen=lambda process: self.assertIn(set(controls(process)), ({"reno"}, {"cubic"})))
+        self.transfer(
+            "turns", MIB, 4, seen=lambda process: self.assertIn(set(controls(process)), ({"reno"}, {"cubic"}))
+        )
 
     def test_bcopy(self):
         for shape in ("stream", "turns", "requests"):
@@ -103,17 +118,28 @@ class Mechanisms(harness.ProgramTest):
     def test_what_the_library_chooses(self):
         # A few messages pass before both ends know that they take turns, or ask and answer. Then each way is tried; which is kept is the
         # clock's affair. On a busy machine a reader or a writer may be late, and then what was to go by Zcopy is copied.
-        for shape, ways in ("turns", ["bcopy", "read_zcopy", "write_zcopy"]), ("requests", ["bcopy", "write_zcopy"]):
+        for shape, ways in ("turns", ["bcopy", "read_zcopy", "write_zcopy"]), (
+            "requests",
+            ["bcopy", "write_zcopy"],
+        ):
             for size in (MIB, 100_000):
                 tried = set()
                 for _ in range(5):
                     carried = self.transfer(shape, size, 400)
-                    self.assertEqual(carried["transaction"], 0, (shape, size, carried))  # no write waits for a read, unless that is forced
+                    self.assertEqual(
+                        carried["transaction"], 0, (shape, size, carried)
+                    )  # no write waits for a read, unless that is forced
                     tried |= {way for way, count in carried.items() if count >= size}
                     if tried == set(ways):
                         break
                 self.assertEqual(tried, set(ways), (shape, size, carried))
-        for shape, size in (("stream", MIB), ("requests", 5 * MIB), ("stream", 1000), ("turns", 1000), ("turns", 60_000)):
+        for shape, size in (
+            ("stream", MIB),
+            ("requests", 5 * MIB),
+            ("stream", 1000),
+            ("turns", 1000),
+            ("turns", 60_000),
+        ):
             carried = self.transfer(shape, size, 100)
             self.assertEqual(sum(carried.values()), carried["bcopy"], (shape, size, carried))
 
@@ -131,9 +157,12 @@ class Mechanisms(harness.ProgramTest):
         sizes = lambda: [(one["local_buffer_size"], one["remote_buffer_size"]) for one in self.connections]
         suitable, small = 64528, 4096
         for shape, message, settings, there, here in (
-                ("stream", 200_000, {}, suitable, small), ("turns", 60_000, {}, suitable, suitable), ("turns", 1000, {}, small, small),
-                ("stream", 200_000, {"SDP_PRIVATE_BUFFER_LIMIT": 4096}, small, small),
-                ("stream", 200_000, {"SDP_PRIVATE_BUFFER_LIMIT": 8192, "SDP_PRIVATE_BUFFERS": 4}, 8192, small)):
+            ("stream", 200_000, {}, suitable, small),
+            ("turns", 60_000, {}, suitable, suitable),
+            ("turns", 1000, {}, small, small),
+            ("stream", 200_000, {"SDP_PRIVATE_BUFFER_LIMIT": 4096}, small, small),
+            ("stream", 200_000, {"SDP_PRIVATE_BUFFER_LIMIT": 8192, "SDP_PRIVATE_BUFFERS": 4}, 8192, small),
+        ):
             with self.subTest(shape, message=message, settings=settings):
                 carried = self.transfer(shape, message, 50, SDP_PRIVATE_BUFFER_SIZE=small, **settings)
                 self.assertEqual(sum(carried.values()), carried["bcopy"], carried)
@@ -151,7 +180,9 @@ class Mechanisms(harness.ProgramTest):
         output = self.world.run(["iperf3", "-c", "127.0.0.1", "-p", port, "-t", "2", "-l", "1M", "-J"])
         received = json.loads(output)["end"]["sum_received"]["bytes"]
         self.assert_sdp_carried(at_least_in=received, process=server)
-        by = next(one for one in self.world.sdpstat()["processes"] if one["pid"] == server.pid)["closed"]["bytes_in"]
+        by = next(one for one in self.world.sdpstat()["processes"] if one["pid"] == server.pid)["closed"][
+            "bytes_in"
+        ]
         print("iperf3 -l 1M:", by)
 
 

@@ -14,7 +14,9 @@ class Memcached(harness.ProgramTest):
         self.server = self.serve(self.port)
 
     def serve(self, port, preload=True):
-        server = self.world.start(["memcached", "-u", "root", "-l", "127.0.0.1", "-p", port, "-U", "0", "-t", "4"], preload=preload)
+        server = self.world.start(
+            ["memcached", "-u", "root", "-l", "127.0.0.1", "-p", port, "-U", "0", "-t", "4"], preload=preload
+        )
         self.world.wait_for_listener(port, sdp=preload)
         return server
 

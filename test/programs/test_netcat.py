@@ -15,6 +15,7 @@ class Netcat(harness.ProgramTest):
 
     def feed(self, process, path, hold):
         """Gives the file to the program's standard input, and end of file once `hold` is set."""
+
         def run():
             try:
                 with open(path, "rb") as file:
@@ -25,6 +26,7 @@ class Netcat(harness.ProgramTest):
                 process.popen.stdin.close()
             except BrokenPipeError:
                 pass
+
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         return thread
@@ -39,7 +41,9 @@ class Netcat(harness.ProgramTest):
         down = harness.random_file(directory / "down", size_down, seed=2)
         done = threading.Event()
         with open(directory / "at-server", "wb") as out:
-            server = self.world.start(["nc", "-N", "-l", "127.0.0.1", self.port], stdin=subprocess.PIPE, stdout=out)
+            server = self.world.start(
+                ["nc", "-N", "-l", "127.0.0.1", self.port], stdin=subprocess.PIPE, stdout=out
+            )
         self.world.wait_for_listener(self.port)
         with open(directory / "at-client", "wb") as out:
             client = self.world.start(["nc", "-N", "127.0.0.1", self.port], stdin=subprocess.PIPE, stdout=out)
@@ -69,7 +73,9 @@ class Netcat(harness.ProgramTest):
         server = self.world.peer("sink-server", self.port)
         self.world.wait_for_listener(self.port)
         with open(self.world.directory / "up", "rb") as data:
-            client = self.world.start(["nc", "-N", "127.0.0.1", self.port], stdin=data, stdout=subprocess.PIPE)
+            client = self.world.start(
+                ["nc", "-N", "127.0.0.1", self.port], stdin=data, stdout=subprocess.PIPE
+            )
             answer = client.popen.stdout.read()
         self.assertEqual(client.wait(20), 0, client.output())
         self.assertEqual(answer.decode(), wanted)

@@ -38,7 +38,11 @@ class Nginx(harness.ProgramTest):
 
     def serve(self, sendfile="on", workers=2, preload=True, user="root"):
         configuration = self.world.directory / "nginx.conf"
-        configuration.write_text(CONFIGURATION.format(directory=self.world.directory, port=self.port, sendfile=sendfile, workers=workers, user=user))
+        configuration.write_text(
+            CONFIGURATION.format(
+                directory=self.world.directory, port=self.port, sendfile=sendfile, workers=workers, user=user
+            )
+        )
         server = self.world.start(["nginx", "-c", configuration, "-p", self.world.directory], preload=preload)
         self.world.wait_for_listener(self.port, sdp=preload)
         return server
@@ -48,7 +52,11 @@ class Nginx(harness.ProgramTest):
 
     def curl_hash(self, name, preload=True):
         """The SHA-256 of what curl receives, without a copy on disk."""
-        curl = self.world.start(["curl", "-sS", "--fail", "--max-time", "120", self.url(name)], stdout=subprocess.PIPE, preload=preload)
+        curl = self.world.start(
+            ["curl", "-sS", "--fail", "--max-time", "120", self.url(name)],
+            stdout=subprocess.PIPE,
+            preload=preload,
+        )
         digest, size = hashlib.sha256(), 0
         while data := curl.popen.stdout.read(1 << 20):
             digest.update(data)
@@ -58,7 +66,9 @@ class Nginx(harness.ProgramTest):
 
     def wrk(self, name):
         harness.need("wrk")
-        output = self.world.run(["wrk", "--timeout", "20s", "-t", "2", "-c", "50", "-d", "4s", self.url(name)]).decode()
+        output = self.world.run(
+            ["wrk", "--timeout", "20s", "-t", "2", "-c", "50", "-d", "4s", self.url(name)]
+        ).decode()
         self.assertNotIn("Socket errors", output)
         self.assertNotIn("Non-2xx", output)
         return int(re.search(r"(\d+) requests in", output)[1])

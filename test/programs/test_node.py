@@ -79,7 +79,12 @@ class Node(harness.ProgramTest):
                 server = self.world.start(["node", program, port], preload=ends.server)
                 self.world.wait_for_listener(port, sdp=ends.server)
                 for _ in range(12):
-                    self.assertEqual(self.world.run_peer("echo-client", port, preload=ends.client, data=b"10\n200000\n").count(b"ok"), 2)
+                    self.assertEqual(
+                        self.world.run_peer(
+                            "echo-client", port, preload=ends.client, data=b"10\n200000\n"
+                        ).count(b"ok"),
+                        2,
+                    )
                 self.assert_carried(port, ends, at_least=12)
                 server.stop()
 

@@ -82,7 +82,11 @@ def thread_state(pid, thread):
 
 def address(host):
     """As in a message: 128 bits."""
-    return socket.inet_pton(socket.AF_INET6, host) if ":" in host else socket.inet_pton(socket.AF_INET, host) + bytes(12)
+    return (
+        socket.inet_pton(socket.AF_INET6, host)
+        if ":" in host
+        else socket.inet_pton(socket.AF_INET, host) + bytes(12)
+    )
 
 
 class Mapper:
@@ -135,7 +139,12 @@ class Stopped:
 
     def ptrace(self, request):
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.ptrace(ctypes.c_long(request), ctypes.c_long(self.thread), ctypes.c_void_p(), ctypes.c_void_p()) != 0:
+        if (
+            libc.ptrace(
+                ctypes.c_long(request), ctypes.c_long(self.thread), ctypes.c_void_p(), ctypes.c_void_p()
+            )
+            != 0
+        ):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
     def __enter__(self):
@@ -159,8 +168,16 @@ class PmClient(harness.ProgramTest):
         return mapper
 
     def client(self, **environment):
-        environment = {"SDP_PM_PORT": self.port, "SDP_PM_TIMEOUT_MS": 10000} | environment  # the test may be slow
-        return self.world.start([sys.executable, "-c", CLIENT], environment=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        environment = {
+            "SDP_PM_PORT": self.port,
+            "SDP_PM_TIMEOUT_MS": 10000,
+        } | environment  # the test may be slow
+        return self.world.start(
+            [sys.executable, "-c", CLIENT],
+            environment=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
     def connect(self, client, port, host="127.0.0.1"):
         client.popen.stdin.write(f"{host} {port}\n".encode())
@@ -193,15 +210,33 @@ class PmClient(harness.ProgramTest):
                 port = self.plain_server(host)
                 sdp = self.listener(host)
                 sdp_port = sdp.getsockname()[1]
-                mapper = self.mapper(lambda request: [dataclasses.replace(request, mt=ACCEPT, pm_time=7, reserved=0xffff, ap_port=sdp_port)], host)
+                mapper = self.mapper(
+                    lambda request: [
+                        dataclasses.replace(request, mt=ACCEPT, pm_time=7, reserved=0xFFFF, ap_port=sdp_port)
+                    ],
+                    host,
+                )
                 client = self.client()
                 client.popen.stdin.write(f"{host} {port}\n".encode())
                 client.popen.stdin.flush()
                 connection, name = sdp.accept()
                 sdp.close()
                 request, source, _ = mapper.of_type(REQ)[0]
-                self.assertEqual(request, Message(ver=0, mt=REQ, ipv=6 if ":" in host else 4, pm_time=0, reserved=0, ap_port=port, cp_port=name[1],
-                                                  handle=request.handle, cp=address(name[0]), ap=address(host)))
+                self.assertEqual(
+                    request,
+                    Message(
+                        ver=0,
+                        mt=REQ,
+                        ipv=6 if ":" in host else 4,
+                        pm_time=0,
+                        reserved=0,
+                        ap_port=port,
+                        cp_port=name[1],
+                        handle=request.handle,
+                        cp=address(name[0]),
+                        ap=address(host),
+                    ),
+                )
                 ack, ack_source, _ = harness.wait_until(lambda: mapper.of_type(ACK), "PMAck")[0]
                 self.assertEqual(ack, dataclasses.replace(request, mt=ACK, ap_port=sdp_port))
                 self.assertEqual(ack_source, source)
@@ -239,29 +274,44 @@ class PmClient(harness.ProgramTest):
         """7.5.1: he does not speak MPA, and says so each time. Who ends without a word may have ended for good, with others there to answer."""
         key, revision_2 = b"MPA ID Rep Frame", b"\x00\x02"
         for answer, asked, failure in (
-                (b"HTTP/1.1 400 Bad Request\r\n\r\n", 1, "no MPA Reply: wrong key"),
-                (b"?", 1, "no MPA Reply: wrong key"),
-                (key + revision_2 + b"\x02\x01", 1, "MPA frame with more than 512 bytes of private data"),
-                (key + b"\x00\x01\x00\x00", 1, "MPA Reply has revision 1, ours is 2"),
-                (b"", 5, "closed by the peer before any MPA frame"),
-                (key, 5, "closed by the peer during MPA start-up")):
+            (b"HTTP/1.1 400 Bad Request\r\n\r\n", 1, "no MPA Reply: wrong key"),
+            (b"?", 1, "no MPA Reply: wrong key"),
+            (key + revision_2 + b"\x02\x01", 1, "MPA frame with more than 512 bytes of private data"),
+            (key + b"\x00\x01\x00\x00", 1, "MPA Reply has revision 1, ours is 2"),
+            (b"", 5, "closed by the peer before any MPA frame"),
+            (key, 5, "closed by the peer during MPA start-up"),
+        ):
             with self.subTest(answer):
                 port = self.plain_server()
                 sdp_port, had = self.answers(answer)
-                mapper = self.mapper(lambda request: [dataclasses.replace(request, mt=ACCEPT, pm_time=0, ap_port=sdp_port)])
+                mapper = self.mapper(
+                    lambda request: [dataclasses.replace(request, mt=ACCEPT, pm_time=0, ap_port=sdp_port)]
+                )
                 self.connect(self.client(SDP_HANDSHAKE_TIMEOUT_MS=60000), port)
                 self.assertEqual(len(had), asked)
                 self.assertEqual(len(mapper.questions()), 1)
                 self.assertEqual(self.world.connects(port), (0, {"mpa-failed": 1}))
-                self.assertIn(f"connect to 127.0.0.1:{port}: TCP, because mpa-failed ({failure})", self.world.sdp_log())
+                self.assertIn(
+                    f"connect to 127.0.0.1:{port}: TCP, because mpa-failed ({failure})", self.world.sdp_log()
+                )
 
     def test_a_connect_that_a_look_begins_again_goes_on_by_itself(self):
         """The helper thread sleeps for what the program's own look has seen before it, and what it sleeps for now is something else."""
         sdp = self.listener("127.0.0.1")
         sdp.listen(0)
-        self.mapper(lambda request: [dataclasses.replace(request, mt=ACCEPT, pm_time=0, ap_port=sdp.getsockname()[1])])
-        client = self.world.start([sys.executable, "-c", LOOKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                  environment={"SDP_PM_PORT": self.port, "SDP_PM_TIMEOUT_MS": 10000, "SDP_HANDSHAKE_TIMEOUT_MS": 600000})
+        self.mapper(
+            lambda request: [dataclasses.replace(request, mt=ACCEPT, pm_time=0, ap_port=sdp.getsockname()[1])]
+        )
+        client = self.world.start(
+            [sys.executable, "-c", LOOKER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            environment={
+                "SDP_PM_PORT": self.port,
+                "SDP_PM_TIMEOUT_MS": 10000,
+                "SDP_HANDSHAKE_TIMEOUT_MS": 600000,
+            },
+        )
         client.popen.stdin.write(f"127.0.0.1 {harness.free_port()}\n".encode())
         client.popen.stdin.flush()
         self.assertEqual(client.popen.stdout.readline(), b"connecting\n", client.output())
@@ -284,7 +334,11 @@ class PmClient(harness.ProgramTest):
             self.assertEqual(receive(second, 16), b"MPA ID Req Frame")
 
     def helper_of(self, client):
-        found = [int(task.name) for task in pathlib.Path(f"/proc/{client.pid}/task").iterdir() if (task / "comm").read_text() == "sdp-helper\n"]
+        found = [
+            int(task.name)
+            for task in pathlib.Path(f"/proc/{client.pid}/task").iterdir()
+            if (task / "comm").read_text() == "sdp-helper\n"
+        ]
         self.assertEqual(len(found), 1)
         return found[0]
 
@@ -317,12 +371,18 @@ class PmClient(harness.ProgramTest):
         port, sdp_port = self.sdp_server()
         for pm_time in 0, 1, 255:
             with self.subTest(pm_time):
-                mapper = self.mapper(lambda request: [dataclasses.replace(request, mt=ACCEPT, pm_time=pm_time, ap_port=sdp_port)])
+                mapper = self.mapper(
+                    lambda request: [
+                        dataclasses.replace(request, mt=ACCEPT, pm_time=pm_time, ap_port=sdp_port)
+                    ]
+                )
                 client = self.client(SDP_MODE="sdp")
                 if pm_time == 1:
+
                     def asked_again():
                         self.connect(client, port)
                         return len(mapper.questions()) > 1
+
                     harness.wait_until(asked_again, "second question", 30)
                     first, second = (when for _, _, when in mapper.questions()[:2])
                     self.assertGreaterEqual(second - first, 0.25)
@@ -334,7 +394,9 @@ class PmClient(harness.ProgramTest):
     def test_association_handles(self):
         """7.5.1: unique, and the first one is random."""
         port, sdp_port = self.sdp_server()
-        mapper = self.mapper(lambda request: [dataclasses.replace(request, mt=ACCEPT, pm_time=0, ap_port=sdp_port)])
+        mapper = self.mapper(
+            lambda request: [dataclasses.replace(request, mt=ACCEPT, pm_time=0, ap_port=sdp_port)]
+        )
         for _ in range(3):
             client = self.client(SDP_MODE="sdp")
             for _ in range(5):

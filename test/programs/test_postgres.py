@@ -10,7 +10,10 @@ import harness
 
 def server_program():
     """The newest of the versions installed."""
-    found = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda program: float(program.parts[-3]))
+    found = sorted(
+        pathlib.Path("/usr/lib/postgresql").glob("*/bin/postgres"),
+        key=lambda program: float(program.parts[-3]),
+    )
     return found[-1] if found else None
 
 
@@ -24,17 +27,35 @@ class PostgreSql(harness.ProgramTest):
         harness.need("psql", "pgbench")
         super().setUp()
         self.data = self.world.directory / "data"
-        self.world.run([self.postgres.parent / "initdb", "--no-sync", "--auth=trust", "--username=tester", "-D", self.data], preload=False)
+        self.world.run(
+            [
+                self.postgres.parent / "initdb",
+                "--no-sync",
+                "--auth=trust",
+                "--username=tester",
+                "-D",
+                self.data,
+            ],
+            preload=False,
+        )
 
     def serve(self, ends):
         port = harness.free_port()
-        server = self.world.start([self.postgres, "-D", self.data, "-p", port, "-h", "127.0.0.1", "-k", "", "-F"], preload=ends.server)
+        server = self.world.start(
+            [self.postgres, "-D", self.data, "-p", port, "-h", "127.0.0.1", "-k", "", "-F"],
+            preload=ends.server,
+        )
         self.world.wait_for_listener(port, sdp=ends.server)
         return server, port
 
     def client(self, ends, port, program, *arguments, **options):
-        return self.world.run([program, "-h", "127.0.0.1", "-p", port, "-U", "tester", *arguments, "postgres"], preload=ends.client,
-                              environment={"PGCONNECT_TIMEOUT": "10"}, timeout=30, **options).decode()
+        return self.world.run(
+            [program, "-h", "127.0.0.1", "-p", port, "-U", "tester", *arguments, "postgres"],
+            preload=ends.client,
+            environment={"PGCONNECT_TIMEOUT": "10"},
+            timeout=30,
+            **options,
+        ).decode()
 
     def transactions(self, output):
         return int(re.search(r"transactions actually processed: (\d+)/", output)[1])
@@ -44,21 +65,42 @@ class PostgreSql(harness.ProgramTest):
         # Rows in and out, whole.
         rows = [f"{i}\t{random.Random(i).randbytes(i % 200).hex()}" for i in range(20_000)]
         text = "\n".join(rows) + "\n"
-        self.client(ends, port, "psql", "-qc", "create table rows (id int, text text)", "-c", "copy rows from stdin", data=text.encode())
+        self.client(
+            ends,
+            port,
+            "psql",
+            "-qc",
+            "create table rows (id int, text text)",
+            "-c",
+            "copy rows from stdin",
+            data=text.encode(),
+        )
         back = self.client(ends, port, "psql", "-qc", "copy (select * from rows order by id) to stdout")
         self.assertEqual(hashlib.sha256(back.encode()).hexdigest(), hashlib.sha256(text.encode()).hexdigest())
         self.client(ends, port, "psql", "-qc", "drop table rows")
 
         self.client(ends, port, "pgbench", "-qi", "-s", "1")
-        self.assertEqual(self.transactions(self.client(ends, port, "pgbench", "-n", "-c", "8", "-j", "2", "-t", "60")), 480)
+        self.assertEqual(
+            self.transactions(self.client(ends, port, "pgbench", "-n", "-c", "8", "-j", "2", "-t", "60")), 480
+        )
         # A process of the server's for each transaction.
-        self.assertEqual(self.transactions(self.client(ends, port, "pgbench", "-n", "-S", "-C", "-c", "4", "-t", "10")), 40)
-        self.assertEqual(self.client(ends, port, "psql", "-Atc", "select count(*) from pgbench_history").strip(), "480")
+        self.assertEqual(
+            self.transactions(self.client(ends, port, "pgbench", "-n", "-S", "-C", "-c", "4", "-t", "10")), 40
+        )
+        self.assertEqual(
+            self.client(ends, port, "psql", "-Atc", "select count(*) from pgbench_history").strip(), "480"
+        )
         self.assert_carried(port, ends, at_least=50)
 
     def ready(self, ends, port):
-        return "t" in self.world.run(["psql", "-h", "127.0.0.1", "-p", port, "-U", "tester", "-Atc", "select true", "postgres"],
-                                     preload=ends.client, check=False).decode()
+        return (
+            "t"
+            in self.world.run(
+                ["psql", "-h", "127.0.0.1", "-p", port, "-U", "tester", "-Atc", "select true", "postgres"],
+                preload=ends.client,
+                check=False,
+            ).decode()
+        )
 
     def test_psql_and_pgbench(self):
         for ends in harness.BOTH_AND_EACH_ALONE:

@@ -9,8 +9,9 @@ class HttpServer(harness.ProgramTest):
     def fetch(self, host, url_host, count, size):
         port = harness.free_port()
         wanted = harness.random_file(self.world.directory / "file", size)
-        server = self.world.start([sys.executable, "-m", "http.server", port, "--bind", host, "--directory",
-                                   self.world.directory])
+        server = self.world.start(
+            [sys.executable, "-m", "http.server", port, "--bind", host, "--directory", self.world.directory]
+        )
         self.world.wait_for_listener(port)
         self.world.run_peer("fetch", f"http://{url_host}:{port}/file", count, wanted)
         self.assert_sdp_carried(at_least_out=count * size, process=server)

@@ -22,7 +22,9 @@ class Qperf(harness.ProgramTest):
         self.serve()
         said = self.world.run(self.client(test)).decode()
         # The one that qperf's ends talk over, and the one that is measured.
-        self.assertEqual(len(re.findall(r"connect to .*: SDP at ", self.world.sdp_log())), 2, self.world.sdp_log())
+        self.assertEqual(
+            len(re.findall(r"connect to .*: SDP at ", self.world.sdp_log())), 2, self.world.sdp_log()
+        )
         self.assert_no_tcp()
         return said
 

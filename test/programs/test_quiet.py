@@ -46,7 +46,10 @@ def helper(pid):
 
 def sleeps(pid):
     """How often the process's threads have gone to sleep."""
-    counts = [re.search(r"^voluntary_ctxt_switches:\t(\d+)", (task / "status").read_text(), re.M) for task in threads(pid)]
+    counts = [
+        re.search(r"^voluntary_ctxt_switches:\t(\d+)", (task / "status").read_text(), re.M)
+        for task in threads(pid)
+    ]
     return sum(int(count[1]) for count in counts)
 
 
@@ -79,7 +82,9 @@ class Answers(harness.ProgramTest):
             took = []
             for peer in self.peers:
                 if quiet:
-                    harness.wait_until(lambda: watched(self.program.pid) >= len(self.peers), "watch over all links")
+                    harness.wait_until(
+                        lambda: watched(self.program.pid) >= len(self.peers), "watch over all links"
+                    )
                 begun = time.monotonic()
                 say(peer)
                 self.assertIsNotNone(peer.await_message(wanted, PATIENCE), "no answer")
@@ -94,22 +99,28 @@ class Answers(harness.ProgramTest):
             while peer.sent < peer.hello_ack.bufs - 2:  # the last two carry no payload
                 peer.send(wire.DATA, b"x")
             last = peer.sent
-            answer = peer.await_message(lambda message, last=last: message.ack + 1 + message.bufs > last + 2, PATIENCE)
+            answer = peer.await_message(
+                lambda message, last=last: message.ack + 1 + message.bufs > last + 2, PATIENCE
+            )
             self.assertIsNotNone(answer, "no credit")
             took.append(time.monotonic() - begun)
         self.assertLess(min(took), LIMIT, took)
 
     def test_src_avail_cancel(self):
         """9.5.4: exactly one SendSm."""
+
         def cancel(peer):
             peer.send(wire.SRC_AVAIL, struct.pack(">IIQ", 1 << 20, 0x1234, 0) + b"beginning")
             peer.send(wire.SRC_AVAIL_CANCEL)
+
         self.assert_answered(cancel, lambda message: message.mid == wire.SEND_SM)
 
     def test_change_of_receive_buffers(self):
         sizes = iter(range(60_000, 20_000, -1000))  # a larger one waits for the use of the smaller
-        self.assert_answered(lambda peer: peer.send(wire.CH_RCV_BUF, struct.pack(">I", next(sizes))),
-                             lambda message: message.mid == wire.CH_RCV_BUF_ACK)
+        self.assert_answered(
+            lambda peer: peer.send(wire.CH_RCV_BUF, struct.pack(">I", next(sizes))),
+            lambda message: message.mid == wire.CH_RCV_BUF_ACK,
+        )
 
     def test_suspension(self):
         """13.1.1: SuspCommAck, the end of the link, and the next connection."""
@@ -118,7 +129,10 @@ class Answers(harness.ProgramTest):
             with socket.create_server(("127.0.0.1", 0)) as listener:
                 begun = time.monotonic()
                 peer.send(wire.SUSP_COMM, struct.pack(">IHH", 0, listener.getsockname()[1], 1))
-                self.assertIsNotNone(peer.await_message(lambda message: message.mid == wire.SUSP_COMM_ACK, PATIENCE), "no answer")
+                self.assertIsNotNone(
+                    peer.await_message(lambda message: message.mid == wire.SUSP_COMM_ACK, PATIENCE),
+                    "no answer",
+                )
                 took.append(time.monotonic() - begun)
                 self.assertTrue(peer.await_end(PATIENCE), "the link does not end")
                 peer.socket.close()
@@ -131,7 +145,9 @@ class Answers(harness.ProgramTest):
         for peer in self.peers:
             begun = time.monotonic()
             peer.segment(7, bytes(16))
-            self.assertIsNotNone(peer.await_message(lambda message: message.mid == wire.TERMINATE, PATIENCE), "no Terminate")
+            self.assertIsNotNone(
+                peer.await_message(lambda message: message.mid == wire.TERMINATE, PATIENCE), "no Terminate"
+            )
             took.append(time.monotonic() - begun)
         self.assertLess(min(took), LIMIT, took)
 
@@ -141,7 +157,11 @@ class Answers(harness.ProgramTest):
             begun = time.monotonic()
             peer.send(wire.DIS_CONN)
             peer.send(wire.ABORT_CONN)
-            harness.wait_until(lambda number=number: self.world.sdp_log().count("aborted: ") == number, "the abort in the log", PATIENCE)
+            harness.wait_until(
+                lambda number=number: self.world.sdp_log().count("aborted: ") == number,
+                "the abort in the log",
+                PATIENCE,
+            )
             took.append(time.monotonic() - begun)
         self.assertLess(min(took), LIMIT, took)
 

@@ -10,8 +10,23 @@ class Redis(harness.ProgramTest):
         harness.need("redis-server", "redis-benchmark", "redis-cli")
         super().setUp()
         self.port = harness.free_port()
-        self.server = self.world.start(["redis-server", "--port", self.port, "--bind", "127.0.0.1", "--save", "",
-                                        "--appendonly", "no", "--daemonize", "no", "--dir", self.world.directory])
+        self.server = self.world.start(
+            [
+                "redis-server",
+                "--port",
+                self.port,
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--daemonize",
+                "no",
+                "--dir",
+                self.world.directory,
+            ]
+        )
         self.world.wait_for_listener(self.port)
 
     def cli(self, *words, **options):
@@ -19,8 +34,22 @@ class Redis(harness.ProgramTest):
 
     def test_benchmark(self):
         requests = 100_000
-        output = self.world.run(["redis-benchmark", "-p", self.port, "-n", requests, "-c", "50", "-t", "set,get", "-d",
-                                 "100", "--csv"]).decode()
+        output = self.world.run(
+            [
+                "redis-benchmark",
+                "-p",
+                self.port,
+                "-n",
+                requests,
+                "-c",
+                "50",
+                "-t",
+                "set,get",
+                "-d",
+                "100",
+                "--csv",
+            ]
+        ).decode()
         rates = re.findall(r'^"(SET|GET)","([\d.]+)"', output, re.M)
         self.assertEqual([name for name, _ in rates], ["SET", "GET"], output)
         # Each SET carries a value of 100 bytes in, each GET one out.
@@ -28,7 +57,9 @@ class Redis(harness.ProgramTest):
         self.assert_no_tcp()
 
     def test_pipelined_benchmark(self):
-        self.world.run(["redis-benchmark", "-p", self.port, "-n", "200000", "-c", "10", "-P", "32", "-t", "set", "-q"])
+        self.world.run(
+            ["redis-benchmark", "-p", self.port, "-n", "200000", "-c", "10", "-P", "32", "-t", "set", "-q"]
+        )
         self.assert_sdp_carried(at_least_in=200_000 * 30, process=self.server)
 
     def test_hundred_thousand_keys(self):
@@ -58,9 +89,29 @@ class Replication(harness.ProgramTest):
         port = harness.free_port()
         directory = self.world.directory / f"redis-{port}"
         directory.mkdir()
-        server = self.world.start(["redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", directory, "--io-threads", "2",
-                                   "--io-threads-do-reads", "yes", "--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0", *options],
-                                  preload=preload)
+        server = self.world.start(
+            [
+                "redis-server",
+                "--port",
+                port,
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--dir",
+                directory,
+                "--io-threads",
+                "2",
+                "--io-threads-do-reads",
+                "yes",
+                "--enable-debug-command",
+                "yes",
+                "--repl-diskless-sync-delay",
+                "0",
+                *options,
+            ],
+            preload=preload,
+        )
         self.world.wait_for_listener(port, sdp=preload)
         return server, port
 
@@ -69,14 +120,36 @@ class Replication(harness.ProgramTest):
 
     def replicate(self, ends, *options):
         master, port = self.serve(ends.server, *options)
-        load = ["redis-benchmark", "-p", port, "-t", "set", "-n", "20000", "-r", "10000", "-d", "300", "-c", "20", "-P", "20", "-q"]
+        load = [
+            "redis-benchmark",
+            "-p",
+            port,
+            "-t",
+            "set",
+            "-n",
+            "20000",
+            "-r",
+            "10000",
+            "-d",
+            "300",
+            "-c",
+            "20",
+            "-P",
+            "20",
+            "-q",
+        ]
         self.world.run(load, preload=ends.client)
         replica, replica_port = self.serve(ends.client, "--replicaof", "127.0.0.1", port)
-        harness.wait_until(lambda: "master_link_status:up" in self.cli(ends, replica_port, "info", "replication"), "first copy")
+        harness.wait_until(
+            lambda: "master_link_status:up" in self.cli(ends, replica_port, "info", "replication"),
+            "first copy",
+        )
         self.world.run(load, preload=ends.client)
         wanted = self.cli(ends, port, "debug", "digest")
         self.assertRegex(wanted, "^[0-9a-f]{40}$")
-        harness.wait_until(lambda: self.cli(ends, replica_port, "debug", "digest") == wanted, "copy that equals the original")
+        harness.wait_until(
+            lambda: self.cli(ends, replica_port, "debug", "digest") == wanted, "copy that equals the original"
+        )
         self.assert_carried(port, ends, at_least=42)  # redis-benchmark's, the replica's, redis-cli's
         replica.stop()
         master.stop()

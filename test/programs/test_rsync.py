@@ -28,7 +28,10 @@ class Rsync(harness.ProgramTest):
         user = "uid = 0\ngid = 0" if os.geteuid() == 0 else ""
         configuration = self.directory / f"rsyncd-{port}.conf"
         configuration.write_text(CONFIGURATION.format(port=port, directory=self.directory, user=user))
-        self.world.start(["rsync", "--daemon", "--no-detach", f"--config={configuration}", "--log-file=/dev/stderr"], preload=ends.server)
+        self.world.start(
+            ["rsync", "--daemon", "--no-detach", f"--config={configuration}", "--log-file=/dev/stderr"],
+            preload=ends.server,
+        )
         self.world.wait_for_listener(port, sdp=ends.server)
         return port
 
@@ -43,7 +46,9 @@ class Rsync(harness.ProgramTest):
 
     @staticmethod
     def hashes(root):
-        return {str(path.relative_to(root)): harness.file_hash(path) for path in root.rglob("*") if path.is_file()}
+        return {
+            str(path.relative_to(root)): harness.file_hash(path) for path in root.rglob("*") if path.is_file()
+        }
 
     def assert_same(self, name, wanted):
         found = self.hashes(self.directory / name)

@@ -29,7 +29,11 @@ def violations(value, schema, path="$", root=None):
     if "$ref" in schema:
         schema = root["$defs"][schema["$ref"].rsplit("/", 1)[1]]
     if "anyOf" in schema:
-        return [] if any(not violations(value, one, path, root) for one in schema["anyOf"]) else [f"{path}: {value!r}"]
+        return (
+            []
+            if any(not violations(value, one, path, root) for one in schema["anyOf"])
+            else [f"{path}: {value!r}"]
+        )
     if "const" in schema and value != schema["const"] or "enum" in schema and value not in schema["enum"]:
         return [f"{path}: {value!r}"]
     kinds = schema.get("type", [])
@@ -43,7 +47,11 @@ def violations(value, schema, path="$", root=None):
         out += [f"{path}.{name} is missing" for name in schema["required"] if name not in value]
         for name, member in value.items():
             known = name in schema["properties"]
-            out += violations(member, schema["properties"][name], f"{path}.{name}", root) if known else [f"{path}.{name} is not in the schema"]
+            out += (
+                violations(member, schema["properties"][name], f"{path}.{name}", root)
+                if known
+                else [f"{path}.{name} is not in the schema"]
+            )
     if isinstance(value, list):
         for i, item in enumerate(value):
             out += violations(item, schema["items"], f"{path}[{i}]", root)
@@ -52,7 +60,12 @@ def violations(value, schema, path="$", root=None):
 
 class Sdpstat(harness.ProgramTest):
     def sdpstat(self, *arguments):
-        return subprocess.run([SDPSTAT, "--dir", self.world.stats_dir, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+        return subprocess.run(
+            [SDPSTAT, "--dir", self.world.stats_dir, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
 
     def table(self, *arguments):
         got = self.sdpstat("-H", *arguments)
@@ -61,7 +74,9 @@ class Sdpstat(harness.ProgramTest):
 
     def client(self, port, **options):
         """A connected echo-client that waits."""
-        client = self.world.peer("echo-client", port, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
+        client = self.world.peer(
+            "echo-client", port, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options
+        )
         self.assertEqual(client.popen.stdout.readline(), b"connected\n")
         return client
 
@@ -94,7 +109,11 @@ class Sdpstat(harness.ProgramTest):
         self.assertEqual(process["sockets"][0]["reason"]["side"], "remote")
 
         def sockets():
-            return sorted((s["state"], s["sdp"], (s["reason"] or {}).get("code")) for s in self.why(server.pid)[1][0]["sockets"])
+            return sorted(
+                (s["state"], s["sdp"], (s["reason"] or {}).get("code"))
+                for s in self.why(server.pid)[1][0]["sockets"]
+            )
+
         wanted = [("ESTAB", False, "plain-client"), ("ESTAB", True, None), ("LISTEN", True, None)]
         harness.wait_until(lambda: sockets() == wanted, f"three sockets of the server: {sockets()}")
 
@@ -116,10 +135,13 @@ class Sdpstat(harness.ProgramTest):
         self.assertEqual(self.why(wrong.pid)[1][0]["reason"]["code"], "preload-ignored")
         idle = self.world.start(["sleep", "60"])
         # It bears its name before the loader has come to the library.
-        harness.wait_until(lambda: "libsdp.so" in pathlib.Path(f"/proc/{idle.pid}/maps").read_text(), "sleep with the library")
+        harness.wait_until(
+            lambda: "libsdp.so" in pathlib.Path(f"/proc/{idle.pid}/maps").read_text(),
+            "sleep with the library",
+        )
         self.assertEqual(self.why(idle.pid)[1][0]["reason"]["code"], "idle")
         self.assertIn(idle.pid, [p["pid"] for p in self.why("sle*")[1]])
-        self.assertEqual(self.sdpstat("why", 2 ** 22 + 1).returncode, 2)
+        self.assertEqual(self.sdpstat("why", 2**22 + 1).returncode, 2)
         self.assertEqual(self.sdpstat("why", "no-such-program-anywhere").returncode, 2)
 
     @unittest.skipUnless(os.geteuid() == 0, "only root makes a process a /tmp of its own")
@@ -128,19 +150,50 @@ class Sdpstat(harness.ProgramTest):
         own = self.world.directory / "own"
         own.mkdir()
         own.chmod(0o777)
-        if subprocess.run(["unshare", "-m", "mount", "--bind", own, "/tmp"], capture_output=True).returncode != 0:
+        if (
+            subprocess.run(["unshare", "-m", "mount", "--bind", own, "/tmp"], capture_output=True).returncode
+            != 0
+        ):
             self.skipTest("no right to make a mount namespace")
         shutil.copy(self.world.library, own / "libsdp.so")
         program = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print('ready', flush=True); time.sleep(100)"
         service = self.world.start(
-            ["unshare", "-m", "sh", "-c", 'mount --bind "$1" /tmp && cd / && shift && exec "$@"', "sh", own, "setpriv", "--reuid=65534", "--clear-groups",
-             "env", "-u", "SDP_STATS_DIR", "-u", "XDG_RUNTIME_DIR", "LD_PRELOAD=/tmp/libsdp.so", "/usr/bin/python3", "-c", program], preload=False)
+            [
+                "unshare",
+                "-m",
+                "sh",
+                "-c",
+                'mount --bind "$1" /tmp && cd / && shift && exec "$@"',
+                "sh",
+                own,
+                "setpriv",
+                "--reuid=65534",
+                "--clear-groups",
+                "env",
+                "-u",
+                "SDP_STATS_DIR",
+                "-u",
+                "XDG_RUNTIME_DIR",
+                "LD_PRELOAD=/tmp/libsdp.so",
+                "/usr/bin/python3",
+                "-c",
+                program,
+            ],
+            preload=False,
+        )
         harness.wait_until(lambda: "ready" in service.output(), "service: " + service.output())
         environment = {name: value for name, value in os.environ.items() if name != "SDP_STATS_DIR"}
 
         def seen():
-            got = subprocess.run([SDPSTAT, "-j", "--pid", str(service.pid)], capture_output=True, text=True, timeout=30, env=environment)
+            got = subprocess.run(
+                [SDPSTAT, "-j", "--pid", str(service.pid)],
+                capture_output=True,
+                text=True,
+                timeout=30,
+                env=environment,
+            )
             return [process["pid"] for process in json.loads(got.stdout)["processes"]]
+
         harness.wait_until(lambda: seen() == [service.pid], f"the service in sdpstat: {seen()}")
 
     def test_filters_and_columns(self):
@@ -150,7 +203,9 @@ class Sdpstat(harness.ProgramTest):
         self.client(other_port)
         self.assertEqual(len(self.table("-l")), 2)
         self.assertEqual(len(self.table("-tlnp")), 2)
-        harness.wait_until(lambda: len(self.table("state", "established")) == 4, "both ends of both connections")
+        harness.wait_until(
+            lambda: len(self.table("state", "established")) == 4, "both ends of both connections"
+        )
         rows = self.table("state", "established", "and", "sport", "=", f":{port}")
         self.assertEqual(len(rows), 1)
         self.assertIn(f"[{server.pid}]", rows[0])
@@ -162,14 +217,20 @@ class Sdpstat(harness.ProgramTest):
         client.popen.stdin.flush()
         self.assertEqual(client.popen.stdout.readline(), b"ok 1000\n")
         detail = "\n".join(self.table("-i", "-e", "process", client.pid))
-        self.assertRegex(detail, r"uid:\d+ role:connecting age:\d+s .*rcvbuf:\d+ .*rtt:[\d.]+/[\d.]+ cwnd:\d+ retrans:0")
+        self.assertRegex(
+            detail, r"uid:\d+ role:connecting age:\d+s .*rcvbuf:\d+ .*rtt:[\d.]+/[\d.]+ cwnd:\d+ retrans:0"
+        )
         self.assertRegex(detail, r" bcopy:[1-9]\d*/[1-9]\d*\(1000/1000\) ")
         wrong = self.sdpstat("sport", "=", "nosuchservice")
         self.assertEqual(wrong.returncode, 2)
-        self.assertIn("expected a port, as in sport = :80 or dport = :ssh, but there is 'nosuchservice'", wrong.stderr)
+        self.assertIn(
+            "expected a port, as in sport = :80 or dport = :ssh, but there is 'nosuchservice'", wrong.stderr
+        )
         self.assertEqual(self.sdpstat("--no-such-option").returncode, 2)
         with open("/dev/full", "w") as full:
-            lost = subprocess.run([str(SDPSTAT), "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+            lost = subprocess.run(
+                [str(SDPSTAT), "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+            )
         self.assertEqual(lost.returncode, 1)
         self.assertIn("the output is not complete: No space left on device", lost.stderr)
         for other in "--json", "--summary", "--ended":
@@ -180,14 +241,25 @@ class Sdpstat(harness.ProgramTest):
 
     def test_a_connect_that_may_not_be_tcp_leaves_a_record(self):
         plain_port, _ = self.server(preload=False)
-        client = self.world.start([sys.executable, "-c", (
-            "import socket, time\n"
-            f"print(socket.socket().connect_ex(('127.0.0.1', {plain_port})), flush=True)\n"
-            "time.sleep(60)")], environment={"SDP_MODE": "sdp"}, stdout=subprocess.PIPE)
+        client = self.world.start(
+            [
+                sys.executable,
+                "-c",
+                (
+                    "import socket, time\n"
+                    f"print(socket.socket().connect_ex(('127.0.0.1', {plain_port})), flush=True)\n"
+                    "time.sleep(60)"
+                ),
+            ],
+            environment={"SDP_MODE": "sdp"},
+            stdout=subprocess.PIPE,
+        )
         self.assertNotEqual(client.popen.stdout.readline(), b"0\n")
         self.assertEqual([row.split()[0] for row in self.table("-t", "process", client.pid)], ["failed"])
         _, (process,) = self.why(client.pid)
-        self.assertEqual([(p["state"], p["reason"]["code"]) for p in process["past"]], [("failed", "pm-denied")])
+        self.assertEqual(
+            [(p["state"], p["reason"]["code"]) for p in process["past"]], [("failed", "pm-denied")]
+        )
 
     def test_json_is_as_its_schema_says(self):
         port, _ = self.server()
@@ -209,8 +281,13 @@ class Sdpstat(harness.ProgramTest):
         self.client(port)
         screen, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 160, 0, 0))
-        watch = self.world.start([SDPSTAT, "--watch", "--interval", "0.1", "--dir", self.world.stats_dir], preload=False,
-                                 environment={"TERM": "xterm"}, stdin=terminal, stdout=terminal)
+        watch = self.world.start(
+            [SDPSTAT, "--watch", "--interval", "0.1", "--dir", self.world.stats_dir],
+            preload=False,
+            environment={"TERM": "xterm"},
+            stdin=terminal,
+            stdout=terminal,
+        )
         os.close(terminal)
         os.set_blocking(screen, False)
         seen = bytearray()
@@ -221,6 +298,7 @@ class Sdpstat(harness.ProgramTest):
                     while chunk := os.read(screen, 65536):
                         seen.extend(chunk)
                 return text.encode() in seen
+
             harness.wait_until(there, f"'{text}' on the screen:\n{bytes(seen)!r}")
             seen.clear()
 
@@ -238,8 +316,11 @@ class Sdpstat(harness.ProgramTest):
     def test_watch_without_a_terminal(self):
         port, _ = self.server()
         self.client(port)
-        watch = self.world.start([SDPSTAT, "-w", "--interval", "0.1", "--dir", self.world.stats_dir, f"dport = :{port}"], preload=False,
-                                 stdout=subprocess.PIPE)
+        watch = self.world.start(
+            [SDPSTAT, "-w", "--interval", "0.1", "--dir", self.world.stats_dir, f"dport = :{port}"],
+            preload=False,
+            stdout=subprocess.PIPE,
+        )
         lines = [watch.popen.stdout.readline() for _ in range(6)]
         self.assertRegex(lines[0], rb"^In/s +Out/s")
         self.assertIn(f"127.0.0.1:{port}".encode(), lines[1])
@@ -249,11 +330,16 @@ class Sdpstat(harness.ProgramTest):
         """One process, one version of IP: as without --watch."""
         port, server = self.server()
         clients = [self.client(port), self.client(port)]
-        harness.wait_until(lambda: len(self.table("state", "established")) == 4, "both ends of both connections")
+        harness.wait_until(
+            lambda: len(self.table("state", "established")) == 4, "both ends of both connections"
+        )
 
         def rows(*arguments):
-            watch = self.world.start([SDPSTAT, "-w", "--interval", "0.1", "--dir", self.world.stats_dir, *arguments], preload=False,
-                                     stdout=subprocess.PIPE)
+            watch = self.world.start(
+                [SDPSTAT, "-w", "--interval", "0.1", "--dir", self.world.stats_dir, *arguments],
+                preload=False,
+                stdout=subprocess.PIPE,
+            )
             lines = list(iter(watch.popen.stdout.readline, b"\n"))
             self.assertRegex(lines[0], rb"^In/s +Out/s")
             return [line.decode() for line in lines[1:]]
@@ -264,19 +350,19 @@ class Sdpstat(harness.ProgramTest):
         self.assertEqual(rows("-6"), [])
         self.assertEqual(len(rows("--pid", server.pid)), 3)
         for client in clients:
-            row, = rows("--pid", client.pid)
+            (row,) = rows("--pid", client.pid)
             self.assertIn(f"[{client.pid}]", row)
         self.assertEqual(rows("--pid", clients[0].pid, "-6"), [])
-        row, = rows("--pid", clients[0].pid, "-4", f"dport = :{port}")
+        (row,) = rows("--pid", clients[0].pid, "-4", f"dport = :{port}")
         self.assertIn(f"127.0.0.1:{port}", row)
         self.assertEqual(rows("--pid", clients[0].pid, f"sport = :{port}"), [])
-        row, = rows("-l", "--pid", server.pid)
+        (row,) = rows("-l", "--pid", server.pid)
         self.assertIn(f"127.0.0.1:{port}", row)
         self.assertEqual(self.sdpstat("-w", "--pid", "0").returncode, 2)
 
     def test_a_file_of_another_version_is_named_and_left_alone(self):
         port, server = self.server()
-        file, = self.world.stats_dir.iterdir()
+        (file,) = self.world.stats_dir.iterdir()
         with open(file, "r+b") as stats:
             stats.seek(8)
             stats.write((999).to_bytes(4, sys.byteorder))

@@ -30,34 +30,65 @@ class OpenSsh(harness.ProgramTest):
         super().setUp()
         self.directory = self.world.directory
         if os.geteuid() == 0:
-            pathlib.Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # where what runs before the log-in is locked in
+            pathlib.Path("/run/sshd").mkdir(
+                mode=0o755, exist_ok=True
+            )  # where what runs before the log-in is locked in
         for key in ("host-key", "user-key"):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.directory / key], check=True)
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.directory / key], check=True
+            )
 
     def serve(self, ends, *options):
         port = harness.free_port()
         configuration = self.directory / f"sshd-{port}"
         configuration.write_text(CONFIGURATION.format(port=port, directory=self.directory))
-        self.world.start([shutil.which("sshd", path="/usr/sbin:/usr/bin"), "-D", "-e", "-f", configuration, *options], preload=ends.server)
+        self.world.start(
+            [shutil.which("sshd", path="/usr/sbin:/usr/bin"), "-D", "-e", "-f", configuration, *options],
+            preload=ends.server,
+        )
         self.world.wait_for_listener(port, sdp=ends.server)
         return port
 
     def options(self, port_option, port):
-        return [port_option, str(port), "-i", str(self.directory / "user-key"), "-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no",
-                "-o", f"UserKnownHostsFile={self.directory}/known-hosts", "-o", "LogLevel=ERROR"]
+        return [
+            port_option,
+            str(port),
+            "-i",
+            str(self.directory / "user-key"),
+            "-F",
+            "none",
+            "-o",
+            "BatchMode=yes",
+            "-o",
+            "StrictHostKeyChecking=no",
+            "-o",
+            f"UserKnownHostsFile={self.directory}/known-hosts",
+            "-o",
+            "LogLevel=ERROR",
+        ]
 
     def ssh(self, ends, port, command, **options):
-        return self.world.run(["ssh", *self.options("-p", port), "127.0.0.1", command], preload=ends.client, **options)
+        return self.world.run(
+            ["ssh", *self.options("-p", port), "127.0.0.1", command], preload=ends.client, **options
+        )
 
     def use(self, ends, port):
         up = random.Random(1).randbytes(3_000_000)
         answer = self.ssh(ends, port, "sha256sum", data=up)
         self.assertEqual(answer.split()[0].decode(), hashlib.sha256(up).hexdigest())
         wanted = harness.random_file(self.directory / "down", 4_000_000)
-        self.assertEqual(hashlib.sha256(self.ssh(ends, port, f"cat {self.directory}/down")).hexdigest(), wanted)
+        self.assertEqual(
+            hashlib.sha256(self.ssh(ends, port, f"cat {self.directory}/down")).hexdigest(), wanted
+        )
         remote = f"{getpass.getuser()}@127.0.0.1:{self.directory}"
-        self.world.run(["scp", *self.options("-P", port), f"{remote}/down", self.directory / "copied"], preload=ends.client)
-        self.world.run(["scp", *self.options("-P", port), self.directory / "copied", f"{remote}/returned"], preload=ends.client)
+        self.world.run(
+            ["scp", *self.options("-P", port), f"{remote}/down", self.directory / "copied"],
+            preload=ends.client,
+        )
+        self.world.run(
+            ["scp", *self.options("-P", port), self.directory / "copied", f"{remote}/returned"],
+            preload=ends.client,
+        )
         self.assertEqual(harness.file_hash(self.directory / "returned"), wanted)
         with self.assertRaisesRegex(AssertionError, "ended with 37"):
             self.ssh(ends, port, "exit 37")

@@ -9,7 +9,18 @@ class StressNg(harness.ProgramTest):
         super().setUp()
 
     def stress(self, *arguments):
-        self.world.run(["stress-ng", "--verify", "--timeout", "3s", "--metrics-brief", "--temp-path", self.world.directory, *arguments])
+        self.world.run(
+            [
+                "stress-ng",
+                "--verify",
+                "--timeout",
+                "3s",
+                "--metrics-brief",
+                "--temp-path",
+                self.world.directory,
+                *arguments,
+            ]
+        )
 
     def assert_sdp(self, port):
         # Clients that are there before their servers are TCP's for a second.
@@ -20,7 +31,17 @@ class StressNg(harness.ProgramTest):
 
     def test_sock(self):
         port = harness.free_port()
-        self.stress("--sock", "1", "--sock-domain", "ipv4", "--sock-type", "stream", "--sock-nodelay", "--sock-port", port)
+        self.stress(
+            "--sock",
+            "1",
+            "--sock-domain",
+            "ipv4",
+            "--sock-type",
+            "stream",
+            "--sock-nodelay",
+            "--sock-port",
+            port,
+        )
         self.assert_sdp(port)
 
     def test_sockmany(self):

@@ -21,16 +21,40 @@ class Stunnel(harness.ProgramTest):
         harness.need("stunnel4", "openssl")
         super().setUp()
         self.certificate = self.world.directory / "certificate.pem"
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout",
-                        self.certificate, "-out", self.world.directory / "public.pem"], check=True, capture_output=True)
+        subprocess.run(
+            [
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+                "-keyout",
+                self.certificate,
+                "-out",
+                self.world.directory / "public.pem",
+            ],
+            check=True,
+            capture_output=True,
+        )
         with open(self.certificate, "a") as whole:
             whole.write((self.world.directory / "public.pem").read_text())
 
     def tunnel_end(self, connect, is_client, preload):
         accept = harness.free_port()
         configuration = self.world.directory / f"stunnel-{accept}.conf"
-        configuration.write_text(END.format(client="yes" if is_client else "no", accept=accept, connect=connect,
-                                            certificate="" if is_client else f"cert = {self.certificate}"))
+        configuration.write_text(
+            END.format(
+                client="yes" if is_client else "no",
+                accept=accept,
+                connect=connect,
+                certificate="" if is_client else f"cert = {self.certificate}",
+            )
+        )
         end = self.world.start(["stunnel4", configuration], preload=preload)
         self.world.wait_for_listener(accept, sdp=preload)
         return end, accept

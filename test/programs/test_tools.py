@@ -90,21 +90,49 @@ class Tools(harness.ProgramTest):
     def test_openssl(self):
         harness.need("openssl")
         directory = self.world.directory
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", directory / "key",
-                        "-out", directory / "certificate"], check=True, capture_output=True)
+        subprocess.run(
+            [
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+                "-keyout",
+                directory / "key",
+                "-out",
+                directory / "certificate",
+            ],
+            check=True,
+            capture_output=True,
+        )
         (directory / "www").mkdir()
         wanted = harness.random_file(directory / "www" / "file", 5 << 20)
         for ends in harness.BOTH_AND_EACH_ALONE:
             with self.subTest(str(ends)):
                 port = harness.free_port()
-                server = self.world.start(["sh", "-c", f"cd {directory}/www && exec openssl s_server -accept 127.0.0.1:{port} -key {directory}/key -cert "
-                                           f"{directory}/certificate -HTTP -quiet"], preload=ends.server)
+                server = self.world.start(
+                    [
+                        "sh",
+                        "-c",
+                        f"cd {directory}/www && exec openssl s_server -accept 127.0.0.1:{port} -key {directory}/key -cert "
+                        f"{directory}/certificate -HTTP -quiet",
+                    ],
+                    preload=ends.server,
+                )
                 self.world.wait_for_listener(port, sdp=ends.server)
                 for _ in range(2):
                     # Its -HTTP sends the file as it is.
-                    answer = self.world.run(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-quiet", "-ign_eof"], preload=ends.client,
-                                            data=b"GET /file HTTP/1.0\r\n\r\n")
-                    self.assertEqual(hashlib.sha256(answer[-(5 << 20):]).hexdigest(), wanted)
+                    answer = self.world.run(
+                        ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-quiet", "-ign_eof"],
+                        preload=ends.client,
+                        data=b"GET /file HTTP/1.0\r\n\r\n",
+                    )
+                    self.assertEqual(hashlib.sha256(answer[-(5 << 20) :]).hexdigest(), wanted)
                 self.assert_carried(port, ends, at_least=2)
                 server.stop()
 
@@ -112,16 +140,41 @@ class Tools(harness.ProgramTest):
         harness.need("wget", "curl")
         names = [f"file-{i}" for i in range(12)]
         (self.world.directory / "www").mkdir()
-        wanted = {name: harness.random_file(self.world.directory / "www" / name, 300_000 * (i + 1), seed=i) for i, name in enumerate(names)}
+        wanted = {
+            name: harness.random_file(self.world.directory / "www" / name, 300_000 * (i + 1), seed=i)
+            for i, name in enumerate(names)
+        }
         for ends in harness.BOTH_AND_EACH_ALONE:
             with self.subTest(str(ends)):
                 port = harness.free_port()
-                server = self.world.start([sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", self.world.directory / "www", port],
-                                          preload=ends.server)
+                server = self.world.start(
+                    [
+                        sys.executable,
+                        "-m",
+                        "http.server",
+                        "--bind",
+                        "127.0.0.1",
+                        "--directory",
+                        self.world.directory / "www",
+                        port,
+                    ],
+                    preload=ends.server,
+                )
                 self.world.wait_for_listener(port, sdp=ends.server)
                 urls = [f"http://127.0.0.1:{port}/{name}" for name in names]
-                for command in (["wget", "-q", "-P", "fetched"], ["curl", "-sS", "--fail", "--parallel", "--create-dirs", "--output-dir", "fetched",
-                                                                  "--remote-name-all"]):
+                for command in (
+                    ["wget", "-q", "-P", "fetched"],
+                    [
+                        "curl",
+                        "-sS",
+                        "--fail",
+                        "--parallel",
+                        "--create-dirs",
+                        "--output-dir",
+                        "fetched",
+                        "--remote-name-all",
+                    ],
+                ):
                     self.world.run([*command, *urls], preload=ends.client)
                     for name in names:
                         path = self.world.directory / "fetched" / name
@@ -137,7 +190,9 @@ class Tools(harness.ProgramTest):
                 port = harness.free_port()
                 server = self.world.start(["perl", "-e", PERL_SERVER, port], preload=ends.server)
                 self.world.wait_for_listener(port, sdp=ends.server)
-                clients = [self.world.start(["perl", "-e", PERL_CLIENT, port], preload=ends.client) for _ in range(4)]
+                clients = [
+                    self.world.start(["perl", "-e", PERL_CLIENT, port], preload=ends.client) for _ in range(4)
+                ]
                 for client in clients:
                     self.assertEqual(client.wait(30), 0, client.output())
                 self.assert_carried(port, ends, at_least=4)
@@ -154,7 +209,9 @@ class Tools(harness.ProgramTest):
                 port = harness.free_port()
                 server = self.world.peer("echo-server", port, preload=ends.server)
                 self.world.wait_for_listener(port, sdp=ends.server)
-                answer = self.world.run(["bash", "-c", BASH, "bash", port, path], preload=ends.client).decode()
+                answer = self.world.run(
+                    ["bash", "-c", BASH, "bash", port, path], preload=ends.client
+                ).decode()
                 self.assertEqual(answer, f"one two\nabc\n{hashlib.sha256(data[3:]).hexdigest()}  -\n")
                 self.assert_carried(port, ends)
                 server.stop()
@@ -177,10 +234,27 @@ class Tools(harness.ProgramTest):
         for ends in harness.BOTH_AND_EACH_ALONE:
             with self.subTest(str(ends)):
                 port = harness.free_port()
-                environment = {name: value for name, value in self.world.environment(ends.server).items() if name.startswith(("SDP_", "LD_PRELOAD"))}
-                passed = [option for name, value in environment.items() for option in ("-E", f"{name}={value}")]
-                server = self.world.start(["systemd-socket-activate", "-l", f"127.0.0.1:{port}", *passed, sys.executable, "-c", ACTIVATED, 2],
-                                          preload=ends.server)
+                environment = {
+                    name: value
+                    for name, value in self.world.environment(ends.server).items()
+                    if name.startswith(("SDP_", "LD_PRELOAD"))
+                }
+                passed = [
+                    option for name, value in environment.items() for option in ("-E", f"{name}={value}")
+                ]
+                server = self.world.start(
+                    [
+                        "systemd-socket-activate",
+                        "-l",
+                        f"127.0.0.1:{port}",
+                        *passed,
+                        sys.executable,
+                        "-c",
+                        ACTIVATED,
+                        2,
+                    ],
+                    preload=ends.server,
+                )
                 self.world.wait_for_listener(port, sdp=ends.server)
                 # Who comes first starts the program.
                 self.echo(ends, port)
@@ -195,9 +269,25 @@ class Tools(harness.ProgramTest):
     def test_a_listener_from_a_systemd_without_the_library(self):
         harness.need("systemd-socket-activate")
         port = harness.free_port()
-        environment = {name: value for name, value in self.world.environment(True).items() if name.startswith(("SDP_", "LD_PRELOAD"))}
+        environment = {
+            name: value
+            for name, value in self.world.environment(True).items()
+            if name.startswith(("SDP_", "LD_PRELOAD"))
+        }
         passed = [option for name, value in environment.items() for option in ("-E", f"{name}={value}")]
-        server = self.world.start(["systemd-socket-activate", "-l", f"127.0.0.1:{port}", *passed, sys.executable, "-c", ACTIVATED, 3], preload=False)
+        server = self.world.start(
+            [
+                "systemd-socket-activate",
+                "-l",
+                f"127.0.0.1:{port}",
+                *passed,
+                sys.executable,
+                "-c",
+                ACTIVATED,
+                3,
+            ],
+            preload=False,
+        )
         self.world.wait_for_listener(port, sdp=False)
         ends = next(ends for ends in harness.BOTH_AND_EACH_ALONE if ends.sdp)
         # Who starts the program finds nobody who speaks SDP. From then on it is there.
@@ -224,7 +314,11 @@ class ListenerOfAnother(harness.ProgramTest):
 
     def start(self, connections, **environment):
         fd = self.listener.fileno()
-        return self.world.start(["sh", "-c", ACTIVATE, "sh", fd, sys.executable, "-c", ACTIVATED, connections], pass_fds=(fd,), environment=environment)
+        return self.world.start(
+            ["sh", "-c", ACTIVATE, "sh", fd, sys.executable, "-c", ACTIVATED, connections],
+            pass_fds=(fd,),
+            environment=environment,
+        )
 
     def is_turned_away(self):
         try:
@@ -245,8 +339,14 @@ class ListenerOfAnother(harness.ProgramTest):
         self.assertTrue(self.is_turned_away())
         self.world.start_first_pmd()
         # Whoever comes has it look again, now and then.
-        harness.wait_until(lambda: self.is_turned_away() and b"ok" in self.world.run_peer(
-            "echo-client", self.port, data=b"1000\n", environment={"SDP_MODE": "sdp"}, check=False), "client over SDP")
+        harness.wait_until(
+            lambda: self.is_turned_away()
+            and b"ok"
+            in self.world.run_peer(
+                "echo-client", self.port, data=b"1000\n", environment={"SDP_MODE": "sdp"}, check=False
+            ),
+            "client over SDP",
+        )
         self.assertEqual(server.wait(20), 0, server.output())
         self.assertEqual(self.world.connects(self.port), (1, {}))
 

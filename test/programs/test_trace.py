@@ -52,11 +52,20 @@ READ_REQUEST, READ_RESPONSE, WRITE = "0x01", "0x02", "0x00"
 
 class Trace(harness.ProgramTest):
     def sdpstat(self, *arguments, program=SDPSTAT, **options):
-        return subprocess.run([program, *map(str, arguments), "--dir", self.world.stats_dir], capture_output=True, text=True, timeout=30,
-                              **options)
+        return subprocess.run(
+            [program, *map(str, arguments), "--dir", self.world.stats_dir],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            **options,
+        )
 
     def start_trace(self, *arguments):
-        return self.world.start([SDPSTAT, "trace", *arguments, "--dir", self.world.stats_dir], preload=False, stdout=subprocess.PIPE)
+        return self.world.start(
+            [SDPSTAT, "trace", *arguments, "--dir", self.world.stats_dir],
+            preload=False,
+            stdout=subprocess.PIPE,
+        )
 
     def server(self, **environment):
         port = harness.free_port()
@@ -65,7 +74,9 @@ class Trace(harness.ProgramTest):
         return port, server
 
     def client(self, port, **options):
-        client = self.world.peer("echo-client", port, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
+        client = self.world.peer(
+            "echo-client", port, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options
+        )
         self.assertEqual(client.popen.stdout.readline(), b"connected\n")
         return client
 
@@ -80,7 +91,10 @@ class Trace(harness.ProgramTest):
         self.echo(client, 1000)
         last = self.sdpstat("trace", client.pid, "--last")
         self.assertEqual(last.returncode, 0, last.stderr)
-        self.assertRegex(last.stdout.splitlines()[0], rf"^fd \d+: 127\.0\.0\.1:\d+ -> 127\.0\.0\.1:{port}  established  soft/tcp  C/C$")
+        self.assertRegex(
+            last.stdout.splitlines()[0],
+            rf"^fd \d+: 127\.0\.0\.1:\d+ -> 127\.0\.0\.1:{port}  established  soft/tcp  C/C$",
+        )
         self.assertRegex(last.stdout, r"\|-- Hello -+>\| .*\(private data\)")
         self.assertRegex(last.stdout, r"\|<-+ HelloAck --\|")
         self.assertRegex(last.stdout, r"\|-- Data -+>\| .*payload=1000\n")
@@ -90,12 +104,16 @@ class Trace(harness.ProgramTest):
         # The last messages come at once; then it listens.
         lines = [trace.popen.stdout.readline().decode() for _ in range(6)]
         self.assertRegex(lines[1], r"^seconds since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}$")
-        self.assertEqual("".join(line[10:] for line in lines), "".join(line[10:] for line in last.stdout.splitlines(True)))
+        self.assertEqual(
+            "".join(line[10:] for line in lines), "".join(line[10:] for line in last.stdout.splitlines(True))
+        )
         self.echo(client, 10)
         self.echo(client, 11)
         rest = trace.popen.stdout.read().decode()
         self.assertEqual(trace.wait(10), 0, trace.output())
-        self.assertEqual(re.findall(r"([<>]).*payload=(\d+)", rest), [(">", "10"), ("<", "10"), (">", "11"), ("<", "11")])
+        self.assertEqual(
+            re.findall(r"([<>]).*payload=(\d+)", rest), [(">", "10"), ("<", "10"), (">", "11"), ("<", "11")]
+        )
         self.assertIn("8 messages", trace.output())
 
         both = self.sdpstat("trace", server.pid, "--last").stdout
@@ -135,7 +153,9 @@ class Trace(harness.ProgramTest):
         self.echo(client, 1000)
         target = self.world.directory / "trace.pcap"
         trace = self.start_trace(client.pid, "--pcap", target)
-        harness.wait_until(lambda: target.exists() and target.stat().st_size > 1000, "the last messages in the capture")
+        harness.wait_until(
+            lambda: target.exists() and target.stat().st_size > 1000, "the last messages in the capture"
+        )
         self.client(port)
         for size in 10, 100_000, 3_000_000:
             self.echo(client, size)
@@ -152,10 +172,32 @@ class Trace(harness.ProgramTest):
 
     def opcodes(self, capture):
         """How many of each, and of packets without; nothing that tshark does not like."""
-        fields = ["_ws.malformed", "_ws.short", "_ws.expert.message", "tcp.analysis.flags", "iwarp_rdma.opcode"]
+        fields = [
+            "_ws.malformed",
+            "_ws.short",
+            "_ws.expert.message",
+            "tcp.analysis.flags",
+            "iwarp_rdma.opcode",
+        ]
         # A guess of tshark's, which finds RPC in zeros that stand for payload, is left out.
-        rows = subprocess.run(["tshark", "-r", capture, "--disable-protocol", "rpcordma", "-T", "fields", "-E", "separator=|", *(w for f in fields for w in ("-e", f))],
-                              capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+        rows = subprocess.run(
+            [
+                "tshark",
+                "-r",
+                capture,
+                "--disable-protocol",
+                "rpcordma",
+                "-T",
+                "fields",
+                "-E",
+                "separator=|",
+                *(w for f in fields for w in ("-e", f)),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout.splitlines()
         seen = collections.Counter()
         for row in rows:
             malformed, short, expert, analysis, opcode = row.split("|")
@@ -166,25 +208,51 @@ class Trace(harness.ProgramTest):
 
     def test_every_mechanism_in_the_capture_and_in_the_counters(self):
         harness.need("tshark")
-        for mechanism, opcodes in (("bcopy", set()), ("read", {READ_REQUEST, READ_RESPONSE}), ("write", {WRITE}), ("transaction", {WRITE})):
+        for mechanism, opcodes in (
+            ("bcopy", set()),
+            ("read", {READ_REQUEST, READ_RESPONSE}),
+            ("write", {WRITE}),
+            ("transaction", {WRITE}),
+        ):
             with self.subTest(mechanism):
                 port = harness.free_port()
                 environment = {"SDP_FORCE": mechanism}
                 server = self.world.start([sys.executable, "-c", SERVER, port], environment=environment)
                 self.world.wait_for_listener(port)
-                client = self.world.start([sys.executable, "-c", CLIENT, port], environment=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                client = self.world.start(
+                    [sys.executable, "-c", CLIENT, port],
+                    environment=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                )
                 self.assertEqual(client.popen.stdout.readline(), b"connected\n")
                 targets = [self.world.directory / f"{mechanism}-{end}.pcap" for end in ("client", "server")]
-                traces = [self.start_trace(process.pid, "--pcap", target) for process, target in zip((client, server), targets)]
+                traces = [
+                    self.start_trace(process.pid, "--pcap", target)
+                    for process, target in zip((client, server), targets)
+                ]
                 for target in targets:
-                    harness.wait_until(lambda: target.exists() and target.stat().st_size > 100, "the last messages in the capture")
+                    harness.wait_until(
+                        lambda: target.exists() and target.stat().st_size > 100,
+                        "the last messages in the capture",
+                    )
                 before = [target.stat().st_size for target in targets]
                 for _ in range(3):
                     client.popen.stdin.write(b"go\n")
                     client.popen.stdin.flush()
                     self.assertEqual(client.popen.stdout.readline(), b"done\n")
-                rows = [c for p in self.world.sdpstat()["processes"] if p["pid"] == client.pid for c in p["connections"]]
-                name = {"bcopy": "bcopy", "read": "read_zcopy", "write": "write_zcopy", "transaction": "write_zcopy"}[mechanism]
+                rows = [
+                    c
+                    for p in self.world.sdpstat()["processes"]
+                    if p["pid"] == client.pid
+                    for c in p["connections"]
+                ]
+                name = {
+                    "bcopy": "bcopy",
+                    "read": "read_zcopy",
+                    "write": "write_zcopy",
+                    "transaction": "write_zcopy",
+                }[mechanism]
                 self.assertGreaterEqual(rows[0]["transfers_out"][name], 3)
                 self.assertGreaterEqual(rows[0]["bytes_out"][name], 3 * 295_000)
                 self.assertEqual(rows[0]["transfers_in"]["transaction"] != 0, mechanism == "transaction")
@@ -192,7 +260,10 @@ class Trace(harness.ProgramTest):
                 self.assertEqual(rows[0]["bcopy_threshold"] == 0, mechanism != "read")
                 # A process takes its trace with it: whoever has not opened it until then misses it. How many messages there are is a matter of time:
                 # a request that is kept back for its answer may have to leave by itself.
-                harness.wait_until(lambda: all(target.stat().st_size > size + 300 for target, size in zip(targets, before)), "what was sent, in the captures")
+                harness.wait_until(
+                    lambda: all(target.stat().st_size > size + 300 for target, size in zip(targets, before)),
+                    "what was sent, in the captures",
+                )
                 client.popen.stdin.close()
                 for process in client, server, *traces:
                     self.assertEqual(process.wait(20), 0, process.output())
@@ -205,8 +276,13 @@ class Trace(harness.ProgramTest):
         self.echo(client, 1234)
         os.kill(client.pid, signal.SIGKILL)
         self.assertEqual(client.popen.wait(10), -signal.SIGKILL)
-        harness.wait_until(lambda: re.search(r"aborted: link-lost; closed by the peer without a DisConn\n(?:.* s before: .*\n)*.* s before: sent Data .*payload=1234\n", self.world.sdp_log()),
-                           "the last messages in the log")
+        harness.wait_until(
+            lambda: re.search(
+                r"aborted: link-lost; closed by the peer without a DisConn\n(?:.* s before: .*\n)*.* s before: sent Data .*payload=1234\n",
+                self.world.sdp_log(),
+            ),
+            "the last messages in the log",
+        )
         rows = self.sdpstat("-H").stdout.splitlines()
         self.assertFalse([row for row in rows if f"[{client.pid}]" in row], rows)
         ended = self.sdpstat("-H", "--ended").stdout.splitlines()
@@ -225,26 +301,37 @@ class Trace(harness.ProgramTest):
                 port, server = self.server(SDP_LOG=level)
                 start = len(self.world.sdp_log())
                 self.world.run([sys.executable, "-c", RESET, port], environment={"SDP_LOG": "error"})
-                harness.wait_until(lambda: not [c for p in self.world.sdpstat()["processes"] if p["pid"] == server.pid for c in p["connections"]],
-                                   "end of the connection")
+                harness.wait_until(
+                    lambda: not [
+                        c
+                        for p in self.world.sdpstat()["processes"]
+                        if p["pid"] == server.pid
+                        for c in p["connections"]
+                    ],
+                    "end of the connection",
+                )
                 if level == "error":
                     self.assertNotIn("abort", self.world.sdp_log()[start:])
                 else:
-                    self.assertRegex(self.world.sdp_log()[start:], r"aborted: link-lost.*\n(?:.* s before: .*\n)*.* s before: sent Data .*payload=77\n")
+                    self.assertRegex(
+                        self.world.sdp_log()[start:],
+                        r"aborted: link-lost.*\n(?:.* s before: .*\n)*.* s before: sent Data .*payload=77\n",
+                    )
 
     def test_mistakes_are_answered(self):
         port, server = self.server()
         client = self.client(port)
         for arguments, status, text in (
-                ([], 2, "process is required"),
-                ([2 ** 22 + 1], 2, "there is no process 4194305"),
-                ([os.getpid()], 1, "sdpstat why"),
-                (["no-such-program"], 2, "no process called no-such-program runs over SDP"),
-                (["python3"], 2, "several processes are called python3; name one by its number: "),
-                ([client.pid, 77], 1, "descriptor 77 is no SDP connection of this process; these are: 3"),
-                ([client.pid, "x"], 2, "x"),
-                ([client.pid, "--count", "0"], 2, "--count"),
-                ([client.pid, "--pcap", "/nonexistent/file"], 1, "cannot write /nonexistent/file: No such file")):
+            ([], 2, "process is required"),
+            ([2**22 + 1], 2, "there is no process 4194305"),
+            ([os.getpid()], 1, "sdpstat why"),
+            (["no-such-program"], 2, "no process called no-such-program runs over SDP"),
+            (["python3"], 2, "several processes are called python3; name one by its number: "),
+            ([client.pid, 77], 1, "descriptor 77 is no SDP connection of this process; these are: 3"),
+            ([client.pid, "x"], 2, "x"),
+            ([client.pid, "--count", "0"], 2, "--count"),
+            ([client.pid, "--pcap", "/nonexistent/file"], 1, "cannot write /nonexistent/file: No such file"),
+        ):
             with self.subTest(arguments):
                 got = self.sdpstat("trace", *arguments)
                 self.assertEqual((got.returncode, got.stdout), (status, ""), got.stderr)

@@ -41,7 +41,9 @@ class Unseen(Tools):
 
     def assert_why(self, process, code):
         """It has come by TCP, to a server with the library."""
-        harness.wait_until(lambda: self.world.accepted(self.port)[1] >= 1, f"client that came by TCP:\n{self.world.logs()}")
+        harness.wait_until(
+            lambda: self.world.accepted(self.port)[1] >= 1, f"client that came by TCP:\n{self.world.logs()}"
+        )
         self.assertEqual(self.world.accepted(self.port)[0], 0)
         self.assertIn(code, self.tool(SDPSTAT, "why", process.pid).stdout)
 
@@ -72,13 +74,26 @@ class Unseen(Tools):
         self.assert_refused(command, "is setuid")
         self.echo(command, "privileged")
 
-    @unittest.skipUnless(platform.machine() == "x86_64", "the numbers of the system calls are another machine's")
+    @unittest.skipUnless(
+        platform.machine() == "x86_64", "the numbers of the system calls are another machine's"
+    )
     def test_system_calls_past_the_c_library(self):
         self.echo([sys.executable, "-c", RAW_CLIENT, self.port], "system calls past the C library")
 
     def test_a_go_program(self):
         harness.need("hey")
-        self.world.start([sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", self.world.stats_dir, self.port])
+        self.world.start(
+            [
+                sys.executable,
+                "-m",
+                "http.server",
+                "--bind",
+                "127.0.0.1",
+                "--directory",
+                self.world.stats_dir,
+                self.port,
+            ]
+        )
         self.world.wait_for_listener(self.port)
         command = ["hey", "-z", "60s", "-c", "2", "-q", "20", f"http://127.0.0.1:{self.port}/"]
         self.assert_refused(command, "is a Go program")

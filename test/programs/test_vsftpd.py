@@ -69,7 +69,9 @@ class Vsftpd(harness.ProgramTest):
     def serve(self, ends, text):
         port = harness.free_port()
         configuration = self.directory / f"vsftpd-{port}.conf"
-        configuration.write_text(text.format(port=port, data_port=harness.free_port(), directory=self.directory))
+        configuration.write_text(
+            text.format(port=port, data_port=harness.free_port(), directory=self.directory)
+        )
         server = self.world.start(["vsftpd", configuration], preload=ends.server)
         self.world.wait_for_listener(port, sdp=ends.server)
         return server, port
@@ -78,7 +80,10 @@ class Vsftpd(harness.ProgramTest):
         server, port = self.serve(ends, CONFIGURATION)
         fetched = self.directory / "fetched"
         for way in ["--disable-epsv"], ["--ftp-port", "-"]:
-            self.world.run(["curl", "-sS", "--max-time", "20", *way, "-o", fetched, f"ftp://127.0.0.1:{port}/file"], preload=ends.client)
+            self.world.run(
+                ["curl", "-sS", "--max-time", "20", *way, "-o", fetched, f"ftp://127.0.0.1:{port}/file"],
+                preload=ends.client,
+            )
             self.assertEqual(harness.file_hash(fetched), self.wanted)
             fetched.unlink()
         answer = self.world.run([sys.executable, "-c", CLIENT, port], preload=ends.client)
@@ -99,8 +104,21 @@ class Vsftpd(harness.ProgramTest):
         server, port = self.serve(ends, CONFIGURATION + TLS)
         fetched = self.directory / "fetched"
         for _ in range(3):
-            self.world.run(["curl", "-sS", "--insecure", "--ssl-reqd", "--max-time", "20", "--disable-epsv", "-o", fetched,
-                            f"ftp://127.0.0.1:{port}/file"], preload=ends.client)
+            self.world.run(
+                [
+                    "curl",
+                    "-sS",
+                    "--insecure",
+                    "--ssl-reqd",
+                    "--max-time",
+                    "20",
+                    "--disable-epsv",
+                    "-o",
+                    fetched,
+                    f"ftp://127.0.0.1:{port}/file",
+                ],
+                preload=ends.client,
+            )
             self.assertEqual(harness.file_hash(fetched), self.wanted)
             fetched.unlink()
         self.assert_carried(port, ends, at_least=3)
@@ -112,8 +130,25 @@ class Vsftpd(harness.ProgramTest):
     def test_tls(self):
         harness.need("openssl")
         key, certificate = self.directory / "key", self.directory / "certificate"
-        self.world.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", key,
-                        "-out", certificate], preload=False)
+        self.world.run(
+            [
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+                "-keyout",
+                key,
+                "-out",
+                certificate,
+            ],
+            preload=False,
+        )
         certificate.write_bytes(key.read_bytes() + certificate.read_bytes())
         for ends in harness.BOTH_AND_EACH_ALONE:
             with self.subTest(str(ends)):

@@ -82,10 +82,18 @@ class Xinetd(harness.ProgramTest):
     def serve(self, service, ends):
         ports = {name: harness.free_port() for name in ("echo", "cat", "static_cat", "sort", "static_sort")}
         configuration = self.world.directory / f"xinetd-{ports['echo']}.conf"
-        configuration.write_text(CONFIGURATION.format(user=getpass.getuser(), busybox=harness.find("busybox"),
-                                                      sort_program=harness.find("sort"), **ports))
-        server = self.world.start(["xinetd", "-dontfork", "-f", configuration, "-pidfile", self.world.directory / "xinetd.pid"],
-                                  preload=ends.server)
+        configuration.write_text(
+            CONFIGURATION.format(
+                user=getpass.getuser(),
+                busybox=harness.find("busybox"),
+                sort_program=harness.find("sort"),
+                **ports,
+            )
+        )
+        server = self.world.start(
+            ["xinetd", "-dontfork", "-f", configuration, "-pidfile", self.world.directory / "xinetd.pid"],
+            preload=ends.server,
+        )
         self.world.wait_for_listener(ports[service], sdp=ends.server)
         return server, ports[service]
 
@@ -102,7 +110,9 @@ class Xinetd(harness.ProgramTest):
         server, port = self.serve(service, ends)
         for count in 3, 50_000:
             lines = [b"%d\n" % (i * 7919 % 1_000_003) for i in range(count)]
-            answer = self.world.run(["nc", "-N", "127.0.0.1", port], preload=ends.client, data=b"".join(lines))
+            answer = self.world.run(
+                ["nc", "-N", "127.0.0.1", port], preload=ends.client, data=b"".join(lines)
+            )
             self.assertEqual(answer, b"".join(sorted(lines)))
         self.assert_carried(port, ends, at_least=2)
         server.stop()

@@ -4,8 +4,9 @@
 //   transfer turns SIZE MESSAGES     SIZE bytes there, SIZE bytes back, in turns
 //   transfer requests SIZE MESSAGES  64 bytes there, SIZE bytes back, in turns
 //
-// Further arguments: "whole", reads are for whole messages (MSG_WAITALL); "apart", each end stays on a processor of its own, if there are two;
-// "cancelled", before the first message threads are cancelled that sleep in large writes.
+// Further arguments: "whole", reads are for whole messages (MSG_WAITALL); "apart", each end stays on a
+// processor of its own, if there are two; "cancelled", before the first message threads are cancelled that
+// sleep in large writes.
 //
 // Opens a listener on loopback, forks a server, and prints "SECONDS CPU_SECONDS BYTES" for all messages, both
 // ends together. Every message begins and ends with its number, and the reader checks that. Keeps the
@@ -77,7 +78,8 @@ double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-int Serve(int listener, Shape shape, size_t size, uint64_t messages, const programs_test::CancelledWrites* cancelled) {
+int Serve(int listener, Shape shape, size_t size, uint64_t messages,
+          const programs_test::CancelledWrites* cancelled) {
   const int fd = accept(listener, nullptr, nullptr);
   if (fd < 0) Fail("accept");
   if (cancelled != nullptr) cancelled->Read(fd);

@@ -93,10 +93,10 @@ class WirePeer:
             return True
 
     def _message(self, data):
-        bufs, _, mid, length, mseq, ack = BSDH.unpack(data[:BSDH.size])
+        bufs, _, mid, length, mseq, ack = BSDH.unpack(data[: BSDH.size])
         assert length == len(data), (length, data)
         self.heard = mseq
-        return Message(mid, bufs, ack, data[BSDH.size:])
+        return Message(mid, bufs, ack, data[BSDH.size :])
 
     def _take(self, size, seconds):
         deadline = time.monotonic() + seconds

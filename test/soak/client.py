@@ -65,6 +65,7 @@ class Connection:
 
 class Store:
     """What redis and memcached have in common: what was confirmed must come back, as long as the server is the same one."""
+
     emptying = threading.Lock()
     emptied = False
 
@@ -109,7 +110,9 @@ class Store:
 
 class Redis(Store):
     def command(self, connection, *words):
-        connection.send(b"".join([b"*%d\r\n" % len(words), *(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)]))
+        connection.send(
+            b"".join([b"*%d\r\n" % len(words), *(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)])
+        )
         return connection.line()
 
     def bulk(self, connection, line):
@@ -248,7 +251,7 @@ async def echo(reader, writer):
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, value)
     try:
         while True:
-            size, = struct.unpack("!I", await reader.readexactly(4))
+            (size,) = struct.unpack("!I", await reader.readexactly(4))
             writer.write(await reader.readexactly(size))
             await writer.drain()
     except (OSError, EOFError, asyncio.IncompleteReadError):
@@ -265,6 +268,7 @@ def echo_server(host, port):
         async def serve():
             server = await asyncio.start_server(echo, sock=listener, limit=1 << 20)
             await server.serve_forever()
+
         pid = os.fork()
         if pid == 0:
             try:
@@ -286,7 +290,12 @@ def main():
     if kind == "echo-server":
         echo_server(host, port)
     hashes = dict(word.split("=") for word in sys.argv[5:])
-    make = {"redis": Redis, "memcached": Memcached, "echo": Echo, "http": lambda stream, draw: Http(stream, draw, hashes)}[kind]
+    make = {
+        "redis": Redis,
+        "memcached": Memcached,
+        "echo": Echo,
+        "http": lambda stream, draw: Http(stream, draw, hashes),
+    }[kind]
     for stream in range(int(sys.argv[4])):
         threading.Thread(target=converse, args=(make, host, port, stream), daemon=True).start()
     threading.Event().wait()

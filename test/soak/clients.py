@@ -12,7 +12,9 @@ from record import Stream
 from sdp_world import wait_until
 
 OP_LIMIT = 60.0  # seconds for a program; far beyond what is accepted
-START_LIMIT = 120.0  # for a server: the machine may be slow, and how long the clients had to wait is judged apart
+START_LIMIT = (
+    120.0  # for a server: the machine may be slow, and how long the clients had to wait is judged apart
+)
 
 
 class Failed(Exception):
@@ -66,7 +68,11 @@ class Server:
         # The port of one that has just been killed may not be free at once.
         for _ in range(20):
             self.process = self.host.start(self.argv, mode=mode, user=self.user, directory=self.directory)
-            wait_until(lambda: self.host.tcp_listens(self.port) or not self.running(), f"listener of {self}", START_LIMIT)
+            wait_until(
+                lambda: self.host.tcp_listens(self.port) or not self.running(),
+                f"listener of {self}",
+                START_LIMIT,
+            )
             if self.running():
                 break
             time.sleep(0.3)
@@ -117,7 +123,9 @@ class SocketClient:
         self.touched = 0
 
     def start(self, wanted=USUAL):
-        self.process = self.pair.client_host.start(self.argv, mode=self.pair.mode(wanted), stdout=subprocess.PIPE)
+        self.process = self.pair.client_host.start(
+            self.argv, mode=self.pair.mode(wanted), stdout=subprocess.PIPE
+        )
         for stream in self.streams:
             if stream.last is None:
                 stream.begin()
@@ -180,8 +188,16 @@ class Run:
     def beside(self, host, *argv, output=None, pipes=False, preload=True, data=None):
         wanted = self.client.mode if self.client else USUAL
         mode = self.pair.mode(wanted if preload else dataclasses.replace(wanted, preload=False))
-        with open(output, "wb") if output else contextlib.nullcontext(subprocess.PIPE if pipes else None) as out:
-            process = host.start(argv, mode=mode, stdout=out, stdin=subprocess.PIPE if data is not None else subprocess.DEVNULL, kept=False)
+        with open(output, "wb") if output else contextlib.nullcontext(
+            subprocess.PIPE if pipes else None
+        ) as out:
+            process = host.start(
+                argv,
+                mode=mode,
+                stdout=out,
+                stdin=subprocess.PIPE if data is not None else subprocess.DEVNULL,
+                kept=False,
+            )
         if self.client:
             self.client.current.append(process)
         try:

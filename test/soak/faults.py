@@ -22,6 +22,7 @@ def in_parallel(functions):
             function()
         except BaseException as error:  # told to the caller
             wrong.append(error)
+
     threads = [threading.Thread(target=call, args=(function,)) for function in functions]
     for thread in threads:
         thread.start()
@@ -60,6 +61,7 @@ class Faults:
 
                 def one(pair):
                     undone.append(begin(fault, pair))
+
                 for pair in pairs:
                     for part in (*pair.servers, *pair.clients):
                         part.touched += 1
@@ -111,6 +113,7 @@ class Faults:
         def go_on():
             for pid in pids:
                 send(pid, signal.SIGCONT)
+
         return go_on
 
     def server_stopped(self, fault, pair):
@@ -138,7 +141,10 @@ class Faults:
                     # Its children inherit the limit.
                     for one in {pid, *tree(pid)}:
                         resource.prlimit(one, what, limits)
-            self.revive([server for pair in self.pairs for server in pair.servers if server.process.pid in before])
+            self.revive(
+                [server for pair in self.pairs for server in pair.servers if server.process.pid in before]
+            )
+
         return restore
 
     def revive(self, servers):
@@ -152,12 +158,16 @@ class Faults:
         def lowest_free_and_some(pid):
             taken = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
             return next(number for number in range(1 << 20) if number not in taken) + fault.amount
-        return self.limited(self.server_of(fault, pair).processes(), resource.RLIMIT_NOFILE, lowest_free_and_some)
+
+        return self.limited(
+            self.server_of(fault, pair).processes(), resource.RLIMIT_NOFILE, lowest_free_and_some
+        )
 
     def little_memory(self, fault, pair):
         def size_and_some(pid):
             with open(f"/proc/{pid}/statm") as file:
                 return int(file.read().split()[0]) * resource.getpagesize() + (fault.amount << 20)
+
         return self.limited(self.server_of(fault, pair).processes(), resource.RLIMIT_AS, size_and_some)
 
     def in_mode(self, part, mode):
@@ -185,13 +195,17 @@ class Faults:
     def forks(self, fault, pair):
         """Shells whose children have their connections, and the programs which these start."""
         block = random.Random(fault.number).randbytes(2500).hex()
-        script = (f"exec 3<>/dev/tcp/{pair.address}/{pair.port} || exit 1; printf '\\0\\0\\x13\\x88%s' {block} >&3; "
-                  "cat </dev/null; (head -c 2500 <&3; head -c 2500 <&3) | (cat) | sha256sum")
+        script = (
+            f"exec 3<>/dev/tcp/{pair.address}/{pair.port} || exit 1; printf '\\0\\0\\x13\\x88%s' {block} >&3; "
+            "cat </dev/null; (head -c 2500 <&3; head -c 2500 <&3) | (cat) | sha256sum"
+        )
         wanted = hashlib.sha256(block.encode()).hexdigest().encode()
 
         def start(count):
-            return [pair.client_host.start(["bash", "-c", script], mode=pair.mode(USUAL), stdout=subprocess.PIPE)
-                    for _ in range(count)]
+            return [
+                pair.client_host.start(["bash", "-c", script], mode=pair.mode(USUAL), stdout=subprocess.PIPE)
+                for _ in range(count)
+            ]
 
         def end(shell):
             """What it said of an error: another fault may be at work."""
@@ -204,7 +218,9 @@ class Faults:
                 return ""
             said = shell.output()[-300:]
             if not said and pair.twin == "sdp":
-                self.findings.add("wrong", f"{pair}: a shell's children have read something else from its connection")
+                self.findings.add(
+                    "wrong", f"{pair}: a shell's children have read something else from its connection"
+                )
             return said
 
         def check(shells, again=3):
@@ -214,7 +230,11 @@ class Faults:
             if said and again:
                 check(start(len(said)), again - 1)
             elif said and pair.twin == "sdp":
-                self.findings.add("lost", f"{pair}: a shell whose children read from its connection failed four times: {said[0]}")
+                self.findings.add(
+                    "lost",
+                    f"{pair}: a shell whose children read from its connection failed four times: {said[0]}",
+                )
+
         shells = start(6)
         return lambda: check(shells)
 
@@ -254,13 +274,16 @@ class Faults:
         def restore():
             for host, _ in places:
                 host.net("nft", "delete", "table", "inet", table)
+
         return restore
 
     def loss(self, fault):
         return self.filtered(fault, f"numgen random mod 100 < {fault.amount} drop")
 
     def reset(self, fault):
-        return self.filtered(fault, "meta l4proto tcp tcp flags & (syn | fin | rst) == 0 reject with tcp reset")
+        return self.filtered(
+            fault, "meta l4proto tcp tcp flags & (syn | fin | rst) == 0 reject with tcp reset"
+        )
 
     def statistics_full(self, fault):
         filler = self.host(fault).stats_dir / "filler"

@@ -26,6 +26,7 @@ STATISTICS_MIB = 48
 @dataclasses.dataclass(frozen=True)
 class Mode:
     """How a program is started."""
+
     preload: bool = True
     upgraded: bool = False
     clock: int = 0
@@ -35,7 +36,16 @@ class Mode:
             return []
         with open("/proc/uptime") as uptime:
             shift = self.clock if self.clock > 0 else -int(float(uptime.read().split()[0]) * 0.8)
-        return ["unshare", "--time", "--monotonic", str(shift), "--boottime", str(shift), "--fork", "--kill-child"]
+        return [
+            "unshare",
+            "--time",
+            "--monotonic",
+            str(shift),
+            "--boottime",
+            str(shift),
+            "--fork",
+            "--kill-child",
+        ]
 
 
 USUAL, PLAIN = Mode(), Mode(preload=False)
@@ -101,7 +111,10 @@ class Host(World):
         self.directory.chmod(0o755)
         self.stats_dir.chmod(0o755)
         if holder is not None:
-            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={STATISTICS_MIB}m,mode=755", "soak", self.stats_dir], check=True)
+            subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", f"size={STATISTICS_MIB}m,mode=755", "soak", self.stats_dir],
+                check=True,
+            )
         self.stats_dirs = {}
         for user in ("root", "postgres", "clock"):
             self.stats_dirs[user] = self.stats_dir / user
@@ -121,7 +134,9 @@ class Host(World):
         return [] if self.holder is None else ["nsenter", f"--net=/proc/{self.holder}/ns/net", "--"]
 
     def net(self, *words, data=None):
-        subprocess.run([*self.inside(), *words], check=True, input=data, text=True, capture_output=True, timeout=20)
+        subprocess.run(
+            [*self.inside(), *words], check=True, input=data, text=True, capture_output=True, timeout=20
+        )
 
     def start_pmd(self):
         self.pmd = super().start_pmd()
@@ -137,11 +152,28 @@ class Host(World):
         environment = {
             "LD_PRELOAD": f"{sdp_world.PRELOAD_AHEAD}{self.upgraded if mode.upgraded else self.library}",
             "SDP_STATS_DIR": self.stats_dirs["clock" if mode.clock and not user else user or "root"],
-            "SDP_PMD_SOCKET": self.pmd_socket, "SDP_PM_PORT": self.pm_port, "SDP_PM_NEGATIVE_S": 1, "SDP_PM_TIMEOUT_MS": 1500,
-            "SDP_RNIC": "soft", "SDP_LOG": "info", "SDP_LOG_FILE": self.log_file}
+            "SDP_PMD_SOCKET": self.pmd_socket,
+            "SDP_PM_PORT": self.pm_port,
+            "SDP_PM_NEGATIVE_S": 1,
+            "SDP_PM_TIMEOUT_MS": 1500,
+            "SDP_RNIC": "soft",
+            "SDP_LOG": "info",
+            "SDP_LOG_FILE": self.log_file,
+        }
         return ["env", *(f"{name}={value}" for name, value in environment.items())]
 
-    def start(self, argv, preload=True, mode=None, stdin=subprocess.DEVNULL, stdout=None, pass_fds=(), user=None, directory=None, kept=True):
+    def start(
+        self,
+        argv,
+        preload=True,
+        mode=None,
+        stdin=subprocess.DEVNULL,
+        stdout=None,
+        pass_fds=(),
+        user=None,
+        directory=None,
+        kept=True,
+    ):
         """As World's. Its wrappers run without the library, and exec. `kept`: its log is, and it ends with the host."""
         mode = mode or (USUAL if preload else PLAIN)
         user = user if isinstance(user, str) and os.geteuid() == 0 else None
@@ -151,9 +183,21 @@ class Host(World):
         become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"] if user else []
         with open(log, "wb") as out:
             popen = subprocess.Popen(
-                [*self.inside(), *mode.clock_wrapper(), *become, *(str(word) for word in self.settings(mode, user)), *argv],
-                env=self.environment(preload=False), cwd=directory or self.directory, stdin=stdin,
-                stdout=out if stdout is None else stdout, stderr=out, start_new_session=True, pass_fds=pass_fds)
+                [
+                    *self.inside(),
+                    *mode.clock_wrapper(),
+                    *become,
+                    *(str(word) for word in self.settings(mode, user)),
+                    *argv,
+                ],
+                env=self.environment(preload=False),
+                cwd=directory or self.directory,
+                stdin=stdin,
+                stdout=out if stdout is None else stdout,
+                stderr=out,
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
         process = Process(popen, log)
         if kept:
             self.processes.append(process)
@@ -170,7 +214,9 @@ class Host(World):
         """One object for the directories of both users."""
         both = {"processes": [], "ended": []}
         for directory in (self.stats_dirs["root"], self.stats_dirs["postgres"]):
-            output = subprocess.run([sdp_world.SDPSTAT, "--json", "--dir", directory], check=True, capture_output=True, timeout=60)
+            output = subprocess.run(
+                [sdp_world.SDPSTAT, "--json", "--dir", directory], check=True, capture_output=True, timeout=60
+            )
             one = json.loads(output.stdout)
             both["processes"] += one["processes"]
             both["ended"] += one["ended"]
@@ -181,8 +227,12 @@ class Host(World):
         rows = []
         for table in ("tcp", "tcp6"):
             with contextlib.suppress(OSError):
-                lines = pathlib.Path(f"/proc/{self.holder or 'self'}/net/{table}").read_text().splitlines()[1:]
-                rows += [(int(fields[1].rsplit(":", 1)[1], 16), fields[3]) for fields in map(str.split, lines)]
+                lines = (
+                    pathlib.Path(f"/proc/{self.holder or 'self'}/net/{table}").read_text().splitlines()[1:]
+                )
+                rows += [
+                    (int(fields[1].rsplit(":", 1)[1], 16), fields[3]) for fields in map(str.split, lines)
+                ]
         return rows
 
     def tcp_listens(self, port):
@@ -204,7 +254,9 @@ def make_namespaces():
     ours = os.readlink("/proc/self/ns/net")
 
     def holder():
-        popen = subprocess.Popen(["unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL, start_new_session=True)
+        popen = subprocess.Popen(
+            ["unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL, start_new_session=True
+        )
         wait_until(lambda: os.readlink(f"/proc/{popen.pid}/ns/net") != ours, "network namespace", 10)
         return popen.pid
 
@@ -212,7 +264,11 @@ def make_namespaces():
     subprocess.run(["ip", "link", "add", "soak1", "type", "veth", "peer", "name", "soak2"], check=True)
     for pid, address, device in ends:
         subprocess.run(["ip", "link", "set", device, "netns", str(pid)], check=True)
-        for words in (["addr", "add", f"{address}/24", "dev", device], ["link", "set", device, "up"], ["link", "set", "lo", "up"]):
+        for words in (
+            ["addr", "add", f"{address}/24", "dev", device],
+            ["link", "set", device, "up"],
+            ["link", "set", "lo", "up"],
+        ):
             subprocess.run(["nsenter", f"--net=/proc/{pid}/ns/net", "--", "ip", *words], check=True)
     return ends
 
@@ -227,9 +283,15 @@ def abilities(namespaces):
         rules = "table inet soak { chain input { type filter hook input priority 0 ; numgen random mod 100 < 5 drop ; } ; }\n"
         if find("nft") is None:
             lacks["nft"] = "nft is not installed"
-        elif (check := subprocess.run(["unshare", "--net", "nft", "-f", "-"], input=rules, text=True, capture_output=True)).returncode != 0:
+        elif (
+            check := subprocess.run(
+                ["unshare", "--net", "nft", "-f", "-"], input=rules, text=True, capture_output=True
+            )
+        ).returncode != 0:
             lacks["nft"] = f"nft: {check.stderr.strip().splitlines()[0]}"
-    check = subprocess.run(["unshare", "--time", "--monotonic", "10", "--fork", "true"], capture_output=True, text=True)
+    check = subprocess.run(
+        ["unshare", "--time", "--monotonic", "10", "--fork", "true"], capture_output=True, text=True
+    )
     if check.returncode != 0:
         lacks["time"] = f"no time namespaces here: {check.stderr.strip()}"
     return lacks

@@ -14,6 +14,7 @@ SLOW_ROUTE = ("loss", "reset", "address-gone")  # TCP's next try comes as late a
 @dataclasses.dataclass
 class Happened:
     """A fault, and when it was, by the run's clock."""
+
     fault: plan.Fault
     began: float
     over: float
@@ -28,6 +29,7 @@ class Happened:
 @dataclasses.dataclass(frozen=True)
 class Quiet:
     """A client heard nothing ("silence"), or nothing but errors ("famine"), from `begin` to `end`."""
+
     begin: float
     end: float
     kind: str
@@ -41,7 +43,9 @@ class Quiets:
     """A stream's, for look-ups: those of one kind follow one another."""
 
     def __init__(self, quiets):
-        self.by_kind = {kind: [quiet for quiet in quiets if quiet.kind == kind] for kind in ("silence", "famine")}
+        self.by_kind = {
+            kind: [quiet for quiet in quiets if quiet.kind == kind] for kind in ("silence", "famine")
+        }
         self.ends = {kind: [quiet.end for quiet in of_kind] for kind, of_kind in self.by_kind.items()}
 
     def overlapping(self, kind, begin, end):
@@ -80,8 +84,11 @@ def hung(sdp, workload, tcp, happened, usual, late_between):
 def unexplained(told, workload, happened, grace=GRACE):
     """Errors that no fault explains: [(when, what, since)]. What was under way may be told long after the fault."""
     breaking = [one for one in happened if plan.KINDS[one.fault.kind].breaks and one.fault.concerns(workload)]
-    return [(when, what, since) for when, what, since in told
-            if not any(one.began - 0.2 <= when and since <= one.over + grace for one in breaking)]
+    return [
+        (when, what, since)
+        for when, what, since in told
+        if not any(one.began - 0.2 <= when and since <= one.over + grace for one in breaking)
+    ]
 
 
 def is_known(text, when, happened):
@@ -94,13 +101,17 @@ def is_known(text, when, happened):
 def lost(sdp, tcp, workload, happened, late=0.0):
     """SDP's unexplained errors, without those that came to the twin on TCP at about the same time."""
     twins = [when for when, _, _ in unexplained(tcp, workload, happened, GRACE + late)]
-    return [(when, what) for when, what, _ in unexplained(sdp, workload, happened, GRACE + late)
-            if not any(abs(when - other) < 10 for other in twins) and not is_known(what, when, happened)]
+    return [
+        (when, what)
+        for when, what, _ in unexplained(sdp, workload, happened, GRACE + late)
+        if not any(abs(when - other) < 10 for other in twins) and not is_known(what, when, happened)
+    ]
 
 
 @dataclasses.dataclass
 class Life:
     """A process's memory (KiB) and descriptors from time to time: [(when, memory, descriptors)]."""
+
     name: str
     twin: str
     samples: list
@@ -131,8 +142,16 @@ def leaks(lives):
     for life in lives:
         if life.twin == "tcp" or life.lasted() < LONG_ENOUGH:
             continue
-        twins = [other for other in lives if other.twin == "tcp" and other.name == life.name and other.lasted() >= LONG_ENOUGH]
-        for which, what, more in (MEMORY, "KiB of memory", MEMORY_ALLOWED), (DESCRIPTORS, "descriptors", DESCRIPTORS_ALLOWED):
+        twins = [
+            other
+            for other in lives
+            if other.twin == "tcp" and other.name == life.name and other.lasted() >= LONG_ENOUGH
+        ]
+        for which, what, more in (MEMORY, "KiB of memory", MEMORY_ALLOWED), (
+            DESCRIPTORS,
+            "descriptors",
+            DESCRIPTORS_ALLOWED,
+        ):
             limit = more + max([0, *(2 * other.growth(which) for other in twins)])
             if life.growth(which) > limit:
                 found.append((life, what, life.growth(which), limit))
@@ -150,8 +169,11 @@ def costs(happened, streams):
                 continue
             for kind in ("silence", "famine"):
                 # A famine without errors in it is a silence: it is in both.
-                found = [quiet.end - max(quiet.begin, one.began) for of_kind in {kind, "silence"}
-                         for quiet in quiets.overlapping(of_kind, one.began, one.over)]
+                found = [
+                    quiet.end - max(quiet.begin, one.began)
+                    for of_kind in {kind, "silence"}
+                    for quiet in quiets.overlapping(of_kind, one.began, one.over)
+                ]
                 row.setdefault(stream.twin, {}).setdefault(kind, []).append(max(found, default=0.0))
     return table
 

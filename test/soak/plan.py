@@ -15,6 +15,7 @@ WITH_ACCEPTING_WORKERS = ("nginx", "echo")
 @dataclasses.dataclass(frozen=True)
 class Kind:
     """A kind of fault. `of`: the workloads it may hit, or "host" or "link". `breaks`: programs may be told of an error."""
+
     name: str
     of: tuple | str
     seconds: tuple
@@ -23,30 +24,33 @@ class Kind:
     needs: str = ""
 
 
-KINDS = {kind.name: kind for kind in (
-    Kind("server-killed", SERVERS, (0.1, 1.5), breaks=True, restarts=True),
-    Kind("worker-killed", WITH_WORKERS, (0.1, 0.5), breaks=True),
-    Kind("client-killed", WORKLOADS, (0.1, 1.0), breaks=True),
-    Kind("server-stopped", SERVERS, (0.3, 3.0)),
-    Kind("worker-stopped", WITH_WORKERS, (0.3, 3.0)),
-    Kind("client-stopped", WORKLOADS, (0.3, 3.0)),
-    Kind("pmd-ended", "host", (0.5, 3.0)),
-    Kind("pmd-killed", "host", (0.2, 3.0)),
-    Kind("pmd-stopped", "host", (0.5, 3.0)),
-    Kind("address-gone", "host", (0.3, 2.5), breaks=True, needs="namespaces"),
-    Kind("loss", "link", (1.0, 4.0), needs="nft"),
-    Kind("reset", "link", (0.1, 0.4), breaks=True, needs="nft"),
-    Kind("few-descriptors", SERVERS, (0.5, 2.0), breaks=True),
-    Kind("little-memory", SERVERS, (0.5, 2.0), breaks=True),
-    Kind("server-plain", SERVERS, (2.0, 4.0), breaks=True, restarts=True),
-    Kind("client-plain", WORKLOADS, (2.0, 4.0), breaks=True),
-    Kind("server-upgraded", SERVERS, (2.0, 4.0), breaks=True, restarts=True),
-    Kind("client-upgraded", WORKLOADS, (2.0, 4.0), breaks=True),
-    Kind("server-clock", SERVERS, (2.0, 4.0), breaks=True, restarts=True, needs="time"),
-    Kind("client-clock", WORKLOADS, (2.0, 4.0), breaks=True, needs="time"),
-    Kind("statistics-full", "host", (1.0, 4.0), needs="namespaces"),
-    Kind("forks", ("echo",), (0.5, 1.0)),
-)}
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("server-killed", SERVERS, (0.1, 1.5), breaks=True, restarts=True),
+        Kind("worker-killed", WITH_WORKERS, (0.1, 0.5), breaks=True),
+        Kind("client-killed", WORKLOADS, (0.1, 1.0), breaks=True),
+        Kind("server-stopped", SERVERS, (0.3, 3.0)),
+        Kind("worker-stopped", WITH_WORKERS, (0.3, 3.0)),
+        Kind("client-stopped", WORKLOADS, (0.3, 3.0)),
+        Kind("pmd-ended", "host", (0.5, 3.0)),
+        Kind("pmd-killed", "host", (0.2, 3.0)),
+        Kind("pmd-stopped", "host", (0.5, 3.0)),
+        Kind("address-gone", "host", (0.3, 2.5), breaks=True, needs="namespaces"),
+        Kind("loss", "link", (1.0, 4.0), needs="nft"),
+        Kind("reset", "link", (0.1, 0.4), breaks=True, needs="nft"),
+        Kind("few-descriptors", SERVERS, (0.5, 2.0), breaks=True),
+        Kind("little-memory", SERVERS, (0.5, 2.0), breaks=True),
+        Kind("server-plain", SERVERS, (2.0, 4.0), breaks=True, restarts=True),
+        Kind("client-plain", WORKLOADS, (2.0, 4.0), breaks=True),
+        Kind("server-upgraded", SERVERS, (2.0, 4.0), breaks=True, restarts=True),
+        Kind("client-upgraded", WORKLOADS, (2.0, 4.0), breaks=True),
+        Kind("server-clock", SERVERS, (2.0, 4.0), breaks=True, restarts=True, needs="time"),
+        Kind("client-clock", WORKLOADS, (2.0, 4.0), breaks=True, needs="time"),
+        Kind("statistics-full", "host", (1.0, 4.0), needs="namespaces"),
+        Kind("forks", ("echo",), (0.5, 1.0)),
+    )
+}
 # May come while another one lasts: those that start nothing which would last differently because of the first.
 BESIDE = ("server-stopped", "worker-stopped", "client-stopped", "client-killed", "loss", "forks")
 CLOCKS = (30, 86_400, 400 * 86_400, -1)  # seconds forward; -1: back, by most of what the clock shows
@@ -55,6 +59,7 @@ CLOCKS = (30, 86_400, 400 * 86_400, -1)  # seconds forward; -1: back, by most of
 @dataclasses.dataclass(frozen=True)
 class Fault:
     """`at`, `seconds`: from the plan's beginning. `amount`: per cent, descriptors, MiB or seconds. `pick`: which of several, from 0 to 1."""
+
     number: int
     at: float
     seconds: float
@@ -71,7 +76,11 @@ class Fault:
         return self.target not in WORKLOADS or self.target == workload
 
     def __str__(self):
-        amount = {"loss": f" {self.amount} %", "little-memory": f" {self.amount} MiB more", "few-descriptors": f" {self.amount} more"}
+        amount = {
+            "loss": f" {self.amount} %",
+            "little-memory": f" {self.amount} MiB more",
+            "few-descriptors": f" {self.amount} more",
+        }
         if self.kind.endswith("-clock"):
             amount[self.kind] = " back" if self.amount < 0 else f" {self.amount} s ahead"
         return f"{self.kind}{amount.get(self.kind, '')} ({self.target}, {self.seconds:.1f} s)"
@@ -123,8 +132,17 @@ def make_plan(seed, minutes):
 
     def add(kind, at, beside=None):
         lasts = draw.uniform(*kind.seconds)
-        faults.append(Fault(len(faults), round(at, 3), round(lasts, 3), kind.name, target_of(kind, beside), amount_of(kind.name, draw),
-                            round(draw.random(), 6)))
+        faults.append(
+            Fault(
+                len(faults),
+                round(at, 3),
+                round(lasts, 3),
+                kind.name,
+                target_of(kind, beside),
+                amount_of(kind.name, draw),
+                round(draw.random(), 6),
+            )
+        )
         return faults[-1]
 
     while True:
@@ -138,7 +156,11 @@ def make_plan(seed, minutes):
         end = first.end
         if draw.random() < 0.3:
             other = KINDS[draw.choice(BESIDE)]
-            if other.of != kind.of and other.name != kind.name and not (isinstance(kind.of, tuple) and other.of == ("echo",)):
+            if (
+                other.of != kind.of
+                and other.name != kind.name
+                and not (isinstance(kind.of, tuple) and other.of == ("echo",))
+            ):
                 second = add(other, at + draw.uniform(0, first.seconds), first.target)
                 if second.target == first.target:
                     faults.pop()

@@ -51,18 +51,27 @@ class Soak:
             ends = hosts.make_namespaces()
         else:
             ends = [(None, "127.0.0.2", "lo"), (None, "127.0.0.3", "lo")]
-        self.hosts = {name: hosts.Host(name, address, self.options.other_library, holder, device)
-                      for name, (holder, address, device) in zip(plan.HOSTS, ends)}
+        self.hosts = {
+            name: hosts.Host(name, address, self.options.other_library, holder, device)
+            for name, (holder, address, device) in zip(plan.HOSTS, ends)
+        }
         recorder = Recorder(self.findings)
         made = {}
 
         def make(kind, twin):
             here = plan.HOSTS[list(workloads.KINDS).index(kind) % 2] if kind != "witness" else "a"
-            other = next(name for name in plan.HOSTS if name != here) if kind == "witness" or kind in self.plan.across else here
-            pair = (workloads.Witness if kind == "witness" else workloads.KINDS[kind])(twin, self.hosts[here], self.hosts[other], recorder)
+            other = (
+                next(name for name in plan.HOSTS if name != here)
+                if kind == "witness" or kind in self.plan.across
+                else here
+            )
+            pair = (workloads.Witness if kind == "witness" else workloads.KINDS[kind])(
+                twin, self.hosts[here], self.hosts[other], recorder
+            )
             for server in pair.servers:
                 server.start()
             made[kind, twin] = pair
+
         wanted = [(kind, twin) for kind in (*workloads.KINDS, "witness") for twin in ("sdp", "tcp")]
         faults.in_parallel([lambda kind=kind, twin=twin: make(kind, twin) for kind, twin in wanted])
         self.pairs = [made[key] for key in wanted]
@@ -91,8 +100,11 @@ class Soak:
             try:
                 self.happened.append(judge.Happened(fault, *working.run(fault, self.stopping.wait)))
             except Exception as error:
-                self.findings.add("lost", f"behind fault {fault.number}, {fault}: {type(error).__name__}: {error}")
+                self.findings.add(
+                    "lost", f"behind fault {fault.number}, {fault}: {type(error).__name__}: {error}"
+                )
                 self.happened.append(judge.Happened(fault, began, time.monotonic()))
+
         for fault in self.plan.faults:
             reason = self.lacks.get(plan.KINDS[fault.kind].needs)
             while (left := start + fault.at - time.monotonic()) > 0 and not self.stopping.is_set():
@@ -114,11 +126,16 @@ class Soak:
         passed = time.monotonic() - self.start
         if fault:
             self.current = fault
-        answers = {twin: sum(stream.answers for pair in self.pairs if pair.twin == twin for stream in pair.streams) for twin in ("sdp", "tcp")}
+        answers = {
+            twin: sum(stream.answers for pair in self.pairs if pair.twin == twin for stream in pair.streams)
+            for twin in ("sdp", "tcp")
+        }
         current = getattr(self, "current", None)
-        self.screen.show(f"{passed // 60:.0f}:{passed % 60:04.1f} of {self.plan.seconds // 60:.0f}:{self.plan.seconds % 60:02.0f}  "
-                         f"answers {answers['sdp']} over SDP, {answers['tcp']} over TCP  found {len(self.findings.all)}  "
-                         + (f"fault {current.number + 1} of {len(self.plan.faults)}: {current}" if current else ""))
+        self.screen.show(
+            f"{passed // 60:.0f}:{passed % 60:04.1f} of {self.plan.seconds // 60:.0f}:{self.plan.seconds % 60:02.0f}  "
+            f"answers {answers['sdp']} over SDP, {answers['tcp']} over TCP  found {len(self.findings.all)}  "
+            + (f"fault {current.number + 1} of {len(self.plan.faults)}: {current}" if current else "")
+        )
 
     def calm(self):
         """Nothing is done any more: all has to be SDP again."""
@@ -143,13 +160,20 @@ class Soak:
                 fell = [reason for reason in fell if not reason.startswith("pm-")]
                 tcp = 0
             if tcp or fell:
-                self.findings.add("fallback", f"{pair}: {tcp} connections were TCP in the last {CALM_CHECK:.0f} s, without a fault; {fell[:5]}")
+                self.findings.add(
+                    "fallback",
+                    f"{pair}: {tcp} connections were TCP in the last {CALM_CHECK:.0f} s, without a fault; {fell[:5]}",
+                )
             elif pair.servers and not sdp and not closed and not self.watch.of_pair(pair)[2]:
-                self.findings.add("fallback", f"{pair}: no connection over SDP in the last {CALM_CHECK:.0f} s")
+                self.findings.add(
+                    "fallback", f"{pair}: no connection over SDP in the last {CALM_CHECK:.0f} s"
+                )
         for stream, twin in self.twins():
             silent, of_twin = (time.monotonic() - one.last_answer for one in (stream, twin))
             if silent > 8 + 2 * late + of_twin:
-                self.findings.add("hung", f"{stream}: no answer for the last {silent:.1f} s (TCP: {of_twin:.1f} s)")
+                self.findings.add(
+                    "hung", f"{stream}: no answer for the last {silent:.1f} s (TCP: {of_twin:.1f} s)"
+                )
 
     def end_clients(self):
         """Then the servers' connections have to go."""
@@ -158,40 +182,81 @@ class Soak:
         def left():
             for host in self.hosts.values():
                 self.watch.sample_statistics(host)
-            return {str(pair): self.watch.of_pair(pair)[2] for pair in self.pairs if pair.twin == "sdp" and self.watch.of_pair(pair)[2]}
+            return {
+                str(pair): self.watch.of_pair(pair)[2]
+                for pair in self.pairs
+                if pair.twin == "sdp" and self.watch.of_pair(pair)[2]
+            }
+
         try:
             wait_until(lambda: not left(), "end of the servers' connections", 25)
         except AssertionError:
-            rows = {str(pair): sum(port == pair.port and state != "0A" for port, state in pair.server_host.tcp_rows()) for pair in self.pairs
-                    if pair.twin == "tcp"}
+            rows = {
+                str(pair): sum(
+                    port == pair.port and state != "0A" for port, state in pair.server_host.tcp_rows()
+                )
+                for pair in self.pairs
+                if pair.twin == "tcp"
+            }
             for pair, count in left().items():
                 twins = rows.get(pair.replace("/sdp", "/tcp"), 0)
                 if count > twins:
-                    self.findings.add("leaked", f"{pair}: {count} connections of the server are left 25 s after its clients ended (TCP: {twins})")
+                    self.findings.add(
+                        "leaked",
+                        f"{pair}: {count} connections of the server are left 25 s after its clients ended (TCP: {twins})",
+                    )
 
     def twins(self):
         """[(stream over SDP, its twin over TCP)]."""
-        streams = {(stream.workload, stream.number, stream.twin): stream for pair in self.pairs for stream in pair.streams}
-        return [(stream, streams[workload, number, "tcp"]) for (workload, number, twin), stream in streams.items() if twin == "sdp"]
+        streams = {
+            (stream.workload, stream.number, stream.twin): stream
+            for pair in self.pairs
+            for stream in pair.streams
+        }
+        return [
+            (stream, streams[workload, number, "tcp"])
+            for (workload, number, twin), stream in streams.items()
+            if twin == "sdp"
+        ]
 
     def judge(self):
         for stream, twin in self.twins():
             mine, others = ([judge.Quiet(*long) for long in one.long] for one in (stream, twin))
             usual = (time.monotonic() - self.start) / max(1, twin.answers)
-            for quiet, limit in judge.hung(mine, stream.workload, others, self.happened, usual, self.lateness.between):
-                here = [one.fault.number for one in judge.concerned(self.happened, stream.workload, quiet.begin, quiet.end)]
-                self.findings.add("hung", f"{stream}: {quiet.kind} of {quiet.length:.1f} s (accepted: {limit:.1f}) "
-                                  f"from {quiet.begin - self.start:.1f} s on, faults {here}")
-            told = [one for one in stream.told if "server is busy" not in one[1]]  # iperf3's, which serves one client at a time
-            for when, what in judge.lost(told, twin.told, stream.workload, self.happened, self.lateness.worst()):
-                self.findings.add("lost", f"{stream}: {what} at {when - self.start:.1f} s, which no fault explains")
+            for quiet, limit in judge.hung(
+                mine, stream.workload, others, self.happened, usual, self.lateness.between
+            ):
+                here = [
+                    one.fault.number
+                    for one in judge.concerned(self.happened, stream.workload, quiet.begin, quiet.end)
+                ]
+                self.findings.add(
+                    "hung",
+                    f"{stream}: {quiet.kind} of {quiet.length:.1f} s (accepted: {limit:.1f}) "
+                    f"from {quiet.begin - self.start:.1f} s on, faults {here}",
+                )
+            told = [
+                one for one in stream.told if "server is busy" not in one[1]
+            ]  # iperf3's, which serves one client at a time
+            for when, what in judge.lost(
+                told, twin.told, stream.workload, self.happened, self.lateness.worst()
+            ):
+                self.findings.add(
+                    "lost", f"{stream}: {what} at {when - self.start:.1f} s, which no fault explains"
+                )
         for when, server, how in self.watch.dead:
-            beside = any(other.pair.workload == server.pair.workload and other.pair.twin == "tcp" and abs(then - when) < 10
-                         for then, other, _ in self.watch.dead)
+            beside = any(
+                other.pair.workload == server.pair.workload
+                and other.pair.twin == "tcp"
+                and abs(then - when) < 10
+                for then, other, _ in self.watch.dead
+            )
             if server.pair.twin == "sdp" and not beside and not judge.is_known(how, when, self.happened):
                 self.findings.add("lost", f"{server} ended by itself at {when - self.start:.1f} s with {how}")
         for life, what, growth, limit in judge.leaks(self.watch.lives.values()):
-            self.findings.add("leaked", f"{life.name}: {growth} {what} more in {life.lasted():.0f} s (accepted: {limit})")
+            self.findings.add(
+                "leaked", f"{life.name}: {growth} {what} more in {life.lasted():.0f} s (accepted: {limit})"
+            )
 
     def write_logs(self):
         with open(self.directory / "plan", "w") as file:
@@ -202,18 +267,29 @@ class Soak:
             for pair in self.pairs:
                 for stream in pair.streams:
                     rows += [(when, f"{stream} told: {what}") for when, what, _ in stream.told]
-                    rows += [(begin, f"{stream} {kind} of {end - begin:.2f} s") for begin, end, kind in stream.long if end - begin > 1]
-            rows += [(when, f"fell back: port {port}, {reason}") for when, port, reason in self.watch.fallbacks]
+                    rows += [
+                        (begin, f"{stream} {kind} of {end - begin:.2f} s")
+                        for begin, end, kind in stream.long
+                        if end - begin > 1
+                    ]
+            rows += [
+                (when, f"fell back: port {port}, {reason}") for when, port, reason in self.watch.fallbacks
+            ]
             rows += [(when, f"{server} ended by itself: {how}") for when, server, how in self.watch.dead]
             rows += [(when, f"the machine was {late:.2f} s late") for when, late in self.lateness.late]
             file.writelines(f"{when - self.start:9.2f} {text}\n" for when, text in sorted(rows))
-            file.writelines(f"port {server.port}: {server}\n" for pair in self.pairs for server in pair.servers)
+            file.writelines(
+                f"port {server.port}: {server}\n" for pair in self.pairs for server in pair.servers
+            )
 
     def write_report(self):
         say = self.screen.say
         say()
-        for lines in (report.workload_lines(self.pairs, self.watch), report.fault_lines(self.happened, self.pairs),
-                      report.brief_process_lines(self.watch.lives.values())):
+        for lines in (
+            report.workload_lines(self.pairs, self.watch),
+            report.fault_lines(self.happened, self.pairs),
+            report.brief_process_lines(self.watch.lives.values()),
+        ):
             for line in lines:
                 say(line)
             say()
@@ -227,7 +303,9 @@ class Soak:
 
     def run(self):
         """The exit status."""
-        self.screen.say(f"seed {self.plan.seed}, {self.options.minutes:g} minutes, {len(self.plan.faults)} faults; logs in {self.directory}")
+        self.screen.say(
+            f"seed {self.plan.seed}, {self.options.minutes:g} minutes, {len(self.plan.faults)} faults; logs in {self.directory}"
+        )
         signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
         signal.signal(signal.SIGINT, lambda *_: self.stopping.set())
         self.in_background(self.lateness.run, self.stopping)
@@ -248,7 +326,9 @@ class Soak:
             self.screen.say("broken off")
             return 130
         if self.findings.all or self.trouble:
-            self.screen.say(f"FAILED: found {len(self.findings.all)}, with seed {self.plan.seed}; logs in {self.directory}")
+            self.screen.say(
+                f"FAILED: found {len(self.findings.all)}, with seed {self.plan.seed}; logs in {self.directory}"
+            )
             for kind, text in self.findings.all:
                 self.screen.say(f"  {kind}: {text}")
             return 1

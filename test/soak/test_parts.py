@@ -17,7 +17,7 @@ class Plans(unittest.TestCase):
 
     def test_a_longer_run_begins_as_a_shorter_one(self):
         short, long = plan.make_plan(7, 3), plan.make_plan(7, 30)
-        self.assertEqual(short.faults, long.faults[:len(short.faults)])
+        self.assertEqual(short.faults, long.faults[: len(short.faults)])
         self.assertEqual(short.across, long.across)
 
     def test_faults_lie_inside_and_leave_a_calm_end(self):
@@ -34,7 +34,9 @@ class Plans(unittest.TestCase):
         self.assertEqual({fault.kind for fault in made.faults}, set(plan.KINDS))
         for kind in plan.KINDS.values():
             if isinstance(kind.of, tuple):
-                self.assertEqual({fault.target for fault in made.faults if fault.kind == kind.name}, set(kind.of))
+                self.assertEqual(
+                    {fault.target for fault in made.faults if fault.kind == kind.name}, set(kind.of)
+                )
 
     def test_two_at_once_hit_different_things(self):
         for seed in range(50):
@@ -53,7 +55,14 @@ class Hangs(unittest.TestCase):
     """A silence of SDP's is measured by TCP's in the same place, and by what was done meanwhile."""
 
     def hung(self, sdp, tcp=(), faults=(), late=0.0):
-        return judge.hung([judge.Quiet(*one) for one in sdp], "redis", [judge.Quiet(*one) for one in tcp], list(faults), 0.1, lambda *_: late)
+        return judge.hung(
+            [judge.Quiet(*one) for one in sdp],
+            "redis",
+            [judge.Quiet(*one) for one in tcp],
+            list(faults),
+            0.1,
+            lambda *_: late,
+        )
 
     def test_a_silence_without_a_reason(self):
         self.assertEqual(self.hung([(10, 12, "silence")]), [])
@@ -64,7 +73,9 @@ class Hangs(unittest.TestCase):
         stopped = happened("server-stopped", "redis", 10, 13)
         self.assertEqual(self.hung([(10, 15, "silence")], faults=[stopped]), [])
         self.assertEqual(len(self.hung([(10, 16, "silence")], faults=[stopped])), 1)
-        self.assertEqual(len(self.hung([(10, 15, "silence")], faults=[happened("server-stopped", "nginx", 10, 13)])), 1)
+        self.assertEqual(
+            len(self.hung([(10, 15, "silence")], faults=[happened("server-stopped", "nginx", 10, 13)])), 1
+        )
 
     def test_what_tcp_takes_beside_it_or_behind_such_a_fault(self):
         self.assertEqual(self.hung([(10, 16, "silence")], tcp=[(9, 14, "silence")]), [])
@@ -76,7 +87,9 @@ class Hangs(unittest.TestCase):
 
 class Losses(unittest.TestCase):
     def lost(self, sdp, tcp=(), faults=()):
-        return judge.lost(*([(when, "reset", when - 0.1) for when in times] for times in (sdp, tcp)), "redis", list(faults))
+        return judge.lost(
+            *([(when, "reset", when - 0.1) for when in times] for times in (sdp, tcp)), "redis", list(faults)
+        )
 
     def test_an_error_needs_a_reason(self):
         killed = happened("server-killed", "redis", 10, 11)
@@ -100,14 +113,31 @@ class Losses(unittest.TestCase):
 
 class Leaks(unittest.TestCase):
     def life(self, twin, memory, descriptors):
-        return judge.Life("redis", twin, [(10.0 * i, kib, number) for i, (kib, number) in enumerate(zip(memory, descriptors, strict=True))])
+        return judge.Life(
+            "redis",
+            twin,
+            [
+                (10.0 * i, kib, number)
+                for i, (kib, number) in enumerate(zip(memory, descriptors, strict=True))
+            ],
+        )
 
     def test_what_grows(self):
         level, many = [10_000] * 10, [10] * 10
         grows = [10_000 * i for i in range(1, 11)]
-        leaks = [what for _, what, _, _ in judge.leaks([self.life("sdp", grows, range(10, 30, 2)), self.life("tcp", level, many)])]
+        leaks = [
+            what
+            for _, what, _, _ in judge.leaks(
+                [self.life("sdp", grows, range(10, 30, 2)), self.life("tcp", level, many)]
+            )
+        ]
         self.assertEqual(leaks, ["KiB of memory"])
-        leaks = [what for _, what, _, _ in judge.leaks([self.life("sdp", level, range(10, 110, 10)), self.life("tcp", level, many)])]
+        leaks = [
+            what
+            for _, what, _, _ in judge.leaks(
+                [self.life("sdp", level, range(10, 110, 10)), self.life("tcp", level, many)]
+            )
+        ]
         self.assertEqual(leaks, ["descriptors"])
 
     def test_what_comes_and_goes(self):
@@ -115,10 +145,14 @@ class Leaks(unittest.TestCase):
 
     def test_what_grows_over_tcp_too(self):
         grows = [10_000 * i for i in range(1, 11)]
-        self.assertEqual(judge.leaks([self.life("sdp", grows, [5] * 10), self.life("tcp", grows, [5] * 10)]), [])
+        self.assertEqual(
+            judge.leaks([self.life("sdp", grows, [5] * 10), self.life("tcp", grows, [5] * 10)]), []
+        )
 
     def test_tcp_and_short_lives_are_not_judged(self):
-        self.assertEqual(judge.leaks([self.life("tcp", [10, 10, 10, 10**6, 10**6, 10**6], [5] * 6)]), [])
+        self.assertEqual(
+            judge.leaks([self.life("tcp", [10, 10, 10, 10**6, 10**6, 10**6], [5] * 6)]), []
+        )
         self.assertEqual(judge.leaks([self.life("sdp", [10, 10**6], [5, 500])]), [])
 
 

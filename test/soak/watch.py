@@ -50,7 +50,13 @@ class Watch:
         time.sleep(0.2)
         if server.touched or server.process is not process:
             return
-        self.dead.append((time.monotonic(), server, f"{process.popen.returncode}: {' '.join(process.output()[-300:].split())}"))
+        self.dead.append(
+            (
+                time.monotonic(),
+                server,
+                f"{process.popen.returncode}: {' '.join(process.output()[-300:].split())}",
+            )
+        )
         server.start()
 
     def sample_processes(self):
@@ -75,7 +81,7 @@ class Watch:
                 key = pid, text.rpartition(")")[2].split()[19]
                 if now - self.born.setdefault(key, now) < YOUNG:
                     continue
-                program = text[text.index("(") + 1:text.rindex(")")]
+                program = text[text.index("(") + 1 : text.rindex(")")]
                 life = self.lives.setdefault(key, judge.Life(f"{name}: {program}", twin, []))
                 life.samples.append((now, *found))
 
@@ -105,15 +111,23 @@ class Watch:
         with open(host.log_file, "rb") as file:
             file.seek(self.read[host])
             lines = file.read()
-        whole = lines[:lines.rfind(b"\n") + 1]
+        whole = lines[: lines.rfind(b"\n") + 1]
         self.read[host] += len(whole)
-        for port, reason in re.findall(r"connect to \S+:(\d+): TCP, because (\S+)", whole.decode(errors="replace")):
+        for port, reason in re.findall(
+            r"connect to \S+:(\d+): TCP, because (\S+)", whole.decode(errors="replace")
+        ):
             self.fallbacks.append((time.monotonic(), int(port), reason.rstrip(":,")))
 
     def of_pair(self, pair):
         """(accepted over SDP, over TCP, open over SDP, closed over SDP) at its servers, for its ports."""
         ports = {server.port for server in pair.servers} or {pair.port}
         with self.lock:
-            return (*(sum(self.accepted[port][which] for port in ports) for which in (0, 1)),
-                    sum(count for (_, port), count in self.open.items() if port in ports),
-                    sum(self.closed.get((server.host.name, pid), 0) for server in pair.servers for pid in server.processes()))
+            return (
+                *(sum(self.accepted[port][which] for port in ports) for which in (0, 1)),
+                sum(count for (_, port), count in self.open.items() if port in ports),
+                sum(
+                    self.closed.get((server.host.name, pid), 0)
+                    for server in pair.servers
+                    for pid in server.processes()
+                ),
+            )

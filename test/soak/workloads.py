@@ -19,6 +19,7 @@ MIB = 1 << 20
 
 class Pair(Part):
     """A server, or several, and a client. `twin`: "sdp" or "tcp"."""
+
     programs = ()
 
     def __init__(self, twin, server_host, client_host, recorder):
@@ -40,15 +41,34 @@ class Pair(Part):
         self.servers.append(Server(self, host or self.server_host, argv, port or self.port, **options))
 
     def socket_client(self, kind, threads, *words):
-        return SocketClient(self, [sys.executable, "-B", CLIENT, kind, self.address, self.port, threads, *words], threads)
+        return SocketClient(
+            self, [sys.executable, "-B", CLIENT, kind, self.address, self.port, threads, *words], threads
+        )
 
 
 class Redis(Pair):
     kind, programs = "redis", ("redis-server",)
 
     def prepare(self):
-        self.serve("redis-server", "--port", self.port, "--bind", self.address, "--save", "", "--appendonly", "no", "--dir", self.directory,
-                   "--tcp-keepalive", "4", "--timeout", "20", "--protected-mode", "no")
+        self.serve(
+            "redis-server",
+            "--port",
+            self.port,
+            "--bind",
+            self.address,
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--dir",
+            self.directory,
+            "--tcp-keepalive",
+            "4",
+            "--timeout",
+            "20",
+            "--protected-mode",
+            "no",
+        )
         self.client = self.socket_client("redis", 2)
 
 
@@ -56,8 +76,23 @@ class Memcached(Pair):
     kind, programs = "memcached", ("memcached",)
 
     def prepare(self):
-        self.serve("memcached", "-u", getpass.getuser(), "-l", self.address, "-p", self.port, "-U", "0", "-t", "2", "-m", "1024",
-                   "-o", "idle_timeout=10")
+        self.serve(
+            "memcached",
+            "-u",
+            getpass.getuser(),
+            "-l",
+            self.address,
+            "-p",
+            self.port,
+            "-U",
+            "0",
+            "-t",
+            "2",
+            "-m",
+            "1024",
+            "-o",
+            "idle_timeout=10",
+        )
         self.client = self.socket_client("memcached", 2)
 
 
@@ -71,6 +106,7 @@ class Echo(Pair):
 
 class Witness(Echo):
     """No fault has it as its target, so that it lives from the beginning to the end."""
+
     kind = "witness"
 
 
@@ -100,15 +136,26 @@ http {{
 
 class Nginx(Pair):
     """A client that checks, and wrk, which only counts."""
+
     kind, programs = "nginx", ("nginx", "wrk")
 
     def web(self, host, port, sendfile):
         www = self.directory / "www"
         www.mkdir()
-        hashes = {name: random_file(www / name, size, seed=size) for name, size in (("small", 3000), ("medium", 180_000), ("large", 2 * MIB))}
+        hashes = {
+            name: random_file(www / name, size, seed=size)
+            for name, size in (("small", 3000), ("medium", 180_000), ("large", 2 * MIB))
+        }
         configuration = self.directory / "nginx.conf"
-        configuration.write_text(NGINX.format(directory=self.directory, address=host.address, port=port, sendfile=sendfile,
-                                              user="user root;" if os.geteuid() == 0 else ""))
+        configuration.write_text(
+            NGINX.format(
+                directory=self.directory,
+                address=host.address,
+                port=port,
+                sendfile=sendfile,
+                user="user root;" if os.geteuid() == 0 else "",
+            )
+        )
         self.serve("nginx", "-c", configuration, "-p", self.directory, host=host, port=port)
         return [f"{name}={value}" for name, value in hashes.items()]
 
@@ -117,7 +164,18 @@ class Nginx(Pair):
         self.more_clients = [ProgramClient(self, self.wrk, pause=3.0, number=2)]
 
     def wrk(self, run):
-        said = run("wrk", "--timeout", "15s", "-t", "1", "-c", "6", "-d", "1s", f"http://{self.address}:{self.port}/medium").decode()
+        said = run(
+            "wrk",
+            "--timeout",
+            "15s",
+            "-t",
+            "1",
+            "-c",
+            "6",
+            "-d",
+            "1s",
+            f"http://{self.address}:{self.port}/medium",
+        ).decode()
         if "Socket errors" in said or "Non-2xx" in said:
             raise Failed(" ".join(said.split())[-160:])
         return 180_000 * int(re.search(r"(\d+) requests in", said)[1])
@@ -144,21 +202,31 @@ listen relay
 
 class Haproxy(Nginx):
     """nginx is behind it, on the client's host."""
+
     kind, programs = "haproxy", ("haproxy", "nginx")
 
     def prepare(self):
         behind = self.client_host.free_port()
         hashes = self.web(self.client_host, behind, "off")
         configuration = self.directory / "haproxy.conf"
-        configuration.write_text(HAPROXY.format(address=self.address, port=self.port, behind=f"{self.client_host.address}:{behind}"))
+        configuration.write_text(
+            HAPROXY.format(
+                address=self.address, port=self.port, behind=f"{self.client_host.address}:{behind}"
+            )
+        )
         self.serve("haproxy", "-db", "-f", configuration)
         self.client = self.socket_client("http", 2, *hashes)
 
 
 class Postgres(Pair):
     """What the server has confirmed is in the table, and nothing else but what it may have confirmed to a client that was gone."""
+
     kind, programs = "postgres", ("psql", "pgbench")
-    bin = max(pathlib.Path("/usr/lib/postgresql").glob("*/bin"), default=pathlib.Path("/none"), key=lambda path: float(path.parts[-2]))
+    bin = max(
+        pathlib.Path("/usr/lib/postgresql").glob("*/bin"),
+        default=pathlib.Path("/none"),
+        key=lambda path: float(path.parts[-2]),
+    )
     user = "postgres" if os.geteuid() == 0 else None
 
     def prepare(self):
@@ -167,20 +235,52 @@ class Postgres(Pair):
         data = self.directory / "data"
         if self.user:
             shutil.chown(self.directory, self.user, self.user)
-        initdb = self.server_host.start([self.bin / "initdb", "--no-sync", "--no-instructions", "--auth=trust", "--username=soak", "-D", data],
-                                        preload=False, user=self.user, directory=self.directory)
+        initdb = self.server_host.start(
+            [
+                self.bin / "initdb",
+                "--no-sync",
+                "--no-instructions",
+                "--auth=trust",
+                "--username=soak",
+                "-D",
+                data,
+            ],
+            preload=False,
+            user=self.user,
+            directory=self.directory,
+        )
         if initdb.wait(2 * START_LIMIT) != 0:
             raise AssertionError(f"initdb: {initdb.output()}")
         with open(data / "pg_hba.conf", "a") as file:
             file.write("host all all all trust\n")
-        settings = {"listen_addresses": self.address, "unix_socket_directories": "", "fsync": "off", "shared_buffers": "16MB",
-                    "max_connections": 40, "tcp_keepalives_idle": 3, "tcp_keepalives_interval": 1, "tcp_keepalives_count": 4}
+        settings = {
+            "listen_addresses": self.address,
+            "unix_socket_directories": "",
+            "fsync": "off",
+            "shared_buffers": "16MB",
+            "max_connections": 40,
+            "tcp_keepalives_idle": 3,
+            "tcp_keepalives_interval": 1,
+            "tcp_keepalives_count": 4,
+        }
         words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        self.serve(self.bin / "postgres", "-D", data, "-p", self.port, *words, user=self.user, directory=self.directory, settle=self.settle)
+        self.serve(
+            self.bin / "postgres",
+            "-D",
+            data,
+            "-p",
+            self.port,
+            *words,
+            user=self.user,
+            directory=self.directory,
+            settle=self.settle,
+        )
         self.client = ProgramClient(self, self.transact, pause=0.2)
         self.script = self.directory / "script"
-        self.script.write_text("\\set n random(1, 1000000)\ninsert into load values (:n, repeat(md5(:n::text), 20));\n"
-                               "select count(*) from (select * from load limit 100) few;\n")
+        self.script.write_text(
+            "\\set n random(1, 1000000)\ninsert into load values (:n, repeat(md5(:n::text), 20));\n"
+            "select count(*) from (select * from load limit 100) few;\n"
+        )
 
     def words(self):
         return "-h", self.address, "-p", self.port, "-U", "soak"
@@ -191,12 +291,22 @@ class Postgres(Pair):
 
         def ready():
             try:
-                run("psql", *self.words(), "-qc", "create table if not exists rows (number int primary key, text text)",
-                    "-c", "create table if not exists load (number int, text text)", "postgres", preload=False, timeout=10)
+                run(
+                    "psql",
+                    *self.words(),
+                    "-qc",
+                    "create table if not exists rows (number int primary key, text text)",
+                    "-c",
+                    "create table if not exists load (number int, text text)",
+                    "postgres",
+                    preload=False,
+                    timeout=10,
+                )
                 return True
             except Failed as error:
                 said.append(error)
                 return False
+
         try:
             wait_until(ready, "answer of the server", START_LIMIT)
         except AssertionError:
@@ -204,7 +314,9 @@ class Postgres(Pair):
 
     def transact(self, run):
         if self.draw.random() < 0.3:
-            said = run("pgbench", *self.words(), "-n", "-f", self.script, "-c", "2", "-t", "8", "postgres").decode()
+            said = run(
+                "pgbench", *self.words(), "-n", "-f", self.script, "-c", "2", "-t", "8", "postgres"
+            ).decode()
             if "actually processed: 16/16" not in said:
                 raise Failed(f"pgbench: {said[-200:]}")
             return 16 * 640
@@ -228,12 +340,36 @@ class Iperf3(Pair):
 
     def prepare(self):
         self.draw = random.Random(self.port)
-        self.serve("iperf3", "-s", "-p", self.port, "-B", self.address, "--rcv-timeout", "4000", "--idle-timeout", "6")
+        self.serve(
+            "iperf3",
+            "-s",
+            "-p",
+            self.port,
+            "-B",
+            self.address,
+            "--rcv-timeout",
+            "4000",
+            "--idle-timeout",
+            "6",
+        )
         self.client = ProgramClient(self, self.measure, pause=0.3)
 
     def measure(self, run):
         options = self.draw.choice(([], ["-R", "--rcv-timeout", "8000"], ["-P", "3"], ["--bidir"]))
-        said = run("iperf3", "-c", self.address, "-p", self.port, "-n", "6M", "--connect-timeout", "8000", "-J", *options, check=False)
+        said = run(
+            "iperf3",
+            "-c",
+            self.address,
+            "-p",
+            self.port,
+            "-n",
+            "6M",
+            "--connect-timeout",
+            "8000",
+            "-J",
+            *options,
+            check=False,
+        )
         try:
             result = json.loads(said)
         except ValueError:
@@ -268,6 +404,7 @@ class Ssh(Pair):
     """sshd executes itself for each client, which has a process with a seccomp filter first.
 
     SHLVL keeps bash from reading the user's .bashrc, where anything may be."""
+
     kind, programs = "ssh", ("ssh", "sshd", "ssh-keygen")
 
     def prepare(self):
@@ -275,7 +412,9 @@ class Ssh(Pair):
         if os.geteuid() == 0:
             pathlib.Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         for key in ("host-key", "user-key"):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.directory / key], check=True)
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.directory / key], check=True
+            )
         configuration = self.directory / "sshd.conf"
         configuration.write_text(SSHD.format(address=self.address, port=self.port, directory=self.directory))
         self.serve(find("sshd"), "-D", "-e", "-f", configuration)
@@ -283,10 +422,26 @@ class Ssh(Pair):
 
     def log_in(self, run):
         data = self.draw.randbytes(self.draw.choice((1, 30_000, 1_500_000)))
-        options = ("BatchMode=yes", "StrictHostKeyChecking=no", f"UserKnownHostsFile={self.directory}/known-hosts", "LogLevel=ERROR",
-                   "ConnectTimeout=20")
-        back = run("ssh", "-p", self.port, "-i", self.directory / "user-key", "-F", "none", *(f"-o{option}" for option in options),
-                   self.address, "(cat; true) | (cat)" if self.draw.random() < 0.3 else "cat", data=data)
+        options = (
+            "BatchMode=yes",
+            "StrictHostKeyChecking=no",
+            f"UserKnownHostsFile={self.directory}/known-hosts",
+            "LogLevel=ERROR",
+            "ConnectTimeout=20",
+        )
+        back = run(
+            "ssh",
+            "-p",
+            self.port,
+            "-i",
+            self.directory / "user-key",
+            "-F",
+            "none",
+            *(f"-o{option}" for option in options),
+            self.address,
+            "(cat; true) | (cat)" if self.draw.random() < 0.3 else "cat",
+            data=data,
+        )
         if back != data:
             raise Wrong(f"{len(back)} bytes came back, {len(data)} were sent")
         return 2 * len(data)
@@ -315,8 +470,14 @@ class Rsync(Pair):
         for name in range(12):
             random_file(self.directory / "source" / str(name), name * 37_000, seed=name)
         configuration = self.directory / "rsyncd.conf"
-        configuration.write_text(RSYNC.format(address=self.address, port=self.port, directory=self.directory,
-                                              user="uid = 0\ngid = 0" if os.geteuid() == 0 else ""))
+        configuration.write_text(
+            RSYNC.format(
+                address=self.address,
+                port=self.port,
+                directory=self.directory,
+                user="uid = 0\ngid = 0" if os.geteuid() == 0 else "",
+            )
+        )
         self.serve("rsync", "--daemon", "--no-detach", f"--config={configuration}", "--log-file=/dev/stderr")
         self.client = ProgramClient(self, self.copy, pause=0.4)
 
@@ -339,6 +500,7 @@ class Rsync(Pair):
 
 class Netcat(Pair):
     """A server for each transfer, which ends with it."""
+
     kind, programs = "netcat", ("nc",)
 
     def prepare(self):
@@ -358,14 +520,16 @@ class Netcat(Pair):
             except subprocess.TimeoutExpired:
                 raise Failed("the server has not ended within 15 s behind the client") from None
         found = out.read_bytes()
-        if found != data[:len(found)]:
+        if found != data[: len(found)]:
             raise Wrong(f"other bytes arrived than were sent, {len(found)} of {len(data)}")
         if status != 0 or len(found) < len(data):
             raise Failed(f"{len(found)} of {len(data)} bytes arrived; the server ended with {status}")
         return len(data)
 
 
-KINDS = {pair.kind: pair for pair in (Redis, Nginx, Postgres, Iperf3, Ssh, Rsync, Netcat, Echo, Memcached, Haproxy)}
+KINDS = {
+    pair.kind: pair for pair in (Redis, Nginx, Postgres, Iperf3, Ssh, Rsync, Netcat, Echo, Memcached, Haproxy)
+}
 
 
 def missing():

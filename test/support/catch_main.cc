@@ -7,8 +7,8 @@
 
 namespace {
 
-// A child that a case has forked and that comes back here, by a failed REQUIRE for one, would run the cases that
-// follow, perhaps as another user. It ends instead.
+// A child that a case has forked and that comes back here, by a failed REQUIRE for one, would run the cases
+// that follow, perhaps as another user. It ends instead.
 class RunnerAlone : public Catch::TestEventListenerBase {
  public:
   using TestEventListenerBase::TestEventListenerBase;

@@ -1,4 +1,5 @@
-// Children of a test program. A child never returns into the test runner: what its body throws ends it with 99.
+// Children of a test program. A child never returns into the test runner: what its body throws ends it
+// with 99.
 #ifndef SDP_TEST_SUPPORT_IN_CHILD_H_
 #define SDP_TEST_SUPPORT_IN_CHILD_H_
 
@@ -12,7 +13,8 @@ namespace sdp::test {
 
 constexpr int kThrew = 99;
 
-// Forks. The child runs `body` and exits with what it returned. Returns the child's number, -1 if there is none.
+// Forks. The child runs `body` and exits with what it returned. Returns the child's number, -1 if there is
+// none.
 inline pid_t ForkChild(const std::function<int()>& body) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
@@ -24,7 +26,8 @@ inline pid_t ForkChild(const std::function<int()>& body) {
   _exit(code);
 }
 
-// Runs `body` in a child and waits for it. Returns what it returned, -1 if the child died or could not be had.
+// Runs `body` in a child and waits for it. Returns what it returned, -1 if the child died or could not be
+// had.
 inline int InChild(const std::function<int()>& body) {
   const pid_t pid = ForkChild(body);
   int status = 0;

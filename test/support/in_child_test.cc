@@ -13,7 +13,9 @@ void BeQuiet() {
   dup2(null, STDERR_FILENO);
 }
 
-TEST_CASE("a child exits with what its body returns") { CHECK(InChild([] { return 7; }) == 7); }
+TEST_CASE("a child exits with what its body returns") {
+  CHECK(InChild([] { return 7; }) == 7);
+}
 
 TEST_CASE("a child whose body fails an assertion ends") {
   const auto fails = [] {

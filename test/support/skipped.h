@@ -1,4 +1,5 @@
-// What cannot be tested where it runs says so, and why: a line that test/posix/run.py and scripts/test show and count.
+// What cannot be tested where it runs says so, and why: a line that test/posix/run.py and scripts/test show
+// and count.
 #ifndef SDP_TEST_SUPPORT_SKIPPED_H_
 #define SDP_TEST_SUPPORT_SKIPPED_H_
 

@@ -43,12 +43,14 @@ sockaddr_in Loopback(uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (const char* const other = std::getenv("SDP_TEST_ADDRESS")) ::inet_pton(AF_INET, other, &address.sin_addr);
+  if (const char* const other = std::getenv("SDP_TEST_ADDRESS"))
+    ::inet_pton(AF_INET, other, &address.sin_addr);
   address.sin_port = htons(port);
   return address;
 }
 
-// The program's RNIC is a kernel's: it cannot come from a port that its listener has, nor from the same port to the same port.
+// The program's RNIC is a kernel's: it cannot come from a port that its listener has, nor from the same port
+// to the same port.
 bool OfKernel() { return std::getenv("SDP_TEST_ADDRESS") != nullptr; }
 
 sockaddr* Generic(sockaddr_in* address) { return reinterpret_cast<sockaddr*>(address); }
@@ -75,7 +77,8 @@ int ListenAt(uint16_t port) {
   return fd;
 }
 
-// A program that is kept waiting has a peer all the same: the kernel's siw does not outlive one that ends in the middle of the set-up.
+// A program that is kept waiting has a peer all the same: the kernel's siw does not outlive one that ends in
+// the middle of the set-up.
 iwarp::SoftOptions PatientOptions() {
   iwarp::SoftOptions options = preload::SoftOptions();
   options.startup_timeout = kPatience;
@@ -89,7 +92,8 @@ bool WaitFor(int fd, short events) {
   return ::poll(&waited, 1, kPatienceMs) == 1;
 }
 
-// The set-up's next state: over, or a request. It has deadlines of its own: siw may have to hear the RTR again.
+// The set-up's next state: over, or a request. It has deadlines of its own: siw may have to hear the RTR
+// again.
 verbs::ConnectState StepThrough(verbs::Connector& connector, int link, const std::string& what) {
   const Time give_up = preload::Now() + kPatience;
   for (;;) {
@@ -98,7 +102,9 @@ verbs::ConnectState StepThrough(verbs::Connector& connector, int link, const std
     if (state != verbs::ConnectState::kInProgress) return state;
     Check(now < give_up, what);
     const verbs::Interest interest = connector.interest();
-    pollfd waited{.fd = link, .events = static_cast<short>((interest.read ? POLLIN : 0) | (interest.write ? POLLOUT : 0)), .revents = 0};
+    pollfd waited{.fd = link,
+                  .events = static_cast<short>((interest.read ? POLLIN : 0) | (interest.write ? POLLOUT : 0)),
+                  .revents = 0};
     const Duration left = std::max(std::min(connector.deadline(), give_up) - now, Duration::zero());
     ::poll(&waited, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count()));
   }
@@ -109,23 +115,27 @@ verbs::ConnectState StepThrough(verbs::Connector& connector, int link, const std
 void AskingPeer::Listen() {
   conventional_ = ListenAt(0);
   sdp_listener_ = ListenAt(0);
-  const auto registered =
-      pm::RegisterListener(std::string(std::getenv("SDP_PMD_SOCKET")), conventional_, sdp_listener_, std::chrono::seconds(10));
+  const auto registered = pm::RegisterListener(std::string(std::getenv("SDP_PMD_SOCKET")), conventional_,
+                                               sdp_listener_, std::chrono::seconds(10));
   Check(registered.has_value(), "not registered");
   registration_ = *registered;
 }
 
-uint16_t AskingPeer::conventional_port() const { return ntohs(NameOf(conventional_, ::getsockname).sin_port); }
+uint16_t AskingPeer::conventional_port() const {
+  return ntohs(NameOf(conventional_, ::getsockname).sin_port);
+}
 
 void AskingPeer::AcceptFirst() {
-  AcceptLink(sdp_listener_, std::make_unique<engine::Engine>(engine::Role::kAccepting, OwnOptions()), Port::kNew);
+  AcceptLink(sdp_listener_, std::make_unique<engine::Engine>(engine::Role::kAccepting, OwnOptions()),
+             Port::kNew);
 }
 
 void AskingPeer::AcceptBadly() {
   auto connector = AcceptRequest(sdp_listener_);
   const std::vector<std::byte> none(engine::kHelloSize);
   connector->Accept(none, preload::QpOptions(OwnOptions()));
-  const bool established = StepThrough(*connector, link_, "the set-up hangs") == verbs::ConnectState::kEstablished;
+  const bool established =
+      StepThrough(*connector, link_, "the set-up hangs") == verbs::ConnectState::kEstablished;
   const auto queue_pair = established ? connector->TakeQueuePair() : nullptr;
   Check(established, "the set-up failed: " + connector->cause().text);
   const Time give_up = preload::Now() + kPatience;
@@ -159,13 +169,17 @@ void AskingPeer::Connect(uint16_t port) {
   }
   Check(lookup->Step(preload::Now()) == pm::QueryState::kAccepted, "the program does not listen for SDP");
   target = Loopback(lookup->sdp_address().port);
-  Check(::connect(link_, Generic(&target), sizeof target) == 0, "connect: " + std::string(std::strerror(errno)));
+  Check(::connect(link_, Generic(&target), sizeof target) == 0,
+        "connect: " + std::string(std::strerror(errno)));
   auto engine = std::make_unique<engine::Engine>(engine::Role::kConnecting, OwnOptions());
   const auto hello = engine->Hello();
-  auto connector = iwarp::Connect(link_, hello, preload::QpOptions(OwnOptions()), PatientOptions(), preload::Now());
-  Check(StepThrough(*connector, link_, "no MPA Reply") == verbs::ConnectState::kEstablished, "the set-up failed: " + connector->cause().text);
+  auto connector =
+      iwarp::Connect(link_, hello, preload::QpOptions(OwnOptions()), PatientOptions(), preload::Now());
+  Check(StepThrough(*connector, link_, "no MPA Reply") == verbs::ConnectState::kEstablished,
+        "the set-up failed: " + connector->cause().text);
   session_ = std::make_unique<preload::Session>(std::move(engine), connector->TakeQueuePair());
-  Check(session_->HandleReply(hello, connector->peer_private_data(), false).has_value(), "a HelloAck that is none");
+  Check(session_->HandleReply(hello, connector->peer_private_data(), false).has_value(),
+        "a HelloAck that is none");
   session_->Pump();
   Drive([&] { return session_->engine().state() != engine::State::kHelloSent; }, "HelloAck");
 }
@@ -174,7 +188,8 @@ std::unique_ptr<verbs::Connector> AskingPeer::AcceptRequest(int listener) {
   Check(WaitFor(listener, POLLIN), "nobody connects");
   link_ = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
   auto connector = iwarp::Listen(link_, PatientOptions(), preload::Now());
-  Check(StepThrough(*connector, link_, "no MPA Request") == verbs::ConnectState::kRequested, "no connection request: " + connector->cause().text);
+  Check(StepThrough(*connector, link_, "no MPA Request") == verbs::ConnectState::kRequested,
+        "no connection request: " + connector->cause().text);
   return connector;
 }
 
@@ -197,7 +212,8 @@ void AskingPeer::AcceptLink(int listener, std::unique_ptr<engine::Engine> engine
   } else {
     connector->Accept(engine->HelloAck(), preload::QpOptions(options));
   }
-  Check(StepThrough(*connector, link_, "the set-up hangs") == verbs::ConnectState::kEstablished, "the set-up failed: " + connector->cause().text);
+  Check(StepThrough(*connector, link_, "the set-up hangs") == verbs::ConnectState::kEstablished,
+        "the set-up failed: " + connector->cause().text);
   session_ = std::make_unique<preload::Session>(std::move(engine), connector->TakeQueuePair());
   if (send_first) session_->engine().SendHelloAck();
   session_->Pump();
@@ -205,7 +221,8 @@ void AskingPeer::AcceptLink(int listener, std::unique_ptr<engine::Engine> engine
 
 void AskingPeer::Step(int also, int timeout_ms) {
   const short events = session_->link_ended() ? 0 : session_->watch_events();
-  pollfd fds[2] = {{.fd = events != 0 ? link_ : -1, .events = events, .revents = 0}, {.fd = also, .events = POLLIN, .revents = 0}};
+  pollfd fds[2] = {{.fd = events != 0 ? link_ : -1, .events = events, .revents = 0},
+                   {.fd = also, .events = POLLIN, .revents = 0}};
   ::poll(fds, 2, timeout_ms);
   session_->ReadAvailable();
 }
@@ -216,8 +233,8 @@ void AskingPeer::Drive(const std::function<bool()>& done, const char* what) {
   while (!done()) {
     Check(preload::Now() < give_up, std::string(what) + " takes too long");
     const bool over = session_->link_ended() && !session_->engine().suspended();
-    Check(!over, std::string(what) + ": the connection is lost, " + engine::ToString(session_->engine().abort_reason()) + ", " +
-                     session_->cause().text);
+    Check(!over, std::string(what) + ": the connection is lost, " +
+                     engine::ToString(session_->engine().abort_reason()) + ", " + session_->cause().text);
     Step(-1, 20);
   }
 }
@@ -243,7 +260,8 @@ void AskingPeer::TakeReceived(uint64_t most) {
     if (session_->engine().advertised_bytes() > 0) session_->engine().ForceBcopy();
     return session_->Pump();
   }
-  Check(room.compare(0, got, Stretch(From::kProgram, received_, got)) == 0, "wrong bytes behind " + std::to_string(received_));
+  Check(room.compare(0, got, Stretch(From::kProgram, received_, got)) == 0,
+        "wrong bytes behind " + std::to_string(received_));
   received_ += got;
   session_->Pump();
 }
@@ -271,7 +289,8 @@ void AskingPeer::Exchange(uint64_t out, uint64_t in, int suspensions, Port port)
           ++asked;
           under_way = BeginSuspension(port);
         }
-        return left == 0 && received_ == end && !under_way && session_->engine().buffered_bytes() == 0 && !session_->has_unsent();
+        return left == 0 && received_ == end && !under_way && session_->engine().buffered_bytes() == 0 &&
+               !session_->has_unsent();
       },
       "exchange");
   Check(asked == suspensions, "fewer suspensions than wanted");
@@ -279,7 +298,9 @@ void AskingPeer::Exchange(uint64_t out, uint64_t in, int suspensions, Port port)
 
 void AskingPeer::SendUrgent(char byte) {
   const Bytes bytes = std::as_bytes(std::span(&byte, 1));
-  Check(session_->engine().Send({&bytes, 1}, {.buffering = engine::Buffering::kFull, .out_of_band = true}) == 1, "urgent data");
+  Check(
+      session_->engine().Send({&bytes, 1}, {.buffering = engine::Buffering::kFull, .out_of_band = true}) == 1,
+      "urgent data");
   session_->Pump();
 }
 
@@ -307,7 +328,8 @@ bool AskingPeer::BeginSuspension(Port port) {
   return true;
 }
 
-// suspended(): the program ends the link, and comes to the next one from the same address and port (13.1.1, 1).
+// suspended(): the program ends the link, and comes to the next one from the same address and port (13.1.1,
+// 1).
 bool AskingPeer::FinishSuspension(Port port) {
   Drive([&] { return session_->link_ended(); }, "the end of the old link");
   ::close(link_);
@@ -330,8 +352,10 @@ bool AskingPeer::FinishSuspension(Port port) {
   if (port == Port::kRejects) return false;
   const sockaddr_in after = NameOf(link_, ::getpeername);
   const bool other_port = OfKernel() && (port == Port::kSame || std::exchange(program_accepted_, false));
-  Check((program_.sin_port == after.sin_port || other_port) && program_.sin_addr.s_addr == after.sin_addr.s_addr,
-        "the program came from port " + std::to_string(ntohs(after.sin_port)) + ", not " + std::to_string(ntohs(program_.sin_port)));
+  Check((program_.sin_port == after.sin_port || other_port) &&
+            program_.sin_addr.s_addr == after.sin_addr.s_addr,
+        "the program came from port " + std::to_string(ntohs(after.sin_port)) + ", not " +
+            std::to_string(ntohs(program_.sin_port)));
   return true;
 }
 

@@ -1,5 +1,6 @@
-// A peer over the embedded RNIC that asks for Socket Duplication (SDP 13.1.1) as the Local Peer does: it listens, sends SuspComm with the
-// port, waits until the old link has ended, accepts the new one, and goes on there. No library is preloaded where it runs.
+// A peer over the embedded RNIC that asks for Socket Duplication (SDP 13.1.1) as the Local Peer does: it
+// listens, sends SuspComm with the port, waits until the old link has ended, accepts the new one, and goes on
+// there. No library is preloaded where it runs.
 #ifndef SDP_TEST_SUSPENSION_ASKING_PEER_H_
 #define SDP_TEST_SUSPENSION_ASKING_PEER_H_
 
@@ -27,11 +28,13 @@ enum class Port {
 
 class AskingPeer {
  public:
-  // Whoever connects to the conventional address of this listener finds the peer, by way of the port mapper. AcceptFirst() comes next.
+  // Whoever connects to the conventional address of this listener finds the peer, by way of the port mapper.
+  // AcceptFirst() comes next.
   void Listen();
   [[nodiscard]] uint16_t conventional_port() const;
   void AcceptFirst();
-  // The same, but answers with private data that is no HelloAck. The program goes to the conventional address.
+  // The same, but answers with private data that is no HelloAck. The program goes to the conventional
+  // address.
   void AcceptBadly();
   // Of the TCP connection that came of that. False: it was reset.
   bool PlainEndsInOrder();
@@ -69,7 +72,7 @@ class AskingPeer {
   int conventional_ = -1;
   int registration_ = -1;
   int next_listener_ = -1;
-  sockaddr_in program_{};  // the link's other end, before it is left
+  sockaddr_in program_{};          // the link's other end, before it is left
   bool program_accepted_ = false;  // and so has its listener's port, until it comes from another
   std::unique_ptr<preload::Session> session_;
   uint64_t sent_ = 0;

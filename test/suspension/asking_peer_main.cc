@@ -1,6 +1,8 @@
-// The peer as a program: a command a line from standard input, "ok" (or "lost": the session ended, as it should) when it is done.
-//   listen | accept | accept-badly | plain-end | connect PORT | send BYTES | receive BYTES | exchange OUT IN SUSPENSIONS PORT |
-//   urgent CHARACTER | suspend PORT | close | receive-end | finish | quit   PORT: new, same, closed, rejects, silent, held
+// The peer as a program: a command a line from standard input, "ok" (or "lost": the session ended, as it
+// should) when it is done.
+//   listen | accept | accept-badly | plain-end | connect PORT | send BYTES | receive BYTES |
+//   exchange OUT IN SUSPENSIONS PORT | urgent CHARACTER | suspend PORT | close | receive-end | finish | quit
+//   PORT: new, same, closed, rejects, silent, held
 // "listen" answers "ok" and the conventional port.
 #include <poll.h>
 #include <unistd.h>
@@ -19,9 +21,9 @@ using sdp::suspension_test::AskingPeer;
 using sdp::suspension_test::Port;
 
 Port ToPort(const std::string& word) {
-  static const std::map<std::string, Port> ports = {
-      {"new", Port::kNew},         {"same", Port::kSame},     {"closed", Port::kClosed},
-      {"rejects", Port::kRejects}, {"silent", Port::kSilent}, {"held", Port::kHeld}};
+  static const std::map<std::string, Port> ports = {{"new", Port::kNew},       {"same", Port::kSame},
+                                                    {"closed", Port::kClosed}, {"rejects", Port::kRejects},
+                                                    {"silent", Port::kSilent}, {"held", Port::kHeld}};
   return ports.at(word);
 }
 

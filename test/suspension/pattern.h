@@ -10,7 +10,8 @@ namespace sdp::suspension_test {
 enum class From : uint64_t { kPeer = 17, kProgram = 91 };
 
 inline char ByteAt(From from, uint64_t position) {
-  return static_cast<char>((position * 131 + position / 253 * 29 + position / 65536 * 7 + static_cast<uint64_t>(from)) & 0xff);
+  return static_cast<char>(
+      (position * 131 + position / 253 * 29 + position / 65536 * 7 + static_cast<uint64_t>(from)) & 0xff);
 }
 
 // `size` bytes of the stream from `position` on.

@@ -1,5 +1,5 @@
-// A program of plain sockets, under the preload, whose peer asks for Socket Duplication (SDP 13) again and again. The program must not
-// notice.
+// A program of plain sockets, under the preload, whose peer asks for Socket Duplication (SDP 13) again and
+// again. The program must not notice.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stddef.h>
@@ -35,7 +35,8 @@ class Peer {
       dup2(from[1], STDOUT_FILENO);
       unsetenv("LD_PRELOAD");
       std::string path(4096, '\0');
-      path.resize(static_cast<size_t>(std::max<ssize_t>(readlink("/proc/self/exe", path.data(), path.size()), 0)));
+      path.resize(
+          static_cast<size_t>(std::max<ssize_t>(readlink("/proc/self/exe", path.data(), path.size()), 0)));
       path = path.substr(0, path.rfind('/')) + "/asking_peer";
       execl(path.c_str(), path.c_str(), nullptr);
       _exit(127);
@@ -74,7 +75,8 @@ class Peer {
   }
 
  private:
-  // More of its answers. A signal that it has caused may come before its answer does, and ends no wait for that.
+  // More of its answers. A signal that it has caused may come before its answer does, and ends no wait for
+  // that.
   bool Comes() {
     pollfd answer{from_, POLLIN, 0};
     int ready;
@@ -88,10 +90,13 @@ class Peer {
   Fd to_, from_;
 };
 
-// Of the cases with the tag [rnic], which are run over a kernel RNIC, too: in a guest, where a processor is emulated (test/guest).
+// Of the cases with the tag [rnic], which are run over a kernel RNIC, too: in a guest, where a processor is
+// emulated (test/guest).
 bool OverKernelRnic() { return getenv("SDP_TEST_ADDRESS") != nullptr; }
 size_t Amount(size_t bytes) { return OverKernelRnic() ? bytes / 5 : bytes; }
-std::vector<std::string> Ports() { return OverKernelRnic() ? std::vector<std::string>{"new"} : std::vector<std::string>{"new", "same"}; }
+std::vector<std::string> Ports() {
+  return OverKernelRnic() ? std::vector<std::string>{"new"} : std::vector<std::string>{"new", "same"};
+}
 
 enum class Opens { kProgram, kPeer };
 
@@ -191,7 +196,8 @@ TEST_CASE("suspension: in the middle of traffic both ways", "[rnic]") {
 }
 
 TEST_CASE("suspension: a thread sleeps in a receive, one in a poll, and one in an epoll wait", "[rnic]") {
-  const std::string sleep = GENERATE(std::string("recv"), std::string("recv with a time-out"), std::string("poll"), std::string("epoll"));
+  const std::string sleep = GENERATE(std::string("recv"), std::string("recv with a time-out"),
+                                     std::string("poll"), std::string("epoll"));
   const std::string port = GENERATE(from_range(Ports()));
   Connection c(Opens::kPeer);
   if (sleep == "recv with a time-out") SetTimeout(c.fd, SO_RCVTIMEO, 2 * kPatienceMs);
@@ -202,7 +208,8 @@ TEST_CASE("suspension: a thread sleeps in a receive, one in a poll, and one in a
   auto sleeper = Async([&] {
     tid = gettid();
     epoll_event got{};
-    if (sleep == "poll" && PollOne(c.fd, POLLIN | POLLRDHUP, 2 * kPatienceMs) != POLLIN) return std::string("a false alarm");
+    if (sleep == "poll" && PollOne(c.fd, POLLIN | POLLRDHUP, 2 * kPatienceMs) != POLLIN)
+      return std::string("a false alarm");
     if (sleep == "epoll" && (epoll_wait(epoll, &got, 1, 2 * kPatienceMs) != 1 || got.events != EPOLLIN))
       return std::string("a false alarm");
     return ReceiveExactly(c.fd, 4);
@@ -234,14 +241,16 @@ TEST_CASE("suspension: an epoll server, level- and edge-triggered", "[rnic]") {
     for (ssize_t n = 1; good && n > 0 && c.received < total;) {
       n = recv(c.fd, room.data(), room.size(), 0);
       if (n > 0) {
-        good = room.compare(0, static_cast<size_t>(n), Stretch(From::kPeer, c.received, static_cast<size_t>(n))) == 0;
+        good = room.compare(0, static_cast<size_t>(n),
+                            Stretch(From::kPeer, c.received, static_cast<size_t>(n))) == 0;
         c.received += static_cast<uint64_t>(n);
       } else {
         good = n < 0 && errno == EAGAIN;
       }
     }
     for (ssize_t n = 1; good && n > 0 && c.sent < total;) {
-      const std::string piece = Stretch(From::kProgram, c.sent, std::min<size_t>(room.size(), total - c.sent));
+      const std::string piece =
+          Stretch(From::kProgram, c.sent, std::min<size_t>(room.size(), total - c.sent));
       n = send(c.fd, piece.data(), piece.size(), MSG_NOSIGNAL);
       if (n > 0) c.sent += static_cast<uint64_t>(n);
       good = n > 0 || errno == EAGAIN;
@@ -351,8 +360,10 @@ TEST_CASE("suspension: a connection that nobody has accepted yet", "[rnic]") {
   REQUIRE(peer.Do("receive 500") == "ok");
 }
 
-// Of a link that was aborted nothing may be left on the descriptor: a linger time of zero would make a reset of every close.
-TEST_CASE("suspension: a peer whose HelloAck is none is a peer over TCP, and closes in good order", "[plain]") {
+// Of a link that was aborted nothing may be left on the descriptor: a linger time of zero would make a reset
+// of every close.
+TEST_CASE("suspension: a peer whose HelloAck is none is a peer over TCP, and closes in good order",
+          "[plain]") {
   Peer peer;
   const std::string answer = peer.Do("listen");
   REQUIRE(answer.rfind("ok ", 0) == 0);
@@ -397,10 +408,13 @@ bool ForbidMoves() {
   }
   filter.push_back(BPF_STMT(BPF_RET + BPF_K, SECCOMP_RET_ALLOW));
   const sock_fprog program = {static_cast<unsigned short>(filter.size()), filter.data()};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-TEST_CASE("suspension: a program that sets a seccomp filter in the middle of a move loses the connection, not its life") {
+TEST_CASE(
+    "suspension: a program that sets a seccomp filter in the middle of a move loses the connection, not its "
+    "life") {
   Connection c(Opens::kPeer);
   c.peer.Tell("suspend held");
   REQUIRE(c.peer.AnswerWhileWaiting(c.fd, POLLIN) == "lost");
@@ -455,7 +469,8 @@ TEST_CASE("suspension: parent and child of a fork hold the connection") {
   REQUIRE(c.peer.Do("receive 10") == "ok");
 }
 
-TEST_CASE("suspension: a process that exits does not wait for the move of a connection that another one makes") {
+TEST_CASE(
+    "suspension: a process that exits does not wait for the move of a connection that another one makes") {
   Connection c(Opens::kProgram);
   int pipes[2];
   REQUIRE(pipe(pipes) == 0);

@@ -35,7 +35,12 @@ def page(name):
 
 def options(program, *command):
     text = run(program, *command, "--help").stdout
-    return {option for line in text.splitlines() if line.startswith("  -") for option in re.findall(r"--[a-z0-9-]+", line.split("  ")[1])}
+    return {
+        option
+        for line in text.splitlines()
+        if line.startswith("  -")
+        for option in re.findall(r"--[a-z0-9-]+", line.split("  ")[1])
+    }
 
 
 def words(text):
@@ -50,7 +55,11 @@ def settings():
 
 class Documents(unittest.TestCase):
     def test_every_option_is_in_the_man_page(self):
-        for program, commands in (("sdpstat", ([], ["why"], ["trace"], ["doctor"])), ("sdp-run", ([],)), ("sdp-pmd", ([],))):
+        for program, commands in (
+            ("sdpstat", ([], ["why"], ["trace"], ["doctor"])),
+            ("sdp-run", ([],)),
+            ("sdp-pmd", ([],)),
+        ):
             known = words(page(program))
             for command in commands:
                 found = options(program, *command) - {"--help", "--version"}
@@ -70,17 +79,23 @@ class Documents(unittest.TestCase):
         self.assertEqual(set(re.findall(r'"(SDP_[A-Z0-9_]+)"', source)), variables)
 
     def test_every_reason_is_in_the_man_page_and_nothing_else(self):
-        codes = re.findall(r"^  ([a-z][a-z-]*) +(?:local|remote|path) ", run("sdpstat", "why", "--codes").stdout, re.M)
+        codes = re.findall(
+            r"^  ([a-z][a-z-]*) +(?:local|remote|path) ", run("sdpstat", "why", "--codes").stdout, re.M
+        )
         self.assertGreater(len(codes), 20)
         text = page("sdpstat").split(".SH REASONS")[1].split(".SH")[0]
         self.assertEqual(re.findall(r"^\.TP\n\.B ([a-z-]+)$", text, re.M), codes)
         # What a process can note down, and what an engine can end with.
         layout = (ROOT / "preload/stats_layout.h").read_text()
-        noted = re.findall(r'return "([a-z-]+)"', layout[layout.index("ToString(FallbackReason"):].split("\n}")[0])
+        noted = re.findall(
+            r'return "([a-z-]+)"', layout[layout.index("ToString(FallbackReason") :].split("\n}")[0]
+        )
         self.assertGreater(len(noted), 15)
         self.assertEqual(set(noted) - set(codes) - {"unknown"}, set())
         status = (ROOT / "core/engine/status.cc").read_text()
-        aborts = re.findall(r'return "([a-z-]+)"', status[status.index("ToString(AbortReason"):].split("\n}")[0])
+        aborts = re.findall(
+            r'return "([a-z-]+)"', status[status.index("ToString(AbortReason") :].split("\n}")[0]
+        )
         self.assertGreater(len(aborts), 15)
         self.assertEqual(set(aborts) - words(text) - {"none"}, set())
 
@@ -88,8 +103,13 @@ class Documents(unittest.TestCase):
         if shutil.which("man") is None:
             self.skipTest("man is not installed")
         for name, path in PAGES.items():
-            got = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", path], capture_output=True, text=True,
-                                 timeout=60, env=dict(os.environ, MANROFFSEQ="", LC_ALL="C.UTF-8"))
+            got = subprocess.run(
+                ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", path],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                env=dict(os.environ, MANROFFSEQ="", LC_ALL="C.UTF-8"),
+            )
             self.assertEqual((got.returncode, got.stderr), (0, ""), name)
             for section, other in re.findall(r"^\.BR ([a-z.-]+) \((\d)\)", page(name), re.M):
                 self.assertTrue(section in PAGES or section in ("ss", "wireshark"), (name, section, other))
@@ -104,24 +124,35 @@ class Documents(unittest.TestCase):
             self.assertIn("Usage: " + program, got.stdout)
 
     def test_who_mistypes_is_told_what_to_type(self):
-        for program, typed, meant in (("sdpstat", "--lisening", "--listening"), ("sdpstat", "--sum", "--summary"), ("sdp-run", "--requier", "--require"),
-                                      ("sdp-run", "--privat-buffers=4", "--private-buffers"), ("sdp-pmd", "--lisetn", "--listen"),
-                                      ("sdp-pmd", "--privileged-port", "--privileged-ports")):
+        for program, typed, meant in (
+            ("sdpstat", "--lisening", "--listening"),
+            ("sdpstat", "--sum", "--summary"),
+            ("sdp-run", "--requier", "--require"),
+            ("sdp-run", "--privat-buffers=4", "--private-buffers"),
+            ("sdp-pmd", "--lisetn", "--listen"),
+            ("sdp-pmd", "--privileged-port", "--privileged-ports"),
+        ):
             with self.subTest(program, typed=typed):
                 got = run(program, typed)
                 self.assertEqual((got.returncode, got.stdout), (USAGE_ERROR[program], ""))
                 self.assertIn(f"did you mean {meant}?", got.stderr)
                 self.assertIn(f"{program} --help", got.stderr)
-        for arguments, status, text in ((("sdpstat", "trace", "--pcpa", "x", "1"), 2, "did you mean --pcap? `sdpstat trace --help`"),
-                                        (("sdpstat", "docotr"), 2, "did you mean the command doctor?"),
-                                        (("sdpstat", "why"), 2, "which process?"),
-                                        (("sdpstat", "--pid", "x"), 2, "--pid: Value x not in range 1 to"),
-                                        (("sdpstat", "--interval", "0"), 2, "--interval: Value 0 not in range 0.1"),
-                                        (("sdpstat", "--dir", "/no/such/place"), 2, "--dir /no/such/place: no such directory"),
-                                        (("sdp-pmd", "--log-level", "loud"), 2, "--log-level: loud not in {error,info,debug}"),
-                                        (("sdp-pmd", "--limit-source", "x"), 2, "--limit-source: Value x not in range 0 to 4294967295"),
-                                        (("sdp-pmd", "--nonsense"), 2, "not expected: --nonsense"),
-                                        (("sdp-run", "--set", "private-bufers=4", "true"), 125, "no setting 'private-bufers', perhaps private-buffers")):
+        for arguments, status, text in (
+            (("sdpstat", "trace", "--pcpa", "x", "1"), 2, "did you mean --pcap? `sdpstat trace --help`"),
+            (("sdpstat", "docotr"), 2, "did you mean the command doctor?"),
+            (("sdpstat", "why"), 2, "which process?"),
+            (("sdpstat", "--pid", "x"), 2, "--pid: Value x not in range 1 to"),
+            (("sdpstat", "--interval", "0"), 2, "--interval: Value 0 not in range 0.1"),
+            (("sdpstat", "--dir", "/no/such/place"), 2, "--dir /no/such/place: no such directory"),
+            (("sdp-pmd", "--log-level", "loud"), 2, "--log-level: loud not in {error,info,debug}"),
+            (("sdp-pmd", "--limit-source", "x"), 2, "--limit-source: Value x not in range 0 to 4294967295"),
+            (("sdp-pmd", "--nonsense"), 2, "not expected: --nonsense"),
+            (
+                ("sdp-run", "--set", "private-bufers=4", "true"),
+                125,
+                "no setting 'private-bufers', perhaps private-buffers",
+            ),
+        ):
             with self.subTest(arguments):
                 got = run(*arguments)
                 self.assertEqual((got.returncode, got.stdout), (status, ""))
@@ -132,15 +163,30 @@ class Documents(unittest.TestCase):
         library = pathlib.Path("/usr/share/bash-completion/bash_completion")
         if not library.exists():
             self.skipTest("bash-completion is not installed")
-        for line, wanted in (("sdpstat --lis", "--listening"), ("sdpstat wh", "why"), ("sdpstat trace --pc", "--pcap"), ("sdpstat why --co", "--codes"),
-                             ("sdpstat state est", "established"), ("sdpstat reason pm-den", "pm-denied"), ("sdp-run --requ", "--require"),
-                             ("sdp-run --mode bo", "both"), ("sdp-pmd --pmt", "--pmtime"), ("sdp-pmd --log-format js", "json")):
+        for line, wanted in (
+            ("sdpstat --lis", "--listening"),
+            ("sdpstat wh", "why"),
+            ("sdpstat trace --pc", "--pcap"),
+            ("sdpstat why --co", "--codes"),
+            ("sdpstat state est", "established"),
+            ("sdpstat reason pm-den", "pm-denied"),
+            ("sdp-run --requ", "--require"),
+            ("sdp-run --mode bo", "both"),
+            ("sdp-pmd --pmt", "--pmtime"),
+            ("sdp-pmd --log-format js", "json"),
+        ):
             typed = line.split()
             program = typed[0]
-            script = "\n".join((
-                f"source {library}", f"source {ROOT}/packaging/completions/{program}", f"function {program} {{ {PROGRAMS[program]} \"$@\"; }}",
-                f"COMP_WORDS=({' '.join(typed)}) COMP_CWORD={len(typed) - 1} COMP_LINE='{line}' COMP_POINT={len(line)} COMP_TYPE=9",
-                f"_{program.replace('-', '_')} {program} {typed[-1]} {typed[-2]}", 'printf "%s\\n" "${COMPREPLY[@]}"'))
+            script = "\n".join(
+                (
+                    f"source {library}",
+                    f"source {ROOT}/packaging/completions/{program}",
+                    f"function {program} {{ {PROGRAMS[program]} \"$@\"; }}",
+                    f"COMP_WORDS=({' '.join(typed)}) COMP_CWORD={len(typed) - 1} COMP_LINE='{line}' COMP_POINT={len(line)} COMP_TYPE=9",
+                    f"_{program.replace('-', '_')} {program} {typed[-1]} {typed[-2]}",
+                    'printf "%s\\n" "${COMPREPLY[@]}"',
+                )
+            )
             got = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=60)
             self.assertIn(wanted, got.stdout.split(), (line, got.stderr))
 
@@ -150,11 +196,18 @@ class Documents(unittest.TestCase):
                 return []
             out = []
             for name, member in node.get("properties", {}).items():
-                told = "description" in member or "const" in member or "$ref" in member or "enum" in member or member.get("type") == "object"
+                told = (
+                    "description" in member
+                    or "const" in member
+                    or "$ref" in member
+                    or "enum" in member
+                    or member.get("type") == "object"
+                )
                 out += [] if told else [f"{path}/{name}"]
             for name, member in node.items():
                 out += undescribed(member, f"{path}/{name}")
             return out
+
         for name in "sdpstat", "sdpstat-why":
             schema = json.loads((ROOT / f"tools/sdpstat/{name}.schema.json").read_text())
             self.assertEqual(undescribed(schema, name), [])

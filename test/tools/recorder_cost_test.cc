@@ -1,6 +1,6 @@
-// What the flight recorder costs a message, in instructions: a child notes messages while it is stepped through, so that
-// the count does not depend on the machine's load. The kernel's vDSO, which tells the time, is not counted: it takes some 56
-// instructions, and looks again if a tick passes meanwhile.
+// What the flight recorder costs a message, in instructions: a child notes messages while it is stepped
+// through, so that the count does not depend on the machine's load. The kernel's vDSO, which tells the time,
+// is not counted: it takes some 56 instructions, and looks again if a tick passes meanwhile.
 #include <signal.h>
 #include <sys/auxv.h>
 #include <sys/ptrace.h>
@@ -23,7 +23,8 @@
 namespace sdp::stats {
 namespace {
 
-#if !defined(__x86_64__) || !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if !defined(__x86_64__) || !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || \
+    defined(__SANITIZE_THREAD__)
 #define SDP_COUNT_MEANS_NOTHING
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
@@ -33,7 +34,9 @@ namespace {
 
 #ifdef SDP_COUNT_MEANS_NOTHING
 
-TEST_CASE("what a message costs") { sdp::test::Skipped("instructions are counted in optimized builds for x86-64 alone"); }
+TEST_CASE("what a message costs") {
+  sdp::test::Skipped("instructions are counted in optimized builds for x86-64 alone");
+}
 
 #else
 
@@ -59,13 +62,15 @@ std::optional<long> StepToBreakpoint(pid_t child) {
     if (static_cast<uint8_t>(word) == kBreakpoint) return count;
     count += InVdso(registers.rip) ? 0 : 1;
     int status = 0;
-    if (ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr) != 0 || waitpid(child, &status, 0) != child || !WIFSTOPPED(status))
+    if (ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr) != 0 || waitpid(child, &status, 0) != child ||
+        !WIFSTOPPED(status))
       return std::nullopt;
   }
   return std::nullopt;
 }
 
-// Instructions that `run` has, in a child; nothing, with the reason on standard output, where no process may trace another.
+// Instructions that `run` has, in a child; nothing, with the reason on standard output, where no process may
+// trace another.
 template <typename Run>
 std::optional<long> CountInstructions(Run run) {
   const pid_t child = fork();
@@ -79,7 +84,8 @@ std::optional<long> CountInstructions(Run run) {
   }
   int status = 0;
   std::optional<long> count;
-  if (waitpid(child, &status, 0) == child && WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP) count = StepToBreakpoint(child);
+  if (waitpid(child, &status, 0) == child && WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP)
+    count = StepToBreakpoint(child);
   if (!WIFEXITED(status)) {
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
@@ -128,8 +134,8 @@ TEST_CASE("what a message costs") {
   const auto sent = CountInstructions([&] { connection.Send(); });
   const auto received = CountInstructions([&] { connection.Receive(); });
   if (!sent || !received) return;
-  std::printf("the flight recorder: %ld instructions a message sent, %ld a message received, and the clock\n", *sent / kMessages,
-              *received / kMessages);
+  std::printf("the flight recorder: %ld instructions a message sent, %ld a message received, and the clock\n",
+              *sent / kMessages, *received / kMessages);
   CHECK(*sent / kMessages <= kMostInstructions);
   CHECK(*received / kMessages <= kMostInstructions);
 

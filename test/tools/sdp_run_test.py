@@ -20,7 +20,8 @@ FOLDER = tempfile.TemporaryDirectory(prefix="sdp-run-")
 
 def any_library():
     """A library that does no harm when it is preloaded, and passes for libsdp.so: what is tested is the environment. Not libc itself
-    unless there is nothing else: ahead of ASan's run time it takes away the calls that ASan stands in front of."""
+    unless there is nothing else: ahead of ASan's run time it takes away the calls that ASan stands in front of.
+    """
     paths = [line.rsplit(" ", 1)[-1].strip() for line in open("/proc/self/maps")]
     for name in ("/libm.so", "/libz.so", "/libdl.so", "/libc.so"):
         for path in paths:
@@ -37,13 +38,25 @@ def surroundings(environment):
 
 
 def run(*arguments, environment=None, **options):
-    return subprocess.run([SDP_RUN, *arguments], env=surroundings(environment), capture_output=True, text=True, timeout=PATIENCE,
-                          **options)
+    return subprocess.run(
+        [SDP_RUN, *arguments],
+        env=surroundings(environment),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        **options,
+    )
 
 
 def start(*arguments, environment=None, **options):
-    return subprocess.Popen([SDP_RUN, *arguments], env=surroundings(environment), text=True, stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, **options)
+    return subprocess.Popen(
+        [SDP_RUN, *arguments],
+        env=surroundings(environment),
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        **options,
+    )
 
 
 def line_of(child):
@@ -64,11 +77,31 @@ class SdpRun(unittest.TestCase):
         self.assertEqual(got.stdout, "--mode x -l --help\n")
 
     def test_environment(self):
-        got = run("--lib", self.library, "--mode", "sdp", "--rnic", "soft", "--log", "debug", "--log-file", "/x/y",
-                  "--stats-dir", "/s", "env", environment={"LD_PRELOAD": self.library})
+        got = run(
+            "--lib",
+            self.library,
+            "--mode",
+            "sdp",
+            "--rnic",
+            "soft",
+            "--log",
+            "debug",
+            "--log-file",
+            "/x/y",
+            "--stats-dir",
+            "/s",
+            "env",
+            environment={"LD_PRELOAD": self.library},
+        )
         lines = got.stdout.splitlines()
-        for wanted in ("SDP_MODE=sdp", "SDP_RNIC=soft", "SDP_LOG=debug", "SDP_LOG_FILE=/x/y", "SDP_STATS_DIR=/s",
-                       f"LD_PRELOAD={self.library}:{self.library}"):
+        for wanted in (
+            "SDP_MODE=sdp",
+            "SDP_RNIC=soft",
+            "SDP_LOG=debug",
+            "SDP_LOG_FILE=/x/y",
+            "SDP_STATS_DIR=/s",
+            f"LD_PRELOAD={self.library}:{self.library}",
+        ):
             self.assertIn(wanted, lines)
 
     def test_failures_have_the_statuses_of_env_and_nice(self):
@@ -144,8 +177,15 @@ class SdpRunWithPmd(unittest.TestCase):
             self.skipTest("another port mapper runs on this machine")
 
     def test_the_port_mapper_lives_as_long_as_the_program(self):
-        got = run("--lib", self.library, "--pmd", "sh", "-c", "test -S $SDP_PMD_SOCKET && echo $SDP_PMD_SOCKET; exit 3",
-                  environment=self.environment)
+        got = run(
+            "--lib",
+            self.library,
+            "--pmd",
+            "sh",
+            "-c",
+            "test -S $SDP_PMD_SOCKET && echo $SDP_PMD_SOCKET; exit 3",
+            environment=self.environment,
+        )
         self.assertEqual(got.returncode, 3, got.stderr)
         socket = pathlib.Path(got.stdout.strip())
         self.assertEqual(socket.name, "pmd.sock")
@@ -157,9 +197,13 @@ class SdpRunWithPmd(unittest.TestCase):
 
     def test_signals_are_passed_on(self):
         # No shell: bash that is about to block in its read runs no trap before that read returns, which may be never.
-        program = ("import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}); print('ready', flush=True); "
-                   "signal.sigwait({signal.SIGTERM}); print('got', flush=True); sys.exit(9)")
-        with start("--lib", self.library, "--pmd", sys.executable, "-c", program, environment=self.environment) as child:
+        program = (
+            "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}); print('ready', flush=True); "
+            "signal.sigwait({signal.SIGTERM}); print('got', flush=True); sys.exit(9)"
+        )
+        with start(
+            "--lib", self.library, "--pmd", sys.executable, "-c", program, environment=self.environment
+        ) as child:
             try:
                 self.assertEqual(line_of(child), "ready\n")
                 child.terminate()
@@ -171,8 +215,16 @@ class SdpRunWithPmd(unittest.TestCase):
     def test_the_whole_group_can_be_stopped_and_continued(self):
         # As a shell does it: a group in the same session, since an orphaned one ignores SIGTSTP.
         program = "import sys; print('ready', flush=True); sys.stdin.readline(); print('got', flush=True)"
-        with start("--lib", self.library, "--pmd", sys.executable, "-c", program, environment=self.environment,
-                   process_group=0) as child:
+        with start(
+            "--lib",
+            self.library,
+            "--pmd",
+            sys.executable,
+            "-c",
+            program,
+            environment=self.environment,
+            process_group=0,
+        ) as child:
             try:
                 self.assertEqual(line_of(child), "ready\n")
                 os.killpg(child.pid, signal.SIGTSTP)

@@ -261,7 +261,8 @@ TEST_CASE("the file of a process that died is kept as ended, its trace is not") 
     CHECK(Names(directory.path()).size() == 1);
     CHECK(ReadAll({directory.path()}).ended.size() == 1);
     std::string why;
-    const auto found = FindProcess({directory.path()}, static_cast<pid_t>(snapshot.ended[0].pid), O_RDONLY, &why);
+    const auto found =
+        FindProcess({directory.path()}, static_cast<pid_t>(snapshot.ended[0].pid), O_RDONLY, &why);
     REQUIRE(found.has_value());
     CHECK(found->file.name.kind == FileKind::kEnded);
   }

@@ -1,4 +1,5 @@
-// Messages from where they are noted to where they are drawn: recorder, trace file, follower, ladder, capture.
+// Messages from where they are noted to where they are drawn: recorder, trace file, follower, ladder,
+// capture.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -53,7 +54,9 @@ class Process {
     REQUIRE(found.has_value());
     return Follower(*std::move(found));
   }
-  bool traced() const { return std::filesystem::exists(std::filesystem::path(segment->path()).replace_extension("trace")); }
+  bool traced() const {
+    return std::filesystem::exists(std::filesystem::path(segment->path()).replace_extension("trace"));
+  }
 
   TemporaryDirectory directory;
   std::unique_ptr<StatsSegment> segment;
@@ -62,7 +65,9 @@ class Process {
   MessageRecorder recorder;
 };
 
-uint32_t MSeqOf(const MessageNote& note) { return wire::Bsdh::Parse(Bytes(note.bytes).first<wire::Bsdh::kSize>()).mseq.value(); }
+uint32_t MSeqOf(const MessageNote& note) {
+  return wire::Bsdh::Parse(Bytes(note.bytes).first<wire::Bsdh::kSize>()).mseq.value();
+}
 
 TEST_CASE("a Data message noted in short is noted as any other") {
   const std::vector<std::byte> bsdh = Serialized(wire::Data{}, 0x01020304, 5000);
@@ -158,10 +163,12 @@ TEST_CASE("transfers are counted by mechanism") {
   const auto received = [&](const wire::Body& body, bool with_payload) {
     const auto header = Serialized(body, 1, with_payload ? 1 : 0);
     const Bytes pieces[] = {header, payload};
-    recorder.NoteReceived({pieces, with_payload ? 2u : 1u}, static_cast<uint32_t>(header.size() + (with_payload ? 1 : 0)), false, {});
+    recorder.NoteReceived({pieces, with_payload ? 2u : 1u},
+                          static_cast<uint32_t>(header.size() + (with_payload ? 1 : 0)), false, {});
   };
   const auto sent = [&](const wire::Body& body, bool with_payload) {
-    recorder.NoteSent(Serialized(body, 1, with_payload ? 1 : 0), {&payload, with_payload ? 1u : 0u}, false, {});
+    recorder.NoteSent(Serialized(body, 1, with_payload ? 1 : 0), {&payload, with_payload ? 1u : 0u}, false,
+                      {});
   };
   for (const bool with_payload : {false, true}) {
     received(wire::Data{}, with_payload);
@@ -362,7 +369,8 @@ TEST_CASE("rungs are broken to the screen, and modes are followed") {
   ConnectionRecord record = EstablishedConnection();
   record.connection = 1;
   CHECK(ladder.Introduce(record) == "fd 7: 10.0.0.1:40000 -> 10.0.0.2:80  established  soft/tcp  C/C\n");
-  CHECK(ladder.Draw({1, NoteOf(wire::SinkAvail{.len = 1 << 20, .stag = STag(0xffffffff), .va = 1ull << 40}, NoteDirection::kIn, 5)}) ==
+  CHECK(ladder.Draw({1, NoteOf(wire::SinkAvail{.len = 1 << 20, .stag = STag(0xffffffff), .va = 1ull << 40},
+                               NoteDirection::kIn, 5)}) ==
         "  0.000000 |<------ SinkAvail --| bufs=24 mseq=1 ack=3 len=1048576\n"
         "                                  stag=4294967295 va=1099511627776\n"
         "                                  non_discards=0 payload=5\n");
@@ -399,7 +407,8 @@ TEST_CASE("a connection both of whose ends are the process's is captured once, w
   server.connection = 2;
   server.role = Role::kAccepting;
   std::swap(server.sdp_local, server.sdp_peer);
-  MessageNote read{.kind = NoteKind::kRdmaRead, .direction = NoteDirection::kOut, .size = sizeof(RdmaNote), .length = 100};
+  MessageNote read{
+      .kind = NoteKind::kRdmaRead, .direction = NoteDirection::kOut, .size = sizeof(RdmaNote), .length = 100};
   MessageNote done{.kind = NoteKind::kRdmaReadDone, .direction = NoteDirection::kIn};
   MessageNote closed{.kind = NoteKind::kClosed};
   Capture capture;
@@ -407,15 +416,19 @@ TEST_CASE("a connection both of whose ends are the process's is captured once, w
   capture.Introduce(server);
   std::string out;
   for (const NotedMessage& message :
-       {NotedMessage{1, NoteOf(wire::Data{}, NoteDirection::kOut, 9)}, NotedMessage{2, NoteOf(wire::Data{}, NoteDirection::kIn, 9)},
-        NotedMessage{2, NoteOf(wire::Data{}, NoteDirection::kOut, 5)}, NotedMessage{2, read}, NotedMessage{2, done},
-        NotedMessage{1, NoteOf(wire::Data{}, NoteDirection::kIn, 5)}, NotedMessage{1, closed},
-        NotedMessage{2, NoteOf(wire::DisConn{}, NoteDirection::kOut)}, NotedMessage{2, closed}})
+       {NotedMessage{1, NoteOf(wire::Data{}, NoteDirection::kOut, 9)},
+        NotedMessage{2, NoteOf(wire::Data{}, NoteDirection::kIn, 9)},
+        NotedMessage{2, NoteOf(wire::Data{}, NoteDirection::kOut, 5)}, NotedMessage{2, read},
+        NotedMessage{2, done}, NotedMessage{1, NoteOf(wire::Data{}, NoteDirection::kIn, 5)},
+        NotedMessage{1, closed}, NotedMessage{2, NoteOf(wire::DisConn{}, NoteDirection::kOut)},
+        NotedMessage{2, closed}})
     out += capture.Add(message);
   const Packets packets = packets_of(out);
-  // An MPA frame each; FPDUs of Data, the Read Response, Data, the Read Request, and what was said when one end had gone.
+  // An MPA frame each; FPDUs of Data, the Read Response, Data, the Read Request, and what was said when one
+  // end had gone.
   CHECK(packets.of_client == std::vector<size_t>{20, 2 + 18 + 16 + 9 + 3 + 4, 2 + 14 + 100 + 4});
-  CHECK(packets.of_server == std::vector<size_t>{20, 2 + 18 + 28 + 4, 2 + 18 + 16 + 5 + 3 + 4, 2 + 18 + 16 + 4});
+  CHECK(packets.of_server ==
+        std::vector<size_t>{20, 2 + 18 + 28 + 4, 2 + 18 + 16 + 5 + 3 + 4, 2 + 18 + 16 + 4});
 }
 
 TEST_CASE("hostile notes are drawn and captured without harm") {

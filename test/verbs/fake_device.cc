@@ -103,7 +103,8 @@ FakeDevice::FakeDevice() {
   context_.ops.post_recv = [](ibv_qp*, ibv_recv_wr* request, ibv_recv_wr**) {
     std::lock_guard lock(current->mutex_);
     for (; request != nullptr; request = request->next)
-      current->receives_.push_back({.id = request->wr_id, .address = reinterpret_cast<void*>(request->sg_list->addr)});
+      current->receives_.push_back(
+          {.id = request->wr_id, .address = reinterpret_cast<void*>(request->sg_list->addr)});
     return 0;
   };
   queue_pair_.context = &context_;
@@ -317,7 +318,8 @@ void FakeDevice::FlushReceive() {
 
 void FakeDevice::Tell(rdma_cm_event_type type) {
   std::lock_guard lock(mutex_);
-  const bool waits = std::any_of(cm_events_.begin(), cm_events_.end(), [&](const rdma_cm_event& event) { return event.event == type; });
+  const bool waits = std::any_of(cm_events_.begin(), cm_events_.end(),
+                                 [&](const rdma_cm_event& event) { return event.event == type; });
   if (!waits) TellLocked(type);
 }
 

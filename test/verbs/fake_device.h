@@ -1,5 +1,5 @@
-// An RDMA device with one connection, played by the test: it keeps what is posted, completes what the test says, and tells of it to who is
-// armed, as the verbs have it.
+// An RDMA device with one connection, played by the test: it keeps what is posted, completes what the test
+// says, and tells of it to who is armed, as the verbs have it.
 #ifndef SDP_TEST_VERBS_FAKE_DEVICE_H_
 #define SDP_TEST_VERBS_FAKE_DEVICE_H_
 
@@ -68,16 +68,17 @@ class FakeDevice {
   size_t room = SIZE_MAX;  // what is posted beyond it is refused
   int refusal = 0;         // with this
   uint32_t vendor = 1;
-  int disconnects = 0;     // that were asked for
-  bool in_error = false;   // the queue pair was put there
-  // Of the connection manager: what it answers, one after the other and then always 0, and the source ports that it was asked for.
+  int disconnects = 0;    // that were asked for
+  bool in_error = false;  // the queue pair was put there
+  // Of the connection manager: what it answers, one after the other and then always 0, and the source ports
+  // that it was asked for.
   std::deque<int> resolve_errors;
   std::deque<int> connect_errors;
   std::vector<uint16_t> source_ports;
-  rdma_conn_param asked{};     // by rdma_connect
-  ibv_device_attr limits{};    // what the device has
-  ibv_qp_init_attr made{};     // the queue pair
-  bool inlines = true;         // a queue pair may be made that does
+  rdma_conn_param asked{};   // by rdma_connect
+  ibv_device_attr limits{};  // what the device has
+  ibv_qp_init_attr made{};   // the queue pair
+  bool inlines = true;       // a queue pair may be made that does
 
  private:
   struct Queue {

@@ -37,14 +37,16 @@ struct Fixture {
     const sockaddr_in local = Loopback(source_port);
     const sockaddr_in target = Loopback(9);
     connector = std::make_unique<IbvConnector>(
-        FakeDevice::api(), nullptr, reinterpret_cast<const sockaddr*>(&local), reinterpret_cast<const sockaddr*>(&target),
-        std::as_bytes(std::span("hello", 5)), verbs::QpOptions{.receive_buffer_size = 4096, .initial_receives = 8}, kTimeout, now);
+        FakeDevice::api(), nullptr, reinterpret_cast<const sockaddr*>(&local),
+        reinterpret_cast<const sockaddr*>(&target), std::as_bytes(std::span("hello", 5)),
+        verbs::QpOptions{.receive_buffer_size = 4096, .initial_receives = 8}, kTimeout, now);
     fd = connector->event_fd();
   }
   // As long as there is news.
   ConnectState Run() {
     ConnectState state = connector->Step(now);
-    for (pollfd news{.fd = fd, .events = POLLIN, .revents = 0}; state == ConnectState::kInProgress && ::poll(&news, 1, 0) == 1;)
+    for (pollfd news{.fd = fd, .events = POLLIN, .revents = 0};
+         state == ConnectState::kInProgress && ::poll(&news, 1, 0) == 1;)
       state = connector->Step(now);
     return state;
   }
@@ -65,7 +67,9 @@ struct Fixture {
   Time now{1h};
 };
 
-TEST_CASE_METHOD(Fixture, "A source port that somebody has is not the end: others are tried, and who waits need not know") {
+TEST_CASE_METHOD(
+    Fixture,
+    "A source port that somebody has is not the end: others are tried, and who waits need not know") {
   device.connect_errors = {EADDRINUSE, EADDRNOTAVAIL, EADDRINUSE};
   Begin();
   REQUIRE(Run() == ConnectState::kInProgress);
@@ -139,7 +143,9 @@ TEST_CASE_METHOD(Fixture, "IRD, ORD and queues are within what the device has") 
   CHECK(device.made.cap.max_recv_wr <= 90);
 }
 
-TEST_CASE_METHOD(Fixture, "Short messages are inlined where the device can; one that invalidates is not, which siw would never send") {
+TEST_CASE_METHOD(Fixture,
+                 "Short messages are inlined where the device can; one that invalidates is not, which siw "
+                 "would never send") {
   device.inlines = GENERATE(true, false);
   Begin();
   const auto qp = Establish();
@@ -149,7 +155,8 @@ TEST_CASE_METHOD(Fixture, "Short messages are inlined where the device can; one 
     const Bytes payload = Bytes(content).first(size);
     REQUIRE(qp->PostSend({.id = WorkId(1), .payload = std::span(&payload, 1)}) == verbs::PostResult::kOk);
   }
-  REQUIRE(qp->PostSend({.id = WorkId(2), .invalidate = STag(3), .header = Bytes(content).first(16)}) == verbs::PostResult::kOk);
+  REQUIRE(qp->PostSend({.id = WorkId(2), .invalidate = STag(3), .header = Bytes(content).first(16)}) ==
+          verbs::PostResult::kOk);
   qp->Flush();
   std::vector<bool> inlined;
   for (const FakeDevice::Sent& one : device.TakeSent()) inlined.push_back(one.inlined);

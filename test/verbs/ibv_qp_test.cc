@@ -27,7 +27,8 @@ using Armed = FakeDevice::Armed;
 struct Fixture {
   explicit Fixture(uint32_t depth = 64, uint32_t vendor = 1) {
     device.vendor = vendor;
-    qp = std::make_unique<IbvQp>(device.Make(depth), verbs::QpOptions{.receive_buffer_size = 4096, .initial_receives = 8});
+    qp = std::make_unique<IbvQp>(device.Make(depth),
+                                 verbs::QpOptions{.receive_buffer_size = 4096, .initial_receives = 8});
     REQUIRE(qp->Prepare());
     qp->Establish(4, 4);
   }
@@ -55,7 +56,9 @@ struct Fixture {
   std::unique_ptr<IbvQp> qp;
 };
 
-TEST_CASE_METHOD(Fixture, "Work that the device refuses in the middle of a chain ends the connection, each completion told once") {
+TEST_CASE_METHOD(
+    Fixture,
+    "Work that the device refuses in the middle of a chain ends the connection, each completion told once") {
   std::vector<std::byte> memory(10);
   const auto region = qp->Register(memory, verbs::Access::kLocal);
   REQUIRE(region);
@@ -90,8 +93,9 @@ TEST_CASE_METHOD(Fixture, "Work that the device refuses in the middle of a chain
     work.emplace_back(c.id.value(), c.status);
   }
   std::sort(work.begin(), work.end());
-  CHECK(work == std::vector<std::pair<uint64_t, Status>>{
-                    {1, Status::kSuccess}, {3, Status::kFlushed}, {4, Status::kFlushed}, {5, Status::kFlushed}});
+  CHECK(work ==
+        std::vector<std::pair<uint64_t, Status>>{
+            {1, Status::kSuccess}, {3, Status::kFlushed}, {4, Status::kFlushed}, {5, Status::kFlushed}});
   CHECK(received == 1);  // what came before the end is delivered
   CHECK(Post(6) == PostResult::kBroken);
   CHECK(qp->unsent_bytes() == 0);
@@ -148,7 +152,8 @@ TEST_CASE_METHOD(ShallowFixture, "No more is posted than the send queue holds, w
   CHECK(device.sent.size() == 9);
 }
 
-TEST_CASE_METHOD(Fixture, "A sleep is safe when what comes from then on is told, and nothing is that was taken") {
+TEST_CASE_METHOD(Fixture,
+                 "A sleep is safe when what comes from then on is told, and nothing is that was taken") {
   CHECK(qp->may_sleep());
   CHECK_FALSE(Tells());
   device.Bring("one");
@@ -177,7 +182,8 @@ TEST_CASE_METHOD(Fixture, "A sleep is safe when what comes from then on is told,
   CHECK(Completions().size() == 1);
 }
 
-TEST_CASE_METHOD(Fixture, "A connection whose work the device has refused is over before a sleep, not in it") {
+TEST_CASE_METHOD(Fixture,
+                 "A connection whose work the device has refused is over before a sleep, not in it") {
   REQUIRE(qp->may_sleep());
   device.room = 0;
   device.refusal = ENOMEM;
@@ -188,7 +194,9 @@ TEST_CASE_METHOD(Fixture, "A connection whose work the device has refused is ove
   CHECK(qp->ReadForSolicited() == ReadStatus::kEnded);
 }
 
-TEST_CASE_METHOD(Fixture, "What the device says of a queue pair, a port or itself ends the connection with a reset, and with its name") {
+TEST_CASE_METHOD(Fixture,
+                 "What the device says of a queue pair, a port or itself ends the connection with a reset, "
+                 "and with its name") {
   const auto [type, text] = GENERATE(table<ibv_event_type, const char*>({
       {IBV_EVENT_QP_FATAL, "fake0: the queue pair failed"},
       {IBV_EVENT_QP_ACCESS_ERR, "fake0: the queue pair met an access without the right"},
@@ -228,7 +236,9 @@ TEST_CASE_METHOD(Fixture, "What the device says of a queue pair, a port or itsel
 }
 
 // SDP 14.2.
-TEST_CASE("Who waits for solicited messages alone hears of those, of his own work and of errors, and of nothing else") {
+TEST_CASE(
+    "Who waits for solicited messages alone hears of those, of his own work and of errors, and of nothing "
+    "else") {
   Fixture f;
   // Armed for all since the connection stands; that is not taken back, but its event is the last for all.
   f.device.Bring("one");
@@ -307,10 +317,12 @@ TEST_CASE("Who waits for room gets it, whatever is sent and however late the pee
     if (completed < at.device.sent.size()) at.device.Complete(at.device.sent[completed++].id);
   };
   const auto sends = [&] {
-    return std::count_if(at.device.sent.begin(), at.device.sent.end(), [](const auto& one) { return one.opcode == IBV_WR_SEND; });
+    return std::count_if(at.device.sent.begin(), at.device.sent.end(),
+                         [](const auto& one) { return one.opcode == IBV_WR_SEND; });
   };
   for (int i = 0; i < 1000; ++i) {
-    const size_t size = random() % rare != 0 ? 4096 + random() % 34'000 : 1 + random() % (random() % 2 == 0 ? 20 : 4000);
+    const size_t size =
+        random() % rare != 0 ? 4096 + random() % 34'000 : 1 + random() % (random() % 2 == 0 ? 20 : 4000);
     const Bytes payload = std::as_bytes(std::span(content)).first(size);
     REQUIRE(at.qp->PostSend({.id = WorkId(1), .payload = std::span(&payload, 1)}) == PostResult::kOk);
     sizes.push_back(size);

@@ -1,8 +1,9 @@
 // Sends whose bytes stay until the peer has them.
 #include "verbs/ibv/kept_sends.h"
-#include "verbs/ibv/ring_space.h"
 
 #include <catch2/catch.hpp>
+
+#include "verbs/ibv/ring_space.h"
 
 namespace sdp::ibv {
 namespace {

@@ -137,10 +137,13 @@ TEST_CASE(
 TEST_CASE("many messages both ways at once, as many as there are receives, some kept for long") {
   OVER_EVERY_PAIR(options);
   if (options.crc && (options.a == Backend::kIbv) != (options.z == Backend::kIbv)) {
-    // siw_get_trailer (Linux 6.1) puts every part of a trailer, padding and CRC, at its beginning: of one that comes in two socket buffers,
-    // as an FPDU's may that TCP cuts anywhere, the second part lies over the first, and the CRC is taken for wrong.
-    std::printf("skipped: %s to %s with CRC: the kernel's siw misreads an FPDU's CRC that comes in two socket buffers, as under load some do\n",
-                ToString(options.a), ToString(options.z));
+    // siw_get_trailer (Linux 6.1) puts every part of a trailer, padding and CRC, at its beginning: of one
+    // that comes in two socket buffers, as an FPDU's may that TCP cuts anywhere, the second part lies over
+    // the first, and the CRC is taken for wrong.
+    std::printf(
+        "skipped: %s to %s with CRC: the kernel's siw misreads an FPDU's CRC that comes in two socket "
+        "buffers, as under load some do\n",
+        ToString(options.a), ToString(options.z));
     return;
   }
   RnicPair pair = Open(options);

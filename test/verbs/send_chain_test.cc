@@ -22,8 +22,9 @@ int PostSend(ibv_qp*, ibv_send_wr* request, ibv_send_wr** refused) {
   for (; request != nullptr; request = request->next) {
     const bool piece = request->num_sge == 1;
     REQUIRE(request->num_sge <= 1);
-    calls.back().push_back(
-        {.id = request->wr_id, .address = piece ? request->sg_list->addr : 0, .length = piece ? request->sg_list->length : 0});
+    calls.back().push_back({.id = request->wr_id,
+                            .address = piece ? request->sg_list->addr : 0,
+                            .length = piece ? request->sg_list->length : 0});
   }
   return answer;
 }

@@ -136,7 +136,8 @@ TEST_CASE("Abort wakes a sleeping reader") {
   CHECK(reader.Status() == ReadStatus::kEnded);
 }
 
-// The link's calls: no more is sent than is allowed, and it is counted how often a kernel was told to acknowledge at once.
+// The link's calls: no more is sent than is allowed, and it is counted how often a kernel was told to
+// acknowledge at once.
 std::atomic<size_t> may_send{0};
 std::atomic<int> acknowledged{0};
 

@@ -17,7 +17,9 @@ void Count(MutableBytes out) {
 
 }  // namespace
 
-TEST_CASE("stag table: regions that come and go get names of their own, and random bits are drawn for many at once") {
+TEST_CASE(
+    "stag table: regions that come and go get names of their own, and random bits are drawn for many at "
+    "once") {
   StagTable table(Count);
   std::array<std::byte, 8> memory;
   std::set<uint32_t> names;

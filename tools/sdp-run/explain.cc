@@ -14,8 +14,8 @@
 #include "preload/config_file.h"
 #include "tools/probe/probe.h"
 #include "tools/sdp-run/program_check.h"
-#include "tools/why/reasons.h"
 #include "tools/stats/address_text.h"
+#include "tools/why/reasons.h"
 
 namespace sdp::run {
 namespace {
@@ -78,7 +78,8 @@ int ExplainSdp(const stats::ConnectionRecord& record, double milliseconds) {
 // `what`: the outcome for the program. `detail` may be empty.
 int ExplainReason(const std::string& what, const std::string& code, const std::string& detail) {
   const sdpstat::Reason* reason = sdpstat::FindReason(code);
-  Line("result", what + ": " + code + (reason == nullptr ? "" : std::string(" (") + reason->side + "): " + reason->meaning));
+  Line("result", what + ": " + code +
+                     (reason == nullptr ? "" : std::string(" (") + reason->side + "): " + reason->meaning));
   if (!detail.empty()) Line("", detail);
   if (reason != nullptr && reason->remedy[0] != '\0') Line("", reason->remedy);
   return 1;
@@ -130,8 +131,8 @@ int Explain(const std::string& target, const std::vector<std::string>& command, 
   if (result.record && result.record->kind == stats::Kind::kConnection) {
     status = ExplainSdp(*result.record, result.milliseconds);
   } else if (result.record) {
-    status = ExplainReason(result.connected ? "TCP" : "no connection: " + result.connect_error, result.record->reason,
-                           result.record->reason_text);
+    status = ExplainReason(result.connected ? "TCP" : "no connection: " + result.connect_error,
+                           result.record->reason, result.record->reason_text);
   } else {
     Line("result", result.connected ? "TCP: the library leaves such sockets alone"
                                     : "no connection: " + result.connect_error);

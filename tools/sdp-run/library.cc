@@ -45,7 +45,8 @@ bool LooksLikeOurs(const std::string& library) {
   if (!fs::is_regular_file(library, error)) return false;
   std::ifstream file(library, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  return bytes.starts_with("\177ELF") && bytes.find(std::string("libsdp.so", sizeof "libsdp.so")) != std::string::npos;
+  return bytes.starts_with("\177ELF") &&
+         bytes.find(std::string("libsdp.so", sizeof "libsdp.so")) != std::string::npos;
 }
 
 std::string FindDaemon() {

@@ -12,7 +12,8 @@ namespace sdp::run {
 std::string FindLibrary();
 std::string FindDaemon();
 
-// Whether that file is a shared object with the name of ours in it: another one would be loaded, and carry nothing.
+// Whether that file is a shared object with the name of ours in it: another one would be loaded, and carry
+// nothing.
 bool LooksLikeOurs(const std::string& library);
 
 // The value of LD_PRELOAD with `library` in front of what is there.

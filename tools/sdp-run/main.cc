@@ -48,7 +48,8 @@ constexpr Knob kKnobs[] = {
     {"private-buffer-limit", "bytes of each that a peer's stream may have them made (64528)"},
     {"send-buffer", "bytes taken from the program at most while credit is missing (262144)"},
     {"bcopy-threshold", "larger blocking writes and reads may go by Zcopy, in bytes (chosen by the clock)"},
-    {"cq-poll-us", "how long to look at a kernel RNIC's completion queue before a sleep, at most, in microseconds (50)"},
+    {"cq-poll-us",
+     "how long to look at a kernel RNIC's completion queue before a sleep, at most, in microseconds (50)"},
     {"io-uring", "may a program that may have SDP sockets use io_uring: deny, allow"},
     {"force", "chosen, or for measurements: bcopy, read, write, transaction"},
 };
@@ -112,7 +113,8 @@ std::string TakeSettings(const Options& options, std::vector<sdp::preload::Setti
     const auto other = std::find_if(out->begin(), out->end(), [](const sdp::preload::Setting& setting) {
       return setting.variable == "SDP_MODE" && setting.value != "sdp";
     });
-    if (other != out->end()) return "--require wants SDP alone, and the mode is to be " + other->value + ": leave out one of them";
+    if (other != out->end())
+      return "--require wants SDP alone, and the mode is to be " + other->value + ": leave out one of them";
     out->push_back({"SDP_MODE", "sdp"});
   }
   for (const sdp::preload::Setting& setting : *out) {

@@ -19,10 +19,10 @@
 #include "tools/sdp-run/library.h"
 #include "tools/sdp-run/program_check.h"
 #include "tools/sdp-run/supervise.h"
-#include "tools/why/reasons.h"
 #include "tools/sdpstat/why.h"
 #include "tools/stats/address_text.h"
 #include "tools/stats/stats_reader.h"
+#include "tools/why/reasons.h"
 
 namespace sdp::sdpstat {
 namespace {
@@ -219,7 +219,9 @@ std::vector<Finding> ExamineProgram(const std::string& program) {
     }
     if (HasRing(pid)) {
       out.push_back({Grade::kNote, program,
-                     "process " + std::to_string(pid) + " has an io_uring: what goes over it cannot be SDP (SDP_IO_URING)", ""});
+                     "process " + std::to_string(pid) +
+                         " has an io_uring: what goes over it cannot be SDP (SDP_IO_URING)",
+                     ""});
     }
     if (ReadFile(entry.path() / "maps").find("/libsdp.so") == std::string::npos) {
       out.push_back({Grade::kNote, program,

@@ -86,7 +86,8 @@ std::optional<int> ToInt(std::string_view text, int most) {
 std::optional<int> ToPort(const std::string& text) {
   if (const auto number = ToInt(text, 65535)) return number;
   const servent* const service = getservbyname(text.c_str(), "tcp");
-  return service != nullptr ? std::optional<int>(ntohs(static_cast<uint16_t>(service->s_port))) : std::nullopt;
+  return service != nullptr ? std::optional<int>(ntohs(static_cast<uint16_t>(service->s_port)))
+                            : std::nullopt;
 }
 
 struct HostPattern {
@@ -252,7 +253,8 @@ class Parser {
     }
     const std::string text = Next();
     const bool equality = comparison == Comparison::kEqual || comparison == Comparison::kNotEqual;
-    if (const size_t colon = text.rfind(':'); text == "*" || text == ":*" || (colon != std::string::npos && colon != 0)) {
+    if (const size_t colon = text.rfind(':');
+        text == "*" || text == ":*" || (colon != std::string::npos && colon != 0)) {
       const auto host = ToHost(text == "*" ? ":*" : text);
       if (!host || !equality) return Fail("a port, as in sport = :80", text);
       return [=, wanted = comparison == Comparison::kEqual](const auto&, const ConnectionRecord& r) {

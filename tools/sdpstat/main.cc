@@ -235,7 +235,9 @@ int Run(int argc, char** argv) {
   }
   // The default ones need not be there; one that was named is misspelt.
   if (!options.directory.empty() && !std::filesystem::is_directory(options.directory)) {
-    std::fprintf(stderr, "sdpstat: --dir %s: no such directory; processes publish in SDP_STATS_DIR, sdpstat doctor says where\n",
+    std::fprintf(stderr,
+                 "sdpstat: --dir %s: no such directory; processes publish in SDP_STATS_DIR, sdpstat doctor "
+                 "says where\n",
                  options.directory.c_str());
     return kUsageError;
   }

@@ -71,7 +71,8 @@ bool StillOpen(const stats::ConnectionRecord& record, const std::vector<Verdict>
 
 bool HasRing(uint32_t pid) {
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd", error)) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd", error)) {
     std::error_code ignored;
     if (std::filesystem::read_symlink(entry.path(), ignored) == "anon_inode:[io_uring]") return true;
   }

@@ -93,7 +93,8 @@ std::string Internals(const ConnectionRecord& record, const TextOptions& options
   out += Item("link_in", c.link_bytes_in) + Item("link_out", c.link_bytes_out);
   out += Item("fpdus_in", c.link_fpdus_in) + Item("fpdus_out", c.link_fpdus_out);
   out += Item("reads", c.link_reads) + Item("writes", c.link_writes);
-  if (c.waits_polled + c.waits_slept != 0) out += Item("polled", c.waits_polled) + Item("slept", c.waits_slept);
+  if (c.waits_polled + c.waits_slept != 0)
+    out += Item("polled", c.waits_polled) + Item("slept", c.waits_slept);
   const kernel::LinkFacts* llp =
       options.links == nullptr ? nullptr : options.links->Find(record.sdp_local, record.sdp_peer);
   if (llp == nullptr) return out;
@@ -119,7 +120,8 @@ std::string Extended(const ProcessStats& process, const ConnectionRecord& record
   return record.reason_text[0] == '\0' ? out : out + " (" + record.reason_text + ")";
 }
 
-// Words, each behind a space, as lines that are indented and no longer than the screen is wide, if words allow.
+// Words, each behind a space, as lines that are indented and no longer than the screen is wide, if words
+// allow.
 std::string Broken(const std::string& words, size_t width) {
   const std::string indent(7, ' ');
   std::string out;
@@ -168,7 +170,9 @@ Row MakeRow(const ProcessStats& process, const ConnectionRecord& record, const T
   cells[kProcess] = process.program + "[" + std::to_string(process.pid) + "]";
   if (record.fd >= 0) cells[kProcess] += ":" + std::to_string(record.fd);
   if (process.ended_at_ns != 0) {
-    cells[kProcess] += options.now_ns > process.ended_at_ns ? " ended " + Age(options.now_ns - process.ended_at_ns) + " ago" : " ended";
+    cells[kProcess] += options.now_ns > process.ended_at_ns
+                           ? " ended " + Age(options.now_ns - process.ended_at_ns) + " ago"
+                           : " ended";
   }
   row.detail = Detail(process, record, options);
   return row;

@@ -11,8 +11,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 #include <ctime>
+#include <memory>
 #include <set>
 #include <thread>
 #include <utility>
@@ -55,11 +55,12 @@ pid_t FindByName(const TraceOptions& options) {
   }
   if (found.size() == 1) return static_cast<pid_t>(found.front()->pid);
   if (found.empty()) {
-    std::fprintf(stderr, "sdpstat: no process called %s runs over SDP; `sdpstat why %s` says more\n", options.process.c_str(),
-                 options.process.c_str());
+    std::fprintf(stderr, "sdpstat: no process called %s runs over SDP; `sdpstat why %s` says more\n",
+                 options.process.c_str(), options.process.c_str());
     return 0;
   }
-  std::fprintf(stderr, "sdpstat: several processes are called %s; name one by its number:", options.process.c_str());
+  std::fprintf(stderr,
+               "sdpstat: several processes are called %s; name one by its number:", options.process.c_str());
   for (const stats::ProcessStats* process : found) std::fprintf(stderr, " %u", process->pid);
   std::fputc('\n', stderr);
   return 0;
@@ -74,7 +75,9 @@ int SayNoProcess(pid_t pid, const std::string& why) {
     std::fprintf(stderr, "sdpstat: there is no process %d\n", pid);
     return kNoProcess;
   }
-  std::fprintf(stderr, "sdpstat: process %d publishes nothing that this user may read; `sdpstat why %d` says whether it runs over SDP\n",
+  std::fprintf(stderr,
+               "sdpstat: process %d publishes nothing that this user may read; `sdpstat why %d` says whether "
+               "it runs over SDP\n",
                pid, pid);
   return kNothing;
 }
@@ -140,7 +143,8 @@ class CaptureOutput final : public Output {
 std::unique_ptr<Output> OpenOutput(const TraceOptions& options) {
   if (options.pcap.empty()) return std::make_unique<LadderOutput>(/*descriptors=*/!options.fd);
   if (options.pcap == "-" && isatty(STDOUT_FILENO)) {
-    std::fputs("sdpstat: a capture is nothing for a terminal: --pcap FILE, or --pcap - | wireshark -k -i -\n", stderr);
+    std::fputs("sdpstat: a capture is nothing for a terminal: --pcap FILE, or --pcap - | wireshark -k -i -\n",
+               stderr);
     return nullptr;
   }
   FILE* const file = options.pcap == "-" ? stdout : std::fopen(options.pcap.c_str(), "wbe");
@@ -149,7 +153,9 @@ std::unique_ptr<Output> OpenOutput(const TraceOptions& options) {
   return nullptr;
 }
 
-bool IsMessage(const NotedMessage& message) { return message.note.kind != NoteKind::kNone && message.note.kind < NoteKind::kOpened; }
+bool IsMessage(const NotedMessage& message) {
+  return message.note.kind != NoteKind::kNone && message.note.kind < NoteKind::kOpened;
+}
 
 // One command's run.
 class Tracer {
@@ -176,13 +182,15 @@ class Tracer {
       }
     }
     if (options_.fd && wanted_.empty()) {
-      std::fprintf(stderr, "sdpstat: descriptor %d is no SDP connection of this process; these are: %s\n", *options_.fd,
-                   others.empty() ? "none" : others.c_str());
+      std::fprintf(stderr, "sdpstat: descriptor %d is no SDP connection of this process; these are: %s\n",
+                   *options_.fd, others.empty() ? "none" : others.c_str());
       return false;
     }
-    std::stable_sort(history.begin(), history.end(),
-                     [](const NotedMessage& a, const NotedMessage& b) { return a.note.time_ns < b.note.time_ns; });
-    for (auto message = history.begin(); message != history.end() && !enough_; ++message) enough_ = !Take(*message);
+    std::stable_sort(history.begin(), history.end(), [](const NotedMessage& a, const NotedMessage& b) {
+      return a.note.time_ns < b.note.time_ns;
+    });
+    for (auto message = history.begin(); message != history.end() && !enough_; ++message)
+      enough_ = !Take(*message);
     return output_->Flush();
   }
 
@@ -238,7 +246,9 @@ int Follow(const TraceOptions& options, Follower* follower, Tracer* tracer) {
     if (going_on) std::this_thread::sleep_for(kLookEvery);
   }
   std::fprintf(stderr, "sdpstat: %llu messages", static_cast<unsigned long long>(tracer->count()));
-  if (follower->lost() != 0) std::fprintf(stderr, ", %llu lost: they came too fast", static_cast<unsigned long long>(follower->lost()));
+  if (follower->lost() != 0)
+    std::fprintf(stderr, ", %llu lost: they came too fast",
+                 static_cast<unsigned long long>(follower->lost()));
   std::fputc('\n', stderr);
   return 0;
 }
@@ -246,7 +256,8 @@ int Follow(const TraceOptions& options, Follower* follower, Tracer* tracer) {
 }  // namespace
 
 int Trace(const TraceOptions& options) {
-  const pid_t pid = IsNumber(options.process) ? static_cast<pid_t>(std::stol(options.process)) : FindByName(options);
+  const pid_t pid =
+      IsNumber(options.process) ? static_cast<pid_t>(std::stol(options.process)) : FindByName(options);
   if (pid == 0) return kNoProcess;
   std::string why;
   auto process = stats::FindProcess(options.directories, pid, O_RDWR, &why);

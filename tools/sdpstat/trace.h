@@ -19,8 +19,8 @@ struct TraceOptions {
   std::vector<std::string> directories;
 };
 
-// The command: until it is interrupted, the process ends, or its one connection does. Exit status: 0; 1 if there is
-// nothing to trace, or it cannot be; 2 there is no such process.
+// The command: until it is interrupted, the process ends, or its one connection does. Exit status: 0; 1 if
+// there is nothing to trace, or it cannot be; 2 there is no such process.
 int Trace(const TraceOptions& options);
 
 }  // namespace sdp::sdpstat

@@ -9,9 +9,9 @@
 #include <set>
 
 #include "tools/sdp-run/program_check.h"
-#include "tools/why/reasons.h"
 #include "tools/sdpstat/render.h"
 #include "tools/sdpstat/why.h"
+#include "tools/why/reasons.h"
 
 namespace sdp::sdpstat {
 namespace {
@@ -139,7 +139,9 @@ std::string RenderWhy(const std::vector<ProcessView>& processes) {
     out += Headline(process);
     if (!process.reason.empty()) reasons.insert(process.reason);
     if (process.has_ring)
-      out += "  it has an io_uring: what goes over it the library does not see, and it must not be used on an SDP socket\n";
+      out +=
+          "  it has an io_uring: what goes over it the library does not see, and it must not be used on an "
+          "SDP socket\n";
     std::vector<Cells> rows = {{"FD", "State", "Local", "Peer", "Reason", "Side", "Noted by the process"}};
     AddSockets(process, &rows, &reasons);
     AddPast(process, &rows, &reasons);

@@ -56,9 +56,9 @@ bool BelongsTo(const FileName& name, uid_t owner, int directory) {
   return fstat(directory, &status) == 0 && status.st_uid == owner;
 }
 
-// A slot's record is copied until a later copy is the same and its sequence even: then nothing was written in between. The sequence alone would
-// not tell: nothing says that a copy begins with it (a processor's string moves do as they like). One that is written all the time is left as if
-// it were being written.
+// A slot's record is copied until a later copy is the same and its sequence even: then nothing was written in
+// between. The sequence alone would not tell: nothing says that a copy begins with it (a processor's string
+// moves do as they like). One that is written all the time is left as if it were being written.
 void SettleRecord(int fd, std::vector<std::byte>& image, size_t slot) {
   std::array<std::byte, offsetof(Slot, pad)> again;
   std::byte* const at = image.data() + SlotOffset(slot);
@@ -79,7 +79,8 @@ void SettleMessages(int fd, std::vector<std::byte>& image, size_t slot) {
   if (!ReadAt(fd, again.data(), again.size(), offset)) return;
   for (size_t i = 0; i < again.size(); i += sizeof(MessageEntry)) {
     std::byte* const entry = image.data() + offset + i;
-    if (std::memcmp(entry, again.data() + i, sizeof(MessageEntry)) != 0) std::memset(entry, 0, sizeof(MessageEntry));
+    if (std::memcmp(entry, again.data() + i, sizeof(MessageEntry)) != 0)
+      std::memset(entry, 0, sizeof(MessageEntry));
   }
 }
 
@@ -94,9 +95,12 @@ OwnedFd& OwnedFd::operator=(OwnedFd&& other) noexcept {
   return *this;
 }
 
-std::optional<ProcessFile> OpenProcessFile(int directory, const FileName& name, int flags, size_t limit, std::string* why) {
+std::optional<ProcessFile> OpenProcessFile(int directory, const FileName& name, int flags, size_t limit,
+                                           std::string* why) {
   const std::string leaf = name.ToString();
-  ProcessFile file{.fd = OwnedFd(openat(directory, leaf.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)), .name = name};
+  ProcessFile file{
+      .fd = OwnedFd(openat(directory, leaf.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)),
+      .name = name};
   const auto refuse = [why](const char* text) {
     *why = text;
     return std::nullopt;
@@ -112,7 +116,8 @@ std::optional<ProcessFile> OpenProcessFile(int directory, const FileName& name, 
   if (file.size > limit) return refuse("too large");
   if (name.kind != FileKind::kEnded && !HasMapped(name.pid, status.st_ino, leaf)) return refuse("");
   file.uid = status.st_uid;
-  file.ended_at_ns = static_cast<uint64_t>(status.st_ctim.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(status.st_ctim.tv_nsec);
+  file.ended_at_ns = static_cast<uint64_t>(status.st_ctim.tv_sec) * 1'000'000'000 +
+                     static_cast<uint64_t>(status.st_ctim.tv_nsec);
   return file;
 }
 

@@ -32,10 +32,12 @@ struct ProcessFile {
   size_t size = 0;
 };
 
-// Opens `name` in the open directory `directory` for `flags` (O_RDONLY or O_RDWR). It has to be a regular file, with one
-// name and not larger than `limit`, of root or of the process's user (kEnded: of the directory's), and a stats file has to
-// be mapped by its process, which runs. Empty otherwise; *why, if that is worth a warning.
-std::optional<ProcessFile> OpenProcessFile(int directory, const FileName& name, int flags, size_t limit, std::string* why);
+// Opens `name` in the open directory `directory` for `flags` (O_RDONLY or O_RDWR). It has to be a regular
+// file, with one name and not larger than `limit`, of root or of the process's user (kEnded: of the
+// directory's), and a stats file has to be mapped by its process, which runs. Empty otherwise; *why, if that
+// is worth a warning.
+std::optional<ProcessFile> OpenProcessFile(int directory, const FileName& name, int flags, size_t limit,
+                                           std::string* why);
 
 // False: less than `size` bytes are there.
 bool ReadAt(int fd, std::byte* out, size_t size, size_t offset);

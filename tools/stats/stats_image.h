@@ -47,8 +47,8 @@ Result<size_t, ImageError> CountSlots(Bytes image);
 // A slot's sequence; odd while it is written.
 uint64_t SlotSequence(Bytes image, size_t index);
 
-// What slot `index`, which has to be in the image, holds, sanitised as below; empty if it is free or in the middle of a
-// publish.
+// What slot `index`, which has to be in the image, holds, sanitised as below; empty if it is free or in the
+// middle of a publish.
 std::optional<ConnectionRecord> ParseRecord(Bytes image, size_t index);
 // Everything in the image. Records are sanitised: texts end and are printable, enumerations are in range.
 // Slots that are free or in the middle of a publish are left out.

@@ -82,8 +82,8 @@ std::string Namespace(const std::string& pid, const char* kind) {
   return length > 0 ? std::string(target, static_cast<size_t>(length)) : std::string();
 }
 
-// A service with PrivateTmp publishes in a /tmp that only it sees. Not a container with process numbers of its own, whose files name
-// processes that are others here.
+// A service with PrivateTmp publishes in a /tmp that only it sees. Not a container with process numbers of
+// its own, whose files name processes that are others here.
 void AddOfPrivateTmp(const char* pattern, std::vector<std::string>* out) {
   std::set<std::string> seen = {Namespace("self", "mnt"), std::string()};
   std::set<std::pair<dev_t, ino_t>> known;

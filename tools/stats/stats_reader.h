@@ -26,12 +26,12 @@ std::vector<std::string> DefaultDirectories();
 
 // Reads every process in `directories`. A file is used if it is a regular file named <pid>-<start
 // time>.stats, belongs to the process's user or to root, and the process is alive, started at that time and
-// still has the file mapped. A file of a dead process is kept for a while and then removed (stats_files.h), where we
-// may. Directories that do not exist are no error.
+// still has the file mapped. A file of a dead process is kept for a while and then removed (stats_files.h),
+// where we may. Directories that do not exist are no error.
 Snapshot ReadAll(const std::vector<std::string>& directories);
 
-// The stats file of one process, open for `flags`; of one that ended a moment ago if there is none that runs. Empty: *why
-// says what keeps us from it, if it is there.
+// The stats file of one process, open for `flags`; of one that ended a moment ago if there is none that runs.
+// Empty: *why says what keeps us from it, if it is there.
 struct FoundProcess {
   ProcessFile file;
   std::string directory;

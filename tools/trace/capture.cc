@@ -36,7 +36,9 @@ bool SameName(const stats::Address& a, const stats::Address& b) {
   return a.family == b.family && a.port == b.port && std::memcmp(a.ip, b.ip, a.family == 6 ? 16 : 4) == 0;
 }
 
-void Put(std::string* out, Bytes bytes) { out->append(reinterpret_cast<const char*>(bytes.data()), bytes.size()); }
+void Put(std::string* out, Bytes bytes) {
+  out->append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
 
 }  // namespace
 
@@ -111,13 +113,15 @@ std::string Capture::Add(const NotedMessage& message) {
     case NoteKind::kRdmaWrite: {
       stats::RdmaNote work;
       std::memcpy(&work, note.bytes, sizeof work);
-      AddTagged(stream, from, static_cast<uint8_t>(RdmapOpcode::kWrite), STag(work.remote_stag), work.remote_to, note.length);
+      AddTagged(stream, from, static_cast<uint8_t>(RdmapOpcode::kWrite), STag(work.remote_stag),
+                work.remote_to, note.length);
       break;
     }
     case NoteKind::kClosed:
       AddPacket(stream, connection.us, kFin | kAck, {});
       connections_.erase(found);
-      for (auto& [number, other] : connections_) other.second = other.second && other.stream != connection.stream;
+      for (auto& [number, other] : connections_)
+        other.second = other.second && other.stream != connection.stream;
       break;
     default:
       break;
@@ -134,17 +138,19 @@ void Capture::Start(Stream& stream) {
   for (const int end : {kClient, kServer}) {
     // Revision 1: nothing is known of the enhanced set-up's words.
     std::array<std::byte, iwarp::kMaxMpaFrame> frame;
-    const size_t size = iwarp::SerializeMpaFrame({.kind = end == kClient ? iwarp::MpaFrameKind::kRequest : iwarp::MpaFrameKind::kReply,
-                                                  .revision = 1,
-                                                  .private_data = stream.end[end].private_data},
-                                                 frame);
+    const size_t size = iwarp::SerializeMpaFrame(
+        {.kind = end == kClient ? iwarp::MpaFrameKind::kRequest : iwarp::MpaFrameKind::kReply,
+         .revision = 1,
+         .private_data = stream.end[end].private_data},
+        frame);
     AddPacket(stream, end, kPsh | kAck, Bytes(frame).first(size));
   }
 }
 
 void Capture::AddSend(Stream& stream, int from, const MessageNote& note) {
   const bool invalidates = (note.flags & stats::kNoteInvalidates) != 0;
-  iwarp::DdpHeader header{.opcode = static_cast<uint8_t>(iwarp::SendOpcode((note.flags & stats::kNoteSolicited) != 0, invalidates)),
+  iwarp::DdpHeader header{.opcode = static_cast<uint8_t>(
+                              iwarp::SendOpcode((note.flags & stats::kNoteSolicited) != 0, invalidates)),
                           .stag = STag(invalidates ? note.invalidated : 0),
                           .queue = iwarp::kSendQueue,
                           .msn = ++stream.end[from].send_msn};
@@ -197,11 +203,12 @@ void Capture::AddReadResponse(Stream& stream, int reader) {
   if (reads.empty()) return;
   const PendingRead read = reads.front();
   reads.pop_front();
-  AddTagged(stream, 1 - reader, static_cast<uint8_t>(RdmapOpcode::kReadResponse), STag(read.work.local_stag), read.work.local_to,
-            read.length);
+  AddTagged(stream, 1 - reader, static_cast<uint8_t>(RdmapOpcode::kReadResponse), STag(read.work.local_stag),
+            read.work.local_to, read.length);
 }
 
-void Capture::AddFpdu(Stream& stream, int from, const iwarp::DdpHeader& header, Bytes known, uint32_t length) {
+void Capture::AddFpdu(Stream& stream, int from, const iwarp::DdpHeader& header, Bytes known,
+                      uint32_t length) {
   std::array<std::byte, iwarp::kUntaggedHeaderSize> ddp;
   const size_t ddp_size = iwarp::SerializeDdpHeader(header, ddp.data());
   const uint32_t ulpdu = static_cast<uint32_t>(ddp_size) + length;
@@ -235,7 +242,8 @@ void Capture::AddPacket(Stream& stream, int from, uint8_t flags, Bytes payload) 
     Put<uint32_t>(&out_, 0x00004000);  // not to be fragmented
     Put<uint32_t>(&out_, 0x40060000);  // time to live 64, TCP, no checksum
   }
-  for (const stats::Address* address : {&source, &target}) Put(&out_, std::as_bytes(std::span(address->ip)).first(v6 ? 16 : 4));
+  for (const stats::Address* address : {&source, &target})
+    Put(&out_, std::as_bytes(std::span(address->ip)).first(v6 ? 16 : 4));
   Put<uint16_t>(&out_, source.port);
   Put<uint16_t>(&out_, target.port);
   Put<uint32_t>(&out_, stream.end[from].sequence);

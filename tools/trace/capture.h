@@ -1,8 +1,8 @@
 // Messages as a capture in pcap's format, for Wireshark's iWARP dissectors. Pure.
 //
-// It is made up from what the process noted, whatever its RNIC: IP, TCP and MPA without CRC and markers, with zeros for
-// payload (dissectors read no packet that is cut short). What the RNIC does by
-// itself is not in it: the peer's RDMA Reads of our memory and its RDMA Writes are known by RdmaRdCompl and RdmaWrCompl.
+// It is made up from what the process noted, whatever its RNIC: IP, TCP and MPA without CRC and markers, with
+// zeros for payload (dissectors read no packet that is cut short). What the RNIC does by itself is not in it:
+// the peer's RDMA Reads of our memory and its RDMA Writes are known by RdmaRdCompl and RdmaWrCompl.
 #ifndef SDP_TOOLS_TRACE_CAPTURE_H_
 #define SDP_TOOLS_TRACE_CAPTURE_H_
 
@@ -27,8 +27,8 @@ class Capture {
 
   // A connection that is there already.
   void Introduce(const stats::ConnectionRecord& record);
-  // The next message, as packets; those that open a connection come with its first. Messages of connections that were never
-  // named are left out.
+  // The next message, as packets; those that open a connection come with its first. Messages of connections
+  // that were never named are left out.
   std::string Add(const NotedMessage& message);
 
  private:
@@ -49,8 +49,8 @@ class Capture {
     End end[2];
     bool started = false;
   };
-  // A stream as this process has it. Of one whose both ends are the process's, the Sends are taken from what the end noted
-  // that was named first, since each end notes them all; RDMA work each end notes for itself.
+  // A stream as this process has it. Of one whose both ends are the process's, the Sends are taken from what
+  // the end noted that was named first, since each end notes them all; RDMA work each end notes for itself.
   struct Connection {
     std::shared_ptr<Stream> stream;
     int us = 0;

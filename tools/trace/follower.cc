@@ -53,7 +53,8 @@ bool Follower::OpenTrace() {
   if (!file || file->size != stats::kTraceFileSize) return false;
   const int fd = file->fd.get();
   if (LoadWord(fd, offsetof(stats::TraceHeader, magic)) != stats::kTraceMagic) return false;
-  if (static_cast<uint32_t>(LoadWord(fd, offsetof(stats::TraceHeader, version))) != stats::kTraceVersion) return false;
+  if (static_cast<uint32_t>(LoadWord(fd, offsetof(stats::TraceHeader, version))) != stats::kTraceVersion)
+    return false;
   trace_ = std::move(file->fd);
   opened_ = true;
   return true;
@@ -75,7 +76,9 @@ std::vector<NotedMessage> Follower::Poll() {
     const uint64_t first = position_ % kTraceEntries;
     const uint64_t count = std::min({next - position_, kTraceEntries - first, kAtOnce});
     entries.resize(count * sizeof(MessageEntry));
-    if (!stats::ReadAt(trace_.get(), entries.data(), entries.size(), stats::kTraceHeaderSize + first * sizeof(MessageEntry))) break;
+    if (!stats::ReadAt(trace_.get(), entries.data(), entries.size(),
+                       stats::kTraceHeaderSize + first * sizeof(MessageEntry)))
+      break;
     // What was overwritten while we read is not to be believed.
     const uint64_t later = Next();
     for (uint64_t i = 0; i < count; ++i, ++position_) {
@@ -97,7 +100,9 @@ std::vector<NotedMessage> Follower::Poll() {
   return out;
 }
 
-int Follower::error() const { return static_cast<int>(LoadWord(process_.file.fd.get(), offsetof(stats::Header, trace_errno)) & 0xfff); }
+int Follower::error() const {
+  return static_cast<int>(LoadWord(process_.file.fd.get(), offsetof(stats::Header, trace_errno)) & 0xfff);
+}
 
 bool Follower::process_ended() const { return stats::IsDead(stats::PlainSystemCalls(), process_.file.name); }
 

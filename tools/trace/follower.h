@@ -15,11 +15,12 @@ class Follower {
   // `process`: its stats file, open for reading and writing, of a process that runs.
   explicit Follower(stats::FoundProcess process);
 
-  // Asks for the trace, or goes on asking: to be called more often than kTraceLeaseNs, after which the process stops by
-  // itself. False: the file cannot be written.
+  // Asks for the trace, or goes on asking: to be called more often than kTraceLeaseNs, after which the
+  // process stops by itself. False: the file cannot be written.
   bool Ask();
 
-  // What has come since the last call, in order. Messages that were overwritten before they were read count in lost().
+  // What has come since the last call, in order. Messages that were overwritten before they were read count
+  // in lost().
   std::vector<NotedMessage> Poll();
   [[nodiscard]] uint64_t lost() const { return lost_; }
   // The process cannot make its trace file: an errno; 0: nothing is known of that.

@@ -49,8 +49,9 @@ std::string Ladder::Introduce(const stats::ConnectionRecord& record) {
   connection.names = Names(record.local, record.peer, record.role == stats::Role::kConnecting);
   connection.source = record.counters.source_mode;
   connection.sink = record.counters.sink_mode;
-  std::string line = "fd " + std::to_string(record.fd) + ": " + connection.names + "  " + stats::ToString(record.counters.state) + "  " +
-                     record.rnic + "/" + record.link + "  " + Initial(connection.source) + "/" + Initial(connection.sink);
+  std::string line = "fd " + std::to_string(record.fd) + ": " + connection.names + "  " +
+                     stats::ToString(record.counters.state) + "  " + record.rnic + "/" + record.link + "  " +
+                     Initial(connection.source) + "/" + Initial(connection.sink);
   return line + "\n";
 }
 
@@ -58,13 +59,15 @@ std::string Ladder::Draw(const NotedMessage& message) {
   const MessageNote& note = message.note;
   if (note.kind == NoteKind::kNone || note.kind == NoteKind::kOpenedSdp) return "";
   if (!start_ns_) start_ns_ = note.time_ns;
-  if (connections_.size() >= kMaxConnections && !connections_.contains(message.connection)) connections_.clear();
+  if (connections_.size() >= kMaxConnections && !connections_.contains(message.connection))
+    connections_.clear();
   if (note.kind == NoteKind::kOpened) {
     stats::NamesNote names;
     std::memcpy(&names, note.bytes, sizeof names);
     Connection connection;
     connection.fd = static_cast<int>(note.length);
-    connection.names = Names(ToAddress(names.local_ip, names.local_port, note.flags), ToAddress(names.peer_ip, names.peer_port, note.flags),
+    connection.names = Names(ToAddress(names.local_ip, names.local_port, note.flags),
+                             ToAddress(names.peer_ip, names.peer_port, note.flags),
                              (note.flags & stats::kNoteConnecting) != 0);
     connections_[message.connection] = connection;
     return Prefix(message) + "opened: " + connection.names + "\n";

@@ -23,7 +23,8 @@ class Ladder {
 
   // A connection that is there already: a line that names it.
   std::string Introduce(const stats::ConnectionRecord& record);
-  // The next message, as lines that end in a newline; nothing for a note that says nothing. Times count from the first.
+  // The next message, as lines that end in a newline; nothing for a note that says nothing. Times count from
+  // the first.
   std::string Draw(const NotedMessage& message);
 
  private:

@@ -27,7 +27,8 @@ std::optional<NotedMessage> ParseEntry(Bytes entry, uint32_t tag) {
   if (word >> 32 != tag) return std::nullopt;
   NotedMessage message;
   message.connection = static_cast<uint32_t>(word);
-  std::memcpy(static_cast<void*>(&message.note), entry.data() + offsetof(stats::MessageEntry, words), sizeof message.note);
+  std::memcpy(static_cast<void*>(&message.note), entry.data() + offsetof(stats::MessageEntry, words),
+              sizeof message.note);
   Sanitize(message.note);
   return message;
 }
@@ -37,15 +38,17 @@ std::vector<NotedMessage> RecentMessages(Bytes stats_image, size_t index) {
   if (index < stats::kFallbackSlots) return out;
   std::vector<std::pair<uint32_t, NotedMessage>> found;
   for (size_t i = 0; i < stats::kRecentMessages; ++i) {
-    const Bytes entry = stats_image.subspan(stats::SlotOffset(index) + offsetof(stats::Slot, recent) + i * sizeof(stats::MessageEntry),
-                                            sizeof(stats::MessageEntry));
+    const Bytes entry = stats_image.subspan(
+        stats::SlotOffset(index) + offsetof(stats::Slot, recent) + i * sizeof(stats::MessageEntry),
+        sizeof(stats::MessageEntry));
     const auto tag = static_cast<uint32_t>(TagAndConnection(entry) >> 32);
     if (tag == 0) continue;
     if (auto message = ParseEntry(entry, tag)) found.emplace_back(tag, *message);
   }
   // A tag wraps after 2^32 messages; what is kept is near together.
   const uint32_t base = found.empty() ? 0 : found.front().first - 0x80000000u;
-  std::sort(found.begin(), found.end(), [base](const auto& a, const auto& b) { return a.first - base < b.first - base; });
+  std::sort(found.begin(), found.end(),
+            [base](const auto& a, const auto& b) { return a.first - base < b.first - base; });
   for (const auto& [tag, message] : found) out.push_back(message);
   return out;
 }

@@ -18,7 +18,8 @@ struct NotedMessage {
 
 // The note of an entry of sizeof(MessageEntry) bytes if its tag is `tag`.
 std::optional<NotedMessage> ParseEntry(Bytes entry, uint32_t tag);
-// The last messages of the connection in slot `index` of a stats file, oldest first. The slot has to be in the image.
+// The last messages of the connection in slot `index` of a stats file, oldest first. The slot has to be in
+// the image.
 std::vector<NotedMessage> RecentMessages(Bytes stats_image, size_t index);
 
 }  // namespace sdp::trace

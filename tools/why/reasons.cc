@@ -14,7 +14,8 @@ constexpr Reason kReasons[] = {
      "Start sdp-pmd (systemctl start sdp-pmd, or sdp-run --pmd), then the program again; sdpstat doctor "
      "looks for it."},
     {"resources", "local", "memory or descriptors ran out",
-     "Raise the limit on open files (ulimit -n, LimitNOFILE=), or that on the length of files (ulimit -f, LimitFSIZE=)."},
+     "Raise the limit on open files (ulimit -n, LimitNOFILE=), or that on the length of files (ulimit -f, "
+     "LimitFSIZE=)."},
     {"socket-option", "local", "the program asked for something that only TCP has", ""},
     {"address-family", "local", "an address that SDP does not carry", ""},
     {"pm-unreachable", "remote", "no port mapper answers at the peer's host",
@@ -60,7 +61,8 @@ constexpr Reason kReasons[] = {
      "Use a native 64-bit build."},
     {"musl", "local", "linked with musl; libsdp.so needs the GNU C library", "Use a build for glibc."},
     {"idle", "local",
-     "the library is there, and has published nothing: no socket that it could carry (or see: system calls past the C library) yet, or a place where "
+     "the library is there, and has published nothing: no socket that it could carry (or see: system calls "
+     "past the C library) yet, or a place where "
      "nobody looks (a container, another SDP_STATS_DIR)",
      "Name the place: sdpstat --dir /proc/PID/root/tmp/sdp-UID."},
 };

@@ -22,7 +22,8 @@ constexpr Duration kLongestConfirmation = std::chrono::milliseconds(100);
 // See TryAnotherPort.
 constexpr int kMostPorts = 8;
 
-// Errors that tell of the peer or of the way there; any other is this host's own, ENETDOWN too: an interface of ours is down.
+// Errors that tell of the peer or of the way there; any other is this host's own, ENETDOWN too: an interface
+// of ours is down.
 bool IsOnTheWay(int error) {
   switch (error) {
     case ECONNREFUSED:
@@ -46,7 +47,8 @@ int MillisecondsTo(Time deadline, Time now) {
 }  // namespace
 
 IbvConnector::IbvConnector(const Api& api, std::shared_ptr<EventDescriptor> events, const sockaddr* local,
-                           const sockaddr* target, Bytes private_data, const verbs::QpOptions& qp, Duration timeout, Time now)
+                           const sockaddr* target, Bytes private_data, const verbs::QpOptions& qp,
+                           Duration timeout, Time now)
     : connecting_(true),
       api_(api),
       resources_(std::make_unique<Resources>(api, std::move(events))),
@@ -74,20 +76,23 @@ IbvConnector::IbvConnector(const Api& api, rdma_cm_id* id, const rdma_conn_param
 IbvConnector::~IbvConnector() = default;
 
 void IbvConnector::Resolve(const sockaddr* local, const sockaddr* target, Time now) {
-  if (!resources_->Open() || !resources_->MakeId()) return Fail(LinkEnd::kFailed, resources_->failure(), errno);
+  if (!resources_->Open() || !resources_->MakeId())
+    return Fail(LinkEnd::kFailed, resources_->failure(), errno);
   if (api_.rdma_resolve_addr(resources_->id, const_cast<sockaddr*>(local), const_cast<sockaddr*>(target),
                              MillisecondsTo(deadline_, now)) != 0) {
     FailHere("rdma_resolve_addr");
   }
 }
 
-// The connection manager chooses a source port among those that RDMA has free. siw then binds a TCP socket of the kernel's to it
-// (siw_connect), which fails where a program's socket has that port, or the same two ends have just parted.
+// The connection manager chooses a source port among those that RDMA has free. siw then binds a TCP socket of
+// the kernel's to it (siw_connect), which fails where a program's socket has that port, or the same two ends
+// have just parted.
 bool IbvConnector::MayTryAnotherPort(int error) const {
   return (error == EADDRINUSE || error == EADDRNOTAVAIL) && port_is_chosen_ && ports_tried_ < kMostPorts;
 }
 
-// From the start, with an id of its own, and a port that no TCP socket has now: it may be RDMA's, or somebody's in a moment.
+// From the start, with an id of its own, and a port that no TCP socket has now: it may be RDMA's, or
+// somebody's in a moment.
 void IbvConnector::TryAnotherPort(Time now) {
   const rdma_addr addresses = resources().id->route.addr;
   sockaddr_storage local = addresses.src_storage;
@@ -117,7 +122,8 @@ ConnectState IbvConnector::Step(Time now) {
   while (rdma_cm_event* event = resources().NextCmEvent()) {
     HandleEvent(*event, now);
     api_.rdma_ack_cm_event(event);
-    if (std::exchange(port_is_taken_, false)) TryAnotherPort(now);  // not before: the event's id is waited for
+    if (std::exchange(port_is_taken_, false))
+      TryAnotherPort(now);  // not before: the event's id is waited for
     if (over()) return state_;
   }
   if (qp_ != nullptr) {
@@ -137,9 +143,10 @@ ConnectState IbvConnector::Step(Time now) {
   return state_;
 }
 
-// Between two kernels' siw nothing says when the accepting one has handed its socket from the MPA start-up to the queue pair, and what
-// comes in between lies there until further bytes come (siw_accept: the reply is sent first). So the connecting side has the other RNIC
-// answer, and repeats its empty RDMA Write until it does; or for a while, which is longer than that gap.
+// Between two kernels' siw nothing says when the accepting one has handed its socket from the MPA start-up to
+// the queue pair, and what comes in between lies there until further bytes come (siw_accept: the reply is
+// sent first). So the connecting side has the other RNIC answer, and repeats its empty RDMA Write until it
+// does; or for a while, which is longer than that gap.
 void IbvConnector::BeginConfirmation(Time now) {
   qp_->OpenPeer();
   if (!qp_->AskPeer()) {
@@ -170,9 +177,10 @@ void IbvConnector::StepConfirmation(Time now) {
   }
 }
 
-// The accepting side's first FPDU must not reach a peer that still works at our MPA Reply: siw ends the connection then
-// (siw_recv_mpa_rr). MPA has the accepting side wait for the peer's first FPDU, which the kernel does not show when it carries no
-// message. So it waits for the peer's first message, or for QpOptions::accept_silence.
+// The accepting side's first FPDU must not reach a peer that still works at our MPA Reply: siw ends the
+// connection then (siw_recv_mpa_rr). MPA has the accepting side wait for the peer's first FPDU, which the
+// kernel does not show when it carries no message. So it waits for the peer's first message, or for
+// QpOptions::accept_silence.
 void IbvConnector::StepSilence(Time now) {
   if (!qp_->HasReceived() && now < quiet_until_) return;
   // To the peer and back at least once since the reply.
@@ -184,7 +192,8 @@ void IbvConnector::StepSilence(Time now) {
 void IbvConnector::HandleEvent(const rdma_cm_event& event, Time now) {
   switch (event.event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:
-      if (api_.rdma_resolve_route(resources_->id, MillisecondsTo(deadline_, now)) != 0) FailHere("rdma_resolve_route");
+      if (api_.rdma_resolve_route(resources_->id, MillisecondsTo(deadline_, now)) != 0)
+        FailHere("rdma_resolve_route");
       return;
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
       return Connect();

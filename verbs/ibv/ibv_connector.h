@@ -17,8 +17,9 @@ namespace sdp::ibv {
 class IbvConnector final : public verbs::Connector {
  public:
   // Connecting side. `events`: of the connection that this one takes the place of, or null.
-  IbvConnector(const Api& api, std::shared_ptr<EventDescriptor> events, const sockaddr* local, const sockaddr* target,
-               Bytes private_data, const verbs::QpOptions& qp, Duration timeout, Time now);
+  IbvConnector(const Api& api, std::shared_ptr<EventDescriptor> events, const sockaddr* local,
+               const sockaddr* target, Bytes private_data, const verbs::QpOptions& qp, Duration timeout,
+               Time now);
   // Accepting side: `id` and the peer's private data are those of a connection request.
   IbvConnector(const Api& api, rdma_cm_id* id, const rdma_conn_param& request, Duration timeout, Time now);
   ~IbvConnector() override;
@@ -68,8 +69,8 @@ class IbvConnector final : public verbs::Connector {
   verbs::LinkCause cause_;
   Time deadline_;
   Time quiet_until_ = kNever;  // accepting side, connected: see StepSilence
-  Time asked_at_{};            // accepting side: when the reply left; connecting side: when the peer's RNIC was asked
-  bool confirming_ = false;    // connecting side, connected: see BeginConfirmation
+  Time asked_at_{};  // accepting side: when the reply left; connecting side: when the peer's RNIC was asked
+  bool confirming_ = false;      // connecting side, connected: see BeginConfirmation
   bool port_is_chosen_ = false;  // connecting side, by us: see TryAnotherPort
   bool port_is_taken_ = false;
   int ports_tried_ = 0;

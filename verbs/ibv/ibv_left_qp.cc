@@ -20,8 +20,9 @@ class LeftQp final : public verbs::QueuePair {
     ended.Names(&local_, &peer_);
   }
 
-  std::unique_ptr<verbs::Connector> ConnectAgain(const sockaddr* local, const sockaddr* target, Bytes private_data,
-                                                 const verbs::QpOptions& options, Duration timeout, Time now) override {
+  std::unique_ptr<verbs::Connector> ConnectAgain(const sockaddr* local, const sockaddr* target,
+                                                 Bytes private_data, const verbs::QpOptions& options,
+                                                 Duration timeout, Time now) override {
     return std::make_unique<IbvConnector>(api_, events_, local, target, private_data, options, timeout, now);
   }
   [[nodiscard]] int event_fd() const override { return events_->fd(); }
@@ -52,7 +53,9 @@ class LeftQp final : public verbs::QueuePair {
   bool Flush() override { return true; }
   void DetachBorrowed() override {}
   verbs::ReadStatus ReadLink() override { return verbs::ReadStatus::kEnded; }
-  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock&, verbs::SleeperMemory) override { return verbs::ReadStatus::kEnded; }
+  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock&, verbs::SleeperMemory) override {
+    return verbs::ReadStatus::kEnded;
+  }
   [[nodiscard]] bool can_block() const override { return false; }
   bool PollCompletion(verbs::Completion*) override { return false; }
   [[nodiscard]] verbs::Interest interest() const override { return {.read = false, .write = false}; }

@@ -54,7 +54,7 @@ bool IbvQp::Names(sockaddr_storage* local, sockaddr_storage* peer) const {
 
 void IbvQp::SetOrd(uint16_t ord) { ord_ = std::min(ord_, ord); }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // Memory
 
 std::optional<verbs::MemoryRegion> IbvQp::Register(MutableBytes memory, verbs::Access access) {
@@ -82,7 +82,7 @@ void IbvQp::Deregister(STag stag) {
   regions_.erase(region);
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // Sending: what was posted goes to the device in chains, at the latest with Flush().
 
 bool IbvQp::Flush() {
@@ -105,7 +105,8 @@ void IbvQp::Advance() {
 
 bool IbvQp::WaitsForSends() const {
   return !waiting_.empty() || wanted_ > 0 || !reads_posted_.empty() || !reads_waiting_.empty() ||
-         (disconnect_wanted_ && !disconnected_) || (asked_ && !answered_) || (last_awaited_ && !posted_.empty());
+         (disconnect_wanted_ && !disconnected_) || (asked_ && !answered_) ||
+         (last_awaited_ && !posted_.empty());
 }
 
 void IbvQp::TakeWaiting() {
@@ -126,7 +127,8 @@ void IbvQp::TakeWaiting() {
 
 // Room comes with a completion: where no work that the device has asks for one, one more does.
 void IbvQp::AskForRoom() {
-  if (!ended_ && !posted_.empty() && posted_.size() <= unsignaled_ && InDevice() < resources_->depths.sends) PostEmptyWrite(/*signaled=*/true);
+  if (!ended_ && !posted_.empty() && posted_.size() <= unsignaled_ && InDevice() < resources_->depths.sends)
+    PostEmptyWrite(/*signaled=*/true);
 }
 
 void IbvQp::DetachBorrowed() {
@@ -163,7 +165,9 @@ bool IbvQp::AllTaken() {
 
 // The completion of an empty RDMA Write says that all before it has left.
 void IbvQp::AskForLast() {
-  if (!(last_awaited_ || disconnect_wanted_) || disconnected_ || ended_ || !waiting_.empty() || posted_.empty()) return;
+  if (!(last_awaited_ || disconnect_wanted_) || disconnected_ || ended_ || !waiting_.empty() ||
+      posted_.empty())
+    return;
   if (unsignaled_ > 0 && InDevice() < resources_->depths.sends) PostEmptyWrite(/*signaled=*/true);
 }
 

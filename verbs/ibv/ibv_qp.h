@@ -34,11 +34,12 @@ class IbvQp final : public verbs::QueuePair {
   bool Prepare();
   // The connection stands, with what the peers agreed on.
   void Establish(uint16_t ird, uint16_t ord);
-  // Connecting side, after Establish: an RDMA Write without content, since the peer may have to wait for our first FPDU before it sends
-  // (RFC 5044, 7.1.2, 4).
+  // Connecting side, after Establish: an RDMA Write without content, since the peer may have to wait for our
+  // first FPDU before it sends (RFC 5044, 7.1.2, 4).
   void OpenPeer();
-  // And an RDMA Read without content, which the peer's RNIC answers by itself: the proof that it has taken the connection over. False: ORD
-  // leaves no room for one. Its answer shows in has_answer() behind ReadLink().
+  // And an RDMA Read without content, which the peer's RNIC answers by itself: the proof that it has taken
+  // the connection over. False: ORD leaves no room for one. Its answer shows in has_answer() behind
+  // ReadLink().
   [[nodiscard]] bool AskPeer();
   [[nodiscard]] bool has_answer() const { return answered_; }
   void SetRoundTrip(Duration duration);
@@ -50,7 +51,9 @@ class IbvQp final : public verbs::QueuePair {
   verbs::PostResult PostRdmaWrite(const verbs::RdmaWriteWork& work) override;
   verbs::PostResult PostRdmaRead(const verbs::RdmaReadWork& work) override;
   void PostReceives(uint32_t count) override;
-  bool SetReceiveBufferSize(uint32_t bytes, uint32_t count) override { return receives_.SetSize(bytes, count); }
+  bool SetReceiveBufferSize(uint32_t bytes, uint32_t count) override {
+    return receives_.SetSize(bytes, count);
+  }
   void Release(verbs::ReceiveToken token) override;
   [[nodiscard]] uint32_t ReceiveCost(uint32_t length) const override;
 
@@ -69,7 +72,9 @@ class IbvQp final : public verbs::QueuePair {
   // The owner waits for event_fd() itself.
   [[nodiscard]] bool can_block() const override { return false; }
   bool PollCompletion(verbs::Completion* out) override;
-  [[nodiscard]] bool has_untold() const override { return !ready_.empty() || armed_for_solicited_ || (broken_ && !ended_); }
+  [[nodiscard]] bool has_untold() const override {
+    return !ready_.empty() || armed_for_solicited_ || (broken_ && !ended_);
+  }
   [[nodiscard]] bool may_sleep() const override;
 
   [[nodiscard]] int event_fd() const override { return resources_->event_fd; }
@@ -157,7 +162,9 @@ class IbvQp final : public verbs::QueuePair {
   void PostChain();
   void HandleRefusal(int error);
   // Places of the send queue that are taken.
-  [[nodiscard]] size_t InDevice() const { return posted_.size() + reads_posted_.size() + (asked_ && !answered_ ? 1 : 0); }
+  [[nodiscard]] size_t InDevice() const {
+    return posted_.size() + reads_posted_.size() + (asked_ && !answered_ ? 1 : 0);
+  }
   void StartReads();
   // ibv_qp_read.cc
   bool PollSends();
@@ -218,8 +225,9 @@ class IbvQp final : public verbs::QueuePair {
   bool sends_armed_ = false;
   bool receives_armed_ = false;
   bool armed_for_solicited_ = false;  // receives are, for no more than that; or for all by an earlier wish
-  bool event_due_ = false;  // one of them was armed when its completions were taken: its event is there, or will be in a moment
-  bool asked_ = false;  // AskPeer
+  bool event_due_ = false;  // one of them was armed when its completions were taken: its event is there, or
+                            // will be in a moment
+  bool asked_ = false;      // AskPeer
   bool answered_ = false;
   Duration round_trip_ = Duration::zero();
   bool last_awaited_ = false;  // AllTaken

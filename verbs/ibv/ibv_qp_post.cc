@@ -18,8 +18,9 @@ using verbs::Status;
 // Beyond this the owner is held back.
 constexpr size_t kMostWaiting = 4096;
 constexpr size_t kMostReads = 1024;
-// From this size on each Send from the ring asks for its completion. The kernel's siw sends larger ones from the very pages
-// when they do not, and then a page may not change until the peer has it, which no completion tells: they are kept (kept_sends.h).
+// From this size on each Send from the ring asks for its completion. The kernel's siw sends larger ones from
+// the very pages when they do not, and then a page may not change until the peer has it, which no completion
+// tells: they are kept (kept_sends.h).
 constexpr size_t kSignalFrom = 4096;
 // Memory for those, when there were so many. It is pinned: where little may be, there is none.
 constexpr size_t kKeptSize = 1024 * 1024;
@@ -85,7 +86,8 @@ PostResult IbvQp::PostSend(const verbs::SendWork& work) {
     PostPlaced(outgoing, std::move(place), static_cast<size_t>(size));
     return PostResult::kOk;
   }
-  Waiting waiting{.work = outgoing, .parts = {}, .kept = {work.header.begin(), work.header.end()}, .size = size};
+  Waiting waiting{
+      .work = outgoing, .parts = {}, .kept = {work.header.begin(), work.header.end()}, .size = size};
   waiting.parts.reserve(1 + work.payload.size());
   if (!waiting.kept.empty()) waiting.parts.emplace_back(waiting.kept);
   waiting.parts.insert(waiting.parts.end(), work.payload.begin(), work.payload.end());
@@ -155,11 +157,13 @@ bool IbvQp::TryPlace(const Outgoing& work, size_t size, Place* place) {
 
 // Memory that nothing else uses before the peer has the message.
 bool IbvQp::TryKeep(const Outgoing& work, size_t size, Place* place) {
-  if (work.opcode != Opcode::kSend || work.signaled || size < kSignalFrom || !resources_->sends_pages) return false;
+  if (work.opcode != Opcode::kSend || work.signaled || size < kSignalFrom || !resources_->sends_pages)
+    return false;
   if (kept_memory_ == nullptr) {
     if (long_sends_ > kLongSendsBefore || ++long_sends_ <= kLongSendsBefore) return false;
     if (resources_->lockable / kKeptPerLimit < kKeptSize) return false;
-    if (all_kept.fetch_add(kKeptSize, std::memory_order_relaxed) + kKeptSize <= resources_->lockable / kAllKeptPerLimit) {
+    if (all_kept.fetch_add(kKeptSize, std::memory_order_relaxed) + kKeptSize <=
+        resources_->lockable / kAllKeptPerLimit) {
       kept_memory_ = RegisteredMemory::Make(api_, resources_->pd, kKeptSize, IBV_ACCESS_LOCAL_WRITE);
     }
     if (kept_memory_ == nullptr) {
@@ -171,7 +175,11 @@ bool IbvQp::TryKeep(const Outgoing& work, size_t size, Place* place) {
   if (size > kept_->largest()) return false;
   const std::optional<size_t> start = kept_->Keep(size);
   if (!start) return false;
-  *place = {.data = kept_memory_->data() + *start, .key = kept_memory_->key(), .ring_mark = ring_.mark(), .kept = true, .own_memory = nullptr};
+  *place = {.data = kept_memory_->data() + *start,
+            .key = kept_memory_->key(),
+            .ring_mark = ring_.mark(),
+            .kept = true,
+            .own_memory = nullptr};
   return true;
 }
 
@@ -210,7 +218,9 @@ bool IbvQp::PostPiece(Waiting& waiting, bool* done) {
 
 // The first `size` bytes of `place`.
 void IbvQp::PostPlaced(const Outgoing& work, Place place, size_t size) {
-  const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place.data), .length = static_cast<uint32_t>(size), .lkey = place.key};
+  const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place.data),
+                      .length = static_cast<uint32_t>(size),
+                      .lkey = place.key};
   ibv_send_wr request{};
   // A Send with Invalidate that is inlined never leaves the kernel's siw.
   if (size > 0 && size <= resources_->depths.inline_bytes && !work.invalidate)
@@ -269,14 +279,16 @@ void IbvQp::PostChain() {
 // What the device has not taken is missing from the stream: nothing may follow.
 void IbvQp::HandleRefusal(int error) {
   if (broken_ || ended_ || disconnected_) return;
-  // A queue pair whose connection has ended refuses everything, and has flushed what it had: then that end is the reason, and about to
-  // be told.
+  // A queue pair whose connection has ended refuses everything, and has flushed what it had: then that end is
+  // the reason, and about to be told.
   while (PollReceives()) {
   }
   if (error == ENOTCONN || flushed_ || resources_->Look().connection_manager) return;
   broken_ = true;
   if (failure_.end == LinkEnd::kOpen) {
-    failure_ = {.end = LinkEnd::kFailed, .os_error = error, .text = name_ + " refused a work request: " + strerrordesc_np(error)};
+    failure_ = {.end = LinkEnd::kFailed,
+                .os_error = error,
+                .text = name_ + " refused a work request: " + strerrordesc_np(error)};
   }
   StopDevice();
 }
@@ -287,7 +299,12 @@ void IbvQp::PostEmptyWrite(bool signaled) {
   request.wr.rdma.rkey = kNoStag.value();
   if (signaled) request.send_flags = IBV_SEND_SIGNALED;
   SubmitWork(request, {},
-             {.id = {}, .opcode = Opcode::kRdmaWrite, .wanted = false, .ring_mark = ring_.mark(), .kept = false, .own_memory = nullptr});
+             {.id = {},
+              .opcode = Opcode::kRdmaWrite,
+              .wanted = false,
+              .ring_mark = ring_.mark(),
+              .kept = false,
+              .own_memory = nullptr});
 }
 
 PostResult IbvQp::PostRdmaRead(const verbs::RdmaReadWork& work) {

@@ -29,7 +29,8 @@ constexpr uint32_t kCopyCost = 64;
 constexpr uint64_t kBufferToken = 1;
 constexpr uint64_t kCopyToken = 2;
 constexpr int kTokenBits = 2;
-// Of looks in vain at the completion queues, each so many'th is one at the connection, too, which costs a system call.
+// Of looks in vain at the completion queues, each so many'th is one at the connection, too, which costs a
+// system call.
 constexpr uint32_t kPollsPerLook = 16;
 
 }  // namespace
@@ -65,7 +66,8 @@ ReadStatus IbvQp::Read(Awaited awaited) {
   return GoOn(progress);
 }
 
-// The queues stay armed if they were: an event that comes nevertheless waits for the next ReadLink(), and ends any sleep before.
+// The queues stay armed if they were: an event that comes nevertheless waits for the next ReadLink(), and
+// ends any sleep before.
 ReadStatus IbvQp::PollLink() {
   if (ended_) return ReadStatus::kEnded;
   bool progress = TakeCompleted();
@@ -109,7 +111,8 @@ ReadStatus IbvQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory
 
 // What was taken and not told nobody would be woken for.
 bool IbvQp::may_sleep() const {
-  return !ended_ && !broken_ && receives_armed_ && !armed_for_solicited_ && !event_due_ && ready_.empty() && (sends_armed_ || !WaitsForSends());
+  return !ended_ && !broken_ && receives_armed_ && !armed_for_solicited_ && !event_due_ && ready_.empty() &&
+         (sends_armed_ || !WaitsForSends());
 }
 
 bool IbvQp::HasReceived() {

@@ -46,13 +46,15 @@ uint64_t LockableMemory() {
 bool KernelSendsPages() {
   utsname kernel{};
   int major = 0, minor = 0;
-  return uname(&kernel) == 0 && sscanf(kernel.release, "%d.%d", &major, &minor) == 2 && (major > 6 || (major == 6 && minor >= 5));
+  return uname(&kernel) == 0 && sscanf(kernel.release, "%d.%d", &major, &minor) == 2 &&
+         (major > 6 || (major == 6 && minor >= 5));
 }
 
 std::unique_ptr<RegisteredMemory> RegisteredMemory::Make(const Api& api, ibv_pd* pd, size_t size,
                                                          int access) {
   size = (size + kPage - 1) / kPage * kPage;
-  // Pages of its own: what the device's kernel still sends from them when they are gone here keeps its content.
+  // Pages of its own: what the device's kernel still sends from them when they are gone here keeps its
+  // content.
   void* const pages = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) return nullptr;
   std::unique_ptr<RegisteredMemory> memory(new RegisteredMemory(api, static_cast<std::byte*>(pages), size));
@@ -68,7 +70,8 @@ RegisteredMemory::~RegisteredMemory() {
 std::shared_ptr<EventDescriptor> EventDescriptor::Make() {
   // System calls by number: under the preload the plain names lead back into it.
   const int fd = static_cast<int>(::syscall(SYS_epoll_create1, EPOLL_CLOEXEC));
-  return fd < 0 ? nullptr : std::shared_ptr<EventDescriptor>(new EventDescriptor(descriptor_calls().hide(fd)));
+  return fd < 0 ? nullptr
+                : std::shared_ptr<EventDescriptor>(new EventDescriptor(descriptor_calls().hide(fd)));
 }
 
 EventDescriptor::~EventDescriptor() {

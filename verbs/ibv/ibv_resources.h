@@ -39,8 +39,8 @@ class RegisteredMemory {
   ibv_mr* mr_ = nullptr;
 };
 
-// The one descriptor that all of a connection is waited for by: an epoll, protected from the application. A connection that goes on as
-// another one keeps it.
+// The one descriptor that all of a connection is waited for by: an epoll, protected from the application. A
+// connection that goes on as another one keeps it.
 class EventDescriptor {
  public:
   // Null: no descriptor was left, errno tells.
@@ -58,8 +58,9 @@ class EventDescriptor {
 
 // What the process may pin (RLIMIT_MEMLOCK), in bytes; UINT64_MAX: as much as it likes.
 uint64_t LockableMemory();
-// Whether TCP sends pages that siw gives it from where they lie (MSG_SPLICE_PAGES, Linux 6.5). Where it does not, siw may still give it a Send
-// page by page, as Debian's 6.1 does, and each is copied in a call of its own: several times as slow as a copy of the whole.
+// Whether TCP sends pages that siw gives it from where they lie (MSG_SPLICE_PAGES, Linux 6.5). Where it does
+// not, siw may still give it a Send page by page, as Debian's 6.1 does, and each is copied in a call of its
+// own: several times as slow as a copy of the whole.
 bool KernelSendsPages();
 
 // Queue depths, within what the device has.
@@ -72,7 +73,8 @@ struct Depths {
 class Resources {
  public:
   // `events`: of the connection before; else one is made.
-  explicit Resources(const Api& api, std::shared_ptr<EventDescriptor> events = nullptr) : api(api), events_(std::move(events)) {}
+  explicit Resources(const Api& api, std::shared_ptr<EventDescriptor> events = nullptr)
+      : api(api), events_(std::move(events)) {}
   ~Resources();
   Resources(const Resources&) = delete;
   Resources& operator=(const Resources&) = delete;

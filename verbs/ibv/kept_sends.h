@@ -1,8 +1,9 @@
 // Sends whose bytes stay where they are until the peer says that it has the message.
 //
-// The kernel's siw sends a long message that asks for no completion from the very pages, without a copy, and TCP may send them again: their content
-// must not change before the peer has it. No completion tells that, but the peer does (SDP's MSeqAck: QueuePair::NotePeerHas). So they have a ring of
-// their own. Where that has no room, a Send takes the usual way: nobody ever waits for the peer's word.
+// The kernel's siw sends a long message that asks for no completion from the very pages, without a copy, and
+// TCP may send them again: their content must not change before the peer has it. No completion tells that,
+// but the peer does (SDP's MSeqAck: QueuePair::NotePeerHas). So they have a ring of their own. Where that has
+// no room, a Send takes the usual way: nobody ever waits for the peer's word.
 #ifndef SDP_VERBS_IBV_KEPT_SENDS_H_
 #define SDP_VERBS_IBV_KEPT_SENDS_H_
 
@@ -23,7 +24,8 @@ class KeptSends {
   void CountOther() { ++sends_; }
   // The place of the next Send's bytes. nullopt: no room. Counts it.
   std::optional<size_t> Keep(size_t size);
-  // The peer has all Sends of ours but the last `missing` of them; `waiting` more were posted that have not come here yet.
+  // The peer has all Sends of ours but the last `missing` of them; `waiting` more were posted that have not
+  // come here yet.
   void NotePeerHas(uint64_t missing, uint64_t waiting);
 
   [[nodiscard]] size_t largest() const { return space_.largest(); }

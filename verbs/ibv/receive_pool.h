@@ -21,8 +21,8 @@ class ReceivePool {
   // `count` more buffers are to be posted; those the queue has no room for follow as others complete. False:
   // no memory, errno tells.
   bool Post(uint32_t count);
-  // Of the buffers posted from now on; there is memory for `count` of them at once. Those of another size go back to the system as they
-  // come free. False: no memory; nothing has changed.
+  // Of the buffers posted from now on; there is memory for `count` of them at once. Those of another size go
+  // back to the system as they come free. False: no memory; nothing has changed.
   bool SetSize(uint32_t bytes, uint32_t count);
   [[nodiscard]] uint32_t buffer_size() const { return buffer_size_; }
 

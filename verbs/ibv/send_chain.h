@@ -1,5 +1,5 @@
-// Work requests for a send queue that go to the device together: a chain costs one call of it, which is a system call where the device is
-// in the kernel (siw).
+// Work requests for a send queue that go to the device together: a chain costs one call of it, which is a
+// system call where the device is in the kernel (siw).
 #ifndef SDP_VERBS_IBV_SEND_CHAIN_H_
 #define SDP_VERBS_IBV_SEND_CHAIN_H_
 
@@ -13,7 +13,8 @@ namespace sdp::ibv {
 
 class SendChain {
  public:
-  // As many as make a device's call cheap; and so many bytes, that the device has something to do while more is copied.
+  // As many as make a device's call cheap; and so many bytes, that the device has something to do while more
+  // is copied.
   static constexpr size_t kMost = 16;
   static constexpr uint64_t kMostBytes = 128 * 1024;
 
@@ -22,7 +23,8 @@ class SendChain {
 
   // Not when full(). `piece` is all that the request sends, or receives; of length 0: nothing.
   void Add(const ibv_send_wr& request, const ibv_sge& piece);
-  // In the order added; not when empty(). 0, or why the device has not taken all: the first that it refused is gone, and all behind it.
+  // In the order added; not when empty(). 0, or why the device has not taken all: the first that it refused
+  // is gone, and all behind it.
   [[nodiscard]] int Post(ibv_qp* queue_pair);
 
  private:

@@ -15,7 +15,9 @@ uint16_t PortOf(const sockaddr& address) {
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-void SetPort(sockaddr_storage* address, uint16_t port) { reinterpret_cast<sockaddr_in*>(address)->sin_port = htons(port); }
+void SetPort(sockaddr_storage* address, uint16_t port) {
+  reinterpret_cast<sockaddr_in*>(address)->sin_port = htons(port);
+}
 
 uint16_t FreeTcpPort(const sockaddr_storage& address) {
   sockaddr_storage local = address;
@@ -24,7 +26,8 @@ uint16_t FreeTcpPort(const sockaddr_storage& address) {
   // By system calls: a preloaded process has other functions under the plain names.
   const long fd = ::syscall(SYS_socket, local.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return 0;
-  const bool bound = ::syscall(SYS_bind, fd, &local, length) == 0 && ::syscall(SYS_getsockname, fd, &local, &length) == 0;
+  const bool bound =
+      ::syscall(SYS_bind, fd, &local, length) == 0 && ::syscall(SYS_getsockname, fd, &local, &length) == 0;
   ::syscall(SYS_close, fd);
   return bound ? PortOf(reinterpret_cast<const sockaddr&>(local)) : uint16_t{0};
 }

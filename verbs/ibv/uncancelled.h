@@ -1,5 +1,6 @@
-// The RDMA libraries make system calls that are cancellation points: a thread that ended in one would leave requests in a queue that the device
-// was not told of, or an event that nobody acknowledges. In the scope of one of these it does not.
+// The RDMA libraries make system calls that are cancellation points: a thread that ended in one would leave
+// requests in a queue that the device was not told of, or an event that nobody acknowledges. In the scope of
+// one of these it does not.
 #ifndef SDP_VERBS_IBV_UNCANCELLED_H_
 #define SDP_VERBS_IBV_UNCANCELLED_H_
 

@@ -1,6 +1,7 @@
-// How often the link is looked at before a reader sleeps in the middle of what the peer sends: what is missing is on its way, and comes sooner than the
-// sleeper would be awake again. Where it does not, since the peer waits for this very processor or the network is slow, every other sleep goes without,
-// then three of four, and so on. A value.
+// How often the link is looked at before a reader sleeps in the middle of what the peer sends: what is
+// missing is on its way, and comes sooner than the sleeper would be awake again. Where it does not, since the
+// peer waits for this very processor or the network is slow, every other sleep goes without, then three of
+// four, and so on. A value.
 #ifndef SDP_VERBS_SOFTIWARP_MIDWAY_LOOKS_H_
 #define SDP_VERBS_SOFTIWARP_MIDWAY_LOOKS_H_
 

@@ -72,7 +72,7 @@ void SoftQp::PostRtr(Rtr kind) {
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // Posting
 
 PostResult SoftQp::PostSend(const verbs::SendWork& work) {
@@ -139,7 +139,7 @@ void SoftQp::StartReads() {
 
 void SoftQp::SetOrd(uint16_t ord) { ord_ = std::min(ord_, ord); }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // Memory
 
 std::optional<verbs::MemoryRegion> SoftQp::Register(MutableBytes memory, verbs::Access access) {
@@ -171,7 +171,7 @@ void SoftQp::DetachSource(STag stag) {
   if (failed) FailLocally("no memory to complete an RDMA Read Response");
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // Completions
 
 void SoftQp::PushWork(WorkId id, Opcode opcode, Status status, uint32_t length) {
@@ -242,7 +242,7 @@ SoftQp::ScatteredMessage* SoftQp::TakeScattered() {
 
 uint32_t SoftQp::ReceiveCost(uint32_t length) const { return length + kFramingCost; }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // Sending
 
 bool SoftQp::Flush() {
@@ -333,7 +333,7 @@ verbs::Interest SoftQp::interest() const {
   return {.read = !read_ended_, .write = link_full_ && !send_queue_.empty() && may_send()};
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
+// ----------------------------------------------------------------------------------------------------
 // The end
 
 void SoftQp::EndReading(LinkEnd end, std::string text, int os_error) {

@@ -165,10 +165,10 @@ class SoftQp final : public verbs::QueuePair {
   ReadQueue reads_;
   ReceiveStream stream_;
   SendQueue send_queue_;
-  std::optional<FilePayload> file_;  // lent by the caller for a while
+  std::optional<FilePayload> file_;    // lent by the caller for a while
   std::unique_ptr<Brought> diverted_;  // this one's reader brings it for another
   std::atomic<bool> reader_back_{false};
-  Brought* brought_ = nullptr;         // read in the link's place
+  Brought* brought_ = nullptr;  // read in the link's place
   GrowingRing<Ready> ready_;
   std::vector<std::unique_ptr<ScatteredMessage>> scattered_;  // all, lent or spare
   ScatteredMessage* spare_ = nullptr;

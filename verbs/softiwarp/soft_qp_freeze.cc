@@ -55,9 +55,7 @@ struct FrozenQp {
   }
 };
 
-bool SoftQp::freezable() const {
-  return ready_.empty() && reads_.size() == 0 && stags_.empty();
-}
+bool SoftQp::freezable() const { return ready_.empty() && reads_.size() == 0 && stags_.empty(); }
 
 void SoftQp::Freeze(Writer& ar) const {
   SDP_CHECK(freezable());

@@ -55,8 +55,8 @@ ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemor
       midway_looks_.Note(status != ReadStatus::kWouldBlock);
       if (status != ReadStatus::kWouldBlock) return status;
     }
-    // The sender's buffer may have room for no more than this. A kernel that has sent something in answer lately would wait for the next answer to
-    // say so along with it, 40 ms.
+    // The sender's buffer may have room for no more than this. A kernel that has sent something in answer
+    // lately would wait for the next answer to say so along with it, 40 ms.
     link_.AcknowledgeAtOnce();
   }
   size_t total = 0;

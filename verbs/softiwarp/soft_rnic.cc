@@ -16,7 +16,8 @@ std::unique_ptr<verbs::Connector> Listen(int fd, const SoftOptions& options, Tim
 std::unique_ptr<verbs::QueuePair> Thaw(int fd, Bytes frozen) { return SoftQp::Thaw(fd, frozen); }
 
 std::unique_ptr<verbs::QueuePair> Blank(int fd) {
-  return std::make_unique<SoftQp>(fd, MpaAgreement{.role = MpaRole::kResponder}, verbs::QpOptions{}, kMaxSentUlpdu);
+  return std::make_unique<SoftQp>(fd, MpaAgreement{.role = MpaRole::kResponder}, verbs::QpOptions{},
+                                  kMaxSentUlpdu);
 }
 
 }  // namespace sdp::iwarp

@@ -1,4 +1,5 @@
-// A shared object that the program is linked with, and whose destructor has something to say (process_exit_test.cc).
+// A shared object that the program is linked with, and whose destructor has something to say
+// (process_exit_test.cc).
 namespace {
 
 void (*farewell)() = nullptr;
@@ -9,4 +10,6 @@ __attribute__((destructor)) void SayFarewell() {
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) void PosixTestSetFarewell(void (*function)()) { farewell = function; }
+extern "C" __attribute__((visibility("default"))) void PosixTestSetFarewell(void (*function)()) {
+  farewell = function;
+}

@@ -1,7 +1,8 @@
-// A program that no preload reaches: statically linked. As the hidden cases of exec_test.cc, on the descriptor that POSIX_TEST_FD names.
+// A program that no preload reaches: statically linked. As the hidden cases of exec_test.cc, on the
+// descriptor that POSIX_TEST_FD names.
 //   echo    to the end of the stream, then "bye"
 //   reset   reads one byte and ends with the connection reset
-//   take    listens at the abstract Unix address POSIX_TEST_NAME, closes the descriptor, and echoes on one that it is passed
+//   take    listens at the abstract Unix address POSIX_TEST_NAME, closes the descriptor, echoes on one it is passed
 //   wait    reads to the end, and says how that was: "end", or an error's number
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +39,10 @@ int Echo(int fd) {
 int Reset(int fd) {
   char c;
   const linger reset{.l_onoff = 1, .l_linger = 0};
-  return read(fd, &c, 1) == 1 && setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0 && close(fd) == 0 ? 0 : 1;
+  return read(fd, &c, 1) == 1 && setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset) == 0 &&
+                 close(fd) == 0
+             ? 0
+             : 1;
 }
 
 int Wait(int fd) {
@@ -56,7 +60,8 @@ int Take(int ready) {
   std::memcpy(address.sun_path + 1, name, std::strlen(name));
   const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + std::strlen(name));
-  if (bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(listener, 1) != 0) return 3;
+  if (bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(listener, 1) != 0)
+    return 3;
   close(ready);
   const int channel = accept(listener, nullptr, nullptr);
   char text[16];

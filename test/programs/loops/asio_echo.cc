@@ -1,7 +1,7 @@
 // An echo server and its client on asio, two threads in one io_context.
 //
 //   asio_echo serve PORT             echoes what each connection sends
-//   asio_echo send PORT COUNT SIZE   COUNT connections at once, each sends SIZE bytes and checks the echo; prints "ok COUNT"
+//   asio_echo send PORT COUNT SIZE   COUNT connections at once: each sends SIZE bytes, checks the echo; "ok COUNT"
 #include <array>
 #include <asio.hpp>
 #include <cstdio>
@@ -27,16 +27,18 @@ class Served : public std::enable_shared_from_this<Served> {
  public:
   explicit Served(tcp::socket socket) : socket_(std::move(socket)) {}
   void Read() {
-    socket_.async_read_some(asio::buffer(buffer_), [self = shared_from_this()](const asio::error_code& error, size_t got) {
-      if (!error) self->Write(got);
-    });
+    socket_.async_read_some(asio::buffer(buffer_),
+                            [self = shared_from_this()](const asio::error_code& error, size_t got) {
+                              if (!error) self->Write(got);
+                            });
   }
 
  private:
   void Write(size_t size) {
-    asio::async_write(socket_, asio::buffer(buffer_, size), [self = shared_from_this()](const asio::error_code& error, size_t) {
-      if (!error) self->Read();
-    });
+    asio::async_write(socket_, asio::buffer(buffer_, size),
+                      [self = shared_from_this()](const asio::error_code& error, size_t) {
+                        if (!error) self->Read();
+                      });
   }
 
   tcp::socket socket_;
@@ -44,11 +46,12 @@ class Served : public std::enable_shared_from_this<Served> {
 };
 
 void Accept(tcp::acceptor& acceptor) {
-  acceptor.async_accept(asio::make_strand(acceptor.get_executor()), [&acceptor](const asio::error_code& error, tcp::socket socket) {
-    Check(error, "accept");
-    std::make_shared<Served>(std::move(socket))->Read();
-    Accept(acceptor);
-  });
+  acceptor.async_accept(asio::make_strand(acceptor.get_executor()),
+                        [&acceptor](const asio::error_code& error, tcp::socket socket) {
+                          Check(error, "accept");
+                          std::make_shared<Served>(std::move(socket))->Read();
+                          Accept(acceptor);
+                        });
 }
 
 class Sender : public std::enable_shared_from_this<Sender> {
@@ -65,20 +68,25 @@ class Sender : public std::enable_shared_from_this<Sender> {
 
  private:
   void Exchange() {
-    asio::async_write(socket_, asio::buffer(bytes_), [self = shared_from_this()](const asio::error_code& error, size_t) {
-      Check(error, "write");
-      self->socket_.shutdown(tcp::socket::shutdown_send);
-    });
-    asio::async_read(socket_, asio::buffer(echo_), [self = shared_from_this()](const asio::error_code& error, size_t) {
-      Check(error, "read");
-      Check(self->echo_ == self->bytes_ ? asio::error_code() : asio::error::fault, "other bytes came back");
-      self->AwaitEnd();
-    });
+    asio::async_write(socket_, asio::buffer(bytes_),
+                      [self = shared_from_this()](const asio::error_code& error, size_t) {
+                        Check(error, "write");
+                        self->socket_.shutdown(tcp::socket::shutdown_send);
+                      });
+    asio::async_read(socket_, asio::buffer(echo_),
+                     [self = shared_from_this()](const asio::error_code& error, size_t) {
+                       Check(error, "read");
+                       Check(self->echo_ == self->bytes_ ? asio::error_code() : asio::error::fault,
+                             "other bytes came back");
+                       self->AwaitEnd();
+                     });
   }
   void AwaitEnd() {
-    socket_.async_read_some(asio::buffer(echo_), [self = shared_from_this()](const asio::error_code& error, size_t) {
-      Check(error == asio::error::eof ? asio::error_code() : asio::error::fault, "the connection does not end");
-    });
+    socket_.async_read_some(asio::buffer(echo_),
+                            [self = shared_from_this()](const asio::error_code& error, size_t) {
+                              Check(error == asio::error::eof ? asio::error_code() : asio::error::fault,
+                                    "the connection does not end");
+                            });
   }
 
   tcp::socket socket_;
@@ -104,7 +112,8 @@ int main(int argc, char** argv) {
   } else if (argc == 5 && std::strcmp(argv[1], "send") == 0) {
     const int count = std::atoi(argv[3]);
     for (int i = 0; i < count; ++i)
-      std::make_shared<Sender>(context, static_cast<unsigned>(i), static_cast<size_t>(std::atol(argv[4])))->Start(server);
+      std::make_shared<Sender>(context, static_cast<unsigned>(i), static_cast<size_t>(std::atol(argv[4])))
+          ->Start(server);
     RunInTwoThreads(context);
     std::printf("ok %d\n", count);
   } else {

@@ -1,7 +1,7 @@
 // An echo server and its client on libev, with whichever of libev's ways to wait LIBEV_FLAGS names.
 //
 //   libev_echo serve PORT             echoes what each connection sends, in one thread
-//   libev_echo send PORT COUNT SIZE   COUNT connections at once, each sends SIZE bytes and checks the echo; prints "ok COUNT"
+//   libev_echo send PORT COUNT SIZE   COUNT connections at once: each sends SIZE bytes, checks the echo; "ok COUNT"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ev.h>
@@ -88,7 +88,8 @@ void Serve(struct ev_loop* loop, const char* port) {
   const int one = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   const sockaddr_in address = Address(port);
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || listen(fd, 128) != 0) Die("listen");
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || listen(fd, 128) != 0)
+    Die("listen");
   ev_io listener{};
   ev_io_init(&listener, OnListener, fd, EV_READ);
   ev_io_start(loop, &listener);
@@ -117,7 +118,8 @@ void OnWritable(struct ev_loop* loop, ev_io* watcher, int /*events*/) {
     }
     sender->connected = true;
   }
-  const ssize_t put = write(watcher->fd, sender->bytes.data() + sender->written, sender->bytes.size() - sender->written);
+  const ssize_t put =
+      write(watcher->fd, sender->bytes.data() + sender->written, sender->bytes.size() - sender->written);
   if (put < 0 && errno != EAGAIN) Die("write");
   if (put > 0) sender->written += static_cast<size_t>(put);
   if (sender->written < sender->bytes.size()) return;
@@ -132,7 +134,8 @@ void OnReadable(struct ev_loop* loop, ev_io* watcher, int /*events*/) {
   if (got < 0 && errno == EAGAIN) return;
   if (got < 0) Die("read");
   const auto size = static_cast<size_t>(got);
-  if (size > sender->written - sender->checked || std::memcmp(buffer, sender->bytes.data() + sender->checked, size) != 0) {
+  if (size > sender->written - sender->checked ||
+      std::memcmp(buffer, sender->bytes.data() + sender->checked, size) != 0) {
     std::fputs("other bytes came back\n", stderr);
     std::exit(1);
   }
@@ -152,7 +155,8 @@ void Send(struct ev_loop* loop, const char* port, int count, size_t size) {
   const sockaddr_in address = Address(port);
   for (int i = 0; i < count; ++i) {
     const int fd = NewSocket();
-    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && errno != EINPROGRESS) Die("connect");
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && errno != EINPROGRESS)
+      Die("connect");
     auto* const sender = new Sender;
     sender->bytes = Pattern(static_cast<unsigned>(i), size);
     ev_io_init(&sender->writer, OnWritable, fd, EV_WRITE);

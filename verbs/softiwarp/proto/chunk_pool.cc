@@ -43,7 +43,7 @@ constinit Shelf<8> big_shelf;
 Chunk* Allocate(size_t capacity) {
   if (capacity > UINT32_MAX) return nullptr;
   const size_t whole = (sizeof(Chunk) + capacity + alignof(Chunk) - 1) / alignof(Chunk) * alignof(Chunk);
-  void* memory = ::operator new(whole, std::align_val_t{alignof(Chunk)}, std::nothrow);
+  void* memory = ::operator new (whole, std::align_val_t{alignof(Chunk)}, std::nothrow);
   if (memory == nullptr) return nullptr;
   return new (memory) Chunk{.capacity = static_cast<uint32_t>(capacity), .refs = 1};
 }
@@ -76,7 +76,7 @@ void UnrefChunk(Chunk* chunk) {
   if (chunk->capacity == kSmallChunk && small_shelf.Put(chunk)) return;
   if (chunk->capacity == kMiddleChunk && middle_shelf.Put(chunk)) return;
   if (chunk->capacity == kBigChunk && big_shelf.Put(chunk)) return;
-  ::operator delete(chunk, std::align_val_t{alignof(Chunk)});
+  ::operator delete (chunk, std::align_val_t{alignof(Chunk)});
 }
 
 ChunkSet::~ChunkSet() {
