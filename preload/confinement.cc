@@ -267,8 +267,8 @@ int LinkConnect(int fd, const sockaddr* address, socklen_t length) {
     errno = ENOSYS;
     return -1;
   }
-  const NoCancellation no_cancellation;
-  return real.connect(fd, address, length);
+  // The system call itself, which is no point of cancellation.
+  return static_cast<int>(syscall(SYS_connect, fd, address, length));
 }
 
 int WaitForEpoll(int epfd, epoll_event* events, int max_events, const timespec* timeout,

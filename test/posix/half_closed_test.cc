@@ -14,7 +14,8 @@
 namespace {
 
 std::atomic<time_t> seconds_ahead{0};
-int (*kernels_clock)(clockid_t, timespec*) = nullptr;
+// The library may have a thread before this program's constructors run.
+std::atomic<int (*)(clockid_t, timespec*)> kernels_clock{nullptr};
 
 [[gnu::constructor]] void FindClock() {
   kernels_clock = reinterpret_cast<int (*)(clockid_t, timespec*)>(dlsym(RTLD_NEXT, "clock_gettime"));
@@ -24,8 +25,9 @@ int (*kernels_clock)(clockid_t, timespec*) = nullptr;
 
 // In place of the C library's, for all of the process, its libraries included.
 extern "C" [[gnu::visibility("default")]] int clock_gettime(clockid_t clock, timespec* time) noexcept {
-  const int result = kernels_clock != nullptr ? kernels_clock(clock, time)
-                                              : static_cast<int>(syscall(SYS_clock_gettime, clock, time));
+  auto* const ask = kernels_clock.load();
+  const int result =
+      ask != nullptr ? ask(clock, time) : static_cast<int>(syscall(SYS_clock_gettime, clock, time));
   if (result == 0 && clock == CLOCK_MONOTONIC) time->tv_sec += seconds_ahead.load(std::memory_order_relaxed);
   return result;
 }
