@@ -3,7 +3,8 @@
 // in for SIG_DFL: what has been sent leaves first, as far as the peer takes it in some seconds, and the end
 // of the stream; then the signal does what it would have done, status included.
 //
-//   the kernel's table   Critical::Handle ── behind a section of the library's ── End ── last words ── SIG_DFL, raise
+//   the kernel's table   Critical::Handle ── behind a section of the library's ── End ── last words
+//                        ── SIG_DFL, raise
 //   whoever asks         SIG_DFL
 //
 // Not for SIGKILL and what dumps core (SIGQUIT, SIGSEGV, SIGABRT), not behind a seccomp filter, which may not

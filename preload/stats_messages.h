@@ -4,8 +4,8 @@
 //
 // The trace file, "<pid>-<start time>.trace", beside the stats file:
 //
-//   offset 0                              TraceHeader
-//   offset kTraceHeaderSize + i * 64      MessageEntry i < kTraceEntries; message n is in entry n % kTraceEntries
+//   offset 0                          TraceHeader
+//   offset kTraceHeaderSize + i * 64  MessageEntry i < kTraceEntries; message n is in entry n % kTraceEntries
 //
 // An entry is complete when its tag is that of the message looked for. Any number of threads write; a reader
 // that is overtaken loses messages and can tell how many. All numbers are host-endian, but the headers are as

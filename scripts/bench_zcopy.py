@@ -1,8 +1,9 @@
-"""scripts/bench zcopy: the transfer mechanisms over message sizes (SDP 9), each forced, the policy's choice, and plain TCP.
+"""scripts/bench zcopy: the transfer mechanisms over message sizes (SDP 9), each forced, the policy's choice,
+and plain TCP.
 
-test/programs/transfer moves blocking messages between two processes in three shapes. All curves of a point are measured in
-turns, in an order that changes; a value is the median. Beside the rate stands the processor time of both ends: it is what a
-busy machine changes least.
+test/programs/transfer moves blocking messages between two processes in three shapes. All curves of a point
+are measured in turns, in an order that changes; a value is the median. Beside the rate stands the processor
+time of both ends: it is what a busy machine changes least.
 """
 
 import argparse
@@ -35,8 +36,8 @@ def name_of(size):
 
 
 def messages_of(size, shape, curve, total):
-    """So many that a run takes a while: limited by bytes for large ones, by round trips for small ones; a stream of small messages by
-    forced Read Zcopy is one of round trips too."""
+    """So many that a run takes a while: limited by bytes for large ones, by round trips for small ones; a
+    stream of small messages by forced Read Zcopy is one of round trips too."""
     most = (1_000_000 if shape == "stream" and curve != "read" else 6_000) * total >> 30
     return max(8, min(most, total // size))
 
@@ -106,15 +107,17 @@ def share(point, curve):
 
 
 def used(point, curve):
-    """Whether a forced mechanism has carried the data. Forced where it cannot (a Transaction needs an answer worth advertising for), it only
-    shows what it costs to wait for it: small writes kept back in the process, which are lost if it is killed.
+    """Whether a forced mechanism has carried the data. Forced where it cannot (a Transaction needs an answer
+    worth advertising for), it only shows what it costs to wait for it: small writes kept back in the process,
+    which are lost if it is killed.
     """
     by = point[curve]["by"]
     return curve == "bcopy" or share(point, curve) > 0.5 and by.get(COUNTER[curve], 0) > 0
 
 
 def judge(point):
-    """The policy against the best of the forced mechanisms that carried the data, and against TCP: ratios of rates, and of processor time."""
+    """The policy against the best of the forced mechanisms that carried the data, and against TCP: ratios of
+    rates, and of processor time."""
     forced = [curve for curve in FORCED if used(point, curve)]
     best = max(point[curve]["rate"] for curve in forced)
     least = min(point[curve]["cpu"] for curve in forced)
@@ -129,12 +132,17 @@ def judge(point):
 
 def head(shape):
     columns = "".join(f"{curve:>12}" for curve in CURVES)
-    return f"\n{shape}: {SHAPES[shape]}; MB/s (-: the mechanism carried little or nothing), and what Zcopy carried\n{'message':>8}{columns}   policy: of best  of TCP   CPU: of TCP   s/GB  Zcopy"
+    return (
+        f"\n{shape}: {SHAPES[shape]}; MB/s (-: the mechanism carried little or nothing), "
+        f"and what Zcopy carried\n"
+        f"{'message':>8}{columns}   policy: of best  of TCP   CPU: of TCP   s/GB  Zcopy"
+    )
 
 
 def line(point):
     rates = "".join(
-        f"{point[curve]['rate'] / 1e6:>{12 if used(point, curve) else 10}.2f}{'' if used(point, curve) else ' -'}"
+        f"{point[curve]['rate'] / 1e6:>{12 if used(point, curve) else 10}.2f}"
+        f"{'' if used(point, curve) else ' -'}"
         if curve in FORCED
         else f"{point[curve]['rate'] / 1e6:>12.2f}"
         for curve in CURVES
@@ -156,15 +164,16 @@ set key outside right top
 set grid
 set xtics ({tics}) rotate by -45 left
 set ylabel "relative to TCP"
-set multiplot layout {rows},2 title 'Transfer mechanisms by message size against plain TCP, blocking calls, loopback' font 'sans,16'
+set multiplot layout {rows},2 title 'Transfer mechanisms by message size against plain TCP, \\
+blocking calls, loopback' font 'sans,16'
 {panels}
 unset multiplot
 """
 
 
 def draw(points, shapes, directory, output):
-    """An SVG by gnuplot: for each shape the rates, and the processor time of both ends together, as multiples of TCP's. Points of forced
-    mechanisms that carried nothing are left out."""
+    """An SVG by gnuplot: for each shape the rates, and the processor time of both ends together, as multiples
+    of TCP's. Points of forced mechanisms that carried nothing are left out."""
     panels = []
     for shape in shapes:
         curves = [
@@ -190,7 +199,8 @@ def draw(points, shapes, directory, output):
                 for i, c in enumerate(curves)
             )
             panels.append(
-                f"set title '{shape} ({SHAPES[shape]}): {what}'\nplot 1 with lines dt 2 lc 'black' title 'tcp', {plots}"
+                f"set title '{shape} ({SHAPES[shape]}): {what}'\n"
+                f"plot 1 with lines dt 2 lc 'black' title 'tcp', {plots}"
             )
     sizes = sorted({p["size"] for p in points})
     script = "set datafile missing '?'\n" + PLOT.format(
@@ -215,14 +225,16 @@ def main(argv):
         "--bytes",
         type=int,
         default=1 << 30,
-        help="most bytes of a run (default 1 GiB; with less the trials of the first turns weigh more in what the policy gets)",
+        help="most bytes of a run (default 1 GiB; with less the trials of the first turns weigh more in what "
+        "the policy gets)",
     )
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="BYTES")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=tuple(SHAPES))
     parser.add_argument(
         "--apart",
         action="store_true",
-        help="keep each end on a processor of its own: where the scheduler puts them changes more than the mechanism",
+        help="keep each end on a processor of its own: where the scheduler puts them changes more than the "
+        "mechanism",
     )
     parser.add_argument(
         "--chart",

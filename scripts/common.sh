@@ -47,7 +47,8 @@ need_packages() {
   fi
   local result=0
   { as_root apt-get update -q &&
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "${missing[@]}"; } \
+    as_root env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -qy --no-install-recommends "${missing[@]}"; } \
     >"$log" 2>&1 || result=$?
   [ $made_policy = no ] || as_root rm -f $policy
   if [ $result != 0 ]; then
@@ -71,20 +72,23 @@ need_packages() {
   fi
 }
 
-build_packages=(build-essential cmake ninja-build libibverbs-dev librdmacm-dev libabsl-dev catch2 libexpected-dev libcli11-dev
-  nlohmann-json3-dev libncurses-dev python3)
+build_packages=(build-essential cmake ninja-build libibverbs-dev librdmacm-dev libabsl-dev catch2
+  libexpected-dev libcli11-dev nlohmann-json3-dev libncurses-dev python3)
 
 # configure PRESET [CMake options]
 configure() {
   local preset=$1
   shift
   case $root in
-    *[[:blank:]:]*) die "$root: LD_PRELOAD takes no path with a blank or a colon in it" "Move the checkout." ;;
+    *[[:blank:]:]*)
+      die "$root: LD_PRELOAD takes no path with a blank or a colon in it" "Move the checkout." ;;
   esac
   mkdir -p "$root/build" 2>/dev/null && [ -w "$root/build" ] ||
-    die "$root/build cannot be written" "Everything is built below the checkout: copy it to a place that is yours."
+    die "$root/build cannot be written" \
+      "Everything is built below the checkout: copy it to a place that is yours."
   local launcher=()
-  command -v ccache >/dev/null && launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  command -v ccache >/dev/null &&
+    launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
   (cd "$root" && cmake --preset "$preset" "${launcher[@]}" "$@") >"$root/.configure-$preset.log" 2>&1 || {
     cat "$root/.configure-$preset.log" >&2
     rm -f "$root/.configure-$preset.log"

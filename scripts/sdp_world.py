@@ -1,4 +1,5 @@
-"""A world of its own for programs over SDP: a port mapper, a stats directory, free ports, and an end to all of it.
+"""A world of its own for programs over SDP: a port mapper, a stats directory, free ports, and an end to all
+of it.
 
 Shared by the program tests and the benchmark. SDP_BUILD_DIR names the build tree; without it, build/release.
 """
@@ -33,8 +34,9 @@ def find(program):
 
 
 def free_port(kind=socket.SOCK_STREAM, count=1):
-    """The first of so many in a row that nobody has, at any address. They are none of those which the kernel gives to whoever connects, or binds to
-    any port: between this look and the server's bind nobody else comes by them."""
+    """The first of so many in a row that nobody has, at any address. They are none of those which the kernel
+    gives to whoever connects, or binds to any port: between this look and the server's bind nobody else comes
+    by them."""
     lowest, highest = map(int, pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     candidates = range(10_000, lowest - count) or range(highest + 1, 65_536 - count)
     for _ in range(100):
@@ -53,7 +55,8 @@ def free_port(kind=socket.SOCK_STREAM, count=1):
 
 
 def wait_until(condition, what, timeout=30.0):
-    """The first true value of condition(), polled; an AssertionError that says what did not come after `timeout` seconds."""
+    """The first true value of condition(), polled; an AssertionError that says what did not come after
+    `timeout` seconds."""
     deadline = time.monotonic() + timeout
     pause = 0.005
     while True:
@@ -139,7 +142,8 @@ class World:
     """What one test needs; everything in it ends with stop()."""
 
     def __init__(self, with_pmd=True, listen=(), user=None):
-        """`listen`: addresses the port mapper serves beside the loopback ones. `user`: where this is root, who runs the programs."""
+        """`listen`: addresses the port mapper serves beside the loopback ones. `user`: where this is root,
+        who runs the programs."""
         self.listen = ["127.0.0.1", "[::1]", *listen]
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="sdp-programs-"))
         self.stats_dir = self.directory / "stats"
@@ -158,7 +162,8 @@ class World:
         self.pmd = self.start_first_pmd() if with_pmd else None
 
     def start_first_pmd(self):
-        """What is free at one address now may be somebody's at another, or in a moment: then on another port."""
+        """What is free at one address now may be somebody's at another, or in a moment: then on another
+        port."""
         for _ in range(4):
             with contextlib.suppress(AssertionError):
                 return self.start_pmd()
@@ -253,7 +258,8 @@ class World:
         return output
 
     def wait_for_listener(self, port, timeout=30.0, sdp=True):
-        """Until a preloaded process publishes an SDP listener for `port` (sdp=False: until TCP listens); its JSON object."""
+        """Until a preloaded process publishes an SDP listener for `port` (sdp=False: until TCP listens); its
+        JSON object."""
         if sdp:
             return wait_until(
                 lambda: self.listener(port), f"SDP listener on port {port}:\n{self.logs()}", timeout

@@ -1,8 +1,9 @@
 # SDP_PRELOAD: what LD_PRELOAD has to name for a program to run over SDP; empty if there is no such thing.
 # SDP_PRELOAD_AHEAD: the part of it in front of libsdp.so.
 #
-# A sanitizer's run time stands in front of the C library too, as a shared object, which is what GCC links. ASan's wants to be the first: program,
-# run time, libsdp.so, libc. TSan's has to stand behind libsdp.so, since what one of its functions calls (a lock, say) it does not see.
+# A sanitizer's run time stands in front of the C library too, as a shared object, which is what GCC links.
+# ASan's wants to be the first: program, run time, libsdp.so, libc. TSan's has to stand behind libsdp.so,
+# since what one of its functions calls (a lock, say) it does not see.
 set(SDP_PRELOAD)
 set(SDP_PRELOAD_AHEAD)
 if(NOT TARGET sdp_library OR (SDP_SANITIZE AND NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU"))

@@ -11,8 +11,8 @@
 //                                                 announced
 //   balance PREFIX over HOST [weight N] [priority N]
 //                                                 the same for each service of these addresses: where HOST
-//                                                 has announced the same port. The first such line whose PREFIX
-//                                                 matches decides, with all others of that PREFIX
+//                                                 has announced the same port. The first such line whose
+//                                                 PREFIX matches decides, with all others of that PREFIX
 //   allow PREFIX [to SERVICES]                    who may ask for what; the first line that matches decides,
 //   deny PREFIX [to SERVICES]                     and without one it is allowed
 //   pmtime N [for SERVICES]                       as --pmtime, for some services; the first line that matches

@@ -6,11 +6,11 @@
 // the inner descriptor says which links have something; the sockets take it, and what the application asked
 // to hear of is reported.
 //
-//   application's epoll ──┬── its other descriptors
-//                         ├── conventional listeners and what tells of their SDP connections (ListenerTag)
-//                         └── inner epoll (cookie) ──┬── links of SDP sockets
-//                                                    ├── SDP listeners: a connection, which may never say Hello
-//                                                    └── kick: an eventfd: readiness from another thread's call
+//   application's epoll ─┬─ its other descriptors
+//                        ├─ conventional listeners and what tells of their SDP connections (ListenerTag)
+//                        └─ inner epoll (cookie) ─┬─ links of SDP sockets
+//                                                 ├─ SDP listeners: a connection, which may never say Hello
+//                                                 └─ kick: an eventfd: readiness from another thread's call
 //
 // Locks: `mutex_` is the last in every order; sockets are called without it.
 #ifndef SDP_PRELOAD_READINESS_EPOLL_SET_H_

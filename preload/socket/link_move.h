@@ -1,9 +1,9 @@
 // A connection's way from one link to the next, because its peer has asked for Socket Duplication
 // (SDP 13.1.1, steps 3 and 4):
 //
-//    kLeaving ──the old link has ended──> kLeft ──Connect()──> kLink ──connected──> kHandshake ──MPA──> kThere
-//                                                                └── refused, rejected, time-out ──> kFailed
-//    kThere ──Take()──> kNewLink
+//   kLeaving ──the old link has ended──> kLeft ──Connect()──> kLink ──connected──> kHandshake ──MPA──> kThere
+//                                                               └── refused, rejected, time-out ──> kFailed
+//   kThere ──Take()──> kNewLink
 //
 // What others know stays: over the embedded RNIC the application's own descriptor is dissolved and connected
 // again, with its number, its options, its epoll registrations and whoever else has the open file

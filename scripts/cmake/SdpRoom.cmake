@@ -1,4 +1,5 @@
-# What every room shares: the language level, the warnings, the sanitizers, and how a room and its tests are declared.
+# What every room shares: the language level, the warnings, the sanitizers, and how a room and its tests are
+# declared.
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -15,7 +16,8 @@ endif()
 add_library(sdp_build_flags INTERFACE)
 target_compile_options(sdp_build_flags INTERFACE -Wall -Wextra -Werror -fno-strict-aliasing)
 if(SDP_SANITIZE)
-  target_compile_options(sdp_build_flags INTERFACE -fsanitize=${SDP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_compile_options(sdp_build_flags INTERFACE -fsanitize=${SDP_SANITIZE} -fno-omit-frame-pointer
+                         -fno-sanitize-recover=all)
   target_link_options(sdp_build_flags INTERFACE -fsanitize=${SDP_SANITIZE})
   # GCC's analysis is misled by the instrumentation, and warns inside abseil's inlined vectors.
   target_compile_options(sdp_build_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
@@ -26,8 +28,8 @@ if(SDP_FUZZ)
   target_compile_options(sdp_build_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# sdp_room(<target> SOURCES a.cc b.cc DEPENDS <other targets>): a static library; includes are written from the repository's root.
-# A header-only room has no SOURCES. What a room may use stands in scripts/rooms.
+# sdp_room(<target> SOURCES a.cc b.cc DEPENDS <other targets>): a static library; includes are written from
+# the repository's root. A header-only room has no SOURCES. What a room may use stands in scripts/rooms.
 function(sdp_room target)
   cmake_parse_arguments(ROOM "" "" "SOURCES;DEPENDS" ${ARGN})
   if(ROOM_SOURCES)
@@ -41,14 +43,15 @@ function(sdp_room target)
   endif()
 endfunction()
 
-# A test's own files in an optimized build: compiled once and run once. The rooms they test are as they are shipped.
+# A test's own files in an optimized build: compiled once and run once. The rooms they test are as they are
+# shipped.
 add_library(sdp_test_flags INTERFACE)
 if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT SDP_SANITIZE)
   target_compile_options(sdp_test_flags INTERFACE -O1 -g1)
 endif()
 
-# sdp_test(<name> [AS_SHIPPED] SOURCES x_test.cc DEPENDS <rooms> LABELS <labels>): a Catch2 program, registered with ctest as one test. With
-# AS_SHIPPED its own files are optimized like the rooms.
+# sdp_test(<name> [AS_SHIPPED] SOURCES x_test.cc DEPENDS <rooms> LABELS <labels>): a Catch2 program,
+# registered with ctest as one test. With AS_SHIPPED its own files are optimized like the rooms.
 function(sdp_test name)
   cmake_parse_arguments(TEST "AS_SHIPPED" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
   add_executable(${name} ${TEST_SOURCES})
@@ -66,8 +69,9 @@ endfunction()
 
 set(SDP_FUZZ_SECONDS 20 CACHE STRING "how long ctest runs each fuzz target")
 
-# sdp_fuzz(<name> SOURCES x_fuzz.cc DEPENDS <rooms>): a libFuzzer target, and a test (label fuzz) that runs it for SDP_FUZZ_SECONDS. Its
-# seeds lie in test/fuzz/corpus/<name>/; what it finds goes to the build tree. The target sdp_fuzzers builds all of them.
+# sdp_fuzz(<name> SOURCES x_fuzz.cc DEPENDS <rooms>): a libFuzzer target, and a test (label fuzz) that runs it
+# for SDP_FUZZ_SECONDS. Its seeds lie in test/fuzz/corpus/<name>/; what it finds goes to the build tree. The
+# target sdp_fuzzers builds all of them.
 function(sdp_fuzz name)
   if(NOT SDP_FUZZ)
     return()
@@ -90,8 +94,8 @@ function(sdp_fuzz name)
   if(NOT EXISTS ${seeds})
     set(seeds)
   endif()
-  add_test(NAME fuzz_${name} COMMAND ${name} -max_total_time=${SDP_FUZZ_SECONDS} -timeout=10 -rss_limit_mb=4096 -verbosity=1
-           -artifact_prefix=${found}/ ${found} ${seeds})
+  add_test(NAME fuzz_${name} COMMAND ${name} -max_total_time=${SDP_FUZZ_SECONDS} -timeout=10
+           -rss_limit_mb=4096 -verbosity=1 -artifact_prefix=${found}/ ${found} ${seeds})
   math(EXPR limit "${SDP_FUZZ_SECONDS} * 3 + 60")
   set_tests_properties(fuzz_${name} PROPERTIES TIMEOUT ${limit} COST ${SDP_FUZZ_SECONDS} LABELS fuzz)
 endfunction()

@@ -1,4 +1,5 @@
-"""The kernel RNIC of the tests in this folder: that of a guest (scripts/siw-guest), or the one that scripts/test --rnic names.
+"""The kernel RNIC of the tests in this folder: that of a guest (scripts/siw-guest), or the one that
+scripts/test --rnic names.
 
 As a program: says why that cannot be used here, and fails; or says nothing.
 """
@@ -40,7 +41,10 @@ def missing():
             return f"no permission for {path}: this user may not use {DEVICE}"
     limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     if limit != resource.RLIM_INFINITY and limit < LOCKED:
-        return f"the limit on locked memory, ulimit -l, is {limit >> 10} KiB: these tests lock up to {LOCKED >> 10} KiB in a process"
+        return (
+            f"the limit on locked memory, ulimit -l, is {limit >> 10} KiB: "
+            f"these tests lock up to {LOCKED >> 10} KiB in a process"
+        )
     with socket.socket() as probe:
         try:
             probe.bind((ADDRESS, 0))
@@ -56,7 +60,8 @@ def need_kernel_rnic():
 
 
 def need_guest(what):
-    """Skips the test where `what` it changes, for all of the host, is not that of a guest that was made for tests."""
+    """Skips the test where `what` it changes, for all of the host, is not that of a guest that was made for
+    tests."""
     if "siw_guest_run=" not in pathlib.Path("/proc/cmdline").read_text():
         raise unittest.SkipTest(f"this host is no guest of scripts/siw-guest: {what} as it is")
     if os.geteuid() != 0:

@@ -12,7 +12,8 @@ Each prints "TALK SECONDS" behind each. TALK is one of
     half-close   the connecting end closes its direction; 3 MiB come back
     abort        the connecting end resets in the middle
     whole-N      one write of N MiB there, read by reads of all that is left; else as large-N
-    large-N      N writes of 1 MiB there, read by N reads of 1 MiB; their hash back; both ends stay until their standard input ends
+    large-N      N writes of 1 MiB there, read by N reads of 1 MiB; their hash back; both ends stay until
+                 their standard input ends
 """
 
 import hashlib

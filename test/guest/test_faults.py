@@ -1,5 +1,6 @@
-"""What ends a connection over a kernel RNIC from outside, and what only slows it down: the device removed, its port down, a peer killed; delay and
-loss. Both ends of each connection are plain socket programs that end within bounded time and say how."""
+"""What ends a connection over a kernel RNIC from outside, and what only slows it down: the device removed,
+its port down, a peer killed; delay and loss. Both ends of each connection are plain socket programs that end
+within bounded time and say how."""
 
 import os
 import pathlib
@@ -180,7 +181,8 @@ class Faults(unittest.TestCase):
             60,
         )
         program = (
-            "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); s.sendall(b'x'); "
+            "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); "
+            "s.sendall(b'x'); "
             "assert s.recv(1) == b'x'; print('echoed')"
         )
         self.assertEqual(
@@ -192,7 +194,8 @@ class Faults(unittest.TestCase):
         self.assertIn(f"{DEVICE} was removed", self.world.sdp_log())
 
     def test_a_device_that_comes_while_programs_run(self):
-        """Those that run already connect over it, whatever the listener has; it is on the device if it was opened when that was there."""
+        """Those that run already connect over it, whatever the listener has; it is on the device if it was
+        opened when that was there."""
         need_guest("its device stays")
         harness.need("rdma")
         add = ["rdma", "link", "add", DEVICE, "type", "siw", "netdev", NETDEV]
@@ -245,7 +248,8 @@ class Faults(unittest.TestCase):
         self.assertNotIn("TCP, because", self.world.sdp_log())
 
     def tail(self, way, accepting, late=False):
-        """What a process has written, of which its device has most when it goes: (bytes that the peer reads, how they end), and all of them."""
+        """What a process has written, of which its device has most when it goes: (bytes that the peer reads,
+        how they end), and all of them."""
         port, size = harness.free_port(), 400_000
         reader = self.world.start(
             [sys.executable, "-c", READER, ADDRESS, port],

@@ -1,5 +1,6 @@
-"""Listeners that accept over a kernel RNIC: every way to wait for a connection, many at once, processes that share the listener, two
-registrations of one connection, close and backlog. The connecting side is on the embedded RNIC, which fails if the port mapper named no device."""
+"""Listeners that accept over a kernel RNIC: every way to wait for a connection, many at once, processes that
+share the listener, two registrations of one connection, close and backlog. The connecting side is on the
+embedded RNIC, which fails if the port mapper named no device."""
 
 import pathlib
 import re
@@ -16,7 +17,8 @@ PATIENT = {"SDP_PM_TIMEOUT_MS": 20000}
 # Echoes what each of COUNT connections sends, until its end; how it waits is WAY.
 SERVER = """
 import os, select, socket, sys, threading, time
-address, port, way, count, clients = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5:]
+address, port, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+count, clients = int(sys.argv[4]), sys.argv[5:]
 listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 listener.bind((address, port))
@@ -53,7 +55,8 @@ if way == "block":
 elif way in ("nonblock", "poll", "select", "level", "edge"):
     listener.setblocking(False)
     poll = select.poll(); poll.register(listener, select.POLLIN)
-    epoll = select.epoll(); epoll.register(listener, select.EPOLLIN | (select.EPOLLET if way == "edge" else 0))
+    epoll = select.epoll()
+    epoll.register(listener, select.EPOLLIN | (select.EPOLLET if way == "edge" else 0))
     accepted = 0
     while accepted < count:
         if way == "poll":
@@ -90,7 +93,8 @@ elif way == "two-sets":
     for _ in range(count - 1):
         serve(listener.accept()[0])
 elif way == "prefork":
-    # The kernel RNIC is the parent's, which takes no connection: its clients come to the children over the embedded one.
+    # The kernel RNIC is the parent's, which takes no connection: its clients come to the children over the
+    # embedded one.
     told, tell = os.pipe()
     children = []
     for _ in range(2):
@@ -180,7 +184,8 @@ class Listener(unittest.TestCase):
             environment={"SDP_RNIC": "auto", **PATIENT},
         )
         program = (
-            "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); s.sendall(b'x'); "
+            "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); "
+            "s.sendall(b'x'); "
             "assert s.recv(1) == b'x'; print('echoed')"
         )
 

@@ -1,6 +1,8 @@
-"""Every pair of RNICs, connecting and accepting, through every kind of talk: plain socket programs, hashes compared.
+"""Every pair of RNICs, connecting and accepting, through every kind of talk: plain socket programs, hashes
+compared.
 
-Runs where there is a kernel RNIC (scripts/siw-guest has one). What a row says: who connects, who accepts, CRC, the talk, seconds.
+Runs where there is a kernel RNIC (scripts/siw-guest has one). What a row says: who connects, who accepts,
+CRC, the talk, seconds.
 """
 
 import pathlib
@@ -47,7 +49,8 @@ class Matrix(unittest.TestCase):
         for line in client.output().splitlines():
             talk, seconds = line.split()
             print(
-                f"   {NAMES[connecting]:4} -> {NAMES[accepting]:4}  crc {'on ' if crc else 'off'}  {talk:10} {seconds:>6} s",
+                f"   {NAMES[connecting]:4} -> {NAMES[accepting]:4}  crc {'on ' if crc else 'off'}  "
+                f"{talk:10} {seconds:>6} s",
                 flush=True,
             )
         self.assertEqual(len(client.output().splitlines()), len(talks))
@@ -84,7 +87,8 @@ class Matrix(unittest.TestCase):
         self.assertNotIn("TCP, because", self.world.sdp_log())
         self.assertEqual([c["rnic"] for c in carried], [NAMES[connecting]])
         print(
-            f"   {NAMES[connecting]:4} -> {NAMES[accepting]:4}  {force or 'chosen':7}  {talk:10} {seconds:6.2f} s",
+            f"   {NAMES[connecting]:4} -> {NAMES[accepting]:4}  {force or 'chosen':7}  {talk:10} "
+            f"{seconds:6.2f} s",
             flush=True,
         )
         self.sender = carried[0]
@@ -116,8 +120,9 @@ class Matrix(unittest.TestCase):
     def test_64_mebibytes(self):
         carried = self.zcopy("verbs", "verbs", None, 64, talk="whole")
         print("  ", carried, flush=True)
-        # A long write begins with reading, for three pieces of 4 MiB that are timed; then copying is tried, and the clock chooses (stream_timing.h). Each
-        # end is in its one call all the time, but a slow guest's reader may be late for some of it.
+        # A long write begins with reading, for three pieces of 4 MiB that are timed; then copying is tried,
+        # and the clock chooses (stream_timing.h). Each end is in its one call all the time, but a slow
+        # guest's reader may be late for some of it.
         self.assertGreater(carried["read_zcopy"], 10 << 20)
 
     def test_a_stream_has_private_buffers_enlarged(self):
@@ -140,8 +145,8 @@ class Matrix(unittest.TestCase):
         self.world.start([sys.executable, harness.PEER, "echo-server", port, ADDRESS])
         self.world.wait_for_listener(port, 20)
         program = (
-            "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); s.sendall(b'x'); s.recv(1); "
-            "print('here', flush=True); s.recv(1)"
+            "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2]))); "
+            "s.sendall(b'x'); s.recv(1); print('here', flush=True); s.recv(1)"
         )
         client = self.world.start(
             [sys.executable, "-c", program, ADDRESS, port], environment=environment("verbs")

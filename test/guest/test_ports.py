@@ -1,4 +1,5 @@
-"""Ports that TCP sockets have are not free for a kernel RNIC whose connections are TCP's, too (siw): a connection, and a listener, gets another one."""
+"""Ports that TCP sockets have are not free for a kernel RNIC whose connections are TCP's, too (siw): a
+connection, and a listener, gets another one."""
 
 import errno
 import pathlib
@@ -38,7 +39,8 @@ class Ports(unittest.TestCase):
         harness.tell_if_failed(self)
 
     def take_most_ports(self):
-        """Of a small range all but FREE, spread over it, by sockets that share with nobody, unless somebody has one already."""
+        """Of a small range all but FREE, spread over it, by sockets that share with nobody, unless somebody
+        has one already."""
         before = RANGE.read_text()
         self.addCleanup(RANGE.write_text, before)
         RANGE.write_text(f"{FIRST} {FIRST + PORTS - 1}")

@@ -123,7 +123,8 @@ class Programs(unittest.TestCase):
         self.assert_no_tcp()
 
     def test_netcat_half_close(self):
-        """The server has said all that it has to say, and hears the client's answer to that. (A listening nc ends when its client has.)"""
+        """The server has said all that it has to say, and hears the client's answer to that. (A listening nc
+        ends when its client has.)"""
         harness.need("nc")
         directory = self.world.directory
         there, back = harness.random_file(directory / "there", 3 << 20), harness.random_file(
@@ -178,7 +179,8 @@ class Programs(unittest.TestCase):
         self.fetch_from_nginx("worker_processes 2;")
 
     def test_nginx_in_one_process(self):
-        """Without a fork between listen and accept, which a kernel RNIC's listener does not survive: both ends are the device's."""
+        """Without a fork between listen and accept, which a kernel RNIC's listener does not survive: both
+        ends are the device's."""
         self.fetch_from_nginx("master_process off;")
         self.assertEqual(self.accepted_over_device(), 2)
 
@@ -270,7 +272,8 @@ print("ok")
         self.world.directory.chmod(0o755)
         # The device itself stays as it is, for others.
         hide = (
-            f'cp -a /dev/infiniband/rdma_cm {self.world.directory}/rdma_cm && chmod 600 {self.world.directory}/rdma_cm && '
+            f'cp -a /dev/infiniband/rdma_cm {self.world.directory}/rdma_cm && '
+            f'chmod 600 {self.world.directory}/rdma_cm && '
             f'mount --bind {self.world.directory}/rdma_cm /dev/infiniband/rdma_cm && exec "$@"'
         )
         log = self.echo_without_the_device(

@@ -1,10 +1,14 @@
-"""The other way to have sockets over a kernel RNIC: rstream over rsockets, the same rstream over plain TCP, and over SDP with the RNIC at both ends.
+"""The other way to have sockets over a kernel RNIC: rstream over rsockets, the same rstream over plain TCP,
+and over SDP with the RNIC at both ends.
 
-Rounds alternate, so that a busy host slows all of them; each row's verdict is the ratio of the medians. Wanted: at least as fast as rsockets at 64
-bytes, and 1.5 times as fast from 64 KiB on. A row is long enough for what happens once (in a guest also the translation of code) not to count. rstream's two ends call without pause (without -T b) or sleep in their calls (with it: SDP_COMPARE_ALL=1).
+Rounds alternate, so that a busy host slows all of them; each row's verdict is the ratio of the medians.
+Wanted: at least as fast as rsockets at 64 bytes, and 1.5 times as fast from 64 KiB on. A row is long enough
+for what happens once (in a guest also the translation of code) not to count. rstream's two ends call without
+pause (without -T b) or sleep in their calls (with it: SDP_COMPARE_ALL=1).
 
-A guest's processors are threads of a host that has other work: one row then differs from itself by a factor of three. So the table is printed, and
-a verdict fails the test only where somebody asks for that, on a host at rest: SDP_COMPARE_STRICT=1. SDP_COMPARE_ROUNDS: how many rounds (1).
+A guest's processors are threads of a host that has other work: one row then differs from itself by a factor
+of three. So the table is printed, and a verdict fails the test only where somebody asks for that, on a host
+at rest: SDP_COMPARE_STRICT=1. SDP_COMPARE_ROUNDS: how many rounds (1).
 """
 
 import itertools

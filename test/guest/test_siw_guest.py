@@ -1,4 +1,5 @@
-"""scripts/siw-guest, seen from the host: what comes out of a guest, what stays in it, and that nothing is left of it."""
+"""scripts/siw-guest, seen from the host: what comes out of a guest, what stays in it, and that nothing is
+left of it."""
 
 import os
 import pathlib

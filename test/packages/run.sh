@@ -1,7 +1,7 @@
 #!/bin/bash
-# The packages: lintian, install in a scratch root, the quick start from the installed files, upgrade, remove, purge. Where no scratch root can be
-# made (that needs root, a mount namespace and overlayfs), they are unpacked instead, and the quick start runs from the unpacked files.
-# Usage: run.sh DIRECTORY-OF-PACKAGES
+# The packages: lintian, install in a scratch root, the quick start from the installed files, upgrade, remove,
+# purge. Where no scratch root can be made (that needs root, a mount namespace and overlayfs), they are
+# unpacked instead, and the quick start runs from the unpacked files. Usage: run.sh DIRECTORY-OF-PACKAGES
 set -euo pipefail
 
 readonly no_root=78  # inside: there can be no scratch root, and why is in $work/why
@@ -10,8 +10,9 @@ step() { echo "== $*"; }
 
 check_documents() {  # ROOT
   local file page warnings
-  for file in /etc/sdp/libsdp.conf /usr/share/man/man1/sdp-run.1.gz /usr/share/man/man1/sdpstat.1.gz /usr/share/man/man5/libsdp.conf.5.gz \
-    /usr/share/man/man7/sdp.7.gz /usr/share/man/man8/sdp-pmd.8.gz /usr/share/doc/sdp-tools/sdpstat{,-why}.schema.json \
+  for file in /etc/sdp/libsdp.conf /usr/share/man/man1/sdp-run.1.gz /usr/share/man/man1/sdpstat.1.gz \
+    /usr/share/man/man5/libsdp.conf.5.gz /usr/share/man/man7/sdp.7.gz /usr/share/man/man8/sdp-pmd.8.gz \
+    /usr/share/doc/sdp-tools/sdpstat{,-why}.schema.json \
     /lib/systemd/system/sdp-pmd.service /usr/lib/sysusers.d/sdp-pmd.conf /usr/lib/tmpfiles.d/sdp-pmd.conf \
     /usr/share/doc/{libsdp,sdp-pmd,sdp-tools}/{copyright,changelog.gz}; do
     [ -e "$1$file" ] || die "$file is not there"
@@ -22,12 +23,14 @@ check_documents() {  # ROOT
   command -v man >/dev/null || return 0
   for page in "$1"/usr/share/man/man?/{sdp,sdpstat,sdp-run,sdp-pmd,libsdp.conf}.?.gz; do
     [ -e "$page" ] || continue
-    warnings=$(MANROFFSEQ='' LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 -Z "$page" 2>&1 >/dev/null || true)
+    warnings=$(MANROFFSEQ='' LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 -Z "$page" \
+      2>&1 >/dev/null || true)
     [ -z "$warnings" ] || die "man page $page: $warnings"
   done
 }
 
-# What it takes to run the quick start: where the files are (empty: installed), and the port mapper's user (empty: our own).
+# What it takes to run the quick start: where the files are (empty: installed), and the port mapper's user
+# (empty: our own).
 write_quick_start() {  # FILE ROOT USER
   cat >"$1" <<QUICK
 export PATH=$2/usr/sbin:$2/usr/bin:\$PATH prefix=$2 user=$3
@@ -35,14 +38,22 @@ QUICK
   cat >>"$1" <<'QUICK'
 set -euo pipefail
 directory=$(mktemp -d)
-free() { python3 -c "import socket; s = socket.socket(type=socket.$1); s.bind(('127.0.0.1', 0)); print(s.getsockname()[1])"; }
-wait_for() { for _ in $(seq 400); do "$@" >/dev/null 2>&1 && return; sleep 0.05; done; echo "never came: $*" >&2; exit 1; }
+free() {
+  python3 -c "import socket; s = socket.socket(type=socket.$1); s.bind(('127.0.0.1', 0))
+print(s.getsockname()[1])"
+}
+wait_for() {
+  for _ in $(seq 400); do "$@" >/dev/null 2>&1 && return; sleep 0.05; done
+  echo "never came: $*" >&2
+  exit 1
+}
 export SDP_PM_PORT; SDP_PM_PORT=$(free SOCK_DGRAM)
 port=$(free SOCK_STREAM)
 library=libsdp.so  # the loader finds it by its name alone
 if [ -n "$prefix" ]; then
   library=$(echo "$prefix"/usr/lib/*/libsdp.so)
-  export SDP_PMD_SOCKET=$directory/pmd.sock SDP_STATS_DIR=$directory/stats SDP_CONFIG=$prefix/etc/sdp/libsdp.conf
+  export SDP_PMD_SOCKET=$directory/pmd.sock SDP_STATS_DIR=$directory/stats
+  export SDP_CONFIG=$prefix/etc/sdp/libsdp.conf
 fi
 if [ -n "$user" ] && [ ! -d /run/sdp ]; then install -d -o "$user" /run/sdp; fi
 mkdir -p /run/sdp 2>/dev/null || true
@@ -99,15 +110,20 @@ packages=$2 work=$3
 mkdir "$work"/{layers,root}
 mount -t tmpfs tmpfs "$work/layers" 2>"$work/why" || exit $no_root
 mkdir "$work"/layers/{upper,work}
-mount -t overlay overlay -o "lowerdir=/,upperdir=$work/layers/upper,workdir=$work/layers/work" "$work/root" 2>"$work/why" || exit $no_root
+mount -t overlay overlay -o "lowerdir=/,upperdir=$work/layers/upper,workdir=$work/layers/work" "$work/root" \
+  2>"$work/why" || exit $no_root
 root=$work/root
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/run"
 mount -t tmpfs tmpfs "$root/tmp"
 cp "$packages"/*.deb "$root/tmp"
-in_root() { chroot "$root" env -i PATH=/tmp/stubs:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"; }
-# A service manager that only notes what it is asked for, but for links to units, which systemctl makes by itself.
+in_root() {
+  chroot "$root" env -i PATH=/tmp/stubs:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
+    DEBIAN_FRONTEND=noninteractive LC_ALL=C "$@"
+}
+# A service manager that only notes what it is asked for, but for links to units, which systemctl makes by
+# itself.
 mkdir -p "$root/run/systemd/system" "$root/tmp/stubs"
 for command in systemctl deb-systemd-invoke; do
   cat >"$root/tmp/stubs/$command" <<STUB
@@ -118,25 +134,29 @@ STUB
   chmod 755 "$root/tmp/stubs/$command"
 done
 asked() {  # WHAT: it was asked for since the last time
-  grep -qxF "$1" "$root/tmp/asked" || die "the service manager was not asked for '$1' but for: $(cat "$root/tmp/asked")"
+  grep -qxF "$1" "$root/tmp/asked" ||
+    die "the service manager was not asked for '$1' but for: $(cat "$root/tmp/asked")"
   : >"$root/tmp/asked"
 }
 
 step "install"
 in_root sh -c 'dpkg --path-include="/usr/share/*" -i /tmp/*.deb'
 for package in libsdp sdp-pmd sdp-tools; do
-  [ "$(in_root dpkg-query -W -f '${Status}' $package)" = "install ok installed" ] || die "$package is not installed"
+  [ "$(in_root dpkg-query -W -f '${Status}' $package)" = "install ok installed" ] ||
+    die "$package is not installed"
   in_root dpkg --verify $package | grep . && die "$package: files differ from the package's"
 done
 check_documents "$root"
 if in_root sh -c 'command -v deb-systemd-helper' >/dev/null; then
   asked "deb-systemd-invoke start sdp-pmd.service"
-  [ -L "$root/etc/systemd/system/multi-user.target.wants/sdp-pmd.service" ] || die "the service is not enabled"
+  [ -L "$root/etc/systemd/system/multi-user.target.wants/sdp-pmd.service" ] ||
+    die "the service is not enabled"
 fi
 
 step "quick start from the installed files"
 user=$(in_root getent passwd sdp-pmd | cut -d: -f1 || true)
-[ -n "$user" ] || echo "no user sdp-pmd, since this system has no systemd-sysusers: the port mapper runs as root"
+[ -n "$user" ] ||
+  echo "no user sdp-pmd, since this system has no systemd-sysusers: the port mapper runs as root"
 write_quick_start "$root/tmp/quick" "" "$user"
 in_root bash /tmp/quick || die "the quick start"
 
@@ -160,7 +180,8 @@ asked "deb-systemd-invoke stop sdp-pmd.service"
 [ -e "$root/etc/sdp/libsdp.conf" ] || die "remove took the configuration"
 in_root dpkg -P sdp-tools sdp-pmd libsdp
 [ ! -e "$root/etc/sdp" ] || die "purge left /etc/sdp"
-left=$(in_root find /usr /lib /etc /var/lib/systemd -xdev \( -name '*sdp-pmd*' -o -name '*libsdp*' -o -name 'sdpstat*' -o -name 'sdp-run*' \) \
+left=$(in_root find /usr /lib /etc /var/lib/systemd -xdev \
+  \( -name '*sdp-pmd*' -o -name '*libsdp*' -o -name 'sdpstat*' -o -name 'sdp-run*' \) \
   -newer /tmp/stubs/systemctl 2>/dev/null || true)
 [ -z "$left" ] || die "purge left $left"
 echo "all is well"

@@ -4,10 +4,12 @@
     run.py tcp --tests PATH [--jobs N] [--only TEXT] [--verbose]
     run.py sdp --tests PATH --preload LIBSDP[:...] --pmd SDP_PMD --sdpstat SDPSTAT [...]
 
-A case that hangs is named, with the stacks of its threads where there is a debugger. Under the preload a private sdp-pmd serves, and it is
-checked that SDP carried the data: no connection fell back to TCP (except in the cases that are about that), and sdpstat shows the bytes.
+A case that hangs is named, with the stacks of its threads where there is a debugger. Under the preload a
+private sdp-pmd serves, and it is checked that SDP carried the data: no connection fell back to TCP (except in
+the cases that are about that), and sdpstat shows the bytes.
 
-Cases tagged [.namespace] want devices and addresses of their own: they run in a user and network namespace, where there can be one.
+Cases tagged [.namespace] want devices and addresses of their own: they run in a user and network namespace,
+where there can be one.
 """
 import argparse
 import concurrent.futures
@@ -26,8 +28,8 @@ FINDING = re.compile(r"(ERROR|WARNING): (Address|Leak|Thread)Sanitizer.*|.*: run
 # What a case says that cannot be where it runs, as a whole or in part (test/support/skipped.h),
 # or under a sanitizer (sanitizers.h).
 SKIPPED = re.compile(r"^skipped( in part| under a sanitizer)?: (.*)$", re.MULTILINE)
-# Leaks are looked for where processes are whole: a case leaves by _exit, or execs Debian's programs. Threads in the child of a process that
-# has threads are what some cases are about.
+# Leaks are looked for where processes are whole: a case leaves by _exit, or execs Debian's programs. Threads
+# in the child of a process that has threads are what some cases are about.
 SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0",
     "TSAN_OPTIONS": "die_after_fork=0:atexit_sleep_ms=100",
@@ -35,8 +37,8 @@ SANITIZER_OPTIONS = {
 }
 # Cases in which a connection rightly is no SDP connection.
 TAGS_WITH_TCP = ("[refused]", "[mixed]", "[plain]")
-# Cases that make none. In all others that are not about TCP one at least has to be SDP's: a library that takes itself out of the way says of none
-# that it is TCP.
+# Cases that make none. In all others that are not about TCP one at least has to be SDP's: a library that
+# takes itself out of the way says of none that it is TCP.
 TAG_WITHOUT = "[unconnected]"
 # Cases in which one has to be, though others are TCP.
 TAG_OF_SDP = "[carried]"
@@ -45,7 +47,8 @@ TAG_OF_THE_LIBRARY = "[native]"
 # Cases that want devices and addresses of their own.
 TAG_OF_A_NAMESPACE = "[namespace]"
 
-# What is known to differ under the preload, with the reason. A case that passes all the same is reported, so that its row goes.
+# What is known to differ under the preload, with the reason. A case that passes all the same is reported, so
+# that its row goes.
 KNOWN_DIFFERENCES: dict[str, str] = {}
 
 
@@ -94,7 +97,8 @@ class Daemon:
             if options.in_namespace
             else ["127.0.0.1", "127.0.0.2", "[::1]"]
         )
-        # A port that is free now somebody may take before the daemon does, or have at one of the other addresses.
+        # A port that is free now somebody may take before the daemon does, or have at one of the other
+        # addresses.
         if not any(self.starts(options, hosts, port) for port in free_ports()):
             sys.exit("sdp-pmd did not start")
         port = self.port
@@ -216,7 +220,8 @@ class Case:
         return self
 
     def run_known(self, options, environment, directory, number):
-        """One that is known to differ. By chance it may pass; it does not differ if it passes again and again."""
+        """One that is known to differ. By chance it may pass; it does not differ if it passes again and
+        again."""
         for _ in range(3):
             self.problem = None
             self.run(options, environment, directory, number)
@@ -232,8 +237,8 @@ class Case:
     def report(self, verbose):
         if verbose or not self.passed():
             print(
-                f"{'FAIL' if not self.passed() else 'skip' if self.skipped else 'ok  '} {self.seconds:6.2f} s  {self.name}"
-                + ("" if self.passed() else f": {self.problem}"),
+                f"{'FAIL' if not self.passed() else 'skip' if self.skipped else 'ok  '} "
+                f"{self.seconds:6.2f} s  {self.name}" + ("" if self.passed() else f": {self.problem}"),
                 flush=True,
             )
         if not self.passed():
@@ -285,7 +290,8 @@ NAMESPACE = ["unshare", "--user", "--map-root-user", "--net", "--"]
 
 
 def run_in_namespace(options):
-    """The cases that want a network of their own, by another process of this program. (passed, {case: why it was not run})"""
+    """The cases that want a network of their own, by another process of this program. (passed, {case: why it
+    was not run})"""
     tags = (options.tag or "") + TAG_OF_A_NAMESPACE
     wanted = [name for name in names(options.tests, tags) if options.only in name]
     if options.in_namespace or not wanted:
@@ -320,7 +326,8 @@ def why_no_namespace(options):
 
 
 def make_network():
-    """In a new namespace: loopback, and two devices with the same link-local address beside one of their own."""
+    """In a new namespace: loopback, and two devices with the same link-local address beside one of their
+    own."""
 
     def ip(*arguments):
         done = subprocess.run(["ip", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -433,7 +440,8 @@ def main():
     connections = f", {sum(case.sdp_connections for case in cases)} connections over SDP" if daemon else ""
     count = len(skipped) + len(left_out)
     print(
-        f"{len(cases) - len(failed) - len(left_out)} of {len(cases) + len(skipped)} cases passed, {count} skipped{connections}"
+        f"{len(cases) - len(failed) - len(left_out)} of {len(cases) + len(skipped)} cases passed, "
+        f"{count} skipped{connections}"
     )
     for case in failed:
         print(f"FAIL {case.name}: {case.problem}")

@@ -1,5 +1,6 @@
 #!/bin/bash
-# check_library.sh LIBRARY CALLS_INC: what the shared object needs, exports and leaves undefined is what it may.
+# check_library.sh LIBRARY CALLS_INC: what the shared object needs, exports and leaves undefined is what it
+# may.
 set -euo pipefail
 library=$1 calls=$2
 status=0
@@ -10,10 +11,12 @@ for object in $needed; do
   [[ $object == libc.so.6 || $object == ld-linux-* ]] || fail "needs $object"
 done
 
-wanted=$(sed -nE 's/^SDP_(CALL|VARIADIC)\([^,]+, ([A-Za-z0-9_]+),.*/\2/p; s/^SDP_ALIAS\(([A-Za-z0-9_]+),.*/\1/p' "$calls" | sort)
+wanted=$(sed -nE 's/^SDP_(CALL|VARIADIC)\([^,]+, ([A-Za-z0-9_]+),.*/\2/p
+  s/^SDP_ALIAS\(([A-Za-z0-9_]+),.*/\1/p' "$calls" | sort)
 exported=$(nm -D --defined-only "$library" | awk '{print $3}' | sort)
 [[ $(wc -l <<<"$wanted") -ge 55 ]] || fail "the list of calls is shorter than it can be"
-difference=$(diff <(echo "$wanted") <(echo "$exported")) || fail "exports differ from calls.inc:"$'\n'"$difference"
+difference=$(diff <(echo "$wanted") <(echo "$exported")) ||
+  fail "exports differ from calls.inc:"$'\n'"$difference"
 
 # Weak references (transactional memory, profiling) may stay unresolved for ever.
 undefined=$(nm -D --undefined-only "$library" | awk '$1 == "U" && $2 !~ /@GLIBC_/ {print $2}')

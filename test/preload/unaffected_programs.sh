@@ -1,5 +1,6 @@
 #!/bin/bash
-# unaffected_programs.sh LIBRARY FOREIGN_PROGRAM PLAIN_CALLS: programs that open no socket work as ever, and get no thread, no memory and no descriptor.
+# unaffected_programs.sh LIBRARY FOREIGN_PROGRAM PLAIN_CALLS: programs that open no socket work as ever, and
+# get no thread, no memory and no descriptor.
 set -euo pipefail
 library=$1 foreign=$2 plain_calls=$3
 run() { LD_PRELOAD=$library timeout 60 "$@"; }
@@ -12,8 +13,10 @@ expect() {
 
 expect "" /bin/true
 expect /bin/sh ls /bin/sh
-expect "3 piped" bash -c 'x=$(echo a b c | wc -w); exec 5>&1; echo "$x piped" >&5; exec 5>&-; (exit 0) & wait $!'
-expect "perl sub" perl -e 'print "perl ", `echo -n sub`; system("true") == 0 or die; close(STDIN); open(F, "<", "/dev/null") or die'
+expect "3 piped" bash -c '
+x=$(echo a b c | wc -w); exec 5>&1; echo "$x piped" >&5; exec 5>&-; (exit 0) & wait $!'
+expect "perl sub" perl -e '
+print "perl ", `echo -n sub`; system("true") == 0 or die; close(STDIN); open(F, "<", "/dev/null") or die'
 expect "1 ok" python3 -c '
 import os, subprocess
 out = subprocess.run(["echo", "ok"], stdout=subprocess.PIPE, close_fds=True).stdout.decode().strip()

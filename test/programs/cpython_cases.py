@@ -2,9 +2,10 @@
 
     cpython_cases.py RESULTS MODULE [WORD...] [-WORD...]
 
-WORD: only cases with one of these in their names, if there are any; -WORD: none with this in its name. RESULTS gets a line "begin NAME" and a line "OUTCOME NAME" for each case (ok, skipped, failed), and "end" behind them. The process
-then waits for the end of its standard input, so that its stats page can be read. What needs the network or much time is left out, as
-CPython's own runner does by default.
+WORD: only cases with one of these in their names, if there are any; -WORD: none with this in its name.
+RESULTS gets a line "begin NAME" and a line "OUTCOME NAME" for each case (ok, skipped, failed), and "end"
+behind them. The process then waits for the end of its standard input, so that its stats page can be read.
+What needs the network or much time is left out, as CPython's own runner does by default.
 """
 
 import sys

@@ -81,7 +81,8 @@ class ForeignPeer:
 
     @classmethod
     def request_peer_to_peer(cls, address):
-        """With revision 2, and an RTR by RDMA Write announced (RFC 6581); the HelloAck is a Send behind that."""
+        """With revision 2, and an RTR by RDMA Write announced (RFC 6581); the HelloAck is a Send behind
+        that."""
         words = struct.pack(">HH", 0x8000 | 8, 0x8000 | 7)
         return cls.request(address, flags=0x10, revision=2, private=words + hello())
 

@@ -1,7 +1,8 @@
-"""What the program tests share: a world for each test (scripts/sdp_world.py), and assertions on what SDP carried.
+"""What the program tests share: a world for each test (scripts/sdp_world.py), and assertions on what SDP
+carried.
 
-Each test file is a unittest program; ctest runs one after the other. SDP_BUILD_DIR names the build tree (set by ctest).
-A file ends with harness.main(), whose exit status 77 says "skipped".
+Each test file is a unittest program; ctest runs one after the other. SDP_BUILD_DIR names the build tree (set
+by ctest). A file ends with harness.main(), whose exit status 77 says "skipped".
 """
 
 import collections
@@ -73,13 +74,15 @@ class TestWorld(World):
         )
 
     def connects(self, port):
-        """(connects to the port that became SDP, Counter of the reasons of those that became TCP), of processes living and ended."""
+        """(connects to the port that became SDP, Counter of the reasons of those that became TCP), of
+        processes living and ended."""
         outcomes = re.findall(rf"connect to \S+:{port}: (?:(SDP) at|TCP, because (\S+))", self.sdp_log())
         reasons = collections.Counter(reason for sdp, reason in outcomes if not sdp)
         return len(outcomes) - reasons.total(), reasons
 
     def accepted(self, port):
-        """(connections over SDP, over TCP) that the port's listeners have accepted, in the processes that live."""
+        """(connections over SDP, over TCP) that the port's listeners have accepted, in the processes that
+        live."""
         listeners = [
             listener
             for process in self.sdpstat()["processes"]
@@ -95,7 +98,8 @@ class TestWorld(World):
 
 
 def tell_if_failed(test):
-    """What the programs of its world said, where the test has failed by now. (While it is torn down, unittest's own "success" is of that.)"""
+    """What the programs of its world said, where the test has failed by now. (While it is torn down,
+    unittest's own "success" is of that.)"""
     result = test._outcome.result
     if any(getattr(case, "test_case", case) is test for case, _ in result.failures + result.errors):
         print(test.world.logs(), file=sys.stderr)
@@ -116,7 +120,8 @@ class ProgramTest(unittest.TestCase):
         self.world.stop()
 
     def assert_carried(self, port, ends, at_least=1):
-        """The port's clients came over SDP where both ends can, and over TCP, and only so, where one cannot."""
+        """The port's clients came over SDP where both ends can, and over TCP, and only so, where one
+        cannot."""
         over_sdp, over_tcp = self.world.connects(port)
         if ends.sdp:
             self.assertGreaterEqual(over_sdp, at_least, over_tcp)
@@ -133,7 +138,8 @@ class ProgramTest(unittest.TestCase):
             self.assertEqual(self.world.accepted(port)[0], 0)
 
     def assert_takes_less(self, limits, measure):
-        """Each of the times that `measure()` gives is below its limit once: they say what a program costs only where nobody else keeps it waiting."""
+        """Each of the times that `measure()` gives is below its limit once: they say what a program costs
+        only where nobody else keeps it waiting."""
         for _ in range(5):
             took = measure()
             if all(seconds < limit for seconds, limit in zip(took, limits, strict=True)):
@@ -145,7 +151,8 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(self.world.summary()["fallbacks"], {})
 
     def assert_sdp_carried(self, at_least_in=0, at_least_out=0, process=None, timeout=30.0):
-        """Waits for the counters (a process publishes when it next passes through the library), then checks them."""
+        """Waits for the counters (a process publishes when it next passes through the library), then checks
+        them."""
 
         def carried():
             received, sent = self.world.sdp_bytes(process)

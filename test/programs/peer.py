@@ -1,16 +1,21 @@
-"""Plain socket programs: they know nothing of SDP. Each prints lines on standard output and takes commands on standard input.
+"""Plain socket programs: they know nothing of SDP. Each prints lines on standard output and takes commands on
+standard input.
 
     echo-server PORT [HOST]         echoes what each connection sends; one thread a connection
     select-server PORT              echoes in one thread, with select and a blocking accept
     epoll-server PORT               the same with epoll
-    sink-server PORT                reads each connection to its end, prints "SIZE SHA256", answers the hash and closes
+    sink-server PORT                reads each connection to its end, prints "SIZE SHA256", answers the hash
+                                    and closes
     send PORT SIZE                  sends SIZE pseudo-random bytes, half-closes, checks the hash in the answer
-    echo-client PORT                connects, prints "connected"; for each number N on stdin sends N bytes and checks the echo,
-                                    prints "ok N"; when the connection ends or breaks prints "eof" or "reset" and ends
-    wait-for-end PORT               connects, sends a byte, prints "connected" once it is back, then reads until the end:
-                                    "eof SECONDS" or "reset SECONDS", since the last line on stdin
+    echo-client PORT                connects, prints "connected"; for each number N on stdin sends N bytes and
+                                    checks the echo, prints "ok N"; when the connection ends or breaks prints
+                                    "eof" or "reset" and ends
+    wait-for-end PORT               connects, sends a byte, prints "connected" once it is back, then reads
+                                    until the end: "eof SECONDS" or "reset SECONDS", since the last line on
+                                    stdin
     fetch URL COUNT SHA256          urllib, COUNT times one after the other, each body checked
-    connect PORT COUNT              COUNT times connect, one byte to and fro, close; prints the seconds of each
+    connect PORT COUNT              COUNT times connect, one byte to and fro, close; prints the seconds of
+                                    each
     redis-check PORT COUNT          reads keys key:0 to key:COUNT-1, checks their values
     memcached PORT COUNT            sets and gets COUNT values, some of them large, and checks them
 """

@@ -76,7 +76,8 @@ class Rules(harness.ProgramTest):
 
     def test_mistakes_are_reported_and_stop_nothing(self):
         self.write(
-            "use both server * *:*\nuse udp server * *:*\nset private-buffers 7\nset private-bufers 9\nuse tcp server * *:80\n"
+            "use both server * *:*\nuse udp server * *:*\nset private-buffers 7\nset private-bufers 9\n"
+            "use tcp server * *:80\n"
         )
         port, server = self.serve()
         self.world.wait_for_listener(port)

@@ -1,5 +1,6 @@
-"""CPython's own tests of what uses sockets, twice: on the kernel's TCP, and under the preload. A case that fails under the preload has to
-fail on TCP, too. How many connections SDP carried, and why others were TCP, is printed.
+"""CPython's own tests of what uses sockets, twice: on the kernel's TCP, and under the preload. A case that
+fails under the preload has to fail on TCP, too. How many connections SDP carried, and why others were TCP, is
+printed.
 
     SDP_CPYTHON="test_ssl test_epoll" test_cpython.py      these modules alone
 """
@@ -74,7 +75,8 @@ MODULES = {
     "test_epoll": [],
 }
 
-# Reasons for TCP that say nothing about the library: nobody listened there for SDP, as where a test connects to a closed port.
+# Reasons for TCP that say nothing about the library: nobody listened there for SDP, as where a test connects
+# to a closed port.
 NOBODY_THERE = {"pm-denied", "pm-cached"}
 
 
@@ -128,7 +130,8 @@ class Run:
         return outcomes
 
     def connects(self):
-        """(connects that became SDP, Counter of the reasons of those that became TCP), of all processes of this run."""
+        """(connects that became SDP, Counter of the reasons of those that became TCP), of all processes of
+        this run."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return len(re.findall(": SDP at ", text)), collections.Counter(
             re.findall(r": TCP, because (\S+)", text)
@@ -156,9 +159,11 @@ class CPython(unittest.TestCase):
         over_sdp, over_tcp = preloaded.connects()
         count = collections.Counter(on_sdp.values())
         said = [
-            f"{module}: {count['ok']} passed, {count['skipped']} skipped, {sum(map(bad, on_sdp.values()))} failed; connects: "
+            f"{module}: {count['ok']} passed, {count['skipped']} skipped, "
+            f"{sum(map(bad, on_sdp.values()))} failed; connects: "
             f"{over_sdp} SDP{''.join(f', {n} TCP ({reason})' for reason, n in over_tcp.items())}"
-            f"{f'; {preloaded.plain_clients} clients came by TCP' if preloaded.plain_clients else ''}; {preloaded.seconds:.0f} s"
+            f"{f'; {preloaded.plain_clients} clients came by TCP' if preloaded.plain_clients else ''}; "
+            f"{preloaded.seconds:.0f} s"
         ]
         findings = []
         if plain.ended() and not preloaded.ended():
@@ -199,7 +204,8 @@ class CPython(unittest.TestCase):
         over_tcp = sum((result[2] for result in results), collections.Counter())
         plain_clients = sum(result[3] for result in results)
         print(
-            f"in all: {over_sdp} connects became SDP; TCP: {dict(over_tcp)}; {plain_clients} accepted over TCP"
+            f"in all: {over_sdp} connects became SDP; TCP: {dict(over_tcp)}; "
+            f"{plain_clients} accepted over TCP"
         )
         self.assertEqual([finding for result in results for finding in result[0]], [])
         # Falling back is no way to pass. Some cases end both ends in the middle of the start-up.

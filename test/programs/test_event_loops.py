@@ -1,4 +1,5 @@
-"""libev and libevent with each of their ways to wait, asio with threads, and Go's net package by gccgo: many connections at once, each checked."""
+"""libev and libevent with each of their ways to wait, asio with threads, and Go's net package by gccgo: many
+connections at once, each checked."""
 
 import harness
 from sdp_world import BUILD

@@ -1,4 +1,5 @@
-"""Servers that put another program in their place, with the connection as its standard input and output: inetd's way, by socat's nofork."""
+"""Servers that put another program in their place, with the connection as its standard input and output:
+inetd's way, by socat's nofork."""
 
 import sys
 

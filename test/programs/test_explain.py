@@ -63,7 +63,8 @@ class Explain(Tools):
         self.assertEqual(got.returncode, 1)
         self.assertRegex(
             got.stdout,
-            r"result +TCP: pm-denied \(remote\): the peer's port mapper knows no SDP listener for this port\n",
+            r"result +TCP: pm-denied \(remote\): "
+            r"the peer's port mapper knows no SDP listener for this port\n",
         )
         self.assertIn("Start the server with the preload, after sdp-pmd", got.stdout)
 
@@ -191,7 +192,8 @@ class Doctor(Tools):
 
     def test_what_it_finds(self):
         path = self.config(
-            "use tcp server * *:*\nuse tcp client * *:80\nuse both server sleep *:5\nuse nothing\nset rnic hard\n"
+            "use tcp server * *:*\nuse tcp client * *:80\nuse both server sleep *:5\n"
+            "use nothing\nset rnic hard\n"
         )
         got = self.tool(SDPSTAT, "doctor", "sleep", SDP_RNIC="verbs")
         self.assertEqual(got.returncode, 1)
@@ -234,7 +236,8 @@ class Doctor(Tools):
             self.assertEqual(got.returncode, 1)
             self.assertRegex(
                 got.stdout,
-                rf"FAIL +statistics +{shared} can be written by others, and is not used\n +-> {re.escape(remedy)}\n",
+                rf"FAIL +statistics +{shared} can be written by others, and is not used\n"
+                rf" +-> {re.escape(remedy)}\n",
             )
         shared.chmod(0o700)
         self.assertRegex(

@@ -92,7 +92,8 @@ class OneSidePreloaded(harness.ProgramTest):
             server.popen.stdin.write(b"\n")
             server.popen.stdin.flush()
             order = server.popen.stdout.readline().decode().strip()
-        # All were there when the first was accepted, and SDP's cost less to accept; but the other one is not left to the end.
+        # All were there when the first was accepted, and SDP's cost less to accept; but the other one is not
+        # left to the end.
         self.assertEqual(sorted(order), ["p"] + 60 * ["s"])
         self.assertLess(order.index("p"), 20, order)
         clients.popen.stdin.close()
@@ -154,7 +155,8 @@ class WithoutPortMapper(harness.ProgramTest):
             seconds = [float(s) for s in self.world.run_peer("connect", port, 50).split()]
             return seconds[0], sorted(seconds)[len(seconds) // 2]
 
-        # Nobody listens on the port mapper's port: the answer (ICMP unreachable) comes in a round trip, and is remembered.
+        # Nobody listens on the port mapper's port: the answer (ICMP unreachable) comes in a round trip, and
+        # is remembered.
         self.assert_takes_less((0.25, 0.02), first_and_median)
 
     def test_a_silent_port_mapper_costs_the_first_connect_300_ms(self):

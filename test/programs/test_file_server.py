@@ -1,5 +1,5 @@
-"""A file server that writes whole files from mapped memory, and clients that read them in large pieces: Zcopy from the page cache, the
-same memory lent to several connections at once."""
+"""A file server that writes whole files from mapped memory, and clients that read them in large pieces: Zcopy
+from the page cache, the same memory lent to several connections at once."""
 
 import hashlib
 import sys

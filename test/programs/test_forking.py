@@ -1,4 +1,5 @@
-"""Servers that fork for each connection: the child talks, the parent has closed its copy and accepts the next."""
+"""Servers that fork for each connection: the child talks, the parent has closed its copy and accepts the
+next."""
 
 import os
 import pathlib
@@ -57,7 +58,8 @@ for _ in range(int(sys.argv[1])):
         assert os.waitpid(child, 0)[1] == 0
 """
 
-# The child ends with a connection whose peer has yet to read, so that this takes a while. `behind`: its listener has the higher descriptor.
+# The child ends with a connection whose peer has yet to read, so that this takes a while. `behind`: its
+# listener has the higher descriptor.
 ENDING = """
 import ctypes, fcntl, os, socket, sys
 listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))

@@ -1,5 +1,5 @@
-"""git's daemon: for each connection it starts a program that has the connection as standard input and output, which starts others in turn; the
-client reads in one process or thread and writes in another."""
+"""git's daemon: for each connection it starts a program that has the connection as standard input and output,
+which starts others in turn; the client reads in one process or thread and writes in another."""
 
 import harness
 

@@ -1,4 +1,5 @@
-"""haproxy in front of nginx, with threads: what comes in over SDP goes out over SDP. As HTTP and as TCP, also where it is to splice."""
+"""haproxy in front of nginx, with threads: what comes in over SDP goes out over SDP. As HTTP and as TCP, also
+where it is to splice."""
 
 import harness
 

@@ -1,4 +1,5 @@
-"""Whatever reaches the SDP listener that is not SDP is dropped with a log line and costs nobody else anything."""
+"""Whatever reaches the SDP listener that is not SDP is dropped with a log line and costs nobody else
+anything."""
 
 import contextlib
 import os
@@ -94,7 +95,8 @@ class HostileConnections(harness.ProgramTest):
         self.assert_unharmed_and_logged(lines)
 
     def test_broken_rules_are_in_the_log(self):
-        """Of SDP or of iWARP: they end the connection, and the log says so at its default level, with the messages that led to it."""
+        """Of SDP or of iWARP: they end the connection, and the log says so at its default level, with the
+        messages that led to it."""
         queue_0 = bytes.fromhex(
             "4143 00000000 00000000 00000001 00000000"
         )  # untagged, last: Send, queue 0, MSN 1
@@ -128,8 +130,8 @@ class HostileConnections(harness.ProgramTest):
 
 
 class OneThreadForAll(harness.ProgramTest):
-    """A server that trusts what it waits with and then accepts blockingly must not be put to sleep by a connection that never says
-    Hello."""
+    """A server that trusts what it waits with and then accepts blockingly must not be put to sleep by a
+    connection that never says Hello."""
 
     def test_a_connection_that_says_nothing_sensible_and_select(self):
         self.serves_on("select-server")

@@ -1,4 +1,5 @@
-"""io_uring: no ring for a process that may have SDP sockets, whichever way it asks; sdpstat names processes that have one."""
+"""io_uring: no ring for a process that may have SDP sockets, whichever way it asks; sdpstat names processes
+that have one."""
 
 import errno
 import subprocess
@@ -7,7 +8,8 @@ import sys
 import harness
 from sdp_world import SDPSTAT
 
-# Prints "open" or the name of the error for each way to make a ring that this machine has, then waits for its input to end.
+# Prints "open" or the name of the error for each way to make a ring that this machine has, then waits for its
+# input to end.
 PROGRAM = """
 import ctypes, errno, os, sys
 kept = []

@@ -1,5 +1,5 @@
-"""OpenJDK: selectors; and what it does when com.sun.sdp.conf tells it to use SDP: it makes a socket of the old address family and puts it in
-its TCP socket's place."""
+"""OpenJDK: selectors; and what it does when com.sun.sdp.conf tells it to use SDP: it makes a socket of the
+old address family and puts it in its TCP socket's place."""
 
 import re
 

@@ -1,5 +1,5 @@
-"""Large and small blocking transfers with each mechanism forced (SDP 9), and what the library chooses by itself: transfer checks the
-data, sdpstat says what carried it."""
+"""Large and small blocking transfers with each mechanism forced (SDP 9), and what the library chooses by
+itself: transfer checks the data, sdpstat says what carried it."""
 
 import json
 import select
@@ -116,8 +116,9 @@ class Mechanisms(harness.ProgramTest):
                 self.assertEqual(carried["write_zcopy"], 0, (force, shape, carried))
 
     def test_what_the_library_chooses(self):
-        # A few messages pass before both ends know that they take turns, or ask and answer. Then each way is tried; which is kept is the
-        # clock's affair. On a busy machine a reader or a writer may be late, and then what was to go by Zcopy is copied.
+        # A few messages pass before both ends know that they take turns, or ask and answer. Then each way is
+        # tried; which is kept is the clock's affair. On a busy machine a reader or a writer may be late, and
+        # then what was to go by Zcopy is copied.
         for shape, ways in ("turns", ["bcopy", "read_zcopy", "write_zcopy"]), (
             "requests",
             ["bcopy", "write_zcopy"],

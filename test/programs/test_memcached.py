@@ -1,4 +1,5 @@
-"""memcached (libevent, several threads, connections handed between them) with a client that speaks its protocol."""
+"""memcached (libevent, several threads, connections handed between them) with a client that speaks its
+protocol."""
 
 import os
 import shutil

@@ -35,7 +35,8 @@ class Netcat(harness.ProgramTest):
         return os.path.getsize(self.world.directory / name)
 
     def exchange(self, size_up, size_down):
-        """Both directions at once. netcat ends when the other end closes its direction, so both hold theirs until all has arrived."""
+        """Both directions at once. netcat ends when the other end closes its direction, so both hold theirs
+        until all has arrived."""
         directory = self.world.directory
         up = harness.random_file(directory / "up", size_up, seed=1)
         down = harness.random_file(directory / "down", size_down, seed=2)

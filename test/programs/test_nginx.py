@@ -1,4 +1,5 @@
-"""nginx with two workers: curl fetches a GiB, wrk hammers small and large files over keep-alive connections."""
+"""nginx with two workers: curl fetches a GiB, wrk hammers small and large files over keep-alive
+connections."""
 
 import hashlib
 import os

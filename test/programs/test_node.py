@@ -1,4 +1,5 @@
-"""node's http server and client (libuv): large bodies both ways, and many requests over kept and over new connections."""
+"""node's http server and client (libuv): large bodies both ways, and many requests over kept and over new
+connections."""
 
 import harness
 
@@ -21,13 +22,15 @@ const crypto = require('crypto'), http = require('http');
 const hash = data => crypto.createHash('sha256').update(data).digest('hex');
 function exchange(agent, body) {
   return new Promise((resolve, reject) => {
-    const request = http.request({host: '127.0.0.1', port: +process.argv[1], method: 'POST', agent}, response => {
+    const where = {host: '127.0.0.1', port: +process.argv[1], method: 'POST', agent};
+    const request = http.request(where, response => {
       const got = [];
       response.on('data', data => got.push(data));
       response.on('error', reject);
       response.on('end', () => {
         const whole = Buffer.concat(got);
-        if (response.headers['x-hash'] !== hash(body) || hash(whole) !== hash(body)) reject(new Error('a body differs'));
+        if (response.headers['x-hash'] !== hash(body) || hash(whole) !== hash(body))
+          reject(new Error('a body differs'));
         else resolve();
       });
     });
@@ -60,7 +63,8 @@ if (process.argv[2] === 'child') {
 } else {
   const children = [0, 1].map(() => child_process.fork(__filename, ['child']));
   let next = 0;
-  net.createServer({pauseOnConnect: true, allowHalfOpen: true}, socket => children[next++ % 2].send('take it', socket)).listen(+process.argv[2], '127.0.0.1');
+  const pass = socket => children[next++ % 2].send('take it', socket);
+  net.createServer({pauseOnConnect: true, allowHalfOpen: true}, pass).listen(+process.argv[2], '127.0.0.1');
 }
 """
 

@@ -1,4 +1,5 @@
-"""What programs ask a port mapper, and what follows from its answers (section 7 of the draft): the port mapper is the test's."""
+"""What programs ask a port mapper, and what follows from its answers (section 7 of the draft): the port
+mapper is the test's."""
 
 import ctypes
 import dataclasses
@@ -203,8 +204,8 @@ class PmClient(harness.ProgramTest):
         return listener
 
     def test_the_question_names_what_will_connect(self):
-        """7.4: CpIPAddr and CpPort are those of the connection to the SDP address; the PMAck has the PMAccept's fields, and goes where that
-        came from. 7.5.1: a reset there is as good as a PMDeny."""
+        """7.4: CpIPAddr and CpPort are those of the connection to the SDP address; the PMAck has the
+        PMAccept's fields, and goes where that came from. 7.5.1: a reset there is as good as a PMDeny."""
         for host in "127.0.0.1", "::1":
             with self.subTest(host):
                 port = self.plain_server(host)
@@ -271,7 +272,8 @@ class PmClient(harness.ProgramTest):
         return sdp.getsockname()[1], had
 
     def test_who_answers_a_request_by_no_reply_is_not_asked_again(self):
-        """7.5.1: he does not speak MPA, and says so each time. Who ends without a word may have ended for good, with others there to answer."""
+        """7.5.1: he does not speak MPA, and says so each time. Who ends without a word may have ended for
+        good, with others there to answer."""
         key, revision_2 = b"MPA ID Rep Frame", b"\x00\x02"
         for answer, asked, failure in (
             (b"HTTP/1.1 400 Bad Request\r\n\r\n", 1, "no MPA Reply: wrong key"),
@@ -296,7 +298,8 @@ class PmClient(harness.ProgramTest):
                 )
 
     def test_a_connect_that_a_look_begins_again_goes_on_by_itself(self):
-        """The helper thread sleeps for what the program's own look has seen before it, and what it sleeps for now is something else."""
+        """The helper thread sleeps for what the program's own look has seen before it, and what it sleeps for
+        now is something else."""
         sdp = self.listener("127.0.0.1")
         sdp.listen(0)
         self.mapper(

@@ -1,4 +1,5 @@
-"""PostgreSQL: a process for each connection, psql, and pgbench with clients that stay and with clients that come and go."""
+"""PostgreSQL: a process for each connection, psql, and pgbench with clients that stay and with clients that
+come and go."""
 
 import hashlib
 import pathlib

@@ -1,4 +1,5 @@
-"""qperf: its SDP tests, for which it asks for SDP by its address family, as it has for fifteen years; its TCP tests, which know nothing of it."""
+"""qperf: its SDP tests, for which it asks for SDP by its address family, as it has for fifteen years; its TCP
+tests, which know nothing of it."""
 
 import re
 

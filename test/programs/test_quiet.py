@@ -1,4 +1,5 @@
-"""What a peer says to a program that makes no call is answered within a second; and what has nothing to answer makes no system call."""
+"""What a peer says to a program that makes no call is answered within a second; and what has nothing to
+answer makes no system call."""
 
 import pathlib
 import re
@@ -76,8 +77,8 @@ class Answers(harness.ProgramTest):
         self.assertEqual(self.program.popen.stdout.readline(), b"accepted\n")
 
     def assert_answered(self, say, wanted):
-        """say(peer) is followed by a message for which wanted(message) holds, on each connection, and on one in time: just behind the set-up, and when
-        all have been quiet."""
+        """say(peer) is followed by a message for which wanted(message) holds, on each connection, and on one
+        in time: just behind the set-up, and when all have been quiet."""
         for quiet in (False, True):
             took = []
             for peer in self.peers:

@@ -1,4 +1,5 @@
-"""redis-server: redis-benchmark with 50 clients, 100,000 keys loaded and read back, and replication with threads for the sockets."""
+"""redis-server: redis-benchmark with 50 clients, 100,000 keys loaded and read back, and replication with
+threads for the sockets."""
 
 import re
 

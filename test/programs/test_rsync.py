@@ -1,4 +1,5 @@
-"""rsync's daemon: a process for each connection; at the receiving end two processes use one socket, one reads, one writes."""
+"""rsync's daemon: a process for each connection; at the receiving end two processes use one socket, one
+reads, one writes."""
 
 import os
 
@@ -36,7 +37,8 @@ class Rsync(harness.ProgramTest):
         return port
 
     def tree(self, name):
-        """A directory of one large file, one that delta transfer finds a piece of, and many small ones; {name: hash}."""
+        """A directory of one large file, one that delta transfer finds a piece of, and many small ones;
+        {name: hash}."""
         root = self.directory / name
         (root / "many").mkdir(parents=True)
         harness.random_file(root / "large", 40_000_000, seed=5)
@@ -66,7 +68,8 @@ class Rsync(harness.ProgramTest):
                 url = f"rsync://127.0.0.1:{port}/files/"
                 self.rsync(ends, f"{self.directory}/source/", url)
                 self.assert_same("served", wanted)
-                # Again, with a piece of the large file changed at the far end: sums one way, differences the other.
+                # Again, with a piece of the large file changed at the far end: sums one way, differences the
+                # other.
                 with open(self.directory / "served" / "large", "r+b") as large:
                     large.seek(7_000_000)
                     large.write(b"changed" * 1000)

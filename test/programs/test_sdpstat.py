@@ -24,7 +24,8 @@ TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean"
 
 
 def violations(value, schema, path="$", root=None):
-    """What contradicts the schema, as far as ours use JSON Schema; members that it does not name count too."""
+    """What contradicts the schema, as far as ours use JSON Schema; members that it does not name count
+    too."""
     root = root or schema
     if "$ref" in schema:
         schema = root["$defs"][schema["$ref"].rsplit("/", 1)[1]]
@@ -156,7 +157,10 @@ class Sdpstat(harness.ProgramTest):
         ):
             self.skipTest("no right to make a mount namespace")
         shutil.copy(self.world.library, own / "libsdp.so")
-        program = "import socket, time; s = socket.create_server(('127.0.0.1', 0)); print('ready', flush=True); time.sleep(100)"
+        program = (
+            "import socket, time; s = socket.create_server(('127.0.0.1', 0)); "
+            "print('ready', flush=True); time.sleep(100)"
+        )
         service = self.world.start(
             [
                 "unshare",

@@ -1,4 +1,5 @@
-"""OpenSSH: sshd with its re-exec, privilege separation and the seccomp filter of what runs before the log-in; ssh and scp."""
+"""OpenSSH: sshd with its re-exec, privilege separation and the seccomp filter of what runs before the log-in;
+ssh and scp."""
 
 import getpass
 import hashlib

@@ -1,4 +1,5 @@
-"""stunnel: a tunnel's two ends and what is before and behind them, each connection over SDP; TLS inside the tunnel."""
+"""stunnel: a tunnel's two ends and what is before and behind them, each connection over SDP; TLS inside the
+tunnel."""
 
 import subprocess
 

@@ -1,5 +1,5 @@
-"""Small programs that everybody has: openssl's server and client, wget and Python's http.server, Perl's and Tcl's sockets, socat that forks, and a program that
-systemd's way is started with its listener."""
+"""Small programs that everybody has: openssl's server and client, wget and Python's http.server, Perl's and
+Tcl's sockets, socat that forks, and a program that systemd's way is started with its listener."""
 
 import hashlib
 import socket
@@ -23,7 +23,8 @@ for _ in range(int(sys.argv[1])):
 # Descriptor $1 becomes the first one passed, to the program behind it.
 ACTIVATE = 'exec 3<&$1; shift; LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"'
 
-# Of an echo server: what several programs read and write in turns is one stream each way. (bash reads a line by the byte.)
+# Of an echo server: what several programs read and write in turns is one stream each way. (bash reads a line
+# by the byte.)
 BASH = """
 set -eu
 exec 3<>/dev/tcp/127.0.0.1/$1
@@ -36,13 +37,16 @@ read -r first <&3
 
 PERL_SERVER = """
 use IO::Socket::INET;
-my $listener = IO::Socket::INET->new(LocalAddr => "127.0.0.1", LocalPort => $ARGV[0], Listen => 16, ReuseAddr => 1) or die $!;
+my $listener = IO::Socket::INET->new(LocalAddr => "127.0.0.1", LocalPort => $ARGV[0], Listen => 16,
+                                     ReuseAddr => 1) or die $!;
 $SIG{CHLD} = "IGNORE";
 while (my $connection = $listener->accept()) {
   my $pid = fork();
   if ($pid == 0) {
     close($listener);
-    while (my $line = <$connection>) { print $connection scalar reverse(substr($line, 0, -1)), "\\n"; $connection->flush(); }
+    while (my $line = <$connection>) {
+        print $connection scalar reverse(substr($line, 0, -1)), "\\n"; $connection->flush();
+    }
     exit 0;
   }
   close($connection);
@@ -119,7 +123,8 @@ class Tools(harness.ProgramTest):
                     [
                         "sh",
                         "-c",
-                        f"cd {directory}/www && exec openssl s_server -accept 127.0.0.1:{port} -key {directory}/key -cert "
+                        f"cd {directory}/www && "
+                        f"exec openssl s_server -accept 127.0.0.1:{port} -key {directory}/key -cert "
                         f"{directory}/certificate -HTTP -quiet",
                     ],
                     preload=ends.server,
@@ -262,7 +267,8 @@ class Tools(harness.ProgramTest):
                 self.assertEqual(server.wait(20), 0, server.output())
                 over_sdp, over_tcp = self.world.connects(port)
                 if ends.sdp:
-                    # The first one's hands may still be shaken when exec ends who does it: then it has come by TCP.
+                    # The first one's hands may still be shaken when exec ends who does it: then it has come
+                    # by TCP.
                     self.assertGreaterEqual(over_sdp, 1)
                     self.assertLessEqual(over_tcp.total(), over_tcp["hello-failed"])
 
@@ -302,7 +308,8 @@ class Tools(harness.ProgramTest):
 
 
 class ListenerOfAnother(harness.ProgramTest):
-    """A program that is started with its listener by one that keeps it, as systemd does, under a rule that allows SDP alone."""
+    """A program that is started with its listener by one that keeps it, as systemd does, under a rule that
+    allows SDP alone."""
 
     with_pmd = False
 

@@ -1,4 +1,5 @@
-"""sdpstat trace on processes that run, on one that died, and what the log keeps of a connection that broke."""
+"""sdpstat trace on processes that run, on one that died, and what the log keeps of a connection that
+broke."""
 
 import collections
 import os
@@ -165,7 +166,8 @@ class Trace(harness.ProgramTest):
         self.assertNotIn("lost", trace.output())
         count = int(re.search(r"(\d+) messages", trace.output()).group(1))
         seen = self.opcodes(target)
-        # Sends, plain and with SE, and nothing that is no FPDU but three packets to open, two MPA frames and a FIN; Hello is in one of these.
+        # Sends, plain and with SE, and nothing that is no FPDU but three packets to open, two MPA frames and
+        # a FIN; Hello is in one of these.
         self.assertEqual(sum(n for opcode, n in seen.items() if opcode), count - 1, seen)
         self.assertGreater(seen["0x03"], 100)
         self.assertIn(seen[""], (5, 6))
@@ -258,8 +260,9 @@ class Trace(harness.ProgramTest):
                 self.assertEqual(rows[0]["transfers_in"]["transaction"] != 0, mechanism == "transaction")
                 self.assertEqual(rows[0]["mode_changes"] != 0, mechanism in ("write", "transaction"))
                 self.assertEqual(rows[0]["bcopy_threshold"] == 0, mechanism != "read")
-                # A process takes its trace with it: whoever has not opened it until then misses it. How many messages there are is a matter of time:
-                # a request that is kept back for its answer may have to leave by itself.
+                # A process takes its trace with it: whoever has not opened it until then misses it. How many
+                # messages there are is a matter of time: a request that is kept back for its answer may have
+                # to leave by itself.
                 harness.wait_until(
                     lambda: all(target.stat().st_size > size + 300 for target, size in zip(targets, before)),
                     "what was sent, in the captures",
@@ -278,7 +281,8 @@ class Trace(harness.ProgramTest):
         self.assertEqual(client.popen.wait(10), -signal.SIGKILL)
         harness.wait_until(
             lambda: re.search(
-                r"aborted: link-lost; closed by the peer without a DisConn\n(?:.* s before: .*\n)*.* s before: sent Data .*payload=1234\n",
+                r"aborted: link-lost; closed by the peer without a DisConn\n"
+                r"(?:.* s before: .*\n)*.* s before: sent Data .*payload=1234\n",
                 self.world.sdp_log(),
             ),
             "the last messages in the log",

@@ -1,5 +1,5 @@
-"""What a preloaded library cannot see works as before, over TCP, and sdp-run and sdpstat say so: static programs, Go's, setuid ones, and system
-calls past the C library. (io_uring has test_io_uring.py.)"""
+"""What a preloaded library cannot see works as before, over TCP, and sdp-run and sdpstat say so: static
+programs, Go's, setuid ones, and system calls past the C library. (io_uring has test_io_uring.py.)"""
 
 import os
 import platform
@@ -18,7 +18,8 @@ RAW_CLIENT = """
 import ctypes, socket, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
 fd = libc.syscall(ctypes.c_long(41), socket.AF_INET, socket.SOCK_STREAM, 0)
-address = struct.pack("=H", socket.AF_INET) + struct.pack(">H", int(sys.argv[1])) + socket.inet_aton("127.0.0.1") + bytes(8)
+address = struct.pack("=H", socket.AF_INET) + struct.pack(">H", int(sys.argv[1]))
+address += socket.inet_aton("127.0.0.1") + bytes(8)
 assert libc.syscall(ctypes.c_long(42), fd, address, len(address)) == 0
 for line in sys.stdin.buffer:
     assert libc.syscall(ctypes.c_long(1), fd, line, ctypes.c_size_t(len(line))) == len(line)

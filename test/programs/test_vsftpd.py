@@ -1,8 +1,8 @@
-"""vsftpd: two processes for each session, of which the privileged one makes the data connections and hands them to the other. With TLS the other one
-hands them on to a third, a sibling.
+"""vsftpd: two processes for each session, of which the privileged one makes the data connections and hands
+them to the other. With TLS the other one hands them on to a third, a sibling.
 
-Without its seccomp filter, which Debian 12's vsftpd does not survive on plain TCP either (it allows no newfstatat), and with its isolation,
-for which it forks by the bare system call.
+Without its seccomp filter, which Debian 12's vsftpd does not survive on plain TCP either (it allows no
+newfstatat), and with its isolation, for which it forks by the bare system call.
 """
 
 import os
@@ -31,14 +31,16 @@ isolate_network=NO
 xferlog_enable=NO
 """
 
-# With it a third process of each session encrypts: it gets the data connections from the one that has made them.
+# With it a third process of each session encrypts: it gets the data connections from the one that has made
+# them.
 TLS = """
 ssl_enable=YES
 allow_anon_ssl=YES
 rsa_cert_file={directory}/certificate
 """
 
-# Prints the hash of each file it fetches, in one session: the server connects to the client, the other way round, and once more.
+# Prints the hash of each file it fetches, in one session: the server connects to the client, the other way
+# round, and once more.
 CLIENT = """
 import ftplib, hashlib, sys
 with ftplib.FTP() as ftp:
@@ -89,7 +91,8 @@ class Vsftpd(harness.ProgramTest):
         answer = self.world.run([sys.executable, "-c", CLIENT, port], preload=ends.client)
         self.assertEqual(answer.decode().split(), [self.wanted] * 3)
         self.assert_carried(port, ends, at_least=3)
-        # And the connections for the data: curl's two, Python's six. For passive ones the server listens when it has changed its root.
+        # And the connections for the data: curl's two, Python's six. For passive ones the server listens when
+        # it has changed its root.
         over_sdp, over_tcp = self.world.connects(r"\d+")
         if ends.sdp:
             self.assertEqual((over_sdp, over_tcp), (3 + 2 + 6, {}))

@@ -1,5 +1,5 @@
-"""xinetd: services of its own, which it forks for, and programs whose standard input and output are the connection: one that loads the library,
-and a static one, which gets it through a bridge."""
+"""xinetd: services of its own, which it forks for, and programs whose standard input and output are the
+connection: one that loads the library, and a static one, which gets it through a bridge."""
 
 import getpass
 
@@ -106,7 +106,8 @@ class Xinetd(harness.ProgramTest):
         server.stop()
 
     def sort(self, service, ends):
-        """A program whose stdio reads the connection inside the C library, to its end, and answers only then."""
+        """A program whose stdio reads the connection inside the C library, to its end, and answers only
+        then."""
         server, port = self.serve(service, ends)
         for count in 3, 50_000:
             lines = [b"%d\n" % (i * 7919 % 1_000_003) for i in range(count)]

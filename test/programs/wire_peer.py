@@ -1,7 +1,8 @@
-"""A peer that speaks SDP over iWARP by hand, a message at a time: it may be slow, silent or wrong, as no library of ours would be.
+"""A peer that speaks SDP over iWARP by hand, a message at a time: it may be slow, silent or wrong, as no
+library of ours would be.
 
-Plain Python sockets, and nothing of the library's: MPA (RFC 5044) without markers and CRC, untagged DDP segments (RFC 5041), RDMAP Sends
-(RFC 5040), SDP messages (draft-pinkerton-iwarp-sdp-01, 6).
+Plain Python sockets, and nothing of the library's: MPA (RFC 5044) without markers and CRC, untagged DDP
+segments (RFC 5041), RDMAP Sends (RFC 5040), SDP messages (draft-pinkerton-iwarp-sdp-01, 6).
 """
 
 import dataclasses

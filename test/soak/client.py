@@ -3,7 +3,8 @@
     client.py KIND HOST PORT THREADS [NAME=SHA256...]    KIND: redis, memcached, http, echo
     client.py echo-server HOST PORT
 
-A client prints a line for each answer: "ok STREAM BYTES", "error STREAM WHAT" (then it connects anew), "wrong STREAM WHAT"."""
+A client prints a line for each answer: "ok STREAM BYTES", "error STREAM WHAT" (then it connects anew), "wrong
+STREAM WHAT"."""
 
 import asyncio
 import hashlib
@@ -64,7 +65,8 @@ class Connection:
 
 
 class Store:
-    """What redis and memcached have in common: what was confirmed must come back, as long as the server is the same one."""
+    """What redis and memcached have in common: what was confirmed must come back, as long as the server is
+    the same one."""
 
     emptying = threading.Lock()
     emptied = False
@@ -89,7 +91,8 @@ class Store:
         return random.Random(seed).randbytes(size)
 
     def step(self, connection):
-        # A value on its way over a broken connection may come later than the next connection's: those have keys of their own.
+        # A value on its way over a broken connection may come later than the next connection's: those have
+        # keys of their own.
         key = f"{os.getpid()}:{self.stream}:{self.session}:{self.draw.randrange(50)}".encode()
         seed, size = self.draw.getrandbits(32), self.draw.choice((10, 300, 5000, 60_000, 300_000))
         self.values.pop(key, None)
@@ -261,7 +264,8 @@ async def echo(reader, writer):
 
 
 def echo_server(host, port):
-    """Processes made before the first client comes share the listener, as Apache's do. One that dies is replaced."""
+    """Processes made before the first client comes share the listener, as Apache's do. One that dies is
+    replaced."""
     listener = socket.create_server((host, port), backlog=128)
 
     def work():

@@ -196,7 +196,8 @@ class Faults:
         """Shells whose children have their connections, and the programs which these start."""
         block = random.Random(fault.number).randbytes(2500).hex()
         script = (
-            f"exec 3<>/dev/tcp/{pair.address}/{pair.port} || exit 1; printf '\\0\\0\\x13\\x88%s' {block} >&3; "
+            f"exec 3<>/dev/tcp/{pair.address}/{pair.port} || exit 1; "
+            f"printf '\\0\\0\\x13\\x88%s' {block} >&3; "
             "cat </dev/null; (head -c 2500 <&3; head -c 2500 <&3) | (cat) | sha256sum"
         )
         wanted = hashlib.sha256(block.encode()).hexdigest().encode()

@@ -1,4 +1,5 @@
-"""Two hosts: network namespaces with a wire between them, or, where that is not allowed, two loopback addresses.
+"""Two hosts: network namespaces with a wire between them, or, where that is not allowed, two loopback
+addresses.
 
 Each has a port mapper, statistics and a library of its own."""
 
@@ -145,8 +146,8 @@ class Host(World):
     def settings(self, mode, user):
         """Words for env(1).
 
-        In a time namespace /proc shows other start times, and the library tells by these which files are of dead
-        processes. So such a process has a statistics directory of its own."""
+        In a time namespace /proc shows other start times, and the library tells by these which files are of
+        dead processes. So such a process has a statistics directory of its own."""
         if not mode.preload:
             return []
         environment = {
@@ -174,7 +175,8 @@ class Host(World):
         directory=None,
         kept=True,
     ):
-        """As World's. Its wrappers run without the library, and exec. `kept`: its log is, and it ends with the host."""
+        """As World's. Its wrappers run without the library, and exec. `kept`: its log is, and it ends with
+        the host."""
         mode = mode or (USUAL if preload else PLAIN)
         user = user if isinstance(user, str) and os.geteuid() == 0 else None
         argv = [str(word) for word in argv]
@@ -280,7 +282,10 @@ def abilities(namespaces):
         lacks["namespaces"] = "no network namespaces here"
         lacks["nft"] = "no network namespaces here"
     else:
-        rules = "table inet soak { chain input { type filter hook input priority 0 ; numgen random mod 100 < 5 drop ; } ; }\n"
+        rules = (
+            "table inet soak { chain input { type filter hook input priority 0 ; "
+            "numgen random mod 100 < 5 drop ; } ; }\n"
+        )
         if find("nft") is None:
             lacks["nft"] = "nft is not installed"
         elif (

@@ -61,7 +61,8 @@ def concerned(happened, workload, begin, end):
 
 
 def allowed(quiet, workload, tcp, happened, usual, late):
-    """How long SDP's may be. `tcp`: the twin's; `usual`: seconds from answer to answer; `late`: what the machine kept all waiting."""
+    """How long SDP's may be. `tcp`: the twin's; `usual`: seconds from answer to answer; `late`: what the
+    machine kept all waiting."""
     here = concerned(happened, workload, quiet.begin, quiet.end)
     kinds = {one.fault.kind for one in here}
     alike = [one for one in happened if one.fault.kind in kinds and one.fault.concerns(workload)]
@@ -82,7 +83,8 @@ def hung(sdp, workload, tcp, happened, usual, late_between):
 
 
 def unexplained(told, workload, happened, grace=GRACE):
-    """Errors that no fault explains: [(when, what, since)]. What was under way may be told long after the fault."""
+    """Errors that no fault explains: [(when, what, since)]. What was under way may be told long after the
+    fault."""
     breaking = [one for one in happened if plan.KINDS[one.fault.kind].breaks and one.fault.concerns(workload)]
     return [
         (when, what, since)
@@ -92,8 +94,8 @@ def unexplained(told, workload, happened, grace=GRACE):
 
 
 def is_known(text, when, happened):
-    """A port mapper that stands still, or only starts, has descriptors of listeners in its queue: their ports are not
-    free when the program closes them."""
+    """A port mapper that stands still, or only starts, has descriptors of listeners in its queue: their ports
+    are not free when the program closes them."""
     pmd = [one for one in happened if one.fault.kind.startswith("pmd-")]
     return "already in use" in text and any(one.began < when < one.over + 2 * GRACE for one in pmd)
 
@@ -159,7 +161,8 @@ def leaks(lives):
 
 
 def costs(happened, streams):
-    """{kind: {twin: {silence or famine: [seconds]}}}: what each fault cost those whom it concerned, from its beginning on."""
+    """{kind: {twin: {silence or famine: [seconds]}}}: what each fault cost those whom it concerned, from its
+    beginning on."""
     table = {}
     streams = [(stream, Quiets(quiets)) for stream, quiets in streams]
     for one in happened:

@@ -14,7 +14,8 @@ WITH_ACCEPTING_WORKERS = ("nginx", "echo")
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of fault. `of`: the workloads it may hit, or "host" or "link". `breaks`: programs may be told of an error."""
+    """A kind of fault. `of`: the workloads it may hit, or "host" or "link". `breaks`: programs may be told of
+    an error."""
 
     name: str
     of: tuple | str
@@ -51,14 +52,16 @@ KINDS = {
         Kind("forks", ("echo",), (0.5, 1.0)),
     )
 }
-# May come while another one lasts: those that start nothing which would last differently because of the first.
+# May come while another one lasts: those that start nothing which would last differently because of the
+# first.
 BESIDE = ("server-stopped", "worker-stopped", "client-stopped", "client-killed", "loss", "forks")
 CLOCKS = (30, 86_400, 400 * 86_400, -1)  # seconds forward; -1: back, by most of what the clock shows
 
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """`at`, `seconds`: from the plan's beginning. `amount`: per cent, descriptors, MiB or seconds. `pick`: which of several, from 0 to 1."""
+    """`at`, `seconds`: from the plan's beginning. `amount`: per cent, descriptors, MiB or seconds. `pick`:
+    which of several, from 0 to 1."""
 
     number: int
     at: float
@@ -112,7 +115,8 @@ def amount_of(kind, draw):
 
 
 def make_plan(seed, minutes):
-    """Each kind comes once in every round, in an order of its own; with some of them comes a second one, elsewhere."""
+    """Each kind comes once in every round, in an order of its own; with some of them comes a second one,
+    elsewhere."""
     draw = random.Random(seed)
     seconds = minutes * 60.0
     across = frozenset(draw.sample(WORKLOADS, 6))

@@ -1,4 +1,5 @@
-"""What the clients tell: counts, the longest silences, errors. Times are this process's, as its clock is the only one that nobody moves."""
+"""What the clients tell: counts, the longest silences, errors. Times are this process's, as its clock is the
+only one that nobody moves."""
 
 import threading
 import time
@@ -7,7 +8,8 @@ LONG = 0.2  # seconds; silences that are kept
 
 
 class Stream:
-    """One after the other, answers and errors of one thread of a client. A silence ends with either, a famine with an answer."""
+    """One after the other, answers and errors of one thread of a client. A silence ends with either, a famine
+    with an answer."""
 
     def __init__(self, workload, twin, number):
         self.workload, self.twin, self.number = workload, twin, number

@@ -9,7 +9,8 @@ import judge
 
 
 class Screen:
-    """One line that moves, on a terminal; in a pipe a line every half minute. What is found is said at once."""
+    """One line that moves, on a terminal; in a pipe a line every half minute. What is found is said at
+    once."""
 
     EVERY = 30.0
 
@@ -65,8 +66,10 @@ def workload_lines(pairs, watch):
         yield (
             f"{kind:<11}{'two' if sdp.server_host is not sdp.client_host else 'one':<7}"
             f"{total('sdp', 'answers'):>13}{total('tcp', 'answers'):>9}"
-            f"{total('sdp', 'errors'):>13}{total('tcp', 'errors'):>6}{size(total('sdp', 'bytes')):>14}{size(total('tcp', 'bytes')):>9}"
-            f"{max(accepted[0], accepted[3]):>17}{accepted[1]:>6}{sum(port in ports for _, port, _ in watch.fallbacks):>11}"
+            f"{total('sdp', 'errors'):>13}{total('tcp', 'errors'):>6}"
+            f"{size(total('sdp', 'bytes')):>14}{size(total('tcp', 'bytes')):>9}"
+            f"{max(accepted[0], accepted[3]):>17}{accepted[1]:>6}"
+            f"{sum(port in ports for _, port, _ in watch.fallbacks):>11}"
         )
 
 
@@ -76,8 +79,14 @@ def fault_lines(happened, pairs):
     ]
     table = judge.costs(happened, streams)
     counts = collections.Counter(one.fault.kind for one in happened)
-    yield f"{'':<18}{'':>6}{'until told, or going on: SDP':>30}{'TCP':>14}{'until an answer: SDP':>24}{'TCP':>14}"
-    yield f"{'fault':<18}{'times':>6}{'median':>23}{'most':>7}{'median':>7}{'most':>7}{'median':>17}{'most':>7}{'median':>7}{'most':>7}   seconds"
+    yield (
+        f"{'':<18}{'':>6}{'until told, or going on: SDP':>30}{'TCP':>14}"
+        f"{'until an answer: SDP':>24}{'TCP':>14}"
+    )
+    yield (
+        f"{'fault':<18}{'times':>6}{'median':>23}{'most':>7}{'median':>7}{'most':>7}"
+        f"{'median':>17}{'most':>7}{'median':>7}{'most':>7}   seconds"
+    )
     for kind, row in sorted(table.items()):
         figures = [
             seconds(value)
@@ -93,12 +102,16 @@ def fault_lines(happened, pairs):
 
 def process_lines(lives):
     """Those that lived for half a minute; the memory at the beginning and the end, and the descriptors."""
-    yield f"{'process':<40}{'over':>5}{'lived':>9}{'MiB first':>11}{'last':>7}{'descriptors first':>19}{'last':>6}"
+    yield (
+        f"{'process':<40}{'over':>5}{'lived':>9}{'MiB first':>11}{'last':>7}"
+        f"{'descriptors first':>19}{'last':>6}"
+    )
     for life in sorted(lives, key=lambda life: (life.name, life.twin, life.samples[0][0])):
         if life.lasted() >= judge.LONG_ENOUGH:
             memory, descriptors = life.ends(judge.MEMORY), life.ends(judge.DESCRIPTORS)
             yield (
-                f"{life.name:<40}{life.twin:>5}{life.lasted():>7.0f} s{memory[0] / 1024:>11.1f}{memory[1] / 1024:>7.1f}"
+                f"{life.name:<40}{life.twin:>5}{life.lasted():>7.0f} s"
+                f"{memory[0] / 1024:>11.1f}{memory[1] / 1024:>7.1f}"
                 f"{descriptors[0]:>19}{descriptors[1]:>6}"
             )
 

@@ -132,7 +132,8 @@ class Soak:
         }
         current = getattr(self, "current", None)
         self.screen.show(
-            f"{passed // 60:.0f}:{passed % 60:04.1f} of {self.plan.seconds // 60:.0f}:{self.plan.seconds % 60:02.0f}  "
+            f"{passed // 60:.0f}:{passed % 60:04.1f} of "
+            f"{self.plan.seconds // 60:.0f}:{self.plan.seconds % 60:02.0f}  "
             f"answers {answers['sdp']} over SDP, {answers['tcp']} over TCP  found {len(self.findings.all)}  "
             + (f"fault {current.number + 1} of {len(self.plan.faults)}: {current}" if current else "")
         )
@@ -162,7 +163,8 @@ class Soak:
             if tcp or fell:
                 self.findings.add(
                     "fallback",
-                    f"{pair}: {tcp} connections were TCP in the last {CALM_CHECK:.0f} s, without a fault; {fell[:5]}",
+                    f"{pair}: {tcp} connections were TCP in the last {CALM_CHECK:.0f} s, "
+                    f"without a fault; {fell[:5]}",
                 )
             elif pair.servers and not sdp and not closed and not self.watch.of_pair(pair)[2]:
                 self.findings.add(
@@ -203,7 +205,8 @@ class Soak:
                 if count > twins:
                     self.findings.add(
                         "leaked",
-                        f"{pair}: {count} connections of the server are left 25 s after its clients ended (TCP: {twins})",
+                        f"{pair}: {count} connections of the server are left 25 s after its clients ended "
+                        f"(TCP: {twins})",
                     )
 
     def twins(self):
@@ -304,7 +307,8 @@ class Soak:
     def run(self):
         """The exit status."""
         self.screen.say(
-            f"seed {self.plan.seed}, {self.options.minutes:g} minutes, {len(self.plan.faults)} faults; logs in {self.directory}"
+            f"seed {self.plan.seed}, {self.options.minutes:g} minutes, {len(self.plan.faults)} faults; "
+            f"logs in {self.directory}"
         )
         signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
         signal.signal(signal.SIGINT, lambda *_: self.stopping.set())
@@ -327,7 +331,8 @@ class Soak:
             return 130
         if self.findings.all or self.trouble:
             self.screen.say(
-                f"FAILED: found {len(self.findings.all)}, with seed {self.plan.seed}; logs in {self.directory}"
+                f"FAILED: found {len(self.findings.all)}, with seed {self.plan.seed}; "
+                f"logs in {self.directory}"
             )
             for kind, text in self.findings.all:
                 self.screen.say(f"  {kind}: {text}")

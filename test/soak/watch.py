@@ -1,4 +1,5 @@
-"""Looks at all processes from time to time: memory and descriptors, deaths, and what sdpstat and the log say of who is TCP."""
+"""Looks at all processes from time to time: memory and descriptors, deaths, and what sdpstat and the log say
+of who is TCP."""
 
 import collections
 import pathlib

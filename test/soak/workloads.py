@@ -1,4 +1,5 @@
-"""Ten kinds of servers with clients that check what they get. Each is there twice: over SDP, and over plain TCP as the oracle."""
+"""Ten kinds of servers with clients that check what they get. Each is there twice: over SDP, and over plain
+TCP as the oracle."""
 
 import getpass
 import json
@@ -219,7 +220,8 @@ class Haproxy(Nginx):
 
 
 class Postgres(Pair):
-    """What the server has confirmed is in the table, and nothing else but what it may have confirmed to a client that was gone."""
+    """What the server has confirmed is in the table, and nothing else but what it may have confirmed to a
+    client that was gone."""
 
     kind, programs = "postgres", ("psql", "pgbench")
     bin = max(

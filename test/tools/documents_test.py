@@ -1,5 +1,5 @@
-"""What the programs say of themselves, and what man pages, completions, README and schemas say of them, agree.
-Usage: documents_test.py SDPSTAT SDP-RUN SDP-PMD"""
+"""What the programs say of themselves, and what man pages, completions, README and schemas say of them,
+agree. Usage: documents_test.py SDPSTAT SDP-RUN SDP-PMD"""
 
 import json
 import os
@@ -182,7 +182,8 @@ class Documents(unittest.TestCase):
                     f"source {library}",
                     f"source {ROOT}/packaging/completions/{program}",
                     f"function {program} {{ {PROGRAMS[program]} \"$@\"; }}",
-                    f"COMP_WORDS=({' '.join(typed)}) COMP_CWORD={len(typed) - 1} COMP_LINE='{line}' COMP_POINT={len(line)} COMP_TYPE=9",
+                    f"COMP_WORDS=({' '.join(typed)}) COMP_CWORD={len(typed) - 1} "
+                    f"COMP_LINE='{line}' COMP_POINT={len(line)} COMP_TYPE=9",
                     f"_{program.replace('-', '_')} {program} {typed[-1]} {typed[-2]}",
                     'printf "%s\\n" "${COMPREPLY[@]}"',
                 )

@@ -19,8 +19,9 @@ FOLDER = tempfile.TemporaryDirectory(prefix="sdp-run-")
 
 
 def any_library():
-    """A library that does no harm when it is preloaded, and passes for libsdp.so: what is tested is the environment. Not libc itself
-    unless there is nothing else: ahead of ASan's run time it takes away the calls that ASan stands in front of.
+    """A library that does no harm when it is preloaded, and passes for libsdp.so: what is tested is the
+    environment. Not libc itself unless there is nothing else: ahead of ASan's run time it takes away the
+    calls that ASan stands in front of.
     """
     paths = [line.rsplit(" ", 1)[-1].strip() for line in open("/proc/self/maps")]
     for name in ("/libm.so", "/libz.so", "/libdl.so", "/libc.so"):
@@ -196,9 +197,11 @@ class SdpRunWithPmd(unittest.TestCase):
         self.assertEqual(got.returncode, -signal.SIGSEGV)
 
     def test_signals_are_passed_on(self):
-        # No shell: bash that is about to block in its read runs no trap before that read returns, which may be never.
+        # No shell: bash that is about to block in its read runs no trap before that read returns, which may
+        # be never.
         program = (
-            "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}); print('ready', flush=True); "
+            "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}); "
+            "print('ready', flush=True); "
             "signal.sigwait({signal.SIGTERM}); print('got', flush=True); sys.exit(9)"
         )
         with start(

@@ -2,7 +2,8 @@
 // descriptor that POSIX_TEST_FD names.
 //   echo    to the end of the stream, then "bye"
 //   reset   reads one byte and ends with the connection reset
-//   take    listens at the abstract Unix address POSIX_TEST_NAME, closes the descriptor, echoes on one it is passed
+//   take    listens at the abstract Unix address POSIX_TEST_NAME, closes the descriptor, echoes on one
+//           it is passed
 //   wait    reads to the end, and says how that was: "end", or an error's number
 #include <errno.h>
 #include <fcntl.h>

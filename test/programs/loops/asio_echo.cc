@@ -1,7 +1,8 @@
 // An echo server and its client on asio, two threads in one io_context.
 //
 //   asio_echo serve PORT             echoes what each connection sends
-//   asio_echo send PORT COUNT SIZE   COUNT connections at once: each sends SIZE bytes, checks the echo; "ok COUNT"
+//   asio_echo send PORT COUNT SIZE   COUNT connections at once: each sends SIZE bytes, checks the echo;
+//                                    "ok COUNT"
 #include <array>
 #include <asio.hpp>
 #include <cstdio>

@@ -1,7 +1,8 @@
 // An echo server and its client on libev, with whichever of libev's ways to wait LIBEV_FLAGS names.
 //
 //   libev_echo serve PORT             echoes what each connection sends, in one thread
-//   libev_echo send PORT COUNT SIZE   COUNT connections at once: each sends SIZE bytes, checks the echo; "ok COUNT"
+//   libev_echo send PORT COUNT SIZE   COUNT connections at once: each sends SIZE bytes, checks the echo;
+//                                     "ok COUNT"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ev.h>
