@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "test/tools/stats_fixture.h"
@@ -61,6 +62,25 @@ TEST_CASE("each header field that another layout would have is refused") {
   for (auto error :
        {ImageError::kTooShort, ImageError::kNotOurs, ImageError::kVersion, ImageError::kBadLayout}) {
     CHECK(std::string(ToString(error)) != "unknown");
+  }
+}
+
+// Those of another version would be refused at once, and a fuzzer that begins with them finds nothing.
+TEST_CASE("the fuzzer's seeds are of the present version") {
+  size_t present = 0;
+  for (const auto& seed : std::filesystem::directory_iterator(SDP_STATS_CORPUS)) {
+    std::ifstream file(seed.path(), std::ios::binary);
+    struct {
+      uint64_t magic;
+      uint32_t version;
+    } first = {};
+    file.read(reinterpret_cast<char*>(&first), offsetof(Header, version) + sizeof first.version);
+    if (file && first.magic == kMagic && first.version == kVersion) ++present;
+  }
+  CHECK(present >= 10);
+  for (const char* name : {"header", "three_records"}) {
+    INFO(name);
+    CHECK(std::filesystem::exists(std::filesystem::path(SDP_STATS_CORPUS) / name));
   }
 }
 
