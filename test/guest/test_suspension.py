@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A program over a kernel RNIC whose peer, over the embedded one, asks for Socket Duplication (SDP 13): the
-cases of test/suspension that have the tag [rnic], at the RDMA device's address."""
+cases of test/posix/suspension that have the tag [rnic], at the RDMA device's address."""
 
 import os
 import pathlib
@@ -28,7 +28,7 @@ sys.exit(
             "sdp",
             "--verbose",
             "--tests",
-            BUILD / "test" / "suspension" / "suspension_tests",
+            BUILD / "test" / "posix" / "suspension" / "suspension_tests",
             "--preload",
             BUILD / "preload" / "libsdp.so",
             "--pmd",
