@@ -28,6 +28,31 @@ if(SDP_FUZZ)
   target_compile_options(sdp_build_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# The standard library's headers are parsed once for all rooms, Catch2's for all tests. A compiler cache does
+# not know such files; with one, each source is compiled by itself.
+if(CMAKE_CXX_COMPILER_LAUNCHER OR NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(precompile OFF)
+else()
+  set(precompile ON)
+endif()
+option(SDP_PRECOMPILE "precompile headers of tests and rooms" ${precompile})
+
+# sdp_precompiled(<target> <owner>): as <owner>'s headers are, whose compiler options must be the same.
+function(sdp_precompiled target owner)
+  if(SDP_PRECOMPILE)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
+  endif()
+endfunction()
+
+if(SDP_PRECOMPILE)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompile.cc CONTENT "int main() {}\n")
+  add_library(sdp_precompiled_rooms OBJECT ${CMAKE_BINARY_DIR}/precompile.cc)
+  target_link_libraries(sdp_precompiled_rooms PRIVATE sdp_build_flags)
+  target_precompile_headers(sdp_precompiled_rooms
+    PRIVATE <algorithm> <array> <atomic> <chrono> <functional> <memory> <mutex> <optional> <span> <string>
+            <string_view> <variant> <vector> <absl/container/inlined_vector.h> <tl/expected.hpp>)
+endif()
+
 # sdp_room(<target> SOURCES a.cc b.cc DEPENDS <other targets>): a static library; includes are written from
 # the repository's root. A header-only room has no SOURCES. What a room may use stands in scripts/rooms.
 function(sdp_room target)
@@ -36,6 +61,7 @@ function(sdp_room target)
     add_library(${target} STATIC ${ROOM_SOURCES})
     target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
     target_link_libraries(${target} PUBLIC ${ROOM_DEPENDS} PRIVATE sdp_build_flags)
+    sdp_precompiled(${target} sdp_precompiled_rooms)
   else()
     add_library(${target} INTERFACE)
     target_include_directories(${target} INTERFACE ${PROJECT_SOURCE_DIR})
@@ -59,6 +85,7 @@ function(sdp_test name)
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} sdp_test_main sdp_build_flags)
   if(NOT TEST_AS_SHIPPED)
     target_link_libraries(${name} PRIVATE sdp_test_flags)
+    sdp_precompiled(${name} sdp_precompiled_tests)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   if(NOT TEST_TIMEOUT)

@@ -44,7 +44,7 @@ class Urgent {
     Direction& d = directions_[side];
     d.in_line = true;
     if (d.mark) ++d.sent;
-    return player_.Play(std::string("SO_OOBINLINE ") + (side == 0 ? "client" : "server"), [=](World& w) {
+    return player_.Play(side == 0 ? "SO_OOBINLINE client" : "SO_OOBINLINE server", [=](World& w) {
       const int one = 1;
       return Answer(w.calls.Set(w.fds[side], SOL_SOCKET, SO_OOBINLINE, &one, sizeof one));
     });
