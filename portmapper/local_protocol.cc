@@ -10,6 +10,23 @@ namespace {
 
 constexpr uint32_t kMagic = 0x5344504C;  // "SDPL"
 
+// Of a message that has this magic, this version, and zeros.
+Result<void, LocalError> ParseShort(Bytes message, uint16_t version) {
+  if (message.size() != kRegisterRequestSize) return unexpected(LocalError::kWrongLength);
+  const BoundedReader<kRegisterRequestSize> reader(message.first<kRegisterRequestSize>());
+  if (reader.Load<uint32_t, 0>() != kMagic) return unexpected(LocalError::kBadMagic);
+  if (reader.Load<uint16_t, 4>() != version) return unexpected(LocalError::kBadVersion);
+  return {};
+}
+
+std::array<std::byte, kRegisterRequestSize> SerializeShort(uint16_t version) {
+  std::array<std::byte, kRegisterRequestSize> out{};
+  BoundedWriter<kRegisterRequestSize> writer(out);
+  writer.Store<uint32_t, 0>(kMagic);
+  writer.Store<uint16_t, 4>(version);
+  return out;
+}
+
 char Printable(char c) { return c >= 0x20 && c < 0x7f ? c : '?'; }
 
 }  // namespace
@@ -39,11 +56,14 @@ std::string_view ToString(Refusal refusal) {
 }
 
 Result<RegisterRequest, LocalError> ParseRegisterRequest(Bytes message) {
-  if (message.size() != kRegisterRequestSize) return unexpected(LocalError::kWrongLength);
-  const BoundedReader<kRegisterRequestSize> reader(message.first<kRegisterRequestSize>());
-  if (reader.Load<uint32_t, 0>() != kMagic) return unexpected(LocalError::kBadMagic);
-  if (reader.Load<uint16_t, 4>() != kLocalProtocolVersion) return unexpected(LocalError::kBadVersion);
+  if (const auto parsed = ParseShort(message, kLocalProtocolVersion); !parsed)
+    return unexpected(parsed.error());
   return RegisterRequest{kLocalProtocolVersion};
+}
+
+Result<Greeting, LocalError> ParseGreeting(Bytes message) {
+  if (const auto parsed = ParseShort(message, kGreetingVersion); !parsed) return unexpected(parsed.error());
+  return Greeting{};
 }
 
 Result<RnicRequest, LocalError> ParseRnicRequest(Bytes message) {
@@ -77,12 +97,10 @@ Result<RegisterReply, LocalError> ParseRegisterReply(Bytes message) {
 }
 
 std::array<std::byte, kRegisterRequestSize> Serialize(const RegisterRequest& request) {
-  std::array<std::byte, kRegisterRequestSize> out{};
-  BoundedWriter<kRegisterRequestSize> writer(out);
-  writer.Store<uint32_t, 0>(kMagic);
-  writer.Store<uint16_t, 4>(request.version);
-  return out;
+  return SerializeShort(request.version);
 }
+
+std::array<std::byte, kRegisterRequestSize> Serialize(Greeting) { return SerializeShort(kGreetingVersion); }
 
 std::array<std::byte, kRnicRequestSize> Serialize(const RnicRequest& request) {
   std::array<std::byte, kRnicRequestSize> out{};

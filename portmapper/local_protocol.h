@@ -1,5 +1,13 @@
 // How a listening process registers with the sdp-pmd of its host: a SOCK_SEQPACKET unix socket, one
-// connection per listener, one message each way. The registration lasts while the connection is open.
+// connection per listener, a greeting and a request, each with its reply. The registration lasts while the
+// connection is open.
+//
+//   client -> daemon:  16 bytes, the greeting. A daemon that answers it runs, and takes the request at once.
+//   Descriptors in the queue of a daemon that stands still would keep the client's ports bound.
+//     0      4        6        8                16
+//     +------+--------+--------+----------------+
+//     | SDPL |   3    | zero   | zero           |
+//     +------+--------+--------+----------------+
 //
 //   client -> daemon:  16 bytes, and with them (SCM_RIGHTS) two descriptors: the conventional listener, the
 //   SDP listener
@@ -21,8 +29,10 @@
 //     | SDPL |version |refusal | text ...
 //     +------+--------+--------+-----------
 //
-// Numbers are big-endian. The descriptors are the proof: only who holds a listener can pass it. The daemon
-// looks at them and closes them; it never keeps somebody's port open.
+// A request may come without a greeting. A daemon that knows no greeting refuses it with kBadVersion, and the
+// client sends its request over a new connection. Numbers are big-endian. The descriptors are the proof: only
+// who holds a listener can pass it. The daemon looks at them and closes them; it never keeps somebody's port
+// open.
 #ifndef SDP_PORTMAPPER_LOCAL_PROTOCOL_H_
 #define SDP_PORTMAPPER_LOCAL_PROTOCOL_H_
 
@@ -42,6 +52,7 @@ inline constexpr uint16_t kLocalProtocolVersion = 1;
 inline constexpr size_t kRegisterRequestSize = 16;
 inline constexpr uint16_t kRnicRequestVersion = 2;
 inline constexpr size_t kRnicRequestSize = 28;
+inline constexpr uint16_t kGreetingVersion = 3;
 inline constexpr size_t kReplyHeaderSize = 8;
 inline constexpr size_t kMaxReplyText = 120;
 inline constexpr size_t kMaxReplySize = kReplyHeaderSize + kMaxReplyText;
@@ -49,7 +60,7 @@ inline constexpr size_t kRegisterDescriptors = 2;
 
 // Why the daemon does not register. The values are the wire's.
 enum class Refusal : uint16_t {
-  kNone = 0,  // registered
+  kNone = 0,  // registered; to a greeting: the daemon runs
   kBadMessage = 1,
   kBadVersion = 2,
   kBadDescriptors = 3,  // not as many as the request needs
@@ -72,6 +83,7 @@ struct RegisterRequest {
 struct RnicRequest {
   Endpoint sdp;
 };
+struct Greeting {};
 struct RegisterReply {
   uint16_t version = kLocalProtocolVersion;
   Refusal refusal = Refusal::kNone;
@@ -82,9 +94,12 @@ struct RegisterReply {
 [[nodiscard]] Result<RegisterRequest, LocalError> ParseRegisterRequest(Bytes message);
 // Exactly kRnicRequestSize bytes. Whether anybody can listen there is not checked.
 [[nodiscard]] Result<RnicRequest, LocalError> ParseRnicRequest(Bytes message);
+// Exactly kRegisterRequestSize bytes; the zero fields are not checked.
+[[nodiscard]] Result<Greeting, LocalError> ParseGreeting(Bytes message);
 [[nodiscard]] Result<RegisterReply, LocalError> ParseRegisterReply(Bytes message);
 
 [[nodiscard]] std::array<std::byte, kRegisterRequestSize> Serialize(const RegisterRequest& request);
+[[nodiscard]] std::array<std::byte, kRegisterRequestSize> Serialize(Greeting greeting);
 [[nodiscard]] std::array<std::byte, kRnicRequestSize> Serialize(const RnicRequest& request);
 // Returns how much of `out` is used.
 [[nodiscard]] size_t Serialize(const RegisterReply& reply, std::array<std::byte, kMaxReplySize>& out);

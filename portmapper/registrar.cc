@@ -114,10 +114,11 @@ Result<uid_t, RegistrarError> TrustedByPath(int fd, const std::string& path, con
              path + " is served by user " + std::to_string(*peer) + ", who is neither root nor this user"));
 }
 
-// What is said to a daemon, with the listeners that prove it.
+// What a daemon is told, with the listeners that prove it.
 struct Request {
   Bytes bytes;
   std::span<const int> listeners;  // kRegisterDescriptors at most
+  bool greets = true;              // the greeting goes first
 };
 
 Result<void, RegistrarError> Send(int fd, const Request& request, const RegistrarCalls& calls) {
@@ -126,13 +127,15 @@ Result<void, RegistrarError> Send(int fd, const Request& request, const Registra
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = CMSG_SPACE(request.listeners.size_bytes());
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(request.listeners.size_bytes());
-  std::memcpy(CMSG_DATA(header), request.listeners.data(), request.listeners.size_bytes());
+  if (!request.listeners.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(request.listeners.size_bytes());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(request.listeners.size_bytes());
+    std::memcpy(CMSG_DATA(header), request.listeners.data(), request.listeners.size_bytes());
+  }
   ssize_t sent;
   do sent = calls.sendmsg(fd, &message, MSG_NOSIGNAL);
   while (sent < 0 && errno == EINTR);
@@ -166,8 +169,14 @@ Result<void, RegistrarError> AwaitReply(int fd, Clock::time_point deadline, cons
 
 Result<int, RegistrarError> Introduce(Connection connection, const Request& request,
                                       Clock::time_point deadline, const RegistrarCalls& calls) {
-  auto step = Send(connection.fd(), request, calls);
-  if (step) step = AwaitReply(connection.fd(), deadline, calls);
+  const auto ask = [&](const Request& message) {
+    auto step = Send(connection.fd(), message, calls);
+    return step ? AwaitReply(connection.fd(), deadline, calls) : step;
+  };
+  Result<void, RegistrarError> step;
+  // Until the daemon has read them, listeners would stay open in its queue, whatever this process does.
+  if (request.greets) step = ask({.bytes = Serialize(Greeting{}), .listeners = {}});
+  if (step) step = ask(request);
   if (!step) return unexpected(std::move(step.error()));
   return connection.Release();
 }
@@ -204,9 +213,8 @@ Result<int, RegistrarError> RegisterByName(const std::string& path, uid_t daemon
   return Introduce(std::move(connection), request, deadline, calls);
 }
 
-Result<int, RegistrarError> Register(const std::string& path, const Request& request, Duration limit,
-                                     const RegistrarCalls& calls) {
-  const Clock::time_point deadline = Clock::now() + limit;
+Result<int, RegistrarError> RegisterAt(const std::string& path, const Request& request,
+                                       Clock::time_point deadline, const RegistrarCalls& calls) {
   auto by_path = RegisterByPath(path, request, deadline, calls);
   if (by_path || by_path.error().failure != RegistrarFailure::kNoDaemon || calls.known_daemons == nullptr)
     return by_path;
@@ -218,6 +226,17 @@ Result<int, RegistrarError> Register(const std::string& path, const Request& req
   // Whoever has taken the name, or does not want us there, is no daemon of ours.
   const bool answered = by_name || by_name.error().failure == RegistrarFailure::kRefused;
   return answered ? std::move(by_name) : std::move(by_path);
+}
+
+Result<int, RegistrarError> Register(const std::string& path, const Request& request, Duration limit,
+                                     const RegistrarCalls& calls) {
+  const Clock::time_point deadline = Clock::now() + limit;
+  auto result = RegisterAt(path, request, deadline, calls);
+  if (result || result.error().refusal != Refusal::kBadVersion) return result;
+  // The daemon runs, and knows no greeting.
+  Request request_alone = request;
+  request_alone.greets = false;
+  return RegisterAt(path, request_alone, deadline, calls);
 }
 
 Result<int, RegistrarError> Register(std::span<const std::string> socket_paths, const Request& request,

@@ -73,9 +73,10 @@ inline constexpr const char* kSystemSocketPath = "/run/sdp/pmd.sock";
 // neither root nor this process's own user is trusted there for himself. A full backlog at the name counts as
 // nobody there, and whatever goes wrong there leaves the error that the path gave. Both descriptors stay the
 // caller's. Blocks at most `limit` (the daemon looks at descriptors and does no other I/O, so it normally
-// answers within a fraction of a millisecond). Returns the descriptor that keeps the registration alive,
-// close-on-exec; the caller closes it with the listener. It becomes readable (end of file) when the daemon
-// goes away: then close it and register again. Starts no thread, raises no SIGPIPE; changes errno.
+// answers within a fraction of a millisecond). The listeners are passed to a daemon that has answered a
+// greeting: one that stands still would keep them open. Returns the descriptor that keeps the registration
+// alive, close-on-exec; the caller closes it with the listener. It becomes readable (end of file) when the
+// daemon goes away: then close it and register again. Starts no thread, raises no SIGPIPE; changes errno.
 [[nodiscard]] Result<int, RegistrarError> RegisterListener(const std::string& socket_path,
                                                            int conventional_listener, int sdp_listener,
                                                            Duration limit = std::chrono::milliseconds(200),

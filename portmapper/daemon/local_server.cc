@@ -240,8 +240,13 @@ void LocalServer::HandleClient(Clients::iterator client, Time now) {
     Drop(client);
     return;
   }
-  HandleRequest(client, message, Bytes(data).first(static_cast<size_t>(std::max<ssize_t>(message.length, 0))),
-                now);
+  const Bytes said = Bytes(data).first(static_cast<size_t>(std::max<ssize_t>(message.length, 0)));
+  if (!client->greeted && message.descriptors.empty() && ParseGreeting(said)) {
+    client->greeted = true;
+    Confirm(client);
+  } else {
+    HandleRequest(client, message, said, now);
+  }
 }
 
 Result<ListenerProof, ProofFailure> LocalServer::Prove(const LocalMessage& message, Bytes data, Time now) {
@@ -253,7 +258,7 @@ Result<ListenerProof, ProofFailure> LocalServer::Prove(const LocalMessage& messa
       return unexpected(ProofFailure{Refusal::kBadMessage, "not a registration"});
     return unexpected(ProofFailure{
         Refusal::kBadVersion,
-        absl::StrCat("sdp-pmd speaks versions ", kLocalProtocolVersion, " and ", kRnicRequestVersion)});
+        absl::StrCat("sdp-pmd speaks versions ", kLocalProtocolVersion, " to ", kGreetingVersion)});
   }
   if (message.truncated) return unexpected(ProofFailure{Refusal::kInternal, "descriptors were lost"});
   if (request) return ProveListener(message.descriptors, netns_);
@@ -282,6 +287,10 @@ void LocalServer::HandleRequest(Clients::iterator client, const LocalMessage& me
   ++counters_.registered;
   Log(LogLevel::kInfo, "%s: %s is served over SDP at %s", OwnerOf(client->registration),
       proof->registration.conventional.ToString(), proof->registration.sdp.ToString());
+  Confirm(client);
+}
+
+void LocalServer::Confirm(Clients::iterator client) {
   std::array<std::byte, kMaxReplySize> reply;
   const size_t size = Serialize(RegisterReply{}, reply);
   if (send(client->fd, reply.data(), size, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) Drop(client);

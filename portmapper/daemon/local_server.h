@@ -1,8 +1,8 @@
 // Local registration (see local_protocol.h): accepts the listening processes of this host, checks what they
 // prove, and keeps each registration for as long as its connection is open.
 //
-// What one local user can do to the others is bounded: connections a user and in all, one small message a
-// connection, a time-out for those that say nothing, nothing that blocks.
+// What one local user can do to the others is bounded: connections a user and in all, a greeting and one
+// request a connection, a time-out for those that say nothing, nothing that blocks.
 #ifndef SDP_PORTMAPPER_DAEMON_LOCAL_SERVER_H_
 #define SDP_PORTMAPPER_DAEMON_LOCAL_SERVER_H_
 
@@ -84,6 +84,7 @@ class LocalServer {
     uid_t uid;
     pid_t pid;
     Time deadline;  // for its request, while it is silent
+    bool greeted = false;
     bool registered = false;
     RegistrationId registration{};
     ListenerFacts listener;
@@ -102,6 +103,7 @@ class LocalServer {
   void HandleClient(Clients::iterator client, Time now);
   void HandleRequest(Clients::iterator client, const LocalMessage& message, Bytes data, Time now);
   [[nodiscard]] Result<ListenerProof, ProofFailure> Prove(const LocalMessage& message, Bytes data, Time now);
+  void Confirm(Clients::iterator client);
   void Refuse(Clients::iterator client, const ProofFailure& failure, Time now);
   void Drop(Clients::iterator client);
   [[nodiscard]] bool Admit(uid_t uid) const;

@@ -14,6 +14,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const auto request = ParseRegisterRequest(bytes)) {
     SDP_CHECK(size == kRegisterRequestSize && ParseRegisterRequest(Serialize(*request)).has_value());
   }
+  if (ParseGreeting(bytes)) {
+    SDP_CHECK(size == kRegisterRequestSize && ParseGreeting(Serialize(Greeting{})).has_value());
+    SDP_CHECK(!ParseRegisterRequest(bytes));
+  }
   if (const auto request = ParseRnicRequest(bytes)) {
     SDP_CHECK(size == kRnicRequestSize && ParseRnicRequest(Serialize(*request))->sdp == request->sdp);
   }

@@ -29,6 +29,18 @@ TEST_CASE("only a whole request of this version is one", "[local_protocol]") {
   CHECK(ParseRegisterRequest(bytes).error() == LocalError::kBadMagic);
 }
 
+TEST_CASE("a greeting, byte for byte", "[local_protocol]") {
+  auto bytes = Serialize(Greeting{});
+  const uint8_t expected[16] = {'S', 'D', 'P', 'L', 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  CHECK(std::equal(bytes.begin(), bytes.end(), reinterpret_cast<const std::byte*>(expected)));
+  CHECK(ParseGreeting(bytes).has_value());
+  CHECK(ParseRegisterRequest(bytes).error() == LocalError::kBadVersion);
+  CHECK(ParseGreeting(Bytes(bytes).first(15)).error() == LocalError::kWrongLength);
+  CHECK(ParseGreeting(Serialize(RegisterRequest{})).error() == LocalError::kBadVersion);
+  bytes[0] = std::byte{'X'};
+  CHECK(ParseGreeting(bytes).error() == LocalError::kBadMagic);
+}
+
 TEST_CASE("a kernel RNIC's registration, byte for byte", "[local_protocol]") {
   const auto v4 = Serialize(RnicRequest{test::At("10.0.0.2:258")});
   const uint8_t expected[28] = {'S', 'D', 'P', 'L', 0, 2, 0, 4, 10, 0, 0, 2, 0, 0,

@@ -72,6 +72,46 @@ TEST_CASE("a registered client has no limit, and does not keep silent ones alive
   CHECK(f.local->NextTimeout() == kNever);
 }
 
+TEST_CASE("a greeting is answered, once, and buys no time", "[local_server]") {
+  Fixture f;
+  const ListenerPair pair("127.0.0.1");
+  const UniqueFd connection = ConnectLocal(f.path);
+  REQUIRE(SendLocal(connection.get(), Serialize(Greeting{}), {}));
+  f.Settle(Ms(5000));
+  CHECK(AwaitReply(connection.get())->refusal == Refusal::kNone);
+  CHECK(f.server.registrations().size() == 0);
+  CHECK(f.local->NextTimeout() == Ms(6000));
+  SECTION("the request follows") {
+    REQUIRE(SendLocal(connection.get(), Serialize(RegisterRequest{}),
+                      std::vector<int>{pair.conventional.get(), pair.sdp.get()}));
+    f.Settle(Ms(5999));
+    CHECK(AwaitReply(connection.get())->refusal == Refusal::kNone);
+    CHECK(f.server.registrations().size() == 1);
+    CHECK(f.local->NextTimeout() == kNever);
+  }
+  SECTION("the time is over") {
+    f.Settle(Ms(6000));
+    CHECK(f.local->clients() == 0);
+    CHECK(AwaitEnd(connection.get()));
+  }
+  SECTION("another greeting is refused") {
+    REQUIRE(SendLocal(connection.get(), Serialize(Greeting{}), {}));
+    f.Settle(Ms(5001));
+    CHECK(AwaitReply(connection.get())->refusal == Refusal::kBadVersion);
+    CHECK(AwaitEnd(connection.get()));
+  }
+}
+
+TEST_CASE("a greeting has no descriptors", "[local_server]") {
+  Fixture f;
+  const ListenerPair pair("127.0.0.1");
+  const UniqueFd connection = ConnectLocal(f.path);
+  REQUIRE(SendLocal(connection.get(), Serialize(Greeting{}), std::vector<int>{pair.conventional.get()}));
+  f.Settle(Ms(0));
+  CHECK(AwaitReply(connection.get())->refusal == Refusal::kBadVersion);
+  CHECK(f.local->clients() == 0);
+}
+
 TEST_CASE("clients above the bounds are told and dropped", "[local_server]") {
   LocalServerOptions options;
   SECTION("of one user") { options.max_clients_per_user = 2; }

@@ -30,13 +30,14 @@ UniqueFd Serve(const std::string& path, int backlog) {
   return fd;
 }
 
-// A daemon that answers the next client with these bytes, or closes without a word if there are none.
+// A daemon that answers the next client's greeting and its request with these bytes, or closes without a word
+// if there are none.
 std::thread AnswerOnce(int listener, std::vector<std::byte> bytes) {
   return std::thread([listener, bytes = std::move(bytes)] {
     const UniqueFd client(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     std::byte scratch[64];
-    (void)!recv(client.get(), scratch, sizeof scratch, 0);
-    if (!bytes.empty()) (void)!send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    for (int i = 0; i < 2 && recv(client.get(), scratch, sizeof scratch, 0) > 0 && !bytes.empty(); ++i)
+      (void)!send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   });
 }
 
@@ -72,6 +73,36 @@ TEST_CASE("a silent daemon costs no more than the limit", "[registrar]") {
   CHECK(std::chrono::steady_clock::now() - start >= 50ms);
 }
 
+// Whether a socket without options can have the address.
+bool MayBind(const Endpoint& endpoint) {
+  const int family = endpoint.version == IpVersion::kV4 ? AF_INET : AF_INET6;
+  const UniqueFd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage name;
+  const socklen_t length = ToSockaddr(endpoint, &name);
+  return bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), length) == 0;
+}
+
+TEST_CASE("a daemon that stands still does not keep the listeners open", "[registrar]") {
+  const TempDir directory;
+  const std::string path = directory.Path("pmd");
+  const UniqueFd listener = Serve(path, 8);
+  const auto address = GENERATE("127.0.0.1", "[::1]");
+  CAPTURE(address);
+  Endpoint conventional;
+  Endpoint sdp;
+  {
+    const ListenerPair pair(address);
+    conventional = LocalAddress(pair.conventional.get());
+    sdp = LocalAddress(pair.sdp.get());
+    CHECK_FALSE(MayBind(conventional));
+    const auto result = RegisterListener(path, pair.conventional.get(), pair.sdp.get(), 50ms);
+    REQUIRE_FALSE(result.has_value());
+    CHECK(result.error().failure == RegistrarFailure::kTimeout);
+  }
+  CHECK(MayBind(conventional));
+  CHECK(MayBind(sdp));
+}
+
 TEST_CASE("a daemon whose backlog is full costs no more than the limit", "[registrar]") {
   const TempDir directory;
   const std::string path = directory.Path("pmd");
@@ -102,6 +133,38 @@ TEST_CASE("a refusal comes with the daemon's words", "[registrar]") {
   CHECK(error.failure == RegistrarFailure::kRefused);
   CHECK(error.refusal == Refusal::kTooMany);
   CHECK(error.text == "go away");
+}
+
+TEST_CASE("a daemon that knows no greeting gets the request alone", "[registrar]") {
+  const TempDir directory;
+  const UniqueFd listener = Serve(directory.Path("pmd"), 8);
+  std::vector<size_t> heard;  // descriptors that came with each message
+  std::thread daemon([&] {
+    for (const Refusal answer : {Refusal::kBadVersion, Refusal::kNone}) {
+      const UniqueFd client(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      std::byte scratch[64];
+      iovec data{scratch, sizeof scratch};
+      alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
+      msghdr message{};
+      message.msg_iov = &data;
+      message.msg_iovlen = 1;
+      message.msg_control = control;
+      message.msg_controllen = sizeof control;
+      (void)!recvmsg(client.get(), &message, MSG_CMSG_CLOEXEC);
+      const cmsghdr* rights = CMSG_FIRSTHDR(&message);
+      heard.push_back(rights == nullptr ? 0 : (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+      for (size_t i = 0; i < heard.back(); ++i) close(reinterpret_cast<const int*>(CMSG_DATA(rights))[i]);
+      std::array<std::byte, kMaxReplySize> reply;
+      const size_t size = Serialize({kLocalProtocolVersion, answer, ""}, reply);
+      (void)!send(client.get(), reply.data(), size, MSG_NOSIGNAL);
+    }
+  });
+  const ListenerPair pair("127.0.0.1");
+  const auto result = RegisterListener(directory.Path("pmd"), pair.conventional.get(), pair.sdp.get(), 5s);
+  daemon.join();
+  REQUIRE(result.has_value());
+  CHECK(heard == std::vector<size_t>{0, 2});
+  close(*result);
 }
 
 int g_interruptions = 0;

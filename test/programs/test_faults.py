@@ -1,7 +1,9 @@
 """The port mapper dies, the peer dies: what is open lives on, or ends as TCP would end it."""
 
 import signal
+import socket
 import subprocess
+import sys
 
 import harness
 
@@ -36,6 +38,51 @@ class PortMapperDies(harness.ProgramTest):
         client.popen.stdin.write(b"%d\n" % size)
         client.popen.stdin.flush()
         self.assertEqual(client.popen.stdout.readline(), b"ok %d\n" % size)
+
+
+# Listens, tells on which port, and for each line closes that and listens there again, without SO_REUSEADDR.
+LISTENS_AGAIN = """
+import socket, sys
+address = (sys.argv[1], 0)
+for line in sys.stdin:
+    s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET)
+    s.bind(address)
+    s.listen()
+    address = s.getsockname()
+    print(address[1], flush=True)
+    sys.stdin.readline()
+    s.close()
+"""
+
+
+class PortMapperStandsStill(harness.ProgramTest):
+    def listens_again(self, host):
+        self.world.pmd.popen.send_signal(signal.SIGSTOP)
+        self.addCleanup(self.world.pmd.popen.send_signal, signal.SIGCONT)
+        program = self.world.start(
+            [sys.executable, "-c", LISTENS_AGAIN, host], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+        def listen():
+            program.popen.stdin.write(b"\n")
+            program.popen.stdin.flush()
+            return int(program.popen.stdout.readline())
+
+        port = listen()
+        program.popen.stdin.write(b"\n")  # closes
+        self.assertEqual(listen(), port)
+        program.kill()
+        program.wait()
+        with self.assertRaises(ConnectionRefusedError):
+            socket.create_connection((host, port))
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as other:
+            other.bind((host, port))
+
+    def test_a_closed_listeners_port_is_free(self):
+        self.listens_again("127.0.0.1")
+
+    def test_a_closed_listeners_port_is_free_ipv6(self):
+        self.listens_again("::1")
 
 
 class PeerDies(harness.ProgramTest):
