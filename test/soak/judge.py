@@ -93,20 +93,13 @@ def unexplained(told, workload, happened, grace=GRACE):
     ]
 
 
-def is_known(text, when, happened):
-    """A port mapper that stands still, or only starts, has descriptors of listeners in its queue: their ports
-    are not free when the program closes them."""
-    pmd = [one for one in happened if one.fault.kind.startswith("pmd-")]
-    return "already in use" in text and any(one.began < when < one.over + 2 * GRACE for one in pmd)
-
-
 def lost(sdp, tcp, workload, happened, late=0.0):
     """SDP's unexplained errors, without those that came to the twin on TCP at about the same time."""
     twins = [when for when, _, _ in unexplained(tcp, workload, happened, GRACE + late)]
     return [
         (when, what)
         for when, what, _ in unexplained(sdp, workload, happened, GRACE + late)
-        if not any(abs(when - other) < 10 for other in twins) and not is_known(what, when, happened)
+        if not any(abs(when - other) < 10 for other in twins)
     ]
 
 

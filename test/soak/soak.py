@@ -254,7 +254,7 @@ class Soak:
                 and abs(then - when) < 10
                 for then, other, _ in self.watch.dead
             )
-            if server.pair.twin == "sdp" and not beside and not judge.is_known(how, when, self.happened):
+            if server.pair.twin == "sdp" and not beside:
                 self.findings.add("lost", f"{server} ended by itself at {when - self.start:.1f} s with {how}")
         for life, what, growth, limit in judge.leaks(self.watch.lives.values()):
             self.findings.add(
