@@ -56,7 +56,7 @@ class CheckRooms(unittest.TestCase):
         self.assert_fine()
 
     def test_an_include_however_it_is_written(self):
-        for line in (
+        lines = (
             '#include "preload/high.h"',
             '#include "../../preload/high.h"',
             '#include "../../core/wire/../../preload/high.h"',
@@ -71,10 +71,13 @@ class CheckRooms(unittest.TestCase):
             'const char* kAll = "/*";\n#include "preload/high.h"\nconst char* kEnd = "*/";',
             '#include_next "preload/high.h"',
             '#import "preload/high.h"',
-        ):
+        )
+        for number, line in enumerate(lines):
+            self.write(f"core/base/low{number}.cc", f"int before;\n{line}\nint behind;\n")
+        _, output = self.check()
+        for number, line in enumerate(lines):
             with self.subTest(line):
-                self.write(LOW, f"int before;\n{line}\nint behind;\n")
-                self.assert_found(f"{LOW} includes preload/high.h")
+                self.assertIn(f"core/base/low{number}.cc includes preload/high.h", output)
 
     def test_a_name_from_a_macro(self):
         self.write(LOW, '#define HIGH "preload/high.h"\n#include HIGH\n')
@@ -98,64 +101,54 @@ class CheckRooms(unittest.TestCase):
         self.assert_found("core/base/low.c includes preload/high.h")
 
     def build(self, **sources):
-        """Objects of the two files, as a build tree has them."""
+        """Objects of a low and a high file for each name, as a build tree has them; then what the check says."""
         commands = []
-        for path, text in ((LOW, sources["low"]), (HIGH, sources["high"])):
-            self.write(path, text)
-            written = f"{pathlib.Path(path).stem}.o"
-            subprocess.run(
-                ["c++", "-std=c++20", "-O0", "-c", path, "-o", f"build/{written}"],
-                cwd=(self.root / "build").parent,
-                check=True,
-            )
-            commands.append({"file": str(self.root / path), "command": f"c++ -o {written} -c {path}"})
+        self.write(".gitignore", "build\n")
+        (self.root / "build").mkdir()
+        for name, texts in sources.items():
+            for folder, text in zip(("core/base", "preload"), texts, strict=True):
+                path, written = f"{folder}/{name}.cc", f"{folder.replace('/', '-')}-{name}.o"
+                self.write(path, text)
+                subprocess.run(["c++", "-c", path, "-o", f"build/{written}"], cwd=self.root, check=True)
+                commands.append({"file": str(self.root / path), "command": f"c++ -o {written} -c {path}"})
         self.write("build/compile_commands.json", json.dumps(commands))
+        return self.check("--build", "build")
 
     def test_symbols_that_are_declared_by_hand(self):
-        (self.root / "build").mkdir()
-        self.write(".gitignore", "build\n")
-        for kind, low, high in (
-            (
-                "a function",
-                "namespace sdp { void High(); void Low() { High(); } }",
-                "namespace sdp { void High() {} }",
+        sources = {
+            "function": ("namespace sdp { void F(); void UseF() { F(); } }", "namespace sdp { void F() {} }"),
+            "inlined": (
+                "namespace sdp { void I(); void UseI() { I(); } }",
+                "namespace sdp { inline void I() {} void OwnI() { I(); } }",
             ),
-            (
-                "an inline function",
-                "namespace sdp { void High(); void Low() { High(); } }",
-                "namespace sdp { inline void High() {} void Uses() { High(); } }",
+            "templated": (
+                "namespace sdp { template <class T> void T1(); void UseT() { T1<int>(); } }",
+                "namespace sdp { template <class T> void T1() {} template void T1<int>(); }",
             ),
-            (
-                "a template",
-                "namespace sdp { template <class T> void High(); void Low() { High<int>(); } }",
-                "namespace sdp { template <class T> void High() {} template void High<int>(); }",
+            "c_function": (
+                'extern "C" void c_f(); namespace sdp { void UseC() { c_f(); } }',
+                'extern "C" void c_f() {}',
             ),
-            (
-                "a C function",
-                'extern "C" void high(); namespace sdp { void Low() { high(); } }',
-                'extern "C" void high() {}',
+            "c_variable": (
+                'extern "C" int c_v; namespace sdp { int UseV() { return c_v; } }',
+                'extern "C" { int c_v = 1; }',
             ),
-            (
-                "a C variable",
-                'extern "C" int high; int Low() { return high; }',
-                'extern "C" { int high = 1; }',
-            ),
-        ):
-            with self.subTest(kind):
-                self.build(low=low, high=high)
-                self.assert_found(f"{LOW} has symbols of {HIGH}", "--build", "build")
+        }
+        status, output = self.build(**sources)
+        self.assertEqual(status, 1, output)
+        for name in sources:
+            with self.subTest(name):
+                self.assertIn(f"core/base/{name}.cc has symbols of preload/{name}.cc", output)
 
     def test_symbols_that_are_allowed(self):
-        (self.root / "build").mkdir()
-        self.write(".gitignore", "build\n")
         # The names of the C library are interposed: a call of `read` is one of the system.
-        self.build(
-            low='extern "C" long read(int, void*, unsigned long);\n'
-            "namespace sdp { long Low() { return read(0, nullptr, 0); } }",
-            high='extern "C" long read(int, void*, unsigned long) { return 0; }\n'
-            "namespace sdp { long Low(); long High() { return Low(); } }",
+        low = 'extern "C" long read(int, void*, unsigned long); namespace sdp { long Low() { return read(0, nullptr, 0); } }'
+        high = (
+            'extern "C" long read(int, void*, unsigned long) { return 0; }\n'
+            "namespace sdp { long Low(); long High() { return Low(); } }"
         )
-        self.assert_fine("--build", "build")
+        status, output = self.build(allowed=(low, high))
+        self.assertEqual(status, 0, output)
 
 
 if __name__ == "__main__":

@@ -284,7 +284,9 @@ def echo_server(host, port):
     for _ in range(2):
         work()
     while True:
-        os.wait()
+        pid, status = os.wait()
+        if os.WIFSIGNALED(status):
+            print(f"worker {pid} exited on signal {os.WTERMSIG(status)}", file=sys.stderr, flush=True)
         time.sleep(0.05)
         work()
 

@@ -120,7 +120,6 @@ class SocketClient:
         self.pair, self.argv = pair, argv
         self.streams = [Stream(pair.workload, pair.twin, number) for number in range(threads)]
         self.process = None
-        self.touched = 0
 
     def start(self, wanted=USUAL):
         self.process = self.pair.client_host.start(
@@ -222,7 +221,6 @@ class ProgramClient:
         self.pair, self.operate, self.pause = pair, operate, pause
         self.streams = [Stream(pair.workload, pair.twin, number)]
         self.mode = USUAL
-        self.touched = 0
         self.current = []
         self.stopping = threading.Event()
         self.thread = None

@@ -18,6 +18,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"))
 
+import judge  # noqa: E402
 import sdp_world  # noqa: E402
 from sdp_world import Process, World, find, wait_until  # noqa: E402
 
@@ -105,6 +106,7 @@ class Host(World):
     def __init__(self, name, address, other_library, holder=None, device=None):
         self.name, self.address, self.holder, self.device = name, address, holder, device
         self.numbers = itertools.count()
+        self.crashes = []
         self.fallback_ports = itertools.count(20_000 + 1000 * (ord(name) - ord("a")))
         super().__init__(with_pmd=False)
         self.listen = [address]
@@ -201,12 +203,27 @@ class Host(World):
                 pass_fds=pass_fds,
             )
         process = Process(popen, log)
+        process.twin = "sdp" if mode.preload or argv[0] == str(sdp_world.PMD) else "tcp"
+        process.program = pathlib.Path(argv[0]).name
+        process.lines_read = 0
         if kept:
             self.processes.append(process)
         return process
 
+    def examine(self, process):
+        """What its end and its log tell of a crash."""
+        by = -(process.popen.poll() or 0)
+        lines = judge.crash_lines(process.output())
+        what = [f"signal {by}"] if by in judge.CRASHES else []
+        what += lines[process.lines_read :]
+        process.lines_read = len(lines)
+        for one in what:
+            text = f"{process.program} on host {self.name}, over {process.twin.upper()}: {one}"
+            self.crashes.append(judge.Crash(time.monotonic(), process.program, process.twin, text))
+
     def forget(self, process):
         """One that has ended, of which there are many."""
+        self.examine(process)
         with contextlib.suppress(ValueError):
             self.processes.remove(process)
         with contextlib.suppress(OSError):
@@ -317,8 +334,4 @@ class Lateness:
             before = now
 
     def between(self, begin, end):
-        return sum(seconds for at, seconds in self.late if begin <= at <= end + 0.5)
-
-    def worst(self):
-        """Of any ten seconds."""
-        return max((self.between(at, at + 10) for at, _ in self.late), default=0.0)
+        return judge.late_between(self.late, begin, end)

@@ -1,10 +1,12 @@
 """One run: two hosts, the workloads in twins, the plan's faults one after the other, and the judgement."""
 
+import json
 import signal
 import threading
 import time
 
 import clients
+import crashes
 import faults
 import hosts
 import judge
@@ -15,6 +17,7 @@ import workloads
 from record import Findings
 from sdp_world import wait_until
 
+RECORDS = "records.json"
 CALM_CHECK = 6.0  # the last seconds, in which all is SDP that can be
 
 
@@ -222,44 +225,37 @@ class Soak:
             if twin == "sdp"
         ]
 
+    def records(self):
+        for host in self.hosts.values():
+            self.watch.read_log(host)
+            for process in host.processes:
+                host.examine(process)
+        return judge.Records(
+            start=self.start,
+            end=time.monotonic(),
+            happened=self.happened,
+            streams=[
+                judge.Heard(one.workload, one.twin, one.number, one.answers, one.long, one.told)
+                for pair in self.pairs
+                for one in pair.streams
+            ],
+            late=self.lateness.late,
+            dead=[
+                (when, server.pair.workload, server.pair.twin, str(server), how)
+                for when, server, how in self.watch.dead
+            ],
+            lives=list(self.watch.lives.values()),
+            crashes=[crash for host in self.hosts.values() for crash in host.crashes],
+            traced=self.crashes.all(),
+            lines=self.watch.lines,
+            found=list(self.findings.all),
+        )
+
     def judge(self):
-        for stream, twin in self.twins():
-            mine, others = ([judge.Quiet(*long) for long in one.long] for one in (stream, twin))
-            usual = (time.monotonic() - self.start) / max(1, twin.answers)
-            for quiet, limit in judge.hung(
-                mine, stream.workload, others, self.happened, usual, self.lateness.between
-            ):
-                here = [
-                    one.fault.number
-                    for one in judge.concerned(self.happened, stream.workload, quiet.begin, quiet.end)
-                ]
-                self.findings.add(
-                    "hung",
-                    f"{stream}: {quiet.kind} of {quiet.length:.1f} s (accepted: {limit:.1f}) "
-                    f"from {quiet.begin - self.start:.1f} s on, faults {here}",
-                )
-            told = [
-                one for one in stream.told if "server is busy" not in one[1]
-            ]  # iperf3's, which serves one client at a time
-            for when, what in judge.lost(
-                told, twin.told, stream.workload, self.happened, self.lateness.worst()
-            ):
-                self.findings.add(
-                    "lost", f"{stream}: {what} at {when - self.start:.1f} s, which no fault explains"
-                )
-        for when, server, how in self.watch.dead:
-            beside = any(
-                other.pair.workload == server.pair.workload
-                and other.pair.twin == "tcp"
-                and abs(then - when) < 10
-                for then, other, _ in self.watch.dead
-            )
-            if server.pair.twin == "sdp" and not beside:
-                self.findings.add("lost", f"{server} ended by itself at {when - self.start:.1f} s with {how}")
-        for life, what, growth, limit in judge.leaks(self.watch.lives.values()):
-            self.findings.add(
-                "leaked", f"{life.name}: {growth} {what} more in {life.lasted():.0f} s (accepted: {limit})"
-            )
+        records = self.records()
+        (self.directory / RECORDS).write_text(json.dumps(records.as_json()))
+        for kind, text in judge.verdict(records):
+            self.findings.add(kind, text)
 
     def write_logs(self):
         with open(self.directory / "plan", "w") as file:
@@ -278,7 +274,7 @@ class Soak:
             rows += [
                 (when, f"fell back: port {port}, {reason}") for when, port, reason in self.watch.fallbacks
             ]
-            rows += [(when, f"{server} ended by itself: {how}") for when, server, how in self.watch.dead]
+            rows += [(when, f"{server}: {how}") for when, server, how in self.watch.dead]
             rows += [(when, f"the machine was {late:.2f} s late") for when, late in self.lateness.late]
             file.writelines(f"{when - self.start:9.2f} {text}\n" for when, text in sorted(rows))
             file.writelines(
@@ -301,6 +297,8 @@ class Soak:
         for need, reason in sorted(self.lacks.items()):
             kinds = [kind.name for kind in plan.KINDS.values() if kind.needs == need]
             say(f"skipped in part: {', '.join(kinds)}: {reason}")
+        if self.crashes.reason:
+            say(f"skipped in part: crashes of processes that their server replaces: {self.crashes.reason}")
         late = sum(seconds for _, seconds in self.lateness.late)
         say(f"{len(self.happened)} faults; the machine kept this program waiting for {late:.1f} s in all")
 
@@ -312,6 +310,13 @@ class Soak:
         )
         signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
         signal.signal(signal.SIGINT, lambda *_: self.stopping.set())
+        self.crashes = crashes.Crashes(self.namespaces)
+        try:
+            return self.run_traced()
+        finally:
+            self.crashes.end()
+
+    def run_traced(self):
         self.in_background(self.lateness.run, self.stopping)
         self.set_up()
         self.in_background(self.watch.run, self.stopping, self.broken)
@@ -337,5 +342,15 @@ class Soak:
             for kind, text in self.findings.all:
                 self.screen.say(f"  {kind}: {text}")
             return 1
-        self.screen.say("nothing wrong, lost, hung or leaked")
+        self.screen.say("nothing wrong, lost, hung, leaked, broken or crashed")
         return 0
+
+
+def judge_anew(directory):
+    """Of a run whose records were kept; the exit status."""
+    records = judge.Records.from_json(json.loads((directory / RECORDS).read_text()))
+    found = [*records.found, *judge.verdict(records)]
+    for kind, text in found:
+        print(f"{kind}: {text}")
+    print(f"found {len(found)}")
+    return 1 if found else 0

@@ -1,13 +1,24 @@
 """The soak's own parts: a seed names a plan; what is a leak, a hang, a loss."""
 
+import json
 import pathlib
+import socket
+import subprocess
 import sys
+import tempfile
+import threading
+import types
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import crashes  # noqa: E402
+import faults  # noqa: E402
+import hosts  # noqa: E402
 import judge  # noqa: E402
 import plan  # noqa: E402
+import record  # noqa: E402
+import watch  # noqa: E402
 
 
 class Plans(unittest.TestCase):
@@ -84,6 +95,13 @@ class Hangs(unittest.TestCase):
         twice = [happened("reset", "link", 10, 10.3), happened("reset", "link", 30, 30.3)]
         self.assertEqual(self.hung([(10, 16, "silence")], tcp=[(30, 35, "silence")], faults=twice), [])
 
+    def test_another_fault_of_that_kind_excuses_little(self):
+        losses = [happened("loss", "link", 10, 13), happened("loss", "link", 610, 613)]
+        beside = [(610, 648, "silence")]
+        self.assertEqual(len(self.hung([(10, 50, "silence")], tcp=beside, faults=losses)), 1)
+        self.assertEqual(self.hung([(610, 630, "silence")], tcp=beside, faults=losses), [])
+        self.assertEqual(len(self.hung([(610, 648, "silence")], tcp=beside, faults=losses)), 1)
+
 
 class Losses(unittest.TestCase):
     def lost(self, sdp, tcp=(), faults=()):
@@ -109,6 +127,248 @@ class Losses(unittest.TestCase):
     def test_what_tcp_was_told_too(self):
         self.assertEqual(self.lost([12], tcp=[15]), [])
         self.assertEqual(len(self.lost([12], tcp=[50])), 1)
+
+    def test_one_error_of_tcp_explains_one(self):
+        self.assertEqual(self.lost([12, 14], tcp=[15, 16]), [])
+        self.assertEqual(len(self.lost([12, 13, 14], tcp=[15])), 2)
+
+    def test_no_fault_explains_a_crash(self):
+        for how in ("psql ended with -11", "ssh ended with 139: ", "psql ended with -6: x"):
+            for fault in happened("client-killed", "redis", 10, 11), happened(
+                "address-gone", "host b", 10, 11
+            ):
+                with self.subTest(f"{how}, {fault.fault.kind}"):
+                    told = [(16, how, 15)]
+                    self.assertEqual(len(judge.lost(told, [], "redis", [fault])), 1)
+                    self.assertEqual(len(judge.lost(told, [(15, "reset", 14)], "redis", [fault])), 1)
+        killed = happened("client-killed", "redis", 10, 11)
+        self.assertEqual(judge.lost([(16, "psql ended with -9", 15)], [], "redis", [killed]), [])
+        self.assertEqual(judge.lost([(16, "psql ended with 2", 15)], [], "redis", [killed]), [])
+
+
+def crash(when, twin, program="redis-server"):
+    return judge.Crash(when, program, twin, "it died")
+
+
+class Crashes(unittest.TestCase):
+    def crashed(self, *all, kind="little-memory"):
+        return judge.crashed(list(all), [happened(kind, "redis", 10, 12)])
+
+    def test_a_crash_is_one_whatever_the_fault(self):
+        for kind in plan.KINDS:
+            self.assertEqual(len(self.crashed(crash(11, "sdp"), kind=kind)), 1, kind)
+            self.assertEqual(len(self.crashed(crash(11, None), kind=kind)), 1, kind)
+
+    def test_short_of_memory_tcp_may_excuse_it(self):
+        self.assertEqual(self.crashed(crash(11, "sdp"), crash(12, "tcp")), [])
+        self.assertEqual(self.crashed(crash(11, None), crash(12, None)), [])
+        self.assertEqual(len(self.crashed(crash(11, "sdp"), crash(12, "sdp"))), 2)
+        self.assertEqual(len(self.crashed(crash(11, "sdp"), crash(40, "tcp"))), 1)
+        self.assertEqual(len(self.crashed(crash(11, "sdp"), crash(12, "tcp", "nginx"))), 1)
+        self.assertEqual(len(self.crashed(crash(11, "sdp"), crash(12, "tcp"), kind="few-descriptors")), 1)
+
+    def test_what_the_kernel_tells(self):
+        text = (
+            "# tracer: nop\n"
+            "           bash-8684    [001] d..1.  5399.540220: signal_deliver: sig=11 errno=0 code=0 sa_handler=0 sa_flags=0\n"
+            "  nginx: worker-77   [000] .....  5400.000001: signal_deliver: sig=6 errno=0 code=-6 sa_handler=0 sa_flags=0\n"
+        )
+        self.assertEqual(
+            [(one.when, one.program) for one in crashes.deaths(text)],
+            [(5399.54022, "bash"), (5400.000001, "nginx: worker")],
+        )
+
+    def test_a_worker_that_its_master_replaces(self):
+        script = (
+            "import sys; sys.path.insert(0, sys.argv[1]); import crashes, subprocess; seen = crashes.Crashes(True)\n"
+            "worker = 'kill -KILL $BASHPID & wait; (kill -SEGV $BASHPID) & wait; exit 0'\n"
+            "status = subprocess.run(['bash', '-c', worker]).returncode\n"
+            "print(seen.reason or f'{status} {len(seen.all())}'); seen.end()\n"
+        )
+        done = subprocess.run(
+            [
+                "unshare",
+                "--mount",
+                sys.executable,
+                "-B",
+                "-c",
+                script,
+                pathlib.Path(__file__).parent.resolve(),
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        if "no tracing" in done.stdout:
+            print(f"skipped: {done.stdout.strip()}")
+            self.skipTest(done.stdout.strip())
+        self.assertEqual(done.stdout.split(), ["0", "1"])
+
+    def test_what_logs_tell(self):
+        for line in (
+            "sdp: preload/x.cc:7: broken invariant: !full()",
+            "2026/11/24 [alert] 7#7: worker process 12 exited on signal 11 (core dumped)",
+            "LOG:  server process (PID 12) was terminated by signal 6: Aborted",
+            "bash: line 1:    44 Segmentation fault      cat",
+            "*** stack smashing detected ***: terminated",
+            "free(): invalid pointer",
+            "Redis 7.0.15 crashed by signal: 11, si_code: 1",
+        ):
+            self.assertEqual(judge.crash_lines(f"one\n{line}\n"), [line])
+        for line in "worker process 12 exited on signal 9", "LOG: aborting any active transactions":
+            self.assertEqual(judge.crash_lines(line), [])
+
+    def test_what_the_library_tells(self):
+        bad = "sdp[7]: connection with 10.0.0.1:9 aborted: bad-sequence; mseq 7"
+        good = (
+            "sdp[7]: connection with 10.0.0.1:9 aborted: link-lost; connection lost: Connection reset by peer"
+        )
+        self.assertEqual(judge.error_lines(f"{good}\n{bad}\n"), [bad])
+        lost = "sdp[7]: no descriptor left to close a connection in good order: its last bytes are lost"
+        few = [happened("few-descriptors", "redis", 10, 12)]
+        self.assertEqual(judge.broken([(11, bad), (11, lost)], few), [(11, bad)])
+        self.assertEqual(len(judge.broken([(40, lost)], few)), 1)
+
+    def host(self, log):
+        """A host of no world: its `examine` alone."""
+        host = object.__new__(hosts.Host)
+        host.name, host.processes, host.crashes = "a", [], []
+        return host, types.SimpleNamespace(
+            log=log, output=log.read_text, program="nginx", twin="sdp", lines_read=0
+        )
+
+    def test_a_process_that_is_forgotten_is_examined(self):
+        with tempfile.TemporaryDirectory(prefix="sdp-soak-parts-") as directory:
+            log = pathlib.Path(directory) / "log"
+            for command, said, count in (
+                ("kill -SEGV $$", "", 1),
+                ("kill -KILL $$", "", 0),
+                ("exit 1", "worker process 12 exited on signal 11\n", 1),
+            ):
+                log.write_text(said)
+                host, process = self.host(log)
+                process.popen = subprocess.Popen(["bash", "-c", command])
+                process.popen.wait()
+                host.forget(process)
+                self.assertEqual(len(host.crashes), count, command)
+
+    def test_a_living_process_is_examined_by_its_log(self):
+        with tempfile.TemporaryDirectory(prefix="sdp-soak-parts-") as directory:
+            log = pathlib.Path(directory) / "log"
+            log.write_text("worker process 12 exited on signal 11\n")
+            host, process = self.host(log)
+            process.popen = types.SimpleNamespace(poll=lambda: None)
+            host.examine(process)
+            host.examine(process)
+            self.assertEqual(len(host.crashes), 1)
+
+
+class Touched(unittest.TestCase):
+    def test_a_fault_of_another_excuses_no_server(self):
+        for kind, may_end in ("client-killed", False), ("worker-killed", False), ("server-killed", True):
+            server = types.SimpleNamespace(touched=0)
+            pair = types.SimpleNamespace(workload="echo", servers=[server], clients=[])
+            working = faults.Faults({}, [pair], None)
+            setattr(working, kind.replace("-", "_"), lambda fault, pair: None)
+            seen = []
+            working.run(happened(kind, "echo", 0, 0).fault, lambda _: seen.append(server.touched))
+            self.assertEqual(seen, [int(may_end)], kind)
+            self.assertEqual(server.touched, 0)
+
+
+class Forks(unittest.TestCase):
+    def serve(self, spoil):
+        """A listener that sends back what comes, through `spoil(number of the connection, data)`."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+
+        def work():
+            for number in range(1000):
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection, connection.makefile("rb") as asked:
+                    data = asked.read(4 + 5000)[4:]
+                    connection.sendall(spoil(number, data))
+
+        threading.Thread(target=work, daemon=True).start()
+        return listener.getsockname()[1]
+
+    def found(self, spoil):
+        """What is found when each shell says something of an error, too."""
+        findings = record.Findings(lambda _: None)
+
+        def start(argv, mode, stdout):
+            command = ["bash", "-c", "echo noise >&2; " + argv[2]]
+            popen = subprocess.Popen(command, stdout=stdout, stderr=subprocess.DEVNULL)
+            return types.SimpleNamespace(popen=popen, output=lambda: "noise", kill=popen.kill)
+
+        host = types.SimpleNamespace(start=start, forget=lambda _: None)
+        pair = types.SimpleNamespace(
+            twin="sdp", address="127.0.0.1", port=self.serve(spoil), client_host=host, mode=lambda mode: mode
+        )
+        fault = happened("forks", "echo", 0, 0).fault
+        faults.Faults({}, [], findings).forks(fault, pair)()
+        return [kind for kind, _ in findings.all]
+
+    def test_wrong_data_are_not_tried_again(self):
+        self.assertEqual(self.found(lambda number, data: b"x" + data[1:] if number == 0 else data), ["wrong"])
+
+    def test_an_end_that_comes_early_is(self):
+        self.assertEqual(self.found(lambda number, data: data[:2000] if number == 0 else data), [])
+        self.assertEqual(self.found(lambda number, data: data[:2000]), ["lost"])
+        self.assertEqual(self.found(lambda number, data: data), [])
+
+
+class Watches(unittest.TestCase):
+    def test_the_log_is_read_for_errors(self):
+        with tempfile.NamedTemporaryFile("w", prefix="sdp-soak-parts-") as file:
+            host = type("Host", (), {"log_file": file.name})
+            watching = watch.Watch([host], [], None)
+            bad = "sdp[7]: connection with 10.0.0.1:9 aborted: bad-sequence"
+            file.write(f"{bad}\nsdp[7]: connect to 10.0.0.1:9: TCP, because pm-denied (x)\n")
+            file.flush()
+            watching.read_log(host)
+            watching.read_log(host)
+            self.assertEqual([line for _, line in watching.lines], [bad])
+            self.assertEqual(len(watching.fallbacks), 1)
+
+
+class Verdicts(unittest.TestCase):
+    def records(self, **other):
+        heard = [judge.Heard("redis", twin, 0, 1000, [], []) for twin in ("sdp", "tcp")]
+        lists = {
+            name: [] for name in ("happened", "late", "dead", "lives", "crashes", "traced", "lines", "found")
+        }
+        return judge.Records(**{"start": 0.0, "end": 60.0, "streams": heard, **lists, **other})
+
+    def test_records_that_were_written_are_judged_alike(self):
+        self.assertEqual(list(judge.verdict(self.records())), [])
+        heard = self.records().streams
+        heard[0].told = [(16.0, "psql ended with -11", 15.0)]
+        heard[0].long = [(20.0, 30.0, "silence")]
+        samples = [(10.0 * i, 10_000, 10 + 20 * i) for i in range(10)]
+        records = self.records(
+            streams=heard,
+            happened=[happened("client-killed", "redis", 10.0, 11.0)],
+            dead=[(40.0, "redis", "sdp", "a server", "ended with 1: x")],
+            lives=[judge.Life("redis", "sdp", samples)],
+            crashes=[crash(11.0, "sdp")],
+            traced=[crash(11.0, None)],
+            lines=[(11.0, "aborted: bad-sequence")],
+        )
+        found = list(judge.verdict(records))
+        self.assertEqual(
+            sorted(kind for kind, _ in found),
+            ["broken", "crashed", "crashed", "hung", "leaked", "lost", "lost"],
+        )
+        again = judge.Records.from_json(json.loads(json.dumps(records.as_json())))
+        self.assertEqual(list(judge.verdict(again)), found)
+
+    def test_a_server_that_crashes_beside_tcps(self):
+        dead = [(40.0, "redis", twin, "a server", "ended with -11: ") for twin in ("sdp", "tcp")]
+        self.assertEqual([kind for kind, _ in judge.verdict(self.records(dead=dead))], ["lost"])
 
 
 class Leaks(unittest.TestCase):
@@ -154,6 +414,40 @@ class Leaks(unittest.TestCase):
             judge.leaks([self.life("tcp", [10, 10, 10, 10**6, 10**6, 10**6], [5] * 6)]), []
         )
         self.assertEqual(judge.leaks([self.life("sdp", [10, 10**6], [5, 500])]), [])
+
+    def test_a_short_life_may_grow_by_less(self):
+        def life(growth, number, seconds=58.0):
+            samples = [(2.0 * i, 10_000 + growth * i // 29, 10 + number * i // 29) for i in range(30)]
+            return judge.Life("redis", "sdp", [(when * seconds / 58, *values) for when, *values in samples])
+
+        self.assertEqual(len(judge.leaks([life(18_700 * 1024 // 1000 + 2000, 0)])), 1)
+        self.assertEqual(len(judge.leaks([life(0, 12)])), 1)
+        self.assertEqual(judge.leaks([life(3000, 2)]), [])
+
+    def test_restarts_hide_no_leak(self):
+        """Each life alone grows by what is accepted; ten of them do not."""
+
+        def lives(twin, descriptors, memory):
+            return [
+                judge.Life(
+                    "redis",
+                    twin,
+                    [
+                        (1000 * n + 2.0 * i, 10_000 + memory * i // 30, 10 + descriptors * i // 30)
+                        for i in range(31)
+                    ],
+                )
+                for n in range(10)
+            ]
+
+        found = judge.leaks(lives("sdp", 5, 0))
+        self.assertEqual(
+            [(what, "together" in who) for who, what, _, _ in found], [("descriptors a minute", True)]
+        )
+        found = judge.leaks(lives("sdp", 0, 12000))
+        self.assertEqual([what for _, what, _, _ in found], ["KiB of memory a minute"])
+        self.assertEqual(judge.leaks(lives("sdp", 5, 12000) + lives("tcp", 5, 12000)), [])
+        self.assertEqual(judge.leaks(lives("sdp", 1, 1000)), [])
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ class Watch:
         self.born = {}
         self.read = {host: 0 for host in hosts}  # of their logs
         self.fallbacks = []  # (when, port, reason)
+        self.lines = []  # (when, line): errors in the log
         self.seen = {}  # (pid, port): (accepted over SDP, over TCP)
         self.closed = {}  # (host, pid): connections over SDP that are over
         self.accepted = collections.defaultdict(lambda: [0, 0])  # port: the sums of those
@@ -55,7 +56,7 @@ class Watch:
             (
                 time.monotonic(),
                 server,
-                f"{process.popen.returncode}: {' '.join(process.output()[-300:].split())}",
+                f"ended with {process.popen.returncode}: {' '.join(process.output()[-300:].split())}",
             )
         )
         server.start()
@@ -114,9 +115,9 @@ class Watch:
             lines = file.read()
         whole = lines[: lines.rfind(b"\n") + 1]
         self.read[host] += len(whole)
-        for port, reason in re.findall(
-            r"connect to \S+:(\d+): TCP, because (\S+)", whole.decode(errors="replace")
-        ):
+        text = whole.decode(errors="replace")
+        self.lines += [(time.monotonic(), line) for line in judge.error_lines(text)]
+        for port, reason in re.findall(r"connect to \S+:(\d+): TCP, because (\S+)", text):
             self.fallbacks.append((time.monotonic(), int(port), reason.rstrip(":,")))
 
     def of_pair(self, pair):
