@@ -9,7 +9,6 @@
 
 #include "verbs/ibv/ibv_qp.h"
 #include "verbs/ibv/ibv_resources.h"
-#include "verbs/ibv/ibv_rnic.h"
 #include "verbs/rnic.h"
 
 namespace sdp::ibv {

@@ -18,7 +18,8 @@ constexpr Duration kMostRoundTrip = std::chrono::milliseconds(200);
 }  // namespace
 
 IbvQp::IbvQp(std::unique_ptr<Resources> resources, const verbs::QpOptions& options)
-    : resources_(std::move(resources)),
+    : QueuePair({.pollable = this, .device = this}),
+      resources_(std::move(resources)),
       api_(resources_->api),
       options_(options),
       name_(resources_->id->verbs->device->name),
@@ -46,10 +47,9 @@ void IbvQp::Establish(uint16_t ird, uint16_t ord) {
 
 void IbvQp::SetRoundTrip(Duration duration) { round_trip_ = std::min(duration, kMostRoundTrip); }
 
-bool IbvQp::Names(sockaddr_storage* local, sockaddr_storage* peer) const {
+void IbvQp::Names(sockaddr_storage* local, sockaddr_storage* peer) const {
   *local = resources_->id->route.addr.src_storage;
   *peer = resources_->id->route.addr.dst_storage;
-  return true;
 }
 
 void IbvQp::SetOrd(uint16_t ord) { ord_ = std::min(ord_, ord); }
@@ -71,9 +71,6 @@ std::optional<verbs::MemoryRegion> IbvQp::Register(MutableBytes memory, verbs::A
                              .base_to = reinterpret_cast<uint64_t>(memory.data()),
                              .length = static_cast<uint32_t>(memory.size())};
 }
-
-// An adapter's translation of a region is fixed.
-bool IbvQp::MoveRegion(STag, MutableBytes) { return false; }
 
 void IbvQp::Deregister(STag stag) {
   const auto region = regions_.find(stag);

@@ -24,7 +24,7 @@
 
 namespace sdp::ibv {
 
-class IbvQp final : public verbs::QueuePair {
+class IbvQp final : public verbs::QueuePair, public verbs::Pollable, public verbs::DeviceLink {
  public:
   // `resources`: with a queue pair, not yet connected.
   IbvQp(std::unique_ptr<Resources> resources, const verbs::QpOptions& options);
@@ -59,7 +59,6 @@ class IbvQp final : public verbs::QueuePair {
 
   std::optional<verbs::MemoryRegion> Register(MutableBytes memory, verbs::Access access) override;
   void Deregister(STag stag) override;
-  bool MoveRegion(STag stag, MutableBytes memory) override;
   [[nodiscard]] bool IsRegistered(STag stag) const override { return regions_.contains(stag); }
 
   bool Flush() override;
@@ -68,9 +67,6 @@ class IbvQp final : public verbs::QueuePair {
   verbs::ReadStatus ReadLink() override;
   verbs::ReadStatus ReadForSolicited() override;
   verbs::ReadStatus PollLink() override;
-  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) override;
-  // The owner waits for event_fd() itself.
-  [[nodiscard]] bool can_block() const override { return false; }
   bool PollCompletion(verbs::Completion* out) override;
   [[nodiscard]] bool has_untold() const override {
     return !ready_.empty() || armed_for_solicited_ || (broken_ && !ended_);
@@ -79,8 +75,7 @@ class IbvQp final : public verbs::QueuePair {
 
   [[nodiscard]] int event_fd() const override { return resources_->event_fd; }
   void SetEventFd(int) override {}
-  [[nodiscard]] bool owns_event_fd() const override { return true; }
-  bool Names(sockaddr_storage* local, sockaddr_storage* peer) const override;
+  void Names(sockaddr_storage* local, sockaddr_storage* peer) const override;
   [[nodiscard]] verbs::Interest interest() const override { return {.read = !ended_, .write = false}; }
   [[nodiscard]] uint64_t unsent_bytes() const override { return unsent_; }
   [[nodiscard]] bool AllTaken() override;

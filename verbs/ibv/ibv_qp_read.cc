@@ -1,8 +1,4 @@
 // Completions, events and the end.
-#include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -95,18 +91,6 @@ ReadStatus IbvQp::GoOn(bool progress) {
   if (ended_) return ReadStatus::kEnded;
   if (progress && (!waiting_.empty() || !reads_waiting_.empty() || disconnect_wanted_)) Flush();
   return progress ? ReadStatus::kProgress : ReadStatus::kWouldBlock;
-}
-
-ReadStatus IbvQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory /*memory*/) {
-  const ReadStatus status = ReadLink();
-  if (status != ReadStatus::kWouldBlock) return status;
-  pollfd fd{.fd = event_fd(), .events = POLLIN, .revents = 0};
-  lock.unlock();
-  const long ready = ::syscall(SYS_ppoll, &fd, 1, nullptr, nullptr, 0);
-  const int error = errno;
-  lock.lock();
-  if (ready < 0 && error == EINTR) return ReadStatus::kInterrupted;
-  return ReadLink();
 }
 
 // What was taken and not told nobody would be woken for.

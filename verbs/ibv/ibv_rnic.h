@@ -2,8 +2,6 @@
 // when first needed.
 //
 // What differs from the embedded RNIC, beyond rnic.h's words:
-//   * a connection has descriptors of its own: event_fd() is one of them and owns_event_fd() is true;
-//   * Disconnect() ends both directions;
 //   * a completion's `solicited` stays false, and `invalidated` is empty where the device's provider does not
 //   say (siw's does not);
 //   * an STag may be that of ordinary verbs: unpredictable as far as the device makes it so;

@@ -7,8 +7,8 @@
 
 #include "verbs/rnic.h"
 #include "verbs/softiwarp/proto/mpa_negotiation.h"
+#include "verbs/softiwarp/soft_options.h"
 #include "verbs/softiwarp/soft_qp.h"
-#include "verbs/softiwarp/soft_rnic.h"
 #include "verbs/softiwarp/tcp_link.h"
 
 namespace sdp::iwarp {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/base/check.h"
-#include "verbs/softiwarp/soft_rnic.h"
+#include "verbs/softiwarp/link_calls.h"
 
 namespace sdp::iwarp {
 namespace {
@@ -46,7 +46,8 @@ Opcode WorkOpcode(RdmapOpcode opcode) {
 }  // namespace
 
 SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu)
-    : link_(fd),
+    : QueuePair({.sleepable = this, .portable = this, .file_source = this, .movable_regions = this}),
+      link_(fd),
       ird_(agreement.ird),
       ord_(agreement.ord),
       send_open_(agreement.role == MpaRole::kInitiator),

@@ -23,7 +23,11 @@
 
 namespace sdp::iwarp {
 
-class SoftQp final : public verbs::QueuePair {
+class SoftQp final : public verbs::QueuePair,
+                     public verbs::Sleepable,
+                     public verbs::Portable,
+                     public verbs::FileSource,
+                     public verbs::MovableRegions {
  public:
   // An initiator of a peer-to-peer set-up has its RTR posted from the start.
   SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu);
@@ -71,11 +75,11 @@ class SoftQp final : public verbs::QueuePair {
   void SetOrd(uint16_t ord) override;
   [[nodiscard]] const verbs::QpCounters& counters() const override;
   [[nodiscard]] bool freezable() const override;
-  using QueuePair::Freeze;
+  using Portable::Freeze;
   void Freeze(Writer& ar) const override;
   void DivertReader() override { diverted_ = std::make_unique<Brought>(); }
   [[nodiscard]] bool reader_is_back() const override { return reader_back_.load(std::memory_order_acquire); }
-  verbs::ReadStatus TakeBrought(verbs::QueuePair& diverted) override;
+  verbs::ReadStatus TakeBrought(verbs::Portable& diverted) override;
   [[nodiscard]] const char* rnic_name() const override { return "soft"; }
   [[nodiscard]] const char* link_name() const override { return "tcp"; }
 

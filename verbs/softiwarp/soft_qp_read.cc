@@ -95,7 +95,7 @@ LinkResult SoftQp::Brought::Read(std::span<const MutableBytes> parts) {
   return read;
 }
 
-ReadStatus SoftQp::TakeBrought(verbs::QueuePair& diverted) {
+ReadStatus SoftQp::TakeBrought(verbs::Portable& diverted) {
   Brought brought = std::move(*static_cast<SoftQp&>(diverted).diverted_);
   size_t total = 0;
   ReadStatus status = ReadStatus::kWouldBlock;
