@@ -38,7 +38,7 @@ class QueuePair {
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
 
-  // --- Abilities that only some RNICs have. Null: this one has not. They are this object, and cost no call.
+  // --- Abilities that only some RNICs have. Null: this one has not. Each lives as long as the queue pair.
   [[nodiscard]] Sleepable* sleepable() { return abilities_.sleepable; }
   [[nodiscard]] const Sleepable* sleepable() const { return abilities_.sleepable; }
   [[nodiscard]] Portable* portable() { return abilities_.portable; }

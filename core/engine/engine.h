@@ -145,7 +145,7 @@ class Engine {
   void RevokeSource();
   // The offered buffer, not revoked, is needed back at once, and nobody has to wait for the peer: `copy`, of
   // the same size and content, takes its place under the same STag and Tagged Offsets
-  // (verbs::QueuePair::MoveRegion). The result is the copy's. Send() goes on behind it, into the send buffer.
+  // (verbs::MovableRegions). The result is the copy's. Send() goes on behind it, into the send buffer.
   // RevokeSource() from then on: the copy, too, is to come back, so that the engine can be frozen. What the
   // peer has not read follows as Data from the send buffer; the result is all of it.
   void MoveSource(Bytes copy);

@@ -1,4 +1,5 @@
-// The embedded RNIC's connection set-up: drives MPA's negotiation over a connected TCP socket.
+// The embedded RNIC's connection set-up: drives MPA's negotiation over a connected TCP socket, which stays
+// the owner's, and makes the SoftQp.
 #ifndef SDP_VERBS_SOFTIWARP_SOFT_CONNECTOR_H_
 #define SDP_VERBS_SOFTIWARP_SOFT_CONNECTOR_H_
 
