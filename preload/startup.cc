@@ -15,7 +15,7 @@
 #include "preload/main_thread.h"
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
-#include "verbs/softiwarp/soft_rnic.h"
+#include "verbs/softiwarp/link_calls.h"
 
 // The C library's, which it has no header for.
 extern "C" int __cxa_atexit(void (*function)(void*), void* argument, void* shared_object) noexcept;

@@ -1,4 +1,4 @@
-// Bytes of a file as payload that nobody reads into memory first.
+// Bytes of a file as the payload of Sends (FileSource), which is not read into memory first.
 #ifndef SDP_VERBS_FILE_RANGE_H_
 #define SDP_VERBS_FILE_RANGE_H_
 
@@ -8,9 +8,8 @@
 
 namespace sdp::verbs {
 
-// The bytes of `fd` from `offset` on, under the addresses of `name`: payload there stands for the file's
-// bytes, and no memory needs to be there. No payload that is memory may lie there. The descriptor stays the
-// caller's.
+// The addresses in `name` stand for the bytes of `fd` from `offset` on: payload with these addresses is the
+// file's. No memory needs to be there, and no other payload may lie there. The descriptor stays the caller's.
 struct FileRange {
   Bytes name{};
   int fd = -1;

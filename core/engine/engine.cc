@@ -173,7 +173,7 @@ bool Engine::PollAction(Action* out) {
 
 // --- Getters
 
-State Engine::Rep::state() const {
+State Rep::state() const {
   if (teardown.aborted()) return State::kAborted;
   if (!established) {
     if (!hello_done) return State::kIdle;
@@ -183,9 +183,9 @@ State Engine::Rep::state() const {
   return teardown.peer_closed() ? State::kReceiveClosed : State::kEstablished;
 }
 
-bool Engine::Rep::can_send() const { return open() && !teardown.send_closed() && !teardown.aborted(); }
+bool Rep::can_send() const { return open() && !teardown.send_closed() && !teardown.aborted(); }
 
-bool Engine::Rep::writable() const {
+bool Rep::writable() const {
   if (!can_send() || !established || suspension.under_way() || source.has_staged()) return false;
   if (source_offer.active()) return may_send_behind() && source.has_room();
   const bool at_once = source.pending_bytes() == 0 && credit.payload_messages() != 0 && !hello_ack_due;
@@ -199,7 +199,7 @@ bool Engine::Rep::writable() const {
   return false;
 }
 
-void Engine::Rep::End() {
+void Rep::End() {
   const bool now = writable();
   if (now && !was_writable) {
     ++write_edge;
@@ -210,7 +210,7 @@ void Engine::Rep::End() {
   SDP_DCHECK(IsConsistent());
 }
 
-bool Engine::Rep::IsConsistent() const {
+bool Rep::IsConsistent() const {
   if (!credit.IsConsistent() || !source.IsConsistent() || !sink.IsConsistent()) return false;
   if (established != (peer_buffer_size != 0) && role == Role::kConnecting) return false;
   if (established && peer_buffer_size < wire::kMinPrivateBuffer) return false;

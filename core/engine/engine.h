@@ -33,75 +33,11 @@
 #include "core/engine/action.h"
 #include "core/engine/options.h"
 #include "core/engine/status.h"
+#include "core/engine/vocabulary.h"
 
 namespace sdp::engine {
 
-inline constexpr size_t kHelloSize = 32;     // BSDH and HH
-inline constexpr size_t kHelloAckSize = 28;  // BSDH and HAH
-
-// A received SDP message, as the RNIC lends it.
-struct ReceivedMessage {
-  uint32_t length = 0;  // bytes in all pieces
-  std::span<const Bytes>
-      pieces{};        // in order; the span itself is only read during the call, the bytes until release
-  uint64_t token = 0;  // for ReleaseReceive
-  uint32_t cost = 0;   // what holding it costs, for Options::receive_limit
-  std::optional<STag> invalidated{};  // by Send with Invalidate
-};
-
-// How far Send may copy what the peer's credit does not allow to leave now.
-enum class Buffering : uint8_t {
-  kNone,   // nothing: the bytes are not even looked at
-  kSmall,  // only a write small enough that coalescing it pays (the caller waits for credit, or reports what
-           // was taken)
-  kFull,   // up to Options::send_limit (9.5.6: a caller that has waited must not deadlock). Right behind
-           // OfferSink(), before any action is polled, all is copied, and travels in the SinkAvail if it
-           // fits (9.4)
-};
-
-struct SendFlags {
-  Buffering buffering = Buffering::kSmall;
-  bool out_of_band = false;  // the last byte is Out-Of-Band data (9.5.3)
-};
-
-// Why bytes are no frozen engine.
-enum class ThawError : uint8_t {
-  kNotAnEngine,
-  kOtherVersion,  // of another build of this library
-  kBroken,        // cut short, or a state that no engine can be in
-};
-
-struct ReceiveFlags {
-  bool peek = false;
-};
-
-// Memory of the application's that the owner has registered on the connection's QueuePair. Both stay until
-// the offer's result was taken.
-struct SourceBuffer {
-  Bytes data{};     // to be sent, in one piece, at most 2^31 bytes
-  STag stag{};      // the peer may RDMA Read it
-  uint64_t va = 0;  // Tagged Offset of data[0]
-};
-struct SinkBuffer {
-  MutableBytes data{};  // to be filled, in one piece
-  STag stag{};          // sink of our RDMA Reads; if `advertise`, the peer may RDMA Write it, too
-  uint64_t va = 0;
-  bool advertise = false;  // may be told to the peer by SinkAvail: see SinkWish. Never with MSG_WAITALL (9.3)
-};
-struct OfferResult {
-  uint64_t bytes =
-      0;  // sent from, or placed into, the beginning of the buffer. Exact, also after a revocation
-  bool invalidated =
-      false;  // the peer's Send with Invalidate has named the STag: the RNIC knows it no longer. Not said of
-              // what comes after an abort: to deregister such an STag again has no effect
-};
-// What a receive buffer would be used for now.
-enum class SinkWish : uint8_t {
-  kNothing,    // wait for data as ever
-  kRead,       // a SrcAvail waits to be read: an offer is filled from it
-  kAdvertise,  // Pipelined Mode, nothing to read: an offer with `advertise` lets the peer write before it is
-               // ready
-};
+struct Rep;  // core/engine/rep.h: what an engine is made of
 
 class Engine {
  public:
@@ -209,7 +145,7 @@ class Engine {
   void RevokeSource();
   // The offered buffer, not revoked, is needed back at once, and nobody has to wait for the peer: `copy`, of
   // the same size and content, takes its place under the same STag and Tagged Offsets
-  // (verbs::QueuePair::MoveRegion). The result is the copy's. Send() goes on behind it, into the send buffer.
+  // (verbs::MovableRegions). The result is the copy's. Send() goes on behind it, into the send buffer.
   // RevokeSource() from then on: the copy, too, is to come back, so that the engine can be frozen. What the
   // peer has not read follows as Data from the send buffer; the result is all of it.
   void MoveSource(Bytes copy);
@@ -325,8 +261,6 @@ class Engine {
   [[nodiscard]] uint32_t advertised_out() const;
   [[nodiscard]] bool IsConsistent()
       const;  // the invariants; checked by itself in debug builds, by tests and fuzzers always
-
-  struct Rep;  // core/engine/rep.h, for the engine's own files
 
  private:
   std::unique_ptr<Rep> rep_;

@@ -5,6 +5,7 @@
 
 #include "core/base/archive.h"
 #include "core/base/check.h"
+#include "core/engine/engine.h"
 #include "core/engine/rep.h"
 
 namespace sdp::engine {
@@ -295,7 +296,7 @@ struct Frozen {
 
   // What follows the role and the options, with which a Rep is made.
   template <typename Archive>
-  static void Visit(Archive& ar, Engine::Rep& r) {
+  static void Visit(Archive& ar, Rep& r) {
     ar.Flag(r.hello_done);
     ar.Flag(r.established);
     ar.Flag(r.pipelined_due);

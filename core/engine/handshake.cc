@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/engine/engine.h"
 #include "core/engine/rep.h"
 
 namespace sdp::engine {
@@ -46,7 +47,7 @@ Options MakeLegal(Options options) {
 
 }  // namespace
 
-Engine::Rep::Rep(Role the_role, const Options& the_options)
+Rep::Rep(Role the_role, const Options& the_options)
     : role(the_role),
       options(MakeLegal(the_options)),
       ord(options.ord),
@@ -58,7 +59,7 @@ Engine::Rep::Rep(Role the_role, const Options& the_options)
   credit.SetPosted(sink.PostedTarget());
 }
 
-std::array<std::byte, kHelloSize> Engine::Rep::Hello() {
+std::array<std::byte, kHelloSize> Rep::Hello() {
   SDP_CHECK(role == Role::kConnecting);
   hello_done = true;
   wire::Message message;
@@ -74,7 +75,7 @@ std::array<std::byte, kHelloSize> Engine::Rep::Hello() {
   return bytes;
 }
 
-Result<void, AbortReason> Engine::Rep::HandleHello(Bytes bytes) {
+Result<void, AbortReason> Rep::HandleHello(Bytes bytes) {
   SDP_CHECK(role == Role::kAccepting && !hello_done);
   const auto refuse = [this](AbortReason reason) {
     Fail(reason);
@@ -98,7 +99,7 @@ Result<void, AbortReason> Engine::Rep::HandleHello(Bytes bytes) {
   return {};
 }
 
-std::array<std::byte, kHelloAckSize> Engine::Rep::HelloAck() {
+std::array<std::byte, kHelloAckSize> Rep::HelloAck() {
   SDP_CHECK(role == Role::kAccepting && hello_done);
   wire::Message message;
   message.bsdh.bufs = static_cast<uint16_t>(credit.posted());
@@ -112,7 +113,7 @@ std::array<std::byte, kHelloAckSize> Engine::Rep::HelloAck() {
   return bytes;
 }
 
-AbortReason Engine::Rep::HandleHelloAck(const wire::Message& message) {
+AbortReason Rep::HandleHelloAck(const wire::Message& message) {
   const auto* ack = std::get_if<wire::HelloAck>(&message.body);
   if (ack == nullptr) return AbortReason::kUnexpectedMid;
   if (const auto reason = CheckPeer(ack->maj_v, ack->max_adverts, ack->loc_ird, ack->loc_ord,
@@ -129,13 +130,13 @@ AbortReason Engine::Rep::HandleHelloAck(const wire::Message& message) {
   return AbortReason::kNone;
 }
 
-void Engine::Rep::Establish() {
+void Rep::Establish() {
   established = true;
   pipelined_due = options.begin_pipelined;
   if (role == Role::kConnecting) BeginPipelined();
 }
 
-void Engine::Rep::BeginPipelined() {
+void Rep::BeginPipelined() {
   if (!std::exchange(pipelined_due, false)) return;
   (void)modes.Request(Half::kSource, FlowMode::kPipelined, credit.acknowledged());
 }

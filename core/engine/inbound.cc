@@ -54,7 +54,7 @@ AbortReason ReasonFor(wire::WireError error) {
   return AbortReason::kUnknownMid;
 }
 
-void Engine::Rep::HandleReceive(const ReceivedMessage& received) {
+void Rep::HandleReceive(const ReceivedMessage& received) {
   bool kept = false;
   if (!teardown.aborted()) {
     const AbortReason reason = HandleMessage(received, &kept);
@@ -68,7 +68,7 @@ void Engine::Rep::HandleReceive(const ReceivedMessage& received) {
   if (!kept) releases.push_back(received.token);
 }
 
-AbortReason Engine::Rep::HandleMessage(const ReceivedMessage& received, bool* kept) {
+AbortReason Rep::HandleMessage(const ReceivedMessage& received, bool* kept) {
   std::array<std::byte, wire::kMaxHeaderSize> scratch;
   const auto message = wire::Parse(Prefix(received.pieces, &scratch), received.length);
   if (!message) return ReasonFor(message.error());
@@ -94,7 +94,7 @@ AbortReason Engine::Rep::HandleMessage(const ReceivedMessage& received, bool* ke
   return Dispatch(*message, received, kept);
 }
 
-AbortReason Engine::Rep::Dispatch(const wire::Message& message, const ReceivedMessage& received, bool* kept) {
+AbortReason Rep::Dispatch(const wire::Message& message, const ReceivedMessage& received, bool* kept) {
   const uint8_t flags = message.bsdh.flags;
   if ((flags & wire::kOobPres) &&
       (!std::holds_alternative<wire::Data>(message.body) || message.payload_size() == 0)) {
@@ -125,12 +125,7 @@ AbortReason Engine::Rep::Dispatch(const wire::Message& message, const ReceivedMe
         } else if constexpr (std::is_same_v<H, wire::Data>) {
           return adverts.HandlePayload(message.payload_size());
         } else if constexpr (std::is_same_v<H, wire::ModeChange>) {
-          const auto bad = modes.HandleModeChange(header, adverts.unanswered());
-          if (bad == AbortReason::kNone && modes.sink() == FlowMode::kCombined) {
-            sink_offer.Unadvertise();  // figure 29
-            ++read_edge;
-          }
-          return bad;
+          return HandleModeChange(header);
         } else if constexpr (std::is_same_v<H, wire::SrcAvailCancel>) {
           HandleSrcAvailCancel();
           return AbortReason::kNone;
@@ -139,15 +134,7 @@ AbortReason Engine::Rep::Dispatch(const wire::Message& message, const ReceivedMe
           adverts.HandleSinkAvailCancel();
           return AbortReason::kNone;
         } else if constexpr (std::is_same_v<H, wire::ChRcvBuf>) {
-          // The peer had not seen our request.
-          const bool mutual = resizing.outstanding() && credit.acknowledged() <= resizing.asked_in();
-          const uint32_t old = options.receive_buffer_size;
-          const auto bad = resizing.HandleChRcvBuf(header.des_sz, role, mutual, options.receive_buffer_limit,
-                                                   credit.posted(), &options.receive_buffer_size);
-          resizing.set_limit_before(options.receive_limit);
-          if (options.receive_buffer_size > old) options.receive_limit = LimitWhenEnlarged(options);
-          size_due = size_due || options.receive_buffer_size != old;
-          return bad;
+          return HandleChRcvBuf(header);
         } else if constexpr (std::is_same_v<H, wire::ChRcvBufAck>) {
           const auto bad = resizing.HandleChRcvBufAck(header.act_sz);
           if (bad == AbortReason::kNone) peer_buffer_size = header.act_sz;
@@ -156,17 +143,9 @@ AbortReason Engine::Rep::Dispatch(const wire::Message& message, const ReceivedMe
           adverts.Settle();
           return suspension.HandleSuspComm(header.port, role);
         } else if constexpr (std::is_same_v<H, wire::SuspCommAck>) {
-          if (const auto bad = suspension.HandleSuspCommAck(); bad != AbortReason::kNone) return bad;
-          LapseOffers();
-          ++read_edge;
-          return AbortReason::kNone;
+          return HandleSuspCommAck();
         } else if constexpr (std::is_same_v<H, wire::DisConn>) {
-          if (teardown.peer_done()) return AbortReason::kDataAfterDisConn;
-          if (const auto bad = adverts.HandleDisConn(); bad != AbortReason::kNone) return bad;
-          teardown.HandleDisConn();
-          sink_offer.Finish();
-          ++read_edge;
-          return AbortReason::kNone;
+          return HandleDisConn();
         } else if constexpr (std::is_same_v<H, wire::AbortConn>) {
           return AbortReason::kPeerAborted;
         } else {
@@ -180,8 +159,44 @@ AbortReason Engine::Rep::Dispatch(const wire::Message& message, const ReceivedMe
   return HandlePayload(message, received, kept);
 }
 
-AbortReason Engine::Rep::HandlePayload(const wire::Message& message, const ReceivedMessage& received,
-                                       bool* kept) {
+AbortReason Rep::HandleModeChange(const wire::ModeChange& change) {
+  const auto bad = modes.HandleModeChange(change, adverts.unanswered());
+  if (bad == AbortReason::kNone && modes.sink() == FlowMode::kCombined) {
+    sink_offer.Unadvertise();  // figure 29
+    ++read_edge;
+  }
+  return bad;
+}
+
+AbortReason Rep::HandleChRcvBuf(const wire::ChRcvBuf& request) {
+  // The peer had not seen our request.
+  const bool mutual = resizing.outstanding() && credit.acknowledged() <= resizing.asked_in();
+  const uint32_t old = options.receive_buffer_size;
+  const auto bad = resizing.HandleChRcvBuf(request.des_sz, role, mutual, options.receive_buffer_limit,
+                                           credit.posted(), &options.receive_buffer_size);
+  resizing.set_limit_before(options.receive_limit);
+  if (options.receive_buffer_size > old) options.receive_limit = LimitWhenEnlarged(options);
+  size_due = size_due || options.receive_buffer_size != old;
+  return bad;
+}
+
+AbortReason Rep::HandleSuspCommAck() {
+  if (const auto bad = suspension.HandleSuspCommAck(); bad != AbortReason::kNone) return bad;
+  LapseOffers();
+  ++read_edge;
+  return AbortReason::kNone;
+}
+
+AbortReason Rep::HandleDisConn() {
+  if (teardown.peer_done()) return AbortReason::kDataAfterDisConn;
+  if (const auto bad = adverts.HandleDisConn(); bad != AbortReason::kNone) return bad;
+  teardown.HandleDisConn();
+  sink_offer.Finish();
+  ++read_edge;
+  return AbortReason::kNone;
+}
+
+AbortReason Rep::HandlePayload(const wire::Message& message, const ReceivedMessage& received, bool* kept) {
   if (teardown.peer_closed()) return AbortReason::kDataAfterDisConn;
   (std::holds_alternative<wire::SinkAvail>(message.body) ? stats.transaction_bytes_in
                                                          : stats.bcopy_bytes_in) += message.payload_size();
@@ -192,7 +207,7 @@ AbortReason Engine::Rep::HandlePayload(const wire::Message& message, const Recei
   return AbortReason::kNone;
 }
 
-void Engine::Rep::FollowHint(uint8_t flags) {
+void Rep::FollowHint(uint8_t flags) {
   if (!options.follow_hints) return;
   // 6.1.2: a bit that is not set prefers Combined Mode.
   const bool pipelined = (flags & wire::kReqPipe) != 0;
@@ -202,7 +217,7 @@ void Engine::Rep::FollowHint(uint8_t flags) {
   }
 }
 
-void Engine::Rep::Repost() {
+void Rep::Repost() {
   if (!established || teardown.aborted() || !teardown.link_up() || suspension.silent()) return;
   uint32_t target = sink.PostedTarget() + credit.behind_held_ack();
   if (credit.echo_over() && sink.may_exceed_limit()) target = std::max(target, CreditLedger::kReserve + 1);
@@ -212,7 +227,7 @@ void Engine::Rep::Repost() {
   receives_to_post += more;
 }
 
-void Engine::Rep::Fail(AbortReason reason) {
+void Rep::Fail(AbortReason reason) {
   // An AbortConn is not answered with another: its sender has stopped listening.
   const bool may_tell = established && credit.may_send_control() && !suspension.silent();
   teardown.Abort(reason, may_tell && reason != AbortReason::kPeerAborted);

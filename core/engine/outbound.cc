@@ -32,7 +32,7 @@ bool IsSolicited(wire::Mid mid, uint8_t flags) {
 
 }  // namespace
 
-bool Engine::Rep::PollAction(Action* out) {
+bool Rep::PollAction(Action* out) {
   if (!releases.empty()) {
     *out = ReleaseReceive{releases.front()};
     releases.erase(releases.begin());
@@ -73,97 +73,113 @@ bool Engine::Rep::PollAction(Action* out) {
   return false;
 }
 
-bool Engine::Rep::PollMessage(Action* out) {
+bool Rep::PollMessage(Action* out) {
   if (!established || suspension.silent()) return false;
   PostSend& post = out->emplace<PostSend>();
   post.id = WorkId(++last_work);
-  if (teardown.aborted()) {
-    if (!teardown.abort_conn_due()) return false;
-    Compose(wire::AbortConn{}, MessageKind::kControl, 0, &post);
-    post.signaled = true;
-    teardown.AbortConnTaken(post.id);
-    return true;
-  }
+  if (teardown.aborted()) return PollAbortConn(&post);
   // Nothing follows the second DisConn but the end of the link.
   if (teardown.over()) return false;
-  if (hello_ack_due) {
-    // 8.1.1, 5. It has no place in the sequence (6.2.2), but takes a buffer.
-    hello_ack_due = false;
-    const auto bytes = HelloAck();
-    std::copy(bytes.begin(), bytes.end(), post.header.begin());
-    post.header_size = kHelloAckSize;
-    post.solicited = true;
-    credit.HelloAckTook();
-    return true;
-  }
+  if (PollHelloAck(&post)) return true;
   if (source.has_staged()) {
     ComposeData(&post);
     return true;
   }
   if (suspension.answer_due()) return PollSuspCommAck(&post);
-  if (credit.may_send_control()) {
-    if (PollZcopyControl(&post)) return true;
-    if (resizing.ack_due()) {
-      resizing.AckTaken(options.receive_buffer_size);
-      Compose(wire::ChRcvBufAck{options.receive_buffer_size}, MessageKind::kControl, 0, &post);
-      return true;
-    }
-    if (resizing.ask_due()) {
-      peer_buffer_size = resizing.AskTaken(credit.sent(), peer_buffer_size);
-      Compose(wire::ChRcvBuf{resizing.asked()}, MessageKind::kControl, 0, &post);
-      return true;
-    }
-    if (mode_change_possible()) {
-      const bool was_pipelined = modes.source() == FlowMode::kPipelined;
-      const wire::ModeChange change = modes.TakeChange(credit.sent());
-      if (was_pipelined && !change.receivers_source) adverts.LeftPipelined();
-      Compose(change, MessageKind::kControl, 0, &post);
-      return true;
-    }
-    if (suspend_possible()) {
-      // 13.1.1, 2. Advertisements are over with the answer.
-      Compose(wire::SuspComm{suspension.AskTaken()}, MessageKind::kControl, 0, &post);
-      return true;
-    }
-  }
+  if (credit.may_send_control() && (PollZcopyControl(&post) || PollRequest(&post))) return true;
   if (sink_offer.active() && PollSinkAvail(&post)) return true;
-  if (pending_bytes() != 0) {
-    if (credit.payload_messages() != 0) {
-      ComposeData(&post);
-      return true;
-    }
-  } else if (source_offer.active() && PollSourceOffer(&post)) {
+  return PollPayload(&post) || PollDisConn(&post) || PollUpdate(&post);
+}
+
+bool Rep::PollAbortConn(PostSend* post) {
+  if (!teardown.abort_conn_due()) return false;
+  Compose(wire::AbortConn{}, MessageKind::kControl, 0, post);
+  post->signaled = true;
+  teardown.AbortConnTaken(post->id);
+  return true;
+}
+
+// 8.1.1, 5. It has no place in the sequence (6.2.2), but takes a buffer.
+bool Rep::PollHelloAck(PostSend* post) {
+  if (!hello_ack_due) return false;
+  hello_ack_due = false;
+  const auto bytes = HelloAck();
+  std::copy(bytes.begin(), bytes.end(), post->header.begin());
+  post->header_size = kHelloAckSize;
+  post->solicited = true;
+  credit.HelloAckTook();
+  return true;
+}
+
+// Changes of the connection that either peer asks for: of the buffers' size, the mode, or the link.
+bool Rep::PollRequest(PostSend* post) {
+  if (resizing.ack_due()) {
+    resizing.AckTaken(options.receive_buffer_size);
+    Compose(wire::ChRcvBufAck{options.receive_buffer_size}, MessageKind::kControl, 0, post);
     return true;
   }
-  if (source.announcement_due() && credit.may_send_control()) {
-    Compose(wire::Data{}, MessageKind::kControl, source.TakeAnnouncement(), &post);
+  if (resizing.ask_due()) {
+    peer_buffer_size = resizing.AskTaken(credit.sent(), peer_buffer_size);
+    Compose(wire::ChRcvBuf{resizing.asked()}, MessageKind::kControl, 0, post);
     return true;
   }
-  if (teardown.disconn_due() && source.pending_bytes() == 0 && !source_offer.active() &&
-      credit.may_send_control()) {
-    Compose(wire::DisConn{}, MessageKind::kControl, 0, &post);
-    teardown.DisConnTaken();
-    adverts.SourceClosed();
+  if (mode_change_possible()) {
+    const bool was_pipelined = modes.source() == FlowMode::kPipelined;
+    const wire::ModeChange change = modes.TakeChange(credit.sent());
+    if (was_pipelined && !change.receivers_source) adverts.LeftPipelined();
+    Compose(change, MessageKind::kControl, 0, post);
     return true;
   }
-  const bool offer_waits = source_offer.active() && !source_offer.advertised() && !source_offer.writing();
-  const bool waiting = offer_waits || pending_bytes() != 0 || source.stall() != SourceHalf::Stall::kNone;
-  const bool nudge = waiting && credit.nudge_due();
-  const bool asked = update_asked && credit.may_send_control();
-  if (nudge || asked ||
-      credit.update_due(sink.Window(), !sink.holds_memory(), source.writer_expected(),
-                        adverts_outstanding() != 0)) {
-    Compose(wire::Data{}, MessageKind::kUpdate, 0, &post);
-    if (nudge) credit.NudgeTaken();
-    update_asked = false;
-    ++stats.gratuitous_updates_out;
+  if (suspend_possible()) {
+    // 13.1.1, 2. Advertisements are over with the answer.
+    Compose(wire::SuspComm{suspension.AskTaken()}, MessageKind::kControl, 0, post);
     return true;
   }
   return false;
 }
 
-void Engine::Rep::Compose(const wire::Body& body, MessageKind kind, uint8_t flags, PostSend* post,
-                          uint32_t payload) {
+// Of the stream: buffered bytes, the offered buffer, or the announcement of Out-Of-Band data.
+bool Rep::PollPayload(PostSend* post) {
+  if (pending_bytes() != 0) {
+    if (credit.payload_messages() != 0) {
+      ComposeData(post);
+      return true;
+    }
+  } else if (source_offer.active() && PollSourceOffer(post)) {
+    return true;
+  }
+  if (!source.announcement_due() || !credit.may_send_control()) return false;
+  Compose(wire::Data{}, MessageKind::kControl, source.TakeAnnouncement(), post);
+  return true;
+}
+
+bool Rep::PollDisConn(PostSend* post) {
+  if (!teardown.disconn_due() || source.pending_bytes() != 0 || source_offer.active() ||
+      !credit.may_send_control())
+    return false;
+  Compose(wire::DisConn{}, MessageKind::kControl, 0, post);
+  teardown.DisConnTaken();
+  adverts.SourceClosed();
+  return true;
+}
+
+bool Rep::PollUpdate(PostSend* post) {
+  const bool offer_waits = source_offer.active() && !source_offer.advertised() && !source_offer.writing();
+  const bool waiting = offer_waits || pending_bytes() != 0 || source.stall() != SourceHalf::Stall::kNone;
+  const bool nudge = waiting && credit.nudge_due();
+  const bool asked = update_asked && credit.may_send_control();
+  if (!nudge && !asked &&
+      !credit.update_due(sink.Window(), !sink.holds_memory(), source.writer_expected(),
+                         adverts_outstanding() != 0))
+    return false;
+  Compose(wire::Data{}, MessageKind::kUpdate, 0, post);
+  if (nudge) credit.NudgeTaken();
+  update_asked = false;
+  ++stats.gratuitous_updates_out;
+  return true;
+}
+
+void Rep::Compose(const wire::Body& body, MessageKind kind, uint8_t flags, PostSend* post, uint32_t payload) {
   wire::Message message{credit.Stamp(kind), body};
   message.bsdh.flags = flags;
   message.bsdh.mid =
@@ -173,7 +189,7 @@ void Engine::Rep::Compose(const wire::Body& body, MessageKind kind, uint8_t flag
   post->solicited = IsSolicited(message.bsdh.mid, flags);
 }
 
-void Engine::Rep::ComposeData(PostSend* post) {
+void Rep::ComposeData(PostSend* post) {
   SDP_CHECK(credit.payload_messages() != 0);
   uint8_t flags = 0;
   const size_t payload = source.NextPayload(payload_capacity(), post, &flags);
@@ -189,7 +205,7 @@ void Engine::Rep::ComposeData(PostSend* post) {
   NoteDataSent(payload, pending_bytes() != 0 || source.writer_expected());
 }
 
-void Engine::Rep::NoteDataSent(uint64_t payload, bool more) {
+void Rep::NoteDataSent(uint64_t payload, bool more) {
   if (!options.enlarge_remote) return;
   enlargement.DataSent(payload == payload_capacity(), more);
   if (suspension.under_way() ||

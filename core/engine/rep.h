@@ -2,28 +2,33 @@
 #ifndef SDP_CORE_ENGINE_REP_H_
 #define SDP_CORE_ENGINE_REP_H_
 
+#include <array>
 #include <optional>
 
 #include "absl/container/inlined_vector.h"
+#include "core/base/result.h"
+#include "core/engine/action.h"
 #include "core/engine/advert_answers.h"
 #include "core/engine/buffer_resizing.h"
 #include "core/engine/credit_ledger.h"
-#include "core/engine/engine.h"
 #include "core/engine/enlargement.h"
 #include "core/engine/flow_modes.h"
+#include "core/engine/options.h"
 #include "core/engine/sink_half.h"
 #include "core/engine/sink_offer.h"
 #include "core/engine/source_half.h"
 #include "core/engine/source_offer.h"
+#include "core/engine/status.h"
 #include "core/engine/suspension.h"
 #include "core/engine/teardown.h"
+#include "core/engine/vocabulary.h"
 #include "core/wire/message.h"
 
 namespace sdp::engine {
 
 AbortReason ReasonFor(wire::WireError error);
 
-struct Engine::Rep {
+struct Rep {
   Rep(Role the_role, const Options& the_options);
 
   // --- handshake.cc
@@ -38,6 +43,10 @@ struct Engine::Rep {
   void HandleReceive(const ReceivedMessage& received);
   AbortReason HandleMessage(const ReceivedMessage& received, bool* kept);
   AbortReason Dispatch(const wire::Message& message, const ReceivedMessage& received, bool* kept);
+  AbortReason HandleModeChange(const wire::ModeChange& change);
+  AbortReason HandleChRcvBuf(const wire::ChRcvBuf& request);
+  AbortReason HandleSuspCommAck();
+  AbortReason HandleDisConn();
   AbortReason HandlePayload(const wire::Message& message, const ReceivedMessage& received, bool* kept);
   void FollowHint(uint8_t flags);
   void Repost();
@@ -46,6 +55,13 @@ struct Engine::Rep {
   // --- outbound.cc
   bool PollAction(Action* out);
   bool PollMessage(Action* out);
+  // Each composes one message of its kind if one is due, and returns whether it has.
+  bool PollHelloAck(PostSend* post);
+  bool PollAbortConn(PostSend* post);
+  bool PollRequest(PostSend* post);
+  bool PollPayload(PostSend* post);
+  bool PollDisConn(PostSend* post);
+  bool PollUpdate(PostSend* post);
   void Compose(const wire::Body& body, MessageKind kind, uint8_t flags, PostSend* post, uint32_t payload = 0);
   void ComposeData(PostSend* post);
   void NoteDataSent(uint64_t payload, bool more);
@@ -93,7 +109,7 @@ struct Engine::Rep {
     return !sink_offer.reading() && !adverts.in_process() && !source_offer.writing() && !adverts.writing();
   }
 
-  // --- suspension.cc
+  // --- socket_duplication.cc
   [[nodiscard]] bool suspend_possible() const;
   void MakeRoomToSuspend();
   bool PollSuspCommAck(PostSend* post);

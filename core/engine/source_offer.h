@@ -5,7 +5,8 @@
 #include <optional>
 
 #include "core/engine/action.h"
-#include "core/engine/engine.h"
+#include "core/engine/status.h"
+#include "core/engine/vocabulary.h"
 #include "core/wire/headers.h"
 
 namespace sdp::engine {

@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include "core/base/check.h"
+#include "core/engine/engine.h"
 #include "core/engine/rep.h"
 
 namespace sdp::engine {
 
-bool Engine::Rep::wants_source(uint64_t size) const {
+bool Rep::wants_source(uint64_t size) const {
   if (!can_send() || sending_over() || suspension.under_way() || source_offer.active() ||
       source_offer.has_result())
     return false;
@@ -25,7 +26,7 @@ bool Engine::Rep::wants_source(uint64_t size) const {
   return false;
 }
 
-SinkWish Engine::Rep::sink_wish(uint64_t size) const {
+SinkWish Rep::sink_wish(uint64_t size) const {
   if (sending_over() || suspension.under_way() || sink.closed() || sink.readable_bytes() != 0 ||
       sink_offer.active() || sink_offer.has_result() || teardown.peer_closed()) {
     return SinkWish::kNothing;
@@ -40,11 +41,9 @@ SinkWish Engine::Rep::sink_wish(uint64_t size) const {
 }
 
 // 10, 5 and 9.5.1: larger than our receive Private Buffers.
-uint64_t Engine::Rep::advertise_above() const {
-  return std::max(options.sink_threshold, resizing.own_size());
-}
+uint64_t Rep::advertise_above() const { return std::max(options.sink_threshold, resizing.own_size()); }
 
-bool Engine::Rep::OfferSource(const SourceBuffer& buffer) {
+bool Rep::OfferSource(const SourceBuffer& buffer) {
   if (!can_send() || sending_over() || suspension.under_way() || source_offer.active() ||
       source_offer.has_result())
     return false;
@@ -55,7 +54,7 @@ bool Engine::Rep::OfferSource(const SourceBuffer& buffer) {
   return true;
 }
 
-bool Engine::Rep::OfferSink(const SinkBuffer& buffer) {
+bool Rep::OfferSink(const SinkBuffer& buffer) {
   if (sending_over() || suspension.under_way() || sink.closed() || sink.readable_bytes() != 0 ||
       teardown.peer_closed() || sink_offer.active() || sink_offer.has_result()) {
     return false;
@@ -65,7 +64,7 @@ bool Engine::Rep::OfferSink(const SinkBuffer& buffer) {
   return true;
 }
 
-bool Engine::Rep::PollRdma(Action* out) {
+bool Rep::PollRdma(Action* out) {
   if (!established || teardown.aborted() || suspension.under_way()) return false;
   if (sink_offer.room() != 0 && adverts.readable() != 0 && sink.readable_bytes() == 0 &&
       sink_offer.reads() < std::min<uint32_t>(ord, SinkOffer::kMaxReads)) {
@@ -90,7 +89,7 @@ bool Engine::Rep::PollRdma(Action* out) {
   return false;
 }
 
-void Engine::Rep::HandleRdmaReadCompleted(WorkId id) {
+void Rep::HandleRdmaReadCompleted(WorkId id) {
   const uint32_t length = sink_offer.ReadCompleted(id);
   if (length == 0) return;
   adverts.ReadCompleted(length);
@@ -107,7 +106,7 @@ void Engine::Rep::HandleRdmaReadCompleted(WorkId id) {
   }
 }
 
-void Engine::Rep::HandleRdmaWriteCompleted(WorkId id) {
+void Rep::HandleRdmaWriteCompleted(WorkId id) {
   if (!source_offer.writing() || id != write_work) return;
   const uint32_t size = source_offer.WriteCompleted();
   adverts.WriteCompleted(size);
@@ -117,7 +116,7 @@ void Engine::Rep::HandleRdmaWriteCompleted(WorkId id) {
 }
 
 // Gives the source buffer back if nothing of it is promised and nothing more is to be done with it.
-void Engine::Rep::SettleSource() {
+void Rep::SettleSource() {
   if (!source_offer.active()) return;
   if (source_offer.revoked() && source_offer.moved()) {
     // What the peer did not take follows all the same. Forced, it need not wait for credit here.
@@ -137,7 +136,7 @@ void Engine::Rep::SettleSource() {
   ++write_edge;
 }
 
-void Engine::Rep::FinishOffers() {
+void Rep::FinishOffers() {
   if (source_offer.active()) ++write_edge;
   if (sink_offer.active()) ++read_edge;
   source_offer.Finish();
@@ -145,7 +144,7 @@ void Engine::Rep::FinishOffers() {
   adverts.Lapse();
 }
 
-void Engine::Rep::KeepMoved() {
+void Rep::KeepMoved() {
   // Between what was sent before it and what was sent behind it.
   if (sends_behind) {
     source.KeepFirst(source_offer.rest());
@@ -156,23 +155,23 @@ void Engine::Rep::KeepMoved() {
   ++write_edge;
 }
 
-void Engine::Rep::LapseOffers() {
+void Rep::LapseOffers() {
   if (source_offer.moved()) KeepMoved();
   FinishOffers();
 }
 
-void Engine::Rep::RevokeSource() {
+void Rep::RevokeSource() {
   source_offer.Revoke();
   SettleSource();
 }
 
-void Engine::Rep::RevokeSink() {
+void Rep::RevokeSink() {
   if (!sink_offer.active()) return;
   sink_offer.Revoke();
   if (!sink_offer.active()) ++read_edge;
 }
 
-AbortReason Engine::Rep::HandleSrcAvail(const wire::SrcAvail& advert, uint32_t payload) {
+AbortReason Rep::HandleSrcAvail(const wire::SrcAvail& advert, uint32_t payload) {
   ++stats.src_avails_in;
   if (teardown.peer_closed()) return AbortReason::kDataAfterDisConn;
   // The payload is older than what is advertised after it, and is judged by the adverts before.
@@ -183,7 +182,7 @@ AbortReason Engine::Rep::HandleSrcAvail(const wire::SrcAvail& advert, uint32_t p
   return reason;
 }
 
-AbortReason Engine::Rep::HandleSinkAvail(const wire::SinkAvail& advert, uint32_t payload) {
+AbortReason Rep::HandleSinkAvail(const wire::SinkAvail& advert, uint32_t payload) {
   ++stats.sink_avails_in;
   if (const auto bad = adverts.HandlePayload(payload); bad != AbortReason::kNone) return bad;
   const bool leaving = modes.leaving_pipelined(credit.acknowledged());
@@ -201,7 +200,7 @@ AbortReason Engine::Rep::HandleSinkAvail(const wire::SinkAvail& advert, uint32_t
   return AbortReason::kNone;
 }
 
-AbortReason Engine::Rep::HandleSendSm() {
+AbortReason Rep::HandleSendSm() {
   ++stats.send_sms_in;
   const auto reason = source_offer.HandleSendSm(credit.acknowledged());
   SettleSource();
@@ -212,8 +211,8 @@ AbortReason Engine::Rep::HandleSendSm() {
   return reason;
 }
 
-AbortReason Engine::Rep::HandleRdmaRdCompl(const wire::RdmaRdCompl& completed,
-                                           const std::optional<STag>& invalidated) {
+AbortReason Rep::HandleRdmaRdCompl(const wire::RdmaRdCompl& completed,
+                                   const std::optional<STag>& invalidated) {
   const auto reason = source_offer.HandleRdmaRdCompl(completed.len, invalidated);
   if (reason != AbortReason::kNone) return reason;
   source.TakenDirectly(completed.len);
@@ -222,8 +221,8 @@ AbortReason Engine::Rep::HandleRdmaRdCompl(const wire::RdmaRdCompl& completed,
   return AbortReason::kNone;
 }
 
-AbortReason Engine::Rep::HandleRdmaWrCompl(const wire::RdmaWrCompl& completed,
-                                           const std::optional<STag>& invalidated) {
+AbortReason Rep::HandleRdmaWrCompl(const wire::RdmaWrCompl& completed,
+                                   const std::optional<STag>& invalidated) {
   const bool moved = sink_offer.moved();
   const Bytes memory = sink_offer.memory();
   const auto reason = sink_offer.HandleRdmaWrCompl(completed.len, invalidated, credit.acknowledged());
@@ -238,13 +237,13 @@ AbortReason Engine::Rep::HandleRdmaWrCompl(const wire::RdmaWrCompl& completed,
   return AbortReason::kNone;
 }
 
-void Engine::Rep::HandleSrcAvailCancel() {
+void Rep::HandleSrcAvailCancel() {
   ++stats.cancels_in;
   adverts.HandleSrcAvailCancel();
   if (adverts.cancelling()) credit.HoldAck();
 }
 
-bool Engine::Rep::PollCompletion(PostSend* post) {
+bool Rep::PollCompletion(PostSend* post) {
   // 6.1.2. In either message it is about the half-connection in which we are the Data Sink.
   const uint8_t hint = options.prefer_pipelined && modes.sink() != FlowMode::kBuffered ? wire::kReqPipe : 0;
   if (adverts.rd_compl_due()) {
@@ -265,7 +264,7 @@ bool Engine::Rep::PollCompletion(PostSend* post) {
 }
 
 // Answers and cancels: messages without payload that are due before any data.
-bool Engine::Rep::PollZcopyControl(PostSend* post) {
+bool Rep::PollZcopyControl(PostSend* post) {
   // 9.2: both sides advertise and nobody receives.
   if (source_offer.advertised() && !sink_offer.active() && !sink_offer.has_result()) adverts.ForceBcopy();
   if (PollCompletion(post)) return true;
@@ -296,7 +295,7 @@ bool Engine::Rep::PollZcopyControl(PostSend* post) {
 }
 
 // A buffer waits for the peer to write it, and only credit may be missing.
-bool Engine::Rep::sink_avail_due() const {
+bool Rep::sink_avail_due() const {
   if (!sink_offer.wants_advertising() || modes.sink() != FlowMode::kPipelined || suspension.under_way())
     return false;
   if (!adverts.sink_idle() || sink.readable_bytes() != 0 || sink_offer.size() <= advertise_above())
@@ -305,7 +304,7 @@ bool Engine::Rep::sink_avail_due() const {
 }
 
 // Takes buffered data along (9.4).
-bool Engine::Rep::PollSinkAvail(PostSend* post) {
+bool Rep::PollSinkAvail(PostSend* post) {
   if (!sink_avail_due()) return false;
   const uint32_t room = payload_capacity() - wire::SinkAvail::kSize;
   const bool with_payload = pending_bytes() != 0 && pending_bytes() <= room && !source.has_urgent() &&
@@ -326,7 +325,7 @@ bool Engine::Rep::PollSinkAvail(PostSend* post) {
 }
 
 // What the application's send buffer does next, when all earlier data has left.
-bool Engine::Rep::PollSourceOffer(PostSend* post) {
+bool Rep::PollSourceOffer(PostSend* post) {
   if (!source_offer.active() || source_offer.advertised() || source_offer.writing()) return false;
   if (source_offer.forced() != 0) return ComposeOfferData(source_offer.forced(), post);
   if (modes.source_change_due() || suspension.under_way()) return false;
@@ -346,7 +345,7 @@ bool Engine::Rep::PollSourceOffer(PostSend* post) {
   return false;
 }
 
-bool Engine::Rep::PollSrcAvail(bool with_payload, PostSend* post) {
+bool Rep::PollSrcAvail(bool with_payload, PostSend* post) {
   if (with_payload ? credit.payload_messages() == 0 : !credit.may_send_control()) return false;
   const uint32_t room = payload_capacity() - wire::SrcAvail::kSize;
   const auto payload = static_cast<uint32_t>(
@@ -368,7 +367,7 @@ bool Engine::Rep::PollSrcAvail(bool with_payload, PostSend* post) {
   return true;
 }
 
-bool Engine::Rep::ComposeOfferData(uint64_t limit, PostSend* post) {
+bool Rep::ComposeOfferData(uint64_t limit, PostSend* post) {
   if (credit.payload_messages() == 0) return false;
   const auto size = static_cast<uint32_t>(std::min<uint64_t>(limit, payload_capacity()));
   post->pieces[0] = source_offer.TakePayload(size);

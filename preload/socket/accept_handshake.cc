@@ -65,7 +65,7 @@ Background::Wait AcceptHandshake::wait() const {
 
 void AcceptHandshake::Disown() {
   if (connector_ != nullptr && connector_->event_fd() != fd_) (void)connector_.release();
-  if (session_ != nullptr && session_->queue_pair().owns_event_fd()) (void)session_.release();
+  if (session_ != nullptr && !session_->portable()) (void)session_.release();
 }
 
 AcceptHandshake::Outcome AcceptHandshake::Fail(const std::string& why) {

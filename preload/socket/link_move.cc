@@ -22,8 +22,8 @@ constexpr Duration kLook = std::chrono::milliseconds(1);
 
 std::unique_ptr<LinkMove> LinkMove::Begin(const verbs::QueuePair& left, uint16_t port, Duration rest,
                                           Time now) {
-  return left.owns_event_fd() ? MakeRdmaLinkMove(left, port, rest, now)
-                              : MakeTcpLinkMove(left.event_fd(), port, rest, now);
+  return left.device() != nullptr ? MakeRdmaLinkMove(*left.device(), port, rest, now)
+                                  : MakeTcpLinkMove(left.event_fd(), port, rest, now);
 }
 
 LinkMove::LinkMove(uint16_t port, Duration rest, Time now)

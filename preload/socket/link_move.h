@@ -114,7 +114,7 @@ class LinkMove {
 
 // What Begin() chooses from.
 std::unique_ptr<LinkMove> MakeTcpLinkMove(int fd, uint16_t port, Duration rest, Time now);
-std::unique_ptr<LinkMove> MakeRdmaLinkMove(const verbs::QueuePair& left, uint16_t port, Duration rest,
+std::unique_ptr<LinkMove> MakeRdmaLinkMove(const verbs::DeviceLink& left, uint16_t port, Duration rest,
                                            Time now);
 
 }  // namespace sdp::preload

@@ -16,11 +16,11 @@ Address ToAddress(const sockaddr_storage& name) {
 
 class RdmaLinkMove final : public LinkMove {
  public:
-  RdmaLinkMove(const verbs::QueuePair& left, uint16_t port, Duration rest, Time now)
+  RdmaLinkMove(const verbs::DeviceLink& left, uint16_t port, Duration rest, Time now)
       : LinkMove(port, rest, now) {
     sockaddr_storage local{};
     sockaddr_storage peer{};
-    if (!left.Names(&local, &peer)) return;
+    left.Names(&local, &peer);
     source_ = ToAddress(local);
     target_ = ToAddress(peer);
   }
@@ -32,7 +32,7 @@ class RdmaLinkMove final : public LinkMove {
 
  private:
   void BeginLink(std::unique_ptr<verbs::QueuePair>* left, Time now) override {
-    if (auto next = (*left)->Leave())
+    if (auto next = (*left)->device()->Leave())
       *left = std::move(next);  // what was there is destroyed: its port is free
     ConnectAgain(**left, now);
   }
@@ -50,15 +50,16 @@ class RdmaLinkMove final : public LinkMove {
 
   void ConnectAgain(verbs::QueuePair& left, Time now) {
     DropConnector();
-    BeginHandshake(
-        left, left.ConnectAgain(source_.get(), target_.get(), hello(), qp(), config().handshake_timeout, now),
-        now);
+    BeginHandshake(left,
+                   left.device()->ConnectAgain(source_.get(), target_.get(), hello(), qp(),
+                                               config().handshake_timeout, now),
+                   now);
   }
 };
 
 }  // namespace
 
-std::unique_ptr<LinkMove> MakeRdmaLinkMove(const verbs::QueuePair& left, uint16_t port, Duration rest,
+std::unique_ptr<LinkMove> MakeRdmaLinkMove(const verbs::DeviceLink& left, uint16_t port, Duration rest,
                                            Time now) {
   return std::make_unique<RdmaLinkMove>(left, port, rest, now);
 }

@@ -88,13 +88,12 @@ void Listener::NoteFork(bool in_child) {
       if (!incoming->finished) HiddenFds::Close(incoming->fd);
       incoming->finished = true;
       incoming->handshake.Disown();
-      if (incoming->session != nullptr && incoming->session->queue_pair().owns_event_fd())
-        (void)incoming->session.release();
+      if (incoming->session != nullptr && !incoming->session->portable()) (void)incoming->session.release();
     }
     incoming_.clear();
     for (Ready& ready : ready_) {
       HiddenFds::Close(ready.fd);
-      if (ready.session->queue_pair().owns_event_fd()) (void)ready.session.release();
+      if (!ready.session->portable()) (void)ready.session.release();
     }
     ready_.clear();
     common_.ForgetWork();

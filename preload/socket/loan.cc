@@ -49,7 +49,8 @@ bool Loan::Keep(Session& session) {
   if (copy == nullptr) return false;
   std::memcpy(copy.get(), memory_.data(), memory_.size());
   const MutableBytes place(copy.get(), memory_.size());
-  if (!session.queue_pair().MoveRegion(stag_, place)) return false;
+  verbs::MovableRegions* const regions = session.queue_pair().movable_regions();
+  if (regions == nullptr || !regions->MoveRegion(stag_, place)) return false;
   if (kind_ == Kind::kSource) {
     session.engine().MoveSource(place);
     bytes_ = memory_.size();

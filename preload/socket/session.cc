@@ -141,7 +141,7 @@ void Session::Abort() {
   changed_ = true;
   if (!between_links()) {
     queue_pair_->Abort();
-  } else if (queue_pair_->owns_event_fd()) {
+  } else if (queue_pair_->device() != nullptr) {
     queue_pair_->Abort();    // one that was left late is there until now
   } else if (!Confined()) {  // else the link goes with the descriptor
     move_->Dissolve(*queue_pair_);
@@ -152,7 +152,7 @@ void Session::Abort() {
 
 bool Session::link_outlives_abort() const {
   const bool aborted = engine_->state() == engine::State::kAborted;
-  if (!aborted || reset_at_ == kNever || moving() || queue_pair_->owns_event_fd()) return false;
+  if (!aborted || reset_at_ == kNever || moving() || queue_pair_->device() != nullptr) return false;
   const verbs::LinkEnd end = queue_pair_->cause().end;
   return end == verbs::LinkEnd::kOpen || end == verbs::LinkEnd::kTerminated;
 }
@@ -203,7 +203,8 @@ bool Session::TakeCompletions() {
         break;
     }
   }
-  if (any) queue_pair_->NotePeerHas(engine_->unacknowledged_messages());
+  if (any && queue_pair_->device() != nullptr)
+    queue_pair_->device()->NotePeerHas(engine_->unacknowledged_messages());
   return any;
 }
 
@@ -225,13 +226,13 @@ void Session::EndLink() {
   move_.reset();
   link_ended_ = true;
   // A FIN without DisConn is an abort, which our end of the link does not outlive either.
-  const bool in_order = engine_->peer_closed() || queue_pair_->owns_event_fd();
+  const bool in_order = engine_->peer_closed() || queue_pair_->device() != nullptr;
   if (queue_pair_->cause().end == verbs::LinkEnd::kClosedByPeer && !in_order) queue_pair_->Abort();
   // Who has asked for it himself takes the engine along.
   if (engine_->suspended_port()) engine_->Abort(engine::AbortReason::kLinkLost);
 }
 
-bool Session::Read(ReadStatus (verbs::QueuePair::*read)()) {
+bool Session::Read(ReadFor wanted) {
   if (link_ended_) return false;
   if (being_read() || full()) {  // the reader takes what comes; what waits to leave must not wait for it
     Pump();
@@ -242,7 +243,8 @@ bool Session::Read(ReadStatus (verbs::QueuePair::*read)()) {
     return !moving() && !link_ended_;
   }
   changed_ = changed_ || queue_pair_->unsent_bytes() != 0;  // some of it may leave
-  const ReadStatus status = (queue_pair_.get()->*read)();
+  verbs::Pollable* const pollable = wanted == ReadFor::kSolicited ? queue_pair_->pollable() : nullptr;
+  const ReadStatus status = pollable != nullptr ? pollable->ReadForSolicited() : queue_pair_->ReadLink();
   read_at_ = CoarseNow();
   changed_ = changed_ || status != ReadStatus::kWouldBlock;
   const bool any = TakeCompletions();
@@ -252,8 +254,9 @@ bool Session::Read(ReadStatus (verbs::QueuePair::*read)()) {
 }
 
 bool Session::PollAvailable() {
-  if (link_ended_ || being_read() || moving()) return ReadAvailable();
-  const ReadStatus status = queue_pair_->PollLink();
+  verbs::Pollable* const pollable = queue_pair_->pollable();
+  if (pollable == nullptr || link_ended_ || being_read() || moving()) return ReadAvailable();
+  const ReadStatus status = pollable->PollLink();
   read_at_ = CoarseNow();
   changed_ = true;
   const bool any = TakeCompletions() || status != ReadStatus::kWouldBlock;
@@ -265,7 +268,10 @@ bool Session::PollAvailable() {
 void Session::AbandonReading() {
   being_read_ = false;
   changed_ = true;
-  if (diverted_ == nullptr) return queue_pair_->AbandonReading();
+  if (diverted_ == nullptr) {
+    if (queue_pair_->sleepable() != nullptr) queue_pair_->sleepable()->AbandonReading();
+    return;
+  }
   // A handler that jumped within itself may be taken for one that left the sleep (entry_points_jump.cc): the
   // thread may come back to it.
   abandoned_.push_back(std::move(diverted_));
@@ -280,7 +286,8 @@ void Session::NudgeReader() {
 }
 
 bool Session::may_sleep_in_read() const {
-  return !being_read() && !link_ended_ && !moving() && queue_pair_->can_block() &&
+  const verbs::Sleepable* const sleepable = std::as_const(*queue_pair_).sleepable();
+  return !being_read() && !link_ended_ && !moving() && sleepable != nullptr && sleepable->can_block() &&
          !queue_pair_->interest().write;
 }
 
@@ -299,7 +306,7 @@ ReadStatus Session::ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory m
   {
     being_read_ = changed_ = true;
     Reading reading{.session = this};
-    status = reading.status = queue_pair_->ReadLinkBlocking(lock, memory);
+    status = reading.status = queue_pair_->sleepable()->ReadLinkBlocking(lock, memory);
   }
   if (status == ReadStatus::kDiverted) return status;
   return FinishSleep(status);
@@ -324,7 +331,7 @@ bool Session::DivertReader(int fd) {
     queue_pair_ = std::move(reader);
     return false;
   }
-  reader->DivertReader();
+  reader->portable()->DivertReader();
   diverted_ = std::move(reader);
   changed_ = true;
   return true;
@@ -335,31 +342,31 @@ ReadStatus Session::TakeBrought() {
   // parent's.
   if (diverted_ == nullptr) return ReadStatus::kInterrupted;
   changed_ = true;
-  const ReadStatus status = queue_pair_->TakeBrought(*diverted_);
+  const ReadStatus status = queue_pair_->portable()->TakeBrought(*diverted_->portable());
   being_read_ = false;
   diverted_.reset();
   return FinishSleep(status);
 }
 
 Address Session::LocalName() const {
+  if (queue_pair_->device() == nullptr) return {};
   sockaddr_storage local{};
   sockaddr_storage peer{};
-  return queue_pair_->Names(&local, &peer)
-             ? MakeAddress(reinterpret_cast<const sockaddr*>(&local), sizeof local)
-             : Address{};
+  queue_pair_->device()->Names(&local, &peer);
+  return MakeAddress(reinterpret_cast<const sockaddr*>(&local), sizeof local);
 }
 
 Address Session::PeerName() const {
+  if (queue_pair_->device() == nullptr) return {};
   sockaddr_storage local{};
   sockaddr_storage peer{};
-  return queue_pair_->Names(&local, &peer)
-             ? MakeAddress(reinterpret_cast<const sockaddr*>(&peer), sizeof peer)
-             : Address{};
+  queue_pair_->device()->Names(&local, &peer);
+  return MakeAddress(reinterpret_cast<const sockaddr*>(&peer), sizeof peer);
 }
 
 void Session::ReadLittle(bool little) {
   reads_little_ = little;
-  queue_pair_->ReadLittle(little);
+  if (portable()) queue_pair_->portable()->ReadLittle(little);
 }
 
 short Session::watch_events() const {
@@ -396,7 +403,7 @@ void Session::Freeze(Writer& ar) const {
   ar.Flag(ended);
   Visit(ar, transfers);
   ar.Sized([this](Writer& to) { engine_->Freeze(to); });
-  queue_pair_->Freeze(ar);
+  queue_pair_->portable()->Freeze(ar);
 }
 
 std::unique_ptr<Session> Session::Blank(int fd) {
@@ -423,7 +430,7 @@ bool Session::Thaw(Bytes frozen, int fd) {
   if (!engine || queue_pair == nullptr) return false;
   *engine_ = std::move(*engine);
   queue_pair_ = std::move(queue_pair);
-  queue_pair_->ReadLittle(reads_little_);
+  queue_pair_->portable()->ReadLittle(reads_little_);
   recorder_.SetTransfers(transfers);
   link_ended_ = ended;
   move_.reset();

@@ -55,11 +55,17 @@ class Session {
 
   // Takes what the link has and lets the engine react, without blocking. False once the link has nothing more
   // (would block, ended).
-  bool ReadAvailable() { return Read(&verbs::QueuePair::ReadLink); }
-  // The same before a sleep that no message but a solicited one has to end (QueuePair::ReadForSolicited).
-  bool ReadForSolicited() { return Read(&verbs::QueuePair::ReadForSolicited); }
-  // The same for a caller that comes again at once (QueuePair::PollLink). False: nothing has come.
+  bool ReadAvailable() { return Read(ReadFor::kAll); }
+  // ReadAvailable() before a sleep that only a solicited message has to end (Pollable::ReadForSolicited).
+  bool ReadForSolicited() { return Read(ReadFor::kSolicited); }
+  // ReadAvailable() for a caller that comes again at once (Pollable::PollLink). False: nothing has come.
   bool PollAvailable();
+
+  // Whatever comes from now on ends a sleep (Pollable::may_sleep). False: ReadAvailable() comes before one.
+  [[nodiscard]] bool MaySleep() {
+    changed_ = true;
+    return queue_pair_->pollable() != nullptr && queue_pair_->pollable()->may_sleep();
+  }
 
   // Any of these, or the next, has looked at the link since the clock's last tick.
   [[nodiscard]] bool ReadLately() const;
@@ -87,7 +93,9 @@ class Session {
   bool DivertReader(int fd);
   [[nodiscard]] bool divertible() const { return being_read_ && diverted_ == nullptr && at_rest(); }
   // It may have brought something already.
-  [[nodiscard]] bool reader_is_back() const { return diverted_ != nullptr && diverted_->reader_is_back(); }
+  [[nodiscard]] bool reader_is_back() const {
+    return diverted_ != nullptr && diverted_->portable()->reader_is_back();
+  }
   verbs::ReadStatus TakeBrought();
 
   // The messages of the connection, noted down from the handshake on.
@@ -105,7 +113,7 @@ class Session {
 
   // What to wait on for this connection, `fd` being a descriptor of the application's for it.
   [[nodiscard]] int LinkOf(int fd) const {
-    return queue_pair_->owns_event_fd() ? queue_pair_->event_fd() : fd;
+    return queue_pair_->device() != nullptr ? queue_pair_->event_fd() : fd;
   }
 
   // The connection's own name, where the RNIC has one that the application's descriptor does not know; else
@@ -114,6 +122,8 @@ class Session {
   [[nodiscard]] Address PeerName() const;
 
   // --- moving to another process, or between those that share the connection
+  // False: the connection stays with its process. In a child of fork the session must not be destroyed.
+  [[nodiscard]] bool portable() const { return queue_pair_->portable() != nullptr; }
   [[nodiscard]] bool freezable() const { return (!being_read_ || diverted_ != nullptr) && at_rest(); }
   // Needs freezable().
   [[nodiscard]] std::vector<std::byte> Freeze() const;
@@ -129,7 +139,7 @@ class Session {
   // Something of what is frozen may have changed since it was told otherwise.
   [[nodiscard]] bool changed() const { return changed_; }
   void SetChanged(bool changed) { changed_ = changed; }
-  // What is read is going to be moved: see QueuePair::ReadLittle, and full(). Stays so through Thaw().
+  // What is read is going to be moved: see verbs::Portable::ReadLittle, and full(). Stays so through Thaw().
   void ReadLittle(bool little);
   // So much is unread that ReadAvailable takes nothing more off the link: it has to be possible to move it.
   [[nodiscard]] bool full() const {
@@ -184,8 +194,11 @@ class Session {
   // There is something only time and the peer can finish: bytes to send, a handshake message to wait for.
   [[nodiscard]] bool has_unsent() const;
   // Nor is anything with the RNIC alone, where it would go with the process or the queue pair
-  // (QueuePair::AllTaken).
-  [[nodiscard]] bool AllTaken() { return link_ended_ || (!has_unsent() && queue_pair_->AllTaken()); }
+  // (verbs::DeviceLink::AllTaken).
+  [[nodiscard]] bool AllTaken() {
+    if (link_ended_) return true;
+    return !has_unsent() && (queue_pair_->device() == nullptr || queue_pair_->device()->AllTaken());
+  }
 
  private:
   // Posts one piece of work. A peer may grant more credit than the send queue has room: then what is queued
@@ -193,8 +206,11 @@ class Session {
   // reports its end to the engine.
   template <typename Post>
   bool PostWithRoom(Post post);
-  bool Read(verbs::ReadStatus (verbs::QueuePair::*read)());
-  [[nodiscard]] bool at_rest() const { return !moving() && engine_->freezable() && queue_pair_->freezable(); }
+  enum class ReadFor : uint8_t { kAll, kSolicited };
+  bool Read(ReadFor wanted);
+  [[nodiscard]] bool at_rest() const {
+    return !moving() && engine_->freezable() && portable() && queue_pair_->portable()->freezable();
+  }
   // True if there was one.
   bool TakeCompletions();
   void CarryOut();

@@ -80,7 +80,7 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   session_ = std::move(session);
   session_->queue_pair().SetOrd(session_->engine().ord());  // SDP 8.1.1, 4e and 7d
   session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
-  if (session_->queue_pair().owns_event_fd() || !WithinHost(local, peer)) {
+  if (queue_pair().device() != nullptr || !WithinHost(local, peer)) {
     options_.RestoreCongestionControl(descriptors_.front());
   } else {
     options_.ForgoCongestionControl(descriptors_.front());
@@ -214,7 +214,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   Readiness readiness{.state = state_, .shared = shared_ != nullptr};
   if (state_ == State::kSdp && !foreign()) {
     TakeUntold();
-    if (!queue_pair().owns_event_fd())
+    if (queue_pair().pollable() == nullptr)
       LookForRefusal();  // a device's queue is looked at before a sleep, and counted
     WantBcopy(LowWater());
     readiness.events = ReadyEvents();
@@ -299,7 +299,7 @@ void StreamSocket::LookForRefusal() {
 
 // What the peer grants meanwhile stays on the link: with credit in hand small sends would leave one by one.
 void StreamSocket::GlanceAtLink() {
-  if (Confined() || queue_pair().owns_event_fd() || session_->being_read() || session_->moving()) return;
+  if (Confined() || queue_pair().device() != nullptr || session_->being_read() || session_->moving()) return;
   const NoCancellation no_cancellation;
   const int error = errno;
   pollfd link{.fd = queue_pair().event_fd(), .events = POLLRDHUP, .revents = 0};
@@ -308,7 +308,8 @@ void StreamSocket::GlanceAtLink() {
 }
 
 void StreamSocket::TakeUntold() {
-  if (queue_pair().has_untold()) Look();
+  const verbs::Pollable* const pollable = queue_pair().pollable();
+  if (pollable != nullptr && pollable->has_untold()) Look();
 }
 
 void StreamSocket::AddWaiter(Waiter* waiter) {

@@ -189,8 +189,7 @@ class StreamSocket final : public Socket {
   void UnlockAfterFork();
   // With the lock held, before fork: an SDP connection is the child's, too.
   [[nodiscard]] bool shareable() const {
-    return state_ == State::kSdp && session_ != nullptr && !foreign_ &&
-           !session_->queue_pair().owns_event_fd();
+    return state_ == State::kSdp && session_ != nullptr && !foreign_ && session_->portable();
   }
   void ShareWithChild();
   // Before that: memory that the peer knows of keeps the connection to this process. It is asked back

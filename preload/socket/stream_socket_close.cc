@@ -95,7 +95,7 @@ bool HasLingering() { return lingering.load(std::memory_order_relaxed) != 0; }
 
 bool StreamSocket::AllSent(int link) {
   if (!session_->AllTaken()) return false;
-  if (session_->link_ended() || session_->queue_pair().owns_event_fd() || Confined()) return true;
+  if (session_->link_ended() || queue_pair().device() != nullptr || Confined()) return true;
   // A network may lose what was sent; our FIN counts as a byte.
   const bool within_host = WithinHost(local_, peer_);
   int bytes = 0;
@@ -529,7 +529,7 @@ void StreamSocket::DropSession() {
   DropShared();
   // A device's queue pair is one for all processes that inherited it: to destroy it here would end the
   // parent's connection.
-  if (foreign_ && session_ != nullptr && session_->queue_pair().owns_event_fd()) (void)session_.release();
+  if (foreign_ && session_ != nullptr && !session_->portable()) (void)session_.release();
   session_.reset();
   if (const int fd = TakeLingerFd(); fd >= 0) HiddenFds::Close(fd);
 }

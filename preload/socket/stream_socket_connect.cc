@@ -260,7 +260,7 @@ int StreamSocket::Disconnect(int fd) {
       // over.
       const bool ours =
           shared_ == nullptr && !session_->being_read() && !source_loan_.offered() && !sink_loan_.offered();
-      if (!ours || session_->queue_pair().owns_event_fd()) {
+      if (!ours || queue_pair().device() != nullptr) {
         AskLoansBack();
         session_->engine().Abort(engine::AbortReason::kLocal);
         session_->Pump();
@@ -271,7 +271,7 @@ int StreamSocket::Disconnect(int fd) {
         o.watch = 0;
         o.observer->OnWatch(o.fd, LinkOf(o.fd), 0);
       }
-      of_rnic = session_->queue_pair().owns_event_fd();
+      of_rnic = queue_pair().device() != nullptr;
       DropSession();
       trimming_ = false;
       zero_copies_told_ = zero_copies_sent_ = 0;

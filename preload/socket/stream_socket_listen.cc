@@ -197,7 +197,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       Listener::Taken taken(accepted);
       ++accepted_in_a_row_;
       if (!nonblocking) FinishStart(*session, accepted);
-      const bool of_rnic = session->queue_pair().owns_event_fd();  // then the descriptor knows no names
+      const bool of_rnic = session->queue_pair().device() != nullptr;  // then the descriptor knows no names
       if (of_rnic) peer = ToAddress(ToEndpoint(session->PeerName()), domain_, 0);
       Address local =
           of_rnic ? ToAddress(ToEndpoint(session->LocalName()), domain_, 0) : LocalAddress(accepted);

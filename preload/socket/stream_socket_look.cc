@@ -12,14 +12,15 @@
 namespace sdp::preload {
 
 bool StreamSocket::LookAtLink() {
-  const bool quick = queue_pair().owns_event_fd() && observers_.empty();
+  const bool quick = queue_pair().pollable() != nullptr && observers_.empty();
   const bool any = quick ? session_->PollAvailable() : session_->ReadAvailable();
   if (any || !quick) AfterProgress();
   return any;
 }
 
 bool StreamSocket::LooksBeforeSleep() const {
-  return state_ == State::kSdp && queue_pair().owns_event_fd() && !session_->link_ended() && !Confined();
+  return state_ == State::kSdp && queue_pair().pollable() != nullptr && !session_->link_ended() &&
+         !Confined();
 }
 
 // The core is offered to others after every few looks. That a thread took it is a sign that it is needed: no
@@ -65,7 +66,7 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
 bool StreamSocket::TakeBeforeSleep(Awaited awaited) {
   const bool any = awaited == Awaited::kSolicited && AwaitsSolicitedAlone()
                        ? session_->ReadForSolicited()
-                       : !session_->queue_pair().may_sleep() && session_->ReadAvailable();
+                       : !session_->MaySleep() && session_->ReadAvailable();
   AfterProgress();
   return any || session_->link_ended();
 }

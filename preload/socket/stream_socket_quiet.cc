@@ -16,7 +16,7 @@ void StreamSocket::LookIfUnread(Time since) {
   if (!HasQuietLink()) return QuietLinks::Leave(&quiet_);
   if (session_->moving() || session_->ReadSince(since)) return;
   // A device tells only of what comes after the queue was asked for that.
-  if (queue_pair().owns_event_fd()) {
+  if (queue_pair().pollable() != nullptr) {
     TakeBeforeSleep(Awaited::kAll);
     if (session_->link_ended()) return QuietLinks::Leave(&quiet_);
   }

@@ -61,10 +61,11 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
     const verbs::FileRange range = {.name = names.first(std::min({count - sent, kStep, room})),
                                     .fd = file,
                                     .offset = offset + static_cast<off64_t>(sent)};
-    if (!session_->queue_pair().BorrowFile(range)) break;
+    verbs::FileSource* const source = session_->queue_pair().file_source();
+    if (source == nullptr || !source->BorrowFile(range)) break;
     size_t moved;
     const size_t taken = SendBehindHeld({&range.name, 1}, {.buffering = engine::Buffering::kNone}, &moved);
-    session_->queue_pair().ReturnFile();
+    source->ReturnFile();
     sent += taken;
     if (taken == range.name.size()) continue;
     if (sent > 0 || looked) break;

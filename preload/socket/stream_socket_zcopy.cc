@@ -83,8 +83,8 @@ bool StreamSocket::LendsAhead(size_t room) {
   engine::Engine& e = session_->engine();
   // Memory that was lent comes back at once only where the RNIC can move it; who gives up soon does not lend.
   // What is larger than a processor's cache gains nothing by that.
-  if (room <= e.sink_threshold() || room > kMostLentToReceive || session_->queue_pair().owns_event_fd() ||
-      options_.receive_timeout() != Duration::zero())
+  if (room <= e.sink_threshold() || room > kMostLentToReceive ||
+      session_->queue_pair().movable_regions() == nullptr || options_.receive_timeout() != Duration::zero())
     return false;
   const bool lends = turns_.ShouldLend(e.sink_threshold());
   e.PreferPipelined(lends);
@@ -105,16 +105,14 @@ void StreamSocket::NoteSend(size_t total, bool blocking) {
   }
   turns_.Sent(total);
   if (turns_.way() != way_) GoThatWay();
-  if (blocking && total > kWorthRegistering && shared_ == nullptr && session_->queue_pair().owns_event_fd() &&
-      ChoosesFreely()) {
+  if (blocking && total > kWorthRegistering && shared_ == nullptr &&
+      session_->queue_pair().device() != nullptr && ChoosesFreely()) {
     stream_timing_.Begin(total, Now());
     e.SetSourceThreshold(stream_timing_.reads() ? kWorthRegistering : UINT32_MAX);
   }
 }
 
-bool StreamSocket::ChoosesByTime() const {
-  return !session_->queue_pair().owns_event_fd() && ChoosesFreely();
-}
+bool StreamSocket::ChoosesByTime() const { return queue_pair().device() == nullptr && ChoosesFreely(); }
 
 bool StreamSocket::ChoosesFreely() const {
   return sdp::preload::ChoosesFreely() && options_.tuning().zcopy_threshold() < 0;
@@ -274,7 +272,7 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
     bool whole = false;
   };
   const uint64_t sent_before = session_->queue_pair().counters().bytes_out;
-  const bool silent_reads = session_->queue_pair().owns_event_fd();
+  const bool silent_reads = session_->queue_pair().device() != nullptr;
   const Time lent_at = Now();
   const Time solicited_until = silent_reads ? lent_at + kSolicitedAlone : Time{};
   {
@@ -304,7 +302,8 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
       if (now_sent == sent) {
         if (asked_round_trip) break;
         asked_round_trip = true;
-        const Duration of_rnic = session_->queue_pair().round_trip();
+        const verbs::DeviceLink* const device = session_->queue_pair().device();
+        const Duration of_rnic = device != nullptr ? device->round_trip() : Duration::zero();
         patience += kRoundTripsForReader * (of_rnic != Duration::zero() ? of_rnic : RoundTrip(fd));
       }
       sent = now_sent;

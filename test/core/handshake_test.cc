@@ -224,6 +224,6 @@ TEST_CASE("Handshake: a link that ends during set-up aborts it") {
   CHECK(a.engine.finished());
 }
 
-TEST_CASE("Handshake: an idle connection is small") { CHECK(sizeof(Engine::Rep) + sizeof(Engine) <= 1200); }
+TEST_CASE("Handshake: an idle connection is small") { CHECK(sizeof(Rep) + sizeof(Engine) <= 1200); }
 
 }  // namespace sdp::engine

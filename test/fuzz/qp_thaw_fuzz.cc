@@ -7,6 +7,7 @@
 
 #include "core/base/check.h"
 #include "verbs/rnic.h"
+#include "verbs/softiwarp/link_calls.h"
 #include "verbs/softiwarp/soft_rnic.h"
 
 using namespace sdp;
@@ -60,9 +61,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t frozen_size = std::min<size_t>(all.size(), data[0] << 8 | data[1]);
   auto qp = iwarp::Thaw(3, all.first(frozen_size));
   if (qp == nullptr) return 0;
-  const auto frozen = qp->Freeze();
+  const auto frozen = qp->portable()->Freeze();
   qp = iwarp::Thaw(3, frozen);
-  SDP_CHECK(qp != nullptr && qp->Freeze() == frozen);
+  SDP_CHECK(qp != nullptr && qp->portable()->Freeze() == frozen);
 
   for (int round = 0; round < 4; ++round) {
     incoming = all.subspan(frozen_size);
@@ -82,8 +83,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     while (qp->PollCompletion(&c)) {
       if (c.opcode == verbs::Opcode::kReceive && round % 2 == 0) qp->Release(c.token);
     }
-    if (!qp->freezable()) continue;
-    const auto again = qp->Freeze();
+    if (!qp->portable()->freezable()) continue;
+    const auto again = qp->portable()->Freeze();
     qp = iwarp::Thaw(3, again);
     SDP_CHECK(qp != nullptr);
   }

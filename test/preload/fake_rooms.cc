@@ -8,7 +8,7 @@
 #include "preload/process_life.h"
 #include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
-#include "verbs/softiwarp/soft_rnic.h"
+#include "verbs/softiwarp/link_calls.h"
 
 namespace sdp::preload {
 namespace {

@@ -16,15 +16,20 @@ namespace sdp::preload {
 namespace {
 
 // Takes `room` sends at a time; a flush makes room again. What comes in is what the test gives it.
-class ScriptedQueuePair : public verbs::QueuePair {
+class ScriptedQueuePair : public verbs::QueuePair,
+                          public verbs::Sleepable,
+                          public verbs::Pollable,
+                          public verbs::DeviceLink {
  public:
+  enum class Kind { kEmbedded, kDevice };
+  explicit ScriptedQueuePair(Kind kind = Kind::kEmbedded)
+      : QueuePair({.sleepable = this, .pollable = this, .device = kind == Kind::kDevice ? this : nullptr}) {}
   struct Incoming {
     std::vector<std::byte> bytes;
   };
   size_t room = SIZE_MAX;
   bool link_full = false;
-  bool own_event_fd = false;  // as a kernel RNIC
-  size_t posted = 0;          // since the last flush
+  size_t posted = 0;  // since the last flush
   size_t most_posted = 0;
   int flushes = 0, detaches = 0, reads = 0, polls = 0, aborts = 0, disconnects = 0;
   std::string sent;    // payload, in order
@@ -50,7 +55,6 @@ class ScriptedQueuePair : public verbs::QueuePair {
   uint32_t ReceiveCost(uint32_t length) const override { return length; }
   std::optional<verbs::MemoryRegion> Register(MutableBytes, verbs::Access) override { return std::nullopt; }
   void Deregister(STag) override {}
-  bool MoveRegion(STag, MutableBytes) override { return false; }
   bool IsRegistered(STag) const override { return false; }
   bool Flush() override {
     ++flushes;
@@ -71,6 +75,10 @@ class ScriptedQueuePair : public verbs::QueuePair {
   }
   verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock&, verbs::SleeperMemory) override { return ReadLink(); }
   bool can_block() const override { return true; }
+  void AbandonReading() override {}
+  verbs::ReadStatus ReadForSolicited() override { return ReadLink(); }
+  bool may_sleep() const override { return false; }
+  bool has_untold() const override { return false; }
   bool PollCompletion(verbs::Completion* out) override {
     if (!signaled.empty()) {
       *out = {};
@@ -91,7 +99,7 @@ class ScriptedQueuePair : public verbs::QueuePair {
     return true;
   }
   int event_fd() const override { return -1; }
-  bool owns_event_fd() const override { return own_event_fd; }
+  void Names(sockaddr_storage*, sockaddr_storage*) const override {}
   void SetEventFd(int) override {}
   verbs::Interest interest() const override { return {.read = true, .write = link_full}; }
   uint64_t unsent_bytes() const override { return link_full ? posted : 0; }
@@ -179,8 +187,7 @@ std::vector<std::byte> SuspComm() {
 TEST_CASE(
     "session: a peer that suspends (13) waits until somebody tends to the connection, and an RNIC that makes "
     "no other one ends it") {
-  Connected c(10);
-  c.queue_pair->own_event_fd = true;
+  Connected c(10, std::make_unique<ScriptedQueuePair>(ScriptedQueuePair::Kind::kDevice));
   c.queue_pair->ready.push_back(SuspComm());
   c.session->ReadAvailable();
   CHECK(c.session->moving());
@@ -245,17 +252,16 @@ class DeviceConnector final : public verbs::Connector {
 
 class DeviceQueuePair final : public ScriptedQueuePair {
  public:
-  DeviceQueuePair(Device& device, bool left) : device_(device), left_(left) {
-    own_event_fd = true;
+  DeviceQueuePair(Device& device, bool left)
+      : ScriptedQueuePair(Kind::kDevice), device_(device), left_(left) {
     if (!left_) ++device_.alive;
   }
   ~DeviceQueuePair() override {
     if (!left_) --device_.alive;
   }
-  bool Names(sockaddr_storage* local, sockaddr_storage* peer) const override {
+  void Names(sockaddr_storage* local, sockaddr_storage* peer) const override {
     *reinterpret_cast<sockaddr_in*>(local) = Name(1111);
     *reinterpret_cast<sockaddr_in*>(peer) = Name(2222);
-    return true;
   }
   std::unique_ptr<verbs::QueuePair> Leave() override {
     return std::make_unique<DeviceQueuePair>(device_, true);

@@ -7,7 +7,7 @@
 #include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
 #include "preload/socket/socket.h"
-#include "verbs/softiwarp/soft_rnic.h"
+#include "verbs/softiwarp/link_calls.h"
 
 namespace sdp::preload {
 namespace {

@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "test/verbs/qp_pair.h"
+#include "verbs/softiwarp/link_calls.h"
 
 namespace sdp::iwarp::test {
 namespace {
@@ -86,10 +87,10 @@ TEST_CASE("A borrowed file's FPDUs fill segments together, and nothing of the la
   QpPair p = MakePair();
   const Fd file = FileOf(Pattern(kFileSize, 8));
   const Names names;
-  REQUIRE(p.a.qp->BorrowFile({.name = names.get(), .fd = file.value, .offset = 0}));
+  REQUIRE(p.a.qp->file_source()->BorrowFile({.name = names.get(), .fd = file.value, .offset = 0}));
   Post(*p.a.qp, 1, {}, names.get().first(1000));
   REQUIRE(p.a.qp->Flush());
-  p.a.qp->ReturnFile();
+  p.a.qp->file_source()->ReturnFile();
   REQUIRE(corked);
   REQUIRE_FALSE(Corked(p.a.fd.value));
   p.z.qp->Release(NextCompletion(p.z, p.a).token);
@@ -108,7 +109,7 @@ TEST_CASE("A borrowed file is sent as if it had been read") {
   std::vector<size_t> ends;
   {
     const Names names;
-    REQUIRE(p.a.qp->BorrowFile({.name = names.get(), .fd = file.value, .offset = 0}));
+    REQUIRE(p.a.qp->file_source()->BorrowFile({.name = names.get(), .fd = file.value, .offset = 0}));
     // Shorter than a frame, as long as some, longer; between them what is memory.
     size_t at = 0;
     for (const size_t size : {1, 900, 1024, 1025, 40'000, 900'000, 900'000, 900'000, 200'000}) {
@@ -117,7 +118,7 @@ TEST_CASE("A borrowed file is sent as if it had been read") {
     }
     Post(*p.a.qp, 100, {}, AsBytes("memory"));
     if (!p.a.qp->Flush()) p.a.qp->DetachBorrowed();
-    p.a.qp->ReturnFile();
+    p.a.qp->file_source()->ReturnFile();
   }
   file.Close();
   size_t at = 0;
@@ -140,10 +141,11 @@ TEST_CASE("Part of a file that begins anywhere") {
   const auto content = Pattern(kFileSize, 6);
   const Fd file = FileOf(content);
   const Names names;
-  REQUIRE(p.a.qp->BorrowFile({.name = names.get().first(100'000), .fd = file.value, .offset = 12'345}));
+  REQUIRE(p.a.qp->file_source()->BorrowFile(
+      {.name = names.get().first(100'000), .fd = file.value, .offset = 12'345}));
   Post(*p.a.qp, 1, {}, names.get().first(100'000));
   if (!p.a.qp->Flush()) p.a.qp->DetachBorrowed();
-  p.a.qp->ReturnFile();
+  p.a.qp->file_source()->ReturnFile();
   const Completion got = NextCompletion(p.z, p.a);
   const auto bytes = Joined(got);
   REQUIRE(bytes.size() == 100'000);
@@ -155,12 +157,12 @@ TEST_CASE("A file that is shorter than was said ends the connection") {
   QpPair p = MakePair();
   const Fd file = FileOf(Pattern(100'000, 7));
   const Names names;
-  REQUIRE(p.a.qp->BorrowFile({.name = names.get(), .fd = file.value, .offset = 0}));
+  REQUIRE(p.a.qp->file_source()->BorrowFile({.name = names.get(), .fd = file.value, .offset = 0}));
   Post(*p.a.qp, 1, {}, names.get().first(150'000));
   const bool detached = GENERATE(false, true);
   if (detached) p.a.qp->DetachBorrowed();  // a link that is full: nothing left by itself
   if (!p.a.qp->Flush()) p.a.qp->DetachBorrowed();
-  p.a.qp->ReturnFile();
+  p.a.qp->file_source()->ReturnFile();
   CHECK(p.a.qp->cause().end == LinkEnd::kFailed);
   CHECK(p.a.qp->cause().text.find("file") != std::string::npos);
   CHECK(p.a.qp->unsent_bytes() == 0);
@@ -179,7 +181,7 @@ TEST_CASE("Connections that have to see their payload borrow no file") {
   options.z.want_markers = !crc;
   QpPair p = MakePair(options);
   const Names names;
-  CHECK_FALSE(p.a.qp->BorrowFile({.name = names.get(), .fd = 0, .offset = 0}));
+  CHECK_FALSE(p.a.qp->file_source()->BorrowFile({.name = names.get(), .fd = 0, .offset = 0}));
 }
 
 }  // namespace

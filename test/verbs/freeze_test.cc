@@ -11,6 +11,7 @@
 
 #include "test/verbs/qp_pair.h"
 #include "test/verbs/raw_peer.h"
+#include "verbs/softiwarp/link_calls.h"
 #include "verbs/softiwarp/proto/fpdu_reader.h"
 
 namespace sdp::iwarp::test {
@@ -68,12 +69,12 @@ struct LimitedLink {
 };
 
 void Move(Side* side) {
-  REQUIRE(side->qp->freezable());
-  const auto frozen = side->qp->Freeze();
+  REQUIRE(side->qp->portable()->freezable());
+  const auto frozen = side->qp->portable()->Freeze();
   // Whoever owned the memory that was lent or referenced does what he likes with it.
   side->qp = Thaw(side->fd.value, frozen);
   REQUIRE(side->qp != nullptr);
-  REQUIRE(side->qp->Freeze() == frozen);
+  REQUIRE(side->qp->portable()->Freeze() == frozen);
 }
 
 TEST_CASE("a stream of messages goes on byte for byte, frozen at every kind of point") {
@@ -142,10 +143,10 @@ TEST_CASE("a stream of messages goes on byte for byte, frozen at every kind of p
 
 TEST_CASE("only a quiet queue pair is frozen") {
   QpPair p = MakePair();
-  CHECK(p.a.qp->freezable());
+  CHECK(p.a.qp->portable()->freezable());
   std::vector<std::byte> memory(100);
   const auto region = p.a.qp->Register(memory, verbs::Access::kLocal);
-  CHECK_FALSE(p.a.qp->freezable());
+  CHECK_FALSE(p.a.qp->portable()->freezable());
   const auto source = p.z.qp->Register(memory, verbs::Access::kRemoteRead);
   REQUIRE(p.a.qp->PostRdmaRead({.id = WorkId(1),
                                 .local_stag = region->stag,
@@ -154,12 +155,12 @@ TEST_CASE("only a quiet queue pair is frozen") {
                                 .remote_stag = source->stag,
                                 .remote_to = source->base_to}) == PostResult::kOk);
   p.a.qp->Deregister(region->stag);
-  CHECK_FALSE(p.a.qp->freezable());
+  CHECK_FALSE(p.a.qp->portable()->freezable());
   p.z.qp->Deregister(source->stag);
-  CHECK(p.z.qp->freezable());
+  CHECK(p.z.qp->portable()->freezable());
   REQUIRE(p.z.Send("x") == PostResult::kOk);
   REQUIRE(RunUntil(p.a, p.z, [&] { return p.a.qp->counters().fpdus_in > 0; }));
-  CHECK_FALSE(p.a.qp->freezable());  // a completion waits
+  CHECK_FALSE(p.a.qp->portable()->freezable());  // a completion waits
 }
 
 TEST_CASE("what waits for the initiator's first FPDU waits on") {
@@ -237,7 +238,7 @@ TEST_CASE("bytes that are no frozen queue pair are refused") {
   Completion c;
   while (p.z.qp->PollCompletion(&c)) {
   }
-  const auto whole = p.z.qp->Freeze();
+  const auto whole = p.z.qp->portable()->Freeze();
   CHECK(Thaw(p.z.fd.value, {}) == nullptr);
   for (size_t size = 0; size < whole.size(); ++size)
     CHECK(Thaw(p.z.fd.value, Bytes(whole).first(size)) == nullptr);
@@ -253,7 +254,7 @@ TEST_CASE("who reads little has about one message at a time, and all of them in 
   PairOptions options;
   options.z.want_markers = GENERATE(false, true);
   QpPair p = MakePair(options);
-  p.z.qp->ReadLittle(true);
+  p.z.qp->portable()->ReadLittle(true);
   std::vector<std::string> sent, got;
   for (size_t i = 0; i < 40; ++i) {
     const auto bytes = Pattern(i % 4 == 3 ? 100 + i : 64'000, static_cast<uint32_t>(i));
@@ -274,7 +275,7 @@ TEST_CASE("who reads little has about one message at a time, and all of them in 
     CHECK(bytes <= 3 * 64'000);  // the rest of one, one, and a small one between them
     if (got.size() % 3 == 0) {
       Move(&p.z);
-      p.z.qp->ReadLittle(true);
+      p.z.qp->portable()->ReadLittle(true);
     }
   }
   CHECK(got == sent);

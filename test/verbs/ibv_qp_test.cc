@@ -73,13 +73,13 @@ TEST_CASE_METHOD(
   CHECK(device.in_error);
   CHECK(device.disconnects == 1);
   CHECK(qp->send_failed());
-  CHECK_FALSE(qp->may_sleep());
-  CHECK(qp->has_untold());
+  CHECK_FALSE(qp->pollable()->may_sleep());
+  CHECK(qp->pollable()->has_untold());
   device.Complete(device.sent[0].id);
   device.Bring("before it");
   device.Complete(device.sent[1].id, IBV_WC_WR_FLUSH_ERR);
   CHECK(Tells());
-  CHECK((GENERATE(true, false) ? qp->ReadLink() : qp->PollLink()) == ReadStatus::kEnded);
+  CHECK((GENERATE(true, false) ? qp->ReadLink() : qp->pollable()->PollLink()) == ReadStatus::kEnded);
   CHECK(qp->cause().end == LinkEnd::kFailed);
   CHECK(qp->cause().os_error == ENOMEM);
   CHECK(qp->cause().text == "fake0 refused a work request: Cannot allocate memory");
@@ -154,44 +154,44 @@ TEST_CASE_METHOD(ShallowFixture, "No more is posted than the send queue holds, w
 
 TEST_CASE_METHOD(Fixture,
                  "A sleep is safe when what comes from then on is told, and nothing is that was taken") {
-  CHECK(qp->may_sleep());
+  CHECK(qp->pollable()->may_sleep());
   CHECK_FALSE(Tells());
   device.Bring("one");
   CHECK(Tells());
-  CHECK(qp->PollLink() == ReadStatus::kProgress);
+  CHECK(qp->pollable()->PollLink() == ReadStatus::kProgress);
   CHECK(Completions().size() == 1);
-  CHECK_FALSE(qp->may_sleep());  // its event is still there
+  CHECK_FALSE(qp->pollable()->may_sleep());  // its event is still there
   CHECK(Tells());
   CHECK(qp->ReadLink() == ReadStatus::kWouldBlock);
-  CHECK(qp->may_sleep());
+  CHECK(qp->pollable()->may_sleep());
   CHECK_FALSE(Tells());
   CHECK(device.events_taken() == 1);
   CHECK(device.receives_armed() == Armed::kAll);
 
   // Who waits for the completion of work of its own is to hear of it.
   REQUIRE(Post(1, /*signaled=*/true) == PostResult::kOk);
-  CHECK_FALSE(qp->may_sleep());
+  CHECK_FALSE(qp->pollable()->may_sleep());
   CHECK(device.sends_armed() == Armed::kNot);
   qp->Flush();
   CHECK(device.sends_armed() == Armed::kAll);
-  CHECK(qp->may_sleep());
+  CHECK(qp->pollable()->may_sleep());
   device.Complete(device.sent[0].id);
   CHECK(Tells());
   CHECK(qp->ReadLink() == ReadStatus::kProgress);
-  CHECK_FALSE(qp->may_sleep());
+  CHECK_FALSE(qp->pollable()->may_sleep());
   CHECK(Completions().size() == 1);
 }
 
 TEST_CASE_METHOD(Fixture,
                  "A connection whose work the device has refused is over before a sleep, not in it") {
-  REQUIRE(qp->may_sleep());
+  REQUIRE(qp->pollable()->may_sleep());
   device.room = 0;
   device.refusal = ENOMEM;
   REQUIRE(Post(1) == PostResult::kOk);
   qp->Flush();
   REQUIRE(qp->send_failed());
-  CHECK_FALSE(qp->may_sleep());
-  CHECK(qp->ReadForSolicited() == ReadStatus::kEnded);
+  CHECK_FALSE(qp->pollable()->may_sleep());
+  CHECK(qp->pollable()->ReadForSolicited() == ReadStatus::kEnded);
 }
 
 TEST_CASE_METHOD(Fixture,
@@ -242,12 +242,12 @@ TEST_CASE(
   Fixture f;
   // Armed for all since the connection stands; that is not taken back, but its event is the last for all.
   f.device.Bring("one");
-  CHECK(f.qp->ReadForSolicited() == ReadStatus::kProgress);
+  CHECK(f.qp->pollable()->ReadForSolicited() == ReadStatus::kProgress);
   CHECK(f.Completions().size() == 1);
-  CHECK(f.qp->ReadForSolicited() == ReadStatus::kWouldBlock);
+  CHECK(f.qp->pollable()->ReadForSolicited() == ReadStatus::kWouldBlock);
   CHECK(f.device.receives_armed() == Armed::kSolicited);
-  CHECK(f.qp->has_untold());
-  CHECK_FALSE(f.qp->may_sleep());
+  CHECK(f.qp->pollable()->has_untold());
+  CHECK_FALSE(f.qp->pollable()->may_sleep());
   for (int i = 0; i < 3; ++i) f.device.Bring("data");
   CHECK_FALSE(f.Tells());
   switch (GENERATE(0, 1, 2)) {
@@ -263,16 +263,16 @@ TEST_CASE(
       f.device.FlushReceive();
   }
   CHECK(f.Tells());
-  CHECK(f.qp->ReadForSolicited() == ReadStatus::kProgress);
+  CHECK(f.qp->pollable()->ReadForSolicited() == ReadStatus::kProgress);
   CHECK(f.Completions().size() >= 3);
-  CHECK(f.qp->ReadForSolicited() == ReadStatus::kWouldBlock);
+  CHECK(f.qp->pollable()->ReadForSolicited() == ReadStatus::kWouldBlock);
   CHECK(f.device.receives_armed() == Armed::kSolicited);
 }
 
 TEST_CASE_METHOD(Fixture, "Who waits for all hears of all behind one who did not, whatever his read finds") {
   device.Bring("one");
   qp->ReadLink();
-  REQUIRE(qp->ReadForSolicited() == ReadStatus::kWouldBlock);
+  REQUIRE(qp->pollable()->ReadForSolicited() == ReadStatus::kWouldBlock);
   REQUIRE(device.receives_armed() == Armed::kSolicited);
   Completions();
   const bool found = GENERATE(true, false);
@@ -280,7 +280,7 @@ TEST_CASE_METHOD(Fixture, "Who waits for all hears of all behind one who did not
   CHECK(qp->ReadLink() == (found ? ReadStatus::kProgress : ReadStatus::kWouldBlock));
   CHECK(device.receives_armed() == Armed::kAll);
   Completions();
-  CHECK_FALSE(qp->has_untold());
+  CHECK_FALSE(qp->pollable()->has_untold());
   CHECK_FALSE(Tells());
   device.Bring("three");
   CHECK(Tells());
@@ -293,11 +293,11 @@ struct SiwFixture : Fixture {
 TEST_CASE_METHOD(SiwFixture, "A device that does not tell of solicited messages tells of all") {
   device.Bring("one");
   qp->ReadLink();
-  CHECK(qp->ReadForSolicited() == ReadStatus::kWouldBlock);
+  CHECK(qp->pollable()->ReadForSolicited() == ReadStatus::kWouldBlock);
   Completions();
   CHECK(device.receives_armed() == Armed::kAll);
-  CHECK(qp->may_sleep());
-  CHECK_FALSE(qp->has_untold());
+  CHECK(qp->pollable()->may_sleep());
+  CHECK_FALSE(qp->pollable()->has_untold());
 }
 
 TEST_CASE("Who waits for room gets it, whatever is sent and however late the peer says what it has") {
@@ -331,10 +331,10 @@ TEST_CASE("Who waits for room gets it, whatever is sent and however late the pee
     if (random() % lazy == 0) at.qp->ReadLink();
     if (prompt) {
       peer_has = static_cast<uint64_t>(sends());
-      at.qp->NotePeerHas(sizes.size() - peer_has);
+      at.qp->device()->NotePeerHas(sizes.size() - peer_has);
     } else if (random() % 16 == 0) {
       peer_has += random() % (static_cast<uint64_t>(sends()) - peer_has + 1);
-      at.qp->NotePeerHas(sizes.size() - peer_has);
+      at.qp->device()->NotePeerHas(sizes.size() - peer_has);
     }
   }
   at.qp->Flush();

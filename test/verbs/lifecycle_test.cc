@@ -11,6 +11,7 @@
 
 #include "test/verbs/qp_pair.h"
 #include "test/verbs/raw_peer.h"
+#include "verbs/softiwarp/link_calls.h"
 #include "verbs/softiwarp/proto/fpdu_reader.h"
 
 namespace sdp::iwarp::test {

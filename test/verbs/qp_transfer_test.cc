@@ -138,8 +138,9 @@ TEST_CASE("all opcodes between two QueuePairs") {
     read(120, 0, kSize / 2);
     REQUIRE(p.z.qp->ReadLink() == verbs::ReadStatus::kProgress);
     REQUIRE(p.z.qp->unsent_bytes() > 0);
-    CHECK_FALSE(p.z.qp->MoveRegion(region->stag, sdp::MutableBytes(new_place).first(kSize - 1)));
-    REQUIRE(p.z.qp->MoveRegion(region->stag, new_place));
+    CHECK_FALSE(
+        p.z.qp->movable_regions()->MoveRegion(region->stag, sdp::MutableBytes(new_place).first(kSize - 1)));
+    REQUIRE(p.z.qp->movable_regions()->MoveRegion(region->stag, new_place));
     std::fill(old_place.begin(), old_place.end(), std::byte{'!'});  // the owner has it back
     CHECK(NextCompletion(p.a, p.z).id == WorkId(120));
     read(121, kSize / 2, kSize - kSize / 2);
@@ -162,14 +163,14 @@ TEST_CASE("all opcodes between two QueuePairs") {
     p.z.qp->DetachBorrowed();
     // The region stays the RNIC's to read, but where a CRC has to be right it has been copied before.
     CHECK((p.z.qp->counters().copied_out == copied || copied >= kSize));
-    REQUIRE(p.z.qp->MoveRegion(source->stag, new_place));
+    REQUIRE(p.z.qp->movable_regions()->MoveRegion(source->stag, new_place));
     std::fill(old_place.begin(), old_place.end(), std::byte{'!'});
     CHECK(NextCompletion(p.z, p.a).id == WorkId(122));
     REQUIRE(p.z.Send("written") == PostResult::kOk);
     const Completion got = NextCompletion(p.a, p.z);
     p.a.qp->Release(got.token);
     CHECK(sink == content);
-    CHECK_FALSE(p.z.qp->MoveRegion(sdp::STag(1), new_place));
+    CHECK_FALSE(p.z.qp->movable_regions()->MoveRegion(sdp::STag(1), new_place));
   }
   SECTION("Send with Invalidate") {
     std::vector<std::byte> memory(100);

@@ -62,7 +62,8 @@ TEST_CASE("a sleeping reader whose memory the peer writes: nearly all of it is r
   size_t written = 0;
   int right = 0;
   for (bool open = true; open && right < kMessages;) {
-    open = p.z.qp->ReadLinkBlocking(dropped, verbs::SleeperMemory::kOwn) != verbs::ReadStatus::kEnded;
+    open = p.z.qp->sleepable()->ReadLinkBlocking(dropped, verbs::SleeperMemory::kOwn) !=
+           verbs::ReadStatus::kEnded;
     for (verbs::Completion c; open && p.z.qp->PollCompletion(&c);) {
       if (c.opcode != verbs::Opcode::kReceive) continue;
       const auto& data = sent[static_cast<size_t>(right)];

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "test/verbs/qp_pair.h"
+#include "verbs/softiwarp/link_calls.h"
 
 namespace sdp::iwarp::test {
 namespace {
@@ -36,7 +37,7 @@ class SleepingReader {
           verbs::DroppedLock dropped(lock);
           begun_ = true;
           told_.notify_one();
-          status_ = qp->ReadLinkBlocking(dropped, verbs::SleeperMemory::kOthers);
+          status_ = qp->sleepable()->ReadLinkBlocking(dropped, verbs::SleeperMemory::kOthers);
         }) {}
   // The owner's lock, while the thread is inside its read: that is when it lets go of the lock.
   std::unique_lock<std::mutex> LockAsleep() {
@@ -70,7 +71,8 @@ TEST_CASE("a sleeping reader: others post, flush, register and release meanwhile
     std::unique_lock lock(mutex);
     verbs::DroppedLock dropped(lock);
     while (received < kMessages) {
-      if (p.z.qp->ReadLinkBlocking(dropped, verbs::SleeperMemory::kOthers) == ReadStatus::kEnded) break;
+      if (p.z.qp->sleepable()->ReadLinkBlocking(dropped, verbs::SleeperMemory::kOthers) == ReadStatus::kEnded)
+        break;
       Completion c;
       while (p.z.qp->PollCompletion(&c)) {
         if (c.opcode != verbs::Opcode::kReceive) continue;
@@ -201,8 +203,8 @@ TEST_CASE("a queue pair goes on while a reader sleeps in its predecessor, and re
   std::unique_ptr<verbs::QueuePair> left;
   {
     const auto lock = reader.LockAsleep();
-    const auto frozen = p.z.qp->Freeze();
-    p.z.qp->DivertReader();
+    const auto frozen = p.z.qp->portable()->Freeze();
+    p.z.qp->portable()->DivertReader();
     left = std::exchange(p.z.qp, Thaw(p.z.fd.value, frozen));
   }
   REQUIRE(p.z.qp != nullptr);
@@ -213,7 +215,7 @@ TEST_CASE("a queue pair goes on while a reader sleeps in its predecessor, and re
   REQUIRE(p.a.Send(text) == PostResult::kOk);
   p.a.qp->DetachBorrowed();
   CHECK(reader.Status() == ReadStatus::kDiverted);
-  CHECK(p.z.qp->TakeBrought(*left) == ReadStatus::kProgress);
+  CHECK(p.z.qp->portable()->TakeBrought(*left->portable()) == ReadStatus::kProgress);
   left.reset();
   CHECK(Text(NextCompletion(p.z, p.a)) == text);
   REQUIRE(p.a.Send("next") == PostResult::kOk);

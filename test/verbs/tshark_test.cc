@@ -14,6 +14,7 @@
 #include "test/verbs/pcap_writer.h"
 #include "test/verbs/qp_pair.h"
 #include "test/verbs/raw_peer.h"
+#include "verbs/softiwarp/link_calls.h"
 #include "verbs/softiwarp/soft_rnic.h"
 
 namespace sdp::iwarp::test {

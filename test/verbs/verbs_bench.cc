@@ -141,7 +141,9 @@ double RnicStream(size_t message, uint64_t total) {
         std::vector<std::byte> buffer(128 * 1024);
         size_t used = 0;
         for (;;) {
-          if (qp.ReadLinkBlocking(dropped, verbs::SleeperMemory::kOthers) == verbs::ReadStatus::kEnded) break;
+          if (qp.sleepable()->ReadLinkBlocking(dropped, verbs::SleeperMemory::kOthers) ==
+              verbs::ReadStatus::kEnded)
+            break;
           verbs::Completion c;
           while (qp.PollCompletion(&c)) {
             if (c.opcode != verbs::Opcode::kReceive) continue;
@@ -211,7 +213,7 @@ double RnicPingPong(size_t message, int rounds) {
     for (int i = 0; i < rounds; ++i) {
       if (first) send();
       verbs::Completion c;
-      while (!qp.PollCompletion(&c)) qp.ReadLinkBlocking(dropped, verbs::SleeperMemory::kOthers);
+      while (!qp.PollCompletion(&c)) qp.sleepable()->ReadLinkBlocking(dropped, verbs::SleeperMemory::kOthers);
       qp.Release(c.token);
       if (!first) send();
     }

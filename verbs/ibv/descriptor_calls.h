@@ -1,19 +1,19 @@
-// What the owner of the process does with the descriptors of the RDMA libraries: without it they would stand
-// among the application's own, which it may close or overwrite.
+// How libsdp.so protects the descriptors of the RDMA libraries. Without that, they would stand among the
+// application's own, and the application could close or overwrite them.
 #ifndef SDP_VERBS_IBV_DESCRIPTOR_CALLS_H_
 #define SDP_VERBS_IBV_DESCRIPTOR_CALLS_H_
 
 namespace sdp::ibv {
 
 struct DescriptorCalls {
-  // Moves `fd` out of the application's way and protects it; the number it has now, `fd` itself if there is
-  // no other.
+  // Moves `fd` to a number that the application does not use, and protects it. Returns that number, or `fd`
+  // itself if no other is free.
   int (*hide)(int fd);
-  // `fd` is about to be closed under this number: it is protected no longer.
+  // `fd` is about to be closed under this number, and needs no more protection.
   void (*reveal)(int fd);
 };
 
-// Before anything else of this room is called. Without it descriptors stay where they are.
+// Call it before anything else in verbs/ibv. Until then descriptors keep their numbers.
 void SetDescriptorCalls(const DescriptorCalls& calls);
 const DescriptorCalls& descriptor_calls();
 

@@ -1,4 +1,5 @@
-// librdmacm and libibverbs, loaded when first needed: a host without them loses nothing and pays nothing.
+// The functions of librdmacm and libibverbs, which are loaded when first needed: a host without these
+// libraries needs neither.
 #ifndef SDP_VERBS_IBV_IBV_API_H_
 #define SDP_VERBS_IBV_IBV_API_H_
 
@@ -53,8 +54,8 @@ struct Api {
 #undef SDP_IBV_DECLARE
 };
 
-// Null when the libraries are not there or cannot be used; ApiFailure() then says why in one line. Loads them
-// at the first call; safe from any thread.
+// Loads the libraries at the first call; safe from any thread. Returns null if they are not there or cannot
+// be used, and ApiFailure() says why in one line.
 const Api* LoadApi();
 const std::string& ApiFailure();
 

@@ -163,11 +163,11 @@ void IbvConnector::BeginConfirmation(Time now) {
 void IbvConnector::StepConfirmation(Time now) {
   const bool ended = qp_->ReadLink() == verbs::ReadStatus::kEnded;
   // A message is an answer, too.
-  const bool answered = qp_->has_answer() || qp_->has_untold();
+  const bool answered = qp_->has_answer() || qp_->pollable()->has_untold();
   if (ended && !answered) {
     Fail(LinkEnd::kReset, "connection lost during set-up: " + qp_->cause().text);
   } else if (answered || now >= deadline_) {
-    qp_->SetRoundTrip(now - asked_at_);
+    qp_->link().SetRoundTrip(now - asked_at_);
     confirming_ = false;
     state_ = ConnectState::kEstablished;
   } else if (now >= next_opening_) {
@@ -184,7 +184,7 @@ void IbvConnector::StepConfirmation(Time now) {
 void IbvConnector::StepSilence(Time now) {
   if (!qp_->HasReceived() && now < quiet_until_) return;
   // To the peer and back at least once since the reply.
-  if (now < quiet_until_) qp_->SetRoundTrip(now - asked_at_);
+  if (now < quiet_until_) qp_->link().SetRoundTrip(now - asked_at_);
   quiet_until_ = kNever;
   state_ = ConnectState::kEstablished;
 }

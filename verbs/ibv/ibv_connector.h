@@ -1,5 +1,5 @@
-// Connection set-up on librdmacm: resolve the address and the route, connect; or accept what a listener
-// brought.
+// Connection set-up on librdmacm. The connecting side resolves the address and the route, and connects; the
+// accepting side takes a request that a listener has brought. Both make an IbvQp.
 #ifndef SDP_VERBS_IBV_IBV_CONNECTOR_H_
 #define SDP_VERBS_IBV_IBV_CONNECTOR_H_
 
@@ -9,18 +9,17 @@
 
 #include "verbs/ibv/ibv_qp.h"
 #include "verbs/ibv/ibv_resources.h"
-#include "verbs/ibv/ibv_rnic.h"
 #include "verbs/rnic.h"
 
 namespace sdp::ibv {
 
 class IbvConnector final : public verbs::Connector {
  public:
-  // Connecting side. `events`: of the connection that this one takes the place of, or null.
+  // Connecting side. `events`: the descriptor of the connection that this one replaces, or null.
   IbvConnector(const Api& api, std::shared_ptr<EventDescriptor> events, const sockaddr* local,
                const sockaddr* target, Bytes private_data, const verbs::QpOptions& qp, Duration timeout,
                Time now);
-  // Accepting side: `id` and the peer's private data are those of a connection request.
+  // Accepting side. `id` and `request` are those of a connection request.
   IbvConnector(const Api& api, rdma_cm_id* id, const rdma_conn_param& request, Duration timeout, Time now);
   ~IbvConnector() override;
 
@@ -30,7 +29,7 @@ class IbvConnector final : public verbs::Connector {
   [[nodiscard]] verbs::Interest interest() const override { return {.read = !over(), .write = false}; }
   [[nodiscard]] Time deadline() const override;
   [[nodiscard]] Bytes peer_private_data() const override { return peer_private_data_; }
-  // Which set-up the peer asked for stays the kernel's secret.
+  // The kernel does not tell which set-up the peer asked for.
   [[nodiscard]] bool may_send_first() const override { return false; }
   void Accept(Bytes private_data, const verbs::QpOptions& options) override;
   void Reject(Bytes private_data) override;
@@ -69,7 +68,7 @@ class IbvConnector final : public verbs::Connector {
   verbs::LinkCause cause_;
   Time deadline_;
   Time quiet_until_ = kNever;  // accepting side, connected: see StepSilence
-  Time asked_at_{};  // accepting side: when the reply left; connecting side: when the peer's RNIC was asked
+  Time asked_at_{};  // accepting side: when the reply was sent; connecting side: when AskPeer() was called
   bool confirming_ = false;      // connecting side, connected: see BeginConfirmation
   bool port_is_chosen_ = false;  // connecting side, by us: see TryAnotherPort
   bool port_is_taken_ = false;

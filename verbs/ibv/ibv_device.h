@@ -1,8 +1,8 @@
-// What all connections of this process over one RDMA device share: its asynchronous events.
+// The asynchronous events of one RDMA device, which all its connections in this process share.
 //
-// They come by one descriptor of the device's, whomever they concern. Whoever is woken by it takes all of
-// them, marks the connections they concern, and rings a bell that every connection's own descriptor listens
-// to.
+// All events come by one descriptor of the device's, whichever connection they concern. The thread that it
+// wakes takes all of them and marks the connections they concern. Then it writes to an eventfd, the bell,
+// which every connection's event_fd() watches.
 #ifndef SDP_VERBS_IBV_IBV_DEVICE_H_
 #define SDP_VERBS_IBV_IBV_DEVICE_H_
 
@@ -15,18 +15,18 @@
 
 namespace sdp::ibv {
 
-// A connection's place among those that hear of a device's events.
+// One connection, as Device knows it.
 class DeviceWatch {
  public:
-  // What the events may name. Null: not made yet.
+  // The objects that an event may name. Null: not made yet.
   ibv_qp* queue_pair = nullptr;
   ibv_cq* send_cq = nullptr;
   ibv_cq* receive_cq = nullptr;
   uint8_t port = 0;
 
-  // An event has ended the connection. The first one counts.
+  // An event has ended the connection; the first one counts.
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // While failed(): one line.
+  // If failed(): the reason, in one line.
   [[nodiscard]] const char* why() const { return why_; }
 
  private:
@@ -37,27 +37,26 @@ class DeviceWatch {
 
 class Device {
  public:
-  // The one behind `context`, made at the first call; it lives as long as the process. Null: no descriptor
-  // was left.
+  // Returns the device of `context`, which is made at the first call and lives as long as the process; null
+  // if no descriptor was left.
   static Device* Of(const Api& api, ibv_context* context);
 
-  // `watch` is told of events from here on; it lives until Remove, which comes before what it names is
-  // destroyed.
+  // Events mark `watch` from here on, until Remove. Call that before the objects that it names are destroyed.
   void Add(DeviceWatch* watch);
   void Remove(DeviceWatch* watch);
 
   // Readable while there are events to take.
   [[nodiscard]] int events_fd() const { return context_->async_fd; }
-  // Becomes readable, for edge-triggered watching, each time connections were marked.
+  // The bell: becomes readable, for edge-triggered watching, each time connections were marked.
   [[nodiscard]] int bell_fd() const { return bell_fd_; }
-  // Takes what there is, without blocking. Safe from any thread.
+  // Takes all events that are there, without blocking. Safe from any thread.
   void TakeEvents();
 
  private:
   Device(const Api& api, ibv_context* context, int bell_fd)
       : api_(api), context_(context), bell_fd_(bell_fd) {}
 
-  // What the event means for that connection; null: nothing.
+  // Returns what the event means for that connection; null if nothing.
   [[nodiscard]] static const char* Meaning(const ibv_async_event& event, const DeviceWatch& watch);
 
   const Api& api_;

@@ -1,24 +1,25 @@
-// What stands for a connection that has ended, and is to go on as another one, between the two.
+// LeftQp stands for a connection that has ended, until the next one takes its place.
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "verbs/ibv/ibv_connector.h"
-#include "verbs/ibv/ibv_qp.h"
+#include "verbs/ibv/ibv_link.h"
 
 namespace sdp::ibv {
 namespace {
 
-class LeftQp final : public verbs::QueuePair {
+class LeftQp final : public verbs::QueuePair, public verbs::Pollable, public verbs::DeviceLink {
  public:
-  explicit LeftQp(IbvQp& ended)
-      : api_(ended.resources().api),
-        events_(ended.resources().events()),
-        name_(ended.rnic_name()),
-        counters_(ended.counters()),
-        cause_(ended.cause()) {
-    ended.Names(&local_, &peer_);
-  }
+  LeftQp(const Resources& resources, const std::string& device, const verbs::LinkCause& cause,
+         const verbs::QpCounters& counters)
+      : QueuePair({.pollable = this, .device = this}),
+        api_(resources.api),
+        events_(resources.events()),
+        name_(device),
+        counters_(counters),
+        cause_(cause),
+        names_(resources.id->route.addr) {}
 
   std::unique_ptr<verbs::Connector> ConnectAgain(const sockaddr* local, const sockaddr* target,
                                                  Bytes private_data, const verbs::QpOptions& options,
@@ -27,11 +28,9 @@ class LeftQp final : public verbs::QueuePair {
   }
   [[nodiscard]] int event_fd() const override { return events_->fd(); }
   void SetEventFd(int) override {}
-  [[nodiscard]] bool owns_event_fd() const override { return true; }
-  bool Names(sockaddr_storage* local, sockaddr_storage* peer) const override {
-    *local = local_;
-    *peer = peer_;
-    return true;
+  void Names(sockaddr_storage* local, sockaddr_storage* peer) const override {
+    *local = names_.src_storage;
+    *peer = names_.dst_storage;
   }
   [[nodiscard]] const verbs::LinkCause& cause() const override { return cause_; }
   [[nodiscard]] const verbs::QpCounters& counters() const override { return counters_; }
@@ -48,15 +47,14 @@ class LeftQp final : public verbs::QueuePair {
   [[nodiscard]] uint32_t ReceiveCost(uint32_t length) const override { return length; }
   std::optional<verbs::MemoryRegion> Register(MutableBytes, verbs::Access) override { return std::nullopt; }
   void Deregister(STag) override {}
-  bool MoveRegion(STag, MutableBytes) override { return false; }
   [[nodiscard]] bool IsRegistered(STag) const override { return false; }
   bool Flush() override { return true; }
   void DetachBorrowed() override {}
   verbs::ReadStatus ReadLink() override { return verbs::ReadStatus::kEnded; }
-  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock&, verbs::SleeperMemory) override {
-    return verbs::ReadStatus::kEnded;
-  }
-  [[nodiscard]] bool can_block() const override { return false; }
+  verbs::ReadStatus PollLink() override { return verbs::ReadStatus::kEnded; }
+  verbs::ReadStatus ReadForSolicited() override { return verbs::ReadStatus::kEnded; }
+  [[nodiscard]] bool may_sleep() const override { return false; }
+  [[nodiscard]] bool has_untold() const override { return false; }
   bool PollCompletion(verbs::Completion*) override { return false; }
   [[nodiscard]] verbs::Interest interest() const override { return {.read = false, .write = false}; }
   [[nodiscard]] uint64_t unsent_bytes() const override { return 0; }
@@ -72,12 +70,13 @@ class LeftQp final : public verbs::QueuePair {
   const std::string name_;
   const verbs::QpCounters counters_;
   const verbs::LinkCause cause_;
-  sockaddr_storage local_{};
-  sockaddr_storage peer_{};
+  const rdma_addr names_;
 };
 
 }  // namespace
 
-std::unique_ptr<verbs::QueuePair> IbvQp::Leave() { return std::make_unique<LeftQp>(*this); }
+std::unique_ptr<verbs::QueuePair> IbvLink::Leave() {
+  return std::make_unique<LeftQp>(resources_, device_, ending_.cause(), counters_);
+}
 
 }  // namespace sdp::ibv

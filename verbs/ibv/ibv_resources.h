@@ -1,6 +1,6 @@
-// What one connection has of the RDMA libraries: an id with its event channel, a protection domain,
-// completion queues, a queue pair; and the one descriptor whose readiness stands for all of them. Freed in
-// the order the libraries demand.
+// The objects of the RDMA libraries that one connection has: an id with its event channel, a protection
+// domain, completion queues and a queue pair; and the descriptor whose readiness stands for all of them.
+// Resources makes them, and frees them in the order that the libraries demand.
 #ifndef SDP_VERBS_IBV_IBV_RESOURCES_H_
 #define SDP_VERBS_IBV_IBV_RESOURCES_H_
 
@@ -20,7 +20,8 @@ namespace sdp::ibv {
 // Page-aligned memory that the device may reach.
 class RegisteredMemory {
  public:
-  // Null when there is no memory, or the limit on locked memory (RLIMIT_MEMLOCK) is too small; errno tells.
+  // Returns null if there is no memory, or if the limit on locked memory (RLIMIT_MEMLOCK) is too small; errno
+  // says which.
   static std::unique_ptr<RegisteredMemory> Make(const Api& api, ibv_pd* pd, size_t size, int access);
   ~RegisteredMemory();
   RegisteredMemory(const RegisteredMemory&) = delete;
@@ -39,11 +40,11 @@ class RegisteredMemory {
   ibv_mr* mr_ = nullptr;
 };
 
-// The one descriptor that all of a connection is waited for by: an epoll, protected from the application. A
-// connection that goes on as another one keeps it.
+// The one descriptor that a thread waits on for a connection: an epoll, protected from the application. A
+// connection that takes the place of another one keeps it.
 class EventDescriptor {
  public:
-  // Null: no descriptor was left, errno tells.
+  // Returns null if no descriptor was left; errno says why.
   static std::shared_ptr<EventDescriptor> Make();
   ~EventDescriptor();
   EventDescriptor(const EventDescriptor&) = delete;
@@ -56,11 +57,11 @@ class EventDescriptor {
   const int fd_;
 };
 
-// What the process may pin (RLIMIT_MEMLOCK), in bytes; UINT64_MAX: as much as it likes.
+// The number of bytes that the process may pin (RLIMIT_MEMLOCK); UINT64_MAX: no limit.
 uint64_t LockableMemory();
-// Whether TCP sends pages that siw gives it from where they lie (MSG_SPLICE_PAGES, Linux 6.5). Where it does
-// not, siw may still give it a Send page by page, as Debian's 6.1 does, and each is copied in a call of its
-// own: several times as slow as a copy of the whole.
+// TCP sends the pages that siw gives it without copying them (MSG_SPLICE_PAGES, Linux 6.5). An older kernel's
+// siw, such as Debian's 6.1, may also hand over a Send page by page, but then TCP copies each page in a call
+// of its own, which is several times as slow as one copy of the whole.
 bool KernelSendsPages();
 
 // Queue depths, within what the device has.
@@ -72,32 +73,32 @@ struct Depths {
 
 class Resources {
  public:
-  // `events`: of the connection before; else one is made.
+  // `events`: the descriptor of the connection that this one replaces; null: one is made.
   explicit Resources(const Api& api, std::shared_ptr<EventDescriptor> events = nullptr)
       : api(api), events_(std::move(events)) {}
   ~Resources();
   Resources(const Resources&) = delete;
   Resources& operator=(const Resources&) = delete;
 
-  // The event channel and the descriptor to wait on. False: failure().
+  // Makes the event channel and the descriptor to wait on. Returns false if that fails: see failure().
   bool Open();
-  // An id of its own on the channel, in place of what it had.
+  // Makes an id on the channel, in place of the one it had.
   bool MakeId();
   // Takes over an id that a listener's channel brought.
   bool AdoptId(rdma_cm_id* accepted);
-  // For an id that has a device.
+  // Makes the queue pair and its completion queues. Needs an id that has a device.
   bool MakeQueuePair(const Depths& wanted);
-  // Another look at the number of CM events: null if there is none now. To be acknowledged by
+  // Returns the next event of the connection manager, or null. The caller acknowledges it with
   // api.rdma_ack_cm_event.
   rdma_cm_event* NextCmEvent() const;
   [[nodiscard]] const std::shared_ptr<EventDescriptor>& events() const { return events_; }
-  // What made event_fd readable. The device's own events are taken here.
+  // Look() returns what made event_fd readable, and takes the device's asynchronous events.
   struct Woken {
     bool connection_manager = false;
     bool completions = false;
   };
   Woken Look();
-  // An event of the device's has ended this connection: one line; else null.
+  // If an event of the device's has ended this connection, returns the reason in one line; else null.
   [[nodiscard]] const char* device_failure() const { return watch_.failed() ? watch_.why() : nullptr; }
   [[nodiscard]] const std::string& failure() const { return failure_; }
   bool Fail(const char* what);
@@ -113,12 +114,12 @@ class Resources {
   Depths depths{};
   uint64_t lockable = LockableMemory();  // bytes
   bool sends_pages = KernelSendsPages();
-  // The device tells who waits for solicited Sends of those.
+  // The device can tell of solicited Sends only.
   bool tells_solicited = true;
 
  private:
-  // The descriptor is protected from the application, does not block, and is among those that event_fd stands
-  // for.
+  // Protects the descriptor from the application, makes it non-blocking, and adds it to those that event_fd
+  // stands for.
   bool Watch(int* fd);
   bool WatchDevice();
   bool AddToEpoll(int fd, uint32_t events);

@@ -1,12 +1,10 @@
-// Kernel RNICs, through librdmacm and libibverbs: the only folder that knows these libraries. They are loaded
-// when first needed.
+// Kernel RNICs, through librdmacm and libibverbs. Only verbs/ibv uses these libraries, which are loaded when
+// first needed.
 //
-// What differs from the embedded RNIC, beyond rnic.h's words:
-//   * a connection has descriptors of its own: event_fd() is one of them and owns_event_fd() is true;
-//   * Disconnect() ends both directions;
+// What differs from the embedded RNIC, beyond abilities.h:
 //   * a completion's `solicited` stays false, and `invalidated` is empty where the device's provider does not
-//   say (siw's does not);
-//   * an STag may be that of ordinary verbs: unpredictable as far as the device makes it so;
+//     set it (siw's does not);
+//   * STags are the device's, and as unpredictable as the device makes them;
 //   * the accepting side's HelloAck always travels in the reply (may_send_first() is false).
 #ifndef SDP_VERBS_IBV_IBV_RNIC_H_
 #define SDP_VERBS_IBV_IBV_RNIC_H_
@@ -20,14 +18,14 @@
 
 namespace sdp::ibv {
 
-// True when the libraries and a usable device file are there; else *why, one line for the log.
+// Returns true if the libraries and a usable device file are there; else *why is one line for the log.
 bool Available(std::string* why);
 
-// The name of the RDMA device that a local address belongs to ("siw0"); empty: none. Any port.
+// Returns the name of the RDMA device that has a local address ("siw0"), or nothing. Any port.
 std::string DeviceOf(const sockaddr* local);
 
-// Starts a connection to `target` from `local` (null: the route decides). Never null; a failure shows in
-// Step(). `private_data`: at most 255 bytes. Available() has said yes.
+// Begins a connection to `target` from `local` (null: the route decides). Never returns null; a failure shows
+// in Step(). `private_data`: at most 255 bytes. Call it only after Available() has returned true.
 std::unique_ptr<verbs::Connector> Connect(const sockaddr* local, const sockaddr* target, Bytes private_data,
                                           const verbs::QpOptions& qp, Duration timeout, Time now);
 
@@ -35,17 +33,17 @@ class Listener {
  public:
   virtual ~Listener() = default;
 
-  // Listens at an address of an RDMA device; port 0: any. Null: *why.
+  // Listens at an address of an RDMA device; port 0: any. Returns null if that fails, and *why.
   static std::unique_ptr<Listener> Open(const sockaddr* local, int backlog, std::string* why);
 
-  // Readable when Accept may have something.
+  // Readable when Accept may have a connection.
   [[nodiscard]] virtual int event_fd() const = 0;
   [[nodiscard]] virtual uint16_t port() const = 0;
   [[nodiscard]] virtual const std::string& device() const = 0;
-  // The device was removed: nobody comes any more.
+  // The device was removed: no connection comes any more.
   [[nodiscard]] virtual bool gone() const = 0;
-  // A connection that asks, in ConnectState::kRequested (or kFailed); null if there is none now. `timeout`:
-  // for its set-up.
+  // Returns a connection request in ConnectState::kRequested (or kFailed), or null. `timeout`: for its
+  // set-up.
   virtual std::unique_ptr<verbs::Connector> Accept(Duration timeout, Time now) = 0;
 };
 

@@ -1,9 +1,9 @@
-// Sends whose bytes stay where they are until the peer says that it has the message.
+// Which long Sends the peer has not acknowledged yet, and where their bytes lie.
 //
-// The kernel's siw sends a long message that asks for no completion from the very pages, without a copy, and
-// TCP may send them again: their content must not change before the peer has it. No completion tells that,
-// but the peer does (SDP's MSeqAck: QueuePair::NotePeerHas). So they have a ring of their own. Where that has
-// no room, a Send takes the usual way: nobody ever waits for the peer's word.
+// The kernel's siw sends a long message that asks for no completion from its pages, without a copy, and TCP
+// may send these pages again. So they must not change before the peer has the message. No completion tells
+// that, but the peer does (SDP's MSeqAck: DeviceLink::NotePeerHas). Such Sends have a ring of their own; if
+// it has no room, a Send takes the ordinary ring, so that no Send waits for the peer.
 #ifndef SDP_VERBS_IBV_KEPT_SENDS_H_
 #define SDP_VERBS_IBV_KEPT_SENDS_H_
 
@@ -15,17 +15,17 @@
 
 namespace sdp::ibv {
 
-// The accounts: which Send lies where, and up to which one the peer has them.
+// Counts Sends and places; the memory is the owner's (send_places.h).
 class KeptSends {
  public:
   explicit KeptSends(size_t capacity) : space_(capacity) {}
 
-  // A Send went the other way, or is kept: they are counted alike.
+  // A Send was posted that is not kept.
   void CountOther() { ++sends_; }
-  // The place of the next Send's bytes. nullopt: no room. Counts it.
+  // Returns the place of the next Send's bytes, and counts that Send; nullopt if there is no room.
   std::optional<size_t> Keep(size_t size);
-  // The peer has all Sends of ours but the last `missing` of them; `waiting` more were posted that have not
-  // come here yet.
+  // The peer has all Sends that were posted but the last `missing`; the last `waiting` of those posted have
+  // not been counted here yet.
   void NotePeerHas(uint64_t missing, uint64_t waiting);
 
   [[nodiscard]] size_t largest() const { return space_.largest(); }

@@ -1,4 +1,5 @@
-// Receive Private Buffers in registered memory: posted, filled and lent, or free.
+// Receive Private Buffers in registered memory. Each is posted, lent to the owner with a message in it, or
+// free.
 #ifndef SDP_VERBS_IBV_RECEIVE_POOL_H_
 #define SDP_VERBS_IBV_RECEIVE_POOL_H_
 
@@ -18,16 +19,17 @@ class ReceivePool {
   ReceivePool(Resources& resources, uint32_t buffer_size)
       : resources_(resources), buffer_size_(buffer_size) {}
 
-  // `count` more buffers are to be posted; those the queue has no room for follow as others complete. False:
-  // no memory, errno tells.
+  // Posts `count` more buffers; those that the queue has no room for follow as others complete. Returns false
+  // if there is no memory, and sets errno.
   bool Post(uint32_t count);
-  // Of the buffers posted from now on; there is memory for `count` of them at once. Those of another size go
-  // back to the system as they come free. False: no memory; nothing has changed.
+  // Sets the size of the buffers posted from now on, and makes memory for `count` of them. Buffers of another
+  // size go back to the system when they come free. Returns false if there is no memory; then nothing has
+  // changed.
   bool SetSize(uint32_t bytes, uint32_t count);
   [[nodiscard]] uint32_t buffer_size() const { return buffer_size_; }
 
-  // The work request `id` has completed: its buffer holds the first `length` bytes of a message and is the
-  // caller's until Free(slot). Null for an id that is none of ours.
+  // The work request `id` has completed: returns its buffer, which is the caller's until Free(id); null if
+  // no buffer is posted under this id.
   const std::byte* Take(uint64_t id);
   bool Free(uint64_t id);
   // Buffers that are neither posted nor free.

@@ -1,5 +1,5 @@
-// Work requests for a send queue that go to the device together: a chain costs one call of it, which is a
-// system call where the device is in the kernel (siw).
+// Work requests that go to the device together: a chain costs one call, which is a system call where the
+// device is in the kernel (siw).
 #ifndef SDP_VERBS_IBV_SEND_CHAIN_H_
 #define SDP_VERBS_IBV_SEND_CHAIN_H_
 
@@ -13,18 +13,18 @@ namespace sdp::ibv {
 
 class SendChain {
  public:
-  // As many as make a device's call cheap; and so many bytes, that the device has something to do while more
-  // is copied.
+  // So many requests make a device's call cheap. After so many bytes the device gets them at once, so that it
+  // works while more is copied.
   static constexpr size_t kMost = 16;
   static constexpr uint64_t kMostBytes = 128 * 1024;
 
   [[nodiscard]] bool empty() const { return count_ == 0; }
   [[nodiscard]] bool full() const { return count_ == kMost || bytes_ >= kMostBytes; }
 
-  // Not when full(). `piece` is all that the request sends, or receives; of length 0: nothing.
+  // Not when full(). `piece` is all that the request sends or receives; length 0: nothing.
   void Add(const ibv_send_wr& request, const ibv_sge& piece);
-  // In the order added; not when empty(). 0, or why the device has not taken all: the first that it refused
-  // is gone, and all behind it.
+  // Posts the requests in the order added; not when empty(). Returns 0, or the errno with which the device
+  // refused one: that request and all after it are lost.
   [[nodiscard]] int Post(ibv_qp* queue_pair);
 
  private:

@@ -2,7 +2,7 @@
 
 namespace sdp::ibv {
 
-bool SendRing::Make(Resources& resources, size_t size) {
+bool SendRing::Make(const Resources& resources, size_t size) {
   memory_ = RegisteredMemory::Make(resources.api, resources.pd, size, IBV_ACCESS_LOCAL_WRITE);
   if (memory_ == nullptr) return false;
   space_ = RingSpace(memory_->size());

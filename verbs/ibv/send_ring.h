@@ -1,4 +1,4 @@
-// Registered memory that outgoing messages are copied into: a ring, freed in the order it was taken.
+// A ring of registered memory that outgoing messages are copied into, freed in the order it was taken.
 #ifndef SDP_VERBS_IBV_SEND_RING_H_
 #define SDP_VERBS_IBV_SEND_RING_H_
 
@@ -12,10 +12,10 @@ namespace sdp::ibv {
 
 class SendRing {
  public:
-  // False: no memory, errno tells.
-  bool Make(Resources& resources, size_t size);
+  // Returns false if there is no memory, and sets errno.
+  bool Make(const Resources& resources, size_t size);
 
-  // `size` bytes in one piece, null when so much is not free now. size <= largest().
+  // Takes `size` bytes in one piece, at most largest(); returns null if so much is not free now.
   std::byte* Take(size_t size);
   [[nodiscard]] uint64_t mark() const { return space_.mark(); }
   void FreeUpTo(uint64_t mark) { space_.FreeUpTo(mark); }

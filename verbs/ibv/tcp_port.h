@@ -1,4 +1,4 @@
-// Ports of TCP's, where RDMA's are to be free of them.
+// Finds ports that no TCP socket has: siw binds a TCP socket of the kernel's to each port of RDMA's.
 #ifndef SDP_VERBS_IBV_TCP_PORT_H_
 #define SDP_VERBS_IBV_TCP_PORT_H_
 
@@ -8,11 +8,11 @@
 
 namespace sdp::ibv {
 
-// Of an address of IP, in the host's order.
+// The port of an IPv4 or IPv6 address, in the host's byte order.
 uint16_t PortOf(const sockaddr& address);
 void SetPort(sockaddr_storage* address, uint16_t port);
 
-// A port of that address which no TCP socket of this host has at the moment; 0: none was found.
+// Returns a port of that address that no TCP socket of this host has at the moment; 0 if none was found.
 uint16_t FreeTcpPort(const sockaddr_storage& address);
 
 }  // namespace sdp::ibv

@@ -1,6 +1,7 @@
-// The RDMA libraries make system calls that are cancellation points: a thread that ended in one would leave
-// requests in a queue that the device was not told of, or an event that nobody acknowledges. In the scope of
-// one of these it does not.
+// Keeps the calling thread from being cancelled while an object of class Uncancelled exists.
+//
+// The RDMA libraries make system calls that are cancellation points. A thread cancelled in one would leave
+// requests in a queue that the device was not told of, or an event that is never acknowledged.
 #ifndef SDP_VERBS_IBV_UNCANCELLED_H_
 #define SDP_VERBS_IBV_UNCANCELLED_H_
 

@@ -1,4 +1,5 @@
-// The embedded RNIC's connection set-up: drives MPA's negotiation over a connected TCP socket.
+// The embedded RNIC's connection set-up: drives MPA's negotiation over a connected TCP socket, which stays
+// the owner's, and makes the SoftQp.
 #ifndef SDP_VERBS_SOFTIWARP_SOFT_CONNECTOR_H_
 #define SDP_VERBS_SOFTIWARP_SOFT_CONNECTOR_H_
 
@@ -7,8 +8,8 @@
 
 #include "verbs/rnic.h"
 #include "verbs/softiwarp/proto/mpa_negotiation.h"
+#include "verbs/softiwarp/soft_options.h"
 #include "verbs/softiwarp/soft_qp.h"
-#include "verbs/softiwarp/soft_rnic.h"
 #include "verbs/softiwarp/tcp_link.h"
 
 namespace sdp::iwarp {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/base/check.h"
-#include "verbs/softiwarp/soft_rnic.h"
+#include "verbs/softiwarp/link_calls.h"
 
 namespace sdp::iwarp {
 namespace {
@@ -16,7 +16,7 @@ using verbs::Opcode;
 using verbs::PostResult;
 using verbs::Status;
 
-static_assert(verbs::kMaxPieces == kMaxMessagePieces && verbs::kMaxSendHeader == kMaxUlpHeader);
+static_assert(verbs::kMaxSendHeader == kMaxUlpHeader);
 
 // More than any upper layer with flow control queues; a caller without it is held back.
 constexpr size_t kMaxQueuedSends = 4096;
@@ -32,13 +32,6 @@ uint64_t TotalSize(std::span<const Bytes> parts) {
   return size;
 }
 
-// What Release() takes back: 0; or the only piece's chunk, with its length above the address; or, with the
-// lowest bit set, a ScatteredMessage.
-constexpr int kAddressBits = 48;
-constexpr uint64_t kScatteredBit = 1;
-constexpr uint32_t kLongestInToken = (1u << (64 - kAddressBits)) - 1;
-static_assert(sizeof(void*) == 8 && alignof(Chunk) > kScatteredBit);
-
 Opcode WorkOpcode(RdmapOpcode opcode) {
   return opcode == RdmapOpcode::kWrite ? Opcode::kRdmaWrite : Opcode::kSend;
 }
@@ -46,7 +39,8 @@ Opcode WorkOpcode(RdmapOpcode opcode) {
 }  // namespace
 
 SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu)
-    : link_(fd),
+    : QueuePair({.sleepable = this, .portable = this, .file_source = this, .movable_regions = this}),
+      link_(fd),
       ird_(agreement.ird),
       ord_(agreement.ord),
       send_open_(agreement.role == MpaRole::kInitiator),
@@ -80,7 +74,7 @@ PostResult SoftQp::PostSend(const verbs::SendWork& work) {
   if (send_queue_.size() >= kMaxQueuedSends) return PostResult::kNoResource;
   if (work.header.size() > verbs::kMaxSendHeader ||
       TotalSize(work.payload) > UINT32_MAX - verbs::kMaxSendHeader) {
-    PushWork(work.id, Opcode::kSend, Status::kLocalError);
+    ready_.PushWork(work.id, Opcode::kSend, Status::kLocalError);
     return PostResult::kOk;
   }
   send_queue_.Post({.id = work.id,
@@ -96,7 +90,7 @@ PostResult SoftQp::PostRdmaWrite(const verbs::RdmaWriteWork& work) {
   if (send_broken_ || ending_ != Ending::kNo) return PostResult::kBroken;
   if (send_queue_.size() >= kMaxQueuedSends) return PostResult::kNoResource;
   if (TotalSize(work.local) > UINT32_MAX) {
-    PushWork(work.id, Opcode::kRdmaWrite, Status::kLocalError);
+    ready_.PushWork(work.id, Opcode::kRdmaWrite, Status::kLocalError);
     return PostResult::kOk;
   }
   send_queue_.Post({.id = work.id,
@@ -116,7 +110,7 @@ PostResult SoftQp::PostRdmaRead(const verbs::RdmaReadWork& work) {
   // ORD 0: the peer takes no Reads at all, so this one would wait for ever.
   if (ord_ == 0 ||
       (work.length > 0 && !stags_.Access(work.local_stag, work.local_to, work.length, Rights::kLocal))) {
-    PushWork(work.id, Opcode::kRdmaRead, Status::kLocalError);
+    ready_.PushWork(work.id, Opcode::kRdmaRead, Status::kLocalError);
     return PostResult::kOk;
   }
   reads_.Post({.id = work.id,
@@ -169,75 +163,6 @@ void SoftQp::DetachSource(STag stag) {
   bool failed = false;
   counters_.copied_out += send_queue_.DetachSource(stag, &failed);
   if (failed) FailLocally("no memory to complete an RDMA Read Response");
-}
-
-// ----------------------------------------------------------------------------------------------------
-// Completions
-
-void SoftQp::PushWork(WorkId id, Opcode opcode, Status status, uint32_t length) {
-  ready_.PushBack({.id = id,
-                   .opcode = opcode,
-                   .status = status,
-                   .solicited = false,
-                   .invalidates = false,
-                   .length = length,
-                   .invalidated = {},
-                   .data = nullptr,
-                   .token = 0});
-}
-
-bool SoftQp::PollCompletion(verbs::Completion* out) {
-  if (ready_.empty()) return false;
-  const Ready& r = ready_.front();
-  out->opcode = r.opcode;
-  out->status = r.status;
-  out->id = r.id;
-  out->length = r.length;
-  out->solicited = r.solicited;
-  out->invalidated.reset();
-  if (r.invalidates) out->invalidated = r.invalidated;
-  out->token = verbs::ReceiveToken(r.token);
-  out->piece_count = 0;
-  if ((r.token & kScatteredBit) != 0) {
-    const AssembledMessage& body = reinterpret_cast<const ScatteredMessage*>(r.token - kScatteredBit)->body;
-    for (size_t i = 0; i < body.count; ++i)
-      out->pieces[i] = Bytes(body.pieces[i].data, body.pieces[i].length);
-    out->piece_count = body.count;
-  } else if (r.data != nullptr) {
-    out->pieces[0] = Bytes(r.data, r.length);
-    out->piece_count = 1;
-  }
-  ready_.PopFront();
-  return true;
-}
-
-void SoftQp::Release(verbs::ReceiveToken token) {
-  const uint64_t value = token.value();
-  if (value == 0) return;
-  if ((value & kScatteredBit) == 0) {
-    stream_.Release({.length = static_cast<uint32_t>(value >> kAddressBits),
-                     .chunk = reinterpret_cast<Chunk*>(value & ((uint64_t{1} << kAddressBits) - 1))});
-    return;
-  }
-  auto* message = reinterpret_cast<ScatteredMessage*>(value - kScatteredBit);
-  for (size_t i = 0; i < message->body.count; ++i) stream_.Release(message->body.pieces[i]);
-  message->next = spare_;
-  spare_ = message;
-}
-
-uint64_t SoftQp::MakeToken(const AssembledMessage& body) {
-  if (body.count == 0) return 0;
-  const Piece& first = body.pieces[0];
-  if (body.count == 1 && first.length <= kLongestInToken)
-    return reinterpret_cast<uint64_t>(first.chunk) | static_cast<uint64_t>(first.length) << kAddressBits;
-  ScatteredMessage* scattered = TakeScattered();
-  scattered->body = body;
-  return reinterpret_cast<uint64_t>(scattered) | kScatteredBit;
-}
-
-SoftQp::ScatteredMessage* SoftQp::TakeScattered() {
-  if (spare_ == nullptr) return scattered_.emplace_back(std::make_unique<ScatteredMessage>()).get();
-  return std::exchange(spare_, spare_->next);
 }
 
 uint32_t SoftQp::ReceiveCost(uint32_t length) const { return length + kFramingCost; }
@@ -297,7 +222,7 @@ void SoftQp::CollectSends() {
         stream_.HandleReadResponseSent();
         break;
       default:
-        PushWork(done.id, WorkOpcode(done.opcode), done.flushed ? Status::kFlushed : Status::kSuccess);
+        ready_.PushWork(done.id, WorkOpcode(done.opcode), done.flushed ? Status::kFlushed : Status::kSuccess);
     }
   }
 }
@@ -349,7 +274,7 @@ void SoftQp::EndReading(LinkEnd end, std::string text, int os_error) {
 void SoftQp::FlushReads() {
   PendingRead read;
   while (reads_.TakeAny(&read)) {
-    if (!read.silent) PushWork(read.id, Opcode::kRdmaRead, Status::kFlushed);
+    if (!read.silent) ready_.PushWork(read.id, Opcode::kRdmaRead, Status::kFlushed);
   }
 }
 

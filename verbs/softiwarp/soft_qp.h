@@ -1,5 +1,5 @@
-// The embedded RNIC's QueuePair: joins the send queue and the receive stream to a TCP socket and turns what
-// happens into completions.
+// The embedded RNIC's QueuePair: joins the send queue and the receive stream to a TCP socket, and turns what
+// happens into completions. The protocol itself is in proto/.
 #ifndef SDP_VERBS_SOFTIWARP_SOFT_QP_H_
 #define SDP_VERBS_SOFTIWARP_SOFT_QP_H_
 
@@ -8,9 +8,9 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "verbs/rnic.h"
+#include "verbs/softiwarp/brought_read.h"
 #include "verbs/softiwarp/file_payload.h"
 #include "verbs/softiwarp/midway_looks.h"
 #include "verbs/softiwarp/proto/mpa_negotiation.h"
@@ -19,15 +19,20 @@
 #include "verbs/softiwarp/proto/receive_stream.h"
 #include "verbs/softiwarp/proto/send_queue.h"
 #include "verbs/softiwarp/proto/stag_table.h"
+#include "verbs/softiwarp/ready_queue.h"
 #include "verbs/softiwarp/tcp_link.h"
 
 namespace sdp::iwarp {
 
-class SoftQp final : public verbs::QueuePair {
+class SoftQp final : public verbs::QueuePair,
+                     public verbs::Sleepable,
+                     public verbs::Portable,
+                     public verbs::FileSource,
+                     public verbs::MovableRegions {
  public:
   // An initiator of a peer-to-peer set-up has its RTR posted from the start.
   SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu);
-  // nullptr: these bytes are no frozen queue pair.
+  // Returns nullptr if these bytes are no frozen queue pair.
   static std::unique_ptr<SoftQp> Thaw(int fd, Bytes frozen);
 
   verbs::PostResult PostSend(const verbs::SendWork& work) override;
@@ -38,7 +43,7 @@ class SoftQp final : public verbs::QueuePair {
     buffers_.SetSize(bytes);  // they take no memory before there is something in them
     return true;
   }
-  void Release(verbs::ReceiveToken token) override;
+  void Release(verbs::ReceiveToken token) override { ready_.Release(token, stream_); }
   [[nodiscard]] uint32_t ReceiveCost(uint32_t length) const override;
 
   std::optional<verbs::MemoryRegion> Register(MutableBytes memory, verbs::Access access) override;
@@ -55,7 +60,7 @@ class SoftQp final : public verbs::QueuePair {
   verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) override;
   [[nodiscard]] bool can_block() const override { return !read_ended_; }
   void AbandonReading() override;
-  bool PollCompletion(verbs::Completion* out) override;
+  bool PollCompletion(verbs::Completion* out) override { return ready_.Poll(out); }
 
   [[nodiscard]] int event_fd() const override { return link_.fd(); }
   void SetEventFd(int fd) override { link_.set_fd(fd); }
@@ -71,57 +76,33 @@ class SoftQp final : public verbs::QueuePair {
   void SetOrd(uint16_t ord) override;
   [[nodiscard]] const verbs::QpCounters& counters() const override;
   [[nodiscard]] bool freezable() const override;
-  using QueuePair::Freeze;
+  using Portable::Freeze;
   void Freeze(Writer& ar) const override;
-  void DivertReader() override { diverted_ = std::make_unique<Brought>(); }
+  void DivertReader() override { diverted_ = std::make_unique<BroughtRead>(); }
   [[nodiscard]] bool reader_is_back() const override { return reader_back_.load(std::memory_order_acquire); }
-  verbs::ReadStatus TakeBrought(verbs::QueuePair& diverted) override;
+  verbs::ReadStatus TakeBrought(verbs::Portable& diverted) override;
   [[nodiscard]] const char* rnic_name() const override { return "soft"; }
   [[nodiscard]] const char* link_name() const override { return "tcp"; }
 
-  // A zero-length message that opens the connection, of that kind (kSend: none); posted, not flushed. May be
-  // repeated.
+  // Posts a zero-length message of that kind, which opens the connection (kSend: none). It is not flushed,
+  // and may be repeated.
   void PostRtr(Rtr kind);
-  // The set-up failed in a way that the peer learns by a Terminate (RFC 6581, section 8).
+  // The set-up failed in a way that a Terminate tells the peer (RFC 6581, section 8).
   void TerminateStream(const TerminateCause& cause, std::string text);
 
  private:
   void DetachSource(STag stag);
   friend struct FrozenQp;
 
-  // A completion as it waits: most messages lie in one piece of one chunk.
-  struct Ready {
-    WorkId id;
-    verbs::Opcode opcode;
-    verbs::Status status;
-    bool solicited;
-    bool invalidates;
-    uint32_t length;
-    STag invalidated;
-    const std::byte* data;
-    uint64_t token;  // see MakeToken()
-  };
-  struct ScatteredMessage {
-    AssembledMessage body;
-    ScatteredMessage* next = nullptr;
-  };
   enum class Ending : uint8_t { kNo, kFinWanted, kFinSent };
-  // What one read of the link has brought, to be read once more.
-  struct Brought {
-    LinkResult result;
-    std::vector<std::byte> bytes;
-    size_t taken = 0;
-    void Keep(const LinkResult& read, std::span<const MutableBytes> parts);
-    LinkResult Read(std::span<const MutableBytes> parts);
-    [[nodiscard]] bool empty() const { return taken == bytes.size(); }
-  };
 
-  // One read of the link and all that follows from it; true: go on reading.
+  // Reads the link once and handles what came. Returns true if there may be more to read.
   bool ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, verbs::ReadStatus* status);
   [[nodiscard]] bool ReadsOn(size_t total) const;
-  // Part of a message has come, or what the peer writes by RDMA and not yet the message that tells of it.
+  // A message has come in part; or the peer has written by RDMA, and the message that tells of it has not
+  // come.
   [[nodiscard]] bool midway() const { return !stream_.at_boundary() || stream_.placed() != placed_then_; }
-  // Until something comes, so many times at most.
+  // Reads without blocking until something comes, so many times at most.
   verbs::ReadStatus Look(uint32_t times);
   void HandleEvents();
   void Handle(ReceivedMessage& message);
@@ -131,7 +112,7 @@ class SoftQp final : public verbs::QueuePair {
   void Handle(const Violation& violation);
   void Handle(const OutOfMemory&);
   void HandleEof();
-  // The stream has ended too early: nothing more can be said on it.
+  // The stream has ended too early: nothing more can be sent on it.
   void LoseLink(const char* text);
   verbs::ReadStatus FinishRead(size_t total, verbs::ReadStatus status);
 
@@ -141,10 +122,7 @@ class SoftQp final : public verbs::QueuePair {
   void StopSending();
   void FlushReads();
   void FailLocally(std::string text);
-  void PushWork(WorkId id, verbs::Opcode opcode, verbs::Status status, uint32_t length = 0);
   [[nodiscard]] bool may_send() const { return send_open_ || stream_.fpdus() > 0; }
-  uint64_t MakeToken(const AssembledMessage& body);
-  ScatteredMessage* TakeScattered();
 
   TcpLink link_;
   uint16_t ird_;
@@ -165,13 +143,11 @@ class SoftQp final : public verbs::QueuePair {
   ReadQueue reads_;
   ReceiveStream stream_;
   SendQueue send_queue_;
-  std::optional<FilePayload> file_;    // lent by the caller for a while
-  std::unique_ptr<Brought> diverted_;  // this one's reader brings it for another
+  std::optional<FilePayload> file_;        // lent by the caller for a while
+  std::unique_ptr<BroughtRead> diverted_;  // what our reader brings is for another queue pair
   std::atomic<bool> reader_back_{false};
-  Brought* brought_ = nullptr;  // read in the link's place
-  GrowingRing<Ready> ready_;
-  std::vector<std::unique_ptr<ScatteredMessage>> scattered_;  // all, lent or spare
-  ScatteredMessage* spare_ = nullptr;
+  BroughtRead* brought_ = nullptr;  // read this instead of the link
+  ReadyQueue ready_;
   mutable verbs::QpCounters counters_;
 };
 

@@ -75,28 +75,8 @@ ReadStatus SoftQp::Look(uint32_t times) {
 
 bool SoftQp::ReadsOn(size_t total) const { return total < (read_little_ ? kLittle / 2 : kMaxReadPerCall); }
 
-void SoftQp::Brought::Keep(const LinkResult& read, std::span<const MutableBytes> parts) {
-  result = read;
-  bytes.reserve(read.bytes);
-  for (const MutableBytes part : parts) {
-    const Bytes filled = part.first(std::min(part.size(), read.bytes - bytes.size()));
-    bytes.insert(bytes.end(), filled.begin(), filled.end());
-  }
-}
-
-LinkResult SoftQp::Brought::Read(std::span<const MutableBytes> parts) {
-  LinkResult read{.kind = result.kind, .error = result.error};
-  for (const MutableBytes part : parts) {
-    const Bytes next = Bytes(bytes).subspan(taken, std::min(part.size(), bytes.size() - taken));
-    std::copy(next.begin(), next.end(), part.begin());
-    taken += next.size();
-    read.bytes += next.size();
-  }
-  return read;
-}
-
-ReadStatus SoftQp::TakeBrought(verbs::QueuePair& diverted) {
-  Brought brought = std::move(*static_cast<SoftQp&>(diverted).diverted_);
+ReadStatus SoftQp::TakeBrought(verbs::Portable& diverted) {
+  BroughtRead brought = std::move(*static_cast<SoftQp&>(diverted).diverted_);
   size_t total = 0;
   ReadStatus status = ReadStatus::kWouldBlock;
   brought_ = &brought;
@@ -206,16 +186,7 @@ void SoftQp::HandleEvents() {
 
 void SoftQp::Handle(ReceivedMessage& message) {
   placed_then_ = stream_.placed();
-  Ready ready{.id = {},
-              .opcode = Opcode::kReceive,
-              .status = Status::kSuccess,
-              .solicited = message.end.solicited,
-              .invalidates = message.end.invalidate.has_value(),
-              .length = message.end.length,
-              .invalidated = message.end.invalidate.value_or(STag()),
-              .data = message.body.count > 0 ? message.body.pieces[0].data : nullptr,
-              .token = MakeToken(message.body)};
-  ready_.PushBack(ready);
+  ready_.PushMessage(message);
   if (message.end.invalidate) {
     bool failed = false;
     counters_.copied_out += send_queue_.DetachSource(*message.end.invalidate, &failed);
@@ -241,7 +212,7 @@ void SoftQp::Handle(const segment::ReadWanted& wanted) {
 
 void SoftQp::Handle(const segment::ReadDone& done) {
   placed_then_ = stream_.placed();
-  if (!done.silent) PushWork(done.id, Opcode::kRdmaRead, Status::kSuccess, done.length);
+  if (!done.silent) ready_.PushWork(done.id, Opcode::kRdmaRead, Status::kSuccess, done.length);
   StartReads();
 }
 
@@ -254,7 +225,7 @@ void SoftQp::Handle(const segment::Terminated& terminated) {
     // RFC 5040, figure 10: with a request's header it names one of our Reads, and those are answered in
     // order.
     if (terminated.message->read_request && reads_.TakeAny(&read) && !read.silent) {
-      PushWork(read.id, Opcode::kRdmaRead, Status::kRemoteError);
+      ready_.PushWork(read.id, Opcode::kRdmaRead, Status::kRemoteError);
     }
     EndReading(LinkEnd::kTerminated,
                std::string("the peer sent Terminate: ") + LayerName(c.layer) + ", " + CauseName(c));

@@ -3,20 +3,16 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/random.h>
-#include <sys/sendfile.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <cerrno>
 
 #include "core/base/check.h"
-#include "verbs/softiwarp/soft_rnic.h"
+#include "verbs/softiwarp/link_calls.h"
 
 namespace sdp::iwarp {
 namespace {
-
-constinit LinkCalls calls{::recvmsg, ::sendmsg, ::shutdown,   ::setsockopt, ::getsockopt,
-                          ::recv,    ::send,    ::sendfile64, ::connect};
 
 LinkResult Judge(ssize_t n) {
   if (n > 0) return {.kind = LinkResult::Kind::kOk, .bytes = static_cast<size_t>(n)};
@@ -28,11 +24,8 @@ LinkResult Judge(ssize_t n) {
 
 }  // namespace
 
-void SetLinkCalls(const LinkCalls& replacement) { calls = replacement; }
-
-const LinkCalls& link_calls() { return calls; }
-
 LinkResult TcpLink::Read(std::span<const MutableBytes> parts, LinkWait wait) const {
+  const LinkCalls& calls = link_calls();
   const int flags = wait == LinkWait::kNo ? MSG_DONTWAIT : 0;
   if (parts.size() == 1 && calls.recv != nullptr)
     return Judge(calls.recv(fd_, parts[0].data(), parts[0].size(), flags));
@@ -46,6 +39,7 @@ LinkResult TcpLink::Read(std::span<const MutableBytes> parts, LinkWait wait) con
 }
 
 LinkResult TcpLink::Write(std::span<const iovec> parts, bool more) const {
+  const LinkCalls& calls = link_calls();
   const int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0);
   LinkResult result;
   if (parts.size() == 1 && calls.send != nullptr) {
@@ -62,24 +56,25 @@ LinkResult TcpLink::Write(std::span<const iovec> parts, bool more) const {
 }
 
 LinkResult TcpLink::WriteFile(int file, off64_t offset, size_t size) const {
-  LinkResult result = Judge(calls.sendfile(fd_, file, &offset, size));
+  LinkResult result = Judge(link_calls().sendfile(fd_, file, &offset, size));
   if (result.kind == LinkResult::Kind::kInterrupted) result.kind = LinkResult::Kind::kWouldBlock;
   return result;
 }
 
 void TcpLink::AcknowledgeAtOnce() const {
   const int one = 1;
-  calls.setsockopt(fd_, IPPROTO_TCP, TCP_QUICKACK, &one, sizeof one);
+  link_calls().setsockopt(fd_, IPPROTO_TCP, TCP_QUICKACK, &one, sizeof one);
 }
 
 void TcpLink::Cork(bool on) const {
   const int value = on ? 1 : 0;
-  calls.setsockopt(fd_, IPPROTO_TCP, TCP_CORK, &value, sizeof value);
+  link_calls().setsockopt(fd_, IPPROTO_TCP, TCP_CORK, &value, sizeof value);
 }
 
-void TcpLink::ShutdownWrite() const { calls.shutdown(fd_, SHUT_WR); }
+void TcpLink::ShutdownWrite() const { link_calls().shutdown(fd_, SHUT_WR); }
 
 void TcpLink::Abort() const {
+  const LinkCalls& calls = link_calls();
   sockaddr nobody{};
   nobody.sa_family = AF_UNSPEC;
   if (calls.connect != nullptr && calls.connect(fd_, &nobody, sizeof nobody) == 0) return;
@@ -93,7 +88,7 @@ void TcpLink::Abort() const {
 uint32_t TcpLink::SegmentSize() const {
   int size = 0;
   socklen_t length = sizeof size;
-  if (calls.getsockopt(fd_, IPPROTO_TCP, TCP_MAXSEG, &size, &length) != 0 || size < 0) return 0;
+  if (link_calls().getsockopt(fd_, IPPROTO_TCP, TCP_MAXSEG, &size, &length) != 0 || size < 0) return 0;
   return static_cast<uint32_t>(size);
 }
 

@@ -1,5 +1,5 @@
-// The TCP socket under a connection: the only place of the embedded RNIC that makes system calls on it, all
-// through link_calls().
+// The TCP socket under a connection. Only TcpLink makes system calls on it, all through link_calls(). The
+// descriptor stays the owner's.
 #ifndef SDP_VERBS_SOFTIWARP_TCP_LINK_H_
 #define SDP_VERBS_SOFTIWARP_TCP_LINK_H_
 
@@ -38,20 +38,21 @@ class TcpLink {
   // One recv or recvmsg into at most kMaxParts parts.
   static constexpr size_t kMaxParts = 160;
   LinkResult Read(std::span<const MutableBytes> parts, LinkWait wait) const;
-  // One send or sendmsg, never blocking, never raising SIGPIPE. `more`: another follows at once.
+  // One send or sendmsg. It never blocks and never raises SIGPIPE. `more`: another write follows at once.
   LinkResult Write(std::span<const iovec> parts, bool more = false) const;
-  // One sendfile: it blocks if the descriptor does, and raises SIGPIPE as the program's own would. kEof: the
-  // file ends there.
+  // One sendfile. It blocks if the descriptor does, and raises SIGPIPE as the program's own sendfile would.
+  // kEof: the file ends there.
   LinkResult WriteFile(int file, off64_t offset, size_t size) const;
-  // What has come is acknowledged now, though nothing is sent that could do so in passing.
+  // The kernel acknowledges what has come now, and does not wait for data of ours to carry the
+  // acknowledgement.
   void AcknowledgeAtOnce() const;
-  // Segments that are not full are held back, or no longer.
+  // While `on`, the kernel holds back segments that are not full.
   void Cork(bool on) const;
-  // FIN behind what is sent.
+  // A FIN follows what is sent.
   void ShutdownWrite() const;
-  // What is unsent and unread is lost, the peer sees a reset, and a sleeping reader wakes. The descriptor
-  // stays the owner's, as that of a socket without a peer. Where LinkCalls has no connect() for it, the
-  // reset goes when the owner closes the descriptor.
+  // What is unsent and unread is lost, the peer sees a reset, and a sleeping reader wakes. The descriptor is
+  // then that of a socket without a peer. If LinkCalls has no connect(), the reset is sent when the owner
+  // closes the descriptor.
   void Abort() const;
   // The path's segment size (EMSS), 0 when unknown.
   [[nodiscard]] uint32_t SegmentSize() const;

@@ -1,8 +1,8 @@
-// Memory that TCP is read into and that unsent payload is copied to: reference-counted chunks from a pool of
-// the process.
+// Reference-counted chunks of memory from a pool of the process. Bytes are read from TCP into chunks, and
+// unsent payload is copied to them.
 //
-// The pool is shared by all threads without a lock (so a fork at any moment leaves it usable) and hands out
-// what came back last, which is what the cache still holds. A chunk itself belongs to one QueuePair, whose
+// All threads share the pool without a lock, so that a fork at any moment leaves it usable. It hands out the
+// chunk that came back last, which the cache still holds. A chunk itself belongs to one QueuePair, whose
 // owner serialises its use.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_CHUNK_POOL_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_CHUNK_POOL_H_
@@ -27,16 +27,16 @@ struct alignas(64) Chunk {
   [[nodiscard]] std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
-// At least `capacity` bytes, with one reference; nullptr when memory is short. Up to kBigChunk it comes from
-// the pool.
+// Returns at least `capacity` bytes, with one reference; nullptr when memory is short. Chunks of up to
+// kBigChunk come from the pool.
 [[nodiscard]] Chunk* TakeChunk(size_t capacity);
-// The same with no room to spare: for what stays while its neighbours go.
+// Returns a chunk of exactly `capacity` bytes, for data that stays longer than what came with it.
 [[nodiscard]] Chunk* TakeExactChunk(size_t capacity);
 inline void RefChunk(Chunk* chunk) { ++chunk->refs; }
 // The last reference gives the chunk back. nullptr is allowed.
 void UnrefChunk(Chunk* chunk);
 
-// The chunks that one receiver has out, lent or not: what is never released goes with it.
+// The chunks that one receiver uses or has lent. Its destructor frees those that were never released.
 class ChunkSet {
  public:
   ChunkSet() = default;

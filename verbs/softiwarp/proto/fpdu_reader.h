@@ -1,6 +1,5 @@
-// Takes FPDUs apart as they arrive, in any split (RFC 5044, section 4): length, DDP header, payload, pad,
-// CRC; checks CRC and markers. Holds no payload: what is not consumed in a call stays where the caller has
-// it.
+// Takes FPDUs apart as they arrive, split anywhere (RFC 5044, section 4): length, DDP header, payload, pad,
+// CRC. It checks CRC and markers, and holds no payload: what a call does not consume stays with the caller.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_FPDU_READER_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_FPDU_READER_H_
 
@@ -36,12 +35,12 @@ class FpduReader {
     kBadMarker,  // error: a marker and the FPDU's start disagree
   };
 
-  // `sieve`: where the stream's markers come from, nullptr without markers. Kept.
+  // `sieve` has the stream's markers, and outlives this; nullptr without markers.
   FpduReader(bool check_crc, MarkerSieve* sieve) : check_crc_(check_crc), sieve_(sieve) {}
 
   // Consumes from the front of *input. After an error the stream cannot be read on.
   Step Next(Bytes* input, Bytes* payload);
-  // The next `n` bytes of the payload were read into their place directly; never with CRC.
+  // The next `n` bytes of the payload were read into their place directly. Never with CRC.
   void HandlePlaced(uint32_t n);
 
   // Valid from kHeader to the end of the FPDU.
@@ -50,7 +49,7 @@ class FpduReader {
   [[nodiscard]] uint32_t payload_length() const { return payload_length_; }
   [[nodiscard]] uint32_t payload_left() const { return phase_ == Phase::kPayload ? payload_left_ : 0; }
   [[nodiscard]] uint32_t trailer_size() const { return PadSize(ulpdu_length_) + kCrcSize; }
-  // False while an FPDU is incomplete: where the stream must not end.
+  // False while an FPDU is incomplete: the stream must not end there.
   [[nodiscard]] bool at_boundary() const { return phase_ == Phase::kHead && have_ == 0; }
 
  private:

@@ -1,6 +1,6 @@
-// The protocol's state as bytes and back: one function per class names each field once, for both ways
-// (core/base/archive.h). What follows from other state is not stored but made again. A Reader's bytes may
-// come from anywhere: whatever could make the thawed state unsafe to use is required to fit together.
+// The protocol's state as bytes and back: one function per class names each field once, for both directions
+// (core/base/archive.h). State that follows from other state is not stored. A Reader's bytes may come from
+// anywhere, so every field that could make the thawed state unsafe is checked against the others.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_FREEZE_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_FREEZE_H_
 
@@ -16,7 +16,7 @@
 
 namespace sdp::iwarp {
 
-// Has access to the state of every part. Everywhere no memory is registered and no Read of ours outstanding.
+// Has access to the state of every part. No memory is registered, and no Read of ours is outstanding.
 struct Frozen {
   static constexpr uint32_t kLargestBuffer = 1u << 26;
 
@@ -73,7 +73,7 @@ struct Frozen {
   template <typename Archive>
   static void Visit(Archive& ar, MarkerSieve& s, const FpduReader& r) {
     ar.Number(s.phase_);
-    MarkerBytes begun{};  // a sleeping reader may be at the rest
+    MarkerBytes begun{};  // a sleeping reader may be reading the rest into fresh_
     if (s.phase_ < kMarkerSize) std::copy_n(s.fresh_[0].begin(), s.phase_, begun.begin());
     ar.Octets(begun);
     if constexpr (Archive::kReads) s.fresh_[0] = begun;
@@ -126,7 +126,7 @@ struct Frozen {
     }
   }
 
-  // The segment under way is judged again, which changes nothing; then come the bytes of its message.
+  // Judges the current segment again, which changes no state. Then come the bytes of its message.
   static void Resume(Reader& ar, ReceiveStream& s) {
     const FpduReader& r = s.reader_;
     const uint32_t consumed = r.payload_length_ - r.payload_left_;

@@ -28,7 +28,7 @@ inline constexpr uint32_t kCleanInterval = kMarkerInterval - kMarkerSize;
 
 using MarkerBytes = std::array<std::byte, kMarkerSize>;
 
-// A position in a stream, told in clean bytes: how many of them come before the next marker.
+// A position in a stream, as the number of clean bytes before the next marker.
 class MarkerPhase {
  public:
   // 0: a marker comes next.
@@ -48,8 +48,8 @@ class MarkerSieve {
   static constexpr size_t kMaxMarkers = 64;
   static constexpr size_t kMaxParts = 2 * kMaxMarkers + 8;
 
-  // Splits targets (clean) into the parts of one read (raw): `parts` has room for kMaxParts. Ends early
-  // rather than exceed it.
+  // Splits targets (clean) into the parts of one read (raw), at most kMaxParts, for which `parts` has room.
+  // Returns their number. If they do not suffice, the rest of the targets is left out.
   size_t Split(std::span<const MutableBytes> targets, std::span<MutableBytes> parts);
   // `raw` bytes were read into the parts of the last Split(); returns how many clean ones are in its targets.
   size_t HandleRead(size_t raw);

@@ -1,5 +1,5 @@
-// Collects the payload of one received Send: pieces in the chunks they arrived in, or, when the link splits
-// it too finely, gathered into one.
+// Collects the payload of one received Send: as pieces in the chunks they arrived in, or gathered into one
+// chunk when the link splits the message too finely.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_MESSAGE_ASSEMBLER_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_MESSAGE_ASSEMBLER_H_
 
@@ -26,31 +26,32 @@ struct AssembledMessage {
 
 class MessageAssembler {
  public:
-  // Chunks come from `chunks` and go back there; kept.
+  // Takes chunks from `chunks`, which outlives this, and gives them back there.
   explicit MessageAssembler(ChunkSet& chunks) : chunks_(chunks) {}
   MessageAssembler(const MessageAssembler&) = delete;
   MessageAssembler& operator=(const MessageAssembler&) = delete;
   ~MessageAssembler() { Drop(); }
 
-  // Payload that lies in `chunk` (a reference is taken). `limit`: what the message may grow to, at least what
-  // is there with this segment. False: no memory.
+  // Adds payload that lies in `chunk`, and takes a reference to it. `limit`: what the message may grow to, at
+  // least its size with this segment. Returns false if there is no memory.
   bool Append(Chunk* chunk, Bytes bytes, uint32_t limit);
-  // The next segment brings `length` bytes. `gather`: the message had better be gathered from here on, with
-  // what came before. False: no memory.
+  // The next segment brings `length` bytes. `gather`: gathers the message from here on, with what came
+  // before. Returns false if there is no memory.
   bool StartSegment(uint32_t length, uint32_t limit, bool gather);
-  // Where the next payload bytes go while gathering (the caller places them, then calls HandlePlaced);
-  // nullptr otherwise.
+  // Returns where the next payload bytes go while gathering: the caller puts them there, then calls
+  // HandlePlaced. Otherwise nullptr.
   [[nodiscard]] std::byte* gather_place() {
     return gather_ == nullptr ? nullptr : gather_->data() + gathered_;
   }
   void HandlePlaced(uint32_t n) { gathered_ += n; }
 
-  // The message, complete with `length` bytes, moves to memory of just its size. False: no memory.
+  // Moves the message, which has `length` bytes and is complete, to memory of just its size. Returns false if
+  // there is no memory.
   bool CopyOut(uint32_t length);
-  // The message is complete: hands over the pieces with their references and starts afresh.
+  // The message is complete: returns the pieces with their references. The next message begins.
   AssembledMessage Finish();
   void Drop();
-  // In which the message lies so far.
+  // The number of pieces in which the message lies so far.
   [[nodiscard]] size_t pieces() const { return gather_ != nullptr ? 1 : message_.count; }
 
  private:

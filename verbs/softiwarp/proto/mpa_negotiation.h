@@ -1,5 +1,5 @@
-// MPA's start-up as a state machine (RFC 5044, section 7.1; RFC 6581): one Request, one Reply, and what both
-// sides agree on.
+// MPA's start-up as a state machine (RFC 5044, section 7.1; RFC 6581): one Request, one Reply, and the
+// agreement of both sides. Bytes and time come in, bytes go out; SoftConnector does the I/O.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_MPA_NEGOTIATION_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_MPA_NEGOTIATION_H_
 
@@ -43,7 +43,7 @@ enum class MpaState : uint8_t {
   kWaiting,      // for the peer's frame
   kRequested,    // responder: decide with Accept or Reject
   kEstablished,  // once output() is empty
-  kRejected,     // initiator: the peer said no. Responder: we did, once output() is empty
+  kRejected,     // initiator: the peer rejected us. Responder: we rejected it, once output() is empty
   kFailed,       // failure() says why
 };
 
@@ -56,14 +56,14 @@ class MpaNegotiation {
   MpaNegotiation(const MpaOptions& options, Time now);
 
   // --- inputs
-  // Bytes that came in. All of a frame and nothing behind it: the peer has to wait for our answer (RFC
+  // Bytes that came in. Bytes after the frame are an error, because the peer has to wait for our answer (RFC
   // 5044, 7.1.2).
   void HandleBytes(Bytes bytes);
   void HandleEof();
   void HandleTime(Time now);
   void HandleSent(size_t n);
 
-  // --- commands: responder, in kRequested. `ird`, `ord`: what we can, lowered to what the peer can.
+  // --- commands: responder, in kRequested. `ird`, `ord`: our limits, lowered to those of the peer.
   void Accept(Bytes private_data, uint16_t ird, uint16_t ord);
   void Reject(Bytes private_data);
 
@@ -74,18 +74,18 @@ class MpaNegotiation {
 
   // --- getters
   [[nodiscard]] MpaState state() const { return state_; }
-  // The most bytes HandleBytes can use from here on: read one more to notice a peer that does not wait.
+  // The most bytes that HandleBytes can still use. Read one more, to notice a peer that does not wait.
   [[nodiscard]] size_t input_room() const { return input_.size() - input_size_; }
   // In kRequested and later.
   [[nodiscard]] Bytes peer_private_data() const { return peer_private_data_; }
   // In kRequested: valid but for ird and ord. In kEstablished: all.
   [[nodiscard]] const MpaAgreement& agreement() const { return agreement_; }
-  // kFailed: for people, and the Terminate that the peer should get (RFC 6581, section 8), after which the
-  // link is closed.
+  // kFailed: the reason for people, and the Terminate that the peer should get (RFC 6581, section 8) before
+  // the link is closed.
   [[nodiscard]] const std::string& failure() const { return failure_; }
   [[nodiscard]] const std::optional<TerminateCause>& terminate() const { return terminate_; }
-  // kFailed: what came cannot come from a peer that speaks MPA as we do. Not where it just left, or was
-  // silent.
+  // kFailed: a peer that speaks MPA as we do cannot have sent what came. False where the peer only left, or
+  // was silent.
   [[nodiscard]] bool peer_is_wrong() const { return peer_is_wrong_; }
 
   [[nodiscard]] static size_t max_private_data(uint8_t revision) {

@@ -1,4 +1,4 @@
-// Our own RDMA Reads: those in flight, at most ORD, and those behind them that wait for their turn.
+// Our own RDMA Reads: those in flight, at most ORD, and those that wait behind them.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_READ_QUEUE_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_READ_QUEUE_H_
 
@@ -14,25 +14,25 @@ struct PendingRead {
   WorkId id;
   ReadRequest request;
   uint32_t received = 0;
-  bool silent = false;  // the zero-length Read of a peer-to-peer set-up: nobody waits for its completion
+  bool silent = false;  // the zero-length Read of a peer-to-peer set-up: no completion is reported
 };
 
 class ReadQueue {
  public:
   void Post(const PendingRead& read) { reads_.PushBack(read); }
-  // The next request that may leave now, or nullptr. It counts as in flight from here on.
+  // Returns the next request that may leave now, which counts as in flight from here on, or nullptr.
   const PendingRead* StartNext(uint16_t ord) {
     if (in_flight_ >= ord || in_flight_ == reads_.size()) return nullptr;
     return &reads_[in_flight_++];
   }
-  // The read that the next response belongs to (responses come in the order of the requests), or nullptr.
+  // Returns the read that the next response belongs to, or nullptr. Responses come in the requests' order.
   PendingRead* oldest() { return in_flight_ > 0 ? &reads_.front() : nullptr; }
   [[nodiscard]] const PendingRead* oldest() const { return in_flight_ > 0 ? &reads_.front() : nullptr; }
   void FinishOldest() {
     reads_.PopFront();
     --in_flight_;
   }
-  // Takes out every read, in flight or not, oldest first.
+  // Takes the oldest read, in flight or not; returns false if there is none.
   bool TakeAny(PendingRead* out) {
     if (reads_.empty()) return false;
     *out = reads_.front();

@@ -1,4 +1,5 @@
-// The Private Buffers posted for Sends, as far as the wire knows them: how many, and how large.
+// The Private Buffers posted for Sends, as numbers: how many there are, and how large. They have no memory of
+// their own (receive_stream.h).
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_RECEIVE_BUFFERS_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_RECEIVE_BUFFERS_H_
 

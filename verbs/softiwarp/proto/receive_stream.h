@@ -1,12 +1,16 @@
-// The receiving half of a connection without its socket: says where the next bytes from TCP shall go, takes
-// them apart, places tagged payload, and reports what happened.
+// The receiving half of a connection without its socket: says where the next bytes from TCP go, takes them
+// apart, places tagged payload, and reports what happened.
 //
-// Chunks: bytes are read into a chunk and Sends are lent out as pieces of it. Payload whose place is known
-// when the rest of it is still in TCP is read into its place instead. Between reads a stream with nothing
-// unfinished holds no chunk. Of an RDMA Read Response the segments that will follow are looked forward to,
-// too: one read takes several of them, each payload where it would belong if they are as long as the one
-// before. If they are not, what was read is taken back and goes the ordinary way. A peer that has few bytes
-// of messages among much else, and so pins whole chunks for them, has its messages copied out instead.
+// Chunks: bytes are read into a chunk, and Sends are lent out as pieces of it. Payload is read straight into
+// its place if that is known while the payload is still in TCP. Between reads, a stream with nothing
+// unfinished holds no chunk.
+//
+// Looking ahead: one read takes several segments of an RDMA Read Response. Each payload goes where it belongs
+// if the segments to come are as long as the one before. If they are not, what was read is taken back and
+// parsed like any other bytes.
+//
+// Copying out: small messages among much other data would pin whole chunks. Such a peer's messages are copied
+// to memory of their size.
 //
 // Order of use: PrepareRead, read, HandleRead, then PollEvent until it returns false.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_RECEIVE_STREAM_H_
@@ -32,7 +36,7 @@ struct ReceiveOptions {
   bool markers = false;
   bool rtr_send = false;  // the peer's first Send is its RTR
   uint16_t ird = 0;
-  // Less payload than this is copied: not worth a target of its own.
+  // A smaller payload is copied, because a target of its own costs more.
   uint32_t worth_placing = 4096;
 };
 
@@ -44,47 +48,48 @@ struct OutOfMemory {};
 using ReceiveEvent = std::variant<ReceivedMessage, segment::ReadWanted, segment::ReadDone,
                                   segment::Terminated, Violation, OutOfMemory>;
 
-// Whether the read that is prepared may find the memory of others still valid when it ends.
+// What happens during the read that is prepared, and so which memory may be its target.
 enum class ReadKind : uint8_t {
-  kAtOnce,         // nothing else happens meanwhile
-  kSleeping,       // other calls on the connection may come: only chunks are targets
-  kSleepingOwner,  // the same, but registered memory is the sleeper's own and stays
+  kAtOnce,         // no other call on the connection: registered memory stays
+  kSleeping,       // other calls may come, and deregister memory: only chunks are targets
+  kSleepingOwner,  // other calls may come, but all registered memory is the sleeping thread's and stays
 };
 
 class ReceiveStream {
  public:
-  // Segments that one read may bring behind the one that is under way.
+  // The most segments that one read may bring after the current one.
   static constexpr size_t kMostAhead = 7;
   static constexpr size_t kMaxTargets = 2 + 2 * kMostAhead;
-  // Up to this much may be held for few bytes lent.
+  // The most memory that may be held for few bytes lent.
   static constexpr uint64_t kFreeMemory = 2 * kBigChunk;
 
   ReceiveStream(const ReceiveOptions& options, StagTable& stags, ReceiveBuffers& buffers, ReadQueue& reads);
   ReceiveStream(const ReceiveStream&) = delete;
   ReceiveStream& operator=(const ReceiveStream&) = delete;
 
-  // Where the next bytes of the stream go (clean of markers); empty: no memory. The targets stay valid until
-  // HandleRead.
+  // Returns where the next bytes of the stream go (clean of markers), valid until HandleRead; nothing if
+  // there is no memory.
   std::span<const MutableBytes> PrepareRead(ReadKind kind);
   // `clean` bytes are in the targets, which are given up.
   void HandleRead(size_t clean);
-  // False: all bytes are used up, or an error was reported (Violation, Terminated, OutOfMemory), after which
+  // Returns false when all bytes are used up, or after an error (Violation, Terminated, OutOfMemory), which
   // nothing follows.
   bool PollEvent(ReceiveEvent* out);
-  // The reading call is over with `total` bytes: keeps no chunk without need, and sizes the next one.
+  // The owner's reading call is over, with `total` bytes. Frees a chunk that is not needed, and decides the
+  // size of the next one.
   void FinishReading(size_t total);
   // A piece of a lent message is given back.
   void Release(const Piece& piece);
 
-  // The memory behind `stag` is the caller's again: what was going to be placed there is dropped, and
-  // answered as a violation.
+  // The memory behind `stag` is the caller's again. What was to be placed there is dropped, and answered as a
+  // violation.
   void HandleDeregister(STag stag);
-  // The region's bytes are `to` now, and were `from`: what is being placed goes on there.
+  // The region has moved from `from` to `to`: placing goes on there.
   void HandleMove(STag stag, const std::byte* from, std::byte* to);
   void HandleReadResponseSent() { judge_.HandleReadResponseSent(); }
 
   [[nodiscard]] const ReceiveOptions& options() const { return options_; }
-  // Bytes to the end of the FPDU whose payload is under way; 0: none is.
+  // Bytes to the end of the FPDU whose payload is being read; 0: none is.
   [[nodiscard]] uint32_t segment_left() const {
     return reader_.payload_left() > 0 ? reader_.payload_left() + reader_.trailer_size() : 0;
   }
@@ -97,7 +102,8 @@ class ReceiveStream {
   // Memory in use, lent messages included. Whatever the peer sends: at most kFreeMemory, three times the most
   // bytes that were ever lent at once, and what one read and one incomplete message need.
   [[nodiscard]] uint64_t memory() const { return chunks_.bytes(); }
-  // A read that goes straight into its place, but not in a sleep of that kind: worth a try before sleeping.
+  // The next payload can be read straight into its place, but not during a sleep of that kind. So a read that
+  // does not sleep comes first.
   [[nodiscard]] bool worth_a_look(ReadKind sleep) {
     return !DirectTarget(ReadKind::kAtOnce).empty() && DirectTarget(sleep).empty();
   }
@@ -106,18 +112,18 @@ class ReceiveStream {
   friend struct Frozen;
   [[nodiscard]] bool crowded() const { return chunks_.bytes() > kFreeMemory + 3 * lent_; }
   [[nodiscard]] MutableBytes DirectTarget(ReadKind kind);
-  // Where the next payload byte goes; nullptr: into a chunk.
+  // Returns where the next payload byte goes, or nullptr for a chunk.
   [[nodiscard]] std::byte* NextPlace();
-  // Adds targets for the payload of the segments behind the current one, whose own ends at `place`. False:
-  // there may be more of the message.
+  // Adds targets for the payload of the segments after the current one, whose own payload ends at `place`.
+  // Returns false if more of the message may follow.
   bool LookAhead(std::byte* place);
-  // What the last target should hold. `message_over`: no more of the current message is expected in it.
+  // The size of the last target. `message_over`: no more of the current message is expected in it.
   [[nodiscard]] size_t ChunkBytesWanted(ReadKind kind, bool message_over) const;
   bool EnsureChunk(size_t wanted);
   void DropChunk();
-  // Hands on the next of what was read: as placed, or as unparsed_.
+  // Continues with the next target that was read into: its bytes are placed, or become unparsed_.
   std::optional<ReceiveEvent> TakePart();
-  // What is left of what was read did not come as expected: all of it becomes unparsed_.
+  // The segments did not come as expected: the rest of what was read becomes unparsed_.
   std::optional<ReceiveEvent> TakeBack();
 
   std::optional<ReceiveEvent> BeginSegment();
@@ -151,7 +157,7 @@ class ReceiveStream {
   DdpHeader header_;
   Placement placement_;
   std::byte* place_ = nullptr;        // kPlace: where the next payload byte goes
-  bool dropping_ = false;             // its payload is of no use any more
+  bool dropping_ = false;             // its payload is not wanted any more
   std::optional<Violation> verdict_;  // found before the FPDU was known to be valid
   uint32_t limit_ = 0;
   std::vector<Piece> held_;  // with CRC: tagged payload that waits for the check

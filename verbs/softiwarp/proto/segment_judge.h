@@ -1,6 +1,6 @@
 // Judges each received DDP segment by the rules of DDP and RDMAP (RFC 5041, section 7; RFC 5040, sections 5
-// and 7.2) and says where its payload goes. Judging changes nothing; what a segment does happens in
-// HandleSegment(), when MPA has found it valid.
+// and 7.2) and says where its payload goes. Judging changes no state. A segment takes effect in
+// HandleSegment(), after MPA has found it valid.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_SEGMENT_JUDGE_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_SEGMENT_JUDGE_H_
 
@@ -31,7 +31,7 @@ struct Placement {
   enum class Kind : uint8_t {
     kMessage,  // part of a Send
     kPlace,    // to `place`, in a registered region
-    kBody,     // a Read Request or Terminate, of interest to RDMAP itself
+    kBody,     // a Read Request or Terminate, for RDMAP itself
   };
   Kind kind = Kind::kBody;
   std::byte* place = nullptr;
@@ -64,27 +64,27 @@ using SegmentOutcome = std::variant<segment::None, segment::MessageEnd, segment:
 
 class SegmentJudge {
  public:
-  // All kept by reference. `ird`: the peer's Reads that may be outstanding. `rtr_send`: the peer's first Send
-  // is its RTR.
+  // The references outlive this. `ird`: the peer's Reads that may be outstanding. `rtr_send`: the peer's
+  // first Send is its RTR.
   SegmentJudge(StagTable& stags, ReceiveBuffers& buffers, ReadQueue& reads, uint16_t ird, bool rtr_send)
       : stags_(stags), buffers_(buffers), reads_(reads), ird_(ird), rtr_send_(rtr_send) {}
 
   // The header of the next segment and how much payload follows it.
   Result<Placement, Violation> HandleHeader(const DdpHeader& header, uint32_t payload_length);
-  // The same segment, complete and valid. `body`: the payload of a kBody segment, as far as it fits
-  // kMaxTerminateSize.
+  // That segment is complete and valid. `body`: the payload of a kBody segment, at most kMaxTerminateSize of
+  // it.
   Result<SegmentOutcome, Violation> HandleSegment(const DdpHeader& header, uint32_t payload_length,
                                                   Bytes body);
 
-  // A tagged message may begin with the next segment. `current`: of the segment that goes before, nullptr if
-  // it is over.
+  // A tagged message may begin with the next segment. `current`: the header of the segment before it, nullptr
+  // if that is complete.
   [[nodiscard]] bool ExpectsPlacement(const DdpHeader* current) const;
-  // How many bytes of the same tagged message will certainly follow a segment of `length` bytes that is
-  // judged and not its last. 0 for a Write, whose length nobody tells: memory beyond it must stay as it is.
+  // How many bytes of its tagged message will certainly follow a segment of `length` bytes, which was judged
+  // and is not the last. 0 for a Write, whose length is not known: memory beyond it must not change.
   [[nodiscard]] uint64_t RoomBehind(const DdpHeader& header, uint32_t length) const;
   // A Read Response has been handed to the link: the peer may ask for another.
   void HandleReadResponseSent() { --reads_wanted_; }
-  // Bytes of the Send now under way that came with earlier segments.
+  // Bytes of the current Send that came with earlier segments.
   [[nodiscard]] uint32_t message_offset() const { return message_offset_; }
 
  private:
@@ -106,10 +106,10 @@ class SegmentJudge {
   uint32_t expected_msn_[kQueueCount] = {1, 1, 1};
 };
 
-// A violation with the segment's header attached, as RFC 5040, figure 10, wants it.
+// Returns a violation with the segment's header attached, as RFC 5040, figure 10, demands.
 Violation MakeViolation(const TerminateCause& cause, const DdpHeader& header, uint32_t payload_length,
                         std::string detail);
-// One of MPA's, which carries no header.
+// Returns a violation of MPA's rules, which carries no header.
 Violation MakeMpaViolation(const TerminateCause& cause, std::string detail);
 
 }  // namespace sdp::iwarp

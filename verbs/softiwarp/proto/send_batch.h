@@ -1,4 +1,4 @@
-// What one system call will send: ranges of bytes, and the small things they point to.
+// What one system call sends: ranges of bytes, and the headers and short payloads that they point to.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_SEND_BATCH_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_SEND_BATCH_H_
 
@@ -53,8 +53,8 @@ class SendBatch {
  private:
   friend class SendQueue;
   static constexpr size_t kArena = 8 * 1024;
-  // Up to this a payload is copied next to its header: cheaper than a range of its own, and a lone message is
-  // then a plain send.
+  // A payload of up to this size is copied next to its header. That costs less than a range of its own, and a
+  // message alone is then a plain send.
   static constexpr size_t kInline = 1024;
 
   // False: no room.

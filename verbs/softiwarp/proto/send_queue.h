@@ -1,9 +1,9 @@
-// The sending half of a connection without its socket: messages in, FPDUs out, as ranges of bytes for few
-// large system calls.
+// The sending half of a connection without its socket: messages come in, and FPDUs go out as ranges of bytes
+// for few large system calls.
 //
-// Nothing is framed before it is sent: a message waits as its header and references to its payload, and is
-// cut into segments (RFC 5041, section 5.2) when a batch is made. Only a frame that the link took in part is
-// kept as it is.
+// Nothing is framed before it is sent. A message waits as its header and references to its payload, and is
+// cut into segments (RFC 5041, section 5.2) when a batch is made. Only a frame that the link has taken in
+// part is kept as a frame.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_SEND_QUEUE_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_SEND_QUEUE_H_
 
@@ -30,7 +30,7 @@ struct SendOptions {
 struct OutgoingMessage {
   WorkId id{};
   bool signaled = false;
-  bool silent = false;  // nobody hears of its end, good or bad
+  bool silent = false;  // its end is not reported, good or bad
   RdmapOpcode opcode = RdmapOpcode::kSend;
   STag stag{};      // tagged: where to; Send with Invalidate: what
   uint64_t to = 0;  // tagged
@@ -39,8 +39,7 @@ struct OutgoingMessage {
   STag source{};  // payload is registered memory under this STag (Read Response); otherwise it is borrowed
 };
 
-// A message that is over. Only what somebody waits for is reported: signaled work, Read Responses, what
-// failed.
+// A message that is over. Reported are signaled work, Read Responses and whatever failed.
 struct SendDone {
   WorkId id{};
   RdmapOpcode opcode = RdmapOpcode::kSend;
@@ -55,8 +54,8 @@ class SendQueue {
   ~SendQueue() { Abandon(); }
 
   void Post(const OutgoingMessage& message);
-  // Borrowed payload may lie there until it is null again; not with CRC or markers. Batches refer to it,
-  // Detach reads it.
+  // Until it is null again, borrowed payload may lie in `unread`. Not with CRC or markers. Batches refer to
+  // it, Detach reads it.
   void set_unread(const UnreadPayload* unread) { unread_ = unread; }
   [[nodiscard]] const SendOptions& options() const { return options_; }
   [[nodiscard]] size_t size() const { return messages_.size(); }
@@ -64,23 +63,23 @@ class SendQueue {
   [[nodiscard]] uint64_t unsent_bytes() const { return unsent_; }
   [[nodiscard]] uint64_t fpdus() const { return fpdus_; }
 
-  // Fills `batch` with what comes next; nothing is taken off the queue. The batch is valid until the next
-  // call of any other method.
+  // Fills `batch` with what is next to be sent, and takes nothing off the queue. The batch is valid until the
+  // next call of any other method.
   void BuildBatch(SendBatch* batch);
   // The link took the first `raw` bytes of the batch.
   void HandleSent(const SendBatch& batch, size_t raw);
   bool PollDone(SendDone* out);
 
-  // Copies borrowed payload; returns how many bytes. After it no memory of the poster is referenced. Sets
-  // *failed when there is no memory for it, or it cannot be read: then the stream cannot go on.
+  // Copies borrowed payload and returns how many bytes. Afterwards no memory of the poster is referenced.
+  // Sets *failed if there is no memory or the payload cannot be read: then the stream cannot go on.
   uint64_t Detach(bool* failed);
-  // The memory under `source` is no longer ours to read: what is still to be sent of it is copied.
+  // Copies what is still to be sent of the memory under `source`, which may not be read any more.
   uint64_t DetachSource(STag source, bool* failed);
 
-  // Everything not yet begun is flushed, a frame that the link has in part is completed, and `terminate`
+  // Flushes every message that has not begun, and completes a frame that the link has in part. `terminate`
   // follows as the last message (RFC 5040, section 5.4).
   void Terminate(Bytes terminate);
-  // Everything is flushed and forgotten.
+  // Flushes every message.
   void Abandon();
 
  private:

@@ -27,25 +27,25 @@ class StagTable {
   using RandomSource = void (*)(MutableBytes);
   explicit StagTable(RandomSource random) : random_(random) {}
 
-  // The region's base TO is the address of its first byte. nullopt: too many regions, or a length that 32
-  // bits do not hold.
+  // The region's base TO is the address of its first byte. Returns nullopt if there are too many regions, or
+  // if 32 bits do not hold the length.
   std::optional<STag> Register(MutableBytes memory, Rights rights);
-  // The region's bytes are at another place; its TOs stay. Where they were; nullopt when there is no such
-  // region of that length.
+  // Moves the region's bytes to `memory`; its TOs stay. Returns where they were, or nullopt if there is no
+  // such region of that length.
   std::optional<const std::byte*> Move(STag stag, MutableBytes memory);
-  // False when there is no such region.
+  // Returns false if there is no such region.
   bool Deregister(STag stag);
-  // The peer's Send with Invalidate: only what is open to the peer can be invalidated by it.
+  // For the peer's Send with Invalidate: the peer can invalidate only a region that is open to it.
   bool InvalidateByPeer(STag stag);
   [[nodiscard]] bool CanInvalidateByPeer(STag stag) const;
   // No memory is registered.
   [[nodiscard]] bool empty() const;
   [[nodiscard]] bool Contains(STag stag) const { return Find(stag) != nullptr; }
-  // Some region waits for the peer's RDMA Writes.
+  // At least one region is open to the peer's RDMA Writes.
   [[nodiscard]] bool open_to_writes() const { return open_to_writes_ != 0; }
-  // Bytes of the region from `to` on; 0 when that is not in it.
+  // The number of bytes of the region from `to` on; 0 if `to` is not in it.
   [[nodiscard]] uint64_t RoomAt(STag stag, uint64_t to) const;
-  // The place of [to, to + length) within the region, if `needed` is granted (kLocal: any region will do).
+  // Returns the place of [to, to + length) in the region, if `needed` is granted. kLocal: any region will do.
   [[nodiscard]] Result<std::byte*, AccessError> Access(STag stag, uint64_t to, uint32_t length,
                                                        Rights needed) const;
 
@@ -64,7 +64,7 @@ class StagTable {
   }
 
   RandomSource random_;
-  std::array<uint32_t, 16> pool_{};  // of random bits: a system call for many regions
+  std::array<uint32_t, 16> pool_{};  // random bits, so that one system call serves many regions
   size_t drawn_ = pool_.size();
   std::vector<Region> regions_;
   uint32_t open_to_writes_ = 0;
