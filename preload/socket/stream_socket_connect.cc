@@ -141,16 +141,9 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
   connects_inline_ = true;
   bool self_answered = false;
   for (;;) {
-    const ConnectAttempt::Outcome outcome = LeadAttempt(fd, Now());
-    if (outcome != ConnectAttempt::Outcome::kPending) {
-      const int result = FinishConnect(fd, outcome);
-      const int error = errno;
-      if (outcome == ConnectAttempt::Outcome::kFailed) Unconnect(fd);
-      waiters_.WakeAll();
-      errno = error;
-      return result;
-    }
-    if (!self_answered && attempt_->sdp_address().length != 0) {
+    ConnectAttempt::Outcome outcome = LeadAttempt(fd, Now());
+    const bool pending = outcome == ConnectAttempt::Outcome::kPending;
+    if (pending && !self_answered && attempt_->sdp_address().length != 0) {
       self_answered = true;
       const Address sdp_address = attempt_->sdp_address();
       lock.unlock();
@@ -158,14 +151,18 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
       lock.lock();
       if (state_ != State::kConnecting) return FailTaken();
     }
-    if (nonblocking) {
-      if (!LeaveConnect()) {
-        attempt_.reset();
-        options_.RestoreCongestionControl(fd);
-        state_ = State::kNew;
-        return kPassThrough;
-      }
-      return Fail(EINPROGRESS);
+    if (pending && nonblocking) {
+      if (LeaveConnect()) return Fail(EINPROGRESS);
+      // Its connect to the SDP address may be under way already.
+      outcome = attempt_->ForgoSdp(stats::FallbackReason::kResources, "no thread to go on with the connect");
+    }
+    if (outcome != ConnectAttempt::Outcome::kPending) {
+      const int result = FinishConnect(fd, outcome);
+      const int error = errno;
+      if (outcome == ConnectAttempt::Outcome::kFailed) Unconnect(fd);
+      waiters_.WakeAll();
+      errno = error;
+      return result;
     }
     const Background::Wait wait = attempt_->wait();
     pollfd link[2] = {{.fd = wait.fd, .events = wait.events, .revents = 0}};

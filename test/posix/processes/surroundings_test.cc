@@ -236,6 +236,34 @@ TEST_CASE("surroundings: a full process table, and a client that goes about it e
   REQUIRE(ExitedWith(Reap(client), 0));
 }
 
+TEST_CASE("surroundings: a full process table, and a connect that does not block", "[mixed]") {
+  Listener listener = Listen();
+  const pid_t client = Child([&] {
+    if (!FillProcessTable()) return 9;
+    for (const bool blocking : {true, false, false}) {
+      Fd fd = TcpSocket(AF_INET, blocking ? 0 : SOCK_NONBLOCK);
+      if (connect(fd, listener.address.get(), listener.address.length) != 0 &&
+          (blocking || errno != EINPROGRESS))
+        return 1;
+      if (!WaitFor(fd, POLLOUT)) return 2;
+      if (GetOption(fd, SOL_SOCKET, SO_ERROR) != 0) return 3;
+      if (PeerOf(fd).ToString() != listener.address.ToString()) return 4;
+      if (connect(fd, listener.address.get(), listener.address.length) != 0 && errno != EISCONN) return 5;
+      if (!SendAll(fd, "question") || ReceiveExactly(fd, 8) != "question") return 6;
+    }
+    return 0;
+  });
+  for (int round = 0; round < 3; ++round) {
+    if (!WaitFor(listener.fd, POLLIN)) break;
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    SetTimeout(server, SO_RCVTIMEO, kPatienceMs);
+    SendAll(server, ReceiveExactly(server, 8));
+  }
+  const int status = Reap(client);
+  INFO("status " << status);
+  REQUIRE(ExitedWith(status, 0));
+}
+
 TEST_CASE("surroundings: a full process table, and a server that closes before its clients have read") {
   Listener listener = Listen();
   SetNonblocking(listener.fd);
