@@ -1,5 +1,6 @@
 #include "preload/socket/background.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -48,6 +49,15 @@ constexpr Duration kLookForOthers = std::chrono::seconds(1);
 
 // How soon a task is done again that has found no memory.
 constexpr Duration kShortOfMemory = std::chrono::milliseconds(50);
+
+// What the C library takes of a thread's stack for itself: above all the program's thread-local variables.
+// Looked up while the library is loaded: a later look-up would wait for a dlopen whose initializers wait for
+// a socket.
+using MinStack = size_t(const pthread_attr_t*);
+MinStack* const min_stack = reinterpret_cast<MinStack*>(dlsym(RTLD_DEFAULT, "__pthread_get_minstack"));
+
+// What the helper itself needs of its stack.
+constexpr size_t kStack = size_t{256} * 1024;
 
 // For how many of Pause() one waits for the kernel to have done with a thread that has ended.
 constexpr int kPausesForKernel = 1000;
@@ -299,7 +309,7 @@ bool Background::StartThread() {
   pthread_sigmask(SIG_SETMASK, &all, &old);
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, 256 * 1024);
+  if (min_stack != nullptr) pthread_attr_setstacksize(&attributes, kStack + min_stack(&attributes));
   const int error = pthread_create(&s.thread, &attributes, Main, nullptr);
   pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &old, nullptr);

@@ -193,6 +193,16 @@ TEST_CASE("surroundings: the first stream sockets of an epoll set when no descri
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
+TEST_CASE("surroundings: a program with large thread-local variables") {
+  REQUIRE(ExitedWith(Reap(Child([] {
+                       Program program("", -1);
+                       program.Use("posix_large_tls");
+                       execve(program.path.c_str(), program.argv.data(), program.envp.data());
+                       return 9;
+                     })),
+                     0));
+}
+
 // No thread and no process more for this process. Root is bound by no such limit, so it becomes somebody who
 // has no process yet.
 bool FillProcessTable() {
