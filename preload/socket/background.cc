@@ -111,6 +111,8 @@ struct Background::State {
   std::vector<Item> added;  // by Add, taken over by the helper
   std::vector<Item> items;  // the helper's; grows and shrinks under the lock
   std::atomic<int> wake_fd{-1};
+  std::atomic<uint32_t> polls{0};       // odd from when the helper looks up numbers until it has polled them
+  std::atomic<bool> renumbered{false};  // what the tasks wait for may have other numbers now
   bool running = false;
   bool begun = false;   // the helper has got as far as at_work
   bool ending = false;  // it is to end
@@ -132,6 +134,7 @@ Background::State& Background::state() {
 void Background::State::Sleep(std::vector<pollfd>& fds) {
   fds.clear();
   fds.reserve(items.size() + 1);
+  ++polls;
   Time until = kNever;
   for (const Item& item : items) {
     if (item.wait.fd >= 0) fds.push_back({.fd = item.wait.fd, .events = item.wait.events, .revents = 0});
@@ -143,13 +146,17 @@ void Background::State::Sleep(std::vector<pollfd>& fds) {
     std::lock_guard lock(mutex);
     const bool again =
         std::any_of(items.begin(), items.end(), [](const Item& item) { return item.task->added_again_; });
-    if (again || !added.empty()) return;
+    if (again || !added.empty() || renumbered) {
+      ++polls;
+      return;
+    }
     asleep = true;
     sleeps_until = until;
   }
   timespec storage;
   at_work.unlock();
   real.ppoll(fds.data(), fds.size(), Remaining(until, &storage), nullptr);
+  ++polls;
   while (forks_waiting.load() != 0 && last_work_.load() == nullptr) Pause();
   at_work.lock();
   std::lock_guard lock(mutex);
@@ -220,6 +227,9 @@ void* Background::Main(void*) {
         s.added.clear();
       }
       const Time now = Now();
+      if (s.renumbered.exchange(false)) {
+        for (Item& item : s.items) item.wait.deadline = now;  // each says anew what it waits for
+      }
       RunReady(s.items, fds, now);
       std::vector<Socket*> done;
       {
@@ -376,6 +386,18 @@ bool Background::TakeOver(void (*work)()) {
   return real.write(state().wake_fd.load(), &one, sizeof one) == sizeof one;
 }
 
+void Background::FollowNumbers() {
+  if (!runs_.load() || Confined()) return;
+  State& s = state();
+  s.renumbered = true;
+  const uint32_t seen = s.polls.load();
+  if (seen % 2 == 0) return;
+  const NoCancellation no_cancellation;
+  const uint64_t one = 1;
+  (void)!real.write(s.wake_fd.load(), &one, sizeof one);
+  while (s.polls.load() == seen) Pause();
+}
+
 void Background::RestForFork() {
   State& s = state();
   for (;;) {
@@ -464,6 +486,8 @@ void Background::ForgetAfterFork() {
   runs_ = s.running = s.begun = false;
   last_work_ = nullptr;
   s.forks_waiting = 0;
+  s.polls = 0;
+  s.renumbered = false;
   s.asleep = false;
   s.next_try = {};
   threadless_ = false;
