@@ -203,6 +203,34 @@ TEST_CASE("surroundings: a program with large thread-local variables") {
                      0));
 }
 
+// What a program has not read need not keep its peer, which ends.
+TEST_CASE("surroundings: no descriptor is left when a server leaves its client alone") {
+  if (kUnderUbsan) return Impossible(why::kPipe);
+  const std::string data = Pattern(100'000);
+  Listener listener = Listen();
+  Pipe go;
+  const pid_t pid = Fork([&] {
+    Fd fd = Connected(listener);
+    if (!go.Hear()) return 1;
+    for (size_t at = 0; at < data.size(); at += 100) {
+      if (!SendAll(fd, data.substr(at, 100))) return 2;
+    }
+    return 0;
+  });
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  const rlimit limit{.rlim_cur = 100, .rlim_max = 100};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  std::vector<Fd> rest;
+  for (int fd; (fd = dup(0)) >= 0;) rest.emplace_back(fd);
+  REQUIRE(errno == EMFILE);
+  go.Tell();
+  int status = -1;
+  REQUIRE(waitpid(pid, &status, 0) == pid);
+  REQUIRE(ExitedWith(status, 0));
+  rest.clear();
+  REQUIRE(Hash(ReceiveExactly(server, data.size())) == Hash(data));
+}
+
 // No thread and no process more for this process. Root is bound by no such limit, so it becomes somebody who
 // has no process yet.
 bool FillProcessTable() {
