@@ -263,12 +263,18 @@ int StreamSocket::Disconnect(int fd) {
         session_->Pump();
         AfterProgress();
       }
-      if (!ours) return 0;
+      if (!ours) {
+        if (ends_here && pending_error_ == 0)
+          pending_error_ = ECONNRESET;  // a sleeper's, who would read an end
+        return 0;
+      }
       for (Observation& o : observers_) {
         o.watch = 0;
         o.observer->OnWatch(o.fd, LinkOf(o.fd), 0);
       }
       of_rnic = session_->queue_pair().owns_event_fd();
+      // The engine's edges end with it, and whoever has seen them is to see this one.
+      link_edge_ = std::max(engine().read_edge() + link_edge_, WriteEdge());
       DropSession();
       trimming_ = false;
       zero_copies_told_ = zero_copies_sent_ = 0;
