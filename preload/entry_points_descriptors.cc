@@ -18,6 +18,7 @@
 #include "preload/entry_points.h"
 #include "preload/process_life.h"
 #include "preload/readiness/readiness.h"
+#include "preload/socket/background.h"
 #include "preload/startup.h"
 
 namespace sdp::preload {
@@ -86,6 +87,7 @@ int ReplaceTracked(int from, int to, Replace replace) {
   if (IsInvisible(to)) {
     HiddenFds::MakeRoom(to);
     if (HiddenFds::Contains(to)) return Fail(EBADF);
+    Background::FollowNumbers();
   }
   SocketRef replaced = FdTable::Remove(to);
   EpollForget(to);

@@ -1,5 +1,6 @@
 #include "preload/socket/background.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -48,6 +49,15 @@ constexpr Duration kLookForOthers = std::chrono::seconds(1);
 
 // How soon a task is done again that has found no memory.
 constexpr Duration kShortOfMemory = std::chrono::milliseconds(50);
+
+// What the C library takes of a thread's stack for itself: above all the program's thread-local variables.
+// Looked up while the library is loaded: a later look-up would wait for a dlopen whose initializers wait for
+// a socket.
+using MinStack = size_t(const pthread_attr_t*);
+MinStack* const min_stack = reinterpret_cast<MinStack*>(dlsym(RTLD_DEFAULT, "__pthread_get_minstack"));
+
+// What the helper itself needs of its stack.
+constexpr size_t kStack = size_t{256} * 1024;
 
 // For how many of Pause() one waits for the kernel to have done with a thread that has ended.
 constexpr int kPausesForKernel = 1000;
@@ -101,6 +111,8 @@ struct Background::State {
   std::vector<Item> added;  // by Add, taken over by the helper
   std::vector<Item> items;  // the helper's; grows and shrinks under the lock
   std::atomic<int> wake_fd{-1};
+  std::atomic<uint32_t> polls{0};       // odd from when the helper looks up numbers until it has polled them
+  std::atomic<bool> renumbered{false};  // what the tasks wait for may have other numbers now
   bool running = false;
   bool begun = false;   // the helper has got as far as at_work
   bool ending = false;  // it is to end
@@ -122,6 +134,7 @@ Background::State& Background::state() {
 void Background::State::Sleep(std::vector<pollfd>& fds) {
   fds.clear();
   fds.reserve(items.size() + 1);
+  ++polls;
   Time until = kNever;
   for (const Item& item : items) {
     if (item.wait.fd >= 0) fds.push_back({.fd = item.wait.fd, .events = item.wait.events, .revents = 0});
@@ -133,13 +146,17 @@ void Background::State::Sleep(std::vector<pollfd>& fds) {
     std::lock_guard lock(mutex);
     const bool again =
         std::any_of(items.begin(), items.end(), [](const Item& item) { return item.task->added_again_; });
-    if (again || !added.empty()) return;
+    if (again || !added.empty() || renumbered) {
+      ++polls;
+      return;
+    }
     asleep = true;
     sleeps_until = until;
   }
   timespec storage;
   at_work.unlock();
   real.ppoll(fds.data(), fds.size(), Remaining(until, &storage), nullptr);
+  ++polls;
   while (forks_waiting.load() != 0 && last_work_.load() == nullptr) Pause();
   at_work.lock();
   std::lock_guard lock(mutex);
@@ -210,6 +227,9 @@ void* Background::Main(void*) {
         s.added.clear();
       }
       const Time now = Now();
+      if (s.renumbered.exchange(false)) {
+        for (Item& item : s.items) item.wait.deadline = now;  // each says anew what it waits for
+      }
       RunReady(s.items, fds, now);
       std::vector<Socket*> done;
       {
@@ -299,7 +319,7 @@ bool Background::StartThread() {
   pthread_sigmask(SIG_SETMASK, &all, &old);
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, 256 * 1024);
+  if (min_stack != nullptr) pthread_attr_setstacksize(&attributes, kStack + min_stack(&attributes));
   const int error = pthread_create(&s.thread, &attributes, Main, nullptr);
   pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &old, nullptr);
@@ -364,6 +384,18 @@ bool Background::TakeOver(void (*work)()) {
   const NoCancellation no_cancellation;
   const uint64_t one = 1;
   return real.write(state().wake_fd.load(), &one, sizeof one) == sizeof one;
+}
+
+void Background::FollowNumbers() {
+  if (!runs_.load() || Confined()) return;
+  State& s = state();
+  s.renumbered = true;
+  const uint32_t seen = s.polls.load();
+  if (seen % 2 == 0) return;
+  const NoCancellation no_cancellation;
+  const uint64_t one = 1;
+  (void)!real.write(s.wake_fd.load(), &one, sizeof one);
+  while (s.polls.load() == seen) Pause();
 }
 
 void Background::RestForFork() {
@@ -454,6 +486,8 @@ void Background::ForgetAfterFork() {
   runs_ = s.running = s.begun = false;
   last_work_ = nullptr;
   s.forks_waiting = 0;
+  s.polls = 0;
+  s.renumbered = false;
   s.asleep = false;
   s.next_try = {};
   threadless_ = false;

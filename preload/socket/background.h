@@ -60,6 +60,9 @@ class Background {
   // From a signal handler: the helper does `work` and nothing else any more, and lets nobody fork. False:
   // there is none.
   static bool TakeOver(void (*work)());
+  // HiddenFds::MakeRoom has given a file of the library's another number, and the old one is about to stand
+  // for a file of the program's. Returns when the helper does not poll by the old one any more.
+  static void FollowNumbers();
   // Around fork. First, with no lock held: the helper comes to rest, in its sleep, and stays there, so that
   // the child gets neither its half-done work nor a lock of the program's allocator that nobody there would
   // unlock. Then the lock; the last lets go of both.

@@ -134,21 +134,23 @@ void QuietLinks::Leave(Link* link) {
   link->known_in_ = 0;
 }
 
-void QuietLinks::Watch(Link* link, int fd) {
+bool QuietLinks::Watch(Link* link, int fd) {
   State& s = state();
-  if (!s.Knows(link)) return;
+  if (!s.Knows(link)) return true;
   std::lock_guard lock(s.mutex);
-  if (!s.may_watch() || !s.Open()) return;
+  if (!s.may_watch()) return true;
+  if (!s.Open()) return false;
   State::Place& place = s.PlaceOf(link);
   epoll_event event{.events = kWatched, .data = {.u64 = uint64_t{place.version} << 32 | link->place_}};
-  if (place.fd >= 0) return;
+  if (place.fd >= 0) return true;
   int result = real.epoll_ctl(s.epoll_fd.load(), EPOLL_CTL_ADD, fd, &event);
   // The number was closed unseen, and another process has the link, too.
   if (result != 0 && errno == EEXIST) result = real.epoll_ctl(s.epoll_fd.load(), EPOLL_CTL_MOD, fd, &event);
-  if (result != 0) return;  // for want of memory: another look comes
+  if (result != 0) return false;
   --s.in_use;
   place.fd = fd;
   place.watched_in = s.run;
+  return true;
 }
 
 void QuietLinks::Unwatch(Link* link, int fd) {

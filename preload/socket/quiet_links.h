@@ -47,8 +47,9 @@ class QuietLinks {
   static void Enter(Link* link);
   // The connection is over here. At the latest in the owner's destructor.
   static void Leave(Link* link);
-  // `fd` tells when the link has something to be read.
-  static void Watch(Link* link, int fd);
+  // `fd` tells when the link has something to be read. False where there is no descriptor or no memory for
+  // that: the link stays in use, and the caller reads it.
+  static bool Watch(Link* link, int fd);
   // Before `fd` is closed, or stands for something else. The link counts as in use.
   static void Unwatch(Link* link, int fd);
 

@@ -141,16 +141,9 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
   connects_inline_ = true;
   bool self_answered = false;
   for (;;) {
-    const ConnectAttempt::Outcome outcome = LeadAttempt(fd, Now());
-    if (outcome != ConnectAttempt::Outcome::kPending) {
-      const int result = FinishConnect(fd, outcome);
-      const int error = errno;
-      if (outcome == ConnectAttempt::Outcome::kFailed) Unconnect(fd);
-      waiters_.WakeAll();
-      errno = error;
-      return result;
-    }
-    if (!self_answered && attempt_->sdp_address().length != 0) {
+    ConnectAttempt::Outcome outcome = LeadAttempt(fd, Now());
+    const bool pending = outcome == ConnectAttempt::Outcome::kPending;
+    if (pending && !self_answered && attempt_->sdp_address().length != 0) {
       self_answered = true;
       const Address sdp_address = attempt_->sdp_address();
       lock.unlock();
@@ -158,14 +151,18 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
       lock.lock();
       if (state_ != State::kConnecting) return FailTaken();
     }
-    if (nonblocking) {
-      if (!LeaveConnect()) {
-        attempt_.reset();
-        options_.RestoreCongestionControl(fd);
-        state_ = State::kNew;
-        return kPassThrough;
-      }
-      return Fail(EINPROGRESS);
+    if (pending && nonblocking) {
+      if (LeaveConnect()) return Fail(EINPROGRESS);
+      // Its connect to the SDP address may be under way already.
+      outcome = attempt_->ForgoSdp(stats::FallbackReason::kResources, "no thread to go on with the connect");
+    }
+    if (outcome != ConnectAttempt::Outcome::kPending) {
+      const int result = FinishConnect(fd, outcome);
+      const int error = errno;
+      if (outcome == ConnectAttempt::Outcome::kFailed) Unconnect(fd);
+      waiters_.WakeAll();
+      errno = error;
+      return result;
     }
     const Background::Wait wait = attempt_->wait();
     pollfd link[2] = {{.fd = wait.fd, .events = wait.events, .revents = 0}};
@@ -266,12 +263,18 @@ int StreamSocket::Disconnect(int fd) {
         session_->Pump();
         AfterProgress();
       }
-      if (!ours) return 0;
+      if (!ours) {
+        if (ends_here && pending_error_ == 0)
+          pending_error_ = ECONNRESET;  // a sleeper's, who would read an end
+        return 0;
+      }
       for (Observation& o : observers_) {
         o.watch = 0;
         o.observer->OnWatch(o.fd, LinkOf(o.fd), 0);
       }
       of_rnic = queue_pair().device() != nullptr;
+      // The engine's edges end with it, and whoever has seen them is to see this one.
+      link_edge_ = std::max(engine().read_edge() + link_edge_, WriteEdge());
       DropSession();
       trimming_ = false;
       zero_copies_told_ = zero_copies_sent_ = 0;

@@ -11,7 +11,7 @@ bool StreamSocket::HasQuietLink() const {
 }
 
 void StreamSocket::LookIfUnread(Time since) {
-  const std::unique_lock own(mutex_.own(), std::try_to_lock);
+  std::unique_lock own(mutex_.own(), std::try_to_lock);
   if (!own.owns_lock()) return;
   if (!HasQuietLink()) return QuietLinks::Leave(&quiet_);
   if (session_->moving() || session_->ReadSince(since)) return;
@@ -20,7 +20,9 @@ void StreamSocket::LookIfUnread(Time since) {
     TakeBeforeSleep(Awaited::kAll);
     if (session_->link_ended()) return QuietLinks::Leave(&quiet_);
   }
-  QuietLinks::Watch(&quiet_, LinkOf(LinkFd()));
+  if (QuietLinks::Watch(&quiet_, LinkOf(LinkFd()))) return;
+  own.unlock();
+  TakeUnread();
 }
 
 void StreamSocket::TakeUnread() {

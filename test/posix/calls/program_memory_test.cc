@@ -8,7 +8,9 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 
+#include "test/posix/processes.h"
 #include "test/posix/sanitizers.h"
 #include "test/posix/twins.h"
 #include "test/support/skipped.h"
@@ -259,6 +261,24 @@ TEST_CASE("memory: select of as many descriptors as there may be, with sets for 
   REQUIRE(write(of_ours ? pair.client : in, "x", 1) == 1);
   REQUIRE(wait(kPatienceMs) == 1);
   munmap(memory, 2 * kPage);
+}
+
+TEST_CASE("memory: select of as many descriptors as there may be, with other memory behind the set",
+          "[unconnected]") {
+  if (!AllowDescriptors()) return;
+  const Fd ep(epoll_create1(EPOLL_CLOEXEC));
+  const Fd fd = TcpSocket();
+  Pipe pipe;
+  struct {
+    fd_set set;
+    std::array<unsigned char, 4096> behind;
+  } memory;
+  memory.behind.fill(0xff);
+  FD_ZERO(&memory.set);
+  FD_SET(pipe.in, &memory.set);
+  timeval time{.tv_sec = 0, .tv_usec = 1000};
+  REQUIRE(select(getdtablesize(), &memory.set, nullptr, nullptr, &time) == 0);
+  REQUIRE(std::all_of(memory.behind.begin(), memory.behind.end(), [](unsigned char c) { return c == 0xff; }));
 }
 
 TEST_CASE("memory: select of numbers beyond FD_SETSIZE among many") {

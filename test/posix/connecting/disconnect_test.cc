@@ -4,6 +4,8 @@
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 
+#include <atomic>
+
 #include "test/posix/support.h"
 #include "test/support/skipped.h"
 
@@ -76,6 +78,35 @@ TEST_CASE("disconnect: what waited to be read is gone, and epoll hears of the ne
   REQUIRE(epoll_wait(ep, &event, 1, kPatienceMs) == 1);
   REQUIRE(event.events == EPOLLIN);
   REQUIRE(ReceiveExactly(pair.client, 4) == "news");
+}
+
+TEST_CASE("disconnect: edge-triggered epoll hears of it", "[abort]") {
+  const uint32_t wanted = GENERATE(uint32_t{EPOLLIN}, uint32_t{EPOLLRDHUP}, uint32_t{EPOLLIN | EPOLLOUT});
+  Pair pair = MakePair();
+  Fd ep(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = wanted | EPOLLET, .data = {}};
+  REQUIRE(epoll_ctl(ep, EPOLL_CTL_ADD, pair.client, &event) == 0);
+  REQUIRE(epoll_wait(ep, &event, 1, 0) == ((wanted & EPOLLOUT) != 0 ? 1 : 0));
+  REQUIRE(Disconnect(pair.client) == 0);
+  REQUIRE(epoll_wait(ep, &event, 1, kPatienceMs) == 1);
+  REQUIRE((event.events & EPOLLHUP) != 0);
+}
+
+// Which error depends on the kernel; newer ones know a sleeper whose peer was taken away.
+TEST_CASE("disconnect: who sleeps in a receive is told of no end", "[abort]") {
+  Pair pair = MakePair();
+  std::atomic<pid_t> tid{0};
+  auto sleeper = Async([&, fd = pair.client.get()] {
+    tid = gettid();
+    char c;
+    return recv(fd, &c, 1, 0) == -1 ? errno : 0;
+  });
+  REQUIRE(Eventually([&] { return tid != 0 && IsAsleep(tid); }));
+  REQUIRE(Disconnect(pair.client) == 0);
+  const int error = Get(sleeper);
+  REQUIRE((error == EPIPE || error == ECONNRESET));
+  char c;
+  REQUIRE_ERRNO(recv(pair.server, &c, 1, 0), ECONNRESET);
 }
 
 TEST_CASE("disconnect: a listener listens no more", "[refused]") {

@@ -1,6 +1,8 @@
 // Descriptor numbers: close, dup and their kin, ranges, the lowest free number.
 #include <dirent.h>
+#include <linux/sockios.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
@@ -199,6 +201,59 @@ TEST_CASE("descriptors: a daemon that closes each number in turn works on") {
     if (!SendAll(pair.client, "after")) return 1;
     return ReceiveExactly(pair.server, 5) == "after" ? 0 : 2;
   });
+  REQUIRE(ExitedWith(Reap(pid), 0));
+}
+
+// Without blocking; false if that is not done in time.
+bool ConnectAndGreet(Address target) {
+  const Fd fd = TcpSocket(AF_INET, SOCK_NONBLOCK);
+  if (connect(fd, target.get(), target.length) != 0 && errno != EINPROGRESS) return false;
+  const Fd ep(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{.events = EPOLLOUT, .data = {}};
+  if (epoll_ctl(ep, EPOLL_CTL_ADD, fd, &event) != 0) return false;
+  return epoll_wait(ep, &event, 1, kPatienceMs) == 1 && event.events == EPOLLOUT && SendAll(fd, "there");
+}
+
+TEST_CASE("descriptors: a program that uses every number there is goes on connecting, and takes what comes") {
+  constexpr int kRounds = 3;
+  Listener listener = Listen();
+  Pipe there, go;
+  const pid_t pid = Fork([&] {
+    const Fd quiet = Connected(listener);
+    if (!ConnectAndGreet(listener.address)) return 1;
+    const Pipe mine;
+    // Until whatever works behind the program's back has nothing to do.
+    if (PollOne(mine.in, POLLIN, 2000) != 0) return 2;
+    std::vector<int> others;
+    DIR* const numbers = opendir("/proc/self/fd");
+    if (numbers == nullptr) return 3;
+    while (const dirent* const entry = readdir(numbers)) {
+      if (const int number = atoi(entry->d_name); number >= 100) others.push_back(number);
+    }
+    closedir(numbers);
+    for (const int number : others) (void)dup2(mine.in, number);  // or it may not have that one
+    there.Tell();
+    if (!go.Hear()) return 4;
+    for (int round = 0; round < kRounds; ++round) {
+      if (!ConnectAndGreet(listener.address)) return 10 + round;
+    }
+    return 0;
+  });
+  const Fd quiet(accept(listener.fd, nullptr, nullptr));
+  const auto be_greeted = [&] {
+    REQUIRE(WaitFor(listener.fd, POLLIN, 2 * kPatienceMs));
+    const Fd server(accept(listener.fd, nullptr, nullptr));
+    REQUIRE(ReceiveExactly(server, 5) == "there");
+  };
+  be_greeted();
+  REQUIRE(there.Hear());
+  for (int piece = 0; piece < 300; ++piece) REQUIRE(SendAll(quiet, "a piece"));
+  REQUIRE(Eventually([&] {
+    int unsent = -1;
+    return ioctl(quiet, SIOCOUTQ, &unsent) == 0 && unsent == 0;
+  }));
+  go.Tell();
+  for (int round = 0; round < kRounds; ++round) be_greeted();
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 

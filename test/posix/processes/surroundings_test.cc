@@ -193,6 +193,44 @@ TEST_CASE("surroundings: the first stream sockets of an epoll set when no descri
   REQUIRE(ExitedWith(Reap(pid), 0));
 }
 
+TEST_CASE("surroundings: a program with large thread-local variables") {
+  REQUIRE(ExitedWith(Reap(Child([] {
+                       Program program("", -1);
+                       program.Use("posix_large_tls");
+                       execve(program.path.c_str(), program.argv.data(), program.envp.data());
+                       return 9;
+                     })),
+                     0));
+}
+
+// What a program has not read need not keep its peer, which ends.
+TEST_CASE("surroundings: no descriptor is left when a server leaves its client alone") {
+  if (kUnderUbsan) return Impossible(why::kPipe);
+  const std::string data = Pattern(100'000);
+  Listener listener = Listen();
+  Pipe go;
+  const pid_t pid = Fork([&] {
+    Fd fd = Connected(listener);
+    if (!go.Hear()) return 1;
+    for (size_t at = 0; at < data.size(); at += 100) {
+      if (!SendAll(fd, data.substr(at, 100))) return 2;
+    }
+    return 0;
+  });
+  Fd server(accept(listener.fd, nullptr, nullptr));
+  const rlimit limit{.rlim_cur = 100, .rlim_max = 100};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  std::vector<Fd> rest;
+  for (int fd; (fd = dup(0)) >= 0;) rest.emplace_back(fd);
+  REQUIRE(errno == EMFILE);
+  go.Tell();
+  int status = -1;
+  REQUIRE(waitpid(pid, &status, 0) == pid);
+  REQUIRE(ExitedWith(status, 0));
+  rest.clear();
+  REQUIRE(Hash(ReceiveExactly(server, data.size())) == Hash(data));
+}
+
 // No thread and no process more for this process. Root is bound by no such limit, so it becomes somebody who
 // has no process yet.
 bool FillProcessTable() {
@@ -234,6 +272,34 @@ TEST_CASE("surroundings: a full process table, and a client that goes about it e
   Fd server(accept(listener.fd, nullptr, nullptr));
   REQUIRE(Hash(ReceiveToEnd(server)) == Hash(data.substr(0, 1'500'000)));
   REQUIRE(ExitedWith(Reap(client), 0));
+}
+
+TEST_CASE("surroundings: a full process table, and a connect that does not block", "[mixed]") {
+  Listener listener = Listen();
+  const pid_t client = Child([&] {
+    if (!FillProcessTable()) return 9;
+    for (const bool blocking : {true, false, false}) {
+      Fd fd = TcpSocket(AF_INET, blocking ? 0 : SOCK_NONBLOCK);
+      if (connect(fd, listener.address.get(), listener.address.length) != 0 &&
+          (blocking || errno != EINPROGRESS))
+        return 1;
+      if (!WaitFor(fd, POLLOUT)) return 2;
+      if (GetOption(fd, SOL_SOCKET, SO_ERROR) != 0) return 3;
+      if (PeerOf(fd).ToString() != listener.address.ToString()) return 4;
+      if (connect(fd, listener.address.get(), listener.address.length) != 0 && errno != EISCONN) return 5;
+      if (!SendAll(fd, "question") || ReceiveExactly(fd, 8) != "question") return 6;
+    }
+    return 0;
+  });
+  for (int round = 0; round < 3; ++round) {
+    if (!WaitFor(listener.fd, POLLIN)) break;
+    Fd server(accept(listener.fd, nullptr, nullptr));
+    SetTimeout(server, SO_RCVTIMEO, kPatienceMs);
+    SendAll(server, ReceiveExactly(server, 8));
+  }
+  const int status = Reap(client);
+  INFO("status " << status);
+  REQUIRE(ExitedWith(status, 0));
 }
 
 TEST_CASE("surroundings: a full process table, and a server that closes before its clients have read") {
