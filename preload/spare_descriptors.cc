@@ -10,7 +10,7 @@
 #include <atomic>
 #include <cerrno>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/guard.h"
 #include "preload/real_calls.h"
 

@@ -7,9 +7,12 @@
 #include <cerrno>
 #include <utility>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
+#include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
+#include "preload/hidden_fds.h"
+#include "preload/link_calls.h"
 #include "preload/readiness/epoll_set_look.h"
 #include "preload/readiness/plain_sleep.h"
 #include "preload/real_calls.h"
@@ -32,11 +35,6 @@ constexpr Duration kSharedLook = std::chrono::milliseconds(32);
 // poll and epoll number their events alike (EPOLLIN is POLLIN, and so on).
 static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR &&
               EPOLLHUP == POLLHUP && EPOLLRDHUP == POLLRDHUP);
-
-int Fail(int error) {
-  errno = error;
-  return -1;
-}
 
 }  // namespace
 

@@ -3,21 +3,14 @@
 #include <cerrno>
 #include <utility>
 
+#include "preload/fail.h"
 #include "preload/fd_table.h"
+#include "preload/hidden_fds.h"
 #include "preload/readiness/epoll_set.h"
 #include "preload/real_calls.h"
 #include "preload/user_memory.h"
 
 namespace sdp::preload {
-namespace {
-
-int Fail(int error) {
-  errno = error;
-  return -1;
-}
-
-}  // namespace
-
 int EpollSet::Control(int epfd, int operation, int fd, epoll_event* event) {
   const SocketRef ref = FdTable::Get(fd);
   if (!ref) return static_cast<int>(kPassThrough);

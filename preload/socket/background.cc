@@ -21,11 +21,11 @@
 #include <optional>
 #include <vector>
 
+#include "preload/allowed_calls.h"
 #include "preload/bounded_lock.h"
-#include "preload/confinement.h"
 #include "preload/critical.h"
-#include "preload/fd_table.h"
 #include "preload/guard.h"
+#include "preload/hidden_fds.h"
 #include "preload/log.h"
 #include "preload/main_thread.h"
 #include "preload/process_life.h"
