@@ -14,6 +14,7 @@
 
 #include "preload/bridge_pump.h"
 #include "preload/entry_points.h"
+#include "preload/hidden_fds.h"
 #include "preload/inheritance.h"
 #include "preload/log.h"
 

@@ -10,8 +10,6 @@
 #include <optional>
 #include <utility>
 
-#include "preload/config_shadowed.h"
-
 namespace sdp::preload {
 namespace {
 

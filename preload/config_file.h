@@ -82,6 +82,11 @@ inline constexpr size_t kMostRules = 4096;
 // kWarning.
 ConfigFile ParseConfigFile(std::string_view text);
 
+// Adds a warning for each rule whose addresses and ports are all taken by rules before it, by one or by
+// several together (config_shadowed.cc). Of programs only * and names are compared. Files with very many
+// rules that overlap are not looked through to the end.
+void WarnOfShadowed(ConfigFile* file);
+
 // Whether a rule speaks of programs called `program`.
 bool MatchesProgram(const Rule& rule, const char* program);
 // The first of `rules` that matches, whatever its program; null if none does. `address`: the one the server

@@ -1,10 +1,11 @@
-#include "preload/config_shadowed.h"
-
+// Which rules of libsdp.conf can never match. Pure.
 #include <fnmatch.h>
 
 #include <algorithm>
 #include <string>
 #include <vector>
+
+#include "preload/config_file.h"
 
 namespace sdp::preload {
 namespace {

@@ -13,53 +13,21 @@
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <signal.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <time.h>
 
 #include <cerrno>
 #include <climits>
 #include <cstdint>
 
+#include "preload/allowed_calls.h"
 #include "preload/guard.h"
 #include "preload/startup.h"
 
 namespace sdp::preload {
 
-// A thread of this process has set a filter.
-bool Confined();
-
 // The socket room's: what has to be known or mapped before. In the thread that is about to set the filter.
 void PrepareConfinement();
 // The filter was refused after all.
 void ConfinementRefused();
-
-// What a confined process may call. Unconfined it may call all.
-enum class Call : uint8_t {
-  kRead,
-  kReadv,
-  kRecv,
-  kRecvmsg,
-  kWrite,
-  kWritev,
-  kSend,
-  kSendmsg,
-  kPoll,
-  kPpoll,
-  kSelect,
-  kSleep,
-  kShutdown,
-  kGetpid,
-  kSignalMask,
-  kGettid,
-  kTgkill,
-  kMmap,
-  kMunmap,
-  kConnect,
-  kCount
-};
-bool MayCall(Call call);
 
 // A filter that this process is about to set.
 class ComingFilter {
@@ -106,27 +74,6 @@ auto ConfineByPrctl(unsigned long mode, unsigned long program, Set set) {
   if (mode != SECCOMP_MODE_FILTER || program == 0) return set();
   return Confine(reinterpret_cast<const sock_fprog*>(program), set);
 }
-
-// The embedded RNIC's calls on its links: the real ones, in a confined process those that the filter knows.
-ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags);
-ssize_t LinkSend(int fd, const void* buffer, size_t length, int flags);
-ssize_t LinkRecvMessage(int fd, msghdr* message, int flags);
-ssize_t LinkSendMessage(int fd, const msghdr* message, int flags);
-int LinkShutdown(int fd, int how);
-int LinkConnect(int fd, const sockaddr* address, socklen_t length);
-int LinkGetOption(int fd, int level, int name, void* value, socklen_t* length);
-int LinkSetOption(int fd, int level, int name, const void* value, socklen_t length);
-
-// Waits for an epoll descriptor as long as `timeout` says, null: for ever. In a confined process by the call
-// that the program makes in this thread, which may be the only one that its filter knows: to the millisecond
-// then, rounded up.
-enum class EpollCall : uint8_t { kWait, kPwait, kPwait2 };
-inline thread_local EpollCall programs_epoll_call __attribute__((tls_model("initial-exec"))) =
-    EpollCall::kWait;
-int WaitForEpoll(int epfd, epoll_event* events, int max_events, const timespec* timeout,
-                 const sigset_t* mask);
-// A time-out as such calls have it.
-int ToMilliseconds(const timespec* time);
 
 }  // namespace sdp::preload
 

@@ -17,7 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/guard.h"
 #include "preload/real_calls.h"
 

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <new>
 
+#include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/inheritance.h"
@@ -43,11 +44,6 @@ struct aiocb64;
 extern "C" [[noreturn]] void __chk_fail();
 
 namespace sdp::preload {
-
-inline int Fail(int error) {
-  errno = error;
-  return -1;
-}
 
 // `managed(socket)`, or ENOMEM where memory was wanted in vain: the program is not to end for that.
 template <typename Managed>

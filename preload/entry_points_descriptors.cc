@@ -16,6 +16,7 @@
 
 #include "preload/confinement.h"
 #include "preload/entry_points.h"
+#include "preload/hidden_fds.h"
 #include "preload/process_life.h"
 #include "preload/readiness/readiness.h"
 #include "preload/socket/background.h"

@@ -17,11 +17,12 @@
 #include <vector>
 
 #include "preload/activation.h"
+#include "preload/allowed_calls.h"
 #include "preload/bridge.h"
-#include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/entry_points.h"
 #include "preload/exec_target.h"
+#include "preload/hidden_fds.h"
 #include "preload/inheritance.h"
 #include "preload/signal_end.h"
 #include "preload/spawn_actions.h"

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <climits>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/control.h"
 #include "preload/entry_points.h"
 #include "preload/message_io.h"

@@ -4,7 +4,7 @@
 #include <csignal>
 #include <cstdint>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/critical.h"
 #include "preload/entry_points.h"
 

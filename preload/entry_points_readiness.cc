@@ -4,8 +4,9 @@
 #include <bit>
 #include <new>
 
-#include "preload/confinement.h"
 #include "preload/entry_points.h"
+#include "preload/hidden_fds.h"
+#include "preload/link_calls.h"
 #include "preload/readiness/readiness.h"
 #include "preload/startup.h"
 #include "preload/user_memory.h"

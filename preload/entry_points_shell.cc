@@ -7,6 +7,7 @@
 
 #include "preload/entry_points.h"
 #include "preload/exec_target.h"
+#include "preload/hidden_fds.h"
 #include "preload/inheritance.h"
 
 extern char** environ;

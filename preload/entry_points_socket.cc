@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdarg>
 
+#include "preload/allowed_calls.h"
 #include "preload/config.h"
-#include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/entry_points.h"
 #include "preload/native_family.h"
@@ -64,6 +64,13 @@ int MakeNative(int type) {
   return fd;
 }
 
+int AcceptAny(Socket& socket, int fd, sockaddr* address, socklen_t* length, int flags) {
+  SocketRef connection;
+  const int accepted = Fresh(socket.Accept(fd, address, length, flags, &connection));
+  if (connection) FdTable::Set(accepted, connection.get());
+  return accepted;
+}
+
 // As the kernel: whom it cannot name to the program, it has accepted in vain.
 int Accept(Socket& socket, int fd, sockaddr* address, socklen_t* length, int flags) {
   const int error = address == nullptr                                                      ? 0
@@ -72,11 +79,11 @@ int Accept(Socket& socket, int fd, sockaddr* address, socklen_t* length, int fla
                     : !MayWrite(address, std::min<socklen_t>(*length, sizeof(sockaddr_in))) ? EFAULT
                                                                                             : 0;
   if (error == 0) [[likely]] {
-    const int accepted = socket.Accept(fd, address, length, flags);
+    const int accepted = AcceptAny(socket, fd, address, length, flags);
     FollowStandardStream(accepted);
     return accepted;
   }
-  const int accepted = socket.Accept(fd, nullptr, nullptr, flags);
+  const int accepted = AcceptAny(socket, fd, nullptr, nullptr, flags);
   if (accepted < 0) return accepted;
   SDP_ENTRY(close)(accepted);
   return Fail(error);

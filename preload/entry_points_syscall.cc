@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "preload/allowed_calls.h"
 #include "preload/confinement.h"
 #include "preload/entry_points.h"
 #include "preload/guard.h"

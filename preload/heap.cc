@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/critical.h"
 
 namespace sdp::preload {

@@ -1,3 +1,5 @@
+#include "preload/hidden_fds.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -7,9 +9,8 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/descriptor_array.h"
-#include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/real_calls.h"
 

@@ -12,10 +12,10 @@
 #include <cstdio>
 #include <string>
 
-#include "preload/confinement.h"
-#include "preload/fd_table.h"
+#include "preload/allowed_calls.h"
 #include "preload/file_size_limit.h"
 #include "preload/guard.h"
+#include "preload/hidden_fds.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload {
@@ -73,6 +73,7 @@ int OpenLogFile() {
 struct StandardError {
   bool noted = false;
   bool open = false;
+  bool (*is_managed)(int fd) = nullptr;
   dev_t device = 0;
   ino_t inode = 0;
 };
@@ -87,8 +88,8 @@ bool IsConnectionToAnotherHost(const struct stat& status) {
 }
 
 bool IsStandardErrorYet() {
-  if (FdTable::Has(STDERR_FILENO)) return false;
   if (!standard_error.noted) return true;
+  if (standard_error.is_managed != nullptr && standard_error.is_managed(STDERR_FILENO)) return false;
   struct stat status {};
   // A confined process may not ask any more.
   return standard_error.open &&
@@ -158,10 +159,11 @@ void LogLine(LogLevel level, const char* format, ...) {
   errno = error;
 }
 
-void NoteStandardError() {
+void NoteStandardError(bool (*is_managed)(int fd)) {
   struct stat status {};
   const bool open = fstat(STDERR_FILENO, &status) == 0 && !IsConnectionToAnotherHost(status);
-  standard_error = {.noted = true, .open = open, .device = status.st_dev, .inode = status.st_ino};
+  standard_error = {
+      .noted = true, .open = open, .is_managed = is_managed, .device = status.st_dev, .inode = status.st_ino};
 }
 
 void PrepareLogForConfinement() {

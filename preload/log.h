@@ -12,8 +12,8 @@ void LogLine(LogLevel level, const char* format, ...) __attribute__((format(prin
 
 // What standard error is now, at the program's start, is where lines go that go there. A program that closes
 // it or puts another file in its place gets none: its number may be a file of data, or a connection, by the
-// time somebody has to be told something.
-void NoteStandardError();
+// time the library has a line for it. Nor does one that `is_managed` by then: a socket of the library's.
+void NoteStandardError(bool (*is_managed)(int fd) = nullptr);
 
 // Before a filter is set, behind which nobody can ask how long a file may become.
 void PrepareLogForConfinement();

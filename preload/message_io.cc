@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "preload/control.h"
+#include "preload/fail.h"
 #include "preload/user_memory.h"
 
 namespace sdp::preload {
@@ -15,11 +16,6 @@ namespace {
 constexpr int kCompat = static_cast<int>(0x80000000);
 
 constexpr int64_t kSecond = 1'000'000'000;
-
-int Fail(int error) {
-  errno = error;
-  return -1;
-}
 
 // A time that does not fit is for ever.
 int64_t Nanoseconds(const timespec& time) {

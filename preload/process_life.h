@@ -5,6 +5,17 @@
 
 namespace sdp::preload {
 
+// What the readiness room does around a fork. Its table's lock comes before the sockets' locks, its sets' own
+// locks after them.
+struct ReadinessAtFork {
+  void (*lock_table)() = [] {};
+  void (*lock_sets)() = [] {};
+  void (*disown_in_child)() = [] {};  // before unlock
+  void (*unlock)() = [] {};
+};
+// Before the first fork with a managed socket.
+void SetReadinessAtFork(const ReadinessAtFork& steps);
+
 // In the forking thread, before fork(): take every lock, so that the child finds consistent state.
 void PrepareFork();
 // In the parent after fork(), also after one that failed.

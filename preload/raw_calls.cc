@@ -1,11 +1,11 @@
-#include "preload/raw_calls.h"
-
 #include <linux/sockios.h>
 #include <sys/syscall.h>
 
 #include <cerrno>
 #include <cstdarg>
 #include <cstdlib>
+
+#include "preload/real_calls.h"
 
 namespace sdp::preload::raw {
 namespace {

@@ -4,8 +4,6 @@
 
 #include <cstdarg>
 
-#include "preload/raw_calls.h"
-
 namespace sdp::preload {
 namespace {
 

@@ -72,6 +72,13 @@ struct RealCalls {
 // is none or where the look-up itself is what calls.
 extern RealCalls real;
 
+// Every call of calls.inc as a bare system call (raw_calls.cc): for the rare moment when the C library's
+// function cannot be looked up. Not cancellation points.
+namespace raw {
+#define SDP_CALL(result, name, parameters, exception) result name parameters;
+#include "preload/calls.inc"
+}  // namespace raw
+
 // Looks all of them up now, so that no later call pays for it. Any number of threads, any number of times.
 void ResolveRealCalls();
 

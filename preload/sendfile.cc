@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/message_io.h"
 #include "preload/piece_buffer.h"
@@ -15,11 +16,6 @@
 
 namespace sdp::preload {
 namespace {
-
-int Fail(int error) {
-  errno = error;
-  return -1;
-}
 
 // What sendfile(2) says where pread(2) or lseek(2) says otherwise.
 int SendFileError(int error, bool has_offset) {

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/critical.h"
 #include "preload/guard.h"
 #include "preload/real_calls.h"

@@ -7,9 +7,10 @@
 #include <atomic>
 #include <cerrno>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
+#include "preload/hidden_fds.h"
 
 namespace sdp::preload {
 namespace {

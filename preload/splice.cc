@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/piece_buffer.h"
@@ -20,11 +21,6 @@ namespace sdp::preload {
 namespace {
 
 constexpr unsigned kKnownFlags = SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT;
-
-int Fail(int error) {
-  errno = error;
-  return -1;
-}
 
 // A pipe that may be used in this direction.
 bool IsPipe(int fd, int access) {

@@ -6,14 +6,17 @@
 
 #include <atomic>
 
+#include "preload/allowed_calls.h"
 #include "preload/config_store.h"
-#include "preload/confinement.h"
 #include "preload/critical.h"
+#include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/heap.h"
+#include "preload/link_calls.h"
 #include "preload/log.h"
 #include "preload/main_thread.h"
 #include "preload/process_life.h"
+#include "preload/readiness/fork.h"
 #include "preload/real_calls.h"
 #include "verbs/softiwarp/link_calls.h"
 
@@ -75,7 +78,7 @@ void WhenExiting(void*) {
 
 bool Prepare() {
   ResolveRealCalls();
-  NoteStandardError();
+  NoteStandardError(FdTable::Has);
   owner.store(getpid());
   MainThread::Expect();
   pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
@@ -101,6 +104,10 @@ bool Start() {
                        .send = LinkSend,
                        .sendfile = real.sendfile64,
                        .connect = LinkConnect});
+  SetReadinessAtFork({.lock_table = LockEpollTableForFork,
+                      .lock_sets = LockEpollSetsForFork,
+                      .disown_in_child = DisownEpollSetsAfterFork,
+                      .unlock = UnlockReadinessAfterFork});
   started.store(true, std::memory_order_release);
   return true;
 }

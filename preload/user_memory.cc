@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/socket/clock.h"
 
 namespace sdp::preload {

@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/descriptor_array.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
+#include "preload/link_calls.h"
 #include "preload/readiness/epoll_set.h"
 #include "preload/readiness/fork.h"
 #include "preload/readiness/nested.h"

@@ -21,7 +21,7 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"

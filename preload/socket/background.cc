@@ -1,37 +1,32 @@
 #include "preload/socket/background.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <vector>
 
+#include "preload/allowed_calls.h"
 #include "preload/bounded_lock.h"
-#include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
+#include "preload/hidden_fds.h"
 #include "preload/log.h"
 #include "preload/main_thread.h"
 #include "preload/process_life.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/last_thread.h"
 #include "preload/socket/unbounded_poll.h"
 
 namespace sdp::preload {
@@ -43,12 +38,6 @@ thread_local bool is_helper __attribute__((tls_model("initial-exec"))) = false;
 // looks at descriptors again.
 constexpr Duration kThreadRetry = std::chrono::milliseconds(200);
 constexpr Duration kInlineLook = std::chrono::milliseconds(10);
-
-// How often the helper looks whether any other thread is left, once the first one has ended.
-constexpr Duration kLookForOthers = std::chrono::seconds(1);
-
-// How soon a task is done again that has found no memory.
-constexpr Duration kShortOfMemory = std::chrono::milliseconds(50);
 
 // What the C library takes of a thread's stack for itself: above all the program's thread-local variables.
 // Looked up while the library is loaded: a later look-up would wait for a dlopen whose initializers wait for
@@ -67,49 +56,14 @@ void Pause() {
   nanosleep(&pause, nullptr);
 }
 
-// 0: nobody can tell.
-unsigned ThreadsOfProcess() {
-  struct stat tasks {};
-  return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink > 2
-             ? static_cast<unsigned>(tasks.st_nlink) - 2
-             : 0;
-}
-
-// The thread that the process began with has ended, with this status, and of others there is one. Empty also
-// where nobody can tell.
-std::optional<int> AllOthersHaveEnded() {
-  const int fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/proc/self/stat", O_RDONLY | O_CLOEXEC));
-  if (fd < 0) return std::nullopt;
-  std::array<char, 1024> text{};
-  const ssize_t size = real.read(fd, text.data(), text.size() - 1);
-  real.close(fd);
-  // Behind the name, which may have anything in it: the state, 16 numbers, and how many threads there are;
-  // last the status, as of waitpid (proc(5)).
-  const char* const behind = size > 0 ? strrchr(text.data(), ')') : nullptr;
-  char state = 0;
-  long threads = 0;
-  if (behind == nullptr ||
-      sscanf(behind, ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld", &state,
-             &threads) != 2 ||
-      state != 'Z' || threads != 2)
-    return std::nullopt;
-  const char* const last = strrchr(behind, ' ');
-  return last != nullptr ? atoi(last) >> 8 & 0xff : 0;
-}
-
 }  // namespace
-
-struct Background::Item {
-  Task* task;
-  Wait wait;
-};
 
 struct Background::State {
   Mutex at_work;                      // the helper's, but not while it sleeps; before every other lock
   std::atomic<int> forks_waiting{0};  // for at_work: the helper lets them have it
   Mutex mutex;
-  std::vector<Item> added;  // by Add, taken over by the helper
-  std::vector<Item> items;  // the helper's; grows and shrinks under the lock
+  TaskList added{kGrace};  // by Add, taken over by the helper
+  TaskList items{kGrace};  // the helper's; grows and shrinks under the lock
   std::atomic<int> wake_fd{-1};
   std::atomic<uint32_t> polls{0};       // odd from when the helper looks up numbers until it has polled them
   std::atomic<bool> renumbered{false};  // what the tasks wait for may have other numbers now
@@ -133,20 +87,13 @@ Background::State& Background::state() {
 
 void Background::State::Sleep(std::vector<pollfd>& fds) {
   fds.clear();
-  fds.reserve(items.size() + 1);
   ++polls;
-  Time until = kNever;
-  for (const Item& item : items) {
-    if (item.wait.fd >= 0) fds.push_back({.fd = item.wait.fd, .events = item.wait.events, .revents = 0});
-    until = std::min(until, item.wait.deadline);
-  }
+  Time until = items.AppendPolled(&fds);
   fds.push_back({.fd = wake_fd.load(), .events = POLLIN, .revents = 0});
-  if (MainThread::HasEnded()) until = std::min(until, Now() + kLookForOthers);
+  if (MainThread::HasEnded()) until = std::min(until, Now() + LastThreadWatch::kInterval);
   {
     std::lock_guard lock(mutex);
-    const bool again =
-        std::any_of(items.begin(), items.end(), [](const Item& item) { return item.task->added_again_; });
-    if (again || !added.empty() || renumbered) {
+    if (items.AnyAddedAgain() || !added.empty() || renumbered) {
       ++polls;
       return;
     }
@@ -171,39 +118,22 @@ constinit std::atomic<bool> Background::runs_{false};
 constinit std::atomic<void (*)()> Background::last_work_{nullptr};
 std::atomic<bool> Background::threadless_{false};
 
-// `fds`: what was polled for the items, in their order; items behind them are new.
-void Background::RunReady(std::vector<Item>& items, const std::vector<pollfd>& fds, Time now) {
-  size_t polled = 0;
-  for (Item& item : items) {
-    const bool ready = item.wait.fd >= 0 && polled < fds.size() && fds[polled].fd == item.wait.fd &&
-                       fds[polled].revents != 0;
-    if (item.wait.fd >= 0) ++polled;
-    if (!ready && item.wait.deadline > now) continue;
-    try {
-      item.wait = item.task->Run(now);
-    } catch (const std::bad_alloc&) {
-      item.wait = {.deadline = now + kShortOfMemory};
-    }
+// One round of the helper's: what was added since the last one, too.
+void Background::RunTasks(const std::vector<pollfd>& fds) {
+  State& s = state();
+  {
+    std::lock_guard lock(s.mutex);
+    s.items.Append(&s.added);
   }
-}
-
-std::vector<Socket*> Background::TakeDone(std::vector<Item>& items, Time now) {
-  std::vector<Socket*> done;  // owners: a task may be gone as soon as it is not held
-  const auto over =
-      std::count_if(items.begin(), items.end(), [](const Item& item) { return item.wait.done; });
-  done.reserve(static_cast<size_t>(over));  // or, for want of memory, all stays as it is
-  std::erase_if(items, [&](Item& item) {
-    if (item.task->added_again_) {  // what it saw may be old: once more, after the grace
-      item.task->added_again_ = false;
-      item.wait.done = false;
-      item.wait.deadline = std::min(item.wait.deadline, now + kGrace);
-    }
-    if (!item.wait.done) return false;
-    item.task->queued_in_ = 0;
-    if (Socket* const owner = item.task->owner()) done.push_back(owner);
-    return true;
-  });
-  return done;
+  const Time now = Now();
+  if (s.renumbered.exchange(false)) s.items.MakeAllDue(now);  // each says anew what it waits for
+  s.items.RunReady(fds, now);
+  std::vector<Socket*> done;
+  {
+    std::lock_guard lock(s.mutex);
+    done = s.items.TakeDone(now);
+  }
+  for (Socket* const owner : done) owner->Unref();
 }
 
 void* Background::Main(void*) {
@@ -215,28 +145,12 @@ void* Background::Main(void*) {
     s.begun = true;
   }
   std::vector<pollfd> fds;
-  // A process whose last thread ends by pthread_exit, or by a system call, ends with it: not for the kernel
-  // and the C library, as long as this one is here. When it returns the C library makes an exit(0) of that,
-  // where that is what it was.
-  Time look_for_others{};
+  // Where no other thread is left the process ends with this one. When it returns the C library makes an
+  // exit(0) of that, where that is what it was.
+  LastThreadWatch others;
   for (;;) {
     try {
-      {
-        std::lock_guard lock(s.mutex);
-        s.items.insert(s.items.end(), s.added.begin(), s.added.end());
-        s.added.clear();
-      }
-      const Time now = Now();
-      if (s.renumbered.exchange(false)) {
-        for (Item& item : s.items) item.wait.deadline = now;  // each says anew what it waits for
-      }
-      RunReady(s.items, fds, now);
-      std::vector<Socket*> done;
-      {
-        std::lock_guard lock(s.mutex);
-        done = TakeDone(s.items, now);
-      }
-      for (Socket* const owner : done) owner->Unref();
+      RunTasks(fds);
       s.Sleep(fds);
     } catch (const std::bad_alloc&) {  // nothing is lost, and nobody's lock but at_work is held
       fds.clear();
@@ -253,51 +167,37 @@ void* Background::Main(void*) {
       return nullptr;
     }
     if (!MainThread::HasEnded()) continue;
-    if (const Time passed = Now(); passed >= look_for_others) {
-      look_for_others = passed + kLookForOthers;
-      if (const auto status = Confined() ? std::nullopt : AllOthersHaveEnded()) {
-        s.at_work.unlock();
-        ProcessExit();
-        if (*status != 0) syscall(SYS_exit, *status);  // the last one's counts
-        return nullptr;
-      }
+    if (const auto status = others.Look(Now())) {
+      s.at_work.unlock();
+      ProcessExit();
+      if (*status != 0) syscall(SYS_exit, *status);  // the last one's counts
+      return nullptr;
     }
   }
 }
 
 Time Background::RunUndone() {
   State& s = state();
-  std::vector<Item> items;
+  TaskList items(kGrace);
   {
     std::lock_guard lock(s.mutex);
     if (s.running || EnsureThread(Now())) return kNever;
-    const auto is_ours = [](const Item& item) { return item.task->owner() == nullptr; };
-    const auto owned = std::stable_partition(s.added.begin(), s.added.end(), is_ours);
-    items.assign(owned, s.added.end());
-    s.added.erase(owned, s.added.end());
+    items = s.added.TakeOwned();
   }
   std::vector<pollfd> fds;
-  for (const Item& item : items) {
-    if (item.wait.fd >= 0) fds.push_back({.fd = item.wait.fd, .events = item.wait.events, .revents = 0});
-  }
+  (void)items.AppendPolled(&fds);
   constexpr timespec kAtOnce{};
   if (!fds.empty()) UnboundedPoll(fds.data(), fds.size(), &kAtOnce, nullptr);
   const Time now = Now();
-  RunReady(items, fds, now);
+  items.RunReady(fds, now);
   std::vector<Socket*> done;
   Time again = kNever;
   {
     std::lock_guard lock(s.mutex);
-    done = TakeDone(items, now);
-    s.added.insert(s.added.end(), items.begin(), items.end());
-    bool undone = false;
-    for (const Item& item : s.added) {
-      if (item.task->owner() == nullptr) continue;
-      undone = true;
-      again = std::min(
-          again, item.wait.fd >= 0 ? std::min(item.wait.deadline, now + kInlineLook) : item.wait.deadline);
-    }
-    if (!undone) threadless_ = false;
+    done = items.TakeDone(now);
+    s.added.Append(&items);
+    again = s.added.NextLook(now, kInlineLook);
+    if (!s.added.AnyOwned()) threadless_ = false;
   }
   for (Socket* const owner : done) owner->Unref();
   return again;
@@ -354,7 +254,7 @@ bool Background::Add(Task* task, Duration grace) {
     task->added_again_ = true;
   } else {
     if (!s.running && Confined()) return false;
-    s.added.push_back({.task = task, .wait = {.deadline = due}});
+    s.added.Add(task, due);
     task->queued_in_ = s.generation;
     task->added_again_ = false;
     if (Socket* const owner = task->owner()) owner->Ref();
@@ -425,8 +325,7 @@ bool Background::EndIfAlone() {
       s.at_work.unlock();
       return false;
     }
-    s.added.insert(s.added.end(), s.items.begin(), s.items.end());
-    s.items.clear();
+    s.added.Append(&s.items);
     runs_ = s.running = s.begun = s.asleep = false;
     s.ending = true;
     const uint64_t one = 1;
@@ -452,11 +351,7 @@ void Background::EndIfIdle() {
   State& s = state();
   {
     std::lock_guard lock(s.mutex);
-    const auto has_owner = [](const Item& item) { return item.task->owner() != nullptr; };
-    const auto any = [&](const std::vector<Item>& items) {
-      return std::any_of(items.begin(), items.end(), has_owner);
-    };
-    if (!s.running || any(s.items) || any(s.added)) return;
+    if (!s.running || s.items.AnyOwned() || s.added.AnyOwned()) return;
   }
   (void)EndIfAlone();
 }
@@ -481,8 +376,8 @@ void Background::ForgetAfterFork() {
   // only memory.
   State& s = state();
   ++s.generation;
-  s.added.clear();
-  s.items.clear();
+  s.added.Clear();
+  s.items.Clear();
   runs_ = s.running = s.begun = false;
   last_work_ = nullptr;
   s.forks_waiting = 0;
@@ -501,14 +396,8 @@ void Background::FinishAtExit(void (*finish)(Socket* owner, void* context), void
   {
     std::unique_lock lock(s.mutex, std::defer_lock);
     if (!LockBounded(lock)) return;
-    for (const auto* items : {&s.items, &s.added}) {
-      for (const Item& item : *items) {
-        Socket* const owner = item.task->owner();
-        if (owner == nullptr) continue;
-        owner->Ref();
-        owners.emplace_back(owner);
-      }
-    }
+    s.items.AppendOwners(&owners);
+    s.added.AppendOwners(&owners);
   }
   for (const SocketRef& owner : owners) finish(owner.get(), context);
 }

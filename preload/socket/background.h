@@ -6,13 +6,11 @@
 #ifndef SDP_PRELOAD_SOCKET_BACKGROUND_H_
 #define SDP_PRELOAD_SOCKET_BACKGROUND_H_
 
-#include <poll.h>
-
 #include <atomic>
 #include <vector>
 
 #include "core/base/types.h"
-#include "preload/socket/socket.h"
+#include "preload/socket/helper_tasks.h"
 
 namespace sdp::preload {
 
@@ -20,28 +18,8 @@ class Background {
  public:
   static constexpr Duration kGrace = std::chrono::milliseconds(2);
 
-  // What a task waits for next.
-  struct Wait {
-    bool done = false;  // the helper drops the task
-    int fd = -1;        // -1: only the deadline
-    short events = 0;   // of poll
-    Time deadline = kNever;
-  };
-
-  class Task {
-   public:
-    virtual ~Task() = default;
-    // On the helper's thread, whenever what it waited for has come. Must not block.
-    virtual Wait Run(Time now) = 0;
-    // The socket that owns the task; the helper holds a reference while it has the task. nullptr: the task is
-    // the library's own, which only a thread does.
-    virtual Socket* owner() = 0;
-
-   private:
-    friend class Background;
-    uint32_t queued_in_ = 0;    // the process generation whose helper has it; 0: none. Guarded by Background.
-    bool added_again_ = false;  // while the helper had it; guarded by Background
-  };
+  using Wait = HelperWait;
+  using Task = HelperTask;
 
   // Has the helper run `task` after a moment of grace (or at once). Idempotent while the helper has it. False
   // if no thread can be started; then the task is done by who waits (RunInline), at the process's end, or by
@@ -83,14 +61,11 @@ class Background {
   // The main thread ends: from now on the helper looks whether any other thread is left.
   static void NoteMainThreadEnd();
   struct State;
-  struct Item;
   static State& state();
   static void* Main(void*);
   static bool StartThread();
   static bool EnsureThread(Time now);
-  static void RunReady(std::vector<Item>& items, const std::vector<pollfd>& fds, Time now);
-  // Takes out what is done; returns the owners, whose references are the caller's now. The lock is held.
-  static std::vector<Socket*> TakeDone(std::vector<Item>& items, Time now);
+  static void RunTasks(const std::vector<pollfd>& fds);
   static Time RunUndone();
 
   static std::atomic<bool> runs_;  // the helper, and whoever sees it may use the state without its lock

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/critical.h"
 #include "preload/guard.h"
 

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "core/base/byte_order.h"
-#include "preload/confinement.h"
-#include "preload/fd_table.h"
+#include "preload/allowed_calls.h"
+#include "preload/hidden_fds.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 

@@ -1,6 +1,6 @@
 #include "preload/socket/guests.h"
 
-#include "preload/fd_table.h"
+#include "preload/hidden_fds.h"
 
 namespace sdp::preload {
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "preload/fd_table.h"
+#include "preload/hidden_fds.h"
 #include "preload/log.h"
 #include "preload/native_family.h"
 #include "preload/real_calls.h"

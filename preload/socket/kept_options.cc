@@ -8,7 +8,7 @@
 #include <climits>
 #include <cstring>
 
-#include "preload/confinement.h"
+#include "preload/link_calls.h"
 #include "preload/real_calls.h"
 #include "preload/user_memory.h"
 

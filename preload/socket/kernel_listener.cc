@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "preload/config.h"
-#include "preload/fd_table.h"
+#include "preload/hidden_fds.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/kernel_rnic.h"

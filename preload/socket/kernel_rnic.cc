@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "preload/config.h"
-#include "preload/fd_table.h"
+#include "preload/hidden_fds.h"
 #include "preload/real_calls.h"
 #include "verbs/ibv/descriptor_calls.h"
 #include "verbs/ibv/ibv_rnic.h"

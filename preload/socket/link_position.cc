@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload {

@@ -18,16 +18,16 @@
 #include <vector>
 
 #include "preload/config.h"
-#include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/fd_table.h"
+#include "preload/hidden_fds.h"
+#include "preload/link_calls.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/options.h"
 #include "preload/socket/owner_signal.h"
 #include "preload/socket/registration.h"
-#include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
 namespace {
@@ -118,7 +118,7 @@ int Unhide(int hidden, int flags) {
 
 }  // namespace
 
-std::unique_ptr<Listener> Listener::Open(StreamSocket* owner, int fd, int domain, int backlog,
+std::unique_ptr<Listener> Listener::Open(Socket* owner, int fd, int domain, int backlog,
                                          const OptionLog& options, const ConnectionTuning& tuning,
                                          bool may_wait, Refusal* refusal) {
   if (std::string why; !HaveRnic(&why)) {

@@ -40,8 +40,6 @@
 
 namespace sdp::preload {
 
-class StreamSocket;
-
 class Listener final : private KernelListenerOwner {
  public:
   static constexpr Duration kPatience = std::chrono::milliseconds(5);
@@ -68,11 +66,11 @@ class Listener final : private KernelListenerOwner {
   };
   // `fd`: the conventional listener, listening, on which `options` were set before. Null if there can be no
   // SDP side: *refusal says why, and so does the log. `owner` outlives it.
-  static std::unique_ptr<Listener> Open(StreamSocket* owner, int fd, int domain, int backlog,
+  static std::unique_ptr<Listener> Open(Socket* owner, int fd, int domain, int backlog,
                                         const OptionLog& options, const ConnectionTuning& tuning,
                                         bool may_wait, Refusal* refusal);
   // One that another program had. Takes the descriptors over. Null: there is no descriptor left.
-  static std::unique_ptr<Listener> TakeUp(StreamSocket* owner, const Handover::Listener& from,
+  static std::unique_ptr<Listener> TakeUp(Socket* owner, const Handover::Listener& from,
                                           const Handover::ListenerFds& fds);
   ~Listener();
 
@@ -208,7 +206,7 @@ class Listener final : private KernelListenerOwner {
   }
   [[nodiscard]] bool full() const { return in_stock() + (shared_ ? common_.size() : 0) >= backlog_; }
 
-  Listener(StreamSocket* owner, int domain, const OptionLog& options, const ConnectionTuning& tuning)
+  Listener(Socket* owner, int domain, const OptionLog& options, const ConnectionTuning& tuning)
       : owner_(owner), domain_(domain), options_(options), tuning_(tuning) {
     watch_.listener = this;
     renewal_.listener = this;
@@ -255,7 +253,7 @@ class Listener final : private KernelListenerOwner {
   Time MoveToCommon(Time now, Duration patience);
   void Share();
 
-  StreamSocket* const owner_;
+  Socket* const owner_;
   const int domain_;
   const OptionLog options_;  // for connections that do not inherit them
   ConnectionTuning tuning_;

@@ -15,8 +15,9 @@
 #include <utility>
 
 #include "preload/bounded_lock.h"
-#include "preload/confinement.h"
 #include "preload/fd_table.h"
+#include "preload/hidden_fds.h"
+#include "preload/link_calls.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
@@ -50,7 +51,7 @@ bool Listener::HandOver(Handover::Listener* out, std::vector<int>* descriptors) 
 
 // No helper yet: the program may not want a thread before it has begun, and may never use what it has
 // inherited.
-std::unique_ptr<Listener> Listener::TakeUp(StreamSocket* owner, const Handover::Listener& from,
+std::unique_ptr<Listener> Listener::TakeUp(Socket* owner, const Handover::Listener& from,
                                            const Handover::ListenerFds& fds) {
   std::unique_ptr<Listener> listener(
       new Listener(owner, LocalAddress(fds.sdp).family(), {}, from.options.tuning()));

@@ -7,13 +7,13 @@
 #include <string>
 
 #include "preload/fd_table.h"
+#include "preload/hidden_fds.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/listener.h"
 #include "preload/socket/options.h"
 #include "preload/socket/registration.h"
-#include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload {

@@ -12,7 +12,7 @@
 #include "portmapper/engine/assoc_handle.h"
 #include "preload/config.h"
 #include "preload/critical.h"
-#include "preload/fd_table.h"
+#include "preload/hidden_fds.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/address.h"

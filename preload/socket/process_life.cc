@@ -9,13 +9,13 @@
 #include <new>
 #include <vector>
 
+#include "preload/allowed_calls.h"
 #include "preload/confinement.h"
 #include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/heap.h"
 #include "preload/inheritance.h"
 #include "preload/log.h"
-#include "preload/readiness/fork.h"
 #include "preload/real_calls.h"
 #include "preload/signal_end.h"
 #include "preload/socket/abort_log.h"
@@ -49,6 +49,8 @@ constexpr Duration kPatienceForHelper = std::chrono::seconds(3);
 // How long a process that is about to be confined waits for what others have taken on of its listeners. Peers
 // that do not end their handshakes do not hold it up for longer, however many the listeners.
 constexpr Duration kPatienceForWorkers = std::chrono::seconds(1);
+
+constinit ReadinessAtFork readiness_at_fork;
 
 // Locked by PrepareFork too, if there was one then.
 stats::StatsSegment*& locked_statistics() {
@@ -148,6 +150,8 @@ void SayLastWords() {
 
 }  // namespace
 
+void SetReadinessAtFork(const ReadinessAtFork& steps) { readiness_at_fork = steps; }
+
 void AwaitConnects() {
   bool any = false;
   const auto step = [&any](StreamSocket* socket) { any = socket->StepConnect() || any; };
@@ -163,7 +167,7 @@ void AwaitConnects() {
 void PrepareFork() {
   AwaitConnects();
   Background::RestForFork();
-  LockEpollTableForFork();
+  readiness_at_fork.lock_table();
   AllSockets::Lock();
   const auto sockets = AllSockets::locked();
   if (!sockets.empty()) ShareAbortAllowance();
@@ -175,7 +179,7 @@ void PrepareFork() {
   Listener::LockAllForFork();
   IfThereIsMemory(Listener::ShareAll);
   SharedArena::LockForFork();  // in the order in which a hand-over takes them
-  LockEpollSetsForFork();
+  readiness_at_fork.lock_sets();
   QuietLinks::LockForFork();
   Background::LockForFork();
   locked_statistics() = OpenStatistics();
@@ -187,7 +191,7 @@ void ParentAfterFork() {
   if (locked_statistics() != nullptr) locked_statistics()->ForkParent();
   Background::UnlockAfterFork();
   QuietLinks::UnlockAfterFork();
-  UnlockReadinessAfterFork();
+  readiness_at_fork.unlock();
   Listener::UnlockAllAfterFork();
   for (StreamSocket* socket : AllSockets::locked()) IfThereIsMemory([&] { socket->NoteForkInParent(); });
   AllSockets::Unlock();
@@ -202,8 +206,8 @@ void ChildAfterFork() {
   Sleeper::ForgetThreadId();
   Background::UnlockAfterFork();
   QuietLinks::UnlockAfterFork();
-  DisownEpollSetsAfterFork();
-  UnlockReadinessAfterFork();
+  readiness_at_fork.disown_in_child();
+  readiness_at_fork.unlock();
   Listener::UnlockAllAfterFork();
   SharedArena::ChildAfterFork();
   for (StreamSocket* socket : AllSockets::locked()) socket->DisownAfterFork();

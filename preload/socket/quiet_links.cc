@@ -11,9 +11,10 @@
 #include <new>
 #include <vector>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/critical.h"
 #include "preload/fd_table.h"
+#include "preload/hidden_fds.h"
 #include "preload/real_calls.h"
 #include "preload/socket/background.h"
 #include "preload/socket/clock.h"

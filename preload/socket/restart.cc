@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/guard.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"

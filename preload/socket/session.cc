@@ -10,7 +10,8 @@
 #include <variant>
 
 #include "core/base/archive.h"
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
+#include "preload/link_calls.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "verbs/softiwarp/soft_rnic.h"

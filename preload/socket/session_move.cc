@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"

@@ -15,10 +15,10 @@
 #include <mutex>
 #include <utility>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/critical.h"
-#include "preload/fd_table.h"
 #include "preload/file_size_limit.h"
+#include "preload/hidden_fds.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <utility>
 
-#include "preload/confinement.h"
-#include "preload/fd_table.h"
+#include "preload/allowed_calls.h"
 #include "preload/guard.h"
+#include "preload/hidden_fds.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 

@@ -21,6 +21,7 @@ inline constexpr ssize_t kPassThrough = -2;
 
 class FdTable;
 class ControlRoom;
+class SocketRef;
 
 class Socket {
  public:
@@ -61,9 +62,9 @@ class Socket {
   // lose it by what becomes of it here.
   virtual void ListensForOthers() {}
   virtual int Connect(int fd, const sockaddr* address, socklen_t length) = 0;
-  // The new descriptor, already in the FdTable if it is an SDP connection. `flags`: SOCK_NONBLOCK,
-  // SOCK_CLOEXEC.
-  virtual int Accept(int fd, sockaddr* address, socklen_t* length, int flags) = 0;
+  // Returns the new descriptor. *connection: the SDP connection that the caller enters into FdTable under
+  // that number; empty: a plain TCP connection. `flags`: SOCK_NONBLOCK, SOCK_CLOEXEC.
+  virtual int Accept(int fd, sockaddr* address, socklen_t* length, int flags, SocketRef* connection) = 0;
   virtual int Shutdown(int fd, int how) = 0;
   virtual int GetSockName(int fd, sockaddr* address, socklen_t* length) = 0;
   virtual int GetPeerName(int fd, sockaddr* address, socklen_t* length) = 0;
@@ -76,6 +77,8 @@ class Socket {
   virtual int Close(int fd) = 0;
   // One more descriptor number (dup) stands for this socket.
   virtual void AddDescriptor(int fd) = 0;
+  // Returns one of its numbers, or -1: none is left.
+  virtual int AnyDescriptor() { return -1; }
   // dup2() or dup3() is about to put something else in `from`'s place; the socket lives on as `to`, a
   // duplicate the caller has made and closes (by Close) next. False: cannot; then the caller closes `from`
   // first, and the number is free for a moment.

@@ -10,8 +10,8 @@
 #include <memory>
 #include <mutex>
 
+#include "preload/allowed_calls.h"
 #include "preload/config.h"
-#include "preload/confinement.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 

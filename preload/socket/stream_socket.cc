@@ -14,6 +14,7 @@
 #include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
+#include "preload/link_calls.h"
 #include "preload/native_family.h"
 #include "preload/process_life.h"
 #include "preload/real_calls.h"

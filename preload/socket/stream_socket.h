@@ -82,7 +82,7 @@ class StreamSocket final : public Socket {
   int Listen(int fd, int backlog) override;
   void ListensForOthers() override { listens_for_others_ = true; }
   int Connect(int fd, const sockaddr* address, socklen_t length) override;
-  int Accept(int fd, sockaddr* address, socklen_t* length, int flags) override;
+  int Accept(int fd, sockaddr* address, socklen_t* length, int flags, SocketRef* connection) override;
   int Shutdown(int fd, int how) override;
   int GetSockName(int fd, sockaddr* address, socklen_t* length) override;
   int GetPeerName(int fd, sockaddr* address, socklen_t* length) override;
@@ -157,7 +157,7 @@ class StreamSocket final : public Socket {
   void RemoveObserver(ReadinessObserver* observer, int fd);
 
   // One of its descriptors, -1 if the application has closed them all.
-  int AnyDescriptor();
+  int AnyDescriptor() override;
   // One that is not `fd`, -1 if there is none.
   int OtherDescriptor(int fd);
 

@@ -9,6 +9,7 @@
 #include "preload/critical.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
+#include "preload/hidden_fds.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {

@@ -7,10 +7,8 @@
 
 #include "preload/config.h"
 #include "preload/confinement.h"
-#include "preload/fd_table.h"
 #include "preload/log.h"
 #include "preload/native_family.h"
-#include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
 #include "preload/signal_end.h"
 #include "preload/socket/clock.h"
@@ -30,14 +28,6 @@ constexpr uint32_t kMostInARow = 16;
 int Fail(int error) {
   errno = error;
   return -1;
-}
-
-// The kernel has just given out this number: whoever had it before was closed behind our back. No socket's
-// lock is held.
-void LetGoOf(int fd) {
-  if (!FdTable::Has(fd)) return;
-  EpollForget(fd);
-  if (const SocketRef stale = FdTable::Remove(fd)) stale->Vanished(fd);
 }
 
 // `fd` listens no more; the listener, where another process has it, goes on.
@@ -175,7 +165,7 @@ void StreamSocket::FinishStart(Session& session, int fd) {
   }
 }
 
-int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags) {
+int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags, SocketRef* connection) {
   const SignalEnd::NoReturn on_end;  // nor are there new clients
   Lock lock(mutex_);
   if (state_ != State::kListening) return kPassThrough;
@@ -212,12 +202,10 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       }
       KeptOptions options = options_;
       if (!of_rnic) options.InheritCongestionControl(fd);
-      SocketRef socket(new StreamSocket(native_ ? kFamilySdp : domain_, accepted, std::move(session), local,
-                                        peer, options, (flags & SOCK_NONBLOCK) != 0));
+      *connection = SocketRef(new StreamSocket(native_ ? kFamilySdp : domain_, accepted, std::move(session),
+                                               local, peer, options, (flags & SOCK_NONBLOCK) != 0));
       taken.fd = -1;
       lock.unlock();
-      LetGoOf(accepted);
-      FdTable::Set(accepted, socket.get());
       CopyOut(peer, address, length);
       return accepted;
     }
@@ -240,8 +228,6 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       PublishListener();
       if (stats::StatsSegment* segment = Statistics())
         segment->CountFallback(stats::FallbackReason::kPlainClient);
-      lock.unlock();
-      LetGoOf(accepted);
       return accepted;
     }
     if (plain_first && errno == EAGAIN) {

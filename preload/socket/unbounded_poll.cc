@@ -7,7 +7,8 @@
 #include <climits>
 #include <vector>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
+#include "preload/link_calls.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload {

@@ -12,10 +12,10 @@
 #include <memory>
 #include <utility>
 
-#include "preload/confinement.h"
+#include "preload/allowed_calls.h"
 #include "preload/critical.h"
-#include "preload/fd_table.h"
 #include "preload/guard.h"
+#include "preload/hidden_fds.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 

@@ -10,6 +10,7 @@
 
 #include "preload/config.h"
 #include "preload/guard.h"
+#include "preload/hidden_fds.h"
 #include "test/preload/managed_descriptor.h"
 #include "test/preload/prefixed_calls.h"
 

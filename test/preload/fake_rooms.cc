@@ -6,6 +6,7 @@
 #include "preload/confinement.h"
 #include "preload/inheritance.h"
 #include "preload/process_life.h"
+#include "preload/readiness/fork.h"
 #include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
 #include "verbs/softiwarp/link_calls.h"
@@ -121,6 +122,12 @@ void EpollDuplicate(int from, int to) {
   fake_readiness().calls.push_back("Duplicate " + std::to_string(from) + " " + std::to_string(to));
 }
 
+void LockEpollTableForFork() {}
+void LockEpollSetsForFork() {}
+void DisownEpollSetsAfterFork() {}
+void UnlockReadinessAfterFork() {}
+
+void SetReadinessAtFork(const ReadinessAtFork&) {}
 void PrepareFork() {}
 void ParentAfterFork() {}
 void ChildAfterFork() {}

@@ -32,7 +32,7 @@ class FakeSocket final : public Socket {
   int Bind(int, const sockaddr*, socklen_t) override { return Note("Bind"); }
   int Listen(int, int) override { return Note("Listen"); }
   int Connect(int, const sockaddr*, socklen_t) override { return Note("Connect"); }
-  int Accept(int, sockaddr*, socklen_t*, int flags) override {
+  int Accept(int, sockaddr*, socklen_t*, int flags, SocketRef*) override {
     return Note("Accept flags " + std::to_string(flags));
   }
   int Shutdown(int, int) override { return Note("Shutdown"); }

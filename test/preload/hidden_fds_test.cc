@@ -1,3 +1,5 @@
+#include "preload/hidden_fds.h"
+
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -6,8 +8,6 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <climits>
-
-#include "preload/fd_table.h"
 
 namespace sdp::preload {
 namespace {

@@ -8,7 +8,7 @@
 #include <array>
 #include <catch2/catch.hpp>
 
-#include "preload/fd_table.h"
+#include "preload/hidden_fds.h"
 
 namespace sdp::preload {
 namespace {

@@ -4,6 +4,7 @@
 #include "preload/fd_table.h"
 #include "preload/inheritance.h"
 #include "preload/process_life.h"
+#include "preload/readiness/fork.h"
 #include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
 #include "preload/socket/socket.h"
@@ -38,9 +39,9 @@ class TransparentSocket final : public Socket {
   int Connect(int fd, const sockaddr* address, socklen_t length) override {
     return real.connect(fd, address, length);
   }
-  int Accept(int fd, sockaddr* address, socklen_t* length, int flags) override {
+  int Accept(int fd, sockaddr* address, socklen_t* length, int flags, SocketRef* connection) override {
     const int accepted = real.accept4(fd, address, length, flags);
-    if (accepted >= 0) FdTable::Set(accepted, SocketRef(Socket::New(AF_INET, accepted)).get());
+    if (accepted >= 0) *connection = SocketRef(Socket::New(AF_INET, accepted));
     return accepted;
   }
   int Shutdown(int fd, int how) override { return real.shutdown(fd, how); }
@@ -104,6 +105,12 @@ bool EpollKnows(int) { return false; }
 void EpollForget(int) {}
 void EpollDuplicate(int, int) {}
 
+void LockEpollTableForFork() {}
+void LockEpollSetsForFork() {}
+void DisownEpollSetsAfterFork() {}
+void UnlockReadinessAfterFork() {}
+
+void SetReadinessAtFork(const ReadinessAtFork&) {}
 void PrepareFork() {}
 void ParentAfterFork() {}
 void ChildAfterFork() {}

@@ -1,10 +1,10 @@
-// Listeners in an epoll set: the conventional one, the queue of connections over SDP, and who knocks at the
-// SDP listener.
+#include "preload/readiness/listener_registrations.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
-#include "preload/readiness/epoll_set.h"
+#include "absl/container/inlined_vector.h"
 #include "preload/real_calls.h"
 #include "preload/user_memory.h"
 
@@ -22,11 +22,8 @@ uint32_t WatchOf(uint32_t wanted) {
 
 }  // namespace
 
-// The conventional listener is the kernel's; beside it, with the same tag, the queues of connections over SDP
-// that hands were shaken with: this process's, and the one that it may share with others. The SDP listener
-// itself only says that somebody knocks: see WatchRequests.
-int EpollSet::ControlListener(int epfd, int operation, int number, int fd, StreamSocket* socket,
-                              epoll_event* event, const StreamSocket::Readiness& readiness) {
+int ListenerRegistrations::Control(int epfd, int operation, int number, int fd, StreamSocket* socket,
+                                   epoll_event* event, const StreamSocket::Readiness& readiness) {
   int result;
   if (operation == EPOLL_CTL_DEL || !MayRead(event, sizeof *event)) {
     result = real.epoll_ctl(epfd, operation, number, event);
@@ -43,14 +40,14 @@ int EpollSet::ControlListener(int epfd, int operation, int number, int fd, Strea
   return 0;
 }
 
-int EpollSet::ControlTagged(int epfd, int operation, int number, const epoll_event& event,
-                            const StreamSocket::Readiness& readiness) {
+int ListenerRegistrations::ControlTagged(int epfd, int operation, int number, const epoll_event& event,
+                                         const StreamSocket::Readiness& readiness) {
   epoll_event tagged{.events = event.events, .data = {}};
-  ListenerTag before;
+  Tag before;
   {
     // Before the kernel may report it.
     std::lock_guard lock(mutex_);
-    ListenerTag& tag = TagOf(number);
+    Tag& tag = TagOf(number);
     before = tag;
     tag.data = event.data;
     tag.events = event.events;
@@ -71,65 +68,73 @@ int EpollSet::ControlTagged(int epfd, int operation, int number, const epoll_eve
   return result;
 }
 
-EpollSet::ListenerTag& EpollSet::TagOf(int number) {
+ListenerRegistrations::Tag& ListenerRegistrations::TagOf(int number) {
   for (const auto& tag : tags_) {
     if (tag->number == number) return *tag;
   }
-  auto tag = std::make_unique<ListenerTag>(ListenerTag{.number = number, .data = {}});
+  auto tag = std::make_unique<Tag>(Tag{.number = number, .data = {}});
   const auto at = std::lower_bound(tags_.begin(), tags_.end(), tag);
   has_tags_ = true;
   return **tags_.insert(at, std::move(tag));
 }
 
-EpollSet::ListenerTag* EpollSet::TagIn(const epoll_event& event) const {
+ListenerRegistrations::Tag* ListenerRegistrations::TagIn(const epoll_event& event) const {
   const auto at = std::lower_bound(
       tags_.begin(), tags_.end(), event.data.u64,
       [](const auto& tag, uint64_t data) { return reinterpret_cast<uint64_t>(tag.get()) < data; });
   return at != tags_.end() && reinterpret_cast<uint64_t>(at->get()) == event.data.u64 ? at->get() : nullptr;
 }
 
-void EpollSet::WatchRequests(int operation, int number, int fd, StreamSocket* socket,
-                             const epoll_event* event, int sdp_fd) {
-  SocketRef gone;
-  std::lock_guard lock(mutex_);
-  auto at = std::find_if(requests_.begin(), requests_.end(),
-                         [&](const Request& r) { return r.fd == fd && r.socket.get() == socket; });
+ListenerRegistrations::Request* ListenerRegistrations::Find(int fd, const StreamSocket* socket) {
+  const auto at = std::find_if(requests_.begin(), requests_.end(),
+                               [&](const Request& r) { return r.fd == fd && r.socket.get() == socket; });
+  return at != requests_.end() ? &*at : nullptr;
+}
+
+void ListenerRegistrations::Unwatch(int sdp_fd) {
   const int saved = errno;
-  if (operation == EPOLL_CTL_DEL) {
-    if (at != requests_.end()) {
-      gone = std::move(at->socket);
-      requests_.erase(at);
-    }
-    const bool shared =
-        std::any_of(requests_.begin(), requests_.end(), [&](const Request& r) { return r.sdp_fd == sdp_fd; });
-    if (!shared && sdp_fd >= 0) real.epoll_ctl(inner_, EPOLL_CTL_DEL, sdp_fd, nullptr);
-  } else {
-    if (at == requests_.end()) {
-      socket->Ref();
-      requests_.push_back({.socket = SocketRef(socket),
-                           .tag = &TagOf(number),
-                           .fd = fd,
-                           .sdp_fd = sdp_fd,
-                           .wanted = {},
-                           .armed = true,
-                           .refused = false});
-      at = requests_.end() - 1;
-      if (fd < 0) at->tag->number = -1;
-    }
-    at->wanted = *event;
-    at->armed = true;
-    at->refused = false;
-    const uint32_t look = WatchOf(event->events) & (EPOLLIN | EPOLLET);
-    epoll_event inner{.events = (look & EPOLLIN) != 0 ? look : 0,
-                      .data = {.u64 = kRequestTag | static_cast<uint64_t>(sdp_fd)}};
-    if (sdp_fd >= 0 && real.epoll_ctl(inner_, EPOLL_CTL_ADD, sdp_fd, &inner) != 0) {
-      real.epoll_ctl(inner_, EPOLL_CTL_MOD, sdp_fd, &inner);
-    }
-  }
+  real.epoll_ctl(inner_, EPOLL_CTL_DEL, sdp_fd, nullptr);
   errno = saved;
 }
 
-void EpollSet::ForgetRequests(int fd) {
+void ListenerRegistrations::WatchRequests(int operation, int number, int fd, StreamSocket* socket,
+                                          const epoll_event* event, int sdp_fd) {
+  SocketRef gone;  // dropped behind the lock
+  std::lock_guard lock(mutex_);
+  Request* request = Find(fd, socket);
+  if (operation == EPOLL_CTL_DEL) {
+    if (request != nullptr) {
+      gone = std::move(request->socket);
+      requests_.erase(requests_.begin() + (request - requests_.data()));
+    }
+    const bool shared =
+        std::any_of(requests_.begin(), requests_.end(), [&](const Request& r) { return r.sdp_fd == sdp_fd; });
+    if (!shared && sdp_fd >= 0) Unwatch(sdp_fd);
+    return;
+  }
+  if (request == nullptr) {
+    socket->Ref();
+    request = &requests_.emplace_back(Request{.socket = SocketRef(socket),
+                                              .tag = &TagOf(number),
+                                              .fd = fd,
+                                              .sdp_fd = sdp_fd,
+                                              .wanted = {},
+                                              .armed = true,
+                                              .refused = false});
+    if (fd < 0) request->tag->number = -1;
+  }
+  request->wanted = *event;
+  request->armed = true;
+  request->refused = false;
+  const int saved = errno;
+  const uint32_t look = WatchOf(event->events) & (EPOLLIN | EPOLLET);
+  epoll_event inner{.events = (look & EPOLLIN) != 0 ? look : 0, .data = {.u64 = MarkOf(sdp_fd)}};
+  if (sdp_fd >= 0 && real.epoll_ctl(inner_, EPOLL_CTL_ADD, sdp_fd, &inner) != 0)
+    real.epoll_ctl(inner_, EPOLL_CTL_MOD, sdp_fd, &inner);
+  errno = saved;
+}
+
+void ListenerRegistrations::Forget(int fd) {
   absl::InlinedVector<std::pair<StreamSocket*, SocketRef>, 8> sockets;
   {
     std::lock_guard lock(mutex_);
@@ -145,9 +150,7 @@ void EpollSet::ForgetRequests(int fd) {
       Request& request = requests_[i];
       if (request.socket.get() != stream) continue;
       if (last) {
-        const int saved = errno;
-        real.epoll_ctl(inner_, EPOLL_CTL_DEL, request.sdp_fd, nullptr);
-        errno = saved;
+        Unwatch(request.sdp_fd);
         requests_.erase(requests_.begin() + static_cast<ptrdiff_t>(i));
       } else if (request.fd == fd) {
         request.fd = -1;
@@ -157,9 +160,8 @@ void EpollSet::ForgetRequests(int fd) {
   }
 }
 
-// Somebody knocks. If hands can be shaken, the listener's queue will tell; else accept has to say what is
-// wrong.
-void EpollSet::TakeOnRequests(int sdp_fd) {
+// If hands can be shaken, the listener's queue will tell; else accept has to say what is wrong.
+void ListenerRegistrations::TakeOn(int sdp_fd) {
   SocketRef socket;
   {
     std::lock_guard lock(mutex_);
@@ -176,15 +178,12 @@ void EpollSet::TakeOnRequests(int sdp_fd) {
   for (Request& request : requests_) request.refused |= request.sdp_fd == sdp_fd;
 }
 
-// It was shut down, by this process or another one: the conventional listener's own registration tells of
-// that.
-void EpollSet::DropRequests(int sdp_fd) {
+// The conventional listener's own registration tells of that.
+void ListenerRegistrations::Drop(int sdp_fd) {
   absl::InlinedVector<SocketRef, 8> sockets;  // dropped behind the lock
   {
     std::lock_guard lock(mutex_);
-    const int saved = errno;
-    real.epoll_ctl(inner_, EPOLL_CTL_DEL, sdp_fd, nullptr);
-    errno = saved;
+    Unwatch(sdp_fd);
     for (Request& request : requests_) {
       if (request.sdp_fd == sdp_fd) sockets.push_back(std::move(request.socket));
     }
@@ -194,7 +193,7 @@ void EpollSet::DropRequests(int sdp_fd) {
     (void)static_cast<StreamSocket*>(socket.get())->TakeOnConnections();  // learns of it, too
 }
 
-int EpollSet::ReportRequests(epoll_event* events, int max_events) {
+int ListenerRegistrations::Report(epoll_event* events, int max_events) {
   std::lock_guard lock(mutex_);
   int count = 0;
   for (Request& request : requests_) {
@@ -207,38 +206,27 @@ int EpollSet::ReportRequests(epoll_event* events, int max_events) {
   return count;
 }
 
-// A socket registered before it began to listen: from here on the kernel answers for it, as for any listener.
-void EpollSet::OnListen(int fd, const StreamSocket::Readiness& readiness) {
-  epoll_event event{};
-  int epfd;
-  int number;
-  SocketRef socket;
-  {
-    std::lock_guard lock(mutex_);
-    const Entry* const entry = Find(fd);
-    if (entry == nullptr) return;
-    event = {.events = entry->armed ? entry->events : EPOLLONESHOT, .data = entry->data};
-    epfd = epfd_;
-    number = NumberOf(fd, *entry);
-    entry->socket->Ref();
-    socket = SocketRef(entry->socket.get());
-  }
-  const int saved = errno;
-  ControlListener(epfd, EPOLL_CTL_ADD, number, std::max(fd, -1), static_cast<StreamSocket*>(socket.get()),
-                  &event, readiness);
-  errno = saved;
-  Drop(fd);
+bool ListenerRegistrations::HasData(uint64_t data) const {
+  return std::any_of(requests_.begin(), requests_.end(),
+                     [data](const Request& r) { return r.wanted.data.u64 == data; });
+}
+
+// Tags stay: see Tag.
+void ListenerRegistrations::Clear() {
+  std::vector<Request> gone;  // dropped behind the lock
+  std::lock_guard lock(mutex_);
+  gone.swap(requests_);
 }
 
 // Each of a listener's descriptors fires once; together they may only once.
-bool EpollSet::TakeShot(const ListenerTag* tag) {
+bool ListenerRegistrations::TakeShot(const Tag* tag) {
   const auto found =
       std::find_if(requests_.begin(), requests_.end(), [&](const Request& r) { return r.tag == tag; });
   if (found == requests_.end() || (found->wanted.events & EPOLLONESHOT) == 0) return true;
   return std::exchange(found->armed, false);
 }
 
-void EpollSet::ArmRequest(int fd) {
+void ListenerRegistrations::Arm(int fd) {
   std::lock_guard lock(mutex_);
   for (Request& request : requests_) {
     if (request.fd == fd) request.armed = true;
@@ -246,13 +234,13 @@ void EpollSet::ArmRequest(int fd) {
 }
 
 // A listener is up to four descriptors with one registration: one event of it is enough.
-int EpollSet::MergeListeners(epoll_event* events, int first, int end) {
+int ListenerRegistrations::Merge(epoll_event* events, int first, int end) {
   if (first == end || !has_tags_.load()) return end;
   std::lock_guard lock(mutex_);
-  absl::InlinedVector<std::pair<ListenerTag*, int>, 16> seen;  // and where its event is
+  absl::InlinedVector<std::pair<Tag*, int>, 16> seen;  // and where its event is
   int kept = first;
   for (int i = first; i < end; ++i) {
-    ListenerTag* const tag = TagIn(events[i]);
+    Tag* const tag = TagIn(events[i]);
     if (tag == nullptr) {
       events[kept++] = events[i];
       continue;

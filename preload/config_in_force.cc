@@ -1,9 +1,9 @@
-#include "preload/config.h"
-
+// The one configuration that holds in this process.
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
 
+#include "preload/config.h"
 #include "preload/config_store.h"
 #include "preload/guard.h"
 #include "preload/log.h"

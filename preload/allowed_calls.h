@@ -1,0 +1,60 @@
+// What this process may still ask of the kernel. A process that has set a seccomp filter on itself
+// (confinement.h) may make some system calls and not others; the library asks here before it makes one. This
+// part owns the flags alone: confinement.cc reads filters and sets them, system_calls.cc has the detours.
+#ifndef SDP_PRELOAD_ALLOWED_CALLS_H_
+#define SDP_PRELOAD_ALLOWED_CALLS_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace sdp::preload {
+
+// What a confined process may call. Unconfined it may call all.
+enum class Call : uint8_t {
+  kRead,
+  kReadv,
+  kRecv,
+  kRecvmsg,
+  kWrite,
+  kWritev,
+  kSend,
+  kSendmsg,
+  kPoll,
+  kPpoll,
+  kSelect,
+  kSleep,
+  kShutdown,
+  kGetpid,
+  kSignalMask,
+  kGettid,
+  kTgkill,
+  kMmap,
+  kMunmap,
+  kConnect,
+  kCount
+};
+
+class AllowedCalls {
+ public:
+  // Returns whether a thread of this process has set a filter that forbids something the library may need.
+  static bool confined() { return confined_.load(std::memory_order_relaxed); }
+  static bool Has(Call call) {
+    return (forbidden_.load(std::memory_order_relaxed) >> static_cast<unsigned>(call) & 1) == 0;
+  }
+  // The filter is set. `forbidden`: a bit for each Call. Filters add up; none is ever taken back.
+  static void Forbid(uint32_t forbidden) {
+    forbidden_.fetch_or(forbidden, std::memory_order_relaxed);
+    confined_.store(true, std::memory_order_relaxed);
+  }
+
+ private:
+  static inline constinit std::atomic<bool> confined_{false};
+  static inline constinit std::atomic<uint32_t> forbidden_{0};
+};
+
+inline bool Confined() { return AllowedCalls::confined(); }
+inline bool MayCall(Call call) { return AllowedCalls::Has(call); }
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_ALLOWED_CALLS_H_

@@ -1,0 +1,66 @@
+#include "preload/readiness/device_spin.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+
+#include "preload/socket/clock.h"
+
+namespace sdp::preload {
+namespace {
+
+StreamSocket& Stream(const SocketRef& socket) { return *static_cast<StreamSocket*>(socket.get()); }
+
+}  // namespace
+
+void DeviceSpin::Prepare() {
+  for (Device& device : devices_) {
+    StreamSocket& stream = Stream(device.socket);
+    const StreamSocket::Readiness readiness = stream.GetReadiness();
+    device.read_edge = readiness.read_edge;
+    device.write_edge = readiness.write_edge;
+    if (!readiness.device) continue;
+    budget_ = std::max(budget_, readiness.look);
+    look_.Add(&stream, readiness.look,
+              {.events = static_cast<short>(device.events | EPOLLERR | EPOLLHUP),
+               .edges = (device.events & EPOLLET) != 0,
+               .read_edge = device.read_edge,
+               .write_edge = device.write_edge});
+  }
+}
+
+DeviceLook::Outcome DeviceSpin::Look(LookTurn& turn, Time deadline, bool other_ready, const sigset_t* mask) {
+  const Time now = Now();
+  const Time until = now + budget_;
+  looked_ = turn.Take(now, until);
+  const DeviceLook::Outcome outcome = look_.Run(deadline, other_ready || !looked_, mask);
+  if (looked_) turn.GiveBack(until);
+  return outcome;
+}
+
+void DeviceSpin::FallAsleep(Time deadline) {
+  if (!look_.any()) return;
+  began_ = Now();
+  asleep_ = began_ < deadline;
+}
+
+void DeviceSpin::WakeUp() {
+  if (!asleep_) return;
+  const Duration lasted = Now() - began_;
+  bool any = false;
+  for (Device& device : devices_) {
+    const StreamSocket::Readiness now = Stream(device.socket).GetReadiness();
+    const bool read = now.read_edge != device.read_edge && (device.events & EPOLLIN) != 0;
+    const bool write = now.write_edge != device.write_edge && (device.events & EPOLLOUT) != 0;
+    device.came = read || write;
+    any = any || device.came;
+  }
+  using WokenBy = StreamSocket::WokenBy;
+  for (const Device& device : devices_) {
+    StreamSocket& stream = Stream(device.socket);
+    const WokenBy by = device.came ? WokenBy::kThis : any ? WokenBy::kAnother : WokenBy::kNeither;
+    looked_ ? stream.NoteSlept(lasted, by) : stream.NoteSleptUnlooked(by);
+  }
+}
+
+}  // namespace sdp::preload

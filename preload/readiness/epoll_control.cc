@@ -1,0 +1,127 @@
+// epoll_ctl on an epoll set, and what becomes of registrations when descriptors close.
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "preload/fail.h"
+#include "preload/fd_table.h"
+#include "preload/hidden_fds.h"
+#include "preload/readiness/epoll_set.h"
+#include "preload/user_memory.h"
+
+namespace sdp::preload {
+
+int EpollSet::Control(int epfd, int operation, int fd, epoll_event* event) {
+  const SocketRef ref = FdTable::Get(fd);
+  if (!ref) return static_cast<int>(kPassThrough);
+  auto* const socket = static_cast<StreamSocket*>(ref.get());
+  const bool nowhere = !MayRead(event, sizeof *event);
+  if (socket->listening()) {
+    if (operation == EPOLL_CTL_MOD && !nowhere) listeners_.Arm(fd);  // before the kernel may report it
+    return listeners_.Control(epfd, operation, fd, fd, socket, event, socket->GetReadiness());
+  }
+  switch (operation) {
+    case EPOLL_CTL_ADD:
+      return nowhere ? Fail(EFAULT) : Add(fd, socket, *event);
+    case EPOLL_CTL_MOD:
+      return nowhere ? Fail(EFAULT) : Modify(fd, *event);
+    case EPOLL_CTL_DEL:
+      return Delete(fd);
+    default:
+      return Fail(nowhere ? EFAULT : EINVAL);
+  }
+}
+
+bool EpollSet::HasData(uint64_t data) {
+  std::lock_guard lock(mutex_);
+  return sockets_.HasData(data) || listeners_.HasData(data);
+}
+
+int EpollSet::Add(int fd, StreamSocket* socket, const epoll_event& event) {
+  constexpr uint32_t kWithExclusive =
+      EPOLLIN | EPOLLOUT | EPOLLERR | EPOLLHUP | EPOLLWAKEUP | EPOLLET | EPOLLEXCLUSIVE;
+  if ((event.events & EPOLLEXCLUSIVE) != 0 && (event.events & ~kWithExclusive) != 0) return Fail(EINVAL);
+  {
+    std::lock_guard lock(mutex_);
+    if (!sockets_.Add(fd, socket, {.events = event.events, .data = event.data})) return Fail(EEXIST);
+    kick_.Give();
+  }
+  // Plain: it fell back to TCP this moment, before it knew of us.
+  if (socket->AddObserver(this, fd) == StreamSocket::State::kPlain) OnPlain(fd);
+  return 0;
+}
+
+int EpollSet::Modify(int fd, const epoll_event& event) {
+  if ((event.events & EPOLLEXCLUSIVE) != 0) return Fail(EINVAL);
+  std::lock_guard lock(mutex_);
+  Entry* const entry = sockets_.Find(fd);
+  if (entry == nullptr) return Fail(ENOENT);
+  if ((entry->asked.events & EPOLLEXCLUSIVE) != 0) return Fail(EINVAL);
+  sockets_.Change(fd, *entry, event);
+  kick_.Give();
+  return 0;
+}
+
+int EpollSet::Delete(int fd) {
+  SocketRef socket;
+  {
+    std::lock_guard lock(mutex_);
+    Entry* const entry = sockets_.Find(fd);
+    if (entry == nullptr) return Fail(ENOENT);
+    socket = std::move(entry->socket);
+  }
+  static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, fd);
+  return 0;
+}
+
+void EpollSet::Forget(int fd) {
+  Asked asked;
+  SocketRef socket;
+  {
+    std::lock_guard lock(mutex_);
+    socket = sockets_.TakeOut(fd, &asked);
+  }
+  if (socket) {
+    auto* const stream = static_cast<StreamSocket*>(socket.get());
+    stream->RemoveObserver(this, fd);
+    const int duplicate = stream->OtherDescriptor(fd);
+    if (duplicate >= 0) KeepForDuplicate(duplicate, std::move(socket), asked);
+  }
+  Registrations::Sockets orphans;
+  {
+    std::lock_guard lock(mutex_);
+    orphans = sockets_.Orphans();
+  }
+  for (const auto& [key, orphan] : orphans) {
+    if (static_cast<StreamSocket*>(orphan.get())->OtherDescriptor(fd) < 0) Drop(key);
+  }
+  listeners_.Forget(fd);
+}
+
+// The number is closed, the socket is not: the registration goes on, out of epoll_ctl's reach.
+void EpollSet::KeepForDuplicate(int duplicate, SocketRef socket, const Asked& asked) {
+  const int link = HiddenFds::Duplicate(duplicate);
+  if (link < 0) return;
+  auto* const stream = static_cast<StreamSocket*>(socket.get());
+  int key;
+  {
+    std::lock_guard lock(mutex_);
+    key = sockets_.AddOrphan(std::move(socket), asked, link);
+    kick_.Give();
+  }
+  if (stream->AddObserver(this, key) == StreamSocket::State::kPlain) OnPlain(key);
+}
+
+void EpollSet::Drop(int key) {
+  int link = -1;
+  SocketRef socket;
+  {
+    std::lock_guard lock(mutex_);
+    socket = sockets_.Drop(key, &link);
+  }
+  if (!socket) return;
+  static_cast<StreamSocket*>(socket.get())->RemoveObserver(this, key);
+  if (link >= 0) HiddenFds::Close(link);
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,171 @@
+// epoll_wait on an epoll set.
+#include <poll.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "preload/fail.h"
+#include "preload/guard.h"
+#include "preload/link_calls.h"
+#include "preload/readiness/device_spin.h"
+#include "preload/readiness/epoll_set.h"
+#include "preload/real_calls.h"
+#include "preload/socket/background.h"
+#include "preload/socket/clock.h"
+#include "preload/user_memory.h"
+
+namespace sdp::preload {
+
+// One call. Its events are those of our sockets first, then the kernel's; no registration comes twice in one
+// answer, since a program that closes on the first event would meet its own freed data in the second.
+class EpollSet::WaitCall {
+ public:
+  WaitCall(EpollSet& set, int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask)
+      : set_(set), epfd_(epfd), events_(events), max_events_(max_events), deadline_(deadline), mask_(mask) {}
+  // However the call ends. It has taken the kick in; other sets have to see what still holds, and so does the
+  // next thread that sleeps in this one: the kernel wakes that one, too, for what has found no room, and for
+  // what is level-triggered.
+  ~WaitCall() {
+    if (!set_.kick_.heard()) return;
+    std::lock_guard lock(set_.mutex_);
+    if (set_.sockets_.HasCandidates()) set_.kick_.Give();
+  }
+  WaitCall(const WaitCall&) = delete;
+  WaitCall& operator=(const WaitCall&) = delete;
+
+  int Run();
+
+ private:
+  // Reports candidates that have what the application waits for, behind the events that are there already;
+  // the others are candidates no more.
+  void Report();
+  // False: another registration, or nothing, is reported for this candidate.
+  void ReportCandidate(int key, StreamSocket* socket, size_t earlier);
+  // Looks at the queues of kernel RNICs. False: a signal handler has run.
+  bool LookAtDevices(DeviceSpin* devices);
+  // Asks the kernel, in a sleep where nothing is there yet; -1 with errno.
+  int AskKernel(Time undone, DeviceSpin* devices);
+  // Takes in `count` events of the kernel's, behind those that are there. Returns whether the inner epoll has
+  // something.
+  bool TakeIn(int count);
+
+  EpollSet& set_;
+  const int epfd_;
+  epoll_event* const events_;
+  const int max_events_;
+  const Time deadline_;
+  const sigset_t* const mask_;
+  int count_ = 0;
+  // Registration -> place in `events_`.
+  absl::InlinedVector<std::pair<int, int>, 64> reported_;
+};
+
+int EpollSet::WaitCall::Run() {
+  for (;;) {
+    const Time undone = Background::RunInline();
+    // Where our sockets alone fill the caller's array, the kernel's descriptors have the first turn of the
+    // next wait.
+    const bool kernel_first = set_.kernel_turn_.exchange(false, std::memory_order_relaxed);
+    count_ = 0;
+    if (!kernel_first) Report();
+    DeviceSpin devices;
+    if (count_ == 0 && !kernel_first && set_.sockets_.HasDevices() && Now() < deadline_ &&
+        !LookAtDevices(&devices))
+      return Fail(EINTR);
+    if (count_ == max_events_) {
+      set_.kernel_turn_.store(true, std::memory_order_relaxed);
+      return count_;
+    }
+    const int kernel = AskKernel(undone, &devices);
+    if (kernel < 0) return count_ > 0 ? count_ : -1;
+    const bool inner = TakeIn(kernel);
+    if (inner) set_.ProgressLinks(/*take_kick=*/true);
+    if ((inner || kernel_first) && count_ < max_events_) Report();
+    devices.WakeUp();
+    if (count_ > 0) return count_;
+    if (Now() >= deadline_) return 0;
+  }
+}
+
+bool EpollSet::WaitCall::LookAtDevices(DeviceSpin* devices) {
+  {
+    std::lock_guard lock(set_.mutex_);
+    set_.sockets_.AddDevices(devices);
+  }
+  devices->Prepare();
+  if (!devices->any()) return true;
+  pollfd other{.fd = epfd_, .events = POLLIN, .revents = 0};
+  const bool other_ready = real.poll(&other, 1, 0) > 0;
+  const DeviceLook::Outcome outcome = devices->Look(set_.look_turn_, deadline_, other_ready, mask_);
+  if (outcome != DeviceLook::Outcome::kSleep) Report();
+  return outcome != DeviceLook::Outcome::kInterrupted || count_ != 0;
+}
+
+int EpollSet::WaitCall::AskKernel(Time undone, DeviceSpin* devices) {
+  timespec storage{};
+  if (count_ > 0) return WaitForEpoll(epfd_, events_ + count_, max_events_ - count_, &storage, mask_);
+  const CountedSleeper counted(set_.kick_);
+  const Time look = set_.LookAtShared();
+  // A change after Report and before the sleep was not kicked for: look once more, now as a sleeper.
+  const timespec* const timeout =
+      set_.HasCandidates() ? &storage : Remaining(std::min({deadline_, undone, look}), &storage);
+  devices->FallAsleep(deadline_);
+  const SleepMayBeCancelled here;
+  return WaitForEpoll(epfd_, events_, max_events_, timeout, mask_);
+}
+
+bool EpollSet::WaitCall::TakeIn(int count) {
+  epoll_event* const first = events_ + count_;
+  epoll_event* const last = first + count;
+  epoll_event* const end = std::remove_if(
+      first, last, [this](const epoll_event& event) { return event.data.u64 == set_.Cookie(); });
+  count_ = set_.listeners_.Merge(events_, count_, static_cast<int>(end - events_));
+  return end != last;
+}
+
+void EpollSet::WaitCall::Report() {
+  Registrations::Work work;
+  {
+    std::lock_guard lock(set_.mutex_);
+    set_.sockets_.TakeCandidates(&work, /*keep=*/false);
+  }
+  const size_t earlier = reported_.size();
+  std::sort(reported_.begin(), reported_.end());
+  count_ += set_.listeners_.Report(events_ + count_, max_events_ - count_);
+  size_t next = 0;
+  for (; next < work.size() && count_ < max_events_ && MayWrite(&events_[count_], sizeof *events_); ++next)
+    ReportCandidate(work[next].first, static_cast<StreamSocket*>(work[next].second.get()), earlier);
+  if (next == work.size()) return;
+  // No room for these: they come first the next time, ahead of those that have had their turn.
+  std::lock_guard lock(set_.mutex_);
+  set_.sockets_.PutBack(work, next);
+}
+
+void EpollSet::WaitCall::ReportCandidate(int key, StreamSocket* socket, size_t earlier) {
+  const StreamSocket::Readiness readiness = socket->GetReadiness();
+  if (readiness.state == StreamSocket::State::kListening) return set_.OnListen(key, readiness);
+  if (readiness.state == StreamSocket::State::kClosed && key <= Registrations::kFirstOrphan)
+    return set_.Drop(key);  // both numbers were closed at once
+  std::lock_guard lock(set_.mutex_);
+  set_.sockets_.NoteShared(key, readiness.shared);
+  if (!set_.sockets_.ReportOne(key, readiness, &events_[count_])) return;
+  const auto end = reported_.begin() + static_cast<ptrdiff_t>(earlier);
+  const auto before = std::lower_bound(reported_.begin(), end, std::pair(key, 0));
+  if (before != end && before->first == key) {
+    events_[before->second].events |= events_[count_].events;
+  } else {
+    reported_.emplace_back(key, count_++);
+  }
+}
+
+int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
+  // A cancellation ends it before it has taken an event, or in its sleep.
+  pthread_testcancel();
+  const CancelledInSleepsOnly whole;
+  if (!MayWrite(events, sizeof *events))
+    return Fail(EFAULT);  // of the others it is found out one by one, as the kernel does
+  return WaitCall(*this, epfd, events, max_events, deadline, mask).Run();
+}
+
+}  // namespace sdp::preload

@@ -1,0 +1,282 @@
+#include "preload/readiness/poll_call.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "preload/allowed_calls.h"
+#include "preload/fail.h"
+#include "preload/fd_table.h"
+#include "preload/guard.h"
+#include "preload/real_calls.h"
+#include "preload/socket/background.h"
+#include "preload/socket/clock.h"
+#include "preload/socket/unbounded_poll.h"
+
+namespace sdp::preload {
+namespace {
+
+constexpr short kAlways = POLLERR | POLLHUP | POLLNVAL;
+constexpr short kReadable = POLLIN | POLLRDNORM;
+constexpr short kReadSide = POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI;
+
+StreamSocket* Stream(const SocketRef& socket) { return static_cast<StreamSocket*>(socket.get()); }
+
+}  // namespace
+
+int PollCall::Run(Time deadline, const sigset_t* mask) {
+  for (;;) {
+    const Time undone = Background::RunInline();
+    int ready = Prepare();
+    if (ready == 0 && look_.any()) {
+      const DeviceLook::Outcome outcome = look_.Run(deadline, KernelKnowsMore(), mask);
+      if (outcome != DeviceLook::Outcome::kSleep) ready = Prepare();
+      if (outcome == DeviceLook::Outcome::kInterrupted && ready == 0) return Fail(EINTR);
+    }
+    slept_at_ = look_.any() ? Now() : Time{};
+    timespec storage{};
+    if (ready == 0 && Now() < deadline) Register();
+    // Once registered, a change wakes us; one that came between Prepare and Register did not.
+    if (ready == 0 && waiter_ != nullptr && ChangedMeanwhile()) {
+      Unregister();
+      continue;
+    }
+    const timespec* timeout =
+        ready != 0 ? &storage : Remaining(std::min(Bounded(deadline), undone), &storage);
+    // More entries than the application asked for must not be too many for it.
+    const int result = ready == 0 ? Sleep(timeout, mask) : AskKernel(timeout, mask);
+    const int error = errno;
+    const bool woken = waiter_ != nullptr && registered_ && kernel_.back().revents != 0;
+    Unregister();
+    if (woken) waiter_->Drain();
+    if (result < 0) {
+      errno = error;
+      if (ready == 0) return -1;
+      return ready;
+    }
+    const bool slept = ready == 0 && slept_at_ < deadline;
+    ready += Collect(slept);
+    if (ready > 0) return ready;
+    if (Now() >= deadline) return 0;
+  }
+}
+
+int PollCall::AskKernel(const timespec* timeout, const sigset_t* mask) {
+  // More entries than the application asked for must not be too many for it.
+  return count_ < kernel_.size() || Confined() ? UnboundedPoll(kernel_.data(), kernel_.size(), timeout, mask)
+                                               : real.ppoll(kernel_.data(), kernel_.size(), timeout, mask);
+}
+
+int PollCall::Sleep(const timespec* timeout, const sigset_t* mask) {
+  const SleepMayBeCancelled here;
+  return AskKernel(timeout, mask);
+}
+
+bool PollCall::KernelKnowsMore() {
+  if (!nested_ready_.empty()) return true;
+  const bool devices_alone =
+      std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.device; });
+  const timespec at_once{};
+  return !devices_alone && AskKernel(&at_once, nullptr) > 0;
+}
+
+void PollCall::Clear() {
+  kernel_.clear();
+  parts_.clear();
+  edges_.clear();
+  nested_ready_.clear();
+  watched_sets_.clear();
+  plain_sleeps_.clear();
+  look_.Clear();
+  unwatched_ = false;
+  shared_ = false;
+}
+
+int PollCall::Prepare() {
+  Clear();
+  int ready = 0;
+  for (size_t i = 0; i < count_; ++i) {
+    fds_[i].revents = 0;
+    if (fds_[i].fd < 0) continue;
+    if (SocketRef socket = FdTable::Get(fds_[i].fd)) {
+      if (AddSocket(i, std::move(socket))) ++ready;
+    } else {
+      AddPlain(i);
+    }
+  }
+  return ready;
+}
+
+bool PollCall::AddSocket(size_t i, SocketRef socket) {
+  const StreamSocket::Readiness readiness = Stream(socket)->GetReadiness();
+  switch (readiness.state) {
+    case StreamSocket::State::kSdp:
+    case StreamSocket::State::kConnecting:
+    case StreamSocket::State::kClosed:
+      return AddConnection(i, std::move(socket), readiness);
+    case StreamSocket::State::kListening:
+      AddPlain(i);
+      AddListener(i, socket, readiness);
+      return false;
+    case StreamSocket::State::kNew:
+      if (readiness.events != 0) {
+        SetReady(i, readiness);
+        return true;
+      }
+      AddPlain(i);
+      return false;
+    case StreamSocket::State::kPlain:
+      AddPlain(i);
+      return false;
+  }
+  return false;
+}
+
+bool PollCall::SetReady(size_t i, const StreamSocket::Readiness& readiness) {
+  fds_[i].revents = static_cast<short>(readiness.events & (fds_[i].events | kAlways));
+  return fds_[i].revents != 0;
+}
+
+bool PollCall::AddConnection(size_t i, SocketRef socket, const StreamSocket::Readiness& readiness) {
+  const pollfd& asked = fds_[i];
+  StreamSocket* const stream = Stream(socket);
+  const bool ready = SetReady(i, readiness);
+  if (ready) {
+    // Writable is no answer to a call that waits for data, too: the link is looked at all the same.
+    const int missing = asked.events & ~asked.revents & kReadSide;
+    if (missing == 0 || (readiness.read_ahead && (missing & kReadable) == 0)) return true;
+  }
+  edges_.push_back({stream, readiness.read_edge, readiness.write_edge, readiness.state});
+  if (readiness.watch == 0) unwatched_ = true;
+  if (readiness.shared) shared_ = true;
+  const int watched = readiness.link_fd >= 0 ? readiness.link_fd : asked.fd;
+  kernel_.push_back({.fd = readiness.watch == 0 ? -1 : watched, .events = readiness.watch, .revents = 0});
+  if (readiness.device)
+    look_.Add(stream, readiness.look, {.events = static_cast<short>(asked.events | kAlways)});
+  parts_.push_back({.index = i, .socket = std::move(socket), .link = true, .device = readiness.device});
+  return ready;
+}
+
+void PollCall::AddListener(size_t i, const SocketRef& socket, const StreamSocket::Readiness& readiness) {
+  if ((fds_[i].events & kReadable) == 0) return;
+  for (const int fd : readiness.listener_fds) {
+    if (fd < 0) continue;
+    kernel_.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+    socket.get()->Ref();
+    parts_.push_back({.index = i,
+                      .socket = SocketRef(socket.get()),
+                      .queue = true,
+                      .request = fd == readiness.listener_fds[0]});
+  }
+}
+
+void PollCall::AddPlain(size_t i) {
+  if (MayBeEpoll(fds_[i].fd) && (fds_[i].events & kReadable) != 0) {
+    PlainSleep sleep(fds_[i].fd);
+    EpollSetRef set = FindEpollSet(fds_[i].fd);
+    if (!set) {
+      plain_sleeps_.push_back(std::move(sleep));
+    } else {
+      // From here on the kernel hears of what becomes ready; what is ready already is reported by the entry
+      // below at the latest.
+      watched_sets_.emplace_back(std::move(set));
+      if (watched_sets_.back().get()->ProgressAndCheck()) nested_ready_.push_back(i);
+      if (watched_sets_.back().get()->HasShared()) shared_ = true;
+    }
+  }
+  kernel_.push_back({.fd = fds_[i].fd, .events = fds_[i].events, .revents = 0});
+  parts_.push_back({.index = i, .socket = {}, .link = false});
+}
+
+int PollCall::Collect(bool slept) {
+  int ready = 0;
+  woken_by_device_ = false;
+  const auto set = [&](size_t index, short events) {
+    if (events == 0) return;
+    if (fds_[index].revents == 0) ++ready;
+    fds_[index].revents = static_cast<short>(fds_[index].revents | events);
+  };
+  for (size_t k = 0; k < parts_.size(); ++k) {
+    Part& part = parts_[k];
+    set(part.index, part.link ? CollectLink(part, kernel_[k].revents) : CollectPlain(part, kernel_[k]));
+  }
+  if (slept && look_.any()) NoteSlept(Now() - slept_at_);
+  for (const size_t index : nested_ready_) set(index, static_cast<short>(fds_[index].events & kReadable));
+  nested_ready_.clear();
+  return ready;
+}
+
+short PollCall::CollectPlain(const Part& part, const pollfd& kernel) {
+  if (kernel.revents == 0) return 0;
+  if (part.queue) {
+    // Not where accept would perhaps sleep: the listener is ready when hands are shaken.
+    if (part.request && Stream(part.socket)->TakeOnConnections()) return 0;
+    // A listener that listens no more: its conventional side says what there is to say, and the next round
+    // asks that alone.
+    if ((kernel.revents & POLLIN) == 0 || !Stream(part.socket)->listening()) return 0;
+  }
+  const bool epolls = !watched_sets_.empty() || !plain_sleeps_.empty();
+  if ((kernel.revents & ~kReadable) == 0 && epolls && NestedIsIdle(kernel.fd)) return 0;
+  return part.queue ? static_cast<short>(fds_[part.index].events & kReadable) : kernel.revents;
+}
+
+short PollCall::CollectLink(Part& part, short revents) {
+  StreamSocket* const stream = Stream(part.socket);
+  if (revents != 0) stream->Progress();
+  const StreamSocket::Readiness readiness = stream->GetReadiness();
+  if (readiness.state == StreamSocket::State::kPlain) return 0;  // the next round asks the kernel
+  const short events = static_cast<short>(readiness.events & (fds_[part.index].events | kAlways));
+  part.came = events != 0;
+  woken_by_device_ = woken_by_device_ || (part.device && part.came);
+  return events;
+}
+
+void PollCall::NoteSlept(Duration lasted) {
+  using WokenBy = StreamSocket::WokenBy;
+  for (Part& part : parts_) {
+    if (!part.device) continue;
+    const WokenBy by = part.came ? WokenBy::kThis : woken_by_device_ ? WokenBy::kAnother : WokenBy::kNeither;
+    static_cast<StreamSocket*>(part.socket.get())->NoteSlept(lasted, by);
+  }
+}
+
+void PollCall::Register() {
+  waiter_ = nullptr;
+  const bool any = std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.link; });
+  if (!any) return;
+  waiter_ = Waiter::ForThisThread();
+  if (waiter_ == nullptr) return;
+  for (Part& part : parts_) {
+    if (part.link) static_cast<StreamSocket*>(part.socket.get())->AddWaiter(waiter_);
+  }
+  registered_ = true;
+  kernel_.push_back({.fd = waiter_->event_fd(), .events = POLLIN, .revents = 0});
+}
+
+void PollCall::Unregister() {
+  if (!registered_) return;
+  registered_ = false;
+  for (Part& part : parts_) {
+    if (part.link) static_cast<StreamSocket*>(part.socket.get())->RemoveWaiter(waiter_);
+  }
+}
+
+bool PollCall::ChangedMeanwhile() {
+  for (const Seen& seen : edges_) {
+    const StreamSocket::Readiness now = seen.socket->GetReadiness();
+    shared_ = shared_ || now.shared;
+    if (now.read_edge != seen.read_edge || now.write_edge != seen.write_edge || now.state != seen.state)
+      return true;
+  }
+  return false;
+}
+
+// A thread that no other one can wake looks again soon; so does one that waits for a connection of several
+// processes.
+Time PollCall::Bounded(Time deadline) const {
+  const bool deaf = waiter_ == nullptr && (unwatched_ || !nested_ready_.empty());
+  if (deaf) return std::min(deadline, Now() + std::chrono::milliseconds(5));
+  if (waiter_ == nullptr && !edges_.empty()) deadline = std::min(deadline, Waiter::LookAgainWithout());
+  return shared_ ? std::min(deadline, Now() + std::chrono::milliseconds(32)) : deadline;
+}
+
+}  // namespace sdp::preload

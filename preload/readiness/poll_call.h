@@ -1,0 +1,133 @@
+// One poll over SDP sockets, listeners, epoll descriptors with a set, and everything else; select comes here,
+// too. Each round looks at every SDP socket first, and asks the kernel for the rest, in a sleep where nothing
+// is ready.
+#ifndef SDP_PRELOAD_READINESS_POLL_CALL_H_
+#define SDP_PRELOAD_READINESS_POLL_CALL_H_
+
+#include <poll.h>
+#include <signal.h>
+
+#include <cstddef>
+#include <optional>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "preload/readiness/look.h"
+#include "preload/readiness/nested.h"
+#include "preload/readiness/plain_sleep.h"
+#include "preload/socket/stream_socket.h"
+#include "preload/socket/waiter.h"
+
+namespace sdp::preload {
+
+// A set may be there, or come while a call sleeps.
+inline bool MayBeEpoll(int fd) { return EpollNumbers::GroupOf(fd) != 0 || EpollSetRef::Find(fd); }
+
+// The kernel's answer where epoll descriptors without a set are all that concerns us; nothing if there is
+// more, or a set has come meanwhile. No allocation: the process may have no TCP sockets.
+template <typename IsOurs, typename Wait>
+std::optional<int> WaitWithoutSets(int count, IsOurs is_ours, Wait wait) {
+  if (HaveEpollSets()) return std::nullopt;
+  for (int i = 0; i < count; ++i) {
+    if (is_ours(i)) return std::nullopt;
+  }
+  int result;
+  {
+    const PlainSleep sleep;
+    if (HaveEpollSets()) return std::nullopt;
+    result = wait();
+  }
+  if (result >= 0 && HaveEpollSets()) return std::nullopt;
+  return result;
+}
+
+// A set on whose epoll descriptor this call may sleep.
+class WatchedSet {
+ public:
+  explicit WatchedSet(EpollSetRef set) : set_(std::move(set)) { set_->AddSleeper(); }
+  WatchedSet(WatchedSet&& other) noexcept : set_(std::move(other.set_)) {}
+  WatchedSet& operator=(WatchedSet&& other) noexcept {
+    std::swap(set_, other.set_);
+    return *this;
+  }
+  ~WatchedSet() {
+    if (set_) set_->RemoveSleeper();
+  }
+  [[nodiscard]] EpollSet* get() const { return set_.operator->(); }
+
+ private:
+  EpollSetRef set_;
+};
+
+class PollCall {
+ public:
+  PollCall(pollfd* fds, size_t count) : fds_(fds), count_(count) {}
+  ~PollCall() { Unregister(); }
+  PollCall(const PollCall&) = delete;
+  PollCall& operator=(const PollCall&) = delete;
+
+  // A cancellation ends it before it has done anything, or in its sleep.
+  int Run(Time deadline, const sigset_t* mask);
+
+ private:
+  // What one entry of the application's array became in the kernel's.
+  struct Part {
+    size_t index;         // in the application's array
+    SocketRef socket;     // of an SDP socket or listener
+    bool link = false;    // the kernel's entry is an SDP link: what it says only means "look"
+    bool device = false;  // a kernel RNIC's
+    bool came = false;    // by what is waited for of it the sleep was ended
+    bool queue = false;  // the kernel's entry is a listener's SDP side: what says POLLIN there is readable in
+                         // either word
+    bool request = false;  // and a peer connects
+  };
+  struct Seen {
+    StreamSocket* socket;  // kept alive by its Part
+    uint64_t read_edge;
+    uint64_t write_edge;
+    StreamSocket::State state;
+  };
+
+  int AskKernel(const timespec* timeout, const sigset_t* mask);
+  int Sleep(const timespec* timeout, const sigset_t* mask);
+  bool KernelKnowsMore();
+  // Looks at every SDP socket; returns the number of entries that are ready without asking the kernel.
+  int Prepare();
+  void Clear();
+  // These return whether the entry `i` is ready.
+  bool AddSocket(size_t i, SocketRef socket);
+  bool AddConnection(size_t i, SocketRef socket, const StreamSocket::Readiness& readiness);
+  bool SetReady(size_t i, const StreamSocket::Readiness& readiness);
+  void AddListener(size_t i, const SocketRef& socket, const StreamSocket::Readiness& readiness);
+  void AddPlain(size_t i);
+  // Puts what the kernel said into the application's array; returns the number of entries that became ready.
+  int Collect(bool slept);
+  // These return what the kernel's entry says of the application's.
+  short CollectLink(Part& part, short revents);
+  short CollectPlain(const Part& part, const pollfd& kernel);
+  void NoteSlept(Duration lasted);
+  void Register();
+  void Unregister();
+  bool ChangedMeanwhile();
+  [[nodiscard]] Time Bounded(Time deadline) const;
+
+  pollfd* const fds_;
+  const size_t count_;
+  absl::InlinedVector<pollfd, 16> kernel_;
+  absl::InlinedVector<Part, 16> parts_;
+  absl::InlinedVector<Seen, 16> edges_;
+  absl::InlinedVector<size_t, 4> nested_ready_;
+  absl::InlinedVector<WatchedSet, 2> watched_sets_;
+  absl::InlinedVector<PlainSleep, 2> plain_sleeps_;  // for epoll descriptors without a set
+  DeviceLook look_;
+  Time slept_at_{};
+  Waiter* waiter_ = nullptr;
+  bool registered_ = false;
+  bool woken_by_device_ = false;  // the last sleep, by what is waited for
+  bool unwatched_ = false;
+  bool shared_ = false;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_READINESS_POLL_CALL_H_

@@ -1,0 +1,293 @@
+#include "preload/readiness/registrations.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "preload/hidden_fds.h"
+#include "preload/real_calls.h"
+
+namespace sdp::preload {
+namespace {
+
+// How often a wait looks at connections that other processes hold, too.
+constexpr Duration kSharedLook = std::chrono::milliseconds(32);
+
+// poll and epoll number their events alike (EPOLLIN is POLLIN, and so on).
+static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR &&
+              EPOLLHUP == POLLHUP && EPOLLRDHUP == POLLRDHUP);
+
+SocketRef Another(const SocketRef& socket) {
+  socket.get()->Ref();
+  return SocketRef(socket.get());
+}
+
+}  // namespace
+
+uint32_t Registrations::Asked::Holding(const StreamSocket::Readiness& readiness) const {
+  if (!armed) return 0;
+  uint32_t ready = static_cast<uint32_t>(readiness.events);
+  if (readiness.state == StreamSocket::State::kNew && ready == 0)
+    ready = EPOLLOUT | EPOLLWRNORM | EPOLLHUP;  // as the kernel says
+  ready &= events | EPOLLERR | EPOLLHUP;
+  if ((events & EPOLLET) == 0) return ready;
+  // All that holds is reported whenever a wanted side has an edge of its own.
+  constexpr uint32_t kReadSide = EPOLLIN | EPOLLRDNORM | EPOLLRDHUP | EPOLLPRI | EPOLLHUP | EPOLLERR;
+  constexpr uint32_t kWriteSide = EPOLLOUT | EPOLLWRNORM | EPOLLHUP | EPOLLERR;
+  uint32_t edges = 0;
+  if (seen_read_edge != readiness.read_edge) edges |= kReadSide;
+  if (seen_write_edge != readiness.write_edge) edges |= kWriteSide;
+  return (ready & edges) != 0 ? ready : 0;
+}
+
+template <typename F>
+void Registrations::ForEach(F f) const {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i] != nullptr) f(static_cast<int>(i), *entries_[i]);
+  }
+  for (size_t i = 0; i < orphans_.size(); ++i) f(kFirstOrphan - static_cast<int>(i), *orphans_[i]);
+}
+
+Registrations::Entry* Registrations::Find(int key) {
+  if (key <= kFirstOrphan) {
+    const size_t orphan = static_cast<size_t>(kFirstOrphan - key);
+    return orphan < orphans_.size() && orphans_[orphan]->socket ? orphans_[orphan].get() : nullptr;
+  }
+  const size_t index = static_cast<size_t>(key);
+  if (key < 0 || index >= entries_.size() || entries_[index] == nullptr || !entries_[index]->socket)
+    return nullptr;
+  return entries_[index].get();
+}
+
+Registrations::Entry& Registrations::At(int key) {
+  if (key <= kFirstOrphan) return *orphans_[static_cast<size_t>(kFirstOrphan - key)];
+  const size_t index = static_cast<size_t>(key);
+  if (index >= entries_.size()) entries_.resize(index + 1);
+  if (entries_[index] == nullptr) entries_[index] = std::make_unique<Entry>();
+  return *entries_[index];
+}
+
+bool Registrations::HasData(uint64_t data) const {
+  bool any = false;
+  ForEach([&](int, const Entry& entry) { any |= entry.socket && entry.asked.data.u64 == data; });
+  return any;
+}
+
+bool Registrations::Add(int key, Socket* socket, const Asked& asked) {
+  Entry& entry = At(key);
+  if (entry.socket) return false;
+  socket->Ref();
+  entry.socket = SocketRef(socket);
+  entry.asked = asked;
+  MakeCandidate(key, entry);
+  return true;
+}
+
+int Registrations::AddOrphan(SocketRef socket, const Asked& asked, int link) {
+  size_t i = 0;
+  while (i < orphans_.size() && orphans_[i]->socket) ++i;
+  if (i == orphans_.size()) orphans_.push_back(std::make_unique<Entry>());
+  Entry& entry = *orphans_[i];
+  const int key = kFirstOrphan - static_cast<int>(i);
+  entry.asked = asked;
+  entry.socket = std::move(socket);
+  entry.link = link;
+  MakeCandidate(key, entry);
+  return key;
+}
+
+// The next wait looks at what the application asks for, edge or not, as the kernel does.
+void Registrations::Change(int key, Entry& entry, const epoll_event& event) {
+  entry.asked = {.events = event.events, .data = event.data};
+  MakeCandidate(key, entry);
+}
+
+SocketRef Registrations::TakeOut(int number, Asked* asked) {
+  const size_t index = static_cast<size_t>(number);
+  if (number < 0 || index >= entries_.size() || entries_[index] == nullptr) return {};
+  Entry& entry = *entries_[index];
+  Unwatch(entry);
+  *asked = entry.asked;
+  return std::move(entry.socket);
+}
+
+SocketRef Registrations::Drop(int key, int* link) {
+  Entry* const entry = Find(key);
+  if (entry == nullptr) return {};
+  Unwatch(*entry);
+  *link = std::exchange(entry->link, -1);
+  return std::move(entry->socket);
+}
+
+Registrations::Sockets Registrations::Clear() {
+  Sockets sockets;
+  ForEach([&](int key, Entry& entry) {
+    if (entry.twin >= 0) Unwatch(entry);
+    if (entry.link >= 0) HiddenFds::Close(entry.link);
+    if (entry.socket) sockets.emplace_back(key, std::move(entry.socket));
+  });
+  devices_.clear();
+  device_count_ = 0;
+  entries_.clear();
+  orphans_.clear();
+  candidates_.clear();
+  return sockets;
+}
+
+Registrations::Sockets Registrations::Orphans() const {
+  Sockets sockets;
+  for (size_t i = 0; i < orphans_.size(); ++i) {
+    if (orphans_[i]->socket)
+      sockets.emplace_back(kFirstOrphan - static_cast<int>(i), Another(orphans_[i]->socket));
+  }
+  return sockets;
+}
+
+void Registrations::Disown() {
+  ForEach([](int, Entry& entry) { entry.registered = 0; });
+  while (!devices_.empty()) ForgetDevice(At(devices_.back()));
+}
+
+// --- the inner epoll
+
+void Registrations::Watch(int key, Entry& entry, int link_fd, short events) {
+  if (entry.registered == events) return;
+  if (events == 0) {
+    Unwatch(entry);
+    return;
+  }
+  const int saved = errno;
+  epoll_event event{.events = static_cast<uint32_t>(events), .data = {.u64 = static_cast<uint64_t>(key)}};
+  int number = entry.twin >= 0 ? entry.twin : link_fd >= 0 ? link_fd : entry.link;
+  const int operation = entry.registered == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  if (real.epoll_ctl(inner_, operation, number, &event) != 0 && errno == EEXIST &&
+      operation == EPOLL_CTL_ADD) {
+    entry.twin = HiddenFds::Duplicate(number);
+    if (entry.twin >= 0) number = entry.twin;
+    real.epoll_ctl(inner_, EPOLL_CTL_ADD, number, &event);
+  }
+  entry.link_fd = number;
+  NoteDevice(key, entry, link_fd);
+  errno = saved;
+  entry.registered = events;
+}
+
+void Registrations::Unwatch(Entry& entry) {
+  if (entry.registered == 0) return;
+  entry.registered = 0;
+  ForgetDevice(entry);
+  const int saved = errno;
+  real.epoll_ctl(inner_, EPOLL_CTL_DEL, entry.link_fd, nullptr);
+  if (const int twin = std::exchange(entry.twin, -1); twin >= 0) HiddenFds::Close(twin);
+  errno = saved;
+}
+
+void Registrations::UnwatchDeleted(int key) {
+  if (key >= 0 && static_cast<size_t>(key) < entries_.size() && entries_[key] != nullptr)
+    Unwatch(*entries_[key]);
+}
+
+// The entry is in the inner epoll by `link_fd`.
+void Registrations::NoteDevice(int key, Entry& entry, int link_fd) {
+  // Only an RNIC of the kernel's has a descriptor of its own for the link.
+  if (link_fd < 0 || link_fd == key || entry.device >= 0) return;
+  entry.device = static_cast<int>(devices_.size());
+  devices_.push_back(key);
+  device_count_.store(devices_.size(), std::memory_order_relaxed);
+}
+
+void Registrations::ForgetDevice(Entry& entry) {
+  if (entry.device < 0) return;
+  const size_t place = static_cast<size_t>(std::exchange(entry.device, -1));
+  const int last = devices_.back();
+  devices_.pop_back();
+  if (place < devices_.size()) {
+    devices_[place] = last;
+    At(last).device = static_cast<int>(place);
+  }
+  device_count_.store(devices_.size(), std::memory_order_relaxed);
+}
+
+void Registrations::AddDevices(DeviceSpin* out) {
+  if (devices_.size() > DeviceLook::kMostSockets) return;
+  for (const int key : devices_) {
+    const Entry* const entry = Find(key);
+    if (entry != nullptr && entry->asked.armed) out->Add(Another(entry->socket), entry->asked.events);
+  }
+}
+
+// --- what may have something to report
+
+void Registrations::MakeCandidate(int key, Entry& entry) {
+  if (entry.candidate) return;
+  entry.candidate = true;
+  candidates_.push_back(key);
+}
+
+void Registrations::TakeCandidates(Work* out, bool keep) {
+  if (candidates_.empty()) return;
+  out->reserve(candidates_.size());
+  for (const int key : candidates_) {
+    Entry& entry = At(key);
+    if (!keep) entry.candidate = false;
+    if (entry.socket) out->emplace_back(key, Another(entry.socket));
+  }
+  if (!keep) candidates_.clear();
+}
+
+void Registrations::PutBack(const Work& work, size_t first) {
+  absl::InlinedVector<int, 64> keys;
+  for (size_t i = first; i < work.size(); ++i) {
+    Entry* const entry = Find(work[i].first);
+    if (entry == nullptr || entry->candidate) continue;
+    entry->candidate = true;
+    keys.push_back(work[i].first);
+  }
+  candidates_.insert(candidates_.begin(), keys.begin(), keys.end());
+}
+
+bool Registrations::ReportOne(int key, const StreamSocket::Readiness& readiness, epoll_event* out) {
+  Entry* const entry = Find(key);
+  if (entry == nullptr) return false;
+  Asked& asked = entry->asked;
+  const uint32_t ready = asked.Holding(readiness);
+  asked.seen_read_edge = readiness.read_edge;
+  asked.seen_write_edge = readiness.write_edge;
+  if (ready == 0) return false;
+  *out = {.events = ready, .data = asked.data};
+  if ((asked.events & EPOLLONESHOT) != 0) {
+    asked.armed = false;
+  } else if ((asked.events & EPOLLET) == 0) {
+    MakeCandidate(key, *entry);  // level: looked at again by the next wait
+  }
+  return true;
+}
+
+// --- connections that several processes hold
+
+Time Registrations::LookAtShared(Time now) {
+  if (now < next_look_) return next_look_;
+  next_look_ = now + kSharedLook;
+  int count = 0;
+  ForEach([&](int key, Entry& entry) {
+    if (!entry.shared) return;
+    if (!entry.socket) {
+      entry.shared = false;
+      return;
+    }
+    ++count;
+    MakeCandidate(key, entry);
+  });
+  shared_count_ = count;
+  return count == 0 ? kNever : next_look_;
+}
+
+void Registrations::NoteShared(int key, bool shared) {
+  Entry* const entry = Find(key);
+  if (entry == nullptr || entry->shared == shared) return;
+  entry->shared = shared;
+  shared_count_.fetch_add(shared ? 1 : -1);
+}
+
+}  // namespace sdp::preload

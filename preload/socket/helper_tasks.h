@@ -1,0 +1,84 @@
+// What the helper thread (background.h) is asked to do, and what each piece of work waits for. A TaskList is
+// a plain list without thread or lock: Background says which list is whose, and holds the lock that the
+// list's methods ask for.
+#ifndef SDP_PRELOAD_SOCKET_HELPER_TASKS_H_
+#define SDP_PRELOAD_SOCKET_HELPER_TASKS_H_
+
+#include <poll.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/base/types.h"
+#include "preload/socket/socket.h"
+
+namespace sdp::preload {
+
+// What a task waits for next.
+struct HelperWait {
+  bool done = false;  // the helper drops the task
+  int fd = -1;        // -1: only the deadline
+  short events = 0;   // of poll
+  Time deadline = kNever;
+};
+
+class HelperTask {
+ public:
+  virtual ~HelperTask() = default;
+  // On the helper's thread, whenever what it waited for has come. Must not block.
+  virtual HelperWait Run(Time now) = 0;
+  // Returns the socket that owns the task; the helper holds a reference while it has the task. nullptr: the
+  // task is the library's own, which only a thread does.
+  virtual Socket* owner() = 0;
+
+ private:
+  friend class Background;
+  friend class TaskList;
+  uint32_t queued_in_ = 0;    // the process generation whose helper has it; 0: none. Guarded by Background.
+  bool added_again_ = false;  // while the helper had it; guarded by Background
+};
+
+class TaskList {
+ public:
+  // How long a task that was added again rests before it runs once more.
+  explicit TaskList(Duration grace) : grace_(grace) {}
+
+  void Add(HelperTask* task, Time due) { items_.push_back({.task = task, .wait = {.deadline = due}}); }
+  // Moves all of `others` behind what is here.
+  void Append(TaskList* others);
+  // Takes out the tasks that sockets own.
+  TaskList TakeOwned();
+  void Clear() { items_.clear(); }
+  [[nodiscard]] bool empty() const { return items_.empty(); }
+  [[nodiscard]] bool AnyOwned() const;
+  [[nodiscard]] bool AnyAddedAgain() const;
+  // Puts a counted reference of each task's owner into `out`.
+  void AppendOwners(std::vector<SocketRef>* out) const;
+
+  // Appends what the tasks wait for to `fds`, in their order; returns the first deadline.
+  Time AppendPolled(std::vector<pollfd>* fds) const;
+  // Returns when a caller that does not poll looks again: at a task's deadline, and at descriptors after
+  // `descriptors`. kNever: no socket's task is here.
+  [[nodiscard]] Time NextLook(Time now, Duration descriptors) const;
+  // Runs the tasks that are due at `now`, or whose descriptor is ready. `fds`: the result of AppendPolled()
+  // with poll's answer; tasks behind those have been added since.
+  void RunReady(const std::vector<pollfd>& fds, Time now);
+  // Each task is due at `now`: it runs, and says anew what it waits for.
+  void MakeAllDue(Time now);
+  // Takes out what is done; returns the owners, whose references are the caller's from here on. The lock is
+  // held. Throws std::bad_alloc with the list as it was.
+  std::vector<Socket*> TakeDone(Time now);
+
+ private:
+  struct Item {
+    HelperTask* task;
+    HelperWait wait;
+  };
+
+  Duration grace_;
+  std::vector<Item> items_;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_HELPER_TASKS_H_
