@@ -20,9 +20,11 @@
 #include "preload/inheritance.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
+#include "preload/socket/board.h"
 #include "preload/socket/call_mark.h"
 #include "preload/socket/co_holders.h"
 #include "preload/socket/connect_attempt.h"
+#include "preload/socket/corked.h"
 #include "preload/socket/guests.h"
 #include "preload/socket/handover.h"
 #include "preload/socket/kept_options.h"
@@ -31,6 +33,7 @@
 #include "preload/socket/option_log.h"
 #include "preload/socket/poll_budget.h"
 #include "preload/socket/quiet_links.h"
+#include "preload/socket/report.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/session.h"
 #include "preload/socket/shared_connection.h"
@@ -38,24 +41,9 @@
 #include "preload/socket/socket_mutex.h"
 #include "preload/socket/stream_timing.h"
 #include "preload/socket/turn_taking.h"
-#include "preload/socket/waiter.h"
-#include "preload/stats_segment.h"
+#include "preload/socket/urgent_mark.h"
 
 namespace sdp::preload {
-
-// Who wants to hear of a socket's readiness without sleeping in it: an EpollSet. Called with the socket's
-// lock held.
-class ReadinessObserver {
- public:
-  virtual ~ReadinessObserver() = default;
-  // Something may have become ready.
-  virtual void OnChange(int fd) = 0;
-  // What the descriptor should be watched for from now on, as poll events; 0: nothing.
-  // That is `link_fd`: the same, unless the RNIC has a descriptor of its own for the connection.
-  virtual void OnWatch(int fd, int link_fd, short events) = 0;
-  // The socket is plain TCP now: the kernel answers for it.
-  virtual void OnPlain(int fd) = 0;
-};
 
 class StreamSocket final : public Socket {
  public:
@@ -246,11 +234,6 @@ class StreamSocket final : public Socket {
    private:
     StreamSocket* const socket_;
   };
-  struct Observation {
-    ReadinessObserver* observer;
-    int fd;
-    short watch;
-  };
   using Lock = std::unique_lock<SocketMutex>;
 
   ~StreamSocket() override;
@@ -278,7 +261,6 @@ class StreamSocket final : public Socket {
   bool InCloseWait() const;
   [[nodiscard]] const engine::Engine& engine() const { return std::as_const(*session_).engine(); }
   [[nodiscard]] const verbs::QueuePair& queue_pair() const { return std::as_const(*session_).queue_pair(); }
-  [[nodiscard]] uint64_t WriteEdge() const { return engine().write_edge() + link_edge_ + room_edge_; }
   short WatchEvents() const;
   int LinkOf(int fd) const { return session_ != nullptr ? session_->LinkOf(fd) : fd; }
   bool IsNonblocking(int fd);
@@ -329,7 +311,7 @@ class StreamSocket final : public Socket {
   };
   // Behind progress: something that this wait is for.
   [[nodiscard]] bool CameFor(Awaited awaited, const WaitMark& mark) const {
-    return awaited == Awaited::kAll || waiters_.wakes() != mark.wakes || session_->link_ended() ||
+    return awaited == Awaited::kAll || board_.wakes() != mark.wakes || session_->link_ended() ||
            (awaited == Awaited::kData && read_side() != mark.read_side);
   }
   // Looks for a bounded time, with `lock` given back in between, over what is no use to the caller (credit,
@@ -339,12 +321,12 @@ class StreamSocket final : public Socket {
                                      Signals signals);
   bool TakeBeforeSleep(Awaited awaited);
   void LeaveToBackground();
-  // A place in the statistics for the connection, and for what it notes down.
-  void TakeSlot();
-  void PublishStats();
-  void PublishAll();
-  void PublishListener();
-  stats::ConnectionRecord Describe() const;
+  [[nodiscard]] Report::Names names() const {
+    return {.fd = descriptors_.empty() ? -1 : descriptors_.front(),
+            .local = local_,
+            .peer = peer_,
+            .sdp_peer = sdp_peer_};
+  }
 
   // What this thread's earlier call has left behind because a signal handler jumped out of it. First in every
   // call that may sleep, or that takes from the link.
@@ -359,10 +341,7 @@ class StreamSocket final : public Socket {
   // stream_socket_urgent.cc
   ssize_t ReceiveOutOfBand(std::span<const MutableBytes> room, int flags, int* out_flags);
   void PassMark();
-  [[nodiscard]] bool AtMark() const;  // SIOCATMARK
-  [[nodiscard]] bool MarkPassed() const;
-  [[nodiscard]] bool Urgent() const;              // POLLPRI
-  [[nodiscard]] uint64_t ReadableAtOnce() const;  // FIONREAD
+  [[nodiscard]] uint64_t ReadableAtOnce() const { return urgent_mark_.readable_at_once(engine()); }
   [[nodiscard]] bool FillsReceiveBuffer() const;
 
   // stream_socket_options.cc
@@ -402,13 +381,8 @@ class StreamSocket final : public Socket {
   // The link at `fd` is waited for, if anything of it is of interest.
   [[nodiscard]] Background::Wait LinkWait(int fd, Time deadline) const;
 
-  // stream_socket_hold.cc: what MSG_MORE and TCP_CORK keep back. Empty again before anything else is sent.
-  // Keeps the bytes of `data` for the next message, if there is time and room to; false: send them.
-  bool Hold(const iovec* iov, size_t count, size_t total);
-  // Takes bytes as Engine::Send, those kept back first, and hands them to the link. How many of `data`;
-  // *moved: of both.
-  size_t SendBehindHeld(std::span<const Bytes> data, engine::SendFlags flags, size_t* moved);
-  void PushHeld();
+  // Keeps the bytes of `data` for the next message, if there are time and room to. False: send them.
+  bool Cork(std::span<const iovec> data, size_t total);
 
   // stream_socket_shared.cc
   friend class SocketMutex;
@@ -638,12 +612,8 @@ class StreamSocket final : public Socket {
   bool locked_for_fork_ = false;
   bool foreign_ = false;                      // inherited by fork and not shared: the parent's connection
   std::unique_ptr<SharedConnection> shared_;  // while other processes hold the connection, too
-  bool has_owner_ = false;                    // F_SETOWN
-  bool urgent_raised_ = false;                // SIGURG, since a sleeping reader last looked
-  std::optional<uint32_t> passed_mark_;       // a receive has passed the mark that is next and found nothing
-                                              // behind it; announcements of urgent data till then
-  uint32_t told_urgent_ = 0;                  // announcements of urgent data that the owner was told of
-  bool away_ = false;                         // another process keeps the connection to itself
+  UrgentMark urgent_mark_;
+  bool away_ = false;  // another process keeps the connection to itself
   Time look_for_refusal_{};
   bool waited_for_connect_ = false;  // by a fork, in vain
   bool waited_in_vain_ = false;      // for that process; since it has gone away
@@ -671,18 +641,10 @@ class StreamSocket final : public Socket {
   bool trimming_ = false;                         // the background looks whether the send buffer is used
   uint32_t sinks_missed_ = 0;  // large writes in Pipelined Mode that found no lent memory, in a row
 
-  WaiterList waiters_;
+  Board board_;
   PollBudget poll_budget_{config().cq_poll};
-  std::vector<Observation> observers_;
-  uint64_t seen_read_edge_ = 0;
-  uint64_t seen_write_edge_ = 0;
   uint32_t seen_move_steps_ = 0;
-  uint64_t link_edge_ = 0;  // grows when an error or the end comes without the engine's edges
-  uint64_t room_edge_ = 0;  // grows when SO_SNDBUF lets a writer go on
-  bool send_full_ = false;  // it did not, when last looked
-
-  std::vector<std::byte> held_;  // sent with MSG_MORE or a cork: leaves with what follows, or at held_until_
-  Time held_until_ = kNever;
+  Corked corked_;
 
   Task task_{this};
   QuietLink quiet_{this};
@@ -698,14 +660,8 @@ class StreamSocket final : public Socket {
   Time linger_until_ = kNever;
   bool fin_wait_bounded_ = false;
 
-  stats::Slot* slot_ = nullptr;
-  uint64_t published_sizes_ = 0;  // of Private Buffers, as the slot has them
-  stats::Role role_ = stats::Role::kNone;
-  uint32_t connection_ = 0;    // its number in this process, for the statistics
-  uint64_t opened_at_ns_ = 0;  // CLOCK_REALTIME
+  Report report_;
   Address sdp_peer_;
-  uint64_t accepted_sdp_ = 0;
-  uint64_t accepted_tcp_ = 0;
   uint32_t accepted_in_a_row_ = 0;  // over SDP, without a look for others
 };
 

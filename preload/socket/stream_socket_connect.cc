@@ -146,7 +146,7 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
       const int result = FinishConnect(fd, outcome);
       const int error = errno;
       if (outcome == ConnectAttempt::Outcome::kFailed) Unconnect(fd);
-      waiters_.WakeAll();
+      board_.WakeAll();
       errno = error;
       return result;
     }
@@ -267,18 +267,15 @@ int StreamSocket::Disconnect(int fd) {
         AfterProgress();
       }
       if (!ours) return 0;
-      for (Observation& o : observers_) {
-        o.watch = 0;
-        o.observer->OnWatch(o.fd, LinkOf(o.fd), 0);
-      }
+      board_.TellObservers(*session_, 0, false);
       of_rnic = session_->queue_pair().owns_event_fd();
       DropSession();
       trimming_ = false;
       zero_copies_told_ = zero_copies_sent_ = 0;
       peer_ = {};
-      passed_mark_.reset();
+      urgent_mark_.NoteRead();
       abort_noted_ = connect_reported_ = receive_shut_ = send_shut_ = false;
-      held_.clear();
+      corked_.Clear();
       break;
     }
   }
@@ -297,9 +294,9 @@ int StreamSocket::Disconnect(int fd) {
     error_outlived_ = pending_error_ != 0;
   }
   errno = saved;
-  ++link_edge_;
-  for (const Observation& o : observers_) o.observer->OnChange(o.fd);
-  waiters_.WakeAll();
+  board_.Bump();
+  board_.TellChange();
+  board_.WakeAll();
   return 0;
 }
 
@@ -427,10 +424,10 @@ void StreamSocket::EndAttempt(int fd, ConnectAttempt::Outcome outcome) {
   const Address target = attempt_->target();
   if (FinishConnect(fd, outcome) == kPassThrough) ConnectWithoutBlocking(fd, target);
   if (connect_failed_) {
-    ++link_edge_;
-    for (const Observation& o : observers_) o.observer->OnChange(o.fd);
+    board_.Bump();
+    board_.TellChange();
   }
-  waiters_.WakeAll();
+  board_.WakeAll();
 }
 
 // The application asks whether the connect is done: what has come meanwhile need not wait until the helper

@@ -158,7 +158,7 @@ void StreamSocket::SayEndAtOnce() {
       (option.l_onoff != 0 && option.l_linger == 0))
     return;
   if (session_->link_ended() || session_->has_unsent()) return;
-  PushHeld();
+  corked_.Push(*session_);
   session_->engine().CloseSend();
   session_->Pump();
 }

@@ -63,7 +63,8 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
                                     .offset = offset + static_cast<off64_t>(sent)};
     if (!session_->queue_pair().BorrowFile(range)) break;
     size_t moved;
-    const size_t taken = SendBehindHeld({&range.name, 1}, {.buffering = engine::Buffering::kNone}, &moved);
+    const size_t taken =
+        corked_.Send(*session_, {&range.name, 1}, {.buffering = engine::Buffering::kNone}, &moved);
     session_->queue_pair().ReturnFile();
     sent += taken;
     if (taken == range.name.size()) continue;

@@ -63,7 +63,7 @@ Duration RoundTrip(int fd) {
 void StreamSocket::CollectLoans() {
   const bool source = source_loan_.Collect(*session_);
   const bool sink = sink_loan_.Collect(*session_);
-  if (source || sink) waiters_.WakeAll();
+  if (source || sink) board_.WakeAll();
 }
 
 void StreamSocket::WantBcopy(uint64_t enough) {
@@ -101,7 +101,7 @@ void StreamSocket::NoteSend(size_t total, bool blocking) {
                   .read_bytes_in = stats.read_zcopy_bytes_in,
                   .peer_lends = stats.sink_mode == engine::FlowMode::kPipelined,
                   .tries = ChoosesByTime(),
-                  .connected = role_ == stats::Role::kConnecting});
+                  .connected = report_.role() == stats::Role::kConnecting});
   }
   turns_.Sent(total);
   if (turns_.way() != way_) GoThatWay();
@@ -166,7 +166,7 @@ void StreamSocket::LookForSinkAvail(Lock& lock, int fd, size_t size) {
 void StreamSocket::WithdrawLoans() {
   source_loan_.Withdraw(*session_);
   sink_loan_.Withdraw(*session_);
-  waiters_.WakeAll();
+  board_.WakeAll();
 }
 
 void StreamSocket::SettleLoans(Time deadline) {
@@ -193,7 +193,7 @@ void StreamSocket::SettleLoans(Time deadline) {
 bool StreamSocket::AwaitsSolicitedAlone() const {
   const engine::Engine& e = engine();
   return source_loan_.lent() && !sink_loan_.offered() && e.advertised_out() != 0 && e.buffered_bytes() == 0 &&
-         held_.empty() && !has_owner_ && observers_.empty() && waiters_.empty();
+         corked_.empty() && !board_.has_owner() && board_.empty();
 }
 
 // One sleep of a call whose memory is lent, in whatever state the socket is by now. 0, EINTR, EAGAIN.
@@ -349,7 +349,7 @@ std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes
     const CallMark mark;
     sink_lender_.Set(&mark);
     Return on_end{this, lock, fd};
-    if (ForcesTransactions()) PushHeld();  // in the SinkAvail, which has not left
+    if (ForcesTransactions()) corked_.Push(*session_);  // in the SinkAvail, which has not left
     session_->Pump();
     AfterProgress();
     while (sink_loan_.lent() && session_ != nullptr && state_ == State::kSdp) {
