@@ -88,8 +88,8 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   options_set_ = {};
   local_ = local;
   peer_ = peer;
-  stream_timing_ = {};
-  LearnWay();
+  policy_ = {};
+  ResetPolicy();
   state_ = State::kSdp;
   report_.Begin(role);
   ExpectSignals();
@@ -334,7 +334,7 @@ void StreamSocket::RemoveObserver(ReadinessObserver* observer, int fd) {
 
 void StreamSocket::AfterProgress(bool publish) {
   if (foreign()) return;  // since a sleep: what is known of it here is old
-  if (has_offers()) CollectLoans();
+  if (lending_.offered()) CollectLoans();
   if (session_->moving() || seen_move_steps_ != session_->move_steps()) FollowMove();
   const engine::Engine& e = engine();
   if (receive_shut_ && e.refused_data()) AnswerRefused();

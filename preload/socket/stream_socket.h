@@ -28,8 +28,8 @@
 #include "preload/socket/guests.h"
 #include "preload/socket/handover.h"
 #include "preload/socket/kept_options.h"
+#include "preload/socket/lending.h"
 #include "preload/socket/listener.h"
-#include "preload/socket/loan.h"
 #include "preload/socket/option_log.h"
 #include "preload/socket/poll_budget.h"
 #include "preload/socket/quiet_links.h"
@@ -39,8 +39,7 @@
 #include "preload/socket/shared_connection.h"
 #include "preload/socket/socket.h"
 #include "preload/socket/socket_mutex.h"
-#include "preload/socket/stream_timing.h"
-#include "preload/socket/turn_taking.h"
+#include "preload/socket/transfer_policy.h"
 #include "preload/socket/urgent_mark.h"
 
 namespace sdp::preload {
@@ -433,7 +432,7 @@ class StreamSocket final : public Socket {
   // Of a connection that others hold, too: what this process has to bring to its end before they can go on
   // without it.
   [[nodiscard]] bool keeps_from_others() const {
-    return session_->has_unsent() || (has_offers() && !session_->link_ended());
+    return session_->has_unsent() || (lending_.offered() && !session_->link_ended());
   }
   // Until foreign() no longer holds: the call waits as for a peer that takes nothing, or says nothing. 0, or
   // an errno: EAGAIN, EINTR; EIO: it never will. `deadline`: of the whole call; if it has none yet, `timeout`
@@ -465,17 +464,13 @@ class StreamSocket final : public Socket {
   bool LendsAhead(size_t room);
   // Before a large write: has the peer's reader lent its memory meanwhile, or does it in a moment?
   void LookForSinkAvail(Lock& lock, int fd, size_t size);
-  // A send of so many bytes begins: what it says of the traffic (turn_taking.h).
-  void NoteSend(size_t total, bool blocking);
-  // Nobody has said what is to be used from which size on.
-  bool ChoosesFreely() const;
-  bool ChoosesByTime() const;
-  // Others may have led the engine in another way, or it has another connection.
-  void LearnWay();
-  // The engine hears of turns_.way().
-  void GoThatWay();
-  // The peer knows of memory of this process's.
-  [[nodiscard]] bool has_offers() const { return source_loan_.offered() || sink_loan_.offered(); }
+  // The connection, as the policy has to know it.
+  [[nodiscard]] TransferPolicy::Connection traffic() const;
+  void ResetPolicy() { policy_.Reset(session_->engine(), traffic()); }
+  class WhileLent;
+  // While memory is lent to be read: until it has been, the call is interrupted or late, or no reader comes.
+  // Returns 0, EINTR or EAGAIN.
+  int AwaitReader(Lock& lock, int fd, size_t size, Time deadline, Signals signals);
   int WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals,
                   Time solicited_until = Time{});
   // Nothing is waited for on this connection but that the memory comes back which a sender has lent, and
@@ -483,7 +478,6 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool AwaitsSolicitedAlone() const;
   void FinishLoan(Lock& lock, int fd, Loan* loan);
   void CollectLoans();
-  void AskLoansBack();
   // The same where the connection is to be other processes', too: copies come back as well.
   void WithdrawLoans();
   // A reader only looks, or does not wait, and `enough` bytes are not here: what the peer offers to be read
@@ -626,20 +620,11 @@ class StreamSocket final : public Socket {
   Time left_until_ =
       kNever;  // a writer leaves reading to another process till then; kNever: it has not begun to
 
-  Loan source_loan_{Loan::Kind::kSource};
-  Loan sink_loan_{Loan::Kind::kSink};
-  Sleeper source_lender_;
-  Sleeper sink_lender_;
-  Sleeper reader_;              // while session_->being_read()
-  bool ending_ = false;         // StepToEnd has begun
-  uint32_t copies_wanted_ = 0;  // large writes to be copied, because the last loan found no reader
-  uint32_t copied_in_a_row_ = 0;
-  Duration mebibyte_read_ = std::chrono::milliseconds(20);  // how long an adapter's peer took for one, about
-  TurnTaking turns_;
-  StreamTiming stream_timing_;                    // over a kernel RNIC
-  TurnTaking::Way way_ = TurnTaking::Way::kCopy;  // that the engine was told of
-  bool trimming_ = false;                         // the background looks whether the send buffer is used
-  uint32_t sinks_missed_ = 0;  // large writes in Pipelined Mode that found no lent memory, in a row
+  Lending lending_;
+  TransferPolicy policy_;
+  Sleeper reader_;         // while session_->being_read()
+  bool ending_ = false;    // StepToEnd has begun
+  bool trimming_ = false;  // the background looks whether the send buffer is used
 
   Board board_;
   PollBudget poll_budget_{config().cq_poll};

@@ -168,7 +168,7 @@ int StreamSocket::Shutdown(int fd, int how) {
   if (how != SHUT_WR && !receive_shut_) {
     // What has come stays to be read, and what comes: a receive that finds nothing ends.
     receive_shut_ = true;
-    sink_loan_.Revoke(*session_);
+    lending_.sink().loan.Revoke(*session_);
     WantBcopy(1);  // nobody lends the peer memory any more
   }
   if (how != SHUT_RD) {
@@ -264,7 +264,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   MendJump(lock, fd, __builtin_frame_address(0));
   if (shared_ != nullptr && !shared_->HasOthers(/*sure=*/true)) StopSharing();
   const linger& option = options_.linger_option();
-  AskLoansBack();
+  lending_.AskBack(*session_);
   leaving_ = shared_ != nullptr;
   if (!session_->link_ended() && !leaving_) {
     EndStream();
@@ -444,7 +444,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
     return {.done = true};
   }
   session_->Pump();
-  if (has_offers()) CollectLoans();
+  if (lending_.offered()) CollectLoans();
   LeadMove();
   const bool aborted = session_->engine().state() == engine::State::kAborted;
   const uint64_t heard = session_->queue_pair().counters().bytes_in;
@@ -459,7 +459,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
     session_->engine().Abort(engine::AbortReason::kLocal);
     session_->Pump();
   }
-  if (has_offers()) CollectLoans();
+  if (lending_.offered()) CollectLoans();
   BoundFinWait(now);
   const bool over = session_->link_ended() || now >= linger_until_;
   if (!over && more) return {.deadline = now};
@@ -515,8 +515,7 @@ void StreamSocket::DropSession() {
   QuietLinks::Leave(&quiet_);
   report_.Close(OpenStatistics(), session_.get(), names());
   if (session_ != nullptr) CollectLoans();
-  source_loan_.Drop();
-  sink_loan_.Drop();
+  lending_.Drop();
   DropShared();
   // A device's queue pair is one for all processes that inherited it: to destroy it here would end the
   // parent's connection.

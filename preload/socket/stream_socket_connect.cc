@@ -258,10 +258,9 @@ int StreamSocket::Disconnect(int fd) {
                   !session_->link_ended();
       // Others know the session: a thread in a call, or another process. To them it is a connection that is
       // over.
-      const bool ours =
-          shared_ == nullptr && !session_->being_read() && !source_loan_.offered() && !sink_loan_.offered();
+      const bool ours = shared_ == nullptr && !session_->being_read() && !lending_.offered();
       if (!ours || session_->queue_pair().owns_event_fd()) {
-        AskLoansBack();
+        lending_.AskBack(*session_);
         session_->engine().Abort(engine::AbortReason::kLocal);
         session_->Pump();
         AfterProgress();

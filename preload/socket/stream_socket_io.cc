@@ -208,7 +208,8 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   Time credit_deadline = kNever;
   bool looked = false;
   left_until_ = kNever;
-  NoteSend(total, !nonblocking);
+  policy_.SendBegins(
+      session_->engine(), total, !nonblocking, shared_ != nullptr, [this] { return traffic(); }, Now);
   for (;;) {
     if (foreign()) {  // since a sleep
       const int error = AwaitConnection(lock, nonblocking, options_.send_timeout(), &deadline);
@@ -492,7 +493,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     }
   }
   if (!peek && done > 0) {
-    turns_.Received(done);
+    policy_.Received(done);
     urgent_mark_.NoteRead();  // the next one is another
   }
   AfterProgress();

@@ -193,7 +193,7 @@ bool StreamSocket::ThawShared() {
   } else if (!session_->Thaw(ar.Take(ar.left()), LinkFd())) {
     return false;
   }
-  LearnWay();
+  ResetPolicy();
   session_->SetReadElsewhere(shared_->ReadElsewhere());
   session_->SetChanged(false);
   return true;
@@ -288,7 +288,7 @@ Duration StreamSocket::NextNap() {
 
 // The process ends. What it left unsent has to leave; the rest is the others', if there are any.
 void StreamSocket::FinishShared(Lock& lock, Time deadline) {
-  while (shared_ != nullptr && !foreign() && (responsible_ || has_offers()) && keeps_from_others() &&
+  while (shared_ != nullptr && !foreign() && (responsible_ || lending_.offered()) && keeps_from_others() &&
          Now() < deadline) {
     session_->Pump();
     session_->ReadAvailable();
@@ -347,11 +347,7 @@ void StreamSocket::ShareWithChild() {
 void StreamSocket::DisownAfterFork() {
   corked_.Clear();
   trimming_ = false;  // the background has forgotten it
-  // The thread that forks may do it in a handler, and be in such a call.
-  source_loan_.Forget(/*call_goes_on=*/source_lender_.IsCaller());
-  sink_loan_.Forget(/*call_goes_on=*/sink_lender_.IsCaller());
-  if (!source_lender_.IsCaller()) source_lender_.Clear();
-  if (!sink_lender_.IsCaller()) sink_lender_.Clear();
+  lending_.ForgetInChild();
   if (state_ == State::kSdp || state_ == State::kClosed) {
     report_.ForgetSlot();
     responsible_ = leaving_ = false;
