@@ -171,28 +171,12 @@ bool StreamSocket::MoveDescriptor(int from, int to) {
 
 // --- Readiness
 
-// The peer has said its last and gone, and the program has not: TCP knows no better than to wait for it in
-// CLOSE_WAIT. Programs that take POLLHUP for an error have still to read what came.
-bool StreamSocket::InCloseWait() const {
-  const engine::Engine& e = engine();
-  return e.state() == engine::State::kAborted && e.peer_closed() && !e.send_closed() && !send_shut_ &&
-         pending_error_ == 0 && e.abort_reason() != engine::AbortReason::kLocal &&
-         session_->cause().end == verbs::LinkEnd::kClosedByPeer;
-}
-
-short StreamSocket::ReadyEvents() const {
-  const engine::Engine& e = engine();
-  const bool aborted = e.state() == engine::State::kAborted || (session_->link_ended() && !e.peer_closed());
-  const bool peer_closed = e.peer_closed() || aborted;
-  const bool send_closed = !e.can_send();
-  short events = 0;
-  if (e.readable_bytes() >= LowWater() || peer_closed || receive_shut_) events |= POLLIN | POLLRDNORM;
-  if (Writable() || send_closed) events |= POLLOUT | POLLWRNORM;
-  if (peer_closed || receive_shut_) events |= POLLRDHUP;
-  if ((peer_closed || receive_shut_) && send_closed && !InCloseWait()) events |= POLLHUP;
-  if (pending_error_ != 0 || zero_copies_told_ != zero_copies_sent_) events |= POLLERR;
-  if (urgent_mark_.urgent(e)) events |= POLLPRI;
-  return events;
+short StreamSocket::ReadyNow() const {
+  return ReadyEvents(tcp_view(), {.low_water = LowWater(),
+                                  .writable = Writable(),
+                                  .urgent = urgent_mark_.urgent(engine()),
+                                  .told = zero_copies_told_ != zero_copies_sent_,
+                                  .close_wait = InCloseWait()});
 }
 
 short StreamSocket::WatchEvents() const { return session_->watch_events(); }
@@ -210,7 +194,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     if (!queue_pair().owns_event_fd())
       LookForRefusal();  // a device's queue is looked at before a sleep, and counted
     WantBcopy(LowWater());
-    readiness.events = ReadyEvents();
+    readiness.events = ReadyNow();
     readiness.watch = WatchEvents();
     readiness.link_fd = LinkOf(-1);
     readiness.device = LooksBeforeSleep();

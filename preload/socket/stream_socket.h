@@ -39,6 +39,7 @@
 #include "preload/socket/shared_connection.h"
 #include "preload/socket/socket.h"
 #include "preload/socket/socket_mutex.h"
+#include "preload/socket/tcp_answers.h"
 #include "preload/socket/transfer_policy.h"
 #include "preload/socket/urgent_mark.h"
 
@@ -256,8 +257,16 @@ class StreamSocket final : public Socket {
   void NotifyAll();
   void AnswerRefused();
   void NoteAbort();
-  short ReadyEvents() const;
-  bool InCloseWait() const;
+  // What poll finds, as poll events.
+  [[nodiscard]] short ReadyNow() const;
+  [[nodiscard]] bool InCloseWait() const { return preload::InCloseWait(tcp_view(), session_->cause().end); }
+  [[nodiscard]] TcpView tcp_view() const {
+    return {.engine = engine(),
+            .link_ended = session_->link_ended(),
+            .pending_error = pending_error_,
+            .receive_shut = receive_shut_,
+            .send_shut = send_shut_};
+  }
   [[nodiscard]] const engine::Engine& engine() const { return std::as_const(*session_).engine(); }
   [[nodiscard]] const verbs::QueuePair& queue_pair() const { return std::as_const(*session_).queue_pair(); }
   short WatchEvents() const;

@@ -459,19 +459,14 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       continue;
     }
     if (peek && done > 0 && done < std::min<uint64_t>(total, e.readable_bytes())) break;  // the mark
-    if (e.peer_closed() && (peek || e.readable_bytes() == 0)) break;  // even if a reset came behind the end
-    if (pending_error_ != 0) {
-      if (done > 0) break;
-      return Fail(TakeError());
-    }
-    if (receive_shut_) {
-      if (looked) break;
+    const ReceiveEnd end = EndOfReceive(tcp_view(), peek);
+    if (end == ReceiveEnd::kError && done == 0) return Fail(TakeError());
+    if (end == ReceiveEnd::kShut && !looked) {
       looked = true;
       LookAtLink();
       continue;
     }
-    if (e.state() == engine::State::kAborted || session_->link_ended())
-      break;  // the error was reported before: end of file
+    if (end != ReceiveEnd::kWaits) break;
     if (!looked && (nonblocking || options_.receive_timeout() != Duration::zero() || shared_ != nullptr ||
                     !session_->may_sleep_in_read())) {
       looked = true;

@@ -82,7 +82,7 @@ StreamSocket::QueueLook StreamSocket::LookAtQueue(const Wanted& wanted) {
   constexpr int kReadSide = POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI;
   const bool edge = (read && (wanted.events & kReadSide) != 0) ||
                     (write && (wanted.events & (POLLOUT | POLLWRNORM)) != 0) || (read && write);
-  const bool found = wanted.edges ? edge : (ReadyEvents() & wanted.events) != 0;
+  const bool found = wanted.edges ? edge : (ReadyNow() & wanted.events) != 0;
   return found ? QueueLook::kFound : QueueLook::kCame;
 }
 
