@@ -37,8 +37,6 @@ constexpr int kMostLooks = 64;
 // Numbers that a signal handler may add: the standard descriptors, and some.
 constexpr size_t kRoomForHandlers = 5;
 
-uint64_t PackSizes(uint32_t local, uint32_t remote) { return uint64_t{local} << 32 | remote; }
-
 }  // namespace
 
 Socket* Socket::New(int domain, int fd) {
@@ -91,16 +89,13 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   options_set_ = {};
   local_ = local;
   peer_ = peer;
-  role_ = role;
-  stream_timing_ = {};
-  LearnWay();
+  policy_ = {};
+  ResetPolicy();
   state_ = State::kSdp;
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  opened_at_ns_ = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  report_.Begin(role);
   ExpectSignals();
   NoteFirst();
-  TakeSlot();
+  report_.Open(Statistics(), *session_, names());
   AfterProgress();
   LeaveToBackground();
   QuietLinks::Enter(&quiet_);
@@ -115,9 +110,7 @@ void StreamSocket::BecomePlain(int fd, stats::FallbackReason reason, const std::
   }
   for (const int descriptor : descriptors_) FdTable::Remove(descriptor, this);
   descriptors_.clear();
-  for (const Observation& o : observers_) o.observer->OnPlain(o.fd);
-  observers_.clear();
-  waiters_.WakeAll();
+  board_.TellPlain();
 }
 
 bool StreamSocket::IsNonblocking(int fd) {
@@ -179,28 +172,12 @@ bool StreamSocket::MoveDescriptor(int from, int to) {
 
 // --- Readiness
 
-// The peer has said its last and gone, and the program has not: TCP knows no better than to wait for it in
-// CLOSE_WAIT. Programs that take POLLHUP for an error have still to read what came.
-bool StreamSocket::InCloseWait() const {
-  const engine::Engine& e = engine();
-  return e.state() == engine::State::kAborted && e.peer_closed() && !e.send_closed() && !send_shut_ &&
-         pending_error_ == 0 && e.abort_reason() != engine::AbortReason::kLocal &&
-         session_->cause().end == verbs::LinkEnd::kClosedByPeer;
-}
-
-short StreamSocket::ReadyEvents() const {
-  const engine::Engine& e = engine();
-  const bool aborted = e.state() == engine::State::kAborted || (session_->link_ended() && !e.peer_closed());
-  const bool peer_closed = e.peer_closed() || aborted;
-  const bool send_closed = !e.can_send();
-  short events = 0;
-  if (e.readable_bytes() >= LowWater() || peer_closed || receive_shut_) events |= POLLIN | POLLRDNORM;
-  if (Writable() || send_closed) events |= POLLOUT | POLLWRNORM;
-  if (peer_closed || receive_shut_) events |= POLLRDHUP;
-  if ((peer_closed || receive_shut_) && send_closed && !InCloseWait()) events |= POLLHUP;
-  if (pending_error_ != 0 || zero_copies_told_ != zero_copies_sent_) events |= POLLERR;
-  if (Urgent()) events |= POLLPRI;
-  return events;
+short StreamSocket::ReadyNow() const {
+  return ReadyEvents(tcp_view(), {.low_water = LowWater(),
+                                  .writable = Writable(),
+                                  .urgent = urgent_mark_.urgent(engine()),
+                                  .told = zero_copies_told_ != zero_copies_sent_,
+                                  .close_wait = InCloseWait()});
 }
 
 short StreamSocket::WatchEvents() const { return session_->watch_events(); }
@@ -218,14 +195,15 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     if (queue_pair().pollable() == nullptr)
       LookForRefusal();  // a device's queue is looked at before a sleep, and counted
     WantBcopy(LowWater());
-    readiness.events = ReadyEvents();
+    readiness.events = ReadyNow();
     readiness.watch = WatchEvents();
     readiness.link_fd = LinkOf(-1);
     readiness.device = LooksBeforeSleep();
     if (readiness.device) readiness.look = poll_budget_.Next();
     readiness.read_ahead = readiness.shared && engine().readable_bytes() >= kReadAheadOfShared;
-    readiness.read_edge = engine().read_edge() + link_edge_;
-    readiness.write_edge = WriteEdge();
+    const Board::Edges edges = board_.edges(engine());
+    readiness.read_edge = edges.read;
+    readiness.write_edge = edges.write;
   } else if (state_ == State::kListening) {
     readiness.listener_fds[0] = listener_->sdp_fd();
     readiness.listener_fds[1] = listener_->ready_fd();
@@ -235,7 +213,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     readiness.events = POLLOUT | POLLWRNORM | POLLHUP;
     if (pending_error_ != 0) readiness.events |= POLLERR;
     if (connect_failed_) readiness.events |= POLLIN | POLLRDNORM | POLLRDHUP;
-    readiness.read_edge = readiness.write_edge = link_edge_;
+    readiness.read_edge = readiness.write_edge = board_.edges().read;
   }
   return readiness;
 }
@@ -259,7 +237,7 @@ void StreamSocket::ReportLater(int error) {
   const Lock lock(mutex_);
   if (state_ != State::kSdp || pending_error_ != 0) return;
   pending_error_ = error;
-  ++link_edge_;
+  board_.Bump();
   AfterProgress();
 }
 
@@ -315,12 +293,12 @@ void StreamSocket::TakeUntold() {
 
 void StreamSocket::AddWaiter(Waiter* waiter) {
   std::lock_guard lock(mutex_.own());
-  waiters_.Add(waiter);
+  board_.Add(waiter);
 }
 
 void StreamSocket::RemoveWaiter(Waiter* waiter) {
   std::lock_guard lock(mutex_.own());
-  waiters_.Remove(waiter);
+  board_.Remove(waiter);
 }
 
 StreamSocket::State StreamSocket::AddObserver(ReadinessObserver* observer, int fd) {
@@ -328,45 +306,31 @@ StreamSocket::State StreamSocket::AddObserver(ReadinessObserver* observer, int f
   if (state_ == State::kPlain) return State::kPlain;
   if (state_ == State::kSdp && !foreign()) TakeUntold();
   const short watch = state_ == State::kSdp && !foreign() ? WatchEvents() : -1;
-  observers_.push_back({.observer = observer, .fd = fd, .watch = watch});
+  board_.Observe(observer, fd, watch);
   if (watch >= 0) observer->OnWatch(fd, LinkOf(fd), watch);
   return state_;
 }
 
 void StreamSocket::RemoveObserver(ReadinessObserver* observer, int fd) {
   std::lock_guard lock(mutex_);
-  std::erase_if(observers_, [&](const Observation& o) { return o.observer == observer && o.fd == fd; });
+  board_.Forget(observer, fd);
 }
 
 // --- After every input and command: who has to hear of it.
 
 void StreamSocket::AfterProgress(bool publish) {
   if (foreign()) return;  // since a sleep: what is known of it here is old
-  if (has_offers()) CollectLoans();
+  if (lending_.offered()) CollectLoans();
   if (session_->moving() || seen_move_steps_ != session_->move_steps()) FollowMove();
   const engine::Engine& e = engine();
   if (receive_shut_ && e.refused_data()) AnswerRefused();
-  if (!observers_.empty()) WantBcopy(LowWater());
+  if (board_.observed()) WantBcopy(LowWater());
   if (!abort_noted_ && (e.state() == engine::State::kAborted || session_->link_ended())) NoteAbort();
   NoteSendRoom();
-  const bool changed = seen_read_edge_ != e.read_edge() + link_edge_ || seen_write_edge_ != WriteEdge();
-  if (changed) {
-    seen_read_edge_ = e.read_edge() + link_edge_;
-    seen_write_edge_ = WriteEdge();
-    waiters_.WakeAll();
-    TellOwner();
-  }
-  if (!observers_.empty()) {
-    const short watch = WatchEvents();
-    for (Observation& o : observers_) {
-      if (o.watch != watch) {
-        o.watch = watch;
-        o.observer->OnWatch(o.fd, LinkOf(o.fd), watch);
-      }
-      if (changed) o.observer->OnChange(o.fd);
-    }
-  }
-  if (publish) PublishStats();
+  const bool changed = board_.Compare(e);
+  if (changed) TellOwner();
+  if (board_.observed()) board_.TellObservers(*session_, WatchEvents(), changed);
+  if (publish) report_.Publish(*session_, names());
 }
 
 // Shut down both ways, a socket takes no more: as TCP, it resets who sends all the same.
@@ -383,7 +347,7 @@ void StreamSocket::NoteAbort() {
   const engine::Engine& e = session_->engine();
   const verbs::LinkCause& cause = session_->cause();
   abort_noted_ = true;
-  ++link_edge_;
+  board_.Bump();
   if (e.state() != engine::State::kAborted) return;  // in good order
   // The peer had nothing more to say and left without waiting for our end: only what we send from now on is
   // an error.
@@ -396,7 +360,7 @@ void StreamSocket::NoteAbort() {
     LogAbort(peer_, e.abort_reason(), cause, session_->recorder());
   }
   if (session_->link_outlives_abort()) Background::Add(&task_, Duration::zero());
-  if (slot_ != nullptr) PublishAll();
+  report_.PublishAll(*session_, names());
 }
 
 int StreamSocket::TakeError() {
@@ -406,44 +370,10 @@ int StreamSocket::TakeError() {
   return error;
 }
 
-void StreamSocket::TakeSlot() {
-  static std::atomic<uint32_t> connections{0};
-  if (connection_ == 0) connection_ = connections.fetch_add(1, std::memory_order_relaxed) + 1;
-  stats::StatsSegment* const segment = Statistics();
-  if (segment == nullptr) return session_->recorder().Detach();
-  const stats::ConnectionRecord record = Describe();
-  published_sizes_ = PackSizes(record.local_buffer_size, record.remote_buffer_size);
-  slot_ = segment->AcquireSlot(record);
-  if (slot_ != nullptr) session_->recorder().Attach(segment, slot_, record);
-}
-
-void StreamSocket::PublishStats() {
-  if (slot_ == nullptr) return;
-  // Beside the counters little changes: the size of Private Buffers, once or twice (SDP 10.6).
-  const engine::Stats& s = engine().stats();
-  if (PackSizes(s.local_buffer_size, s.remote_buffer_size) == published_sizes_)
-    return stats::StatsSegment::Publish(slot_, CountConnection(*session_));
-  PublishAll();
-}
-
-void StreamSocket::PublishAll() {
-  const stats::ConnectionRecord record = Describe();
-  published_sizes_ = PackSizes(record.local_buffer_size, record.remote_buffer_size);
-  stats::StatsSegment::Publish(slot_, record);
-}
-
-stats::ConnectionRecord StreamSocket::Describe() const {
-  stats::ConnectionRecord record = DescribeConnection(
-      *session_, role_, descriptors_.empty() ? -1 : descriptors_.front(), local_, peer_, sdp_peer_);
-  record.opened_at_ns = opened_at_ns_;
-  record.connection = connection_;
-  return record;
-}
-
 void StreamSocket::LeaveToBackground() {
   if (session_ == nullptr) return;
   const bool trim = !trimming_ && engine().send_buffer_memory() != 0;
-  if (!trim && !session_->has_unsent() && held_.empty() && !ListensForPeer()) return;
+  if (!trim && !session_->has_unsent() && corked_.empty() && !ListensForPeer()) return;
   trimming_ = trimming_ || trim;
   Background::Add(&task_);
 }

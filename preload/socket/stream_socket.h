@@ -20,42 +20,30 @@
 #include "preload/inheritance.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
+#include "preload/socket/board.h"
 #include "preload/socket/call_mark.h"
 #include "preload/socket/co_holders.h"
 #include "preload/socket/connect_attempt.h"
+#include "preload/socket/corked.h"
 #include "preload/socket/guests.h"
 #include "preload/socket/handover.h"
 #include "preload/socket/kept_options.h"
+#include "preload/socket/lending.h"
 #include "preload/socket/listener.h"
-#include "preload/socket/loan.h"
 #include "preload/socket/option_log.h"
 #include "preload/socket/poll_budget.h"
 #include "preload/socket/quiet_links.h"
+#include "preload/socket/report.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/session.h"
 #include "preload/socket/shared_connection.h"
 #include "preload/socket/socket.h"
 #include "preload/socket/socket_mutex.h"
-#include "preload/socket/stream_timing.h"
-#include "preload/socket/turn_taking.h"
-#include "preload/socket/waiter.h"
-#include "preload/stats_segment.h"
+#include "preload/socket/tcp_answers.h"
+#include "preload/socket/transfer_policy.h"
+#include "preload/socket/urgent_mark.h"
 
 namespace sdp::preload {
-
-// Who wants to hear of a socket's readiness without sleeping in it: an EpollSet. Called with the socket's
-// lock held.
-class ReadinessObserver {
- public:
-  virtual ~ReadinessObserver() = default;
-  // Something may have become ready.
-  virtual void OnChange(int fd) = 0;
-  // What the descriptor should be watched for from now on, as poll events; 0: nothing.
-  // That is `link_fd`: the same, unless the RNIC has a descriptor of its own for the connection.
-  virtual void OnWatch(int fd, int link_fd, short events) = 0;
-  // The socket is plain TCP now: the kernel answers for it.
-  virtual void OnPlain(int fd) = 0;
-};
 
 class StreamSocket final : public Socket {
  public:
@@ -245,11 +233,6 @@ class StreamSocket final : public Socket {
    private:
     StreamSocket* const socket_;
   };
-  struct Observation {
-    ReadinessObserver* observer;
-    int fd;
-    short watch;
-  };
   using Lock = std::unique_lock<SocketMutex>;
 
   ~StreamSocket() override;
@@ -273,11 +256,18 @@ class StreamSocket final : public Socket {
   void NotifyAll();
   void AnswerRefused();
   void NoteAbort();
-  short ReadyEvents() const;
-  bool InCloseWait() const;
+  // What poll finds, as poll events.
+  [[nodiscard]] short ReadyNow() const;
+  [[nodiscard]] bool InCloseWait() const { return preload::InCloseWait(tcp_view(), session_->cause().end); }
+  [[nodiscard]] TcpView tcp_view() const {
+    return {.engine = engine(),
+            .link_ended = session_->link_ended(),
+            .pending_error = pending_error_,
+            .receive_shut = receive_shut_,
+            .send_shut = send_shut_};
+  }
   [[nodiscard]] const engine::Engine& engine() const { return std::as_const(*session_).engine(); }
   [[nodiscard]] const verbs::QueuePair& queue_pair() const { return std::as_const(*session_).queue_pair(); }
-  [[nodiscard]] uint64_t WriteEdge() const { return engine().write_edge() + link_edge_ + room_edge_; }
   short WatchEvents() const;
   int LinkOf(int fd) const { return session_ != nullptr ? session_->LinkOf(fd) : fd; }
   bool IsNonblocking(int fd);
@@ -328,7 +318,7 @@ class StreamSocket final : public Socket {
   };
   // Behind progress: something that this wait is for.
   [[nodiscard]] bool CameFor(Awaited awaited, const WaitMark& mark) const {
-    return awaited == Awaited::kAll || waiters_.wakes() != mark.wakes || session_->link_ended() ||
+    return awaited == Awaited::kAll || board_.wakes() != mark.wakes || session_->link_ended() ||
            (awaited == Awaited::kData && read_side() != mark.read_side);
   }
   // Looks for a bounded time, with `lock` given back in between, over what is no use to the caller (credit,
@@ -338,12 +328,12 @@ class StreamSocket final : public Socket {
                                      Signals signals);
   bool TakeBeforeSleep(Awaited awaited);
   void LeaveToBackground();
-  // A place in the statistics for the connection, and for what it notes down.
-  void TakeSlot();
-  void PublishStats();
-  void PublishAll();
-  void PublishListener();
-  stats::ConnectionRecord Describe() const;
+  [[nodiscard]] Report::Names names() const {
+    return {.fd = descriptors_.empty() ? -1 : descriptors_.front(),
+            .local = local_,
+            .peer = peer_,
+            .sdp_peer = sdp_peer_};
+  }
 
   // What this thread's earlier call has left behind because a signal handler jumped out of it. First in every
   // call that may sleep, or that takes from the link.
@@ -358,10 +348,7 @@ class StreamSocket final : public Socket {
   // stream_socket_urgent.cc
   ssize_t ReceiveOutOfBand(std::span<const MutableBytes> room, int flags, int* out_flags);
   void PassMark();
-  [[nodiscard]] bool AtMark() const;  // SIOCATMARK
-  [[nodiscard]] bool MarkPassed() const;
-  [[nodiscard]] bool Urgent() const;              // POLLPRI
-  [[nodiscard]] uint64_t ReadableAtOnce() const;  // FIONREAD
+  [[nodiscard]] uint64_t ReadableAtOnce() const { return urgent_mark_.readable_at_once(engine()); }
   [[nodiscard]] bool FillsReceiveBuffer() const;
 
   // stream_socket_options.cc
@@ -401,13 +388,8 @@ class StreamSocket final : public Socket {
   // The link at `fd` is waited for, if anything of it is of interest.
   [[nodiscard]] Background::Wait LinkWait(int fd, Time deadline) const;
 
-  // stream_socket_hold.cc: what MSG_MORE and TCP_CORK keep back. Empty again before anything else is sent.
-  // Keeps the bytes of `data` for the next message, if there is time and room to; false: send them.
-  bool Hold(const iovec* iov, size_t count, size_t total);
-  // Takes bytes as Engine::Send, those kept back first, and hands them to the link. How many of `data`;
-  // *moved: of both.
-  size_t SendBehindHeld(std::span<const Bytes> data, engine::SendFlags flags, size_t* moved);
-  void PushHeld();
+  // Keeps the bytes of `data` for the next message, if there are time and room to. False: send them.
+  bool Cork(std::span<const iovec> data, size_t total);
 
   // stream_socket_shared.cc
   friend class SocketMutex;
@@ -458,7 +440,7 @@ class StreamSocket final : public Socket {
   // Of a connection that others hold, too: what this process has to bring to its end before they can go on
   // without it.
   [[nodiscard]] bool keeps_from_others() const {
-    return session_->has_unsent() || (has_offers() && !session_->link_ended());
+    return session_->has_unsent() || (lending_.offered() && !session_->link_ended());
   }
   // Until foreign() no longer holds: the call waits as for a peer that takes nothing, or says nothing. 0, or
   // an errno: EAGAIN, EINTR; EIO: it never will. `deadline`: of the whole call; if it has none yet, `timeout`
@@ -490,17 +472,13 @@ class StreamSocket final : public Socket {
   bool LendsAhead(size_t room);
   // Before a large write: has the peer's reader lent its memory meanwhile, or does it in a moment?
   void LookForSinkAvail(Lock& lock, int fd, size_t size);
-  // A send of so many bytes begins: what it says of the traffic (turn_taking.h).
-  void NoteSend(size_t total, bool blocking);
-  // Nobody has said what is to be used from which size on.
-  bool ChoosesFreely() const;
-  bool ChoosesByTime() const;
-  // Others may have led the engine in another way, or it has another connection.
-  void LearnWay();
-  // The engine hears of turns_.way().
-  void GoThatWay();
-  // The peer knows of memory of this process's.
-  [[nodiscard]] bool has_offers() const { return source_loan_.offered() || sink_loan_.offered(); }
+  // The connection, as the policy has to know it.
+  [[nodiscard]] TransferPolicy::Connection traffic() const;
+  void ResetPolicy() { policy_.Reset(session_->engine(), traffic()); }
+  class WhileLent;
+  // While memory is lent to be read: until it has been, the call is interrupted or late, or no reader comes.
+  // Returns 0, EINTR or EAGAIN.
+  int AwaitReader(Lock& lock, int fd, size_t size, Time deadline, Signals signals);
   int WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals,
                   Time solicited_until = Time{});
   // Nothing is waited for on this connection but that the memory comes back which a sender has lent, and
@@ -508,7 +486,6 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool AwaitsSolicitedAlone() const;
   void FinishLoan(Lock& lock, int fd, Loan* loan);
   void CollectLoans();
-  void AskLoansBack();
   // The same where the connection is to be other processes', too: copies come back as well.
   void WithdrawLoans();
   // A reader only looks, or does not wait, and `enough` bytes are not here: what the peer offers to be read
@@ -637,12 +614,8 @@ class StreamSocket final : public Socket {
   bool locked_for_fork_ = false;
   bool foreign_ = false;                      // inherited by fork and not shared: the parent's connection
   std::unique_ptr<SharedConnection> shared_;  // while other processes hold the connection, too
-  bool has_owner_ = false;                    // F_SETOWN
-  bool urgent_raised_ = false;                // SIGURG, since a sleeping reader last looked
-  std::optional<uint32_t> passed_mark_;       // a receive has passed the mark that is next and found nothing
-                                              // behind it; announcements of urgent data till then
-  uint32_t told_urgent_ = 0;                  // announcements of urgent data that the owner was told of
-  bool away_ = false;                         // another process keeps the connection to itself
+  UrgentMark urgent_mark_;
+  bool away_ = false;  // another process keeps the connection to itself
   Time look_for_refusal_{};
   bool waited_for_connect_ = false;  // by a fork, in vain
   bool waited_in_vain_ = false;      // for that process; since it has gone away
@@ -655,33 +628,16 @@ class StreamSocket final : public Socket {
   Time left_until_ =
       kNever;  // a writer leaves reading to another process till then; kNever: it has not begun to
 
-  Loan source_loan_{Loan::Kind::kSource};
-  Loan sink_loan_{Loan::Kind::kSink};
-  Sleeper source_lender_;
-  Sleeper sink_lender_;
-  Sleeper reader_;              // while session_->being_read()
-  bool ending_ = false;         // StepToEnd has begun
-  uint32_t copies_wanted_ = 0;  // large writes to be copied, because the last loan found no reader
-  uint32_t copied_in_a_row_ = 0;
-  Duration mebibyte_read_ = std::chrono::milliseconds(20);  // how long an adapter's peer took for one, about
-  TurnTaking turns_;
-  StreamTiming stream_timing_;                    // over a kernel RNIC
-  TurnTaking::Way way_ = TurnTaking::Way::kCopy;  // that the engine was told of
-  bool trimming_ = false;                         // the background looks whether the send buffer is used
-  uint32_t sinks_missed_ = 0;  // large writes in Pipelined Mode that found no lent memory, in a row
+  Lending lending_;
+  TransferPolicy policy_;
+  Sleeper reader_;         // while session_->being_read()
+  bool ending_ = false;    // StepToEnd has begun
+  bool trimming_ = false;  // the background looks whether the send buffer is used
 
-  WaiterList waiters_;
+  Board board_;
   PollBudget poll_budget_{config().cq_poll};
-  std::vector<Observation> observers_;
-  uint64_t seen_read_edge_ = 0;
-  uint64_t seen_write_edge_ = 0;
   uint32_t seen_move_steps_ = 0;
-  uint64_t link_edge_ = 0;  // grows when an error or the end comes without the engine's edges
-  uint64_t room_edge_ = 0;  // grows when SO_SNDBUF lets a writer go on
-  bool send_full_ = false;  // it did not, when last looked
-
-  std::vector<std::byte> held_;  // sent with MSG_MORE or a cork: leaves with what follows, or at held_until_
-  Time held_until_ = kNever;
+  Corked corked_;
 
   Task task_{this};
   QuietLink quiet_{this};
@@ -697,14 +653,8 @@ class StreamSocket final : public Socket {
   Time linger_until_ = kNever;
   bool fin_wait_bounded_ = false;
 
-  stats::Slot* slot_ = nullptr;
-  uint64_t published_sizes_ = 0;  // of Private Buffers, as the slot has them
-  stats::Role role_ = stats::Role::kNone;
-  uint32_t connection_ = 0;    // its number in this process, for the statistics
-  uint64_t opened_at_ns_ = 0;  // CLOCK_REALTIME
+  Report report_;
   Address sdp_peer_;
-  uint64_t accepted_sdp_ = 0;
-  uint64_t accepted_tcp_ = 0;
   uint32_t accepted_in_a_row_ = 0;  // over SDP, without a look for others
 };
 

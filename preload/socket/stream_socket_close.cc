@@ -154,14 +154,14 @@ int StreamSocket::Shutdown(int fd, int how) {
     receive_shut_ = receive_shut_ || how != SHUT_WR;
     send_shut_ = how != SHUT_RD;
     connect_reported_ = true;
-    ++link_edge_;
+    board_.Bump();
     AfterProgress();
     return 0;
   }
   const bool over =
       e.state() == engine::State::kClosed && !session_->has_unsent();  // both ends have been exchanged
   if (over || e.state() == engine::State::kAborted || session_->link_ended()) {
-    ++link_edge_;  // TCP tells sleepers even of that
+    board_.Bump();  // TCP tells sleepers even of that
     AfterProgress();
     return Fail(ENOTCONN);
   }
@@ -170,11 +170,11 @@ int StreamSocket::Shutdown(int fd, int how) {
   if (how != SHUT_WR && !receive_shut_) {
     // What has come stays to be read, and what comes: a receive that finds nothing ends.
     receive_shut_ = true;
-    sink_loan_.Revoke(*session_);
+    lending_.sink().loan.Revoke(*session_);
     WantBcopy(1);  // nobody lends the peer memory any more
   }
   if (how != SHUT_RD) {
-    PushHeld();
+    corked_.Push(*session_);
     e.CloseSend();
   }
   if (receive_shut_ && !e.can_send()) e.RefuseReceive();
@@ -187,7 +187,7 @@ int StreamSocket::Shutdown(int fd, int how) {
   } else if (receive_shut_ && session_->read_here() && !reader_.End()) {
     session_->NudgeReader();
   }
-  ++link_edge_;
+  board_.Bump();
   AfterProgress();
   LeaveToBackground();
   return 0;
@@ -205,8 +205,7 @@ int StreamSocket::Close(int fd) {
   if (KeepForCalls(fd)) return real.close(fd);
   if (state_ == State::kSdp && LeaveToOthers()) {
     state_ = State::kClosed;
-    waiters_.WakeAll();
-    observers_.clear();
+    board_.TellClosed();
     DropSession();
     errno = saved;
     return real.close(fd);
@@ -267,7 +266,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   MendJump(lock, fd, __builtin_frame_address(0));
   if (shared_ != nullptr && !shared_->HasOthers(/*sure=*/true)) StopSharing();
   const linger& option = options_.linger_option();
-  AskLoansBack();
+  lending_.AskBack(*session_);
   leaving_ = shared_ != nullptr;
   if (!session_->link_ended() && !leaving_) {
     EndStream();
@@ -290,8 +289,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   }
   AfterProgress();
   state_ = State::kClosed;
-  waiters_.WakeAll();
-  observers_.clear();
+  board_.TellClosed();
   const int result = CloseNumber(fd);
   if (linger_fd_ < 0) {
     if (!session_->read_here()) DropSession();
@@ -316,11 +314,11 @@ void StreamSocket::EndStream() {
   // Shut down before, it may have nothing to wait for any more but what TCP_LINGER2 says.
   const bool in_fin_wait = e.state() == engine::State::kSendClosed && !session_->has_unsent() &&
                            FinWait(queue_pair().event_fd()) < Duration::zero();
-  if (Resets(option) || e.readable_bytes() + e.advertised_bytes() > 0 || Urgent() || e.refused_data() ||
-      in_fin_wait) {
+  if (Resets(option) || e.readable_bytes() + e.advertised_bytes() > 0 || urgent_mark_.urgent(e) ||
+      e.refused_data() || in_fin_wait) {
     e.Abort(engine::AbortReason::kLocal);
   } else {
-    PushHeld();
+    corked_.Push(*session_);
     e.CloseSend();
     e.CloseReceive();
   }
@@ -361,9 +359,9 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
   }
   if (!session_->moving()) OnlyLooks();
   const Time look_again = shared_ != nullptr ? now + NextNap() : kNever;
-  if (!held_.empty() && now >= held_until_) {
-    PushHeld();
-    held_until_ = now + Background::kGrace;
+  if (now >= corked_.due()) {
+    corked_.Push(*session_);
+    corked_.SetDue(now + Background::kGrace);
   }
   if (session_->moving()) return RunMove(look_again);
   if (session_->link_outlives_abort()) {
@@ -448,7 +446,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
     return {.done = true};
   }
   session_->Pump();
-  if (has_offers()) CollectLoans();
+  if (lending_.offered()) CollectLoans();
   LeadMove();
   const bool aborted = session_->engine().state() == engine::State::kAborted;
   const uint64_t heard = session_->queue_pair().counters().bytes_in;
@@ -463,7 +461,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
     session_->engine().Abort(engine::AbortReason::kLocal);
     session_->Pump();
   }
-  if (has_offers()) CollectLoans();
+  if (lending_.offered()) CollectLoans();
   BoundFinWait(now);
   const bool over = session_->link_ended() || now >= linger_until_;
   if (!over && more) return {.deadline = now};
@@ -511,23 +509,15 @@ void StreamSocket::Vanished(int fd) {
   QuietLinks::Leave(&quiet_);
   if (session_ == nullptr || !session_->read_here()) DropSession();
   state_ = State::kClosed;
-  waiters_.WakeAll();
+  board_.WakeAll();
 }
 
 // The connection is over (or the listener closed): its counters become history, its descriptor goes.
 void StreamSocket::DropSession() {
   QuietLinks::Leave(&quiet_);
-  if (slot_ != nullptr) {
-    if (session_ != nullptr) {
-      PublishStats();
-      session_->recorder().Detach();
-    }
-    if (stats::StatsSegment* segment = OpenStatistics()) segment->ReleaseSlot(slot_);
-    slot_ = nullptr;
-  }
+  report_.Close(OpenStatistics(), session_.get(), names());
   if (session_ != nullptr) CollectLoans();
-  source_loan_.Drop();
-  sink_loan_.Drop();
+  lending_.Drop();
   DropShared();
   // A device's queue pair is one for all processes that inherited it: to destroy it here would end the
   // parent's connection.

@@ -160,7 +160,7 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
       const int result = FinishConnect(fd, outcome);
       const int error = errno;
       if (outcome == ConnectAttempt::Outcome::kFailed) Unconnect(fd);
-      waiters_.WakeAll();
+      board_.WakeAll();
       errno = error;
       return result;
     }
@@ -255,10 +255,9 @@ int StreamSocket::Disconnect(int fd) {
                   !session_->link_ended();
       // Others know the session: a thread in a call, or another process. To them it is a connection that is
       // over.
-      const bool ours =
-          shared_ == nullptr && !session_->being_read() && !source_loan_.offered() && !sink_loan_.offered();
+      const bool ours = shared_ == nullptr && !session_->being_read() && !lending_.offered();
       if (!ours || queue_pair().device() != nullptr) {
-        AskLoansBack();
+        lending_.AskBack(*session_);
         session_->engine().Abort(engine::AbortReason::kLocal);
         session_->Pump();
         AfterProgress();
@@ -268,20 +267,17 @@ int StreamSocket::Disconnect(int fd) {
           pending_error_ = ECONNRESET;  // a sleeper's, who would read an end
         return 0;
       }
-      for (Observation& o : observers_) {
-        o.watch = 0;
-        o.observer->OnWatch(o.fd, LinkOf(o.fd), 0);
-      }
+      board_.TellObservers(*session_, 0, false);
       of_rnic = queue_pair().device() != nullptr;
       // The engine's edges end with it, and whoever has seen them is to see this one.
-      link_edge_ = std::max(engine().read_edge() + link_edge_, WriteEdge());
+      board_.Outlive(engine());
       DropSession();
       trimming_ = false;
       zero_copies_told_ = zero_copies_sent_ = 0;
       peer_ = {};
-      passed_mark_.reset();
+      urgent_mark_.NoteRead();
       abort_noted_ = connect_reported_ = receive_shut_ = send_shut_ = false;
-      held_.clear();
+      corked_.Clear();
       break;
     }
   }
@@ -300,9 +296,9 @@ int StreamSocket::Disconnect(int fd) {
     error_outlived_ = pending_error_ != 0;
   }
   errno = saved;
-  ++link_edge_;
-  for (const Observation& o : observers_) o.observer->OnChange(o.fd);
-  waiters_.WakeAll();
+  board_.Bump();
+  board_.TellChange();
+  board_.WakeAll();
   return 0;
 }
 
@@ -430,10 +426,10 @@ void StreamSocket::EndAttempt(int fd, ConnectAttempt::Outcome outcome) {
   const Address target = attempt_->target();
   if (FinishConnect(fd, outcome) == kPassThrough) ConnectWithoutBlocking(fd, target);
   if (connect_failed_) {
-    ++link_edge_;
-    for (const Observation& o : observers_) o.observer->OnChange(o.fd);
+    board_.Bump();
+    board_.TellChange();
   }
-  waiters_.WakeAll();
+  board_.WakeAll();
 }
 
 // The application asks whether the connect is done: what has come meanwhile need not wait until the helper

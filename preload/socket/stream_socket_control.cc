@@ -62,7 +62,7 @@ ssize_t StreamSocket::SendZeroCopy(int fd, const iovec* iov, size_t count, int f
   // The memory is the caller's again already.
   if (sent > 0 && options_.zero_copy() && state_ == State::kSdp) {
     ++zero_copies_sent_;
-    ++link_edge_;
+    board_.Bump();
     AfterProgress();
   }
   errno = error;

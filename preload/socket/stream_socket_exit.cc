@@ -158,7 +158,7 @@ void StreamSocket::SayEndAtOnce() {
       (option.l_onoff != 0 && option.l_linger == 0))
     return;
   if (session_->link_ended() || session_->has_unsent()) return;
-  PushHeld();
+  corked_.Push(*session_);
   session_->engine().CloseSend();
   session_->Pump();
 }
@@ -179,7 +179,7 @@ void StreamSocket::UnlockAfterFork() {
 void StreamSocket::NoteForkInParent() {
   if (listener_ != nullptr) listener_->NoteFork(/*in_child=*/false);
   // What asks for it back may not have left; for the answer somebody has to look.
-  if (state_ == State::kSdp && has_offers()) LeaveToBackground();
+  if (state_ == State::kSdp && lending_.offered()) LeaveToBackground();
 }
 
 }  // namespace sdp::preload

@@ -83,7 +83,7 @@ SharedConnection::View StreamSocket::LockToGive(bool brings, Time deadline) {
 
 bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connection* out) {
   if (!shareable()) return false;
-  PushHeld();
+  corked_.Push(*session_);
   if (giver == Giver::kStays) SettleLoans(Time{});
   if (shared_ == nullptr && !StartSharing()) return false;
   const Guests::Guest* const guest = guests.Of(&shared_->arena());
@@ -182,7 +182,7 @@ bool StreamSocket::TakeUp(Bytes front) {
     shared_.reset();
     return false;
   }
-  has_owner_ = HasOwner(descriptors_.front());
+  board_.SetHasOwner(HasOwner(descriptors_.front()));
   ExpectSignals();
   if (!here) {
     shared_->Unlock();
@@ -215,7 +215,7 @@ bool StreamSocket::TakeUpListening(const Handover::Listener& from, const Handove
   plain_clients_allowed_ = from.plain_clients_allowed;
   listener_ = Listener::TakeUp(this, from, fds);
   if (listener_ == nullptr) return false;
-  has_owner_ = HasOwner(fd);
+  board_.SetHasOwner(HasOwner(fd));
   EnterListening(fd);
   return true;
 }

@@ -43,7 +43,7 @@ bool StreamSocket::KeepForCalls(int fd) {
   NoteLingering();
   kept_for_calls_ = true;
   session_->queue_pair().SetEventFd(hidden);
-  observers_.clear();
+  board_.ForgetObservers();
   return true;
 }
 

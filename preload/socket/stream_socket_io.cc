@@ -201,14 +201,15 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   }
   const bool nonblocking = (flags & MSG_DONTWAIT) != 0 || IsNonblocking(fd);
   const bool more = (flags & MSG_MORE) != 0 || options_.cork() || (!nonblocking && ForcesTransactions());
-  const bool may_hold =
+  const bool may_cork =
       (flags & MSG_OOB) == 0 && total > 0 && pending_error_ == 0 && session_->engine().can_send();
-  if (more && may_hold && Hold(iov, count, total)) return static_cast<ssize_t>(total);
+  if (more && may_cork && Cork({iov, count}, total)) return static_cast<ssize_t>(total);
   engine::SendFlags send_flags{.out_of_band = (flags & MSG_OOB) != 0};
   Time credit_deadline = kNever;
   bool looked = false;
   left_until_ = kNever;
-  NoteSend(total, !nonblocking);
+  policy_.SendBegins(
+      session_->engine(), total, !nonblocking, shared_ != nullptr, [this] { return traffic(); }, Now);
   for (;;) {
     if (foreign()) {  // since a sleep
       const int error = AwaitConnection(lock, nonblocking, options_.send_timeout(), &deadline);
@@ -232,7 +233,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
       lock.unlock();
       return FailPipe(flags);
     }
-    if (!nonblocking && !send_flags.out_of_band && held_.empty()) {
+    if (!nonblocking && !send_flags.out_of_band && corked_.empty()) {
       const auto rest = data.Rest();
       if (!rest.empty()) LookForSinkAvail(lock, fd, rest.front().size());
       if (state_ != State::kSdp)
@@ -266,7 +267,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
       engine::SendFlags flags = send_flags;
       flags.out_of_band = flags.out_of_band && !data.RestIsMore(rest);
       size_t moved;
-      data.Advance(SendBehindHeld(rest, flags, &moved));
+      data.Advance(corked_.Send(*session_, rest, flags, &moved));
       if (moved == 0) break;
       left_until_ = kNever;
       if (data.left() == 0 || session_->end_unread()) break;
@@ -329,7 +330,7 @@ ssize_t StreamSocket::SendToNobody(size_t bytes) {
   if (bytes == 0) return 0;
   pending_error_ = EPIPE;
   send_shut_ = true;
-  ++link_edge_;
+  board_.Bump();
   AfterProgress();
   return static_cast<ssize_t>(bytes);
 }
@@ -391,8 +392,8 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       if (error != 0) return Fail(error);
     }
     const engine::Engine& e = engine();
-    if (!peek && done == 0 && !(slept && has_owner_))
-      PassMark();  // the handler of a SIGURG that came meanwhile is first
+    // The handler of a SIGURG that came meanwhile is first.
+    if (!peek && done == 0 && e.at_mark() && !(slept && board_.has_owner())) PassMark();
     if (peek) done = 0;
     // TCP stops a read at the mark, also at one that has come while it slept. Nothing is lent for what is
     // behind it either.
@@ -440,7 +441,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       }
     }
     if (ForcesTransactions()) [[unlikely]]
-      PushHeld();
+      corked_.Push(*session_);
     if (peek && done < total && !looked) {
       // Programs look again and again until enough is there.
       looked = true;
@@ -458,19 +459,14 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
       continue;
     }
     if (peek && done > 0 && done < std::min<uint64_t>(total, e.readable_bytes())) break;  // the mark
-    if (e.peer_closed() && (peek || e.readable_bytes() == 0)) break;  // even if a reset came behind the end
-    if (pending_error_ != 0) {
-      if (done > 0) break;
-      return Fail(TakeError());
-    }
-    if (receive_shut_) {
-      if (looked) break;
+    const ReceiveEnd end = EndOfReceive(tcp_view(), peek);
+    if (end == ReceiveEnd::kError && done == 0) return Fail(TakeError());
+    if (end == ReceiveEnd::kShut && !looked) {
       looked = true;
       LookAtLink();
       continue;
     }
-    if (e.state() == engine::State::kAborted || session_->link_ended())
-      break;  // the error was reported before: end of file
+    if (end != ReceiveEnd::kWaits) break;
     if (!looked && (nonblocking || options_.receive_timeout() != Duration::zero() || shared_ != nullptr ||
                     !session_->may_sleep_in_read())) {
       looked = true;
@@ -492,8 +488,8 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
     }
   }
   if (!peek && done > 0) {
-    turns_.Received(done);
-    passed_mark_.reset();  // the next one is another
+    policy_.Received(done);
+    urgent_mark_.NoteRead();  // the next one is another
   }
   AfterProgress();
   LeaveToBackground();
@@ -504,7 +500,7 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
 int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::SleeperMemory memory) {
   if (options_.receive_timeout() == Duration::zero() && shared_ == nullptr && session_->may_sleep_in_read()) {
     // The link's own read restarts after a signal handler exactly when TCP's would (SA_RESTART).
-    urgent_raised_ = false;
+    (void)urgent_mark_.TakeRaised();
     lock.release();
     std::unique_lock own(mutex_.own(), std::adopt_lock);
     verbs::DroppedLock dropped(own);
@@ -519,7 +515,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
         if (!cancelled) return;
         if (socket->shared_ != nullptr) socket->EnterShared();  // the others may read
         if (socket->shared_ != nullptr) socket->LeaveShared();
-        socket->waiters_.WakeAll();  // as below
+        socket->board_.WakeAll();  // as below
         socket->LetGoOn();
       }
     };
@@ -535,7 +531,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
     // Once the process has begun to end the connection is the others': they see that something is missing.
     if (status == verbs::ReadStatus::kDiverted && !foreign_) status = TakeBrought(lock);
     if (state_ == State::kSdp) AfterProgress(/*publish=*/session_->engine().readable_bytes() == 0);
-    waiters_.WakeAll();  // another reader has to take over the link
+    board_.WakeAll();  // another reader has to take over the link
     LetGoOn();
     if (Critical::TakeBrokenOff()) return 0;
     if (status == verbs::ReadStatus::kInterrupted || UrgentInterrupts()) return EINTR;

@@ -54,10 +54,7 @@ bool StreamSocket::Writable() const {
 }
 
 void StreamSocket::NoteSendRoom() {
-  if (SendLimit() == 0 && !send_full_) return;
-  const bool full = SendRoom() < SendLimit() / 3;
-  if (send_full_ && !full) ++room_edge_;
-  send_full_ = full;
+  if (SendLimit() != 0 || board_.full()) board_.NoteRoom(SendRoom() < SendLimit() / 3);
 }
 
 void StreamSocket::AfterBufferSize() {

@@ -59,11 +59,7 @@ int StreamSocket::Listen(int fd, int backlog) {
   if (result != 0) return result;
   if (state_ == State::kListening) {
     listener_->SetBacklog(backlog);
-    if (slot_ != nullptr) {
-      stats::Counters counters = stats::StatsSegment::LastPublished(slot_);
-      counters.send_queue = BacklogInForce(fd);
-      stats::StatsSegment::Publish(slot_, counters);
-    }
+    report_.PublishBacklog(fd);
     return 0;
   }
   const int saved = errno;
@@ -117,7 +113,7 @@ int StreamSocket::Listen(int fd, int backlog) {
     }
     options_.Apply(fd);
     EnterListening(fd);
-    for (const Observation& o : observers_) o.observer->OnChange(o.fd);
+    board_.TellChange();
   }
   errno = saved;
   return 0;
@@ -126,10 +122,8 @@ int StreamSocket::Listen(int fd, int backlog) {
 void StreamSocket::EnterListening(int fd) {
   state_ = State::kListening;
   NoteFirst();
-  if (has_owner_) listener_->SetSignals(fd);
-  if (stats::StatsSegment* segment = Statistics()) {
-    slot_ = segment->AcquireSlot(DescribeListener(fd, local_, listener_->sdp_address()));
-  }
+  if (board_.has_owner()) listener_->SetSignals(fd);
+  report_.OpenListener(Statistics(), fd, local_, listener_->sdp_address());
 }
 
 // In all processes that have it: they notice (WasShutDown), or the kernel tells them.
@@ -144,13 +138,6 @@ bool StreamSocket::WasShutDown() {
   if (descriptors_.empty() || !listener_->IsShut()) return false;
   StopListening(descriptors_.front());
   return true;
-}
-
-void StreamSocket::PublishListener() {
-  stats::Counters counters = stats::StatsSegment::LastPublished(slot_);
-  counters.accepted_sdp = accepted_sdp_;
-  counters.accepted_tcp = accepted_tcp_;
-  stats::StatsSegment::Publish(slot_, counters);
 }
 
 // A caller that sleeps in accept anyway sleeps until the peer may be sent to (RFC 5044, 7.1.2), which is its
@@ -197,8 +184,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       if (of_rnic) {
         listener_->CountAccepted(*session);
       } else {
-        ++accepted_sdp_;
-        PublishListener();
+        report_.CountAcceptedSdp();
       }
       KeptOptions options = options_;
       if (!of_rnic) options.InheritCongestionControl(fd);
@@ -224,8 +210,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       continue;
     }
     if (accepted >= 0) {
-      ++accepted_tcp_;
-      PublishListener();
+      report_.CountAcceptedTcp();
       if (stats::StatsSegment* segment = Statistics())
         segment->CountFallback(stats::FallbackReason::kPlainClient);
       return accepted;

@@ -12,7 +12,7 @@
 namespace sdp::preload {
 
 bool StreamSocket::LookAtLink() {
-  const bool quick = queue_pair().pollable() != nullptr && observers_.empty();
+  const bool quick = queue_pair().pollable() != nullptr && !board_.observed();
   const bool any = quick ? session_->PollAvailable() : session_->ReadAvailable();
   if (any || !quick) AfterProgress();
   return any;
@@ -48,7 +48,7 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
       lock.unlock();
       crowded = core.OfferedAndTaken();
       lock.lock();
-      if (state_ != State::kSdp || session_ == nullptr || waiters_.wakes() != mark.wakes) return 0;
+      if (state_ != State::kSdp || session_ == nullptr || board_.wakes() != mark.wakes) return 0;
     } while (!crowded && !mark.handlers.Interrupts(restarts) && Now() < until);
     if (crowded) poll_budget_.NoteCrowded();
     // The caller looks at what there is, and comes back for less: or the peer's credit would keep it here.
@@ -77,12 +77,13 @@ StreamSocket::QueueLook StreamSocket::LookAtQueue(const Wanted& wanted) {
   if (!session_->PollAvailable()) return QueueLook::kNothing;
   AfterProgress();
   if (!LooksBeforeSleep()) return QueueLook::kFound;
-  const bool read = engine().read_edge() + link_edge_ != wanted.read_edge;
-  const bool write = WriteEdge() != wanted.write_edge;
+  const Board::Edges edges = board_.edges(engine());
+  const bool read = edges.read != wanted.read_edge;
+  const bool write = edges.write != wanted.write_edge;
   constexpr int kReadSide = POLLIN | POLLRDNORM | POLLRDHUP | POLLPRI;
   const bool edge = (read && (wanted.events & kReadSide) != 0) ||
                     (write && (wanted.events & (POLLOUT | POLLWRNORM)) != 0) || (read && write);
-  const bool found = wanted.edges ? edge : (ReadyEvents() & wanted.events) != 0;
+  const bool found = wanted.edges ? edge : (ReadyNow() & wanted.events) != 0;
   return found ? QueueLook::kFound : QueueLook::kCame;
 }
 

@@ -14,18 +14,18 @@ void StreamSocket::LeadMove() {
   if (!session_->moving()) return;
   CollectLoans();
   // The engine counts announcements of urgent data anew: what the owner was told is of another connection.
-  if (session_->LeadMove(sdp_peer_.length != 0 ? sdp_peer_ : peer_)) told_urgent_ = 0;
+  if (session_->LeadMove(sdp_peer_.length != 0 ? sdp_peer_ : peer_)) urgent_mark_.ForgetAnnouncements();
 }
 
 void StreamSocket::FollowMove() {
   LeadMove();
   if (seen_move_steps_ == session_->move_steps()) return;
   seen_move_steps_ = session_->move_steps();
-  waiters_.WakeAll();  // there is something else to wait for
+  board_.WakeAll();  // there is something else to wait for
   QuietLinks::Unwatch(&quiet_, LinkOf(LinkFd()));
   if (session_->moving()) return LeaveToBackground();
   if (session_->link_ended() || descriptors_.empty()) return;
-  LearnWay();
+  ResetPolicy();
   const Address of_rnic = session_->PeerName();
   sdp_peer_ = of_rnic.length != 0 ? of_rnic : PeerAddress(descriptors_.front());
   SDP_LOG(
@@ -33,7 +33,7 @@ void StreamSocket::FollowMove() {
       "connection with %s goes on over another link (%s), to %s: its peer has asked for Socket Duplication",
       ToEndpoint(peer_).ToString().c_str(), queue_pair().rnic_name(),
       ToEndpoint(sdp_peer_).ToString().c_str());
-  if (slot_ != nullptr) PublishAll();
+  report_.PublishAll(*session_, names());
 }
 
 Background::Wait StreamSocket::RunMove(Time look_again) {

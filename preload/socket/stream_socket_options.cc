@@ -187,7 +187,7 @@ int StreamSocket::GetStreamInfo(int fd, void* value, socklen_t* length) {
   Look();
   const engine::Engine& e = session_->engine();
   const engine::Stats& s = e.stats();
-  const uint64_t unsent = held_.size() + e.buffered_bytes() + session_->queue_pair().unsent_bytes();
+  const uint64_t unsent = corked_.size() + e.buffered_bytes() + session_->queue_pair().unsent_bytes();
   const StreamFacts facts{
       .tcp_state = static_cast<uint8_t>(
           InCloseWait() ? TCP_CLOSE_WAIT : TcpState(e, session_->link_ended(), session_->has_unsent())),
@@ -275,11 +275,12 @@ void StreamSocket::AfterKeptOption(int fd, int level, int name) {
   const bool enough =
       engine().peer_closed() || (engine().readable_bytes() > 0 && engine().readable_bytes() >= LowWater());
   if (level == SOL_SOCKET && name == SO_RCVLOWAT) {
-    if (enough) ++link_edge_;
+    if (enough) board_.Bump();
     AfterProgress();  // what the peer offers may have to come by itself now
   }
-  if (level == IPPROTO_TCP && !held_.empty() && (name == TCP_CORK ? !options_.cork() : name == TCP_NODELAY)) {
-    PushHeld();
+  if (level == IPPROTO_TCP && !corked_.empty() &&
+      (name == TCP_CORK ? !options_.cork() : name == TCP_NODELAY)) {
+    corked_.Push(*session_);
     AfterProgress();
     LeaveToBackground();
   }
@@ -297,9 +298,9 @@ int StreamSocket::SetTuning(int name, const void* value, socklen_t length) {
   if (const int error = options_.tuning().Set(name, value, length); error != 0) return Fail(error);
   if (state_ == State::kListening) listener_->SetTuning(options_.tuning());
   if (state_ != State::kSdp) return 0;
-  LearnWay();
+  ResetPolicy();
   ApplyBcopyThreshold();
-  if (slot_ != nullptr) PublishAll();
+  report_.PublishAll(*session_, names());
   return 0;
 }
 
@@ -369,7 +370,7 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
       const engine::Stats& s = e.stats();
       const uint64_t on_link = queue_pair().unsent_bytes() + static_cast<uint64_t>(in_kernel);
       const uint64_t queued =
-          held_.size() + e.buffered_bytes() + e.offered_bytes() +
+          corked_.size() + e.buffered_bytes() + e.offered_bytes() +
           std::min(on_link, s.bcopy_bytes_out + s.write_zcopy_bytes_out + s.transaction_bytes_out);
       answer = static_cast<int64_t>(std::min<uint64_t>(queued, 0x7fffffff));
       break;
@@ -377,8 +378,8 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
     case SIOCATMARK:
       // A program that asks for nothing else hears of a mark by this. Where something is to be read first
       // there is none here, or it is known.
-      if (ReadableAtOnce() == 0 && !AtMark()) Look();
-      answer = AtMark() ? 1 : 0;
+      if (ReadableAtOnce() == 0 && !urgent_mark_.at_mark(engine())) Look();
+      answer = urgent_mark_.at_mark(engine()) ? 1 : 0;
       break;
     default:
       return real.ioctl(fd, request, argument);

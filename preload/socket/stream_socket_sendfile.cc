@@ -64,7 +64,8 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
     verbs::FileSource* const source = session_->queue_pair().file_source();
     if (source == nullptr || !source->BorrowFile(range)) break;
     size_t moved;
-    const size_t taken = SendBehindHeld({&range.name, 1}, {.buffering = engine::Buffering::kNone}, &moved);
+    const size_t taken =
+        corked_.Send(*session_, {&range.name, 1}, {.buffering = engine::Buffering::kNone}, &moved);
     source->ReturnFile();
     sent += taken;
     if (taken == range.name.size()) continue;

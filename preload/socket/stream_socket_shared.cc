@@ -50,7 +50,8 @@ void StreamSocket::EnterShared() {
     shared_->ForgetReader();
   }
   if (view == SharedConnection::View::kBroken) return LoseShared();
-  if (slot_ == nullptr && state_ == State::kSdp) TakeSlot();  // a child's first use of it
+  if (!report_.open() && state_ == State::kSdp)
+    report_.Open(Statistics(), *session_, names());  // a child's first use of it
   // A thread of somebody who has left, but is not gone, may take something off the link still.
   if (alone && (Confined() || !shared_->ReadElsewhere())) {
     StopSharing();
@@ -106,7 +107,7 @@ void StreamSocket::PublishShared() {
 void StreamSocket::MindReader() {
   const bool anew = session_->divertible();
   const bool sleeps = session_->read_here() && session_->DivertReader(LinkFd());
-  if (anew && sleeps) told_urgent_ = 0;  // what was frozen does not count them
+  if (anew && sleeps) urgent_mark_.ForgetAnnouncements();  // what was frozen does not count them
   if (sleeps && !shared_->reads()) {
     const uint64_t from = LinkPosition(LinkFd());
     shared_->SetReader(session_->reader_is_back() ? kNoLinkPosition : from);
@@ -142,8 +143,7 @@ void StreamSocket::VisitShared(Archive& ar) {
   ar.Flag(connect_reported_);
   ar.Number(error);
   pending_error_ = static_cast<int>(error);
-  ar.Enum(role_, stats::Role::kAccepting);
-  ar.Number(opened_at_ns_);
+  report_.Visit(ar);
   Visit(ar, local_);
   Visit(ar, peer_);
   Visit(ar, sdp_peer_);
@@ -185,8 +185,7 @@ bool StreamSocket::ThawShared() {
   VisitShared(ar);
   if (!ar.ok()) return false;
   left_front_.assign(state.begin(), state.end() - static_cast<ptrdiff_t>(ar.left()));
-  told_urgent_ = 0;
-  passed_mark_.reset();
+  urgent_mark_.Forget();
   if (session_ == nullptr) {
     session_ = Session::Thawed(ar.Take(ar.left()), LinkFd());
     if (session_ == nullptr) return false;
@@ -194,7 +193,7 @@ bool StreamSocket::ThawShared() {
   } else if (!session_->Thaw(ar.Take(ar.left()), LinkFd())) {
     return false;
   }
-  LearnWay();
+  ResetPolicy();
   session_->SetReadElsewhere(shared_->ReadElsewhere());
   session_->SetChanged(false);
   return true;
@@ -218,8 +217,7 @@ void StreamSocket::StopSharing() {
   away_ = false;
   session_->SetReadElsewhere(false);
   session_->ReadLittle(false);
-  if (slot_ != nullptr || state_ != State::kSdp) return;
-  TakeSlot();
+  if (!report_.open() && state_ == State::kSdp) report_.Open(Statistics(), *session_, names());
 }
 
 // With the shared lock, which is given back unless they do.
@@ -290,7 +288,7 @@ Duration StreamSocket::NextNap() {
 
 // The process ends. What it left unsent has to leave; the rest is the others', if there are any.
 void StreamSocket::FinishShared(Lock& lock, Time deadline) {
-  while (shared_ != nullptr && !foreign() && (responsible_ || has_offers()) && keeps_from_others() &&
+  while (shared_ != nullptr && !foreign() && (responsible_ || lending_.offered()) && keeps_from_others() &&
          Now() < deadline) {
     session_->Pump();
     session_->ReadAvailable();
@@ -318,7 +316,7 @@ bool StreamSocket::FinishSharedAtOnce() {
 }
 
 bool StreamSocket::StartSharing() {
-  PushHeld();
+  corked_.Push(*session_);
   shared_ = SharedConnection::Make();
   if (shared_ == nullptr) return false;
   mutex_.set_shared(true);
@@ -326,8 +324,8 @@ bool StreamSocket::StartSharing() {
   session_->ReadLittle(true);
   responsible_ = session_->has_unsent();
   // From here on they look by themselves: what another process takes from the link wakes nobody here.
-  for (const Observation& o : observers_) o.observer->OnChange(o.fd);
-  waiters_.WakeAll();
+  board_.TellChange();
+  board_.WakeAll();
   return true;
 }
 
@@ -347,15 +345,11 @@ void StreamSocket::ShareWithChild() {
 }
 
 void StreamSocket::DisownAfterFork() {
-  held_.clear();
+  corked_.Clear();
   trimming_ = false;  // the background has forgotten it
-  // The thread that forks may do it in a handler, and be in such a call.
-  source_loan_.Forget(/*call_goes_on=*/source_lender_.IsCaller());
-  sink_loan_.Forget(/*call_goes_on=*/sink_lender_.IsCaller());
-  if (!source_lender_.IsCaller()) source_lender_.Clear();
-  if (!sink_lender_.IsCaller()) sink_lender_.Clear();
+  lending_.ForgetInChild();
   if (state_ == State::kSdp || state_ == State::kClosed) {
-    slot_ = nullptr;
+    report_.ForgetSlot();
     responsible_ = leaving_ = false;
     if (session_ != nullptr && session_->read_here() && reader_.IsCaller() &&
         !reader_.JumpedOver(__builtin_frame_address(0))) {
@@ -380,7 +374,7 @@ void StreamSocket::DisownAfterFork() {
   }
   if (listener_ != nullptr) {
     listener_->NoteFork(/*in_child=*/true);
-    accepted_sdp_ = accepted_tcp_ = 0;
+    report_.ForgetAccepted();
   }
   if (state_ == State::kConnecting) {
     attempt_->Disown();
@@ -395,7 +389,7 @@ void StreamSocket::DisownAfterFork() {
     }
     if (fresh >= 0) real.close(fresh);
   }
-  waiters_.Clear();
+  board_.ForgetWaiters();
 }
 
 }  // namespace sdp::preload

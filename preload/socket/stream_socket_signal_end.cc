@@ -25,7 +25,8 @@ bool StreamSocket::StepToEnd(pthread_t interrupted) {
   if (!LockBounded(lock)) return false;
   if (shared_ != nullptr && session_ != nullptr) {
     const auto has_to_leave = [this] {
-      return !foreign() && (responsible_ || has_offers()) && keeps_from_others() && !session_->link_ended();
+      return !foreign() && (responsible_ || lending_.offered()) && keeps_from_others() &&
+             !session_->link_ended();
     };
     if (has_to_leave()) {
       session_->Pump();

@@ -13,31 +13,27 @@ namespace sdp::preload {
 
 void StreamSocket::OwnerChanged(int fd) {
   Lock lock(mutex_);
-  has_owner_ = HasOwner(fd);
-  if (state_ == State::kListening) listener_->SetSignals(has_owner_ ? fd : -1);
+  board_.SetHasOwner(HasOwner(fd));
+  if (state_ == State::kListening) listener_->SetSignals(board_.has_owner() ? fd : -1);
   if (state_ == State::kSdp && !foreign()) LeaveToBackground();
 }
 
 // With the lock held, after what came was read.
 void StreamSocket::TellOwner() {
-  const uint32_t announced = engine().urgent_announcements();
-  if (announced == told_urgent_) return;
-  told_urgent_ = announced;
-  if (!descriptors_.empty() && SignalUrgent(descriptors_.front())) urgent_raised_ = true;
+  if (!urgent_mark_.TakeAnnouncement(engine())) return;
+  if (!descriptors_.empty() && SignalUrgent(descriptors_.front())) urgent_mark_.NoteRaised();
 }
 
 // A read that sleeps ends with EINTR, as on TCP, if that signal's handler wants it. The handler itself runs
 // behind the lock, too late to interrupt anything.
 bool StreamSocket::UrgentInterrupts() {
-  const bool raised = urgent_raised_;
-  urgent_raised_ = false;
-  return raised && session_->engine().readable_bytes() == 0 && InterruptsCalls(SIGURG);
+  return urgent_mark_.TakeRaised() && session_->engine().readable_bytes() == 0 && InterruptsCalls(SIGURG);
 }
 
 // Nothing waits to be sent. A reader in its sleep hears of everything itself, and gives the connection back
 // when it is through.
 Background::Wait StreamSocket::IdleWait() {
-  Background::Wait wait{.done = held_.empty(), .deadline = held_.empty() ? kNever : held_until_};
+  Background::Wait wait{.done = corked_.empty(), .deadline = corked_.due()};
   if (!ListensForPeer()) return wait;
   wait.done = false;
   if (session_->being_read()) return wait;
@@ -51,7 +47,7 @@ bool StreamSocket::ListensForPeer() {
   if (state_ != State::kSdp || foreign() || session_->link_ended() || descriptors_.empty()) return false;
   // Shut down both ways: what comes is answered with a reset.
   const bool refuses = receive_shut_ && !engine().can_send() && !engine().peer_closed();
-  return has_owner_ || refuses;
+  return board_.has_owner() || refuses;
 }
 
 }  // namespace sdp::preload

@@ -34,25 +34,8 @@ ssize_t StreamSocket::ReceiveOutOfBand(std::span<const MutableBytes> room, int f
   return 1;
 }
 
-// As on TCP, a receive that begins at the mark has passed it, and the byte is gone: even if nothing has come
-// behind it yet, or nothing ever will. The engine passes it with the next byte that is read.
 void StreamSocket::PassMark() {
-  if (!engine().at_mark() || options_.out_of_band_inline()) return;
-  passed_mark_ = engine().urgent_announcements();
-  if (engine().oob_available()) session_->engine().TakeOob({});
-}
-
-bool StreamSocket::AtMark() const { return engine().at_mark() && !MarkPassed(); }
-
-// And no other byte has come to the same place since.
-bool StreamSocket::MarkPassed() const {
-  return engine().at_mark() && passed_mark_ == engine().urgent_announcements();
-}
-
-bool StreamSocket::Urgent() const { return engine().oob_pending() || (engine().urgent() && !MarkPassed()); }
-
-uint64_t StreamSocket::ReadableAtOnce() const {
-  return MarkPassed() ? engine().readable_bytes() : engine().readable_to_mark();
+  if (urgent_mark_.Pass(engine(), options_.out_of_band_inline())) session_->engine().TakeOob({});
 }
 
 }  // namespace sdp::preload

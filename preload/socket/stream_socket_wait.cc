@@ -26,12 +26,12 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
     Lock& lock;
     Waiter* waiter;
     Registration(StreamSocket* s, Lock& l, Waiter* w) : socket(s), lock(l), waiter(w) {
-      socket->waiters_.Add(waiter);
+      socket->board_.Add(waiter);
       lock.unlock();
     }
     ~Registration() {  // also when the thread is cancelled in its sleep
       lock.lock();
-      if (waiter != nullptr) socket->waiters_.Remove(waiter);
+      if (waiter != nullptr) socket->board_.Remove(waiter);
     }
   };
   if (shared_ != nullptr) until = std::min(until, Now() + NextNap());
@@ -72,8 +72,7 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
 int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited) {
   const bool looks = LooksBeforeSleep();
   const Time began = looks ? Now() : Time{};
-  const WaitMark mark{
-      .handlers = {}, .wakes = waiters_.wakes(), .read_side = looks ? read_side() : ReadSide{}};
+  const WaitMark mark{.handlers = {}, .wakes = board_.wakes(), .read_side = looks ? read_side() : ReadSide{}};
   if (looks) {
     if (const std::optional<int> outcome = LookBeforeSleep(lock, deadline, awaited, mark, signals))
       return *outcome;

@@ -22,31 +22,18 @@ namespace {
 // done at once (SDP 9.5.6). On top of it, round trips of the link.
 constexpr Duration kPatienceForReader = std::chrono::milliseconds(2);
 constexpr int kRoundTripsForReader = 3;
-// An adapter answers the peer's RDMA Reads without a word. There a sender waits as long as the reads of the
-// last loans took, twice that, within these bounds for a MiB. (A reader that comes late counts as one that
-// reads slowly.)
-constexpr Duration kShortestRead = std::chrono::milliseconds(1);
-constexpr Duration kLongestRead = std::chrono::milliseconds(50);
-// A sender whose reader was not there copies its next large writes: one, then twice as many each time.
-constexpr uint32_t kMostCopiedInARow = 64;
+// An adapter answers the peer's RDMA Reads without a word: TransferPolicy::ReadsExpected() comes on top.
 // For so long such a sender hears of solicited messages alone (SDP 14.2). What is read later is credit that
 // the peer gets later, and two senders whose peers read nothing must not starve each other (9.2).
 constexpr Duration kSolicitedAlone = kPatienceForReader;
 // Most memory lent at a time: what may have to be copied when no reader comes.
 constexpr size_t kMostLent = 1 << 20;
 constexpr size_t kMostLentToReceive = 4 << 20;
-// How long a writer waits for memory that a reader is about to lend; and how often in
-// vain.
+// How long a writer waits for memory that a reader is about to lend.
 constexpr Duration kPatienceForSink = std::chrono::microseconds(200);
-constexpr uint32_t kMostSinksMissed = 3;
 // Where a copy cannot take its place, a peer that does not give memory back is cut off: the call has to
 // return.
 constexpr Duration kPatienceForReturn = std::chrono::seconds(5);
-
-Duration PerMebibyte(Duration taken, size_t size) {
-  const auto mebibyte = static_cast<int64_t>(size_t{1} << 20);
-  return std::clamp(taken * mebibyte / static_cast<int64_t>(size), kShortestRead, kLongestRead);
-}
 
 // SDP_FORCE: senders write into memory that readers lend, and into nothing else.
 bool AwaitsReadersMemory() { return config().force == Mechanism::kWrite || ForcesTransactions(); }
@@ -61,20 +48,14 @@ Duration RoundTrip(int fd) {
 }  // namespace
 
 void StreamSocket::CollectLoans() {
-  const bool source = source_loan_.Collect(*session_);
-  const bool sink = sink_loan_.Collect(*session_);
-  if (source || sink) waiters_.WakeAll();
+  if (lending_.Collect(*session_)) board_.WakeAll();
 }
 
 void StreamSocket::WantBcopy(uint64_t enough) {
-  if (engine().advertised_bytes() == 0 || engine().readable_bytes() >= enough || sink_loan_.lent()) return;
+  if (engine().advertised_bytes() == 0 || engine().readable_bytes() >= enough || lending_.sink().loan.lent())
+    return;
   session_->engine().ForceBcopy();
   session_->Pump();
-}
-
-void StreamSocket::AskLoansBack() {
-  if (!source_loan_.Keep(*session_)) source_loan_.Revoke(*session_);
-  sink_loan_.Revoke(*session_);
 }
 
 bool StreamSocket::LendsAhead(size_t room) {
@@ -86,61 +67,14 @@ bool StreamSocket::LendsAhead(size_t room) {
   if (room <= e.sink_threshold() || room > kMostLentToReceive ||
       session_->queue_pair().movable_regions() == nullptr || options_.receive_timeout() != Duration::zero())
     return false;
-  const bool lends = turns_.ShouldLend(e.sink_threshold());
-  e.PreferPipelined(lends);
-  return lends && e.stats().sink_mode == engine::FlowMode::kPipelined;
+  return policy_.LendsAhead(e);
 }
 
-void StreamSocket::NoteSend(size_t total, bool blocking) {
-  engine::Engine& e = session_->engine();
-  if (!e.can_send()) return;
-  if (shared_ != nullptr) turns_ = {};  // others send and receive as well, and nothing is lent
-  if (turns_.answered() && turns_.End(e.sink_threshold())) {
-    const engine::Stats stats = e.stats();
-    turns_.Begin({.now = Now(),
-                  .read_bytes_in = stats.read_zcopy_bytes_in,
-                  .peer_lends = stats.sink_mode == engine::FlowMode::kPipelined,
-                  .tries = ChoosesByTime(),
-                  .connected = role_ == stats::Role::kConnecting});
-  }
-  turns_.Sent(total);
-  if (turns_.way() != way_) GoThatWay();
-  if (blocking && total > kWorthRegistering && shared_ == nullptr &&
-      session_->queue_pair().device() != nullptr && ChoosesFreely()) {
-    stream_timing_.Begin(total, Now());
-    e.SetSourceThreshold(stream_timing_.reads() ? kWorthRegistering : UINT32_MAX);
-  }
-}
-
-bool StreamSocket::ChoosesByTime() const { return queue_pair().device() == nullptr && ChoosesFreely(); }
-
-bool StreamSocket::ChoosesFreely() const {
-  return sdp::preload::ChoosesFreely() && options_.tuning().zcopy_threshold() < 0;
-}
-
-void StreamSocket::LearnWay() {
-  turns_ = {};
-  way_ = TurnTaking::Way::kCopy;
-  engine::Engine& e = session_->engine();
-  if (config().force == Mechanism::kChosen) e.FollowHints(!ChoosesByTime());
-  if (!ChoosesByTime()) return;
-  e.SetSourceThreshold(UINT32_MAX);
-  if (e.stats().source_mode == engine::FlowMode::kPipelined) way_ = TurnTaking::Way::kWrite;
-}
-
-void StreamSocket::GoThatWay() {
-  using Way = TurnTaking::Way;
-  engine::Engine& e = session_->engine();
-  const Way way = turns_.way();
-  if (ChoosesByTime()) {
-    const engine::FlowMode mode =
-        way == Way::kWrite ? engine::FlowMode::kPipelined : engine::FlowMode::kCombined;
-    // Not now, where the last change is still on its way; the next send asks again.
-    if (e.stats().source_mode != mode && !e.ChangeMode(engine::Half::kSource, mode)) return;
-    e.SetSourceThreshold(way == Way::kRead ? e.sink_threshold() : UINT32_MAX);
-  }
-  sinks_missed_ = 0;
-  way_ = way;
+TransferPolicy::Connection StreamSocket::traffic() const {
+  return {.chosen = config().force == Mechanism::kChosen,
+          .free = ChoosesFreely() && options_.tuning().zcopy_threshold() < 0,
+          .adapter = queue_pair().device() != nullptr,
+          .connecting = report_.role() == stats::Role::kConnecting};
 }
 
 void StreamSocket::LookForSinkAvail(Lock& lock, int fd, size_t size) {
@@ -154,30 +88,27 @@ void StreamSocket::LookForSinkAvail(Lock& lock, int fd, size_t size) {
     AfterProgress();
   }
   // The reader lends its memory in each turn: it may be about to.
-  if (e.sink_avail_bytes() == 0 && sinks_missed_ < kMostSinksMissed && !session_->link_ended() &&
-      e.can_send())
+  if (e.sink_avail_bytes() == 0 && policy_.AwaitsSink() && !session_->link_ended() && e.can_send())
     WaitForChange(lock, fd, Now() + kPatienceForSink, Signals::kRestart);
-  if (state_ == State::kSdp && session_ != nullptr)
-    sinks_missed_ = e.sink_avail_bytes() != 0 ? 0 : sinks_missed_ + 1;
+  if (state_ == State::kSdp && session_ != nullptr) policy_.NoteSink(e.sink_avail_bytes() != 0);
 }
 
 void StreamSocket::WithdrawLoans() {
-  source_loan_.Withdraw(*session_);
-  sink_loan_.Withdraw(*session_);
-  waiters_.WakeAll();
+  lending_.Withdraw(*session_);
+  board_.WakeAll();
 }
 
 void StreamSocket::SettleLoans(Time deadline) {
   const NoCancellation whole;
-  if (!shareable() || shared_ != nullptr || !has_offers()) return;
+  if (!shareable() || shared_ != nullptr || !lending_.offered()) return;
   // A receive may sleep for as long as the peer waits for what the child is to say, and a send for as long as
   // it waits for what the child is to take. They go on without the loan, with what has come, or gone, by
   // then; a thread that sleeps for it in the link's read is woken by the peer's answer.
   WithdrawLoans();
   session_->Pump();
   AfterProgress();
-  while (shareable() && sink_loan_.offered() && !session_->link_ended() && !session_->being_read() &&
-         Now() < deadline) {
+  while (shareable() && lending_.sink().loan.offered() && !session_->link_ended() &&
+         !session_->being_read() && Now() < deadline) {
     pollfd link{.fd = LinkOf(descriptors_.empty() ? -1 : descriptors_.front()),
                 .events = WatchEvents(),
                 .revents = 0};
@@ -190,8 +121,8 @@ void StreamSocket::SettleLoans(Time deadline) {
 
 bool StreamSocket::AwaitsSolicitedAlone() const {
   const engine::Engine& e = engine();
-  return source_loan_.lent() && !sink_loan_.offered() && e.advertised_out() != 0 && e.buffered_bytes() == 0 &&
-         held_.empty() && !has_owner_ && observers_.empty() && waiters_.empty();
+  return lending_.source().loan.lent() && !lending_.sink().loan.offered() && e.advertised_out() != 0 &&
+         e.buffered_bytes() == 0 && corked_.empty() && !board_.has_owner() && board_.empty();
 }
 
 // One sleep of a call whose memory is lent, in whatever state the socket is by now. 0, EINTR, EAGAIN.
@@ -235,130 +166,126 @@ void StreamSocket::MendJump(Lock& lock, int fd, const void* frame) {
   }
   // Its memory is no longer the call's. What was read into a receive buffer went with the jump, as it does on
   // TCP.
-  if (source_lender_.JumpedOver(frame)) {
-    source_lender_.Clear();
-    FinishLoan(lock, fd, &source_loan_);
-    source_loan_.TakeResult();
-  }
-  if (sink_lender_.JumpedOver(frame)) {
-    sink_lender_.Clear();
-    FinishLoan(lock, fd, &sink_loan_);
-    sink_loan_.TakeResult();
-  }
+  const auto mend = [&](Lending::Side& side) {
+    if (!side.lender.JumpedOver(frame)) return;
+    side.lender.Clear();
+    FinishLoan(lock, fd, &side.loan);
+    side.loan.TakeResult();
+  };
+  mend(lending_.source());
+  mend(lending_.sink());
 }
+
+// A call that lends: from the loan to its result, also when the thread is cancelled in its sleep.
+class StreamSocket::WhileLent {
+ public:
+  WhileLent(StreamSocket* socket, Lock& lock, int fd, Lending::Side& side)
+      : socket_(socket), lock_(lock), fd_(fd), side_(side) {
+    side_.lender.Set(&mark_);
+  }
+  ~WhileLent() {
+    const NoCancellation no_cancellation;  // FinishLoan sleeps, and nothing may be thrown out of here
+    socket_->FinishLoan(lock_, fd_, &side_.loan);
+    side_.lender.Clear();
+    if (!whole_) side_.loan.TakeResult();
+  }
+  WhileLent(const WhileLent&) = delete;
+  WhileLent& operator=(const WhileLent&) = delete;
+  // The call goes on, and takes the result.
+  void NoteWhole() { whole_ = true; }
+
+ private:
+  const CallMark mark_;
+  StreamSocket* const socket_;
+  Lock& lock_;
+  const int fd_;
+  Lending::Side& side_;
+  bool whole_ = false;
+};
 
 size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Signals signals, int* error) {
   *error = 0;
   // Into memory that a reader has lent more may go: it is there, and nobody waits for anything but the link.
   const size_t awaited = session_->engine().sink_avail_bytes();
   data = data.first(std::min(data.size(), std::max(kMostLent, std::min(awaited, kMostLentToReceive))));
-  if (awaited == 0 && copied_in_a_row_ < copies_wanted_) {
-    ++copied_in_a_row_;
-    return 0;
-  }
+  if (awaited == 0 && policy_.TakesCopy()) return 0;
   // The others know nothing of this process's memory.
   if (shared_ != nullptr) return 0;
-  if (!source_loan_.Lend(*session_, {const_cast<std::byte*>(data.data()), data.size()}, false)) return 0;
-  struct Return {  // also when the thread is cancelled in its sleep
-    StreamSocket* socket;
-    Lock& lock;
-    int fd;
-    ~Return() {
-      const NoCancellation no_cancellation;  // FinishLoan sleeps, and nothing may be thrown out of here
-      socket->FinishLoan(lock, fd, &socket->source_loan_);
-      socket->source_lender_.Clear();
-      if (!whole) socket->source_loan_.TakeResult();
-    }
-    bool whole = false;
-  };
+  Loan& loan = lending_.source().loan;
+  if (!loan.Lend(*session_, {const_cast<std::byte*>(data.data()), data.size()}, false)) return 0;
   const uint64_t sent_before = session_->queue_pair().counters().bytes_out;
-  const bool silent_reads = session_->queue_pair().device() != nullptr;
-  const Time lent_at = Now();
-  const Time solicited_until = silent_reads ? lent_at + kSolicitedAlone : Time{};
   {
-    const CallMark mark;
-    source_lender_.Set(&mark);
-    Return on_end{this, lock, fd};
-    session_->Pump();
-    AfterProgress();
-    // What TCP would not have taken without a reader waits for one; but not for memory of his that he need
-    // not lend (MSG_WAITALL, 9.3).
-    const bool impatient = (MayBuffer(data.size()) || AwaitsReadersMemory()) &&
-                           (deadline == kNever || deadline > Now() + kPatienceForReader);
-    Duration patience = kPatienceForReader;
-    if (silent_reads)
-      patience += 2 * mebibyte_read_ * static_cast<int64_t>(data.size()) / static_cast<int64_t>(kMostLent);
-    Time next_look = impatient ? std::min(deadline, Now() + patience) : deadline;
-    uint64_t sent = session_->queue_pair().counters().bytes_out;
-    bool asked_round_trip = false;
-    while (source_loan_.lent() && session_ != nullptr && state_ == State::kSdp) {
-      *error = WaitForLoan(lock, fd, source_loan_, next_look, signals, solicited_until);
-      if (*error == EINTR) break;
-      if (*error == 0 || Now() < next_look || session_ == nullptr) continue;
-      if (Now() >= deadline) break;
-      *error = 0;
-      // Bytes on their way are a reader at work.
-      const uint64_t now_sent = session_->queue_pair().counters().bytes_out;
-      if (now_sent == sent) {
-        if (asked_round_trip) break;
-        asked_round_trip = true;
-        const verbs::DeviceLink* const device = session_->queue_pair().device();
-        const Duration of_rnic = device != nullptr ? device->round_trip() : Duration::zero();
-        patience += kRoundTripsForReader * (of_rnic != Duration::zero() ? of_rnic : RoundTrip(fd));
-      }
-      sent = now_sent;
-      next_look = std::min(deadline, Now() + patience);
-    }
-    const bool missed = source_loan_.lent() && impatient && *error == 0 && state_ == State::kSdp;
-    if (silent_reads && !source_loan_.lent() && *error == 0) {
-      mebibyte_read_ = (3 * mebibyte_read_ + PerMebibyte(Now() - lent_at, data.size())) / 4;
-    }
-    copies_wanted_ = missed ? std::clamp<uint32_t>(copies_wanted_ * 2, 1, kMostCopiedInARow) : 0;
-    copied_in_a_row_ = 0;
+    WhileLent lent(this, lock, fd, lending_.source());
+    *error = AwaitReader(lock, fd, data.size(), deadline, signals);
     if (state_ == State::kSdp && session_ != nullptr && !foreign()) TakeUntold();
-    on_end.whole = true;
+    lent.NoteWhole();
   }
-  const size_t moved = source_loan_.TakeResult();
+  const size_t moved = loan.TakeResult();
   // What finds the connection gone has not been sent, as on TCP.
   const bool nothing_left = session_ != nullptr && session_->link_ended() &&
                             session_->queue_pair().counters().bytes_out == sent_before;
   return nothing_left ? 0 : moved;
 }
 
+int StreamSocket::AwaitReader(Lock& lock, int fd, size_t size, Time deadline, Signals signals) {
+  const Loan& loan = lending_.source().loan;
+  const verbs::DeviceLink* const device = session_->queue_pair().device();
+  const bool silent_reads = device != nullptr;
+  const Time lent_at = Now();
+  const Time solicited_until = silent_reads ? lent_at + kSolicitedAlone : Time{};
+  session_->Pump();
+  AfterProgress();
+  // What TCP would not have taken without a reader waits for one; but not for memory of his that he need not
+  // lend (MSG_WAITALL, 9.3).
+  const bool impatient = (MayBuffer(size) || AwaitsReadersMemory()) &&
+                         (deadline == kNever || deadline > Now() + kPatienceForReader);
+  Duration patience = kPatienceForReader + (silent_reads ? policy_.ReadsExpected(size) : Duration::zero());
+  Time next_look = impatient ? std::min(deadline, Now() + patience) : deadline;
+  uint64_t sent = session_->queue_pair().counters().bytes_out;
+  bool asked_round_trip = false;
+  int error = 0;
+  while (loan.lent() && session_ != nullptr && state_ == State::kSdp) {
+    error = WaitForLoan(lock, fd, loan, next_look, signals, solicited_until);
+    if (error == EINTR) break;
+    if (error == 0 || Now() < next_look || session_ == nullptr) continue;
+    if (Now() >= deadline) break;
+    error = 0;
+    // Bytes on their way are a reader at work.
+    const uint64_t now_sent = session_->queue_pair().counters().bytes_out;
+    if (now_sent == sent) {
+      if (asked_round_trip) break;
+      asked_round_trip = true;
+      const Duration of_rnic = device != nullptr ? device->round_trip() : Duration::zero();
+      patience += kRoundTripsForReader * (of_rnic != Duration::zero() ? of_rnic : RoundTrip(fd));
+    }
+    sent = now_sent;
+    next_look = std::min(deadline, Now() + patience);
+  }
+  if (silent_reads && !loan.lent() && error == 0) policy_.NoteReads(Now() - lent_at, size);
+  policy_.NoteLoan(loan.lent() && impatient && error == 0 && state_ == State::kSdp);
+  return error;
+}
+
 std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes room, bool advertise,
                                                 Time* deadline, int* error) {
   *error = 0;
   room = room.first(std::min(room.size(), kMostLentToReceive));
-  if (shared_ != nullptr || !MayWrite(room.data(), room.size()) ||
-      !sink_loan_.Lend(*session_, room, advertise))
+  Loan& loan = lending_.sink().loan;
+  if (shared_ != nullptr || !MayWrite(room.data(), room.size()) || !loan.Lend(*session_, room, advertise))
     return std::nullopt;
-  struct Return {
-    StreamSocket* socket;
-    Lock& lock;
-    int fd;
-    ~Return() {
-      const NoCancellation no_cancellation;  // as above
-      socket->FinishLoan(lock, fd, &socket->sink_loan_);
-      socket->sink_lender_.Clear();
-      if (!whole) socket->sink_loan_.TakeResult();
-    }
-    bool whole = false;
-  };
   {
-    const CallMark mark;
-    sink_lender_.Set(&mark);
-    Return on_end{this, lock, fd};
-    if (ForcesTransactions()) PushHeld();  // in the SinkAvail, which has not left
+    WhileLent lent(this, lock, fd, lending_.sink());
+    if (ForcesTransactions()) corked_.Push(*session_);  // in the SinkAvail, which has not left
     session_->Pump();
     AfterProgress();
-    while (sink_loan_.lent() && session_ != nullptr && state_ == State::kSdp) {
+    while (loan.lent() && session_ != nullptr && state_ == State::kSdp) {
       *error = SleepForData(lock, fd, deadline, verbs::SleeperMemory::kOwn);
-      if (session_ != nullptr && sink_loan_.lent()) CollectLoans();
+      if (session_ != nullptr && loan.lent()) CollectLoans();
       if (*error != 0) break;
     }
-    on_end.whole = true;
+    lent.NoteWhole();
   }
-  return sink_loan_.TakeResult();
+  return loan.TakeResult();
 }
 
 }  // namespace sdp::preload

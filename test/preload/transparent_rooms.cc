@@ -7,6 +7,7 @@
 #include "preload/readiness/fork.h"
 #include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
+#include "preload/socket/background.h"
 #include "preload/socket/socket.h"
 #include "verbs/softiwarp/link_calls.h"
 
@@ -100,6 +101,7 @@ int EpollWaitBeforeSockets(int, epoll_event*, int, const timespec*, const sigset
   return wait(arguments);
 }
 bool HaveEpolls() { return false; }
+void Background::FollowNumbers() {}
 void EpollCreated(int) {}
 bool EpollKnows(int) { return false; }
 void EpollForget(int) {}

@@ -1,0 +1,77 @@
+#include "preload/socket/report.h"
+
+#include <time.h>
+
+#include <atomic>
+
+namespace sdp::preload {
+
+void Report::Begin(stats::Role role) {
+  role_ = role;
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  opened_at_ns_ = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+void Report::Open(stats::StatsSegment* segment, Session& session, const Names& names) {
+  static std::atomic<uint32_t> connections{0};
+  if (number_ == 0) number_ = connections.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (segment == nullptr) return session.recorder().Detach();
+  const stats::ConnectionRecord record = Describe(session, names);
+  slot_ = segment->AcquireSlot(record);
+  if (slot_ != nullptr) session.recorder().Attach(segment, slot_, record);
+}
+
+void Report::OpenListener(stats::StatsSegment* segment, int fd, const Address& local,
+                          const Address& sdp_local) {
+  if (segment != nullptr) slot_ = segment->AcquireSlot(DescribeListener(fd, local, sdp_local));
+}
+
+void Report::PublishAll(const Session& session, const Names& names) {
+  if (slot_ != nullptr) stats::StatsSegment::Publish(slot_, Describe(session, names));
+}
+
+void Report::PublishBacklog(int fd) {
+  if (slot_ == nullptr) return;
+  stats::Counters counters = stats::StatsSegment::LastPublished(slot_);
+  counters.send_queue = BacklogInForce(fd);
+  stats::StatsSegment::Publish(slot_, counters);
+}
+
+void Report::CountAcceptedSdp() {
+  ++accepted_sdp_;
+  PublishAccepted();
+}
+
+void Report::CountAcceptedTcp() {
+  ++accepted_tcp_;
+  PublishAccepted();
+}
+
+void Report::PublishAccepted() {
+  stats::Counters counters = stats::StatsSegment::LastPublished(slot_);
+  counters.accepted_sdp = accepted_sdp_;
+  counters.accepted_tcp = accepted_tcp_;
+  stats::StatsSegment::Publish(slot_, counters);
+}
+
+void Report::Close(stats::StatsSegment* segment, Session* session, const Names& names) {
+  if (slot_ == nullptr) return;
+  if (session != nullptr) {
+    Publish(*session, names);
+    session->recorder().Detach();
+  }
+  if (segment != nullptr) segment->ReleaseSlot(slot_);
+  slot_ = nullptr;
+}
+
+stats::ConnectionRecord Report::Describe(const Session& session, const Names& names) {
+  published_sizes_ = Sizes(session);
+  stats::ConnectionRecord record =
+      DescribeConnection(session, role_, names.fd, names.local, names.peer, names.sdp_peer);
+  record.opened_at_ns = opened_at_ns_;
+  record.connection = number_;
+  return record;
+}
+
+}  // namespace sdp::preload

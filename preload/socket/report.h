@@ -1,0 +1,80 @@
+// What a socket tells the process's statistics: the slot of its connection, or of its listener, in the
+// segment that sdpstat reads. Owns what the slot is published from and the session does not know: the
+// connection's number, role and age, the sizes of Private Buffers as last published, what a listener has
+// accepted. The session counts messages and bytes; the socket knows the names. Guarded by the socket's lock.
+#ifndef SDP_PRELOAD_SOCKET_REPORT_H_
+#define SDP_PRELOAD_SOCKET_REPORT_H_
+
+#include <cstdint>
+
+#include "preload/socket/address.h"
+#include "preload/socket/session.h"
+#include "preload/socket/stats.h"
+#include "preload/stats_segment.h"
+
+namespace sdp::preload {
+
+class Report {
+ public:
+  // The connection's names, as the socket knows them. `fd`: one of its descriptors, or -1.
+  struct Names {
+    int fd;
+    const Address& local;
+    const Address& peer;
+    const Address& sdp_peer;
+  };
+
+  // A connection begins, in which this end has `role`.
+  void Begin(stats::Role role);
+  [[nodiscard]] stats::Role role() const { return role_; }
+  [[nodiscard]] bool open() const { return slot_ != nullptr; }
+
+  // Takes a slot of `segment`, also for the messages that the session notes down. Without a segment, or a
+  // free slot, nothing is published.
+  void Open(stats::StatsSegment* segment, Session& session, const Names& names);
+  void OpenListener(stats::StatsSegment* segment, int fd, const Address& local, const Address& sdp_local);
+  // After progress: the counters; and all of the record if the size of Private Buffers has changed, which
+  // happens once or twice (SDP 10.6).
+  void Publish(const Session& session, const Names& names) {
+    if (slot_ == nullptr) return;
+    if (Sizes(session) != published_sizes_) return PublishAll(session, names);
+    stats::StatsSegment::Publish(slot_, CountConnection(session));
+  }
+  void PublishAll(const Session& session, const Names& names);
+  // A listener's: the backlog that the kernel has for `fd`; another connection was accepted.
+  void PublishBacklog(int fd);
+  void CountAcceptedSdp();
+  void CountAcceptedTcp();
+  // The connection, or the listener, is over: its counters become history. `session`: null if there is none.
+  void Close(stats::StatsSegment* segment, Session* session, const Names& names);
+  // In the child of fork: the slot is the parent's, and a listener counts anew.
+  void ForgetSlot() { slot_ = nullptr; }
+  void ForgetAccepted() { accepted_sdp_ = accepted_tcp_ = 0; }
+
+  // What another process needs that goes on with the connection.
+  template <typename Archive>
+  void Visit(Archive& ar) {
+    ar.Enum(role_, stats::Role::kAccepting);
+    ar.Number(opened_at_ns_);
+  }
+
+ private:
+  [[nodiscard]] static uint64_t Sizes(const Session& session) {
+    const engine::Stats& s = session.engine().stats();
+    return uint64_t{s.local_buffer_size} << 32 | s.remote_buffer_size;
+  }
+  [[nodiscard]] stats::ConnectionRecord Describe(const Session& session, const Names& names);
+  void PublishAccepted();
+
+  stats::Slot* slot_ = nullptr;
+  uint64_t published_sizes_ = 0;  // of Private Buffers, as the slot has them
+  stats::Role role_ = stats::Role::kNone;
+  uint32_t number_ = 0;        // of the connection, in this process
+  uint64_t opened_at_ns_ = 0;  // CLOCK_REALTIME
+  uint64_t accepted_sdp_ = 0;
+  uint64_t accepted_tcp_ = 0;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_PRELOAD_SOCKET_REPORT_H_

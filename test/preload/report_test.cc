@@ -1,0 +1,73 @@
+// What a connection and a listener publish, and when.
+#include "preload/socket/report.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "core/base/archive.h"
+#include "test/preload/scripted_session.h"
+#include "test/tools/stats_fixture.h"
+
+namespace sdp::preload {
+namespace {
+
+struct Reported {
+  Reported() {
+    std::string error;
+    segment = stats::StatsSegment::Open(directory.path(), stats::PlainSystemCalls(), &error);
+    REQUIRE(segment != nullptr);
+    report.Begin(stats::Role::kConnecting);
+  }
+  [[nodiscard]] Report::Names names() const {
+    return {.fd = -1, .local = local, .peer = peer, .sdp_peer = sdp_peer};
+  }
+
+  stats::TemporaryDirectory directory;
+  std::unique_ptr<stats::StatsSegment> segment;
+  Connected connected{10};
+  Address local, peer, sdp_peer;
+  Report report;
+};
+
+std::vector<std::byte> Frozen(Report& report) {
+  Writer ar;
+  report.Visit(ar);
+  return ar.Take();
+}
+
+TEST_CASE("report: a connection has a slot from Open to Close, and none without a segment") {
+  Reported r;
+  r.report.Open(nullptr, *r.connected.session, r.names());
+  CHECK_FALSE(r.report.open());
+  r.report.Publish(*r.connected.session, r.names());
+  r.report.PublishAll(*r.connected.session, r.names());
+  r.report.Open(r.segment.get(), *r.connected.session, r.names());
+  CHECK(r.report.open());
+  r.report.Close(r.segment.get(), r.connected.session.get(), r.names());
+  CHECK_FALSE(r.report.open());
+}
+
+TEST_CASE("report: the child of a fork takes a slot of its own") {
+  Reported r;
+  r.report.Open(r.segment.get(), *r.connected.session, r.names());
+  r.report.ForgetSlot();
+  CHECK_FALSE(r.report.open());
+  r.report.Open(r.segment.get(), *r.connected.session, r.names());
+  CHECK(r.report.open());
+}
+
+TEST_CASE("report: role and age go with the connection to another process") {
+  Reported r;
+  const std::vector<std::byte> frozen = Frozen(r.report);
+  Report other;
+  CHECK(other.role() == stats::Role::kNone);
+  CHECK(Frozen(other) != frozen);
+  Reader ar(frozen);
+  other.Visit(ar);
+  CHECK(ar.ok());
+  CHECK(other.role() == stats::Role::kConnecting);
+  CHECK(Frozen(other) == frozen);
+}
+
+}  // namespace
+}  // namespace sdp::preload

@@ -1,0 +1,158 @@
+// A Session between a real engine and a queue pair of the test's.
+#ifndef SDP_TEST_PRELOAD_SCRIPTED_SESSION_H_
+#define SDP_TEST_PRELOAD_SCRIPTED_SESSION_H_
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/wire/message.h"
+#include "preload/socket/session.h"
+
+namespace sdp::preload {
+
+// Takes `room` sends at a time; a flush makes room again. What comes in is what the test gives it.
+class ScriptedQueuePair : public verbs::QueuePair,
+                          public verbs::Sleepable,
+                          public verbs::Pollable,
+                          public verbs::DeviceLink {
+ public:
+  enum class Kind { kEmbedded, kDevice };
+  explicit ScriptedQueuePair(Kind kind = Kind::kEmbedded)
+      : QueuePair({.sleepable = this, .pollable = this, .device = kind == Kind::kDevice ? this : nullptr}) {}
+  struct Incoming {
+    std::vector<std::byte> bytes;
+  };
+  size_t room = SIZE_MAX;
+  bool link_full = false;
+  size_t posted = 0;  // since the last flush
+  size_t most_posted = 0;
+  int flushes = 0, detaches = 0, reads = 0, polls = 0, aborts = 0, disconnects = 0;
+  std::string sent;    // payload, in order
+  bool ended = false;  // by the peer
+  bool endless = false;
+  std::vector<std::byte> again;  // what every read brings if `endless`
+  std::deque<std::vector<std::byte>> ready;
+  std::deque<WorkId> signaled;  // complete at once
+
+  verbs::PostResult PostSend(const verbs::SendWork& work) override {
+    if (posted == room) return verbs::PostResult::kNoResource;
+    if (work.signaled) signaled.push_back(work.id);
+    most_posted = std::max(most_posted, ++posted);
+    for (const Bytes& piece : work.payload)
+      sent.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    return verbs::PostResult::kOk;
+  }
+  verbs::PostResult PostRdmaWrite(const verbs::RdmaWriteWork&) override { return verbs::PostResult::kBroken; }
+  verbs::PostResult PostRdmaRead(const verbs::RdmaReadWork&) override { return verbs::PostResult::kBroken; }
+  void PostReceives(uint32_t) override {}
+  bool SetReceiveBufferSize(uint32_t, uint32_t) override { return true; }
+  void Release(verbs::ReceiveToken) override {}
+  uint32_t ReceiveCost(uint32_t length) const override { return length; }
+  std::optional<verbs::MemoryRegion> Register(MutableBytes, verbs::Access) override { return std::nullopt; }
+  void Deregister(STag) override {}
+  bool IsRegistered(STag) const override { return false; }
+  bool Flush() override {
+    ++flushes;
+    if (!link_full) posted = 0;
+    return !link_full;
+  }
+  void DetachBorrowed() override { ++detaches; }
+  verbs::ReadStatus ReadLink() override {
+    ++reads;
+    if (ended) return verbs::ReadStatus::kEnded;
+    if (!endless) return verbs::ReadStatus::kWouldBlock;
+    ready.push_back(again);
+    return verbs::ReadStatus::kProgress;
+  }
+  verbs::ReadStatus PollLink() override {
+    ++polls;
+    return verbs::ReadStatus::kWouldBlock;
+  }
+  verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock&, verbs::SleeperMemory) override { return ReadLink(); }
+  bool can_block() const override { return true; }
+  void AbandonReading() override {}
+  verbs::ReadStatus ReadForSolicited() override { return ReadLink(); }
+  bool may_sleep() const override { return false; }
+  bool has_untold() const override { return false; }
+  bool PollCompletion(verbs::Completion* out) override {
+    if (!signaled.empty()) {
+      *out = {};
+      out->id = signaled.front();
+      out->opcode = verbs::Opcode::kSend;
+      out->status = verbs::Status::kSuccess;
+      signaled.pop_front();
+      return true;
+    }
+    if (ready.empty()) return false;
+    current_ = std::move(ready.front());
+    ready.pop_front();
+    out->opcode = verbs::Opcode::kReceive;
+    out->status = verbs::Status::kSuccess;
+    out->length = static_cast<uint32_t>(current_.size());
+    out->piece_count = 1;
+    out->pieces[0] = current_;
+    return true;
+  }
+  int event_fd() const override { return -1; }
+  void Names(sockaddr_storage*, sockaddr_storage*) const override {}
+  void SetEventFd(int) override {}
+  verbs::Interest interest() const override { return {.read = true, .write = link_full}; }
+  uint64_t unsent_bytes() const override { return link_full ? posted : 0; }
+  void Disconnect() override { ++disconnects; }
+  void Abort() override { ++aborts; }
+  const verbs::LinkCause& cause() const override { return cause_; }
+  uint16_t ird() const override { return 1; }
+  uint16_t ord() const override { return 1; }
+  void SetOrd(uint16_t) override {}
+  const verbs::QpCounters& counters() const override { return counters_; }
+  const char* rnic_name() const override { return "scripted"; }
+  const char* link_name() const override { return "none"; }
+
+ private:
+  std::vector<std::byte> current_;
+  verbs::LinkCause cause_;
+  verbs::QpCounters counters_;
+};
+
+// The connecting end of a connection whose peer has posted `credits` buffers of 128 bytes.
+struct Connected {
+  explicit Connected(uint16_t credits,
+                     std::unique_ptr<ScriptedQueuePair> queue = std::make_unique<ScriptedQueuePair>()) {
+    engine::Options small;
+    small.receive_buffers = credits;
+    small.receive_buffer_size = 128;
+    auto engine = std::make_unique<engine::Engine>(engine::Role::kConnecting, engine::Options{});
+    engine::Engine peer(engine::Role::kAccepting, small);
+    const auto hello = engine->Hello();
+    REQUIRE(peer.HandleHello(hello).has_value());
+    const auto ack = peer.HelloAck();
+    REQUIRE(engine->HandleReply(ack).has_value());
+    queue_pair = queue.get();
+    session = std::make_unique<Session>(std::move(engine), std::move(queue));
+    session->Pump();
+    queue_pair->posted = queue_pair->most_posted = 0;
+  }
+  // One write of as many messages as credit allows; the bytes taken.
+  std::string Send(size_t bytes) {
+    std::string data(bytes, ' ');
+    for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<char>('a' + i * i % 23);
+    const Bytes piece = std::as_bytes(std::span(data));
+    const size_t taken = session->engine().Send({&piece, 1}, {});
+    session->Pump();
+    return data.substr(0, taken);
+  }
+
+  std::unique_ptr<Session> session;
+  ScriptedQueuePair* queue_pair;
+};
+
+}  // namespace sdp::preload
+
+#endif  // SDP_TEST_PRELOAD_SCRIPTED_SESSION_H_
