@@ -101,7 +101,7 @@ class CheckRooms(unittest.TestCase):
         self.assert_found("core/base/low.c includes preload/high.h")
 
     def build(self, **sources):
-        """Objects of a low and a high file for each name, as a build tree has them; then what the check says."""
+        """Objects of a low and a high file for each name, as in a build tree; then what the check says."""
         commands = []
         self.write(".gitignore", "build\n")
         (self.root / "build").mkdir()
@@ -142,7 +142,10 @@ class CheckRooms(unittest.TestCase):
 
     def test_symbols_that_are_allowed(self):
         # The names of the C library are interposed: a call of `read` is one of the system.
-        low = 'extern "C" long read(int, void*, unsigned long); namespace sdp { long Low() { return read(0, nullptr, 0); } }'
+        low = (
+            'extern "C" long read(int, void*, unsigned long);\n'
+            'namespace sdp { long Low() { return read(0, nullptr, 0); } }'
+        )
         high = (
             'extern "C" long read(int, void*, unsigned long) { return 0; }\n'
             "namespace sdp { long Low(); long High() { return Low(); } }"

@@ -13,9 +13,9 @@ namespace sdp::preload {
 namespace {
 
 // Registers memory, and moves a region where it may.
-class RegisteringQueuePair final : public ScriptedQueuePair {
+class RegisteringQueuePair final : public ScriptedQueuePair, public verbs::MovableRegions {
  public:
-  explicit RegisteringQueuePair(bool moves) : moves_(moves) {}
+  explicit RegisteringQueuePair(bool moves) : ScriptedQueuePair(Kind::kEmbedded, this), moves_(moves) {}
   std::optional<verbs::MemoryRegion> Register(MutableBytes memory, verbs::Access) override {
     return verbs::MemoryRegion{.stag = STag{++registered_}, .length = static_cast<uint32_t>(memory.size())};
   }

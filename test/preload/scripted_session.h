@@ -24,8 +24,11 @@ class ScriptedQueuePair : public verbs::QueuePair,
                           public verbs::DeviceLink {
  public:
   enum class Kind { kEmbedded, kDevice };
-  explicit ScriptedQueuePair(Kind kind = Kind::kEmbedded)
-      : QueuePair({.sleepable = this, .pollable = this, .device = kind == Kind::kDevice ? this : nullptr}) {}
+  explicit ScriptedQueuePair(Kind kind = Kind::kEmbedded, verbs::MovableRegions* movable_regions = nullptr)
+      : QueuePair({.sleepable = this,
+                   .movable_regions = movable_regions,
+                   .pollable = this,
+                   .device = kind == Kind::kDevice ? this : nullptr}) {}
   struct Incoming {
     std::vector<std::byte> bytes;
   };

@@ -1,6 +1,7 @@
-"""Deaths by a signal that only a mistake raises, of all processes below this one, also of those that a server replaces.
+"""Deaths by a signal that only a mistake raises, of all processes below this one.
 
-The kernel's tracing tells of them; an instance of it is this process's own. Where there is none, `reason` says why."""
+Those that a server replaces are among them. The kernel's tracing tells of them; an instance of it is this
+process's own. Where there is none, `reason` says why."""
 
 import contextlib
 import os
@@ -25,7 +26,7 @@ def deaths(text):
 
 class Crashes:
     def __init__(self, private):
-        """`private`: the mounts are this process's own. The processes that it starts from now on are traced."""
+        """`private`: the mounts are this process's own. Processes that it starts from now on are traced."""
         self.instance, self.kept, self.reason = None, None, ""
         try:
             self.set_up(private)

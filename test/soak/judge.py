@@ -113,7 +113,9 @@ def tells_of_crash(text):
 
 
 def lost(sdp, tcp, workload, happened, late=0.0):
-    """SDP's unexplained errors, without those that came to the twin on TCP at about the same time, one for one; and all crashes."""
+    """SDP's unexplained errors, and all crashes.
+
+    An error that came to the twin on TCP at about the same time explains one of SDP's."""
     found = [(when, what) for when, what, _ in sdp if tells_of_crash(what)]
     twins = [when for when, _, _ in unexplained(tcp, workload, happened, GRACE + late)]
     for when, what, _ in unexplained(sdp, workload, happened, GRACE + late):
@@ -138,9 +140,9 @@ class Crash:
 
 
 def crashed(crashes, happened):
-    """Those of SDP, or of which that is not known: always, except that short of memory a program may end itself so.
+    """Those of SDP, or of which that is not known.
 
-    Then it does so on TCP, too, in the same fault."""
+    Short of memory a program may end itself so: then it does so on TCP, too, in the same fault."""
     short = [one for one in happened if one.fault.kind == "little-memory"]
 
     def excused(crash):
@@ -157,13 +159,15 @@ def crashed(crashes, happened):
 STATUS = re.compile(r"ended with (-?\d+)")
 # What programs, their masters, their shells and the C library say of a crash; CheckFailed; sanitizers.
 CRASH_LINE = re.compile(
-    r"broken invariant|(?:signal:? (?:4|5|6|7|8|11|31)\b)|Segmentation fault|Illegal instruction|Bus error|\bAborted\b"
+    r"broken invariant|(?:signal:? (?:4|5|6|7|8|11|31)\b)"
+    r"|Segmentation fault|Illegal instruction|Bus error|\bAborted\b"
     r"|stack smashing|double free|corrupted (?:size|double|unsorted|top)|(?:free|malloc|realloc)\(\): "
     r"|Assertion .* failed|terminate called|Fatal Python error|Sanitizer: "
 )
 # What the library says of a peer that broke the protocol, and of bytes and sockets that it lost.
 ERROR_LINE = re.compile(
-    r"aborted: (?!link-lost|peer-aborted|local|none)\S+|is(?: not|n't) understood|last bytes are lost|pretends to be SDP"
+    r"aborted: (?!link-lost|peer-aborted|local|none)\S+"
+    r"|is(?: not|n't) understood|last bytes are lost|pretends to be SDP"
 )
 
 
@@ -176,7 +180,9 @@ def error_lines(text):
 
 
 def broken(lines, happened):
-    """[(when, line)] of the library's log that tell of a mistake. Without a descriptor or memory, bytes may be lost."""
+    """[(when, line)] of the library's log that tell of a mistake.
+
+    Without a descriptor or memory, bytes may be lost."""
     short = [one for one in happened if one.fault.kind in ("few-descriptors", "little-memory")]
     return [
         (when, line)

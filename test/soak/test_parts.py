@@ -170,8 +170,10 @@ class Crashes(unittest.TestCase):
     def test_what_the_kernel_tells(self):
         text = (
             "# tracer: nop\n"
-            "           bash-8684    [001] d..1.  5399.540220: signal_deliver: sig=11 errno=0 code=0 sa_handler=0 sa_flags=0\n"
-            "  nginx: worker-77   [000] .....  5400.000001: signal_deliver: sig=6 errno=0 code=-6 sa_handler=0 sa_flags=0\n"
+            "           bash-8684    [001] d..1.  5399.540220: signal_deliver:"
+            " sig=11 errno=0 code=0 sa_handler=0 sa_flags=0\n"
+            "  nginx: worker-77   [000] .....  5400.000001: signal_deliver:"
+            " sig=6 errno=0 code=-6 sa_handler=0 sa_flags=0\n"
         )
         self.assertEqual(
             [(one.when, one.program) for one in crashes.deaths(text)],
@@ -180,7 +182,8 @@ class Crashes(unittest.TestCase):
 
     def test_a_worker_that_its_master_replaces(self):
         script = (
-            "import sys; sys.path.insert(0, sys.argv[1]); import crashes, subprocess; seen = crashes.Crashes(True)\n"
+            "import sys; sys.path.insert(0, sys.argv[1]); import crashes, subprocess\n"
+            "seen = crashes.Crashes(True)\n"
             "worker = 'kill -KILL $BASHPID & wait; (kill -SEGV $BASHPID) & wait; exit 0'\n"
             "status = subprocess.run(['bash', '-c', worker]).returncode\n"
             "print(seen.reason or f'{status} {len(seen.all())}'); seen.end()\n"
