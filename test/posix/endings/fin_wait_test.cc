@@ -41,7 +41,13 @@ TEST_CASE("fin wait: its time is what was set") {
   const bool on_listener = GENERATE(false, true);
   Listener listener = Listen();
   SetOption(listener.fd, IPPROTO_TCP, TCP_LINGER2, seconds);
-  Pair pair = ConnectTo(listener);
+  // By bind() the port is this socket's alone: one that connect() chooses may be that of others, too.
+  Pair pair{.client = TcpSocket(), .server = {}};
+  Address any_port = Loopback(AF_INET);
+  REQUIRE(bind(pair.client, any_port.get(), any_port.length) == 0);
+  REQUIRE(connect(pair.client, listener.address.get(), listener.address.length) == 0);
+  pair.server = Fd(accept(listener.fd, nullptr, nullptr));
+  REQUIRE(pair.server >= 0);
   listener.fd.reset();
   Fd& closes = on_listener ? pair.server : pair.client;
   if (!on_listener) SetOption(pair.client, IPPROTO_TCP, TCP_LINGER2, seconds);
