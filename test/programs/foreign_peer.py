@@ -1,5 +1,5 @@
 """A peer that shares nothing with the library: it speaks MPA, DDP, RDMAP and SDP by hand, as the
-specifications say, and as wrongly as a test wants it to. Without CRC, markers and RDMA."""
+specifications say, and as wrongly as a test wants it to. Without CRC and markers."""
 
 import dataclasses
 import socket
@@ -14,7 +14,21 @@ BSDH = struct.Struct(">HBBIII")  # Bufs, Flags, MID, Len, MSeq, MSeqAck
 OOB_PRES, OOB_PEND, REQ_PIPE = 1, 2, 4
 REQUEST, REPLY = b"MPA ID Req Frame", b"MPA ID Rep Frame"
 REJECTED = 0x20
-SEND, SEND_SE, TERMINATE = 3, 5, 7  # RDMAP's operation codes
+# RDMAP's operation codes
+(
+    RDMA_WRITE,
+    READ_REQUEST,
+    READ_RESPONSE,
+    SEND,
+    SEND_INVALIDATE,
+    SEND_SE,
+    SEND_SE_INVALIDATE,
+    TERMINATE,
+) = range(8)
+SENDS = SEND, SEND_INVALIDATE, SEND_SE, SEND_SE_INVALIDATE
+READ = struct.Struct(">IQIIQ")  # RDMA Read Request: sink STag and offset, size, source STag and offset
+BUFF_MODE, COMB_MODE, PIPE_MODE = range(3)
+SEGMENT = 32768  # payload of a tagged one
 
 BUFFERS, BUFFER_SIZE = 24, 16384
 
@@ -33,9 +47,39 @@ def fpdu(ulpdu):
     return struct.pack(">H", len(ulpdu)) + ulpdu + bytes(-(len(ulpdu) + 2) % 4) + bytes(4)
 
 
+def mode_change(mode, send_half=False):
+    """Body of a ModeChange, for the program's receive half or its send half."""
+    return struct.pack(">I", mode << 1 | send_half)
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """What is advertised: a buffer, or (`size` alone) room for one."""
+
+    stag: int
+    offset: int
+    size: int
+    data: bytes = b""
+
+    @classmethod
+    def of(cls, data, stag):
+        return cls(stag, 0x7FFFFFF01, len(data), data)  # of no alignment, in more than 32 bits
+
+    @classmethod
+    def advertised(cls, message):
+        """By a SrcAvail or a SinkAvail."""
+        size, stag, offset = struct.unpack_from(">IIQ", message.payload)
+        return cls(stag, offset, size)
+
+    def header(self):
+        """The SrcAH, or the SinkAH without NonDiscards."""
+        return struct.pack(">IIQ", self.size, self.stag, self.offset)
+
+
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """Of the program's library. `mid` None: an RDMAP Terminate, which is the payload."""
+    """Of the program's library. `mid` None: an RDMAP Terminate, RDMA Read Request or (a segment of an) RDMA
+    Write, which is the payload."""
 
     opcode: int
     mid: int = None
@@ -44,6 +88,22 @@ class Message:
     mseq: int = 0
     ack: int = 0
     payload: bytes = b""
+    invalidated: int = 0
+
+    @property
+    def number(self):
+        """What RdmaRdCompl, RdmaWrCompl and ChRcvBufAck say."""
+        return struct.unpack(">I", self.payload)[0]
+
+    @property
+    def read(self):
+        """(size, STag, offset) of an RDMA Read Request."""
+        return READ.unpack(self.payload)[2:]
+
+    @property
+    def written(self):
+        """(STag, offset, data) of an RDMA Write."""
+        return *struct.unpack_from(">IQ", self.payload), self.payload[12:]
 
 
 class Ended(Exception):
@@ -61,10 +121,11 @@ class ForeignPeer:
         self.link = link
         self.link.settimeout(30)
         self.input = b""
-        self.heard = []
         self.msn = 0
+        self.reads = 0  # of this peer's
         self.mseq = -1
         self.last = -1  # MSeq that was heard
+        self.posted = self.acked = 0  # Bufs and MSeqAck as it said them last
         self.private = b""  # of the MPA frame that it sent
         self.flags = 0
 
@@ -77,6 +138,8 @@ class ForeignPeer:
         key, peer.flags, _, size = struct.unpack(">16sBBH", peer.read(20))
         assert key == REPLY, key
         peer.private = peer.read(size)
+        if len(peer.private) >= BSDH.size:
+            peer.posted = BSDH.unpack_from(peer.private)[0]
         return peer
 
     @classmethod
@@ -112,6 +175,16 @@ class ForeignPeer:
         peer.link.sendall(REPLY + struct.pack(">BBH", flags & 0x10, revision, len(private)) + private)
         return peer
 
+    @property
+    def credit(self):
+        """10.2. An MSeqAck of zero may say that nothing has come."""
+        return self.posted - (self.mseq - self.acked) - (self.acked == 0)
+
+    @property
+    def buffer_size(self):
+        """As the HelloAck in its private data says."""
+        return struct.unpack_from(">I", self.private, BSDH.size + 4)[0]
+
     def read(self, size):
         """Exactly so much, or Ended."""
         while len(self.input) < size:
@@ -144,18 +217,53 @@ class ForeignPeer:
     def say(self, *args, **fields):
         self.link.sendall(self.framed(*args, **fields))
 
+    def tagged(self, opcode, stag, offset, data):
+        for start in range(0, len(data), SEGMENT):
+            piece = data[start : start + SEGMENT]
+            last = 0x40 if start + len(piece) == len(data) else 0
+            header = struct.pack(">BBIQ", 0x81 | last, 0x40 | opcode, stag, offset + start)
+            self.link.sendall(fpdu(header + piece))
+
+    def answer(self, request, memory):
+        """An RDMA Read Request of what `memory` advertised."""
+        sink, to, size, stag, offset = READ.unpack(request.payload)
+        assert stag == memory.stag, (stag, memory.stag)
+        start = offset - memory.offset
+        assert 0 <= start and start + size <= memory.size, (start, size, memory.size)
+        self.tagged(READ_RESPONSE, sink, to, memory.data[start : start + size])
+
+    def fetch(self, memory, start, size):
+        """RDMA Read of advertised memory, where nothing but its answer is to come."""
+        self.reads += 1
+        body = READ.pack(0x5EAD, 0, size, memory.stag, memory.offset + start)
+        self.link.sendall(fpdu(struct.pack(">BBIIII", 0x41, 0x40 | READ_REQUEST, 0, 1, self.reads, 0) + body))
+        data = b""
+        while len(data) < size:
+            ulpdu = self.hear_ulpdu(30)
+            assert ulpdu[0] & 0x80 and ulpdu[1] & 15 == READ_RESPONSE, ulpdu[:34]
+            assert struct.unpack_from(">IQ", ulpdu, 2) == (0x5EAD, len(data))
+            data += ulpdu[14:]
+        return data
+
     # --- hearing
 
-    def hear(self, timeout=30):
-        """The next message. Raises Ended, or TimeoutError."""
+    def hear_ulpdu(self, timeout):
         self.link.settimeout(timeout)
         (size,) = struct.unpack(">H", self.read(2))
         ulpdu = self.read(size)
         self.read(-(size + 2) % 4 + 4)
+        return ulpdu
+
+    def hear(self, timeout=30):
+        """The next message. Raises Ended, or TimeoutError."""
+        ulpdu = self.hear_ulpdu(timeout)
         opcode = ulpdu[1] & 15
-        if opcode == TERMINATE:
+        if opcode == RDMA_WRITE:
+            return Message(opcode, payload=ulpdu[2:])
+        if opcode in (TERMINATE, READ_REQUEST):
             return Message(opcode, payload=ulpdu[18:])
-        assert opcode in (SEND, SEND_SE, 4, 6) and ulpdu[0] & 0x40, ulpdu
+        assert opcode in SENDS and ulpdu[0] & 0x40, ulpdu
+        (invalidated,) = struct.unpack_from(">I", ulpdu, 2)
         bufs, flags, mid, length, mseq, ack = BSDH.unpack(ulpdu[18:34])
         assert length == len(ulpdu) - 18, (length, ulpdu)
         assert mid == HELLO_ACK or mseq == self.last + 1, (mseq, self.last)
@@ -163,7 +271,8 @@ class ForeignPeer:
         assert ack <= max(self.mseq, 0), (ack, self.mseq)
         if mid != HELLO_ACK:
             self.last = mseq
-        return Message(opcode, mid, bufs, flags, mseq, ack, ulpdu[34:])
+        self.posted, self.acked = bufs, ack
+        return Message(opcode, mid, bufs, flags, mseq, ack, ulpdu[34:], invalidated)
 
     def hear_until(self, wanted, timeout=30):
         """The first message for which `wanted(message)` holds."""

@@ -13,7 +13,29 @@ import time
 
 import foreign_peer
 import harness
-from foreign_peer import ABORT_CONN, DATA, DIS_CONN, ForeignPeer
+from foreign_peer import (
+    ABORT_CONN,
+    CH_RCV_BUF,
+    CH_RCV_BUF_ACK,
+    DATA,
+    DIS_CONN,
+    MODE_CHANGE,
+    RDMA_RD_COMPL,
+    RDMA_WR_COMPL,
+    RDMA_WRITE,
+    READ_REQUEST,
+    SEND_SM,
+    SINK_AVAIL,
+    SINK_AVAIL_CANCEL,
+    SINK_CANCEL_ACK,
+    SRC_AVAIL,
+    SRC_AVAIL_CANCEL,
+    SUSP_COMM,
+    SUSP_COMM_ACK,
+    ForeignPeer,
+    Memory,
+    mode_change,
+)
 from test_pm_client import ACCEPT, Mapper
 
 # A program that does what the test tells it, a Python expression a line, and nothing between two lines.
@@ -315,6 +337,339 @@ class FlowControl(ForeignTest):
             peer.say(DATA)
         self.assertEqual(self.puppet.said(), None)
 
+    def test_who_never_sends_gives_credit_by_data_without_payload(self):
+        """10.4"""
+        self.serve()
+        peer = self.connect()
+        size = 3 * peer.credit
+        self.puppet.tell(f"s.recv({size}, socket.MSG_WAITALL)")
+        sent, updates = 0, 0
+        while sent < size:
+            while peer.credit > 2 and sent < size:
+                peer.say(DATA, bytes([sent % 256]))
+                sent += 1
+            if sent < size:
+                update = peer.hear()
+                self.assertEqual((update.mid, update.payload), (DATA, b""))
+                updates += 1
+        self.assertEqual(self.puppet.said(), bytes(i % 256 for i in range(size)))
+        self.assertGreater(updates, 0)
+
+    def test_smaller_private_buffers_are_confirmed_at_once(self):
+        """10.6: as they are, or smaller, though not smaller than was asked for."""
+        self.serve()
+        peer = self.connect()
+        before = peer.buffer_size
+        asked = before // 2
+        peer.say(CH_RCV_BUF, struct.pack(">I", asked))
+        ack = peer.hear_until(lambda message: message.mid == CH_RCV_BUF_ACK)
+        self.assertIn(ack.number, range(asked, before + 1))
+        body = bytes(i % 251 for i in range(ack.number - 16))
+        peer.say(DATA, body)
+        self.assertEqual(self.puppet.do(f"s.recv({len(body)}, socket.MSG_WAITALL)"), body)
+
+    def test_larger_private_buffers_are_confirmed_behind_the_last_of_the_old(self):
+        """10.6, 10.6.2"""
+        self.serve(SDP_PRIVATE_BUFFER_SIZE=4096, SDP_PRIVATE_BUFFERS=8)
+        peer = self.connect()
+        self.assertEqual((peer.buffer_size, peer.posted), (4096, 8))
+        used = peer.mseq + 1
+        peer.say(CH_RCV_BUF, struct.pack(">I", 8192))
+        total, ack = 0, None
+        while ack is None:
+            peer.say(DATA, b"x" * 4080)
+            total += 4080
+            self.assertEqual(len(self.puppet.do("s.recv(4080, socket.MSG_WAITALL)")), 4080)
+            self.puppet.do("s.send(b'.')")
+            while (message := peer.hear()).payload != b".":
+                ack = message if message.mid == CH_RCV_BUF_ACK else ack
+            self.assertLess(total, 100 * 4080, "no answer")
+        self.assertGreaterEqual(used + 1 + total // 4080, 8, "the old ones were not used up")
+        self.assertGreater(ack.number, 4096)
+        body = bytes(i % 251 for i in range(ack.number - 16))
+        peer.say(DATA, body)
+        self.assertEqual(self.puppet.do(f"s.recv({len(body)}, socket.MSG_WAITALL)"), body)
+
+
+class Suspension(ForeignTest):
+    """13.1.1 (3, 4, 8): of a connection whose peer moves."""
+
+    def test_the_answer_waits_for_what_is_in_process_and_is_the_last_message(self):
+        self.serve(SDP_BCOPY_THRESHOLD=65536)
+        peer = self.connect()
+        memory = Memory.of(os.urandom(200_000), 0x1234)
+        self.puppet.tell("s.recv(200_007, socket.MSG_WAITALL)")
+        peer.say(SRC_AVAIL, memory.header() + memory.data[:100])
+        read = peer.hear_until(lambda message: message.opcode == READ_REQUEST)
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        listener.settimeout(PATIENCE)
+        peer.say(SUSP_COMM, struct.pack(">IHH", 0, listener.getsockname()[1], 1))
+        with self.assertRaises(TimeoutError, msg="an answer while the RDMA Read is in process"):
+            peer.hear_until(lambda message: message.mid == SUSP_COMM_ACK, timeout=0.2)
+        peer.answer(read, memory)
+        said = []
+        while not said or said[-1].mid != SUSP_COMM_ACK:
+            message = peer.hear()
+            if message.opcode == READ_REQUEST:
+                peer.answer(message, memory)
+            else:
+                said.append(message)
+        told = sum(message.number for message in said if message.mid == RDMA_RD_COMPL)
+        self.assertEqual(told, 199_900)
+        with self.assertRaisesRegex(foreign_peer.Ended, "FIN|reset"):
+            self.fail(f"{peer.hear()} came behind the SuspCommAck")
+        again = ForeignPeer.accept(listener)
+        self.addCleanup(again.close)
+        self.assertEqual(foreign_peer.BSDH.unpack_from(again.private)[2], foreign_peer.HELLO)
+        again.hear()  # before the initiator's first FPDU the responder sends none
+        again.say(DATA, b"resumed")
+        self.assertEqual(self.puppet.said(), memory.data + b"resumed")
+        self.puppet.do("s.send(b'back')")
+        self.assertEqual(again.hear_until(lambda message: message.payload).payload, b"back")
+
+
+class DataSink(ForeignTest):
+    """9.2, 9.5: how a program's library takes what the peer advertises."""
+
+    def advertise(self, peer, size, stag, ahead):
+        memory = Memory.of(os.urandom(size), stag)
+        peer.say(SRC_AVAIL, memory.header() + memory.data[:ahead])
+        return memory
+
+    def test_a_suitable_buffer_is_filled_by_rdma_read(self):
+        """9.2 (2b): what came with the SrcAvail is not counted."""
+        self.serve(SDP_BCOPY_THRESHOLD=65536)
+        peer = self.connect()
+        self.puppet.tell("s.recv(200_000, socket.MSG_WAITALL)")
+        memory = self.advertise(peer, 200_000, 0x1234, ahead=100)
+        fetched = told = 0
+        while told < 199_900:
+            message = peer.hear()
+            if message.opcode == READ_REQUEST:
+                with self.assertRaises(TimeoutError, msg="RdmaRdCompl ahead of the RDMA Read's end"):
+                    peer.hear_until(lambda message: message.mid == RDMA_RD_COMPL, timeout=0.1)
+                peer.answer(message, memory)
+                fetched += message.read[0]
+            elif message.mid == RDMA_RD_COMPL:
+                told += message.number
+                self.assertLessEqual(told, fetched)
+                self.assertIn(message.opcode, (foreign_peer.SEND_SE, foreign_peer.SEND_SE_INVALIDATE))
+                if message.opcode == foreign_peer.SEND_SE_INVALIDATE:
+                    self.assertEqual((message.invalidated, told), (memory.stag, 199_900))
+        self.assertEqual(told, 199_900)
+        self.assertEqual(self.puppet.said(), memory.data)
+
+    def test_an_unsuitable_buffer_is_filled_by_data(self):
+        """9.2 (2a): the reader does not block, or has little room."""
+        self.serve()
+        for wait in ("poll(select.POLLIN, 10000) and s.recv(10, socket.MSG_DONTWAIT)", "s.recv(10)"):
+            with self.subTest(wait):
+                peer = self.connect()
+                memory = self.advertise(peer, 20_000, 0x1234, ahead=10)
+                self.assertEqual(self.puppet.do(wait), memory.data[:10])
+                self.puppet.tell(wait)
+                answer = peer.hear_until(lambda message: message.mid != DATA)
+                self.assertEqual((answer.mid, answer.opcode), (SEND_SM, foreign_peer.SEND_SE))
+                peer.say(DATA, memory.data[10:15_000])
+                peer.say(DATA, memory.data[15_000:])
+                self.assertEqual(self.puppet.said(), memory.data[10:20])
+                self.assertEqual(self.puppet.do("s.recv(19_980, socket.MSG_WAITALL)"), memory.data[20:])
+
+    def test_in_pipelined_mode_advertisements_are_answered_in_order(self):
+        """9.5.2.1, 11.3: each by RDMA Read or by SendSm."""
+        self.serve(SDP_BCOPY_THRESHOLD=65536)
+        peer = self.connect()
+        peer.say(MODE_CHANGE, mode_change(foreign_peer.PIPE_MODE))
+        memories = [self.advertise(peer, 100_000, 0x100 + i, ahead=0) for i in range(4)]
+        self.puppet.tell("poll(select.POLLIN, 10000) == [select.POLLIN]")
+        self.assertEqual(peer.hear_until(lambda message: message.mid != DATA).mid, SEND_SM)
+        for start in range(0, 100_000, 10_000):
+            peer.say(DATA, memories[0].data[start : start + 10_000])
+        self.assertEqual(self.puppet.said(), True)
+        self.puppet.tell("s.recv(400_000, socket.MSG_WAITALL)")
+        for memory in memories[1:]:
+            left = memory.size
+            while left > 0:
+                message = peer.hear_until(lambda message: message.mid != DATA)
+                if message.opcode == READ_REQUEST:
+                    # Ahead of the oldest one's end the next one may be read, and not be told of.
+                    stag = message.read[1]
+                    peer.answer(message, next(one for one in memories if one.stag == stag))
+                elif message.mid == RDMA_RD_COMPL:
+                    left -= message.number
+                    if message.opcode == foreign_peer.SEND_SE_INVALIDATE:
+                        self.assertEqual((message.invalidated, left), (memory.stag, 0))
+                else:
+                    self.assertEqual(message.mid, SEND_SM)
+                    for start in range(memory.size - left, memory.size, 10_000):
+                        peer.say(DATA, memory.data[start : start + 10_000])
+                    left = 0
+            self.assertEqual(left, 0)
+        self.assertEqual(self.puppet.said(), b"".join(memory.data for memory in memories))
+
+    def test_a_sink_avail_of_the_programs_is_filled_by_rdma_write(self):
+        """9.3: with as much as there is."""
+        self.serve(SDP_FORCE="write")
+        peer = self.connect()
+        peer.say(MODE_CHANGE, mode_change(foreign_peer.PIPE_MODE))
+        for size in (200_000, 70_001):
+            self.puppet.tell("s.recv(200_000)")
+            said = peer.hear_until(lambda message: message.mid == SINK_AVAIL)
+            room = Memory.advertised(said)
+            self.assertEqual((room.size, said.payload[16:]), (200_000, bytes(4)), "NonDiscards, no payload")
+            data = os.urandom(size)
+            peer.tagged(RDMA_WRITE, room.stag, room.offset, data)
+            peer.say(RDMA_WR_COMPL, struct.pack(">I", size), opcode=foreign_peer.SEND_SE)
+            self.assertEqual(self.puppet.said(), data)
+
+    def test_what_is_unprocessed_is_cancelled_with_one_sendsm(self):
+        """9.5.4: and where nothing is, the SrcAvailCancel is ignored."""
+        self.serve()
+        peer = self.connect()
+        memory = self.advertise(peer, 200_000, 0x1234, ahead=100)
+        peer.say(SRC_AVAIL_CANCEL)
+        answer = peer.hear_until(lambda message: message.mid != DATA)
+        self.assertEqual((answer.mid, answer.ack), (SEND_SM, peer.mseq))
+        peer.say(SRC_AVAIL_CANCEL)
+        peer.say(DATA, b"after")
+        self.assertEqual(self.puppet.do("s.recv(105, socket.MSG_WAITALL)"), memory.data[:100] + b"after")
+        self.puppet.do("s.send(b'.')")
+        while (message := peer.hear()).payload != b".":
+            self.assertEqual((message.mid, message.payload), (DATA, b""))
+        self.assertEqual(message.ack, peer.mseq)
+
+    def test_a_cancel_is_not_acknowledged_while_reads_are_in_process(self):
+        """9.5.4: the reads end, are told, and what they have left is cancelled with one SendSm."""
+        self.serve(SDP_BCOPY_THRESHOLD=65536)
+        for size in (200_000, 400_000):
+            with self.subTest(size):
+                peer = self.connect()
+                self.puppet.do("asleep(lambda: s.recv(200_000, socket.MSG_WAITALL))")
+                memory = self.advertise(peer, size, 0x1234, ahead=100)
+                reads = [peer.hear_until(lambda message: message.opcode == READ_REQUEST)]
+                peer.say(SRC_AVAIL_CANCEL)
+                cancel = peer.mseq
+                self.puppet.do("s.send(b'1')")
+                while (message := peer.hear()).payload != b"1":
+                    self.assertNotIn(message.mid, (SEND_SM, RDMA_RD_COMPL))
+                    self.assertLess(message.ack, cancel)
+                    reads += [message] if message.opcode == READ_REQUEST else []
+                self.assertLess(message.ack, cancel)
+                for read in reads:
+                    peer.answer(read, memory)
+                fetched = 100 + sum(read.read[0] for read in reads)
+                answers = [peer.hear_until(lambda message: message.mid != DATA)]
+                after = bytes(200_000 - fetched) + b"after"
+                for start in range(0, len(after), 10_000):
+                    peer.say(DATA, after[start : start + 10_000])
+                self.assertEqual(self.puppet.do("over()"), (memory.data[:fetched] + after)[:200_000])
+                self.assertEqual(self.puppet.do("s.recv(10)"), b"after")
+                self.puppet.do("s.send(b'2')")
+                while (message := peer.hear()).payload != b"2":
+                    answers += [message] if message.mid != DATA else []
+                self.assertEqual(message.ack, peer.mseq)
+                self.assertNotIn(READ_REQUEST, [answer.opcode for answer in answers])
+                told = sum(answer.number for answer in answers if answer.mid == RDMA_RD_COMPL)
+                self.assertEqual(100 + told, fetched)
+                left = [SEND_SM] if fetched < size else []
+                self.assertEqual([answer.mid for answer in answers if answer.mid != RDMA_RD_COMPL], left)
+
+
+class DataSource(ForeignTest):
+    """9.2, 9.5: how a program's library advertises, and what it makes of the answers."""
+
+    DATA = bytes(i % 251 for i in range(300_000))
+
+    def write(self):
+        """Of a SrcAvail in Combined Mode: its memory, and how much came with it."""
+        self.serve(SDP_BCOPY_THRESHOLD=65536)
+        peer = self.connect()
+        self.puppet.tell("s.sendall(bytes(i % 251 for i in range(300_000)))")
+        said = peer.hear_until(lambda message: message.mid == SRC_AVAIL)
+        memory = Memory.advertised(said)
+        ahead = said.payload[16:]
+        self.assertGreater(len(ahead), 0)
+        self.assertEqual(ahead, self.DATA[: len(ahead)])
+        self.assertEqual(memory.size, 300_000)
+        return peer, memory, len(ahead)
+
+    def assert_rest(self, peer, received):
+        """Comes by Data, and no SrcAvail stands before it."""
+        while received < 300_000:
+            message = peer.hear()
+            self.assertEqual(message.mid, DATA)
+            self.assertEqual(message.payload, self.DATA[received : received + len(message.payload)])
+            received += len(message.payload)
+            peer.say(DATA)
+        self.assertEqual(received, 300_000)
+
+    def test_behind_sendsm_the_rest_comes_by_data(self):
+        """9.5.2.1"""
+        peer, _, ahead = self.write()
+        peer.say(SEND_SM, opcode=foreign_peer.SEND_SE)
+        self.assert_rest(peer, ahead)
+        self.assertEqual(self.puppet.said(), None)
+
+    def test_what_is_advertised_can_be_read_in_parts(self):
+        """9.2 (3): an RdmaRdCompl for each, and SendSm for what is left."""
+        peer, memory, ahead = self.write()
+        for size in (1, 99_999):
+            self.assertEqual(peer.fetch(memory, ahead, size), self.DATA[ahead : ahead + size])
+            peer.say(RDMA_RD_COMPL, struct.pack(">I", size), opcode=foreign_peer.SEND_SE)
+            ahead += size
+        peer.say(SEND_SM, opcode=foreign_peer.SEND_SE)
+        self.assert_rest(peer, ahead)
+        self.assertEqual(self.puppet.said(), None)
+
+    def test_a_sink_avail_that_nothing_was_written_to_is_given_back(self):
+        """9.5.5: with one SinkCancelAck; where there is none, the SinkAvailCancel is ignored."""
+        self.serve(SDP_FORCE="write")
+        peer = ForeignPeer.connect(self.sdp_address)
+        self.addCleanup(peer.close)
+        self.puppet.do("(s := l.accept()[0]) and s.send(b'0') and None")
+        change = peer.hear_until(lambda message: message.mid == MODE_CHANGE)
+        self.assertEqual(change.number, foreign_peer.PIPE_MODE << 1)
+        room = Memory(0x1234, 0x7FFFFFF01, 100_000)
+        peer.hear_until(lambda message: message.payload == b"0")
+        for cancelled in (1, 2):
+            for _ in range(cancelled):
+                peer.say(SINK_AVAIL, room.header() + struct.pack(">I", 2 * cancelled - 1))
+            peer.say(SINK_AVAIL_CANCEL)
+            answer = peer.hear_until(lambda message: message.mid != DATA)
+            self.assertEqual((answer.mid, answer.ack), (SINK_CANCEL_ACK, peer.mseq))
+            peer.say(SINK_AVAIL_CANCEL)
+            self.puppet.do("s.send(b'.', socket.MSG_DONTWAIT)")
+            while (message := peer.hear()).payload != b".":
+                self.assertEqual((message.mid, message.payload), (DATA, b""))
+            self.puppet.do("s.send(b',', socket.MSG_DONTWAIT)")
+            self.assertEqual(peer.hear_until(lambda message: message.payload).payload, b",")
+
+    def test_a_sink_avail_is_filled_by_rdma_write(self):
+        """9.3; and by 9.5.1 one that crossed with Data is stale."""
+        self.serve(SDP_FORCE="write")
+        peer = self.connect()
+        self.puppet.do("s.send(b'0') and None")
+        peer.hear_until(lambda message: message.payload == b"0")
+        stale, room = Memory(0x666, 0, 100_000), Memory(0x1234, 0x7FFFFFF01, 100_000)
+        peer.say(SINK_AVAIL, stale.header() + struct.pack(">I", 0))
+        peer.say(SINK_AVAIL, room.header() + struct.pack(">I", 0))
+        peer.say(DATA, b"1")
+        self.assertEqual(self.puppet.do("s.recv(1)"), b"1", "what was said before is seen")
+        self.puppet.tell("s.sendall(bytes(i % 251 for i in range(100_000)))")
+        data = b""
+        while (message := peer.hear_until(lambda message: message.mid != DATA)).opcode == RDMA_WRITE:
+            stag, offset, piece = message.written
+            self.assertEqual((stag, offset), (room.stag, room.offset + len(data)))
+            data += piece
+        self.assertEqual((message.mid, message.number), (RDMA_WR_COMPL, 100_000))
+        self.assertIn(
+            (message.opcode, message.invalidated),
+            ((foreign_peer.SEND_SE, 0), (foreign_peer.SEND_SE_INVALIDATE, room.stag)),
+        )
+        self.assertEqual(data, self.DATA[:100_000])
+        self.assertEqual(self.puppet.said(), None)
+
 
 class AbortiveClose(ForeignTest):
     """8.2.2: an abort ends the link, though the program has its descriptor still."""
@@ -331,6 +686,25 @@ class AbortiveClose(ForeignTest):
             "AbortConn": lambda peer: peer.framed(ABORT_CONN),
             "AbortConn behind DisConn": lambda peer: peer.framed(DIS_CONN) + peer.framed(ABORT_CONN),
             "Data behind DisConn": lambda peer: peer.framed(DIS_CONN) + peer.framed(DATA, b"x"),
+            "a SrcAvail without payload in Combined Mode": lambda peer: peer.framed(
+                SRC_AVAIL, Memory(0x1234, 0, 100_000).header()
+            ),
+            "a SinkAvail in Combined Mode": lambda peer: peer.framed(
+                SINK_AVAIL, Memory(0x1234, 0, 100_000).header() + bytes(4)
+            ),
+            "a ModeChange to the mode that holds": lambda peer: peer.framed(
+                MODE_CHANGE, mode_change(foreign_peer.COMB_MODE)
+            ),
+            "a ModeChange by the slave": lambda peer: peer.framed(
+                MODE_CHANGE, mode_change(foreign_peer.PIPE_MODE, send_half=True)
+            ),
+            "an RdmaRdCompl of nothing": lambda peer: peer.framed(RDMA_RD_COMPL, bytes([0, 0, 0, 1])),
+            "an RdmaWrCompl of nothing": lambda peer: peer.framed(RDMA_WR_COMPL, bytes([0, 0, 0, 1])),
+            "Data behind SuspComm": lambda peer: peer.framed(SUSP_COMM, struct.pack(">IHH", 0, 9, 1))
+            + peer.framed(DATA, b"x"),
+            "ChRcvBuf before the answer to the last": lambda peer: b"".join(
+                peer.framed(CH_RCV_BUF, struct.pack(">I", 1 << 19)) for _ in range(2)
+            ),
         }
 
     def test_the_link_ends_with_the_connection(self):
