@@ -41,7 +41,7 @@ void TakeUp(int fd) {
   if (Option(fd, SO_ACCEPTCONN) != 1 || Option(fd, SO_PROTOCOL) != IPPROTO_TCP ||
       (domain != AF_INET && domain != AF_INET6))
     return;
-  tcp_info info{};  // of a listener tcpi_sacked is the backlog
+  tcp_info info{};  // for a listener tcpi_sacked is the backlog
   socklen_t length = sizeof info;
   if (real.getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return;
   RefreshConfig();

@@ -1,6 +1,7 @@
 // What this process may still ask of the kernel. A process that has set a seccomp filter on itself
-// (confinement.h) may make some system calls and not others; the library asks here before it makes one. This
-// part owns the flags alone: confinement.cc reads filters and sets them, system_calls.cc has the detours.
+// (confinement.h) may make only some system calls, so the library asks here before it makes one. This part
+// owns the flags alone: confinement.cc reads filters and sets the flags, link_calls.cc has the detours. Any
+// thread may ask, without a lock.
 #ifndef SDP_PRELOAD_ALLOWED_CALLS_H_
 #define SDP_PRELOAD_ALLOWED_CALLS_H_
 
@@ -9,7 +10,7 @@
 
 namespace sdp::preload {
 
-// What a confined process may call. Unconfined it may call all.
+// The calls that a filter may forbid. An unconfined process may make all of them.
 enum class Call : uint8_t {
   kRead,
   kReadv,
@@ -41,7 +42,7 @@ class AllowedCalls {
   static bool Has(Call call) {
     return (forbidden_.load(std::memory_order_relaxed) >> static_cast<unsigned>(call) & 1) == 0;
   }
-  // The filter is set. `forbidden`: a bit for each Call. Filters add up; none is ever taken back.
+  // A filter has been set. `forbidden` has a bit for each Call. Filters add up and are never taken back.
   static void Forbid(uint32_t forbidden) {
     forbidden_.fetch_or(forbidden, std::memory_order_relaxed);
     confined_.store(true, std::memory_order_relaxed);

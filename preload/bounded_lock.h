@@ -1,5 +1,5 @@
-// Taking a lock at the end of the process: whoever exits in a signal handler may have interrupted the lock's
-// owner, for ever.
+// Takes a lock at the end of the process. A thread that exits in a signal handler may have interrupted the
+// lock's owner, which then never releases the lock.
 #ifndef SDP_PRELOAD_BOUNDED_LOCK_H_
 #define SDP_PRELOAD_BOUNDED_LOCK_H_
 
@@ -9,8 +9,8 @@
 
 namespace sdp::preload {
 
-// Locks `lock`, made with std::defer_lock; false if that takes more than some 200 ms. Such locks are held for
-// moments only.
+// Locks `lock`, which was made with std::defer_lock. Returns false if that takes more than about 200 ms:
+// owners hold such locks only for moments.
 template <typename Mutex>
 bool LockBounded(std::unique_lock<Mutex>& lock) {
   for (int attempts = 0; attempts < 1000; ++attempts) {

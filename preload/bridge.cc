@@ -21,7 +21,7 @@
 namespace sdp::preload {
 namespace {
 
-// What a program may have set on its connection, or may ask for, and the other end of a pair has like any
+// Options that a program may have set on its connection, or may read, and that the near end has like any
 // other socket.
 constexpr struct {
   int level;
@@ -30,7 +30,7 @@ constexpr struct {
                 {SOL_SOCKET, SO_RCVLOWAT}, {SOL_SOCKET, SO_OOBINLINE}, {SOL_SOCKET, SO_KEEPALIVE},
                 {IPPROTO_TCP, TCP_NODELAY}};
 
-// How long a bridge that is not needed may take to go.
+// How long a bridge that is not needed may take to end.
 constexpr int kPatienceMs = 1000;
 
 struct Name {
@@ -49,7 +49,7 @@ void Close(int* fd) {
   *fd = -1;
 }
 
-// Two ends of a TCP connection at the address that `local` has; close-on-exec.
+// Makes the two ends, close-on-exec, of a TCP connection at the address in `local`.
 bool MakePair(Name local, int* near_end, int* far_end) {
   const int family = local.storage.ss_family;
   SetPort(local, 0);
@@ -60,7 +60,7 @@ bool MakePair(Name local, int* near_end, int* far_end) {
               real.listen(listener, 8) == 0 && real.getsockname(listener, at.get(), &at.length) == 0 &&
               real.connect(*near_end, at.get(), at.length) == 0 &&
               real.getsockname(*near_end, mine.get(), &mine.length) == 0;
-  // Somebody else may have found the port.
+  // Another process may have connected to the port.
   for (int strangers = 0; made && *far_end < 0 && strangers < 8; ++strangers) {
     Name peer;
     *far_end = real.accept4(listener, peer.get(), &peer.length, SOCK_CLOEXEC);
@@ -74,7 +74,7 @@ bool MakePair(Name local, int* near_end, int* far_end) {
   return made;
 }
 
-// The near end becomes what the program expects of its connection.
+// Gives the near end what the program expects of its connection.
 void Imitate(Socket& socket, int fd, int near_end) {
   for (const auto& option : kOptions) {
     char value[16];
@@ -85,8 +85,8 @@ void Imitate(Socket& socket, int fd, int near_end) {
   real.fcntl(near_end, F_SETFL, socket.VisibleStatusFlags(real.fcntl(fd, F_GETFL)));
 }
 
-// With the signals of the application's held off, in the child of a child: nobody has to wait for the bridge,
-// and nobody can.
+// Runs `run` in the child of a child, with the application's signals held off. So no process has to wait for
+// the bridge, and none can.
 template <typename Run>
 bool ForkTwice(Run run) {
   sigset_t all;
@@ -103,7 +103,7 @@ bool ForkTwice(Run run) {
   }
   const int error = errno;
   int status = 0;
-  // Without a status where children are not waited for.
+  // There is no status if the process does not wait for children.
   if (child > 0 && waitpid(child, &status, 0) < 0) status = 0;
   if (sigismember(&pending, SIGCHLD) == 0) {
     sigset_t ours;
@@ -111,7 +111,7 @@ bool ForkTwice(Run run) {
     sigaddset(&ours, SIGCHLD);
     const timespec none{};
     siginfo_t ended{};
-    // It may have stood for a child of the application's, too, which ended meanwhile.
+    // The signal may also have announced a child of the application's that ended meanwhile.
     if (sigtimedwait(&ours, nullptr, &none) == SIGCHLD &&
         waitid(P_ALL, 0, &ended, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0)
       kill(getpid(), SIGCHLD);
@@ -121,7 +121,7 @@ bool ForkTwice(Run run) {
   return child > 0 && status == 0;
 }
 
-// Nothing of the application's stays open in the bridge but `kept`.
+// Closes all of the application's descriptors in the bridge except `kept`.
 void CloseAllBut(std::vector<int> kept) {
   std::sort(kept.begin(), kept.end());
   unsigned first = 0;
@@ -214,7 +214,7 @@ Bridge::Bridge(const std::vector<SpawnMove>& moves) {
     if (span.near_end < 0) span.near_end = real.socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     for (size_t i = 0; i < span.descriptors.size(); ++i) {
       span.saved.push_back(HiddenFds::Duplicate(span.descriptors[i]));
-      // What could not be put back stays where it is, and does not go along.
+      // A descriptor that could not be put back later stays, and does not go to the program.
       if (span.saved.back() < 0) {
         real.fcntl(span.descriptors[i], F_SETFD, FD_CLOEXEC);
       } else if (span.near_end >= 0) {
@@ -247,7 +247,7 @@ Bridge::~Bridge() {
   }
   if (replaces_) PutBack();
   if (go_ >= 0) {
-    // As long as the bridge is there, it counts as somebody who holds the connections.
+    // As long as the bridge exists, it counts as a holder of the connections.
     if (!begun_) {
       (void)!real.write(go_, "x", 1);
       pollfd gone{.fd = go_, .events = POLLIN, .revents = 0};

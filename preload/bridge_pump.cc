@@ -12,17 +12,17 @@
 namespace sdp::preload {
 namespace {
 
-// Nobody tells when another process has let go of the connection: it is looked at again after these, in ms.
+// No event tells when another process lets go of the connection, so the pump looks again after these times,
+// in ms.
 constexpr int kFirstNap = 4;
-constexpr int kLongestNap = 7;  // 512, as a power of two
-// Bytes that the peer does not take within a minute are lost, as a TCP socket's that nobody owns any more.
+constexpr int kLongestNap = 7;  // as a power of two: 512 ms
+// Bytes that the peer does not take within a minute are lost, like those of a TCP socket without an owner.
 constexpr int kRest = 20;
 constexpr int kMostRests = 3000;
 
 constexpr linger kReset{.l_onoff = 1, .l_linger = 0};
 
-// The bridge is an application of the library's own: on SDP connections it makes the calls that applications
-// make.
+// The bridge is an application of the library's own, so it makes an application's calls on SDP connections.
 ssize_t ReceiveSdp(int fd, void* buffer, size_t size) {
   return SDP_ENTRY(recv)(fd, buffer, size, MSG_DONTWAIT);
 }
@@ -34,7 +34,8 @@ ssize_t SendFar(int fd, const void* buffer, size_t size) {
   return real.send(fd, buffer, size, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-// By the peer's reset, or its time-out: of what it has not acknowledged by then it never will anything.
+// Returns whether the peer's reset or a time-out has ended the link. What the peer has not acknowledged by
+// then it never will.
 bool LinkIsGone(int sdp) {
   tcp_info info{};
   socklen_t length = sizeof info;
@@ -99,7 +100,7 @@ void BridgePump::Step() {
     if (!Empty(&down_, SendFar, far_end_)) return ResetPeer();
   }
   if (up_.way == Way::kEnded && up_.empty()) {
-    // The program has closed the connection, or shut it; while others hold it, that ends nothing.
+    // The program has closed or shut the connection; while other processes hold it, that ends nothing.
     if (shared_) return Finish();
     SDP_ENTRY(shutdown)(sdp_, SHUT_WR);
     up_.way = Way::kShut;

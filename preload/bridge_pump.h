@@ -1,5 +1,6 @@
-// Bytes between an SDP connection and a TCP connection within the host, both ways, until both have ended.
-// What ends the one ends the other in the same way: a half-close, an end, a reset.
+// Moves bytes between an SDP connection and a TCP connection within the host, both ways, until both have
+// ended. What ends one ends the other in the same way: a half-close, an end, a reset. Only the bridge's one
+// thread uses it.
 #ifndef SDP_PRELOAD_BRIDGE_PUMP_H_
 #define SDP_PRELOAD_BRIDGE_PUMP_H_
 
@@ -14,14 +15,14 @@ namespace sdp::preload {
 
 class BridgePump {
  public:
-  // `sdp` and `far_end` are the pump's from here on. `reads_at_once`: the program is meant to read the
-  // connection, also while others hold it.
+  // The pump owns `sdp` and `far_end` from here on. `reads_at_once`: the program is meant to read the
+  // connection even while other processes hold it.
   BridgePump(int sdp, int far_end, bool reads_at_once);
 
-  // Moves what can be moved.
+  // Moves what can be moved without waiting.
   void Step();
   [[nodiscard]] bool over() const { return sdp_ < 0; }
-  // What to wait for next: fills two entries, and returns for how long at most (ms; -1: for ever).
+  // Fills two entries with what to wait for next. Returns the longest wait in ms; -1: for ever.
   int Wait(pollfd* fds) const;
 
  private:
@@ -34,7 +35,7 @@ class BridgePump {
     [[nodiscard]] bool empty() const { return begin == end; }
   };
 
-  // Both false: the connection it reads from, or writes to, has failed.
+  // Return false if the connection they read from, or write to, has failed.
   bool Fill(Flow* flow, ssize_t (*receive)(int, void*, size_t), int from);
   bool Empty(Flow* flow, ssize_t (*send)(int, const void*, size_t), int to);
   void ResetProgram();
@@ -49,7 +50,7 @@ class BridgePump {
   Flow down_;  // to it
   bool shared_ = true;
   int naps_ = 0;
-  int rests_ = 0;  // waits for the last bytes to be acknowledged
+  int rests_ = 0;  // waits for the peer to acknowledge the last bytes
 };
 
 }  // namespace sdp::preload

@@ -20,7 +20,7 @@ bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 template <typename Enum>
 using Words = std::initializer_list<std::pair<std::string_view, Enum>>;
 
-// A number as OFED's scanner takes it: digits without leading zeros.
+// Parses a number as OFED's scanner does: digits without leading zeros.
 std::optional<uint32_t> ToNumber(std::string_view text) {
   uint32_t number = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -29,7 +29,7 @@ std::optional<uint32_t> ToNumber(std::string_view text) {
   return number;
 }
 
-// What a message shows of the file's own text: short, and nothing that moves a cursor.
+// Returns what a message shows of the file's own text: short, and without characters that move a cursor.
 std::string Quote(std::string_view text) {
   std::string shown = "'";
   for (const char c : text.substr(0, 40)) shown += c >= ' ' && c <= '~' ? c : '?';
@@ -37,7 +37,7 @@ std::string Quote(std::string_view text) {
   return shown + "'";
 }
 
-// One line, word by word. The first problem ends it.
+// One line, parsed word by word. The first problem ends it.
 class Line {
  public:
   Line(std::string_view text, int number, ConfigFile* out) : text_(text), number_(number), out_(out) {}
@@ -65,12 +65,12 @@ class Line {
     int column;
   };
 
-  // Skips blanks; true at the line's end or at a comment.
+  // Skips blanks. Returns true at the line's end or at a comment.
   bool AtEnd() {
     while (at_ < text_.size() && IsBlank(text_[at_])) ++at_;
     return at_ == text_.size() || text_[at_] == '#';
   }
-  // As it stands: a name may begin with #.
+  // Takes the name as it stands: a name may begin with #.
   Word NextName() {
     while (at_ < text_.size() && IsBlank(text_[at_])) ++at_;
     const size_t start = at_;
@@ -145,7 +145,7 @@ class Line {
     out_->rules.push_back(std::move(rule));
   }
 
-  // ADDRESS[/LENGTH]:PORTS. OFED allows blanks between the parts, so they are taken together first.
+  // ADDRESS[/LENGTH]:PORTS. OFED allows blanks between the parts, so this joins them first.
   bool ParseTarget(Rule* rule) {
     std::string text;
     std::vector<int> columns;
@@ -197,7 +197,7 @@ class Line {
       out->prefix = static_cast<uint8_t>(*prefix - 96);
       std::copy(out->bytes.begin() + 12, out->bytes.end(), out->bytes.begin());
     }
-    // Bits behind the prefix mean nothing; without them alike patterns are equal.
+    // Bits after the prefix mean nothing. Cleared, they let equal patterns compare equal.
     for (uint32_t bit = out->prefix; bit < 128; ++bit)
       out->bytes[bit / 8] &= static_cast<uint8_t>(~(0x80 >> (bit % 8)));
     return true;
@@ -263,7 +263,7 @@ class Line {
       if (!Name("the log file's path", &path)) return;
       set("SDP_LOG_FILE", std::move(path), column);
     }
-    // All of the statement or nothing.
+    // Takes all of the statement or nothing.
     for (Setting& setting : settings) out_->settings.push_back(std::move(setting));
   }
 

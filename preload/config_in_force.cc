@@ -1,4 +1,4 @@
-// The one configuration that holds in this process.
+// The one configuration in force in this process.
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>

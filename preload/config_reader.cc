@@ -43,7 +43,7 @@ class Reader {
     Complain(name, value, "one of " + words);
   }
 
-  // Whether there was a number, and `out` is it.
+  // Returns whether there was a valid number; if so, *out receives it.
   template <typename Number>
   bool Count(const char* name, Number least, Number most, Number* out) {
     const char* value = Value(name);
@@ -93,12 +93,12 @@ class Reader {
     if (count) *out = Unit(*count);
   }
 
-  // Settings that nobody asked for.
+  // Reports the settings that no variable corresponds to.
   void ComplainOfUnknown() const {
     for (const Setting& setting : file_.settings) {
       if (std::find(asked_.begin(), asked_.end(), setting.variable) != asked_.end()) continue;
       const std::string name = FileName(setting.variable);
-      // Of a file that is something else altogether, not each line.
+      // A file that is something else altogether does not get a guess for every line.
       const std::string likely = problems_->size() < kMostGuesses ? KnownNameLike(name) : std::string();
       problems_->push_back(Position(setting) + "there is no setting '" + name + "'" +
                            (likely.empty() ? "" : ", perhaps " + likely) + ": ignored");
@@ -159,7 +159,7 @@ void ReadLog(Reader& reader, Config* config) {
                                  {"syslog", LogDestination::kSyslog},
                                  {"file", LogDestination::kFile}},
                                 &named);
-  // A log file in the environment stands above a destination in the file.
+  // A log file from the environment overrides a destination from the file.
   if (reader.InEnvironment("SDP_LOG_FILE") && !reader.InEnvironment("SDP_LOG_DESTINATION")) return;
   config->log_destination =
       named == LogDestination::kFile && config->log_file.empty() ? LogDestination::kStandardError : named;

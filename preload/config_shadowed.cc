@@ -1,4 +1,4 @@
-// Which rules of libsdp.conf can never match. Pure.
+// Finds the rules of libsdp.conf that can never match. Pure.
 #include <fnmatch.h>
 
 #include <algorithm>
@@ -10,8 +10,7 @@
 namespace sdp::preload {
 namespace {
 
-// Looks at a rule for several others together, in a whole file: a bound on what a file can cost, far above
-// what files need.
+// The most comparisons of rules in a whole file. Bounds the cost of a file, far above what real files need.
 constexpr size_t kMostLooks = 200'000;
 
 bool Covers(const AddressPattern& wide, const AddressPattern& narrow) {
@@ -20,8 +19,8 @@ bool Covers(const AddressPattern& wide, const AddressPattern& narrow) {
          SamePrefix(wide.bytes.data(), narrow.bytes.data(), wide.prefix);
 }
 
-// Whether `wide` takes every program that `narrow` does; of two different patterns only * is known to be the
-// wider one.
+// Returns whether `wide` takes every program that `narrow` does. Of two different patterns, only * is known
+// to be wider.
 bool CoversProgram(const std::string& wide, const std::string& narrow) {
   if (wide == "*" || wide == narrow) return true;
   return narrow.find_first_of("*?[\\") == std::string::npos && fnmatch(wide.c_str(), narrow.c_str(), 0) == 0;
@@ -31,7 +30,7 @@ bool CoversPorts(const Rule& wide, const Rule& narrow) {
   return wide.first_port <= narrow.first_port && wide.last_port >= narrow.last_port;
 }
 
-// The two halves of an address pattern: IPv4 and IPv6, or one bit more of the prefix.
+// Returns one half of an address pattern: IPv4 or IPv6, or one more bit of the prefix.
 AddressPattern Half(const AddressPattern& whole, bool upper) {
   AddressPattern half = whole;
   if (whole.family == 0) {
@@ -47,8 +46,8 @@ class Shadows {
  public:
   explicit Shadows(const std::vector<Rule>& rules) : rules_(rules) {}
 
-  // The rules before number `i` that take all of it together, in the order of the file; empty if they leave
-  // something.
+  // Returns the rules before number `i` that together take everything it would, in the file's order. Returns
+  // nothing if they leave something.
   std::vector<const Rule*> Of(size_t i) {
     const Rule& rule = rules_[i];
     std::vector<const Rule*> partial;
@@ -65,7 +64,7 @@ class Shadows {
   }
 
  private:
-  // Between two neighbouring ends of port ranges the same rules count.
+  // Between two neighbouring ends of port ranges the set of matching rules does not change.
   bool CoverPorts(const std::vector<const Rule*>& candidates, const Rule& rule) {
     std::vector<uint32_t> starts = {rule.first_port};
     for (const Rule* candidate : candidates) {

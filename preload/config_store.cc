@@ -14,8 +14,8 @@
 namespace sdp::preload {
 namespace {
 
-// The file's text; empty, and *error set, if it cannot be read. Anything but a regular file (/dev/null)
-// counts as empty.
+// Returns the file's text. If the file cannot be read, returns nothing and sets *error. Anything but a
+// regular file (/dev/null) counts as empty.
 std::string ReadText(const std::string& path, LoadedConfig* out, std::string* error) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   struct stat status {};

@@ -1,4 +1,4 @@
-// The configuration in force, and the file it came from.
+// Holds the configuration in force, and knows the file it came from.
 #ifndef SDP_PRELOAD_CONFIG_STORE_H_
 #define SDP_PRELOAD_CONFIG_STORE_H_
 
@@ -12,19 +12,20 @@
 
 namespace sdp::preload {
 
-// One reading of environment and file. Never changes, never destroyed: whoever holds a reference may keep it.
-// That costs some kilobytes for each time somebody edits the file while the process runs.
+// One reading of the environment and the file. Never changed and never destroyed, so a caller may keep a
+// reference. Each edit of the file while the process runs costs some kilobytes.
 struct LoadedConfig {
   Config config;
-  std::vector<Rule> rules;  // those that speak of this program
+  std::vector<Rule> rules;  // the rules that apply to this program
   std::string path;
   std::vector<std::string> problems;  // one line each
   std::vector<std::string> warnings;
-  // What the environment said when it was asked, by name: the application may change its own meanwhile.
+  // What the environment said at the first reading, by name. The application may change its environment
+  // later.
   std::vector<std::pair<std::string, std::string>> environment;
-  // The reading before this one, for leak checkers: those who hold references need it no more than this.
+  // The previous reading. Keeps old readings reachable for leak checkers; nothing else uses it.
   const LoadedConfig* before = nullptr;
-  // Which state of the file this is.
+  // Identifies the state of the file.
   bool exists = false;
   uint64_t device = 0, inode = 0, size = 0;
   int64_t changed_ns = 0;
@@ -34,21 +35,21 @@ class ConfigStore {
  public:
   static constexpr int64_t kLookInterval = 1'000'000'000;  // ns
 
-  // `lookup`: as getenv, asked by the first reading alone. `program`: what rules are matched with.
+  // `lookup` is like getenv; only the first reading calls it. `program` is the name that rules are matched
+  // with.
   constexpr ConfigStore(const char* (*lookup)(const char* name), const char* const* program)
       : lookup_(lookup), program_(program) {}
 
-  // Reads environment and file when first called. Takes no lock (two threads may read at once, and one is
-  // heard): fork is safe.
+  // Reads the environment and the file at the first call. Takes no lock, so fork is safe; if two threads read
+  // at once, one result is used.
   const LoadedConfig& Get();
-  // Reads the file again if it has changed since; looks at most once in kLookInterval. `now_ns`: of any
-  // steady clock. Returns what has been newly read, else null. Any thread may call it; none waits for
-  // another.
+  // Reads the file again if it has changed; looks at most once per kLookInterval. `now_ns` comes from any
+  // steady clock. Returns the new reading, or null. Any thread may call it; no thread waits for another.
   const LoadedConfig* Refresh(int64_t now_ns);
 
  private:
   const LoadedConfig* First();
-  // `before`: whose environment holds; null: asks for it.
+  // Uses the environment of `before`; if that is null, asks for it.
   [[nodiscard]] const LoadedConfig* Load(const LoadedConfig* before) const;
 
   const char* (*const lookup_)(const char* name);
@@ -57,7 +58,7 @@ class ConfigStore {
   std::atomic<int64_t> next_look_{0};
 };
 
-// Logs what the readings complained about: the one in force, and each later one by itself.
+// Logs the problems and warnings of the reading in force. RefreshConfig() does so for each later reading.
 void ReportConfig();
 
 }  // namespace sdp::preload

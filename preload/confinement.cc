@@ -35,7 +35,7 @@ constexpr long kNumbers[] = {SYS_read,     SYS_readv,           SYS_recvfrom, SY
                              SYS_gettid,   SYS_tgkill,          SYS_mmap,     SYS_munmap,  SYS_connect};
 static_assert(std::size(kNumbers) == static_cast<size_t>(Call::kCount));
 
-// The rest of what the library calls for a socket at any time, and its helper thread.
+// The other calls that the library makes for a socket at any time, and for its helper thread.
 constexpr long kOthers[] = {
     SYS_socket,        SYS_bind,          SYS_listen,        SYS_accept4,         SYS_getsockopt,
     SYS_setsockopt,    SYS_getsockname,   SYS_getpeername,   SYS_fcntl,           SYS_close,
@@ -63,7 +63,7 @@ bool Allows(std::span<const sock_filter> filter, long number) {
   return action == SECCOMP_RET_ALLOW || action == SECCOMP_RET_LOG;
 }
 
-// Else the kernel refuses all filters.
+// Returns whether the process may set filters. If not, the kernel refuses all of them.
 bool MaySetFilters() {
   if (real.prctl(PR_GET_NO_NEW_PRIVS, 0UL, 0UL, 0UL, 0UL) == 1) return true;
   __user_cap_header_struct self{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};

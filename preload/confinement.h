@@ -1,13 +1,13 @@
-// A process that has shut itself off from most system calls with a seccomp filter, as the OpenSSH server's
-// network child does. The filter is made for what the program does with TCP: it reads, writes, waits, sleeps,
-// and closes, each by one call perhaps. The library asks for no more than that then: no fcntl, eventfd, clone
-// or unlink. What cannot be had so, is not done: others that share a connection pass for alive, no helper
-// thread starts, stats files stay until somebody finds them stale. A socket that is made, or not connected
-// yet, stays TCP: to find a way by SDP takes calls that no filter expects.
+// Seccomp filters that the program sets on itself, as the OpenSSH server's network child does. Such a filter
+// is made for what the program does with TCP: read, write, wait, sleep and close, perhaps each by one call.
+// In a confined process the library makes no other calls: no fcntl, eventfd, clone or unlink. What those
+// calls would do is left out. Other processes that share a connection count as alive, no helper thread
+// starts, and stats files stay until another process finds them stale. A new or unconnected socket stays TCP,
+// because SDP set-up needs calls that no filter expects.
 //
-// Filters are seen that are set by prctl() or by syscall(), as libseccomp does. They are read: one that
-// allows what is listed in confinement.cc confines nobody. One that is there before the program begins is its
-// surroundings', as a container's, and has to allow that.
+// The library sees filters that the program sets by prctl() or by syscall(), as libseccomp does. The library
+// reads the filter: one that allows everything listed in confinement.cc confines nothing. A filter from
+// before the program's start belongs to its surroundings, such as a container, and has to allow that list.
 #ifndef SDP_PRELOAD_CONFINEMENT_H_
 #define SDP_PRELOAD_CONFINEMENT_H_
 
@@ -24,34 +24,35 @@
 
 namespace sdp::preload {
 
-// The socket room's: what has to be known or mapped before. In the thread that is about to set the filter.
+// Implemented by the socket room: looks up and maps beforehand what the filter may forbid. Call in the thread
+// that is about to set the filter.
 void PrepareConfinement();
-// The filter was refused after all.
+// The kernel refused the filter after all.
 void ConfinementRefused();
 
 // A filter that this process is about to set.
 class ComingFilter {
  public:
-  // `program`: null for what allows nothing but read and write (SECCOMP_SET_MODE_STRICT).
+  // `program`: null for the filter that allows only read and write (SECCOMP_SET_MODE_STRICT).
   explicit ComingFilter(const sock_fprog* program);
-  // It forbids something that the library may need.
+  // Returns whether the filter forbids something that the library may need.
   [[nodiscard]] bool confines() const { return confines_; }
-  // The same, and as far as can be seen before the kernel will take it: what is prepared for it cannot be
-  // undone.
+  // Returns whether the filter confines and, as far as can be seen beforehand, the kernel will accept it.
+  // Preparations for a filter cannot be undone.
   [[nodiscard]] bool will_confine() const;
   void Note() const;
 
  private:
   uint32_t forbidden_ = 0;  // a bit for each Call
   bool confines_ = false;
-  bool needs_right_ = false;  // to set it takes a right of the process's
-  bool refused_ = false;      // its program is none
+  bool needs_right_ = false;  // to set the filter takes a privilege
+  bool refused_ = false;      // the kernel will not accept the program
 };
 
-// Around the call by which this thread sets a filter. `most`: the largest result that says it has.
+// Wraps the call by which this thread sets a filter. `most` is the largest result that means success.
 template <typename Set>
 auto Confine(const sock_fprog* program, Set set, long most = LONG_MAX) {
-  if (!OwnsProcess()) return set();  // a child of vfork: its filter is not its parent's
+  if (!OwnsProcess()) return set();  // a child of vfork: its filter does not bind the parent
   const NoCancellation no_cancellation;
   const int error = errno;
   const ComingFilter filter(program);
@@ -67,7 +68,7 @@ auto Confine(const sock_fprog* program, Set set, long most = LONG_MAX) {
   return result;
 }
 
-// The same for prctl(PR_SET_SECCOMP, mode, program).
+// Confine() for prctl(PR_SET_SECCOMP, mode, program).
 template <typename Set>
 auto ConfineByPrctl(unsigned long mode, unsigned long program, Set set) {
   if (mode == SECCOMP_MODE_STRICT) return Confine(nullptr, set);

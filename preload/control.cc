@@ -26,7 +26,7 @@ int CheckOne(const cmsghdr& message) {
   switch (message.cmsg_type) {
     case SCM_RIGHTS:
     case SCM_CREDENTIALS:
-      return 0;  // a Unix socket's, and ignored by others
+      return 0;  // for Unix sockets, ignored by others
     case SO_TIMESTAMPING_OLD:
     case SO_TIMESTAMPING_NEW: {
       constexpr int kRecords = SOF_TIMESTAMPING_TX_HARDWARE | SOF_TIMESTAMPING_TX_SOFTWARE |
@@ -48,7 +48,7 @@ void ControlRoom::Put(int level, int type, const void* data, size_t size) {
     return;
   }
   size_t length = CMSG_LEN(size);
-  if (!MayWrite(next_, std::min(length, left_))) return;  // of which the kernel says nothing
+  if (!MayWrite(next_, std::min(length, left_))) return;  // the kernel reports no error here
   if (left_ < length) {
     flags_ |= MSG_CTRUNC;
     length = left_;

@@ -8,7 +8,8 @@
 
 namespace sdp::preload {
 
-// The room a recvmsg has for control messages. What does not fit is cut, and MSG_CTRUNC says so.
+// The room that a recvmsg has for control messages. What does not fit is cut off, and flags() then has
+// MSG_CTRUNC.
 class ControlRoom {
  public:
   explicit ControlRoom(const msghdr& message)
@@ -25,8 +26,8 @@ class ControlRoom {
   int flags_ = 0;
 };
 
-// What sendmsg says of the control messages that come with data for a TCP socket: 0, or an errno. None of
-// them changes what is sent.
+// Checks the control messages that a sendmsg on a TCP socket carries. Returns 0 or an errno. None of them
+// changes what is sent.
 int CheckControl(const msghdr& message);
 
 }  // namespace sdp::preload

@@ -1,7 +1,7 @@
-// How a handler is held off: Handle() stands in the kernel's table in its place. If the thread is in a
-// critical section, it notes the signal and has the kernel return with every signal blocked, so no more than
-// the few that were on their way come behind it. At its end the section runs the handlers that wait, each
-// with the mask it would have had, and gives the thread its mask back.
+// How a handler is held off. Handle() stands in the kernel's table in the handler's place. If the thread is
+// in a critical section, Handle() notes the signal and has the kernel return with every signal blocked. So
+// only the few signals that were already on their way can follow. At its end the section runs the handlers
+// that wait, each with the mask it would have had, and restores the thread's mask.
 #include "preload/critical.h"
 
 #include <fcntl.h>
@@ -24,28 +24,28 @@
 namespace sdp::preload {
 namespace {
 
-// Signals that can come to a thread inside Handle(), one in the other, before all are blocked.
+// Signals that can interrupt one another inside Handle(), in one thread, before all are blocked.
 constexpr int kMostDeferred = 8;
 
 struct Entry {
   struct sigaction action;  // as the application gave it
 };
-// Two for each signal: what is changed is never what is in use.
+// Two for each signal: a change never touches the one in use.
 constinit Entry entries[NSIG][2] = {};
 constinit std::atomic<uint8_t> in_use[NSIG] = {};
 constinit std::atomic_flag changing = ATOMIC_FLAG_INIT;
-// Whose table it is; 0: not asked for yet.
+// The process that owns the table; 0: not known yet.
 constinit std::atomic<pid_t> owner{0};
-// StandIn()'s.
+// Set by StandIn().
 constinit std::atomic<Critical::DefaultAction> default_action{nullptr};
 constinit std::atomic<bool> may_stand_in[NSIG] = {};
-// What EndLinkRead()'s signals carry, and how many have come.
+// The value that EndLinkRead()'s signals carry, and how many of them have come.
 constinit char nudge = 0;
 constinit std::atomic<uint32_t> nudges{0};
 constexpr int64_t kMostNudgeSteps = 1000;
 constexpr long kNudgeStepNs = 50'000;
 
-// A child of vfork has handlers of its own, but no table.
+// Returns whether this process may change the table. A child of vfork has handlers of its own, but no table.
 bool OwnsTable() {
   if (!MayCall(Call::kGetpid)) return true;
   const pid_t self = getpid();
@@ -62,10 +62,11 @@ struct Waiting {
   std::array<Deferred, kMostDeferred> signals;
 };
 thread_local Waiting waiting __attribute__((tls_model("initial-exec")));
-// How many run, or were left by a jump.
+// The number of handlers that run or were left by a jump.
 thread_local volatile sig_atomic_t handlers __attribute__((tls_model("initial-exec"))) = 0;
 
-// Errors of the thread itself: their handlers cannot wait, and blocked they would end the process.
+// Removes the signals that report an error of the thread itself. Their handlers cannot wait, and blocked such
+// a signal would end the process.
 void RemoveErrors(sigset_t* set) {
   for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) sigdelset(set, number);
 }
@@ -87,21 +88,21 @@ const struct sigaction& ActionOf(int number) {
   return entries[number][in_use[number].load(std::memory_order_acquire)].action;
 }
 
-// With the table locked, or in nobody's use.
+// The caller holds the table's lock, or no other thread uses the table.
 void NoteAction(int number, const struct sigaction& action) {
   const uint8_t after = in_use[number].load(std::memory_order_relaxed) ^ 1;
   entries[number][after].action = action;
   in_use[number].store(after, std::memory_order_release);
 }
 
-// A child of vfork, or what else shares our memory, has handlers of its own and ends by itself.
+// A child of vfork, or another process that shares our memory, has handlers of its own and ends by itself.
 bool EndsByItself(int number) {
   return IsDefault(ActionOf(number)) && (!may_stand_in[number] || !OwnsTable());
 }
 
 void SetMask(const sigset_t& mask) { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
 
-// The table's lock. Not a Mutex: signals are blocked instead, since handlers call sigaction, too.
+// The table's lock. Not a Mutex: it blocks signals instead, since handlers call sigaction, too.
 class TableLock {
  public:
   TableLock() {
@@ -128,7 +129,7 @@ void Critical::Run(int number, siginfo_t* info, void* context) {
   const struct sigaction action = ActionOf(number);
   if (IsDefault(action))
     return default_action.load(std::memory_order_acquire)(number, *static_cast<ucontext_t*>(context));
-  if (!IsFunction(action)) return;  // taken back meanwhile
+  if (!IsFunction(action)) return;  // the program has removed the handler meanwhile
   handled_ = handled_ + 1;
   if ((action.sa_flags & SA_RESTART) == 0) interrupting_ = interrupting_ + 1;
   if ((action.sa_flags & SA_RESETHAND) != 0) {
@@ -146,7 +147,8 @@ void Critical::Run(int number, siginfo_t* info, void* context) {
   handlers = handlers - 1;
 }
 
-// With a context that says where the thread is now. Apart from the loop: getcontext returns as setjmp does.
+// Runs a handler with a context that describes the thread's present place. Apart from the loop, because
+// getcontext may return twice, like setjmp.
 [[gnu::noinline]] void Critical::RunLate(int number, siginfo_t* info, const sigset_t& mask) {
   ucontext_t context;
   getcontext(&context);
@@ -165,14 +167,14 @@ void Critical::Handle(int number, siginfo_t* info, void* context) {
     return;
   }
   Deferred& deferred = waiting.signals[static_cast<size_t>(pending_)];
-  pending_ = pending_ +
-             1;  // before anything else: a signal that interrupts this one must not take itself for the first
+  pending_ =
+      pending_ + 1;  // first of all: a signal that interrupts this one must not count itself as the first
   std::atomic_signal_fence(std::memory_order_seq_cst);
   deferred.number = number;
   deferred.info = *info;
   auto* const interrupted = static_cast<ucontext_t*>(context);
-  // Of several that come at once each interrupts the next one's Handle(), where more is blocked: the thread's
-  // own mask is what they have in common.
+  // Of several signals that come at once, each interrupts the next one's Handle(), where more is blocked. The
+  // intersection of their masks is the thread's own.
   if (first) {
     waiting.mask = interrupted->uc_sigmask;
   } else {
@@ -188,8 +190,8 @@ constexpr bool kEndsCalls = true;
 constexpr bool kEndsCalls = false;  // SA_RESTART would begin the call again
 #endif
 
-// A call that the kernel is going to begin again stands before its instruction, with its number where the
-// result would be.
+// The program counter of a call that the kernel will restart is before the call's instruction. The call's
+// number is where its result would be.
 void Critical::EndInterrupted([[maybe_unused]] void* context) {
 #ifdef __x86_64__
   auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
@@ -208,7 +210,7 @@ bool Critical::IsNudge(const siginfo_t& info) {
   return info.si_code == SI_QUEUE && info.si_value.sival_ptr == &nudge;
 }
 
-// In a section the thread is behind its read already.
+// In a critical section the thread has already left its read.
 void Critical::TakeNudge(void* context) {
   if (depth_ == 0 && LinkRead::UnderWay()) {
     broken_off_ = LinkRead::fd();
@@ -217,7 +219,7 @@ void Critical::TakeNudge(void* context) {
   nudges.fetch_add(1, std::memory_order_release);
 }
 
-// In RunDeferred()'s frame, which a handler may leave by a jump that nobody hears of.
+// Lives in RunDeferred()'s frame, which a handler may leave by a jump that the library does not see.
 struct Critical::Late {
   explicit Late(int waiting_signals)
       : count(waiting_signals), mask(waiting.mask), outer(late_), mark_(Expected()) {
@@ -274,8 +276,8 @@ bool Critical::RunNext(Late& late, const sigset_t& besides) {
   return true;
 }
 
-// Each of these may jump, too: then the rest is for that jump. The jump may end within the handler, which
-// goes on then: what it has blocked stays so.
+// Each of these handlers may jump, too; the rest is then left to that jump. The jump may end within the
+// handler, which then continues: signals that it has blocked stay blocked.
 void Critical::RunRest() {
   sigset_t mask;
   pthread_sigmask(SIG_SETMASK, nullptr, &mask);
@@ -313,7 +315,7 @@ void Critical::ForgetAfterFork() {
   SetMask(waiting.mask);
 }
 
-// What the kernel is to have where the application gives this.
+// Returns what to install in the kernel for the application's action.
 struct sigaction Critical::Installed(int number, const struct sigaction& given) {
   struct sigaction installed = given;
   if (IsFunction(given)) {
@@ -322,9 +324,9 @@ struct sigaction Critical::Installed(int number, const struct sigaction& given) 
     installed.sa_flags &= ~SA_RESETHAND;
   } else if (IsDefault(given) && may_stand_in[number]) {
     installed.sa_sigaction = &Handle;
-    // Whatever stack the thread is on: to SIG_DFL it would make no difference.
+    // Runs on any stack: for SIG_DFL the stack would make no difference.
     installed.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
-    sigfillset(&installed.sa_mask);  // of several at once the first one ends the process
+    sigfillset(&installed.sa_mask);  // the first of several signals ends the process
   }
   return installed;
 }
@@ -361,7 +363,7 @@ bool Critical::StandAside() {
 
 namespace {
 
-// As /proc says it; all where it does not.
+// Returns the signals that the thread blocks, from /proc; all of them if /proc does not tell.
 uint64_t SignalsBlockedBy(pid_t tid) {
   constexpr uint64_t kAll = ~uint64_t{0};
   char path[48];
@@ -389,7 +391,8 @@ bool Critical::EndLinkRead(pthread_t thread, pid_t tid) {
     if (real.sigaction(number, nullptr, &kernels) != 0 || kernels.sa_sigaction != &Handle) continue;
     const uint32_t before = nudges.load(std::memory_order_relaxed);
     if (pthread_sigqueue(thread, number, {.sival_ptr = &nudge}) != 0) return false;
-    // Held back until then, it cannot meet the thread in a call of the program's.
+    // The thread cannot leave the library while the caller waits here with its lock. So the signal cannot
+    // meet the thread in a call of the program's.
     for (int64_t step = 0; step < kMostNudgeSteps; ++step) {
       if (nudges.load(std::memory_order_acquire) != before) return true;
       const timespec pause{.tv_sec = 0, .tv_nsec = kNudgeStepNs};
@@ -410,7 +413,7 @@ void Critical::TakeDefault(int number) {
   sigaddset(&it, number);
   raise(number);
   pthread_sigmask(SIG_UNBLOCK, &it, nullptr);
-  raise(SIGKILL);  // a debugger has taken it away
+  raise(SIGKILL);  // a debugger has taken the signal away
 }
 
 int Critical::SetAction(int number, const struct sigaction* action, struct sigaction* old) {
@@ -426,7 +429,7 @@ int Critical::SetAction(int number, const struct sigaction* action, struct sigac
   struct sigaction given {};
   if (action != nullptr) {
     given = *action;
-    if (given.sa_sigaction == &Handle) given = ActionOf(number);  // learned from the kernel behind our back
+    if (given.sa_sigaction == &Handle) given = ActionOf(number);  // the program has asked the kernel directly
     installed = Installed(number, given);
     if (installed.sa_sigaction == &Handle) NoteAction(number, given);
   }

@@ -1,4 +1,4 @@
-// One atomic word for every descriptor number there can be: two levels, zero until stored to, never freed.
+// One atomic word for every possible descriptor number: two levels, zero until stored to, never freed.
 #ifndef SDP_PRELOAD_DESCRIPTOR_ARRAY_H_
 #define SDP_PRELOAD_DESCRIPTOR_ARRAY_H_
 
@@ -10,30 +10,30 @@
 
 namespace sdp::preload {
 
-// A static object: constant-initialized, so that it works before constructors ran, and never destroyed.
-// Look-ups take no lock and make no system call; the first store beyond number 32767 maps a page. Word is a
-// type an all-zero bit pattern is a value of.
+// A static object: it is constant-initialized, so that it works before constructors run, and never destroyed.
+// Look-ups take no lock and make no system call. The first store beyond number 32767 maps a page. All-zero
+// bits must be a valid Word.
 //
-// Neighbouring numbers lie in different cache lines: two threads working on descriptors 5 and 6 do not slow
-// each other down.
+// Neighbouring numbers lie in different cache lines, so two threads that work on descriptors 5 and 6 do not
+// slow each other down.
 template <typename Word>
 class DescriptorArray {
  public:
   constexpr DescriptorArray() = default;
 
-  // Null if nothing was ever stored near `fd`, or `fd` is no descriptor number.
+  // Returns null if nothing was ever stored near `fd`, or if `fd` is no descriptor number.
   std::atomic<Word>* Find(int fd) {
     Page* page = FindPage(fd);
     return page != nullptr ? &page->words[Index(fd)] : nullptr;
   }
-  // The lowest number from `fd` (not negative) on that Find may know; for walking through what may be a
+  // Returns the lowest number from `fd` (not negative) on that Find may know. For a walk through up to a
   // billion numbers.
   int SkipAbsent(int fd) {
     while (fd < kPages * kPageNumbers - kPageNumbers && FindPage(fd) == nullptr)
       fd = (fd / kPageNumbers + 1) * kPageNumbers;
     return fd;
   }
-  // As Find, but makes room. Null only if `fd` is out of range or the kernel has no memory left.
+  // Like Find, but makes room. Returns null only if `fd` is out of range or the kernel has no memory left.
   std::atomic<Word>* FindOrAdd(int fd) {
     if (fd < 0 || fd >= kPages * kPageNumbers) return nullptr;
     Page* page = FindPage(fd);
@@ -43,7 +43,7 @@ class DescriptorArray {
 
  private:
   static constexpr int kPageNumbers = 1 << 15;
-  static constexpr int kPages = 1 << 15;  // 2^30 numbers, the most a kernel can be told to allow
+  static constexpr int kPages = 1 << 15;  // 2^30 numbers, the most a kernel can allow
   static constexpr int kWordsPerLine = 64 / sizeof(std::atomic<Word>);
   static constexpr int kLines = kPageNumbers / kWordsPerLine;
 

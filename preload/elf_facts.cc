@@ -40,7 +40,8 @@ std::vector<std::byte> ReadBytes(const ReadAt& read, uint64_t offset, uint64_t s
   return out;
 }
 
-// Go marks every program, even a stripped one, with a note named "Go" that holds the build's id.
+// Returns whether there is a note named "Go", which holds the build's id. Go puts it into every program, even
+// a stripped one.
 bool HasGoNote(const std::vector<std::byte>& notes) {
   size_t at = 0;
   while (notes.size() - at >= sizeof(Elf64_Nhdr)) {

@@ -13,16 +13,16 @@ namespace sdp {
 
 struct ElfFacts {
   bool is_64_bit = false;
-  bool is_native = false;   // same class, byte order and machine as this program
-  std::string interpreter;  // PT_INTERP; empty: static
+  bool is_native = false;   // has this program's class, byte order and machine
+  std::string interpreter;  // PT_INTERP; empty: statically linked
   bool is_go = false;       // built by the Go compiler, which makes system calls without libc
 };
 
-// Reads up to out.size() bytes of the file at `offset`; returns how many there were.
+// Reads up to out.size() bytes of the file at `offset`. Returns how many there were.
 using ReadAt = std::function<size_t(uint64_t offset, std::span<std::byte> out)>;
 
-// Empty if the file does not start with ELF's magic, or its headers make no sense. Reads at most some 100
-// KiB.
+// Returns nothing if the file does not start with ELF's magic, or if its headers make no sense. Reads at most
+// about 100 KiB.
 std::optional<ElfFacts> ReadElf(const ReadAt& read);
 
 }  // namespace sdp

@@ -1,6 +1,6 @@
-// What the entry points share. Each is thin: is the descriptor one of ours? If not, the real call and nothing
-// else; if so, the arguments in the shape Socket takes them, and the real call after all when the socket
-// turns out to be plain TCP.
+// What the entry points share. Each entry point is thin. If the descriptor is not managed, it makes the real
+// call and nothing else. If it is, it gives Socket the arguments in the shape that Socket takes. If the
+// socket turns out to be plain TCP, it makes the real call after all.
 #ifndef SDP_PRELOAD_ENTRY_POINTS_H_
 #define SDP_PRELOAD_ENTRY_POINTS_H_
 
@@ -16,8 +16,8 @@
 #include "preload/readiness/readiness.h"
 #include "preload/real_calls.h"
 
-// The names under which the entry points are compiled: the C library's, for libsdp.so; with a prefix for
-// tests, which then have both at hand.
+// The names under which the entry points are compiled. libsdp.so uses the C library's names; tests use a
+// prefix, so that they can call both.
 #ifdef SDP_PREFIXED_ENTRY_POINTS
 #define SDP_ENTRY(name) sdp_entry_##name
 #define SDP_ENTRY_ALIAS(alias_name, name) static_assert(true)
@@ -27,7 +27,7 @@
   extern "C" decltype(name) alias_name __attribute__((alias(#name), visibility("default")))
 #endif
 
-// The kernel's, liburing's and the C library's; only their addresses are passed on.
+// Types of the kernel, liburing and the C library; only their addresses are passed on.
 struct io_uring;
 struct io_uring_params;
 struct aiocb;
@@ -39,13 +39,13 @@ struct aiocb64;
 #define SDP_VARIADIC(result, name, parameters, exception) SDP_CALL(result, name, parameters, exception)
 #include "preload/calls.inc"
 
-// Ends the process: a buffer is smaller than the length passed with it. What a fortified program expects of
-// its __*_chk calls.
+// Ends the process because a buffer is smaller than the length passed with it, as a fortified program expects
+// of its __*_chk calls.
 extern "C" [[noreturn]] void __chk_fail();
 
 namespace sdp::preload {
 
-// `managed(socket)`, or ENOMEM where memory was wanted in vain: the program is not to end for that.
+// Returns `managed(socket)`, or fails with ENOMEM if memory runs out: the program must not end for that.
 template <typename Managed>
 inline auto OrNoMemory(Socket& socket, int fd, Managed managed) -> decltype(managed(socket)) {
   try {
@@ -56,9 +56,9 @@ inline auto OrNoMemory(Socket& socket, int fd, Managed managed) -> decltype(mana
   }
 }
 
-// `managed(Socket&)` if there is a Socket behind `fd` and it does not answer kPassThrough, else `plain()`.
-// What succeeds leaves errno alone. A cancellation point: one that is pending ends the thread before anything
-// has happened, one that comes meanwhile where the call sleeps.
+// Returns `managed(Socket&)` if `fd` has a Socket and it does not answer kPassThrough, else `plain()`. A
+// successful call leaves errno alone. A cancellation point: a pending cancellation ends the thread before
+// anything has happened, a later one only where the call sleeps.
 template <typename Cancellation = CancelledInSleepsOnly, typename Managed, typename Plain>
 inline auto Dispatch(int fd, Managed managed, Plain plain) -> decltype(plain()) {
   if (FdTable::Has(fd)) {
@@ -74,8 +74,8 @@ inline auto Dispatch(int fd, Managed managed, Plain plain) -> decltype(plain()) 
   return plain();
 }
 
-// Dispatch for calls that move bytes. What they do between their sleeps holds cancellation off by itself,
-// where it makes a system call that is a cancellation point: a byte that is there already costs none.
+// Dispatch for calls that move bytes. Between their sleeps they hold off cancellation themselves, where they
+// make a system call that is a cancellation point. So a byte that is there already costs nothing extra.
 struct HeldOffWhereNeeded {};
 template <typename Managed, typename Plain>
 inline auto DispatchBytes(int fd, Managed managed, Plain plain) -> decltype(plain()) {
@@ -92,8 +92,8 @@ inline auto DispatchUncancelled(int fd, Managed managed, Plain plain) noexcept -
   return plain();
 }
 
-// The kernel has just given out this number: whatever we still know under it was closed behind our back (by
-// stdio, say).
+// The kernel has just handed out this number. What the library still knows under it was closed without the
+// library's knowledge, by stdio for example.
 inline int Fresh(int fd) {
   if (fd >= 0 && (FdTable::Has(fd) || EpollKnows(fd))) [[unlikely]] {
     const NoCancellation no_cancellation;
@@ -103,17 +103,17 @@ inline int Fresh(int fd) {
   return fd;
 }
 
-// entry_points_io_uring.cc: io_uring_setup is to fail with ENOSYS. Keeps errno.
+// entry_points_io_uring.cc: returns whether io_uring_setup is to fail with ENOSYS. Keeps errno.
 bool RingsAreDenied();
 
-// entry_points_exec.cc: there are sockets of ours that a program may get from here, by exec or with its
+// entry_points_exec.cc: returns whether a program may get managed sockets from here, by exec or with its
 // descriptors rearranged.
 bool HasHeirlooms(Heirloom which);
 
-// entry_points_stdio.cc: something else stands at this number now; where it is 0, 1 or 2, stdin, stdout or
-// stderr follows. No lock of ours is held.
+// entry_points_stdio.cc: another file stands at this number now. If the number is 0, 1 or 2, stdin, stdout or
+// stderr follows. The caller holds no lock of the library's.
 void FollowStandardStream(int fd);
-// Before main, all three.
+// Does so for all three, before main.
 void ReopenStandardStreams();
 
 }  // namespace sdp::preload

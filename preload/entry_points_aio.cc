@@ -1,6 +1,6 @@
-// POSIX asynchronous I/O: the C library makes it of threads and reads and writes of its own, which pass by
-// every interposed call: on an SDP socket they would take or give the RNIC's bytes for the stream's. There it
-// says ENOSYS, as the C library of a system without it does.
+// POSIX asynchronous I/O. The C library implements it with threads and with reads and writes of its own,
+// which bypass every interposed call. On an SDP socket they would mix the RNIC's bytes with the stream's. So
+// on such a socket these calls fail with ENOSYS, as in a C library of a system without asynchronous I/O.
 #include <aio.h>
 #include <dlfcn.h>
 
@@ -19,7 +19,7 @@ bool IsStreamOfOurs(int fd) {
   return ours;
 }
 
-// The C library's own.
+// Returns the C library's own function.
 template <typename Function>
 Function* Next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));

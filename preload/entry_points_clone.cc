@@ -1,6 +1,6 @@
-// clone() without CLONE_VM: a child with memory of its own, which begins in a function of the program's, on a
-// stack of the program's. To us a child of fork. With CLONE_VM it is a thread, or a child of vfork: handed
-// on.
+// clone() without CLONE_VM makes a child with memory of its own. The child begins in a function of the
+// program's, on a stack of the program's; the library treats it as a child of fork. With CLONE_VM the call
+// makes a thread or a child of vfork, and goes to the C library unchanged.
 #include <dlfcn.h>
 #include <sched.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ struct Beginning {
   void* argument;
 };
 
-// In the child. What `beginning` points to is in its copy of the parent's stack.
+// Runs in the child. `beginning` points into the child's copy of the parent's stack.
 int Begin(void* beginning) {
   const Beginning copy = *static_cast<Beginning*>(beginning);
   AfterForkInChild();
@@ -45,7 +45,7 @@ extern "C" int SDP_ENTRY(clone)(int (*function)(void*), void* stack, int flags, 
   using namespace sdp::preload;
   va_list variable;
   va_start(variable, argument);
-  // What the flags do not ask for the caller need not have passed.
+  // The caller need not have passed arguments that the flags do not ask for.
   const bool has_child_tid = (flags & (CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID)) != 0;
   const bool has_tls = has_child_tid || (flags & CLONE_SETTLS) != 0;
   const bool has_parent_tid = has_tls || (flags & (CLONE_PARENT_SETTID | CLONE_PIDFD)) != 0;
@@ -54,7 +54,7 @@ extern "C" int SDP_ENTRY(clone)(int (*function)(void*), void* stack, int flags, 
   auto* const child_tid = has_child_tid ? va_arg(variable, pid_t*) : nullptr;
   va_end(variable);
   const Clone next = NextClone();
-  // What the kernel would refuse without a child stays as it is.
+  // A call that the kernel would refuse stays unchanged.
   if ((flags & CLONE_VM) != 0 || function == nullptr || stack == nullptr)
     return next(function, stack, flags, argument, parent_tid, tls, child_tid);
   Beginning beginning{.function = function, .argument = argument};
@@ -66,9 +66,9 @@ extern "C" int SDP_ENTRY(clone)(int (*function)(void*), void* stack, int flags, 
   return pid;
 }
 
-// fork without the hooks that other libraries have asked for; ours keep the connections whole. But handlers
-// may call it, in the middle of malloc, which a thread for the child's connections would need: the child of a
-// handler's has none.
+// fork without the hooks that other libraries have registered; the library's own hooks keep the connections
+// whole. A handler may call this in the middle of malloc, which a thread for the child's connections would
+// need. So a handler's child gets no connections.
 extern "C" pid_t SDP_ENTRY(_Fork)() noexcept {
   using namespace sdp::preload;
   if (Started() && Critical::MayBeInHandler()) return real._Fork();

@@ -1,6 +1,6 @@
-// daemon, login_tty, forkpty: the C library makes them of a fork, an exit and descriptor calls of its own
-// that nobody can stand in front of. The parent of a daemon would leave without a word, as if it were killed,
-// and sockets at 0, 1 and 2 would be closed behind our back.
+// daemon, login_tty, forkpty. The C library implements them with a fork, an exit and descriptor calls of its
+// own that cannot be interposed. A daemon's parent would end without telling its peers, as if it were killed.
+// Sockets at 0, 1 and 2 would be closed without the library's knowledge.
 #include <fcntl.h>
 #include <pty.h>
 #include <sys/ioctl.h>
@@ -26,7 +26,7 @@ int SDP_ENTRY(daemon)(int no_chdir, int no_close) noexcept {
   const int null = open("/dev/null", O_RDWR);
   struct stat status {};
   if (null < 0 || fstat(null, &status) != 0) return -1;
-  // In a jail it may be anything.
+  // In a jail /dev/null may be anything.
   if (!S_ISCHR(status.st_mode) || status.st_rdev != makedev(1, 3)) {
     real.close(null);
     errno = ENODEV;

@@ -1,7 +1,8 @@
 // Descriptor numbers that come and go: close, dup and their like keep FdTable, HiddenFds and the readiness
 // room right.
 //
-// Order, for a number that goes: out of the table, out of every epoll set, then closed. For one that comes:
+// A number that goes leaves the table first, then every epoll set, and then is closed. For a number that
+// comes, the kernel's call is first.
 // first the kernel's.
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -25,7 +26,7 @@
 namespace sdp::preload {
 namespace {
 
-// No process has more descriptors than this by default (fs.nr_open), and nobody raises it.
+// The default maximum of descriptors in a process (fs.nr_open), which is hardly ever raised.
 constexpr unsigned kNumbers = 1 << 20;
 
 rlim_t SoftLimit() {
@@ -33,34 +34,35 @@ rlim_t SoftLimit() {
   return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : kNumbers;
 }
 
-// Ours alone: for the application the number is free.
+// Hidden from the application, for which the number is free.
 bool IsInvisible(int fd) { return HiddenFds::Contains(fd) && !ForeignCall::Active(); }
 
-// False while nothing of ours exists, and in a child that shares our memory but not our descriptors.
+// False while the library has nothing to track, and in a child that shares our memory but not our
+// descriptors.
 bool KeepsTrack() { return Started() && OwnsProcess(); }
 
-// An epoll descriptor is kept track of from the beginning.
+// Epoll descriptors are tracked from the beginning.
 bool KeepsTrackOf(int fd) { return (Started() || EpollKnows(fd)) && OwnsProcess(); }
 
-// One of our rooms knows something of this number.
+// Returns whether some part of the library knows this number.
 bool IsOurs(int fd) { return FdTable::Has(fd) || HiddenFds::Contains(fd) || EpollKnows(fd); }
 
 int CloseTracked(int fd) {
   if (IsInvisible(fd)) return Fail(EBADF);
-  const NoCancellation no_cancellation;  // a close begun is a close done
+  const NoCancellation no_cancellation;  // a close that has begun is completed
   SocketRef socket = FdTable::Remove(fd);
   EpollForget(fd);
   int result;
   try {
     result = socket ? socket->Close(fd) : real.close(fd);
   } catch (const std::bad_alloc&) {
-    result = real.close(fd);  // the last that Close does which may fail
+    result = real.close(fd);  // Close's last step that may fail
   }
   FollowStandardStream(fd);
   return result;
 }
 
-// `to` is a new number for what `from` stands for.
+// `to` is a new number for the file of `from`.
 int NoteDuplicate(int from, int to) {
   if (to < 0) return to;
   Fresh(to);
@@ -73,14 +75,14 @@ int NoteDuplicate(int from, int to) {
   return to;
 }
 
-// A number for what a socket was known as while dup2 overwrites it: away from the low ones, which the
-// application may count on.
+// Returns another number for a socket while dup2 overwrites its own. The number is not among the low ones,
+// which the application may count on.
 int StandIn(int fd) {
   return real.fcntl(fd, F_DUPFD_CLOEXEC, static_cast<int>(std::min<rlim_t>(SoftLimit(), kNumbers) / 2));
 }
 
-// dup2 and dup3 with two different, acceptable numbers; `replace()` is the real call. The kernel swaps what
-// `to` stands for in one step, so that no other thread's open() can get the number in between.
+// dup2 and dup3 with two different, acceptable numbers; `replace()` is the real call. The kernel replaces the
+// file at `to` in one step, so that no other thread's open() can get the number in between.
 template <typename Replace>
 int ReplaceTracked(int from, int to, Replace replace) {
   if (IsInvisible(from)) return Fail(EBADF);
@@ -111,7 +113,7 @@ int ReplaceTracked(int from, int to, Replace replace) {
   return NoteDuplicate(from, result);
 }
 
-// The real call on [first, last] without the hidden numbers in it.
+// Makes the real call on [first, last] without the hidden numbers in it.
 int CloseAroundHidden(unsigned first, unsigned last, int flags) {
   while (first <= INT_MAX && !ForeignCall::Active()) {
     const int hidden =
@@ -200,7 +202,7 @@ using sdp::preload::Started;
 
 extern "C" {
 
-// Most numbers are none of ours: for those even the question whose process this is would cost a system call.
+// Most numbers are not managed. For those even OwnsProcess() would cost a system call too many.
 int SDP_ENTRY(close)(int fd) {
   if (!sdp::preload::IsOurs(fd) || !KeepsTrackOf(fd)) return real.close(fd);
   pthread_testcancel();
@@ -208,18 +210,18 @@ int SDP_ENTRY(close)(int fd) {
 }
 
 int SDP_ENTRY(close_range)(unsigned int first, unsigned int last, int flags) noexcept {
-  // CLOSE_RANGE_CLOEXEC alone only marks.
+  // CLOSE_RANGE_CLOEXEC alone only sets a flag.
   constexpr int kMark = static_cast<int>(CLOSE_RANGE_CLOEXEC),
                 kUnshare = static_cast<int>(CLOSE_RANGE_UNSHARE);
   const bool known = (flags & ~(kMark | kUnshare)) == 0;
   if (!KeepsTrack() || flags == kMark || !known || first > last) return real.close_range(first, last, flags);
   const NoCancellation no_cancellation;
   if (flags == 0) return sdp::preload::CloseRangeTracked(first, last);
-  // The only thread has had its descriptors for itself before. With others this one gets descriptors of its
-  // own, which we cannot tell from theirs.
+  // The only thread has had its descriptors to itself before. If there are others, this thread gets
+  // descriptors of its own, which the library cannot tell from theirs.
   const bool alone = sdp::preload::BeforeCallOfOneThread();
   const bool closes = alone && (flags & kMark) == 0 &&
-                      real.unshare(CLONE_FILES) == 0;  // a process may have them in common with another
+                      real.unshare(CLONE_FILES) == 0;  // another process may share the descriptors
   const int result =
       closes ? sdp::preload::CloseRangeTracked(first, last) : real.close_range(first, last, flags);
   const int error = errno;
@@ -287,7 +289,7 @@ int SDP_ENTRY(prctl)(int option, ...) noexcept {
   return option == PR_SET_SECCOMP ? sdp::preload::ConfineByPrctl(arguments[0], arguments[1], call) : call();
 }
 
-// Such an end runs no destructor, but what was sent has to leave, as it would by the kernel's TCP.
+// Such an end runs no destructor, but sent bytes have to leave, as they would by the kernel's TCP.
 void SDP_ENTRY(_exit)(int status) {
   const NoCancellation no_cancellation;
   if (KeepsTrack()) sdp::preload::ProcessExitAtOnce();

@@ -1,8 +1,8 @@
-// Another program in this process's place, or beside it: sockets that it gets, it gets alive.
+// Another program in this process's place, or beside it: the sockets that it gets stay connected.
 //
-// A program that will load the library finds the state of its SDP sockets in a descriptor that an environment
-// variable names (inheritance.h); the variable goes with each exec, whatever environment the caller passes
-// on.
+// A program that will load the library gets the state of its SDP sockets in a descriptor, which an
+// environment variable names (inheritance.h). Each exec passes the variable on, whatever environment the
+// caller gives.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -49,15 +49,16 @@ bool HasHeirlooms(Heirloom which) {
 
 namespace {
 
-// Connections that go with this program, and may have to be waited for. A confined process asks no kernel for
-// what that takes, and a handler that has interrupted malloc has no memory for it.
+// Returns whether connections end with this program, so that the exec may have to wait for them. Not in a
+// confined process, which may not make the necessary system calls. Nor in a handler, which may have
+// interrupted malloc.
 bool EndsBeforeExec() {
   return (HasHeirlooms(Heirloom::kAll) ||
           (Started() && OwnsProcess() && !ForeignCall::Active() && HasLingering())) &&
          !Confined() && !Critical::IsInHandler();
 }
 
-// `environment` with the variable that names `sealed`.
+// `environment` plus the variable that names `sealed`.
 class HeirEnvironment {
  public:
   HeirEnvironment(char* const environment[], int sealed) {
@@ -76,7 +77,7 @@ class HeirEnvironment {
   std::vector<char*> variables_;
 };
 
-// The signals are the next program's. `exec(environment)` is the real call.
+// From here on signals are the next program's. `exec(environment)` is the real call.
 template <typename Exec>
 int ExecAside(char* const environment[], Exec exec) {
   const SignalEnd::Aside signals;
@@ -107,7 +108,7 @@ int ExecWithSockets(Target target, char* const environment[], Exec exec) {
   return Fail(error);
 }
 
-// `target()` finds out what becomes of the program, which no process without sockets has to know.
+// `target()` finds out what becomes of the program; a process without sockets need not know.
 template <typename FindTarget, typename Exec>
 int ExecTarget(FindTarget target, char* const environment[], Exec exec) {
   SignalEnd::AwaitIfUnderWay();  // before anything is locked
@@ -115,7 +116,7 @@ int ExecTarget(FindTarget target, char* const environment[], Exec exec) {
   const bool ends = EndsBeforeExec();
   if (!gives && !ends) return ExecAside(environment, exec);
   const NoCancellation no_cancellation;
-  // Where the environment is not the program's memory, the kernel says so.
+  // If the environment is not in the program's memory, the kernel returns the error.
   const Target found = environment == nullptr || MayReadStrings(environment) ? target() : Target::kNone;
   if (ends && found != Target::kNone) FinishBeforeExec();
   return gives ? ExecWithSockets(found, environment, exec) : ExecAside(environment, exec);
@@ -138,15 +139,17 @@ int ExecDescriptor(int fd, char* const environment[], Exec exec) {
   return ExecTarget([&] { return TargetOf(fd, environment); }, environment, exec);
 }
 
-// The arguments of an execl: `first`, what follows it up to a null pointer, and what follows that.
+// Returns the arguments of an execl: `first` and what follows up to the null pointer. *rest then stands after
+// that pointer.
 std::vector<char*> Arguments(const char* first, va_list* rest) {
   std::vector<char*> arguments{const_cast<char*>(first)};
   while (arguments.back() != nullptr) arguments.push_back(va_arg(*rest, char*));
   return arguments;
 }
 
-// The program's descriptors are rearranged in the child, where none of our code runs: it gets all that it may
-// have use for, and drops the rest. `path()` names the program; `spawn(environment)` is the real call.
+// The child rearranges the program's descriptors, and none of our code runs there. So the program gets every
+// socket that it may use, and drops the rest. `path()` names the program; `spawn(environment)` is the real
+// call.
 template <typename Path, typename Spawn>
 int SpawnWithSockets(Path path, const posix_spawn_file_actions_t* actions, char* const environment[],
                      Spawn spawn) {
@@ -174,7 +177,7 @@ int SpawnWithSockets(Path path, const posix_spawn_file_actions_t* actions, char*
   return result;
 }
 
-// Before the program's own code: it finds the sockets it inherited as it would find any others.
+// Runs before the program's own code, which finds inherited sockets as it would find any others.
 void TakeUpInherited() {
   const char* const sealed = secure_getenv(kInheritedVariable);
   if (sealed == nullptr) return;
@@ -200,8 +203,8 @@ using sdp::preload::real;
 
 extern "C" {
 
-// A child of vfork runs in this process's memory, where nothing can be readied for the program it is going to
-// exec: if that may get a socket of ours, the child is one of fork, as POSIX allows.
+// A child of vfork runs in this process's memory, where nothing can be prepared for the program that it will
+// exec. If that program may get a managed socket, the child is made by fork, as POSIX allows.
 __attribute__((used, visibility("hidden"))) pid_t (*SDP_ENTRY(vfork_to_use)())() {
   using Fork = pid_t (*)();
   static const Fork real_vfork = reinterpret_cast<Fork>(dlsym(RTLD_NEXT, "vfork"));
@@ -210,7 +213,7 @@ __attribute__((used, visibility("hidden"))) pid_t (*SDP_ENTRY(vfork_to_use)())()
 }
 
 #ifdef __x86_64__
-// No frame of ours may be on the stack, on which both processes return: a jump.
+// Both processes return on this stack, so no frame of ours may be on it: a jump.
 #ifdef SDP_PREFIXED_ENTRY_POINTS
 #define SDP_VFORK_TO_USE "sdp_entry_vfork_to_use"
 #else

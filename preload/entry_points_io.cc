@@ -1,4 +1,4 @@
-// Moving bytes.
+// The calls that move bytes.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -42,7 +42,7 @@ ssize_t SendPiece(Socket& socket, int fd, const void* buffer, size_t length, int
   return socket.Send(fd, &piece, 1, flags);
 }
 
-// sendmmsg of messages with sockets in them.
+// sendmmsg for messages that carry sockets.
 int SendOneByOne(int fd, mmsghdr* messages, unsigned count, int flags) {
   for (unsigned i = 0; i < count; ++i) {
     if (!MayWrite(&messages[i], sizeof messages[i])) return i > 0 ? static_cast<int>(i) : Fail(EFAULT);
@@ -53,7 +53,7 @@ int SendOneByOne(int fd, mmsghdr* messages, unsigned count, int flags) {
   return static_cast<int>(count);
 }
 
-// sendfile from a socket: what is no splice to a pipe is an error.
+// sendfile from a socket: an error unless it is a splice to a pipe.
 ssize_t SendSocket(int out, int in, const off64_t* offset, size_t count) {
   if (offset != nullptr) return Fail(ESPIPE);
   const NoCancellation no_cancellation;
@@ -61,12 +61,12 @@ ssize_t SendSocket(int out, int in, const off64_t* offset, size_t count) {
   return moved != kPassThrough ? moved : real.splice(in, nullptr, out, nullptr, count, 0);
 }
 
-// preadv2 and pwritev2 at no position are readv and writev. At any other, sockets have none, and the kernel
-// says so.
+// preadv2 and pwritev2 at position -1 are readv and writev. A socket has no other positions, and the kernel
+// returns the error.
 constexpr int kKnownRwFlags = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_NOWAIT | RWF_APPEND;
 
-// Those that kernels have besides; our headers may be older. Which ones this kernel takes it tells of a pipe
-// as of a socket.
+// Flags of newer kernels, which our headers may lack. A pipe shows which of them this kernel accepts, as a
+// socket would.
 constexpr int kRwfNoAppend = 0x20;
 constexpr int kRwfNoSignal = 0x100;
 
@@ -86,7 +86,7 @@ int NewerRwFlags() {
   return taken;
 }
 
-// 0, or an errno.
+// Returns 0 or an errno.
 int CheckRwFlags(int flags) {
   if ((flags & ~kKnownRwFlags) == 0) [[likely]]
     return 0;
@@ -98,7 +98,7 @@ int MessageFlags(int flags) {
   return ((flags & RWF_NOWAIT) != 0 ? MSG_DONTWAIT : 0) | ((flags & kRwfNoSignal) != 0 ? MSG_NOSIGNAL : 0);
 }
 
-// The kernel looks at flags when there is something to be moved.
+// Like the kernel, looks at the flags only if there is something to move.
 ssize_t RefusedPieces(const iovec* iov, int count, int error) {
   const IoVector vector(iov, static_cast<size_t>(count), EINVAL);
   if (vector.error() != 0) return Fail(vector.error());

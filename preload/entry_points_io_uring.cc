@@ -1,10 +1,10 @@
-// Rings of io_uring: what goes over one, the library does not see, and on an SDP socket it would take or give
-// the RNIC's bytes for the stream's. So a process that may have SDP sockets gets none: the kernel is not
-// asked, and says ENOSYS as one without io_uring. Programs then take other calls. SDP_IO_URING=allow is for
-// those that use rings for files alone.
+// Rings of io_uring. The library does not see what goes over a ring. On an SDP socket a ring would mix the
+// RNIC's bytes with the stream's. So a process that may have SDP sockets gets no ring: the call fails with
+// ENOSYS, as in a kernel without io_uring, and programs use other calls. SDP_IO_URING=allow is for programs
+// that use rings only for files.
 //
-// Seen are syscall() (entry_points_syscall.cc) and the functions of liburing as a shared library, which makes
-// its system calls by instructions of its own.
+// The library interposes syscall() (entry_points_syscall.cc) and the functions of liburing as a shared
+// library, which makes its system calls by instructions of its own.
 #include <dlfcn.h>
 
 #include "preload/config.h"
@@ -26,17 +26,17 @@ bool RingsAreDenied() {
 
 namespace {
 
-// liburing's own, also where it came with a library that dlopen keeps to itself.
+// Returns liburing's own function, even if liburing came with a library loaded by dlopen with RTLD_LOCAL.
 void* FindInLiburing(const char* name) {
   if (void* const found = dlsym(RTLD_NEXT, name)) return found;
   void* const library = dlopen("liburing.so.2", RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return nullptr;
   void* const found = dlsym(library, name);
-  dlclose(library);  // as it was: whoever loaded it keeps it
+  dlclose(library);  // restores the count of references: its user keeps it loaded
   return found;
 }
 
-// liburing's functions return the error.
+// liburing's functions return the negative errno.
 template <typename... Arguments>
 int CallLiburing(const char* name, Arguments... arguments) {
   if (RingsAreDenied()) return -ENOSYS;

@@ -1,5 +1,5 @@
-// Jumps: the thread does not come back to the calls that it was in (socket/call_mark.h, guard.h), nor to
-// handlers that wait there (critical.h). glibc has one function for all of them, and one that checks first.
+// Jumps. The thread does not return to the calls that it was in (socket/call_mark.h, guard.h), nor to
+// handlers that wait there (critical.h). glibc has one function for all jumps, and one that checks first.
 #include <csetjmp>
 #include <csignal>
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace {
 
 #ifdef __x86_64__
 
-// glibc keeps the stack pointer rotated, and combined with a secret of the process's.
+// glibc keeps the stack pointer rotated and combined with a secret of the process.
 uintptr_t StackPointerIn(const __jmp_buf_tag& environment) {
   constexpr int kStackPointer = 6;
   auto value = static_cast<uintptr_t>(environment.__jmpbuf[kStackPointer]);
@@ -21,7 +21,7 @@ uintptr_t StackPointerIn(const __jmp_buf_tag& environment) {
   return value;
 }
 
-// 0: this C library keeps it in another way.
+// Returns the target's stack pointer, or 0 if this C library stores it in another way.
 [[gnu::noinline]] uintptr_t TargetOf(const __jmp_buf_tag& environment) {
   jmp_buf here;
   if (setjmp(here) != 0) return 0;
@@ -37,12 +37,14 @@ uintptr_t TargetOf(const __jmp_buf_tag&) { return 0; }
 
 #endif
 
-// Stacks grow downwards: what is jumped over lies below the target. A handler may have a stack of its own.
+// Returns whether the jump leaves a call in which the thread sleeps. Stacks grow downwards, so the frames
+// that the jump leaves are below its target. A handler may have a stack of its own.
 bool LeavesSleep(const __jmp_buf_tag& environment) {
   const uintptr_t mark = Jumps::innermost();
   if (mark == 0 || Confined()) return true;
   const uintptr_t target = TargetOf(environment);
-  if (target < reinterpret_cast<uintptr_t>(__builtin_frame_address(0))) return true;  // to another stack
+  if (target < reinterpret_cast<uintptr_t>(__builtin_frame_address(0)))
+    return true;  // the target is on another stack
   stack_t other{};
   const bool apart = sigaltstack(nullptr, &other) == 0 && (other.ss_flags & SS_ONSTACK) != 0;
   const auto lies_there = [&](uintptr_t place) {

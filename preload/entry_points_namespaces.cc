@@ -1,5 +1,5 @@
-// What a process may do only as long as it has one thread, or what only the calling thread would do: the
-// helper thread is ours, and the program is not to notice it.
+// Calls that a process may make only with one thread, or that affect only the calling thread. The helper
+// thread is the library's, and the program must not notice it.
 #include <sched.h>
 
 #include "preload/entry_points.h"
@@ -9,8 +9,8 @@
 namespace sdp::preload {
 namespace {
 
-// Where the calling thread stays where it is, and only its children are elsewhere. After CLONE_NEWPID it
-// could not start another thread.
+// Flags for which the calling thread stays where it is, and only its children are moved. After CLONE_NEWPID
+// the process could not start another thread.
 constexpr int kUnsharedForChildren = CLONE_NEWPID | CLONE_NEWTIME;
 constexpr int kSetForChildren = CLONE_NEWPID;
 

@@ -1,5 +1,5 @@
-// Waiting: every time-out becomes a relative timespec, as the readiness room takes it. A process without
-// managed sockets goes straight to the kernel.
+// The calls that wait. Every time-out becomes a relative timespec, as the readiness room takes it. In a
+// process without managed sockets the calls go straight to the kernel.
 #include <algorithm>
 #include <bit>
 #include <new>
@@ -15,10 +15,10 @@ namespace sdp::preload {
 namespace {
 
 constexpr long kSecond = 1'000'000'000;
-constexpr nfds_t kMostPolled = 1 << 30;  // no process may have so many
+constexpr nfds_t kMostPolled = 1 << 30;  // more than any process may have
 constexpr size_t kWordBits = 8 * sizeof(fd_mask);
 
-// A time-out in milliseconds, where a negative one means for ever.
+// A time-out in milliseconds; a negative one means for ever.
 class Milliseconds {
  public:
   explicit Milliseconds(int timeout)
@@ -30,17 +30,17 @@ class Milliseconds {
   const timespec value_;
 };
 
-// 0, or an errno.
+// Returns 0 or an errno.
 int CheckTime(const timespec* time) {
   if (time == nullptr) return 0;
   if (!MayRead(time, sizeof *time)) return EFAULT;
   return time->tv_sec >= 0 && time->tv_nsec >= 0 && time->tv_nsec < kSecond ? 0 : EINVAL;
 }
 
-// Before the first managed socket a set may come while the call sleeps.
+// Even before the first managed socket: an EpollSet may come while the call sleeps.
 bool MayConcernUs() { return Started() || HaveEpolls(); }
 
-// Memory that is not there concerns the kernel alone, which says so.
+// A call with memory that is not there goes to the kernel, which returns the error.
 bool ConcernsUs(pollfd* fds, nfds_t count) {
   return MayConcernUs() && count <= kMostPolled && MayWrite(fds, count * sizeof *fds) &&
          PollConcernsUs(fds, count);
@@ -55,10 +55,10 @@ bool ConcernsUs(int count, fd_set* read, fd_set* write, fd_set* except) {
   return SelectConcernsUs(count, read, write, except);
 }
 
-// Programs pass the highest number that there may be, getdtablesize(), with sets that are shorter. The kernel
-// looks no further than its table of the process's descriptors goes, which those of ours have made longer
-// than the program knows. Without them it would have the least power of two with room for the program's; a
-// number that is closed is EBADF there.
+// Returns how many numbers select would look at without the library. Programs pass the highest possible
+// number, getdtablesize(), with shorter sets. The kernel looks no further than its table of the process's
+// descriptors, which our hidden descriptors have enlarged. Without them the table would have the smallest
+// power of two with room for the program's descriptors. Closed numbers in it are EBADF.
 int SeenBySelect(int count) {
   if (count <= FD_SETSIZE || !MayConcernUs()) [[likely]]
     return count;
@@ -67,7 +67,7 @@ int SeenBySelect(int count) {
   return static_cast<int>(std::min(static_cast<unsigned>(count), table));
 }
 
-// ENOMEM, which all of these know, where memory was wanted in vain.
+// Fails with ENOMEM, a documented error of all these calls, if memory runs out.
 template <typename Call>
 int UnlessShortOfMemory(Call call) {
   try {
@@ -77,7 +77,7 @@ int UnlessShortOfMemory(Call call) {
   }
 }
 
-// `wait()`: the program's call as it is.
+// `wait()` is the program's unchanged call.
 template <typename Wait>
 int WaitFor(EpollCall call, int epfd, epoll_event* events, int max_events, const timespec* timeout,
             const sigset_t* mask, Wait wait) {
@@ -144,7 +144,7 @@ int SDP_ENTRY(select)(int count, fd_set* read, fd_set* write, fd_set* except, ti
   timespec remaining = wait;
   const int result = UnlessShortOfMemory(
       [&] { return sdp::preload::Select(count, read, write, except, &wait, nullptr, &remaining); });
-  // Linux writes back what is left, also when it was interrupted.
+  // Linux writes back the remaining time, even after an interruption.
   const timeval left = {.tv_sec = remaining.tv_sec, .tv_usec = remaining.tv_nsec / 1000};
   if (MayWrite(timeout, sizeof *timeout)) *timeout = left;
   return result;

@@ -1,6 +1,6 @@
-// system and popen: the C library starts the shell by a call of its own that nobody can stand in front of, so
-// the command is what is changed. It has the shell go over, with the variable that names the sealed sockets,
-// into the shell that runs the command.
+// system and popen. The C library starts the shell by a call of its own that cannot be interposed, so this
+// file changes the command. The shell sets the variable that names the sealed sockets, and execs the shell
+// that runs the command.
 #include <fcntl.h>
 
 #include <string>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kShell = "/bin/sh";
 
-// As one word of a shell's.
+// Quotes the text as one word for a shell.
 std::string Quoted(const char* text) {
   std::string out = "'";
   for (; *text != '\0'; ++text) {
@@ -30,7 +30,7 @@ std::string Quoted(const char* text) {
   return out + "'";
 }
 
-// The sockets that a command's programs get, as long as this stands.
+// While this object exists, its sealed sockets are open for the command's programs.
 class ShellCommand {
  public:
   explicit ShellCommand(const char* command) {
@@ -54,7 +54,7 @@ class ShellCommand {
   ShellCommand(const ShellCommand&) = delete;
   ShellCommand& operator=(const ShellCommand&) = delete;
 
-  // What to run; null: the command as it is.
+  // Returns the command to run; null: run the original command.
   [[nodiscard]] const char* text() const { return sealed_ >= 0 ? text_.c_str() : nullptr; }
 
  private:

@@ -7,7 +7,8 @@
 namespace sdp::preload {
 namespace {
 
-// Whose handlers interrupt calls, by siginterrupt(): also those that signal() installs later.
+// Signals whose handlers interrupt calls, set by siginterrupt(); holds for handlers that signal() installs
+// later, too.
 constinit std::atomic<bool> interrupts[NSIG] = {};
 
 sighandler_t Install(int number, sighandler_t handler, int flags) {
@@ -31,13 +32,13 @@ int SDP_ENTRY(sigaction)(int number, const struct sigaction* action, struct siga
   return sdp::preload::Critical::SetAction(number, action, old);
 }
 
-// BSD's: calls are restarted, the handler stays.
+// BSD's version: calls are restarted, the handler stays.
 sighandler_t SDP_ENTRY(signal)(int number, sighandler_t handler) noexcept {
   const bool restarts = number <= 0 || number >= NSIG || !sdp::preload::interrupts[number];
   return sdp::preload::Install(number, handler, restarts ? SA_RESTART : 0);
 }
 
-// The C library's own asks and tells the kernel, past sigaction.
+// The C library's own function asks and tells the kernel without sigaction.
 int SDP_ENTRY(siginterrupt)(int number, int interrupt) noexcept {
   struct sigaction action {};
   if (sdp::preload::Critical::SetAction(number, nullptr, &action) != 0) return -1;
@@ -46,12 +47,12 @@ int SDP_ENTRY(siginterrupt)(int number, int interrupt) noexcept {
   return sdp::preload::Critical::SetAction(number, &action, nullptr);
 }
 
-// System V's, which programs get that ask for nothing but X/Open.
+// System V's version, for programs that ask for nothing but X/Open.
 sighandler_t SDP_ENTRY(__sysv_signal)(int number, sighandler_t handler) noexcept {
   return sdp::preload::Install(number, handler, static_cast<int>(SA_RESETHAND) | SA_NODEFER);
 }
 
-// System V's other one, which knows whether the signal is blocked, and blocks it.
+// System V's other function, which reports and changes whether the signal is blocked.
 sighandler_t SDP_ENTRY(sigset)(int number, sighandler_t disposition) noexcept {
   struct sigaction old {};
   sigset_t it, mask;

@@ -1,4 +1,4 @@
-// Making sockets, and what is done with them besides moving bytes.
+// Making sockets, and the calls on them that move no bytes.
 #include <linux/sockios.h>
 #include <netinet/in.h>
 
@@ -17,10 +17,10 @@
 namespace sdp::preload {
 namespace {
 
-// The kernel has the right error.
+// The kernel returns the right error.
 constexpr int kNotOurs = static_cast<int>(kPassThrough);
 
-// SOCK_NONBLOCK and SOCK_CLOEXEC travel in the type.
+// SOCK_NONBLOCK and SOCK_CLOEXEC are passed in the type.
 constexpr int kTypeMask = 0xf;
 
 bool IsStream(int domain, int type, int protocol) {
@@ -28,10 +28,11 @@ bool IsStream(int domain, int type, int protocol) {
          (protocol == 0 || protocol == IPPROTO_TCP);
 }
 
-// A socket that cannot be managed stays what the kernel made it: TCP.
+// Manages a new socket. One that cannot be managed stays what the kernel made it: TCP.
 void Manage(int fd, int domain) {
   if (Confined() || ForeignCall::Active() || !OwnsProcess()) return;
-  if (Critical::IsInHandler()) return;  // it may have interrupted malloc, which the first one needs
+  if (Critical::IsInHandler())
+    return;  // the handler may have interrupted malloc, which the first socket needs
   const NoCancellation no_cancellation;
   RefreshConfig();
   if (NothingButTcp()) return;
@@ -49,7 +50,7 @@ bool IsNativeStream(int domain, int type, int protocol) {
          (protocol == 0 || protocol == IPPROTO_TCP) && !ForeignCall::Active() && OwnsProcess();
 }
 
-// A socket that is SDP or nothing; -1 with the kernel's answer to a family that it does not know.
+// Makes a socket that is SDP or nothing. Fails as the kernel does for an unknown family.
 int MakeNative(int type) {
   if (Confined()) return Fail(EAFNOSUPPORT);
   const NoCancellation no_cancellation;
@@ -71,7 +72,7 @@ int AcceptAny(Socket& socket, int fd, sockaddr* address, socklen_t* length, int 
   return accepted;
 }
 
-// As the kernel: whom it cannot name to the program, it has accepted in vain.
+// As in the kernel, accept closes a connection if it cannot give the peer's address to the program.
 int Accept(Socket& socket, int fd, sockaddr* address, socklen_t* length, int flags) {
   const int error = address == nullptr                                                      ? 0
                     : !MayWrite(length, sizeof *length)                                     ? EFAULT

@@ -1,6 +1,6 @@
-// stdio on sockets. The C library's streams read and write by calls of its own, which nobody can put himself
-// in front of: a stream on a descriptor of ours is one whose functions we give (fopencookie), with the
-// descriptor's number in it all the same.
+// stdio on sockets. The C library's streams read and write by calls of their own that cannot be interposed.
+// So a stream on a managed descriptor uses functions of ours (fopencookie), and still has the descriptor's
+// number in it.
 #include <fcntl.h>
 #include <stdio_ext.h>
 
@@ -14,7 +14,7 @@
 #include "preload/entry_points.h"
 #include "preload/startup.h"
 
-// The C library's, which it has no header for any more: all its streams.
+// Functions of the C library over all its streams; no header declares them any more.
 extern "C" {
 void _IO_list_lock();
 void _IO_list_unlock();
@@ -26,13 +26,13 @@ FILE* _IO_iter_next(FILE* stream);
 namespace sdp::preload {
 namespace {
 
-// A cookie is the descriptor's number; of stdin, stdout and stderr with this, too.
+// A cookie is the descriptor's number, plus this bit for stdin, stdout and stderr.
 constexpr intptr_t kStandard = intptr_t{1} << 32;
 int DescriptorOf(void* cookie) { return static_cast<int>(reinterpret_cast<intptr_t>(cookie)); }
 bool IsStandard(void* cookie) { return (reinterpret_cast<intptr_t>(cookie) & kStandard) != 0; }
 
-// While its descriptor is a socket of ours, the program finds a stream of ours under the name. The C
-// library's keeps what was in its buffer.
+// While the descriptor is a managed socket, `name` points to a stream of ours. The C library's stream keeps
+// what was in its buffer.
 struct Standard {
   FILE** name;
   const char* mode;
@@ -42,7 +42,7 @@ struct Standard {
 constinit Standard standards[] = {
     {&stdin, "r", nullptr, nullptr}, {&stdout, "w", nullptr, nullptr}, {&stderr, "w", nullptr, nullptr}};
 
-// What the C library's stream had read ahead.
+// Takes what the C library's stream had read ahead.
 size_t TakeReadAhead(FILE* library, char* buffer, size_t length) {
   const size_t size = std::min(static_cast<size_t>(library->_IO_read_end - library->_IO_read_ptr), length);
   if (size == 0) return 0;
@@ -60,7 +60,7 @@ ssize_t ReadStream(void* cookie, char* buffer, size_t length) {
   return SDP_ENTRY(read)(fd, buffer, length);
 }
 
-// All, or what could be written before an error: a stream takes less for one.
+// Writes all, or what can be written before an error: for a stream a smaller count is an error.
 ssize_t WriteAll(int fd, const char* buffer, size_t length) {
   size_t written = 0;
   while (written < length) {
@@ -79,12 +79,12 @@ void WriteUnflushed(FILE* library, int fd) {
 
 ssize_t WriteStream(void* cookie, const char* buffer, size_t length) {
   const int fd = DescriptorOf(cookie);
-  // What was printed before, and not flushed, leaves with what is printed next.
+  // Text printed earlier and not flushed leaves ahead of the text printed next.
   if (IsStandard(cookie)) WriteUnflushed(standards[fd].original, fd);
   return WriteAll(fd, buffer, length);
 }
 
-// A file, perhaps, that freopen has put there.
+// freopen may have put a file there.
 int SeekStream(void* cookie, off64_t* offset, int whence) {
   const off64_t place = lseek64(DescriptorOf(cookie), *offset, whence);
   if (place < 0) return -1;
@@ -110,27 +110,27 @@ FILE* OpenStream(int fd, const char* mode, intptr_t standard = 0) {
       .read = ReadStream, .write = WriteStream, .seek = SeekStream, .close = CloseStream};
   FILE* const stream = fopencookie(reinterpret_cast<void*>(fd | standard), mode, kFunctions);
   if (stream == nullptr) return nullptr;
-  stream->_fileno = fd;  // for fileno(); the functions above do not look at it
+  stream->_fileno = fd;  // for fileno(); the functions above do not use it
   SetExitHook(FlushStreams);
   return stream;
 }
 
-// --- freopen. The C library puts the file in the descriptor's place by calls of its own, and takes streams
-// like ours for ones that can be wide.
+// --- freopen. The C library replaces the descriptor's file by calls of its own, and takes streams like ours
+// for ones that can be wide.
 
 constexpr int kMode = 0x4 | 0x8 | 0x1000;  // glibc's _IO_NO_READS, _IO_NO_WRITES and _IO_IS_APPENDING
 
-// OpenStream() has made it: what fopencookie gives is never wide, and has no descriptor otherwise.
+// Returns whether OpenStream() made the stream: no other stream is without wide data and has a descriptor.
 bool IsOurs(const FILE* stream) {
   return reinterpret_cast<intptr_t>(stream->_wide_data) == -1 && stream->_fileno >= 0;
 }
 
-// It stays what it is: its functions go by the number.
+// Keeps the stream, since its functions go by the number.
 FILE* ReopenOurs(const char* path, const char* mode, FILE* stream) {
   const int fd = stream->_fileno;
   fflush(stream);
   __fpurge(stream);
-  // Without a path it is what stands there, in another mode, which a socket cannot be opened in.
+  // Without a path the same file is opened in another mode, which is impossible for a socket.
   FILE* const opened = fopen(path != nullptr ? path : ("/proc/self/fd/" + std::to_string(fd)).c_str(), mode);
   if (opened == nullptr) {
     const int error = errno;
@@ -145,7 +145,7 @@ FILE* ReopenOurs(const char* path, const char* mode, FILE* stream) {
     clearerr(stream);
     stream->_flags = (stream->_flags & ~kMode) | (opened->_flags & kMode);
   }
-  if (there) opened->_fileno = -1;  // it closes nothing
+  if (there) opened->_fileno = -1;  // so that fclose closes no descriptor
   fclose(opened);
   return placed ? stream : nullptr;
 }
@@ -161,7 +161,7 @@ FILE* ReopenStream(const char* path, const char* mode, FILE* stream, const Reope
   } const unlock{stream};
   for (const Standard& standard : standards) {
     if (stream != standard.ours) continue;
-    // The C library's own comes back with the file.
+    // The C library's own stream returns with the file.
     fflush(stream);
     __fpurge(stream);
     stream = standard.original;
@@ -175,7 +175,7 @@ FILE* ReopenStream(const char* path, const char* mode, FILE* stream, const Reope
   if (path == nullptr || null < 0 || SDP_ENTRY(dup2)(null, fd) != fd) SDP_ENTRY(close)(fd);
   if (null >= 0) real.close(null);
   FILE* const result = reopen(path, mode, stream);
-  if (result == nullptr && path == nullptr) errno = ENXIO;  // what opening a socket's name gives
+  if (result == nullptr && path == nullptr) errno = ENXIO;  // the error of opening a socket's name
   return result;
 }
 
@@ -193,8 +193,8 @@ void TakeState(const FILE* from, FILE* to) {
   setvbuf(to, nullptr, unbuffered ? _IONBF : __flbf(const_cast<FILE*>(from)) != 0 ? _IOLBF : _IOFBF, 0);
 }
 
-// The C library writes out what is in the streams after our connections have ended. As there, one that
-// another thread is in is left alone.
+// Flushes our streams, because the C library would do so only after our connections have ended. Like the C
+// library, it skips a stream that another thread is using.
 void FlushStreams() {
   _IO_list_lock();
   for (FILE* stream = _IO_iter_begin(); stream != _IO_iter_end(); stream = _IO_iter_next(stream)) {
@@ -207,7 +207,7 @@ void FlushStreams() {
   _IO_list_unlock();
 }
 
-// `print(char**)`: as vasprintf.
+// `print(char**)` works as vasprintf does.
 template <typename Print>
 int PrintTo(int fd, Print print) {
   char* text = nullptr;
@@ -217,8 +217,8 @@ int PrintTo(int fd, Print print) {
   return WriteAll(fd, text, static_cast<size_t>(length)) == length ? length : -1;
 }
 
-// Before they are needed: who puts a socket in a standard descriptor's place may be a handler that has
-// interrupted malloc.
+// Makes the streams before they are needed: a handler that has interrupted malloc may put a socket at a
+// standard descriptor.
 void MakeStandardStreams() {
   static constinit std::atomic<bool> made{false};
   if (made.load(std::memory_order_relaxed) || made.exchange(true)) return;
@@ -237,15 +237,15 @@ void FollowStandardStream(int fd) {
   FILE* const now = *standard.name;
   if (FdTable::Has(fd) && now != nullptr && now != standard.ours && fileno_unlocked(now) == fd) {
     if (standard.ours == nullptr)
-      standard.ours = OpenStream(fd, standard.mode, kStandard);  // the program has closed it
+      standard.ours = OpenStream(fd, standard.mode, kStandard);  // the program has closed our stream
     if (standard.ours != nullptr) {
       standard.original = now;
       TakeState(now, standard.ours);
       *standard.name = standard.ours;
     }
   } else if (!FdTable::Has(fd) && now != nullptr && now == standard.ours && ftrylockfile(now) == 0) {
-    // What it has read ahead comes first, as on TCP: then the name stays, and ours reads what stands at the
-    // number now. So it does where another thread has the stream.
+    // What our stream has read ahead comes first, as on TCP. Until it is read, `name` stays, and our stream
+    // reads what is at the number now. The same holds if another thread uses the stream.
     if (now->_IO_read_ptr >= now->_IO_read_end) {
       *standard.name = standard.original;
       TakeState(now, standard.original);
@@ -269,7 +269,7 @@ void ReopenStandardStreams() {
 using sdp::preload::FdTable;
 using sdp::preload::real;
 
-// glibc's, behind a fortified program's vasprintf.
+// glibc's function behind a fortified program's vasprintf.
 extern "C" int __vasprintf_chk(char** text, int flag, const char* format, va_list arguments) noexcept;
 
 extern "C" {

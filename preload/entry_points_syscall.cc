@@ -1,7 +1,7 @@
-// syscall(): handed on as it is, but for the calls that the library has to know of. close, by which libuv
-// ends its sockets, is ours; io_uring_setup may be refused; exit may end the main thread; a process that
-// clone, clone3 or fork makes here, past the C library, is a child of fork to us; and seccomp, for which
-// there is no other function, sets filters (confinement.h).
+// syscall() passes everything on except the calls that the library has to know about. close, with which libuv
+// closes its sockets, becomes our entry point. io_uring_setup may be refused. exit may end the main thread. A
+// process made here by clone, clone3 or fork, without the C library, is a child of fork to us. seccomp, which
+// has no other function, sets filters (confinement.h).
 #include <dlfcn.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
@@ -31,8 +31,7 @@ using Syscall = long (*)(long number, ...);
 
 #ifdef __x86_64__
 
-// The system call itself, for who calls before there is anything to look up with: an allocator may, and dlsym
-// allocate.
+// The bare system call, for callers before the look-up: an allocator may call, and dlsym may allocate.
 long BareSyscall(long number, ...) {
   va_list variable;
   va_start(variable, number);
@@ -71,15 +70,15 @@ long BareSyscall(long number, ...) {
 
 extern "C" {
 
-// Under names that the jumps below find.
+// The assembly code below finds these names.
 __attribute__((used, visibility("hidden"))) constinit sdp::preload::Syscall SDP_ENTRY(next_syscall) =
     &sdp::preload::BareSyscall;
 
-// Numbers of the program's alone: the library itself may come here.
+// Handles only the program's numbers: the library itself may call this.
 __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_close)(long number, int fd) {
   if (!sdp::preload::FdTable::Has(fd) && !sdp::preload::EpollKnows(fd))
     return SDP_ENTRY(next_syscall)(number, fd);
-  const sdp::preload::NoCancellation no_cancellation;  // as the system call
+  const sdp::preload::NoCancellation no_cancellation;  // like the system call
   return SDP_ENTRY(close)(fd);
 }
 
@@ -89,7 +88,7 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_io_uring_setu
   return sdp::preload::Fail(ENOSYS);
 }
 
-// The thread ends, by itself, and no destructor of a key runs.
+// Ends only the calling thread, and no key's destructor runs.
 __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_exit)(long number, long status) {
   using sdp::preload::Call;
   using sdp::preload::MayCall;
@@ -98,7 +97,7 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_exit)(long nu
   return SDP_ENTRY(next_syscall)(number, status);
 }
 
-// The child has memory of its own, and the same stack.
+// The child has memory of its own and the same stack.
 __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_fork)(long number, long flags, long stack,
                                                                          long parent_tid, long child_tid,
                                                                          long tls) {
@@ -114,8 +113,8 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_fork)(long nu
   return pid;
 }
 
-// What clone3 is asked for is a child with memory of its own, on the caller's stack. Of what is none the
-// kernel has the right error.
+// Returns whether clone3 is asked for a child with memory of its own, on the caller's stack. For an invalid
+// request the kernel returns the right error.
 __attribute__((used, visibility("hidden"))) bool SDP_ENTRY(makes_process)(const clone_args* request,
                                                                           size_t size) {
   const int error = errno;
@@ -127,7 +126,7 @@ __attribute__((used, visibility("hidden"))) bool SDP_ENTRY(makes_process)(const 
 __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_filter)(long number, long a, long b,
                                                                            long c, long d, long e) {
   const auto call = [=] { return SDP_ENTRY(next_syscall)(number, a, b, c, d, e); };
-  // Where the kernel takes an int the other half of the register is nobody's.
+  // The kernel takes an int here, so the other half of the register means nothing.
   const auto operation = static_cast<uint32_t>(a), flags = static_cast<uint32_t>(b);
   if (number == SYS_prctl) {
     const auto mode = static_cast<unsigned long>(b), program = static_cast<unsigned long>(c);
@@ -135,17 +134,17 @@ __attribute__((used, visibility("hidden"))) long SDP_ENTRY(guarded_filter)(long 
   }
   if (operation == SECCOMP_SET_MODE_STRICT && flags == 0 && c == 0)
     return sdp::preload::Confine(nullptr, call);
-  // libseccomp asks by null filters what the kernel knows.
+  // libseccomp passes null filters to find out what the kernel knows.
   if (operation != SECCOMP_SET_MODE_FILTER || c == 0) return call();
-  // A positive answer is a descriptor, or a thread that could not have the filter: then none has it.
+  // A positive result is a descriptor, or the thread that could not take the filter: then no thread has it.
   const bool names_thread =
       (flags & (SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_NEW_LISTENER)) == SECCOMP_FILTER_FLAG_TSYNC;
   return sdp::preload::Confine(reinterpret_cast<const sock_fprog*>(c), call, names_thread ? 0 : LONG_MAX);
 }
 
 #ifdef __x86_64__
-// Whatever the call is, vfork and clone with a stack of its own among them, it must find registers and stack
-// as the caller left them: comparisons and a jump.
+// Any call, including vfork and clone with a stack of its own, must find registers and stack as the caller
+// left them. So this is comparisons and a jump.
 #ifdef SDP_PREFIXED_ENTRY_POINTS
 #define SDP_NEXT_SYSCALL "sdp_entry_next_syscall"
 #define SDP_GUARDED_CLOSE "sdp_entry_guarded_close"
@@ -207,7 +206,7 @@ long SDP_ENTRY(syscall)(long number, ...) noexcept {
 namespace sdp::preload {
 namespace {
 
-// Other libraries that stand in front of the C library's keep their place.
+// Finds the next definition, so that other libraries in front of the C library keep their place.
 __attribute__((constructor(101))) void FindNextSyscall() {
   if (void* const next = dlsym(RTLD_NEXT, "syscall"))
     SDP_ENTRY(next_syscall) = reinterpret_cast<Syscall>(next);

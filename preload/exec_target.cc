@@ -26,7 +26,7 @@ constexpr std::string_view kDefaultPath = "/bin:/usr/bin";
 
 std::string_view BaseName(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
-// This library's own name, as the loader was given it.
+// Returns this library's name as the loader was given it.
 std::string_view OwnName() {
   Dl_info info{};
   return dladdr(reinterpret_cast<const void*>(&FindProgram), &info) != 0 && info.dli_fname != nullptr
@@ -34,8 +34,8 @@ std::string_view OwnName() {
              : std::string_view{};
 }
 
-// One of the names in `list`, separated as the loader has it, is the library's, and where it is a path, leads
-// to something.
+// Returns whether a name in `list`, separated as for the loader, is the library's and, if it is a path, leads
+// to a file.
 bool Names(std::string_view list, std::string_view library) {
   while (!list.empty()) {
     const size_t end = std::min(list.find_first_of(": \t\n"), list.size());
@@ -68,7 +68,7 @@ bool IsPreloaded(char* const environment[]) {
   return SystemNames(library);
 }
 
-// The loader ignores the environment of a program that gets privileges, or is run by one that has some.
+// The loader ignores the environment of a program that gets privileges, or that a privileged process runs.
 bool HasPrivileges(int fd, const struct stat& status) {
   if (getuid() != geteuid() || getgid() != getegid() || getauxval(AT_SECURE) != 0) return true;
   if ((status.st_mode & S_ISUID) != 0 && status.st_uid != geteuid()) return true;
@@ -78,7 +78,7 @@ bool HasPrivileges(int fd, const struct stat& status) {
   return geteuid() != 0 && fgetxattr(fd, "security.capability", capabilities.data(), capabilities.size()) > 0;
 }
 
-// The program behind "#!"; empty: there is none.
+// Returns the program after "#!", or nothing.
 std::string InterpreterOf(std::string_view start) {
   start = start.substr(0, start.find('\n'));
   const size_t begin = start.find_first_not_of(" \t", 2);
@@ -100,7 +100,7 @@ bool LoadsPreloads(int fd, int scripts_left) {
     const ssize_t read = pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
     return read < 0 ? 0 : static_cast<size_t>(read);
   });
-  // What is neither goes to the shell, if to anything.
+  // A file that is neither ELF nor a script can only go to the shell.
   if (!elf) return scripts_left > 0 && LoadsPreloads("/bin/sh", scripts_left - 1);
   return elf->is_native && !elf->interpreter.empty() &&
          elf->interpreter.find("ld-musl") == std::string::npos && !elf->is_go;
@@ -149,7 +149,7 @@ Target TargetOf(int fd, char* const environment[]) {
   char path[40];
   std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
   if (real.fcntl(fd, F_GETFD) < 0) return Target::kNone;
-  // Without /proc the descriptor itself has to do: it may be one that cannot be read.
+  // Without /proc use the descriptor itself, which may not be readable.
   if (access(path, F_OK) == 0) return TargetOf(std::string(path), environment);
   return IsPreloaded(environment) && LoadsPreloads(fd, kMostScripts) ? Target::kWithLibrary
                                                                      : Target::kStranger;

@@ -1,4 +1,4 @@
-// How a call of the application's fails.
+// The error return of the calls that the application makes.
 #ifndef SDP_PRELOAD_FAIL_H_
 #define SDP_PRELOAD_FAIL_H_
 
@@ -6,7 +6,7 @@
 
 namespace sdp::preload {
 
-// Sets errno and returns -1, as a system call does.
+// Sets errno and returns -1, as a failed system call does.
 inline int Fail(int error) {
   errno = error;
   return -1;

@@ -1,13 +1,13 @@
-// How a look-up takes a reference without a lock, while another thread may be removing the entry:
+// How a look-up takes a reference without a lock while another thread may remove the entry:
 //
 // A word of the table is a Socket's address with a count of references in its upper 16 bits. When a socket
-// enters the table, kBatch references are added to it at once; a look-up takes one of them by counting up in
-// the word, with a single compare-and-exchange that proves the address still stands there. Removing the entry
-// swaps the word for zero, which tells how many of the batch were given out; the rest is returned. So the
-// object cannot die between reading the address and holding a reference, nobody ever waits (a signal handler
-// may look up the descriptor its own thread is looking up), and a look-up costs one atomic operation. A
-// look-up that finds half of the batch used returns the count to zero after adding as many references to the
-// object.
+// enters the table, the table adds kBatch references to it at once. A look-up takes one of them by counting
+// up in the word, with a single compare-and-exchange that proves the address is still there. Removing the
+// entry swaps the word for zero. The old word tells how many references of the batch were given out, and the
+// rest is returned. So the object cannot die between the read of the address and the taking of the reference.
+// No look-up ever waits, so a signal handler may look up the descriptor that its own thread is looking up. A
+// look-up costs one atomic operation. If it finds half of the batch used, it adds as many references to the
+// object and returns the count to zero.
 #include "preload/fd_table.h"
 
 #include "core/base/check.h"
@@ -23,7 +23,7 @@ constexpr int kAddressBits = 48;
 constexpr uint64_t kOneTaken = uint64_t{1} << kAddressBits;
 constexpr uint32_t kBatch = 1 << 14;
 
-// Allows for kBatch / 2 threads that stand between counting up and topping up: the batch cannot run out.
+// Leaves room for kBatch / 2 threads between counting up and topping up: the batch cannot run out.
 constexpr uint32_t kTopUpAt = kBatch / 2;
 
 constinit DescriptorArray<uint64_t> table;
@@ -44,7 +44,7 @@ void RaiseEnd(int end) {
 SocketRef FdTable::Get(int fd) {
   std::atomic<uint64_t>* word = table.Find(fd);
   if (word == nullptr) return {};
-  // Who finds an entry gone comes behind what its remover has done with the descriptor.
+  // Acquire: a thread that finds an entry gone also sees what its remover did with the descriptor.
   uint64_t seen = word->load(std::memory_order_acquire);
   do {
     if (AddressIn(seen) == nullptr) return {};
@@ -58,7 +58,8 @@ SocketRef FdTable::Get(int fd) {
            !word->compare_exchange_weak(now, now - taken * kOneTaken, std::memory_order_release,
                                         std::memory_order_relaxed)) {
     }
-    // Somebody else topped up or removed the entry. Never the last references: this look-up holds one.
+    // Another thread topped up or removed the entry. These are never the last references: this look-up holds
+    // one.
     if (AddressIn(now) != socket || TakenIn(now) < taken)
       socket->references_.fetch_sub(taken, std::memory_order_relaxed);
   }
@@ -67,7 +68,7 @@ SocketRef FdTable::Get(int fd) {
 
 bool FdTable::Has(int fd) {
   std::atomic<uint64_t>* word = table.Find(fd);
-  return word != nullptr && word->load(std::memory_order_acquire) != 0;  // as Get
+  return word != nullptr && word->load(std::memory_order_acquire) != 0;  // acquire as in Get
 }
 
 void FdTable::Set(int fd, Socket* socket) {

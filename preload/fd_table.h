@@ -1,5 +1,5 @@
-// Descriptor number -> Socket, for every number a kernel can allow. A number it does not know costs one
-// look-up without a lock; nothing here ever waits, so that all of it may be called from signal handlers.
+// Maps descriptor numbers to Sockets, for every number that a kernel can allow. An unknown number costs one
+// look-up without a lock. No function here ever waits, so signal handlers may call all of them.
 #ifndef SDP_PRELOAD_FD_TABLE_H_
 #define SDP_PRELOAD_FD_TABLE_H_
 
@@ -9,20 +9,21 @@ namespace sdp::preload {
 
 class FdTable {
  public:
-  // The socket behind `fd`, empty for a number that is not ours (or out of range). Safe against a concurrent
-  // Remove.
+  // Returns the socket behind `fd`, or an empty reference for a number that is not managed or out of range.
+  // Safe against a concurrent Remove.
   static SocketRef Get(int fd);
-  // True if `fd` may be a socket of ours: the fast check, no reference taken.
+  // Returns whether `fd` may be a managed socket: a fast check that takes no reference.
   static bool Has(int fd);
-  // Enters `socket` (the table takes a reference of its own). What stood there is dropped.
+  // Enters `socket`; the table takes a reference of its own. Drops what stood there before.
   static void Set(int fd, Socket* socket);
-  // Empty if nothing stood there, or something other than `expected` (when not null).
+  // Removes and returns the entry. Returns an empty reference if there is none, or if it is not `expected`
+  // (when that is not null).
   static SocketRef Remove(int fd, const Socket* expected = nullptr);
-  // Calls `visit` for every entry; entries made or dropped meanwhile may be missed.
+  // Calls `visit` for every entry. Entries made or removed meanwhile may be missed.
   static void ForEach(void (*visit)(int fd, Socket* socket, void* context), void* context);
 
  private:
-  // The reference a word of the table stood for, once the word is no longer in the table.
+  // Gives back the unused references of a word that has left the table. Returns the one that remains.
   static SocketRef ReturnBatch(uint64_t word);
 };
 

@@ -1,4 +1,4 @@
-// RLIMIT_FSIZE: who makes a file longer than that is not refused, but ended by a signal.
+// RLIMIT_FSIZE: the kernel ends a process that makes a file longer than this by a signal.
 #ifndef SDP_PRELOAD_FILE_SIZE_LIMIT_H_
 #define SDP_PRELOAD_FILE_SIZE_LIMIT_H_
 
@@ -19,7 +19,7 @@ inline off_t LongestFile() {
   return static_cast<off_t>(std::min<rlim_t>(limit.rlim_cur, kUnlimitedFile));
 }
 
-// Else errno is EFBIG.
+// Returns whether a file may grow to `size`; if not, sets errno to EFBIG.
 inline bool MayGrowTo(off_t size) {
   if (size <= LongestFile()) return true;
   errno = EFBIG;

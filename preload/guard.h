@@ -1,5 +1,6 @@
-// Marks a thread that is inside somebody else's code on the library's behalf, or that must not be cancelled;
-// and notes its jumps.
+// Per-thread marks: the thread is inside a foreign library's code on this library's behalf, it must not be
+// cancelled, or it has jumped. Each thread has its own marks and no lock is needed; Jumps also counts all
+// threads.
 #ifndef SDP_PRELOAD_GUARD_H_
 #define SDP_PRELOAD_GUARD_H_
 
@@ -11,14 +12,14 @@
 
 namespace sdp::preload {
 
-// Around a call into a foreign library (librdmacm, libibverbs), whose own socket(), read() or close() resolve
+// Marks a call into a foreign library (librdmacm, libibverbs), whose own socket(), read() and close() resolve
 // to our entry points. The library's own code needs no mark: it calls `real.` everywhere.
 //
-// The mark changes only what would touch descriptors the library must not manage: socket() and accept()
-// register nothing, and hidden descriptors may be closed and overwritten. It does not turn calls on an SDP
-// socket into raw ones: a descriptor the table does not know passes through anyway, and a signal handler that
-// interrupts the foreign code may send on an SDP socket and must reach SDP, never write bytes into the middle
-// of the stream that carries it.
+// The mark protects only descriptors that the library must not manage: socket() and accept() register
+// nothing, and hidden descriptors may be closed and overwritten. Calls on an SDP socket do not become raw
+// calls. A descriptor that the table does not know passes through anyway. A signal handler that interrupts
+// the foreign code may send on an SDP socket, and those bytes must go through SDP: raw bytes would corrupt
+// the stream that carries it.
 class ForeignCall {
  public:
   ForeignCall() { ++depth_; }
@@ -28,26 +29,26 @@ class ForeignCall {
   static bool Active() { return depth_ != 0; }
 
  private:
-  // Initial-exec: no allocation at the first access in a thread, and no call into the dynamic linker.
+  // Initial-exec: a thread's first access neither allocates nor calls the dynamic linker.
   static inline thread_local int depth_ __attribute__((tls_model("initial-exec"))) = 0;
 };
 
-// Holds off thread cancellation. Half of a call would stay done if the thread ended in the middle of it; and
-// glibc declares socket(), dup2(), sendfile() and more as noexcept because they are no cancellation points,
-// while ours may call functions that are one.
+// Holds off thread cancellation. A thread that ended in the middle of a call would leave it half done.
+// Besides, glibc declares socket(), dup2(), sendfile() and more as noexcept because they are no cancellation
+// points; our versions may call functions that are.
 class NoCancellation {
  public:
   NoCancellation() : NoCancellation(Sleeps::kHeldOff) {}
   ~NoCancellation() {
     sleeps_ = outer_sleeps_;
-    if (depth_ == 0) return;  // the handler of an error has jumped within itself (critical.h)
+    if (depth_ == 0) return;  // an error signal's handler has jumped within itself (critical.h)
     depth_ = depth_ - 1;
     if (depth_ == 0) pthread_setcancelstate(callers_, nullptr);
   }
   NoCancellation(const NoCancellation&) = delete;
   NoCancellation& operator=(const NoCancellation&) = delete;
 
-  // The thread jumps: out of a handler that interrupted it here, as a rule.
+  // The thread jumps, usually out of a handler that interrupted it here.
   static void NoteJump() {
     if (depth_ == 0) return;
     depth_ = 0;
@@ -71,18 +72,19 @@ class NoCancellation {
   friend class HandlerInTheMiddle;
   static inline thread_local int depth_ __attribute__((tls_model("initial-exec"))) = 0;
   static inline thread_local int callers_ __attribute__((tls_model("initial-exec"))) =
-      PTHREAD_CANCEL_ENABLE;  // where depth_ is not 0
+      PTHREAD_CANCEL_ENABLE;  // valid while depth_ is not 0
   static inline thread_local Sleeps sleeps_ __attribute__((tls_model("initial-exec"))) = Sleeps::kHeldOff;
   const Sleeps outer_sleeps_;
 };
 
-// The same, for a call that is a cancellation point: but for its sleeps.
+// NoCancellation for a call that is a cancellation point: it may be cancelled in its sleeps only.
 class CancelledInSleepsOnly : public NoCancellation {
  public:
   CancelledInSleepsOnly() : NoCancellation(Sleeps::kMayBeCancelled) {}
 };
 
-// Around such a sleep: the thread is as the caller has it. Nothing where the sleep is not such a call's.
+// Restores the caller's cancellation state during a sleep of a CancelledInSleepsOnly call. Does nothing in
+// any other sleep.
 class SleepMayBeCancelled {
  public:
   SleepMayBeCancelled()
@@ -108,8 +110,8 @@ class SleepMayBeCancelled {
   const int callers_;
 };
 
-// The calling thread's sleep in a link's read, with the socket's lock dropped: what comes there is in nobody
-// else's sight until the thread has the lock again and says that it is over.
+// Marks the calling thread's sleep in a link's read, made without the socket's lock. No other thread sees
+// what the read takes until this thread has the lock again and calls Over().
 class LinkRead {
  public:
   static void Begin(int fd) { fd_ = fd; }
@@ -122,7 +124,8 @@ class LinkRead {
   static inline thread_local volatile int fd_ __attribute__((tls_model("initial-exec"))) = -1;
 };
 
-// Around a signal handler, which may jump within itself, and receive.
+// Saves and restores this thread's state around a signal handler, which may jump within itself and may
+// receive.
 class HandlerInTheMiddle {
  public:
   HandlerInTheMiddle() = default;
@@ -144,12 +147,12 @@ class HandlerInTheMiddle {
   const int link_read_ = LinkRead::fd();
 };
 
-// How often the calling thread has jumped, by longjmp and its like (entry_points_jump.cc), but for jumps that
-// were seen to leave none of the calls in which it sleeps: those within a handler.
+// Counts the calling thread's jumps, by longjmp and its like (entry_points_jump.cc). A jump within a handler
+// that leaves none of the calls in which the thread sleeps is not counted.
 class Jumps {
  public:
   static uint32_t Count() { return count_; }
-  // Of all threads.
+  // The count for all threads.
   static uint32_t Total() { return total_.load(std::memory_order_relaxed); }
   static void Note(bool leaves_sleep) {
     if (leaves_sleep) {
@@ -160,7 +163,8 @@ class Jumps {
     }
     NoCancellation::NoteJump();
   }
-  // Where the innermost of those calls has its mark (socket/call_mark.h); 0: there is none, or none is known.
+  // The place of the mark of the innermost call in which the thread sleeps (socket/call_mark.h). 0: there is
+  // none, or none is known.
   static uintptr_t innermost() { return innermost_; }
   static uintptr_t SetInnermost(uintptr_t mark) { return std::exchange(innermost_, mark); }
 

@@ -17,14 +17,14 @@ namespace sdp::preload {
 namespace {
 
 constexpr size_t kUnit = 64 * 1024;
-// The longest block: a small receive chunk fits (16 KiB and its head), three of them in a slab.
+// The longest block. A small receive chunk (16 KiB and its head) fits, and three of them fit into a slab.
 constexpr size_t kLongestBlock = 20 * 1024;
-// Units that are kept when they came back, 2 MiB; what Stock() provides besides.
+// The most returned units to keep, 2 MiB, and the units that Stock() adds.
 constexpr size_t kUnitsKept = 32;
 constexpr size_t kUnitsStocked[] = {5, 5, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1};
 
-// Sizes up to 512 are multiples of 16, then there are sixteen to a power of two. So each size that is a
-// multiple of 32 or 64 has blocks that are one, too.
+// Sizes up to 512 are multiples of 16; above that there are sixteen sizes per power of two. So the blocks of
+// a size that is a multiple of 32 or 64 are at multiples of 32 or 64.
 constexpr size_t ClassOf(size_t size) {
   if (size <= 512) return (size - 1) / 16;
   const int bits = std::bit_width(size - 1);
@@ -38,17 +38,17 @@ constexpr size_t kClasses = ClassOf(kLongestBlock) + 1;
 static_assert(ClassOf(512) == 31 && ClassOf(513) == 32 && ClassOf(1024) == 47 && ClassOf(1025) == 48 &&
               LengthOf(513) == 544);
 
-// At the beginning of what comes from the kernel.
+// Stands at the beginning of what comes from the kernel.
 struct alignas(64) Head {
   size_t units = 0;
-  Head* next = nullptr;  // of its list: slabs of its class that have room, or what is kept
+  Head* next = nullptr;  // in its list: slabs of its class that have room, or kept units
   Head** link = nullptr;
-  // Of a slab; 0: one block for itself.
+  // The length of a slab's blocks; 0: one single block.
   uint32_t length = 0;
   uint32_t used = 0;         // blocks
-  uint32_t fresh = 0;        // where the blocks begin that have never been used
+  uint32_t fresh = 0;        // the offset of the blocks that have never been used
   uint32_t group = 0;        // its class
-  void* returned = nullptr;  // blocks that came back; each begins with the address of the next one
+  void* returned = nullptr;  // returned blocks; each begins with the next one's address
 
   [[nodiscard]] bool has_room() const { return returned != nullptr || fresh + length <= kUnit; }
 };
@@ -58,8 +58,8 @@ constinit Mutex mutex;
 constinit std::array<Head*, kClasses> with_room{};
 constinit Head* kept = nullptr;
 constinit size_t units_kept = 0;
-// The lowest of all addresses that mmap gave last: the next one is wanted right below, where it is aligned,
-// and one mapping with this.
+// The start of the last mapping. The next mapping is wanted right below it, where it is aligned and joins the
+// last one.
 constinit char* lowest = nullptr;
 
 void Enter(Head* head, Head** list) {
@@ -97,7 +97,7 @@ char* Map(size_t bytes) {
   return given;
 }
 
-// A little more than is wanted will do, and where there is nothing else, any more.
+// Takes kept units: a few more than wanted will do. With `any_more`, any larger number does.
 Head* TakeKept(size_t units, bool any_more) {
   for (Head* head = kept; head != nullptr; head = head->next) {
     if (head->units < units || (head->units > units + units / 2 && !any_more)) continue;
@@ -119,14 +119,14 @@ void Keep(Head* head) {
   units_kept += head->units;
 }
 
-// False where the kernel has no room for the one mapping more that a hole makes of one.
+// Returns false if the kernel allows no further mapping: a hole splits one mapping into two.
 bool Unmap(Head* head) { return munmap(head, head->units * kUnit) == 0; }
 
 void GiveUnits(Head* head) {
   if (!MayCall(Call::kMmap) || !MayCall(Call::kMunmap)) return Keep(head);
   if (head->units > kUnitsKept / 2 && Unmap(head)) return;
   Keep(head);
-  while (units_kept > kUnitsKept) {  // those go that nobody has wanted for the longest time
+  while (units_kept > kUnitsKept) {  // those go that have been kept longest
     Head* oldest = kept;
     while (oldest->next != nullptr) oldest = oldest->next;
     Leave(oldest);
@@ -167,7 +167,8 @@ void FreeBlock(Head* slab, void* block) {
   *static_cast<void**>(block) = slab->returned;
   slab->returned = block;
   if (!had_room) Enter(slab, &with_room[slab->group]);
-  // The last one with room stays, or a block that comes and goes would take its slab along each time.
+  // The class's last slab with room stays. Otherwise a block that is taken and returned again and again would
+  // take its slab along each time.
   if (--slab->used > 0 || (with_room[slab->group] == slab && slab->next == nullptr)) return;
   Leave(slab);
   GiveUnits(slab);

@@ -1,13 +1,13 @@
-// The library's own memory, where libsdp.so has no other: behind its operators new and delete
-// (heap_operators.cc), which nothing outside it uses. malloc would not do: send, recv, poll and close may be
-// called in a signal handler (POSIX), which may have interrupted the program in the middle of malloc, with
-// malloc's lock taken and its lists half changed. Nothing here calls malloc (but behind a filter, below), and
-// the one lock is a Mutex (critical.h): no handler interrupts what is done with it.
+// The library's own memory, behind the operators new and delete of libsdp.so (heap_operators.cc); nothing
+// outside libsdp.so uses it. malloc would not do. A signal handler may call send, recv, poll and close
+// (POSIX), and may have interrupted malloc with its lock taken and its lists half changed. Nothing here calls
+// malloc, except behind a filter (see Stock). The one lock is a Mutex (critical.h), so no handler interrupts
+// its owner.
 //
-// Memory comes from the kernel in units of 64 KiB, at addresses that are multiples of that. A slab is one
-// unit of blocks of one size, sixteen sizes between a power of two and the next; pages are touched as blocks
-// are first used. What is longer than the longest block has units for itself. A few units that came back are
-// kept.
+// Memory comes from the kernel in units of 64 KiB, at multiples of 64 KiB. A slab is one unit of blocks of
+// one size; there are sixteen sizes from one power of two to the next. A slab's pages are touched only when
+// its blocks are first used. Requests beyond the longest block get units of their own. A few returned units
+// are kept.
 #ifndef SDP_PRELOAD_HEAP_H_
 #define SDP_PRELOAD_HEAP_H_
 
@@ -17,22 +17,23 @@ namespace sdp::preload {
 
 class Heap {
  public:
-  // What operator new has to give.
+  // The alignment that operator new guarantees.
   static constexpr size_t kAlignment = 16;
   static constexpr size_t kMostAlignment = 32 * 1024;
 
-  // At least `size` bytes, at a multiple of `alignment`, a power of two; null when there are none. At any
-  // time, from the first instruction on.
+  // Returns at least `size` bytes at a multiple of `alignment`, a power of two; null if there is no memory.
+  // Works at any time, from the first instruction on.
   static void* Allocate(size_t size, size_t alignment = kAlignment) noexcept;
-  // Null is allowed. errno stays as it is.
+  // Null is allowed. Keeps errno.
   static void Free(void* memory) noexcept;
 
-  // Around a fork, in the thread that makes it; the latter on both sides. Between them nothing is allocated.
+  // Call around a fork, in the forking thread; UnlockAfterFork() in both processes. No thread allocates
+  // between them.
   static void LockForFork();
   static void UnlockAfterFork();
 
-  // Before a seccomp filter is set that may forbid mmap: some memory to go on with. What is needed then and
-  // is not there is malloc's.
+  // Call before a seccomp filter is set that may forbid mmap. Keeps some memory in stock; what is needed
+  // beyond that comes from malloc.
   static void Stock();
 };
 

@@ -1,6 +1,6 @@
-// libsdp.so's operators new and delete, in place of those of the static libstdc++; the array forms and those
-// with a size call these. No test program links this, nor a sanitizer's library: they keep malloc, which
-// finds their mistakes.
+// libsdp.so's operators new and delete, in place of those of the static libstdc++. The array forms and the
+// sized forms call these. Test programs and libraries with a sanitizer do not link this file: they keep
+// malloc, which finds their mistakes.
 #include <new>
 
 #include "preload/heap.h"

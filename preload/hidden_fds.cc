@@ -17,9 +17,10 @@
 namespace sdp::preload {
 namespace {
 
-// A word is 0, kUntracked, the address of the owner's variable, or (number << 2 | kMovedTag): what was here
-// now has that number. The last kind only serves an owner that read its variable just before the move and
-// calls Close with the old number; the number is the application's meanwhile and counts as not hidden.
+// A word is 0, kUntracked, the address of the owner's variable, or (number << 2 | kMovedTag). The last means
+// that the descriptor from here now has that number. It serves an owner that read its variable just before
+// the move and calls Close with the old number. The old number is the application's by then, and counts as
+// not hidden.
 constexpr uint64_t kTagBits = 3;
 constexpr uint64_t kUntracked = 1;
 constexpr uint64_t kMovedTag = 2;
@@ -29,7 +30,8 @@ constinit std::atomic<int> end_of_numbers{0};
 
 bool IsHidden(uint64_t word) { return word != 0 && (word & kTagBits) != kMovedTag; }
 
-// High limits do not mean high numbers: the kernel's descriptor table grows with the highest number in use.
+// High limits do not call for high numbers: the kernel's descriptor table grows with the highest number in
+// use.
 constexpr rlim_t kHighestLimit = 65536;
 
 int DuplicateHigh(int fd) {
@@ -118,21 +120,22 @@ void HiddenFds::MakeRoom(int fd) {
     real.close(number);
     return;
   }
-  // From here on a Close(fd) finds its way to the new number.
+  // From here on a Close(fd) finds the new number.
   if (!place->compare_exchange_strong(word, static_cast<uint64_t>(number) << 2 | kMovedTag)) {
-    Close(number);  // the owner closed it while we copied it
+    Close(number);  // the owner closed the descriptor while this thread copied it
     return;
   }
   int old_number = fd;
   slot->compare_exchange_strong(old_number, number);
 }
 
-// Without memory of the heap's: signal handlers call select.
+// Uses no heap memory: signal handlers call select.
 int HiddenFds::HighestOther(int end) {
   if (Confined() || end_of_numbers.load(std::memory_order_relaxed) <= FD_SETSIZE) return end - 1;
   const NoCancellation no_cancellation;
   const int error = errno;
-  // Whoever counts to his highest number has it open, and all are not listed for him, who may have thousands.
+  // A program that counts to its highest number has that one open. Then the list of all numbers, perhaps
+  // thousands, is not needed.
   if (real.fcntl(end - 1, F_GETFD) >= 0 && !Contains(end - 1)) return end - 1;
   const int directory = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) {

@@ -1,6 +1,6 @@
-// Descriptors the library keeps for itself in the application's process: high numbers (the application sees
-// the lowest free number as it expects), close-on-exec, and protected from the application's own close, dup2
-// and close_range. Lock-free.
+// Descriptors that the library keeps for itself in the application's process. They have high numbers, so that
+// the application gets the lowest free number as it expects. They are close-on-exec, and the application's
+// own close, dup2 and close_range do not reach them. Lock-free; any thread may call.
 #ifndef SDP_PRELOAD_HIDDEN_FDS_H_
 #define SDP_PRELOAD_HIDDEN_FDS_H_
 
@@ -10,27 +10,27 @@ namespace sdp::preload {
 
 class HiddenFds {
  public:
-  // Moves `fd` out of the application's way, to the upper quarter of the numbers RLIMIT_NOFILE's soft limit
-  // allows (of the first 65536 at most); the number it now has, or -1 with errno (then `fd` is closed).
+  // Moves `fd` to the upper quarter of the numbers that RLIMIT_NOFILE's soft limit allows (of the first 65536
+  // at most). Returns the new number, or -1 with errno; `fd` is closed in either case.
   static int Hide(int fd);
-  // A hidden duplicate of `fd`, which stays as it is; -1 with errno.
+  // Returns a hidden duplicate of `fd`, which stays open; -1 with errno.
   static int Duplicate(int fd);
-  // Also right with a number that MakeRoom has meanwhile moved.
+  // Also works for a number that MakeRoom has moved meanwhile.
   static void Close(int hidden_fd);
-  // Hidden no longer: whoever has it, untracked, is about to close it.
+  // Stops hiding an untracked descriptor, which its owner is about to close.
   static void Reveal(int hidden_fd);
   static bool Contains(int fd);
-  // The lowest hidden number in [first, last], or -1.
+  // Returns the lowest hidden number in [first, last], or -1.
   static int Next(int first, int last);
-  // The highest number below `end` at which the application has a descriptor open, -1 if there is none; `end`
-  // - 1 where that cannot be asked, and where no number of ours is beyond an fd_set.
+  // Returns the highest number below `end` at which the application has a descriptor open, or -1. Returns
+  // `end` - 1 if that cannot be found out, or if no hidden number is beyond an fd_set.
   static int HighestOther(int end);
-  // The application is about to use number `fd` itself (dup2, dup3): whatever of ours stands there gets
-  // another number and its owner's variable, registered with HideTracked, changes. `fd` itself stays open,
-  // for dup2 to replace in one step. Contains(fd) afterwards says that it could not move: it is not tracked,
-  // or there is no number left.
+  // The application is about to use number `fd` itself (dup2, dup3). A hidden descriptor there gets another
+  // number, and the variable registered with HideTracked changes. `fd` itself stays open, for dup2 to replace
+  // in one step. If Contains(fd) is still true, the descriptor could not move: it is untracked, or no number
+  // is left.
   static void MakeRoom(int fd);
-  // Hide() and keep *slot up to date when the number moves. The slot must live until Close(*slot).
+  // Hide(), and keeps *slot up to date when the number moves. The slot must live until Close(*slot).
   static int HideTracked(int fd, std::atomic<int>* slot);
 };
 

@@ -1,5 +1,6 @@
-// The sockets that another program gets from this one: by exec, by posix_spawn, in a message. Implemented by
-// the socket room.
+// The sockets that another program gets from this one: by exec, by posix_spawn or in a message. The socket
+// room implements these functions and takes the locks. The sealed descriptor that carries the sockets' state
+// is called a capsule.
 #ifndef SDP_PRELOAD_INHERITANCE_H_
 #define SDP_PRELOAD_INHERITANCE_H_
 
@@ -9,67 +10,66 @@
 
 namespace sdp::preload {
 
-// The environment variable that names the descriptor with what SealSockets made.
+// The environment variable that names the descriptor made by SealSockets.
 inline constexpr const char* kInheritedVariable = "SDP_INHERITED";
 
 enum class Heirloom : unsigned char {
   kOpen,  // sockets with a descriptor that is not close-on-exec
-  kAll,   // whatever will become of the descriptors
+  kAll,   // all sockets, whatever becomes of their descriptors
 };
 
 enum class Giver : unsigned char {
-  kGoes,   // its threads end with it: a connection that is in use is worth a wait
-  kStays,  // a connection that is in use is both processes' when the giver, which goes on with it, can leave
-           // its state to the other
+  kGoes,   // its threads end with the exec: worth waiting for a connection that is in use
+  kStays,  // it keeps the connection; one in use is shared when the giver can leave its state to the other
 };
 
-// Connections that are closed, and those that the program about to come will not have, end before it comes,
-// since nobody goes on with them then: waits until what they had to send has left, 5 s at most. Not of a
-// process that shares them with others. Where no program comes after all, those are closed.
+// Ends connections before an exec: those that are closed, and those that the next program will not have.
+// Waits, at most 5 s, until their data has left. A connection that other processes share is not ended. If the
+// exec fails, the connections stay closed.
 void FinishBeforeExec();
-// There are connections that have been closed and are not over.
+// Returns whether a closed connection still has work to do.
 bool HasLingering();
-// Connects that are under way in the background, and end soon, end: there is nothing that could be handed
-// over of one. Once for each.
+// Waits a moment for connects in the background to end, since a connect under way cannot be handed over.
+// Waits only once for each.
 void AwaitConnects();
-// Locks all sockets, as fork does, and readies them for a program that gets them from here: a descriptor
-// (close-on-exec) for its AdoptSockets; -1: there is nothing to give, or it cannot be done. Until
-// UnlockSockets no other thread may use a socket, so that the state that was given is the last one. When no
-// such program comes about, close the descriptor, and all is as before.
+// Locks all sockets, as fork does, and prepares them for a program that gets them from here. Returns a
+// close-on-exec descriptor for that program's AdoptSockets, or -1 if there is nothing to give or it is
+// impossible. Until UnlockSockets no other thread may use a socket, so that the state given is the last one.
+// If the program does not come about, close the descriptor; then everything is as before.
 int SealSockets(Heirloom which, Giver giver);
-// The locks alone.
+// Take and release the locks alone.
 void LockSockets();
 void UnlockSockets();
 
-// In a program that starts: makes its own those sockets, among the descriptors it has, that `sealed` knows.
-// Closes `sealed`.
+// Call when a program starts. Adopts those of its descriptors that `sealed` describes as sockets. Closes
+// `sealed`.
 void AdoptSockets(int sealed);
 
 enum class Receiver : unsigned char {
   kAnybody,
-  kRelative,  // made by fork since RelativesShare()
+  kRelative,  // made by fork, and so with the memory of RelativesShare()
 };
-// Whoever this process has made by fork shares its connections' memory, and needs not trust its user.
+// Returns whether this process's relatives by fork share the memory of its connections. A relative need not
+// trust this process's user.
 bool RelativesShare();
 
-// Of those among `fds` that are sockets and about to be passed on, as whatever it may be: connects that are
-// under way end, within a second, or go on by TCP; whoever had their descriptor would have the RNIC's link.
-// False: one can do neither.
+// Call before the sockets among `fds` are passed on. Waits up to one second for their connects that are under
+// way; a connect that does not end continues by TCP. Otherwise the receiver would have the RNIC's link.
+// Returns false if a connect can do neither.
 [[nodiscard]] bool SettleConnects(const std::vector<int>& fds);
-// One socket, with its descriptor, for whoever AdoptSocket()s it; -1: cannot be done. Locks and unlocks;
-// first waits a moment for memory that the peer has of it: whoever passes a connection on may be about to
-// end.
+// Returns a descriptor that holds one socket, for the receiver's AdoptSocket(), or -1 if that is impossible.
+// Takes and releases the locks. First waits a moment for the peer to let go of lent memory, since the giver
+// may be about to end.
 int SealSocket(int fd, Receiver receiver);
-// `fd` is what SealSocket made, or somebody who pretends that.
+// Returns whether `fd` looks like SealSocket's result. Another process may have forged it.
 bool IsSealedSocket(int fd);
-// Makes the socket in `fd` this process's own, under that number. Where that cannot be done, and where
-// neither this user nor root nor a relative has made it, the number stands for a socket that is not
-// connected.
+// Makes the socket in `fd` this process's own, under that number. If that fails, or if the maker is neither
+// this user nor root nor a relative, the number becomes an unconnected socket.
 void AdoptSocket(int fd);
 
-// It is an SDP connection.
+// Returns whether the socket is an SDP connection.
 bool IsConnection(Socket& socket);
-// The SDP connection `sdp` is held by other processes, too.
+// Returns whether other processes hold the SDP connection `sdp`, too.
 bool IsSharedWithOthers(int sdp);
 
 }  // namespace sdp::preload

@@ -20,13 +20,13 @@
 namespace sdp::preload {
 namespace {
 
-// What a call moves at most. A link that gave or took less is asked again when it is ready.
+// The most that one call moves. A link that gave or took less is asked again when it is ready.
 constexpr size_t kPiece = 16 * 1024;
 
-// In place of MSG_DONTWAIT.
+// Stands in for MSG_DONTWAIT.
 bool ReadyNow(int fd, short events) {
   if (const SocketRef socket = FdTable::Get(fd); socket && socket->DoesNotBlock())
-    return true;  // its call says so itself
+    return true;  // the call on it reports EAGAIN itself
   pollfd link = {.fd = fd, .events = events, .revents = 0};
   const timespec zero{};
   int ready;
@@ -41,7 +41,7 @@ bool ReadyNow(int fd, short events) {
   } else if (MayCall(Call::kPpoll)) {
     ready = real.ppoll(&link, 1, &zero, nullptr);
   } else {
-    ready = 1;  // of those that know none of these some do not block, and are closed by now
+    ready = 1;  // the filter allows none of these; a socket that does not block may be closed by now
   }
   if (ready > 0) return true;
   errno = EAGAIN;
@@ -61,7 +61,7 @@ ssize_t Read(int fd, void* buffer, size_t length, int flags) {
   return MayCall(Call::kRead) ? real.read(fd, buffer, length) : real.readv(fd, &piece, 1);
 }
 
-// By write SIGPIPE comes, as the program's own would bring it.
+// With write, SIGPIPE comes as from the program's own write.
 ssize_t Write(int fd, const void* buffer, size_t length, int flags) {
   iovec piece{.iov_base = const_cast<void*>(buffer), .iov_len = std::min(length, kPiece)};
   if (MayCall(Call::kSend)) return real.send(fd, buffer, length, flags);
@@ -71,22 +71,21 @@ ssize_t Write(int fd, const void* buffer, size_t length, int flags) {
     message.msg_iovlen = 1;
     return real.sendmsg(fd, &message, flags);
   }
-  // A piece fits where there is room, also on a blocking socket.
+  // A piece fits where there is room, even on a blocking socket.
   if (!ReadyNow(fd, POLLOUT)) return -1;
   return MayCall(Call::kWrite) ? real.write(fd, buffer, piece.iov_len) : real.writev(fd, &piece, 1);
 }
 
 }  // namespace
 
-// In milliseconds, rounded up.
 int ToMilliseconds(const timespec* time) {
   if (time == nullptr) return -1;
   if (time->tv_sec >= INT_MAX / 1000) return INT_MAX;
   return static_cast<int>(time->tv_sec * 1000 + (time->tv_nsec + 999'999) / 1'000'000);
 }
 
-// What does not sleep is no cancellation point: what was half said to the link, or taken from it, would be
-// lost with the thread.
+// A call that does not sleep is no cancellation point: bytes half written to the link, or just taken from it,
+// would be lost with the thread.
 
 ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags) {
   if ((flags & MSG_DONTWAIT) == 0) {
@@ -102,7 +101,8 @@ ssize_t LinkRecv(int fd, void* buffer, size_t length, int flags) {
   return Confined() ? Read(fd, buffer, length, flags) : real.recv(fd, buffer, length, flags);
 }
 
-// Where the filter has no call for several pieces. Apart, for its stack: threads of 64 KiB send and receive.
+// For filters that allow no call with several pieces. Apart because of its stack: threads with stacks of 64
+// KiB send and receive.
 [[gnu::noinline]] static ssize_t ReceiveInOnePiece(int fd, const msghdr* message, int flags) {
   std::byte piece[kPiece];
   size_t room = 0;
@@ -157,7 +157,7 @@ ssize_t LinkSendMessage(int fd, const msghdr* message, int flags) {
   return Confined() ? SendInOnePiece(fd, message, flags) : real.sendmsg(fd, message, flags);
 }
 
-// Where there may be no such call, the link's end goes with the descriptor.
+// If the filter forbids the call, the link ends when its descriptor is closed.
 int LinkShutdown(int fd, int how) { return MayCall(Call::kShutdown) ? real.shutdown(fd, how) : 0; }
 
 int LinkConnect(int fd, const sockaddr* address, socklen_t length) {
@@ -165,7 +165,7 @@ int LinkConnect(int fd, const sockaddr* address, socklen_t length) {
     errno = ENOSYS;
     return -1;
   }
-  // The system call itself, which is no point of cancellation.
+  // The system call itself, which is no cancellation point.
   return static_cast<int>(syscall(SYS_connect, fd, address, length));
 }
 

@@ -21,18 +21,18 @@
 namespace sdp::preload {
 namespace {
 
-// What a pipe that polls as writable takes in one piece without blocking (PIPE_BUF is its guarantee).
+// The most that a writable pipe takes in one piece without blocking (PIPE_BUF guarantees it).
 constexpr size_t kLongestLine = 1024;
 
 constexpr int kNotOpen = -1;
 constexpr int kUnusable = -2;
 
-// The log file or the socket to syslog, opened at the first line; kept under a hidden number, which stays
-// when the file changes.
+// The log file or the socket to syslog, opened at the first line. Its hidden number stays when the file
+// changes.
 constinit std::atomic<int> log_file{kNotOpen};
 
-// A name without a leading slash comes from OFED's libsdp, which puts such files where only their user
-// writes: /var/log/NAME for root, /tmp/NAME.UID/log for others.
+// Opens the file. A name without a leading slash comes from OFED's libsdp, which puts such files where only
+// their user writes: /var/log/NAME for root, /tmp/NAME.UID/log for others.
 int OpenFileOfName(const std::string& name) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   if (name.front() == '/') return open(name.c_str(), kFlags, 0600);
@@ -69,7 +69,7 @@ int OpenLogFile() {
   return expected;
 }
 
-// What NoteStandardError found. Written once, before there are threads.
+// What NoteStandardError found. Written once, before other threads exist.
 struct StandardError {
   bool noted = false;
   bool open = false;
@@ -79,7 +79,7 @@ struct StandardError {
 };
 constinit StandardError standard_error;
 
-// A server started by inetd has its client there. The journal's sockets are Unix ones.
+// A server started by inetd has its client at standard error. The journal's sockets are Unix sockets.
 bool IsConnectionToAnotherHost(const struct stat& status) {
   if (!S_ISSOCK(status.st_mode)) return false;
   int domain = 0;
@@ -91,7 +91,7 @@ bool IsStandardErrorYet() {
   if (!standard_error.noted) return true;
   if (standard_error.is_managed != nullptr && standard_error.is_managed(STDERR_FILENO)) return false;
   struct stat status {};
-  // A confined process may not ask any more.
+  // A confined process may no longer ask.
   return standard_error.open &&
          (Confined() || (fstat(STDERR_FILENO, &status) == 0 && status.st_dev == standard_error.device &&
                          status.st_ino == standard_error.inode));
@@ -104,7 +104,7 @@ int LogDescriptor() {
   return fd == kNotOpen ? OpenLogFile() : fd;
 }
 
-// Of syslog's facility "user".
+// Writes the priority for syslog's facility "user". Returns its length.
 size_t SyslogPriority(LogLevel level, char* out, size_t size) {
   if (config().log_destination != LogDestination::kSyslog) return 0;
   constexpr int kUser = 1 << 3;
@@ -112,7 +112,7 @@ size_t SyslogPriority(LogLevel level, char* out, size_t size) {
   return static_cast<size_t>(snprintf(out, size, "<%d>", kUser | severity));
 }
 
-// Nobody can look then how long the file is.
+// Whether lines are dropped in a confined process, which cannot find out the file's length.
 constinit std::atomic<bool> silent_behind_filter{false};
 
 bool IsFile(int fd, off_t* length = nullptr) {
@@ -122,8 +122,8 @@ bool IsFile(int fd, off_t* length = nullptr) {
   return true;
 }
 
-// A reader that is slow, or gone (SIGPIPE), and a file that may not become longer (SIGXFSZ) cost the line and
-// not the program.
+// Returns whether the file takes a line. A slow reader, a reader that is gone (SIGPIPE), or a file at its
+// size limit (SIGXFSZ) costs the line, not the program.
 bool TakesALine(int fd, size_t length) {
   pollfd writable = {.fd = fd, .events = POLLOUT, .revents = 0};
   if (real.poll(&writable, 1, 0) != 1 || writable.revents != POLLOUT) return false;
@@ -139,7 +139,7 @@ bool LogEnabled(LogLevel level) { return level <= config().log_level; }
 
 void LogLine(LogLevel level, const char* format, ...) {
   if (!LogEnabled(level)) return;
-  // What a line takes; a process is not to die of one.
+  // The calls that a line needs: a line must not kill the process.
   if (Confined() && !(MayCall(Call::kGetpid) && MayCall(Call::kPoll) && MayCall(Call::kWrite))) return;
   const NoCancellation no_cancellation;
   const int error = errno;
@@ -153,7 +153,7 @@ void LogLine(LogLevel level, const char* format, ...) {
   const int text = vsnprintf(line + length, sizeof line - length, format, arguments);
   va_end(arguments);
   if (text > 0) length = std::min(length + static_cast<size_t>(text), sizeof line - 1);
-  line[length++] = '\n';  // takes the place of the terminator
+  line[length++] = '\n';  // replaces the terminator
   const int fd = LogDescriptor();
   if (fd >= 0 && TakesALine(fd, length)) (void)!real.write(fd, line, length);
   errno = error;
@@ -174,9 +174,9 @@ void PrepareLogForConfinement() {
 void FollowLogFile() {
   if (config().log_destination == LogDestination::kStandardError) return;
   int old = log_file.load();
-  if (old == kUnusable) log_file.compare_exchange_strong(old, kNotOpen);  // may be better with the new one
+  if (old == kUnusable) log_file.compare_exchange_strong(old, kNotOpen);  // the new file may be usable
   if (old < 0) return;
-  // In place: another thread may be about to write to this number.
+  // Replaced in place: another thread may be about to write to this number.
   const int fd = OpenLog();
   if (fd < 0) return;
   real.dup3(fd, old, O_CLOEXEC);

@@ -1,5 +1,5 @@
-// One line per event that a user may ask about: "sdp[PID]: text". Thread-safe, keeps errno, makes only real
-// system calls, and never blocks the program on a full pipe.
+// The log: one line per event that a user may ask about, "sdp[PID]: text". Thread-safe; keeps errno, makes
+// only real system calls, and never blocks the program on a full pipe.
 #ifndef SDP_PRELOAD_LOG_H_
 #define SDP_PRELOAD_LOG_H_
 
@@ -10,15 +10,15 @@ namespace sdp::preload {
 bool LogEnabled(LogLevel level);
 void LogLine(LogLevel level, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
-// What standard error is now, at the program's start, is where lines go that go there. A program that closes
-// it or puts another file in its place gets none: its number may be a file of data, or a connection, by the
-// time the library has a line for it. Nor does one that `is_managed` by then: a socket of the library's.
+// Notes at the program's start what standard error is; log lines for standard error go only there. If the
+// program closes it or puts another file at its number, lines are dropped: the number may be a data file or a
+// connection by then. Lines are also dropped if `is_managed` says that the number is a managed socket.
 void NoteStandardError(bool (*is_managed)(int fd) = nullptr);
 
-// Before a filter is set, behind which nobody can ask how long a file may become.
+// Call before a seccomp filter is set: behind it the library cannot ask how long a file may become.
 void PrepareLogForConfinement();
 
-// The configuration has changed: lines go to its log file from now on.
+// The configuration has changed: lines go to the new log file from now on.
 void FollowLogFile();
 
 }  // namespace sdp::preload

@@ -12,8 +12,8 @@ constinit std::atomic<void (*)()> end_listener{nullptr};
 
 void AtEnd(void*) { MainThread::NoteEnd(); }
 
-// A key's destructor runs at the end of a thread that has a value for it, the first thread included; not at
-// exit.
+// A key's destructor runs at the end of every thread that has a value for the key, the first thread included,
+// but not at exit.
 pthread_key_t KeyOfEnd() {
   static const pthread_key_t key = [] {
     pthread_key_t made{};
@@ -27,7 +27,7 @@ pthread_key_t KeyOfEnd() {
 void MainThread::Expect() {
   has_ended = false;  // in the child of a fork
   static constinit char value = 0;
-  (void)pthread_setspecific(KeyOfEnd(), &value);  // of no effect where all keys are taken
+  (void)pthread_setspecific(KeyOfEnd(), &value);  // without effect if all keys are taken
 }
 
 void MainThread::NoteEnd() {

@@ -1,5 +1,5 @@
-// The end of the thread that the process began with. The kernel keeps such a process as long as it has any
-// other thread, were it only the library's helper: so the helper has to hear of it.
+// Notes the end of the process's first thread. The kernel keeps the process alive while any other thread
+// runs, even if only the library's helper thread does. So the helper thread has to learn of that end.
 #ifndef SDP_PRELOAD_MAIN_THREAD_H_
 #define SDP_PRELOAD_MAIN_THREAD_H_
 
@@ -7,13 +7,13 @@ namespace sdp::preload {
 
 class MainThread {
  public:
-  // In that thread, as early as may be: its end by pthread_exit, or by a cancellation, is heard of from here
-  // on.
+  // Call in the first thread, as early as possible. From here on its end by pthread_exit or cancellation is
+  // noted.
   static void Expect();
-  // In that thread, which is about to end.
+  // Call in the first thread when it is about to end.
   static void NoteEnd();
   static bool HasEnded();
-  // Called by NoteEnd().
+  // NoteEnd() calls `listener`.
   static void SetListener(void (*listener)());
 };
 

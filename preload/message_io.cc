@@ -12,12 +12,12 @@
 namespace sdp::preload {
 namespace {
 
-// The kernel's own, of calls by programs of half the width: no other may pass it.
+// A flag of the kernel's own, for calls by 32-bit programs; no other caller may pass it.
 constexpr int kCompat = static_cast<int>(0x80000000);
 
 constexpr int64_t kSecond = 1'000'000'000;
 
-// A time that does not fit is for ever.
+// Returns `time` in nanoseconds; a time that does not fit counts as for ever.
 int64_t Nanoseconds(const timespec& time) {
   constexpr int64_t kForever = std::numeric_limits<int64_t>::max() / 2;
   return time.tv_sec < kForever / kSecond ? time.tv_sec * kSecond + time.tv_nsec : kForever;
@@ -29,13 +29,13 @@ int64_t Now() {
   return Nanoseconds(now);
 }
 
-// recvmmsg's time-out, which is looked at after each message and interrupts none.
+// recvmmsg's time-out. It is checked after each message and interrupts none.
 class Remaining {
  public:
   explicit Remaining(timespec* timeout) : timeout_(timeout) {
     if (timeout != nullptr) end_ = Now() + Nanoseconds(*timeout);
   }
-  // Writes back what is left, as the kernel does.
+  // Returns whether the time is over, and writes back the rest, as the kernel does.
   bool IsOver() {
     if (timeout_ == nullptr) return false;
     const int64_t left = std::max<int64_t>(end_ - Now(), 0);
@@ -87,7 +87,7 @@ ssize_t Send(Socket& socket, int fd, const IoVector& vector, int flags) {
   const auto may_read = [](const iovec& piece) { return MayRead(piece.iov_base, piece.iov_len); };
   if (std::all_of(vector.pieces(), vector.pieces() + vector.count(), may_read)) [[likely]]
     return socket.Send(fd, vector.pieces(), vector.count(), flags);
-  // What else is wrong comes first.
+  // Other errors come first.
   const iovec nothing{};
   const ssize_t sent = socket.Send(fd, &nothing, 1, flags & ~(MSG_OOB | MSG_ZEROCOPY));
   return sent == 0 ? Fail(EFAULT) : sent;
@@ -121,13 +121,13 @@ ssize_t SendMessage(Socket& socket, int fd, const msghdr& message, int flags) {
   if (vector.error() != 0) return Fail(vector.error());
   if (static_cast<int>(message.msg_namelen) < 0) return Fail(EINVAL);
   if (const int error = CheckControl(message); error != 0) [[unlikely]] {
-    // What it says is looked at when the stream is known to take something.
+    // A bad control message counts only if the stream would take something.
     const iovec nothing{};
     const ssize_t sent =
         error == EINVAL ? socket.Send(fd, &nothing, 1, flags & ~(MSG_OOB | MSG_ZEROCOPY)) : 0;
     return sent == 0 ? Fail(error) : sent;
   }
-  // Here a name that is too long is cut, not refused.
+  // In sendmsg a name that is too long is cut, not refused.
   const auto name_length = std::min<socklen_t>(message.msg_namelen, sizeof(sockaddr_storage));
   return SendTo(socket, fd, vector, flags, static_cast<const sockaddr*>(message.msg_name), name_length);
 }
@@ -171,7 +171,7 @@ int ReceiveMessages(Socket& socket, int fd, mmsghdr* messages, unsigned count, i
   if (timeout != nullptr && !IsTime(*timeout)) return Fail(EINVAL);
   Remaining remaining(timeout);
   count = std::min(count, kMostMessages);
-  if ((flags & MSG_ERRQUEUE) == 0) {  // an error comes before what was received ahead of it
+  if ((flags & MSG_ERRQUEUE) == 0) {  // an error comes ahead of the data received before it
     if (const int error = socket.TakeErrorAhead(); error != 0) return Fail(error);
   }
   for (unsigned i = 0; i < count; ++i) {

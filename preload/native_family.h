@@ -1,5 +1,5 @@
-// AF_INET_SDP: the address family by which programs of old ask for SDP themselves, and the socket options of
-// its first implementation. Today's kernels call the number AF_IB and know no streams there.
+// AF_INET_SDP: the address family by which old programs ask for SDP themselves, with the socket options of
+// its first implementation. Current kernels call this number AF_IB and have no streams there.
 #ifndef SDP_PRELOAD_NATIVE_FAMILY_H_
 #define SDP_PRELOAD_NATIVE_FAMILY_H_
 
@@ -12,21 +12,21 @@ namespace sdp::preload {
 
 inline constexpr int kFamilySdp = 27;  // AF_INET_SDP
 
-// setsockopt level SOL_SDP. Beside what is below it has TCP_NODELAY, TCP_CORK and TCP_KEEPIDLE under their
-// numbers.
+// The setsockopt level SOL_SDP. Besides the options below it has TCP_NODELAY, TCP_CORK and TCP_KEEPIDLE under
+// their own numbers.
 inline constexpr int kLevelSdp = 1025;
 inline constexpr int kSdpZcopyThreshold = 80;  // SDP_ZCOPY_THRESH: bytes; 0: never
 inline constexpr int kSdpLastBindError = 81;   // SDP_LAST_BIND_ERR: read only
-// Ours: receive Private Buffers towards the peer, how many and how large (bytes with headers); 0: as
-// configured.
+// Options of this library: the number and size (bytes, headers included) of the receive Private Buffers; 0:
+// as configured.
 inline constexpr int kSdpPrivateBuffers = 82;     // SDP_PRIVATE_BUFFERS
 inline constexpr int kSdpPrivateBufferSize = 83;  // SDP_PRIVATE_BUFFER_SIZE
 inline constexpr int kLeastZcopyThreshold = 1024;
 inline constexpr int kMostZcopyThreshold = 1 << 20;
 
-// An address as such programs give it, as the kernel wants it: of either family, or an IPv6 one that means an
-// IPv4 one (the wildcard that getaddrinfo found, say). Anything else is left to the kernel. Lives as long as
-// the original.
+// Converts an address as such programs give it to one that the kernel accepts. Handles AF_INET_SDP, and IPv6
+// addresses that mean an IPv4 one (for example the wildcard from getaddrinfo). Any other address is left to
+// the kernel. Valid as long as the original.
 class PlainAddress {
  public:
   PlainAddress(const sockaddr* address, socklen_t length) : address_(address), length_(length) {

@@ -1,4 +1,4 @@
-// Memory through which bytes pass that come from a file or a pipe.
+// A buffer for bytes that come from a file or a pipe.
 #ifndef SDP_PRELOAD_PIECE_BUFFER_H_
 #define SDP_PRELOAD_PIECE_BUFFER_H_
 
@@ -8,12 +8,12 @@
 
 namespace sdp::preload {
 
-// kSize bytes, or none: ask get(). One is kept for the next call; a thread, or a signal handler, that finds
-// it taken makes another.
+// Owns kSize bytes, or none if memory ran out: check get(). One buffer is kept for the next call. A thread or
+// signal handler that finds it taken allocates another.
 class PieceBuffer {
  public:
   static constexpr size_t kSize = 128 * 1024;
-  static constexpr size_t kAlignment = 4096;  // a file opened with O_DIRECT wants it
+  static constexpr size_t kAlignment = 4096;  // a file opened with O_DIRECT needs this alignment
 
   PieceBuffer() : memory_(spare.exchange(nullptr)) {
     if (memory_ == nullptr)

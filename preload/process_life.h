@@ -1,41 +1,39 @@
-// What the socket room does when the process forks or ends. Implemented there; startup.cc calls these once
-// stage 2 is reached.
+// What the socket room does when the process forks or ends. The socket room implements these functions;
+// startup.cc calls them from stage 2 on.
 #ifndef SDP_PRELOAD_PROCESS_LIFE_H_
 #define SDP_PRELOAD_PROCESS_LIFE_H_
 
 namespace sdp::preload {
 
-// What the readiness room does around a fork. Its table's lock comes before the sockets' locks, its sets' own
-// locks after them.
+// What the readiness room does around a fork. The lock order is: its table, the sockets, its sets.
 struct ReadinessAtFork {
   void (*lock_table)() = [] {};
   void (*lock_sets)() = [] {};
   void (*disown_in_child)() = [] {};  // before unlock
   void (*unlock)() = [] {};
 };
-// Before the first fork with a managed socket.
+// Call before the first fork with a managed socket.
 void SetReadinessAtFork(const ReadinessAtFork& steps);
 
-// In the forking thread, before fork(): take every lock, so that the child finds consistent state.
+// Call in the forking thread before fork(). Takes every lock, so that the child finds a consistent state.
 void PrepareFork();
-// In the parent after fork(), also after one that failed.
+// Call in the parent after fork(), even if it failed.
 void ParentAfterFork();
-// In the child: the only thread left is the one that forked.
+// Call in the child, whose only thread is the one that forked.
 void ChildAfterFork();
-// From libsdp.so's destructor, after the program's atexit handlers, on exit() and return from main. Other
-// threads may still run.
+// Runs on exit() and return from main, after the program's atexit handlers and the destructors. Other threads
+// may still run.
 void ProcessExit();
-// From _exit(), which may be called in a signal handler at any moment: then it waits for nothing and
-// allocates nothing, and peers learn of the end where that takes no more than a message. Else the same as
-// ProcessExit().
+// Runs on _exit(), which a signal handler may call at any moment. In a handler it waits for nothing and
+// allocates nothing; peers learn of the end if one message suffices. Otherwise it is ProcessExit().
 void ProcessExitAtOnce();
-// A signal that ends the process by default lets it do the same first, from the first connection on
+// From the first connection on: a signal that ends the process by default lets the connections finish first
 // (signal_end.h).
 void ExpectSignals();
 
-// Around a call that the kernel refuses a process with more than one thread, or that leaves a thread of ours
-// behind with what the program has had till then (descriptors, namespaces): if the program has one thread,
-// the library has none until the second. Returns whether the caller is the only thread.
+// Call around a call that the kernel refuses to a process with several threads. Also around one that would
+// leave the library's thread with the program's old descriptors or namespaces. If the program has one thread,
+// the library has none until AfterCallOfOneThread(). Returns whether the caller is the only thread.
 bool BeforeCallOfOneThread();
 void AfterCallOfOneThread();
 

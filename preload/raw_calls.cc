@@ -10,7 +10,7 @@
 namespace sdp::preload::raw {
 namespace {
 
-// The kernel's own idea of a signal set's size.
+// The size of the kernel's signal set, in bytes.
 constexpr size_t kMaskSize = 8;
 
 constexpr long kMillisecond = 1'000'000;
@@ -20,7 +20,7 @@ int Int(long number, Arguments... arguments) {
   return static_cast<int>(::syscall(number, arguments...));
 }
 
-// Newer kernels' processors have only the calls that take a timespec.
+// Newer architectures have only the calls that take a timespec.
 timespec FromMilliseconds(int timeout) { return {timeout / 1000, timeout % 1000 * kMillisecond}; }
 
 }  // namespace
@@ -100,7 +100,7 @@ ssize_t sendfile64(int out, int in, off64_t* offset, size_t count) {
 ssize_t splice(int in, off64_t* in_offset, int out, off64_t* out_offset, size_t count, unsigned int flags) {
   return ::syscall(SYS_splice, in, in_offset, out, out_offset, count, flags);
 }
-// The kernel wants the position in two halves, of which the lower one holds all of it where a register does.
+// The kernel takes the position in two halves. Where a register holds all of it, the lower half does.
 ssize_t preadv64v2(int fd, const iovec* iov, int count, off64_t offset, int flags) {
   return ::syscall(SYS_preadv2, fd, iov, count, offset, offset >> 32, flags);
 }
@@ -129,7 +129,7 @@ int close_range(unsigned int first, unsigned int last, int flags) {
 void closefrom(int first) { raw::close_range(first < 0 ? 0 : static_cast<unsigned>(first), ~0U, 0); }
 int dup(int fd) { return Int(SYS_dup, fd); }
 int dup2(int from, int to) {
-  // dup3 refuses what dup2 is happy to do nothing for.
+  // dup3 refuses equal numbers, for which dup2 does nothing.
   if (from == to) return Int(SYS_fcntl, from, F_GETFD) == -1 ? -1 : to;
   return Int(SYS_dup3, from, to, 0);
 }
@@ -163,8 +163,9 @@ int poll(pollfd* fds, nfds_t count, int timeout) {
   return Int(SYS_ppoll, fds, count, timeout < 0 ? nullptr : &wait, nullptr, kMaskSize);
 }
 int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
-  timespec wait =
-      timeout != nullptr ? *timeout : timespec{};  // the kernel writes the rest back, ppoll() does not
+  timespec wait = timeout != nullptr
+                      ? *timeout
+                      : timespec{};  // the kernel writes the remaining time back, ppoll() does not
   return Int(SYS_ppoll, fds, count, timeout != nullptr ? &wait : nullptr, mask, kMaskSize);
 }
 int select(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
@@ -248,7 +249,7 @@ FILE* freopen(const char*, const char*, FILE*) {
   return nullptr;
 }
 FILE* freopen64(const char* path, const char* mode, FILE* stream) { return raw::freopen(path, mode, stream); }
-// The kernel's call wants to be told how handlers return, which the C library knows.
+// The kernel's call needs the function by which handlers return, which only the C library knows.
 int sigaction(int, const struct sigaction*, struct sigaction*) {
   errno = ENOSYS;
   return -1;
@@ -261,14 +262,14 @@ sighandler_t __sysv_signal(int, sighandler_t) {
   errno = ENOSYS;
   return SIG_ERR;
 }
-// The C library's notes of its thread would stay the parent's.
 int unshare(int flags) { return Int(SYS_unshare, flags); }
 int setns(int fd, int type) { return Int(SYS_setns, fd, type); }
+// After the bare system call the C library's record of the thread would still be the parent's.
 pid_t _Fork() {
   errno = ENOSYS;
   return -1;
 }
-// What the C library's setjmp has written, it alone can read.
+// Only the C library can read what its setjmp has written.
 void longjmp(jmp_buf, int) { std::abort(); }
 void __longjmp_chk(jmp_buf, int) { std::abort(); }
 int vdprintf(int fd, const char* format, va_list arguments) {

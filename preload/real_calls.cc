@@ -10,7 +10,7 @@ namespace {
 // Set while this thread looks functions up: dlsym may allocate, and an allocator may read a file.
 thread_local bool resolving __attribute__((tls_model("initial-exec"))) = false;
 
-// What a RealCall points to at first.
+// The first target of a RealCall.
 template <auto Member, auto Raw, typename Function>
 struct First;
 
@@ -23,7 +23,7 @@ struct First<Member, Raw, Result(Parameters...)> {
   }
 };
 
-// ioctl and fcntl: two arguments and perhaps a third, an integer or a pointer.
+// ioctl and fcntl take two arguments and perhaps a third, an integer or a pointer.
 template <auto Member, auto Raw, typename Result, typename Descriptor, typename Request>
 struct First<Member, Raw, Result(Descriptor, Request, ...)> {
   static Result Call(Descriptor fd, Request request, ...) {
@@ -37,7 +37,7 @@ struct First<Member, Raw, Result(Descriptor, Request, ...)> {
   }
 };
 
-// prctl: one argument and up to four others of a word each.
+// prctl takes one argument and up to four others of a word each.
 template <auto Member, auto Raw, typename Result, typename Option>
 struct First<Member, Raw, Result(Option, ...)> {
   static Result Call(Option option, ...) {

@@ -1,5 +1,6 @@
 // The C library's own functions behind the interposed names. Inside libsdp.so the plain names are our entry
-// points, so the library's code makes every one of these calls as `real.read(...)`.
+// points, so the library's code makes each of these calls as `real.read(...)`. Any thread may call, at any
+// time.
 #ifndef SDP_PRELOAD_REAL_CALLS_H_
 #define SDP_PRELOAD_REAL_CALLS_H_
 
@@ -25,8 +26,8 @@
 
 namespace sdp::preload {
 
-// A pointer to a function that is looked up at its first call: one relaxed load and an indirect call
-// thereafter.
+// A pointer to a function that is looked up at its first call. Later calls cost one relaxed load and an
+// indirect call.
 template <typename Function>
 class RealCall;
 
@@ -66,20 +67,20 @@ struct RealCalls {
 #include "preload/calls.inc"
 };
 
-// Usable from the first instruction on, before any constructor ran and from inside a memory allocator:
-// constant-initialized with functions that look all of them up (the next definition after libsdp.so's in
-// search order, so that other preloaded libraries keep their place), or make the bare system call where there
-// is none or where the look-up itself is what calls.
+// Usable from the first instruction on, before any constructor has run, and inside a memory allocator. Each
+// pointer starts at a function that looks all of them up. The look-up takes the next definition after
+// libsdp.so's in search order, so that other preloaded libraries keep their place. If there is none, or if
+// the look-up itself makes the call, the call is a bare system call.
 extern RealCalls real;
 
-// Every call of calls.inc as a bare system call (raw_calls.cc): for the rare moment when the C library's
-// function cannot be looked up. Not cancellation points.
+// Every call of calls.inc as a bare system call (raw_calls.cc), for when the C library's function cannot be
+// looked up. Not cancellation points.
 namespace raw {
 #define SDP_CALL(result, name, parameters, exception) result name parameters;
 #include "preload/calls.inc"
 }  // namespace raw
 
-// Looks all of them up now, so that no later call pays for it. Any number of threads, any number of times.
+// Looks all of them up now, so that later calls need not. Any thread may call this, any number of times.
 void ResolveRealCalls();
 
 }  // namespace sdp::preload

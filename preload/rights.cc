@@ -22,7 +22,7 @@ bool HasRights(const msghdr& message) {
   return message.msg_control != nullptr && message.msg_controllen >= CMSG_LEN(sizeof(int));
 }
 
-// `f(descriptor)` for each that `message` carries; what it returns takes the descriptor's place.
+// Calls `f(descriptor)` for each descriptor in `message`, and puts the result in the descriptor's place.
 template <typename F>
 void ForEachRight(const msghdr& message, F f) {
   auto* const header = const_cast<msghdr*>(&message);
@@ -40,7 +40,7 @@ void ForEachRight(const msghdr& message, F f) {
   }
 }
 
-// The file of that name is mapped there.
+// Returns whether the process maps a file of that name.
 bool Maps(pid_t process, std::string_view name) {
   char path[40];
   std::snprintf(path, sizeof path, "/proc/%d/maps", static_cast<int>(process));
@@ -60,13 +60,13 @@ bool Maps(pid_t process, std::string_view name) {
   return found;
 }
 
-// Whoever receives on the other end of a Unix socket, as far as can be told.
+// The receiver at the other end of a Unix socket, as far as this process can tell.
 struct Peer {
-  bool trusts = false;    // has the library, and will trust what this process packs
-  bool relative = false;  // has the library, and the memory that connections are shared in
+  bool trusts = false;    // has the library and trusts what this process packs
+  bool relative = false;  // has the library and the memory that connections are shared in
 };
 
-// Neither end has a name: they were made as a pair.
+// Returns whether neither end has a name: both were then made as a pair.
 bool IsOfPair(int fd) {
   sockaddr_storage own{};
   sockaddr_storage other{};
@@ -78,9 +78,9 @@ bool IsOfPair(int fd) {
          own_length == sizeof(sa_family_t) && other_length == sizeof(sa_family_t);
 }
 
-// A process that has locked itself in (no /proc) cannot look at others, and the child that a bridge takes
-// could not have the connection. The other end of a pair is most likely with its parent or a sibling: the
-// alternative is a connection that is lost for certain.
+// Returns whether a sandboxed process (no /proc) sends to a likely sibling. Such a process cannot examine
+// others, and the child for a bridge could not have the connection. The other end of a pair is most likely
+// with its parent or a sibling. The alternative is certain loss of the connection.
 bool MayBeSibling(int fd) { return RelativesShare() && access("/proc/self/fd", F_OK) != 0 && IsOfPair(fd); }
 
 Peer PeerOf(int fd) {
@@ -88,10 +88,10 @@ Peer PeerOf(int fd) {
   socklen_t length = sizeof peer;
   if (real.getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return {};
   const bool trusted_user = geteuid() == 0 || peer.uid == geteuid();
-  // A pair's peer is who made the pair: then the other end is a relative's.
+  // A pair's peer is the process that made the pair; then a relative has the other end.
   if (peer.pid == getpid()) return {.trusts = trusted_user, .relative = RelativesShare()};
   if (MayBeSibling(fd)) return {.relative = true};
-  if (peer.pid <= 0) return {};  // in a PID namespace around this one
+  if (peer.pid <= 0) return {};  // the peer is in an outer PID namespace
   Dl_info info{};
   if (!trusted_user || dladdr(reinterpret_cast<const void*>(&TakeIncomingRights), &info) == 0 ||
       info.dli_fname == nullptr)
@@ -102,7 +102,7 @@ Peer PeerOf(int fd) {
 
 }  // namespace
 
-// Memory that is not there is the kernel's to refuse.
+// The kernel refuses memory that is not there.
 bool OutgoingRights::MayConcern(const msghdr* message) {
   if (!Started() || !MayRead(message, sizeof *message) || !HasRights(*message) || !OwnsProcess())
     return false;
@@ -160,7 +160,7 @@ void TakeIncomingRights(const msghdr& message, int flags) {
   const int error = errno;
   ForEachRight(message, [&](int fd) {
     Fresh(fd);
-    // What is only looked at will come again.
+    // A message that is only peeked at will come again.
     if ((flags & MSG_PEEK) == 0 && IsSealedSocket(fd)) {
       EnsureStarted();
       AdoptSocket(fd);

@@ -1,5 +1,6 @@
-// Sockets in messages (SCM_RIGHTS). In place of an SDP socket's descriptor travels a capsule with all that
-// belongs to it, for a receiver that loads the library, or the end of a bridge, for one that does not.
+// Sockets in messages (SCM_RIGHTS). An SDP socket's descriptor is replaced on its way. A receiver that loads
+// the library gets a capsule with all that belongs to the socket. Any other receiver gets the end of a
+// bridge.
 #ifndef SDP_PRELOAD_RIGHTS_H_
 #define SDP_PRELOAD_RIGHTS_H_
 
@@ -10,7 +11,7 @@
 
 namespace sdp::preload {
 
-// A message as it leaves on the Unix socket `fd`.
+// A message as it leaves on the Unix socket `fd`. Owns the substitutes, and closes them.
 class OutgoingRights {
  public:
   OutgoingRights(int fd, const msghdr& message);
@@ -18,10 +19,10 @@ class OutgoingRights {
   OutgoingRights(const OutgoingRights&) = delete;
   OutgoingRights& operator=(const OutgoingRights&) = delete;
   [[nodiscard]] const msghdr* message() const { return &message_; }
-  // There is neither a capsule nor a bridge to be had for one of its sockets, or it connects still. Its
-  // descriptor alone is the RNIC's link, and must not go.
+  // Returns whether one of the sockets has neither a capsule nor a bridge, or still connects. Its descriptor
+  // alone is the RNIC's link, which must not be passed on.
   [[nodiscard]] bool failed() const { return failed_; }
-  // False, and cheap: there is nothing to replace in such a message.
+  // Returns false, cheaply, if the message holds nothing to replace.
   static bool MayConcern(const msghdr* message);
 
  private:
@@ -31,8 +32,8 @@ class OutgoingRights {
   bool failed_ = false;
 };
 
-// Of a message that has come in by recvmsg with `flags`: what was an SDP socket is one again, under the
-// number that the program was given.
+// Handles a message that recvmsg has received with `flags`. Each capsule becomes an SDP socket again, under
+// the number that the program was given.
 void TakeIncomingRights(const msghdr& message, int flags);
 
 }  // namespace sdp::preload

@@ -48,7 +48,7 @@ bool Holds(uint16_t operation, uint32_t a, uint32_t b) {
   }
 }
 
-// In a filter that goes on with `behind` more instructions.
+// Returns whether the kernel accepts the instruction in a filter with `behind` more instructions after it.
 bool IsInstruction(const sock_filter& instruction, size_t behind) {
   const uint16_t code = instruction.code;
   const uint32_t k = instruction.k;
@@ -94,7 +94,7 @@ bool IsFilter(std::span<const sock_filter> filter) {
   return true;
 }
 
-// Jumps go forward alone: it ends.
+// Terminates, since jumps only go forward.
 uint32_t RunFilter(std::span<const sock_filter> filter, const seccomp_data& call) {
   uint32_t a = 0;
   uint32_t x = 0;
@@ -136,7 +136,7 @@ uint32_t RunFilter(std::span<const sock_filter> filter, const seccomp_data& call
         break;
       case BPF_ALU: {
         if (BPF_OP(code) == BPF_DIV && BPF_SRC(code) == BPF_X && x == 0)
-          return SECCOMP_RET_KILL_THREAD;  // the filter ends with 0
+          return SECCOMP_RET_KILL_THREAD;  // the kernel ends the filter with 0
         const auto result = Compute(BPF_OP(code), a, BPF_SRC(code) == BPF_X ? x : k);
         if (!result) return SECCOMP_RET_KILL_PROCESS;
         a = *result;

@@ -1,4 +1,4 @@
-// What a seccomp filter says of a system call, found out by running it here, as the kernel will.
+// Finds out what a seccomp filter says of a system call, by running the filter as the kernel will. Pure.
 #ifndef SDP_PRELOAD_SECCOMP_FILTER_H_
 #define SDP_PRELOAD_SECCOMP_FILTER_H_
 
@@ -10,10 +10,10 @@
 
 namespace sdp::preload {
 
-// The kernel takes this for a filter, but perhaps for reads of memory that was not written.
+// Returns whether the kernel accepts this as a filter, apart from its check for reads of unwritten memory.
 [[nodiscard]] bool IsFilter(std::span<const sock_filter> filter);
 
-// The filter's answer, an action with its data. SECCOMP_RET_KILL_PROCESS also for what is no filter.
+// Returns the filter's answer: an action with its data. An invalid filter gives SECCOMP_RET_KILL_PROCESS.
 uint32_t RunFilter(std::span<const sock_filter> filter, const seccomp_data& call);
 
 }  // namespace sdp::preload

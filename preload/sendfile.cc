@@ -17,37 +17,38 @@
 namespace sdp::preload {
 namespace {
 
-// What sendfile(2) says where pread(2) or lseek(2) says otherwise.
+// Returns sendfile(2)'s error for an error of pread(2) or lseek(2).
 int SendFileError(int error, bool has_offset) {
   if (error == ESPIPE && !has_offset) return EINVAL;
   return error == EISDIR ? EINVAL : error;
 }
 
-// Bytes of a regular file from `position` on; 0 for anything else.
+// Returns the bytes of a regular file after `position`; 0 for anything else.
 off64_t BytesAhead(int in, off64_t position) {
   struct stat status;
   return fstat(in, &status) == 0 && S_ISREG(status.st_mode) ? status.st_size - position : 0;
 }
 
-// Less is cheaper to read and send along with its header.
+// Fewer bytes are cheaper to read and to send together with their header.
 constexpr size_t kWorthLending = 16 * 1024;
 
-// From the file's pages, as much as goes without waiting: the result of Socket::SendFromFile.
+// Sends from the file's pages, as much as is possible without waiting. Returns the result of
+// Socket::SendFromFile.
 ssize_t SendPages(Socket& socket, int out, int in, off64_t position, size_t count) {
   if (count < kWorthLending) return 0;
   const int flags = real.fcntl(in, F_GETFL);
   if (flags < 0 || (flags & O_ACCMODE) == O_WRONLY || (flags & O_PATH) != 0)
-    return 0;                             // whose error is read's
-  if ((flags & O_DIRECT) != 0) return 0;  // read in aligned pieces alone, and messages end anywhere
+    return 0;                             // read returns the right error
+  if ((flags & O_DIRECT) != 0) return 0;  // read only in aligned pieces, but messages end anywhere
   struct stat status;
-  // Files that are made up as they are read (sysfs, proc) may hold less than their size says.
+  // Files generated as they are read (sysfs, proc) may hold less than their size says.
   if (fstat(in, &status) != 0 || !S_ISREG(status.st_mode) || status.st_blocks == 0) return 0;
   const off64_t ahead = status.st_size - position;
   if (ahead < static_cast<off64_t>(kWorthLending)) return 0;
   return socket.SendFromFile(out, in, position, std::min(count, static_cast<size_t>(ahead)));
 }
 
-// Through memory of ours, waiting as the socket waits.
+// Sends through a buffer, and waits as the socket waits.
 ssize_t SendPieces(Socket& socket, int out, int in, off64_t position, size_t count, bool has_offset) {
   const PieceBuffer buffer;
   if (buffer.get() == nullptr) return Fail(ENOMEM);
@@ -56,7 +57,7 @@ ssize_t SendPieces(Socket& socket, int out, int in, off64_t position, size_t cou
     const ssize_t read = pread(in, buffer.get(), std::min(count - sent, PieceBuffer::kSize), position);
     if (read < 0 && sent == 0) return Fail(SendFileError(errno, has_offset));
     if (read <= 0) break;
-    // Only a promise that will be kept: at the end of the file nothing follows to push the last bytes out.
+    // Promises more only if more follows: at the end of the file nothing would push the last bytes out.
     const bool more = static_cast<size_t>(read) < count - sent && BytesAhead(in, position + read) > 0;
     const iovec piece = {.iov_base = buffer.get(), .iov_len = static_cast<size_t>(read)};
     const ssize_t taken = socket.Send(out, &piece, 1, more ? MSG_MORE : 0);

@@ -8,10 +8,10 @@
 
 namespace sdp::preload {
 
-// Sends up to `count` bytes of `in` over `socket`, whose descriptor is `out`, by reading and sending piece by
-// piece: as many bytes as the socket takes, or the file has. With `offset`, from there, and *offset moves on
-// by the result; without, from the file's own position, which moves on. Errors as sendfile(2); kPassThrough
-// only with nothing sent.
+// Sends up to `count` bytes of `in` over `socket`, whose descriptor is `out`, until the socket takes no more
+// or the file ends. With `offset`, reads from *offset and advances *offset by the result. Without it, reads
+// from the file's own position and advances that. Errors are those of sendfile(2). Returns kPassThrough only
+// if nothing was sent.
 ssize_t SendFile(Socket& socket, int out, int in, off64_t* offset, size_t count);
 
 }  // namespace sdp::preload

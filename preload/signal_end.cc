@@ -18,21 +18,21 @@
 namespace sdp::preload {
 namespace {
 
-// A second signal is somebody's impatience, and ends the process at once; but not one that belongs to the
-// first: timeout(1) kills the process, and then its group.
+// A second signal shows impatience and ends the process at once, unless it belongs to the first: timeout(1)
+// kills the process and then its group.
 constexpr int64_t kSameEndNs = 100'000'000;
 
-// How often a thread that may hold what it has just read is let go on for a moment, and how long that is.
+// How often a thread that may hold bytes it has just read gets a moment to continue, and how long that is.
 constexpr int kMostDelays = 20;
 constexpr long kDelayNs = 1'000'000;
 
 constinit std::atomic<bool> guarded{false};
 constinit std::atomic<void (*)()> last_words_of_process{nullptr};
-// The process that a signal is ending; then by which, and since when.
+// The process that a signal is ending, the signal, and the start time.
 constinit std::atomic<pid_t> ending{0};
 constinit std::atomic<int> first_signal{0};
 constinit std::atomic<int64_t> began_ns{0};
-constinit std::atomic<bool> comes_again{false};  // or did
+constinit std::atomic<bool> comes_again{false};  // or has come
 thread_local int delays __attribute__((tls_model("initial-exec"))) = 0;
 thread_local bool ends_here __attribute__((tls_model("initial-exec"))) = false;
 
@@ -44,10 +44,11 @@ int64_t NowNs() {
 
 bool IsFirstOfNamespace() { return getpid() == 1; }
 
-// A core is to show the process as the signal found it. (Errors of the thread's own do not come here.)
+// A core dump must show the process as the signal found it. (Errors of the thread itself do not come here.)
 constexpr int kWithCore[] = {SIGQUIT, SIGXCPU, SIGXFSZ};
 
-// What ends a process by default, and leaves no core. Which of them Critical can hold off, it knows itself.
+// Returns the signals that end a process by default and leave no core. Critical knows which of them it can
+// hold off.
 sigset_t Ending() {
   sigset_t set;
   sigfillset(&set);
@@ -57,8 +58,8 @@ sigset_t Ending() {
   return set;
 }
 
-// The thread is in a link's read, and not asleep in it with nothing read: a restarted call stands before its
-// instruction, with its number where the result would be.
+// Returns whether the thread is in a link's read, except asleep there with nothing read. A restarted call is
+// recognised by its program counter before the instruction, and by its number where the result would be.
 bool MayHaveRead([[maybe_unused]] const ucontext_t& interrupted) {
   if (!LinkRead::UnderWay()) return false;
 #ifdef __x86_64__
@@ -73,7 +74,7 @@ bool MayHaveRead([[maybe_unused]] const ucontext_t& interrupted) {
 #endif
 }
 
-// The signal comes again in a moment: to the process, for this thread may have ended by then.
+// The signal comes again in a moment, sent to the process, since this thread may have ended by then.
 bool Delay(int number) {
   if (delays >= kMostDelays) return false;
   ++delays;
@@ -87,7 +88,7 @@ bool Delay(int number) {
   return timer_settime(timer, 0, &once, nullptr) == 0;
 }
 
-// Timers do not outlive an exec.
+// Waits for delayed signals, since their timers do not outlive an exec.
 void AwaitDelayed() {
   if (!comes_again.load(std::memory_order_relaxed)) [[likely]]
     return;
@@ -96,7 +97,7 @@ void AwaitDelayed() {
   real.ppoll(nullptr, 0, &longer, nullptr);
 }
 
-// Only what would end the process anyhow disturbs the thread from here on.
+// From here on, only signals that would end the process anyway may interrupt the thread.
 void BlockHandlers(int number, const ucontext_t& interrupted) {
   sigset_t mask;
   sigfillset(&mask);
@@ -113,11 +114,12 @@ void BlockHandlers(int number, const ucontext_t& interrupted) {
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
 }
 
-// To come back when another thread is ending the process, or this one a moment later.
+// Returns whether this thread ends the process. False: another thread is ending it, or this one will do so a
+// moment later.
 bool MayEndIt(int number, const ucontext_t& interrupted) {
   const int64_t now = NowNs();
   if (ending != 0) {
-    // Of a write of this thread's own, to somebody who went first: nobody's impatience.
+    // SIGPIPE comes from this thread's own write, to a peer that went first: no sign of impatience.
     if (number == SIGPIPE) SignalEnd::AwaitIfUnderWay();
     const int64_t began = began_ns;
     if (began != 0 && now - began >= kSameEndNs) Critical::TakeDefault(first_signal);
@@ -178,8 +180,8 @@ void SignalEnd::AwaitIfUnderWay() {
   const pid_t process = ending.load(std::memory_order_relaxed);
   if (process == 0) [[likely]]
     return;
-  // A child of vfork: the end is its parent's. And who is ending it himself goes on: a handler of the
-  // program's may have nested in ours.
+  // In a child of vfork, the end is its parent's. The thread that ends the process continues, since a handler
+  // of the program's may have interrupted it.
   if (process != getpid() || ends_here) return;
   const NoCancellation no_cancellation;
   for (;;) real.ppoll(nullptr, 0, nullptr, nullptr);

@@ -1,15 +1,16 @@
-// A signal that ends the process by default (SIGTERM and its like) comes while bytes that send() has taken
-// are still in this process's memory. TCP's are in the kernel and arrive all the same. So the library stands
-// in for SIG_DFL: what has been sent leaves first, as far as the peer takes it in some seconds, and the end
-// of the stream; then the signal does what it would have done, status included.
+// Signals that end the process by default, such as SIGTERM. Bytes that send() has taken may still be in this
+// process's memory; TCP's are in the kernel and arrive all the same. So the library stands in for SIG_DFL.
+// First the sent bytes leave, as far as the peer takes them within some seconds, and the end of the stream.
+// Then the signal has its usual effect, exit status included.
 //
-//   the kernel's table   Critical::Handle ── behind a section of the library's ── End ── last words
+//   the kernel's table   Critical::Handle ── after a section of the library's ── End ── last words
 //                        ── SIG_DFL, raise
-//   whoever asks         SIG_DFL
+//   a program's query    SIG_DFL
 //
-// Not for SIGKILL and what dumps core (SIGQUIT, SIGSEGV, SIGABRT), not behind a seccomp filter, which may not
-// know the calls, and not for the first process of a PID namespace, which the kernel does not end so. A new
-// program finds SIG_DFL; a child of fork has all this, too; one of vfork ends by itself at once.
+// Does not apply to SIGKILL and to signals that dump core (SIGQUIT, SIGSEGV, SIGABRT). Nor behind a seccomp
+// filter, which may not allow the calls, nor to the first process of a PID namespace, which such signals do
+// not end. A new program finds SIG_DFL. A child of fork has all this, too; a child of vfork ends at once, by
+// itself.
 #ifndef SDP_PRELOAD_SIGNAL_END_H_
 #define SDP_PRELOAD_SIGNAL_END_H_
 
@@ -17,13 +18,13 @@ namespace sdp::preload {
 
 class SignalEnd {
  public:
-  // From here on. `last_words` is called in a handler, which may have interrupted malloc but none of the
-  // library's locks; it takes bounded time.
+  // Starts standing in. `last_words` runs in a handler, which may have interrupted malloc but no owner of the
+  // library's locks. Its run time is bounded.
   static void Guard(void (*last_words)());
-  // No more: a filter is about to be set. Whether it did so far.
+  // Stops standing in, because a filter is about to be set. Returns whether the library stood in.
   static bool Unguard();
-  // Around an exec: a signal that our handler has in this thread or another, or is to have later, would be
-  // lost with the program.
+  // Stops standing in during an exec. Otherwise a signal would be lost with this program, if our handler has
+  // it in any thread or would get it later.
   class Aside {
    public:
     Aside();
@@ -34,17 +35,19 @@ class SignalEnd {
    private:
     bool stood_in_;
   };
-  // Does not come back where a signal is ending the process: to its other threads it is as good as gone.
+  // Does not return if a signal is ending the process: to its other threads the process already counts as
+  // gone.
   static void AwaitIfUnderWay();
-  // The same at the end of a scope, behind all that is declared after it: what a call on a socket would
-  // return is made up, the end of a stream that was none first of all.
+  // Waits likewise at the end of a scope, after the destructors of everything declared below it. The result
+  // of a call on a socket would be wrong then: for example an end of stream that was none.
   struct NoReturn {
     NoReturn() = default;
     NoReturn(const NoReturn&) = delete;
     NoReturn& operator=(const NoReturn&) = delete;
     ~NoReturn() { AwaitIfUnderWay(); }
   };
-  // In the child of a fork: that is the parent's end. It may be the first of its namespace.
+  // Call in the child of a fork: the parent is ending, not the child. The child may be the first process of
+  // its namespace.
   static void ForgetAfterFork();
 };
 

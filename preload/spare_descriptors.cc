@@ -15,14 +15,14 @@
 namespace sdp::preload {
 namespace {
 
-// A set has two, and a third while the second gets its number.
+// A set needs two, and a third while the second gets its number.
 constexpr size_t kSpare = 3;
-// Who may have fewer needs them for itself.
+// A process with a lower limit needs its descriptors itself.
 constexpr rlim_t kFewest = 64;
 
 enum class State : int { kNone, kChanging, kKept };
 constinit std::atomic<State> state{State::kNone};
-// Hidden: the program does not close them, and select() of all numbers does not count them.
+// Hidden, so that the program does not close them and a select() over all numbers does not count them.
 constinit std::array<std::atomic<int>, kSpare> spare{-1, -1, -1};
 
 bool Change(State from) { return state.compare_exchange_strong(from, State::kChanging); }

@@ -1,5 +1,6 @@
-// Descriptors that a process with an epoll descriptor and a stream socket keeps, so that its first SDP socket
-// can be registered even when none is left: servers' event loops abort where epoll_ctl fails.
+// Descriptors kept in reserve by a process with an epoll descriptor and a stream socket. Its first SDP socket
+// can then be registered even when no descriptor is left: event loops of servers abort when epoll_ctl fails.
+// Lock-free.
 #ifndef SDP_PRELOAD_SPARE_DESCRIPTORS_H_
 #define SDP_PRELOAD_SPARE_DESCRIPTORS_H_
 
@@ -10,11 +11,11 @@ namespace sdp::preload {
 
 class SpareDescriptors {
  public:
-  // The process has one of the two now. With both it takes spare descriptors, if it may have many. Keep
-  // errno.
+  // The process has an epoll descriptor, or a stream socket. With both it takes spare descriptors, if its
+  // limit is high enough. Keep errno.
   static void NoteEpoll() { Note(kEpoll); }
   static void NoteSocket() { Note(kSocket); }
-  // Closes them. False: there are none.
+  // Closes the spare descriptors. Returns false if there are none.
   static bool GiveUp();
 
  private:

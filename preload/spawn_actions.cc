@@ -11,7 +11,7 @@
 namespace sdp::preload {
 namespace {
 
-// Actions that are never destroyed must not be noted for ever.
+// Bounds the notes: a program may never destroy its actions.
 constexpr size_t kMostNoted = 256;
 
 struct Noted {
@@ -68,7 +68,7 @@ int SDP_ENTRY(posix_spawn_file_actions_adddup2)(posix_spawn_file_actions_t* acti
   return result;
 }
 
-// The same memory may have held others, which nobody destroyed.
+// At this address there may have been earlier actions that the program did not destroy.
 int SDP_ENTRY(posix_spawn_file_actions_init)(posix_spawn_file_actions_t* actions) noexcept {
   SpawnActions::Forget(actions);
   return real.posix_spawn_file_actions_init(actions);

@@ -1,5 +1,5 @@
-// Which sockets posix_spawn's actions give a number in the program to come: the C library tells nobody what
-// is in them.
+// Which sockets posix_spawn's file actions duplicate to a number in the next program. The C library does not
+// let anyone read the actions, so this part notes them, under a lock of its own.
 #ifndef SDP_PRELOAD_SPAWN_ACTIONS_H_
 #define SDP_PRELOAD_SPAWN_ACTIONS_H_
 
@@ -9,7 +9,7 @@
 
 namespace sdp::preload {
 
-// A socket of ours, and a number it gets there.
+// A managed socket, and the number it gets in the next program.
 struct SpawnMove {
   int fd;
   int number;
@@ -17,11 +17,11 @@ struct SpawnMove {
 
 class SpawnActions {
  public:
-  // `actions` will do that.
+  // Notes that `actions` will make this move.
   static void NoteMove(const posix_spawn_file_actions_t* actions, SpawnMove move);
-  // They are destroyed.
+  // The program destroys `actions`.
   static void Forget(const posix_spawn_file_actions_t* actions);
-  // What was noted of them, in order; `actions` may be null.
+  // Returns the moves noted for `actions`, in order; `actions` may be null.
   static std::vector<SpawnMove> MovesOf(const posix_spawn_file_actions_t* actions);
 };
 

@@ -22,7 +22,7 @@ namespace {
 
 constexpr unsigned kKnownFlags = SPLICE_F_MOVE | SPLICE_F_NONBLOCK | SPLICE_F_MORE | SPLICE_F_GIFT;
 
-// A pipe that may be used in this direction.
+// Returns whether `fd` is a pipe that may be used in this direction.
 bool IsPipe(int fd, int access) {
   struct stat status;
   if (fstat(fd, &status) != 0 || !S_ISFIFO(status.st_mode)) return false;
@@ -39,8 +39,8 @@ int Sleep(pollfd* poll) {
   return real.poll(poll, 1, -1);
 }
 
-// Bytes that a write to the pipe is sure to take at once, waited for if `wait`. 0 with errno: EAGAIN, EINTR,
-// or EPIPE (its signal sent).
+// Returns the number of bytes that a write to the pipe is sure to take at once; waits for room if `wait`.
+// Returns 0 with errno EAGAIN, EINTR or EPIPE (after SIGPIPE).
 size_t RoomIn(int pipe, bool wait) {
   pollfd poll{.fd = pipe, .events = POLLOUT, .revents = 0};
   const int ready = wait ? Sleep(&poll) : real.poll(&poll, 1, 0);
@@ -58,10 +58,10 @@ size_t RoomIn(int pipe, bool wait) {
   const int capacity = real.fcntl(pipe, F_GETPIPE_SZ);
   if (capacity > 0 && real.ioctl(pipe, FIONREAD, &queued) == 0 && queued == 0)
     return static_cast<size_t>(capacity);
-  return PIPE_BUF;  // of its pages, at least one is free
+  return PIPE_BUF;  // at least one of its pages is free
 }
 
-// All of it: whoever else writes to the pipe meanwhile is waited for.
+// Writes all bytes. If another process fills the pipe meanwhile, waits for room.
 bool WriteAll(int pipe, const char* data, size_t size) {
   while (size > 0) {
     const ssize_t written = real.write(pipe, data, size);
@@ -84,7 +84,7 @@ ssize_t FromSocket(Socket& socket, int in, int pipe, size_t count, unsigned flag
   const bool wait = MayWait(pipe, flags);
   size_t moved = 0;
   while (moved < count) {
-    // Only for the first bytes is there any waiting.
+    // Waits only for the first bytes.
     const size_t room = RoomIn(pipe, wait && moved == 0);
     if (room == 0) break;
     const iovec piece = {.iov_base = buffer.get(),
@@ -99,7 +99,7 @@ ssize_t FromSocket(Socket& socket, int in, int pipe, size_t count, unsigned flag
   return moved > 0 ? static_cast<ssize_t>(moved) : -1;
 }
 
-// What is in a pipe, without taking it out.
+// Copies what is in a pipe without taking it out.
 class PipeGlance {
  public:
   PipeGlance() {
@@ -114,7 +114,7 @@ class PipeGlance {
   PipeGlance& operator=(const PipeGlance&) = delete;
 
   [[nodiscard]] bool ok() const { return ends_[0] >= 0; }
-  // As read(2), of at most `size` bytes.
+  // Works as read(2), for at most `size` bytes.
   ssize_t Look(int pipe, char* room, size_t size, bool wait) {
     const ssize_t copied = Tee(pipe, size, wait);
     return copied <= 0 ? copied : real.read(ends_[0], room, static_cast<size_t>(copied));
@@ -130,7 +130,7 @@ class PipeGlance {
   int ends_[2];
 };
 
-// Takes out of the pipe what has been looked at and sent.
+// Takes bytes out of the pipe that were copied and sent.
 void Consume(int pipe, char* scratch, size_t size) {
   while (size > 0) {
     const ssize_t taken = real.read(pipe, scratch, size);

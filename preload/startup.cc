@@ -20,7 +20,7 @@
 #include "preload/real_calls.h"
 #include "verbs/softiwarp/link_calls.h"
 
-// The C library's, which it has no header for.
+// A function of the C library that no header declares.
 extern "C" int __cxa_atexit(void (*function)(void*), void* argument, void* shared_object) noexcept;
 
 namespace sdp::preload {
@@ -30,8 +30,8 @@ constinit std::atomic<bool> started{false};
 constinit std::atomic<pid_t> owner{0};
 constinit std::atomic<void (*)()> exit_hook{nullptr};
 
-// The state at fork(), for the two sides: a library that starts while another thread forks must not see
-// unmatched hooks. The forking thread's: not all ways to fork take the C library's lock.
+// Whether the library had started at fork(), for both processes: if it starts while another thread forks, the
+// hooks must still match. Thread-local, because not all ways to fork take the C library's lock.
 thread_local bool forked_while_started __attribute__((tls_model("initial-exec"))) = false;
 
 }  // namespace
@@ -40,7 +40,7 @@ void BeforeFork() {
   forked_while_started = Started();
   const NoCancellation no_cancellation;
   if (forked_while_started) PrepareFork();
-  Heap::LockForFork();  // behind all that allocates
+  Heap::LockForFork();  // last, since the other hooks allocate
 }
 void AfterForkInParent() {
   Heap::UnlockAfterFork();
@@ -59,16 +59,16 @@ void AfterForkInChild() {
 
 namespace {
 
-// quick_exit runs no destructors, and the C library leaves by an _exit of its own. Registered first, this
-// comes last.
+// quick_exit runs no destructors, and the C library ends the process by its own _exit. Registered first, so
+// it runs last.
 void WhenQuit() {
   if (!Started() || !OwnsProcess()) return;
   const NoCancellation no_cancellation;
   ProcessExitAtOnce();
 }
 
-// What a constructor of the loader's registers, and for no shared object, runs behind the destructors of all
-// of them: they may have something to send.
+// Runs after the destructors of all shared objects, which may have something to send. That is so because a
+// constructor run by the loader registers it for no shared object.
 void WhenExiting(void*) {
   if (!Started() || !OwnsProcess()) return;
   const NoCancellation no_cancellation;
@@ -112,7 +112,8 @@ bool Start() {
   return true;
 }
 
-// Before the constructors of ordinary objects (65535), so that those of our own rooms may make real calls.
+// Runs before the constructors of ordinary objects (priority 65535), so that the library's own objects may
+// make real calls.
 __attribute__((constructor(101))) void WhenLoaded() { EnsurePrepared(); }
 
 }  // namespace
@@ -129,7 +130,7 @@ void SetExitHook(void (*hook)()) { exit_hook.store(hook); }
 bool Started() { return started.load(std::memory_order_acquire); }
 
 bool OwnsProcess() {
-  // Who may not ask may hardly vfork.
+  // A process that may not ask for its id is hardly a child of vfork.
   const pid_t pid = !MayCall(Call::kGetpid) ? 0 : owner.load(std::memory_order_relaxed);
   return pid == 0 || pid == getpid();
 }

@@ -1,4 +1,4 @@
-// The system calls of those who write stats files: inside a preloaded process the plain names are interposed.
+// The system calls that write stats files. Inside a preloaded process the plain names are interposed.
 #ifndef SDP_PRELOAD_STATS_CALLS_H_
 #define SDP_PRELOAD_STATS_CALLS_H_
 
@@ -9,7 +9,7 @@
 
 namespace sdp::stats {
 
-// The real calls, as libc declares them. Every pointer must be set.
+// The real calls, with libc's signatures. Every pointer must be set.
 struct SystemCalls {
   int (*open)(const char* path, int flags, mode_t mode);
   int (*close)(int fd);
@@ -21,12 +21,12 @@ struct SystemCalls {
   int (*mkdir)(const char* path, mode_t mode);
   int (*lstat)(const char* path, struct stat* out);
 };
-// libc's own functions: for programs that are not preloaded.
+// Returns libc's own functions, for programs that are not preloaded.
 const SystemCalls& PlainSystemCalls();
 
-// Writes `size` bytes, again and again if need be. False: errno.
+// Writes all `size` bytes, with several calls if necessary. Returns false with errno.
 bool WriteAll(const SystemCalls& calls, int fd, const std::byte* data, size_t size, size_t offset);
-// The same with zeros: a hole in a mapped file would kill the process with SIGBUS on a full disk.
+// Writes zeros likewise. A hole in a mapped file would kill the process with SIGBUS on a full disk.
 bool WriteZeros(const SystemCalls& calls, int fd, size_t size, size_t offset);
 
 }  // namespace sdp::stats

@@ -25,7 +25,8 @@ struct ProcStat {
   uint64_t start_time = 0;  // 0: nothing is known
 };
 
-// /proc/PID/stat, counted from behind the program's name, which may itself hold spaces and brackets.
+// Reads /proc/PID/stat. The fields are counted from the end of the program's name, which may contain spaces
+// and brackets.
 ProcStat ReadProcStat(const SystemCalls& calls, pid_t pid) {
   ProcStat out;
   char path[32];
@@ -78,12 +79,12 @@ uint64_t ProcessStartTime(const SystemCalls& calls, pid_t pid) { return ReadProc
 bool IsDead(const SystemCalls& calls, const FileName& name) {
   if (kill(name.pid, 0) != 0 && errno == ESRCH) return true;
   const ProcStat now = ReadProcStat(calls, name.pid);
-  // The first thread of a process that goes on without it is a zombie, too.
+  // A process's first thread is a zombie, too, if it ended before other threads.
   if (now.state == 'Z' && now.threads <= 1) return true;
   return now.start_time != 0 && name.start_time != 0 && now.start_time != name.start_time;
 }
 
-// glibc reads directories without passing the PLT, so the interposed names do not matter here.
+// glibc's directory functions make no interposed calls, so they are safe here.
 void SweepDirectory(const SystemCalls& calls, DIR* directory) {
   const int fd = dirfd(directory);
   const time_t now = time(nullptr);
@@ -95,7 +96,7 @@ void SweepDirectory(const SystemCalls& calls, DIR* directory) {
     if (!name) continue;
     if (name->kind == FileKind::kEnded) {
       struct stat status {};
-      // To rename is to change a file: from then on it counts.
+      // A rename sets the file's change time: the file has been .ended since then.
       if (fstatat(fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0)
         ended.push_back({*name, status.st_ctime});
     } else if (!IsDead(calls, *name)) {

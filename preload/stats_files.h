@@ -1,10 +1,10 @@
-// The files in a stats directory, by name, and what becomes of those whose process is dead.
+// Names the files in a stats directory, and sweeps those whose process is dead. No state.
 //
-//   <pid>-<start time>.stats   of a process that runs (stats_layout.h)
-//   <pid>-<start time>.trace   beside it (stats_messages.h)
+//   <pid>-<start time>.stats   of a running process (stats_layout.h)
+//   <pid>-<start time>.trace   its message trace (stats_messages.h)
 //   <pid>-<start time>.ended   the stats file of a process that died without removing it, kept for kEndedKept
 //
-// Shared by libsdp.so and sdpstat: whoever comes by sweeps.
+// Shared by libsdp.so and sdpstat: each sweeps the directories that it uses.
 #ifndef SDP_PRELOAD_STATS_FILES_H_
 #define SDP_PRELOAD_STATS_FILES_H_
 
@@ -21,7 +21,7 @@
 namespace sdp::stats {
 
 inline constexpr std::chrono::seconds kEndedKept{60};  // from when the death was noticed
-inline constexpr size_t kMaxEnded = 16;                // of one directory, the newest
+inline constexpr size_t kMaxEnded = 16;                // per directory; the newest are kept
 
 enum class FileKind : uint8_t { kStats, kTrace, kEnded };
 struct FileName {
@@ -33,14 +33,14 @@ struct FileName {
 };
 std::optional<FileName> ParseFileName(const char* name);
 
-// 0: there is no such process, or /proc does not tell.
+// Returns 0 if there is no such process, or if /proc does not tell.
 uint64_t ProcessStartTime(const SystemCalls& calls, pid_t pid);
-// A zombie is dead. Not one that runs and cannot be looked at.
+// Returns whether the process is dead. A zombie is; a running process that cannot be examined is not.
 bool IsDead(const SystemCalls& calls, const FileName& name);
 
-// Renames stats files of dead processes to .ended, and removes those that are too old or too many, and
-// traces. Does as much as this user may, of a bounded number of files. Reads `directory` from where it
-// stands.
+// Renames stats files of dead processes to .ended. Removes their traces, and .ended files that are too old or
+// too many. Does as much as this user may, for a bounded number of files. Reads `directory` from its current
+// position.
 void SweepDirectory(const SystemCalls& calls, DIR* directory);
 
 }  // namespace sdp::stats

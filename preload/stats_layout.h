@@ -1,19 +1,18 @@
-// What a process publishes about its sockets: the layout of its stats file, shared by libsdp.so (writer) and
-// sdpstat (reader).
+// The layout of a process's stats file, by which it publishes the state of its sockets. libsdp.so writes the
+// file, sdpstat reads it.
 //
-// One file per process, "<pid>-<start time>.stats", mapped by the process and read by others:
+// One file per process, "<pid>-<start time>.stats"; the process maps it and others read it:
 //
 //   offset 0                        Header
 //   offset SlotOffset(i)            Slot i, i < Header::slot_count
 //
-// Slots 0 to kFallbackSlots - 1 are a ring of the last fall-backs to TCP, without room for messages; the
-// others hold one live connection or listener each. The file grows in chunks of kChunkSize bytes, never
-// shrinks, and lives as long as the process. All numbers are host-endian: the file never leaves the host. A
-// reader of another version than kVersion must not guess.
+// Slots 0 to kFallbackSlots - 1 are a ring of the last fall-backs to TCP, without room for messages. Each
+// other slot holds one live connection or listener. The file grows in chunks of kChunkSize bytes, never
+// shrinks, and lives as long as the process. All numbers are host-endian, since the file never leaves the
+// host. A reader of a version other than kVersion must not guess.
 //
-// Consistency: a slot is a seqlock. Odd sequence: being written. Its words are atomics, so that a reader that
-// maps the file is well-defined; stores are release and loads acquire, which is what orders them without a
-// fence.
+// Consistency: a slot is a seqlock; its sequence is odd during a write. Its words are atomics, so that a
+// reader that maps the file is well-defined. Release stores and acquire loads order them without a fence.
 #ifndef SDP_PRELOAD_STATS_LAYOUT_H_
 #define SDP_PRELOAD_STATS_LAYOUT_H_
 
@@ -45,12 +44,12 @@ enum class State : uint8_t {
   kConnecting,  // port mapper, TCP connect or MPA start-up under way
   kHandshake,   // Hello sent or received
   kEstablished,
-  kSendClosed,     // our DisConn is sent, the peer's is not here
-  kReceiveClosed,  // the peer's DisConn is here, ours is not sent
-  kClosing,        // both, or closed by the application with data still to leave
+  kSendClosed,     // this process's DisConn is sent, the peer's has not come
+  kReceiveClosed,  // the peer's DisConn has come, this process's is not sent
+  kClosing,        // both, or the application closed with data still to leave
   kAborted,
   kTcp,     // a fall-back: the socket is plain TCP
-  kFailed,  // neither: SDP failed, and a rule or SDP_MODE=sdp allows no TCP
+  kFailed,  // neither: SDP failed, and a rule or SDP_MODE=sdp forbids TCP
 };
 enum class FlowMode : uint8_t {
   kBuffered = 0,
@@ -59,13 +58,12 @@ enum class FlowMode : uint8_t {
 };  // numbered as in the ModeChange message
 enum Mechanism : uint8_t { kBcopy = 0, kReadZcopy = 1, kWriteZcopy = 2, kTransaction = 3, kMechanisms = 4 };
 
-// Why a socket that could have been SDP is plain TCP. Codes are stable: they are what sdpstat prints and
-// counts.
+// Why a socket that could have been SDP is plain TCP. The codes are stable: sdpstat prints and counts them.
 enum class FallbackReason : uint8_t {
   kModeTcp = 0,    // SDP_MODE=tcp
   kNoRnic,         // no RNIC could be opened
-  kPmUnreachable,  // nobody listens on the target's port-mapper port
-  kPmTimeout,      // the target's port mapper is silent
+  kPmUnreachable,  // no process listens on the target's port-mapper port
+  kPmTimeout,      // the target's port mapper does not answer
   kPmDenied,       // the target's port mapper knows no SDP listener for the address
   kPmCached,       // asked and failed a moment ago (negative cache)
   kPmUnusable,     // the port mapper answered with an address that cannot be used
@@ -92,13 +90,12 @@ struct Address {
   uint8_t ip[16] = {};    // network byte order; IPv4 uses the first four bytes
 };
 
-// What changes while data moves. Bytes and messages are counted since the connection was opened.
+// What changes while data moves. Bytes and messages count from the connection's start.
 struct Counters {
   State state = State::kNone;
   FlowMode source_mode = FlowMode::kCombined;  // the half-connection in which this process is the Data Source
   FlowMode sink_mode = FlowMode::kCombined;
-  uint8_t ever_established =
-      0;  // 1 once the SDP handshake is done: what makes it count as a connection in the totals
+  uint8_t ever_established = 0;  // 1 once the SDP handshake is done: the connection then counts in the totals
   uint8_t reserved[4] = {};
   uint64_t send_credits = 0;
   uint64_t posted_receives = 0;
@@ -106,8 +103,8 @@ struct Counters {
   uint64_t send_queue = 0;     // bytes accepted and not handed to the RNIC; a listener: the backlog
   uint64_t bytes_in[kMechanisms] = {};
   uint64_t bytes_out[kMechanisms] = {};
-  // Messages with payload (Bcopy, Transaction); RDMA Reads of ours, RdmaRdCompls of the peer's; RDMA Writes
-  // of ours, RdmaWrCompls of the peer's.
+  // Bcopy, Transaction: messages with payload. Read Zcopy: RDMA Reads of this process, RdmaRdCompls of the
+  // peer. Write Zcopy: RDMA Writes of this process, RdmaWrCompls of the peer.
   uint64_t transfers_in[kMechanisms] = {};
   uint64_t transfers_out[kMechanisms] = {};
   uint64_t messages_in = 0;  // SDP messages of every kind
@@ -123,10 +120,10 @@ struct Counters {
   uint64_t link_writes = 0;
   uint64_t accepted_sdp = 0;    // a listener: connections taken over SDP
   uint64_t accepted_tcp = 0;    // a listener: connections taken on the conventional port
-  uint64_t advertised_out = 0;  // SrcAvail and SinkAvail of ours that the peer has not answered yet
-  uint64_t advertised_in = 0;   // the peer's, not answered yet
+  uint64_t advertised_out = 0;  // SrcAvail and SinkAvail that the peer has not answered yet
+  uint64_t advertised_in = 0;   // the peer's that are not answered yet
   uint64_t mode_changes = 0;    // of both half-connections
-  // Waits for the peer over a kernel RNIC: ended by a look at the completion queue, and by sleep.
+  // Waits for the peer over a kernel RNIC, ended by a look at the completion queue or by sleep.
   uint64_t waits_polled = 0;
   uint64_t waits_slept = 0;
 };
@@ -136,28 +133,28 @@ struct ConnectionRecord {
   Counters counters;
   Kind kind = Kind::kFree;
   Role role = Role::kNone;
-  FallbackReason fallback = FallbackReason::kOther;  // kFallback only; its role says which call decided
+  FallbackReason fallback = FallbackReason::kOther;  // kFallback only; `role` says which call decided
   uint8_t reserved = 0;
   int32_t fd = -1;
   Address local;      // conventional: what getsockname gives
   Address peer;       // conventional: what getpeername gives
-  Address sdp_local;  // SDP address and port of this end (a listener: what the port mapper hands out)
+  Address sdp_local;  // SDP address and port of this end; a listener: what the port mapper returns
   Address sdp_peer;
   uint32_t local_buffer_size = 0;  // receive Private Buffers, bytes with headers
   uint32_t remote_buffer_size = 0;
-  uint32_t bcopy_threshold = 0;  // sends of at least so many bytes go by Zcopy; 0: none do
+  uint32_t bcopy_threshold = 0;  // sends of more bytes than this use Zcopy; 0: none do
   uint32_t connection = 0;       // its number in this process, for MessageEntry; 0: none
   uint64_t opened_at_ns = 0;     // CLOCK_REALTIME
   char rnic[16] = {};            // "soft", "siw0"
-  char link[16] = {};            // "tcp", "local", "verbs"
+  char link[16] = {};            // "tcp", "rdma"
   char reason[32] = {};          // stable code: fall-back, abort
   char reason_text[128] = {};    // one line for people
 };
 
-// What `link` says of a kernel RNIC's.
+// The value of `link` for a kernel RNIC.
 inline constexpr char kKernelLink[] = "rdma";
-// The row of one of a listener's kernel RNICs, which stands beside that of its embedded one, and is one
-// process's alone.
+// Returns whether the record is a listener's row for one of its kernel RNICs. The listener's embedded RNIC
+// has a row of its own. A kernel RNIC's row belongs to one process alone.
 inline bool IsKernelListener(const ConnectionRecord& record) {
   return record.kind == Kind::kListener && std::strcmp(record.link, kKernelLink) == 0;
 }
@@ -169,13 +166,13 @@ struct Slot {
   std::atomic<uint64_t> sequence;
   std::atomic<uint64_t> words[kRecordWords];  // a ConnectionRecord
   uint8_t pad[kSlotSize - kRecentMessages * sizeof(MessageEntry) - (1 + kRecordWords) * sizeof(uint64_t)];
-  MessageEntry recent[kRecentMessages];  // message number n, from 1, is in n % kRecentMessages
+  MessageEntry recent[kRecentMessages];  // message number n, from 1, is at n % kRecentMessages
 };
 
-// Sums over everything the process has finished with; a reader adds the live slots for totals.
+// Sums over everything that the process has finished. For totals a reader adds the live slots.
 struct Totals {
   std::atomic<uint64_t> connections_closed;     // SDP connections that were once established
-  std::atomic<uint64_t> connections_aborted;    // those of them that ended with a reason
+  std::atomic<uint64_t> connections_aborted;    // among them, those that ended with a reason
   std::atomic<uint64_t> bytes_in[kMechanisms];  // of closed connections
   std::atomic<uint64_t> bytes_out[kMechanisms];
   std::atomic<uint64_t> fallbacks[kMaxReasons];  // by FallbackReason
@@ -192,8 +189,8 @@ struct Header {
   uint64_t opened_at_ns;  // CLOCK_REALTIME
   std::atomic<uint64_t> slot_count;
   char program[64];
-  // Message traces. sdpstat writes until when it wants one (CLOCK_MONOTONIC); 0: nobody does. The process
-  // answers with the trace file, or with the errno that kept it from making one.
+  // Message traces. sdpstat writes until when it wants one (CLOCK_MONOTONIC, ns); 0: no reader wants one. The
+  // process answers with the trace file, or with the errno that kept it from making the file.
   std::atomic<uint64_t> trace_until;
   std::atomic<uint64_t> trace_errno;
   Totals totals;
@@ -214,7 +211,7 @@ constexpr size_t SlotOffset(size_t index) {
   return index < kFallbackSlots ? kHeaderSize + index * kFallbackSlotSize
                                 : kFirst + (index - kFallbackSlots) * kSlotSize;
 }
-// What fits into a file of `size` bytes.
+// Returns the number of slots in a file of `size` bytes.
 constexpr size_t SlotsIn(size_t size) {
   return size < SlotOffset(kFallbackSlots) ? 0
                                            : kFallbackSlots + (size - SlotOffset(kFallbackSlots)) / kSlotSize;

@@ -1,14 +1,14 @@
-// SDP messages as a process notes them down for sdpstat: the last ones of each connection, in its slot of the
-// stats file (stats_layout.h), and all of them, in a file of their own, while somebody traces. Shared by
-// libsdp.so (writer) and sdpstat (reader). Headers only: payload is never noted.
+// SDP messages as a process notes them for sdpstat. Each connection's last ones are in its slot of the stats
+// file (stats_layout.h). While a reader traces, all of them are in a file of their own. libsdp.so writes,
+// sdpstat reads. Only headers are noted, never payload.
 //
 // The trace file, "<pid>-<start time>.trace", beside the stats file:
 //
 //   offset 0                          TraceHeader
 //   offset kTraceHeaderSize + i * 64  MessageEntry i < kTraceEntries; message n is in entry n % kTraceEntries
 //
-// An entry is complete when its tag is that of the message looked for. Any number of threads write; a reader
-// that is overtaken loses messages and can tell how many. All numbers are host-endian, but the headers are as
+// An entry is complete when its tag is that of the wanted message. Any number of threads write. A reader that
+// is overtaken loses messages, and can tell how many. Numbers are host-endian; the messages' headers are as
 // on the wire.
 #ifndef SDP_PRELOAD_STATS_MESSAGES_H_
 #define SDP_PRELOAD_STATS_MESSAGES_H_
@@ -22,7 +22,7 @@
 
 namespace sdp::stats {
 
-// BSDH and the longest extended header; the RDMA work and the names below fit as well.
+// Fits the BSDH and the longest extended header, and also RdmaNote and NamesNote below.
 inline constexpr size_t kNotedBytes = 36;
 
 enum class NoteKind : uint8_t {
@@ -30,10 +30,10 @@ enum class NoteKind : uint8_t {
   kPrivateData,   // Hello or HelloAck, as private data of the RNIC's connection request or reply
   kSend,          // an SDP message, as iWARP Send
   kRdmaRead,      // RDMA Read posted: RdmaNote
-  kRdmaReadDone,  // and completed, in the order posted; nothing else is known of it
+  kRdmaReadDone,  // an RDMA Read completed; reads complete in the order posted
   kRdmaWrite,     // RDMA Write posted: RdmaNote
   kOpened,        // conventional names: NamesNote. `length` is the descriptor
-  kOpenedSdp,     // the RNIC's link's names, right behind it
+  kOpenedSdp,     // the names of the RNIC's link, right after kOpened
   kClosed,        // the connection is gone
 };
 enum class NoteDirection : uint8_t { kIn = 0, kOut = 1 };
@@ -41,16 +41,16 @@ enum NoteFlags : uint8_t {
   kNoteSolicited = 1,    // Send with SE
   kNoteInvalidates = 2,  // Send with Invalidate: MessageNote::invalidated
   kNoteIpv6 = 4,         // kOpened, kOpenedSdp
-  kNoteConnecting = 8,   // kOpened: this process connected, else it accepted
+  kNoteConnecting = 8,   // kOpened: this process connected; if not set, it accepted
 };
 
 struct MessageNote {
-  uint64_t time_ns = 0;  // CLOCK_REALTIME; in steps of a few milliseconds where nobody traces
+  uint64_t time_ns = 0;  // CLOCK_REALTIME; in steps of a few milliseconds without a trace
   NoteKind kind = NoteKind::kNone;
   NoteDirection direction = NoteDirection::kIn;
   uint8_t size = 0;  // of `bytes` in use
   uint8_t flags = 0;
-  uint32_t length = 0;  // of the message or the RDMA operation, bytes
+  uint32_t length = 0;  // bytes of the message or of the RDMA operation
   uint32_t invalidated = 0;
   std::byte bytes[kNotedBytes] = {};
 };
@@ -70,8 +70,8 @@ struct NamesNote {
 inline constexpr size_t kNoteWords = sizeof(MessageNote) / sizeof(uint64_t);
 static_assert(kNoteWords == 7);
 
-// A note under a tag and the number of its connection. Tag 0: empty, or being written. In a slot the tags
-// count the connection's messages from 1; in the trace file they are TraceTag(n).
+// A note with a tag and its connection's number. Tag 0: empty, or being written. In a slot the tags count the
+// connection's messages from 1. In the trace file they are TraceTag(n).
 struct alignas(64) MessageEntry {
   std::atomic<uint64_t> tag_and_connection;  // tag in the upper half
   std::atomic<uint64_t> words[kNoteWords];
@@ -83,7 +83,7 @@ inline constexpr uint32_t kTraceVersion = 1;
 inline constexpr size_t kTraceHeaderSize = 4096;
 inline constexpr size_t kTraceEntries = 16384;
 inline constexpr size_t kTraceFileSize = kTraceHeaderSize + kTraceEntries * sizeof(MessageEntry);
-// A reader asks for the trace for so long, again and again: one that dies leaves nothing switched on.
+// A reader asks for the trace for this long, again and again. So a reader that dies leaves no trace running.
 inline constexpr uint64_t kTraceLeaseNs = 3'000'000'000;
 
 struct TraceHeader {
@@ -93,14 +93,14 @@ struct TraceHeader {
   std::atomic<uint64_t> next;  // the number of the next message, from 0
 };
 
-// Which round through the ring, never 0 in the first 2^46 messages.
+// Returns the round through the ring in which a message is; never 0 in the first 2^46 messages.
 constexpr uint32_t TraceTag(uint64_t number) { return static_cast<uint32_t>(number / kTraceEntries + 1); }
 
 inline void StoreNote(MessageEntry* entry, uint32_t tag, uint32_t connection, const MessageNote& note) {
   entry->tag_and_connection.store(0, std::memory_order_relaxed);
   uint64_t words[kNoteWords];
   std::memcpy(words, &note, sizeof note);
-  // Release, so that whoever sees a word of this note no longer sees the tag of the one before.
+  // Release: a reader that sees a word of this note no longer sees the previous note's tag.
   for (size_t i = 0; i < kNoteWords; ++i) entry->words[i].store(words[i], std::memory_order_release);
   entry->tag_and_connection.store(static_cast<uint64_t>(tag) << 32 | connection, std::memory_order_release);
 }
@@ -114,8 +114,8 @@ constexpr uint64_t InMemoryOrder(uint32_t a, uint32_t b) {
   return uint64_t{a} << 32 | b;
 }
 
-// The same of a Data message, by far the most frequent: kSend, `bsdh` are its sixteen bytes of header,
-// nothing is invalidated. Its words never stand anywhere but in registers.
+// StoreNote for a Data message, by far the most frequent: kSend, nothing invalidated. `bsdh` is its header of
+// sixteen bytes. Its words stay in registers.
 inline void StoreDataNote(MessageEntry* entry, uint32_t tag, uint32_t connection, uint64_t time_ns,
                           NoteDirection direction, uint8_t flags, uint32_t length, const std::byte* bsdh) {
   uint32_t first, last;

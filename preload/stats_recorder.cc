@@ -13,11 +13,12 @@ namespace {
 
 uint64_t Clock(clockid_t clock) {
   timespec now{};
-  clock_gettime(clock, &now);  // the vDSO answers: no system call
+  clock_gettime(clock, &now);  // the vDSO answers without a system call
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-// Of the headers of a message that begins with `bytes`: what follows is payload and nobody's business.
+// Returns the size of the headers of a message that begins with `bytes`. What follows is payload, which must
+// not be noted.
 size_t HeaderSize(const std::byte* bytes, size_t size) {
   if (size < wire::Bsdh::kSize) return size;
   switch (static_cast<wire::Mid>(bytes[3])) {
@@ -126,7 +127,7 @@ inline bool MessageRecorder::NoteData(NoteDirection direction, Bytes first_piece
   return true;
 }
 
-// Not inlined, so that it costs the other path no registers.
+// Not inlined, so that it costs the common path no registers.
 __attribute__((noinline)) void MessageRecorder::NoteAny(NoteDirection direction,
                                                         std::span<const Bytes> pieces, uint32_t length,
                                                         bool solicited, std::optional<STag> invalidated) {
@@ -183,7 +184,8 @@ void MessageRecorder::Count(const MessageNote& note) {
       if (payload) ++same_way[kTransaction];
       return;
     case wire::Mid::kRdmaRdCompl:
-      // The one who has read says so: data went the other way. Our own reads are counted as they complete.
+      // The sender of this message has read, so data went the other way. Our own reads are counted when they
+      // complete.
       if (note.direction == NoteDirection::kIn) ++other_way[kReadZcopy];
       return;
     case wire::Mid::kRdmaWrCompl:

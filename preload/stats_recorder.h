@@ -1,10 +1,10 @@
-// What a connection notes down about its messages: the last kRecentMessages always, in its slot of the stats
-// file, where sdpstat sees them and the log gets them from when the connection aborts; all of them while
-// somebody traces the process. A message costs a note in memory: its headers and the time of the kernel's
-// last tick, decoded when somebody reads it. That somebody could trace costs, where nobody does, one branch
-// that is never taken.
+// What a connection notes about its messages. The last kRecentMessages are always in its slot of the stats
+// file: sdpstat shows them, and the log has them when the connection aborts. While a reader traces the
+// process, all messages are noted. A message costs a note in memory, of its headers and the time of the
+// kernel's last tick; the reader decodes it. Without a trace, the possibility of one costs a branch that is
+// never taken.
 //
-// Belongs to a connection, whose lock serialises all calls.
+// A recorder belongs to a connection, whose lock serialises all calls.
 #ifndef SDP_PRELOAD_STATS_RECORDER_H_
 #define SDP_PRELOAD_STATS_RECORDER_H_
 
@@ -22,7 +22,7 @@ namespace sdp::stats {
 
 class StatsSegment;
 
-// What moved a connection's data, by mechanism: Counters::transfers_in and _out say what is counted.
+// How a connection's data moved, by mechanism; Counters::transfers_in and _out say what is counted.
 struct TransferCounts {
   uint64_t in[kMechanisms] = {};
   uint64_t out[kMechanisms] = {};
@@ -31,17 +31,17 @@ struct TransferCounts {
 
 class MessageRecorder {
  public:
-  // The connection has a slot of `segment` from here on, and the number `connection`. What was noted before
-  // comes with it. `record`: what the slot holds.
+  // From here on the connection has a slot of `segment` and the number `connection`; `record` is the slot's
+  // content. Earlier notes move to the slot.
   void Attach(StatsSegment* segment, Slot* slot, const ConnectionRecord& record);
-  // The connection ends, or loses its slot; nothing is noted from here on.
+  // The connection ends or loses its slot. Later messages are not noted.
   void Detach();
-  // In the child of a fork: the slot is the parent's.
+  // Call in the child of a fork: the slot is the parent's.
   void ForgetAfterFork();
 
-  // Hello and HelloAck that travelled as private data.
+  // Notes a Hello or HelloAck that travelled as private data.
   void NotePrivateData(NoteDirection direction, Bytes data);
-  // A message: its pieces in order, of which only the headers are looked at.
+  // Notes a message. `pieces` are in order; only the headers are read.
   void NoteReceived(std::span<const Bytes> pieces, uint32_t length, bool solicited,
                     std::optional<STag> invalidated);
   void NoteSent(Bytes header, std::span<const Bytes> payload, bool solicited,
@@ -50,18 +50,18 @@ class MessageRecorder {
   void NoteReadDone();
 
   [[nodiscard]] const TransferCounts& transfers() const { return transfers_; }
-  // Another process that shares the connection went on counting.
+  // Another process that shares the connection has counted further.
   void SetTransfers(const TransferCounts& transfers) { transfers_ = transfers; }
-  // The last messages, oldest first.
+  // Returns the last messages, oldest first.
   [[nodiscard]] std::vector<MessageNote> Recent() const;
 
  private:
   void Count(const MessageNote& note);
-  // Most messages: Data, with nothing else to tell. False if it is none, or somebody traces; nothing is done
-  // then.
+  // Handles most messages: Data without an invalidated STag. Returns false, and does nothing, for other
+  // messages or while a reader traces.
   bool NoteData(NoteDirection direction, Bytes first_piece, uint32_t length, bool solicited,
                 bool invalidates);
-  // The others.
+  // Handles the other messages.
   void NoteAny(NoteDirection direction, std::span<const Bytes> pieces, uint32_t length, bool solicited,
                std::optional<STag> invalidated);
   void Note(MessageNote& note);
@@ -78,7 +78,7 @@ class MessageRecorder {
   uint32_t count_ = 0;
   bool over_ = false;
   TransferCounts transfers_;
-  std::unique_ptr<std::vector<MessageNote>> early_;  // before there is a slot
+  std::unique_ptr<std::vector<MessageNote>> early_;  // notes from before there is a slot
 };
 
 }  // namespace sdp::stats

@@ -55,7 +55,8 @@ std::byte* MapPlainMemory(const SystemCalls& calls, void* address) {
   return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
 }
 
-// A sequence left odd (a slot copied to a new file in the middle of a publish) is mended by the next publish.
+// Writes the words. A sequence left odd, by a copy of the slot to a new file during a publish, is repaired by
+// the next publish.
 void StoreWords(Slot* slot, const void* words, size_t count) {
   uint64_t sequence = slot->sequence.load(std::memory_order_relaxed);
   uint64_t writing = (sequence + 1) | 1;
@@ -64,13 +65,13 @@ void StoreWords(Slot* slot, const void* words, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     uint64_t word;
     memcpy(&word, at + i * sizeof word, sizeof word);
-    // Release, so that whoever sees this word sees the odd sequence as well.
+    // Release: a reader that sees this word also sees the odd sequence.
     slot->words[i].store(word, std::memory_order_release);
   }
   slot->sequence.store(writing + 1, std::memory_order_release);
 }
 
-// For the slot's writer, who needs no sequence.
+// Only for the slot's writer, which needs no sequence.
 void LoadRecord(const Slot* slot, ConnectionRecord* out) {
   uint64_t words[kRecordWords];
   for (size_t i = 0; i < kRecordWords; ++i) words[i] = slot->words[i].load(std::memory_order_relaxed);
@@ -177,8 +178,8 @@ void StatsSegment::Trace(const MessageNote& note, uint32_t connection) {
     return;
   }
   if (!ring_.open()) {
-    // Whoever holds the lock may be the thread that a signal handler of ours interrupted: the next message
-    // tries again.
+    // A signal handler of ours may have interrupted the lock's owner in this thread, so this does not wait.
+    // The next message tries again.
     std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock || path_.empty()) return;
     const int error = ring_.open() ? 0 : ring_.Open(path_.c_str());
@@ -192,15 +193,16 @@ void StatsSegment::Trace(const MessageNote& note, uint32_t connection) {
 }
 
 void StatsSegment::ForkChild() {
-  mutex_.unlock();  // as PrepareFork left it in this thread
-  path_.clear();    // the parent's
+  mutex_.unlock();  // PrepareFork locked it in this thread
+  path_.clear();    // the path is the parent's
   ring_.ForgetAfterFork();
   attach_failed_ = false;
   next_fallback_ = 0;
   auto copy = std::make_unique<std::byte[]>(kChunkSize);
   for (std::byte* chunk : chunks_) {
     memcpy(copy.get(), chunk, kChunkSize);
-    // With no memory for a copy the child keeps writing to the parent's page: wrong rows, but no crash.
+    // If no memory is left for a copy, the child keeps writing to the parent's page: wrong rows, but no
+    // crash.
     if (MapPlainMemory(calls_, chunk) != nullptr) memcpy(chunk, copy.get(), kChunkSize);
   }
   InitializeHeader();
@@ -222,11 +224,11 @@ void StatsSegment::Remove() {
   std::unique_lock lock(mutex_, std::defer_lock);
   if (!preload::LockBounded(lock)) return;  // the next process that makes such a file removes this one
   RemoveFile();
-  attach_failed_ = true;  // from here on nobody is to see it
+  attach_failed_ = true;  // from here on no reader is to see a file
 }
 
 void StatsSegment::RemoveFile() {
-  // A vfork child runs in this memory as another process: the file is not its own.
+  // A child of vfork runs in this memory as another process, and the file is not its own.
   if (path_.empty() || owner_ != getpid()) return;
   calls_.unlink(path_.c_str());
   path_.clear();
@@ -251,7 +253,7 @@ bool StatsSegment::CreateSomewhere(std::string* error) {
   }
   const char* runtime = secure_getenv("XDG_RUNTIME_DIR");
   if (user == 0) {
-    // Not in /run/sdp: that is the port mapper's user's.
+    // Not in /run/sdp, which belongs to the port mapper's user.
     if (CheckDirectory(calls_, "/run/sdp-stats", 0755, error) && CreateIn("/run/sdp-stats", error))
       return true;
   } else if (runtime != nullptr && runtime[0] == '/') {
@@ -272,7 +274,7 @@ bool StatsSegment::CreateIn(const std::string& directory, std::string* error) {
   constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   int fd = calls_.open(path.c_str(), kFlags, 0600);
   if (fd < 0 && errno == EEXIST) {
-    calls_.unlink(path.c_str());  // left by this very process before it called exec
+    calls_.unlink(path.c_str());  // left by this process from before its exec
     fd = calls_.open(path.c_str(), kFlags, 0600);
   }
   if (fd < 0) {
@@ -297,7 +299,8 @@ bool StatsSegment::MapChunks(int fd, std::string* error) {
       return false;
     }
   }
-  // Every byte is in the file before the first chunk changes over, so a failure above leaves all as it was.
+  // Every byte is in the file before the first chunk is remapped, so a failure above leaves everything as it
+  // was.
   for (size_t i = 0; i < chunks_.size(); ++i) {
     void* memory = calls_.mmap(chunks_[i], kChunkSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
                                static_cast<off_t>(i * kChunkSize));
@@ -321,7 +324,7 @@ std::byte* StatsSegment::MapNewChunk() {
   if (path_.empty()) return MapPlainMemory(calls_, nullptr);
   int fd = calls_.open(path_.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
   if (fd < 0 && (errno == EACCES || errno == EPERM || errno == ENOENT)) {
-    // The process has given up the user who made the file, or somebody cleaned up: make another.
+    // The process is no longer the user who made the file, or the file was deleted: make another.
     path_.clear();
     if (!AttachIfDetached()) return MapPlainMemory(calls_, nullptr);
     fd = calls_.open(path_.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0);
@@ -341,7 +344,7 @@ void StatsSegment::AddSlots(std::byte* chunk, size_t first_offset) {
   chunks_.push_back(chunk);
   slots_ = SlotsIn(chunks_.size() * kChunkSize);
   free_.reserve(slots_);
-  // Lowest on top: a reader then finds the rows in the order in which they were opened.
+  // The lowest is on top: a reader then finds the rows in the order in which they were opened.
   for (size_t offset = kChunkSize; offset > first_offset; offset -= kSlotSize) {
     free_.push_back(reinterpret_cast<Slot*>(chunk + offset - kSlotSize));
   }

@@ -22,7 +22,7 @@ int TraceRing::Open(const char* stats_path) {
   if (length < kOldEnd.size() || length >= kLongestPath) return ENAMETOOLONG;
   memcpy(path_, stats_path, length + 1);
   memcpy(path_ + length - kNewEnd.size(), kNewEnd.data(), kNewEnd.size());
-  calls_.unlink(path_);  // left by this very process before it called exec
+  calls_.unlink(path_);  // left by this process from before its exec
   const int fd = calls_.open(path_, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) {
     const int error = errno;
@@ -50,8 +50,8 @@ int TraceRing::Open(const char* stats_path) {
 
 void TraceRing::Append(const MessageNote& note, uint32_t connection) {
   std::byte* const memory = memory_.load(std::memory_order_acquire);
-  // Two writers meet in one entry only if one of them sleeps while the other writes a whole round; what comes
-  // of it is a message that makes no sense, which readers expect.
+  // Two writers meet in one entry only if one sleeps while the others write a whole round. The result is a
+  // message that makes no sense, which readers expect.
   const uint64_t number =
       reinterpret_cast<TraceHeader*>(memory)->next.fetch_add(1, std::memory_order_acq_rel);
   auto* const entries = reinterpret_cast<MessageEntry*>(memory + kTraceHeaderSize);

@@ -1,5 +1,5 @@
-// The writer of a process's trace file (stats_messages.h says what is in it). Made when sdpstat asks for it
-// first, and kept from then on, because threads write to it without a lock.
+// The writer of a process's trace file, whose content stats_messages.h describes. The file is made when
+// sdpstat first asks for it, and kept from then on, because threads write to it without a lock.
 //
 // Everything here may be called in a signal handler: no allocation, no lock.
 #ifndef SDP_PRELOAD_STATS_TRACE_H_
@@ -22,14 +22,14 @@ class TraceRing {
   TraceRing& operator=(const TraceRing&) = delete;
 
   [[nodiscard]] bool open() const { return memory_.load(std::memory_order_acquire) != nullptr; }
-  // Makes the file beside the stats file `stats_path`, which is this process's and ends in ".stats". 0 or an
-  // errno. One thread at a time.
+  // Makes the file beside this process's stats file `stats_path`, which ends in ".stats". Returns 0 or an
+  // errno. Only one thread may call this at a time.
   int Open(const char* stats_path);
-  // Needs open(). Any thread.
+  // Requires open(). Any thread may call this.
   void Append(const MessageNote& note, uint32_t connection);
-  // In the child of a fork: the file is the parent's.
+  // Call in the child of a fork: the file is the parent's.
   void ForgetAfterFork();
-  // Unlinks the file; whoever has it open still reads what is appended.
+  // Unlinks the file. A reader that has it open still sees what is appended.
   void Remove();
 
  private:

@@ -1,10 +1,10 @@
 // The unwinder's entry points, forwarded to the process's own libgcc_s.
 //
-// A cancelled thread is unwound by the C library with libgcc_s, which calls the personality routine of every
-// frame that has destructors to run. Ours comes from the static libstdc++ and would ask the static libgcc
-// about a context that the other copy made: that copy has never been initialized, and aborts. So this library
-// has no unwinder of its own. libgcc_s is loaded when something unwinds and not before, but for what a want
-// of memory may throw (PrepareUnwind); for a cancellation the C library has loaded it already.
+// The C library unwinds a cancelled thread with libgcc_s, which calls the personality routine of every frame
+// that has destructors to run. This library's routine comes from the static libstdc++ and would pass
+// libgcc_s's context to the static libgcc. That copy has never been initialized, and aborts. So this library
+// has no unwinder of its own. It loads libgcc_s only when something unwinds, except for exceptions from a
+// lack of memory (PrepareUnwind). For a cancellation the C library has loaded it already.
 #include "preload/unwind.h"
 
 #include <dlfcn.h>
@@ -17,7 +17,7 @@ namespace {
 void* Find(const char* name) {
   static void* const library = dlopen("libgcc_s.so.1", RTLD_LAZY | RTLD_LOCAL);
   void* const found = library != nullptr ? dlsym(library, name) : nullptr;
-  if (found == nullptr) std::abort();  // nothing that began to unwind can go on without
+  if (found == nullptr) std::abort();  // nothing that began to unwind can continue without it
   return found;
 }
 

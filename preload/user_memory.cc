@@ -23,23 +23,23 @@ void KnownPages::Add(uintptr_t page) {
   uint64_t word = block.load(std::memory_order_relaxed);
   const uint64_t others = word >> kBlockBits << kBlockBits == number ? word : 0;
   block.compare_exchange_strong(word, number | others | bit,
-                                std::memory_order_relaxed);  // who loses asks again
+                                std::memory_order_relaxed);  // the loser asks again
 }
 
 namespace {
 
 constexpr uintptr_t kPage = 4096;
 
-// Null and its page, and the last one.
+// Returns whether the address is in the first page, where null is, or in the last one.
 bool IsNowhere(uintptr_t address) { return address + kPage < 2 * kPage; }
 
-// The kernel copies the mask, and then refuses to do anything with it.
+// The kernel copies the mask and then refuses the operation.
 bool IsReadable(uintptr_t page) {
   constexpr int kNothing = -1;
   return syscall(SYS_rt_sigprocmask, kNothing, page, nullptr, sizeof(uint64_t)) == 0 || errno != EFAULT;
 }
 
-// The kernel adds nothing to the word, as atomic operations do, and wakes nobody.
+// The kernel atomically adds 0 to the word, and wakes no thread.
 bool IsWritable(uintptr_t page) {
   static uint32_t nobody_waits = 0;
   constexpr uint32_t kAddNothing = static_cast<uint32_t>(FUTEX_OP_ADD) << 28 | FUTEX_OP_CMP_EQ << 24 | 0xfff;
@@ -48,7 +48,7 @@ bool IsWritable(uintptr_t page) {
          errno != EFAULT;
 }
 
-// How many pages may be asked for until the coarse clock's next tick.
+// How many pages may be asked about until the coarse clock's next tick.
 constexpr int kQuestions = 512;
 constinit std::atomic<int64_t> tick{0};
 constinit std::atomic<int> questions{0};
@@ -75,7 +75,8 @@ bool Ask(const void* memory, size_t size, KnownPages* known, Probe probe) {
       if (!MayAsk()) break;
       there = probe(page);
       if (!there) {
-        questions.fetch_sub(1, std::memory_order_relaxed);  // that nobody does often
+        questions.fetch_sub(
+            1, std::memory_order_relaxed);  // a bad address does not count: programs seldom pass one
         break;
       }
       known->Add(page);

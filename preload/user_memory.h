@@ -1,5 +1,5 @@
-// The program's memory, before the library touches it: the kernel says EFAULT where there is none, and so do
-// calls that read and write it themselves.
+// Checks the program's memory before the library touches it. The kernel answers EFAULT for memory that is not
+// there, and so do calls that the library implements itself. Lock-free; any thread may call.
 #ifndef SDP_PRELOAD_USER_MEMORY_H_
 #define SDP_PRELOAD_USER_MEMORY_H_
 
@@ -11,22 +11,22 @@
 
 namespace sdp::preload {
 
-// Which pages have been asked for and were there. Programs pass the same places again and again: asked of the
-// kernel once, a page is taken to stay.
+// Remembers pages that the kernel was asked about and that were there. Programs pass the same addresses again
+// and again. A page is asked about once, and then taken to stay.
 class KnownPages {
  public:
   [[nodiscard]] bool Has(uintptr_t first, uintptr_t last) const {
     return first <= last && first >> kBlockBits == last >> kBlockBits &&
            Holds(blocks_[IndexOf(first)].load(std::memory_order_relaxed), first, last);
   }
-  // What Has() can answer at once, of what begins there and ends at `last`.
+  // Returns the end, at most `last`, of what Has() can answer in one step from `first` on.
   static uintptr_t LastOfBlock(uintptr_t first, uintptr_t last) {
     return std::min(last, first | ((uintptr_t{1} << kBlockBits) - 1));
   }
   void Add(uintptr_t page);
 
  private:
-  // A word: the number of a block of 16 pages, and a bit for each of its pages.
+  // Each word holds the number of a block of 16 pages, and a bit for each page.
   static constexpr int kPageBits = 12;
   static constexpr int kBlockBits = 16;
   static constexpr size_t kBlocks = 1024;
@@ -45,19 +45,19 @@ class KnownPages {
 extern constinit KnownPages readable_pages;
 extern constinit KnownPages writable_pages;
 
-// What these say of pages that are not known, asked of the kernel. A program whose memory is new in every
-// call is not to pay for that: beyond some hundred questions in a few milliseconds all is taken to be there,
-// as it is behind a seccomp filter.
+// Ask the kernel about unknown pages. After 512 questions within a tick of the coarse clock, and behind a
+// seccomp filter, all memory is taken to be there. So a program with new memory in every call does not pay
+// for the questions.
 [[nodiscard]] bool AskToRead(const void* memory, size_t size);
 [[nodiscard]] bool AskToWrite(void* memory, size_t size);
 
-// The last page, which (void*)-1 names: the kernel refuses it before it looks at anything else, and whatever
-// the length.
+// Returns whether `address` is in the last page, as (void*)-1 is. The kernel refuses such an address before
+// it looks at anything else, whatever the length.
 inline bool IsBeyond(const void* address) {
   return reinterpret_cast<uintptr_t>(address) > UINTPTR_MAX - 4096;
 }
 
-// True if all of it may be read; if all of it may be written to. Keep errno. No allocation, no lock.
+// Return whether all of the memory can be read, or written. Keep errno. No allocation, no lock.
 [[nodiscard]] inline bool MayRead(const void* memory, size_t size) {
   const auto first = reinterpret_cast<uintptr_t>(memory);
   return size == 0 || readable_pages.Has(first, first + size - 1) || AskToRead(memory, size);
@@ -67,7 +67,7 @@ inline bool IsBeyond(const void* address) {
   return size == 0 || writable_pages.Has(first, first + size - 1) || AskToWrite(memory, size);
 }
 
-// A string with its end; a list of them with a null pointer at its end, as exec takes it.
+// Check a string with its end, or a list of strings with its null pointer, as exec takes it.
 [[nodiscard]] bool MayReadString(const char* text);
 [[nodiscard]] bool MayReadStrings(const char* const* list);
 

@@ -1,8 +1,8 @@
-// What only some RNICs can do, an interface for each ability.
+// What only some RNICs can do, with one interface for each ability.
 //
-// A QueuePair says which of them it has: QueuePair::sleepable() and its like return null where the RNIC
-// cannot. The embedded RNIC's queue pairs are Sleepable, Portable, a FileSource and have MovableRegions; a
-// kernel RNIC's are Pollable and a DeviceLink. The caller's lock and its duties are those of rnic.h.
+// QueuePair::sleepable() and its like return an ability of that queue pair, or null where the RNIC lacks it.
+// The embedded RNIC's queue pairs have Sleepable, Portable, FileSource and MovableRegions; a kernel RNIC's
+// have Pollable and DeviceLink. The caller holds the lock, and keeps the rules, that rnic.h names.
 #ifndef SDP_VERBS_ABILITIES_H_
 #define SDP_VERBS_ABILITIES_H_
 
@@ -24,11 +24,11 @@ class QueuePair;
 // ----------------------------------------------------------------------------------------------------
 // Sleeping in the link's own read
 
-// Who owns the registered memory that received data may be placed in while a thread sleeps in
+// Which thread owns the registered memory that received data may be placed in, while a thread sleeps in
 // ReadLinkBlocking.
 enum class SleeperMemory : uint8_t {
-  kOthers,  // another thread may move it or take it back: nothing is placed during the sleep
-  kOwn,     // the sleeping thread, which keeps it until it has left ReadLinkBlocking
+  kOthers,  // another thread may move it or take it back: no data is placed during the sleep
+  kOwn,     // the sleeping thread owns it until it leaves ReadLinkBlocking
 };
 
 // The lock that the owner of a QueuePair holds around its calls. ReadLinkBlocking drops it during the sleep.
@@ -40,7 +40,7 @@ class CallerLock {
  protected:
   ~CallerLock() = default;
 };
-// For a lock object such as std::unique_lock.
+// A CallerLock over a lock object such as std::unique_lock.
 template <typename Lock>
 class DroppedLock final : public CallerLock {
  public:
@@ -52,17 +52,17 @@ class DroppedLock final : public CallerLock {
   Lock& lock_;
 };
 
-// A thread can sleep in the link's own read, so that a message costs one system call.
+// The ability of a thread to sleep in the link's own read, so that a message costs one system call.
 class Sleepable {
  public:
-  // As QueuePair::ReadLink(), but sleeps when nothing is there, with `lock` dropped meanwhile: other threads
-  // may then call everything on the queue pair but ReadLink. Call it only on a link whose descriptor is in
-  // blocking mode, only when !interest().write, and only if can_block(). A signal, or a receive time-out of
-  // the descriptor, ends the sleep.
+  // Like QueuePair::ReadLink(), but sleeps when the link has no data, and drops `lock` during the sleep.
+  // Other threads may then call everything on the queue pair except ReadLink. The link's descriptor must be
+  // in blocking mode, interest().write must be false, and can_block() true. A signal, or a receive time-out
+  // of the descriptor, ends the sleep.
   virtual ReadStatus ReadLinkBlocking(CallerLock& lock, SleeperMemory memory) = 0;
   [[nodiscard]] virtual bool can_block() const = 0;
-  // A jump has torn the thread that slept in ReadLinkBlocking out of it, and that thread will not come back.
-  // Nothing was read.
+  // Tells the queue pair that the thread asleep in ReadLinkBlocking will not come back to it, because of a
+  // jump (longjmp) or a signal that ends the process. That thread has read nothing.
   virtual void AbandonReading() = 0;
 
  protected:
@@ -72,18 +72,18 @@ class Sleepable {
 // ----------------------------------------------------------------------------------------------------
 // Moving to another process
 
-// The connection can move to another process (fork, exec, a passed descriptor) together with its link. Where
-// a queue pair is not Portable, a device holds the state: the connection stays with its process, and in a
-// child of fork the queue pair must not be destroyed, because that would end the parent's connection.
+// The ability to move a connection to another process (fork, exec, a passed descriptor) together with its
+// link. Without it a device holds the state, and the connection stays with its process. A child of fork must
+// not destroy such a queue pair, because that would end the parent's connection.
 class Portable {
  public:
-  // Freeze() may be called: all completions were polled, no RDMA Read of ours is outstanding and no memory is
-  // registered. A thread may sleep in ReadLinkBlocking() if it has read nothing yet.
+  // Returns true if Freeze() may be called: all completions were polled, no RDMA Read of ours is outstanding
+  // and no memory is registered. A thread may sleep in ReadLinkBlocking() if it has read nothing yet.
   [[nodiscard]] virtual bool freezable() const = 0;
-  // Returns the whole state as bytes for the backend's own Thaw, unsent payload and an incomplete received
-  // message included. Needs freezable(). What received completions have lent is not part of it: their tokens
-  // mean nothing there. From here on only one of the two goes on: this queue pair, or, if it is destroyed
-  // without another call, the thawed one.
+  // Returns the whole state as bytes for the backend's own Thaw, including unsent payload and an incomplete
+  // received message. Needs freezable(). The memory that received completions lend is not included: their
+  // tokens mean nothing in the other process. Afterwards only one of the two may continue: this queue pair,
+  // or the thawed one if this one is destroyed without another call.
   [[nodiscard]] std::vector<std::byte> Freeze() const {
     Writer ar;
     Freeze(ar);
@@ -91,19 +91,19 @@ class Portable {
   }
   // Appends that state to `ar`, which refers to the payload until the next call.
   virtual void Freeze(Writer& ar) const = 0;
-  // While `little` is set, ReadLink takes about one message at a time, because what was read has to be moved
-  // to another process before it is used.
+  // While `little` is set, ReadLink takes about one message at a time, because the owner moves what was read
+  // to another process before using it.
   virtual void ReadLittle(bool little) = 0;
 
-  // A thread sleeps in ReadLinkBlocking() here, and what was frozen during its sleep goes on elsewhere, but
-  // reads nothing before that thread is back. ReadLinkBlocking() then returns kDiverted with what it has
-  // read. Nothing else is called here any more.
+  // Call this while a thread sleeps in ReadLinkBlocking() here and the state frozen during that sleep
+  // continues elsewhere. The other queue pair reads nothing before this thread is back. ReadLinkBlocking()
+  // then returns kDiverted with what it has read. After this call no other function may be called here.
   virtual void DivertReader() = 0;
-  // For the queue pair whose reader sleeps: the reader has left the link's read, perhaps with data, and waits
-  // for the lock.
+  // Called on the queue pair whose reader sleeps. Returns true if the reader has left the link's read,
+  // perhaps with data, and waits for the lock.
   [[nodiscard]] virtual bool reader_is_back() const = 0;
-  // For the queue pair that goes on: reads what the thread has brought to `diverted`, however the state has
-  // changed meanwhile.
+  // Called on the queue pair that continues. Reads what the thread has brought to `diverted`, even if the
+  // state has changed since.
   virtual ReadStatus TakeBrought(Portable& diverted) = 0;
 
  protected:
@@ -113,29 +113,28 @@ class Portable {
 // ----------------------------------------------------------------------------------------------------
 // Sending a file, moving a region
 
-// The payload of Sends can go from a file's pages to the link without a copy.
+// The ability to send payload from a file's pages to the link without a copy.
 class FileSource {
  public:
-  // From here to ReturnFile() the payload of Sends may lie in `file`. It goes from the file's pages to the
-  // link, or, in DetachBorrowed(), into memory of the RNIC's own. As with sendfile(2), what is written to the
-  // file before the peer has read it may change what the peer reads. A file that turns out to be shorter than
-  // the range ends the connection (kFailed), because the messages' lengths have been sent already. The link's
-  // descriptor must be in non-blocking mode. Returns false where the RNIC has to see the payload of this
-  // connection (CRC, markers).
+  // Until ReturnFile() the payload of Sends may lie in `file`. The bytes leave from the file's pages;
+  // DetachBorrowed() copies them into the RNIC's own memory instead. As with sendfile(2), a write to the file
+  // before the peer has read the bytes may change what the peer reads. A file shorter than the range ends the
+  // connection (kFailed), because the messages' lengths were sent already. The link's descriptor must be in
+  // non-blocking mode. Returns false where the RNIC must see this connection's payload (CRC, markers).
   [[nodiscard]] virtual bool BorrowFile(const FileRange& file) = 0;
-  // Call it when nothing of the file is borrowed: Flush() has returned true, or DetachBorrowed() was called.
+  // Call it when no byte of the file is borrowed: Flush() has returned true, or DetachBorrowed() was called.
   virtual void ReturnFile() = 0;
 
  protected:
   ~FileSource() = default;
 };
 
-// A registered region can change its place in memory while the peer uses it.
+// The ability to move a registered region to other memory while the peer uses it.
 class MovableRegions {
  public:
-  // From now on the region's memory is `memory`, of the same length and with the same content: its owner
-  // needs the old place back, and the peer goes on as if nothing had happened. The Tagged Offsets stay.
-  // Returns false if the region cannot be moved; then nothing has changed.
+  // Makes `memory` the region's memory; it has the same length and content. The region's owner needs the old
+  // memory back. The Tagged Offsets stay, and the peer notices nothing. Returns false, with nothing changed,
+  // if the region cannot be moved.
   [[nodiscard]] virtual bool MoveRegion(STag stag, MutableBytes memory) = 0;
 
  protected:
@@ -148,47 +147,48 @@ class MovableRegions {
 // Completion queues that a thread can look at without a system call, and arm before it sleeps.
 class Pollable {
  public:
-  // As QueuePair::ReadLink(), for a caller that comes again at once: does not ask to be woken by event_fd()
-  // for what comes later, and mostly makes no system call. Before a sleep see may_sleep().
+  // Like QueuePair::ReadLink(), for a caller that calls again at once. Does not arm event_fd() for later
+  // completions, and mostly makes no system call. Before a sleep the caller checks may_sleep().
   virtual ReadStatus PollLink() = 0;
-  // event_fd() tells of whatever comes from now on, and of nothing that PollLink() has taken already. False:
-  // ReadLink() comes before a sleep.
+  // Returns true if event_fd() reports everything that comes from now on, and nothing that PollLink() has
+  // taken. If false, the caller calls ReadLink() before it sleeps.
   [[nodiscard]] virtual bool may_sleep() const = 0;
-  // In place of ReadLink() before a sleep that only a Send with Solicited Event has to end (SDP 14.2): where
-  // the device can, event_fd() tells of no other Send of the peer's from here to the next ReadLink(). It does
-  // tell of our own work and of the end. kProgress: do not sleep yet.
+  // Replaces ReadLink() before a sleep that only a Send with Solicited Event must end (SDP 14.2). Where the
+  // device can, event_fd() reports no other Send of the peer's until the next ReadLink(). Our own work's
+  // completions and the end are still reported. On kProgress the caller must not sleep yet.
   virtual ReadStatus ReadForSolicited() = 0;
-  // event_fd() does not tell of everything: something came before a wait could begin, or a thread waits for
-  // solicited Sends only. A caller that waits for more calls ReadLink().
+  // Returns true if event_fd() does not report everything: something came before a wait could begin, or a
+  // thread waits for solicited Sends only. A caller that waits for more calls ReadLink().
   [[nodiscard]] virtual bool has_untold() const = 0;
 
  protected:
   ~Pollable() = default;
 };
 
-// The connection is one of a device, not the TCP connection of the descriptor that it was made on. event_fd()
-// is a descriptor of the RNIC's own, and SetEventFd does nothing; Disconnect() ends both directions; the
-// device moves data and answers RDMA Reads without a call of this process.
+// The ability of a connection that belongs to a device rather than to a TCP connection on the owner's
+// descriptor. event_fd() is the RNIC's own descriptor, and SetEventFd does nothing. Disconnect() ends both
+// directions. The device moves data and answers RDMA Reads without a call of this process.
 class DeviceLink {
  public:
-  // Both ends' names.
+  // Stores the addresses of both ends.
   virtual void Names(sockaddr_storage* local, sockaddr_storage* peer) const = 0;
-  // From here to the peer's RNIC and back, as the set-up has measured it, or an upper bound. Zero: unknown.
+  // Returns the round-trip time to the peer's RNIC as measured at set-up, or an upper bound; zero if unknown.
   [[nodiscard]] virtual Duration round_trip() const { return Duration::zero(); }
-  // Returns true when the device has sent all that was posted, so that it arrives although this process ends
-  // now. False: event_fd() tells when to ask again, after a ReadLink().
+  // Returns true when the device has sent everything posted, so that it arrives even if this process ends
+  // now. If false, event_fd() becomes readable when the caller should call ReadLink() and ask again.
   [[nodiscard]] virtual bool AllTaken() { return true; }
-  // The peer has said itself that it has received all posted Sends but the last `missing` (SDP's MSeqAck): a
-  // device may have kept their bytes, of which no completion tells. Calling it is never necessary.
+  // Reports the peer's own statement (SDP's MSeqAck) that it has received all posted Sends except the last
+  // `missing`. The RNIC may have kept the bytes of these Sends, since no completion covers them. The call is
+  // optional.
   virtual void NotePeerHas(uint64_t missing) { (void)missing; }
 
-  // --- Going on as another connection
-  // For a stream that has ended: returns what takes its place, or nullptr if the RNIC has nothing to leave.
-  // That queue pair keeps event_fd(), which waiting threads know, with Names(), counters() and cause().
-  // Everything else, the port too, is free once this queue pair is destroyed.
+  // --- Continuing as another connection
+  // For a stream that has ended: returns the queue pair that takes its place, or nullptr if the RNIC offers
+  // none. The new queue pair keeps event_fd(), which waiting threads use, and Names(), counters() and
+  // cause(). Everything else, including the port, is free once this queue pair is destroyed.
   [[nodiscard]] virtual std::unique_ptr<QueuePair> Leave();
-  // For what Leave() has returned: begins the next connection, with the same event_fd(). Returns nullptr if
-  // the RNIC makes none. It may be called again when a connection has failed and is destroyed.
+  // Called on what Leave() returned: begins the next connection, with the same event_fd(). Returns nullptr if
+  // the RNIC cannot. It may be called again once a failed connection was destroyed.
   [[nodiscard]] virtual std::unique_ptr<Connector> ConnectAgain(const sockaddr* local, const sockaddr* target,
                                                                 Bytes private_data, const QpOptions& options,
                                                                 Duration timeout, Time now);
@@ -197,7 +197,7 @@ class DeviceLink {
   ~DeviceLink() = default;
 };
 
-// The abilities of one queue pair; null for each that it lacks.
+// The abilities of one queue pair; each is null where the queue pair lacks it.
 struct Abilities {
   Sleepable* sleepable = nullptr;
   Portable* portable = nullptr;

@@ -1,4 +1,4 @@
-// Bytes of a file as the payload of Sends (FileSource), which is not read into memory first.
+// A range of a file that serves as the payload of Sends (FileSource) without being read into memory first.
 #ifndef SDP_VERBS_FILE_RANGE_H_
 #define SDP_VERBS_FILE_RANGE_H_
 
@@ -9,7 +9,8 @@
 namespace sdp::verbs {
 
 // The addresses in `name` stand for the bytes of `fd` from `offset` on: payload with these addresses is the
-// file's. No memory needs to be there, and no other payload may lie there. The descriptor stays the caller's.
+// file's. No memory needs to exist there, and no other payload may lie there. The caller keeps the
+// descriptor.
 struct FileRange {
   Bytes name{};
   int fd = -1;

@@ -2,8 +2,9 @@
 // reads.
 //
 // One model serves every backend (the embedded soft-iWARP in verbs/softiwarp, kernel RNICs in verbs/ibv). The
-// vocabulary is that of the RDMA verbs; the values are in rnic_types.h, and what only some RNICs can do is in
-// abilities.h. Three rules differ from libibverbs, and make a small message cost one system call:
+// vocabulary is that of the RDMA verbs. The values are in rnic_types.h, and the abilities that only some
+// RNICs have are in abilities.h. Three rules differ from libibverbs, so that a small message costs one system
+// call:
 //
 //  * A receive completion lends memory. The pieces of a received Send stay readable until Release(). Posting
 //    the Private Buffer again (PostReceives) is a separate decision: the embedded RNIC receives into a stream
@@ -38,7 +39,8 @@ class QueuePair {
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
 
-  // --- Abilities that only some RNICs have. Null: this one has not. Each lives as long as the queue pair.
+  // --- Abilities that only some RNICs have; null where this one lacks it. Each lives as long as the queue
+  // pair.
   [[nodiscard]] Sleepable* sleepable() { return abilities_.sleepable; }
   [[nodiscard]] const Sleepable* sleepable() const { return abilities_.sleepable; }
   [[nodiscard]] Portable* portable() { return abilities_.portable; }
@@ -53,20 +55,20 @@ class QueuePair {
   // --- Posting. All of these only queue; Flush() sends. Messages leave in the order posted.
   virtual PostResult PostSend(const SendWork& work) = 0;
   virtual PostResult PostRdmaWrite(const RdmaWriteWork& work) = 0;
-  // Waits in a queue while ORD reads are outstanding. An RDMA Read does not fence later Sends: wait for its
-  // completion.
+  // The read waits in a queue while ORD reads are outstanding. An RDMA Read does not fence later Sends: the
+  // caller waits for its completion.
   virtual PostResult PostRdmaRead(const RdmaReadWork& work) = 0;
   // Posts `count` more Private Buffers. The sum of posted buffers is what SDP's Bufs counts.
   virtual void PostReceives(uint32_t count) = 0;
-  // Buffers posted from now on, about `count` of them, have another size (SDP 10.6). A message must fit the
-  // largest size still posted. Returns false if there is no memory for so many; then the size is unchanged.
+  // Sets the size of the buffers posted from now on, about `count` of them (SDP 10.6). A message must fit the
+  // largest size still posted. Returns false if memory for so many is lacking; then the size is unchanged.
   virtual bool SetReceiveBufferSize(uint32_t bytes, uint32_t count) = 0;
   // Gives back what a receive completion lent, in any order.
   virtual void Release(ReceiveToken token) = 0;
-  // What an unreleased message of `length` bytes occupies, for the owner's limit on receive memory.
+  // Returns what an unreleased message of `length` bytes occupies, for the owner's limit on receive memory.
   [[nodiscard]] virtual uint32_t ReceiveCost(uint32_t length) const = 0;
 
-  // --- Memory. nullopt: no resource is left.
+  // --- Memory. Register returns nullopt if no resource is left.
   virtual std::optional<MemoryRegion> Register(MutableBytes memory, Access access) = 0;
   virtual void Deregister(STag stag) = 0;
   [[nodiscard]] virtual bool IsRegistered(STag stag) const = 0;
@@ -84,32 +86,31 @@ class QueuePair {
   // Takes the next completion; returns false if there is none.
   virtual bool PollCompletion(Completion* out) = 0;
 
-  // --- The connection
-  // What to wait on. Unless the connection is a device's, the descriptor is the owner's and never closed
-  // here.
+  // Returns the descriptor to wait on. Unless the connection belongs to a device, the owner keeps the
+  // descriptor, and the queue pair never closes it.
   [[nodiscard]] virtual int event_fd() const = 0;
-  // The descriptor has another number now (dup2 of the same open file).
+  // Call it when the descriptor has another number (dup2 of the same open file).
   virtual void SetEventFd(int fd) = 0;
   [[nodiscard]] virtual Interest interest() const = 0;
-  // Bytes posted that the link has not taken.
+  // Returns the bytes posted that the link has not taken.
   [[nodiscard]] virtual uint64_t unsent_bytes() const = 0;
-  // Ends our direction in order once everything posted is sent (TCP: FIN). Reading goes on.
+  // Ends our direction in order once everything posted is sent (TCP: FIN). Reading continues.
   virtual void Disconnect() = 0;
-  // Ends both directions at once: what is unsent is lost and the peer sees a reset. Outstanding work
-  // completes with kFlushed.
+  // Ends both directions at once: unsent bytes are lost and the peer sees a reset. Outstanding work completes
+  // with kFlushed.
   virtual void Abort() = 0;
   [[nodiscard]] virtual const LinkCause& cause() const = 0;
-  // A write found the link gone. What the peer sent before is still to be read; ReadLink() then ends, and
-  // cause() says why.
+  // Returns true if a write found the link gone. What the peer sent before is still to be read; then
+  // ReadLink() ends, and cause() says why.
   [[nodiscard]] virtual bool send_failed() const { return false; }
-  // send_failed(), and the Flush that found it so had sent some bytes before.
+  // Returns true if send_failed(), and the Flush that found it so had sent some bytes before.
   [[nodiscard]] virtual bool failed_midway() const { return false; }
   [[nodiscard]] virtual uint16_t ird() const = 0;
   [[nodiscard]] virtual uint16_t ord() const = 0;
-  virtual void SetOrd(uint16_t ord) = 0;  // lowers it (SDP 8.1.1, 4e and 7d)
+  virtual void SetOrd(uint16_t ord) = 0;  // lowers ORD (SDP 8.1.1, 4e and 7d)
   [[nodiscard]] virtual const QpCounters& counters() const = 0;
 
-  // "soft" and "tcp", or the device's name and "rdma": for people.
+  // Returns "soft" and "tcp", or the device's name and "rdma": for people.
   [[nodiscard]] virtual const char* rnic_name() const = 0;
   [[nodiscard]] virtual const char* link_name() const = 0;
 
@@ -133,30 +134,31 @@ enum class ConnectState : uint8_t {
 };
 
 // Sets up one connection: a handshake over a connected link (MPA Request and Reply for the embedded RNIC), or
-// a device's. Passive like the QueuePair: the owner calls Step() when the descriptor is ready or the deadline
-// has passed.
+// a set-up by a device. The Connector is passive like the QueuePair: the owner calls Step() when the
+// descriptor is ready or the deadline has passed.
 class Connector {
  public:
   virtual ~Connector() = default;
 
   virtual ConnectState Step(Time now) = 0;
   [[nodiscard]] virtual int event_fd() const = 0;
-  // The descriptor has another number now (dup2 of the same open file).
+  // Call it when the descriptor has another number (dup2 of the same open file).
   virtual void SetEventFd(int fd) = 0;
   [[nodiscard]] virtual Interest interest() const = 0;
   [[nodiscard]] virtual Time deadline() const = 0;
 
-  // The peer's private data, at most 512 bytes; valid in kRequested, kEstablished and kRejected.
+  // Returns the peer's private data, at most 512 bytes; valid in kRequested, kEstablished and kRejected.
   [[nodiscard]] virtual Bytes peer_private_data() const = 0;
 
-  // Accepting side, in kRequested. True: the peer will send a ready-to-receive message, so that our first SDP
-  // message may travel as an iWARP Send (SDP 8.1.1, 5). False: it has to travel in the reply's private data.
+  // Accepting side, in kRequested. Returns true if the peer will send a ready-to-receive message, so that our
+  // first SDP message may travel as an iWARP Send (SDP 8.1.1, 5). If false, it travels in the reply's private
+  // data.
   [[nodiscard]] virtual bool may_send_first() const = 0;
   virtual void Accept(Bytes private_data, const QpOptions& options) = 0;
   virtual void Reject(Bytes private_data) = 0;
 
   [[nodiscard]] virtual const LinkCause& cause() const = 0;
-  // Call it in kEstablished, once. The descriptor stays the owner's.
+  // Call it in kEstablished, once. The owner keeps the descriptor.
   virtual std::unique_ptr<QueuePair> TakeQueuePair() = 0;
 };
 

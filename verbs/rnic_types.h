@@ -1,5 +1,5 @@
-// What an RNIC and its owner hand to each other: memory regions, work requests, completions, and why a
-// connection has ended. Plain values; rnic.h has the interface that uses them.
+// Plain values that an RNIC and its owner hand to each other: memory regions, work requests, completions, and
+// why a connection has ended. rnic.h has the interface that uses them.
 #ifndef SDP_VERBS_RNIC_TYPES_H_
 #define SDP_VERBS_RNIC_TYPES_H_
 
@@ -22,9 +22,9 @@ enum class Access : uint8_t {
   kRemoteWrite = 1 << 1,  // the peer may RDMA Write it (SinkAvail)
 };
 
-// A registered memory region. The memory belongs to the caller and stays valid until Deregister(), or until
-// the peer's Send with Invalidate has named the STag. A region is bound to one QueuePair: on any other
-// connection its STag means nothing.
+// A registered memory region. The caller owns the memory, and it stays valid until Deregister(), or until the
+// peer's Send with Invalidate has named the STag. A region belongs to one QueuePair: on any other connection
+// its STag means nothing.
 struct MemoryRegion {
   STag stag;
   uint64_t base_to = 0;  // the Tagged Offset of the region's first byte (SDP's VA)
@@ -85,8 +85,7 @@ enum class Status : uint8_t {
 
 using ReceiveToken = StrongInt<struct ReceiveTokenTag, uint64_t>;
 
-// The most pieces that a received message comes in. The RNIC gathers a message that the link delivered in
-// more.
+// The most pieces that a received message comes in. The RNIC joins pieces when the link delivered more.
 inline constexpr size_t kMaxPieces = 8;
 
 struct Completion {
@@ -96,7 +95,7 @@ struct Completion {
   // kReceive only:
   uint32_t length = 0;  // of the message, bytes
   bool solicited = false;
-  std::optional<STag> invalidated{};  // the STag that the peer's Send with Invalidate named (already invalid)
+  std::optional<STag> invalidated{};  // the STag that the peer's Send with Invalidate named (now invalid)
   ReceiveToken token{};               // what Release() takes
   uint8_t piece_count = 0;            // the message, in order; readable until Release(token)
   Bytes pieces[kMaxPieces]{};
@@ -115,8 +114,8 @@ enum class LinkEnd : uint8_t {
 
 struct LinkCause {
   LinkEnd end = LinkEnd::kOpen;
-  // kTerminated: we sent the Terminate, because the peer was wrong. kReset: we reset the connection (in the
-  // set-up because the peer was wrong).
+  // kTerminated: this end sent the Terminate, because the peer was wrong. kReset: this end reset the
+  // connection (in the set-up because the peer was wrong).
   bool local = false;
   uint8_t layer = 0, etype = 0, ecode = 0;  // kTerminated: RFC 5040, section 4.8
   int os_error = 0;                         // kReset, kFailed: the errno of the link, 0 if none

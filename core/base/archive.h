@@ -14,12 +14,12 @@
 
 namespace sdp {
 
-// The two ways through something frozen (an engine, a queue pair). Both have the same operations, so that one
-// function per class names each field once: Writer appends it to bytes, Reader takes it from bytes that may
-// come from anywhere. A Reader that finds nonsense says so in ok() and reads zeros from then on. Numbers are
-// big-endian.
+// The two directions of a frozen state (an engine's, a queue pair's). Both have equal operations, so that one
+// function per class names each field once. Writer appends each field to bytes. Reader takes it from bytes
+// that may come from anywhere: after an invalid value ok() returns false, and all further values are zero.
+// Numbers are big-endian.
 //
-// A Writer copies numbers, but only refers to long runs of bytes, which have to stay until they were taken.
+// A Writer copies numbers, but refers to long runs of bytes, which must stay until Take() or ForEachPiece().
 class Writer {
  public:
   static constexpr bool kReads = false;
@@ -43,7 +43,7 @@ class Writer {
     runs_.push_back({.at = used_, .bytes = bytes});
     referred_ += bytes.size();
   }
-  // What `write(*this)` adds, behind its size.
+  // Appends the size of what `write(*this)` appends, then those bytes.
   template <typename Write>
   void Sized(Write write) {
     uint64_t size = 0;
@@ -57,7 +57,8 @@ class Writer {
   [[nodiscard]] bool ok() const { return true; }
 
   [[nodiscard]] size_t size() const { return used_ + referred_; }
-  // All of it in order, as few pieces: `piece(Bytes)` returns false to see no more. False: it did.
+  // Passes all of it in order, as few pieces, to `piece(Bytes)`, until that returns false. Returns false
+  // then.
   template <typename Piece>
   bool ForEachPiece(Piece piece) const {
     size_t at = 0;
@@ -80,16 +81,16 @@ class Writer {
  private:
   static constexpr size_t kWorthReferring = 512;
   struct Run {
-    size_t at;  // in memory_: it comes in front of that
+    size_t at;  // offset in memory_ that the run precedes
     Bytes bytes;
   };
 
-  static constexpr size_t kFirst = 2048;  // most that is frozen is shorter
+  static constexpr size_t kFirst = 2048;  // most frozen states are shorter
 
   void Copy(Bytes bytes) {
     if (!bytes.empty()) std::memcpy(Room(bytes.size()), bytes.data(), bytes.size());
   }
-  // For so many bytes more.
+  // Returns room for `size` more bytes.
   std::byte* Room(size_t size) {
     if (capacity_ - used_ < size) Grow(size);
     used_ += size;
@@ -137,7 +138,7 @@ class Reader {
     const Bytes taken = Take(bytes.size());
     if (!taken.empty()) std::memcpy(bytes.data(), taken.data(), taken.size());
   }
-  // The next `count` bytes; empty, and no longer ok(), if there are fewer.
+  // Returns the next `count` bytes. If there are fewer, returns none, and ok() returns false from then on.
   Bytes Take(uint64_t count) {
     Require(count <= left_.size());
     if (!ok_) return {};
@@ -162,7 +163,7 @@ void VisitOptional(Archive& ar, std::optional<T>& value, auto&& visit) {
   if (has) visit(*value);
 }
 
-// At most `limit` elements, each of at least one byte.
+// Visits a list of at most `limit` elements, each of at least one byte.
 template <typename Archive, typename Vector>
 void VisitList(Archive& ar, Vector& values, uint32_t limit, auto&& visit) {
   auto count = static_cast<uint32_t>(values.size());

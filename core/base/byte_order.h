@@ -12,8 +12,8 @@
 
 namespace sdp {
 
-// Network byte order, any alignment. The caller has checked the bounds (BoundedReader and BoundedWriter do it
-// by type).
+// Read and write network byte order at any alignment. The caller has checked the bounds; BoundedReader and
+// BoundedWriter check them by type.
 template <std::unsigned_integral T>
 [[nodiscard]] inline T LoadBe(const std::byte* p) {
   T v;
@@ -36,8 +36,8 @@ inline void StoreBe(std::byte* p, T v) {
   std::memcpy(p, &v, sizeof v);
 }
 
-// A fixed-size header being read: the one length check is made when the span of exactly N bytes is formed,
-// every offset after that is checked by the compiler.
+// Reads a fixed-size header. Forming the span of exactly N bytes is the one length check at run time; the
+// compiler checks every offset.
 template <size_t N>
 class BoundedReader {
  public:

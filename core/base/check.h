@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-// Our own mistakes. A peer's or a user's mistake is never checked with these: it has a typed error.
-// SDP_CHECK stays in release builds; SDP_DCHECK is for invariants too dear to test on the data path.
+// Checks for our own mistakes. A mistake of a peer or a user is never checked here: it has a typed error.
+// SDP_CHECK stays in release builds. SDP_DCHECK is for invariants too expensive to test on the data path.
 #define SDP_CHECK(cond)                                                              \
   do {                                                                               \
     if (__builtin_expect(!(cond), 0)) ::sdp::CheckFailed(__FILE__, __LINE__, #cond); \

@@ -1,4 +1,4 @@
-// What somebody who mistyped a word probably meant, for messages that say what to type instead.
+// The word that a user who mistyped one probably meant, for messages that suggest a correction.
 #ifndef SDP_CORE_BASE_CLOSEST_WORD_H_
 #define SDP_CORE_BASE_CLOSEST_WORD_H_
 
@@ -11,7 +11,7 @@
 
 namespace sdp {
 
-// How many letters have to be put in, left out or changed to make one of the other.
+// Returns how many letters must be inserted, removed or changed to turn one word into the other.
 inline size_t EditDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -27,8 +27,8 @@ inline size_t EditDistance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// The one of `words` that `typed` begins, or that a mistake in each third letter, three at most, makes of it;
-// the closest, and of these the first. Empty if there is none.
+// Returns the closest of `words` that begins with `typed`, or that differs from it by at most one mistake for
+// each three letters, and three in all. Returns the first of several; empty if there is none.
 template <typename Words>
 std::string ClosestWord(std::string_view typed, const Words& words) {
   constexpr size_t kLongest = 64;

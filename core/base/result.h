@@ -5,7 +5,7 @@
 
 namespace sdp {
 
-// A value or the typed reason why there is none.
+// A value, or the typed reason for its absence.
 template <typename T, typename E>
 using Result = tl::expected<T, E>;
 using tl::unexpected;

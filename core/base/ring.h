@@ -9,7 +9,7 @@
 
 namespace sdp {
 
-// First in, first out, of a capacity fixed when it is made; no allocation after that.
+// A first-in, first-out queue of fixed capacity. Only the constructor allocates.
 template <typename T>
 class Ring {
  public:
@@ -37,7 +37,7 @@ class Ring {
   void Clear() {
     while (!empty()) PopFront();
   }
-  // The i-th oldest; i < size().
+  // Returns the i-th oldest element; i < size().
   T& operator[](size_t i) { return slots_[Wrap(head_ + i)]; }
   const T& operator[](size_t i) const { return slots_[Wrap(head_ + i)]; }
   T& front() { return (*this)[0]; }

@@ -10,8 +10,8 @@
 
 namespace sdp {
 
-// A number with a meaning of its own: two StrongInts of different tags do not mix. No arithmetic beyond
-// comparison; where a number is counted with, the owner takes `.value()` and says why.
+// A number with a meaning of its own: StrongInts of different tags do not mix. There is no arithmetic, only
+// comparison. An owner that computes with the number takes `.value()` and says why.
 template <typename Tag, typename Rep>
 class StrongInt {
  public:
@@ -24,15 +24,15 @@ class StrongInt {
   Rep value_ = 0;
 };
 
-// Steering tag: names a memory region towards a peer (DDP, RFC 5041 section 3). 32 bits, as on the wire.
+// Steering Tag: names a memory region to the peer (DDP, RFC 5041 section 3). 32 bits, as on the wire.
 using STag = StrongInt<struct STagTag, uint32_t>;
 // SDP message sequence number (SDP 6.1.5). Wraps from 0xFFFFFFFF to 0: compare with SerialLess.
 using MSeq = StrongInt<struct MSeqTag, uint32_t>;
-// Identifies a work request between the one who posts it and the one who gets its completion; means nothing
-// to the RNIC.
+// Identifies a work request between its poster and the receiver of its completion. The RNIC does not
+// interpret the number.
 using WorkId = StrongInt<struct WorkIdTag, uint64_t>;
 
-// Monotonic time as the owner of an engine sees it; engines never read a clock, they are told the time.
+// Monotonic time as the owner of an engine sees it. An engine never reads a clock: its owner passes the time.
 struct EngineClock {
   using duration = std::chrono::nanoseconds;
   using rep = duration::rep;

@@ -1,5 +1,5 @@
-// What a program says of a command line that it does not understand. For CLI::App, which is not included
-// here: libsdp.so has no use for it.
+// The message of a program that does not understand its command line. The templates work on CLI::App without
+// including it, because libsdp.so does not use it.
 #ifndef SDP_CORE_BASE_USAGE_MESSAGE_H_
 #define SDP_CORE_BASE_USAGE_MESSAGE_H_
 
@@ -11,8 +11,7 @@
 
 namespace sdp {
 
-// The option of `app` that `typed`, as in --lisening or --lisening=1, was meant to be; empty if there is
-// none.
+// Returns the option of `app` that `typed` (--lisening or --lisening=1, say) was meant to be; empty if none.
 template <typename App>
 std::string ClosestOption(const App& app, std::string_view typed) {
   if (!typed.starts_with("--")) return "";
@@ -23,8 +22,8 @@ std::string ClosestOption(const App& app, std::string_view typed) {
   return ClosestWord(typed.substr(0, typed.find('=')), names);
 }
 
-// The text of a CLI::ParseError of `app` or of the command that was given, what to type instead, and where
-// the options are listed. Ends its lines.
+// Returns the text of a CLI::ParseError of `app` or of the given subcommand, a suggestion, and where to find
+// the options. Each line ends with a newline.
 template <typename App, typename Error>
 std::string UsageMessage(const App& app, const Error& error) {
   const auto commands = app.get_subcommands();

@@ -14,7 +14,7 @@ namespace sdp::engine {
 inline constexpr size_t kMaxHeader = 36;  // BSDH and SinkAH, the longest
 inline constexpr size_t kMaxPayloadPieces = 8;
 
-// Post one SDP message as an iWARP Send. Posted in the order polled: that is MSeq order (10.1).
+// Asks for one SDP message to be posted as an iWARP Send. Posting in the order polled is MSeq order (10.1).
 struct PostSend {
   WorkId id{};
   bool signaled = false;
@@ -29,14 +29,14 @@ struct PostSend {
   [[nodiscard]] std::span<const Bytes> payload() const { return {pieces.data(), piece_count}; }
 };
 
-// `count` more receive Private Buffers, already counted in the Bufs of later messages. Always polled before
-// those messages.
+// Asks for `count` more receive Private Buffers, already counted in the Bufs of later messages. This action
+// is always polled before those messages.
 struct PostReceives {
   uint32_t count = 0;
 };
 
-// The receive Private Buffers posted from now on have this size (10.6), about `count` of them. If there is no
-// memory for them, HandleReceiveSizeRefused() is called before the next action is polled.
+// Sets the size of the receive Private Buffers posted from now on (10.6), about `count` of them. If memory
+// for them is lacking, the owner calls HandleReceiveSizeRefused() before it polls the next action.
 struct SetReceiveSize {
   uint32_t bytes = 0;
   uint32_t count = 0;
@@ -47,8 +47,8 @@ struct ReleaseReceive {
   uint64_t token = 0;
 };
 
-// Read the peer's memory (9.2) into the memory of OfferSink(). Its completion is handed to
-// HandleRdmaReadCompleted. Reads are polled, posted and completed in one order.
+// Asks for a read of the peer's memory (9.2) into the memory of OfferSink(). The owner passes its completion
+// to HandleRdmaReadCompleted. Reads are polled, posted and completed in one order.
 struct PostRdmaRead {
   WorkId id{};
   uint32_t length = 0;
@@ -58,8 +58,8 @@ struct PostRdmaRead {
   uint64_t remote_va = 0;
 };
 
-// Write to the peer's memory (9.3) from the memory of OfferSource(), signaled: its completion is handed to
-// HandleRdmaWriteCompleted.
+// Asks for a signaled write to the peer's memory (9.3) from the memory of OfferSource(). The owner passes its
+// completion to HandleRdmaWriteCompleted.
 struct PostRdmaWrite {
   WorkId id{};
   Bytes local{};
@@ -68,11 +68,11 @@ struct PostRdmaWrite {
   uint64_t remote_va = 0;
 };
 
-// Both DisConns are exchanged, or ours is sent and the peer's link is gone: end the LLP connection in good
-// order.
+// Asks for an orderly end of the LLP connection: both DisConns are exchanged, or the AbortConn has left
+// (8.2.2).
 struct DisconnectLink {};
 
-// Terminate the LLP connection at once (8.2.2).
+// Asks for the LLP connection to be terminated at once (8.2.2).
 struct AbortLink {};
 
 using Action = std::variant<PostSend, PostReceives, SetReceiveSize, ReleaseReceive, PostRdmaRead,

@@ -10,7 +10,7 @@ AbortReason AdvertAnswers::HandleSrcAvail(const wire::SrcAvail& advert, uint32_t
     case FlowMode::kBuffered:
       return AbortReason::kUnexpectedMid;
     case FlowMode::kCombined:
-      // 11.2: payload is mandatory, and one transfer at a time, finished before the next.
+      // 11.2: payload is mandatory, and each transfer ends before the next begins.
       if (payload == 0) return AbortReason::kBadAdvertisement;
       if (unanswered() || cancelled_) return AbortReason::kTooManyAdverts;
       if (owed_ != 0 && !forgiven_) return AbortReason::kUnexpectedMid;
@@ -25,7 +25,7 @@ AbortReason AdvertAnswers::HandleSrcAvail(const wire::SrcAvail& advert, uint32_t
   if (cancelling_) return AbortReason::kUnexpectedMid;
   if (src_avails_.size() + sink_avails_.size() >= max_adverts_) return AbortReason::kTooManyAdverts;
   if (advert.len == payload) {
-    // Nothing is left to read. It is answered all the same.
+    // All bytes came as payload, but the SrcAvail still needs an answer.
     forced_ += forced_ == src_avails_.size() ? 1 : 0;
   } else if (!read_zcopy_) {
     ++forced_;
@@ -58,7 +58,7 @@ void AdvertAnswers::HandleSrcAvailCancel() {
 }
 
 AbortReason AdvertAnswers::HandleDisConn() const {
-  // 8.2.1, 1: all transfers come before it.
+  // 8.2.1, 1: all transfers precede the DisConn.
   return (owed_ != 0 && !forgiven_) || !src_avails_.empty() ? AbortReason::kUnexpectedMid
                                                             : AbortReason::kNone;
 }
@@ -107,7 +107,7 @@ void AdvertAnswers::SendSmTaken() {
 AbortReason AdvertAnswers::HandleSinkAvail(const wire::SinkAvail& advert, FlowMode source_mode,
                                            bool leaving_pipelined) {
   if (source_mode == FlowMode::kCombined && leaving_pipelined) {
-    // 12.4: ignored; one that crossed our payload counts as discarded all the same.
+    // 12.4: ignored. A SinkAvail that crossed our payload still counts as discarded.
     ignored_was_fresh_ = advert.non_discards == potential_when_left_;
     if (!ignored_was_fresh_) {
       --potential_when_left_;
@@ -147,7 +147,7 @@ AdvertAnswers::RdCompl AdvertAnswers::TakeWrCompl() {
   wr_compl_due_ = false;
   sink_avails_.erase(sink_avails_.begin());
   if (cancelling_writes_) {
-    // 9.5.5: acknowledged if anything was cancelled.
+    // 9.5.5: acknowledged if the cancel has cancelled anything.
     cancelling_writes_ = false;
     sink_cancel_ack_due_ = dropped_sinks_ || written_ < sink.len;
   }
@@ -167,7 +167,7 @@ size_t AdvertAnswers::LeftPipelined() {
 }
 
 void AdvertAnswers::DiscardStale() {
-  // 9.5.1, 4. One that is being written was fresh, and no payload follows until it is written.
+  // 9.5.1, 4. A SinkAvail that is being written was fresh, and no payload follows until it is written.
   while (!sink_avails_.empty() && !writing() &&
          sink_avails_.front().non_discards != potential_non_discards_) {
     sink_avails_.erase(sink_avails_.begin());

@@ -10,35 +10,35 @@
 
 namespace sdp::engine {
 
-// The peer's advertisements and our answers. SrcAvail (we are the Data Sink, SDP 9.2): RDMA Reads and
-// RdmaRdCompl, or SendSm. SinkAvail (we are the Data Source, 9.3): RDMA Writes and RdmaWrCompl, or Data
-// (9.5.1, 9.5.2.2). Both kinds of cancel (9.5.4, 9.5.5).
+// The peer's advertisements and our answers to them. A SrcAvail (we are the Data Sink, SDP 9.2) gets RDMA
+// Reads and RdmaRdCompl, or SendSm. A SinkAvail (we are the Data Source, 9.3) gets RDMA Writes and
+// RdmaWrCompl, or Data (9.5.1, 9.5.2.2). Handles both kinds of cancel, too (9.5.4, 9.5.5).
 class AdvertAnswers {
  public:
-  // `read_zcopy`: SrcAvails wait for a reader; else each is answered with SendSm.
+  // `read_zcopy`: SrcAvails wait for a reader; otherwise each is answered with SendSm.
   explicit AdvertAnswers(uint16_t max_adverts, bool read_zcopy = false)
       : max_adverts_(max_adverts), read_zcopy_(read_zcopy) {}
 
   // --- as Data Sink
-  // `overridden`: a SinkAvail of ours is outstanding, which discards it (11.3, 2b).
+  // `overridden`: an outstanding SinkAvail of ours discards this SrcAvail (11.3, 2b).
   AbortReason HandleSrcAvail(const wire::SrcAvail& advert, uint32_t payload, FlowMode sink_mode,
                              bool overridden = false);
-  // Payload of any message: may the peer send it while it waits for our answer (11.2, 11.3)?
+  // Checks payload of any message: the peer may be forbidden to send it before our answer (11.2, 11.3).
   AbortReason HandlePayload(uint32_t payload);
   void HandleSrcAvailCancel();
-  // The peer says that it has sent everything.
+  // Checks the peer's DisConn, with which the peer says that it has sent everything.
   [[nodiscard]] AbortReason HandleDisConn() const;
   [[nodiscard]] bool unanswered() const { return !src_avails_.empty(); }
-  // Nothing of a SrcAvail is left: neither it, nor Data that was asked for.
+  // Returns true if no SrcAvail waits for its answer, and the peer owes no Data for a SendSm.
   [[nodiscard]] bool sink_idle() const { return src_avails_.empty() && owed_ == 0 && !cancelled_; }
-  // All that wait are answered with SendSm, as soon as what was read of them is acknowledged.
+  // Has all waiting SrcAvails answered with SendSm, as soon as the bytes read of them are acknowledged.
   void ForceBcopy() {
     if (!cancelling_) forced_ = static_cast<uint32_t>(src_avails_.size());
   }
   [[nodiscard]] bool forced() const { return forced_ != 0; }
-  // In-Process reads have to be over, and acknowledged: the peer wants to suspend.
+  // Starts no more reads, and has In-Process reads acknowledged, before a suspension (13.1.1).
   void Settle() { settling_ = true; }
-  // The connection is over: nothing that was advertised can be used or answered any more.
+  // Forgets all advertisements, because the connection is over: none can be used or answered any more.
   void Lapse() {
     src_avails_.clear();
     sink_avails_.clear();
@@ -46,7 +46,7 @@ class AdvertAnswers {
     cancelling_ = cancelled_ = false;
     writing_ = wr_compl_due_ = cancelling_writes_ = sink_cancel_ack_due_ = false;
   }
-  // Bytes of the oldest SrcAvail that a reader may have now.
+  // Returns how many bytes of the oldest SrcAvail a reader may have now.
   [[nodiscard]] uint32_t readable() const {
     if (src_avails_.empty() || forced_ != 0 || cancelling_ || settling_ || owed_ != 0) return 0;
     return src_avails_[0].left - src_avails_[0].posted;
@@ -57,25 +57,25 @@ class AdvertAnswers {
   [[nodiscard]] bool reading() const {
     return !src_avails_.empty() && src_avails_[0].posted != src_avails_[0].done;
   }
-  // The oldest is read, or given up, to where a reader got.
+  // Returns true if no more of the oldest SrcAvail will be read for now.
   [[nodiscard]] bool stopped() const { return cancelling_ || settling_ || forced_ != 0; }
   void ReadPosted(uint32_t length) { src_avails_[0].posted += length; }
   void ReadCompleted(uint32_t length) { src_avails_[0].done += length; }
-  // Read and not yet acknowledged: In-Process.
+  // Returns true if reads of the oldest SrcAvail were posted and not yet acknowledged: it is In-Process.
   [[nodiscard]] bool in_process() const { return !src_avails_.empty() && src_avails_[0].posted != 0; }
   [[nodiscard]] bool rd_compl_due() const;
   struct RdCompl {
     uint32_t size = 0;
-    bool last = false;  // of its SrcAvail
+    bool last = false;  // completes its SrcAvail
     STag stag{};
   };
   RdCompl TakeRdCompl();
   [[nodiscard]] bool send_sm_due() const { return cancelled_ || (forced_ != 0 && !in_process()); }
   void SendSmTaken();
-  // A cancel waits for what is In-Process: MSeqAck stays below it (9.5.4).
+  // Returns true if a cancel waits for what is In-Process: MSeqAck stays below the cancel (9.5.4).
   [[nodiscard]] bool cancelling() const { return cancelling_; }
 
-  // The peer's SrcAvails and SinkAvails that are not answered yet.
+  // Returns how many of the peer's SrcAvails and SinkAvails are not answered yet.
   [[nodiscard]] uint32_t outstanding() const {
     return static_cast<uint32_t>(src_avails_.size() + sink_avails_.size());
   }
@@ -92,26 +92,27 @@ class AdvertAnswers {
   [[nodiscard]] bool writing() const { return writing_ || wr_compl_due_; }
   void WriteCompleted(uint32_t size);
   [[nodiscard]] bool wr_compl_due() const { return wr_compl_due_; }
-  // RdmaWrCompl leaves: its Len and the STag to invalidate.
+  // Takes the RdmaWrCompl that leaves: returns its Len and the STag to invalidate.
   RdCompl TakeWrCompl();
   void PayloadSent();
-  // Our DisConn left: SinkAvails are of no use any more, and do not count.
+  // Drops the SinkAvails when our DisConn has left: they are useless then, and do not count.
   void SourceClosed() {
     sink_avails_.clear();
     source_closed_ = true;
   }
-  // How many incomplete SinkAvails were discarded by it (12.4).
+  // Drops the incomplete SinkAvails on leaving Pipelined Mode, and returns their number (12.4).
   size_t LeftPipelined();
-  // 12.4: the last SinkAvail, ignored while we leave Pipelined Mode, had crossed no payload of ours.
+  // 12.4: returns true if the last SinkAvail, ignored while we left Pipelined Mode, had crossed no payload of
+  // ours.
   [[nodiscard]] bool ignored_was_fresh() const { return ignored_was_fresh_; }
 
  private:
   friend struct Frozen;
 
   struct Src {
-    uint32_t left = 0;    // not acknowledged, from `va` on
-    uint32_t posted = 0;  // of them, RDMA Reads were posted
-    uint32_t done = 0;    // of them, are here
+    uint32_t left = 0;    // bytes not acknowledged, from `va` on
+    uint32_t posted = 0;  // bytes for which RDMA Reads were posted
+    uint32_t done = 0;    // bytes that have been read
     STag stag{};
     uint64_t va = 0;
   };
@@ -122,20 +123,20 @@ class AdvertAnswers {
   bool read_zcopy_;
   // --- SrcAvails that are not answered, oldest first.
   absl::InlinedVector<Src, 1> src_avails_;
-  uint32_t forced_ = 0;      // of them, from the oldest, are to be answered with SendSm
-  bool cancelling_ = false;  // SrcAvailCancel is here; the oldest is In-Process
-  bool dropped_ = false;     // and others were discarded
+  uint32_t forced_ = 0;      // how many, from the oldest, get a SendSm
+  bool cancelling_ = false;  // SrcAvailCancel has come; the oldest is In-Process
+  bool dropped_ = false;     // the SrcAvailCancel discarded others
   bool settling_ = false;
   bool cancelled_ = false;  // SrcAvails were discarded: one SendSm for all of them
   uint64_t owed_ = 0;       // bytes the peer has to send as Data, by the SendSms that left
-  // A SrcAvailCancel crossed the last SendSm: the peer may send what is owed, or have taken it back.
+  // A SrcAvailCancel crossed the last SendSm: the peer may send what it owes, or have taken it back.
   bool forgiven_ = false;
   // --- SinkAvails that are neither stale nor used, oldest first.
   absl::InlinedVector<wire::SinkAvail, 1> sink_avails_;
-  bool writing_ = false;       // to the oldest
-  bool wr_compl_due_ = false;  // it is written
+  bool writing_ = false;       // an RDMA Write to the oldest is under way
+  bool wr_compl_due_ = false;  // the oldest is written
   uint32_t written_ = 0;
-  bool cancelling_writes_ = false;  // SinkAvailCancel is here; the oldest is In-Process
+  bool cancelling_writes_ = false;  // SinkAvailCancel has come; the oldest is In-Process
   bool dropped_sinks_ = false;
   bool sink_cancel_ack_due_ = false;
   bool source_closed_ = false;

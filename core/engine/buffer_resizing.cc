@@ -11,7 +11,7 @@ AbortReason BufferResizing::HandleChRcvBuf(uint32_t desired, Role role, bool mut
   if (answering_) return AbortReason::kUnexpectedMid;  // 10.6: one at a time
   if (mutual) {
     if (role == Role::kAccepting) return AbortReason::kNone;
-    outstanding_ = false;  // ours is disregarded: it is sent again after the answer
+    outstanding_ = false;  // the peer disregards ours, which is sent again after the answer
   }
   answering_ = true;
   const uint32_t old = *size;
@@ -32,7 +32,7 @@ bool BufferResizing::Ask(uint32_t size, uint32_t current) {
 uint32_t BufferResizing::AskTaken(uint64_t message, uint32_t current) {
   outstanding_ = true;
   asked_in_ = message;
-  if (before_ == 0) before_ = current;  // asked again, it is still what held before the first time
+  if (before_ == 0) before_ = current;  // a repeated request keeps the size before the first
   return std::min(current, asked_);
 }
 

@@ -8,40 +8,43 @@
 
 namespace sdp::engine {
 
-// The size of receive Private Buffers while the connection lives (SDP 10.6): the peer asks for other ones of
-// ours, we ask for other ones of the peer's.
+// Resizing of receive Private Buffers during the connection (SDP 10.6), in both directions: the peer asks for
+// another size of ours, and we ask for another size of the peer's.
 class BufferResizing {
  public:
   explicit BufferResizing(uint32_t own_size) : own_size_(own_size) {}
 
   // --- the peer asks
-  // What a ChRcvBuf makes of our buffers, of which `posted` wait; at most `limit`. `mutual`: it was sent
-  // before ours arrived, so that the accepting peer disregards it (10.6.1). The new size for buffers posted
-  // from now on goes to `size`.
+  // Handles a ChRcvBuf, which asks for `desired` bytes; `posted` of our buffers wait, and `limit` is the
+  // most. `mutual`: the peer sent it before ours arrived, so that the accepting peer disregards it (10.6.1).
+  // Stores the size of buffers posted from now on in `size`.
   AbortReason HandleChRcvBuf(uint32_t desired, Role role, bool mutual, uint32_t limit, uint32_t posted,
                              uint32_t* size);
-  // There is no memory for that: the answer names the original size.
+  // Notes that memory for that is lacking: the answer names the original size.
   void Refused() { old_left_ = 0; }
-  // Options::receive_limit as it was before our buffers were enlarged, until the owner has found memory for
-  // them.
+  // Keeps Options::receive_limit as it was before our buffers were enlarged, until the owner has found
+  // memory.
   void set_limit_before(uint32_t bytes) { limit_before_ = bytes; }
   [[nodiscard]] uint32_t limit_before() const { return limit_before_; }
-  // A message arrived, and took the oldest buffer.
+  // Notes that a message arrived, and took the oldest buffer.
   void MessageReceived() { old_left_ -= old_left_ != 0 ? 1 : 0; }
   [[nodiscard]] bool ack_due() const { return answering_ && old_left_ == 0; }
   void AckTaken(uint32_t size) {
     answering_ = false;
     own_size_ = size;
   }
-  // Our size for what depends on it at the peer, until it has been told (10.6).
+  // Returns our size as far as the peer knows it, for everything that depends on it at the peer (10.6).
   [[nodiscard]] uint32_t own_size() const { return own_size_; }
 
   // --- we ask
-  // False if we may not: one is unanswered, the size is the one that is, or that direction was refused.
+  // Returns false if we may not ask: a request is unanswered, the size is the current one, or the peer has
+  // refused that direction.
   bool Ask(uint32_t size, uint32_t current);
-  // Not while the peer waits for an answer: it could not tell that from a crossing.
+  // Not while the peer waits for an answer: the peer could not tell our request from one that crosses its
+  // own.
   [[nodiscard]] bool ask_due() const { return asked_ != 0 && !outstanding_ && !answering_; }
-  // ChRcvBuf leaves as message number `message`. The size that holds from now on; `current` is what held.
+  // Takes the ChRcvBuf that leaves as message number `message`. Returns the size that holds from now on;
+  // `current` is the size before.
   uint32_t AskTaken(uint64_t message, uint32_t current);
   [[nodiscard]] uint32_t asked() const { return asked_; }
   [[nodiscard]] bool outstanding() const { return outstanding_; }
@@ -55,8 +58,8 @@ class BufferResizing {
   uint32_t own_size_;
   uint32_t limit_before_ = 0;
   uint32_t old_left_ = 0;  // buffers of the old size that are still posted
-  uint32_t asked_ = 0;     // 0: nothing
-  uint32_t before_ = 0;    // the peer's size when we first asked for it; 0: nothing was asked yet
+  uint32_t asked_ = 0;     // the size asked for; 0: none
+  uint32_t before_ = 0;    // the peer's size before we asked; 0: no request
   bool answering_ = false;
   bool outstanding_ = false;
   bool no_larger_ = false, no_smaller_ = false;  // refused once, for good

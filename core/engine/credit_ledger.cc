@@ -7,12 +7,12 @@
 namespace sdp::engine {
 namespace {
 
-// When both windows are shut down to the reserve, an update costs its sender the credit that the other one
-// then has to restore, by an update: to the letter, 10.5 keeps two idle peers talking for ever. After so many
-// rounds in which nothing else happened a third receive of the accepting peer's ends that, see echo_over();
-// then one of the connecting peer's (of both at once it would end nothing); and one whose memory does not
-// allow it is silent until something happens. An open window needs no such end: it is two updates of the
-// peer's that call for one of ours.
+// When both windows are shut down to the reserve, an update costs its sender the credit that the other peer
+// must then restore by an update. To the letter, 10.5 keeps two idle peers talking for ever. After so many
+// rounds in which nothing else happened, a third receive of the accepting peer's ends that; see echo_over().
+// If it does not, one of the connecting peer's follows (at both ends at once it would not help). A peer whose
+// memory does not allow it stays silent until something happens. An open window needs no such end, because
+// only two updates of the peer's call for one of ours.
 constexpr uint32_t kMaxAnsweredUpdates[] = {/*connecting*/ 16, /*accepting*/ 8};
 
 }  // namespace
@@ -42,7 +42,8 @@ void CreditLedger::HelloAckTaken() {
 AbortReason CreditLedger::HandleMessage(const wire::Bsdh& bsdh, MessageKind kind) {
   if (posted_ == 0) return AbortReason::kCreditOverrun;
   if (bsdh.mseq.value() != static_cast<uint32_t>(received_)) return AbortReason::kBadSequence;
-  // 10.5: the last two credits carry no payload. What we granted last is the most the peer can know of.
+  // 10.5: the last two credits carry no payload. The credit granted last is the most that the peer can know
+  // of.
   if (kind == MessageKind::kPayload && formula_limit_ < received_ + 3) return AbortReason::kCreditOverrun;
   if (const auto reason = HandleAcknowledgement(bsdh); reason != AbortReason::kNone) return reason;
   ++received_;
@@ -72,7 +73,7 @@ AbortReason CreditLedger::HandleAcknowledgement(const wire::Bsdh& bsdh) {
     limit_ = std::max<uint64_t>(limit_, bsdh.bufs);
     return AbortReason::kNone;
   }
-  // Bufs counts posted less received (6.1.3): together with what was received it never shrinks.
+  // Bufs counts buffers posted less those used (6.1.3): its sum with the messages received never shrinks.
   if (bsdh.bufs + acknowledged >= limit_) {
     limit_ = bsdh.bufs + acknowledged;
   } else if (!ack_may_lag_) {
@@ -101,22 +102,23 @@ wire::Bsdh CreditLedger::Stamp(MessageKind kind) {
 
 bool CreditLedger::update_due(uint32_t window, bool idle, bool writer_expected, bool answer_expected) const {
   if (credits() == 0 || gain() == 0) return false;
-  // A peer that counts by the bare formula may be one ahead of what we told it.
+  // A peer that counts by the bare formula may be one credit ahead of what we told it.
   const uint64_t peer_credits = told_limit_ > received_ ? told_limit_ - received_ : 0;
-  // Where more was posted than the window (behind a held MSeqAck) not every message is made good at once.
+  // With more posted than the window (behind a held MSeqAck), Repost() does not replace every message's
+  // buffer.
   const uint32_t least = others_received_ ? 1 : 0;
   const uint32_t worth = gain() > updates_received_ ? gain() - updates_received_ : least;
-  // 10.5: at one credit or none the peer is told, whatever we receive or not.
+  // 10.5: at one credit or none the peer is told, whatever this side receives or not.
   if (peer_credits == 0) return true;
-  // And again and again while it can send payload once it is told. It may wait for just that, and then what
-  // it has sent to say so is an update like any other.
+  // The peer is told again as long as the news lets it send payload. It may wait for just that, and then its
+  // message about it is an update like any other.
   if (peer_credits == 1) {
     return worth > 0 || answer_expected || posted_ > kReserve || !answered_enough();
   }
-  // At two it waits with its payload, and nothing obliges it to say so.
+  // At two credits the peer waits with its payload, and no rule obliges it to say so.
   if (peer_credits == 2 && worth == 0) {
-    // The credit that lets our writer go on is not spent on an answer, which would only ask for the next one;
-    // nor is any while the peer could not send payload even with the answer.
+    // The credit that lets our writer continue is not spent on an answer that would only ask for the next
+    // one. No credit is spent either while the peer could not send payload even with the answer.
     const bool spared = writer_expected && !answer_expected && (credits() == 3 || posted_ <= kReserve);
     return role_ == Role::kAccepting && crossed_ && !spared;
   }
@@ -134,8 +136,9 @@ bool CreditLedger::echo_over() const {
 
 bool CreditLedger::nudge_due() const {
   if (credits() != 2 || sent_ == acknowledged_) return false;
-  // Two that nudge each other would for ever have one update too many under way. So one has a turn and waits
-  // for its answer, which the other one always gives, and that one nudges as long as it takes.
+  // If both peers nudged at will, one update too many would always be under way. So the connecting peer waits
+  // for the answer to its nudge, which the accepting peer always gives. The accepting peer nudges whenever it
+  // must.
   if (role_ == Role::kConnecting && acknowledged_ < nudged_) return false;
   return sent_ == 1 || ack_ambiguous_ || acknowledged_ >= sent_before_updates_;
 }

@@ -35,7 +35,7 @@ void Engine::HandleReceiveSizeRefused() {
 }
 
 void Engine::HandleLinkEnd(bool /*orderly*/) {
-  // It may come while actions are being carried out: what was not polled is moot.
+  // This call may come while the owner carries out actions; actions not yet polled are void.
   if (rep_->teardown.link_up() && suspended()) {
     rep_->teardown.LeaveLink();
     ++rep_->read_edge;
@@ -54,16 +54,16 @@ size_t Engine::Send(std::span<const Bytes> data, SendFlags flags) {
   Rep& r = *rep_;
   if (!r.can_send()) return 0;
   r.Begin();
-  // Between two connections there is no size yet; nothing leaves anyway.
+  // Between two connections there is no size yet, and nothing leaves.
   const uint32_t capacity = r.established ? r.payload_capacity() : r.options.receive_buffer_size;
   const bool behind = r.source_offer.active();
-  if (behind && !r.may_send_behind()) {  // what is behind it waits
+  if (behind && !r.may_send_behind()) {  // bytes after the offer wait
     r.was_writable = false;
     r.End();
     return 0;
   }
   r.sends_behind = behind;
-  // What is staged would leave ahead of the SinkAvail.
+  // Staged bytes would leave before the SinkAvail.
   const bool with_offer = flags.buffering == Buffering::kFull && r.sink_avail_due();
   const bool wait = !r.established || r.suspension.under_way() || r.hello_ack_due || with_offer || behind;
   const uint32_t messages = wait ? 0 : r.credit.payload_messages();
@@ -89,7 +89,7 @@ size_t Engine::Receive(std::span<const MutableBytes> out, ReceiveFlags flags) {
   return count;
 }
 
-// Frees nothing: a process that ends in a signal handler calls it, too.
+// Frees nothing, because a process that ends in a signal handler also calls it.
 void Engine::CloseSend() {
   if (rep_->open() && !rep_->teardown.aborted()) rep_->teardown.CloseSend();
   rep_->source.ForgetWriter();
@@ -113,7 +113,7 @@ void Engine::CloseReceive() {
 }
 
 void Engine::Abort(AbortReason reason) {
-  rep_->source.Clear();  // what an earlier Send staged is discarded with the rest (8.2.2)
+  rep_->source.Clear();  // also discards what an earlier Send staged (8.2.2)
   rep_->Fail(reason);
   if (!rep_->sink.closed()) rep_->sink.DropAll();
   rep_->End();
@@ -231,7 +231,7 @@ uint64_t Engine::readable_to_any_mark() const { return rep_->sink.readable_to_an
 uint64_t Engine::unacknowledged_messages() const { return rep_->credit.sent() - rep_->credit.acknowledged(); }
 
 bool Engine::end_of_stream() const {
-  // 8.2.2: AbortConn, or an error of ours, takes the peer's DisConn back.
+  // 8.2.2: AbortConn, or an error of ours, invalidates the peer's DisConn.
   const AbortReason reason = rep_->teardown.reason();
   return peer_closed() && readable_bytes() == 0 &&
          (reason == AbortReason::kNone || reason == AbortReason::kLinkLost);

@@ -7,20 +7,20 @@
 
 namespace sdp::engine {
 
-// When larger receive Private Buffers of the peer's are worth a ChRcvBuf (SDP 10.6), which is for the Data
-// Source to ask: a stream of large writes fills one after another, and each message costs both ends the same
-// whatever its length. Requests and answers never get there. Asked once a connection: what the peer has made
-// of it is the best it can do.
+// Decides when larger receive Private Buffers of the peer's are worth a ChRcvBuf (SDP 10.6). Only the Data
+// Source can ask. A stream of large writes fills one buffer after another, and each message costs both ends
+// equally, whatever its length. Short requests and answers never make it due. The Data Source asks once a
+// connection: the peer's answer is the best that the peer can do.
 class Enlargement {
  public:
-  // So many messages more that were filled than not: a window's worth, within these bounds.
+  // The bounds of the window: so many more filled than unfilled messages make the request due.
   static constexpr uint32_t kLeastWindow = 8, kMostWindow = 64;
 
-  // A Data message has left, `filled` to the brim or not; `more`: the writer has more for the next one at
+  // Counts a Data message that has left. `filled`: it filled its buffer. `more`: the writer has more bytes at
   // once.
   void DataSent(bool filled, bool more);
-  // `window`: how many receive Private Buffers the peer began with; `current`: bytes of each; `wanted`: what
-  // suits us. Not worth it for less than an eighth more.
+  // Returns true if a request is due. `window`: the number of receive Private Buffers the peer began with;
+  // `current`: bytes of each; `wanted`: the size that suits us. A gain of an eighth or less is not worth it.
   [[nodiscard]] bool due(uint32_t window, uint32_t current, uint32_t wanted) const;
   void Asked() { asked_ = true; }
 
@@ -31,11 +31,11 @@ class Enlargement {
   bool asked_ = false;
 };
 
-// As many receive Private Buffers as a stream needs when they are enlarged.
+// The number of receive Private Buffers that a stream needs when they are enlarged.
 inline constexpr uint32_t kFewestEnlarged = 12;
 
-// The receive_limit that goes with enlarged buffers. They are fewer, so that the memory stays the same, but
-// no fewer than a stream needs.
+// Returns the receive_limit for enlarged buffers. Fewer buffers keep the memory the same, but not fewer than
+// a stream needs.
 uint32_t LimitWhenEnlarged(const Options& options);
 
 }  // namespace sdp::engine

@@ -5,7 +5,7 @@
 namespace sdp::engine {
 namespace {
 
-// Figure 26, by the one who may take the arrow (figure 27).
+// The transitions of figure 26, by the peer that may make them (figure 27).
 bool DataSourceMayChange(FlowMode from, FlowMode to) {
   return (from == FlowMode::kCombined && to != FlowMode::kCombined) ||
          (from == FlowMode::kPipelined && to == FlowMode::kCombined);

@@ -9,31 +9,32 @@
 
 namespace sdp::engine {
 
-// The Flow Control Mode of both half-connections (SDP 12, figures 26 and 27), as the Mode Master of each and
-// as its slave.
+// The Flow Control Mode of both half-connections (SDP 12, figures 26 and 27), for the Mode Master and the
+// slave of each.
 class FlowModes {
  public:
-  [[nodiscard]] FlowMode source() const { return source_; }  // we are the Data Source
+  [[nodiscard]] FlowMode source() const { return source_; }  // where we are the Data Source
   [[nodiscard]] FlowMode sink() const { return sink_; }
 
-  // Slave: the peer changes a mode. kBadModeChange unless figure 26 has the arrow and figure 27 makes the
-  // peer its master. `unanswered`: a SrcAvail of the peer's waits for an answer, which forbids Buffered Mode
-  // (12.1).
+  // Slave: the peer changes a mode. Returns kBadModeChange unless figure 26 has the arrow and figure 27 makes
+  // the peer its master. `unanswered`: a SrcAvail of the peer's waits for an answer, which forbids Buffered
+  // Mode (12.1).
   AbortReason HandleModeChange(const wire::ModeChange& change, bool unanswered);
 
-  // Master: asks for a change of the half-connection in which we are `half`. False if it is not ours to make,
-  // or not now.
+  // Master: requests a change of the half-connection in which we are `half`. Returns false if we may not make
+  // it, or not now.
   bool Request(Half half, FlowMode mode, uint64_t acknowledged);
   [[nodiscard]] bool change_due() const { return requested_.has_value(); }
   [[nodiscard]] bool buffered_due() const {
     return source_change_due() && requested_->mode == wire::ModeChange::kBuffered;
   }
-  // Of the half-connection in which we are the Data Source.
+  // Returns true if a change is due in the half-connection in which we are the Data Source.
   [[nodiscard]] bool source_change_due() const { return requested_ && !requested_->receivers_source; }
-  // The requested ModeChange leaves now, as the message after `sent` others: it holds from here on.
+  // Takes the requested ModeChange, which leaves now after `sent` other messages. The new mode holds from now
+  // on.
   wire::ModeChange TakeChange(uint64_t sent);
 
-  // 12.4: Pipelined Mode was left and the peer may not know it yet: its SinkAvails are late, not wrong.
+  // 12.4: after we left Pipelined Mode the peer may not know it yet: its SinkAvails are then late, not wrong.
   [[nodiscard]] uint64_t left_pipelined() const { return left_pipelined_; }
   [[nodiscard]] bool leaving_pipelined(uint64_t acknowledged) const { return acknowledged < left_pipelined_; }
 
@@ -43,7 +44,7 @@ class FlowModes {
   FlowMode source_ = FlowMode::kCombined;
   FlowMode sink_ = FlowMode::kCombined;
   std::optional<wire::ModeChange> requested_;
-  uint64_t left_pipelined_ = 0;  // messages sent, the ModeChange included
+  uint64_t left_pipelined_ = 0;  // messages sent, including the ModeChange
 };
 
 }  // namespace sdp::engine

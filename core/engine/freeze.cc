@@ -1,6 +1,6 @@
-// An engine as bytes and back. The format is the order of the fields below, big-endian, behind a magic number
-// and a version; it is read by the same build of the same library in another process, so a version is known
-// or refused.
+// An engine as bytes and back. The format is a magic number, a version, and the fields below in order,
+// big-endian. The reader is the same build of the same library in another process, so it knows or refuses the
+// version.
 #include <algorithm>
 
 #include "core/base/archive.h"
@@ -17,7 +17,7 @@ constexpr uint64_t kMostMessages = uint64_t{1} << 62;  // keeps sums of counters
 
 }  // namespace
 
-// Has access to the state of every part.
+// Frozen has access to the state of every part.
 struct Frozen {
   template <typename Archive>
   static void Visit(Archive& ar, Options& o) {
@@ -100,7 +100,7 @@ struct Frozen {
     }
   }
 
-  // Received data is copied: what lent it stays behind. One piece for each message, and its cost.
+  // Received data is copied, because its lender stays behind. Each message becomes one piece with its cost.
   template <typename Archive>
   static void Visit(Archive& ar, ReceiveQueue& q) {
     if constexpr (Archive::kReads) {
@@ -163,7 +163,7 @@ struct Frozen {
       src.posted = src.done;
       Visit(ar, src.stag);
       ar.Number(src.va);
-      // Only the oldest is ever read.
+      // Only the oldest SrcAvail is ever read.
       ar.Require(src.done <= src.left && (src.done == 0 || &src == &a.src_avails_[0]));
     });
     ar.Number(a.forced_);
@@ -244,7 +244,7 @@ struct Frozen {
     ar.Flag(t.link_up_);
     ar.Flag(t.link_step_taken_);
     ar.Enum(t.reason_, AbortReason::kBadCompletion);
-    // Anything else is an action or a completion to come.
+    // Any other step implies an action or a completion to come.
     ar.Enum(t.abort_, Teardown::AbortStep::kLinkDue);
     ar.Require(t.abort_ == Teardown::AbortStep::kNone || t.abort_ == Teardown::AbortStep::kLinkDue);
     ar.Require(!t.disconn_sent_ || t.send_closed_);
@@ -260,7 +260,7 @@ struct Frozen {
     ar.Flag(s.disregarded_);
     ar.Flag(s.crossed_);
     ar.Flag(s.resumed_);
-    // Anything else is a completion to come, or has a port to go with it.
+    // Any other phase implies a completion to come, or has a port.
     ar.Require(s.at_rest() && (s.phase_ != Phase::kNone || !s.wish_));
     ar.Require((s.phase_ != Phase::kAsking && s.phase_ != Phase::kAwaiting) || s.wish_);
     ar.Require(!s.crossed_ || (s.phase_ == Phase::kAnswering && s.wish_));
@@ -294,7 +294,7 @@ struct Frozen {
     }
   }
 
-  // What follows the role and the options, with which a Rep is made.
+  // Everything after the role and the options, which the constructor of Rep takes.
   template <typename Archive>
   static void Visit(Archive& ar, Rep& r) {
     ar.Flag(r.hello_done);
@@ -328,7 +328,7 @@ struct Frozen {
     ar.Require(r.open() || (r.sink.readable_bytes() == 0 && r.source.pending_bytes() == 0));
     ar.Require(r.established || !r.suspension.under_way() || r.suspension.ask_due());
     ar.Require(r.credit.posted() <= r.options.receive_buffers + CreditLedger::kMostBehind);
-    // An AbortConn does not acknowledge a cancel that was not answered either (9.5.4).
+    // After an AbortConn, too, an unanswered cancel stays unacknowledged (9.5.4).
     ar.Require(r.credit.ack_held() == r.adverts.cancelling() || r.teardown.aborted());
     const Teardown& t = r.teardown;
     ar.Require(t.aborted() || t.over() || !t.link_step_taken_);

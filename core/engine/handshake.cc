@@ -1,4 +1,4 @@
-// Connection set-up (SDP 8.1.1): what we say in Hello and HelloAck, and what we demand of the peer's.
+// Connection set-up (SDP 8.1.1): what our Hello and HelloAck contain, and what we require of the peer's.
 #include <algorithm>
 #include <utility>
 
@@ -11,14 +11,14 @@ namespace {
 
 Result<wire::Message, AbortReason> ParseHandshake(Bytes bytes) {
   if (bytes.size() < wire::Bsdh::kSize) return unexpected(AbortReason::kShortMessage);
-  // A connection manager may pad private data: Len says where the message ends.
+  // A connection manager may pad private data: Len gives the end of the message.
   const uint32_t len = wire::Bsdh::Parse(bytes.first<wire::Bsdh::kSize>()).len;
   auto message = wire::Parse(bytes, std::min<uint64_t>(len, bytes.size()));
   if (!message) return unexpected(ReasonFor(message.error()));
   return *message;
 }
 
-// What Hello and HelloAck have in common. 8.1.1, 3a and 7a; 10.3; 10, constraint 4.
+// The checks for Hello and HelloAck alike: 8.1.1, 3a and 7a; 10.3; 10, constraint 4.
 AbortReason CheckPeer(uint8_t maj_v, uint16_t max_adverts, uint16_t ird, uint16_t ord, uint16_t bufs,
                       uint32_t rcv_sz) {
   if (maj_v != wire::kMajorVersion) return AbortReason::kBadVersion;

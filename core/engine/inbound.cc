@@ -1,5 +1,5 @@
-// A received message: parsed once, checked against sequence and credit, then handed to the one whose concern
-// it is.
+// A received message: parsed once, checked against sequence and credit, then passed to the part that handles
+// it.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -9,8 +9,8 @@
 namespace sdp::engine {
 namespace {
 
-// The beginning of a message in one piece, for the parser: `scratch` only if the link delivered it in
-// several.
+// Returns the beginning of a message in one piece, for the parser. Uses `scratch` only if the link delivered
+// it in several pieces.
 Bytes Prefix(std::span<const Bytes> pieces, std::array<std::byte, wire::kMaxHeaderSize>* scratch) {
   if (!pieces.empty() && pieces[0].size() >= wire::kMaxHeaderSize)
     return pieces[0].first(wire::kMaxHeaderSize);
@@ -86,7 +86,7 @@ AbortReason Rep::HandleMessage(const ReceivedMessage& received, bool* kept) {
     return reason;
   resizing.MessageReceived();
   BeginPipelined();
-  // 9.2, 9.3: only an STag that we advertised may be invalidated, by the message that completes it.
+  // 9.2, 9.3: the peer may invalidate only an STag that we advertised, with the message that completes it.
   if (received.invalidated && !std::holds_alternative<wire::RdmaRdCompl>(message->body) &&
       !std::holds_alternative<wire::RdmaWrCompl>(message->body)) {
     return AbortReason::kBadInvalidate;
@@ -149,7 +149,7 @@ AbortReason Rep::Dispatch(const wire::Message& message, const ReceivedMessage& r
         } else if constexpr (std::is_same_v<H, wire::AbortConn>) {
           return AbortReason::kPeerAborted;
         } else {
-          // They come once.
+          // Hello and HelloAck come only once, before this point.
           static_assert(kIsOneOf<H, wire::Hello, wire::HelloAck>);
           return AbortReason::kUnexpectedMid;
         }
@@ -169,7 +169,7 @@ AbortReason Rep::HandleModeChange(const wire::ModeChange& change) {
 }
 
 AbortReason Rep::HandleChRcvBuf(const wire::ChRcvBuf& request) {
-  // The peer had not seen our request.
+  // Mutual if the peer had not seen our request.
   const bool mutual = resizing.outstanding() && credit.acknowledged() <= resizing.asked_in();
   const uint32_t old = options.receive_buffer_size;
   const auto bad = resizing.HandleChRcvBuf(request.des_sz, role, mutual, options.receive_buffer_limit,
@@ -209,7 +209,7 @@ AbortReason Rep::HandlePayload(const wire::Message& message, const ReceivedMessa
 
 void Rep::FollowHint(uint8_t flags) {
   if (!options.follow_hints) return;
-  // 6.1.2: a bit that is not set prefers Combined Mode.
+  // 6.1.2: without the bit the peer prefers Combined Mode.
   const bool pipelined = (flags & wire::kReqPipe) != 0;
   if (modes.source() == (pipelined ? FlowMode::kCombined : FlowMode::kPipelined)) {
     const FlowMode wanted = pipelined ? FlowMode::kPipelined : FlowMode::kCombined;
@@ -228,7 +228,7 @@ void Rep::Repost() {
 }
 
 void Rep::Fail(AbortReason reason) {
-  // An AbortConn is not answered with another: its sender has stopped listening.
+  // An AbortConn is not answered with another, because its sender no longer listens.
   const bool may_tell = established && credit.may_send_control() && !suspension.silent();
   teardown.Abort(reason, may_tell && reason != AbortReason::kPeerAborted);
   source.Clear();  // 8.2.2: unsent data is discarded

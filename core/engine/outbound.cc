@@ -1,5 +1,5 @@
-// What leaves, in which order. Releases and receives come first, so that a message counts only what is posted
-// before it; then what keeps a promise (staged data, whose credit Send has counted), answers, buffered data,
+// What leaves, in which order. Releases and receives come first, so that a message counts only receives
+// posted before it. Then come promises (staged data, whose credit Send has counted), answers, buffered data,
 // DisConn, and last the bare update.
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 namespace sdp::engine {
 namespace {
 
-// SDP 14.2. Data is solicited by its flags.
+// SDP 14.2. The flags of Data decide.
 bool IsSolicited(wire::Mid mid, uint8_t flags) {
   switch (mid) {
     case wire::Mid::kAbortConn:
@@ -78,7 +78,7 @@ bool Rep::PollMessage(Action* out) {
   PostSend& post = out->emplace<PostSend>();
   post.id = WorkId(++last_work);
   if (teardown.aborted()) return PollAbortConn(&post);
-  // Nothing follows the second DisConn but the end of the link.
+  // Only the end of the link follows the second DisConn.
   if (teardown.over()) return false;
   if (PollHelloAck(&post)) return true;
   if (source.has_staged()) {
@@ -99,7 +99,7 @@ bool Rep::PollAbortConn(PostSend* post) {
   return true;
 }
 
-// 8.1.1, 5. It has no place in the sequence (6.2.2), but takes a buffer.
+// 8.1.1, 5. HelloAck has no place in the sequence (6.2.2), but takes a buffer.
 bool Rep::PollHelloAck(PostSend* post) {
   if (!hello_ack_due) return false;
   hello_ack_due = false;
@@ -111,7 +111,7 @@ bool Rep::PollHelloAck(PostSend* post) {
   return true;
 }
 
-// Changes of the connection that either peer asks for: of the buffers' size, the mode, or the link.
+// Composes a change of the connection that either peer asks for: of the buffers' size, the mode, or the link.
 bool Rep::PollRequest(PostSend* post) {
   if (resizing.ack_due()) {
     resizing.AckTaken(options.receive_buffer_size);
@@ -131,14 +131,14 @@ bool Rep::PollRequest(PostSend* post) {
     return true;
   }
   if (suspend_possible()) {
-    // 13.1.1, 2. Advertisements are over with the answer.
+    // 13.1.1, 2. The answer ends all advertisements.
     Compose(wire::SuspComm{suspension.AskTaken()}, MessageKind::kControl, 0, post);
     return true;
   }
   return false;
 }
 
-// Of the stream: buffered bytes, the offered buffer, or the announcement of Out-Of-Band data.
+// Composes payload of the stream (buffered bytes, or the offered buffer), or announces Out-Of-Band data.
 bool Rep::PollPayload(PostSend* post) {
   if (pending_bytes() != 0) {
     if (credit.payload_messages() != 0) {

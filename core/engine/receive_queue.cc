@@ -59,7 +59,7 @@ size_t ReceiveQueue::Read(std::span<const MutableBytes> out, uint64_t limit, boo
     while (!to.empty() && index < size_) {
       Piece& piece = at(index);
       const size_t n = std::min<size_t>(to.size(), piece.size - offset);
-      // The RNIC may have placed it already.
+      // The RNIC may have placed the bytes already.
       if (to.data() != piece.data + offset) std::memmove(to.data(), piece.data + offset, n);
       to = to.subspan(n);
       total += n;

@@ -11,28 +11,28 @@
 namespace sdp::engine {
 
 // Received payload in lent memory, in order, until the application has read it. A small ring that grows while
-// the application lags, and shrinks again after a time of little use.
+// the application lags, and shrinks again after a period of little use.
 class ReceiveQueue {
  public:
   [[nodiscard]] uint64_t bytes() const { return bytes_; }
   [[nodiscard]] uint64_t held_cost() const { return held_cost_; }
-  // No lent memory is left, not even such as PollRelease() would give back.
+  // Returns true if no lent memory is left, including memory that PollRelease() would give back.
   [[nodiscard]] bool empty() const { return size_ == 0; }
-  // PollRelease() has something to do.
+  // Returns true if PollRelease() has work.
   [[nodiscard]] bool has_release() const { return consumed_ != 0; }
 
-  // A message's payload: `pieces` after their first `skip` bytes, less `drop` bytes at the end. There is at
-  // least one byte.
+  // Adds a message's payload: `pieces` without their first `skip` bytes and without `drop` bytes at the end.
+  // At least one byte remains.
   void Push(std::span<const Bytes> pieces, size_t skip, size_t drop, uint64_t token, uint32_t cost);
-  // A copy of `bytes`, at least one, as if they had come in a message.
+  // Adds a copy of `bytes`, at least one, as if a message had brought them.
   void PushCopy(Bytes bytes, uint32_t cost);
-  // The same in front of the byte `offset`, which is the first of a message or the next to come.
+  // Inserts such a copy before the byte `offset`, which is the first of a message or the next to come.
   void InsertCopy(Bytes bytes, uint64_t offset, uint32_t cost);
-  // Copies at most `limit` bytes into `out`; how many. Does not copy what already lies where it should go.
-  // `peek`: they stay.
+  // Copies at most `limit` bytes into `out` and returns how many. Does not copy bytes that already lie in
+  // place. With `peek` the bytes stay.
   size_t Read(std::span<const MutableBytes> out, uint64_t limit, bool peek);
   void DropAll();
-  // The token of a message that was read or dropped.
+  // Returns the token of a message that was read or dropped.
   std::optional<uint64_t> PollRelease();
   [[nodiscard]] bool IsConsistent() const;
 
@@ -42,10 +42,10 @@ class ReceiveQueue {
   struct Piece {
     const std::byte* data = nullptr;
     uint32_t size = 0;
-    uint32_t cost = 0;  // of the message, at its last piece
+    uint32_t cost = 0;  // of the message, set in its last piece
     uint64_t token = 0;
-    bool last = false;   // of its message: the token goes back with it
-    bool owned = false;  // lies in owned_: a whole message that nobody lent
+    bool last = false;   // the message's last piece: its release gives the token back
+    bool owned = false;  // lies in owned_: a whole message, not lent
   };
 
   struct Owned {
@@ -53,7 +53,7 @@ class ReceiveQueue {
     std::unique_ptr<Owned> next;
   };
 
-  // Memory that stays until the queue is empty.
+  // Returns memory that stays until the queue is empty.
   std::byte* Own(size_t size);
   Piece& at(size_t i) { return slots_[(head_ + i) & (capacity_ - 1)]; }
   void PushPiece(const Piece& piece);
@@ -66,11 +66,11 @@ class ReceiveQueue {
   uint32_t capacity_ = 0;  // zero or a power of two
   uint32_t head_ = 0;
   uint32_t size_ = 0;
-  uint32_t consumed_ = 0;  // at the front, for PollRelease
-  uint32_t peak_ = 0;      // of size_ since it was last zero
+  uint32_t consumed_ = 0;  // pieces at the front that wait for PollRelease
+  uint32_t peak_ = 0;      // the most size_ since it was last zero
   uint64_t bytes_ = 0;
   uint64_t held_cost_ = 0;
-  std::unique_ptr<Owned> owned_;  // until the queue is empty
+  std::unique_ptr<Owned> owned_;  // copies; kept until the queue is empty
 };
 
 }  // namespace sdp::engine

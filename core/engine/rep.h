@@ -1,4 +1,4 @@
-// What an engine is made of. Private to core/engine (and to its tests that look at sizes).
+// The parts of an engine, and the functions that combine them. Private to core/engine and to its tests.
 #ifndef SDP_CORE_ENGINE_REP_H_
 #define SDP_CORE_ENGINE_REP_H_
 
@@ -55,7 +55,7 @@ struct Rep {
   // --- outbound.cc
   bool PollAction(Action* out);
   bool PollMessage(Action* out);
-  // Each composes one message of its kind if one is due, and returns whether it has.
+  // Each composes one message of its kind if one is due, and returns whether it did.
   bool PollHelloAck(PostSend* post);
   bool PollAbortConn(PostSend* post);
   bool PollRequest(PostSend* post);
@@ -92,19 +92,19 @@ struct Rep {
   void HandleSrcAvailCancel();
   void SettleSource();
   void FinishOffers();
-  // The same where the connection goes on: nobody waits for what was moved, but it has to follow.
+  // Like FinishOffers(), where the session continues: the bytes of a moved offer have to follow.
   void LapseOffers();
-  // The rest of what was moved, of which the peer knows nothing any more, goes into the send buffer.
+  // Moves the rest of a moved offer, of which the peer no longer knows, to the send buffer.
   void KeepMoved();
   [[nodiscard]] uint32_t adverts_outstanding() const {
     return (source_offer.advertised() ? 1 : 0) + (sink_offer.advertised() ? 1 : 0);
   }
-  // 12.1, 12.4: what the change has to wait for.
+  // 12.1, 12.4: returns true if the change need not wait for an advertisement or a write.
   [[nodiscard]] bool mode_change_possible() const {
     return modes.change_due() && !(modes.source_change_due() &&
                                    (modes.buffered_due() ? source_offer.advertised() : adverts.writing()));
   }
-  // Nothing is being read or written, nor read or written and not yet told (13.1.1).
+  // Returns true if no transfer is being read or written, or waits for its completion message (13.1.1).
   [[nodiscard]] bool nothing_in_process() const {
     return !sink_offer.reading() && !adverts.in_process() && !source_offer.writing() && !adverts.writing();
   }
@@ -117,7 +117,7 @@ struct Rep {
 
   // --- engine.cc
   [[nodiscard]] State state() const;
-  // Established, or between two connections of the session.
+  // Returns true if established, or between two connections of the session.
   [[nodiscard]] bool open() const { return established || suspension.resumed(); }
   [[nodiscard]] bool can_send() const;
   [[nodiscard]] bool writable() const;
@@ -127,31 +127,31 @@ struct Rep {
   [[nodiscard]] uint32_t payload_capacity() const {
     return peer_buffer_size - static_cast<uint32_t>(wire::Bsdh::kSize);
   }
-  // Of what Send() took, the bytes that nothing is ahead of.
+  // Returns how many bytes of Send() may leave now: none while they follow an active offer.
   [[nodiscard]] uint64_t pending_bytes() const { return behind_offer() ? 0 : source.pending_bytes(); }
   [[nodiscard]] bool behind_offer() const { return sends_behind && source_offer.active(); }
-  // Send() may go on behind the offer: its memory stays, and nothing older waits to leave.
+  // Returns true if Send() may continue after the offer: its memory stays, and no older bytes wait to leave.
   [[nodiscard]] bool may_send_behind() const {
     return source_offer.moved() && (sends_behind || source.pending_bytes() == 0);
   }
   void Begin() { source.Reclaim(); }
-  // What every input, command and polled action ends with.
+  // Ends every input, command and polled action.
   void End();
   [[nodiscard]] bool IsConsistent() const;
 
-  Role role;  // in the connection that is
+  Role role;  // in the current connection
   uint8_t minor_version = 0;
   Enlargement enlargement;
-  Options options;  // made legal
+  Options options;  // made legal by MakeLegal()
 
   // Set-up.
-  bool hello_done = false;  // ours sent, or the peer's received
+  bool hello_done = false;  // our Hello was sent, or the peer's received
   bool established = false;
   bool hello_ack_due = false;
   bool pipelined_due = false;
-  bool update_asked = false;  // leaves at once where there is credit, so it is no part of what is frozen
-  bool size_due = false;      // of our receive Private Buffers, to be told to the owner
-  bool sends_behind = false;  // the send buffer's bytes come after the source offer
+  bool update_asked = false;  // not frozen, because the update leaves at once where there is credit
+  bool size_due = false;      // the owner must learn the new size of our receive Private Buffers
+  bool sends_behind = false;  // the send buffer's bytes follow the source offer
   bool was_writable = false;
   uint32_t peer_buffer_size = 0;
   uint16_t peer_max_adverts = 0;

@@ -75,7 +75,7 @@ size_t SendBuffer::Take(size_t count, std::array<Bytes, 2>* pieces) {
 
 void SendBuffer::Reclaim() {
   taken_ = 0;
-  if (size_ == 0) head_ = 0;  // what comes next is one piece
+  if (size_ == 0) head_ = 0;  // the next bytes are then one piece
 }
 
 void SendBuffer::Trim() {

@@ -10,9 +10,9 @@
 
 namespace sdp::engine {
 
-// Accepted bytes that no message carries yet: a ring of bytes that grows from nothing up to a limit. It keeps
-// its memory when it has run empty, since a stream of small writes fills it again at once; the owner lets it
-// go when the stream has come to rest.
+// Accepted bytes that no message carries yet: a ring of bytes that grows from nothing up to a limit. An empty
+// ring keeps its memory, because a stream of small writes fills it again at once. The owner calls Trim() when
+// the stream has come to rest.
 class SendBuffer {
  public:
   explicit SendBuffer(uint32_t limit) : limit_(limit) {}
@@ -21,19 +21,19 @@ class SendBuffer {
   [[nodiscard]] size_t room() const { return size_ < limit_ ? limit_ - size_ : 0; }
   [[nodiscard]] size_t allocated() const { return capacity_; }
 
-  // Copies as much of data[skip...] as there is room for; how many bytes.
+  // Copies as much of data[skip...] as there is room for, and returns how many bytes.
   size_t Append(std::span<const Bytes> data, size_t skip);
-  // All of `data`, beyond the limit if it has to be.
+  // Appends all of `data`, beyond the limit if necessary.
   void AppendAll(Bytes data);
-  // Likewise, ahead of what is there.
+  // Inserts all of `data` before the bytes that are there, beyond the limit if necessary.
   void PrependAll(Bytes data);
-  // Takes the `count` oldest bytes (at most size()), as one or two pieces that stay readable until Reclaim().
-  // How many pieces.
+  // Takes the `count` oldest bytes (at most size()) as one or two pieces, which stay readable until
+  // Reclaim(). Returns the number of pieces.
   size_t Take(size_t count, std::array<Bytes, 2>* pieces);
-  // What was taken is no longer referenced.
+  // Tells that the bytes taken are no longer referenced.
   void Reclaim();
   void Clear();
-  // Lets the memory go if nothing is in it and nothing has been since the last call.
+  // Frees the memory if it is empty and was not used since the last call.
   void Trim();
 
  private:
@@ -44,9 +44,9 @@ class SendBuffer {
 
   uint32_t limit_;
   uint32_t capacity_ = 0;
-  uint32_t head_ = 0;  // of the untaken bytes
+  uint32_t head_ = 0;  // start of the untaken bytes
   uint32_t size_ = 0;
-  uint32_t taken_ = 0;  // before head_, still referenced
+  uint32_t taken_ = 0;  // bytes before head_ that are still referenced
   bool used_ = false;   // since Trim()
   std::unique_ptr<std::byte[]> memory_;
 };

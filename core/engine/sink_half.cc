@@ -7,7 +7,7 @@
 namespace sdp::engine {
 namespace {
 
-// A held message costs a place in the queue, however short it is.
+// However short it is, a held message costs a place in the queue.
 constexpr uint32_t kMinHeldCost = 256;
 
 }  // namespace

@@ -12,43 +12,44 @@
 
 namespace sdp::engine {
 
-// The half-connection in which we are the Data Sink: received payload until the application reads it, and how
-// much memory we answer for meanwhile.
+// The half-connection in which we are the Data Sink: received payload until the application reads it, and the
+// number of receives that this leaves to post.
 class SinkHalf {
  public:
   explicit SinkHalf(const Options& options) : options_(options) {}
 
-  // Payload of a good message: `pieces` after `header` bytes. Returns false if nothing of it is kept: the
-  // owner releases the token.
+  // Takes the payload of a good message: `pieces` after `header` bytes. Returns false if it keeps nothing:
+  // the owner then releases the token.
   bool HandlePayload(std::span<const Bytes> pieces, size_t header, uint64_t token, uint32_t cost,
                      bool last_is_urgent);
   size_t Read(std::span<const MutableBytes> out, bool peek);
-  // The next `count` bytes of the stream were placed where the application wants them.
+  // Counts the next `count` bytes of the stream, which were placed where the application wants them.
   void PlacedDirectly(uint64_t count) {
     read_bytes_ += count;
     urgent_.Passed(read_bytes_);
   }
-  // The next bytes of the stream were placed where the application does not want them any more: to be read.
+  // Takes the next bytes of the stream, placed where the application no longer wants them, for Read().
   void PlacedAside(Bytes bytes);
-  // Payload that comes from now on is dropped.
+  // Drops payload that comes from now on.
   void Refuse() { closed_ = true; }
-  // What is held, too.
+  // Also drops the payload held.
   void Close();
   void DropAll();
   std::optional<uint64_t> PollRelease() { return queue_.PollRelease(); }
 
   [[nodiscard]] bool has_release() const { return queue_.has_release(); }
 
-  // How many are posted while nothing is held: after an enlargement (10.6) fewer than there were.
+  // Returns how many receives are posted while nothing is held: after an enlargement (10.6) fewer than
+  // before.
   [[nodiscard]] uint32_t Window() const;
-  // How many receive Private Buffers should be posted: as many as fit under receive_limit beside what is
-  // held, but always the two that carry no payload (10.5), which the peer's messages give back at once.
+  // Returns how many receive Private Buffers should be posted. As many as fit under receive_limit beside the
+  // data held, but at least the two that carry no payload (10.5): the peer's messages free those two at once.
   [[nodiscard]] uint32_t PostedTarget() const;
-  // Whether one message more than that may be taken: up to twice receive_limit, since a peer may bring it
-  // about again and again.
+  // Returns true if one message more may be held: up to twice receive_limit, because a peer may cause that
+  // again and again.
   [[nodiscard]] bool may_exceed_limit() const { return queue_.held_cost() / 2 < options_.receive_limit; }
   [[nodiscard]] uint64_t readable_bytes() const { return queue_.bytes(); }
-  // As FIONREAD has it: up to an out-of-line mark.
+  // As FIONREAD counts: up to an out-of-line mark.
   [[nodiscard]] uint64_t readable_to_mark() const {
     return urgent_.is_inline() ? readable_bytes() : readable_to_any_mark();
   }
@@ -58,9 +59,9 @@ class SinkHalf {
   }
   [[nodiscard]] bool holds_memory() const { return !queue_.empty(); }
   [[nodiscard]] bool closed() const { return closed_; }
-  // Payload came and was dropped, to this object; no part of the session's state.
+  // Returns true if payload came and was dropped in this object; not part of the session's state.
   [[nodiscard]] bool refused() const { return refused_; }
-  // Where Out-Of-Band bytes stand from now on; one that is here and neither taken nor passed, too.
+  // Sets where Out-Of-Band bytes stand from now on, including one that is here and neither taken nor passed.
   void SetUrgentInline(bool value);
   UrgentSink& urgent() { return urgent_; }
   [[nodiscard]] const UrgentSink& urgent() const { return urgent_; }

@@ -54,8 +54,8 @@ AbortReason SinkOffer::HandleRdmaWrCompl(uint32_t size, const std::optional<STag
   if (invalidated && *invalidated != buffer_.stag) return AbortReason::kBadInvalidate;
   invalidated_ = invalidated.has_value();
   filled_ = size;
-  // It left after the cancel was there: the rest was cancelled, which is acknowledged on its own. Otherwise
-  // the cancel finds nothing, and is ignored.
+  // If the message left the peer after the cancel arrived, the rest was cancelled, and a SinkCancelAck
+  // follows. Otherwise the cancel finds nothing, and the peer ignores it.
   if (cancel_ && acknowledged > *cancel_) ack_expected_ = size < this->size();
   Finish();
   return AbortReason::kNone;
@@ -71,7 +71,7 @@ AbortReason SinkOffer::HandleSinkCancelAck() {
 
 void SinkOffer::HandlePayload() {
   if (!advertised_) ++non_discards_;
-  // What was not known to the peer is given back as well: the reader has to see what came.
+  // A buffer that the peer does not know of is given back as well: the reader must see the data that came.
   if (active_ && reads_ == 0) Finish();
 }
 

@@ -12,11 +12,11 @@
 
 namespace sdp::engine {
 
-// A receive buffer of the application's: filled by RDMA Reads of one SrcAvail (SDP 9.2), or advertised by
-// SinkAvail and written by the peer (9.3), we being the Data Sink. Counts NonDiscards (9.5.1), too.
+// A receive buffer of the application's, where we are the Data Sink. RDMA Reads of one SrcAvail fill it (SDP
+// 9.2), or SinkAvail advertises it and the peer writes it (9.3). Also counts NonDiscards (9.5.1).
 class SinkOffer {
  public:
-  static constexpr uint32_t kMaxReads = 4;  // in flight
+  static constexpr uint32_t kMaxReads = 4;  // RDMA Reads in flight
 
   void Begin(const SinkBuffer& buffer);
   [[nodiscard]] bool active() const { return active_; }
@@ -29,12 +29,12 @@ class SinkOffer {
   }
   [[nodiscard]] bool cancel_due() const { return advertised_ && revoked_ && !cancel_; }
   [[nodiscard]] uint64_t size() const { return buffer_.data.size(); }
-  // Bytes that no read has been posted for.
+  // Returns how many bytes no read has been posted for.
   [[nodiscard]] uint64_t room() const { return active_ && !revoked_ && !advertised_ ? size() - posted_ : 0; }
 
-  // An RDMA Read of `length` bytes of `remote` at `va` is posted.
+  // Returns an RDMA Read of `length` bytes of `remote` at `va`, which counts as posted.
   PostRdmaRead Read(WorkId id, uint32_t length, STag remote, uint64_t va);
-  // The oldest read, if it has this id: how many bytes it brought; else 0.
+  // Completes the oldest read if it has this id, and returns how many bytes it brought; else returns 0.
   uint32_t ReadCompleted(WorkId id);
 
   wire::SinkAvail Advertise();
@@ -44,12 +44,13 @@ class SinkOffer {
   }
   AbortReason HandleRdmaWrCompl(uint32_t size, const std::optional<STag>& invalidated, uint64_t acknowledged);
   AbortReason HandleSinkCancelAck();
-  // A message with payload came. It makes an advertised buffer stale (9.5.1, 1); else it counts.
+  // Handles a message with payload. It makes an advertised buffer stale (9.5.1, 1); otherwise it counts.
   void HandlePayload();
-  // The peer is in Combined Mode and has discarded it (figure 29).
+  // Notes that the peer is in Combined Mode and has discarded the advertisement (figure 29).
   void Unadvertise();
   void Revoke();
-  // The same buffer at another place, its owner's own from now on; how much of it is filled. Revoked as well.
+  // Moves the buffer to `data`, and revokes it. The reader gets the old memory; returns how much of it is
+  // filled.
   uint64_t Move(MutableBytes data);
   [[nodiscard]] bool moved() const { return moved_; }
   [[nodiscard]] Bytes memory() const { return buffer_.data; }
@@ -62,7 +63,7 @@ class SinkOffer {
   friend struct Frozen;
 
   struct Outstanding {
-    uint32_t id = 0;  // the low half of a WorkId: few are outstanding at a time
+    uint32_t id = 0;  // the low half of a WorkId, enough for the few outstanding
     uint32_t length = 0;
   };
 
@@ -76,10 +77,10 @@ class SinkOffer {
   bool moved_ = false;
   bool advertised_ = false;
   bool invalidated_ = false;
-  bool ack_expected_ = false;       // a SinkCancelAck will certainly come: no SinkAvail before it (9.5.5)
+  bool ack_expected_ = false;       // a SinkCancelAck will certainly come; no SinkAvail before it (9.5.5)
   std::optional<uint64_t> cancel_;  // the message that carried the SinkAvailCancel
   std::optional<OfferResult> result_;
-  // Over the connection's life.
+  // Counted over the connection's life.
   uint32_t non_discards_ = 0;
   uint32_t cancels_ = 0;  // SinkAvailCancels that a SinkCancelAck may yet answer
 };

@@ -1,5 +1,5 @@
-// Socket Duplication and Managed Failover (SDP 13), as the engine does it: what is In-Process ends before a
-// suspension, and Resume() makes of the engine one before set-up. The protocol's phases are Suspension's.
+// Socket Duplication and Managed Failover (SDP 13) in the engine: In-Process transfers end before a
+// suspension, and Resume() turns the engine into one before set-up. Suspension keeps the protocol's phases.
 #include <algorithm>
 #include <memory>
 
@@ -10,14 +10,14 @@
 namespace sdp::engine {
 namespace {
 
-// What the peer may have to say after our SuspComm, when no more credit will come: RdmaRdCompl, RdmaWrCompl
-// and SuspCommAck, of which none may use its last credit (10.5).
+// The most messages that the peer may still send after our SuspComm, with no more credit to come:
+// RdmaRdCompl, RdmaWrCompl and SuspCommAck, none of which may use its last credit (10.5).
 constexpr uint32_t kCreditsToSuspend = 4;
 constexpr uint32_t kInitialCredits = 3;  // 10.3
 
 }  // namespace
 
-// 13.1.1, 2: what has to be over before our SuspComm.
+// 13.1.1, 2: returns true if everything that must precede our SuspComm is over.
 bool Rep::suspend_possible() const {
   return established && suspension.ask_due() && !teardown.aborted() && !teardown.over() && !hello_ack_due &&
          !source.has_staged() && nothing_in_process() && credit.may_send_control();
@@ -31,12 +31,12 @@ void Rep::MakeRoomToSuspend() {
   receives_to_post += more;
 }
 
-// What is In-Process is told, and nothing else, for which there might be no credit: the peer gives no more.
+// Completes what is In-Process, and composes nothing else, because the peer grants no more credit.
 bool Rep::PollSuspCommAck(PostSend* post) {
   if (!credit.may_send_control()) return false;
   if (!suspension.only_answer() && PollCompletion(post)) return true;
   if (!nothing_in_process()) return false;
-  // 13.1.1, 3: nothing leaves after it. Advertisements lapse.
+  // 13.1.1, 3: no message follows it. Advertisements lapse.
   LapseOffers();
   Compose(wire::SuspCommAck{}, MessageKind::kControl, 0, post);
   post->signaled = true;
@@ -53,7 +53,7 @@ void Rep::Resume(uint16_t ird, uint16_t new_ord) {
   peer_max_adverts = 0;
   ord = options.ord;
   minor_version = 0;
-  // 13: no advertisement is outstanding. 13.1.1, 6: the Hello initializes what concerns the connection.
+  // 13: no advertisement is outstanding. 13.1.1, 6: the Hello initializes the connection's own state.
   credit = CreditLedger(role);
   credit.SetPosted(std::max(sink.PostedTarget(), kInitialCredits));
   modes = {};
@@ -88,7 +88,7 @@ std::optional<uint16_t> Engine::suspended_port() const { return rep_->suspension
 
 bool Engine::Resume(uint16_t ird, uint16_t ord) {
   if (!suspended() || rep_->teardown.link_up() || !freezable()) return false;
-  // What was lent stays with the old connection.
+  // Lent memory stays with the old connection.
   auto copy = Thaw(Freeze());
   SDP_CHECK(copy.has_value());
   *this = std::move(*copy);

@@ -19,8 +19,8 @@ SourceHalf::Taken SourceHalf::Send(std::span<const Bytes> data, uint32_t capacit
   stall_ = Stall::kNone;
   if (total == 0) return {};
 
-  // An Out-Of-Band byte so far behind cannot be announced by the first message, and takes one more (9.5.3).
-  // With credit for no more than one it waits for the next call.
+  // The first message cannot announce an Out-Of-Band byte this far ahead, so the byte takes one more message
+  // (9.5.3). With credit for one message only, the byte waits for the next call.
   const bool far = out_of_band && total > 65535 && messages > 0;
   const bool hold_back = far && messages == 1;
   if (far && !hold_back) --messages;
@@ -40,7 +40,7 @@ SourceHalf::Taken SourceHalf::Send(std::span<const Bytes> data, uint32_t capacit
 }
 
 size_t SourceHalf::Stage(std::span<const Bytes> data, uint32_t capacity, uint32_t messages, size_t limit) {
-  size_t filled = 0;  // of the message being made up
+  size_t filled = 0;  // bytes of the message being composed
   size_t pieces = 0;
   for (Bytes piece : data) {
     piece = piece.first(std::min(piece.size(), limit - staged_bytes_));
@@ -97,7 +97,7 @@ size_t SourceHalf::TakeStaged(size_t count, PostSend* out) {
 }
 
 void SourceHalf::Reclaim() {
-  SDP_CHECK(!has_staged());  // the owner polls all actions before it calls again
+  SDP_CHECK(!has_staged());  // the owner polls all actions before its next call
   buffer_.Reclaim();
 }
 

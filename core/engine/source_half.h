@@ -12,31 +12,31 @@
 namespace sdp::engine {
 
 // The half-connection in which we are the Data Source: the application's bytes on their way into Data
-// messages by Bcopy (SDP 9.1). What credit lets leave at once is staged: referenced where the application has
-// it. The rest may be copied into the send buffer.
+// messages by Bcopy (SDP 9.1). Bytes that credit lets leave at once are staged: referenced in the
+// application's memory. The rest may be copied into the send buffer.
 class SourceHalf {
  public:
   explicit SourceHalf(uint32_t send_limit) : buffer_(send_limit), send_limit_(send_limit) {}
 
   struct Taken {
     size_t bytes = 0;
-    size_t copied = 0;  // of them, into the buffer
+    size_t copied = 0;  // of these, copied into the buffer
   };
-  // `capacity`: payload of one message; `messages`: how many with payload credit allows now; `small`: the
-  // longest rest that is copied though `keep_all` is false; `ahead`: bytes that leave in another way before
-  // what is taken here.
+  // Takes bytes of `data`. `capacity`: payload of one message; `messages`: how many with payload credit
+  // allows now; `small`: the longest rest that is copied without `keep_all`; `ahead`: bytes that leave in
+  // another way before these.
   Taken Send(std::span<const Bytes> data, uint32_t capacity, uint32_t messages, size_t small, bool keep_all,
              bool out_of_band, uint64_t ahead);
-  // Payload for the next Data message, at most `capacity` bytes: staged bytes first. Sets pieces of `out`;
-  // its size.
+  // Takes the payload of the next Data message, at most `capacity` bytes, staged bytes first. Sets the pieces
+  // of `out`, and returns the size.
   size_t NextPayload(uint32_t capacity, PostSend* out, uint8_t* flags);
-  // Bytes that have to follow, whatever the limit.
+  // Adds bytes that have to follow, beyond the limit if necessary: last, or first.
   void Keep(Bytes data) { buffer_.AppendAll(data); }
   void KeepFirst(Bytes data) { buffer_.PrependAll(data); }
-  // So many bytes of the stream have left in another way.
+  // Counts bytes of the stream that have left in another way.
   void TakenDirectly(uint64_t count) { sent_bytes_ += count; }
   [[nodiscard]] bool has_urgent() const { return !urgent_.empty(); }
-  // An input or command begins: what earlier actions referenced is free.
+  // Begins an input or command: memory that earlier actions referenced is free.
   void Reclaim();
   void Clear();
   void TrimBuffer() { buffer_.Trim(); }
@@ -44,16 +44,16 @@ class SourceHalf {
   [[nodiscard]] bool has_staged() const { return staged_bytes_ != 0; }
   [[nodiscard]] uint64_t pending_bytes() const { return staged_bytes_ + buffer_.size(); }
   [[nodiscard]] const SendBuffer& buffer() const { return buffer_; }
-  // Room worth waking a writer for: a third of the buffer.
+  // Returns true if there is room worth waking a writer for: a third of the buffer.
   [[nodiscard]] bool has_room() const { return buffer_.room() != 0 && buffer_.room() >= send_limit_ / 3; }
-  // An OOB_PEND that a message without payload may carry now, and the taking of it.
+  // Returns true if a message without payload may carry an OOB_PEND now; TakeAnnouncement() takes it.
   [[nodiscard]] bool announcement_due() const { return urgent_.announcement_due(sent_bytes_); }
   uint8_t TakeAnnouncement() { return urgent_.TakeFlags(sent_bytes_, 0); }
-  // The last Send was not taken whole. What the writer waits for, until a Send is.
+  // What the writer waits for after a Send that was not taken whole, until a later Send is.
   enum class Stall : uint8_t { kNone, kCredit, kRoom };
   [[nodiscard]] Stall stall() const { return stall_; }
   void ClearStall() { stall_ = Stall::kNone; }
-  // The same, but also after the stall is over: the writer is expected back.
+  // Returns true after such a Send even when the stall is over: the writer is expected back.
   [[nodiscard]] bool writer_expected() const { return writer_expected_; }
   void ForgetWriter() { writer_expected_ = false; }
   [[nodiscard]] bool IsConsistent() const;
@@ -71,7 +71,7 @@ class SourceHalf {
   absl::InlinedVector<Bytes, 2> staged_;
   size_t staged_next_ = 0;  // index into staged_
   size_t staged_bytes_ = 0;
-  uint64_t sent_bytes_ = 0;  // in messages
+  uint64_t sent_bytes_ = 0;  // bytes of the stream that left in messages
   UrgentSource urgent_;
 };
 

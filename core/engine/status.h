@@ -1,4 +1,4 @@
-// What an engine tells about itself: its state, why it ended, its counters.
+// The values that an engine reports about itself: its state, why it ended, its counters.
 #ifndef SDP_CORE_ENGINE_STATUS_H_
 #define SDP_CORE_ENGINE_STATUS_H_
 
@@ -17,22 +17,20 @@ enum class State : uint8_t {
   kAborted,        // see abort_reason()
 };
 
-enum class Half : uint8_t { kSource, kSink };  // a half-connection, by our role in it
+enum class Half : uint8_t { kSource, kSink };  // a half-connection, named by our role in it
 
-enum class FlowMode : uint8_t {
-  kBuffered = 0,
-  kCombined = 1,
-  kPipelined = 2
-};  // as MCH Mode values (figure 12)
+// The values of MCH's Mode (figure 12).
+enum class FlowMode : uint8_t { kBuffered = 0, kCombined = 1, kPipelined = 2 };
 
-// Why a connection was closed abortively. The names are stable: sdpstat and the log print them (ToString).
+// Why a connection was closed abortively. sdpstat and the log print the names (ToString), so these are
+// stable.
 enum class AbortReason : uint8_t {
   kNone,
-  kLocal,        // the application asked for it
+  kLocal,        // the application asked for the abort
   kPeerAborted,  // AbortConn
   kLinkLost,     // the link ended without a DisConn
   // Violations by the peer:
-  kShortMessage,    // less than its headers
+  kShortMessage,    // shorter than its headers
   kLengthMismatch,  // BSDH Len is not the message's length
   kUnknownMid,
   kUnexpectedMid,       // a message not allowed in this state or mode
@@ -49,13 +47,13 @@ enum class AbortReason : uint8_t {
   kBadModeChange,
   kBadInvalidate,  // the peer invalidated an STag that was not advertised
   kTooManyAdverts,
-  kBadCredit,      // Bufs takes back credit that was given
+  kBadCredit,      // Bufs takes back granted credit
   kBadFlags,       // OOB_PRES where it may not be, or not announced
   kAfterSuspend,   // a message after SuspComm
   kBadCompletion,  // RdmaRdCompl or RdmaWrCompl of more than was advertised
 };
 const char* ToString(AbortReason reason);
-// The peer broke the protocol.
+// Returns true if the peer broke the protocol.
 constexpr bool IsViolation(AbortReason reason) { return reason >= AbortReason::kShortMessage; }
 const char* ToString(State state);
 const char* ToString(FlowMode mode);
@@ -64,7 +62,7 @@ struct Stats {
   FlowMode source_mode = FlowMode::kCombined;  // half-connection in which we are the Data Source
   FlowMode sink_mode = FlowMode::kCombined;
   uint32_t send_credits = 0;       // messages we may send now, reserves included
-  uint32_t posted_receives = 0;    // what Bufs says
+  uint32_t posted_receives = 0;    // the value of Bufs
   uint32_t local_buffer_size = 0;  // our receive Private Buffers
   uint32_t remote_buffer_size = 0;
   uint64_t messages_in = 0, messages_out = 0;
@@ -79,8 +77,8 @@ struct Stats {
   uint64_t gratuitous_updates_out = 0;
   uint64_t send_stalls = 0;      // Send found no credit
   uint64_t buffered_copies = 0;  // bytes copied into the send buffer
-  uint64_t receive_queue = 0;    // bytes received and unread
-  uint64_t send_queue = 0;       // bytes accepted and not handed to the RNIC
+  uint64_t receive_queue = 0;    // bytes received and not yet read
+  uint64_t send_queue = 0;       // bytes accepted and not yet handed to the RNIC
 };
 
 }  // namespace sdp::engine

@@ -4,8 +4,8 @@ namespace sdp::engine {
 
 void Teardown::DisConnTaken() {
   disconn_sent_ = true;
-  // 8.2.1: the second DisConn is followed by the LLP's own teardown; the first one's sender may begin it when
-  // it has the second.
+  // 8.2.1: the sender of the second DisConn then ends the LLP connection. The sender of the first may do so
+  // when it has the second.
   if (over()) due_ = LinkStep::kDisconnect;
 }
 
@@ -19,7 +19,7 @@ void Teardown::Abort(AbortReason reason, bool may_send) {
   if (aborted()) return;
   reason_ = reason;
   if (!link_up_) return;
-  // 8.2.2: AbortConn if and only if DisConn has left. Without credit for it the peer learns from the link.
+  // 8.2.2: AbortConn if and only if DisConn has left. Without credit for it the link's end informs the peer.
   if (disconn_sent_ && may_send && !link_step_taken_) {
     abort_ = AbortStep::kSendAbortConn;
     due_ = LinkStep::kNone;

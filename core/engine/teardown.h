@@ -16,17 +16,17 @@ class Teardown {
   // --- graceful
   void CloseSend() { send_closed_ = true; }
   [[nodiscard]] bool send_closed() const { return send_closed_; }
-  [[nodiscard]] bool disconn_due() const { return send_closed_ && !disconn_sent_; }  // once all data left
+  [[nodiscard]] bool disconn_due() const { return send_closed_ && !disconn_sent_; }  // after all data
   void DisConnTaken();
   void HandleDisConn();
   [[nodiscard]] bool peer_closed() const { return peer_closed_; }
-  // The same, said in the connection that is.
+  // Returns true if the peer has sent its DisConn in the current connection.
   [[nodiscard]] bool peer_done() const { return peer_closed_ && !repeat_expected_; }
-  // Both DisConns are exchanged.
+  // Returns true if both DisConns are exchanged.
   [[nodiscard]] bool over() const { return peer_done() && disconn_sent_; }
 
   // --- abortive
-  // The first reason stands. `may_send`: there is credit for an AbortConn.
+  // Ends abortively; the first reason stays. `may_send`: there is credit for an AbortConn.
   void Abort(AbortReason reason, bool may_send);
   [[nodiscard]] AbortReason reason() const { return reason_; }
   [[nodiscard]] bool aborted() const { return reason_ != AbortReason::kNone; }
@@ -36,15 +36,15 @@ class Teardown {
 
   // --- the link
   void HandleLinkEnd();
-  // The session goes on over another one (13.1.1, 4). There, what has been said with DisConn is said again.
+  // Ends the link of a session that continues over another one (13.1.1, 4). A DisConn is repeated there.
   void LeaveLink();
   void Resume();
   [[nodiscard]] bool link_up() const { return link_up_; }
-  // What to do with the link now; each step is returned once.
+  // Returns what to do with the link now; returns each step once.
   LinkStep TakeLinkStep();
-  // Nothing is left to do but to forget the link.
+  // Returns true if only forgetting the link is left.
   [[nodiscard]] bool done() const { return !link_up_ || link_step_taken_; }
-  // No step is to be taken, and no completion waited for.
+  // Returns true if no step is due and no completion awaited.
   [[nodiscard]] bool at_rest() const { return due_ == LinkStep::kNone && !abort_conn_outstanding(); }
   [[nodiscard]] bool abort_conn_outstanding() const {
     return abort_ == AbortStep::kSendAbortConn || abort_ == AbortStep::kAwaitCompletion;
@@ -58,7 +58,7 @@ class Teardown {
   bool send_closed_ = false;
   bool disconn_sent_ = false;
   bool peer_closed_ = false;
-  bool repeat_expected_ = false;  // peer_closed_ was said in an earlier connection
+  bool repeat_expected_ = false;  // the peer closed in an earlier connection
   bool link_up_ = true;
   bool link_step_taken_ = false;
   AbortReason reason_ = AbortReason::kNone;

@@ -10,18 +10,18 @@
 
 namespace sdp::engine {
 
-// Out-Of-Band bytes on their way out (SDP 9.5.3). Positions count the bytes of the stream from its beginning.
+// Out-Of-Band bytes that we send (SDP 9.5.3). Positions count the bytes of the stream from its beginning.
 class UrgentSource {
  public:
-  // The byte at `position`, later than all before, is Out-Of-Band.
+  // Marks the byte at `position` as Out-Of-Band; it is later than all marks before.
   void Mark(uint64_t position) { marks_.push_back(position); }
-  // How much of `count` bytes from `start` one message may carry: an Out-Of-Band byte is its message's last,
-  // and is announced at most 65535 bytes ahead.
+  // Returns how many of `count` bytes from `start` one message may carry. An Out-Of-Band byte is the last of
+  // its message, and is announced at most 65535 bytes ahead.
   [[nodiscard]] size_t Limit(uint64_t start, size_t count) const;
-  // The flags of the message that carries `count` bytes from `start` (0: none); announces and forgets marks
-  // accordingly.
+  // Returns the flags of the message that carries `count` bytes (maybe 0) from `start`. Announces and forgets
+  // marks accordingly.
   uint8_t TakeFlags(uint64_t start, size_t count);
-  // An announcement is possible now: it should not wait for data.
+  // Returns true if an announcement is possible now: it should not wait for data.
   [[nodiscard]] bool announcement_due(uint64_t start) const;
   [[nodiscard]] bool empty() const { return marks_.empty(); }
   void Clear() {
@@ -33,34 +33,34 @@ class UrgentSource {
   friend struct Frozen;
 
   absl::InlinedVector<uint64_t, 2> marks_;  // not yet sent, in order
-  size_t announced_ = 0;                    // of them, OOB_PEND was sent
+  size_t announced_ = 0;                    // how many of these OOB_PEND has announced
 };
 
-// Out-Of-Band bytes on their way in, with TCP's semantics: one mark, the latest.
+// Out-Of-Band bytes that the peer sends, with TCP's semantics: one mark, the latest.
 class UrgentSink {
  public:
   void set_inline(bool value) { inline_ = value; }
   [[nodiscard]] bool is_inline() const { return inline_; }
-  // kBadFlags: OOB_PRES that nothing announced.
+  // Returns kBadFlags for an OOB_PRES without an announcement.
   AbortReason HandleFlags(uint8_t flags);
-  // The Out-Of-Band byte arrived; it stands, or would stand, at `position` of the stream that the application
-  // reads.
+  // Takes an Out-Of-Band byte that arrived. In the stream that the application reads it stands, or would
+  // stand, at `position`.
   void Arrived(std::byte value, uint64_t position);
-  // The byte at the mark may be read by TakeOob().
+  // Returns true if TakeOob() has a byte.
   [[nodiscard]] bool available() const { return byte_.has_value(); }
   [[nodiscard]] bool pending() const { return announced_ > 0; }
-  // How often one was announced to this object; no part of the session's state.
+  // Returns how many bytes were announced to this object; not part of the session's state.
   [[nodiscard]] uint32_t announcements() const { return announcements_; }
-  // Announced, or here and neither taken nor read past.
+  // Returns true if a byte was announced, or is here and neither taken nor read past.
   [[nodiscard]] bool urgent() const { return pending() || available() || (inline_ && mark_); }
   [[nodiscard]] bool at_mark(uint64_t position) const { return mark_ == position; }
   std::optional<std::byte> Take();
   [[nodiscard]] std::optional<std::byte> peek() const { return byte_; }
-  // Of the latest, unless it was read past: never before what is read next.
+  // Returns the position of the latest byte, unless it was read past: never before the next byte to read.
   [[nodiscard]] std::optional<uint64_t> mark() const { return mark_; }
-  // How many of `count` bytes from `position` may be read at once: not across the mark.
+  // Returns how many of `count` bytes from `position` one read may take: none beyond the mark.
   [[nodiscard]] uint64_t Limit(uint64_t position, uint64_t count) const;
-  // Reading reached `position`.
+  // Notes that reading has reached `position`.
   void Passed(uint64_t position);
 
  private:

@@ -1,5 +1,4 @@
-// Zcopy (SDP 9.2 to 9.5.5): the application's buffers, the peer's advertisements and the modes, brought
-// together.
+// Zcopy (SDP 9.2 to 9.5.5): combines the application's buffers, the peer's advertisements and the modes.
 #include <algorithm>
 
 #include "core/base/check.h"
@@ -19,7 +18,7 @@ bool Rep::wants_source(uint64_t size) const {
       return size > options.source_threshold;
     case FlowMode::kPipelined:
       if (options.await_sink_avail) return size > payload_capacity();
-      // The peer's memory is there: no SrcAvail and no Read go ahead of the data.
+      // The peer's memory is available: the data needs no SrcAvail and no RDMA Read first.
       return size > (adverts.has_sink_avail() ? std::min(options.source_threshold, options.sink_threshold)
                                               : options.source_threshold);
   }
@@ -40,7 +39,7 @@ SinkWish Rep::sink_wish(uint64_t size) const {
              : SinkWish::kNothing;
 }
 
-// 10, 5 and 9.5.1: larger than our receive Private Buffers.
+// 10, 5 and 9.5.1: only a buffer larger than our receive Private Buffers is advertised.
 uint64_t Rep::advertise_above() const { return std::max(options.sink_threshold, resizing.own_size()); }
 
 bool Rep::OfferSource(const SourceBuffer& buffer) {
@@ -115,16 +114,17 @@ void Rep::HandleRdmaWriteCompleted(WorkId id) {
   SettleSource();
 }
 
-// Gives the source buffer back if nothing of it is promised and nothing more is to be done with it.
+// Gives the source buffer back if no part of it is promised and no step is left.
 void Rep::SettleSource() {
   if (!source_offer.active()) return;
   if (source_offer.revoked() && source_offer.moved()) {
-    // What the peer did not take follows all the same. Forced, it need not wait for credit here.
+    // The bytes that the peer did not take still follow. Forced bytes, too, go to the send buffer, and need
+    // no credit here.
     if (!source_offer.advertised() && !source_offer.writing()) KeepMoved();
     return;
   }
   if (source_offer.revoked() && source_offer.forced() != 0) {
-    // 9.2: the data was asked for and has to follow; the caller cannot wait for that.
+    // 9.2: the peer asked for the data, which has to follow; the caller cannot wait for that.
     const uint64_t forced = source_offer.forced();
     source.Keep(source_offer.rest().first(forced));
     source_offer.Finish(forced);
@@ -145,7 +145,7 @@ void Rep::FinishOffers() {
 }
 
 void Rep::KeepMoved() {
-  // Between what was sent before it and what was sent behind it.
+  // The bytes go between those sent before the offer and those sent after it.
   if (sends_behind) {
     source.KeepFirst(source_offer.rest());
   } else {
@@ -174,7 +174,7 @@ void Rep::RevokeSink() {
 AbortReason Rep::HandleSrcAvail(const wire::SrcAvail& advert, uint32_t payload) {
   ++stats.src_avails_in;
   if (teardown.peer_closed()) return AbortReason::kDataAfterDisConn;
-  // The payload is older than what is advertised after it, and is judged by the adverts before.
+  // The payload precedes the advertised bytes, so the earlier advertisements decide about it.
   if (const auto bad = adverts.HandlePayload(payload); bad != AbortReason::kNone) return bad;
   const auto reason = adverts.HandleSrcAvail(advert, payload, modes.sink(), sink_offer.advertised());
   if (reason == AbortReason::kNone && sink.closed()) adverts.ForceBcopy();
@@ -188,7 +188,8 @@ AbortReason Rep::HandleSinkAvail(const wire::SinkAvail& advert, uint32_t payload
   const bool leaving = modes.leaving_pipelined(credit.acknowledged());
   const auto reason = adverts.HandleSinkAvail(advert, modes.source(), leaving);
   if (reason != AbortReason::kNone || !source_offer.advertised()) return reason;
-  // 11.3, 1b; 12.4: the peer has dropped the SrcAvail that crossed it, unless our payload had made it stale.
+  // 11.3, 1b; 12.4: the peer has dropped the SrcAvail that crossed its SinkAvail, unless our payload made
+  // that stale.
   const bool crossed =
       modes.source() == FlowMode::kPipelined
           ? adverts.has_sink_avail()
@@ -205,7 +206,7 @@ AbortReason Rep::HandleSendSm() {
   const auto reason = source_offer.HandleSendSm(credit.acknowledged());
   SettleSource();
   if (reason == AbortReason::kNone && options.follow_hints && modes.source() == FlowMode::kPipelined) {
-    // Its reader does not wait with a buffer: in Combined Mode it gets the first bytes at once.
+    // The peer's reader does not wait with a buffer: in Combined Mode it gets the first bytes at once.
     (void)modes.Request(Half::kSource, FlowMode::kCombined, credit.acknowledged());
   }
   return reason;
@@ -244,7 +245,7 @@ void Rep::HandleSrcAvailCancel() {
 }
 
 bool Rep::PollCompletion(PostSend* post) {
-  // 6.1.2. In either message it is about the half-connection in which we are the Data Sink.
+  // 6.1.2. In both messages the hint is about the half-connection in which we are the Data Sink.
   const uint8_t hint = options.prefer_pipelined && modes.sink() != FlowMode::kBuffered ? wire::kReqPipe : 0;
   if (adverts.rd_compl_due()) {
     const bool cancelling = adverts.cancelling();
@@ -263,9 +264,9 @@ bool Rep::PollCompletion(PostSend* post) {
   return false;
 }
 
-// Answers and cancels: messages without payload that are due before any data.
+// Composes answers and cancels: messages without payload that precede any data.
 bool Rep::PollZcopyControl(PostSend* post) {
-  // 9.2: both sides advertise and nobody receives.
+  // 9.2: both sides advertise and neither receives.
   if (source_offer.advertised() && !sink_offer.active() && !sink_offer.has_result()) adverts.ForceBcopy();
   if (PollCompletion(post)) return true;
   if (adverts.send_sm_due()) {
@@ -294,7 +295,7 @@ bool Rep::PollZcopyControl(PostSend* post) {
   return false;
 }
 
-// A buffer waits for the peer to write it, and only credit may be missing.
+// Returns true if a buffer should be advertised now, and only credit may be missing.
 bool Rep::sink_avail_due() const {
   if (!sink_offer.wants_advertising() || modes.sink() != FlowMode::kPipelined || suspension.under_way())
     return false;
@@ -303,7 +304,7 @@ bool Rep::sink_avail_due() const {
   return !teardown.peer_closed() && adverts_outstanding() < peer_max_adverts;
 }
 
-// Takes buffered data along (9.4).
+// Composes a SinkAvail, with buffered data as its payload if it fits (9.4).
 bool Rep::PollSinkAvail(PostSend* post) {
   if (!sink_avail_due()) return false;
   const uint32_t room = payload_capacity() - wire::SinkAvail::kSize;
@@ -324,7 +325,7 @@ bool Rep::PollSinkAvail(PostSend* post) {
   return true;
 }
 
-// What the application's send buffer does next, when all earlier data has left.
+// Takes the next step of the application's send buffer, once all earlier data has left.
 bool Rep::PollSourceOffer(PostSend* post) {
   if (!source_offer.active() || source_offer.advertised() || source_offer.writing()) return false;
   if (source_offer.forced() != 0) return ComposeOfferData(source_offer.forced(), post);
@@ -337,7 +338,7 @@ bool Rep::PollSourceOffer(PostSend* post) {
       if (!large) return ComposeOfferData(source_offer.left(), post);
       return adverts_outstanding() < peer_max_adverts && PollSrcAvail(/*with_payload=*/true, post);
     case FlowMode::kPipelined:
-      if (adverts.has_sink_avail() || adverts.writing()) return false;  // it is written (11.3, 1a)
+      if (adverts.has_sink_avail() || adverts.writing()) return false;  // the buffer is written (11.3, 1a)
       if (options.await_sink_avail && source_offer.can_wait()) return false;
       if (!large) return ComposeOfferData(source_offer.left(), post);
       return adverts_outstanding() < peer_max_adverts && PollSrcAvail(/*with_payload=*/false, post);
@@ -377,7 +378,8 @@ bool Rep::ComposeOfferData(uint64_t limit, PostSend* post) {
   adverts.PayloadSent();
   stats.bcopy_bytes_out += size;
   NoteDataSent(size, source_offer.left() != 0);
-  // The buffer is given back with the next input or command: until then the action refers to it.
+  // SettleSource() gives an emptied buffer back at once. This action refers to it until the next input or
+  // command.
   return true;
 }
 

@@ -1,5 +1,5 @@
-// The extended headers of SDP messages (SDP 6.2 to 6.5), as values. Layouts are the figures of the draft;
-// every number is big-endian. Rsvd bits are sent as zero and never looked at.
+// The extended headers of SDP messages (SDP 6.2 to 6.5), as values. The layouts are the draft's figures;
+// every number is big-endian. Rsvd bits are sent as zero and never read.
 #ifndef SDP_CORE_WIRE_HEADERS_H_
 #define SDP_CORE_WIRE_HEADERS_H_
 
@@ -13,8 +13,8 @@ namespace sdp::wire {
 
 inline constexpr uint8_t kMajorVersion = 1;
 inline constexpr uint8_t kMinorVersion = 1;
-inline constexpr uint32_t kMaxSize =
-    1u << 31;  // of an advertised buffer (6.3.2.1) and of a Private Buffer (6.2.1.5)
+// The largest advertised buffer (6.3.2.1) and Private Buffer (6.2.1.5), in bytes.
+inline constexpr uint32_t kMaxSize = 1u << 31;
 
 // HH (6.2.1, figure 5) and, without DesRemRcvSz, HAH (6.2.2, figure 6).
 //
@@ -91,13 +91,13 @@ struct HelloAck {
 //
 //  |                              Len                              |
 //  |                              STag                             |
-//  |                           VA (32-63)                          |   bit 63 is the most significant: one
-//  big-endian 64-bit number |                           VA (0-31)                           |
+//  |                           VA (32-63)                          |   VA: one big-endian 64-bit number,
+//  |                           VA (0-31)                           |   bit 63 is the most significant
 struct SrcAvail {
   static constexpr Mid kMid = Mid::kSrcAvail;
   static constexpr size_t kSize = 16;
 
-  uint32_t len = 0;  // of the whole buffer, the part that travels as payload included; 1 to 2^31
+  uint32_t len = 0;  // of the whole buffer, including the part that travels as payload; 1 to 2^31
   STag stag{};
   uint64_t va = 0;
 
@@ -112,7 +112,7 @@ struct SrcAvail {
   friend bool operator==(const SrcAvail&, const SrcAvail&) = default;
 };
 
-// SinkAH (6.3.3, figure 8): as SrcAH, then NonDiscards (32). The longest extended header.
+// SinkAH (6.3.3, figure 8): SrcAH's fields, then NonDiscards (32). This is the longest extended header.
 struct SinkAvail {
   static constexpr Mid kMid = Mid::kSinkAvail;
   static constexpr size_t kSize = 20;
@@ -135,7 +135,7 @@ struct SinkAvail {
   friend bool operator==(const SinkAvail&, const SinkAvail&) = default;
 };
 
-// RWCH (6.3.6, figure 9): Len (32), bytes moved by RDMA Write for the oldest SinkAvail.
+// RWCH (6.3.6, figure 9): Len (32) is the number of bytes moved by RDMA Write for the oldest SinkAvail.
 struct RdmaWrCompl {
   static constexpr Mid kMid = Mid::kRdmaWrCompl;
   static constexpr size_t kSize = 4;
@@ -147,8 +147,8 @@ struct RdmaWrCompl {
   friend bool operator==(const RdmaWrCompl&, const RdmaWrCompl&) = default;
 };
 
-// RRCH (6.3.7, figure 10): Len (32), bytes moved by RDMA Read for the oldest SrcAvail, its payload not
-// counted.
+// RRCH (6.3.7, figure 10): Len (32) is the number of bytes moved by RDMA Read for the oldest SrcAvail,
+// without its payload.
 struct RdmaRdCompl {
   static constexpr Mid kMid = Mid::kRdmaRdCompl;
   static constexpr size_t kSize = 4;
@@ -169,8 +169,8 @@ struct ModeChange {
   static constexpr uint8_t kBuffered = 0, kCombined = 1, kPipelined = 2;  // figure 12; 3 to 7 are reserved
 
   uint8_t mode = kCombined;
-  bool receivers_source =
-      false;  // S: the receiver of this message changes its send half-connection, else its receive half
+  // S: if set, the receiver of this message changes its send half-connection, otherwise its receive half.
+  bool receivers_source = false;
 
   static ModeChange Parse(const BoundedReader<kSize>& r) {
     const auto last = r.Load<uint8_t, 3>();

@@ -18,7 +18,7 @@ Result<Body, WireError> ParseBody(Bytes prefix, uint64_t payload) {
       if (header.len == 0 || header.len > kMaxSize) return unexpected(WireError::kAdvertisedLength);
     }
     if constexpr (std::is_same_v<Header, SrcAvail>) {
-      // 6.3.2.2: the advertised buffer includes what travels as payload.
+      // 6.3.2.2: the advertised buffer includes the bytes that travel as payload.
       if (payload > header.len) return unexpected(WireError::kAdvertisedLength);
     }
     if constexpr (std::is_same_v<Header, ModeChange>) {

@@ -12,7 +12,7 @@
 
 namespace sdp::wire {
 
-// Why bytes are no SDP message.
+// Why bytes are not an SDP message.
 enum class WireError : uint8_t {
   kShort,   // fewer bytes than the headers take
   kLength,  // Len is not the message's length, or names payload where none may be
@@ -20,8 +20,8 @@ enum class WireError : uint8_t {
   kExperimentalMid,
   kAdvertisedLength,  // SrcAvail, SinkAvail: Len is 0 or above 2^31, or less than what SrcAvail itself
                       // carries of the buffer
-  kReservedMode,      // ModeChange: Mode is none of the three
-  kSuspCommConstant,  // SuspComm: a constant is not what it has to be
+  kReservedMode,      // ModeChange: Mode is not one of the three
+  kSuspCommConstant,  // SuspComm: a constant has a wrong value
 };
 const char* ToString(WireError error);
 
@@ -34,27 +34,27 @@ inline constexpr size_t kMaxHeaderSize = Bsdh::kSize + SinkAvail::kSize;
 // The smallest Private Buffer (SDP 10, constraint 4).
 inline constexpr uint32_t kMinPrivateBuffer = kMaxHeaderSize + 1;
 
-// The headers of one SDP message. Its payload is what follows them; nothing is copied.
+// The headers of one SDP message. Its payload follows them in the received bytes; nothing is copied.
 struct Message {
   Bsdh bsdh{};  // bsdh.mid is the MID of `body`
   Body body = Data{};
 
-  [[nodiscard]] size_t header_size() const;  // BSDH and extended header
+  [[nodiscard]] size_t header_size() const;  // bytes of BSDH and extended header
   [[nodiscard]] uint32_t payload_size() const { return bsdh.len - static_cast<uint32_t>(header_size()); }
   friend bool operator==(const Message&, const Message&) = default;
 };
 
-// Reads the headers. `prefix` is the message's beginning, at least min(length, kMaxHeaderSize) bytes of it;
+// Parses the headers. `prefix` is the message's beginning, at least min(length, kMaxHeaderSize) bytes.
 // `length` is the length of the whole message as the LLP delivered it. On success bsdh.len == length, and
-// payload is only where it may be. Values that the draft lets a peer judge (versions, zero credits, modes)
-// are left to the engine.
+// only messages that may have payload have it. The engine judges the values that the draft leaves to a peer
+// (versions, zero credits, modes).
 Result<Message, WireError> Parse(Bytes prefix, uint64_t length);
 
-// Writes both headers and returns their size. Takes `mid` from the body, and everything else, `len` too, as
-// it stands. `out` has at least message.header_size() bytes.
+// Writes both headers and returns their size. Takes `mid` from the body, and all other fields, including
+// `len`, unchanged. `out` has at least message.header_size() bytes.
 size_t SerializeTo(const Message& message, MutableBytes out);
 
-// One line for people: "Data bufs=3 mseq=1 ack=0 payload=16".
+// Returns one line for people: "Data bufs=3 mseq=1 ack=0 payload=16".
 std::string ToString(const Message& message);
 const char* ToString(Mid mid);
 

@@ -1,6 +1,6 @@
-// What one wait on an epoll set does for sockets over kernel RNICs. Before its sleep it looks at their
-// completion queues; after the sleep it tells them what has ended it. Empty, and for nothing, in a set
-// without such sockets.
+// What one wait on an epoll set does for its sockets over kernel RNICs. Before the wait sleeps it looks at
+// their completion queues. After the sleep it tells each socket what ended the sleep. Each wait has its own
+// DeviceSpin; in a set without such sockets it is empty and costs nothing.
 #ifndef SDP_PRELOAD_READINESS_DEVICE_SPIN_H_
 #define SDP_PRELOAD_READINESS_DEVICE_SPIN_H_
 
@@ -14,18 +14,18 @@ namespace sdp::preload {
 
 class DeviceSpin {
  public:
-  // `events`: what the application asked for.
+  // `events`: the epoll events that the application asked for.
   void Add(SocketRef socket, uint32_t events) {
     devices_.push_back({.socket = std::move(socket), .events = events});
   }
-  // Asks each that was added what it has and how long it wants to be looked at.
+  // Asks each added socket for its readiness and for how long it wants to be looked at.
   void Prepare();
   [[nodiscard]] bool any() const { return look_.any(); }
-  // Before the sleep. Of several threads that wait on the set one looks: `turn` says which. A thread that
-  // does not look asks to be woken, and sleeps: the one that looks may find something, and be away with it
-  // for long.
+  // Call before the sleep. If several threads wait on the set, only one looks, and `turn` decides which. A
+  // thread that does not look asks to be woken and sleeps: the looking thread may find something and then be
+  // busy with it for a long time.
   DeviceLook::Outcome Look(LookTurn& turn, Time deadline, bool other_ready, const sigset_t* mask);
-  // Around the sleep, which is none if `deadline` has passed.
+  // Call around the sleep. A wait whose `deadline` has passed does not sleep.
   void FallAsleep(Time deadline);
   void WakeUp();
 
@@ -33,7 +33,7 @@ class DeviceSpin {
   struct Device {
     SocketRef socket;
     uint32_t events;
-    uint64_t read_edge = 0;  // when it was looked at last
+    uint64_t read_edge = 0;  // edge counts at the last look
     uint64_t write_edge = 0;
     bool came = false;
   };

@@ -1,4 +1,4 @@
-// epoll_ctl and epoll_wait: which epoll descriptors have an EpollSet.
+// epoll_ctl and epoll_wait. Keeps the table of which epoll descriptors have an EpollSet.
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -35,16 +35,16 @@ constexpr int kPass = static_cast<int>(kPassThrough);
 DescriptorArray<EpollSet*> by_fd;
 
 std::atomic<int> numbers_in_use{0};
-// Sets that are open, counted by the group of their descriptor (roughly).
+// The number of open sets, counted by the group of their descriptor (roughly).
 std::array<std::atomic<int>, 64> open_sets;
 std::atomic<int>& OpenSets(uint32_t group) { return open_sets[group % open_sets.size()]; }
 
-// Changes of by_fd, and every set there ever was.
+// The table's lock is taken for changes of by_fd; the table owns every set there ever was.
 struct Sets {
   Mutex mutex;
   std::vector<std::unique_ptr<EpollSet>> all;
   std::vector<EpollSet*> retired;                 // may be opened again
-  std::vector<std::pair<int, EpollSet*>> in_use;  // what by_fd says, to walk through
+  std::vector<std::pair<int, EpollSet*>> in_use;  // the entries of by_fd, to walk through
 };
 Sets& sets() {
   alignas(Sets) static std::byte room[sizeof(Sets)];
@@ -52,7 +52,7 @@ Sets& sets() {
   return *instance;
 }
 
-// With the lock held.
+// The caller holds the lock.
 void Enter(Sets& s, int epfd, EpollSet* set) {
   std::atomic<EpollSet*>* const slot = by_fd.FindOrAdd(epfd);
   if (slot == nullptr) return;
@@ -72,8 +72,8 @@ EpollSet* Unused(Sets& s) {
   return s.all.emplace_back(std::make_unique<EpollSet>()).get();
 }
 
-// With the lock held: a number that we do not know may be a duplicate of one that we do, from before that one
-// had a set.
+// The caller holds the lock. An unknown number may be a duplicate of a known one, made before that one had a
+// set.
 bool FindDuplicate(Sets& s, int epfd) {
   for (const auto& [number, set] : s.in_use) {
     if (!set->Serves(epfd)) continue;
@@ -88,7 +88,8 @@ bool Known(int epfd) {
   return slot != nullptr && slot->load() != nullptr;
 }
 
-// The set of `epfd`, made, for EPOLL_CTL_ADD, if there is none. Empty with errno if it cannot be made.
+// Returns the set of `epfd`. For EPOLL_CTL_ADD makes one if there is none. Returns nothing, with errno, if
+// that fails.
 EpollSetRef FindOrOpen(int epfd, int operation) {
   Sets& s = sets();
   {
@@ -108,8 +109,8 @@ EpollSetRef FindOrOpen(int epfd, int operation) {
   return found;
 }
 
-// Takes the events of our own out of what the kernel reported, and notes whose they are. False if there were
-// none.
+// Removes the library's own events from those that the kernel reported, and notes whose they are. Returns
+// false if there were none.
 bool DropCookies(int epfd, epoll_event* events, int* count) {
   Sets& s = sets();
   std::lock_guard lock(s.mutex);
@@ -127,7 +128,7 @@ bool DropCookies(int epfd, epoll_event* events, int* count) {
 
 }  // namespace
 
-// In order with what counts sleepers (plain_sleep.h).
+// Sequentially consistent with the count of sleepers (plain_sleep.h).
 bool HaveEpollSets() { return numbers_in_use.load(std::memory_order_seq_cst) != 0; }
 
 EpollSetRef EpollSetRef::Find(int epfd) {
@@ -169,7 +170,8 @@ bool AnEpollSetHasData(int epfd, uint64_t data) {
 }
 
 int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
-  // A socket that was registered as ours and fell back since is the kernel's now, as is everything else.
+  // A socket that was registered as managed and has fallen back since belongs to the kernel, as everything
+  // else does.
   Nestings::Note(epfd, operation, fd, event);
   if (!FdTable::Has(fd)) return kPass;
   EpollSetRef set = EpollSetRef::Find(epfd);
@@ -182,11 +184,11 @@ int EpollCtl(int epfd, int operation, int fd, epoll_event* event) {
 
 namespace {
 
-// What to answer where the kernel has given a sleeper without a set `count` events.
+// Returns the answer after the kernel has given `count` events to a sleeper without a set.
 int AfterPlain(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask,
                int count) {
   if (count < 0 || !HaveEpollSets()) return count;
-  // The set may have come while this thread slept: what it wakes the thread with is no event of the
+  // The set may have come while this thread slept. The event by which the set wakes the thread is not the
   // application's.
   if (count > 0 && (!DropCookies(epfd, events, &count) || count > 0)) return count;
   const EpollSetRef set = FindEpollSet(epfd);
@@ -198,7 +200,7 @@ int WaitPlain(int epfd, epoll_event* events, int max_events, Time deadline, cons
   {
     const PlainSleep sleep(epfd);
     timespec storage;
-    // A set that has come before this thread was counted would not wake it.
+    // A set that came before this thread was counted would not wake it.
     const bool set_came = static_cast<bool>(FindEpollSet(epfd));
     if (!set_came) count = WaitForEpoll(epfd, events, max_events, Remaining(deadline, &storage), mask);
   }
@@ -239,7 +241,7 @@ int EpollWaitBeforeSockets(int epfd, epoll_event* events, int max_events, const 
   int count;
   {
     const PlainSleep sleep(epfd);
-    // A set that has come before this thread was counted would not wake it.
+    // A set that came before this thread was counted would not wake it.
     count = HaveEpollSets() && FindEpollSet(epfd) ? 0 : wait(arguments);
   }
   const int result = AfterPlain(epfd, events, max_events, deadline, mask, count);
@@ -271,7 +273,7 @@ void EpollForget(int fd) {
     s.in_use.erase(gone);
     by_fd.Find(fd)->store(nullptr, std::memory_order_seq_cst);
     numbers_in_use.store(static_cast<int>(s.in_use.size()));
-    // A duplicated epoll descriptor lives on under its other numbers.
+    // A duplicated epoll descriptor remains open under its other numbers.
     const auto other = std::find_if(s.in_use.begin(), s.in_use.end(),
                                     [&](const auto& entry) { return entry.second == set; });
     if (other != s.in_use.end()) {

@@ -1,4 +1,4 @@
-// epoll_ctl on an epoll set, and what becomes of registrations when descriptors close.
+// epoll_ctl on an epoll set, and the registrations' fate when descriptors close.
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -46,7 +46,7 @@ int EpollSet::Add(int fd, StreamSocket* socket, const epoll_event& event) {
     if (!sockets_.Add(fd, socket, {.events = event.events, .data = event.data})) return Fail(EEXIST);
     kick_.Give();
   }
-  // Plain: it fell back to TCP this moment, before it knew of us.
+  // kPlain: the socket fell back to TCP just now, before it knew of this set.
   if (socket->AddObserver(this, fd) == StreamSocket::State::kPlain) OnPlain(fd);
   return 0;
 }
@@ -98,7 +98,7 @@ void EpollSet::Forget(int fd) {
   listeners_.Forget(fd);
 }
 
-// The number is closed, the socket is not: the registration goes on, out of epoll_ctl's reach.
+// The number is closed, the socket is not. The registration continues, out of epoll_ctl's reach.
 void EpollSet::KeepForDuplicate(int duplicate, SocketRef socket, const Asked& asked) {
   const int link = HiddenFds::Duplicate(duplicate);
   if (link < 0) return;

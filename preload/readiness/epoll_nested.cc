@@ -1,6 +1,6 @@
-// Epoll sets inside epoll sets. The kernel calls an inner set readable for bytes of a link, too, that are no
-// news to the program, and tells of an edge when it is kicked for what it has told already: what it reports
-// of inner sets is looked at before the program gets it.
+// Epoll sets inside epoll sets. The kernel also calls an inner set readable for bytes of a link that are no
+// news to the program. A kick for an event that was reported already makes the kernel report an edge. So the
+// library checks what the kernel reports of inner sets before the program gets it.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -33,16 +33,16 @@
 namespace sdp::preload {
 namespace {
 
-// An epoll descriptor, with a set or without, that was put into another.
+// An epoll descriptor, with or without a set, that was put into another.
 struct Nesting {
-  int outer;  // a number of it
+  int outer;  // a number of the outer descriptor
   int inner;
   epoll_event event;
-  // No other registration of the outer one has the same data: an event with it is this one's. Asked for when
-  // that first matters: a program without TCP sockets nests sets, too.
+  // Whether no other registration of the outer descriptor has the same data, so that an event with it is this
+  // one's. Found out (`asked`) only when it first matters: programs without TCP sockets nest sets, too.
   bool asked = false;
   bool alone = false;
-  bool renamed = false;  // the number is closed that the kernel knows the inner one by; a duplicate keeps it
+  bool renamed = false;  // the kernel's number for the inner one is closed; a duplicate keeps it
 
   [[nodiscard]] bool IsOf(int epfd, int fd) const {
     return EpollNumbers::AreDuplicates(outer, epfd) && inner == fd && !renamed;
@@ -53,8 +53,7 @@ constinit std::atomic<bool> any{false};
 
 struct Table {
   Mutex mutex;
-  absl::InlinedVector<Nesting, 16>
-      nested;  // programs without TCP sockets have some, too, and allocate nothing for it
+  absl::InlinedVector<Nesting, 16> nested;  // inline, since programs without TCP sockets have nestings, too
 };
 Table& table() {
   alignas(Table) static std::byte room[sizeof(Table)];
@@ -64,7 +63,8 @@ Table& table() {
 
 bool IsEpoll(int fd) {
   if (EpollNumbers::GroupOf(fd) != 0) return true;
-  // Made behind our back, perhaps. What has a file type is none.
+  // The descriptor may have been made without the library's knowledge. One with a file type is no epoll
+  // descriptor.
   struct stat status {};
   if (Confined() || fstat(fd, &status) != 0 || (status.st_mode & S_IFMT) != 0) return false;
   constexpr std::string_view kEpoll = "anon_inode:[eventpoll]";
@@ -77,7 +77,8 @@ bool IsEpoll(int fd) {
   return length > 0 && std::string_view(target, static_cast<size_t>(length)) == kEpoll;
 }
 
-// Whether the kernel knows no registration of `epfd` with this data but that of `fd`. Not to know is no.
+// Returns whether the kernel has no registration of `epfd` with this data except that of `fd`. Returns false
+// if that cannot be found out.
 bool KernelKnowsNoOther(int epfd, int fd, uint64_t data) {
   char path[40];
   snprintf(path, sizeof path, "/proc/self/fdinfo/%d", epfd);
@@ -109,8 +110,8 @@ bool KernelKnowsNoOther(int epfd, int fd, uint64_t data) {
   return alone && got == 0;
 }
 
-// The registration of an inner set that an event of `epfd` tells of, if that may turn out to have nothing to
-// report.
+// Returns the registration of the inner set that an event of `epfd` reports, if the set may turn out to have
+// nothing to report.
 std::optional<Nesting> NestingOf(int epfd, const epoll_event& event) {
   Table& t = table();
   std::lock_guard lock(t.mutex);
@@ -124,19 +125,19 @@ std::optional<Nesting> NestingOf(int epfd, const epoll_event& event) {
   return std::nullopt;
 }
 
-// The kernel has taken the only shot for nothing. False: it cannot have it back.
+// The kernel has used up an EPOLLONESHOT for nothing. Returns false if it cannot be armed again.
 bool GiveShotBack(int epfd, const Nesting& nesting) {
   if (nesting.renamed) return false;
   epoll_event event = nesting.event;
   return real.epoll_ctl(epfd, EPOLL_CTL_MOD, nesting.inner, &event) == 0;
 }
 
-// The kernel lets no more sets be inside one another. What it refused for that, or for a circle, may be in
-// the table.
+// The kernel nests sets no deeper than this. The table may hold a nesting that the kernel refused because of
+// the depth or of a circle.
 constexpr int kDeepest = 5;
 
-// Lets the sets in `epfd`, at whatever depth, take in what they were woken for: those with nothing to report
-// are readable to the kernel no more. Whether there are any.
+// Lets the sets in `epfd`, at any depth, take in what they were woken for. The kernel no longer calls sets
+// without anything to report readable. Returns whether there are inner sets.
 bool SettleInside(int epfd, int depth) {
   if (depth == kDeepest || !any.load(std::memory_order_relaxed)) return false;
   absl::InlinedVector<int, 16> inner;
@@ -154,8 +155,8 @@ bool SettleInside(int epfd, int depth) {
   return !inner.empty();
 }
 
-// An inner set that is among the first `told` already is one event; the new end of [told, end). Other
-// registrations may have data in common.
+// Joins events in [told, end) of an inner set that is already among the first `told`. Returns the new end.
+// Other registrations may share their data.
 int Merge(int epfd, epoll_event* events, int told, int end) {
   int kept = told;
   for (int i = told; i < end; ++i) {
@@ -208,7 +209,7 @@ void Nestings::Note(int epfd, int operation, int fd, const epoll_event* event) {
   if (const EpollSetRef set = FindEpollSet(fd)) set->SetNested();
 }
 
-// A duplicate keeps what is registered, whichever of its numbers was passed then.
+// A duplicate keeps the registrations alive, whichever number was passed for them.
 void Nestings::Forget(int fd) {
   if (!any.load(std::memory_order_relaxed)) return;
   Table& t = table();
@@ -249,7 +250,7 @@ int Nestings::Settle(int epfd, epoll_event* events, int count, int max_events) {
   };
   int kept = static_cast<int>(std::remove_if(events, events + count, is_idle) - events);
   if (!edges || kept == max_events) return kept;
-  // What has been taken in has kicked its set, which is no other edge than the one that is reported here.
+  // Taking events in has kicked the inner set. That kick is the edge that is reported here, not another one.
   const int more = std::max(EpollWaitAtOnce(epfd, events + kept, max_events - kept), 0);
   const int end = Merge(epfd, events, kept, kept + more);
   return static_cast<int>(std::remove_if(events + kept, events + end, is_idle) - events);

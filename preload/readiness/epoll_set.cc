@@ -15,8 +15,8 @@
 namespace sdp::preload {
 namespace {
 
-// Links that progress in one round: few, so that the application answers the first while the last still come
-// in.
+// The number of links that progress in one round. Small, so that the application answers the first while the
+// last still come in.
 constexpr int kBatch = 8;
 
 }  // namespace
@@ -83,9 +83,9 @@ void EpollSet::OnWatch(int fd, int link_fd, short events) {
   if (Entry* const entry = sockets_.Find(fd)) sockets_.Watch(fd, *entry, link_fd, events);
 }
 
-// The kernel takes over, with what the application asked for.
+// The kernel takes over, with the events that the application asked for.
 void EpollSet::OnPlain(int fd) {
-  SocketRef socket;  // dropped behind the lock
+  SocketRef socket;  // dropped after the lock
   std::lock_guard lock(mutex_);
   Entry* const entry = sockets_.Find(fd);
   if (entry == nullptr) return;
@@ -96,11 +96,11 @@ void EpollSet::OnPlain(int fd) {
   real.epoll_ctl(epfd_, EPOLL_CTL_ADD, Registrations::NumberOf(fd, *entry), &event);
   errno = saved;
   socket = std::move(entry->socket);
-  // The kernel keeps its registration as long as the duplicate that keeps ours.
+  // The kernel's registration lives as long as the duplicate that keeps the library's.
   if (const int link = std::exchange(entry->link, -1); link >= 0) HiddenFds::Close(link);
 }
 
-// From here on the kernel answers for it, as for any listener.
+// From here on the kernel reports this socket, like any listener.
 void EpollSet::OnListen(int key, const StreamSocket::Readiness& readiness) {
   epoll_event event{};
   int epfd;
@@ -150,7 +150,7 @@ SocketRef EpollSet::SocketOfLink(int key) {
   std::lock_guard lock(mutex_);
   Entry* const entry = sockets_.Find(key);
   if (entry == nullptr) {
-    sockets_.UnwatchDeleted(key);  // deleted by the application a while ago: now it is worth the call
+    sockets_.UnwatchDeleted(key);  // deleted by the application earlier: now worth the call
     return {};
   }
   sockets_.MakeCandidate(key, *entry);
@@ -192,18 +192,18 @@ bool EpollSet::AnyHolds() {
   return false;
 }
 
-// It reports nothing, so that the kick stays as long as anything holds: to sets around this one it is what
-// the kernel calls level-triggered.
+// Reports nothing, so the kick stays while any socket holds something. To outer sets it is then
+// level-triggered.
 bool EpollSet::ProgressAndCheck() {
   const bool kicked = ProgressLinks(/*take_kick=*/false);
   (void)LookAtShared();
   if (!AnyHolds()) {
     if (!kicked) return false;
     kick_.Take();
-    // What has come since was perhaps kicked for with what has just been taken in.
+    // A change since then may have been covered by the kick just taken.
     if (!AnyHolds()) return false;
   }
-  // Not where it is kicked already: each kick is another event to an edge-triggered set around this one.
+  // No kick if one is given already: each kick is another event to an edge-triggered outer set.
   if (kick_.nested() && !kick_.given()) {
     std::lock_guard lock(mutex_);
     kick_.Give();

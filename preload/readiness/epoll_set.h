@@ -1,21 +1,22 @@
 // What the library adds to one of the application's epoll descriptors.
 //
-// The application's epoll descriptor stays a kernel epoll: whatever is not an SDP socket is registered there
-// as ever, so it works shared, nested and inherited. SDP sockets are registered in an inner epoll descriptor,
-// which is itself registered in the application's with a cookie no program can use. When the cookie comes up,
-// the inner descriptor says which links have something; the sockets take it, and what the application asked
-// to hear of is reported.
+// The application's epoll descriptor stays a kernel epoll. Everything but SDP sockets is registered there as
+// usual, so the descriptor still works when it is shared, nested or inherited. SDP sockets are registered in
+// an inner epoll descriptor. The inner descriptor is itself registered in the application's, with a cookie
+// that no program can use. When a wait reports the cookie, the inner descriptor says which links have
+// something. The sockets take it, and the wait reports what the application asked for.
 //
 //   application's epoll ─┬─ its other descriptors
-//                        ├─ conventional listeners and what tells of their SDP connections
+//                        ├─ conventional listeners, and the queues of their SDP connections
 //                        └─ inner epoll (cookie) ─┬─ links of SDP sockets
-//                                                 ├─ SDP listeners: a connection, which may never say Hello
-//                                                 └─ kick: an eventfd: readiness from another thread's call
+//                                                 ├─ SDP listeners: a peer connects, perhaps without a Hello
+//                                                 └─ kick: an eventfd; readiness from another thread's call
 //
-// The parts are Registrations (SDP sockets), ListenerRegistrations, Kick, and DeviceSpin for each wait; this
-// class has the inner epoll, the lock, and the order in which a wait goes through the parts.
+// Registrations holds the SDP sockets, ListenerRegistrations the listeners; Kick wakes other threads, and
+// each wait has a DeviceSpin. This class owns the inner epoll and the lock, and it fixes the order in which a
+// wait visits the parts.
 //
-// Locks: `mutex_` is the last in every order; sockets are called without it.
+// Locks: `mutex_` comes last in every lock order. The set calls sockets without it.
 #ifndef SDP_PRELOAD_READINESS_EPOLL_SET_H_
 #define SDP_PRELOAD_READINESS_EPOLL_SET_H_
 
@@ -38,54 +39,55 @@ namespace sdp::preload {
 
 class EpollSet final : public ReadinessObserver {
  public:
-  // Makes the set serve the epoll descriptor `epfd`; false with errno if it is none, or no descriptor is
-  // left.
+  // Makes the set serve the epoll descriptor `epfd`. Returns false with errno if `epfd` is no epoll
+  // descriptor or if no descriptor is left.
   bool Open(int epfd);
-  // The epoll descriptor is closed for good: detaches from every socket, and may be opened again for another.
+  // The epoll descriptor is closed for good. Detaches the set from every socket; Open() may then be called
+  // again.
   void Close();
 
-  // What an event of the inner descriptor carries: an address of this library's, which no data of the
-  // application's is. Sets live for ever.
+  // The data of the inner descriptor's event: an address inside this library, which cannot be the
+  // application's data. Sets are never freed.
   [[nodiscard]] uint64_t Cookie() const { return reinterpret_cast<uint64_t>(this); }
   // See ListenerRegistrations::Merge.
   int MergeListeners(epoll_event* events, int first, int end) { return listeners_.Merge(events, first, end); }
-  // Whether `epfd` is a duplicate, made behind our back, of the descriptor it serves.
+  // Returns whether `epfd` is a duplicate of the served descriptor, made without the library's knowledge.
   bool Serves(int epfd);
-  // Of its descriptor: see plain_sleep.h.
+  // The group of the served descriptor: see plain_sleep.h.
   [[nodiscard]] uint32_t group() const { return group_; }
-  // The number it was known by is closed; it is now to be known by `epfd`, a duplicate.
+  // The number in `epfd_` is closed; `epfd`, a duplicate, takes its place.
   void SetNumber(int epfd);
 
-  // A managed socket is registered with this data.
+  // Returns whether a managed socket is registered with this data.
   [[nodiscard]] bool HasData(uint64_t data);
-  // EPOLL_CTL_* of a managed socket.
+  // EPOLL_CTL_* for a managed socket.
   int Control(int epfd, int operation, int fd, epoll_event* event);
   // The application has closed the number `fd`.
   void Forget(int fd);
   int Wait(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask);
-  // It is, or may be, in another epoll set: from now on it is readable to the kernel whenever there may be
-  // something of ours to report.
+  // The set is, or may be, inside another epoll set. From now on the kernel calls it readable whenever one of
+  // its sockets may have something to report.
   void SetNested();
-  // While a thread sleeps in poll for the epoll descriptor itself.
+  // Call around a poll that sleeps on the epoll descriptor itself.
   void AddSleeper() { kick_.AddSleeper(); }
   void RemoveSleeper() { kick_.RemoveSleeper(); }
-  // For poll on the epoll descriptor itself: whether a wait would report something of ours at once.
+  // For poll on the epoll descriptor itself: returns whether a wait would report an SDP socket at once.
   bool ProgressAndCheck();
-  // Several processes hold a connection in it: a thread that sleeps in poll for the epoll descriptor looks
-  // again soon.
+  // Returns whether several processes hold one of the set's connections. A thread that polls the epoll
+  // descriptor then looks again soon.
   [[nodiscard]] bool HasShared() const { return sockets_.HasShared(); }
 
-  // ReadinessObserver, with the socket's lock held.
+  // ReadinessObserver; the caller holds the socket's lock.
   void OnChange(int fd) override;
   void OnWatch(int fd, int link_fd, short events) override;
   void OnPlain(int fd) override;
 
-  // Threads that are in a call on the set; see EpollSetRef.
+  // The number of threads that are in a call on the set; see EpollSetRef.
   std::atomic<int> users{0};
 
   void LockForFork() { mutex_.lock(); }
-  // In the child, locked: the inner epoll is the parent's too, and its registrations are the parent's
-  // business.
+  // Call in the child of a fork, with the lock held. The inner epoll is the parent's too, so its
+  // registrations are left to the parent.
   void DisownAfterFork() { sockets_.Disown(); }
   void UnlockAfterFork() { mutex_.unlock(); }
 
@@ -94,29 +96,29 @@ class EpollSet final : public ReadinessObserver {
   using Asked = Registrations::Asked;
   using Entry = Registrations::Entry;
 
-  // What the kick is marked with in the inner epoll, beside descriptor numbers.
+  // Marks the kick in the inner epoll, where other entries carry descriptor numbers.
   static constexpr uint64_t kKickTag = ~uint64_t{0};
 
   bool TryToOpen(int epfd);
   int Add(int fd, StreamSocket* socket, const epoll_event& event);
   int Modify(int fd, const epoll_event& event);
   int Delete(int fd);
-  // The registration `key` is over, whatever keeps its socket open.
+  // Ends the registration `key`, even if something else keeps its socket open.
   void Drop(int key);
   void KeepForDuplicate(int duplicate, SocketRef socket, const Asked& asked);
-  // A registered socket listens now.
+  // A registered socket has become a listener.
   void OnListen(int key, const StreamSocket::Readiness& readiness);
-  // Lets the links that have something make progress: their sockets become candidates. Returns whether there
-  // is a kick; it is taken in only on demand.
+  // Lets the links that have something make progress, and makes their sockets candidates. Returns whether the
+  // kick was given, and takes it only if `take_kick`.
   bool ProgressLinks(bool take_kick);
-  // Returns the socket that a link in the inner epoll belongs to, which becomes a candidate.
+  // Returns the socket that owns a link in the inner epoll, and makes that socket a candidate.
   SocketRef SocketOfLink(int key);
   bool HasCandidates();
-  bool AnyHolds();  // of the candidates, which they stay
+  bool AnyHolds();  // looks at the candidates and keeps them
   // See Registrations::LookAtShared.
   Time LookAtShared();
 
-  int epfd_ = -1;  // a number it is known by; for registrations made outside a call on it
+  int epfd_ = -1;  // a number of the served descriptor, for registrations made outside a call
   uint32_t group_ = 0;
   std::atomic<int> inner_{-1};
   std::atomic<bool> kernel_turn_{false};

@@ -17,15 +17,15 @@
 
 namespace sdp::preload {
 
-// One call. Its events are those of our sockets first, then the kernel's; no registration comes twice in one
-// answer, since a program that closes on the first event would meet its own freed data in the second.
+// One call. Its events are those of our sockets first, then the kernel's. No registration appears twice in
+// one answer: a program that closes on the first event would meet its own freed data in the second.
 class EpollSet::WaitCall {
  public:
   WaitCall(EpollSet& set, int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask)
       : set_(set), epfd_(epfd), events_(events), max_events_(max_events), deadline_(deadline), mask_(mask) {}
-  // However the call ends. It has taken the kick in; other sets have to see what still holds, and so does the
-  // next thread that sleeps in this one: the kernel wakes that one, too, for what has found no room, and for
-  // what is level-triggered.
+  // Runs however the call ends. The call has taken the kick, so outer sets and the next thread that sleeps
+  // for this set have to learn what still holds. The kernel, too, wakes the next thread for events that found
+  // no room, and for level-triggered ones.
   ~WaitCall() {
     if (!set_.kick_.heard()) return;
     std::lock_guard lock(set_.mutex_);
@@ -37,16 +37,17 @@ class EpollSet::WaitCall {
   int Run();
 
  private:
-  // Reports candidates that have what the application waits for, behind the events that are there already;
-  // the others are candidates no more.
+  // Reports candidates that have what the application waits for, after the events already there. The others
+  // are no longer candidates.
   void Report();
-  // False: another registration, or nothing, is reported for this candidate.
+  // Reports one candidate, unless it has nothing; an event of `earlier` for the same registration is extended
+  // instead.
   void ReportCandidate(int key, StreamSocket* socket, size_t earlier);
-  // Looks at the queues of kernel RNICs. False: a signal handler has run.
+  // Looks at the queues of kernel RNICs. Returns false if a signal handler has run.
   bool LookAtDevices(DeviceSpin* devices);
-  // Asks the kernel, in a sleep where nothing is there yet; -1 with errno.
+  // Asks the kernel, and sleeps if nothing is there yet. Returns -1 with errno.
   int AskKernel(Time undone, DeviceSpin* devices);
-  // Takes in `count` events of the kernel's, behind those that are there. Returns whether the inner epoll has
+  // Takes in `count` events of the kernel's, after those already there. Returns whether the inner epoll has
   // something.
   bool TakeIn(int count);
 
@@ -64,8 +65,7 @@ class EpollSet::WaitCall {
 int EpollSet::WaitCall::Run() {
   for (;;) {
     const Time undone = Background::RunInline();
-    // Where our sockets alone fill the caller's array, the kernel's descriptors have the first turn of the
-    // next wait.
+    // If our sockets alone fill the caller's array, the kernel's descriptors come first in the next wait.
     const bool kernel_first = set_.kernel_turn_.exchange(false, std::memory_order_relaxed);
     count_ = 0;
     if (!kernel_first) Report();
@@ -107,7 +107,7 @@ int EpollSet::WaitCall::AskKernel(Time undone, DeviceSpin* devices) {
   if (count_ > 0) return WaitForEpoll(epfd_, events_ + count_, max_events_ - count_, &storage, mask_);
   const CountedSleeper counted(set_.kick_);
   const Time look = set_.LookAtShared();
-  // A change after Report and before the sleep was not kicked for: look once more, now as a sleeper.
+  // A change after Report and before the sleep gave no kick: look once more, now counted as a sleeper.
   const timespec* const timeout =
       set_.HasCandidates() ? &storage : Remaining(std::min({deadline_, undone, look}), &storage);
   devices->FallAsleep(deadline_);
@@ -137,7 +137,7 @@ void EpollSet::WaitCall::Report() {
   for (; next < work.size() && count_ < max_events_ && MayWrite(&events_[count_], sizeof *events_); ++next)
     ReportCandidate(work[next].first, static_cast<StreamSocket*>(work[next].second.get()), earlier);
   if (next == work.size()) return;
-  // No room for these: they come first the next time, ahead of those that have had their turn.
+  // There is no room for these. Next time they come first, ahead of candidates that have had their turn.
   std::lock_guard lock(set_.mutex_);
   set_.sockets_.PutBack(work, next);
 }
@@ -160,11 +160,11 @@ void EpollSet::WaitCall::ReportCandidate(int key, StreamSocket* socket, size_t e
 }
 
 int EpollSet::Wait(int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask) {
-  // A cancellation ends it before it has taken an event, or in its sleep.
+  // A cancellation ends the call before it has taken an event, or in its sleep.
   pthread_testcancel();
   const CancelledInSleepsOnly whole;
   if (!MayWrite(events, sizeof *events))
-    return Fail(EFAULT);  // of the others it is found out one by one, as the kernel does
+    return Fail(EFAULT);  // the other entries are checked one by one, as the kernel does
   return WaitCall(*this, epfd, events, max_events, deadline, mask).Run();
 }
 

@@ -3,12 +3,12 @@
 
 namespace sdp::preload {
 
-// Around fork(): no thread is half-way through a change of the epoll sets. The table's lock comes before the
-// sockets', the sets' own after them.
+// Locks around fork(), so that no thread is half-way through a change of the epoll sets. The lock order is:
+// the table, the sockets, the sets.
 void LockEpollTableForFork();
 void LockEpollSetsForFork();
 void UnlockReadinessAfterFork();
-// In the child, before that.
+// Call in the child, before UnlockReadinessAfterFork().
 void DisownEpollSetsAfterFork();
 
 }  // namespace sdp::preload

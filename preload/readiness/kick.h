@@ -1,6 +1,6 @@
-// How threads and other sets hear of what an epoll set has to report: by an eventfd in the set's inner epoll.
-// A kick costs a system call, so it is given only while a thread sleeps in the kernel for the set, or another
-// set is around it.
+// Tells sleeping threads and outer sets that an epoll set has something to report, through an eventfd in the
+// set's inner epoll. A kick costs a system call. So Kick makes it only while a thread sleeps in the kernel
+// for the set, or while another set contains it. Give() needs the set's lock.
 #ifndef SDP_PRELOAD_READINESS_KICK_H_
 #define SDP_PRELOAD_READINESS_KICK_H_
 
@@ -11,24 +11,25 @@ namespace sdp::preload {
 
 class Kick {
  public:
-  // For an epoll descriptor of this group (plain_sleep.h). False with errno: no descriptor is left.
+  // Opens the eventfd for an epoll descriptor of this group (plain_sleep.h). Returns false with errno if no
+  // descriptor is left.
   bool Open(uint32_t group);
   void Close();
   [[nodiscard]] int fd() const { return fd_.load(); }
 
-  // While a thread sleeps for the set.
+  // Call around a sleep for the set.
   void AddSleeper() { sleepers_.fetch_add(1); }
   void RemoveSleeper() { sleepers_.fetch_sub(1); }
-  // The set is, or may be, in another one.
+  // The set is, or may be, inside another set.
   void SetNested() { nested_ = true; }
   [[nodiscard]] bool nested() const { return nested_.load(); }
-  // A thread or another set would hear of a kick.
+  // Returns whether a thread or an outer set would notice a kick.
   [[nodiscard]] bool heard() const;
 
   // Wakes the threads that sleep in the kernel for the set. Keeps errno.
   void Give();
   void Take();
-  // It is given, and not taken yet.
+  // Returns whether a kick was given that no thread has taken yet.
   [[nodiscard]] bool given() const;
 
  private:
@@ -38,7 +39,7 @@ class Kick {
   uint32_t group_ = 0;
 };
 
-// Counts the calling thread as a sleeper; also where the thread is cancelled.
+// Counts the calling thread as a sleeper. The count is also undone when the thread is cancelled.
 class CountedSleeper {
  public:
   explicit CountedSleeper(Kick& kick) : kick_(kick) { kick_.AddSleeper(); }

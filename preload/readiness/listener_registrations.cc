@@ -11,8 +11,8 @@
 namespace sdp::preload {
 namespace {
 
-// A queue is readable, in the kernel's one word for it, where a listener is in two, and writable, which a
-// listener never is.
+// A listener is readable in two words, a queue in only one of them, EPOLLIN. A queue is also writable, which
+// a listener never is.
 constexpr uint32_t kReadable = EPOLLIN | EPOLLRDNORM;
 constexpr uint32_t kNoQueues = EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;
 
@@ -45,7 +45,7 @@ int ListenerRegistrations::ControlTagged(int epfd, int operation, int number, co
   epoll_event tagged{.events = event.events, .data = {}};
   Tag before;
   {
-    // Before the kernel may report it.
+    // Store the tag before the kernel may report it.
     std::lock_guard lock(mutex_);
     Tag& tag = TagOf(number);
     before = tag;
@@ -99,7 +99,7 @@ void ListenerRegistrations::Unwatch(int sdp_fd) {
 
 void ListenerRegistrations::WatchRequests(int operation, int number, int fd, StreamSocket* socket,
                                           const epoll_event* event, int sdp_fd) {
-  SocketRef gone;  // dropped behind the lock
+  SocketRef gone;  // dropped after the lock
   std::lock_guard lock(mutex_);
   Request* request = Find(fd, socket);
   if (operation == EPOLL_CTL_DEL) {
@@ -154,13 +154,14 @@ void ListenerRegistrations::Forget(int fd) {
         requests_.erase(requests_.begin() + static_cast<ptrdiff_t>(i));
       } else if (request.fd == fd) {
         request.fd = -1;
-        request.tag->number = -1;  // the number's next user gets another
+        request.tag->number = -1;  // the number's next user gets another tag
       }
     }
   }
 }
 
-// If hands can be shaken, the listener's queue will tell; else accept has to say what is wrong.
+// If the handshake is possible, the listener's queue reports the connection; otherwise accept has to return
+// the error.
 void ListenerRegistrations::TakeOn(int sdp_fd) {
   SocketRef socket;
   {
@@ -178,9 +179,9 @@ void ListenerRegistrations::TakeOn(int sdp_fd) {
   for (Request& request : requests_) request.refused |= request.sdp_fd == sdp_fd;
 }
 
-// The conventional listener's own registration tells of that.
+// The conventional listener's own registration reports the shutdown.
 void ListenerRegistrations::Drop(int sdp_fd) {
-  absl::InlinedVector<SocketRef, 8> sockets;  // dropped behind the lock
+  absl::InlinedVector<SocketRef, 8> sockets;  // dropped after the lock
   {
     std::lock_guard lock(mutex_);
     Unwatch(sdp_fd);
@@ -190,7 +191,7 @@ void ListenerRegistrations::Drop(int sdp_fd) {
     std::erase_if(requests_, [](const Request& request) { return !request.socket; });
   }
   for (const SocketRef& socket : sockets)
-    (void)static_cast<StreamSocket*>(socket.get())->TakeOnConnections();  // learns of it, too
+    (void)static_cast<StreamSocket*>(socket.get())->TakeOnConnections();  // lets the socket learn of it, too
 }
 
 int ListenerRegistrations::Report(epoll_event* events, int max_events) {
@@ -213,12 +214,12 @@ bool ListenerRegistrations::HasData(uint64_t data) const {
 
 // Tags stay: see Tag.
 void ListenerRegistrations::Clear() {
-  std::vector<Request> gone;  // dropped behind the lock
+  std::vector<Request> gone;  // dropped after the lock
   std::lock_guard lock(mutex_);
   gone.swap(requests_);
 }
 
-// Each of a listener's descriptors fires once; together they may only once.
+// Each of a listener's descriptors fires once; together they may fire only once.
 bool ListenerRegistrations::TakeShot(const Tag* tag) {
   const auto found =
       std::find_if(requests_.begin(), requests_.end(), [&](const Request& r) { return r.tag == tag; });
@@ -233,11 +234,11 @@ void ListenerRegistrations::Arm(int fd) {
   }
 }
 
-// A listener is up to four descriptors with one registration: one event of it is enough.
+// A listener has up to four descriptors with one registration, for which one event is enough.
 int ListenerRegistrations::Merge(epoll_event* events, int first, int end) {
   if (first == end || !has_tags_.load()) return end;
   std::lock_guard lock(mutex_);
-  absl::InlinedVector<std::pair<Tag*, int>, 16> seen;  // and where its event is
+  absl::InlinedVector<std::pair<Tag*, int>, 16> seen;  // with the place of its event
   int kept = first;
   for (int i = first; i < end; ++i) {
     Tag* const tag = TagIn(events[i]);

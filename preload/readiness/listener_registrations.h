@@ -1,9 +1,9 @@
-// Listeners in an epoll set. The conventional listener stands in the application's epoll descriptor, and
-// beside it, with the same tag, the queues of SDP connections whose handshake is complete: this process's
-// queue, and the one that it may share with others. The SDP listener itself stands in the set's inner epoll:
-// it only says that a peer connects.
+// The listeners in an epoll set. Each conventional listener is registered in the application's epoll
+// descriptor. With the same tag, so are its queues of SDP connections whose handshake is complete: this
+// process's own queue, and a queue it may share with other processes. The SDP listener itself is in the set's
+// inner epoll, and only says that a peer connects.
 //
-// This part takes the set's lock by itself, and calls sockets and epoll_ctl without it.
+// This part takes the set's lock itself. It calls sockets and epoll_ctl without the lock.
 #ifndef SDP_PRELOAD_READINESS_LISTENER_REGISTRATIONS_H_
 #define SDP_PRELOAD_READINESS_LISTENER_REGISTRATIONS_H_
 
@@ -21,55 +21,56 @@ namespace sdp::preload {
 
 class ListenerRegistrations {
  public:
-  // `mutex`: the set's; `inner`: its inner epoll.
+  // `mutex` is the set's lock, `inner` its inner epoll.
   ListenerRegistrations(Mutex& mutex, const std::atomic<int>& inner) : mutex_(mutex), inner_(inner) {}
 
-  // What events of SDP listeners in the inner epoll are marked with, beside descriptor numbers.
+  // Marks the events of SDP listeners in the inner epoll, where other entries carry descriptor numbers.
   static uint64_t MarkOf(int sdp_fd) { return kMark | static_cast<uint64_t>(sdp_fd); }
   static bool IsMarked(uint64_t data) { return data >> 62 == 1; }
   static int SdpFdOf(uint64_t data) { return static_cast<int>(data & ~kMark); }
 
-  // epoll_ctl of a listener. `number`: what it is registered by; `fd`: the application's number for it, or
-  // -1.
+  // epoll_ctl for a listener. `number` is the number to register; `fd` is the application's number for the
+  // listener, or -1.
   int Control(int epfd, int operation, int number, int fd, StreamSocket* socket, epoll_event* event,
               const StreamSocket::Readiness& readiness);
-  // The registration is about to be armed again.
+  // Call before the kernel arms the registration again.
   void Arm(int fd);
-  // The number is closed.
+  // The application has closed the number.
   void Forget(int fd);
-  // The set is closed.
+  // The set has been closed.
   void Clear();
 
-  // A peer connects at the SDP listener: shakes hands where that can be done at once.
+  // A peer connects at the SDP listener. Does the handshake, if that is possible at once.
   void TakeOn(int sdp_fd);
-  // The SDP listener was shut down, by this process or another one.
+  // A process, perhaps another one, has shut the SDP listener down.
   void Drop(int sdp_fd);
-  // Reports listeners at which accept has to say what is wrong; returns how many.
+  // Reports the listeners whose accept has an error to return. Returns their number.
   int Report(epoll_event* events, int max_events);
-  // Gives events of listeners in [first, end) the application's data, one event a listener, and takes out
-  // those that are none; returns the new end.
+  // Works on the events in [first, end). Each registered listener keeps one event, with the application's
+  // data; events that report nothing are removed. Returns the new end.
   int Merge(epoll_event* events, int first, int end);
-  // With the lock held.
+  // The caller holds the lock.
   [[nodiscard]] bool HasData(uint64_t data) const;
 
  private:
-  // What the descriptors of a listener are registered with in the application's epoll, in place of its data:
-  // by its address an event tells whose it is, whatever data other registrations have. One a number; it lives
-  // as long as the set, as the kernel's registration does as long as any process has the listener.
+  // The data under which a listener's descriptors are registered in the application's epoll. An event carries
+  // the tag's address, which identifies the listener whatever data other registrations have. Each number has
+  // one tag. A tag lives as long as the set, since the kernel keeps the registration while any process has
+  // the listener.
   struct Tag {
-    int number;           // -1: closed, and a duplicate of it keeps the registration alive
+    int number;           // -1: closed, but a duplicate keeps the registration alive
     epoll_data_t data;    // the application's
-    uint32_t events = 0;  // likewise
+    uint32_t events = 0;  // the application's
   };
-  // A listener that is registered, and its SDP side in the inner epoll.
+  // A registered listener, with its SDP side in the inner epoll.
   struct Request {
     SocketRef socket;
     Tag* tag;
-    int fd;      // -1: closed, and a duplicate keeps it alive
+    int fd;      // -1: closed, but a duplicate keeps the listener open
     int sdp_fd;  // -1: none in this process
     epoll_event wanted;
     bool armed;
-    bool refused;  // cannot be taken on: accept has to say why
+    bool refused;  // the handshake is impossible: accept has to return the error
   };
 
   static constexpr uint64_t kMark = uint64_t{1} << 62;
@@ -78,12 +79,13 @@ class ListenerRegistrations {
                     const StreamSocket::Readiness& readiness);
   void WatchRequests(int operation, int number, int fd, StreamSocket* socket, const epoll_event* event,
                      int sdp_fd);
-  // With the lock held:
+  // The caller holds the lock:
   Tag& TagOf(int number);
   Tag* TagIn(const epoll_event& event) const;
   Request* Find(int fd, const StreamSocket* socket);
   void Unwatch(int sdp_fd);
-  // An event of the kernel's for a listener's registration is worth a report; with EPOLLONESHOT the first is.
+  // Returns whether the kernel's event for a listener is to be reported. With EPOLLONESHOT only the first one
+  // is.
   bool TakeShot(const Tag* tag);
 
   Mutex& mutex_;

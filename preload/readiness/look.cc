@@ -9,7 +9,7 @@
 namespace sdp::preload {
 namespace {
 
-// The thread's own signals again when it is over.
+// Sets the sleep's signal mask, and restores the thread's own at the end.
 class SleepersMask {
  public:
   explicit SleepersMask(const sigset_t* mask) : given_(mask != nullptr) {

@@ -1,6 +1,6 @@
-// Before a thread sleeps in poll, select or epoll_wait: looks at the completion queues of those sockets it
-// waits for that are over a kernel RNIC, for a bounded time (StreamSocket::LookAtQueue, PollBudget). Nothing
-// for all others.
+// A bounded look at the completion queues of sockets over kernel RNICs, before a thread sleeps for them in
+// poll, select or epoll_wait (StreamSocket::LookAtQueue, PollBudget). Sockets over other links are not looked
+// at. A DeviceLook belongs to one call of one thread; LookTurn is shared.
 #ifndef SDP_PRELOAD_READINESS_LOOK_H_
 #define SDP_PRELOAD_READINESS_LOOK_H_
 
@@ -13,11 +13,11 @@
 
 namespace sdp::preload {
 
-// Of several threads that wait for the same, one looks, the others sleep. A thread that a handler's jump
-// takes out of its look keeps the others from it until its time is over.
+// Chooses one looking thread among several that wait for the same sockets; the others sleep. If a signal
+// handler jumps out of the look, the turn stays taken until its time is over.
 class LookTurn {
  public:
-  // True: it is the caller's, until it gives it back or `until`.
+  // Returns true if the caller gets the turn, until it gives the turn back or until `until`.
   [[nodiscard]] bool Take(Time now, Time until) {
     Time taken = until_.load(std::memory_order_relaxed);
     return now >= taken && until_.compare_exchange_strong(taken, until, std::memory_order_relaxed);
@@ -30,23 +30,23 @@ class LookTurn {
 
 class DeviceLook {
  public:
-  // Who waits for more connections than these sleeps at once: looking at all of them would take as long as a
-  // sleep.
+  // A call that waits for more connections than this sleeps at once: looking at all of them would take as
+  // long as a sleep.
   static constexpr size_t kMostSockets = 8;
 
   void Clear() { count_ = 0; }
-  // A socket of Readiness::device, which the caller keeps alive until Clear(); `budget` is its
+  // Adds a socket with Readiness::device; the caller keeps it alive until Clear(). `budget` is its
   // Readiness::look.
   void Add(StreamSocket* socket, Duration budget, const StreamSocket::Wanted& wanted);
   [[nodiscard]] bool any() const { return count_ != 0; }
-  // As long as the most patient of them wants, but not beyond `deadline`, and not while another thread wants
-  // the core; not at all if `other_ready`: something else that is waited for is ready, and would wait for the
-  // look. What comes and is not waited for (credit, say) does not end it. `mask`, if any, is the sleep's: it
-  // says which handlers run meanwhile.
+  // Looks as long as the longest budget says, but not beyond `deadline`, and not while another thread wants
+  // the core. Does not look at all if `other_ready`: something else is ready already and would have to wait.
+  // Other arrivals, such as credit, do not end the look. `mask`, if not null, is the sleep's signal mask:
+  // handlers that it allows may run during the look.
   enum class Outcome : uint8_t {
-    kSleep,        // what comes from here on ends a sleep
-    kCame,         // something has come, readiness may be another
-    kInterrupted,  // a signal handler ran; who finds nothing ready returns with EINTR
+    kSleep,        // from here on arrivals end a sleep
+    kCame,         // something came: ask for readiness again
+    kInterrupted,  // a signal handler ran: return EINTR unless something is ready
   };
   Outcome Run(Time deadline, bool other_ready, const sigset_t* mask);
 
@@ -56,10 +56,10 @@ class DeviceLook {
   struct Looked {
     StreamSocket* socket;
     StreamSocket::Wanted wanted;
-    bool came;  // something that is not waited for
+    bool came;  // something came that the caller does not wait for
   };
   std::array<Looked, kMostSockets> sockets_;
-  size_t count_ = 0;  // of all that were added
+  size_t count_ = 0;  // all added sockets, even beyond kMostSockets
   Duration budget_{};
 };
 

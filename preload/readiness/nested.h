@@ -1,4 +1,4 @@
-// Epoll sets inside others, and in poll and select.
+// Epoll sets inside other epoll sets, and epoll sets in poll and select.
 #ifndef SDP_PRELOAD_READINESS_NESTED_H_
 #define SDP_PRELOAD_READINESS_NESTED_H_
 
@@ -9,8 +9,8 @@
 
 namespace sdp::preload {
 
-// The EpollSet of an epoll descriptor while a call works with it. Sets are never freed, only used again once
-// nobody is in a call on them, so that finding one takes no lock.
+// Holds the EpollSet of an epoll descriptor during a call. Sets are never freed. A closed set is used again
+// only once no thread is in a call on it, so finding a set takes no lock.
 class EpollSetRef {
  public:
   EpollSetRef() = default;
@@ -31,34 +31,36 @@ class EpollSetRef {
 };
 
 bool HaveEpollSets();
-// As EpollSetRef::Find; a duplicate from before its descriptor had a set is recognized.
+// Like EpollSetRef::Find, but also recognizes a duplicate that was made before its descriptor had a set.
 EpollSetRef FindEpollSet(int epfd);
 
-// `epfd`, or a duplicate, has a set in which an SDP socket has this data.
+// Returns whether `epfd`, or a duplicate of it, has a set in which an SDP socket is registered with this
+// data.
 bool AnEpollSetHasData(int epfd, uint64_t data);
 
-// For poll, select and epoll on an epoll descriptor that the kernel calls readable: it has a set, or others
-// in it, and neither those nor the kernel have anything to report (any more).
+// For poll, select and epoll, when the kernel calls an epoll descriptor readable. Returns true if the
+// descriptor has a set or contains other sets, and neither they nor the kernel have anything (left) to
+// report.
 bool NestedIsIdle(int epfd);
 
-// Which epoll descriptors the program has put into others, be there SDP sockets in them or not. Its lock is
-// ahead of all of theirs.
+// The table of epoll descriptors that the program has put into others, with or without SDP sockets in them.
+// Its lock comes before those of all epoll sets.
 class Nestings {
  public:
-  // `fd` is about to be put into the epoll set `epfd`, changed there or taken out.
+  // The program is about to put `fd` into the epoll set `epfd`, change it there or take it out.
   static void Note(int epfd, int operation, int fd, const epoll_event* event);
   // The number `fd` is about to be closed.
   static void Forget(int fd);
   static bool HaveInside(int epfd);
-  // Takes out of the `count` events that the kernel reported of `epfd` the inner sets that have nothing to
-  // report: they were woken for bytes of a link, or for what has been read since. The new count; up to
-  // `max_events` may have come meanwhile.
+  // Removes inner sets without anything to report from the `count` events that the kernel gave for `epfd`.
+  // Such a set woke for bytes of a link, or for data that a thread has read since. Returns the new count;
+  // meanwhile up to `max_events` may have come.
   static int Settle(int epfd, epoll_event* events, int count, int max_events);
   static void LockForFork();
   static void UnlockAfterFork();
 };
 
-// One wait that does not sleep, nested sets as the kernel reports them.
+// Waits once without sleeping. Nested sets are reported as the kernel reports them.
 int EpollWaitAtOnce(int epfd, epoll_event* events, int max_events);
 
 }  // namespace sdp::preload

@@ -9,7 +9,7 @@ namespace {
 
 constinit DescriptorArray<uint32_t> groups;
 constinit std::atomic<uint32_t> last_group{0};
-constinit std::atomic<int> highest{-1};  // number that ever had a group
+constinit std::atomic<int> highest{-1};  // the highest number that ever had a group
 
 constinit std::array<std::atomic<int>, 64> sleepers{};
 constinit std::atomic<int> sleepers_of_several{0};

@@ -28,8 +28,8 @@ bool PollConcernsUs(const pollfd* fds, nfds_t count) {
 
 namespace {
 
-// The kernel takes no more entries than a process may have descriptors. No limit is so low that short calls
-// would have to ask for it.
+// Returns whether there are more entries than the process may have descriptors: the kernel refuses those. No
+// limit is so low that short calls would have to check it.
 bool TooMany(nfds_t count) {
   constexpr nfds_t kNeverTooMany = 16;
   rlimit limit{};

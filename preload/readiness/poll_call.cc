@@ -35,14 +35,13 @@ int PollCall::Run(Time deadline, const sigset_t* mask) {
     slept_at_ = look_.any() ? Now() : Time{};
     timespec storage{};
     if (ready == 0 && Now() < deadline) Register();
-    // Once registered, a change wakes us; one that came between Prepare and Register did not.
+    // Once registered, this thread wakes for a change; one between Prepare and Register did not wake it.
     if (ready == 0 && waiter_ != nullptr && ChangedMeanwhile()) {
       Unregister();
       continue;
     }
     const timespec* timeout =
         ready != 0 ? &storage : Remaining(std::min(Bounded(deadline), undone), &storage);
-    // More entries than the application asked for must not be too many for it.
     const int result = ready == 0 ? Sleep(timeout, mask) : AskKernel(timeout, mask);
     const int error = errno;
     const bool woken = waiter_ != nullptr && registered_ && kernel_.back().revents != 0;
@@ -61,7 +60,7 @@ int PollCall::Run(Time deadline, const sigset_t* mask) {
 }
 
 int PollCall::AskKernel(const timespec* timeout, const sigset_t* mask) {
-  // More entries than the application asked for must not be too many for it.
+  // The kernel might refuse the added entries, which the application did not ask for.
   return count_ < kernel_.size() || Confined() ? UnboundedPoll(kernel_.data(), kernel_.size(), timeout, mask)
                                                : real.ppoll(kernel_.data(), kernel_.size(), timeout, mask);
 }
@@ -141,7 +140,7 @@ bool PollCall::AddConnection(size_t i, SocketRef socket, const StreamSocket::Rea
   StreamSocket* const stream = Stream(socket);
   const bool ready = SetReady(i, readiness);
   if (ready) {
-    // Writable is no answer to a call that waits for data, too: the link is looked at all the same.
+    // Writable alone is no answer to a call that also waits for data, so the link is looked at all the same.
     const int missing = asked.events & ~asked.revents & kReadSide;
     if (missing == 0 || (readiness.read_ahead && (missing & kReadable) == 0)) return true;
   }
@@ -176,8 +175,7 @@ void PollCall::AddPlain(size_t i) {
     if (!set) {
       plain_sleeps_.push_back(std::move(sleep));
     } else {
-      // From here on the kernel hears of what becomes ready; what is ready already is reported by the entry
-      // below at the latest.
+      // From here on the kernel hears of what becomes ready. The entry below reports what is ready already.
       watched_sets_.emplace_back(std::move(set));
       if (watched_sets_.back().get()->ProgressAndCheck()) nested_ready_.push_back(i);
       if (watched_sets_.back().get()->HasShared()) shared_ = true;
@@ -208,10 +206,10 @@ int PollCall::Collect(bool slept) {
 short PollCall::CollectPlain(const Part& part, const pollfd& kernel) {
   if (kernel.revents == 0) return 0;
   if (part.queue) {
-    // Not where accept would perhaps sleep: the listener is ready when hands are shaken.
+    // Not ready while accept might sleep: the listener is ready when a handshake is complete.
     if (part.request && Stream(part.socket)->TakeOnConnections()) return 0;
-    // A listener that listens no more: its conventional side says what there is to say, and the next round
-    // asks that alone.
+    // A socket that no longer listens: its conventional side has the answer, and the next round asks only
+    // that.
     if ((kernel.revents & POLLIN) == 0 || !Stream(part.socket)->listening()) return 0;
   }
   const bool epolls = !watched_sets_.empty() || !plain_sleeps_.empty();
@@ -270,8 +268,8 @@ bool PollCall::ChangedMeanwhile() {
   return false;
 }
 
-// A thread that no other one can wake looks again soon; so does one that waits for a connection of several
-// processes.
+// A thread that no other thread can wake looks again soon. So does one that waits for a connection that
+// several processes hold.
 Time PollCall::Bounded(Time deadline) const {
   const bool deaf = waiter_ == nullptr && (unwatched_ || !nested_ready_.empty());
   if (deaf) return std::min(deadline, Now() + std::chrono::milliseconds(5));

@@ -1,6 +1,6 @@
-// One poll over SDP sockets, listeners, epoll descriptors with a set, and everything else; select comes here,
-// too. Each round looks at every SDP socket first, and asks the kernel for the rest, in a sleep where nothing
-// is ready.
+// One poll over SDP sockets, listeners, epoll descriptors with a set, and other descriptors; select uses it
+// too. Each round looks at every SDP socket first. Then it asks the kernel about the rest, and sleeps if
+// nothing is ready. A PollCall belongs to one thread's call.
 #ifndef SDP_PRELOAD_READINESS_POLL_CALL_H_
 #define SDP_PRELOAD_READINESS_POLL_CALL_H_
 
@@ -20,11 +20,12 @@
 
 namespace sdp::preload {
 
-// A set may be there, or come while a call sleeps.
+// Returns whether `fd` has a set, or may get one while a call sleeps.
 inline bool MayBeEpoll(int fd) { return EpollNumbers::GroupOf(fd) != 0 || EpollSetRef::Find(fd); }
 
-// The kernel's answer where epoll descriptors without a set are all that concerns us; nothing if there is
-// more, or a set has come meanwhile. No allocation: the process may have no TCP sockets.
+// Returns the kernel's answer if epoll descriptors without a set are all that concerns the library. Returns
+// nothing if there is more, or if a set has come meanwhile. Allocates nothing: the process may have no TCP
+// sockets.
 template <typename IsOurs, typename Wait>
 std::optional<int> WaitWithoutSets(int count, IsOurs is_ours, Wait wait) {
   if (HaveEpollSets()) return std::nullopt;
@@ -41,7 +42,7 @@ std::optional<int> WaitWithoutSets(int count, IsOurs is_ours, Wait wait) {
   return result;
 }
 
-// A set on whose epoll descriptor this call may sleep.
+// A set whose epoll descriptor this call may sleep for.
 class WatchedSet {
  public:
   explicit WatchedSet(EpollSetRef set) : set_(std::move(set)) { set_->AddSleeper(); }
@@ -66,20 +67,19 @@ class PollCall {
   PollCall(const PollCall&) = delete;
   PollCall& operator=(const PollCall&) = delete;
 
-  // A cancellation ends it before it has done anything, or in its sleep.
+  // A cancellation ends the call before it has done anything, or in its sleep.
   int Run(Time deadline, const sigset_t* mask);
 
  private:
-  // What one entry of the application's array became in the kernel's.
+  // How one entry of the application's array appears in the kernel's array.
   struct Part {
-    size_t index;         // in the application's array
-    SocketRef socket;     // of an SDP socket or listener
-    bool link = false;    // the kernel's entry is an SDP link: what it says only means "look"
-    bool device = false;  // a kernel RNIC's
-    bool came = false;    // by what is waited for of it the sleep was ended
-    bool queue = false;  // the kernel's entry is a listener's SDP side: what says POLLIN there is readable in
-                         // either word
-    bool request = false;  // and a peer connects
+    size_t index;          // in the application's array
+    SocketRef socket;      // of an SDP socket or listener
+    bool link = false;     // the kernel's entry is an SDP link: its revents only mean "look"
+    bool device = false;   // the link belongs to a kernel RNIC
+    bool came = false;     // something of it that the call waits for ended the sleep
+    bool queue = false;    // the entry is a listener's SDP side: POLLIN there means POLLIN and POLLRDNORM
+    bool request = false;  // the entry is the SDP listener itself: a peer connects
   };
   struct Seen {
     StreamSocket* socket;  // kept alive by its Part
@@ -91,18 +91,18 @@ class PollCall {
   int AskKernel(const timespec* timeout, const sigset_t* mask);
   int Sleep(const timespec* timeout, const sigset_t* mask);
   bool KernelKnowsMore();
-  // Looks at every SDP socket; returns the number of entries that are ready without asking the kernel.
+  // Looks at every SDP socket. Returns the number of entries that are ready without the kernel's answer.
   int Prepare();
   void Clear();
-  // These return whether the entry `i` is ready.
+  // Return whether entry `i` is ready.
   bool AddSocket(size_t i, SocketRef socket);
   bool AddConnection(size_t i, SocketRef socket, const StreamSocket::Readiness& readiness);
   bool SetReady(size_t i, const StreamSocket::Readiness& readiness);
   void AddListener(size_t i, const SocketRef& socket, const StreamSocket::Readiness& readiness);
   void AddPlain(size_t i);
-  // Puts what the kernel said into the application's array; returns the number of entries that became ready.
+  // Puts the kernel's answer into the application's array. Returns the number of entries that became ready.
   int Collect(bool slept);
-  // These return what the kernel's entry says of the application's.
+  // Return the application's revents for the kernel's entry.
   short CollectLink(Part& part, short revents);
   short CollectPlain(const Part& part, const pollfd& kernel);
   void NoteSlept(Duration lasted);
@@ -123,7 +123,7 @@ class PollCall {
   Time slept_at_{};
   Waiter* waiter_ = nullptr;
   bool registered_ = false;
-  bool woken_by_device_ = false;  // the last sleep, by what is waited for
+  bool woken_by_device_ = false;  // whether a kernel RNIC's socket ended the last sleep
   bool unwatched_ = false;
   bool shared_ = false;
 };

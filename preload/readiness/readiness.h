@@ -1,6 +1,6 @@
-// poll, select and epoll over SDP sockets, listeners and everything else, mixed. The entry points call these
-// only when the library has managed sockets at all (or the epoll descriptor has an EpollSet); results and
-// errno are those of the system calls.
+// poll, select and epoll over any mix of SDP sockets, listeners and other descriptors. The entry points call
+// these only if the library has managed sockets, or if the epoll descriptor has an EpollSet. Results and
+// errno are those of the system calls. Any thread may call these.
 #ifndef SDP_PRELOAD_READINESS_READINESS_H_
 #define SDP_PRELOAD_READINESS_READINESS_H_
 
@@ -12,34 +12,34 @@
 
 namespace sdp::preload {
 
-// True if any of the descriptors is a managed socket or an epoll descriptor, which may have an EpollSet
-// before the call ends: else the real call is right. Before the first managed socket, too.
+// Returns whether any of the descriptors is a managed socket or an epoll descriptor, which may get an
+// EpollSet before the call ends. If not, the caller makes the real call. Works before the first managed
+// socket, too.
 bool PollConcernsUs(const pollfd* fds, nfds_t count);
-// `timeout`: relative; null waits for ever. `mask`: as ppoll's, may be null.
+// `timeout` is relative; null waits for ever. `mask` is as for ppoll and may be null.
 int Poll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask);
 
 bool SelectConcernsUs(int count, const fd_set* read, const fd_set* write, const fd_set* except);
-// Works on more than FD_SETSIZE descriptors internally. `remaining`: if not null, receives what is left of
-// the time-out.
+// Handles more than FD_SETSIZE descriptors. `remaining`, if not null, receives what is left of the time-out.
 int Select(int count, fd_set* read, fd_set* write, fd_set* except, const timespec* timeout,
            const sigset_t* mask, timespec* remaining);
 
-// kPassThrough (-2) from EpollCtl and EpollWait: the real call is right.
+// EpollCtl and EpollWait return kPassThrough (-2) if the caller is to make the real call.
 int EpollCtl(int epfd, int operation, int fd, epoll_event* event);
 int EpollWait(int epfd, epoll_event* events, int max_events, const timespec* timeout, const sigset_t* mask);
-// EpollWait while there is no managed socket yet: `wait(arguments)` is the real call that the program has
-// made; it may come back to sockets of ours.
+// EpollWait while there is no managed socket yet. `wait(arguments)` makes the real call that the program
+// asked for. Managed sockets may exist when that call returns.
 int EpollWaitBeforeSockets(int epfd, epoll_event* events, int max_events, const timespec* timeout,
                            const sigset_t* mask, int (*wait)(void* arguments), void* arguments);
-// An epoll descriptor: one that this process has created, or one with an EpollSet.
+// Returns whether `fd` is an epoll descriptor that this process has created, or one with an EpollSet.
 bool EpollKnows(int fd);
-// Any epoll descriptor was created in this process.
+// Returns whether this process has created any epoll descriptor.
 bool HaveEpolls();
-// What epoll_create returned. The next two are for numbers that are no epoll descriptors, too; none allocates
-// before the first managed socket.
+// `epfd` is the result of epoll_create. The next two also accept numbers that are no epoll descriptors. None
+// of the three allocates before the first managed socket.
 void EpollCreated(int epfd);
-// A descriptor number goes away (close, dup2 over it) or is duplicated; for epoll descriptors and for
-// everything registered.
+// A descriptor number goes away (close, dup2 over it) or is duplicated. Applies to epoll descriptors and to
+// everything registered in them.
 void EpollForget(int fd);
 void EpollDuplicate(int old_fd, int new_fd);
 

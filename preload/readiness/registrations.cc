@@ -11,10 +11,10 @@
 namespace sdp::preload {
 namespace {
 
-// How often a wait looks at connections that other processes hold, too.
+// How often a wait looks at connections that other processes also hold.
 constexpr Duration kSharedLook = std::chrono::milliseconds(32);
 
-// poll and epoll number their events alike (EPOLLIN is POLLIN, and so on).
+// poll and epoll use the same numbers for their events (EPOLLIN is POLLIN, and so on).
 static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR &&
               EPOLLHUP == POLLHUP && EPOLLRDHUP == POLLRDHUP);
 
@@ -29,10 +29,10 @@ uint32_t Registrations::Asked::Holding(const StreamSocket::Readiness& readiness)
   if (!armed) return 0;
   uint32_t ready = static_cast<uint32_t>(readiness.events);
   if (readiness.state == StreamSocket::State::kNew && ready == 0)
-    ready = EPOLLOUT | EPOLLWRNORM | EPOLLHUP;  // as the kernel says
+    ready = EPOLLOUT | EPOLLWRNORM | EPOLLHUP;  // as the kernel reports
   ready &= events | EPOLLERR | EPOLLHUP;
   if ((events & EPOLLET) == 0) return ready;
-  // All that holds is reported whenever a wanted side has an edge of its own.
+  // All events that hold are reported whenever a wanted side has an edge of its own.
   constexpr uint32_t kReadSide = EPOLLIN | EPOLLRDNORM | EPOLLRDHUP | EPOLLPRI | EPOLLHUP | EPOLLERR;
   constexpr uint32_t kWriteSide = EPOLLOUT | EPOLLWRNORM | EPOLLHUP | EPOLLERR;
   uint32_t edges = 0;
@@ -97,7 +97,7 @@ int Registrations::AddOrphan(SocketRef socket, const Asked& asked, int link) {
   return key;
 }
 
-// The next wait looks at what the application asks for, edge or not, as the kernel does.
+// The next wait looks at the events now asked for, edge or not, as the kernel does.
 void Registrations::Change(int key, Entry& entry, const epoll_event& event) {
   entry.asked = {.events = event.events, .data = event.data};
   MakeCandidate(key, entry);
@@ -188,9 +188,9 @@ void Registrations::UnwatchDeleted(int key) {
     Unwatch(*entries_[key]);
 }
 
-// The entry is in the inner epoll by `link_fd`.
+// The entry is in the inner epoll under `link_fd`.
 void Registrations::NoteDevice(int key, Entry& entry, int link_fd) {
-  // Only an RNIC of the kernel's has a descriptor of its own for the link.
+  // Only an RNIC of the kernel's has a separate descriptor for the link.
   if (link_fd < 0 || link_fd == key || entry.device >= 0) return;
   entry.device = static_cast<int>(devices_.size());
   devices_.push_back(key);
@@ -259,7 +259,7 @@ bool Registrations::ReportOne(int key, const StreamSocket::Readiness& readiness,
   if ((asked.events & EPOLLONESHOT) != 0) {
     asked.armed = false;
   } else if ((asked.events & EPOLLET) == 0) {
-    MakeCandidate(key, *entry);  // level: looked at again by the next wait
+    MakeCandidate(key, *entry);  // level-triggered: the next wait looks again
   }
   return true;
 }

@@ -1,6 +1,7 @@
-// The SDP sockets that are registered with one epoll set: what the application has asked for, which of them
-// may have something to report, and what of them stands in the set's inner epoll. The set's lock is held in
-// every method but HasShared() and HasDevices(); sockets are called by EpollSet, without the lock.
+// The SDP sockets that are registered with one epoll set. For each it holds what the application asked for,
+// whether the socket may have something to report, and what is in the set's inner epoll for it. The caller
+// holds the set's lock in every method except HasShared() and HasDevices(). This part calls no sockets;
+// EpollSet does, without the lock.
 #ifndef SDP_PRELOAD_READINESS_REGISTRATIONS_H_
 #define SDP_PRELOAD_READINESS_REGISTRATIONS_H_
 
@@ -21,94 +22,95 @@ namespace sdp::preload {
 
 class Registrations {
  public:
-  // What the application has asked for, and what of it a wait has reported.
+  // What the application asked for, and which part of it a wait has reported.
   struct Asked {
-    static constexpr uint64_t kUnseen = ~uint64_t{0};  // no edge count gets there
+    static constexpr uint64_t kUnseen = ~uint64_t{0};  // no edge count reaches this
     uint32_t events = 0;                               // as the application gave them
     epoll_data_t data{};
     bool armed = true;  // EPOLLONESHOT: false once reported
     uint64_t seen_read_edge = kUnseen;
     uint64_t seen_write_edge = kUnseen;
 
-    // Returns what a wait would report now; 0: nothing.
+    // Returns the events that a wait would report now, or 0.
     [[nodiscard]] uint32_t Holding(const StreamSocket::Readiness& readiness) const;
   };
 
-  // One registration. Its key: the descriptor number it was made with; a number below -1 if that is closed
-  // and a duplicate keeps the registration alive, as the kernel's lives as long as the open file description.
+  // One registration. Its key is the descriptor number it was made with. The key is below -1 if that number
+  // is closed and a duplicate keeps the registration alive; the kernel's registration, too, lives as long as
+  // the open file description.
   struct Entry {
     SocketRef socket;  // empty: not registered by the application
     Asked asked;
     bool candidate = false;  // in candidates_
-    bool shared = false;     // several processes hold the connection, or did when it was last looked at
-    // In the inner epoll, as poll events; 0: not. Outlives the application's EPOLL_CTL_DEL until the link has
-    // something to say: programs that take out and put back a socket for each message then cost no system
-    // call.
+    bool shared = false;     // whether several processes held the connection at the last look
+    // The poll events watched in the inner epoll; 0: none. After the application's EPOLL_CTL_DEL they stay
+    // until the link has something to say. So a program that removes and adds a socket for each message makes
+    // no system call for it.
     short registered = 0;
-    int link_fd = -1;  // what is in the inner epoll for it
-    int device = -1;   // its place in devices_, if that is a kernel RNIC's
-    // A hidden duplicate of link_fd that stands there in its place: an RNIC's link is there already for
-    // another registration.
+    int link_fd = -1;  // the descriptor in the inner epoll
+    int device = -1;   // its place in devices_ if the link is a kernel RNIC's, else -1
+    // A hidden duplicate of link_fd, in the inner epoll in its place. Needed where an RNIC's link is there
+    // already for another registration.
     int twin = -1;
-    int link = -1;  // without a number of the application's: a hidden duplicate, by which the inner epoll
-                    // knows the link
+    int link = -1;  // for a key below -1: a hidden duplicate, by which the inner epoll knows the link
   };
 
-  // Keys of registrations without a number of the application's go down from here.
+  // Keys of registrations without an application's number go down from here.
   static constexpr int kFirstOrphan = -2;
-  // What a wait works with lies on its stack, up to the usual sizes: a signal handler may wait, too, while
-  // its thread is inside malloc.
+  // What a wait works with. Usual sizes fit on the stack, because a signal handler may wait while its thread
+  // is inside malloc.
   using Work = absl::InlinedVector<std::pair<int, SocketRef>, 64>;
   using Sockets = std::vector<std::pair<int, SocketRef>>;
 
-  // `inner`: the set's inner epoll.
+  // `inner` is the set's inner epoll.
   explicit Registrations(const std::atomic<int>& inner) : inner_(inner) {}
 
-  // Returns the registration; null unless the application has it.
+  // Returns the registration, or null unless the application has it registered.
   Entry* Find(int key);
   [[nodiscard]] bool HasData(uint64_t data) const;
-  // The number that the kernel knows the registration by.
+  // Returns the number by which the kernel knows the registration.
   static int NumberOf(int key, const Entry& entry) { return key >= 0 ? key : entry.link; }
 
-  // The application registers `socket`. False: it has done so before.
+  // Registers `socket` for the application. Returns false if the key is registered already.
   bool Add(int key, Socket* socket, const Asked& asked);
-  // Likewise under a key of its own, which is returned, for a socket whose number is closed. `link`: a hidden
-  // duplicate, which the registration owns.
+  // Registers a socket whose number is closed, and returns the new key. `link` is a hidden duplicate; the
+  // registration owns it.
   int AddOrphan(SocketRef socket, const Asked& asked, int link);
-  // The application asks for something else of a registration that is there.
+  // The application changes what it asks for of an existing registration.
   void Change(int key, Entry& entry, const epoll_event& event);
-  // The number is closed. Returns what was registered; empty if nothing was. *asked: what was asked for.
+  // The number is closed. Returns the registered socket, or nothing; *asked receives what was asked for.
   SocketRef TakeOut(int number, Asked* asked);
-  // Ends the registration. *link: its hidden duplicate, which the caller closes, or -1.
+  // Ends the registration and returns its socket. *link receives its hidden duplicate, which the caller
+  // closes, or -1.
   SocketRef Drop(int key, int* link);
-  // Takes all out, and forgets what stands in the inner epoll.
+  // Removes and returns all sockets, and forgets what is in the inner epoll.
   Sockets Clear();
   [[nodiscard]] Sockets Orphans() const;
-  // In the child of a fork, where the inner epoll is the parent's.
+  // Call in the child of a fork, where the inner epoll is the parent's.
   void Disown();
 
   // --- the inner epoll
-  // The socket's link is to be watched for these events from here on. Keeps errno.
+  // From here on the inner epoll watches the socket's link for these events. Keeps errno.
   void Watch(int key, Entry& entry, int link_fd, short events);
   void Unwatch(Entry& entry);
-  // The link of a registration has something to say that the application has deleted: it is watched no more.
+  // A link has something to say whose registration the application has deleted. Stops watching it.
   void UnwatchDeleted(int key);
   [[nodiscard]] bool HasDevices() const { return device_count_.load(std::memory_order_relaxed) != 0; }
-  // Adds those over a kernel RNIC that are armed, unless they are too many to be looked at.
+  // Adds the armed registrations over kernel RNICs, unless there are too many to look at.
   void AddDevices(DeviceSpin* out);
 
   // --- what may have something to report
   void MakeCandidate(int key, Entry& entry);
   [[nodiscard]] bool HasCandidates() const { return !candidates_.empty(); }
   void TakeCandidates(Work* out, bool keep);
-  // Puts back those of `work` from `first` on, ahead of all others.
+  // Puts back the entries of `work` from `first` on, ahead of all other candidates.
   void PutBack(const Work& work, size_t first);
-  // Reports what the entry has; a level-triggered one stays a candidate. False: there is nothing.
+  // Reports what the entry has; a level-triggered entry stays a candidate. Returns false if there is nothing.
   bool ReportOne(int key, const StreamSocket::Readiness& readiness, epoll_event* out);
 
   // --- connections that several processes hold
-  // What another process took from a link and left unread no descriptor tells of: such connections become
-  // candidates every so often. Returns when that is due again; kNever: there are none.
+  // No descriptor tells of bytes that another process took from a link and left unread. So such connections
+  // become candidates at intervals. Returns when the next look is due, or kNever if there are none.
   Time LookAtShared(Time now);
   void NoteShared(int key, bool shared);
   [[nodiscard]] bool HasShared() const { return shared_count_.load(std::memory_order_relaxed) != 0; }
@@ -117,7 +119,7 @@ class Registrations {
   Entry& At(int key);
   void NoteDevice(int key, Entry& entry, int link_fd);
   void ForgetDevice(Entry& entry);
-  // `f(key, entry)` for each there ever was.
+  // Calls `f(key, entry)` for every entry there ever was.
   template <typename F>
   void ForEach(F f) const;
 
@@ -125,10 +127,10 @@ class Registrations {
   std::vector<std::unique_ptr<Entry>> entries_;  // by descriptor number
   std::vector<std::unique_ptr<Entry>> orphans_;  // keys -2, -3, ...
   std::vector<int> candidates_;                  // keys that may have something to report
-  std::vector<int> devices_;  // keys of those in the inner epoll that are over a kernel RNIC
+  std::vector<int> devices_;  // keys of entries in the inner epoll that are over a kernel RNIC
   std::atomic<size_t> device_count_{0};
   std::atomic<int> shared_count_{0};
-  Time next_look_{};  // at those that are shared
+  Time next_look_{};  // when to look at shared connections again
 };
 
 }  // namespace sdp::preload

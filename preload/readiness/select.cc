@@ -1,4 +1,5 @@
-// select over SDP sockets and everything else: the sets become an array for poll, and the answer sets again.
+// select over SDP sockets and other descriptors. The sets become an array for poll, and the answer becomes
+// sets again.
 #include <poll.h>
 #include <pthread.h>
 #include <sys/select.h>
@@ -20,13 +21,13 @@
 namespace sdp::preload {
 namespace {
 
-// What select is passed is as long as `count` says, in whole words, be that less than an fd_set (libev) or
-// more.
+// A set as passed to select: as long as `count` says, in whole words. That may be shorter than an fd_set
+// (libev) or longer.
 class SelectSet {
  public:
   explicit SelectSet(fd_set* set) : words_(reinterpret_cast<Word*>(set)) {}
   explicit SelectSet(const fd_set* set) : SelectSet(const_cast<fd_set*>(set)) {}
-  // To be as `other` is for numbers below `count`.
+  // Copies `other` for the numbers below `count`.
   void Assign(const SelectSet& other, int count) {
     if (count > 0) std::copy_n(other.words_, (count + kBits - 1) / kBits, words_);
   }
@@ -47,7 +48,7 @@ class SelectSet {
 std::optional<int> SelectWithoutSets(int count, const std::array<fd_set*, 3>& sets, const timespec* timeout,
                                      const sigset_t* mask) {
   if (count > FD_SETSIZE) return std::nullopt;
-  std::array<fd_set, 3> asked;  // what the kernel has answered may have to be asked again
+  std::array<fd_set, 3> asked;  // the kernel overwrites the sets, which may be needed again
   for (size_t i = 0; i < sets.size(); ++i) {
     if (sets[i] != nullptr) SelectSet(&asked[i]).Assign(SelectSet(sets[i]), count);
   }
@@ -76,8 +77,8 @@ bool SelectConcernsUs(int count, const fd_set* read, const fd_set* write, const 
 
 namespace {
 
-// Turns what poll said into what select does. POLLHUP and POLLERR are not select's: they make a side ready
-// that was asked for (as the kernel maps them), or nothing. Returns the number of sides that are ready.
+// Turns poll's answer into select's. select has no POLLHUP and POLLERR: they make a side ready that was asked
+// for, as the kernel maps them, or nothing. Returns the number of sides that are ready.
 int ReadySides(std::span<pollfd> fds) {
   int result = 0;
   for (pollfd& p : fds) {
@@ -123,7 +124,8 @@ int Select(int count, fd_set* read_set, fd_set* write_set, fd_set* except_set, c
     }
     result = ReadySides(fds);
     if (result > 0 || Now() >= deadline) break;
-    // Only a hang-up that was not asked for: sleep on without its descriptor, which can say no more.
+    // Only hang-ups that were not asked for: sleep again without those descriptors, which have nothing more
+    // to report.
     fds.erase(std::remove_if(fds.begin(), fds.end(),
                              [](const pollfd& p) { return (p.events & (POLLIN | POLLOUT)) == 0; }),
               fds.end());

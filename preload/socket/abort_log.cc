@@ -17,12 +17,12 @@ namespace {
 constinit AbortAllowance own_allowance;
 constinit std::atomic<AbortAllowance*> allowance{&own_allowance};
 
-// A line each: how long before now, which way, what.
+// One line for each message: how long before now, its direction, its name and details.
 void LogRecentMessages(LogLevel level, const stats::MessageRecorder& recorder) {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   const auto now_ns = static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-  // In the order noted: where nobody traced, times are coarse.
+  // In the order noted. Times are coarse where tracing is off.
   uint64_t time_ns = 0;
   for (const stats::MessageNote& note : recorder.Recent()) {
     const stats::MessageText text = stats::ToText(note);

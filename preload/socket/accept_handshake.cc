@@ -46,7 +46,7 @@ AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
   session_->recorder().NotePrivateData(stats::NoteDirection::kIn, connector_->peer_private_data());
   if (!send_first_) session_->recorder().NotePrivateData(stats::NoteDirection::kOut, hello_ack_);
   connector_.reset();
-  if (send_first_) session_->engine().SendHelloAck();  // SDP 8.1.1, 5; leaves behind the peer's first FPDU
+  if (send_first_) session_->engine().SendHelloAck();  // SDP 8.1.1, 5; leaves after the peer's first FPDU
   session_->PumpOut();
   return Outcome::kEstablished;
 }
@@ -71,8 +71,8 @@ void AcceptHandshake::Disown() {
 AcceptHandshake::Outcome AcceptHandshake::Fail(const std::string& why) {
   SDP_LOG(kInfo, "dropped a connection from %s to the SDP port: %s",
           peer_.length != 0 ? ToEndpoint(peer_).ToString().c_str() : "a kernel RNIC's peer", why.c_str());
-  // A device's side of it ends with the connector alone: the peer must not wait for the next connection to
-  // clear it away.
+  // Only the connector's destructor ends a device's side. Without this, the peer would wait until the next
+  // connection replaces this one.
   connector_.reset();
   return Outcome::kFailed;
 }

@@ -1,4 +1,6 @@
-// The accepting peer's side of one SDP connection's set-up, on a socket the SDP listener just returned.
+// The accepting peer's side of the set-up of one SDP connection, on a socket that the SDP listener has just
+// returned. Owns the connector and, once established, the session; the descriptor stays the caller's. Passive
+// and unlocked: its owner calls Step() when what wait() names has come.
 #ifndef SDP_PRELOAD_SOCKET_ACCEPT_HANDSHAKE_H_
 #define SDP_PRELOAD_SOCKET_ACCEPT_HANDSHAKE_H_
 
@@ -19,20 +21,20 @@ class AcceptHandshake {
   enum class Outcome : uint8_t { kPending, kEstablished, kFailed };
 
   AcceptHandshake(int fd, const Address& peer, const ConnectionTuning& tuning, Time now);
-  // The same for a request that a kernel RNIC has brought; `fd` is to become the application's descriptor for
-  // the connection.
+  // For a request that a kernel RNIC has brought. `fd` will be the application's descriptor for the
+  // connection.
   AcceptHandshake(int fd, const ConnectionTuning& tuning, std::unique_ptr<verbs::Connector> connector)
       : fd_(fd), tuning_(tuning), rnic_(RnicKind::kKernel), connector_(std::move(connector)) {}
 
-  // Never blocks. kFailed: the descriptor is the caller's to close; the log has the reason.
+  // Never blocks. kFailed: the caller closes the descriptor, and the log has the reason.
   Outcome Step(Time now);
   [[nodiscard]] Background::Wait wait() const;
-  // As the kernel gave it with the connection; of a kernel RNIC's, empty.
+  // Returns the address that the kernel gave with the connection; empty over a kernel RNIC.
   [[nodiscard]] const Address& peer() const { return peer_; }
-  // The descriptor has another number now.
+  // The descriptor has a new number.
   void SetFd(int fd);
   std::unique_ptr<Session> TakeSession() { return std::move(session_); }
-  // In the child of a fork: what a device knows of it is the parent's, and stays.
+  // In the child of a fork: a device's side of the connection is the parent's, and stays.
   void Disown();
 
  private:
@@ -47,7 +49,7 @@ class AcceptHandshake {
   std::unique_ptr<Session> session_;
   bool accepted_ = false;
   bool send_first_ = false;
-  std::vector<std::byte> hello_ack_;  // if it travels in the reply
+  std::vector<std::byte> hello_ack_;  // if the HelloAck travels in the MPA Reply
 };
 
 }  // namespace sdp::preload

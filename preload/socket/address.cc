@@ -43,7 +43,7 @@ void CopyOut(const Address& address, sockaddr* out, socklen_t* length) {
 }
 
 uint16_t Port(const Address& address) {
-  // sin_port and sin6_port lie at the same place.
+  // sin_port and sin6_port have the same offset.
   return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
 }
 

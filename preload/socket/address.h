@@ -1,4 +1,4 @@
-// Addresses between the kernel, the application and the port mapper.
+// Socket addresses, as the kernel, the application and the port mapper exchange them.
 #ifndef SDP_PRELOAD_SOCKET_ADDRESS_H_
 #define SDP_PRELOAD_SOCKET_ADDRESS_H_
 
@@ -18,18 +18,18 @@ struct Address {
   [[nodiscard]] int family() const { return length == 0 ? AF_UNSPEC : storage.ss_family; }
 };
 
-// What the kernel says of the descriptor; length 0 if it says nothing.
+// Returns what the kernel says about the descriptor; of length 0 if it says nothing.
 Address LocalAddress(int fd);
 Address PeerAddress(int fd);
-// accept4, with the peer's address, which a socket does not tell any more once the peer has reset it. -1 and
-// errno.
+// accept4 that also returns the peer's address, which the socket no longer tells once the peer has reset it.
+// Returns -1 with errno on failure.
 int AcceptFrom(int listener, int flags, Address* peer);
 Address MakeAddress(const sockaddr* address, socklen_t length);
 
-// As getsockname and accept return one: truncated to *length, *length set to the full size.
+// Copies as getsockname and accept do: truncated to *length; *length becomes the full size.
 void CopyOut(const Address& address, sockaddr* out, socklen_t* length);
 
-// To bytes and from them (core/base/archive.h).
+// Reads and writes an address (core/base/archive.h).
 template <typename Archive>
 void Visit(Archive& ar, Address& address) {
   auto length = static_cast<uint8_t>(address.length);
@@ -43,11 +43,13 @@ void Visit(Archive& ar, Address& address) {
 uint16_t Port(const Address& address);
 void SetPort(Address& address, uint16_t port);
 
-// Normalised (v4-mapped becomes v4); the wildcard endpoint if it is neither IPv4 nor IPv6.
+// Returns the endpoint normalised (IPv4-mapped becomes IPv4), or the wildcard endpoint for any other family.
 pm::Endpoint ToEndpoint(const Address& address);
-// What goes from one to the other never leaves this host: they are the same address, or both loopback's.
+// Returns true if traffic between the two never leaves this host: they are the same address, or both
+// loopback.
 bool WithinHost(const Address& local, const Address& peer);
-// As a socket of `domain` has to name it: an AF_INET6 socket reaches an IPv4 endpoint by its mapped form.
+// Returns the address as a socket of `domain` names it: an AF_INET6 socket reaches an IPv4 endpoint by its
+// mapped form.
 Address ToAddress(const pm::Endpoint& endpoint, int domain, uint32_t scope_id);
 
 }  // namespace sdp::preload

@@ -11,10 +11,10 @@
 namespace sdp::preload {
 namespace {
 
-// `sockets` belongs to who holds `turn`.
+// The thread that holds `turn` owns `sockets`.
 struct State {
   Mutex turn;
-  absl::InlinedVector<StreamSocket*, 512> sockets;  // fork must not fail for want of memory
+  absl::InlinedVector<StreamSocket*, 512> sockets;  // fork must not fail for lack of memory
 };
 State& state() {
   alignas(State) static std::byte room[sizeof(State)];
@@ -29,7 +29,7 @@ void AllSockets::Lock() {
   FdTable::ForEach(
       [](int, Socket* socket, void*) {
         auto* const stream = static_cast<StreamSocket*>(socket);
-        if (!stream->LockForFork()) return;  // met before, under another number
+        if (!stream->LockForFork()) return;  // locked already, under another number
         stream->Ref();
         state().sockets.push_back(stream);
       },

@@ -1,5 +1,5 @@
-// Every socket of the process locked at once: around fork, and while a program is about to take its place.
-// One thread at a time; the locks are those of this process's threads alone.
+// Locks every socket of the process at once: around fork, and while exec is about to replace the program. One
+// thread at a time has them. The locks exclude the threads of this process alone.
 #ifndef SDP_PRELOAD_SOCKET_ALL_SOCKETS_H_
 #define SDP_PRELOAD_SOCKET_ALL_SOCKETS_H_
 
@@ -12,7 +12,8 @@ namespace sdp::preload {
 class AllSockets {
  public:
   static void Lock();
-  // Each once, in the descriptor table's order. Between Lock and Unlock.
+  // Returns the locked sockets, each once, in the order of the descriptor table. Valid between Lock and
+  // Unlock.
   static std::span<StreamSocket* const> locked();
   static void Unlock();
 };

@@ -34,21 +34,21 @@ namespace {
 
 thread_local bool is_helper __attribute__((tls_model("initial-exec"))) = false;
 
-// How often a thread is asked for again where there was none to be had, and how soon who waits in its place
-// looks at descriptors again.
+// How long to wait before trying again to start a thread, and how soon a thread that does the work in place
+// of the helper looks at descriptors again.
 constexpr Duration kThreadRetry = std::chrono::milliseconds(200);
 constexpr Duration kInlineLook = std::chrono::milliseconds(10);
 
-// What the C library takes of a thread's stack for itself: above all the program's thread-local variables.
-// Looked up while the library is loaded: a later look-up would wait for a dlopen whose initializers wait for
-// a socket.
+// The part of a thread's stack that the C library takes: above all the program's thread-local variables.
+// Looked up while the library is loaded. A later look-up would wait for a dlopen whose initializers may wait
+// for a socket.
 using MinStack = size_t(const pthread_attr_t*);
 MinStack* const min_stack = reinterpret_cast<MinStack*>(dlsym(RTLD_DEFAULT, "__pthread_get_minstack"));
 
-// What the helper itself needs of its stack.
+// The helper's own need of stack, in bytes.
 constexpr size_t kStack = size_t{256} * 1024;
 
-// For how many of Pause() one waits for the kernel to have done with a thread that has ended.
+// How many Pause() calls to wait for the kernel to finish with a thread that has ended.
 constexpr int kPausesForKernel = 1000;
 
 void Pause() {
@@ -59,21 +59,21 @@ void Pause() {
 }  // namespace
 
 struct Background::State {
-  Mutex at_work;                      // the helper's, but not while it sleeps; before every other lock
-  std::atomic<int> forks_waiting{0};  // for at_work: the helper lets them have it
+  Mutex at_work;                      // held by the helper except while it sleeps; before every other lock
+  std::atomic<int> forks_waiting{0};  // threads that want at_work; the helper lets them have it
   Mutex mutex;
-  TaskList added{kGrace};  // by Add, taken over by the helper
-  TaskList items{kGrace};  // the helper's; grows and shrinks under the lock
+  TaskList added{kGrace};  // by Add; the helper takes them over
+  TaskList items{kGrace};  // the helper's; its size changes only under the lock
   std::atomic<int> wake_fd{-1};
-  std::atomic<uint32_t> polls{0};       // odd from when the helper looks up numbers until it has polled them
-  std::atomic<bool> renumbered{false};  // what the tasks wait for may have other numbers now
+  std::atomic<uint32_t> polls{0};  // odd from the helper's look-up of the numbers until its poll has returned
+  std::atomic<bool> renumbered{false};  // files that tasks wait for may have other numbers now
   bool running = false;
-  bool begun = false;   // the helper has got as far as at_work
-  bool ending = false;  // it is to end
+  bool begun = false;   // the helper has reached at_work
+  bool ending = false;  // the helper is to end
   pthread_t thread{};
-  bool asleep = false;  // in a poll that `added` does not end
+  bool asleep = false;  // in a poll that a new task does not end
   Time sleeps_until = kNever;
-  Time next_try{};          // for a thread
+  Time next_try{};          // to start a thread
   uint32_t generation = 1;  // grows in a child of fork
 
   void Sleep(std::vector<pollfd>& fds);
@@ -118,7 +118,7 @@ constinit std::atomic<bool> Background::runs_{false};
 constinit std::atomic<void (*)()> Background::last_work_{nullptr};
 std::atomic<bool> Background::threadless_{false};
 
-// One round of the helper's: what was added since the last one, too.
+// One round of the helper's, including the tasks added since the last round.
 void Background::RunTasks(const std::vector<pollfd>& fds) {
   State& s = state();
   {
@@ -126,7 +126,7 @@ void Background::RunTasks(const std::vector<pollfd>& fds) {
     s.items.Append(&s.added);
   }
   const Time now = Now();
-  if (s.renumbered.exchange(false)) s.items.MakeAllDue(now);  // each says anew what it waits for
+  if (s.renumbered.exchange(false)) s.items.MakeAllDue(now);  // each task says anew what it waits for
   s.items.RunReady(fds, now);
   std::vector<Socket*> done;
   {
@@ -145,14 +145,14 @@ void* Background::Main(void*) {
     s.begun = true;
   }
   std::vector<pollfd> fds;
-  // Where no other thread is left the process ends with this one. When it returns the C library makes an
-  // exit(0) of that, where that is what it was.
+  // If no other thread is left, the process ends with this one. On its return the C library calls exit(0),
+  // which fits if the status was 0.
   LastThreadWatch others;
   for (;;) {
     try {
       RunTasks(fds);
       s.Sleep(fds);
-    } catch (const std::bad_alloc&) {  // nothing is lost, and nobody's lock but at_work is held
+    } catch (const std::bad_alloc&) {  // nothing is lost, and only at_work is held
       fds.clear();
       Pause();
       continue;
@@ -170,7 +170,7 @@ void* Background::Main(void*) {
     if (const auto status = others.Look(Now())) {
       s.at_work.unlock();
       ProcessExit();
-      if (*status != 0) syscall(SYS_exit, *status);  // the last one's counts
+      if (*status != 0) syscall(SYS_exit, *status);  // the last thread's status counts
       return nullptr;
     }
   }
@@ -212,7 +212,7 @@ bool Background::StartThread() {
     return false;
   }
   MainThread::SetListener(NoteMainThreadEnd);
-  // The application's signals are its own threads' business.
+  // Signals are for the application's own threads.
   sigset_t all;
   sigset_t old;
   sigfillset(&all);
@@ -233,7 +233,7 @@ bool Background::StartThread() {
   return true;
 }
 
-// With the lock held.
+// The caller holds the lock.
 bool Background::EnsureThread(Time now) {
   State& s = state();
   if (s.running || now < s.next_try) return s.running;
@@ -321,7 +321,7 @@ bool Background::EndIfAlone() {
   RestForFork();
   {
     std::lock_guard lock(s.mutex);
-    if (!s.running) {  // the other one is the program's
+    if (!s.running) {  // the second thread is the program's
       s.at_work.unlock();
       return false;
     }
@@ -332,7 +332,7 @@ bool Background::EndIfAlone() {
     (void)!real.write(s.wake_fd.load(), &one, sizeof one);
   }
   {
-    // No handler starts another one, or forks, before this one is gone.
+    // No signal handler starts another helper, or forks, before this one is gone.
     struct Section {
       Section() { Critical::Enter(); }
       ~Section() { Critical::Leave(); }
@@ -342,7 +342,7 @@ bool Background::EndIfAlone() {
     s.ending = false;
     HiddenFds::Close(s.wake_fd.exchange(-1));
   }
-  // The thread has left the process's memory; its descriptors and the rest follow.
+  // The thread has left the process's memory; the kernel releases its descriptors and the rest later.
   for (int i = 0; i < kPausesForKernel && ThreadsOfProcess() != 1; ++i) Pause();
   return ThreadsOfProcess() == 1;
 }
@@ -372,7 +372,7 @@ void Background::UnlockAfterFork() {
 }
 
 void Background::ForgetAfterFork() {
-  // The tasks' references are the parent's helper's; in this process nobody will give them back, and that is
+  // The parent's helper holds the tasks' references. In this process nothing gives them back, which costs
   // only memory.
   State& s = state();
   ++s.generation;

@@ -1,8 +1,8 @@
-// The one helper thread of a process, started when first needed. It moves what nobody is in a call for: data
-// that waits for credit, the answer to a handshake, a closed connection's last bytes.
+// The process's one helper thread, started when first needed. It does the work that no thread is in a call
+// for: data that waits for credit, the answer to a handshake, a closed connection's last bytes.
 //
-// Tasks are given a moment (kGrace) before the helper touches them, since most of the time the application is
-// back in a call at once and does the work itself.
+// The helper leaves a new task alone for a moment (kGrace). Most of the time the application soon makes
+// another call, which does the work itself. The part has its own lock; tasks run without it.
 #ifndef SDP_PRELOAD_SOCKET_BACKGROUND_H_
 #define SDP_PRELOAD_SOCKET_BACKGROUND_H_
 
@@ -21,44 +21,46 @@ class Background {
   using Wait = HelperWait;
   using Task = HelperTask;
 
-  // Has the helper run `task` after a moment of grace (or at once). Idempotent while the helper has it. False
-  // if no thread can be started; then the task is done by who waits (RunInline), at the process's end, or by
-  // a thread that can be had later.
+  // Has the helper run `task` after `grace`. Idempotent while the helper has the task. Returns false if no
+  // thread can be started. Then a waiting thread does the task (RunInline), or a later helper, or the process
+  // at its end.
   static bool Add(Task* task, Duration grace = kGrace);
-  // False: the helper does not know the task and will not touch it until it is added.
+  // Returns false if the helper does not have the task, and will not touch it until it is added.
   static bool Holds(const Task* task);
-  // Where there is no helper, because the process table is full: what is due is done here and now, in the
-  // thread of a call that is about to wait and holds no lock. Returns when to look again; kNever: nothing
-  // waits.
+  // For a process that cannot have a helper, because the process table is full: does the due tasks in the
+  // calling thread. The caller is about to wait and holds no lock. Returns when to look again; kNever:
+  // nothing waits.
   static Time RunInline() { return threadless_.load(std::memory_order_relaxed) ? RunUndone() : kNever; }
-  // The helper forgets everything, because it does not exist in this process (a child of fork).
+  // In a child of fork, where the helper does not exist: forgets all tasks.
   static void ForgetAfterFork();
-  // Finishes, in the calling thread, what the tasks' owners have to send before the process ends.
+  // At the process's end: has the calling thread finish what the tasks' owners still have to send.
   static void FinishAtExit(void (*finish)(Socket* owner, void* context), void* context);
-  // From a signal handler: the helper does `work` and nothing else any more, and lets nobody fork. False:
-  // there is none.
+  // From a signal handler: the helper does `work` and from then on nothing else, and lets no thread fork.
+  // Returns false if there is no helper.
   static bool TakeOver(void (*work)());
-  // HiddenFds::MakeRoom has given a file of the library's another number, and the old one is about to stand
-  // for a file of the program's. Returns when the helper does not poll by the old one any more.
+  // HiddenFds::MakeRoom has moved one of the library's files to another number, and the old number is about
+  // to become a file of the program's. Returns once the helper no longer polls the old number.
   static void FollowNumbers();
-  // Around fork. First, with no lock held: the helper comes to rest, in its sleep, and stays there, so that
-  // the child gets neither its half-done work nor a lock of the program's allocator that nobody there would
-  // unlock. Then the lock; the last lets go of both.
+  // Around fork. RestForFork() comes first, with no lock held: it keeps the helper asleep. So the child gets
+  // neither half-done work nor an allocator lock that no thread there would unlock. LockForFork() takes the
+  // lock of this part; UnlockAfterFork() releases both.
   static void RestForFork();
   static void LockForFork();
   static void UnlockAfterFork();
-  // The helper ends, and with it all that the kernel has of it; its tasks wait until Resume() starts another.
-  // Only if the program has no other thread than the caller, which holds no lock; returns whether that is so.
+  // Ends the helper and waits until the kernel has nothing left of it; the tasks wait until Resume() starts
+  // another. Only if the program has no thread except the caller, which holds no lock. Returns whether that
+  // is so.
   static bool EndIfAlone();
-  // The same, if no socket's task waits: behind a seccomp filter the program could not wake the helper.
+  // EndIfAlone(), but only if no socket's task waits: under a seccomp filter the program could not wake the
+  // helper.
   static void EndIfIdle();
   static void Resume();
   static bool Runs() { return runs_.load(std::memory_order_relaxed); }
-  // True on the helper's own thread.
+  // Returns true on the helper's own thread.
   static bool IsHelperThread();
 
  private:
-  // The main thread ends: from now on the helper looks whether any other thread is left.
+  // The main thread ends: from now on the helper checks whether any other thread is left.
   static void NoteMainThreadEnd();
   struct State;
   static State& state();
@@ -68,9 +70,9 @@ class Background {
   static void RunTasks(const std::vector<pollfd>& fds);
   static Time RunUndone();
 
-  static std::atomic<bool> runs_;  // the helper, and whoever sees it may use the state without its lock
+  static std::atomic<bool> runs_;  // there is a helper; state() may then be used without its lock
   static std::atomic<void (*)()> last_work_;
-  static std::atomic<bool> threadless_;  // tasks wait, and no thread could be had for them
+  static std::atomic<bool> threadless_;  // tasks wait, and no thread could be started for them
 };
 
 }  // namespace sdp::preload

@@ -1,7 +1,7 @@
-// Who is told that a socket has changed: threads that sleep for it (waiters), epoll sets (observers), and the
-// program itself, edge-triggered, by numbers that grow with every event TCP would signal. Owns these lists
-// and the edges that do not come from the engine: of an end or an error, and of room that SO_SNDBUF gives
-// back. What is ready is the socket's to say. Guarded by the socket's lock.
+// Tells others of a socket's changes: threads that sleep for it (waiters) and epoll sets (observers). For
+// edge-triggered use, numbers grow with every event TCP would signal. Owns these lists, and the edges that do
+// not come from the engine: an end, an error, and room within SO_SNDBUF. The socket itself says what is
+// ready. The socket's lock guards all of it.
 #ifndef SDP_PRELOAD_SOCKET_BOARD_H_
 #define SDP_PRELOAD_SOCKET_BOARD_H_
 
@@ -14,16 +14,16 @@
 
 namespace sdp::preload {
 
-// Hears of a socket's readiness without sleeping in it: an EpollSet. Called with the socket's lock held.
+// Learns of a socket's readiness without sleeping in it: an EpollSet. Called with the socket's lock held.
 class ReadinessObserver {
  public:
   virtual ~ReadinessObserver() = default;
   // Something may have become ready.
   virtual void OnChange(int fd) = 0;
-  // What the descriptor should be watched for from now on, as poll events; 0: nothing. `link_fd` is the
+  // Says what to watch the descriptor for from now on, as poll events; 0: nothing. `link_fd` is the
   // descriptor to watch: `fd`, unless the RNIC has a descriptor of its own for the connection.
   virtual void OnWatch(int fd, int link_fd, short events) = 0;
-  // The socket is plain TCP now: the kernel answers for it.
+  // The socket is plain TCP now: the kernel reports its readiness.
   virtual void OnPlain(int fd) = 0;
 };
 
@@ -36,25 +36,25 @@ class Board {
   };
 
   // --- Edges
-  // Of a socket without a connection: only ends and errors count.
+  // For a socket without a connection: only ends and errors count.
   [[nodiscard]] Edges edges() const { return {.read = end_edge_, .write = end_edge_}; }
   [[nodiscard]] Edges edges(const engine::Engine& e) const {
     return {.read = e.read_edge() + end_edge_, .write = e.write_edge() + end_edge_ + room_edge_};
   }
-  // An error or an end has come without the engine's edge.
+  // An error or an end has come without an edge of the engine's.
   void Bump() { ++end_edge_; }
-  // The engine's edges end with it: an edge that comes later is still a new one.
+  // The engine is about to go, and its edges with it. Edges that come later are still new.
   void Outlive(const engine::Engine& e) {
     const Edges last = edges(e);
     end_edge_ = std::max(last.read, last.write);
   }
-  // Whether SO_SNDBUF lets a writer go on. Room where there was none is an edge.
+  // `full`: SO_SNDBUF lets no writer continue. Room where there was none is an edge.
   void NoteRoom(bool full) {
     if (full_ && !full) ++room_edge_;
     full_ = full;
   }
   [[nodiscard]] bool full() const { return full_; }
-  // After progress: true if an edge has come since this was last asked. Then the waiters have been woken.
+  // After progress: returns true if an edge has come since the last call. Then the waiters have been woken.
   [[nodiscard]] bool Compare(const engine::Engine& e) {
     const Edges now = edges(e);
     if (now == seen_) return false;
@@ -63,7 +63,7 @@ class Board {
     return true;
   }
 
-  // --- The owner, who gets signals (F_SETOWN)
+  // --- The owner, which gets signals (F_SETOWN)
   void SetHasOwner(bool has_owner) { has_owner_ = has_owner; }
   [[nodiscard]] bool has_owner() const { return has_owner_; }
 
@@ -71,7 +71,7 @@ class Board {
   void Add(Waiter* waiter) { waiters_.Add(waiter); }
   void Remove(Waiter* waiter) { waiters_.Remove(waiter); }
   void WakeAll() { waiters_.WakeAll(); }
-  // Grows with each WakeAll: a thread that gave the socket's lock back for a moment sees that it was called.
+  // Grows with each WakeAll, for a thread that released the lock and was no waiter.
   [[nodiscard]] uint64_t wakes() const { return waiters_.wakes(); }
 
   // --- Observers. `watch`: what `fd` is watched for by now, -1 if the observer is yet to be told.
@@ -80,15 +80,15 @@ class Board {
   }
   void Forget(ReadinessObserver* observer, int fd);
   [[nodiscard]] bool observed() const { return !observers_.empty(); }
-  // After progress: the link is to be watched for `watch`, and with `changed` something may be ready.
+  // After progress: the link is to be watched for `watch`. `changed`: something may be ready.
   void TellObservers(const Session& session, short watch, bool changed);
   // Something may be ready, whatever the link is watched for.
   void TellChange() {
     for (const Observation& o : observers_) o.observer->OnChange(o.fd);
   }
-  // The kernel answers for the socket from here on.
+  // The kernel reports the socket's readiness from here on.
   void TellPlain();
-  // The socket is closed: sleepers look again, and no observer hears of it any more.
+  // The socket is closed: sleepers look again, and no observer hears of the socket any more.
   void TellClosed() {
     observers_.clear();
     waiters_.WakeAll();
@@ -96,7 +96,7 @@ class Board {
   void ForgetObservers() { observers_.clear(); }
   // In the child of fork: the threads that slept are the parent's.
   void ForgetWaiters() { waiters_.Clear(); }
-  // Neither a waiter nor an observer would hear of a change.
+  // Returns true if neither a waiter nor an observer would hear of a change.
   [[nodiscard]] bool empty() const { return observers_.empty() && waiters_.empty(); }
 
  private:
@@ -112,7 +112,7 @@ class Board {
   uint64_t end_edge_ = 0;
   uint64_t room_edge_ = 0;
   bool has_owner_ = false;
-  bool full_ = false;  // SO_SNDBUF let no writer go on, when last looked
+  bool full_ = false;  // SO_SNDBUF let no writer continue, at the last look
 };
 
 }  // namespace sdp::preload

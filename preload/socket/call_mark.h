@@ -1,7 +1,7 @@
-// Programs jump out of calls: siglongjmp from a handler that interrupted one, the classic way to a time-out.
-// What such a call was about to give back nobody gives back. So a call that leaves something behind in a
-// sleep marks its frame, and the thread's next call on the socket looks whether it has jumped since, by a
-// function that the library hears of, or in another way, so that the frame is not there any more.
+// Detects that the program has jumped out of a call: siglongjmp from a signal handler, the classic time-out.
+// No code of such a call runs any more to give back what it held. So a call that leaves something behind
+// while it sleeps marks its frame. The thread's next call on the socket checks for a jump: one by a function
+// that the library intercepts, or any other after which the frame is gone.
 #ifndef SDP_PRELOAD_SOCKET_CALL_MARK_H_
 #define SDP_PRELOAD_SOCKET_CALL_MARK_H_
 
@@ -17,7 +17,7 @@
 
 namespace sdp::preload {
 
-// In the frame of a call that sleeps.
+// Lies in the frame of a call that sleeps.
 class CallMark {
  public:
   CallMark() : value_(Expected()), outer_(Jumps::SetInnermost(reinterpret_cast<uintptr_t>(this))) {}
@@ -28,7 +28,7 @@ class CallMark {
   CallMark(const CallMark&) = delete;
   CallMark& operator=(const CallMark&) = delete;
 
-  // Looks at where the mark was, whatever lies there now.
+  // Reads the place of the mark, whatever is there now.
   [[nodiscard]] __attribute__((no_sanitize("address"))) bool intact() const { return value_ == Expected(); }
 
  private:
@@ -37,7 +37,7 @@ class CallMark {
   const uintptr_t outer_;
 };
 
-// Who sleeps in a marked call. Guarded by the socket's lock.
+// The thread that sleeps in a marked call. Guarded by the socket's lock.
 class Sleeper {
  public:
   void Set(const CallMark* mark) {
@@ -47,8 +47,9 @@ class Sleeper {
     jumps_ = Jumps::Count();
   }
   void Clear() { mark_ = nullptr; }
-  // If it is another thread, asleep in a link's read: that ends now, with nothing read. Under the lock that
-  // it takes behind that. False: it cannot be told.
+  // If another thread sleeps in a link's read, ends that read now, with nothing read. The caller holds the
+  // lock that the thread takes after the read. Returns false if there is no such thread, or it could not be
+  // reached.
   [[nodiscard]] bool End() const {
     return mark_ != nullptr && !IsCaller() && Critical::EndLinkRead(thread_, tid_);
   }
@@ -57,12 +58,11 @@ class Sleeper {
   [[nodiscard]] bool Is(pthread_t thread) const {
     return mark_ != nullptr && pthread_equal(thread_, thread) != 0;
   }
-  // It is the calling thread, in a handler then.
+  // Returns true if the sleeper is the calling thread, which is then in a signal handler or has jumped.
   [[nodiscard]] bool IsCaller() const { return Is(pthread_self()); }
-  // True if it was the calling thread, and the call's frame is no more. `frame`: of the call that asks, the
-  // outermost of the library's, so that a call from the same place is seen to lie over the mark and not
-  // beside it. A handler's own calls are below the frame of the call that it interrupted, or on another
-  // stack.
+  // Returns true if the sleeper is the calling thread and its frame is gone. `frame`: of the asking call, the
+  // library's outermost, so that a call from the same place is seen to lie over the mark and not beside it. A
+  // handler's calls lie below the frame of the call that it interrupted, or on another stack.
   [[nodiscard]] bool JumpedOver(const void* frame) const {
     if (!IsCaller()) return false;
     stack_t stack{};
@@ -72,7 +72,7 @@ class Sleeper {
   }
 
  private:
-  // 0 where it may not be asked for.
+  // Returns 0 where asking is not allowed.
   static pid_t ThreadId() {
     if (thread_id_ == 0 && !Confined()) thread_id_ = gettid();
     return thread_id_;

@@ -13,12 +13,12 @@
 namespace sdp::preload {
 namespace {
 
-// Each message: these bytes, 1 if another one follows, a piece of the content; and some of the descriptors.
+// Each message: these bytes, 1 if another message follows, a piece of the content; and some descriptors.
 constexpr std::array<char, 16> kMagic = {'S', 'D', 'P', ' ',    'c',    'a',    'p',    's',
                                          'u', 'l', 'e', '\x1b', '\x01', '\xd6', '\x9c', '\0'};
 constexpr size_t kHead = kMagic.size() + 1;
 constexpr size_t kMostContent = 16 << 10;
-constexpr size_t kMostDescriptors = 128;  // of SCM_MAX_FD, 253
+constexpr size_t kMostDescriptors = 128;  // less than SCM_MAX_FD, 253
 
 union Control {
   cmsghdr align;
@@ -51,7 +51,7 @@ void CloseAll(const std::vector<int>& descriptors) {
   for (const int fd : descriptors) real.close(fd);
 }
 
-// One message into `out`; false: there is none, or it is not right. *more: another one follows.
+// Adds one message to `out`. Returns false if there is none, or a wrong one. *more: another one follows.
 bool ReceivePiece(int fd, Capsule* out, bool* more) {
   std::vector<std::byte> bytes(kHead + kMostContent);
   iovec piece{.iov_base = bytes.data(), .iov_len = bytes.size()};
@@ -83,7 +83,7 @@ bool ReceivePiece(int fd, Capsule* out, bool* more) {
 int Capsule::Seal(Bytes content, std::span<const int> descriptors) {
   int ends[2];
   if (real.socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return -1;
-  const int room = 16 << 20;  // as much as the system allows
+  const int room = 16 << 20;  // the system may allow less
   real.setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
   bool more = true;
   while (more) {
@@ -122,7 +122,7 @@ bool Capsule::Is(int fd, Maker wanted) {
 std::optional<Capsule> Capsule::Open(int fd) {
   if (!Is(fd, Maker::kAnybody)) return std::nullopt;
   Capsule capsule;
-  // Of anybody's no more is taken than one connection needs.
+  // From an untrusted maker, takes no more than one connection needs.
   const bool trusted = Is(fd, Maker::kTrusted);
   const size_t most_content = trusted ? size_t{64} << 20 : size_t{64} << 10;
   const size_t most_descriptors = trusted ? size_t{1} << 20 : 8;

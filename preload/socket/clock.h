@@ -1,3 +1,4 @@
+// Monotonic time, and deadlines for system calls. Has no state and no lock.
 #ifndef SDP_PRELOAD_SOCKET_CLOCK_H_
 #define SDP_PRELOAD_SOCKET_CLOCK_H_
 
@@ -7,21 +8,21 @@
 
 namespace sdp::preload {
 
-// The time engines and connectors are told. The vDSO answers: no system call.
+// Returns the time for engines and connectors. The vDSO answers: no system call.
 inline Time Now() {
   timespec ts;
   clock_gettime(CLOCK_MONOTONIC, &ts);
   return Time(std::chrono::seconds(ts.tv_sec) + std::chrono::nanoseconds(ts.tv_nsec));
 }
 
-// The same at the last tick, some milliseconds ago at most, for a fraction of the price.
+// Returns that time at the last tick, at most some milliseconds ago, for a fraction of the cost.
 inline Time CoarseNow() {
   timespec ts;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
   return Time(std::chrono::seconds(ts.tv_sec) + std::chrono::nanoseconds(ts.tv_nsec));
 }
 
-// Until `deadline`, for ppoll and friends: null for never, zero when it has passed.
+// Returns the time until `deadline`, for ppoll and similar calls: null for never, zero if it has passed.
 inline const timespec* Remaining(Time deadline, timespec* storage) {
   if (deadline == kNever) return nullptr;
   const Duration left = deadline - Now();

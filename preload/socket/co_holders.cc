@@ -22,7 +22,7 @@ namespace {
 
 constexpr Duration kPatience = std::chrono::milliseconds(50);
 
-// What /proc calls a file: "socket:[4711]".
+// A file's name in /proc: "socket:[4711]".
 class FileName {
  public:
   explicit FileName(const char* path) {
@@ -39,7 +39,7 @@ class FileName {
   size_t length_ = 0;
 };
 
-// The kernel's; opendir has memory of malloc's.
+// The kernel's directory entry. opendir() would use malloc.
 struct Entry {
   uint64_t inode;
   int64_t offset;

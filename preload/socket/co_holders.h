@@ -1,4 +1,4 @@
-// Who else has a socket that has no connection yet.
+// Finds out whether another process has a socket that has no connection yet.
 #ifndef SDP_PRELOAD_SOCKET_CO_HOLDERS_H_
 #define SDP_PRELOAD_SOCKET_CO_HOLDERS_H_
 
@@ -9,12 +9,12 @@ namespace sdp::preload {
 // Why such a socket is TCP.
 inline constexpr const char* kCommon = "another process has the socket, too";
 
-// How another process may have come by it: by the same number, as in a child of fork, or by any, as in a
-// message.
+// How another process may have the socket: by the same number, as in a child of fork, or by any number, as
+// after a message.
 enum class CoHolders : uint8_t { kNone, kBySameNumber, kByAnyNumber };
 
-// Another process has the socket `fd`, too, and keeps it: one that is about to close it, or to exit, is
-// waited for, 50 ms at most. A walk through /proc, as far as that may be looked at. Keeps errno.
+// Returns true if another process also has the socket `fd` and keeps it. Waits 50 ms at most for one that is
+// about to close it, or to exit. Walks through /proc as far as permissions allow. Keeps errno.
 bool OthersHold(int fd, CoHolders holders);
 
 }  // namespace sdp::preload

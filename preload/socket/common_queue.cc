@@ -19,19 +19,19 @@
 namespace sdp::preload {
 namespace {
 
-// The state's size, since when it waits, the peer's address, the state, then zeros: the bytes in the queue
-// tell how many records there are.
+// A record: the state's size, the time since when it waits, the peer's address, the state, then zeros. So the
+// bytes in the queue tell the number of records.
 constexpr size_t kPeerAt = sizeof(uint32_t) + sizeof(uint64_t);
 constexpr size_t kHead = kPeerAt + sizeof(uint8_t) + sizeof(sockaddr_in6);
 using Record = std::array<std::byte, kHead + CommonQueue::kMostState>;
 
-// Another process's word, which is not relied on for more than the order.
+// Another process wrote this, so it is relied on only for the order.
 Time SinceOf(const std::byte* record) {
   return std::clamp(Time(Duration(static_cast<int64_t>(LoadBe<uint64_t>(record + sizeof(uint32_t))))), Time{},
                     Now());
 }
 
-// An address of another kind than a stream's is none.
+// An address of a family other than a stream's counts as none.
 Address PeerOf(const std::byte* record) {
   const auto length = std::to_integer<socklen_t>(record[kPeerAt]);
   Address peer;
@@ -41,13 +41,12 @@ Address PeerOf(const std::byte* record) {
   return peer;
 }
 
-// Barred or not is written on the end that puts in, where all processes read it: as a priority, which means
-// nothing to a Unix socket.
+// The end that puts in carries the bar, where all processes read it: as a priority, which means nothing to a
+// Unix socket.
 constexpr int kBarred = 1;
 
-// Who is at work holds a record lock on the same end: a process's own, not an open file's, which all
-// processes have. A descriptor of that end that the process closes takes it away: then nobody waits for this
-// process.
+// A process at work holds a record lock on that end: a lock of the process, since all processes have the open
+// file. If the process closes a descriptor of that end, the lock is gone, and no process waits for this one.
 struct flock WorkLock(short type) {
   return {.l_type = type, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1, .l_pid = 0};
 }
@@ -66,7 +65,7 @@ msghdr MessageOf(iovec* piece, Control* control) {
   return message;
 }
 
-// There is room for one more descriptor. A message whose descriptor does not find any would lose it.
+// Returns true if one more descriptor can be had. Without it, a received message would lose its descriptor.
 bool HasRoomForDescriptor(int any) {
   const int probe = real.fcntl(any, F_DUPFD_CLOEXEC, 0);
   if (probe < 0) return false;
@@ -89,7 +88,7 @@ int DescriptorIn(msghdr& message) {
 bool CommonQueue::Open() {
   int ends[2];
   if (real.socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return false;
-  const int room = 1 << 20;  // as much as the system allows
+  const int room = 1 << 20;  // the system may allow less
   real.setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
   return TakeUp(ends[0], ends[1]);
 }
@@ -135,7 +134,7 @@ size_t CommonQueue::size() const {
 bool CommonQueue::BeginWork() {
   if (!open() || Confined()) return false;
   if (at_work_) return usable();
-  // First the lock, then the look: who bars it does these two the other way about.
+  // First the lock, then the look. A process that bars the queue does both in the opposite order.
   struct flock lock = WorkLock(F_RDLCK);
   at_work_ = real.fcntl(in_, F_SETLK, &lock) == 0;
   if (usable()) return true;

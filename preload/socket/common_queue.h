@@ -1,10 +1,11 @@
-// Connections of a listener that several processes hold, shaken hands with and not accepted yet: whichever of
-// the processes comes first has the next one, whoever took it on. What the kernel's accept queue is for TCP.
+// Connections that are past the handshake and await accept(), of a listener that several processes hold. The
+// first process to accept gets the next one, whichever process did the handshake. For TCP, the kernel's
+// accept queue does this.
 //
-// It is a pair of Unix sockets that all holders of the listener have, by fork, exec or in a message. A
-// connection in it is a record of fixed size, its frozen session, with its link as a passed descriptor. So
-// the kernel says when one is there, gives each to one process, keeps them when the process dies that put
-// them there, and ends them with the last holder.
+// The queue is a pair of Unix sockets that all holders of the listener have, by fork, exec or in a message. A
+// connection is a record of fixed size, its frozen session, with its link as a passed descriptor. So the
+// kernel tells when one is there and gives each to one process. The kernel also keeps them when the process
+// that put them there dies, and ends them with the last holder.
 #ifndef SDP_PRELOAD_SOCKET_COMMON_QUEUE_H_
 #define SDP_PRELOAD_SOCKET_COMMON_QUEUE_H_
 
@@ -19,8 +20,8 @@ namespace sdp::preload {
 
 class CommonQueue {
  public:
-  // The longest state, in bytes: more than a session has that nobody has used yet. The kernel rounds a record
-  // of this size up to 2 KiB.
+  // The longest state, in bytes: more than an unused session has. The kernel rounds a record of this size up
+  // to 2 KiB.
   static constexpr size_t kMostState = 1600;
 
   CommonQueue() = default;
@@ -28,52 +29,53 @@ class CommonQueue {
   CommonQueue& operator=(const CommonQueue&) = delete;
   ~CommonQueue() { Close(); }
 
-  // A new one. False, errno says why: no descriptor is left.
+  // Makes a new queue. Returns false if no descriptor is left; errno says why.
   bool Open();
-  // Another process's, by its two descriptors, which are taken over in any case. False: no descriptor is
-  // left.
+  // Takes up another process's queue by its two descriptors, which become the queue's in any case. Returns
+  // false if no descriptor is left.
   bool TakeUp(int out, int in);
-  // This process has no part in it any more.
+  // Ends this process's part in the queue.
   void Close();
   [[nodiscard]] bool open() const { return out_.load() >= 0; }
-  // Both, in the order of TakeUp; they stay the queue's.
+  // Appends both descriptors, in the order of TakeUp; they stay the queue's.
   void AppendDescriptors(std::vector<int>* descriptors) const;
 
-  // Connections can be put in.
+  // Returns true if connections can be put in.
   [[nodiscard]] bool usable() const;
-  // Readable while a connection waits; -1: this process can take none.
+  // Returns a descriptor that is readable while a connection waits; -1: this process can take none.
   [[nodiscard]] int fd() const;
-  // Connections that wait. 0 where fd() is -1.
+  // Returns the number of waiting connections; 0 where fd() is -1.
   [[nodiscard]] size_t size() const;
 
-  // This process takes connections on that any may accept: until EndWork() whoever bars the queue waits for
-  // them, and they may be put in all the same. False: it is not usable, and what is taken on from here on is
-  // this process's own. The kernel ends the work of a process that dies.
+  // This process starts handshakes for all holders. Until EndWork() a process that bars the queue waits for
+  // those connections, and they may still be put in. Returns false if the queue is not usable: then what this
+  // process accepts is its own. The kernel ends the work of a process that dies.
   bool BeginWork();
   void EndWork();
   [[nodiscard]] bool at_work() const { return at_work_; }
   // In the child of a fork: the work is the parent's.
   void ForgetWork() { at_work_ = false; }
-  // Another process has begun and not ended.
+  // Returns true if another process has begun work and not ended it.
   [[nodiscard]] bool OthersAtWork() const;
 
-  // `link` stays the caller's; `peer`: its address, of which the link tells no more once the peer has reset
-  // it; `since`: when it began to wait; `begun`: it was taken on at work. False: the queue is full, the state
-  // too long (EMSGSIZE), or the queue not usable.
+  // `link` stays the caller's. `peer`: the address, which the link no longer tells after a reset. `since`:
+  // when the wait began. `begun`: taken on at work. Returns false if the queue is full, the state too long
+  // (EMSGSIZE), or the queue not usable.
   bool Put(Bytes state, int link, const Address& peer, Time since, bool begun);
-  // The first of them: its link, with `flags` (SOCK_CLOEXEC, SOCK_NONBLOCK) applied, is the caller's. False:
-  // errno says why; EAGAIN: there is none. With EMFILE, say, it stays where it is.
+  // Takes the first connection. Its link becomes the caller's, with `flags` (SOCK_CLOEXEC, SOCK_NONBLOCK)
+  // applied. Returns false with errno; EAGAIN: the queue is empty. After EMFILE, say, the connection is still
+  // there.
   bool Take(int flags, int* link, Address* peer, Time* since, std::vector<std::byte>* state);
-  // When that one began to wait; kNever: there is none.
+  // Returns when the first connection began to wait; kNever: the queue is empty.
   [[nodiscard]] Time FirstSince() const;
 
-  // For a process that is about to be confined (preload/confinement.h) and will not be able to take
-  // connections out: from here on no process begins to take any on for it.
+  // For a process that is about to be confined (preload/confinement.h) and then cannot take connections out:
+  // from here on no process puts in new work for it.
   void Bar();
 
  private:
   std::atomic<int> out_{-1};  // hidden; where connections come out
-  std::atomic<int> in_{-1};   // hidden; where they are put in
+  std::atomic<int> in_{-1};   // hidden; where connections go in
   bool at_work_ = false;
 };
 

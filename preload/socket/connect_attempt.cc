@@ -25,8 +25,8 @@ namespace {
 using Outcome = ConnectAttempt::Outcome;
 using stats::FallbackReason;
 
-// Of handshakes that the peer ends without a word. Children that end soon may each take one with them; a
-// server that dies of us is not to die much more often than on TCP.
+// How many handshakes the peer may end without a word. Children that end soon may each take one with them. A
+// server that our handshake kills must not die much more often than on TCP.
 constexpr int kMostLost = 4;
 
 FallbackReason ReasonOf(pm::QueryState state) {
@@ -44,7 +44,7 @@ FallbackReason ReasonOf(pm::QueryState state) {
   return FallbackReason::kOther;
 }
 
-// Errors of connect() that are none of the peer's, nor of the way there.
+// Errors of connect() whose cause is neither the peer nor the path to it.
 bool IsOfThisHost(int error) {
   switch (error) {
     case EACCES:
@@ -60,14 +60,14 @@ bool IsOfThisHost(int error) {
   }
 }
 
-// Without a word: not what a Terminate says, nor an answer that is none (who gives one gives it again), nor
-// what this host cannot.
+// Returns true if the peer ended the link without a word. A Terminate is a word. So is an invalid answer,
+// which the peer would only repeat. A failure of this host does not count either.
 bool EndedByPeer(const verbs::LinkCause& cause) {
   return cause.end == verbs::LinkEnd::kClosedByPeer ||
          (cause.end == verbs::LinkEnd::kReset && !cause.local && cause.os_error != ETIMEDOUT);
 }
 
-// 0, or what has become of a connect that was begun. Nothing: it goes on.
+// Returns 0, or the error of a connect that was begun. Empty: it is still in progress.
 std::optional<int> Connected(int fd) {
   pollfd link{.fd = fd, .events = POLLOUT, .revents = 0};
   timespec zero{};
@@ -182,7 +182,7 @@ Outcome ConnectAttempt::Start(Time now) {
     return GiveUp(FallbackReason::kAddressFamily, "no address for a stream: " + target_endpoint_.ToString());
   }
   if (target_endpoint_.IsWildcard()) {
-    // To connect to "any" is to connect to this host.
+    // To connect to the wildcard address is to connect to this host.
     target_endpoint_.address = {};
     if (target_endpoint_.version == pm::IpVersion::kV4) {
       target_endpoint_.address[0] = 127;
@@ -249,12 +249,12 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
   if (error != 0) {
     Unconnect(fd_);
     if (from_cache_ && error == ECONNREFUSED) {
-      // The listener behind a remembered address is gone; it may have come back on another port.
+      // The listener of a remembered address is gone; it may have come back on another port.
       ForgetTarget(target_endpoint_);
       phase_ = Phase::kStart;
       return Step(now);
     }
-    // SDP 7.5.1: a reset is as good as a PMDeny.
+    // SDP 7.5.1: a reset counts as a PMDeny.
     if (!IsOfThisHost(error)) RememberReset(target_endpoint_, now);
     return GiveUp(FallbackReason::kSdpRefused,
                   ToEndpoint(sdp_address_).ToString() + ": " + strerrordesc_np(error));
@@ -273,7 +273,7 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
     const bool over =
         connected == verbs::ConnectState::kRejected || connected == verbs::ConnectState::kFailed;
     if (over && kernel_rnic_ && from_cache_ && connector_->cause().os_error == ECONNREFUSED) {
-      // As with the embedded one: the listener may have come back on another port.
+      // As over the embedded RNIC: the listener may have come back on another port.
       ForgetTarget(target_endpoint_);
       kernel_rnic_ = kernel_rnic_tried_ = false;
       connector_.reset();
@@ -299,7 +299,7 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
       case verbs::ConnectState::kFailed:
         was_reset_ = EndedByPeer(connector_->cause());
         if (was_reset_ && MayTryAgain()) return TryAgain(now);
-        // What failed here, another connection may do without: it says nothing of the peer.
+        // A local failure may not affect another connection, and says nothing about the peer.
         if (connector_->cause().end != verbs::LinkEnd::kFailed) RememberReset(target_endpoint_, now);
         return GiveUp(FallbackReason::kMpaFailed, connector_->cause().text);
       case verbs::ConnectState::kEstablished:
@@ -307,7 +307,7 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
     }
     const auto hello = engine_->Hello();
     session_ = std::make_unique<Session>(std::move(engine_), connector_->TakeQueuePair());
-    // Perhaps of a kernel's RNIC, whose owner has to hear a message before it may send one
+    // The peer may have a kernel RNIC, whose owner has to receive a message before it may send one
     // (QpOptions::accept_silence).
     const bool speak_first = kernel_rnic_ || config().mpa_peer_to_peer;
     const auto accepted = session_->HandleReply(hello, connector_->peer_private_data(), speak_first);
@@ -336,7 +336,7 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
 
 bool ConnectAttempt::MayTryAgain() { return !kernel_rnic_ && lost_++ < kMostLost; }
 
-// Of processes that share a listener one ended with our handshake in its hands: another may take it up.
+// One of the processes that share a listener ended in our handshake. Another may accept the next one.
 Outcome ConnectAttempt::TryAgain(Time now) {
   SDP_LOG(kDebug, "connect to %s: again, because the peer ended the handshake",
           target_endpoint_.ToString().c_str());

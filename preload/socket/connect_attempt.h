@@ -1,17 +1,18 @@
-// connect() of one socket: ask the port mapper, connect TCP to the SDP address, shake hands; else the
-// conventional address.
+// connect() of one socket: asks the port mapper, connects TCP to the SDP address, and does the handshake;
+// otherwise connects to the conventional address.
 //
 //    kAsking ──accepted──> kLink ──connected──> kHandshake ──> established (SDP)
 //       │ no SDP there       │ refused             │ failed
 //       └────────────────────┴─────────────────────┴──> kConventional ──> plain TCP
 //
-// Of processes that share a listener one may end with our handshake in its hands (as children of fork do):
-// such a link is made again, a few times, before its loss counts as a denial (SDP 7.5.1). Who has shaken
-// hands with us in vain was there: on TCP the connection was made by then. If nobody listens at the
-// conventional address either, it has gone since, and the program is told of a reset, not of a refusal.
+// Of the processes that share a listener, one may end in the middle of our handshake, as children of fork do.
+// Such a link is made again, a few times, before its loss counts as a denial (SDP 7.5.1). A listener that
+// began a handshake was there: on TCP the connection would have been made. If then no process listens at the
+// conventional address, the listener has gone since, and the program gets a reset, not a refusal.
 //
-// All on the application's own descriptor, so that its options, its epoll registrations and its number stay.
-// Passive: the owner calls Step when what wait() names has come. Unlocked: the StreamSocket's lock guards it.
+// All of it happens on the application's own descriptor, which keeps its number, options and epoll
+// registrations. Passive: the owner calls Step when what wait() names has come. Unlocked: the StreamSocket's
+// lock guards it.
 #ifndef SDP_PRELOAD_SOCKET_CONNECT_ATTEMPT_H_
 #define SDP_PRELOAD_SOCKET_CONNECT_ATTEMPT_H_
 
@@ -28,12 +29,12 @@
 
 namespace sdp::preload {
 
-// connect() that never sleeps, whatever the descriptor's mode: for callers that hold a lock, or are the
-// helper.
+// connect() that never sleeps, whatever the descriptor's mode: for callers that hold a lock, and for the
+// helper thread.
 int ConnectWithoutBlocking(int fd, const Address& address);
-// Ends whatever the descriptor is connected to: it is an unconnected socket again, for the next address. An
-// RNIC that has aborted its link leaves SO_LINGER behind, which would make a reset of the next connection's
-// close: it is off. The application's is in KeptOptions.
+// Ends the descriptor's connection, so that the socket is ready for another address. Turns SO_LINGER off: an
+// RNIC that has aborted its link leaves it on, and it would reset the next connection at close. KeptOptions
+// has the application's own setting.
 void Unconnect(int fd);
 
 class ConnectAttempt {
@@ -43,20 +44,20 @@ class ConnectAttempt {
     kSdp,           // TakeSession()
     kConventional,  // no SDP: the caller connects to the conventional address, see reason()
     kFailed,        // neither: error() (mode "sdp", or an error that TCP would report as well)
-    kPlain,         // ConnectConventionally() has
+    kPlain,         // ConnectConventionally() has connected
   };
 
   // `domain`: AF_INET, AF_INET6, or kFamilySdp, for which no rule is asked. `target`: the conventional
-  // address as the application gave it. `kept`: of the socket, outlives this.
+  // address as the application gave it. `kept`: the socket's; outlives this object.
   ConnectAttempt(int fd, int domain, const Address& target, KeptOptions* kept);
 
   Outcome Step(Time now);
-  // It goes no further over SDP, for this reason: an outcome as of any other.
+  // Stops the attempt over SDP for this reason. Returns the outcome, as Step does.
   Outcome ForgoSdp(stats::FallbackReason reason, const char* text);
   [[nodiscard]] bool may_forgo_sdp() const { return ruling_.mode != Mode::kSdp; }
-  // The outcome is kConventional, and the peer has ended a handshake.
+  // Returns true if the outcome is kConventional and the peer has ended a handshake.
   [[nodiscard]] bool was_reset() const { return was_reset_; }
-  // Then in place of the caller, who has the descriptor ready.
+  // After that, connects in the caller's place, once the caller has prepared the descriptor.
   Outcome ConnectConventionally();
   [[nodiscard]] Background::Wait wait() const;
 
@@ -67,7 +68,7 @@ class ConnectAttempt {
   [[nodiscard]] const Address& target() const { return target_; }
   [[nodiscard]] const Address& sdp_address() const { return sdp_address_; }
   void SetFd(int fd);
-  // In the child of a fork: what a device knows of the attempt is the parent's, and stays.
+  // In the child of a fork: a device's side of the attempt is the parent's, and stays.
   void Disown();
 
  private:
@@ -92,9 +93,9 @@ class ConnectAttempt {
   uint32_t scope_id_ = 0;
   bool from_cache_ = false;
   bool kernel_rnic_tried_ = false;
-  int lost_ = 0;  // links, in the middle of the handshake
+  int lost_ = 0;  // links that ended in the middle of the handshake
   bool was_reset_ = false;
-  bool kernel_rnic_ = false;  // connector_, later session_, are a kernel RNIC's
+  bool kernel_rnic_ = false;  // connector_, later session_, belong to a kernel RNIC
   Phase phase_ = Phase::kStart;
   Address sdp_address_;
   std::unique_ptr<PmLookup> lookup_;

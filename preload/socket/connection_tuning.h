@@ -1,6 +1,6 @@
-// What a program may choose for one connection of its own, at level SOL_SDP (native_family.h): the Bcopy
-// threshold and the receive Private Buffers. A listener's choice is that of the connections it accepts. What
-// is not chosen is as configured.
+// A program's choices for one connection, at level SOL_SDP (native_family.h): the Bcopy threshold and the
+// receive Private Buffers. A listener's choices apply to the connections it accepts. Choices not made are as
+// configured. A value; guarded by the socket's lock.
 #ifndef SDP_PRELOAD_SOCKET_CONNECTION_TUNING_H_
 #define SDP_PRELOAD_SOCKET_CONNECTION_TUNING_H_
 
@@ -19,24 +19,25 @@ class ConnectionTuning {
   static bool Knows(int name) {
     return name == kSdpZcopyThreshold || name == kSdpPrivateBuffers || name == kSdpPrivateBufferSize;
   }
-  // It is told to the peer when the connection is set up, and cannot be chosen any more afterwards.
+  // Returns true if the set-up tells the peer of the option, which cannot be changed afterwards.
   static bool IsForSetUp(int name) { return name != kSdpZcopyThreshold; }
-  // setsockopt of an option that it Knows. 0, or the errno: EINVAL beyond the limits, which are those of the
-  // configuration.
+  // setsockopt of an option that it Knows. Returns 0 or the errno: EINVAL beyond the limits, which are those
+  // of the configuration.
   int Set(int name, const void* value, socklen_t length);
 
-  // Sends and receives of more bytes may go otherwise than by copying; UINT32_MAX: none.
+  // Returns the size in bytes beyond which sends and receives may use another way than Bcopy; UINT32_MAX:
+  // none does.
   [[nodiscard]] std::optional<uint32_t> bcopy_threshold() const;
-  // SDP_ZCOPY_THRESH as it was set; -1: it was not.
+  // Returns SDP_ZCOPY_THRESH as set; -1: it was not set.
   [[nodiscard]] int zcopy_threshold() const { return zcopy_threshold_; }
-  // How many receive Private Buffers, and bytes of each with headers; 0: as configured.
+  // Return the number of receive Private Buffers, and the bytes of each with headers; 0: as configured.
   [[nodiscard]] uint16_t private_buffers() const { return private_buffers_; }
   [[nodiscard]] uint32_t private_buffer_size() const { return private_buffer_size_; }
-  // SO_RCVBUF as the program has set it, bytes; 0: it has not.
+  // SO_RCVBUF as the program has set it, in bytes; 0: it was not set.
   void SetReceiveBuffer(uint32_t bytes) { receive_buffer_ = bytes; }
   [[nodiscard]] uint32_t receive_buffer() const { return receive_buffer_; }
 
-  // To bytes and from them (core/base/archive.h).
+  // Reads and writes the choices (core/base/archive.h).
   template <typename Archive>
   void Visit(Archive& ar) {
     auto threshold = static_cast<uint32_t>(zcopy_threshold_);

@@ -6,7 +6,7 @@
 namespace sdp::preload {
 namespace {
 
-// How often the kernel gave this thread's core to another one although this one could have gone on.
+// Returns how often the kernel took this thread's core away although the thread was ready to run.
 long TimesSetAside() {
   rusage usage;
   return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;

@@ -1,4 +1,4 @@
-// Does another thread want the core that this one uses up by looking again and again?
+// Tells a polling thread whether another thread wants its core.
 #ifndef SDP_PRELOAD_SOCKET_CORE_WATCH_H_
 #define SDP_PRELOAD_SOCKET_CORE_WATCH_H_
 
@@ -6,12 +6,12 @@ namespace sdp::preload {
 
 class CoreWatch {
  public:
-  // So many looks, each without a system call most times, for one offer, which is two.
+  // Number of looks per offer: a look mostly makes no system call, an offer makes two.
   static constexpr int kLooksPerOffer = 4;
 
   CoreWatch();
-  // Offers the core. True: another thread has had it since this object was made. A thread that queues for
-  // another core is not seen.
+  // Offers the core. Returns true if another thread has had it since this object was made. A thread that
+  // queues for another core is not seen.
   [[nodiscard]] bool OfferedAndTaken();
 
  private:

@@ -1,7 +1,7 @@
-// Small writes that wait for the next one: MSG_MORE, TCP_CORK, and with SDP_FORCE=transaction every small
-// write of a blocking socket, which waits for the read of its answer and leaves in that read's SinkAvail (SDP
-// 9.4). Owns their bytes, and the time at which they leave without a next write. Who waits for that time, the
-// helper thread, is the socket's concern. A value; guarded by the socket's lock.
+// Small writes that wait for the next one: those with MSG_MORE or TCP_CORK. With SDP_FORCE=transaction, every
+// small write of a blocking socket waits for the read of its answer, and leaves in that read's SinkAvail (SDP
+// 9.4). Owns the bytes, and the time at which they leave without a next write; the socket has the helper
+// thread wait for that time. A value; guarded by the socket's lock.
 #ifndef SDP_PRELOAD_SOCKET_CORKED_H_
 #define SDP_PRELOAD_SOCKET_CORKED_H_
 
@@ -21,18 +21,18 @@ class Corked {
  public:
   [[nodiscard]] bool empty() const { return bytes_.empty(); }
   [[nodiscard]] size_t size() const { return bytes_.size(); }
-  // When the bytes leave at the latest; kNever if there are none.
+  // Returns when the bytes have to leave; kNever if there are none.
   [[nodiscard]] Time due() const { return empty() ? kNever : due_; }
 
-  // `total` more bytes may wait. What is as long as a message waits for nothing; the rest must fit into the
-  // send buffer (`send_buffer` bytes) and into `room`, since it may have to leave when there is no credit.
+  // Returns true if `total` more bytes may wait. A full message never waits. The bytes must fit into the send
+  // buffer (`send_buffer` bytes) and into `room`, since they may have to leave when there is no credit.
   [[nodiscard]] bool Fits(const engine::Engine& e, size_t total, size_t room, size_t send_buffer) const;
   void Append(std::span<const iovec> data);
   void SetDue(Time due) { due_ = due; }
   void Clear() { bytes_.clear(); }
 
   // Takes bytes as Engine::Send does, those that have waited first, and hands them to the link. Returns how
-  // many of `data`; `*moved`: of both.
+  // many of `data` were taken; `*moved`: with those that waited.
   size_t Send(Session& session, std::span<const Bytes> data, engine::SendFlags flags, size_t* moved) {
     if (!empty()) [[unlikely]]
       return SendJoined(session, data, flags, moved);
@@ -40,7 +40,7 @@ class Corked {
     session.Pump();
     return *moved;
   }
-  // Sends what has waited, without a next write. Where nothing can be sent any more it is lost.
+  // Sends the bytes that wait, without a next write. They are lost if the connection can no longer send.
   void Push(Session& session);
 
  private:

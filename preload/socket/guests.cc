@@ -22,7 +22,7 @@ const Guests::Guest* Guests::Of(SharedArena* arena) {
               .membership = -1,
               .watched = -1};
   guest.member = arena->Invite(&guest.membership);
-  // Not where there is no /proc, as in a process that has locked itself in.
+  // Invite fails where there is no /proc, as in a process that has confined itself.
   if (guest.member == 0 && receiver_ == Receiver::kRelative && arena->inherited())
     guest.member = arena->InviteRelative(&guest.membership, &guest.watched);
   if (guest.member == 0) return nullptr;

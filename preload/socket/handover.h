@@ -1,8 +1,9 @@
-// What a program has to know of the sockets it inherits or is passed: the content of a Capsule. Its
-// descriptors are, in this order, two for each arena (its file, a membership) and for each listener those
-// that a ListenerFds has.
+// A program's knowledge of the sockets that it inherits or is passed: the content of a Capsule. Its
+// descriptors are, in this order: two for each arena (its file, a membership), and those in ListenerFds for
+// each listener.
 //
-// Sockets are known by their inode, since they may have other numbers there.
+// Sockets are known by their inode, since they may have other numbers in the other process. A value, without
+// a lock.
 #ifndef SDP_PRELOAD_SOCKET_HANDOVER_H_
 #define SDP_PRELOAD_SOCKET_HANDOVER_H_
 
@@ -20,16 +21,15 @@ namespace sdp::preload {
 struct Handover {
   enum class Kind : uint8_t { kV4, kV6, kNative };  // as made: AF_INET, AF_INET6, AF_INET_SDP
   struct Arena {
-    Member member = 0;  // who has been invited
+    Member member = 0;  // the member that was invited
   };
   struct Connection {
     uint64_t inode = 0;
     Kind kind = Kind::kV4;
-    bool whole = false;   // false: its state is not to be had, and nobody can use it there
-    uint32_t arena = 0;   // in `arenas`
-    uint32_t number = 0;  // in that arena
-    std::vector<std::byte>
-        front{};  // what is to be known of it while another process has its state (StreamSocket::FreezeFront)
+    bool whole = false;              // false: its state cannot be had, and the receiver cannot use it
+    uint32_t arena = 0;              // index in `arenas`
+    uint32_t number = 0;             // in that arena
+    std::vector<std::byte> front{};  // known while another process has the state (StreamSocket::FreezeFront)
   };
   struct Listener {
     uint64_t inode = 0;
@@ -37,8 +37,8 @@ struct Handover {
     bool registered = false;
     bool dormant = false;
     bool has_queue = false;           // for connections that wait for accept
-    bool nonblocking = false;         // as the application has it
-    bool forced_nonblocking = false;  // the file is, whatever the application has
+    bool nonblocking = false;         // as the application set it
+    bool forced_nonblocking = false;  // the file is non-blocking, whatever the application set
     bool plain_clients_allowed = true;
     uint32_t backlog = 1;
     KeptOptions options;
@@ -50,14 +50,14 @@ struct Handover {
     int queue_out = -1;     // if it has a queue
     int queue_in = -1;
   };
-  // Neither connected nor listening.
+  // A socket that is neither connected nor listening.
   struct Fresh {
     uint64_t inode = 0;
     Kind kind = Kind::kV4;
     KeptOptions options;
   };
 
-  uint32_t maker = 0;  // the process that packed it, as it calls itself: a hint
+  uint32_t maker = 0;  // the packing process's id in its own view: a hint
   std::vector<Arena> arenas;
   std::vector<Connection> connections;
   std::vector<Listener> listeners;
@@ -66,7 +66,7 @@ struct Handover {
   [[nodiscard]] bool empty() const { return connections.empty() && listeners.empty() && fresh.empty(); }
   [[nodiscard]] size_t descriptors() const;
   [[nodiscard]] std::vector<std::byte> Pack();
-  // Empty: these bytes are none of Pack's.
+  // Returns nothing if Pack did not make these bytes.
   static std::optional<Handover> Unpack(Bytes packed);
 };
 

@@ -6,7 +6,7 @@
 namespace sdp::preload {
 namespace {
 
-// How soon a task is done again that has found no memory.
+// How soon a task runs again after it found no memory.
 constexpr Duration kShortOfMemory = std::chrono::milliseconds(50);
 
 }  // namespace
@@ -82,12 +82,12 @@ void TaskList::RunReady(const std::vector<pollfd>& fds, Time now) {
 }
 
 std::vector<Socket*> TaskList::TakeDone(Time now) {
-  std::vector<Socket*> done;  // owners: a task may be gone as soon as it is not held
+  std::vector<Socket*> done;  // owners: a task may be destroyed as soon as it is not held
   const auto over =
       std::count_if(items_.begin(), items_.end(), [](const Item& item) { return item.wait.done; });
   done.reserve(static_cast<size_t>(over));
   std::erase_if(items_, [&](Item& item) {
-    if (item.task->added_again_) {  // what it saw may be old: once more, after the grace
+    if (item.task->added_again_) {  // the task may have seen an old state: run it once more, after the grace
       item.task->added_again_ = false;
       item.wait.done = false;
       item.wait.deadline = std::min(item.wait.deadline, now + grace_);

@@ -1,6 +1,5 @@
-// What the helper thread (background.h) is asked to do, and what each piece of work waits for. A TaskList is
-// a plain list without thread or lock: Background says which list is whose, and holds the lock that the
-// list's methods ask for.
+// The tasks of the helper thread (background.h), and what each of them waits for. A TaskList is a plain list
+// without thread or lock. Background owns the lists and holds the lock that the methods require.
 #ifndef SDP_PRELOAD_SOCKET_HELPER_TASKS_H_
 #define SDP_PRELOAD_SOCKET_HELPER_TASKS_H_
 
@@ -25,10 +24,10 @@ struct HelperWait {
 class HelperTask {
  public:
   virtual ~HelperTask() = default;
-  // On the helper's thread, whenever what it waited for has come. Must not block.
+  // Runs on the helper's thread when what the task waited for has come. Must not block.
   virtual HelperWait Run(Time now) = 0;
   // Returns the socket that owns the task; the helper holds a reference while it has the task. nullptr: the
-  // task is the library's own, which only a thread does.
+  // task is the library's own, and only a helper thread runs it.
   virtual Socket* owner() = 0;
 
  private:
@@ -40,11 +39,11 @@ class HelperTask {
 
 class TaskList {
  public:
-  // How long a task that was added again rests before it runs once more.
+  // `grace`: how long a task that was added again rests before it runs once more.
   explicit TaskList(Duration grace) : grace_(grace) {}
 
   void Add(HelperTask* task, Time due) { items_.push_back({.task = task, .wait = {.deadline = due}}); }
-  // Moves all of `others` behind what is here.
+  // Moves all of `others` to the end of this list.
   void Append(TaskList* others);
   // Takes out the tasks that sockets own.
   TaskList TakeOwned();
@@ -52,21 +51,21 @@ class TaskList {
   [[nodiscard]] bool empty() const { return items_.empty(); }
   [[nodiscard]] bool AnyOwned() const;
   [[nodiscard]] bool AnyAddedAgain() const;
-  // Puts a counted reference of each task's owner into `out`.
+  // Adds a counted reference of each task's owner to `out`.
   void AppendOwners(std::vector<SocketRef>* out) const;
 
   // Appends what the tasks wait for to `fds`, in their order; returns the first deadline.
   Time AppendPolled(std::vector<pollfd>* fds) const;
-  // Returns when a caller that does not poll looks again: at a task's deadline, and at descriptors after
-  // `descriptors`. kNever: no socket's task is here.
+  // Returns when a caller that does not poll looks again: at a task's deadline, or after `descriptors` if a
+  // task waits for a descriptor. kNever: no socket's task is here.
   [[nodiscard]] Time NextLook(Time now, Duration descriptors) const;
-  // Runs the tasks that are due at `now`, or whose descriptor is ready. `fds`: the result of AppendPolled()
-  // with poll's answer; tasks behind those have been added since.
+  // Runs the tasks that are due at `now`, or whose descriptor is ready. `fds`: from AppendPolled(), with
+  // poll's answer. Tasks added since then come after those in `fds`.
   void RunReady(const std::vector<pollfd>& fds, Time now);
-  // Each task is due at `now`: it runs, and says anew what it waits for.
+  // Makes each task due at `now`: it runs, and says anew what it waits for.
   void MakeAllDue(Time now);
-  // Takes out what is done; returns the owners, whose references are the caller's from here on. The lock is
-  // held. Throws std::bad_alloc with the list as it was.
+  // Takes out the tasks that are done; returns their owners, with references that are the caller's from here
+  // on. The lock is held. Throws std::bad_alloc with the list as it was.
   std::vector<Socket*> TakeDone(Time now);
 
  private:

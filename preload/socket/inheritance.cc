@@ -27,10 +27,10 @@
 namespace sdp::preload {
 namespace {
 
-// All that a message passes on, together.
+// For all connects of one message together.
 constexpr Duration kPatienceForConnects = std::chrono::seconds(1);
 
-// Where /proc does not tell which descriptors there are.
+// Where /proc does not list the process's descriptors.
 constexpr int kNumbersTried = 1024;
 
 uint64_t InodeOf(int fd) {
@@ -68,7 +68,7 @@ int Domain(Handover::Kind kind) {
   return kFamilySdp;
 }
 
-// Nobody can use that connection here. What the link carries is none of the program's business.
+// The connection cannot be used here. The program must not see what its link carries.
 void ReplaceByDead(const std::vector<int>& fds, Handover::Kind kind) {
   const int dead =
       real.socket(kind == Handover::Kind::kV6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -102,7 +102,7 @@ void AdoptFresh(const Handover::Fresh& from, const std::vector<int>& fds) {
   Enter(socket, fds);
 }
 
-// Descriptors out of the capsule, in order; what nobody takes is closed.
+// Descriptors out of the capsule, in order. The destructor closes those not taken.
 class Parcel {
  public:
   explicit Parcel(std::vector<int> fds) : fds_(std::move(fds)) {}
@@ -157,7 +157,7 @@ void Adopt(const Handover& handover, Parcel& parcel) {
   for (const Handover::Fresh& from : handover.fresh) AdoptFresh(from, fds_of(from.inode));
 }
 
-// The one socket in `handover`, as `fd`.
+// Adopts the one socket in `handover` as `fd`.
 void AdoptPassed(const Handover& handover, Parcel& parcel, int fd) {
   const std::vector<int> fds = {fd};
   if (!handover.connections.empty()) {
@@ -176,7 +176,8 @@ void AdoptPassed(const Handover& handover, Parcel& parcel, int fd) {
   }
 }
 
-// What is in the capsule `fd`; empty: nothing to be used. `more`: descriptors that come first.
+// The contents of the capsule `fd`. Empty: it cannot be used. `more`: the number of descriptors that come
+// before the handover's.
 struct Contents {
   Handover handover;
   Parcel parcel;
@@ -192,8 +193,9 @@ std::optional<Contents> OpenSealed(int fd, size_t more) {
   return std::nullopt;
 }
 
-// A connection in memory that this process shares already with whoever made that, whatever user that is: it
-// can do no harm that it could not have done before. Behind the descriptors that come first.
+// Returns true for a connection in memory that this process already shares with the giver. Then the giver's
+// user does not matter: it can do no harm that it could not do before. The descriptors that come first have
+// been taken.
 bool IsRelatives(const Contents& contents) {
   const Handover& handover = contents.handover;
   const bool is_connection =
@@ -201,7 +203,7 @@ bool IsRelatives(const Contents& contents) {
   return is_connection && SharedArena::IsKnown(contents.parcel.next());
 }
 
-// With all sockets locked. `first`: descriptors that come first.
+// Called with all sockets locked. `first`: the descriptors that come first.
 int Seal(const std::map<const Socket*, int>& heirlooms, Giver giver, Receiver receiver,
          std::vector<int> first) {
   Guests guests(receiver);
@@ -226,7 +228,7 @@ int Seal(const std::map<const Socket*, int>& heirlooms, Giver giver, Receiver re
   return sealed;
 }
 
-// Each with one of its descriptors.
+// Returns the sockets, each with one of its descriptors.
 std::map<const Socket*, int> Heirlooms(Heirloom which) {
   struct Search {
     Heirloom which;
@@ -282,7 +284,7 @@ int SealSocket(int fd, Receiver receiver) {
 
 namespace {
 
-// What a process passes to itself, or gets back, is one more number of the socket that it has.
+// A socket that this process passed to itself, or gets back: `fd` is one more number of the socket it has.
 bool AddToOwn(int fd) {
   struct Search {
     int fd;

@@ -22,16 +22,16 @@ constexpr int TCP_INQ = 36;
 constexpr int SO_BUF_LOCK = 72;
 #endif
 
-// The kernel's least, without what it counts for its own structures.
+// The kernel's least sizes, without its own structures.
 constexpr int kLeastSendBuffer = 2304;
 constexpr int kLeastReceiveBuffer = 1152;
 
-// Options that are judged by the kernel, and what the link beneath has in their place.
+// An option that the kernel judges, and the value that the link has instead.
 struct Neutral {
   int level;
   int name;
   int value;
-  const char* text = nullptr;  // in its place
+  const char* text = nullptr;  // a text in place of the number
 
   void Put(int fd) const {
     real.setsockopt(fd, level, name, text != nullptr ? text : static_cast<const void*>(&value), size());
@@ -40,11 +40,11 @@ struct Neutral {
     return text != nullptr ? static_cast<socklen_t>(std::strlen(text)) : sizeof value;
   }
 };
-// Every kernel has reno, and lets everybody choose it.
+// Every kernel has reno, and lets every process choose it.
 constexpr Neutral kNoCongestionControl = {IPPROTO_TCP, TCP_CONGESTION, 0, "reno"};
 constexpr Neutral kNeutral[] = {
     {SOL_SOCKET, SO_RCVLOWAT, 1},
-    // Completions of the link's own sends would fill its error queue, and nothing would empty it.
+    // Completions of the link's own sends would fill its error queue, and no thread would empty it.
     {SOL_SOCKET, SO_ZEROCOPY, 0},
     {SOL_SOCKET, SO_TIMESTAMPING_OLD, 0},
     {SOL_SOCKET, SO_TIMESTAMPING_NEW, 0},
@@ -67,7 +67,7 @@ int ReadInt(const void* value) {
   return number;
 }
 
-// As the kernel: a size is unsigned, twice what was asked for, and never too small.
+// Returns a buffer's size as the kernel has it: unsigned, twice the size asked for, and never too small.
 int BufferSize(const void* value, int least) {
   const int wanted = ReadInt(value);
   return wanted < 0 || wanted > INT_MAX / 2 ? INT_MAX : std::max(2 * wanted, least);
@@ -81,23 +81,22 @@ bool IsTimestamp(int name) {
 Duration ToDuration(const void* value) {
   timeval tv;
   std::memcpy(&tv, value, sizeof tv);
-  // As the kernel: a negative time is over at once, and one that is too long is as good as for ever, which is
-  // none.
+  // As in the kernel: a negative time is over at once, and a time that is too long counts as none.
   constexpr auto kLongest = std::chrono::duration_cast<std::chrono::seconds>(Duration::max()).count() / 2;
   if (tv.tv_sec < 0) return Duration(1);
   if (tv.tv_sec > kLongest) return Duration::zero();
   return std::chrono::seconds(tv.tv_sec) + std::chrono::microseconds(tv.tv_usec);
 }
 
-// It estimates no bandwidth either, and a link within the host is faster with it than with reno, by 4 to 7 %
-// (1 MiB in all shapes).
+// Returns true for cubic. Cubic estimates no bandwidth either. Within a host it makes the link 4 to 7 %
+// faster than reno (1 MiB in all shapes).
 bool IsCubic(const auto& judged) {
   return std::strncmp(reinterpret_cast<const char*>(judged.value), "cubic", judged.length) == 0;
 }
 
 }  // namespace
 
-// On or off, and no system call.
+// Options that are on or off, and need no system call.
 int* KeptOptions::Switch(int level, int name) {
   if (level == SOL_SOCKET && name == SO_OOBINLINE) return &oob_inline_;
   if (level != IPPROTO_TCP) return nullptr;
@@ -131,7 +130,7 @@ KeptOptions::Answer KeptOptions::Set(int fd, int level, int name, const void* va
 void KeptOptions::SetLinger(const linger& wanted) {
   linger_set_ = true;
   linger_.l_onoff = wanted.l_onoff != 0 ? 1 : 0;
-  if (linger_.l_onoff != 0) linger_.l_linger = wanted.l_linger;  // switched off, the time stays
+  if (linger_.l_onoff != 0) linger_.l_linger = wanted.l_linger;  // when switched off, the time stays
 }
 
 KeptOptions::Answer KeptOptions::Judge(int fd, int level, int name, const void* value, socklen_t length) {
@@ -195,7 +194,8 @@ void KeptOptions::RestoreCongestionControl(int fd) {
   const int saved = errno;
   const bool restored = LinkSetOption(fd, judged->level, judged->name, judged->value, judged->length) == 0;
   errno = saved;
-  // One that takes a right which the process has given up meanwhile: what it reads stays.
+  // Setting it may take a privilege that the process has dropped since. Then the program reads the kept
+  // value.
   if (restored) judged_.erase(judged_.begin() + (judged - judged_.data()));
 }
 
@@ -212,7 +212,7 @@ KeptOptions::Answer KeptOptions::Get(int level, int name, void* value, socklen_t
     size = judged->length;
   }
   if (source == nullptr) return Answer::kKernel;
-  // ip(7)'s small numbers fit into a byte for who asks for less than an int.
+  // For less than an int, the small numbers of ip(7) fit into one byte.
   if (level == IPPROTO_IP && *length < sizeof(int)) size = 1;
   const auto given = std::min<socklen_t>(*length, size);
   if (!MayWrite(value, given)) return Answer::kKernel;
@@ -229,11 +229,11 @@ void KeptOptions::Note(int level, int name, const void* value) {
   if (name == SO_SNDBUF || name == SO_SNDBUFFORCE) send_buffer_ = BufferSize(value, kLeastSendBuffer);
   if (name == SO_RCVBUF || name == SO_RCVBUFFORCE)
     tuning_.SetReceiveBuffer(static_cast<uint32_t>(BufferSize(value, kLeastReceiveBuffer)));
-  if (name == SO_BUF_LOCK) {  // without its lock a size is the kernel's to choose again
+  if (name == SO_BUF_LOCK) {  // without the lock, the kernel chooses the size again
     if ((ReadInt(value) & 1) == 0) send_buffer_ = 0;
     if ((ReadInt(value) & 2) == 0) tuning_.SetReceiveBuffer(0);
   }
-  // The last one set is the one that counts, and any of them switches all off.
+  // The last one set counts, and each of them switches all off.
   if (IsTimestamp(name)) timestamp_option_ = ReadInt(value) != 0 ? name : 0;
 }
 

@@ -1,10 +1,11 @@
-// Socket options that the application sets and reads back, but that must not stay on the TCP socket beneath
-// while it carries iWARP: they would change what the RNIC relies on (a low-water mark, a cork, an error queue
-// that fills). A socket that becomes plain TCP gets them all, and so does a listener.
+// Socket options that the application sets and reads back, but that must not stay on the TCP socket while it
+// carries iWARP. They would change what the RNIC relies on: a low-water mark, a cork, an error queue that
+// fills. A socket that becomes plain TCP gets them all, and so does a listener. A value; guarded by the
+// socket's lock.
 //
-// Most are judged by the kernel: it is given the value, asked for what it made of it, and given back the
-// value that leaves the link alone. So every rule on lengths and ranges is TCP's own. Those that programs set
-// for each message are kept without a system call.
+// The kernel judges most of them: it is given the value and asked for the result, and then gets the value
+// that leaves the link alone. So every rule on lengths and ranges is TCP's own. Options that programs set for
+// each message are kept without a system call.
 #ifndef SDP_PRELOAD_SOCKET_KEPT_OPTIONS_H_
 #define SDP_PRELOAD_SOCKET_KEPT_OPTIONS_H_
 
@@ -25,34 +26,34 @@ class KeptOptions {
   enum class Answer : uint8_t {
     kKept,    // done
     kFailed,  // errno says why
-    kKernel,  // not one of ours, or sure to fail there with the right error: ask the kernel
+    kKernel,  // not kept here, or sure to fail in the kernel with the right error: ask the kernel
   };
 
-  // setsockopt on `fd`, which carries, or may come to carry, iWARP.
+  // setsockopt on `fd`, which carries iWARP or may come to carry it.
   Answer Set(int fd, int level, int name, const void* value, socklen_t length);
   // kKept: *value and *length are filled.
   Answer Get(int level, int name, void* value, socklen_t* length) const;
-  // The kernel has taken this option, which Set left to it: what we want to know of it.
+  // Notes an option that Set left to the kernel, and that the kernel has taken.
   void Note(int level, int name, const void* value);
-  // `fd` carries iWARP and stays within this host, where there is no network to spare: from here on
-  // TCP_CONGESTION is kept, and the link has one that estimates no bandwidth: cubic where it has that, else
-  // reno. What bbr takes for it is how busy the processors were, and it holds the link to that for as long as
-  // a second. Before it is connected, where that is known: bbr goes on pacing a socket that it once had.
-  // Nothing happens where TCP_CONGESTION is kept already.
+  // `fd` carries iWARP and stays within this host, where there is no network to spare. From here on
+  // TCP_CONGESTION is kept. The link has an algorithm that estimates no bandwidth: cubic if it has that
+  // already, else reno. bbr would estimate how busy the processors were, and hold the link to that for up to
+  // a second. Call it before the connect where possible: bbr continues to pace a socket that once had it.
+  // Does nothing where TCP_CONGESTION is kept already.
   void ForgoCongestionControl(int fd);
-  // The same of a listener whose connections are to be asked about elsewhere: `fd` has what they inherit.
+  // Does so for a listener: `fd` has what its connections inherit, and they ask elsewhere for the choice.
   static void ForgoForAccepted(int fd);
-  // Of a connection accepted from such a listener: TCP_CONGESTION is that of `listener`, the one that the
-  // program has.
+  // For a connection accepted from such a listener: TCP_CONGESTION is that of `listener`, which the program
+  // chose.
   void InheritCongestionControl(int listener);
-  // And no longer, since it is, or will be, connected elsewhere.
+  // Ends what ForgoCongestionControl did: the socket is, or will be, connected elsewhere.
   void RestoreCongestionControl(int fd);
-  // Sets what was kept on a socket that is plain TCP.
+  // Sets the kept options on a socket that is plain TCP.
   void Apply(int fd) const;
-  // True for options that Set may answer itself.
+  // Returns true for options that Set may answer itself.
   static bool Keeps(int level, int name);
 
-  // To bytes and from them (core/base/archive.h).
+  // Reads and writes the options (core/base/archive.h).
   template <typename Archive>
   void Visit(Archive& ar) {
     VisitInt(ar, linger_.l_onoff);
@@ -80,12 +81,12 @@ class KeptOptions {
   [[nodiscard]] Duration receive_timeout() const { return receive_timeout_; }  // zero: none
   [[nodiscard]] Duration send_timeout() const { return send_timeout_; }
   [[nodiscard]] int receive_low_water() const { return receive_low_water_; }
-  // SO_SNDBUF as the application has set it, in bytes; 0: it has not.
+  // SO_SNDBUF as the application has set it, in bytes; 0: it was not set.
   [[nodiscard]] size_t send_buffer() const { return static_cast<size_t>(send_buffer_); }
   [[nodiscard]] bool cork() const { return cork_ != 0; }
   [[nodiscard]] bool out_of_band_inline() const { return oob_inline_ != 0; }
   [[nodiscard]] bool zero_copy() const { return zero_copy_ != 0; }
-  // Control messages for each recvmsg: the bytes that wait (TCP_INQ), the time (SO_TIMESTAMP and
+  // Control messages for each recvmsg: the bytes that wait (TCP_INQ), and the time (SO_TIMESTAMP or
   // SO_TIMESTAMPNS, as the option that was set; 0: none).
   [[nodiscard]] bool tells_queue() const { return tells_queue_; }
   [[nodiscard]] int timestamp_option() const { return timestamp_option_; }
@@ -95,7 +96,7 @@ class KeptOptions {
   ConnectionTuning& tuning() { return tuning_; }
 
  private:
-  // What the kernel made of an option that it may not keep.
+  // The kernel's value of an option that the socket may not keep.
   struct Judged {
     int level;
     int name;

@@ -19,7 +19,7 @@
 namespace sdp::preload {
 namespace {
 
-// While no more connections can be taken on, those that ask wait with the connection manager.
+// While there is no room, requests wait with the connection manager; this is the time between looks.
 constexpr Duration kFullPause = std::chrono::milliseconds(20);
 
 bool IsLinkLocal(const pm::Endpoint& address) {
@@ -27,8 +27,8 @@ bool IsLinkLocal(const pm::Endpoint& address) {
          (address.address[1] & 0xc0) == 0x80;
 }
 
-// This host's addresses that a listener at `conventional` is reached under, by other hosts too. A link-local
-// one is left out: the port mapper's answer could not say which link.
+// Returns this host's addresses at which other hosts too reach a listener at `conventional`. Link-local ones
+// are left out: the port mapper's answer could not say which link.
 std::vector<pm::Endpoint> AddressesOf(const Address& conventional, bool v6only) {
   const pm::Endpoint at = ToEndpoint(conventional);
   if (!at.IsWildcard()) return {pm::HostOf(at)};
@@ -74,7 +74,7 @@ std::vector<std::unique_ptr<KernelListener>> KernelListener::OpenAll(KernelListe
 bool KernelListener::registered() const {
   pollfd registration{.fd = registration_fd_.load(), .events = POLLIN, .revents = 0};
   timespec zero{};
-  // Readable: its end of file, which says that the daemon is gone.
+  // Readable means end of file: the daemon is gone.
   return registration.fd >= 0 && real.ppoll(&registration, 1, &zero, nullptr) == 0;
 }
 
@@ -135,7 +135,7 @@ Background::Wait KernelListener::Run(Time now) {
   while (owner_->HasRoom()) {
     auto connector = rnic_->Accept(config().handshake_timeout, now);
     if (connector == nullptr && rnic_->gone()) {
-      // Unregistered, so that the port mapper sends clients to the SDP listener.
+      // Ends the registration, so that the port mapper sends clients to the SDP listener.
       SDP_LOG(kInfo, "the RDMA device %s was removed: no longer SDP on %s", rnic_->device().c_str(),
               address_.ToString().c_str());
       gone_ = closed_ = true;

@@ -1,6 +1,5 @@
-// Where a listening socket's clients come by a kernel RNIC: one listener of librdmacm at each of its
-// addresses that an RDMA device has, on a port of the kernel's choice, and its registration with the port
-// mapper.
+// A listening socket's side on kernel RNICs: a librdmacm listener at an address that an RDMA device has, on a
+// port that the kernel chose. Owns its registration with the port mapper.
 //
 // The helper thread alone answers requests. A queue pair does not survive a fork, so these listeners belong
 // to one process: see Listener::NoteFork.
@@ -21,11 +20,11 @@
 
 namespace sdp::preload {
 
-// Who owns it, and takes the connections it brings. Its lock guards the KernelListener.
+// Owns the KernelListener and takes its connections. The owner's lock guards the KernelListener.
 class KernelListenerOwner {
  public:
   virtual Mutex& kernel_listener_mutex() = 0;
-  // With the lock held: whether a connection may be taken on now; and here is one, its request complete.
+  // With the lock held. HasRoom: may a connection be taken on now? TakeOnFromRnic: its request is complete.
   virtual bool HasRoom() const = 0;
   virtual void TakeOnFromRnic(std::unique_ptr<verbs::Connector> connector) = 0;
   virtual Socket* owning_socket() = 0;
@@ -36,24 +35,23 @@ class KernelListenerOwner {
 
 class KernelListener final : public Background::Task {
  public:
-  // One for each address of a kernel RNIC among those `conventional`, a listener's name, stands for. Empty:
+  // Opens one for each address of a kernel RNIC that `conventional`, a listener's name, stands for. Empty:
   // *why. `owner` outlives them and keeps each as long as the helper has it.
   static std::vector<std::unique_ptr<KernelListener>> OpenAll(KernelListenerOwner* owner,
                                                               const Address& conventional, bool v6only,
                                                               int backlog, std::string* why);
 
-  // Where it listens, and over which device.
+  // Return its address and its device.
   [[nodiscard]] const pm::Endpoint& address() const { return address_; }
   [[nodiscard]] const std::string& device() const { return rnic_->device(); }
 
-  // Its registration, or -1: none, or the daemon is gone. The descriptor of SetRegistration is not hidden
-  // yet.
+  // `registered`: false without a registration, or if the daemon is gone. `fd`: of the registration, taken
+  // over, and not hidden yet.
   [[nodiscard]] bool registered() const;
   void SetRegistration(int fd);
-  // Its device was removed, and the helper has given it up; the owner has it taken from the list.
+  // Returns true if its device was removed and the helper has given it up. The owner takes it off its list.
   [[nodiscard]] bool gone() const { return gone_; }
-  // Has the helper answer requests, and shows it among the statistics as serving the conventional listener
-  // `fd`.
+  // Has the helper answer requests. The statistics show it as serving the conventional listener `fd`.
   void Start(int fd);
   // One of its connections was accepted.
   void CountAccepted();

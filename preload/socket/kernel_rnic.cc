@@ -13,7 +13,7 @@
 namespace sdp::preload {
 namespace {
 
-// The address a packet to `target` would leave from: what a datagram socket gets that connects there.
+// Returns the source address of packets to `target`: that of a datagram socket connected there.
 Address SourceTowards(const Address& target) {
   const int probe = real.socket(target.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (probe < 0) return {};
@@ -23,7 +23,7 @@ Address SourceTowards(const Address& target) {
   return source;
 }
 
-// Out of the application's way if there is a number left for it; else where it is.
+// Moves the descriptor out of the application's way, if a number is left for it. Returns its number.
 int HideDescriptor(int fd) {
   const int hidden = HiddenFds::Duplicate(fd);
   if (hidden < 0) return fd;
@@ -47,8 +47,8 @@ bool MayUseKernelRnic(std::string* why) {
     return false;
   }
   if (!LibrariesAreThere(why)) return false;
-  // The libraries open the devices once, when they are loaded. What a child of fork does with its parent's is
-  // not carried out.
+  // The libraries open the devices once, when they are loaded. The kernel does not carry out what a child of
+  // fork does with its parent's devices.
   static const pid_t loaded_by = getpid();
   if (loaded_by == getpid()) return true;
   *why = "kernel RNICs belong to the process that forked this one";

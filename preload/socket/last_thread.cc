@@ -22,7 +22,7 @@ unsigned ThreadsOfProcess() {
              : 0;
 }
 
-// Behind the name, which may have anything in it, stand the state, 16 numbers and the number of threads; the
+// The name may contain any characters. After it come the state, 16 numbers and the number of threads. The
 // status, as of waitpid, comes last (proc(5)).
 std::optional<int> StatusBeforeLastThread(const char* stat) {
   const char* const behind = strrchr(stat, ')');

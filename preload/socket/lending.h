@@ -1,7 +1,7 @@
-// The application's memory on loan to a connection, in both directions (loan.h), and who lent it. A blocking
-// call lends, sleeps until the loan is over, and takes the result; every other call that makes progress
-// collects what has come back, and a call that ends or shares the connection asks for it. Sleeping, and the
-// choice whether to lend (transfer_policy.h), are left to the socket. Guarded by the socket's lock.
+// The application's memory on loan to a connection, in both directions (loan.h), and the threads that lent
+// it. A blocking call lends, sleeps until the loan is over, and takes the result. Every other call that makes
+// progress collects what has come back. A call that ends or shares the connection asks for the memory. The
+// socket sleeps, and chooses whether to lend (transfer_policy.h). Guarded by the socket's lock.
 #ifndef SDP_PRELOAD_SOCKET_LENDING_H_
 #define SDP_PRELOAD_SOCKET_LENDING_H_
 
@@ -13,7 +13,7 @@ namespace sdp::preload {
 
 class Lending {
  public:
-  // One direction: the memory, and the thread whose it is, asleep.
+  // One direction: the memory, and the sleeping thread that lent it.
   struct Side {
     explicit Side(Loan::Kind kind) : loan(kind) {}
     Loan loan;
@@ -24,18 +24,18 @@ class Lending {
   Side& sink() { return sink_; }
   [[nodiscard]] const Side& source() const { return source_; }
   [[nodiscard]] const Side& sink() const { return sink_; }
-  // The engine has an offer of memory of this process's, or of a copy.
+  // Returns true if the engine has an offer of this process's memory, or of a copy.
   [[nodiscard]] bool offered() const { return source_.loan.offered() || sink_.loan.offered(); }
 
-  // After progress. True: memory has come back, and its lender is to be woken.
+  // After progress. Returns true if memory has come back; the caller wakes its lender.
   [[nodiscard]] bool Collect(Session& session);
-  // The connection is closed: a copy takes the place of what was to be sent, where that can be.
+  // The connection is closed: a copy replaces what was to be sent, if possible.
   void AskBack(Session& session);
-  // The connection is to be other processes', too: copies come back as well.
+  // Other processes will share the connection: copies come back as well.
   void Withdraw(Session& session);
-  // The connection is gone, and with it whatever knew of the memory.
+  // The connection is gone, and nothing refers to the memory any more.
   void Drop();
-  // In the child of fork. The thread that forks may do it in a handler, and be in a call that lends.
+  // In the child of fork. The forking thread may be in a signal handler, inside a call that lends.
   void ForgetInChild();
 
  private:

@@ -13,9 +13,9 @@
 namespace sdp::preload {
 namespace {
 
-// How long the peer has to end its side of the old link behind our end of it.
+// How long the peer has to end its side of the old link after this end did.
 constexpr Duration kPatienceForEnd = std::chrono::seconds(2);
-// How soon one looks again at what nobody tells.
+// How soon to look again at what no event tells.
 constexpr Duration kLook = std::chrono::milliseconds(1);
 
 }  // namespace
@@ -92,7 +92,8 @@ void LinkMove::Fail(int os_error, const std::string& what) {
   phase_ = Phase::kFailed;
 }
 
-// To the application the connection that it has is lost: it knows nothing of another one that was refused.
+// To the application its connection is lost. It knows nothing of another one that was refused, so only a
+// time-out is passed on.
 verbs::LinkCause LinkMove::Cause(int os_error, const std::string& what) const {
   return {.end = verbs::LinkEnd::kReset,
           .os_error = os_error == ETIMEDOUT ? ETIMEDOUT : 0,

@@ -1,5 +1,5 @@
 // From one queue pair of a kernel RNIC to the next. The application's own descriptor, an unconnected socket,
-// has no part in it; the RNIC's, which is waited for, stands for the next queue pair, too.
+// has no part in this. The RNIC's descriptor, which is waited for, stands for the next queue pair, too.
 #include <cerrno>
 #include <utility>
 
@@ -25,20 +25,19 @@ class RdmaLinkMove final : public LinkMove {
     target_ = ToAddress(peer);
   }
 
-  // The device has sent all that was posted, or the SuspCommAck would not be complete; it ends both
-  // directions.
+  // The SuspCommAck is complete, so the device has sent all that was posted. The device ends both directions.
   [[nodiscard]] bool MayLeave(const verbs::QueuePair& /*left*/, Time now) override { return late(now); }
   [[nodiscard]] bool speaks_first() const override { return true; }
 
  private:
   void BeginLink(std::unique_ptr<verbs::QueuePair>* left, Time now) override {
     if (auto next = (*left)->device()->Leave())
-      *left = std::move(next);  // what was there is destroyed: its port is free
+      *left = std::move(next);  // the old one is destroyed: its port is free
     ConnectAgain(**left, now);
   }
 
-  // The listener of an accepted connection has that port; or, where the peer named the port that it has, the
-  // kernel keeps what is left of the old link.
+  // The listener of an accepted connection has the old port. Or the peer named the port that it has, and the
+  // kernel keeps the rest of the old link.
   bool TryOtherwise(verbs::QueuePair& left, Time now) override {
     const int error = connector().cause().os_error;
     if ((error != EADDRINUSE && error != EADDRNOTAVAIL) || Port(source_) == 0) return false;

@@ -37,11 +37,11 @@ class TcpLinkMove final : public LinkMove {
         reuse_address_(Option(fd, SO_REUSEADDR)),
         gives_up_(now + config().handshake_timeout) {
     source_ = LocalAddress(fd);
-    // What is left of the old link takes it over, and is not in the way of the bind then.
+    // What is left of the old link inherits the option, and then does not obstruct the bind.
     SetOption(fd, SO_REUSEADDR, 1);
   }
 
-  // With both ends' names the same nothing of the old link may be left, no TIME_WAIT either.
+  // If both ends keep their names, nothing of the old link may be left, not even TIME_WAIT.
   [[nodiscard]] bool ends_in_order() const override { return !same_names_; }
   [[nodiscard]] bool MayLeave(const verbs::QueuePair& left, Time now) override {
     NoteDelivered(left, now);
@@ -62,14 +62,14 @@ class TcpLinkMove final : public LinkMove {
 
   const bool same_names_;
   const int reuse_address_;  // the application's SO_REUSEADDR
-  // kLeaving: what was on its way when it last became less, and when to give up then.
+  // kLeaving: the least that was still on its way, and when to give up if it does not become less.
   bool delivered_ = false;
   size_t least_undelivered_ = SIZE_MAX;
   Time gives_up_;
 };
 
-// To dissolve a link destroys what its peer's kernel has not acknowledged, and the SuspCommAck is the last of
-// it. Our FIN counts as a byte: it is there unless the link is going to be reset.
+// To dissolve a link destroys what the peer's kernel has not acknowledged, and the SuspCommAck is the last of
+// that. Our FIN counts as a byte; it is there unless the link will be reset.
 void TcpLinkMove::NoteDelivered(const verbs::QueuePair& left, Time now) {
   int unacknowledged = 0;
   if (real.ioctl(left.event_fd(), SIOCOUTQ, &unacknowledged) != 0) unacknowledged = 0;
@@ -81,9 +81,9 @@ void TcpLinkMove::NoteDelivered(const verbs::QueuePair& left, Time now) {
   delivered_ = undelivered <= (same_names_ ? 0 : 1);
 }
 
-// Beside what is left of the old link, and an accepted one beside its listener. A socket that the application
-// has bound to a port still has it, and is not bound again (EINVAL); of others getsockname tells the old
-// port, and it is not theirs.
+// Binds next to the rest of the old link, or an accepted one next to its listener. A socket that the
+// application has bound to a port still has that port, and cannot be bound again (EINVAL). For others
+// getsockname still returns the old port, although it is no longer theirs.
 void TcpLinkMove::BindToSource(int fd) {
   const int reuse_port = Option(fd, SO_REUSEPORT);
   SetOption(fd, SO_REUSEPORT, 1);
@@ -109,7 +109,7 @@ void TcpLinkMove::StepLink(verbs::QueuePair& left, Time now) {
   pollfd link{.fd = left.event_fd(), .events = POLLOUT, .revents = 0};
   const timespec zero{};
   {
-    const NoCancellation no_cancellation;  // in the middle of whatever call leads on
+    const NoCancellation no_cancellation;  // this runs inside any call that makes progress
     if (real.ppoll(&link, 1, &zero, nullptr) == 0) return;
   }
   int error = 0;

@@ -14,7 +14,7 @@ namespace sdp::preload {
 namespace {
 
 constexpr int kAttempts = 100;
-// Of the states (include/net/tcp_states.h) those in which the peer's FIN has not come.
+// The states (include/net/tcp_states.h) in which the peer's FIN has not come.
 constexpr uint8_t kEstablished = 1, kFinWait1 = 4, kFinWait2 = 5;
 
 int Unread(int fd) {

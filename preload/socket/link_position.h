@@ -1,4 +1,4 @@
-// How much of a link's TCP stream the processes that have it have read.
+// Tells how much of a link's TCP stream the processes that share it have read. Has no state and no lock.
 #ifndef SDP_PRELOAD_SOCKET_LINK_POSITION_H_
 #define SDP_PRELOAD_SOCKET_LINK_POSITION_H_
 
@@ -8,7 +8,7 @@ namespace sdp::preload {
 
 inline constexpr uint64_t kNoLinkPosition = UINT64_MAX;
 
-// In bytes from an arbitrary origin. kNoLinkPosition: it cannot be told.
+// Returns bytes from an arbitrary origin. kNoLinkPosition: it cannot be told.
 [[nodiscard]] uint64_t LinkPosition(int fd);
 
 }  // namespace sdp::preload

@@ -1,10 +1,10 @@
-// Memory of the application's that a blocking call lends to its connection for Zcopy: registered with the
-// RNIC, offered to the engine, and given back with an exact count.
+// Memory of the application's that a blocking call lends to its connection for Zcopy. The loan registers it
+// with the RNIC, offers it to the engine, and returns it with an exact count.
 //
-// States: free -> Lend -> lent -> (the engine has a result) Collect -> back -> TakeResult -> free. Whoever
-// makes progress on the socket collects; the call that lent takes the result, and must not return before. A
-// call that cannot wait for the peer any longer leaves a copy: lent -> Keep -> kept -> Collect -> free, and
-// what it counts is known at once; so does another thread in its place, that of a fork. Guarded by the
+// States: free -> Lend -> lent -> (the engine has a result) Collect -> back -> TakeResult -> free. Any thread
+// that makes progress on the socket collects. The call that lent takes the result, and must not return
+// before. A call that can no longer wait for the peer leaves a copy: lent -> Keep -> kept -> Collect -> free.
+// Then its count is known at once. A thread that forks may leave the copy for the call. Guarded by the
 // socket's lock.
 #ifndef SDP_PRELOAD_SOCKET_LOAN_H_
 #define SDP_PRELOAD_SOCKET_LOAN_H_
@@ -23,33 +23,33 @@ class Loan {
   enum class Kind : uint8_t { kSource, kSink };
   explicit Loan(Kind kind) : kind_(kind) {}
 
-  // Nobody else's memory is lent, or its result not yet taken.
+  // Returns true if no memory is lent, and no result is left to be taken.
   [[nodiscard]] bool free() const { return state_ == State::kFree && bytes_ == 0; }
   [[nodiscard]] bool lent() const { return state_ == State::kLent; }
-  // The engine has an offer, of the application's memory or of the copy.
+  // Returns true if the engine has an offer, of the application's memory or of the copy.
   [[nodiscard]] bool offered() const { return state_ == State::kLent || state_ == State::kKept; }
 
-  // Registers and offers `memory` (a source is only read). False: not now, nothing has changed. `advertise`:
-  // see engine::SinkBuffer.
+  // Registers and offers `memory` (a source is only read). Returns false if that is not possible now; then
+  // nothing has changed. `advertise`: see engine::SinkBuffer.
   bool Lend(Session& session, MutableBytes memory, bool advertise);
-  // Asks for it back; the result follows.
+  // Asks for the memory back; the result follows.
   void Revoke(Session& session);
-  // The peer may take its time: the connection goes on with a copy, and lent() no longer holds. All of a
-  // source counts as sent; what comes for a sink from now on is for Engine::Receive. False: there is no
-  // memory for it, the RNIC cannot do that, a source was revoked before, or Revoke() does at once.
+  // The peer may take its time: the connection continues with a copy, and lent() no longer holds. All of a
+  // source counts as sent. Data for a sink is for Engine::Receive from now on. Returns false if there is no
+  // memory for the copy, the RNIC cannot do that, a source was revoked before, or Revoke() succeeds at once.
   bool Keep(Session& session);
-  // The connection is to be common to several processes: a source is kept, if it can be, and the copy asked
-  // back, so that what the peer does not take follows without it; a sink is asked back. The result follows.
+  // Several processes will share the connection. Keeps a source, if possible, and asks the copy back: what
+  // the peer has not taken is then sent without the loan. Asks a sink back. The result follows.
   void Withdraw(Session& session);
-  // After progress: true if the memory has come back by it. The STag is invalid from here on.
+  // After progress: returns true if the memory, or the copy, has come back. The STag is invalid from here on.
   bool Collect(Session& session);
-  // The connection is gone, and with it whatever knew of the memory.
+  // The connection is gone, and nothing refers to the memory any more.
   void Drop();
-  // In the child of a fork: the loan is the parent's. `call_goes_on`: the call that lent does in the child,
-  // too.
+  // In the child of a fork: the loan is the parent's. `call_goes_on`: the call that lent continues in the
+  // child, too.
   void Forget(bool call_goes_on);
-  // Once, when lent() no longer holds: the bytes moved; of a source that is kept, all; of a sink that is,
-  // those that are the call's.
+  // Called once, when lent() no longer holds. Returns the bytes moved: for a kept source all; for a kept sink
+  // those that belong to the call.
   uint64_t TakeResult();
 
  private:

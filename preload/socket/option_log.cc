@@ -34,12 +34,12 @@ constexpr Option kListenersOwn[] = {
     {IPPROTO_TCP, TCP_CONGESTION},  // KeptOptions::InheritCongestionControl
 };
 
-// Before bind, it would be for another port.
+// Replayed before the bind, these options would apply to another port.
 bool IsForAddress(int level, int name) {
   return level == SOL_SOCKET && (name == SO_REUSEADDR || name == SO_REUSEPORT);
 }
 
-// Set once for each peer, not once.
+// Set once for each peer.
 bool Accumulates(int level, int name) {
   return level == IPPROTO_TCP && (name == TCP_MD5SIG || name == TCP_MD5SIG_EXT);
 }

@@ -1,5 +1,6 @@
-// What an application has set on a socket that is neither connected nor listening. On TCP its listener hands
-// the options on to the connections it accepts; the SDP listener that stands beside it has to be told.
+// The options that an application has set on a socket that is neither connected nor listening. On TCP its
+// listener passes them on to the connections it accepts. The SDP listener next to it gets them from here. A
+// value; guarded by the socket's lock.
 #ifndef SDP_PRELOAD_SOCKET_OPTION_LOG_H_
 #define SDP_PRELOAD_SOCKET_OPTION_LOG_H_
 
@@ -12,12 +13,12 @@ namespace sdp::preload {
 
 class OptionLog {
  public:
-  // A setsockopt that the kernel has accepted. Options that belong to one listener alone (its address,
-  // filters, deferred accept) and those that point to memory are left out.
+  // Records a setsockopt that the kernel has accepted. Leaves out options that belong to one listener alone
+  // (its address, filters, deferred accept), and those that point to memory.
   void Record(int level, int name, const void* value, socklen_t length);
-  // Sets them, in order, on another socket. What that one refuses is left out.
+  // Sets the options, in order, on another socket. Ignores those that it refuses.
   void Replay(int fd) const;
-  // Whether what is set on a listener is for its connections, too.
+  // Returns whether a listener's option applies to its connections, too.
   static bool IsInherited(int level, int name, socklen_t length);
 
  private:
@@ -29,7 +30,7 @@ class OptionLog {
   std::vector<Entry> entries_;
 };
 
-// How the packets of `from` are routed, for a socket that asks the way for it: SO_MARK and SO_BINDTODEVICE.
+// Copies the routing of `from` to a socket that asks for a route on its behalf: SO_MARK and SO_BINDTODEVICE.
 void FollowRoute(int from, int to);
 
 }  // namespace sdp::preload

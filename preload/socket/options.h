@@ -1,4 +1,4 @@
-// The engine's and the RNIC's options, as the configuration wants them.
+// Makes the engine's and the RNIC's options from the configuration. Functions without state or lock.
 #ifndef SDP_PRELOAD_SOCKET_OPTIONS_H_
 #define SDP_PRELOAD_SOCKET_OPTIONS_H_
 
@@ -18,21 +18,21 @@ namespace sdp::preload {
 
 enum class RnicKind : bool { kEmbedded, kKernel };
 
-// Nobody has said which mechanism is to be used, or from which size on. Then over the embedded RNIC a stream
-// goes by Bcopy: its Read Response is copied in and out of the kernel like a Send, and writer and reader take
-// turns where Bcopy lets them work side by side. What goes to and fro goes as the clock says (turn_taking.h),
-// and so does a stream over a kernel RNIC (stream_timing.h). SDP_FORCE=transaction: a small write waits for
-// the read of its answer.
+// ChoosesFreely(): the configuration names neither a mechanism nor a size for it. Then a stream over the
+// embedded RNIC uses Bcopy. Its Read Responses would be copied in and out of the kernel like Sends, and
+// writer and reader would take turns, which Bcopy avoids. Timing decides for traffic to and fro
+// (turn_taking.h), and for a stream over a kernel RNIC (stream_timing.h). ForcesTransactions(): a small write
+// waits for the read of its answer.
 inline bool ForcesTransactions() { return config().force == Mechanism::kTransaction; }
 inline bool ChoosesFreely() { return config().force == Mechanism::kChosen && !config().bcopy_threshold; }
 
-// A large send that is smaller is not worth the registration of its memory.
+// A smaller send is not worth the registration of its memory. In bytes, as the next one.
 inline constexpr uint32_t kWorthRegistering = 512 * 1024;
-// Below, a copy costs less than the messages and wake-ups of Zcopy (scripts/bench zcopy).
+// For up to so many bytes, a copy costs less than the messages and wake-ups of Zcopy (scripts/bench zcopy).
 inline constexpr uint32_t kWorthLending = 64 * 1024 - 1;
 
-// Which mechanisms the engine may choose from, and from which size on. Forcing one is for measurements: what
-// it cannot carry is copied.
+// Sets which mechanisms the engine may use, and from which size on. Forcing one is for measurements: what it
+// cannot carry is copied.
 inline void ChooseMechanisms(RnicKind rnic, engine::Options* options) {
   constexpr uint32_t kNever = UINT32_MAX;
   const uint32_t worth_zcopy = rnic == RnicKind::kEmbedded ? kWorthLending : kWorthRegistering;
@@ -60,20 +60,19 @@ inline void ChooseMechanisms(RnicKind rnic, engine::Options* options) {
   }
 }
 
-// ULP payload of a Data message that fills a receive Private Buffer: as much as fits one FPDU, in whole KiB.
+// ULP payload of a Data message that fills a receive Private Buffer: what one FPDU holds, in whole KiB.
 inline constexpr uint32_t kUsualPayload = 63 * 1024;
 // Bytes of such a buffer, headers included.
 inline constexpr uint32_t kUsualBufferSize = wire::Bsdh::kSize + kUsualPayload;
 
-// How many suit the RNIC. The embedded one's take no memory before there is something in them. They are what
-// the sender may be ahead of a reader, who is woken and grants credit the more seldom the more there are;
-// beyond this a stream gains little, and its bytes leave the caches (scripts/bench large iperf3-large). A
-// device's are registered and pinned.
+// Returns the number of buffers that suits the RNIC. It bounds how far a sender may be ahead of the reader.
+// With more buffers, the reader is woken and grants credit more rarely. Beyond this number a stream gains
+// little, and its bytes leave the caches (scripts/bench large iperf3-large). Empty buffers of the embedded
+// RNIC take no memory; a device's are registered and pinned.
 inline constexpr uint16_t SuitableBufferCount(RnicKind rnic) { return rnic == RnicKind::kEmbedded ? 64 : 16; }
 
-// SO_RCVBUF, where the application has set it before there was a connection: Private Buffers that hold about
-// as much. Never fewer than these, if they were so many: the last ones carry no payload (SDP 10.5), and the
-// peer needs some on their way.
+// For SO_RCVBUF set before the connection: Private Buffers that hold about as much. Never reduced below this
+// number, since the last ones carry no payload (SDP 10.5), and the peer needs some in flight.
 inline constexpr uint32_t kFewestBuffers = 8;
 inline constexpr uint32_t kLeastPayload = 256;
 
@@ -81,7 +80,7 @@ inline constexpr uint32_t kLeastPayload = 256;
 inline void BoundReceiveBuffers(size_t receive_buffer, engine::Options* options) {
   if (receive_buffer == 0) return;
   if (receive_buffer >= uint64_t{options->receive_buffers} * options->receive_buffer_size) {
-    // What the peer has enlarged has to fit, too.
+    // Buffers that the peer has enlarged have to fit, too.
     const uint64_t fitting =
         std::min<uint64_t>(options->receive_buffer_limit, receive_buffer / engine::kFewestEnlarged);
     options->receive_buffer_limit = std::max(options->receive_buffer_size, static_cast<uint32_t>(fitting));
@@ -107,8 +106,8 @@ inline engine::Options EngineOptions(RnicKind rnic, const ConnectionTuning& tuni
       first_set(tuning.private_buffers(), config().receive_buffers, SuitableBufferCount(rnic)));
   options.receive_buffer_size =
       first_set(tuning.private_buffer_size(), config().receive_buffer_size, kUsualBufferSize);
-  // SDP 10.6: a stream of large writes has a peer's smaller buffers made what fills an FPDU: fewer then, so
-  // that no more is pinned there. Ours may become that.
+  // SDP 10.6: a stream of large writes enlarges a peer's smaller buffers to what fills an FPDU. The peer then
+  // has fewer, so that it pins no more memory. Ours may become as large.
   options.desired_remote_size = kUsualBufferSize;
   options.enlarge_remote = true;
   options.receive_buffer_limit = first_set(config().receive_buffer_limit, kUsualBufferSize);
@@ -120,8 +119,8 @@ inline engine::Options EngineOptions(RnicKind rnic, const ConnectionTuning& tuni
   return options;
 }
 
-// A peer of ours has its first message follow the set-up at once (ConnectAttempt), and only another one is
-// waited for so long: a round trip, and one loss of the reply or of that message.
+// How long to wait for the peer's first message: a round trip, and one loss of the reply or of that message.
+// A peer with this library sends it right after the set-up (ConnectAttempt); only another one needs the time.
 inline constexpr Duration kAcceptSilence = std::chrono::seconds(3);
 
 inline verbs::QpOptions QpOptions(const engine::Options& options) {
@@ -132,9 +131,8 @@ inline verbs::QpOptions QpOptions(const engine::Options& options) {
           .accept_silence = kAcceptSilence};
 }
 
-// The kernel keeps a connection to an SDP listener to itself until the MPA Request is there, or for so long:
-// a silent one costs the process nothing. Of other numbers of seconds the kernel makes these
-// (TCP_DEFER_ACCEPT).
+// The kernel keeps a connection to an SDP listener until the MPA Request has come, at most for so long. A
+// silent peer thus costs the process nothing. The kernel rounds other times to these (TCP_DEFER_ACCEPT).
 inline Duration Deferral() {
   for (const auto seconds : {std::chrono::seconds(3), std::chrono::seconds(1)}) {
     if (config().handshake_timeout >= seconds) return seconds;
@@ -153,7 +151,7 @@ inline iwarp::SoftOptions SoftOptions() {
   return options;
 }
 
-// True if this host and configuration have an RNIC to offer; else *why.
+// Returns true if this host and configuration have an RNIC to offer; else *why.
 inline bool HaveRnic(std::string* why) {
   return config().rnic != RnicChoice::kVerbs || MayUseKernelRnic(why);
 }

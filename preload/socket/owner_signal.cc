@@ -28,8 +28,8 @@ void Send(const Owner& owner, int signal) {
   }
 }
 
-// The signal of F_SETSIG tells the descriptor and what happened. Only to its own process may a process say so
-// in the kernel's words.
+// A signal of F_SETSIG comes with the descriptor and the event. A process may send such kernel-style details
+// only to itself.
 void SendWithFacts(const Owner& owner, int signal, int code, int band, int number) {
   siginfo_t info{};
   info.si_signo = signal;
@@ -46,7 +46,7 @@ void SendWithFacts(const Owner& owner, int signal, int code, int band, int numbe
   }
 }
 
-// O_ASYNC; *signal: F_SETSIG's, 0 if none was set.
+// Returns whether O_ASYNC is set; *signal: F_SETSIG's, 0 if none was set.
 bool IsAsync(int fd, int* signal) {
   const int flags = real.fcntl(fd, F_GETFL);
   if (flags < 0 || (flags & O_ASYNC) == 0) return false;

@@ -36,7 +36,7 @@ pm::AssocHandle NextHandle(State& s) {
   if (!s.handles) {
     pm::AssocHandleGenerator::Key key{};
     if (getrandom(key.data(), sizeof key, GRND_NONBLOCK) != sizeof key) {
-      // Unique still, if not hard to guess (SDP 7.5.1 asks for random as a SHOULD).
+      // Still unique, if easier to guess (SDP 7.5.1 asks for random as a SHOULD).
       key = {static_cast<uint64_t>(getpid()), reinterpret_cast<uint64_t>(&s)};
     }
     s.handles.emplace(key);
@@ -44,7 +44,7 @@ pm::AssocHandle NextHandle(State& s) {
   return s.handles->Next();
 }
 
-// Though the application has left the choice of a port to connect.
+// Binds to the port now, even if the application has left the choice of it to connect.
 int BindToPort(int fd, const Address& address) {
   int later = 0;
   socklen_t length = sizeof later;
@@ -59,8 +59,8 @@ int BindToPort(int fd, const Address& address) {
   return result;
 }
 
-// Binds the TCP socket to a port if the application has not: the query must name the port the connection will
-// come from.
+// Binds the TCP socket to a port unless the application has: the query must name the port from which the
+// connection will come.
 std::optional<pm::Endpoint> BoundLocal(int tcp_fd, int domain, const Address& route_source) {
   Address local = LocalAddress(tcp_fd);
   if (local.length != 0 && Port(local) != 0) {
@@ -72,7 +72,7 @@ std::optional<pm::Endpoint> BoundLocal(int tcp_fd, int domain, const Address& ro
   pm::Endpoint source = ToEndpoint(route_source);
   if (local.length != 0 && !ToEndpoint(local).IsWildcard()) source = ToEndpoint(local);
   source.port = 0;
-  const bool v6 = route_source.family() == AF_INET6;  // a link-local one is of no use without its scope
+  const bool v6 = route_source.family() == AF_INET6;  // a link-local address is of no use without its scope
   const Address address = ToAddress(
       source, domain, v6 ? reinterpret_cast<const sockaddr_in6&>(route_source.storage).sin6_scope_id : 0);
   if (BindToPort(tcp_fd, address) != 0) return std::nullopt;
@@ -81,7 +81,8 @@ std::optional<pm::Endpoint> BoundLocal(int tcp_fd, int domain, const Address& ro
   return ToEndpoint(local);
 }
 
-// The address this host has towards `target`, where the query goes elsewhere; empty if there is no way.
+// Returns this host's source address towards `target`, for a query that goes elsewhere; empty if there is no
+// route.
 Address SourceTowards(int tcp_fd, const pm::Endpoint& target, uint32_t scope_id) {
   const int family = target.version == pm::IpVersion::kV4 ? AF_INET : AF_INET6;
   const int probe = real.socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -122,14 +123,14 @@ std::unique_ptr<PmLookup> PmLookup::Start(int tcp_fd, int domain, const pm::Endp
   if (lookup->fd_ >= 0) lookup->fd_ = HiddenFds::Hide(lookup->fd_);
   if (lookup->fd_ < 0) return nullptr;
   FollowRoute(tcp_fd, lookup->fd_);
-  // Connected, so that an ICMP unreachable arrives as an error instead of as silence.
+  // Connected, so that an ICMP unreachable arrives as an error rather than as silence.
   const Address address = ToAddress(port_mapper, family, central ? 0 : scope_id);
   if (real.connect(lookup->fd_, address.get(), address.length) != 0) return nullptr;
   const Address source = central ? SourceTowards(tcp_fd, target, scope_id) : LocalAddress(lookup->fd_);
   if (source.length == 0) return nullptr;
   const auto local = BoundLocal(tcp_fd, domain, source);
   if (!local || local->version != target.version)
-    return nullptr;  // bound to an address of the other version: the kernel knows what to say of it
+    return nullptr;  // bound to an address of the other version: the kernel reports the right error
 
   pm::PmClientOptions options;
   options.overall_limit = config().pm_timeout;

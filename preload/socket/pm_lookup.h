@@ -1,5 +1,5 @@
-// Where a conventional address is reachable by SDP: the process's cache, and the query to the target's port
-// mapper.
+// Finds where a conventional address is reachable by SDP: the process's cache, which has a lock of its own,
+// and the query to the target's port mapper.
 #ifndef SDP_PRELOAD_SOCKET_PM_LOOKUP_H_
 #define SDP_PRELOAD_SOCKET_PM_LOOKUP_H_
 
@@ -13,24 +13,24 @@
 
 namespace sdp::preload {
 
-// What the process remembers of `target`.
+// Returns what the process remembers of `target`.
 std::optional<pm::CachedAnswer> LookupCached(const pm::Endpoint& target, Time now);
 // The SDP address answered with a reset, or with something that is not SDP.
 void RememberReset(const pm::Endpoint& target, Time now);
-// Drops what is known of the target: a remembered SDP address turned out to be stale.
+// Forgets the target: a remembered SDP address turned out to be stale.
 void ForgetTarget(const pm::Endpoint& target);
 
 // One query in progress: owns its UDP socket. Never blocks.
 class PmLookup {
  public:
-  // `tcp_fd` is the socket that is going to connect; it gets bound to its local address and port, which the
-  // query names (SDP 7.4, CpPort). Null if the query cannot even be started (no route, no descriptor): then
-  // there is no SDP there.
+  // `tcp_fd` is the socket that will connect. It is bound to its local address and port, which the query
+  // names (SDP 7.4, CpPort). Returns null if the query cannot even start (no route, no descriptor): then
+  // there is no SDP.
   static std::unique_ptr<PmLookup> Start(int tcp_fd, int domain, const pm::Endpoint& target,
                                          uint32_t scope_id, Time now);
   ~PmLookup();
 
-  // kAsking until it is decided; the outcome is then in the cache too.
+  // Returns kAsking until the query is decided. Then the outcome is in the cache too.
   pm::QueryState Step(Time now);
   [[nodiscard]] int fd() const { return fd_; }
   [[nodiscard]] Time deadline() const { return client_->NextTimeout(); }
@@ -42,7 +42,8 @@ class PmLookup {
   std::unique_ptr<pm::PmClient> client_;
 };
 
-// The process's caches and its source of association handles must not be shared with the parent.
+// In the child of a fork: the source of association handles must not repeat the parent's. The copy of the
+// cache stays.
 void ForgetPmAfterFork();
 
 }  // namespace sdp::preload

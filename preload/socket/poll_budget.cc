@@ -10,14 +10,14 @@
 namespace sdp::preload {
 namespace {
 
-// A sleep of a thread whose core idles costs some 50 us on a server, where a system call takes a quarter of
-// one. On machines that emulate another both are slower, about alike.
+// On a server, a sleep of a thread whose core idles costs some 50 us, and a system call a quarter of one.
+// Machines that emulate another are slower at both, by about the same factor.
 constexpr int kCallsPerSleep = 200;
 constexpr int kCallsTimed = 8;
 constexpr Duration kLeastSleepCost = std::chrono::microseconds(50);
 constexpr Duration kMostSleepCost = std::chrono::microseconds(500);
 
-// The fastest of some: the others were interrupted.
+// Returns the time of the fastest of several calls: the others were interrupted.
 Duration TimeSystemCall() {
   Duration fastest = kMostSleepCost;
   for (int i = 0; i < kCallsTimed; ++i) {
@@ -29,7 +29,7 @@ Duration TimeSystemCall() {
   return fastest;
 }
 
-// A budget of less than this part of the most is none, and the first that is earned.
+// A budget below this part of the most counts as none. It is also the first budget that is earned.
 constexpr int kSmallestPart = 8;
 
 }  // namespace
@@ -49,13 +49,13 @@ void PollBudget::NoteSlept(Duration lasted) {
   if (lasted <= 2 * most_) Grow();
 }
 
-// A short one says nothing of this connection.
+// A short wait says nothing about this connection.
 void PollBudget::NoteWaited(Duration lasted) {
   if (crowd_ > 0) --crowd_;
   if (lasted > 2 * most_) Shrink();
 }
 
-// However soon: what has come had to wait for the look, which was in vain.
+// Even after a short wait: the event had to wait for a poll that was in vain.
 void PollBudget::NoteElsewhere() {
   if (crowd_ > 0) --crowd_;
   Shrink();

@@ -1,9 +1,9 @@
-// How long a thread looks for what it waits for before it sleeps.
+// How long a thread polls for an event before it sleeps. A value; guarded by the lock of its owner.
 //
-// A sleep costs an interrupt and two switches of context; a look costs the core to whoever could use it. So
-// the time is bounded, about as long as a sleep costs, and it follows the waits of the connection: those that
-// end soon earn time, those that do not lose it, and a connection whose waits are long does not look at all.
-// Without clock or system call, but for the measurement of what a sleep costs here, once a process.
+// A sleep costs an interrupt and two context switches; polling costs a core that others could use. So the
+// time is bounded, to about the cost of a sleep, and follows the waits of the connection. Waits that end soon
+// earn time, others lose it, and a connection whose waits are long does not poll at all. The class reads no
+// clock and makes no system call, except to measure the cost of a sleep, once a process.
 #ifndef SDP_PRELOAD_SOCKET_POLL_BUDGET_H_
 #define SDP_PRELOAD_SOCKET_POLL_BUDGET_H_
 
@@ -13,35 +13,35 @@
 
 namespace sdp::preload {
 
-// About what a sleep, its interrupt and the wake-up cost on this machine: as much as many system calls, of
-// which some are timed once. 50 to 500 us.
+// Returns about what a sleep, its interrupt and the wake-up cost on this machine: the time of many system
+// calls, estimated from a few. 50 to 500 us.
 Duration SleepCost();
 
 class PollBudget {
  public:
-  // After a crowded look so many waits sleep at once.
+  // The number of waits that sleep at once after a crowded poll.
   static constexpr int kWaitsAfterCrowd = 8;
 
-  // `most` zero: never look; nothing: SleepCost(), when it is first asked.
+  // `most` zero: never poll. Empty: SleepCost(), when the budget is first used.
   explicit PollBudget(std::optional<Duration> most) {
     if (most) SetMost(*most);
   }
 
-  // For the next wait. Zero: sleep at once.
+  // Returns the budget for the next wait. Zero: sleep at once.
   [[nodiscard]] Duration Next() {
     if (!measured_) SetMost(SleepCost());
     return crowd_ == 0 ? budget_ : Duration::zero();
   }
 
-  // A look found what the wait was for.
+  // Polling found the event.
   void NoteFound() { Grow(); }
-  // The wait ended in a sleep, so long after it began. The sleep's own cost is in it.
+  // The wait ended in a sleep, `lasted` after it began, which includes the sleep's own cost.
   void NoteSlept(Duration lasted);
-  // It ended so late by what came for another connection that was looked at, too.
+  // The wait ended after `lasted` by an event of another connection that was polled, too.
   void NoteWaited(Duration lasted);
-  // It ended by something that no look would have found, or by nothing that it was for.
+  // The wait ended by an event that polling would not have found, or without the event it was for.
   void NoteElsewhere();
-  // While looking, another thread wanted the core, and had it.
+  // While the calling thread polled, another thread wanted the core, and got it.
   void NoteCrowded() { crowd_ = kWaitsAfterCrowd + 1; }
 
  private:

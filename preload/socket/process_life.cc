@@ -32,33 +32,32 @@
 namespace sdp::preload {
 namespace {
 
-// What may be in flight at exit is at most a window and a send buffer; a peer that takes nothing for so long
-// gets nothing more, though a signal comes while exit waits.
+// At exit, at most a window and a send buffer are in flight. A peer that takes nothing for so long gets no
+// more. A signal that comes while exit waits does not extend this time.
 constexpr Duration kExitPatience = std::chrono::seconds(5);
-// All peers together, which may be in no call that would answer.
+// For all peers together, which may be in no call that would answer.
 constexpr Duration kPatienceForPeers = std::chrono::milliseconds(100);
-// Once for each connect that a fork finds under way.
+// Once for each connect that a fork finds in progress.
 constexpr Duration kPatienceForConnects = std::chrono::milliseconds(200);
 
-// How often the helper sees to the connections of a process that a signal ends, and how long the handler
-// waits for a helper that does not get on: it may want what the interrupted thread has, as a lock of
-// malloc's.
+// How often the helper works on the connections of a process that a signal ends. And how long the handler
+// waits for a helper without progress: it may need what the interrupted thread has, such as a lock of malloc.
 constexpr timespec kRestBetweenSteps{.tv_sec = 0, .tv_nsec = 300'000};
 constexpr Duration kPatienceForHelper = std::chrono::seconds(3);
 
-// How long a process that is about to be confined waits for what others have taken on of its listeners. Peers
-// that do not end their handshakes do not hold it up for longer, however many the listeners.
+// How long a process that is about to be confined waits for connections of its listeners that other processes
+// have taken on. This bounds the delay by peers that do not end their handshakes, however many the listeners.
 constexpr Duration kPatienceForWorkers = std::chrono::seconds(1);
 
 constinit ReadinessAtFork readiness_at_fork;
 
-// Locked by PrepareFork too, if there was one then.
+// The segment that PrepareFork locked too, if there was one.
 stats::StatsSegment*& locked_statistics() {
   static stats::StatsSegment* segment = nullptr;
   return segment;
 }
 
-// `f(fd, socket)` for each number.
+// Calls `f(fd, socket)` for each number.
 template <typename F>
 void ForEachNumber(F f) {
   FdTable::ForEach([](int fd, Socket* socket,
@@ -71,8 +70,8 @@ void ForEachSocket(F f) {
   ForEachNumber([&f](int, StreamSocket* socket) { f(socket); });
 }
 
-// What may be left out where there is no memory for it: a child of fork then has no share in what it was
-// about, and an end tells a peer less.
+// Runs a step that may be left out if there is no memory for it. Then a child of fork does not share what the
+// step was about, or a peer learns less of an end.
 template <typename Step>
 void IfThereIsMemory(Step step) {
   try {
@@ -89,7 +88,7 @@ Time EndOfPatience() {
   return end_of_patience.compare_exchange_strong(first, from_now) ? from_now : first;
 }
 
-// Those with a number, and those without that the helper still has.
+// Returns the sockets with a number, and those without that the helper still has.
 std::vector<SocketRef> AllWithTasks() {
   std::vector<SocketRef> sockets;
   auto collect = [&](Socket* socket) {
@@ -102,7 +101,7 @@ std::vector<SocketRef> AllWithTasks() {
   return sockets;
 }
 
-// Round about, since one may be the other's peer.
+// Serves all sockets in turn, since one may be the other's peer.
 void AwaitSent(const std::vector<SocketRef>& sockets, Time deadline) {
   for (bool all = false; !all && Now() < deadline;) {
     all = true;
@@ -112,7 +111,7 @@ void AwaitSent(const std::vector<SocketRef>& sockets, Time deadline) {
   }
 }
 
-// --- A signal ends the process: its handler waits in one thread, the helper does the work.
+// --- A signal ends the process: its handler waits in one thread, and the helper does the work.
 
 constinit std::atomic<pthread_t> interrupted_thread{};
 constinit std::atomic<uint64_t> steps_to_end{0};
@@ -212,7 +211,7 @@ void ChildAfterFork() {
   SharedArena::ChildAfterFork();
   for (StreamSocket* socket : AllSockets::locked()) socket->DisownAfterFork();
   if (!AllSockets::locked().empty())
-    ExpectSignals();  // whose parent is the first of its namespace expects none
+    ExpectSignals();  // needed if the parent is the first process of its namespace and expects none
   AllSockets::Unlock();
   ForgetPmAfterFork();
   if (locked_statistics() != nullptr) IfThereIsMemory([] { locked_statistics()->ForkChild(); });
@@ -233,7 +232,7 @@ void PrepareConfinement() {
 
 void ConfinementRefused() {
   ExpectSignals();
-  QuietLinks::GoOn();  // and the helper with it
+  QuietLinks::GoOn();  // resumes the helper as well
 }
 
 void ProcessExit() {
@@ -256,7 +255,7 @@ void ProcessExit() {
 
 void FinishBeforeExec() {
   AwaitConnects();
-  // Of a connect that is still under way the program would have the RNIC's link.
+  // The new program would get the RNIC's link of a connect that is still in progress.
   ForEachNumber([](int fd, StreamSocket* socket) {
     if ((real.fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 || socket->SettleConnect(Time::min())) return;
     constexpr sockaddr kNobody{.sa_family = AF_UNSPEC, .sa_data = {}};

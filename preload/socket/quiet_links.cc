@@ -24,13 +24,13 @@
 namespace sdp::preload {
 namespace {
 
-// By edge, and for room too: so the set tells that bytes have come although the program was faster and has
-// read them. Else each arrival would wake the helper for nothing.
+// Edge-triggered, and for room too: so the set reports bytes even if the program was faster and has read
+// them. Else each arrival would wake the helper for nothing.
 constexpr uint32_t kWatched = EPOLLIN | EPOLLRDHUP | EPOLLOUT | EPOLLET;
 
 }  // namespace
 
-// The helper's part.
+// The task that the helper runs.
 class QuietLinks::Task final : public Background::Task {
  public:
   Background::Wait Run(Time now) override;
@@ -41,10 +41,10 @@ class QuietLinks::Task final : public Background::Task {
     SocketRef owner;
     Link* link;
   };
-  // Those in use, if it is time to look. False: the task is over.
+  // Collects the links in use, if it is time to look. Returns false if the task is over.
   bool BeginRun(Time now);
-  // What the watched links have to tell. `takes`: those watched since BeginRun() that have something to be
-  // read are due.
+  // Handles the events of the watched links. `takes`: links watched since BeginRun() with something to read
+  // are due.
   void TakeEvents(Time now, bool takes);
   Background::Wait EndRun(Time now);
   void Add(Link* link);
@@ -65,7 +65,7 @@ struct QuietLinks::State {
   std::vector<Place> places;
   std::vector<uint32_t> free;
   size_t in_use = 0;
-  Time next_look = kNever;  // kNever also where the helper does not know that there is anything
+  Time next_look = kNever;  // kNever also if the helper has no links to look at
   uint32_t run = 0;
   uint32_t generation = 1;  // grows in a child of fork
   bool stopped = false;
@@ -79,22 +79,22 @@ struct QuietLinks::State {
     place.fd = -1;
     place.since = now;
   }
-  // A process behind a filter has no epoll set but the program's.
+  // A process under a filter may have no epoll set but the program's.
   [[nodiscard]] bool may_watch() const { return !stopped && !Confined(); }
   [[nodiscard]] bool Open() {
     if (epoll_fd.load() >= 0) return true;
     const int fd = real.epoll_create1(EPOLL_CLOEXEC);
     return fd >= 0 && HiddenFds::HideTracked(fd, &epoll_fd) >= 0;
   }
-  // epoll_ctl of the set. Every number is taken out before it closes, under the lock. ThreadSanitizer sees
-  // the program's fclose before this library does, so it is not shown the call.
+  // epoll_ctl of the set. The library takes every number out, under the lock, before the number closes.
+  // ThreadSanitizer sees the program's fclose before this library does, so it is not shown the call.
   int Control(int operation, int fd, epoll_event* event = nullptr) {
     return static_cast<int>(syscall(SYS_epoll_ctl, epoll_fd.load(), operation, fd, event));
   }
 };
 
 QuietLinks::State& QuietLinks::state() {
-  // Outlives every destructor, as the helper does; fork must not fail for want of memory.
+  // Outlives every destructor, as the helper does. Fork must not fail for lack of memory.
   alignas(State) static std::byte room[sizeof(State)];
   static State* const instance = new (room) State;
   return *instance;
@@ -107,7 +107,7 @@ void QuietLinks::Enter(Link* link) {
     std::lock_guard lock(s.mutex);
     try {
       if (s.free.empty()) {
-        s.free.reserve(s.places.size() + 1);  // Leave() cannot fail
+        s.free.reserve(s.places.size() + 1);  // so that Leave() cannot fail
         s.places.emplace_back();
         s.free.push_back(static_cast<uint32_t>(s.places.size() - 1));
       }
@@ -242,7 +242,7 @@ void QuietLinks::Task::TakeEvents(Time now, bool takes) {
       if (place.link == nullptr || place.fd < 0 || place.version != cookie >> 32) continue;
       const bool fresh = place.watched_in == s.run;
       if (fresh && (events[static_cast<size_t>(i)].events & ~EPOLLOUT) == 0)
-        continue;  // told of every link that was added
+        continue;  // every added link reports room once
       // While the program uses the link, its bytes do not wake the helper.
       s.Control(EPOLL_CTL_DEL, place.fd);
       s.BeInUse(place, now);
@@ -263,7 +263,7 @@ Background::Wait QuietLinks::Task::EndRun(Time now) {
 }
 
 Background::Wait QuietLinks::Task::Run(Time now) {
-  due_.clear();  // of a run that had no memory
+  due_.clear();  // left by a run that found no memory
   if (!BeginRun(now)) return {.done = true};
   for (const Due& due : due_) due.link->LookIfUnread(now - kUnread);
   due_.clear();

@@ -1,12 +1,12 @@
-// Connections that the program leaves alone for a while. What their peers say wants an answer all the same:
-// credit (SDP 10.5), SrcAvailCancel (9.5.4), SuspComm (13.1.1), a broken rule. The helper thread gives it,
-// within a second.
+// Watches over connections that the program leaves alone for a while. Their peers may still need an answer,
+// which the helper thread gives within a second: credit (SDP 10.5), SrcAvailCancel (9.5.4), SuspComm
+// (13.1.1), a broken rule. Has a lock of its own, which comes after the sockets'.
 //
 // A connection is in use or watched. Every kLook the helper looks at those in use. If no thread has read a
-// link lately, an epoll descriptor of the library's watches it from then on. A watched link that has
-// something to be read counts as in use again; if no thread has read that by the next look, the helper does.
-// So a busy process costs one wake-up of the helper a look, its calls cost nothing, and a process whose peers
-// say nothing makes no system call at all.
+// link lately, an epoll descriptor of the library watches it. A watched link with something to read counts as
+// in use again. If no thread has read that by the next look, the helper does. So a busy process costs one
+// wake-up of the helper per look, and its calls cost nothing. A process whose peers are silent makes no
+// system call at all.
 #ifndef SDP_PRELOAD_SOCKET_QUIET_LINKS_H_
 #define SDP_PRELOAD_SOCKET_QUIET_LINKS_H_
 
@@ -19,8 +19,8 @@ namespace sdp::preload {
 
 class QuietLinks {
  public:
-  // How often the helper looks, and how long nobody has read a link that is watched. Both together are less
-  // than a second.
+  // The time between the helper's looks, and how long a link must be unread to be watched. Both together are
+  // less than a second.
   static constexpr Duration kLook = std::chrono::milliseconds(850);
   static constexpr Duration kUnread = std::chrono::milliseconds(50);
 
@@ -28,11 +28,11 @@ class QuietLinks {
   class Link {
    public:
     virtual ~Link() = default;
-    // Referenced while the helper calls the link.
+    // Returns the socket, which is referenced while the helper calls the link.
     virtual Socket* owner() = 0;
-    // Both on the helper's thread, with no lock held. LookIfUnread() lets the link be watched if no thread
-    // has read it since `since`; TakeUnread() takes what the link has, and then lets it be watched. Neither
-    // blocks; each calls Watch, Leave or nothing, and then comes again.
+    // Both run on the helper's thread, with no lock held. LookIfUnread() lets the link be watched if no
+    // thread has read it since `since`. TakeUnread() reads what the link has, and then lets it be watched.
+    // Neither blocks. Each calls Watch, Leave or nothing; after nothing, the next look calls again.
     virtual void LookIfUnread(Time since) = 0;
     virtual void TakeUnread() = 0;
 
@@ -42,15 +42,15 @@ class QuietLinks {
     uint32_t place_ = 0;
   };
 
-  // The link is in use from now on. Nothing where it is known already, where there is no helper thread to be
-  // had, or no memory.
+  // The link is in use from now on. Does nothing if the link is known, there is no memory, or the process is
+  // confined. While there is no helper thread, no thread looks at the link.
   static void Enter(Link* link);
-  // The connection is over here. At the latest in the owner's destructor.
+  // The connection is over here. To be called by the owner's destructor, if not before.
   static void Leave(Link* link);
-  // `fd` tells when the link has something to be read. False where there is no descriptor or no memory for
-  // that: the link stays in use, and the caller reads it.
+  // `fd` becomes readable when the link has something to read. Returns false without a descriptor or memory
+  // for the watch: the link stays in use, and the caller reads it.
   static bool Watch(Link* link, int fd);
-  // Before `fd` is closed, or stands for something else. The link counts as in use.
+  // To be called before `fd` is closed, or stands for something else. The link counts as in use.
   static void Unwatch(Link* link, int fd);
 
   // A seccomp filter is about to be set (confinement.h), or was refused after all.

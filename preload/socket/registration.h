@@ -1,4 +1,5 @@
-// A listener's registration with the port mapper daemon of its host.
+// Registers a listener with the port mapper daemon of its host. Has no lock; the registration belongs to the
+// caller.
 #ifndef SDP_PRELOAD_SOCKET_REGISTRATION_H_
 #define SDP_PRELOAD_SOCKET_REGISTRATION_H_
 
@@ -9,10 +10,10 @@
 
 namespace sdp::preload {
 
-// Where a daemon is looked for, as configured.
+// Returns the paths where a daemon is looked for, as configured.
 std::vector<std::string> RegistrationPaths();
 
-// Both block for `limit` at most. The result is the descriptor that keeps the registration alive; it is not
+// Both block for `limit` at most. They return the descriptor that keeps the registration alive; it is not
 // hidden yet.
 Result<int, pm::RegistrarError> RegisterSdp(int conventional_fd, int sdp_fd, Duration limit);
 // `sdp`: where a kernel RNIC listens for the same clients.

@@ -1,7 +1,7 @@
-// What a socket tells the process's statistics: the slot of its connection, or of its listener, in the
-// segment that sdpstat reads. Owns what the slot is published from and the session does not know: the
-// connection's number, role and age, the sizes of Private Buffers as last published, what a listener has
-// accepted. The session counts messages and bytes; the socket knows the names. Guarded by the socket's lock.
+// Publishes a socket in the process's statistics: the slot of its connection, or of its listener, in the
+// segment that sdpstat reads. Owns what the slot needs and the session does not know: the connection's
+// number, role and age, the sizes of Private Buffers as last published, and a listener's accept counts. The
+// session counts messages and bytes; the socket knows the names. Guarded by the socket's lock.
 #ifndef SDP_PRELOAD_SOCKET_REPORT_H_
 #define SDP_PRELOAD_SOCKET_REPORT_H_
 
@@ -29,19 +29,19 @@ class Report {
   [[nodiscard]] stats::Role role() const { return role_; }
   [[nodiscard]] bool open() const { return slot_ != nullptr; }
 
-  // Takes a slot of `segment`, also for the messages that the session notes down. Without a segment, or a
-  // free slot, nothing is published.
+  // Takes a slot of `segment`, also for the messages that the session records. Without a segment, or a free
+  // slot, nothing is published.
   void Open(stats::StatsSegment* segment, Session& session, const Names& names);
   void OpenListener(stats::StatsSegment* segment, int fd, const Address& local, const Address& sdp_local);
-  // After progress: the counters; and all of the record if the size of Private Buffers has changed, which
-  // happens once or twice (SDP 10.6).
+  // After progress: publishes the counters. Publishes the whole record if the size of Private Buffers has
+  // changed, which happens once or twice (SDP 10.6).
   void Publish(const Session& session, const Names& names) {
     if (slot_ == nullptr) return;
     if (Sizes(session) != published_sizes_) return PublishAll(session, names);
     stats::StatsSegment::Publish(slot_, CountConnection(session));
   }
   void PublishAll(const Session& session, const Names& names);
-  // A listener's: the backlog that the kernel has for `fd`; another connection was accepted.
+  // For a listener: publishes the backlog that the kernel has for `fd`, or another accepted connection.
   void PublishBacklog(int fd);
   void CountAcceptedSdp();
   void CountAcceptedTcp();
@@ -51,7 +51,7 @@ class Report {
   void ForgetSlot() { slot_ = nullptr; }
   void ForgetAccepted() { accepted_sdp_ = accepted_tcp_ = 0; }
 
-  // What another process needs that goes on with the connection.
+  // Reads or writes what another process needs to continue the connection.
   template <typename Archive>
   void Visit(Archive& ar) {
     ar.Enum(role_, stats::Role::kAccepting);

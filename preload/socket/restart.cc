@@ -15,16 +15,15 @@
 namespace sdp::preload {
 namespace {
 
-// Signals are held back, so that they can be looked at before their handlers run: afterwards nothing tells
-// which it was.
+// Holds signals back, so that the thread can inspect them before their handlers run. Afterwards nothing tells
+// which signals they were.
 class HeldSignals {
  public:
   HeldSignals() {
     sigset_t all;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &application_);
-    sigset_t deliverable{};  // all of it: sigemptyset() leaves what no signal has a bit for, and SignalFd()
-                             // compares
+    sigset_t deliverable{};  // all bytes: sigemptyset() leaves unused bits, and SignalFd() compares
     for (int number = 1; number < NSIG; ++number) {
       if (sigismember(&application_, number) == 0) sigaddset(&deliverable, number);
     }
@@ -38,10 +37,10 @@ class HeldSignals {
   HeldSignals(const HeldSignals&) = delete;
   HeldSignals& operator=(const HeldSignals&) = delete;
 
-  // Readable when one of them waits; -1 if no descriptor is left.
+  // Returns a descriptor that is readable while a held signal waits; -1 if no descriptor is left.
   [[nodiscard]] int fd() const { return fd_; }
 
-  // Whether a handler that waits does not ask for SA_RESTART.
+  // Returns true if a held signal has a handler without SA_RESTART.
   [[nodiscard]] bool OneInterrupts() const {
     sigset_t pending;
     sigpending(&pending);
@@ -77,7 +76,7 @@ int PollRestarting(pollfd* fds, nfds_t count, Time deadline) {
       errno = EINTR;
       return -1;
     }
-    // Their handlers run now.
+    // The handlers run now.
   }
   return PollOnce(fds, count, deadline);
 }

@@ -1,4 +1,5 @@
-// SA_RESTART for calls that sleep on several descriptors, which the kernel never restarts.
+// SA_RESTART for calls that sleep on several descriptors, which the kernel never restarts. For the calling
+// thread; has no lock.
 #ifndef SDP_PRELOAD_SOCKET_RESTART_H_
 #define SDP_PRELOAD_SOCKET_RESTART_H_
 
@@ -9,18 +10,19 @@
 
 namespace sdp::preload {
 
-// As ppoll, but a signal handler installed with SA_RESTART runs and the sleep goes on; any other handler runs
-// and ends it with EINTR. `fds` has room for one entry more than `count`. A sleep that may be cancelled.
+// As ppoll, except that a signal handler installed with SA_RESTART runs and the sleep continues. Any other
+// handler runs and ends the sleep with EINTR. `fds` has room for one entry more than `count`. A sleep that
+// may be cancelled.
 int PollRestarting(pollfd* fds, nfds_t count, Time deadline);
 // As ppoll, for any number of descriptors (unbounded_poll.h). A sleep that may be cancelled.
 int PollOnce(pollfd* fds, nfds_t count, Time deadline);
 
-// Handlers end a sleep in the kernel with EINTR; what a call does before it they do not end. So the call
-// watches for them: of the thread that makes this.
+// Handlers end a sleep in the kernel with EINTR, but not the call's work before the sleep. So the call
+// watches for handlers itself: for those of the thread that makes this object.
 class HandlerWatch {
  public:
   HandlerWatch() : before_(Critical::handled()) {}
-  // One has run since. `restarts`: one that was not installed with SA_RESTART.
+  // Returns whether a handler has run since. `restarts`: only one installed without SA_RESTART counts.
   [[nodiscard]] bool Interrupts(bool restarts) const {
     const Critical::Handled now = Critical::handled();
     return restarts ? now.interrupting != before_.interrupting : now.all != before_.all;
@@ -30,8 +32,7 @@ class HandlerWatch {
   Critical::Handled before_;
 };
 
-// A handler of `signal` ends a call that sleeps with EINTR: there is one, and it was not installed with
-// SA_RESTART.
+// Returns true if `signal` ends a sleeping call with EINTR: its handler was installed without SA_RESTART.
 bool InterruptsCalls(int signal);
 
 }  // namespace sdp::preload

@@ -28,14 +28,14 @@ struct Overloaded : F... {
 template <class... F>
 Overloaded(F...) -> Overloaded<F...>;
 
-// The engine's work starts at 1.
+// The engine's own work ids start at 1.
 constexpr WorkId kNudge{0};
 
-// How long the peer has to end its side of a link on which an abort was said, and how soon one looks again.
+// How long the peer has to end its side of a link that has carried an abort, and how soon to look again.
 constexpr Duration kPatienceForEnd = std::chrono::seconds(2);
 constexpr Duration kLookForEnd = std::chrono::milliseconds(10);
 
-// Thaw() makes another of it.
+// A placeholder, which Thaw() replaces.
 std::unique_ptr<engine::Engine> BlankEngine() {
   return std::make_unique<engine::Engine>(engine::Role::kAccepting, engine::Options{});
 }
@@ -60,7 +60,7 @@ bool Session::PostWithRoom(Post post) {
 }
 
 void Session::Pump() {
-  // What the flush completed may be all that the engine waits for: nothing has to come in.
+  // The flush may have completed all that the engine waits for; then nothing has to come in.
   do {
     do {
       CarryOut();
@@ -143,7 +143,7 @@ void Session::Abort() {
   if (!between_links()) {
     queue_pair_->Abort();
   } else if (queue_pair_->device() != nullptr) {
-    queue_pair_->Abort();    // one that was left late is there until now
+    queue_pair_->Abort();    // a queue pair that was left late still exists
   } else if (!Confined()) {  // else the link goes with the descriptor
     move_->Dissolve(*queue_pair_);
   }
@@ -181,7 +181,7 @@ bool Session::TakeCompletions() {
   bool any = false;
   while (queue_pair_->PollCompletion(&completion)) {
     any = changed_ = true;
-    if (completion.status != verbs::Status::kSuccess) continue;  // the link's end says it all
+    if (completion.status != verbs::Status::kSuccess) continue;  // the link's end reports all of it
     switch (completion.opcode) {
       case verbs::Opcode::kReceive:
         recorder_.NoteReceived({completion.pieces, completion.piece_count}, completion.length,
@@ -210,7 +210,7 @@ bool Session::TakeCompletions() {
 }
 
 void Session::NoteEnd() {
-  // A peer that has its SuspCommAck may end the link before anybody here has begun to.
+  // A peer that has its SuspCommAck may end the link before this process has begun to.
   if (!link_ended_ && move_ == nullptr && engine_->suspended_port() && MayMove()) StartMove();
   EndLink();
 }
@@ -226,16 +226,16 @@ void Session::EndLink() {
   }
   move_.reset();
   link_ended_ = true;
-  // A FIN without DisConn is an abort, which our end of the link does not outlive either.
+  // A FIN without DisConn is an abort, which our end of the link does not survive either.
   const bool in_order = engine_->peer_closed() || queue_pair_->device() != nullptr;
   if (queue_pair_->cause().end == verbs::LinkEnd::kClosedByPeer && !in_order) queue_pair_->Abort();
-  // Who has asked for it himself takes the engine along.
+  // An engine that is still suspended waits for the next connection, which will not come.
   if (engine_->suspended_port()) engine_->Abort(engine::AbortReason::kLinkLost);
 }
 
 bool Session::Read(ReadFor wanted) {
   if (link_ended_) return false;
-  if (being_read() || full()) {  // the reader takes what comes; what waits to leave must not wait for it
+  if (being_read() || full()) {  // the reading thread takes what comes; data to send must not wait for it
     Pump();
     return false;
   }
@@ -273,15 +273,15 @@ void Session::AbandonReading() {
     if (queue_pair_->sleepable() != nullptr) queue_pair_->sleepable()->AbandonReading();
     return;
   }
-  // A handler that jumped within itself may be taken for one that left the sleep (entry_points_jump.cc): the
-  // thread may come back to it.
+  // A jump within a handler may look like one out of the sleep (entry_points_jump.cc). The thread may still
+  // come back to its read.
   abandoned_.push_back(std::move(diverted_));
 }
 
 void Session::NudgeReader() {
   changed_ = true;
-  // Only the link's next bytes end that sleep. A zero-length RDMA Read is answered by the peer's RNIC alone,
-  // and its STag means nothing.
+  // Only the link's next bytes end that sleep. The peer's RNIC alone answers a zero-length RDMA Read, and its
+  // STag means nothing.
   queue_pair_->PostRdmaRead({.id = kNudge, .length = 0, .remote_stag = STag(1)});
   if (!queue_pair_->Flush()) queue_pair_->DetachBorrowed();
 }
@@ -296,7 +296,7 @@ ReadStatus Session::ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory m
   struct Reading {
     Session* session;
     ReadStatus status = ReadStatus::kWouldBlock;
-    // Also when the thread is cancelled in its sleep; the lock is taken by then.
+    // Also when the thread is cancelled in its sleep; it holds the lock again by then.
     ~Reading() {
       if (status == ReadStatus::kDiverted) return;
       session->being_read_ = false;
@@ -339,8 +339,8 @@ bool Session::DivertReader(int fd) {
 }
 
 ReadStatus Session::TakeBrought() {
-  // Abandoned; or this is the child of a fork in a handler, which interrupted that sleep: the reader is the
-  // parent's.
+  // The reader was abandoned. Or this is the child of a fork in a handler that interrupted the sleep, and the
+  // reader is the parent's.
   if (diverted_ == nullptr) return ReadStatus::kInterrupted;
   changed_ = true;
   const ReadStatus status = queue_pair_->portable()->TakeBrought(*diverted_->portable());

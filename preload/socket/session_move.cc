@@ -1,6 +1,6 @@
-// A Session whose peer has asked for Socket Duplication (SDP 13): it finishes what is In-Process and answers,
-// which is the engine's; it leaves its link, connects anew where the peer says, and goes on with another
-// queue pair, which is here.
+// A Session whose peer has asked for Socket Duplication (SDP 13). The engine finishes what is In-Process, and
+// answers. This file leaves the link, connects anew where the peer says, and continues with another queue
+// pair.
 #include <errno.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace sdp::preload {
 namespace {
 
-// Moves with no byte of the stream between them: the first few cost nothing, then each rests twice as long as
-// the one before.
+// For moves with no byte of the stream between them: the first few cost nothing, then each rests twice as
+// long as the one before.
 constexpr int kFreeMoves = 8;
 constexpr Duration kFirstRest = std::chrono::milliseconds(10);
 constexpr Duration kLongestRest = std::chrono::seconds(1);

@@ -25,12 +25,12 @@
 namespace sdp::preload {
 namespace {
 
-// The file: one page, the slots, and each slot's frozen state. Pages that nobody wrote take no memory.
+// The file: one page, the slots, and each slot's frozen state. Pages that were never written take no memory.
 constexpr size_t kMostSlots = 4096;
 constexpr size_t kPage = 4096;
 constexpr off_t kStates = kPage + (kMostSlots * sizeof(SharedSlot) + kPage - 1) / kPage * kPage;
 constexpr off_t kStateRoom = static_cast<off_t>(SharedArena::kMostState);
-// Locked bytes lie behind everything that is ever written.
+// The locked bytes lie beyond everything that is ever written.
 constexpr off_t kMemberLocks = off_t{1} << 50;
 
 struct Header {
@@ -46,7 +46,7 @@ struct flock LockOf(Member member) {
   return lock;
 }
 
-// 0 and less: none.
+// 0 or less: none.
 off_t SlotsIn(off_t length) {
   return std::min((length - kStates) / kStateRoom, static_cast<off_t>(kMostSlots));
 }
@@ -62,7 +62,7 @@ void InitMutex(pthread_mutex_t* mutex) {
 
 }  // namespace
 
-// Guarded by `mutex`, which fork holds: what this process has mapped.
+// The arenas that this process has mapped. Guarded by `mutex`, which fork holds.
 struct SharedArena::All {
   Mutex mutex;
   std::vector<SharedArena*> arenas;
@@ -70,7 +70,7 @@ struct SharedArena::All {
 };
 
 SharedArena::All& SharedArena::all() {
-  alignas(All) static std::byte room[sizeof(All)];  // fork wants it, and memory may be short
+  alignas(All) static std::byte room[sizeof(All)];  // fork needs it, and memory may be short
   static All* const instance = new (room) All;
   return *instance;
 }
@@ -82,7 +82,7 @@ int64_t SharedArena::StateOf(const SharedSlot* slot) const {
 }
 
 Member SharedArena::Invite(int* membership) {
-  // A new open file description of the same file: there is no other way to one.
+  // Makes a new open file description of the same file; there is no other way.
   char path[40];
   std::snprintf(path, sizeof path, "/proc/self/fd/%d", file_);
   const int opened = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC));
@@ -118,7 +118,7 @@ Member SharedArena::NewNumber() {
 // Takes `file` over.
 bool SharedArena::Map(int file) {
   struct stat status {};
-  // Else whoever has it, too, could make it shorter under us.
+  // Without the seal, another holder could shorten the file under this process.
   const int seals = real.fcntl(file, F_GET_SEALS);
   if (seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && fstat(file, &status) == 0 &&
       SlotsIn(status.st_size) > 0) {
@@ -223,7 +223,7 @@ SharedArena* SharedArena::Attach(int file, int membership, Member self) {
       delete arena;
       return nullptr;
     }
-    // Whatever the program that was exec'ed here shares, it shares where its predecessor did.
+    // A program started by exec shares in the arena of its predecessor.
     if (a.own == nullptr) a.own = arena;
   }
   a.arenas.push_back(arena);
@@ -281,7 +281,7 @@ bool SharedArena::LivesBesides(std::span<const Member> members) const {
     const Range range = unseen.back();
     unseen.pop_back();
     if (range.from >= range.to) continue;
-    struct flock lock = LockOf(0);  // any of them, in no order
+    struct flock lock = LockOf(0);  // any lock in the range, in no order
     lock.l_start = range.from;
     lock.l_len = range.to - range.from;
     if (real.fcntl(file_, F_OFD_GETLK, &lock) != 0) return true;
@@ -316,7 +316,7 @@ SharedSlot* SharedArena::Take() {
   return nullptr;
 }
 
-// Slots whose holders have all died without a word.
+// Frees slots whose holders have all died without leaving.
 void SharedArena::FreeAbandonedSlots() {
   for (size_t i = 0; i < slot_count_; ++i) {
     SharedSlot& slot = slots()[i];

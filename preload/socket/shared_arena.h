@@ -1,14 +1,14 @@
-// What the processes of one family (a process that shared connections by fork, exec or a passed descriptor,
-// and those it shared them with) have in common: a file in memory with a slot for each connection, and who is
-// alive.
+// Memory that the processes of one family share: a process that shared connections by fork, exec or a passed
+// descriptor, and the receivers. It is a file with a slot for each connection, and tells which processes are
+// alive. Each process has a lock for its list of arenas.
 //
-// A member is a process; its number, never used again, is given to it before it has the connection, by the
-// process that it has it from. It is alive while a byte of the file is locked on an open file description
-// that only it has: its membership (which the giver has, too, until fork has returned, or which waits in a
-// message). The kernel takes the lock off with the last descriptor. So nobody waits for the dead, whatever
-// killed them, nor for a child that was never born.
+// A member is a process. It gets its number, which is never used again, from the giver before it gets the
+// connection. A member is alive while a byte of the file is locked on an open file description that only it
+// has: its membership. Until fork has returned the giver has it, too, or it waits in a message. The kernel
+// releases the lock with the last descriptor. So no process waits for a dead one, whatever killed it, nor for
+// a child that was never made.
 //
-// A process makes one file of its own at most, and maps those of others whose connections it was given.
+// A process makes at most one file of its own. It also maps the files of others that gave it connections.
 #ifndef SDP_PRELOAD_SOCKET_SHARED_ARENA_H_
 #define SDP_PRELOAD_SOCKET_SHARED_ARENA_H_
 
@@ -26,23 +26,22 @@
 namespace sdp::preload {
 
 using Member = uint64_t;  // 0: none
-// In place of a member that is still to be found: who takes the connection out of a message is one already.
-// The rest is its number.
+// Marks a placeholder: the member that takes the connection out of a message is a member already, but not
+// known yet. The rest is the placeholder's number.
 inline constexpr Member kInFlight = Member{1} << 63;
 inline constexpr bool IsInFlight(Member member) { return (member & kInFlight) != 0; }
 
-// One connection's, in memory that all processes of the family have mapped. Everything but `used` is guarded
-// by `mutex`, which is robust.
+// One connection's slot, in memory that all processes of the family have mapped. `mutex`, which is robust,
+// guards all of it except `used`.
 struct SharedSlot {
   static constexpr size_t kMostHolders = 96;
   static constexpr uint32_t kFree = 0, kUsed = 1, kChanging = 2;
   std::atomic<uint32_t> used;  // kFree, kUsed, or kChanging between them
-  uint32_t broken;             // a process died while it moved the connection: nobody knows the state
-  uint64_t version;  // of the state; 0: as it was at the first fork, which each holder has in its own memory
-  uint64_t size;     // bytes of the frozen state of that version
-  Member exclusive;  // who alone has the state, because it cannot be frozen now
-  Member reader;  // who has a thread that sleeps in the link's read, from before the connection was shared:
-                  // nobody else reads
+  uint32_t broken;             // a process died while it changed the connection: the state is unknown
+  uint64_t version;      // of the state; 0: as at the first fork; each holder has that in its own memory
+  uint64_t size;         // bytes of the frozen state of that version
+  Member exclusive;      // the only member with the state, because it cannot be frozen now
+  Member reader;         // sleeps in the link's read since before the sharing; no other member reads
   uint64_t reader_from;  // where in the link's stream (socket/link_position.h)
   pthread_mutex_t mutex;
   std::array<Member, kMostHolders> holders;
@@ -50,64 +49,65 @@ struct SharedSlot {
 
 class SharedArena {
  public:
-  // The longest frozen state.
+  // The longest frozen state, in bytes.
   static constexpr uint64_t kMostState = 16 << 20;
 
-  // The limit on the length of files (RLIMIT_FSIZE) leaves room for one.
+  // Returns true if the limit on the length of files (RLIMIT_FSIZE) leaves room for one.
   static bool MayBeMade();
   static constexpr const char* kNoRoom =
       "RLIMIT_FSIZE leaves no room for what a child of fork would have to know";
-  // Where this process shares what is not shared yet, with itself a member; made when first asked for.
-  // nullptr, errno says why: it cannot be had (without /proc, for one).
+  // Returns the arena for connections that this process begins to share, with itself a member. Made when
+  // first asked for. nullptr: it cannot be had (without /proc, for one), and errno says why.
   static SharedArena* Own();
-  // The one in `file`, which another process made. Takes both descriptors over. `membership` that of `self`
-  // for as long as this process lives; -1: this process has none there but the connections' own. nullptr: it
-  // cannot be used.
+  // Returns the arena in `file`, which another process made. Takes over both descriptors. `membership` is
+  // that of `self` for as long as this process lives; -1: only its connections have memberships there.
+  // nullptr: it cannot be used.
   static SharedArena* Attach(int file, int membership, Member self);
-  // `file` is one that this process has mapped: nobody but a member, or root, can have it.
+  // Returns true if this process has mapped `file`: only a member, or root, can have it.
   static bool IsKnown(int file);
-  // Own() was there when fork made this process, and so every relative that it has made since has it.
+  // Returns true if fork made this process when Own() existed. Then every relative that it has made since has
+  // Own().
   static bool OwnIsInherited();
   [[nodiscard]] bool inherited() const { return inherited_; }
 
-  // Around fork, in the forking thread. First, if there are connections that the child is to have: it gets a
-  // number in each arena. In the end, the lock.
+  // Around fork, in the forking thread. First, if the child is to get connections, InviteChild() gives it a
+  // number in each arena. LockForFork() comes last.
   static void InviteChild();
   static void LockForFork();
   static void ParentAfterFork();
   static void ChildAfterFork();
-  // The child's; 0: no sharing across this fork.
+  // The child's number; 0: no sharing across this fork.
   [[nodiscard]] Member child() const { return child_; }
 
-  // Makes a member for a process that will be given connections; its membership, hidden, is to be passed on
-  // and closed. 0, errno says why: not possible.
+  // Makes a member for a process that will be given connections. Its membership, hidden, is to be passed on
+  // and closed. Returns 0 if that is not possible; errno says why.
   Member Invite(int* membership);
 
-  // The same for one who is a member already, where no membership can be made; the number is a kInFlight.
-  // What is passed on, hidden too, says nothing to others; but `watched`, the caller's, hangs up (POLLHUP)
-  // when that is closed everywhere: taken, or lost.
+  // Invites a process that is a member already, where no membership can be made; returns a kInFlight number.
+  // `passed`, hidden too, says nothing to others. `watched` stays the caller's: it hangs up (POLLHUP) when
+  // `passed` is closed everywhere, because it was taken or lost.
   Member InviteRelative(int* passed, int* watched);
 
   // This process; 0 if it is no member.
   [[nodiscard]] Member self() const { return self_; }
   [[nodiscard]] bool Alive(Member member) const;
-  // Somebody is alive who is none of these: he may take a connection out of a message.
+  // Returns true if a member is alive besides these: it may take a connection out of a message.
   [[nodiscard]] bool LivesBesides(std::span<const Member> members) const;
   // To be passed on, with an invitation.
   [[nodiscard]] int file() const { return file_; }
 
-  // A slot with this process as its only holder; nullptr: none is left.
+  // Takes a slot with this process as its only holder. nullptr: no slot is left.
   SharedSlot* Take();
-  // `slot` is kChanging, and nobody holds it.
+  // `slot` is kChanging and has no holder.
   void Free(SharedSlot* slot);
-  // The first `size` bytes of the slot's frozen state, whole pages; the caller unmaps them. nullptr: no
+  // Maps the first `size` bytes of the slot's frozen state, whole pages; the caller unmaps them. nullptr: no
   // memory.
   [[nodiscard]] std::byte* MapState(const SharedSlot* slot, size_t size) const;
   [[nodiscard]] uint32_t NumberOf(const SharedSlot* slot) const;
   // nullptr: no connection has that number.
   [[nodiscard]] SharedSlot* At(uint32_t number);
 
-  // Connections that are shared there. With the last one this process leaves, if the arena is another's.
+  // Count the connections shared there. With the last one this process leaves an arena of another process.
   void Ref() { references_.fetch_add(1, std::memory_order_relaxed); }
   void Unref();
 
@@ -122,7 +122,7 @@ class SharedArena {
   static SharedArena* Mapped(const All& a, int file);
   SharedSlot* slots() const;
   int64_t StateOf(const SharedSlot* slot) const;
-  // A number that no member has had.
+  // Returns a number that no member has had.
   Member NewNumber();
   void FreeAbandonedSlots();
 
@@ -134,7 +134,7 @@ class SharedArena {
   bool inherited_ = false;
   Member self_ = 0;
   int membership_ = -1;  // hidden; has the lock that says this process lives
-  Member child_ = 0;     // while a fork is under way
+  Member child_ = 0;     // while a fork is in progress
   int child_membership_ = -1;
   std::atomic<int> references_{0};
 };

@@ -18,8 +18,7 @@
 namespace sdp::preload {
 namespace {
 
-// How long a process that holds a connection may be dead before the others see it where nothing depends on
-// it.
+// How long a dead holder may go unnoticed where nothing depends on it.
 constexpr Duration kLivenessCheck = std::chrono::milliseconds(50);
 constexpr uint64_t kWindowStep = 256 * 1024;
 
@@ -44,7 +43,7 @@ std::unique_ptr<SharedConnection> SharedConnection::Join(SharedArena* arena, uin
   (void)joined->Lock();
   auto& holders = slot->holders;
   const auto place = std::find(holders.begin(), holders.end(), member);
-  // Who is a holder already cannot be another one: two sockets of one process would not see each other.
+  // A holder cannot join again: two sockets of one process would not see each other.
   const bool invited = place != holders.end() &&
                        (member == self || std::find(holders.begin(), holders.end(), self) == holders.end());
   if (invited) *place = self;
@@ -118,7 +117,7 @@ bool SharedConnection::Add(Member member) {
   const auto free = [this] { return std::find(slot_->holders.begin(), slot_->holders.end(), Member{0}); };
   auto place = free();
   if (place == slot_->holders.end()) {
-    (void)HasOthers(/*sure=*/true);  // who has been killed, or has become another program, does not say so
+    (void)HasOthers(/*sure=*/true);  // a holder that was killed or has called exec says nothing
     place = free();
   }
   if (place == slot_->holders.end()) return false;
@@ -128,7 +127,7 @@ bool SharedConnection::Add(Member member) {
 
 void SharedConnection::Remove(Member member) {
   const auto place =
-      std::find(slot_->holders.begin(), slot_->holders.end(), member);  // one of those that are on their way
+      std::find(slot_->holders.begin(), slot_->holders.end(), member);  // one of those in flight
   if (place != slot_->holders.end()) *place = 0;
 }
 
@@ -143,7 +142,7 @@ void SharedConnection::ForgetLost() {
     pollfd passed{.fd = awaited.watched, .events = 0, .revents = 0};
     const bool over = real.poll(&passed, 1, 0) == 1;
     if (over) {
-      Remove(awaited.member);  // unless it has come, under its own number then
+      Remove(awaited.member);  // unless it has come, then under its own number
       HiddenFds::Close(awaited.watched);
     }
     return over;
@@ -188,7 +187,7 @@ void SharedConnection::Leave() {
   left_ = true;
 }
 
-// Memory and no pwrite: a process may have bounded the size of files it writes, and would die of it.
+// Mapped, not written: a process may have limited the size of its files, and would die of pwrite.
 std::byte* SharedConnection::Window(uint64_t size) {
   if (size > SharedArena::kMostState) return nullptr;
   if (size > window_size_) {
@@ -242,7 +241,7 @@ void SharedConnection::ForgetReader() { slot_->reader = 0; }
 
 bool SharedConnection::ReaderIsLost() const {
   if (!ReadElsewhere()) return false;
-  const auto& holders = slot_->holders;  // the dead are not for long
+  const auto& holders = slot_->holders;  // dead members do not stay in it for long
   return std::find(holders.begin(), holders.end(), slot_->reader) == holders.end() &&
          !arena_->Alive(slot_->reader);
 }

@@ -1,8 +1,8 @@
-// One process's hold on a connection that other processes hold, too: whose state is the newest, and who is
-// there. Passive; used under the lock of the StreamSocket that owns it.
+// One process's hold on a connection that other processes hold, too: which state is the newest, and which
+// processes hold it. Passive; used under the lock of the StreamSocket that owns it.
 //
-// Everything but the making is done between Lock() and Unlock(), which no holder keeps over a sleep. The
-// state itself is bytes here.
+// Everything except the making happens between Lock() and Unlock(), which lock the slot. No holder keeps that
+// lock over a sleep. The state itself is bytes here.
 #ifndef SDP_PRELOAD_SOCKET_SHARED_CONNECTION_H_
 #define SDP_PRELOAD_SOCKET_SHARED_CONNECTION_H_
 
@@ -17,65 +17,65 @@ namespace sdp::preload {
 
 class SharedConnection {
  public:
-  // The calling process is the only holder. nullptr: nothing left to share with.
+  // Makes one with the calling process as its only holder. nullptr: nothing is left to share with.
   static std::unique_ptr<SharedConnection> Make();
-  // The connection that has this number in the arena, and that the calling process was given. `membership`:
-  // of `member`, taken over; -1: it is that of the whole process. A member in flight: as the member that the
-  // process is. nullptr: nobody was given that.
+  // Joins the connection with this number in the arena, which the calling process was given. `membership`: of
+  // `member`, taken over; -1: that of the whole process. For a member in flight, the process joins as the
+  // member it already is. nullptr: the connection was not given to it.
   static std::unique_ptr<SharedConnection> Join(SharedArena* arena, uint32_t number, Member member,
                                                 int membership);
-  // Leaves, if that was not done.
+  // Leaves, unless that was done.
   ~SharedConnection();
 
   enum class View : uint8_t {
-    kCurrent,    // the calling process used the connection last, or nobody has since the fork
+    kCurrent,    // the calling process used the connection last, or none has since the fork
     kStale,      // another process has: Read() before anything else
-    kElsewhere,  // another process keeps it to itself for now
-    kBroken,     // the one that did has died: the connection is lost
+    kElsewhere,  // another process keeps the state for now
+    kBroken,     // the process that kept the state has died: the connection is lost
   };
   View Lock();
   void Unlock();
   [[nodiscard]] bool locked() const { return locked_; }
 
-  // Another holder. False: there is no room, or it is none.
+  // Adds a holder. False: there is no room, or `member` is 0.
   bool Add(Member member);
-  // It will not come after all.
+  // The member will not come after all.
   void Remove(Member member);
-  // `member` is in flight, and when `watched` has hung up (SharedArena::InviteRelative) it has come, or will
-  // not. The caller keeps that.
+  // `member` is in flight. When `watched` has hung up (SharedArena::InviteRelative), it has come or never
+  // will. The caller keeps `watched`.
   void Await(Member member, int watched);
-  // Somebody else holds it, too. `sure`: the living are told from the dead here and now; else every so often.
+  // Returns whether other processes hold it. `sure`: checks which of them live; else only every so often.
   bool HasOthers(bool sure);
-  // The calling process holds it no longer. If it kept the state to itself, nobody else can go on.
+  // The calling process holds the connection no longer. If it kept the state, no other process can continue.
   void Leave();
 
-  // The state others have left. False: it is not to be had.
+  // Reads the state that others have left. False: it cannot be had.
   bool Read(std::vector<std::byte>* state);
-  // The state as the calling process leaves it; nothing happens when it is as it was. False: too much, keep
-  // it.
+  // Publishes the state as the calling process leaves it; does nothing if it has not changed. False: it is
+  // too large, keep it.
   bool Publish(const Writer& state);
   // The state stays with the calling process until the next Publish().
   void Keep();
   [[nodiscard]] bool Keeps() const { return slot_->exclusive == self_; }
-  // The calling process has a thread that sleeps in the link's read, where that is at `from`; it has none
+  // The calling process has a thread that sleeps in the link's read, which is at `from` there; or has none
   // (any more).
   void SetReader(uint64_t from);
   void ForgetReader();
   [[nodiscard]] bool reads() const { return slot_->reader == self_; }
   // Another process has one.
   [[nodiscard]] bool ReadElsewhere() const { return slot_->reader != 0 && !reads(); }
-  // It had, and is dead. If the link is not where the thread began, it has taken something along.
+  // Returns true if that reader is dead. If the link has moved from where its thread began, bytes are lost.
   [[nodiscard]] bool ReaderIsLost() const;
   [[nodiscard]] uint64_t reader_from() const { return slot_->reader_from; }
-  // Nobody can go on.
+  // Marks the connection as lost for all holders.
   void Break() { slot_->broken = 1; }
 
-  // In the child of a fork, which was added before: the hold is its own.
+  // In the child of a fork, which was added before: the hold becomes the child's.
   void AdoptAfterFork();
-  // In a child that got no place: the parent's hold is none of its business.
+  // In a child that got no place: gives up the parent's hold without any effect on the parent.
   void ForgetAfterFork();
 
-  // Reads and publishes states of usual size without a system call from here on, if there is memory for that.
+  // Lets usual states be read and published without a system call from here on, if memory allows.
   void Prepare() { (void)Window(1); }
 
   [[nodiscard]] SharedArena& arena() const { return *arena_; }
@@ -84,11 +84,11 @@ class SharedConnection {
  private:
   SharedConnection(SharedArena* arena, SharedSlot* slot, Member self, int membership);
   void CloseMembership();
-  // Whoever was in flight and is lost is no holder. What others wait for is lost when nobody is left to take
-  // it who is not a holder already.
+  // Removes holders that were in flight and are lost. One that other processes wait for is lost if no member
+  // is left to take it, except those that are holders already.
   void ForgetLost();
   void ForgetAwaited();
-  // Memory for a state of that size; nullptr: there is none.
+  // Returns memory for a state of that size; nullptr: there is none.
   std::byte* Window(uint64_t size);
 
   SharedArena* const arena_;
@@ -97,7 +97,7 @@ class SharedConnection {
   uint64_t window_size_ = 0;
   Member self_;
   int membership_;        // hidden; -1: that of the process
-  uint64_t version_ = 0;  // of the state the calling process has
+  uint64_t version_ = 0;  // of the state that the calling process has
   bool left_ = false;
   bool locked_ = false;
   Time checked_{};

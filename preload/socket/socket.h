@@ -1,9 +1,9 @@
-// What the library knows of one of the application's stream sockets, from socket() on.
+// One of the application's stream sockets as the library knows it, from socket() on.
 //
-// A Socket stands behind one or more descriptor numbers (dup). Every method behaves as the system call of its
-// name does on a TCP socket: result or -1 with errno set. kPassThrough says: this socket is (or has just
-// become) a plain TCP socket; the caller makes the real call instead, and FdTable no longer knows the
-// descriptor.
+// One or more descriptor numbers (dup) stand for a Socket; references are counted. Every method behaves as
+// the system call of its name on a TCP socket, and returns its result or -1 with errno. kPassThrough says
+// that this socket is, or has just become, a plain TCP socket. Then the caller makes the real call instead,
+// and FdTable no longer has the descriptor.
 #ifndef SDP_PRELOAD_SOCKET_SOCKET_H_
 #define SDP_PRELOAD_SOCKET_SOCKET_H_
 
@@ -25,12 +25,12 @@ class SocketRef;
 
 class Socket {
  public:
-  // A stream socket of the application's, as socket() has just made it: AF_INET or AF_INET6, by the number
-  // `fd`, which is not in the table yet.
+  // Makes a stream socket as socket() has just created it for the application: AF_INET or AF_INET6. Its
+  // number `fd` is not in the table yet.
   static Socket* New(int domain, int fd);
 
   void Ref() { references_.fetch_add(1, std::memory_order_relaxed); }
-  // False: the last reference has gone, and the destructor comes or runs.
+  // Returns false if the last reference is gone, and the destructor will run or runs.
   [[nodiscard]] bool TryRef() {
     uint32_t count = references_.load(std::memory_order_relaxed);
     while (count != 0 && !references_.compare_exchange_weak(count, count + 1, std::memory_order_relaxed)) {
@@ -45,24 +45,24 @@ class Socket {
   }
 
   virtual ssize_t Send(int fd, const iovec* iov, size_t count, int flags) = 0;
-  // Sends what stands in `file` from `offset` on without reading it into memory: how many bytes, at most
-  // `count`; -1 with EAGAIN. 0: not now, or not at all; what is read goes by Send().
+  // Sends data of `file` from `offset` on without reading it into memory. Returns how many bytes, at most
+  // `count`; -1 with EAGAIN. 0: not now, or not at all; then the caller reads, and uses Send().
   virtual ssize_t SendFromFile(int /*fd*/, int /*file*/, off64_t /*offset*/, size_t /*count*/) { return 0; }
-  // `out_flags`: the msg_flags a recvmsg reports; may be null.
+  // `out_flags`: the msg_flags that a recvmsg reports; may be null.
   virtual ssize_t Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) = 0;
 
-  // The control messages that come with `received` bytes of a recvmsg.
+  // Writes the control messages that come with `received` bytes of a recvmsg.
   virtual void WriteControl(ssize_t /*received*/, ControlRoom* /*room*/) {}
-  // recvmsg with MSG_ERRQUEUE: 0, or -1 with EAGAIN; never sleeps.
+  // recvmsg with MSG_ERRQUEUE: returns 0, or -1 with EAGAIN; never sleeps.
   virtual ssize_t ReceiveError(ControlRoom* /*room*/, int* /*out_flags*/) { return kPassThrough; }
 
   virtual int Bind(int fd, const sockaddr* address, socklen_t length) = 0;
   virtual int Listen(int fd, int backlog) = 0;
-  // Before that: the descriptor listens already, and another process has the listener, too, which is not to
-  // lose it by what becomes of it here.
+  // To be called before Listen: the descriptor listens already, in another process too, which must not lose
+  // the listener by what this process does.
   virtual void ListensForOthers() {}
   virtual int Connect(int fd, const sockaddr* address, socklen_t length) = 0;
-  // Returns the new descriptor. *connection: the SDP connection that the caller enters into FdTable under
+  // Returns the new descriptor. *connection: the SDP connection, which the caller enters into FdTable under
   // that number; empty: a plain TCP connection. `flags`: SOCK_NONBLOCK, SOCK_CLOEXEC.
   virtual int Accept(int fd, sockaddr* address, socklen_t* length, int flags, SocketRef* connection) = 0;
   virtual int Shutdown(int fd, int how) = 0;
@@ -70,46 +70,46 @@ class Socket {
   virtual int GetPeerName(int fd, sockaddr* address, socklen_t* length) = 0;
   virtual int GetSockOpt(int fd, int level, int name, void* value, socklen_t* length) = 0;
   virtual int SetSockOpt(int fd, int level, int name, const void* value, socklen_t length) = 0;
-  // FIONREAD, FIONBIO, SIOCATMARK, SIOCOUTQ, SIOCINQ and whatever else; unknown requests go to the kernel.
+  // FIONREAD, FIONBIO, SIOCATMARK, SIOCOUTQ, SIOCINQ and others; unknown requests go to the kernel.
   virtual int Ioctl(int fd, unsigned long request, void* argument) = 0;
   // Called by close(), dup2() over it and the like for each descriptor number that goes, before the number is
-  // free; closes the number itself (result and errno are close's).
+  // free. Closes the number itself; result and errno are those of close().
   virtual int Close(int fd) = 0;
   // One more descriptor number (dup) stands for this socket.
   virtual void AddDescriptor(int fd) = 0;
   // Returns one of its numbers, or -1: none is left.
   virtual int AnyDescriptor() { return -1; }
-  // dup2() or dup3() is about to put something else in `from`'s place; the socket lives on as `to`, a
-  // duplicate the caller has made and closes (by Close) next. False: cannot; then the caller closes `from`
-  // first, and the number is free for a moment.
+  // dup2() or dup3() is about to put something else in `from`'s place. The socket lives on as `to`, a
+  // duplicate that the caller has made and closes (by Close) next. False: not possible; then the caller
+  // closes `from` first, and the number is free for a moment.
   virtual bool MoveDescriptor(int /*from*/, int /*to*/) { return false; }
-  // The number was closed without our knowledge and already stands for something else: it must not be touched
-  // again.
+  // The number was closed without the library's knowledge, and already stands for something else. It must not
+  // be used again.
   virtual void Vanished(int /*fd*/) {}
-  // fcntl(F_GETFL): what the application shall see, given what the kernel says.
+  // fcntl(F_GETFL): returns what the application shall see, given the kernel's flags.
   virtual int VisibleStatusFlags(int kernel_flags) { return kernel_flags; }
-  // fcntl(F_SETFL): called before the real call; returns the flags to give to the kernel. (FIONBIO comes
-  // through Ioctl.)
+  // fcntl(F_SETFL): called before the real call; returns the flags for the kernel. (FIONBIO comes through
+  // Ioctl.)
   virtual int ChangeStatusFlags(int flags) { return flags; }
 
-  // Its calls never wait. Asked without its lock, by a thread that has it.
+  // Returns true if its calls never wait. Does not take the lock, which the calling thread may hold.
   virtual bool DoesNotBlock() { return false; }
-  // O_APPEND, with which splice and sendfile write nowhere.
+  // Returns whether O_APPEND is set, with which splice and sendfile do not write.
   virtual bool Appends(int /*fd*/) { return false; }
 
-  // What SO_ERROR would tell, taken; 0: nothing. Never waits.
+  // Takes the error that SO_ERROR would report and returns it; 0: none. Never waits.
   virtual int TakeErrorAhead() { return 0; }
-  // The next call is to fail with this error, or SO_ERROR to tell it: of a call that had done something
-  // already.
+  // The next call is to fail with this error, or SO_ERROR to report it. The error is of a call that had done
+  // part of its work.
   virtual void ReportLater(int /*error*/) {}
 
-  // A call on `fd` has found no memory in the middle of what it did.
+  // A call on `fd` found no memory in the middle of its work.
   virtual void RanOutOfMemory(int /*fd*/) {}
 
-  // What is read and written at it is a stream that the kernel does not know, or is going to be.
+  // Returns true if its data is, or will be, a stream that the kernel does not know.
   virtual bool IsStream() { return false; }
 
-  // F_SETOWN, F_SETOWN_EX, FIOSETOWN or SIOCSPGRP has named who gets signals for `fd`, or nobody.
+  // F_SETOWN, F_SETOWN_EX, FIOSETOWN or SIOCSPGRP has set or removed the receiver of signals for `fd`.
   virtual void OwnerChanged(int /*fd*/) {}
 
  protected:

@@ -1,5 +1,5 @@
-// The lock of a StreamSocket. While the connection is held by several processes it spans them all: whoever
-// has it has the connection's newest state, and leaves it to the others when he unlocks.
+// The lock of a StreamSocket. While several processes hold the connection, it spans them all. Its holder has
+// the connection's newest state, and leaves that to the other processes on unlock.
 #ifndef SDP_PRELOAD_SOCKET_SOCKET_MUTEX_H_
 #define SDP_PRELOAD_SOCKET_SOCKET_MUTEX_H_
 
@@ -28,7 +28,7 @@ class SocketMutex {
     own_.unlock();
   }
 
-  // Among the threads of this process only: for what does not look at the connection.
+  // Excludes only threads of this process: for what does not look at the connection.
   Mutex& own() { return own_; }
   // With own() locked: the rest of lock().
   void Enter();

@@ -117,10 +117,10 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
   record.fd = fd;
   record.local = stats::ToAddress(local.get());
   record.peer = stats::ToAddress(peer.get());
-  // A kernel RNIC's connection has names that the descriptor does not know.
+  // The connection of a kernel RNIC has names that the descriptor does not know.
   const Address own = session.LocalName();
   const Address other = session.PeerName();
-  const bool may_ask = !Confined();  // else the ports are the connection's as the program knows it
+  const bool may_ask = !Confined();  // else the ports are those that the program knows
   record.sdp_local = stats::ToAddress((own.length != 0 ? own : may_ask ? LocalAddress(fd) : local).get());
   record.sdp_peer = stats::ToAddress((sdp_peer.length != 0 ? sdp_peer
                                       : other.length != 0  ? other
@@ -129,7 +129,7 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
                                          .get());
   record.local_buffer_size = session.engine().stats().local_buffer_size;
   record.remote_buffer_size = session.engine().stats().remote_buffer_size;
-  // Above every size: the connection only copies.
+  // A threshold above every size is shown as 0: the connection only copies.
   const engine::Engine& e = session.engine();
   const uint32_t threshold = config().force == Mechanism::kChosen
                                  ? std::min(e.source_threshold(), e.sink_threshold())

@@ -1,4 +1,4 @@
-// From sockets to the stats segment.
+// Describes sockets for the process's stats segment (stats_segment.h), which is made here.
 #ifndef SDP_PRELOAD_SOCKET_STATS_H_
 #define SDP_PRELOAD_SOCKET_STATS_H_
 
@@ -10,9 +10,9 @@
 
 namespace sdp::preload {
 
-// The process's segment, opened when first asked for; null if it cannot be had (logged once).
+// Returns the process's segment, opened when first asked for; null if it cannot be had (logged once).
 stats::StatsSegment* Statistics();
-// For fork and exit hooks: the segment if there is one already.
+// For fork and exit hooks: returns the segment if it exists already.
 stats::StatsSegment* OpenStatistics();
 
 stats::Counters CountConnection(const Session& session);
@@ -20,9 +20,9 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
                                            const Address& local, const Address& peer,
                                            const Address& sdp_peer);
 stats::ConnectionRecord DescribeListener(int fd, const Address& local, const Address& sdp_local);
-// Of a listening TCP socket: what listen() asked for, within net.core.somaxconn.
+// Returns a listening TCP socket's backlog: what listen() asked for, within net.core.somaxconn.
 uint64_t BacklogInForce(int fd);
-// `peer`: of a connect; without one it was a listen. `state`: kTcp or kFailed.
+// `peer`: of a connect; empty for a listen. `state`: kTcp or kFailed.
 void RecordFallback(int fd, stats::FallbackReason reason, const std::string& text, const Address& peer,
                     stats::State state = stats::State::kTcp);
 

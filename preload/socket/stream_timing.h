@@ -1,8 +1,8 @@
-// A stream of large sends over a kernel RNIC: is it to be read (Read Zcopy, SDP 9.2) or copied? Reading
-// spares two copies, and takes a registration at either end and a message there and back a send: which is
-// faster depends on the device and the machine, so both are timed (timed_choice.h). It begins with what costs
-// less if it is the wrong one: sends that are soon over are copied, and a long one, which may be all there
-// is, is read. A value; guarded by the socket's lock.
+// Decides how a stream of large sends goes over a kernel RNIC: read (Read Zcopy, SDP 9.2) or copied. Reading
+// saves two copies. It costs a registration at either end, and a message there and back for each send. The
+// faster way depends on the device and the machine, so both are timed (timed_choice.h). The first way is the
+// one that costs less if it is wrong: short sends are copied, and a long one, which may be the only one, is
+// read. A value; guarded by the socket's lock.
 #ifndef SDP_PRELOAD_SOCKET_STREAM_TIMING_H_
 #define SDP_PRELOAD_SOCKET_STREAM_TIMING_H_
 
@@ -32,9 +32,9 @@ class StreamTiming {
  private:
   static constexpr uint8_t kCopy = 0, kRead = 1;
   static constexpr uint8_t kBoth = 3;
-  // What is timed at a time: single sends are, or are not, taken before the peer has read.
+  // Bytes timed together: the end of a single send does not tell whether the peer has read it.
   static constexpr uint64_t kTimed = 4 << 20;
-  // Who takes that long for it does something else.
+  // A program that takes so long for them does something else.
   static constexpr Duration kPause = std::chrono::seconds(10);
 
   TimedChoice choice_;

@@ -1,6 +1,6 @@
-// What TCP tells of a connection in its odd states: closed by the peer alone (CLOSE_WAIT), shut down here,
-// reset. Each answer comes from values alone: the engine, how the link ended, and what the socket remembers.
-// The socket acts on the answers, and forgets an error that was told.
+// How TCP would report a connection in its odd states: closed by the peer alone (CLOSE_WAIT), shut down here,
+// reset. Each answer comes from values alone: the engine, the end of the link, and what the socket remembers.
+// The socket acts on the answers, and forgets an error that was reported. Has no state and no lock.
 #ifndef SDP_PRELOAD_SOCKET_TCP_ANSWERS_H_
 #define SDP_PRELOAD_SOCKET_TCP_ANSWERS_H_
 
@@ -18,11 +18,12 @@ struct TcpView {
   bool link_ended = false;    // Session::link_ended()
   int pending_error = 0;      // SO_ERROR
   bool receive_shut = false;  // shutdown(SHUT_RD)
-  bool send_shut = false;     // in CLOSE_WAIT, when the engine is over: shutdown(SHUT_WR), or a send
+  bool send_shut = false;     // in CLOSE_WAIT, when the engine has ended: shutdown(SHUT_WR), or a send
 };
 
 // The peer has closed and left, and the program has not closed yet. TCP keeps such a connection in
-// CLOSE_WAIT. Programs that take POLLHUP for an error have still to read what came. `end`: of the link.
+// CLOSE_WAIT. Programs that treat POLLHUP as an error must still be able to read the data. `end`: of the
+// link.
 [[nodiscard]] inline bool InCloseWait(const TcpView& view, verbs::LinkEnd end) {
   const engine::Engine& e = view.engine;
   return e.state() == engine::State::kAborted && e.peer_closed() && !e.send_closed() && !view.send_shut &&
@@ -30,7 +31,7 @@ struct TcpView {
          end == verbs::LinkEnd::kClosedByPeer;
 }
 
-// What poll finds, as poll events.
+// What poll depends on, beside the view; ReadyEvents returns poll events.
 struct ReadyFacts {
   size_t low_water = 1;     // SO_RCVLOWAT
   bool writable = false;    // there is room for a writer
@@ -40,16 +41,16 @@ struct ReadyFacts {
 };
 [[nodiscard]] short ReadyEvents(const TcpView& view, const ReadyFacts& facts);
 
-// How a receive ends that has less than it wants, without waiting. kShut: an end of the stream, once the link
-// has been looked at.
+// How a receive ends, without waiting, that has less than it wants. kShut: an end of the stream, once the
+// link has been looked at.
 enum class ReceiveEnd : uint8_t { kWaits, kEndOfStream, kError, kShut };
 [[nodiscard]] inline ReceiveEnd EndOfReceive(const TcpView& view, bool peek) {
   const engine::Engine& e = view.engine;
-  // Even if a reset came behind the peer's end.
+  // Even if a reset came after the peer's end.
   if (e.peer_closed() && (peek || e.readable_bytes() == 0)) return ReceiveEnd::kEndOfStream;
   if (view.pending_error != 0) return ReceiveEnd::kError;
   if (view.receive_shut) return ReceiveEnd::kShut;
-  // Here the error was reported before.
+  // Any error was reported before.
   const bool over = e.state() == engine::State::kAborted || view.link_ended;
   return over ? ReceiveEnd::kEndOfStream : ReceiveEnd::kWaits;
 }

@@ -14,10 +14,10 @@
 namespace sdp::preload {
 namespace {
 
-// linux/tcp.h knows all of tcp_info; the states' names are in netinet/tcp.h, which cannot stand beside it.
+// linux/tcp.h has all of tcp_info. The states' names are in netinet/tcp.h, which conflicts with it.
 constexpr uint8_t kSynSent = 2;
 
-// Room for what newer kernels tell.
+// Room for the additional fields of newer kernels.
 struct Room {
   tcp_info info;
   char more[256];

@@ -1,4 +1,4 @@
-// getsockopt(TCP_INFO) of a connection that runs over SDP.
+// getsockopt(TCP_INFO) of a connection that runs over SDP. Functions without state or lock.
 #ifndef SDP_PRELOAD_SOCKET_TCP_INFO_H_
 #define SDP_PRELOAD_SOCKET_TCP_INFO_H_
 
@@ -8,20 +8,19 @@
 
 namespace sdp::preload {
 
-// What the stream is, where the link's TCP would tell of itself.
+// The stream's values, which replace those of the link's TCP.
 struct StreamFacts {
   uint8_t tcp_state = 0;   // TCP_ESTABLISHED and so on
   uint64_t bytes_out = 0;  // of the application's that were given to the link, or read by the peer
   uint64_t bytes_in = 0;
-  uint64_t unsent = 0;  // accepted, and still here
-  bool alive = true;    // else nothing of it is under way
+  uint64_t unsent = 0;  // accepted, and still in this process
+  bool alive = true;    // false: nothing of it is in flight
 };
 
-// The link's own TCP_INFO (segments, round trip, retransmissions, windows), with the stream's state and
-// bytes. Result, errno and lengths are getsockopt's.
+// Fills in the link's own TCP_INFO (segments, round trip, retransmissions, windows), with the stream's state
+// and bytes. Result, errno and lengths are getsockopt's.
 int GetTcpInfo(int link_fd, const StreamFacts& facts, void* value, socklen_t* length);
-// Of a socket that still looks for its peer: SYN_SENT. Of a listener: `waiting` more connections in its
-// queue.
+// For a socket that is still connecting: SYN_SENT. For a listener: `waiting` more connections in its queue.
 int GetTcpInfoConnecting(int fd, void* value, socklen_t* length);
 int GetTcpInfoListening(int fd, uint32_t waiting, void* value, socklen_t* length);
 

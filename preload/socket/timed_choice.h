@@ -1,9 +1,9 @@
-// One of a few ways to do the same thing again and again, chosen by the clock: which is fastest depends on
-// the machine, its load and the sizes, and nobody can say beforehand. A change is followed by uses that are
-// slow, and a use takes now half, now twice as long as another: a trial of some dozen tells good from bad,
-// not good from better. So all ways are tried, the best is kept, and what is kept is timed for as long as
-// that lasts; then the others are tried against that figure. Who wins against it is on probation: back to
-// what was kept before if it does not keep what it promised. A value.
+// Chooses by timing among a few ways to do the same thing again and again. The fastest way depends on the
+// machine, its load and the sizes, so it cannot be known beforehand. The uses after a change are slow, and a
+// use takes half or twice as long as another. So a trial of some dozen tells good from bad, not good from
+// better. All ways are tried, and the best is kept and timed meanwhile. Later the others are tried against
+// its figure. A new winner is on probation: if it does not keep its promise, the former way returns. A value;
+// guarded by its owner's lock.
 #ifndef SDP_PRELOAD_SOCKET_TIMED_CHOICE_H_
 #define SDP_PRELOAD_SOCKET_TIMED_CHOICE_H_
 
@@ -19,29 +19,28 @@ namespace sdp::preload {
 class TimedChoice {
  public:
   static constexpr uint8_t kMostWays = 3;
-  // Before the first trial: what has just begun is slow.
+  // Uses before the first trial: what has just begun is slow.
   static constexpr uint32_t kWarmUp = 16;
-  // The first uses of a trial do not count: what follows a change suffers from what was before, for so many
-  // uses or so long.
+  // The first uses of a trial do not count, for so many uses or so long: they suffer from the way before.
   static constexpr uint32_t kUncounted = 24;
   static constexpr Duration kSettled = std::chrono::milliseconds(8);
-  // So many are timed together: of them the middle half gives the figure, so that no outlier does.
+  // Uses timed together. The middle half of them gives the figure, so that outliers do not.
   static constexpr uint32_t kBlock = 32;
-  // Of uses that take so long few are enough, there and here: they are noisy for less of their time, and a
+  // Of uses that take so long, few are enough, in the warm-up and in a trial. They are less noisy, and a
   // trial costs more.
   static constexpr Duration kLong = std::chrono::milliseconds(3);
   static constexpr uint32_t kFew = 3;
   static constexpr uint32_t kShortestStay = 256;
   static constexpr uint32_t kLongestStay = 8192;
   static constexpr uint32_t kStayGrows = 2;
-  // What is kept: the mean of about so many blocks.
+  // The figure of the kept way is the mean of about so many blocks.
   static constexpr uint32_t kBlocksKept = 8;
   static constexpr uint32_t kProbation = 4;  // blocks
 
-  // The way to use now: a number below kMostWays.
+  // Returns the way to use now: a number below kMostWays.
   [[nodiscard]] uint8_t way() const { return way_; }
   [[nodiscard]] bool trying() const { return phase_ == Phase::kTrial; }
-  // From now on between ways of the set `ways` (bit 0: way 0). To begin with, `first`.
+  // Chooses from now on among the set `ways` (bit 0: way 0), beginning with `first`.
   void Begin(uint8_t ways, uint8_t first) {
     *this = {};
     ways_ = ways;
@@ -82,8 +81,9 @@ class TimedChoice {
  private:
   enum class Phase : uint8_t { kWarmUp, kTrial, kStay };
   static constexpr float kUnknown = std::numeric_limits<float>::max();
-  // A trial against what is known from a long time has to show more than noise; and so much slower is
-  // hopeless, at a glance or by half a block, of long uses by the first that counts.
+  // A trial against a figure of long standing has to show more than noise. A way slower than the best by
+  // these factors is hopeless: judged after a glance, after half a block, or for long uses by the first that
+  // counts.
   static constexpr float kClearly = 0.95F;
   static constexpr float kAsGood = 0.85F;
   static constexpr float kTwice = 2;
@@ -92,7 +92,7 @@ class TimedChoice {
   static constexpr uint32_t kLongGlance = 2;
   static constexpr float kQuarterMore = 1.25F;
 
-  // All ways but `kept`, whose figure is known.
+  // Tries all ways except `kept`, whose figure is known.
   void Try(uint8_t kept) {
     for (uint8_t way = 0; way < kMostWays; ++way) {
       if (way != kept) figures_[way] = kUnknown;
@@ -123,7 +123,7 @@ class TimedChoice {
     }
     return best;
   }
-  // What a close thing is worth: a small part of what its winner is kept for.
+  // Returns how many blocks a close trial may take: a small part of the uses for which its winner is kept.
   [[nodiscard]] uint32_t most_blocks() const {
     return std::clamp(stay_ / (16 * kBlock), uint32_t{2}, kBlocksKept);
   }
@@ -131,14 +131,14 @@ class TimedChoice {
     const bool few = in_block_ < kBlock;
     const float figure = TakeBlock();
     ++blocks_;
-    // The first of several still suffers from the change.
+    // The first of several blocks still suffers from the change.
     figures_[way_] =
         blocks_ <= 2 ? figure : figures_[way_] + (figure - figures_[way_]) / static_cast<float>(blocks_ - 1);
     const float ratio = figures_[way_] / BestOfOthers();
     const bool close = ratio > kAsGood && ratio < 1 / kAsGood;
     if (few || !close || blocks_ >= most_blocks()) NextWay(way_ + 1);
   }
-  // Goes on with `way` or the next one behind it, or ends the trials.
+  // Continues with `way` or the next possible one, or ends the trials.
   void NextWay(uint8_t way) {
     uses_ = 0;
     blocks_ = 0;
@@ -176,7 +176,7 @@ class TimedChoice {
     before_ = kMostWays;
     if (figures_[way_] > figures_[before]) Keep(before, stay_);
   }
-  // The mean of the middle half of what is in the block.
+  // Returns the mean of the middle half of the block.
   [[nodiscard]] float Figure() {
     std::sort(block_.begin(), block_.begin() + in_block_);
     const uint32_t out = in_block_ / 4;
@@ -203,7 +203,7 @@ class TimedChoice {
   uint8_t ways_ = 1;
   uint8_t way_ = 0;
   uint8_t kept_ = kMostWays;    // the way that the others are tried against, if any
-  uint8_t before_ = kMostWays;  // kept before the one on probation, if it is
+  uint8_t before_ = kMostWays;  // kept before the one on probation, if one is
 };
 
 }  // namespace sdp::preload

@@ -12,7 +12,7 @@ constexpr int64_t kMebibyte = 1 << 20;
 // counts as one that reads slowly.
 constexpr Duration kShortestRead = std::chrono::milliseconds(1);
 constexpr Duration kLongestRead = std::chrono::milliseconds(50);
-// A sender whose reader was not there copies its next large writes: one, then twice as many each time.
+// A sender that found no reader copies its next large writes: one, then twice as many each time.
 constexpr uint32_t kMostCopiedInARow = 64;
 
 }  // namespace
@@ -41,7 +41,7 @@ void TransferPolicy::Apply(engine::Engine& e, const Connection& connection) {
   if (connection.by_time()) {
     const engine::FlowMode mode =
         way == Way::kWrite ? engine::FlowMode::kPipelined : engine::FlowMode::kCombined;
-    // Not now, where the last change is still on its way; the next send asks again.
+    // Not possible while the last change is in flight; the next send tries again.
     if (e.stats().source_mode != mode && !e.ChangeMode(engine::Half::kSource, mode)) return;
     e.SetSourceThreshold(way == Way::kRead ? e.sink_threshold() : UINT32_MAX);
   }

@@ -1,11 +1,11 @@
-// Do large blocks go to and fro in turns, or answer small questions? Then there are three ways for them over
-// the embedded RNIC: copied; advertised and read (Read Zcopy, SDP 9.2); or written into memory that the
-// reader lends before anything is there (Write Zcopy, 9.3). Each is the fastest somewhere, by a third and
-// more (scripts/bench zcopy), and where depends on the machine, its load and the sizes: so turns are timed
-// (timed_choice.h). One end decides, the one that asks, or that has connected; the other answers in kind.
-// Write Zcopy needs Pipelined Mode, and the Data Source changes it (figure 27): its mode tells the other
-// whether to lend, and to answer likewise. Where large blocks go one way only, Bcopy costs the embedded RNIC
-// less at every size: nobody waits for anybody. A value; guarded by the socket's lock.
+// Recognises large blocks that go to and fro in turns, or answer small questions. They have three ways over
+// the embedded RNIC. They are copied; advertised and read (Read Zcopy, SDP 9.2); or written into memory that
+// the reader lends before data is there (Write Zcopy, 9.3). Each is the fastest somewhere, by a third and
+// more (scripts/bench zcopy). It depends on the machine, its load and the sizes, so turns are timed
+// (timed_choice.h). One end decides, the one that asks or that has connected; the other answers in kind.
+// Write Zcopy needs Pipelined Mode, which the Data Source changes (figure 27). That mode tells the other end
+// whether to lend, and to answer likewise. If large blocks go one way only, Bcopy costs the embedded RNIC
+// less at every size, since neither end waits. A value; guarded by the socket's lock.
 #ifndef SDP_PRELOAD_SOCKET_TURN_TAKING_H_
 #define SDP_PRELOAD_SOCKET_TURN_TAKING_H_
 
@@ -23,16 +23,16 @@ class TurnTaking {
   // What this end knows where a large turn ends.
   struct Circumstances {
     Time now;
-    uint64_t read_bytes_in;  // what came by our RDMA Reads, of all time
+    uint64_t read_bytes_in;  // total bytes that came by our RDMA Reads
     bool peer_lends;         // the half-connection that we receive in is in Pipelined Mode
-    bool tries;              // the ways are ours to choose; else memory is lent in turns
-    bool connected;          // this end did, the other accepted
+    bool tries;              // this end may choose the way; else memory is lent in turns
+    bool connected;          // this end connected, the other accepted
   };
 
-  // Something was received since the application last sent: what it sends begins a turn.
+  // Returns true if data was received since the application last sent: its next send begins a turn.
   [[nodiscard]] bool answered() const { return received_ != 0; }
-  // The turn that ends, in which blocks of more than `large` bytes (the Bcopy threshold) are large. False:
-  // what follows is copied; else Begin needs to know more.
+  // Ends the turn. `large`: blocks of more bytes (the Bcopy threshold) are large. Returns false if what
+  // follows is copied; else Begin has to come.
   bool End(uint64_t large) {
     const Kind kind = KindOf(large);
     const uint64_t bytes = sent_ + received_;
@@ -43,7 +43,7 @@ class TurnTaking {
     sent_ = received_ = 0;
     return turns_ != 0;
   }
-  // The next one begins, behind End.
+  // Begins the next turn, after End.
   void Begin(const Circumstances& seen) {
     const bool reads = seen.read_bytes_in != seen_.read_bytes_in;
     const Duration taken = seen.now - seen_.now;
@@ -63,9 +63,9 @@ class TurnTaking {
   }
   void Received(uint64_t bytes) { received_ += bytes; }
 
-  // How what is sent in this turn is to go, if it is large.
+  // Returns how large sends of this turn are to go.
   [[nodiscard]] Way way() const { return way_; }
-  // The last turns were all alike, and this one may be.
+  // Returns true if the last turns were all alike, and this one may be.
   [[nodiscard]] bool regular(uint64_t large) const {
     if (turns_ != kRegular) return false;
     switch (kind_) {
@@ -79,17 +79,18 @@ class TurnTaking {
     }
     return false;
   }
-  // A receive with a large buffer finds nothing: should it lend the buffer? Asked once a receive.
+  // A receive with a large buffer finds nothing. Returns whether it should lend the buffer. Called once a
+  // receive.
   [[nodiscard]] bool ShouldLend(uint64_t large) const { return way_ == Way::kWrite && regular(large); }
 
  private:
   static constexpr uint32_t kRegular = 2;
   static constexpr uint64_t kStream = 64 << 20;
   static constexpr uint64_t kLongestAnswer = 4 << 20;
-  // So many turns in a row of another size are a change, and what was found out is worth nothing.
+  // So many turns in a row of another size are a change, and earlier findings are void.
   static constexpr uint32_t kChange = 8;
 
-  // What a turn was, as the one who began it saw it.
+  // The kind of a turn, as seen by the end that began it.
   enum class Kind : uint8_t {
     kSmall,     // nothing large
     kBoth,      // large blocks both ways
@@ -107,22 +108,20 @@ class TurnTaking {
     const bool alike = last_bytes_ <= 2 * chosen_for_ && chosen_for_ <= 2 * last_bytes_;
     unlike_ = alike ? 0 : unlike_ + 1;
     if (chosen_kind_ != kind_ || unlike_ >= kChange) {
-      // Who answers a small question cannot tell that its answer is to be read.
+      // An end that answers a small question cannot tell that its answer is to be read.
       choice_.Begin(Bit(Way::kCopy) | Bit(Way::kWrite) | (kind_ == Kind::kBoth ? Bit(Way::kRead) : 0),
                     static_cast<uint8_t>(Way::kCopy));
       chosen_kind_ = kind_;
       chosen_for_ = last_bytes_;
       unlike_ = 0;
-    } else if (alike &&
-               way_ == static_cast<Way>(
-                           choice_.way())) {  // else the turn went another way, behind one that was none
+    } else if (alike && way_ == static_cast<Way>(choice_.way())) {  // else the turn did not go that way
       choice_.Took(taken);
     }
     way_ = static_cast<Way>(choice_.way());
   }
 
   uint64_t sent_ = 0;      // in this turn
-  uint64_t received_ = 0;  // behind it
+  uint64_t received_ = 0;  // after that
   uint64_t last_bytes_ = 0;
   Kind kind_ = Kind::kSmall;
   uint32_t turns_ = 0;  // of this kind, in a row

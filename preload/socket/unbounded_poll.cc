@@ -53,7 +53,7 @@ int Select(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* m
   return ready;
 }
 
-// Where no call may be made that would tell: all may be ready.
+// For a process that may make no such call: sleeps a little, and reports all as ready.
 int SleepABit(pollfd* fds, nfds_t count, const timespec* timeout) {
   constexpr timespec kBit{.tv_sec = 0, .tv_nsec = 1'000'000};
   const timespec pause =

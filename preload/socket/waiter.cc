@@ -24,18 +24,18 @@ namespace {
 
 constexpr Duration kDeafSleep = std::chrono::milliseconds(32);
 
-// A key of the thread's own destroys it: a thread_local object with a destructor takes memory of malloc's,
-// which a handler may have interrupted. What runs behind the destructors of all keys may sleep once more:
-// then it finds none, and makes one that stays.
+// A key of the thread's own destroys the waiter. A thread_local object with a destructor would use malloc,
+// which a signal handler may have interrupted. Code that runs after all key destructors may sleep once more.
+// It then finds no waiter, and makes one that stays.
 constinit thread_local Waiter* this_thread_waiter __attribute__((tls_model("initial-exec"))) = nullptr;
 thread_local uint32_t waiter_generation __attribute__((tls_model("initial-exec"))) = 0;
 std::atomic<uint32_t> generation{1};  // grows in a child of fork
 
-// Any thread's that sleeps, so that no handler meets it half made.
+// Guarded, so that no signal handler meets a half-made key.
 pthread_key_t KeyOfWaiters() {
   Critical::Enter();
   static const pthread_key_t key = [] {
-    pthread_key_t made = PTHREAD_KEYS_MAX;  // of no effect, where there is none left
+    pthread_key_t made = PTHREAD_KEYS_MAX;  // has no effect if no key is left
     pthread_key_create(&made, [](void*) { delete std::exchange(this_thread_waiter, nullptr); });
     return made;
   }();
@@ -53,8 +53,7 @@ void Take(std::unique_ptr<Waiter> waiter) {
 Waiter* Waiter::ForThisThread() { return __libc_single_threaded ? nullptr : AlsoAlone(); }
 
 Waiter* Waiter::AlsoAlone() {
-  // It could not be made; and such a process may have bounded its descriptors so that a poll must not have
-  // one more.
+  // A confined process could not make one. Its limit on descriptors may also forbid a poll one more.
   if (Confined()) return nullptr;
   // A child of fork shares the parent's eventfd: it makes itself a new one.
   if (this_thread_waiter != nullptr && waiter_generation == generation.load(std::memory_order_relaxed))

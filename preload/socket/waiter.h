@@ -1,8 +1,8 @@
-// A thread that sleeps in poll because of some sockets, and how another thread wakes it.
+// A thread that sleeps in poll because of some sockets, and the way for another thread to wake it.
 //
-// Readiness of an SDP socket is not the readiness of its descriptor: whoever makes progress may take the
-// bytes another thread sleeps for. So a thread that sleeps registers a Waiter with each socket it waits for,
-// and sleeps on the Waiter's eventfd too. A process that has only one thread needs none of it.
+// Readiness of an SDP socket is not that of its descriptor: any thread that makes progress may take the bytes
+// another thread sleeps for. So a thread that sleeps registers a Waiter with each socket it waits for, and
+// sleeps on the Waiter's eventfd too. A process with only one thread needs none of this.
 #ifndef SDP_PRELOAD_SOCKET_WAITER_H_
 #define SDP_PRELOAD_SOCKET_WAITER_H_
 
@@ -18,25 +18,25 @@ namespace sdp::preload {
 
 class Waiter {
  public:
-  // The calling thread's own, made when first asked for. Null if the process has a single thread or no
-  // descriptor is left (then the thread sleeps for short times only).
+  // Returns the calling thread's own, made when first asked for. Null if the process has a single thread, or
+  // if no descriptor is left: the thread then sleeps for short times only.
   static Waiter* ForThisThread();
-  // The same in a process with a single thread too.
+  // Returns one also in a process with a single thread.
   static Waiter* AlsoAlone();
-  // When a thread without one looks again at the latest: where there are other threads, nothing that they do
-  // wakes it.
+  // Returns when a thread without a waiter has to look again: where there are other threads, their work does
+  // not wake it.
   [[nodiscard]] static Time LookAgainWithout();
-  // In a child of fork: the parent's descriptors are not this process's to sleep on.
+  // In a child of fork: the parent's descriptors are not for this process to sleep on.
   static void ForgetAfterFork();
   ~Waiter();
 
   [[nodiscard]] int event_fd() const { return event_fd_; }
-  // A signalfd for these signals, kept from sleep to sleep; -1 if no descriptor is left.
+  // Returns a signalfd for these signals, kept from sleep to sleep; -1 if no descriptor is left.
   int SignalFd(const sigset_t& signals);
-  // By any thread: the owner's sleep ends, or does not begin.
+  // Called by any thread: the owner's sleep ends, or does not begin.
   void Wake();
-  // By the owner, when its sleep ended by event_fd(): forget that wake-up. It looks at its sockets after
-  // this.
+  // Called by the owner, when its sleep ended by event_fd(): forgets that wake-up. The owner looks at its
+  // sockets after this.
   void Drain();
 
  private:
@@ -65,8 +65,7 @@ class WaiterList {
     ++wakes_;
     for (Waiter* waiter : waiters_) waiter->Wake();
   }
-  // Grows with each WakeAll: what a thread notices that gave the socket's lock back for a moment, and was no
-  // waiter.
+  // Grows with each WakeAll, for a thread that released the socket's lock for a moment and was no waiter.
   [[nodiscard]] uint64_t wakes() const { return wakes_; }
   void Clear() { waiters_.clear(); }
   [[nodiscard]] bool empty() const { return waiters_.empty(); }

@@ -5,7 +5,7 @@
 namespace sdp::ibv {
 
 // A device that keeps an earlier request for all receives does not reduce it to solicited ones. So a request
-// for solicited Sends is no promise that no other Send is told.
+// for solicited Sends does not prevent events for other Sends.
 void Arming::ArmReceives(Awaited awaited) {
   const bool solicited = awaited == Awaited::kSolicited;
   if (receives_armed_ && for_solicited_ == solicited) return;

@@ -1,8 +1,8 @@
-// Which of a connection's two completion queues will tell of their next completion, and whose event is still
-// to be taken from the completion channel.
+// Which of a connection's two completion queues are armed, and whether the completion channel still holds an
+// event to take. The lock of the connection's owner guards this object.
 //
-// A device tells of one completion for each time that a queue was armed. A caller arms before it sleeps and
-// looks at the queue once more, because no event tells of what completed before.
+// A device reports one completion each time that a queue is armed. A caller arms the queue before it sleeps
+// and polls it once more, because no event reports earlier completions.
 #ifndef SDP_VERBS_IBV_ARMING_H_
 #define SDP_VERBS_IBV_ARMING_H_
 
@@ -12,7 +12,7 @@
 
 namespace sdp::ibv {
 
-// Which receives an armed queue tells of.
+// Which receives an armed queue reports.
 enum class Awaited : uint8_t { kAll, kSolicited };
 
 class Arming {
@@ -23,20 +23,20 @@ class Arming {
   void ArmReceives(Awaited awaited);
   void ArmSends();
 
-  // Completions were taken from a queue. If it is armed for them, its event is there, or will be soon.
+  // Note that completions were taken from a queue. If the queue is armed for them, its event comes soon.
   void NoteReceives() { event_due_ |= receives_armed_ && !for_solicited_; }
   void NoteSends() { event_due_ |= sends_armed_; }
-  // Such an event is to be taken: it would end the next sleep.
+  // Returns true if such an event is to be taken: it would end the next sleep.
   [[nodiscard]] bool event_due() const { return event_due_; }
-  // Takes the events that are there, one at most for each armed queue, which is armed no longer then. Returns
+  // Takes the events that are there, at most one for each armed queue, which is then no longer armed. Returns
   // the number of system calls.
   uint32_t TakeEvents();
 
-  // The queue was armed, and its event was not taken.
+  // Return true if the queue was armed and its event was not taken.
   [[nodiscard]] bool sends_armed() const { return sends_armed_; }
   [[nodiscard]] bool armed_for_all_receives() const { return receives_armed_ && !for_solicited_; }
-  // The receives' queue was asked to tell of solicited Sends only. The device may tell of all because of an
-  // earlier request.
+  // Returns true if the receives' queue was asked to report solicited Sends only. Because of an earlier
+  // request the device may report all.
   [[nodiscard]] bool armed_for_solicited() const { return for_solicited_; }
 
  private:

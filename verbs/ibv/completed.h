@@ -13,7 +13,7 @@ class Completed {
  public:
   [[nodiscard]] bool empty() const { return ready_.empty(); }
   void Push(const verbs::Completion& completion) { ready_.push_back(completion); }
-  // A work request of the owner's is done. `length`: of an RDMA Read.
+  // Adds the completion of a work request of the owner's. `length` is that of an RDMA Read.
   void PushWork(WorkId id, verbs::Opcode opcode, verbs::Status status, uint32_t length = 0) {
     verbs::Completion completion;
     completion.opcode = opcode;
@@ -22,7 +22,7 @@ class Completed {
     completion.length = length;
     ready_.push_back(completion);
   }
-  // Takes the oldest; returns false if there is none.
+  // Takes the oldest completion; returns false if there is none.
   bool Poll(verbs::Completion* out) {
     if (ready_.empty()) return false;
     *out = ready_.front();

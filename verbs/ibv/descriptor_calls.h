@@ -1,5 +1,5 @@
-// How libsdp.so protects the descriptors of the RDMA libraries. Without that, they would stand among the
-// application's own, and the application could close or overwrite them.
+// How libsdp.so protects the file descriptors of the RDMA libraries. Without protection the application could
+// close or overwrite them, because they stand among its own.
 #ifndef SDP_VERBS_IBV_DESCRIPTOR_CALLS_H_
 #define SDP_VERBS_IBV_DESCRIPTOR_CALLS_H_
 
@@ -9,7 +9,7 @@ struct DescriptorCalls {
   // Moves `fd` to a number that the application does not use, and protects it. Returns that number, or `fd`
   // itself if no other is free.
   int (*hide)(int fd);
-  // `fd` is about to be closed under this number, and needs no more protection.
+  // Ends the protection of `fd`, which is about to be closed under this number.
   void (*reveal)(int fd);
 };
 

@@ -49,7 +49,7 @@ bool Ending::End(LinkEnd end, std::string text) {
   cause_.end = end;
   cause_.text = std::move(text);
   cause_.os_error = failure_.os_error;
-  // Both sides give up their half: the id is free then, and a device is removed only when all ids are.
+  // Each side gives up its half. Then the id is free; a device can be removed only when all its ids are free.
   Disconnect();
   return true;
 }

@@ -19,8 +19,8 @@ struct Loaded {
   std::string failure;
 
   Loaded() {
-    // Without the device file nothing of what follows could work, and loading the libraries costs a process
-    // megabytes. By system call, because a preloaded process has other functions under the plain names.
+    // Without the device file the libraries cannot work, and loading them costs a process megabytes. The
+    // check is a system call, because a preloaded process has other functions under the plain names.
     constexpr char kDevice[] = "/dev/infiniband/rdma_cm";
     if (::syscall(SYS_faccessat, AT_FDCWD, kDevice, R_OK | W_OK) != 0) {
       failure = std::string(kDevice) + ": " + strerrordesc_np(errno);
@@ -40,8 +40,8 @@ struct Loaded {
     if (usable) HideDevices();
   }
 
-  // librdmacm opens a device when it is first needed and keeps it. Here that is now, while no other thread
-  // can be using the numbers that change.
+  // librdmacm opens a device at its first use and keeps it open. This function has it opened now, while no
+  // other thread can be using the descriptor numbers that change.
   void HideDevices() const {
     int count = 0;
     // Never freed: that might close them.
@@ -53,7 +53,7 @@ struct Loaded {
     }
   }
 
-  // librdmacm brings libibverbs with it: one handle finds the functions of both.
+  // librdmacm depends on libibverbs, so one handle finds the functions of both.
   template <typename Function>
   void LookUp(void* library, const char* name, Function* function) {
     void* const address = ::dlsym(library, name);

@@ -1,5 +1,5 @@
-// The functions of librdmacm and libibverbs, which are loaded when first needed: a host without these
-// libraries needs neither.
+// The functions of librdmacm and libibverbs. This process loads the libraries when it first needs them, so
+// that it also runs on a host without them.
 #ifndef SDP_VERBS_IBV_IBV_API_H_
 #define SDP_VERBS_IBV_IBV_API_H_
 
@@ -8,7 +8,7 @@
 
 #include <string>
 
-// The headers make macros of some of the functions, with a detour for optional features that are not used
+// The headers define macros for some of the functions, with a detour for optional features that are not used
 // here.
 #undef ibv_reg_mr
 
@@ -54,8 +54,8 @@ struct Api {
 #undef SDP_IBV_DECLARE
 };
 
-// Loads the libraries at the first call; safe from any thread. Returns null if they are not there or cannot
-// be used, and ApiFailure() says why in one line.
+// Loads the libraries at the first call; safe from any thread. Returns null if they are missing or unusable;
+// ApiFailure() then returns the reason in one line.
 const Api* LoadApi();
 const std::string& ApiFailure();
 

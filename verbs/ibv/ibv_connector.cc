@@ -16,14 +16,15 @@ using verbs::LinkEnd;
 constexpr uint32_t kSends = 256;
 constexpr uint32_t kSmallestReceives = 64;
 constexpr uint32_t kInline = 80;  // 64 bytes of payload, with SDP's header
-// See BeginConfirmation. An embedded RNIC answers when its owner reads, which may be later than this.
+// See BeginConfirmation. An embedded RNIC answers when its owner reads, perhaps after the longest
+// confirmation.
 constexpr Duration kFirstOpeningInterval = std::chrono::milliseconds(5);
 constexpr Duration kLongestConfirmation = std::chrono::milliseconds(100);
 // See TryAnotherPort.
 constexpr int kMostPorts = 8;
 
-// Errors that tell of the peer or of the way there; any other is this host's own, ENETDOWN too: an interface
-// of ours is down.
+// Errors of the peer or of the path to it. Any other error is this host's own, including ENETDOWN: a local
+// interface is down.
 bool IsOnTheWay(int error) {
   switch (error) {
     case ECONNREFUSED:
@@ -84,19 +85,19 @@ void IbvConnector::Resolve(const sockaddr* local, const sockaddr* target, Time n
   }
 }
 
-// The connection manager chooses a source port among those that RDMA has free. siw then binds a TCP socket of
-// the kernel's to it (siw_connect), which fails where a program's socket has that port, or the same two ends
-// have just parted.
+// The connection manager chooses a source port that RDMA has free. siw then binds a TCP socket of the
+// kernel's to it (siw_connect). That fails where a program's socket has the port, or where a connection
+// between the same two addresses has just ended.
 bool IbvConnector::MayTryAnotherPort(int error) const {
   return (error == EADDRINUSE || error == EADDRNOTAVAIL) && port_is_chosen_ && ports_tried_ < kMostPorts;
 }
 
-// From the start, with an id of its own, and a port that no TCP socket has now: it may be RDMA's, or
-// somebody's in a moment.
+// Starts again, with a new id and a port that no TCP socket has now. The port may be in use by RDMA, or taken
+// a moment later, so the loop tries further ports.
 void IbvConnector::TryAnotherPort(Time now) {
   const rdma_addr addresses = resources().id->route.addr;
   sockaddr_storage local = addresses.src_storage;
-  const std::shared_ptr<EventDescriptor> events = resources().events();  // what the owner waits for stays
+  const std::shared_ptr<EventDescriptor> events = resources().events();  // kept: the owner waits on it
   qp_.reset();
   do {
     ++ports_tried_;
@@ -123,7 +124,7 @@ ConnectState IbvConnector::Step(Time now) {
     HandleEvent(*event, now);
     api_.rdma_ack_cm_event(event);
     if (std::exchange(port_is_taken_, false))
-      TryAnotherPort(now);  // not before: the event's id is waited for
+      TryAnotherPort(now);  // only now: destroying the id waits for the acknowledgement
     if (over()) return state_;
   }
   if (qp_ != nullptr) {
@@ -143,10 +144,10 @@ ConnectState IbvConnector::Step(Time now) {
   return state_;
 }
 
-// Between two kernels' siw nothing says when the accepting one has handed its socket from the MPA start-up to
-// the queue pair, and what comes in between lies there until further bytes come (siw_accept: the reply is
-// sent first). So the connecting side has the other RNIC answer, and repeats its empty RDMA Write until it
-// does; or for a while, which is longer than that gap.
+// siw does not report when the accepting siw has handed its socket from the MPA start-up to the queue pair.
+// What arrives in between lies there until further bytes come (siw_accept sends the reply first). So the
+// connecting side sends a read that the peer's RNIC answers. It repeats its empty RDMA Write until the answer
+// comes, or for longer than that gap lasts.
 void IbvConnector::BeginConfirmation(Time now) {
   qp_->OpenPeer();
   if (!qp_->AskPeer()) {
@@ -162,7 +163,7 @@ void IbvConnector::BeginConfirmation(Time now) {
 
 void IbvConnector::StepConfirmation(Time now) {
   const bool ended = qp_->ReadLink() == verbs::ReadStatus::kEnded;
-  // A message is an answer, too.
+  // A received message also counts as an answer.
   const bool answered = qp_->has_answer() || qp_->pollable()->has_untold();
   if (ended && !answered) {
     Fail(LinkEnd::kReset, "connection lost during set-up: " + qp_->cause().text);
@@ -177,13 +178,13 @@ void IbvConnector::StepConfirmation(Time now) {
   }
 }
 
-// The accepting side's first FPDU must not reach a peer that still works at our MPA Reply: siw ends the
-// connection then (siw_recv_mpa_rr). MPA has the accepting side wait for the peer's first FPDU, which the
-// kernel does not show when it carries no message. So it waits for the peer's first message, or for
+// The accepting side's first FPDU must not reach a peer that still processes our MPA Reply: siw then ends the
+// connection (siw_recv_mpa_rr). MPA has the accepting side wait for the peer's first FPDU, but the kernel
+// hides an FPDU without a message. So this side waits for the peer's first message, or for
 // QpOptions::accept_silence.
 void IbvConnector::StepSilence(Time now) {
   if (!qp_->HasReceived() && now < quiet_until_) return;
-  // To the peer and back at least once since the reply.
+  // An upper bound: one round trip or more has passed since the reply.
   if (now < quiet_until_) qp_->link().SetRoundTrip(now - asked_at_);
   quiet_until_ = kNever;
   state_ = ConnectState::kEstablished;
@@ -212,7 +213,7 @@ void IbvConnector::HandleEvent(const rdma_cm_event& event, Time now) {
       return;
     case RDMA_CM_EVENT_REJECTED:
       TakePrivateData(event.param.conn);
-      // The connection manager says so as well when nobody listens there.
+      // The connection manager also reports a rejection when no program listens there.
       if (event.status == -ECONNREFUSED || event.status == ECONNREFUSED || event.status == -ECONNRESET) {
         cause_.os_error = ECONNREFUSED;
       }
@@ -279,7 +280,7 @@ void IbvConnector::Accept(Bytes private_data, const verbs::QpOptions& options) {
   options_ = options;
   ibv_device_attr limits{};
   if (api_.ibv_query_device(resources_->id->verbs, &limits) != 0) return FailHere("ibv_query_device");
-  // No more than the peer asks for; it says 0 when it says nothing (MPA revision 1).
+  // No more than the peer asks for. A peer's 0 means that it named no limit (MPA revision 1).
   const auto lower = [](uint16_t peers, uint16_t ours, int device) {
     const uint16_t mine = std::min<uint16_t>({ours, static_cast<uint16_t>(device), UINT8_MAX});
     return peers == 0 ? mine : std::min(peers, mine);

@@ -1,5 +1,5 @@
-// Connection set-up on librdmacm. The connecting side resolves the address and the route, and connects; the
-// accepting side takes a request that a listener has brought. Both make an IbvQp.
+// Connection set-up on librdmacm, for one connection. The connecting side resolves the address and the route,
+// and connects. The accepting side takes a request from a listener. Both make an IbvQp.
 #ifndef SDP_VERBS_IBV_IBV_CONNECTOR_H_
 #define SDP_VERBS_IBV_IBV_CONNECTOR_H_
 
@@ -29,7 +29,7 @@ class IbvConnector final : public verbs::Connector {
   [[nodiscard]] verbs::Interest interest() const override { return {.read = !over(), .write = false}; }
   [[nodiscard]] Time deadline() const override;
   [[nodiscard]] Bytes peer_private_data() const override { return peer_private_data_; }
-  // The kernel does not tell which set-up the peer asked for.
+  // The kernel does not report which set-up the peer asked for.
   [[nodiscard]] bool may_send_first() const override { return false; }
   void Accept(Bytes private_data, const verbs::QpOptions& options) override;
   void Reject(Bytes private_data) override;

@@ -23,7 +23,7 @@ Devices& devices() {
   return *instance;
 }
 
-// By system calls: a preloaded process has other functions under the plain names.
+// Makes system calls, because a preloaded process has other functions under the plain names.
 void DoNotBlock(int fd) {
   const long flags = ::syscall(SYS_fcntl, fd, F_GETFL);
   if ((flags & O_NONBLOCK) == 0) ::syscall(SYS_fcntl, fd, F_SETFL, flags | O_NONBLOCK);
@@ -33,7 +33,8 @@ void DoNotBlock(int fd) {
 
 Device* Device::Of(const Api& api, ibv_context* context) {
   std::lock_guard lock(devices().mutex);
-  // Each time: a context that librdmacm has closed, with its device, may have the same place as the next one.
+  // Repeated at each call: a new context may have the address of one that librdmacm has closed, with its
+  // device.
   DoNotBlock(context->async_fd);
   for (const auto& [known, device] : devices().all) {
     if (known == context) return device;
@@ -67,7 +68,7 @@ void Device::TakeEvents() {
       watch->failed_.store(true, std::memory_order_release);
       marked = true;
     }
-    // Destroying what it names waits for this.
+    // Destroying the object that the event names waits for this acknowledgement.
     api_.ibv_ack_async_event(&event);
   }
   if (!marked) return;

@@ -1,8 +1,8 @@
 // The asynchronous events of one RDMA device, which all its connections in this process share.
 //
-// All events come by one descriptor of the device's, whichever connection they concern. The thread that it
-// wakes takes all of them and marks the connections they concern. Then it writes to an eventfd, the bell,
-// which every connection's event_fd() watches.
+// All events arrive on one descriptor of the device's, whichever connection they concern. The thread that
+// finds it readable takes all events and marks the connections concerned. Then it writes to an eventfd, the
+// bell, which every connection's event_fd() watches. A mutex guards the list of connections.
 #ifndef SDP_VERBS_IBV_IBV_DEVICE_H_
 #define SDP_VERBS_IBV_IBV_DEVICE_H_
 
@@ -15,18 +15,18 @@
 
 namespace sdp::ibv {
 
-// One connection, as Device knows it.
+// One connection as Device sees it.
 class DeviceWatch {
  public:
-  // The objects that an event may name. Null: not made yet.
+  // The objects that an event may name; null if not yet made.
   ibv_qp* queue_pair = nullptr;
   ibv_cq* send_cq = nullptr;
   ibv_cq* receive_cq = nullptr;
   uint8_t port = 0;
 
-  // An event has ended the connection; the first one counts.
+  // Returns true if an event has ended the connection; the first such event counts.
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // If failed(): the reason, in one line.
+  // If failed(): returns the reason in one line.
   [[nodiscard]] const char* why() const { return why_; }
 
  private:
@@ -37,11 +37,11 @@ class DeviceWatch {
 
 class Device {
  public:
-  // Returns the device of `context`, which is made at the first call and lives as long as the process; null
-  // if no descriptor was left.
+  // Returns the device of `context`, made at the first call and kept until the process ends; null if no
+  // descriptor was left.
   static Device* Of(const Api& api, ibv_context* context);
 
-  // Events mark `watch` from here on, until Remove. Call that before the objects that it names are destroyed.
+  // Lets events mark `watch` until Remove(). Call Remove() before the objects that it names are destroyed.
   void Add(DeviceWatch* watch);
   void Remove(DeviceWatch* watch);
 
@@ -49,14 +49,14 @@ class Device {
   [[nodiscard]] int events_fd() const { return context_->async_fd; }
   // The bell: becomes readable, for edge-triggered watching, each time connections were marked.
   [[nodiscard]] int bell_fd() const { return bell_fd_; }
-  // Takes all events that are there, without blocking. Safe from any thread.
+  // Takes all pending events, without blocking. Safe from any thread.
   void TakeEvents();
 
  private:
   Device(const Api& api, ibv_context* context, int bell_fd)
       : api_(api), context_(context), bell_fd_(bell_fd) {}
 
-  // Returns what the event means for that connection; null if nothing.
+  // Returns the event's meaning for that connection in one line; null if none.
   [[nodiscard]] static const char* Meaning(const ibv_async_event& event, const DeviceWatch& watch);
 
   const Api& api_;

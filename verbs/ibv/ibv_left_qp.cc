@@ -37,7 +37,7 @@ class LeftQp final : public verbs::QueuePair, public verbs::Pollable, public ver
   [[nodiscard]] const char* rnic_name() const override { return name_.c_str(); }
   [[nodiscard]] const char* link_name() const override { return "rdma"; }
 
-  // Nothing can be done, and there is nothing to give back.
+  // No operation does anything, and no memory is lent.
   verbs::PostResult PostSend(const verbs::SendWork&) override { return verbs::PostResult::kBroken; }
   verbs::PostResult PostRdmaWrite(const verbs::RdmaWriteWork&) override { return verbs::PostResult::kBroken; }
   verbs::PostResult PostRdmaRead(const verbs::RdmaReadWork&) override { return verbs::PostResult::kBroken; }

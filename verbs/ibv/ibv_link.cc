@@ -6,7 +6,7 @@
 namespace sdp::ibv {
 namespace {
 
-// What the set-up measures may include a lost packet, or a busy process.
+// The measured time may include a lost packet or a busy process, so it is bounded.
 constexpr Duration kMostRoundTrip = std::chrono::milliseconds(200);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the connection of an IbvQp can do because it is a device's, and no TCP connection: verbs::DeviceLink.
+// The DeviceLink of an IbvQp: what its connection can do because a device carries it instead of TCP.
 #ifndef SDP_VERBS_IBV_IBV_LINK_H_
 #define SDP_VERBS_IBV_IBV_LINK_H_
 
@@ -12,7 +12,7 @@ namespace sdp::ibv {
 
 class IbvLink final : public verbs::DeviceLink {
  public:
-  // All of them outlive this. `device`: its name.
+  // All references outlive this. `device`: the device's name.
   IbvLink(const Resources& resources, const std::string& device, const Ending& ending, Sends& sends,
           const verbs::QpCounters& counters)
       : resources_(resources), device_(device), ending_(ending), sends_(sends), counters_(counters) {}

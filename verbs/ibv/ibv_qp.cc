@@ -27,7 +27,7 @@ IbvQp::IbvQp(std::unique_ptr<Resources> resources, const verbs::QpOptions& optio
     : IbvParts(std::move(resources), options), QueuePair({.pollable = &reader_, .device = &link_}) {}
 
 IbvQp::~IbvQp() {
-  // The queue pair goes before the memory it may be reading.
+  // Destroy the queue pair before the memory that it may be reading.
   if (resources_->id->qp != nullptr) resources_->api.rdma_destroy_qp(resources_->id);
 }
 

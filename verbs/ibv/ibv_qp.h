@@ -1,10 +1,10 @@
-// A kernel RNIC's QueuePair, on libibverbs: joins the parts that send (sends.h), receive (received.h), read
-// (link_reader.h) and end (ending.h) to one queue pair of the device's.
+// A kernel RNIC's QueuePair, on libibverbs. It joins the parts that send (sends.h), receive (received.h),
+// read (link_reader.h) and end (ending.h) to one queue pair of the device's.
 //
-// What leaves is copied into registered memory: the application's own is neither registered nor referenced
-// once Flush or DetachBorrowed has returned. What has no room waits in Sends, and leaves when completions
-// make room: event_fd() becomes readable then, so interest().write is never set. Receive completions lend the
-// posted buffer itself.
+// Outgoing bytes are copied into registered memory. The application's memory is neither registered nor
+// referenced once Flush or DetachBorrowed has returned. Work without room waits in Sends, and leaves when
+// completions make room. event_fd() becomes readable then, so interest().write is never set. Receive
+// completions lend the posted buffer itself.
 #ifndef SDP_VERBS_IBV_IBV_QP_H_
 #define SDP_VERBS_IBV_IBV_QP_H_
 
@@ -25,7 +25,7 @@
 
 namespace sdp::ibv {
 
-// What one IbvQp consists of. In this order: each part uses those before it.
+// The parts of one IbvQp, in an order in which each part uses those before it.
 struct IbvParts {
   IbvParts(std::unique_ptr<Resources> the_resources, const verbs::QpOptions& the_options);
 
@@ -45,25 +45,25 @@ struct IbvParts {
 
 class IbvQp final : private IbvParts, public verbs::QueuePair {
  public:
-  // `resources`: with a queue pair, not yet connected.
+  // `resources` has a queue pair that is not yet connected.
   IbvQp(std::unique_ptr<Resources> resources, const verbs::QpOptions& options);
   ~IbvQp() override;
 
   // --- Set-up, for IbvConnector
-  // Makes the buffers of both directions and posts the receive buffers. Returns false if there is no memory:
-  // see failure() of the resources.
+  // Makes the buffers of both directions and posts the receive buffers. Returns false if memory is lacking;
+  // then resources().failure() has the reason.
   bool Prepare();
-  // The connection is established, with what the peers agreed on.
+  // Call it when the connection is established, with the limits that the peers agreed on.
   void Establish(uint16_t ird, uint16_t ord);
   // Connecting side, after Establish: sends an RDMA Write without content, because the peer may have to wait
   // for our first FPDU before it sends (RFC 5044, 7.1.2, 4).
   void OpenPeer() { sends_.OpenPeer(); }
   // Connecting side: sends an RDMA Read without content. The peer's RNIC answers it by itself, which proves
-  // that it has taken the connection over; has_answer() tells after a ReadLink(). Returns false if ORD leaves
-  // no room for it.
+  // that it has taken the connection over. After a ReadLink() has_answer() reports the answer. Returns false
+  // if ORD leaves no room for the read.
   [[nodiscard]] bool AskPeer() { return sends_.AskPeer(); }
   [[nodiscard]] bool has_answer() const { return sends_.has_answer(); }
-  // A message has come in, or the end.
+  // Polls the receives' queue. Returns true if a completion is waiting for the owner.
   [[nodiscard]] bool HasReceived();
   [[nodiscard]] Resources& resources() { return *resources_; }
   [[nodiscard]] IbvLink& link() { return link_; }

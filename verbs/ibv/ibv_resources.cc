@@ -22,9 +22,9 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-// siw's provider takes a queue for failed that the kernel gives the map offset 0x90000, which happens to a
-// process's twelfth connection or so, and then to each further one. A completion queue that nobody uses, made
-// before all others and kept, lies across that offset.
+// siw's provider mistakes a queue for a failed one if the kernel gives it the map offset 0x90000. A process
+// meets that offset at about its twelfth connection, and then at each further one. An unused completion
+// queue, made before all others and kept, covers that offset.
 constexpr uint32_t kSiwVendor = 0x626d74;
 constexpr int kSpacerEntries = 0x91000 / 32;
 
@@ -53,8 +53,8 @@ bool KernelSendsPages() {
 std::unique_ptr<RegisteredMemory> RegisteredMemory::Make(const Api& api, ibv_pd* pd, size_t size,
                                                          int access) {
   size = (size + kPage - 1) / kPage * kPage;
-  // Pages of its own: what the device's kernel still sends from them when they are gone here keeps its
-  // content.
+  // The memory has pages of its own. Pages that the kernel still sends from keep their content after this
+  // process unmaps them.
   void* const pages = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) return nullptr;
   std::unique_ptr<RegisteredMemory> memory(new RegisteredMemory(api, static_cast<std::byte*>(pages), size));
@@ -68,7 +68,7 @@ RegisteredMemory::~RegisteredMemory() {
 }
 
 std::shared_ptr<EventDescriptor> EventDescriptor::Make() {
-  // System calls by number: under the preload the plain names lead back into it.
+  // System calls by number: under the preload the plain names lead back into libsdp.so.
   const int fd = static_cast<int>(::syscall(SYS_epoll_create1, EPOLL_CLOEXEC));
   return fd < 0 ? nullptr
                 : std::shared_ptr<EventDescriptor>(new EventDescriptor(descriptor_calls().hide(fd)));
@@ -80,7 +80,8 @@ EventDescriptor::~EventDescriptor() {
 }
 
 Resources::~Resources() {
-  // The next connection's take their place. To close them is not enough: a child of fork has them, too.
+  // The next connection's descriptors take their place. Closing them is not enough: a child of fork has them,
+  // too.
   if (events_.use_count() > 1) {
     for (const int fd : watched_) ::syscall(SYS_epoll_ctl, event_fd, EPOLL_CTL_DEL, fd, nullptr);
   }
@@ -131,7 +132,7 @@ bool Resources::WatchDevice() {
   watch_.receive_cq = receive_cq;
   watch_.port = id->port_num;
   device_->Add(&watch_);
-  // Nobody ever empties the bell: each stroke counts once.
+  // No thread empties the bell: EPOLLET reports each write to it once.
   return AddToEpoll(device_->events_fd(), EPOLLIN) && AddToEpoll(device_->bell_fd(), EPOLLIN | EPOLLET);
 }
 
@@ -169,7 +170,7 @@ bool Resources::MakeQueuePair(const Depths& wanted) {
   ibv_context* const device = id->verbs;
   ibv_device_attr limits{};
   if (api.ibv_query_device(device, &limits) != 0) return Fail("ibv_query_device");
-  // Each queue pair has its completion queues for itself.
+  // Each queue pair has completion queues of its own.
   const auto most = static_cast<uint32_t>(std::min(limits.max_qp_wr, limits.max_cqe));
   depths.sends = std::min(wanted.sends, most);
   depths.receives = std::min(wanted.receives, most);
@@ -194,7 +195,7 @@ bool Resources::MakeQueuePair(const Depths& wanted) {
   attributes.cap.max_send_sge = 1;
   attributes.cap.max_recv_sge = 1;
   attributes.cap.max_inline_data = wanted.inline_bytes;
-  // It returns -1 and sets errno, or returns the error that changing the queue pair's state met.
+  // rdma_create_qp returns -1 and sets errno, or returns the error of changing the queue pair's state.
   int result = api.rdma_create_qp(id, pd, &attributes);
   if (result != 0 && id->qp == nullptr) {
     // Inlining is a convenience that a device need not have.

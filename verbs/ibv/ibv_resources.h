@@ -1,6 +1,6 @@
-// The objects of the RDMA libraries that one connection has: an id with its event channel, a protection
-// domain, completion queues and a queue pair; and the descriptor whose readiness stands for all of them.
-// Resources makes them, and frees them in the order that the libraries demand.
+// The objects of the RDMA libraries that one connection owns: an id with its event channel, a protection
+// domain, completion queues and a queue pair. One file descriptor's readiness stands for all of them.
+// Resources makes these objects, and frees them in the order that the libraries demand.
 #ifndef SDP_VERBS_IBV_IBV_RESOURCES_H_
 #define SDP_VERBS_IBV_IBV_RESOURCES_H_
 
@@ -40,8 +40,8 @@ class RegisteredMemory {
   ibv_mr* mr_ = nullptr;
 };
 
-// The one descriptor that a thread waits on for a connection: an epoll, protected from the application. A
-// connection that takes the place of another one keeps it.
+// The one file descriptor that a thread waits on for a connection: an epoll, protected from the application.
+// A connection that replaces another one keeps it.
 class EventDescriptor {
  public:
   // Returns null if no descriptor was left; errno says why.
@@ -57,14 +57,14 @@ class EventDescriptor {
   const int fd_;
 };
 
-// The number of bytes that the process may pin (RLIMIT_MEMLOCK); UINT64_MAX: no limit.
+// Returns how many bytes the process may pin (RLIMIT_MEMLOCK); UINT64_MAX means no limit.
 uint64_t LockableMemory();
-// TCP sends the pages that siw gives it without copying them (MSG_SPLICE_PAGES, Linux 6.5). An older kernel's
-// siw, such as Debian's 6.1, may also hand over a Send page by page, but then TCP copies each page in a call
-// of its own, which is several times as slow as one copy of the whole.
+// Returns true if TCP sends the pages that siw gives it without a copy (MSG_SPLICE_PAGES, from Linux 6.5).
+// The siw of an older kernel, such as Debian's 6.1, may also hand over a Send page by page. TCP then copies
+// each page in a call of its own, several times as slow as one copy of the whole.
 bool KernelSendsPages();
 
-// Queue depths, within what the device has.
+// Queue depths within the device's limits.
 struct Depths {
   uint32_t sends = 0;
   uint32_t receives = 0;
@@ -73,16 +73,17 @@ struct Depths {
 
 class Resources {
  public:
-  // `events`: the descriptor of the connection that this one replaces; null: one is made.
+  // `events`: the descriptor of the connection that this one replaces. If null, Open() makes one.
   explicit Resources(const Api& api, std::shared_ptr<EventDescriptor> events = nullptr)
       : api(api), events_(std::move(events)) {}
   ~Resources();
   Resources(const Resources&) = delete;
   Resources& operator=(const Resources&) = delete;
 
-  // Makes the event channel and the descriptor to wait on. Returns false if that fails: see failure().
+  // Makes the event channel and the descriptor to wait on. Returns false on failure; failure() has the
+  // reason.
   bool Open();
-  // Makes an id on the channel, in place of the one it had.
+  // Makes an id on the channel, and destroys the one that was there.
   bool MakeId();
   // Takes over an id that a listener's channel brought.
   bool AdoptId(rdma_cm_id* accepted);
@@ -92,13 +93,13 @@ class Resources {
   // api.rdma_ack_cm_event.
   rdma_cm_event* NextCmEvent() const;
   [[nodiscard]] const std::shared_ptr<EventDescriptor>& events() const { return events_; }
-  // Look() returns what made event_fd readable, and takes the device's asynchronous events.
+  // Look() returns which descriptors made event_fd readable, and takes the device's asynchronous events.
   struct Woken {
     bool connection_manager = false;
     bool completions = false;
   };
   Woken Look();
-  // If an event of the device's has ended this connection, returns the reason in one line; else null.
+  // Returns the reason in one line if an event of the device's has ended this connection; else null.
   [[nodiscard]] const char* device_failure() const { return watch_.failed() ? watch_.why() : nullptr; }
   [[nodiscard]] const std::string& failure() const { return failure_; }
   bool Fail(const char* what);
@@ -114,18 +115,17 @@ class Resources {
   Depths depths{};
   uint64_t lockable = LockableMemory();  // bytes
   bool sends_pages = KernelSendsPages();
-  // The device can tell of solicited Sends only.
+  // The device can report solicited Sends only.
   bool tells_solicited = true;
 
  private:
-  // Protects the descriptor from the application, makes it non-blocking, and adds it to those that event_fd
-  // stands for.
+  // Protects the descriptor from the application, makes it non-blocking, and adds it to event_fd.
   bool Watch(int* fd);
   bool WatchDevice();
   bool AddToEpoll(int fd, uint32_t events);
 
   std::shared_ptr<EventDescriptor> events_;
-  std::vector<int> watched_;  // what event_fd stands for
+  std::vector<int> watched_;  // the descriptors in event_fd
   Device* device_ = nullptr;
   DeviceWatch watch_;
   std::string failure_;

@@ -12,7 +12,7 @@
 namespace sdp::ibv {
 namespace {
 
-// Ports tried for a listener that may have any.
+// The number of ports tried for a listener that may have any port.
 constexpr int kMostPorts = 8;
 
 sockaddr_storage Stored(const sockaddr* address) {
@@ -25,7 +25,8 @@ class CmListener final : public Listener {
  public:
   explicit CmListener(const Api& api) : resources_(api) {}
 
-  // The port that RDMA has free may be a TCP socket's, and siw's listener is one, too (siw_create_listen).
+  // A port that RDMA has free may belong to a TCP socket. siw's listener is a TCP socket, too
+  // (siw_create_listen).
   bool Start(const sockaddr* local, int backlog, std::string* why) {
     if (!resources_.Open()) return Failed(why);
     sockaddr_storage address = Stored(local);
@@ -50,7 +51,8 @@ class CmListener final : public Listener {
         continue;
       }
       rdma_cm_id* const id = event->id;
-      // The event's data is gone once it is acknowledged, and the id cannot move to its own channel before.
+      // The event's data ends with its acknowledgement, and the id cannot move to its own channel before
+      // that.
       std::byte data[UINT8_MAX];
       rdma_conn_param request = event->param.conn;
       if (request.private_data != nullptr) std::memcpy(data, request.private_data, request.private_data_len);

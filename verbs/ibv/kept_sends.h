@@ -1,9 +1,9 @@
 // Which long Sends the peer has not acknowledged yet, and where their bytes lie.
 //
-// The kernel's siw sends a long message that asks for no completion from its pages, without a copy, and TCP
-// may send these pages again. So they must not change before the peer has the message. No completion tells
-// that, but the peer does (SDP's MSeqAck: DeviceLink::NotePeerHas). Such Sends have a ring of their own; if
-// it has no room, a Send takes the ordinary ring, so that no Send waits for the peer.
+// The kernel's siw sends a long message that asks for no completion from its pages, without a copy. TCP may
+// send these pages again, so they must not change before the peer has the message. No completion reports
+// that, but the peer does (SDP's MSeqAck: DeviceLink::NotePeerHas). Such Sends have a ring of their own. A
+// Send that finds no room there takes the ordinary ring, so that no Send waits for the peer.
 #ifndef SDP_VERBS_IBV_KEPT_SENDS_H_
 #define SDP_VERBS_IBV_KEPT_SENDS_H_
 
@@ -15,17 +15,17 @@
 
 namespace sdp::ibv {
 
-// Counts Sends and places; the memory is the owner's (send_places.h).
+// Counts Sends and places; the owner has the memory (send_places.h).
 class KeptSends {
  public:
   explicit KeptSends(size_t capacity) : space_(capacity) {}
 
-  // A Send was posted that is not kept.
+  // Counts a posted Send that is not kept.
   void CountOther() { ++sends_; }
   // Returns the place of the next Send's bytes, and counts that Send; nullopt if there is no room.
   std::optional<size_t> Keep(size_t size);
-  // The peer has all Sends that were posted but the last `missing`; the last `waiting` of those posted have
-  // not been counted here yet.
+  // Frees the places of all posted Sends except the last `missing`, because the peer has them. The last
+  // `waiting` of the posted Sends have not been counted here yet.
   void NotePeerHas(uint64_t missing, uint64_t waiting);
 
   [[nodiscard]] size_t largest() const { return space_.largest(); }

@@ -8,8 +8,8 @@ namespace {
 using verbs::LinkEnd;
 using verbs::ReadStatus;
 
-// Of PollLink's looks in vain at the completion queues, one in so many looks at the connection, too, which
-// costs a system call.
+// Of the polls that find the completion queues empty, one in so many also looks at the connection, by a
+// system call.
 constexpr uint32_t kPollsPerLook = 16;
 
 }  // namespace
@@ -26,12 +26,12 @@ LinkReader::LinkReader(Resources& resources, const std::string& device, Arming& 
       counters_(counters) {}
 
 ReadStatus LinkReader::ReadLink() {
-  // Armed for all before anything else, whatever is found: the caller may sleep after this read.
+  // Arm for all receives first, whatever this read finds: the caller may sleep after it.
   if (arming_.armed_for_solicited()) arming_.ArmReceives(Awaited::kAll);
   return Read(Awaited::kAll);
 }
 
-// Where the device tells of all Sends alike, queues that are armed need no further look.
+// Where the device reports all Sends alike, queues that are armed need no further look.
 ReadStatus LinkReader::ReadForSolicited() {
   if (resources_.tells_solicited) return Read(Awaited::kSolicited);
   return may_sleep() ? ReadStatus::kWouldBlock : Read(Awaited::kAll);
@@ -41,8 +41,8 @@ ReadStatus LinkReader::Read(Awaited awaited) {
   if (ending_.ended()) return ReadStatus::kEnded;
   bool progress = TakeCompleted();
   if (!progress) {
-    // An event that is known to be due is taken without asking for other descriptors: it would end the sleep
-    // that follows.
+    // Take an event that is known to be due without a look at other descriptors: it would end the sleep that
+    // follows.
     if (arming_.event_due()) {
       counters_.read_calls += arming_.TakeEvents();
     } else {
@@ -50,15 +50,15 @@ ReadStatus LinkReader::Read(Awaited awaited) {
     }
     arming_.ArmReceives(awaited);
     if (sends_.awaits_completion()) arming_.ArmSends();
-    // No event tells of what completed before the queues were armed: all of that is taken now.
+    // No event reports what completed before the queues were armed, so take all of that now.
     while (received_.Poll()) progress = true;
     progress |= sends_.Poll();
   }
   return Finish(progress);
 }
 
-// The queues stay armed if they were. An event that comes nevertheless waits for the next ReadLink(), and
-// ends any sleep before it.
+// The queues stay armed if they were. An event that they send waits for the next ReadLink(), and ends any
+// sleep before it.
 ReadStatus LinkReader::PollLink() {
   if (ending_.ended()) return ReadStatus::kEnded;
   bool progress = TakeCompleted();
@@ -86,7 +86,7 @@ ReadStatus LinkReader::Finish(bool progress) {
   return progress ? ReadStatus::kProgress : ReadStatus::kWouldBlock;
 }
 
-// No event would tell of what was taken and not polled yet.
+// No event would report a completion that was taken but not yet polled.
 bool LinkReader::may_sleep() const {
   return !ending_.ended() && !ending_.broken() && arming_.armed_for_all_receives() && !arming_.event_due() &&
          completed_.empty() && (arming_.sends_armed() || !sends_.awaits_completion());
@@ -119,7 +119,7 @@ bool LinkReader::TakeConnectionEvents(const Resources::Woken& woken) {
     any = true;
     TakeAll();
     ending_.NoteDeviceFailure();
-    // The device has not necessarily ended the connection: the peer is to see a reset.
+    // The device has not necessarily ended the connection, and the peer must see a reset.
     sends_.Abort();
   }
   return any;

@@ -1,5 +1,5 @@
 // Reads what a kernel RNIC has for one connection: completions, events of the connection manager, and the
-// device's failures. It decides when the completion queues are armed, so that a caller may sleep.
+// device's failures. LinkReader also decides when to arm the completion queues, so that a caller may sleep.
 #ifndef SDP_VERBS_IBV_LINK_READER_H_
 #define SDP_VERBS_IBV_LINK_READER_H_
 
@@ -16,11 +16,11 @@ namespace sdp::ibv {
 
 class LinkReader final : public verbs::Pollable {
  public:
-  // All of them outlive this. `device`: its name.
+  // All references outlive this. `device`: the device's name.
   LinkReader(Resources& resources, const std::string& device, Arming& arming, Ending& ending,
              Completed& completed, Received& received, Sends& sends, verbs::QpCounters& counters);
 
-  // As QueuePair::ReadLink. Both queues are armed if it finds nothing.
+  // Like QueuePair::ReadLink. Arms both queues if it finds nothing.
   verbs::ReadStatus ReadLink();
 
   verbs::ReadStatus PollLink() override;
@@ -37,7 +37,7 @@ class LinkReader final : public verbs::Pollable {
   // Takes the events of the connection manager and the device, whose descriptors are readable until then.
   bool TakeConnectionEvents(const Resources::Woken& woken);
   void HandleCmEvent(const rdma_cm_event& event);
-  // What came before an end is delivered before it.
+  // Delivers everything that came before an end.
   void TakeAll();
   verbs::ReadStatus Finish(bool progress);
 

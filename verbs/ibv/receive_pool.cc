@@ -9,7 +9,7 @@ namespace sdp::ibv {
 namespace {
 
 constexpr size_t kMaxChain = 16;
-// A slab is this large, or one buffer.
+// A slab has this size, or holds one buffer if that is larger.
 constexpr size_t kSlabSize = 256 * 1024;
 
 }  // namespace
@@ -52,7 +52,7 @@ bool ReceivePool::PostWanted() {
       }
       wanted_ -= static_cast<uint32_t>(count);
       posted_ += static_cast<uint32_t>(count);
-      return true;  // the queue pair is in error: its end is on its way
+      return true;  // the queue pair is in error, and its end will be reported
     }
     wanted_ -= static_cast<uint32_t>(count);
     posted_ += static_cast<uint32_t>(count);
@@ -98,7 +98,7 @@ bool ReceivePool::SetSize(uint32_t bytes, uint32_t count) {
   return enough;
 }
 
-// The slab goes with its last slot. The slot's number may be used again: nothing that is posted has it.
+// The slab goes with its last slot. The slot's number may be used again, because no posted buffer has it.
 void ReceivePool::PutOutOfUse(uint32_t index) {
   Slab& slab = slabs_[slots_[index].slab];
   if (--slab.slots == 0) slab.memory.reset();

@@ -1,5 +1,5 @@
-// Receive Private Buffers in registered memory. Each is posted, lent to the owner with a message in it, or
-// free.
+// Receive Private Buffers of one connection, in registered memory. Each buffer is posted, lent to the owner
+// with a message in it, or free.
 #ifndef SDP_VERBS_IBV_RECEIVE_POOL_H_
 #define SDP_VERBS_IBV_RECEIVE_POOL_H_
 
@@ -19,28 +19,28 @@ class ReceivePool {
   ReceivePool(Resources& resources, uint32_t buffer_size)
       : resources_(resources), buffer_size_(buffer_size) {}
 
-  // Posts `count` more buffers; those that the queue has no room for follow as others complete. Returns false
-  // if there is no memory, and sets errno.
+  // Posts `count` more buffers. Buffers without room in the queue follow as others complete. Returns false if
+  // memory is lacking, and sets errno.
   bool Post(uint32_t count);
   // Sets the size of the buffers posted from now on, and makes memory for `count` of them. Buffers of another
-  // size go back to the system when they come free. Returns false if there is no memory; then nothing has
-  // changed.
+  // size return to the system when they become free. Returns false, with nothing changed, if memory is
+  // lacking.
   bool SetSize(uint32_t bytes, uint32_t count);
   [[nodiscard]] uint32_t buffer_size() const { return buffer_size_; }
 
-  // The work request `id` has completed: returns its buffer, which is the caller's until Free(id); null if
-  // no buffer is posted under this id.
+  // Takes the buffer of the completed work request `id`. The caller has it until Free(id). Returns null if no
+  // buffer is posted under this id.
   const std::byte* Take(uint64_t id);
   bool Free(uint64_t id);
-  // Buffers that are neither posted nor free.
+  // Returns the number of buffers that are neither posted nor free.
   [[nodiscard]] uint32_t lent() const { return lent_; }
-  // Registered now.
+  // Returns the number of bytes registered now.
   [[nodiscard]] size_t bytes() const;
 
  private:
   struct Slab {
     std::unique_ptr<RegisteredMemory> memory;
-    uint32_t slots = 0;  // in use
+    uint32_t slots = 0;  // slots in use
   };
   struct Slot {
     std::byte* data;
@@ -55,7 +55,7 @@ class ReceivePool {
 
   Resources& resources_;
   uint32_t buffer_size_;
-  uint32_t wanted_ = 0;  // to be posted
+  uint32_t wanted_ = 0;  // buffers still to post
   uint32_t posted_ = 0;
   uint32_t lent_ = 0;
   std::vector<Slab> slabs_;

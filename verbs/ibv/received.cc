@@ -5,12 +5,12 @@
 namespace sdp::ibv {
 namespace {
 
-// Poll takes so many messages at most, so that their bytes are consumed while the cache has them.
+// The most messages that Poll takes, so that the owner consumes their bytes while the cache has them.
 constexpr size_t kMostAtOnce = 32;
-// While more buffers than this are lent, small messages are copied.
+// While more buffers than this are lent, small messages are copied out.
 constexpr uint32_t kMostLent = 8;
 constexpr uint32_t kCopyCost = 64;
-// A token is the number of a buffer or of a copy, above these two bits; 0 is neither.
+// A token is the number of a buffer or of a copy, above these two bits. Token 0 stands for neither.
 constexpr uint64_t kBufferToken = 1;
 constexpr uint64_t kCopyToken = 2;
 constexpr int kTokenBits = 2;
@@ -49,7 +49,7 @@ void Received::HandleCompletion(const ibv_wc& wc) {
   completion.length = wc.byte_len;
   if ((wc.wc_flags & IBV_WC_WITH_INV) != 0) {
     completion.invalidated = STag(wc.invalidated_rkey);
-    // The device has made it invalid; what is left of it goes.
+    // The device has invalidated the STag; deregister the region that remains.
     regions_.Deregister(*completion.invalidated);
   }
   if (wc.byte_len > kCopyLimit || (wc.byte_len > 0 && pool_.lent() <= kMostLent)) {

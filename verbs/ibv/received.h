@@ -1,5 +1,5 @@
-// The receiving half of one IbvQp: Private Buffers, and what completes in them. A message lends its buffer;
-// a small one is copied out when many buffers are lent, so that unread small messages do not keep the window
+// The receiving half of one IbvQp: Private Buffers and their completions. A message lends its buffer. While
+// many buffers are lent, a small message is copied out, so that unread small messages do not keep the window
 // closed.
 #ifndef SDP_VERBS_IBV_RECEIVED_H_
 #define SDP_VERBS_IBV_RECEIVED_H_
@@ -19,18 +19,17 @@ namespace sdp::ibv {
 
 class Received {
  public:
-  // All of them outlive this. Messages go to `completed`, failures are noted in `ending`, and an STag that a
-  // message has invalidated leaves `regions`. `resources` has a queue pair.
+  // All references outlive this. Messages go to `completed`, and failures to `ending`. An STag that a message
+  // has invalidated leaves `regions`. `resources` has a queue pair.
   Received(Resources& resources, Arming& arming, Ending& ending, Regions& regions, Completed& completed,
            verbs::QpCounters& counters, uint32_t buffer_size);
 
   // Posts `count` more buffers. Returns false if there is no memory, and sets errno.
   bool Post(uint32_t count) { return pool_.Post(count); }
   bool SetBufferSize(uint32_t bytes, uint32_t count) { return pool_.SetSize(bytes, count); }
-  // Gives back what a completion lent. Returns false if there is no memory for a buffer that is to be posted
-  // in its place.
+  // Gives back what a completion lent. Returns false if memory is lacking for a buffer to post in its place.
   bool Release(verbs::ReceiveToken token);
-  // As QueuePair::ReceiveCost.
+  // Like QueuePair::ReceiveCost.
   [[nodiscard]] uint32_t Cost(uint32_t length) const;
 
   // Takes a bounded number of completions from the receives' queue; returns whether there were any.

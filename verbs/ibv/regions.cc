@@ -7,7 +7,7 @@ Regions::~Regions() {
 }
 
 std::optional<verbs::MemoryRegion> Regions::Register(MutableBytes memory, verbs::Access access) {
-  // The peer writes to the sink of an RDMA Read: on iWARP that needs the right to write.
+  // The peer's RDMA Read Response writes to the sink of an RDMA Read: on iWARP that needs the right to write.
   int rights = IBV_ACCESS_LOCAL_WRITE;
   const auto bits = static_cast<uint8_t>(access);
   if (access == verbs::Access::kLocal) rights |= IBV_ACCESS_REMOTE_WRITE;

@@ -14,12 +14,12 @@ class Regions {
  public:
   // `resources` has a protection domain and outlives this.
   explicit Regions(const Resources& resources) : resources_(resources) {}
-  // Deregisters all. The queue pair that may use them is destroyed before.
+  // Deregisters all regions. The owner destroys the queue pair that may use them first.
   ~Regions();
   Regions(const Regions&) = delete;
   Regions& operator=(const Regions&) = delete;
 
-  // As QueuePair::Register and Deregister.
+  // Like QueuePair::Register and Deregister.
   std::optional<verbs::MemoryRegion> Register(MutableBytes memory, verbs::Access access);
   void Deregister(STag stag);
   // Returns null if no region has this STag.

@@ -14,7 +14,7 @@ void SendChain::Add(const ibv_send_wr& request, const ibv_sge& piece) {
   pieces_[count_] = piece;
   added.next = nullptr;
   added.sg_list = &pieces_[count_];
-  // An RDMA Read names its sink even if nothing is to come.
+  // An RDMA Read names its sink even if it reads no bytes.
   added.num_sge = piece.length > 0 || request.opcode == IBV_WR_RDMA_READ ? 1 : 0;
   if (count_ > 0) requests_[count_ - 1].next = &added;
   ++count_;
@@ -27,7 +27,7 @@ int SendChain::Post(ibv_qp* queue_pair) {
   bytes_ = 0;
   ibv_send_wr* refused = nullptr;
   const Uncancelled uncancelled;
-  // Some providers negate it.
+  // Some providers return the negated errno.
   return std::abs(ibv_post_send(queue_pair, requests_.data(), &refused));
 }
 

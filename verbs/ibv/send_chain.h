@@ -13,18 +13,18 @@ namespace sdp::ibv {
 
 class SendChain {
  public:
-  // So many requests make a device's call cheap. After so many bytes the device gets them at once, so that it
-  // works while more is copied.
+  // A chain of kMost requests makes a device's call cheap. After kMostBytes the device gets the chain at
+  // once, so that it works while more is copied.
   static constexpr size_t kMost = 16;
   static constexpr uint64_t kMostBytes = 128 * 1024;
 
   [[nodiscard]] bool empty() const { return count_ == 0; }
   [[nodiscard]] bool full() const { return count_ == kMost || bytes_ >= kMostBytes; }
 
-  // Not when full(). `piece` is all that the request sends or receives; length 0: nothing.
+  // Adds a request; not when full(). `piece` is all that the request sends or receives; length 0: no bytes.
   void Add(const ibv_send_wr& request, const ibv_sge& piece);
   // Posts the requests in the order added; not when empty(). Returns 0, or the errno with which the device
-  // refused one: that request and all after it are lost.
+  // refused one. That request and all later ones are lost.
   [[nodiscard]] int Post(ibv_qp* queue_pair);
 
  private:

@@ -6,12 +6,12 @@
 namespace sdp::ibv {
 namespace {
 
-// Memory for kept Sends, and after how many long Sends it is made. It is pinned: a process that may pin
-// little has none.
+// The size of the memory for kept Sends, and the number of long Sends before it is made. The memory is
+// pinned, so a process that may pin little does without.
 constexpr size_t kKeptSize = 1024 * 1024;
 constexpr uint32_t kLongSendsBefore = 16;
 constexpr uint64_t kKeptPerLimit = 64;
-// The part of that limit that all connections together may take.
+// The fraction of that limit that all connections together may take.
 constexpr uint64_t kAllKeptPerLimit = 8;
 std::atomic<size_t> all_kept{0};
 
@@ -50,7 +50,7 @@ bool SendPlaces::TakeKept(size_t size, SendPlace* place) {
   return true;
 }
 
-// Tried once: a connection whose attempt failed uses the ring for all Sends.
+// One attempt only: a connection whose attempt failed uses the ring for all Sends.
 bool SendPlaces::MakeKept() {
   if (long_sends_ > kLongSendsBefore || ++long_sends_ <= kLongSendsBefore) return false;
   if (resources_.lockable / kKeptPerLimit < kKeptSize) return false;

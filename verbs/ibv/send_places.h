@@ -1,5 +1,6 @@
-// Registered memory for the bytes of outgoing work requests: a ring, a second ring for Sends that have to
-// stay until the peer has them, and memory of its own for a message too long for the ring.
+// Registered memory for the bytes of outgoing work requests of one connection. It consists of a ring, a
+// second ring for Sends that must stay until the peer has them, and separate memory for messages too long for
+// the ring.
 #ifndef SDP_VERBS_IBV_SEND_PLACES_H_
 #define SDP_VERBS_IBV_SEND_PLACES_H_
 
@@ -18,7 +19,7 @@ struct SendPlace {
   std::byte* data = nullptr;
   uint32_t key = 0;
   uint64_t ring_mark = 0;                        // FreeUpTo() it when the device is done with the request
-  bool kept = false;                             // the bytes are not in the ring
+  bool kept = false;                             // the bytes are in the second ring
   std::unique_ptr<RegisteredMemory> own_memory;  // of a message too long for the ring
 };
 
@@ -30,7 +31,7 @@ class SendPlaces {
   SendPlaces(const SendPlaces&) = delete;
   SendPlaces& operator=(const SendPlaces&) = delete;
 
-  // Returns false if there is no memory, and sets errno.
+  // Makes the ring. Returns false if memory is lacking, and sets errno.
   bool Make(size_t ring_size) { return ring_.Make(resources_, ring_size); }
 
   enum class Taken : uint8_t {
@@ -38,16 +39,16 @@ class SendPlaces {
     kNoRoom,    // until something is freed
     kNoMemory,  // errno says why
   };
-  // `long_send`: it is a Send that asks for no completion, which a kernel's siw may send from these very
-  // pages (kept_sends.h).
+  // `long_send`: a long Send that asks for no completion, which a kernel's siw may send from these very pages
+  // (kept_sends.h).
   Taken Take(size_t size, bool long_send, SendPlace* place);
   void FreeUpTo(uint64_t mark) { ring_.FreeUpTo(mark); }
 
-  // A Send leaves from another place than the second ring.
+  // Counts a Send that leaves from outside the second ring.
   void CountOtherSend() {
     if (kept_) kept_->CountOther();
   }
-  // The peer has all Sends but the last `missing`; `waiting` of these have not been given a place yet.
+  // Notes that the peer has all Sends except the last `missing`; `waiting` of these have no place yet.
   void NotePeerHas(uint64_t missing, uint64_t waiting) {
     if (kept_) kept_->NotePeerHas(missing, waiting);
   }
@@ -60,7 +61,7 @@ class SendPlaces {
 
   const Resources& resources_;
   SendRing ring_;
-  // Made after a number of long Sends.
+  // Made once a number of long Sends were posted.
   std::unique_ptr<RegisteredMemory> kept_memory_;
   std::optional<KeptSends> kept_;
   uint32_t long_sends_ = 0;

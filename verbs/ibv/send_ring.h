@@ -1,4 +1,4 @@
-// A ring of registered memory that outgoing messages are copied into, freed in the order it was taken.
+// A ring of registered memory that outgoing messages are copied into, and that is freed in the order taken.
 #ifndef SDP_VERBS_IBV_SEND_RING_H_
 #define SDP_VERBS_IBV_SEND_RING_H_
 
@@ -12,10 +12,10 @@ namespace sdp::ibv {
 
 class SendRing {
  public:
-  // Returns false if there is no memory, and sets errno.
+  // Returns false if memory is lacking, and sets errno.
   bool Make(const Resources& resources, size_t size);
 
-  // Takes `size` bytes in one piece, at most largest(); returns null if so much is not free now.
+  // Takes `size` bytes in one piece, at most largest(); returns null if that much is not free now.
   std::byte* Take(size_t size);
   [[nodiscard]] uint64_t mark() const { return space_.mark(); }
   void FreeUpTo(uint64_t mark) { space_.FreeUpTo(mark); }

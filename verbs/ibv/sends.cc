@@ -1,4 +1,4 @@
-// What becomes of posted work: room, completions, the last of it, and the end.
+// The Sends functions that wait for room, take completions, and end the connection.
 #include "verbs/ibv/sends.h"
 
 #include <array>
@@ -30,7 +30,7 @@ bool Sends::Flush() {
   Advance();
   if (awaits_completion()) {
     arming_.ArmSends();
-    // No event tells of what completed before the queue was armed.
+    // No event reports what completed before the queue was armed.
     while (Poll()) Advance();
   }
   return waiting_.empty();
@@ -66,7 +66,7 @@ void Sends::TakeWaiting() {
   }
 }
 
-// Room comes with a completion. If no work that the device has asks for one, an empty RDMA Write does.
+// Room comes with a completion. If none of the device's work asks for one, an empty RDMA Write does.
 void Sends::AskForRoom() {
   if (!ending_.ended() && !posted_.empty() && posted_.size() <= unsignaled_ &&
       InDevice() < resources_.depths.sends)
@@ -89,7 +89,7 @@ void Sends::DetachBorrowed() {
   }
 }
 
-// When the process ends, the device drops what it has not sent.
+// When the process ends, the device drops what it has not sent, so the caller waits until this returns true.
 bool Sends::AllTaken() {
   if (ending_.ended()) return true;
   last_awaited_ = true;
@@ -99,7 +99,7 @@ bool Sends::AllTaken() {
   return !last_awaited_;
 }
 
-// The completion of an empty RDMA Write says that everything before it has left.
+// The completion of an empty RDMA Write shows that everything before it has left.
 void Sends::AskForLast() {
   if (!(last_awaited_ || ending_.disconnect_asked()) || ending_.disconnected() || ending_.ended() ||
       !waiting_.empty() || posted_.empty())
@@ -107,7 +107,7 @@ void Sends::AskForLast() {
   if (unsignaled_ > 0 && InDevice() < resources_.depths.sends) PostEmptyWrite(/*signaled=*/true);
 }
 
-// Once the device is done with everything, because disconnecting stops it.
+// Disconnects once the device is done with everything, because a disconnect stops the device.
 void Sends::MaybeDisconnect() {
   if (!ending_.disconnect_asked() || ending_.disconnected() || ending_.ended() || !waiting_.empty() ||
       !posted_.empty())
@@ -125,7 +125,7 @@ bool Sends::Poll() {
     arming_.NoteSends();
     any = true;
   }
-  PostChain();  // RDMA Reads that waited for one to end
+  PostChain();  // RDMA Reads that waited for an earlier one to end
   return any;
 }
 
@@ -136,7 +136,7 @@ void Sends::HandleCompletion(const ibv_wc& wc) {
     return;
   }
   if ((wc.wr_id & kReadBit) != 0) return HandleReadCompletion(wc);
-  if (wc.status != IBV_WC_SUCCESS) {  // FlushWork, at the end, completes all of them
+  if (wc.status != IBV_WC_SUCCESS) {  // FlushWork completes all of them at the end
     ending_.NoteFailure(wc, "a Send or RDMA Write");
     return;
   }
@@ -174,7 +174,7 @@ void Sends::EndByFailure() {
 }
 
 void Sends::FlushWork() {
-  // Work that asked for no completion counts as done: nothing says whether the device has done it.
+  // Work that asked for no completion counts as done, because the device does not report its fate.
   for (Posted& posted : posted_) {
     if (std::exchange(posted.wanted, false)) completed_.PushWork(posted.id, posted.opcode, Status::kFlushed);
   }

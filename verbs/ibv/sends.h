@@ -1,8 +1,9 @@
 // The sending half of one IbvQp: the work requests that its owner posts, on their way to the device.
 //
-// Bytes are copied into registered memory as soon as there is room for them (send_places.h); what has no room
-// waits here, borrowed, in the order posted. Requests go to the device in chains, at the latest with Flush().
-// RDMA Reads wait for ORD and for the Sends before them.
+// Bytes are copied into registered memory as soon as it has room (send_places.h). Work without room waits
+// here, borrowed, in the order posted. Requests go to the device in chains; Flush() posts the last chain.
+// RDMA Reads wait for ORD and for the Sends before them. The lock of the connection's owner guards this
+// object.
 #ifndef SDP_VERBS_IBV_SENDS_H_
 #define SDP_VERBS_IBV_SENDS_H_
 
@@ -23,38 +24,38 @@ namespace sdp::ibv {
 
 class Sends {
  public:
-  // All of them outlive this. `resources` has a queue pair. `received` is emptied when the device refuses
-  // work, to find out whether the connection has ended.
+  // All references outlive this. `resources` has a queue pair. When the device refuses work, Sends polls all
+  // of `received` to find out whether the connection has ended.
   Sends(Resources& resources, Arming& arming, Ending& ending, Regions& regions, Completed& completed,
         Received& received, verbs::QpCounters& counters);
 
-  // Returns false if there is no memory, and sets errno.
+  // Returns false if memory is lacking, and sets errno.
   bool Make(size_t ring_size) { return places_.Make(ring_size); }
 
-  // As QueuePair's functions of these names.
+  // Like QueuePair's functions of these names.
   verbs::PostResult PostSend(const verbs::SendWork& work);
   verbs::PostResult PostRdmaWrite(const verbs::RdmaWriteWork& work);
   verbs::PostResult PostRdmaRead(const verbs::RdmaReadWork& work);
   bool Flush();
   void DetachBorrowed();
   [[nodiscard]] uint64_t unsent_bytes() const { return unsent_; }
-  // As DeviceLink's.
+  // Like DeviceLink's functions of these names.
   [[nodiscard]] bool AllTaken();
   void NotePeerHas(uint64_t missing) { places_.NotePeerHas(missing, waiting_sends_); }
 
   [[nodiscard]] uint16_t ord() const { return ord_; }
   void SetOrd(uint16_t ord) { ord_ = ord; }
 
-  // Set-up, see IbvQp.
+  // For set-up, see IbvQp.
   void OpenPeer();
   [[nodiscard]] bool AskPeer();
   [[nodiscard]] bool has_answer() const { return answered_; }
 
   // Takes all completions from the sends' queue; returns whether there were any.
   bool Poll();
-  // The owner, or work that waits here, needs a completion of the device's.
+  // Returns true if the owner, or work that waits here, needs a completion of the device's.
   [[nodiscard]] bool awaits_completion() const;
-  // Something waits for room, for an RDMA Read to end, or for the device to be done.
+  // Returns true if work waits for room, for an RDMA Read to end, or for the device.
   [[nodiscard]] bool has_waiting() const { return !waiting_.empty() || !reads_waiting_.empty(); }
 
   // End the connection (ending.h), and complete all outstanding work with kFlushed.
@@ -63,8 +64,8 @@ class Sends {
   void FlushWork();
 
  private:
-  // These bits of a work request's id mark RDMA Reads, whose completions come in an order of their own, and
-  // the one of AskPeer.
+  // Bits of a work request's id. They mark RDMA Reads, whose completions come in an order of their own, and
+  // the request of AskPeer.
   static constexpr uint64_t kReadBit = uint64_t{1} << 63;
   static constexpr uint64_t kAskBit = uint64_t{1} << 62;
 
@@ -82,17 +83,17 @@ class Sends {
   struct Waiting {
     Outgoing work;
     std::vector<Bytes> parts;     // still to be taken, borrowed
-    std::vector<std::byte> kept;  // what parts[0] points to: the header, or all once detached
+    std::vector<std::byte> kept;  // what parts[0] refers to: the header, or all bytes once detached
     uint64_t size;                // of all parts
   };
-  // A Send or RDMA Write that the device has. A long RDMA Write is several, of which only the last may be
-  // wanted.
+  // A Send or RDMA Write that the device has. A long RDMA Write is several requests; the owner may want the
+  // completion of the last one only.
   struct Posted {
     WorkId id;
     verbs::Opcode opcode;
     bool wanted;  // the owner wants its completion
     uint64_t ring_mark;
-    bool kept = false;                             // its bytes are not in the ring
+    bool kept = false;                             // its bytes are in the second ring (send_places.h)
     std::unique_ptr<RegisteredMemory> own_memory;  // of a message too long for the ring
   };
 
@@ -108,7 +109,7 @@ class Sends {
   void HandleRefusal(int error);
   void StartReads();
 
-  // Hands on whatever has room now.
+  // Posts all work that has room now.
   void Advance();
   void TakeWaiting();
   void AskForRoom();
@@ -116,7 +117,7 @@ class Sends {
   void MaybeDisconnect();
   void HandleCompletion(const ibv_wc& wc);
   void HandleReadCompletion(const ibv_wc& wc);
-  // Places of the send queue that are taken.
+  // Returns how many places of the send queue are taken.
   [[nodiscard]] size_t InDevice() const {
     return posted_.size() + reads_posted_.size() + (asked_ && !answered_ ? 1 : 0);
   }
@@ -133,12 +134,12 @@ class Sends {
   uint16_t ord_ = 0;
 
   std::deque<Waiting> waiting_;
-  uint64_t waiting_sends_ = 0;  // of these
+  uint64_t waiting_sends_ = 0;  // Sends among waiting_
   uint64_t unsent_ = 0;
   std::deque<Posted> posted_;
   uint64_t posted_base_ = 0;  // the sequence number of posted_.front()
-  uint32_t wanted_ = 0;       // of posted_, those whose completion the owner wants
-  uint32_t unsignaled_ = 0;   // works since the last that asks for a completion
+  uint32_t wanted_ = 0;       // entries of posted_ whose completion the owner wants
+  uint32_t unsignaled_ = 0;   // requests since the last one that asks for a completion
   uint64_t unsignaled_bytes_ = 0;
   std::deque<verbs::RdmaReadWork> reads_waiting_;
   std::deque<verbs::RdmaReadWork> reads_posted_;

@@ -1,4 +1,4 @@
-// Posting: work that has room is handed to the device, and the rest waits.
+// The Sends functions that post: work that has room goes to the device, and the rest waits.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -13,14 +13,14 @@ using verbs::Opcode;
 using verbs::PostResult;
 using verbs::Status;
 
-// Beyond this the owner is held back.
+// The most work that waits. Further work gets kNoResource.
 constexpr size_t kMostWaiting = 4096;
 constexpr size_t kMostReads = 1024;
-// From this size on each Send from the ring asks for its completion. Without that, the kernel's siw sends
-// such a Send from the very pages, and then a page may not change until the peer has it, which no completion
-// tells: such Sends are kept (kept_sends.h).
+// A Send of this size or more from the ring asks for its completion. Otherwise the kernel's siw would send it
+// from its pages, which may not change until the peer has it. No completion reports that, so such Sends are
+// kept (kept_sends.h).
 constexpr size_t kSignalFrom = 4096;
-// STag of the RDMA Write without content: no RNIC looks it up.
+// The STag of an RDMA Write or Read without content: no RNIC looks it up.
 constexpr STag kNoStag{1};
 
 uint64_t TotalSize(std::span<const Bytes> parts) {
@@ -108,19 +108,20 @@ PostResult Sends::PostRdmaWrite(const verbs::RdmaWriteWork& work) {
 }
 
 PostResult Sends::Wait(Waiting waiting) {
-  if (ending_.ended()) return PostResult::kBroken;  // there was no memory for it
+  if (ending_.ended()) return PostResult::kBroken;  // memory was lacking, which ended the connection
   if (waiting_.size() >= kMostWaiting) return PostResult::kNoResource;
-  unsent_ += waiting.size + 1;  // a message without a byte is unsent as well
+  unsent_ += waiting.size + 1;  // + 1: an empty message also counts as unsent
   if (waiting.work.opcode == Opcode::kSend) ++waiting_sends_;
   waiting_.push_back(std::move(waiting));
   return PostResult::kOk;
 }
 
-// Room in the send queue, and registered memory. False: not now; or, with the end of the connection, never.
+// Takes room in the send queue and registered memory. Returns false if there is none now, or if the
+// connection has ended.
 bool Sends::TakePlace(const Outgoing& work, size_t size, SendPlace* place) {
   if (TryPlace(work, size, place)) return true;
   if (ending_.ended()) return false;
-  // The device may be done with what it has, and that costs less to find out than to wait for.
+  // The device may be done with what it has, and asking costs less than waiting.
   PostChain();
   return Poll() && TryPlace(work, size, place);
 }
@@ -141,10 +142,11 @@ bool Sends::TryPlace(const Outgoing& work, size_t size, SendPlace* place) {
   return false;
 }
 
-// Copies as much of `waiting` as one work request carries and posts it. False: no room now.
+// Copies as much of `waiting` as one work request carries, and posts it. Returns false if there is no room
+// now.
 bool Sends::PostPiece(Waiting& waiting, bool* done) {
   size_t size = static_cast<size_t>(waiting.size);
-  // A Send is one work request whatever its length; an RDMA Write may be cut.
+  // A Send is one work request whatever its length; an RDMA Write may be split.
   if (waiting.work.opcode == Opcode::kRdmaWrite) size = std::min(size, places_.ring().size() / 4);
   SendPlace place;
   if (!TakePlace(waiting.work, size, &place)) return false;
@@ -168,13 +170,13 @@ bool Sends::PostPiece(Waiting& waiting, bool* done) {
   return true;
 }
 
-// The first `size` bytes of `place`.
+// Posts the first `size` bytes of `place`.
 void Sends::PostPlaced(const Outgoing& work, SendPlace place, size_t size) {
   const ibv_sge piece{.addr = reinterpret_cast<uint64_t>(place.data),
                       .length = static_cast<uint32_t>(size),
                       .lkey = place.key};
   ibv_send_wr request{};
-  // A Send with Invalidate that is inlined never leaves the kernel's siw.
+  // The kernel's siw never sends an inlined Send with Invalidate.
   if (size > 0 && size <= resources_.depths.inline_bytes && !work.invalidate)
     request.send_flags |= IBV_SEND_INLINE;
   if (work.solicited) request.send_flags |= IBV_SEND_SOLICITED;
@@ -200,7 +202,7 @@ void Sends::PostPlaced(const Outgoing& work, SendPlace place, size_t size) {
 }
 
 void Sends::SubmitWork(ibv_send_wr& request, const ibv_sge& piece, Posted posted) {
-  // A completion now and then frees what lies before it (selective signalling).
+  // A completion at intervals frees everything before it (selective signalling).
   const uint32_t from_ring = posted.kept ? 0 : piece.length;
   if ((request.send_flags & IBV_SEND_SIGNALED) != 0 || posted.wanted || from_ring >= kSignalFrom ||
       posted.own_memory != nullptr || ++unsignaled_ >= resources_.depths.sends / 4 ||
@@ -228,11 +230,11 @@ void Sends::PostChain() {
   if (const int error = chain_.Post(resources_.id->qp); error != 0) HandleRefusal(error);
 }
 
-// What the device has not taken is missing from the stream: nothing may follow.
+// What the device has not taken is missing from the stream, so nothing may follow it.
 void Sends::HandleRefusal(int error) {
   if (ending_.broken() || ending_.ended() || ending_.disconnected()) return;
-  // A queue pair whose connection has ended refuses everything, and has flushed what it had. Then that end is
-  // the reason, and the connection manager is about to tell of it.
+  // A queue pair whose connection has ended refuses everything, and has flushed its work. That end is then
+  // the cause, and the connection manager is about to report it.
   received_.PollAll();
   if (error == ENOTCONN || ending_.flushed() || resources_.Look().connection_manager) return;
   ending_.Refuse(error);

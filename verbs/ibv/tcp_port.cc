@@ -10,7 +10,7 @@
 namespace sdp::ibv {
 
 uint16_t PortOf(const sockaddr& address) {
-  // At the same place in both families' addresses.
+  // Both families' addresses have the port at this offset.
   static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
@@ -23,7 +23,7 @@ uint16_t FreeTcpPort(const sockaddr_storage& address) {
   sockaddr_storage local = address;
   SetPort(&local, 0);
   socklen_t length = local.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  // By system calls: a preloaded process has other functions under the plain names.
+  // System calls by number, because a preloaded process has other functions under the plain names.
   const long fd = ::syscall(SYS_socket, local.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return 0;
   const bool bound =

@@ -1,7 +1,7 @@
 // Keeps the calling thread from being cancelled while an object of class Uncancelled exists.
 //
-// The RDMA libraries make system calls that are cancellation points. A thread cancelled in one would leave
-// requests in a queue that the device was not told of, or an event that is never acknowledged.
+// The RDMA libraries make system calls that are cancellation points. A thread cancelled in one of them would
+// leave requests in a queue that the device does not know of, or an event that is never acknowledged.
 #ifndef SDP_VERBS_IBV_UNCANCELLED_H_
 #define SDP_VERBS_IBV_UNCANCELLED_H_
 

@@ -1,4 +1,4 @@
-// What one read of the link has brought, so that another queue pair can read it once more: SoftQp's
+// What one read of the link has returned, kept so that another queue pair can read it again: SoftQp's
 // TakeBrought().
 #ifndef SDP_VERBS_SOFTIWARP_BROUGHT_READ_H_
 #define SDP_VERBS_SOFTIWARP_BROUGHT_READ_H_
@@ -13,11 +13,11 @@ namespace sdp::iwarp {
 
 class BroughtRead {
  public:
-  // `read` is what a read into `parts` has returned.
+  // Keeps the result of a read and the bytes that it put into `parts`.
   void Keep(const LinkResult& read, std::span<const MutableBytes> parts);
-  // As TcpLink::Read, from what was kept.
+  // Like TcpLink::Read, from what was kept.
   LinkResult Read(std::span<const MutableBytes> parts);
-  // All of it was read.
+  // Returns true if all kept bytes were read.
   [[nodiscard]] bool empty() const { return taken_ == bytes_.size(); }
 
  private:

@@ -43,7 +43,7 @@ LinkResult FilePayload::Write(const TcpLink& link, std::span<const iovec> parts)
           WriteFile(link, Bytes(static_cast<const std::byte*>(parts[0].iov_base), wanted), parts.size() > 1);
     }
     if (result.kind == LinkResult::Kind::kEof) return result;
-    // What went before is sent; the next call hears of the rest.
+    // The bytes before this part are sent; the next call reports the failure.
     if (result.kind != LinkResult::Kind::kOk)
       return written > 0 ? LinkResult{.kind = LinkResult::Kind::kOk, .bytes = written} : result;
     written += result.bytes;
@@ -56,8 +56,8 @@ LinkResult FilePayload::Write(const TcpLink& link, std::span<const iovec> parts)
 LinkResult FilePayload::WriteFile(const TcpLink& link, Bytes part, bool more) const {
   const LinkResult sent = link.WriteFile(file_.fd, file_.OffsetOf(part.data()), part.size());
   if (sent.kind == LinkResult::Kind::kOk || sent.kind == LinkResult::Kind::kWouldBlock) return sent;
-  // The file has no pages to send from, or is shorter than it was; or the link has ended, which the write
-  // finds out.
+  // Either the file has no pages to send from, or has become shorter, or the link has ended. The copy finds
+  // out which.
   return WriteCopy(link, part, more);
 }
 

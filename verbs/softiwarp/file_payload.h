@@ -1,5 +1,5 @@
-// The payload of Sends that lies in a file (verbs/file_range.h): writes it to the link from the file's pages,
-// or reads it into memory.
+// The payload of Sends that lies in a file (verbs/file_range.h). FilePayload writes it to the link from the
+// file's pages, or reads it into memory. The caller owns the file descriptor.
 #ifndef SDP_VERBS_SOFTIWARP_FILE_PAYLOAD_H_
 #define SDP_VERBS_SOFTIWARP_FILE_PAYLOAD_H_
 
@@ -15,13 +15,13 @@ class FilePayload final : public UnreadPayload {
 
   [[nodiscard]] bool Holds(const std::byte* at) const override { return file_.Holds(at); }
   bool Read(const std::byte* from, MutableBytes out) const override;
-  // As TcpLink::Write. Parts that lie in the file go from its pages, each with a system call of its own.
-  // kEof: the file is shorter than its range.
+  // Like TcpLink::Write. Parts that lie in the file leave from its pages, each with a system call of its own.
+  // kEof means that the file is shorter than its range.
   LinkResult Write(const TcpLink& link, std::span<const iovec> parts) const;
 
  private:
   LinkResult WriteFile(const TcpLink& link, Bytes part, bool more) const;
-  // Not inlined, because every send would then have its stack frame.
+  // Not inlined, so that only this function has the stack frame for the copy.
   [[gnu::noinline]] LinkResult WriteCopy(const TcpLink& link, Bytes part, bool more) const;
 
   const verbs::FileRange file_;

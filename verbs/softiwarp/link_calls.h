@@ -1,6 +1,6 @@
 // The system calls by which the embedded RNIC uses a connection's TCP socket.
 //
-// A program that interposes these calls itself, as libsdp.so does, puts the C library's own functions here.
+// A program that interposes these calls, as libsdp.so does, puts the C library's own functions here.
 #ifndef SDP_VERBS_SOFTIWARP_LINK_CALLS_H_
 #define SDP_VERBS_SOFTIWARP_LINK_CALLS_H_
 
@@ -15,19 +15,19 @@ struct LinkCalls {
   int (*shutdown)(int, int);
   int (*setsockopt)(int, int, int, const void*, socklen_t);
   int (*getsockopt)(int, int, int, void*, socklen_t*);
-  // For data in one piece, where they cost noticeably less than recvmsg and sendmsg. nullptr: recvmsg and
-  // sendmsg are used for all data.
+  // For data in one piece, where they cost noticeably less than recvmsg and sendmsg. If null, recvmsg and
+  // sendmsg serve all data.
   ssize_t (*recv)(int, void*, size_t, int) = nullptr;
   ssize_t (*send)(int, const void*, size_t, int) = nullptr;
-  // nullptr: SoftQp borrows no files.
+  // If null, SoftQp borrows no files.
   ssize_t (*sendfile)(int, int, off64_t*, size_t) = nullptr;
-  // Called with AF_UNSPEC only, which resets the link at once. nullptr, or an error: the reset is sent when
-  // the owner closes the descriptor.
+  // Called with AF_UNSPEC only, which resets the link at once. If null, or if it fails, closing the
+  // descriptor sends the reset.
   int (*connect)(int, const sockaddr*, socklen_t) = nullptr;
 };
 
-// Call it before the first use of the embedded RNIC. Until then the functions of these names are used that
-// the program is linked with.
+// Call it before the first use of the embedded RNIC. Without this call the embedded RNIC uses the functions
+// of these names that the program is linked with.
 void SetLinkCalls(const LinkCalls& calls);
 const LinkCalls& link_calls();
 

@@ -7,8 +7,8 @@ namespace {
 
 static_assert(verbs::kMaxPieces == kMaxMessagePieces);
 
-// What Release() takes back: 0; or the only piece's chunk, with its length above the address; or, with the
-// lowest bit set, a ScatteredMessage.
+// A token is 0, or the address of the only piece's chunk with the length above it, or the address of a
+// ScatteredMessage with the lowest bit set.
 constexpr int kAddressBits = 48;
 constexpr uint64_t kScatteredBit = 1;
 constexpr uint32_t kLongestInToken = (1u << (64 - kAddressBits)) - 1;

@@ -1,7 +1,7 @@
 // Completions of one SoftQp on their way to its owner, in order, and the received messages that they lend.
 //
-// Most messages lie in one piece of one chunk: then the token alone says what Release() gives back. The
-// pieces of others are kept here until then.
+// Most messages lie in one piece of one chunk, and their token alone names what Release() gives back. This
+// queue keeps the pieces of other messages until Release().
 #ifndef SDP_VERBS_SOFTIWARP_READY_QUEUE_H_
 #define SDP_VERBS_SOFTIWARP_READY_QUEUE_H_
 
@@ -18,16 +18,16 @@ namespace sdp::iwarp {
 class ReadyQueue {
  public:
   [[nodiscard]] bool empty() const { return ready_.empty(); }
-  // A work request of the owner's is done. `length`: of an RDMA Read.
+  // Adds the completion of a work request of the owner's. `length` is that of an RDMA Read.
   void PushWork(WorkId id, verbs::Opcode opcode, verbs::Status status, uint32_t length = 0);
   void PushMessage(const ReceivedMessage& message);
-  // Takes the oldest; returns false if there is none.
+  // Takes the oldest completion; returns false if there is none.
   bool Poll(verbs::Completion* out);
-  // Gives the pieces of a lent message back to `stream`, which they came from.
+  // Gives the pieces of a lent message back to `stream`, where they came from.
   void Release(verbs::ReceiveToken token, ReceiveStream& stream);
 
  private:
-  // A completion as it waits.
+  // A waiting completion.
   struct Ready {
     WorkId id;
     verbs::Opcode opcode;
@@ -48,7 +48,7 @@ class ReadyQueue {
   ScatteredMessage* TakeScattered();
 
   GrowingRing<Ready> ready_;
-  std::vector<std::unique_ptr<ScatteredMessage>> scattered_;  // all, lent or spare
+  std::vector<std::unique_ptr<ScatteredMessage>> scattered_;  // all of them, lent or spare
   ScatteredMessage* spare_ = nullptr;
 };
 

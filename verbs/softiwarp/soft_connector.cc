@@ -13,7 +13,7 @@ using verbs::ConnectState;
 using verbs::LinkEnd;
 
 constexpr uint32_t kSmallestUlpdu = 128;
-// An RTR that nobody answers is repeated after this, then after twice as long each time.
+// An unanswered RTR is repeated after this interval, then after twice as long each time.
 constexpr Duration kFirstRtrInterval = std::chrono::milliseconds(20);
 
 MpaOptions ToMpaOptions(const SoftOptions& options) {
@@ -25,8 +25,9 @@ MpaOptions ToMpaOptions(const SoftOptions& options) {
           .timeout = options.startup_timeout};
 }
 
-// Without markers nobody resynchronises on segment boundaries, so an FPDU may span as many as its length
-// field allows. With markers the peer means to, so each fits one: RFC 5044, 4.5.
+// Without markers no receiver resynchronises on segment boundaries, so an FPDU may span as many segments as
+// its length field allows. With markers the peer means to resynchronise, so each FPDU fits one segment (RFC
+// 5044, 4.5).
 uint32_t MaxUlpdu(const SoftOptions& options, bool send_markers, uint32_t segment_size) {
   uint32_t size = kMaxSentUlpdu;
   if (send_markers && segment_size > 0) {
@@ -75,7 +76,7 @@ ConnectState SoftConnector::Step(Time now) {
     case MpaState::kRequested:
       return ConnectState::kRequested;
     case MpaState::kRejected:
-      // The responder's own rejection: its work is done once the frame has left.
+      // This side is the responder, and its rejection is complete once the frame has left.
       return negotiation_.output().empty() ? ConnectState::kRejected : ConnectState::kInProgress;
     case MpaState::kFailed:
       if (negotiation_.terminate()) {
@@ -100,9 +101,9 @@ ConnectState SoftConnector::Step(Time now) {
   return confirming_ ? StepConfirmation(now) : ConnectState::kEstablished;
 }
 
-// The kernel's siw hands its socket from the MPA start-up to the queue pair after it has sent the MPA Reply,
-// and does not look whether something has come meanwhile: an RTR that is quicker lies there until further
-// bytes come. A zero-length RDMA Read is answered by the peer's RNIC alone.
+// The kernel's siw sends the MPA Reply first and then hands its socket from the MPA start-up to the queue
+// pair. siw does not look for bytes that came meanwhile: an early RTR lies there until further bytes come.
+// The peer's RNIC answers a zero-length RDMA Read without its program.
 void SoftConnector::BeginConfirmation(Time now) {
   const MpaAgreement& agreement = negotiation_.agreement();
   if (!options_.confirm_rtr || agreement.role != MpaRole::kInitiator || agreement.rtr == Rtr::kNone ||
@@ -191,7 +192,7 @@ void SoftConnector::ReadInput() {
   const MpaState state = negotiation_.state();
   if (cause_.end != LinkEnd::kOpen || (state != MpaState::kWaiting && state != MpaState::kRequested)) return;
   std::array<std::byte, kMaxMpaFrame + 1> buffer;
-  // One byte more than a frame has shows a peer that does not wait for the answer.
+  // One byte more than a frame shows a peer that does not wait for the answer.
   const MutableBytes room = MutableBytes(buffer).first(std::max<size_t>(negotiation_.input_room(), 1));
   const LinkResult read = link_.Read(std::span(&room, 1), LinkWait::kNo);
   switch (read.kind) {

@@ -1,5 +1,5 @@
-// The embedded RNIC's connection set-up: drives MPA's negotiation over a connected TCP socket, which stays
-// the owner's, and makes the SoftQp.
+// The embedded RNIC's connection set-up. It drives MPA's negotiation over a connected TCP socket, and makes
+// the SoftQp. The owner keeps the socket.
 #ifndef SDP_VERBS_SOFTIWARP_SOFT_CONNECTOR_H_
 #define SDP_VERBS_SOFTIWARP_SOFT_CONNECTOR_H_
 
@@ -43,14 +43,13 @@ class SoftConnector final : public verbs::Connector {
   const SoftOptions options_;
   verbs::QpOptions qp_options_;
   MpaNegotiation negotiation_;
-  std::optional<Duration>
-      waited_;                // of the start-up time, before the first look; nothing: there was none yet
-  const Time send_deadline_;  // a peer that does not even take our frame
+  std::optional<Duration> waited_;  // start-up time already used before the first look; empty until that look
+  const Time send_deadline_;        // limit for a peer that does not even take our frame
   bool link_full_ = false;
   verbs::LinkCause cause_;
   std::unique_ptr<SoftQp> qp_;
   bool established_ = false;
-  bool confirming_ = false;  // established but for the peer's first FPDU
+  bool confirming_ = false;  // established except for the peer's first FPDU
   Time next_rtr_ = kNever;   // while confirming: the RTR may have been overlooked
   Duration rtr_interval_{};
 };

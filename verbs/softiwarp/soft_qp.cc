@@ -18,11 +18,11 @@ using verbs::Status;
 
 static_assert(verbs::kMaxSendHeader == kMaxUlpHeader);
 
-// More than any upper layer with flow control queues; a caller without it is held back.
+// The queue limit. No upper layer with flow control reaches it; PostSend returns kNoResource to others.
 constexpr size_t kMaxQueuedSends = 4096;
 constexpr size_t kMaxQueuedReads = 1024;
-// STag of the zero-length messages that open a peer-to-peer connection: not checked, but some peers treat 0
-// specially.
+// STag of the zero-length messages that open a peer-to-peer connection. Receivers do not check it, but some
+// peers treat 0 specially.
 constexpr STag kRtrStag{1};
 constexpr uint32_t kFramingCost = kMpaLengthSize + kUntaggedHeaderSize + kCrcSize;
 
@@ -99,7 +99,7 @@ PostResult SoftQp::PostRdmaWrite(const verbs::RdmaWriteWork& work) {
                     .stag = work.remote_stag,
                     .to = work.remote_to,
                     .payload = work.local,
-                    // The memory may change under us until it is sent, and the CRC must not.
+                    // The memory may change until it is sent, but the CRC must not.
                     .source = crc_ ? STag() : work.local_stag.value_or(STag())});
   return PostResult::kOk;
 }
@@ -107,7 +107,7 @@ PostResult SoftQp::PostRdmaWrite(const verbs::RdmaWriteWork& work) {
 PostResult SoftQp::PostRdmaRead(const verbs::RdmaReadWork& work) {
   if (send_broken_ || read_ended_ || ending_ != Ending::kNo) return PostResult::kBroken;
   if (reads_.size() >= kMaxQueuedReads) return PostResult::kNoResource;
-  // ORD 0: the peer takes no Reads at all, so this one would wait for ever.
+  // ORD 0 means that the peer takes no Reads, so this one would wait for ever.
   if (ord_ == 0 ||
       (work.length > 0 && !stags_.Access(work.local_stag, work.local_to, work.length, Rights::kLocal))) {
     ready_.PushWork(work.id, Opcode::kRdmaRead, Status::kLocalError);
@@ -152,7 +152,7 @@ bool SoftQp::MoveRegion(STag stag, MutableBytes memory) {
   return true;
 }
 
-// The memory where the region was is no longer ours to touch.
+// The owner may reuse the memory afterwards, so nothing may touch it any more.
 void SoftQp::Deregister(STag stag) {
   if (!stags_.Deregister(stag)) return;
   stream_.HandleDeregister(stag);
@@ -193,7 +193,7 @@ bool SoftQp::Flush() {
       return true;
     }
     if (sent.kind != LinkResult::Kind::kOk) {
-      // What the peer said before it went away may still be unread: the reader finds out and names the cause.
+      // What the peer said before it went away may still be unread. The reader finds it, and names the cause.
       failed_midway_ = counters_.bytes_out != sent_before;
       StopSending();
       return true;

@@ -1,5 +1,5 @@
-// The embedded RNIC's QueuePair: joins the send queue and the receive stream to a TCP socket, and turns what
-// happens into completions. The protocol itself is in proto/.
+// The embedded RNIC's QueuePair. It joins the send queue and the receive stream to a TCP socket, and turns
+// their events into completions. The protocol itself is in proto/. The owner's lock guards it (verbs/rnic.h).
 #ifndef SDP_VERBS_SOFTIWARP_SOFT_QP_H_
 #define SDP_VERBS_SOFTIWARP_SOFT_QP_H_
 
@@ -30,9 +30,9 @@ class SoftQp final : public verbs::QueuePair,
                      public verbs::FileSource,
                      public verbs::MovableRegions {
  public:
-  // An initiator of a peer-to-peer set-up has its RTR posted from the start.
+  // The initiator of a peer-to-peer set-up posts its RTR here, in the constructor.
   SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu);
-  // Returns nullptr if these bytes are no frozen queue pair.
+  // Returns a queue pair in the frozen state, or nullptr if these bytes are no frozen queue pair.
   static std::unique_ptr<SoftQp> Thaw(int fd, Bytes frozen);
 
   verbs::PostResult PostSend(const verbs::SendWork& work) override;
@@ -40,7 +40,7 @@ class SoftQp final : public verbs::QueuePair,
   verbs::PostResult PostRdmaRead(const verbs::RdmaReadWork& work) override;
   void PostReceives(uint32_t count) override { buffers_.Post(count); }
   bool SetReceiveBufferSize(uint32_t bytes, uint32_t /*count*/) override {
-    buffers_.SetSize(bytes);  // they take no memory before there is something in them
+    buffers_.SetSize(bytes);  // buffers take no memory before they have content
     return true;
   }
   void Release(verbs::ReceiveToken token) override { ready_.Release(token, stream_); }
@@ -84,10 +84,10 @@ class SoftQp final : public verbs::QueuePair,
   [[nodiscard]] const char* rnic_name() const override { return "soft"; }
   [[nodiscard]] const char* link_name() const override { return "tcp"; }
 
-  // Posts a zero-length message of that kind, which opens the connection (kSend: none). It is not flushed,
-  // and may be repeated.
+  // Posts a zero-length message of that kind, which opens the connection (kSend and kNone: no message). The
+  // caller flushes it, and may repeat it.
   void PostRtr(Rtr kind);
-  // The set-up failed in a way that a Terminate tells the peer (RFC 6581, section 8).
+  // Ends a set-up that failed in a way that a Terminate reports to the peer (RFC 6581, section 8).
   void TerminateStream(const TerminateCause& cause, std::string text);
 
  private:
@@ -99,10 +99,10 @@ class SoftQp final : public verbs::QueuePair,
   // Reads the link once and handles what came. Returns true if there may be more to read.
   bool ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, verbs::ReadStatus* status);
   [[nodiscard]] bool ReadsOn(size_t total) const;
-  // A message has come in part; or the peer has written by RDMA, and the message that tells of it has not
-  // come.
+  // Returns true if part of a message has come, or if the peer has written by RDMA and the message that
+  // reports the write has not come.
   [[nodiscard]] bool midway() const { return !stream_.at_boundary() || stream_.placed() != placed_then_; }
-  // Reads without blocking until something comes, so many times at most.
+  // Reads without blocking until something comes, at most `times` times.
   verbs::ReadStatus Look(uint32_t times);
   void HandleEvents();
   void Handle(ReceivedMessage& message);
@@ -112,7 +112,7 @@ class SoftQp final : public verbs::QueuePair,
   void Handle(const Violation& violation);
   void Handle(const OutOfMemory&);
   void HandleEof();
-  // The stream has ended too early: nothing more can be sent on it.
+  // Ends a stream that the peer has ended too early: nothing more can be sent on it.
   void LoseLink(const char* text);
   verbs::ReadStatus FinishRead(size_t total, verbs::ReadStatus status);
 
@@ -134,7 +134,7 @@ class SoftQp final : public verbs::QueuePair,
   bool failed_midway_ = false;
   bool read_ended_ = false;
   bool read_little_ = false;
-  bool link_full_ = false;  // the last Flush could not hand over all
+  bool link_full_ = false;  // the link did not take all of the last Flush
   bool crc_;
   Ending ending_ = Ending::kNo;
   verbs::LinkCause cause_;
@@ -143,10 +143,10 @@ class SoftQp final : public verbs::QueuePair,
   ReadQueue reads_;
   ReceiveStream stream_;
   SendQueue send_queue_;
-  std::optional<FilePayload> file_;        // lent by the caller for a while
-  std::unique_ptr<BroughtRead> diverted_;  // what our reader brings is for another queue pair
+  std::optional<FilePayload> file_;        // from BorrowFile() to ReturnFile()
+  std::unique_ptr<BroughtRead> diverted_;  // set if what our reader brings is for another queue pair
   std::atomic<bool> reader_back_{false};
-  BroughtRead* brought_ = nullptr;  // read this instead of the link
+  BroughtRead* brought_ = nullptr;  // if set, read this instead of the link
   ReadyQueue ready_;
   mutable verbs::QpCounters counters_;
 };

@@ -1,5 +1,5 @@
-// A queue pair as bytes and back: magic number, version, what it was made with, then the state of its parts.
-// Read by the same build of the library in another process, so a version is known or refused.
+// A queue pair as bytes and back: magic number, version, construction parameters, then the state of its
+// parts. The reader is the same build of the library in another process, so it knows or refuses the version.
 #include <algorithm>
 
 #include "core/base/archive.h"

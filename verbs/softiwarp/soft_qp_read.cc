@@ -1,4 +1,4 @@
-// The QueuePair's reading half: one read of the link, and what follows from each thing that came in.
+// The QueuePair's reading half: one read of the link, and the handling of everything that came in.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -16,14 +16,14 @@ using verbs::Opcode;
 using verbs::ReadStatus;
 using verbs::Status;
 
-// ReadLink returns after this much, so that what it brought is consumed while the cache has it.
+// ReadLink returns after this many bytes, so that the owner consumes them while the cache has them.
 constexpr size_t kMaxReadPerCall = 512 * 1024;
-// Little: a message of the usual largest size, and hardly more.
+// With ReadLittle: a message of the usual largest size, and hardly more.
 constexpr size_t kLittle = 64 * 1024;
 
 using Targets = std::array<MutableBytes, ReceiveStream::kMaxTargets>;
 
-// The front of `parts`, in `*few`.
+// Returns the first `bytes` bytes of `parts`, stored in `*few`.
 std::span<const MutableBytes> Front(std::span<const MutableBytes> parts, size_t bytes, Targets* few) {
   size_t count = 0;
   for (; count < parts.size() && bytes > 0; ++count) {
@@ -55,8 +55,8 @@ ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemor
       midway_looks_.Note(status != ReadStatus::kWouldBlock);
       if (status != ReadStatus::kWouldBlock) return status;
     }
-    // The sender's buffer may have room for no more than this. A kernel that has sent something in answer
-    // lately would wait for the next answer to say so along with it, 40 ms.
+    // The sender's buffer may have no more room. A kernel that has recently sent an answer would delay the
+    // acknowledgement by 40 ms, to send it along with the next answer.
     link_.AcknowledgeAtOnce();
   }
   size_t total = 0;
@@ -114,12 +114,12 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
   if (brought_ != nullptr) {
     read = brought_->Read(parts);
   } else if (kind != ReadKind::kAtOnce) {
-    const TcpLink link = link_;  // the descriptor may be renumbered meanwhile
+    const TcpLink link = link_;  // the descriptor's number may change during the sleep
     struct Asleep {
       verbs::CallerLock* lock;
       SoftQp* qp;
       bool cancelled = true;
-      ~Asleep() {  // the thread may be cancelled in its sleep: then nothing was read
+      ~Asleep() {  // a thread cancelled in its sleep has read nothing
         lock->lock();
         if (cancelled) qp->AbandonReading();
       }
@@ -133,7 +133,7 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
   } else {
     read = link_.Read(parts, LinkWait::kNo);
   }
-  if (diverted_ != nullptr) {  // in that sleep
+  if (diverted_ != nullptr) {  // set during that sleep
     diverted_->Keep(read, parts);
     *status = ReadStatus::kDiverted;
     return false;
@@ -164,13 +164,14 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
   counters_.bytes_in += read.bytes;
   *total += read.bytes;
   HandleEvents();
-  // Fewer bytes than asked for: drained, without another call to hear so.
+  // Fewer bytes than asked for: the link is drained, and no further call is needed.
   return !read_ended_ && read.bytes == asked;
 }
 
 ReadStatus SoftQp::FinishRead(size_t total, ReadStatus status) {
   stream_.FinishReading(total);
-  // Read Responses, Reads that waited, a Terminate, or what waited for the initiator's first FPDU.
+  // The queue may have Read Responses, waiting Reads, a Terminate, or work that waited for the initiator's
+  // FPDU.
   if (!send_queue_.empty() && !link_full_) Flush();
   if (read_ended_) return ReadStatus::kEnded;
   return total > 0 ? ReadStatus::kProgress : status;
@@ -204,7 +205,7 @@ void SoftQp::Handle(const segment::ReadWanted& wanted) {
                     .payload = std::span(&source, r.size > 0 ? 1 : 0),
                     .source = r.source_stag});
   if (!crc_ || r.size == 0) return;
-  // The memory may change under us until it is sent, and the CRC must not.
+  // The memory may change until it is sent, but the CRC must not.
   bool failed = false;
   counters_.copied_out += send_queue_.DetachSource(r.source_stag, &failed);
   if (failed) FailLocally("no memory for an RDMA Read Response");
@@ -222,8 +223,8 @@ void SoftQp::Handle(const segment::Terminated& terminated) {
   } else {
     const TerminateCause& c = terminated.message->cause;
     PendingRead read;
-    // RFC 5040, figure 10: with a request's header it names one of our Reads, and those are answered in
-    // order.
+    // RFC 5040, figure 10: a Terminate with a request's header names one of our Reads. The peer answers Reads
+    // in order, so the oldest one is meant.
     if (terminated.message->read_request && reads_.TakeAny(&read) && !read.silent) {
       ready_.PushWork(read.id, Opcode::kRdmaRead, Status::kRemoteError);
     }

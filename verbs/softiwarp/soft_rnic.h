@@ -1,5 +1,5 @@
 // The embedded RNIC: iWARP (RDMAP over DDP over MPA) in user space on a TCP socket. These functions make its
-// connectors and queue pairs; link_calls.h has the system calls that it uses.
+// connectors and queue pairs. link_calls.h has the system calls that it uses.
 #ifndef SDP_VERBS_SOFTIWARP_SOFT_RNIC_H_
 #define SDP_VERBS_SOFTIWARP_SOFT_RNIC_H_
 
@@ -10,18 +10,18 @@
 
 namespace sdp::iwarp {
 
-// Connect is for the connecting side, Listen for the accepting side. `fd` is a connected TCP socket; it is
-// borrowed and never closed here. Its O_NONBLOCK flag is up to the owner: the set-up never blocks on it.
-// `private_data`: at most 508 bytes (512 in revision 1).
+// Begin a connection: Connect on the connecting side, Listen on the accepting side. `fd` is a connected TCP
+// socket; the owner keeps it, and this RNIC never closes it. The owner chooses its O_NONBLOCK flag: the
+// set-up never blocks on it. `private_data`: at most 508 bytes (512 in revision 1).
 std::unique_ptr<verbs::Connector> Connect(int fd, Bytes private_data, const verbs::QpOptions& qp,
                                           const SoftOptions& options, Time now);
 std::unique_ptr<verbs::Connector> Listen(int fd, const SoftOptions& options, Time now);
 
-// Returns a queue pair in the state that Portable::Freeze() of one of this RNIC's has returned, on the same
-// TCP connection: `fd` is any descriptor of it in any process. Bytes from anywhere are refused (nullptr) or
-// become a queue pair that is safe to use.
+// Returns a queue pair in the state that Portable::Freeze() of an embedded queue pair has returned, on the
+// same TCP connection. `fd` is any descriptor of it in any process. Returns nullptr for bytes that are no
+// frozen state. Any bytes that it accepts become a queue pair that is safe to use.
 std::unique_ptr<verbs::QueuePair> Thaw(int fd, Bytes frozen);
-// Returns a queue pair on `fd` that stands for one still to be thawed: nothing is posted.
+// Returns a queue pair on `fd` that stands for one still to be thawed; no work is posted.
 std::unique_ptr<verbs::QueuePair> Blank(int fd);
 
 }  // namespace sdp::iwarp

@@ -50,7 +50,7 @@ LinkResult TcpLink::Write(std::span<const iovec> parts, bool more) const {
     message.msg_iovlen = parts.size();
     result = Judge(calls.sendmsg(fd_, &message, flags));
   }
-  // TCP's send can be interrupted while it waits for memory; nothing was taken then.
+  // A signal can interrupt TCP's send while it waits for memory; the kernel took nothing then.
   if (result.kind == LinkResult::Kind::kInterrupted) result.kind = LinkResult::Kind::kWouldBlock;
   return result;
 }
@@ -78,8 +78,8 @@ void TcpLink::Abort() const {
   sockaddr nobody{};
   nobody.sa_family = AF_UNSPEC;
   if (calls.connect != nullptr && calls.connect(fd_, &nobody, sizeof nobody) == 0) return;
-  // A filter forbids it, or the kernel (Linux 6.4 to 6.6) refuses it while a thread sleeps in the link's
-  // read. SHUT_RD sends nothing: a FIN would look like an orderly end to the peer.
+  // A filter forbids this connect, or the kernel (Linux 6.4 to 6.6) refuses it while a thread sleeps in the
+  // link's read. SHUT_RD sends nothing: a FIN would look like an orderly end to the peer.
   const linger reset{.l_onoff = 1, .l_linger = 0};
   calls.setsockopt(fd_, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
   calls.shutdown(fd_, SHUT_RD);

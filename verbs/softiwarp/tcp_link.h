@@ -1,5 +1,5 @@
 // The TCP socket under a connection. Only TcpLink makes system calls on it, all through link_calls(). The
-// descriptor stays the owner's.
+// owner keeps the file descriptor.
 #ifndef SDP_VERBS_SOFTIWARP_TCP_LINK_H_
 #define SDP_VERBS_SOFTIWARP_TCP_LINK_H_
 
@@ -16,7 +16,7 @@ namespace sdp::iwarp {
 struct LinkResult {
   enum class Kind : uint8_t {
     kOk,
-    kWouldBlock,   // nothing there or no room; blocking: the socket's time-out passed
+    kWouldBlock,   // no data or no room; blocking: the socket's time-out passed
     kInterrupted,  // blocking only
     kEof,
     kError,  // error: the errno
@@ -35,33 +35,33 @@ class TcpLink {
   [[nodiscard]] int fd() const { return fd_; }
   void set_fd(int fd) { fd_ = fd; }
 
-  // One recv or recvmsg into at most kMaxParts parts.
+  // Calls recv or recvmsg once, for at most kMaxParts parts.
   static constexpr size_t kMaxParts = 160;
   LinkResult Read(std::span<const MutableBytes> parts, LinkWait wait) const;
-  // One send or sendmsg. It never blocks and never raises SIGPIPE. `more`: another write follows at once.
+  // Calls send or sendmsg once; never blocks and never raises SIGPIPE. `more`: another write follows at once.
   LinkResult Write(std::span<const iovec> parts, bool more = false) const;
-  // One sendfile. It blocks if the descriptor does, and raises SIGPIPE as the program's own sendfile would.
-  // kEof: the file ends there.
+  // Calls sendfile once. It blocks if the descriptor does, and raises SIGPIPE as the program's own sendfile
+  // would. kEof: the file ends there.
   LinkResult WriteFile(int file, off64_t offset, size_t size) const;
-  // The kernel acknowledges what has come now, and does not wait for data of ours to carry the
+  // Makes the kernel acknowledge the received data now, instead of waiting for our data to carry the
   // acknowledgement.
   void AcknowledgeAtOnce() const;
   // While `on`, the kernel holds back segments that are not full.
   void Cork(bool on) const;
-  // A FIN follows what is sent.
+  // Sends a FIN after the bytes already sent.
   void ShutdownWrite() const;
-  // What is unsent and unread is lost, the peer sees a reset, and a sleeping reader wakes. The descriptor is
-  // then that of a socket without a peer. If LinkCalls has no connect(), the reset is sent when the owner
-  // closes the descriptor.
+  // Resets the link: unsent and unread bytes are lost, the peer sees a reset, and a sleeping reader wakes.
+  // The descriptor then belongs to a socket without a peer. If LinkCalls has no connect(), or it fails, the
+  // kernel sends the reset when the owner closes the descriptor.
   void Abort() const;
-  // The path's segment size (EMSS), 0 when unknown.
+  // Returns the path's segment size (EMSS), 0 if unknown.
   [[nodiscard]] uint32_t SegmentSize() const;
 
  private:
   int fd_;
 };
 
-// Unpredictable bytes from the kernel.
+// Fills `out` with unpredictable bytes from the kernel.
 void FillRandom(MutableBytes out);
 
 }  // namespace sdp::iwarp

@@ -9,7 +9,7 @@
 namespace sdp::iwarp {
 namespace {
 
-// A shelf of idle chunks of one size. Each place is taken and filled with one atomic exchange.
+// A shelf of idle chunks of one size. One atomic exchange takes or fills a place.
 template <size_t kPlaces>
 class Shelf {
  public:
@@ -35,7 +35,7 @@ class Shelf {
   std::array<std::atomic<Chunk*>, kPlaces> places_{};
 };
 
-// What an idle process keeps: at most 512 KiB of small, 1 MiB of middle and 2 MiB of big chunks.
+// The most that an idle process keeps: 512 KiB of small, 1 MiB of middle and 2 MiB of big chunks.
 constinit Shelf<32> small_shelf;
 constinit Shelf<16> middle_shelf;
 constinit Shelf<8> big_shelf;

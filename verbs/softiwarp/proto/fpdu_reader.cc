@@ -47,7 +47,7 @@ bool FpduReader::Gather(std::byte* to, size_t wanted, Bytes* input) {
 }
 
 FpduReader::Step FpduReader::ReadHead(Bytes* input) {
-  // The first octet of the DDP header tells its size.
+  // The first octet of the DDP header determines its size.
   if (input->empty()) return Step::kNeedMore;
   if (!Gather(head_.data(), kMpaLengthSize + 1, input)) return Step::kNeedMore;
   const size_t header_size = DdpHeaderSize(head_[kMpaLengthSize]);
@@ -68,12 +68,12 @@ FpduReader::Step FpduReader::ReadTrailer(Bytes* input) {
   const uint32_t pad = PadSize(ulpdu_length_);
   if (!Gather(trailer_.data(), pad + kCrcSize, input)) return Step::kNeedMore;
   Cover(trailer_.data(), pad);
-  TakeMarkerIfDue();  // RFC 5044, 4.4: a marker right behind the pad counts to this FPDU
+  TakeMarkerIfDue();  // RFC 5044, 4.4: a marker directly after the pad belongs to this FPDU
   if (sieve_ != nullptr) marker_phase_.PassClean(kCrcSize);
   phase_ = Phase::kHead;
   have_ = 0;
   if (check_crc_ && !MatchesCrc32c(crc_, trailer_.data() + pad)) return Step::kBadCrc;
-  // RFC 5044, 8, error 3: only meaningful when the CRC is right.
+  // RFC 5044, 8, error 3: meaningful only if the CRC is right.
   if (marker_wrong_) return Step::kBadMarker;
   return Step::kEnd;
 }
@@ -96,7 +96,7 @@ void FpduReader::Cover(const std::byte* bytes, uint32_t n) {
 
 void FpduReader::TakeMarkerIfDue() {
   if (sieve_ == nullptr || marker_phase_.clean_left() > 0) return;
-  // A marker arrives before the clean bytes behind it, so it is there.
+  // A marker arrives before the clean bytes that follow it, so it is here.
   SDP_CHECK(!sieve_->markers().empty());
   const MarkerBytes marker = sieve_->markers().front();
   sieve_->markers().PopFront();
@@ -104,8 +104,8 @@ void FpduReader::TakeMarkerIfDue() {
   if (check_crc_) crc_ = ExtendCrc32c(crc_, marker);
   const uint32_t pointer = LoadBe<uint16_t>(marker.data() + 2) & ~3u;
   if (pointer != raw_offset_) marker_wrong_ = true;
-  // The marker before the length field belongs to the FPDU (its CRC) but lies in front of where the pointers
-  // count from.
+  // The marker before the length field belongs to the FPDU (its CRC), but lies before the point that the
+  // pointers count from.
   if (raw_offset_ > 0) raw_offset_ += kMarkerSize;
 }
 

@@ -1,4 +1,4 @@
-// The protocol's state as bytes and back: one function per class names each field once, for both directions
+// The protocol's state as bytes and back. One function per class names each field once, for both directions
 // (core/base/archive.h). State that follows from other state is not stored. A Reader's bytes may come from
 // anywhere, so every field that could make the thawed state unsafe is checked against the others.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_FREEZE_H_
@@ -16,7 +16,7 @@
 
 namespace sdp::iwarp {
 
-// Has access to the state of every part. No memory is registered, and no Read of ours is outstanding.
+// Frozen has access to the state of every part. No memory may be registered, and no Read of ours outstanding.
 struct Frozen {
   static constexpr uint32_t kLargestBuffer = 1u << 26;
 
@@ -69,11 +69,11 @@ struct Frozen {
     if (r.phase_ == Phase::kTrailer) ar.Require(r.have_ < r.trailer_size() && r.payload_left_ == 0);
   }
 
-  // The markers read and those that the reader is still to meet have to agree.
+  // The markers read and the markers that the reader still expects must agree.
   template <typename Archive>
   static void Visit(Archive& ar, MarkerSieve& s, const FpduReader& r) {
     ar.Number(s.phase_);
-    MarkerBytes begun{};  // a sleeping reader may be reading the rest into fresh_
+    MarkerBytes begun{};  // a sleeping reader's read may be filling the rest of fresh_
     if (s.phase_ < kMarkerSize) std::copy_n(s.fresh_[0].begin(), s.phase_, begun.begin());
     ar.Octets(begun);
     if constexpr (Archive::kReads) s.fresh_[0] = begun;
@@ -89,7 +89,7 @@ struct Frozen {
     if (!ar.ok()) return;
     using Phase = FpduReader::Phase;
     const size_t head = kMpaLengthSize + DdpHeaderSize(r.head_[kMpaLengthSize]);
-    const uint32_t passed = kCleanInterval - left;  // since the marker met last
+    const uint32_t passed = kCleanInterval - left;  // clean octets since the last marker
     const auto covered =
         static_cast<uint32_t>(r.phase_ == Phase::kHead ? 0 : head + r.payload_length_ - r.payload_left_);
     const uint32_t gathered = r.phase_ == Phase::kPayload ? 0 : r.have_;
@@ -98,7 +98,7 @@ struct Frozen {
     ar.Require(passed + gathered == s.markers_.size() * kCleanInterval + sieved);
   }
 
-  // `ended`: nothing will be read any more, so that only the counts matter.
+  // `ended`: no more bytes will be read, so that only the counts matter.
   template <typename Archive>
   static void Visit(Archive& ar, ReceiveStream& s, bool ended) {
     ar.Number(s.fpdus_);
@@ -126,7 +126,7 @@ struct Frozen {
     }
   }
 
-  // Judges the current segment again, which changes no state. Then come the bytes of its message.
+  // Judges the current segment again, which changes no state. Then reads the bytes of its message.
   static void Resume(Reader& ar, ReceiveStream& s) {
     const FpduReader& r = s.reader_;
     const uint32_t consumed = r.payload_length_ - r.payload_left_;
@@ -139,7 +139,7 @@ struct Frozen {
         s.place_ = judged->place;
         ar.Require(s.placement_.kind != Placement::Kind::kBody ||
                    s.body_size_ == std::min<size_t>(consumed, s.body_.size()));
-        // Only registered memory has a place, and there is none.
+        // Only registered memory has a place, and no memory is registered.
         ar.Require(s.placement_.kind != Placement::Kind::kPlace || r.payload_length_ == 0);
       } else {
         s.dropping_ = true;
@@ -204,7 +204,7 @@ struct Frozen {
     ar.Require(m.done == 0 || (m.done >= m.header_size && m.done < m.size));
   }
 
-  // Payload is copied: one run of bytes, wherever it lay.
+  // Payload is copied as one run of bytes, wherever it lay.
   template <typename Archive>
   static void Visit(Archive& ar, SendQueue& q) {
     auto count = static_cast<uint32_t>(q.messages_.size());
@@ -226,7 +226,7 @@ struct Frozen {
     ar.Number(q.fpdus_);
     if (!ar.ok()) return;
 
-    // What is left to send, told by the messages.
+    // Derive from the messages how many payload and header bytes are left to send.
     uint64_t payload = 0;
     uint64_t headers = 0;
     uint32_t begun = q.messages_.empty() ? 0 : q.messages_.front().done;
@@ -260,7 +260,8 @@ struct Frozen {
     }
   }
 
-  // A chunk's worth of `left` becomes payload of the queue's own. False: no memory.
+  // Turns up to kBigChunk bytes of `left` into payload that the queue owns. Returns false if memory is
+  // lacking.
   static bool Restore(SendQueue& q, Bytes* left) {
     const Bytes part = left->first(std::min<size_t>(left->size(), kBigChunk));
     Chunk* const chunk = TakeChunk(part.size());

@@ -9,9 +9,8 @@
 
 namespace sdp::iwarp {
 
-// A first-in, first-out queue without a fixed capacity: nothing is allocated until the first element,
-// capacity doubles on overload, and a burst's memory is freed when the ring is empty. The steady state
-// allocates nothing.
+// A first-in, first-out queue without a fixed capacity. The first element allocates, the capacity doubles on
+// overload, and a burst's memory is freed when the ring is empty. The steady state allocates nothing.
 template <typename T>
 class GrowingRing {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -30,7 +30,7 @@ bool MessageAssembler::Append(Chunk* chunk, Bytes bytes, uint32_t limit) {
 }
 
 bool MessageAssembler::StartSegment(uint32_t length, uint32_t limit, bool gather) {
-  // Larger buffers may have been posted since the gathering began.
+  // The owner may have posted larger buffers since the gathering began.
   if (gather_ != nullptr) return length <= gather_->capacity - gathered_ || Compact(limit);
   return !gather || Compact(limit);
 }

@@ -1,4 +1,4 @@
-// Collects the payload of one received Send: as pieces in the chunks they arrived in, or gathered into one
+// Collects the payload of one received Send: as pieces in the chunks where they arrived, or gathered into one
 // chunk when the link splits the message too finely.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_MESSAGE_ASSEMBLER_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_MESSAGE_ASSEMBLER_H_
@@ -26,32 +26,31 @@ struct AssembledMessage {
 
 class MessageAssembler {
  public:
-  // Takes chunks from `chunks`, which outlives this, and gives them back there.
+  // `chunks` supplies chunks and takes them back, and outlives this.
   explicit MessageAssembler(ChunkSet& chunks) : chunks_(chunks) {}
   MessageAssembler(const MessageAssembler&) = delete;
   MessageAssembler& operator=(const MessageAssembler&) = delete;
   ~MessageAssembler() { Drop(); }
 
-  // Adds payload that lies in `chunk`, and takes a reference to it. `limit`: what the message may grow to, at
-  // least its size with this segment. Returns false if there is no memory.
+  // Adds payload that lies in `chunk`, and takes a reference to it. `limit`: the size that the message may
+  // reach, at least its size with this segment. Returns false if memory is lacking.
   bool Append(Chunk* chunk, Bytes bytes, uint32_t limit);
-  // The next segment brings `length` bytes. `gather`: gathers the message from here on, with what came
-  // before. Returns false if there is no memory.
+  // Prepares for the next segment of `length` bytes. `gather`: gathers the message from here on, with earlier
+  // segments. Returns false if memory is lacking.
   bool StartSegment(uint32_t length, uint32_t limit, bool gather);
-  // Returns where the next payload bytes go while gathering: the caller puts them there, then calls
-  // HandlePlaced. Otherwise nullptr.
+  // While gathering, returns where the next payload bytes go: the caller puts them there, then calls
+  // HandlePlaced. Otherwise returns nullptr.
   [[nodiscard]] std::byte* gather_place() {
     return gather_ == nullptr ? nullptr : gather_->data() + gathered_;
   }
   void HandlePlaced(uint32_t n) { gathered_ += n; }
 
-  // Moves the message, which has `length` bytes and is complete, to memory of just its size. Returns false if
-  // there is no memory.
+  // Moves the complete message of `length` bytes to memory of its size. Returns false if memory is lacking.
   bool CopyOut(uint32_t length);
-  // The message is complete: returns the pieces with their references. The next message begins.
+  // Ends the complete message: returns the pieces with their references. The next message begins.
   AssembledMessage Finish();
   void Drop();
-  // The number of pieces in which the message lies so far.
+  // Returns the number of pieces that the message has so far.
   [[nodiscard]] size_t pieces() const { return gather_ != nullptr ? 1 : message_.count; }
 
  private:

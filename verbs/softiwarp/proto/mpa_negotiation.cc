@@ -12,7 +12,7 @@ namespace {
 constexpr uint8_t kLowestRevision = 1;
 constexpr uint8_t kHighestRevision = 2;
 
-// Ours, lowered to what the peer offers; kIrdOrdOpen leaves it to us.
+// Returns our limit, lowered to the peer's offer; kIrdOrdOpen leaves ours unchanged.
 uint16_t Lowered(uint16_t ours, uint16_t peers) {
   return peers == kIrdOrdOpen ? ours : std::min(ours, peers);
 }
@@ -37,7 +37,7 @@ MpaNegotiation::MpaNegotiation(const MpaOptions& options, Bytes private_data, ui
     if (options.peer_to_peer) {
       words_->peer_to_peer = true;
       words_->rtr_write = !options.rtr_by_read;
-      words_->rtr_read = agreement_.ord > 0;  // a Read that we may not send cannot be offered
+      words_->rtr_read = agreement_.ord > 0;  // with ORD 0 this side cannot offer a Read
     }
     request.words = words_;
   }
@@ -100,7 +100,8 @@ void MpaNegotiation::HandleRequest(const MpaFrame& frame) {
   agreement_.send_markers = frame.markers;
   words_ = frame.words;
   if (words_ && words_->peer_to_peer) {
-    // The peer says what it can, we choose; where it says nothing, a Write needs least of both.
+    // The peer offers kinds and this side chooses one. If the peer offers none, an RDMA Write asks least of
+    // both.
     if (words_->rtr_write) {
       agreement_.rtr = Rtr::kWrite;
     } else if (words_->rtr_read) {
@@ -125,7 +126,7 @@ void MpaNegotiation::Accept(Bytes private_data, uint16_t ird, uint16_t ord) {
   agreement_.ord = std::min(ord, static_cast<uint16_t>(kIrdOrdOpen - 1));
   if (words_) {
     agreement_.ord = Lowered(agreement_.ord, words_->ird);
-    // The peer's Reads need no more room than it asks for; its RTR may be one.
+    // The peer's Reads need no more room than it asks for. Its RTR may be a Read.
     agreement_.ird = Lowered(agreement_.ird, words_->ord);
     if (agreement_.rtr == Rtr::kRead) agreement_.ird = std::max<uint16_t>(agreement_.ird, 1);
     reply.words = MpaWords{.ird = agreement_.ird,

@@ -1,5 +1,6 @@
-// MPA's start-up as a state machine (RFC 5044, section 7.1; RFC 6581): one Request, one Reply, and the
-// agreement of both sides. Bytes and time come in, bytes go out; SoftConnector does the I/O.
+// MPA's start-up of one connection as a state machine (RFC 5044, section 7.1; RFC 6581): one Request, one
+// Reply, and the agreement of both sides. It takes bytes and time and returns bytes; SoftConnector does the
+// I/O.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_MPA_NEGOTIATION_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_MPA_NEGOTIATION_H_
 
@@ -43,7 +44,7 @@ enum class MpaState : uint8_t {
   kWaiting,      // for the peer's frame
   kRequested,    // responder: decide with Accept or Reject
   kEstablished,  // once output() is empty
-  kRejected,     // initiator: the peer rejected us. Responder: we rejected it, once output() is empty
+  kRejected,     // initiator: by the peer. Responder: by this side, once output() is empty
   kFailed,       // failure() says why
 };
 
@@ -56,8 +57,8 @@ class MpaNegotiation {
   MpaNegotiation(const MpaOptions& options, Time now);
 
   // --- inputs
-  // Bytes that came in. Bytes after the frame are an error, because the peer has to wait for our answer (RFC
-  // 5044, 7.1.2).
+  // Takes received bytes. Bytes after the frame are an error, because the peer has to wait for our answer
+  // (RFC 5044, 7.1.2).
   void HandleBytes(Bytes bytes);
   void HandleEof();
   void HandleTime(Time now);
@@ -68,24 +69,25 @@ class MpaNegotiation {
   void Reject(Bytes private_data);
 
   // --- outputs
-  // What is to be sent now.
+  // Returns the bytes to send now.
   [[nodiscard]] Bytes output() const { return Bytes(output_).subspan(sent_, output_size_ - sent_); }
   [[nodiscard]] Time deadline() const { return state_ == MpaState::kWaiting ? deadline_ : kNever; }
 
   // --- getters
   [[nodiscard]] MpaState state() const { return state_; }
-  // The most bytes that HandleBytes can still use. Read one more, to notice a peer that does not wait.
+  // Returns the most bytes that HandleBytes can still use. Read one more, to detect a peer that does not
+  // wait.
   [[nodiscard]] size_t input_room() const { return input_.size() - input_size_; }
-  // In kRequested and later.
+  // Valid in kRequested and later.
   [[nodiscard]] Bytes peer_private_data() const { return peer_private_data_; }
-  // In kRequested: valid but for ird and ord. In kEstablished: all.
+  // In kRequested all is valid except ird and ord. In kEstablished all is valid.
   [[nodiscard]] const MpaAgreement& agreement() const { return agreement_; }
-  // kFailed: the reason for people, and the Terminate that the peer should get (RFC 6581, section 8) before
-  // the link is closed.
+  // In kFailed: the reason for people, and the Terminate to send to the peer (RFC 6581, section 8) before the
+  // link is closed.
   [[nodiscard]] const std::string& failure() const { return failure_; }
   [[nodiscard]] const std::optional<TerminateCause>& terminate() const { return terminate_; }
-  // kFailed: a peer that speaks MPA as we do cannot have sent what came. False where the peer only left, or
-  // was silent.
+  // In kFailed: returns true if a peer with our MPA cannot have sent these bytes, false if the peer only left
+  // or stayed silent.
   [[nodiscard]] bool peer_is_wrong() const { return peer_is_wrong_; }
 
   [[nodiscard]] static size_t max_private_data(uint8_t revision) {

@@ -20,7 +20,7 @@ struct PendingRead {
 class ReadQueue {
  public:
   void Post(const PendingRead& read) { reads_.PushBack(read); }
-  // Returns the next request that may leave now, which counts as in flight from here on, or nullptr.
+  // Returns the next request that may leave now, or nullptr. The request counts as in flight from then on.
   const PendingRead* StartNext(uint16_t ord) {
     if (in_flight_ >= ord || in_flight_ == reads_.size()) return nullptr;
     return &reads_[in_flight_++];

@@ -1,5 +1,5 @@
-// The Private Buffers posted for Sends, as numbers: how many there are, and how large. They have no memory of
-// their own (receive_stream.h).
+// The Private Buffers posted for Sends, as numbers: their count and sizes. They have no memory of their own
+// (receive_stream.h).
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_RECEIVE_BUFFERS_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_RECEIVE_BUFFERS_H_
 
@@ -10,9 +10,8 @@
 
 namespace sdp::iwarp {
 
-// Buffers are used in the order posted. Sizes differ only while a resize (SDP 10.6) is under way, and a peer
-// that is told of the larger size may use it before the smaller buffers are gone: a message has to fit the
-// largest posted.
+// Buffers are used in the order posted. Sizes differ only during a resize (SDP 10.6). A peer that knows the
+// larger size may use it before the smaller buffers are gone, so a message must fit the largest posted.
 class ReceiveBuffers {
  public:
   explicit ReceiveBuffers(uint32_t size) : size_(size) {}
@@ -24,13 +23,13 @@ class ReceiveBuffers {
     runs_.back().count += count;
   }
   [[nodiscard]] bool empty() const { return runs_.empty(); }
-  // The longest message that is acceptable; 0 when none is posted.
+  // Returns the length of the longest acceptable message; 0 if no buffer is posted.
   [[nodiscard]] uint32_t limit() const {
     uint32_t largest = 0;
     for (size_t i = 0; i < runs_.size(); ++i) largest = std::max(largest, runs_[i].size);
     return largest;
   }
-  // A message takes the oldest one; not when empty().
+  // Uses the oldest buffer for a message; not when empty().
   void Consume() {
     if (--runs_.front().count == 0) runs_.PopFront();
   }

@@ -9,10 +9,10 @@
 namespace sdp::iwarp {
 namespace {
 
-// What is read into a chunk when what follows could be placed directly: enough to be woken and to know,
-// little to copy.
+// The size of a read into a chunk when the following bytes could be placed directly. That much wakes the
+// reader and shows what comes, and leaves little to copy.
 constexpr size_t kSip = 2048;
-// A chunk with less room than this is not read into any more, so that reads stay large.
+// Reads stop using a chunk with less room than this, so that they stay large.
 constexpr uint32_t kRoomInSmall = 2048;
 constexpr uint32_t kRoomInBig = 64 * 1024;
 constexpr size_t kBulkThreshold = 12 * 1024;
@@ -21,7 +21,7 @@ constexpr size_t kLongestPad = 3;
 constexpr size_t kLongestGap = kLongestPad + kCrcSize + kMpaLengthSize + kTaggedHeaderSize;
 // A message in several pieces, but no longer than this, is copied into one.
 constexpr uint32_t kShortMessage = 256;
-// Segments smaller than a message by more than this factor would not fit kMaxMessagePieces.
+// With segments smaller than the message by more than this factor, kMaxMessagePieces would not suffice.
 constexpr uint32_t kFinelySplit = kMaxMessagePieces - 1;
 
 }  // namespace
@@ -48,7 +48,7 @@ std::span<const MutableBytes> ReceiveStream::PrepareRead(ReadKind kind) {
   }
   const size_t wanted = ChunkBytesWanted(kind, message_over);
   if (!EnsureChunk(target_count_ / 2 * kLongestGap + wanted)) return {};
-  // Between the places: the end of a segment and the header of the next.
+  // The targets between the places hold the end of a segment and the header of the next.
   uint32_t at = fill_;
   uint32_t payload = reader_.payload_length();
   for (size_t i = 1; i < target_count_; i += 2) {
@@ -69,7 +69,7 @@ void ReceiveStream::HandleRead(size_t clean) {
   next_target_ = 0;
   read_left_ = clean;
   unparsed_ = Bytes(chunk_->data() + fill_, 0);
-  bool full = false;  // the last target, which is the chunk's
+  bool full = false;  // the last target, which lies in the chunk
   for (size_t i = 0; i < target_count_ && clean > 0; ++i) {
     const size_t n = std::min(clean, targets_[i].size());
     if (!direct_ || i % 2 == 1)
@@ -77,7 +77,7 @@ void ReceiveStream::HandleRead(size_t clean) {
     full = n == targets_[i].size() && n >= kBulkThreshold;
     clean -= n;
   }
-  // There is more: the call's next read is a large one already.
+  // More bytes wait, so the call's next read is already a large one.
   bulk_ = bulk_ || (full && !direct_);
 }
 
@@ -85,7 +85,7 @@ std::optional<ReceiveEvent> ReceiveStream::TakePart() {
   const MutableBytes target = targets_[next_target_];
   const size_t n = std::min(read_left_, target.size());
   if (direct_ && next_target_ % 2 == 1 && reader_.payload_left() > 0) {
-    return TakeBack();  // payload: it belongs where the next target is
+    return TakeBack();  // the bytes are payload that belongs to the next target
   } else if (!direct_ || next_target_ % 2 == 1) {
     unparsed_ = target.first(n);
   } else if (dropping_ || n > reader_.payload_left() || NextPlace() != target.data()) {
@@ -164,7 +164,7 @@ bool ReceiveStream::PollEvent(ReceiveEvent* out) {
 }
 
 void ReceiveStream::FinishReading(size_t total) {
-  if (total > 0) bulk_ = total >= kBulkThreshold;  // a look in vain says nothing
+  if (total > 0) bulk_ = total >= kBulkThreshold;  // a read without bytes says nothing about the size
   if (chunk_ != nullptr && chunk_->refs == 1) DropChunk();
 }
 
@@ -172,7 +172,8 @@ void ReceiveStream::Release(const Piece& piece) {
   Chunk* const chunk = piece.chunk;
   lent_ -= piece.length;
   chunks_.Unref(chunk);
-  // Only our own reference is left: an idle connection holds no chunk. While a read sleeps in it, it stays.
+  // If only our own reference is left, drop the chunk: an idle connection holds none. A sleeping read keeps
+  // it.
   const bool in_use = reading_ || read_left_ > 0 || !unparsed_.empty();
   if (chunk == chunk_ && chunk != nullptr && chunk->refs == 1 && !in_use) DropChunk();
 }
@@ -192,7 +193,7 @@ void ReceiveStream::HandleMove(STag stag, const std::byte* from, std::byte* to) 
 }
 
 MutableBytes ReceiveStream::DirectTarget(ReadKind kind) {
-  // With CRC nothing is placed before the FPDU has been checked.
+  // With CRC no payload is placed before the FPDU has been checked.
   const uint32_t left = reader_.payload_left();
   if (options_.crc || dropping_ || left < options_.worth_placing || kind == ReadKind::kSleeping) return {};
   if (kind == ReadKind::kSleepingOwner && placement_.kind != Placement::Kind::kPlace) return {};
@@ -259,7 +260,7 @@ std::optional<ReceiveEvent> ReceiveStream::BeginSegment() {
     placement_ = {};
     dropping_ = true;
     if (!options_.crc) return Report(std::move(judged.error()));
-    // A damaged header would be blamed on the peer: the CRC speaks first.
+    // A damaged header would be blamed on the peer, so the CRC is checked first.
     verdict_ = std::move(judged.error());
     return std::nullopt;
   }

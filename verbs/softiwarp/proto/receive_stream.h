@@ -1,13 +1,14 @@
-// The receiving half of a connection without its socket: says where the next bytes from TCP go, takes them
-// apart, places tagged payload, and reports what happened.
+// The receiving half of one connection without its socket. ReceiveStream says where the next bytes from TCP
+// go, takes them apart, places tagged payload, and reports events. The QueuePair's owner serialises all
+// calls.
 //
 // Chunks: bytes are read into a chunk, and Sends are lent out as pieces of it. Payload is read straight into
-// its place if that is known while the payload is still in TCP. Between reads, a stream with nothing
-// unfinished holds no chunk.
+// its place if its place is known while the payload is still in TCP. Between reads, a stream without an
+// incomplete message holds no chunk.
 //
-// Looking ahead: one read takes several segments of an RDMA Read Response. Each payload goes where it belongs
-// if the segments to come are as long as the one before. If they are not, what was read is taken back and
-// parsed like any other bytes.
+// Looking ahead: one read takes several segments of an RDMA Read Response. Each payload goes to its place if
+// the next segments are as long as the one before. If they are not, the bytes read are taken back and parsed
+// like any other bytes.
 //
 // Copying out: small messages among much other data would pin whole chunks. Such a peer's messages are copied
 // to memory of their size.
@@ -36,7 +37,7 @@ struct ReceiveOptions {
   bool markers = false;
   bool rtr_send = false;  // the peer's first Send is its RTR
   uint16_t ird = 0;
-  // A smaller payload is copied, because a target of its own costs more.
+  // A smaller payload is copied, because a separate target would cost more.
   uint32_t worth_placing = 4096;
 };
 
@@ -48,7 +49,7 @@ struct OutOfMemory {};
 using ReceiveEvent = std::variant<ReceivedMessage, segment::ReadWanted, segment::ReadDone,
                                   segment::Terminated, Violation, OutOfMemory>;
 
-// What happens during the read that is prepared, and so which memory may be its target.
+// What may happen during the prepared read, and so which memory may be its target.
 enum class ReadKind : uint8_t {
   kAtOnce,         // no other call on the connection: registered memory stays
   kSleeping,       // other calls may come, and deregister memory: only chunks are targets
@@ -57,53 +58,53 @@ enum class ReadKind : uint8_t {
 
 class ReceiveStream {
  public:
-  // The most segments that one read may bring after the current one.
+  // The most segments after the current one that one read may bring.
   static constexpr size_t kMostAhead = 7;
   static constexpr size_t kMaxTargets = 2 + 2 * kMostAhead;
-  // The most memory that may be held for few bytes lent.
+  // The most memory that may be held while few bytes are lent.
   static constexpr uint64_t kFreeMemory = 2 * kBigChunk;
 
   ReceiveStream(const ReceiveOptions& options, StagTable& stags, ReceiveBuffers& buffers, ReadQueue& reads);
   ReceiveStream(const ReceiveStream&) = delete;
   ReceiveStream& operator=(const ReceiveStream&) = delete;
 
-  // Returns where the next bytes of the stream go (clean of markers), valid until HandleRead; nothing if
-  // there is no memory.
+  // Returns where the next bytes of the stream go (clean of markers), valid until HandleRead. Returns an
+  // empty span if memory is lacking.
   std::span<const MutableBytes> PrepareRead(ReadKind kind);
-  // `clean` bytes are in the targets, which are given up.
+  // Takes `clean` bytes that were read into the targets, and gives the targets up.
   void HandleRead(size_t clean);
-  // Returns false when all bytes are used up, or after an error (Violation, Terminated, OutOfMemory), which
-  // nothing follows.
+  // Returns false when all bytes are used up. An error (Violation, Terminated, OutOfMemory) is the last
+  // event.
   bool PollEvent(ReceiveEvent* out);
-  // The owner's reading call is over, with `total` bytes. Frees a chunk that is not needed, and decides the
-  // size of the next one.
+  // Ends the owner's reading call, which has read `total` bytes. Frees a chunk that is not needed, and
+  // decides the size of the next one.
   void FinishReading(size_t total);
-  // A piece of a lent message is given back.
+  // Takes back a piece of a lent message.
   void Release(const Piece& piece);
 
-  // The memory behind `stag` is the caller's again. What was to be placed there is dropped, and answered as a
-  // violation.
+  // Gives the memory behind `stag` back to the caller. Payload still to be placed there is dropped, and
+  // answered as a violation.
   void HandleDeregister(STag stag);
-  // The region has moved from `from` to `to`: placing goes on there.
+  // Notes that the region has moved from `from` to `to`; placing continues at `to`.
   void HandleMove(STag stag, const std::byte* from, std::byte* to);
   void HandleReadResponseSent() { judge_.HandleReadResponseSent(); }
 
   [[nodiscard]] const ReceiveOptions& options() const { return options_; }
-  // Bytes to the end of the FPDU whose payload is being read; 0: none is.
+  // Returns the bytes to the end of the FPDU whose payload is being read; 0 if there is none.
   [[nodiscard]] uint32_t segment_left() const {
     return reader_.payload_left() > 0 ? reader_.payload_left() + reader_.trailer_size() : 0;
   }
-  // Between PrepareRead and HandleRead.
+  // Returns true between PrepareRead and HandleRead.
   [[nodiscard]] bool reading() const { return reading_; }
   [[nodiscard]] MarkerSieve* sieve() { return sieve_.get(); }
   [[nodiscard]] bool at_boundary() const { return reader_.at_boundary() && judge_.message_offset() == 0; }
   [[nodiscard]] uint64_t fpdus() const { return fpdus_; }
   [[nodiscard]] uint64_t placed() const { return placed_; }
-  // Memory in use, lent messages included. Whatever the peer sends: at most kFreeMemory, three times the most
-  // bytes that were ever lent at once, and what one read and one incomplete message need.
+  // Returns the memory in use, including lent messages. Whatever the peer sends, it is at most kFreeMemory,
+  // plus three times the most bytes ever lent at once, plus the needs of one read and one incomplete message.
   [[nodiscard]] uint64_t memory() const { return chunks_.bytes(); }
-  // The next payload can be read straight into its place, but not during a sleep of that kind. So a read that
-  // does not sleep comes first.
+  // Returns true if the next payload can be read straight into its place, but not during a sleep of that
+  // kind. Then a read that does not sleep should come first.
   [[nodiscard]] bool worth_a_look(ReadKind sleep) {
     return !DirectTarget(ReadKind::kAtOnce).empty() && DirectTarget(sleep).empty();
   }
@@ -112,18 +113,18 @@ class ReceiveStream {
   friend struct Frozen;
   [[nodiscard]] bool crowded() const { return chunks_.bytes() > kFreeMemory + 3 * lent_; }
   [[nodiscard]] MutableBytes DirectTarget(ReadKind kind);
-  // Returns where the next payload byte goes, or nullptr for a chunk.
+  // Returns where the next payload byte goes; nullptr if it goes to a chunk.
   [[nodiscard]] std::byte* NextPlace();
   // Adds targets for the payload of the segments after the current one, whose own payload ends at `place`.
   // Returns false if more of the message may follow.
   bool LookAhead(std::byte* place);
-  // The size of the last target. `message_over`: no more of the current message is expected in it.
+  // Returns the size of the last target. `message_over`: it expects no more of the current message.
   [[nodiscard]] size_t ChunkBytesWanted(ReadKind kind, bool message_over) const;
   bool EnsureChunk(size_t wanted);
   void DropChunk();
-  // Continues with the next target that was read into: its bytes are placed, or become unparsed_.
+  // Continues with the next target that was read into: places its bytes, or makes them unparsed_.
   std::optional<ReceiveEvent> TakePart();
-  // The segments did not come as expected: the rest of what was read becomes unparsed_.
+  // Handles segments that did not come as expected: makes the rest of the bytes read unparsed_.
   std::optional<ReceiveEvent> TakeBack();
 
   std::optional<ReceiveEvent> BeginSegment();
@@ -142,22 +143,22 @@ class ReceiveStream {
   ChunkSet chunks_;
   MessageAssembler message_;
 
-  Chunk* chunk_ = nullptr;  // what is read into now; holds a reference
+  Chunk* chunk_ = nullptr;  // the chunk of the current read; holds a reference
   uint32_t fill_ = 0;
   bool reading_ = false;  // between PrepareRead and HandleRead
-  bool bulk_ = false;     // the last reading call brought much
+  bool bulk_ = false;     // the last reading call brought many bytes
   std::array<MutableBytes, kMaxTargets> targets_{};
   size_t target_count_ = 0;
   bool direct_ = false;     // every other target, from the first on, is not in the chunk
-  size_t next_target_ = 0;  // of those that were read into
-  size_t read_left_ = 0;    // bytes in them that were not handed on
+  size_t next_target_ = 0;  // among the targets that were read into
+  size_t read_left_ = 0;    // bytes in them that were not handed on yet
   Bytes unparsed_{};        // in chunk_
 
-  // The segment under way.
+  // The current segment.
   DdpHeader header_;
   Placement placement_;
   std::byte* place_ = nullptr;        // kPlace: where the next payload byte goes
-  bool dropping_ = false;             // its payload is not wanted any more
+  bool dropping_ = false;             // its payload is no longer wanted
   std::optional<Violation> verdict_;  // found before the FPDU was known to be valid
   uint32_t limit_ = 0;
   std::vector<Piece> held_;  // with CRC: tagged payload that waits for the check
@@ -167,7 +168,7 @@ class ReceiveStream {
   bool failed_ = false;
   uint64_t fpdus_ = 0;
   uint64_t placed_ = 0;
-  uint64_t lent_ = 0;  // bytes of messages that are not released
+  uint64_t lent_ = 0;  // bytes of lent messages
 };
 
 }  // namespace sdp::iwarp

@@ -26,7 +26,7 @@ std::string DescribeRange(const DdpHeader& h, uint64_t to, uint32_t length, STag
                 length, static_cast<unsigned long long>(to), stag.value());
 }
 
-// RFC 5041 has no code for missing rights: to a peer without them the STag is as good as invalid.
+// RFC 5041 has no code for missing rights, so a peer without them gets "invalid STag".
 const TerminateCause& TaggedCause(AccessError error) {
   switch (error) {
     case AccessError::kBounds:
@@ -82,7 +82,7 @@ Result<Placement, Violation> SegmentJudge::HandleHeader(const DdpHeader& h, uint
     return refuse(h.tagged ? cause::kTaggedVersion : cause::kUntaggedVersion, Format("DV %u", h.ddp_version));
   }
   if (!h.tagged && h.queue >= kQueueCount) return refuse(cause::kInvalidQueue, Format("QN %u", h.queue));
-  // RFC 5040, 4.1: 0 is what RDMAC peers send, and valid.
+  // RFC 5040, 4.1: version 0 is valid; RDMAC peers send it.
   if (h.rdmap_version > kRdmapVersion) return refuse(cause::kRdmapVersion, Format("RV %u", h.rdmap_version));
   const OpcodeInfo* info = FindOpcode(h.opcode);
   if (info == nullptr) return refuse(cause::kUnexpectedOpcode, Format("opcode %u is reserved", h.opcode));
@@ -129,7 +129,7 @@ Result<Placement, Violation> SegmentJudge::JudgeSend(const DdpHeader& h, uint32_
 }
 
 Result<Placement, Violation> SegmentJudge::JudgeWrite(const DdpHeader& h, uint32_t length) const {
-  // RFC 5041, 5.2: STag and TO of a zero-length tagged message are not checked.
+  // RFC 5041, 5.2: the STag and TO of a zero-length tagged message are not checked.
   if (length == 0) return Placement{.kind = Placement::Kind::kPlace};
   const auto place = stags_.Access(h.stag, h.to, length, Rights::kRemoteWrite);
   if (!place)
@@ -219,8 +219,8 @@ Result<SegmentOutcome, Violation> SegmentJudge::FinishSend(const DdpHeader& h, u
   const OpcodeInfo& info = InfoOf(static_cast<RdmapOpcode>(h.opcode));
   end.solicited = info.solicited;
   if (info.invalidates) {
-    // RFC 5040, 5.3: what is not associated with the stream cannot be invalidated; nor can what is not open
-    // to the peer.
+    // RFC 5040, 5.3: the peer can invalidate only an STag associated with the stream. This RNIC also requires
+    // that the region is open to the peer.
     if (!stags_.InvalidateByPeer(h.stag)) {
       return unexpected(
           MakeViolation(cause::kCannotInvalidate, h, length, Format("STag 0x%08x", h.stag.value())));

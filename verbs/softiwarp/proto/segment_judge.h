@@ -1,6 +1,6 @@
-// Judges each received DDP segment by the rules of DDP and RDMAP (RFC 5041, section 7; RFC 5040, sections 5
-// and 7.2) and says where its payload goes. Judging changes no state. A segment takes effect in
-// HandleSegment(), after MPA has found it valid.
+// Judges each received DDP segment of one connection by the rules of DDP and RDMAP (RFC 5041, section 7; RFC
+// 5040, sections 5 and 7.2), and says where its payload goes. Judging changes no state. A segment takes
+// effect in HandleSegment(), after MPA has found it valid.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_SEGMENT_JUDGE_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_SEGMENT_JUDGE_H_
 
@@ -20,7 +20,7 @@
 
 namespace sdp::iwarp {
 
-// The peer broke a rule: what to answer, and what to tell people.
+// A broken rule of the peer's: what to answer, and the text for people.
 struct Violation {
   TerminateMessage answer;
   std::string text;
@@ -37,7 +37,7 @@ struct Placement {
   std::byte* place = nullptr;
 };
 
-// What a valid segment means.
+// The meaning of a valid segment.
 namespace segment {
 struct None {};
 struct MessageEnd {  // a Send is complete
@@ -64,27 +64,28 @@ using SegmentOutcome = std::variant<segment::None, segment::MessageEnd, segment:
 
 class SegmentJudge {
  public:
-  // The references outlive this. `ird`: the peer's Reads that may be outstanding. `rtr_send`: the peer's
-  // first Send is its RTR.
+  // The references outlive this. `ird`: how many of the peer's Reads may be outstanding. `rtr_send`: the
+  // peer's first Send is its RTR.
   SegmentJudge(StagTable& stags, ReceiveBuffers& buffers, ReadQueue& reads, uint16_t ird, bool rtr_send)
       : stags_(stags), buffers_(buffers), reads_(reads), ird_(ird), rtr_send_(rtr_send) {}
 
-  // The header of the next segment and how much payload follows it.
+  // Judges the header of the next segment, which `payload_length` bytes of payload follow.
   Result<Placement, Violation> HandleHeader(const DdpHeader& header, uint32_t payload_length);
-  // That segment is complete and valid. `body`: the payload of a kBody segment, at most kMaxTerminateSize of
-  // it.
+  // Gives effect to that segment, which is complete and valid. `body`: the payload of a kBody segment, at
+  // most kMaxTerminateSize bytes of it.
   Result<SegmentOutcome, Violation> HandleSegment(const DdpHeader& header, uint32_t payload_length,
                                                   Bytes body);
 
-  // A tagged message may begin with the next segment. `current`: the header of the segment before it, nullptr
-  // if that is complete.
+  // Returns true if a tagged message may begin with the next segment. `current`: the header of the segment
+  // before it, nullptr if that one is complete.
   [[nodiscard]] bool ExpectsPlacement(const DdpHeader* current) const;
-  // How many bytes of its tagged message will certainly follow a segment of `length` bytes, which was judged
-  // and is not the last. 0 for a Write, whose length is not known: memory beyond it must not change.
+  // Returns how many bytes of the tagged message will certainly follow a segment of `length` bytes, which was
+  // judged and is not the last. Returns 0 for a Write, whose length is unknown: memory beyond it must not
+  // change.
   [[nodiscard]] uint64_t RoomBehind(const DdpHeader& header, uint32_t length) const;
-  // A Read Response has been handed to the link: the peer may ask for another.
+  // Notes that a Read Response was handed to the link: the peer may request another.
   void HandleReadResponseSent() { --reads_wanted_; }
-  // Bytes of the current Send that came with earlier segments.
+  // Returns the bytes of the current Send that came with earlier segments.
   [[nodiscard]] uint32_t message_offset() const { return message_offset_; }
 
  private:

@@ -1,4 +1,4 @@
-// What one system call sends: ranges of bytes, and the headers and short payloads that they point to.
+// What one system call sends: ranges of bytes, and the headers and short payloads that the ranges point to.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_SEND_BATCH_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_SEND_BATCH_H_
 
@@ -20,7 +20,7 @@ inline constexpr size_t kMaxUlpHeader = 64;
 inline constexpr size_t kMaxPrefix = kMpaLengthSize + kUntaggedHeaderSize + kMaxUlpHeader;
 inline constexpr size_t kMaxTrailer = 3 + kCrcSize;
 
-// One FPDU on its way out. Its payload lies in the send queue's list of payload.
+// One outgoing FPDU. The send queue's list of payload has its payload.
 struct Frame {
   std::array<std::byte, kMaxPrefix> prefix;
   std::array<std::byte, kMaxTrailer> trailer;
@@ -28,24 +28,24 @@ struct Frame {
   uint8_t trailer_size;
   uint16_t marker_phase;  // the clean position of its first octet, modulo kCleanInterval
   uint32_t payload_size;
-  uint32_t payload_gone;  // of it, what has left the list because the link has it
-  uint32_t message_size;  // bytes of the message it carries: ULP header and payload
+  uint32_t payload_gone;  // the part that has left the list because the link took it
+  uint32_t message_size;  // bytes of the message in this frame: ULP header and payload
   uint32_t raw_size;      // on the link, markers included
   uint32_t raw_sent;
-  bool last;  // of its message
+  bool last;  // the last frame of its message
 
   [[nodiscard]] uint32_t clean_size() const { return prefix_size + payload_size + trailer_size; }
 };
 
-// Lives on the stack of the sending call; a frame that was sent in part is copied out of it.
+// A SendBatch lives on the stack of the sending call. A frame that was sent in part is copied out of it.
 class SendBatch {
  public:
-  // The arrays are not initialised: counts say what is in them.
+  // The arrays are not initialised: the counts show how much of them is in use.
   SendBatch() {}
   static constexpr size_t kMaxFrames = 48;
   static constexpr size_t kMaxParts = 160;
 
-  // In the shape that sendmsg takes. Nothing writes through it.
+  // Returns the ranges in sendmsg's form. No call writes through them.
   [[nodiscard]] std::span<const iovec> parts() const { return std::span(parts_).first(part_count_); }
   [[nodiscard]] size_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
@@ -54,10 +54,10 @@ class SendBatch {
   friend class SendQueue;
   static constexpr size_t kArena = 8 * 1024;
   // A payload of up to this size is copied next to its header. That costs less than a range of its own, and a
-  // message alone is then a plain send.
+  // single message then needs only a plain send.
   static constexpr size_t kInline = 1024;
 
-  // False: no room.
+  // Return false if there is no room.
   bool AddReference(Bytes bytes) {
     if (bytes.empty()) return true;
     if (part_count_ > 0) {

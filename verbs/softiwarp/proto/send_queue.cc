@@ -12,11 +12,11 @@
 namespace sdp::iwarp {
 namespace {
 
-// Below this much room another frame is not begun in a batch: prefix, inline payload, trailer and markers
-// have to fit.
+// BuildBatch begins no further frame with less room than this in the arena: prefix, inline payload, trailer
+// and markers have to fit.
 constexpr size_t kArenaReserve = 1536;
 
-// How many clean octets the first `raw` ones of a frame contain.
+// Returns how many clean octets the first `raw` octets of a frame contain.
 uint32_t CleanIn(uint32_t phase, uint32_t raw) {
   uint32_t clean = 0;
   while (raw > 0) {
@@ -123,7 +123,7 @@ void SendQueue::MakeFrame(const Message& m, uint32_t offset, Cursor cursor, uint
   f->trailer_size = static_cast<uint8_t>(pad + kCrcSize);
   f->raw_size = f->clean_size() + (options_.markers ? kMarkerSize * MarkersIn(phase, f->clean_size()) : 0);
   if (!options_.crc) return;
-  // Everything but the field itself, which comes last.
+  // The CRC covers everything except the field itself, which comes last.
   uint32_t crc = kCrcStart;
   uint32_t left = f->raw_size - kCrcSize;
   Walk(*f, &cursor, [&](Bytes run, bool) {
@@ -135,8 +135,8 @@ void SendQueue::MakeFrame(const Message& m, uint32_t offset, Cursor cursor, uint
   StoreCrc32c(crc, f->trailer.data() + pad);
 }
 
-// Calls fn(run, is_payload) for each run of octets of the frame in order, markers included, leaving out
-// payload that is gone. The cursor moves over the frame's payload. Stops when fn returns false.
+// Calls fn(run, is_payload) for each run of octets of the frame in order, including markers, without payload
+// that is gone. The cursor moves over the frame's payload. Stops and returns false when fn returns false.
 template <typename Fn>
 bool SendQueue::Walk(const Frame& f, Cursor* cursor, Fn&& fn) const {
   uint32_t phase = f.marker_phase;
@@ -160,7 +160,7 @@ bool SendQueue::Walk(const Frame& f, Cursor* cursor, Fn&& fn) const {
   };
   if (!pass(Bytes(f.prefix).first(f.prefix_size), false)) return false;
   if (f.payload_gone > 0) {
-    // Counted, not touched: the link has these octets, their memory may be somebody's again.
+    // Counted but not read: the link has these octets, and their memory may have another owner.
     static constexpr std::byte kNowhere{};
     for (uint32_t gone = f.payload_gone; gone > 0;) {
       const uint32_t n = options_.markers ? std::min(gone, kCleanInterval - phase) : gone;
@@ -205,7 +205,7 @@ void SendQueue::HandleSent(const SendBatch& batch, size_t raw) {
       continue;
     }
     if (raw == 0 && frame.raw_sent == 0) return;
-    // Begun, not finished.
+    // The link has a part of this frame.
     if (!has_partial_)
       marker_phase_ = static_cast<uint16_t>((frame.marker_phase + frame.clean_size()) % kCleanInterval);
     if (!has_partial_ || i > 0) partial_ = frame;
@@ -307,8 +307,7 @@ bool SendQueue::CopyOut(Payload* payload) {
 }
 
 void SendQueue::Terminate(Bytes terminate) {
-  // What the link has of the frame under way must be completed, or the Terminate would not be found behind
-  // it.
+  // Complete the frame that the link has in part; otherwise the peer would not find the Terminate after it.
   const uint32_t kept = has_partial_ ? partial_.payload_size - partial_.payload_gone : 0;
   size_t entries = 0;
   for (uint32_t left = kept; left > 0; ++entries) {

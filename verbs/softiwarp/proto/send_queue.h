@@ -1,7 +1,7 @@
-// The sending half of a connection without its socket: messages come in, and FPDUs go out as ranges of bytes
-// for few large system calls.
+// The sending half of one connection without its socket: messages come in, and FPDUs go out as ranges of
+// bytes for few large system calls. The QueuePair's owner serialises all calls.
 //
-// Nothing is framed before it is sent. A message waits as its header and references to its payload, and is
+// No message is framed before it is sent. A message waits as its header and references to its payload, and is
 // cut into segments (RFC 5041, section 5.2) when a batch is made. Only a frame that the link has taken in
 // part is kept as a frame.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_SEND_QUEUE_H_
@@ -21,29 +21,29 @@
 namespace sdp::iwarp {
 
 struct SendOptions {
-  bool crc = false;  // compute it; otherwise the field is zero
+  bool crc = false;  // compute the CRC; otherwise the field is zero
   bool markers = false;
   uint32_t max_ulpdu = kMaxSentUlpdu;  // at least 128
 };
 
-// A message to send. Untagged ones get their MSN here.
+// A message to send. Post() gives an untagged message its MSN.
 struct OutgoingMessage {
   WorkId id{};
   bool signaled = false;
-  bool silent = false;  // its end is not reported, good or bad
+  bool silent = false;  // neither success nor failure is reported
   RdmapOpcode opcode = RdmapOpcode::kSend;
-  STag stag{};      // tagged: where to; Send with Invalidate: what
+  STag stag{};      // tagged: the sink's STag; Send with Invalidate: the STag to invalidate
   uint64_t to = 0;  // tagged
   Bytes header{};   // at most kMaxUlpHeader; copied
   std::span<const Bytes> payload{};
-  STag source{};  // payload is registered memory under this STag (Read Response); otherwise it is borrowed
+  STag source{};  // if set, the payload is registered memory under this STag; otherwise it is borrowed
 };
 
-// A message that is over. Reported are signaled work, Read Responses and whatever failed.
+// A finished message. Signaled work, Read Responses and all failures are reported, except of silent messages.
 struct SendDone {
   WorkId id{};
   RdmapOpcode opcode = RdmapOpcode::kSend;
-  bool flushed = false;  // not (completely) sent
+  bool flushed = false;  // not sent, or not completely
 };
 
 class SendQueue {
@@ -54,8 +54,8 @@ class SendQueue {
   ~SendQueue() { Abandon(); }
 
   void Post(const OutgoingMessage& message);
-  // Until it is null again, borrowed payload may lie in `unread`. Not with CRC or markers. Batches refer to
-  // it, Detach reads it.
+  // Lets borrowed payload lie in `unread`, until it is set to null. Not with CRC or markers. Batches refer to
+  // this payload, and Detach reads it.
   void set_unread(const UnreadPayload* unread) { unread_ = unread; }
   [[nodiscard]] const SendOptions& options() const { return options_; }
   [[nodiscard]] size_t size() const { return messages_.size(); }
@@ -63,21 +63,21 @@ class SendQueue {
   [[nodiscard]] uint64_t unsent_bytes() const { return unsent_; }
   [[nodiscard]] uint64_t fpdus() const { return fpdus_; }
 
-  // Fills `batch` with what is next to be sent, and takes nothing off the queue. The batch is valid until the
+  // Fills `batch` with the next bytes to send, and takes nothing off the queue. The batch is valid until the
   // next call of any other method.
   void BuildBatch(SendBatch* batch);
-  // The link took the first `raw` bytes of the batch.
+  // Notes that the link took the first `raw` bytes of the batch.
   void HandleSent(const SendBatch& batch, size_t raw);
   bool PollDone(SendDone* out);
 
-  // Copies borrowed payload and returns how many bytes. Afterwards no memory of the poster is referenced.
-  // Sets *failed if there is no memory or the payload cannot be read: then the stream cannot go on.
+  // Copies borrowed payload and returns how many bytes. Afterwards the queue references no memory of the
+  // poster. Sets *failed if memory is lacking or the payload cannot be read; the stream cannot continue then.
   uint64_t Detach(bool* failed);
-  // Copies what is still to be sent of the memory under `source`, which may not be read any more.
+  // Copies the unsent bytes of the memory under `source`, because the queue may not read it any more.
   uint64_t DetachSource(STag source, bool* failed);
 
-  // Flushes every message that has not begun, and completes a frame that the link has in part. `terminate`
-  // follows as the last message (RFC 5040, section 5.4).
+  // Flushes every message that has not begun, and completes a frame that the link has in part. `terminate` is
+  // then the last message (RFC 5040, section 5.4).
   void Terminate(Bytes terminate);
   // Flushes every message.
   void Abandon();
@@ -90,7 +90,7 @@ class SendQueue {
     STag stag;
     uint32_t msn;
     uint32_t size;  // header and payload
-    uint32_t done;  // bytes of it in frames that have left
+    uint32_t done;  // bytes in frames that have left
     RdmapOpcode opcode;
     uint8_t header_size;
     bool signaled;
@@ -99,7 +99,7 @@ class SendQueue {
   };
   struct Payload {
     const std::byte* data;
-    Chunk* chunk;  // holds a reference: a copy of ours
+    Chunk* chunk;  // holds a reference if the bytes are a copy of ours
     uint32_t length;
     bool borrowed;
     STag source;
@@ -111,13 +111,13 @@ class SendQueue {
   };
 
   void MakeFrame(const Message& message, uint32_t offset, Cursor cursor, uint16_t phase, Frame* frame);
-  // Adds the frame's bytes from raw_sent on; false when the batch is full before its end.
+  // Adds the frame's bytes from raw_sent on; returns false if the batch is full before its end.
   bool AddFrame(const Frame& frame, Cursor* cursor, SendBatch* batch);
   template <typename Fn>
   bool Walk(const Frame& frame, Cursor* cursor, Fn&& fn) const;
   void CompleteFrame(const Frame& frame);
   void Trim(uint32_t payload_bytes);
-  // How much of the frame's payload is among its octets up to raw_sent.
+  // Returns how many payload bytes are among the frame's octets up to raw_sent.
   [[nodiscard]] uint32_t PayloadSent(const Frame& frame) const;
   bool CopyOut(Payload* payload);
   void Report(const Message& message, bool flushed);
@@ -128,12 +128,12 @@ class SendQueue {
   const SendOptions options_;
   const UnreadPayload* unread_ = nullptr;
   GrowingRing<Message> messages_;
-  GrowingRing<Payload> payload_;  // of all messages in order, what has not left
+  GrowingRing<Payload> payload_;  // the unsent payload of all messages, in order
   GrowingRing<SendDone> done_;
   Frame partial_;  // the frame that has left in part
   bool has_partial_ = false;
-  uint16_t marker_phase_ =
-      0;  // clean position, modulo kCleanInterval, behind all complete frames and partial_
+  // The clean position, modulo kCleanInterval, after all complete frames and partial_.
+  uint16_t marker_phase_ = 0;
   uint32_t next_msn_[kQueueCount] = {1, 1, 1};
   uint64_t unsent_ = 0;
   uint64_t fpdus_ = 0;

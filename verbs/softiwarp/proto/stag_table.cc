@@ -29,7 +29,7 @@ std::optional<STag> StagTable::Register(MutableBytes memory, Rights rights) {
       drawn_ = 0;
     }
     random = pool_[drawn_++] & ~kSlotMask;
-    // Never 0, which peers use for "none", and never what this slot was called last.
+    // The STag is never 0, which peers use for "none", and never this slot's last STag.
   } while (random == 0 || (random | index) == slot->stag);
   *slot = {.stag = random | index,
            .length = static_cast<uint32_t>(memory.size()),

@@ -14,38 +14,40 @@
 
 namespace sdp::iwarp {
 
-// Why an access is refused; each layer has codes of its own for these.
+// Why an access is refused. DDP and RDMAP each have codes of their own for these.
 enum class AccessError : uint8_t { kInvalidSTag, kBounds, kRights, kToWrap };
 
 enum class Rights : uint8_t { kLocal = 0, kRemoteRead = 1, kRemoteWrite = 2, kRemoteReadWrite = 3 };
 
-// An STag is a slot number and random bits above it: sparse, unpredictable, and never valid on another
-// connection, because each QueuePair has a table of its own.
+// An STag consists of a slot number and random bits above it. STags are sparse and unpredictable. An STag is
+// never valid on another connection, because each QueuePair has a table of its own.
 class StagTable {
  public:
   // Fills memory with unpredictable bytes.
   using RandomSource = void (*)(MutableBytes);
   explicit StagTable(RandomSource random) : random_(random) {}
 
-  // The region's base TO is the address of its first byte. Returns nullopt if there are too many regions, or
-  // if 32 bits do not hold the length.
+  // Registers a region whose base TO is the address of its first byte. Returns nullopt if there are too many
+  // regions, or if 32 bits do not hold the length.
   std::optional<STag> Register(MutableBytes memory, Rights rights);
-  // Moves the region's bytes to `memory`; its TOs stay. Returns where they were, or nullopt if there is no
-  // such region of that length.
+  // Moves the region's bytes to `memory`; its TOs stay. Returns the old place, or nullopt if there is no such
+  // region of that length.
   std::optional<const std::byte*> Move(STag stag, MutableBytes memory);
   // Returns false if there is no such region.
   bool Deregister(STag stag);
-  // For the peer's Send with Invalidate: the peer can invalidate only a region that is open to it.
+  // Deregisters for the peer's Send with Invalidate: the peer can invalidate only a region that is open to
+  // it.
   bool InvalidateByPeer(STag stag);
   [[nodiscard]] bool CanInvalidateByPeer(STag stag) const;
-  // No memory is registered.
+  // Returns true if no memory is registered.
   [[nodiscard]] bool empty() const;
   [[nodiscard]] bool Contains(STag stag) const { return Find(stag) != nullptr; }
-  // At least one region is open to the peer's RDMA Writes.
+  // Returns true if at least one region is open to the peer's RDMA Writes.
   [[nodiscard]] bool open_to_writes() const { return open_to_writes_ != 0; }
-  // The number of bytes of the region from `to` on; 0 if `to` is not in it.
+  // Returns the number of bytes of the region from `to` on; 0 if `to` is outside it.
   [[nodiscard]] uint64_t RoomAt(STag stag, uint64_t to) const;
-  // Returns the place of [to, to + length) in the region, if `needed` is granted. kLocal: any region will do.
+  // Returns the address of [to, to + length) in the region, if it has the rights `needed`; kLocal: always
+  // granted.
   [[nodiscard]] Result<std::byte*, AccessError> Access(STag stag, uint64_t to, uint32_t length,
                                                        Rights needed) const;
 

@@ -1,4 +1,4 @@
-// Payload that is named by addresses but is not in memory: a file's bytes (file_payload.h).
+// Payload that addresses name but that is not in memory: a file's bytes (file_payload.h).
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_UNREAD_PAYLOAD_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_UNREAD_PAYLOAD_H_
 
@@ -8,7 +8,7 @@ namespace sdp::iwarp {
 
 class UnreadPayload {
  public:
-  // The payload at this address is not in memory.
+  // Returns true if the payload at this address is not in memory.
   [[nodiscard]] virtual bool Holds(const std::byte* at) const = 0;
   // Reads the out.size() bytes that `from` names. Returns false if they cannot be read.
   virtual bool Read(const std::byte* from, MutableBytes out) const = 0;

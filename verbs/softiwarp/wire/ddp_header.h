@@ -26,7 +26,7 @@ struct DdpHeader {
   uint8_t ddp_version = kDdpVersion;
   uint8_t rdmap_version = kRdmapVersion;
   uint8_t opcode = 0;  // as on the wire, 0 to 15
-  STag stag{};         // tagged: where to; untagged: what to invalidate
+  STag stag{};         // tagged: the sink's STag; untagged: the STag to invalidate
   uint64_t to = 0;     // tagged
   uint32_t queue = 0;  // untagged: QN
   uint32_t msn = 0;    // untagged
@@ -36,14 +36,14 @@ struct DdpHeader {
   friend bool operator==(const DdpHeader&, const DdpHeader&) = default;
 };
 
-// The T bit of a header's first byte, from which its size follows.
+// Returns the T bit of a header's first byte, from which the header's size follows.
 [[nodiscard]] bool IsTagged(std::byte first);
 [[nodiscard]] inline size_t DdpHeaderSize(std::byte first) {
   return IsTagged(first) ? kTaggedHeaderSize : kUntaggedHeaderSize;
 }
 
-// Reads a header of DdpHeaderSize(*bytes) bytes, which must be there. Any bytes make a header; its values are
-// judged later.
+// Reads a header of DdpHeaderSize(*bytes) bytes; the caller has checked that they are there. Any bytes make a
+// header; SegmentJudge judges the values later.
 [[nodiscard]] DdpHeader ParseDdpHeader(const std::byte* bytes);
 // Writes header.size() bytes and returns that number.
 size_t SerializeDdpHeader(const DdpHeader& header, std::byte* out);

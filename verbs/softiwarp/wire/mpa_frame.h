@@ -1,11 +1,11 @@
 // MPA Request and Reply Frames (RFC 5044, section 7.1.1) with the enhanced set-up's words (RFC 6581, section
 // 9).
 //
-//    | Key (16) |M|C|R|S| Res(4) | Rev(8) | PD_Length(16) | [ |A|B| IRD(14) | |C|D| ORD(14) | ] | Private
-//    Data |
+//    | Key (16) |M|C|R|S| Res(4) | Rev(8) | PD_Length(16) | [ |A|B| IRD(14) | |C|D| ORD(14) | ] |
+//    | Private Data |
 //
 // M: the sender requires markers in what it receives. C: CRC. R: rejected (reply). S: the four bytes of IRD
-// and ORD lead the private data and count in PD_Length; A: peer-to-peer; B, C, D: RTR by zero-length Send,
+// and ORD precede the private data and count in PD_Length. A: peer-to-peer. B, C, D: RTR by zero-length Send,
 // RDMA Write, RDMA Read.
 #ifndef SDP_VERBS_SOFTIWARP_WIRE_MPA_FRAME_H_
 #define SDP_VERBS_SOFTIWARP_WIRE_MPA_FRAME_H_
@@ -60,9 +60,10 @@ struct ParsedMpaFrame {
   size_t size = 0;  // bytes of the input that the frame takes
 };
 
-// `expected`: the key to insist on. A wrong key is reported at its first wrong byte.
+// Parses a frame. `expected`: the required key. A wrong key is an error at its first wrong byte.
 [[nodiscard]] Result<ParsedMpaFrame, MpaFrameError> ParseMpaFrame(Bytes bytes, MpaFrameKind expected);
-// `out` has room for kMaxMpaFrame bytes; words and private data together at most 512. Returns the size.
+// Writes a frame to `out`, which has room for kMaxMpaFrame bytes; words and private data have at most 512.
+// Returns the size.
 size_t SerializeMpaFrame(const MpaFrame& frame, MutableBytes out);
 
 }  // namespace sdp::iwarp

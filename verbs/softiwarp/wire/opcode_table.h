@@ -32,7 +32,7 @@ struct OpcodeInfo {
   bool solicited;
 };
 
-// nullptr for the reserved values 8 to 15.
+// Returns nullptr for the reserved values 8 to 15.
 const OpcodeInfo* FindOpcode(uint8_t value);
 const OpcodeInfo& InfoOf(RdmapOpcode opcode);
 RdmapOpcode SendOpcode(bool solicited, bool invalidate);

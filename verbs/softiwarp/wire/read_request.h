@@ -1,4 +1,4 @@
-// The RDMA Read Request Header (RFC 5040, section 4.4): all of the message behind its DDP header.
+// The RDMA Read Request Header (RFC 5040, section 4.4), which is the whole message after its DDP header.
 //
 //    | SinkSTag (32) | SinkTO (64) | RDMARDSZ (32) | SrcSTag (32) | SrcTO (64) |
 #ifndef SDP_VERBS_SOFTIWARP_WIRE_READ_REQUEST_H_

@@ -1,8 +1,8 @@
 // The Terminate message (RFC 5040, section 4.8) and the errors it can carry.
 //
 //    | Layer(4) | EType(4) | Error Code(8) |M|D|R| Reserved(13) |
-//    | DDP Segment Length(16), if D | Terminated DDP Header (14 or 18), if D | Terminated RDMA Header (28),
-//    if R |
+//    | DDP Segment Length(16), if D | Terminated DDP Header (14 or 18), if D |
+//    | Terminated RDMA Header (28), if R |
 #ifndef SDP_VERBS_SOFTIWARP_WIRE_TERMINATE_H_
 #define SDP_VERBS_SOFTIWARP_WIRE_TERMINATE_H_
 
@@ -55,11 +55,11 @@ inline constexpr TerminateCause kInsufficientIrd{2, 0, 0x06};
 inline constexpr TerminateCause kNoMatchingRtr{2, 0, 0x07};
 }  // namespace cause
 
-// "RDMAP", "DDP" or "MPA", and the error's name from the tables; for people.
+// Return "RDMAP", "DDP" or "MPA", and the error's name from the tables; for people.
 [[nodiscard]] const char* LayerName(uint8_t layer);
 [[nodiscard]] const char* CauseName(const TerminateCause& cause);
 
-// What goes behind the Terminate's own DDP header.
+// The content after the Terminate's own DDP header.
 struct TerminateMessage {
   TerminateCause cause;
   bool segment_length_valid = false;          // M
@@ -73,7 +73,7 @@ using TerminateBytes = std::array<std::byte, kMaxTerminateSize>;
 
 // Returns the number of bytes written.
 size_t SerializeTerminate(const TerminateMessage& message, TerminateBytes& out);
-// nullopt when there are fewer bytes than the control field announces.
+// Returns nullopt if there are fewer bytes than the control field announces.
 [[nodiscard]] std::optional<TerminateMessage> ParseTerminate(Bytes bytes);
 
 }  // namespace sdp::iwarp
