@@ -47,12 +47,36 @@ class Faults:
         # What is undone late delays the next fault of that workload or host.
         targets = [*(pair.workload for pair in pairs), *(f"host {name}" for name in host_of)]
         self.turns = {target: threading.Lock() for target in targets}
+        self.breaking = []  # faults under way that break connections
+        self.fewer_break = threading.Condition()
+
+    @contextlib.contextmanager
+    def noted(self, fault):
+        """While it lasts others can see that connections break."""
+        if not plan.KINDS[fault.kind].breaks:
+            yield
+            return
+        with self.fewer_break:
+            self.breaking.append(fault)
+        try:
+            yield
+        finally:
+            with self.fewer_break:
+                self.breaking.remove(fault)
+                self.fewer_break.notify_all()
+
+    def await_calm(self, workload):
+        """Returns once no fault breaks connections of the workload, after half a minute at the latest."""
+        with self.fewer_break:
+            self.fewer_break.wait_for(
+                lambda: not any(fault.concerns(workload) for fault in self.breaking), timeout=30
+            )
 
     def run(self, fault, wait):
         """Does it, waits, undoes it: (when it began, when it was over).
 
         `wait`: sleeps so many seconds, less when the run is broken off."""
-        with self.turns.get(fault.target, contextlib.nullcontext()):
+        with self.turns.get(fault.target, contextlib.nullcontext()), self.noted(fault):
             began = time.monotonic()
             self.do_and_undo(fault, wait)
             return began, time.monotonic()
@@ -235,6 +259,7 @@ class Faults:
             for shell in shells:
                 pair.client_host.forget(shell)
             if said and again:
+                self.await_calm(pair.workload)
                 check(start(len(said)), again - 1)
             elif said and pair.twin == "sdp":
                 self.findings.add(

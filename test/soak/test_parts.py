@@ -324,6 +324,34 @@ class Forks(unittest.TestCase):
         self.assertEqual(self.found(lambda number, data: data), [])
 
 
+class Calm(unittest.TestCase):
+    def awaits(self, kind, target):
+        """Whether a shell of echo's that failed waits for that fault's end; False: it goes on at once."""
+        pairs = [types.SimpleNamespace(workload=name) for name in ("echo", "redis")]
+        working = faults.Faults({"a": None}, pairs, None)
+        went_on = threading.Event()
+
+        def go_on():
+            working.await_calm("echo")
+            went_on.set()
+
+        with working.noted(plan.Fault(0, 0.0, 1.0, kind, target, 0, 0.0)):
+            waiting = threading.Thread(target=go_on)
+            waiting.start()
+            at_once = went_on.wait(0.5)
+        waiting.join(10)
+        self.assertTrue(went_on.is_set())
+        return not at_once
+
+    def test_what_breaks_connections_is_waited_for(self):
+        self.assertTrue(self.awaits("address-gone", "host a"))
+        self.assertTrue(self.awaits("server-killed", "echo"))
+
+    def test_what_concerns_others_or_breaks_none_is_not(self):
+        self.assertFalse(self.awaits("server-killed", "redis"))
+        self.assertFalse(self.awaits("server-stopped", "echo"))
+
+
 class Watches(unittest.TestCase):
     def test_the_log_is_read_for_errors(self):
         with tempfile.NamedTemporaryFile("w", prefix="sdp-soak-parts-") as file:
