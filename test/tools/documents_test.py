@@ -1,4 +1,4 @@
-"""What the programs say of themselves, and what man pages, completions, README and schemas say of them,
+"""What the programs say of themselves, and what man pages, completions, docs/ and schemas say of them,
 agree. Usage: documents_test.py SDPSTAT SDP-RUN SDP-PMD"""
 
 import json
@@ -73,8 +73,9 @@ class Documents(unittest.TestCase):
         self.assertEqual(names - words(page("libsdp.conf")), set())
         self.assertEqual({"--" + name for name in names} - words(page("sdp-run")), set())
         self.assertEqual((variables | {"SDP_CONFIG", "LIBSDP_CONFIG_FILE"}) - words(page("sdp")), set())
-        readme = (ROOT / "README.md").read_text().split("## Environment")[1]
-        self.assertEqual((variables | {"SDP_CONFIG"}) - words(readme), set())
+        manual = (ROOT / "docs/manual.md").read_text().split("## Environment")[1].split("\n## ")[0]
+        described = re.findall(r"^\* `(SDP_[A-Z0-9_]+)`:", manual, re.M)
+        self.assertEqual(sorted(described), sorted(variables | {"SDP_CONFIG"}))
         source = (ROOT / "preload/config_reader.cc").read_text()
         self.assertEqual(set(re.findall(r'"(SDP_[A-Z0-9_]+)"', source)), variables)
 
@@ -85,6 +86,8 @@ class Documents(unittest.TestCase):
         self.assertGreater(len(codes), 20)
         text = page("sdpstat").split(".SH REASONS")[1].split(".SH")[0]
         self.assertEqual(re.findall(r"^\.TP\n\.B ([a-z-]+)$", text, re.M), codes)
+        guide = (ROOT / "docs/troubleshooting.md").read_text()
+        self.assertEqual(re.findall(r"^\* `([a-z-]+)`(?: \([a-z]+\))?: ", guide, re.M), codes)
         # What a process can note down, and what an engine can end with.
         layout = (ROOT / "preload/stats_layout.h").read_text()
         noted = re.findall(

@@ -1,4 +1,4 @@
-// What README.md lists as known differences from TCP. Each case knows both answers, TCP's and the other: a
+// What docs/differences.md lists. Each case knows both answers, TCP's and the other: a
 // difference that goes has its row go, too.
 #include <linux/net_tstamp.h>
 #include <netinet/tcp.h>
