@@ -309,7 +309,12 @@ class Forks(unittest.TestCase):
 
         host = types.SimpleNamespace(start=start, forget=lambda _: None)
         pair = types.SimpleNamespace(
-            twin="sdp", address="127.0.0.1", port=self.serve(spoil), client_host=host, mode=lambda mode: mode
+            workload="echo",
+            twin="sdp",
+            address="127.0.0.1",
+            port=self.serve(spoil),
+            client_host=host,
+            mode=lambda mode: mode,
         )
         fault = happened("forks", "echo", 0, 0).fault
         faults.Faults({}, [], findings).forks(fault, pair)()
