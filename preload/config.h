@@ -15,6 +15,7 @@
 namespace sdp::preload {
 
 enum class RnicChoice : uint8_t { kAuto, kSoft, kVerbs };  // SDP_RNIC
+enum class LinkChoice : uint8_t { kAuto, kLocal, kTcp };  // SDP_LINK
 enum class Mechanism : uint8_t {
   kChosen,
   kBcopy,
@@ -39,6 +40,7 @@ struct Config {
   Mode mode = Mode::kBoth;      // SDP_MODE; for sockets that no rule applies to
   bool mode_is_forced = false;  // the environment sets SDP_MODE: rules are ignored
   RnicChoice rnic = RnicChoice::kAuto;
+  LinkChoice link = LinkChoice::kAuto;  // the embedded RNIC's links; kLocal: other connections are TCP
   LogLevel log_level = LogLevel::kError;
   LogDestination log_destination = LogDestination::kStandardError;
   std::string log_file;                   // SDP_LOG_FILE

@@ -177,6 +177,9 @@ Config ReadConfig(const Lookup& lookup, const ConfigFile& file, const std::strin
   reader.Choice<RnicChoice>(
       "SDP_RNIC", {{"auto", RnicChoice::kAuto}, {"soft", RnicChoice::kSoft}, {"verbs", RnicChoice::kVerbs}},
       &config.rnic);
+  reader.Choice<LinkChoice>(
+      "SDP_LINK", {{"auto", LinkChoice::kAuto}, {"local", LinkChoice::kLocal}, {"tcp", LinkChoice::kTcp}},
+      &config.link);
   ReadLog(reader, &config);
   reader.Count<uint16_t>("SDP_PM_PORT", 1, 65535, &config.pm_port);
   reader.Address("SDP_PM_SERVER", config.pm_port, &config.pm_server);

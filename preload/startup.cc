@@ -12,12 +12,14 @@
 #include "preload/fd_table.h"
 #include "preload/guard.h"
 #include "preload/heap.h"
+#include "preload/hidden_fds.h"
 #include "preload/link_calls.h"
 #include "preload/log.h"
 #include "preload/main_thread.h"
 #include "preload/process_life.h"
 #include "preload/readiness/fork.h"
 #include "preload/real_calls.h"
+#include "verbs/descriptor_calls.h"
 #include "verbs/softiwarp/link_calls.h"
 
 // A function of the C library that no header declares.
@@ -76,6 +78,14 @@ void WhenExiting(void*) {
   ProcessExit();
 }
 
+// Moves the descriptor out of the application's way, if a number is left for it. Returns its number.
+int HideDescriptor(int fd) {
+  const int hidden = HiddenFds::Duplicate(fd);
+  if (hidden < 0) return fd;
+  real.close(fd);
+  return hidden;
+}
+
 bool Prepare() {
   ResolveRealCalls();
   NoteStandardError(FdTable::Has);
@@ -104,6 +114,11 @@ bool Start() {
                        .send = LinkSend,
                        .sendfile = real.sendfile64,
                        .connect = LinkConnect});
+  verbs::SetDescriptorCalls(
+      {.hide = HideDescriptor,
+       .reveal = HiddenFds::Reveal,
+       .keep = [](int fd, std::atomic<int>* slot) { return HiddenFds::HideTracked(fd, slot) >= 0; },
+       .close_kept = HiddenFds::Close});
   SetReadinessAtFork({.lock_table = LockEpollTableForFork,
                       .lock_sets = LockEpollSetsForFork,
                       .disown_in_child = DisownEpollSetsAfterFork,

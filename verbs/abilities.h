@@ -1,8 +1,9 @@
 // What only some RNICs can do, with one interface for each ability.
 //
 // QueuePair::sleepable() and its like return an ability of that queue pair, or null where the RNIC lacks it.
-// The embedded RNIC's queue pairs have Sleepable, Portable, FileSource and MovableRegions; a kernel RNIC's
-// have Pollable and DeviceLink. The caller holds the lock, and keeps the rules, that rnic.h names.
+// The embedded RNIC's queue pairs have Portable and MovableRegions; those on a TCP link are Sleepable and a
+// FileSource besides, those on a local link are Pollable. A kernel RNIC's have Pollable and DeviceLink. The
+// caller holds the lock, and keeps the rules, that rnic.h names.
 #ifndef SDP_VERBS_ABILITIES_H_
 #define SDP_VERBS_ABILITIES_H_
 
@@ -144,9 +145,23 @@ class MovableRegions {
 // ----------------------------------------------------------------------------------------------------
 // Devices
 
-// Completion queues that a thread can look at without a system call, and arm before it sleeps.
+// Says, without the queue pair's lock and a system call, whether the link has something to read.
+class Peek {
+ public:
+  virtual ~Peek() = default;
+  // Any thread may call it.
+  [[nodiscard]] virtual bool unread() const = 0;
+};
+
+// Completion queues, or memory shared with the peer, that a thread can look at without a system call before
+// it sleeps.
 class Pollable {
  public:
+  // Returns true if event_fd() reports what comes even if nothing but PollLink() reads. If false, a caller
+  // that waits for event_fd() calls ReadLink() first.
+  [[nodiscard]] virtual bool always_told() const { return false; }
+  // Returns a look at the link that may outlive the queue pair, or nullptr.
+  [[nodiscard]] virtual std::shared_ptr<const Peek> peek() { return nullptr; }
   // Like QueuePair::ReadLink(), for a caller that calls again at once. Does not arm event_fd() for later
   // completions, and mostly makes no system call. Before a sleep the caller checks may_sleep().
   virtual ReadStatus PollLink() = 0;
@@ -157,8 +172,11 @@ class Pollable {
   // device can, event_fd() reports no other Send of the peer's until the next ReadLink(). Our own work's
   // completions and the end are still reported. On kProgress the caller must not sleep yet.
   virtual ReadStatus ReadForSolicited() = 0;
-  // Returns true if event_fd() does not report everything: something came before a wait could begin, or a
-  // thread waits for solicited Sends only. A caller that waits for more calls ReadLink().
+  // Gives memory back that traffic has used and idling does not need. For connections that are quiet.
+  virtual void GiveBack() {}
+  // Returns true if something is there that event_fd() does not report, or need not be asked for: something
+  // came before a wait could begin, the link has something unread, or a thread waits for solicited Sends
+  // only. A caller that waits reads first.
   [[nodiscard]] virtual bool has_untold() const = 0;
 
  protected:

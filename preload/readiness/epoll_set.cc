@@ -78,9 +78,10 @@ void EpollSet::OnChange(int fd) {
   kick_.Give();
 }
 
-void EpollSet::OnWatch(int fd, int link_fd, short events) {
+void EpollSet::OnWatch(int fd, int link_fd, short events, Session& session) {
+  std::shared_ptr<const verbs::Peek> peek = session.Peek();
   std::lock_guard lock(mutex_);
-  if (Entry* const entry = sockets_.Find(fd)) sockets_.Watch(fd, *entry, link_fd, events);
+  if (Entry* const entry = sockets_.Find(fd)) sockets_.Watch(fd, *entry, link_fd, events, std::move(peek));
 }
 
 // The kernel takes over, with the events that the application asked for.
@@ -140,7 +141,8 @@ bool EpollSet::ProgressLinks(bool take_kick) {
       const int sdp_fd = ListenerRegistrations::SdpFdOf(data);
       (ready[i].events & EPOLLHUP) != 0 ? listeners_.Drop(sdp_fd) : listeners_.TakeOn(sdp_fd);
     } else if (const SocketRef socket = SocketOfLink(static_cast<int>(data))) {
-      static_cast<StreamSocket*>(socket.get())->Progress();
+      static_cast<StreamSocket*>(socket.get())
+          ->Progress();  // null for a warm link: it is looked at in memory
     }
   }
   return kicked;
@@ -153,6 +155,8 @@ SocketRef EpollSet::SocketOfLink(int key) {
     sockets_.UnwatchDeleted(key);  // deleted by the application earlier: now worth the call
     return {};
   }
+  if (entry->warm) return {};
+  sockets_.Warm(key, *entry);
   sockets_.MakeCandidate(key, *entry);
   entry->socket->Ref();
   return SocketRef(entry->socket.get());

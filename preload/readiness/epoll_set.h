@@ -28,11 +28,13 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "preload/config.h"
 #include "preload/critical.h"
 #include "preload/readiness/kick.h"
 #include "preload/readiness/listener_registrations.h"
 #include "preload/readiness/look.h"
 #include "preload/readiness/registrations.h"
+#include "preload/socket/poll_budget.h"
 #include "preload/socket/stream_socket.h"
 
 namespace sdp::preload {
@@ -79,7 +81,7 @@ class EpollSet final : public ReadinessObserver {
 
   // ReadinessObserver; the caller holds the socket's lock.
   void OnChange(int fd) override;
-  void OnWatch(int fd, int link_fd, short events) override;
+  void OnWatch(int fd, int link_fd, short events, Session& session) override;
   void OnPlain(int fd) override;
 
   // The number of threads that are in a call on the set; see EpollSetRef.
@@ -122,11 +124,13 @@ class EpollSet final : public ReadinessObserver {
   uint32_t group_ = 0;
   std::atomic<int> inner_{-1};
   std::atomic<bool> kernel_turn_{false};
+  std::atomic<Time> kernel_asked_{Time{}};  // while local links keep the waits busy
   Mutex mutex_;
   Registrations sockets_{inner_};
   ListenerRegistrations listeners_{mutex_, inner_};
   Kick kick_;
-  LookTurn look_turn_;  // which thread looks at kernel RNICs
+  LookTurn look_turn_;                        // which thread looks at kernel RNICs
+  PollBudget warm_budget_{config().cq_poll};  // how long to look at local links before a sleep
 };
 
 }  // namespace sdp::preload

@@ -10,12 +10,23 @@
 #include "preload/link_calls.h"
 #include "preload/readiness/device_spin.h"
 #include "preload/readiness/epoll_set.h"
+#include "preload/readiness/sleepers_mask.h"
 #include "preload/real_calls.h"
 #include "preload/socket/background.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/core_watch.h"
+#include "preload/socket/restart.h"
 #include "preload/user_memory.h"
 
 namespace sdp::preload {
+namespace {
+
+// Local links are looked at so often between two looks at the program's other descriptors.
+constexpr int kLooksPerGlance = 24;
+// While local links keep a program busy, its other descriptors wait so long at most.
+constexpr Duration kKernelMayWait = std::chrono::microseconds(50);
+
+}  // namespace
 
 // One call. Its events are those of our sockets first, then the kernel's. No registration appears twice in
 // one answer: a program that closes on the first event would meet its own freed data in the second.
@@ -43,6 +54,17 @@ class EpollSet::WaitCall {
   // Reports one candidate, unless it has nothing; an event of `earlier` for the same registration is extended
   // instead.
   void ReportCandidate(int key, StreamSocket* socket, size_t earlier);
+  // Looks at the warm local links, and makes candidates of those that have something.
+  void LookAtWarm();
+  // Looks at them for a while, before a sleep, and reports. If all stay silent, none is warm any more.
+  // Returns false if a signal handler has run.
+  bool SpinOverWarm();
+  // Asks the kernel without sleeping, and reports.
+  void GlanceAtKernel();
+  // Returns true if the program's other descriptors can wait for the next call.
+  bool KernelWasAskedLately();
+  // The sockets take their doorbells, which would end a sleep.
+  void Settle(const Registrations::Work& links);
   // Looks at the queues of kernel RNICs. Returns false if a signal handler has run.
   bool LookAtDevices(DeviceSpin* devices);
   // Asks the kernel, and sleeps if nothing is there yet. Returns -1 with errno.
@@ -58,6 +80,8 @@ class EpollSet::WaitCall {
   const Time deadline_;
   const sigset_t* const mask_;
   int count_ = 0;
+  bool slept_over_warm_ = false;  // no local link is warm any more, and the sleep is to come
+  size_t warm_ = 0;               // local links that were warm at the last look
   // Registration -> place in `events_`.
   absl::InlinedVector<std::pair<int, int>, 64> reported_;
 };
@@ -68,7 +92,11 @@ int EpollSet::WaitCall::Run() {
     // If our sockets alone fill the caller's array, the kernel's descriptors come first in the next wait.
     const bool kernel_first = set_.kernel_turn_.exchange(false, std::memory_order_relaxed);
     count_ = 0;
-    if (!kernel_first) Report();
+    if (!kernel_first) {
+      LookAtWarm();
+      Report();
+      if (count_ == 0 && warm_ != 0 && !SpinOverWarm()) return Fail(EINTR);
+    }
     DeviceSpin devices;
     if (count_ == 0 && !kernel_first && set_.sockets_.HasDevices() && Now() < deadline_ &&
         !LookAtDevices(&devices))
@@ -77,6 +105,7 @@ int EpollSet::WaitCall::Run() {
       set_.kernel_turn_.store(true, std::memory_order_relaxed);
       return count_;
     }
+    if (count_ > 0 && warm_ != 0 && KernelWasAskedLately()) return count_;
     const int kernel = AskKernel(undone, &devices);
     if (kernel < 0) return count_ > 0 ? count_ : -1;
     const bool inner = TakeIn(kernel);
@@ -86,6 +115,72 @@ int EpollSet::WaitCall::Run() {
     if (count_ > 0) return count_;
     if (Now() >= deadline_) return 0;
   }
+}
+
+void EpollSet::WaitCall::LookAtWarm() {
+  Registrations::Work cold;
+  {
+    std::lock_guard lock(set_.mutex_);
+    set_.sockets_.LookAtWarm(&cold);
+    warm_ = set_.sockets_.warm();
+  }
+  Settle(cold);
+}
+
+void EpollSet::WaitCall::Settle(const Registrations::Work& links) {
+  for (const auto& [key, socket] : links)
+    static_cast<StreamSocket*>(socket.get())->EndLook(StreamSocket::LookResult::kInVain);
+}
+
+bool EpollSet::WaitCall::SpinOverWarm() {
+  Duration budget;
+  {
+    std::lock_guard lock(set_.mutex_);
+    budget = Confined() ? Duration::zero() : set_.warm_budget_.Next();
+  }
+  const HandlerWatch handlers;
+  bool crowded = false;
+  if (const Time now = Now(); budget > Duration::zero() && now < deadline_) {
+    const Time until = std::min(deadline_, now + budget);
+    const SleepersMask meanwhile(mask_);
+    CoreWatch core;
+    do {
+      for (int look = 0; look < kLooksPerGlance && count_ == 0; ++look) {
+        LookAtWarm();
+        Report();
+      }
+      if (count_ == 0) GlanceAtKernel();
+      if (count_ != 0) {
+        std::lock_guard lock(set_.mutex_);
+        set_.warm_budget_.NoteFound();
+        return true;
+      }
+      crowded = core.OfferedAndTaken();
+    } while (warm_ != 0 && !crowded && !handlers.Interrupts(/*restarts=*/false) && Now() < until);
+  }
+  Registrations::Work links;
+  {
+    std::lock_guard lock(set_.mutex_);
+    if (crowded) set_.warm_budget_.NoteCrowded();
+    set_.sockets_.TakeWarm(&links);
+  }
+  slept_over_warm_ = true;
+  Settle(links);
+  Report();
+  return count_ != 0 || !handlers.Interrupts(/*restarts=*/false);
+}
+
+void EpollSet::WaitCall::GlanceAtKernel() {
+  constexpr timespec kAtOnce{};
+  set_.kernel_asked_.store(Now(), std::memory_order_relaxed);
+  const int kernel = WaitForEpoll(epfd_, events_, max_events_, &kAtOnce, nullptr);
+  if (kernel <= 0) return;
+  if (TakeIn(kernel)) set_.ProgressLinks(/*take_kick=*/true);
+  if (count_ < max_events_) Report();
+}
+
+bool EpollSet::WaitCall::KernelWasAskedLately() {
+  return Now() - set_.kernel_asked_.load(std::memory_order_relaxed) < kKernelMayWait;
 }
 
 bool EpollSet::WaitCall::LookAtDevices(DeviceSpin* devices) {
@@ -104,6 +199,7 @@ bool EpollSet::WaitCall::LookAtDevices(DeviceSpin* devices) {
 
 int EpollSet::WaitCall::AskKernel(Time undone, DeviceSpin* devices) {
   timespec storage{};
+  if (warm_ != 0) set_.kernel_asked_.store(Now(), std::memory_order_relaxed);
   if (count_ > 0) return WaitForEpoll(epfd_, events_ + count_, max_events_ - count_, &storage, mask_);
   const CountedSleeper counted(set_.kick_);
   const Time look = set_.LookAtShared();
@@ -111,8 +207,18 @@ int EpollSet::WaitCall::AskKernel(Time undone, DeviceSpin* devices) {
   const timespec* const timeout =
       set_.HasCandidates() ? &storage : Remaining(std::min({deadline_, undone, look}), &storage);
   devices->FallAsleep(deadline_);
-  const SleepMayBeCancelled here;
-  return WaitForEpoll(epfd_, events_, max_events_, timeout, mask_);
+  const bool timed = std::exchange(slept_over_warm_, false);
+  const Time began = timed ? Now() : Time{};
+  int count;
+  {
+    const SleepMayBeCancelled here;
+    count = WaitForEpoll(epfd_, events_, max_events_, timeout, mask_);
+  }
+  if (timed) {
+    std::lock_guard lock(set_.mutex_);
+    set_.warm_budget_.NoteSlept(Now() - began);
+  }
+  return count;
 }
 
 bool EpollSet::WaitCall::TakeIn(int count) {

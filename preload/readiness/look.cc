@@ -2,32 +2,12 @@
 
 #include <algorithm>
 
+#include "preload/readiness/sleepers_mask.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/core_watch.h"
 #include "preload/socket/restart.h"
 
 namespace sdp::preload {
-namespace {
-
-// Sets the sleep's signal mask, and restores the thread's own at the end.
-class SleepersMask {
- public:
-  explicit SleepersMask(const sigset_t* mask) : given_(mask != nullptr) {
-    if (given_) pthread_sigmask(SIG_SETMASK, mask, &own_);
-  }
-  ~SleepersMask() {
-    if (given_) pthread_sigmask(SIG_SETMASK, &own_, nullptr);
-  }
-  SleepersMask(const SleepersMask&) = delete;
-  SleepersMask& operator=(const SleepersMask&) = delete;
-
- private:
-  const bool given_;
-  sigset_t own_;
-};
-
-}  // namespace
-
 void DeviceLook::Add(StreamSocket* socket, Duration budget, const StreamSocket::Wanted& wanted) {
   if (count_ == 0) budget_ = Duration::zero();
   if (count_ < kMostSockets) sockets_[count_] = {.socket = socket, .wanted = wanted, .came = false};

@@ -18,6 +18,9 @@ constexpr Duration kSharedLook = std::chrono::milliseconds(32);
 static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR &&
               EPOLLHUP == POLLHUP && EPOLLRDHUP == POLLRDHUP);
 
+// A link that was looked at so often in vain, while others were busy, is left to its doorbell.
+constexpr uint8_t kMostVain = 200;
+
 SocketRef Another(const SocketRef& socket) {
   socket.get()->Ref();
   return SocketRef(socket.get());
@@ -129,6 +132,7 @@ Registrations::Sockets Registrations::Clear() {
   });
   devices_.clear();
   device_count_ = 0;
+  warm_.clear();
   entries_.clear();
   orphans_.clear();
   candidates_.clear();
@@ -151,7 +155,9 @@ void Registrations::Disown() {
 
 // --- the inner epoll
 
-void Registrations::Watch(int key, Entry& entry, int link_fd, short events) {
+void Registrations::Watch(int key, Entry& entry, int link_fd, short events,
+                          std::shared_ptr<const verbs::Peek> peek) {
+  entry.peek = std::move(peek);
   if (entry.registered == events) return;
   if (events == 0) {
     Unwatch(entry);
@@ -176,6 +182,7 @@ void Registrations::Watch(int key, Entry& entry, int link_fd, short events) {
 void Registrations::Unwatch(Entry& entry) {
   if (entry.registered == 0) return;
   entry.registered = 0;
+  entry.peek.reset();
   ForgetDevice(entry);
   const int saved = errno;
   real.epoll_ctl(inner_, EPOLL_CTL_DEL, entry.link_fd, nullptr);
@@ -217,6 +224,45 @@ void Registrations::AddDevices(DeviceSpin* out) {
   }
 }
 
+// --- local links
+
+void Registrations::Warm(int key, Entry& entry) {
+  entry.vain = 0;
+  if (entry.warm || entry.peek == nullptr) return;
+  entry.warm = true;
+  warm_.push_back(key);
+}
+
+void Registrations::LookAtWarm(Work* cold) {
+  for (size_t i = 0; i < warm_.size();) {
+    const int key = warm_[i];
+    Entry& entry = At(key);
+    const bool gone = !entry.socket || entry.peek == nullptr;
+    if (!gone && entry.peek->unread()) {
+      entry.vain = 0;
+      MakeCandidate(key, entry);
+    }
+    if (!gone && entry.vain < kMostVain) {
+      ++entry.vain;
+      ++i;
+      continue;
+    }
+    entry.warm = false;
+    if (!gone) cold->emplace_back(key, Another(entry.socket));
+    warm_[i] = warm_.back();
+    warm_.pop_back();
+  }
+}
+
+void Registrations::TakeWarm(Work* out) {
+  for (const int key : warm_) {
+    Entry& entry = At(key);
+    entry.warm = false;
+    if (entry.socket && entry.peek != nullptr) out->emplace_back(key, Another(entry.socket));
+  }
+  warm_.clear();
+}
+
 // --- what may have something to report
 
 void Registrations::MakeCandidate(int key, Entry& entry) {
@@ -255,6 +301,7 @@ bool Registrations::ReportOne(int key, const StreamSocket::Readiness& readiness,
   asked.seen_read_edge = readiness.read_edge;
   asked.seen_write_edge = readiness.write_edge;
   if (ready == 0) return false;
+  Warm(key, *entry);
   *out = {.events = ready, .data = asked.data};
   if ((asked.events & EPOLLONESHOT) != 0) {
     asked.armed = false;

@@ -53,6 +53,9 @@ class Registrations {
     // already for another registration.
     int twin = -1;
     int link = -1;  // for a key below -1: a hidden duplicate, by which the inner epoll knows the link
+    std::shared_ptr<const verbs::Peek> peek;  // of a local link
+    bool warm = false;                        // in warm_
+    uint8_t vain = 0;                         // looks at it in a row that found nothing
   };
 
   // Keys of registrations without an application's number go down from here.
@@ -91,13 +94,23 @@ class Registrations {
 
   // --- the inner epoll
   // From here on the inner epoll watches the socket's link for these events. Keeps errno.
-  void Watch(int key, Entry& entry, int link_fd, short events);
+  void Watch(int key, Entry& entry, int link_fd, short events, std::shared_ptr<const verbs::Peek> peek);
   void Unwatch(Entry& entry);
   // A link has something to say whose registration the application has deleted. Stops watching it.
   void UnwatchDeleted(int key);
   [[nodiscard]] bool HasDevices() const { return device_count_.load(std::memory_order_relaxed) != 0; }
   // Adds the armed registrations over kernel RNICs, unless there are too many to look at.
   void AddDevices(DeviceSpin* out);
+
+  // --- local links
+  // A link that has had something to report lately is warm: a wait looks at it in memory, and its peer rings
+  // no doorbell. Before a wait sleeps, it takes all warm ones and has their sockets take the doorbells.
+  [[nodiscard]] size_t warm() const { return warm_.size(); }
+  void Warm(int key, Entry& entry);
+  // Makes those with something unread candidates. One that has had nothing for long is not warm any more, and
+  // appended to `cold`; its socket takes its doorbell, too.
+  void LookAtWarm(Work* cold);
+  void TakeWarm(Work* out);
 
   // --- what may have something to report
   void MakeCandidate(int key, Entry& entry);
@@ -127,6 +140,7 @@ class Registrations {
   std::vector<std::unique_ptr<Entry>> entries_;  // by descriptor number
   std::vector<std::unique_ptr<Entry>> orphans_;  // keys -2, -3, ...
   std::vector<int> candidates_;                  // keys that may have something to report
+  std::vector<int> warm_;                        // keys of warm local links
   std::vector<int> devices_;  // keys of entries in the inner epoll that are over a kernel RNIC
   std::atomic<size_t> device_count_{0};
   std::atomic<int> shared_count_{0};

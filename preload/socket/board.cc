@@ -8,9 +8,9 @@ void Board::Forget(ReadinessObserver* observer, int fd) {
   std::erase_if(observers_, [&](const Observation& o) { return o.observer == observer && o.fd == fd; });
 }
 
-void Board::TellObservers(const Session& session, short watch, bool changed) {
+void Board::TellObservers(Session& session, short watch, bool changed) {
   for (Observation& o : observers_) {
-    if (std::exchange(o.watch, watch) != watch) o.observer->OnWatch(o.fd, session.LinkOf(o.fd), watch);
+    if (std::exchange(o.watch, watch) != watch) o.observer->OnWatch(o.fd, session.LinkOf(o.fd), watch, session);
     if (changed) o.observer->OnChange(o.fd);
   }
 }

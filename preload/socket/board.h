@@ -21,8 +21,9 @@ class ReadinessObserver {
   // Something may have become ready.
   virtual void OnChange(int fd) = 0;
   // Says what to watch the descriptor for from now on, as poll events; 0: nothing. `link_fd` is the
-  // descriptor to watch: `fd`, unless the RNIC has a descriptor of its own for the connection.
-  virtual void OnWatch(int fd, int link_fd, short events) = 0;
+  // descriptor to watch: `fd`, unless the RNIC has a descriptor of its own for the connection. `session`: the
+  // connection, during the call.
+  virtual void OnWatch(int fd, int link_fd, short events, Session& session) = 0;
   // The socket is plain TCP now: the kernel reports its readiness.
   virtual void OnPlain(int fd) = 0;
 };
@@ -81,7 +82,7 @@ class Board {
   void Forget(ReadinessObserver* observer, int fd);
   [[nodiscard]] bool observed() const { return !observers_.empty(); }
   // After progress: the link is to be watched for `watch`. `changed`: something may be ready.
-  void TellObservers(const Session& session, short watch, bool changed);
+  void TellObservers(Session& session, short watch, bool changed);
   // Something may be ready, whatever the link is watched for.
   void TellChange() {
     for (const Observation& o : observers_) o.observer->OnChange(o.fd);

@@ -51,9 +51,12 @@ struct flock WorkLock(short type) {
   return {.l_type = type, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1, .l_pid = 0};
 }
 
+// The link, and a local link's memory.
+constexpr size_t kMostDescriptors = 2;
+
 union Control {
   cmsghdr align;
-  std::byte bytes[CMSG_SPACE(sizeof(int))];
+  std::byte bytes[CMSG_SPACE(kMostDescriptors * sizeof(int))];
 };
 
 msghdr MessageOf(iovec* piece, Control* control) {
@@ -65,22 +68,25 @@ msghdr MessageOf(iovec* piece, Control* control) {
   return message;
 }
 
-// Returns true if one more descriptor can be had. Without it, a received message would lose its descriptor.
-bool HasRoomForDescriptor(int any) {
-  const int probe = real.fcntl(any, F_DUPFD_CLOEXEC, 0);
-  if (probe < 0) return false;
-  real.close(probe);
-  return true;
+// Returns true if the descriptors of a record can be had. Without room, a received message would lose some.
+bool HasRoomForDescriptors(int any) {
+  std::array<int, kMostDescriptors> probes;
+  size_t count = 0;
+  while (count < probes.size() && (probes[count] = real.fcntl(any, F_DUPFD_CLOEXEC, 0)) >= 0) ++count;
+  const int error = errno;
+  for (size_t i = 0; i < count; ++i) real.close(probes[i]);
+  errno = error;
+  return count == probes.size();
 }
 
-int DescriptorIn(msghdr& message) {
+// Those that are missing are -1.
+std::array<int, kMostDescriptors> DescriptorsIn(msghdr& message) {
+  std::array<int, kMostDescriptors> fds;
+  fds.fill(-1);
   const cmsghdr* const rights = CMSG_FIRSTHDR(&message);
-  if (rights == nullptr || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS ||
-      rights->cmsg_len < CMSG_LEN(sizeof(int)))
-    return -1;
-  int fd;
-  std::memcpy(&fd, CMSG_DATA(rights), sizeof fd);
-  return fd;
+  if (rights == nullptr || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS) return fds;
+  std::memcpy(fds.data(), CMSG_DATA(rights), std::min(rights->cmsg_len - CMSG_LEN(0), sizeof fds));
+  return fds;
 }
 
 }  // namespace
@@ -153,7 +159,7 @@ bool CommonQueue::OthersAtWork() const {
   return open() && real.fcntl(in_, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-bool CommonQueue::Put(Bytes state, int link, const Address& peer, Time since, bool begun) {
+bool CommonQueue::Put(Bytes state, int link, int memory, const Address& peer, Time since, bool begun) {
   errno = EMSGSIZE;
   if (state.size() > kMostState) return false;
   errno = EPERM;
@@ -171,17 +177,21 @@ bool CommonQueue::Put(Bytes state, int link, const Address& peer, Time since, bo
   cmsghdr* const rights = CMSG_FIRSTHDR(&message);
   rights->cmsg_level = SOL_SOCKET;
   rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof link);
-  std::memcpy(CMSG_DATA(rights), &link, sizeof link);
+  const std::array<int, kMostDescriptors> fds{link, memory};
+  const size_t bytes = (memory >= 0 ? 2 : 1) * sizeof(int);
+  rights->cmsg_len = CMSG_LEN(bytes);
+  message.msg_controllen = CMSG_SPACE(bytes);
+  std::memcpy(CMSG_DATA(rights), fds.data(), bytes);
   return real.sendmsg(in_, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(record.size());
 }
 
-bool CommonQueue::Take(int flags, int* link, Address* peer, Time* since, std::vector<std::byte>* state) {
+bool CommonQueue::Take(int flags, int* link, int* memory, Address* peer, Time* since,
+                       std::vector<std::byte>* state) {
   if (size() == 0) {
     errno = EAGAIN;
     return false;
   }
-  if (!HasRoomForDescriptor(out_)) return false;
+  if (!HasRoomForDescriptors(out_)) return false;
   Record record;
   iovec piece{.iov_base = record.data(), .iov_len = record.size()};
   Control control{};
@@ -189,14 +199,19 @@ bool CommonQueue::Take(int flags, int* link, Address* peer, Time* since, std::ve
   const ssize_t got =
       real.recvmsg(out_, &message, MSG_DONTWAIT | ((flags & SOCK_CLOEXEC) != 0 ? MSG_CMSG_CLOEXEC : 0));
   if (got < 0) return false;
-  *link = DescriptorIn(message);
+  const std::array<int, kMostDescriptors> fds = DescriptorsIn(message);
+  *link = fds[0];
+  *memory = fds[1];
   const uint32_t size = LoadBe<uint32_t>(record.data());
   *peer = PeerOf(record.data());
   if (got != static_cast<ssize_t>(record.size()) || *link < 0 || size > kMostState) {
-    if (*link >= 0) real.close(*link);
+    for (const int fd : fds) {
+      if (fd >= 0) real.close(fd);
+    }
     errno = ECONNABORTED;
     return false;
   }
+  if (*memory >= 0) real.fcntl(*memory, F_SETFD, FD_CLOEXEC);
   real.fcntl(*link, F_SETFL, O_RDWR | ((flags & SOCK_NONBLOCK) != 0 ? O_NONBLOCK : 0));
   *since = SinceOf(record.data());
   const auto first = record.begin() + kHead;

@@ -14,11 +14,10 @@ long TimesSetAside() {
 
 }  // namespace
 
-CoreWatch::CoreWatch() : set_aside_(TimesSetAside()) {}
-
 bool CoreWatch::OfferedAndTaken() {
+  if (!set_aside_) set_aside_ = TimesSetAside();
   sched_yield();
-  return TimesSetAside() != set_aside_;
+  return TimesSetAside() != *set_aside_;
 }
 
 }  // namespace sdp::preload

@@ -2,6 +2,8 @@
 #ifndef SDP_PRELOAD_SOCKET_CORE_WATCH_H_
 #define SDP_PRELOAD_SOCKET_CORE_WATCH_H_
 
+#include <optional>
+
 namespace sdp::preload {
 
 class CoreWatch {
@@ -9,13 +11,12 @@ class CoreWatch {
   // Number of looks per offer: a look mostly makes no system call, an offer makes two.
   static constexpr int kLooksPerOffer = 4;
 
-  CoreWatch();
-  // Offers the core. Returns true if another thread has had it since this object was made. A thread that
-  // queues for another core is not seen.
+  // Offers the core. Returns true if another thread has had it since the first offer. A thread that queues
+  // for another core is not seen.
   [[nodiscard]] bool OfferedAndTaken();
 
  private:
-  long set_aside_;
+  std::optional<long> set_aside_;  // at the first offer
 };
 
 }  // namespace sdp::preload

@@ -3,7 +3,7 @@
 namespace sdp::preload {
 namespace {
 
-constexpr uint32_t kMagic = 0x53444835;  // "SDH5"
+constexpr uint32_t kMagic = 0x53444836;  // "SDH6"
 constexpr uint32_t kMost = 1 << 20;
 
 template <typename Archive>
@@ -16,6 +16,7 @@ void VisitAll(Archive& ar, Handover& h) {
     ar.Flag(c.whole);
     ar.Number(c.arena);
     ar.Number(c.number);
+    ar.Flag(c.has_memory);
     auto size = static_cast<uint32_t>(c.front.size());
     ar.Number(size);
     if constexpr (Archive::kReads) {
@@ -46,6 +47,7 @@ void VisitAll(Archive& ar, Handover& h) {
 
 size_t Handover::descriptors() const {
   size_t count = 2 * arenas.size();
+  for (const Connection& connection : connections) count += connection.has_memory ? 1 : 0;
   for (const Listener& listener : listeners)
     count += 1 + (listener.registered ? 1 : 0) + (listener.has_queue ? 2 : 0);
   return count;

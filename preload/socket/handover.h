@@ -1,6 +1,6 @@
 // A program's knowledge of the sockets that it inherits or is passed: the content of a Capsule. Its
-// descriptors are, in this order: two for each arena (its file, a membership), and those in ListenerFds for
-// each listener.
+// descriptors are, in this order: two for each arena (its file, a membership), one for each connection on a
+// local link (its memory), and those in ListenerFds for each listener.
 //
 // Sockets are known by their inode, since they may have other numbers in the other process. A value, without
 // a lock.
@@ -18,6 +18,12 @@
 
 namespace sdp::preload {
 
+// The descriptors that go along, beside the arenas'; their owners keep them.
+struct HandoverFds {
+  std::vector<int> memories;
+  std::vector<int> listeners;
+};
+
 struct Handover {
   enum class Kind : uint8_t { kV4, kV6, kNative };  // as made: AF_INET, AF_INET6, AF_INET_SDP
   struct Arena {
@@ -29,6 +35,7 @@ struct Handover {
     bool whole = false;              // false: its state cannot be had, and the receiver cannot use it
     uint32_t arena = 0;              // index in `arenas`
     uint32_t number = 0;             // in that arena
+    bool has_memory = false;         // its link is a local one
     std::vector<std::byte> front{};  // known while another process has the state (StreamSocket::FreezeFront)
   };
   struct Listener {

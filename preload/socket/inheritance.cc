@@ -81,27 +81,6 @@ void Enter(StreamSocket* socket, const std::vector<int>& fds) {
   for (const int fd : fds) FdTable::Set(fd, socket);
 }
 
-// `membership` is taken over; -1: it is that of the process.
-void AdoptConnection(const Handover::Connection& from, SharedArena* arena, Member member, int membership,
-                     const std::vector<int>& fds) {
-  std::unique_ptr<SharedConnection> shared;
-  if (arena != nullptr && from.whole) shared = SharedConnection::Join(arena, from.number, member, membership);
-  if (fds.empty()) return;
-  if (shared != nullptr) {
-    auto* const socket = new StreamSocket(Domain(from.kind), fds, std::move(shared));
-    const SocketRef reference(socket);
-    if (socket->TakeUp(from.front)) return Enter(socket, fds);
-  }
-  ReplaceByDead(fds, from.kind);
-}
-
-void AdoptFresh(const Handover::Fresh& from, const std::vector<int>& fds) {
-  if (fds.empty()) return;
-  auto* const socket = new StreamSocket(Domain(from.kind), fds, from.options);
-  const SocketRef reference(socket);
-  Enter(socket, fds);
-}
-
 // Descriptors out of the capsule, in order. The destructor closes those not taken.
 class Parcel {
  public:
@@ -119,6 +98,30 @@ class Parcel {
   std::vector<int> fds_;
   size_t next_ = 0;
 };
+
+// `membership` is taken over; -1: it is that of the process.
+void AdoptConnection(const Handover::Connection& from, SharedArena* arena, Member member, int membership,
+                     Parcel& parcel, const std::vector<int>& fds) {
+  std::unique_ptr<SharedConnection> shared;
+  auto memory = from.has_memory ? iwarp::TakeMemory(parcel.Take()) : nullptr;
+  if (arena != nullptr && from.whole && (memory != nullptr || !from.has_memory))
+    shared = SharedConnection::Join(arena, from.number, member, membership);
+  if (fds.empty()) return;
+  if (shared != nullptr) shared->SetMemory(std::move(memory));
+  if (shared != nullptr) {
+    auto* const socket = new StreamSocket(Domain(from.kind), fds, std::move(shared));
+    const SocketRef reference(socket);
+    if (socket->TakeUp(from.front)) return Enter(socket, fds);
+  }
+  ReplaceByDead(fds, from.kind);
+}
+
+void AdoptFresh(const Handover::Fresh& from, const std::vector<int>& fds) {
+  if (fds.empty()) return;
+  auto* const socket = new StreamSocket(Domain(from.kind), fds, from.options);
+  const SocketRef reference(socket);
+  Enter(socket, fds);
+}
 
 void AdoptListener(const Handover::Listener& from, Parcel& parcel, const std::vector<int>& fds) {
   Handover::ListenerFds own{.sdp = parcel.Take()};
@@ -151,7 +154,7 @@ void Adopt(const Handover& handover, Parcel& parcel) {
   }
   for (const Handover::Connection& from : handover.connections) {
     AdoptConnection(from, from.whole ? arenas[from.arena] : nullptr,
-                    from.whole ? handover.arenas[from.arena].member : 0, -1, fds_of(from.inode));
+                    from.whole ? handover.arenas[from.arena].member : 0, -1, parcel, fds_of(from.inode));
   }
   for (const Handover::Listener& from : handover.listeners) AdoptListener(from, parcel, fds_of(from.inode));
   for (const Handover::Fresh& from : handover.fresh) AdoptFresh(from, fds_of(from.inode));
@@ -162,12 +165,13 @@ void AdoptPassed(const Handover& handover, Parcel& parcel, int fd) {
   const std::vector<int> fds = {fd};
   if (!handover.connections.empty()) {
     const Handover::Connection& from = handover.connections.front();
-    if (handover.arenas.empty()) return AdoptConnection(from, nullptr, 0, -1, fds);
+    if (handover.arenas.empty()) return AdoptConnection(from, nullptr, 0, -1, parcel, fds);
     const int file = parcel.Take();
     const int membership = HiddenFds::Hide(parcel.Take());
     SharedArena* const arena = SharedArena::Attach(file, -1, 0);
     if (arena != nullptr) arena->Ref();
-    AdoptConnection(from, membership >= 0 ? arena : nullptr, handover.arenas.front().member, membership, fds);
+    AdoptConnection(from, membership >= 0 ? arena : nullptr, handover.arenas.front().member, membership,
+                    parcel, fds);
     if (arena != nullptr) arena->Unref();
   } else if (!handover.listeners.empty()) {
     AdoptListener(handover.listeners.front(), parcel, fds);
@@ -208,11 +212,10 @@ int Seal(const std::map<const Socket*, int>& heirlooms, Giver giver, Receiver re
          std::vector<int> first) {
   Guests guests(receiver);
   Handover handover;
-  std::vector<int> listener_fds;
+  HandoverFds fds;
   for (StreamSocket* socket : AllSockets::locked()) {
     const auto found = heirlooms.find(socket);
-    if (found != heirlooms.end())
-      socket->HandOver(InodeOf(found->second), giver, guests, &handover, &listener_fds);
+    if (found != heirlooms.end()) socket->HandOver(InodeOf(found->second), giver, guests, &handover, &fds);
   }
   if (handover.empty()) return -1;
   handover.maker = static_cast<uint32_t>(getpid());
@@ -221,7 +224,8 @@ int Seal(const std::map<const Socket*, int>& heirlooms, Giver giver, Receiver re
     first.push_back(guest.arena->file());
     first.push_back(guest.membership);
   }
-  first.insert(first.end(), listener_fds.begin(), listener_fds.end());
+  first.insert(first.end(), fds.memories.begin(), fds.memories.end());
+  first.insert(first.end(), fds.listeners.begin(), fds.listeners.end());
   const int sealed = Capsule::Seal(handover.Pack(), first);
   if (sealed < 0)
     SDP_LOG(kError, "another program will not know its SDP sockets: %s", strerrordesc_np(errno));

@@ -5,9 +5,7 @@
 #include <unistd.h>
 
 #include "preload/config.h"
-#include "preload/hidden_fds.h"
 #include "preload/real_calls.h"
-#include "verbs/ibv/descriptor_calls.h"
 #include "verbs/ibv/ibv_rnic.h"
 
 namespace sdp::preload {
@@ -23,22 +21,6 @@ Address SourceTowards(const Address& target) {
   return source;
 }
 
-// Moves the descriptor out of the application's way, if a number is left for it. Returns its number.
-int HideDescriptor(int fd) {
-  const int hidden = HiddenFds::Duplicate(fd);
-  if (hidden < 0) return fd;
-  real.close(fd);
-  return hidden;
-}
-
-bool LibrariesAreThere(std::string* why) {
-  static const bool prepared = [] {
-    ibv::SetDescriptorCalls({.hide = HideDescriptor, .reveal = HiddenFds::Reveal});
-    return true;
-  }();
-  return prepared && ibv::Available(why);
-}
-
 }  // namespace
 
 bool MayUseKernelRnic(std::string* why) {
@@ -46,7 +28,7 @@ bool MayUseKernelRnic(std::string* why) {
     *why = "SDP_RNIC=soft";
     return false;
   }
-  if (!LibrariesAreThere(why)) return false;
+  if (!ibv::Available(why)) return false;
   // The libraries open the devices once, when they are loaded. The kernel does not carry out what a child of
   // fork does with its parent's devices.
   static const pid_t loaded_by = getpid();

@@ -232,7 +232,8 @@ class Listener final : private KernelListenerOwner {
   // does it.
   bool AcceptAhead(bool shake_hands);
   bool PutIntoCommon(const Ready& ready) {
-    return common_.Put(ready.session->Freeze(), ready.fd, ready.peer, ready.since, ready.begun);
+    return common_.Put(ready.session->Freeze(), ready.fd, ready.session->memory_fd(), ready.peer, ready.since,
+                       ready.begun);
   }
   // Leaves it in the common queue if that is possible, else Keep()s it.
   void PushReady(Ready ready);

@@ -142,8 +142,10 @@ Time Listener::MoveToCommon(Time now, Duration patience) {
 
 std::unique_ptr<Session> Listener::AcceptCommon(int flags, int* fd, Address* peer, Time* since) {
   std::vector<std::byte> state;
-  while (common_.Take(flags, fd, peer, since, &state)) {
-    if (auto session = Session::Thawed(state, *fd)) return session;
+  int memory_fd = -1;
+  while (common_.Take(flags, fd, &memory_fd, peer, since, &state)) {
+    auto memory = memory_fd >= 0 ? iwarp::TakeMemory(memory_fd) : nullptr;
+    if (auto session = Session::Thawed(state, *fd, std::move(memory))) return session;
     SDP_LOG(kError, "a connection that another process has taken on is not understood");
     real.close(*fd);
   }

@@ -8,6 +8,7 @@
 #include "core/engine/enlargement.h"
 #include "core/engine/options.h"
 #include "core/wire/bsdh.h"
+#include "preload/allowed_calls.h"
 #include "preload/config.h"
 #include "preload/socket/connection_tuning.h"
 #include "preload/socket/kernel_rnic.h"
@@ -146,6 +147,8 @@ inline iwarp::SoftOptions SoftOptions() {
   options.want_markers = config().mpa_markers;
   options.peer_to_peer = config().mpa_peer_to_peer;
   options.confirm_rtr = true;  // peers with an embedded RNIC put nothing in their reply
+  options.local_link = config().link != LinkChoice::kTcp && !Confined();
+  options.local_link_only = config().link == LinkChoice::kLocal;
   options.startup_timeout = config().handshake_timeout;
   options.deferral = Deferral();
   return options;

@@ -256,10 +256,11 @@ bool Session::Read(ReadFor wanted) {
 
 bool Session::PollAvailable() {
   verbs::Pollable* const pollable = queue_pair_->pollable();
-  if (pollable == nullptr || link_ended_ || being_read() || moving()) return ReadAvailable();
+  if (pollable == nullptr || link_ended_ || being_read() || moving() || full()) return ReadAvailable();
+  changed_ = changed_ || queue_pair_->unsent_bytes() != 0;
   const ReadStatus status = pollable->PollLink();
   read_at_ = CoarseNow();
-  changed_ = true;
+  changed_ = changed_ || status != ReadStatus::kWouldBlock;
   const bool any = TakeCompletions() || status != ReadStatus::kWouldBlock;
   if (status == ReadStatus::kEnded) NoteEnd();
   if (any) Pump();
@@ -407,16 +408,18 @@ void Session::Freeze(Writer& ar) const {
   queue_pair_->portable()->Freeze(ar);
 }
 
-std::unique_ptr<Session> Session::Blank(int fd) {
-  return std::make_unique<Session>(BlankEngine(), iwarp::Blank(fd));
+std::unique_ptr<Session> Session::Blank(int fd, Memory memory) {
+  return std::make_unique<Session>(BlankEngine(), iwarp::Blank(fd, std::move(memory)));
 }
 
-std::unique_ptr<Session> Session::Thawed(Bytes frozen, int fd) {
+std::unique_ptr<Session> Session::Thawed(Bytes frozen, int fd, Memory memory) {
   auto session = std::make_unique<Session>(BlankEngine(), nullptr);
-  return session->Thaw(frozen, fd) ? std::move(session) : nullptr;
+  return session->Thaw(frozen, fd, std::move(memory)) ? std::move(session) : nullptr;
 }
 
-bool Session::Thaw(Bytes frozen, int fd) {
+bool Session::Thaw(Bytes frozen, int fd) { return Thaw(frozen, fd, iwarp::MemoryOf(*queue_pair_)); }
+
+bool Session::Thaw(Bytes frozen, int fd, Memory memory) {
   Reader ar(frozen);
   bool ended = false;
   uint64_t engine_size = 0;
@@ -427,7 +430,7 @@ bool Session::Thaw(Bytes frozen, int fd) {
   const Bytes engine_bytes = ar.Take(engine_size);
   if (!ar.ok()) return false;
   auto engine = engine::Engine::Thaw(engine_bytes);
-  auto queue_pair = iwarp::Thaw(fd, ar.Take(ar.left()));
+  auto queue_pair = iwarp::Thaw(fd, ar.Take(ar.left()), std::move(memory));
   if (!engine || queue_pair == nullptr) return false;
   *engine_ = std::move(*engine);
   queue_pair_ = std::move(queue_pair);

@@ -14,6 +14,7 @@
 #include "preload/socket/link_move.h"
 #include "preload/stats_recorder.h"
 #include "verbs/rnic.h"
+#include "verbs/softiwarp/soft_rnic.h"
 
 namespace sdp::preload {
 
@@ -67,6 +68,11 @@ class Session {
   [[nodiscard]] bool MaySleep() {
     changed_ = true;
     return queue_pair_->pollable() != nullptr && queue_pair_->pollable()->may_sleep();
+  }
+
+  // Returns a look at the link that needs no lock, or nullptr (Pollable::peek).
+  [[nodiscard]] std::shared_ptr<const verbs::Peek> Peek() {
+    return queue_pair_->pollable() != nullptr ? queue_pair_->pollable()->peek() : nullptr;
   }
 
   // Return whether a read, ReadSleeping() included, has looked at the link since the last clock tick, or
@@ -134,9 +140,13 @@ class Session {
   void Freeze(Writer& ar) const;
   // Returns a session on the link `fd` in place of one that is still to be thawed, from what another process
   // will leave. Its answers belong to no connection.
-  [[nodiscard]] static std::unique_ptr<Session> Blank(int fd);
+  // `memory`: the link's, if it is a local one.
+  using Memory = std::shared_ptr<iwarp::LocalMemory>;
+  [[nodiscard]] static std::unique_ptr<Session> Blank(int fd, Memory memory);
   // Returns the session that was frozen, in another process. nullptr: these bytes are no session.
-  [[nodiscard]] static std::unique_ptr<Session> Thawed(Bytes frozen, int fd);
+  [[nodiscard]] static std::unique_ptr<Session> Thawed(Bytes frozen, int fd, Memory memory);
+  // Returns the descriptor that another program needs besides the link, or -1. The session owns it.
+  [[nodiscard]] int memory_fd() const { return iwarp::DescriptorOf(iwarp::MemoryOf(*queue_pair_).get()); }
   // Becomes the session that was frozen, on the link `fd`; engine() stays where it is. False: these bytes are
   // no session.
   bool Thaw(Bytes frozen, int fd);
@@ -222,6 +232,7 @@ class Session {
   void CarryOut();
   // Handles the result of a sleeping read.
   verbs::ReadStatus FinishSleep(verbs::ReadStatus status);
+  bool Thaw(Bytes frozen, int fd, Memory memory);
   // The link has ended by itself.
   void NoteEnd();
   void EndLink();

@@ -7,11 +7,13 @@
 #define SDP_PRELOAD_SOCKET_SHARED_CONNECTION_H_
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/base/archive.h"
 #include "core/base/types.h"
 #include "preload/socket/shared_arena.h"
+#include "verbs/softiwarp/soft_rnic.h"
 
 namespace sdp::preload {
 
@@ -75,6 +77,11 @@ class SharedConnection {
   // In a child that got no place: gives up the parent's hold without any effect on the parent.
   void ForgetAfterFork();
 
+  // What another program of this end has left of the link besides its descriptor, until the first state is
+  // read: the memory of a local link, or null.
+  void SetMemory(std::shared_ptr<iwarp::LocalMemory> memory) { memory_ = std::move(memory); }
+  std::shared_ptr<iwarp::LocalMemory> TakeMemory() { return std::move(memory_); }
+
   // Lets usual states be read and published without a system call from here on, if memory allows.
   void Prepare() { (void)Window(1); }
 
@@ -98,6 +105,7 @@ class SharedConnection {
   Member self_;
   int membership_;        // hidden; -1: that of the process
   uint64_t version_ = 0;  // of the state that the calling process has
+  std::shared_ptr<iwarp::LocalMemory> memory_;
   bool left_ = false;
   bool locked_ = false;
   Time checked_{};

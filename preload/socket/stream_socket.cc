@@ -288,7 +288,7 @@ void StreamSocket::GlanceAtLink() {
 
 void StreamSocket::TakeUntold() {
   const verbs::Pollable* const pollable = queue_pair().pollable();
-  if (pollable != nullptr && pollable->has_untold()) Look();
+  if (pollable != nullptr && pollable->has_untold()) pollable->always_told() ? (void)LookAtLink() : Look();
 }
 
 void StreamSocket::AddWaiter(Waiter* waiter) {
@@ -307,7 +307,7 @@ StreamSocket::State StreamSocket::AddObserver(ReadinessObserver* observer, int f
   if (state_ == State::kSdp && !foreign()) TakeUntold();
   const short watch = state_ == State::kSdp && !foreign() ? WatchEvents() : -1;
   board_.Observe(observer, fd, watch);
-  if (watch >= 0) observer->OnWatch(fd, LinkOf(fd), watch);
+  if (watch >= 0) observer->OnWatch(fd, LinkOf(fd), watch, *session_);
   return state_;
 }
 

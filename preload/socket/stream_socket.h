@@ -151,7 +151,7 @@ class StreamSocket final : public Socket {
 
   // --- For inheritance
   // With own() locked: what another program has to know that gets this socket.
-  void HandOver(uint64_t inode, Giver giver, Guests& guests, Handover* out, std::vector<int>* listener_fds);
+  void HandOver(uint64_t inode, Giver giver, Guests& guests, Handover* out, HandoverFds* fds);
   [[nodiscard]] bool connected() const { return state_.load(std::memory_order_relaxed) == State::kSdp; }
   // Other processes hold the connection, too.
   bool IsShared();

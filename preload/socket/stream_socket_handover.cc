@@ -121,8 +121,7 @@ bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connect
   return good;
 }
 
-void StreamSocket::HandOver(uint64_t inode, Giver giver, Guests& guests, Handover* out,
-                            std::vector<int>* listener_fds) {
+void StreamSocket::HandOver(uint64_t inode, Giver giver, Guests& guests, Handover* out, HandoverFds* fds) {
   const auto kind = native_               ? Handover::Kind::kNative
                     : domain_ == AF_INET6 ? Handover::Kind::kV6
                                           : Handover::Kind::kV4;
@@ -130,6 +129,10 @@ void StreamSocket::HandOver(uint64_t inode, Giver giver, Guests& guests, Handove
     case State::kSdp: {
       Handover::Connection connection{.inode = inode, .kind = kind};
       connection.whole = GiveConnection(giver, guests, &connection);
+      if (connection.whole && session_->memory_fd() >= 0) {
+        connection.has_memory = true;
+        fds->memories.push_back(session_->memory_fd());
+      }
       if (!connection.whole)
         SDP_LOG(kError, "connection with %s cannot go to another program",
                 ToEndpoint(peer_).ToString().c_str());
@@ -144,7 +147,7 @@ void StreamSocket::HandOver(uint64_t inode, Giver giver, Guests& guests, Handove
       listener.forced_nonblocking = listener_forced_nonblocking_;
       listener.plain_clients_allowed = plain_clients_allowed_;
       listener.options = options_;
-      if (listener_->HandOver(&listener, listener_fds)) out->listeners.push_back(listener);
+      if (listener_->HandOver(&listener, &fds->listeners)) out->listeners.push_back(listener);
       return;
     }
     case State::kNew:

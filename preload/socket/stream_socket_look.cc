@@ -11,8 +11,16 @@
 
 namespace sdp::preload {
 
+namespace {
+
+// A look at memory costs less than an offer of the core.
+constexpr int kCheapLooksPerOffer = 32;
+
+}  // namespace
+
 bool StreamSocket::LookAtLink() {
-  const bool quick = queue_pair().pollable() != nullptr && !board_.observed();
+  const verbs::Pollable* const pollable = queue_pair().pollable();
+  const bool quick = pollable != nullptr && (pollable->always_told() || !board_.observed());
   const bool any = quick ? session_->PollAvailable() : session_->ReadAvailable();
   if (any || !quick) AfterProgress();
   return any;
@@ -20,7 +28,7 @@ bool StreamSocket::LookAtLink() {
 
 bool StreamSocket::LooksBeforeSleep() const {
   return state_ == State::kSdp && queue_pair().pollable() != nullptr && !session_->link_ended() &&
-         !Confined();
+         !foreign() && !Confined();
 }
 
 // The core is offered to others after every few looks. That a thread took it is a sign that it is needed: no
@@ -33,9 +41,11 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
   if (budget > Duration::zero()) {
     const Time until = std::min(deadline, Now() + budget);
     CoreWatch core;
+    const int looks_per_offer =
+        queue_pair().pollable()->always_told() ? kCheapLooksPerOffer : CoreWatch::kLooksPerOffer;
     bool crowded = false;
     do {
-      for (int i = 0; i < CoreWatch::kLooksPerOffer; ++i) {
+      for (int i = 0; i < looks_per_offer; ++i) {
         if (!session_->PollAvailable()) continue;
         AfterProgress();
         if (state_ != State::kSdp || session_ == nullptr) return 0;

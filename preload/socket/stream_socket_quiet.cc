@@ -18,6 +18,7 @@ void StreamSocket::LookIfUnread(Time since) {
   // A device tells only of what comes after the queue was asked for that.
   if (queue_pair().pollable() != nullptr) {
     TakeBeforeSleep(Awaited::kAll);
+    session_->queue_pair().pollable()->GiveBack();
     if (session_->link_ended()) return QuietLinks::Leave(&quiet_);
   }
   if (QuietLinks::Watch(&quiet_, LinkOf(LinkFd()))) return;

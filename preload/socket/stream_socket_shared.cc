@@ -160,7 +160,7 @@ bool StreamSocket::ExpectShared(Bytes front) {
   Reader ar(front);
   VisitShared(ar);
   if (!ar.ok() || ar.left() != 0) return false;
-  session_ = Session::Blank(LinkFd());
+  session_ = Session::Blank(LinkFd(), shared_->TakeMemory());
   session_->ReadLittle(true);
   away_ = true;
   return true;
@@ -187,7 +187,7 @@ bool StreamSocket::ThawShared() {
   left_front_.assign(state.begin(), state.end() - static_cast<ptrdiff_t>(ar.left()));
   urgent_mark_.Forget();
   if (session_ == nullptr) {
-    session_ = Session::Thawed(ar.Take(ar.left()), LinkFd());
+    session_ = Session::Thawed(ar.Take(ar.left()), LinkFd(), shared_->TakeMemory());
     if (session_ == nullptr) return false;
     session_->ReadLittle(true);
   } else if (!session_->Thaw(ar.Take(ar.left()), LinkFd())) {

@@ -60,20 +60,21 @@ TEST_CASE("common queue: what one process puts in, another takes out, in order a
   REQUIRE(queue.Open());
   CopyOf(queue, &other);
   Pair first, second;
-  REQUIRE(queue.Put(State(CommonQueue::kMostState, 1), first.fds[1], kPeer, kThen, false));
-  REQUIRE(queue.Put(State(0, 2), second.fds[1], kPeer, kThen, false));
+  REQUIRE(queue.Put(State(CommonQueue::kMostState, 1), first.fds[1], -1, kPeer, kThen, false));
+  REQUIRE(queue.Put(State(0, 2), second.fds[1], -1, kPeer, kThen, false));
   CHECK(other.size() == 2);
   int link = -1;
+  int memory = -1;
   std::vector<std::byte> state;
   Time since;
   Address peer;
-  REQUIRE(other.Take(SOCK_CLOEXEC | SOCK_NONBLOCK, &link, &peer, &since, &state));
+  REQUIRE(other.Take(SOCK_CLOEXEC | SOCK_NONBLOCK, &link, &memory, &peer, &since, &state));
   CHECK(state == State(CommonQueue::kMostState, 1));
   CHECK(LeadsTo(first, link));
   CHECK(fcntl(link, F_GETFD) == FD_CLOEXEC);
   CHECK((fcntl(link, F_GETFL) & O_NONBLOCK) != 0);
   close(link);
-  REQUIRE(queue.Take(0, &link, &peer, &since, &state));
+  REQUIRE(queue.Take(0, &link, &memory, &peer, &since, &state));
   CHECK(state.empty());
   CHECK(LeadsTo(second, link));
   CHECK(fcntl(link, F_GETFD) == 0);
@@ -81,7 +82,7 @@ TEST_CASE("common queue: what one process puts in, another takes out, in order a
   close(link);
   CHECK(queue.size() == 0);
   errno = 0;
-  REQUIRE_FALSE(other.Take(0, &link, &peer, &since, &state));
+  REQUIRE_FALSE(other.Take(0, &link, &memory, &peer, &since, &state));
   CHECK(errno == EAGAIN);
 }
 
@@ -92,11 +93,12 @@ TEST_CASE("common queue: it tells since when the first one waits") {
   CHECK(queue.FirstSince() == kNever);
   Pair pair;
   const Time later = kThen + std::chrono::nanoseconds(1);
-  REQUIRE(queue.Put(State(3, 3), pair.fds[1], kPeer, later, false));
-  REQUIRE(queue.Put(State(3, 3), pair.fds[1], kPeer, kThen, false));
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], -1, kPeer, later, false));
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], -1, kPeer, kThen, false));
   const int next = dup(0);
   close(next);
   int link = -1;
+  int memory = -1;
   std::vector<std::byte> state;
   Time since;
   Address peer;
@@ -105,7 +107,7 @@ TEST_CASE("common queue: it tells since when the first one waits") {
     const int unused = dup(0);  // a look takes no descriptor out
     close(unused);
     CHECK(unused == next);
-    REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
+    REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &memory, &peer, &since, &state));
     CHECK(since == expected);
     CHECK(LeadsTo(pair, link));
     close(link);
@@ -113,8 +115,8 @@ TEST_CASE("common queue: it tells since when the first one waits") {
   CHECK(queue.FirstSince() == kNever);
   // Another process's clock is not believed to be ahead of this one's, nor to have run before it.
   for (const Time lie : {kNever, Time::min()}) {
-    REQUIRE(queue.Put(State(3, 3), pair.fds[1], kPeer, lie, false));
-    REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
+    REQUIRE(queue.Put(State(3, 3), pair.fds[1], -1, kPeer, lie, false));
+    REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &memory, &peer, &since, &state));
     CHECK(since >= Time{});
     CHECK(since <= Now());
     close(link);
@@ -126,12 +128,13 @@ TEST_CASE("common queue: the peer's address comes along") {
   REQUIRE(queue.Open());
   Pair pair;
   for (const Address& put : {PeerAt(1, AF_INET), PeerAt(2, AF_INET6), Address{}}) {
-    REQUIRE(queue.Put(State(3, 3), pair.fds[1], put, kThen, false));
+    REQUIRE(queue.Put(State(3, 3), pair.fds[1], -1, put, kThen, false));
     int link = -1;
+    int memory = -1;
     std::vector<std::byte> state;
     Time since;
     Address peer;
-    REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
+    REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &memory, &peer, &since, &state));
     CHECK(state == State(3, 3));
     CHECK(peer.length == put.length);
     CHECK(std::memcmp(&peer.storage, &put.storage, put.length) == 0);
@@ -142,14 +145,14 @@ TEST_CASE("common queue: the peer's address comes along") {
 TEST_CASE("common queue: what is too long or too much stays with the caller") {
   CommonQueue queue;
   Pair pair;
-  REQUIRE_FALSE(queue.Put(State(10, 1), pair.fds[1], kPeer, kThen, false));
+  REQUIRE_FALSE(queue.Put(State(10, 1), pair.fds[1], -1, kPeer, kThen, false));
   REQUIRE(queue.Open());
   errno = 0;
-  REQUIRE_FALSE(queue.Put(State(CommonQueue::kMostState + 1, 1), pair.fds[1], kPeer, kThen, false));
+  REQUIRE_FALSE(queue.Put(State(CommonQueue::kMostState + 1, 1), pair.fds[1], -1, kPeer, kThen, false));
   CHECK(errno == EMSGSIZE);
   REQUIRE_FALSE(queue.Put(State(10, 1), -1, kPeer, kThen, false));
   size_t count = 0;
-  while (count < 100'000 && queue.Put(State(10, 1), pair.fds[1], kPeer, kThen, false)) ++count;
+  while (count < 100'000 && queue.Put(State(10, 1), pair.fds[1], -1, kPeer, kThen, false)) ++count;
   CHECK(errno != EMSGSIZE);
   CHECK(count >= 64);
   CHECK(count < 100'000);
@@ -163,13 +166,14 @@ TEST_CASE("common queue: the process that put a connection in may be gone") {
     CommonQueue gone;
     REQUIRE(gone.Open());
     CopyOf(gone, &left);
-    REQUIRE(gone.Put(State(3, 3), pair.fds[1], kPeer, kThen, false));
+    REQUIRE(gone.Put(State(3, 3), pair.fds[1], -1, kPeer, kThen, false));
   }
   int link = -1;
+  int memory = -1;
   std::vector<std::byte> state;
   Time since;
   Address peer;
-  REQUIRE(left.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
+  REQUIRE(left.Take(SOCK_CLOEXEC, &link, &memory, &peer, &since, &state));
   CHECK(LeadsTo(pair, link));
   close(link);
 }
@@ -179,7 +183,7 @@ TEST_CASE("common queue: the last process ends what waits") {
   {
     CommonQueue queue;
     REQUIRE(queue.Open());
-    REQUIRE(queue.Put(State(3, 3), pair.fds[1], kPeer, kThen, false));
+    REQUIRE(queue.Put(State(3, 3), pair.fds[1], -1, kPeer, kThen, false));
     close(std::exchange(pair.fds[1], -1));
   }
   char c;
@@ -191,15 +195,16 @@ TEST_CASE("common queue: barred by one process, it takes nothing in from any") {
   REQUIRE(queue.Open());
   CopyOf(queue, &other);
   Pair pair;
-  REQUIRE(other.Put(State(3, 3), pair.fds[1], kPeer, kThen, false));
+  REQUIRE(other.Put(State(3, 3), pair.fds[1], -1, kPeer, kThen, false));
   queue.Bar();
   CHECK_FALSE(other.usable());
-  CHECK_FALSE(other.Put(State(3, 3), pair.fds[1], kPeer, kThen, false));
+  CHECK_FALSE(other.Put(State(3, 3), pair.fds[1], -1, kPeer, kThen, false));
   int link = -1;
+  int memory = -1;
   std::vector<std::byte> state;
   Time since;
   Address peer;
-  REQUIRE(other.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
+  REQUIRE(other.Take(SOCK_CLOEXEC, &link, &memory, &peer, &since, &state));
   close(link);
 }
 
@@ -290,7 +295,7 @@ TEST_CASE("common queue: without a descriptor left, the connection waits on") {
   CommonQueue queue;
   REQUIRE(queue.Open());
   Pair pair;
-  REQUIRE(queue.Put(State(3, 3), pair.fds[1], kPeer, kThen, false));
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], -1, kPeer, kThen, false));
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
   const int next = dup(0);
@@ -299,17 +304,18 @@ TEST_CASE("common queue: without a descriptor left, the connection waits on") {
   none.rlim_cur = static_cast<rlim_t>(next);
   REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
   int link = -1;
+  int memory = -1;
   std::vector<std::byte> state;
   Time since;
   Address peer;
   errno = 0;
-  const bool taken = queue.Take(SOCK_CLOEXEC, &link, &peer, &since, &state);
+  const bool taken = queue.Take(SOCK_CLOEXEC, &link, &memory, &peer, &since, &state);
   const int error = errno;
   REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK_FALSE(taken);
   CHECK(error == EMFILE);
   CHECK(queue.size() == 1);
-  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
+  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &memory, &peer, &since, &state));
   CHECK(LeadsTo(pair, link));
   close(link);
 }
@@ -320,22 +326,23 @@ TEST_CASE("common queue: what is no record is refused, and its descriptor closed
   std::vector<int> fds;
   queue.AppendDescriptors(&fds);
   Pair pair;
-  REQUIRE(queue.Put(State(3, 3), pair.fds[1], kPeer, kThen, false));
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], -1, kPeer, kThen, false));
   int size = 0;
   REQUIRE(ioctl(fds[0], FIONREAD, &size) == 0);
   int link = -1;
+  int memory = -1;
   std::vector<std::byte> state;
   Time since;
   Address peer;
-  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
+  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &memory, &peer, &since, &state));
   close(link);
   std::vector<std::byte> wrong(static_cast<size_t>(size), std::byte{0xff});
   REQUIRE(write(fds[1], wrong.data(), wrong.size()) == static_cast<ssize_t>(wrong.size()));
   errno = 0;
-  CHECK_FALSE(queue.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
+  CHECK_FALSE(queue.Take(SOCK_CLOEXEC, &link, &memory, &peer, &since, &state));
   CHECK(errno == ECONNABORTED);
-  REQUIRE(queue.Put(State(3, 3), pair.fds[1], kPeer, kThen, false));
-  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &peer, &since, &state));
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], -1, kPeer, kThen, false));
+  REQUIRE(queue.Take(SOCK_CLOEXEC, &link, &memory, &peer, &since, &state));
   close(link);
 }
 

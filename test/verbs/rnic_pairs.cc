@@ -77,6 +77,7 @@ End Connect(const Options& options, const Place& place) {
   REQUIRE(::connect(end.fd.value, Generic(place.address), sizeof place.address) == 0);
   iwarp::SoftOptions soft;
   soft.want_crc = options.crc;
+  soft.local_link = options.a == Backend::kLocal;
   end.connector = iwarp::Connect(end.fd.value, AsBytes(options.hello), options.qp, soft, Now());
   return end;
 }
@@ -91,6 +92,7 @@ void MaybeAccept(const Options& options, const Place& place, End* end) {
   if (end->fd.value < 0) return;
   iwarp::SoftOptions soft;
   soft.want_crc = options.crc;
+  soft.local_link = options.z == Backend::kLocal;
   end->connector = iwarp::Listen(end->fd.value, soft, Now());
 }
 
@@ -101,10 +103,12 @@ bool Over(const End& end) {
 
 }  // namespace
 
-const char* ToString(Backend backend) { return backend == Backend::kSoft ? "embedded" : "kernel"; }
+const char* ToString(Backend backend) {
+  return backend == Backend::kSoft ? "embedded" : backend == Backend::kLocal ? "local" : "kernel";
+}
 
 bool Have(Backend backend) {
-  if (backend == Backend::kSoft) return true;
+  if (backend != Backend::kIbv) return true;
   std::string why;
   static const bool have = [&] {
     const bool found = ibv::Available(&why) && !ibv::DeviceOf(Generic(RnicAddress())).empty();

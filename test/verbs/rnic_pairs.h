@@ -13,7 +13,7 @@
 
 namespace sdp::verbs::test {
 
-enum class Backend : uint8_t { kSoft, kIbv };
+enum class Backend : uint8_t { kSoft, kIbv, kLocal };  // kLocal: the embedded RNIC on a local link, both ends
 const char* ToString(Backend backend);
 
 // True if this host has the backend; else says why not, once. A kernel RNIC is looked for at

@@ -15,10 +15,11 @@ namespace {
 
 // The pairs, each once without and once with CRC; false: this host has not got it.
 bool Choose(Options* options) {
-  const int choice = GENERATE(0, 1, 2, 3, 4, 5, 6);
+  const int choice = GENERATE(0, 1, 2, 3, 4, 5, 6, 7);
   options->a = choice == 1 || choice == 2 || choice == 5 ? Backend::kIbv : Backend::kSoft;
   options->z = choice == 1 || choice == 3 || choice == 6 ? Backend::kIbv : Backend::kSoft;
-  options->crc = choice >= 4;
+  options->crc = choice >= 4 && choice <= 6;
+  if (choice == 7) options->a = options->z = Backend::kLocal;
   return Have(options->a) && Have(options->z);
 }
 
@@ -66,7 +67,10 @@ TEST_CASE("private data travels both ways, up to SDP's sizes") {
   CHECK(std::string(reinterpret_cast<const char*>(welcome.data()), welcome.size()) == options.welcome);
   CHECK(pair.a.qp->ord() > 0);
   CHECK(pair.z.qp->ird() > 0);
-  CHECK(std::string(pair.a.qp->link_name()) == (options.a == Backend::kSoft ? "tcp" : "rdma"));
+  const char* const link = options.a == Backend::kIbv     ? "rdma"
+                           : options.a == Backend::kLocal ? "local"
+                                                          : "tcp";
+  CHECK(std::string(pair.a.qp->link_name()) == link);
 }
 
 TEST_CASE("the accepting side may speak first") {

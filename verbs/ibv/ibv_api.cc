@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "verbs/ibv/descriptor_calls.h"
+#include "verbs/descriptor_calls.h"
 
 namespace sdp::ibv {
 namespace {
@@ -48,8 +48,8 @@ struct Loaded {
     ibv_context** const devices = api.rdma_get_devices(&count);
     if (devices == nullptr) return;
     for (int i = 0; i < count; ++i) {
-      devices[i]->cmd_fd = descriptor_calls().hide(devices[i]->cmd_fd);
-      devices[i]->async_fd = descriptor_calls().hide(devices[i]->async_fd);
+      devices[i]->cmd_fd = verbs::descriptor_calls().hide(devices[i]->cmd_fd);
+      devices[i]->async_fd = verbs::descriptor_calls().hide(devices[i]->async_fd);
     }
   }
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "verbs/ibv/descriptor_calls.h"
+#include "verbs/descriptor_calls.h"
 
 namespace sdp::ibv {
 namespace {
@@ -41,7 +41,7 @@ Device* Device::Of(const Api& api, ibv_context* context) {
   }
   const int bell = static_cast<int>(::syscall(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (bell < 0) return nullptr;
-  auto* const device = new Device(api, context, descriptor_calls().hide(bell));
+  auto* const device = new Device(api, context, verbs::descriptor_calls().hide(bell));
   devices().all.emplace_back(context, device);
   return device;
 }

@@ -15,7 +15,7 @@
 #include <mutex>
 #include <vector>
 
-#include "verbs/ibv/descriptor_calls.h"
+#include "verbs/descriptor_calls.h"
 
 namespace sdp::ibv {
 namespace {
@@ -71,11 +71,11 @@ std::shared_ptr<EventDescriptor> EventDescriptor::Make() {
   // System calls by number: under the preload the plain names lead back into libsdp.so.
   const int fd = static_cast<int>(::syscall(SYS_epoll_create1, EPOLL_CLOEXEC));
   return fd < 0 ? nullptr
-                : std::shared_ptr<EventDescriptor>(new EventDescriptor(descriptor_calls().hide(fd)));
+                : std::shared_ptr<EventDescriptor>(new EventDescriptor(verbs::descriptor_calls().hide(fd)));
 }
 
 EventDescriptor::~EventDescriptor() {
-  descriptor_calls().reveal(fd_);
+  verbs::descriptor_calls().reveal(fd_);
   ::syscall(SYS_close, fd_);
 }
 
@@ -90,13 +90,13 @@ Resources::~Resources() {
   if (send_cq != nullptr) api.ibv_destroy_cq(send_cq);
   if (receive_cq != nullptr) api.ibv_destroy_cq(receive_cq);
   if (completions != nullptr) {
-    descriptor_calls().reveal(completions->fd);
+    verbs::descriptor_calls().reveal(completions->fd);
     api.ibv_destroy_comp_channel(completions);
   }
   if (pd != nullptr) api.ibv_dealloc_pd(pd);
   if (id != nullptr) api.rdma_destroy_id(id);
   if (channel != nullptr) {
-    descriptor_calls().reveal(channel->fd);
+    verbs::descriptor_calls().reveal(channel->fd);
     api.rdma_destroy_event_channel(channel);
   }
 }
@@ -117,7 +117,7 @@ bool Resources::Open() {
 }
 
 bool Resources::Watch(int* fd) {
-  *fd = descriptor_calls().hide(*fd);
+  *fd = verbs::descriptor_calls().hide(*fd);
   ::syscall(SYS_fcntl, *fd, F_SETFD, FD_CLOEXEC);
   const long flags = ::syscall(SYS_fcntl, *fd, F_GETFL);
   ::syscall(SYS_fcntl, *fd, F_SETFL, flags | O_NONBLOCK);

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 namespace sdp::iwarp {
 namespace {
@@ -23,6 +24,20 @@ MpaOptions ToMpaOptions(const SoftOptions& options) {
           .rtr_by_read = options.rtr_by_read,
           .revision = options.revision,
           .timeout = options.startup_timeout};
+}
+
+bool MayBeLocal(const SoftOptions& options) {
+  return options.local_link && !options.want_crc && !options.want_markers;
+}
+
+// The negotiation copies what this returns.
+std::vector<std::byte> WithOffer(Bytes private_data, const LocalMeeting* meeting) {
+  std::vector<std::byte> all(private_data.begin(), private_data.end());
+  if (meeting != nullptr) {
+    const auto offer = meeting->offer().Serialize();
+    all.insert(all.end(), offer.begin(), offer.end());
+  }
+  return all;
 }
 
 // Without markers no receiver resynchronises on segment boundaries, so an FPDU may span as many segments as
@@ -45,8 +60,9 @@ SoftConnector::SoftConnector(int fd, const SoftOptions& options, Bytes private_d
                              const verbs::QpOptions& qp, Time now)
     : link_(fd),
       options_(options),
+      meeting_(MayBeLocal(options) ? LocalMeeting::Open(fd) : nullptr),
       qp_options_(qp),
-      negotiation_(ToMpaOptions(options), private_data, qp.ird, qp.ord, now),
+      negotiation_(ToMpaOptions(options), WithOffer(private_data, meeting_.get()), qp.ird, qp.ord, now),
       waited_(Duration::zero()),
       send_deadline_(now + options.startup_timeout) {}
 
@@ -94,6 +110,8 @@ ConnectState SoftConnector::Step(Time now) {
   }
   if (!negotiation_.output().empty()) return ConnectState::kInProgress;
   if (!std::exchange(established_, true)) {
+    TakeAnswer();
+    if (cause_.end != LinkEnd::kOpen) return ConnectState::kFailed;
     qp_ = MakeQueuePair();
     BeginConfirmation(now);
     qp_->Flush();  // the RTR, if any, opens the peer's direction
@@ -160,7 +178,12 @@ Time SoftConnector::deadline() const {
 
 void SoftConnector::Accept(Bytes private_data, const verbs::QpOptions& options) {
   qp_options_ = options;
-  negotiation_.Accept(private_data, options.ird, options.ord);
+  AnswerOffer();
+  if (memory_ == nullptr && options_.local_link_only) {
+    negotiation_.Reject({});
+  } else {
+    negotiation_.Accept(private_data, options.ird, options.ord);
+  }
   SendOutput();
 }
 
@@ -217,11 +240,39 @@ void SoftConnector::Fail(LinkEnd end, std::string text, int os_error) {
   cause_.os_error = os_error;
 }
 
+Bytes SoftConnector::peer_private_data() const {
+  const Bytes all = negotiation_.peer_private_data();
+  return PeerOffer() ? all.first(all.size() - LocalOffer::kSize) : all;
+}
+
+std::optional<LocalOffer> SoftConnector::PeerOffer() const {
+  if (negotiation_.agreement().role != MpaRole::kResponder) return std::nullopt;
+  return LocalOffer::Parse(negotiation_.peer_private_data());
+}
+
+void SoftConnector::AnswerOffer() {
+  const MpaAgreement& agreement = negotiation_.agreement();
+  if (!MayBeLocal(options_) || agreement.crc || agreement.send_markers || agreement.receive_markers) return;
+  const std::optional<LocalOffer> offer = PeerOffer();
+  std::string why;
+  if (offer) memory_ = iwarp::AnswerOffer(*offer, link_.fd(), &why);
+}
+
+void SoftConnector::TakeAnswer() {
+  const std::unique_ptr<LocalMeeting> meeting = std::move(meeting_);
+  std::string why = "no local link to this peer, and no other is allowed";
+  const auto outcome = meeting == nullptr ? LocalMeeting::Outcome::kRefused : meeting->Take(&memory_, &why);
+  const bool initiates = negotiation_.agreement().role == MpaRole::kInitiator;
+  if (outcome == LocalMeeting::Outcome::kFailed ||
+      (outcome == LocalMeeting::Outcome::kRefused && options_.local_link_only && initiates))
+    Fail(LinkEnd::kFailed, std::move(why));
+}
+
 std::unique_ptr<SoftQp> SoftConnector::MakeQueuePair() const {
   const MpaAgreement& agreement = negotiation_.agreement();
   const uint32_t segment_size = agreement.send_markers ? link_.SegmentSize() : 0;
   return std::make_unique<SoftQp>(link_.fd(), agreement, qp_options_,
-                                  MaxUlpdu(options_, agreement.send_markers, segment_size));
+                                  MaxUlpdu(options_, agreement.send_markers, segment_size), memory_);
 }
 
 }  // namespace sdp::iwarp

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "verbs/rnic.h"
+#include "verbs/softiwarp/local/meeting.h"
 #include "verbs/softiwarp/proto/mpa_negotiation.h"
 #include "verbs/softiwarp/soft_options.h"
 #include "verbs/softiwarp/soft_qp.h"
@@ -24,7 +25,7 @@ class SoftConnector final : public verbs::Connector {
   void SetEventFd(int fd) override;
   [[nodiscard]] verbs::Interest interest() const override;
   [[nodiscard]] Time deadline() const override;
-  [[nodiscard]] Bytes peer_private_data() const override { return negotiation_.peer_private_data(); }
+  [[nodiscard]] Bytes peer_private_data() const override;
   [[nodiscard]] bool may_send_first() const override { return negotiation_.agreement().rtr != Rtr::kNone; }
   void Accept(Bytes private_data, const verbs::QpOptions& options) override;
   void Reject(Bytes private_data) override;
@@ -38,9 +39,17 @@ class SoftConnector final : public verbs::Connector {
   verbs::ConnectState StepConfirmation(Time now);
   void Fail(verbs::LinkEnd end, std::string text, int os_error = 0);
   std::unique_ptr<SoftQp> MakeQueuePair() const;
+  // Returns the local link's offer in the peer's MPA Request, if there is one.
+  [[nodiscard]] std::optional<LocalOffer> PeerOffer() const;
+  // The link may become a local one: takes the peer's offer, or what the peer has sent for ours. Sets
+  // memory_.
+  void AnswerOffer();
+  void TakeAnswer();
 
   TcpLink link_;
   const SoftOptions options_;
+  std::unique_ptr<LocalMeeting> meeting_;  // connecting side, until the reply is here
+  std::shared_ptr<LocalMemory> memory_;    // of a local link
   verbs::QpOptions qp_options_;
   MpaNegotiation negotiation_;
   std::optional<Duration> waited_;  // start-up time already used before the first look; empty until that look

@@ -21,6 +21,10 @@ struct SoftOptions {
   uint8_t revision = 2;      // 1: no enhanced set-up
   uint32_t max_ulpdu = 0;    // 0: as large as the peer and the link allow
   Duration startup_timeout = std::chrono::seconds(10);  // MPA start-up, each side
+  // Connecting side: offer a local link to a peer on this host. Accepting side: take such an offer
+  // (local/meeting.h). Only without CRC and markers.
+  bool local_link = false;
+  bool local_link_only = false;  // no other link: the start-up fails
   // Accepting side: how long the kernel has already waited for data on a connection that has brought none yet
   // (TCP_DEFER_ACCEPT).
   Duration deferral{};

@@ -7,6 +7,7 @@
 
 #include "core/base/check.h"
 #include "verbs/softiwarp/link_calls.h"
+#include "verbs/softiwarp/local/random.h"
 
 namespace sdp::iwarp {
 namespace {
@@ -38,8 +39,13 @@ Opcode WorkOpcode(RdmapOpcode opcode) {
 
 }  // namespace
 
-SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu)
-    : QueuePair({.sleepable = this, .portable = this, .file_source = this, .movable_regions = this}),
+SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu,
+               std::shared_ptr<LocalMemory> memory)
+    : QueuePair({.sleepable = memory == nullptr ? this : nullptr,
+                 .portable = this,
+                 .file_source = memory == nullptr ? this : nullptr,
+                 .movable_regions = this,
+                 .pollable = memory != nullptr ? this : nullptr}),
       link_(fd),
       ird_(agreement.ird),
       ord_(agreement.ord),
@@ -53,6 +59,10 @@ SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& op
                .ird = agreement.ird},
               stags_, buffers_, reads_),
       send_queue_({.crc = agreement.crc, .markers = agreement.send_markers, .max_ulpdu = max_ulpdu}) {
+  if (memory != nullptr) {
+    local_.emplace(std::move(memory),
+                   agreement.role == MpaRole::kInitiator ? LocalEnd::kConnecting : LocalEnd::kAccepting);
+  }
   buffers_.Post(options.initial_receives);
   if (agreement.role == MpaRole::kInitiator) PostRtr(agreement.rtr);
 }
@@ -170,6 +180,11 @@ uint32_t SoftQp::ReceiveCost(uint32_t length) const { return length + kFramingCo
 // ----------------------------------------------------------------------------------------------------
 // Sending
 
+LinkResult SoftQp::Write(std::span<const iovec> parts) {
+  if (local_) return local_->Write(link_, parts);
+  return file_ ? file_->Write(link_, parts) : link_.Write(parts);
+}
+
 bool SoftQp::Flush() {
   if (send_queue_.empty()) return true;
   if (!may_send()) return false;
@@ -178,7 +193,7 @@ bool SoftQp::Flush() {
   while (!send_queue_.empty()) {
     SendBatch batch;
     send_queue_.BuildBatch(&batch);
-    const LinkResult sent = file_ ? file_->Write(link_, batch.parts()) : link_.Write(batch.parts());
+    const LinkResult sent = Write(batch.parts());
     ++counters_.write_calls;
     if (sent.kind == LinkResult::Kind::kWouldBlock) {
       link_full_ = true;
@@ -255,7 +270,8 @@ void SoftQp::StopSending() {
 }
 
 verbs::Interest SoftQp::interest() const {
-  return {.read = !read_ended_, .write = link_full_ && !send_queue_.empty() && may_send()};
+  // The peer of a local link rings a doorbell when there is room.
+  return {.read = !read_ended_, .write = !local_ && link_full_ && !send_queue_.empty() && may_send()};
 }
 
 // ----------------------------------------------------------------------------------------------------

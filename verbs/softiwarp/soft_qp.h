@@ -12,6 +12,7 @@
 #include "verbs/rnic.h"
 #include "verbs/softiwarp/brought_read.h"
 #include "verbs/softiwarp/file_payload.h"
+#include "verbs/softiwarp/local_link.h"
 #include "verbs/softiwarp/midway_looks.h"
 #include "verbs/softiwarp/proto/mpa_negotiation.h"
 #include "verbs/softiwarp/proto/read_queue.h"
@@ -28,12 +29,17 @@ class SoftQp final : public verbs::QueuePair,
                      public verbs::Sleepable,
                      public verbs::Portable,
                      public verbs::FileSource,
-                     public verbs::MovableRegions {
+                     public verbs::MovableRegions,
+                     public verbs::Pollable {
  public:
-  // The initiator of a peer-to-peer set-up posts its RTR here, in the constructor.
-  SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu);
-  // Returns a queue pair in the frozen state, or nullptr if these bytes are no frozen queue pair.
-  static std::unique_ptr<SoftQp> Thaw(int fd, Bytes frozen);
+  // The initiator of a peer-to-peer set-up posts its RTR here, in the constructor. With `memory` the link is
+  // a local one, and the queue pair is Pollable; without, it is Sleepable and a FileSource.
+  SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu,
+         std::shared_ptr<LocalMemory> memory = nullptr);
+  // Returns a queue pair in the frozen state, or nullptr if these bytes are no frozen queue pair. `memory`:
+  // what MemoryOf() has returned for the frozen one.
+  static std::unique_ptr<SoftQp> Thaw(int fd, Bytes frozen, std::shared_ptr<LocalMemory> memory);
+  [[nodiscard]] std::shared_ptr<LocalMemory> memory() const { return local_ ? local_->memory() : nullptr; }
 
   verbs::PostResult PostSend(const verbs::SendWork& work) override;
   verbs::PostResult PostRdmaWrite(const verbs::RdmaWriteWork& work) override;
@@ -56,6 +62,13 @@ class SoftQp final : public verbs::QueuePair,
   [[nodiscard]] bool BorrowFile(const verbs::FileRange& file) override;
   void ReturnFile() override;
   verbs::ReadStatus ReadLink() override;
+  verbs::ReadStatus PollLink() override;
+  [[nodiscard]] bool may_sleep() const override;
+  verbs::ReadStatus ReadForSolicited() override { return ReadLink(); }
+  [[nodiscard]] bool has_untold() const override { return !read_ended_ && local_->unread(); }
+  [[nodiscard]] bool always_told() const override { return true; }
+  [[nodiscard]] std::shared_ptr<const verbs::Peek> peek() override { return local_->peek(); }
+  void GiveBack() override { local_->GiveBack(); }
   void ReadLittle(bool little) override { read_little_ = little; }
   verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) override;
   [[nodiscard]] bool can_block() const override { return !read_ended_; }
@@ -82,7 +95,7 @@ class SoftQp final : public verbs::QueuePair,
   [[nodiscard]] bool reader_is_back() const override { return reader_back_.load(std::memory_order_acquire); }
   verbs::ReadStatus TakeBrought(verbs::Portable& diverted) override;
   [[nodiscard]] const char* rnic_name() const override { return "soft"; }
-  [[nodiscard]] const char* link_name() const override { return "tcp"; }
+  [[nodiscard]] const char* link_name() const override { return local_ ? "local" : "tcp"; }
 
   // Posts a zero-length message of that kind, which opens the connection (kSend and kNone: no message). The
   // caller flushes it, and may repeat it.
@@ -93,6 +106,10 @@ class SoftQp final : public verbs::QueuePair,
  private:
   void DetachSource(STag stag);
   friend struct FrozenQp;
+
+  // The link's read and write, without waiting.
+  LinkResult Read(std::span<const MutableBytes> parts);
+  LinkResult Write(std::span<const iovec> parts);
 
   enum class Ending : uint8_t { kNo, kFinWanted, kFinSent };
 
@@ -125,6 +142,8 @@ class SoftQp final : public verbs::QueuePair,
   [[nodiscard]] bool may_send() const { return send_open_ || stream_.fpdus() > 0; }
 
   TcpLink link_;
+  std::optional<LocalLink> local_;  // the bytes' way, in place of link_
+  bool polling_ = false;            // the caller of this read comes again soon
   uint16_t ird_;
   uint16_t ord_;
   bool send_open_;  // responder: false until the initiator's first FPDU (RFC 5044, 7.1.2, 4)

@@ -11,7 +11,7 @@ namespace sdp::iwarp {
 namespace {
 
 constexpr uint32_t kMagic = 0x53515031;  // "SQP1"
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr uint32_t kSmallestUlpdu = 128;
 constexpr uint32_t kLongestText = 4096;
 
@@ -69,30 +69,39 @@ void SoftQp::Freeze(Writer& ar) const {
   ar.Flag(sending.crc);
   ar.Flag(sending.markers);
   ar.Flag(receiving.markers);
+  bool local = local_.has_value();
+  bool accepting = local && local_->end() == LocalEnd::kAccepting;
+  ar.Flag(local);
+  ar.Flag(accepting);
   ar.Number(sending.max_ulpdu);
   ar.Number(self.ird_);
   ar.Number(self.ord_);
   FrozenQp::Visit(ar, self);
 }
 
-std::unique_ptr<SoftQp> SoftQp::Thaw(int fd, Bytes frozen) {
+std::unique_ptr<SoftQp> SoftQp::Thaw(int fd, Bytes frozen, std::shared_ptr<LocalMemory> memory) {
   Reader ar(frozen);
   uint32_t magic = 0;
   uint16_t version = 0;
   uint32_t max_ulpdu = 0;
-  MpaAgreement agreement{.role = MpaRole::kResponder};  // nothing is posted at the start
+  MpaAgreement agreement{.role = MpaRole::kResponder};
+  bool local = false;
+  bool accepting = false;
   ar.Number(magic);
   ar.Number(version);
   ar.Require(magic == kMagic && version == kVersion);
   ar.Flag(agreement.crc);
   ar.Flag(agreement.send_markers);
   ar.Flag(agreement.receive_markers);
+  ar.Flag(local);
+  ar.Flag(accepting);
   ar.Number(max_ulpdu);
   ar.Number(agreement.ird);
   ar.Number(agreement.ord);
   ar.Require(max_ulpdu >= kSmallestUlpdu && max_ulpdu <= kMaxSentUlpdu);
-  if (!ar.ok()) return nullptr;
-  auto qp = std::make_unique<SoftQp>(fd, agreement, verbs::QpOptions{}, max_ulpdu);
+  if (!ar.ok() || local != (memory != nullptr)) return nullptr;
+  if (local && !accepting) agreement.role = MpaRole::kInitiator;  // without an RTR it posts nothing
+  auto qp = std::make_unique<SoftQp>(fd, agreement, verbs::QpOptions{}, max_ulpdu, std::move(memory));
   FrozenQp::Visit(ar, *qp);
   if (!ar.ok() || ar.left() != 0) return nullptr;
   return qp;

@@ -43,6 +43,23 @@ ReadStatus SoftQp::ReadLink() {
   return FinishRead(total, status);
 }
 
+ReadStatus SoftQp::PollLink() {
+  polling_ = true;
+  const ReadStatus status = ReadLink();
+  polling_ = false;
+  return status;
+}
+
+bool SoftQp::may_sleep() const {
+  return !read_ended_ && ready_.empty() && local_->armed() &&
+         (send_queue_.empty() || (link_full_ && !local_->has_room()) || !may_send());
+}
+
+LinkResult SoftQp::Read(std::span<const MutableBytes> parts) {
+  if (!local_) return link_.Read(parts, LinkWait::kNo);
+  return local_->Read(link_, parts, polling_ ? LocalLink::Look::kPoll : LocalLink::Look::kDrain);
+}
+
 ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) {
   const ReadKind kind = memory == verbs::SleeperMemory::kOwn ? ReadKind::kSleepingOwner : ReadKind::kSleeping;
   if (stream_.worth_a_look(kind)) {
@@ -131,7 +148,7 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
     reader_back_.store(true, std::memory_order_release);
     asleep.cancelled = false;
   } else {
-    read = link_.Read(parts, LinkWait::kNo);
+    read = Read(parts);
   }
   if (diverted_ != nullptr) {  // set during that sleep
     diverted_->Keep(read, parts);
@@ -164,15 +181,21 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
   counters_.bytes_in += read.bytes;
   *total += read.bytes;
   HandleEvents();
-  // Fewer bytes than asked for: the link is drained, and no further call is needed.
-  return !read_ended_ && read.bytes == asked;
+  // Fewer bytes than asked for: the link is drained, and no further call is needed, except for a doorbell.
+  return !read_ended_ && (read.bytes == asked || (local_ && !polling_));
 }
 
 ReadStatus SoftQp::FinishRead(size_t total, ReadStatus status) {
   stream_.FinishReading(total);
   // The queue may have Read Responses, waiting Reads, a Terminate, or work that waited for the initiator's
   // FPDU.
-  if (!send_queue_.empty() && !link_full_) Flush();
+  if (!send_queue_.empty() && (!link_full_ || (local_ && local_->has_room()))) {
+    const uint64_t before = counters_.bytes_out;
+    Flush();
+    // A caller that waits for room on a local link has it now.
+    if (local_ && counters_.bytes_out != before && status == ReadStatus::kWouldBlock)
+      status = ReadStatus::kProgress;
+  }
   if (read_ended_) return ReadStatus::kEnded;
   return total > 0 ? ReadStatus::kProgress : status;
 }

@@ -1,5 +1,7 @@
 #include "verbs/softiwarp/soft_rnic.h"
 
+#include <utility>
+
 #include "verbs/softiwarp/soft_connector.h"
 
 namespace sdp::iwarp {
@@ -13,11 +15,25 @@ std::unique_ptr<verbs::Connector> Listen(int fd, const SoftOptions& options, Tim
   return std::make_unique<SoftConnector>(fd, options, now);
 }
 
-std::unique_ptr<verbs::QueuePair> Thaw(int fd, Bytes frozen) { return SoftQp::Thaw(fd, frozen); }
+std::shared_ptr<LocalMemory> MemoryOf(const verbs::QueuePair& queue_pair) {
+  const auto* const soft = dynamic_cast<const SoftQp*>(&queue_pair);
+  return soft == nullptr ? nullptr : soft->memory();
+}
 
-std::unique_ptr<verbs::QueuePair> Blank(int fd) {
+int DescriptorOf(const LocalMemory* memory) { return memory == nullptr ? -1 : memory->fd(); }
+
+std::shared_ptr<LocalMemory> TakeMemory(int fd) {
+  std::string why;
+  return LocalMemory::Take(fd, &why);
+}
+
+std::unique_ptr<verbs::QueuePair> Thaw(int fd, Bytes frozen, std::shared_ptr<LocalMemory> memory) {
+  return SoftQp::Thaw(fd, frozen, std::move(memory));
+}
+
+std::unique_ptr<verbs::QueuePair> Blank(int fd, std::shared_ptr<LocalMemory> memory) {
   return std::make_unique<SoftQp>(fd, MpaAgreement{.role = MpaRole::kResponder}, verbs::QpOptions{},
-                                  kMaxSentUlpdu);
+                                  kMaxSentUlpdu, std::move(memory));
 }
 
 }  // namespace sdp::iwarp

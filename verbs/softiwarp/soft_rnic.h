@@ -17,12 +17,23 @@ std::unique_ptr<verbs::Connector> Connect(int fd, Bytes private_data, const verb
                                           const SoftOptions& options, Time now);
 std::unique_ptr<verbs::Connector> Listen(int fd, const SoftOptions& options, Time now);
 
+// The memory that a queue pair on a local link shares with its peer.
+class LocalMemory;
+// Returns the memory of an embedded queue pair; nullptr: its link is TCP.
+std::shared_ptr<LocalMemory> MemoryOf(const verbs::QueuePair& queue_pair);
+// Returns the descriptor by which another program of this end gets that memory, or -1. The memory owns it.
+int DescriptorOf(const LocalMemory* memory);
+// Returns the memory whose descriptor another program of this end has left; takes `fd` over. Returns nullptr
+// if it is no such memory, or cannot be mapped.
+std::shared_ptr<LocalMemory> TakeMemory(int fd);
+
 // Returns a queue pair in the state that Portable::Freeze() of an embedded queue pair has returned, on the
-// same TCP connection. `fd` is any descriptor of it in any process. Returns nullptr for bytes that are no
-// frozen state. Any bytes that it accepts become a queue pair that is safe to use.
-std::unique_ptr<verbs::QueuePair> Thaw(int fd, Bytes frozen);
+// same TCP connection. `fd` is any descriptor of it in any process, `memory` its memory there. Returns
+// nullptr for bytes that are no frozen state. Any bytes that it accepts become a queue pair that is safe to
+// use.
+std::unique_ptr<verbs::QueuePair> Thaw(int fd, Bytes frozen, std::shared_ptr<LocalMemory> memory = nullptr);
 // Returns a queue pair on `fd` that stands for one still to be thawed; no work is posted.
-std::unique_ptr<verbs::QueuePair> Blank(int fd);
+std::unique_ptr<verbs::QueuePair> Blank(int fd, std::shared_ptr<LocalMemory> memory = nullptr);
 
 }  // namespace sdp::iwarp
 

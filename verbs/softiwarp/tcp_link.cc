@@ -2,7 +2,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -90,14 +89,6 @@ uint32_t TcpLink::SegmentSize() const {
   socklen_t length = sizeof size;
   if (link_calls().getsockopt(fd_, IPPROTO_TCP, TCP_MAXSEG, &size, &length) != 0 || size < 0) return 0;
   return static_cast<uint32_t>(size);
-}
-
-void FillRandom(MutableBytes out) {
-  while (!out.empty()) {
-    const ssize_t n = ::getrandom(out.data(), out.size(), 0);
-    SDP_CHECK(n > 0 || errno == EINTR);
-    if (n > 0) out = out.subspan(static_cast<size_t>(n));
-  }
 }
 
 }  // namespace sdp::iwarp

@@ -61,9 +61,6 @@ class TcpLink {
   int fd_;
 };
 
-// Fills `out` with unpredictable bytes from the kernel.
-void FillRandom(MutableBytes out);
-
 }  // namespace sdp::iwarp
 
 #endif  // SDP_VERBS_SOFTIWARP_TCP_LINK_H_

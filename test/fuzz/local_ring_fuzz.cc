@@ -1,0 +1,112 @@
+// A local link's ring whose peer writes anything into the shared memory at any time. The input is a list of
+// steps: writes, reads and arms of this end, and the peer's stores between them. Nothing may be touched
+// outside the ring, and what this end wrote last is read back unless the peer has stored in between.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "core/base/check.h"
+#include "verbs/softiwarp/local/meeting.h"
+#include "verbs/softiwarp/local/ring.h"
+
+namespace {
+
+using namespace sdp;
+using namespace sdp::iwarp;
+
+constexpr size_t kSize = 16 * 1024;
+
+class Input {
+ public:
+  Input(const uint8_t* data, size_t size) : data_(data), size_(size) {}
+  [[nodiscard]] bool done() const { return at_ >= size_; }
+  uint64_t Take(size_t bytes) {
+    uint64_t value = 0;
+    for (; bytes > 0; --bytes) value = value << 8 | (at_ < size_ ? data_[at_++] : 0);
+    return value;
+  }
+
+ private:
+  const uint8_t* data_;
+  size_t size_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  (void)LocalOffer::Parse(std::as_bytes(std::span(data, size)));
+  Input input(data, size);
+  const auto control = std::make_unique<RingControl>();
+  InitializeRing(control.get());
+  // Apart from each other, so that the sanitizer sees what goes beyond the ring.
+  const std::unique_ptr<std::byte[]> ring(new std::byte[kSize]());
+  RingWriter writer(control.get(), {ring.get(), kSize});
+  RingReader reader(control.get(), {ring.get(), kSize});
+  bool peer_lied = false;
+  std::vector<std::byte> unread;
+  std::vector<std::byte> bytes;
+  uint8_t next = 0;
+  while (!input.done()) {
+    switch (input.Take(1) % 9) {
+      case 0: {
+        bytes.resize(input.Take(2) % (2 * kSize));
+        for (std::byte& b : bytes) b = static_cast<std::byte>(next++);
+        const size_t cut = bytes.size() / 3;
+        const iovec parts[] = {{bytes.data(), cut}, {bytes.data() + cut, bytes.size() - cut}};
+        const auto written = writer.Write(parts);
+        SDP_CHECK(peer_lied || written);
+        if (written)
+          unread.insert(unread.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(*written));
+        break;
+      }
+      case 1: {
+        bytes.assign(input.Take(2) % (2 * kSize), std::byte{});
+        const MutableBytes room(bytes);
+        const auto read = reader.Read(std::span(&room, 1));
+        SDP_CHECK(peer_lied || read);
+        if (!read) break;
+        SDP_CHECK(*read <= bytes.size());
+        if (peer_lied) break;
+        SDP_CHECK(*read <= unread.size() && std::memcmp(unread.data(), bytes.data(), *read) == 0);
+        unread.erase(unread.begin(), unread.begin() + static_cast<ptrdiff_t>(*read));
+        break;
+      }
+      case 2:
+        reader.Arm();
+        (void)reader.empty();
+        break;
+      case 3:
+        writer.Arm();
+        (void)writer.has_room();
+        break;
+      case 4:
+        (void)writer.TakeReader();
+        (void)reader.TakeWriter();
+        break;
+      case 5: {
+        const MutableBytes unused = writer.Shrink();
+        std::memset(unused.data(), 0xee, unused.size());
+        break;
+      }
+      case 6:
+        control->head = input.Take(input.Take(1) % 9);
+        peer_lied = true;
+        break;
+      case 7:
+        control->tail = input.Take(input.Take(1) % 9);
+        peer_lied = true;
+        break;
+      case 8:
+        control->window =
+            static_cast<uint32_t>(input.Take(1) % 2 == 0 ? uint64_t{1} << input.Take(1) % 32 : input.Take(4));
+        control->reader = static_cast<uint32_t>(input.Take(1));
+        control->writer = static_cast<uint32_t>(input.Take(1));
+        peer_lied = true;
+        break;
+    }
+  }
+  return 0;
+}

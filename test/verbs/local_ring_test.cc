@@ -1,0 +1,216 @@
+// The ring of a local link: both ends over one memory, and a peer that writes what it likes.
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "verbs/softiwarp/local/ring.h"
+
+namespace sdp::iwarp {
+namespace {
+
+constexpr size_t kSize = 64 * 1024;
+
+struct Memory {
+  RingControl control;
+  alignas(64) std::byte data[kSize] = {};
+  Memory() { InitializeRing(&control); }
+  RingWriter Writer() { return {&control, data}; }
+  RingReader Reader() { return {&control, data}; }
+};
+
+size_t Write(RingWriter& writer, std::string_view text) {
+  const iovec part{.iov_base = const_cast<char*>(text.data()), .iov_len = text.size()};
+  const auto written = writer.Write(std::span(&part, 1));
+  REQUIRE(written);
+  return *written;
+}
+
+std::string Read(RingReader& reader, size_t most = kSize) {
+  std::string text(most, '\0');
+  const MutableBytes room = std::as_writable_bytes(std::span(text));
+  const auto read = reader.Read(std::span(&room, 1));
+  REQUIRE(read);
+  text.resize(*read);
+  return text;
+}
+
+TEST_CASE("ring: bytes come out in order, across the end of the window and of the parts") {
+  const auto memory = std::make_unique<Memory>();
+  RingWriter writer = memory->Writer();
+  RingReader reader = memory->Reader();
+  std::minstd_rand random(1);
+  std::string sent;
+  std::string received;
+  for (int i = 0; i < 5000; ++i) {
+    std::string piece(random() % 3000, '\0');
+    for (char& c : piece) c = static_cast<char>(random());
+    const size_t cut = piece.empty() ? 0 : random() % piece.size();
+    const iovec parts[] = {{piece.data(), cut}, {piece.data() + cut, piece.size() - cut}};
+    const auto written = writer.Write(parts);
+    REQUIRE(written);
+    sent += piece.substr(0, *written);
+    if (random() % 2 == 0) received += Read(reader, 1 + random() % 4000);
+  }
+  received += Read(reader);
+  REQUIRE((sent == received));
+  CHECK(reader.empty());
+  CHECK(writer.empty());
+}
+
+TEST_CASE(
+    "ring: small traffic stays in the first page; a window that proved too small grows once it is empty") {
+  const auto memory = std::make_unique<Memory>();
+  RingWriter writer = memory->Writer();
+  RingReader reader = memory->Reader();
+  for (int i = 0; i < 1000; ++i) {
+    REQUIRE(Write(writer, std::string(100, 'x')) == 100);
+    REQUIRE(Read(reader).size() == 100);
+  }
+  CHECK(memory->control.window == kSmallestWindow);
+  for (size_t i = kSmallestWindow; i < kSize; ++i) REQUIRE(memory->data[i] == std::byte{});
+
+  CHECK(Write(writer, std::string(2000, 'y')) == 2000);  // fits, and does not grow a window in use
+  CHECK(Write(writer, std::string(4000, 'y')) == kSmallestWindow - 2000);
+  CHECK(memory->control.window == kSmallestWindow);
+  writer.Arm();
+  CHECK_FALSE(writer.has_room());
+  CHECK(Read(reader, 3000).size() == 3000);
+  CHECK_FALSE(reader.TakeWriter());  // the writer waits for the empty ring
+  CHECK(Read(reader).size() == kSmallestWindow - 3000);
+  CHECK(reader.TakeWriter());
+  CHECK_FALSE(reader.TakeWriter());
+  CHECK(writer.has_room());
+  CHECK(Write(writer, std::string(10000, 'z')) == 10000);
+  CHECK(memory->control.window > kSmallestWindow);
+  CHECK(Read(reader) == std::string(10000, 'z'));
+
+  const MutableBytes unused = writer.Shrink();
+  CHECK(unused.size() == kSize - kSmallestWindow);
+  CHECK(memory->control.window == kSmallestWindow);
+  CHECK(writer.Shrink().empty());
+  std::memset(unused.data(), 0, unused.size());
+  REQUIRE(Write(writer, "after") == 5);
+  CHECK(Read(reader) == "after");
+}
+
+TEST_CASE("ring: a full ring of the largest size tells its writer of half the room") {
+  const auto memory = std::make_unique<Memory>();
+  RingWriter writer = memory->Writer();
+  RingReader reader = memory->Reader();
+  CHECK(Write(writer, std::string(2 * kSize, 'a')) == kSize);
+  writer.Arm();
+  CHECK(writer.armed());
+  CHECK_FALSE(writer.has_room());
+  CHECK(Read(reader, kSize / 2 - 1).size() == kSize / 2 - 1);
+  CHECK_FALSE(reader.TakeWriter());
+  CHECK(Read(reader, 1).size() == 1);
+  CHECK(reader.TakeWriter());
+  CHECK_FALSE(writer.armed());
+  CHECK(writer.has_room());
+}
+
+TEST_CASE("ring: an armed reader is told once") {
+  const auto memory = std::make_unique<Memory>();
+  RingWriter writer = memory->Writer();
+  RingReader reader = memory->Reader();
+  CHECK(reader.armed());  // from the beginning
+  REQUIRE(Write(writer, "1") == 1);
+  CHECK(writer.TakeReader());
+  CHECK_FALSE(reader.armed());
+  REQUIRE(Write(writer, "2") == 1);
+  CHECK_FALSE(writer.TakeReader());
+  CHECK(Read(reader) == "12");
+  reader.Arm();
+  CHECK(reader.empty());
+  REQUIRE(Write(writer, "3") == 1);
+  CHECK(writer.TakeReader());
+}
+
+TEST_CASE("ring: indices that cannot be are reported, and nothing is touched beyond the data") {
+  const auto memory = std::make_unique<Memory>();
+  RingWriter writer = memory->Writer();
+  RingReader reader = memory->Reader();
+  std::byte room[16];
+  const MutableBytes target(room);
+  const iovec part{.iov_base = room, .iov_len = sizeof room};
+  const auto reads = [&] { return reader.Read(std::span(&target, 1)).has_value(); };
+  const auto writes = [&] { return writer.Write(std::span(&part, 1)).has_value(); };
+
+  memory->control.head = kSmallestWindow + 1;  // more than the window holds
+  CHECK_FALSE(reads());
+  memory->control.head = 1;
+  memory->control.tail = 2;  // more read than written
+  CHECK_FALSE(reads());
+  memory->control.tail = 0;
+  for (const uint32_t window : {0u, 3u, 4097u, 2u * static_cast<uint32_t>(kSize), ~0u}) {
+    CAPTURE(window);
+    memory->control.window = window;
+    CHECK_FALSE(reads());
+    CHECK_FALSE(writes());
+  }
+  memory->control.window = kSmallestWindow;
+  memory->control.head = 0;
+  CHECK(writes());
+  memory->control.head = uint64_t{1} << 40;
+  CHECK_FALSE(writes());
+}
+
+TEST_CASE("ring: two threads, each asleep whenever it has armed and found nothing") {
+  const auto memory = std::make_unique<Memory>();
+  constexpr uint64_t kTotal = 20'000'000;
+  // Stands for the doorbell: counts, so that a lost ring shows as a thread that never ends.
+  struct Bell {
+    std::atomic<uint32_t> rung{0};
+    void Ring() {
+      rung.fetch_add(1);
+      rung.notify_one();
+    }
+    void Wait() {
+      rung.wait(0);
+      rung.exchange(0);
+    }
+  } for_reader, for_writer;
+  std::thread producer([&] {
+    RingWriter writer = memory->Writer();
+    std::vector<uint8_t> piece(5000);
+    uint64_t sent = 0;
+    std::minstd_rand random(3);
+    while (sent < kTotal) {
+      const size_t size = std::min<uint64_t>(1 + random() % piece.size(), kTotal - sent);
+      for (size_t i = 0; i < size; ++i) piece[i] = static_cast<uint8_t>((sent + i) * 7);
+      const iovec part{.iov_base = piece.data(), .iov_len = size};
+      const auto written = writer.Write(std::span(&part, 1));
+      if (!written) return;
+      sent += *written;
+      if (*written > 0 && writer.TakeReader()) for_reader.Ring();
+      if (*written > 0) continue;
+      writer.Arm();
+      if (!writer.has_room()) for_writer.Wait();
+    }
+  });
+  RingReader reader = memory->Reader();
+  std::vector<uint8_t> piece(7000);
+  uint64_t received = 0;
+  bool good = true;
+  while (received < kTotal) {
+    const MutableBytes room = std::as_writable_bytes(std::span(piece));
+    const auto read = reader.Read(std::span(&room, 1));
+    if (!read) break;
+    for (size_t i = 0; i < *read; ++i) good = good && piece[i] == static_cast<uint8_t>((received + i) * 7);
+    received += *read;
+    if (*read > 0 && reader.TakeWriter()) for_writer.Ring();
+    if (*read > 0) continue;
+    reader.Arm();
+    if (reader.empty()) for_reader.Wait();
+  }
+  producer.join();
+  CHECK(good);
+  CHECK(received == kTotal);
+}
+
+}  // namespace
+}  // namespace sdp::iwarp

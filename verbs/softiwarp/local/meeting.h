@@ -1,0 +1,92 @@
+// How the two ends of a TCP connection within one host come to share memory, without a round trip more than
+// the MPA start-up has.
+//
+//   connecting end                                         accepting end
+//   binds a Unix socket to an abstract name of its own
+//   ── MPA Request{Hello, LocalOffer} ─────────────────>   makes the memory
+//   <──────────────── datagram to that name{secret, memory}
+//   <────────────────────────────────── MPA Reply ───────
+//   takes the datagram, maps the memory
+//
+// Abstract names belong to a network namespace, which is what "one host" means here. /proc/net/unix shows
+// them, so a stranger may write to the name; the secret is known to who reads this very TCP connection. Both
+// ends compare the connection's addresses as each sees them: behind a relay they differ.
+//
+// The accepting end may refuse, or be a library that does not know the offer: then there is no datagram, and
+// the link stays TCP. If the connecting end cannot map the memory, the start-up fails.
+#ifndef SDP_VERBS_SOFTIWARP_LOCAL_MEETING_H_
+#define SDP_VERBS_SOFTIWARP_LOCAL_MEETING_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/base/types.h"
+#include "verbs/softiwarp/local/memory.h"
+
+namespace sdp::iwarp {
+
+// The names of a TCP connection: IPv6 addresses, IPv4 ones as mapped; ports in host order.
+struct LinkNames {
+  std::array<std::byte, 16> local{};
+  std::array<std::byte, 16> peer{};
+  uint16_t local_port = 0;
+  uint16_t peer_port = 0;
+
+  // Returns the names of the connection of `fd`, or nothing if it has none.
+  static std::optional<LinkNames> Of(int fd);
+  // Returns true if the connection does not leave this host, as far as its addresses tell: one of them is a
+  // loopback address, or both are the same.
+  [[nodiscard]] bool within_host() const;
+  // Returns the names as the other end sees them.
+  [[nodiscard]] LinkNames Swapped() const;
+  friend bool operator==(const LinkNames&, const LinkNames&) = default;
+};
+
+// What the connecting end offers. It is the last part of the MPA Request's private data.
+struct LocalOffer {
+  static constexpr size_t kSize = 8 + 16 + 16 + 36;
+  std::array<std::byte, 16> name{};    // the Unix socket's
+  std::array<std::byte, 16> secret{};  // shows that a datagram comes from the reader of the offer
+  LinkNames names;                     // as the connecting end sees them
+
+  // Returns the offer at the end of `private_data`, or nothing.
+  static std::optional<LocalOffer> Parse(Bytes private_data);
+  [[nodiscard]] std::array<std::byte, kSize> Serialize() const;
+  friend bool operator==(const LocalOffer&, const LocalOffer&) = default;
+};
+
+// The connecting end's part. Owns the Unix socket.
+class LocalMeeting {
+ public:
+  // Returns nullptr if the connection of `fd` leaves the host, or if there is no socket or name to be had.
+  static std::unique_ptr<LocalMeeting> Open(int fd);
+  ~LocalMeeting();
+  LocalMeeting(const LocalMeeting&) = delete;
+  LocalMeeting& operator=(const LocalMeeting&) = delete;
+
+  [[nodiscard]] const LocalOffer& offer() const { return offer_; }
+  enum class Outcome : uint8_t {
+    kRefused,  // the peer has sent no memory: the link is TCP
+    kShared,
+    kFailed,  // the peer has sent memory that this process cannot take
+  };
+  // Call it once the MPA Reply is here. Never blocks.
+  Outcome Take(std::shared_ptr<LocalMemory>* memory, std::string* why);
+
+ private:
+  LocalMeeting(int socket, const LocalOffer& offer) : socket_(socket), offer_(offer) {}
+
+  const int socket_;
+  const LocalOffer offer_;
+};
+
+// The accepting end's part: makes memory and sends it to the connecting end, which has sent `offer` over the
+// connection of `fd`. Returns nullptr and the reason if the link stays TCP. Never blocks.
+std::shared_ptr<LocalMemory> AnswerOffer(const LocalOffer& offer, int fd, std::string* why);
+
+}  // namespace sdp::iwarp
+
+#endif  // SDP_VERBS_SOFTIWARP_LOCAL_MEETING_H_

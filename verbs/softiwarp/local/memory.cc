@@ -1,0 +1,118 @@
+#include "verbs/softiwarp/local/memory.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "verbs/descriptor_calls.h"
+
+namespace sdp::iwarp {
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+static_assert(2 * sizeof(RingControl) <= 4096);
+
+// A program may interpose the C library's fcntl and close.
+int Control(int fd, int command, int value) {
+  return static_cast<int>(::syscall(SYS_fcntl, fd, command, value));
+}
+void Close(int fd) { ::syscall(SYS_close, fd); }
+
+std::string Because(const char* what) { return std::string(what) + ": " + strerrordesc_np(errno); }
+
+// On other files an access may fail, as for huge pages that are not there.
+bool IsMemfd(int fd) {
+  struct stat status {};
+  struct statfs system {};
+  return ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+         static_cast<size_t>(status.st_size) == LocalMemory::kSize && ::fstatfs(fd, &system) == 0 &&
+         static_cast<uint64_t>(system.f_type) == TMPFS_MAGIC;
+}
+
+}  // namespace
+
+std::shared_ptr<LocalMemory> LocalMemory::Make(std::string* why) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < kSize) {
+    *why = "the limit of file size (RLIMIT_FSIZE) is too small";
+    return nullptr;
+  }
+  const int fd = static_cast<int>(::syscall(SYS_memfd_create, "sdp-link", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (fd < 0) {
+    *why = Because("memfd_create");
+    return nullptr;
+  }
+  if (::ftruncate(fd, kSize) != 0 || Control(fd, F_ADD_SEALS, kSeals) != 0) {
+    *why = Because("sizing a memfd");
+    Close(fd);
+    return nullptr;
+  }
+  std::shared_ptr<LocalMemory> memory = Map(fd, why);
+  if (memory == nullptr) return nullptr;
+  InitializeRing(memory->control(LocalEnd::kConnecting));
+  InitializeRing(memory->control(LocalEnd::kAccepting));
+  return memory;
+}
+
+std::shared_ptr<LocalMemory> LocalMemory::Take(int fd, std::string* why) {
+  const int seals = Control(fd, F_GET_SEALS, 0);
+  if (seals < 0 || (seals & kSeals) != kSeals || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0 ||
+      !IsMemfd(fd)) {
+    *why = "the peer's descriptor is no sealed memory of the right size";
+    Close(fd);
+    return nullptr;
+  }
+  return Map(fd, why);
+}
+
+std::shared_ptr<LocalMemory> LocalMemory::Map(int fd, std::string* why) {
+  void* const base = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (base == MAP_FAILED) {
+    *why = Because("mmap");
+    Close(fd);
+    return nullptr;
+  }
+  std::shared_ptr<LocalMemory> memory(new (std::nothrow) LocalMemory(static_cast<std::byte*>(base)));
+  if (memory == nullptr || !verbs::descriptor_calls().keep(fd, &memory->fd_)) {
+    *why = "no descriptor or memory is left";
+    if (memory == nullptr) {
+      ::munmap(base, kSize);
+      Close(fd);
+    }
+    return nullptr;
+  }
+  return memory;
+}
+
+LocalMemory::~LocalMemory() {
+  ::munmap(base_, kSize);
+  if (fd() >= 0) verbs::descriptor_calls().close_kept(fd());
+}
+
+RingControl* LocalMemory::control(LocalEnd writer) {
+  return reinterpret_cast<RingControl*>(base_) + (writer == LocalEnd::kConnecting ? 0 : 1);
+}
+
+MutableBytes LocalMemory::data(LocalEnd writer) {
+  return {base_ + 4096 + (writer == LocalEnd::kConnecting ? 0 : kRingSize), kRingSize};
+}
+
+RingWriter LocalMemory::Writer(LocalEnd end) { return {control(end), data(end)}; }
+
+RingReader LocalMemory::Reader(LocalEnd end) {
+  const LocalEnd other = end == LocalEnd::kConnecting ? LocalEnd::kAccepting : LocalEnd::kConnecting;
+  return {control(other), data(other)};
+}
+
+void LocalMemory::GiveBack(MutableBytes unused) { ::madvise(unused.data(), unused.size(), MADV_REMOVE); }
+
+}  // namespace sdp::iwarp

@@ -1,0 +1,60 @@
+// The memory of one local link: a sealed memfd with two rings, mapped by a process of each end.
+//
+// The file never changes its size, so a peer cannot make an access to it fail (SIGBUS). Only pages that were
+// used take memory. The file's descriptor is kept, hidden from the program, because another program of this
+// end gets the memory by it (exec, a message).
+#ifndef SDP_VERBS_SOFTIWARP_LOCAL_MEMORY_H_
+#define SDP_VERBS_SOFTIWARP_LOCAL_MEMORY_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/base/types.h"
+#include "verbs/softiwarp/local/ring.h"
+
+namespace sdp::iwarp {
+
+// Which end of the TCP connection this process is.
+enum class LocalEnd : uint8_t { kConnecting, kAccepting };
+
+class LocalMemory {
+ public:
+  // Bytes of each ring.
+  static constexpr uint32_t kRingSize = 256 * 1024;
+  // The file: the controls in the first page, then the ring of the connecting end, then the other.
+  static constexpr size_t kSize = 4096 + 2 * size_t{kRingSize};
+
+  // Returns new memory, or nullptr and the reason in *why: no descriptor, no memory, or a limit of file size
+  // (RLIMIT_FSIZE), which would end the process.
+  static std::shared_ptr<LocalMemory> Make(std::string* why);
+  // Returns memory whose descriptor came from another process, perhaps an enemy's; takes `fd` over. Returns
+  // nullptr and the reason unless `fd` is a memfd of kSize bytes with the seals of Make.
+  static std::shared_ptr<LocalMemory> Take(int fd, std::string* why);
+  ~LocalMemory();
+  LocalMemory(const LocalMemory&) = delete;
+  LocalMemory& operator=(const LocalMemory&) = delete;
+
+  // What this end writes to, and what it reads from.
+  [[nodiscard]] RingWriter Writer(LocalEnd end);
+  [[nodiscard]] RingReader Reader(LocalEnd end);
+  // Gives the pages of `unused` back to the system. They lie in this memory, and nothing in them is needed.
+  void GiveBack(MutableBytes unused);
+
+  // The memory's descriptor, for another program of this end. The memory owns it.
+  [[nodiscard]] int fd() const { return fd_.load(std::memory_order_relaxed); }
+
+ private:
+  explicit LocalMemory(std::byte* base) : base_(base) {}
+  static std::shared_ptr<LocalMemory> Map(int fd, std::string* why);
+  [[nodiscard]] RingControl* control(LocalEnd writer);
+  [[nodiscard]] MutableBytes data(LocalEnd writer);
+
+  std::byte* const base_;
+  std::atomic<int> fd_{-1};
+};
+
+}  // namespace sdp::iwarp
+
+#endif  // SDP_VERBS_SOFTIWARP_LOCAL_MEMORY_H_

@@ -1,0 +1,106 @@
+// One direction of a local link: a ring of bytes in memory that two processes share. One process writes, the
+// other reads. Neither makes a system call.
+//
+// The memory belongs to the peer as much as to this process, and the peer may write anything into it at any
+// time. So each index is read once, checked, and used from private memory. An index that cannot be ends the
+// connection. Payload that changes while it is read is the peer's loss alone.
+//
+//   data    |........xxxxxxxxxxx........|                         |
+//           0        tail       head    window                    capacity
+//
+// `head` and `tail` count bytes since the beginning and never wrap; their place is modulo `window`, a power
+// of two. The writer uses few pages while its traffic is small. It changes `window` only while the ring is
+// empty, so all bytes to be read lie in one window.
+//
+// A side that is going to sleep arms its doorbell, and looks again before it sleeps. The other side takes the
+// arm after it has written (or read), and then wakes the sleeper by other means (LocalLink).
+#ifndef SDP_VERBS_SOFTIWARP_LOCAL_RING_H_
+#define SDP_VERBS_SOFTIWARP_LOCAL_RING_H_
+
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "core/base/types.h"
+
+namespace sdp::iwarp {
+
+// What a writer waits for that has armed its doorbell.
+enum class RoomWanted : uint32_t { kNone, kHalf, kAll };
+
+// In shared memory. Each line is written by one side, except that the other side takes an arm.
+struct RingControl {
+  alignas(64) std::atomic<uint64_t> head;    // the writer's
+  std::atomic<uint32_t> window;              // the writer's, bytes
+  alignas(64) std::atomic<uint64_t> tail;    // the reader's
+  alignas(64) std::atomic<uint32_t> reader;  // 1: armed by the reader
+  alignas(64) std::atomic<uint32_t> writer;  // a RoomWanted: armed by the writer
+};
+static_assert(sizeof(RingControl) == 256 && std::atomic<uint64_t>::is_always_lock_free);
+
+inline constexpr uint32_t kSmallestWindow = 4096;
+
+// Makes the control of a new ring: empty, with both doorbells' arms as a sleeping reader's.
+void InitializeRing(RingControl* control);
+
+class RingWriter {
+ public:
+  // `data`: the whole ring; its size is a power of two, at least kSmallestWindow. Both are in shared memory
+  // and outlive this.
+  RingWriter(RingControl* control, MutableBytes data);
+
+  // Copies as many bytes of `parts` as there is room for, in order, and shows them to the reader. Returns
+  // their number. Returns nothing if the peer has written indices that cannot be.
+  std::optional<size_t> Write(std::span<const iovec> parts);
+  // Call after Write. Returns true if the reader has to be woken.
+  [[nodiscard]] bool TakeReader();
+
+  // A write found too little room. Arms the doorbell; afterwards has_room() tells whether to sleep.
+  void Arm();
+  [[nodiscard]] bool armed() const;
+  // Returns true if a write is worth while: half of the window is free, or what the window's growth needs.
+  // Also true if the peer has written indices that cannot be.
+  [[nodiscard]] bool has_room() const;
+  [[nodiscard]] bool empty() const;
+  // Makes the window small again if the ring is empty. Returns the part of the data that is not in use any
+  // more, whose pages the caller may give back before the next Write; else nothing.
+  MutableBytes Shrink();
+
+ private:
+  // Returns the bytes in the ring, and grows the window for `wanted` more where the ring is empty.
+  std::optional<uint64_t> Used(size_t wanted);
+
+  RingControl* control_;
+  MutableBytes data_;
+  uint64_t tail_ = 0;   // the reader's when last looked at; it only grows
+  bool short_ = false;  // the window was full: it grows when the ring is empty next
+  bool grown_ = false;  // more than the smallest window was used since the last Shrink
+};
+
+class RingReader {
+ public:
+  RingReader(RingControl* control, Bytes data);
+
+  // Copies what is there into `parts`, in order, and frees its room. Returns the number of bytes, 0 if the
+  // ring is empty. Returns nothing if the peer has written indices that cannot be.
+  std::optional<size_t> Read(std::span<const MutableBytes> parts);
+  // Call after Read. Returns true if the writer has to be woken.
+  [[nodiscard]] bool TakeWriter();
+
+  // Arms the doorbell; afterwards empty() tells whether to sleep.
+  void Arm();
+  [[nodiscard]] bool armed() const;
+  [[nodiscard]] bool empty() const;
+
+ private:
+  RingControl* control_;
+  Bytes data_;
+};
+
+}  // namespace sdp::iwarp
+
+#endif  // SDP_VERBS_SOFTIWARP_LOCAL_RING_H_

@@ -1,0 +1,93 @@
+#include "verbs/softiwarp/local_link.h"
+
+#include <array>
+#include <cerrno>
+
+namespace sdp::iwarp {
+namespace {
+
+using Kind = LinkResult::Kind;
+
+// Indices that no peer of ours writes.
+constexpr LinkResult kBroken{.kind = Kind::kError, .error = EPROTO};
+
+class RingPeek final : public verbs::Peek {
+ public:
+  RingPeek(std::shared_ptr<LocalMemory> memory, LocalEnd end)
+      : memory_(std::move(memory)), reader_(memory_->Reader(end)) {}
+  [[nodiscard]] bool unread() const override { return !reader_.empty(); }
+
+ private:
+  const std::shared_ptr<LocalMemory> memory_;
+  const RingReader reader_;
+};
+
+}  // namespace
+
+LocalLink::LocalLink(std::shared_ptr<LocalMemory> memory, LocalEnd end)
+    : memory_(std::move(memory)), end_(end), writer_(memory_->Writer(end)), reader_(memory_->Reader(end)) {}
+
+// A caller that drains twice with nothing between was woken by the connection's end.
+LinkResult LocalLink::Read(const TcpLink& tcp, std::span<const MutableBytes> parts, Look look) {
+  if (const auto read = ReadRing(tcp, parts)) return *read;
+  if (ended_) return *ended_;
+  const bool due = look == Look::kPoll ? Clock::now() - tcp_read_at_ >= kEndLook
+                                       : !reader_.armed() || std::exchange(drained_, true);
+  if (!due) return {.kind = Kind::kWouldBlock};
+  const LinkResult told = ReadTcp(tcp);
+  if (told.kind == Kind::kEof || told.kind == Kind::kError) ended_ = told;
+  if (const auto read = ReadRing(tcp, parts)) return *read;
+  return told.kind == Kind::kOk ? LinkResult{.kind = Kind::kWouldBlock} : told;
+}
+
+std::optional<LinkResult> LocalLink::ReadRing(const TcpLink& tcp, std::span<const MutableBytes> parts) {
+  const std::optional<size_t> bytes = reader_.Read(parts);
+  if (!bytes) return kBroken;
+  if (*bytes == 0) return std::nullopt;
+  drained_ = false;
+  if (reader_.TakeWriter()) RingPeer(tcp);
+  return LinkResult{.kind = Kind::kOk, .bytes = *bytes};
+}
+
+LinkResult LocalLink::ReadTcp(const TcpLink& tcp) {
+  ++counters_.drained;
+  std::array<std::byte, 64> doorbells;
+  const MutableBytes room(doorbells);
+  const LinkResult told = tcp.Read(std::span(&room, 1), LinkWait::kNo);
+  if (!reader_.armed()) reader_.Arm();
+  tcp_read_at_ = Clock::now();
+  return told;
+}
+
+LinkResult LocalLink::Write(const TcpLink& tcp, std::span<const iovec> parts) {
+  size_t size = 0;
+  for (const iovec& part : parts) size += part.iov_len;
+  for (;;) {
+    const std::optional<size_t> bytes = writer_.Write(parts);
+    if (!bytes) return kBroken;
+    if (*bytes > 0 && writer_.TakeReader() && !RingPeer(tcp)) return {.kind = Kind::kError, .error = EPIPE};
+    if (*bytes < size) writer_.Arm();
+    if (*bytes > 0) return {.kind = Kind::kOk, .bytes = *bytes};
+    if (!writer_.has_room()) return {.kind = Kind::kWouldBlock};
+  }
+}
+
+// A connection that is full of doorbells needs no more of them.
+bool LocalLink::RingPeer(const TcpLink& tcp) {
+  ++counters_.doorbells;
+  char doorbell = 0;
+  const iovec part{.iov_base = &doorbell, .iov_len = 1};
+  const LinkResult sent = tcp.Write(std::span(&part, 1));
+  return sent.kind == Kind::kOk || sent.kind == Kind::kWouldBlock;
+}
+
+std::shared_ptr<const verbs::Peek> LocalLink::peek() {
+  if (peek_ == nullptr) peek_ = std::make_shared<RingPeek>(memory_, end_);
+  return peek_;
+}
+
+void LocalLink::GiveBack() {
+  if (const MutableBytes unused = writer_.Shrink(); !unused.empty()) memory_->GiveBack(unused);
+}
+
+}  // namespace sdp::iwarp

@@ -1,0 +1,81 @@
+// The link of a connection whose two ends share memory (local/memory.h). The byte stream of MPA's full
+// operation goes through two rings. The TCP connection stays open beside them, and carries nothing but
+// doorbells: single bytes that wake an end which sleeps on its descriptor, whether in poll, in an epoll set
+// or in another process. Its end is the connection's end.
+//
+// So everything that waits for a link waits for this one too, and a fork inherits it. At any time either the
+// reader's doorbell is armed, or its ring is on the TCP connection: who takes it there arms again. So while
+// both ends are busy, one doorbell lies there unread, and no system call is made.
+#ifndef SDP_VERBS_SOFTIWARP_LOCAL_LINK_H_
+#define SDP_VERBS_SOFTIWARP_LOCAL_LINK_H_
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "verbs/abilities.h"
+#include "verbs/softiwarp/local/memory.h"
+#include "verbs/softiwarp/tcp_link.h"
+
+namespace sdp::iwarp {
+
+struct LocalCounters {
+  uint64_t doorbells = 0;  // rung at the peer
+  uint64_t drained = 0;    // looks at the TCP connection
+};
+
+class LocalLink {
+ public:
+  LocalLink(std::shared_ptr<LocalMemory> memory, LocalEnd end);
+
+  enum class Look : uint8_t {
+    kPoll,   // the caller comes again soon: leaves doorbells where they are
+    kDrain,  // the caller may sleep next: takes doorbells, which would end the sleep
+  };
+  // Like TcpLink::Read without waiting. What was written before the connection ended is read before the end.
+  LinkResult Read(const TcpLink& tcp, std::span<const MutableBytes> parts, Look look);
+  // Like TcpLink::Write. If it takes less than all, the peer rings a doorbell when there is room.
+  LinkResult Write(const TcpLink& tcp, std::span<const iovec> parts);
+  [[nodiscard]] bool has_room() const { return writer_.has_room(); }
+
+  [[nodiscard]] bool unread() const { return !reader_.empty(); }
+  [[nodiscard]] std::shared_ptr<const verbs::Peek> peek();
+  // Returns true if nothing is there that a caller should take before a sleep.
+  [[nodiscard]] bool armed() const { return !ended_ && reader_.armed() && reader_.empty(); }
+  // Returns true if the peer has read everything.
+  [[nodiscard]] bool peer_has_all() const { return writer_.empty(); }
+  // Gives memory back that a burst of sends has used, if the ring is empty.
+  void GiveBack();
+
+  [[nodiscard]] LocalEnd end() const { return end_; }
+  [[nodiscard]] const std::shared_ptr<LocalMemory>& memory() const { return memory_; }
+  [[nodiscard]] const LocalCounters& counters() const { return counters_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  // A reader that polls looks at the TCP connection so often: its end may have come without a doorbell.
+  static constexpr Clock::duration kEndLook = std::chrono::microseconds(50);
+
+  // Reads the ring alone; empty: nothing is there.
+  std::optional<LinkResult> ReadRing(const TcpLink& tcp, std::span<const MutableBytes> parts);
+  // Takes the doorbells that have come, or the end, and arms the doorbell.
+  LinkResult ReadTcp(const TcpLink& tcp);
+  // Returns false if the connection is gone.
+  bool RingPeer(const TcpLink& tcp);
+
+  std::shared_ptr<LocalMemory> memory_;
+  std::shared_ptr<const verbs::Peek> peek_;  // made when first asked for
+  const LocalEnd end_;
+  RingWriter writer_;
+  RingReader reader_;
+  bool drained_ = false;  // the last read drained, and found nothing
+  Clock::time_point tcp_read_at_{};
+  std::optional<LinkResult> ended_;  // what the TCP connection has said at its end
+  LocalCounters counters_;
+};
+
+}  // namespace sdp::iwarp
+
+#endif  // SDP_VERBS_SOFTIWARP_LOCAL_LINK_H_
