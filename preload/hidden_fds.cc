@@ -32,12 +32,11 @@ bool IsHidden(uint64_t word) { return word != 0 && (word & kTagBits) != kMovedTa
 
 // High limits do not call for high numbers: the kernel's descriptor table grows with the highest number in
 // use.
-constexpr rlim_t kHighestLimit = 65536;
 
 int DuplicateHigh(int fd) {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;
-  const int numbers = static_cast<int>(std::min(limit.rlim_cur, kHighestLimit));
+  const int numbers = static_cast<int>(std::min(limit.rlim_cur, HiddenFds::kHighestLimit));
   const int high = real.fcntl(fd, F_DUPFD_CLOEXEC, numbers / 4 * 3);
   return high >= 0 ? high : real.fcntl(fd, F_DUPFD_CLOEXEC, numbers / 2);
 }

@@ -4,12 +4,16 @@
 #ifndef SDP_PRELOAD_HIDDEN_FDS_H_
 #define SDP_PRELOAD_HIDDEN_FDS_H_
 
+#include <sys/resource.h>
+
 #include <atomic>
 
 namespace sdp::preload {
 
 class HiddenFds {
  public:
+  // Of a higher limit of descriptors only so many numbers are used.
+  static constexpr rlim_t kHighestLimit = 65536;
   // Moves `fd` to the upper quarter of the numbers that RLIMIT_NOFILE's soft limit allows (of the first 65536
   // at most). Returns the new number, or -1 with errno; `fd` is closed in either case.
   static int Hide(int fd);

@@ -2,8 +2,10 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "preload/allowed_calls.h"
@@ -86,6 +88,18 @@ int HideDescriptor(int fd) {
   return hidden;
 }
 
+// Leaves some of the hidden numbers to what cannot do without: listeners, epoll sets, handshakes.
+bool KeepDescriptor(int fd, std::atomic<int>* slot) {
+  const int number = HiddenFds::HideTracked(fd, slot);
+  if (number < 0) return false;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
+      static_cast<rlim_t>(number) < std::min<rlim_t>(limit.rlim_cur, HiddenFds::kHighestLimit) / 16 * 15)
+    return true;
+  HiddenFds::Close(number);
+  return false;
+}
+
 bool Prepare() {
   ResolveRealCalls();
   NoteStandardError(FdTable::Has);
@@ -114,11 +128,10 @@ bool Start() {
                        .send = LinkSend,
                        .sendfile = real.sendfile64,
                        .connect = LinkConnect});
-  verbs::SetDescriptorCalls(
-      {.hide = HideDescriptor,
-       .reveal = HiddenFds::Reveal,
-       .keep = [](int fd, std::atomic<int>* slot) { return HiddenFds::HideTracked(fd, slot) >= 0; },
-       .close_kept = HiddenFds::Close});
+  verbs::SetDescriptorCalls({.hide = HideDescriptor,
+                             .reveal = HiddenFds::Reveal,
+                             .keep = KeepDescriptor,
+                             .close_kept = HiddenFds::Close});
   SetReadinessAtFork({.lock_table = LockEpollTableForFork,
                       .lock_sets = LockEpollSetsForFork,
                       .disown_in_child = DisownEpollSetsAfterFork,

@@ -92,6 +92,8 @@ class Portable {
   }
   // Appends that state to `ar`, which refers to the payload until the next call.
   virtual void Freeze(Writer& ar) const = 0;
+  // The queue pair will not move to another program: gives up what only that needs.
+  virtual void StaysHere() {}
   // While `little` is set, ReadLink takes about one message at a time, because the owner moves what was read
   // to another process before using it.
   virtual void ReadLittle(bool little) = 0;

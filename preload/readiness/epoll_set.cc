@@ -175,9 +175,23 @@ Time EpollSet::LookAtShared() {
 }
 
 void EpollSet::SetNested() {
-  std::lock_guard lock(mutex_);
-  kick_.SetNested();
-  if (sockets_.HasCandidates()) kick_.Give();
+  Registrations::Work links;
+  {
+    std::lock_guard lock(mutex_);
+    kick_.SetNested();
+    sockets_.StayCold(&links);
+    if (sockets_.HasCandidates()) kick_.Give();
+  }
+  for (auto& [key, socket] : links) static_cast<StreamSocket*>(socket.get())->Progress();
+}
+
+void EpollSet::CoolDown() {
+  Registrations::Work links;
+  {
+    std::lock_guard lock(mutex_);
+    sockets_.TakeWarm(&links);
+  }
+  for (auto& [key, socket] : links) static_cast<StreamSocket*>(socket.get())->Progress();
 }
 
 bool EpollSet::AnyHolds() {
@@ -199,6 +213,7 @@ bool EpollSet::AnyHolds() {
 // Reports nothing, so the kick stays while any socket holds something. To outer sets it is then
 // level-triggered.
 bool EpollSet::ProgressAndCheck() {
+  CoolDown();
   const bool kicked = ProgressLinks(/*take_kick=*/false);
   (void)LookAtShared();
   if (!AnyHolds()) {

@@ -83,6 +83,7 @@ class EpollSet final : public ReadinessObserver {
   void OnChange(int fd) override;
   void OnWatch(int fd, int link_fd, short events, Session& session) override;
   void OnPlain(int fd) override;
+  [[nodiscard]] bool HearsDoorbells() const override { return kick_.nested(); }
 
   // The number of threads that are in a call on the set; see EpollSetRef.
   std::atomic<int> users{0};
@@ -115,6 +116,8 @@ class EpollSet final : public ReadinessObserver {
   bool ProgressLinks(bool take_kick);
   // Returns the socket that owns a link in the inner epoll, and makes that socket a candidate.
   SocketRef SocketOfLink(int key);
+  // No local link is warm any more, and the sockets take their doorbells.
+  void CoolDown();
   bool HasCandidates();
   bool AnyHolds();  // looks at the candidates and keeps them
   // See Registrations::LookAtShared.

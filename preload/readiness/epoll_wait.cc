@@ -33,7 +33,13 @@ constexpr Duration kKernelMayWait = std::chrono::microseconds(50);
 class EpollSet::WaitCall {
  public:
   WaitCall(EpollSet& set, int epfd, epoll_event* events, int max_events, Time deadline, const sigset_t* mask)
-      : set_(set), epfd_(epfd), events_(events), max_events_(max_events), deadline_(deadline), mask_(mask) {}
+      : set_(set),
+        epfd_(epfd),
+        events_(events),
+        max_events_(max_events),
+        untouched_(*events),
+        deadline_(deadline),
+        mask_(mask) {}
   // Runs however the call ends. The call has taken the kick, so outer sets and the next thread that sleeps
   // for this set have to learn what still holds. The kernel, too, wakes the next thread for events that found
   // no room, and for level-triggered ones.
@@ -77,6 +83,7 @@ class EpollSet::WaitCall {
   const int epfd_;
   epoll_event* const events_;
   const int max_events_;
+  const epoll_event untouched_;  // what the first entry was before the call
   const Time deadline_;
   const sigset_t* const mask_;
   int count_ = 0;
@@ -226,6 +233,7 @@ bool EpollSet::WaitCall::TakeIn(int count) {
   epoll_event* const last = first + count;
   epoll_event* const end = std::remove_if(
       first, last, [this](const epoll_event& event) { return event.data.u64 == set_.Cookie(); });
+  if (end == events_) *events_ = untouched_;
   count_ = set_.listeners_.Merge(events_, count_, static_cast<int>(end - events_));
   return end != last;
 }

@@ -228,7 +228,7 @@ void Registrations::AddDevices(DeviceSpin* out) {
 
 void Registrations::Warm(int key, Entry& entry) {
   entry.vain = 0;
-  if (entry.warm || entry.peek == nullptr) return;
+  if (entry.warm || entry.peek == nullptr || stays_cold_) return;
   entry.warm = true;
   warm_.push_back(key);
 }
@@ -252,6 +252,13 @@ void Registrations::LookAtWarm(Work* cold) {
     warm_[i] = warm_.back();
     warm_.pop_back();
   }
+}
+
+void Registrations::StayCold(Work* out) {
+  stays_cold_ = true;
+  ForEach([&](int key, Entry& entry) {
+    if (entry.socket && entry.peek != nullptr) out->emplace_back(key, Another(entry.socket));
+  });
 }
 
 void Registrations::TakeWarm(Work* out) {

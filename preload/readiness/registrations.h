@@ -107,6 +107,9 @@ class Registrations {
   // no doorbell. Before a wait sleeps, it takes all warm ones and has their sockets take the doorbells.
   [[nodiscard]] size_t warm() const { return warm_.size(); }
   void Warm(int key, Entry& entry);
+  // The kernel is to hear of each doorbell from here on: no link gets warm. Appends the sockets that have
+  // local links, whose doorbells are to be taken now.
+  void StayCold(Work* out);
   // Makes those with something unread candidates. One that has had nothing for long is not warm any more, and
   // appended to `cold`; its socket takes its doorbell, too.
   void LookAtWarm(Work* cold);
@@ -140,7 +143,8 @@ class Registrations {
   std::vector<std::unique_ptr<Entry>> entries_;  // by descriptor number
   std::vector<std::unique_ptr<Entry>> orphans_;  // keys -2, -3, ...
   std::vector<int> candidates_;                  // keys that may have something to report
-  std::vector<int> warm_;                        // keys of warm local links
+  bool stays_cold_ = false;
+  std::vector<int> warm_;     // keys of warm local links
   std::vector<int> devices_;  // keys of entries in the inner epoll that are over a kernel RNIC
   std::atomic<size_t> device_count_{0};
   std::atomic<int> shared_count_{0};

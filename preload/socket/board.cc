@@ -10,7 +10,8 @@ void Board::Forget(ReadinessObserver* observer, int fd) {
 
 void Board::TellObservers(Session& session, short watch, bool changed) {
   for (Observation& o : observers_) {
-    if (std::exchange(o.watch, watch) != watch) o.observer->OnWatch(o.fd, session.LinkOf(o.fd), watch, session);
+    if (std::exchange(o.watch, watch) != watch)
+      o.observer->OnWatch(o.fd, session.LinkOf(o.fd), watch, session);
     if (changed) o.observer->OnChange(o.fd);
   }
 }

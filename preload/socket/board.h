@@ -26,6 +26,9 @@ class ReadinessObserver {
   virtual void OnWatch(int fd, int link_fd, short events, Session& session) = 0;
   // The socket is plain TCP now: the kernel reports its readiness.
   virtual void OnPlain(int fd) = 0;
+  // Returns whether the kernel's view of the link matters by itself, as to an epoll set inside another one.
+  // Then who reads a local link takes its doorbells.
+  [[nodiscard]] virtual bool HearsDoorbells() const { return false; }
 };
 
 class Board {
@@ -81,6 +84,11 @@ class Board {
   }
   void Forget(ReadinessObserver* observer, int fd);
   [[nodiscard]] bool observed() const { return !observers_.empty(); }
+  // Returns true if signals, or an observer, tell of each doorbell of a local link.
+  [[nodiscard]] bool hears_doorbells() const {
+    return has_owner_ || std::any_of(observers_.begin(), observers_.end(),
+                                     [](const Observation& o) { return o.observer->HearsDoorbells(); });
+  }
   // After progress: the link is to be watched for `watch`. `changed`: something may be ready.
   void TellObservers(Session& session, short watch, bool changed);
   // Something may be ready, whatever the link is watched for.

@@ -58,13 +58,13 @@ class CommonQueue {
   // Returns true if another process has begun work and not ended it.
   [[nodiscard]] bool OthersAtWork() const;
 
-  // `link` and `memory` stay the caller's; `memory`: that of a local link, or -1. `peer`: the address, which the link no longer tells after a reset. `since`:
-  // when the wait began. `begun`: taken on at work. Returns false if the queue is full, the state too long
-  // (EMSGSIZE), or the queue not usable.
+  // `link` and `memory` stay the caller's; `memory`: that of a local link, or -1. `peer`: the address, which
+  // the link no longer tells after a reset. `since`: when the wait began. `begun`: taken on at work. Returns
+  // false if the queue is full, the state too long (EMSGSIZE), or the queue not usable.
   bool Put(Bytes state, int link, int memory, const Address& peer, Time since, bool begun);
   // Takes the first connection. Its link becomes the caller's, with `flags` (SOCK_CLOEXEC, SOCK_NONBLOCK)
-  // applied, and so does *memory. Returns false with errno; EAGAIN: the queue is empty. After EMFILE, say, the connection is still
-  // there.
+  // applied, and so does *memory. Returns false with errno; EAGAIN: the queue is empty. After EMFILE, say,
+  // the connection is still there.
   bool Take(int flags, int* link, int* memory, Address* peer, Time* since, std::vector<std::byte>* state);
   // Returns when the first connection began to wait; kNever: the queue is empty.
   [[nodiscard]] Time FirstSince() const;

@@ -261,9 +261,22 @@ void StreamSocket::Look() {
   AfterProgress();
 }
 
+bool StreamSocket::OnLocalLink() const {
+  if (session_ == nullptr) return false;
+  const verbs::Pollable* const pollable = queue_pair().pollable();
+  return pollable != nullptr && pollable->always_told();
+}
+
+// Also at the TCP connection, whose end comes without a doorbell.
+bool StreamSocket::LookAtLocalLink() {
+  const bool any = session_->ReadAvailable();
+  AfterProgress();
+  return any;
+}
+
 void StreamSocket::LookToTheEnd() {
   if (foreign()) return;
-  for (int looks = 0; looks < kMostLooks && LookAtLink();) ++looks;
+  for (int looks = 0; looks < kMostLooks && (OnLocalLink() ? LookAtLocalLink() : LookAtLink());) ++looks;
 }
 
 void StreamSocket::LookForRefusal() {
@@ -272,7 +285,7 @@ void StreamSocket::LookForRefusal() {
     return;
   look_for_refusal_ = now + kLooksForRefusal;
   const int error = errno;  // of whoever only asks
-  LookAtLink();
+  OnLocalLink() ? (void)LookAtLocalLink() : (void)LookAtLink();
   errno = error;
 }
 

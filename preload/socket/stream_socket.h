@@ -299,6 +299,11 @@ class StreamSocket final : public Socket {
   // What a call does first that may come in vain, and again at once: without a system call where the RNIC can
   // do that. True: something came.
   bool LookAtLink();
+  bool LookAtLocalLink();
+  // Returns true if the link is a local one.
+  [[nodiscard]] bool OnLocalLink() const;
+  // Returns true if threads sleep in Send or Receive on a local link: there they sleep in poll.
+  [[nodiscard]] bool HasSleepers() const { return calls_inside_ != 0 && OnLocalLink(); }
   // The RNIC has a completion queue to look at.
   [[nodiscard]] bool LooksBeforeSleep() const;
   // More to be read, or to be asked for, than before.

@@ -297,6 +297,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   }
   NoteLingering();
   session_->queue_pair().SetEventFd(linger_fd_);
+  if (session_->portable()) session_->queue_pair().portable()->StaysHere();
   linger_until_ = Now() + kFinWait;
   try {
     Background::Add(&task_);

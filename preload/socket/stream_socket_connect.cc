@@ -255,7 +255,8 @@ int StreamSocket::Disconnect(int fd) {
                   !session_->link_ended();
       // Others know the session: a thread in a call, or another process. To them it is a connection that is
       // over.
-      const bool ours = shared_ == nullptr && !session_->being_read() && !lending_.offered();
+      const bool ours =
+          shared_ == nullptr && !session_->being_read() && !HasSleepers() && !lending_.offered();
       if (!ours || queue_pair().device() != nullptr) {
         lending_.AskBack(*session_);
         session_->engine().Abort(engine::AbortReason::kLocal);

@@ -20,7 +20,8 @@ constexpr int kCheapLooksPerOffer = 32;
 
 bool StreamSocket::LookAtLink() {
   const verbs::Pollable* const pollable = queue_pair().pollable();
-  const bool quick = pollable != nullptr && (pollable->always_told() || !board_.observed());
+  const bool quick =
+      pollable != nullptr && (pollable->always_told() ? !board_.hears_doorbells() : !board_.observed());
   const bool any = quick ? session_->PollAvailable() : session_->ReadAvailable();
   if (any || !quick) AfterProgress();
   return any;

@@ -16,9 +16,10 @@ void StreamSocket::LookIfUnread(Time since) {
   if (!HasQuietLink()) return QuietLinks::Leave(&quiet_);
   if (session_->moving() || session_->ReadSince(since)) return;
   // A device tells only of what comes after the queue was asked for that.
-  if (queue_pair().pollable() != nullptr) {
-    TakeBeforeSleep(Awaited::kAll);
-    session_->queue_pair().pollable()->GiveBack();
+  if (verbs::Pollable* const pollable = session_->queue_pair().pollable();
+      pollable != nullptr && shared_ == nullptr) {
+    if (!pollable->always_told()) TakeBeforeSleep(Awaited::kAll);
+    pollable->GiveBack();
     if (session_->link_ended()) return QuietLinks::Leave(&quiet_);
   }
   if (QuietLinks::Watch(&quiet_, LinkOf(LinkFd()))) return;

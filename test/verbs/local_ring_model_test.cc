@@ -101,7 +101,7 @@ class Model {
         return true;
       }
       case Step::kTell:
-        if (s->writes.TakeReader()) s->reader_bell = true;
+        if (s->writes.TakeReader() == ReaderState::kArmed) s->reader_bell = true;
         s->writer = s->written == kMessages * kMessage ? Step::kDone
                     : s->written % kMessage != 0       ? Step::kArm
                                                        : Step::kWork;

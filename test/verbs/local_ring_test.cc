@@ -119,15 +119,24 @@ TEST_CASE("ring: an armed reader is told once") {
   RingReader reader = memory->Reader();
   CHECK(reader.armed());  // from the beginning
   REQUIRE(Write(writer, "1") == 1);
-  CHECK(writer.TakeReader());
+  CHECK(writer.TakeReader() == ReaderState::kArmed);
   CHECK_FALSE(reader.armed());
   REQUIRE(Write(writer, "2") == 1);
-  CHECK_FALSE(writer.TakeReader());
+  CHECK(writer.TakeReader() == ReaderState::kAwake);
   CHECK(Read(reader) == "12");
   reader.Arm();
   CHECK(reader.empty());
   REQUIRE(Write(writer, "3") == 1);
-  CHECK(writer.TakeReader());
+  CHECK(writer.TakeReader() == ReaderState::kArmed);
+}
+
+TEST_CASE("ring: a reader that has gone is told of with the next write, and arms nothing") {
+  const auto memory = std::make_unique<Memory>();
+  RingWriter writer = memory->Writer();
+  memory->Reader().Leave();
+  REQUIRE(Write(writer, "1") == 1);
+  CHECK(writer.TakeReader() == ReaderState::kGone);
+  CHECK_FALSE(memory->Reader().armed());
 }
 
 TEST_CASE("ring: indices that cannot be are reported, and nothing is touched beyond the data") {
@@ -186,7 +195,7 @@ TEST_CASE("ring: two threads, each asleep whenever it has armed and found nothin
       const auto written = writer.Write(std::span(&part, 1));
       if (!written) return;
       sent += *written;
-      if (*written > 0 && writer.TakeReader()) for_reader.Ring();
+      if (*written > 0 && writer.TakeReader() == ReaderState::kArmed) for_reader.Ring();
       if (*written > 0) continue;
       writer.Arm();
       if (!writer.has_room()) for_writer.Wait();

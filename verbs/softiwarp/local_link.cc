@@ -27,13 +27,10 @@ class RingPeek final : public verbs::Peek {
 LocalLink::LocalLink(std::shared_ptr<LocalMemory> memory, LocalEnd end)
     : memory_(std::move(memory)), end_(end), writer_(memory_->Writer(end)), reader_(memory_->Reader(end)) {}
 
-// A caller that drains twice with nothing between was woken by the connection's end.
 LinkResult LocalLink::Read(const TcpLink& tcp, std::span<const MutableBytes> parts, Look look) {
   if (const auto read = ReadRing(tcp, parts)) return *read;
   if (ended_) return *ended_;
-  const bool due = look == Look::kPoll ? Clock::now() - tcp_read_at_ >= kEndLook
-                                       : !reader_.armed() || std::exchange(drained_, true);
-  if (!due) return {.kind = Kind::kWouldBlock};
+  if (look == Look::kPoll && Clock::now() - tcp_read_at_ < kEndLook) return {.kind = Kind::kWouldBlock};
   const LinkResult told = ReadTcp(tcp);
   if (told.kind == Kind::kEof || told.kind == Kind::kError) ended_ = told;
   if (const auto read = ReadRing(tcp, parts)) return *read;
@@ -44,16 +41,17 @@ std::optional<LinkResult> LocalLink::ReadRing(const TcpLink& tcp, std::span<cons
   const std::optional<size_t> bytes = reader_.Read(parts);
   if (!bytes) return kBroken;
   if (*bytes == 0) return std::nullopt;
-  drained_ = false;
   if (reader_.TakeWriter()) RingPeer(tcp);
   return LinkResult{.kind = Kind::kOk, .bytes = *bytes};
 }
 
 LinkResult LocalLink::ReadTcp(const TcpLink& tcp) {
   ++counters_.drained;
+  const int error = errno;
   std::array<std::byte, 64> doorbells;
   const MutableBytes room(doorbells);
   const LinkResult told = tcp.Read(std::span(&room, 1), LinkWait::kNo);
+  errno = error;
   if (!reader_.armed()) reader_.Arm();
   tcp_read_at_ = Clock::now();
   return told;
@@ -65,7 +63,9 @@ LinkResult LocalLink::Write(const TcpLink& tcp, std::span<const iovec> parts) {
   for (;;) {
     const std::optional<size_t> bytes = writer_.Write(parts);
     if (!bytes) return kBroken;
-    if (*bytes > 0 && writer_.TakeReader() && !RingPeer(tcp)) return {.kind = Kind::kError, .error = EPIPE};
+    const ReaderState reader = *bytes > 0 ? writer_.TakeReader() : ReaderState::kAwake;
+    if (reader == ReaderState::kGone || (reader == ReaderState::kArmed && !RingPeer(tcp)))
+      return {.kind = Kind::kError, .error = EPIPE};
     if (*bytes < size) writer_.Arm();
     if (*bytes > 0) return {.kind = Kind::kOk, .bytes = *bytes};
     if (!writer_.has_room()) return {.kind = Kind::kWouldBlock};
@@ -75,9 +75,11 @@ LinkResult LocalLink::Write(const TcpLink& tcp, std::span<const iovec> parts) {
 // A connection that is full of doorbells needs no more of them.
 bool LocalLink::RingPeer(const TcpLink& tcp) {
   ++counters_.doorbells;
+  const int error = errno;
   char doorbell = 0;
   const iovec part{.iov_base = &doorbell, .iov_len = 1};
   const LinkResult sent = tcp.Write(std::span(&part, 1));
+  errno = error;
   return sent.kind == Kind::kOk || sent.kind == Kind::kWouldBlock;
 }
 

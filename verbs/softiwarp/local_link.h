@@ -46,8 +46,12 @@ class LocalLink {
   [[nodiscard]] bool armed() const { return !ended_ && reader_.armed() && reader_.empty(); }
   // Returns true if the peer has read everything.
   [[nodiscard]] bool peer_has_all() const { return writer_.empty(); }
+  // The connection is being reset: the peer is told when it writes next.
+  void Leave() { reader_.Leave(); }
   // Gives memory back that a burst of sends has used, if the ring is empty.
   void GiveBack();
+  // No other program of this end will want the memory.
+  void StaysHere() { memory_->CloseDescriptor(); }
 
   [[nodiscard]] LocalEnd end() const { return end_; }
   [[nodiscard]] const std::shared_ptr<LocalMemory>& memory() const { return memory_; }
@@ -70,7 +74,6 @@ class LocalLink {
   const LocalEnd end_;
   RingWriter writer_;
   RingReader reader_;
-  bool drained_ = false;  // the last read drained, and found nothing
   Clock::time_point tcp_read_at_{};
   std::optional<LinkResult> ended_;  // what the TCP connection has said at its end
   LocalCounters counters_;

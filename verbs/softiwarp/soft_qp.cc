@@ -297,6 +297,7 @@ void SoftQp::FlushReads() {
 void SoftQp::FailLocally(std::string text) {
   EndReading(LinkEnd::kFailed, std::move(text));
   StopSending();
+  if (local_) local_->Leave();
   link_.Abort();
 }
 
@@ -318,6 +319,7 @@ void SoftQp::Abort() {
   FlushReads();
   StopSending();
   ending_ = Ending::kFinSent;
+  if (local_) local_->Leave();
   link_.Abort();
 }
 

@@ -69,6 +69,9 @@ class SoftQp final : public verbs::QueuePair,
   [[nodiscard]] bool always_told() const override { return true; }
   [[nodiscard]] std::shared_ptr<const verbs::Peek> peek() override { return local_->peek(); }
   void GiveBack() override { local_->GiveBack(); }
+  void StaysHere() override {
+    if (local_) local_->StaysHere();
+  }
   void ReadLittle(bool little) override { read_little_ = little; }
   verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) override;
   [[nodiscard]] bool can_block() const override { return !read_ended_; }

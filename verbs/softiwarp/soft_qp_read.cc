@@ -291,6 +291,7 @@ void SoftQp::TerminateStream(const TerminateCause& cause, std::string text) {
 void SoftQp::LoseLink(const char* text) {
   EndReading(LinkEnd::kReset, text);
   StopSending();
+  if (local_) local_->Leave();
   link_.Abort();
 }
 

@@ -1,6 +1,7 @@
 #include "verbs/softiwarp/local/meeting.h"
 
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -66,6 +67,14 @@ bool IsLoopback(const std::array<std::byte, 16>& ip) {
   std::memcpy(&address, ip.data(), sizeof address);
   return IN6_IS_ADDR_LOOPBACK(&address) ||
          (IN6_IS_ADDR_V4MAPPED(&address) && std::to_integer<unsigned>(ip[12]) == 127);
+}
+
+// Returns true if the kernel is to end the connection when the peer does not take its bytes. It sees none on
+// a local link.
+bool HasUserTimeout(int fd) {
+  unsigned timeout = 0;
+  socklen_t length = sizeof timeout;
+  return ::syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, &length) == 0 && timeout != 0;
 }
 
 std::array<std::byte, kDatagram> Greeting(const LocalOffer& offer) {
@@ -200,12 +209,16 @@ std::optional<LocalOffer> LocalOffer::Parse(Bytes private_data) {
 
 std::unique_ptr<LocalMeeting> LocalMeeting::Open(int fd) {
   const std::optional<LinkNames> names = LinkNames::Of(fd);
-  if (!names || !names->within_host()) return nullptr;
+  if (!names || !names->within_host() || HasUserTimeout(fd)) return nullptr;
   LocalOffer offer{.names = *names};
   FillRandom(offer.name);
   FillRandom(offer.secret);
   const int socket = Socket();
   if (socket < 0) return nullptr;
+  if (NearLimit(socket)) {
+    Close(socket);
+    return nullptr;
+  }
   const Name name = NameOf(offer.name);
   if (::syscall(SYS_bind, socket, &name.address, name.length) != 0) {
     Close(socket);
@@ -237,6 +250,10 @@ std::shared_ptr<LocalMemory> AnswerOffer(const LocalOffer& offer, int fd, std::s
   const std::optional<LinkNames> names = LinkNames::Of(fd);
   if (!names || *names != offer.names.Swapped()) {
     *why = "the connection has other addresses at its other end (a relay, or address translation)";
+    return nullptr;
+  }
+  if (HasUserTimeout(fd)) {
+    *why = "TCP_USER_TIMEOUT is set";
     return nullptr;
   }
   std::shared_ptr<LocalMemory> memory = LocalMemory::Make(why);

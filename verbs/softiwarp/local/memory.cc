@@ -19,6 +19,8 @@ namespace sdp::iwarp {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+// A process that may have fewer has none for local links.
+constexpr rlim_t kFewestDescriptors = 256;
 static_assert(2 * sizeof(RingControl) <= 4096);
 
 // A program may interpose the C library's fcntl and close.
@@ -40,6 +42,13 @@ bool IsMemfd(int fd) {
 
 }  // namespace
 
+bool NearLimit(int fd) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
+         (limit.rlim_cur < kFewestDescriptors ||
+          static_cast<rlim_t>(fd) >= limit.rlim_cur - limit.rlim_cur / 4);
+}
+
 std::shared_ptr<LocalMemory> LocalMemory::Make(std::string* why) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < kSize) {
@@ -49,6 +58,11 @@ std::shared_ptr<LocalMemory> LocalMemory::Make(std::string* why) {
   const int fd = static_cast<int>(::syscall(SYS_memfd_create, "sdp-link", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (fd < 0) {
     *why = Because("memfd_create");
+    return nullptr;
+  }
+  if (NearLimit(fd)) {
+    *why = "few descriptors are left";
+    Close(fd);
     return nullptr;
   }
   if (::ftruncate(fd, kSize) != 0 || Control(fd, F_ADD_SEALS, kSeals) != 0) {
@@ -95,7 +109,12 @@ std::shared_ptr<LocalMemory> LocalMemory::Map(int fd, std::string* why) {
 
 LocalMemory::~LocalMemory() {
   ::munmap(base_, kSize);
-  if (fd() >= 0) verbs::descriptor_calls().close_kept(fd());
+  CloseDescriptor();
+}
+
+void LocalMemory::CloseDescriptor() {
+  if (const int fd = fd_.exchange(-1, std::memory_order_relaxed); fd >= 0)
+    verbs::descriptor_calls().close_kept(fd);
 }
 
 RingControl* LocalMemory::control(LocalEnd writer) {

@@ -19,6 +19,10 @@ namespace sdp::iwarp {
 // Which end of the TCP connection this process is.
 enum class LocalEnd : uint8_t { kConnecting, kAccepting };
 
+// Returns true if `fd`, the lowest free number just now, is in the last quarter of what RLIMIT_NOFILE allows.
+// The program needs the rest for itself.
+bool NearLimit(int fd);
+
 class LocalMemory {
  public:
   // Bytes of each ring.
@@ -42,7 +46,9 @@ class LocalMemory {
   // Gives the pages of `unused` back to the system. They lie in this memory, and nothing in them is needed.
   void GiveBack(MutableBytes unused);
 
-  // The memory's descriptor, for another program of this end. The memory owns it.
+  // No other program will want the memory: gives up its descriptor.
+  void CloseDescriptor();
+  // The memory's descriptor, or -1, for another program of this end. The memory owns it.
   [[nodiscard]] int fd() const { return fd_.load(std::memory_order_relaxed); }
 
  private:

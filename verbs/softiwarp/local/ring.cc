@@ -13,7 +13,9 @@ constexpr auto kAcquire = std::memory_order_acquire;
 // data). Both are in one order of all such stores and looks, so one of the two sides sees the other's.
 constexpr auto kOrdered = std::memory_order_seq_cst;
 
-constexpr uint32_t kArmed = 1;
+constexpr auto kArmed = static_cast<uint32_t>(ReaderState::kArmed);
+constexpr auto kAwake = static_cast<uint32_t>(ReaderState::kAwake);
+constexpr auto kGone = static_cast<uint32_t>(ReaderState::kGone);
 // A window that proved too small becomes so many times as large.
 constexpr uint32_t kGrowth = 4;
 
@@ -79,8 +81,11 @@ std::optional<size_t> RingWriter::Write(std::span<const iovec> parts) {
   return at - head;
 }
 
-bool RingWriter::TakeReader() {
-  return control_->reader.load(kOrdered) != 0 && control_->reader.exchange(0, kRelaxed) != 0;
+ReaderState RingWriter::TakeReader() {
+  uint32_t state = control_->reader.load(kOrdered);
+  if (state == kArmed && control_->reader.compare_exchange_strong(state, kAwake, kRelaxed))
+    return ReaderState::kArmed;
+  return state == kGone ? ReaderState::kGone : ReaderState::kAwake;
 }
 
 void RingWriter::Arm() {
@@ -148,7 +153,9 @@ bool RingReader::TakeWriter() {
 
 void RingReader::Arm() { control_->reader.store(kArmed, kOrdered); }
 
-bool RingReader::armed() const { return control_->reader.load(kRelaxed) != 0; }
+bool RingReader::armed() const { return control_->reader.load(kRelaxed) == kArmed; }
+
+void RingReader::Leave() { control_->reader.store(kGone, kOrdered); }
 
 bool RingReader::empty() const { return control_->head.load(kOrdered) == control_->tail.load(kRelaxed); }
 

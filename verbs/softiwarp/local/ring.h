@@ -32,12 +32,18 @@ namespace sdp::iwarp {
 // What a writer waits for that has armed its doorbell.
 enum class RoomWanted : uint32_t { kNone, kHalf, kAll };
 
+enum class ReaderState : uint32_t {
+  kAwake,
+  kArmed,  // wants to be woken
+  kGone,   // has reset the connection, and reads no more
+};
+
 // In shared memory. Each line is written by one side, except that the other side takes an arm.
 struct RingControl {
   alignas(64) std::atomic<uint64_t> head;    // the writer's
   std::atomic<uint32_t> window;              // the writer's, bytes
   alignas(64) std::atomic<uint64_t> tail;    // the reader's
-  alignas(64) std::atomic<uint32_t> reader;  // 1: armed by the reader
+  alignas(64) std::atomic<uint32_t> reader;  // a ReaderState: the reader's, except that the writer disarms it
   alignas(64) std::atomic<uint32_t> writer;  // a RoomWanted: armed by the writer
 };
 static_assert(sizeof(RingControl) == 256 && std::atomic<uint64_t>::is_always_lock_free);
@@ -56,8 +62,8 @@ class RingWriter {
   // Copies as many bytes of `parts` as there is room for, in order, and shows them to the reader. Returns
   // their number. Returns nothing if the peer has written indices that cannot be.
   std::optional<size_t> Write(std::span<const iovec> parts);
-  // Call after Write. Returns true if the reader has to be woken.
-  [[nodiscard]] bool TakeReader();
+  // Call after Write. kArmed: the reader has to be woken, by the caller, once.
+  [[nodiscard]] ReaderState TakeReader();
 
   // A write found too little room. Arms the doorbell; afterwards has_room() tells whether to sleep.
   void Arm();
@@ -95,6 +101,8 @@ class RingReader {
   void Arm();
   [[nodiscard]] bool armed() const;
   [[nodiscard]] bool empty() const;
+  // Tells the writer with its next write that nothing is read any more.
+  void Leave();
 
  private:
   RingControl* control_;
