@@ -76,7 +76,7 @@ LinkResult LocalLink::Write(const TcpLink& tcp, std::span<const iovec> parts) {
 bool LocalLink::RingPeer(const TcpLink& tcp) {
   ++counters_.doorbells;
   const int error = errno;
-  char doorbell = 0;
+  std::byte doorbell = kDoorbell;
   const iovec part{.iov_base = &doorbell, .iov_len = 1};
   const LinkResult sent = tcp.Write(std::span(&part, 1));
   errno = error;

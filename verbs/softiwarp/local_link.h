@@ -26,6 +26,9 @@ struct LocalCounters {
   uint64_t drained = 0;    // looks at the TCP connection
 };
 
+// What a doorbell is on the TCP connection. No FPDU of a start-up begins with it.
+inline constexpr std::byte kDoorbell{0xff};
+
 class LocalLink {
  public:
   LocalLink(std::shared_ptr<LocalMemory> memory, LocalEnd end);

@@ -96,6 +96,7 @@ ConnectState SoftConnector::Step(Time now) {
       return negotiation_.output().empty() ? ConnectState::kRejected : ConnectState::kInProgress;
     case MpaState::kFailed:
       if (negotiation_.terminate()) {
+        memory_.reset();
         qp_ = MakeQueuePair();
         qp_->TerminateStream(*negotiation_.terminate(), negotiation_.failure());
         cause_ = qp_->cause();
@@ -109,6 +110,9 @@ ConnectState SoftConnector::Step(Time now) {
       break;
   }
   if (!negotiation_.output().empty()) return ConnectState::kInProgress;
+  if (!established_ && memory_ != nullptr) {
+    if (const ConnectState heard = HearAnswer(now); heard != ConnectState::kEstablished) return heard;
+  }
   if (!std::exchange(established_, true)) {
     TakeAnswer();
     if (cause_.end != LinkEnd::kOpen) return ConnectState::kFailed;
@@ -171,7 +175,7 @@ verbs::Interest SoftConnector::interest() const {
 Time SoftConnector::deadline() const {
   if (confirming_ && cause_.end == LinkEnd::kOpen) return std::min(next_rtr_, send_deadline_);
   if (cause_.end != LinkEnd::kOpen || established_) return kNever;
-  if (!negotiation_.output().empty()) return send_deadline_;
+  if (!negotiation_.output().empty() || memory_ != nullptr) return send_deadline_;
   return negotiation_.deadline() == kNever ? kNever
                                            : negotiation_.deadline() - waited_.value_or(Duration::zero());
 }
@@ -252,7 +256,9 @@ std::optional<LocalOffer> SoftConnector::PeerOffer() const {
 
 void SoftConnector::AnswerOffer() {
   const MpaAgreement& agreement = negotiation_.agreement();
-  if (!MayBeLocal(options_) || agreement.crc || agreement.send_markers || agreement.receive_markers) return;
+  // Without an RTR nothing says soon whether the peer has taken the memory.
+  const bool plain = !agreement.crc && !agreement.send_markers && !agreement.receive_markers;
+  if (!MayBeLocal(options_) || !plain || agreement.rtr == Rtr::kNone) return;
   const std::optional<LocalOffer> offer = PeerOffer();
   std::string why;
   if (offer) memory_ = iwarp::AnswerOffer(*offer, link_.fd(), &why);
@@ -263,9 +269,29 @@ void SoftConnector::TakeAnswer() {
   std::string why = "no local link to this peer, and no other is allowed";
   const auto outcome = meeting == nullptr ? LocalMeeting::Outcome::kRefused : meeting->Take(&memory_, &why);
   const bool initiates = negotiation_.agreement().role == MpaRole::kInitiator;
-  if (outcome == LocalMeeting::Outcome::kFailed ||
-      (outcome == LocalMeeting::Outcome::kRefused && options_.local_link_only && initiates))
+  if (outcome != LocalMeeting::Outcome::kShared && options_.local_link_only && initiates)
     Fail(LinkEnd::kFailed, std::move(why));
+}
+
+ConnectState SoftConnector::HearAnswer(Time now) {
+  std::byte first{};
+  const LinkResult read = link_.Peek(&first);
+  if (read.kind == LinkResult::Kind::kWouldBlock || read.kind == LinkResult::Kind::kInterrupted) {
+    if (now < send_deadline_) return ConnectState::kInProgress;
+    Fail(LinkEnd::kReset, "no RTR came", ETIMEDOUT);
+  } else if (read.kind == LinkResult::Kind::kEof) {
+    Fail(LinkEnd::kClosedByPeer, "the peer closed the connection before its RTR");
+  } else if (read.kind == LinkResult::Kind::kError) {
+    Fail(LinkEnd::kReset, std::string("connection lost during MPA start-up: ") + strerrordesc_np(read.error),
+         read.error);
+  }
+  if (cause_.end != LinkEnd::kOpen) return ConnectState::kFailed;
+  if (first != kDoorbell) memory_.reset();
+  if (memory_ == nullptr && options_.local_link_only) {
+    Fail(LinkEnd::kFailed, "the peer has not taken the memory of the local link");
+    return ConnectState::kFailed;
+  }
+  return ConnectState::kEstablished;
 }
 
 std::unique_ptr<SoftQp> SoftConnector::MakeQueuePair() const {

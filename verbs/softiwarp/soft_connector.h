@@ -45,6 +45,9 @@ class SoftConnector final : public verbs::Connector {
   // memory_.
   void AnswerOffer();
   void TakeAnswer();
+  // Accepting side, with memory_: whether the peer has taken it, which its first byte says. kEstablished: now
+  // it is known, and memory_ is null if not.
+  verbs::ConnectState HearAnswer(Time now);
 
   TcpLink link_;
   const SoftOptions options_;

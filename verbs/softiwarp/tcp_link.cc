@@ -37,6 +37,14 @@ LinkResult TcpLink::Read(std::span<const MutableBytes> parts, LinkWait wait) con
   return Judge(calls.recvmsg(fd_, &message, flags));
 }
 
+LinkResult TcpLink::Peek(std::byte* first) const {
+  iovec part{.iov_base = first, .iov_len = 1};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  return Judge(link_calls().recvmsg(fd_, &message, MSG_PEEK | MSG_DONTWAIT));
+}
+
 LinkResult TcpLink::Write(std::span<const iovec> parts, bool more) const {
   const LinkCalls& calls = link_calls();
   const int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0);

@@ -38,6 +38,8 @@ class TcpLink {
   // Calls recv or recvmsg once, for at most kMaxParts parts.
   static constexpr size_t kMaxParts = 160;
   LinkResult Read(std::span<const MutableBytes> parts, LinkWait wait) const;
+  // Returns, without blocking, the first byte that is to be read, and leaves it there.
+  LinkResult Peek(std::byte* first) const;
   // Calls send or sendmsg once; never blocks and never raises SIGPIPE. `more`: another write follows at once.
   LinkResult Write(std::span<const iovec> parts, bool more = false) const;
   // Calls sendfile once. It blocks if the descriptor does, and raises SIGPIPE as the program's own sendfile

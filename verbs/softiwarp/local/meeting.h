@@ -7,13 +7,15 @@
 //   <──────────────── datagram to that name{secret, memory}
 //   <────────────────────────────────── MPA Reply ───────
 //   takes the datagram, maps the memory
+//   ── a doorbell; the RTR is in the memory ───────────>   the link is local
+//   or: ── the RTR, on TCP ────────────────────────────>   the link is TCP
 //
 // Abstract names belong to a network namespace, which is what "one host" means here. /proc/net/unix shows
 // them, so a stranger may write to the name; the secret is known to who reads this very TCP connection. Both
 // ends compare the connection's addresses as each sees them: behind a relay they differ.
 //
 // The accepting end may refuse, or be a library that does not know the offer: then there is no datagram, and
-// the link stays TCP. If the connecting end cannot map the memory, the start-up fails.
+// the link stays TCP. It stays TCP as well if the connecting end cannot map the memory.
 #ifndef SDP_VERBS_SOFTIWARP_LOCAL_MEETING_H_
 #define SDP_VERBS_SOFTIWARP_LOCAL_MEETING_H_
 
