@@ -59,11 +59,14 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
       lock.unlock();
       crowded = core.OfferedAndTaken();
       lock.lock();
-      if (state_ != State::kSdp || session_ == nullptr || board_.wakes() != mark.wakes) return 0;
+      if (state_ != State::kSdp || session_ == nullptr) return 0;
+      if (board_.wakes() != mark.wakes && !mark.handlers.Interrupts(restarts)) return 0;
     } while (!crowded && !mark.handlers.Interrupts(restarts) && Now() < until);
     if (crowded) poll_budget_.NoteCrowded();
     // The caller looks at what there is, and comes back for less: or the peer's credit would keep it here.
     if (any) poll_budget_.NoteElsewhere();
+    // What comes after a handler, perhaps in answer to it, is the next call's.
+    if (mark.handlers.Interrupts(restarts)) return CameFor(awaited, mark) ? 0 : EINTR;
   }
   any |= TakeBeforeSleep(awaited);
   // As on TCP, who reads takes what is there whatever handlers have run; who writes has it the other way
