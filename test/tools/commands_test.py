@@ -390,4 +390,4 @@ if __name__ == "__main__":
     if INSIDE in os.environ:
         run_document(pathlib.Path(os.environ[INSIDE]))
     else:
-        unittest.main()
+        unittest.main(verbosity=2)
