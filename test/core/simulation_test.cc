@@ -366,7 +366,7 @@ void Simulation::Run() {
       break;  // nothing can move any more
     }
     // Requests without end would be answered without end: with both windows shut to the reserve nothing else
-    // gets through (core/README.md).
+    // gets through (docs/wire.md).
     const bool asking = step < kMostStepsWithRequests;
     if (asking && change_modes_ && Pick(30) == 0) {
       End& end = Pick(2) ? pair_->a : pair_->z;

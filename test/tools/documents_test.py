@@ -10,7 +10,8 @@ import subprocess
 import sys
 import unittest
 
-ROOT = pathlib.Path(__file__).parents[2]
+from document_commands import DOCUMENTS, ROOT, lines_of, spans
+
 PROGRAMS = dict(zip(("sdpstat", "sdp-run", "sdp-pmd"), sys.argv[1:4]))
 del sys.argv[1:4]
 PAGES = {
@@ -20,6 +21,8 @@ PAGES = {
     "libsdp.conf": ROOT / "packaging/man/libsdp.conf.5",
     "sdp": ROOT / "packaging/man/sdp.7",
 }
+READMES = [ROOT / "ARCHITECTURE.md", *ROOT.glob("*/README.md"), *ROOT.glob("test/*/README.md")]
+COMMANDS = {"sdpstat": ([], ["why"], ["trace"], ["doctor"]), "sdp-run": ([],), "sdp-pmd": ([],)}
 USAGE_ERROR = {"sdpstat": 2, "sdp-run": 125, "sdp-pmd": 2}
 
 
@@ -47,6 +50,10 @@ def words(text):
     return set(re.findall(r"[A-Za-z0-9_-]+", text))
 
 
+def all_options(program):
+    return {"--help", "--version"}.union(*(options(program, *command) for command in COMMANDS[program]))
+
+
 def settings():
     """As the programs' own list has them: private-buffers, ..."""
     text = run("sdp-run", "--help").stdout.split("Settings")[1]
@@ -55,16 +62,28 @@ def settings():
 
 class Documents(unittest.TestCase):
     def test_every_option_is_in_the_man_page(self):
-        for program, commands in (
-            ("sdpstat", ([], ["why"], ["trace"], ["doctor"])),
-            ("sdp-run", ([],)),
-            ("sdp-pmd", ([],)),
-        ):
+        for program, commands in COMMANDS.items():
             known = words(page(program))
             for command in commands:
                 found = options(program, *command) - {"--help", "--version"}
                 self.assertTrue(found or command == ["doctor"], (program, command))
                 self.assertEqual(found - known, set(), (program, command))
+            described = words(page(program).split(".SH EXAMPLES")[0])
+            named = {word for word in described if re.match(r"--[a-z]", word)}
+            self.assertEqual(named - all_options(program), set(), program)
+
+    def test_every_option_of_the_tools_is_in_the_manual(self):
+        manual = {word for _, span in spans(ROOT / "docs/manual.md") for word in span.split()}
+        for program in "sdpstat", "sdp-run":
+            for command in COMMANDS[program]:
+                for line in run(program, *command, "--help").stdout.split("Settings")[0].splitlines():
+                    forms = (
+                        set(re.findall(r"--?[A-Za-z0-9][\w-]*", line.split("  ")[1]))
+                        if line[:3] == "  -"
+                        else ()
+                    )
+                    if forms and not forms & {"--help", "--version"}:
+                        self.assertTrue(forms & manual, (program, command, line))
 
     def test_every_setting_is_in_every_list_of_settings(self):
         names = settings()
@@ -102,6 +121,40 @@ class Documents(unittest.TestCase):
         self.assertGreater(len(aborts), 15)
         self.assertEqual(set(aborts) - words(text) - {"none"}, set())
 
+    def test_what_documents_name_exists(self):
+        """Options, by the program before them; variables and names with hyphens, by the sources."""
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True).stdout
+        if not listed:
+            self.skipTest("this is no clone of the repository")
+        files = [ROOT / name for name in listed.split("\0") if name and "/corpus/" not in name]
+        sources = [path for path in files if path.suffix != ".md" and path.is_file()]
+        known = set().union(*(words(path.read_text(errors="ignore")) for path in sources))
+        ours = set().union(*map(all_options, PROGRAMS))
+        for path in [*DOCUMENTS, *READMES]:
+            named = set(re.findall(r"\bSDP_[A-Z0-9_]+", path.read_text()))
+            texts = [span for _, span in spans(path)]
+            named |= {text for text in texts if re.fullmatch(r"[a-z]+(-[a-z]+)+", text)}
+            self.assertEqual(named - known, set(), path)
+            for text in [*texts, *(line.text for line in lines_of(path) if line.kind == "command")]:
+                program, *rest = text.removeprefix("$ ").removeprefix("./").split()
+                if program == "sdp-run":  # the options behind the program that it runs are that program's
+                    rest = re.match(r"((--\S+|[A-Z]+:\S+|\S+:\d+) ?)*", " ".join(rest))[0].split()
+                if program in PROGRAMS or program.startswith("--"):
+                    allowed = all_options(program) if program in PROGRAMS else ours | known
+                    used = {
+                        re.match(r"--[a-z0-9-]+", w)[0] for w in (program, *rest) if re.match(r"--[a-z]", w)
+                    }
+                    self.assertEqual(used - allowed, set(), (path, text))
+                if program == "set" and rest:
+                    self.assertTrue(rest[0] in settings() | {"NAME"}, (path, text))
+
+    def test_mandoc_has_nothing_to_say(self):
+        if shutil.which("mandoc") is None:
+            self.skipTest("mandoc is not installed")
+        for name, path in PAGES.items():
+            got = subprocess.run(["mandoc", "-T", "lint", path], capture_output=True, text=True, timeout=60)
+            self.assertEqual((got.returncode, got.stdout + got.stderr), (0, ""), name)
+
     def test_man_pages_are_well_formed(self):
         if shutil.which("man") is None:
             self.skipTest("man is not installed")
@@ -115,7 +168,8 @@ class Documents(unittest.TestCase):
             )
             self.assertEqual((got.returncode, got.stderr), (0, ""), name)
             for section, other in re.findall(r"^\.BR ([a-z.-]+) \((\d)\)", page(name), re.M):
-                self.assertTrue(section in PAGES or section in ("ss", "wireshark"), (name, section, other))
+                known = section in PAGES or section in ("ss", "wireshark") or other == "2"
+                self.assertTrue(known, (name, section, other))
 
     def test_versions_and_help_as_usual(self):
         versions = {run(program, "--version").stdout.split()[1] for program in PROGRAMS}
@@ -218,4 +272,4 @@ class Documents(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -1,0 +1,393 @@
+"""Runs the commands of README.md, CONTRIBUTING.md and docs/ as they stand there. Each document's run in their
+order, in network, mount and process namespaces of their own, so that ports, /run and /etc are theirs alone.
+Usage: commands_test.py BUILD-DIRECTORY"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from document_commands import DOCUMENTS, ROOT, lines_of
+
+BUILD = pathlib.Path(sys.argv[1]).resolve()
+del sys.argv[1]
+INSIDE = "SDP_COMMANDS_DOCUMENT"
+NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+if os.geteuid() != 0:
+    NAMESPACES.append("--map-root-user")
+PATIENCE = 60
+# No libsdp.conf of this host counts, nor what is mounted below its /run. Hosts that the documents name are
+# this one. What changes in /etc and /var changes nowhere else.
+SANDBOX = """
+set -e
+ip link set lo up
+for address in 10.0.0.1 10.0.0.2; do ip address add $address/32 dev lo; done
+mount -t tmpfs none /run
+mount -t tmpfs none /mnt
+for place in /etc /var; do
+  mkdir -p /mnt$place /mnt/work$place
+  mount -t overlay overlay -o lowerdir=$place,upperdir=/mnt$place,workdir=/mnt/work$place $place
+done
+rm -rf /etc/sdp
+mkdir /etc/sdp
+echo 127.0.0.1 localhost db.example >/etc/hosts
+exec "$@"
+"""
+
+
+class World:
+    """Where one document's commands run: what has started, and how a command is run."""
+
+    def __init__(self, directory):
+        self.directory = pathlib.Path(directory)
+        self.started = []
+        keep = {k: v for k, v in os.environ.items() if not k.startswith(("SDP_", "LD_"))}
+        path = f"{BUILD}/tools:{BUILD}/portmapper:{os.environ['PATH']}:/usr/sbin:/sbin"
+        # As if the packages were installed: the programs in the path, the library where the loader looks.
+        self.environment = {**keep, "PATH": path, "LD_LIBRARY_PATH": f"{BUILD}/preload"}
+
+    def run(self, command, statuses=(0,), cwd=None, **environment):
+        got = subprocess.run(
+            ["bash", "-c", command],
+            env={**self.environment, **environment},
+            cwd=cwd or self.directory,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        if got.returncode not in statuses:
+            raise AssertionError(f"{command}: status {got.returncode}\n{got.stdout}{got.stderr}")
+        return got.stdout + got.stderr
+
+    def start(self, command, ready, cwd=None):
+        """Starts a server, and waits until ready(its output so far)."""
+        log = self.directory / f"{len(self.started)}.log"
+        with open(log, "w") as out:
+            process = subprocess.Popen(
+                ["bash", "-c", command],
+                env=self.environment,
+                cwd=cwd or self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        self.started.append(process)
+        deadline = time.monotonic() + PATIENCE
+        while not ready(log.read_text()):
+            if process.poll() not in (None, 0) or time.monotonic() > deadline:
+                raise AssertionError(f"{command}: not ready:\n{log.read_text()}")
+            time.sleep(0.02)
+        return process
+
+    def listens(self, port):
+        listeners = [
+            listener
+            for process in json.loads(self.run("sdpstat --json"))["processes"]
+            for listener in process["listeners"]
+        ]
+        return any(one["local"].endswith(f":{port}") and one["sdp_local"] for one in listeners)
+
+    def stop(self, process):
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(PATIENCE)
+
+    def stop_all(self):
+        for process in self.started:
+            if process.poll() is None:
+                self.stop(process)
+
+    def file(self, name, lines):
+        path = self.directory / name
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+
+class Skip(Exception):
+    pass
+
+
+# --- What is done with a command: HOW has the first form that matches it, and a function of (world, line).
+
+
+def output_has(*expected, statuses=(0,), cwd=None):
+    def run(world, line):
+        got = world.run(line.text.removeprefix("$ "), statuses, cwd)
+        for text in expected:
+            if not re.search(text, got, re.M):
+                raise AssertionError(f"{line.text}: no {text!r} in\n{got}")
+
+    return run
+
+
+def ready_line(world, line):
+    world.start(line.text.removesuffix(" &"), lambda output: "sdp-pmd: ready," in output)
+
+
+def listener(port, cwd=None):
+    return lambda world, line: world.start(line.text, lambda _: world.listens(port), cwd)
+
+
+def script_help(world, line):
+    """Building and testing is not done once more: the script is there and has these options."""
+    script, *words = line.text.split(" &&")[0].split()
+    text = world.run(f"{ROOT / script} --help")
+    for word in words:
+        if word.startswith("--") and word not in text:
+            raise AssertionError(f"{line.text}: {script} has no {word}")
+
+
+def bench_help(world, line):
+    _, *words = line.text.split()
+    text = world.run(f"{ROOT}/scripts/bench --help")
+    if not set(words) <= set(re.findall(r"[\w-]+", text)):
+        raise AssertionError(f"{line.text}: scripts/bench does not know {words}")
+
+
+def presets(world, line):
+    for kind, preset in re.findall(r"cmake (--build )?--preset (\w+)", line.text):
+        world.run(f"cmake {'--build ' if kind else ''}--list-presets | grep '\"{preset}\"'", cwd=ROOT)
+
+
+def dry_ctest(world, line):
+    command = line.text.replace("--preset release", f"--test-dir {BUILD}")
+    if not re.search(r"Total Tests: [1-9]", world.run(f"{command} -N")):
+        raise AssertionError(f"{line.text}: no test")
+
+
+def preload_everywhere(world, line):
+    world.run(line.text)
+    loaded = world.run("cat /proc/self/maps")
+    pathlib.Path("/etc/ld.so.preload").unlink()
+    if "libsdp.so" not in loaded or "libsdp.so" in world.run("cat /proc/self/maps"):
+        raise AssertionError(f"{line.text}: the library is not loaded, or is still")
+
+
+def web_server(world, line):
+    if shutil.which("nginx", path=world.environment["PATH"]) is None:
+        raise Skip("nginx is not installed")
+    if "--map-root-user" in NAMESPACES:
+        raise Skip("nginx gives files to another user, which takes root")
+    world.start(line.text, lambda _: world.listens(80))
+    world.run("sdp-run --require curl --silent http://127.0.0.1/")
+
+
+def columns(world, line, command, statuses=(0,)):
+    """The titles that the document shows are among those that the program prints."""
+    shown = next(one for one in line.shown if re.search(r"\bState\b", one))
+    titles = set(re.split(r"\s{2,}", shown.strip()))
+    real = set(
+        re.split(r"\s{2,}", re.search(r"^.*\bState\b.*$", world.run(command, statuses), re.M)[0].strip())
+    )
+    if not titles <= real:
+        raise AssertionError(f"{line.text}: {titles - real} are no titles of {real}")
+
+
+def table(world, line):
+    columns(world, line, "sdpstat")
+
+
+OPEN = """
+import socket
+server = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(server.getsockname())
+print('open', flush=True)
+input()
+"""
+
+
+def why(world, line):
+    world.file("open.py", OPEN.splitlines())
+    idle = world.start(
+        "tail -f /dev/null | sdp-run --mode tcp python3 open.py", lambda output: "open" in output
+    )
+    columns(world, line, "sdpstat why python3", statuses=(1,))
+    world.stop(idle)
+
+
+def trace(world, line):
+    """The form of the lines that the document shows is that of a connection's real ones."""
+    idle = world.start(
+        "(printf 'PING\\r\\n'; tail -f /dev/null) | sdp-run nc 127.0.0.1 6379",
+        lambda output: "PONG" in output,
+    )
+    command = re.sub(r" \d+$", "", line.text.removeprefix("$ "))
+    number = re.match(r"fd (\d+): ", world.run(f"{command} --last"))[1]
+    got = world.run(f"{command} {number} --last")
+    for shown in line.shown:
+        form = re.sub(r"[\d.:]+", "#", re.sub(r"\s+", " ", shown.split(" bufs=")[0]))
+        if form not in {
+            re.sub(r"[\d.:]+", "#", re.sub(r"\s+", " ", one.split(" bufs=")[0])) for one in got.splitlines()
+        }:
+            raise AssertionError(f"{line.text}: no line like {shown!r} in\n{got}")
+    world.stop(idle)
+
+
+def unit_edit(world, line):
+    """Opens an editor; the unit's lines below it are looked at by themselves."""
+
+
+TOOLS = BUILD / "tools"
+HOW = (
+    (r"scripts/bench\b", bench_help),
+    (r"scripts/", script_help),
+    (r"cmake ", presets),
+    (r"ctest ", dry_ctest),
+    (r"# systemctl edit ", unit_edit),
+    (r"echo libsdp.so >> /etc/ld.so.preload$", preload_everywhere),
+    (r"sdp-pmd &$", ready_line),
+    (r"\./sdp-run --pmd redis-server --port 6379$", listener(6379, TOOLS)),
+    (r"\./sdp-run redis-cli -p 6379 ping$", output_has("^PONG$", cwd=TOOLS)),
+    (r"\./sdpstat$", output_has(r"^listen .*:6379 ", cwd=TOOLS)),
+    (r"\./sdp-run --explain 127.0.0.1:6379$", output_has("SDP", cwd=TOOLS)),
+    (r"sdp-run redis-server --port 6379$", listener(6379)),
+    (r"sdp-run redis-benchmark ", output_has("requests per second|requests completed")),
+    (r"sdp-run --explain db.example:5432 psql$", output_has("pm-denied", statuses=(1,))),
+    (r"\$ sdpstat$", table),
+    (r"\$ sdpstat why ", why),
+    (r"\$ sdpstat trace ", trace),
+    (r"sdpstat ", output_has()),
+    (r"exec env LD_PRELOAD=libsdp.so nginx ", web_server),
+)
+
+
+def run_command(world, line):
+    for form, how in HOW:
+        if re.match(form, line.text):
+            how(world, line)
+            return
+    raise AssertionError(f"{line.document}:{line.number}: this test does not know how to run: {line.text}")
+
+
+# --- What is done with files: all lines of one kind that stand together.
+
+
+def rules(world, lines):
+    """`sdpstat doctor` finds nothing wrong with a libsdp.conf of these lines, and something with one more."""
+    config = world.file("libsdp.conf", lines)
+    got = world.run("sdpstat doctor", (0, 1), SDP_CONFIG=str(config))
+    verdict = re.search(r"^(\S+) +configuration.*$", got, re.M)
+    if verdict[1] != "ok":
+        raise AssertionError(f"{lines}: {verdict[0]}\n{got}")
+    world.file("libsdp.conf", [*lines, "use nothing"])
+    got = world.run("sdpstat doctor", (0, 1), SDP_CONFIG=str(config))
+    if re.search(r"^(\S+) +configuration", got, re.M)[1] == "ok":
+        raise AssertionError(f"doctor finds 'use nothing' right\n{got}")
+
+
+def registry(world, lines):
+    world.file("registry", lines)
+    shutil.copy(world.directory / "registry", "/etc/sdp/registry")
+
+
+def unit(world, lines):
+    if "[Manager]" in lines:  # of system.conf.d: systemd-analyze has no check of these
+        world.file("manager.conf", lines)
+        return
+    if shutil.which("systemd-analyze") is None:
+        raise Skip("systemd-analyze is not installed")
+    (world.directory / "test.service.d").mkdir(exist_ok=True)
+    world.file("test.service", ["[Service]", "ExecStart=/bin/true"])
+    world.file("sdp-pmd.service", ["[Service]", "ExecStart=/bin/true"])
+    world.file("test.service.d/override.conf", lines)
+    got = world.run(f"systemd-analyze verify {world.directory}/test.service", (0, 1))
+    if "override.conf" in got:
+        raise AssertionError(f"{lines}:\n{got}")
+
+
+def placed(world, lines):
+    """Of what runs on several hosts, each by itself: the port mapper becomes ready, the setting is one."""
+    world.stop_all()
+    for line in lines:
+        command = line.split(":", 1)[1].strip()
+        if command.startswith("sdp-pmd"):
+            world.stop(world.start(command, lambda output: "sdp-pmd: ready," in output))
+        else:
+            name, value = command.split("=")
+            world.run(f"sdp-run --{name.removeprefix('SDP_').lower().replace('_', '-')} {value} true")
+
+
+def options(world, lines):
+    for line in lines:
+        value = line.split("=", 1)[1].strip('"')
+        world.stop(world.start(f"sdp-pmd {value}", lambda output: "sdp-pmd: ready," in output))
+
+
+FILES = {"rule": rules, "registry": registry, "unit": unit, "options": options, "placed": placed}
+
+
+def together(lines):
+    """The lines in groups of one kind without a gap; each command is a group of its own."""
+    groups = []
+    for line in lines:
+        last = groups[-1][-1] if groups else None
+        joins = last and line.kind != "command" and line.kind == last.kind and line.number <= last.number + 2
+        groups[-1].append(line) if joins else groups.append([line])
+    # A registry comes before the commands that name its file.
+    return sorted(groups, key=lambda group: group[0].kind != "registry")
+
+
+def run_document(path):
+    with tempfile.TemporaryDirectory(prefix="sdp-commands-") as directory:
+        world = World(directory)
+        ran = 0
+        for group in together(lines_of(path)):
+            try:
+                if group[0].kind == "command":
+                    run_command(world, group[0])
+                elif group[0].kind in FILES:
+                    FILES[group[0].kind](world, [line.text for line in group])
+                else:
+                    continue
+                ran += len(group)
+            except Skip as reason:
+                print(f"skipped: {path.name}:{group[0].number}: {group[0].text}: {reason}")
+        print(f"{path.name}: {ran} lines ran")
+        world.stop_all()
+
+
+class Commands(unittest.TestCase):
+    def test_each_line_is_of_a_known_kind(self):
+        for path in DOCUMENTS:
+            for line in lines_of(path):
+                self.assertIsNotNone(line.kind, f"{line.document}:{line.number}: {line.text}")
+
+    def test_the_commands_of_each_document_run(self):
+        probe = subprocess.run(
+            [*NAMESPACES, "bash", "-c", SANDBOX, "bash", "true"],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        if probe.returncode != 0:
+            self.skipTest(
+                "no sandbox of namespaces here: " + (probe.stderr.splitlines() or ["unshare failed"])[-1]
+            )
+        for path in DOCUMENTS:
+            if not any(line.kind in ("command", *FILES) for line in lines_of(path)):
+                continue
+            with self.subTest(path.name):
+                got = subprocess.run(
+                    [*NAMESPACES, "bash", "-c", SANDBOX, "bash", sys.executable, "-B", __file__, BUILD],
+                    env={**os.environ, INSIDE: str(path)},
+                    capture_output=True,
+                    text=True,
+                    timeout=5 * PATIENCE,
+                )
+                print(got.stdout, end="", flush=True)
+                self.assertEqual(got.returncode, 0, got.stdout + got.stderr)
+
+
+if __name__ == "__main__":
+    if INSIDE in os.environ:
+        run_document(pathlib.Path(os.environ[INSIDE]))
+    else:
+        unittest.main(verbosity=2)
