@@ -13,6 +13,7 @@ import random
 import statistics
 import subprocess
 
+import bench_chart
 import sdp_world
 
 TRANSFER = sdp_world.BUILD / "test" / "programs" / "transfer"
@@ -154,64 +155,22 @@ def line(point):
     )
 
 
-PLOT = """
-set terminal svg size 1500,{height} font 'sans,13' background 'white'
-set output '{output}'
-set logscale x 4
-set xrange [0.7:{most}]
-set yrange [0:*<3]
-set key outside right top
-set grid
-set xtics ({tics}) rotate by -45 left
-set ylabel "relative to TCP"
-set multiplot layout {rows},2 title 'Transfer mechanisms by message size against plain TCP, \\
-blocking calls, loopback' font 'sans,16'
-{panels}
-unset multiplot
-"""
-
-
-def draw(points, shapes, directory, output):
-    """An SVG by gnuplot: for each shape the rates, and the processor time of both ends together, as multiples
-    of TCP's. Points of forced mechanisms that carried nothing are left out."""
+def draw(points, shapes, output):
+    """For each shape the rates, and the processor time of both ends together, as multiples of TCP's. Points
+    of forced mechanisms that carried nothing are left out."""
     panels = []
     for shape in shapes:
-        curves = [
-            c
-            for c in CURVES
-            if c == "policy" or any(p["shape"] == shape and c in FORCED and used(p, c) for p in points)
-        ]
-        data = directory / f"{shape}.dat"
-        rows = []
-        for point in points:
-            if point["shape"] != shape:
-                continue
-            values = [
-                (point[c][what] / point["tcp"][what] if c == "policy" or used(point, c) else "?")
-                for what in ("rate", "cpu")
-                for c in curves
-            ]
-            rows.append(" ".join(str(v) for v in (point["size"], *values)))
-        data.write_text("\n".join(rows) + "\n")
-        for what, first in (("bytes a second", 2), ("CPU seconds a byte, both ends", 2 + len(curves))):
-            plots = ", ".join(
-                f"'{data}' using 1:{first + i} with linespoints lw {3 if c == 'policy' else 1.5} title '{c}'"
-                for i, c in enumerate(curves)
-            )
-            panels.append(
-                f"set title '{shape} ({SHAPES[shape]}): {what}'\n"
-                f"plot 1 with lines dt 2 lc 'black' title 'tcp', {plots}"
-            )
-    sizes = sorted({p["size"] for p in points})
-    script = "set datafile missing '?'\n" + PLOT.format(
-        output=output,
-        rows=len(shapes),
-        height=420 * len(shapes),
-        most=sizes[-1] * 1.4,
-        panels="\n".join(panels),
-        tics=", ".join(f"'{name_of(s)}' {s}" for s in sizes),
+        for what, heading in ("rate", "bytes a second"), ("cpu", "processor time a byte, both ends"):
+            lines = {curve: {} for curve in CURVES if curve != "tcp"}
+            for point in (point for point in points if point["shape"] == shape):
+                for curve, line in lines.items():
+                    if curve == "policy" or used(point, curve):
+                        line[point["size"]] = point[curve][what] / (point["tcp"][what] or 1e-9)
+            shown = {curve: line for curve, line in lines.items() if line}
+            panels.append((f"{shape} ({SHAPES[shape]}): {heading}", shown))
+    bench_chart.curves(
+        output, f"Blocking calls by message size; TCP ({sdp_world.congestion()}) is 1", panels, name_of
     )
-    subprocess.run([sdp_world.find("gnuplot")], input=script.encode(), check=True, timeout=60)
 
 
 def main(argv):
@@ -243,7 +202,10 @@ def main(argv):
         help="where the chart goes (default %(default)s)",
     )
     parser.add_argument("--json", type=pathlib.Path, help="write all values there")
+    parser.add_argument("--congestion", metavar="NAME", help="the congestion control of TCP")
     options = parser.parse_args(argv)
+    if options.congestion:
+        sdp_world.use_congestion(options.congestion)
     shown = []
 
     def report(point):
@@ -264,10 +226,7 @@ def main(argv):
                 print(f"{curve}: forced, and has carried nothing")
         if options.json:
             options.json.write_text(json.dumps(points, indent=1))
-        if sdp_world.find("gnuplot"):
-            draw(points, options.shapes, world.directory, options.chart)
-            print(f"\nchart: {options.chart}")
-        else:
-            print("\nno chart: gnuplot is not installed (Debian package gnuplot-nox)")
+        draw(points, options.shapes, options.chart)
+        print(f"\nchart: {options.chart}")
     finally:
         world.stop()

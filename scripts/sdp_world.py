@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -27,6 +28,28 @@ CONNECTIONS = BUILD / "test" / "programs" / "connections"
 PLAIN_CALLS = BUILD / "test" / "programs" / "plain_calls"
 
 MECHANISMS = ("bcopy", "read_zcopy", "write_zcopy", "transaction")
+
+
+CONGESTION = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control")
+
+
+def congestion():
+    """The congestion control of TCP, of this network namespace."""
+    return CONGESTION.read_text().strip()
+
+
+def use_congestion(name):
+    """Returns if TCP has this congestion control. Otherwise begins this program again, with its arguments, in
+    a network namespace that has it, and loopback alone."""
+    if congestion() == name:
+        return
+    mark = "SDP_WORLD_CONGESTION"
+    if os.environ.get(mark) == name:
+        sys.exit(f"TCP has no congestion control {name} here")
+    mapped = [] if os.geteuid() == 0 else ["--map-root-user"]
+    inside = f'ip link set lo up && echo "${mark}" >{CONGESTION}; exec "$@"'
+    command = ["unshare", "--net", *mapped, "sh", "-c", inside, "sh", sys.executable, *sys.argv]
+    os.execvpe(command[0], command, {**os.environ, mark: name})
 
 
 def find(program):
