@@ -159,6 +159,11 @@ inline bool IsKernelListener(const ConnectionRecord& record) {
   return record.kind == Kind::kListener && std::strcmp(record.link, kKernelLink) == 0;
 }
 
+// Returns whether the record is a listener's that no port mapper knows yet: its clients come by TCP.
+inline bool IsUnregisteredListener(const ConnectionRecord& record) {
+  return record.kind == Kind::kListener && record.counters.state == State::kTcp;
+}
+
 inline constexpr size_t kRecordWords = sizeof(ConnectionRecord) / sizeof(uint64_t);
 inline constexpr size_t kCounterWords = sizeof(Counters) / sizeof(uint64_t);
 

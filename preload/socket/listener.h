@@ -122,6 +122,8 @@ class Listener final : private KernelListenerOwner {
   // listener after a daemon has appeared has it registered; until then it costs no thread, and a look at the
   // clock for each accept.
   [[nodiscard]] bool dormant();
+  // Returns whether a port mapper daemon knows this listener, as far as this process has heard.
+  [[nodiscard]] bool registered() const { return registration_fd_.load() >= 0; }
 
   [[nodiscard]] int sdp_fd() const { return sdp_fd_.load(); }
   [[nodiscard]] int ready_fd() const { return ready_fd_.load(); }

@@ -23,8 +23,12 @@ void Report::Open(stats::StatsSegment* segment, Session& session, const Names& n
 }
 
 void Report::OpenListener(stats::StatsSegment* segment, int fd, const Address& local,
-                          const Address& sdp_local) {
-  if (segment != nullptr) slot_ = segment->AcquireSlot(DescribeListener(fd, local, sdp_local));
+                          const Address& sdp_local, bool registered) {
+  registered_ = registered;
+  if (segment == nullptr) return;
+  stats::ConnectionRecord record = DescribeListener(fd, local, sdp_local);
+  if (!registered) record.counters.state = stats::State::kTcp;
+  slot_ = segment->AcquireSlot(record);
 }
 
 void Report::PublishAll(const Session& session, const Names& names) {
@@ -35,6 +39,14 @@ void Report::PublishBacklog(int fd) {
   if (slot_ == nullptr) return;
   stats::Counters counters = stats::StatsSegment::LastPublished(slot_);
   counters.send_queue = BacklogInForce(fd);
+  stats::StatsSegment::Publish(slot_, counters);
+}
+
+void Report::PublishRegistered() {
+  registered_ = true;
+  if (slot_ == nullptr) return;
+  stats::Counters counters = stats::StatsSegment::LastPublished(slot_);
+  counters.state = stats::State::kListening;
   stats::StatsSegment::Publish(slot_, counters);
 }
 

@@ -32,7 +32,8 @@ class Report {
   // Takes a slot of `segment`, also for the messages that the session records. Without a segment, or a free
   // slot, nothing is published.
   void Open(stats::StatsSegment* segment, Session& session, const Names& names);
-  void OpenListener(stats::StatsSegment* segment, int fd, const Address& local, const Address& sdp_local);
+  void OpenListener(stats::StatsSegment* segment, int fd, const Address& local, const Address& sdp_local,
+                    bool registered);
   // After progress: publishes the counters. Publishes the whole record if the size of Private Buffers has
   // changed, which happens once or twice (SDP 10.6).
   void Publish(const Session& session, const Names& names) {
@@ -41,6 +42,10 @@ class Report {
     stats::StatsSegment::Publish(slot_, CountConnection(session));
   }
   void PublishAll(const Session& session, const Names& names);
+  // For a listener: once `registered`, publishes that a port mapper knows it.
+  void NoteRegistered(bool registered) {
+    if (registered && !registered_) PublishRegistered();
+  }
   // For a listener: publishes the backlog that the kernel has for `fd`, or another accepted connection.
   void PublishBacklog(int fd);
   void CountAcceptedSdp();
@@ -65,12 +70,14 @@ class Report {
   }
   [[nodiscard]] stats::ConnectionRecord Describe(const Session& session, const Names& names);
   void PublishAccepted();
+  void PublishRegistered();
 
   stats::Slot* slot_ = nullptr;
   uint64_t published_sizes_ = 0;  // of Private Buffers, as the slot has them
   stats::Role role_ = stats::Role::kNone;
   uint32_t number_ = 0;        // of the connection, in this process
   uint64_t opened_at_ns_ = 0;  // CLOCK_REALTIME
+  bool registered_ = false;    // a listener: as the slot has it
   uint64_t accepted_sdp_ = 0;
   uint64_t accepted_tcp_ = 0;
 };

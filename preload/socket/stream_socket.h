@@ -520,6 +520,7 @@ class StreamSocket final : public Socket {
 
   // stream_socket_listen.cc
   void EnterListening(int fd);
+  void NoteListenerUse();
   void StopListening(int fd);
   // Another process has shut the listener down: then it is one no more here either.
   bool WasShutDown();

@@ -7,6 +7,7 @@
 #include "core/base/archive.h"
 #include "test/preload/scripted_session.h"
 #include "test/tools/stats_fixture.h"
+#include "tools/stats/stats_reader.h"
 
 namespace sdp::preload {
 namespace {
@@ -54,6 +55,25 @@ TEST_CASE("report: the child of a fork takes a slot of its own") {
   CHECK_FALSE(r.report.open());
   r.report.Open(r.segment.get(), *r.connected.session, r.names());
   CHECK(r.report.open());
+}
+
+TEST_CASE("report: a listener that no port mapper knows is none to others, until one does") {
+  Reported r;
+  const auto unregistered = [&] {
+    const stats::Snapshot snapshot = stats::ReadAll({r.directory.path()});
+    REQUIRE(snapshot.processes.size() == 1);
+    REQUIRE(snapshot.processes[0].records.size() == 1);
+    return stats::IsUnregisteredListener(snapshot.processes[0].records[0]);
+  };
+  r.report.OpenListener(r.segment.get(), -1, r.local, r.sdp_peer, false);
+  CHECK(unregistered());
+  r.report.CountAcceptedTcp();
+  r.report.NoteRegistered(false);
+  CHECK(unregistered());
+  r.report.NoteRegistered(true);
+  CHECK_FALSE(unregistered());
+  r.report.NoteRegistered(false);  // its port mapper restarts: it registers again by itself
+  CHECK_FALSE(unregistered());
 }
 
 TEST_CASE("report: role and age go with the connection to another process") {

@@ -9,6 +9,7 @@ import textwrap
 import time
 
 import harness
+from sdp_world import SDPSTAT
 
 
 class OneSidePreloaded(harness.ProgramTest):
@@ -136,6 +137,8 @@ class WithoutPortMapper(harness.ProgramTest):
             lambda: len(list(threads.iterdir())) == 1, "end of the thread that served the client"
         )
         self.assertIn("not-registered", self.world.summary()["fallbacks"])
+        self.assertIsNone(self.world.listener(port))
+        self.assertIn("0 of 1 TCP sockets are SDP", self.why(server))
 
         self.world.start_pmd()
 
@@ -145,6 +148,17 @@ class WithoutPortMapper(harness.ProgramTest):
             return self.world.sdp_bytes(server)[0] >= 1 << 20
 
         harness.wait_until(is_sdp, "connection over SDP")
+        self.assertIsNotNone(self.world.listener(port))
+        self.assertEqual(self.why(server).splitlines()[0].split(": ")[1], "1 of 1 TCP sockets are SDP")
+        self.assertNotIn("not-registered", self.why(server))
+
+    def why(self, process):
+        return subprocess.run(
+            [SDPSTAT, "why", "--dir", self.world.stats_dir, str(process.pid)],
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        ).stdout
 
     def test_connecting_costs_next_to_nothing(self):
         port = harness.free_port()

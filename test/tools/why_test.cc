@@ -45,16 +45,22 @@ TEST_CASE("Every socket of a process gets its reason") {
   listener.local = Ipv4(1, 80);
   listener.sdp_local = Ipv4(1, 55555);
   process.records.push_back(listener);
+  stats::ConnectionRecord unregistered = listener;
+  unregistered.fd = 5;
+  unregistered.counters.state = stats::State::kTcp;
+  unregistered.local = Ipv4(1, 81);
+  unregistered.sdp_local = Ipv4(1, 55556);
+  process.records.push_back(unregistered);
   process.records.push_back(Fallback(9, Ipv4(1, 41000), Ipv4(2, 25), "pm-cached", 1));
   process.records.push_back(Fallback(9, Ipv4(1, 41000), Ipv4(2, 25), "pm-denied", 2));
   process.records.push_back(Fallback(5, Ipv4(1, 81), {}, "not-registered", 3));
 
   const auto verdicts =
-      Classify(&process,
-               {Listening(4, Ipv4(1, 80)), Listening(5, Ipv4(1, 81)), Open(7, Ipv4(1, 50001), Ipv4(2, 50002)),
-                Open(8, Ipv4(1, 80), Ipv4(9, 1000)), Open(9, Ipv4(1, 41000), Ipv4(2, 25)),
-                Open(10, Ipv4(1, 42000), Ipv4(2, 26)), Listening(1020, Ipv4(1, 55555))});
-  REQUIRE(verdicts.size() == 6);  // the SDP side of the listener is the library's own
+      Classify(&process, {Listening(4, Ipv4(1, 80)), Listening(5, Ipv4(1, 81)),
+                          Open(7, Ipv4(1, 50001), Ipv4(2, 50002)), Open(8, Ipv4(1, 80), Ipv4(9, 1000)),
+                          Open(9, Ipv4(1, 41000), Ipv4(2, 25)), Open(10, Ipv4(1, 42000), Ipv4(2, 26)),
+                          Listening(1020, Ipv4(1, 55555)), Listening(1021, Ipv4(1, 55556))});
+  REQUIRE(verdicts.size() == 6);  // the SDP sides of the listeners are the library's own
   CHECK(verdicts[0].is_sdp);
   CHECK(verdicts[1].reason == "not-registered");
   CHECK(verdicts[2].is_sdp);

@@ -23,7 +23,7 @@ void SelectProcesses(const std::vector<stats::ProcessStats>& processes, const Se
         case Kind::kConnection:
           return !selection.connections;
         case Kind::kListener:
-          return !selection.listeners;
+          return !selection.listeners || stats::IsUnregisteredListener(record);
         case Kind::kFallback:
           return !selection.fallbacks;
         case Kind::kFree:

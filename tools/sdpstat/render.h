@@ -22,7 +22,8 @@ struct Selection {
   Filter filter = {};  // empty: everything
 };
 
-// A Snapshot with only the wanted processes and kinds of record. Totals stay.
+// A Snapshot with only the wanted processes and kinds of record, and without listeners that no port mapper
+// knows. Totals stay.
 stats::Snapshot Select(const stats::Snapshot& snapshot, const Selection& selection);
 
 struct TextOptions {

@@ -20,8 +20,8 @@ bool Same(const Address& a, const Address& b) {
 bool Carries(const ConnectionRecord& record, const TcpSocket& socket) {
   if (record.kind == Kind::kConnection)
     return Same(record.sdp_local, socket.local) && Same(record.sdp_peer, socket.peer);
-  return record.kind == Kind::kListener && socket.listening() && record.fd == socket.fd &&
-         Same(record.local, socket.local);
+  return record.kind == Kind::kListener && !stats::IsUnregisteredListener(record) && socket.listening() &&
+         record.fd == socket.fd && Same(record.local, socket.local);
 }
 
 bool IsSdpSideOfListener(const ConnectionRecord& record, const TcpSocket& socket) {

@@ -11,8 +11,8 @@ constexpr Reason kReasons[] = {
     {"no-rnic", "local", "no RNIC could be opened",
      "SDP_RNIC=soft takes the embedded one, which needs no device."},
     {"not-registered", "local", "the listener is not known to this host's port mapper",
-     "Start sdp-pmd (systemctl start sdp-pmd, or sdp-run --pmd), then the program again; sdpstat doctor "
-     "looks for it."},
+     "Start sdp-pmd (systemctl start sdp-pmd); the program registers when its next client comes. sdpstat "
+     "doctor looks for sdp-pmd."},
     {"resources", "local", "memory or descriptors ran out",
      "Raise the limit on open files (ulimit -n, LimitNOFILE=), or that on the length of files (ulimit -f, "
      "LimitFSIZE=)."},
