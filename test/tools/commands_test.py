@@ -52,6 +52,11 @@ class World:
         path = f"{BUILD}/tools:{BUILD}/portmapper:{os.environ['PATH']}:/usr/sbin:/sbin"
         # As if the packages were installed: the programs in the path, the library where the loader looks.
         self.environment = {**keep, "PATH": path, "LD_LIBRARY_PATH": f"{BUILD}/preload"}
+        # As build/release/tools, but with room for what servers leave where they run.
+        self.tools = self.directory / "tools"
+        self.tools.mkdir()
+        for program in "sdp-run", "sdpstat":
+            (self.tools / program).symlink_to(BUILD / "tools" / program)
 
     def run(self, command, statuses=(0,), cwd=None, **environment):
         got = subprocess.run(
@@ -118,9 +123,13 @@ class Skip(Exception):
 # --- What is done with a command: HOW has the first form that matches it, and a function of (world, line).
 
 
-def output_has(*expected, statuses=(0,), cwd=None):
+def place(world, line):
+    return world.tools if line.text.startswith("./") else None
+
+
+def output_has(*expected, statuses=(0,)):
     def run(world, line):
-        got = world.run(line.text.removeprefix("$ "), statuses, cwd)
+        got = world.run(line.text.removeprefix("$ "), statuses, place(world, line))
         for text in expected:
             if not re.search(text, got, re.M):
                 raise AssertionError(f"{line.text}: no {text!r} in\n{got}")
@@ -132,8 +141,8 @@ def ready_line(world, line):
     world.start(line.text.removesuffix(" &"), lambda output: "sdp-pmd: ready," in output)
 
 
-def listener(port, cwd=None):
-    return lambda world, line: world.start(line.text, lambda _: world.listens(port), cwd)
+def listener(port):
+    return lambda world, line: world.start(line.text, lambda _: world.listens(port), place(world, line))
 
 
 def script_help(world, line):
@@ -150,6 +159,16 @@ def bench_help(world, line):
     text = world.run(f"{ROOT}/scripts/bench --help")
     if not set(words) <= set(re.findall(r"[\w-]+", text)):
         raise AssertionError(f"{line.text}: scripts/bench does not know {words}")
+
+
+def done_by(test):
+    """What another test does."""
+
+    def look(world, line):
+        if not re.search(rf"Test +#\d+: {test}$", world.run(f"ctest --test-dir {BUILD} -N"), re.M):
+            raise AssertionError(f"{line.text}: there is no test {test}")
+
+    return look
 
 
 def presets(world, line):
@@ -235,19 +254,19 @@ def unit_edit(world, line):
     """Opens an editor; the unit's lines below it are looked at by themselves."""
 
 
-TOOLS = BUILD / "tools"
 HOW = (
     (r"scripts/bench\b", bench_help),
     (r"scripts/", script_help),
     (r"cmake ", presets),
     (r"ctest ", dry_ctest),
+    (r"sudo apt install ./build/release/packages/\*\.deb$", done_by("packages_install")),
     (r"# systemctl edit ", unit_edit),
     (r"echo libsdp.so >> /etc/ld.so.preload$", preload_everywhere),
     (r"sdp-pmd &$", ready_line),
-    (r"\./sdp-run --pmd redis-server --port 6379$", listener(6379, TOOLS)),
-    (r"\./sdp-run redis-cli -p 6379 ping$", output_has("^PONG$", cwd=TOOLS)),
-    (r"\./sdpstat$", output_has(r"^listen .*:6379 ", cwd=TOOLS)),
-    (r"\./sdp-run --explain 127.0.0.1:6379$", output_has("SDP", cwd=TOOLS)),
+    (r"\./sdp-run --pmd redis-server --port 6379$", listener(6379)),
+    (r"\./sdp-run redis-cli -p 6379 ping$", output_has("^PONG$")),
+    (r"\./sdpstat$", output_has(r"^listen .*:6379 ")),
+    (r"\./sdp-run --explain 127.0.0.1:6379$", output_has("SDP")),
     (r"sdp-run redis-server --port 6379$", listener(6379)),
     (r"sdp-run redis-benchmark ", output_has("requests per second|requests completed")),
     (r"sdp-run --explain db.example:5432 psql$", output_has("pm-denied", statuses=(1,))),
