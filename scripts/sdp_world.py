@@ -217,7 +217,11 @@ class World:
         return pmd
 
     def environment(self, preload=True, **extra):
-        env = {k: v for k, v in os.environ.items() if not k.startswith("SDP_") and k != "LD_PRELOAD"}
+        env = {
+            k: v
+            for k, v in os.environ.items()
+            if k == "SDP_LINK" or (not k.startswith("SDP_") and k != "LD_PRELOAD")
+        }
         if preload:
             env.update(
                 LD_PRELOAD=PRELOAD_AHEAD + str(self.library),

@@ -13,7 +13,7 @@ namespace {
 
 struct Listener final : public ReadinessObserver {
   void OnChange(int fd) override { heard.push_back("change " + std::to_string(fd)); }
-  void OnWatch(int fd, int link_fd, short events) override {
+  void OnWatch(int fd, int link_fd, short events, Session&) override {
     heard.push_back("watch " + std::to_string(fd) + " at " + std::to_string(link_fd) + " for " +
                     std::to_string(events));
   }

@@ -150,7 +150,7 @@ TEST_CASE("common queue: what is too long or too much stays with the caller") {
   errno = 0;
   REQUIRE_FALSE(queue.Put(State(CommonQueue::kMostState + 1, 1), pair.fds[1], -1, kPeer, kThen, false));
   CHECK(errno == EMSGSIZE);
-  REQUIRE_FALSE(queue.Put(State(10, 1), -1, kPeer, kThen, false));
+  REQUIRE_FALSE(queue.Put(State(10, 1), -1, -1, kPeer, kThen, false));
   size_t count = 0;
   while (count < 100'000 && queue.Put(State(10, 1), pair.fds[1], -1, kPeer, kThen, false)) ++count;
   CHECK(errno != EMSGSIZE);
@@ -245,7 +245,7 @@ class Worker {
       char done = 1;
       if (what == 'b') done = queue_.BeginWork();
       if (what == 'e') queue_.EndWork();
-      if (what == 'p') done = queue_.Put(State(3, 3), fds[1], kPeer, kThen, true);
+      if (what == 'p') done = queue_.Put(State(3, 3), fds[1], -1, kPeer, kThen, true);
       if (write(told_[1], &done, 1) != 1) break;
     }
     _exit(0);
@@ -266,7 +266,7 @@ TEST_CASE("common queue: who bars it knows of what others have begun, and gets t
   SECTION("put in although it is barred, and ended") {
     queue.Bar();
     CHECK_FALSE(worker.Does('b'));
-    CHECK_FALSE(queue.Put(State(3, 3), 0, kPeer, kThen, false));
+    CHECK_FALSE(queue.Put(State(3, 3), 0, -1, kPeer, kThen, false));
     CHECK(queue.OthersAtWork());
     CHECK(worker.Does('p'));
     worker.Does('e');

@@ -187,7 +187,7 @@ TEST_CASE("Registrations: a deleted link stays in the inner epoll until it has s
   const Pipe link;
   registrations.Add(70, socket.get(), AskedFor(EPOLLOUT));
   Registrations::Entry& entry = *registrations.Find(70);
-  registrations.Watch(70, entry, link.ends[1], POLLOUT);
+  registrations.Watch(70, entry, link.ends[1], POLLOUT, nullptr);
   CHECK(inner.Count() == 1);
   CHECK(registrations.HasDevices());  // a descriptor of its own for the link is a kernel RNIC's
   entry.socket = SocketRef();         // EPOLL_CTL_DEL
@@ -198,6 +198,68 @@ TEST_CASE("Registrations: a deleted link stays in the inner epoll until it has s
   CHECK_FALSE(registrations.HasDevices());
 }
 
+// A local link whose ring has something to read, or not.
+struct FakePeek final : verbs::Peek {
+  [[nodiscard]] bool unread() const override { return has_bytes; }
+  bool has_bytes = false;
+};
+
+TEST_CASE(
+    "Registrations: a local link that had something to report is looked at in memory until it is silent") {
+  InnerEpoll inner;
+  Registrations registrations(inner.fd);
+  const SocketRef socket = NewSocket();
+  const Pipe link;
+  const auto peek = std::make_shared<FakePeek>();
+  registrations.Add(70, socket.get(), AskedFor(EPOLLIN));
+  Registrations::Entry& entry = *registrations.Find(70);
+  registrations.Watch(70, entry, link.ends[0], POLLIN, peek);
+  (void)Candidates(registrations);
+  Registrations::Work cold;
+  peek->has_bytes = true;
+  registrations.LookAtWarm(&cold);
+  CHECK(Candidates(registrations).empty());  // not warm: its peer rings a doorbell
+  registrations.Warm(70, entry);
+  registrations.LookAtWarm(&cold);
+  CHECK(Candidates(registrations) == std::vector<int>{70});
+  CHECK(cold.empty());
+
+  peek->has_bytes = false;
+  for (int i = 0; i < 1000 && cold.empty(); ++i) registrations.LookAtWarm(&cold);
+  REQUIRE(cold.size() == 1);
+  CHECK(cold[0].second.get() == socket.get());
+  CHECK(registrations.warm() == 0);
+
+  registrations.Warm(70, entry);
+  Registrations::Work taken;
+  registrations.TakeWarm(&taken);
+  CHECK(taken.size() == 1);
+  CHECK(registrations.warm() == 0);
+  registrations.StayCold(&taken);  // the set is inside another one
+  registrations.Warm(70, entry);
+  CHECK(registrations.warm() == 0);
+}
+
+TEST_CASE("Registrations: a local link that is no longer watched is not looked at") {
+  InnerEpoll inner;
+  Registrations registrations(inner.fd);
+  const SocketRef socket = NewSocket();
+  const Pipe link;
+  const auto peek = std::make_shared<FakePeek>();
+  registrations.Add(70, socket.get(), AskedFor(EPOLLIN));
+  Registrations::Entry& entry = *registrations.Find(70);
+  registrations.Watch(70, entry, link.ends[0], POLLIN, peek);
+  registrations.Warm(70, entry);
+  (void)Candidates(registrations);
+  peek->has_bytes = true;
+  registrations.Unwatch(entry);
+  Registrations::Work cold;
+  registrations.LookAtWarm(&cold);
+  CHECK(cold.empty());
+  CHECK(registrations.warm() == 0);
+  CHECK(Candidates(registrations).empty());
+}
+
 TEST_CASE("Registrations: two registrations of one link are both watched, by a hidden duplicate") {
   InnerEpoll inner;
   Registrations registrations(inner.fd);
@@ -205,7 +267,7 @@ TEST_CASE("Registrations: two registrations of one link are both watched, by a h
   const Pipe link;
   for (const int key : {70, 71}) {
     registrations.Add(key, socket.get(), AskedFor(EPOLLOUT));
-    registrations.Watch(key, *registrations.Find(key), link.ends[1], POLLOUT);
+    registrations.Watch(key, *registrations.Find(key), link.ends[1], POLLOUT, nullptr);
   }
   CHECK(inner.Count() == 2);
   CHECK(registrations.Find(71)->twin >= 0);

@@ -37,7 +37,7 @@ class Write {
 
 struct Observer final : ReadinessObserver {
   void OnChange(int) override {}
-  void OnWatch(int, int, short) override {}
+  void OnWatch(int, int, short, Session&) override {}
   void OnPlain(int) override {}
 };
 
