@@ -15,7 +15,7 @@
 namespace sdp::preload {
 
 enum class RnicChoice : uint8_t { kAuto, kSoft, kVerbs };  // SDP_RNIC
-enum class LinkChoice : uint8_t { kAuto, kLocal, kTcp };  // SDP_LINK
+enum class LinkChoice : uint8_t { kAuto, kLocal, kTcp };   // SDP_LINK
 enum class Mechanism : uint8_t {
   kChosen,
   kBcopy,

@@ -148,6 +148,14 @@ class Documents(unittest.TestCase):
                 if program == "set" and rest:
                     self.assertTrue(rest[0] in settings() | {"NAME"}, (path, text))
 
+    def test_charts_show_the_figures_of_the_tables(self):
+        page = (ROOT / "docs/performance.md").read_text()
+        for section in page.split("\n## ")[1:]:
+            for chart in re.findall(r"\]\((charts/[\w-]+\.svg)\)", section):
+                drawn = re.findall(r">(\d+\.\d\d)</text>", (ROOT / "docs" / chart).read_text())
+                self.assertTrue(drawn, chart)
+                self.assertEqual(set(drawn) - set(re.findall(r"\b\d+\.\d\d\b", section)), set(), chart)
+
     def test_mandoc_has_nothing_to_say(self):
         if shutil.which("mandoc") is None:
             self.skipTest("mandoc is not installed")

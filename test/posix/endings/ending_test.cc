@@ -7,8 +7,8 @@
 #include <atomic>
 #include <limits>
 
-#include "test/posix/sanitizers.h"
 #include "test/posix/links.h"
+#include "test/posix/sanitizers.h"
 #include "test/posix/support.h"
 
 namespace posix_test {
