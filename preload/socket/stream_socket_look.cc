@@ -65,8 +65,8 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
     if (crowded) poll_budget_.NoteCrowded();
     // The caller looks at what there is, and comes back for less: or the peer's credit would keep it here.
     if (any) poll_budget_.NoteElsewhere();
-    // What comes after a handler, perhaps in answer to it, is the next call's.
-    if (mark.handlers.Interrupts(restarts)) return CameFor(awaited, mark) ? 0 : EINTR;
+    // What comes over a local link after a handler, perhaps in answer to it, is the next call's.
+    if (OnLocalLink() && mark.handlers.Interrupts(restarts)) return CameFor(awaited, mark) ? 0 : EINTR;
   }
   any |= TakeBeforeSleep(awaited);
   // As on TCP, who reads takes what is there whatever handlers have run; who writes has it the other way
