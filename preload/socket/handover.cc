@@ -6,13 +6,24 @@ namespace {
 constexpr uint32_t kMagic = 0x53444836;  // "SDH6"
 constexpr uint32_t kMost = 1 << 20;
 
+// What every build understands, and so never changes: which sockets are connections.
 template <typename Archive>
-void VisitAll(Archive& ar, Handover& h) {
-  ar.Number(h.maker);
-  VisitList(ar, h.arenas, kMost, [&](Handover::Arena& arena) { ar.Number(arena.member); });
+void VisitHead(Archive& ar, uint64_t& version, Handover& h) {
+  uint32_t magic = kMagic;
+  ar.Number(magic);
+  ar.Require(magic == kMagic);
+  ar.Number(version);
   VisitList(ar, h.connections, kMost, [&](Handover::Connection& c) {
     ar.Number(c.inode);
     ar.Enum(c.kind, Handover::Kind::kNative);
+  });
+}
+
+template <typename Archive>
+void VisitRest(Archive& ar, Handover& h) {
+  ar.Number(h.maker);
+  VisitList(ar, h.arenas, kMost, [&](Handover::Arena& arena) { ar.Number(arena.member); });
+  for (Handover::Connection& c : h.connections) {
     ar.Flag(c.whole);
     ar.Number(c.arena);
     ar.Number(c.number);
@@ -26,7 +37,7 @@ void VisitAll(Archive& ar, Handover& h) {
       ar.Append(c.front);
     }
     ar.Require(!c.whole || c.arena < h.arenas.size());
-  });
+  }
   VisitList(ar, h.listeners, kMost, [&](Handover::Listener& l) {
     ar.Number(l.inode);
     ar.Enum(l.kind, Handover::Kind::kNative);
@@ -53,22 +64,24 @@ size_t Handover::descriptors() const {
   return count;
 }
 
-std::vector<std::byte> Handover::Pack() {
+std::vector<std::byte> Handover::Pack(uint64_t version) {
   Writer ar;
-  uint32_t magic = kMagic;
-  ar.Number(magic);
-  VisitAll(ar, *this);
+  VisitHead(ar, version, *this);
+  VisitRest(ar, *this);
   return ar.Take();
 }
 
-std::optional<Handover> Handover::Unpack(Bytes packed) {
+std::optional<Handover> Handover::Unpack(Bytes packed, uint64_t version) {
   Reader ar(packed);
-  uint32_t magic = 0;
-  ar.Number(magic);
-  ar.Require(magic == kMagic);
   Handover handover;
-  if (ar.ok()) VisitAll(ar, handover);
-  if (!ar.ok() || ar.left() != 0) return std::nullopt;
+  uint64_t packed_by = 0;
+  VisitHead(ar, packed_by, handover);
+  handover.other_build = packed_by != version;
+  if (ar.ok() && !handover.other_build) {
+    VisitRest(ar, handover);
+    ar.Require(ar.left() == 0);
+  }
+  if (!ar.ok()) return std::nullopt;
   return handover;
 }
 

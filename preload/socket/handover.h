@@ -4,6 +4,11 @@
 //
 // Sockets are known by their inode, since they may have other numbers in the other process. A value, without
 // a lock.
+//
+// The receiver's library may be another build, after an upgrade. Its classes may freeze and share other
+// things, so it can use no connection. It has to know which sockets are connections, though: their links
+// carry no bytes of the program's. An arena needs no mark of its build: a process gets to know it by a
+// handover of its own build alone.
 #ifndef SDP_PRELOAD_SOCKET_HANDOVER_H_
 #define SDP_PRELOAD_SOCKET_HANDOVER_H_
 
@@ -15,6 +20,7 @@
 #include "preload/socket/address.h"
 #include "preload/socket/kept_options.h"
 #include "preload/socket/shared_arena.h"
+#include "preload/socket/state_version.h"
 
 namespace sdp::preload {
 
@@ -64,7 +70,8 @@ struct Handover {
     KeptOptions options;
   };
 
-  uint32_t maker = 0;  // the packing process's id in its own view: a hint
+  bool other_build = false;  // then it has `connections` alone, of which none is whole
+  uint32_t maker = 0;        // the packing process's id in its own view: a hint
   std::vector<Arena> arenas;
   std::vector<Connection> connections;
   std::vector<Listener> listeners;
@@ -72,9 +79,10 @@ struct Handover {
 
   [[nodiscard]] bool empty() const { return connections.empty() && listeners.empty() && fresh.empty(); }
   [[nodiscard]] size_t descriptors() const;
-  [[nodiscard]] std::vector<std::byte> Pack();
-  // Returns nothing if Pack did not make these bytes.
-  static std::optional<Handover> Unpack(Bytes packed);
+  // `version` is that of the packing library, and of the unpacking one.
+  [[nodiscard]] std::vector<std::byte> Pack(uint64_t version = kStateVersion);
+  // Returns nothing if no Pack made these bytes.
+  static std::optional<Handover> Unpack(Bytes packed, uint64_t version = kStateVersion);
 };
 
 }  // namespace sdp::preload

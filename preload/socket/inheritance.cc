@@ -191,6 +191,13 @@ std::optional<Contents> OpenSealed(int fd, size_t more) {
   if (!capsule) return std::nullopt;
   Parcel parcel(std::move(capsule->descriptors));
   auto handover = Handover::Unpack(capsule->content);
+  if (handover && handover->other_build && parcel.left() >= more) {
+    SDP_LOG(kError,
+            "the program before has another build of libsdp.so: its %zu connections are lost here, and "
+            "its listeners take TCP alone",
+            handover->connections.size());
+    return Contents{std::move(*handover), std::move(parcel)};
+  }
   if (handover && handover->descriptors() + more == parcel.left())
     return Contents{std::move(*handover), std::move(parcel)};
   SDP_LOG(kError, "what another program left of its SDP sockets is not understood");

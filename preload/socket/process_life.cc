@@ -33,7 +33,7 @@ namespace sdp::preload {
 namespace {
 
 // At exit, at most a window and a send buffer are in flight. A peer that takes nothing for so long gets no
-// more. A signal that comes while exit waits does not extend this time.
+// more. Nothing else that an end waits for extends this time, nor does a signal that comes while exit waits.
 constexpr Duration kExitPatience = std::chrono::seconds(5);
 // For all peers together, which may be in no call that would answer.
 constexpr Duration kPatienceForPeers = std::chrono::milliseconds(100);
@@ -44,6 +44,8 @@ constexpr Duration kPatienceForConnects = std::chrono::milliseconds(200);
 // waits for a helper without progress: it may need what the interrupted thread has, such as a lock of malloc.
 constexpr timespec kRestBetweenSteps{.tv_sec = 0, .tv_nsec = 300'000};
 constexpr Duration kPatienceForHelper = std::chrono::seconds(3);
+// After the deadline, for the step in which the helper learns of it: others may share that connection.
+constexpr Duration kPatienceForLastStep = std::chrono::milliseconds(400);
 
 // How long a process that is about to be confined waits for connections of its listeners that other processes
 // have taken on. This bounds the delay by peers that do not end their handshakes, however many the listeners.
@@ -136,9 +138,10 @@ void SayLastWords() {
   interrupted_thread = pthread_self();
   if (!Background::TakeOver(EndConnections))
     return ForEachSocket([](StreamSocket* socket) { IfThereIsMemory([&] { socket->EndAtOnce(); }); });
+  const Time deadline = EndOfPatience() + kPatienceForLastStep;
   uint64_t seen = 0;
   Time since = Now();
-  while (!all_said && Now() < since + kPatienceForHelper) {
+  while (!all_said && Now() < std::min(since + kPatienceForHelper, deadline)) {
     if (const uint64_t steps = steps_to_end; steps != seen) {
       seen = steps;
       since = Now();

@@ -451,8 +451,8 @@ class StreamSocket final : public Socket {
   // an errno: EAGAIN, EINTR; EIO: it never will. `deadline`: of the whole call; if it has none yet, `timeout`
   // (0: without end) from now.
   int AwaitConnection(Lock& lock, bool nonblocking, Duration timeout, Time* deadline);
-  // For a moment, once: of calls that cannot say EAGAIN.
-  void AwaitOwner(Lock& lock);
+  // For a moment, once, and not beyond `deadline`: of calls that cannot say EAGAIN.
+  void AwaitOwner(Lock& lock, Time deadline = kNever);
   Lock LockWithOwner();
 
   // stream_socket_move.cc

@@ -55,7 +55,7 @@ bool StreamSocket::EndForExec(Time deadline) {
   }
   Lock lock(mutex_, std::defer_lock);
   if (!LockBounded(lock)) return false;
-  AwaitOwner(lock);
+  AwaitOwner(lock, deadline);
   if (session_ == nullptr || foreign()) return false;
   if (shared_ != nullptr) {
     FinishShared(lock, deadline);  // or what it has of the connection, the others lose
@@ -80,7 +80,7 @@ void StreamSocket::FinishAtExit(Time deadline) {
   }
   Lock lock(mutex_, std::defer_lock);
   if (!LockBounded(lock)) return;
-  AwaitOwner(lock);
+  AwaitOwner(lock, deadline);
   if (shared_ != nullptr && session_ != nullptr) FinishShared(lock, deadline);
   if (listener_ != nullptr) listener_->LeaveToOthers();
   while (state_ == State::kClosed && attempt_ != nullptr && !foreign() && Now() < deadline &&

@@ -70,9 +70,9 @@ void StreamSocket::EnterShared() {
   session_->SetChanged(true);
 }
 
-void StreamSocket::AwaitOwner(Lock& lock) {
+void StreamSocket::AwaitOwner(Lock& lock, Time deadline) {
   if (!away_ || waited_in_vain_) return;
-  const Time give_up = Now() + kPatienceForOwner;
+  const Time give_up = std::min(Now() + kPatienceForOwner, deadline);
   while (away_ && Now() < give_up) {
     lock.unlock();
     timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};

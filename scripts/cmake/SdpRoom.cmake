@@ -69,10 +69,12 @@ function(sdp_room target)
   endif()
 endfunction()
 
-# A test's own files in an optimized build: compiled once and run once. The rooms they test are as they are
-# shipped.
+# A test's own files are compiled once and run once. The rooms they test are as they are shipped, or as the
+# sanitizer wants them: with a sanitizer, a test file takes half as long without optimization.
 add_library(sdp_test_flags INTERFACE)
-if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT SDP_SANITIZE)
+if(SDP_SANITIZE)
+  target_compile_options(sdp_test_flags INTERFACE -O0)
+elseif(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
   target_compile_options(sdp_test_flags INTERFACE -O1 -g1)
 endif()
 

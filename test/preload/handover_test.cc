@@ -2,11 +2,13 @@
 #include "preload/socket/handover.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +16,7 @@
 #include <map>
 #include <string>
 
+#include "preload/inheritance.h"
 #include "preload/socket/capsule.h"
 
 namespace sdp::preload {
@@ -70,6 +73,21 @@ TEST_CASE("a handover that is cut or has no such arena is refused") {
   REQUIRE_FALSE(Handover::Unpack(handover.Pack()));
 }
 
+TEST_CASE("of a handover of another build the connections are known, and nothing else") {
+  const auto packed = Example().Pack(/*version=*/2);
+  const auto unpacked = Handover::Unpack(packed, /*version=*/1);
+  REQUIRE(unpacked);
+  REQUIRE(unpacked->other_build);
+  REQUIRE(unpacked->descriptors() == 0);
+  REQUIRE(unpacked->connections.size() == 2);
+  REQUIRE(unpacked->connections[0].inode == 11);
+  REQUIRE(unpacked->connections[0].kind == Handover::Kind::kNative);
+  REQUIRE_FALSE(unpacked->connections[0].whole);
+  REQUIRE(unpacked->connections[1].inode == 12);
+  REQUIRE_FALSE(Handover::Unpack(Bytes(packed).first(20), /*version=*/1));
+  REQUIRE_FALSE(Handover::Unpack(packed, /*version=*/2)->other_build);
+}
+
 std::vector<std::byte> Contents(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -92,10 +110,11 @@ TEST_CASE("every seed of the fuzzer of handovers is one of today's format") {
     listener.fresh.front().options.Note(SOL_SOCKET, name, &wide);
   }
   std::map<std::string, std::vector<std::byte>> seeds;
-  seeds["empty"] = Handover{}.Pack();
-  seeds["connections"] = connections.Pack();
-  seeds["listener"] = listener.Pack();
-  seeds["whole"] = whole.Pack();
+  constexpr uint64_t kVersion = 1;
+  seeds["empty"] = Handover{}.Pack(kVersion);
+  seeds["connections"] = connections.Pack(kVersion);
+  seeds["listener"] = listener.Pack(kVersion);
+  seeds["whole"] = whole.Pack(kVersion);
   if (std::getenv("SDP_WRITE_SEEDS") != nullptr) {
     for (const auto& [name, bytes] : seeds) {
       std::ofstream(corpus / name, std::ios::binary)
@@ -106,7 +125,7 @@ TEST_CASE("every seed of the fuzzer of handovers is one of today's format") {
     INFO(name << ": SDP_WRITE_SEEDS=1 makes the seeds anew");
     REQUIRE(std::filesystem::exists(corpus / name));
     CHECK(Contents(corpus / name) == bytes);
-    CHECK(Handover::Unpack(bytes));
+    CHECK_FALSE(Handover::Unpack(bytes, kVersion)->other_build);
   }
 }
 
@@ -152,6 +171,65 @@ TEST_CASE("nothing else is a capsule, and looking changes nothing") {
   const int file = open("/dev/zero", O_RDONLY);
   REQUIRE_FALSE(Capsule::Is(file, Capsule::Maker::kAnybody));
   for (const int fd : {file, pair[0], pair[1]}) close(fd);
+}
+
+int BoundSocket(sockaddr_in* name) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  *name = {.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  socklen_t size = sizeof *name;
+  REQUIRE(bind(fd, reinterpret_cast<sockaddr*>(name), size) == 0);
+  REQUIRE(getsockname(fd, reinterpret_cast<sockaddr*>(name), &size) == 0);
+  return fd;
+}
+
+uint64_t InodeOf(int fd) {
+  struct stat status {};
+  REQUIRE(fstat(fd, &status) == 0);
+  return status.st_ino;
+}
+
+TEST_CASE("a program of another build finds its connections dead, and its listeners plain ones") {
+  sockaddr_in name;
+  const int listener = BoundSocket(&name);
+  REQUIRE(listen(listener, 1) == 0);
+  const auto connected = [&] {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    REQUIRE(connect(fd, reinterpret_cast<sockaddr*>(&name), sizeof name) == 0);
+    return fd;
+  };
+  const int peer = connected();
+  const int link = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+
+  Handover handover;
+  handover.arenas = {{.member = 7}};
+  handover.connections = {{.inode = InodeOf(link), .whole = true}};
+  handover.listeners.emplace_back().inode = InodeOf(listener);
+  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const size_t before = OpenDescriptors();
+  AdoptSockets(Capsule::Seal(handover.Pack(kStateVersion + 1), std::vector<int>(3, null)));
+  REQUIRE(OpenDescriptors() == before);
+
+  char c;
+  REQUIRE(recv(peer, &c, 1, 0) == 0);  // nothing but the link's end: to an SDP peer a reset
+  REQUIRE(recv(link, &c, 1, 0) == -1);
+  REQUIRE(errno == ENOTCONN);
+  const int client = connected();
+  const int accepted = accept(listener, nullptr, nullptr);
+  REQUIRE(send(accepted, "x", 1, MSG_NOSIGNAL) == 1);
+  REQUIRE(recv(client, &c, 1, 0) == 1);
+  for (const int fd : {listener, peer, link, null, client, accepted}) close(fd);
+}
+
+TEST_CASE("a socket that is passed without a descriptor is refused, whatever build says so") {
+  const uint64_t version = GENERATE(kStateVersion, kStateVersion + 1);
+  Handover handover;
+  handover.connections = {{.inode = 11}};
+  const int fd = Capsule::Seal(handover.Pack(version), {});
+  AdoptSocket(fd);
+  char c;
+  REQUIRE(recv(fd, &c, 1, 0) == -1);
+  REQUIRE(errno == ENOTCONN);
+  close(fd);
 }
 
 }  // namespace
