@@ -120,7 +120,9 @@ void TcpLinkMove::StepLink(verbs::QueuePair& left, Time now) {
 
 void TcpLinkMove::HandleConnected(verbs::QueuePair& left, int error, Time now) {
   if (error != 0) return Fail(error, strerrordesc_np(error));
-  BeginHandshake(left, iwarp::Connect(left.event_fd(), hello(), qp(), SoftOptions(), now), now);
+  iwarp::SoftOptions options = SoftOptions();
+  options.local_link = options.local_link_only = false;  // other processes do not have its memory
+  BeginHandshake(left, iwarp::Connect(left.event_fd(), hello(), qp(), options, now), now);
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ TEST_CASE("Every variable has its effect") {
   std::vector<std::string> problems;
   const Config config = Read({{"SDP_MODE", "sdp"},
                               {"SDP_RNIC", "verbs"},
+                              {"SDP_LINK", "local"},
                               {"SDP_LOG", "debug"},
                               {"SDP_LOG_FILE", "/tmp/x"},
                               {"SDP_PM_PORT", "4000"},
@@ -71,6 +72,7 @@ TEST_CASE("Every variable has its effect") {
   CHECK(config.receive_buffer_limit == 128);
   CHECK(config.send_buffer == 0);
   CHECK(config.cq_poll == std::chrono::microseconds(20));
+  CHECK(config.link == LinkChoice::kLocal);
   CHECK(config.stats_dir == "/tmp/z");
 }
 
@@ -78,6 +80,7 @@ TEST_CASE("A value that cannot be used is reported and ignored") {
   const auto [name, value] =
       GENERATE(table<const char*, const char*>({{"SDP_MODE", "SDP"},
                                                 {"SDP_RNIC", "hard"},
+                                                {"SDP_LINK", "rdma"},
                                                 {"SDP_LOG", "7"},
                                                 {"SDP_PM_PORT", "0"},
                                                 {"SDP_PM_PORT", "65536"},
@@ -112,6 +115,7 @@ TEST_CASE("A value that cannot be used is reported and ignored") {
   CHECK(config.bcopy_threshold == defaults.bcopy_threshold);
   CHECK(config.send_buffer == defaults.send_buffer);
   CHECK(config.cq_poll == defaults.cq_poll);
+  CHECK(config.link == defaults.link);
   CHECK_FALSE(defaults.cq_poll);
 }
 

@@ -52,6 +52,7 @@ class World:
         path = f"{BUILD}/tools:{BUILD}/portmapper:{os.environ['PATH']}:/usr/sbin:/sbin"
         # As if the packages were installed: the programs in the path, the library where the loader looks.
         self.environment = {**keep, "PATH": path, "LD_LIBRARY_PATH": f"{BUILD}/preload"}
+        self.environment["SDP_LINK"] = "tcp"  # the documents show connections between hosts
         # As build/release/tools, but with room for what servers leave where they run.
         self.tools = self.directory / "tools"
         self.tools.mkdir()

@@ -50,6 +50,7 @@ constexpr Knob kKnobs[] = {
     {"bcopy-threshold", "larger blocking writes and reads may go by Zcopy, in bytes (chosen by the clock)"},
     {"cq-poll-us",
      "how long to look at a kernel RNIC's completion queue before a sleep, at most, in microseconds (50)"},
+    {"link", "links of the embedded RNIC: auto (shared memory within the host), local, tcp"},
     {"io-uring", "may a program that may have SDP sockets use io_uring: deny, allow"},
     {"force", "chosen, or for measurements: bcopy, read, write, transaction"},
 };

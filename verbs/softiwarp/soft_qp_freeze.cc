@@ -99,7 +99,8 @@ std::unique_ptr<SoftQp> SoftQp::Thaw(int fd, Bytes frozen, std::shared_ptr<Local
   ar.Number(agreement.ird);
   ar.Number(agreement.ord);
   ar.Require(max_ulpdu >= kSmallestUlpdu && max_ulpdu <= kMaxSentUlpdu);
-  if (!ar.ok() || local != (memory != nullptr)) return nullptr;
+  if (!ar.ok() || (local && memory == nullptr)) return nullptr;
+  if (!local) memory.reset();  // the connection has left that link meanwhile
   if (local && !accepting) agreement.role = MpaRole::kInitiator;  // without an RTR it posts nothing
   auto qp = std::make_unique<SoftQp>(fd, agreement, verbs::QpOptions{}, max_ulpdu, std::move(memory));
   FrozenQp::Visit(ar, *qp);
