@@ -13,6 +13,7 @@ check_documents() {  # ROOT
   for file in /etc/sdp/libsdp.conf /usr/share/man/man1/sdp-run.1.gz /usr/share/man/man1/sdpstat.1.gz \
     /usr/share/man/man5/libsdp.conf.5.gz /usr/share/man/man7/sdp.7.gz /usr/share/man/man8/sdp-pmd.8.gz \
     /usr/share/doc/sdp-tools/sdpstat{,-why}.schema.json \
+    /usr/share/doc/libsdp/examples/sdp.{nft,firewalld.xml} \
     /lib/systemd/system/sdp-pmd.service /usr/lib/sysusers.d/sdp-pmd.conf /usr/lib/tmpfiles.d/sdp-pmd.conf \
     /usr/share/doc/{libsdp,sdp-pmd,sdp-tools}/{copyright,changelog.gz}; do
     [ -e "$1$file" ] || die "$file is not there"

@@ -40,6 +40,12 @@ constexpr Knob kKnobs[] = {
     {"pm-negative-s", "for how long a host without a port mapper is not asked again (60)"},
     {"pmd-socket", "where servers register"},
     {"handshake-timeout-ms", "for the start-up of a connection (10000)"},
+    {"pm-redirect", "1: a target's port mapper may name another host"},
+    {"any-privileged-port", "1: a target's port below 1024 may have any SDP port"},
+    {"ports", "FIRST-LAST: SDP listeners take their ports from there (any)"},
+    {"port-offset", "the SDP port is the conventional one plus this"},
+    {"connect-budget-ms",
+     "how long an SDP port may be silent before TCP is tried, too (three round trips, 50 to 300)"},
     {"mpa-crc", "1: ask for CRC32c on every FPDU"},
     {"mpa-markers", "1: ask the peer for MPA markers"},
     {"mpa-p2p", "0: no peer-to-peer start-up"},
@@ -49,14 +55,15 @@ constexpr Knob kKnobs[] = {
     {"send-buffer", "bytes taken from the program at most while credit is missing (262144)"},
     {"bcopy-threshold", "larger blocking writes and reads may go by Zcopy, in bytes (chosen by the clock)"},
     {"cq-poll-us",
-     "how long to look at a kernel RNIC's completion queue before a sleep, at most, in microseconds (50)"},
+     "how long to look at a kernel RNIC's completion queue before a sleep, at most, in microseconds "
+     "(about what a sleep costs, 50 to 500)"},
     {"io-uring", "may a program that may have SDP sockets use io_uring: deny, allow"},
     {"force", "chosen, or for measurements: bcopy, read, write, transaction"},
 };
 constexpr size_t kKnobCount = sizeof kKnobs / sizeof *kKnobs;
 
 struct Options {
-  std::string library, config, explain;
+  std::string library, config, explain, enable, disable, root;
   std::string values[kKnobCount];
   std::vector<std::string> set;
   bool require = false;
