@@ -43,6 +43,10 @@ class Host(harness.TestWorld):
         if done.returncode != 0:
             raise AssertionError(f"{words}: {done.stderr}")
 
+    def start_pmd(self):
+        self.pmd = super().start_pmd()
+        return self.pmd
+
     def filter(self, *rules):
         """Replaces the rules for what comes in."""
         chain = " ; ".join(["type filter hook input priority 0", *rules])

@@ -14,6 +14,7 @@
 #include "tools/sdp-run/explain.h"
 #include "tools/sdp-run/library.h"
 #include "tools/sdp-run/program_check.h"
+#include "tools/sdp-run/service.h"
 #include "tools/sdp-run/supervise.h"
 
 namespace {
@@ -39,13 +40,13 @@ constexpr Knob kKnobs[] = {
     {"pm-timeout-ms", "how long a silent port mapper may delay a first connect (300)"},
     {"pm-negative-s", "for how long a host without a port mapper is not asked again (60)"},
     {"pmd-socket", "where servers register"},
-    {"handshake-timeout-ms", "for the start-up of a connection (10000)"},
     {"pm-redirect", "1: a target's port mapper may name another host"},
     {"any-privileged-port", "1: a target's port below 1024 may have any SDP port"},
     {"ports", "FIRST-LAST: SDP listeners take their ports from there (any)"},
     {"port-offset", "the SDP port is the conventional one plus this"},
     {"connect-budget-ms",
      "how long an SDP port may be silent before TCP is tried, too (three round trips, 50 to 300)"},
+    {"handshake-timeout-ms", "for the start-up of a connection (10000)"},
     {"mpa-crc", "1: ask for CRC32c on every FPDU"},
     {"mpa-markers", "1: ask the peer for MPA markers"},
     {"mpa-p2p", "0: no peer-to-peer start-up"},
@@ -88,6 +89,12 @@ void Declare(CLI::App& app, Options& options) {
   app.add_option("--explain", options.explain,
                  "HOST:PORT: say which rule matches and what a connection would be, by trying it")
       ->type_name("HOST:PORT");
+  app.add_option("--enable", options.enable,
+                 "SERVICE: write a drop-in that names the library and the settings for it")
+      ->type_name("SERVICE");
+  app.add_option("--disable", options.disable, "SERVICE: take that drop-in away")->type_name("SERVICE");
+  app.add_option("--root", options.root, "for --enable and --disable: the services of another root directory")
+      ->check(CLI::ExistingDirectory);
   app.add_flag("--pmd", options.private_pmd,
                "start a port mapper for as long as PROGRAM runs, unless one runs already");
   app.add_flag("--anyway", options.anyway, "run PROGRAM even if it cannot be preloaded");
@@ -169,11 +176,30 @@ bool WantsPrivateDaemon() {
   return false;
 }
 
+int ChangeService(const Options& options, const std::vector<sdp::preload::Setting>& settings,
+                  const std::string& library) {
+  if (!options.command.empty() || (!options.enable.empty() && !options.disable.empty()))
+    return Say(kOwnFailure, "--enable and --disable want one service, and no program");
+  const bool enables = !options.enable.empty();
+  sdp::run::ServiceRequest request{.unit = enables ? options.enable : options.disable,
+                                   .root = options.root,
+                                   .library = library,
+                                   .settings = {},
+                                   .anyway = options.anyway};
+  for (const sdp::preload::Setting& setting : settings)
+    request.settings.emplace_back(setting.variable, setting.value);
+  if (!options.config.empty()) request.settings.emplace_back("SDP_CONFIG", options.config);
+  const sdp::run::ServiceOutcome outcome =
+      enables ? sdp::run::EnableService(request) : sdp::run::DisableService(request);
+  return Say(outcome.done ? 0 : kOwnFailure, outcome.text);
+}
+
 int Run(const Options& options) {
   std::vector<sdp::preload::Setting> settings;
   if (std::string wrong = TakeSettings(options, &settings); !wrong.empty()) return Say(kOwnFailure, wrong);
   std::string library;
   if (std::string wrong = ChooseLibrary(options, &library); !wrong.empty()) return Say(kOwnFailure, wrong);
+  if (!options.enable.empty() || !options.disable.empty()) return ChangeService(options, settings, library);
   for (const sdp::preload::Setting& setting : settings)
     setenv(setting.variable.c_str(), setting.value.c_str(), 1);
   if (!options.config.empty()) setenv("SDP_CONFIG", options.config.c_str(), 1);
@@ -232,7 +258,7 @@ int main(int argc, char** argv) {
                                 (likely.empty() ? "" : "; did you mean " + likely + "?") +
                                 "; see sdp-run --help");
   }
-  if (options.command.empty() && options.explain.empty())
+  if (options.command.empty() && options.explain.empty() && options.enable.empty() && options.disable.empty())
     return Say(kOwnFailure, "which program? See sdp-run --help");
   return Run(options);
 }
