@@ -253,7 +253,7 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
     }
     // SDP 7.5.1: a reset counts as a PMDeny.
     if (!IsOfThisHost(error)) RememberReset(target_endpoint_, now);
-    return GiveUp(FallbackReason::kSdpRefused,
+    return GiveUp(error == ETIMEDOUT ? FallbackReason::kSdpSilent : FallbackReason::kSdpRefused,
                   ToEndpoint(sdp_address_).ToString() + ": " + strerrordesc_np(error));
   }
   RememberAnswer(ToEndpoint(sdp_address_));

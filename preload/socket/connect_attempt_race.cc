@@ -95,6 +95,7 @@ Outcome ConnectAttempt::BeginRace(Time now) {
   phase_ = Phase::kRace;
   if (ConnectWithoutBlocking(fd_, target_) != 0 && errno != EINPROGRESS) {
     error_ = errno;
+    reason_ = FallbackReason::kSdpSilent;
     return Outcome::kFailed;
   }
   return StepRace(now);

@@ -79,20 +79,22 @@ void Declare(CLI::App& app, Options& options) {
       ->check(CLI::ExistingFile);
   for (size_t i = 0; i < kKnobCount; ++i) {
     app.add_option(std::string("--") + kKnobs[i].name, options.values[i], kKnobs[i].help)
+        ->type_name("VALUE")
         ->group("Settings (SDP_... in the environment)");
   }
-  app.add_option("--set", options.set, "NAME=VALUE: any setting of libsdp.conf(5); may be repeated")
+  app.add_option("--set", options.set, "any setting of libsdp.conf(5); may be repeated")
+      ->type_name("NAME=VALUE")
       ->take_all()
       ->allow_extra_args(false)
       ->group("Settings (SDP_... in the environment)");
   app.add_flag("--require", options.require, "SDP or an error, never TCP: --mode sdp");
   app.add_option("--explain", options.explain,
-                 "HOST:PORT: say which rule matches and what a connection would be, by trying it")
+                 "say which rule matches and what a connection would be, by trying it")
       ->type_name("HOST:PORT");
   app.add_option("--enable", options.enable,
-                 "SERVICE: write a drop-in that names the library and the settings for it")
+                 "write a drop-in that names the library and the settings for this service")
       ->type_name("SERVICE");
-  app.add_option("--disable", options.disable, "SERVICE: take that drop-in away")->type_name("SERVICE");
+  app.add_option("--disable", options.disable, "take that drop-in away")->type_name("SERVICE");
   app.add_option("--root", options.root, "for --enable and --disable: the services of another root directory")
       ->check(CLI::ExistingDirectory);
   app.add_flag("--pmd", options.private_pmd,
