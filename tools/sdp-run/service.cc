@@ -77,8 +77,8 @@ std::string Quoted(const std::string& text) {
 }
 
 std::string Text(const ServiceRequest& request) {
-  std::string text =
-      std::string(kMark) + "\n[Unit]\nWants=sdp-pmd.service\nAfter=sdp-pmd.service\n[Service]\n";
+  std::string text = kMark;
+  text += "\n[Unit]\nWants=sdp-pmd.service\nAfter=sdp-pmd.service\n[Service]\n";
   text += "Environment=" + Quoted("LD_PRELOAD=" + request.library) + "\n";
   for (const auto& [name, value] : request.settings)
     text += "Environment=" + Quoted(name + "=" + value) + "\n";
