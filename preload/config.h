@@ -36,6 +36,12 @@ enum class IoUringUse : uint8_t { kDeny, kAllow };  // SDP_IO_URING
 inline constexpr uint16_t kLeastPrivateBuffers = 3, kMostPrivateBuffers = 4096;
 inline constexpr uint32_t kLeastPrivateBufferSize = 128, kMostPrivateBufferSize = 1 << 20;
 
+// Ports from `first` to `last`.
+struct PortRange {
+  uint16_t first = 0;
+  uint16_t last = 0;
+};
+
 struct Config {
   Mode mode = Mode::kBoth;      // SDP_MODE; for sockets that no rule applies to
   bool mode_is_forced = false;  // the environment sets SDP_MODE: rules are ignored
@@ -50,6 +56,15 @@ struct Config {
   Duration pm_timeout = std::chrono::milliseconds(300);  // SDP_PM_TIMEOUT_MS: for a silent port mapper
   Duration pm_negative =
       std::chrono::seconds(60);  // SDP_PM_NEGATIVE_S: how long a host without one is not asked again
+  bool pm_redirect = false;      // SDP_PM_REDIRECT=1: a target's port mapper may name another host
+  bool any_privileged_port =
+      false;  // SDP_ANY_PRIVILEGED_PORT=1: a target's port below 1024 may have any SDP port
+  std::optional<PortRange> sdp_ports;  // SDP_PORTS: SDP listeners take theirs from there
+  // SDP_PORT_OFFSET: the SDP port is the conventional one plus this (1 to 65534)
+  std::optional<uint16_t> sdp_port_offset;
+  // SDP_CONNECT_BUDGET_MS: how long an SDP port may be silent before a connect tries TCP, too; nothing: three
+  // round trips, 50 to 300 ms (socket/connection_race.h)
+  std::optional<Duration> connect_budget;
   Duration handshake_timeout = std::chrono::seconds(10);  // SDP_HANDSHAKE_TIMEOUT_MS: MPA start-up
   bool mpa_crc = false;                                   // SDP_MPA_CRC=1: ask for CRC32c
   bool mpa_markers = false;                               // SDP_MPA_MARKERS=1: ask the peer for markers

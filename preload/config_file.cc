@@ -278,7 +278,9 @@ class Line {
     const int column = static_cast<int>(at_) + 1;
     if (!Name("a value", &value) || !End()) return;
     std::string variable = "SDP_";
-    for (const char c : name.text)
+    std::string_view rest = name.text;
+    if (rest.starts_with("sdp-")) rest.remove_prefix(4);  // sdp-ports is ports
+    for (const char c : rest)
       variable += c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
     Set(variable.c_str(), std::move(value), column);
   }

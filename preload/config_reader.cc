@@ -77,6 +77,20 @@ class Reader {
     *out = address;
   }
 
+  void Ports(const char* name, std::optional<PortRange>* out) {
+    const char* value = Value(name);
+    if (value == nullptr) return;
+    const char* const end = value + std::strlen(value);
+    PortRange ports;
+    std::from_chars_result read = std::from_chars(value, end, ports.first);
+    ports.last = ports.first;
+    if (read.ec == std::errc{} && read.ptr != end && *read.ptr == '-')
+      read = std::from_chars(read.ptr + 1, end, ports.last);
+    if (read.ec != std::errc{} || read.ptr != end || ports.first == 0 || ports.last < ports.first)
+      return Complain(name, value, "a port or two, such as 45000-45099");
+    *out = ports;
+  }
+
   void Flag(const char* name, bool* out) { Choice<bool>(name, {{"0", false}, {"1", true}}, out); }
 
   template <typename Unit>
@@ -186,6 +200,11 @@ Config ReadConfig(const Lookup& lookup, const ConfigFile& file, const std::strin
   reader.Text("SDP_PMD_SOCKET", &config.pmd_socket);
   reader.Time<std::chrono::milliseconds>("SDP_PM_TIMEOUT_MS", 3'600'000, &config.pm_timeout);
   reader.Time<std::chrono::seconds>("SDP_PM_NEGATIVE_S", 1'000'000, &config.pm_negative);
+  reader.Flag("SDP_PM_REDIRECT", &config.pm_redirect);
+  reader.Flag("SDP_ANY_PRIVILEGED_PORT", &config.any_privileged_port);
+  reader.Ports("SDP_PORTS", &config.sdp_ports);
+  reader.Count<uint16_t>("SDP_PORT_OFFSET", 1, 65534, &config.sdp_port_offset);
+  reader.Time<std::chrono::milliseconds>("SDP_CONNECT_BUDGET_MS", 3'600'000, &config.connect_budget);
   reader.Time<std::chrono::milliseconds>("SDP_HANDSHAKE_TIMEOUT_MS", 3'600'000, &config.handshake_timeout);
   reader.Flag("SDP_MPA_CRC", &config.mpa_crc);
   reader.Flag("SDP_MPA_MARKERS", &config.mpa_markers);

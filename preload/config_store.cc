@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "preload/config_reader.h"
+#include "preload/privileged.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload {
@@ -67,6 +68,11 @@ const LoadedConfig* ConfigStore::Load(const LoadedConfig* before) const {
   auto* loaded = new LoadedConfig;
   loaded->before = before;
   if (before != nullptr) loaded->environment = before->environment;
+  if (IsPrivileged()) {
+    loaded->config.mode = Mode::kTcp;
+    loaded->config.mode_is_forced = true;
+    return loaded;
+  }
   const Lookup lookup = [&](const char* name) -> const char* {
     for (const auto& [variable, value] : loaded->environment) {
       if (variable == name) return value.c_str();

@@ -19,6 +19,7 @@
 
 #include "preload/allowed_calls.h"
 #include "preload/guard.h"
+#include "preload/privileged.h"
 #include "preload/real_calls.h"
 
 namespace sdp::preload {
@@ -417,7 +418,7 @@ void Critical::TakeDefault(int number) {
 }
 
 int Critical::SetAction(int number, const struct sigaction* action, struct sigaction* old) {
-  if (!MayBeHeldOff(number) || !OwnsTable()) {
+  if (IsPrivileged() || !MayBeHeldOff(number) || !OwnsTable()) {
     const int result = real.sigaction(number, action, old);
     if (result == 0 && old != nullptr && MayBeHeldOff(number) && old->sa_sigaction == &Handle)
       *old = ActionOf(number);

@@ -18,6 +18,7 @@
 #include "preload/link_calls.h"
 #include "preload/log.h"
 #include "preload/main_thread.h"
+#include "preload/privileged.h"
 #include "preload/process_life.h"
 #include "preload/readiness/fork.h"
 #include "preload/real_calls.h"
@@ -102,8 +103,9 @@ bool KeepDescriptor(int fd, std::atomic<int>* slot) {
 
 bool Prepare() {
   ResolveRealCalls();
-  NoteStandardError(FdTable::Has);
+  if (IsPrivileged()) return true;
   owner.store(getpid());
+  NoteStandardError(FdTable::Has);
   MainThread::Expect();
   pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
   at_quick_exit(WhenQuit);

@@ -67,7 +67,7 @@ enum class FallbackReason : uint8_t {
   kPmDenied,       // the target's port mapper knows no SDP listener for the address
   kPmCached,       // asked and failed a moment ago (negative cache)
   kPmUnusable,     // the port mapper answered with an address that cannot be used
-  kSdpRefused,     // the SDP address refused the connection, or did not answer
+  kSdpRefused,     // the SDP address refused the connection
   kMpaRejected,    // the peer's RNIC rejected the connection
   kMpaFailed,      // MPA start-up failed (bad reply, time-out)
   kHelloFailed,    // the SDP handshake failed (8.1.1)
@@ -77,7 +77,9 @@ enum class FallbackReason : uint8_t {
   kSocketOption,   // the program used an option or call that only TCP can give
   kResources,      // memory, descriptors or slots ran out
   kOther,
-  kRule,  // a rule of libsdp.conf says tcp
+  kRule,         // a rule of libsdp.conf says tcp
+  kSdpSilent,    // the SDP address does not answer, or did not when it was tried last
+  kPmUntrusted,  // the port mapper's answer leads where the asked host's administrator does not vouch for
   kCount,
 };
 
@@ -325,6 +327,10 @@ constexpr const char* ToString(FallbackReason reason) {
       return "resources";
     case FallbackReason::kRule:
       return "rule";
+    case FallbackReason::kSdpSilent:
+      return "sdp-silent";
+    case FallbackReason::kPmUntrusted:
+      return "pm-untrusted";
     case FallbackReason::kOther:
     case FallbackReason::kCount:
       return "other";

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "portmapper/daemon/port_holder.h"
 
 namespace sdp::pm {
 namespace {
@@ -97,10 +98,11 @@ bool IsDirectedBroadcast(const Endpoint& address) {
 }
 
 std::string WhyTaken(const Endpoint& address) {
-  return absl::StrCat(
-      "UDP port ", address.port, " is taken on ", address.ToString(),
-      ": another sdp-pmd or another port mapper (iwpmd) runs; stop it (`ss -ulpn sport = :", address.port,
-      "` shows it), or choose another port with --listen and tell the clients by SDP_PM_PORT");
+  const std::string holder = HolderOfUdpPort(address.port);
+  return absl::StrCat("UDP port ", address.port, " is taken on ", address.ToString(), " by ",
+                      holder.empty() ? "a process that is gone by now" : holder,
+                      ". Clients believe its answers: stop it, or choose another port with --listen and tell "
+                      "the clients by SDP_PM_PORT");
 }
 
 }  // namespace

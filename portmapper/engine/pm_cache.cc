@@ -28,7 +28,9 @@ void PmCache::Record(const PmClient& client, Time now) {
     case QueryState::kAccepted:
       hosts_.erase(MapperOf(target));
       Put(targets_, options_.max_targets, target,
-          {QueryState::kAccepted, client.sdp_address(), Expiry(now, client.cache_time())}, now);
+          {QueryState::kAccepted, client.sdp_address(), Expiry(now, client.cache_time()),
+           client.round_trip()},
+          now);
       break;
     case QueryState::kDenied:
       hosts_.erase(MapperOf(target));

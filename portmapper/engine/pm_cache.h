@@ -30,6 +30,7 @@ struct CachedAnswer {
   QueryState state;
   Endpoint sdp_address;
   Time expires = kNever;
+  Duration round_trip{};  // the port mapper's, when it gave the answer; zero: not measured
 };
 
 class PmCache {

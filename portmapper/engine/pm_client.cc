@@ -36,6 +36,7 @@ std::string_view ToString(QueryState state) {
 
 PmClient::PmClient(const PmQuery& query, const PmClientOptions& options, Time now)
     : query_(query),
+      began_(now),
       deadline_(now + options.overall_limit),
       retransmit_at_(std::min(now + options.first_timeout, deadline_)),
       next_interval_(options.first_timeout * 2),
@@ -55,9 +56,11 @@ void PmClient::HandleDatagram(Bytes datagram, Time now) {
   }
   switch (reply->type) {
     case MessageType::kAccept:
+      round_trip_ = now - began_;
       HandleAccept(*reply);
       break;
     case MessageType::kDeny:
+      round_trip_ = now - began_;
       state_ = QueryState::kDenied;
       outgoing_.reset();
       break;

@@ -59,6 +59,8 @@ class PmClient {
   // kAccepted only: how long the answer may be cached from its receipt; 0 for this one connection only,
   // kForever.
   [[nodiscard]] Duration cache_time() const { return cache_time_; }
+  // From the construction to the reply that decided; an upper bound where a request was lost. Zero: no reply.
+  [[nodiscard]] Duration round_trip() const { return round_trip_; }
   [[nodiscard]] const PmQuery& query() const { return query_; }
   [[nodiscard]] uint32_t requests_sent() const { return requests_sent_; }
   // Datagrams that were not the answer: malformed, of another transaction, or a second reply.
@@ -87,6 +89,8 @@ class PmClient {
   QueryState state_ = QueryState::kAsking;
   Endpoint sdp_address_;
   Duration cache_time_{};
+  Duration round_trip_{};
+  Time began_;
   std::optional<PmMessage> outgoing_;
   Time deadline_;       // of the whole query
   Time retransmit_at_;  // at most deadline_

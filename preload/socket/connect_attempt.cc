@@ -16,6 +16,7 @@
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/options.h"
+#include "preload/socket/sdp_port.h"
 #include "preload/socket/shared_arena.h"
 #include "verbs/ibv/ibv_rnic.h"
 
@@ -67,17 +68,6 @@ bool EndedByPeer(const verbs::LinkCause& cause) {
          (cause.end == verbs::LinkEnd::kReset && !cause.local && cause.os_error != ETIMEDOUT);
 }
 
-// Returns 0, or the error of a connect that was begun. Empty: it is still in progress.
-std::optional<int> Connected(int fd) {
-  pollfd link{.fd = fd, .events = POLLOUT, .revents = 0};
-  timespec zero{};
-  if (real.ppoll(&link, 1, &zero, nullptr) == 0) return std::nullopt;
-  int error = 0;
-  socklen_t length = sizeof error;
-  real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
-  return error;
-}
-
 }  // namespace
 
 int ConnectWithoutBlocking(int fd, const Address& address) {
@@ -119,18 +109,18 @@ Outcome ConnectAttempt::Step(Time now) {
       const pm::QueryState state = lookup_->Step(now);
       if (state == pm::QueryState::kAsking) return Outcome::kPending;
       const pm::Endpoint sdp_address = lookup_->sdp_address();
+      round_trip_ = lookup_->round_trip();
       lookup_.reset();
       return HandleAnswer(state, sdp_address, now);
     }
-    case Phase::kLink: {
-      const auto error = Connected(fd_);
-      if (!error) return now < deadline_ ? Outcome::kPending : HandleLink(ETIMEDOUT, now);
-      return HandleLink(*error, now);
-    }
+    case Phase::kLink:
+      return StepLink(now);
+    case Phase::kRace:
+      return StepRace(now);
     case Phase::kHandshake:
       return StepHandshake(now);
     case Phase::kConventional: {
-      const auto error = Connected(fd_);
+      const auto error = ConnectResult(fd_);
       return error ? FinishConventional(*error) : Outcome::kPending;
     }
   }
@@ -144,7 +134,9 @@ Background::Wait ConnectAttempt::wait() const {
     case Phase::kAsking:
       return {.fd = lookup_->fd(), .events = POLLIN, .deadline = lookup_->deadline()};
     case Phase::kLink:
-      return {.fd = fd_, .events = POLLOUT, .deadline = deadline_};
+      return {.fd = fd_, .events = POLLOUT, .deadline = std::min(deadline_, race_.deadline())};
+    case Phase::kRace:
+      return {.fd = fd_, .events = POLLOUT, .also_fd = probe_ == nullptr ? -1 : probe_->fd()};
     case Phase::kConventional:
       return {.fd = fd_, .events = POLLOUT, .deadline = kNever};
     case Phase::kHandshake: {
@@ -193,6 +185,7 @@ Outcome ConnectAttempt::Start(Time now) {
   }
   if (const auto cached = LookupCached(target_endpoint_, now)) {
     from_cache_ = true;
+    round_trip_ = cached->round_trip;
     return HandleAnswer(cached->state, cached->sdp_address, now);
   }
   from_cache_ = false;
@@ -213,12 +206,15 @@ Outcome ConnectAttempt::HandleAnswer(pm::QueryState state, const pm::Endpoint& s
       (domain_ == AF_INET && sdp_address.version != pm::IpVersion::kV4)) {
     return GiveUp(FallbackReason::kPmUnusable, "the port mapper named an SDP address that cannot be used");
   }
+  if (const char* why = Distrust(config(), target_endpoint_, sdp_address))
+    return GiveUp(FallbackReason::kPmUntrusted, sdp_address.ToString() + ": " + why);
   sdp_address_ = ToAddress(sdp_address, domain_, scope_id_);
+  if (may_forgo_sdp() && WasSilent(now)) return GiveUp(FallbackReason::kSdpSilent, reason_text_);
   return ConnectLink(now);
 }
 
 Outcome ConnectAttempt::ConnectLink(Time now) {
-  deadline_ = now + config().handshake_timeout;
+  deadline_ = now + HandshakeLimit();
   if (!std::exchange(kernel_rnic_tried_, true)) {
     const pm::Endpoint target = ToEndpoint(sdp_address_);
     const Address address =
@@ -240,6 +236,7 @@ Outcome ConnectAttempt::ConnectLink(Time now) {
   if (ToEndpoint(sdp_address_).IsLoopback()) kept_.ForgoCongestionControl(fd_);
   const int one = 1;
   real.setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  StartRace(now);
   if (ConnectWithoutBlocking(fd_, sdp_address_) == 0) return HandleLink(0, now);
   if (errno == EINPROGRESS || errno == EALREADY) return Outcome::kPending;
   return HandleLink(errno, now);
@@ -256,9 +253,10 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
     }
     // SDP 7.5.1: a reset counts as a PMDeny.
     if (!IsOfThisHost(error)) RememberReset(target_endpoint_, now);
-    return GiveUp(FallbackReason::kSdpRefused,
+    return GiveUp(error == ETIMEDOUT ? FallbackReason::kSdpSilent : FallbackReason::kSdpRefused,
                   ToEndpoint(sdp_address_).ToString() + ": " + strerrordesc_np(error));
   }
+  RememberAnswer(ToEndpoint(sdp_address_));
   const engine::Options options = EngineOptions(RnicKind::kEmbedded, kept_.tuning());
   engine_ = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
   const auto hello = engine_->Hello();
@@ -292,7 +290,10 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
     switch (connected) {
       case verbs::ConnectState::kInProgress:
       case verbs::ConnectState::kRequested:
-        return Outcome::kPending;
+        if (kernel_rnic_ || now < deadline_) return Outcome::kPending;
+        RememberReset(target_endpoint_, now);
+        RememberSilence(ToEndpoint(sdp_address_), now);
+        return GiveUp(FallbackReason::kMpaFailed, "MPA start-up timed out");
       case verbs::ConnectState::kRejected:
         RememberReset(target_endpoint_, now);
         return GiveUp(FallbackReason::kMpaRejected, "the peer rejected the connection");
@@ -350,7 +351,8 @@ Outcome ConnectAttempt::TryAgain(Time now) {
 
 Outcome ConnectAttempt::ForgoSdp(FallbackReason reason, const char* text) {
   lookup_.reset();
-  if (phase_ == Phase::kLink) Unconnect(fd_);
+  probe_.reset();
+  if (phase_ == Phase::kLink || phase_ == Phase::kRace) Unconnect(fd_);
   return GiveUp(reason, text);
 }
 

@@ -2,8 +2,13 @@
 // otherwise connects to the conventional address.
 //
 //    kAsking ──accepted──> kLink ──connected──> kHandshake ──> established (SDP)
-//       │ no SDP there       │ refused             │ failed
+//       │ no SDP there       │ refused │ silent    │ failed
+//       │                    │         │           │
+//       │                    │    kRace (TCP and a probe of the SDP port) ──the probe is first──> kLink
+//       │                    │         │ TCP is first: plain TCP
 //       └────────────────────┴─────────────────────┴──> kConventional ──> plain TCP
+//
+// connection_race.h has the rules of the race. Its loser is closed. A silent SDP port is remembered.
 //
 // Of the processes that share a listener, one may end in the middle of our handshake, as children of fork do.
 // Such a link is made again, a few times, before its loss counts as a denial (SDP 7.5.1). A listener that
@@ -17,13 +22,16 @@
 #define SDP_PRELOAD_SOCKET_CONNECT_ATTEMPT_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "preload/config.h"
 #include "preload/socket/address.h"
 #include "preload/socket/background.h"
+#include "preload/socket/connection_race.h"
 #include "preload/socket/kept_options.h"
 #include "preload/socket/pm_lookup.h"
+#include "preload/socket/port_probe.h"
 #include "preload/socket/session.h"
 #include "preload/stats_layout.h"
 
@@ -36,6 +44,9 @@ int ConnectWithoutBlocking(int fd, const Address& address);
 // RNIC that has aborted its link leaves it on, and it would reset the next connection at close. KeptOptions
 // has the application's own setting.
 void Unconnect(int fd);
+
+// Returns 0, or the error of a connect that was begun. Empty: it is still in progress.
+std::optional<int> ConnectResult(int fd);
 
 class ConnectAttempt {
  public:
@@ -72,12 +83,19 @@ class ConnectAttempt {
   void Disown();
 
  private:
-  enum class Phase : uint8_t { kStart, kAsking, kLink, kHandshake, kConventional };
+  enum class Phase : uint8_t { kStart, kAsking, kLink, kRace, kHandshake, kConventional };
 
   Outcome Start(Time now);
   Outcome HandleAnswer(pm::QueryState state, const pm::Endpoint& sdp_address, Time now);
   Outcome ConnectLink(Time now);
   Outcome HandleLink(int error, Time now);
+  // connect_attempt_race.cc. WasSilent: the SDP port did not answer lately, and reason_text_ says so.
+  bool WasSilent(Time now);
+  [[nodiscard]] Duration HandshakeLimit() const;
+  void StartRace(Time now);
+  Outcome StepLink(Time now);
+  Outcome BeginRace(Time now);
+  Outcome StepRace(Time now);
   Outcome StepHandshake(Time now);
   bool MayTryAgain();
   Outcome TryAgain(Time now);
@@ -99,6 +117,10 @@ class ConnectAttempt {
   Phase phase_ = Phase::kStart;
   Address sdp_address_;
   std::unique_ptr<PmLookup> lookup_;
+  Duration round_trip_{};  // the port mapper's
+  ConnectionRace race_;
+  Duration budget_{};
+  std::unique_ptr<PortProbe> probe_;  // kRace
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<verbs::Connector> connector_;
   std::unique_ptr<Session> session_;

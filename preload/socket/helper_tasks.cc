@@ -47,6 +47,7 @@ Time TaskList::AppendPolled(std::vector<pollfd>* fds) const {
   Time first = kNever;
   for (const Item& item : items_) {
     if (item.wait.fd >= 0) fds->push_back({.fd = item.wait.fd, .events = item.wait.events, .revents = 0});
+    if (item.wait.also_fd >= 0) fds->push_back({.fd = item.wait.also_fd, .events = POLLOUT, .revents = 0});
     first = std::min(first, item.wait.deadline);
   }
   return first;
@@ -69,9 +70,12 @@ Time TaskList::NextLook(Time now, Duration descriptors) const {
 void TaskList::RunReady(const std::vector<pollfd>& fds, Time now) {
   size_t polled = 0;
   for (Item& item : items_) {
-    const bool ready = item.wait.fd >= 0 && polled < fds.size() && fds[polled].fd == item.wait.fd &&
-                       fds[polled].revents != 0;
-    if (item.wait.fd >= 0) ++polled;
+    bool ready = false;
+    for (const int fd : {item.wait.fd, item.wait.also_fd}) {
+      if (fd < 0) continue;
+      ready = ready || (polled < fds.size() && fds[polled].fd == fd && fds[polled].revents != 0);
+      ++polled;
+    }
     if (!ready && item.wait.deadline > now) continue;
     try {
       item.wait = item.task->Run(now);

@@ -19,6 +19,7 @@ struct HelperWait {
   int fd = -1;        // -1: only the deadline
   short events = 0;   // of poll
   Time deadline = kNever;
+  int also_fd = -1;  // a second descriptor, waited for with POLLOUT
 };
 
 class HelperTask {

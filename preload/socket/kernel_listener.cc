@@ -14,6 +14,7 @@
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/kernel_rnic.h"
+#include "preload/socket/sdp_port.h"
 #include "preload/socket/stats.h"
 
 namespace sdp::preload {
@@ -48,6 +49,17 @@ std::vector<pm::Endpoint> AddressesOf(const Address& conventional, bool v6only) 
   return addresses;
 }
 
+// At the first port of the candidates that is free. The embedded RNIC's listener has one of them already.
+std::unique_ptr<ibv::Listener> OpenAt(Address local, uint16_t conventional, int backlog, std::string* why) {
+  constexpr size_t kMostTried = 128;  // a failure may have another cause than the port
+  const SdpPorts candidates = CandidatePorts(conventional, config().sdp_ports, config().sdp_port_offset);
+  for (size_t i = 0; i < std::min(candidates.ports.size(), kMostTried); ++i) {
+    SetPort(local, candidates.ports[i]);
+    if (auto rnic = ibv::Listener::Open(local.get(), backlog, why)) return rnic;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 KernelListener::KernelListener(KernelListenerOwner* owner, std::unique_ptr<ibv::Listener> rnic,
@@ -63,7 +75,7 @@ std::vector<std::unique_ptr<KernelListener>> KernelListener::OpenAll(KernelListe
   for (pm::Endpoint address : AddressesOf(conventional, v6only)) {
     const Address local = ToAddress(address, address.version == pm::IpVersion::kV6 ? AF_INET6 : AF_INET, 0);
     if (ibv::DeviceOf(local.get()).empty()) continue;
-    auto rnic = ibv::Listener::Open(local.get(), backlog, why);
+    auto rnic = OpenAt(local, Port(conventional), backlog, why);
     if (rnic == nullptr) continue;
     address.port = rnic->port();
     all.emplace_back(new KernelListener(owner, std::move(rnic), address));

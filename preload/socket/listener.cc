@@ -28,6 +28,7 @@
 #include "preload/socket/options.h"
 #include "preload/socket/owner_signal.h"
 #include "preload/socket/registration.h"
+#include "preload/socket/sdp_port.h"
 
 namespace sdp::preload {
 namespace {
@@ -52,9 +53,12 @@ bool MayChange(pm::RegistrarFailure failure) {
 // options the application gave that one: its connections inherit them, and some (IP_FREEBIND,
 // SO_BINDTODEVICE) it needs for the address.
 int OpenSdpListener(int conventional_fd, int domain, int backlog, const OptionLog& options,
-                    const Address& conventional) {
+                    const Address& conventional, std::string* why) {
   const int fd = real.socket(domain, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return -1;
+  if (fd < 0) {
+    *why = strerrordesc_np(errno);
+    return -1;
+  }
   options.Replay(fd);
   KeptOptions::ForgoForAccepted(fd);
   if (domain == AF_INET6) {
@@ -63,16 +67,14 @@ int OpenSdpListener(int conventional_fd, int domain, int backlog, const OptionLo
     real.getsockopt(conventional_fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, &length);
     real.setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6only, sizeof v6only);
   }
-  Address address = conventional;
-  SetPort(address, 0);
   const int one = 1;
   real.setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   const auto seconds = static_cast<int>(std::chrono::duration_cast<std::chrono::seconds>(Deferral()).count());
   real.setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds);
-  if (real.bind(fd, address.get(), address.length) != 0 || real.listen(fd, backlog) != 0) {
-    const int error = errno;
+  const auto unbound = BindSdpPort(fd, conventional_fd, conventional);
+  if (unbound || real.listen(fd, backlog) != 0) {
+    *why = unbound ? unbound->text : strerrordesc_np(errno);
     real.close(fd);
-    errno = error;
     return -1;
   }
   // For its connections to inherit; before, they would have been for this port.
@@ -133,17 +135,17 @@ std::unique_ptr<Listener> Listener::Open(Socket* owner, int fd, int domain, int 
   const std::string name = ToEndpoint(conventional).ToString();
 
   std::unique_ptr<Listener> listener(new Listener(owner, domain, options, tuning));
-  const int sdp_fd = OpenSdpListener(fd, domain, backlog, options, conventional);
+  std::string why;
+  const int sdp_fd = OpenSdpListener(fd, domain, backlog, options, conventional, &why);
   if (sdp_fd < 0 || HiddenFds::HideTracked(sdp_fd, &listener->sdp_fd_) < 0) {
     *refusal = {.reason = stats::FallbackReason::kResources,
-                .text = std::string("no SDP listener: ") + strerrordesc_np(errno)};
+                .text = "no SDP listener: " + (sdp_fd < 0 ? why : strerrordesc_np(errno))};
     SDP_LOG(kError, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
     return nullptr;
   }
   listener->backlog_ = RoomOf(backlog);
   listener->sdp_address_ = LocalAddress(listener->sdp_fd());
   // A kernel RNIC's first: whoever asks from here on is sent to it.
-  std::string why;
   const bool kernel_side = listener->OpenKernelSide(fd, kRegistrationLimit, &why);
   const auto registered = RegisterSdp(fd, listener->sdp_fd(), kRegistrationLimit);
   if (registered && !kernel_side && config().rnic == RnicChoice::kVerbs) {

@@ -24,6 +24,7 @@ namespace {
 struct State {
   Mutex mutex;
   pm::PmCache cache{{.host_negative = config().pm_negative, .server = config().pm_server}};
+  pm::SilentPorts silent_ports;
   std::optional<pm::AssocHandleGenerator> handles;
 };
 State& state() {
@@ -110,6 +111,21 @@ void RememberReset(const pm::Endpoint& target, Time now) {
 void ForgetTarget(const pm::Endpoint& target) {
   std::lock_guard lock(state().mutex);
   state().cache.Forget(target);
+}
+
+std::optional<pm::Silence> LookupSilence(const pm::Endpoint& sdp_address, Time now) {
+  std::lock_guard lock(state().mutex);
+  return state().silent_ports.Lookup(sdp_address, now);
+}
+
+pm::Silence RememberSilence(const pm::Endpoint& sdp_address, Time now) {
+  std::lock_guard lock(state().mutex);
+  return state().silent_ports.RecordSilence(sdp_address, now);
+}
+
+void RememberAnswer(const pm::Endpoint& sdp_address) {
+  std::lock_guard lock(state().mutex);
+  state().silent_ports.RecordAnswer(sdp_address);
 }
 
 std::unique_ptr<PmLookup> PmLookup::Start(int tcp_fd, int domain, const pm::Endpoint& target,

@@ -10,6 +10,7 @@
 #include "portmapper/endpoint.h"
 #include "portmapper/engine/pm_cache.h"
 #include "portmapper/engine/pm_client.h"
+#include "portmapper/engine/silent_ports.h"
 
 namespace sdp::preload {
 
@@ -19,6 +20,12 @@ std::optional<pm::CachedAnswer> LookupCached(const pm::Endpoint& target, Time no
 void RememberReset(const pm::Endpoint& target, Time now);
 // Forgets the target: a remembered SDP address turned out to be stale.
 void ForgetTarget(const pm::Endpoint& target);
+
+// What the process remembers of an SDP address that did not answer (portmapper/engine/silent_ports.h). Empty:
+// it may be tried.
+std::optional<pm::Silence> LookupSilence(const pm::Endpoint& sdp_address, Time now);
+pm::Silence RememberSilence(const pm::Endpoint& sdp_address, Time now);
+void RememberAnswer(const pm::Endpoint& sdp_address);
 
 // One query in progress: owns its UDP socket. Never blocks.
 class PmLookup {
@@ -35,6 +42,7 @@ class PmLookup {
   [[nodiscard]] int fd() const { return fd_; }
   [[nodiscard]] Time deadline() const { return client_->NextTimeout(); }
   [[nodiscard]] const pm::Endpoint& sdp_address() const { return client_->sdp_address(); }
+  [[nodiscard]] Duration round_trip() const { return client_->round_trip(); }
 
  private:
   PmLookup() = default;

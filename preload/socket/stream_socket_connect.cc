@@ -165,13 +165,15 @@ int StreamSocket::ConnectInline(Lock& lock, int fd) {
       return result;
     }
     const Background::Wait wait = attempt_->wait();
-    pollfd link[2] = {{.fd = wait.fd, .events = wait.events, .revents = 0}};
+    // A third place is for PollRestarting.
+    pollfd links[3] = {{.fd = wait.fd, .events = wait.events, .revents = 0},
+                       {.fd = wait.also_fd, .events = POLLOUT, .revents = 0}};
     int result;
     int error;
     {
       Unlocked unlocked(this, lock);
       const Time until = std::min(wait.deadline, deadline);
-      result = deadline == kNever ? PollRestarting(link, 1, until) : PollOnce(link, 1, until);
+      result = deadline == kNever ? PollRestarting(links, 2, until) : PollOnce(links, 2, until);
       error = errno;
       unlocked.returned = true;
     }
@@ -442,7 +444,8 @@ void StreamSocket::StepAttempt() {
   const Background::Wait before = attempt_->wait();
   const Background::Wait wait = RunAttempt(Now());
   // It sleeps on something that is no more, or for something else.
-  if (wait.done || wait.fd != before.fd || wait.events != before.events || wait.deadline < before.deadline)
+  if (wait.done || wait.fd != before.fd || wait.also_fd != before.also_fd || wait.events != before.events ||
+      wait.deadline < before.deadline)
     Background::Add(&task_, Duration::zero());
 }
 

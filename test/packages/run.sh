@@ -13,6 +13,7 @@ check_documents() {  # ROOT
   for file in /etc/sdp/libsdp.conf /usr/share/man/man1/sdp-run.1.gz /usr/share/man/man1/sdpstat.1.gz \
     /usr/share/man/man5/libsdp.conf.5.gz /usr/share/man/man7/sdp.7.gz /usr/share/man/man8/sdp-pmd.8.gz \
     /usr/share/doc/sdp-tools/sdpstat{,-why}.schema.json \
+    /usr/share/doc/libsdp/examples/sdp.{nft,firewalld.xml} \
     /lib/systemd/system/sdp-pmd.service /usr/lib/sysusers.d/sdp-pmd.conf /usr/lib/tmpfiles.d/sdp-pmd.conf \
     /usr/share/doc/{libsdp,sdp-pmd,sdp-tools}/{copyright,changelog.gz}; do
     [ -e "$1$file" ] || die "$file is not there"
@@ -174,8 +175,21 @@ asked "deb-systemd-invoke restart sdp-pmd.service"
 findings=$(in_root sdpstat doctor || true)  # there is no port mapper now
 [[ $findings == *"/etc/sdp/libsdp.conf: 1 rules"* ]] || die "the configuration is not read: $findings"
 
+step "host-wide use ends with the package"
+library=$(in_root dpkg -L libsdp | grep '/libsdp\.so$')
+echo "# ours" >"$root/etc/ld.so.preload"
+echo "$library" >>"$root/etc/ld.so.preload"
+said=$(in_root true 2>&1)
+[ -z "$said" ] || die "with the library in /etc/ld.so.preload a program says: $said"
+mkdir -p "$root/etc/systemd/system/nginx.service.d"
+printf '[Service]\nEnvironment=LD_PRELOAD=%s\n' "$library" >"$root/etc/systemd/system/nginx.service.d/x.conf"
+
 step "remove and purge leave nothing"
-in_root dpkg -r sdp-tools sdp-pmd libsdp
+said=$(in_root dpkg -r sdp-tools sdp-pmd libsdp 2>&1) || die "remove: $said"
+[[ $said == *"taking libsdp.so out of /etc/ld.so.preload"* ]] || die "remove did not say what it takes: $said"
+[[ $said == *"still named by: /etc/systemd/system/nginx.service.d/x.conf"* ]] || die "remove: $said"
+[ "$(cat "$root/etc/ld.so.preload")" = "# ours" ] || die "ld.so.preload: $(cat "$root/etc/ld.so.preload")"
+rm -r "$root/etc/ld.so.preload" "$root/etc/systemd/system/nginx.service.d"
 asked "deb-systemd-invoke stop sdp-pmd.service"
 [ -e "$root/etc/sdp/libsdp.conf" ] || die "remove took the configuration"
 in_root dpkg -P sdp-tools sdp-pmd libsdp

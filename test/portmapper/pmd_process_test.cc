@@ -127,6 +127,7 @@ TEST_CASE("a taken UDP port is explained", "[pmd]") {
   PmdProcess second({"--listen", running.listen_address().ToString(), "--socket", directory.Path("b.sock")});
   CHECK(second.AwaitExit() == 1);
   CHECK(Contains(second.Log(), "UDP port " + std::to_string(running.listen_address().port) + " is taken"));
+  CHECK(Contains(second.Log(), "by process " + std::to_string(running.pid()) + " (sdp-pmd) of user "));
   CHECK(Contains(second.Log(), "--listen"));
   CHECK_FALSE(Exists(directory.Path("b.sock")));
 }

@@ -40,6 +40,11 @@ TEST_CASE("Every variable has its effect") {
                               {"SDP_PMD_SOCKET", "/tmp/y"},
                               {"SDP_PM_TIMEOUT_MS", "25"},
                               {"SDP_PM_NEGATIVE_S", "0"},
+                              {"SDP_PM_REDIRECT", "1"},
+                              {"SDP_ANY_PRIVILEGED_PORT", "1"},
+                              {"SDP_PORTS", "45000-45099"},
+                              {"SDP_PORT_OFFSET", "20000"},
+                              {"SDP_CONNECT_BUDGET_MS", "70"},
                               {"SDP_HANDSHAKE_TIMEOUT_MS", "1500"},
                               {"SDP_MPA_CRC", "1"},
                               {"SDP_MPA_MARKERS", "1"},
@@ -59,6 +64,13 @@ TEST_CASE("Every variable has its effect") {
   CHECK(config.log_level == LogLevel::kDebug);
   CHECK(config.log_file == "/tmp/x");
   CHECK(config.pm_port == 4000);
+  CHECK(config.pm_redirect);
+  CHECK(config.any_privileged_port);
+  REQUIRE(config.sdp_ports);
+  CHECK(config.sdp_ports->first == 45000);
+  CHECK(config.sdp_ports->last == 45099);
+  CHECK(config.sdp_port_offset == 20000);
+  CHECK(config.connect_budget == std::chrono::milliseconds(70));
   CHECK(config.pm_server == pm::ParseEndpoint("10.0.0.1:4000"));
   CHECK(config.pmd_socket == "/tmp/y");
   CHECK(config.pm_timeout == std::chrono::milliseconds(25));
@@ -135,6 +147,21 @@ TEST_CASE("The environment stands above the file") {
   CHECK(config.mode == Mode::kSdp);
   CHECK_FALSE(config.mode_is_forced);
   CHECK(ReadBoth({{"SDP_MODE", "both"}}, "set mode sdp\n", &problems).mode_is_forced);
+}
+
+TEST_CASE("Ports are a range or one, and the prefix of a variable's name may stay") {
+  std::vector<std::string> problems;
+  const auto ports = [&](const char* text) { return ReadBoth({}, text, &problems).sdp_ports; };
+  REQUIRE(ports("set sdp-ports 45000-45099\n"));
+  CHECK(ports("set ports 45000\n")->last == 45000);
+  CHECK(problems.empty());
+  for (const char* text : {"set ports 0\n", "set ports 9-8\n", "set ports 1-65536\n", "set ports 1-\n",
+                           "set ports -9\n", "set ports 1-2-3\n"}) {
+    INFO(text);
+    problems.clear();
+    CHECK_FALSE(ports(text));
+    CHECK(problems.size() == 1);
+  }
 }
 
 TEST_CASE("A setting that cannot be used is reported where it stands") {

@@ -97,12 +97,12 @@ class TestWorld(World):
         return self.run([sys.executable, PEER, *arguments], **options)
 
 
-def tell_if_failed(test):
+def tell_if_failed(test, world=None):
     """What the programs of its world said, where the test has failed by now. (While it is torn down,
     unittest's own "success" is of that.)"""
     result = test._outcome.result
     if any(getattr(case, "test_case", case) is test for case, _ in result.failures + result.errors):
-        print(test.world.logs(), file=sys.stderr)
+        print((world or test.world).logs(), file=sys.stderr)
 
 
 class ProgramTest(unittest.TestCase):

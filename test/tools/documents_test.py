@@ -57,7 +57,7 @@ def all_options(program):
 def settings():
     """As the programs' own list has them: private-buffers, ..."""
     text = run("sdp-run", "--help").stdout.split("Settings")[1]
-    return set(re.findall(r"^  --([a-z0-9-]+) TEXT", text, re.M)) - {"set"}
+    return set(re.findall(r"^  --([a-z0-9-]+) VALUE", text, re.M))
 
 
 class Documents(unittest.TestCase):

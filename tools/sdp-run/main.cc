@@ -14,6 +14,7 @@
 #include "tools/sdp-run/explain.h"
 #include "tools/sdp-run/library.h"
 #include "tools/sdp-run/program_check.h"
+#include "tools/sdp-run/service.h"
 #include "tools/sdp-run/supervise.h"
 
 namespace {
@@ -39,6 +40,12 @@ constexpr Knob kKnobs[] = {
     {"pm-timeout-ms", "how long a silent port mapper may delay a first connect (300)"},
     {"pm-negative-s", "for how long a host without a port mapper is not asked again (60)"},
     {"pmd-socket", "where servers register"},
+    {"pm-redirect", "1: a target's port mapper may name another host"},
+    {"any-privileged-port", "1: a target's port below 1024 may have any SDP port"},
+    {"ports", "FIRST-LAST: SDP listeners take their ports from there (any)"},
+    {"port-offset", "the SDP port is the conventional one plus this"},
+    {"connect-budget-ms",
+     "how long an SDP port may be silent before TCP is tried, too (three round trips, 50 to 300)"},
     {"handshake-timeout-ms", "for the start-up of a connection (10000)"},
     {"mpa-crc", "1: ask for CRC32c on every FPDU"},
     {"mpa-markers", "1: ask the peer for MPA markers"},
@@ -49,7 +56,8 @@ constexpr Knob kKnobs[] = {
     {"send-buffer", "bytes taken from the program at most while credit is missing (262144)"},
     {"bcopy-threshold", "larger blocking writes and reads may go by Zcopy, in bytes (chosen by the clock)"},
     {"cq-poll-us",
-     "how long to look at a kernel RNIC's completion queue before a sleep, at most, in microseconds (50)"},
+     "how long to look at a kernel RNIC's completion queue before a sleep, at most, in microseconds "
+     "(about what a sleep costs, 50 to 500)"},
     {"link", "links of the embedded RNIC: auto (shared memory within the host), local, tcp"},
     {"io-uring", "may a program that may have SDP sockets use io_uring: deny, allow"},
     {"force", "chosen, or for measurements: bcopy, read, write, transaction"},
@@ -57,7 +65,7 @@ constexpr Knob kKnobs[] = {
 constexpr size_t kKnobCount = sizeof kKnobs / sizeof *kKnobs;
 
 struct Options {
-  std::string library, config, explain;
+  std::string library, config, explain, enable, disable, root;
   std::string values[kKnobCount];
   std::vector<std::string> set;
   bool require = false;
@@ -72,16 +80,24 @@ void Declare(CLI::App& app, Options& options) {
       ->check(CLI::ExistingFile);
   for (size_t i = 0; i < kKnobCount; ++i) {
     app.add_option(std::string("--") + kKnobs[i].name, options.values[i], kKnobs[i].help)
+        ->type_name("VALUE")
         ->group("Settings (SDP_... in the environment)");
   }
-  app.add_option("--set", options.set, "NAME=VALUE: any setting of libsdp.conf(5); may be repeated")
+  app.add_option("--set", options.set, "any setting of libsdp.conf(5); may be repeated")
+      ->type_name("NAME=VALUE")
       ->take_all()
       ->allow_extra_args(false)
       ->group("Settings (SDP_... in the environment)");
   app.add_flag("--require", options.require, "SDP or an error, never TCP: --mode sdp");
   app.add_option("--explain", options.explain,
-                 "HOST:PORT: say which rule matches and what a connection would be, by trying it")
+                 "say which rule matches and what a connection would be, by trying it")
       ->type_name("HOST:PORT");
+  app.add_option("--enable", options.enable,
+                 "write a drop-in that names the library and the settings for this service")
+      ->type_name("SERVICE");
+  app.add_option("--disable", options.disable, "take that drop-in away")->type_name("SERVICE");
+  app.add_option("--root", options.root, "for --enable and --disable: the services of another root directory")
+      ->check(CLI::ExistingDirectory);
   app.add_flag("--pmd", options.private_pmd,
                "start a port mapper for as long as PROGRAM runs, unless one runs already");
   app.add_flag("--anyway", options.anyway, "run PROGRAM even if it cannot be preloaded");
@@ -163,11 +179,30 @@ bool WantsPrivateDaemon() {
   return false;
 }
 
+int ChangeService(const Options& options, const std::vector<sdp::preload::Setting>& settings,
+                  const std::string& library) {
+  if (!options.command.empty() || (!options.enable.empty() && !options.disable.empty()))
+    return Say(kOwnFailure, "--enable and --disable want one service, and no program");
+  const bool enables = !options.enable.empty();
+  sdp::run::ServiceRequest request{.unit = enables ? options.enable : options.disable,
+                                   .root = options.root,
+                                   .library = library,
+                                   .settings = {},
+                                   .anyway = options.anyway};
+  for (const sdp::preload::Setting& setting : settings)
+    request.settings.emplace_back(setting.variable, setting.value);
+  if (!options.config.empty()) request.settings.emplace_back("SDP_CONFIG", options.config);
+  const sdp::run::ServiceOutcome outcome =
+      enables ? sdp::run::EnableService(request) : sdp::run::DisableService(request);
+  return Say(outcome.done ? 0 : kOwnFailure, outcome.text);
+}
+
 int Run(const Options& options) {
   std::vector<sdp::preload::Setting> settings;
   if (std::string wrong = TakeSettings(options, &settings); !wrong.empty()) return Say(kOwnFailure, wrong);
   std::string library;
   if (std::string wrong = ChooseLibrary(options, &library); !wrong.empty()) return Say(kOwnFailure, wrong);
+  if (!options.enable.empty() || !options.disable.empty()) return ChangeService(options, settings, library);
   for (const sdp::preload::Setting& setting : settings)
     setenv(setting.variable.c_str(), setting.value.c_str(), 1);
   if (!options.config.empty()) setenv("SDP_CONFIG", options.config.c_str(), 1);
@@ -226,7 +261,7 @@ int main(int argc, char** argv) {
                                 (likely.empty() ? "" : "; did you mean " + likely + "?") +
                                 "; see sdp-run --help");
   }
-  if (options.command.empty() && options.explain.empty())
+  if (options.command.empty() && options.explain.empty() && options.enable.empty() && options.disable.empty())
     return Say(kOwnFailure, "which program? See sdp-run --help");
   return Run(options);
 }

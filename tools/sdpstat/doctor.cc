@@ -267,9 +267,35 @@ std::vector<Finding> ExamineConfig(const std::string& path, const std::string& t
   return out;
 }
 
+std::vector<Finding> ExaminePreloadFile(const std::string& text) {
+  std::vector<Finding> out;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    line.erase(std::min(line.find('#'), line.size()));
+    std::replace(line.begin(), line.end(), ':', ' ');
+    std::istringstream words(line);
+    for (std::string word; words >> word;) {
+      if (word.find("libsdp.so") == std::string::npos) continue;
+      std::error_code error;
+      if (word.find('/') == std::string::npos) {
+        out.push_back({Grade::kWarning, "ld.so.preload",
+                       "names " + word + " without its directory: setuid programs print an error",
+                       "Write the whole path into /etc/ld.so.preload."});
+      } else if (word.find('$') == std::string::npos && !fs::exists(word, error)) {
+        out.push_back({Grade::kFailure, "ld.so.preload", word + " is not there: every program complains",
+                       "Correct the path in /etc/ld.so.preload, or delete it."});
+      } else {
+        out.push_back({Grade::kFine, "ld.so.preload", "every program loads " + word, ""});
+      }
+    }
+  }
+  return out;
+}
+
 std::vector<Finding> Examine(const std::string& program) {
   const std::string library = run::FindLibrary();
   std::vector<Finding> out = {ExamineLibrary(library)};
+  Add(&out, ExaminePreloadFile(ReadFile("/etc/ld.so.preload")));
   Add(&out, ExamineConfigFile(program));
   Add(&out, ExamineDaemon());
   Add(&out, ExamineDevices());

@@ -27,6 +27,9 @@ int Doctor(const std::string& program);
 std::vector<Finding> ExamineConfig(const std::string& path, const std::string& text,
                                    const std::string& program);
 
+// For tests: of the text of /etc/ld.so.preload. Empty if it does not name the library.
+std::vector<Finding> ExaminePreloadFile(const std::string& text);
+
 }  // namespace sdp::sdpstat
 
 #endif  // SDP_TOOLS_SDPSTAT_DOCTOR_H_

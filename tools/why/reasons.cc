@@ -29,8 +29,15 @@ constexpr Reason kReasons[] = {
      "Wait for SDP_PM_NEGATIVE_S (60 s), or restart the client; the first failure has its own reason."},
     {"pm-unusable", "remote", "the port mapper named an address that cannot be used",
      "Look at the registrations of the peer's sdp-pmd."},
-    {"sdp-refused", "path", "the SDP address refused the connection, or did not answer",
+    {"pm-untrusted", "remote",
+     "the port mapper named another host, or for a port below 1024 an SDP port that any user can get",
+     "Start the server with the right to ports below 1024. If you trust all users of its host: "
+     "SDP_ANY_PRIVILEGED_PORT=1; if its port mapper may name other hosts: SDP_PM_REDIRECT=1."},
+    {"sdp-refused", "path", "the SDP address refused the connection",
      "Let the ephemeral TCP ports through the firewall between the hosts."},
+    {"sdp-silent", "path", "the SDP address does not answer, or did not when it was tried last",
+     "A firewall may drop the ephemeral TCP ports: open them, or reject instead of drop. The text beside it "
+     "says when SDP is tried again."},
     {"mpa-rejected", "remote", "the peer's RNIC rejected the connection",
      "Look at the server's log (SDP_LOG=info)."},
     {"mpa-failed", "path", "the iWARP start-up failed",

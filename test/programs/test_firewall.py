@@ -1,0 +1,209 @@
+"""A firewall that lets the port mapper's UDP port and the service's own port through, and not the SDP port:
+TCP is used, soon, and the server's program accepts each client once."""
+
+import re
+import subprocess
+import sys
+import textwrap
+import time
+
+import harness
+import two_hosts
+from sdp_world import SDPSTAT
+
+PORT = 6379
+# A dropped SYN is repeated by the kernel after a second. What is quicker has not waited for that.
+WITHOUT_WAITING = 0.9
+
+# Accepts, prints a line for each, and answers each with what it sends, until that ends.
+SERVER = textwrap.dedent(
+    f"""
+    import socket, sys, threading
+    def serve(connection):
+        with connection:
+            try:
+                while data := connection.recv(100):
+                    connection.sendall(data)
+            except OSError:
+                pass
+    listener = socket.create_server((sys.argv[1], {PORT}), backlog=200)
+    while True:
+        connection, _ = listener.accept()
+        print("accepted", flush=True)
+        threading.Thread(target=serve, args=(connection,), daemon=True).start()
+    """
+)
+
+# Connects as often as it is told, so many at once, and prints how many seconds each took.
+CLIENT = textwrap.dedent(
+    f"""
+    import concurrent.futures, socket, sys, time
+    host, count, at_once, timeout = sys.argv[1], *map(int, sys.argv[2:4]), float(sys.argv[4])
+    def connect(number):
+        begin = time.monotonic()
+        with socket.socket() as s:
+            if timeout:
+                s.settimeout(timeout)
+            s.connect((host, {PORT}))
+            took = time.monotonic() - begin
+            s.settimeout(None)
+            s.sendall(b"%d" % number)
+            assert s.recv(100) == b"%d" % number
+        return took
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        for took in pool.map(connect, range(count)):
+            print(took, flush=True)
+    if sys.stdin.read():
+        pass
+    """
+)
+
+
+class Firewall(two_hosts.TwoHostsTest):
+    def setUp(self):
+        super().setUp()
+        self.serving = self.server.start([sys.executable, "-c", SERVER, self.server.address])
+        self.server.wait_for_listener(PORT)
+
+    def connect(self, count=1, at_once=1, timeout=0, environment=None, stays=False):
+        """The seconds that each connect took, by one client; with `stays` also the client, which goes on."""
+        client = self.client.start(
+            [sys.executable, "-c", CLIENT, self.server.address, count, at_once, timeout],
+            environment=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        seconds = []
+        for _ in range(count):
+            line = client.popen.stdout.readline()
+            self.assertTrue(line, client.output())
+            seconds.append(float(line))
+        if stays:
+            return seconds, client
+        client.popen.stdin.close()
+        self.assertEqual(client.wait(), 0)
+        return seconds
+
+    def accepted(self):
+        return self.serving.output().count("accepted")
+
+    def why(self, process):
+        got = subprocess.run(
+            [SDPSTAT, "why", "--dir", self.client.stats_dir, str(process.pid)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return got.stdout + got.stderr
+
+    def over(self, host):
+        """(connects over SDP, reasons of those over TCP)."""
+        return host.connects(PORT)
+
+    def drop(self, what="drop"):
+        self.server.filter("udp dport 3935 accept", f"tcp dport {PORT} accept", f"tcp flags syn {what}")
+
+    def test_no_firewall(self):
+        self.connect(3)
+        self.assertEqual(self.over(self.client), (3, {}))
+        self.assertEqual(self.accepted(), 3)
+
+    def test_dropped(self):
+        self.drop()
+        seconds, client = self.connect(5, stays=True)
+        self.assertEqual(self.over(self.client), (0, {"sdp-silent": 5}))
+        self.assertLess(max(seconds), WITHOUT_WAITING)
+        self.assertGreater(seconds[0], 0.045)  # the budget
+        # The port is remembered: only the first connect waits for it.
+        self.assertLess(sorted(seconds[1:])[2], seconds[0])
+        self.assertEqual(self.accepted(), 5)
+        why = self.why(client)
+        self.assertIn("sdp-silent", why)
+        self.assertRegex(why, r"no answer within \d+ ms; SDP is tried again in 60 s")
+        self.assertRegex(why, r"did not answer \d s ago; SDP is tried again in \d+ s")
+
+    def test_dropped_and_not_blocking(self):
+        self.drop()
+        self.assertLess(max(self.connect(5, timeout=20)), WITHOUT_WAITING)
+        self.assertEqual(self.over(self.client), (0, {"sdp-silent": 5}))
+        self.assertEqual(self.accepted(), 5)
+
+    def test_dropped_and_many_at_once(self):
+        self.drop()
+        self.connect(50, at_once=50, timeout=20)
+        self.assertEqual(self.over(self.client), (0, {"sdp-silent": 50}))
+        self.assertEqual(self.accepted(), 50)
+
+    def test_dropped_and_a_budget_of_the_administrator(self):
+        self.drop()
+        (seconds,) = self.connect(environment={"SDP_CONNECT_BUDGET_MS": 400})
+        self.assertGreater(seconds, 0.395)
+        (seconds,) = self.connect(environment={"SDP_CONNECT_BUDGET_MS": 0})
+        self.assertLess(seconds, WITHOUT_WAITING)
+
+    def test_dropped_where_only_sdp_is_allowed(self):
+        self.drop()
+        client = self.client.start(
+            [sys.executable, "-c", CLIENT, self.server.address, 1, 1, 0],
+            environment={"SDP_MODE": "sdp", "SDP_HANDSHAKE_TIMEOUT_MS": 1500},
+            stdout=subprocess.PIPE,
+        )
+        self.assertEqual(client.wait(), 1)
+        self.assertEqual(self.accepted(), 0)
+
+    def test_rejected(self):
+        for what in "reject with tcp reset", "reject with icmpx host-unreachable", "reject":
+            with self.subTest(what):
+                self.drop(what)
+                before = self.accepted()
+                self.assertLess(max(self.connect(3)), WITHOUT_WAITING)
+                self.assertEqual(self.accepted(), before + 3)
+        sdp, reasons = self.over(self.client)
+        self.assertEqual(sdp, 0)
+        self.assertGreaterEqual(reasons["sdp-refused"], 3, reasons)
+        self.assertNotIn("sdp-silent", reasons)
+
+    def test_the_sdp_port_answers_sooner_than_tcp(self):
+        """The first SYN to it is lost, and the service's own port is dropped."""
+        self.server.filter(
+            "udp dport 3935 accept",
+            f"tcp dport {PORT} drop",
+            "tcp flags & (syn|ack) == syn numgen inc mod 1000000 == 0 drop",
+        )
+        (seconds,) = self.connect()
+        self.assertEqual(self.over(self.client), (1, {}))
+        self.assertLess(seconds, WITHOUT_WAITING)
+        self.assertEqual(self.accepted(), 1)
+
+    def test_a_lost_packet_is_no_silence(self):
+        """The first SYN to the SDP port is lost. The port answers in the race, so the next connect is SDP."""
+        self.server.filter("tcp flags & (syn|ack) == syn numgen inc mod 1000000 == 0 drop")
+        self.connect(2)
+        sdp, reasons = self.over(self.client)
+        self.assertEqual(sdp + reasons.total(), 2)
+        self.assertGreaterEqual(sdp, 1)
+        self.assertEqual(self.accepted(), 2)
+
+    def test_loss(self):
+        """30 percent of all packets in each direction. Every client is served once."""
+        for host in self.hosts:
+            host.filter("numgen random mod 100 < 30 drop")
+        count = 60
+        begin = time.monotonic()
+        self.connect(count, at_once=count, environment={"SDP_PM_NEGATIVE_S": 0})
+        took = time.monotonic() - begin
+        self.assertEqual(self.accepted(), count)
+        sdp, reasons = self.over(self.client)
+        self.assertEqual(sdp + reasons.total(), count)
+        print(f"{count} connects in {took:.1f} s: {sdp} SDP, {dict(reasons)}")
+
+    def test_a_server_that_is_not_there(self):
+        self.drop()
+        self.serving.stop()
+        client = self.client.start([sys.executable, "-c", CLIENT, self.server.address, 1, 1, 0])
+        self.assertEqual(client.wait(), 1)
+        self.assertRegex(client.output(), "ConnectionRefusedError")
+
+
+if __name__ == "__main__":
+    harness.main()
