@@ -224,7 +224,7 @@ void StreamSocket::StopSharing() {
 bool StreamSocket::OthersGoOn() {
   if (shared_ == nullptr || session_ == nullptr) return false;
   const SharedConnection::View view = shared_->Lock();
-  const bool needed = session_->read_here() || HasSleepers() ||
+  const bool needed = session_->read_here() ||
                       (view == SharedConnection::View::kCurrent && (responsible_ || shared_->Keeps()));
   if (!needed && shared_->HasOthers(/*sure=*/true)) return true;
   shared_->Unlock();
