@@ -175,14 +175,16 @@ class StreamSocket final : public Socket {
   // False: locked for this fork already. Only the forking thread calls these.
   bool LockForFork();
   void UnlockAfterFork();
+  // Before the lock is taken for a fork, or to give the connection away: threads leave the link's read, and
+  // wait by poll until UnlockAfterFork(). One that cannot be reached keeps the connection until it wakes.
+  void EndLinkRead(Time deadline);
   // With the lock held, before fork: an SDP connection is the child's, too.
   [[nodiscard]] bool shareable() const {
     return state_ == State::kSdp && session_ != nullptr && !foreign_ && session_->portable();
   }
   void ShareWithChild();
   // Before that: memory that the peer knows of keeps the connection to this process. It is asked back
-  // (SDP 9.5.4, 9.5.5). A receive buffer's return is waited for, but where a thread sleeps in the link's
-  // read, which takes the peer's answer; of a send buffer there is a copy.
+  // (SDP 9.5.4, 9.5.5). A receive buffer's return is waited for; of a send buffer there is a copy.
   void SettleLoans(Time deadline);
   // In the child of a fork, lock held: what was not shared is the parent's.
   void DisownAfterFork();
@@ -419,11 +421,6 @@ class StreamSocket final : public Socket {
   [[nodiscard]] int LinkFd() const {
     return linger_fd_ >= 0 || descriptors_.empty() ? linger_fd_ : descriptors_.front();
   }
-  // A thread of this process that sleeps in the link's read does not keep the others from the connection,
-  // only from reading.
-  void MindReader();
-  // What it brings goes to the newest state.
-  verbs::ReadStatus TakeBrought(Lock& lock);
   // This process alone holds the connection from here on, with all its state; it holds it no longer.
   void StopSharing();
   void DropShared();
@@ -618,6 +615,7 @@ class StreamSocket final : public Socket {
   bool connect_failed_ = false;
   bool error_outlived_ = false;  // pending_error_ is that of a connection which AF_UNSPEC has ended
   bool locked_for_fork_ = false;
+  bool reads_by_poll_ = false;                // since EndLinkRead()
   bool foreign_ = false;                      // inherited by fork and not shared: the parent's connection
   std::unique_ptr<SharedConnection> shared_;  // while other processes hold the connection, too
   UrgentMark urgent_mark_;

@@ -23,7 +23,9 @@ void StreamSocket::InCall::Leave() {
   if (socket == nullptr) return;
   Lock again;  // a thread that is cancelled in the link's read has not got it back
   if (!lock_->owns_lock()) again = Lock(socket->mutex_);
-  if (--socket->calls_inside_ > 0 || !socket->kept_for_calls_) return;
+  // None is counted in the child of a fork that a handler has made in the middle of this call.
+  if (socket->calls_inside_ > 0) --socket->calls_inside_;
+  if (socket->calls_inside_ > 0 || !socket->kept_for_calls_) return;
   const int error = errno;
   socket->EndForCalls(again.owns_lock() ? again : *lock_);
   errno = error;
@@ -32,9 +34,7 @@ void StreamSocket::InCall::Leave() {
 // A thread that a handler took out of its call by a jump does not come back; and the handler's own thread
 // would ask the kernel for the number again, which is no more.
 bool StreamSocket::KeepForCalls(int fd) {
-  if (calls_inside_ == 0 || state_ != State::kSdp || shared_ != nullptr || foreign() ||
-      session_->link_ended())
-    return false;
+  if (calls_inside_ == 0 || state_ != State::kSdp || foreign() || session_->link_ended()) return false;
   if (jumps_before_ != Jumps::Total() || Confined() || Critical::MayBeInHandler()) return false;
   const int hidden = HiddenFds::Duplicate(fd);
   if (hidden < 0) return false;

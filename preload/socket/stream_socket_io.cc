@@ -498,7 +498,8 @@ ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags,
 
 // 0: look again. Else EINTR, or EAGAIN when the receive time-out has passed.
 int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::SleeperMemory memory) {
-  if (options_.receive_timeout() == Duration::zero() && shared_ == nullptr && session_->may_sleep_in_read()) {
+  if (options_.receive_timeout() == Duration::zero() && shared_ == nullptr && !reads_by_poll_ &&
+      session_->may_sleep_in_read()) {
     // The link's own read restarts after a signal handler exactly when TCP's would (SA_RESTART).
     (void)urgent_mark_.TakeRaised();
     lock.release();
@@ -510,7 +511,7 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
       StreamSocket* socket;
       bool cancelled = true;
       ~Sleeping() {
-        socket->reader_.Clear();
+        if (!socket->session_->being_read()) socket->reader_.Clear();
         LinkRead::Over();
         if (!cancelled) return;
         if (socket->shared_ != nullptr) socket->EnterShared();  // the others may read
@@ -528,8 +529,6 @@ int StreamSocket::SleepForData(Lock& lock, int fd, Time* deadline, verbs::Sleepe
     own.release();
     lock = Lock(mutex_, std::adopt_lock);
     if (shared_ != nullptr) mutex_.Enter();  // a fork came meanwhile
-    // Once the process has begun to end the connection is the others': they see that something is missing.
-    if (status == verbs::ReadStatus::kDiverted && !foreign_) status = TakeBrought(lock);
     if (state_ == State::kSdp) AfterProgress(/*publish=*/session_->engine().readable_bytes() == 0);
     board_.WakeAll();  // another reader has to take over the link
     LetGoOn();

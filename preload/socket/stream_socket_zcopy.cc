@@ -103,7 +103,7 @@ void StreamSocket::SettleLoans(Time deadline) {
   if (!shareable() || shared_ != nullptr || !lending_.offered()) return;
   // A receive may sleep for as long as the peer waits for what the child is to say, and a send for as long as
   // it waits for what the child is to take. They go on without the loan, with what has come, or gone, by
-  // then; a thread that sleeps for it in the link's read is woken by the peer's answer.
+  // then.
   WithdrawLoans();
   session_->Pump();
   AfterProgress();
@@ -160,7 +160,7 @@ void StreamSocket::FinishLoan(Lock& lock, int fd, Loan* loan) {
 }
 
 void StreamSocket::MendJump(Lock& lock, int fd, const void* frame) {
-  if (session_->read_here() && reader_.JumpedOver(frame)) {
+  if (session_->being_read() && reader_.JumpedOver(frame)) {
     reader_.Clear();
     session_->AbandonReading();
   }
