@@ -249,9 +249,6 @@ class StreamSocket final : public Socket {
   void AfterProgress(bool publish = true);
   // Takes what has come, if the connection is this process's to read.
   void Look();
-  // In CLOSE_WAIT, when the peer has gone: TCP takes what is sent, and the reset that answers it is the next
-  // call's error.
-  ssize_t SendToNobody(size_t bytes);
   // The same, until nothing more has come: a reset stands behind the bytes that were ahead of it, and TCP
   // knows of it before those are read.
   void LookToTheEnd();
@@ -346,9 +343,35 @@ class StreamSocket final : public Socket {
   // call that may sleep, or that takes from the link.
   void MendJump(Lock& lock, int fd, const void* frame);
 
-  // stream_socket_io.cc
-  // `memory`: whose is lent to be filled.
-  int SleepForData(Lock& lock, int fd, Time* deadline, verbs::SleeperMemory memory);
+  class Call;  // call.h
+  // What a part of Send or Receive leaves to do. kGoOn: the next part. kAgain: all from the beginning. kDone:
+  // nothing, the call returns what it has moved. kOver: the call ends, see Call::Ended(). kFailed: with
+  // errno, nothing was moved.
+  enum class Step : uint8_t { kGoOn, kAgain, kDone, kOver, kFailed };
+  // Nothing more can be sent, for ever or for the error that is to be reported first.
+  [[nodiscard]] bool CannotSend() const { return pending_error_ != 0 || !engine().can_send(); }
+
+  // stream_socket_send.cc
+  struct Sending;
+  void LookAheadOfSend(size_t total);
+  [[nodiscard]] bool MayCork(const Call& call, const Sending& send, int flags) const;
+  std::optional<ssize_t> EndOfSend(Call& call, const Sending& send);
+  std::optional<ssize_t> EndOfLink(Call& call, const Sending& send);
+  Step SendByLoan(Call& call, Sending* send);
+  Step SendByCopy(Sending* send);
+  Step AwaitRoom(Call& call, Sending* send);
+  // In CLOSE_WAIT, when the peer has gone: TCP takes what is sent, and the reset that answers it is the next
+  // call's error.
+  ssize_t SendToNobody(size_t bytes);
+
+  // stream_socket_receive.cc
+  struct Receiving;
+  ssize_t ReceiveNothing(int fd, int flags, int* out_flags);
+  Step TakeReadable(Receiving* run);
+  Step ReceiveByLoan(Call& call, Receiving* run);
+  Step LookForMore(Receiving* run);
+  Step EndOfReceive(Call& call, Receiving* run);
+  Step AwaitData(Call& call, Receiving* run);
   // A reader's sleep is over, and the socket was closed meanwhile: RunLinger has waited for that.
   void LetGoOn();
 
@@ -467,20 +490,19 @@ class StreamSocket final : public Socket {
   // stream_socket_zcopy.cc. SendLent and ReceiveLent return the bytes moved from or into the beginning of the
   // memory. Less than all with no error: the rest is to be copied. Nothing (ReceiveLent): the memory could
   // not be lent. `error` as of WaitForChange.
-  size_t SendLent(Lock& lock, int fd, Bytes data, Time deadline, Signals signals, int* error);
-  std::optional<size_t> ReceiveLent(Lock& lock, int fd, MutableBytes room, bool advertise, Time* deadline,
-                                    int* error);
+  size_t SendLent(Call& call, Bytes data, int* error);
+  std::optional<size_t> ReceiveLent(Call& call, MutableBytes room, bool advertise, int* error);
   // Should a receive of `room` bytes lend its memory before anything is there? Asked once a receive.
   bool LendsAhead(size_t room);
   // Before a large write: has the peer's reader lent its memory meanwhile, or does it in a moment?
-  void LookForSinkAvail(Lock& lock, int fd, size_t size);
+  void LookForSinkAvail(Call& call, size_t size);
   // The connection, as the policy has to know it.
   [[nodiscard]] TransferPolicy::Connection traffic() const;
   void ResetPolicy() { policy_.Reset(session_->engine(), traffic()); }
   class WhileLent;
   // While memory is lent to be read: until it has been, the call is interrupted or late, or no reader comes.
   // Returns 0, EINTR or EAGAIN.
-  int AwaitReader(Lock& lock, int fd, size_t size, Time deadline, Signals signals);
+  int AwaitReader(Call& call, size_t size);
   int WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals,
                   Time solicited_until = Time{});
   // Nothing is waited for on this connection but that the memory comes back which a sender has lent, and
@@ -524,19 +546,6 @@ class StreamSocket final : public Socket {
   static void FinishStart(Session& session, int fd);
 
   // stream_socket_in_call.cc
-  // A thread in Send or Receive. Behind the call's `lock`; gone before that is let go of.
-  class InCall {
-   public:
-    InCall(StreamSocket* socket, Lock* lock);
-    ~InCall() { Leave(); }
-    InCall(const InCall&) = delete;
-    InCall& operator=(const InCall&) = delete;
-    void Leave();
-
-   private:
-    StreamSocket* socket_;
-    Lock* const lock_;
-  };
   // The last number is about to be closed: threads that sleep in calls have the connection until they return.
   // False: there are none.
   bool KeepForCalls(int fd);
