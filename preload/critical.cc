@@ -185,12 +185,6 @@ void Critical::Handle(int number, siginfo_t* info, void* context) {
   RemoveErrors(&interrupted->uc_sigmask);
 }
 
-#ifdef __x86_64__
-constexpr bool kEndsCalls = true;
-#else
-constexpr bool kEndsCalls = false;  // SA_RESTART would begin the call again
-#endif
-
 // The program counter of a call that the kernel will restart is before the call's instruction. The call's
 // number is where its result would be.
 void Critical::EndInterrupted([[maybe_unused]] void* context) {

@@ -41,9 +41,12 @@ class Critical {
     if (late_ != nullptr && depth_ == 0) [[unlikely]]
       RunRest();
   }
-  // Call in the child of a fork that a handler made. The interrupted system call on `fd` would take the
-  // parent's data, so the kernel is not to restart it, whatever SA_RESTART says.
-  static void BreakOff(int fd) { broken_off_ = fd; }
+  // Call before a fork in a handler: the kernel is not to restart the interrupted system call on `fd`,
+  // whatever SA_RESTART says. Returns false if it restarts the call nevertheless.
+  static bool BreakOff(int fd) {
+    broken_off_ = fd;
+    return kEndsCalls;
+  }
   // Call before such a system call, since a delayed handler may have run before the call began. Returns true
   // if the call is not to begin.
   static bool BreaksOff(int fd) {
@@ -90,6 +93,11 @@ class Critical {
  private:
   struct Late;
 
+#ifdef __x86_64__
+  static constexpr bool kEndsCalls = true;
+#else
+  static constexpr bool kEndsCalls = false;  // SA_RESTART would begin the call again
+#endif
   static constexpr int kNothingBrokenOff = -1, kHasBrokenOff = -2;
 
   static void Handle(int number, siginfo_t* info, void* context);

@@ -55,22 +55,6 @@ std::byte* MapPlainMemory(const SystemCalls& calls, void* address) {
   return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
 }
 
-// Writes the words. A sequence left odd, by a copy of the slot to a new file during a publish, is repaired by
-// the next publish.
-void StoreWords(Slot* slot, const void* words, size_t count) {
-  uint64_t sequence = slot->sequence.load(std::memory_order_relaxed);
-  uint64_t writing = (sequence + 1) | 1;
-  slot->sequence.store(writing, std::memory_order_relaxed);
-  const char* at = static_cast<const char*>(words);
-  for (size_t i = 0; i < count; ++i) {
-    uint64_t word;
-    memcpy(&word, at + i * sizeof word, sizeof word);
-    // Release: a reader that sees this word also sees the odd sequence.
-    slot->words[i].store(word, std::memory_order_release);
-  }
-  slot->sequence.store(writing + 1, std::memory_order_release);
-}
-
 // Only for the slot's writer, which needs no sequence.
 void LoadRecord(const Slot* slot, ConnectionRecord* out) {
   uint64_t words[kRecordWords];
@@ -119,11 +103,10 @@ Slot* StatsSegment::AcquireSlot(const ConnectionRecord& record) {
 }
 
 void StatsSegment::Publish(Slot* slot, const ConnectionRecord& record) {
-  if (slot != nullptr) StoreWords(slot, &record, kRecordWords);
-}
-
-void StatsSegment::Publish(Slot* slot, const Counters& counters) {
-  if (slot != nullptr) StoreWords(slot, &counters, kCounterWords);
+  if (slot == nullptr) return;
+  const uint64_t writing = BeginWriting(slot);
+  for (size_t i = 0; i < kRecordWords; ++i) StoreWord(slot, &record, i);
+  slot->sequence.store(writing + 1, std::memory_order_release);
 }
 
 Counters StatsSegment::LastPublished(const Slot* slot) {

@@ -21,9 +21,11 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "preload/stats_calls.h"
@@ -48,7 +50,13 @@ class StatsSegment {
   Slot* AcquireSlot(const ConnectionRecord& record);
   // Publishes the whole record, or only its counters, which change with the data (about 40 stores).
   static void Publish(Slot* slot, const ConnectionRecord& record);
-  static void Publish(Slot* slot, const Counters& counters);
+  // Inline, so that a caller that makes the counters stores them where they go.
+  static void Publish(Slot* slot, const Counters& counters) {
+    if (slot == nullptr) return;
+    const uint64_t writing = BeginWriting(slot);
+    StoreEach(slot, counters, std::make_index_sequence<kCounterWords>());
+    slot->sequence.store(writing + 1, std::memory_order_release);
+  }
   // Returns what was last published, for the slot's writer.
   static Counters LastPublished(const Slot* slot);
   // Adds the slot's counters to the totals and frees the slot; publish the final record first. A connection
@@ -84,6 +92,23 @@ class StatsSegment {
   [[nodiscard]] const std::string& path() const { return path_; }  // empty: no file at present
 
  private:
+  // Returns the odd sequence of a slot that is being written. A sequence left odd, by a copy of the slot to a
+  // new file during a publish, is repaired by the next publish.
+  static uint64_t BeginWriting(Slot* slot) {
+    const uint64_t writing = (slot->sequence.load(std::memory_order_relaxed) + 1) | 1;
+    slot->sequence.store(writing, std::memory_order_relaxed);
+    return writing;
+  }
+  // Release: a reader that sees this word also sees the odd sequence.
+  static void StoreWord(Slot* slot, const void* words, size_t i) {
+    uint64_t word;
+    std::memcpy(&word, static_cast<const char*>(words) + i * sizeof word, sizeof word);
+    slot->words[i].store(word, std::memory_order_release);
+  }
+  template <size_t... I>
+  static void StoreEach(Slot* slot, const Counters& counters, std::index_sequence<I...> /*words*/) {
+    (StoreWord(slot, &counters, I), ...);
+  }
   explicit StatsSegment(const SystemCalls& calls) : calls_(calls), ring_(calls) {}
   // Tries the wanted directory. Then, or if there is none, tries the effective user's default directories.
   bool CreateSomewhere(std::string* error);

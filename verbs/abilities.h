@@ -98,17 +98,6 @@ class Portable {
   // to another process before using it.
   virtual void ReadLittle(bool little) = 0;
 
-  // Call this while a thread sleeps in ReadLinkBlocking() here and the state frozen during that sleep
-  // continues elsewhere. The other queue pair reads nothing before this thread is back. ReadLinkBlocking()
-  // then returns kDiverted with what it has read. After this call no other function may be called here.
-  virtual void DivertReader() = 0;
-  // Called on the queue pair whose reader sleeps. Returns true if the reader has left the link's read,
-  // perhaps with data, and waits for the lock.
-  [[nodiscard]] virtual bool reader_is_back() const = 0;
-  // Called on the queue pair that continues. Reads what the thread has brought to `diverted`, even if the
-  // state has changed since.
-  virtual ReadStatus TakeBrought(Portable& diverted) = 0;
-
  protected:
   ~Portable() = default;
 };

@@ -147,7 +147,6 @@ enum class ReadStatus : uint8_t {
   kWouldBlock,   // nothing is there (or, blocking, the link's receive time-out passed)
   kInterrupted,  // blocking only: a signal handler ran
   kEnded,        // the stream has ended; poll the remaining completions, then see cause()
-  kDiverted,     // blocking only: what came in is for another QueuePair's TakeBrought()
 };
 
 struct QpCounters {

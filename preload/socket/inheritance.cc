@@ -264,6 +264,7 @@ void LockSockets() {
 
 int SealSockets(Heirloom which, Giver giver) {
   AwaitConnects();
+  EndLinkReads(which);
   LockSockets();
   return Seal(Heirlooms(which), giver, Receiver::kAnybody, {});
 }

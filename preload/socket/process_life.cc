@@ -166,8 +166,17 @@ void AwaitConnects() {
   ForEachSocket([](StreamSocket* socket) { socket->NoteWaitedForConnect(); });
 }
 
+void EndLinkReads(Heirloom which) {
+  const Time patience = Now() + kPatienceForPeers;
+  ForEachNumber([which, patience](int fd, StreamSocket* socket) {
+    const bool passed = which == Heirloom::kAll || (real.fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0;
+    if (passed) IfThereIsMemory([&] { socket->EndLinkRead(patience); });
+  });
+}
+
 void PrepareFork() {
   AwaitConnects();
+  EndLinkReads(Heirloom::kAll);
   Background::RestForFork();
   readiness_at_fork.lock_table();
   AllSockets::Lock();

@@ -39,7 +39,7 @@ class Report {
   void Publish(const Session& session, const Names& names) {
     if (slot_ == nullptr) return;
     if (Sizes(session) != published_sizes_) return PublishAll(session, names);
-    stats::StatsSegment::Publish(slot_, CountConnection(session));
+    PublishCounters(slot_, session);
   }
   void PublishAll(const Session& session, const Names& names);
   // For a listener: once `registered`, publishes that a port mapper knows it.

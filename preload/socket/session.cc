@@ -268,15 +268,9 @@ bool Session::PollAvailable() {
 }
 
 void Session::AbandonReading() {
-  being_read_ = false;
+  read_ = 0;
   changed_ = true;
-  if (diverted_ == nullptr) {
-    if (queue_pair_->sleepable() != nullptr) queue_pair_->sleepable()->AbandonReading();
-    return;
-  }
-  // A jump within a handler may look like one out of the sleep (entry_points_jump.cc). The thread may still
-  // come back to its read.
-  abandoned_.push_back(std::move(diverted_));
+  if (queue_pair_->sleepable() != nullptr) queue_pair_->sleepable()->AbandonReading();
 }
 
 void Session::NudgeReader() {
@@ -296,22 +290,25 @@ bool Session::may_sleep_in_read() const {
 ReadStatus Session::ReadSleeping(verbs::CallerLock& lock, verbs::SleeperMemory memory) {
   struct Reading {
     Session* session;
-    ReadStatus status = ReadStatus::kWouldBlock;
+    const uint32_t number;
     // Also when the thread is cancelled in its sleep; it holds the lock again by then.
     ~Reading() {
-      if (status == ReadStatus::kDiverted) return;
-      session->being_read_ = false;
-      session->diverted_.reset();
+      if (session->read_ == number) session->read_ = 0;
     }
   };
+  const std::shared_ptr<verbs::QueuePair> read = queue_pair_;
   ReadStatus status;
   {
-    being_read_ = changed_ = true;
-    Reading reading{.session = this};
-    status = reading.status = queue_pair_->sleepable()->ReadLinkBlocking(lock, memory);
+    reads_ = std::max(reads_ + 1, uint32_t{1});
+    changed_ = true;
+    const Reading reading{.session = this, .number = read_ = reads_};
+    status = read->sleepable()->ReadLinkBlocking(lock, memory);
   }
-  if (status == ReadStatus::kDiverted) return status;
-  return FinishSleep(status);
+  if (queue_pair_ != read) {
+    if (status == ReadStatus::kProgress) Abort();  // a part of the stream is lost
+    return ReadStatus::kInterrupted;
+  }
+  return status == ReadStatus::kInterrupted ? status : FinishSleep(status);
 }
 
 bool Session::ReadLately() const { return read_at_ == CoarseNow(); }
@@ -324,30 +321,11 @@ ReadStatus Session::FinishSleep(ReadStatus status) {
   return status;
 }
 
-bool Session::DivertReader(int fd) {
-  if (diverted_ != nullptr) return true;
-  if (!divertible()) return false;
-  const std::vector<std::byte> frozen = Freeze();
-  auto reader = std::move(queue_pair_);
-  if (!Thaw(frozen, fd)) {
-    queue_pair_ = std::move(reader);
-    return false;
-  }
-  reader->portable()->DivertReader();
-  diverted_ = std::move(reader);
+bool Session::LeaveReader(int fd) {
+  if (!at_rest() || !Thaw(Freeze(), fd)) return false;
+  read_ = 0;
   changed_ = true;
   return true;
-}
-
-ReadStatus Session::TakeBrought() {
-  // The reader was abandoned. Or this is the child of a fork in a handler that interrupted the sleep, and the
-  // reader is the parent's.
-  if (diverted_ == nullptr) return ReadStatus::kInterrupted;
-  changed_ = true;
-  const ReadStatus status = queue_pair_->portable()->TakeBrought(*diverted_->portable());
-  being_read_ = false;
-  diverted_.reset();
-  return FinishSleep(status);
 }
 
 Address Session::LocalName() const {
@@ -374,7 +352,7 @@ void Session::ReadLittle(bool little) {
 short Session::watch_events() const {
   if (link_ended_) return 0;
   if (between_links()) return move_->events();
-  const short in = full() || read_elsewhere_ ? 0 : POLLIN;
+  const short in = full() ? 0 : POLLIN;
   return queue_pair_->interest().write ? static_cast<short>(in | POLLOUT) : in;
 }
 

@@ -89,23 +89,11 @@ class Session {
   void NudgeReader();
   // A jump tore that thread out of its sleep, and it has read nothing.
   void AbandonReading();
-  // Returns true if a thread sleeps in ReadSleeping, or one of another process did before the processes
-  // shared the connection. Then no other thread may read.
-  [[nodiscard]] bool being_read() const { return being_read_ || read_elsewhere_; }
-  // Returns true if the thread belongs to this process.
-  [[nodiscard]] bool read_here() const { return being_read_; }
-  // Sets whether a thread of another process reads. Returns true if that is a change.
-  bool SetReadElsewhere(bool read) { return std::exchange(read_elsewhere_, read) != read; }
-  // Lets the session be frozen and continue while the thread sleeps. ReadSleeping then returns kDiverted.
-  // TakeBrought() takes what the thread has brought, on the newest state. Until then read_here() holds.
-  // Returns false if not possible now. `fd`: the link.
-  bool DivertReader(int fd);
-  [[nodiscard]] bool divertible() const { return being_read_ && diverted_ == nullptr && at_rest(); }
-  // Returns true if the diverted thread may have brought something already.
-  [[nodiscard]] bool reader_is_back() const {
-    return diverted_ != nullptr && diverted_->portable()->reader_is_back();
-  }
-  verbs::ReadStatus TakeBrought();
+  // The thread in ReadSleeping is the calling one, in a signal handler, and its read returns nothing. The
+  // session continues without it, on the link `fd`. Returns false if the session cannot be frozen now.
+  bool LeaveReader(int fd);
+  // Returns true if a thread sleeps in ReadSleeping. Then no other thread may read.
+  [[nodiscard]] bool being_read() const { return read_ != 0; }
 
   // The messages of the connection, recorded from the handshake on.
   stats::MessageRecorder& recorder() { return recorder_; }
@@ -133,7 +121,7 @@ class Session {
   // --- moving to another process, or between those that share the connection
   // False: the connection stays with its process. In a child of fork the session must not be destroyed.
   [[nodiscard]] bool portable() const { return queue_pair_->portable() != nullptr; }
-  [[nodiscard]] bool freezable() const { return (!being_read_ || diverted_ != nullptr) && at_rest(); }
+  [[nodiscard]] bool freezable() const { return !being_read() && at_rest(); }
   // Needs freezable().
   [[nodiscard]] std::vector<std::byte> Freeze() const;
   // Appends the frozen state to `ar`, which refers to the data until the session's next call.
@@ -167,10 +155,7 @@ class Session {
   }
   // In the child of a fork: the thread that slept in ReadSleeping is not here, unless it forked, in a
   // handler.
-  void ForgetReader() {
-    being_read_ = false;
-    (void)diverted_.release();
-  }
+  void ForgetReader() { read_ = 0; }
 
   // --- Socket Duplication (SDP 13), at the peer's request. session_move.cc
   // Returns true if the session is to leave its link, has none, or the new link is not set up yet. Reads and
@@ -251,14 +236,12 @@ class Session {
   void FailMove(verbs::LinkCause cause);
 
   std::unique_ptr<engine::Engine> engine_;
-  std::unique_ptr<verbs::QueuePair> queue_pair_;
+  std::shared_ptr<verbs::QueuePair> queue_pair_;  // a thread in ReadSleeping has a share of it
   stats::MessageRecorder recorder_;
   WaitCounts waits_;
-  Time read_at_{};  // by CoarseNow()
-  bool being_read_ = false;
-  bool read_elsewhere_ = false;
-  std::unique_ptr<verbs::QueuePair> diverted_;                // the sleeping thread is in its read
-  std::vector<std::unique_ptr<verbs::QueuePair>> abandoned_;  // left by a jump: their frames may still exist
+  Time read_at_{};      // by CoarseNow()
+  uint32_t read_ = 0;   // the number of the ReadSleeping in progress; 0: none
+  uint32_t reads_ = 0;  // the last such number
   bool link_ended_ = false;
   Time reset_at_{};  // when EndOutlivingLink stops waiting; kNever: it has ended the link
   bool changed_ = true;

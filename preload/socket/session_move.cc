@@ -71,7 +71,7 @@ bool Session::LeadMove(const Address& peer) {
     return false;
   }
   if (move_ == nullptr && moving()) BeginMove();
-  if (move_ == nullptr || move_->phase() != LinkMove::Phase::kLeft || being_read_) return false;
+  if (move_ == nullptr || move_->phase() != LinkMove::Phase::kLeft || being_read()) return false;
   const Time now = Now();
   if (move_->resting(now) && engine_->state() != engine::State::kAborted) return false;
   constexpr engine::Options kOwn;
@@ -125,7 +125,7 @@ bool Session::TakeMoveStep() {
         if (move_->stuck(now)) FailMove(move_->Cause(ETIMEDOUT, "the peer does not take what is on its way"));
         return false;
       }
-      if (!being_read_) {
+      if (!being_read()) {
         EndLink();
       } else {
         real.shutdown(queue_pair_->event_fd(), SHUT_RD);  // wakes that thread

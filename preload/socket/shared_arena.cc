@@ -304,7 +304,7 @@ SharedSlot* SharedArena::Take() {
       if (!slot.used.compare_exchange_strong(expected, SharedSlot::kChanging)) continue;
       slot.broken = 0;
       slot.version = slot.size = 0;
-      slot.exclusive = slot.reader = 0;
+      slot.exclusive = 0;
       slot.holders = {};
       slot.holders[0] = self_;
       InitMutex(&slot.mutex);

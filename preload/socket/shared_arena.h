@@ -38,11 +38,9 @@ struct SharedSlot {
   static constexpr uint32_t kFree = 0, kUsed = 1, kChanging = 2;
   std::atomic<uint32_t> used;  // kFree, kUsed, or kChanging between them
   uint32_t broken;             // a process died while it changed the connection: the state is unknown
-  uint64_t version;      // of the state; 0: as at the first fork; each holder has that in its own memory
-  uint64_t size;         // bytes of the frozen state of that version
-  Member exclusive;      // the only member with the state, because it cannot be frozen now
-  Member reader;         // sleeps in the link's read since before the sharing; no other member reads
-  uint64_t reader_from;  // where in the link's stream (socket/link_position.h)
+  uint64_t version;  // of the state; 0: as at the first fork; each holder has that in its own memory
+  uint64_t size;     // bytes of the frozen state of that version
+  Member exclusive;  // the only member with the state, because it cannot be frozen now
   pthread_mutex_t mutex;
   std::array<Member, kMostHolders> holders;
 };

@@ -232,20 +232,6 @@ bool SharedConnection::Publish(const Writer& state) {
   return true;
 }
 
-void SharedConnection::SetReader(uint64_t from) {
-  slot_->reader = self_;
-  slot_->reader_from = from;
-}
-
-void SharedConnection::ForgetReader() { slot_->reader = 0; }
-
-bool SharedConnection::ReaderIsLost() const {
-  if (!ReadElsewhere()) return false;
-  const auto& holders = slot_->holders;  // dead members do not stay in it for long
-  return std::find(holders.begin(), holders.end(), slot_->reader) == holders.end() &&
-         !arena_->Alive(slot_->reader);
-}
-
 void SharedConnection::Keep() {
   slot_->exclusive = self_;
   if (slot_->version == version_) slot_->version = ++version_;

@@ -59,16 +59,6 @@ class SharedConnection {
   // The state stays with the calling process until the next Publish().
   void Keep();
   [[nodiscard]] bool Keeps() const { return slot_->exclusive == self_; }
-  // The calling process has a thread that sleeps in the link's read, which is at `from` there; or has none
-  // (any more).
-  void SetReader(uint64_t from);
-  void ForgetReader();
-  [[nodiscard]] bool reads() const { return slot_->reader == self_; }
-  // Another process has one.
-  [[nodiscard]] bool ReadElsewhere() const { return slot_->reader != 0 && !reads(); }
-  // Returns true if that reader is dead. If the link has moved from where its thread began, bytes are lost.
-  [[nodiscard]] bool ReaderIsLost() const;
-  [[nodiscard]] uint64_t reader_from() const { return slot_->reader_from; }
   // Marks the connection as lost for all holders.
   void Break() { slot_->broken = 1; }
 

@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <mutex>
 
@@ -42,6 +44,48 @@ stats::State StateOf(const Session& session) {
   return stats::State::kNone;
 }
 
+[[gnu::always_inline]] inline stats::Counters CountConnection(const Session& session) {
+  const engine::Stats& s = session.engine().stats();
+  const verbs::QpCounters link = session.link_counters();
+  stats::Counters c;
+  c.state = StateOf(session);
+  c.ever_established = 1;  // a session is counted from the end of its handshake on
+  c.source_mode = static_cast<stats::FlowMode>(s.source_mode);
+  c.sink_mode = static_cast<stats::FlowMode>(s.sink_mode);
+  c.send_credits = s.send_credits;
+  c.posted_receives = s.posted_receives;
+  c.receive_queue = s.receive_queue;
+  c.send_queue = s.send_queue + session.queue_pair().unsent_bytes();
+  c.bytes_in[stats::kBcopy] = s.bcopy_bytes_in;
+  c.bytes_out[stats::kBcopy] = s.bcopy_bytes_out;
+  c.bytes_in[stats::kReadZcopy] = s.read_zcopy_bytes_in;
+  c.bytes_out[stats::kReadZcopy] = s.read_zcopy_bytes_out;
+  c.bytes_in[stats::kWriteZcopy] = s.write_zcopy_bytes_in;
+  c.bytes_out[stats::kWriteZcopy] = s.write_zcopy_bytes_out;
+  c.bytes_in[stats::kTransaction] = s.transaction_bytes_in;
+  c.bytes_out[stats::kTransaction] = s.transaction_bytes_out;
+  const stats::TransferCounts& transfers = session.recorder().transfers();
+  std::copy_n(std::begin(transfers.in), stats::kMechanisms, c.transfers_in);
+  std::copy_n(std::begin(transfers.out), stats::kMechanisms, c.transfers_out);
+  c.advertised_in = session.engine().advertised_in();
+  c.advertised_out = session.engine().advertised_out();
+  c.mode_changes = transfers.mode_changes;
+  c.messages_in = s.messages_in;
+  c.messages_out = s.messages_out;
+  c.gratuitous_updates = s.gratuitous_updates_out;
+  c.send_stalls = s.send_stalls;
+  c.buffered_copies = s.buffered_copies;
+  c.link_bytes_in = link.bytes_in;
+  c.link_bytes_out = link.bytes_out;
+  c.link_fpdus_in = link.fpdus_in;
+  c.link_fpdus_out = link.fpdus_out;
+  c.link_reads = link.read_calls;
+  c.link_writes = link.write_calls;
+  c.waits_polled = session.waits().polled;
+  c.waits_slept = session.waits().slept;
+  return c;
+}
+
 }  // namespace
 
 stats::StatsSegment* OpenStatistics() { return segment.load(std::memory_order_acquire); }
@@ -63,48 +107,8 @@ stats::StatsSegment* Statistics() {
   return OpenStatistics();
 }
 
-stats::Counters CountConnection(const Session& session) {
-  const engine::Stats& s = session.engine().stats();
-  const verbs::QpCounters link = session.link_counters();
-  stats::Counters c;
-  c.state = StateOf(session);
-  c.ever_established = 1;  // a session is counted from the end of its handshake on
-  c.source_mode = static_cast<stats::FlowMode>(s.source_mode);
-  c.sink_mode = static_cast<stats::FlowMode>(s.sink_mode);
-  c.send_credits = s.send_credits;
-  c.posted_receives = s.posted_receives;
-  c.receive_queue = s.receive_queue;
-  c.send_queue = s.send_queue + session.queue_pair().unsent_bytes();
-  c.bytes_in[stats::kBcopy] = s.bcopy_bytes_in;
-  c.bytes_out[stats::kBcopy] = s.bcopy_bytes_out;
-  c.bytes_in[stats::kReadZcopy] = s.read_zcopy_bytes_in;
-  c.bytes_out[stats::kReadZcopy] = s.read_zcopy_bytes_out;
-  c.bytes_in[stats::kWriteZcopy] = s.write_zcopy_bytes_in;
-  c.bytes_out[stats::kWriteZcopy] = s.write_zcopy_bytes_out;
-  c.bytes_in[stats::kTransaction] = s.transaction_bytes_in;
-  c.bytes_out[stats::kTransaction] = s.transaction_bytes_out;
-  const stats::TransferCounts& transfers = session.recorder().transfers();
-  for (int i = 0; i < stats::kMechanisms; ++i) {
-    c.transfers_in[i] = transfers.in[i];
-    c.transfers_out[i] = transfers.out[i];
-  }
-  c.advertised_in = session.engine().advertised_in();
-  c.advertised_out = session.engine().advertised_out();
-  c.mode_changes = transfers.mode_changes;
-  c.messages_in = s.messages_in;
-  c.messages_out = s.messages_out;
-  c.gratuitous_updates = s.gratuitous_updates_out;
-  c.send_stalls = s.send_stalls;
-  c.buffered_copies = s.buffered_copies;
-  c.link_bytes_in = link.bytes_in;
-  c.link_bytes_out = link.bytes_out;
-  c.link_fpdus_in = link.fpdus_in;
-  c.link_fpdus_out = link.fpdus_out;
-  c.link_reads = link.read_calls;
-  c.link_writes = link.write_calls;
-  c.waits_polled = session.waits().polled;
-  c.waits_slept = session.waits().slept;
-  return c;
+void PublishCounters(stats::Slot* slot, const Session& session) {
+  stats::StatsSegment::Publish(slot, CountConnection(session));
 }
 
 stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role role, int fd,

@@ -15,7 +15,8 @@ stats::StatsSegment* Statistics();
 // For fork and exit hooks: returns the segment if it exists already.
 stats::StatsSegment* OpenStatistics();
 
-stats::Counters CountConnection(const Session& session);
+// Publishes the connection's counters in its slot, which is not null.
+void PublishCounters(stats::Slot* slot, const Session& session);
 stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role role, int fd,
                                            const Address& local, const Address& peer,
                                            const Address& sdp_peer);

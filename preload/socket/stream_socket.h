@@ -175,14 +175,16 @@ class StreamSocket final : public Socket {
   // False: locked for this fork already. Only the forking thread calls these.
   bool LockForFork();
   void UnlockAfterFork();
+  // Before the lock is taken for a fork, or to give the connection away: threads leave the link's read, and
+  // wait by poll until UnlockAfterFork(). One that cannot be reached keeps the connection until it wakes.
+  void EndLinkRead(Time deadline);
   // With the lock held, before fork: an SDP connection is the child's, too.
   [[nodiscard]] bool shareable() const {
     return state_ == State::kSdp && session_ != nullptr && !foreign_ && session_->portable();
   }
   void ShareWithChild();
   // Before that: memory that the peer knows of keeps the connection to this process. It is asked back
-  // (SDP 9.5.4, 9.5.5). A receive buffer's return is waited for, but where a thread sleeps in the link's
-  // read, which takes the peer's answer; of a send buffer there is a copy.
+  // (SDP 9.5.4, 9.5.5). A receive buffer's return is waited for; of a send buffer there is a copy.
   void SettleLoans(Time deadline);
   // In the child of a fork, lock held: what was not shared is the parent's.
   void DisownAfterFork();
@@ -247,9 +249,6 @@ class StreamSocket final : public Socket {
   void AfterProgress(bool publish = true);
   // Takes what has come, if the connection is this process's to read.
   void Look();
-  // In CLOSE_WAIT, when the peer has gone: TCP takes what is sent, and the reset that answers it is the next
-  // call's error.
-  ssize_t SendToNobody(size_t bytes);
   // The same, until nothing more has come: a reset stands behind the bytes that were ahead of it, and TCP
   // knows of it before those are read.
   void LookToTheEnd();
@@ -344,9 +343,35 @@ class StreamSocket final : public Socket {
   // call that may sleep, or that takes from the link.
   void MendJump(Lock& lock, int fd, const void* frame);
 
-  // stream_socket_io.cc
-  // `memory`: whose is lent to be filled.
-  int SleepForData(Lock& lock, int fd, Time* deadline, verbs::SleeperMemory memory);
+  class Call;  // call.h
+  // What a part of Send or Receive leaves to do. kGoOn: the next part. kAgain: all from the beginning. kDone:
+  // nothing, the call returns what it has moved. kOver: the call ends, see Call::Ended(). kFailed: with
+  // errno, nothing was moved.
+  enum class Step : uint8_t { kGoOn, kAgain, kDone, kOver, kFailed };
+  // Nothing more can be sent, for ever or for the error that is to be reported first.
+  [[nodiscard]] bool CannotSend() const { return pending_error_ != 0 || !engine().can_send(); }
+
+  // stream_socket_send.cc
+  struct Sending;
+  void LookAheadOfSend(size_t total);
+  [[nodiscard]] bool MayCork(const Call& call, const Sending& send, int flags) const;
+  std::optional<ssize_t> EndOfSend(Call& call, const Sending& send);
+  std::optional<ssize_t> EndOfLink(Call& call, const Sending& send);
+  Step SendByLoan(Call& call, Sending* send);
+  Step SendByCopy(Sending* send);
+  Step AwaitRoom(Call& call, Sending* send);
+  // In CLOSE_WAIT, when the peer has gone: TCP takes what is sent, and the reset that answers it is the next
+  // call's error.
+  ssize_t SendToNobody(size_t bytes);
+
+  // stream_socket_receive.cc
+  struct Receiving;
+  ssize_t ReceiveNothing(int fd, int flags, int* out_flags);
+  Step TakeReadable(Receiving* run);
+  Step ReceiveByLoan(Call& call, Receiving* run);
+  Step LookForMore(Receiving* run);
+  Step EndOfReceive(Call& call, Receiving* run);
+  Step AwaitData(Call& call, Receiving* run);
   // A reader's sleep is over, and the socket was closed meanwhile: RunLinger has waited for that.
   void LetGoOn();
 
@@ -419,11 +444,6 @@ class StreamSocket final : public Socket {
   [[nodiscard]] int LinkFd() const {
     return linger_fd_ >= 0 || descriptors_.empty() ? linger_fd_ : descriptors_.front();
   }
-  // A thread of this process that sleeps in the link's read does not keep the others from the connection,
-  // only from reading.
-  void MindReader();
-  // What it brings goes to the newest state.
-  verbs::ReadStatus TakeBrought(Lock& lock);
   // This process alone holds the connection from here on, with all its state; it holds it no longer.
   void StopSharing();
   void DropShared();
@@ -470,20 +490,19 @@ class StreamSocket final : public Socket {
   // stream_socket_zcopy.cc. SendLent and ReceiveLent return the bytes moved from or into the beginning of the
   // memory. Less than all with no error: the rest is to be copied. Nothing (ReceiveLent): the memory could
   // not be lent. `error` as of WaitForChange.
-  size_t SendLent(Lock& lock, int fd, Bytes data, Time deadline, Signals signals, int* error);
-  std::optional<size_t> ReceiveLent(Lock& lock, int fd, MutableBytes room, bool advertise, Time* deadline,
-                                    int* error);
+  size_t SendLent(Call& call, Bytes data, int* error);
+  std::optional<size_t> ReceiveLent(Call& call, MutableBytes room, bool advertise, int* error);
   // Should a receive of `room` bytes lend its memory before anything is there? Asked once a receive.
   bool LendsAhead(size_t room);
   // Before a large write: has the peer's reader lent its memory meanwhile, or does it in a moment?
-  void LookForSinkAvail(Lock& lock, int fd, size_t size);
+  void LookForSinkAvail(Call& call, size_t size);
   // The connection, as the policy has to know it.
   [[nodiscard]] TransferPolicy::Connection traffic() const;
   void ResetPolicy() { policy_.Reset(session_->engine(), traffic()); }
   class WhileLent;
   // While memory is lent to be read: until it has been, the call is interrupted or late, or no reader comes.
   // Returns 0, EINTR or EAGAIN.
-  int AwaitReader(Lock& lock, int fd, size_t size, Time deadline, Signals signals);
+  int AwaitReader(Call& call, size_t size);
   int WaitForLoan(Lock& lock, int fd, const Loan& loan, Time deadline, Signals signals,
                   Time solicited_until = Time{});
   // Nothing is waited for on this connection but that the memory comes back which a sender has lent, and
@@ -527,19 +546,6 @@ class StreamSocket final : public Socket {
   static void FinishStart(Session& session, int fd);
 
   // stream_socket_in_call.cc
-  // A thread in Send or Receive. Behind the call's `lock`; gone before that is let go of.
-  class InCall {
-   public:
-    InCall(StreamSocket* socket, Lock* lock);
-    ~InCall() { Leave(); }
-    InCall(const InCall&) = delete;
-    InCall& operator=(const InCall&) = delete;
-    void Leave();
-
-   private:
-    StreamSocket* socket_;
-    Lock* const lock_;
-  };
   // The last number is about to be closed: threads that sleep in calls have the connection until they return.
   // False: there are none.
   bool KeepForCalls(int fd);
@@ -618,6 +624,7 @@ class StreamSocket final : public Socket {
   bool connect_failed_ = false;
   bool error_outlived_ = false;  // pending_error_ is that of a connection which AF_UNSPEC has ended
   bool locked_for_fork_ = false;
+  bool reads_by_poll_ = false;                // since EndLinkRead()
   bool foreign_ = false;                      // inherited by fork and not shared: the parent's connection
   std::unique_ptr<SharedConnection> shared_;  // while other processes hold the connection, too
   UrgentMark urgent_mark_;

@@ -184,7 +184,7 @@ int StreamSocket::Shutdown(int fd, int how) {
     // this end is none of the peer's.
     abort_noted_ = true;
     real.shutdown(fd, SHUT_RD);
-  } else if (receive_shut_ && session_->read_here() && !reader_.End()) {
+  } else if (receive_shut_ && session_->being_read() && !reader_.End()) {
     session_->NudgeReader();
   }
   board_.Bump();
@@ -260,7 +260,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   QuietLinks::Leave(&quiet_);
   if (foreign()) {
     state_ = State::kClosed;
-    if (session_ == nullptr || !session_->read_here()) DropSession();  // else that thread is in it
+    if (session_ == nullptr || !session_->being_read()) DropSession();  // else that thread is in it
     return CloseNumber(fd);
   }
   MendJump(lock, fd, __builtin_frame_address(0));
@@ -281,7 +281,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   }
   // Not over yet: our last bytes, or the peer's DisConn, or a thread that still sleeps in a read. The number
   // is the application's again at once.
-  const bool over = session_->link_ended() || (leaving_ && !keeps_from_others() && !session_->read_here());
+  const bool over = session_->link_ended() || (leaving_ && !keeps_from_others() && !session_->being_read());
   if (!over) linger_fd_ = DescriptorToLinger(lock, fd);
   if (state_ != State::kSdp) {  // another thread has taken its peer away meanwhile
     state_ = State::kClosed;
@@ -292,7 +292,7 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   board_.TellClosed();
   const int result = CloseNumber(fd);
   if (linger_fd_ < 0) {
-    if (!session_->read_here()) DropSession();
+    if (!session_->being_read()) DropSession();
     return result;
   }
   NoteLingering();
@@ -330,7 +330,7 @@ void StreamSocket::EndStream() {
 // DisConn would; what it sends nevertheless is answered with a reset, as by a TCP socket without an owner.
 int StreamSocket::DescriptorToLinger(Lock& lock, int fd) {
   // What a sleeping thread brings is for the others, too.
-  const bool needed = shared_ != nullptr && session_->read_here();
+  const bool needed = shared_ != nullptr && session_->being_read();
   if (!needed && TooManyLinger() && AllSent(fd)) return -1;
   const int hidden = Confined() ? -1 : HiddenFds::Duplicate(fd);
   if (hidden >= 0) return hidden;
@@ -376,8 +376,7 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
     if (!session_->has_unsent() || LinkFd() < 0) return TrimmedWait(now);
     // A reader in its sleep brings credit, but does not see that the link takes bytes again.
     if (session_->being_read()) {
-      if (!queue_pair().interest().write)
-        return session_->read_here() ? IdleWait() : Background::Wait{.deadline = look_again};
+      if (!queue_pair().interest().write) return IdleWait();
       return {
           .fd = LinkOf(LinkFd()), .events = POLLOUT, .deadline = std::min(IdleWait().deadline, look_again)};
     }
@@ -419,7 +418,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
   // make.
   if (session_ == nullptr || linger_fd_ < 0 || foreign_) return {.done = true};
   if (!session_->moving()) OnlyLooks();
-  if (session_->read_here()) {
+  if (session_->being_read()) {
     // The session is that thread's until it wakes up; the end of the link wakes it, where the link is this
     // process's to end.
     if (!leaving_ && now >= linger_until_ && !session_->link_ended()) session_->Abort();
@@ -508,7 +507,7 @@ void StreamSocket::Vanished(int fd) {
   if (listener_ != nullptr) listener_->Close();
   attempt_.reset();
   QuietLinks::Leave(&quiet_);
-  if (session_ == nullptr || !session_->read_here()) DropSession();
+  if (session_ == nullptr || !session_->being_read()) DropSession();
   state_ = State::kClosed;
   board_.WakeAll();
 }

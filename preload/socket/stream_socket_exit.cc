@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include <algorithm>
 
@@ -21,6 +22,8 @@ namespace {
 // How often one looks what a reader in its sleep, or the helper, has brought about.
 constexpr Duration kLookAtReader = std::chrono::milliseconds(1);
 constexpr Duration kLookAtHelper = std::chrono::milliseconds(10);
+// How long a thread that leaves its read has the lock to itself.
+constexpr timespec kRestForReader{.tv_sec = 0, .tv_nsec = 50'000};
 
 // A handler may have interrupted whoever has what that needs; and to ask whether it is one takes a system
 // call that a confined process may not make.
@@ -171,8 +174,28 @@ bool StreamSocket::LockForFork() {
   return true;
 }
 
+void StreamSocket::EndLinkRead(Time deadline) {
+  std::unique_lock own(mutex_.own());
+  if (state_ != State::kSdp || session_ == nullptr) return;
+  reads_by_poll_ = true;
+  if (!session_->being_read()) return;
+  if (reader_.IsCaller()) {  // in a handler, or it has jumped
+    const bool sleeps = !reader_.JumpedOver(__builtin_frame_address(0));
+    if (!sleeps) return session_->AbandonReading();
+    if (!Critical::BreakOff(queue_pair().event_fd()) || !session_->LeaveReader(LinkFd())) return;
+    urgent_mark_.ForgetAnnouncements();  // what was frozen does not count them
+    return;
+  }
+  if (!reader_.End()) return session_->NudgeReader();
+  while (session_ != nullptr && session_->being_read() && Now() < deadline) {
+    own.unlock();
+    nanosleep(&kRestForReader, nullptr);
+    own.lock();
+  }
+}
+
 void StreamSocket::UnlockAfterFork() {
-  locked_for_fork_ = false;
+  locked_for_fork_ = reads_by_poll_ = false;
   mutex_.own().unlock();
 }
 

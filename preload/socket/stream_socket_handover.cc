@@ -20,32 +20,29 @@ constexpr Duration kPatienceForPeer = std::chrono::seconds(1);
 }  // namespace
 
 void StreamSocket::SettleToGive() {
+  const Time deadline = Now() + kPatienceForPeer;
+  EndLinkRead(deadline);
   Lock lock(mutex_);
   const auto waits = [this] {
     return shareable() && !foreign() && !descriptors_.empty() && !session_->link_ended() &&
-           !session_->freezable() && !session_->divertible();
+           !session_->freezable();
   };
   if (!waits()) return;
   WithdrawLoans();
   session_->Pump();
   AfterProgress();
-  const Time deadline = Now() + kPatienceForPeer;
   while (waits() && Now() < deadline) WaitForChange(lock, descriptors_.front(), deadline, Signals::kRestart);
 }
 
 // With own() locked, which is free while it waits. The connection has another holder, so that it stays shared
 // meanwhile.
 bool StreamSocket::ComeToRest(Time deadline) {
-  const auto rests = [this] {
-    return session_->freezable() && !session_->read_here();
-  };  // its threads go with the program
-  if (session_->read_here() && !reader_.End()) session_->NudgeReader();
   WithdrawLoans();
   while (Now() < deadline && !session_->link_ended()) {
     session_->ReadAvailable();
     CollectLoans();
     LeadMove();
-    if (rests()) return true;
+    if (session_->freezable()) return true;
     shared_->Keep();  // what the others have of it is old
     shared_->Unlock();
     mutex_.own().unlock();
@@ -58,7 +55,7 @@ bool StreamSocket::ComeToRest(Time deadline) {
     if (view == SharedConnection::View::kStale ? !ThawShared() : view != SharedConnection::View::kCurrent)
       return false;
   }
-  if (rests()) return true;
+  if (session_->freezable()) return true;
   shared_->Keep();
   return false;
 }
@@ -87,7 +84,7 @@ bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connect
   if (giver == Giver::kStays) SettleLoans(Time{});
   if (shared_ == nullptr && !StartSharing()) return false;
   const Guests::Guest* const guest = guests.Of(&shared_->arena());
-  const bool wakes_reader = giver == Giver::kGoes && session_->read_here();
+  const bool wakes_reader = giver == Giver::kGoes && session_->being_read();
   SharedConnection::View view = LockToGive(wakes_reader, guests.patience_ends());
   if (shared_ == nullptr) return false;
   if (wakes_reader && view == SharedConnection::View::kStale && ThawShared())
@@ -95,9 +92,8 @@ bool StreamSocket::GiveConnection(Giver giver, Guests& guests, Handover::Connect
   bool good = guest != nullptr && shared_->Add(guest->member);
   if (good && view == SharedConnection::View::kCurrent) {
     session_->Pump();
-    if (!wakes_reader) MindReader();
-    const bool rests = session_->freezable() && !wakes_reader;
-    good = (rests || (giver == Giver::kGoes && ComeToRest(guests.patience_ends()))) && FreezeShared();
+    good = (session_->freezable() || (giver == Giver::kGoes && ComeToRest(guests.patience_ends()))) &&
+           FreezeShared();
     if (!good && giver == Giver::kStays) {
       good = true;
       shared_->Keep();  // until what asks for it back has had its answer, for which somebody has to look
@@ -192,7 +188,7 @@ bool StreamSocket::TakeUp(Bytes front) {
     return true;
   }
   responsible_ = session_->has_unsent();
-  if (!shared_->HasOthers(/*sure=*/true) && !shared_->ReadElsewhere()) {
+  if (!shared_->HasOthers(/*sure=*/true)) {
     StopSharing();
     QuietLinks::Enter(&quiet_);
   } else {

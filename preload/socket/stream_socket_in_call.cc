@@ -14,27 +14,10 @@
 
 namespace sdp::preload {
 
-StreamSocket::InCall::InCall(StreamSocket* socket, Lock* lock) : socket_(socket), lock_(lock) {
-  if (socket_->calls_inside_++ == 0) socket_->jumps_before_ = Jumps::Total();
-}
-
-void StreamSocket::InCall::Leave() {
-  StreamSocket* const socket = std::exchange(socket_, nullptr);
-  if (socket == nullptr) return;
-  Lock again;  // a thread that is cancelled in the link's read has not got it back
-  if (!lock_->owns_lock()) again = Lock(socket->mutex_);
-  if (--socket->calls_inside_ > 0 || !socket->kept_for_calls_) return;
-  const int error = errno;
-  socket->EndForCalls(again.owns_lock() ? again : *lock_);
-  errno = error;
-}
-
 // A thread that a handler took out of its call by a jump does not come back; and the handler's own thread
 // would ask the kernel for the number again, which is no more.
 bool StreamSocket::KeepForCalls(int fd) {
-  if (calls_inside_ == 0 || state_ != State::kSdp || shared_ != nullptr || foreign() ||
-      session_->link_ended())
-    return false;
+  if (calls_inside_ == 0 || state_ != State::kSdp || foreign() || session_->link_ended()) return false;
   if (jumps_before_ != Jumps::Total() || Confined() || Critical::MayBeInHandler()) return false;
   const int hidden = HiddenFds::Duplicate(fd);
   if (hidden < 0) return false;
@@ -57,6 +40,10 @@ void StreamSocket::EndForCalls(Lock& lock) {
   } else {
     HiddenFds::Close(fd);
   }
+}
+
+void StreamSocket::LetGoOn() {
+  if (state_ == State::kClosed && Background::Holds(&task_)) Background::Add(&task_, Duration::zero());
 }
 
 int StreamSocket::NumberNow(int fd) const {

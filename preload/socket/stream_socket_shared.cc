@@ -7,11 +7,9 @@
 
 #include "core/base/archive.h"
 #include "preload/confinement.h"
-#include "preload/critical.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
 #include "preload/socket/clock.h"
-#include "preload/socket/link_position.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
 
@@ -22,7 +20,8 @@ namespace {
 // is there waits for a process that keeps it to itself, because it moves data with RDMA.
 constexpr Duration kPatienceForOwner = std::chrono::seconds(2);
 constexpr Duration kFirstNap = std::chrono::milliseconds(1);
-constexpr int kLongestNap = 5;  // 32 ms, as a power of two
+constexpr int kLongestNap = 5;          // 32 ms, as a power of two
+constexpr int kLongestNapOfClosed = 8;  // 256 ms: of a connection that the program has closed under its call
 
 }  // namespace
 
@@ -43,17 +42,10 @@ void StreamSocket::EnterShared() {
     if (!ThawShared()) view = SharedConnection::View::kBroken;
   }
   const bool alone = !shared_->HasOthers(/*sure=*/false);
-  if (view != SharedConnection::View::kBroken && shared_->ReaderIsLost()) {
-    const uint64_t from = shared_->reader_from();
-    const bool took = from == kNoLinkPosition || LinkPosition(LinkFd()) != from;
-    if (took && !session_->link_ended()) view = SharedConnection::View::kBroken;
-    shared_->ForgetReader();
-  }
   if (view == SharedConnection::View::kBroken) return LoseShared();
   if (!report_.open() && state_ == State::kSdp)
     report_.Open(Statistics(), *session_, names());  // a child's first use of it
-  // A thread of somebody who has left, but is not gone, may take something off the link still.
-  if (alone && (Confined() || !shared_->ReadElsewhere())) {
+  if (alone) {
     StopSharing();
     // What the last of them has left unsent, or unread on the link, is ours to see to: epoll sets, too,
     // looked for that in another way.
@@ -64,8 +56,7 @@ void StreamSocket::EnterShared() {
     }
     return;
   }
-  const bool other_reader = session_->SetReadElsewhere(shared_->ReadElsewhere());
-  if ((view == SharedConnection::View::kStale || other_reader) && state_ == State::kSdp) AfterProgress();
+  if (view == SharedConnection::View::kStale && state_ == State::kSdp) AfterProgress();
   unchanged_ = !session_->changed();
   session_->SetChanged(true);
 }
@@ -100,29 +91,7 @@ void StreamSocket::LeaveShared() {
 void StreamSocket::PublishShared() {
   if (away_ || session_ == nullptr) return;
   responsible_ = session_->has_unsent();
-  MindReader();
   if (!session_->freezable() || !FreezeShared()) shared_->Keep();
-}
-
-void StreamSocket::MindReader() {
-  const bool anew = session_->divertible();
-  const bool sleeps = session_->read_here() && session_->DivertReader(LinkFd());
-  if (anew && sleeps) urgent_mark_.ForgetAnnouncements();  // what was frozen does not count them
-  if (sleeps && !shared_->reads()) {
-    const uint64_t from = LinkPosition(LinkFd());
-    shared_->SetReader(session_->reader_is_back() ? kNoLinkPosition : from);
-  }
-  if (!sleeps && shared_->reads()) shared_->ForgetReader();
-}
-
-verbs::ReadStatus StreamSocket::TakeBrought(Lock& lock) {
-  while (away_) {
-    lock.unlock();
-    timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
-    nanosleep(&pause, nullptr);
-    lock.lock();
-  }
-  return session_->TakeBrought();
 }
 
 void StreamSocket::DropShared() {
@@ -194,7 +163,6 @@ bool StreamSocket::ThawShared() {
     return false;
   }
   ResetPolicy();
-  session_->SetReadElsewhere(shared_->ReadElsewhere());
   session_->SetChanged(false);
   return true;
 }
@@ -215,7 +183,6 @@ void StreamSocket::StopSharing() {
   mutex_.set_shared(false);
   shared_.reset();
   away_ = false;
-  session_->SetReadElsewhere(false);
   session_->ReadLittle(false);
   if (!report_.open() && state_ == State::kSdp) report_.Open(Statistics(), *session_, names());
 }
@@ -224,7 +191,7 @@ void StreamSocket::StopSharing() {
 bool StreamSocket::OthersGoOn() {
   if (shared_ == nullptr || session_ == nullptr) return false;
   const SharedConnection::View view = shared_->Lock();
-  const bool needed = session_->read_here() ||
+  const bool needed = session_->being_read() || HasSleepers() ||
                       (view == SharedConnection::View::kCurrent && (responsible_ || shared_->Keeps()));
   if (!needed && shared_->HasOthers(/*sure=*/true)) return true;
   shared_->Unlock();
@@ -282,7 +249,7 @@ int StreamSocket::AwaitConnection(Lock& lock, bool nonblocking, Duration timeout
 
 Duration StreamSocket::NextNap() {
   const Duration nap = kFirstNap * (1 << naps_);
-  naps_ = std::min(naps_ + 1, kLongestNap);
+  naps_ = std::min(naps_ + 1, kept_for_calls_ ? kLongestNapOfClosed : kLongestNap);
   return nap;
 }
 
@@ -309,7 +276,6 @@ bool StreamSocket::FinishSharedAtOnce() {
   bool known = view == SharedConnection::View::kCurrent;
   // What those have left of it who have gone since. Behind a filter its memory might be malloc's (heap.h).
   if (alone && view == SharedConnection::View::kStale && !Confined()) known = ThawShared();
-  if (session_ != nullptr) session_->SetReadElsewhere(shared_->ReadElsewhere());
   shared_->Leave();
   shared_->Unlock();
   return alone && known;
@@ -339,7 +305,6 @@ void StreamSocket::ShareWithChild() {
     SharedConnection& shared;
     ~Unlocked() { shared.Unlock(); }
   } const unlocked{*shared_};
-  if (first) MindReader();
   if (first && !session_->freezable()) shared_->Keep();
   child_shares_ = shared_->Add(shared_->arena().child());
 }
@@ -351,10 +316,6 @@ void StreamSocket::DisownAfterFork() {
   if (state_ == State::kSdp || state_ == State::kClosed) {
     report_.ForgetSlot();
     responsible_ = leaving_ = false;
-    if (session_ != nullptr && session_->read_here() && reader_.IsCaller() &&
-        !reader_.JumpedOver(__builtin_frame_address(0))) {
-      Critical::BreakOff(session_->queue_pair().event_fd());
-    }
     if (session_ != nullptr) {
       session_->ForgetReader();
       session_->recorder().ForgetAfterFork();
@@ -390,6 +351,7 @@ void StreamSocket::DisownAfterFork() {
     if (fresh >= 0) real.close(fresh);
   }
   board_.ForgetWaiters();
+  calls_inside_ = 0;  // those threads are the parent's
 }
 
 }  // namespace sdp::preload

@@ -12,7 +12,7 @@ bool StreamSocket::StepToEnd(pthread_t interrupted) {
   {
     std::unique_lock own(mutex_.own(), std::defer_lock);
     if (!LockBounded(own)) return false;
-    if (session_ != nullptr && session_->read_here() && reader_.Is(interrupted)) {
+    if (session_ != nullptr && session_->being_read() && reader_.Is(interrupted)) {
       reader_.Clear();
       session_->AbandonReading();  // it was asleep (SignalEnd)
     }

@@ -9,6 +9,7 @@
 #include "preload/guard.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
+#include "preload/socket/call.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/options.h"
 #include "preload/socket/stream_socket.h"
@@ -77,7 +78,7 @@ TransferPolicy::Connection StreamSocket::traffic() const {
           .connecting = report_.role() == stats::Role::kConnecting};
 }
 
-void StreamSocket::LookForSinkAvail(Lock& lock, int fd, size_t size) {
+void StreamSocket::LookForSinkAvail(Call& call, size_t size) {
   const engine::Engine& e = session_->engine();
   // The size first: it is what most calls go by, and the mode takes a copy of all figures.
   if (size <= std::min(e.source_threshold(), e.sink_threshold()) || config().force != Mechanism::kChosen ||
@@ -89,7 +90,7 @@ void StreamSocket::LookForSinkAvail(Lock& lock, int fd, size_t size) {
   }
   // The reader lends its memory in each turn: it may be about to.
   if (e.sink_avail_bytes() == 0 && policy_.AwaitsSink() && !session_->link_ended() && e.can_send())
-    WaitForChange(lock, fd, Now() + kPatienceForSink, Signals::kRestart);
+    WaitForChange(call.lock(), call.fd(), Now() + kPatienceForSink, Signals::kRestart);
   if (state_ == State::kSdp && session_ != nullptr) policy_.NoteSink(e.sink_avail_bytes() != 0);
 }
 
@@ -103,7 +104,7 @@ void StreamSocket::SettleLoans(Time deadline) {
   if (!shareable() || shared_ != nullptr || !lending_.offered()) return;
   // A receive may sleep for as long as the peer waits for what the child is to say, and a send for as long as
   // it waits for what the child is to take. They go on without the loan, with what has come, or gone, by
-  // then; a thread that sleeps for it in the link's read is woken by the peer's answer.
+  // then.
   WithdrawLoans();
   session_->Pump();
   AfterProgress();
@@ -160,7 +161,7 @@ void StreamSocket::FinishLoan(Lock& lock, int fd, Loan* loan) {
 }
 
 void StreamSocket::MendJump(Lock& lock, int fd, const void* frame) {
-  if (session_->read_here() && reader_.JumpedOver(frame)) {
+  if (session_->being_read() && reader_.JumpedOver(frame)) {
     reader_.Clear();
     session_->AbandonReading();
   }
@@ -179,13 +180,13 @@ void StreamSocket::MendJump(Lock& lock, int fd, const void* frame) {
 // A call that lends: from the loan to its result, also when the thread is cancelled in its sleep.
 class StreamSocket::WhileLent {
  public:
-  WhileLent(StreamSocket* socket, Lock& lock, int fd, Lending::Side& side)
-      : socket_(socket), lock_(lock), fd_(fd), side_(side) {
+  WhileLent(StreamSocket* socket, Call& call, Lending::Side& side)
+      : socket_(socket), call_(call), side_(side) {
     side_.lender.Set(&mark_);
   }
   ~WhileLent() {
     const NoCancellation no_cancellation;  // FinishLoan sleeps, and nothing may be thrown out of here
-    socket_->FinishLoan(lock_, fd_, &side_.loan);
+    socket_->FinishLoan(call_.lock(), call_.fd(), &side_.loan);
     side_.lender.Clear();
     if (!whole_) side_.loan.TakeResult();
   }
@@ -197,13 +198,12 @@ class StreamSocket::WhileLent {
  private:
   const CallMark mark_;
   StreamSocket* const socket_;
-  Lock& lock_;
-  const int fd_;
+  Call& call_;
   Lending::Side& side_;
   bool whole_ = false;
 };
 
-size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Signals signals, int* error) {
+size_t StreamSocket::SendLent(Call& call, Bytes data, int* error) {
   *error = 0;
   // Into memory that a reader has lent more may go: it is there, and nobody waits for anything but the link.
   const size_t awaited = session_->engine().sink_avail_bytes();
@@ -215,8 +215,8 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
   if (!loan.Lend(*session_, {const_cast<std::byte*>(data.data()), data.size()}, false)) return 0;
   const uint64_t sent_before = session_->queue_pair().counters().bytes_out;
   {
-    WhileLent lent(this, lock, fd, lending_.source());
-    *error = AwaitReader(lock, fd, data.size(), deadline, signals);
+    WhileLent lent(this, call, lending_.source());
+    *error = AwaitReader(call, data.size());
     if (state_ == State::kSdp && session_ != nullptr && !foreign()) TakeUntold();
     lent.NoteWhole();
   }
@@ -227,7 +227,8 @@ size_t StreamSocket::SendLent(Lock& lock, int fd, Bytes data, Time deadline, Sig
   return nothing_left ? 0 : moved;
 }
 
-int StreamSocket::AwaitReader(Lock& lock, int fd, size_t size, Time deadline, Signals signals) {
+int StreamSocket::AwaitReader(Call& call, size_t size) {
+  const Time deadline = call.Deadline();
   const Loan& loan = lending_.source().loan;
   const verbs::DeviceLink* const device = session_->queue_pair().device();
   const bool silent_reads = device != nullptr;
@@ -245,7 +246,7 @@ int StreamSocket::AwaitReader(Lock& lock, int fd, size_t size, Time deadline, Si
   bool asked_round_trip = false;
   int error = 0;
   while (loan.lent() && session_ != nullptr && state_ == State::kSdp) {
-    error = WaitForLoan(lock, fd, loan, next_look, signals, solicited_until);
+    error = WaitForLoan(call.lock(), call.fd(), loan, next_look, call.signals(), solicited_until);
     if (error == EINTR) break;
     if (error == 0 || Now() < next_look || session_ == nullptr) continue;
     if (Now() >= deadline) break;
@@ -256,7 +257,7 @@ int StreamSocket::AwaitReader(Lock& lock, int fd, size_t size, Time deadline, Si
       if (asked_round_trip) break;
       asked_round_trip = true;
       const Duration of_rnic = device != nullptr ? device->round_trip() : Duration::zero();
-      patience += kRoundTripsForReader * (of_rnic != Duration::zero() ? of_rnic : RoundTrip(fd));
+      patience += kRoundTripsForReader * (of_rnic != Duration::zero() ? of_rnic : RoundTrip(call.fd()));
     }
     sent = now_sent;
     next_look = std::min(deadline, Now() + patience);
@@ -266,20 +267,19 @@ int StreamSocket::AwaitReader(Lock& lock, int fd, size_t size, Time deadline, Si
   return error;
 }
 
-std::optional<size_t> StreamSocket::ReceiveLent(Lock& lock, int fd, MutableBytes room, bool advertise,
-                                                Time* deadline, int* error) {
+std::optional<size_t> StreamSocket::ReceiveLent(Call& call, MutableBytes room, bool advertise, int* error) {
   *error = 0;
   room = room.first(std::min(room.size(), kMostLentToReceive));
   Loan& loan = lending_.sink().loan;
   if (shared_ != nullptr || !MayWrite(room.data(), room.size()) || !loan.Lend(*session_, room, advertise))
     return std::nullopt;
   {
-    WhileLent lent(this, lock, fd, lending_.sink());
+    WhileLent lent(this, call, lending_.sink());
     if (ForcesTransactions()) corked_.Push(*session_);  // in the SinkAvail, which has not left
     session_->Pump();
     AfterProgress();
     while (loan.lent() && session_ != nullptr && state_ == State::kSdp) {
-      *error = SleepForData(lock, fd, deadline, verbs::SleeperMemory::kOwn);
+      *error = call.SleepForData(verbs::SleeperMemory::kOwn);
       if (session_ != nullptr && loan.lent()) CollectLoans();
       if (*error != 0) break;
     }

@@ -190,38 +190,6 @@ TEST_CASE("a sleeping reader has what came of a message acknowledged: the sender
   SetLinkCalls(before);
 }
 
-TEST_CASE("a queue pair goes on while a reader sleeps in its predecessor, and reads what that one brings") {
-  PairOptions options;
-  options.blocking = true;
-  options.a.want_crc = GENERATE(false, true);
-  options.z.want_markers = GENERATE(false, true);
-  const size_t size = GENERATE(1u, 700u, 100'000u);
-  CAPTURE(options.a.want_crc, options.z.want_markers, size);
-  QpPair p = MakePair(options);
-  p.z.qp->ReadLink();  // the RTR
-  SleepingReader reader(p.z.qp.get());
-  std::unique_ptr<verbs::QueuePair> left;
-  {
-    const auto lock = reader.LockAsleep();
-    const auto frozen = p.z.qp->portable()->Freeze();
-    p.z.qp->portable()->DivertReader();
-    left = std::exchange(p.z.qp, Thaw(p.z.fd.value, frozen));
-  }
-  REQUIRE(p.z.qp != nullptr);
-  REQUIRE(p.z.Send("meanwhile") == PostResult::kOk);
-  CHECK(Text(NextCompletion(p.a, p.z)) == "meanwhile");
-  const auto body = Pattern(size);
-  const std::string text(reinterpret_cast<const char*>(body.data()), body.size());
-  REQUIRE(p.a.Send(text) == PostResult::kOk);
-  p.a.qp->DetachBorrowed();
-  CHECK(reader.Status() == ReadStatus::kDiverted);
-  CHECK(p.z.qp->portable()->TakeBrought(*left->portable()) == ReadStatus::kProgress);
-  left.reset();
-  CHECK(Text(NextCompletion(p.z, p.a)) == text);
-  REQUIRE(p.a.Send("next") == PostResult::kOk);
-  CHECK(Text(NextCompletion(p.z, p.a)) == "next");
-}
-
 TEST_CASE("many QueuePairs in many threads share what the process shares") {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

@@ -3,14 +3,12 @@
 #ifndef SDP_VERBS_SOFTIWARP_SOFT_QP_H_
 #define SDP_VERBS_SOFTIWARP_SOFT_QP_H_
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "verbs/rnic.h"
-#include "verbs/softiwarp/brought_read.h"
 #include "verbs/softiwarp/file_payload.h"
 #include "verbs/softiwarp/local_link.h"
 #include "verbs/softiwarp/midway_looks.h"
@@ -94,9 +92,6 @@ class SoftQp final : public verbs::QueuePair,
   [[nodiscard]] bool freezable() const override;
   using Portable::Freeze;
   void Freeze(Writer& ar) const override;
-  void DivertReader() override { diverted_ = std::make_unique<BroughtRead>(); }
-  [[nodiscard]] bool reader_is_back() const override { return reader_back_.load(std::memory_order_acquire); }
-  verbs::ReadStatus TakeBrought(verbs::Portable& diverted) override;
   [[nodiscard]] const char* rnic_name() const override { return "soft"; }
   [[nodiscard]] const char* link_name() const override { return local_ ? "local" : "tcp"; }
 
@@ -165,10 +160,7 @@ class SoftQp final : public verbs::QueuePair,
   ReadQueue reads_;
   ReceiveStream stream_;
   SendQueue send_queue_;
-  std::optional<FilePayload> file_;        // from BorrowFile() to ReturnFile()
-  std::unique_ptr<BroughtRead> diverted_;  // set if what our reader brings is for another queue pair
-  std::atomic<bool> reader_back_{false};
-  BroughtRead* brought_ = nullptr;  // if set, read this instead of the link
+  std::optional<FilePayload> file_;  // from BorrowFile() to ReturnFile()
   ReadyQueue ready_;
   mutable verbs::QpCounters counters_;
 };

@@ -79,7 +79,6 @@ ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemor
   size_t total = 0;
   ReadStatus status = ReadStatus::kWouldBlock;
   bool more = ReadOnce(kind, &lock, &total, &status);
-  if (status == ReadStatus::kDiverted) return status;
   while (more && ReadsOn(total)) more = ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status);
   return FinishRead(total, status);
 }
@@ -91,18 +90,6 @@ ReadStatus SoftQp::Look(uint32_t times) {
 }
 
 bool SoftQp::ReadsOn(size_t total) const { return total < (read_little_ ? kLittle / 2 : kMaxReadPerCall); }
-
-ReadStatus SoftQp::TakeBrought(verbs::Portable& diverted) {
-  BroughtRead brought = std::move(*static_cast<SoftQp&>(diverted).diverted_);
-  size_t total = 0;
-  ReadStatus status = ReadStatus::kWouldBlock;
-  brought_ = &brought;
-  do {
-    ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status);
-  } while (!read_ended_ && !brought.empty());
-  brought_ = nullptr;
-  return FinishRead(total, status);
-}
 
 void SoftQp::AbandonReading() {
   if (!stream_.reading()) return;
@@ -128,9 +115,7 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
   for (const MutableBytes& part : parts) asked += part.size();
 
   LinkResult read;
-  if (brought_ != nullptr) {
-    read = brought_->Read(parts);
-  } else if (kind != ReadKind::kAtOnce) {
+  if (kind != ReadKind::kAtOnce) {
     const TcpLink link = link_;  // the descriptor's number may change during the sleep
     struct Asleep {
       verbs::CallerLock* lock;
@@ -141,19 +126,12 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
         if (cancelled) qp->AbandonReading();
       }
     };
-    reader_back_.store(false, std::memory_order_relaxed);
     lock->unlock();
     Asleep asleep{.lock = lock, .qp = this};
     read = link.Read(parts, LinkWait::kYes);
-    reader_back_.store(true, std::memory_order_release);
     asleep.cancelled = false;
   } else {
     read = Read(parts);
-  }
-  if (diverted_ != nullptr) {  // set during that sleep
-    diverted_->Keep(read, parts);
-    *status = ReadStatus::kDiverted;
-    return false;
   }
   ++counters_.read_calls;
   size_t clean = read.bytes;
@@ -187,6 +165,8 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
 
 ReadStatus SoftQp::FinishRead(size_t total, ReadStatus status) {
   stream_.FinishReading(total);
+  // Another queue pair may have taken this one's place during the sleep.
+  if (status == ReadStatus::kInterrupted && total == 0 && !read_ended_) return status;
   // The queue may have Read Responses, waiting Reads, a Terminate, or work that waited for the initiator's
   // FPDU.
   if (!send_queue_.empty() && (!link_full_ || (local_ && local_->has_room()))) {

@@ -9,10 +9,8 @@
 #include <fstream>
 #include <thread>
 
-#include "test/posix/links.h"
 #include "test/posix/processes.h"
 #include "test/posix/sanitizers.h"
-#include "test/support/skipped.h"
 
 namespace posix_test {
 namespace {
@@ -40,8 +38,6 @@ TEST_CASE(
   if (kUnderTsan)
     return Impossible(
         "TSan reports such a close, whatever becomes of it, and has a thread of its own that wakes");
-  if (OnLocalLinks())
-    return sdp::test::Skipped("on a local link such a receive ends with EBADF (docs/differences.md)");
   Pair pair = MakePair();
   std::atomic<pid_t> tid{0};
   auto sleeper = Async([&, fd = pair.server.get()] {

@@ -1,0 +1,178 @@
+#include "preload/socket/call.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "preload/confinement.h"
+#include "preload/critical.h"
+#include "preload/fail.h"
+#include "preload/guard.h"
+#include "preload/signal_end.h"
+#include "preload/socket/clock.h"
+
+namespace sdp::preload {
+namespace {
+
+// The process is ending, and its last bytes are on their way. Other threads may still send, and SIGPIPE must
+// not end the process sooner.
+constinit std::atomic<bool> process_ends{false};
+
+// TCP: EPIPE comes with SIGPIPE, to this thread, unless it was declined.
+void RaisePipe(int flags) {
+  SignalEnd::AwaitIfUnderWay();  // before the signal
+  // The system calls of raise. Where a filter forbids one of them, the call returns EPIPE without the signal.
+  const bool may_raise = !Confined() || (MayCall(preload::Call::kGetpid) && MayCall(preload::Call::kGettid) &&
+                                         MayCall(preload::Call::kTgkill));
+  if ((flags & MSG_NOSIGNAL) == 0 && may_raise && !process_ends.load(std::memory_order_relaxed))
+    raise(SIGPIPE);
+}
+
+}  // namespace
+
+void StreamSocket::NoteProcessEnds() { process_ends.store(true, std::memory_order_relaxed); }
+
+StreamSocket::Call::Call(StreamSocket* socket, int fd, int flags, Way way)
+    : socket_(socket), fd_(fd), flags_(flags), way_(way), lock_(socket->mutex_) {
+  if (socket_->calls_inside_++ == 0) socket_->jumps_before_ = Jumps::Total();
+}
+
+void StreamSocket::Call::Leave() {
+  if (!std::exchange(inside_, false)) return;
+  // A thread that is cancelled in the link's read has not got it back.
+  if (!lock_.owns_lock()) lock_ = Lock(socket_->mutex_);
+  // None is counted in the child of a fork that a handler has made in the middle of this call.
+  if (socket_->calls_inside_ > 0) --socket_->calls_inside_;
+  if (socket_->calls_inside_ > 0 || !socket_->kept_for_calls_) return;
+  const int error = errno;
+  socket_->EndForCalls(lock_);
+  errno = error;
+}
+
+std::optional<ssize_t> StreamSocket::Call::Enter(const void* frame) {
+  StreamSocket& s = *socket_;
+  if (s.state_ == State::kConnecting) {
+    if (const int error = MayWait() ? s.AwaitConnect(lock_, timeout()) : EAGAIN; error != 0)
+      return Failed(error);
+  }
+  if (s.state_ != State::kSdp) {
+    // Of a connect that has failed, or of the connection that was. The kernel knows what a socket that is not
+    // connected answers.
+    return s.pending_error_ != 0 ? Failed(s.TakeError()) : kPassThrough;
+  }
+  if ((flags_ & MSG_FASTOPEN) != 0 && way_ == Way::kSend) [[unlikely]]
+    return Failed(EISCONN);
+  blocks_ = MayWait();
+  if (!Usable()) return Ended(0);
+  if (way_ == Way::kReceive) s.OnlyLooks();
+  s.MendJump(lock_, fd_, frame);
+  ++s.calls_;
+  return std::nullopt;
+}
+
+Time StreamSocket::Call::Deadline() {
+  if (deadline_ == kNever && timeout() != Duration::zero()) deadline_ = Now() + timeout();
+  return deadline_;
+}
+
+bool StreamSocket::Call::Regain(bool enough) {
+  error_ = enough ? EAGAIN : socket_->AwaitConnection(lock_, !blocks_, timeout(), &deadline_);
+  return error_ == 0;
+}
+
+StreamSocket::Call::Woke StreamSocket::Call::Sleep(Time until) {
+  int error = socket_->WaitForChange(lock_, fd_, std::min(Deadline(), until), signals());
+  if (error == EAGAIN) {
+    const Time now = Now();
+    if (now >= until && socket_->state_ == State::kSdp) return Woke::kLate;
+    if (now < deadline_) error = 0;
+  }
+  return After(error);
+}
+
+StreamSocket::Call::Woke StreamSocket::Call::After(int error) {
+  if (socket_->state_ != State::kSdp) error = EBADF;
+  error_ = error;
+  return error == 0 ? Woke::kLook : Woke::kOver;
+}
+
+int StreamSocket::Call::SleepForData(verbs::SleeperMemory memory) {
+  StreamSocket& s = *socket_;
+  if (s.options_.receive_timeout() == Duration::zero() && s.shared_ == nullptr && !s.reads_by_poll_ &&
+      s.session_->may_sleep_in_read())
+    return SleepInLink(memory);
+  const Time deadline = Deadline();
+  const int error = s.WaitForChange(lock_, fd_, deadline, signals(), Awaited::kData);
+  return error == EAGAIN && Now() < deadline ? 0 : error;
+}
+
+// The link's own read restarts after a signal handler exactly when TCP's would (SA_RESTART).
+int StreamSocket::Call::SleepInLink(verbs::SleeperMemory memory) {
+  StreamSocket& s = *socket_;
+  (void)s.urgent_mark_.TakeRaised();
+  lock_.release();
+  std::unique_lock own(s.mutex_.own(), std::adopt_lock);
+  verbs::DroppedLock dropped(own);
+  const CallMark mark;
+  s.reader_.Set(&mark);
+  struct Sleeping {
+    StreamSocket& socket;
+    bool cancelled = true;
+    ~Sleeping() {
+      if (!socket.session_->being_read()) socket.reader_.Clear();
+      LinkRead::Over();
+      if (!cancelled) return;
+      if (socket.shared_ != nullptr) socket.EnterShared();  // the others may read
+      if (socket.shared_ != nullptr) socket.LeaveShared();
+      socket.board_.WakeAll();  // as below
+      socket.LetGoOn();
+    }
+  };
+  verbs::ReadStatus status;
+  {
+    Sleeping sleeping{.socket = s};
+    status = s.session_->ReadSleeping(dropped, memory);
+    sleeping.cancelled = false;
+  }
+  own.release();
+  lock_ = Lock(s.mutex_, std::adopt_lock);
+  if (s.shared_ != nullptr) s.mutex_.Enter();  // a fork came meanwhile
+  if (s.state_ == State::kSdp) {
+    // What the call takes it publishes at its end.
+    const bool taken = s.engine().readable_bytes() != 0;
+    if (!taken || s.session_->link_ended() || s.board_.observed() || s.board_.has_owner())
+      s.AfterProgress(/*publish=*/!taken);
+  }
+  s.board_.WakeAll();  // another reader has to take over the link
+  s.LetGoOn();
+  if (Critical::TakeBrokenOff()) return 0;
+  if (status == verbs::ReadStatus::kInterrupted || s.UrgentInterrupts()) return EINTR;
+  if (status != verbs::ReadStatus::kWouldBlock) return 0;
+  // Not asleep at all: another process that shares the file made it non-blocking.
+  s.nonblocking_.reset();
+  return s.IsNonblocking(s.NumberNow(fd_)) ? EAGAIN : 0;
+}
+
+ssize_t StreamSocket::Call::Done(size_t bytes) {
+  socket_->AfterProgress();
+  socket_->LeaveToBackground();
+  return static_cast<ssize_t>(bytes);
+}
+
+ssize_t StreamSocket::Call::Ended(size_t bytes) {
+  if (socket_->state_ == State::kSdp && !socket_->foreign()) (void)Done(bytes);
+  if (bytes > 0) return static_cast<ssize_t>(bytes);
+  return Fail(error_);
+}
+
+ssize_t StreamSocket::Call::Failed(int error) {
+  Leave();
+  lock_.unlock();
+  if (error == EPIPE && way_ == Way::kSend) RaisePipe(flags_);
+  return Fail(error);
+}
+
+}  // namespace sdp::preload
