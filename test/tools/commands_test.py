@@ -23,6 +23,14 @@ NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", 
 if os.geteuid() != 0:
     NAMESPACES.append("--map-root-user")
 PATIENCE = 60
+PACKAGE = """
+Package: libsdp
+Status: install ok installed
+Architecture: all
+Version: 0
+Maintainer: none
+Description: stands for the package
+"""
 # No libsdp.conf of this host counts, nor what is mounted below its /run. Hosts that the documents name are
 # this one. What changes in /etc and /var changes nowhere else.
 SANDBOX = """
@@ -48,6 +56,7 @@ class World:
     def __init__(self, directory):
         self.directory = pathlib.Path(directory)
         self.started = []
+        self.said = ""  # by the last `sdp-run --enable`
         keep = {k: v for k, v in os.environ.items() if not k.startswith(("SDP_", "LD_"))}
         path = f"{BUILD}/tools:{BUILD}/portmapper:{os.environ['PATH']}:/usr/sbin:/sbin"
         # As if the packages were installed: the programs in the path, the library where the loader looks.
@@ -184,11 +193,54 @@ def dry_ctest(world, line):
 
 
 def preload_everywhere(world, line):
+    """The package's database names the library, as if the package was installed."""
+    library = BUILD / "preload/libsdp.so"
+    database = pathlib.Path("/var/lib/dpkg")
+    with open(database / "status", "a") as status:
+        status.write(PACKAGE)
+    (database / "info/libsdp.list").write_text(f"/.\n{library}\n{library}.debug\n")
     world.run(line.text)
+    preload = pathlib.Path("/etc/ld.so.preload")
+    named = preload.read_text()
     loaded = world.run("cat /proc/self/maps")
-    pathlib.Path("/etc/ld.so.preload").unlink()
+    preload.unlink()
+    if named != f"{library}\n":
+        raise AssertionError(f"{line.text}: ld.so.preload has {named!r}")
     if "libsdp.so" not in loaded or "libsdp.so" in world.run("cat /proc/self/maps"):
         raise AssertionError(f"{line.text}: the library is not loaded, or is still")
+
+
+def drop_in(service):
+    return pathlib.Path(f"/etc/systemd/system/{service}.service.d/sdp.conf")
+
+
+def enable(world, line):
+    """Writes the drop-in of a service of that name, which is here whether its package is installed or not."""
+    service = line.text.split()[-1]
+    units = pathlib.Path("/run/systemd/system")
+    units.mkdir(parents=True, exist_ok=True)
+    (units / f"{service}.service").write_text("[Service]\nExecStart=/bin/sleep infinity\n")
+    world.said = world.run(line.text)
+    lines = drop_in(service).read_text().splitlines()
+    wanted = {f'Environment="LD_PRELOAD={BUILD}/preload/libsdp.so"', "After=sdp-pmd.service"}
+    if not wanted <= set(lines):
+        raise AssertionError(f"{line.text}: the drop-in has {lines}")
+    unit(world, lines)
+
+
+def disable(world, line):
+    """Takes away what the document has enabled before."""
+    if not drop_in(line.text.split()[-1]).exists():
+        raise AssertionError(f"{line.text}: there is nothing to take away")
+    world.run(line.text)
+    if drop_in(line.text.split()[-1]).exists():
+        raise AssertionError(f"{line.text}: the drop-in is there still")
+
+
+def as_told(world, line):
+    """No systemd runs in the sandbox: the last `sdp-run --enable` has named this command."""
+    if line.text not in world.said:
+        raise AssertionError(f"{line.text}: sdp-run says {world.said}")
 
 
 def web_server(world, line):
@@ -251,18 +303,16 @@ def trace(world, line):
     world.stop(idle)
 
 
-def unit_edit(world, line):
-    """Opens an editor; the unit's lines below it are looked at by themselves."""
-
-
 HOW = (
     (r"scripts/bench\b", bench_help),
     (r"scripts/", script_help),
     (r"cmake ", presets),
     (r"ctest ", dry_ctest),
     (r"sudo apt install ./build/release/packages/\*\.deb$", done_by("packages_install")),
-    (r"# systemctl edit ", unit_edit),
-    (r"echo libsdp.so >> /etc/ld.so.preload$", preload_everywhere),
+    (r"dpkg -L libsdp \| grep .* >> /etc/ld.so.preload$", preload_everywhere),
+    (r"systemctl ", as_told),
+    (r"sdp-run --enable \S+$", enable),
+    (r"sdp-run --disable \S+$", disable),
     (r"sdp-pmd &$", ready_line),
     (r"\./sdp-run --pmd redis-server --port 6379$", listener(6379)),
     (r"\./sdp-run redis-cli -p 6379 ping$", output_has("^PONG$")),
@@ -341,7 +391,22 @@ def options(world, lines):
         world.stop(world.start(f"sdp-pmd {value}", lambda output: "sdp-pmd: ready," in output))
 
 
-FILES = {"rule": rules, "registry": registry, "unit": unit, "options": options, "placed": placed}
+def packet_filter(world, lines):
+    """nft loads a chain of these rules, into the sandbox's network alone."""
+    if shutil.which("nft", path=world.environment["PATH"]) is None:
+        raise Skip("nft is not installed")
+    table = world.file("rules.nft", ["table inet documents {", "chain input {", *lines, "}", "}"])
+    world.run(f"nft -f {table} && nft delete table inet documents")
+
+
+FILES = {
+    "rule": rules,
+    "registry": registry,
+    "unit": unit,
+    "options": options,
+    "placed": placed,
+    "filter": packet_filter,
+}
 
 
 def together(lines):

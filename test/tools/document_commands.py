@@ -1,5 +1,5 @@
 """What the code blocks of README.md, CONTRIBUTING.md and docs/ hold: commands, statements of libsdp.conf and
-of a registry, units of systemd, and what a command prints."""
+of a registry, units of systemd, rules of nft, and what a command prints."""
 
 import collections
 import pathlib
@@ -12,13 +12,14 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 Line = collections.namedtuple("Line", "document number text kind shown")
 
 KINDS = {
-    "command": r"(\$ |# )?(exec|\./|scripts/|cmake|ctest|sdp-(run|pmd)|sdpstat|echo|sudo|systemctl)",
+    "command": r"(\$ |# )?(exec|\./|scripts/|cmake|ctest|sdp-(run|pmd)|sdpstat|dpkg|sudo|systemctl)",
     "placed": r"(central|hosts|clients): +",  # a command, and where it runs
     "options": r"SDP_PMD_OPTIONS=",
     "rule": r"(use|set|log) [^{\[]*$",
     "grammar": r"(use|log) .*[{\[]",
     "registry": r"(serve|balance|allow|deny|map|host|pmtime) ",
     "unit": r"\[(Unit|Service|Manager)\]$|(Wants|After|Environment|DefaultEnvironment)=",
+    "filter": r" *(tcp|udp) dport ",  # rules of nft
     "file": r"# /",  # the name of the file whose text follows
 }
 PICTURE = re.compile(r"[─│┌└═◀▶▲▼]")
