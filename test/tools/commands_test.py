@@ -2,19 +2,17 @@
 order, in network, mount and process namespaces of their own, so that ports, /run and /etc are theirs alone.
 Usage: commands_test.py BUILD-DIRECTORY"""
 
-import json
 import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 from document_commands import DOCUMENTS, ROOT, lines_of
+from document_world import PATIENCE, World
 
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 del sys.argv[1]
@@ -22,7 +20,6 @@ INSIDE = "SDP_COMMANDS_DOCUMENT"
 NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 if os.geteuid() != 0:
     NAMESPACES.append("--map-root-user")
-PATIENCE = 60
 PACKAGE = """
 Package: libsdp
 Status: install ok installed
@@ -48,82 +45,6 @@ mkdir /etc/sdp
 echo 127.0.0.1 localhost db.example >/etc/hosts
 exec "$@"
 """
-
-
-class World:
-    """Where one document's commands run: what has started, and how a command is run."""
-
-    def __init__(self, directory):
-        self.directory = pathlib.Path(directory)
-        self.started = []
-        self.said = ""  # by the last `sdp-run --enable`
-        keep = {k: v for k, v in os.environ.items() if not k.startswith(("SDP_", "LD_"))}
-        path = f"{BUILD}/tools:{BUILD}/portmapper:{os.environ['PATH']}:/usr/sbin:/sbin"
-        # As if the packages were installed: the programs in the path, the library where the loader looks.
-        self.environment = {**keep, "PATH": path, "LD_LIBRARY_PATH": f"{BUILD}/preload"}
-        self.environment["SDP_LINK"] = "tcp"  # the documents show connections between hosts
-        # As build/release/tools, but with room for what servers leave where they run.
-        self.tools = self.directory / "tools"
-        self.tools.mkdir()
-        for program in "sdp-run", "sdpstat":
-            (self.tools / program).symlink_to(BUILD / "tools" / program)
-
-    def run(self, command, statuses=(0,), cwd=None, **environment):
-        got = subprocess.run(
-            ["bash", "-c", command],
-            env={**self.environment, **environment},
-            cwd=cwd or self.directory,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        if got.returncode not in statuses:
-            raise AssertionError(f"{command}: status {got.returncode}\n{got.stdout}{got.stderr}")
-        return got.stdout + got.stderr
-
-    def start(self, command, ready, cwd=None):
-        """Starts a server, and waits until ready(its output so far)."""
-        log = self.directory / f"{len(self.started)}.log"
-        with open(log, "w") as out:
-            process = subprocess.Popen(
-                ["bash", "-c", command],
-                env=self.environment,
-                cwd=cwd or self.directory,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        self.started.append(process)
-        deadline = time.monotonic() + PATIENCE
-        while not ready(log.read_text()):
-            if process.poll() not in (None, 0) or time.monotonic() > deadline:
-                raise AssertionError(f"{command}: not ready:\n{log.read_text()}")
-            time.sleep(0.02)
-        return process
-
-    def listens(self, port):
-        listeners = [
-            listener
-            for process in json.loads(self.run("sdpstat --json"))["processes"]
-            for listener in process["listeners"]
-        ]
-        return any(one["local"].endswith(f":{port}") and one["sdp_local"] for one in listeners)
-
-    def stop(self, process):
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(PATIENCE)
-
-    def stop_all(self):
-        for process in self.started:
-            if process.poll() is None:
-                self.stop(process)
-
-    def file(self, name, lines):
-        path = self.directory / name
-        path.write_text("\n".join(lines) + "\n")
-        return path
 
 
 class Skip(Exception):
@@ -239,7 +160,7 @@ def disable(world, line):
 
 def as_told(world, line):
     """No systemd runs in the sandbox: the last `sdp-run --enable` has named this command."""
-    if line.text not in world.said:
+    if f"{line.text}.service" not in world.said:
         raise AssertionError(f"{line.text}: sdp-run says {world.said}")
 
 
@@ -422,7 +343,7 @@ def together(lines):
 
 def run_document(path):
     with tempfile.TemporaryDirectory(prefix="sdp-commands-") as directory:
-        world = World(directory)
+        world = World(BUILD, directory)
         ran = 0
         for group in together(lines_of(path)):
             try:
