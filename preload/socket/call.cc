@@ -38,6 +38,7 @@ void StreamSocket::NoteProcessEnds() { process_ends.store(true, std::memory_orde
 StreamSocket::Call::Call(StreamSocket* socket, int fd, int flags, Way way)
     : socket_(socket), fd_(fd), flags_(flags), way_(way), lock_(socket->mutex_) {
   if (socket_->calls_inside_++ == 0) socket_->jumps_before_ = Jumps::Total();
+  if (way_ == Way::kReceive) (void)socket_->urgent_mark_.TakeRaised();
 }
 
 void StreamSocket::Call::Leave() {
@@ -106,6 +107,8 @@ int StreamSocket::Call::SleepForData(verbs::SleeperMemory memory) {
     return SleepInLink(memory);
   const Time deadline = Deadline();
   const int error = s.WaitForChange(lock_, fd_, deadline, signals(), Awaited::kData);
+  // Over a local link another thread may have read, and the handler have run before this one slept again.
+  if (error == 0 && s.OnLocalLink() && s.UrgentInterrupts()) return EINTR;
   return error == EAGAIN && Now() < deadline ? 0 : error;
 }
 

@@ -369,7 +369,7 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
     if (const Time again = session_->EndOutlivingLink(now); again != kNever) return {.deadline = again};
     AfterProgress();
   }
-  if (calls_ != calls_seen_ || session_->being_read()) {
+  if (calls_ != calls_seen_ || session_->being_read() || HasSleepers()) {
     // The application is at it: it does this itself, and cheaper.
     calls_seen_ = calls_;
     session_->Pump();

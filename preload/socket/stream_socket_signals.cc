@@ -36,7 +36,7 @@ Background::Wait StreamSocket::IdleWait() {
   Background::Wait wait{.done = corked_.empty(), .deadline = corked_.due()};
   if (!ListensForPeer()) return wait;
   wait.done = false;
-  if (session_->being_read()) return wait;
+  if (session_->being_read() || HasSleepers()) return wait;
   const Background::Wait link = LinkWait(descriptors_.front(), wait.deadline);
   // Room is of no interest.
   if ((link.events & POLLIN) == 0) return {.deadline = std::min(wait.deadline, Now() + NextNap())};

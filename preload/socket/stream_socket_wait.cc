@@ -91,10 +91,6 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
   const Duration lasted = looks ? Now() - began : Duration::zero();
   if (state_ != State::kSdp) return 0;
   if (foreign()) return error;  // another process has it now, and its link
-  // Another thread may have read a local link, and a handler have run in answer to that. What comes next is
-  // the next call's.
-  const bool handled = looks && OnLocalLink() && mark.handlers.Interrupts(signals == Signals::kRestart);
-  if (error == 0 && handled && !CameFor(awaited, mark)) return EINTR;
   if (link.revents != 0) {
     if (link.revents == POLLOUT) {  // room alone: nothing is there to be read
       session_->Pump();
