@@ -131,7 +131,7 @@ class Settings(Tools):
 
     def test_every_option_is_its_variable(self):
         text = self.tool(SDP_RUN, "--help").stdout
-        knobs = re.findall(r"^  --([a-z0-9-]+) TEXT", text.split("Settings")[1], re.M)
+        knobs = re.findall(r"^  --([a-z0-9-]+) VALUE", text.split("Settings")[1], re.M)
         self.assertGreater(len(knobs), 15)
         values = {
             "mode": "both",
@@ -144,6 +144,10 @@ class Settings(Tools):
             "pm-server": "10.0.0.1:4000",
             "force": "bcopy",
             "io-uring": "allow",
+            "link": "tcp",
+            "ports": "45000-45099",
+            "pm-redirect": "1",
+            "any-privileged-port": "1",
         }
         for knob in knobs:
             if knob == "set":

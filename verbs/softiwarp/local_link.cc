@@ -31,7 +31,10 @@ LinkResult LocalLink::Read(const TcpLink& tcp, std::span<const MutableBytes> par
   if (const auto read = ReadRing(tcp, parts)) return *read;
   if (ended_) return *ended_;
   if (look == Look::kPoll && Clock::now() - tcp_read_at_ < kEndLook) return {.kind = Kind::kWouldBlock};
-  const LinkResult told = ReadTcp(tcp);
+  LinkResult told = ReadTcp(tcp);
+  // The peer has not read everything. The first doorbell resets the connection if the peer is gone.
+  if (told.kind == Kind::kEof && !writer_.empty() && RingPeer(tcp) && !RingPeer(tcp))
+    told = {.kind = Kind::kError, .error = ECONNRESET};
   if (told.kind == Kind::kEof || told.kind == Kind::kError) ended_ = told;
   if (const auto read = ReadRing(tcp, parts)) return *read;
   return told.kind == Kind::kOk ? LinkResult{.kind = Kind::kWouldBlock} : told;
@@ -57,15 +60,20 @@ LinkResult LocalLink::ReadTcp(const TcpLink& tcp) {
   return told;
 }
 
+// Once the connection has ended at its other end, a doorbell finds out whether the peer still reads: as on
+// TCP, what comes for a closed socket is answered with a reset.
 LinkResult LocalLink::Write(const TcpLink& tcp, std::span<const iovec> parts) {
   size_t size = 0;
   for (const iovec& part : parts) size += part.iov_len;
   for (;;) {
+    const uint64_t before = writer_.written();
     const std::optional<size_t> bytes = writer_.Write(parts);
     if (!bytes) return kBroken;
     const ReaderState reader = *bytes > 0 ? writer_.TakeReader() : ReaderState::kAwake;
-    if (reader == ReaderState::kGone || (reader == ReaderState::kArmed && !RingPeer(tcp)))
-      return {.kind = Kind::kError, .error = EPIPE};
+    const bool rings = reader == ReaderState::kArmed || (ended_ && *bytes > 0);
+    const bool gone = reader == ReaderState::kGone || (rings && !RingPeer(tcp));
+    // A peer that has read some of it before it went has got that.
+    if (gone && writer_.read() - before - 1 >= *bytes) return {.kind = Kind::kError, .error = EPIPE};
     if (*bytes < size) writer_.Arm();
     if (*bytes > 0) return {.kind = Kind::kOk, .bytes = *bytes};
     if (!writer_.has_room()) return {.kind = Kind::kWouldBlock};

@@ -72,6 +72,9 @@ class RingWriter {
   // Also true if the peer has written indices that cannot be.
   [[nodiscard]] bool has_room() const;
   [[nodiscard]] bool empty() const;
+  // Returns the bytes written since the beginning, and those of them that the reader has read.
+  [[nodiscard]] uint64_t written() const { return control_->head.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t read() const { return control_->tail.load(std::memory_order_acquire); }
   // Makes the window small again if the ring is empty. Returns the part of the data that is not in use any
   // more, whose pages the caller may give back before the next Write; else nothing.
   MutableBytes Shrink();
