@@ -20,7 +20,7 @@
 namespace sdp::preload {
 namespace {
 
-constexpr Duration kPatience = std::chrono::milliseconds(50);
+constexpr Duration kPatience = std::chrono::milliseconds(100);
 
 // A file's name in /proc: "socket:[4711]".
 class FileName {

@@ -13,7 +13,7 @@ inline constexpr const char* kCommon = "another process has the socket, too";
 // after a message.
 enum class CoHolders : uint8_t { kNone, kBySameNumber, kByAnyNumber };
 
-// Returns true if another process also has the socket `fd` and keeps it. Waits 50 ms at most for one that is
+// Returns true if another process also has the socket `fd` and keeps it. Waits 100 ms at most for one that is
 // about to close it, or to exit. Walks through /proc as far as permissions allow. Keeps errno.
 bool OthersHold(int fd, CoHolders holders);
 

@@ -1,6 +1,7 @@
 // A local link's ring whose peer writes anything into the shared memory at any time. The input is a list of
 // steps: writes, reads and arms of this end, and the peer's stores between them. Nothing may be touched
 // outside the ring, and what this end wrote last is read back unless the peer has stored in between.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -70,7 +71,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         if (!read) break;
         SDP_CHECK(*read <= bytes.size());
         if (peer_lied) break;
-        SDP_CHECK(*read <= unread.size() && std::memcmp(unread.data(), bytes.data(), *read) == 0);
+        SDP_CHECK(*read <= unread.size() &&
+                  std::equal(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(*read), unread.begin()));
         unread.erase(unread.begin(), unread.begin() + static_cast<ptrdiff_t>(*read));
         break;
       }
@@ -88,7 +90,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         break;
       case 5: {
         const MutableBytes unused = writer.Shrink();
-        std::memset(unused.data(), 0xee, unused.size());
+        std::fill(unused.begin(), unused.end(), std::byte{0xee});
         break;
       }
       case 6:

@@ -312,7 +312,12 @@ class Faults(unittest.TestCase):
         for connecting, accepting in pairs:
             with self.subTest(f"{connecting} to {accepting}"):
                 port = harness.free_port()
-                slow = {"SDP_PM_TIMEOUT_MS": 20000, "SDP_HANDSHAKE_TIMEOUT_MS": 60000}
+                # A SYN that is lost must not give TCP the race.
+                slow = {
+                    "SDP_PM_TIMEOUT_MS": 20000,
+                    "SDP_CONNECT_BUDGET_MS": 60000,
+                    "SDP_HANDSHAKE_TIMEOUT_MS": 60000,
+                }
                 talks = ["both", "banner"]
                 server = self.world.start(
                     [sys.executable, PEER, "accept", ADDRESS, port, *talks],

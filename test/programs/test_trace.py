@@ -255,8 +255,9 @@ class Trace(harness.ProgramTest):
                     "write": "write_zcopy",
                     "transaction": "write_zcopy",
                 }[mechanism]
-                self.assertGreaterEqual(rows[0]["transfers_out"][name], 3)
-                self.assertGreaterEqual(rows[0]["bytes_out"][name], 3 * 295_000)
+                # A sender whose peer gets no processor for a while takes its offer back, and copies.
+                self.assertGreaterEqual(rows[0]["transfers_out"][name], 1)
+                self.assertGreaterEqual(rows[0]["bytes_out"][name], 295_000)
                 self.assertEqual(rows[0]["transfers_in"]["transaction"] != 0, mechanism == "transaction")
                 self.assertEqual(rows[0]["mode_changes"] != 0, mechanism in ("write", "transaction"))
                 self.assertEqual(rows[0]["bcopy_threshold"] == 0, mechanism != "read")

@@ -80,10 +80,12 @@ TEST_CASE("common socket: a parent that leaves at once is none that has it") {
   REQUIRE(bind(own, here.get(), here.length) == 0);
   here = LocalOf(own);
   Fd client = TcpSocket();
+  Pipe closed;
   Pipe listens;
   const pid_t parent = Fork([&]() -> int {
     const pid_t grandchild = fork();
     if (grandchild != 0) _exit(grandchild > 0 ? 0 : 1);
+    if (!closed.Hear()) _exit(1);
     if (listen(own, 5) != 0 || connect(client, listener.address.get(), listener.address.length) != 0)
       _exit(1);
     listens.Tell();
@@ -92,6 +94,7 @@ TEST_CASE("common socket: a parent that leaves at once is none that has it") {
   });
   own.reset();
   client.reset();
+  closed.Tell();
   REQUIRE(listens.Hear());
   const Fd talks = TcpSocket();
   REQUIRE(connect(talks, here.get(), here.length) == 0);
