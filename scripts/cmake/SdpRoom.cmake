@@ -69,11 +69,19 @@ function(sdp_room target)
   endif()
 endfunction()
 
+# sdp_command_line(<main.cc>): a source that only reads a command line. Under a sanitizer, CLI11 takes longer
+# to compile than a room; without optimization a quarter of that.
+function(sdp_command_line source)
+  if(SDP_SANITIZE)
+    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-O0;-fno-sanitize=undefined")
+  endif()
+endfunction()
+
 # A test's own files are compiled once and run once. The rooms they test are as they are shipped, or as the
-# sanitizer wants them: with a sanitizer, a test file takes half as long without optimization.
+# sanitizers want them: with them, a test file takes a third as long without optimization and UBSan.
 add_library(sdp_test_flags INTERFACE)
 if(SDP_SANITIZE)
-  target_compile_options(sdp_test_flags INTERFACE -O0)
+  target_compile_options(sdp_test_flags INTERFACE -O0 -fno-sanitize=undefined)
 elseif(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
   target_compile_options(sdp_test_flags INTERFACE -O1 -g1)
 endif()

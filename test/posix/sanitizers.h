@@ -3,26 +3,18 @@
 #ifndef SDP_TEST_POSIX_SANITIZERS_H_
 #define SDP_TEST_POSIX_SANITIZERS_H_
 
+#include <dlfcn.h>
+
 #include <cstdio>
 
 namespace posix_test {
 
-#ifdef SDP_UNDER_ADDRESS
-constexpr bool kUnderAsan = true;
-#else
-constexpr bool kUnderAsan = false;
-#endif
-#ifdef SDP_UNDER_THREAD
-constexpr bool kUnderTsan = true;
-#else
-constexpr bool kUnderTsan = false;
-#endif
-#ifdef SDP_UNDER_UNDEFINED
-constexpr bool kUnderUbsan = true;
-#else
-constexpr bool kUnderUbsan = false;
-#endif
-constexpr bool kUnderSanitizer = kUnderAsan || kUnderTsan || kUnderUbsan;
+// The cases are compiled once, and linked with the run time of each sanitizer.
+inline bool HasRunTime(const char* entry) { return dlsym(RTLD_DEFAULT, entry) != nullptr; }
+inline const bool kUnderAsan = HasRunTime("__asan_init");
+inline const bool kUnderTsan = HasRunTime("__tsan_init");
+inline const bool kUnderUbsan = HasRunTime("__ubsan_handle_out_of_bounds");
+inline const bool kUnderSanitizer = kUnderAsan || kUnderTsan || kUnderUbsan;
 
 // The line that run.py shows and counts.
 inline void Impossible(const char* why) {
@@ -40,6 +32,9 @@ constexpr const char* kPipe =
     "UBSan tests memory with a pipe, and takes it for wild where no file descriptor is left";
 constexpr const char* kCancelled =
     "ASan does not learn that a cancelled thread has left its frames, and reports what lies there next";
+constexpr const char* kCancelledInterceptor =
+    "TSan does not learn that a cancelled thread has left its interceptors, and misses the locks it takes "
+    "from there on";
 constexpr const char* kHandlerJumps =
     "TSan holds a handler back until recv returns, and the handler's jump is what ends that recv";
 constexpr const char* kInterceptors =

@@ -42,6 +42,7 @@ bool IsCancelled(Call call) {
 
 TEST_CASE("threads: sleeping calls are cancellation points and leave no lock behind") {
   if (kUnderAsan) return Impossible(why::kCancelled);
+  if (kUnderTsan) return Impossible(why::kCancelledInterceptor);
   Pair pair = MakePair();
   Listener listener = Listen();
   char c = 0;
@@ -100,10 +101,7 @@ TEST_CASE("threads: sleeping calls are cancellation points and leave no lock beh
 
 TEST_CASE("threads: a connect is a cancellation point, and goes on", "[refused]") {
   if (kUnderAsan) return Impossible(why::kCancelled);
-  if (kUnderTsan)
-    return Impossible(
-        "TSan does not learn that a cancelled thread has left its interceptors, and misses the locks it "
-        "takes from there on");
+  if (kUnderTsan) return Impossible(why::kCancelledInterceptor);
   FullListener full;
   Fd client = TcpSocket();
   REQUIRE(IsCancelled([&] { full.Connect(client); }));
