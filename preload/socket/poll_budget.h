@@ -7,6 +7,7 @@
 #ifndef SDP_PRELOAD_SOCKET_POLL_BUDGET_H_
 #define SDP_PRELOAD_SOCKET_POLL_BUDGET_H_
 
+#include <algorithm>
 #include <optional>
 
 #include "core/base/types.h"
@@ -19,8 +20,10 @@ Duration SleepCost();
 
 class PollBudget {
  public:
-  // The number of waits that sleep at once after a crowded poll.
+  // The number of waits that sleep at once after a crowded poll: at first, and at most. A thread that wants
+  // the core for itself may have it for milliseconds, and each poll in vain costs that.
   static constexpr int kWaitsAfterCrowd = 8;
+  static constexpr int kMostWaitsAfterCrowd = 4096;
 
   // `most` zero: never poll. Empty: SleepCost(), when the budget is first used.
   explicit PollBudget(std::optional<Duration> most) {
@@ -34,15 +37,22 @@ class PollBudget {
   }
 
   // Polling found the event.
-  void NoteFound() { Grow(); }
+  void NoteFound() {
+    pause_ = std::max(pause_ - pause_ / 8, kWaitsAfterCrowd);
+    Grow();
+  }
   // The wait ended in a sleep, `lasted` after it began, which includes the sleep's own cost.
   void NoteSlept(Duration lasted);
   // The wait ended after `lasted` by an event of another connection that was polled, too.
   void NoteWaited(Duration lasted);
   // The wait ended by an event that polling would not have found, or without the event it was for.
   void NoteElsewhere();
-  // While the calling thread polled, another thread wanted the core, and got it.
-  void NoteCrowded() { crowd_ = kWaitsAfterCrowd + 1; }
+  // While the calling thread polled, another thread wanted the core, and got it. Twice as many waits sleep at
+  // once after the next one.
+  void NoteCrowded() {
+    crowd_ = pause_ + 1;
+    pause_ = std::min(2 * pause_, kMostWaitsAfterCrowd);
+  }
 
  private:
   void SetMost(Duration most) {
@@ -56,6 +66,7 @@ class PollBudget {
   Duration most_{};
   Duration budget_{};
   int crowd_ = 0;  // waits that still sleep at once
+  int pause_ = kWaitsAfterCrowd;
 };
 
 }  // namespace sdp::preload

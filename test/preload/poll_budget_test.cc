@@ -74,5 +74,27 @@ TEST_CASE("Where another thread needs the core the next waits sleep at once, wha
   CHECK(budget.Next() == microseconds(40));
 }
 
+TEST_CASE(
+    "Each crowd doubles the number of waits that sleep at once, and what polling finds brings it back") {
+  PollBudget budget(microseconds(40));
+  const auto waits_asleep = [&] {
+    budget.NoteCrowded();
+    budget.NoteSlept(microseconds(10));  // that very wait
+    int waits = 0;
+    while (budget.Next() == Duration::zero()) {
+      ++waits;
+      budget.NoteSlept(microseconds(10));
+    }
+    return waits;
+  };
+  for (int expected = PollBudget::kWaitsAfterCrowd; expected < PollBudget::kMostWaitsAfterCrowd;
+       expected *= 2)
+    CHECK(waits_asleep() == expected);
+  CHECK(waits_asleep() == PollBudget::kMostWaitsAfterCrowd);
+  CHECK(waits_asleep() == PollBudget::kMostWaitsAfterCrowd);
+  for (int found = 0; found < 100; ++found) budget.NoteFound();
+  CHECK(waits_asleep() == PollBudget::kWaitsAfterCrowd);
+}
+
 }  // namespace
 }  // namespace sdp::preload
