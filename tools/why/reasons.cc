@@ -34,10 +34,10 @@ constexpr Reason kReasons[] = {
      "Start the server with the right to ports below 1024. If you trust all users of its host: "
      "SDP_ANY_PRIVILEGED_PORT=1; if its port mapper may name other hosts: SDP_PM_REDIRECT=1."},
     {"sdp-refused", "path", "the SDP address refused the connection",
-     "Let the ephemeral TCP ports through the firewall between the hosts."},
+     "Let the SDP ports through the firewall: set ports, or set port-offset, says which they are."},
     {"sdp-silent", "path", "the SDP address does not answer, or did not when it was tried last",
-     "A firewall may drop the ephemeral TCP ports: open them, or reject instead of drop. The text beside it "
-     "says when SDP is tried again."},
+     "A firewall may drop the SDP ports: open them (set ports, or set port-offset, says which they are), or "
+     "reject instead of drop. The text beside it says when SDP is tried again."},
     {"mpa-rejected", "remote", "the peer's RNIC rejected the connection",
      "Look at the server's log (SDP_LOG=info)."},
     {"mpa-failed", "path", "the iWARP start-up failed",
@@ -53,8 +53,7 @@ constexpr Reason kReasons[] = {
      "sdpstat -s counts them by reason."},
 
     {"not-preloaded", "local", "libsdp.so is not in the process, nor in its LD_PRELOAD",
-     "Start it with sdp-run, or with LD_PRELOAD=libsdp.so; for a service: systemctl edit SERVICE, "
-     "Environment=LD_PRELOAD=libsdp.so."},
+     "Start it with sdp-run, or with LD_PRELOAD=libsdp.so; for a service: sdp-run --enable SERVICE."},
     {"preload-ignored", "local", "LD_PRELOAD names libsdp.so, and it is not in the process",
      "The loader found no such file, or the program is privileged: try sdp-run PROGRAM, which says which."},
     {"static-binary", "local", "a static program has no loader that could preload a library",
