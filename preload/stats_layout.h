@@ -150,7 +150,7 @@ struct ConnectionRecord {
   char rnic[16] = {};            // "soft", "siw0"
   char link[16] = {};            // "tcp", "rdma"
   char reason[32] = {};          // stable code: fall-back, abort
-  char reason_text[128] = {};    // one line for people
+  char reason_text[128] = {};    // one line for people; without a reason: why a link within the host is TCP
 };
 
 // The value of `link` for a kernel RNIC.

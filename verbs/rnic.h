@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "core/base/types.h"
 #include "verbs/abilities.h"
@@ -113,6 +114,9 @@ class QueuePair {
   // Returns "soft" and "tcp", or the device's name and "rdma": for people.
   [[nodiscard]] virtual const char* rnic_name() const = 0;
   [[nodiscard]] virtual const char* link_name() const = 0;
+  // Returns why a connection within this host has no local link, for people. Empty: it has one, or leaves the
+  // host.
+  [[nodiscard]] virtual std::string why_not_local() const { return {}; }
 
  protected:
   explicit QueuePair(const Abilities& abilities) : abilities_(abilities) {}

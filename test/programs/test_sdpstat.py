@@ -118,6 +118,11 @@ class Sdpstat(harness.ProgramTest):
         wanted = [("ESTAB", False, "plain-client"), ("ESTAB", True, None), ("LISTEN", True, None)]
         harness.wait_until(lambda: sockets() == wanted, f"three sockets of the server: {sockets()}")
 
+        tcp = self.client(port, environment={"SDP_LINK": "tcp"})
+        status, (process,) = self.why(tcp.pid)
+        reasons = [(s["sdp"], s["reason"]["code"], s["reason"]["text"]) for s in process["sockets"]]
+        self.assertEqual((status, reasons), (0, [(True, "tcp-link", "SDP_LINK=tcp")]))
+
         for process in plain, plain_server:
             status, (seen,) = self.why(process.pid)
             self.assertEqual((status, seen["reason"]["code"]), (1, "not-preloaded"))

@@ -91,11 +91,18 @@ TEST_CASE("The texts") {
                           .is_sdp = false,
                           .reason = "pm-denied",
                           .text = "said no"});
+  view.sockets.push_back({.socket = Open(10, Ipv4(1, 42000), Ipv4(1, 26)),
+                          .is_sdp = true,
+                          .reason = "tcp-link",
+                          .text = "SDP_LINK=tcp"});
   view.past.push_back(Fallback(3, Ipv4(1, 1), Ipv4(2, 2), "rule", 5));
   const std::string text = RenderWhy({view});
-  CHECK_THAT(text, Catch::StartsWith("nginx[7]: 1 of 2 TCP sockets are SDP\n"));
+  CHECK_THAT(text, Catch::StartsWith("nginx[7]: 2 of 3 TCP sockets are SDP\n"));
   CHECK_THAT(text, Catch::Contains("10.0.0.2:25") && Catch::Contains("pm-denied") &&
                        Catch::Contains("remote") && Catch::Contains("said no"));
+  CHECK_THAT(text, Catch::Contains("10.0.0.1:26") && Catch::Contains("tcp-link") &&
+                       Catch::Contains("SDP_LINK=tcp") &&
+                       Catch::Contains("\ntcp-link: SDP within this host"));
   CHECK_THAT(text, Catch::Contains("closed") && Catch::Contains("\nrule: a rule of libsdp.conf says tcp."));
   const auto json = nlohmann::json::parse(RenderWhyJson({view}));
   CHECK(json["processes"][0]["sockets"][1]["reason"]["side"] == "remote");

@@ -65,7 +65,9 @@ Verdict Judge(const ProcessStats* stats, const std::vector<TcpSocket>& sockets, 
   const auto found = std::find_if(stats->records.begin(), stats->records.end(), carries);
   if (found != stats->records.end()) {
     verdict.is_sdp = true;
-    verdict.reason.clear();
+    const bool noted = found->reason[0] == '\0' && found->reason_text[0] != '\0';
+    verdict.reason = noted ? "tcp-link" : "";
+    verdict.text = noted ? found->reason_text : "";
     verdict.socket.local = found->local;
     verdict.socket.peer = found->peer;
   } else if (const ConnectionRecord* decision = LastDecision(*stats, socket)) {

@@ -14,7 +14,7 @@ namespace sdp::sdpstat {
 struct Verdict {
   kernel::TcpSocket socket;
   bool is_sdp = false;
-  std::string reason;  // a code of reasons.h; empty if it is SDP
+  std::string reason;  // a code of reasons.h; if it is SDP, tcp-link or empty
   std::string text;    // what the process itself noted
 };
 

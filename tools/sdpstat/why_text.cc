@@ -64,7 +64,7 @@ std::string Headline(const ProcessView& process) {
 
 void AddSockets(const ProcessView& process, std::vector<Cells>* rows, std::set<std::string>* reasons) {
   for (const Verdict& verdict : process.sockets) {
-    if (verdict.is_sdp) continue;
+    if (verdict.reason.empty()) continue;
     rows->push_back({std::to_string(verdict.socket.fd), verdict.socket.state, ToString(verdict.socket.local),
                      ToString(verdict.socket.peer), verdict.reason, Side(verdict.reason), verdict.text});
     reasons->insert(verdict.reason);

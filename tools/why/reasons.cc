@@ -51,6 +51,8 @@ constexpr Reason kReasons[] = {
      ""},
     {"forgotten", "local", "one of more fall-backs than the process keeps records of",
      "sdpstat -s counts them by reason."},
+    {"tcp-link", "local", "SDP within this host, over TCP instead of memory that both ends share",
+     "The text beside it says what was in the way; SDP_LINK=auto is needed at both ends."},
 
     {"not-preloaded", "local", "libsdp.so is not in the process, nor in its LD_PRELOAD",
      "Start it with sdp-run, or with LD_PRELOAD=libsdp.so; for a service: sdp-run --enable SERVICE."},

@@ -26,6 +26,8 @@ MpaOptions ToMpaOptions(const SoftOptions& options) {
           .timeout = options.startup_timeout};
 }
 
+constexpr const char* kTcpIsWanted = "SDP_LINK=tcp";
+
 bool MayBeLocal(const SoftOptions& options) {
   return options.local_link && !options.want_crc && !options.want_markers;
 }
@@ -258,19 +260,37 @@ void SoftConnector::AnswerOffer() {
   const MpaAgreement& agreement = negotiation_.agreement();
   // Without an RTR nothing says soon whether the peer has taken the memory.
   const bool plain = !agreement.crc && !agreement.send_markers && !agreement.receive_markers;
-  if (!MayBeLocal(options_) || !plain || agreement.rtr == Rtr::kNone) return;
   const std::optional<LocalOffer> offer = PeerOffer();
-  std::string why;
-  if (offer) memory_ = iwarp::AnswerOffer(*offer, link_.fd(), &why);
+  if (!options_.local_link) {
+    why_not_local_ = kTcpIsWanted;
+  } else if (!MayBeLocal(options_) || !plain || agreement.rtr == Rtr::kNone) {
+    why_not_local_ = "MPA with CRC or markers, or without an RTR, is on TCP";
+  } else if (offer) {
+    memory_ = iwarp::AnswerOffer(*offer, link_.fd(), &why_not_local_);
+  } else {
+    why_not_local_ =
+        "the connecting end has offered none (SDP_LINK=tcp, no descriptor left, or another version)";
+  }
 }
 
 void SoftConnector::TakeAnswer() {
   const std::unique_ptr<LocalMeeting> meeting = std::move(meeting_);
+  if (negotiation_.agreement().role != MpaRole::kInitiator) return;
   std::string why = "no local link to this peer, and no other is allowed";
   const auto outcome = meeting == nullptr ? LocalMeeting::Outcome::kRefused : meeting->Take(&memory_, &why);
-  const bool initiates = negotiation_.agreement().role == MpaRole::kInitiator;
-  if (outcome != LocalMeeting::Outcome::kShared && options_.local_link_only && initiates)
-    Fail(LinkEnd::kFailed, std::move(why));
+  switch (outcome) {
+    case LocalMeeting::Outcome::kShared:
+      return;
+    case LocalMeeting::Outcome::kFailed:
+      why_not_local_ = why;
+      break;
+    case LocalMeeting::Outcome::kRefused:
+      why_not_local_ = !options_.local_link ? kTcpIsWanted
+                       : meeting == nullptr ? "no Unix socket is to be had for the offer"
+                                            : "the accepting end has sent no memory: its side says why";
+      break;
+  }
+  if (options_.local_link_only) Fail(LinkEnd::kFailed, std::move(why));
 }
 
 ConnectState SoftConnector::HearAnswer(Time now) {
@@ -286,7 +306,10 @@ ConnectState SoftConnector::HearAnswer(Time now) {
          read.error);
   }
   if (cause_.end != LinkEnd::kOpen) return ConnectState::kFailed;
-  if (first != kDoorbell) memory_.reset();
+  if (first != kDoorbell) {
+    memory_.reset();
+    why_not_local_ = "the connecting end has not taken the memory: its side says why";
+  }
   if (memory_ == nullptr && options_.local_link_only) {
     Fail(LinkEnd::kFailed, "the peer has not taken the memory of the local link");
     return ConnectState::kFailed;
@@ -297,8 +320,11 @@ ConnectState SoftConnector::HearAnswer(Time now) {
 std::unique_ptr<SoftQp> SoftConnector::MakeQueuePair() const {
   const MpaAgreement& agreement = negotiation_.agreement();
   const uint32_t segment_size = agreement.send_markers ? link_.SegmentSize() : 0;
-  return std::make_unique<SoftQp>(link_.fd(), agreement, qp_options_,
-                                  MaxUlpdu(options_, agreement.send_markers, segment_size), memory_);
+  auto qp = std::make_unique<SoftQp>(link_.fd(), agreement, qp_options_,
+                                     MaxUlpdu(options_, agreement.send_markers, segment_size), memory_);
+  const std::optional<LinkNames> names = why_not_local_.empty() ? std::nullopt : LinkNames::Of(link_.fd());
+  if (names && names->within_host()) qp->set_why_not_local(why_not_local_);
+  return qp;
 }
 
 }  // namespace sdp::iwarp

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "verbs/rnic.h"
 #include "verbs/softiwarp/local/meeting.h"
@@ -42,7 +43,7 @@ class SoftConnector final : public verbs::Connector {
   // Returns the local link's offer in the peer's MPA Request, if there is one.
   [[nodiscard]] std::optional<LocalOffer> PeerOffer() const;
   // The link may become a local one: takes the peer's offer, or what the peer has sent for ours. Sets
-  // memory_.
+  // memory_, or why_not_local_ within a host.
   void AnswerOffer();
   void TakeAnswer();
   // Accepting side, with memory_: whether the peer has taken it, which its first byte says. kEstablished: now
@@ -53,6 +54,7 @@ class SoftConnector final : public verbs::Connector {
   const SoftOptions options_;
   std::unique_ptr<LocalMeeting> meeting_;  // connecting side, until the reply is here
   std::shared_ptr<LocalMemory> memory_;    // of a local link
+  std::string why_not_local_;              // for people
   verbs::QpOptions qp_options_;
   MpaNegotiation negotiation_;
   std::optional<Duration> waited_;  // start-up time already used before the first look; empty until that look

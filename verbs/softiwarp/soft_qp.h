@@ -94,6 +94,8 @@ class SoftQp final : public verbs::QueuePair,
   void Freeze(Writer& ar) const override;
   [[nodiscard]] const char* rnic_name() const override { return "soft"; }
   [[nodiscard]] const char* link_name() const override { return local_ ? "local" : "tcp"; }
+  [[nodiscard]] std::string why_not_local() const override { return why_not_local_; }
+  void set_why_not_local(std::string why) { why_not_local_ = std::move(why); }
 
   // Posts a zero-length message of that kind, which opens the connection (kSend and kNone: no message). The
   // caller flushes it, and may repeat it.
@@ -155,6 +157,7 @@ class SoftQp final : public verbs::QueuePair,
   bool crc_;
   Ending ending_ = Ending::kNo;
   verbs::LinkCause cause_;
+  std::string why_not_local_;
   StagTable stags_;
   ReceiveBuffers buffers_;
   ReadQueue reads_;
