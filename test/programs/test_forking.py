@@ -249,7 +249,10 @@ class Forking(harness.ProgramTest):
     def test_socat(self):
         harness.need("socat")
         self.echo_through(
-            self.world.start(["socat", f"TCP-LISTEN:{self.port},bind=127.0.0.1,reuseaddr,fork", "EXEC:cat"])
+            # By default it leaves half a second behind the client's end, in which cat may not have begun.
+            self.world.start(
+                ["socat", "-t", "30", f"TCP-LISTEN:{self.port},bind=127.0.0.1,reuseaddr,fork", "EXEC:cat"]
+            )
         )
 
 
