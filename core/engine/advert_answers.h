@@ -87,7 +87,6 @@ class AdvertAnswers {
   void SinkCancelAckTaken() { sink_cancel_ack_due_ = false; }
   [[nodiscard]] bool has_sink_avail() const { return !sink_avails_.empty() && !writing_ && !wr_compl_due_; }
   [[nodiscard]] const wire::SinkAvail& sink_avail() const { return sink_avails_[0]; }
-  [[nodiscard]] size_t sink_avails() const { return sink_avails_.size(); }
   void WritePosted() { writing_ = true; }
   [[nodiscard]] bool writing() const { return writing_ || wr_compl_due_; }
   void WriteCompleted(uint32_t size);

@@ -21,8 +21,11 @@
 namespace sdp::preload {
 namespace {
 
-// Local links are looked at so often between two looks at the program's other descriptors.
-constexpr int kLooksPerGlance = 24;
+// A thread that looks at local links reads the clock after so many looks. It looks at the program's other
+// descriptors when it offers its core.
+constexpr int kLooksPerClock = 8;
+// What a sleep costs the two ends of each warm link: its doorbell is armed, rung, and taken.
+constexpr Duration kDoorbellCost = std::chrono::microseconds(4);
 // While local links keep a program busy, its other descriptors wait so long at most.
 constexpr Duration kKernelMayWait = std::chrono::microseconds(50);
 
@@ -89,6 +92,7 @@ class EpollSet::WaitCall {
   int count_ = 0;
   bool slept_over_warm_ = false;  // no local link is warm any more, and the sleep is to come
   size_t warm_ = 0;               // local links that were warm at the last look
+  Duration doorbells_{};          // what the sleep costs for them
   // Registration -> place in `events_`.
   absl::InlinedVector<std::pair<int, int>, 64> reported_;
 };
@@ -128,7 +132,7 @@ void EpollSet::WaitCall::LookAtWarm() {
   Registrations::Work cold;
   {
     std::lock_guard lock(set_.mutex_);
-    set_.sockets_.LookAtWarm(&cold);
+    set_.sockets_.LookAtWarm(CoarseNow(), &cold);
     warm_ = set_.sockets_.warm();
   }
   Settle(cold);
@@ -145,25 +149,32 @@ bool EpollSet::WaitCall::SpinOverWarm() {
     std::lock_guard lock(set_.mutex_);
     budget = Confined() ? Duration::zero() : set_.warm_budget_.Next();
   }
+  doorbells_ = static_cast<int>(warm_) * kDoorbellCost;
   const HandlerWatch handlers;
   bool crowded = false;
   if (const Time now = Now(); budget > Duration::zero() && now < deadline_) {
-    const Time until = std::min(deadline_, now + budget);
+    const Time until = std::min(deadline_, now + budget + doorbells_);
     const SleepersMask meanwhile(mask_);
     CoreWatch core;
+    Time offered = now;
+    Time looked = now;
     do {
-      for (int look = 0; look < kLooksPerGlance && count_ == 0; ++look) {
+      for (int look = 0; look < kLooksPerClock && count_ == 0; ++look) {
         LookAtWarm();
         Report();
       }
-      if (count_ == 0) GlanceAtKernel();
+      looked = Now();
+      const bool offer = looked - offered >= CoreWatch::kBetweenOffers;
+      if (offer && count_ == 0) GlanceAtKernel();
       if (count_ != 0) {
         std::lock_guard lock(set_.mutex_);
         set_.warm_budget_.NoteFound();
         return true;
       }
+      if (!offer) continue;
       crowded = core.OfferedAndTaken();
-    } while (warm_ != 0 && !crowded && !handlers.Interrupts(/*restarts=*/false) && Now() < until);
+      offered = Now();
+    } while (warm_ != 0 && !crowded && !handlers.Interrupts(/*restarts=*/false) && looked < until);
   }
   Registrations::Work links;
   {
@@ -223,7 +234,7 @@ int EpollSet::WaitCall::AskKernel(Time undone, DeviceSpin* devices) {
   }
   if (timed) {
     std::lock_guard lock(set_.mutex_);
-    set_.warm_budget_.NoteSlept(Now() - began);
+    set_.warm_budget_.NoteSlept(std::max(Now() - began - doorbells_, Duration::zero()));
   }
   return count;
 }

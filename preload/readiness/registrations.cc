@@ -18,8 +18,9 @@ constexpr Duration kSharedLook = std::chrono::milliseconds(32);
 static_assert(EPOLLIN == POLLIN && EPOLLOUT == POLLOUT && EPOLLPRI == POLLPRI && EPOLLERR == POLLERR &&
               EPOLLHUP == POLLHUP && EPOLLRDHUP == POLLRDHUP);
 
-// A link that was looked at so often in vain, while others were busy, is left to its doorbell.
-constexpr uint8_t kMostVain = 200;
+// A link that is silent for so long, while others are busy, is left to its doorbell.
+constexpr Duration kWarmFor = std::chrono::milliseconds(20);
+constexpr size_t kMostWarm = 256;
 
 SocketRef Another(const SocketRef& socket) {
   socket.get()->Ref();
@@ -227,29 +228,25 @@ void Registrations::AddDevices(DeviceSpin* out) {
 // --- local links
 
 void Registrations::Warm(int key, Entry& entry) {
-  entry.vain = 0;
-  if (entry.warm || entry.peek == nullptr || stays_cold_) return;
+  if (entry.warm || entry.peek == nullptr || stays_cold_ || warm_.size() >= kMostWarm) return;
   entry.warm = true;
-  warm_.push_back(key);
+  warm_.push_back({.peek = entry.peek, .key = key, .entry = &entry});
 }
 
-void Registrations::LookAtWarm(Work* cold) {
+void Registrations::LookAtWarm(Time now, Work* cold) {
   for (size_t i = 0; i < warm_.size();) {
-    const int key = warm_[i];
-    Entry& entry = At(key);
-    const bool gone = !entry.socket || entry.peek == nullptr;
-    if (!gone && entry.peek->unread()) {
-      entry.vain = 0;
-      MakeCandidate(key, entry);
-    }
-    if (!gone && entry.vain < kMostVain) {
-      ++entry.vain;
+    WarmLink& link = warm_[i];
+    const bool unread = link.peek->unread();
+    if (unread || link.heard == Time{}) link.heard = now;
+    const bool gone = (unread || now - link.heard >= kWarmFor) && !IsWatched(link);
+    if (unread && !gone) MakeCandidate(link.key, *link.entry);
+    if (!gone && now - link.heard < kWarmFor) {
       ++i;
       continue;
     }
-    entry.warm = false;
-    if (!gone) cold->emplace_back(key, Another(entry.socket));
-    warm_[i] = warm_.back();
+    link.entry->warm = false;
+    if (!gone) cold->emplace_back(link.key, Another(link.entry->socket));
+    link = std::move(warm_.back());
     warm_.pop_back();
   }
 }
@@ -262,10 +259,9 @@ void Registrations::StayCold(Work* out) {
 }
 
 void Registrations::TakeWarm(Work* out) {
-  for (const int key : warm_) {
-    Entry& entry = At(key);
-    entry.warm = false;
-    if (entry.socket && entry.peek != nullptr) out->emplace_back(key, Another(entry.socket));
+  for (const WarmLink& link : warm_) {
+    link.entry->warm = false;
+    if (IsWatched(link)) out->emplace_back(link.key, Another(link.entry->socket));
   }
   warm_.clear();
 }

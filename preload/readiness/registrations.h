@@ -55,7 +55,6 @@ class Registrations {
     int link = -1;  // for a key below -1: a hidden duplicate, by which the inner epoll knows the link
     std::shared_ptr<const verbs::Peek> peek;  // of a local link
     bool warm = false;                        // in warm_
-    uint8_t vain = 0;                         // looks at it in a row that found nothing
   };
 
   // Keys of registrations without an application's number go down from here.
@@ -104,15 +103,16 @@ class Registrations {
 
   // --- local links
   // A link that has had something to report lately is warm: a wait looks at it in memory, and its peer rings
-  // no doorbell. Before a wait sleeps, it takes all warm ones and has their sockets take the doorbells.
+  // no doorbell. There are 256 at most: each costs each wait a look. Before a wait sleeps, it takes all warm
+  // ones and has their sockets take the doorbells.
   [[nodiscard]] size_t warm() const { return warm_.size(); }
   void Warm(int key, Entry& entry);
   // The kernel is to hear of each doorbell from here on: no link gets warm. Appends the sockets that have
   // local links, whose doorbells are to be taken now.
   void StayCold(Work* out);
-  // Makes those with something unread candidates. One that has had nothing for long is not warm any more, and
-  // appended to `cold`; its socket takes its doorbell, too.
-  void LookAtWarm(Work* cold);
+  // Makes those with something unread candidates. One that has had nothing for 20 ms is not warm any more,
+  // and appended to `cold`; its socket takes its doorbell, too. `now` may be some milliseconds old.
+  void LookAtWarm(Time now, Work* cold);
   void TakeWarm(Work* out);
 
   // --- what may have something to report
@@ -144,7 +144,17 @@ class Registrations {
   std::vector<std::unique_ptr<Entry>> orphans_;  // keys -2, -3, ...
   std::vector<int> candidates_;                  // keys that may have something to report
   bool stays_cold_ = false;
-  std::vector<int> warm_;     // keys of warm local links
+  // A warm local link, at hand for a look that reads nothing but this and the ring.
+  struct WarmLink {
+    std::shared_ptr<const verbs::Peek> peek;  // entry->peek, unless that has ended
+    Time heard{};                             // when it had something last; zero until the first look
+    int key;
+    Entry* entry;
+  };
+  [[nodiscard]] static bool IsWatched(const WarmLink& link) {
+    return link.entry->socket && link.entry->peek == link.peek;
+  }
+  std::vector<WarmLink> warm_;
   std::vector<int> devices_;  // keys of entries in the inner epoll that are over a kernel RNIC
   std::atomic<size_t> device_count_{0};
   std::atomic<int> shared_count_{0};

@@ -32,8 +32,6 @@
 namespace sdp::preload {
 namespace {
 
-thread_local bool is_helper __attribute__((tls_model("initial-exec"))) = false;
-
 // How long to wait before trying again to start a thread, and how soon a thread that does the work in place
 // of the helper looks at descriptors again.
 constexpr Duration kThreadRetry = std::chrono::milliseconds(200);
@@ -137,7 +135,6 @@ void Background::RunTasks(const std::vector<pollfd>& fds) {
 }
 
 void* Background::Main(void*) {
-  is_helper = true;
   State& s = state();
   s.at_work.lock();
   {
@@ -408,7 +405,5 @@ void Background::NoteMainThreadEnd() {
   const uint64_t one = 1;
   (void)!real.write(state().wake_fd.load(), &one, sizeof one);
 }
-
-bool Background::IsHelperThread() { return is_helper; }
 
 }  // namespace sdp::preload

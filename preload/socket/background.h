@@ -56,8 +56,6 @@ class Background {
   static void EndIfIdle();
   static void Resume();
   static bool Runs() { return runs_.load(std::memory_order_relaxed); }
-  // Returns true on the helper's own thread.
-  static bool IsHelperThread();
 
  private:
   // The main thread ends: from now on the helper checks whether any other thread is left.

@@ -252,7 +252,6 @@ class StreamSocket final : public Socket {
   // The same, until nothing more has come: a reset stands behind the bytes that were ahead of it, and TCP
   // knows of it before those are read.
   void LookToTheEnd();
-  void NotifyAll();
   void AnswerRefused();
   void NoteAbort();
   // What poll finds, as poll events.
@@ -296,8 +295,8 @@ class StreamSocket final : public Socket {
                     const HandlerWatch& handlers = {});
   // stream_socket_look.cc
   // What a call does first that may come in vain, and again at once: without a system call where the RNIC can
-  // do that. True: something came.
-  bool LookAtLink();
+  // do that. True: something came. `takes`: the caller takes the data that has come, and publishes that.
+  bool LookAtLink(bool takes = false);
   bool LookAtLocalLink();
   // Returns true if the link is a local one.
   [[nodiscard]] bool OnLocalLink() const;

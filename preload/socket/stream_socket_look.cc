@@ -14,16 +14,16 @@ namespace sdp::preload {
 namespace {
 
 // A look at memory costs less than an offer of the core.
-constexpr int kCheapLooksPerOffer = 32;
+constexpr int kCheapLooksInARow = 32;
 
 }  // namespace
 
-bool StreamSocket::LookAtLink() {
+bool StreamSocket::LookAtLink(bool takes) {
   const verbs::Pollable* const pollable = queue_pair().pollable();
   const bool quick =
       pollable != nullptr && (pollable->always_told() ? !board_.hears_doorbells() : !board_.observed());
   const bool any = quick ? session_->PollAvailable() : session_->ReadAvailable();
-  if (any || !quick) AfterProgress();
+  if (any || !quick) AfterProgress(/*publish=*/!takes || engine().readable_bytes() == 0);
   return any;
 }
 
@@ -40,15 +40,17 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
   const bool restarts = signals == Signals::kRestart;
   bool any = false;
   if (budget > Duration::zero()) {
-    const Time until = std::min(deadline, Now() + budget);
+    Time now = Now();
+    Time offered = now;
+    const Time until = std::min(deadline, now + budget);
     CoreWatch core;
-    const int looks_per_offer =
-        queue_pair().pollable()->always_told() ? kCheapLooksPerOffer : CoreWatch::kLooksPerOffer;
+    const bool cheap = queue_pair().pollable()->always_told();
+    const int looks_in_a_row = cheap ? kCheapLooksInARow : CoreWatch::kLooksPerOffer;
     bool crowded = false;
     do {
-      for (int i = 0; i < looks_per_offer; ++i) {
+      for (int i = 0; i < looks_in_a_row; ++i) {
         if (!session_->PollAvailable()) continue;
-        AfterProgress();
+        AfterProgress(/*publish=*/awaited != Awaited::kData || engine().readable_bytes() == 0);
         if (state_ != State::kSdp || session_ == nullptr) return 0;
         any = true;
         if (!CameFor(awaited, mark)) continue;
@@ -57,11 +59,15 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
         return 0;
       }
       lock.unlock();
-      crowded = core.OfferedAndTaken();
+      now = Now();
+      if (!cheap || now - offered >= CoreWatch::kBetweenOffers) {
+        crowded = core.OfferedAndTaken();
+        offered = now;
+      }
       lock.lock();
       if (state_ != State::kSdp || session_ == nullptr) return 0;
       if (board_.wakes() != mark.wakes && !mark.handlers.Interrupts(restarts)) return 0;
-    } while (!crowded && !mark.handlers.Interrupts(restarts) && Now() < until);
+    } while (!crowded && !mark.handlers.Interrupts(restarts) && now < until);
     if (crowded) poll_budget_.NoteCrowded();
     // The caller looks at what there is, and comes back for less: or the peer's credit would keep it here.
     if (any) poll_budget_.NoteElsewhere();

@@ -179,7 +179,7 @@ StreamSocket::Step StreamSocket::LookForMore(Receiving* run) {
                       !session_->being_read() && !session_->ReadLately();
     if (!more) return Step::kDone;
     run->looked = true;
-    return LookAtLink() ? Step::kAgain : Step::kDone;
+    return LookAtLink(/*takes=*/true) ? Step::kAgain : Step::kDone;
   }
   const bool at_mark =
       run->peek && run->done > 0 && run->done < std::min<uint64_t>(run->total, engine().readable_bytes());
@@ -196,7 +196,7 @@ StreamSocket::Step StreamSocket::EndOfReceive(Call& call, Receiving* run) {
     case ReceiveEnd::kShut:
       if (run->looked) return Step::kDone;
       run->looked = true;
-      LookAtLink();
+      LookAtLink(/*takes=*/true);
       return Step::kAgain;
     case ReceiveEnd::kEndOfStream:
       return Step::kDone;
@@ -207,7 +207,7 @@ StreamSocket::Step StreamSocket::EndOfReceive(Call& call, Receiving* run) {
                            shared_ != nullptr || !session_->may_sleep_in_read();
   if (run->looked || !looks_first) return Step::kGoOn;
   run->looked = true;
-  if (LookAtLink() || !LooksBeforeSleep()) return Step::kAgain;
+  if (LookAtLink(/*takes=*/true) || !LooksBeforeSleep()) return Step::kAgain;
   return Step::kGoOn;
 }
 

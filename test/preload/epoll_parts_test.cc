@@ -216,16 +216,19 @@ TEST_CASE(
   registrations.Watch(70, entry, link.ends[0], POLLIN, peek);
   (void)Candidates(registrations);
   Registrations::Work cold;
+  Time now = Now();
   peek->has_bytes = true;
-  registrations.LookAtWarm(&cold);
+  registrations.LookAtWarm(now, &cold);
   CHECK(Candidates(registrations).empty());  // not warm: its peer rings a doorbell
   registrations.Warm(70, entry);
-  registrations.LookAtWarm(&cold);
+  registrations.LookAtWarm(now, &cold);
   CHECK(Candidates(registrations) == std::vector<int>{70});
   CHECK(cold.empty());
 
   peek->has_bytes = false;
-  for (int i = 0; i < 1000 && cold.empty(); ++i) registrations.LookAtWarm(&cold);
+  for (int i = 0; i < 1000; ++i) registrations.LookAtWarm(now + std::chrono::milliseconds(10), &cold);
+  CHECK(cold.empty());
+  registrations.LookAtWarm(now + std::chrono::milliseconds(20), &cold);
   REQUIRE(cold.size() == 1);
   CHECK(cold[0].second.get() == socket.get());
   CHECK(registrations.warm() == 0);
@@ -254,7 +257,7 @@ TEST_CASE("Registrations: a local link that is no longer watched is not looked a
   peek->has_bytes = true;
   registrations.Unwatch(entry);
   Registrations::Work cold;
-  registrations.LookAtWarm(&cold);
+  registrations.LookAtWarm(Now(), &cold);
   CHECK(cold.empty());
   CHECK(registrations.warm() == 0);
   CHECK(Candidates(registrations).empty());

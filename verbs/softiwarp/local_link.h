@@ -47,8 +47,6 @@ class LocalLink {
   [[nodiscard]] std::shared_ptr<const verbs::Peek> peek();
   // Returns true if nothing is there that a caller should take before a sleep.
   [[nodiscard]] bool armed() const { return !ended_ && reader_.armed() && reader_.empty(); }
-  // Returns true if the peer has read everything.
-  [[nodiscard]] bool peer_has_all() const { return writer_.empty(); }
   // The connection is being reset: the peer is told when it writes next.
   void Leave() { reader_.Leave(); }
   // Gives memory back that a burst of sends has used, if the ring is empty.
