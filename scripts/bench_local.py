@@ -95,6 +95,7 @@ class Iperf3Parallel(bench_workloads.Iperf3Parallel):
 class Large(bench_workloads.Large):
     sides = ("tcp", "unix", "sdp")
     rows = aiming(bench_workloads.Large, tcp=4)
+    total = 4 << 30
 
 
 class Redis(bench_workloads.Redis):
@@ -103,7 +104,7 @@ class Redis(bench_workloads.Redis):
 
 
 class RedisOne(Redis):
-    clients, requests = 1, 15_000
+    clients, first_rate = 1, 15_000
     rows = tuple(faster(f"redis {command}, one client", "k/s", tcp=25) for command in ("SET", "GET"))
 
 

@@ -122,7 +122,7 @@ class Iperf3Large(Iperf3):
 class Large(Bench):
     """Blocking 1 MiB messages, the ones that Zcopy is for."""
 
-    size = 1 << 20
+    size, total = 1 << 20, 1 << 30  # bytes of a message, and for each second of a run
     shapes = {"stream": "one way", "turns": "there and back", "requests": "answers"}
     rows = tuple(Row(f"1 MiB blocking, {what}", "MB/s", True, 1.0) for what in shapes.values())
 
@@ -137,7 +137,7 @@ class Large(Bench):
 
     def transfer(self, shape, side):
         curve = "policy" if side == "sdp" else side
-        one = bench_zcopy.measure(self.world, shape, self.size, curve, self.options.seconds << 30)
+        one = bench_zcopy.measure(self.world, shape, self.size, curve, self.options.seconds * self.total)
         return Sample(one["rate"] / 1e6, one["cpu"])
 
 
@@ -147,10 +147,12 @@ class Sockperf(Bench):
     def start(self, place, side):
         self.serve(["sockperf", "server", "--tcp", "-i", "127.0.0.1", "-p", place], side)
 
-    def sockperf(self, mode, place, side):
+    def sockperf(self, mode, place, side, *words):
         """What it printed, and the processor time a message."""
         where = ["--tcp", "-i", "127.0.0.1", "-p", place]
-        output, cpu = self.client(["sockperf", mode, *where, "-m", "64", "-t", self.options.seconds], side)
+        output, cpu = self.client(
+            ["sockperf", mode, *where, "-m", "64", "-t", self.options.seconds, *words], side
+        )
         return output, cpu / messages_sent(output)
 
 
@@ -158,14 +160,19 @@ class PingPong(Sockperf):
     rows = (Row("sockperf ping-pong, 64 B, half round trip", "us", False, 0.87),)
 
     def measure(self, place, side):
-        output, cpu = self.sockperf("ping-pong", place, side)
+        # More turns a second than can be: sockperf has no room for others.
+        output, cpu = self.sockperf("ping-pong", place, side, "--mps=2000000")
         return {self.rows[0].name: Sample(float(re.search(r"Latency is ([\d.]+) usec", output)[1]), cpu)}
 
 
 class Redis(Bench):
     needs = ("redis-server", "redis-benchmark")
-    clients, requests = 50, 50_000  # requests for each second that a run is to last
+    clients, first_rate = 50, 50_000  # in the first run, so many requests for each second
     rows = (Row("redis SET, 50 clients", "k/s", True, 0.90), Row("redis GET, 50 clients", "k/s", True, 0.90))
+
+    def setup(self):
+        self.rates = {}  # requests a second of the last run
+        super().setup()
 
     def start(self, place, side):
         where = (
@@ -177,14 +184,15 @@ class Redis(Bench):
 
     def measure(self, place, side):
         where = ["-s" if side == "unix" else "-p", place, "-c", self.clients]
-        requests = self.requests * self.options.seconds
         out = {}
         for row in self.rows:
             command = row.name.split()[1].strip(",")
+            requests = int(self.rates.get((side, command), self.first_rate) * self.options.seconds)
             output, cpu = self.client(
                 ["redis-benchmark", *where, "-n", requests, "-t", command.lower(), "--csv"], side
             )
             rate = float(re.search(rf'^"{command}","([\d.]+)"', output, re.M)[1])
+            self.rates[side, command] = rate
             out[row.name] = Sample(rate / 1000, cpu / requests)
         return out
 
