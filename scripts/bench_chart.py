@@ -55,22 +55,24 @@ def ratios(results, path):
     ]
     left, right, top, step = 330, 760, 60, 26
     height = top + step * len(rows) + 30
-    most = max(1.0, *(abs(math.log2(ratio)) for _, ratio in rows))
-    middle, unit = (left + right) / 2, (right - left) / 2 / most
+    powers = [math.log2(times) for _, times in rows]
+    least, most = min(-1.0, *powers), max(1.0, *powers)
+    unit = (right - left) / (most - least)
+    middle = left - least * unit
     title = f"Speed with SDP on one host, beside TCP with {results[0]['congestion']}"
     parts = [text(20, 28, title, size=16, weight="bold")]
-    for exponent in range(-math.floor(most), math.floor(most) + 1):
+    for exponent in range(math.ceil(least), math.floor(most) + 1):
         x = middle + exponent * unit
         label = f"{2**exponent} x" if exponent > 0 else f"1/{2**-exponent}" if exponent else "as TCP"
         parts.append(rule(x, top - 8, x, height - 24, "#dddddd" if exponent else "#444444"))
         parts.append(text(x, height - 8, label, "middle", 12))
-    for number, (name, ratio) in enumerate(rows):
-        y, end = top + step * number, middle + math.log2(ratio) * unit
-        colour = COLOURS[1] if ratio >= 1 else COLOURS[2]
+    for number, (name, times) in enumerate(rows):
+        y, end = top + step * number, middle + math.log2(times) * unit
+        colour = COLOURS[1] if times >= 1 else COLOURS[2]
         box = f'x="{min(middle, end):.1f}" y="{y}" width="{abs(end - middle):.1f}" height="{step - 10}"'
         parts.append(f'<rect {box} fill="{colour}"/>\n')
         parts.append(text(left - 10, y + 12, name, "end"))
-        parts.append(text(right + 20, y + 12, f"{ratio:.2f}"))
+        parts.append(text(right + 20, y + 12, f"{times:.2f}"))
     write(path, 840, height, parts)
 
 

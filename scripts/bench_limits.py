@@ -20,7 +20,7 @@ CURVES = {
     "TCP": ("tcp", ()),
     "AF_UNIX": ("unix", ()),
     "local link": ("policy", ()),
-    "ring, asleep": ("ring", ("eventfd",)),
+    "sleeping ring": ("ring", ("eventfd",)),
     "bare ring": ("ring", ()),
 }
 SIZES = {
