@@ -17,6 +17,7 @@ import bench_chart
 import sdp_world
 
 TRANSFER = sdp_world.BUILD / "test" / "programs" / "transfer"
+RING = sdp_world.BUILD / "test" / "bench" / "bench_ring"
 FORCED = ("bcopy", "read", "write", "transaction")
 CURVES = ("tcp", *FORCED, "policy")
 SHAPES = {
@@ -44,11 +45,18 @@ def messages_of(size, shape, curve, total):
 
 
 def measure(world, shape, size, curve, total, words=()):
-    """{rate: bytes/s, cpu: seconds per GB, by: {mechanism: bytes}}"""
+    """One run of so many messages that it takes a while; what run() gives."""
+    return run(world, shape, size, curve, messages_of(size, shape, curve, total), words)
+
+
+def run(world, shape, size, curve, messages, words=()):
+    """{rate: bytes/s, cpu: seconds per GB, by: {mechanism: bytes}}. The curves "unix" and "ring" are AF_UNIX
+    and memory that both ends share."""
     environment = {"SDP_FORCE": curve} if curve in FORCED else {}
-    preload = curve != "tcp"
+    preload = curve == "policy" or curve in FORCED
+    program = RING if curve == "ring" else TRANSFER
     process = world.start(
-        [TRANSFER, shape, size, messages_of(size, shape, curve, total), *words],
+        [program, shape, size, messages, *words, *(["unix"] if curve == "unix" else [])],
         preload,
         environment,
         stdin=subprocess.PIPE,
@@ -215,11 +223,8 @@ def main(argv):
         print(line(point), flush=True)
 
     world = sdp_world.World()
+    world.log_level = "error"
     try:
-        environment = world.environment
-        world.environment = lambda preload=True, **extra: environment(
-            preload, **(dict(SDP_LOG="error") if preload else {}), **extra
-        )
         points = sweep(world, options, report)
         for curve in FORCED:
             if len(options.sizes) > 3 and not any(p[curve]["by"].get(COUNTER[curve]) for p in points):

@@ -171,6 +171,8 @@ class Process:
 class World:
     """What one test needs; everything in it ends with stop()."""
 
+    log_level = "info"
+
     def __init__(self, with_pmd=True, listen=(), user=None):
         """`listen`: addresses the port mapper serves beside the loopback ones. `user`: where this is root,
         who runs the programs."""
@@ -236,7 +238,7 @@ class World:
                 SDP_PM_PORT=str(self.pm_port),
                 SDP_STATS_DIR=str(self.stats_dir),
                 SDP_RNIC="soft",
-                SDP_LOG="info",
+                SDP_LOG=self.log_level,
                 SDP_LOG_FILE=str(self.log_file),
             )
         env.update({k: str(v) for k, v in extra.items()})

@@ -14,12 +14,9 @@
 #include <string>
 #include <vector>
 
-namespace programs_test {
+#include "test/programs/places.h"
 
-[[noreturn]] inline void Fail(const char* what) {
-  perror(what);
-  _exit(1);
-}
+namespace programs_test {
 
 // Made before the fork that makes the reader.
 class CancelledWrites {

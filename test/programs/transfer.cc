@@ -6,7 +6,7 @@
 //
 // Further arguments: "whole", reads are for whole messages (MSG_WAITALL); "apart", each end stays on a
 // processor of its own, if there are two; "cancelled", before the first message threads are cancelled that
-// sleep in large writes.
+// sleep in large writes; "unix", the connection is one of AF_UNIX.
 //
 // Opens a listener on loopback, forks a server, and prints "SECONDS CPU_SECONDS BYTES" for all messages, both
 // ends together. Every message begins and ends with its number, and the reader checks that. Keeps the
@@ -85,6 +85,7 @@ int Serve(int listener, Shape shape, size_t size, uint64_t messages,
   if (cancelled != nullptr) cancelled->Read(fd);
   std::vector<char> message(size);
   ReadAll(fd, message.data(), 1);
+  WriteAll(fd, message.data(), 1);  // or TCP would keep the first message back until it has an ACK
   const double before = CpuSeconds();
   for (uint64_t i = 0; i < messages; ++i) {
     if (shape == Shape::kRequests) {
@@ -103,6 +104,33 @@ int Serve(int listener, Shape shape, size_t size, uint64_t messages,
   (void)!recv(fd, &end, 1, 0);
   return 0;
 }
+
+// A connected pair of descriptors would be no SDP. So there is a listener, whose address the kernel chooses.
+class Listener {
+ public:
+  explicit Listener(bool local) : length_(local ? sizeof(sa_family_t) : sizeof(sockaddr_in)) {
+    address_.ss_family = local ? AF_UNIX : AF_INET;
+    if (!local) reinterpret_cast<sockaddr_in*>(&address_)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    fd_ = socket(address_.ss_family, SOCK_STREAM, 0);
+    if (fd_ < 0 || bind(fd_, address(), length_) != 0 || listen(fd_, 1) != 0) Fail("listen");
+    length_ = sizeof address_;
+    if (getsockname(fd_, address(), &length_) != 0) Fail("getsockname");
+  }
+
+  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] int Connect() {
+    const int fd = socket(address_.ss_family, SOCK_STREAM, 0);
+    if (fd < 0 || connect(fd, address(), length_) != 0) Fail("connect");
+    return fd;
+  }
+
+ private:
+  [[nodiscard]] sockaddr* address() { return reinterpret_cast<sockaddr*>(&address_); }
+
+  sockaddr_storage address_{};
+  socklen_t length_;
+  int fd_ = -1;
+};
 
 // False: no shape has this name.
 bool ParseShape(const char* name, Shape* shape) {
@@ -136,6 +164,7 @@ int main(int argc, char** argv) {
   const uint64_t messages = understood ? strtoull(argv[3], nullptr, 10) : 0;
   bool apart = false;
   bool cancels = false;
+  bool unix_sockets = false;
   for (int i = 4; i < argc; ++i) {
     if (strcmp(argv[i], "whole") == 0) {
       how_to_read = MSG_WAITALL;
@@ -143,40 +172,34 @@ int main(int argc, char** argv) {
       apart = true;
     } else if (strcmp(argv[i], "cancelled") == 0) {
       cancels = true;
+    } else if (strcmp(argv[i], "unix") == 0) {
+      unix_sockets = true;
     } else {
       understood = false;
     }
   }
   if (!understood || size == 0 || messages == 0) {
-    fputs("usage: transfer {stream|turns|requests} SIZE MESSAGES [whole] [apart] [cancelled]\n", stderr);
+    fputs("usage: transfer {stream|turns|requests} SIZE MESSAGES [whole] [apart] [cancelled] [unix]\n",
+          stderr);
     return 2;
   }
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) Fail("sched_getaffinity");
   if (apart) StayOn(allowed, true);  // before there is any thread of the library's
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  socklen_t length = sizeof address;
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (listener < 0 || bind(listener, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      listen(listener, 1) != 0 ||
-      getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    Fail("listen");
-  }
+  Listener listener(unix_sockets);
   const programs_test::CancelledWrites cancelled;
   const pid_t server = fork();
   if (server < 0) Fail("fork");
   if (server == 0) {
     if (apart) StayOn(allowed, false);
-    _exit(Serve(listener, shape, size, messages, cancels ? &cancelled : nullptr));
+    _exit(Serve(listener.fd(), shape, size, messages, cancels ? &cancelled : nullptr));
   }
 
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  if (fd < 0 || connect(fd, reinterpret_cast<sockaddr*>(&address), length) != 0) Fail("connect");
+  const int fd = listener.Connect();
   if (cancels) cancelled.Write(fd);
   std::vector<char> message(size, 'x');
   WriteAll(fd, message.data(), 1);
+  ReadAll(fd, message.data(), 1);
   const double before = CpuSeconds();
   const auto start = std::chrono::steady_clock::now();
   for (uint64_t i = 0; i < messages; ++i) {
@@ -191,9 +214,12 @@ int main(int argc, char** argv) {
     ReadAll(fd, message.data(), size);
     Check(message, i);
   }
+  auto end = std::chrono::steady_clock::now();
   double server_cpu = 0;
   ReadAll(fd, reinterpret_cast<char*>(&server_cpu), sizeof server_cpu);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  // Behind an answer TCP keeps this word back until the answer has its ACK.
+  if (shape == Shape::kStream) end = std::chrono::steady_clock::now();
+  const double seconds = std::chrono::duration<double>(end - start).count();
   const double cpu = CpuSeconds() - before + server_cpu;
   printf("%.6f %.6f %llu\n", seconds, cpu,
          static_cast<unsigned long long>(size * messages * (shape == Shape::kTurns ? 2 : 1)));

@@ -1,0 +1,91 @@
+"""While both ends of a local link are busy, neither enters the kernel for it.
+
+The kernel counts the system calls of both ends, from the start of the programs to their end; divided by the
+messages they are next to none. What is left is the set-up, and what pauses of the machine cost.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import unittest
+
+import harness
+import kernel_entries
+from sdp_world import BUILD
+
+TRANSFER = BUILD / "test" / "programs" / "transfer"
+# A program that begins with this stops itself before it becomes what it is to be.
+STOPPED = ["sh", "-c", 'kill -STOP $$; exec "$@"', "sh"]
+LOCAL = {"SDP_LINK": "local", "SDP_MODE": "sdp", "SDP_LOG": "error"}
+
+
+class Busy(harness.ProgramTest):
+    def setUp(self):
+        if len(os.sched_getaffinity(0)) < 2:
+            self.skipTest("both ends are busy at once only on two processors")
+        super().setUp()
+
+    def start(self, argv, **options):
+        """A program and the counter of its system calls. It runs ahead of all others of the machine, if that
+        is allowed: they would make an end sleep."""
+        urgent = ["chrt", "--rr", "1"] if os.geteuid() == 0 else []
+        process = self.world.start([*urgent, *STOPPED, *argv], environment=LOCAL, **options)
+        stat = pathlib.Path(f"/proc/{process.pid}/stat")
+        harness.wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "stopped program")
+        try:
+            counter = kernel_entries.KernelEntries(process.pid)
+        except kernel_entries.Unavailable as error:
+            self.skipTest(str(error))
+        self.addCleanup(counter.close)
+        process.kill(signal.SIGCONT)
+        return process, counter
+
+    def transfer(self, shape, size, messages):
+        process, counter = self.start(
+            [TRANSFER, shape, size, messages, "apart"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.assertEqual(len(process.popen.stdout.readline().split()), 3, process.output())
+        process.popen.stdin.close()
+        self.assertEqual(process.wait(), 0, process.output())
+        process.popen.stdout.close()
+        return counter.count() / messages
+
+    def assert_few(self, limit, measure):
+        """One of several tries is below the limit: whether both ends are busy the machine decides, too."""
+        tries = []
+        for _ in range(3):
+            tries.append(measure())
+            if tries[-1] < limit:
+                return
+        self.fail(f"system calls a message: {tries}, wanted less than {limit}")
+
+    def test_turns(self):
+        self.assert_few(0.05, lambda: self.transfer("turns", 64, 200_000))
+
+    def test_a_stream_of_small_messages(self):
+        self.assert_few(0.05, lambda: self.transfer("stream", 64, 1_000_000))
+
+    def test_a_stream_of_large_messages(self):
+        self.assert_few(0.1, lambda: self.transfer("stream", 64 << 10, 50_000))
+
+    def test_redis(self):
+        """Of a server that also looks at its listener and its clock now and then."""
+        harness.need("redis-server", "redis-benchmark")
+        port, requests = harness.free_port(), 200_000
+        where = ["--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        _, server = self.start(["redis-server", *where])
+        self.world.wait_for_listener(port)
+
+        def load():
+            before = server.count()
+            benchmark = ["redis-benchmark", "-p", port, "-c", 50, "-n", requests, "-t", "get", "--csv"]
+            process, client = self.start(benchmark)
+            self.assertEqual(process.wait(), 0, process.output())
+            return (server.count() - before + client.count()) / requests
+
+        self.assert_few(0.2, load)
+
+
+if __name__ == "__main__":
+    harness.main()
