@@ -30,7 +30,7 @@ LocalLink::LocalLink(std::shared_ptr<LocalMemory> memory, LocalEnd end)
 LinkResult LocalLink::Read(const TcpLink& tcp, std::span<const MutableBytes> parts, Look look) {
   if (const auto read = ReadRing(tcp, parts)) return *read;
   if (ended_) return *ended_;
-  if (look == Look::kPoll && Clock::now() - tcp_read_at_ < kEndLook) return {.kind = Kind::kWouldBlock};
+  if (look == Look::kPoll && !WorthRead(tcp)) return {.kind = Kind::kWouldBlock};
   LinkResult told = ReadTcp(tcp);
   // The peer has not read everything. The first doorbell resets the connection if the peer is gone.
   if (told.kind == Kind::kEof && !writer_.empty() && RingPeer(tcp) && !RingPeer(tcp))
@@ -46,6 +46,14 @@ std::optional<LinkResult> LocalLink::ReadRing(const TcpLink& tcp, std::span<cons
   if (*bytes == 0) return std::nullopt;
   if (reader_.TakeWriter()) RingPeer(tcp);
   return LinkResult{.kind = Kind::kOk, .bytes = *bytes};
+}
+
+// A doorbell that is taken would have to be armed again, and rung.
+bool LocalLink::WorthRead(const TcpLink& tcp) {
+  const auto now = Clock::now();
+  if (now - tcp_read_at_ < kEndLook) return false;
+  tcp_read_at_ = now;
+  return tcp.PeerEnded();
 }
 
 LinkResult LocalLink::ReadTcp(const TcpLink& tcp) {

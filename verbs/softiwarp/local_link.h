@@ -61,10 +61,12 @@ class LocalLink {
  private:
   using Clock = std::chrono::steady_clock;
   // A reader that polls looks at the TCP connection so often: its end may have come without a doorbell.
-  static constexpr Clock::duration kEndLook = std::chrono::microseconds(50);
+  static constexpr Clock::duration kEndLook = std::chrono::microseconds(250);
 
   // Reads the ring alone; empty: nothing is there.
   std::optional<LinkResult> ReadRing(const TcpLink& tcp, std::span<const MutableBytes> parts);
+  // For a reader that polls and finds nothing: returns true if the connection has ended.
+  bool WorthRead(const TcpLink& tcp);
   // Takes the doorbells that have come, or the end, and arms the doorbell.
   LinkResult ReadTcp(const TcpLink& tcp);
   // Returns false if the connection is gone.

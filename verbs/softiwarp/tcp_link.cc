@@ -92,6 +92,15 @@ void TcpLink::Abort() const {
   calls.shutdown(fd_, SHUT_RD);
 }
 
+bool TcpLink::PeerEnded() const {
+  const int error = errno;
+  uint8_t state = 0;  // tcp_info's first member
+  socklen_t length = sizeof state;
+  const bool known = link_calls().getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &state, &length) == 0;
+  errno = error;
+  return !known || (state != TCP_ESTABLISHED && state != TCP_FIN_WAIT1 && state != TCP_FIN_WAIT2);
+}
+
 uint32_t TcpLink::SegmentSize() const {
   int size = 0;
   socklen_t length = sizeof size;

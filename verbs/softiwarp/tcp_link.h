@@ -40,6 +40,9 @@ class TcpLink {
   LinkResult Read(std::span<const MutableBytes> parts, LinkWait wait) const;
   // Returns, without blocking, the first byte that is to be read, and leaves it there.
   LinkResult Peek(std::byte* first) const;
+  // Returns true if the connection has ended at its other end, or may have: whether what came before that was
+  // read or not.
+  [[nodiscard]] bool PeerEnded() const;
   // Calls send or sendmsg once; never blocks and never raises SIGPIPE. `more`: another write follows at once.
   LinkResult Write(std::span<const iovec> parts, bool more = false) const;
   // Calls sendfile once. It blocks if the descriptor does, and raises SIGPIPE as the program's own sendfile
