@@ -85,7 +85,8 @@ bool StreamSocket::Call::Regain(bool enough) {
 }
 
 StreamSocket::Call::Woke StreamSocket::Call::Sleep(Time until) {
-  int error = socket_->WaitForChange(lock_, fd_, std::min(Deadline(), until), signals());
+  int error =
+      socket_->WaitForChange(lock_, fd_, std::min(Deadline(), until), signals(), Awaited::kAll, SinceSleep());
   if (error == EAGAIN) {
     const Time now = Now();
     if (now >= until && socket_->state_ == State::kSdp) return Woke::kLate;
@@ -106,7 +107,7 @@ int StreamSocket::Call::SleepForData(verbs::SleeperMemory memory) {
       s.session_->may_sleep_in_read())
     return SleepInLink(memory);
   const Time deadline = Deadline();
-  const int error = s.WaitForChange(lock_, fd_, deadline, signals(), Awaited::kData);
+  const int error = s.WaitForChange(lock_, fd_, deadline, signals(), Awaited::kData, SinceSleep());
   // Over a local link another thread may have read, and the handler have run before this one slept again.
   if (error == 0 && s.OnLocalLink() && s.UrgentInterrupts()) return EINTR;
   return error == EAGAIN && Now() < deadline ? 0 : error;

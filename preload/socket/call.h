@@ -63,6 +63,8 @@ class StreamSocket::Call {
     return way_ == Way::kSend ? socket_->options_.send_timeout() : socket_->options_.receive_timeout();
   }
   bool Regain(bool enough);
+  // A call sleeps piece by piece. A handler that runs between two pieces interrupts it, too.
+  const HandlerWatch& SinceSleep() { return since_sleep_ ? *since_sleep_ : since_sleep_.emplace(); }
   int SleepInLink(verbs::SleeperMemory memory);
   void Leave();
 
@@ -74,6 +76,7 @@ class StreamSocket::Call {
   bool inside_ = true;  // counted in calls_inside_
   int error_ = 0;       // once the call is over
   Time deadline_ = kNever;
+  std::optional<HandlerWatch> since_sleep_;
   Lock lock_;
 };
 

@@ -288,7 +288,8 @@ class StreamSocket final : public Socket {
   // kSolicited: of the peer's messages none has to end it but a solicited one (SDP 14.2).
   // kData: whom more to be read, and the end, is the news.
   enum class Awaited : uint8_t { kAll, kData, kSolicited };
-  int WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited = Awaited::kAll);
+  int WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited = Awaited::kAll,
+                    const HandlerWatch& handlers = {});
   // The sleep in it: until `link` is ready or somebody wakes the waiters, with `lock` dropped. 0, or an errno
   // as above. `handlers`: also if one has run since that would have ended it.
   int SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals,

@@ -69,10 +69,12 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
 
 // Sleeps until something may have changed. 0: look again. Else an errno: EINTR, or EAGAIN when `deadline` has
 // passed.
-int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited) {
+int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited,
+                                const HandlerWatch& handlers) {
   const bool looks = LooksBeforeSleep();
   const Time began = looks ? Now() : Time{};
-  const WaitMark mark{.handlers = {}, .wakes = board_.wakes(), .read_side = looks ? read_side() : ReadSide{}};
+  const WaitMark mark{
+      .handlers = handlers, .wakes = board_.wakes(), .read_side = looks ? read_side() : ReadSide{}};
   if (looks) {
     if (const std::optional<int> outcome = LookBeforeSleep(lock, deadline, awaited, mark, signals))
       return *outcome;
