@@ -159,6 +159,8 @@ class Host(World):
             "SDP_PM_PORT": self.pm_port,
             "SDP_PM_NEGATIVE_S": 1,
             "SDP_PM_TIMEOUT_MS": 1500,
+            # Loss and a busy machine are no firewall: a port taken for silent would be TCP for a minute.
+            "SDP_CONNECT_BUDGET_MS": 10000,
             "SDP_RNIC": "soft",
             "SDP_LOG": "info",
             "SDP_LOG_FILE": self.log_file,

@@ -160,6 +160,8 @@ class Soak:
             sdp, tcp, _, closed = (now - then for now, then in zip(self.watch.of_pair(pair), before[pair]))
             ports = {pair.port, *(server.port for server in pair.servers)}
             fell = [reason for when, port, reason in self.watch.fallbacks if when > begin and port in ports]
+            if tcp == 0:  # refused, between one server and the next
+                fell = [reason for reason in fell if reason != "pm-denied"]
             if late > 1.0:
                 fell = [reason for reason in fell if not reason.startswith("pm-")]
                 tcp = 0
