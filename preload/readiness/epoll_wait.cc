@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 
 #include "preload/fail.h"
 #include "preload/guard.h"
@@ -24,7 +25,8 @@ namespace {
 // A thread that looks at local links reads the clock after so many looks. It looks at the program's other
 // descriptors when it offers its core.
 constexpr int kLooksPerClock = 8;
-// What a sleep costs the two ends of each warm link: its doorbell is armed, rung, and taken.
+// What a sleep costs the two ends of each warm link: its doorbell is armed, rung, and taken. A wait looks so
+// much longer, unless SDP_CQ_POLL_US limits it.
 constexpr Duration kDoorbellCost = std::chrono::microseconds(4);
 // While local links keep a program busy, its other descriptors wait so long at most.
 constexpr Duration kKernelMayWait = std::chrono::microseconds(50);
@@ -90,9 +92,9 @@ class EpollSet::WaitCall {
   const Time deadline_;
   const sigset_t* const mask_;
   int count_ = 0;
-  bool slept_over_warm_ = false;  // no local link is warm any more, and the sleep is to come
-  size_t warm_ = 0;               // local links that were warm at the last look
-  Duration doorbells_{};          // what the sleep costs for them
+  size_t warm_ = 0;  // local links that were warm at the last look
+  // What the doorbells cost of the links that are warm no more, if the sleep over them is to come.
+  std::optional<Duration> doorbells_;
   // Registration -> place in `events_`.
   absl::InlinedVector<std::pair<int, int>, 64> reported_;
 };
@@ -149,11 +151,11 @@ bool EpollSet::WaitCall::SpinOverWarm() {
     std::lock_guard lock(set_.mutex_);
     budget = Confined() ? Duration::zero() : set_.warm_budget_.Next();
   }
-  doorbells_ = static_cast<int>(warm_) * kDoorbellCost;
+  const Duration doorbells = config().cq_poll ? Duration::zero() : static_cast<int>(warm_) * kDoorbellCost;
   const HandlerWatch handlers;
   bool crowded = false;
   if (const Time now = Now(); budget > Duration::zero() && now < deadline_) {
-    const Time until = std::min(deadline_, now + budget + doorbells_);
+    const Time until = std::min(deadline_, now + budget + doorbells);
     const SleepersMask meanwhile(mask_);
     CoreWatch core;
     Time offered = now;
@@ -182,7 +184,7 @@ bool EpollSet::WaitCall::SpinOverWarm() {
     if (crowded) set_.warm_budget_.NoteCrowded();
     set_.sockets_.TakeWarm(&links);
   }
-  slept_over_warm_ = true;
+  doorbells_ = doorbells;
   Settle(links);
   Report();
   return count_ != 0 || !handlers.Interrupts(/*restarts=*/false);
@@ -225,16 +227,16 @@ int EpollSet::WaitCall::AskKernel(Time undone, DeviceSpin* devices) {
   const timespec* const timeout =
       set_.HasCandidates() ? &storage : Remaining(std::min({deadline_, undone, look}), &storage);
   devices->FallAsleep(deadline_);
-  const bool timed = std::exchange(slept_over_warm_, false);
-  const Time began = timed ? Now() : Time{};
+  const std::optional<Duration> doorbells = std::exchange(doorbells_, std::nullopt);
+  const Time began = doorbells ? Now() : Time{};
   int count;
   {
     const SleepMayBeCancelled here;
     count = WaitForEpoll(epfd_, events_, max_events_, timeout, mask_);
   }
-  if (timed) {
+  if (doorbells) {
     std::lock_guard lock(set_.mutex_);
-    set_.warm_budget_.NoteSlept(std::max(Now() - began - doorbells_, Duration::zero()));
+    set_.warm_budget_.NoteSlept(std::max(Now() - began - *doorbells, Duration::zero()));
   }
   return count;
 }

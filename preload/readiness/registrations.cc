@@ -158,7 +158,7 @@ void Registrations::Disown() {
 
 void Registrations::Watch(int key, Entry& entry, int link_fd, short events,
                           std::shared_ptr<const verbs::Peek> peek) {
-  entry.peek = std::move(peek);
+  if (peek != entry.peek) entry.SetPeek(std::move(peek));
   if (entry.registered == events) return;
   if (events == 0) {
     Unwatch(entry);
@@ -183,7 +183,7 @@ void Registrations::Watch(int key, Entry& entry, int link_fd, short events,
 void Registrations::Unwatch(Entry& entry) {
   if (entry.registered == 0) return;
   entry.registered = 0;
-  entry.peek.reset();
+  entry.SetPeek(nullptr);
   ForgetDevice(entry);
   const int saved = errno;
   real.epoll_ctl(inner_, EPOLL_CTL_DEL, entry.link_fd, nullptr);
@@ -238,17 +238,22 @@ void Registrations::LookAtWarm(Time now, Work* cold) {
     WarmLink& link = warm_[i];
     const bool unread = link.peek->unread();
     if (unread || link.heard == Time{}) link.heard = now;
-    const bool gone = (unread || now - link.heard >= kWarmFor) && !IsWatched(link);
+    const bool silent = now - link.heard >= kWarmFor;
+    const bool gone = (unread || silent) && !IsWatched(link);
     if (unread && !gone) MakeCandidate(link.key, *link.entry);
-    if (!gone && now - link.heard < kWarmFor) {
+    if (!gone && !silent) {
       ++i;
       continue;
     }
-    link.entry->warm = false;
-    if (!gone) cold->emplace_back(link.key, Another(link.entry->socket));
+    Cool(link, cold);
     link = std::move(warm_.back());
     warm_.pop_back();
   }
+}
+
+void Registrations::Cool(const WarmLink& link, Work* out) {
+  if (link.entry->peek == link.peek) link.entry->warm = false;
+  if (IsWatched(link)) out->emplace_back(link.key, Another(link.entry->socket));
 }
 
 void Registrations::StayCold(Work* out) {
@@ -259,10 +264,7 @@ void Registrations::StayCold(Work* out) {
 }
 
 void Registrations::TakeWarm(Work* out) {
-  for (const WarmLink& link : warm_) {
-    link.entry->warm = false;
-    if (IsWatched(link)) out->emplace_back(link.key, Another(link.entry->socket));
-  }
+  for (const WarmLink& link : warm_) Cool(link, out);
   warm_.clear();
 }
 

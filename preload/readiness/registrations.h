@@ -54,7 +54,11 @@ class Registrations {
     int twin = -1;
     int link = -1;  // for a key below -1: a hidden duplicate, by which the inner epoll knows the link
     std::shared_ptr<const verbs::Peek> peek;  // of a local link
-    bool warm = false;                        // in warm_
+    bool warm = false;                        // `peek` is in warm_
+    void SetPeek(std::shared_ptr<const verbs::Peek> other) {
+      peek = std::move(other);
+      warm = false;
+    }
   };
 
   // Keys of registrations without an application's number go down from here.
@@ -154,6 +158,8 @@ class Registrations {
   [[nodiscard]] static bool IsWatched(const WarmLink& link) {
     return link.entry->socket && link.entry->peek == link.peek;
   }
+  // Takes a link from the warm ones, and its socket to `out` if it is still watched.
+  static void Cool(const WarmLink& link, Work* out);
   std::vector<WarmLink> warm_;
   std::vector<int> devices_;  // keys of entries in the inner epoll that are over a kernel RNIC
   std::atomic<size_t> device_count_{0};

@@ -122,6 +122,7 @@ void TcpLinkMove::HandleConnected(verbs::QueuePair& left, int error, Time now) {
   if (error != 0) return Fail(error, strerrordesc_np(error));
   iwarp::SoftOptions options = SoftOptions();
   options.local_link = options.local_link_only = false;  // other processes do not have its memory
+  options.why_not_local = "the connection has moved to another link";
   BeginHandshake(left, iwarp::Connect(left.event_fd(), hello(), qp(), options, now), now);
 }
 

@@ -148,6 +148,7 @@ inline iwarp::SoftOptions SoftOptions() {
   options.peer_to_peer = config().mpa_peer_to_peer;
   options.confirm_rtr = true;  // peers with an embedded RNIC put nothing in their reply
   options.local_link = config().link != LinkChoice::kTcp && !Confined();
+  if (Confined()) options.why_not_local = "a filter of system calls";
   options.local_link_only = config().link == LinkChoice::kLocal;
   options.startup_timeout = config().handshake_timeout;
   options.deferral = Deferral();

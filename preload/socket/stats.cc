@@ -144,7 +144,7 @@ stats::ConnectionRecord DescribeConnection(const Session& session, stats::Role r
   if (session.engine().state() == engine::State::kAborted) {
     stats::SetText(record.reason, engine::ToString(session.engine().abort_reason()));
     stats::SetText(record.reason_text, session.cause().text.c_str());
-  } else {
+  } else if (WithinHost(local, peer)) {
     stats::SetText(record.reason_text, session.queue_pair().why_not_local().c_str());
   }
   return record;

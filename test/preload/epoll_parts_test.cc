@@ -243,6 +243,34 @@ TEST_CASE(
   CHECK(registrations.warm() == 0);
 }
 
+TEST_CASE("Registrations: a local link in another's place is looked at, and the other one is forgotten") {
+  InnerEpoll inner;
+  Registrations registrations(inner.fd);
+  const SocketRef socket = NewSocket();
+  const Pipe link;
+  const auto before = std::make_shared<FakePeek>();
+  const auto after = std::make_shared<FakePeek>();
+  registrations.Add(70, socket.get(), AskedFor(EPOLLIN));
+  Registrations::Entry& entry = *registrations.Find(70);
+  registrations.Watch(70, entry, link.ends[0], POLLIN, before);
+  registrations.Warm(70, entry);
+  registrations.Watch(70, entry, link.ends[0], POLLIN, after);
+  CHECK_FALSE(entry.warm);
+  registrations.Warm(70, entry);
+  (void)Candidates(registrations);
+  before->has_bytes = true;
+  Registrations::Work cold;
+  registrations.LookAtWarm(Now(), &cold);
+  CHECK(Candidates(registrations).empty());
+  CHECK(registrations.warm() == 1);
+  after->has_bytes = true;
+  registrations.LookAtWarm(Now(), &cold);
+  CHECK(Candidates(registrations) == std::vector<int>{70});
+  CHECK(entry.warm);
+  registrations.Unwatch(entry);
+  CHECK_FALSE(entry.warm);
+}
+
 TEST_CASE("Registrations: a local link that is no longer watched is not looked at") {
   InnerEpoll inner;
   Registrations registrations(inner.fd);

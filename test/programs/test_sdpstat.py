@@ -122,6 +122,9 @@ class Sdpstat(harness.ProgramTest):
         status, (process,) = self.why(tcp.pid)
         reasons = [(s["sdp"], s["reason"]["code"], s["reason"]["text"]) for s in process["sockets"]]
         self.assertEqual((status, reasons), (0, [(True, "tcp-link", "SDP_LINK=tcp")]))
+        noted = [s["reason"] for s in self.why(server.pid)[1][0]["sockets"] if s["sdp"] and s["reason"]]
+        self.assertEqual([reason["code"] for reason in noted], ["tcp-link"])
+        self.assertRegex(noted[0]["text"], "^the connecting end has offered none")
 
         for process in plain, plain_server:
             status, (seen,) = self.why(process.pid)

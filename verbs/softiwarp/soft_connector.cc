@@ -26,8 +26,6 @@ MpaOptions ToMpaOptions(const SoftOptions& options) {
           .timeout = options.startup_timeout};
 }
 
-constexpr const char* kTcpIsWanted = "SDP_LINK=tcp";
-
 bool MayBeLocal(const SoftOptions& options) {
   return options.local_link && !options.want_crc && !options.want_markers;
 }
@@ -262,7 +260,7 @@ void SoftConnector::AnswerOffer() {
   const bool plain = !agreement.crc && !agreement.send_markers && !agreement.receive_markers;
   const std::optional<LocalOffer> offer = PeerOffer();
   if (!options_.local_link) {
-    why_not_local_ = kTcpIsWanted;
+    why_not_local_ = options_.why_not_local;
   } else if (!MayBeLocal(options_) || !plain || agreement.rtr == Rtr::kNone) {
     why_not_local_ = "MPA with CRC or markers, or without an RTR, is on TCP";
   } else if (offer) {
@@ -285,9 +283,10 @@ void SoftConnector::TakeAnswer() {
       why_not_local_ = why;
       break;
     case LocalMeeting::Outcome::kRefused:
-      why_not_local_ = !options_.local_link ? kTcpIsWanted
-                       : meeting == nullptr ? "no Unix socket is to be had for the offer"
-                                            : "the accepting end has sent no memory: its side says why";
+      why_not_local_ = !options_.local_link ? options_.why_not_local
+                       : meeting == nullptr
+                           ? "no offer was made: TCP_USER_TIMEOUT is set, or no descriptor is left"
+                           : "the accepting end has sent no memory: its side says why";
       break;
   }
   if (options_.local_link_only) Fail(LinkEnd::kFailed, std::move(why));
@@ -322,8 +321,7 @@ std::unique_ptr<SoftQp> SoftConnector::MakeQueuePair() const {
   const uint32_t segment_size = agreement.send_markers ? link_.SegmentSize() : 0;
   auto qp = std::make_unique<SoftQp>(link_.fd(), agreement, qp_options_,
                                      MaxUlpdu(options_, agreement.send_markers, segment_size), memory_);
-  const std::optional<LinkNames> names = why_not_local_.empty() ? std::nullopt : LinkNames::Of(link_.fd());
-  if (names && names->within_host()) qp->set_why_not_local(why_not_local_);
+  qp->set_why_not_local(why_not_local_);
   return qp;
 }
 

@@ -43,7 +43,7 @@ class SoftConnector final : public verbs::Connector {
   // Returns the local link's offer in the peer's MPA Request, if there is one.
   [[nodiscard]] std::optional<LocalOffer> PeerOffer() const;
   // The link may become a local one: takes the peer's offer, or what the peer has sent for ours. Sets
-  // memory_, or why_not_local_ within a host.
+  // memory_, or why_not_local_.
   void AnswerOffer();
   void TakeAnswer();
   // Accepting side, with memory_: whether the peer has taken it, which its first byte says. kEstablished: now

@@ -24,7 +24,8 @@ struct SoftOptions {
   // Connecting side: offer a local link to a peer on this host. Accepting side: take such an offer
   // (local/meeting.h). Only without CRC and markers.
   bool local_link = false;
-  bool local_link_only = false;  // no other link: the start-up fails
+  const char* why_not_local = "SDP_LINK=tcp";  // if not, for people: a literal
+  bool local_link_only = false;                // no other link: the start-up fails
   // Accepting side: how long the kernel has already waited for data on a connection that has brought none yet
   // (TCP_DEFER_ACCEPT).
   Duration deferral{};
