@@ -107,20 +107,7 @@ def main(argv):
         draw(kept["points"], kept["congestion"], options.chart)
         return
     sdp_world.use_congestion(options.congestion)
-    shown = []
-
-    def report(point):
-        if point["shape"] not in shown:
-            shown.append(point["shape"])
-            print(head(point["shape"]))
-        print(line(point), flush=True)
-
-    world = sdp_world.World()
-    world.log_level = "error"
-    try:
-        points = sweep(world, options, report)
-    finally:
-        world.stop()
+    points = bench_zcopy.shown(sweep, options, head, line)
     if options.json:
         kept = {"congestion": sdp_world.congestion(), "points": points}
         options.json.write_text(json.dumps(kept, indent=1))

@@ -181,6 +181,24 @@ def draw(points, shapes, output):
     )
 
 
+def shown(sweep, options, head, line):
+    """The points of a sweep, each printed as it comes, beneath the head of its shape."""
+    heads = []
+
+    def report(point):
+        if point["shape"] not in heads:
+            heads.append(point["shape"])
+            print(head(point["shape"]))
+        print(line(point), flush=True)
+
+    world = sdp_world.World()
+    world.log_level = "error"
+    try:
+        return sweep(world, options, report)
+    finally:
+        world.stop()
+
+
 def main(argv):
     parser = argparse.ArgumentParser(
         prog="bench zcopy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -214,24 +232,11 @@ def main(argv):
     options = parser.parse_args(argv)
     if options.congestion:
         sdp_world.use_congestion(options.congestion)
-    shown = []
-
-    def report(point):
-        if point["shape"] not in shown:
-            shown.append(point["shape"])
-            print(head(point["shape"]))
-        print(line(point), flush=True)
-
-    world = sdp_world.World()
-    world.log_level = "error"
-    try:
-        points = sweep(world, options, report)
-        for curve in FORCED:
-            if len(options.sizes) > 3 and not any(p[curve]["by"].get(COUNTER[curve]) for p in points):
-                print(f"{curve}: forced, and has carried nothing")
-        if options.json:
-            options.json.write_text(json.dumps(points, indent=1))
-        draw(points, options.shapes, options.chart)
-        print(f"\nchart: {options.chart}")
-    finally:
-        world.stop()
+    points = shown(sweep, options, head, line)
+    for curve in FORCED:
+        if len(options.sizes) > 3 and not any(p[curve]["by"].get(COUNTER[curve]) for p in points):
+            print(f"{curve}: forced, and has carried nothing")
+    if options.json:
+        options.json.write_text(json.dumps(points, indent=1))
+    draw(points, options.shapes, options.chart)
+    print(f"\nchart: {options.chart}")

@@ -53,7 +53,7 @@ int Connect(const Place& place) {
   return fd;
 }
 
-int Echo(const Place& place) {
+int Echo(Place place) {
   const int listener = place.Listen();
   while (true) {
     const int fd = accept(listener, nullptr, nullptr);

@@ -7,7 +7,6 @@
 // A further argument "eventfd": an end that finds nothing sleeps at once, and the other end wakes it. Without
 // it both ends look for ever. Prints "SECONDS CPU_SECONDS BYTES" for all messages, both ends together, as
 // test/programs/transfer does.
-#include <immintrin.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +49,9 @@ template <typename Ready>
 void Await(Ready ready, std::atomic<bool>& asleep, int bell) {
   while (!ready()) {
     if (!sleeps) {
-      _mm_pause();
+#ifdef __x86_64__
+      __builtin_ia32_pause();
+#endif
       continue;
     }
     asleep.store(true, std::memory_order_seq_cst);

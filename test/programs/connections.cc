@@ -41,7 +41,7 @@ void Watch(int epoll, int fd) {
   if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) Fail("epoll_ctl");
 }
 
-int Serve(const Place& place) {
+int Serve(Place place) {
   int listener = place.Listen();
   int epoll = epoll_create1(EPOLL_CLOEXEC);
   Watch(epoll, listener);

@@ -38,18 +38,27 @@ class Place {
     }
   }
 
+  // An address that the kernel chooses at Listen(), of AF_INET or AF_UNIX.
+  explicit Place(sa_family_t family) : Place("0") {
+    if (family != AF_UNIX) return;
+    address_.ss_family = AF_UNIX;
+    length_ = sizeof family;
+  }
+
   [[nodiscard]] int Connect() const {
     const int fd = Socket();
     if (connect(fd, address(), length_) != 0) Fail("connect");
     return fd;
   }
 
-  [[nodiscard]] int Listen() const {
+  [[nodiscard]] int Listen() {
     const int fd = Socket();
     const int one = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(fd, address(), length_) != 0) Fail("bind");
     if (listen(fd, 1024) != 0) Fail("listen");
+    length_ = sizeof address_;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address_), &length_) != 0) Fail("getsockname");
     return fd;
   }
 

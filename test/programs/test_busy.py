@@ -1,7 +1,7 @@
 """While both ends of a local link are busy, they seldom enter the kernel for it.
 
 The kernel counts the system calls of both ends, from the start of the programs to their end; divided by the
-messages they are next to none. What is left is the set-up, and what pauses of the machine cost.
+messages they are few. What is left is the set-up, and what pauses of the machine cost.
 """
 
 import os
@@ -73,7 +73,7 @@ class Busy(harness.ProgramTest):
         self.assert_few(2, lambda: self.transfer("stream", 64 << 10, 50_000))
 
     def test_redis(self):
-        """Of a server that also looks at its listener and its clock now and then. TCP makes five."""
+        """Of a server that also looks at its listener and its clock now and then."""
         harness.need("redis-server", "redis-benchmark")
         port, requests = harness.free_port(), 200_000
         where = ["--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]

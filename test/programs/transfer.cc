@@ -105,33 +105,6 @@ int Serve(int listener, Shape shape, size_t size, uint64_t messages,
   return 0;
 }
 
-// A connected pair of descriptors would be no SDP. So there is a listener, whose address the kernel chooses.
-class Listener {
- public:
-  explicit Listener(bool local) : length_(local ? sizeof(sa_family_t) : sizeof(sockaddr_in)) {
-    address_.ss_family = local ? AF_UNIX : AF_INET;
-    if (!local) reinterpret_cast<sockaddr_in*>(&address_)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    fd_ = socket(address_.ss_family, SOCK_STREAM, 0);
-    if (fd_ < 0 || bind(fd_, address(), length_) != 0 || listen(fd_, 1) != 0) Fail("listen");
-    length_ = sizeof address_;
-    if (getsockname(fd_, address(), &length_) != 0) Fail("getsockname");
-  }
-
-  [[nodiscard]] int fd() const { return fd_; }
-  [[nodiscard]] int Connect() {
-    const int fd = socket(address_.ss_family, SOCK_STREAM, 0);
-    if (fd < 0 || connect(fd, address(), length_) != 0) Fail("connect");
-    return fd;
-  }
-
- private:
-  [[nodiscard]] sockaddr* address() { return reinterpret_cast<sockaddr*>(&address_); }
-
-  sockaddr_storage address_{};
-  socklen_t length_;
-  int fd_ = -1;
-};
-
 // False: no shape has this name.
 bool ParseShape(const char* name, Shape* shape) {
   constexpr const char* kNames[] = {"stream", "turns", "requests"};
@@ -186,16 +159,18 @@ int main(int argc, char** argv) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) Fail("sched_getaffinity");
   if (apart) StayOn(allowed, true);  // before there is any thread of the library's
-  Listener listener(unix_sockets);
+  // A connected pair of descriptors would be no SDP.
+  programs_test::Place place(unix_sockets ? sa_family_t{AF_UNIX} : sa_family_t{AF_INET});
+  const int listener = place.Listen();
   const programs_test::CancelledWrites cancelled;
   const pid_t server = fork();
   if (server < 0) Fail("fork");
   if (server == 0) {
     if (apart) StayOn(allowed, false);
-    _exit(Serve(listener.fd(), shape, size, messages, cancels ? &cancelled : nullptr));
+    _exit(Serve(listener, shape, size, messages, cancels ? &cancelled : nullptr));
   }
 
-  const int fd = listener.Connect();
+  const int fd = place.Connect();
   if (cancels) cancelled.Write(fd);
   std::vector<char> message(size, 'x');
   WriteAll(fd, message.data(), 1);
