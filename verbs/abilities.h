@@ -1,8 +1,8 @@
 // What only some RNICs can do, with one interface for each ability.
 //
 // QueuePair::sleepable() and its like return an ability of that queue pair, or null where the RNIC lacks it.
-// The embedded RNIC's queue pairs have Portable and MovableRegions; those on a TCP link are Sleepable and a
-// FileSource besides, those on a local link are Pollable. A kernel RNIC's have Pollable and DeviceLink. The
+// The embedded RNIC's queue pairs have Portable, MovableRegions and FileSource; those on a TCP link are
+// Sleepable besides, those on a local link are Pollable. A kernel RNIC's have Pollable and DeviceLink. The
 // caller holds the lock, and keeps the rules, that rnic.h names.
 #ifndef SDP_VERBS_ABILITIES_H_
 #define SDP_VERBS_ABILITIES_H_
@@ -94,9 +94,6 @@ class Portable {
   virtual void Freeze(Writer& ar) const = 0;
   // The queue pair will not move to another program: gives up what only that needs.
   virtual void StaysHere() {}
-  // While `little` is set, ReadLink takes about one message at a time, because the owner moves what was read
-  // to another process before using it.
-  virtual void ReadLittle(bool little) = 0;
 
  protected:
   ~Portable() = default;
@@ -105,7 +102,7 @@ class Portable {
 // ----------------------------------------------------------------------------------------------------
 // Sending a file, moving a region
 
-// The ability to send payload from a file's pages to the link without a copy.
+// The ability to send payload from a file's pages to the link without a copy in the program's memory.
 class FileSource {
  public:
   // Until ReturnFile() the payload of Sends may lie in `file`. The bytes leave from the file's pages;

@@ -245,7 +245,9 @@ bool Session::Read(ReadFor wanted) {
   }
   changed_ = changed_ || queue_pair_->unsent_bytes() != 0;  // some of it may leave
   verbs::Pollable* const pollable = wanted == ReadFor::kSolicited ? queue_pair_->pollable() : nullptr;
-  const ReadStatus status = pollable != nullptr ? pollable->ReadForSolicited() : queue_pair_->ReadLink();
+  const ReadStatus status = pollable != nullptr                         ? pollable->ReadForSolicited()
+                            : reads_little_ || wanted == ReadFor::kSome ? queue_pair_->ReadSome()
+                                                                        : queue_pair_->ReadLink();
   read_at_ = CoarseNow();
   changed_ = changed_ || status != ReadStatus::kWouldBlock;
   const bool any = TakeCompletions();
@@ -256,7 +258,7 @@ bool Session::Read(ReadFor wanted) {
 
 bool Session::PollAvailable() {
   verbs::Pollable* const pollable = queue_pair_->pollable();
-  if (pollable == nullptr || link_ended_ || being_read() || moving() || full()) return ReadAvailable();
+  if (pollable == nullptr || link_ended_ || being_read() || moving() || full()) return ReadSome();
   changed_ = changed_ || queue_pair_->unsent_bytes() != 0;
   const ReadStatus status = pollable->PollLink();
   read_at_ = CoarseNow();
@@ -344,11 +346,6 @@ Address Session::PeerName() const {
   return MakeAddress(reinterpret_cast<const sockaddr*>(&peer), sizeof peer);
 }
 
-void Session::ReadLittle(bool little) {
-  reads_little_ = little;
-  if (portable()) queue_pair_->portable()->ReadLittle(little);
-}
-
 short Session::watch_events() const {
   if (link_ended_) return 0;
   if (between_links()) return move_->events();
@@ -412,7 +409,6 @@ bool Session::Thaw(Bytes frozen, int fd, Memory memory) {
   if (!engine || queue_pair == nullptr) return false;
   *engine_ = std::move(*engine);
   queue_pair_ = std::move(queue_pair);
-  queue_pair_->portable()->ReadLittle(reads_little_);
   recorder_.SetTransfers(transfers);
   link_ended_ = ended;
   move_.reset();

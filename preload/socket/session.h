@@ -58,9 +58,11 @@ class Session {
   // Takes what the link has and lets the engine react, without blocking. Returns false once the link has
   // nothing more (it would block, or has ended).
   bool ReadAvailable() { return Read(ReadFor::kAll); }
+  // ReadAvailable() for a program that takes next what has come: about one message (QueuePair::ReadSome).
+  bool ReadSome() { return Read(ReadFor::kSome); }
   // ReadAvailable() before a sleep that only a solicited message has to end (Pollable::ReadForSolicited).
   bool ReadForSolicited() { return Read(ReadFor::kSolicited); }
-  // ReadAvailable() for a caller that polls (Pollable::PollLink). Returns false if nothing has come.
+  // ReadSome() for a caller that polls (Pollable::PollLink). Returns false if nothing has come.
   bool PollAvailable();
 
   // Returns true if anything that comes from now on ends a sleep (Pollable::may_sleep). False: call
@@ -141,8 +143,8 @@ class Session {
   // Returns true if the frozen part may have changed since SetChanged(false).
   [[nodiscard]] bool changed() const { return changed_; }
   void SetChanged(bool changed) { changed_ = changed; }
-  // What is read is going to be moved: see verbs::Portable::ReadLittle, and full(). Survives Thaw().
-  void ReadLittle(bool little);
+  // What is read is going to be moved: every read takes little, and see full(). Survives Thaw().
+  void ReadLittle(bool little) { reads_little_ = little; }
   // Returns true if so much is unread that ReadAvailable takes nothing more off the link: moving it must stay
   // possible.
   [[nodiscard]] bool full() const {
@@ -207,7 +209,7 @@ class Session {
   // read reports its end to the engine.
   template <typename Post>
   bool PostWithRoom(Post post);
-  enum class ReadFor : uint8_t { kAll, kSolicited };
+  enum class ReadFor : uint8_t { kAll, kSome, kSolicited };
   bool Read(ReadFor wanted);
   [[nodiscard]] bool at_rest() const {
     return !moving() && engine_->freezable() && portable() && queue_pair_->portable()->freezable();

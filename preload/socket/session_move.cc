@@ -147,7 +147,6 @@ bool Session::TakeMoveStep() {
 bool Session::EnterNewLink() {
   Add(queue_pair_->counters(), &earlier_links_);
   queue_pair_ = move_->Take();
-  ReadLittle(reads_little_);
   const auto accepted = HandleReply(move_->hello(), move_->answer(), move_->speaks_first());
   if (!accepted) FailMove(move_->Cause(0, engine::ToString(accepted.error())));
   return accepted.has_value();

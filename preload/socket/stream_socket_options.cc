@@ -354,7 +354,7 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
       // Who asks behind each of many reads learns whether to go on.
       if (foreign() || ReadableAtOnce() < kStillMuch ||
           (ReadableAtOnce() >= told_readable_ && !FillsReceiveBuffer())) {
-        Look();
+        if (!foreign()) LookAtLink();
         if (!foreign()) WantBcopy(UINT64_MAX);
         AfterProgress();
       }

@@ -42,6 +42,14 @@ Fd FileOf(Bytes content) {
   return file;
 }
 
+QpPair PairOn(bool local) {
+  PairOptions options;
+  options.a.local_link = options.z.local_link = local;
+  QpPair p = MakePair(options);
+  REQUIRE((p.a.qp->link_name() == std::string_view("local")) == local);
+  return p;
+}
+
 void Post(verbs::QueuePair& qp, uint32_t id, Bytes header, Bytes payload) {
   REQUIRE(qp.PostSend({.id = WorkId(id), .header = header, .payload = {&payload, 1}}) == PostResult::kOk);
 }
@@ -97,13 +105,14 @@ TEST_CASE("A borrowed file's FPDUs fill segments together, and nothing of the la
 }
 
 TEST_CASE("A borrowed file is sent as if it had been read") {
-  const auto how = GENERATE(0, 1, 2);
+  const auto how = GENERATE(0, 1, 2, 3);
+  const bool local = how == 3;
   // Filesystems without pages to send from, and files that end early according to one call alone, are read.
-  const LinkSendFile calls(how == 0 ? sendfile_call : how == 1 ? [](int, int, off64_t*, size_t) -> ssize_t {
-    return errno = EINVAL, -1;
-  }
+  const LinkSendFile calls(how == 0 || local ? sendfile_call
+                                             : how == 1
+                               ? [](int, int, off64_t*, size_t) -> ssize_t { return errno = EINVAL, -1; }
                            : [](int, int, off64_t*, size_t) -> ssize_t { return 0; });
-  QpPair p = MakePair();
+  QpPair p = PairOn(local);
   const auto content = Pattern(kFileSize, 5);
   Fd file = FileOf(content);
   std::vector<size_t> ends;
@@ -137,7 +146,7 @@ TEST_CASE("A borrowed file is sent as if it had been read") {
 }
 
 TEST_CASE("Part of a file that begins anywhere") {
-  QpPair p = MakePair();
+  QpPair p = PairOn(GENERATE(false, true));
   const auto content = Pattern(kFileSize, 6);
   const Fd file = FileOf(content);
   const Names names;
@@ -154,7 +163,7 @@ TEST_CASE("Part of a file that begins anywhere") {
 }
 
 TEST_CASE("A file that is shorter than was said ends the connection") {
-  QpPair p = MakePair();
+  QpPair p = PairOn(GENERATE(false, true));
   const Fd file = FileOf(Pattern(100'000, 7));
   const Names names;
   REQUIRE(p.a.qp->file_source()->BorrowFile({.name = names.get(), .fd = file.value, .offset = 0}));

@@ -97,6 +97,59 @@ TEST_CASE(
   CHECK(Read(reader) == "after");
 }
 
+// Names without memory, as those of a file, of which the first `readable` bytes can be read.
+class Unread final : public UnreadPayload {
+ public:
+  Unread(const char* names, std::string content, size_t readable)
+      : names_(reinterpret_cast<const std::byte*>(names)),
+        content_(std::move(content)),
+        readable_(readable) {}
+  [[nodiscard]] bool Holds(const std::byte* at) const override {
+    return at >= names_ && at < names_ + content_.size();
+  }
+  bool Read(const std::byte* from, MutableBytes out) const override {
+    const auto at = static_cast<size_t>(from - names_);
+    if (at + out.size() > readable_) return false;
+    std::memcpy(out.data(), content_.data() + at, out.size());
+    return true;
+  }
+
+ private:
+  const std::byte* names_;
+  const std::string content_;
+  const size_t readable_;
+};
+
+TEST_CASE("ring: what is not in memory is read into the ring, across the end of its window") {
+  const auto memory = std::make_unique<Memory>();
+  RingWriter writer = memory->Writer();
+  RingReader reader = memory->Reader();
+  char names[3000];  // never looked at
+  std::string content(sizeof names, '\0');
+  for (size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>('a' + i % 26);
+  const Unread file(names, content, content.size());
+  char head[] = "head";
+  char tail[] = "tail";
+  const iovec parts[] = {{head, 4}, {names, sizeof names}, {tail, 4}};
+  for (int i = 0; i < 5; ++i) {
+    REQUIRE(writer.Write(parts, &file) == 4 + sizeof names + 4);
+    REQUIRE(Read(reader) == "head" + content + "tail");
+  }
+}
+
+TEST_CASE("ring: where a part cannot be read the reader is shown nothing") {
+  const auto memory = std::make_unique<Memory>();
+  RingWriter writer = memory->Writer();
+  RingReader reader = memory->Reader();
+  char names[3000];
+  const Unread file(names, std::string(sizeof names, 'x'), 1000);
+  char head[] = "head";
+  const iovec parts[] = {{head, 4}, {names, sizeof names}};
+  CHECK_FALSE(writer.Write(parts, &file));
+  CHECK(reader.empty());
+  CHECK(Read(reader).empty());
+}
+
 TEST_CASE("ring: a full ring of the largest size tells its writer of half the room") {
   const auto memory = std::make_unique<Memory>();
   RingWriter writer = memory->Writer();

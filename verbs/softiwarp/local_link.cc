@@ -70,13 +70,13 @@ LinkResult LocalLink::ReadTcp(const TcpLink& tcp) {
 
 // Once the connection has ended at its other end, a doorbell finds out whether the peer still reads: as on
 // TCP, what comes for a closed socket is answered with a reset.
-LinkResult LocalLink::Write(const TcpLink& tcp, std::span<const iovec> parts) {
+LinkResult LocalLink::Write(const TcpLink& tcp, std::span<const iovec> parts, const UnreadPayload* file) {
   size_t size = 0;
   for (const iovec& part : parts) size += part.iov_len;
   for (;;) {
     const uint64_t before = writer_.written();
-    const std::optional<size_t> bytes = writer_.Write(parts);
-    if (!bytes) return kBroken;
+    const std::optional<size_t> bytes = writer_.Write(parts, file);
+    if (!bytes) return file != nullptr ? LinkResult{.kind = Kind::kEof} : kBroken;
     const ReaderState reader = *bytes > 0 ? writer_.TakeReader() : ReaderState::kAwake;
     const bool rings = reader == ReaderState::kArmed || (ended_ && *bytes > 0);
     const bool gone = reader == ReaderState::kGone || (rings && !RingPeer(tcp));

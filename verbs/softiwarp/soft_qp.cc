@@ -43,7 +43,7 @@ SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& op
                std::shared_ptr<LocalMemory> memory)
     : QueuePair({.sleepable = memory == nullptr ? this : nullptr,
                  .portable = this,
-                 .file_source = memory == nullptr ? this : nullptr,
+                 .file_source = this,
                  .movable_regions = this,
                  .pollable = memory != nullptr ? this : nullptr}),
       link_(fd),
@@ -181,7 +181,7 @@ uint32_t SoftQp::ReceiveCost(uint32_t length) const { return length + kFramingCo
 // Sending
 
 LinkResult SoftQp::Write(std::span<const iovec> parts) {
-  if (local_) return local_->Write(link_, parts);
+  if (local_) return local_->Write(link_, parts, file_ ? &*file_ : nullptr);
   return file_ ? file_->Write(link_, parts) : link_.Write(parts);
 }
 
@@ -252,7 +252,7 @@ void SoftQp::DetachBorrowed() {
 
 bool SoftQp::BorrowFile(const verbs::FileRange& file) {
   const SendOptions& options = send_queue_.options();
-  if (options.crc || options.markers || link_calls().sendfile == nullptr) return false;
+  if (options.crc || options.markers || (!local_ && link_calls().sendfile == nullptr)) return false;
   send_queue_.set_unread(&file_.emplace(file));
   return true;
 }

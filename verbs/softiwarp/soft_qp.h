@@ -31,7 +31,7 @@ class SoftQp final : public verbs::QueuePair,
                      public verbs::Pollable {
  public:
   // The initiator of a peer-to-peer set-up posts its RTR here, in the constructor. With `memory` the link is
-  // a local one, and the queue pair is Pollable; without, it is Sleepable and a FileSource.
+  // a local one, and the queue pair is Pollable; without, it is Sleepable.
   SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu,
          std::shared_ptr<LocalMemory> memory = nullptr);
   // Returns a queue pair in the frozen state, or nullptr if these bytes are no frozen queue pair. `memory`:
@@ -60,6 +60,7 @@ class SoftQp final : public verbs::QueuePair,
   [[nodiscard]] bool BorrowFile(const verbs::FileRange& file) override;
   void ReturnFile() override;
   verbs::ReadStatus ReadLink() override;
+  verbs::ReadStatus ReadSome() override;
   verbs::ReadStatus PollLink() override;
   [[nodiscard]] bool may_sleep() const override;
   verbs::ReadStatus ReadForSolicited() override { return ReadLink(); }
@@ -70,7 +71,6 @@ class SoftQp final : public verbs::QueuePair,
   void StaysHere() override {
     if (local_) local_->StaysHere();
   }
-  void ReadLittle(bool little) override { read_little_ = little; }
   verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) override;
   [[nodiscard]] bool can_block() const override { return !read_ended_; }
   void AbandonReading() override;
@@ -113,9 +113,10 @@ class SoftQp final : public verbs::QueuePair,
 
   enum class Ending : uint8_t { kNo, kFinWanted, kFinSent };
 
+  // Reads what is there, until `enough` bytes have come.
+  verbs::ReadStatus ReadUpTo(size_t enough);
   // Reads the link once and handles what came. Returns true if there may be more to read.
   bool ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, verbs::ReadStatus* status);
-  [[nodiscard]] bool ReadsOn(size_t total) const;
   // Returns true if part of a message has come, or if the peer has written by RDMA and the message that
   // reports the write has not come.
   [[nodiscard]] bool midway() const { return !stream_.at_boundary() || stream_.placed() != placed_then_; }
@@ -152,7 +153,6 @@ class SoftQp final : public verbs::QueuePair,
   bool send_broken_ = false;
   bool failed_midway_ = false;
   bool read_ended_ = false;
-  bool read_little_ = false;
   bool link_full_ = false;  // the link did not take all of the last Flush
   bool crc_;
   Ending ending_ = Ending::kNo;

@@ -16,36 +16,28 @@ using verbs::Opcode;
 using verbs::ReadStatus;
 using verbs::Status;
 
-// ReadLink returns after this many bytes, so that the owner consumes them while the cache has them.
-constexpr size_t kMaxReadPerCall = 512 * 1024;
-// With ReadLittle: a message of the usual largest size, and hardly more.
-constexpr size_t kLittle = 64 * 1024;
-
-using Targets = std::array<MutableBytes, ReceiveStream::kMaxTargets>;
-
-// Returns the first `bytes` bytes of `parts`, stored in `*few`.
-std::span<const MutableBytes> Front(std::span<const MutableBytes> parts, size_t bytes, Targets* few) {
-  size_t count = 0;
-  for (; count < parts.size() && bytes > 0; ++count) {
-    (*few)[count] = parts[count].first(std::min(parts[count].size(), bytes));
-    bytes -= (*few)[count].size();
-  }
-  return std::span(*few).first(count);
-}
+// ReadLink returns after so many bytes, the other reads after so few.
+constexpr size_t kMostRead = 512 * 1024;
+constexpr size_t kSomeRead = 32 * 1024;
 
 }  // namespace
 
-ReadStatus SoftQp::ReadLink() {
+ReadStatus SoftQp::ReadLink() { return ReadUpTo(kMostRead); }
+
+// Who takes a doorbell of a local link takes what it was rung for.
+ReadStatus SoftQp::ReadSome() { return ReadUpTo(local_ && !polling_ ? kMostRead : kSomeRead); }
+
+ReadStatus SoftQp::ReadUpTo(size_t enough) {
   size_t total = 0;
   ReadStatus status = ReadStatus::kWouldBlock;
-  while (ReadsOn(total) && ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status)) {
+  while (total < enough && ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status)) {
   }
   return FinishRead(total, status);
 }
 
 ReadStatus SoftQp::PollLink() {
   polling_ = true;
-  const ReadStatus status = ReadLink();
+  const ReadStatus status = ReadSome();
   polling_ = false;
   return status;
 }
@@ -63,7 +55,7 @@ LinkResult SoftQp::Read(std::span<const MutableBytes> parts) {
 ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) {
   const ReadKind kind = memory == verbs::SleeperMemory::kOwn ? ReadKind::kSleepingOwner : ReadKind::kSleeping;
   if (stream_.worth_a_look(kind)) {
-    const ReadStatus status = ReadLink();
+    const ReadStatus status = ReadSome();
     if (status != ReadStatus::kWouldBlock) return status;
   }
   if (midway()) {
@@ -79,17 +71,15 @@ ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemor
   size_t total = 0;
   ReadStatus status = ReadStatus::kWouldBlock;
   bool more = ReadOnce(kind, &lock, &total, &status);
-  while (more && ReadsOn(total)) more = ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status);
+  while (more && total < kSomeRead) more = ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status);
   return FinishRead(total, status);
 }
 
 ReadStatus SoftQp::Look(uint32_t times) {
   ReadStatus status = ReadStatus::kWouldBlock;
-  for (uint32_t i = 0; i < times && status == ReadStatus::kWouldBlock; ++i) status = ReadLink();
+  for (uint32_t i = 0; i < times && status == ReadStatus::kWouldBlock; ++i) status = ReadSome();
   return status;
 }
-
-bool SoftQp::ReadsOn(size_t total) const { return total < (read_little_ ? kLittle / 2 : kMaxReadPerCall); }
 
 void SoftQp::AbandonReading() {
   if (!stream_.reading()) return;
@@ -104,8 +94,6 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
     FailLocally("no memory to receive into");
     return false;
   }
-  Targets few;
-  if (read_little_) parts = Front(parts, stream_.segment_left() > 0 ? stream_.segment_left() : kLittle, &few);
   std::vector<MutableBytes> split;  // markers are rare
   if (MarkerSieve* sieve = stream_.sieve()) {
     split.resize(MarkerSieve::kMaxParts);

@@ -26,7 +26,7 @@ bool NearLimit(int fd);
 class LocalMemory {
  public:
   // Bytes of each ring.
-  static constexpr uint32_t kRingSize = 256 * 1024;
+  static constexpr uint32_t kRingSize = 512 * 1024;
   // The file: the controls in the first page, then the ring of the connecting end, then the other.
   static constexpr size_t kSize = 4096 + 2 * size_t{kRingSize};
 

@@ -50,7 +50,7 @@ std::optional<uint64_t> RingWriter::Used(size_t wanted) {
   return used;
 }
 
-std::optional<size_t> RingWriter::Write(std::span<const iovec> parts) {
+std::optional<size_t> RingWriter::Write(std::span<const iovec> parts, const UnreadPayload* unread) {
   size_t wanted = 0;
   for (const iovec& part : parts) wanted += part.iov_len;
   wanted = std::min(wanted, data_.size());
@@ -64,12 +64,17 @@ std::optional<size_t> RingWriter::Write(std::span<const iovec> parts) {
   uint64_t at = head;
   for (const iovec& part : parts) {
     const std::byte* from = static_cast<const std::byte*>(part.iov_base);
+    const bool in_memory = unread == nullptr || !unread->Holds(from);
     size_t left = std::min<uint64_t>(part.iov_len, room);
     room -= left;
     while (left > 0) {
       const uint64_t place = at & (window - 1);
       const size_t piece = std::min<uint64_t>(left, window - place);
-      std::memcpy(data_.data() + place, from, piece);
+      if (in_memory) {
+        std::memcpy(data_.data() + place, from, piece);
+      } else if (!unread->Read(from, data_.subspan(place, piece))) {
+        return std::nullopt;
+      }
       from += piece;
       at += piece;
       left -= piece;

@@ -26,6 +26,7 @@
 #include <span>
 
 #include "core/base/types.h"
+#include "verbs/softiwarp/proto/unread_payload.h"
 
 namespace sdp::iwarp {
 
@@ -60,8 +61,9 @@ class RingWriter {
   RingWriter(RingControl* control, MutableBytes data);
 
   // Copies as many bytes of `parts` as there is room for, in order, and shows them to the reader. Returns
-  // their number. Returns nothing if the peer has written indices that cannot be.
-  std::optional<size_t> Write(std::span<const iovec> parts);
+  // their number. Returns nothing if the peer has written indices that cannot be. `unread`: parts that it
+  // holds are read into the ring; nothing is shown, and nothing returned, if one cannot be read.
+  std::optional<size_t> Write(std::span<const iovec> parts, const UnreadPayload* unread = nullptr);
   // Call after Write. kArmed: the reader has to be woken, by the caller, once.
   [[nodiscard]] ReaderState TakeReader();
 

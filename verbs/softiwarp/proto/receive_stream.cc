@@ -229,9 +229,11 @@ bool ReceiveStream::LookAhead(std::byte* place) {
 
 size_t ReceiveStream::ChunkBytesWanted(ReadKind kind, bool message_over) const {
   if (direct_ && !message_over) return kLongestPad + kCrcSize + kNextHeader;
-  if (kind != ReadKind::kAtOnce && !direct_ && reader_.payload_left() >= options_.worth_placing) return kSip;
-  const bool between = direct_ ? placement_.kind == Placement::Kind::kPlace : reader_.payload_left() == 0;
-  return between && judge_.ExpectsPlacement(direct_ ? &header_ : nullptr) ? kSip : kBigChunk;
+  // The rest of a large segment is read alone: then the next message begins with a chunk that is free again.
+  if (!direct_ && reader_.payload_left() >= options_.worth_placing)
+    return kind != ReadKind::kAtOnce ? kSip : reader_.payload_left() + reader_.trailer_size();
+  const bool between = !direct_ || placement_.kind == Placement::Kind::kPlace;
+  return between && judge_.ExpectsPlacement(direct_ ? &header_ : nullptr) ? kSip : kUsualRead;
 }
 
 bool ReceiveStream::EnsureChunk(size_t wanted) {

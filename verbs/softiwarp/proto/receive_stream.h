@@ -61,6 +61,9 @@ class ReceiveStream {
   // The most segments after the current one that one read may bring.
   static constexpr size_t kMostAhead = 7;
   static constexpr size_t kMaxTargets = 2 + 2 * kMostAhead;
+  // The size of a read into a chunk, where nothing else decides: a message of the usual largest size. Larger
+  // reads make fewer calls, but the core's own cache would lose the bytes before the program takes them.
+  static constexpr size_t kUsualRead = 64 * 1024;
   // The most memory that may be held while few bytes are lent.
   static constexpr uint64_t kFreeMemory = 2 * kBigChunk;
 
@@ -90,10 +93,6 @@ class ReceiveStream {
   void HandleReadResponseSent() { judge_.HandleReadResponseSent(); }
 
   [[nodiscard]] const ReceiveOptions& options() const { return options_; }
-  // Returns the bytes to the end of the FPDU whose payload is being read; 0 if there is none.
-  [[nodiscard]] uint32_t segment_left() const {
-    return reader_.payload_left() > 0 ? reader_.payload_left() + reader_.trailer_size() : 0;
-  }
   // Returns true between PrepareRead and HandleRead.
   [[nodiscard]] bool reading() const { return reading_; }
   [[nodiscard]] MarkerSieve* sieve() { return sieve_.get(); }
