@@ -395,8 +395,9 @@ class StreamSocket final : public Socket {
   // SO_RCVLOWAT, but never so much that the peer cannot send it (the kernel bounds it by the receive buffer).
   size_t LowWater() const;
   [[nodiscard]] size_t SendLimit() const;
-  // How many bytes a send may take now; without SO_SNDBUF, any number, but for a shared connection.
-  [[nodiscard]] size_t SendRoom() const;
+  // How many bytes a send may take now.
+  [[nodiscard]] size_t SendRoom() const { return RoomWithin(SendLimit()); }
+  [[nodiscard]] size_t RoomWithin(size_t limit) const;
   // A send of so many bytes may leave them to the library and return, though no peer has taken any.
   [[nodiscard]] bool MayBuffer(size_t bytes) const;
   // What poll tells a writer.

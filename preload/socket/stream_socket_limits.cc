@@ -3,7 +3,7 @@
 // The link's kernel has the first two as well, and bounds by them what is on its way. Here they bound what
 // the library holds for the program besides: bytes of messages that credit allows and the link has not taken,
 // and the engine's send buffer. SO_RCVBUF decides the number and the size of the Private Buffers (options.h).
-// Without a size that the program has set neither bounds anything.
+// Without a size that the program has set neither bounds anything, except what waits for a local link.
 #include <algorithm>
 
 #include "preload/socket/stream_socket.h"
@@ -13,6 +13,8 @@ namespace {
 
 // What a peer of TCP's, which does not read, holds beside what the sender's buffer does.
 constexpr size_t kPeersShare = 128 * 1024;
+// What waits for a local link at most, before a writer waits: it has been copied, and is copied again.
+constexpr size_t kMostUnsent = 512 * 1024;
 
 }  // namespace
 
@@ -31,12 +33,11 @@ size_t StreamSocket::LowWater() const {
 // Of what is unsent; 0: none. With a shared connection it goes from process to process, like what is unread.
 size_t StreamSocket::SendLimit() const {
   const size_t limit = options_.send_buffer();
-  if (shared_ == nullptr) return limit;
+  if (shared_ == nullptr) return limit == 0 && OnLocalLink() ? kMostUnsent : limit;
   return limit == 0 ? Session::kMostToMove : std::min<size_t>(limit, Session::kMostToMove);
 }
 
-size_t StreamSocket::SendRoom() const {
-  const size_t limit = SendLimit();
+size_t StreamSocket::RoomWithin(size_t limit) const {
   if (limit == 0) return SIZE_MAX;
   const uint64_t queued = queue_pair().unsent_bytes() + engine().buffered_bytes();
   return queued < limit ? limit - queued : 0;
@@ -50,11 +51,13 @@ bool StreamSocket::MayBuffer(size_t bytes) const {
 // As the kernel wakes writers: a third of the buffer is free.
 bool StreamSocket::Writable() const {
   if (!engine().writable()) return false;
-  return SendLimit() == 0 || SendRoom() >= SendLimit() / 3;
+  const size_t limit = SendLimit();
+  return RoomWithin(limit) >= limit / 3;
 }
 
 void StreamSocket::NoteSendRoom() {
-  if (SendLimit() != 0 || board_.full()) board_.NoteRoom(SendRoom() < SendLimit() / 3);
+  const size_t limit = SendLimit();
+  board_.NoteRoom(RoomWithin(limit) < limit / 3);
 }
 
 void StreamSocket::AfterBufferSize() {
