@@ -19,6 +19,8 @@ using verbs::Status;
 // ReadLink returns after so many bytes, the other reads after so few.
 constexpr size_t kMostRead = 512 * 1024;
 constexpr size_t kSomeRead = 32 * 1024;
+// As much as an honest peer's ring can have in it beside that.
+constexpr size_t kMostUntold = kMostRead + LocalMemory::kRingSize + 64 * 1024;
 
 }  // namespace
 
@@ -30,7 +32,8 @@ ReadStatus SoftQp::ReadSome() { return ReadUpTo(local_ && !polling_ ? kMostRead 
 ReadStatus SoftQp::ReadUpTo(size_t enough) {
   size_t total = 0;
   ReadStatus status = ReadStatus::kWouldBlock;
-  while (total < enough && ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status)) {
+  const auto untold = [&] { return local_ && !polling_ && local_->untold() && total < kMostUntold; };
+  while ((total < enough || untold()) && ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status)) {
   }
   return FinishRead(total, status);
 }
