@@ -150,7 +150,7 @@ class Pollable {
   [[nodiscard]] virtual bool always_told() const { return false; }
   // Returns a look at the link that may outlive the queue pair, or nullptr.
   [[nodiscard]] virtual std::shared_ptr<const Peek> peek() { return nullptr; }
-  // Like QueuePair::ReadLink(), for a caller that calls again at once. Does not arm event_fd() for later
+  // Like QueuePair::ReadSome(), for a caller that calls again at once. Does not arm event_fd() for later
   // completions, and mostly makes no system call. Before a sleep the caller checks may_sleep().
   virtual ReadStatus PollLink() = 0;
   // Returns true if event_fd() reports everything that comes from now on, and nothing that PollLink() has

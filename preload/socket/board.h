@@ -1,6 +1,6 @@
 // Tells others of a socket's changes: threads that sleep for it (waiters) and epoll sets (observers). For
 // edge-triggered use, numbers grow with every event TCP would signal. Owns these lists, and the edges that do
-// not come from the engine: an end, an error, and room within SO_SNDBUF. The socket itself says what is
+// not come from the engine: an end, an error, and room to send. The socket itself says what is
 // ready. The socket's lock guards all of it.
 #ifndef SDP_PRELOAD_SOCKET_BOARD_H_
 #define SDP_PRELOAD_SOCKET_BOARD_H_
@@ -52,7 +52,7 @@ class Board {
     const Edges last = edges(e);
     end_edge_ = std::max(last.read, last.write);
   }
-  // `full`: SO_SNDBUF lets no writer continue. Room where there was none is an edge.
+  // `full`: SendLimit() lets no writer continue. Room where there was none is an edge.
   void NoteRoom(bool full) {
     if (full_ && !full) ++room_edge_;
     full_ = full;
@@ -121,7 +121,7 @@ class Board {
   uint64_t end_edge_ = 0;
   uint64_t room_edge_ = 0;
   bool has_owner_ = false;
-  bool full_ = false;  // SO_SNDBUF let no writer continue, at the last look
+  bool full_ = false;  // SendLimit() let no writer continue, at the last look
 };
 
 }  // namespace sdp::preload

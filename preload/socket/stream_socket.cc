@@ -267,8 +267,9 @@ bool StreamSocket::OnLocalLink() const {
   return pollable != nullptr && pollable->always_told();
 }
 
-// Also at the TCP connection, whose end comes without a doorbell.
-bool StreamSocket::LookAtLocalLink() {
+// Takes all that is there, and looks at a local link's TCP connection, whose end comes without a doorbell.
+bool StreamSocket::LookForEnd() {
+  if (queue_pair().device() != nullptr) return LookAtLink();
   const bool any = session_->ReadAvailable();
   AfterProgress();
   return any;
@@ -276,7 +277,7 @@ bool StreamSocket::LookAtLocalLink() {
 
 void StreamSocket::LookToTheEnd() {
   if (foreign()) return;
-  for (int looks = 0; looks < kMostLooks && (OnLocalLink() ? LookAtLocalLink() : LookAtLink());) ++looks;
+  for (int looks = 0; looks < kMostLooks && LookForEnd();) ++looks;
 }
 
 void StreamSocket::LookForRefusal() {
@@ -285,7 +286,7 @@ void StreamSocket::LookForRefusal() {
     return;
   look_for_refusal_ = now + kLooksForRefusal;
   const int error = errno;  // of whoever only asks
-  OnLocalLink() ? (void)LookAtLocalLink() : (void)LookAtLink();
+  LookForEnd();
   errno = error;
 }
 

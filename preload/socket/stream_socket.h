@@ -298,7 +298,7 @@ class StreamSocket final : public Socket {
   // What a call does first that may come in vain, and again at once: without a system call where the RNIC can
   // do that. True: something came. `takes`: the caller takes the data that has come, and publishes that.
   bool LookAtLink(bool takes = false);
-  bool LookAtLocalLink();
+  bool LookForEnd();
   // Returns true if the link is a local one.
   [[nodiscard]] bool OnLocalLink() const;
   // Returns true if threads sleep in Send or Receive on a local link: there they sleep in poll.

@@ -22,7 +22,10 @@ bool StreamSocket::LookAtLink(bool takes) {
   const verbs::Pollable* const pollable = queue_pair().pollable();
   const bool quick =
       pollable != nullptr && (pollable->always_told() ? !board_.hears_doorbells() : !board_.observed());
-  const bool any = quick ? session_->PollAvailable() : session_->ReadSome();
+  // Whoever is told of what arrives, and not of what is there, takes all.
+  const bool any = quick                      ? session_->PollAvailable()
+                   : board_.hears_doorbells() ? session_->ReadAvailable()
+                                              : session_->ReadSome();
   if (any || !quick) AfterProgress(/*publish=*/!takes || engine().readable_bytes() == 0);
   return any;
 }

@@ -1,4 +1,4 @@
-// sendfile without a copy: the messages' payload goes from the file's pages to the link.
+// sendfile without a copy in the program's memory: the payload goes from the file's pages to the link.
 #include <errno.h>
 #include <sys/mman.h>
 

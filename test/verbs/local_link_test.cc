@@ -46,6 +46,23 @@ bool IsReadable(const Side& side) {
   return ::poll(&fd, 1, 0) == 1;
 }
 
+TEST_CASE("local link: one read empties a ring that was full, and arms its doorbell") {
+  PairOptions options;
+  options.a.local_link = options.z.local_link = true;
+  QpPair p = MakePair(options);
+  const std::string message(60'000, 'm');
+  // The writer is told of room, and goes on with a larger window, until one read finds a full ring.
+  for (int i = 0; i < 20; ++i) {
+    while (p.a.qp->unsent_bytes() == 0) REQUIRE(p.a.Send(message) == verbs::PostResult::kOk);
+    p.z.qp->ReadLink();
+    for (verbs::Completion c; p.z.qp->PollCompletion(&c);) p.z.qp->Release(c.token);
+    REQUIRE(p.z.qp->pollable()->may_sleep());
+    REQUIRE_FALSE(IsReadable(p.z));
+    p.z.qp->PostReceives(20);
+    p.a.qp->ReadLink();
+  }
+}
+
 TEST_CASE("local link: what comes just before a doorbell is armed is read in the same call") {
   const WatchedReads watched;
   PairOptions options;

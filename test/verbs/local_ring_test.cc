@@ -146,6 +146,7 @@ TEST_CASE("ring: where a part cannot be read the reader is shown nothing") {
   char head[] = "head";
   const iovec parts[] = {{head, 4}, {names, sizeof names}};
   CHECK_FALSE(writer.Write(parts, &file));
+  CHECK(writer.unreadable());
   CHECK(reader.empty());
   CHECK(Read(reader).empty());
 }

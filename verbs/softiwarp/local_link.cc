@@ -76,7 +76,7 @@ LinkResult LocalLink::Write(const TcpLink& tcp, std::span<const iovec> parts, co
   for (;;) {
     const uint64_t before = writer_.written();
     const std::optional<size_t> bytes = writer_.Write(parts, file);
-    if (!bytes) return file != nullptr ? LinkResult{.kind = Kind::kEof} : kBroken;
+    if (!bytes) return writer_.unreadable() ? LinkResult{.kind = Kind::kEof} : kBroken;
     const ReaderState reader = *bytes > 0 ? writer_.TakeReader() : ReaderState::kAwake;
     const bool rings = reader == ReaderState::kArmed || (ended_ && *bytes > 0);
     const bool gone = reader == ReaderState::kGone || (rings && !RingPeer(tcp));

@@ -16,23 +16,24 @@ using verbs::Opcode;
 using verbs::ReadStatus;
 using verbs::Status;
 
-// ReadLink returns after so many bytes, the other reads after so few.
+// ReadLink returns after so many bytes, the other reads after so few. A ring that was full is emptied, and
+// its doorbell is armed.
 constexpr size_t kMostRead = 512 * 1024;
+constexpr size_t kMostOfRing = 2 * LocalMemory::kRingSize;
 constexpr size_t kSomeRead = 32 * 1024;
-// As much as an honest peer's ring can have in it beside that.
-constexpr size_t kMostUntold = kMostRead + LocalMemory::kRingSize + 64 * 1024;
+// As much as an honest peer's ring can have in it that no doorbell tells of.
+constexpr size_t kMostUntold = LocalMemory::kRingSize + 64 * 1024;
 
 }  // namespace
 
-ReadStatus SoftQp::ReadLink() { return ReadUpTo(kMostRead); }
+ReadStatus SoftQp::ReadLink() { return ReadUpTo(local_ ? kMostOfRing : kMostRead); }
 
-// Who takes a doorbell of a local link takes what it was rung for.
-ReadStatus SoftQp::ReadSome() { return ReadUpTo(local_ && !polling_ ? kMostRead : kSomeRead); }
+ReadStatus SoftQp::ReadSome() { return ReadUpTo(kSomeRead); }
 
 ReadStatus SoftQp::ReadUpTo(size_t enough) {
   size_t total = 0;
   ReadStatus status = ReadStatus::kWouldBlock;
-  const auto untold = [&] { return local_ && !polling_ && local_->untold() && total < kMostUntold; };
+  const auto untold = [&] { return local_ && !polling_ && local_->untold() && total < enough + kMostUntold; };
   while ((total < enough || untold()) && ReadOnce(ReadKind::kAtOnce, nullptr, &total, &status)) {
   }
   return FinishRead(total, status);

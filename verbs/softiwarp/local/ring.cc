@@ -73,6 +73,7 @@ std::optional<size_t> RingWriter::Write(std::span<const iovec> parts, const Unre
       if (in_memory) {
         std::memcpy(data_.data() + place, from, piece);
       } else if (!unread->Read(from, data_.subspan(place, piece))) {
+        unreadable_ = true;
         return std::nullopt;
       }
       from += piece;

@@ -62,8 +62,9 @@ class RingWriter {
 
   // Copies as many bytes of `parts` as there is room for, in order, and shows them to the reader. Returns
   // their number. Returns nothing if the peer has written indices that cannot be. `unread`: parts that it
-  // holds are read into the ring; nothing is shown, and nothing returned, if one cannot be read.
+  // holds are read into the ring; nothing is shown, and nothing returned, if one is unreadable().
   std::optional<size_t> Write(std::span<const iovec> parts, const UnreadPayload* unread = nullptr);
+  [[nodiscard]] bool unreadable() const { return unreadable_; }
   // Call after Write. kArmed: the reader has to be woken, by the caller, once.
   [[nodiscard]] ReaderState TakeReader();
 
@@ -87,7 +88,8 @@ class RingWriter {
 
   RingControl* control_;
   MutableBytes data_;
-  uint64_t tail_ = 0;   // the reader's when last looked at; it only grows
+  uint64_t tail_ = 0;  // the reader's when last looked at; it only grows
+  bool unreadable_ = false;
   bool short_ = false;  // the window was full: it grows when the ring is empty next
   bool grown_ = false;  // more than the smallest window was used since the last Shrink
 };
