@@ -121,8 +121,9 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
   const engine::State engine_state = session_->engine().state();
   const bool over = engine_state == engine::State::kAborted || engine_state == engine::State::kClosed;
   if (over && !InCloseWait()) return Fail(ENOTCONN);
-  // A reset that nobody has read yet: the link knows of it, as TCP would.
-  if (!over && session_->LinkOf(fd) == fd && PeerAddress(fd).length == 0) return Fail(ENOTCONN);
+  // A reset that nobody has read yet: the link knows of it, as TCP would. Between two links there is none.
+  if (!over && !session_->moving() && session_->LinkOf(fd) == fd && PeerAddress(fd).length == 0)
+    return Fail(ENOTCONN);
   return PutName(peer_, address, length);
 }
 
