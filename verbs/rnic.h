@@ -84,8 +84,8 @@ class QueuePair {
   virtual void DetachBorrowed() = 0;
   // Reads what the link has, without blocking, until the link is drained or a bounded amount was taken.
   virtual ReadStatus ReadLink() = 0;
-  // The same for a caller that uses at once what has come: takes about one message of the usual largest size,
-  // which is still in the core's own cache then.
+  // Like ReadLink(), but takes about one message of the usual largest size. The caller uses it at once, while
+  // the core's own cache has it.
   virtual ReadStatus ReadSome() { return ReadLink(); }
   // Takes the next completion; returns false if there is none.
   virtual bool PollCompletion(Completion* out) = 0;

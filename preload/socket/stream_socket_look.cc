@@ -22,7 +22,7 @@ bool StreamSocket::LookAtLink(bool takes) {
   const verbs::Pollable* const pollable = queue_pair().pollable();
   const bool quick =
       pollable != nullptr && (pollable->always_told() ? !board_.hears_doorbells() : !board_.observed());
-  // Whoever is told of what arrives, and not of what is there, takes all.
+  // The kernel tells a signal's owner, or an outer epoll set, of arrivals alone. So that look takes all.
   const bool any = quick                      ? session_->PollAvailable()
                    : board_.hears_doorbells() ? session_->ReadAvailable()
                                               : session_->ReadSome();

@@ -121,7 +121,7 @@ int StreamSocket::GetPeerName(int fd, sockaddr* address, socklen_t* length) {
   const engine::State engine_state = session_->engine().state();
   const bool over = engine_state == engine::State::kAborted || engine_state == engine::State::kClosed;
   if (over && !InCloseWait()) return Fail(ENOTCONN);
-  // A reset that nobody has read yet: the link knows of it, as TCP would. Between two links there is none.
+  // The kernel knows of a reset that no thread has read yet. A connection that moves may have no link.
   if (!over && !session_->moving() && session_->LinkOf(fd) == fd && PeerAddress(fd).length == 0)
     return Fail(ENOTCONN);
   return PutName(peer_, address, length);
@@ -355,8 +355,10 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
       // Who asks behind each of many reads learns whether to go on.
       if (foreign() || ReadableAtOnce() < kStillMuch ||
           (ReadableAtOnce() >= told_readable_ && !FillsReceiveBuffer())) {
-        if (!foreign()) LookAtLink();
-        if (!foreign()) WantBcopy(UINT64_MAX);
+        if (!foreign()) {
+          LookAtLink();
+          WantBcopy(UINT64_MAX);
+        }
         AfterProgress();
       }
       told_readable_ = ReadableAtOnce();

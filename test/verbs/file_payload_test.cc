@@ -9,8 +9,8 @@
 #include <catch2/catch.hpp>
 #include <cerrno>
 
+#include "test/verbs/changed_link_calls.h"
 #include "test/verbs/qp_pair.h"
-#include "verbs/softiwarp/link_calls.h"
 
 namespace sdp::iwarp::test {
 namespace {
@@ -63,19 +63,10 @@ std::vector<std::byte> Joined(const Completion& completion) {
 
 // As the C library's, or not at all.
 ssize_t (*sendfile_call)(int, int, off64_t*, size_t) = ::sendfile64;
-class LinkSendFile {
+class LinkSendFile : ChangedLinkCalls {
  public:
-  explicit LinkSendFile(ssize_t (*call)(int, int, off64_t*, size_t)) : before_(link_calls()) {
-    LinkCalls calls = before_;
-    calls.sendfile = call;
-    SetLinkCalls(calls);
-  }
-  ~LinkSendFile() { SetLinkCalls(before_); }
-  LinkSendFile(const LinkSendFile&) = delete;
-  LinkSendFile& operator=(const LinkSendFile&) = delete;
-
- private:
-  const LinkCalls before_;
+  explicit LinkSendFile(ssize_t (*call)(int, int, off64_t*, size_t))
+      : ChangedLinkCalls([call](LinkCalls& calls) { calls.sendfile = call; }) {}
 };
 
 bool Corked(int fd) {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "test/verbs/changed_link_calls.h"
 #include "test/verbs/qp_pair.h"
 #include "test/verbs/raw_peer.h"
-#include "verbs/softiwarp/link_calls.h"
 #include "verbs/softiwarp/proto/fpdu_reader.h"
 
 namespace sdp::iwarp::test {
@@ -103,24 +103,10 @@ TEST_CASE("the end of a stream") {
   }
 }
 
-// What a seccomp filter leaves of a link's calls.
-class LinkWithoutConnect {
- public:
-  LinkWithoutConnect() {
-    LinkCalls calls = before_;
-    calls.connect = nullptr;
-    SetLinkCalls(calls);
-  }
-  ~LinkWithoutConnect() { SetLinkCalls(before_); }
-
- private:
-  const LinkCalls before_ = link_calls();
-};
-
 TEST_CASE("Abort: the peer sees a reset, what is outstanding is flushed, and the descriptor stays") {
   const bool at_once = GENERATE(true, false);
-  std::optional<LinkWithoutConnect> without;
-  if (!at_once) without.emplace();
+  std::optional<ChangedLinkCalls> without;  // as behind a seccomp filter
+  if (!at_once) without.emplace([](LinkCalls& calls) { calls.connect = nullptr; });
   QpPair p = MakePair();
   const std::vector<std::byte> filler(8 << 20);
   const Bytes payload(filler);

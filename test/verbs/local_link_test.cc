@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "test/verbs/changed_link_calls.h"
 #include "test/verbs/qp_pair.h"
-#include "verbs/softiwarp/link_calls.h"
 
 namespace sdp::iwarp::test {
 namespace {
@@ -22,24 +22,6 @@ ssize_t Receive(int fd, void* to, size_t size, int flags) {
   if (const auto then = std::exchange(after_read, nullptr)) then();
   return n;
 }
-
-class WatchedReads {
- public:
-  WatchedReads() : before_(link_calls()) {
-    LinkCalls calls = before_;
-    calls.recv = Receive;
-    SetLinkCalls(calls);
-  }
-  ~WatchedReads() {
-    after_read = nullptr;
-    SetLinkCalls(before_);
-  }
-  WatchedReads(const WatchedReads&) = delete;
-  WatchedReads& operator=(const WatchedReads&) = delete;
-
- private:
-  const LinkCalls before_;
-};
 
 bool IsReadable(const Side& side) {
   pollfd fd{.fd = side.fd.value, .events = POLLIN, .revents = 0};
@@ -64,7 +46,7 @@ TEST_CASE("local link: one read empties a ring that was full, and arms its doorb
 }
 
 TEST_CASE("local link: what comes just before a doorbell is armed is read in the same call") {
-  const WatchedReads watched;
+  const ChangedLinkCalls watched([](LinkCalls& calls) { calls.recv = Receive; });
   PairOptions options;
   options.a.local_link = options.z.local_link = true;
   QpPair p = MakePair(options);

@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "test/verbs/changed_link_calls.h"
 #include "test/verbs/qp_pair.h"
-#include "verbs/softiwarp/link_calls.h"
 
 namespace sdp::iwarp::test {
 namespace {
@@ -134,19 +134,17 @@ TEST_CASE("Abort wakes a sleeping reader") {
   p.z.qp->ReadLink();  // the RTR
   // ThreadSanitizer takes a connect for the descriptor's beginning, and a read of the same descriptor that
   // ends after it for a race.
-  const LinkCalls before = link_calls();
-  LinkCalls calls = before;
-  calls.connect = [](int fd, const sockaddr* address, socklen_t length) {
-    return static_cast<int>(syscall(SYS_connect, fd, address, length));
-  };
-  SetLinkCalls(calls);
+  const ChangedLinkCalls unseen([](LinkCalls& calls) {
+    calls.connect = [](int fd, const sockaddr* address, socklen_t length) {
+      return static_cast<int>(syscall(SYS_connect, fd, address, length));
+    };
+  });
   SleepingReader reader(p.z.qp.get());
   {
     const auto lock = reader.LockAsleep();
     p.z.qp->Abort();
   }
   CHECK(reader.Status() == ReadStatus::kEnded);
-  SetLinkCalls(before);
 }
 
 // The link's calls: no more is sent than is allowed, and it is counted how often a kernel was told to
@@ -174,12 +172,11 @@ TEST_CASE("a sleeping reader has what came of a message acknowledged: the sender
   options.blocking = true;
   QpPair p = MakePair(options);
   p.z.qp->ReadLink();  // the RTR
-  const LinkCalls before = link_calls();
-  LinkCalls calls = before;
-  calls.sendmsg = SendLittle;
-  calls.send = nullptr;
-  calls.setsockopt = CountOption;
-  SetLinkCalls(calls);
+  const ChangedLinkCalls little([](LinkCalls& calls) {
+    calls.sendmsg = SendLittle;
+    calls.send = nullptr;
+    calls.setsockopt = CountOption;
+  });
   acknowledged = 0;
   const std::string text(1000, 't');
   may_send = 500;
@@ -198,7 +195,6 @@ TEST_CASE("a sleeping reader has what came of a message acknowledged: the sender
   CHECK(p.a.qp->Flush());
   CHECK(reader.Status() == ReadStatus::kProgress);
   CHECK(Text(NextCompletion(p.z, p.a)) == text);
-  SetLinkCalls(before);
 }
 
 TEST_CASE("many QueuePairs in many threads share what the process shares") {

@@ -45,8 +45,8 @@ class LocalLink {
   [[nodiscard]] bool has_room() const { return writer_.has_room(); }
 
   [[nodiscard]] bool unread() const { return !reader_.empty(); }
-  // Returns true if something is there that no doorbell tells of: it came just before the doorbell was armed.
-  // A call that has taken doorbells reads that, too, however much it has read.
+  // Returns true if no doorbell tells of bytes in the ring: they came just before the doorbell was armed. A
+  // call that takes doorbells reads these bytes, too.
   [[nodiscard]] bool untold() const { return reader_.armed() && !reader_.empty(); }
   [[nodiscard]] std::shared_ptr<const verbs::Peek> peek();
   // Returns true if nothing is there that a caller should take before a sleep.

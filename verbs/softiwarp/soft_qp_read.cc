@@ -1,8 +1,5 @@
 // The QueuePair's reading half: one read of the link, and the handling of everything that came in.
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -16,12 +13,13 @@ using verbs::Opcode;
 using verbs::ReadStatus;
 using verbs::Status;
 
-// ReadLink returns after so many bytes, the other reads after so few. A ring that was full is emptied, and
-// its doorbell is armed.
+// ReadLink returns after so many bytes of a TCP link.
 constexpr size_t kMostRead = 512 * 1024;
+// ReadLink returns after so many bytes of a local link. It empties a full ring and arms the doorbell.
 constexpr size_t kMostOfRing = 2 * LocalMemory::kRingSize;
+// All other reads return after so many bytes.
 constexpr size_t kSomeRead = 32 * 1024;
-// As much as an honest peer's ring can have in it that no doorbell tells of.
+// No doorbell tells of up to so many bytes in an honest peer's ring: the ring, and one read.
 constexpr size_t kMostUntold = LocalMemory::kRingSize + 64 * 1024;
 
 }  // namespace
