@@ -356,9 +356,8 @@ int StreamSocket::ReportConnected(int fd) {
   if (connect_reported_) return Fail(EISCONN);
   Look();
   // Closed by the peer is CLOSE_WAIT on TCP: connected, with all that has come.
-  const bool left_in_order =
-      !foreign() && engine().peer_closed() && session_->cause().end == verbs::LinkEnd::kClosedByPeer;
-  if (!foreign() && !left_in_order && engine().state() == engine::State::kAborted) {
+  if (!foreign() && engine().state() == engine::State::kAborted &&
+      !PeerLeftInOrder(engine(), session_->cause().end)) {
     const int error = pending_error_ != 0 ? TakeError() : ECONNABORTED;
     Disconnect(fd);
     return Fail(error);

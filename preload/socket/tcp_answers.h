@@ -21,14 +21,19 @@ struct TcpView {
   bool send_shut = false;     // in CLOSE_WAIT, when the engine has ended: shutdown(SHUT_WR), or a send
 };
 
+// The peer had nothing more to say, and left without waiting for our end: only what we send from now on is an
+// error. Its AbortConn may come together with the link's end, and is a reset. `end`: of the link.
+[[nodiscard]] inline bool PeerLeftInOrder(const engine::Engine& e, verbs::LinkEnd end) {
+  return e.state() == engine::State::kAborted && e.peer_closed() &&
+         e.abort_reason() == engine::AbortReason::kLinkLost && end == verbs::LinkEnd::kClosedByPeer;
+}
+
 // The peer has closed and left, and the program has not closed yet. TCP keeps such a connection in
 // CLOSE_WAIT. Programs that treat POLLHUP as an error must still be able to read the data. `end`: of the
 // link.
 [[nodiscard]] inline bool InCloseWait(const TcpView& view, verbs::LinkEnd end) {
-  const engine::Engine& e = view.engine;
-  return e.state() == engine::State::kAborted && e.peer_closed() && !e.send_closed() && !view.send_shut &&
-         view.pending_error == 0 && e.abort_reason() != engine::AbortReason::kLocal &&
-         end == verbs::LinkEnd::kClosedByPeer;
+  return PeerLeftInOrder(view.engine, end) && !view.engine.send_closed() && !view.send_shut &&
+         view.pending_error == 0;
 }
 
 // What poll depends on, beside the view; ReadyEvents returns poll events.

@@ -82,6 +82,22 @@ TEST_CASE("answers: an end of ours, or an abort, is no CLOSE_WAIT") {
   CHECK_FALSE(InCloseWait({.engine = aborted.e}, verbs::LinkEnd::kClosedByPeer));
 }
 
+TEST_CASE("answers: an AbortConn behind the peer's end is a reset, even with the link's end behind it") {
+  Seen s;
+  s.pair.a.CloseSend();
+  s.pair.Settle();
+  s.pair.a.Abort();
+  s.pair.Settle();
+  s.pair.z.LoseLink(/*orderly=*/true);
+  REQUIRE(s.e.abort_reason() == engine::AbortReason::kPeerAborted);
+  CHECK_FALSE(PeerLeftInOrder(s.e, verbs::LinkEnd::kClosedByPeer));
+  CHECK_FALSE(InCloseWait({.engine = s.e, .link_ended = true}, verbs::LinkEnd::kClosedByPeer));
+  Seen left;
+  left.PeerGoes();
+  CHECK(PeerLeftInOrder(left.e, verbs::LinkEnd::kClosedByPeer));
+  CHECK_FALSE(PeerLeftInOrder(left.e, verbs::LinkEnd::kReset));
+}
+
 TEST_CASE("answers: a reset is told once, and is an end of the stream from then on") {
   Seen s;
   s.pair.z.LoseLink(/*orderly=*/false);
