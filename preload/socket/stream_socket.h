@@ -279,6 +279,7 @@ class StreamSocket final : public Socket {
   void LookForRefusal();
   // Whether the link is over, in the kernel's words alone: nothing is read.
   void GlanceAtLink();
+  void TakeCredit();
   // What is unread goes from process to process with a shared connection.
   static constexpr size_t kReadAheadOfShared = 64 << 10;
 
@@ -631,6 +632,7 @@ class StreamSocket final : public Socket {
   UrgentMark urgent_mark_;
   bool away_ = false;  // another process keeps the connection to itself
   Time look_for_refusal_{};
+  Time look_for_credit_{};
   bool waited_for_connect_ = false;  // by a fork, in vain
   bool waited_in_vain_ = false;      // for that process; since it has gone away
   bool responsible_ = false;         // this process left bytes unsent when it used the connection last

@@ -18,6 +18,10 @@ namespace {
 // both send before they receive must not wait for each other for ever).
 constexpr Duration kPatienceForCredit = std::chrono::milliseconds(2);
 
+// How often a sender whose bytes are kept looks whether the peer has granted credit. A look may be a system
+// call.
+constexpr Duration kBetweenLooksForCredit = std::chrono::microseconds(200);
+
 // How often a program that goes on sending looks whether the link is over.
 constexpr uint64_t kCallsBetweenGlances = 256;
 
@@ -60,6 +64,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   if (send.found_end) {
     if (const auto end = EndOfLink(call, send)) return *end;
   }
+  TakeCredit();
   const ssize_t sent = call.Done(send.done());
   return sent == 0 && send.total > 0 ? Fail(EAGAIN) : sent;
 }
@@ -126,6 +131,15 @@ StreamSocket::Step StreamSocket::SendByCopy(Sending* send) {
   }
   send->found_end = session_->end_unread();
   return send->found_end || data.left() == 0 ? Step::kDone : Step::kGoOn;
+}
+
+// Bytes were kept for want of credit, which may have come: else they would wait for the helper.
+void StreamSocket::TakeCredit() {
+  if (engine().buffered_bytes() == 0 || session_->being_read()) [[likely]]
+    return;
+  const Time now = Now();
+  if (now < look_for_credit_) return;
+  if (!LookAtLink()) look_for_credit_ = now + kBetweenLooksForCredit;
 }
 
 // The link has ended, and no thread has read that yet. Nothing: what was sent before counts.
