@@ -75,8 +75,9 @@ struct DisconnectLink {};
 // Asks for the LLP connection to be terminated at once (8.2.2).
 struct AbortLink {};
 
-using Action = std::variant<PostSend, PostReceives, SetReceiveSize, ReleaseReceive, PostRdmaRead,
-                            PostRdmaWrite, DisconnectLink, AbortLink>;
+// The first one costs nothing to make.
+using Action = std::variant<AbortLink, DisconnectLink, PostSend, PostReceives, SetReceiveSize, ReleaseReceive,
+                            PostRdmaRead, PostRdmaWrite>;
 
 }  // namespace sdp::engine
 

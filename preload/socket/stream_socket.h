@@ -398,6 +398,7 @@ class StreamSocket final : public Socket {
   [[nodiscard]] size_t SendLimit() const;
   // How many bytes a send may take now.
   [[nodiscard]] size_t SendRoom() const { return RoomWithin(SendLimit()); }
+  [[nodiscard]] uint64_t Queued() const;  // bytes that have not left
   [[nodiscard]] size_t RoomWithin(size_t limit) const;
   // A send of so many bytes may leave them to the library and return, though no peer has taken any.
   [[nodiscard]] bool MayBuffer(size_t bytes) const;

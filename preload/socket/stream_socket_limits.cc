@@ -37,9 +37,11 @@ size_t StreamSocket::SendLimit() const {
   return limit == 0 ? Session::kMostToMove : std::min<size_t>(limit, Session::kMostToMove);
 }
 
+uint64_t StreamSocket::Queued() const { return queue_pair().unsent_bytes() + engine().buffered_bytes(); }
+
 size_t StreamSocket::RoomWithin(size_t limit) const {
   if (limit == 0) return SIZE_MAX;
-  const uint64_t queued = queue_pair().unsent_bytes() + engine().buffered_bytes();
+  const uint64_t queued = Queued();
   return queued < limit ? limit - queued : 0;
 }
 
@@ -56,6 +58,7 @@ bool StreamSocket::Writable() const {
 }
 
 void StreamSocket::NoteSendRoom() {
+  if (Queued() == 0) return board_.NoteRoom(/*full=*/false);
   const size_t limit = SendLimit();
   board_.NoteRoom(RoomWithin(limit) < limit / 3);
 }

@@ -171,8 +171,14 @@ ReadStatus SoftQp::FinishRead(size_t total, ReadStatus status) {
 }
 
 void SoftQp::HandleEvents() {
+  ReceivedMessage usual;
   ReceiveEvent event;
-  while (stream_.PollEvent(&event)) {
+  for (;;) {
+    while (stream_.PollUsualSend(&usual)) {
+      placed_then_ = stream_.placed();
+      ready_.PushMessage(usual);
+    }
+    if (!stream_.PollEvent(&event)) return;
     std::visit([this](auto& e) { Handle(e); }, event);
     if (read_ended_) return;
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/base/byte_order.h"
 #include "core/base/check.h"
 
 namespace sdp::iwarp {
@@ -124,6 +125,30 @@ std::optional<ReceiveEvent> ReceiveStream::TakeBack() {
   fill_ = size;
   unparsed_ = Bytes(chunk->data(), size);
   return std::nullopt;
+}
+
+bool ReceiveStream::PollUsualSend(ReceivedMessage* out) {
+  if (unparsed_.empty() && read_left_ > 0 && !direct_) (void)TakePart();
+  if (unparsed_.size() < kMpaLengthSize + kUntaggedHeaderSize || options_.crc || sieve_ != nullptr || failed_ ||
+      !at_boundary() || message_.pieces() > 0 || crowded()) {
+    return false;
+  }
+  const uint32_t ulpdu = LoadBe<uint16_t>(unparsed_.data());
+  const size_t size = kMpaLengthSize + ulpdu + PadSize(ulpdu) + kCrcSize;
+  if (ulpdu < kUntaggedHeaderSize || unparsed_.size() < size) return false;
+  const uint32_t length = ulpdu - kUntaggedHeaderSize;
+  const auto solicited = judge_.TakeUsualSend(ParseDdpHeader(unparsed_.data() + kMpaLengthSize), length);
+  if (!solicited) return false;
+  ++fpdus_;
+  lent_ += length;
+  out->end = {.length = length, .solicited = *solicited};
+  out->body.count = length > 0 ? 1 : 0;
+  if (length > 0) {
+    RefChunk(chunk_);
+    out->body.pieces[0] = {unparsed_.data() + kMpaLengthSize + kUntaggedHeaderSize, length, chunk_};
+  }
+  unparsed_ = unparsed_.subspan(size);
+  return true;
 }
 
 bool ReceiveStream::PollEvent(ReceiveEvent* out) {

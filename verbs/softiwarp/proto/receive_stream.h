@@ -13,7 +13,8 @@
 // Copying out: small messages among much other data would pin whole chunks. Such a peer's messages are copied
 // to memory of their size.
 //
-// Order of use: PrepareRead, read, HandleRead, then PollEvent until it returns false.
+// Order of use: PrepareRead, read, HandleRead, then PollEvent until it returns false. PollUsualSend may come
+// before each PollEvent.
 #ifndef SDP_VERBS_SOFTIWARP_PROTO_RECEIVE_STREAM_H_
 #define SDP_VERBS_SOFTIWARP_PROTO_RECEIVE_STREAM_H_
 
@@ -46,8 +47,9 @@ struct ReceivedMessage {
   segment::MessageEnd end;
 };
 struct OutOfMemory {};
-using ReceiveEvent = std::variant<ReceivedMessage, segment::ReadWanted, segment::ReadDone,
-                                  segment::Terminated, Violation, OutOfMemory>;
+// The first one costs nothing to make.
+using ReceiveEvent = std::variant<OutOfMemory, ReceivedMessage, segment::ReadWanted, segment::ReadDone,
+                                  segment::Terminated, Violation>;
 
 // What may happen during the prepared read, and so which memory may be its target.
 enum class ReadKind : uint8_t {
@@ -76,6 +78,9 @@ class ReceiveStream {
   std::span<const MutableBytes> PrepareRead(ReadKind kind);
   // Takes `clean` bytes that were read into the targets, and gives the targets up.
   void HandleRead(size_t clean);
+  // Takes the next message if it is a usual Send (SegmentJudge::TakeUsualSend) whose FPDU has come as one
+  // piece. This is most of what comes. Returns false otherwise: PollEvent says what comes next.
+  bool PollUsualSend(ReceivedMessage* out);
   // Returns false when all bytes are used up. An error (Violation, Terminated, OutOfMemory) is the last
   // event.
   bool PollEvent(ReceiveEvent* out);
