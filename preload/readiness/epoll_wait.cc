@@ -79,7 +79,7 @@ class EpollSet::WaitCall {
   // Looks at the queues of kernel RNICs. Returns false if a signal handler has run.
   bool LookAtDevices(DeviceSpin* devices);
   // Asks the kernel, and sleeps if nothing is there yet. Returns -1 with errno.
-  int AskKernel(Time undone, DeviceSpin* devices);
+  int AskKernel(bool kernel_first, Time undone, DeviceSpin* devices);
   // Takes in `count` events of the kernel's, after those already there. Returns whether the inner epoll has
   // something.
   bool TakeIn(int count);
@@ -114,12 +114,13 @@ int EpollSet::WaitCall::Run() {
     if (count_ == 0 && !kernel_first && set_.sockets_.HasDevices() && Now() < deadline_ &&
         !LookAtDevices(&devices))
       return Fail(EINTR);
+    const bool kernel_may_wait = count_ > 0 && warm_ != 0 && KernelWasAskedLately();
     if (count_ == max_events_) {
-      set_.kernel_turn_.store(true, std::memory_order_relaxed);
+      set_.kernel_turn_.store(!kernel_may_wait, std::memory_order_relaxed);
       return count_;
     }
-    if (count_ > 0 && warm_ != 0 && KernelWasAskedLately()) return count_;
-    const int kernel = AskKernel(undone, &devices);
+    if (kernel_may_wait) return count_;
+    const int kernel = AskKernel(kernel_first, undone, &devices);
     if (kernel < 0) return count_ > 0 ? count_ : -1;
     const bool inner = TakeIn(kernel);
     if (inner) set_.ProgressLinks(/*take_kick=*/true);
@@ -217,9 +218,9 @@ bool EpollSet::WaitCall::LookAtDevices(DeviceSpin* devices) {
   return outcome != DeviceLook::Outcome::kInterrupted || count_ != 0;
 }
 
-int EpollSet::WaitCall::AskKernel(Time undone, DeviceSpin* devices) {
+int EpollSet::WaitCall::AskKernel(bool kernel_first, Time undone, DeviceSpin* devices) {
   timespec storage{};
-  if (warm_ != 0) set_.kernel_asked_.store(Now(), std::memory_order_relaxed);
+  if (warm_ != 0 || kernel_first) set_.kernel_asked_.store(Now(), std::memory_order_relaxed);
   if (count_ > 0) return WaitForEpoll(epfd_, events_ + count_, max_events_ - count_, &storage, mask_);
   const CountedSleeper counted(set_.kick_);
   const Time look = set_.LookAtShared();
