@@ -200,12 +200,15 @@ bool Rep::writable() const {
 }
 
 void Rep::End() {
-  const bool now = writable();
-  if (now && !was_writable) {
-    ++write_edge;
-    source.ClearStall();
+  // Staged bytes leave with the next actions. That they wait for those is no lack of room.
+  if (!source.has_staged()) {
+    const bool now = writable();
+    if (now && !was_writable) {
+      ++write_edge;
+      source.ClearStall();
+    }
+    was_writable = now;
   }
-  was_writable = now;
   credit.set_ack_may_lag(source_offer.cancel_outstanding());
   SDP_DCHECK(IsConsistent());
 }

@@ -115,6 +115,18 @@ TEST_CASE("Bcopy: the write edge follows a short Send") {
   CHECK(peer.end.Send("x") == 1);
 }
 
+// Else each send would wake the threads that wait for the peer's data.
+TEST_CASE("Bcopy: a Send that is taken whole is no write edge, whatever comes behind it") {
+  ScriptedPeer peer({.bufs = 20});
+  const uint64_t edge = peer.engine().write_edge();
+  for (int i = 0; i < 5; ++i) {
+    CHECK(peer.end.Send("question") == 8);
+    CHECK(peer.HearAll() == "Data payload=8");
+    peer.Say(wire::Data{});
+  }
+  CHECK(peer.engine().write_edge() == edge);
+}
+
 TEST_CASE("Bcopy: kFull keeps up to the send limit") {
   ScriptedPeer peer({.options = {.send_limit = 5000}, .bufs = 3});
   peer.repost = false;
