@@ -49,6 +49,9 @@ size_t Peek(engine::Engine& e, ReceiveCursor& room, bool count_only) {
 }  // namespace
 
 struct StreamSocket::Receiving {
+  // Not an aggregate: GCC would clear all of it first, the cursor's spans, too.
+  Receiving(const iovec* iov, size_t count, int flags)
+      : room(iov, count), peek((flags & MSG_PEEK) != 0), truncates((flags & MSG_TRUNC) != 0) {}
   ReceiveCursor room;
   const bool peek;
   const bool truncates;  // MSG_TRUNC: the bytes are not copied out
@@ -64,9 +67,7 @@ struct StreamSocket::Receiving {
 
 ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) {
   const SignalEnd::NoReturn on_end;
-  Receiving run{.room = ReceiveCursor(iov, count),
-                .peek = (flags & MSG_PEEK) != 0,
-                .truncates = (flags & MSG_TRUNC) != 0};
+  Receiving run(iov, count, flags);
   if (run.total == 0 && (flags & MSG_OOB) == 0) [[unlikely]]
     return ReceiveNothing(fd, flags, out_flags);
   if (out_flags != nullptr) *out_flags = 0;

@@ -28,6 +28,9 @@ constexpr uint64_t kCallsBetweenGlances = 256;
 }  // namespace
 
 struct StreamSocket::Sending {
+  // Not an aggregate: GCC would clear all of it first, the cursor's spans, too.
+  Sending(const iovec* iov, size_t count, int message_flags)
+      : data(iov, count), flags{.out_of_band = (message_flags & MSG_OOB) != 0} {}
   SendCursor data;
   const size_t total = data.left();
   engine::SendFlags flags;
@@ -45,7 +48,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
     return SendZeroCopy(fd, iov, count, flags & ~MSG_ZEROCOPY);
   Call call(this, fd, flags, Call::Way::kSend);
   if (const auto result = call.Enter(__builtin_frame_address(0))) return *result;
-  Sending send{.data = SendCursor(iov, count), .flags = {.out_of_band = (flags & MSG_OOB) != 0}};
+  Sending send(iov, count, flags);
   if (!call.blocks()) send.promised = Writable();
   LookAheadOfSend(send.total);
   if (MayCork(call, send, flags) && Cork({iov, count}, send.total)) return static_cast<ssize_t>(send.total);
