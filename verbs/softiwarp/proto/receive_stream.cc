@@ -129,8 +129,8 @@ std::optional<ReceiveEvent> ReceiveStream::TakeBack() {
 
 bool ReceiveStream::PollUsualSend(ReceivedMessage* out) {
   if (unparsed_.empty() && read_left_ > 0 && !direct_) (void)TakePart();
-  if (unparsed_.size() < kMpaLengthSize + kUntaggedHeaderSize || options_.crc || sieve_ != nullptr || failed_ ||
-      !at_boundary() || message_.pieces() > 0 || crowded()) {
+  if (unparsed_.size() < kMpaLengthSize + kUntaggedHeaderSize || options_.crc || sieve_ != nullptr ||
+      failed_ || !at_boundary() || message_.pieces() > 0 || crowded()) {
     return false;
   }
   const uint32_t ulpdu = LoadBe<uint16_t>(unparsed_.data());
