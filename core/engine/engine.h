@@ -225,7 +225,7 @@ class Engine {
   [[nodiscard]] bool end_of_stream() const;  // DisConn received and all data read, or the link ended after it
   [[nodiscard]] bool peer_closed() const;    // DisConn received, data may be left
   // Grow by each event that an edge-triggered reader or writer must learn of: data or the end arrived; space
-  // became available.
+  // became available. A Send that is taken whole makes no edge.
   [[nodiscard]] uint64_t read_edge() const;
   [[nodiscard]] uint64_t write_edge() const;
   // Return the bytes of Send() not yet handed to the RNIC, and whether any send, offer or DisConn is

@@ -127,7 +127,7 @@ class EpollSet final : public ReadinessObserver {
   uint32_t group_ = 0;
   std::atomic<int> inner_{-1};
   std::atomic<bool> kernel_turn_{false};
-  std::atomic<Time> kernel_asked_{Time{}};  // while local links keep the waits busy
+  std::atomic<Time> kernel_asked_{Time{}};  // while local links keep the waits busy, or fill the answers
   Mutex mutex_;
   Registrations sockets_{inner_};
   ListenerRegistrations listeners_{mutex_, inner_};

@@ -80,6 +80,9 @@ class EpollSet::WaitCall {
   bool LookAtDevices(DeviceSpin* devices);
   // Asks the kernel, and sleeps if nothing is there yet. Returns -1 with errno.
   int AskKernel(bool kernel_first, Time undone, DeviceSpin* devices);
+  // After the kernel's first turn in a call: asks again if our own links' news has taken the only place. If
+  // the answer is full, more may be ready, and the kernel has the next turn soon.
+  void EndKernelTurn(bool inner);
   // Takes in `count` events of the kernel's, after those already there. Returns whether the inner epoll has
   // something.
   bool TakeIn(int count);
@@ -102,7 +105,8 @@ class EpollSet::WaitCall {
 int EpollSet::WaitCall::Run() {
   for (;;) {
     const Time undone = Background::RunInline();
-    // If our sockets alone fill the caller's array, the kernel's descriptors come first in the next wait.
+    // If our sockets alone fill the caller's array, the kernel's descriptors come first in the next wait,
+    // unless they had their turn lately.
     const bool kernel_first = set_.kernel_turn_.exchange(false, std::memory_order_relaxed);
     count_ = 0;
     if (!kernel_first) {
@@ -124,6 +128,7 @@ int EpollSet::WaitCall::Run() {
     if (kernel < 0) return count_ > 0 ? count_ : -1;
     const bool inner = TakeIn(kernel);
     if (inner) set_.ProgressLinks(/*take_kick=*/true);
+    if (kernel_first) EndKernelTurn(inner);
     if ((inner || kernel_first) && count_ < max_events_) Report();
     devices.WakeUp();
     if (count_ > 0) return count_;
@@ -240,6 +245,15 @@ int EpollSet::WaitCall::AskKernel(bool kernel_first, Time undone, DeviceSpin* de
     set_.warm_budget_.NoteSlept(std::max(Now() - began - *doorbells, Duration::zero()));
   }
   return count;
+}
+
+void EpollSet::WaitCall::EndKernelTurn(bool inner) {
+  constexpr timespec kAtOnce{};
+  if (inner && count_ == 0) {
+    const int kernel = WaitForEpoll(epfd_, events_, max_events_, &kAtOnce, nullptr);
+    if (kernel > 0) (void)TakeIn(kernel);
+  }
+  if (count_ == max_events_) set_.kernel_asked_.store(Time{}, std::memory_order_relaxed);
 }
 
 bool EpollSet::WaitCall::TakeIn(int count) {

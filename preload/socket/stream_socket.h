@@ -279,7 +279,6 @@ class StreamSocket final : public Socket {
   void LookForRefusal();
   // Whether the link is over, in the kernel's words alone: nothing is read.
   void GlanceAtLink();
-  void TakeCredit();
   // What is unread goes from process to process with a shared connection.
   static constexpr size_t kReadAheadOfShared = 64 << 10;
 
@@ -355,6 +354,7 @@ class StreamSocket final : public Socket {
   // stream_socket_send.cc
   struct Sending;
   void LookAheadOfSend(size_t total);
+  void TakeCredit();
   [[nodiscard]] bool MayCork(const Call& call, const Sending& send, int flags) const;
   std::optional<ssize_t> EndOfSend(Call& call, const Sending& send);
   std::optional<ssize_t> EndOfLink(Call& call, const Sending& send);

@@ -138,7 +138,7 @@ StreamSocket::Step StreamSocket::SendByCopy(Sending* send) {
 
 // Bytes were kept for want of credit, which may have come: else they would wait for the helper.
 void StreamSocket::TakeCredit() {
-  if (engine().buffered_bytes() == 0 || session_->being_read()) [[likely]]
+  if (foreign() || engine().buffered_bytes() == 0 || session_->being_read()) [[likely]]
     return;
   const Time now = Now();
   if (now < look_for_credit_) return;

@@ -54,7 +54,10 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
     if (pending_error_ != 0 || !session_->engine().can_send() || session_->end_unread()) break;
     if (session_->queue_pair().unsent_bytes() != 0) {
       session_->Pump();
-      if (session_->queue_pair().unsent_bytes() != 0) break;
+      if (session_->queue_pair().unsent_bytes() != 0) {
+        if (sent > 0) board_.NoteRoom(/*full=*/true);  // the caller may wait for the edge of room
+        break;
+      }
     }
     const size_t room = SendRoom();
     if (room == 0) break;

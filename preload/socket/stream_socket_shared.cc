@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "core/base/archive.h"
 #include "preload/confinement.h"
@@ -151,8 +152,11 @@ bool StreamSocket::ThawShared() {
   std::vector<std::byte> state;
   if (!shared_->Read(&state)) return false;
   Reader ar(state);
+  const auto before = std::pair(receive_shut_, pending_error_);
   VisitShared(ar);
   if (!ar.ok()) return false;
+  // No edge of the engine's tells of these. A thread that is about to sleep looks again.
+  if (std::pair(receive_shut_, pending_error_) != before) board_.Bump();
   left_front_.assign(state.begin(), state.end() - static_cast<ptrdiff_t>(ar.left()));
   urgent_mark_.Forget();
   if (session_ == nullptr) {

@@ -85,7 +85,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     raw = raw.subspan(taken);
     stream.HandleRead(stream.sieve() != nullptr ? stream.sieve()->HandleRead(taken) : taken);
     ReceiveEvent event;
-    while (stream.PollEvent(&event)) {
+    const auto poll = [&] {
+      ReceivedMessage usual;
+      if (round % 2 == 0 || !stream.PollUsualSend(&usual)) return stream.PollEvent(&event);
+      event = usual;
+      return true;
+    };
+    while (poll()) {
       SDP_CHECK(!ended);
       if (auto* message = std::get_if<ReceivedMessage>(&event)) {
         size_t total = 0;

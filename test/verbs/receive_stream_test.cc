@@ -32,12 +32,25 @@ struct Receiver {
   std::vector<std::vector<std::byte>> messages;
   std::vector<std::string> errors;
   std::vector<uint64_t> reads_done;
-  bool keep = false;  // short messages stay lent
+  bool keep = false;    // short messages stay lent
+  int usual_every = 2;  // so many polls ask for a usual Send first in one of them; 0: in none
+  int polls = 0;
+  int usual_sends = 0;
   std::vector<AssembledMessage> kept;
 
   void Release() {
     for (size_t i = 0; i < kept.back().count; ++i) stream.Release(kept.back().pieces[i]);
     kept.pop_back();
+  }
+
+  bool PollNext(ReceiveEvent* event) {
+    ReceivedMessage usual;
+    if (usual_every > 0 && ++polls % usual_every == 0 && stream.PollUsualSend(&usual)) {
+      ++usual_sends;
+      *event = usual;
+      return true;
+    }
+    return stream.PollEvent(event);
   }
 
   // Feeds at most `n` raw bytes in one read; returns how many were taken.
@@ -54,7 +67,7 @@ struct Receiver {
     }
     stream.HandleRead(stream.sieve() != nullptr ? stream.sieve()->HandleRead(taken) : taken);
     ReceiveEvent event;
-    while (stream.PollEvent(&event)) {
+    while (PollNext(&event)) {
       if (auto* message = std::get_if<ReceivedMessage>(&event)) {
         std::vector<std::byte> bytes;
         for (size_t i = 0; i < message->body.count; ++i)
@@ -149,6 +162,8 @@ TEST_CASE("Sends, Writes and Read Responses in every split") {
   CHECK(read == source);
   CHECK(r.reads_done.size() == 20);
   CHECK(r.stream.at_boundary());
+  if (crc || markers) CHECK(r.usual_sends == 0);
+  if (!crc && !markers && cut == 4) CHECK(r.usual_sends > 0);
 }
 
 // A segment as the link brings it, without CRC.
@@ -160,6 +175,72 @@ void AppendSegment(const DdpHeader& header, Bytes payload, std::vector<std::byte
   Append(raw, Bytes(prefix).first(kMpaLengthSize + header.size()));
   Append(raw, payload);
   raw->resize(raw->size() + PadSize(ulpdu) + kCrcSize);
+}
+
+TEST_CASE("a Send is judged alike, whether or not it is taken as a usual one") {
+  struct Case {
+    const char* what;
+    DdpHeader header;
+    uint32_t length = 40;
+    uint32_t posted = 2;
+    bool rtr = false;
+    bool usual = false;
+  };
+  const auto send = static_cast<uint8_t>(RdmapOpcode::kSend);
+  const auto solicited = static_cast<uint8_t>(RdmapOpcode::kSendSe);
+  const Case c = GENERATE_COPY(values<Case>({
+      {.what = "usual", .header = {.last = true, .opcode = send, .msn = 1}, .usual = true},
+      {.what = "solicited", .header = {.last = true, .opcode = solicited, .msn = 1}, .usual = true},
+      {.what = "empty", .header = {.last = true, .opcode = send, .msn = 1}, .length = 0, .usual = true},
+      {.what = "the first of two segments", .header = {.last = false, .opcode = send, .msn = 1}},
+      {.what = "MSN", .header = {.last = true, .opcode = send, .msn = 2}},
+      {.what = "MO", .header = {.last = true, .opcode = send, .msn = 1, .mo = 4}},
+      {.what = "queue", .header = {.last = true, .opcode = send, .queue = 1, .msn = 1}},
+      {.what = "opcode", .header = {.last = true, .opcode = 9, .msn = 1}},
+      {.what = "DDP version", .header = {.last = true, .ddp_version = 2, .opcode = send, .msn = 1}},
+      {.what = "RDMAP version", .header = {.last = true, .rdmap_version = 3, .opcode = send, .msn = 1}},
+      {.what = "invalidates",
+       .header = {.last = true,
+                  .opcode = static_cast<uint8_t>(RdmapOpcode::kSendInvalidate),
+                  .stag = STag(77),
+                  .msn = 1}},
+      {.what = "longer than the buffer", .header = {.last = true, .opcode = send, .msn = 1}, .length = 2000},
+      {.what = "no buffer", .header = {.last = true, .opcode = send, .msn = 1}, .posted = 0},
+      {.what = "an RTR", .header = {.last = true, .opcode = send, .msn = 1}, .length = 0, .rtr = true},
+      {.what = "data for an RTR", .header = {.last = true, .opcode = send, .msn = 1}, .rtr = true},
+  }));
+  CAPTURE(c.what);
+  std::vector<std::byte> raw;
+  const auto payload = Counting(c.length, 3);
+  AppendSegment(c.header, payload, &raw);
+  AppendSegment({.last = true,
+                 .opcode = send,
+                 .msn = c.header.msn + (c.header.last ? 1 : 0),
+                 .mo = c.header.last ? 0 : c.length},
+                Counting(40, 4), &raw);
+  struct Outcome {
+    std::vector<std::vector<std::byte>> messages;
+    std::vector<std::string> errors;
+    uint64_t fpdus, memory;
+    bool boundary, more_posted;
+    bool operator==(const Outcome&) const = default;
+  };
+  int taken = 0;
+  const auto play = [&](int usual_every) {
+    Receiver r({.rtr_send = c.rtr});
+    r.buffers = ReceiveBuffers(1000);
+    r.buffers.Post(c.posted);
+    r.usual_every = usual_every;
+    r.keep = true;
+    r.Feed(raw, SIZE_MAX);
+    taken = r.usual_sends;
+    return Outcome{r.messages,        r.errors, r.stream.fpdus(), r.stream.memory(), r.stream.at_boundary(),
+                   !r.buffers.empty()};
+  };
+  const Outcome slowly = play(0);
+  CHECK(taken == 0);
+  CHECK((play(1) == slowly));
+  if (c.usual) CHECK(taken == 2);
 }
 
 // One read takes several segments of a message in advance. Here they are now as expected, now of other

@@ -174,10 +174,7 @@ void SoftQp::HandleEvents() {
   ReceivedMessage usual;
   ReceiveEvent event;
   for (;;) {
-    while (stream_.PollUsualSend(&usual)) {
-      placed_then_ = stream_.placed();
-      ready_.PushMessage(usual);
-    }
+    while (stream_.PollUsualSend(&usual)) Handle(usual);
     if (!stream_.PollEvent(&event)) return;
     std::visit([this](auto& e) { Handle(e); }, event);
     if (read_ended_) return;

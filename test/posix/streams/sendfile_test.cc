@@ -1,5 +1,6 @@
 // sendfile of regular files, as servers with one thread for many connections use it.
 #include <netinet/tcp.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 
@@ -44,6 +45,30 @@ TEST_CASE("sendfile: a reader that is slower than the sender") {
   REQUIRE(SendFileTo(pair.client, file, &offset, static_cast<off_t>(data.size())));
   pair.client.reset();
   REQUIRE(Hash(Get(receiver)) == Hash(data.substr(at_once)));
+}
+
+TEST_CASE("sendfile: who was told less than it asked for waits for an edge of room") {
+  Pair pair = MakePair();
+  SetNonblocking(pair.client);
+  const std::string data = Pattern(6'000'000);
+  const Fd file = FileOf(data);
+  const Fd set(epoll_create1(0));
+  epoll_event event{.events = EPOLLOUT | EPOLLET, .data = {}};
+  REQUIRE(epoll_ctl(set, EPOLL_CTL_ADD, pair.client, &event) == 0);
+  REQUIRE(epoll_wait(set, &event, 1, kPatienceMs) == 1);
+  off_t offset = 0;
+  std::future<std::string> receiver;
+  while (offset < static_cast<off_t>(data.size())) {
+    const size_t asked = std::min<size_t>(1'000'000, data.size() - static_cast<size_t>(offset));
+    const ssize_t n = sendfile(pair.client, file, &offset, asked);
+    REQUIRE((n > 0 || errno == EAGAIN));
+    if (n == static_cast<ssize_t>(asked)) continue;
+    if (!receiver.valid()) receiver = Async([&] { return ReceiveToEnd(pair.server); });
+    REQUIRE(epoll_wait(set, &event, 1, kPatienceMs) == 1);
+  }
+  REQUIRE(receiver.valid());
+  pair.client.reset();
+  REQUIRE(Hash(Get(receiver)) == Hash(data));
 }
 
 TEST_CASE("sendfile: a header, corked or announced by MSG_MORE, and a file behind it") {

@@ -12,6 +12,32 @@
 namespace posix_test {
 namespace {
 
+TEST_CASE("epoll: with room for one event, a socket that is always ready leaves the others their turns") {
+  constexpr int kWaits = 400;
+  Pair pair = MakePair();
+  Epoll ep;
+  ep.Add(pair.server, EPOLLOUT, 0);
+  std::vector<Fd> others;
+  for (int i = 0; i < 3; ++i) {
+    others.emplace_back(eventfd(1, 0));
+    ep.Add(others.back(), EPOLLIN, static_cast<uint64_t>(i) + 1);
+  }
+  std::map<uint64_t, int> told;
+  for (int i = 0; i < kWaits; ++i) {
+    epoll_event event;
+    REQUIRE(epoll_wait(ep.fd(), &event, 1, kPatienceMs) == 1);
+    ++told[event.data.u64];
+    if (i % 8 == 0) {  // the link is busy
+      REQUIRE(SendAll(pair.client, "x"));
+      REQUIRE(ReceiveExactly(pair.server, 1) == "x");
+    }
+  }
+  for (uint64_t i = 0; i < 4; ++i) {
+    CAPTURE(i);
+    CHECK(told[i] >= kWaits / 16);
+  }
+}
+
 TEST_CASE("epoll: level-triggered repeats until drained") {
   Pair pair = MakePair();
   Epoll ep;
