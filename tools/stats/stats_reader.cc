@@ -82,8 +82,8 @@ std::string Namespace(const std::string& pid, const char* kind) {
   return length > 0 ? std::string(target, static_cast<size_t>(length)) : std::string();
 }
 
-// A service with PrivateTmp publishes in a /tmp that only it sees. Not a container with process numbers of
-// its own, whose files name processes that are others here.
+// `pattern`: under /tmp. A service with PrivateTmp publishes in a /tmp that only it sees. Not a container
+// with process numbers of its own, whose files name processes that are others here.
 void AddOfPrivateTmp(const char* pattern, std::vector<std::string>* out) {
   std::set<std::string> seen = {Namespace("self", "mnt"), std::string()};
   std::set<std::pair<dev_t, ino_t>> known;
@@ -100,7 +100,7 @@ void AddOfPrivateTmp(const char* pattern, std::vector<std::string>* out) {
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
     if (!seen.insert(Namespace(pid, "mnt")).second || Namespace(pid, "pid") != processes) continue;
     std::vector<std::string> found;
-    AddMatching(("/proc/" + pid + "/root/tmp/" + pattern).c_str(), &found);
+    AddMatching(("/proc/" + pid + "/root" + pattern).c_str(), &found);
     for (std::string& path : found) {
       if (is_new(path)) out->push_back(std::move(path));
     }
@@ -118,15 +118,16 @@ std::vector<std::string> DefaultDirectories() {
   if (user == 0) {
     out.push_back("/run/sdp-stats");
     AddMatching("/run/user/*/sdp", &out);
-    AddMatching("/tmp/sdp-*", &out);
-    AddOfPrivateTmp("sdp-*", &out);
+    constexpr char kOfUsers[] = "/tmp/sdp-*";
+    AddMatching(kOfUsers, &out);
+    AddOfPrivateTmp(kOfUsers, &out);
     return out;
   }
   const char* runtime = getenv("XDG_RUNTIME_DIR");
   if (runtime != nullptr && *runtime == '/') out.push_back(std::string(runtime) + "/sdp");
-  const std::string name = "sdp-" + std::to_string(user);
-  out.push_back("/tmp/" + name);
-  AddOfPrivateTmp(name.c_str(), &out);
+  const std::string own = "/tmp/sdp-" + std::to_string(user);
+  out.push_back(own);
+  AddOfPrivateTmp(own.c_str(), &out);
   return out;
 }
 
