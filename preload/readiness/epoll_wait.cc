@@ -120,7 +120,7 @@ int EpollSet::WaitCall::Run() {
       return Fail(EINTR);
     const bool kernel_may_wait = count_ > 0 && warm_ != 0 && KernelWasAskedLately();
     if (count_ == max_events_) {
-      set_.kernel_turn_.store(!kernel_may_wait, std::memory_order_relaxed);
+      if (!kernel_may_wait) set_.kernel_turn_.store(true, std::memory_order_relaxed);
       return count_;
     }
     if (kernel_may_wait) return count_;

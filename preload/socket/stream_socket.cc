@@ -290,7 +290,7 @@ void StreamSocket::LookForRefusal() {
   errno = error;
 }
 
-// What the peer grants meanwhile stays on the link: with credit in hand small sends would leave one by one.
+// A sender that has credit reads nothing, and may not know that the link has ended.
 void StreamSocket::GlanceAtLink() {
   if (Confined() || queue_pair().device() != nullptr || session_->being_read() || session_->moving()) return;
   const NoCancellation no_cancellation;

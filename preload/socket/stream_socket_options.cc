@@ -188,7 +188,7 @@ int StreamSocket::GetStreamInfo(int fd, void* value, socklen_t* length) {
   Look();
   const engine::Engine& e = session_->engine();
   const engine::Stats& s = e.stats();
-  const uint64_t unsent = corked_.size() + e.buffered_bytes() + session_->queue_pair().unsent_bytes();
+  const uint64_t unsent = corked_.size() + Queued();
   const StreamFacts facts{
       .tcp_state = static_cast<uint8_t>(
           InCloseWait() ? TCP_CLOSE_WAIT : TcpState(e, session_->link_ended(), session_->has_unsent())),

@@ -18,8 +18,8 @@ namespace {
 // both send before they receive must not wait for each other for ever).
 constexpr Duration kPatienceForCredit = std::chrono::milliseconds(2);
 
-// How often a sender whose bytes are kept looks whether the peer has granted credit. A look may be a system
-// call.
+// How long a sender whose bytes are kept for want of credit does not look again after a look in vain. A look
+// may be a system call.
 constexpr Duration kBetweenLooksForCredit = std::chrono::microseconds(200);
 
 // How often a program that goes on sending looks whether the link is over.

@@ -55,7 +55,9 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
     if (session_->queue_pair().unsent_bytes() != 0) {
       session_->Pump();
       if (session_->queue_pair().unsent_bytes() != 0) {
-        if (sent > 0) board_.NoteRoom(/*full=*/true);  // the caller may wait for the edge of room
+        // The caller may wait for an edge now. It has one at once, and its next call copies what room there
+        // is.
+        if (sent > 0) board_.NoteRoom(/*full=*/true);
         break;
       }
     }
