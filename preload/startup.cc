@@ -89,12 +89,12 @@ int HideDescriptor(int fd) {
   return hidden;
 }
 
-// Leaves some of the hidden numbers to what cannot do without: listeners, epoll sets, handshakes.
-bool KeepDescriptor(int fd, std::atomic<int>* slot) {
+// kSpare leaves some of the hidden numbers to what cannot do without: listeners, epoll sets, handshakes.
+bool KeepDescriptor(int fd, std::atomic<int>* slot, verbs::DescriptorCalls::Need need) {
   const int number = HiddenFds::HideTracked(fd, slot);
   if (number < 0) return false;
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
+  if (need == verbs::DescriptorCalls::Need::kLast || getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
       static_cast<rlim_t>(number) < std::min<rlim_t>(limit.rlim_cur, HiddenFds::kHighestLimit) / 16 * 15)
     return true;
   HiddenFds::Close(number);

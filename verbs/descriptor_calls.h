@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 
 namespace sdp::verbs {
 
@@ -16,9 +17,11 @@ struct DescriptorCalls {
   int (*hide)(int fd) = [](int fd) { return fd; };
   // Ends the protection of `fd`, which is about to be closed under this number.
   void (*reveal)(int fd) = [](int) {};
+  // kSpare: of the last numbers none is taken. kLast: even these, as a connection depends on it.
+  enum class Need : uint8_t { kSpare, kLast };
   // Like hide, and keeps *slot up to date: the owner may move the descriptor again. Returns false, with `fd`
   // closed, if no number is free. Until close_kept(*slot).
-  bool (*keep)(int fd, std::atomic<int>* slot) = [](int fd, std::atomic<int>* slot) {
+  bool (*keep)(int fd, std::atomic<int>* slot, Need need) = [](int fd, std::atomic<int>* slot, Need) {
     slot->store(fd, std::memory_order_relaxed);
     return true;
   };

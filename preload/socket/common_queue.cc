@@ -68,9 +68,10 @@ msghdr MessageOf(iovec* piece, Control* control) {
   return message;
 }
 
-// Returns true if the descriptors of a record can be had. Without room, a received message would lose some.
+// Returns true if the descriptors of a record can be had. Without room, a received message would lose some,
+// or the memory would find no number out of the program's way.
 bool HasRoomForDescriptors(int any) {
-  std::array<int, kMostDescriptors> probes;
+  std::array<int, kMostDescriptors + 1> probes;
   size_t count = 0;
   while (count < probes.size() && (probes[count] = real.fcntl(any, F_DUPFD_CLOEXEC, 0)) >= 0) ++count;
   const int error = errno;

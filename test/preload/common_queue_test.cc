@@ -159,6 +159,37 @@ TEST_CASE("common queue: what is too long or too much stays with the caller") {
   CHECK(queue.size() == count);
 }
 
+TEST_CASE("common queue: what a process has no descriptors for waits until it has") {
+  CommonQueue queue;
+  REQUIRE(queue.Open());
+  Pair pair;
+  REQUIRE(queue.Put(State(3, 3), pair.fds[1], pair.fds[1], kPeer, kThen, false));
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  int link = -1;
+  int memory = -1;
+  std::vector<std::byte> state;
+  Time since;
+  Address peer;
+  const int free = dup(0);
+  close(free);
+  // The link, the memory, and the memory's new number before the old one is closed.
+  for (const int numbers : {0, 1, 2, 3}) {
+    const rlimit few{.rlim_cur = static_cast<rlim_t>(free + numbers), .rlim_max = limit.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    errno = 0;
+    const bool taken = queue.Take(SOCK_CLOEXEC, &link, &memory, &peer, &since, &state);
+    const int error = errno;
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK(taken == (numbers == 3));
+    if (!taken) CHECK(error == EMFILE);
+  }
+  CHECK(memory >= 0);
+  CHECK(LeadsTo(pair, link));
+  close(link);
+  close(memory);
+}
+
 TEST_CASE("common queue: the process that put a connection in may be gone") {
   CommonQueue left;
   Pair pair;

@@ -286,11 +286,13 @@ def make_namespaces():
     for pid, address, device in ends:
         subprocess.run(["ip", "link", "set", device, "netns", str(pid)], check=True)
         for words in (
-            ["addr", "add", f"{address}/24", "dev", device],
-            ["link", "set", device, "up"],
-            ["link", "set", "lo", "up"],
+            ["ip", "addr", "add", f"{address}/24", "dev", device],
+            ["ip", "link", "set", device, "up"],
+            ["ip", "link", "set", "lo", "up"],
+            # Behind a loss bbr may take half a minute for what cubic does in four seconds.
+            ["sysctl", "-qw", "net.ipv4.tcp_congestion_control=cubic"],
         ):
-            subprocess.run(["nsenter", f"--net=/proc/{pid}/ns/net", "--", "ip", *words], check=True)
+            subprocess.run(["nsenter", f"--net=/proc/{pid}/ns/net", "--", *words], check=True)
     return ends
 
 

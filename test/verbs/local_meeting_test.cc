@@ -157,6 +157,32 @@ TEST_CASE("meeting: a stranger who fills the queue keeps the ends on TCP, and no
   CHECK(sent < 100000);
 }
 
+TEST_CASE(
+    "meeting: with few descriptors left a new link has no memory, and a connection's own is taken over") {
+  const verbs::DescriptorCalls before = verbs::descriptor_calls();
+  verbs::DescriptorCalls few = before;
+  few.keep = [](int fd, std::atomic<int>* slot, verbs::DescriptorCalls::Need need) {
+    if (need == verbs::DescriptorCalls::Need::kLast) {
+      slot->store(fd);
+      return true;
+    }
+    close(fd);
+    return false;
+  };
+  std::string why;
+  const auto memory = LocalMemory::Make(&why);
+  REQUIRE(memory != nullptr);
+  verbs::SetDescriptorCalls(few);
+  const auto made = LocalMemory::Make(&why);
+  const auto offered = LocalMemory::Take(dup(memory->fd()), &why);
+  const auto taken_over = LocalMemory::TakeOver(dup(memory->fd()), &why);
+  verbs::SetDescriptorCalls(before);
+  CHECK(made == nullptr);
+  CHECK(offered == nullptr);
+  REQUIRE(taken_over != nullptr);
+  CHECK(taken_over->fd() >= 0);
+}
+
 TEST_CASE("meeting: a peer's memory of another kind is refused") {
   const TcpPair tcp = Connect("127.0.0.1", "127.0.0.1");
   const auto meeting = LocalMeeting::Open(tcp.a.value);

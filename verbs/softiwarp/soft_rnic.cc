@@ -24,7 +24,7 @@ int DescriptorOf(const LocalMemory* memory) { return memory == nullptr ? -1 : me
 
 std::shared_ptr<LocalMemory> TakeMemory(int fd) {
   std::string why;
-  return LocalMemory::Take(fd, &why);
+  return LocalMemory::TakeOver(fd, &why);
 }
 
 std::unique_ptr<verbs::QueuePair> Thaw(int fd, Bytes frozen, std::shared_ptr<LocalMemory> memory) {

@@ -13,8 +13,6 @@
 #include <cstring>
 #include <new>
 
-#include "verbs/descriptor_calls.h"
-
 namespace sdp::iwarp {
 namespace {
 
@@ -70,14 +68,14 @@ std::shared_ptr<LocalMemory> LocalMemory::Make(std::string* why) {
     Close(fd);
     return nullptr;
   }
-  std::shared_ptr<LocalMemory> memory = Map(fd, why);
+  std::shared_ptr<LocalMemory> memory = Map(fd, Need::kSpare, why);
   if (memory == nullptr) return nullptr;
   InitializeRing(memory->control(LocalEnd::kConnecting));
   InitializeRing(memory->control(LocalEnd::kAccepting));
   return memory;
 }
 
-std::shared_ptr<LocalMemory> LocalMemory::Take(int fd, std::string* why) {
+std::shared_ptr<LocalMemory> LocalMemory::Take(int fd, Need need, std::string* why) {
   const int seals = Control(fd, F_GET_SEALS, 0);
   if (seals < 0 || (seals & kSeals) != kSeals || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0 ||
       !IsMemfd(fd)) {
@@ -85,10 +83,10 @@ std::shared_ptr<LocalMemory> LocalMemory::Take(int fd, std::string* why) {
     Close(fd);
     return nullptr;
   }
-  return Map(fd, why);
+  return Map(fd, need, why);
 }
 
-std::shared_ptr<LocalMemory> LocalMemory::Map(int fd, std::string* why) {
+std::shared_ptr<LocalMemory> LocalMemory::Map(int fd, Need need, std::string* why) {
   void* const base = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) {
     *why = Because("mmap");
@@ -96,7 +94,7 @@ std::shared_ptr<LocalMemory> LocalMemory::Map(int fd, std::string* why) {
     return nullptr;
   }
   std::shared_ptr<LocalMemory> memory(new (std::nothrow) LocalMemory(static_cast<std::byte*>(base)));
-  if (memory == nullptr || !verbs::descriptor_calls().keep(fd, &memory->fd_)) {
+  if (memory == nullptr || !verbs::descriptor_calls().keep(fd, &memory->fd_, need)) {
     *why = "no descriptor or memory is left";
     if (memory == nullptr) {
       ::munmap(base, kSize);

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/base/types.h"
+#include "verbs/descriptor_calls.h"
 #include "verbs/softiwarp/local/ring.h"
 
 namespace sdp::iwarp {
@@ -35,7 +36,12 @@ class LocalMemory {
   static std::shared_ptr<LocalMemory> Make(std::string* why);
   // Returns memory whose descriptor came from another process, perhaps an enemy's; takes `fd` over. Returns
   // nullptr and the reason unless `fd` is a memfd of kSize bytes with the seals of Make.
-  static std::shared_ptr<LocalMemory> Take(int fd, std::string* why);
+  static std::shared_ptr<LocalMemory> Take(int fd, std::string* why) { return Take(fd, Need::kSpare, why); }
+  // Like Take, for the memory of a connection that another process of this end had: the connection is lost
+  // without it, so the last free descriptor will do.
+  static std::shared_ptr<LocalMemory> TakeOver(int fd, std::string* why) {
+    return Take(fd, Need::kLast, why);
+  }
   ~LocalMemory();
   LocalMemory(const LocalMemory&) = delete;
   LocalMemory& operator=(const LocalMemory&) = delete;
@@ -52,8 +58,11 @@ class LocalMemory {
   [[nodiscard]] int fd() const { return fd_.load(std::memory_order_relaxed); }
 
  private:
+  using Need = verbs::DescriptorCalls::Need;
+
   explicit LocalMemory(std::byte* base) : base_(base) {}
-  static std::shared_ptr<LocalMemory> Map(int fd, std::string* why);
+  static std::shared_ptr<LocalMemory> Take(int fd, Need need, std::string* why);
+  static std::shared_ptr<LocalMemory> Map(int fd, Need need, std::string* why);
   [[nodiscard]] RingControl* control(LocalEnd writer);
   [[nodiscard]] MutableBytes data(LocalEnd writer);
 
