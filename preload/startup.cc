@@ -129,7 +129,8 @@ bool Start() {
                        .recv = LinkRecv,
                        .send = LinkSend,
                        .sendfile = real.sendfile64,
-                       .connect = LinkConnect});
+                       .connect = LinkConnect,
+                       .may_ring = [] { return !Confined(); }});
   verbs::SetDescriptorCalls({.hide = HideDescriptor,
                              .reveal = HiddenFds::Reveal,
                              .keep = KeepDescriptor,

@@ -9,6 +9,8 @@
 
 #include <sys/socket.h>
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -141,6 +143,12 @@ class Peek {
   [[nodiscard]] virtual bool unread() const = 0;
 };
 
+// Names what a sleeping thread, or an epoll set, can be woken by (softiwarp/bell.h).
+struct BellName {
+  std::array<uint64_t, 2> words{};
+  friend bool operator==(const BellName&, const BellName&) = default;
+};
+
 // Completion queues, or memory shared with the peer, that a thread can look at without a system call before
 // it sleeps.
 class Pollable {
@@ -152,14 +160,27 @@ class Pollable {
   [[nodiscard]] virtual std::shared_ptr<const Peek> peek() { return nullptr; }
   // Like QueuePair::ReadSome(), for a caller that calls again at once. Does not arm event_fd() for later
   // completions, and mostly makes no system call. Before a sleep the caller checks may_sleep().
-  virtual ReadStatus PollLink() = 0;
+  // kSleep: the caller waits for event_fd() next, and leaves it to that wait to tell of the link's end.
+  enum class PollFor : uint8_t { kNow, kSleep };
+  virtual ReadStatus PollLink(PollFor wanted) = 0;
+  ReadStatus PollLink() { return PollLink(PollFor::kNow); }
   // Returns true if event_fd() reports everything that comes from now on, and nothing that PollLink() has
   // taken. If false, the caller calls ReadLink() before it sleeps.
-  [[nodiscard]] virtual bool may_sleep() const = 0;
+  [[nodiscard]] virtual bool may_sleep() = 0;
   // Replaces ReadLink() before a sleep that only a Send with Solicited Event must end (SDP 14.2). Where the
   // device can, event_fd() reports no other Send of the peer's until the next ReadLink(). Our own work's
   // completions and the end are still reported. On kProgress the caller must not sleep yet.
   virtual ReadStatus ReadForSolicited() = 0;
+  // For a caller that sleeps next, on its own bell as well as on event_fd(): one of the two tells what comes,
+  // the bell with `cookie`. Needs may_sleep(). Returns false if something has come already. Ends with
+  // HearByLink(), and with each other read that may be followed by a sleep.
+  virtual bool HearByBell(const BellName& bell, uint64_t cookie) {
+    (void)bell, (void)cookie;
+    return true;
+  }
+  // From here on event_fd() tells what comes. Returns false if the bell was rung, or something has come that
+  // nothing tells of: the caller reads, and event_fd() tells of all that comes later.
+  [[nodiscard]] virtual bool HearByLink() { return true; }
   // Gives memory back that traffic has used and idling does not need. For connections that are quiet.
   virtual void GiveBack() {}
   // Returns true if something is there that event_fd() does not report, or need not be asked for: something

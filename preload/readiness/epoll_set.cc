@@ -1,6 +1,7 @@
 #include "preload/readiness/epoll_set.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -66,6 +67,18 @@ void EpollSet::Close() {
   listeners_.Clear();
   if (const int number = inner_.exchange(-1); number >= 0) HiddenFds::Close(number);
   kick_.Close();
+  bell_.Close();
+}
+
+const verbs::BellName* EpollSet::OpenBell() {
+  if (Confined() || kick_.nested()) return nullptr;
+  std::lock_guard lock(mutex_);
+  if (bell_.fd() >= 0) return &bell_.name();
+  if (!bell_.Open()) return nullptr;
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = kBellTag}};
+  if (real.epoll_ctl(inner_, EPOLL_CTL_ADD, bell_.fd(), &event) == 0) return &bell_.name();
+  bell_.Close();
+  return nullptr;
 }
 
 // --- ReadinessObserver
@@ -137,6 +150,8 @@ bool EpollSet::ProgressLinks(bool take_kick) {
     if (data == kKickTag) {
       kicked = true;
       if (take_kick) kick_.Take();
+    } else if (data == kBellTag) {
+      ProgressRung();
     } else if (ListenerRegistrations::IsMarked(data)) {
       const int sdp_fd = ListenerRegistrations::SdpFdOf(data);
       (ready[i].events & EPOLLHUP) != 0 ? listeners_.Drop(sdp_fd) : listeners_.TakeOn(sdp_fd);
@@ -148,7 +163,21 @@ bool EpollSet::ProgressLinks(bool take_kick) {
   return kicked;
 }
 
-SocketRef EpollSet::SocketOfLink(int key) {
+// What a stranger has rung with names no link, or one that is looked at in vain.
+void EpollSet::ProgressRung() {
+  std::array<uint64_t, iwarp::Bell::kMostAtOnce> keys;
+  const size_t count = !Confined() ? bell_.Take(keys)
+                       : LinkRecv(bell_.fd(), keys.data(), sizeof keys[0], MSG_DONTWAIT) == sizeof keys[0]
+                           ? 1
+                           : 0;
+  for (size_t i = 0; i < count; ++i) {
+    bool warm = false;
+    if (const SocketRef socket = SocketOfLink(static_cast<int>(keys[i]), &warm))
+      static_cast<StreamSocket*>(socket.get())->TakeRung(warm);
+  }
+}
+
+SocketRef EpollSet::SocketOfLink(int key, bool* warm) {
   std::lock_guard lock(mutex_);
   Entry* const entry = sockets_.Find(key);
   if (entry == nullptr) {
@@ -158,6 +187,7 @@ SocketRef EpollSet::SocketOfLink(int key) {
   if (entry->warm) return {};
   sockets_.Warm(key, *entry);
   sockets_.MakeCandidate(key, *entry);
+  if (warm != nullptr) *warm = entry->warm;
   entry->socket->Ref();
   return SocketRef(entry->socket.get());
 }

@@ -91,7 +91,10 @@ class EpollSet final : public ReadinessObserver {
   void LockForFork() { mutex_.lock(); }
   // Call in the child of a fork, with the lock held. The inner epoll is the parent's too, so its
   // registrations are left to the parent.
-  void DisownAfterFork() { sockets_.Disown(); }
+  void DisownAfterFork() {
+    sockets_.Disown();
+    bell_.Close();
+  }
   void UnlockAfterFork() { mutex_.unlock(); }
 
  private:
@@ -102,6 +105,11 @@ class EpollSet final : public ReadinessObserver {
   // Marks the kick in the inner epoll, where other entries carry descriptor numbers.
   static constexpr uint64_t kKickTag = ~uint64_t{0};
 
+  // Marks the bell there.
+  static constexpr uint64_t kBellTag = uint64_t{1} << 63;
+
+  // Returns the name of the set's bell; null if it has none.
+  const verbs::BellName* OpenBell();
   bool TryToOpen(int epfd);
   int Add(int fd, StreamSocket* socket, const epoll_event& event);
   int Modify(int fd, const epoll_event& event);
@@ -114,8 +122,11 @@ class EpollSet final : public ReadinessObserver {
   // Lets the links that have something make progress, and makes their sockets candidates. Returns whether the
   // kick was given, and takes it only if `take_kick`.
   bool ProgressLinks(bool take_kick);
+  // The same for the links by which the bell was rung.
+  void ProgressRung();
   // Returns the socket that owns a link in the inner epoll, and makes that socket a candidate.
-  SocketRef SocketOfLink(int key);
+  // `warm`: whether the next waits look at the link.
+  SocketRef SocketOfLink(int key, bool* warm = nullptr);
   // No local link is warm any more, and the sockets take their doorbells.
   void CoolDown();
   bool HasCandidates();
@@ -132,7 +143,8 @@ class EpollSet final : public ReadinessObserver {
   Registrations sockets_{inner_};
   ListenerRegistrations listeners_{mutex_, inner_};
   Kick kick_;
-  LookTurn look_turn_;                        // which thread looks at kernel RNICs
+  iwarp::Bell bell_;    // rung by the peers of local links that were busy until a wait began to sleep
+  LookTurn look_turn_;  // which thread looks at kernel RNICs
   PollBudget warm_budget_{config().cq_poll};  // how long to look at local links before a sleep
 };
 

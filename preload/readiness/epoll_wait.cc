@@ -147,8 +147,11 @@ void EpollSet::WaitCall::LookAtWarm() {
 }
 
 void EpollSet::WaitCall::Settle(const Registrations::Work& links) {
-  for (const auto& [key, socket] : links)
-    static_cast<StreamSocket*>(socket.get())->EndLook(StreamSocket::LookResult::kInVain);
+  const verbs::BellName* const bell = links.empty() ? nullptr : set_.OpenBell();
+  for (const auto& [key, socket] : links) {
+    static_cast<StreamSocket*>(socket.get())
+        ->EndLook(StreamSocket::LookResult::kInVain, bell, static_cast<uint64_t>(key));
+  }
 }
 
 bool EpollSet::WaitCall::SpinOverWarm() {

@@ -89,6 +89,10 @@ class Board {
     return has_owner_ || std::any_of(observers_.begin(), observers_.end(),
                                      [](const Observation& o) { return o.observer->HearsDoorbells(); });
   }
+  // Returns true if no thread sleeps as a waiter.
+  [[nodiscard]] bool unheard() const { return waiters_.empty(); }
+  // Returns true if one observer, and no waiter, hears of a change.
+  [[nodiscard]] bool heard_by_one() const { return observers_.size() == 1 && waiters_.empty(); }
   // After progress: the link is to be watched for `watch`. `changed`: something may be ready.
   void TellObservers(Session& session, short watch, bool changed);
   // Something may be ready, whatever the link is watched for.

@@ -76,6 +76,7 @@ struct QuietLinks::State {
   Place& PlaceOf(const Link* link) { return places[link->place_]; }
   void BeInUse(Place& place, Time now) {
     if (place.fd >= 0) ++in_use;
+    place.link->watched_ = false;
     place.fd = -1;
     place.since = now;
   }
@@ -115,6 +116,7 @@ void QuietLinks::Enter(Link* link) {
       return;
     }
     link->place_ = s.free.back();
+    link->watched_ = false;  // a parent's, perhaps
     s.free.pop_back();
     link->known_in_ = s.generation;
     State::Place& place = s.PlaceOf(link);
@@ -137,27 +139,35 @@ void QuietLinks::Leave(Link* link) {
   State::Place& place = s.PlaceOf(link);
   if (place.fd < 0) --s.in_use;
   if (place.fd >= 0 && s.may_watch()) s.Control(EPOLL_CTL_DEL, place.fd);
+  link->watched_ = false;
   place = {.version = place.version + 1};
   s.free.push_back(link->place_);
   link->known_in_ = 0;
 }
 
-bool QuietLinks::Watch(Link* link, int fd) {
+bool QuietLinks::Watch(Link* link, int fd, WatchFor whom) {
   State& s = state();
   if (!s.Knows(link)) return true;
-  std::lock_guard lock(s.mutex);
-  if (!s.may_watch()) return true;
-  if (!s.Open()) return false;
-  State::Place& place = s.PlaceOf(link);
-  epoll_event event{.events = kWatched, .data = {.u64 = uint64_t{place.version} << 32 | link->place_}};
-  if (place.fd >= 0) return true;
-  int result = s.Control(EPOLL_CTL_ADD, fd, &event);
-  // The number was closed unseen, and another process has the link, too.
-  if (result != 0 && errno == EEXIST) result = s.Control(EPOLL_CTL_MOD, fd, &event);
-  if (result != 0) return false;
-  --s.in_use;
-  place.fd = fd;
-  place.watched_in = s.run;
+  bool opened = false;
+  {
+    std::lock_guard lock(s.mutex);
+    if (!s.may_watch()) return true;
+    opened = s.epoll_fd.load() < 0;
+    if (!s.Open()) return false;
+    State::Place& place = s.PlaceOf(link);
+    const uint32_t events = whom == WatchFor::kProgram ? kWatched : kWatched & ~EPOLLOUT;
+    epoll_event event{.events = events, .data = {.u64 = uint64_t{place.version} << 32 | link->place_}};
+    if (place.fd >= 0) return true;
+    int result = s.Control(EPOLL_CTL_ADD, fd, &event);
+    // The number was closed unseen, and another process has the link, too.
+    if (result != 0 && errno == EEXIST) result = s.Control(EPOLL_CTL_MOD, fd, &event);
+    if (result != 0) return false;
+    --s.in_use;
+    place.fd = fd;
+    link->watched_ = true;
+    place.watched_in = s.run;
+  }
+  if (opened) Background::Add(&s.task, Duration::zero());  // it waits for the set from now on
   return true;
 }
 
@@ -246,7 +256,7 @@ void QuietLinks::Task::TakeEvents(Time now, bool takes) {
       // While the program uses the link, its bytes do not wake the helper.
       s.Control(EPOLL_CTL_DEL, place.fd);
       s.BeInUse(place, now);
-      if (fresh && takes) Add(place.link);
+      if ((fresh && takes) || place.link->relied_on()) Add(place.link);
     }
   } while (count == static_cast<int>(events.size()));
 }
@@ -269,7 +279,9 @@ Background::Wait QuietLinks::Task::Run(Time now) {
   due_.clear();
   TakeEvents(now, /*takes=*/true);
   for (const Due& due : due_) due.link->TakeUnread();
-  if (!due_.empty()) TakeEvents(now, /*takes=*/false);
+  const size_t served = due_.size();
+  if (served != 0) TakeEvents(now, /*takes=*/false);
+  for (size_t i = served; i < due_.size(); ++i) due_[i].link->TakeUnread();
   due_.clear();
   return EndRun(now);
 }

@@ -10,6 +10,7 @@
 #ifndef SDP_PRELOAD_SOCKET_QUIET_LINKS_H_
 #define SDP_PRELOAD_SOCKET_QUIET_LINKS_H_
 
+#include <atomic>
 #include <cstdint>
 
 #include "core/base/types.h"
@@ -36,8 +37,18 @@ class QuietLinks {
     virtual void LookIfUnread(Time since) = 0;
     virtual void TakeUnread() = 0;
 
+    // Returns true if the helper waits for the link.
+    [[nodiscard]] bool watched() const { return watched_; }
+    // Around a thread's sleep that hears of the watched descriptor by the helper alone: TakeUnread() comes at
+    // once.
+    void RelyOn() { ++relied_on_; }
+    [[nodiscard]] bool relied_on() const { return relied_on_ != 0; }
+    void RelyOnNoMore() { --relied_on_; }
+
    private:
     friend class QuietLinks;
+    std::atomic<bool> watched_{false};
+    std::atomic<int> relied_on_{0};
     uint32_t known_in_ = 0;  // the generation of processes in which the link has a place; 0: none
     uint32_t place_ = 0;
   };
@@ -49,7 +60,9 @@ class QuietLinks {
   static void Leave(Link* link);
   // `fd` becomes readable when the link has something to read. Returns false without a descriptor or memory
   // for the watch: the link stays in use, and the caller reads it.
-  static bool Watch(Link* link, int fd);
+  // kSleeper: for a thread that takes itself what comes; what it has taken is no news to the helper.
+  enum class WatchFor : uint8_t { kProgram, kSleeper };
+  static bool Watch(Link* link, int fd, WatchFor whom = WatchFor::kProgram);
   // To be called before `fd` is closed, or stands for something else. The link counts as in use.
   static void Unwatch(Link* link, int fd);
 

@@ -256,11 +256,11 @@ bool Session::Read(ReadFor wanted) {
   return any || status == ReadStatus::kProgress;
 }
 
-bool Session::PollAvailable() {
+bool Session::PollAvailable(PollFor wanted) {
   verbs::Pollable* const pollable = queue_pair_->pollable();
   if (pollable == nullptr || link_ended_ || being_read() || moving() || full()) return ReadSome();
   changed_ = changed_ || queue_pair_->unsent_bytes() != 0;
-  const ReadStatus status = pollable->PollLink();
+  const ReadStatus status = pollable->PollLink(wanted);
   read_at_ = CoarseNow();
   changed_ = changed_ || status != ReadStatus::kWouldBlock;
   const bool any = TakeCompletions() || status != ReadStatus::kWouldBlock;

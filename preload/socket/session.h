@@ -63,7 +63,8 @@ class Session {
   // ReadAvailable() before a sleep that only a solicited message has to end (Pollable::ReadForSolicited).
   bool ReadForSolicited() { return Read(ReadFor::kSolicited); }
   // ReadSome() for a caller that polls (Pollable::PollLink). Returns false if nothing has come.
-  bool PollAvailable();
+  using PollFor = verbs::Pollable::PollFor;
+  bool PollAvailable(PollFor wanted = PollFor::kNow);
 
   // Returns true if anything that comes from now on ends a sleep (Pollable::may_sleep). False: call
   // ReadAvailable() before the sleep.

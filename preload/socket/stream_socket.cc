@@ -305,20 +305,24 @@ void StreamSocket::TakeUntold() {
   if (pollable != nullptr && pollable->has_untold()) pollable->always_told() ? (void)LookAtLink() : Look();
 }
 
-void StreamSocket::AddWaiter(Waiter* waiter) {
+void StreamSocket::AddWaiter(Waiter* waiter, iwarp::Bell* bell) {
   std::lock_guard lock(mutex_.own());
   board_.Add(waiter);
+  // What has come already the caller finds before it sleeps.
+  if (bell != nullptr && MayHearByBell()) HearByBell(bell->name());
 }
 
 void StreamSocket::RemoveWaiter(Waiter* waiter) {
   std::lock_guard lock(mutex_.own());
   board_.Remove(waiter);
+  if (LeaveBell()) Look();
 }
 
 StreamSocket::State StreamSocket::AddObserver(ReadinessObserver* observer, int fd) {
   std::lock_guard lock(mutex_);
   if (state_ == State::kPlain) return State::kPlain;
   if (state_ == State::kSdp && !foreign()) TakeUntold();
+  if (LeaveBell()) Look();  // it belongs to another observer
   const short watch = state_ == State::kSdp && !foreign() ? WatchEvents() : -1;
   board_.Observe(observer, fd, watch);
   if (watch >= 0) observer->OnWatch(fd, LinkOf(fd), watch, *session_);

@@ -130,15 +130,19 @@ class StreamSocket final : public Socket {
   QueueLook LookAtQueue(const Wanted& wanted);
   // kUseless: in vain, though something came.
   enum class LookResult : uint8_t { kFound, kInVain, kUseless, kCrowded };
-  // The last of these is over. True: it must not sleep yet, something has come.
-  bool EndLook(LookResult result);
+  // The last of these is over. True: it must not sleep yet, something has come. `bell`: of the epoll set that
+  // is going to sleep; null: it has none.
+  bool EndLook(LookResult result, const verbs::BellName* bell = nullptr, uint64_t cookie = 0);
+  // An epoll set's bell was rung for this link. `polled`: the set looks at the link until EndLook().
+  void TakeRung(bool polled);
   // The sleep is over that began so long ago, by what this socket was waited for, or another of those that
   // were looked at, or neither.
   enum class WokenBy : uint8_t { kThis, kAnother, kNeither };
   void NoteSlept(Duration lasted, WokenBy by);
   // The same of a thread that had not looked, because another one did.
   void NoteSleptUnlooked(WokenBy by);
-  void AddWaiter(Waiter* waiter);
+  // `bell`: the waiter's, to be heard as well; or null.
+  void AddWaiter(Waiter* waiter, iwarp::Bell* bell);
   void RemoveWaiter(Waiter* waiter);
   // kPlain: not added, the kernel answers for the descriptor.
   State AddObserver(ReadinessObserver* observer, int fd);
@@ -297,12 +301,20 @@ class StreamSocket final : public Socket {
   // stream_socket_look.cc
   // What a call does first that may come in vain, and again at once: without a system call where the RNIC can
   // do that. True: something came. `takes`: the caller takes the data that has come, and publishes that.
-  bool LookAtLink(bool takes = false);
+  bool LookAtLink(bool takes = false, Session::PollFor wanted = Session::PollFor::kNow);
   bool LookForEnd();
   // Returns true if the link is a local one.
   [[nodiscard]] bool OnLocalLink() const;
   // Returns true if threads sleep in Send or Receive on a local link: there they sleep in poll.
   [[nodiscard]] bool HasSleepers() const { return calls_inside_ != 0 && OnLocalLink(); }
+  // What comes next over a local link rings `bell`, where nobody else waits in another way. Returns false if
+  // something has come already. Ends with LeaveBell(): true if there may be something to be read.
+  [[nodiscard]] bool MayHearByBell() const;
+  bool HearByBell(const verbs::BellName& bell, uint64_t cookie = 0);
+  bool LeaveBell();
+  // The thread will sleep for its bell alone: the helper watches the link for its end, and for a doorbell of
+  // a peer that cannot ring. Ends with quiet_.RelyOnNoMore(). Returns false if the helper does not.
+  bool RelyOnHelper();
   // The RNIC has a completion queue to look at.
   [[nodiscard]] bool LooksBeforeSleep() const;
   // More to be read, or to be asked for, than before.

@@ -373,6 +373,7 @@ Background::Wait StreamSocket::RunInBackground(Time now) {
     // The application is at it: it does this itself, and cheaper.
     calls_seen_ = calls_;
     session_->Pump();
+    AfterProgress();  // a thread may be about to sleep for the room that there is now
     if (!session_->has_unsent() || LinkFd() < 0) return TrimmedWait(now);
     // A reader in its sleep brings credit, but does not see that the link takes bytes again.
     if (session_->being_read()) {

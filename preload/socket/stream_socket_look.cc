@@ -18,12 +18,12 @@ constexpr int kCheapLooksInARow = 32;
 
 }  // namespace
 
-bool StreamSocket::LookAtLink(bool takes) {
+bool StreamSocket::LookAtLink(bool takes, Session::PollFor wanted) {
   const verbs::Pollable* const pollable = queue_pair().pollable();
   const bool quick =
       pollable != nullptr && (pollable->always_told() ? !board_.hears_doorbells() : !board_.observed());
   // The kernel tells a signal's owner, or an outer epoll set, of arrivals alone. So that look takes all.
-  const bool any = quick                      ? session_->PollAvailable()
+  const bool any = quick                      ? session_->PollAvailable(wanted)
                    : board_.hears_doorbells() ? session_->ReadAvailable()
                                               : session_->ReadSome();
   if (any || !quick) AfterProgress(/*publish=*/!takes || engine().readable_bytes() == 0);
@@ -110,7 +110,33 @@ StreamSocket::QueueLook StreamSocket::LookAtQueue(const Wanted& wanted) {
   return found ? QueueLook::kFound : QueueLook::kCame;
 }
 
-bool StreamSocket::EndLook(LookResult result) {
+// A bell is heard by whom it belongs to, so all others have to hear of the link's own doorbell. Bells are for
+// links in use: a quiet one's may be rung while no thread listens.
+bool StreamSocket::MayHearByBell() const {
+  return OnLocalLink() && shared_ == nullptr && !board_.hears_doorbells() && !Confined() &&
+         !session_->link_ended() && !session_->moving() && session_->MaySleep();
+}
+
+bool StreamSocket::HearByBell(const verbs::BellName& bell, uint64_t cookie) {
+  return session_->queue_pair().pollable()->HearByBell(bell, cookie);
+}
+
+bool StreamSocket::LeaveBell() {
+  return OnLocalLink() && !foreign() && !session_->queue_pair().pollable()->HearByLink();
+}
+
+// First the helper learns of the sleeper, then this looks whether it watches. The helper does both in the
+// opposite order, when it watches no more.
+bool StreamSocket::RelyOnHelper() {
+  if (!Background::Runs()) return false;
+  quiet_.RelyOn();
+  if (!quiet_.watched()) QuietLinks::Watch(&quiet_, LinkOf(LinkFd()), QuietLinks::WatchFor::kSleeper);
+  if (quiet_.watched()) return true;
+  quiet_.RelyOnNoMore();
+  return false;
+}
+
+bool StreamSocket::EndLook(LookResult result, const verbs::BellName* bell, uint64_t cookie) {
   std::lock_guard lock(mutex_);
   if (!LooksBeforeSleep()) return true;
   switch (result) {
@@ -127,7 +153,19 @@ bool StreamSocket::EndLook(LookResult result) {
     case LookResult::kInVain:
       break;
   }
-  return TakeBeforeSleep(Awaited::kAll);
+  if (TakeBeforeSleep(Awaited::kAll)) return true;
+  const bool alone =
+      board_.heard_by_one() && !quiet_.watched() && !session_->has_unsent() && !ListensForPeer();
+  if (bell == nullptr || !alone || !MayHearByBell() || HearByBell(*bell, cookie)) return false;
+  Look();
+  return true;
+}
+
+void StreamSocket::TakeRung(bool polled) {
+  const Lock lock(mutex_);
+  OnlyLooks();
+  if (state_ != State::kSdp || foreign()) return;
+  polled ? (void)LookAtLink(/*takes=*/false, Session::PollFor::kSleep) : Look();
 }
 
 void StreamSocket::NoteSlept(Duration lasted, WokenBy by) {

@@ -22,13 +22,14 @@ void StreamSocket::LookIfUnread(Time since) {
     pollable->GiveBack();
     if (session_->link_ended()) return QuietLinks::Leave(&quiet_);
   }
-  if (QuietLinks::Watch(&quiet_, LinkOf(LinkFd()))) return;
+  if (!LeaveBell() && QuietLinks::Watch(&quiet_, LinkOf(LinkFd()))) return;
   own.unlock();
   TakeUnread();
 }
 
 void StreamSocket::TakeUnread() {
   const Lock lock(mutex_);
+  if (quiet_.relied_on() && !board_.unheard()) return board_.WakeAll();  // that thread reads
   if (HasQuietLink() && !foreign()) {
     if (!session_->moving()) OnlyLooks();
     session_->ReadAvailable();

@@ -208,7 +208,8 @@ StreamSocket::Step StreamSocket::EndOfReceive(Call& call, Receiving* run) {
                            shared_ != nullptr || !session_->may_sleep_in_read();
   if (run->looked || !looks_first) return Step::kGoOn;
   run->looked = true;
-  if (LookAtLink(/*takes=*/true) || !LooksBeforeSleep()) return Step::kAgain;
+  const auto wanted = call.blocks() ? Session::PollFor::kSleep : Session::PollFor::kNow;
+  if (LookAtLink(/*takes=*/true, wanted) || !LooksBeforeSleep()) return Step::kAgain;
   return Step::kGoOn;
 }
 

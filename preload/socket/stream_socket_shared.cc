@@ -287,6 +287,7 @@ bool StreamSocket::FinishSharedAtOnce() {
 
 bool StreamSocket::StartSharing() {
   corked_.Push(*session_);
+  if (LeaveBell()) Look();
   shared_ = SharedConnection::Make();
   if (shared_ == nullptr) return false;
   mutex_.set_shared(true);

@@ -15,7 +15,9 @@ void StreamSocket::OwnerChanged(int fd) {
   Lock lock(mutex_);
   board_.SetHasOwner(HasOwner(fd));
   if (state_ == State::kListening) listener_->SetSignals(board_.has_owner() ? fd : -1);
-  if (state_ == State::kSdp && !foreign()) LeaveToBackground();
+  if (state_ != State::kSdp || foreign()) return;
+  if (LeaveBell()) Look();  // the kernel tells the owner of doorbells alone
+  LeaveToBackground();
 }
 
 // With the lock held, after what came was read.

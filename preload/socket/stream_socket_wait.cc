@@ -25,18 +25,27 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
     StreamSocket* socket;
     Lock& lock;
     Waiter* waiter;
-    Registration(StreamSocket* s, Lock& l, Waiter* w) : socket(s), lock(l), waiter(w) {
+    bool* rung;
+    bool at_bell;
+    Registration(StreamSocket* s, Lock& l, Waiter* w, bool* rung, bool at_bell)
+        : socket(s), lock(l), waiter(w), rung(rung), at_bell(at_bell) {
+      if (waiter != nullptr) waiter->SetAtBell(at_bell);
       socket->board_.Add(waiter);
       lock.unlock();
     }
     ~Registration() {  // also when the thread is cancelled in its sleep
       lock.lock();
+      if (at_bell) {
+        socket->quiet_.RelyOnNoMore();
+        waiter->SetAtBell(false);
+      }
       if (waiter != nullptr) socket->board_.Remove(waiter);
+      *rung = socket->LeaveBell();
     }
   };
   if (shared_ != nullptr) until = std::min(until, Now() + NextNap());
   if (state_ == State::kSdp && !foreign()) until = std::min(until, session_->move_deadline());
-  pollfd fds[3];
+  pollfd fds[4];  // the link, the waiter, its bell, and room for PollRestarting
   nfds_t count = 0;
   fds[count++] = *link;
   Waiter* const waiter = Waiter::ForThisThread();
@@ -47,23 +56,39 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
   } else {
     until = std::min(until, Waiter::LookAgainWithout());
   }
+  iwarp::Bell* const bell = waiter != nullptr && MayHearByBell() ? waiter->OpenBell() : nullptr;
+  if (bell != nullptr) {
+    fds[count++] = {.fd = bell->fd(), .events = POLLIN, .revents = 0};
+    if (!HearByBell(bell->name())) until = Time{};
+  }
+  const bool at_bell = bell != nullptr && until == kNever && signals == Signals::kRestart && RelyOnHelper();
+  bool rung;
   int result;
   int error;
   {
-    Registration registration(this, lock, waiter);
+    Registration registration(this, lock, waiter, &rung, at_bell);
     // One that the lock held off has run by now.
     if (handlers.Interrupts(signals == Signals::kRestart)) {
       result = -1;
       errno = EINTR;
+    } else if (at_bell) {
+      result = waiter->SleepAtBell() == 0 ? 1 : -1;
     } else {
       result = signals == Signals::kRestart ? PollRestarting(fds, count, until) : PollOnce(fds, count, until);
     }
     error = errno;
   }
   OnlyLooks();
-  if (waiter != nullptr && result > 0 && fds[1].revents != 0) waiter->Drain();
-  link->revents = result > 0 ? fds[0].revents : 0;
+  if (result > 0 && at_bell) {
+    if (!rung) link->revents = POLLIN;  // the helper has told of the link's end, perhaps
+  } else if (result > 0) {
+    if (waiter != nullptr && fds[1].revents != 0) waiter->Drain();
+    if (bell != nullptr && fds[2].revents != 0) waiter->DrainBell();
+    link->revents = fds[0].revents;
+  }
+  if (rung) LookAtLink(/*takes=*/true, Session::PollFor::kSleep);
   if (result < 0) return error;
+  if (rung) return 0;
   return result == 0 && until == deadline ? EAGAIN : 0;
 }
 

@@ -107,6 +107,7 @@ void StreamSocket::SettleLoans(Time deadline) {
   // then.
   WithdrawLoans();
   session_->Pump();
+  if (LeaveBell()) session_->ReadAvailable();  // those who sleep cannot go on meanwhile
   AfterProgress();
   while (shareable() && lending_.sink().loan.offered() && !session_->link_ended() &&
          !session_->being_read() && Now() < deadline) {

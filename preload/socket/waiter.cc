@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <sys/single_threaded.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -71,7 +72,11 @@ Waiter* Waiter::AlsoAlone() {
 
 Time Waiter::LookAgainWithout() { return __libc_single_threaded ? kNever : Now() + kDeafSleep; }
 
-void Waiter::ForgetAfterFork() { generation.fetch_add(1, std::memory_order_relaxed); }
+void Waiter::ForgetAfterFork() {
+  generation.fetch_add(1, std::memory_order_relaxed);
+  // In a handler that interrupted the sleep: what wakes the parent does not wake this process.
+  if (this_thread_waiter != nullptr && this_thread_waiter->at_bell_) this_thread_waiter->bell_.Renew();
+}
 
 Waiter::~Waiter() {
   if (event_fd() >= 0) HiddenFds::Close(event_fd());
@@ -87,12 +92,25 @@ int Waiter::SignalFd(const sigset_t& signals) {
   return signal_fd_;
 }
 
+int Waiter::SleepAtBell() {
+  const SleepMayBeCancelled here;
+  uint64_t cookie;
+  return real.recv(bell_.fd(), &cookie, sizeof cookie, 0) < 0 ? errno : 0;
+}
+
 void Waiter::Wake() {
+  // A bell whose queue is full has been rung.
+  if (at_bell_) return (void)iwarp::RingBell(bell_.name(), 0);
   const NoCancellation no_cancellation;
   const uint64_t one = 1;
   const int saved = errno;
   (void)!real.write(event_fd(), &one, sizeof one);
   errno = saved;
+}
+
+void Waiter::DrainBell() {
+  std::array<uint64_t, iwarp::Bell::kMostAtOnce> cookies;
+  if (!Confined()) (void)bell_.Take(cookies);
 }
 
 void Waiter::Drain() {

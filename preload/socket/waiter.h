@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/types.h"
+#include "verbs/softiwarp/bell.h"
 
 namespace sdp::preload {
 
@@ -31,6 +32,16 @@ class Waiter {
   ~Waiter();
 
   [[nodiscard]] int event_fd() const { return event_fd_; }
+  // Returns the bell by which the peers of local links wake this thread; nullptr if no descriptor is left.
+  iwarp::Bell* OpenBell() { return bell_.Open() ? &bell_ : nullptr; }
+  [[nodiscard]] int bell_fd() const { return bell_.fd(); }
+  // Called by the owner, when its sleep ended by the bell.
+  void DrainBell();
+  // Called by the owner before each sleep, with the lock of a socket that it waits for. `at_bell`: it will
+  // sleep in SleepAtBell(), and Wake() rings.
+  void SetAtBell(bool at_bell) { at_bell_ = at_bell; }
+  // Sleeps until the bell is rung, or a handler without SA_RESTART has run: EINTR. May be cancelled.
+  int SleepAtBell();
   // Returns a signalfd for these signals, kept from sleep to sleep; -1 if no descriptor is left.
   int SignalFd(const sigset_t& signals);
   // Called by any thread: the owner's sleep ends, or does not begin.
@@ -44,6 +55,8 @@ class Waiter {
   std::atomic<int> event_fd_{-1};
   std::atomic<int> signal_fd_{-1};
   sigset_t watched_signals_{};
+  iwarp::Bell bell_;
+  std::atomic<bool> at_bell_{false};
 };
 
 // The waiters of one socket. Guarded by the socket's lock.

@@ -74,7 +74,7 @@ class ScriptedQueuePair : public verbs::QueuePair,
     ready.push_back(again);
     return verbs::ReadStatus::kProgress;
   }
-  verbs::ReadStatus PollLink() override {
+  verbs::ReadStatus PollLink(PollFor /*wanted*/) override {
     ++polls;
     return verbs::ReadStatus::kWouldBlock;
   }
@@ -82,7 +82,7 @@ class ScriptedQueuePair : public verbs::QueuePair,
   bool can_block() const override { return true; }
   void AbandonReading() override {}
   verbs::ReadStatus ReadForSolicited() override { return ReadLink(); }
-  bool may_sleep() const override { return false; }
+  bool may_sleep() override { return false; }
   bool has_untold() const override { return false; }
   bool PollCompletion(verbs::Completion* out) override {
     if (!signaled.empty()) {

@@ -2,14 +2,19 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "test/support/in_child.h"
 #include "test/verbs/changed_link_calls.h"
 #include "test/verbs/qp_pair.h"
+#include "verbs/softiwarp/bell.h"
 
 namespace sdp::iwarp::test {
 namespace {
@@ -76,6 +81,155 @@ TEST_CASE("local link: what comes just before a doorbell is armed is read in the
   CHECK((IsReadable(p.z) || !p.z.qp->pollable()->has_untold()));
   take();
   CHECK(got == 42);
+}
+
+using verbs::ReadStatus;
+
+QpPair LocalPair() {
+  PairOptions options;
+  options.a.local_link = options.z.local_link = true;
+  return MakePair(options);
+}
+
+// Reads all there is, until the link may be slept on.
+int Settle(Side& side) {
+  int got = 0;
+  while (!side.qp->pollable()->may_sleep()) {
+    REQUIRE(side.qp->ReadLink() != ReadStatus::kEnded);
+    for (verbs::Completion c; side.qp->PollCompletion(&c); side.qp->Release(c.token)) ++got;
+  }
+  return got;
+}
+
+std::vector<uint64_t> Rung(Bell& bell) {
+  std::array<uint64_t, Bell::kMostAtOnce> cookies;
+  const size_t count = bell.Take(cookies);
+  return {cookies.begin(), cookies.begin() + count};
+}
+
+TEST_CASE("local link: who asks for its bell is rung once, and no doorbell comes") {
+  QpPair p = LocalPair();
+  Bell bell;
+  REQUIRE(bell.Open());
+  Settle(p.z);
+  REQUIRE(p.z.qp->pollable()->HearByBell(bell.name(), 7));
+  CHECK(Rung(bell).empty());
+  REQUIRE(p.a.Send("x") == verbs::PostResult::kOk);
+  REQUIRE(p.a.Send("y") == verbs::PostResult::kOk);
+  CHECK(Rung(bell) == std::vector<uint64_t>{7});
+  CHECK_FALSE(IsReadable(p.z));
+  // While the owner looks, nothing is armed, and nothing is rung.
+  verbs::Pollable& link = *p.z.qp->pollable();
+  CHECK(link.PollLink(verbs::Pollable::PollFor::kSleep) == ReadStatus::kProgress);
+  REQUIRE(p.a.Send("z") == verbs::PostResult::kOk);
+  CHECK(Rung(bell).empty());
+  CHECK_FALSE(IsReadable(p.z));
+  CHECK(Settle(p.z) == 3);
+  // Then the doorbell tells again, until the bell is asked for.
+  REQUIRE(p.a.Send("x") == verbs::PostResult::kOk);
+  CHECK(IsReadable(p.z));
+  CHECK(Rung(bell).empty());
+}
+
+TEST_CASE("local link: a bell that nobody has is no loss: the doorbell comes") {
+  QpPair p = LocalPair();
+  Settle(p.z);
+  {
+    Bell gone;
+    REQUIRE(gone.Open());
+    REQUIRE(p.z.qp->pollable()->HearByBell(gone.name(), 0));
+  }
+  REQUIRE(p.a.Send("x") == verbs::PostResult::kOk);
+  CHECK(IsReadable(p.z));
+  CHECK(Settle(p.z) == 1);
+}
+
+TEST_CASE("local link: who leaves its bell hears by the link, and learns what was rung meanwhile") {
+  QpPair p = LocalPair();
+  Bell bell;
+  REQUIRE(bell.Open());
+  Settle(p.z);
+  verbs::Pollable& link = *p.z.qp->pollable();
+  REQUIRE(link.HearByBell(bell.name(), 0));
+  CHECK(link.HearByLink());
+  REQUIRE(p.a.Send("x") == verbs::PostResult::kOk);
+  CHECK(Rung(bell).empty());
+  CHECK(IsReadable(p.z));
+  CHECK(Settle(p.z) == 1);
+  REQUIRE(link.HearByBell(bell.name(), 0));
+  REQUIRE(p.a.Send("x") == verbs::PostResult::kOk);
+  CHECK_FALSE(link.HearByLink());
+  CHECK_FALSE(link.HearByBell(bell.name(), 0));  // something is there already
+  CHECK(Settle(p.z) == 1);
+}
+
+TEST_CASE("local link: a writer that waits for room is rung, too") {
+  QpPair p = LocalPair();
+  Bell bell;
+  REQUIRE(bell.Open());
+  const std::string message(60'000, 'm');
+  while (p.a.qp->unsent_bytes() == 0) REQUIRE(p.a.Send(message) == verbs::PostResult::kOk);
+  Settle(p.a);
+  REQUIRE(p.a.qp->pollable()->HearByBell(bell.name(), 9));
+  p.z.qp->PostReceives(40);
+  Settle(p.z);
+  CHECK(Rung(bell) == std::vector<uint64_t>{9});
+}
+
+TEST_CASE("local link: the end comes on the TCP connection, also behind what was rung") {
+  QpPair p = LocalPair();
+  Bell bell;
+  REQUIRE(bell.Open());
+  Settle(p.z);
+  REQUIRE(p.z.qp->pollable()->HearByBell(bell.name(), 0));
+  REQUIRE(p.a.Send("x") == verbs::PostResult::kOk);
+  p.a.qp->Disconnect();
+  CHECK(Rung(bell).size() == 1);
+  CHECK(IsReadable(p.z));
+  ReadStatus status = ReadStatus::kProgress;
+  for (int i = 0; i < 10 && status != ReadStatus::kEnded; ++i) status = p.z.qp->ReadLink();
+  CHECK(status == ReadStatus::kEnded);
+}
+
+TEST_CASE("bell: it is rung by name, by whoever knows the name") {
+  Bell bell;
+  Bell other;
+  CHECK(bell.fd() == -1);
+  REQUIRE(bell.Open());
+  REQUIRE(bell.Open());
+  REQUIRE(other.Open());
+  CHECK_FALSE(bell.name() == other.name());
+  for (uint64_t cookie = 1; cookie <= 3; ++cookie) REQUIRE(RingBell(bell.name(), cookie));
+  CHECK(Rung(bell) == std::vector<uint64_t>{1, 2, 3});
+  CHECK(Rung(bell).empty());
+  CHECK(Rung(other).empty());
+  // A full queue is said at once. More than that has been rung already.
+  size_t rung = 0;
+  while (rung < 100'000 && RingBell(bell.name(), 0)) ++rung;
+  CHECK(rung >= 1);
+  CHECK(rung < 100'000);
+  while (!Rung(bell).empty()) {
+  }
+  CHECK(RingBell(bell.name(), 0));
+  const verbs::BellName name = bell.name();
+  bell.Close();
+  errno = 7;
+  CHECK_FALSE(RingBell(name, 0));
+  CHECK(errno == 7);
+}
+
+TEST_CASE("bell: in a child of fork it is another one, which has been rung") {
+  Bell bell;
+  REQUIRE(bell.Open());
+  const verbs::BellName name = bell.name();
+  const int fd = bell.fd();
+  CHECK(sdp::test::InChild([&] {
+          bell.Renew();
+          const bool other = !(bell.name() == name) && bell.fd() == fd;
+          return other && Rung(bell).size() == 1 && RingBell(bell.name(), 1) ? 0 : 1;
+        }) == 0);
+  CHECK(RingBell(name, 5));
+  CHECK(Rung(bell) == std::vector<uint64_t>{5});
 }
 
 }  // namespace

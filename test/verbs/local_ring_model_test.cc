@@ -22,7 +22,7 @@ struct Ring {
   std::byte data[kSize] = {};
 };
 
-enum class Step : uint8_t { kWork, kTell, kDrain, kArm, kLook, kAsleep, kDone };
+enum class Step : uint8_t { kWork, kTell, kDrain, kArm, kAskForBell, kLook, kAsleep, kDone };
 
 // Both ends and the ring's control, as values that can be put back.
 struct State {
@@ -33,6 +33,7 @@ struct State {
   uint32_t writer_armed = 0;
   bool reader_bell = false;  // a doorbell lies on the TCP connection
   bool writer_bell = false;
+  bool rung = false;  // the bell that the reader has asked for
   Step writer = Step::kWork;
   Step reader = Step::kDrain;
   size_t written = 0;
@@ -40,14 +41,17 @@ struct State {
   RingWriter writes;
 
   [[nodiscard]] auto Key() const {
-    return std::tuple(head, tail, window, reader_armed, writer_armed, reader_bell, writer_bell, writer,
+    return std::tuple(head, tail, window, reader_armed, writer_armed, reader_bell, writer_bell, rung, writer,
                       reader, written, read, writes.has_room());
   }
 };
 
 class Model {
  public:
-  Model() : ring_(std::make_unique<Ring>()) { InitializeRing(&ring_->control); }
+  // `bells`: the reader asks for its bell before it sleeps.
+  explicit Model(bool bells) : bells_(bells), ring_(std::make_unique<Ring>()) {
+    InitializeRing(&ring_->control);
+  }
 
   // Returns the number of states seen. Stops at the first one from which nothing goes on.
   size_t Explore() {
@@ -101,7 +105,16 @@ class Model {
         return true;
       }
       case Step::kTell:
-        if (s->writes.TakeReader() == ReaderState::kArmed) s->reader_bell = true;
+        switch (s->writes.TakeReader()) {
+          case ReaderState::kArmed:
+            s->reader_bell = true;
+            break;
+          case ReaderState::kAtBell:
+            s->rung = true;
+            break;
+          default:
+            break;
+        }
         s->writer = s->written == kMessages * kMessage ? Step::kDone
                     : s->written % kMessage != 0       ? Step::kArm
                                                        : Step::kWork;
@@ -132,7 +145,10 @@ class Model {
         const auto bytes = reads.Read(std::span(&room, 1));
         REQUIRE(bytes);
         s->read += *bytes;
-        s->reader = *bytes > 0 ? Step::kTell : reads.armed() ? Step::kAsleep : Step::kDrain;
+        s->reader = *bytes > 0       ? Step::kTell
+                    : !reads.armed() ? Step::kDrain
+                    : bells_         ? Step::kAskForBell
+                                     : Step::kAsleep;
         return true;
       }
       case Step::kTell:
@@ -147,15 +163,24 @@ class Model {
         if (!reads.armed()) reads.Arm();
         s->reader = Step::kWork;
         return true;
+      case Step::kAskForBell:
+        reads.ArmBell({.words = {1, 2}}, 3);
+        s->reader = Step::kLook;
+        return true;
+      case Step::kLook:
+        s->reader = reads.empty() ? Step::kAsleep : Step::kWork;
+        return true;
       case Step::kAsleep:
-        if (!s->reader_bell) return false;
-        s->reader = Step::kDrain;
+        if (!s->reader_bell && !s->rung) return false;
+        s->reader = s->rung ? Step::kWork : Step::kDrain;
+        s->rung = false;
         return true;
       default:
         return false;
     }
   }
 
+  const bool bells_;
   std::unique_ptr<Ring> ring_;
   std::byte scratch_[kMessage] = {};
   std::set<decltype(std::declval<State>().Key())> seen_;
@@ -163,7 +188,7 @@ class Model {
 };
 
 TEST_CASE("ring: in every order of steps both ends come to their end") {
-  Model model;
+  Model model(GENERATE(false, true));
   const size_t states = model.Explore();
   CHECK_FALSE(model.stuck());
   CHECK(states > 500);

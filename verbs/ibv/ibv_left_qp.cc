@@ -51,9 +51,9 @@ class LeftQp final : public verbs::QueuePair, public verbs::Pollable, public ver
   bool Flush() override { return true; }
   void DetachBorrowed() override {}
   verbs::ReadStatus ReadLink() override { return verbs::ReadStatus::kEnded; }
-  verbs::ReadStatus PollLink() override { return verbs::ReadStatus::kEnded; }
+  verbs::ReadStatus PollLink(PollFor /*wanted*/) override { return verbs::ReadStatus::kEnded; }
   verbs::ReadStatus ReadForSolicited() override { return verbs::ReadStatus::kEnded; }
-  [[nodiscard]] bool may_sleep() const override { return false; }
+  [[nodiscard]] bool may_sleep() override { return false; }
   [[nodiscard]] bool has_untold() const override { return false; }
   bool PollCompletion(verbs::Completion*) override { return false; }
   [[nodiscard]] verbs::Interest interest() const override { return {.read = false, .write = false}; }

@@ -59,7 +59,7 @@ ReadStatus LinkReader::Read(Awaited awaited) {
 
 // The queues stay armed if they were. An event that they send waits for the next ReadLink(), and ends any
 // sleep before it.
-ReadStatus LinkReader::PollLink() {
+ReadStatus LinkReader::PollLink(PollFor /*wanted*/) {
   if (ending_.ended()) return ReadStatus::kEnded;
   bool progress = TakeCompleted();
   if (progress) {
@@ -87,7 +87,7 @@ ReadStatus LinkReader::Finish(bool progress) {
 }
 
 // No event would report a completion that was taken but not yet polled.
-bool LinkReader::may_sleep() const {
+bool LinkReader::may_sleep() {
   return !ending_.ended() && !ending_.broken() && arming_.armed_for_all_receives() && !arming_.event_due() &&
          completed_.empty() && (arming_.sends_armed() || !sends_.awaits_completion());
 }

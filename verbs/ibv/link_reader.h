@@ -23,9 +23,9 @@ class LinkReader final : public verbs::Pollable {
   // Like QueuePair::ReadLink. Arms both queues if it finds nothing.
   verbs::ReadStatus ReadLink();
 
-  verbs::ReadStatus PollLink() override;
+  verbs::ReadStatus PollLink(PollFor /*wanted*/) override;
   verbs::ReadStatus ReadForSolicited() override;
-  [[nodiscard]] bool may_sleep() const override;
+  [[nodiscard]] bool may_sleep() override;
   [[nodiscard]] bool has_untold() const override;
 
  private:

@@ -2,6 +2,9 @@
 
 #include <array>
 #include <cerrno>
+#include <utility>
+
+#include "verbs/softiwarp/bell.h"
 
 namespace sdp::iwarp {
 namespace {
@@ -25,13 +28,19 @@ class RingPeek final : public verbs::Peek {
 }  // namespace
 
 LocalLink::LocalLink(std::shared_ptr<LocalMemory> memory, LocalEnd end)
-    : memory_(std::move(memory)), end_(end), writer_(memory_->Writer(end)), reader_(memory_->Reader(end)) {}
+    : memory_(std::move(memory)), end_(end), writer_(memory_->Writer(end)), reader_(memory_->Reader(end)) {
+  if (reader_.at_bell()) reader_.Arm();  // another process's, which has left the connection
+}
+
+LocalLink::~LocalLink() {
+  if (reader_.at_bell()) reader_.Arm();
+}
 
 LinkResult LocalLink::Read(const TcpLink& tcp, std::span<const MutableBytes> parts, Look look) {
   if (const auto read = ReadRing(tcp, parts)) return *read;
   if (ended_) return *ended_;
-  if (look == Look::kPoll && !WorthRead(tcp)) return {.kind = Kind::kWouldBlock};
-  LinkResult told = ReadTcp(tcp);
+  if (look == Look::kRing || (look == Look::kPoll && !WorthRead(tcp))) return {.kind = Kind::kWouldBlock};
+  LinkResult told = ReadTcp(tcp, look);
   // The peer has not read everything. The first doorbell resets the connection if the peer is gone.
   if (told.kind == Kind::kEof && !writer_.empty() && RingPeer(tcp) && !RingPeer(tcp))
     told = {.kind = Kind::kError, .error = ECONNRESET};
@@ -44,7 +53,7 @@ std::optional<LinkResult> LocalLink::ReadRing(const TcpLink& tcp, std::span<cons
   const std::optional<size_t> bytes = reader_.Read(parts);
   if (!bytes) return kBroken;
   if (*bytes == 0) return std::nullopt;
-  if (reader_.TakeWriter()) RingPeer(tcp);
+  if (reader_.TakeWriter()) WakePeer(tcp, writer_.TakeReader());
   return LinkResult{.kind = Kind::kOk, .bytes = *bytes};
 }
 
@@ -56,14 +65,19 @@ bool LocalLink::WorthRead(const TcpLink& tcp) {
   return tcp.PeerEnded();
 }
 
-LinkResult LocalLink::ReadTcp(const TcpLink& tcp) {
+LinkResult LocalLink::ReadTcp(const TcpLink& tcp, Look look) {
+  // Who has rung the bell has left nothing on the TCP connection.
+  if (std::exchange(at_bell_, false) && look == Look::kGoOn && !reader_.armed()) {
+    reader_.Arm();
+    return {.kind = Kind::kWouldBlock};
+  }
   ++counters_.drained;
   const int error = errno;
   std::array<std::byte, 64> doorbells;
   const MutableBytes room(doorbells);
   const LinkResult told = tcp.Read(std::span(&room, 1), LinkWait::kNo);
   errno = error;
-  if (!reader_.armed()) reader_.Arm();
+  if (!reader_.armed() || reader_.at_bell()) reader_.Arm();
   tcp_read_at_ = Clock::now();
   return told;
 }
@@ -78,14 +92,45 @@ LinkResult LocalLink::Write(const TcpLink& tcp, std::span<const iovec> parts, co
     const std::optional<size_t> bytes = writer_.Write(parts, file);
     if (!bytes) return writer_.unreadable() ? LinkResult{.kind = Kind::kEof} : kBroken;
     const ReaderState reader = *bytes > 0 ? writer_.TakeReader() : ReaderState::kAwake;
-    const bool rings = reader == ReaderState::kArmed || (ended_ && *bytes > 0);
-    const bool gone = reader == ReaderState::kGone || (rings && !RingPeer(tcp));
+    const bool asked = reader == ReaderState::kArmed || reader == ReaderState::kAtBell;
+    const bool gone = reader == ReaderState::kGone || (asked && !WakePeer(tcp, reader)) ||
+                      (!asked && ended_ && *bytes > 0 && !RingPeer(tcp));
     // A peer that has read some of it before it went has got that.
     if (gone && writer_.read() - before - 1 >= *bytes) return {.kind = Kind::kError, .error = EPIPE};
     if (*bytes < size) writer_.Arm();
     if (*bytes > 0) return {.kind = Kind::kOk, .bytes = *bytes};
     if (!writer_.has_room()) return {.kind = Kind::kWouldBlock};
   }
+}
+
+bool LocalLink::WakePeer(const TcpLink& tcp, ReaderState asked) {
+  if (asked == ReaderState::kAtBell && !ended_ && RingBell(writer_.bell(), writer_.cookie())) {
+    ++counters_.bells;
+    return true;
+  }
+  return RingPeer(tcp);
+}
+
+bool LocalLink::MaySleep() {
+  if (at_bell_ && !reader_.armed()) LeaveBell();
+  return !ended_ && reader_.armed() && reader_.empty();
+}
+
+bool LocalLink::HearByBell(const verbs::BellName& bell, uint64_t cookie) {
+  at_bell_ = true;
+  reader_.ArmBell(bell, cookie);
+  return reader_.empty();
+}
+
+bool LocalLink::HearByLink() {
+  if (!at_bell_) return true;
+  if (!reader_.at_bell()) return false;  // a read arms
+  LeaveBell();
+  return reader_.empty();
+}
+
+void LocalLink::LeaveBell() {
+  if (std::exchange(at_bell_, false) && !reader_.left()) reader_.Arm();
 }
 
 // A connection that is full of doorbells needs no more of them.

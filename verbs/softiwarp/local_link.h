@@ -3,6 +3,9 @@
 // doorbells: single bytes that wake an end which sleeps on its descriptor, whether in poll, in an epoll set
 // or in another process. Its end is the connection's end.
 //
+// A thread or an epoll set that sleeps for a busy link may ask for its bell instead (bell.h), which is
+// cheaper. It waits for the TCP connection as well: for its end, and for a peer that cannot ring.
+//
 // So everything that waits for a link waits for this one too, and a fork inherits it. At any time either the
 // reader's doorbell is armed, or its ring is on the TCP connection: who takes it there arms again. So while
 // both ends are busy, one doorbell lies there unread, and no system call is made.
@@ -23,6 +26,7 @@ namespace sdp::iwarp {
 
 struct LocalCounters {
   uint64_t doorbells = 0;  // rung at the peer
+  uint64_t bells = 0;      // rung at the peer
   uint64_t drained = 0;    // looks at the TCP connection
 };
 
@@ -32,10 +36,13 @@ inline constexpr std::byte kDoorbell{0xff};
 class LocalLink {
  public:
   LocalLink(std::shared_ptr<LocalMemory> memory, LocalEnd end);
+  ~LocalLink();
 
   enum class Look : uint8_t {
+    kRing,   // the caller sleeps next, or looks again
     kPoll,   // the caller comes again soon: leaves doorbells where they are
     kDrain,  // the caller may sleep next: takes doorbells, which would end the sleep
+    kGoOn,   // kDrain, and the caller has just read something
   };
   // Like TcpLink::Read without waiting. What was written before the connection ended is read before the end.
   LinkResult Read(const TcpLink& tcp, std::span<const MutableBytes> parts, Look look);
@@ -49,8 +56,13 @@ class LocalLink {
   // call that takes doorbells reads these bytes, too.
   [[nodiscard]] bool untold() const { return reader_.armed() && !reader_.empty(); }
   [[nodiscard]] std::shared_ptr<const verbs::Peek> peek();
-  // Returns true if nothing is there that a caller should take before a sleep.
-  [[nodiscard]] bool armed() const { return !ended_ && reader_.armed() && reader_.empty(); }
+  // Returns true if nothing is there that a caller should take before a sleep, of which a doorbell tells.
+  [[nodiscard]] bool MaySleep();
+  // See verbs::Pollable. HearByBell() needs MaySleep().
+  [[nodiscard]] bool HearByBell(const verbs::BellName& bell, uint64_t cookie);
+  [[nodiscard]] bool HearByLink();
+  // For another process of this end: HearByLink(), and what has come is untold().
+  void LeaveBell();
   // The connection is being reset: the peer is told when it writes next.
   void Leave() { reader_.Leave(); }
   // Gives memory back that a burst of sends has used, if the ring is empty.
@@ -72,7 +84,9 @@ class LocalLink {
   // For a reader that polls and finds nothing: returns true if the connection has ended.
   bool WorthRead(const TcpLink& tcp);
   // Takes the doorbells that have come, or the end, and arms the doorbell.
-  LinkResult ReadTcp(const TcpLink& tcp);
+  LinkResult ReadTcp(const TcpLink& tcp, Look look);
+  // Wakes the peer, which has asked for it in that way. Returns false if the connection is gone.
+  bool WakePeer(const TcpLink& tcp, ReaderState asked);
   // Returns false if the connection is gone.
   bool RingPeer(const TcpLink& tcp);
 
@@ -82,6 +96,9 @@ class LocalLink {
   RingWriter writer_;
   RingReader reader_;
   Clock::time_point tcp_read_at_{};
+  // The reader has asked for a bell. If it is awake, the bell was rung, and nothing is armed: while the owner
+  // looks at the ring it needs no doorbell.
+  bool at_bell_ = false;
   std::optional<LinkResult> ended_;  // what the TCP connection has said at its end
   LocalCounters counters_;
 };

@@ -61,12 +61,17 @@ class SoftQp final : public verbs::QueuePair,
   void ReturnFile() override;
   verbs::ReadStatus ReadLink() override;
   verbs::ReadStatus ReadSome() override;
-  verbs::ReadStatus PollLink() override;
-  [[nodiscard]] bool may_sleep() const override;
+  using Pollable::PollLink;
+  verbs::ReadStatus PollLink(PollFor wanted) override;
+  [[nodiscard]] bool may_sleep() override;
   verbs::ReadStatus ReadForSolicited() override { return ReadLink(); }
   [[nodiscard]] bool has_untold() const override { return !read_ended_ && local_->unread(); }
   [[nodiscard]] bool always_told() const override { return true; }
   [[nodiscard]] std::shared_ptr<const verbs::Peek> peek() override { return local_->peek(); }
+  [[nodiscard]] bool HearByBell(const verbs::BellName& bell, uint64_t cookie) override {
+    return may_sleep() && local_->HearByBell(bell, cookie);
+  }
+  [[nodiscard]] bool HearByLink() override { return local_->HearByLink(); }
   void GiveBack() override { local_->GiveBack(); }
   void StaysHere() override {
     if (local_) local_->StaysHere();
@@ -108,7 +113,7 @@ class SoftQp final : public verbs::QueuePair,
   friend struct FrozenQp;
 
   // The link's read and write, without waiting.
-  LinkResult Read(std::span<const MutableBytes> parts);
+  LinkResult Read(std::span<const MutableBytes> parts, bool came);
   LinkResult Write(std::span<const iovec> parts);
 
   enum class Ending : uint8_t { kNo, kFinWanted, kFinSent };
@@ -144,7 +149,7 @@ class SoftQp final : public verbs::QueuePair,
 
   TcpLink link_;
   std::optional<LocalLink> local_;  // the bytes' way, in place of link_
-  bool polling_ = false;            // the caller of this read comes again soon
+  std::optional<PollFor> polling_;  // the caller of this read comes again soon
   uint16_t ird_;
   uint16_t ord_;
   bool send_open_;  // responder: false until the initiator's first FPDU (RFC 5044, 7.1.2, 4)

@@ -70,6 +70,7 @@ void SoftQp::Freeze(Writer& ar) const {
   ar.Flag(sending.markers);
   ar.Flag(receiving.markers);
   bool local = local_.has_value();
+  if (local) self.local_->LeaveBell();  // the bell is this process's
   bool accepting = local && local_->end() == LocalEnd::kAccepting;
   ar.Flag(local);
   ar.Flag(accepting);

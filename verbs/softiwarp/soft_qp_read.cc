@@ -37,21 +37,26 @@ ReadStatus SoftQp::ReadUpTo(size_t enough) {
   return FinishRead(total, status);
 }
 
-ReadStatus SoftQp::PollLink() {
-  polling_ = true;
+ReadStatus SoftQp::PollLink(PollFor wanted) {
+  polling_ = wanted;
   const ReadStatus status = ReadSome();
-  polling_ = false;
+  polling_.reset();
   return status;
 }
 
-bool SoftQp::may_sleep() const {
-  return !read_ended_ && ready_.empty() && local_->armed() &&
+bool SoftQp::may_sleep() {
+  return !read_ended_ && ready_.empty() && local_->MaySleep() &&
          (send_queue_.empty() || (link_full_ && !local_->has_room()) || !may_send());
 }
 
-LinkResult SoftQp::Read(std::span<const MutableBytes> parts) {
+LinkResult SoftQp::Read(std::span<const MutableBytes> parts, bool came) {
   if (!local_) return link_.Read(parts, LinkWait::kNo);
-  return local_->Read(link_, parts, polling_ ? LocalLink::Look::kPoll : LocalLink::Look::kDrain);
+  using Look = LocalLink::Look;
+  const Look look = polling_ == PollFor::kSleep ? Look::kRing
+                    : polling_                  ? Look::kPoll
+                    : came                      ? Look::kGoOn
+                                                : Look::kDrain;
+  return local_->Read(link_, parts, look);
 }
 
 ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) {
@@ -121,7 +126,7 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
     read = link.Read(parts, LinkWait::kYes);
     asleep.cancelled = false;
   } else {
-    read = Read(parts);
+    read = Read(parts, *total > 0);
   }
   ++counters_.read_calls;
   size_t clean = read.bytes;

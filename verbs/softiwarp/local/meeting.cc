@@ -4,20 +4,20 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "verbs/softiwarp/local/abstract_name.h"
 #include "verbs/softiwarp/local/random.h"
 
 namespace sdp::iwarp {
 namespace {
 
 // The last byte is the version of the memory's layout and of the datagram.
-constexpr std::array<char, 8> kMagic = {'S', 'D', 'P', 'l', 'o', 'c', 'l', '\x01'};
+constexpr std::array<char, 8> kMagic = {'S', 'D', 'P', 'l', 'o', 'c', 'l', '\x02'};
 constexpr size_t kDatagram = kMagic.size() + 16;
 // More than that in the socket's queue is not the peer's.
 constexpr int kMostDatagrams = 64;
@@ -28,23 +28,7 @@ int Socket() {
 }
 void Close(int fd) { ::syscall(SYS_close, fd); }
 
-struct Name {
-  sockaddr_un address{};
-  socklen_t length = 0;
-};
-Name NameOf(const std::array<std::byte, 16>& random) {
-  static constexpr char kPrefix[] = "\0sdp-link-";
-  Name name;
-  name.address.sun_family = AF_UNIX;
-  char* at = name.address.sun_path;
-  at = std::copy_n(kPrefix, sizeof kPrefix - 1, at);
-  for (const std::byte b : random) {
-    *at++ = "0123456789abcdef"[std::to_integer<unsigned>(b) >> 4];
-    *at++ = "0123456789abcdef"[std::to_integer<unsigned>(b) & 15];
-  }
-  name.length = static_cast<socklen_t>(at - reinterpret_cast<char*>(&name.address));
-  return name;
-}
+AbstractName NameOf(const LocalOffer& offer) { return {"sdp-link-", offer.name}; }
 
 bool ToName(const sockaddr_storage& address, std::array<std::byte, 16>* ip, uint16_t* port) {
   if (address.ss_family == AF_INET) {
@@ -90,7 +74,7 @@ union FdControl {
 };
 
 bool SendMemory(int socket, const LocalOffer& offer, int memory) {
-  Name name = NameOf(offer.name);
+  AbstractName name = NameOf(offer);
   auto greeting = Greeting(offer);
   iovec part{.iov_base = greeting.data(), .iov_len = greeting.size()};
   FdControl control{};
@@ -219,7 +203,7 @@ std::unique_ptr<LocalMeeting> LocalMeeting::Open(int fd) {
     Close(socket);
     return nullptr;
   }
-  const Name name = NameOf(offer.name);
+  const AbstractName name = NameOf(offer);
   if (::syscall(SYS_bind, socket, &name.address, name.length) != 0) {
     Close(socket);
     return nullptr;

@@ -16,6 +16,7 @@ constexpr auto kOrdered = std::memory_order_seq_cst;
 constexpr auto kArmed = static_cast<uint32_t>(ReaderState::kArmed);
 constexpr auto kAwake = static_cast<uint32_t>(ReaderState::kAwake);
 constexpr auto kGone = static_cast<uint32_t>(ReaderState::kGone);
+constexpr auto kAtBell = static_cast<uint32_t>(ReaderState::kAtBell);
 // A window that proved too small becomes so many times as large.
 constexpr uint32_t kGrowth = 4;
 
@@ -27,6 +28,7 @@ void InitializeRing(RingControl* control) {
   control->window.store(kSmallestWindow, kRelaxed);
   control->reader.store(kArmed, kRelaxed);
   control->writer.store(static_cast<uint32_t>(RoomWanted::kNone), kRelaxed);
+  control->cookie.store(0, kRelaxed);
 }
 
 // ----------------------------------------------------------------------------------------------------
@@ -89,9 +91,15 @@ std::optional<size_t> RingWriter::Write(std::span<const iovec> parts, const Unre
 
 ReaderState RingWriter::TakeReader() {
   uint32_t state = control_->reader.load(kOrdered);
-  if (state == kArmed && control_->reader.compare_exchange_strong(state, kAwake, kRelaxed))
-    return ReaderState::kArmed;
+  while (state == kArmed || state == kAtBell) {
+    const auto taken = static_cast<ReaderState>(state);
+    if (control_->reader.compare_exchange_weak(state, kAwake, kAcquire, kRelaxed)) return taken;
+  }
   return state == kGone ? ReaderState::kGone : ReaderState::kAwake;
+}
+
+verbs::BellName RingWriter::bell() const {
+  return {.words = {control_->bell[0].load(kRelaxed), control_->bell[1].load(kRelaxed)}};
 }
 
 void RingWriter::Arm() {
@@ -159,7 +167,14 @@ bool RingReader::TakeWriter() {
 
 void RingReader::Arm() { control_->reader.store(kArmed, kOrdered); }
 
-bool RingReader::armed() const { return control_->reader.load(kRelaxed) == kArmed; }
+// A writer that has taken an earlier bell may read a mixture of both names. It rings in vain then, and its
+// bytes are in the ring before this side looks.
+void RingReader::ArmBell(const verbs::BellName& bell, uint64_t cookie) {
+  control_->bell[0].store(bell.words[0], kRelaxed);
+  control_->bell[1].store(bell.words[1], kRelaxed);
+  control_->cookie.store(cookie, kRelaxed);
+  control_->reader.store(kAtBell, kOrdered);
+}
 
 void RingReader::Leave() { control_->reader.store(kGone, kOrdered); }
 

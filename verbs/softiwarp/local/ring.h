@@ -19,6 +19,7 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -26,6 +27,7 @@
 #include <span>
 
 #include "core/base/types.h"
+#include "verbs/abilities.h"
 #include "verbs/softiwarp/proto/unread_payload.h"
 
 namespace sdp::iwarp {
@@ -35,8 +37,9 @@ enum class RoomWanted : uint32_t { kNone, kHalf, kAll };
 
 enum class ReaderState : uint32_t {
   kAwake,
-  kArmed,  // wants to be woken
-  kGone,   // has reset the connection, and reads no more
+  kArmed,   // wants to be woken, by a doorbell
+  kGone,    // has reset the connection, and reads no more
+  kAtBell,  // wants to be woken, by its bell
 };
 
 // In shared memory. Each line is written by one side, except that the other side takes an arm.
@@ -45,7 +48,9 @@ struct RingControl {
   std::atomic<uint32_t> window;              // the writer's, bytes
   alignas(64) std::atomic<uint64_t> tail;    // the reader's
   alignas(64) std::atomic<uint32_t> reader;  // a ReaderState: the reader's, except that the writer disarms it
-  alignas(64) std::atomic<uint32_t> writer;  // a RoomWanted: armed by the writer
+  std::array<std::atomic<uint64_t>, 2> bell;  // the reader's, while it is kAtBell: a verbs::BellName
+  std::atomic<uint64_t> cookie;               // likewise: what to ring it with
+  alignas(64) std::atomic<uint32_t> writer;   // a RoomWanted: armed by the writer
 };
 static_assert(sizeof(RingControl) == 256 && std::atomic<uint64_t>::is_always_lock_free);
 
@@ -65,8 +70,11 @@ class RingWriter {
   // holds are read into the ring; nothing is shown, and nothing returned, if one is unreadable().
   std::optional<size_t> Write(std::span<const iovec> parts, const UnreadPayload* unread = nullptr);
   [[nodiscard]] bool unreadable() const { return unreadable_; }
-  // Call after Write. kArmed: the reader has to be woken, by the caller, once.
+  // Call after Write. kArmed, kAtBell: the reader has to be woken, by the caller, once.
   [[nodiscard]] ReaderState TakeReader();
+  // After kAtBell: what to ring. The reader may write both at any time.
+  [[nodiscard]] verbs::BellName bell() const;
+  [[nodiscard]] uint64_t cookie() const { return control_->cookie.load(std::memory_order_relaxed); }
 
   // A write found too little room. Arms the doorbell; afterwards has_room() tells whether to sleep.
   void Arm();
@@ -104,14 +112,21 @@ class RingReader {
   // Call after Read. Returns true if the writer has to be woken.
   [[nodiscard]] bool TakeWriter();
 
-  // Arms the doorbell; afterwards empty() tells whether to sleep.
+  // Arms the doorbell, or asks for `bell`; afterwards empty() tells whether to sleep.
   void Arm();
-  [[nodiscard]] bool armed() const;
+  void ArmBell(const verbs::BellName& bell, uint64_t cookie);
+  [[nodiscard]] bool armed() const { return state() == ReaderState::kArmed || at_bell(); }
+  [[nodiscard]] bool at_bell() const { return state() == ReaderState::kAtBell; }
   [[nodiscard]] bool empty() const;
   // Tells the writer with its next write that nothing is read any more.
   void Leave();
+  [[nodiscard]] bool left() const { return state() == ReaderState::kGone; }
 
  private:
+  [[nodiscard]] ReaderState state() const {
+    return static_cast<ReaderState>(control_->reader.load(std::memory_order_relaxed));
+  }
+
   RingControl* control_;
   Bytes data_;
 };

@@ -1,0 +1,99 @@
+#include "verbs/softiwarp/bell.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "verbs/descriptor_calls.h"
+#include "verbs/softiwarp/link_calls.h"
+#include "verbs/softiwarp/local/abstract_name.h"
+#include "verbs/softiwarp/local/random.h"
+
+namespace sdp::iwarp {
+namespace {
+
+using Need = verbs::DescriptorCalls::Need;
+
+struct KeepErrno {
+  const int saved = errno;
+  ~KeepErrno() { errno = saved; }
+};
+
+// The process rings all bells with one socket. It is never closed.
+constinit std::atomic<int> ringer{-1};
+constinit std::atomic_flag making_ringer;
+
+// A program may interpose the C library's functions of these names.
+int Socket() { return static_cast<int>(::syscall(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)); }
+
+AbstractName AddressOf(const verbs::BellName& name) {
+  return {"sdp-bell-", std::as_bytes(std::span(name.words))};
+}
+
+// Returns -1 if there is none, or another thread makes it just now.
+int Ringer() {
+  if (const int fd = ringer.load(std::memory_order_relaxed); fd >= 0) [[likely]]
+    return fd;
+  if (making_ringer.test_and_set()) return -1;
+  if (const int fd = Socket(); fd >= 0) (void)verbs::descriptor_calls().keep(fd, &ringer, Need::kSpare);
+  making_ringer.clear();
+  return ringer.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+bool Bell::Open() {
+  if (fd() >= 0) return true;
+  const KeepErrno keep;
+  FillRandom(std::as_writable_bytes(std::span(name_.words)));
+  const AbstractName name = AddressOf(name_);
+  const int fd = Socket();
+  if (fd < 0) return false;
+  if (::syscall(SYS_bind, fd, &name.address, name.length) == 0)
+    return verbs::descriptor_calls().keep(fd, &fd_, Need::kSpare);
+  ::syscall(SYS_close, fd);
+  return false;
+}
+
+void Bell::Renew() {
+  if (fd() < 0) return;
+  Bell other;
+  if (!other.Open()) return;
+  ::syscall(SYS_dup3, other.fd(), fd(), O_CLOEXEC);
+  name_ = other.name_;
+  RingBell(name_, 0);
+}
+
+void Bell::Close() {
+  if (const int fd = fd_.exchange(-1, std::memory_order_relaxed); fd >= 0)
+    verbs::descriptor_calls().close_kept(fd);
+}
+
+size_t Bell::Take(std::span<uint64_t, kMostAtOnce> cookies) {
+  const KeepErrno keep;
+  std::array<mmsghdr, kMostAtOnce> messages{};
+  std::array<iovec, kMostAtOnce> parts;
+  for (size_t i = 0; i < kMostAtOnce; ++i) {
+    parts[i] = {.iov_base = &(cookies[i] = 0), .iov_len = sizeof(uint64_t)};
+    messages[i].msg_hdr.msg_iov = &parts[i];
+    messages[i].msg_hdr.msg_iovlen = 1;
+  }
+  const long count = ::syscall(SYS_recvmmsg, fd(), messages.data(), kMostAtOnce, MSG_DONTWAIT, nullptr);
+  return count > 0 ? static_cast<size_t>(count) : 0;
+}
+
+bool RingBell(const verbs::BellName& name, uint64_t cookie) {
+  if (const auto may_ring = link_calls().may_ring; may_ring != nullptr && !may_ring()) return false;
+  const KeepErrno keep;
+  const int fd = Ringer();
+  if (fd < 0) return false;
+  const AbstractName to = AddressOf(name);
+  return ::syscall(SYS_sendto, fd, &cookie, sizeof cookie, MSG_DONTWAIT | MSG_NOSIGNAL, &to.address,
+                   to.length) == sizeof cookie;
+}
+
+}  // namespace sdp::iwarp
