@@ -97,7 +97,7 @@ bool KeepDescriptor(int fd, std::atomic<int>* slot, verbs::DescriptorCalls::Need
   if (need == verbs::DescriptorCalls::Need::kLast || getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
       static_cast<rlim_t>(number) < std::min<rlim_t>(limit.rlim_cur, HiddenFds::kHighestLimit) / 16 * 15)
     return true;
-  HiddenFds::Close(number);
+  HiddenFds::Close(slot->exchange(-1));
   return false;
 }
 

@@ -160,7 +160,8 @@ class Pollable {
   [[nodiscard]] virtual std::shared_ptr<const Peek> peek() { return nullptr; }
   // Like QueuePair::ReadSome(), for a caller that calls again at once. Does not arm event_fd() for later
   // completions, and mostly makes no system call. Before a sleep the caller checks may_sleep().
-  // kSleep: the caller waits for event_fd() next, and leaves it to that wait to tell of the link's end.
+  // kSleep: the caller asks may_sleep() before it waits, or looks again soon, and leaves it to the wait to
+  // tell of the link's end. After a bell was rung, event_fd() tells of nothing until then.
   enum class PollFor : uint8_t { kNow, kSleep };
   virtual ReadStatus PollLink(PollFor wanted) = 0;
   ReadStatus PollLink() { return PollLink(PollFor::kNow); }
@@ -179,7 +180,7 @@ class Pollable {
     return true;
   }
   // From here on event_fd() tells what comes. Returns false if the bell was rung, or something has come that
-  // nothing tells of: the caller reads, and event_fd() tells of all that comes later.
+  // nothing tells of: the caller calls ReadLink(), and event_fd() tells of all that comes later.
   [[nodiscard]] virtual bool HearByLink() { return true; }
   // Gives memory back that traffic has used and idling does not need. For connections that are quiet.
   virtual void GiveBack() {}

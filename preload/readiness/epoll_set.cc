@@ -42,6 +42,7 @@ bool EpollSet::Open(int epfd) {
 
 bool EpollSet::TryToOpen(int epfd) {
   epfd_ = epfd;
+  shares_inner_ = false;
   group_ = EpollNumbers::GroupOf(epfd);
   const int inner = real.epoll_create1(EPOLL_CLOEXEC);
   if (inner >= 0 && HiddenFds::HideTracked(inner, &inner_) >= 0 && kick_.Open(group_)) {
@@ -71,7 +72,7 @@ void EpollSet::Close() {
 }
 
 const verbs::BellName* EpollSet::OpenBell() {
-  if (Confined() || kick_.nested()) return nullptr;
+  if (Confined() || kick_.nested() || shares_inner_) return nullptr;
   std::lock_guard lock(mutex_);
   if (bell_.fd() >= 0) return &bell_.name();
   if (!bell_.Open()) return nullptr;
@@ -173,7 +174,7 @@ void EpollSet::ProgressRung() {
   for (size_t i = 0; i < count; ++i) {
     bool warm = false;
     if (const SocketRef socket = SocketOfLink(static_cast<int>(keys[i]), &warm))
-      static_cast<StreamSocket*>(socket.get())->TakeRung(warm);
+      static_cast<StreamSocket*>(socket.get())->TakeRung(warm && !kick_.heard());
   }
 }
 

@@ -94,6 +94,7 @@ class EpollSet final : public ReadinessObserver {
   void DisownAfterFork() {
     sockets_.Disown();
     bell_.Close();
+    shares_inner_ = true;  // what is in it wakes both processes, and one of them in vain
   }
   void UnlockAfterFork() { mutex_.unlock(); }
 
@@ -143,6 +144,7 @@ class EpollSet final : public ReadinessObserver {
   Registrations sockets_{inner_};
   ListenerRegistrations listeners_{mutex_, inner_};
   Kick kick_;
+  std::atomic<bool> shares_inner_{false};
   iwarp::Bell bell_;    // rung by the peers of local links that were busy until a wait began to sleep
   LookTurn look_turn_;  // which thread looks at kernel RNICs
   PollBudget warm_budget_{config().cq_poll};  // how long to look at local links before a sleep

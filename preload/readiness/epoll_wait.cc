@@ -232,9 +232,11 @@ int EpollSet::WaitCall::AskKernel(bool kernel_first, Time undone, DeviceSpin* de
   if (count_ > 0) return WaitForEpoll(epfd_, events_ + count_, max_events_ - count_, &storage, mask_);
   const CountedSleeper counted(set_.kick_);
   const Time look = set_.LookAtShared();
-  // A change after Report and before the sleep gave no kick: look once more, now counted as a sleeper.
-  const timespec* const timeout =
-      set_.HasCandidates() ? &storage : Remaining(std::min({deadline_, undone, look}), &storage);
+  // A change after Report and before the sleep gave no kick: look once more, now counted as a sleeper. Before
+  // a sleep the warm links have their look, in the next round.
+  const timespec* const timeout = kernel_first || set_.HasCandidates()
+                                      ? &storage
+                                      : Remaining(std::min({deadline_, undone, look}), &storage);
   devices->FallAsleep(deadline_);
   const std::optional<Duration> doorbells = std::exchange(doorbells_, std::nullopt);
   const Time began = doorbells ? Now() : Time{};

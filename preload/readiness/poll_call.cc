@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "preload/allowed_calls.h"
+#include "preload/critical.h"
 #include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/guard.h"
@@ -45,9 +46,7 @@ int PollCall::Run(Time deadline, const sigset_t* mask) {
     const int result = ready == 0 ? Sleep(timeout, mask) : AskKernel(timeout, mask);
     const int error = errno;
     const bool woken = waiter_ != nullptr && registered_ && kernel_.back().revents != 0;
-    const bool rung = waiter_ != nullptr && registered_ && waiter_->bell_fd() >= 0 &&
-                      kernel_[kernel_.size() - 2].fd == waiter_->bell_fd() &&
-                      kernel_[kernel_.size() - 2].revents != 0;
+    const bool rung = waiter_ != nullptr && registered_ && hears_bell_ && kernel_.end()[-2].revents != 0;
     Unregister();
     if (woken) waiter_->Drain();
     if (rung) waiter_->DrainBell();
@@ -247,13 +246,14 @@ void PollCall::Register() {
   if (!any) return;
   waiter_ = Waiter::ForThisThread();
   if (waiter_ == nullptr) return;
-  waiter_->SetAtBell(false);
-  iwarp::Bell* const bell = look_.any() ? waiter_->OpenBell() : nullptr;
+  // The bell of a sleep that a handler has interrupted is that sleep's.
+  iwarp::Bell* const bell = look_.any() && !Critical::IsInHandler() ? waiter_->OpenBell() : nullptr;
   for (Part& part : parts_) {
     if (part.link) static_cast<StreamSocket*>(part.socket.get())->AddWaiter(waiter_, bell);
   }
   registered_ = true;
-  if (bell != nullptr) kernel_.push_back({.fd = bell->fd(), .events = POLLIN, .revents = 0});
+  hears_bell_ = bell != nullptr;
+  if (hears_bell_) kernel_.push_back({.fd = bell->fd(), .events = POLLIN, .revents = 0});
   kernel_.push_back({.fd = waiter_->event_fd(), .events = POLLIN, .revents = 0});
 }
 

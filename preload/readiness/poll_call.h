@@ -123,6 +123,7 @@ class PollCall {
   Time slept_at_{};
   Waiter* waiter_ = nullptr;
   bool registered_ = false;
+  bool hears_bell_ = false;       // the waiter's bell is in kernel_, before the waiter
   bool woken_by_device_ = false;  // whether a kernel RNIC's socket ended the last sleep
   bool unwatched_ = false;
   bool shared_ = false;

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <mutex>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "preload/allowed_calls.h"
@@ -57,7 +58,8 @@ struct QuietLinks::State {
     Link* link = nullptr;     // null: free
     uint32_t version = 0;     // grows with each link that had the place
     uint32_t watched_in = 0;  // the run in which the watch began
-    int fd = -1;              // watched; -1: in use
+    int fd = -1;              // watched
+    bool in_use = false;      // looked at from time to time
     Time since{};             // in use since then
   };
 
@@ -68,15 +70,15 @@ struct QuietLinks::State {
   Time next_look = kNever;  // kNever also if the helper has no links to look at
   uint32_t run = 0;
   uint32_t generation = 1;  // grows in a child of fork
-  bool stopped = false;
+  std::atomic<bool> stopped{false};
   std::atomic<int> epoll_fd{-1};
   Task task;
 
   [[nodiscard]] bool Knows(const Link* link) const { return link->known_in_ == generation; }
   Place& PlaceOf(const Link* link) { return places[link->place_]; }
   void BeInUse(Place& place, Time now) {
-    if (place.fd >= 0) ++in_use;
-    place.link->watched_ = false;
+    if (!std::exchange(place.in_use, true)) ++in_use;
+    place.link->watch_ = Link::Watched::kNot;
     place.fd = -1;
     place.since = now;
   }
@@ -116,14 +118,11 @@ void QuietLinks::Enter(Link* link) {
       return;
     }
     link->place_ = s.free.back();
-    link->watched_ = false;  // a parent's, perhaps
     s.free.pop_back();
     link->known_in_ = s.generation;
     State::Place& place = s.PlaceOf(link);
     place.link = link;
-    place.fd = -1;
-    place.since = Now();
-    ++s.in_use;
+    s.BeInUse(place, Now());
     if (s.stopped || s.next_look != kNever) return;
     s.next_look = place.since + kLook;
   }
@@ -137,9 +136,9 @@ void QuietLinks::Leave(Link* link) {
   if (!s.Knows(link)) return;
   std::lock_guard lock(s.mutex);
   State::Place& place = s.PlaceOf(link);
-  if (place.fd < 0) --s.in_use;
+  if (place.in_use) --s.in_use;
   if (place.fd >= 0 && s.may_watch()) s.Control(EPOLL_CTL_DEL, place.fd);
-  link->watched_ = false;
+  link->watch_ = Link::Watched::kNot;
   place = {.version = place.version + 1};
   s.free.push_back(link->place_);
   link->known_in_ = 0;
@@ -155,16 +154,17 @@ bool QuietLinks::Watch(Link* link, int fd, WatchFor whom) {
     opened = s.epoll_fd.load() < 0;
     if (!s.Open()) return false;
     State::Place& place = s.PlaceOf(link);
-    const uint32_t events = whom == WatchFor::kProgram ? kWatched : kWatched & ~EPOLLOUT;
-    epoll_event event{.events = events, .data = {.u64 = uint64_t{place.version} << 32 | link->place_}};
-    if (place.fd >= 0) return true;
-    int result = s.Control(EPOLL_CTL_ADD, fd, &event);
+    const bool for_sleeper = whom == WatchFor::kSleeper;
+    if (place.fd >= 0 && (for_sleeper || !place.in_use)) return true;
+    epoll_event event{.events = for_sleeper ? kWatched & ~EPOLLOUT : kWatched,
+                      .data = {.u64 = uint64_t{place.version} << 32 | link->place_}};
+    int result = s.Control(place.fd >= 0 ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event);
     // The number was closed unseen, and another process has the link, too.
     if (result != 0 && errno == EEXIST) result = s.Control(EPOLL_CTL_MOD, fd, &event);
     if (result != 0) return false;
-    --s.in_use;
+    if (!for_sleeper && std::exchange(place.in_use, false)) --s.in_use;
     place.fd = fd;
-    link->watched_ = true;
+    link->watch_ = for_sleeper ? Link::Watched::kForSleeper : Link::Watched::kForProgram;
     place.watched_in = s.run;
   }
   if (opened) Background::Add(&s.task, Duration::zero());  // it waits for the set from now on
@@ -186,6 +186,8 @@ void QuietLinks::Unwatch(Link* link, int fd) {
   }
   if (tell) Background::Add(&s.task, kLook);
 }
+
+bool QuietLinks::stopped() { return state().stopped; }
 
 void QuietLinks::Stop() {
   State& s = state();
@@ -211,6 +213,11 @@ void QuietLinks::UnlockAfterFork() { state().mutex.unlock(); }
 void QuietLinks::ForgetAfterFork() {
   State& s = state();
   ++s.generation;
+  for (const State::Place& place : s.places) {
+    if (place.link == nullptr) continue;
+    place.link->watch_ = Link::Watched::kNot;
+    place.link->relied_on_ = 0;  // by the parent's threads
+  }
   s.places.clear();
   s.free.clear();
   s.in_use = 0;
@@ -231,7 +238,7 @@ bool QuietLinks::Task::BeginRun(Time now) {
   if (now < s.next_look) return true;
   due_.reserve(s.in_use);
   for (const State::Place& place : s.places) {
-    if (place.link != nullptr && place.fd < 0 && place.since <= now - kUnread) Add(place.link);
+    if (place.link != nullptr && place.in_use && place.since <= now - kUnread) Add(place.link);
   }
   return true;
 }

@@ -37,17 +37,22 @@ class QuietLinks {
     virtual void LookIfUnread(Time since) = 0;
     virtual void TakeUnread() = 0;
 
-    // Returns true if the helper waits for the link.
-    [[nodiscard]] bool watched() const { return watched_; }
+    // Returns true if the helper waits for the link's descriptor.
+    [[nodiscard]] bool watched() const { return watch_ != Watched::kNot; }
+    // Returns true if the helper does not look at the link otherwise.
+    [[nodiscard]] bool left_alone() const { return watch_ == Watched::kForProgram; }
     // Around a thread's sleep that hears of the watched descriptor by the helper alone: TakeUnread() comes at
-    // once.
+    // once. The owner's lock is held.
     void RelyOn() { ++relied_on_; }
     [[nodiscard]] bool relied_on() const { return relied_on_ != 0; }
-    void RelyOnNoMore() { --relied_on_; }
+    void RelyOnNoMore() {
+      if (relied_on()) --relied_on_;  // else fork has made this process meanwhile
+    }
 
    private:
     friend class QuietLinks;
-    std::atomic<bool> watched_{false};
+    enum class Watched : uint8_t { kNot, kForSleeper, kForProgram };
+    std::atomic<Watched> watch_{Watched::kNot};
     std::atomic<int> relied_on_{0};
     uint32_t known_in_ = 0;  // the generation of processes in which the link has a place; 0: none
     uint32_t place_ = 0;
@@ -60,13 +65,15 @@ class QuietLinks {
   static void Leave(Link* link);
   // `fd` becomes readable when the link has something to read. Returns false without a descriptor or memory
   // for the watch: the link stays in use, and the caller reads it.
-  // kSleeper: for a thread that takes itself what comes; what it has taken is no news to the helper.
+  // kSleeper: for a thread that takes itself what comes. What it has taken is no news to the helper, which
+  // goes on to look at the link: while that thread is awake, nothing may tell of what comes.
   enum class WatchFor : uint8_t { kProgram, kSleeper };
   static bool Watch(Link* link, int fd, WatchFor whom = WatchFor::kProgram);
   // To be called before `fd` is closed, or stands for something else. The link counts as in use.
   static void Unwatch(Link* link, int fd);
 
   // A seccomp filter is about to be set (confinement.h), or was refused after all.
+  [[nodiscard]] static bool stopped();
   static void Stop();
   static void GoOn();
   // Around fork, with the sockets' locks held; Forget in the child.

@@ -165,6 +165,7 @@ bool StreamSocket::MoveDescriptor(int from, int to) {
   std::lock_guard lock(mutex_.own());
   std::replace(descriptors_.begin(), descriptors_.end(), from, to);
   QuietLinks::Unwatch(&quiet_, from);
+  if (quiet_.relied_on()) board_.WakeAll();
   if (session_ != nullptr && session_->queue_pair().event_fd() == from) session_->queue_pair().SetEventFd(to);
   if (attempt_ != nullptr) attempt_->SetFd(to);
   return true;
@@ -309,7 +310,11 @@ void StreamSocket::AddWaiter(Waiter* waiter, iwarp::Bell* bell) {
   std::lock_guard lock(mutex_.own());
   board_.Add(waiter);
   // What has come already the caller finds before it sleeps.
-  if (bell != nullptr && MayHearByBell()) HearByBell(bell->name());
+  if (bell != nullptr && MayHearByBell()) {
+    HearByBell(bell->name());
+  } else if (LeaveBell()) {
+    Look();
+  }
 }
 
 void StreamSocket::RemoveWaiter(Waiter* waiter) {
@@ -332,6 +337,7 @@ StreamSocket::State StreamSocket::AddObserver(ReadinessObserver* observer, int f
 void StreamSocket::RemoveObserver(ReadinessObserver* observer, int fd) {
   std::lock_guard lock(mutex_);
   board_.Forget(observer, fd);
+  if (state_ == State::kSdp && LeaveBell()) Look();
 }
 
 // --- After every input and command: who has to hear of it.

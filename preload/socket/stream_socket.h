@@ -133,7 +133,8 @@ class StreamSocket final : public Socket {
   // The last of these is over. True: it must not sleep yet, something has come. `bell`: of the epoll set that
   // is going to sleep; null: it has none.
   bool EndLook(LookResult result, const verbs::BellName* bell = nullptr, uint64_t cookie = 0);
-  // An epoll set's bell was rung for this link. `polled`: the set looks at the link until EndLook().
+  // An epoll set's bell was rung for this link. `polled`: the set looks at the link until EndLook(), and
+  // nobody else waits for it.
   void TakeRung(bool polled);
   // The sleep is over that began so long ago, by what this socket was waited for, or another of those that
   // were looked at, or neither.
@@ -639,6 +640,7 @@ class StreamSocket final : public Socket {
   bool connect_failed_ = false;
   bool error_outlived_ = false;  // pending_error_ is that of a connection which AF_UNSPEC has ended
   bool locked_for_fork_ = false;
+  uint8_t sleeps_by_poll_ = 0;                // how many sleeps are not at the bell
   bool reads_by_poll_ = false;                // since EndLinkRead()
   bool foreign_ = false;                      // inherited by fork and not shared: the parent's connection
   std::unique_ptr<SharedConnection> shared_;  // while other processes hold the connection, too

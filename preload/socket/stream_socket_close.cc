@@ -248,6 +248,7 @@ int StreamSocket::Close(int fd) {
 
 void StreamSocket::GoOnWithout(int fd) {
   QuietLinks::Unwatch(&quiet_, fd);
+  if (quiet_.relied_on()) board_.WakeAll();
   if (session_ != nullptr && session_->queue_pair().event_fd() == fd)
     session_->queue_pair().SetEventFd(descriptors_.front());
   if (attempt_ == nullptr) return;

@@ -27,6 +27,7 @@ bool StreamSocket::KeepForCalls(int fd) {
   kept_for_calls_ = true;
   session_->queue_pair().SetEventFd(hidden);
   board_.ForgetObservers();
+  if (quiet_.relied_on()) board_.WakeAll();
   return true;
 }
 

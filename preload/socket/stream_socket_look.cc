@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "preload/confinement.h"
+#include "preload/critical.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/core_watch.h"
 #include "preload/socket/stream_socket.h"
@@ -113,8 +114,8 @@ StreamSocket::QueueLook StreamSocket::LookAtQueue(const Wanted& wanted) {
 // A bell is heard by whom it belongs to, so all others have to hear of the link's own doorbell. Bells are for
 // links in use: a quiet one's may be rung while no thread listens.
 bool StreamSocket::MayHearByBell() const {
-  return OnLocalLink() && shared_ == nullptr && !board_.hears_doorbells() && !Confined() &&
-         !session_->link_ended() && !session_->moving() && session_->MaySleep();
+  return OnLocalLink() && shared_ == nullptr && !board_.hears_doorbells() && !QuietLinks::stopped() &&
+         !Critical::IsInHandler() && !session_->link_ended() && !session_->moving() && session_->MaySleep();
 }
 
 bool StreamSocket::HearByBell(const verbs::BellName& bell, uint64_t cookie) {
@@ -128,6 +129,10 @@ bool StreamSocket::LeaveBell() {
 // First the helper learns of the sleeper, then this looks whether it watches. The helper does both in the
 // opposite order, when it watches no more.
 bool StreamSocket::RelyOnHelper() {
+  if (sleeps_by_poll_ != 0) {
+    --sleeps_by_poll_;
+    return false;
+  }
   if (!Background::Runs()) return false;
   quiet_.RelyOn();
   if (!quiet_.watched()) QuietLinks::Watch(&quiet_, LinkOf(LinkFd()), QuietLinks::WatchFor::kSleeper);
@@ -155,7 +160,7 @@ bool StreamSocket::EndLook(LookResult result, const verbs::BellName* bell, uint6
   }
   if (TakeBeforeSleep(Awaited::kAll)) return true;
   const bool alone =
-      board_.heard_by_one() && !quiet_.watched() && !session_->has_unsent() && !ListensForPeer();
+      board_.heard_by_one() && !quiet_.left_alone() && !session_->has_unsent() && !ListensForPeer();
   if (bell == nullptr || !alone || !MayHearByBell() || HearByBell(*bell, cookie)) return false;
   Look();
   return true;
@@ -165,7 +170,7 @@ void StreamSocket::TakeRung(bool polled) {
   const Lock lock(mutex_);
   OnlyLooks();
   if (state_ != State::kSdp || foreign()) return;
-  polled ? (void)LookAtLink(/*takes=*/false, Session::PollFor::kSleep) : Look();
+  polled&& board_.heard_by_one() ? (void)LookAtLink(/*takes=*/false, Session::PollFor::kSleep) : Look();
 }
 
 void StreamSocket::NoteSlept(Duration lasted, WokenBy by) {

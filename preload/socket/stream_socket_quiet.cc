@@ -29,7 +29,7 @@ void StreamSocket::LookIfUnread(Time since) {
 
 void StreamSocket::TakeUnread() {
   const Lock lock(mutex_);
-  if (quiet_.relied_on() && !board_.unheard()) return board_.WakeAll();  // that thread reads
+  if (quiet_.relied_on()) board_.WakeAll();
   if (HasQuietLink() && !foreign()) {
     if (!session_->moving()) OnlyLooks();
     session_->ReadAvailable();

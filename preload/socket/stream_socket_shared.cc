@@ -221,6 +221,9 @@ void StreamSocket::PrepareConfinement(int fd) {
     session_->EndMove();
     AfterProgress();
   }
+  // Nobody can be woken by a bell from here on.
+  if (state_ == State::kSdp && LeaveBell()) Look();
+  board_.WakeAll();
   if (shared_ != nullptr) shared_->Prepare();
   if (!descriptors_.empty()) IsNonblocking(descriptors_.front());
   if (listener_ != nullptr) listener_->Bar();

@@ -16,6 +16,10 @@ namespace {
 // both, for so long: that one may read little by little, or not at all.
 constexpr Duration kPatienceForReader = std::chrono::milliseconds(10);
 
+// After a sleep at the bell that ended in another way, so many sleeps are in poll: the peer may be unable to
+// ring.
+constexpr uint8_t kSleepsByPoll = 32;
+
 }  // namespace
 
 int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals,
@@ -25,22 +29,29 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
     StreamSocket* socket;
     Lock& lock;
     Waiter* waiter;
-    bool* rung;
     bool at_bell;
-    Registration(StreamSocket* s, Lock& l, Waiter* w, bool* rung, bool at_bell)
-        : socket(s), lock(l), waiter(w), rung(rung), at_bell(at_bell) {
-      if (waiter != nullptr) waiter->SetAtBell(at_bell);
+    bool rung = false;
+    Registration(StreamSocket* s, Lock& l, Waiter* w, bool at_bell)
+        : socket(s), lock(l), waiter(w), at_bell(at_bell) {
+      if (at_bell) waiter->SetAtBell(true);
       socket->board_.Add(waiter);
       lock.unlock();
     }
-    ~Registration() {  // also when the thread is cancelled in its sleep
+    // What was rung is this thread's to read. In the end nobody may depend on its reading.
+    void Over() {
       lock.lock();
       if (at_bell) {
         socket->quiet_.RelyOnNoMore();
         waiter->SetAtBell(false);
       }
       if (waiter != nullptr) socket->board_.Remove(waiter);
-      *rung = socket->LeaveBell();
+      rung = socket->LeaveBell();
+    }
+    ~Registration() {  // the thread is cancelled in its sleep
+      if (lock.owns_lock()) return;
+      Over();
+      if (rung) socket->Look();
+      socket->board_.WakeAll();
     }
   };
   if (shared_ != nullptr) until = std::min(until, Now() + NextNap());
@@ -60,13 +71,15 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
   if (bell != nullptr) {
     fds[count++] = {.fd = bell->fd(), .events = POLLIN, .revents = 0};
     if (!HearByBell(bell->name())) until = Time{};
+  } else if (state_ == State::kSdp && LeaveBell()) {
+    until = Time{};  // another sleep's bell
   }
   const bool at_bell = bell != nullptr && until == kNever && signals == Signals::kRestart && RelyOnHelper();
-  bool rung;
   int result;
   int error;
+  bool rung;
   {
-    Registration registration(this, lock, waiter, &rung, at_bell);
+    Registration registration(this, lock, waiter, at_bell);
     // One that the lock held off has run by now.
     if (handlers.Interrupts(signals == Signals::kRestart)) {
       result = -1;
@@ -77,16 +90,23 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
       result = signals == Signals::kRestart ? PollRestarting(fds, count, until) : PollOnce(fds, count, until);
     }
     error = errno;
+    registration.Over();
+    rung = registration.rung;
   }
   OnlyLooks();
   if (result > 0 && at_bell) {
-    if (!rung) link->revents = POLLIN;  // the helper has told of the link's end, perhaps
+    if (!rung) {
+      link->revents = POLLIN;  // the helper has told of the link's end, or of a doorbell, perhaps
+      sleeps_by_poll_ = kSleepsByPoll;
+    }
   } else if (result > 0) {
     if (waiter != nullptr && fds[1].revents != 0) waiter->Drain();
     if (bell != nullptr && fds[2].revents != 0) waiter->DrainBell();
     link->revents = fds[0].revents;
   }
-  if (rung) LookAtLink(/*takes=*/true, Session::PollFor::kSleep);
+  // Nothing is armed after a ring. That is for this thread to know, unless others wait for the link.
+  const bool alone = !board_.observed() && board_.unheard();
+  if (rung) alone ? (void)LookAtLink(/*takes=*/true, Session::PollFor::kSleep) : Look();
   if (result < 0) return error;
   if (rung) return 0;
   return result == 0 && until == deadline ? EAGAIN : 0;

@@ -45,7 +45,9 @@ pthread_key_t KeyOfWaiters() {
 }
 
 void Take(std::unique_ptr<Waiter> waiter) {
-  delete std::exchange(this_thread_waiter, waiter.release());
+  const Waiter* const before = std::exchange(this_thread_waiter, waiter.release());
+  if (before != nullptr && !before->at_bell())
+    delete before;  // else the sleep that a handler interrupted has it
   pthread_setspecific(KeyOfWaiters(), this_thread_waiter);
 }
 
@@ -99,8 +101,8 @@ int Waiter::SleepAtBell() {
 }
 
 void Waiter::Wake() {
-  // A bell whose queue is full has been rung.
-  if (at_bell_) return (void)iwarp::RingBell(bell_.name(), 0);
+  // A handler that interrupted the sleep may sleep, too, in poll.
+  if (at_bell_ && !Confined()) bell_.RingSelf();
   const NoCancellation no_cancellation;
   const uint64_t one = 1;
   const int saved = errno;

@@ -2,7 +2,7 @@
 //
 // Readiness of an SDP socket is not that of its descriptor: any thread that makes progress may take the bytes
 // another thread sleeps for. So a thread that sleeps registers a Waiter with each socket it waits for, and
-// sleeps on the Waiter's eventfd too. A process with only one thread needs none of this.
+// sleeps on the Waiter's eventfd too, or for its bell. A process with only one thread needs none of this.
 #ifndef SDP_PRELOAD_SOCKET_WAITER_H_
 #define SDP_PRELOAD_SOCKET_WAITER_H_
 
@@ -37,9 +37,10 @@ class Waiter {
   [[nodiscard]] int bell_fd() const { return bell_.fd(); }
   // Called by the owner, when its sleep ended by the bell.
   void DrainBell();
-  // Called by the owner before each sleep, with the lock of a socket that it waits for. `at_bell`: it will
-  // sleep in SleepAtBell(), and Wake() rings.
+  // Called by the owner around SleepAtBell(), with the lock of the socket that it waits for. Meanwhile Wake()
+  // rings, too.
   void SetAtBell(bool at_bell) { at_bell_ = at_bell; }
+  [[nodiscard]] bool at_bell() const { return at_bell_; }
   // Sleeps until the bell is rung, or a handler without SA_RESTART has run: EINTR. May be cancelled.
   int SleepAtBell();
   // Returns a signalfd for these signals, kept from sleep to sleep; -1 if no descriptor is left.

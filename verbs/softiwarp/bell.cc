@@ -16,8 +16,6 @@
 namespace sdp::iwarp {
 namespace {
 
-using Need = verbs::DescriptorCalls::Need;
-
 struct KeepErrno {
   const int saved = errno;
   ~KeepErrno() { errno = saved; }
@@ -34,12 +32,22 @@ AbstractName AddressOf(const verbs::BellName& name) {
   return {"sdp-bell-", std::as_bytes(std::span(name.words))};
 }
 
+// Out of the program's way. The number stays: a thread that sleeps in a call on it may have that call
+// restarted, and the number must not be another file's by then.
+int Hidden(int fd) { return fd < 0 ? -1 : verbs::descriptor_calls().hide(fd); }
+
+bool Send(int fd, const verbs::BellName& name, uint64_t cookie) {
+  const AbstractName to = AddressOf(name);
+  return ::syscall(SYS_sendto, fd, &cookie, sizeof cookie, MSG_DONTWAIT | MSG_NOSIGNAL, &to.address,
+                   to.length) == sizeof cookie;
+}
+
 // Returns -1 if there is none, or another thread makes it just now.
 int Ringer() {
   if (const int fd = ringer.load(std::memory_order_relaxed); fd >= 0) [[likely]]
     return fd;
   if (making_ringer.test_and_set()) return -1;
-  if (const int fd = Socket(); fd >= 0) (void)verbs::descriptor_calls().keep(fd, &ringer, Need::kSpare);
+  if (ringer.load() < 0) ringer = Hidden(Socket());
   making_ringer.clear();
   return ringer.load(std::memory_order_relaxed);
 }
@@ -53,10 +61,17 @@ bool Bell::Open() {
   const AbstractName name = AddressOf(name_);
   const int fd = Socket();
   if (fd < 0) return false;
-  if (::syscall(SYS_bind, fd, &name.address, name.length) == 0)
-    return verbs::descriptor_calls().keep(fd, &fd_, Need::kSpare);
+  if (::syscall(SYS_bind, fd, &name.address, name.length) == 0) {
+    fd_ = Hidden(fd);
+    return true;
+  }
   ::syscall(SYS_close, fd);
   return false;
+}
+
+void Bell::RingSelf() {
+  const KeepErrno keep;
+  (void)Send(fd(), name_, 0);
 }
 
 void Bell::Renew() {
@@ -65,12 +80,14 @@ void Bell::Renew() {
   if (!other.Open()) return;
   ::syscall(SYS_dup3, other.fd(), fd(), O_CLOEXEC);
   name_ = other.name_;
-  RingBell(name_, 0);
+  RingSelf();
 }
 
 void Bell::Close() {
-  if (const int fd = fd_.exchange(-1, std::memory_order_relaxed); fd >= 0)
-    verbs::descriptor_calls().close_kept(fd);
+  const int fd = fd_.exchange(-1, std::memory_order_relaxed);
+  if (fd < 0) return;
+  verbs::descriptor_calls().reveal(fd);
+  ::syscall(SYS_close, fd);
 }
 
 size_t Bell::Take(std::span<uint64_t, kMostAtOnce> cookies) {
@@ -90,10 +107,7 @@ bool RingBell(const verbs::BellName& name, uint64_t cookie) {
   if (const auto may_ring = link_calls().may_ring; may_ring != nullptr && !may_ring()) return false;
   const KeepErrno keep;
   const int fd = Ringer();
-  if (fd < 0) return false;
-  const AbstractName to = AddressOf(name);
-  return ::syscall(SYS_sendto, fd, &cookie, sizeof cookie, MSG_DONTWAIT | MSG_NOSIGNAL, &to.address,
-                   to.length) == sizeof cookie;
+  return fd >= 0 && Send(fd, name, cookie);
 }
 
 }  // namespace sdp::iwarp

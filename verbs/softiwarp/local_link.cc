@@ -29,11 +29,11 @@ class RingPeek final : public verbs::Peek {
 
 LocalLink::LocalLink(std::shared_ptr<LocalMemory> memory, LocalEnd end)
     : memory_(std::move(memory)), end_(end), writer_(memory_->Writer(end)), reader_(memory_->Reader(end)) {
-  if (reader_.at_bell()) reader_.Arm();  // another process's, which has left the connection
+  reader_.TakeBellBack();  // another process's, which has left the connection
 }
 
 LocalLink::~LocalLink() {
-  if (reader_.at_bell()) reader_.Arm();
+  if (at_bell_) reader_.TakeBellBack();
 }
 
 LinkResult LocalLink::Read(const TcpLink& tcp, std::span<const MutableBytes> parts, Look look) {
@@ -66,7 +66,7 @@ bool LocalLink::WorthRead(const TcpLink& tcp) {
 }
 
 LinkResult LocalLink::ReadTcp(const TcpLink& tcp, Look look) {
-  // Who has rung the bell has left nothing on the TCP connection.
+  // Who has rung the bell has left no doorbell. Should there be something else, the TCP connection tells.
   if (std::exchange(at_bell_, false) && look == Look::kGoOn && !reader_.armed()) {
     reader_.Arm();
     return {.kind = Kind::kWouldBlock};
@@ -124,8 +124,8 @@ bool LocalLink::HearByBell(const verbs::BellName& bell, uint64_t cookie) {
 
 bool LocalLink::HearByLink() {
   if (!at_bell_) return true;
-  if (!reader_.at_bell()) return false;  // a read arms
-  LeaveBell();
+  if (!reader_.TakeBellBack()) return false;
+  at_bell_ = false;
   return reader_.empty();
 }
 

@@ -6,9 +6,11 @@
 // A thread or an epoll set that sleeps for a busy link may ask for its bell instead (bell.h), which is
 // cheaper. It waits for the TCP connection as well: for its end, and for a peer that cannot ring.
 //
-// So everything that waits for a link waits for this one too, and a fork inherits it. At any time either the
+// So everything that waits for a link waits for this one too, and a fork inherits it. At any time the
 // reader's doorbell is armed, or its ring is on the TCP connection: who takes it there arms again. So while
-// both ends are busy, one doorbell lies there unread, and no system call is made.
+// both ends are busy, one doorbell lies there unread, and no system call is made. After a bell was rung,
+// nothing is armed and nothing lies there, until the owner reads in another way than by Look::kRing, or may
+// sleep.
 #ifndef SDP_VERBS_SOFTIWARP_LOCAL_LINK_H_
 #define SDP_VERBS_SOFTIWARP_LOCAL_LINK_H_
 

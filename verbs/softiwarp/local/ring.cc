@@ -176,6 +176,11 @@ void RingReader::ArmBell(const verbs::BellName& bell, uint64_t cookie) {
   control_->reader.store(kAtBell, kOrdered);
 }
 
+bool RingReader::TakeBellBack() {
+  uint32_t state = kAtBell;
+  return control_->reader.compare_exchange_strong(state, kArmed, kOrdered);
+}
+
 void RingReader::Leave() { control_->reader.store(kGone, kOrdered); }
 
 bool RingReader::empty() const { return control_->head.load(kOrdered) == control_->tail.load(kRelaxed); }

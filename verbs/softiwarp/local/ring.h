@@ -115,6 +115,8 @@ class RingReader {
   // Arms the doorbell, or asks for `bell`; afterwards empty() tells whether to sleep.
   void Arm();
   void ArmBell(const verbs::BellName& bell, uint64_t cookie);
+  // Arms the doorbell in place of the bell. Returns false if the bell is not asked for, or was rung.
+  bool TakeBellBack();
   [[nodiscard]] bool armed() const { return state() == ReaderState::kArmed || at_bell(); }
   [[nodiscard]] bool at_bell() const { return state() == ReaderState::kAtBell; }
   [[nodiscard]] bool empty() const;
