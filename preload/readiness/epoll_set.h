@@ -123,7 +123,7 @@ class EpollSet final : public ReadinessObserver {
   // Lets the links that have something make progress, and makes their sockets candidates. Returns whether the
   // kick was given, and takes it only if `take_kick`.
   bool ProgressLinks(bool take_kick);
-  // The same for the links by which the bell was rung.
+  // Lets those links make progress whose peers have rung the bell.
   void ProgressRung();
   // Returns the socket that owns a link in the inner epoll, and makes that socket a candidate.
   // `warm`: whether the next waits look at the link.

@@ -133,8 +133,8 @@ class StreamSocket final : public Socket {
   // The last of these is over. True: it must not sleep yet, something has come. `bell`: of the epoll set that
   // is going to sleep; null: it has none.
   bool EndLook(LookResult result, const verbs::BellName* bell = nullptr, uint64_t cookie = 0);
-  // An epoll set's bell was rung for this link. `polled`: the set looks at the link until EndLook(), and
-  // nobody else waits for it.
+  // The peer has rung an epoll set's bell for this link. `polled`: the set looks at the link until EndLook(),
+  // and no other thread waits for the link.
   void TakeRung(bool polled);
   // The sleep is over that began so long ago, by what this socket was waited for, or another of those that
   // were looked at, or neither.
@@ -308,8 +308,9 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool OnLocalLink() const;
   // Returns true if threads sleep in Send or Receive on a local link: there they sleep in poll.
   [[nodiscard]] bool HasSleepers() const { return calls_inside_ != 0 && OnLocalLink(); }
-  // What comes next over a local link rings `bell`, where nobody else waits in another way. Returns false if
-  // something has come already. Ends with LeaveBell(): true if there may be something to be read.
+  // MayHearByBell() tells whether a sleeper may ask for its bell. After HearByBell() the peer rings `bell`
+  // when it writes next; false: something has come already. LeaveBell() ends that; true: the caller has to
+  // read.
   [[nodiscard]] bool MayHearByBell() const;
   bool HearByBell(const verbs::BellName& bell, uint64_t cookie = 0);
   bool LeaveBell();

@@ -221,7 +221,7 @@ void StreamSocket::PrepareConfinement(int fd) {
     session_->EndMove();
     AfterProgress();
   }
-  // Nobody can be woken by a bell from here on.
+  // From here on no thread can be woken by its bell.
   if (state_ == State::kSdp && LeaveBell()) Look();
   board_.WakeAll();
   if (shared_ != nullptr) shared_->Prepare();

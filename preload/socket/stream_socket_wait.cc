@@ -37,7 +37,7 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
       socket->board_.Add(waiter);
       lock.unlock();
     }
-    // What was rung is this thread's to read. In the end nobody may depend on its reading.
+    // Ends the sleep. `rung`: this thread has to read, as the peer wakes no other thread.
     void Over() {
       lock.lock();
       if (at_bell) {

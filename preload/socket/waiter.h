@@ -34,7 +34,6 @@ class Waiter {
   [[nodiscard]] int event_fd() const { return event_fd_; }
   // Returns the bell by which the peers of local links wake this thread; nullptr if no descriptor is left.
   iwarp::Bell* OpenBell() { return bell_.Open() ? &bell_ : nullptr; }
-  [[nodiscard]] int bell_fd() const { return bell_.fd(); }
   // Called by the owner, when its sleep ended by the bell.
   void DrainBell();
   // Called by the owner around SleepAtBell(), with the lock of the socket that it waits for. Meanwhile Wake()

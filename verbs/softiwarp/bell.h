@@ -1,5 +1,5 @@
 // Bells: how the peer of a local link wakes a thread, or an epoll set, that sleeps for it. A doorbell on the
-// TCP connection goes through the kernel's whole TCP; a bell costs half of that.
+// TCP connection goes through the kernel's whole TCP; a bell takes two thirds of that time.
 //
 // A bell is a Unix datagram socket under a random abstract name. A thread or an epoll set has one, whatever
 // the number of its links. Before it sleeps it writes the name, and a cookie that means the link to it, into
@@ -48,8 +48,8 @@ class Bell {
   verbs::BellName name_;
 };
 
-// Rings. Returns false if nobody has a bell of that name, its queue is full, or this process may not ring:
-// the caller has to wake the sleeper by other means. Never blocks, and keeps errno.
+// Rings the bell `name` with `cookie`. Returns false if no socket has that name, its queue is full, or this
+// process may not ring. Then the caller wakes the sleeper in another way. Never blocks, and keeps errno.
 bool RingBell(const verbs::BellName& name, uint64_t cookie);
 
 }  // namespace sdp::iwarp

@@ -71,7 +71,6 @@ LinkResult LocalLink::ReadTcp(const TcpLink& tcp, Look look) {
     reader_.Arm();
     return {.kind = Kind::kWouldBlock};
   }
-  ++counters_.drained;
   const int error = errno;
   std::array<std::byte, 64> doorbells;
   const MutableBytes room(doorbells);
@@ -104,11 +103,8 @@ LinkResult LocalLink::Write(const TcpLink& tcp, std::span<const iovec> parts, co
 }
 
 bool LocalLink::WakePeer(const TcpLink& tcp, ReaderState asked) {
-  if (asked == ReaderState::kAtBell && !ended_ && RingBell(writer_.bell(), writer_.cookie())) {
-    ++counters_.bells;
-    return true;
-  }
-  return RingPeer(tcp);
+  return (asked == ReaderState::kAtBell && !ended_ && RingBell(writer_.bell(), writer_.cookie())) ||
+         RingPeer(tcp);
 }
 
 bool LocalLink::MaySleep() {
@@ -135,7 +131,6 @@ void LocalLink::LeaveBell() {
 
 // A connection that is full of doorbells needs no more of them.
 bool LocalLink::RingPeer(const TcpLink& tcp) {
-  ++counters_.doorbells;
   const int error = errno;
   std::byte doorbell = kDoorbell;
   const iovec part{.iov_base = &doorbell, .iov_len = 1};

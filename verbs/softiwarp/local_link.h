@@ -26,12 +26,6 @@
 
 namespace sdp::iwarp {
 
-struct LocalCounters {
-  uint64_t doorbells = 0;  // rung at the peer
-  uint64_t bells = 0;      // rung at the peer
-  uint64_t drained = 0;    // looks at the TCP connection
-};
-
 // What a doorbell is on the TCP connection. No FPDU of a start-up begins with it.
 inline constexpr std::byte kDoorbell{0xff};
 
@@ -74,7 +68,6 @@ class LocalLink {
 
   [[nodiscard]] LocalEnd end() const { return end_; }
   [[nodiscard]] const std::shared_ptr<LocalMemory>& memory() const { return memory_; }
-  [[nodiscard]] const LocalCounters& counters() const { return counters_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -102,7 +95,6 @@ class LocalLink {
   // looks at the ring it needs no doorbell.
   bool at_bell_ = false;
   std::optional<LinkResult> ended_;  // what the TCP connection has said at its end
-  LocalCounters counters_;
 };
 
 }  // namespace sdp::iwarp
