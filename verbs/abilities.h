@@ -2,8 +2,8 @@
 //
 // QueuePair::sleepable() and its like return an ability of that queue pair, or null where the RNIC lacks it.
 // The embedded RNIC's queue pairs have Portable, MovableRegions and FileSource; those on a TCP link are
-// Sleepable besides, those on a local link are Pollable. A kernel RNIC's have Pollable and DeviceLink. The
-// caller holds the lock, and keeps the rules, that rnic.h names.
+// Sleepable besides, those on a local link are Pollable and Direct. A kernel RNIC's have Pollable and
+// DeviceLink. The caller holds the lock, and keeps the rules, that rnic.h names.
 #ifndef SDP_VERBS_ABILITIES_H_
 #define SDP_VERBS_ABILITIES_H_
 
@@ -12,6 +12,8 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "core/base/archive.h"
@@ -133,6 +135,37 @@ class MovableRegions {
 };
 
 // ----------------------------------------------------------------------------------------------------
+// Links that are memory
+
+// The ability to send and to receive one message without the queues, because the link is memory: each is one
+// copy.
+class Direct {
+ public:
+  // Returns true if a message of `size` bytes would go into the link at once and whole, behind all that was
+  // posted.
+  [[nodiscard]] virtual bool MaySendDirect(size_t size) = 0;
+  // Sends a message of `header` and `payload`, at most kMostDirectPieces pieces, as PostSend() and Flush() do
+  // for unsignaled work. Needs MaySendDirect().
+  static constexpr size_t kMostDirectPieces = 8;
+  virtual void SendDirect(Bytes header, std::span<const Bytes> payload) = 0;
+  // A message that is the next completion, and is in the link as a whole.
+  struct Arrived {
+    uint32_t length = 0;
+    bool solicited = false;
+    bool last = false;  // nothing is in the link behind it
+  };
+  // Returns the next message, and copies its first bytes to `header`. Returns nothing if there is none, or
+  // ReadLink() has to take it.
+  [[nodiscard]] virtual std::optional<Arrived> LookDirect(MutableBytes header) = 0;
+  // Takes the message that LookDirect() has just returned. Copies what follows `header` bytes to `payload`,
+  // as much as there is room for.
+  virtual void TakeDirect(size_t header, std::span<const MutableBytes> payload) = 0;
+
+ protected:
+  ~Direct() = default;
+};
+
+// ----------------------------------------------------------------------------------------------------
 // Devices
 
 // Says, without the queue pair's lock and a system call, whether the link has something to read.
@@ -232,6 +265,7 @@ struct Abilities {
   FileSource* file_source = nullptr;
   MovableRegions* movable_regions = nullptr;
   Pollable* pollable = nullptr;
+  Direct* direct = nullptr;
   DeviceLink* device = nullptr;
 };
 

@@ -50,6 +50,8 @@ class QueuePair {
   [[nodiscard]] MovableRegions* movable_regions() { return abilities_.movable_regions; }
   [[nodiscard]] Pollable* pollable() { return abilities_.pollable; }
   [[nodiscard]] const Pollable* pollable() const { return abilities_.pollable; }
+  [[nodiscard]] Direct* direct() { return abilities_.direct; }
+  [[nodiscard]] const Direct* direct() const { return abilities_.direct; }
   [[nodiscard]] DeviceLink* device() { return abilities_.device; }
   [[nodiscard]] const DeviceLink* device() const { return abilities_.device; }
 

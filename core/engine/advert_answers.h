@@ -46,6 +46,10 @@ class AdvertAnswers {
     cancelling_ = cancelled_ = false;
     writing_ = wr_compl_due_ = cancelling_writes_ = sink_cancel_ack_due_ = false;
   }
+  // Returns true if neither end has anything of the other's to use, to answer or to send.
+  [[nodiscard]] bool idle() const {
+    return sink_idle() && sink_avails_.empty() && !sink_cancel_ack_due_ && !writing_ && !wr_compl_due_;
+  }
   // Returns how many bytes of the oldest SrcAvail a reader may have now.
   [[nodiscard]] uint32_t readable() const {
     if (src_avails_.empty() || forced_ != 0 || cancelling_ || settling_ || owed_ != 0) return 0;

@@ -43,6 +43,8 @@ class BufferResizing {
   // Not while the peer waits for an answer: the peer could not tell our request from one that crosses its
   // own.
   [[nodiscard]] bool ask_due() const { return asked_ != 0 && !outstanding_ && !answering_; }
+  // Returns true if nothing of a change is due, or waits for messages.
+  [[nodiscard]] bool at_rest() const { return !ask_due() && !answering_ && old_left_ == 0; }
   // Takes the ChRcvBuf that leaves as message number `message`. Returns the size that holds from now on;
   // `current` is the size before.
   uint32_t AskTaken(uint64_t message, uint32_t current);

@@ -58,6 +58,15 @@ AbortReason CreditLedger::HandleMessage(const wire::Bsdh& bsdh, MessageKind kind
   return AbortReason::kNone;
 }
 
+bool CreditLedger::TakesPayload(const wire::Bsdh& bsdh) const {
+  if (posted_ == 0 || bsdh.mseq.value() != static_cast<uint32_t>(received_) || formula_limit_ < received_ + 3)
+    return false;
+  if (sent_ == 0) return bsdh.mseq_ack.value() == 0;
+  const uint32_t unacknowledged = static_cast<uint32_t>(sent_ - 1) - bsdh.mseq_ack.value();
+  return unacknowledged < sent_ && sent_ - unacknowledged >= acknowledged_ &&
+         bsdh.bufs + sent_ - unacknowledged >= limit_;
+}
+
 AbortReason CreditLedger::HandleAcknowledgement(const wire::Bsdh& bsdh) {
   if (sent_ == 0) {
     if (bsdh.mseq_ack.value() != 0) return AbortReason::kBadAcknowledgement;

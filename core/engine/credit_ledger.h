@@ -51,6 +51,9 @@ class CreditLedger {
   // --- receiving
   // Checks MSeq, MSeqAck, Bufs and the use of credit, and counts the message. kNone: the message is good.
   AbortReason HandleMessage(const wire::Bsdh& bsdh, MessageKind kind);
+  // Returns true if a message with payload is good, as HandleMessage() would find, and acknowledges what is
+  // certain.
+  [[nodiscard]] bool TakesPayload(const wire::Bsdh& bsdh) const;
   void Post(uint32_t count) { posted_ += count; }
   [[nodiscard]] uint32_t posted() const { return posted_; }
 

@@ -125,6 +125,22 @@ class Engine {
   // Returns the Out-Of-Band byte, once (any number of times with `peek`).
   std::optional<std::byte> TakeOob(ReceiveFlags flags);
 
+  // --- The direct way, for links that are memory. A usual Data message passes between the link and the
+  // program's memory without an action or an input of its own; its effects are the same.
+  // Returns true if SendDirect() may follow: `size` bytes fit one message, credit allows it, and nothing else
+  // is under way.
+  [[nodiscard]] bool may_send_direct(size_t size) const;
+  // Counts the next `size` bytes of the stream as sent. Writes the header that precedes them on the link.
+  void SendDirect(uint32_t size, std::span<std::byte, kDataHeader> header);
+  // Returns true if a message of `length` bytes that begins with `header` may be taken by ReceiveDirect().
+  [[nodiscard]] bool may_receive_direct(std::span<const std::byte, kDataHeader> header,
+                                        uint32_t length) const;
+  // Takes the message, whose payload the owner copies to the program. Returns how many receive Private
+  // Buffers to post for it.
+  uint32_t ReceiveDirect(std::span<const std::byte, kDataHeader> header);
+  // Returns true if the owner should poll actions after one of the two.
+  [[nodiscard]] bool due_after_direct() const;
+
   // --- Zcopy (9.2 to 9.5.5): one buffer a direction, lent by a blocking call until its result is there.
   //   offer  -> actions, inputs ... -> Take...Result() has a value -> deregister: the buffer is the caller's
   //   revoke -> the same, soon: for a time-out, a signal, a close

@@ -168,10 +168,7 @@ bool Rep::PollUpdate(PostSend* post) {
   const bool waiting = offer_waits || pending_bytes() != 0 || source.stall() != SourceHalf::Stall::kNone;
   const bool nudge = waiting && credit.nudge_due();
   const bool asked = update_asked && credit.may_send_control();
-  if (!nudge && !asked &&
-      !credit.update_due(sink.Window(), !sink.holds_memory(), source.writer_expected(),
-                         adverts_outstanding() != 0))
-    return false;
+  if (!nudge && !asked && !credit_update_due()) return false;
   Compose(wire::Data{}, MessageKind::kUpdate, 0, post);
   if (nudge) credit.NudgeTaken();
   update_asked = false;
@@ -193,16 +190,22 @@ void Rep::ComposeData(PostSend* post) {
   SDP_CHECK(credit.payload_messages() != 0);
   uint8_t flags = 0;
   const size_t payload = source.NextPayload(payload_capacity(), post, &flags);
+  StampData(flags, payload, pending_bytes() != 0 || source.writer_expected(),
+            std::span(post->header).first<wire::Bsdh::kSize>());
+  post->header_size = wire::Bsdh::kSize;
+  post->solicited = IsSolicited(wire::Mid::kData, flags);
+}
+
+void Rep::StampData(uint8_t flags, size_t payload, bool more,
+                    std::span<std::byte, wire::Bsdh::kSize> header) {
   wire::Bsdh bsdh = credit.Stamp(MessageKind::kPayload);
   bsdh.mid = wire::Mid::kData;
   bsdh.flags = flags;
   bsdh.len = static_cast<uint32_t>(wire::Bsdh::kSize + payload);
-  bsdh.SerializeTo(std::span(post->header).first<wire::Bsdh::kSize>());
-  post->header_size = wire::Bsdh::kSize;
-  post->solicited = IsSolicited(wire::Mid::kData, flags);
+  bsdh.SerializeTo(header);
   adverts.PayloadSent();
   stats.bcopy_bytes_out += payload;
-  NoteDataSent(payload, pending_bytes() != 0 || source.writer_expected());
+  NoteDataSent(payload, more);
 }
 
 void Rep::NoteDataSent(uint64_t payload, bool more) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/container/inlined_vector.h"
+#include "core/base/check.h"
 #include "core/base/result.h"
 #include "core/engine/action.h"
 #include "core/engine/advert_answers.h"
@@ -64,7 +65,28 @@ struct Rep {
   bool PollUpdate(PostSend* post);
   void Compose(const wire::Body& body, MessageKind kind, uint8_t flags, PostSend* post, uint32_t payload = 0);
   void ComposeData(PostSend* post);
+  // Makes the header of a Data message with `payload` bytes, which leaves now, and counts them.
+  void StampData(uint8_t flags, size_t payload, bool more, std::span<std::byte, wire::Bsdh::kSize> header);
   void NoteDataSent(uint64_t payload, bool more);
+  // Returns true if only the peer's need of credit makes a message due.
+  [[nodiscard]] bool credit_update_due() const {
+    return credit.update_due(sink.Window(), !sink.holds_memory(), source.writer_expected(),
+                             adverts_outstanding() != 0);
+  }
+
+  // --- direct.cc
+  // Returns true if nothing but usual Data is under way in either direction, and no action is due.
+  [[nodiscard]] bool plain() const {
+    if (!plain_) plain_ = FindPlain();
+    SDP_DCHECK(*plain_ == FindPlain());
+    return *plain_;
+  }
+  [[nodiscard]] bool FindPlain() const;
+  [[nodiscard]] bool may_send_direct(size_t size) const;
+  void SendDirect(uint32_t size, std::span<std::byte, wire::Bsdh::kSize> header);
+  [[nodiscard]] bool may_receive_direct(const wire::Bsdh& header, uint32_t length) const;
+  uint32_t ReceiveDirect(const wire::Bsdh& header);
+  [[nodiscard]] bool due_after_direct() const;
 
   // --- zcopy.cc
   [[nodiscard]] bool wants_source(uint64_t size) const;
@@ -136,7 +158,12 @@ struct Rep {
   }
   void Begin() { source.Reclaim(); }
   // Ends every input, command and polled action.
-  void End();
+  void End() {
+    plain_.reset();
+    EndDirect();
+  }
+  // Ends what leaves the connection plain().
+  void EndDirect();
   [[nodiscard]] bool IsConsistent() const;
 
   Role role;  // in the current connection
@@ -170,6 +197,7 @@ struct Rep {
   Suspension suspension;
 
   uint32_t receives_to_post = 0;
+  mutable std::optional<bool> plain_;  // once found, until the next End()
   absl::InlinedVector<uint64_t, 2> releases;
   uint64_t last_work = 0;
   uint64_t read_edge = 0;

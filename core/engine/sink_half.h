@@ -28,6 +28,8 @@ class SinkHalf {
     read_bytes_ += count;
     urgent_.Passed(read_bytes_);
   }
+  // Returns true if the next bytes that come are those that the application reads next.
+  [[nodiscard]] bool takes_directly() const { return queue_.empty() && !closed_ && urgent_.quiet(); }
   // Takes the next bytes of the stream, placed where the application no longer wants them, for Read().
   void PlacedAside(Bytes bytes);
   // Drops payload that comes from now on.

@@ -46,6 +46,15 @@ class SourceHalf {
   [[nodiscard]] const SendBuffer& buffer() const { return buffer_; }
   // Returns true if there is room worth waking a writer for: a third of the buffer.
   [[nodiscard]] bool has_room() const { return buffer_.room() != 0 && buffer_.room() >= send_limit_ / 3; }
+  // Returns true if all bytes have left and no writer waits.
+  [[nodiscard]] bool idle() const {
+    return staged_bytes_ == 0 && buffer_.size() == 0 && stall_ == Stall::kNone && urgent_.empty();
+  }
+  // Counts `size` bytes, the whole of a Send(), that leave in a message at once.
+  void SentDirectly(uint32_t size) {
+    sent_bytes_ += size;
+    writer_expected_ = false;
+  }
   // Returns true if a message without payload may carry an OOB_PEND now; TakeAnnouncement() takes it.
   [[nodiscard]] bool announcement_due() const { return urgent_.announcement_due(sent_bytes_); }
   uint8_t TakeAnnouncement() { return urgent_.TakeFlags(sent_bytes_, 0); }

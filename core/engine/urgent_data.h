@@ -49,6 +49,8 @@ class UrgentSink {
   // Returns true if TakeOob() has a byte.
   [[nodiscard]] bool available() const { return byte_.has_value(); }
   [[nodiscard]] bool pending() const { return announced_ > 0; }
+  // Returns true if nothing is known of any byte.
+  [[nodiscard]] bool quiet() const { return announced_ == 0 && !mark_ && !byte_; }
   // Returns how many bytes were announced to this object; not part of the session's state.
   [[nodiscard]] uint32_t announcements() const { return announcements_; }
   // Returns true if a byte was announced, or is here and neither taken nor read past.

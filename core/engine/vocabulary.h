@@ -14,6 +14,7 @@ namespace sdp::engine {
 
 inline constexpr size_t kHelloSize = 32;     // BSDH and HH
 inline constexpr size_t kHelloAckSize = 28;  // BSDH and HAH
+inline constexpr size_t kDataHeader = 16;    // BSDH
 
 // A received SDP message, as the RNIC lends it.
 struct ReceivedMessage {

@@ -28,8 +28,9 @@ constexpr int kLooksPerClock = 8;
 // What a sleep costs the two ends of each warm link: its doorbell is armed, rung, and taken. A wait looks so
 // much longer, unless SDP_CQ_POLL_US limits it.
 constexpr Duration kDoorbellCost = std::chrono::microseconds(4);
-// While local links keep a program busy, its other descriptors wait so long at most.
-constexpr Duration kKernelMayWait = std::chrono::microseconds(50);
+// While local links keep a program busy, its other descriptors wait so long at most. Each asking costs two
+// system calls, since doorbells lie unread.
+constexpr Duration kKernelMayWait = std::chrono::microseconds(100);
 
 }  // namespace
 
@@ -72,8 +73,9 @@ class EpollSet::WaitCall {
   bool SpinOverWarm();
   // Asks the kernel without sleeping, and reports.
   void GlanceAtKernel();
-  // Returns true if the program's other descriptors can wait for the next call.
-  bool KernelWasAskedLately();
+  // With something to report: returns true if the program's other descriptors wait for the next call. Those
+  // that find no room then have the first turn.
+  bool KernelMayWait();
   // The sockets take their doorbells, which would end a sleep.
   void Settle(const Registrations::Work& links);
   // Looks at the queues of kernel RNICs. Returns false if a signal handler has run.
@@ -114,16 +116,12 @@ int EpollSet::WaitCall::Run() {
       Report();
       if (count_ == 0 && warm_ != 0 && !SpinOverWarm()) return Fail(EINTR);
     }
+    if (count_ > 0 && KernelMayWait()) return count_;
     DeviceSpin devices;
-    if (count_ == 0 && !kernel_first && set_.sockets_.HasDevices() && Now() < deadline_ &&
-        !LookAtDevices(&devices))
-      return Fail(EINTR);
-    const bool kernel_may_wait = count_ > 0 && warm_ != 0 && KernelWasAskedLately();
-    if (count_ == max_events_) {
-      if (!kernel_may_wait) set_.kernel_turn_.store(true, std::memory_order_relaxed);
-      return count_;
+    if (count_ == 0 && !kernel_first && set_.sockets_.HasDevices() && Now() < deadline_) {
+      if (!LookAtDevices(&devices)) return Fail(EINTR);
+      if (count_ > 0 && KernelMayWait()) return count_;
     }
-    if (kernel_may_wait) return count_;
     const int kernel = AskKernel(kernel_first, undone, &devices);
     if (kernel < 0) return count_ > 0 ? count_ : -1;
     const bool inner = TakeIn(kernel);
@@ -208,8 +206,11 @@ void EpollSet::WaitCall::GlanceAtKernel() {
   if (count_ < max_events_) Report();
 }
 
-bool EpollSet::WaitCall::KernelWasAskedLately() {
-  return Now() - set_.kernel_asked_.load(std::memory_order_relaxed) < kKernelMayWait;
+bool EpollSet::WaitCall::KernelMayWait() {
+  const bool asked_lately =
+      warm_ != 0 && Now() - set_.kernel_asked_.load(std::memory_order_relaxed) < kKernelMayWait;
+  if (count_ == max_events_ && !asked_lately) set_.kernel_turn_.store(true, std::memory_order_relaxed);
+  return count_ == max_events_ || asked_lately;
 }
 
 bool EpollSet::WaitCall::LookAtDevices(DeviceSpin* devices) {
@@ -294,9 +295,13 @@ void EpollSet::WaitCall::ReportCandidate(int key, StreamSocket* socket, size_t e
   if (readiness.state == StreamSocket::State::kListening) return set_.OnListen(key, readiness);
   if (readiness.state == StreamSocket::State::kClosed && key <= Registrations::kFirstOrphan)
     return set_.Drop(key);  // both numbers were closed at once
-  std::lock_guard lock(set_.mutex_);
+  std::unique_lock lock(set_.mutex_);
   set_.sockets_.NoteShared(key, readiness.shared);
-  if (!set_.sockets_.ReportOne(key, readiness, &events_[count_])) return;
+  if (!set_.sockets_.ReportOne(key, readiness, &events_[count_])) {
+    lock.unlock();
+    if (readiness.left_in_link) socket->TakeUnreported();
+    return;
+  }
   const auto end = reported_.begin() + static_cast<ptrdiff_t>(earlier);
   const auto before = std::lower_bound(reported_.begin(), end, std::pair(key, 0));
   if (before != end && before->first == key) {

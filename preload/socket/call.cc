@@ -101,13 +101,13 @@ StreamSocket::Call::Woke StreamSocket::Call::After(int error) {
   return error == 0 ? Woke::kLook : Woke::kOver;
 }
 
-int StreamSocket::Call::SleepForData(verbs::SleeperMemory memory) {
+int StreamSocket::Call::SleepForData(verbs::SleeperMemory memory, Awaited awaited) {
   StreamSocket& s = *socket_;
   if (s.options_.receive_timeout() == Duration::zero() && s.shared_ == nullptr && !s.reads_by_poll_ &&
       s.session_->may_sleep_in_read())
     return SleepInLink(memory);
   const Time deadline = Deadline();
-  const int error = s.WaitForChange(lock_, fd_, deadline, signals(), Awaited::kData, SinceSleep());
+  const int error = s.WaitForChange(lock_, fd_, deadline, signals(), awaited, SinceSleep());
   // Over a local link another thread may have read, and the handler have run before this one slept again.
   if (error == 0 && s.OnLocalLink() && s.UrgentInterrupts()) return EINTR;
   return error == EAGAIN && Now() < deadline ? 0 : error;
@@ -161,7 +161,8 @@ int StreamSocket::Call::SleepInLink(verbs::SleeperMemory memory) {
 }
 
 ssize_t StreamSocket::Call::Done(size_t bytes) {
-  socket_->AfterProgress();
+  socket_->AfterProgress(/*publish=*/false);
+  socket_->PublishTraffic();
   socket_->LeaveToBackground();
   return static_cast<ssize_t>(bytes);
 }

@@ -45,8 +45,9 @@ class StreamSocket::Call {
   // Sleeps until something may have changed, `until` at the latest.
   Woke Sleep(Time until = kNever);
   // Sleeps until there is something to read, in the link's own read where that may be. Returns 0 (look
-  // again), EINTR, or EAGAIN (Deadline() has passed). `memory`: whose memory is lent to be filled.
-  int SleepForData(verbs::SleeperMemory memory);
+  // again), EINTR, or EAGAIN (Deadline() has passed). `memory`: whose memory is lent to be filled. `awaited`:
+  // kData or kMessage.
+  int SleepForData(verbs::SleeperMemory memory, Awaited awaited = Awaited::kData);
   // Says whether the call ends: with `error`, an errno or 0, or because the socket was closed meanwhile.
   Woke After(int error);
 

@@ -24,8 +24,8 @@ size_t Corked::SendJoined(Session& session, std::span<const Bytes> data, engine:
   const size_t pieces = std::min(data.size(), joined.size() - 1);
   joined[0] = bytes_;
   std::copy_n(data.begin(), pieces, joined.begin() + 1);
-  *moved = session.engine().Send(std::span(joined).first(pieces + 1), flags);
-  session.Pump();  // nothing refers to bytes_ from here on
+  *moved = session.Send(std::span(joined).first(pieces + 1), flags);
+  // Nothing refers to bytes_ from here on.
   const size_t of_corked = std::min(*moved, bytes_.size());
   bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<ptrdiff_t>(of_corked));
   return *moved - of_corked;

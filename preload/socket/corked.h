@@ -36,9 +36,7 @@ class Corked {
   size_t Send(Session& session, std::span<const Bytes> data, engine::SendFlags flags, size_t* moved) {
     if (!empty()) [[unlikely]]
       return SendJoined(session, data, flags, moved);
-    *moved = session.engine().Send(data, flags);
-    session.Pump();
-    return *moved;
+    return *moved = session.Send(data, flags);
   }
   // Sends the bytes that wait, without a next write. They are lost if the connection can no longer send.
   void Push(Session& session);

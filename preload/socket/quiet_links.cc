@@ -217,6 +217,7 @@ void QuietLinks::ForgetAfterFork() {
     if (place.link == nullptr) continue;
     place.link->watch_ = Link::Watched::kNot;
     place.link->relied_on_ = 0;  // by the parent's threads
+    place.link->known_in_ = 0;
   }
   s.places.clear();
   s.free.clear();

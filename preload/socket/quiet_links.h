@@ -41,6 +41,8 @@ class QuietLinks {
     [[nodiscard]] bool watched() const { return watch_ != Watched::kNot; }
     // Returns true if the helper does not look at the link otherwise.
     [[nodiscard]] bool left_alone() const { return watch_ == Watched::kForProgram; }
+    // Returns true if the helper's looks come to this link, at least once more.
+    [[nodiscard]] bool looked_at() const { return known_in_ != 0 && !left_alone(); }
     // Around a thread's sleep that hears of the watched descriptor by the helper alone: TakeUnread() comes at
     // once. The owner's lock is held.
     void RelyOn() { ++relied_on_; }

@@ -6,6 +6,7 @@
 #define SDP_PRELOAD_SOCKET_REPORT_H_
 
 #include <cstdint>
+#include <utility>
 
 #include "preload/socket/address.h"
 #include "preload/socket/session.h"
@@ -41,6 +42,18 @@ class Report {
     if (Sizes(session) != published_sizes_) return PublishAll(session, names);
     PublishCounters(slot_, session);
   }
+  // After usual traffic: publishes once a clock tick (`now`: of the coarse clock). What is not published then
+  // waits for the next traffic, or for PublishLate(), which the helper's looks call.
+  void PublishTraffic(const Session& session, const Names& names, Time now) {
+    if (slot_ == nullptr) return;
+    late_ = now == published_at_;
+    if (late_) return;
+    published_at_ = now;
+    Publish(session, names);
+  }
+  void PublishLate(const Session& session, const Names& names) {
+    if (std::exchange(late_, false)) Publish(session, names);
+  }
   void PublishAll(const Session& session, const Names& names);
   // For a listener: once `registered`, publishes that a port mapper knows it.
   void NoteRegistered(bool registered) {
@@ -73,6 +86,8 @@ class Report {
   void PublishRegistered();
 
   stats::Slot* slot_ = nullptr;
+  Time published_at_{};           // by PublishTraffic()
+  bool late_ = false;             // something has come since
   uint64_t published_sizes_ = 0;  // of Private Buffers, as the slot has them
   stats::Role role_ = stats::Role::kNone;
   uint32_t number_ = 0;        // of the connection, in this process

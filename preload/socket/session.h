@@ -11,6 +11,7 @@
 
 #include "core/engine/engine.h"
 #include "preload/socket/address.h"
+#include "preload/socket/iovec_cursor.h"
 #include "preload/socket/link_move.h"
 #include "preload/stats_recorder.h"
 #include "verbs/rnic.h"
@@ -54,6 +55,20 @@ class Session {
   // Resets that link. First the peer must acknowledge the message, and answer or end its direction, or have
   // had time to (SDP 8.2.2). Returns when to call again; kNever: the link is gone.
   Time EndOutlivingLink(Time now);
+
+  // --- data, the direct way where that may be (session_direct.cc)
+  // Takes bytes as Engine::Send does, and hands them to the link. Returns how many.
+  size_t Send(std::span<const Bytes> data, engine::SendFlags flags) {
+    if (!flags.out_of_band && SendDirect(data)) return TotalSize(data);
+    const size_t taken = engine().Send(data, flags);
+    Pump();
+    return taken;
+  }
+  // If nothing received is unread: takes whole messages off the link, straight into `room`. Returns the
+  // number of bytes; 0 if ReadSome() has to be called.
+  size_t ReceiveDirect(ReceiveCursor* room);
+  // Returns true if the link has a message that ReceiveDirect() would take, and if `alone`, nothing more.
+  [[nodiscard]] bool ComesDirect(bool alone) const;
 
   // Takes what the link has and lets the engine react, without blocking. Returns false once the link has
   // nothing more (it would block, or has ended).
@@ -210,6 +225,14 @@ class Session {
   // read reports its end to the engine.
   template <typename Post>
   bool PostWithRoom(Post post);
+  [[nodiscard]] static size_t TotalSize(std::span<const Bytes> data) {
+    size_t size = 0;
+    for (const Bytes& piece : data) size += piece.size();
+    return size;
+  }
+  [[nodiscard]] verbs::Direct* DirectLink() const;
+  // Sends all of `data` in one message past the queues, or returns false.
+  bool SendDirect(std::span<const Bytes> data);
   enum class ReadFor : uint8_t { kAll, kSome, kSolicited };
   bool Read(ReadFor wanted);
   [[nodiscard]] bool at_rest() const {

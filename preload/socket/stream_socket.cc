@@ -192,7 +192,8 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   }
   Readiness readiness{.state = state_, .shared = shared_ != nullptr};
   if (state_ == State::kSdp && !foreign()) {
-    TakeUntold();
+    const bool comes = ComesDirect();
+    if (!comes) TakeUntold();
     if (queue_pair().pollable() == nullptr)
       LookForRefusal();  // a device's queue is looked at before a sleep, and counted
     WantBcopy(LowWater());
@@ -205,6 +206,12 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     const Board::Edges edges = board_.edges(engine());
     readiness.read_edge = edges.read;
     readiness.write_edge = edges.write;
+    if (comes) {
+      readiness.left_in_link = true;
+      readiness.events |= POLLIN | POLLRDNORM;
+      // Who takes the message counts the edge. Whatever ends the connection takes the message first.
+      ++readiness.read_edge;
+    }
   } else if (state_ == State::kListening) {
     readiness.listener_fds[0] = listener_->sdp_fd();
     readiness.listener_fds[1] = listener_->ready_fd();
@@ -301,9 +308,25 @@ void StreamSocket::GlanceAtLink() {
   errno = error;
 }
 
+// The message stays in the link for the program's next call, if nothing else may come of it: there is room to
+// send, a byte is enough for the reader, and nothing is behind it. The peer can take it back, as the link is
+// its memory, too. That call must not block then.
+bool StreamSocket::ComesDirect() const {
+  return TakesDirect() && nonblocking_.value_or(false) && engine().writable() && LowWater() == 1 &&
+         !receive_shut_ && session_->ComesDirect(/*alone=*/true);
+}
+
+void StreamSocket::TakeUnreported() {
+  const Lock lock(mutex_);
+  if (state_ == State::kSdp && !foreign()) TakeUntold();
+}
+
+bool StreamSocket::HasUntold() const {
+  return queue_pair().pollable() != nullptr && queue_pair().pollable()->has_untold();
+}
+
 void StreamSocket::TakeUntold() {
-  const verbs::Pollable* const pollable = queue_pair().pollable();
-  if (pollable != nullptr && pollable->has_untold()) pollable->always_told() ? (void)LookAtLink() : Look();
+  if (HasUntold()) queue_pair().pollable()->always_told() ? (void)LookAtLink() : Look();
 }
 
 void StreamSocket::AddWaiter(Waiter* waiter, iwarp::Bell* bell) {
@@ -355,6 +378,15 @@ void StreamSocket::AfterProgress(bool publish) {
   if (changed) TellOwner();
   if (board_.observed()) board_.TellObservers(*session_, WatchEvents(), changed);
   if (publish) report_.Publish(*session_, names());
+}
+
+// Over a link that is memory a message costs less than its statistics.
+void StreamSocket::PublishTraffic() {
+  if (foreign()) return;
+  const bool helper_looks = quiet_.looked_at() && Background::Runs() && !QuietLinks::stopped();
+  if (queue_pair().direct() == nullptr || !helper_looks || session_->link_ended())
+    return report_.Publish(*session_, names());
+  report_.PublishTraffic(*session_, names(), CoarseNow());
 }
 
 // Shut down both ways, a socket takes no more: as TCP, it resets who sends all the same.

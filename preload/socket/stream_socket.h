@@ -104,13 +104,17 @@ class StreamSocket final : public Socket {
     Duration look{};      // for so long; zero: not at all
     bool shared = false;  // other processes hold the connection, too, and nobody tells what they do to it:
                           // look again soon
-    bool read_ahead = false;  // then: so much is unread that no more is to be taken off the link
+    bool left_in_link = false;  // readable by a message that the next receive takes off the link
+    bool read_ahead = false;    // then: so much is unread that no more is to be taken off the link
     uint64_t read_edge = 0;
     uint64_t write_edge = 0;
     int listener_fds[3] = {
         -1, -1, -1};  // kListening: beside the conventional descriptor, readable when accept may succeed
   };
   Readiness GetReadiness();
+  // For who has not reported what GetReadiness() found: a message that was left in the link is taken, so that
+  // it is not found again.
+  void TakeUnreported();
   [[nodiscard]] bool listening() const { return state_.load(std::memory_order_relaxed) == State::kListening; }
   // A listener's SDP side became readable: see Listener::TakeOn.
   bool TakeOnConnections();
@@ -252,6 +256,8 @@ class StreamSocket final : public Socket {
   void BecomePlain(int fd, stats::FallbackReason reason, const std::string& text);
   // `publish` false: the caller does it again before it returns.
   void AfterProgress(bool publish = true);
+  // At the end of a call that has moved data, after AfterProgress(false).
+  void PublishTraffic();
   // Takes what has come, if the connection is this process's to read.
   void Look();
   // The same, until nothing more has come: a reset stands behind the bytes that were ahead of it, and TCP
@@ -275,8 +281,15 @@ class StreamSocket final : public Socket {
   int LinkOf(int fd) const { return session_ != nullptr ? session_->LinkOf(fd) : fd; }
   bool IsNonblocking(int fd);
   int TakeError();
+  // Returns true if a receive may take messages off the link itself (Session::ReceiveDirect).
+  [[nodiscard]] bool TakesDirect() const {
+    return shared_ == nullptr && !board_.hears_doorbells() && !options_.tells_queue();
+  }
+  // Returns true if a message is in the link that makes the socket readable where it is.
+  [[nodiscard]] bool ComesDirect() const;
   // What came before the connection was anybody's to wait for, who is about to wait by poll or epoll.
   void TakeUntold();
+  [[nodiscard]] bool HasUntold() const;
   // Still neither connected nor listening, it is another process's, too: what the one makes of it the other
   // would not know of.
   [[nodiscard]] bool IsCommon(int fd) const;
@@ -292,7 +305,11 @@ class StreamSocket final : public Socket {
   enum class Signals : uint8_t { kInterrupt, kRestart };
   // kSolicited: of the peer's messages none has to end it but a solicited one (SDP 14.2).
   // kData: whom more to be read, and the end, is the news.
-  enum class Awaited : uint8_t { kAll, kData, kSolicited };
+  // kMessage: kData, for a caller that takes a message off the link itself (Session::ReceiveDirect).
+  enum class Awaited : uint8_t { kAll, kData, kMessage, kSolicited };
+  [[nodiscard]] static bool AwaitsData(Awaited awaited) {
+    return awaited == Awaited::kData || awaited == Awaited::kMessage;
+  }
   int WaitForChange(Lock& lock, int fd, Time deadline, Signals signals, Awaited awaited = Awaited::kAll,
                     const HandlerWatch& handlers = {});
   // The sleep in it: until `link` is ready or somebody wakes the waiters, with `lock` dropped. 0, or an errno
@@ -337,7 +354,7 @@ class StreamSocket final : public Socket {
   // Behind progress: something that this wait is for.
   [[nodiscard]] bool CameFor(Awaited awaited, const WaitMark& mark) const {
     return awaited == Awaited::kAll || board_.wakes() != mark.wakes || session_->link_ended() ||
-           (awaited == Awaited::kData && read_side() != mark.read_side);
+           (AwaitsData(awaited) && read_side() != mark.read_side);
   }
   // Looks for a bounded time, with `lock` given back in between, over what is no use to the caller (credit,
   // to a reader) too; then asks to be woken. 0: something has come, or changed, meanwhile. EINTR: a handler

@@ -53,8 +53,13 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
     bool crowded = false;
     do {
       for (int i = 0; i < looks_in_a_row; ++i) {
+        if (awaited == Awaited::kMessage && TakesDirect() && session_->ComesDirect(/*alone=*/false)) {
+          ++session_->waits().polled;
+          poll_budget_.NoteFound();
+          return 0;
+        }
         if (!session_->PollAvailable()) continue;
-        AfterProgress(/*publish=*/awaited != Awaited::kData || engine().readable_bytes() == 0);
+        AfterProgress(/*publish=*/!AwaitsData(awaited) || engine().readable_bytes() == 0);
         if (state_ != State::kSdp || session_ == nullptr) return 0;
         any = true;
         if (!CameFor(awaited, mark)) continue;
@@ -81,7 +86,7 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
   any |= TakeBeforeSleep(awaited);
   // As on TCP, who reads takes what is there whatever handlers have run; who writes has it the other way
   // round.
-  if (any && awaited == Awaited::kData && CameFor(awaited, mark)) return 0;
+  if (any && AwaitsData(awaited) && CameFor(awaited, mark)) return 0;
   if (mark.handlers.Interrupts(restarts)) return EINTR;
   return any ? std::optional(0) : std::nullopt;
 }
@@ -98,6 +103,7 @@ bool StreamSocket::TakeBeforeSleep(Awaited awaited) {
 StreamSocket::QueueLook StreamSocket::LookAtQueue(const Wanted& wanted) {
   std::lock_guard lock(mutex_);
   if (!LooksBeforeSleep()) return QueueLook::kFound;  // it is another socket by now
+  if ((wanted.events & POLLIN) != 0 && !wanted.edges && ComesDirect()) return QueueLook::kFound;
   if (!session_->PollAvailable()) return QueueLook::kNothing;
   AfterProgress();
   if (!LooksBeforeSleep()) return QueueLook::kFound;

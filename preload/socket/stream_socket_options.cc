@@ -273,6 +273,7 @@ void StreamSocket::AfterKeptOption(int fd, int level, int name) {
   if (state_ != State::kSdp || foreign()) return;
   if (level == SOL_SOCKET && name == SO_OOBINLINE)
     session_->engine().SetOutOfBandInline(options_.out_of_band_inline());
+  if (level == SOL_SOCKET && name == SO_RCVLOWAT) TakeUntold();
   const bool enough =
       engine().peer_closed() || (engine().readable_bytes() > 0 && engine().readable_bytes() >= LowWater());
   if (level == SOL_SOCKET && name == SO_RCVLOWAT) {

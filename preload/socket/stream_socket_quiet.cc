@@ -13,6 +13,7 @@ bool StreamSocket::HasQuietLink() const {
 void StreamSocket::LookIfUnread(Time since) {
   std::unique_lock own(mutex_.own(), std::try_to_lock);
   if (!own.owns_lock()) return;
+  if (state_ == State::kSdp && session_ != nullptr && !foreign_) report_.PublishLate(*session_, names());
   if (!HasQuietLink()) return QuietLinks::Leave(&quiet_);
   if (session_->moving() || session_->ReadSince(since)) return;
   // A device tells only of what comes after the queue was asked for that.

@@ -63,6 +63,9 @@ struct StreamSocket::Receiving {
   bool looked = false;        // at the link
   bool slept = false;
   size_t done = 0;
+  [[nodiscard]] bool takes_direct(const StreamSocket& socket) const {
+    return !peek && !truncates && socket.TakesDirect();
+  }
 };
 
 ssize_t StreamSocket::Receive(int fd, const iovec* iov, size_t count, int flags, int* out_flags) {
@@ -119,6 +122,7 @@ StreamSocket::Step StreamSocket::TakeReadable(Receiving* run) {
   if (!run->peek && run->done == 0 && e.at_mark() && !(run->slept && board_.has_owner())) PassMark();
   if (run->peek) run->done = 0;
   if (stops()) return Step::kDone;
+  if (e.readable_bytes() == 0 && run->takes_direct(*this)) run->done += session_->ReceiveDirect(&run->room);
   if (e.readable_bytes() == 0) return Step::kGoOn;
   engine::Engine& from = session_->engine();
   if (!run->truncates && !run->room.MayWrite(from.readable_bytes())) {
@@ -177,7 +181,7 @@ StreamSocket::Step StreamSocket::LookForMore(Receiving* run) {
   if (run->done >= run->wanted) {
     // What has come since the last look, by a poll before this call perhaps, is the program's, too.
     const bool more = !run->peek && run->room.left() > 0 && !run->looked && shared_ == nullptr &&
-                      !session_->being_read() && !session_->ReadLately();
+                      !session_->being_read() && (!session_->ReadLately() || HasUntold());
     if (!more) return Step::kDone;
     run->looked = true;
     return LookAtLink(/*takes=*/true) ? Step::kAgain : Step::kDone;
@@ -221,7 +225,9 @@ StreamSocket::Step StreamSocket::AwaitData(Call& call, Receiving* run) {
     return Step::kFailed;
   }
   run->slept = true;
-  const int error = call.SleepForData(verbs::SleeperMemory::kOthers);
+  const int error = call.SleepForData(verbs::SleeperMemory::kOthers,
+                                      run->takes_direct(*this) ? Awaited::kMessage : Awaited::kData);
+  run->looked = false;  // a message may be in the link that is not to be taken directly
   return call.After(error) == Call::Woke::kOver ? Step::kOver : Step::kAgain;
 }
 

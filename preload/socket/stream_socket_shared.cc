@@ -217,6 +217,7 @@ bool StreamSocket::EndsWithOthers() {
 
 void StreamSocket::PrepareConfinement(int fd) {
   const Lock lock = LockWithOwner();
+  if (state_ == State::kSdp && !foreign()) report_.PublishLate(*session_, names());
   if (state_ == State::kSdp && !foreign() && session_->moving()) {
     session_->EndMove();
     AfterProgress();

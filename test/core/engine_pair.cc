@@ -345,6 +345,47 @@ size_t End::Send(const std::string& text, SendFlags flags) {
   return Send({&piece, 1}, flags);
 }
 
+void End::EndDirect() {
+  if (!engine.due_after_direct()) {
+    Action action;
+    PAIR_CHECK(!engine.PollAction(&action), name);
+  }
+  Drain();
+}
+
+bool End::SendDirect(std::span<const Bytes> data) {
+  size_t total = 0;
+  for (const Bytes& piece : data) total += piece.size();
+  if (data.size() > kMaxPayloadPieces || !engine.may_send_direct(total)) return false;
+  PostSend post{.header_size = kDataHeader, .piece_count = static_cast<uint8_t>(data.size())};
+  std::copy(data.begin(), data.end(), post.pieces.begin());
+  engine.SendDirect(static_cast<uint32_t>(total), std::span(post.header).first<kDataHeader>());
+  Post(post);
+  EndDirect();
+  return true;
+}
+
+size_t End::ReceiveDirect(End& peer, MutableBytes room) {
+  if (!link_up || aborted_link || !peer.deliverable()) return 0;
+  const Flight& flight = peer.flights.front();
+  if (flight.kind != Flight::Kind::kSend || flight.invalidate || flight.bytes.size() < kDataHeader) return 0;
+  const auto header = Bytes(flight.bytes).first<kDataHeader>();
+  const size_t size = flight.bytes.size() - kDataHeader;
+  if (size > room.size() || !engine.may_receive_direct(header, static_cast<uint32_t>(flight.bytes.size())))
+    return 0;
+  PAIR_CHECK(posted > received && flight.bytes.size() <= posted_sizes.front(), name);
+  ++received;
+  posted_sizes.pop_front();
+  const uint32_t receives = engine.ReceiveDirect(header);
+  std::copy(flight.bytes.begin() + kDataHeader, flight.bytes.end(), room.begin());
+  posted += receives;
+  posted_sizes.insert(posted_sizes.end(), receives, receive_size);
+  if (trace) trace(name + " receives " + std::to_string(size) + " bytes directly");
+  peer.flights.pop_front();
+  EndDirect();
+  return size;
+}
+
 std::string End::Read(size_t size, ReceiveFlags flags) {
   std::string text(size, '\0');
   const MutableBytes piece(reinterpret_cast<std::byte*>(text.data()), size);

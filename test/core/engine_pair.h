@@ -59,6 +59,10 @@ class End {
   size_t Send(std::span<const Bytes> data, SendFlags flags);
   size_t Send(const std::string& text, SendFlags flags = {});
   std::string Read(size_t size, ReceiveFlags flags = {});
+  // The direct way. SendDirect() sends all of `data` in one message, or returns false. ReceiveDirect() takes
+  // the oldest message of `peer` into `room`, and returns its payload; 0: it has to be delivered.
+  bool SendDirect(std::span<const Bytes> data);
+  size_t ReceiveDirect(End& peer, MutableBytes room);
   void CloseSend();
   void CloseReceive();
   void Abort();
@@ -111,6 +115,8 @@ class End {
 
  private:
   void Post(const PostSend& post);
+  // Nothing is due, unless the engine has said so.
+  void EndDirect();
   MutableBytes Access(STag stag, uint64_t va, size_t size, bool Region::*right);
 
   using Lent = std::vector<std::vector<std::byte>>;

@@ -47,6 +47,7 @@ class Simulation {
   explicit Simulation(uint64_t seed, std::vector<std::string>* log);
   void Run();
   [[nodiscard]] int duplications() const { return duplications_; }
+  [[nodiscard]] uint64_t went_direct() const { return went_direct_; }
   // Ends that have sent questions in SinkAvails.
   [[nodiscard]] int asking() const {
     return (pair_->a.engine.stats().transaction_bytes_out != 0) +
@@ -87,6 +88,8 @@ class Simulation {
   bool refreeze_ = false;
   bool resize_ = false;
   bool suspend_ = false;
+  bool goes_direct_ = false;
+  uint64_t went_direct_ = 0;
   int duplications_ = 0;
 };
 
@@ -140,6 +143,7 @@ Simulation::Simulation(uint64_t seed, std::vector<std::string>* log) : log_(log)
   refreeze_ = Pick(4) == 0;
   resize_ = Pick(4) == 0;
   suspend_ = Pick(4) == 0;
+  goes_direct_ = Pick(2) == 0;
   for (App* app : {&a_, &z_}) app->end->no_memory_for_sizes = Pick(8) == 0;
 }
 
@@ -225,7 +229,10 @@ bool Simulation::Write(App* app) {
   const bool writable = engine.writable();
   const bool full = app->full && Pick(2);
   app->write_edge = engine.write_edge();
-  const size_t taken = app->end->Send(pieces, {full ? Buffering::kFull : Buffering::kSmall, oob});
+  const bool direct = goes_direct_ && !oob && Pick(2) && app->end->SendDirect(pieces);
+  const size_t taken =
+      direct ? n : app->end->Send(pieces, {full ? Buffering::kFull : Buffering::kSmall, oob});
+  went_direct_ += direct;
   Scribble(data);
   if (log_ != nullptr)
     log_->push_back(app->end->name + " sends " + std::to_string(n) + ", " + std::to_string(taken) + " taken");
@@ -257,6 +264,15 @@ bool Simulation::Read(App* app, const App& from) {
       }
       app->sink.clear();
     }
+  }
+  if (goes_direct_ && Pick(2)) {
+    std::vector<std::byte> data(1 + (Pick(2) ? Pick(100) : Pick(10000)));
+    const size_t count = app->end->ReceiveDirect(*from.end, data);
+    for (size_t i = 0; i < count; ++i)
+      PAIR_CHECK(data[i] == Pattern(from.direction, app->read + i), app->end->name);
+    app->read += count;
+    went_direct_ += count != 0;
+    if (count != 0) return true;
   }
   if (engine.readable_bytes() == 0 && engine.advertised_bytes() != 0 && Pick(2)) {
     app->end->ForceBcopy();
@@ -429,15 +445,23 @@ void Simulation::Finish() {
   PAIR_CHECK(a.end_of_stream() && z.end_of_stream(), "no end of stream");
 }
 
+// What all schedules have come to.
+struct Sums {
+  uint64_t duplications = 0;
+  uint64_t enlarged = 0;
+  uint64_t asking = 0;
+  uint64_t direct = 0;
+};
+
 // Each seed, or the message of what failed with the last lines of its log.
-std::optional<std::string> RunSeed(uint64_t seed, uint64_t* duplications, uint64_t* enlarged,
-                                   uint64_t* asking) {
+std::optional<std::string> RunSeed(uint64_t seed, Sums* sums) {
   try {
     Simulation simulation(seed, nullptr);
     simulation.Run();
-    *duplications += simulation.duplications();
-    *enlarged += simulation.enlarged();
-    *asking += simulation.asking();
+    sums->duplications += simulation.duplications();
+    sums->enlarged += simulation.enlarged();
+    sums->asking += simulation.asking();
+    sums->direct += simulation.went_direct();
     return std::nullopt;
   } catch (const std::exception&) {
     // The same again, in words.
@@ -464,16 +488,17 @@ uint64_t Setting(const char* name, uint64_t otherwise) {
 TEST_CASE("Simulation: every schedule gives the same stream and ends") {
   const uint64_t first = Setting("SDP_SIM_FIRST", 1);
   const uint64_t seeds = Setting("SDP_SIM_SEEDS", 20000);
-  uint64_t duplications = 0, enlarged = 0, asking = 0;
+  Sums sums;
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
-    const auto failure = RunSeed(seed, &duplications, &enlarged, &asking);
+    const auto failure = RunSeed(seed, &sums);
     if (failure) FAIL("seed " << seed << ": " << *failure);
   }
-  std::cout << seeds << " schedules from seed " << first << ", " << duplications << " sockets duplicated, "
-            << enlarged << " times Private Buffers enlarged for a stream, " << asking
-            << " ends with Transactions\n";
-  CHECK((seeds < 1000 || enlarged != 0));
-  CHECK((seeds < 1000 || asking != 0));
+  std::cout << seeds << " schedules from seed " << first << ", " << sums.duplications
+            << " sockets duplicated, " << sums.enlarged << " times Private Buffers enlarged for a stream, "
+            << sums.asking << " ends with Transactions, " << sums.direct << " messages direct\n";
+  CHECK((seeds < 1000 || sums.enlarged != 0));
+  CHECK((seeds < 1000 || sums.asking != 0));
+  CHECK((seeds < 1000 || sums.direct != 0));
 }
 
 }  // namespace sdp::engine

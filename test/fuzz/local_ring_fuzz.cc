@@ -50,8 +50,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::vector<std::byte> unread;
   std::vector<std::byte> bytes;
   uint8_t next = 0;
+  const auto lie = [&] {
+    control->head = input.Take(input.Take(1) % 9);
+    control->tail = input.Take(input.Take(1) % 9);
+    control->window = static_cast<uint32_t>(input.Take(4));
+    peer_lied = true;
+  };
   while (!input.done()) {
-    switch (input.Take(1) % 9) {
+    const uint8_t step = input.Take(1) % 13;
+    switch (step) {
       case 0: {
         bytes.resize(input.Take(2) % (2 * kSize));
         for (std::byte& b : bytes) b = static_cast<std::byte>(next++);
@@ -108,6 +115,37 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         control->writer = static_cast<uint32_t>(input.Take(1));
         peer_lied = true;
         break;
+      case 9:
+      case 10: {  // a write in steps; 10: the peer stores between them
+        bytes.resize(input.Take(2) % (2 * kSize));
+        for (std::byte& b : bytes) b = static_cast<std::byte>(next++);
+        if (!writer.Reserve(bytes.size())) break;
+        if (step == 10) lie();
+        const size_t cut = bytes.size() / 3;
+        writer.Put(Bytes(bytes).first(cut));
+        writer.Put(Bytes(bytes).subspan(cut));
+        SDP_CHECK(writer.Show() == bytes.size());
+        unread.insert(unread.end(), bytes.begin(), bytes.end());
+        break;
+      }
+      default: {  // a read in steps; 12: the peer stores between them
+        const auto there = reader.Look();
+        SDP_CHECK(peer_lied || there);
+        if (!there) break;
+        bytes.assign(input.Take(2) % (2 * kSize), std::byte{});
+        const uint64_t from = input.Take(2);
+        if (step == 12) lie();
+        const size_t read = reader.Copy(*there, from, bytes);
+        SDP_CHECK(read <= bytes.size() && (read == 0 || from + read <= there->size));
+        if (read > 0) reader.Take(*there, from + read);
+        if (peer_lied) break;
+        const size_t end = read > 0 ? from + read : 0;
+        SDP_CHECK(end <= unread.size() &&
+                  std::equal(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(read),
+                             unread.begin() + static_cast<ptrdiff_t>(end - read)));
+        unread.erase(unread.begin(), unread.begin() + static_cast<ptrdiff_t>(end));
+        break;
+      }
     }
   }
   return 0;

@@ -412,8 +412,22 @@ class Harness {
     SerializeTo(message, bytes);
     bytes.insert(bytes.end(), payload.begin(), payload.end());
     if (spoil >= 0x20 && spoil < 0x30) invalidated_ = STag(spoil & 1);
-    Receive(bytes);
+    if ((spoil & 0x08) == 0 || !ReceiveDirect(bytes)) Receive(bytes);
     invalidated_.reset();
+  }
+
+  bool ReceiveDirect(Bytes bytes) {
+    if (invalidated_ || bytes.size() < kDataHeader) return false;
+    const auto header = bytes.first<kDataHeader>();
+    if (!engine_.may_receive_direct(header, static_cast<uint32_t>(bytes.size()))) return false;
+    Require(engine_.readable_bytes() == 0);
+    (void)engine_.ReceiveDirect(header);
+    EndDirect();
+    return true;
+  }
+  void EndDirect() {
+    Action action;
+    Require(engine_.state() == State::kAborted || engine_.due_after_direct() || !engine_.PollAction(&action));
   }
 
   void Receive(Bytes bytes) {
@@ -438,6 +452,12 @@ class Harness {
     const uint8_t how = in_.Byte();
     if ((how & 24) == 24) Lend(false, 20000, true);  // 9.4: what is sent is a question
     const bool writable = engine_.writable();
+    if ((how & 32) != 0 && engine_.may_send_direct(size)) {
+      std::array<std::byte, kDataHeader> header;
+      engine_.SendDirect(static_cast<uint32_t>(size), header);
+      ++sent_;
+      return EndDirect();
+    }
     const size_t taken =
         engine_.Send(pieces, {how & 1 ? Buffering::kFull : Buffering::kSmall, (how & 6) == 6});
     Drain();  // before the memory goes

@@ -48,6 +48,36 @@ TEST_CASE("report: a connection has a slot from Open to Close, and none without 
   CHECK_FALSE(r.report.open());
 }
 
+TEST_CASE("report: traffic is published once a clock tick, and what is left by the helper's look") {
+  Reported r;
+  r.report.Open(r.segment.get(), *r.connected.session, r.names());
+  const auto published = [&] {
+    const stats::Snapshot snapshot = stats::ReadAll({r.directory.path()});
+    REQUIRE(snapshot.processes.size() == 1);
+    return snapshot.processes[0].records.at(0).counters.messages_out;
+  };
+  const auto send = [&](Time now) {
+    r.connected.Send(1);
+    r.report.PublishTraffic(*r.connected.session, r.names(), now);
+  };
+  const Time tick = Time{} + std::chrono::milliseconds(4);
+  const Time next_tick = tick + std::chrono::milliseconds(4);
+  const uint64_t before = published();
+  send(tick);
+  CHECK(published() == before + 1);
+  send(tick);
+  send(tick);
+  CHECK(published() == before + 1);
+  r.report.PublishLate(*r.connected.session, r.names());
+  CHECK(published() == before + 3);
+  send(tick);
+  send(next_tick);
+  CHECK(published() == before + 5);
+  send(next_tick);
+  r.report.Publish(*r.connected.session, r.names());
+  CHECK(published() == before + 6);
+}
+
 TEST_CASE("report: the child of a fork takes a slot of its own") {
   Reported r;
   r.report.Open(r.segment.get(), *r.connected.session, r.names());

@@ -21,13 +21,15 @@ namespace sdp::preload {
 class ScriptedQueuePair : public verbs::QueuePair,
                           public verbs::Sleepable,
                           public verbs::Pollable,
+                          public verbs::Direct,
                           public verbs::DeviceLink {
  public:
-  enum class Kind { kEmbedded, kDevice };
+  enum class Kind { kEmbedded, kDevice, kMemory };
   explicit ScriptedQueuePair(Kind kind = Kind::kEmbedded, verbs::MovableRegions* movable_regions = nullptr)
       : QueuePair({.sleepable = this,
                    .movable_regions = movable_regions,
                    .pollable = this,
+                   .direct = kind == Kind::kMemory ? this : nullptr,
                    .device = kind == Kind::kDevice ? this : nullptr}) {}
   struct Incoming {
     std::vector<std::byte> bytes;
@@ -36,6 +38,7 @@ class ScriptedQueuePair : public verbs::QueuePair,
   bool link_full = false;
   size_t posted = 0;  // since the last flush
   size_t most_posted = 0;
+  int direct_sends = 0;
   int flushes = 0, detaches = 0, reads = 0, polls = 0, aborts = 0, disconnects = 0;
   std::string sent;    // payload, in order
   bool ended = false;  // by the peer
@@ -102,6 +105,25 @@ class ScriptedQueuePair : public verbs::QueuePair,
     out->piece_count = 1;
     out->pieces[0] = current_;
     return true;
+  }
+  bool MaySendDirect(size_t) override { return !link_full; }
+  void SendDirect(Bytes header, std::span<const Bytes> payload) override {
+    CHECK(header.size() == engine::kDataHeader);
+    ++direct_sends;
+    for (const Bytes& piece : payload) sent.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  }
+  std::optional<Arrived> LookDirect(MutableBytes header) override {
+    if (ready.empty() || ready.front().size() < header.size()) return std::nullopt;
+    std::copy_n(ready.front().begin(), header.size(), header.begin());
+    return Arrived{.length = static_cast<uint32_t>(ready.front().size()), .last = ready.size() == 1};
+  }
+  void TakeDirect(size_t header, std::span<const MutableBytes> payload) override {
+    auto from = ready.front().begin() + static_cast<ptrdiff_t>(header);
+    for (const MutableBytes& piece : payload) {
+      std::copy_n(from, piece.size(), piece.begin());
+      from += static_cast<ptrdiff_t>(piece.size());
+    }
+    ready.pop_front();
   }
   int event_fd() const override { return -1; }
   void Names(sockaddr_storage*, sockaddr_storage*) const override {}

@@ -35,6 +35,77 @@ TEST_CASE("session: a send queue that stays full ends the connection instead of 
   CHECK(c.session->link_ended());
 }
 
+Connected OverMemory() {
+  return Connected(10, std::make_unique<ScriptedQueuePair>(ScriptedQueuePair::Kind::kMemory));
+}
+
+std::vector<std::byte> Data(uint32_t number, std::string_view text, uint8_t flags = 0) {
+  const wire::Message message{
+      {.bufs = 10, .flags = flags, .len = static_cast<uint32_t>(16 + text.size()), .mseq = MSeq(number)},
+      wire::Data{}};
+  std::vector<std::byte> bytes(16);
+  wire::SerializeTo(message, bytes);
+  const Bytes payload = std::as_bytes(std::span(text));
+  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  return bytes;
+}
+
+std::string ReceiveDirect(Session& session, size_t most) {
+  std::string text(most, '\0');
+  const iovec parts[] = {{text.data(), most / 2}, {text.data() + most / 2, most - most / 2}};
+  ReceiveCursor room(parts, 2);
+  text.resize(session.ReceiveDirect(&room));
+  CHECK(room.left() == most - text.size());
+  return text;
+}
+
+TEST_CASE("session: one message goes to a link that is memory past the queues, more than one does not") {
+  Connected c = OverMemory();
+  const std::string text(113, 'x');
+  const Bytes bytes = std::as_bytes(std::span(text));
+  const Bytes one[] = {bytes.first(112)};
+  CHECK(c.session->Send(one, {}) == 112);
+  CHECK(c.queue_pair->direct_sends == 1);
+  CHECK(c.queue_pair->flushes == 0);
+  CHECK(c.session->Send({&bytes, 1}, {}) == 113);
+  CHECK(c.queue_pair->direct_sends == 1);
+  CHECK(c.queue_pair->sent.size() == 225);
+  CHECK(c.session->recorder().transfers().out[stats::kBcopy] == 3);
+}
+
+TEST_CASE("session: whole messages come from a link that is memory, as long as there is room for them") {
+  Connected c = OverMemory();
+  CHECK_FALSE(c.session->ComesDirect(true));
+  CHECK(ReceiveDirect(*c.session, 10).empty());
+  c.queue_pair->ready = {Data(0, "abc"), Data(1, "defg")};
+  CHECK_FALSE(c.session->ComesDirect(true));  // who is told of the first has to learn what is behind it
+  CHECK(ReceiveDirect(*c.session, 6) == "abc");
+  CHECK(c.session->ComesDirect(true));
+  CHECK(ReceiveDirect(*c.session, 3).empty());
+  CHECK(ReceiveDirect(*c.session, 4) == "defg");
+  CHECK(c.queue_pair->reads == 0);
+  CHECK(std::as_const(*c.session).engine().stats().messages_in == 2);
+}
+
+TEST_CASE("session: what is no usual Data, or comes behind unread bytes, is left to the queues") {
+  Connected c = OverMemory();
+  c.queue_pair->ready = {Data(0, "abc", wire::kOobPend)};
+  CHECK_FALSE(c.session->ComesDirect(true));
+  CHECK(ReceiveDirect(*c.session, 10).empty());
+  c.session->ReadAvailable();
+  CHECK(std::as_const(*c.session).engine().readable_bytes() == 3);
+  c.queue_pair->ready = {Data(1, "def")};
+  CHECK(ReceiveDirect(*c.session, 10).empty());
+  // One out of order ends the connection, as ever.
+  Connected other = OverMemory();
+  other.queue_pair->ready = {Data(7, "def")};
+  CHECK_FALSE(other.session->ComesDirect(true));
+  CHECK(ReceiveDirect(*other.session, 10).empty());
+  CHECK(std::as_const(*other.session).engine().state() == engine::State::kEstablished);
+  other.session->ReadAvailable();
+  CHECK(std::as_const(*other.session).engine().state() == engine::State::kAborted);
+}
+
 TEST_CASE("session: what the link does not take is copied before the call returns") {
   Connected c(16);
   c.queue_pair->link_full = true;

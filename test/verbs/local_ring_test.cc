@@ -38,6 +38,28 @@ std::string Read(RingReader& reader, size_t most = kSize) {
   return text;
 }
 
+// Writes all of both parts in steps, or nothing.
+std::optional<size_t> WriteWhole(RingWriter& writer, std::span<const iovec, 2> parts) {
+  const size_t size = parts[0].iov_len + parts[1].iov_len;
+  if (!writer.Reserve(size)) return 0;
+  for (const iovec& part : parts) writer.Put({static_cast<const std::byte*>(part.iov_base), part.iov_len});
+  return writer.Show();
+}
+
+// Reads in steps, the end first.
+std::string ReadInSteps(RingReader& reader, size_t most) {
+  const auto unread = reader.Look();
+  REQUIRE(unread);
+  std::string text(std::min<size_t>(most, unread->size), '\0');
+  const MutableBytes room = std::as_writable_bytes(std::span(text));
+  const size_t half = room.size() / 2;
+  CHECK(reader.Copy(*unread, half, room.subspan(half)) == room.size() - half);
+  CHECK(reader.Copy(*unread, 0, room.first(half)) == half);
+  CHECK(reader.Copy(*unread, unread->size, room) == 0);
+  if (!text.empty()) reader.Take(*unread, text.size());
+  return text;
+}
+
 TEST_CASE("ring: bytes come out in order, across the end of the window and of the parts") {
   const auto memory = std::make_unique<Memory>();
   RingWriter writer = memory->Writer();
@@ -50,10 +72,11 @@ TEST_CASE("ring: bytes come out in order, across the end of the window and of th
     for (char& c : piece) c = static_cast<char>(random());
     const size_t cut = piece.empty() ? 0 : random() % piece.size();
     const iovec parts[] = {{piece.data(), cut}, {piece.data() + cut, piece.size() - cut}};
-    const auto written = writer.Write(parts);
+    const auto written = random() % 2 == 0 ? writer.Write(parts) : WriteWhole(writer, parts);
     REQUIRE(written);
     sent += piece.substr(0, *written);
-    if (random() % 2 == 0) received += Read(reader, 1 + random() % 4000);
+    const size_t most = 1 + random() % 4000;
+    if (random() % 2 == 0) received += random() % 2 == 0 ? Read(reader, most) : ReadInSteps(reader, most);
   }
   received += Read(reader);
   REQUIRE((sent == received));
@@ -220,6 +243,30 @@ TEST_CASE("ring: indices that cannot be are reported, and nothing is touched bey
   CHECK(writes());
   memory->control.head = uint64_t{1} << 40;
   CHECK_FALSE(writes());
+}
+
+TEST_CASE("ring: what the peer stores between the steps of a write or a read moves neither") {
+  const auto memory = std::make_unique<Memory>();
+  RingWriter writer = memory->Writer();
+  RingReader reader = memory->Reader();
+  const std::string text(3000, 't');
+  std::string got(text.size(), '\0');
+  REQUIRE(Write(writer, text) == text.size());
+  const auto unread = reader.Look();
+  REQUIRE(unread);
+  REQUIRE(unread->size == text.size());
+  REQUIRE(writer.Reserve(1000));
+  memory->control.head = uint64_t{1} << 40;
+  memory->control.tail = 77;
+  memory->control.window = ~0u;
+  CHECK(reader.Copy(*unread, 0, std::as_writable_bytes(std::span(got))) == text.size());
+  CHECK(got == text);
+  reader.Take(*unread, text.size());
+  CHECK(memory->control.tail == text.size());
+  writer.Put(std::as_bytes(std::span(text)).first(1000));
+  CHECK(writer.Show() == 1000);
+  CHECK_FALSE(reader.Look());
+  CHECK_FALSE(writer.Reserve(1));
 }
 
 TEST_CASE("ring: two threads, each asleep whenever it has armed and found nothing") {

@@ -53,8 +53,17 @@ std::optional<LinkResult> LocalLink::ReadRing(const TcpLink& tcp, std::span<cons
   const std::optional<size_t> bytes = reader_.Read(parts);
   if (!bytes) return kBroken;
   if (*bytes == 0) return std::nullopt;
-  if (reader_.TakeWriter()) WakePeer(tcp, writer_.TakeReader());
+  WakeWriter(tcp);
   return LinkResult{.kind = Kind::kOk, .bytes = *bytes};
+}
+
+void LocalLink::TakeFromRing(const TcpLink& tcp, const RingReader::Unread& unread, uint64_t bytes) {
+  reader_.Take(unread, bytes);
+  WakeWriter(tcp);
+}
+
+void LocalLink::WakeWriter(const TcpLink& tcp) {
+  if (reader_.TakeWriter()) WakePeer(tcp, writer_.TakeReader());
 }
 
 // A doorbell that is taken would have to be armed again, and rung.
@@ -81,8 +90,6 @@ LinkResult LocalLink::ReadTcp(const TcpLink& tcp, Look look) {
   return told;
 }
 
-// Once the connection has ended at its other end, a doorbell finds out whether the peer still reads: as on
-// TCP, what comes for a closed socket is answered with a reset.
 LinkResult LocalLink::Write(const TcpLink& tcp, std::span<const iovec> parts, const UnreadPayload* file) {
   size_t size = 0;
   for (const iovec& part : parts) size += part.iov_len;
@@ -90,16 +97,30 @@ LinkResult LocalLink::Write(const TcpLink& tcp, std::span<const iovec> parts, co
     const uint64_t before = writer_.written();
     const std::optional<size_t> bytes = writer_.Write(parts, file);
     if (!bytes) return writer_.unreadable() ? LinkResult{.kind = Kind::kEof} : kBroken;
-    const ReaderState reader = *bytes > 0 ? writer_.TakeReader() : ReaderState::kAwake;
-    const bool asked = reader == ReaderState::kArmed || reader == ReaderState::kAtBell;
-    const bool gone = reader == ReaderState::kGone || (asked && !WakePeer(tcp, reader)) ||
-                      (!asked && ended_ && *bytes > 0 && !RingPeer(tcp));
-    // A peer that has read some of it before it went has got that.
-    if (gone && writer_.read() - before - 1 >= *bytes) return {.kind = Kind::kError, .error = EPIPE};
+    if (*bytes > 0 && !Reaches(tcp, before, *bytes)) return {.kind = Kind::kError, .error = EPIPE};
     if (*bytes < size) writer_.Arm();
     if (*bytes > 0) return {.kind = Kind::kOk, .bytes = *bytes};
     if (!writer_.has_room()) return {.kind = Kind::kWouldBlock};
   }
+}
+
+LinkResult LocalLink::SendPut(const TcpLink& tcp) {
+  const size_t bytes = writer_.Show();
+  if (!Reaches(tcp, writer_.written() - bytes, bytes)) return {.kind = Kind::kError, .error = EPIPE};
+  return {.kind = Kind::kOk, .bytes = bytes};
+}
+
+// Once the connection has ended at its other end, a doorbell finds out whether the peer still reads: as on
+// TCP, what comes for a closed socket is answered with a reset. A peer that has read some of it before it
+// went has got that.
+bool LocalLink::Reaches(const TcpLink& tcp, uint64_t before, size_t bytes) {
+  const ReaderState reader = writer_.TakeReader();
+  if (reader == ReaderState::kAwake && !ended_) [[likely]]
+    return true;
+  const bool asked = reader == ReaderState::kArmed || reader == ReaderState::kAtBell;
+  const bool gone = reader == ReaderState::kGone || (asked && !WakePeer(tcp, reader)) ||
+                    (!asked && ended_ && !RingPeer(tcp));
+  return !gone || writer_.read() - before - 1 < bytes;
 }
 
 bool LocalLink::WakePeer(const TcpLink& tcp, ReaderState asked) {

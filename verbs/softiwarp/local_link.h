@@ -46,6 +46,18 @@ class LocalLink {
   // `file` holds are read into the ring; kEof: the file is shorter, or cannot be read.
   LinkResult Write(const TcpLink& tcp, std::span<const iovec> parts, const UnreadPayload* file);
   [[nodiscard]] bool has_room() const { return writer_.has_room(); }
+  // Write() of one whole in steps: RingWriter's, and SendPut(), which shows the bytes, and wakes the peer.
+  [[nodiscard]] bool Reserve(size_t bytes) { return writer_.Reserve(bytes); }
+  void Put(Bytes bytes) { writer_.Put(bytes); }
+  LinkResult SendPut(const TcpLink& tcp);
+  // Read(Look::kRing) in two steps: what is there, and the reading of it. An error is left to Read().
+  [[nodiscard]] RingReader::Unread LookAtRing() const {
+    return reader_.Look().value_or(RingReader::Unread{});
+  }
+  void CopyFromRing(const RingReader::Unread& unread, uint64_t from, MutableBytes to) const {
+    reader_.Copy(unread, from, to);
+  }
+  void TakeFromRing(const TcpLink& tcp, const RingReader::Unread& unread, uint64_t bytes);
 
   [[nodiscard]] bool unread() const { return !reader_.empty(); }
   // Returns true if no doorbell tells of bytes in the ring: they came just before the doorbell was armed. A
@@ -80,6 +92,11 @@ class LocalLink {
   bool WorthRead(const TcpLink& tcp);
   // Takes the doorbells that have come, or the end, and arms the doorbell.
   LinkResult ReadTcp(const TcpLink& tcp, Look look);
+  // After a read: wakes a peer that waits for room.
+  void WakeWriter(const TcpLink& tcp);
+  // After a write of `bytes` bytes behind the first `before`: wakes a peer that sleeps. Returns false if no
+  // peer will ever read them.
+  bool Reaches(const TcpLink& tcp, uint64_t before, size_t bytes);
   // Wakes the peer, which has asked for it in that way. Returns false if the connection is gone.
   bool WakePeer(const TcpLink& tcp, ReaderState asked);
   // Returns false if the connection is gone.

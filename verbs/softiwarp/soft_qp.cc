@@ -45,7 +45,8 @@ SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& op
                  .portable = this,
                  .file_source = this,
                  .movable_regions = this,
-                 .pollable = memory != nullptr ? this : nullptr}),
+                 .pollable = memory != nullptr ? this : nullptr,
+                 .direct = memory != nullptr ? this : nullptr}),
       link_(fd),
       ird_(agreement.ird),
       ord_(agreement.ord),
@@ -227,6 +228,26 @@ bool SoftQp::Flush() {
     link_.ShutdownWrite();
   }
   return true;
+}
+
+bool SoftQp::MaySendDirect(size_t size) {
+  return send_queue_.MayFrameDirectly(size) && !send_broken_ && ending_ == Ending::kNo && may_send() &&
+         local_->Reserve(SendQueue::FramedSize(size));
+}
+
+void SoftQp::SendDirect(Bytes header, std::span<const Bytes> payload) {
+  static constexpr std::array<std::byte, kMaxTrailer> kTrailer{};
+  std::array<std::byte, SendQueue::kDirectPrefix> prefix;
+  const auto size = static_cast<uint32_t>(header.size() + TotalSize(payload));
+  const size_t trailer = send_queue_.FrameDirectly(size, /*solicited=*/false, prefix);
+  local_->Put(prefix);
+  local_->Put(header);
+  for (const Bytes& piece : payload) local_->Put(piece);
+  local_->Put(Bytes(kTrailer).first(trailer));
+  const LinkResult sent = local_->SendPut(link_);
+  ++counters_.write_calls;
+  counters_.bytes_out += sent.bytes;
+  if (sent.kind != LinkResult::Kind::kOk) StopSending();
 }
 
 void SoftQp::CollectSends() {

@@ -28,10 +28,11 @@ class SoftQp final : public verbs::QueuePair,
                      public verbs::Portable,
                      public verbs::FileSource,
                      public verbs::MovableRegions,
-                     public verbs::Pollable {
+                     public verbs::Pollable,
+                     public verbs::Direct {
  public:
   // The initiator of a peer-to-peer set-up posts its RTR here, in the constructor. With `memory` the link is
-  // a local one, and the queue pair is Pollable; without, it is Sleepable.
+  // a local one, and the queue pair is Pollable and Direct; without, it is Sleepable.
   SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu,
          std::shared_ptr<LocalMemory> memory = nullptr);
   // Returns a queue pair in the frozen state, or nullptr if these bytes are no frozen queue pair. `memory`:
@@ -73,6 +74,10 @@ class SoftQp final : public verbs::QueuePair,
   }
   [[nodiscard]] bool HearByLink() override { return local_->HearByLink(); }
   void GiveBack() override { local_->GiveBack(); }
+  [[nodiscard]] bool MaySendDirect(size_t size) override;
+  void SendDirect(Bytes header, std::span<const Bytes> payload) override;
+  [[nodiscard]] std::optional<Arrived> LookDirect(MutableBytes header) override;
+  void TakeDirect(size_t header, std::span<const MutableBytes> payload) override;
   void StaysHere() override {
     if (local_) local_->StaysHere();
   }
@@ -149,6 +154,8 @@ class SoftQp final : public verbs::QueuePair,
 
   TcpLink link_;
   std::optional<LocalLink> local_;  // the bytes' way, in place of link_
+  RingReader::Unread arrived_;      // as LookDirect() has found it
+  uint32_t arrived_fpdu_ = 0;       // bytes of its first FPDU
   std::optional<PollFor> polling_;  // the caller of this read comes again soon
   uint16_t ird_;
   uint16_t ord_;

@@ -59,6 +59,34 @@ LinkResult SoftQp::Read(std::span<const MutableBytes> parts, bool came) {
   return local_->Read(link_, parts, look);
 }
 
+std::optional<verbs::Direct::Arrived> SoftQp::LookDirect(MutableBytes header) {
+  if (read_ended_ || !ready_.empty() || !send_queue_.empty() || !stream_.between_segments())
+    return std::nullopt;
+  arrived_ = local_->LookAtRing();
+  std::array<std::byte, ReceiveStream::kUsualPrefix> prefix;
+  if (arrived_.size < prefix.size()) return std::nullopt;
+  local_->CopyFromRing(arrived_, 0, prefix);
+  const auto usual = stream_.FindUsualSend(prefix.data(), arrived_.size);
+  if (!usual || usual->length < header.size()) return std::nullopt;
+  local_->CopyFromRing(arrived_, prefix.size(), header);
+  arrived_fpdu_ = usual->fpdu;
+  return Arrived{
+      .length = usual->length, .solicited = usual->solicited, .last = arrived_.size == usual->fpdu};
+}
+
+void SoftQp::TakeDirect(size_t header, std::span<const MutableBytes> payload) {
+  uint64_t from = ReceiveStream::kUsualPrefix + header;
+  for (const MutableBytes& piece : payload) {
+    local_->CopyFromRing(arrived_, from, piece);
+    from += piece.size();
+  }
+  local_->TakeFromRing(link_, arrived_, arrived_fpdu_);
+  stream_.TakeUsualSend();
+  placed_then_ = stream_.placed();
+  ++counters_.read_calls;
+  counters_.bytes_in += arrived_fpdu_;
+}
+
 ReadStatus SoftQp::ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) {
   const ReadKind kind = memory == verbs::SleeperMemory::kOwn ? ReadKind::kSleepingOwner : ReadKind::kSleeping;
   if (stream_.worth_a_look(kind)) {

@@ -69,6 +69,12 @@ TEST_CASE("control: TCP_INQ tells what is left") {
   got = ReceiveMessage(pair.server);
   REQUIRE(got.bytes == 6);
   REQUIRE(As<int>(got.Find(SOL_TCP, TCP_CM_INQ)) == 0);
+  REQUIRE(SendAll(pair.client, "0123"));
+  REQUIRE(SendAll(pair.client, "456"));
+  got = ReceiveMessage(pair.server, 0, 256, 4);
+  REQUIRE(got.bytes == 4);
+  REQUIRE(As<int>(got.Find(SOL_TCP, TCP_CM_INQ)) == 3);
+  REQUIRE(ReceiveMessage(pair.server).bytes == 3);
   REQUIRE(SendAll(pair.client, "end"));
   REQUIRE(shutdown(pair.client, SHUT_WR) == 0);
   REQUIRE(WaitFor(pair.server, POLLRDHUP));

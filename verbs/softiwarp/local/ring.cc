@@ -20,6 +20,9 @@ constexpr auto kAtBell = static_cast<uint32_t>(ReaderState::kAtBell);
 // A window that proved too small becomes so many times as large.
 constexpr uint32_t kGrowth = 4;
 
+// std::has_single_bit() counts bits, which takes a call where the processor is not known to count them.
+bool IsPowerOfTwo(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }
+
 }  // namespace
 
 void InitializeRing(RingControl* control) {
@@ -39,7 +42,7 @@ RingWriter::RingWriter(RingControl* control, MutableBytes data)
 std::optional<uint64_t> RingWriter::Used(size_t wanted) {
   const uint64_t head = control_->head.load(kRelaxed);
   const uint32_t window = control_->window.load(kRelaxed);
-  if (!std::has_single_bit(window) || window < kSmallestWindow || window > data_.size()) return std::nullopt;
+  if (!IsPowerOfTwo(window) || window < kSmallestWindow || window > data_.size()) return std::nullopt;
   if (head - tail_ > window || window - (head - tail_) < wanted) tail_ = control_->tail.load(kAcquire);
   const uint64_t used = head - tail_;
   if (used > window) return std::nullopt;
@@ -61,7 +64,7 @@ std::optional<size_t> RingWriter::Write(std::span<const iovec> parts, const Unre
   // The peer may change both in shared memory meanwhile. Whatever they are, the copy stays within data_.
   const uint64_t window = std::min<uint64_t>(control_->window.load(kRelaxed), data_.size());
   const uint64_t head = control_->head.load(kRelaxed);
-  if (!std::has_single_bit(window) || window < *used) return std::nullopt;
+  if (!IsPowerOfTwo(window) || window < *used) return std::nullopt;
   uint64_t room = window - *used;
   uint64_t at = head;
   for (const iovec& part : parts) {
@@ -87,6 +90,30 @@ std::optional<size_t> RingWriter::Write(std::span<const iovec> parts, const Unre
   control_->head.store(at, kOrdered);
   if (at - head < wanted) short_ = true;
   return at - head;
+}
+
+bool RingWriter::Reserve(size_t bytes) {
+  const std::optional<uint64_t> used = Used(bytes);
+  const uint64_t window = control_->window.load(kRelaxed);
+  if (!used || !IsPowerOfTwo(window) || window > data_.size()) return false;
+  if (*used > window || window - *used < bytes) return false;
+  put_from_ = put_at_ = control_->head.load(kRelaxed);
+  put_window_ = window;
+  return true;
+}
+
+void RingWriter::Put(Bytes bytes) {
+  if (bytes.empty()) return;
+  const uint64_t place = put_at_ & (put_window_ - 1);
+  const size_t first = std::min<uint64_t>(bytes.size(), put_window_ - place);
+  std::memcpy(data_.data() + place, bytes.data(), first);
+  if (first < bytes.size()) std::memcpy(data_.data(), bytes.data() + first, bytes.size() - first);
+  put_at_ += bytes.size();
+}
+
+size_t RingWriter::Show() {
+  control_->head.store(put_at_, kOrdered);
+  return put_at_ - put_from_;
 }
 
 ReaderState RingWriter::TakeReader() {
@@ -130,30 +157,40 @@ MutableBytes RingWriter::Shrink() {
 
 RingReader::RingReader(RingControl* control, Bytes data) : control_(control), data_(data) {}
 
-std::optional<size_t> RingReader::Read(std::span<const MutableBytes> parts) {
+std::optional<RingReader::Unread> RingReader::Look() const {
   const uint64_t head = control_->head.load(kOrdered);
   const uint64_t tail = control_->tail.load(kRelaxed);
-  if (head == tail) return 0;
+  if (head == tail) return Unread{};
   const uint64_t window = control_->window.load(kRelaxed);
-  uint64_t left = head - tail;
-  if (!std::has_single_bit(window) || window > data_.size() || left > window) return std::nullopt;
-  uint64_t at = tail;
+  if (!IsPowerOfTwo(window) || window > data_.size() || head - tail > window) return std::nullopt;
+  return Unread{.at = tail, .size = head - tail, .window = window};
+}
+
+size_t RingReader::Copy(const Unread& unread, uint64_t from, MutableBytes to) const {
+  if (from >= unread.size || to.empty()) return 0;
+  const size_t size = std::min<uint64_t>(to.size(), unread.size - from);
+  const uint64_t place = (unread.at + from) & (unread.window - 1);
+  const size_t first = std::min<uint64_t>(size, unread.window - place);
+  std::memcpy(to.data(), data_.data() + place, first);
+  if (first < size) std::memcpy(to.data() + first, data_.data(), size - first);
+  return size;
+}
+
+void RingReader::Take(const Unread& unread, uint64_t bytes) {
+  control_->tail.store(unread.at + bytes, kOrdered);
+}
+
+std::optional<size_t> RingReader::Read(std::span<const MutableBytes> parts) {
+  const std::optional<Unread> unread = Look();
+  if (!unread) return std::nullopt;
+  if (unread->size == 0) return 0;
+  uint64_t taken = 0;
   for (const MutableBytes& part : parts) {
-    std::byte* to = part.data();
-    size_t room = std::min<uint64_t>(part.size(), left);
-    left -= room;
-    while (room > 0) {
-      const uint64_t place = at & (window - 1);
-      const size_t piece = std::min<uint64_t>(room, window - place);
-      std::memcpy(to, data_.data() + place, piece);
-      to += piece;
-      at += piece;
-      room -= piece;
-    }
-    if (left == 0) break;
+    if (!part.empty()) taken += Copy(*unread, taken, part);
+    if (taken == unread->size) break;
   }
-  control_->tail.store(at, kOrdered);
-  return at - tail;
+  Take(*unread, taken);
+  return taken;
 }
 
 bool RingReader::TakeWriter() {

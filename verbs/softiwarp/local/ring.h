@@ -70,6 +70,12 @@ class RingWriter {
   // holds are read into the ring; nothing is shown, and nothing returned, if one is unreadable().
   std::optional<size_t> Write(std::span<const iovec> parts, const UnreadPayload* unread = nullptr);
   [[nodiscard]] bool unreadable() const { return unreadable_; }
+  // Write() of one whole in steps. Reserve() returns false, and nothing follows, if there is no room for
+  // `bytes` bytes. Put() copies the next of them, Show() shows them to the reader.
+  [[nodiscard]] bool Reserve(size_t bytes);
+  void Put(Bytes bytes);
+  // Returns how many bytes.
+  size_t Show();
   // Call after Write. kArmed, kAtBell: the reader has to be woken, by the caller, once.
   [[nodiscard]] ReaderState TakeReader();
   // After kAtBell: what to ring. The reader may write both at any time.
@@ -97,6 +103,11 @@ class RingWriter {
   RingControl* control_;
   MutableBytes data_;
   uint64_t tail_ = 0;  // the reader's when last looked at; it only grows
+  // From Reserve() to Show(): where the first and the next bytes go, and in which window. Private, whatever
+  // the peer writes.
+  uint64_t put_from_ = 0;
+  uint64_t put_at_ = 0;
+  uint64_t put_window_ = kSmallestWindow;
   bool unreadable_ = false;
   bool short_ = false;  // the window was full: it grows when the ring is empty next
   bool grown_ = false;  // more than the smallest window was used since the last Shrink
@@ -109,7 +120,19 @@ class RingReader {
   // Copies what is there into `parts`, in order, and frees its room. Returns the number of bytes, 0 if the
   // ring is empty. Returns nothing if the peer has written indices that cannot be.
   std::optional<size_t> Read(std::span<const MutableBytes> parts);
-  // Call after Read. Returns true if the writer has to be woken.
+  // What is there to be read, as it was once looked at and checked.
+  struct Unread {
+    uint64_t at = 0;
+    uint64_t size = 0;
+    uint64_t window = kSmallestWindow;
+  };
+  // Read() in two steps. Returns nothing if the peer has written indices that cannot be.
+  [[nodiscard]] std::optional<Unread> Look() const;
+  // Copies bytes, from the `from`-th on, as many as `to` takes of them. Returns their number.
+  size_t Copy(const Unread& unread, uint64_t from, MutableBytes to) const;
+  // Frees the room of the first `bytes`.
+  void Take(const Unread& unread, uint64_t bytes);
+  // Call after Read or Take. Returns true if the writer has to be woken.
   [[nodiscard]] bool TakeWriter();
 
   // Arms the doorbell, or asks for `bell`; afterwards empty() tells whether to sleep.

@@ -127,27 +127,32 @@ std::optional<ReceiveEvent> ReceiveStream::TakeBack() {
   return std::nullopt;
 }
 
+std::optional<ReceiveStream::UsualSend> ReceiveStream::FindUsualSend(const std::byte* first,
+                                                                     uint64_t there) const {
+  const uint32_t ulpdu = LoadBe<uint16_t>(first);
+  const uint32_t fpdu = kMpaLengthSize + ulpdu + PadSize(ulpdu) + kCrcSize;
+  if (ulpdu < kUntaggedHeaderSize || there < fpdu) return std::nullopt;
+  const uint32_t length = ulpdu - kUntaggedHeaderSize;
+  const DdpHeader header = ParseDdpHeader(first + kMpaLengthSize);
+  if (!judge_.IsUsualSend(header, length)) return std::nullopt;
+  const bool solicited = static_cast<RdmapOpcode>(header.opcode) == RdmapOpcode::kSendSe;
+  return UsualSend{.fpdu = fpdu, .length = length, .solicited = solicited};
+}
+
 bool ReceiveStream::PollUsualSend(ReceivedMessage* out) {
   if (unparsed_.empty() && read_left_ > 0 && !direct_) (void)TakePart();
-  if (unparsed_.size() < kMpaLengthSize + kUntaggedHeaderSize || options_.crc || sieve_ != nullptr ||
-      failed_ || !at_boundary() || message_.pieces() > 0 || crowded()) {
-    return false;
-  }
-  const uint32_t ulpdu = LoadBe<uint16_t>(unparsed_.data());
-  const size_t size = kMpaLengthSize + ulpdu + PadSize(ulpdu) + kCrcSize;
-  if (ulpdu < kUntaggedHeaderSize || unparsed_.size() < size) return false;
-  const uint32_t length = ulpdu - kUntaggedHeaderSize;
-  const auto solicited = judge_.TakeUsualSend(ParseDdpHeader(unparsed_.data() + kMpaLengthSize), length);
-  if (!solicited) return false;
-  ++fpdus_;
-  lent_ += length;
-  out->end = {.length = length, .solicited = *solicited};
-  out->body.count = length > 0 ? 1 : 0;
-  if (length > 0) {
+  if (unparsed_.size() < kUsualPrefix || !ready_for_usual() || crowded()) return false;
+  const auto usual = FindUsualSend(unparsed_.data(), unparsed_.size());
+  if (!usual) return false;
+  TakeUsualSend();
+  lent_ += usual->length;
+  out->end = {.length = usual->length, .solicited = usual->solicited};
+  out->body.count = usual->length > 0 ? 1 : 0;
+  if (usual->length > 0) {
     RefChunk(chunk_);
-    out->body.pieces[0] = {unparsed_.data() + kMpaLengthSize + kUntaggedHeaderSize, length, chunk_};
+    out->body.pieces[0] = {unparsed_.data() + kUsualPrefix, usual->length, chunk_};
   }
-  unparsed_ = unparsed_.subspan(size);
+  unparsed_ = unparsed_.subspan(usual->fpdu);
   return true;
 }
 

@@ -78,12 +78,31 @@ class ReceiveStream {
   std::span<const MutableBytes> PrepareRead(ReadKind kind);
   // Takes `clean` bytes that were read into the targets, and gives the targets up.
   void HandleRead(size_t clean);
-  // Takes the next message if it is a usual Send (SegmentJudge::TakeUsualSend) whose FPDU has come as one
+  // Takes the next message if it is a usual Send (SegmentJudge::IsUsualSend) whose FPDU has come as one
   // piece. This is most of what comes. Returns false otherwise: PollEvent says what comes next.
   bool PollUsualSend(ReceivedMessage* out);
   // Returns false when all bytes are used up. An error (Violation, Terminated, OutOfMemory) is the last
   // event.
   bool PollEvent(ReceiveEvent* out);
+  // For an owner who can look at the link's bytes before it reads them. Such an owner may take a usual Send
+  // off the link itself, and then calls TakeUsualSend().
+  struct UsualSend {
+    uint32_t fpdu = 0;    // bytes on the link
+    uint32_t length = 0;  // of the message, which follows kUsualPrefix bytes
+    bool solicited = false;
+  };
+  static constexpr size_t kUsualPrefix = kMpaLengthSize + kUntaggedHeaderSize;
+  // Returns the usual Send that begins with the kUsualPrefix bytes at `first`, if `there` bytes have it
+  // whole.
+  [[nodiscard]] std::optional<UsualSend> FindUsualSend(const std::byte* first, uint64_t there) const;
+  // Returns true if the link's next bytes begin a segment, and no check of them needs a read.
+  [[nodiscard]] bool between_segments() const {
+    return !reading_ && read_left_ == 0 && unparsed_.empty() && ready_for_usual();
+  }
+  void TakeUsualSend() {
+    judge_.TakeUsualSend();
+    ++fpdus_;
+  }
   // Ends the owner's reading call, which has read `total` bytes. Frees a chunk that is not needed, and
   // decides the size of the next one.
   void FinishReading(size_t total);
@@ -115,6 +134,9 @@ class ReceiveStream {
 
  private:
   friend struct Frozen;
+  [[nodiscard]] bool ready_for_usual() const {
+    return !options_.crc && sieve_ == nullptr && !failed_ && at_boundary() && message_.pieces() == 0;
+  }
   [[nodiscard]] bool crowded() const { return chunks_.bytes() > kFreeMemory + 3 * lent_; }
   [[nodiscard]] MutableBytes DirectTarget(ReadKind kind);
   // Returns where the next payload byte goes; nullptr if it goes to a chunk.

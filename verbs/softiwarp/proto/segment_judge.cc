@@ -230,18 +230,18 @@ Result<SegmentOutcome, Violation> SegmentJudge::FinishSend(const DdpHeader& h, u
   return end;
 }
 
-std::optional<bool> SegmentJudge::TakeUsualSend(const DdpHeader& h, uint32_t length) {
+bool SegmentJudge::IsUsualSend(const DdpHeader& h, uint32_t length) const {
   const auto opcode = static_cast<RdmapOpcode>(h.opcode);
   const bool send = opcode == RdmapOpcode::kSend || opcode == RdmapOpcode::kSendSe;
   const bool whole = h.last && h.mo == 0 && message_offset_ == 0;
-  if (h.tagged || !send || !whole || h.queue != kSendQueue || h.msn != expected_msn_[kSendQueue] ||
-      h.ddp_version != kDdpVersion || h.rdmap_version > kRdmapVersion || rtr_send_ || buffers_.empty() ||
-      length > buffers_.limit()) {
-    return std::nullopt;
-  }
+  return !h.tagged && send && whole && h.queue == kSendQueue && h.msn == expected_msn_[kSendQueue] &&
+         h.ddp_version == kDdpVersion && h.rdmap_version <= kRdmapVersion && !rtr_send_ &&
+         !buffers_.empty() && length <= buffers_.limit();
+}
+
+void SegmentJudge::TakeUsualSend() {
   ++expected_msn_[kSendQueue];
   buffers_.Consume();
-  return opcode == RdmapOpcode::kSendSe;
 }
 
 Result<SegmentOutcome, Violation> SegmentJudge::FinishReadRequest(const DdpHeader& h, uint32_t length,

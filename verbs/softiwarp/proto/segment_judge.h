@@ -76,10 +76,10 @@ class SegmentJudge {
   Result<SegmentOutcome, Violation> HandleSegment(const DdpHeader& header, uint32_t payload_length,
                                                   Bytes body);
 
-  // Judges a segment that is complete, and gives effect to it, if it is a usual Send: one segment that is in
-  // order, finds its buffer, and invalidates nothing. Returns whether the Send is solicited. Returns nullopt,
-  // and changes nothing, for every other segment: the two methods above judge it.
-  std::optional<bool> TakeUsualSend(const DdpHeader& header, uint32_t payload_length);
+  // Returns true if a complete segment is a usual Send: one segment that is in order, finds its buffer, and
+  // invalidates nothing. TakeUsualSend() then gives effect to it. All others are for the two methods above.
+  [[nodiscard]] bool IsUsualSend(const DdpHeader& header, uint32_t payload_length) const;
+  void TakeUsualSend();
 
   // Returns true if a tagged message may begin with the next segment. `current`: the header of the segment
   // before it, nullptr if that one is complete.

@@ -59,6 +59,19 @@ void SendQueue::Post(const OutgoingMessage& m) {
   messages_.PushBack(out);
 }
 
+size_t SendQueue::FrameDirectly(uint32_t size, bool solicited, std::span<std::byte, kDirectPrefix> prefix) {
+  DdpHeader header;
+  header.last = true;
+  header.opcode = static_cast<uint8_t>(SendOpcode(solicited, false));
+  header.queue = iwarp::kSendQueue;
+  header.msn = next_msn_[iwarp::kSendQueue]++;
+  const auto ulpdu = static_cast<uint32_t>(kUntaggedHeaderSize + size);
+  StoreBe<uint16_t>(prefix.data(), static_cast<uint16_t>(ulpdu));
+  SerializeDdpHeader(header, prefix.data() + kMpaLengthSize);
+  ++fpdus_;
+  return PadSize(ulpdu) + kCrcSize;
+}
+
 void SendQueue::BuildBatch(SendBatch* batch) {
   Cursor cursor;
   uint16_t phase = marker_phase_;

@@ -63,6 +63,21 @@ class SendQueue {
   [[nodiscard]] uint64_t unsent_bytes() const { return unsent_; }
   [[nodiscard]] uint64_t fpdus() const { return fpdus_; }
 
+  // For a queue that is empty, without CRC and markers: returns true if a message of `size` bytes is one
+  // FPDU.
+  [[nodiscard]] bool MayFrameDirectly(size_t size) const {
+    return messages_.empty() && !options_.crc && !options_.markers && unread_ == nullptr &&
+           size <= options_.max_ulpdu - kUntaggedHeaderSize;
+  }
+  static constexpr size_t kDirectPrefix = kMpaLengthSize + kUntaggedHeaderSize;
+  // Returns the size of that FPDU.
+  [[nodiscard]] static size_t FramedSize(size_t size) {
+    return kDirectPrefix + size + PadSize(static_cast<uint32_t>(kUntaggedHeaderSize + size)) + kCrcSize;
+  }
+  // Frames such a message, which its owner sends at once: writes what precedes it to `prefix`. Returns the
+  // size of the trailer, which is all zero.
+  size_t FrameDirectly(uint32_t size, bool solicited, std::span<std::byte, kDirectPrefix> prefix);
+
   // Fills `batch` with the next bytes to send, and takes nothing off the queue. The batch is valid until the
   // next call of any other method.
   void BuildBatch(SendBatch* batch);

@@ -1,0 +1,75 @@
+// The direct way: one usual Data message passes between the link and the program's memory, without an action
+// or an input between. Its effects are those of Send() and PollAction(), or of HandleReceive() and Receive().
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/engine/engine.h"
+#include "core/engine/rep.h"
+
+namespace sdp::engine {
+
+static_assert(kDataHeader == wire::Bsdh::kSize);
+
+bool Rep::FindPlain() const {
+  const bool open_both_ways = established && !suspension.under_way() && suspension.may_receive(false) &&
+                              teardown.link_up() && !teardown.aborted() && !teardown.send_closed() &&
+                              !teardown.peer_closed();
+  const bool nothing_due = !hello_ack_due && !pipelined_due && !size_due && receives_to_post == 0 &&
+                           releases.empty() && !sink.has_release() && !modes.change_due() &&
+                           resizing.at_rest();
+  return open_both_ways && nothing_due && source.idle() && adverts.idle() && !source_offer.active() &&
+         !sink_offer.active();
+}
+
+bool Rep::may_send_direct(size_t size) const {
+  return size != 0 && plain() && size <= payload_capacity() && credit.payload_messages() != 0;
+}
+
+void Rep::SendDirect(uint32_t size, std::span<std::byte, wire::Bsdh::kSize> header) {
+  SDP_DCHECK(may_send_direct(size));
+  source.SentDirectly(size);
+  StampData(0, size, /*more=*/false, header);
+  ++stats.messages_out;
+}
+
+bool Rep::may_receive_direct(const wire::Bsdh& header, uint32_t length) const {
+  return header.mid == wire::Mid::kData && header.flags == 0 && header.len == length &&
+         length > wire::Bsdh::kSize && plain() && sink.takes_directly() && credit.TakesPayload(header);
+}
+
+uint32_t Rep::ReceiveDirect(const wire::Bsdh& header) {
+  const auto payload = static_cast<uint32_t>(header.len - wire::Bsdh::kSize);
+  SDP_CHECK(credit.HandleMessage(header, MessageKind::kPayload) == AbortReason::kNone);
+  ++stats.messages_in;
+  stats.bcopy_bytes_in += payload;
+  sink_offer.HandlePayload();
+  sink.PlacedDirectly(payload);
+  ++read_edge;
+  Repost();
+  return std::exchange(receives_to_post, 0);
+}
+
+bool Rep::due_after_direct() const { return update_asked || resizing.ask_due() || credit_update_due(); }
+
+// --- the façade's part
+
+bool Engine::may_send_direct(size_t size) const { return rep_->may_send_direct(size); }
+
+void Engine::SendDirect(uint32_t size, std::span<std::byte, kDataHeader> header) {
+  rep_->SendDirect(size, header);
+  rep_->resizing.ask_due() ? rep_->End() : rep_->EndDirect();
+}
+
+bool Engine::may_receive_direct(std::span<const std::byte, kDataHeader> header, uint32_t length) const {
+  return rep_->may_receive_direct(wire::Bsdh::Parse(header), length);
+}
+
+uint32_t Engine::ReceiveDirect(std::span<const std::byte, kDataHeader> header) {
+  const uint32_t receives = rep_->ReceiveDirect(wire::Bsdh::Parse(header));
+  rep_->EndDirect();
+  return receives;
+}
+
+bool Engine::due_after_direct() const { return rep_->due_after_direct(); }
+
+}  // namespace sdp::engine

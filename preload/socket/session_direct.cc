@@ -1,0 +1,67 @@
+// A session over a link that is memory: usual Data passes between the link and the program's memory in one
+// copy, past the queues of the engine and the queue pair.
+#include <array>
+#include <optional>
+
+#include "preload/socket/clock.h"
+#include "preload/socket/session.h"
+
+namespace sdp::preload {
+
+using Header = std::array<std::byte, engine::kDataHeader>;
+
+// Returns the link if the next message may be taken off it.
+verbs::Direct* Session::DirectLink() const {
+  return reads_little_ || link_ended_ || being_read() || moving() ? nullptr : queue_pair_->direct();
+}
+
+bool Session::SendDirect(std::span<const Bytes> data) {
+  verbs::Direct* const link = queue_pair_->direct();
+  if (link == nullptr || data.size() > verbs::Direct::kMostDirectPieces || link_ended_) return false;
+  const size_t total = TotalSize(data);
+  if (!engine_->may_send_direct(total) || !link->MaySendDirect(sizeof(Header) + total)) return false;
+  changed_ = true;
+  Header header;
+  engine_->SendDirect(static_cast<uint32_t>(total), header);
+  recorder_.NoteSent(header, data, /*solicited=*/false, std::nullopt);
+  link->SendDirect(header, data);
+  if (engine_->due_after_direct()) Pump();
+  return true;
+}
+
+bool Session::ComesDirect(bool alone) const {
+  verbs::Direct* const link = DirectLink();
+  if (link == nullptr) return false;
+  Header header;
+  const auto arrived = link->LookDirect(header);
+  return arrived && (arrived->last || !alone) && engine_->may_receive_direct(header, arrived->length);
+}
+
+size_t Session::ReceiveDirect(ReceiveCursor* room) {
+  verbs::Direct* const link = DirectLink();
+  if (link == nullptr) return 0;
+  size_t taken = 0;
+  while (room->left() > 0 && !link_ended_) {
+    Header header;
+    const auto arrived = link->LookDirect(header);
+    if (!arrived || arrived->length - header.size() > room->left() ||
+        !engine_->may_receive_direct(header, arrived->length))
+      break;
+    const size_t payload = arrived->length - header.size();
+    const auto places = room->Rest(payload);
+    if (room->RestIsMore(places) || !room->MayWrite(payload)) break;
+    changed_ = true;
+    const Bytes first(header);
+    recorder_.NoteReceived({&first, 1}, arrived->length, arrived->solicited, std::nullopt);
+    const uint32_t receives = engine_->ReceiveDirect(header);
+    link->TakeDirect(header.size(), places);
+    if (receives != 0) queue_pair_->PostReceives(receives);
+    room->Advance(payload);
+    taken += payload;
+    if (engine_->due_after_direct()) Pump();
+  }
+  if (taken > 0) read_at_ = CoarseNow();
+  return taken;
+}
+
+}  // namespace sdp::preload
