@@ -84,7 +84,7 @@ class LocalLink {
  private:
   using Clock = std::chrono::steady_clock;
   // A reader that polls looks at the TCP connection so often: its end may have come without a doorbell.
-  static constexpr Clock::duration kEndLook = std::chrono::microseconds(250);
+  static constexpr Clock::duration kEndLook = std::chrono::milliseconds(2);
 
   // Reads the ring alone; empty: nothing is there.
   std::optional<LinkResult> ReadRing(const TcpLink& tcp, std::span<const MutableBytes> parts);

@@ -55,60 +55,61 @@ std::optional<uint64_t> RingWriter::Used(size_t wanted) {
   return used;
 }
 
+// The peer may change all of it in shared memory meanwhile. Whatever it is, the copies stay within data_.
+std::optional<uint64_t> RingWriter::Begin(size_t wanted) {
+  const std::optional<uint64_t> used = Used(wanted);
+  put_window_ = control_->window.load(kRelaxed);
+  put_from_ = put_at_ = control_->head.load(kRelaxed);
+  if (!used || !IsPowerOfTwo(put_window_) || put_window_ > data_.size() || *used > put_window_)
+    return std::nullopt;
+  return put_window_ - *used;
+}
+
 std::optional<size_t> RingWriter::Write(std::span<const iovec> parts, const UnreadPayload* unread) {
   size_t wanted = 0;
   for (const iovec& part : parts) wanted += part.iov_len;
   wanted = std::min(wanted, data_.size());
-  const std::optional<uint64_t> used = Used(wanted);
-  if (!used) return std::nullopt;
-  // The peer may change both in shared memory meanwhile. Whatever they are, the copy stays within data_.
-  const uint64_t window = std::min<uint64_t>(control_->window.load(kRelaxed), data_.size());
-  const uint64_t head = control_->head.load(kRelaxed);
-  if (!IsPowerOfTwo(window) || window < *used) return std::nullopt;
-  uint64_t room = window - *used;
-  uint64_t at = head;
+  std::optional<uint64_t> room = Begin(wanted);
+  if (!room) return std::nullopt;
   for (const iovec& part : parts) {
-    const std::byte* from = static_cast<const std::byte*>(part.iov_base);
-    const bool in_memory = unread == nullptr || !unread->Holds(from);
-    size_t left = std::min<uint64_t>(part.iov_len, room);
-    room -= left;
-    while (left > 0) {
-      const uint64_t place = at & (window - 1);
-      const size_t piece = std::min<uint64_t>(left, window - place);
-      if (in_memory) {
-        std::memcpy(data_.data() + place, from, piece);
-      } else if (!unread->Read(from, data_.subspan(place, piece))) {
-        unreadable_ = true;
-        return std::nullopt;
-      }
-      from += piece;
-      at += piece;
-      left -= piece;
+    const Bytes bytes(static_cast<const std::byte*>(part.iov_base), std::min<uint64_t>(part.iov_len, *room));
+    *room -= bytes.size();
+    if (unread == nullptr || !unread->Holds(bytes.data())) {
+      Put(bytes);
+    } else if (!PutUnread(*unread, bytes)) {
+      unreadable_ = true;
+      return std::nullopt;
     }
-    if (room == 0) break;
+    if (*room == 0) break;
   }
-  control_->head.store(at, kOrdered);
-  if (at - head < wanted) short_ = true;
-  return at - head;
+  const size_t written = Show();
+  if (written < wanted) short_ = true;
+  return written;
 }
 
 bool RingWriter::Reserve(size_t bytes) {
-  const std::optional<uint64_t> used = Used(bytes);
-  const uint64_t window = control_->window.load(kRelaxed);
-  if (!used || !IsPowerOfTwo(window) || window > data_.size()) return false;
-  if (*used > window || window - *used < bytes) return false;
-  put_from_ = put_at_ = control_->head.load(kRelaxed);
-  put_window_ = window;
-  return true;
+  const std::optional<uint64_t> room = Begin(bytes);
+  return room && *room >= bytes;
 }
 
 void RingWriter::Put(Bytes bytes) {
   if (bytes.empty()) return;
+  const auto [first, rest] = NextPlaces(bytes.size());
+  std::memcpy(first.data(), bytes.data(), first.size());
+  if (!rest.empty()) std::memcpy(rest.data(), bytes.data() + first.size(), rest.size());
+}
+
+bool RingWriter::PutUnread(const UnreadPayload& unread, Bytes bytes) {
+  const auto [first, rest] = NextPlaces(bytes.size());
+  return (first.empty() || unread.Read(bytes.data(), first)) &&
+         (rest.empty() || unread.Read(bytes.data() + first.size(), rest));
+}
+
+std::array<MutableBytes, 2> RingWriter::NextPlaces(size_t bytes) {
   const uint64_t place = put_at_ & (put_window_ - 1);
-  const size_t first = std::min<uint64_t>(bytes.size(), put_window_ - place);
-  std::memcpy(data_.data() + place, bytes.data(), first);
-  if (first < bytes.size()) std::memcpy(data_.data(), bytes.data() + first, bytes.size() - first);
-  put_at_ += bytes.size();
+  const size_t first = std::min<uint64_t>(bytes, put_window_ - place);
+  put_at_ += bytes;
+  return {data_.subspan(place, first), data_.first(bytes - first)};
 }
 
 size_t RingWriter::Show() {

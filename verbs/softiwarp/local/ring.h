@@ -99,11 +99,18 @@ class RingWriter {
  private:
   // Returns the bytes in the ring, and grows the window for `wanted` more where the ring is empty.
   std::optional<uint64_t> Used(size_t wanted);
+  // Begins a write of up to `wanted` bytes. Returns how many there is room for, or nothing if the peer has
+  // written indices that cannot be.
+  std::optional<uint64_t> Begin(size_t wanted);
+  // Puts what `unread` holds. Returns false if that is unreadable.
+  bool PutUnread(const UnreadPayload& unread, Bytes bytes);
+  // Returns where the next `bytes` bytes go: to the window's end, and from its beginning on.
+  std::array<MutableBytes, 2> NextPlaces(size_t bytes);
 
   RingControl* control_;
   MutableBytes data_;
   uint64_t tail_ = 0;  // the reader's when last looked at; it only grows
-  // From Reserve() to Show(): where the first and the next bytes go, and in which window. Private, whatever
+  // From Begin() to Show(): where the first and the next bytes go, and in which window. Private, whatever
   // the peer writes.
   uint64_t put_from_ = 0;
   uint64_t put_at_ = 0;
