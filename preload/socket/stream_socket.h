@@ -315,7 +315,7 @@ class StreamSocket final : public Socket {
   // The sleep in it: until `link` is ready or somebody wakes the waiters, with `lock` dropped. 0, or an errno
   // as above. `handlers`: also if one has run since that would have ended it.
   int SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals,
-                    const HandlerWatch& handlers = {});
+                    const HandlerWatch& handlers = {}, Awaited awaited = Awaited::kAll);
   // stream_socket_look.cc
   // What a call does first that may come in vain, and again at once: without a system call where the RNIC can
   // do that. True: something came. `takes`: the caller takes the data that has come, and publishes that.
@@ -355,6 +355,10 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool CameFor(Awaited awaited, const WaitMark& mark) const {
     return awaited == Awaited::kAll || board_.wakes() != mark.wakes || session_->link_ended() ||
            (AwaitsData(awaited) && read_side() != mark.read_side);
+  }
+  // A message is in the link that the caller will take off it.
+  [[nodiscard]] bool ComesFor(Awaited awaited) const {
+    return awaited == Awaited::kMessage && TakesDirect() && session_->ComesDirect(/*alone=*/false);
   }
   // Looks for a bounded time, with `lock` given back in between, over what is no use to the caller (credit,
   // to a reader) too; then asks to be woken. 0: something has come, or changed, meanwhile. EINTR: a handler

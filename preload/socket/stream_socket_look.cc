@@ -53,7 +53,7 @@ std::optional<int> StreamSocket::LookBeforeSleep(Lock& lock, Time deadline, Awai
     bool crowded = false;
     do {
       for (int i = 0; i < looks_in_a_row; ++i) {
-        if (awaited == Awaited::kMessage && TakesDirect() && session_->ComesDirect(/*alone=*/false)) {
+        if (ComesFor(awaited)) {
           ++session_->waits().polled;
           poll_budget_.NoteFound();
           return 0;
@@ -176,7 +176,9 @@ void StreamSocket::TakeRung(bool polled) {
   const Lock lock(mutex_);
   OnlyLooks();
   if (state_ != State::kSdp || foreign()) return;
-  polled&& board_.heard_by_one() ? (void)LookAtLink(/*takes=*/false, Session::PollFor::kSleep) : Look();
+  const bool alone = polled && board_.heard_by_one();
+  if (alone && ComesDirect()) return;  // the set reports it where it is
+  alone ? (void)LookAtLink(/*takes=*/false, Session::PollFor::kSleep) : Look();
 }
 
 void StreamSocket::NoteSlept(Duration lasted, WokenBy by) {

@@ -23,7 +23,7 @@ constexpr uint8_t kSleepsByPoll = 32;
 }  // namespace
 
 int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals signals,
-                                const HandlerWatch& handlers) {
+                                const HandlerWatch& handlers, Awaited awaited) {
   Time until = deadline;
   struct Registration {
     StreamSocket* socket;
@@ -106,7 +106,8 @@ int StreamSocket::SleepAsWaiter(Lock& lock, pollfd* link, Time deadline, Signals
   }
   // Nothing is armed after a ring. That is for this thread to know, unless others wait for the link.
   const bool alone = !board_.observed() && board_.unheard();
-  if (rung) alone ? (void)LookAtLink(/*takes=*/true, Session::PollFor::kSleep) : Look();
+  if (rung && !(alone && ComesFor(awaited)))
+    alone ? (void)LookAtLink(/*takes=*/true, Session::PollFor::kSleep) : Look();
   if (result < 0) return error;
   if (rung) return 0;
   return result == 0 && until == deadline ? EAGAIN : 0;
@@ -133,7 +134,7 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
   const short watch = session_->being_read() || left_to_reader ? WatchEvents() & POLLOUT : WatchEvents();
   pollfd link{.fd = watch != 0 ? LinkOf(NumberNow(fd)) : -1, .events = watch, .revents = 0};
   int error = SleepAsWaiter(lock, &link, left_to_reader ? std::min(deadline, left_until_) : deadline, signals,
-                            mark.handlers);
+                            mark.handlers, awaited);
   if (left_to_reader && error == EAGAIN && Now() < deadline) error = 0;
   const Duration lasted = looks ? Now() - began : Duration::zero();
   if (state_ != State::kSdp) return 0;
@@ -150,7 +151,8 @@ int StreamSocket::WaitForChange(Lock& lock, int fd, Time deadline, Signals signa
   }
   if (looks && session_ != nullptr) {
     ++session_->waits().slept;
-    CameFor(awaited, mark) ? poll_budget_.NoteSlept(lasted) : poll_budget_.NoteElsewhere();
+    CameFor(awaited, mark) || ComesFor(awaited) ? poll_budget_.NoteSlept(lasted)
+                                                : poll_budget_.NoteElsewhere();
   }
   return error;
 }
