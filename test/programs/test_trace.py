@@ -61,6 +61,15 @@ class Trace(harness.ProgramTest):
             **options,
         )
 
+    def rows(self, process):
+        """The open connections of a process."""
+        return [
+            connection
+            for one in self.world.sdpstat()["processes"]
+            if one["pid"] == process.pid
+            for connection in one["connections"]
+        ]
+
     def start_trace(self, *arguments):
         return self.world.start(
             [SDPSTAT, "trace", *arguments, "--dir", self.world.stats_dir],
@@ -243,12 +252,14 @@ class Trace(harness.ProgramTest):
                     client.popen.stdin.write(b"go\n")
                     client.popen.stdin.flush()
                     self.assertEqual(client.popen.stdout.readline(), b"done\n")
-                rows = [
-                    c
-                    for p in self.world.sdpstat()["processes"]
-                    if p["pid"] == client.pid
-                    for c in p["connections"]
-                ]
+                # What went the direct way, a process tells up to two seconds late.
+                rows = []
+
+                def told():
+                    rows[:] = self.rows(client)
+                    return sum(rows[0]["bytes_out"].values()) == 3 * 300_000
+
+                harness.wait_until(told, f"counts of {mechanism}: {rows}")
                 name = {
                     "bcopy": "bcopy",
                     "read": "read_zcopy",
@@ -306,15 +317,7 @@ class Trace(harness.ProgramTest):
                 port, server = self.server(SDP_LOG=level)
                 start = len(self.world.sdp_log())
                 self.world.run([sys.executable, "-c", RESET, port], environment={"SDP_LOG": "error"})
-                harness.wait_until(
-                    lambda: not [
-                        c
-                        for p in self.world.sdpstat()["processes"]
-                        if p["pid"] == server.pid
-                        for c in p["connections"]
-                    ],
-                    "end of the connection",
-                )
+                harness.wait_until(lambda: not self.rows(server), "end of the connection")
                 if level == "error":
                     self.assertNotIn("abort", self.world.sdp_log()[start:])
                 else:
