@@ -39,13 +39,23 @@ void CreditLedger::HelloAckTaken() {
   --formula_limit_;
 }
 
-AbortReason CreditLedger::HandleMessage(const wire::Bsdh& bsdh, MessageKind kind) {
+AbortReason CreditLedger::Judge(const wire::Bsdh& bsdh, MessageKind kind) const {
   if (posted_ == 0) return AbortReason::kCreditOverrun;
   if (bsdh.mseq.value() != static_cast<uint32_t>(received_)) return AbortReason::kBadSequence;
   // 10.5: the last two credits carry no payload. The credit granted last is the most that the peer can know
   // of.
   if (kind == MessageKind::kPayload && formula_limit_ < received_ + 3) return AbortReason::kCreditOverrun;
-  if (const auto reason = HandleAcknowledgement(bsdh); reason != AbortReason::kNone) return reason;
+  if (sent_ == 0) return bsdh.mseq_ack.value() == 0 ? AbortReason::kNone : AbortReason::kBadAcknowledgement;
+  if (Unacknowledged(bsdh) >= sent_ || sent_ - Unacknowledged(bsdh) < acknowledged_)
+    return AbortReason::kBadAcknowledgement;
+  // Bufs counts buffers posted less those used (6.1.3): its sum with the messages received never shrinks.
+  const bool shrinks = bsdh.bufs + sent_ - Unacknowledged(bsdh) < limit_;
+  return shrinks && !ack_may_lag_ && !IsAmbiguous(bsdh) ? AbortReason::kBadCredit : AbortReason::kNone;
+}
+
+AbortReason CreditLedger::HandleMessage(const wire::Bsdh& bsdh, MessageKind kind) {
+  if (const auto reason = Judge(bsdh, kind); reason != AbortReason::kNone) return reason;
+  TakeAcknowledgement(bsdh);
   ++received_;
   --posted_;
   if (kind == MessageKind::kUpdate) {
@@ -58,38 +68,14 @@ AbortReason CreditLedger::HandleMessage(const wire::Bsdh& bsdh, MessageKind kind
   return AbortReason::kNone;
 }
 
-bool CreditLedger::TakesPayload(const wire::Bsdh& bsdh) const {
-  if (posted_ == 0 || bsdh.mseq.value() != static_cast<uint32_t>(received_) || formula_limit_ < received_ + 3)
-    return false;
-  if (sent_ == 0) return bsdh.mseq_ack.value() == 0;
-  const uint32_t unacknowledged = static_cast<uint32_t>(sent_ - 1) - bsdh.mseq_ack.value();
-  return unacknowledged < sent_ && sent_ - unacknowledged >= acknowledged_ &&
-         bsdh.bufs + sent_ - unacknowledged >= limit_;
+bool CreditLedger::IsAmbiguous(const wire::Bsdh& bsdh) const {
+  return sent_ - Unacknowledged(bsdh) == 1 && acknowledged_ == 0 && bsdh.bufs >= peer_initial_;
 }
 
-AbortReason CreditLedger::HandleAcknowledgement(const wire::Bsdh& bsdh) {
-  if (sent_ == 0) {
-    if (bsdh.mseq_ack.value() != 0) return AbortReason::kBadAcknowledgement;
-    limit_ = std::max<uint64_t>(limit_, bsdh.bufs);
-    return AbortReason::kNone;
-  }
-  const uint32_t unacknowledged = static_cast<uint32_t>(sent_ - 1) - bsdh.mseq_ack.value();
-  if (unacknowledged >= sent_) return AbortReason::kBadAcknowledgement;
-  const uint64_t acknowledged = sent_ - unacknowledged;
-  if (acknowledged < acknowledged_) return AbortReason::kBadAcknowledgement;
-  ack_ambiguous_ = acknowledged == 1 && acknowledged_ == 0 && bsdh.bufs >= peer_initial_;
-  if (ack_ambiguous_) {
-    limit_ = std::max<uint64_t>(limit_, bsdh.bufs);
-    return AbortReason::kNone;
-  }
-  // Bufs counts buffers posted less those used (6.1.3): its sum with the messages received never shrinks.
-  if (bsdh.bufs + acknowledged >= limit_) {
-    limit_ = bsdh.bufs + acknowledged;
-  } else if (!ack_may_lag_) {
-    return AbortReason::kBadCredit;
-  }
-  acknowledged_ = acknowledged;
-  return AbortReason::kNone;
+void CreditLedger::TakeAcknowledgement(const wire::Bsdh& bsdh) {
+  ack_ambiguous_ = sent_ != 0 && IsAmbiguous(bsdh);
+  if (sent_ != 0 && !ack_ambiguous_) acknowledged_ = sent_ - Unacknowledged(bsdh);
+  limit_ = std::max(limit_, bsdh.bufs + acknowledged_);
 }
 
 wire::Bsdh CreditLedger::Stamp(MessageKind kind) {

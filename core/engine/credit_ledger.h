@@ -49,11 +49,10 @@ class CreditLedger {
   void HelloAckTaken();             // the peer's arrived as a Send, and took a buffer of ours
 
   // --- receiving
-  // Checks MSeq, MSeqAck, Bufs and the use of credit, and counts the message. kNone: the message is good.
+  // Checks MSeq, MSeqAck, Bufs and the use of credit. kNone: the message is good.
+  [[nodiscard]] AbortReason Judge(const wire::Bsdh& bsdh, MessageKind kind) const;
+  // Judges the message, and counts it if it is good.
   AbortReason HandleMessage(const wire::Bsdh& bsdh, MessageKind kind);
-  // Returns true if a message with payload is good, as HandleMessage() would find, and acknowledges what is
-  // certain.
-  [[nodiscard]] bool TakesPayload(const wire::Bsdh& bsdh) const;
   void Post(uint32_t count) { posted_ += count; }
   [[nodiscard]] uint32_t posted() const { return posted_; }
 
@@ -110,7 +109,13 @@ class CreditLedger {
     return received_ == 1 && !told_first_ && posted_ >= initial_posted_;
   }
   [[nodiscard]] bool answered_enough() const;
-  AbortReason HandleAcknowledgement(const wire::Bsdh& bsdh);
+  // Returns how many of our messages the peer has not seen, by its MSeqAck. Needs sent().
+  [[nodiscard]] uint32_t Unacknowledged(const wire::Bsdh& bsdh) const {
+    return static_cast<uint32_t>(sent_ - 1) - bsdh.mseq_ack.value();
+  }
+  // Returns true if that MSeqAck may be 0 for want of a message. Needs sent().
+  [[nodiscard]] bool IsAmbiguous(const wire::Bsdh& bsdh) const;
+  void TakeAcknowledgement(const wire::Bsdh& bsdh);
 
   friend struct Frozen;
 

@@ -10,7 +10,7 @@ namespace sdp::engine {
 
 static_assert(kDataHeader == wire::Bsdh::kSize);
 
-bool Rep::FindPlain() const {
+bool Rep::plain() const {
   const bool open_both_ways = established && !suspension.under_way() && suspension.may_receive(false) &&
                               teardown.link_up() && !teardown.aborted() && !teardown.send_closed() &&
                               !teardown.peer_closed();
@@ -34,7 +34,8 @@ void Rep::SendDirect(uint32_t size, std::span<std::byte, wire::Bsdh::kSize> head
 
 bool Rep::may_receive_direct(const wire::Bsdh& header, uint32_t length) const {
   return header.mid == wire::Mid::kData && header.flags == 0 && header.len == length &&
-         length > wire::Bsdh::kSize && plain() && sink.takes_directly() && credit.TakesPayload(header);
+         length > wire::Bsdh::kSize && plain() && sink.takes_directly() &&
+         credit.Judge(header, MessageKind::kPayload) == AbortReason::kNone;
 }
 
 uint32_t Rep::ReceiveDirect(const wire::Bsdh& header) {
@@ -57,7 +58,7 @@ bool Engine::may_send_direct(size_t size) const { return rep_->may_send_direct(s
 
 void Engine::SendDirect(uint32_t size, std::span<std::byte, kDataHeader> header) {
   rep_->SendDirect(size, header);
-  rep_->resizing.ask_due() ? rep_->End() : rep_->EndDirect();
+  rep_->End();
 }
 
 bool Engine::may_receive_direct(std::span<const std::byte, kDataHeader> header, uint32_t length) const {
@@ -66,7 +67,7 @@ bool Engine::may_receive_direct(std::span<const std::byte, kDataHeader> header, 
 
 uint32_t Engine::ReceiveDirect(std::span<const std::byte, kDataHeader> header) {
   const uint32_t receives = rep_->ReceiveDirect(wire::Bsdh::Parse(header));
-  rep_->EndDirect();
+  rep_->End();
   return receives;
 }
 

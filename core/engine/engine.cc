@@ -199,7 +199,7 @@ bool Rep::writable() const {
   return false;
 }
 
-void Rep::EndDirect() {
+void Rep::End() {
   // Staged bytes leave with the next actions. That they wait for those is no lack of room.
   if (!source.has_staged()) {
     const bool now = writable();

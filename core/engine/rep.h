@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "absl/container/inlined_vector.h"
-#include "core/base/check.h"
 #include "core/base/result.h"
 #include "core/engine/action.h"
 #include "core/engine/advert_answers.h"
@@ -76,12 +75,7 @@ struct Rep {
 
   // --- direct.cc
   // Returns true if nothing but usual Data is under way in either direction, and no action is due.
-  [[nodiscard]] bool plain() const {
-    if (!plain_) plain_ = FindPlain();
-    SDP_DCHECK(*plain_ == FindPlain());
-    return *plain_;
-  }
-  [[nodiscard]] bool FindPlain() const;
+  [[nodiscard]] bool plain() const;
   [[nodiscard]] bool may_send_direct(size_t size) const;
   void SendDirect(uint32_t size, std::span<std::byte, wire::Bsdh::kSize> header);
   [[nodiscard]] bool may_receive_direct(const wire::Bsdh& header, uint32_t length) const;
@@ -158,12 +152,7 @@ struct Rep {
   }
   void Begin() { source.Reclaim(); }
   // Ends every input, command and polled action.
-  void End() {
-    plain_.reset();
-    EndDirect();
-  }
-  // Ends what leaves the connection plain().
-  void EndDirect();
+  void End();
   [[nodiscard]] bool IsConsistent() const;
 
   Role role;  // in the current connection
@@ -197,7 +186,6 @@ struct Rep {
   Suspension suspension;
 
   uint32_t receives_to_post = 0;
-  mutable std::optional<bool> plain_;  // once found, until the next End()
   absl::InlinedVector<uint64_t, 2> releases;
   uint64_t last_work = 0;
   uint64_t read_edge = 0;
