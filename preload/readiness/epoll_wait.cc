@@ -299,7 +299,7 @@ void EpollSet::WaitCall::ReportCandidate(int key, StreamSocket* socket, size_t e
   set_.sockets_.NoteShared(key, readiness.shared);
   if (!set_.sockets_.ReportOne(key, readiness, &events_[count_])) {
     lock.unlock();
-    if (readiness.left_in_link) socket->TakeUnreported();
+    if (readiness.left_in_link) socket->Progress();  // or each look finds the message again
     return;
   }
   const auto end = reported_.begin() + static_cast<ptrdiff_t>(earlier);

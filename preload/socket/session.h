@@ -59,7 +59,7 @@ class Session {
   // --- data, the direct way where that may be (session_direct.cc)
   // Takes bytes as Engine::Send does, and hands them to the link. Returns how many.
   size_t Send(std::span<const Bytes> data, engine::SendFlags flags) {
-    if (!flags.out_of_band && SendDirect(data)) return TotalSize(data);
+    if (const size_t sent = flags.out_of_band ? 0 : SendDirect(data); sent != 0) return sent;
     const size_t taken = engine().Send(data, flags);
     Pump();
     return taken;
@@ -225,14 +225,9 @@ class Session {
   // read reports its end to the engine.
   template <typename Post>
   bool PostWithRoom(Post post);
-  [[nodiscard]] static size_t TotalSize(std::span<const Bytes> data) {
-    size_t size = 0;
-    for (const Bytes& piece : data) size += piece.size();
-    return size;
-  }
   [[nodiscard]] verbs::Direct* DirectLink() const;
-  // Sends all of `data` in one message past the queues, or returns false.
-  bool SendDirect(std::span<const Bytes> data);
+  // Sends all of `data` in one message past the queues, and returns its size; or sends nothing.
+  size_t SendDirect(std::span<const Bytes> data);
   enum class ReadFor : uint8_t { kAll, kSome, kSolicited };
   bool Read(ReadFor wanted);
   [[nodiscard]] bool at_rest() const {

@@ -15,18 +15,19 @@ verbs::Direct* Session::DirectLink() const {
   return reads_little_ || link_ended_ || being_read() || moving() ? nullptr : queue_pair_->direct();
 }
 
-bool Session::SendDirect(std::span<const Bytes> data) {
+size_t Session::SendDirect(std::span<const Bytes> data) {
   verbs::Direct* const link = queue_pair_->direct();
-  if (link == nullptr || data.size() > verbs::Direct::kMostDirectPieces || link_ended_) return false;
-  const size_t total = TotalSize(data);
-  if (!engine_->may_send_direct(total) || !link->MaySendDirect(sizeof(Header) + total)) return false;
+  if (link == nullptr || data.size() > verbs::Direct::kMostDirectPieces || link_ended_) return 0;
+  size_t total = 0;
+  for (const Bytes& piece : data) total += piece.size();
+  if (!engine_->may_send_direct(total) || !link->MaySendDirect(sizeof(Header) + total)) return 0;
   changed_ = true;
   Header header;
   engine_->SendDirect(static_cast<uint32_t>(total), header);
   recorder_.NoteSent(header, data, /*solicited=*/false, std::nullopt);
   link->SendDirect(header, data);
   if (engine_->due_after_direct()) Pump();
-  return true;
+  return total;
 }
 
 bool Session::ComesDirect(bool alone) const {

@@ -316,11 +316,6 @@ bool StreamSocket::ComesDirect() const {
          !receive_shut_ && session_->ComesDirect(/*alone=*/true);
 }
 
-void StreamSocket::TakeUnreported() {
-  const Lock lock(mutex_);
-  if (state_ == State::kSdp && !foreign()) TakeUntold();
-}
-
 bool StreamSocket::HasUntold() const {
   return queue_pair().pollable() != nullptr && queue_pair().pollable()->has_untold();
 }

@@ -112,9 +112,6 @@ class StreamSocket final : public Socket {
         -1, -1, -1};  // kListening: beside the conventional descriptor, readable when accept may succeed
   };
   Readiness GetReadiness();
-  // For who has not reported what GetReadiness() found: a message that was left in the link is taken, so that
-  // it is not found again.
-  void TakeUnreported();
   [[nodiscard]] bool listening() const { return state_.load(std::memory_order_relaxed) == State::kListening; }
   // A listener's SDP side became readable: see Listener::TakeOn.
   bool TakeOnConnections();
@@ -283,7 +280,8 @@ class StreamSocket final : public Socket {
   int TakeError();
   // Returns true if a receive may take messages off the link itself (Session::ReceiveDirect).
   [[nodiscard]] bool TakesDirect() const {
-    return shared_ == nullptr && !board_.hears_doorbells() && !options_.tells_queue();
+    return queue_pair().direct() != nullptr && shared_ == nullptr && !board_.hears_doorbells() &&
+           !options_.tells_queue();
   }
   // Returns true if a message is in the link that makes the socket readable where it is.
   [[nodiscard]] bool ComesDirect() const;

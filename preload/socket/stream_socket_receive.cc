@@ -225,9 +225,10 @@ StreamSocket::Step StreamSocket::AwaitData(Call& call, Receiving* run) {
     return Step::kFailed;
   }
   run->slept = true;
-  const int error = call.SleepForData(verbs::SleeperMemory::kOthers,
-                                      run->takes_direct(*this) ? Awaited::kMessage : Awaited::kData);
-  run->looked = false;  // a message may be in the link that is not to be taken directly
+  const bool direct = run->takes_direct(*this);
+  const int error =
+      call.SleepForData(verbs::SleeperMemory::kOthers, direct ? Awaited::kMessage : Awaited::kData);
+  if (direct) run->looked = false;  // a message may be in the link that has no room here
   return call.After(error) == Call::Woke::kOver ? Step::kOver : Step::kAgain;
 }
 

@@ -239,7 +239,7 @@ void SoftQp::SendDirect(Bytes header, std::span<const Bytes> payload) {
   static constexpr std::array<std::byte, kMaxTrailer> kTrailer{};
   std::array<std::byte, SendQueue::kDirectPrefix> prefix;
   const auto size = static_cast<uint32_t>(header.size() + TotalSize(payload));
-  const size_t trailer = send_queue_.FrameDirectly(size, /*solicited=*/false, prefix);
+  const size_t trailer = send_queue_.FrameDirectly(size, prefix);
   local_->Put(prefix);
   local_->Put(header);
   for (const Bytes& piece : payload) local_->Put(piece);

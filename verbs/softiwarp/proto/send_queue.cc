@@ -59,10 +59,10 @@ void SendQueue::Post(const OutgoingMessage& m) {
   messages_.PushBack(out);
 }
 
-size_t SendQueue::FrameDirectly(uint32_t size, bool solicited, std::span<std::byte, kDirectPrefix> prefix) {
+size_t SendQueue::FrameDirectly(uint32_t size, std::span<std::byte, kDirectPrefix> prefix) {
   DdpHeader header;
   header.last = true;
-  header.opcode = static_cast<uint8_t>(SendOpcode(solicited, false));
+  header.opcode = static_cast<uint8_t>(RdmapOpcode::kSend);
   header.queue = iwarp::kSendQueue;
   header.msn = next_msn_[iwarp::kSendQueue]++;
   const auto ulpdu = static_cast<uint32_t>(kUntaggedHeaderSize + size);

@@ -76,7 +76,7 @@ class SendQueue {
   }
   // Frames such a message, which its owner sends at once: writes what precedes it to `prefix`. Returns the
   // size of the trailer, which is all zero.
-  size_t FrameDirectly(uint32_t size, bool solicited, std::span<std::byte, kDirectPrefix> prefix);
+  size_t FrameDirectly(uint32_t size, std::span<std::byte, kDirectPrefix> prefix);
 
   // Fills `batch` with the next bytes to send, and takes nothing off the queue. The batch is valid until the
   // next call of any other method.
