@@ -83,6 +83,38 @@ TEST_CASE("local link: what comes just before a doorbell is armed is read in the
   CHECK(got == 42);
 }
 
+// Something happens as soon as a doorbell is rung.
+std::function<void()> after_ring;
+
+ssize_t Send(int fd, const void* from, size_t size, int flags) {
+  const ssize_t n = ::send(fd, from, size, flags);
+  if (const auto then = std::exchange(after_ring, nullptr)) then();
+  return n;
+}
+
+TEST_CASE("local link: room that comes just before a writer asks to be told is used in the same call") {
+  const ChangedLinkCalls watched([](LinkCalls& calls) { calls.send = Send; });
+  PairOptions options;
+  options.a.local_link = options.z.local_link = true;
+  QpPair p = MakePair(options);
+  REQUIRE(p.a.qp->link_name() == std::string_view("local"));
+  const std::string message(60'000, 'm');
+  const Bytes payload = AsBytes(message);
+  for (int i = 0; i < 20; ++i)
+    REQUIRE(p.a.qp->PostSend({.id = {}, .payload = std::span(&payload, 1)}) == verbs::PostResult::kOk);
+  // The reader takes what has come before the writer, whose ring was full, asks to be told of room.
+  bool taken = false;
+  after_ring = [&] {
+    taken = true;
+    p.z.qp->ReadLink();
+  };
+  p.a.qp->Flush();
+  REQUIRE(taken);
+  REQUIRE(p.a.qp->unsent_bytes() != 0);
+  // Whoever has bytes to send is told, or the reader has something to read.
+  CHECK((p.z.qp->pollable()->has_untold() || IsReadable(p.z) || IsReadable(p.a)));
+}
+
 using verbs::ReadStatus;
 
 QpPair LocalPair() {

@@ -42,7 +42,8 @@ class LocalLink {
   };
   // Like TcpLink::Read without waiting. What was written before the connection ended is read before the end.
   LinkResult Read(const TcpLink& tcp, std::span<const MutableBytes> parts, Look look);
-  // Like TcpLink::Write. If it takes less than all, the peer rings a doorbell when there is room. Parts that
+  // Like TcpLink::Write. If it takes less than all, the peer rings a doorbell when there is room, unless there
+  // is some now: the caller looks (has_room()) before it sleeps. Parts that
   // `file` holds are read into the ring; kEof: the file is shorter, or cannot be read.
   LinkResult Write(const TcpLink& tcp, std::span<const iovec> parts, const UnreadPayload* file);
   [[nodiscard]] bool has_room() const { return writer_.has_room(); }

@@ -217,6 +217,8 @@ bool SoftQp::Flush() {
     counters_.bytes_out += sent.bytes;
     send_queue_.HandleSent(batch, sent.bytes);
     if (sent.bytes < batch.size()) {
+      // The peer of a local link may have made room before this end asked to be told.
+      if (local_ && local_->has_room()) continue;
       link_full_ = true;
       break;
     }
