@@ -73,8 +73,8 @@ class EpollSet::WaitCall {
   bool SpinOverWarm();
   // Asks the kernel without sleeping, and reports.
   void GlanceAtKernel();
-  // With something to report: returns true if the program's other descriptors wait for the next call. Those
-  // that find no room then have the first turn.
+  // With something to report: returns true if the program's other descriptors wait for the next call, or have
+  // had their turn in this one. Those that find no room then have the first turn.
   bool KernelMayWait();
   // The sockets take their doorbells, which would end a sleep.
   void Settle(const Registrations::Work& links);
@@ -97,7 +97,8 @@ class EpollSet::WaitCall {
   const Time deadline_;
   const sigset_t* const mask_;
   int count_ = 0;
-  size_t warm_ = 0;  // local links that were warm at the last look
+  bool glanced_ = false;  // some of these are the kernel's, which would tell of them again
+  size_t warm_ = 0;       // local links that were warm at the last look
   // What the doorbells cost of the links that are warm no more, if the sleep over them is to come.
   std::optional<Duration> doorbells_;
   // Registration -> place in `events_`.
@@ -111,6 +112,7 @@ int EpollSet::WaitCall::Run() {
     // unless they had their turn lately.
     const bool kernel_first = set_.kernel_turn_.exchange(false, std::memory_order_relaxed);
     count_ = 0;
+    glanced_ = false;
     if (!kernel_first) {
       LookAtWarm();
       Report();
@@ -203,6 +205,7 @@ void EpollSet::WaitCall::GlanceAtKernel() {
   const int kernel = WaitForEpoll(epfd_, events_, max_events_, &kAtOnce, nullptr);
   if (kernel <= 0) return;
   if (TakeIn(kernel)) set_.ProgressLinks(/*take_kick=*/true);
+  glanced_ = count_ > 0;
   if (count_ < max_events_) Report();
 }
 
@@ -210,7 +213,7 @@ bool EpollSet::WaitCall::KernelMayWait() {
   const bool asked_lately =
       warm_ != 0 && Now() - set_.kernel_asked_.load(std::memory_order_relaxed) < kKernelMayWait;
   if (count_ == max_events_ && !asked_lately) set_.kernel_turn_.store(true, std::memory_order_relaxed);
-  return count_ == max_events_ || asked_lately;
+  return count_ == max_events_ || asked_lately || glanced_;
 }
 
 bool EpollSet::WaitCall::LookAtDevices(DeviceSpin* devices) {
