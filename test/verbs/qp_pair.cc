@@ -83,8 +83,14 @@ QpPair MakePairOn(std::array<Fd, 2> fds, const PairOptions& options) {
   REQUIRE(a_state == verbs::ConnectState::kEstablished);
   REQUIRE(z_state == verbs::ConnectState::kEstablished);
   REQUIRE(a->peer_private_data().size() == 7);
-  return {.a = {.fd = std::move(fds[0]), .qp = a->TakeQueuePair()},
-          .z = {.fd = std::move(fds[1]), .qp = z->TakeQueuePair()}};
+  QpPair pair{.a = {.fd = std::move(fds[0]), .qp = a->TakeQueuePair()},
+              .z = {.fd = std::move(fds[1]), .qp = z->TakeQueuePair()}};
+  verbs::QueuePair& z_qp = *pair.z.qp;
+  if (options.settled && z_qp.pollable() == nullptr && z_qp.sleepable() == nullptr) {
+    REQUIRE(
+        RunUntil(pair.a, pair.z, [&] { return z_qp.pollable() != nullptr || z_qp.sleepable() != nullptr; }));
+  }
+  return pair;
 }
 
 }  // namespace sdp::iwarp::test

@@ -42,9 +42,9 @@ class LocalLink {
   };
   // Like TcpLink::Read without waiting. What was written before the connection ended is read before the end.
   LinkResult Read(const TcpLink& tcp, std::span<const MutableBytes> parts, Look look);
-  // Like TcpLink::Write. If it takes less than all, the peer rings a doorbell when there is room, unless there
-  // is some now: the caller looks (has_room()) before it sleeps. Parts that
-  // `file` holds are read into the ring; kEof: the file is shorter, or cannot be read.
+  // Like TcpLink::Write. If it takes less than all, the peer rings a doorbell when there is room, unless
+  // there is some now: the caller looks (has_room()) before it sleeps. Parts that `file` holds are read into
+  // the ring; kEof: the file is shorter, or cannot be read.
   LinkResult Write(const TcpLink& tcp, std::span<const iovec> parts, const UnreadPayload* file);
   [[nodiscard]] bool has_room() const { return writer_.has_room(); }
   // Write() of one whole in steps: RingWriter's, and SendPut(), which shows the bytes, and wakes the peer.
@@ -76,8 +76,6 @@ class LocalLink {
   void Leave() { reader_.Leave(); }
   // Gives memory back that a burst of sends has used, if the ring is empty.
   void GiveBack();
-  // No other program of this end will want the memory.
-  void StaysHere() { memory_->CloseDescriptor(); }
 
   [[nodiscard]] LocalEnd end() const { return end_; }
   [[nodiscard]] const std::shared_ptr<LocalMemory>& memory() const { return memory_; }
