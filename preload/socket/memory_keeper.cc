@@ -20,7 +20,7 @@ struct Task final : Background::Task {
 
 constinit Task task;
 
-void NoteFirst() {
+void NoteKept() {
   bool added = false;
   try {
     added = Background::Add(&task, kKept);
@@ -31,7 +31,7 @@ void NoteFirst() {
 
 }  // namespace
 
-void Begin() { iwarp::KeepMemories(NoteFirst); }
+void Begin() { iwarp::KeepMemories(NoteKept); }
 
 void Stop() {
   iwarp::KeepMemories(nullptr);

@@ -1,5 +1,5 @@
 // Has the helper thread end the memory that ended connections have left for the next ones
-// (iwarp::KeepMemories), half a second later.
+// (iwarp::KeepMemories), within a second.
 #ifndef SDP_PRELOAD_SOCKET_MEMORY_KEEPER_H_
 #define SDP_PRELOAD_SOCKET_MEMORY_KEEPER_H_
 

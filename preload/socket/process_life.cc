@@ -215,6 +215,7 @@ void ChildAfterFork() {
   SignalEnd::ForgetAfterFork();
   end_of_patience = kNever;
   Background::ForgetAfterFork();
+  iwarp::ForgetMemoriesInChild();
   QuietLinks::ForgetAfterFork();
   Waiter::ForgetAfterFork();
   Sleeper::ForgetThreadId();

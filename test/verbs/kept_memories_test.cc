@@ -99,6 +99,12 @@ LocalMemory::Id Once(const Server& server, size_t bytes = 1000) {
   return connection.ours->id();
 }
 
+LocalMemory::Id Offered(const Connection& connection) {
+  LocalMemory::Id id;
+  std::memcpy(id.data(), connection.meeting->offer().secret.data(), id.size());
+  return id;
+}
+
 TEST_CASE("kept memory: the next connection of the same two processes has it, with new rings") {
   const Keeping keeping;
   const Server server;
@@ -133,6 +139,24 @@ TEST_CASE("kept memory: the next connection of the same two processes has it, wi
   CHECK(third.ours->id() != first);
 }
 
+TEST_CASE("kept memory: who knows the id alone cannot answer for the accepting end") {
+  const Keeping keeping;
+  const Server server;
+  const auto first = Once(server);
+  const Connection one(server);
+  REQUIRE(Offered(one) == first);
+  // The other half of the secret differs from connection to connection.
+  LocalOffer guess = one.meeting->offer();
+  guess.secret = {};
+  std::memcpy(guess.secret.data(), first.data(), first.size());
+  std::string why;
+  CHECK(AnswerOffer(guess, one.z.value, &why) != nullptr);  // to the same name, with the wrong secret
+  std::shared_ptr<LocalMemory> memory;
+  CHECK(one.meeting->Take(&memory, &why) == Outcome::kRefused);
+  const Connection other(server);
+  CHECK(other.meeting->offer().secret != one.meeting->offer().secret);
+}
+
 TEST_CASE("kept memory: another server's connection has none of it") {
   const Keeping keeping;
   const Server one, other;
@@ -160,10 +184,10 @@ TEST_CASE("kept memory: what is in use, or was offered and not taken, is not off
   const auto first = Once(server);
   {
     const Connection not_answered(server);
-    CHECK(not_answered.meeting->offer().secret == first);
+    CHECK(Offered(not_answered) == first);
   }
   Connection next(server);
-  CHECK(next.meeting->offer().secret != first);
+  CHECK(Offered(next) != first);
 }
 
 TEST_CASE("kept memory: an answer that says so, where nothing was offered, or brings a descriptor") {
@@ -238,6 +262,27 @@ TEST_CASE("kept memory: what a fork finds between the answer and its arrival is 
   CHECK(Once(server) != first);
 }
 
+TEST_CASE("kept memory: a child has none, and keeps its own") {
+  const Keeping keeping;
+  const Server server;
+  (void)Once(server);
+  // As if another thread had been at it during the fork.
+  KeptMemories::ForgetInChild();
+  CHECK_FALSE(KeptMemories::Forget(1h));
+  const auto own = Once(server);
+  CHECK(Once(server) == own);
+}
+
+TEST_CASE("kept memory: while some is in view, nobody is told of more") {
+  const Keeping keeping;
+  const Server server;
+  for (int i = 0; i < 5; ++i) (void)Once(server);
+  CHECK(notes == 1);
+  CHECK_FALSE(KeptMemories::Forget(Duration::zero()));
+  (void)Once(server);
+  CHECK(notes == 2);
+}
+
 TEST_CASE("kept memory: it is kept for a while, and no more than some of it") {
   const Keeping keeping;
   const Server server;
@@ -257,9 +302,9 @@ TEST_CASE("kept memory: it is kept for a while, and no more than some of it") {
   std::vector<std::unique_ptr<Connection>> next;
   for (size_t i = 0; i < KeptMemories::kMost + 4; ++i) {
     next.push_back(std::make_unique<Connection>(server));
-    const auto secret = next.back()->meeting->offer().secret;
+    const auto offered = Offered(*next.back());
     next.back()->Meet();
-    if (next.back()->ours->id() == secret) ++found;
+    if (next.back()->ours->id() == offered) ++found;
   }
   CHECK(found == KeptMemories::kMost / 2);
 }

@@ -87,16 +87,18 @@ LinkResult SoftQp::HearAnswer() {
   std::byte first{};
   const LinkResult answer = link_.Peek(&first);
   if (answer.kind != LinkResult::Kind::kOk) return answer;
+  const std::shared_ptr<LocalMemory> offered = std::move(offered_);
   if (first == kDoorbell) {
-    BecomeLocal(std::move(offered_), LocalEnd::kAccepting);
-  } else if (offered_only_) {
+    BecomeLocal(offered, LocalEnd::kAccepting);
+    return answer;
+  }
+  offered->LetGo();  // the peer has not mapped it
+  if (offered_only_) {
     FailLocally("the peer has not taken the memory of the local link, and no other link is allowed");
     return {.kind = LinkResult::Kind::kError, .error = ECONNABORTED};
-  } else {
-    why_not_local_ = "the connecting end has not taken the memory: its side says why";
-    SetAbilities(AbilitiesOf(this, /*tcp=*/true, /*local=*/false));
   }
-  offered_.reset();
+  why_not_local_ = "the connecting end has not taken the memory: its side says why";
+  SetAbilities(AbilitiesOf(this, /*tcp=*/true, /*local=*/false));
   return answer;
 }
 

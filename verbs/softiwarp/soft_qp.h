@@ -109,7 +109,9 @@ class SoftQp final : public verbs::QueuePair,
   using Portable::Freeze;
   void Freeze(Writer& ar) const override;
   [[nodiscard]] const char* rnic_name() const override { return "soft"; }
-  [[nodiscard]] const char* link_name() const override { return memory() ? "local" : "tcp"; }
+  [[nodiscard]] const char* link_name() const override {
+    return local_ || offered_ != nullptr ? "local" : "tcp";
+  }
   [[nodiscard]] std::string why_not_local() const override { return why_not_local_; }
   void set_why_not_local(std::string why) { why_not_local_ = std::move(why); }
 

@@ -30,6 +30,7 @@ int DescriptorOf(LocalMemory* memory) {
 void KeepMemories(void (*note)()) { KeptMemories::Begin(note); }
 bool ForgetMemories(Duration age) { return KeptMemories::Forget(age); }
 void ShareMemories() { KeptMemories::NoteFork(); }
+void ForgetMemoriesInChild() { KeptMemories::ForgetInChild(); }
 
 std::shared_ptr<LocalMemory> TakeMemory(int fd) {
   std::string why;

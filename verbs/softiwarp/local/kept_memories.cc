@@ -16,9 +16,10 @@ struct Entry {
   Clock::time_point since{};
 };
 
-constinit std::array<Entry, KeptMemories::kMost> kept{};  // guarded by `busy`
 constinit std::atomic_flag busy{};
-constinit std::atomic<void (*)()> on_first{nullptr};
+constinit std::array<Entry, KeptMemories::kMost> kept{};  // guarded by `busy`
+constinit bool in_view = false;                           // likewise: Forget() will be called
+constinit std::atomic<void (*)()> on_keep{nullptr};
 constinit std::atomic<size_t> reserved{0};  // ends that linger with their descriptor
 
 // Access to `kept`, if no other thread, nor this one below a signal handler, has it.
@@ -51,28 +52,28 @@ LocalMemory* TakeOldest(Wanted wanted) {
 
 // In place of the oldest, where there is no room: the other end may have let that one go.
 bool Keep(LocalMemory* memory) {
-  void (*const note)() = on_first.load(std::memory_order_acquire);
+  void (*const note)() = on_keep.load(std::memory_order_acquire);
   LocalMemory* old = nullptr;
-  bool first = true;
+  bool seen = true;
   {
     const Access access;
     if (note == nullptr || !access) return false;
     Entry* place = kept.data();
     for (Entry& entry : kept) {
-      first = first && entry.memory == nullptr;
       if (place->memory != nullptr && (entry.memory == nullptr || entry.since < place->since)) place = &entry;
     }
+    seen = std::exchange(in_view, true);
     old = std::exchange(*place, {.memory = memory, .since = Clock::now()}).memory;
   }
   delete old;
-  if (first) note();
+  if (!seen) note();
   return true;
 }
 
 }  // namespace
 
 void KeptMemories::Begin(void (*note)()) {
-  on_first.store(note, std::memory_order_release);
+  on_keep.store(note, std::memory_order_release);
   LocalMemory::at_end.store(Retire, std::memory_order_relaxed);
 }
 
@@ -86,8 +87,15 @@ bool KeptMemories::Forget(Duration age) {
   while (LocalMemory* const old = TakeOldest([&](const Entry& entry) { return entry.since <= limit; }))
     delete old;
   const Access access;
-  return !access ||
-         std::any_of(kept.begin(), kept.end(), [](const Entry& entry) { return entry.memory != nullptr; });
+  if (!access) return true;
+  in_view = std::any_of(kept.begin(), kept.end(), [](const Entry& entry) { return entry.memory != nullptr; });
+  return in_view;
+}
+
+void KeptMemories::ForgetInChild() {
+  busy.clear();
+  reserved = 0;
+  (void)Forget(Duration::zero());
 }
 
 std::shared_ptr<LocalMemory> KeptMemories::TakeById(const LocalMemory::Id& id) {
@@ -107,7 +115,7 @@ std::shared_ptr<LocalMemory> KeptMemories::TakeByPeer(const LocalMemory::Peer& p
 
 bool KeptMemories::WillKeep(const LocalMemory& memory) {
   // Without its descriptor the next connection could not be handed to another program.
-  return on_first.load(std::memory_order_relaxed) != nullptr && memory.may_be_kept() &&
+  return on_keep.load(std::memory_order_relaxed) != nullptr && memory.may_be_kept() &&
          memory.carried() <= kMostCarried && memory.fd() >= 0;
 }
 

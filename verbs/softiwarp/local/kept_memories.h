@@ -5,9 +5,9 @@
 //   again, both: the accepting end makes the rings new, and says so (meeting.h)
 //   else: new memory, as for a first connection; each end drops what it has kept of the other in time
 //
-// Each end keeps what it has done with. So when both have, nothing of the earlier connection touches it. An
-// id is in the memory alone, so who offers one has the memory. A process keeps no memory that another process
-// of its end has, or may have: what existed at a fork, or was handed over.
+// Each end keeps what it is done with. So when both have, nothing of the earlier connection touches it. Who
+// offers an id that is not his gets memory that he has not mapped, and harms himself. A process keeps no
+// memory that another process of its end has, or may have: what existed at a fork, or was handed over.
 //
 // All functions may be called in a signal handler: they give up where they would have to wait.
 #ifndef SDP_VERBS_SOFTIWARP_LOCAL_KEPT_MEMORIES_H_
@@ -28,11 +28,13 @@ class KeptMemories {
   // A connection that has carried more is no short one.
   static constexpr uint64_t kMostCarried = 64 * 1024;
 
-  // From now on memory is kept, and `note` is called when the first is: who sets it calls Forget() in time.
-  // nullptr: none is kept any more.
+  // From now on memory is kept. `note` is called when some is, and nobody has it in view: who sets `note`
+  // calls Forget() until that returns false. nullptr: none is kept any more.
   static void Begin(void (*note)());
-  // Before a fork: what exists now is the child's, too.
+  // Before a fork: what exists now is the child's, too. In the child: forgets what another thread of the
+  // parent was at.
   static void NoteFork();
+  static void ForgetInChild();
   // Ends what was kept `age` ago or earlier. Returns true if any is left.
   static bool Forget(Duration age);
 

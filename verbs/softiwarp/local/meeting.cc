@@ -125,7 +125,7 @@ bool Receive(int socket, const LocalOffer& offer, Datagram* out) {
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = &control;
-  message.msg_controllen = sizeof control.bytes;
+  message.msg_controllen = CMSG_LEN(sizeof(int));  // room for one descriptor
   const long size = ::syscall(SYS_recvmsg, socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (size < 0) return false;
   *out = {};
@@ -213,6 +213,9 @@ std::unique_ptr<LocalMeeting> LocalMeeting::Open(int fd) {
   if (!names || !names->within_host() || HasUserTimeout(fd)) return nullptr;
   LocalOffer offer{.names = *names};
   FillRandom(offer.name);
+  FillRandom(offer.secret);
+  std::shared_ptr<LocalMemory> kept = KeptMemories::TakeByPeer(PeerOf(*names));
+  if (kept != nullptr) std::copy(kept->id().begin(), kept->id().end(), offer.secret.begin());
   const int socket = Socket();
   if (socket < 0) return nullptr;
   if (NearLimit(socket)) {
@@ -223,12 +226,6 @@ std::unique_ptr<LocalMeeting> LocalMeeting::Open(int fd) {
   if (::syscall(SYS_bind, socket, &name.address, name.length) != 0) {
     Close(socket);
     return nullptr;
-  }
-  std::shared_ptr<LocalMemory> kept = KeptMemories::TakeByPeer(PeerOf(*names));
-  if (kept != nullptr) {
-    offer.secret = kept->id();
-  } else {
-    FillRandom(offer.secret);
   }
   return std::unique_ptr<LocalMeeting>(new LocalMeeting(socket, offer, std::move(kept)));
 }
@@ -251,7 +248,8 @@ LocalMeeting::Outcome LocalMeeting::Take(std::shared_ptr<LocalMemory>* memory, s
     }
     if (datagram.again || datagram.fd < 0) {
       if (datagram.fd >= 0) Close(datagram.fd);
-      *why = "no descriptor is left for the memory of the local link";
+      *why = datagram.again ? "the accepting end speaks of memory that was not offered"
+                            : "no descriptor is left for the memory of the local link";
       return Outcome::kFailed;
     }
     *memory = LocalMemory::Take(datagram.fd, why);
@@ -271,7 +269,9 @@ std::shared_ptr<LocalMemory> AnswerOffer(const LocalOffer& offer, int fd, std::s
     *why = "TCP_USER_TIMEOUT is set";
     return nullptr;
   }
-  std::shared_ptr<LocalMemory> memory = KeptMemories::TakeById(offer.secret);
+  LocalMemory::Id id;
+  std::copy_n(offer.secret.begin(), id.size(), id.begin());
+  std::shared_ptr<LocalMemory> memory = KeptMemories::TakeById(id);
   const bool again = memory != nullptr;
   if (!again) memory = LocalMemory::Make(why);
   if (memory == nullptr) return nullptr;

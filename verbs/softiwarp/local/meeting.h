@@ -14,9 +14,9 @@
 // them, so a stranger may write to the name; the secret is known to who reads this very TCP connection. Both
 // ends compare the connection's addresses as each sees them: behind a relay they differ.
 //
-// Two processes that have had a connection before may have its memory again (kept_memories.h). The connecting
-// end offers the memory's id as its secret. If the accepting end has kept it, its datagram says so, and
-// brings none.
+// Two processes that have had a connection before may have its memory again (kept_memories.h). The secret
+// then begins with the memory's id, which a third process may know, and goes on with random bytes. If the
+// accepting end has kept that memory, its datagram says so, and brings none.
 //
 // The accepting end may refuse, or be a library that does not know the offer: then there is no datagram, and
 // the link stays TCP. It stays TCP as well if the connecting end cannot map the memory.
@@ -56,8 +56,8 @@ struct LinkNames {
 struct LocalOffer {
   static constexpr size_t kSize = 8 + 16 + 16 + 36;
   std::array<std::byte, 16> name{};  // the Unix socket's
-  // Shows that a datagram comes from the reader of the offer. Random, or the id of memory that the connecting
-  // end has kept.
+  // Shows that a datagram comes from the reader of the offer. The first eight bytes are random, or the id of
+  // memory that the connecting end has kept; the others are random.
   std::array<std::byte, 16> secret{};
   LinkNames names;  // as the connecting end sees them
 

@@ -33,9 +33,9 @@ class LocalMemory {
   // The file: the controls in the first page, then the ring of the connecting end, then the other.
   static constexpr size_t kSize = 4096 + 2 * size_t{kRingSize};
 
-  // What only the two ends know, and what tells one memory from all others: random bytes in the memory
-  // itself. All zero: the accepting end is a library that writes none.
-  using Id = std::array<std::byte, 16>;
+  // What tells one memory from all others: random bytes in the memory itself. All zero: the accepting end is
+  // a library that writes none.
+  using Id = std::array<std::byte, 8>;
   // The accepting end's address and port, as the connecting end sees them.
   using Peer = std::array<std::byte, 18>;
 
@@ -59,7 +59,7 @@ class LocalMemory {
   // All zero: this is the accepting end.
   [[nodiscard]] const Peer& peer() const { return peer_; }
   void set_peer(const Peer& peer) { peer_ = peer; }
-  // This process alone has this end of the memory, and the peer has it: it may be kept. Reads the id.
+  // This process alone has this end of the memory: it may be kept. Reads the id.
   void MayBeKept();
   // The memory is not kept: another process of this end may have it, or the peer has it no more.
   void LetGo() { kept_since_fork_ = 0; }
