@@ -18,12 +18,18 @@ struct Task final : Background::Task {
   Socket* owner() override { return nullptr; }
 };
 
-constinit Task task;
+// Is never destroyed: the helper may have the task at exit.
+union Lasting {
+  constexpr Lasting() : task() {}
+  ~Lasting() {}
+  Task task;
+};
+constinit Lasting lasting;
 
 void NoteKept() {
   bool added = false;
   try {
-    added = Background::Add(&task, kKept);
+    added = Background::Add(&lasting.task, kKept);
   } catch (const std::bad_alloc&) {
   }
   if (!added) (void)iwarp::ForgetMemories(Duration::zero());
