@@ -125,11 +125,9 @@ class QueuePair {
 
  protected:
   explicit QueuePair(const Abilities& abilities) : abilities_(abilities) {}
-  // An ability that depends on the link may come with it, before the first message.
-  void SetAbilities(const Abilities& abilities) { abilities_ = abilities; }
 
  private:
-  Abilities abilities_;
+  const Abilities abilities_;
 };
 
 // ----------------------------------------------------------------------------------------------------

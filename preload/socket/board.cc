@@ -9,12 +9,9 @@ void Board::Forget(ReadinessObserver* observer, int fd) {
 }
 
 void Board::TellObservers(Session& session, short watch, bool changed) {
-  const bool pollable = session.queue_pair().pollable() != nullptr;
   for (Observation& o : observers_) {
-    const bool same = o.watch == watch && o.pollable == pollable;
-    o.watch = watch;
-    o.pollable = pollable;
-    if (!same) o.observer->OnWatch(o.fd, session.LinkOf(o.fd), watch, session);
+    if (std::exchange(o.watch, watch) != watch)
+      o.observer->OnWatch(o.fd, session.LinkOf(o.fd), watch, session);
     if (changed) o.observer->OnChange(o.fd);
   }
 }

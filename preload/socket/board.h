@@ -117,7 +117,6 @@ class Board {
     ReadinessObserver* observer;
     int fd;
     short watch;
-    bool pollable = false;  // as the observer knows it: a local link becomes so after its set-up
   };
 
   WaiterList waiters_;

@@ -79,7 +79,6 @@ void Report::Close(stats::StatsSegment* segment, Session* session, const Names& 
 
 stats::ConnectionRecord Report::Describe(const Session& session, const Names& names) {
   published_sizes_ = Sizes(session);
-  published_link_ = session.queue_pair().link_name();
   stats::ConnectionRecord record =
       DescribeConnection(session, role_, names.fd, names.local, names.peer, names.sdp_peer);
   record.opened_at_ns = opened_at_ns_;

@@ -35,12 +35,11 @@ class Report {
   void Open(stats::StatsSegment* segment, Session& session, const Names& names);
   void OpenListener(stats::StatsSegment* segment, int fd, const Address& local, const Address& sdp_local,
                     bool registered);
-  // After progress: publishes the counters. Publishes the whole record if the link has changed, or the size
-  // of Private Buffers, which happens once or twice (SDP 10.6).
+  // After progress: publishes the counters. Publishes the whole record if the size of Private Buffers has
+  // changed, which happens once or twice (SDP 10.6).
   void Publish(const Session& session, const Names& names) {
     if (slot_ == nullptr) return;
-    if (Sizes(session) != published_sizes_ || session.queue_pair().link_name() != published_link_)
-      return PublishAll(session, names);
+    if (Sizes(session) != published_sizes_) return PublishAll(session, names);
     PublishCounters(slot_, session);
   }
   // After usual traffic: publishes once a clock tick (`now`: of the coarse clock). What is not published then
@@ -90,7 +89,6 @@ class Report {
   Time published_at_{};           // by PublishTraffic()
   bool late_ = false;             // something has come since
   uint64_t published_sizes_ = 0;  // of Private Buffers, as the slot has them
-  const char* published_link_ = nullptr;
   stats::Role role_ = stats::Role::kNone;
   uint32_t number_ = 0;        // of the connection, in this process
   uint64_t opened_at_ns_ = 0;  // CLOCK_REALTIME

@@ -217,10 +217,7 @@ bool StreamSocket::EndsWithOthers() {
 
 void StreamSocket::PrepareConfinement(int fd) {
   const Lock lock = LockWithOwner();
-  if (state_ == State::kSdp && !foreign()) {
-    report_.PublishLate(*session_, names());
-    if (queue_pair().pollable() == nullptr) Look();  // whether it is a local link
-  }
+  if (state_ == State::kSdp && !foreign()) report_.PublishLate(*session_, names());
   if (state_ == State::kSdp && !foreign() && session_->moving()) {
     session_->EndMove();
     AfterProgress();

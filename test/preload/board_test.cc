@@ -84,23 +84,6 @@ TEST_CASE("board: an observer hears of another watch once, and of each change") 
   CHECK(listener.Take() == Heard{"change 5"});
 }
 
-TEST_CASE("board: an observer hears that a link has become one to be looked at, without another watch") {
-  Connected c(16);
-  c.queue_pair->HideAbilities();
-  Listener listener;
-  Board board;
-  board.Observe(&listener, 5, -1);
-  board.TellObservers(*c.session, 1, false);
-  CHECK(listener.Take() == Heard{"watch 5 at 5 for 1"});
-  board.TellObservers(*c.session, 1, false);
-  CHECK(listener.Take().empty());
-  c.queue_pair->ShowPollable();
-  board.TellObservers(*c.session, 1, false);
-  CHECK(listener.Take() == Heard{"watch 5 at 5 for 1"});
-  board.TellObservers(*c.session, 1, false);
-  CHECK(listener.Take().empty());
-}
-
 TEST_CASE("board: an observer is forgotten by descriptor") {
   Listener listener;
   Board board;

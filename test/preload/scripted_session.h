@@ -31,9 +31,6 @@ class ScriptedQueuePair : public verbs::QueuePair,
                    .pollable = this,
                    .direct = kind == Kind::kMemory ? this : nullptr,
                    .device = kind == Kind::kDevice ? this : nullptr}) {}
-  // A local link that becomes known after its set-up.
-  void HideAbilities() { SetAbilities({}); }
-  void ShowPollable() { SetAbilities({.pollable = this}); }
   struct Incoming {
     std::vector<std::byte> bytes;
   };

@@ -1,10 +1,8 @@
 // A queue pair on a local link: what its doorbells tell of.
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <functional>
@@ -16,7 +14,6 @@
 #include "test/support/in_child.h"
 #include "test/verbs/changed_link_calls.h"
 #include "test/verbs/qp_pair.h"
-#include "verbs/descriptor_calls.h"
 #include "verbs/softiwarp/bell.h"
 
 namespace sdp::iwarp::test {
@@ -101,6 +98,7 @@ TEST_CASE("local link: room that comes just before a writer asks to be told is u
   options.a.local_link = options.z.local_link = true;
   QpPair p = MakePair(options);
   REQUIRE(p.a.qp->link_name() == std::string_view("local"));
+  p.z.qp->ReadLink();  // from here on it waits for a doorbell
   const std::string message(60'000, 'm');
   const Bytes payload = AsBytes(message);
   for (int i = 0; i < 20; ++i)
@@ -140,98 +138,6 @@ std::vector<uint64_t> Rung(Bell& bell) {
   std::array<uint64_t, Bell::kMostAtOnce> cookies;
   const size_t count = bell.Take(cookies);
   return {cookies.begin(), cookies.begin() + count};
-}
-
-QpPair UnsettledPair(bool only = false) {
-  PairOptions options;
-  options.settled = false;
-  options.a.local_link = options.z.local_link = true;
-  options.z.local_link_only = only;
-  return MakePair(options);
-}
-
-// Until its end the connecting end finds no descriptor for the memory.
-struct NotTaken {
-  NotTaken() {
-    verbs::DescriptorCalls calls = before;
-    calls.keep = [](int fd, std::atomic<int>* slot, verbs::DescriptorCalls::Need need) {
-      if (kept++ == 0) return verbs::DescriptorCalls{}.keep(fd, slot, need);
-      ::close(fd);
-      return false;
-    };
-    kept = 0;
-    verbs::SetDescriptorCalls(calls);
-  }
-  ~NotTaken() { verbs::SetDescriptorCalls(before); }
-  const verbs::DescriptorCalls before = verbs::descriptor_calls();
-  static inline int kept;
-};
-
-bool HasNoAbilityYet(verbs::QueuePair& qp) {
-  return qp.pollable() == nullptr && qp.direct() == nullptr && qp.sleepable() == nullptr;
-}
-
-TEST_CASE("local link: the accepting end learns from the first byte that the memory is taken") {
-  QpPair p = UnsettledPair();
-  CHECK(HasNoAbilityYet(*p.z.qp));
-  CHECK(p.z.qp->link_name() == std::string_view("local"));
-  CHECK(p.z.qp->interest().read);
-  const bool frozen = GENERATE(false, true);
-  if (frozen) {
-    const auto bytes = p.z.qp->portable()->Freeze();
-    const auto memory = MemoryOf(*p.z.qp);
-    CHECK(iwarp::Thaw(p.z.fd.value, bytes, nullptr) == nullptr);
-    p.z.qp = iwarp::Thaw(p.z.fd.value, bytes, memory);
-    REQUIRE(p.z.qp != nullptr);
-    CHECK(HasNoAbilityYet(*p.z.qp));
-  }
-  p.z.qp->PostReceives(8);
-  // What is sent before the answer is heard waits, as it does for the RTR.
-  REQUIRE(p.z.Send("early") == verbs::PostResult::kOk);
-  CHECK(p.z.qp->counters().bytes_out == 0);
-  CHECK(Text(NextCompletion(p.a, p.z)) == "early");
-  CHECK(p.z.qp->pollable() != nullptr);
-  CHECK(p.z.qp->direct() != nullptr);
-  CHECK(p.z.qp->sleepable() == nullptr);
-  REQUIRE(p.a.Send("back") == verbs::PostResult::kOk);
-  CHECK(Text(NextCompletion(p.z, p.a)) == "back");
-}
-
-TEST_CASE("local link: where the connecting end has not taken the memory, the link is TCP") {
-  const NotTaken not_taken;
-  QpPair p = UnsettledPair();
-  CHECK(p.a.qp->link_name() == std::string_view("tcp"));
-  CHECK(HasNoAbilityYet(*p.z.qp));
-  REQUIRE(p.a.Send("plain") == verbs::PostResult::kOk);
-  CHECK(Text(NextCompletion(p.z, p.a)) == "plain");
-  CHECK(p.z.qp->link_name() == std::string_view("tcp"));
-  CHECK(p.z.qp->sleepable() != nullptr);
-  CHECK(p.z.qp->pollable() == nullptr);
-  CHECK(MemoryOf(*p.z.qp) == nullptr);
-  CHECK(p.z.qp->why_not_local().find("has not taken the memory") != std::string::npos);
-}
-
-TEST_CASE("local link: an accepting end that allows no other ends the connection") {
-  const NotTaken not_taken;
-  QpPair p = UnsettledPair(/*only=*/true);
-  REQUIRE(RunUntil(p.a, p.z, [&] { return p.z.qp->cause().end != verbs::LinkEnd::kOpen; }));
-  CHECK(p.z.qp->cause().text.find("no other link is allowed") != std::string::npos);
-  REQUIRE(RunUntil(p.a, p.z, [&] { return p.a.qp->cause().end != verbs::LinkEnd::kOpen; }));
-}
-
-TEST_CASE("local link: the connecting end goes before the accepting end has heard its answer") {
-  QpPair p = UnsettledPair();
-  const bool reset = GENERATE(false, true);
-  if (reset) {
-    p.a.qp->Abort();
-  } else {
-    p.a.qp->Disconnect();
-  }
-  p.a.qp.reset();
-  p.a.fd = Fd();
-  int reads = 0;
-  while (p.z.qp->ReadLink() != ReadStatus::kEnded) REQUIRE(++reads < 100);
-  CHECK(p.z.qp->cause().end == (reset ? verbs::LinkEnd::kReset : verbs::LinkEnd::kClosedByPeer));
 }
 
 TEST_CASE("local link: who asks for its bell is rung once, and no doorbell comes") {

@@ -83,14 +83,8 @@ QpPair MakePairOn(std::array<Fd, 2> fds, const PairOptions& options) {
   REQUIRE(a_state == verbs::ConnectState::kEstablished);
   REQUIRE(z_state == verbs::ConnectState::kEstablished);
   REQUIRE(a->peer_private_data().size() == 7);
-  QpPair pair{.a = {.fd = std::move(fds[0]), .qp = a->TakeQueuePair()},
-              .z = {.fd = std::move(fds[1]), .qp = z->TakeQueuePair()}};
-  verbs::QueuePair& z_qp = *pair.z.qp;
-  if (options.settled && z_qp.pollable() == nullptr && z_qp.sleepable() == nullptr) {
-    REQUIRE(
-        RunUntil(pair.a, pair.z, [&] { return z_qp.pollable() != nullptr || z_qp.sleepable() != nullptr; }));
-  }
-  return pair;
+  return {.a = {.fd = std::move(fds[0]), .qp = a->TakeQueuePair()},
+          .z = {.fd = std::move(fds[1]), .qp = z->TakeQueuePair()}};
 }
 
 }  // namespace sdp::iwarp::test

@@ -24,7 +24,6 @@ struct PairOptions {
   verbs::QpOptions a_qp{.receive_buffer_size = 1 << 20, .initial_receives = 64};
   verbs::QpOptions z_qp{.receive_buffer_size = 1 << 20, .initial_receives = 64};
   bool blocking = false;
-  bool settled = true;  // the accepting end has heard whether its link is a local one
 };
 
 struct Side {

@@ -76,6 +76,8 @@ class LocalLink {
   void Leave() { reader_.Leave(); }
   // Gives memory back that a burst of sends has used, if the ring is empty.
   void GiveBack();
+  // No other program of this end will want the memory.
+  void StaysHere() { memory_->CloseDescriptor(); }
 
   [[nodiscard]] LocalEnd end() const { return end_; }
   [[nodiscard]] const std::shared_ptr<LocalMemory>& memory() const { return memory_; }

@@ -110,6 +110,9 @@ ConnectState SoftConnector::Step(Time now) {
       break;
   }
   if (!negotiation_.output().empty()) return ConnectState::kInProgress;
+  if (!established_ && memory_ != nullptr) {
+    if (const ConnectState heard = HearAnswer(now); heard != ConnectState::kEstablished) return heard;
+  }
   if (!std::exchange(established_, true)) {
     TakeAnswer();
     if (cause_.end != LinkEnd::kOpen) return ConnectState::kFailed;
@@ -172,7 +175,7 @@ verbs::Interest SoftConnector::interest() const {
 Time SoftConnector::deadline() const {
   if (confirming_ && cause_.end == LinkEnd::kOpen) return std::min(next_rtr_, send_deadline_);
   if (cause_.end != LinkEnd::kOpen || established_) return kNever;
-  if (!negotiation_.output().empty()) return send_deadline_;
+  if (!negotiation_.output().empty() || memory_ != nullptr) return send_deadline_;
   return negotiation_.deadline() == kNever ? kNever
                                            : negotiation_.deadline() - waited_.value_or(Duration::zero());
 }
@@ -289,14 +292,36 @@ void SoftConnector::TakeAnswer() {
   if (options_.local_link_only) Fail(LinkEnd::kFailed, std::move(why));
 }
 
+ConnectState SoftConnector::HearAnswer(Time now) {
+  std::byte first{};
+  const LinkResult read = link_.Peek(&first);
+  if (read.kind == LinkResult::Kind::kWouldBlock || read.kind == LinkResult::Kind::kInterrupted) {
+    if (now < send_deadline_) return ConnectState::kInProgress;
+    Fail(LinkEnd::kReset, "no RTR came", ETIMEDOUT);
+  } else if (read.kind == LinkResult::Kind::kEof) {
+    Fail(LinkEnd::kClosedByPeer, "the peer closed the connection before its RTR");
+  } else if (read.kind == LinkResult::Kind::kError) {
+    Fail(LinkEnd::kReset, std::string("connection lost during MPA start-up: ") + strerrordesc_np(read.error),
+         read.error);
+  }
+  if (cause_.end != LinkEnd::kOpen) return ConnectState::kFailed;
+  if (first != kDoorbell) {
+    memory_->LetGo();  // the peer has not mapped it
+    memory_.reset();
+    why_not_local_ = "the connecting end has not taken the memory: its side says why";
+  }
+  if (memory_ == nullptr && options_.local_link_only) {
+    Fail(LinkEnd::kFailed, "the peer has not taken the memory of the local link");
+    return ConnectState::kFailed;
+  }
+  return ConnectState::kEstablished;
+}
+
 std::unique_ptr<SoftQp> SoftConnector::MakeQueuePair() const {
   const MpaAgreement& agreement = negotiation_.agreement();
   const uint32_t segment_size = agreement.send_markers ? link_.SegmentSize() : 0;
-  const bool known = agreement.role == MpaRole::kInitiator;
   auto qp = std::make_unique<SoftQp>(link_.fd(), agreement, qp_options_,
-                                     MaxUlpdu(options_, agreement.send_markers, segment_size),
-                                     known ? memory_ : nullptr);
-  if (!known && memory_ != nullptr) qp->AwaitAnswer(memory_, options_.local_link_only);
+                                     MaxUlpdu(options_, agreement.send_markers, segment_size), memory_);
   qp->set_why_not_local(why_not_local_);
   return qp;
 }

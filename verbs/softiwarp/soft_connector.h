@@ -46,6 +46,9 @@ class SoftConnector final : public verbs::Connector {
   // memory_, or why_not_local_.
   void AnswerOffer();
   void TakeAnswer();
+  // Accepting side, with memory_: whether the peer has taken it, which its first byte says. kEstablished: now
+  // it is known, and memory_ is null if not.
+  verbs::ConnectState HearAnswer(Time now);
 
   TcpLink link_;
   const SoftOptions options_;

@@ -41,7 +41,12 @@ Opcode WorkOpcode(RdmapOpcode opcode) {
 
 SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu,
                std::shared_ptr<LocalMemory> memory)
-    : QueuePair(AbilitiesOf(this, /*tcp=*/true, /*local=*/false)),
+    : QueuePair({.sleepable = memory == nullptr ? this : nullptr,
+                 .portable = this,
+                 .file_source = this,
+                 .movable_regions = this,
+                 .pollable = memory != nullptr ? this : nullptr,
+                 .direct = memory != nullptr ? this : nullptr}),
       link_(fd),
       ird_(agreement.ird),
       ord_(agreement.ord),
@@ -56,50 +61,11 @@ SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& op
               stags_, buffers_, reads_),
       send_queue_({.crc = agreement.crc, .markers = agreement.send_markers, .max_ulpdu = max_ulpdu}) {
   if (memory != nullptr) {
-    BecomeLocal(std::move(memory),
-                agreement.role == MpaRole::kInitiator ? LocalEnd::kConnecting : LocalEnd::kAccepting);
+    local_.emplace(std::move(memory),
+                   agreement.role == MpaRole::kInitiator ? LocalEnd::kConnecting : LocalEnd::kAccepting);
   }
   buffers_.Post(options.initial_receives);
   if (agreement.role == MpaRole::kInitiator) PostRtr(agreement.rtr);
-}
-
-verbs::Abilities SoftQp::AbilitiesOf(SoftQp* qp, bool tcp, bool local) {
-  return {.sleepable = tcp ? qp : nullptr,
-          .portable = qp,
-          .file_source = qp,
-          .movable_regions = qp,
-          .pollable = local ? qp : nullptr,
-          .direct = local ? qp : nullptr};
-}
-
-void SoftQp::BecomeLocal(std::shared_ptr<LocalMemory> memory, LocalEnd end) {
-  local_.emplace(std::move(memory), end);
-  SetAbilities(AbilitiesOf(this, /*tcp=*/false, /*local=*/true));
-}
-
-void SoftQp::AwaitAnswer(std::shared_ptr<LocalMemory> memory, bool only) {
-  offered_ = std::move(memory);
-  offered_only_ = only;
-  SetAbilities(AbilitiesOf(this, /*tcp=*/false, /*local=*/false));
-}
-
-LinkResult SoftQp::HearAnswer() {
-  std::byte first{};
-  const LinkResult answer = link_.Peek(&first);
-  if (answer.kind != LinkResult::Kind::kOk) return answer;
-  const std::shared_ptr<LocalMemory> offered = std::move(offered_);
-  if (first == kDoorbell) {
-    BecomeLocal(offered, LocalEnd::kAccepting);
-    return answer;
-  }
-  offered->LetGo();  // the peer has not mapped it
-  if (offered_only_) {
-    FailLocally("the peer has not taken the memory of the local link, and no other link is allowed");
-    return {.kind = LinkResult::Kind::kError, .error = ECONNABORTED};
-  }
-  why_not_local_ = "the connecting end has not taken the memory: its side says why";
-  SetAbilities(AbilitiesOf(this, /*tcp=*/true, /*local=*/false));
-  return answer;
 }
 
 void SoftQp::PostRtr(Rtr kind) {

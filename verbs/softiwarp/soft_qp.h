@@ -39,11 +39,7 @@ class SoftQp final : public verbs::QueuePair,
   // Returns a queue pair in the frozen state, or nullptr if these bytes are no frozen queue pair. `memory`:
   // what MemoryOf() has returned for the frozen one.
   static std::unique_ptr<SoftQp> Thaw(int fd, Bytes frozen, std::shared_ptr<LocalMemory> memory);
-  [[nodiscard]] std::shared_ptr<LocalMemory> memory() const { return local_ ? local_->memory() : offered_; }
-  // Accepting side, made without memory: the peer has been sent `memory`. The first byte on the TCP
-  // connection says whether it has taken it; a read finds out, and the queue pair is neither Pollable, Direct
-  // nor Sleepable until then. `only`: no other link is allowed.
-  void AwaitAnswer(std::shared_ptr<LocalMemory> memory, bool only);
+  [[nodiscard]] std::shared_ptr<LocalMemory> memory() const { return local_ ? local_->memory() : nullptr; }
 
   verbs::PostResult PostSend(const verbs::SendWork& work) override;
   verbs::PostResult PostRdmaWrite(const verbs::RdmaWriteWork& work) override;
@@ -84,8 +80,7 @@ class SoftQp final : public verbs::QueuePair,
   [[nodiscard]] std::optional<Arrived> LookDirect(MutableBytes header) override;
   void TakeDirect(size_t header, std::span<const MutableBytes> payload) override;
   void StaysHere() override {
-    const std::shared_ptr<LocalMemory> shared = memory();
-    if (shared != nullptr && !KeptMemories::Reserve(shared.get())) shared->CloseDescriptor();
+    if (local_ && !KeptMemories::Reserve(local_->memory().get())) local_->StaysHere();
   }
   verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) override;
   [[nodiscard]] bool can_block() const override { return !read_ended_; }
@@ -109,9 +104,7 @@ class SoftQp final : public verbs::QueuePair,
   using Portable::Freeze;
   void Freeze(Writer& ar) const override;
   [[nodiscard]] const char* rnic_name() const override { return "soft"; }
-  [[nodiscard]] const char* link_name() const override {
-    return local_ || offered_ != nullptr ? "local" : "tcp";
-  }
+  [[nodiscard]] const char* link_name() const override { return local_ ? "local" : "tcp"; }
   [[nodiscard]] std::string why_not_local() const override { return why_not_local_; }
   void set_why_not_local(std::string why) { why_not_local_ = std::move(why); }
 
@@ -125,10 +118,6 @@ class SoftQp final : public verbs::QueuePair,
   void DetachSource(STag stag);
   friend struct FrozenQp;
 
-  static verbs::Abilities AbilitiesOf(SoftQp* qp, bool tcp, bool local);
-  void BecomeLocal(std::shared_ptr<LocalMemory> memory, LocalEnd end);
-  // With offered_: looks for the peer's answer. kOk: it is here, and the link is known.
-  LinkResult HearAnswer();
   // The link's read and write, without waiting.
   LinkResult Read(std::span<const MutableBytes> parts, bool came);
   LinkResult Write(std::span<const iovec> parts);
@@ -165,12 +154,10 @@ class SoftQp final : public verbs::QueuePair,
   [[nodiscard]] bool may_send() const { return send_open_ || stream_.fpdus() > 0; }
 
   TcpLink link_;
-  std::optional<LocalLink> local_;        // the bytes' way, in place of link_
-  std::shared_ptr<LocalMemory> offered_;  // until the peer's answer
-  bool offered_only_ = false;             // and no other link is allowed
-  RingReader::Unread arrived_;            // as LookDirect() has found it
-  uint32_t arrived_fpdu_ = 0;             // bytes of its first FPDU
-  std::optional<PollFor> polling_;        // the caller of this read comes again soon
+  std::optional<LocalLink> local_;  // the bytes' way, in place of link_
+  RingReader::Unread arrived_;      // as LookDirect() has found it
+  uint32_t arrived_fpdu_ = 0;       // bytes of its first FPDU
+  std::optional<PollFor> polling_;  // the caller of this read comes again soon
   uint16_t ird_;
   uint16_t ord_;
   bool send_open_;  // responder: false until the initiator's first FPDU (RFC 5044, 7.1.2, 4)

@@ -11,7 +11,7 @@ namespace sdp::iwarp {
 namespace {
 
 constexpr uint32_t kMagic = 0x53515031;  // "SQP1"
-constexpr uint16_t kVersion = 3;
+constexpr uint16_t kVersion = 2;
 constexpr uint32_t kSmallestUlpdu = 128;
 constexpr uint32_t kLongestText = 4096;
 
@@ -72,11 +72,8 @@ void SoftQp::Freeze(Writer& ar) const {
   bool local = local_.has_value();
   if (local) self.local_->LeaveBell();  // the bell is this process's
   bool accepting = local && local_->end() == LocalEnd::kAccepting;
-  bool offered = offered_ != nullptr;
   ar.Flag(local);
   ar.Flag(accepting);
-  ar.Flag(offered);
-  ar.Flag(self.offered_only_);
   ar.Number(sending.max_ulpdu);
   ar.Number(self.ird_);
   ar.Number(self.ord_);
@@ -91,8 +88,6 @@ std::unique_ptr<SoftQp> SoftQp::Thaw(int fd, Bytes frozen, std::shared_ptr<Local
   MpaAgreement agreement{.role = MpaRole::kResponder};
   bool local = false;
   bool accepting = false;
-  bool offered = false;
-  bool offered_only = false;
   ar.Number(magic);
   ar.Number(version);
   ar.Require(magic == kMagic && version == kVersion);
@@ -101,18 +96,14 @@ std::unique_ptr<SoftQp> SoftQp::Thaw(int fd, Bytes frozen, std::shared_ptr<Local
   ar.Flag(agreement.receive_markers);
   ar.Flag(local);
   ar.Flag(accepting);
-  ar.Flag(offered);
-  ar.Flag(offered_only);
   ar.Number(max_ulpdu);
   ar.Number(agreement.ird);
   ar.Number(agreement.ord);
   ar.Require(max_ulpdu >= kSmallestUlpdu && max_ulpdu <= kMaxSentUlpdu);
-  ar.Require(!(local && offered));
-  if (!ar.ok() || ((local || offered) && memory == nullptr)) return nullptr;
+  if (!ar.ok() || (local && memory == nullptr)) return nullptr;
+  if (!local) memory.reset();  // the connection has left that link meanwhile
   if (local && !accepting) agreement.role = MpaRole::kInitiator;  // without an RTR it posts nothing
-  // The connection may have left that link meanwhile.
-  auto qp = std::make_unique<SoftQp>(fd, agreement, verbs::QpOptions{}, max_ulpdu, local ? memory : nullptr);
-  if (offered) qp->AwaitAnswer(std::move(memory), offered_only);
+  auto qp = std::make_unique<SoftQp>(fd, agreement, verbs::QpOptions{}, max_ulpdu, std::move(memory));
   FrozenQp::Visit(ar, *qp);
   if (!ar.ok() || ar.left() != 0) return nullptr;
   return qp;

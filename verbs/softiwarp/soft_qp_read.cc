@@ -50,9 +50,6 @@ bool SoftQp::may_sleep() {
 }
 
 LinkResult SoftQp::Read(std::span<const MutableBytes> parts, bool came) {
-  if (offered_ != nullptr) [[unlikely]] {
-    if (const LinkResult heard = HearAnswer(); heard.kind != LinkResult::Kind::kOk) return heard;
-  }
   if (!local_) return link_.Read(parts, LinkWait::kNo);
   using Look = LocalLink::Look;
   const Look look = polling_ == PollFor::kSleep ? Look::kRing
