@@ -250,7 +250,6 @@ void PrepareConfinement() {
 void ConfinementRefused() {
   ExpectSignals();
   QuietLinks::GoOn();  // resumes the helper as well
-  memory_keeper::Begin();
 }
 
 void ProcessExit() {
