@@ -11,6 +11,7 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "test/support/in_child.h"
 #include "test/verbs/link_pair.h"
@@ -50,7 +51,7 @@ TcpPair Connect(const char* from, const char* to) {
 }
 
 // Sends a datagram to the meeting's name as a stranger would who read /proc/net/unix.
-void SendTo(const LocalOffer& offer, std::string_view text, int fd) {
+void SendTo(const LocalOffer& offer, std::string_view text, std::vector<int> fds) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
   std::string path = std::string(1, '\0') + "sdp-link-";
@@ -62,20 +63,21 @@ void SendTo(const LocalOffer& offer, std::string_view text, int fd) {
   std::memcpy(name.sun_path, path.data(), path.size());
   const Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   iovec part{.iov_base = const_cast<char*>(text.data()), .iov_len = text.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
+  const size_t size = fds.size() * sizeof(int);
   msghdr message{};
   message.msg_name = &name;
   message.msg_namelen = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  if (fd >= 0) {
+  if (!fds.empty()) {
     message.msg_control = control;
-    message.msg_controllen = sizeof control;
+    message.msg_controllen = CMSG_SPACE(size);
     cmsghdr* const rights = CMSG_FIRSTHDR(&message);
     rights->cmsg_level = SOL_SOCKET;
     rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof fd);
-    std::memcpy(CMSG_DATA(rights), &fd, sizeof fd);
+    rights->cmsg_len = CMSG_LEN(size);
+    std::memcpy(CMSG_DATA(rights), fds.data(), size);
   }
   REQUIRE(::sendmsg(socket.value, &message, 0) >= 0);
 }
@@ -130,12 +132,13 @@ TEST_CASE("meeting: without an answer, or with a stranger's, the link stays TCP"
     std::string why;
     CHECK(meeting->Take(&memory, &why) == Outcome::kRefused);
     const auto other = LocalMemory::Make(&why);
-    SendTo(meeting->offer(), "", -1);
-    SendTo(meeting->offer(), "SDPlocl\x01 but not the secret", other->fd());
-    SendTo(meeting->offer(), std::string(24, 'x'), other->fd());
+    SendTo(meeting->offer(), "", {});
+    SendTo(meeting->offer(), "SDPlocl\x01 but not the secret", {other->fd()});
+    SendTo(meeting->offer(), "two descriptors", {other->fd(), other->fd()});
+    SendTo(meeting->offer(), std::string(24, 'x'), {other->fd()});
     CHECK(meeting->Take(&memory, &why) == Outcome::kRefused);
     // The peer comes after them.
-    SendTo(meeting->offer(), std::string(24, 'x'), other->fd());
+    SendTo(meeting->offer(), std::string(24, 'x'), {other->fd()});
     REQUIRE(AnswerOffer(meeting->offer(), tcp.z.value, &why) != nullptr);
     CHECK(meeting->Take(&memory, &why) == Outcome::kShared);
   }
@@ -191,7 +194,7 @@ TEST_CASE("meeting: a peer's memory of another kind is refused") {
   std::shared_ptr<LocalMemory> memory;
   std::string why;
   const auto fails = [&](int fd) {
-    SendTo(meeting->offer(), greeting, fd);
+    SendTo(meeting->offer(), greeting, fd < 0 ? std::vector<int>{} : std::vector<int>{fd});
     return meeting->Take(&memory, &why) == Outcome::kFailed && memory == nullptr;
   };
   CHECK(fails(-1));
