@@ -15,6 +15,7 @@ import argparse
 import concurrent.futures
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -23,6 +24,10 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"))
+
+import sdp_world  # noqa: E402
 
 FINDING = re.compile(r"(ERROR|WARNING): (Address|Leak|Thread)Sanitizer.*|.*: runtime error: .*")
 # What a case says that cannot be where it runs, as a whole or in part (test/support/skipped.h),
@@ -264,9 +269,9 @@ def check_sdpstat(options, environment):
         if not line:
             return "the program that holds connections failed"
         listener = line.split()[1]
-        wanted = [(0, 6), (0, 3000000), (6, 0), (3000000, 0)]
-        deadline = time.monotonic() + 30  # a process tells up to two seconds late what went the direct way
-        while True:
+        mine = []
+
+        def all_told():
             shown = subprocess.run(
                 [options.sdpstat, "--json"],
                 env=dict(os.environ, SDP_STATS_DIR=environment["SDP_STATS_DIR"]),
@@ -274,19 +279,22 @@ def check_sdpstat(options, environment):
                 text=True,
                 timeout=60,
             )
-            mine = [p for p in json.loads(shown.stdout)["processes"] if p["pid"] == process.pid]
-            if len(mine) != 1:
-                return f"sdpstat shows {len(mine)} such processes"
-            connections = mine[0]["connections"]
-            sizes = sorted((sum(c["bytes_in"].values()), sum(c["bytes_out"].values())) for c in connections)
-            if sizes == wanted:
-                break
-            if time.monotonic() > deadline:
-                return f"sdpstat shows bytes in and out {sizes}"
-            time.sleep(0.05)
+            mine[:] = [p for p in json.loads(shown.stdout)["processes"] if p["pid"] == process.pid]
+            sizes = sorted(
+                (sum(c["bytes_in"].values()), sum(c["bytes_out"].values()))
+                for one in mine
+                for c in one["connections"]
+            )
+            return len(mine) == 1 and sizes == [(0, 6), (0, 3000000), (6, 0), (3000000, 0)]
+
+        try:
+            # What went the direct way, a process tells up to two seconds late.
+            sdp_world.wait_until(all_told, "right numbers of bytes")
+        except AssertionError:
+            return f"sdpstat shows {mine}"
         if [one["local"] for one in mine[0]["listeners"]] != [listener]:
             return f"sdpstat shows listeners {mine[0]['listeners']}, not {listener}"
-        if any(listener not in (c["local"], c["peer"]) for c in connections):
+        if any(listener not in (c["local"], c["peer"]) for c in mine[0]["connections"]):
             return "sdpstat shows other addresses than the conventional ones"
         return None
     finally:

@@ -1,6 +1,7 @@
 """A thousand connections at once, and connections that open and close as fast as they can."""
 
 import subprocess
+import unittest
 
 import harness
 
@@ -30,6 +31,18 @@ class Connections(harness.ProgramTest):
         self.assertGreater(rate, 50)
         self.assert_sdp_carried(at_least_in=int(rate), process=self.server)
         self.assert_no_tcp()
+
+    def test_a_server_slowed_down_by_its_tracer(self):
+        """It has a blocking listener, so each event has to come once."""
+        harness.need("strace")
+        strace = self.world.start(["strace", "-f", "-p", self.server.pid, "-o", "calls"], preload=False)
+        try:
+            harness.wait_until(lambda: "attached" in strace.output() or not strace.running(), "strace")
+            if not strace.running():
+                raise unittest.SkipTest("strace may not trace: " + strace.output().strip())
+            self.assertGreater(float(self.world.run([harness.CONNECTIONS, "rate", self.port, 2])), 5)
+        finally:
+            strace.stop()
 
 
 if __name__ == "__main__":

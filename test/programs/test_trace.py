@@ -259,7 +259,7 @@ class Trace(harness.ProgramTest):
                     rows[:] = self.rows(client)
                     return sum(rows[0]["bytes_out"].values()) == 3 * 300_000
 
-                harness.wait_until(told, f"counts of {mechanism}: {rows}")
+                harness.wait_until(told, f"counts of {mechanism}")
                 name = {
                     "bcopy": "bcopy",
                     "read": "read_zcopy",
