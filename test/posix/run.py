@@ -121,6 +121,9 @@ class Daemon:
             # A port mapper that a busy machine keeps waiting is not a silent one.
             "SDP_PM_TIMEOUT_MS": "5000",
         }
+        if "libtsan" in preload:
+            # Nor is a peer whose helper thread shares two processors with sixty slow threads.
+            self.environment["SDP_HANDSHAKE_TIMEOUT_MS"] = "60000"
         if options.address:
             self.environment["SDP_TEST_ADDRESS"] = options.address
 
