@@ -40,8 +40,10 @@ void Engine::HandleLinkEnd(bool /*orderly*/) {
     rep_->teardown.LeaveLink();
     ++rep_->read_edge;
   } else if (rep_->teardown.link_up()) {
-    rep_->teardown.HandleLinkEnd();
-    rep_->source.Clear();
+    Rep& r = *rep_;
+    r.teardown.HandleLinkEnd(r.source.pending_bytes() == 0 && !r.source_offer.active() &&
+                             r.credit.all_but_updates_acknowledged());
+    r.source.Clear();
     rep_->FinishOffers();
     ++rep_->read_edge;
   }
@@ -241,6 +243,7 @@ bool Engine::end_of_stream() const {
 }
 
 bool Engine::refused_data() const { return rep_->sink.refused(); }
+bool Engine::heard_out() const { return rep_->teardown.heard_out(); }
 bool Engine::peer_closed() const { return rep_->teardown.peer_closed(); }
 uint64_t Engine::read_edge() const { return rep_->read_edge; }
 uint64_t Engine::write_edge() const { return rep_->write_edge; }

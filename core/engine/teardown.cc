@@ -42,8 +42,9 @@ void Teardown::HandleSendCompleted(WorkId id) {
   due_ = LinkStep::kDisconnect;
 }
 
-void Teardown::HandleLinkEnd() {
+void Teardown::HandleLinkEnd(bool heard_out) {
   link_up_ = false;
+  heard_out_ = heard_out;
   due_ = LinkStep::kNone;
   abort_ = AbortStep::kNone;
   // 8.2.1, 4: graceful only if both DisConns were exchanged.

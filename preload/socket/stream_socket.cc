@@ -400,7 +400,7 @@ void StreamSocket::NoteAbort() {
   abort_noted_ = true;
   board_.Bump();
   if (e.state() != engine::State::kAborted) return;  // in good order
-  if (PeerLeftInOrder(e, cause.end)) return;
+  if (PeerLeftInOrder(e, cause)) return;
   if (e.abort_reason() != engine::AbortReason::kLocal) {
     pending_error_ = cause.end == verbs::LinkEnd::kReset && cause.os_error != 0 ? cause.os_error : ECONNRESET;
     if (pending_error_ == EPIPE) pending_error_ = ECONNRESET;

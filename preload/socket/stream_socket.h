@@ -264,7 +264,7 @@ class StreamSocket final : public Socket {
   void NoteAbort();
   // What poll finds, as poll events.
   [[nodiscard]] short ReadyNow() const;
-  [[nodiscard]] bool InCloseWait() const { return preload::InCloseWait(tcp_view(), session_->cause().end); }
+  [[nodiscard]] bool InCloseWait() const { return preload::InCloseWait(tcp_view(), session_->cause()); }
   [[nodiscard]] TcpView tcp_view() const {
     return {.engine = engine(),
             .link_ended = session_->link_ended(),

@@ -357,7 +357,7 @@ int StreamSocket::ReportConnected(int fd) {
   Look();
   // Closed by the peer is CLOSE_WAIT on TCP: connected, with all that has come.
   if (!foreign() && engine().state() == engine::State::kAborted &&
-      !PeerLeftInOrder(engine(), session_->cause().end)) {
+      !PeerLeftInOrder(engine(), session_->cause())) {
     const int error = pending_error_ != 0 ? TakeError() : ECONNABORTED;
     Disconnect(fd);
     return Fail(error);

@@ -4,6 +4,7 @@
 #ifndef SDP_PRELOAD_SOCKET_TCP_ANSWERS_H_
 #define SDP_PRELOAD_SOCKET_TCP_ANSWERS_H_
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
@@ -22,17 +23,19 @@ struct TcpView {
 };
 
 // The peer had nothing more to say, and left without waiting for our end: only what we send from now on is an
-// error. Its AbortConn may come together with the link's end, and is a reset. `end`: of the link.
-[[nodiscard]] inline bool PeerLeftInOrder(const engine::Engine& e, verbs::LinkEnd end) {
-  return e.state() == engine::State::kAborted && e.peer_closed() &&
-         e.abort_reason() == engine::AbortReason::kLinkLost && end == verbs::LinkEnd::kClosedByPeer;
+// error. Its AbortConn may come together with the link's end, and is a reset. Our credit updates, of which
+// the program knows nothing, may be what the peer's kernel answered with a reset.
+[[nodiscard]] inline bool PeerLeftInOrder(const engine::Engine& e, const verbs::LinkCause& cause) {
+  const bool left = cause.end == verbs::LinkEnd::kClosedByPeer ||
+                    (cause.end == verbs::LinkEnd::kReset && cause.os_error == ECONNRESET && e.heard_out());
+  return left && e.state() == engine::State::kAborted && e.peer_closed() &&
+         e.abort_reason() == engine::AbortReason::kLinkLost;
 }
 
 // The peer has closed and left, and the program has not closed yet. TCP keeps such a connection in
-// CLOSE_WAIT. Programs that treat POLLHUP as an error must still be able to read the data. `end`: of the
-// link.
-[[nodiscard]] inline bool InCloseWait(const TcpView& view, verbs::LinkEnd end) {
-  return PeerLeftInOrder(view.engine, end) && !view.engine.send_closed() && !view.send_shut &&
+// CLOSE_WAIT. Programs that treat POLLHUP as an error must still be able to read the data.
+[[nodiscard]] inline bool InCloseWait(const TcpView& view, const verbs::LinkCause& cause) {
+  return PeerLeftInOrder(view.engine, cause) && !view.engine.send_closed() && !view.send_shut &&
          view.pending_error == 0;
 }
 

@@ -11,6 +11,10 @@
 namespace sdp::preload {
 namespace {
 
+const verbs::LinkCause kClosed{.end = verbs::LinkEnd::kClosedByPeer, .text = {}};
+const verbs::LinkCause kReset{.end = verbs::LinkEnd::kReset, .os_error = ECONNRESET, .text = {}};
+const verbs::LinkCause kLocalReset{.end = verbs::LinkEnd::kReset, .text = {}};
+
 constexpr short kReadable = POLLIN | POLLRDNORM;
 constexpr short kWritable = POLLOUT | POLLWRNORM;
 
@@ -57,14 +61,14 @@ TEST_CASE(
     "something") {
   Seen s;
   const TcpView view{.engine = s.e, .link_ended = true};
-  CHECK_FALSE(InCloseWait(view, verbs::LinkEnd::kClosedByPeer));
+  CHECK_FALSE(InCloseWait(view, kClosed));
   s.PeerGoes();
   REQUIRE(s.e.state() == engine::State::kAborted);
   REQUIRE(s.e.peer_closed());
-  CHECK(InCloseWait(view, verbs::LinkEnd::kClosedByPeer));
-  CHECK_FALSE(InCloseWait(view, verbs::LinkEnd::kReset));
-  CHECK_FALSE(InCloseWait({.engine = s.e, .pending_error = EPIPE}, verbs::LinkEnd::kClosedByPeer));
-  CHECK_FALSE(InCloseWait({.engine = s.e, .send_shut = true}, verbs::LinkEnd::kClosedByPeer));
+  CHECK(InCloseWait(view, kClosed));
+  CHECK_FALSE(InCloseWait(view, kLocalReset));
+  CHECK_FALSE(InCloseWait({.engine = s.e, .pending_error = EPIPE}, kClosed));
+  CHECK_FALSE(InCloseWait({.engine = s.e, .send_shut = true}, kClosed));
   const short open = kReadable | kWritable | POLLRDHUP;
   CHECK(ReadyEvents(view, {.close_wait = true}) == open);
   CHECK(ReadyEvents(view, {.close_wait = false}) == (open | POLLHUP));
@@ -74,12 +78,12 @@ TEST_CASE("answers: an end of ours, or an abort, is no CLOSE_WAIT") {
   Seen closed;
   closed.pair.z.CloseSend();
   closed.PeerGoes();
-  CHECK_FALSE(InCloseWait({.engine = closed.e}, verbs::LinkEnd::kClosedByPeer));
+  CHECK_FALSE(InCloseWait({.engine = closed.e}, kClosed));
   Seen aborted;
   aborted.pair.a.CloseSend();
   aborted.pair.Settle();
   aborted.pair.z.Abort();
-  CHECK_FALSE(InCloseWait({.engine = aborted.e}, verbs::LinkEnd::kClosedByPeer));
+  CHECK_FALSE(InCloseWait({.engine = aborted.e}, kClosed));
 }
 
 TEST_CASE("answers: an AbortConn behind the peer's end is a reset, even with the link's end behind it") {
@@ -90,12 +94,30 @@ TEST_CASE("answers: an AbortConn behind the peer's end is a reset, even with the
   s.pair.Settle();
   s.pair.z.LoseLink(/*orderly=*/true);
   REQUIRE(s.e.abort_reason() == engine::AbortReason::kPeerAborted);
-  CHECK_FALSE(PeerLeftInOrder(s.e, verbs::LinkEnd::kClosedByPeer));
-  CHECK_FALSE(InCloseWait({.engine = s.e, .link_ended = true}, verbs::LinkEnd::kClosedByPeer));
+  CHECK_FALSE(PeerLeftInOrder(s.e, kClosed));
+  CHECK_FALSE(InCloseWait({.engine = s.e, .link_ended = true}, kClosed));
   Seen left;
   left.PeerGoes();
-  CHECK(PeerLeftInOrder(left.e, verbs::LinkEnd::kClosedByPeer));
-  CHECK_FALSE(PeerLeftInOrder(left.e, verbs::LinkEnd::kReset));
+  CHECK(PeerLeftInOrder(left.e, kClosed));
+  CHECK_FALSE(PeerLeftInOrder(left.e, kLocalReset));
+}
+
+TEST_CASE("answers: a reset behind the peer's end is an end where nothing but updates of ours is unheard") {
+  Seen s;
+  for (int i = 0; i < 16; ++i) s.pair.a.Send("0123456789");
+  s.pair.a.CloseSend();
+  while (s.pair.a.deliverable()) s.pair.z.Deliver(s.pair.a, nullptr);
+  REQUIRE_FALSE(s.pair.z.flights.empty());  // updates, of which the peer never hears
+  s.pair.z.LoseLink(/*orderly=*/false);
+  CHECK(PeerLeftInOrder(s.e, kReset));
+  CHECK(InCloseWait({.engine = s.e, .link_ended = true}, kReset));
+
+  Seen unheard;
+  unheard.pair.a.CloseSend();
+  unheard.pair.Settle();
+  unheard.pair.z.Send("what the peer should have had");
+  unheard.pair.z.LoseLink(/*orderly=*/false);
+  CHECK_FALSE(PeerLeftInOrder(unheard.e, kReset));
 }
 
 TEST_CASE("answers: a reset is told once, and is an end of the stream from then on") {

@@ -156,12 +156,12 @@ TEST_CASE("fork: the time of a large write runs out, and what it says has left i
   Pipe sent;
   RemoteClient remote = ServeClient([&](int fd) {
     if (!SendAll(fd, up)) return 1;
-    const std::string got = ReceiveToEnd(fd);
     ssize_t count = 0;
     if (read(sent.in, &count, sizeof count) != sizeof count) return 2;
+    const std::string got = ReceiveToEnd(fd);
     return static_cast<ssize_t>(got.size()) == count && Hash(got) == Hash(down.substr(0, got.size())) ? 0 : 3;
   });
-  SetTimeout(remote.server, SO_SNDTIMEO, 300);
+  SetTimeout(remote.server, SO_SNDTIMEO, 1000);
   LargeWrite write(remote.server, down);
   REQUIRE(write.FallsAsleep());
   const pid_t child = Fork([&] { return Hash(Read(remote.server, up.size(), true)) == Hash(up) ? 0 : 1; });
