@@ -98,8 +98,10 @@ class CreditLedger {
   [[nodiscard]] uint32_t peer_initial() const { return peer_initial_; }
   [[nodiscard]] uint64_t sent() const { return sent_; }
   [[nodiscard]] uint64_t acknowledged() const { return acknowledged_; }
-  // Returns true if no more than gratuitous updates, which carry nothing of the stream, are unacknowledged.
-  [[nodiscard]] bool all_but_updates_acknowledged() const { return acknowledged_ >= sent_before_updates_; }
+  // Returns true if gratuitous updates, which carry nothing of the stream, are unacknowledged, and no others.
+  [[nodiscard]] bool only_updates_unacknowledged() const {
+    return acknowledged_ < sent_ && acknowledged_ >= sent_before_updates_;
+  }
   [[nodiscard]] bool IsConsistent() const;
 
  private:

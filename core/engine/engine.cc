@@ -42,7 +42,7 @@ void Engine::HandleLinkEnd(bool /*orderly*/) {
   } else if (rep_->teardown.link_up()) {
     Rep& r = *rep_;
     r.teardown.HandleLinkEnd(r.source.pending_bytes() == 0 && !r.source_offer.active() &&
-                             r.credit.all_but_updates_acknowledged());
+                             r.credit.only_updates_unacknowledged());
     r.source.Clear();
     rep_->FinishOffers();
     ++rep_->read_edge;
@@ -243,7 +243,7 @@ bool Engine::end_of_stream() const {
 }
 
 bool Engine::refused_data() const { return rep_->sink.refused(); }
-bool Engine::heard_out() const { return rep_->teardown.heard_out(); }
+bool Engine::only_updates_unheard() const { return rep_->teardown.only_updates_unheard(); }
 bool Engine::peer_closed() const { return rep_->teardown.peer_closed(); }
 uint64_t Engine::read_edge() const { return rep_->read_edge; }
 uint64_t Engine::write_edge() const { return rep_->write_edge; }

@@ -240,8 +240,9 @@ class Engine {
   [[nodiscard]] bool refused_data() const;
   [[nodiscard]] bool end_of_stream() const;  // DisConn received and all data read, or the link ended after it
   [[nodiscard]] bool peer_closed() const;    // DisConn received, data may be left
-  // Returns true if the link has ended, and the peer had then acknowledged all but gratuitous updates.
-  [[nodiscard]] bool heard_out() const;
+  // Returns true if the link has ended, and the peer had then acknowledged all but gratuitous
+  // updates, of which some were under way.
+  [[nodiscard]] bool only_updates_unheard() const;
   // Grow by each event that an edge-triggered reader or writer must learn of: data or the end arrived; space
   // became available. A Send that is taken whole makes no edge.
   [[nodiscard]] uint64_t read_edge() const;

@@ -42,9 +42,9 @@ void Teardown::HandleSendCompleted(WorkId id) {
   due_ = LinkStep::kDisconnect;
 }
 
-void Teardown::HandleLinkEnd(bool heard_out) {
+void Teardown::HandleLinkEnd(bool only_updates_unheard) {
   link_up_ = false;
-  heard_out_ = heard_out;
+  only_updates_unheard_ = only_updates_unheard;
   due_ = LinkStep::kNone;
   abort_ = AbortStep::kNone;
   // 8.2.1, 4: graceful only if both DisConns were exchanged.

@@ -20,8 +20,9 @@ class Teardown {
   void DisConnTaken();
   void HandleDisConn();
   [[nodiscard]] bool peer_closed() const { return peer_closed_; }
-  // Returns true if the link has ended, and the peer had then acknowledged all that was to be sent.
-  [[nodiscard]] bool heard_out() const { return heard_out_; }
+  // Returns true if the link has ended, and the peer had then acknowledged all but gratuitous
+  // updates, of which some were under way.
+  [[nodiscard]] bool only_updates_unheard() const { return only_updates_unheard_; }
   // Returns true if the peer has sent its DisConn in the current connection.
   [[nodiscard]] bool peer_done() const { return peer_closed_ && !repeat_expected_; }
   // Returns true if both DisConns are exchanged.
@@ -37,8 +38,8 @@ class Teardown {
   void HandleSendCompleted(WorkId id);
 
   // --- the link
-  // `heard_out`: see heard_out().
-  void HandleLinkEnd(bool heard_out);
+  // `only_updates_unheard`: see only_updates_unheard().
+  void HandleLinkEnd(bool only_updates_unheard);
   // Ends the link of a session that continues over another one (13.1.1, 4). A DisConn is repeated there.
   void LeaveLink();
   void Resume();
@@ -62,7 +63,7 @@ class Teardown {
   bool disconn_sent_ = false;
   bool peer_closed_ = false;
   bool repeat_expected_ = false;  // the peer closed in an earlier connection
-  bool heard_out_ = false;
+  bool only_updates_unheard_ = false;
   bool link_up_ = true;
   bool link_step_taken_ = false;
   AbortReason reason_ = AbortReason::kNone;

@@ -194,8 +194,9 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   if (state_ == State::kSdp && !foreign()) {
     const bool comes = ComesDirect();
     if (!comes) TakeUntold();
-    if (queue_pair().pollable() == nullptr)
-      LookForRefusal();  // a device's queue is looked at before a sleep, and counted
+    // A queue that can be polled is looked at before a sleep, and counted. But a peer that has closed may
+    // have gone, and only the link of a local one tells.
+    if (queue_pair().pollable() == nullptr || (OnLocalLink() && engine().peer_closed())) LookForRefusal();
     WantBcopy(LowWater());
     readiness.events = ReadyNow();
     readiness.watch = WatchEvents();

@@ -602,6 +602,7 @@ class StreamSocket final : public Socket {
   // 0, or why not: EAGAIN at the deadline; with Signals::kInterrupt, EINTR. Lets go of the lock while it
   // sleeps.
   int AwaitSent(Lock& lock, int fd, Time deadline, Signals signals);
+  [[nodiscard]] bool MayGoAtOnce(int fd);
   int DescriptorToLinger(Lock& lock, int fd);
   Background::Wait RunInBackground(Time now);
   Background::Wait RunLinger(Time now);

@@ -282,7 +282,8 @@ int StreamSocket::CloseLast(Lock& lock, int fd) {
   }
   // Not over yet: our last bytes, or the peer's DisConn, or a thread that still sleeps in a read. The number
   // is the application's again at once.
-  const bool over = session_->link_ended() || (leaving_ && !keeps_from_others() && !session_->being_read());
+  const bool over = session_->link_ended() || (leaving_ && !keeps_from_others() && !session_->being_read()) ||
+                    MayGoAtOnce(fd);
   if (!over) linger_fd_ = DescriptorToLinger(lock, fd);
   if (state_ != State::kSdp) {  // another thread has taken its peer away meanwhile
     state_ = State::kClosed;
@@ -325,6 +326,16 @@ void StreamSocket::EndStream() {
     e.CloseReceive();
   }
   session_->Pump();
+}
+
+// Nobody but the peer has anything to do any more. 8.2.1: who sends the second DisConn ends the link; what
+// the kernel has of it, it delivers. A local link's bytes are in memory that the peer has, too: it reads them
+// to our DisConn, and the end of the link tells it as much as a wait for its own would.
+bool StreamSocket::MayGoAtOnce(int fd) {
+  if (leaving_ || shared_ != nullptr || session_->being_read() || session_->moving()) return false;
+  const engine::State state = engine().state();
+  if (state == engine::State::kClosed) return queue_pair().device() == nullptr && AllSent(fd);
+  return state == engine::State::kSendClosed && OnLocalLink() && session_->AllTaken();
 }
 
 // -1: the link may go with `fd`. Its FIN behind our DisConn tells the peer as much as the wait for its own

@@ -253,8 +253,8 @@ int StreamSocket::Disconnect(int fd) {
     case State::kSdp: {
       if (foreign()) return Fail(EIO);
       Look();
-      ends_here = engine().state() != engine::State::kAborted && engine().state() != engine::State::kClosed &&
-                  !session_->link_ended();
+      ends_here = InCloseWait() || (engine().state() != engine::State::kAborted &&
+                                    engine().state() != engine::State::kClosed && !session_->link_ended());
       // Others know the session: a thread in a call, or another process. To them it is a connection that is
       // over.
       const bool ours =

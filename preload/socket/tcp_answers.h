@@ -23,11 +23,12 @@ struct TcpView {
 };
 
 // The peer had nothing more to say, and left without waiting for our end: only what we send from now on is an
-// error. Its AbortConn may come together with the link's end, and is a reset. Our credit updates, of which
-// the program knows nothing, may be what the peer's kernel answered with a reset.
+// error. Its AbortConn may come together with the link's end, and is a reset. A reset that comes while credit
+// updates of ours are under way, of which the program knows nothing, is its kernel's answer to these.
 [[nodiscard]] inline bool PeerLeftInOrder(const engine::Engine& e, const verbs::LinkCause& cause) {
-  const bool left = cause.end == verbs::LinkEnd::kClosedByPeer ||
-                    (cause.end == verbs::LinkEnd::kReset && cause.os_error == ECONNRESET && e.heard_out());
+  const bool left =
+      cause.end == verbs::LinkEnd::kClosedByPeer ||
+      (cause.end == verbs::LinkEnd::kReset && cause.os_error == ECONNRESET && e.only_updates_unheard());
   return left && e.state() == engine::State::kAborted && e.peer_closed() &&
          e.abort_reason() == engine::AbortReason::kLinkLost;
 }
