@@ -183,6 +183,7 @@ void Registrations::Watch(int key, Entry& entry, int link_fd, short events,
 void Registrations::Unwatch(Entry& entry) {
   if (entry.registered == 0) return;
   entry.registered = 0;
+  if (entry.warm) std::erase_if(warm_, [&](const WarmLink& link) { return link.entry == &entry; });
   entry.SetPeek(nullptr);
   ForgetDevice(entry);
   const int saved = errno;

@@ -23,11 +23,13 @@
 #include "preload/socket/background.h"
 #include "preload/socket/call_mark.h"
 #include "preload/socket/clock.h"
+#include "preload/socket/memory_keeper.h"
 #include "preload/socket/pm_lookup.h"
 #include "preload/socket/quiet_links.h"
 #include "preload/socket/shared_arena.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
+#include "verbs/softiwarp/soft_rnic.h"
 
 namespace sdp::preload {
 namespace {
@@ -193,6 +195,7 @@ void PrepareFork() {
   readiness_at_fork.lock_sets();
   QuietLinks::LockForFork();
   Background::LockForFork();
+  iwarp::ShareMemories();
   locked_statistics() = OpenStatistics();
   if (locked_statistics() != nullptr) locked_statistics()->PrepareFork();
 }
@@ -212,6 +215,7 @@ void ChildAfterFork() {
   SignalEnd::ForgetAfterFork();
   end_of_patience = kNever;
   Background::ForgetAfterFork();
+  iwarp::ForgetMemoriesInChild();
   QuietLinks::ForgetAfterFork();
   Waiter::ForgetAfterFork();
   Sleeper::ForgetThreadId();
@@ -234,6 +238,7 @@ void ExpectSignals() { SignalEnd::Guard(SayLastWords); }
 void PrepareConfinement() {
   SignalEnd::Unguard();
   QuietLinks::Stop();
+  memory_keeper::Stop();
   Background::EndIfIdle();
   Heap::Stock();
   PrepareLogForConfinement();

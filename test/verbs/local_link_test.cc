@@ -112,7 +112,7 @@ TEST_CASE("local link: room that comes just before a writer asks to be told is u
   p.a.qp->Flush();
   REQUIRE(taken);
   REQUIRE(p.a.qp->unsent_bytes() != 0);
-  // The writer is told of room, or the reader has something to read.
+  // Whoever has bytes to send is told, or the reader has something to read.
   CHECK((p.z.qp->pollable()->has_untold() || IsReadable(p.z) || IsReadable(p.a)));
 }
 

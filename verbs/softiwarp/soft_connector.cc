@@ -306,6 +306,7 @@ ConnectState SoftConnector::HearAnswer(Time now) {
   }
   if (cause_.end != LinkEnd::kOpen) return ConnectState::kFailed;
   if (first != kDoorbell) {
+    memory_->LetGo();  // the peer has not mapped it
     memory_.reset();
     why_not_local_ = "the connecting end has not taken the memory: its side says why";
   }

@@ -10,6 +10,7 @@
 
 #include "verbs/rnic.h"
 #include "verbs/softiwarp/file_payload.h"
+#include "verbs/softiwarp/local/kept_memories.h"
 #include "verbs/softiwarp/local_link.h"
 #include "verbs/softiwarp/midway_looks.h"
 #include "verbs/softiwarp/proto/mpa_negotiation.h"
@@ -79,7 +80,7 @@ class SoftQp final : public verbs::QueuePair,
   [[nodiscard]] std::optional<Arrived> LookDirect(MutableBytes header) override;
   void TakeDirect(size_t header, std::span<const MutableBytes> payload) override;
   void StaysHere() override {
-    if (local_) local_->StaysHere();
+    if (local_ && !KeptMemories::Reserve(local_->memory().get())) local_->StaysHere();
   }
   verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) override;
   [[nodiscard]] bool can_block() const override { return !read_ended_; }

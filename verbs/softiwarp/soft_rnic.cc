@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "verbs/softiwarp/local/kept_memories.h"
 #include "verbs/softiwarp/soft_connector.h"
 
 namespace sdp::iwarp {
@@ -20,7 +21,16 @@ std::shared_ptr<LocalMemory> MemoryOf(const verbs::QueuePair& queue_pair) {
   return soft == nullptr ? nullptr : soft->memory();
 }
 
-int DescriptorOf(const LocalMemory* memory) { return memory == nullptr ? -1 : memory->fd(); }
+int DescriptorOf(LocalMemory* memory) {
+  if (memory == nullptr) return -1;
+  memory->LetGo();
+  return memory->fd();
+}
+
+void KeepMemories(void (*note)()) { KeptMemories::Begin(note); }
+bool ForgetMemories(Duration age) { return KeptMemories::Forget(age); }
+void ShareMemories() { KeptMemories::NoteFork(); }
+void ForgetMemoriesInChild() { KeptMemories::ForgetInChild(); }
 
 std::shared_ptr<LocalMemory> TakeMemory(int fd) {
   std::string why;

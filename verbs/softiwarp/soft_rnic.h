@@ -22,7 +22,18 @@ class LocalMemory;
 // Returns the memory of an embedded queue pair; nullptr: its link is TCP.
 std::shared_ptr<LocalMemory> MemoryOf(const verbs::QueuePair& queue_pair);
 // Returns the descriptor by which another program of this end gets that memory, or -1. The memory owns it.
-int DescriptorOf(const LocalMemory* memory);
+int DescriptorOf(LocalMemory* memory);
+// From now on this process keeps the memory of short connections that have ended, for a moment, since the
+// same two processes may have another soon. `note` is called when some is kept, in the thread that has ended
+// the connection: its owner then calls ForgetMemories() until that returns false, before it is called again.
+// nullptr: keeps none.
+void KeepMemories(void (*note)());
+// Ends what has been kept for `age`. Returns true if any is left.
+bool ForgetMemories(Duration age);
+// Call the first before a fork: the child would have what is kept, and what is in use now is kept no more.
+// Call the other in the child, before its first connection.
+void ShareMemories();
+void ForgetMemoriesInChild();
 // Returns the memory whose descriptor another program of this end has left; takes `fd` over. Returns nullptr
 // if it is no such memory, or cannot be mapped.
 std::shared_ptr<LocalMemory> TakeMemory(int fd);

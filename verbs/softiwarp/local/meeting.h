@@ -14,6 +14,10 @@
 // them, so a stranger may write to the name; the secret is known to who reads this very TCP connection. Both
 // ends compare the connection's addresses as each sees them: behind a relay they differ.
 //
+// Two processes that have had a connection before may have its memory again (kept_memories.h). The secret
+// then begins with the memory's id, which a third process may know, and goes on with random bytes. If the
+// accepting end has kept that memory, its datagram says so, and brings none.
+//
 // The accepting end may refuse, or be a library that does not know the offer: then there is no datagram, and
 // the link stays TCP. It stays TCP as well if the connecting end cannot map the memory.
 #ifndef SDP_VERBS_SOFTIWARP_LOCAL_MEETING_H_
@@ -24,6 +28,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/base/types.h"
 #include "verbs/softiwarp/local/memory.h"
@@ -50,9 +55,11 @@ struct LinkNames {
 // What the connecting end offers. It is the last part of the MPA Request's private data.
 struct LocalOffer {
   static constexpr size_t kSize = 8 + 16 + 16 + 36;
-  std::array<std::byte, 16> name{};    // the Unix socket's
-  std::array<std::byte, 16> secret{};  // shows that a datagram comes from the reader of the offer
-  LinkNames names;                     // as the connecting end sees them
+  std::array<std::byte, 16> name{};  // the Unix socket's
+  // Shows that a datagram comes from the reader of the offer. The first eight bytes are random, or the id of
+  // memory that the connecting end has kept; the others are random.
+  std::array<std::byte, 16> secret{};
+  LinkNames names;  // as the connecting end sees them
 
   // Returns the offer at the end of `private_data`, or nothing.
   static std::optional<LocalOffer> Parse(Bytes private_data);
@@ -79,10 +86,12 @@ class LocalMeeting {
   Outcome Take(std::shared_ptr<LocalMemory>* memory, std::string* why);
 
  private:
-  LocalMeeting(int socket, const LocalOffer& offer) : socket_(socket), offer_(offer) {}
+  LocalMeeting(int socket, const LocalOffer& offer, std::shared_ptr<LocalMemory> kept)
+      : socket_(socket), offer_(offer), kept_(std::move(kept)) {}
 
   const int socket_;
   const LocalOffer offer_;
+  std::shared_ptr<LocalMemory> kept_;  // whose id was offered
 };
 
 // The accepting end's part: makes memory and sends it to the connecting end, which has sent `offer` over the

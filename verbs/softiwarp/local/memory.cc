@@ -9,9 +9,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
+
+#include "verbs/softiwarp/local/random.h"
 
 namespace sdp::iwarp {
 namespace {
@@ -19,7 +22,7 @@ namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 // A process that may have fewer has none for local links.
 constexpr rlim_t kFewestDescriptors = 256;
-static_assert(2 * sizeof(RingControl) <= 4096);
+static_assert(2 * sizeof(RingControl) + sizeof(LocalMemory::Id) <= 4096);
 
 // A program may interpose the C library's fcntl and close.
 int Control(int fd, int command, int value) {
@@ -39,6 +42,8 @@ bool IsMemfd(int fd) {
 }
 
 }  // namespace
+
+constinit std::atomic<void (*)(LocalMemory*)> LocalMemory::at_end{[](LocalMemory* ended) { delete ended; }};
 
 bool NearLimit(int fd) {
   rlimit limit{};
@@ -70,9 +75,34 @@ std::shared_ptr<LocalMemory> LocalMemory::Make(std::string* why) {
   }
   std::shared_ptr<LocalMemory> memory = Map(fd, Need::kSpare, why);
   if (memory == nullptr) return nullptr;
-  InitializeRing(memory->control(LocalEnd::kConnecting));
-  InitializeRing(memory->control(LocalEnd::kAccepting));
+  Id id;
+  FillRandom(id);
+  std::memcpy(memory->id_at(), id.data(), id.size());
+  memory->Renew();
+  memory->MayBeKept();
   return memory;
+}
+
+std::shared_ptr<LocalMemory> LocalMemory::Take(int fd, std::string* why) {
+  auto memory = Take(fd, Need::kSpare, why);
+  if (memory != nullptr) memory->MayBeKept();
+  return memory;
+}
+
+void LocalMemory::MayBeKept() {
+  std::memcpy(id_.data(), id_at(), id_.size());
+  kept_since_fork_ = id_ == Id{} ? 0 : forks.load(std::memory_order_relaxed);
+}
+
+void LocalMemory::Renew() {
+  InitializeRing(control(LocalEnd::kConnecting));
+  InitializeRing(control(LocalEnd::kAccepting));
+}
+
+uint64_t LocalMemory::carried() const {
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  return std::max(control(LocalEnd::kConnecting)->head.load(kRelaxed),
+                  control(LocalEnd::kAccepting)->head.load(kRelaxed));
 }
 
 std::shared_ptr<LocalMemory> LocalMemory::Take(int fd, Need need, std::string* why) {
@@ -93,7 +123,7 @@ std::shared_ptr<LocalMemory> LocalMemory::Map(int fd, Need need, std::string* wh
     Close(fd);
     return nullptr;
   }
-  std::shared_ptr<LocalMemory> memory(new (std::nothrow) LocalMemory(static_cast<std::byte*>(base)));
+  std::shared_ptr<LocalMemory> memory = Own(new (std::nothrow) LocalMemory(static_cast<std::byte*>(base)));
   if (memory == nullptr || !verbs::descriptor_calls().keep(fd, &memory->fd_, need)) {
     *why = "no descriptor or memory is left";
     if (memory == nullptr) {
@@ -115,7 +145,7 @@ void LocalMemory::CloseDescriptor() {
     verbs::descriptor_calls().close_kept(fd);
 }
 
-RingControl* LocalMemory::control(LocalEnd writer) {
+RingControl* LocalMemory::control(LocalEnd writer) const {
   return reinterpret_cast<RingControl*>(base_) + (writer == LocalEnd::kConnecting ? 0 : 1);
 }
 

@@ -6,10 +6,12 @@
 #ifndef SDP_VERBS_SOFTIWARP_LOCAL_MEMORY_H_
 #define SDP_VERBS_SOFTIWARP_LOCAL_MEMORY_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "core/base/types.h"
 #include "verbs/descriptor_calls.h"
@@ -31,12 +33,18 @@ class LocalMemory {
   // The file: the controls in the first page, then the ring of the connecting end, then the other.
   static constexpr size_t kSize = 4096 + 2 * size_t{kRingSize};
 
+  // What tells one memory from all others: random bytes in the memory itself. All zero: the accepting end is
+  // a library that writes none.
+  using Id = std::array<std::byte, 8>;
+  // The accepting end's address and port, as the connecting end sees them.
+  using Peer = std::array<std::byte, 18>;
+
   // Returns new memory, or nullptr and the reason in *why: no descriptor, no memory, or a limit of file size
   // (RLIMIT_FSIZE), which would end the process.
   static std::shared_ptr<LocalMemory> Make(std::string* why);
   // Returns memory whose descriptor came from another process, perhaps an enemy's; takes `fd` over. Returns
   // nullptr and the reason unless `fd` is a memfd of kSize bytes with the seals of Make.
-  static std::shared_ptr<LocalMemory> Take(int fd, std::string* why) { return Take(fd, Need::kSpare, why); }
+  static std::shared_ptr<LocalMemory> Take(int fd, std::string* why);
   // Like Take, for the memory of a connection that another process of this end had: the connection is lost
   // without it, so the last free descriptor will do.
   static std::shared_ptr<LocalMemory> TakeOver(int fd, std::string* why) {
@@ -45,6 +53,33 @@ class LocalMemory {
   ~LocalMemory();
   LocalMemory(const LocalMemory&) = delete;
   LocalMemory& operator=(const LocalMemory&) = delete;
+
+  // --- for the next connection of the same two processes (kept_memories.h)
+  [[nodiscard]] const Id& id() const { return id_; }
+  // All zero: this is the accepting end.
+  [[nodiscard]] const Peer& peer() const { return peer_; }
+  void set_peer(const Peer& peer) { peer_ = peer; }
+  // This process alone has this end of the memory: it may be kept. Reads the id.
+  void MayBeKept();
+  // The memory is not kept: another process of this end may have it, or the peer has it no more.
+  void LetGo() { kept_since_fork_ = 0; }
+  // Returns true if the memory may be kept: no fork has come since MayBeKept().
+  [[nodiscard]] bool may_be_kept() const { return kept_since_fork_ == forks.load(std::memory_order_relaxed); }
+  static constinit inline std::atomic<uint32_t> forks{1};
+  // What becomes of memory at its end.
+  static std::atomic<void (*)(LocalMemory*)> at_end;
+  static std::shared_ptr<LocalMemory> Own(LocalMemory* memory) {
+    if (memory == nullptr) return nullptr;
+    return {memory, [](LocalMemory* ended) { at_end.load(std::memory_order_relaxed)(ended); }};
+  }
+  // See KeptMemories::Reserve().
+  [[nodiscard]] bool reserved() const { return reserved_; }
+  void set_reserved() { reserved_ = true; }
+  bool TakeReserved() { return std::exchange(reserved_, false); }
+  // Returns how many bytes the rings have carried, as the peer would have it.
+  [[nodiscard]] uint64_t carried() const;
+  // Makes both rings new. Neither end may be using them.
+  void Renew();
 
   // What this end writes to, and what it reads from.
   [[nodiscard]] RingWriter Writer(LocalEnd end);
@@ -63,10 +98,15 @@ class LocalMemory {
   explicit LocalMemory(std::byte* base) : base_(base) {}
   static std::shared_ptr<LocalMemory> Take(int fd, Need need, std::string* why);
   static std::shared_ptr<LocalMemory> Map(int fd, Need need, std::string* why);
-  [[nodiscard]] RingControl* control(LocalEnd writer);
+  [[nodiscard]] RingControl* control(LocalEnd writer) const;
   [[nodiscard]] MutableBytes data(LocalEnd writer);
-
+  // Where the id is in the memory.
+  [[nodiscard]] std::byte* id_at() { return base_ + 2 * sizeof(RingControl); }
   std::byte* const base_;
+  Id id_{};
+  Peer peer_{};
+  uint32_t kept_since_fork_ = 0;  // `forks` then; 0: may not be kept
+  bool reserved_ = false;
   std::atomic<int> fd_{-1};
 };
 

@@ -1,0 +1,47 @@
+#include "preload/socket/memory_keeper.h"
+
+#include <new>
+
+#include "preload/socket/background.h"
+#include "verbs/softiwarp/soft_rnic.h"
+
+namespace sdp::preload::memory_keeper {
+namespace {
+
+constexpr Duration kKept = std::chrono::milliseconds(500);
+
+struct Task final : Background::Task {
+  Background::Wait Run(Time now) override {
+    if (!iwarp::ForgetMemories(kKept)) return {.done = true};
+    return {.deadline = now + kKept};
+  }
+  Socket* owner() override { return nullptr; }
+};
+
+// Is never destroyed: the helper may have the task at exit.
+union Lasting {
+  constexpr Lasting() : task() {}
+  ~Lasting() {}
+  Task task;
+};
+constinit Lasting lasting;
+
+void NoteKept() {
+  bool added = false;
+  try {
+    added = Background::Add(&lasting.task, kKept);
+  } catch (const std::bad_alloc&) {
+  }
+  if (!added) (void)iwarp::ForgetMemories(Duration::zero());
+}
+
+}  // namespace
+
+void Begin() { iwarp::KeepMemories(NoteKept); }
+
+void Stop() {
+  iwarp::KeepMemories(nullptr);
+  (void)iwarp::ForgetMemories(Duration::zero());
+}
+
+}  // namespace sdp::preload::memory_keeper
