@@ -1,7 +1,5 @@
 // Has the helper thread end the memory that ended connections have left for the next ones
 // (iwarp::KeepMemories), within a second.
-// No connection calls Begin() yet: under a heavy load short connections that come faster make a fallback to
-// TCP more likely, which leaves a server with a connection that ends at once.
 #ifndef SDP_PRELOAD_SOCKET_MEMORY_KEEPER_H_
 #define SDP_PRELOAD_SOCKET_MEMORY_KEEPER_H_
 

@@ -250,6 +250,7 @@ void PrepareConfinement() {
 void ConfinementRefused() {
   ExpectSignals();
   QuietLinks::GoOn();  // resumes the helper as well
+  memory_keeper::Begin();
 }
 
 void ProcessExit() {

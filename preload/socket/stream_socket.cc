@@ -21,6 +21,7 @@
 #include "preload/socket/abort_log.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/co_holders.h"
+#include "preload/socket/memory_keeper.h"
 #include "preload/socket/options.h"
 #include "preload/socket/restart.h"
 #include "preload/socket/stats.h"
@@ -94,6 +95,7 @@ void StreamSocket::EnterSdp(std::unique_ptr<Session> session, const Address& loc
   state_ = State::kSdp;
   report_.Begin(role);
   ExpectSignals();
+  if (!Confined()) memory_keeper::Begin();
   NoteFirst();
   report_.Open(Statistics(), *session_, names());
   AfterProgress();

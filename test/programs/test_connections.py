@@ -1,5 +1,6 @@
 """A thousand connections at once, and connections that open and close as fast as they can."""
 
+import pathlib
 import subprocess
 import unittest
 
@@ -32,17 +33,39 @@ class Connections(harness.ProgramTest):
         self.assert_sdp_carried(at_least_in=int(rate), process=self.server)
         self.assert_no_tcp()
 
+    def trace(self, *options):
+        harness.need("strace")
+        strace = self.world.start(["strace", "-f", "-p", self.server.pid, *options], preload=False)
+        harness.wait_until(lambda: "attached" in strace.output() or not strace.running(), "strace")
+        if not strace.running():
+            raise unittest.SkipTest("strace may not trace: " + strace.output().strip())
+        return strace
+
     def test_a_server_slowed_down_by_its_tracer(self):
         """It has a blocking listener, so each event has to come once."""
-        harness.need("strace")
-        strace = self.world.start(["strace", "-f", "-p", self.server.pid, "-o", "calls"], preload=False)
+        strace = self.trace("-o", "calls")
         try:
-            harness.wait_until(lambda: "attached" in strace.output() or not strace.running(), "strace")
-            if not strace.running():
-                raise unittest.SkipTest("strace may not trace: " + strace.output().strip())
             self.assertGreater(float(self.world.run([harness.CONNECTIONS, "rate", self.port, 2])), 5)
         finally:
             strace.stop()
+
+    def test_short_connections_have_the_memory_of_those_before(self):
+        calls = self.world.directory / "calls"
+        strace = self.trace("-e", "trace=memfd_create", "-o", calls)
+        try:
+            connections = float(self.world.run([harness.CONNECTIONS, "rate", self.port, 2])) * 2
+        finally:
+            strace.stop()
+        made = calls.read_text().count("memfd_create(")
+        print(f"{connections:.0f} connections, {made} memories")
+        self.assertGreater(made, 0)
+        self.assertLess(made, connections / 2)
+
+        def has_memory():
+            return "sdp-link" in pathlib.Path(f"/proc/{self.server.pid}/maps").read_text()
+
+        harness.wait_until(lambda: not has_memory(), "end of the memory")
+        self.assert_no_tcp()
 
 
 if __name__ == "__main__":
