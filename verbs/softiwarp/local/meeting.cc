@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "verbs/softiwarp/local/abstract_name.h"
+#include "verbs/softiwarp/local/kept_memories.h"
 #include "verbs/softiwarp/local/random.h"
 
 namespace sdp::iwarp {
@@ -19,6 +20,8 @@ namespace {
 // The last byte is the version of the memory's layout and of the datagram.
 constexpr std::array<char, 8> kMagic = {'S', 'D', 'P', 'l', 'o', 'c', 'l', '\x02'};
 constexpr size_t kDatagram = kMagic.size() + 16;
+// Such a datagram has one byte more, and no memory: the connecting end has it.
+constexpr std::byte kAgain{1};
 // More than that in the socket's queue is not the peer's.
 constexpr int kMostDatagrams = 64;
 
@@ -61,11 +64,20 @@ bool HasUserTimeout(int fd) {
   return ::syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, &length) == 0 && timeout != 0;
 }
 
-std::array<std::byte, kDatagram> Greeting(const LocalOffer& offer) {
-  std::array<std::byte, kDatagram> greeting;
+std::array<std::byte, kDatagram + 1> Greeting(const LocalOffer& offer) {
+  std::array<std::byte, kDatagram + 1> greeting;
   std::memcpy(greeting.data(), kMagic.data(), kMagic.size());
   std::copy(offer.secret.begin(), offer.secret.end(), greeting.begin() + kMagic.size());
+  greeting.back() = kAgain;
   return greeting;
+}
+
+LocalMemory::Peer PeerOf(const LinkNames& names) {
+  LocalMemory::Peer peer;
+  std::copy(names.peer.begin(), names.peer.end(), peer.begin());
+  peer[16] = static_cast<std::byte>(names.peer_port >> 8);
+  peer[17] = static_cast<std::byte>(names.peer_port);
+  return peer;
 }
 
 union FdControl {
@@ -73,36 +85,40 @@ union FdControl {
   std::byte bytes[CMSG_SPACE(sizeof(int))];
 };
 
+// `memory`: its descriptor; -1: the connecting end has it.
 bool SendMemory(int socket, const LocalOffer& offer, int memory) {
   AbstractName name = NameOf(offer);
   auto greeting = Greeting(offer);
-  iovec part{.iov_base = greeting.data(), .iov_len = greeting.size()};
+  iovec part{.iov_base = greeting.data(), .iov_len = memory < 0 ? kDatagram + 1 : kDatagram};
   FdControl control{};
   msghdr message{};
   message.msg_name = &name.address;
   message.msg_namelen = name.length;
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = &control;
-  message.msg_controllen = sizeof control.bytes;
-  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof memory);
-  std::memcpy(CMSG_DATA(rights), &memory, sizeof memory);
+  if (memory >= 0) {
+    message.msg_control = &control;
+    message.msg_controllen = sizeof control.bytes;
+    cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof memory);
+    std::memcpy(CMSG_DATA(rights), &memory, sizeof memory);
+  }
   return ::syscall(SYS_sendmsg, socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
-         static_cast<long>(greeting.size());
+         static_cast<long>(part.iov_len);
 }
 
 struct Datagram {
   bool is_greeting = false;
+  bool again = false;
   int fd = -1;
 };
 
 // Takes the next datagram. Returns false if there is none.
 bool Receive(int socket, const LocalOffer& offer, Datagram* out) {
   const auto greeting = Greeting(offer);
-  std::array<std::byte, kDatagram + 1> bytes;
+  std::array<std::byte, kDatagram + 2> bytes;
   iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
   FdControl control{};
   msghdr message{};
@@ -117,8 +133,9 @@ bool Receive(int socket, const LocalOffer& offer, Datagram* out) {
                                                   c->cmsg_type == SCM_RIGHTS &&
                                                   c->cmsg_len == CMSG_LEN(sizeof(int)))
     std::memcpy(&out->fd, CMSG_DATA(c), sizeof(int));
-  out->is_greeting =
-      size == static_cast<long>(kDatagram) && std::equal(greeting.begin(), greeting.end(), bytes.begin());
+  out->again = size == static_cast<long>(kDatagram + 1);
+  out->is_greeting = (size == static_cast<long>(kDatagram) || out->again) &&
+                     std::equal(greeting.begin(), greeting.begin() + size, bytes.begin());
   return true;
 }
 
@@ -197,6 +214,8 @@ std::unique_ptr<LocalMeeting> LocalMeeting::Open(int fd) {
   LocalOffer offer{.names = *names};
   FillRandom(offer.name);
   FillRandom(offer.secret);
+  std::shared_ptr<LocalMemory> kept = KeptMemories::TakeByPeer(PeerOf(*names));
+  if (kept != nullptr) std::copy(kept->id().begin(), kept->id().end(), offer.secret.begin());
   const int socket = Socket();
   if (socket < 0) return nullptr;
   if (NearLimit(socket)) {
@@ -208,10 +227,13 @@ std::unique_ptr<LocalMeeting> LocalMeeting::Open(int fd) {
     Close(socket);
     return nullptr;
   }
-  return std::unique_ptr<LocalMeeting>(new LocalMeeting(socket, offer));
+  return std::unique_ptr<LocalMeeting>(new LocalMeeting(socket, offer, std::move(kept)));
 }
 
-LocalMeeting::~LocalMeeting() { Close(socket_); }
+LocalMeeting::~LocalMeeting() {
+  Close(socket_);
+  if (kept_ != nullptr) kept_->LetGo();  // the peer may have it no more
+}
 
 LocalMeeting::Outcome LocalMeeting::Take(std::shared_ptr<LocalMemory>* memory, std::string* why) {
   Datagram datagram;
@@ -220,11 +242,18 @@ LocalMeeting::Outcome LocalMeeting::Take(std::shared_ptr<LocalMemory>* memory, s
       if (datagram.fd >= 0) Close(datagram.fd);
       continue;
     }
-    if (datagram.fd < 0) {
-      *why = "no descriptor is left for the memory of the local link";
+    if (datagram.again && datagram.fd < 0 && kept_ != nullptr) {
+      *memory = std::move(kept_);
+      return Outcome::kShared;
+    }
+    if (datagram.again || datagram.fd < 0) {
+      if (datagram.fd >= 0) Close(datagram.fd);
+      *why = datagram.again ? "the accepting end speaks of memory that was not offered"
+                            : "no descriptor is left for the memory of the local link";
       return Outcome::kFailed;
     }
     *memory = LocalMemory::Take(datagram.fd, why);
+    if (*memory != nullptr) (*memory)->set_peer(PeerOf(offer_.names));
     return *memory != nullptr ? Outcome::kShared : Outcome::kFailed;
   }
   return Outcome::kRefused;
@@ -240,14 +269,18 @@ std::shared_ptr<LocalMemory> AnswerOffer(const LocalOffer& offer, int fd, std::s
     *why = "TCP_USER_TIMEOUT is set";
     return nullptr;
   }
-  std::shared_ptr<LocalMemory> memory = LocalMemory::Make(why);
+  LocalMemory::Id id;
+  std::copy_n(offer.secret.begin(), id.size(), id.begin());
+  std::shared_ptr<LocalMemory> memory = KeptMemories::TakeById(id);
+  const bool again = memory != nullptr;
+  if (!again) memory = LocalMemory::Make(why);
   if (memory == nullptr) return nullptr;
   const int socket = Socket();
   if (socket < 0) {
     *why = "no descriptor is left";
     return nullptr;
   }
-  const bool sent = SendMemory(socket, offer, memory->fd());
+  const bool sent = SendMemory(socket, offer, again ? -1 : memory->fd());
   const int error = errno;
   Close(socket);
   if (sent) return memory;
