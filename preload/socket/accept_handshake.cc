@@ -2,11 +2,19 @@
 
 #include <poll.h>
 
+#include "preload/guard.h"
 #include "preload/log.h"
 #include "preload/socket/address.h"
+#include "preload/socket/clock.h"
 #include "preload/socket/options.h"
+#include "preload/socket/unbounded_poll.h"
 
 namespace sdp::preload {
+namespace {
+
+constexpr timespec kPatienceForAnswer{.tv_sec = 0, .tv_nsec = 500'000};
+
+}  // namespace
 
 AcceptHandshake::AcceptHandshake(int fd, const Address& peer, const ConnectionTuning& tuning, Time now)
     : fd_(fd), peer_(peer), tuning_(tuning), connector_(iwarp::Listen(fd, SoftOptions(), now)) {}
@@ -49,6 +57,14 @@ AcceptHandshake::Outcome AcceptHandshake::Step(Time now) {
   if (send_first_) session_->engine().SendHelloAck();  // SDP 8.1.1, 5; leaves after the peer's first FPDU
   session_->PumpOut();
   return Outcome::kEstablished;
+}
+
+AcceptHandshake::Outcome AcceptHandshake::StepInCall(Time now) {
+  const Outcome outcome = Step(now);
+  if (outcome != Outcome::kPending || !accepted_) return outcome;
+  pollfd link{.fd = connector_->event_fd(), .events = POLLIN, .revents = 0};
+  const NoCancellation no_cancellation;  // the peer may have its answer
+  return UnboundedPoll(&link, 1, &kPatienceForAnswer, nullptr) > 0 ? Step(Now()) : outcome;
 }
 
 void AcceptHandshake::SetFd(int fd) {

@@ -28,6 +28,9 @@ class AcceptHandshake {
 
   // Never blocks. kFailed: the caller closes the descriptor, and the log has the reason.
   Outcome Step(Time now);
+  // Step() for a thread of the program's. A peer on this host is about to say whether it has the memory of a
+  // local link. The thread waits for that for a moment, since the helper would have to wake it up again.
+  Outcome StepInCall(Time now);
   [[nodiscard]] Background::Wait wait() const;
   // Returns the address that the kernel gave with the connection; empty over a kernel RNIC.
   [[nodiscard]] const Address& peer() const { return peer_; }

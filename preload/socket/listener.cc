@@ -294,7 +294,7 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd, Address* peer) {
     Taken taken(accepted);
     const Time now = Now();
     AcceptHandshake handshake(accepted, *peer, tuning_, now);
-    switch (handshake.Step(now)) {
+    switch (handshake.StepInCall(now)) {
       case AcceptHandshake::Outcome::kEstablished:
         *fd = std::exchange(taken.fd, -1);
         return handshake.TakeSession();

@@ -178,16 +178,41 @@ TEST_CASE("kept memory: where the accepting end has let it go, the next connecti
   CHECK(Once(server) != first);
 }
 
-TEST_CASE("kept memory: what is in use, or was offered and not taken, is not offered") {
+TEST_CASE("kept memory: what is in use, or was offered and refused twice, is not offered") {
   const Keeping keeping;
   const Server server;
   const auto first = Once(server);
-  {
+  for (int i = 0; i < 2; ++i) {
     const Connection not_answered(server);
     CHECK(Offered(not_answered) == first);
+    const Connection meanwhile(server);
+    CHECK(Offered(meanwhile) != first);
   }
   Connection next(server);
   CHECK(Offered(next) != first);
+}
+
+TEST_CASE("kept memory: an accepting end that is done with it later has it for a later connection") {
+  const Keeping keeping;
+  const Server server;
+  auto slow = std::make_unique<Connection>(server);
+  slow->Meet();
+  const auto first = slow->ours->id();
+  for (int i = 0; i < 3; ++i) {
+    slow->ours.reset();  // this end goes at once
+    {
+      Connection meanwhile(server);
+      CHECK(Offered(meanwhile) == first);
+      meanwhile.Meet();
+      CHECK(meanwhile.ours->id() != first);
+      meanwhile.ours->LetGo();
+      meanwhile.theirs->LetGo();
+    }
+    slow.reset();
+    slow = std::make_unique<Connection>(server);
+    slow->Meet();
+    CHECK(slow->ours->id() == first);
+  }
 }
 
 TEST_CASE("kept memory: an answer that says so, where nothing was offered, or brings a descriptor") {

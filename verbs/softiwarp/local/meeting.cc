@@ -232,7 +232,7 @@ std::unique_ptr<LocalMeeting> LocalMeeting::Open(int fd) {
 
 LocalMeeting::~LocalMeeting() {
   Close(socket_);
-  if (kept_ != nullptr) kept_->LetGo();  // the peer may have it no more
+  if (kept_ != nullptr) kept_->NoteOffer(/*taken=*/false);
 }
 
 LocalMeeting::Outcome LocalMeeting::Take(std::shared_ptr<LocalMemory>* memory, std::string* why) {
@@ -243,6 +243,7 @@ LocalMeeting::Outcome LocalMeeting::Take(std::shared_ptr<LocalMemory>* memory, s
       continue;
     }
     if (datagram.again && datagram.fd < 0 && kept_ != nullptr) {
+      kept_->NoteOffer(/*taken=*/true);
       *memory = std::move(kept_);
       return Outcome::kShared;
     }

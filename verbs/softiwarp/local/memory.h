@@ -63,6 +63,10 @@ class LocalMemory {
   void MayBeKept();
   // The memory is not kept: another process of this end may have it, or the peer has it no more.
   void LetGo() { kept_since_fork_ = 0; }
+  // The peer was offered the memory. It may not be done with it yet, so a refusal counts from the second on.
+  void NoteOffer(bool taken) {
+    if (std::exchange(refused_, !taken) && !taken) LetGo();
+  }
   // Returns true if the memory may be kept: no fork has come since MayBeKept().
   [[nodiscard]] bool may_be_kept() const { return kept_since_fork_ == forks.load(std::memory_order_relaxed); }
   static constinit inline std::atomic<uint32_t> forks{1};
@@ -107,6 +111,7 @@ class LocalMemory {
   Peer peer_{};
   uint32_t kept_since_fork_ = 0;  // `forks` then; 0: may not be kept
   bool reserved_ = false;
+  bool refused_ = false;
   std::atomic<int> fd_{-1};
 };
 
