@@ -294,7 +294,11 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd, Address* peer) {
     Taken taken(accepted);
     const Time now = Now();
     AcceptHandshake handshake(accepted, *peer, tuning_, now);
-    switch (handshake.StepInCall(now)) {
+    // No more than one wait in a call, and none behind one in vain.
+    const bool waits = attempts == 0 && !full() && now >= next_wait_;
+    const auto outcome = waits ? handshake.StepInCall(now) : handshake.Step(now);
+    if (waits && outcome == AcceptHandshake::Outcome::kPending) next_wait_ = now + kPatience;
+    switch (outcome) {
       case AcceptHandshake::Outcome::kEstablished:
         *fd = std::exchange(taken.fd, -1);
         return handshake.TakeSession();

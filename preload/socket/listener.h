@@ -282,6 +282,7 @@ class Listener final : private KernelListenerOwner {
   bool used_ = false;
   bool dormant_ = false;
   Time next_look_{};     // for a daemon
+  Time next_wait_{};     // for a peer's answer, in accept
   bool shared_ = false;  // other processes have, or had, the listener, too
 };
 

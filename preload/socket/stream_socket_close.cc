@@ -328,14 +328,13 @@ void StreamSocket::EndStream() {
   session_->Pump();
 }
 
-// Nobody but the peer has anything to do any more. 8.2.1: who sends the second DisConn ends the link; what
-// the kernel has of it, it delivers. A local link's bytes are in memory that the peer has, too: it reads them
-// to our DisConn, and the end of the link tells it as much as a wait for its own would.
+// Both ends have closed. 8.2.1: who sends the second DisConn ends the link. What the kernel has of it, it
+// delivers, and what is in a local link's memory the peer reads. A helper that has the task may hold the
+// file.
 bool StreamSocket::MayGoAtOnce(int fd) {
-  if (leaving_ || shared_ != nullptr || session_->being_read() || session_->moving()) return false;
-  const engine::State state = engine().state();
-  if (state == engine::State::kClosed) return queue_pair().device() == nullptr && AllSent(fd);
-  return state == engine::State::kSendClosed && OnLocalLink() && session_->AllTaken();
+  return engine().state() == engine::State::kClosed && !engine().refused_data() && !leaving_ &&
+         shared_ == nullptr && !session_->being_read() && !session_->moving() &&
+         queue_pair().device() == nullptr && !Background::Holds(&task_) && AllSent(fd);
 }
 
 // -1: the link may go with `fd`. Its FIN behind our DisConn tells the peer as much as the wait for its own
