@@ -5,7 +5,11 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -248,6 +252,22 @@ TEST_CASE("bytes that are no frozen queue pair are refused") {
   auto other = whole;
   other[5] ^= std::byte{1};  // the version
   CHECK(Thaw(p.z.fd.value, other) == nullptr);
+}
+
+TEST_CASE("every seed of the fuzzer is a queue pair of today's format") {
+  const QpPair p = MakePair({});
+  size_t seeds = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(SDP_THAW_CORPUS)) {
+    INFO(entry.path());
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::string seed{std::istreambuf_iterator<char>(file), {}};
+    REQUIRE(seed.size() > 2);
+    const size_t size = static_cast<unsigned char>(seed[0]) << 8 | static_cast<unsigned char>(seed[1]);
+    CHECK(Thaw(p.z.fd.value, std::as_bytes(std::span(seed)).subspan(2, std::min(size, seed.size() - 2))) !=
+          nullptr);
+    ++seeds;
+  }
+  CHECK(seeds >= 16);
 }
 
 TEST_CASE("who reads little has about one message at a time, and all of them in the end") {
