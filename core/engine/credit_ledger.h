@@ -102,6 +102,8 @@ class CreditLedger {
   [[nodiscard]] bool only_updates_unacknowledged() const {
     return acknowledged_ < sent_ && acknowledged_ >= sent_before_updates_;
   }
+  // The link has ended before all of the stream was sent: what is unacknowledged is more than updates.
+  void NoteLoss() { sent_before_updates_ = sent_; }
   [[nodiscard]] bool IsConsistent() const;
 
  private:

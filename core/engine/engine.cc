@@ -40,10 +40,9 @@ void Engine::HandleLinkEnd(bool /*orderly*/) {
     rep_->teardown.LeaveLink();
     ++rep_->read_edge;
   } else if (rep_->teardown.link_up()) {
-    Rep& r = *rep_;
-    r.teardown.HandleLinkEnd(r.source.pending_bytes() == 0 && !r.source_offer.active() &&
-                             r.credit.only_updates_unacknowledged());
-    r.source.Clear();
+    if (rep_->source.pending_bytes() != 0 || rep_->source_offer.active()) rep_->credit.NoteLoss();
+    rep_->teardown.HandleLinkEnd();
+    rep_->source.Clear();
     rep_->FinishOffers();
     ++rep_->read_edge;
   }
@@ -243,7 +242,7 @@ bool Engine::end_of_stream() const {
 }
 
 bool Engine::refused_data() const { return rep_->sink.refused(); }
-bool Engine::only_updates_unheard() const { return rep_->teardown.only_updates_unheard(); }
+bool Engine::only_updates_unheard() const { return rep_->credit.only_updates_unacknowledged(); }
 bool Engine::peer_closed() const { return rep_->teardown.peer_closed(); }
 uint64_t Engine::read_edge() const { return rep_->read_edge; }
 uint64_t Engine::write_edge() const { return rep_->write_edge; }

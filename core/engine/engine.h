@@ -240,8 +240,8 @@ class Engine {
   [[nodiscard]] bool refused_data() const;
   [[nodiscard]] bool end_of_stream() const;  // DisConn received and all data read, or the link ended after it
   [[nodiscard]] bool peer_closed() const;    // DisConn received, data may be left
-  // Returns true if the link has ended, and the peer had then acknowledged all but gratuitous
-  // updates, of which some were under way.
+  // Returns true if the peer has acknowledged all but gratuitous updates, and not all of these. Until the
+  // link's end there may be more to send.
   [[nodiscard]] bool only_updates_unheard() const;
   // Grow by each event that an edge-triggered reader or writer must learn of: data or the end arrived; space
   // became available. A Send that is taken whole makes no edge.

@@ -42,9 +42,8 @@ void Teardown::HandleSendCompleted(WorkId id) {
   due_ = LinkStep::kDisconnect;
 }
 
-void Teardown::HandleLinkEnd(bool only_updates_unheard) {
+void Teardown::HandleLinkEnd() {
   link_up_ = false;
-  only_updates_unheard_ = only_updates_unheard;
   due_ = LinkStep::kNone;
   abort_ = AbortStep::kNone;
   // 8.2.1, 4: graceful only if both DisConns were exchanged.

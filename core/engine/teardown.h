@@ -20,9 +20,6 @@ class Teardown {
   void DisConnTaken();
   void HandleDisConn();
   [[nodiscard]] bool peer_closed() const { return peer_closed_; }
-  // Returns true if the link has ended, and the peer had then acknowledged all but gratuitous
-  // updates, of which some were under way.
-  [[nodiscard]] bool only_updates_unheard() const { return only_updates_unheard_; }
   // Returns true if the peer has sent its DisConn in the current connection.
   [[nodiscard]] bool peer_done() const { return peer_closed_ && !repeat_expected_; }
   // Returns true if both DisConns are exchanged.
@@ -38,8 +35,7 @@ class Teardown {
   void HandleSendCompleted(WorkId id);
 
   // --- the link
-  // `only_updates_unheard`: see only_updates_unheard().
-  void HandleLinkEnd(bool only_updates_unheard);
+  void HandleLinkEnd();
   // Ends the link of a session that continues over another one (13.1.1, 4). A DisConn is repeated there.
   void LeaveLink();
   void Resume();
@@ -63,7 +59,6 @@ class Teardown {
   bool disconn_sent_ = false;
   bool peer_closed_ = false;
   bool repeat_expected_ = false;  // the peer closed in an earlier connection
-  bool only_updates_unheard_ = false;
   bool link_up_ = true;
   bool link_step_taken_ = false;
   AbortReason reason_ = AbortReason::kNone;

@@ -55,6 +55,22 @@ TEST_CASE("Credit: MSeq wraps to zero") {
         AbortReason::kBadAcknowledgement);
 }
 
+TEST_CASE("Credit: whether gratuitous updates alone are unacknowledged, and nothing of the stream is lost") {
+  CreditLedger ledger(Role::kAccepting, 7);
+  ledger.SetPosted(10);
+  ledger.SetPeerBufs(10);
+  CHECK_FALSE(ledger.only_updates_unacknowledged());
+  (void)ledger.Stamp(MessageKind::kPayload);
+  CHECK_FALSE(ledger.only_updates_unacknowledged());
+  (void)ledger.Stamp(MessageKind::kUpdate);
+  CHECK_FALSE(ledger.only_updates_unacknowledged());
+  REQUIRE(ledger.HandleMessage({.bufs = 10, .mseq = MSeq(7), .mseq_ack = MSeq(7)}, MessageKind::kPayload) ==
+          AbortReason::kNone);
+  CHECK(ledger.only_updates_unacknowledged());
+  ledger.NoteLoss();
+  CHECK_FALSE(ledger.only_updates_unacknowledged());
+}
+
 TEST_CASE("Credit: gaps and repetitions of MSeq are violations") {
   CHECK(AfterWrong([](wire::Bsdh*) {}) == AbortReason::kNone);
   CHECK(AfterWrong([](wire::Bsdh* b) { b->mseq = MSeq(2); }) == AbortReason::kBadSequence);
