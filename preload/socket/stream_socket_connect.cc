@@ -253,8 +253,8 @@ int StreamSocket::Disconnect(int fd) {
     case State::kSdp: {
       if (foreign()) return Fail(EIO);
       Look();
-      ends_here = InCloseWait() || (engine().state() != engine::State::kAborted &&
-                                    engine().state() != engine::State::kClosed && !session_->link_ended());
+      ends_here = engine().state() != engine::State::kAborted && engine().state() != engine::State::kClosed &&
+                  !session_->link_ended();
       // Others know the session: a thread in a call, or another process. To them it is a connection that is
       // over.
       const bool ours =
@@ -272,6 +272,8 @@ int StreamSocket::Disconnect(int fd) {
       }
       board_.TellObservers(*session_, 0, false);
       of_rnic = queue_pair().device() != nullptr;
+      // Its peer has to know this reset from one that the kernel answers a doorbell with.
+      if (OnLocalLink()) session_->queue_pair().Abort();
       // The engine's edges end with it, and whoever has seen them is to see this one.
       board_.Outlive(engine());
       DropSession();

@@ -112,7 +112,7 @@ TEST_CASE("local link: room that comes just before a writer asks to be told is u
   p.a.qp->Flush();
   REQUIRE(taken);
   REQUIRE(p.a.qp->unsent_bytes() != 0);
-  // Whoever has bytes to send is told, or the reader has something to read.
+  // The writer is told of room, or the reader has something to read.
   CHECK((p.z.qp->pollable()->has_untold() || IsReadable(p.z) || IsReadable(p.a)));
 }
 
@@ -306,6 +306,29 @@ TEST_CASE("local link: the end comes on the TCP connection, also behind what was
   ReadStatus status = ReadStatus::kProgress;
   for (int i = 0; i < 10 && status != ReadStatus::kEnded; ++i) status = p.z.qp->ReadLink();
   CHECK(status == ReadStatus::kEnded);
+}
+
+TEST_CASE("local link: a doorbell that nobody took makes no reset of an end, but what was meant as one is") {
+  const bool meant = GENERATE(false, true);
+  CAPTURE(meant);
+  PairOptions options;
+  options.a.local_link = options.z.local_link = true;
+  QpPair p = MakePair(options);
+  p.z.qp->ReadLink();
+  REQUIRE(p.z.Send("last words") == verbs::PostResult::kOk);
+  const std::byte doorbell{0xff};
+  REQUIRE(::send(p.a.fd.value, &doorbell, 1, MSG_NOSIGNAL) == 1);
+  if (meant) {
+    p.z.qp->Abort();
+  } else {
+    p.z.qp.reset();
+    p.z.fd.Close();  // the kernel has a byte that nobody has read
+  }
+  ReadStatus status = ReadStatus::kProgress;
+  for (int i = 0; i < 10 && status != ReadStatus::kEnded; ++i) status = p.a.qp->ReadLink();
+  verbs::Completion c;
+  CHECK(p.a.qp->PollCompletion(&c));
+  CHECK(p.a.qp->cause().end == (meant ? verbs::LinkEnd::kReset : verbs::LinkEnd::kClosedByPeer));
 }
 
 TEST_CASE("bell: it is rung by name, by whoever knows the name") {

@@ -44,6 +44,11 @@ LinkResult LocalLink::Read(const TcpLink& tcp, std::span<const MutableBytes> par
   // The peer has not read everything. The first doorbell resets the connection if the peer is gone.
   if (told.kind == Kind::kEof && !writer_.empty() && RingPeer(tcp) && !RingPeer(tcp))
     told = {.kind = Kind::kError, .error = ECONNRESET};
+  // A kernel answers a doorbell that its program has not taken with a reset, too. A peer that means it has
+  // left the ring before.
+  if (told.kind == Kind::kError && told.error == ECONNRESET && writer_.empty() &&
+      writer_.TakeReader() != ReaderState::kGone)
+    told = {.kind = Kind::kEof};
   if (told.kind == Kind::kEof || told.kind == Kind::kError) ended_ = told;
   if (const auto read = ReadRing(tcp, parts)) return *read;
   return told.kind == Kind::kOk ? LinkResult{.kind = Kind::kWouldBlock} : told;
