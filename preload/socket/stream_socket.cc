@@ -196,9 +196,8 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   if (state_ == State::kSdp && !foreign()) {
     const bool comes = ComesDirect();
     if (!comes) TakeUntold();
-    // A queue that can be polled is looked at before a sleep, and counted. But a peer that has closed may
-    // have gone, and only the link of a local one tells.
-    if (queue_pair().pollable() == nullptr || (OnLocalLink() && engine().peer_closed())) LookForRefusal();
+    if (queue_pair().pollable() == nullptr)
+      LookForRefusal();  // a device's queue is looked at before a sleep, and counted
     WantBcopy(LowWater());
     readiness.events = ReadyNow();
     readiness.watch = WatchEvents();
