@@ -291,9 +291,19 @@ TEST_CASE("kept memory: a child has none, and keeps its own") {
   const Keeping keeping;
   const Server server;
   (void)Once(server);
+  auto parents = std::make_unique<Connection>(server);
+  parents->Meet();
+  REQUIRE(KeptMemories::Reserve(parents->ours.get()));
   // As if another thread had been at it during the fork.
+  KeptMemories::NoteFork();
   KeptMemories::ForgetInChild();
   CHECK_FALSE(KeptMemories::Forget(1h));
+  parents.reset();
+  {
+    Connection own(server);
+    own.Meet();
+    CHECK(KeptMemories::Reserve(own.ours.get()));
+  }
   const auto own = Once(server);
   CHECK(Once(server) == own);
 }

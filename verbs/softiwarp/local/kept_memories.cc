@@ -70,6 +70,13 @@ bool Keep(LocalMemory* memory) {
   return true;
 }
 
+// A child may end what its parent has reserved, and has counted from zero itself.
+void Unreserve() {
+  size_t count = reserved.load(std::memory_order_relaxed);
+  while (count != 0 && !reserved.compare_exchange_weak(count, count - 1, std::memory_order_relaxed)) {
+  }
+}
+
 }  // namespace
 
 void KeptMemories::Begin(void (*note)()) {
@@ -122,12 +129,12 @@ bool KeptMemories::WillKeep(const LocalMemory& memory) {
 bool KeptMemories::Reserve(LocalMemory* memory) {
   if (memory->reserved() || !WillKeep(*memory)) return memory->reserved();
   if (reserved.fetch_add(1, std::memory_order_relaxed) < kMost) return memory->set_reserved(), true;
-  reserved.fetch_sub(1, std::memory_order_relaxed);
+  Unreserve();
   return false;
 }
 
 void KeptMemories::Retire(LocalMemory* memory) {
-  if (memory->TakeReserved()) reserved.fetch_sub(1, std::memory_order_relaxed);
+  if (memory->TakeReserved()) Unreserve();
   if (!WillKeep(*memory) || !Keep(memory)) delete memory;
 }
 

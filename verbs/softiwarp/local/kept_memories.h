@@ -28,8 +28,8 @@ class KeptMemories {
   // A connection that has carried more is no short one.
   static constexpr uint64_t kMostCarried = 64 * 1024;
 
-  // From now on memory is kept. `note` is called when some is, and nobody has it in view: who sets `note`
-  // calls Forget() until that returns false. nullptr: none is kept any more.
+  // Keeps memory from now on. The thread that keeps the first calls `note`. The caller of Begin() then calls
+  // Forget() until that returns false; `note` is called again for the next. nullptr: keeps none any more.
   static void Begin(void (*note)());
   // Before a fork: what exists now is the child's, too. In the child: forgets what another thread of the
   // parent was at.

@@ -106,6 +106,7 @@ class LocalMemory {
   [[nodiscard]] MutableBytes data(LocalEnd writer);
   // Where the id is in the memory.
   [[nodiscard]] std::byte* id_at() { return base_ + 2 * sizeof(RingControl); }
+
   std::byte* const base_;
   Id id_{};
   Peer peer_{};
