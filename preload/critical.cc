@@ -40,9 +40,11 @@ constinit std::atomic<pid_t> owner{0};
 // Set by StandIn().
 constinit std::atomic<Critical::DefaultAction> default_action{nullptr};
 constinit std::atomic<bool> may_stand_in[NSIG] = {};
-// The value that EndLinkRead()'s signals carry, and how many of them have come.
+// The value that EndLinkRead()'s signals carry, how many of them have come, and how many of these have ended
+// a read.
 constinit char nudge = 0;
 constinit std::atomic<uint32_t> nudges{0};
+constinit std::atomic<uint32_t> nudges_heeded{0};
 constexpr int64_t kMostNudgeSteps = 1000;
 constexpr long kNudgeStepNs = 50'000;
 
@@ -205,12 +207,17 @@ bool Critical::IsNudge(const siginfo_t& info) {
   return info.si_code == SI_QUEUE && info.si_value.sival_ptr == &nudge;
 }
 
-// In a critical section the thread has already left its read.
+// A thread that is in a critical section in the middle of its read has left the system call, or a handler has
+// interrupted it there. One that is elsewhere is on its way to or from the call: it is not heeded, and comes
+// again.
 void Critical::TakeNudge(void* context) {
-  if (depth_ == 0 && LinkRead::UnderWay()) {
+  bool heeded = broken_off_ == kHasBrokenOff;
+  if (!heeded && LinkRead::UnderWay()) {
     broken_off_ = LinkRead::fd();
     EndInterrupted(context);
+    heeded = broken_off_ == kHasBrokenOff || depth_ > 0;
   }
+  if (heeded) nudges_heeded.fetch_add(1, std::memory_order_relaxed);
   nudges.fetch_add(1, std::memory_order_release);
 }
 
@@ -384,14 +391,20 @@ bool Critical::EndLinkRead(pthread_t thread, pid_t tid) {
     struct sigaction kernels {};
     if ((blocked >> (number - 1) & 1) != 0 || !StandsIn(number)) continue;
     if (real.sigaction(number, nullptr, &kernels) != 0 || kernels.sa_sigaction != &Handle) continue;
-    const uint32_t before = nudges.load(std::memory_order_relaxed);
-    if (pthread_sigqueue(thread, number, {.sival_ptr = &nudge}) != 0) return false;
+    const uint32_t heeded = nudges_heeded.load(std::memory_order_relaxed);
     // The thread cannot leave the library while the caller waits here with its lock. So the signal cannot
-    // meet the thread in a call of the program's.
+    // meet the thread in a call of the program's. No more than one signal is on its way.
+    bool taken = true;
+    uint32_t before = 0;
     for (int64_t step = 0; step < kMostNudgeSteps; ++step) {
-      if (nudges.load(std::memory_order_acquire) != before) return true;
+      if (taken) {
+        before = nudges.load(std::memory_order_relaxed);
+        if (pthread_sigqueue(thread, number, {.sival_ptr = &nudge}) != 0) return false;
+      }
       const timespec pause{.tv_sec = 0, .tv_nsec = kNudgeStepNs};
       nanosleep(&pause, nullptr);
+      taken = nudges.load(std::memory_order_acquire) != before;
+      if (nudges_heeded.load(std::memory_order_relaxed) != heeded) return true;
     }
     return false;
   }

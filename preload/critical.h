@@ -36,7 +36,7 @@ class Critical {
   // The thread is about to jump, perhaps out of a handler that a section ran at its end. The handlers that
   // still wait run first. `leaves`: the jump also leaves the call that a handler has interrupted.
   static void BeforeJump(bool leaves) {
-    if (leaves && broken_off_ >= 0) [[unlikely]]
+    if (leaves && broken_off_ != kNothingBrokenOff) [[unlikely]]
       broken_off_ = kNothingBrokenOff;
     if (late_ != nullptr && depth_ == 0) [[unlikely]]
       RunRest();

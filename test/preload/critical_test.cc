@@ -1,14 +1,20 @@
 // Handlers that a critical section has held off run behind it, each once, whatever one of them does.
 #include "preload/critical.h"
 
+#include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <cerrno>
+#include <thread>
 #include <vector>
 
 #include "preload/guard.h"
@@ -142,6 +148,41 @@ TEST_CASE("A receive that a handler interrupts is under way when the handler has
   CHECK(LinkRead::fd() == 5);
   LinkRead::Over();
   REQUIRE(sdp_entry_sigaction(SIGUSR1, &before, nullptr) == 0);
+}
+
+// The first signal ends the sleep before the read.
+TEST_CASE("A link's read ends though the first signal for it came before the thread was in it", "[critical]") {
+  const bool begun = GENERATE(false, true);
+  CAPTURE(begun);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGRTMAX);
+  REQUIRE(Critical::StandIn(set, [](int, const ucontext_t&) {}));
+  int link[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_STREAM, 0, link) == 0);
+  std::atomic<pid_t> reader{0};
+  bool broken_off = false;
+  std::thread thread([&] {
+    if (begun) LinkRead::Begin(link[0]);
+    reader = gettid();
+    (void)poll(nullptr, 0, 60'000);
+    LinkRead::Begin(link[0]);
+    char byte;
+    broken_off = recv(link[0], &byte, 1, 0) == -1 && errno == EINTR;
+    Critical::Enter();
+    broken_off = Critical::TakeBrokenOff() && broken_off;
+    LinkRead::Over();
+    Critical::Leave();
+  });
+  while (reader == 0) sched_yield();
+  const bool ended = Critical::EndLinkRead(thread.native_handle(), reader);
+  CHECK(send(link[1], "x", 1, 0) == 1);  // for a read that has not ended
+  thread.join();
+  close(link[0]);
+  close(link[1]);
+  CHECK(Critical::StandAside());
+  CHECK(ended);
+  CHECK(broken_off);
 }
 
 // By what a child that runs `body` is ended; 0: it was not.
