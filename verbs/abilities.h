@@ -117,6 +117,13 @@ class FileSource {
   [[nodiscard]] virtual bool BorrowFile(const FileRange& file) = 0;
   // Call it when no byte of the file is borrowed: Flush() has returned true, or DetachBorrowed() was called.
   virtual void ReturnFile() = 0;
+  // Returns how many bytes the link takes now, framing included; SIZE_MAX: nobody knows.
+  [[nodiscard]] virtual size_t room() const = 0;
+  // For a sender that is to wait until room() has become much larger. A sleep on the link then ends, though
+  // nothing is unsent. Returns false if it is large by now.
+  virtual bool AwaitRoom() = 0;
+  // Returns true while there is not so much room, after AwaitRoom().
+  [[nodiscard]] virtual bool full() const = 0;
 
  protected:
   ~FileSource() = default;
@@ -152,14 +159,23 @@ class Direct {
   struct Arrived {
     uint32_t length = 0;
     bool solicited = false;
-    bool last = false;  // nothing is in the link behind it
+    bool last = false;     // nothing is in the link behind it
+    uint64_t end = 0;      // bytes of the link up to its end
+    uint32_t untaken = 0;  // messages up to its end that were not taken
   };
   // Returns the next message, and copies its first bytes to `header`. Returns nothing if there is none, or
-  // ReadLink() has to take it.
-  [[nodiscard]] virtual std::optional<Arrived> LookDirect(MutableBytes header) = 0;
+  // ReadLink() has to take it. `before`: likewise of the message behind that one.
+  [[nodiscard]] virtual std::optional<Arrived> LookDirect(MutableBytes header,
+                                                          const Arrived* before = nullptr) = 0;
+  // Returns how many bytes are in the link, framing included.
+  [[nodiscard]] virtual uint64_t InLink() const = 0;
   // Takes the message that LookDirect() has just returned. Copies what follows `header` bytes to `payload`,
   // as much as there is room for.
   virtual void TakeDirect(size_t header, std::span<const MutableBytes> payload) = 0;
+  // Like TakeDirect(), but returns where the payload lies in the link, in one piece or two. It stays there
+  // until ReturnLent(). Nothing else may read the link before. The peer may change the bytes.
+  [[nodiscard]] virtual std::array<Bytes, 2> LendDirect(size_t header) = 0;
+  virtual void ReturnLent() = 0;
 
  protected:
   ~Direct() = default;

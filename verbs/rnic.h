@@ -47,6 +47,7 @@ class QueuePair {
   [[nodiscard]] Portable* portable() { return abilities_.portable; }
   [[nodiscard]] const Portable* portable() const { return abilities_.portable; }
   [[nodiscard]] FileSource* file_source() { return abilities_.file_source; }
+  [[nodiscard]] const FileSource* file_source() const { return abilities_.file_source; }
   [[nodiscard]] MovableRegions* movable_regions() { return abilities_.movable_regions; }
   [[nodiscard]] Pollable* pollable() { return abilities_.pollable; }
   [[nodiscard]] const Pollable* pollable() const { return abilities_.pollable; }

@@ -10,6 +10,15 @@ namespace sdp::engine {
 
 static_assert(kDataHeader == wire::Bsdh::kSize);
 
+namespace {
+
+bool IsPlainData(const wire::Bsdh& header, uint32_t length) {
+  return header.mid == wire::Mid::kData && header.flags == 0 && header.len == length &&
+         length > wire::Bsdh::kSize;
+}
+
+}  // namespace
+
 bool Rep::plain() const {
   const bool open_both_ways = established && !suspension.under_way() && suspension.may_receive(false) &&
                               teardown.link_up() && !teardown.aborted() && !teardown.send_closed() &&
@@ -33,8 +42,7 @@ void Rep::SendDirect(uint32_t size, std::span<std::byte, wire::Bsdh::kSize> head
 }
 
 bool Rep::may_receive_direct(const wire::Bsdh& header, uint32_t length) const {
-  return header.mid == wire::Mid::kData && header.flags == 0 && header.len == length &&
-         length > wire::Bsdh::kSize && plain() && sink.takes_directly() &&
+  return IsPlainData(header, length) && plain() && sink.takes_directly() &&
          credit.Judge(header, MessageKind::kPayload) == AbortReason::kNone;
 }
 
@@ -63,6 +71,10 @@ void Engine::SendDirect(uint32_t size, std::span<std::byte, kDataHeader> header)
 
 bool Engine::may_receive_direct(std::span<const std::byte, kDataHeader> header, uint32_t length) const {
   return rep_->may_receive_direct(wire::Bsdh::Parse(header), length);
+}
+
+bool Engine::IsPlainData(std::span<const std::byte, kDataHeader> header, uint32_t length) {
+  return engine::IsPlainData(wire::Bsdh::Parse(header), length);
 }
 
 uint32_t Engine::ReceiveDirect(std::span<const std::byte, kDataHeader> header) {

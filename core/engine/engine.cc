@@ -18,6 +18,8 @@ void Engine::HandleReceive(const ReceivedMessage& message) {
   rep_->End();
 }
 
+void Engine::KeepReceived(uint64_t token) { rep_->sink.Keep(token); }
+
 void Engine::HandleSendCompleted(WorkId id) {
   rep_->Begin();
   rep_->teardown.HandleSendCompleted(id);

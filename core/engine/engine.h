@@ -84,6 +84,9 @@ class Engine {
   // --- Inputs
   // Takes a message that arrived. The engine may keep the token (data) or release it at once.
   void HandleReceive(const ReceivedMessage& message);
+  // Copies what is unread of the message with `token`, whose memory the owner needs back: it is not released
+  // any more, unless it was read before.
+  void KeepReceived(uint64_t token);
   // Notes that a signaled Send completed successfully.
   void HandleSendCompleted(WorkId id);
   // Take successful completions of PostRdmaRead and PostRdmaWrite. A failed one ends the link.
@@ -135,6 +138,8 @@ class Engine {
   // Returns true if a message of `length` bytes that begins with `header` may be taken by ReceiveDirect().
   [[nodiscard]] bool may_receive_direct(std::span<const std::byte, kDataHeader> header,
                                         uint32_t length) const;
+  // Returns true if such a message is nothing but data. What comes behind others is judged when it is next.
+  [[nodiscard]] static bool IsPlainData(std::span<const std::byte, kDataHeader> header, uint32_t length);
   // Takes the message, whose payload the owner copies to the program. Returns how many receive Private
   // Buffers to post for it.
   uint32_t ReceiveDirect(std::span<const std::byte, kDataHeader> header);

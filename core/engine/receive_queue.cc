@@ -85,6 +85,28 @@ void ReceiveQueue::DropAll() {
   bytes_ = 0;
 }
 
+void ReceiveQueue::Keep(uint64_t token) {
+  const auto of_message = [&](uint32_t i) { return i < size_ && !at(i).owned && at(i).token == token; };
+  uint32_t first = consumed_;
+  while (first < size_ && !of_message(first)) ++first;
+  if (first == size_) return;
+  size_t size = 0;
+  for (uint32_t i = first; of_message(i); ++i) size += at(i).size;
+  std::byte* const place = Own(size);
+  std::byte* to = place;
+  for (uint32_t i = first; of_message(i); ++i) {
+    Piece& piece = at(i);
+    std::memcpy(to, piece.data, piece.size);
+    to += piece.size;
+    piece.data = place;
+    if (piece.last) {
+      piece = {.data = place, .size = static_cast<uint32_t>(size), .cost = piece.cost, .owned = true};
+      break;
+    }
+    piece.size = 0;
+  }
+}
+
 std::optional<uint64_t> ReceiveQueue::PollRelease() {
   while (consumed_ > 0) {
     const Piece piece = at(0);

@@ -32,6 +32,9 @@ class ReceiveQueue {
   // place. With `peek` the bytes stay.
   size_t Read(std::span<const MutableBytes> out, uint64_t limit, bool peek);
   void DropAll();
+  // Copies what is unread of the message with `token`, whose memory its lender needs back. PollRelease() does
+  // not return that token any more, unless the message was read before.
+  void Keep(uint64_t token);
   // Returns the token of a message that was read or dropped.
   std::optional<uint64_t> PollRelease();
   [[nodiscard]] bool IsConsistent() const;
@@ -45,7 +48,7 @@ class ReceiveQueue {
     uint32_t cost = 0;  // of the message, set in its last piece
     uint64_t token = 0;
     bool last = false;   // the message's last piece: its release gives the token back
-    bool owned = false;  // lies in owned_: a whole message, not lent
+    bool owned = false;  // lies in owned_, not lent; with the empty pieces before it a whole message
   };
 
   struct Owned {

@@ -38,6 +38,7 @@ class SinkHalf {
   void Close();
   void DropAll();
   std::optional<uint64_t> PollRelease() { return queue_.PollRelease(); }
+  void Keep(uint64_t token) { queue_.Keep(token); }
 
   [[nodiscard]] bool has_release() const { return queue_.has_release(); }
 

@@ -156,9 +156,11 @@ bool EpollSet::ProgressLinks(bool take_kick) {
     } else if (ListenerRegistrations::IsMarked(data)) {
       const int sdp_fd = ListenerRegistrations::SdpFdOf(data);
       (ready[i].events & EPOLLHUP) != 0 ? listeners_.Drop(sdp_fd) : listeners_.TakeOn(sdp_fd);
-    } else if (const SocketRef socket = SocketOfLink(static_cast<int>(data))) {
-      static_cast<StreamSocket*>(socket.get())
-          ->Progress();  // null for a warm link: it is looked at in memory
+    } else {
+      bool warm = false;
+      // Null for a link that was warm already: it is looked at in memory.
+      if (const SocketRef socket = SocketOfLink(static_cast<int>(data), &warm))
+        static_cast<StreamSocket*>(socket.get())->Progress(/*polled=*/warm && !kick_.heard());
     }
   }
   return kicked;

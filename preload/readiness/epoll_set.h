@@ -127,7 +127,7 @@ class EpollSet final : public ReadinessObserver {
   void ProgressRung();
   // Returns the socket that owns a link in the inner epoll, and makes that socket a candidate.
   // `warm`: whether the next waits look at the link.
-  SocketRef SocketOfLink(int key, bool* warm = nullptr);
+  SocketRef SocketOfLink(int key, bool* warm);
   // No local link is warm any more, and the sockets take their doorbells.
   void CoolDown();
   bool HasCandidates();

@@ -93,6 +93,7 @@ void Session::CarryOut() {
                        engine_->HandleReceiveSizeRefused();
                    },
                    [&](const engine::ReleaseReceive& release) {
+                     if (release.token == kLent) return TakeLentOut();
                      queue_pair_->Release(verbs::ReceiveToken(release.token));
                    },
                    [&](const engine::PostRdmaRead& read) {
@@ -243,6 +244,7 @@ bool Session::Read(ReadFor wanted) {
     Pump();
     return !moving() && !link_ended_;
   }
+  KeepLent();
   changed_ = changed_ || queue_pair_->unsent_bytes() != 0;  // some of it may leave
   verbs::Pollable* const pollable = wanted == ReadFor::kSolicited ? queue_pair_->pollable() : nullptr;
   const ReadStatus status = pollable != nullptr                         ? pollable->ReadForSolicited()
@@ -259,6 +261,7 @@ bool Session::Read(ReadFor wanted) {
 bool Session::PollAvailable(PollFor wanted) {
   verbs::Pollable* const pollable = queue_pair_->pollable();
   if (pollable == nullptr || link_ended_ || being_read() || moving() || full()) return ReadSome();
+  KeepLent();
   changed_ = changed_ || queue_pair_->unsent_bytes() != 0;
   const ReadStatus status = pollable->PollLink(wanted);
   read_at_ = CoarseNow();
@@ -368,13 +371,14 @@ bool Session::has_unsent() const {
   return moving() || queue_pair_->unsent_bytes() != 0 || engine_->has_unfinished_sends();
 }
 
-std::vector<std::byte> Session::Freeze() const {
+std::vector<std::byte> Session::Freeze() {
   Writer ar;
   Freeze(ar);
   return ar.Take();
 }
 
-void Session::Freeze(Writer& ar) const {
+void Session::Freeze(Writer& ar) {
+  KeepLent();
   bool ended = link_ended_;
   stats::TransferCounts transfers = recorder_.transfers();
   ar.Flag(ended);
@@ -411,6 +415,7 @@ bool Session::Thaw(Bytes frozen, int fd, Memory memory) {
   queue_pair_ = std::move(queue_pair);
   recorder_.SetTransfers(transfers);
   link_ended_ = ended;
+  lent_.reset();
   move_.reset();
   failure_.reset();
   return true;

@@ -65,10 +65,16 @@ class Session {
     return taken;
   }
   // If nothing received is unread: takes whole messages off the link, straight into `room`. Returns the
-  // number of bytes; 0 if ReadSome() has to be called.
+  // number of bytes; 0 if ReadSome() has to be called. A message that is larger than the room left becomes
+  // readable where it is, in the link.
   size_t ReceiveDirect(ReceiveCursor* room);
-  // Returns true if the link has a message that ReceiveDirect() would take, and if `alone`, nothing more.
-  [[nodiscard]] bool ComesDirect(bool alone) const;
+  // Returns true if the link has a message that ReceiveDirect() would take.
+  [[nodiscard]] bool ComesDirect() const;
+  // Returns how many bytes ReceiveDirect() would find in the link behind what is readable. Nothing: something
+  // else is there, or too much to be looked at. What is behind the next message is judged when it is next.
+  [[nodiscard]] std::optional<uint64_t> DirectBytes() const;
+  // Returns true if a message is readable where it is, in the link.
+  [[nodiscard]] bool lends() const { return lent_.has_value(); }
 
   // Takes what the link has and lets the engine react, without blocking. Returns false once the link has
   // nothing more (it would block, or has ended).
@@ -84,6 +90,7 @@ class Session {
   // Returns true if anything that comes from now on ends a sleep (Pollable::may_sleep). False: call
   // ReadAvailable() before the sleep.
   [[nodiscard]] bool MaySleep() {
+    KeepLent();
     changed_ = true;
     return queue_pair_->pollable() != nullptr && queue_pair_->pollable()->may_sleep();
   }
@@ -141,9 +148,9 @@ class Session {
   [[nodiscard]] bool portable() const { return queue_pair_->portable() != nullptr; }
   [[nodiscard]] bool freezable() const { return !being_read() && at_rest(); }
   // Needs freezable().
-  [[nodiscard]] std::vector<std::byte> Freeze() const;
+  [[nodiscard]] std::vector<std::byte> Freeze();
   // Appends the frozen state to `ar`, which refers to the data until the session's next call.
-  void Freeze(Writer& ar) const;
+  void Freeze(Writer& ar);
   // Returns a session on the link `fd` in place of one that is still to be thawed, from what another process
   // will leave. Its answers belong to no connection.
   // `memory`: the link's, if it is a local one.
@@ -160,7 +167,10 @@ class Session {
   [[nodiscard]] bool changed() const { return changed_; }
   void SetChanged(bool changed) { changed_ = changed; }
   // What is read is going to be moved: every read takes little, and see full(). Survives Thaw().
-  void ReadLittle(bool little) { reads_little_ = little; }
+  void ReadLittle(bool little) {
+    if (little) KeepLent();
+    reads_little_ = little;
+  }
   // Returns true if so much is unread that ReadAvailable takes nothing more off the link: moving it must stay
   // possible.
   [[nodiscard]] bool full() const {
@@ -226,6 +236,14 @@ class Session {
   template <typename Post>
   bool PostWithRoom(Post post);
   [[nodiscard]] verbs::Direct* DirectLink() const;
+  // The message stays in the link while it is unread, until something else is read from there (KeepLent).
+  void LendDirect(verbs::Direct* link, Bytes header, const verbs::Direct::Arrived& arrived);
+  // What is unread of that message leaves the link.
+  void KeepLent() {
+    if (lent_) [[unlikely]]
+      TakeLentOut();
+  }
+  void TakeLentOut();
   // Sends all of `data` in one message past the queues, and returns its size; or sends nothing.
   size_t SendDirect(std::span<const Bytes> data);
   enum class ReadFor : uint8_t { kAll, kSome, kSolicited };
@@ -267,6 +285,8 @@ class Session {
   Time reset_at_{};  // when EndOutlivingLink stops waiting; kNever: it has ended the link
   bool changed_ = true;
   bool reads_little_ = false;
+  static constexpr uint64_t kLent = UINT64_MAX;  // the token of
+  std::optional<verbs::Direct::Arrived> lent_;   // the message that stays in the link
   uint32_t move_steps_ = 0;
   std::unique_ptr<LinkMove> move_;
   int idle_moves_ = 0;  // in a row; a peer must not keep the program busy with moves alone

@@ -10,6 +10,9 @@ namespace sdp::preload {
 
 using Header = std::array<std::byte, engine::kDataHeader>;
 
+// DirectBytes() looks at no more messages than that.
+constexpr int kMostLookedAt = 16;
+
 // Returns the link if the next message may be taken off it.
 verbs::Direct* Session::DirectLink() const {
   return reads_little_ || link_ended_ || being_read() || moving() ? nullptr : queue_pair_->direct();
@@ -30,25 +33,45 @@ size_t Session::SendDirect(std::span<const Bytes> data) {
   return total;
 }
 
-bool Session::ComesDirect(bool alone) const {
-  verbs::Direct* const link = DirectLink();
+bool Session::ComesDirect() const {
+  verbs::Direct* const link = lent_ ? nullptr : DirectLink();
   if (link == nullptr) return false;
   Header header;
   const auto arrived = link->LookDirect(header);
-  return arrived && (arrived->last || !alone) && engine_->may_receive_direct(header, arrived->length);
+  return arrived && engine_->may_receive_direct(header, arrived->length);
+}
+
+std::optional<uint64_t> Session::DirectBytes() const {
+  verbs::Direct* const link = DirectLink();
+  if (link == nullptr) return std::nullopt;
+  std::optional<verbs::Direct::Arrived> last = lent_;
+  uint64_t bytes = 0;
+  for (int messages = 0; messages < kMostLookedAt; ++messages) {
+    if ((last ? last->end : 0) == link->InLink()) return bytes;
+    Header header;
+    const auto next = link->LookDirect(header, last ? &*last : nullptr);
+    const bool data = next && (last ? engine::Engine::IsPlainData(header, next->length)
+                                    : engine_->may_receive_direct(header, next->length));
+    if (!data) return std::nullopt;
+    bytes += next->length - header.size();
+    last = next;
+  }
+  return std::nullopt;
 }
 
 size_t Session::ReceiveDirect(ReceiveCursor* room) {
-  verbs::Direct* const link = DirectLink();
+  verbs::Direct* const link = lent_ ? nullptr : DirectLink();
   if (link == nullptr) return 0;
   size_t taken = 0;
   while (room->left() > 0 && !link_ended_) {
     Header header;
     const auto arrived = link->LookDirect(header);
-    if (!arrived || arrived->length - header.size() > room->left() ||
-        !engine_->may_receive_direct(header, arrived->length))
-      break;
+    if (!arrived || !engine_->may_receive_direct(header, arrived->length)) break;
     const size_t payload = arrived->length - header.size();
+    if (payload > room->left()) {
+      LendDirect(link, header, *arrived);
+      break;
+    }
     const auto places = room->Rest(payload);
     if (room->RestIsMore(places) || !room->MayWrite(payload)) break;
     changed_ = true;
@@ -63,6 +86,29 @@ size_t Session::ReceiveDirect(ReceiveCursor* room) {
   }
   if (taken > 0) read_at_ = CoarseNow();
   return taken;
+}
+
+void Session::LendDirect(verbs::Direct* link, Bytes header, const verbs::Direct::Arrived& arrived) {
+  changed_ = true;
+  read_at_ = CoarseNow();
+  const auto [payload, rest] = link->LendDirect(header.size());
+  const std::array pieces = {header, payload, rest};
+  recorder_.NoteReceived({&header, 1}, arrived.length, arrived.solicited, std::nullopt);
+  lent_ = arrived;
+  lent_->untaken = 0;
+  engine_->HandleReceive({.length = arrived.length,
+                          .pieces = std::span(pieces).first(rest.empty() ? 2 : 3),
+                          .token = kLent,
+                          .cost = queue_pair_->ReceiveCost(arrived.length)});
+  Pump();
+}
+
+// What was read in the meantime is the engine's to release: then nothing is to be kept.
+void Session::TakeLentOut() {
+  if (!lent_) return;
+  lent_.reset();
+  engine_->KeepReceived(kLent);
+  queue_pair_->direct()->ReturnLent();
 }
 
 }  // namespace sdp::preload

@@ -194,8 +194,8 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
   }
   Readiness readiness{.state = state_, .shared = shared_ != nullptr};
   if (state_ == State::kSdp && !foreign()) {
-    const bool comes = ComesDirect();
-    if (!comes) TakeUntold();
+    const std::optional<uint64_t> left = LeftInLink();
+    if (!left) session_->lends() ? (void)LookAtLink() : TakeUntold();
     if (queue_pair().pollable() == nullptr)
       LookForRefusal();  // a device's queue is looked at before a sleep, and counted
     WantBcopy(LowWater());
@@ -208,7 +208,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     const Board::Edges edges = board_.edges(engine());
     readiness.read_edge = edges.read;
     readiness.write_edge = edges.write;
-    if (comes) {
+    if (left.value_or(0) != 0) {
       readiness.left_in_link = true;
       readiness.events |= POLLIN | POLLRDNORM;
       // Who takes the message counts the edge. Whatever ends the connection takes the message first.
@@ -259,10 +259,12 @@ bool StreamSocket::TakeOnConnections() {
   return false;
 }
 
-void StreamSocket::Progress() {
+void StreamSocket::Progress(bool polled) {
   std::lock_guard lock(mutex_);
   OnlyLooks();
-  if (state_ == State::kSdp) Look();
+  if (state_ != State::kSdp || foreign()) return;
+  // Else the set reports it where it is.
+  if (!polled || !board_.heard_by_one() || !ComesDirect()) Look();
 }
 
 void StreamSocket::Look() {
@@ -310,12 +312,13 @@ void StreamSocket::GlanceAtLink() {
   errno = error;
 }
 
-// The message stays in the link for the program's next call, if nothing else may come of it: there is room to
-// send, a byte is enough for the reader, and nothing is behind it. The peer can take it back, as the link is
+// Data stays in the link for the program's next call, if nothing else may come of it: there is room to send,
+// a byte is enough for the reader, and nothing else is behind it. The peer can take it back, as the link is
 // its memory, too. That call must not block then.
-bool StreamSocket::ComesDirect() const {
-  return TakesDirect() && nonblocking_.value_or(false) && engine().writable() && LowWater() == 1 &&
-         !receive_shut_ && session_->ComesDirect(/*alone=*/true);
+std::optional<uint64_t> StreamSocket::LeftInLink() const {
+  const bool may_stay = TakesDirect() && nonblocking_.value_or(false) && engine().writable() &&
+                        LowWater() == 1 && !receive_shut_;
+  return may_stay ? session_->DirectBytes() : std::nullopt;
 }
 
 bool StreamSocket::HasUntold() const {

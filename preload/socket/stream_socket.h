@@ -115,8 +115,9 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool listening() const { return state_.load(std::memory_order_relaxed) == State::kListening; }
   // A listener's SDP side became readable: see Listener::TakeOn.
   bool TakeOnConnections();
-  // The descriptor became ready: takes what is there.
-  void Progress();
+  // The descriptor became ready: takes what is there. `polled`: as of TakeRung(); then data that a look finds
+  // may stay in the link.
+  void Progress(bool polled = false);
   // What a thread waits for that looks: poll events; or, edge-triggered, an edge that it has not seen.
   struct Wanted {
     short events = 0;
@@ -283,8 +284,10 @@ class StreamSocket final : public Socket {
     return queue_pair().direct() != nullptr && shared_ == nullptr && !board_.hears_doorbells() &&
            !options_.tells_queue();
   }
-  // Returns true if a message is in the link that makes the socket readable where it is.
-  [[nodiscard]] bool ComesDirect() const;
+  // Returns how many bytes in the link make the socket readable where they are. Nothing: only a look at the
+  // link tells what is there.
+  [[nodiscard]] std::optional<uint64_t> LeftInLink() const;
+  [[nodiscard]] bool ComesDirect() const { return LeftInLink().value_or(0) != 0; }
   // What came before the connection was anybody's to wait for, who is about to wait by poll or epoll.
   void TakeUntold();
   [[nodiscard]] bool HasUntold() const;
@@ -356,7 +359,7 @@ class StreamSocket final : public Socket {
   }
   // A message is in the link that the caller will take off it.
   [[nodiscard]] bool ComesFor(Awaited awaited) const {
-    return awaited == Awaited::kMessage && TakesDirect() && session_->ComesDirect(/*alone=*/false);
+    return awaited == Awaited::kMessage && TakesDirect() && session_->ComesDirect();
   }
   // Looks for a bounded time, with `lock` given back in between, over what is no use to the caller (credit,
   // to a reader) too; then asks to be woken. 0: something has come, or changed, meanwhile. EINTR: a handler
@@ -437,6 +440,8 @@ class StreamSocket final : public Socket {
   [[nodiscard]] bool MayBuffer(size_t bytes) const;
   // What poll tells a writer.
   [[nodiscard]] bool Writable() const;
+  // A sender of files has found the link full, and nothing is unsent.
+  [[nodiscard]] bool AwaitsLinkRoom() const;
   // After progress: is there room again for a writer that found none?
   void NoteSendRoom();
   // An option may have changed the sizes of buffers.

@@ -52,13 +52,17 @@ bool StreamSocket::MayBuffer(size_t bytes) const {
 
 // As the kernel wakes writers: a third of the buffer is free.
 bool StreamSocket::Writable() const {
-  if (!engine().writable()) return false;
+  if (!engine().writable() || AwaitsLinkRoom()) return false;
   const size_t limit = SendLimit();
   return RoomWithin(limit) >= limit / 3;
 }
 
+bool StreamSocket::AwaitsLinkRoom() const {
+  return board_.full() && queue_pair().file_source() != nullptr && queue_pair().file_source()->full();
+}
+
 void StreamSocket::NoteSendRoom() {
-  if (Queued() == 0) return board_.NoteRoom(/*full=*/false);
+  if (Queued() == 0) return board_.NoteRoom(AwaitsLinkRoom());
   const size_t limit = SendLimit();
   board_.NoteRoom(RoomWithin(limit) < limit / 3);
 }

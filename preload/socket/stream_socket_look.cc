@@ -103,7 +103,8 @@ bool StreamSocket::TakeBeforeSleep(Awaited awaited) {
 StreamSocket::QueueLook StreamSocket::LookAtQueue(const Wanted& wanted) {
   std::lock_guard lock(mutex_);
   if (!LooksBeforeSleep()) return QueueLook::kFound;  // it is another socket by now
-  if ((wanted.events & POLLIN) != 0 && !wanted.edges && ComesDirect()) return QueueLook::kFound;
+  const auto left = wanted.edges || (wanted.events & POLLIN) == 0 ? std::nullopt : LeftInLink();
+  if (left && (*left != 0 || (session_->lends() && (ReadyNow() & POLLIN) != 0))) return QueueLook::kFound;
   if (!session_->PollAvailable()) return QueueLook::kNothing;
   AfterProgress();
   if (!LooksBeforeSleep()) return QueueLook::kFound;

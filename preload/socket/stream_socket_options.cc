@@ -354,6 +354,10 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
     case FIONREAD:  // SIOCINQ
       // Programs ask until enough is there: what the link has counts, and what the peer offers has to come.
       // Who asks behind each of many reads learns whether to go on.
+      if (const auto in_link = foreign() || !TakesDirect() ? std::nullopt : session_->DirectBytes()) {
+        answer = static_cast<int64_t>(std::min<uint64_t>(ReadableAtOnce() + *in_link, 0x7fffffff));
+        break;
+      }
       if (foreign() || ReadableAtOnce() < kStillMuch ||
           (ReadableAtOnce() >= told_readable_ && !FillsReceiveBuffer())) {
         if (!foreign()) {

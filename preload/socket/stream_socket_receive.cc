@@ -135,6 +135,8 @@ StreamSocket::Step StreamSocket::TakeReadable(Receiving* run) {
   }
   run->done += Take(from, run->room, run->truncates);
   session_->Pump();  // what was read is credit for the peer
+  if (run->room.left() > 0 && e.readable_bytes() == 0 && run->takes_direct(*this))
+    run->done += session_->ReceiveDirect(&run->room);
   return stops() ? Step::kDone : Step::kGoOn;
 }
 
@@ -184,7 +186,8 @@ StreamSocket::Step StreamSocket::LookForMore(Receiving* run) {
                       !session_->being_read() && (!session_->ReadLately() || HasUntold());
     if (!more) return Step::kDone;
     run->looked = true;
-    return LookAtLink(/*takes=*/true) ? Step::kAgain : Step::kDone;
+    const bool comes = run->takes_direct(*this) && session_->ComesDirect();
+    return comes || LookAtLink(/*takes=*/true) ? Step::kAgain : Step::kDone;
   }
   const bool at_mark =
       run->peek && run->done > 0 && run->done < std::min<uint64_t>(run->total, engine().readable_bytes());

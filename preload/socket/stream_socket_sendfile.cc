@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "preload/confinement.h"
+#include "preload/fail.h"
 #include "preload/socket/options.h"
 #include "preload/socket/stream_socket.h"
 
@@ -15,6 +16,8 @@ namespace {
 // What is handed to the link at a time: if it is full, as much is copied. Whole messages towards an embedded
 // RNIC.
 constexpr size_t kStep = 4 * kUsualPayload;
+// A link with less room than this, and less than the caller has to send, is full.
+constexpr size_t kLeastRoom = 32 * 1024;
 constexpr size_t kPage = 4096;
 
 // kStep addresses with nothing there, to name a file's bytes by (verbs::FileRange); empty if there are none
@@ -37,6 +40,12 @@ Bytes Names() {
   return {found, kStep};
 }
 
+// How many bytes of a file fit into so much room of a link, with what frames them.
+size_t WithoutFraming(size_t room) {
+  const size_t framing = room / 64 + 64;
+  return room > framing ? room - framing : 0;
+}
+
 }  // namespace
 
 ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t count) {
@@ -50,6 +59,7 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
   const bool promised = Writable();
   size_t sent = 0;
   bool looked = false;
+  bool link_full = false;
   while (!names.empty() && sent < count) {
     if (pending_error_ != 0 || !session_->engine().can_send() || session_->end_unread()) break;
     if (session_->queue_pair().unsent_bytes() != 0) {
@@ -62,12 +72,19 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
       }
     }
     const size_t room = SendRoom();
-    if (room == 0) break;
-    const verbs::FileRange range = {.name = names.first(std::min({count - sent, kStep, room})),
+    verbs::FileSource* const source = session_->queue_pair().file_source();
+    if (room == 0 || source == nullptr) break;
+    // What the link does not take would be copied, and copied again.
+    const size_t link_room = WithoutFraming(source->room());
+    if (link_room < std::min(count - sent, kLeastRoom)) {
+      if (!source->AwaitRoom()) continue;
+      board_.NoteRoom(link_full = true);
+      break;
+    }
+    const verbs::FileRange range = {.name = names.first(std::min({count - sent, kStep, room, link_room})),
                                     .fd = file,
                                     .offset = offset + static_cast<off64_t>(sent)};
-    verbs::FileSource* const source = session_->queue_pair().file_source();
-    if (source == nullptr || !source->BorrowFile(range)) break;
+    if (!source->BorrowFile(range)) break;
     size_t moved;
     const size_t taken =
         corked_.Send(*session_, {&range.name, 1}, {.buffering = engine::Buffering::kNone}, &moved);
@@ -83,10 +100,10 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
   AfterProgress();
   LeaveToBackground();
   if (sent > 0 || count == 0) return static_cast<ssize_t>(sent);
+  if (link_full) return Fail(EAGAIN);
   if (!looked || promised || pending_error_ != 0 || session_->end_unread() || !session_->engine().can_send())
     return 0;
-  errno = EAGAIN;
-  return -1;
+  return Fail(EAGAIN);
 }
 
 }  // namespace sdp::preload

@@ -151,7 +151,8 @@ TEST_CASE("A receive that a handler interrupts is under way when the handler has
 }
 
 // The first signal ends the sleep before the read.
-TEST_CASE("A link's read ends though the first signal for it came before the thread was in it", "[critical]") {
+TEST_CASE("A link's read ends though the first signal for it came before the thread was in it",
+          "[critical]") {
   const bool begun = GENERATE(false, true);
   CAPTURE(begun);
   sigset_t set;

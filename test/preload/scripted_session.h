@@ -45,6 +45,9 @@ class ScriptedQueuePair : public verbs::QueuePair,
   bool endless = false;
   std::vector<std::byte> again;  // what every read brings if `endless`
   std::deque<std::vector<std::byte>> ready;
+  // kMemory: what the link has. A read makes it ready.
+  std::deque<std::vector<std::byte>> in_link;
+  std::vector<std::byte> lent;  // from LendDirect() to ReturnLent()
   std::deque<WorkId> signaled;  // complete at once
 
   verbs::PostResult PostSend(const verbs::SendWork& work) override {
@@ -72,6 +75,8 @@ class ScriptedQueuePair : public verbs::QueuePair,
   void DetachBorrowed() override { ++detaches; }
   verbs::ReadStatus ReadLink() override {
     ++reads;
+    CHECK(lent.empty());
+    for (; !in_link.empty(); in_link.pop_front()) ready.push_back(in_link.front());
     if (ended) return verbs::ReadStatus::kEnded;
     if (!endless) return verbs::ReadStatus::kWouldBlock;
     ready.push_back(again);
@@ -79,6 +84,7 @@ class ScriptedQueuePair : public verbs::QueuePair,
   }
   verbs::ReadStatus PollLink(PollFor /*wanted*/) override {
     ++polls;
+    CHECK(lent.empty());
     return verbs::ReadStatus::kWouldBlock;
   }
   verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock&, verbs::SleeperMemory) override { return ReadLink(); }
@@ -112,18 +118,39 @@ class ScriptedQueuePair : public verbs::QueuePair,
     ++direct_sends;
     for (const Bytes& piece : payload) sent.append(reinterpret_cast<const char*>(piece.data()), piece.size());
   }
-  std::optional<Arrived> LookDirect(MutableBytes header) override {
-    if (ready.empty() || ready.front().size() < header.size()) return std::nullopt;
-    std::copy_n(ready.front().begin(), header.size(), header.begin());
-    return Arrived{.length = static_cast<uint32_t>(ready.front().size()), .last = ready.size() == 1};
+  std::optional<Arrived> LookDirect(MutableBytes header, const Arrived* before) override {
+    const uint32_t ahead = before != nullptr ? before->untaken : 0;
+    if (!ready.empty() || in_link.size() <= ahead || in_link[ahead].size() < header.size())
+      return std::nullopt;
+    const std::vector<std::byte>& message = in_link[ahead];
+    std::copy_n(message.begin(), header.size(), header.begin());
+    return Arrived{.length = static_cast<uint32_t>(message.size()),
+                   .last = ahead + 1 == in_link.size(),
+                   .end = (before != nullptr ? before->end : 0) + message.size(),
+                   .untaken = ahead + 1};
+  }
+  uint64_t InLink() const override {
+    uint64_t bytes = lent.size();
+    for (const auto& message : in_link) bytes += message.size();
+    return bytes;
+  }
+  std::array<Bytes, 2> LendDirect(size_t header) override {
+    lent = in_link.front();
+    in_link.pop_front();
+    const Bytes payload = Bytes(lent).subspan(header);
+    return {payload.first(1), payload.subspan(1)};
+  }
+  void ReturnLent() override {
+    std::fill(lent.begin(), lent.end(), std::byte{'?'});  // the peer writes there
+    lent.clear();
   }
   void TakeDirect(size_t header, std::span<const MutableBytes> payload) override {
-    auto from = ready.front().begin() + static_cast<ptrdiff_t>(header);
+    auto from = in_link.front().begin() + static_cast<ptrdiff_t>(header);
     for (const MutableBytes& piece : payload) {
       std::copy_n(from, piece.size(), piece.begin());
       from += static_cast<ptrdiff_t>(piece.size());
     }
-    ready.pop_front();
+    in_link.pop_front();
   }
   int event_fd() const override { return -1; }
   void Names(sockaddr_storage*, sockaddr_storage*) const override {}

@@ -75,31 +75,108 @@ TEST_CASE("session: one message goes to a link that is memory past the queues, m
 
 TEST_CASE("session: whole messages come from a link that is memory, as long as there is room for them") {
   Connected c = OverMemory();
-  CHECK_FALSE(c.session->ComesDirect(true));
+  CHECK_FALSE(c.session->ComesDirect());
+  CHECK(c.session->DirectBytes() == 0);
   CHECK(ReceiveDirect(*c.session, 10).empty());
-  c.queue_pair->ready = {Data(0, "abc"), Data(1, "defg")};
-  CHECK_FALSE(c.session->ComesDirect(true));  // who is told of the first has to learn what is behind it
-  CHECK(ReceiveDirect(*c.session, 6) == "abc");
-  CHECK(c.session->ComesDirect(true));
-  CHECK(ReceiveDirect(*c.session, 3).empty());
+  c.queue_pair->in_link = {Data(0, "abc"), Data(1, "defg")};
+  CHECK(c.session->ComesDirect());
+  CHECK(c.session->DirectBytes() == 7);
+  CHECK(ReceiveDirect(*c.session, 3) == "abc");
+  CHECK(c.session->DirectBytes() == 4);
   CHECK(ReceiveDirect(*c.session, 4) == "defg");
   CHECK(c.queue_pair->reads == 0);
   CHECK(std::as_const(*c.session).engine().stats().messages_in == 2);
 }
 
+std::string ReceiveReadable(Session& session, size_t most, bool peek = false) {
+  std::string text(most, '\0');
+  const MutableBytes room = std::as_writable_bytes(std::span(text));
+  text.resize(session.engine().Receive({&room, 1}, {.peek = peek}));
+  session.Pump();
+  return text;
+}
+
+TEST_CASE("session: a message larger than the room stays in the link, and is read there piece by piece") {
+  Connected c = OverMemory();
+  c.queue_pair->in_link = {Data(0, "abc"), Data(1, "defgh"), Data(2, "ij")};
+  CHECK(ReceiveDirect(*c.session, 5) == "abc");
+  CHECK(c.session->lends());
+  const engine::Engine& e = std::as_const(*c.session).engine();
+  CHECK(e.readable_bytes() == 5);
+  CHECK(c.session->DirectBytes() == 2);
+  CHECK_FALSE(c.session->ComesDirect());
+  CHECK(ReceiveDirect(*c.session, 9).empty());
+  CHECK(ReceiveReadable(*c.session, 5, /*peek=*/true) == "defgh");
+  CHECK(ReceiveReadable(*c.session, 2) == "de");
+  CHECK(ReceiveReadable(*c.session, 2) == "fg");
+  CHECK(c.session->lends());
+  CHECK(ReceiveReadable(*c.session, 9) == "h");
+  CHECK_FALSE(c.session->lends());
+  CHECK(c.queue_pair->lent.empty());
+  CHECK(c.session->DirectBytes() == 2);
+  CHECK(ReceiveDirect(*c.session, 2) == "ij");
+  CHECK(c.queue_pair->reads + c.queue_pair->polls == 0);
+  CHECK(e.stats().messages_in == 3);
+}
+
+TEST_CASE("session: whatever else reads the link first takes out the message that stays there") {
+  Connected c = OverMemory();
+  c.queue_pair->in_link = {Data(0, "abcdef"), Data(1, "gh")};
+  CHECK(ReceiveDirect(*c.session, 4).empty());
+  CHECK(ReceiveReadable(*c.session, 2) == "ab");
+  REQUIRE(c.session->lends());
+  SECTION("a read") { c.session->ReadAvailable(); }
+  SECTION("a poll") {
+    c.session->PollAvailable();
+    CHECK(c.queue_pair->polls == 1);
+    c.session->ReadAvailable();
+  }
+  SECTION("a sleep") {
+    (void)c.session->MaySleep();
+    CHECK_FALSE(c.session->lends());
+    c.session->ReadAvailable();
+  }
+  CHECK_FALSE(c.session->lends());
+  CHECK(c.queue_pair->lent.empty());
+  CHECK(std::as_const(*c.session).engine().readable_bytes() == 6);
+  CHECK(ReceiveReadable(*c.session, 1) == "c");
+  CHECK(ReceiveReadable(*c.session, 9) == "defgh");
+  // The next is lent as the first was.
+  c.queue_pair->in_link = {Data(2, "ijk")};
+  CHECK(ReceiveDirect(*c.session, 1).empty());
+  CHECK(c.session->lends());
+  CHECK(ReceiveReadable(*c.session, 9) == "ijk");
+  CHECK_FALSE(c.session->lends());
+}
+
+TEST_CASE("session: many small messages in the link are not looked at one by one") {
+  Connected c = OverMemory();
+  for (uint32_t i = 0; i < 15; ++i) c.queue_pair->in_link.push_back(Data(i, "ab"));
+  CHECK(c.session->DirectBytes() == 30);
+  for (uint32_t i = 15; i < 18; ++i) c.queue_pair->in_link.push_back(Data(i, "ab"));
+  CHECK(c.session->DirectBytes() == std::nullopt);
+}
+
 TEST_CASE("session: what is no usual Data, or comes behind unread bytes, is left to the queues") {
   Connected c = OverMemory();
-  c.queue_pair->ready = {Data(0, "abc", wire::kOobPend)};
-  CHECK_FALSE(c.session->ComesDirect(true));
+  c.queue_pair->in_link = {Data(0, "abc", wire::kOobPend)};
+  CHECK_FALSE(c.session->ComesDirect());
+  CHECK(c.session->DirectBytes() == std::nullopt);
   CHECK(ReceiveDirect(*c.session, 10).empty());
   c.session->ReadAvailable();
   CHECK(std::as_const(*c.session).engine().readable_bytes() == 3);
-  c.queue_pair->ready = {Data(1, "def")};
+  c.queue_pair->in_link = {Data(1, "def")};
+  CHECK(c.session->DirectBytes() == std::nullopt);
   CHECK(ReceiveDirect(*c.session, 10).empty());
+  // Who is told of the first has to learn what is behind it.
+  Connected behind = OverMemory();
+  behind.queue_pair->in_link = {Data(0, "abc"), Data(1, "d", wire::kOobPend)};
+  CHECK(behind.session->ComesDirect());
+  CHECK(behind.session->DirectBytes() == std::nullopt);
   // One out of order ends the connection, as ever.
   Connected other = OverMemory();
-  other.queue_pair->ready = {Data(7, "def")};
-  CHECK_FALSE(other.session->ComesDirect(true));
+  other.queue_pair->in_link = {Data(7, "def")};
+  CHECK_FALSE(other.session->ComesDirect());
   CHECK(ReceiveDirect(*other.session, 10).empty());
   CHECK(std::as_const(*other.session).engine().state() == engine::State::kEstablished);
   other.session->ReadAvailable();

@@ -15,6 +15,7 @@
 #include "test/verbs/changed_link_calls.h"
 #include "test/verbs/qp_pair.h"
 #include "verbs/softiwarp/bell.h"
+#include "verbs/softiwarp/local/memory.h"
 
 namespace sdp::iwarp::test {
 namespace {
@@ -229,6 +230,84 @@ TEST_CASE("local link: a message that has no room goes by the queues, and one th
     return got == posted;
   }));
   CHECK(link->MaySendDirect(1));
+}
+
+std::string LendDirect(Side& side, size_t header) {
+  verbs::Direct* const link = side.qp->direct();
+  std::string text(header, '\0');
+  if (!link->LookDirect(std::as_writable_bytes(std::span(text)))) return {};
+  for (const Bytes& piece : link->LendDirect(header))
+    text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+  side.qp->PostReceives(1);
+  return text;
+}
+
+TEST_CASE("local link: a message that is lent stays in the ring, whole, with what is behind it") {
+  QpPair p = LocalPair();
+  Settle(p.z);
+  verbs::Direct* const link = p.z.qp->direct();
+  // They end beyond the window's end in all places.
+  for (int i = 0; i < 300; ++i) {
+    const std::string first = "head" + std::string(static_cast<size_t>(i) * 37 % 1500, 'f');
+    REQUIRE(p.a.Send(first) == verbs::PostResult::kOk);
+    REQUIRE(LendDirect(p.z, 4) == first);
+    const uint64_t of_first = link->InLink();
+    REQUIRE(p.a.Send("head next") == verbs::PostResult::kOk);
+    REQUIRE(p.a.Send("head last") == verbs::PostResult::kOk);
+    std::string header(6, '\0');
+    verbs::Direct::Arrived before{.end = of_first};
+    for (const char* expected : {"head n", "head l"}) {
+      const auto behind = link->LookDirect(std::as_writable_bytes(std::span(header)), &before);
+      REQUIRE(behind);
+      CHECK(header == expected);
+      CHECK(behind->length == 9);
+      before = *behind;
+    }
+    CHECK(before.last);
+    CHECK(before.end == link->InLink());
+    CHECK_FALSE(link->LookDirect(std::as_writable_bytes(std::span(header)), &before));
+    link->ReturnLent();
+    REQUIRE(TakeDirect(p.z, 4) == "head next");
+    REQUIRE(TakeDirect(p.z, 4) == "head last");
+    CHECK(link->InLink() == 0);
+  }
+  CHECK(p.z.qp->counters().bytes_in == p.a.qp->counters().bytes_out);
+}
+
+TEST_CASE("local link: who sends files waits for room with nothing unsent") {
+  QpPair p = LocalPair();
+  Settle(p.z);
+  verbs::FileSource& link = *p.a.qp->file_source();
+  CHECK_FALSE(link.full());
+  CHECK_FALSE(link.AwaitRoom());  // there is all of it
+  const std::string message(30'000, 'm');
+  // The window grows when the ring is empty. Until it is whole nobody knows what there is room for.
+  for (int i = 0; i < 4; ++i) {
+    while (p.a.qp->unsent_bytes() == 0) REQUIRE(p.a.Send(message) == verbs::PostResult::kOk);
+    while (p.a.qp->unsent_bytes() != 0) {
+      Settle(p.z);
+      p.z.qp->PostReceives(64);
+      p.a.qp->ReadLink();
+    }
+    Settle(p.z);
+  }
+  int sent = 0;
+  for (; link.room() > 31'000; ++sent) REQUIRE(p.a.Send(message) == verbs::PostResult::kOk);
+  CHECK(sent == LocalMemory::kRingSize / 30'040);
+  CHECK(p.a.qp->unsent_bytes() == 0);
+  Settle(p.a);
+  CHECK(link.AwaitRoom());
+  CHECK(link.full());
+  CHECK(p.a.qp->pollable()->may_sleep());
+  CHECK_FALSE(IsReadable(p.a));
+  while (link.full()) REQUIRE(TakeDirect(p.z, 4) == message);
+  CHECK(link.room() >= LocalMemory::kRingSize / 2);
+  CHECK(IsReadable(p.a));
+  CHECK_FALSE(p.a.qp->pollable()->may_sleep());
+  CHECK(p.a.qp->ReadLink() == ReadStatus::kProgress);
+  Settle(p.a);
+  CHECK_FALSE(link.full());
+  CHECK(p.a.qp->pollable()->may_sleep());
 }
 
 TEST_CASE("local link: a direct send wakes who sleeps") {

@@ -14,6 +14,7 @@
 #ifndef SDP_VERBS_SOFTIWARP_LOCAL_LINK_H_
 #define SDP_VERBS_SOFTIWARP_LOCAL_LINK_H_
 
+#include <array>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -47,6 +48,9 @@ class LocalLink {
   // the ring; kEof: the file is shorter, or cannot be read.
   LinkResult Write(const TcpLink& tcp, std::span<const iovec> parts, const UnreadPayload* file);
   [[nodiscard]] bool has_room() const { return writer_.has_room(); }
+  [[nodiscard]] size_t room() const { return writer_.room(); }
+  // The peer rings a doorbell when there is room, unless there is some now.
+  void ArmForRoom() { writer_.Arm(); }
   // Write() of one whole in steps: RingWriter's, and SendPut(), which shows the bytes, and wakes the peer.
   [[nodiscard]] bool Reserve(size_t bytes) { return writer_.Reserve(bytes); }
   void Put(Bytes bytes) { writer_.Put(bytes); }
@@ -57,6 +61,10 @@ class LocalLink {
   }
   void CopyFromRing(const RingReader::Unread& unread, uint64_t from, MutableBytes to) const {
     reader_.Copy(unread, from, to);
+  }
+  [[nodiscard]] std::array<Bytes, 2> InRing(const RingReader::Unread& unread, uint64_t from,
+                                            uint64_t size) const {
+    return reader_.Find(unread, from, size);
   }
   void TakeFromRing(const TcpLink& tcp, const RingReader::Unread& unread, uint64_t bytes);
 

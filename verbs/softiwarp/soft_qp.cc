@@ -285,6 +285,17 @@ void SoftQp::ReturnFile() {
   file_.reset();
 }
 
+size_t SoftQp::room() const { return local_ ? local_->room() : SIZE_MAX; }
+
+bool SoftQp::AwaitRoom() {
+  if (!local_) return false;
+  local_->ArmForRoom();
+  link_full_ = true;
+  return full();
+}
+
+bool SoftQp::full() const { return local_ && link_full_ && !local_->has_room(); }
+
 void SoftQp::StopSending() {
   send_broken_ = true;
   link_full_ = false;

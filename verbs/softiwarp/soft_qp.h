@@ -61,6 +61,9 @@ class SoftQp final : public verbs::QueuePair,
   void DetachBorrowed() override;
   [[nodiscard]] bool BorrowFile(const verbs::FileRange& file) override;
   void ReturnFile() override;
+  [[nodiscard]] size_t room() const override;
+  bool AwaitRoom() override;
+  [[nodiscard]] bool full() const override;
   verbs::ReadStatus ReadLink() override;
   verbs::ReadStatus ReadSome() override;
   using Pollable::PollLink;
@@ -77,8 +80,11 @@ class SoftQp final : public verbs::QueuePair,
   void GiveBack() override { local_->GiveBack(); }
   [[nodiscard]] bool MaySendDirect(size_t size) override;
   void SendDirect(Bytes header, std::span<const Bytes> payload) override;
-  [[nodiscard]] std::optional<Arrived> LookDirect(MutableBytes header) override;
+  [[nodiscard]] std::optional<Arrived> LookDirect(MutableBytes header, const Arrived* before) override;
+  [[nodiscard]] uint64_t InLink() const override { return local_->LookAtRing().size; }
   void TakeDirect(size_t header, std::span<const MutableBytes> payload) override;
+  [[nodiscard]] std::array<Bytes, 2> LendDirect(size_t header) override;
+  void ReturnLent() override;
   void StaysHere() override {
     if (local_ && !KeptMemories::Reserve(local_->memory().get())) local_->StaysHere();
   }
@@ -145,6 +151,8 @@ class SoftQp final : public verbs::QueuePair,
   void LoseLink(const char* text);
   verbs::ReadStatus FinishRead(size_t total, verbs::ReadStatus status);
 
+  // The message that LookDirect() has found is the stream's next.
+  void NoteDirect();
   void CollectSends();
   void StartReads();
   void EndReading(verbs::LinkEnd end, std::string text, int os_error = 0);
@@ -157,6 +165,7 @@ class SoftQp final : public verbs::QueuePair,
   std::optional<LocalLink> local_;  // the bytes' way, in place of link_
   RingReader::Unread arrived_;      // as LookDirect() has found it
   uint32_t arrived_fpdu_ = 0;       // bytes of its first FPDU
+  uint32_t arrived_length_ = 0;     // of the message in it
   std::optional<PollFor> polling_;  // the caller of this read comes again soon
   uint16_t ird_;
   uint16_t ord_;

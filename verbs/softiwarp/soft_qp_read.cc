@@ -46,7 +46,7 @@ ReadStatus SoftQp::PollLink(PollFor wanted) {
 
 bool SoftQp::may_sleep() {
   return !read_ended_ && ready_.empty() && local_->MaySleep() &&
-         (send_queue_.empty() || (link_full_ && !local_->has_room()) || !may_send());
+         (link_full_ ? !local_->has_room() : send_queue_.empty() || !may_send());
 }
 
 LinkResult SoftQp::Read(std::span<const MutableBytes> parts, bool came) {
@@ -59,19 +59,28 @@ LinkResult SoftQp::Read(std::span<const MutableBytes> parts, bool came) {
   return local_->Read(link_, parts, look);
 }
 
-std::optional<verbs::Direct::Arrived> SoftQp::LookDirect(MutableBytes header) {
+std::optional<verbs::Direct::Arrived> SoftQp::LookDirect(MutableBytes header, const Arrived* before) {
   if (read_ended_ || !ready_.empty() || !send_queue_.empty() || !stream_.between_segments())
     return std::nullopt;
   arrived_ = local_->LookAtRing();
+  const uint64_t from = before != nullptr ? before->end : 0;
+  const uint32_t ahead = before != nullptr ? before->untaken : 0;
   std::array<std::byte, ReceiveStream::kUsualPrefix> prefix;
-  if (arrived_.size < prefix.size()) return std::nullopt;
-  local_->CopyFromRing(arrived_, 0, prefix);
-  const auto usual = stream_.FindUsualSend(prefix.data(), arrived_.size);
+  if (arrived_.size < from + prefix.size()) return std::nullopt;
+  local_->CopyFromRing(arrived_, from, prefix);
+  const auto usual = stream_.FindUsualSend(prefix.data(), arrived_.size - from, ahead);
   if (!usual || usual->length < header.size()) return std::nullopt;
-  local_->CopyFromRing(arrived_, prefix.size(), header);
-  arrived_fpdu_ = usual->fpdu;
-  return Arrived{
-      .length = usual->length, .solicited = usual->solicited, .last = arrived_.size == usual->fpdu};
+  local_->CopyFromRing(arrived_, from + prefix.size(), header);
+  if (from == 0) {
+    arrived_fpdu_ = usual->fpdu;
+    arrived_length_ = usual->length;
+  }
+  const uint64_t end = from + usual->fpdu;
+  return Arrived{.length = usual->length,
+                 .solicited = usual->solicited,
+                 .last = arrived_.size == end,
+                 .end = end,
+                 .untaken = ahead + 1};
 }
 
 void SoftQp::TakeDirect(size_t header, std::span<const MutableBytes> payload) {
@@ -81,6 +90,18 @@ void SoftQp::TakeDirect(size_t header, std::span<const MutableBytes> payload) {
     from += piece.size();
   }
   local_->TakeFromRing(link_, arrived_, arrived_fpdu_);
+  NoteDirect();
+}
+
+std::array<Bytes, 2> SoftQp::LendDirect(size_t header) {
+  NoteDirect();
+  const uint64_t from = ReceiveStream::kUsualPrefix + header;
+  return local_->InRing(arrived_, from, arrived_length_ - header);
+}
+
+void SoftQp::ReturnLent() { local_->TakeFromRing(link_, arrived_, arrived_fpdu_); }
+
+void SoftQp::NoteDirect() {
   stream_.TakeUsualSend();
   placed_then_ = stream_.placed();
   ++counters_.read_calls;
@@ -192,7 +213,12 @@ ReadStatus SoftQp::FinishRead(size_t total, ReadStatus status) {
   if (status == ReadStatus::kInterrupted && total == 0 && !read_ended_) return status;
   // The queue may have Read Responses, waiting Reads, a Terminate, or work that waited for the initiator's
   // FPDU.
-  if (!send_queue_.empty() && (!link_full_ || (local_ && local_->has_room()))) {
+  const bool has_room = link_full_ && local_ && local_->has_room();
+  if (has_room && send_queue_.empty()) {
+    link_full_ = false;  // AwaitRoom()
+    if (status == ReadStatus::kWouldBlock) status = ReadStatus::kProgress;
+  }
+  if (!send_queue_.empty() && (!link_full_ || has_room)) {
     const uint64_t before = counters_.bytes_out;
     Flush();
     // A caller that waits for room on a local link has it now.

@@ -240,9 +240,8 @@ TEST_CASE("backlog: flags and names of what another process has taken on") {
   Address peer;
   Fd plain(accept(listener.fd, peer.get(), &peer.length));
   // Each of the two processes may have taken one on, at the same moment: either may be first.
-  const auto client = std::find_if(clients.begin(), clients.end(), [&](const Fd& one) {
-    return LocalOf(one).ToString() == peer.ToString();
-  });
+  const auto client = std::find_if(clients.begin(), clients.end(),
+                                   [&](const Fd& one) { return LocalOf(one).ToString() == peer.ToString(); });
   REQUIRE(client != clients.end());
   REQUIRE(PeerOf(plain).ToString() == peer.ToString());
   REQUIRE(LocalOf(plain).ToString() == listener.address.ToString());

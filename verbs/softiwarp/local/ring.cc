@@ -145,6 +145,13 @@ bool RingWriter::has_room() const {
   return used == 0 || used > window || (used <= window / 2 && !(short_ && window < data_.size()));
 }
 
+size_t RingWriter::room() const {
+  const uint64_t used = control_->head.load(kRelaxed) - control_->tail.load(kAcquire);
+  const uint64_t window = control_->window.load(kRelaxed);
+  if (used == 0) return data_.size();
+  return window < data_.size() || used > window ? SIZE_MAX : window - used;
+}
+
 bool RingWriter::empty() const { return control_->head.load(kRelaxed) == control_->tail.load(kAcquire); }
 
 MutableBytes RingWriter::Shrink() {
@@ -167,14 +174,19 @@ std::optional<RingReader::Unread> RingReader::Look() const {
   return Unread{.at = tail, .size = head - tail, .window = window};
 }
 
+std::array<Bytes, 2> RingReader::Find(const Unread& unread, uint64_t from, uint64_t size) const {
+  size = std::min(size, unread.size - from);
+  const uint64_t place = (unread.at + from) & (unread.window - 1);
+  const uint64_t first = std::min(size, unread.window - place);
+  return {data_.subspan(place, first), data_.first(size - first)};
+}
+
 size_t RingReader::Copy(const Unread& unread, uint64_t from, MutableBytes to) const {
   if (from >= unread.size || to.empty()) return 0;
-  const size_t size = std::min<uint64_t>(to.size(), unread.size - from);
-  const uint64_t place = (unread.at + from) & (unread.window - 1);
-  const size_t first = std::min<uint64_t>(size, unread.window - place);
-  std::memcpy(to.data(), data_.data() + place, first);
-  if (first < size) std::memcpy(to.data() + first, data_.data(), size - first);
-  return size;
+  const auto [first, rest] = Find(unread, from, to.size());
+  std::memcpy(to.data(), first.data(), first.size());
+  if (!rest.empty()) std::memcpy(to.data() + first.size(), rest.data(), rest.size());
+  return first.size() + rest.size();
 }
 
 void RingReader::Take(const Unread& unread, uint64_t bytes) {

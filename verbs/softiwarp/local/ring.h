@@ -88,6 +88,8 @@ class RingWriter {
   // Returns true if a write is worth while: half of the window is free, or what the window's growth needs.
   // Also true if the peer has written indices that cannot be.
   [[nodiscard]] bool has_room() const;
+  // Returns how many bytes a write takes now; SIZE_MAX where the window has yet to grow.
+  [[nodiscard]] size_t room() const;
   [[nodiscard]] bool empty() const;
   // Returns the bytes written since the beginning, and those of them that the reader has read.
   [[nodiscard]] uint64_t written() const { return control_->head.load(std::memory_order_relaxed); }
@@ -135,6 +137,9 @@ class RingReader {
   };
   // Read() in two steps. Returns nothing if the peer has written indices that cannot be.
   [[nodiscard]] std::optional<Unread> Look() const;
+  // Returns where `size` of these bytes lie, from the `from`-th on: to the window's end, and from its
+  // beginning on. The peer may change them at any time.
+  [[nodiscard]] std::array<Bytes, 2> Find(const Unread& unread, uint64_t from, uint64_t size) const;
   // Copies bytes, from the `from`-th on, as many as `to` takes of them. Returns their number.
   size_t Copy(const Unread& unread, uint64_t from, MutableBytes to) const;
   // Frees the room of the first `bytes`.

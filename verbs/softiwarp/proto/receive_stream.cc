@@ -127,14 +127,14 @@ std::optional<ReceiveEvent> ReceiveStream::TakeBack() {
   return std::nullopt;
 }
 
-std::optional<ReceiveStream::UsualSend> ReceiveStream::FindUsualSend(const std::byte* first,
-                                                                     uint64_t there) const {
+std::optional<ReceiveStream::UsualSend> ReceiveStream::FindUsualSend(const std::byte* first, uint64_t there,
+                                                                     uint32_t ahead) const {
   const uint32_t ulpdu = LoadBe<uint16_t>(first);
   const uint32_t fpdu = kMpaLengthSize + ulpdu + PadSize(ulpdu) + kCrcSize;
   if (ulpdu < kUntaggedHeaderSize || there < fpdu) return std::nullopt;
   const uint32_t length = ulpdu - kUntaggedHeaderSize;
   const DdpHeader header = ParseDdpHeader(first + kMpaLengthSize);
-  if (!judge_.IsUsualSend(header, length)) return std::nullopt;
+  if (!judge_.IsUsualSend(header, length, ahead)) return std::nullopt;
   const bool solicited = static_cast<RdmapOpcode>(header.opcode) == RdmapOpcode::kSendSe;
   return UsualSend{.fpdu = fpdu, .length = length, .solicited = solicited};
 }
@@ -142,7 +142,7 @@ std::optional<ReceiveStream::UsualSend> ReceiveStream::FindUsualSend(const std::
 bool ReceiveStream::PollUsualSend(ReceivedMessage* out) {
   if (unparsed_.empty() && read_left_ > 0 && !direct_) (void)TakePart();
   if (unparsed_.size() < kUsualPrefix || !ready_for_usual() || crowded()) return false;
-  const auto usual = FindUsualSend(unparsed_.data(), unparsed_.size());
+  const auto usual = FindUsualSend(unparsed_.data(), unparsed_.size(), 0);
   if (!usual) return false;
   TakeUsualSend();
   lent_ += usual->length;

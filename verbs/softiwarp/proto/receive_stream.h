@@ -94,7 +94,8 @@ class ReceiveStream {
   static constexpr size_t kUsualPrefix = kMpaLengthSize + kUntaggedHeaderSize;
   // Returns the usual Send that begins with the kUsualPrefix bytes at `first`, if `there` bytes have it
   // whole.
-  [[nodiscard]] std::optional<UsualSend> FindUsualSend(const std::byte* first, uint64_t there) const;
+  [[nodiscard]] std::optional<UsualSend> FindUsualSend(const std::byte* first, uint64_t there,
+                                                       uint32_t ahead) const;
   // Returns true if the link's next bytes begin a segment, and no check of them needs a read.
   [[nodiscard]] bool between_segments() const {
     return !reading_ && read_left_ == 0 && unparsed_.empty() && ready_for_usual();

@@ -230,11 +230,11 @@ Result<SegmentOutcome, Violation> SegmentJudge::FinishSend(const DdpHeader& h, u
   return end;
 }
 
-bool SegmentJudge::IsUsualSend(const DdpHeader& h, uint32_t length) const {
+bool SegmentJudge::IsUsualSend(const DdpHeader& h, uint32_t length, uint32_t ahead) const {
   const auto opcode = static_cast<RdmapOpcode>(h.opcode);
   const bool send = opcode == RdmapOpcode::kSend || opcode == RdmapOpcode::kSendSe;
   const bool whole = h.last && h.mo == 0 && message_offset_ == 0;
-  return !h.tagged && send && whole && h.queue == kSendQueue && h.msn == expected_msn_[kSendQueue] &&
+  return !h.tagged && send && whole && h.queue == kSendQueue && h.msn == expected_msn_[kSendQueue] + ahead &&
          h.ddp_version == kDdpVersion && h.rdmap_version <= kRdmapVersion && !rtr_send_ &&
          !buffers_.empty() && length <= buffers_.limit();
 }

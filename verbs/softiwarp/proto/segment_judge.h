@@ -78,7 +78,8 @@ class SegmentJudge {
 
   // Returns true if a complete segment is a usual Send: one segment that is in order, finds its buffer, and
   // invalidates nothing. TakeUsualSend() then gives effect to it. All others are for the two methods above.
-  [[nodiscard]] bool IsUsualSend(const DdpHeader& header, uint32_t payload_length) const;
+  // `ahead`: so many others are before it.
+  [[nodiscard]] bool IsUsualSend(const DdpHeader& header, uint32_t payload_length, uint32_t ahead) const;
   void TakeUsualSend();
 
   // Returns true if a tagged message may begin with the next segment. `current`: the header of the segment
