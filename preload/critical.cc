@@ -211,13 +211,13 @@ bool Critical::IsNudge(const siginfo_t& info) {
 // interrupted it there. One that is elsewhere is on its way to or from the call: it is not heeded, and comes
 // again.
 void Critical::TakeNudge(void* context) {
-  bool heeded = broken_off_ == kHasBrokenOff;
-  if (!heeded && LinkRead::UnderWay()) {
-    broken_off_ = LinkRead::fd();
-    EndInterrupted(context);
-    heeded = broken_off_ == kHasBrokenOff || depth_ > 0;
+  if (LinkRead::UnderWay()) {
+    if (broken_off_ != kHasBrokenOff) {
+      broken_off_ = LinkRead::fd();
+      EndInterrupted(context);
+    }
+    if (broken_off_ == kHasBrokenOff || depth_ > 0) nudges_heeded.fetch_add(1, std::memory_order_relaxed);
   }
-  if (heeded) nudges_heeded.fetch_add(1, std::memory_order_relaxed);
   nudges.fetch_add(1, std::memory_order_release);
 }
 

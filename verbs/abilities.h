@@ -124,6 +124,8 @@ class FileSource {
   virtual bool AwaitRoom() = 0;
   // Returns true while there is not so much room, after AwaitRoom().
   [[nodiscard]] virtual bool full() const = 0;
+  // Returns true, once, when there is.
+  virtual bool TakeRoom() = 0;
 
  protected:
   ~FileSource() = default;
@@ -167,7 +169,7 @@ class Direct {
   // ReadLink() has to take it. `before`: likewise of the message behind that one.
   [[nodiscard]] virtual std::optional<Arrived> LookDirect(MutableBytes header,
                                                           const Arrived* before = nullptr) = 0;
-  // Returns how many bytes are in the link, framing included.
+  // Returns how many bytes are in the link, framing included; UINT64_MAX if ReadLink() finds an error there.
   [[nodiscard]] virtual uint64_t InLink() const = 0;
   // Takes the message that LookDirect() has just returned. Copies what follows `header` bytes to `payload`,
   // as much as there is room for.
@@ -184,7 +186,8 @@ class Direct {
 // ----------------------------------------------------------------------------------------------------
 // Devices
 
-// Says, without the queue pair's lock and a system call, whether the link has something to read.
+// Says, without the queue pair's lock and a system call, whether the link has something to read, or room that
+// a sender waits for (FileSource::AwaitRoom).
 class Peek {
  public:
   virtual ~Peek() = default;

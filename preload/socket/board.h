@@ -52,7 +52,7 @@ class Board {
     const Edges last = edges(e);
     end_edge_ = std::max(last.read, last.write);
   }
-  // `full`: SendLimit() lets no writer continue. Room where there was none is an edge.
+  // `full`: SendLimit(), or a full link, lets no writer continue. Room where there was none is an edge.
   void NoteRoom(bool full) {
     if (full_ && !full) ++room_edge_;
     full_ = full;

@@ -45,9 +45,10 @@ std::optional<uint64_t> Session::DirectBytes() const {
   verbs::Direct* const link = DirectLink();
   if (link == nullptr) return std::nullopt;
   std::optional<verbs::Direct::Arrived> last = lent_;
+  const uint64_t in_link = link->InLink();
   uint64_t bytes = 0;
   for (int messages = 0; messages < kMostLookedAt; ++messages) {
-    if ((last ? last->end : 0) == link->InLink()) return bytes;
+    if ((last ? last->end : 0) == in_link) return bytes;
     Header header;
     const auto next = link->LookDirect(header, last ? &*last : nullptr);
     const bool data = next && (last ? engine::Engine::IsPlainData(header, next->length)

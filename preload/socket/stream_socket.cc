@@ -199,6 +199,8 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     if (queue_pair().pollable() == nullptr)
       LookForRefusal();  // a device's queue is looked at before a sleep, and counted
     WantBcopy(LowWater());
+    verbs::FileSource* const file_source = session_->queue_pair().file_source();
+    if (board_.full() && file_source != nullptr && file_source->TakeRoom()) NoteSendRoom();
     readiness.events = ReadyNow();
     readiness.watch = WatchEvents();
     readiness.link_fd = LinkOf(-1);
@@ -208,8 +210,8 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     const Board::Edges edges = board_.edges(engine());
     readiness.read_edge = edges.read;
     readiness.write_edge = edges.write;
+    readiness.left_in_link = left.value_or(0) != 0 || session_->lends();
     if (left.value_or(0) != 0) {
-      readiness.left_in_link = true;
       readiness.events |= POLLIN | POLLRDNORM;
       // Who takes the message counts the edge. Whatever ends the connection takes the message first.
       ++readiness.read_edge;

@@ -417,6 +417,8 @@ class StreamSocket final : public Socket {
   void PassMark();
   [[nodiscard]] uint64_t ReadableAtOnce() const { return urgent_mark_.readable_at_once(engine()); }
   [[nodiscard]] bool FillsReceiveBuffer() const;
+  // FIONREAD's answer, if all that counts is here or can stay in the link.
+  std::optional<int> CountWhereItIs();
 
   // stream_socket_options.cc
   int GetStreamInfo(int fd, void* value, socklen_t* length);
@@ -700,6 +702,7 @@ class StreamSocket final : public Socket {
   QuietLink quiet_{this};
   uint64_t calls_ = 0;               // by the application, to see whether it is active
   uint64_t told_readable_ = 0;       // by FIONREAD
+  uint64_t told_in_call_ = 0;        // calls_ when CountWhereItIs() told of much
   uint64_t calls_seen_ = 0;          // by the background
   std::atomic<bool> yields_{false};  // the background's alone: its last look found a connection that the
                                      // application's calls move as well

@@ -62,9 +62,8 @@ bool StreamSocket::AwaitsLinkRoom() const {
 }
 
 void StreamSocket::NoteSendRoom() {
-  if (Queued() == 0) return board_.NoteRoom(AwaitsLinkRoom());
   const size_t limit = SendLimit();
-  board_.NoteRoom(RoomWithin(limit) < limit / 3);
+  board_.NoteRoom(AwaitsLinkRoom() || (Queued() != 0 && RoomWithin(limit) < limit / 3));
 }
 
 void StreamSocket::AfterBufferSize() {

@@ -22,6 +22,8 @@ namespace {
 constexpr int TCP_ZEROCOPY_RECEIVE = 35;
 #endif
 
+// Who asks twice without a read in between, and was told of so much, may wait for more than the link holds.
+constexpr uint64_t kMostInLink = 128 * 1024;
 // With so much still to be read FIONREAD does not look for more.
 constexpr uint64_t kStillMuch = 16 * 1024;
 // Until it is read from (tcp(7), tcp_rmem), or SO_RCVBUF says something else.
@@ -333,6 +335,14 @@ bool StreamSocket::FillsReceiveBuffer() const {
   return ReadableAtOnce() >= std::max<uint64_t>(kReceiveBufferOfTcp, LowWater());
 }
 
+std::optional<int> StreamSocket::CountWhereItIs() {
+  if (foreign() || !TakesDirect() || engine().advertised_bytes() != 0) return std::nullopt;
+  const auto in_link = session_->DirectBytes();
+  if (!in_link || (*in_link > kMostInLink && told_in_call_ == calls_)) return std::nullopt;
+  if (*in_link > kMostInLink) told_in_call_ = calls_;
+  return static_cast<int>(std::min<uint64_t>(ReadableAtOnce() + *in_link, 0x7fffffff));
+}
+
 int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
   Lock lock = LockWithOwner();
   if (request == FIONBIO) {
@@ -354,8 +364,8 @@ int StreamSocket::Ioctl(int fd, unsigned long request, void* argument) {
     case FIONREAD:  // SIOCINQ
       // Programs ask until enough is there: what the link has counts, and what the peer offers has to come.
       // Who asks behind each of many reads learns whether to go on.
-      if (const auto in_link = foreign() || !TakesDirect() ? std::nullopt : session_->DirectBytes()) {
-        answer = static_cast<int64_t>(std::min<uint64_t>(ReadableAtOnce() + *in_link, 0x7fffffff));
+      if (const auto there = CountWhereItIs()) {
+        answer = *there;
         break;
       }
       if (foreign() || ReadableAtOnce() < kStillMuch ||

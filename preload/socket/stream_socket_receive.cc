@@ -135,8 +135,10 @@ StreamSocket::Step StreamSocket::TakeReadable(Receiving* run) {
   }
   run->done += Take(from, run->room, run->truncates);
   session_->Pump();  // what was read is credit for the peer
-  if (run->room.left() > 0 && e.readable_bytes() == 0 && run->takes_direct(*this))
+  if (run->room.left() > 0 && e.readable_bytes() == 0 && run->takes_direct(*this)) {
     run->done += session_->ReceiveDirect(&run->room);
+    if (e.readable_bytes() != 0) return Step::kAgain;  // a part of the next has room
+  }
   return stops() ? Step::kDone : Step::kGoOn;
 }
 
@@ -231,7 +233,7 @@ StreamSocket::Step StreamSocket::AwaitData(Call& call, Receiving* run) {
   const bool direct = run->takes_direct(*this);
   const int error =
       call.SleepForData(verbs::SleeperMemory::kOthers, direct ? Awaited::kMessage : Awaited::kData);
-  if (direct) run->looked = false;  // a message may be in the link that has no room here
+  if (direct) run->looked = false;  // what is in the link may not be Data
   return call.After(error) == Call::Woke::kOver ? Step::kOver : Step::kAgain;
 }
 

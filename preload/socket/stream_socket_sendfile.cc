@@ -100,7 +100,10 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
   AfterProgress();
   LeaveToBackground();
   if (sent > 0 || count == 0) return static_cast<ssize_t>(sent);
-  if (link_full) return Fail(EAGAIN);
+  if (link_full) {
+    GlanceAtLink();
+    return Fail(pending_error_ != 0 ? TakeError() : EAGAIN);
+  }
   if (!looked || promised || pending_error_ != 0 || session_->end_unread() || !session_->engine().can_send())
     return 0;
   return Fail(EAGAIN);

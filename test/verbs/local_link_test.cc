@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -308,6 +309,27 @@ TEST_CASE("local link: who sends files waits for room with nothing unsent") {
   Settle(p.a);
   CHECK_FALSE(link.full());
   CHECK(p.a.qp->pollable()->may_sleep());
+  // The room that it was told of is used up before it looks.
+  for (; link.room() > 31'000; ++sent) REQUIRE(p.a.Send(message) == verbs::PostResult::kOk);
+  CHECK(link.AwaitRoom());
+  while (link.full()) REQUIRE(TakeDirect(p.z, 4) == message);
+  while (link.room() > 31'000) {
+    REQUIRE(p.a.qp->direct()->MaySendDirect(30'000));
+    const Bytes bytes = AsBytes(message);
+    p.a.qp->direct()->SendDirect(bytes.first(4), std::array{bytes.subspan(4)});
+  }
+  CHECK_FALSE(link.full());
+  Settle(p.a);
+  CHECK(link.AwaitRoom());
+  CHECK_FALSE(IsReadable(p.a));
+  const std::shared_ptr<const verbs::Peek> peek = p.a.qp->pollable()->peek();
+  CHECK_FALSE(peek->unread());
+  while (link.full()) REQUIRE(TakeDirect(p.z, 4) == message);
+  CHECK(IsReadable(p.a));
+  CHECK(peek->unread());
+  CHECK(link.TakeRoom());
+  CHECK_FALSE(link.TakeRoom());
+  CHECK_FALSE(peek->unread());
 }
 
 TEST_CASE("local link: a direct send wakes who sleeps") {

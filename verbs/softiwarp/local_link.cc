@@ -1,6 +1,7 @@
 #include "verbs/softiwarp/local_link.h"
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <utility>
 
@@ -14,18 +15,23 @@ using Kind = LinkResult::Kind;
 // Indices that no peer of ours writes.
 constexpr LinkResult kBroken{.kind = Kind::kError, .error = EPROTO};
 
-class RingPeek final : public verbs::Peek {
+}  // namespace
+
+class LocalLink::RingPeek final : public verbs::Peek {
  public:
   RingPeek(std::shared_ptr<LocalMemory> memory, LocalEnd end)
-      : memory_(std::move(memory)), reader_(memory_->Reader(end)) {}
-  [[nodiscard]] bool unread() const override { return !reader_.empty(); }
+      : memory_(std::move(memory)), reader_(memory_->Reader(end)), writer_(memory_->Writer(end)) {}
+  [[nodiscard]] bool unread() const override {
+    return !reader_.empty() || (awaits_room_.load(std::memory_order_relaxed) && writer_.has_room());
+  }
+  void SetAwaitsRoom(bool awaits) { awaits_room_.store(awaits, std::memory_order_relaxed); }
 
  private:
   const std::shared_ptr<LocalMemory> memory_;
   const RingReader reader_;
+  const RingWriter writer_;
+  std::atomic<bool> awaits_room_{false};
 };
-
-}  // namespace
 
 LocalLink::LocalLink(std::shared_ptr<LocalMemory> memory, LocalEnd end)
     : memory_(std::move(memory)), end_(end), writer_(memory_->Writer(end)), reader_(memory_->Reader(end)) {
@@ -166,8 +172,22 @@ bool LocalLink::RingPeer(const TcpLink& tcp) {
 }
 
 std::shared_ptr<const verbs::Peek> LocalLink::peek() {
-  if (peek_ == nullptr) peek_ = std::make_shared<RingPeek>(memory_, end_);
+  if (peek_ == nullptr) {
+    peek_ = std::make_shared<RingPeek>(memory_, end_);
+    peek_->SetAwaitsRoom(awaits_room_);
+  }
   return peek_;
+}
+
+void LocalLink::AwaitRoom() {
+  writer_.Arm();
+  awaits_room_ = true;
+  if (peek_ != nullptr) peek_->SetAwaitsRoom(true);
+}
+
+void LocalLink::ForgetRoom() {
+  awaits_room_ = false;
+  if (peek_ != nullptr) peek_->SetAwaitsRoom(false);
 }
 
 void LocalLink::GiveBack() {

@@ -49,8 +49,9 @@ class LocalLink {
   LinkResult Write(const TcpLink& tcp, std::span<const iovec> parts, const UnreadPayload* file);
   [[nodiscard]] bool has_room() const { return writer_.has_room(); }
   [[nodiscard]] size_t room() const { return writer_.room(); }
-  // The peer rings a doorbell when there is room, unless there is some now.
-  void ArmForRoom() { writer_.Arm(); }
+  // The peer rings a doorbell when there is room, unless there is some now. peek() tells of it, too.
+  void AwaitRoom();
+  void ForgetRoom();
   // Write() of one whole in steps: RingWriter's, and SendPut(), which shows the bytes, and wakes the peer.
   [[nodiscard]] bool Reserve(size_t bytes) { return writer_.Reserve(bytes); }
   void Put(Bytes bytes) { writer_.Put(bytes); }
@@ -62,8 +63,13 @@ class LocalLink {
   void CopyFromRing(const RingReader::Unread& unread, uint64_t from, MutableBytes to) const {
     reader_.Copy(unread, from, to);
   }
-  [[nodiscard]] std::array<Bytes, 2> InRing(const RingReader::Unread& unread, uint64_t from,
-                                            uint64_t size) const {
+  // Returns the number of bytes there; UINT64_MAX after an error.
+  [[nodiscard]] uint64_t InRing() const {
+    const auto unread = reader_.Look();
+    return unread ? unread->size : UINT64_MAX;
+  }
+  [[nodiscard]] std::array<Bytes, 2> FindInRing(const RingReader::Unread& unread, uint64_t from,
+                                                uint64_t size) const {
     return reader_.Find(unread, from, size);
   }
   void TakeFromRing(const TcpLink& tcp, const RingReader::Unread& unread, uint64_t bytes);
@@ -91,6 +97,7 @@ class LocalLink {
   [[nodiscard]] const std::shared_ptr<LocalMemory>& memory() const { return memory_; }
 
  private:
+  class RingPeek;
   using Clock = std::chrono::steady_clock;
   // A reader that polls looks at the TCP connection so often: its end may have come without a doorbell.
   static constexpr Clock::duration kEndLook = std::chrono::milliseconds(2);
@@ -112,7 +119,8 @@ class LocalLink {
   bool RingPeer(const TcpLink& tcp);
 
   std::shared_ptr<LocalMemory> memory_;
-  std::shared_ptr<const verbs::Peek> peek_;  // made when first asked for
+  std::shared_ptr<RingPeek> peek_;  // made when first asked for
+  bool awaits_room_ = false;
   const LocalEnd end_;
   RingWriter writer_;
   RingReader reader_;

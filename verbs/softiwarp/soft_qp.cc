@@ -189,7 +189,7 @@ LinkResult SoftQp::Write(std::span<const iovec> parts) {
 bool SoftQp::Flush() {
   if (send_queue_.empty()) return true;
   if (!may_send()) return false;
-  link_full_ = false;
+  ForgetRoom();
   const uint64_t sent_before = counters_.bytes_out;
   while (!send_queue_.empty()) {
     SendBatch batch;
@@ -246,6 +246,7 @@ void SoftQp::SendDirect(Bytes header, std::span<const Bytes> payload) {
   local_->Put(header);
   for (const Bytes& piece : payload) local_->Put(piece);
   local_->Put(Bytes(kTrailer).first(trailer));
+  ForgetRoom();  // the peer may have told of it, and there is less now
   const LinkResult sent = local_->SendPut(link_);
   ++counters_.write_calls;
   counters_.bytes_out += sent.bytes;
@@ -289,16 +290,28 @@ size_t SoftQp::room() const { return local_ ? local_->room() : SIZE_MAX; }
 
 bool SoftQp::AwaitRoom() {
   if (!local_) return false;
-  local_->ArmForRoom();
+  local_->AwaitRoom();
   link_full_ = true;
   return full();
 }
 
-bool SoftQp::full() const { return local_ && link_full_ && !local_->has_room(); }
+bool SoftQp::full() const { return local_ && link_full_ && send_queue_.empty() && !local_->has_room(); }
+
+bool SoftQp::TakeRoom() {
+  if (!local_ || !link_full_ || !send_queue_.empty() || !local_->has_room()) return false;
+  ForgetRoom();
+  return true;
+}
+
+void SoftQp::ForgetRoom() {
+  if (!link_full_) return;
+  link_full_ = false;
+  if (local_) local_->ForgetRoom();
+}
 
 void SoftQp::StopSending() {
   send_broken_ = true;
-  link_full_ = false;
+  ForgetRoom();
   send_queue_.Abandon();
   CollectSends();
 }

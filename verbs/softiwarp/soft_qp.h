@@ -64,6 +64,7 @@ class SoftQp final : public verbs::QueuePair,
   [[nodiscard]] size_t room() const override;
   bool AwaitRoom() override;
   [[nodiscard]] bool full() const override;
+  bool TakeRoom() override;
   verbs::ReadStatus ReadLink() override;
   verbs::ReadStatus ReadSome() override;
   using Pollable::PollLink;
@@ -81,7 +82,7 @@ class SoftQp final : public verbs::QueuePair,
   [[nodiscard]] bool MaySendDirect(size_t size) override;
   void SendDirect(Bytes header, std::span<const Bytes> payload) override;
   [[nodiscard]] std::optional<Arrived> LookDirect(MutableBytes header, const Arrived* before) override;
-  [[nodiscard]] uint64_t InLink() const override { return local_->LookAtRing().size; }
+  [[nodiscard]] uint64_t InLink() const override { return local_->InRing(); }
   void TakeDirect(size_t header, std::span<const MutableBytes> payload) override;
   [[nodiscard]] std::array<Bytes, 2> LendDirect(size_t header) override;
   void ReturnLent() override;
@@ -153,6 +154,8 @@ class SoftQp final : public verbs::QueuePair,
 
   // The message that LookDirect() has found is the stream's next.
   void NoteDirect();
+  // Nobody waits for the link's room any more.
+  void ForgetRoom();
   void CollectSends();
   void StartReads();
   void EndReading(verbs::LinkEnd end, std::string text, int os_error = 0);
@@ -175,7 +178,7 @@ class SoftQp final : public verbs::QueuePair,
   bool send_broken_ = false;
   bool failed_midway_ = false;
   bool read_ended_ = false;
-  bool link_full_ = false;  // the link did not take all of the last Flush
+  bool link_full_ = false;  // the link did not take all of the last Flush; or AwaitRoom()
   bool crc_;
   Ending ending_ = Ending::kNo;
   verbs::LinkCause cause_;

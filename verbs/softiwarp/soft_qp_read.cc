@@ -96,7 +96,7 @@ void SoftQp::TakeDirect(size_t header, std::span<const MutableBytes> payload) {
 std::array<Bytes, 2> SoftQp::LendDirect(size_t header) {
   NoteDirect();
   const uint64_t from = ReceiveStream::kUsualPrefix + header;
-  return local_->InRing(arrived_, from, arrived_length_ - header);
+  return local_->FindInRing(arrived_, from, arrived_length_ - header);
 }
 
 void SoftQp::ReturnLent() { local_->TakeFromRing(link_, arrived_, arrived_fpdu_); }
@@ -213,12 +213,8 @@ ReadStatus SoftQp::FinishRead(size_t total, ReadStatus status) {
   if (status == ReadStatus::kInterrupted && total == 0 && !read_ended_) return status;
   // The queue may have Read Responses, waiting Reads, a Terminate, or work that waited for the initiator's
   // FPDU.
-  const bool has_room = link_full_ && local_ && local_->has_room();
-  if (has_room && send_queue_.empty()) {
-    link_full_ = false;  // AwaitRoom()
-    if (status == ReadStatus::kWouldBlock) status = ReadStatus::kProgress;
-  }
-  if (!send_queue_.empty() && (!link_full_ || has_room)) {
+  if (TakeRoom() && status == ReadStatus::kWouldBlock) status = ReadStatus::kProgress;
+  if (!send_queue_.empty() && (!link_full_ || (local_ && local_->has_room()))) {
     const uint64_t before = counters_.bytes_out;
     Flush();
     // A caller that waits for room on a local link has it now.

@@ -85,6 +85,58 @@ TEST_CASE("small reads: what FIONREAD counts, and a peek sees, is all that has c
   REQUIRE(PollOne(pair.server, POLLIN, 0) == 0);
 }
 
+TEST_CASE("small reads: a receive goes on where one message ends and the next is larger than its room") {
+  const std::string first = Pattern(40'000), next = Pattern(60'000, 2);
+  Pair pair = MakePair();
+  REQUIRE(SendAll(pair.client, first));
+  REQUIRE(Read(pair.server, 1000) == first.substr(0, 1000));
+  REQUIRE(SendAll(pair.client, next));
+  REQUIRE(Eventually([&] { return Readable(pair.server) == 99'000; }));
+  SECTION("MSG_WAITALL") {
+    auto all = Async([&] {
+      std::string text(39'100, '\0');
+      return recv(pair.server, text.data(), text.size(), MSG_WAITALL) == 39'100 ? text : std::string();
+    });
+    REQUIRE(Get(all) == first.substr(1000) + next.substr(0, 100));
+    REQUIRE(ReceiveExactly(pair.server, 59'900) == next.substr(100));
+  }
+  SECTION("what a reader has room for comes at once") {
+    REQUIRE(Read(pair.server, 38'000) == first.substr(1000, 38'000));
+    REQUIRE(Read(pair.server, 8192) == first.substr(39'000) + next.substr(0, 7192));
+    REQUIRE(ReceiveExactly(pair.server, 60'000 - 7192) == next.substr(7192));
+  }
+}
+
+TEST_CASE("small reads: who is told by edges, and reads until its room is not filled, hears of all") {
+  Pair pair = MakePair();
+  SetNonblocking(pair.server);
+  const Fd set(epoll_create1(0));
+  epoll_event event{.events = EPOLLIN | EPOLLET, .data = {}};
+  REQUIRE(epoll_ctl(set, EPOLL_CTL_ADD, pair.server, &event) == 0);
+  std::string got, sent;
+  for (uint32_t i = 0; i < 200; ++i) {
+    // Another message comes when the end of the last one is still to be read.
+    const std::string message = Pattern(9000 + 311 * i, i);
+    REQUIRE(SendAll(pair.client, message));
+    sent += message;
+    if (i % 2 == 0) {
+      REQUIRE(epoll_wait(set, &event, 1, kPatienceMs) == 1);
+      got += Read(pair.server, 8000);
+      continue;
+    }
+    while (got.size() < sent.size()) {
+      REQUIRE(epoll_wait(set, &event, 1, kPatienceMs) == 1);
+      for (size_t n = 8192; n == 8192;) {
+        const std::string piece = Read(pair.server, 8192);
+        n = piece.size();
+        got += piece;
+        if (got.size() == sent.size()) break;
+      }
+    }
+  }
+  REQUIRE(Hash(got) == Hash(sent));
+}
+
 TEST_CASE("small reads: the end that comes behind the rest is told, and the rest is read") {
   const std::string data = Pattern(60'000);
   Pair pair = PairInTheMiddle(data, 1000);

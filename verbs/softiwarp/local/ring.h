@@ -88,7 +88,8 @@ class RingWriter {
   // Returns true if a write is worth while: half of the window is free, or what the window's growth needs.
   // Also true if the peer has written indices that cannot be.
   [[nodiscard]] bool has_room() const;
-  // Returns how many bytes a write takes now; SIZE_MAX where the window has yet to grow.
+  // Returns how many bytes a write takes now. SIZE_MAX: nobody knows, as the window grows when the ring is
+  // empty next.
   [[nodiscard]] size_t room() const;
   [[nodiscard]] bool empty() const;
   // Returns the bytes written since the beginning, and those of them that the reader has read.
