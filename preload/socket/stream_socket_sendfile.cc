@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "preload/confinement.h"
 #include "preload/fail.h"
@@ -59,6 +60,7 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
   const bool promised = Writable();
   size_t sent = 0;
   bool looked = false;
+  bool asked = false;  // for room, though there was some by then
   bool link_full = false;
   while (!names.empty() && sent < count) {
     if (pending_error_ != 0 || !session_->engine().can_send() || session_->end_unread()) break;
@@ -77,7 +79,7 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
     // What the link does not take would be copied, and copied again.
     const size_t link_room = WithoutFraming(source->room());
     if (link_room < std::min(count - sent, kLeastRoom)) {
-      if (!source->AwaitRoom()) continue;
+      if (!source->AwaitRoom() && !std::exchange(asked, true)) continue;  // no peer keeps it here
       board_.NoteRoom(link_full = true);
       break;
     }

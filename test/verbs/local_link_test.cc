@@ -17,6 +17,7 @@
 #include "test/verbs/qp_pair.h"
 #include "verbs/softiwarp/bell.h"
 #include "verbs/softiwarp/local/memory.h"
+#include "verbs/softiwarp/proto/send_queue.h"
 
 namespace sdp::iwarp::test {
 namespace {
@@ -330,6 +331,20 @@ TEST_CASE("local link: who sends files waits for room with nothing unsent") {
   CHECK(link.TakeRoom());
   CHECK_FALSE(link.TakeRoom());
   CHECK_FALSE(peek->unread());
+  // All but the end of the last frame has room.
+  for (; link.room() > 61'000; ++sent) REQUIRE(p.a.Send(message) == verbs::PostResult::kOk);
+  size_t last = link.room();
+  while (SendQueue::FramedSize(last) != link.room() + 4) --last;
+  REQUIRE(p.a.Send(std::string(last, 'l')) == verbs::PostResult::kOk);
+  CHECK(p.a.qp->unsent_bytes() == 0);
+  CHECK(link.room() == 0);
+  CHECK(link.AwaitRoom());
+  CHECK(link.full());
+  while (link.full()) REQUIRE(TakeDirect(p.z, 4) == message);
+  CHECK(p.a.qp->ReadLink() == ReadStatus::kProgress);
+  CHECK_FALSE(link.full());
+  Settle(p.a);
+  CHECK(p.a.qp->pollable()->may_sleep());
 }
 
 TEST_CASE("local link: a direct send wakes who sleeps") {

@@ -292,13 +292,14 @@ bool SoftQp::AwaitRoom() {
   if (!local_) return false;
   local_->AwaitRoom();
   link_full_ = true;
-  return full();
+  return !local_->has_room();
 }
 
-bool SoftQp::full() const { return local_ && link_full_ && send_queue_.empty() && !local_->has_room(); }
+// What is queued may be the end of a frame alone, behind all its payload.
+bool SoftQp::full() const { return local_ && link_full_ && unsent_bytes() == 0 && !local_->has_room(); }
 
 bool SoftQp::TakeRoom() {
-  if (!local_ || !link_full_ || !send_queue_.empty() || !local_->has_room()) return false;
+  if (!local_ || !link_full_ || unsent_bytes() != 0 || !local_->has_room()) return false;
   ForgetRoom();
   return true;
 }
