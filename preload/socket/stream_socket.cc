@@ -199,8 +199,10 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     if (queue_pair().pollable() == nullptr)
       LookForRefusal();  // a device's queue is looked at before a sleep, and counted
     WantBcopy(LowWater());
-    verbs::FileSource* const file_source = session_->queue_pair().file_source();
-    if (board_.full() && file_source != nullptr && file_source->TakeRoom()) NoteSendRoom();
+    if (board_.full()) {
+      verbs::FileSource* const file_source = session_->queue_pair().file_source();
+      if (file_source != nullptr && file_source->TakeRoom()) NoteSendRoom();
+    }
     readiness.events = ReadyNow();
     readiness.watch = WatchEvents();
     readiness.link_fd = LinkOf(-1);
