@@ -117,7 +117,7 @@ class FileSource {
   [[nodiscard]] virtual bool BorrowFile(const FileRange& file) = 0;
   // Call it when no byte of the file is borrowed: Flush() has returned true, or DetachBorrowed() was called.
   virtual void ReturnFile() = 0;
-  // Returns how many bytes the link takes now, framing included; SIZE_MAX: nobody knows.
+  // Returns how many bytes the link takes now, framing included. Returns SIZE_MAX if the RNIC cannot tell.
   [[nodiscard]] virtual size_t room() const = 0;
   // For a sender that is to wait until room() has become much larger. A sleep on the link then ends, though
   // nothing is unsent. Returns false if it is large by now.
@@ -161,7 +161,6 @@ class Direct {
   struct Arrived {
     uint32_t length = 0;
     bool solicited = false;
-    bool last = false;     // nothing is in the link behind it
     uint64_t end = 0;      // bytes of the link up to its end
     uint32_t untaken = 0;  // messages up to its end that were not taken
   };

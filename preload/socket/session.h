@@ -285,8 +285,8 @@ class Session {
   Time reset_at_{};  // when EndOutlivingLink stops waiting; kNever: it has ended the link
   bool changed_ = true;
   bool reads_little_ = false;
-  static constexpr uint64_t kLent = UINT64_MAX;  // the token of
   std::optional<verbs::Direct::Arrived> lent_;   // the message that stays in the link
+  static constexpr uint64_t kLent = UINT64_MAX;  // the token by which the engine has it
   uint32_t move_steps_ = 0;
   std::unique_ptr<LinkMove> move_;
   int idle_moves_ = 0;  // in a row; a peer must not keep the program busy with moves alone

@@ -104,7 +104,7 @@ void Session::LendDirect(verbs::Direct* link, Bytes header, const verbs::Direct:
   Pump();
 }
 
-// What was read in the meantime is the engine's to release: then nothing is to be kept.
+// The engine keeps nothing if it has released the message, which the program has read then.
 void Session::TakeLentOut() {
   if (!lent_) return;
   lent_.reset();

@@ -62,8 +62,10 @@ bool StreamSocket::AwaitsLinkRoom() const {
 }
 
 void StreamSocket::NoteSendRoom() {
+  const bool awaits = AwaitsLinkRoom();
+  if (awaits || Queued() == 0) return board_.NoteRoom(awaits);
   const size_t limit = SendLimit();
-  board_.NoteRoom(AwaitsLinkRoom() || (Queued() != 0 && RoomWithin(limit) < limit / 3));
+  board_.NoteRoom(RoomWithin(limit) < limit / 3);
 }
 
 void StreamSocket::AfterBufferSize() {

@@ -125,7 +125,6 @@ class ScriptedQueuePair : public verbs::QueuePair,
     const std::vector<std::byte>& message = in_link[ahead];
     std::copy_n(message.begin(), header.size(), header.begin());
     return Arrived{.length = static_cast<uint32_t>(message.size()),
-                   .last = ahead + 1 == in_link.size(),
                    .end = (before != nullptr ? before->end : 0) + message.size(),
                    .untaken = ahead + 1};
   }

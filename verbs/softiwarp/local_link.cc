@@ -172,21 +172,17 @@ bool LocalLink::RingPeer(const TcpLink& tcp) {
 }
 
 std::shared_ptr<const verbs::Peek> LocalLink::peek() {
-  if (peek_ == nullptr) {
-    peek_ = std::make_shared<RingPeek>(memory_, end_);
-    peek_->SetAwaitsRoom(awaits_room_);
-  }
+  if (peek_ == nullptr) peek_ = std::make_shared<RingPeek>(memory_, end_);
   return peek_;
 }
 
 void LocalLink::AwaitRoom() {
   writer_.Arm();
-  awaits_room_ = true;
-  if (peek_ != nullptr) peek_->SetAwaitsRoom(true);
+  (void)peek();
+  peek_->SetAwaitsRoom(true);
 }
 
 void LocalLink::ForgetRoom() {
-  awaits_room_ = false;
   if (peek_ != nullptr) peek_->SetAwaitsRoom(false);
 }
 

@@ -119,8 +119,7 @@ class LocalLink {
   bool RingPeer(const TcpLink& tcp);
 
   std::shared_ptr<LocalMemory> memory_;
-  std::shared_ptr<RingPeek> peek_;  // made when first asked for
-  bool awaits_room_ = false;
+  std::shared_ptr<RingPeek> peek_;  // made when first needed
   const LocalEnd end_;
   RingWriter writer_;
   RingReader reader_;

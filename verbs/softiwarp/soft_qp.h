@@ -154,7 +154,7 @@ class SoftQp final : public verbs::QueuePair,
 
   // The message that LookDirect() has found is the stream's next.
   void NoteDirect();
-  // Nobody waits for the link's room any more.
+  // Ends the wait for the link's room: AwaitRoom()'s, or that of a Flush.
   void ForgetRoom();
   void CollectSends();
   void StartReads();

@@ -62,24 +62,23 @@ LinkResult SoftQp::Read(std::span<const MutableBytes> parts, bool came) {
 std::optional<verbs::Direct::Arrived> SoftQp::LookDirect(MutableBytes header, const Arrived* before) {
   if (read_ended_ || !ready_.empty() || !send_queue_.empty() || !stream_.between_segments())
     return std::nullopt;
-  arrived_ = local_->LookAtRing();
+  const RingReader::Unread there = local_->LookAtRing();
   const uint64_t from = before != nullptr ? before->end : 0;
   const uint32_t ahead = before != nullptr ? before->untaken : 0;
   std::array<std::byte, ReceiveStream::kUsualPrefix> prefix;
-  if (arrived_.size < from + prefix.size()) return std::nullopt;
-  local_->CopyFromRing(arrived_, from, prefix);
-  const auto usual = stream_.FindUsualSend(prefix.data(), arrived_.size - from, ahead);
+  if (there.size < from + prefix.size()) return std::nullopt;
+  local_->CopyFromRing(there, from, prefix);
+  const auto usual = stream_.FindUsualSend(prefix.data(), there.size - from, ahead);
   if (!usual || usual->length < header.size()) return std::nullopt;
-  local_->CopyFromRing(arrived_, from + prefix.size(), header);
-  if (from == 0) {
+  local_->CopyFromRing(there, from + prefix.size(), header);
+  if (before == nullptr) {
+    arrived_ = there;
     arrived_fpdu_ = usual->fpdu;
     arrived_length_ = usual->length;
   }
-  const uint64_t end = from + usual->fpdu;
   return Arrived{.length = usual->length,
                  .solicited = usual->solicited,
-                 .last = arrived_.size == end,
-                 .end = end,
+                 .end = from + usual->fpdu,
                  .untaken = ahead + 1};
 }
 

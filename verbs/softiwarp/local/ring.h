@@ -88,8 +88,8 @@ class RingWriter {
   // Returns true if a write is worth while: half of the window is free, or what the window's growth needs.
   // Also true if the peer has written indices that cannot be.
   [[nodiscard]] bool has_room() const;
-  // Returns how many bytes a write takes now. SIZE_MAX: nobody knows, as the window grows when the ring is
-  // empty next.
+  // Returns how many bytes a write takes now. Returns SIZE_MAX while the ring has bytes and its window has
+  // not grown to the whole ring: the window may grow before the write.
   [[nodiscard]] size_t room() const;
   [[nodiscard]] bool empty() const;
   // Returns the bytes written since the beginning, and those of them that the reader has read.

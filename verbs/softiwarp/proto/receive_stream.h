@@ -93,7 +93,7 @@ class ReceiveStream {
   };
   static constexpr size_t kUsualPrefix = kMpaLengthSize + kUntaggedHeaderSize;
   // Returns the usual Send that begins with the kUsualPrefix bytes at `first`, if `there` bytes have it
-  // whole.
+  // whole. `ahead`: so many messages are before it.
   [[nodiscard]] std::optional<UsualSend> FindUsualSend(const std::byte* first, uint64_t there,
                                                        uint32_t ahead) const;
   // Returns true if the link's next bytes begin a segment, and no check of them needs a read.
