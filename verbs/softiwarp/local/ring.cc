@@ -174,13 +174,6 @@ std::optional<RingReader::Unread> RingReader::Look() const {
   return Unread{.at = tail, .size = head - tail, .window = window};
 }
 
-std::array<Bytes, 2> RingReader::Find(const Unread& unread, uint64_t from, uint64_t size) const {
-  size = std::min(size, unread.size - from);
-  const uint64_t place = (unread.at + from) & (unread.window - 1);
-  const uint64_t first = std::min(size, unread.window - place);
-  return {data_.subspan(place, first), data_.first(size - first)};
-}
-
 size_t RingReader::Copy(const Unread& unread, uint64_t from, MutableBytes to) const {
   if (from >= unread.size || to.empty()) return 0;
   const auto [first, rest] = Find(unread, from, to.size());

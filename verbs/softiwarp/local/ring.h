@@ -19,6 +19,7 @@
 
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -140,7 +141,12 @@ class RingReader {
   [[nodiscard]] std::optional<Unread> Look() const;
   // Returns where `size` of these bytes lie, from the `from`-th on: to the window's end, and from its
   // beginning on. The peer may change them at any time.
-  [[nodiscard]] std::array<Bytes, 2> Find(const Unread& unread, uint64_t from, uint64_t size) const;
+  [[nodiscard]] std::array<Bytes, 2> Find(const Unread& unread, uint64_t from, uint64_t size) const {
+    size = std::min(size, unread.size - from);
+    const uint64_t place = (unread.at + from) & (unread.window - 1);
+    const uint64_t first = std::min(size, unread.window - place);
+    return {data_.subspan(place, first), data_.first(size - first)};
+  }
   // Copies bytes, from the `from`-th on, as many as `to` takes of them. Returns their number.
   size_t Copy(const Unread& unread, uint64_t from, MutableBytes to) const;
   // Frees the room of the first `bytes`.
