@@ -18,6 +18,7 @@
 #include "preload/socket/options.h"
 #include "preload/socket/sdp_port.h"
 #include "preload/socket/shared_arena.h"
+#include "preload/socket/tcp_answers.h"
 #include "verbs/ibv/ibv_rnic.h"
 
 namespace sdp::preload {
@@ -233,13 +234,16 @@ Outcome ConnectAttempt::ConnectLink(Time now) {
     if (config().rnic == RnicChoice::kVerbs) return GiveUp(FallbackReason::kNoRnic, "SDP_RNIC=verbs: " + why);
   }
   phase_ = Phase::kLink;
-  if (ToEndpoint(sdp_address_).IsLoopback()) kept_.ForgoCongestionControl(fd_);
+  const bool loopback = ToEndpoint(sdp_address_).IsLoopback();
+  if (loopback) kept_.ForgoCongestionControl(fd_);
   const int one = 1;
   real.setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   StartRace(now);
   if (ConnectWithoutBlocking(fd_, sdp_address_) == 0) return HandleLink(0, now);
-  if (errno == EINPROGRESS || errno == EALREADY) return Outcome::kPending;
-  return HandleLink(errno, now);
+  if (errno != EINPROGRESS && errno != EALREADY) return HandleLink(errno, now);
+  // On the loopback device, as a rule, the connection is there by now.
+  const auto error = loopback ? ConnectResult(fd_) : std::nullopt;
+  return error ? HandleLink(*error, now) : Outcome::kPending;
 }
 
 Outcome ConnectAttempt::HandleLink(int error, Time now) {
@@ -310,7 +314,8 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
     session_ = std::make_unique<Session>(std::move(engine_), connector_->TakeQueuePair());
     // The peer may have a kernel RNIC, whose owner has to receive a message before it may send one
     // (QpOptions::accept_silence).
-    const bool speak_first = kernel_rnic_ || config().mpa_peer_to_peer;
+    const bool local = session_->queue_pair().direct() != nullptr;
+    const bool speak_first = kernel_rnic_ || (config().mpa_peer_to_peer && !local);
     const auto accepted = session_->HandleReply(hello, connector_->peer_private_data(), speak_first);
     if (!accepted) return GiveUp(FallbackReason::kHelloFailed, engine::ToString(accepted.error()));
     connector_.reset();
@@ -323,7 +328,8 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
     was_reset_ = session_->link_ended();
     return GiveUp(FallbackReason::kHelloFailed, "no HelloAck came");
   }
-  if (state == engine::State::kAborted) {
+  if (state == engine::State::kAborted &&
+      !PeerLeftInOrder(session_->engine(), session_->queue_pair().cause())) {
     was_reset_ = session_->link_ended();
     if (session_->engine().abort_reason() == engine::AbortReason::kLinkLost &&
         EndedByPeer(session_->queue_pair().cause())) {

@@ -97,7 +97,7 @@ bool HasLingering() { return lingering.load(std::memory_order_relaxed) != 0; }
 
 bool StreamSocket::AllSent(int link) {
   if (!session_->AllTaken()) return false;
-  if (session_->link_ended() || queue_pair().device() != nullptr || Confined()) return true;
+  if (session_->link_ended() || queue_pair().device() != nullptr || OnLocalLink() || Confined()) return true;
   // A network may lose what was sent; our FIN counts as a byte.
   const bool within_host = WithinHost(local_, peer_);
   int bytes = 0;
@@ -329,12 +329,15 @@ void StreamSocket::EndStream() {
 }
 
 // Both ends have closed. 8.2.1: who sends the second DisConn ends the link. What the kernel has of it, it
-// delivers, and what is in a local link's memory the peer reads. A helper that has the task may hold the
-// file.
+// delivers, and what is in a local link's memory the peer reads. There the first may go as well: its FIN
+// tells the peer as much as the wait for the second DisConn would, and the kernel answers what comes for it
+// with a reset, as on TCP. A helper that has the task may hold the file.
 bool StreamSocket::MayGoAtOnce(int fd) {
-  return engine().state() == engine::State::kClosed && !engine().refused_data() && !leaving_ &&
-         shared_ == nullptr && !session_->being_read() && !session_->moving() &&
-         queue_pair().device() == nullptr && !Background::Holds(&task_) && AllSent(fd);
+  const engine::State state = engine().state();
+  const bool said_all = state == engine::State::kClosed ||
+                        (state == engine::State::kSendClosed && OnLocalLink() && session_->MaySleep());
+  return said_all && !engine().refused_data() && !leaving_ && shared_ == nullptr && !session_->being_read() &&
+         !session_->moving() && queue_pair().device() == nullptr && !Background::Holds(&task_) && AllSent(fd);
 }
 
 // -1: the link may go with `fd`. Its FIN behind our DisConn tells the peer as much as the wait for its own

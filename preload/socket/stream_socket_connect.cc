@@ -234,7 +234,7 @@ int StreamSocket::FailAgain(int fd) {
 // As TCP does it: a peer is reset, a listener listens no more, a connect that is under way is given up.
 int StreamSocket::Disconnect(int fd) {
   bool ends_here = false;  // a connection that was none before would not be reset by this
-  bool of_rnic = false;    // its link was the RNIC's own, not the descriptor
+  bool has_error = false;  // the descriptor has the error of that
   switch (state_.load()) {
     case State::kNew:
       connect_failed_ = false;
@@ -253,8 +253,8 @@ int StreamSocket::Disconnect(int fd) {
     case State::kSdp: {
       if (foreign()) return Fail(EIO);
       Look();
-      ends_here = engine().state() != engine::State::kAborted && engine().state() != engine::State::kClosed &&
-                  !session_->link_ended();
+      ends_here = InCloseWait() || (engine().state() != engine::State::kAborted &&
+                                    engine().state() != engine::State::kClosed && !session_->link_ended());
       // Others know the session: a thread in a call, or another process. To them it is a connection that is
       // over.
       const bool ours =
@@ -271,7 +271,7 @@ int StreamSocket::Disconnect(int fd) {
         return 0;
       }
       board_.TellObservers(*session_, 0, false);
-      of_rnic = queue_pair().device() != nullptr;
+      has_error = queue_pair().device() == nullptr && !InCloseWait();
       // Its peer has to know this reset from one that the kernel answers a doorbell with.
       if (OnLocalLink()) session_->queue_pair().Abort();
       // The engine's edges end with it, and whoever has seen them is to see this one.
@@ -294,9 +294,9 @@ int StreamSocket::Disconnect(int fd) {
   if (was_sdp) {
     // As TCP: an error that nobody has been told of stays, and the end itself is one. From here on it is
     // ours, not the kernel's.
-    int of_link = of_rnic ? ECONNRESET : 0;  // there the descriptor is none that was connected
+    int of_link = ECONNRESET;
     socklen_t size = sizeof of_link;
-    if (!of_rnic) real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &of_link, &size);
+    if (has_error) real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &of_link, &size);
     if (pending_error_ == 0 && ends_here) pending_error_ = of_link;
     error_outlived_ = pending_error_ != 0;
   }

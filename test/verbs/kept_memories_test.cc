@@ -14,8 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "test/verbs/link_pair.h"
-#include "verbs/softiwarp/local/abstract_name.h"
+#include "test/verbs/qp_pair.h"
 #include "verbs/softiwarp/local/meeting.h"
 #include "verbs/softiwarp/soft_rnic.h"
 
@@ -24,6 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::Fd;
+using verbs::ConnectState;
 using Outcome = LocalMeeting::Outcome;
 
 std::atomic<int> notes;
@@ -65,11 +65,21 @@ struct Connection {
   }
   void Meet() {
     std::string why;
-    theirs = AnswerOffer(meeting->offer(), z.value, &why);
+    bool same = false;
+    theirs = AnswerOffer(meeting->offer(), z.value, &same, &why);
     INFO(why);
     REQUIRE(theirs != nullptr);
-    REQUIRE(meeting->Take(&ours, &why) == Outcome::kShared);
+    Take(same);
+    REQUIRE(ours != nullptr);
     CHECK(ours->id() == theirs->id());
+  }
+  void Take(bool same) {
+    std::string why;
+    if (same) {
+      ours = meeting->TakeOffered();
+    } else {
+      CHECK(meeting->Take(&ours, &why) == Outcome::kShared);
+    }
   }
   // One way, from the connecting end.
   void Carry(size_t bytes) const {
@@ -150,7 +160,8 @@ TEST_CASE("kept memory: who knows the id alone cannot answer for the accepting e
   guess.secret = {};
   std::memcpy(guess.secret.data(), first.data(), first.size());
   std::string why;
-  CHECK(AnswerOffer(guess, one.z.value, &why) != nullptr);  // to the same name, with the wrong secret
+  bool same = false;
+  CHECK(AnswerOffer(guess, one.z.value, &same, &why) != nullptr);
   std::shared_ptr<LocalMemory> memory;
   CHECK(one.meeting->Take(&memory, &why) == Outcome::kRefused);
   const Connection other(server);
@@ -215,28 +226,146 @@ TEST_CASE("kept memory: an accepting end that is done with it later has it for a
   }
 }
 
-TEST_CASE("kept memory: an answer that says so, where nothing was offered, or brings a descriptor") {
+// A connection's set-up by both RNICs, step by step.
+struct Startup {
+  static constexpr verbs::QpOptions kQp{.receive_buffer_size = 4096, .initial_receives = 8};
+  static constexpr SoftOptions kLocal{.local_link = true};
+  explicit Startup(const Server& server, const SoftOptions& options = kLocal)
+      : a(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    REQUIRE(::connect(a.value, reinterpret_cast<const sockaddr*>(&server.address), sizeof server.address) ==
+            0);
+    z = Fd(::accept4(server.listener.value, nullptr, nullptr, SOCK_CLOEXEC));
+    from_a = Connect(a.value, test::AsBytes("hello"), kQp, options, test::Now());
+    from_z = Listen(z.value, kLocal, test::Now());
+    REQUIRE(from_a->Step(test::Now()) == ConnectState::kInProgress);
+    REQUIRE(from_z->Step(test::Now()) == ConnectState::kRequested);
+  }
+  void Accept() {
+    from_z->Accept(test::AsBytes("welcome"), kQp);
+    at_z = from_z->Step(test::Now());
+    at_a = from_a->Step(test::Now());
+  }
+
+  Fd a, z;
+  std::unique_ptr<verbs::Connector> from_a, from_z;
+  ConnectState at_a{}, at_z{};
+};
+
+std::string SendOne(verbs::QueuePair& from, verbs::QueuePair& to) {
+  const Bytes payload = test::AsBytes("at once");
+  REQUIRE(from.PostSend({.id = WorkId(1), .payload = std::span(&payload, 1)}) == verbs::PostResult::kOk);
+  REQUIRE(from.Flush());
+  to.ReadLink();
+  verbs::Completion got;
+  return to.PollCompletion(&got) ? test::Text(got) : "nothing";
+}
+
+TEST_CASE("kept memory: the accepting end's Reply is the last word, and either end may send first") {
+  const Keeping keeping;
+  const Server server;
+  {
+    Startup first(server);
+    CHECK(first.from_z->may_send_first());
+    first.Accept();
+    CHECK(first.at_z == ConnectState::kInProgress);  // the connecting end may not be able to take the memory
+    CHECK(first.at_a == ConnectState::kEstablished);
+    CHECK(first.from_z->Step(test::Now()) == ConnectState::kEstablished);
+  }
+  int socket = -1;
+  for (const bool connecting_first : {true, false}) {
+    Startup next(server);
+    CHECK_FALSE(next.from_z->may_send_first());
+    next.Accept();
+    REQUIRE(next.at_z == ConnectState::kEstablished);
+    REQUIRE(next.at_a == ConnectState::kEstablished);
+    CHECK(next.from_a->peer_private_data().size() == 7);
+    const auto a = next.from_a->TakeQueuePair();
+    const auto z = next.from_z->TakeQueuePair();
+    CHECK(a->unsent_bytes() == 0);
+    CHECK(SendOne(connecting_first ? *a : *z, connecting_first ? *z : *a) == "at once");
+    CHECK(SendOne(connecting_first ? *z : *a, connecting_first ? *a : *z) == "at once");
+    // The offer's socket goes from connection to connection.
+    const int used = MemoryOf(*a)->socket();
+    CHECK(used >= 0);
+    if (socket >= 0) CHECK(used == socket);
+    socket = used;
+  }
+}
+
+TEST_CASE("kept memory: an accepting end that sends behind its Reply is heard") {
+  const Keeping keeping;
+  const Server server;
+  for (int i = 0; i < 2; ++i) {
+    Startup startup(server);
+    startup.from_z->Accept({}, Startup::kQp);
+    startup.from_z->Step(test::Now());
+    if (i == 0) {
+      REQUIRE(startup.from_a->Step(test::Now()) == ConnectState::kEstablished);
+      REQUIRE(startup.from_z->Step(test::Now()) == ConnectState::kEstablished);
+      continue;
+    }
+    const auto z = startup.from_z->TakeQueuePair();
+    const Bytes payload = test::AsBytes("early");
+    REQUIRE(z->PostSend({.id = WorkId(1), .payload = std::span(&payload, 1)}) == verbs::PostResult::kOk);
+    REQUIRE(z->Flush());  // the Reply and a doorbell are on the TCP connection
+    REQUIRE(startup.from_a->Step(test::Now()) == ConnectState::kEstablished);
+    const auto a = startup.from_a->TakeQueuePair();
+    // No doorbell tells of it any more.
+    CHECK_FALSE(a->pollable()->may_sleep());
+    CHECK(a->pollable()->has_untold());
+    a->ReadLink();
+    verbs::Completion got;
+    REQUIRE(a->PollCompletion(&got));
+    CHECK(test::Text(got) == "early");
+    CHECK(a->pollable()->may_sleep());
+    // From here on doorbells tell.
+    const Bytes more = test::AsBytes("more");
+    REQUIRE(z->PostSend({.id = WorkId(2), .payload = std::span(&more, 1)}) == verbs::PostResult::kOk);
+    REQUIRE(z->Flush());
+    char doorbell = 0;
+    CHECK(::recv(startup.a.value, &doorbell, 1, MSG_DONTWAIT) == 1);
+  }
+}
+
+TEST_CASE("kept memory: a Reply that lies, or that has more than doorbells behind it, ends the set-up") {
+  const Keeping keeping;
+  const Server server;
+  const auto same = std::string(kSameMemory.data(), kSameMemory.size());
+  const auto replies = [&](const Startup& startup, const std::string& text) {
+    // RFC 5044, 7.1: the key, no flags, revision 2; RFC 6581: IRD and ORD, with an RTR by RDMA Write.
+    std::string frame = "MPA ID Rep Frame";
+    frame += std::string("\x10\x02", 2) + '\0' + static_cast<char>(text.size() + 4);
+    frame += std::string("\x80\x10\x80\x10", 4) + text;
+    REQUIRE(::send(startup.z.value, frame.data(), frame.size(), 0) == static_cast<ssize_t>(frame.size()));
+    return startup.from_a->Step(test::Now());
+  };
+  SECTION("nothing was offered") {
+    Startup startup(server);
+    CHECK(replies(startup, "x" + same) == ConnectState::kFailed);
+    CHECK(startup.from_a->cause().text.find("not offered") != std::string::npos);
+    CHECK(startup.from_a->cause().local);
+  }
+  SECTION("no offer was made at all") {
+    Startup startup(server, {});
+    CHECK(replies(startup, same) == ConnectState::kFailed);
+  }
+  SECTION("kept memory was offered, and the Reply goes on") {
+    (void)Once(server);
+    Startup startup(server);
+    const std::string reply = "x" + same;
+    std::string frame = "MPA ID Rep Frame";
+    frame += std::string("\x10\x02", 2) + '\0' + static_cast<char>(reply.size() + 4);
+    frame += std::string("\x80\x10\x80\x10", 4) + reply + "\xff" + "y";
+    REQUIRE(::send(startup.z.value, frame.data(), frame.size(), 0) == static_cast<ssize_t>(frame.size()));
+    CHECK(startup.from_a->Step(test::Now()) == ConnectState::kFailed);
+    CHECK(startup.from_a->cause().text.find("behind") != std::string::npos);
+  }
+}
+
+TEST_CASE("kept memory: where none was offered, a Reply that speaks of it brings none") {
   const Server server;
   const Connection connection(server);
-  const LocalOffer& offer = connection.meeting->offer();
-  const auto bytes = offer.Serialize();
-  std::string text(reinterpret_cast<const char*>(bytes.data()), 8);
-  text.append(reinterpret_cast<const char*>(offer.secret.data()), offer.secret.size());
-  const AbstractName name("sdp-link-", offer.name);
-  const Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const auto send = [&](const std::string& datagram) {
-    REQUIRE(::sendto(socket.value, datagram.data(), datagram.size(), 0,
-                     reinterpret_cast<const sockaddr*>(&name.address),
-                     name.length) == static_cast<ssize_t>(datagram.size()));
-  };
-  std::shared_ptr<LocalMemory> memory;
-  std::string why;
-  send(text + '\2');
-  send(text + "\1\1");
-  CHECK(connection.meeting->Take(&memory, &why) == Outcome::kRefused);
-  send(text + '\1');
-  CHECK(connection.meeting->Take(&memory, &why) == Outcome::kFailed);
-  CHECK(memory == nullptr);
+  CHECK(connection.meeting->TakeOffered() == nullptr);
 }
 
 TEST_CASE("kept memory: of what has carried much, was handed over or lived at a fork, nothing is kept") {
@@ -277,9 +406,12 @@ TEST_CASE("kept memory: what a fork finds between the answer and its arrival is 
   {
     Connection next(server);
     std::string why;
-    next.theirs = AnswerOffer(next.meeting->offer(), next.z.value, &why);
+    bool same = false;
+    next.theirs = AnswerOffer(next.meeting->offer(), next.z.value, &same, &why);
+    REQUIRE(same);
     KeptMemories::NoteFork();
-    REQUIRE(next.meeting->Take(&next.ours, &why) == Outcome::kShared);
+    next.Take(same);
+    REQUIRE(next.ours != nullptr);
     CHECK(next.ours->id() == first);
     next.Carry(1000);
   }
@@ -291,19 +423,10 @@ TEST_CASE("kept memory: a child has none, and keeps its own") {
   const Keeping keeping;
   const Server server;
   (void)Once(server);
-  auto parents = std::make_unique<Connection>(server);
-  parents->Meet();
-  REQUIRE(KeptMemories::Reserve(parents->ours.get()));
   // As if another thread had been at it during the fork.
   KeptMemories::NoteFork();
   KeptMemories::ForgetInChild();
   CHECK_FALSE(KeptMemories::Forget(1h));
-  parents.reset();
-  {
-    Connection own(server);
-    own.Meet();
-    CHECK(KeptMemories::Reserve(own.ours.get()));
-  }
   const auto own = Once(server);
   CHECK(Once(server) == own);
 }
@@ -342,29 +465,6 @@ TEST_CASE("kept memory: it is kept for a while, and no more than some of it") {
     if (next.back()->ours->id() == offered) ++found;
   }
   CHECK(found == KeptMemories::kMost / 2);
-}
-
-TEST_CASE("kept memory: of ends that linger only some keep their descriptor") {
-  const Keeping keeping;
-  const Server server;
-  std::vector<std::unique_ptr<Connection>> many;
-  size_t reserved = 0;
-  for (size_t i = 0; i < KeptMemories::kMost + 4; ++i) {
-    many.push_back(std::make_unique<Connection>(server));
-    many.back()->Meet();
-    LocalMemory* const memory = many.back()->ours.get();
-    if (KeptMemories::Reserve(memory)) {
-      ++reserved;
-      CHECK(KeptMemories::Reserve(memory));
-    } else {
-      memory->CloseDescriptor();
-    }
-  }
-  CHECK(reserved == KeptMemories::kMost);
-  many.clear();
-  Connection next(server);
-  next.Meet();
-  CHECK(KeptMemories::Reserve(next.ours.get()));
 }
 
 TEST_CASE("kept memory: nothing is kept until somebody ends it in time") {

@@ -23,6 +23,9 @@ namespace {
 using test::Fd;
 using Outcome = LocalMeeting::Outcome;
 
+// What AnswerOffer() sets: nothing is kept here, so each connection has new memory.
+bool same = true;
+
 struct TcpPair {
   Fd a;  // connects
   Fd z;  // accepts
@@ -106,9 +109,10 @@ TEST_CASE("meeting: the ends of a connection within the host share a sealed memo
   CHECK(*offer == meeting->offer());
 
   std::string why;
-  const auto theirs = AnswerOffer(*offer, tcp.z.value, &why);
+  const auto theirs = AnswerOffer(*offer, tcp.z.value, &same, &why);
   INFO(why);
   REQUIRE(theirs != nullptr);
+  CHECK_FALSE(same);
   std::shared_ptr<LocalMemory> ours;
   REQUIRE(meeting->Take(&ours, &why) == Outcome::kShared);
   RingWriter writer = ours->Writer(LocalEnd::kConnecting);
@@ -139,7 +143,7 @@ TEST_CASE("meeting: without an answer, or with a stranger's, the link stays TCP"
     CHECK(meeting->Take(&memory, &why) == Outcome::kRefused);
     // The peer comes after them.
     SendTo(meeting->offer(), std::string(24, 'x'), {other->fd()});
-    REQUIRE(AnswerOffer(meeting->offer(), tcp.z.value, &why) != nullptr);
+    REQUIRE(AnswerOffer(meeting->offer(), tcp.z.value, &same, &why) != nullptr);
     CHECK(meeting->Take(&memory, &why) == Outcome::kShared);
   }
   CHECK(OpenDescriptors() == before);
@@ -152,7 +156,7 @@ TEST_CASE("meeting: a stranger who fills the queue keeps the ends on TCP, and no
   int sent = 0;
   for (; sent < 100000; ++sent) {
     std::string why;
-    if (AnswerOffer(meeting->offer(), tcp.z.value, &why) == nullptr) {
+    if (AnswerOffer(meeting->offer(), tcp.z.value, &same, &why) == nullptr) {
       CHECK(why.find("cannot be reached") != std::string::npos);
       break;
     }
@@ -223,7 +227,7 @@ TEST_CASE("meeting: behind a relay the ends see other addresses, and the link st
   const auto meeting = LocalMeeting::Open(client.a.value);
   REQUIRE(meeting != nullptr);
   std::string why;
-  CHECK(AnswerOffer(meeting->offer(), server.z.value, &why) == nullptr);
+  CHECK(AnswerOffer(meeting->offer(), server.z.value, &same, &why) == nullptr);
   CHECK(why.find("relay") != std::string::npos);
 }
 

@@ -47,8 +47,9 @@ LinkResult LocalLink::Read(const TcpLink& tcp, std::span<const MutableBytes> par
   if (ended_) return *ended_;
   if (look == Look::kRing || (look == Look::kPoll && !WorthRead(tcp))) return {.kind = Kind::kWouldBlock};
   LinkResult told = ReadTcp(tcp, look);
-  // The peer has not read everything. The first doorbell resets the connection if the peer is gone.
-  if (told.kind == Kind::kEof && !writer_.empty() && RingPeer(tcp) && !RingPeer(tcp))
+  // The peer has not read everything. A doorbell resets the connection if the peer is gone. The kernel tells
+  // nobody of a reset behind the peer's FIN.
+  if (told.kind == Kind::kEof && !writer_.empty() && ((RingPeer(tcp) && !RingPeer(tcp)) || tcp.Over()))
     told = {.kind = Kind::kError, .error = ECONNRESET};
   // A kernel answers a doorbell that its program has not taken with a reset, too. A peer that means it has
   // left the ring before.

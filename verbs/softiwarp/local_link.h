@@ -91,7 +91,7 @@ class LocalLink {
   // Gives memory back that a burst of sends has used, if the ring is empty.
   void GiveBack();
   // No other program of this end will want the memory.
-  void StaysHere() { memory_->CloseDescriptor(); }
+  void StaysHere() { memory_->CloseDescriptors(); }
 
   [[nodiscard]] LocalEnd end() const { return end_; }
   [[nodiscard]] const std::shared_ptr<LocalMemory>& memory() const { return memory_; }

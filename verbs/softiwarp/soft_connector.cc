@@ -17,12 +17,13 @@ constexpr uint32_t kSmallestUlpdu = 128;
 // An unanswered RTR is repeated after this interval, then after twice as long each time.
 constexpr Duration kFirstRtrInterval = std::chrono::milliseconds(20);
 
-MpaOptions ToMpaOptions(const SoftOptions& options) {
+MpaOptions ToMpaOptions(const SoftOptions& options, bool may_be_answered) {
   return {.want_crc = options.want_crc,
           .want_markers = options.want_markers,
           .peer_to_peer = options.peer_to_peer,
           .rtr_by_read = options.rtr_by_read,
           .revision = options.revision,
+          .may_be_answered = may_be_answered,
           .timeout = options.startup_timeout};
 }
 
@@ -62,21 +63,23 @@ SoftConnector::SoftConnector(int fd, const SoftOptions& options, Bytes private_d
       options_(options),
       meeting_(MayBeLocal(options) ? LocalMeeting::Open(fd) : nullptr),
       qp_options_(qp),
-      negotiation_(ToMpaOptions(options), WithOffer(private_data, meeting_.get()), qp.ird, qp.ord, now),
+      negotiation_(ToMpaOptions(options, meeting_ != nullptr && meeting_->offers_kept()),
+                   WithOffer(private_data, meeting_.get()), qp.ird, qp.ord, now),
       waited_(Duration::zero()),
       send_deadline_(now + options.startup_timeout) {}
 
 SoftConnector::SoftConnector(int fd, const SoftOptions& options, Time now)
     : link_(fd),
       options_(options),
-      negotiation_(ToMpaOptions(options), now),
+      negotiation_(ToMpaOptions(options, /*may_be_answered=*/false), now),
       send_deadline_(now + options.startup_timeout) {}
 
 ConnectState SoftConnector::Step(Time now) {
   if (cause_.end == LinkEnd::kOpen && !established_) {
+    const bool sends = !negotiation_.output().empty();
     SendOutput();
     const size_t room = negotiation_.input_room();
-    if (negotiation_.output().empty()) ReadInput();
+    if (!sends) ReadInput();  // there is no answer yet
     if (!waited_) waited_ = negotiation_.input_room() == room ? options_.deferral : Duration::zero();
     bool late = now >= send_deadline_ && !negotiation_.output().empty();
     if (negotiation_.state() == MpaState::kWaiting) {
@@ -90,6 +93,7 @@ ConnectState SoftConnector::Step(Time now) {
     case MpaState::kWaiting:
       return ConnectState::kInProgress;
     case MpaState::kRequested:
+      if (!std::exchange(offer_answered_, true)) AnswerOffer();
       return ConnectState::kRequested;
     case MpaState::kRejected:
       // This side is the responder, and its rejection is complete once the frame has left.
@@ -110,7 +114,7 @@ ConnectState SoftConnector::Step(Time now) {
       break;
   }
   if (!negotiation_.output().empty()) return ConnectState::kInProgress;
-  if (!established_ && memory_ != nullptr) {
+  if (!established_ && memory_ != nullptr && !same_memory_) {
     if (const ConnectState heard = HearAnswer(now); heard != ConnectState::kEstablished) return heard;
   }
   if (!std::exchange(established_, true)) {
@@ -127,7 +131,7 @@ ConnectState SoftConnector::Step(Time now) {
 // pair. siw does not look for bytes that came meanwhile: an early RTR lies there until further bytes come.
 // The peer's RNIC answers a zero-length RDMA Read without its program.
 void SoftConnector::BeginConfirmation(Time now) {
-  const MpaAgreement& agreement = negotiation_.agreement();
+  const MpaAgreement agreement = this->agreement();
   if (!options_.confirm_rtr || agreement.role != MpaRole::kInitiator || agreement.rtr == Rtr::kNone ||
       qp_->ord() == 0 || negotiation_.peer_private_data().empty())
     return;
@@ -182,9 +186,13 @@ Time SoftConnector::deadline() const {
 
 void SoftConnector::Accept(Bytes private_data, const verbs::QpOptions& options) {
   qp_options_ = options;
-  AnswerOffer();
   if (memory_ == nullptr && options_.local_link_only) {
     negotiation_.Reject({});
+  } else if (same_memory_) {
+    std::vector<std::byte> all(private_data.begin(), private_data.end());
+    const Bytes same = std::as_bytes(std::span(kSameMemory));
+    all.insert(all.end(), same.begin(), same.end());
+    negotiation_.Accept(all, options.ird, options.ord);
   } else {
     negotiation_.Accept(private_data, options.ird, options.ord);
   }
@@ -244,9 +252,22 @@ void SoftConnector::Fail(LinkEnd end, std::string text, int os_error) {
   cause_.os_error = os_error;
 }
 
+MpaAgreement SoftConnector::agreement() const {
+  MpaAgreement agreement = negotiation_.agreement();
+  if (same_memory_) agreement.rtr = Rtr::kNone;
+  return agreement;
+}
+
 Bytes SoftConnector::peer_private_data() const {
   const Bytes all = negotiation_.peer_private_data();
+  if (PeerHasSameMemory()) return all.first(all.size() - kSameMemory.size());
   return PeerOffer() ? all.first(all.size() - LocalOffer::kSize) : all;
+}
+
+bool SoftConnector::PeerHasSameMemory() const {
+  const Bytes all = negotiation_.peer_private_data();
+  return negotiation_.agreement().role == MpaRole::kInitiator && all.size() >= kSameMemory.size() &&
+         std::memcmp(all.last(kSameMemory.size()).data(), kSameMemory.data(), kSameMemory.size()) == 0;
 }
 
 std::optional<LocalOffer> SoftConnector::PeerOffer() const {
@@ -264,7 +285,7 @@ void SoftConnector::AnswerOffer() {
   } else if (!MayBeLocal(options_) || !plain || agreement.rtr == Rtr::kNone) {
     why_not_local_ = "MPA with CRC or markers, or without an RTR, is on TCP";
   } else if (offer) {
-    memory_ = iwarp::AnswerOffer(*offer, link_.fd(), &why_not_local_);
+    memory_ = iwarp::AnswerOffer(*offer, link_.fd(), &same_memory_, &why_not_local_);
   } else {
     why_not_local_ =
         "the connecting end has offered none (SDP_LINK=tcp, no descriptor left, or another version)";
@@ -274,6 +295,8 @@ void SoftConnector::AnswerOffer() {
 void SoftConnector::TakeAnswer() {
   const std::unique_ptr<LocalMeeting> meeting = std::move(meeting_);
   if (negotiation_.agreement().role != MpaRole::kInitiator) return;
+  if (PeerHasSameMemory()) return TakeSameMemory(meeting.get());
+  if (!negotiation_.behind_reply().empty()) return BlamePeer("bytes behind the MPA Reply");
   std::string why = "no local link to this peer, and no other is allowed";
   const auto outcome = meeting == nullptr ? LocalMeeting::Outcome::kRefused : meeting->Take(&memory_, &why);
   switch (outcome) {
@@ -290,6 +313,22 @@ void SoftConnector::TakeAnswer() {
       break;
   }
   if (options_.local_link_only) Fail(LinkEnd::kFailed, std::move(why));
+}
+
+// The accepting end may have sent something by now: its doorbells came behind its Reply, and are taken.
+void SoftConnector::TakeSameMemory(LocalMeeting* meeting) {
+  if (meeting != nullptr) memory_ = meeting->TakeOffered();
+  same_memory_ = memory_ != nullptr;
+  const Bytes behind = negotiation_.behind_reply();
+  if (!same_memory_) return BlamePeer("the accepting end speaks of memory that was not offered");
+  if (!std::all_of(behind.begin(), behind.end(), [](std::byte b) { return b == kDoorbell; }))
+    return BlamePeer("bytes behind the MPA Reply");
+  if (!behind.empty()) memory_->Reader(LocalEnd::kConnecting).Arm();
+}
+
+void SoftConnector::BlamePeer(std::string text) {
+  Fail(LinkEnd::kReset, std::move(text));
+  cause_.local = true;
 }
 
 ConnectState SoftConnector::HearAnswer(Time now) {
@@ -318,7 +357,7 @@ ConnectState SoftConnector::HearAnswer(Time now) {
 }
 
 std::unique_ptr<SoftQp> SoftConnector::MakeQueuePair() const {
-  const MpaAgreement& agreement = negotiation_.agreement();
+  const MpaAgreement agreement = this->agreement();
   const uint32_t segment_size = agreement.send_markers ? link_.SegmentSize() : 0;
   auto qp = std::make_unique<SoftQp>(link_.fd(), agreement, qp_options_,
                                      MaxUlpdu(options_, agreement.send_markers, segment_size), memory_);

@@ -27,7 +27,7 @@ class SoftConnector final : public verbs::Connector {
   [[nodiscard]] verbs::Interest interest() const override;
   [[nodiscard]] Time deadline() const override;
   [[nodiscard]] Bytes peer_private_data() const override;
-  [[nodiscard]] bool may_send_first() const override { return negotiation_.agreement().rtr != Rtr::kNone; }
+  [[nodiscard]] bool may_send_first() const override { return agreement().rtr != Rtr::kNone; }
   void Accept(Bytes private_data, const verbs::QpOptions& options) override;
   void Reject(Bytes private_data) override;
   [[nodiscard]] const verbs::LinkCause& cause() const override { return cause_; }
@@ -39,13 +39,19 @@ class SoftConnector final : public verbs::Connector {
   void BeginConfirmation(Time now);
   verbs::ConnectState StepConfirmation(Time now);
   void Fail(verbs::LinkEnd end, std::string text, int os_error = 0);
+  void BlamePeer(std::string text);
   std::unique_ptr<SoftQp> MakeQueuePair() const;
+  // Returns what was negotiated, without an RTR if both ends know of the local link already.
+  [[nodiscard]] MpaAgreement agreement() const;
   // Returns the local link's offer in the peer's MPA Request, if there is one.
   [[nodiscard]] std::optional<LocalOffer> PeerOffer() const;
+  // Returns true if the peer's MPA Reply has kSameMemory.
+  [[nodiscard]] bool PeerHasSameMemory() const;
   // The link may become a local one: takes the peer's offer, or what the peer has sent for ours. Sets
   // memory_, or why_not_local_.
   void AnswerOffer();
   void TakeAnswer();
+  void TakeSameMemory(LocalMeeting* meeting);
   // Accepting side, with memory_: whether the peer has taken it, which its first byte says. kEstablished: now
   // it is known, and memory_ is null if not.
   verbs::ConnectState HearAnswer(Time now);
@@ -54,6 +60,8 @@ class SoftConnector final : public verbs::Connector {
   const SoftOptions options_;
   std::unique_ptr<LocalMeeting> meeting_;  // connecting side, until the reply is here
   std::shared_ptr<LocalMemory> memory_;    // of a local link
+  bool same_memory_ = false;               // both ends have kept memory_
+  bool offer_answered_ = false;            // accepting side
   std::string why_not_local_;              // for people
   verbs::QpOptions qp_options_;
   MpaNegotiation negotiation_;

@@ -50,7 +50,7 @@ SoftQp::SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& op
       link_(fd),
       ird_(agreement.ird),
       ord_(agreement.ord),
-      send_open_(agreement.role == MpaRole::kInitiator),
+      send_open_(agreement.role == MpaRole::kInitiator || (memory != nullptr && agreement.rtr == Rtr::kNone)),
       crc_(agreement.crc),
       stags_(FillRandom),
       buffers_(options.receive_buffer_size),

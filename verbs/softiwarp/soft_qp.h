@@ -10,7 +10,6 @@
 
 #include "verbs/rnic.h"
 #include "verbs/softiwarp/file_payload.h"
-#include "verbs/softiwarp/local/kept_memories.h"
 #include "verbs/softiwarp/local_link.h"
 #include "verbs/softiwarp/midway_looks.h"
 #include "verbs/softiwarp/proto/mpa_negotiation.h"
@@ -33,7 +32,8 @@ class SoftQp final : public verbs::QueuePair,
                      public verbs::Direct {
  public:
   // The initiator of a peer-to-peer set-up posts its RTR here, in the constructor. With `memory` the link is
-  // a local one, and the queue pair is Pollable and Direct; without, it is Sleepable.
+  // a local one, and the queue pair is Pollable and Direct; without, it is Sleepable. With `memory` and no
+  // RTR agreed on, both ends know the memory, and either may send first.
   SoftQp(int fd, const MpaAgreement& agreement, const verbs::QpOptions& options, uint32_t max_ulpdu,
          std::shared_ptr<LocalMemory> memory = nullptr);
   // Returns a queue pair in the frozen state, or nullptr if these bytes are no frozen queue pair. `memory`:
@@ -87,7 +87,7 @@ class SoftQp final : public verbs::QueuePair,
   [[nodiscard]] std::array<Bytes, 2> LendDirect(size_t header) override;
   void ReturnLent() override;
   void StaysHere() override {
-    if (local_ && !KeptMemories::Reserve(local_->memory().get())) local_->StaysHere();
+    if (local_) local_->StaysHere();
   }
   verbs::ReadStatus ReadLinkBlocking(verbs::CallerLock& lock, verbs::SleeperMemory memory) override;
   [[nodiscard]] bool can_block() const override { return !read_ended_; }
@@ -172,7 +172,9 @@ class SoftQp final : public verbs::QueuePair,
   std::optional<PollFor> polling_;  // the caller of this read comes again soon
   uint16_t ird_;
   uint16_t ord_;
-  bool send_open_;  // responder: false until the initiator's first FPDU (RFC 5044, 7.1.2, 4)
+  // Responder: false until the initiator's first FPDU (RFC 5044, 7.1.2, 4), unless both ends have kept the
+  // memory.
+  bool send_open_;
   MidwayLooks midway_looks_;
   uint64_t placed_then_ = 0;  // bytes, when the last message or RDMA Read was complete
   bool send_broken_ = false;

@@ -92,14 +92,21 @@ void TcpLink::Abort() const {
   calls.shutdown(fd_, SHUT_RD);
 }
 
-bool TcpLink::PeerEnded() const {
+uint8_t TcpLink::State() const {
   const int error = errno;
   uint8_t state = 0;  // tcp_info's first member
   socklen_t length = sizeof state;
   const bool known = link_calls().getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &state, &length) == 0;
   errno = error;
-  return !known || (state != TCP_ESTABLISHED && state != TCP_FIN_WAIT1 && state != TCP_FIN_WAIT2);
+  return known ? state : 0;
 }
+
+bool TcpLink::PeerEnded() const {
+  const uint8_t state = State();
+  return state != TCP_ESTABLISHED && state != TCP_FIN_WAIT1 && state != TCP_FIN_WAIT2;
+}
+
+bool TcpLink::Over() const { return State() == TCP_CLOSE; }
 
 uint32_t TcpLink::SegmentSize() const {
   int size = 0;

@@ -43,6 +43,8 @@ class TcpLink {
   // Returns true if the connection has ended at its other end, or may have: whether what came before that was
   // read or not.
   [[nodiscard]] bool PeerEnded() const;
+  // Returns true if the connection was reset, or has ended at both ends.
+  [[nodiscard]] bool Over() const;
   // Calls send or sendmsg once; never blocks and never raises SIGPIPE. `more`: another write follows at once.
   LinkResult Write(std::span<const iovec> parts, bool more = false) const;
   // Calls sendfile once. It blocks if the descriptor does, and raises SIGPIPE as the program's own sendfile
@@ -63,6 +65,9 @@ class TcpLink {
   [[nodiscard]] uint32_t SegmentSize() const;
 
  private:
+  // Returns the kernel's state of the connection (TCP_ESTABLISHED and so on), 0 if unknown.
+  [[nodiscard]] uint8_t State() const;
+
   int fd_;
 };
 

@@ -1,5 +1,6 @@
 // How connections end: half close, end of stream, resets, broken pipes, time-outs.
 #include <dirent.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -368,12 +369,16 @@ TEST_CASE("ending: linger with a time waits for the peer to take the data") {
 TEST_CASE("ending: linger with a time waits although the socket does not block") {
   Pair pair = MakePair();
   SetNonblocking(pair.client);
-  Fill(pair.client);
+  const size_t sent = Fill(pair.client);
   const linger one{.l_onoff = 1, .l_linger = 1};
   REQUIRE(setsockopt(pair.client, SOL_SOCKET, SO_LINGER, &one, sizeof one) == 0);
   const Stopwatch watch;
   pair.client.reset();
-  REQUIRE(watch.ms() >= 900);
+  if (watch.ms() >= 900) return;
+  // What keeps data for the peer's program may have found room for all of it meanwhile.
+  int taken = 0;
+  REQUIRE(ioctl(pair.server, FIONREAD, &taken) == 0);
+  REQUIRE(static_cast<size_t>(taken) == sent);
 }
 
 TEST_CASE("ending: SO_RCVTIMEO bounds a receive and the socket lives on") {
@@ -485,9 +490,11 @@ TEST_CASE("ending: closed connections whose peers stay open hold few descriptors
     REQUIRE(SendAll(pair.client, "last words"));
     servers.push_back(std::move(pair.server));
   }
-  // A peer on a local link holds the memory's descriptor besides.
+  // A peer on a local link holds the memory's descriptor besides. The end that has closed holds nothing
+  // there, but for the memory that is kept.
   const int of_peers = OnLocalLinks() ? 2 * kConnections : kConnections;
-  REQUIRE(Eventually([&] { return OpenDescriptors() - before < of_peers + 150; }));
+  const int of_closed = OnLocalLinks() ? 40 : 150;
+  REQUIRE(Eventually([&] { return OpenDescriptors() - before < of_peers + of_closed; }));
   for (Fd& server : servers) {
     REQUIRE(ReceiveToEnd(server) == "last words");
     REQUIRE((PollOne(server, POLLIN | POLLOUT, 0) & POLLERR) == 0);

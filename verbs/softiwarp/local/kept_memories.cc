@@ -20,7 +20,6 @@ constinit std::atomic_flag busy{};
 constinit std::array<Entry, KeptMemories::kMost> kept{};  // guarded by `busy`
 constinit bool in_view = false;                           // likewise: Forget() will be called
 constinit std::atomic<void (*)()> on_keep{nullptr};
-constinit std::atomic<size_t> reserved{0};  // ends that linger with their descriptor
 
 // Access to `kept`, if no other thread, nor this one below a signal handler, has it.
 class Access {
@@ -70,13 +69,6 @@ bool Keep(LocalMemory* memory) {
   return true;
 }
 
-// A child may end what its parent has reserved, and has counted from zero itself.
-void Unreserve() {
-  size_t count = reserved.load(std::memory_order_relaxed);
-  while (count != 0 && !reserved.compare_exchange_weak(count, count - 1, std::memory_order_relaxed)) {
-  }
-}
-
 }  // namespace
 
 void KeptMemories::Begin(void (*note)()) {
@@ -101,7 +93,6 @@ bool KeptMemories::Forget(Duration age) {
 
 void KeptMemories::ForgetInChild() {
   busy.clear();
-  reserved = 0;
   (void)Forget(Duration::zero());
 }
 
@@ -126,15 +117,7 @@ bool KeptMemories::WillKeep(const LocalMemory& memory) {
          memory.carried() <= kMostCarried && memory.fd() >= 0;
 }
 
-bool KeptMemories::Reserve(LocalMemory* memory) {
-  if (memory->reserved() || !WillKeep(*memory)) return memory->reserved();
-  if (reserved.fetch_add(1, std::memory_order_relaxed) < kMost) return memory->set_reserved(), true;
-  Unreserve();
-  return false;
-}
-
 void KeptMemories::Retire(LocalMemory* memory) {
-  if (memory->TakeReserved()) Unreserve();
   if (!WillKeep(*memory) || !Keep(memory)) delete memory;
 }
 

@@ -44,10 +44,6 @@ class KeptMemories {
   // first: the other end has probably kept it by now.
   static std::shared_ptr<LocalMemory> TakeByPeer(const LocalMemory::Peer& peer);
 
-  // The connection of `memory` lingers. Returns true if it will be kept at its end, and so needs its
-  // descriptor: of no more than kMost at a time.
-  static bool Reserve(LocalMemory* memory);
-
  private:
   // LocalMemory::at_end: keeps it, or deletes it.
   static void Retire(LocalMemory* memory);

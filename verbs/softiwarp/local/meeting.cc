@@ -17,11 +17,9 @@
 namespace sdp::iwarp {
 namespace {
 
-// The last byte is the version of the memory's layout and of the datagram.
-constexpr std::array<char, 8> kMagic = {'S', 'D', 'P', 'l', 'o', 'c', 'l', '\x02'};
+// The last byte is the version of the memory's layout and of the set-up.
+constexpr std::array<char, 8> kMagic = {'S', 'D', 'P', 'l', 'o', 'c', 'l', '\x03'};
 constexpr size_t kDatagram = kMagic.size() + 16;
-// Such a datagram has one byte more, and no memory: the connecting end has it.
-constexpr std::byte kAgain{1};
 // More than that in the socket's queue is not the peer's.
 constexpr int kMostDatagrams = 64;
 
@@ -32,6 +30,15 @@ int Socket() {
 void Close(int fd) { ::syscall(SYS_close, fd); }
 
 AbstractName NameOf(const LocalOffer& offer) { return {"sdp-link-", offer.name}; }
+
+// Returns -1 if there is none to be had, or if few descriptors are left.
+int OpenSocket(const AbstractName& name) {
+  const int socket = Socket();
+  if (socket < 0 || (!NearLimit(socket) && ::syscall(SYS_bind, socket, &name.address, name.length) == 0))
+    return socket;
+  Close(socket);
+  return -1;
+}
 
 bool ToName(const sockaddr_storage& address, std::array<std::byte, 16>* ip, uint16_t* port) {
   if (address.ss_family == AF_INET) {
@@ -64,11 +71,10 @@ bool HasUserTimeout(int fd) {
   return ::syscall(SYS_getsockopt, fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout, &length) == 0 && timeout != 0;
 }
 
-std::array<std::byte, kDatagram + 1> Greeting(const LocalOffer& offer) {
-  std::array<std::byte, kDatagram + 1> greeting;
+std::array<std::byte, kDatagram> Greeting(const LocalOffer& offer) {
+  std::array<std::byte, kDatagram> greeting;
   std::memcpy(greeting.data(), kMagic.data(), kMagic.size());
   std::copy(offer.secret.begin(), offer.secret.end(), greeting.begin() + kMagic.size());
-  greeting.back() = kAgain;
   return greeting;
 }
 
@@ -85,40 +91,36 @@ union FdControl {
   std::byte bytes[CMSG_SPACE(sizeof(int))];
 };
 
-// `memory`: its descriptor; -1: the connecting end has it.
 bool SendMemory(int socket, const LocalOffer& offer, int memory) {
   AbstractName name = NameOf(offer);
   auto greeting = Greeting(offer);
-  iovec part{.iov_base = greeting.data(), .iov_len = memory < 0 ? kDatagram + 1 : kDatagram};
+  iovec part{.iov_base = greeting.data(), .iov_len = greeting.size()};
   FdControl control{};
   msghdr message{};
   message.msg_name = &name.address;
   message.msg_namelen = name.length;
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  if (memory >= 0) {
-    message.msg_control = &control;
-    message.msg_controllen = sizeof control.bytes;
-    cmsghdr* const rights = CMSG_FIRSTHDR(&message);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof memory);
-    std::memcpy(CMSG_DATA(rights), &memory, sizeof memory);
-  }
+  message.msg_control = &control;
+  message.msg_controllen = sizeof control.bytes;
+  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof memory);
+  std::memcpy(CMSG_DATA(rights), &memory, sizeof memory);
   return ::syscall(SYS_sendmsg, socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
-         static_cast<long>(part.iov_len);
+         static_cast<long>(greeting.size());
 }
 
 struct Datagram {
   bool is_greeting = false;
-  bool again = false;
   int fd = -1;
 };
 
 // Takes the next datagram. Returns false if there is none.
 bool Receive(int socket, const LocalOffer& offer, Datagram* out) {
   const auto greeting = Greeting(offer);
-  std::array<std::byte, kDatagram + 2> bytes;
+  std::array<std::byte, kDatagram + 1> bytes;
   iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
   FdControl control{};
   msghdr message{};
@@ -133,9 +135,8 @@ bool Receive(int socket, const LocalOffer& offer, Datagram* out) {
                                                   c->cmsg_type == SCM_RIGHTS &&
                                                   c->cmsg_len == CMSG_LEN(sizeof(int)))
     std::memcpy(&out->fd, CMSG_DATA(c), sizeof(int));
-  out->again = size == static_cast<long>(kDatagram + 1);
-  out->is_greeting = (size == static_cast<long>(kDatagram) || out->again) &&
-                     std::equal(greeting.begin(), greeting.begin() + size, bytes.begin());
+  out->is_greeting =
+      size == static_cast<long>(kDatagram) && std::equal(greeting.begin(), greeting.end(), bytes.begin());
   return true;
 }
 
@@ -212,45 +213,34 @@ std::unique_ptr<LocalMeeting> LocalMeeting::Open(int fd) {
   const std::optional<LinkNames> names = LinkNames::Of(fd);
   if (!names || !names->within_host() || HasUserTimeout(fd)) return nullptr;
   LocalOffer offer{.names = *names};
-  FillRandom(offer.name);
   FillRandom(offer.secret);
   std::shared_ptr<LocalMemory> kept = KeptMemories::TakeByPeer(PeerOf(*names));
   if (kept != nullptr) std::copy(kept->id().begin(), kept->id().end(), offer.secret.begin());
-  const int socket = Socket();
-  if (socket < 0) return nullptr;
-  if (NearLimit(socket)) {
-    Close(socket);
-    return nullptr;
-  }
-  const AbstractName name = NameOf(offer);
-  if (::syscall(SYS_bind, socket, &name.address, name.length) != 0) {
-    Close(socket);
-    return nullptr;
+  int socket = -1;
+  if (kept != nullptr && kept->socket() >= 0) {
+    offer.name = kept->socket_name();
+  } else {
+    FillRandom(offer.name);
+    if (socket = OpenSocket(NameOf(offer)); socket < 0) return nullptr;
   }
   return std::unique_ptr<LocalMeeting>(new LocalMeeting(socket, offer, std::move(kept)));
 }
 
 LocalMeeting::~LocalMeeting() {
-  Close(socket_);
+  if (own_socket_ >= 0) Close(own_socket_);
   if (kept_ != nullptr) kept_->NoteOffer(/*taken=*/false);
 }
 
 LocalMeeting::Outcome LocalMeeting::Take(std::shared_ptr<LocalMemory>* memory, std::string* why) {
+  const int socket = own_socket_ >= 0 ? own_socket_ : kept_->socket();
   Datagram datagram;
-  for (int i = 0; i < kMostDatagrams && Receive(socket_, offer_, &datagram); ++i) {
+  for (int i = 0; i < kMostDatagrams && Receive(socket, offer_, &datagram); ++i) {
     if (!datagram.is_greeting) {
       if (datagram.fd >= 0) Close(datagram.fd);
       continue;
     }
-    if (datagram.again && datagram.fd < 0 && kept_ != nullptr) {
-      kept_->NoteOffer(/*taken=*/true);
-      *memory = std::move(kept_);
-      return Outcome::kShared;
-    }
-    if (datagram.again || datagram.fd < 0) {
-      if (datagram.fd >= 0) Close(datagram.fd);
-      *why = datagram.again ? "the accepting end speaks of memory that was not offered"
-                            : "no descriptor is left for the memory of the local link";
+    if (datagram.fd < 0) {
+      *why = "no descriptor is left for the memory of the local link";
       return Outcome::kFailed;
     }
     *memory = LocalMemory::Take(datagram.fd, why);
@@ -260,7 +250,14 @@ LocalMeeting::Outcome LocalMeeting::Take(std::shared_ptr<LocalMemory>* memory, s
   return Outcome::kRefused;
 }
 
-std::shared_ptr<LocalMemory> AnswerOffer(const LocalOffer& offer, int fd, std::string* why) {
+std::shared_ptr<LocalMemory> LocalMeeting::TakeOffered() {
+  if (kept_ == nullptr) return nullptr;
+  kept_->NoteOffer(/*taken=*/true);
+  if (own_socket_ >= 0) kept_->KeepSocket(std::exchange(own_socket_, -1), offer_.name);
+  return std::move(kept_);
+}
+
+std::shared_ptr<LocalMemory> AnswerOffer(const LocalOffer& offer, int fd, bool* same, std::string* why) {
   const std::optional<LinkNames> names = LinkNames::Of(fd);
   if (!names || *names != offer.names.Swapped()) {
     *why = "the connection has other addresses at its other end (a relay, or address translation)";
@@ -273,15 +270,15 @@ std::shared_ptr<LocalMemory> AnswerOffer(const LocalOffer& offer, int fd, std::s
   LocalMemory::Id id;
   std::copy_n(offer.secret.begin(), id.size(), id.begin());
   std::shared_ptr<LocalMemory> memory = KeptMemories::TakeById(id);
-  const bool again = memory != nullptr;
-  if (!again) memory = LocalMemory::Make(why);
-  if (memory == nullptr) return nullptr;
+  *same = memory != nullptr;
+  if (!*same) memory = LocalMemory::Make(why);
+  if (memory == nullptr || *same) return memory;
   const int socket = Socket();
   if (socket < 0) {
     *why = "no descriptor is left";
     return nullptr;
   }
-  const bool sent = SendMemory(socket, offer, again ? -1 : memory->fd());
+  const bool sent = SendMemory(socket, offer, memory->fd());
   const int error = errno;
   Close(socket);
   if (sent) return memory;

@@ -16,7 +16,8 @@
 //
 // Two processes that have had a connection before may have its memory again (kept_memories.h). The secret
 // then begins with the memory's id, which a third process may know, and goes on with random bytes. If the
-// accepting end has kept that memory, its datagram says so, and brings none.
+// accepting end has kept that memory, its Reply says so, and the link is local: no datagram and no RTR
+// follow.
 //
 // The accepting end may refuse, or be a library that does not know the offer: then there is no datagram, and
 // the link stays TCP. It stays TCP as well if the connecting end cannot map the memory.
@@ -67,7 +68,10 @@ struct LocalOffer {
   friend bool operator==(const LocalOffer&, const LocalOffer&) = default;
 };
 
-// The connecting end's part. Owns the Unix socket.
+// The last part of the MPA Reply's private data, if the accepting end has kept the offered memory.
+inline constexpr std::array<char, 8> kSameMemory = {'S', 'D', 'P', 'a', 'g', 'a', 'i', 'n'};
+
+// The connecting end's part. Owns the Unix socket, unless the memory that it offers has one.
 class LocalMeeting {
  public:
   // Returns nullptr if the connection of `fd` leaves the host, or if there is no socket or name to be had.
@@ -77,26 +81,31 @@ class LocalMeeting {
   LocalMeeting& operator=(const LocalMeeting&) = delete;
 
   [[nodiscard]] const LocalOffer& offer() const { return offer_; }
+  // Returns true if the offer has the id of kept memory.
+  [[nodiscard]] bool offers_kept() const { return kept_ != nullptr; }
   enum class Outcome : uint8_t {
     kRefused,  // the peer has sent no memory: the link is TCP
     kShared,
     kFailed,  // the peer has sent memory that this process cannot take
   };
-  // Call it once the MPA Reply is here. Never blocks.
+  // Call it once the MPA Reply is here, without kSameMemory. Never blocks.
   Outcome Take(std::shared_ptr<LocalMemory>* memory, std::string* why);
+  // With kSameMemory. Returns the memory that was offered; nullptr: none was, and the peer is wrong.
+  std::shared_ptr<LocalMemory> TakeOffered();
 
  private:
   LocalMeeting(int socket, const LocalOffer& offer, std::shared_ptr<LocalMemory> kept)
-      : socket_(socket), offer_(offer), kept_(std::move(kept)) {}
+      : own_socket_(socket), offer_(offer), kept_(std::move(kept)) {}
 
-  const int socket_;
+  int own_socket_;  // -1: kept_ has one
   const LocalOffer offer_;
   std::shared_ptr<LocalMemory> kept_;  // whose id was offered
 };
 
 // The accepting end's part: makes memory and sends it to the connecting end, which has sent `offer` over the
-// connection of `fd`. Returns nullptr and the reason if the link stays TCP. Never blocks.
-std::shared_ptr<LocalMemory> AnswerOffer(const LocalOffer& offer, int fd, std::string* why);
+// connection of `fd`. Sets *same if the connecting end has it already, and is to be told by kSameMemory.
+// Returns nullptr and the reason if the link stays TCP. Never blocks.
+std::shared_ptr<LocalMemory> AnswerOffer(const LocalOffer& offer, int fd, bool* same, std::string* why);
 
 }  // namespace sdp::iwarp
 

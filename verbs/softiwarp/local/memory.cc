@@ -137,12 +137,19 @@ std::shared_ptr<LocalMemory> LocalMemory::Map(int fd, Need need, std::string* wh
 
 LocalMemory::~LocalMemory() {
   ::munmap(base_, kSize);
-  CloseDescriptor();
+  CloseDescriptors();
 }
 
-void LocalMemory::CloseDescriptor() {
-  if (const int fd = fd_.exchange(-1, std::memory_order_relaxed); fd >= 0)
-    verbs::descriptor_calls().close_kept(fd);
+void LocalMemory::CloseDescriptors() {
+  for (std::atomic<int>* const slot : {&fd_, &socket_}) {
+    if (const int fd = slot->exchange(-1, std::memory_order_relaxed); fd >= 0)
+      verbs::descriptor_calls().close_kept(fd);
+  }
+}
+
+void LocalMemory::KeepSocket(int fd, const Name& name) {
+  socket_name_ = name;
+  (void)verbs::descriptor_calls().keep(fd, &socket_, Need::kSpare);
 }
 
 RingControl* LocalMemory::control(LocalEnd writer) const {

@@ -67,6 +67,12 @@ class LocalMemory {
   void NoteOffer(bool taken) {
     if (std::exchange(refused_, !taken) && !taken) LetGo();
   }
+  // Connecting end: the Unix socket of the offer that was accepted, and its name, for the next offer. The
+  // peer alone was told the name. KeepSocket() takes `fd` over.
+  using Name = std::array<std::byte, 16>;
+  void KeepSocket(int fd, const Name& name);
+  [[nodiscard]] int socket() const { return socket_.load(std::memory_order_relaxed); }
+  [[nodiscard]] const Name& socket_name() const { return socket_name_; }
   // Returns true if the memory may be kept: no fork has come since MayBeKept().
   [[nodiscard]] bool may_be_kept() const { return kept_since_fork_ == forks.load(std::memory_order_relaxed); }
   static constinit inline std::atomic<uint32_t> forks{1};
@@ -76,10 +82,6 @@ class LocalMemory {
     if (memory == nullptr) return nullptr;
     return {memory, [](LocalMemory* ended) { at_end.load(std::memory_order_relaxed)(ended); }};
   }
-  // See KeptMemories::Reserve().
-  [[nodiscard]] bool reserved() const { return reserved_; }
-  void set_reserved() { reserved_ = true; }
-  bool TakeReserved() { return std::exchange(reserved_, false); }
   // Returns how many bytes the rings have carried, as the peer would have it.
   [[nodiscard]] uint64_t carried() const;
   // Makes both rings new. Neither end may be using them.
@@ -91,8 +93,8 @@ class LocalMemory {
   // Gives the pages of `unused` back to the system. They lie in this memory, and nothing in them is needed.
   void GiveBack(MutableBytes unused);
 
-  // No other program will want the memory: gives up its descriptor.
-  void CloseDescriptor();
+  // No other program will want the memory, nor will the next connection: gives up its descriptors.
+  void CloseDescriptors();
   // The memory's descriptor, or -1, for another program of this end. The memory owns it.
   [[nodiscard]] int fd() const { return fd_.load(std::memory_order_relaxed); }
 
@@ -111,9 +113,10 @@ class LocalMemory {
   Id id_{};
   Peer peer_{};
   uint32_t kept_since_fork_ = 0;  // `forks` then; 0: may not be kept
-  bool reserved_ = false;
   bool refused_ = false;
   std::atomic<int> fd_{-1};
+  std::atomic<int> socket_{-1};
+  Name socket_name_{};
 };
 
 }  // namespace sdp::iwarp

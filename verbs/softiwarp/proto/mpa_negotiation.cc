@@ -71,7 +71,9 @@ void MpaNegotiation::HandleBytes(Bytes bytes) {
         return Fail("enhanced MPA frame without IRD and ORD");
     }
   }
-  if (parsed->size != input_size_) return Fail("bytes behind the MPA frame");
+  behind_reply_ = Bytes(input_).first(input_size_).subspan(parsed->size);
+  if (!behind_reply_.empty() && !(initiator && options_.may_be_answered))
+    return Fail("bytes behind the MPA frame");
   peer_private_data_ = parsed->frame.private_data;
   initiator ? HandleReply(parsed->frame) : HandleRequest(parsed->frame);
 }

@@ -22,10 +22,11 @@ enum class Rtr : uint8_t { kNone, kSend, kWrite, kRead };
 
 struct MpaOptions {
   bool want_crc = false;
-  bool want_markers = false;  // in what we receive
-  bool peer_to_peer = true;   // initiator
-  bool rtr_by_read = false;   // initiator: offer the RDMA Read only
-  uint8_t revision = 2;       // initiator: 1 or 2. Responder: the highest accepted
+  bool want_markers = false;     // in what we receive
+  bool peer_to_peer = true;      // initiator
+  bool rtr_by_read = false;      // initiator: offer the RDMA Read only
+  uint8_t revision = 2;          // initiator: 1 or 2. Responder: the highest accepted
+  bool may_be_answered = false;  // initiator: bytes behind the Reply are no error, see behind_reply()
   Duration timeout = std::chrono::seconds(10);
 };
 
@@ -58,7 +59,7 @@ class MpaNegotiation {
 
   // --- inputs
   // Takes received bytes. Bytes after the frame are an error, because the peer has to wait for our answer
-  // (RFC 5044, 7.1.2).
+  // (RFC 5044, 7.1.2), unless the options allow them.
   void HandleBytes(Bytes bytes);
   void HandleEof();
   void HandleTime(Time now);
@@ -80,6 +81,8 @@ class MpaNegotiation {
   [[nodiscard]] size_t input_room() const { return input_.size() - input_size_; }
   // Valid in kRequested and later.
   [[nodiscard]] Bytes peer_private_data() const { return peer_private_data_; }
+  // In kEstablished: what came behind the Reply, which the owner judges (MpaOptions::may_be_answered).
+  [[nodiscard]] Bytes behind_reply() const { return behind_reply_; }
   // In kRequested all is valid except ird and ord. In kEstablished all is valid.
   [[nodiscard]] const MpaAgreement& agreement() const { return agreement_; }
   // In kFailed: the reason for people, and the Terminate to send to the peer (RFC 6581, section 8) before the
@@ -109,6 +112,7 @@ class MpaNegotiation {
   std::array<std::byte, kMaxMpaFrame + 1> input_{};
   size_t input_size_ = 0;
   Bytes peer_private_data_{};
+  Bytes behind_reply_{};
   std::array<std::byte, kMaxMpaFrame> output_{};
   size_t output_size_ = 0;
   size_t sent_ = 0;
