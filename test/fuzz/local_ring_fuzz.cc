@@ -44,8 +44,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   InitializeRing(control.get());
   // Apart from each other, so that the sanitizer sees what goes beyond the ring.
   const std::unique_ptr<std::byte[]> ring(new std::byte[kSize]());
-  RingWriter writer(control.get(), {ring.get(), kSize});
-  RingReader reader(control.get(), {ring.get(), kSize});
+  const std::unique_ptr<std::byte[]> first(new std::byte[kSmallestWindow]());
+  const RingMemory memory{
+      .control = control.get(), .first = {first.get(), kSmallestWindow}, .data = {ring.get(), kSize}};
+  RingWriter writer(memory);
+  RingReader reader(memory);
   bool peer_lied = false;
   std::vector<std::byte> unread;
   std::vector<std::byte> bytes;

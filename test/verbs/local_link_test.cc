@@ -1,5 +1,6 @@
 // A queue pair on a local link: what its doorbells tell of.
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -486,6 +487,37 @@ TEST_CASE("bell: in a child of fork it is another one, which has been rung") {
         }) == 0);
   CHECK(RingBell(name, 5));
   CHECK(Rung(bell) == std::vector<uint64_t>{5});
+}
+
+TEST_CASE("local link: a peer that writes impossible indices loses the connection, whoever finds them") {
+  PairOptions options;
+  options.a.local_link = options.z.local_link = true;
+  for (const bool by_write : {false, true}) {
+    CAPTURE(by_write);
+    QpPair p = MakePair(options);
+    REQUIRE(p.a.Send("before") == verbs::PostResult::kOk);
+    const verbs::Completion got = NextCompletion(p.z, p.a);
+    p.z.qp->Release(got.token);
+    // The first control is of the ring that `a` writes and `z` reads.
+    void* const page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, MemoryOf(*p.a.qp)->fd(), 0);
+    REQUIRE(page != MAP_FAILED);
+    auto* const control = static_cast<RingControl*>(page);
+    (by_write ? control->tail : control->head).fetch_add(uint64_t{1} << 40);
+    ::munmap(page, 4096);
+    Side& finder = by_write ? p.a : p.z;
+    if (by_write) {
+      // The writer looks at the index once its copy leaves too little room.
+      const std::string more(700, 'm');
+      for (int i = 0; i < 3; ++i) (void)p.a.Send(more);
+    } else {
+      CHECK(p.z.qp->ReadLink() == verbs::ReadStatus::kEnded);
+    }
+    CHECK(finder.qp->cause().end == verbs::LinkEnd::kFailed);
+    CHECK(finder.qp->cause().text.find("impossible indices") != std::string::npos);
+    CHECK(finder.qp->cause().os_error == 0);
+    Side& other = by_write ? p.z : p.a;
+    REQUIRE(RunUntil(p.a, p.z, [&] { return other.qp->cause().end != verbs::LinkEnd::kOpen; }));
+  }
 }
 
 }  // namespace

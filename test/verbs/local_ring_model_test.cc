@@ -13,13 +13,15 @@
 namespace sdp::iwarp {
 namespace {
 
-constexpr size_t kSize = 16 * 1024;
+constexpr size_t kSize = 4 * 1024;
 constexpr int kMessages = 12;
-constexpr size_t kMessage = 3000;  // the second one does not fit into the smallest window
+constexpr size_t kMessage = 750;  // the second one does not fit into the smallest window
 
 struct Ring {
   RingControl control;
+  std::byte first[kSmallestWindow] = {};
   std::byte data[kSize] = {};
+  RingMemory memory() { return {.control = &control, .first = first, .data = data}; }
 };
 
 enum class Step : uint8_t { kWork, kTell, kDrain, kArm, kAskForBell, kLook, kAsleep, kDone };
@@ -55,7 +57,7 @@ class Model {
 
   // Returns the number of states seen. Stops at the first one from which nothing goes on.
   size_t Explore() {
-    State first{.writes = RingWriter(&ring_->control, ring_->data)};
+    State first{.writes = RingWriter(ring_->memory())};
     Save(&first);
     std::vector<State> open{first};
     while (!open.empty() && !stuck_) {
@@ -138,7 +140,7 @@ class Model {
 
   // As LocalLink::Read by a caller that sleeps when nothing is there.
   bool StepReader(State* s) {
-    RingReader reads(&ring_->control, ring_->data);
+    RingReader reads(ring_->memory());
     switch (s->reader) {
       case Step::kWork: {
         const MutableBytes room(scratch_, sizeof scratch_);

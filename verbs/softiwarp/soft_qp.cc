@@ -204,6 +204,7 @@ bool SoftQp::Flush() {
       FailLocally("a file that was being sent became shorter, or could not be read");
       return true;
     }
+    if (sent.error == EPROTO) return FailByMemory(), true;
     if (sent.error == EFAULT) {
       FailLocally("memory that was being sent is gone");
       return true;
@@ -348,6 +349,8 @@ void SoftQp::FailLocally(std::string text) {
   if (local_) local_->Leave();
   link_.Abort();
 }
+
+void SoftQp::FailByMemory() { FailLocally("the peer has written impossible indices into the shared memory"); }
 
 void SoftQp::Disconnect() {
   if (ending_ != Ending::kNo || send_broken_) return;

@@ -22,7 +22,10 @@ namespace {
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 // A process that may have fewer has none for local links.
 constexpr rlim_t kFewestDescriptors = 256;
-static_assert(2 * sizeof(RingControl) + sizeof(LocalMemory::Id) <= 4096);
+constexpr size_t kPage = 4096;
+constexpr size_t kFirstWindow = 1024;
+static_assert(2 * sizeof(RingControl) + sizeof(LocalMemory::Id) <= kFirstWindow);
+static_assert(kFirstWindow + 2 * kSmallestWindow <= kPage);
 
 // A program may interpose the C library's fcntl and close.
 int Control(int fd, int command, int value) {
@@ -156,15 +159,17 @@ RingControl* LocalMemory::control(LocalEnd writer) const {
   return reinterpret_cast<RingControl*>(base_) + (writer == LocalEnd::kConnecting ? 0 : 1);
 }
 
-MutableBytes LocalMemory::data(LocalEnd writer) {
-  return {base_ + 4096 + (writer == LocalEnd::kConnecting ? 0 : kRingSize), kRingSize};
+RingMemory LocalMemory::ring(LocalEnd writer) const {
+  const size_t number = writer == LocalEnd::kConnecting ? 0 : 1;
+  return {.control = control(writer),
+          .first = {base_ + kFirstWindow + number * kSmallestWindow, kSmallestWindow},
+          .data = {base_ + kPage + number * kRingSize, kRingSize}};
 }
 
-RingWriter LocalMemory::Writer(LocalEnd end) { return {control(end), data(end)}; }
+RingWriter LocalMemory::Writer(LocalEnd end) { return RingWriter(ring(end)); }
 
 RingReader LocalMemory::Reader(LocalEnd end) {
-  const LocalEnd other = end == LocalEnd::kConnecting ? LocalEnd::kAccepting : LocalEnd::kConnecting;
-  return {control(other), data(other)};
+  return RingReader(ring(end == LocalEnd::kConnecting ? LocalEnd::kAccepting : LocalEnd::kConnecting));
 }
 
 void LocalMemory::GiveBack(MutableBytes unused) { ::madvise(unused.data(), unused.size(), MADV_REMOVE); }

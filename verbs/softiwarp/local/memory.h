@@ -30,7 +30,8 @@ class LocalMemory {
  public:
   // Bytes of each ring.
   static constexpr uint32_t kRingSize = 512 * 1024;
-  // The file: the controls in the first page, then the ring of the connecting end, then the other.
+  // The file: the controls and the smallest windows in the first page, then the ring of the connecting end,
+  // then the other. So an idle connection takes one page.
   static constexpr size_t kSize = 4096 + 2 * size_t{kRingSize};
 
   // What tells one memory from all others: random bytes in the memory itself. All zero: the accepting end is
@@ -105,7 +106,7 @@ class LocalMemory {
   static std::shared_ptr<LocalMemory> Take(int fd, Need need, std::string* why);
   static std::shared_ptr<LocalMemory> Map(int fd, Need need, std::string* why);
   [[nodiscard]] RingControl* control(LocalEnd writer) const;
-  [[nodiscard]] MutableBytes data(LocalEnd writer);
+  [[nodiscard]] RingMemory ring(LocalEnd writer) const;
   // Where the id is in the memory.
   [[nodiscard]] std::byte* id_at() { return base_ + 2 * sizeof(RingControl); }
 

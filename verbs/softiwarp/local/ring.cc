@@ -36,31 +36,32 @@ void InitializeRing(RingControl* control) {
 
 // ----------------------------------------------------------------------------------------------------
 
-RingWriter::RingWriter(RingControl* control, MutableBytes data)
-    : control_(control), data_(data), tail_(control->tail.load(kAcquire)) {}
+RingWriter::RingWriter(const RingMemory& memory)
+    : ring_(memory), control_(memory.control), tail_(control_->tail.load(kAcquire)) {}
 
 std::optional<uint64_t> RingWriter::Used(size_t wanted) {
   const uint64_t head = control_->head.load(kRelaxed);
   const uint32_t window = control_->window.load(kRelaxed);
-  if (!IsPowerOfTwo(window) || window < kSmallestWindow || window > data_.size()) return std::nullopt;
+  if (!IsPowerOfTwo(window) || window < kSmallestWindow || window > ring_.data.size()) return std::nullopt;
   if (head - tail_ > window || window - (head - tail_) < wanted) tail_ = control_->tail.load(kAcquire);
   const uint64_t used = head - tail_;
   if (used > window) return std::nullopt;
-  if (used == 0 && (short_ || wanted > window / 2) && window < data_.size()) {
+  if (used == 0 && (short_ || wanted > window / 2) && window < ring_.data.size()) {
     short_ = false;
     grown_ = true;
     const uint64_t larger = std::max<uint64_t>(uint64_t{window} * kGrowth, std::bit_ceil(2 * wanted));
-    control_->window.store(static_cast<uint32_t>(std::min<uint64_t>(larger, data_.size())), kRelaxed);
+    control_->window.store(static_cast<uint32_t>(std::min<uint64_t>(larger, ring_.data.size())), kRelaxed);
   }
   return used;
 }
 
-// The peer may change all of it in shared memory meanwhile. Whatever it is, the copies stay within data_.
+// The peer may change all of it in shared memory meanwhile. Whatever it is, the copies stay within the ring.
 std::optional<uint64_t> RingWriter::Begin(size_t wanted) {
   const std::optional<uint64_t> used = Used(wanted);
   put_window_ = control_->window.load(kRelaxed);
+  put_base_ = ring_.Window(put_window_);
   put_from_ = put_at_ = control_->head.load(kRelaxed);
-  if (!used || !IsPowerOfTwo(put_window_) || put_window_ > data_.size() || *used > put_window_)
+  if (!used || !IsPowerOfTwo(put_window_) || put_window_ > ring_.data.size() || *used > put_window_)
     return std::nullopt;
   return put_window_ - *used;
 }
@@ -68,7 +69,7 @@ std::optional<uint64_t> RingWriter::Begin(size_t wanted) {
 std::optional<size_t> RingWriter::Write(std::span<const iovec> parts, const UnreadPayload* unread) {
   size_t wanted = 0;
   for (const iovec& part : parts) wanted += part.iov_len;
-  wanted = std::min(wanted, data_.size());
+  wanted = std::min(wanted, ring_.data.size());
   std::optional<uint64_t> room = Begin(wanted);
   if (!room) return std::nullopt;
   for (const iovec& part : parts) {
@@ -109,7 +110,7 @@ std::array<MutableBytes, 2> RingWriter::NextPlaces(size_t bytes) {
   const uint64_t place = put_at_ & (put_window_ - 1);
   const size_t first = std::min<uint64_t>(bytes, put_window_ - place);
   put_at_ += bytes;
-  return {data_.subspan(place, first), data_.first(bytes - first)};
+  return {MutableBytes(put_base_ + place, first), MutableBytes(put_base_, bytes - first)};
 }
 
 size_t RingWriter::Show() {
@@ -131,7 +132,7 @@ verbs::BellName RingWriter::bell() const {
 }
 
 void RingWriter::Arm() {
-  const bool grows = short_ && control_->window.load(kRelaxed) < data_.size();
+  const bool grows = short_ && control_->window.load(kRelaxed) < ring_.data.size();
   control_->writer.store(static_cast<uint32_t>(grows ? RoomWanted::kAll : RoomWanted::kHalf), kOrdered);
 }
 
@@ -142,14 +143,14 @@ bool RingWriter::armed() const {
 bool RingWriter::has_room() const {
   const uint64_t used = control_->head.load(kRelaxed) - control_->tail.load(kOrdered);
   const uint32_t window = control_->window.load(kRelaxed);
-  return used == 0 || used > window || (used <= window / 2 && !(short_ && window < data_.size()));
+  return used == 0 || used > window || (used <= window / 2 && !(short_ && window < ring_.data.size()));
 }
 
 size_t RingWriter::room() const {
   const uint64_t used = control_->head.load(kRelaxed) - control_->tail.load(kAcquire);
   const uint64_t window = control_->window.load(kRelaxed);
-  if (used == 0) return data_.size();
-  return window < data_.size() || used > window ? SIZE_MAX : window - used;
+  if (used == 0) return ring_.data.size();
+  return window < ring_.data.size() || used > window ? SIZE_MAX : window - used;
 }
 
 bool RingWriter::empty() const { return control_->head.load(kRelaxed) == control_->tail.load(kAcquire); }
@@ -158,20 +159,18 @@ MutableBytes RingWriter::Shrink() {
   if (!grown_ || !empty()) return {};
   grown_ = false;
   control_->window.store(kSmallestWindow, kRelaxed);
-  return data_.subspan(kSmallestWindow);
+  return ring_.data;
 }
 
 // ----------------------------------------------------------------------------------------------------
-
-RingReader::RingReader(RingControl* control, Bytes data) : control_(control), data_(data) {}
 
 std::optional<RingReader::Unread> RingReader::Look() const {
   const uint64_t head = control_->head.load(kOrdered);
   const uint64_t tail = control_->tail.load(kRelaxed);
   if (head == tail) return Unread{};
   const uint64_t window = control_->window.load(kRelaxed);
-  if (!IsPowerOfTwo(window) || window > data_.size() || head - tail > window) return std::nullopt;
-  return Unread{.at = tail, .size = head - tail, .window = window};
+  if (!IsPowerOfTwo(window) || window > ring_.data.size() || head - tail > window) return std::nullopt;
+  return Unread{.at = tail, .size = head - tail, .window = window, .base = ring_.Window(window)};
 }
 
 size_t RingReader::Copy(const Unread& unread, uint64_t from, MutableBytes to) const {

@@ -9,8 +9,9 @@
 //           0        tail       head    window                    capacity
 //
 // `head` and `tail` count bytes since the beginning and never wrap; their place is modulo `window`, a power
-// of two. The writer uses few pages while its traffic is small. It changes `window` only while the ring is
-// empty, so all bytes to be read lie in one window.
+// of two. The writer uses few pages while its traffic is small: the smallest window has a place of its own,
+// beside the control. The writer changes `window` only while the ring is empty, so all bytes to be read lie
+// in one window.
 //
 // A side that is going to sleep arms its doorbell, and looks again before it sleeps. The other side takes the
 // arm after it has written (or read), and then wakes the sleeper by other means (LocalLink).
@@ -55,16 +56,25 @@ struct RingControl {
 };
 static_assert(sizeof(RingControl) == 256 && std::atomic<uint64_t>::is_always_lock_free);
 
-inline constexpr uint32_t kSmallestWindow = 4096;
+inline constexpr uint32_t kSmallestWindow = 1024;
+
+// A ring, in shared memory that outlives its writer and its reader.
+struct RingMemory {
+  RingControl* control = nullptr;
+  MutableBytes first;  // the smallest window: kSmallestWindow bytes
+  MutableBytes data;   // all others; its size is a power of two, larger than that
+  // Returns where a window of that size begins.
+  [[nodiscard]] std::byte* Window(uint64_t size) const {
+    return size == kSmallestWindow ? first.data() : data.data();
+  }
+};
 
 // Makes the control of a new ring: empty, with both doorbells' arms as a sleeping reader's.
 void InitializeRing(RingControl* control);
 
 class RingWriter {
  public:
-  // `data`: the whole ring; its size is a power of two, at least kSmallestWindow. Both are in shared memory
-  // and outlive this.
-  RingWriter(RingControl* control, MutableBytes data);
+  explicit RingWriter(const RingMemory& memory);
 
   // Copies as many bytes of `parts` as there is room for, in order, and shows them to the reader. Returns
   // their number. Returns nothing if the peer has written indices that cannot be. `unread`: parts that it
@@ -96,8 +106,8 @@ class RingWriter {
   // Returns the bytes written since the beginning, and those of them that the reader has read.
   [[nodiscard]] uint64_t written() const { return control_->head.load(std::memory_order_relaxed); }
   [[nodiscard]] uint64_t read() const { return control_->tail.load(std::memory_order_acquire); }
-  // Makes the window small again if the ring is empty. Returns the part of the data that is not in use any
-  // more, whose pages the caller may give back before the next Write; else nothing.
+  // Makes the window small again if the ring is empty. Returns the data, which is not in use any more, and
+  // whose pages the caller may give back before the next Write; else nothing.
   MutableBytes Shrink();
 
  private:
@@ -111,14 +121,15 @@ class RingWriter {
   // Returns where the next `bytes` bytes go: to the window's end, and from its beginning on.
   std::array<MutableBytes, 2> NextPlaces(size_t bytes);
 
+  RingMemory ring_;
   RingControl* control_;
-  MutableBytes data_;
   uint64_t tail_ = 0;  // the reader's when last looked at; it only grows
   // From Begin() to Show(): where the first and the next bytes go, and in which window. Private, whatever
   // the peer writes.
   uint64_t put_from_ = 0;
   uint64_t put_at_ = 0;
   uint64_t put_window_ = kSmallestWindow;
+  std::byte* put_base_ = nullptr;  // the window's
   bool unreadable_ = false;
   bool short_ = false;  // the window was full: it grows when the ring is empty next
   bool grown_ = false;  // more than the smallest window was used since the last Shrink
@@ -126,7 +137,7 @@ class RingWriter {
 
 class RingReader {
  public:
-  RingReader(RingControl* control, Bytes data);
+  explicit RingReader(const RingMemory& memory) : ring_(memory), control_(memory.control) {}
 
   // Copies what is there into `parts`, in order, and frees its room. Returns the number of bytes, 0 if the
   // ring is empty. Returns nothing if the peer has written indices that cannot be.
@@ -136,6 +147,7 @@ class RingReader {
     uint64_t at = 0;
     uint64_t size = 0;
     uint64_t window = kSmallestWindow;
+    const std::byte* base = nullptr;  // the window's
   };
   // Read() in two steps. Returns nothing if the peer has written indices that cannot be.
   [[nodiscard]] std::optional<Unread> Look() const;
@@ -145,7 +157,7 @@ class RingReader {
     size = std::min(size, unread.size - from);
     const uint64_t place = (unread.at + from) & (unread.window - 1);
     const uint64_t first = std::min(size, unread.window - place);
-    return {data_.subspan(place, first), data_.first(size - first)};
+    return {Bytes(unread.base + place, first), Bytes(unread.base, size - first)};
   }
   // Copies bytes, from the `from`-th on, as many as `to` takes of them. Returns their number.
   size_t Copy(const Unread& unread, uint64_t from, MutableBytes to) const;
@@ -171,8 +183,8 @@ class RingReader {
     return static_cast<ReaderState>(control_->reader.load(std::memory_order_relaxed));
   }
 
+  RingMemory ring_;
   RingControl* control_;
-  Bytes data_;
 };
 
 }  // namespace sdp::iwarp

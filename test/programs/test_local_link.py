@@ -1,0 +1,213 @@
+"""The local link where things go wrong: a peer that writes what it likes into the memory, ends that are
+killed or stopped, one processor, and ten thousand connections."""
+
+import os
+import pathlib
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import harness
+
+HOSTILE = harness.HERE / "hostile_memory.py"
+LOCAL = {"SDP_LINK": "local", "SDP_MODE": "sdp"}
+QUIET = LOCAL | {"SDP_LOG": "error"}
+# The calls by which connections come and go.
+STEPS = (
+    "socket connect bind accept4 getsockname sendto recvfrom sendmsg recvmsg memfd_create ftruncate shutdown"
+).split()
+MOST_OF_A_CALL = 100
+# How long the attack on the memory goes on.
+SECONDS = float(os.environ.get("SDP_TEST_SECONDS", 5))
+# Descriptors that the library makes for a whole process once it needs them: bells, and the socket that rings.
+MADE_WHEN_NEEDED = 3
+
+
+def processor_time(pid):
+    """Seconds."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def descriptors(pid):
+    return len(list(pathlib.Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def memories(pid):
+    return pathlib.Path(f"/proc/{pid}/maps").read_text().count("memfd:sdp-link")
+
+
+class LocalLink(harness.ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.port = harness.free_port()
+
+    def serve(self, *under, **options):
+        server = self.world.start(
+            [*under, harness.CONNECTIONS, "serve", self.port], environment=QUIET, **options
+        )
+        return server
+
+    def connect(self):
+        self.assertGreater(
+            float(self.world.run([harness.CONNECTIONS, "rate", self.port, 0.001], environment=QUIET)), 0
+        )
+
+    def test_hostile_memory(self):
+        """Nobody else is harmed: the server lives, its other connections go on, and it is not kept busy once
+        the attack is over."""
+        server = self.world.peer("echo-server", self.port, environment=LOCAL)
+        self.world.wait_for_listener(self.port)
+        client = self.world.peer(
+            "echo-client", self.port, environment=LOCAL, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.assertEqual(client.popen.stdout.readline(), b"connected\n")
+        had = descriptors(server.pid)
+        seed = int(os.environ.get("SDP_TEST_SEED", time.time()))
+        print("seed", seed)
+        made = 0
+        for turn in range(4):
+            # Each has another seed. An attacker may wreck its own end, too: it ends when it does.
+            attacker = self.world.start(
+                [sys.executable, HOSTILE, self.port, SECONDS / 4, seed + 10 * turn],
+                environment=QUIET,
+                stdout=subprocess.PIPE,
+            )
+            for size in 1, 1000, 300_000, 7:
+                client.popen.stdin.write(b"%d\n" % size)
+                client.popen.stdin.flush()
+                self.assertEqual(client.popen.stdout.readline(), b"ok %d\n" % size)
+            attacker.wait(60 + SECONDS)
+            made += int(attacker.popen.stdout.readline() or 0)
+            self.assertTrue(server.running(), server.output())
+        print(f"{made} connections of the attacker's")
+        self.assertGreater(made, 20)
+        self.world.run_peer("connect", self.port, 5, environment=LOCAL)
+        harness.wait_until(
+            lambda: descriptors(server.pid) <= had + MADE_WHEN_NEEDED, "end of the attacker's connections"
+        )
+        before = processor_time(server.pid)
+        time.sleep(1)
+        self.assertLess(processor_time(server.pid) - before, 0.3)
+
+    def each_step(self, run):
+        """Calls run(strace) with a command in front that kills a program at one of its steps, for each."""
+        harness.need("strace")
+        log = self.world.directory / "steps"
+        strace = ["strace", "-f", "-qq", "-o", log, "-e", f"trace={','.join(STEPS)}", "-e"]
+        steps = 0
+        for call in STEPS:
+            for number in range(1, MOST_OF_A_CALL):
+                run([*strace, f"inject={call}:signal=KILL:when={number}"])
+                if "killed by SIGKILL" not in log.read_text():
+                    break
+                steps += 1
+            else:
+                self.fail(f"no end of {call}")
+        print(steps, "steps")
+        self.assertGreater(steps, 20)
+
+    def test_a_client_killed_at_each_step(self):
+        server = self.serve()
+        self.world.wait_for_listener(self.port)
+        self.connect()
+        had = descriptors(server.pid)
+
+        def run(strace):
+            self.world.run(
+                [*strace, harness.CONNECTIONS, "rate", self.port, 0.001], environment=QUIET, check=False
+            )
+            self.connect()
+
+        self.each_step(run)
+        harness.wait_until(
+            lambda: memories(server.pid) == 0 and descriptors(server.pid) <= had + MADE_WHEN_NEEDED,
+            "end of what the killed had",
+        )
+
+    def test_a_server_killed_at_each_step(self):
+        """Its client hears of it at once, whether the connection was there or not."""
+
+        def run(strace):
+            server = self.serve(*strace, stdout=subprocess.PIPE)
+            if server.popen.stdout.readline() == b"ready\n":
+                for _ in range(2):
+                    client = self.world.start(
+                        [harness.CONNECTIONS, "rate", self.port, 0.001],
+                        environment=QUIET | {"SDP_MODE": "both"},
+                    )
+                    client.wait(10)
+            server.stop()
+
+        self.each_step(run)
+
+    def test_an_end_that_is_stopped(self):
+        """A sender waits without keeping a processor busy, and nothing is lost."""
+        sink = self.world.peer("sink-server", self.port, environment=LOCAL, stdout=subprocess.PIPE)
+        self.world.wait_for_listener(self.port)
+        sink.kill(signal.SIGSTOP)
+        sender = self.world.peer("send", self.port, 50_000_000, environment=LOCAL)
+
+        def waits():
+            before = processor_time(sender.pid)
+            time.sleep(0.5)
+            return sender.running() and processor_time(sender.pid) - before < 0.1
+
+        harness.wait_until(waits, "sender that waits")
+        sink.kill(signal.SIGCONT)
+        self.assertEqual(sender.wait(), 0, sender.output())
+
+    def test_one_processor(self):
+        processor = ["taskset", "-c", str(min(os.sched_getaffinity(0)))]
+        self.serve(*processor)
+        self.world.wait_for_listener(self.port)
+        rate = float(
+            self.world.run(
+                [*processor, harness.CONNECTIONS, "rate", self.port, 1], environment=QUIET, timeout=60
+            )
+        )
+        self.assertGreater(rate, 100)
+
+    def test_ten_thousand_idle(self):
+        """All are SDP's, and cost no processor time. Where descriptors are few some have a TCP link."""
+        count = 10_000
+        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        if allowed < 1.5 * count:
+            self.skipTest(f"a process may have {allowed} descriptors here")
+        environment = {"SDP_MODE": "sdp", "SDP_LINK": "auto", "SDP_LOG": "error"}
+        server = self.world.start([harness.CONNECTIONS, "serve", self.port], environment=environment)
+        self.world.wait_for_listener(self.port)
+
+        def memory(pid):
+            text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+            return int(re.search(r"^Pss: +(\d+)", text, re.MULTILINE)[1])
+
+        had = memory(server.pid)
+        client = self.world.start(
+            [harness.CONNECTIONS, "idle", self.port, count],
+            environment=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self.assertEqual(client.popen.stdout.readline(), b"ready\n", client.output())
+        self.assertEqual(self.world.summary()["connections_open"], 2 * count)
+        each = (memory(server.pid) - had) / count
+        print(f"{each:.1f} KiB of the server's memory for each")
+        self.assertLess(each, 16)
+
+        def idle():
+            before = processor_time(server.pid) + processor_time(client.pid)
+            time.sleep(1)
+            return processor_time(server.pid) + processor_time(client.pid) - before < 0.1
+
+        harness.wait_until(idle, "processes without work")
+        client.popen.stdin.close()
+        self.assertEqual(client.wait(), 0)
+        self.connect()
+
+
+if __name__ == "__main__":
+    harness.main()
