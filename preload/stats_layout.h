@@ -27,7 +27,7 @@
 namespace sdp::stats {
 
 inline constexpr uint64_t kMagic = 0x3154415453504453;  // "SDPSTAT1" in memory on a little-endian host
-inline constexpr uint32_t kVersion = 4;
+inline constexpr uint32_t kVersion = 5;
 inline constexpr size_t kHeaderSize = 4096;
 inline constexpr size_t kSlotSize = 2048;
 inline constexpr size_t kChunkSize = 64 * 1024;  // a multiple of every page size in use
@@ -125,9 +125,11 @@ struct Counters {
   uint64_t advertised_out = 0;  // SrcAvail and SinkAvail that the peer has not answered yet
   uint64_t advertised_in = 0;   // the peer's that are not answered yet
   uint64_t mode_changes = 0;    // of both half-connections
-  // Waits for the peer over a kernel RNIC, ended by a look at the completion queue or by sleep.
+  // Waits for the peer over a kernel RNIC or a local link, ended by a look at the completion queue or the
+  // memory, or by sleep.
   uint64_t waits_polled = 0;
   uint64_t waits_slept = 0;
+  uint64_t doorbells = 0;  // a local link: how often this end has woken the peer
 };
 
 // One connection, listener or fall-back. Texts end in a NUL.

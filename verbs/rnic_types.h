@@ -155,6 +155,7 @@ struct QpCounters {
   uint64_t read_calls = 0, write_calls = 0;  // system calls on the link
   uint64_t copied_out = 0;                   // bytes that DetachBorrowed() copied
   uint64_t placed_in = 0;                    // bytes read from the link straight into their final place
+  uint64_t doorbells = 0;                    // rung for the peer of a local link, each a system call
 };
 
 }  // namespace sdp::verbs

@@ -41,6 +41,7 @@ void Add(const verbs::QpCounters& more, verbs::QpCounters* sum) {
   sum->write_calls += more.write_calls;
   sum->copied_out += more.copied_out;
   sum->placed_in += more.placed_in;
+  sum->doorbells += more.doorbells;
 }
 
 }  // namespace

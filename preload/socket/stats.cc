@@ -83,6 +83,7 @@ stats::State StateOf(const Session& session) {
   c.link_writes = link.write_calls;
   c.waits_polled = session.waits().polled;
   c.waits_slept = session.waits().slept;
+  c.doorbells = link.doorbells;
   return c;
 }
 

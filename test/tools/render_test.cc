@@ -80,6 +80,15 @@ TEST_CASE("looks and sleeps are shown where there were any") {
   CHECK(RenderTable(snapshot, {.internals = true}).find("polled:3 slept:0") != std::string::npos);
 }
 
+TEST_CASE("doorbells are shown of a local link") {
+  stats::Snapshot snapshot = Sample();
+  CHECK(RenderTable(snapshot, {.internals = true}).find("doorbells:") == std::string::npos);
+  ConnectionRecord& record = snapshot.processes[0].records[0];
+  stats::SetText(record.link, "local");
+  record.counters.doorbells = 17;
+  CHECK(RenderTable(snapshot, {.internals = true}).find("doorbells:17") != std::string::npos);
+}
+
 TEST_CASE("the extended table gives counters and reasons") {
   std::string text = RenderTable(Sample(), {.header = false, .internals = true, .extended = true});
   CHECK(Lines(text).size() == 6);

@@ -77,6 +77,7 @@ Json ConnectionJson(const ConnectionRecord& record, const kernel::LinkTable* lin
       Json{{"bytes_in", c.link_bytes_in},   {"bytes_out", c.link_bytes_out}, {"fpdus_in", c.link_fpdus_in},
            {"fpdus_out", c.link_fpdus_out}, {"reads", c.link_reads},         {"writes", c.link_writes}};
   out["waits"] = Json{{"polled", c.waits_polled}, {"slept", c.waits_slept}};
+  out["doorbells"] = c.doorbells;
   out["llp"] = LlpJson(record, links);
   return out;
 }

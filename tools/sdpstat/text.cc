@@ -95,6 +95,7 @@ std::string Internals(const ConnectionRecord& record, const TextOptions& options
   out += Item("reads", c.link_reads) + Item("writes", c.link_writes);
   if (c.waits_polled + c.waits_slept != 0)
     out += Item("polled", c.waits_polled) + Item("slept", c.waits_slept);
+  if (std::string_view(record.link) == "local") out += Item("doorbells", c.doorbells);
   const kernel::LinkFacts* llp =
       options.links == nullptr ? nullptr : options.links->Find(record.sdp_local, record.sdp_peer);
   if (llp == nullptr) return out;

@@ -136,8 +136,10 @@ bool LocalLink::Reaches(const TcpLink& tcp, uint64_t before, size_t bytes) {
 }
 
 bool LocalLink::WakePeer(const TcpLink& tcp, ReaderState asked) {
-  return (asked == ReaderState::kAtBell && !ended_ && RingBell(writer_.bell(), writer_.cookie())) ||
-         RingPeer(tcp);
+  if (asked != ReaderState::kAtBell || ended_ || !RingBell(writer_.bell(), writer_.cookie()))
+    return RingPeer(tcp);
+  ++doorbells_;
+  return true;
 }
 
 bool LocalLink::MaySleep() {
@@ -165,6 +167,7 @@ void LocalLink::LeaveBell() {
 // A connection that is full of doorbells needs no more of them.
 bool LocalLink::RingPeer(const TcpLink& tcp) {
   const int error = errno;
+  ++doorbells_;
   std::byte doorbell = kDoorbell;
   const iovec part{.iov_base = &doorbell, .iov_len = 1};
   const LinkResult sent = tcp.Write(std::span(&part, 1));

@@ -93,6 +93,8 @@ class LocalLink {
   // No other program of this end will want the memory.
   void StaysHere() { memory_->CloseDescriptors(); }
 
+  // Returns how often this end has rung for the peer.
+  [[nodiscard]] uint64_t doorbells() const { return doorbells_; }
   [[nodiscard]] LocalEnd end() const { return end_; }
   [[nodiscard]] const std::shared_ptr<LocalMemory>& memory() const { return memory_; }
 
@@ -123,6 +125,7 @@ class LocalLink {
   const LocalEnd end_;
   RingWriter writer_;
   RingReader reader_;
+  uint64_t doorbells_ = 0;
   Clock::time_point tcp_read_at_{};
   // The reader has asked for a bell. If it is awake, the bell was rung, and nothing is armed: while the owner
   // looks at the ring it needs no doorbell.

@@ -378,6 +378,7 @@ const verbs::QpCounters& SoftQp::counters() const {
   counters_.fpdus_in = stream_.fpdus();
   counters_.fpdus_out = send_queue_.fpdus();
   counters_.placed_in = stream_.placed();
+  if (local_) counters_.doorbells = local_->doorbells();
   return counters_;
 }
 
