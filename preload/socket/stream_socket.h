@@ -436,6 +436,9 @@ class StreamSocket final : public Socket {
   [[nodiscard]] size_t SendLimit() const;
   // How many bytes a send may take now.
   [[nodiscard]] size_t SendRoom() const { return RoomWithin(SendLimit()); }
+  // Returns how much of `wanted` a call that does not wait hands to the link at a time. 0: the link is full,
+  // and poll tells when it is not.
+  size_t LinkRoom(size_t wanted);
   [[nodiscard]] uint64_t Queued() const;  // bytes that have not left
   [[nodiscard]] size_t RoomWithin(size_t limit) const;
   // A send of so many bytes may leave them to the library and return, though no peer has taken any.

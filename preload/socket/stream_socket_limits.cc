@@ -15,6 +15,14 @@ namespace {
 constexpr size_t kPeersShare = 128 * 1024;
 // What waits for a local link at most, before a writer waits: it has been copied, and is copied again.
 constexpr size_t kMostUnsent = 512 * 1024;
+// A link with less room than this, and less than the caller has to send, is full.
+constexpr size_t kLeastRoom = 32 * 1024;
+
+// How many bytes of payload fit into so much room of a link, with what frames them.
+size_t WithoutFraming(size_t room) {
+  const size_t framing = room / 64 + 64;
+  return room > framing ? room - framing : 0;
+}
 
 }  // namespace
 
@@ -43,6 +51,20 @@ size_t StreamSocket::RoomWithin(size_t limit) const {
   if (limit == 0) return SIZE_MAX;
   const uint64_t queued = Queued();
   return queued < limit ? limit - queued : 0;
+}
+
+// What a local link does not take would be copied, and copied again.
+size_t StreamSocket::LinkRoom(size_t wanted) {
+  const size_t room = SendRoom();
+  verbs::FileSource* const source = session_->queue_pair().file_source();
+  if (!OnLocalLink() || source == nullptr || queue_pair().unsent_bytes() != 0) return room;
+  for (bool asked = false;; asked = true) {
+    const size_t link_room = WithoutFraming(source->room());
+    if (link_room >= std::min(wanted, kLeastRoom)) return std::min(room, link_room);
+    if (!source->AwaitRoom() && !asked) continue;  // there is some by now, and no peer keeps the call here
+    board_.NoteRoom(/*full=*/true);
+    return 0;
+  }
 }
 
 bool StreamSocket::MayBuffer(size_t bytes) const {

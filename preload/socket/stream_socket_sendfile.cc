@@ -17,8 +17,6 @@ namespace {
 // What is handed to the link at a time: if it is full, as much is copied. Whole messages towards an embedded
 // RNIC.
 constexpr size_t kStep = 4 * kUsualPayload;
-// A link with less room than this, and less than the caller has to send, is full.
-constexpr size_t kLeastRoom = 32 * 1024;
 constexpr size_t kPage = 4096;
 
 // kStep addresses with nothing there, to name a file's bytes by (verbs::FileRange); empty if there are none
@@ -41,12 +39,6 @@ Bytes Names() {
   return {found, kStep};
 }
 
-// How many bytes of a file fit into so much room of a link, with what frames them.
-size_t WithoutFraming(size_t room) {
-  const size_t framing = room / 64 + 64;
-  return room > framing ? room - framing : 0;
-}
-
 }  // namespace
 
 ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t count) {
@@ -60,7 +52,6 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
   const bool promised = Writable();
   size_t sent = 0;
   bool looked = false;
-  bool asked = false;  // for room, though there was some by then
   bool link_full = false;
   while (!names.empty() && sent < count) {
     if (pending_error_ != 0 || !session_->engine().can_send() || session_->end_unread()) break;
@@ -73,17 +64,12 @@ ssize_t StreamSocket::SendFromFile(int fd, int file, off64_t offset, size_t coun
         break;
       }
     }
-    const size_t room = SendRoom();
     verbs::FileSource* const source = session_->queue_pair().file_source();
-    if (room == 0 || source == nullptr) break;
-    // What the link does not take would be copied, and copied again.
-    const size_t link_room = WithoutFraming(source->room());
-    if (link_room < std::min(count - sent, kLeastRoom)) {
-      if (!source->AwaitRoom() && !std::exchange(asked, true)) continue;  // no peer keeps it here
-      board_.NoteRoom(link_full = true);
-      break;
-    }
-    const verbs::FileRange range = {.name = names.first(std::min({count - sent, kStep, room, link_room})),
+    if (source == nullptr) break;
+    const size_t room = LinkRoom(count - sent);
+    link_full = room == 0 && AwaitsLinkRoom();
+    if (room == 0) break;
+    const verbs::FileRange range = {.name = names.first(std::min({count - sent, kStep, room})),
                                     .fd = file,
                                     .offset = offset + static_cast<off64_t>(sent)};
     if (!source->BorrowFile(range)) break;
