@@ -436,8 +436,10 @@ class StreamSocket final : public Socket {
   [[nodiscard]] size_t SendLimit() const;
   // How many bytes a send may take now.
   [[nodiscard]] size_t SendRoom() const { return RoomWithin(SendLimit()); }
-  // Returns how much of `wanted` a call that does not wait hands to the link at a time. 0: the link is full,
-  // and poll tells when it is not.
+  // A link with less room than this, and less than the caller has to send, is full.
+  static constexpr size_t kLeastRoom = 32 * 1024;
+  // Returns how much of `wanted` a call may hand to the link at a time. 0: the link is full, and what waits
+  // for it is told when it is not.
   size_t LinkRoom(size_t wanted);
   [[nodiscard]] uint64_t Queued() const;  // bytes that have not left
   [[nodiscard]] size_t RoomWithin(size_t limit) const;

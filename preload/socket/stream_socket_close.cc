@@ -51,6 +51,9 @@ std::atomic<int> lingering{0};
 
 constexpr int kAlwaysLinger = 2;
 
+// How often an end that closes first reads what its peer answers.
+constexpr int kMostReads = 3;
+
 // As tcp_max_orphans bounds what the kernel keeps, but of this process's own descriptors: an eighth.
 bool TooManyLinger() {
   const int count = lingering.load(std::memory_order_relaxed);
@@ -333,9 +336,13 @@ void StreamSocket::EndStream() {
 // tells the peer as much as the wait for the second DisConn would, and the kernel answers what comes for it
 // with a reset, as on TCP. A helper that has the task may hold the file.
 bool StreamSocket::MayGoAtOnce(int fd) {
-  const engine::State state = engine().state();
-  const bool said_all = state == engine::State::kClosed ||
-                        (state == engine::State::kSendClosed && OnLocalLink() && session_->MaySleep());
+  bool said_all = engine().state() == engine::State::kClosed;
+  // The peer may answer meanwhile.
+  for (int i = 0; i < kMostReads && !said_all && OnLocalLink() && !session_->link_ended(); ++i) {
+    if (engine().state() != engine::State::kSendClosed) break;
+    if (said_all = session_->MaySleep(); !said_all) session_->ReadAvailable();
+    said_all = said_all || engine().state() == engine::State::kClosed;
+  }
   return said_all && !engine().refused_data() && !leaving_ && shared_ == nullptr && !session_->being_read() &&
          !session_->moving() && queue_pair().device() == nullptr && !Background::Holds(&task_) && AllSent(fd);
 }

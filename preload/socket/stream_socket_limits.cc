@@ -15,8 +15,6 @@ namespace {
 constexpr size_t kPeersShare = 128 * 1024;
 // What waits for a local link at most, before a writer waits: it has been copied, and is copied again.
 constexpr size_t kMostUnsent = 512 * 1024;
-// A link with less room than this, and less than the caller has to send, is full.
-constexpr size_t kLeastRoom = 32 * 1024;
 
 // How many bytes of payload fit into so much room of a link, with what frames them.
 size_t WithoutFraming(size_t room) {

@@ -34,7 +34,6 @@ struct StreamSocket::Sending {
   SendCursor data;
   const size_t total = data.left();
   engine::SendFlags flags;
-  bool waits = false;          // the caller blocks
   bool promised = false;       // poll told a caller that does not block of room
   bool looked = false;         // for credit that has come meanwhile
   bool found_end = false;      // the link has ended under this call
@@ -50,8 +49,7 @@ ssize_t StreamSocket::Send(int fd, const iovec* iov, size_t count, int flags) {
   Call call(this, fd, flags, Call::Way::kSend);
   if (const auto result = call.Enter(__builtin_frame_address(0))) return *result;
   Sending send(iov, count, flags);
-  send.waits = call.blocks();
-  if (!send.waits) send.promised = Writable();
+  if (!call.blocks()) send.promised = Writable();
   LookAheadOfSend(send.total);
   if (MayCork(call, send, flags) && Cork({iov, count}, send.total)) return static_cast<ssize_t>(send.total);
   left_until_ = kNever;
@@ -119,9 +117,8 @@ StreamSocket::Step StreamSocket::SendByCopy(Sending* send) {
   send->ahead = send->done() > 0;
   while (data.left() > 0) {
     // A write of more pieces than one Rest() names goes on; its out-of-band byte is the very last.
-    const size_t room = send->flags.out_of_band ? SIZE_MAX
-                        : send->waits           ? SendRoom()
-                                                : LinkRoom(data.left());
+    const size_t left = data.left();
+    const size_t room = send->flags.out_of_band ? SIZE_MAX : left < kLeastRoom ? SendRoom() : LinkRoom(left);
     if (room == 0) {
       NoteSendRoom();
       break;

@@ -226,6 +226,19 @@ TEST_CASE("kept memory: an accepting end that is done with it later has it for a
   }
 }
 
+TEST_CASE("kept memory: an idle connection gives back the pages that an earlier one has used") {
+  const Keeping keeping;
+  const Server server;
+  (void)Once(server, 20'000);
+  Connection next(server);
+  next.Meet();
+  for (const auto& memory : {next.ours, next.theirs}) {
+    RingWriter writer = memory->Writer(memory == next.ours ? LocalEnd::kConnecting : LocalEnd::kAccepting);
+    CHECK(writer.Shrink().size() == LocalMemory::kRingSize);
+    CHECK(writer.Shrink().empty());
+  }
+}
+
 // A connection's set-up by both RNICs, step by step.
 struct Startup {
   static constexpr verbs::QpOptions kQp{.receive_buffer_size = 4096, .initial_receives = 8};
@@ -331,10 +344,10 @@ TEST_CASE("kept memory: a Reply that lies, or that has more than doorbells behin
   const Keeping keeping;
   const Server server;
   const auto same = std::string(kSameMemory.data(), kSameMemory.size());
-  const auto replies = [&](const Startup& startup, const std::string& text) {
+  const auto replies = [&](const Startup& startup, const std::string& text, char flags = '\x10') {
     // RFC 5044, 7.1: the key, no flags, revision 2; RFC 6581: IRD and ORD, with an RTR by RDMA Write.
     std::string frame = "MPA ID Rep Frame";
-    frame += std::string("\x10\x02", 2) + '\0' + static_cast<char>(text.size() + 4);
+    frame += std::string(1, flags) + '\x02' + '\0' + static_cast<char>(text.size() + 4);
     frame += std::string("\x80\x10\x80\x10", 4) + text;
     REQUIRE(::send(startup.z.value, frame.data(), frame.size(), 0) == static_cast<ssize_t>(frame.size()));
     return startup.from_a->Step(test::Now());
@@ -348,6 +361,13 @@ TEST_CASE("kept memory: a Reply that lies, or that has more than doorbells behin
   SECTION("no offer was made at all") {
     Startup startup(server, {});
     CHECK(replies(startup, same) == ConnectState::kFailed);
+  }
+  SECTION("kept memory was offered, and the Reply wants CRCs or markers as well") {
+    const char flags = GENERATE('\x50', '\x90');
+    (void)Once(server);
+    Startup startup(server);
+    CHECK(replies(startup, same, flags) == ConnectState::kFailed);
+    CHECK(startup.from_a->cause().local);
   }
   SECTION("kept memory was offered, and the Reply goes on") {
     (void)Once(server);

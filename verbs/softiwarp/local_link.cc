@@ -47,8 +47,8 @@ LinkResult LocalLink::Read(const TcpLink& tcp, std::span<const MutableBytes> par
   if (ended_) return *ended_;
   if (look == Look::kRing || (look == Look::kPoll && !WorthRead(tcp))) return {.kind = Kind::kWouldBlock};
   LinkResult told = ReadTcp(tcp, look);
-  // The peer has not read everything. A doorbell resets the connection if the peer is gone. The kernel tells
-  // nobody of a reset behind the peer's FIN.
+  // The peer has not read everything. A doorbell resets the connection if the peer is gone. recv does not
+  // tell of a reset behind the peer's FIN.
   if (told.kind == Kind::kEof && !writer_.empty() && ((RingPeer(tcp) && !RingPeer(tcp)) || tcp.Over()))
     told = {.kind = Kind::kError, .error = ECONNRESET};
   // A kernel answers a doorbell that its program has not taken with a reset, too. A peer that means it has
@@ -167,11 +167,11 @@ void LocalLink::LeaveBell() {
 // A connection that is full of doorbells needs no more of them.
 bool LocalLink::RingPeer(const TcpLink& tcp) {
   const int error = errno;
-  ++doorbells_;
   std::byte doorbell = kDoorbell;
   const iovec part{.iov_base = &doorbell, .iov_len = 1};
   const LinkResult sent = tcp.Write(std::span(&part, 1));
   errno = error;
+  if (sent.kind == Kind::kOk) ++doorbells_;
   return sent.kind == Kind::kOk || sent.kind == Kind::kWouldBlock;
 }
 

@@ -31,6 +31,10 @@ bool MayBeLocal(const SoftOptions& options) {
   return options.local_link && !options.want_crc && !options.want_markers;
 }
 
+bool IsPlain(const MpaAgreement& agreement) {
+  return !agreement.crc && !agreement.send_markers && !agreement.receive_markers;
+}
+
 // The negotiation copies what this returns.
 std::vector<std::byte> WithOffer(Bytes private_data, const LocalMeeting* meeting) {
   std::vector<std::byte> all(private_data.begin(), private_data.end());
@@ -278,7 +282,7 @@ std::optional<LocalOffer> SoftConnector::PeerOffer() const {
 void SoftConnector::AnswerOffer() {
   const MpaAgreement& agreement = negotiation_.agreement();
   // Without an RTR nothing says soon whether the peer has taken the memory.
-  const bool plain = !agreement.crc && !agreement.send_markers && !agreement.receive_markers;
+  const bool plain = IsPlain(agreement);
   const std::optional<LocalOffer> offer = PeerOffer();
   if (!options_.local_link) {
     why_not_local_ = options_.why_not_local;
@@ -298,7 +302,9 @@ void SoftConnector::TakeAnswer() {
   if (PeerHasSameMemory()) return TakeSameMemory(meeting.get());
   if (!negotiation_.behind_reply().empty()) return BlamePeer("bytes behind the MPA Reply");
   std::string why = "no local link to this peer, and no other is allowed";
-  const auto outcome = meeting == nullptr ? LocalMeeting::Outcome::kRefused : meeting->Take(&memory_, &why);
+  const auto outcome = meeting == nullptr || !IsPlain(negotiation_.agreement())
+                           ? LocalMeeting::Outcome::kRefused
+                           : meeting->Take(&memory_, &why);
   switch (outcome) {
     case LocalMeeting::Outcome::kShared:
       return;
@@ -317,7 +323,7 @@ void SoftConnector::TakeAnswer() {
 
 // The accepting end may have sent something by now: its doorbells came behind its Reply, and are taken.
 void SoftConnector::TakeSameMemory(LocalMeeting* meeting) {
-  if (meeting != nullptr) memory_ = meeting->TakeOffered();
+  if (meeting != nullptr && IsPlain(negotiation_.agreement())) memory_ = meeting->TakeOffered();
   same_memory_ = memory_ != nullptr;
   const Bytes behind = negotiation_.behind_reply();
   if (!same_memory_) return BlamePeer("the accepting end speaks of memory that was not offered");

@@ -204,7 +204,7 @@ bool SoftQp::Flush() {
       FailLocally("a file that was being sent became shorter, or could not be read");
       return true;
     }
-    if (sent.error == EPROTO) return FailByMemory(), true;
+    if (local_ && sent.error == EPROTO) return FailByMemory(), true;
     if (sent.error == EFAULT) {
       FailLocally("memory that was being sent is gone");
       return true;

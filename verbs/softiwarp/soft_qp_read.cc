@@ -195,7 +195,7 @@ bool SoftQp::ReadOnce(ReadKind kind, verbs::CallerLock* lock, size_t* total, Rea
       HandleEof();
       return false;
     case LinkResult::Kind::kError:
-      if (read.error == EPROTO) return FailByMemory(), false;
+      if (local_ && read.error == EPROTO) return FailByMemory(), false;
       EndReading(LinkEnd::kReset, std::string("connection lost: ") + strerrordesc_np(read.error), read.error);
       StopSending();
       return false;

@@ -51,6 +51,7 @@ LocalMemory* TakeOldest(Wanted wanted) {
 
 // In place of the oldest, where there is no room: the other end may have let that one go.
 bool Keep(LocalMemory* memory) {
+  memory->NoteUsed();
   void (*const note)() = on_keep.load(std::memory_order_acquire);
   LocalMemory* old = nullptr;
   bool seen = true;

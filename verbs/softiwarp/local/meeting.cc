@@ -271,8 +271,9 @@ std::shared_ptr<LocalMemory> AnswerOffer(const LocalOffer& offer, int fd, bool* 
   std::copy_n(offer.secret.begin(), id.size(), id.begin());
   std::shared_ptr<LocalMemory> memory = KeptMemories::TakeById(id);
   *same = memory != nullptr;
-  if (!*same) memory = LocalMemory::Make(why);
-  if (memory == nullptr || *same) return memory;
+  if (*same) return memory;
+  memory = LocalMemory::Make(why);
+  if (memory == nullptr) return nullptr;
   const int socket = Socket();
   if (socket < 0) {
     *why = "no descriptor is left";

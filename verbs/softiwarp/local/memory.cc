@@ -144,10 +144,13 @@ LocalMemory::~LocalMemory() {
 }
 
 void LocalMemory::CloseDescriptors() {
-  for (std::atomic<int>* const slot : {&fd_, &socket_}) {
-    if (const int fd = slot->exchange(-1, std::memory_order_relaxed); fd >= 0)
-      verbs::descriptor_calls().close_kept(fd);
-  }
+  CloseDescriptor(&fd_);
+  CloseDescriptor(&socket_);
+}
+
+void LocalMemory::CloseDescriptor(std::atomic<int>* slot) {
+  if (const int fd = slot->exchange(-1, std::memory_order_relaxed); fd >= 0)
+    verbs::descriptor_calls().close_kept(fd);
 }
 
 void LocalMemory::KeepSocket(int fd, const Name& name) {
@@ -163,7 +166,8 @@ RingMemory LocalMemory::ring(LocalEnd writer) const {
   const size_t number = writer == LocalEnd::kConnecting ? 0 : 1;
   return {.control = control(writer),
           .first = {base_ + kFirstWindow + number * kSmallestWindow, kSmallestWindow},
-          .data = {base_ + kPage + number * kRingSize, kRingSize}};
+          .data = {base_ + kPage + number * kRingSize, kRingSize},
+          .used = used_};
 }
 
 RingWriter LocalMemory::Writer(LocalEnd end) { return RingWriter(ring(end)); }

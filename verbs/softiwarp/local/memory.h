@@ -63,13 +63,16 @@ class LocalMemory {
   // This process alone has this end of the memory: it may be kept. Reads the id.
   void MayBeKept();
   // The memory is not kept: another process of this end may have it, or the peer has it no more.
-  void LetGo() { kept_since_fork_ = 0; }
+  void LetGo() {
+    kept_since_fork_ = 0;
+    CloseDescriptor(&socket_);
+  }
   // The peer was offered the memory. It may not be done with it yet, so a refusal counts from the second on.
   void NoteOffer(bool taken) {
     if (std::exchange(refused_, !taken) && !taken) LetGo();
   }
-  // Connecting end: the Unix socket of the offer that was accepted, and its name, for the next offer. The
-  // peer alone was told the name. KeepSocket() takes `fd` over.
+  // Connecting end: the Unix socket of the offer that was accepted, and its name, for the next offer.
+  // KeepSocket() takes `fd` over.
   using Name = std::array<std::byte, 16>;
   void KeepSocket(int fd, const Name& name);
   [[nodiscard]] int socket() const { return socket_.load(std::memory_order_relaxed); }
@@ -87,6 +90,8 @@ class LocalMemory {
   [[nodiscard]] uint64_t carried() const;
   // Makes both rings new. Neither end may be using them.
   void Renew();
+  // An earlier connection has used the memory.
+  void NoteUsed() { used_ = true; }
 
   // What this end writes to, and what it reads from.
   [[nodiscard]] RingWriter Writer(LocalEnd end);
@@ -105,6 +110,7 @@ class LocalMemory {
   explicit LocalMemory(std::byte* base) : base_(base) {}
   static std::shared_ptr<LocalMemory> Take(int fd, Need need, std::string* why);
   static std::shared_ptr<LocalMemory> Map(int fd, Need need, std::string* why);
+  static void CloseDescriptor(std::atomic<int>* slot);
   [[nodiscard]] RingControl* control(LocalEnd writer) const;
   [[nodiscard]] RingMemory ring(LocalEnd writer) const;
   // Where the id is in the memory.
@@ -115,6 +121,7 @@ class LocalMemory {
   Peer peer_{};
   uint32_t kept_since_fork_ = 0;  // `forks` then; 0: may not be kept
   bool refused_ = false;
+  bool used_ = false;
   std::atomic<int> fd_{-1};
   std::atomic<int> socket_{-1};
   Name socket_name_{};

@@ -37,20 +37,21 @@ void InitializeRing(RingControl* control) {
 // ----------------------------------------------------------------------------------------------------
 
 RingWriter::RingWriter(const RingMemory& memory)
-    : ring_(memory), control_(memory.control), tail_(control_->tail.load(kAcquire)) {}
+    : ring_(memory), tail_(memory.control->tail.load(kAcquire)), grown_(memory.used) {}
 
 std::optional<uint64_t> RingWriter::Used(size_t wanted) {
-  const uint64_t head = control_->head.load(kRelaxed);
-  const uint32_t window = control_->window.load(kRelaxed);
+  const uint64_t head = ring_.control->head.load(kRelaxed);
+  const uint32_t window = ring_.control->window.load(kRelaxed);
   if (!IsPowerOfTwo(window) || window < kSmallestWindow || window > ring_.data.size()) return std::nullopt;
-  if (head - tail_ > window || window - (head - tail_) < wanted) tail_ = control_->tail.load(kAcquire);
+  if (head - tail_ > window || window - (head - tail_) < wanted) tail_ = ring_.control->tail.load(kAcquire);
   const uint64_t used = head - tail_;
   if (used > window) return std::nullopt;
   if (used == 0 && (short_ || wanted > window / 2) && window < ring_.data.size()) {
     short_ = false;
     grown_ = true;
     const uint64_t larger = std::max<uint64_t>(uint64_t{window} * kGrowth, std::bit_ceil(2 * wanted));
-    control_->window.store(static_cast<uint32_t>(std::min<uint64_t>(larger, ring_.data.size())), kRelaxed);
+    ring_.control->window.store(static_cast<uint32_t>(std::min<uint64_t>(larger, ring_.data.size())),
+                                kRelaxed);
   }
   return used;
 }
@@ -58,9 +59,9 @@ std::optional<uint64_t> RingWriter::Used(size_t wanted) {
 // The peer may change all of it in shared memory meanwhile. Whatever it is, the copies stay within the ring.
 std::optional<uint64_t> RingWriter::Begin(size_t wanted) {
   const std::optional<uint64_t> used = Used(wanted);
-  put_window_ = control_->window.load(kRelaxed);
+  put_window_ = ring_.control->window.load(kRelaxed);
   put_base_ = ring_.Window(put_window_);
-  put_from_ = put_at_ = control_->head.load(kRelaxed);
+  put_from_ = put_at_ = ring_.control->head.load(kRelaxed);
   if (!used || !IsPowerOfTwo(put_window_) || put_window_ > ring_.data.size() || *used > put_window_)
     return std::nullopt;
   return put_window_ - *used;
@@ -114,61 +115,63 @@ std::array<MutableBytes, 2> RingWriter::NextPlaces(size_t bytes) {
 }
 
 size_t RingWriter::Show() {
-  control_->head.store(put_at_, kOrdered);
+  ring_.control->head.store(put_at_, kOrdered);
   return put_at_ - put_from_;
 }
 
 ReaderState RingWriter::TakeReader() {
-  uint32_t state = control_->reader.load(kOrdered);
+  uint32_t state = ring_.control->reader.load(kOrdered);
   while (state == kArmed || state == kAtBell) {
     const auto taken = static_cast<ReaderState>(state);
-    if (control_->reader.compare_exchange_weak(state, kAwake, kAcquire, kRelaxed)) return taken;
+    if (ring_.control->reader.compare_exchange_weak(state, kAwake, kAcquire, kRelaxed)) return taken;
   }
   return state == kGone ? ReaderState::kGone : ReaderState::kAwake;
 }
 
 verbs::BellName RingWriter::bell() const {
-  return {.words = {control_->bell[0].load(kRelaxed), control_->bell[1].load(kRelaxed)}};
+  return {.words = {ring_.control->bell[0].load(kRelaxed), ring_.control->bell[1].load(kRelaxed)}};
 }
 
 void RingWriter::Arm() {
-  const bool grows = short_ && control_->window.load(kRelaxed) < ring_.data.size();
-  control_->writer.store(static_cast<uint32_t>(grows ? RoomWanted::kAll : RoomWanted::kHalf), kOrdered);
+  const bool grows = short_ && ring_.control->window.load(kRelaxed) < ring_.data.size();
+  ring_.control->writer.store(static_cast<uint32_t>(grows ? RoomWanted::kAll : RoomWanted::kHalf), kOrdered);
 }
 
 bool RingWriter::armed() const {
-  return control_->writer.load(kRelaxed) != static_cast<uint32_t>(RoomWanted::kNone);
+  return ring_.control->writer.load(kRelaxed) != static_cast<uint32_t>(RoomWanted::kNone);
 }
 
 bool RingWriter::has_room() const {
-  const uint64_t used = control_->head.load(kRelaxed) - control_->tail.load(kOrdered);
-  const uint32_t window = control_->window.load(kRelaxed);
+  const uint64_t used = ring_.control->head.load(kRelaxed) - ring_.control->tail.load(kOrdered);
+  const uint32_t window = ring_.control->window.load(kRelaxed);
   return used == 0 || used > window || (used <= window / 2 && !(short_ && window < ring_.data.size()));
 }
 
 size_t RingWriter::room() const {
-  const uint64_t used = control_->head.load(kRelaxed) - control_->tail.load(kAcquire);
-  const uint64_t window = control_->window.load(kRelaxed);
+  const uint64_t used = ring_.control->head.load(kRelaxed) - ring_.control->tail.load(kAcquire);
+  const uint64_t window = ring_.control->window.load(kRelaxed);
   if (used == 0) return ring_.data.size();
   return window < ring_.data.size() || used > window ? SIZE_MAX : window - used;
 }
 
-bool RingWriter::empty() const { return control_->head.load(kRelaxed) == control_->tail.load(kAcquire); }
+bool RingWriter::empty() const {
+  return ring_.control->head.load(kRelaxed) == ring_.control->tail.load(kAcquire);
+}
 
 MutableBytes RingWriter::Shrink() {
   if (!grown_ || !empty()) return {};
   grown_ = false;
-  control_->window.store(kSmallestWindow, kRelaxed);
+  ring_.control->window.store(kSmallestWindow, kRelaxed);
   return ring_.data;
 }
 
 // ----------------------------------------------------------------------------------------------------
 
 std::optional<RingReader::Unread> RingReader::Look() const {
-  const uint64_t head = control_->head.load(kOrdered);
-  const uint64_t tail = control_->tail.load(kRelaxed);
+  const uint64_t head = ring_.control->head.load(kOrdered);
+  const uint64_t tail = ring_.control->tail.load(kRelaxed);
   if (head == tail) return Unread{};
-  const uint64_t window = control_->window.load(kRelaxed);
+  const uint64_t window = ring_.control->window.load(kRelaxed);
   if (!IsPowerOfTwo(window) || window > ring_.data.size() || head - tail > window) return std::nullopt;
   return Unread{.at = tail, .size = head - tail, .window = window, .base = ring_.Window(window)};
 }
@@ -182,7 +185,7 @@ size_t RingReader::Copy(const Unread& unread, uint64_t from, MutableBytes to) co
 }
 
 void RingReader::Take(const Unread& unread, uint64_t bytes) {
-  control_->tail.store(unread.at + bytes, kOrdered);
+  ring_.control->tail.store(unread.at + bytes, kOrdered);
 }
 
 std::optional<size_t> RingReader::Read(std::span<const MutableBytes> parts) {
@@ -199,32 +202,34 @@ std::optional<size_t> RingReader::Read(std::span<const MutableBytes> parts) {
 }
 
 bool RingReader::TakeWriter() {
-  const uint32_t wanted = control_->writer.load(kOrdered);
+  const uint32_t wanted = ring_.control->writer.load(kOrdered);
   if (wanted == static_cast<uint32_t>(RoomWanted::kNone)) return false;
-  const uint64_t used = control_->head.load(kRelaxed) - control_->tail.load(kRelaxed);
+  const uint64_t used = ring_.control->head.load(kRelaxed) - ring_.control->tail.load(kRelaxed);
   const bool enough = used == 0 || (wanted == static_cast<uint32_t>(RoomWanted::kHalf) &&
-                                    used <= control_->window.load(kRelaxed) / 2);
-  return enough && control_->writer.exchange(static_cast<uint32_t>(RoomWanted::kNone), kRelaxed) != 0;
+                                    used <= ring_.control->window.load(kRelaxed) / 2);
+  return enough && ring_.control->writer.exchange(static_cast<uint32_t>(RoomWanted::kNone), kRelaxed) != 0;
 }
 
-void RingReader::Arm() { control_->reader.store(kArmed, kOrdered); }
+void RingReader::Arm() { ring_.control->reader.store(kArmed, kOrdered); }
 
 // A writer that has taken an earlier bell may read a mixture of both names. It rings in vain then, and its
 // bytes are in the ring before this side looks.
 void RingReader::ArmBell(const verbs::BellName& bell, uint64_t cookie) {
-  control_->bell[0].store(bell.words[0], kRelaxed);
-  control_->bell[1].store(bell.words[1], kRelaxed);
-  control_->cookie.store(cookie, kRelaxed);
-  control_->reader.store(kAtBell, kOrdered);
+  ring_.control->bell[0].store(bell.words[0], kRelaxed);
+  ring_.control->bell[1].store(bell.words[1], kRelaxed);
+  ring_.control->cookie.store(cookie, kRelaxed);
+  ring_.control->reader.store(kAtBell, kOrdered);
 }
 
 bool RingReader::TakeBellBack() {
   uint32_t state = kAtBell;
-  return control_->reader.compare_exchange_strong(state, kArmed, kOrdered);
+  return ring_.control->reader.compare_exchange_strong(state, kArmed, kOrdered);
 }
 
-void RingReader::Leave() { control_->reader.store(kGone, kOrdered); }
+void RingReader::Leave() { ring_.control->reader.store(kGone, kOrdered); }
 
-bool RingReader::empty() const { return control_->head.load(kOrdered) == control_->tail.load(kRelaxed); }
+bool RingReader::empty() const {
+  return ring_.control->head.load(kOrdered) == ring_.control->tail.load(kRelaxed);
+}
 
 }  // namespace sdp::iwarp

@@ -63,6 +63,7 @@ struct RingMemory {
   RingControl* control = nullptr;
   MutableBytes first;  // the smallest window: kSmallestWindow bytes
   MutableBytes data;   // all others; its size is a power of two, larger than that
+  bool used = false;   // the data's pages may be in use, of an earlier connection
   // Returns where a window of that size begins.
   [[nodiscard]] std::byte* Window(uint64_t size) const {
     return size == kSmallestWindow ? first.data() : data.data();
@@ -91,7 +92,7 @@ class RingWriter {
   [[nodiscard]] ReaderState TakeReader();
   // After kAtBell: what to ring. The reader may write both at any time.
   [[nodiscard]] verbs::BellName bell() const;
-  [[nodiscard]] uint64_t cookie() const { return control_->cookie.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t cookie() const { return ring_.control->cookie.load(std::memory_order_relaxed); }
 
   // A write found too little room. Arms the doorbell; afterwards has_room() tells whether to sleep.
   void Arm();
@@ -104,8 +105,8 @@ class RingWriter {
   [[nodiscard]] size_t room() const;
   [[nodiscard]] bool empty() const;
   // Returns the bytes written since the beginning, and those of them that the reader has read.
-  [[nodiscard]] uint64_t written() const { return control_->head.load(std::memory_order_relaxed); }
-  [[nodiscard]] uint64_t read() const { return control_->tail.load(std::memory_order_acquire); }
+  [[nodiscard]] uint64_t written() const { return ring_.control->head.load(std::memory_order_relaxed); }
+  [[nodiscard]] uint64_t read() const { return ring_.control->tail.load(std::memory_order_acquire); }
   // Makes the window small again if the ring is empty. Returns the data, which is not in use any more, and
   // whose pages the caller may give back before the next Write; else nothing.
   MutableBytes Shrink();
@@ -122,7 +123,6 @@ class RingWriter {
   std::array<MutableBytes, 2> NextPlaces(size_t bytes);
 
   RingMemory ring_;
-  RingControl* control_;
   uint64_t tail_ = 0;  // the reader's when last looked at; it only grows
   // From Begin() to Show(): where the first and the next bytes go, and in which window. Private, whatever
   // the peer writes.
@@ -132,12 +132,12 @@ class RingWriter {
   std::byte* put_base_ = nullptr;  // the window's
   bool unreadable_ = false;
   bool short_ = false;  // the window was full: it grows when the ring is empty next
-  bool grown_ = false;  // more than the smallest window was used since the last Shrink
+  bool grown_;          // more than the smallest window was used since the last Shrink
 };
 
 class RingReader {
  public:
-  explicit RingReader(const RingMemory& memory) : ring_(memory), control_(memory.control) {}
+  explicit RingReader(const RingMemory& memory) : ring_(memory) {}
 
   // Copies what is there into `parts`, in order, and frees its room. Returns the number of bytes, 0 if the
   // ring is empty. Returns nothing if the peer has written indices that cannot be.
@@ -180,11 +180,10 @@ class RingReader {
 
  private:
   [[nodiscard]] ReaderState state() const {
-    return static_cast<ReaderState>(control_->reader.load(std::memory_order_relaxed));
+    return static_cast<ReaderState>(ring_.control->reader.load(std::memory_order_relaxed));
   }
 
   RingMemory ring_;
-  RingControl* control_;
 };
 
 }  // namespace sdp::iwarp
