@@ -3,14 +3,14 @@ killed or stopped, one processor, and ten thousand connections."""
 
 import os
 import pathlib
-import re
 import resource
 import signal
 import subprocess
 import sys
 import time
 
-import harness
+import harness  # which puts scripts/ on the path
+import bench_costs
 
 HOSTILE = harness.HERE / "hostile_memory.py"
 LOCAL = {"SDP_LINK": "local", "SDP_MODE": "sdp"}
@@ -27,10 +27,23 @@ SECONDS = float(os.environ.get("SDP_TEST_SECONDS", 5))
 MADE_WHEN_NEEDED = 8
 
 
-def processor_time(pid):
-    """Seconds."""
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def processor_time(*pids):
+    """Seconds, of all of them."""
+    return sum(bench_costs.processor_times(pathlib.Path(f"/proc/{pid}/stat").read_text())[1] for pid in pids)
+
+
+def at_rest(*pids):
+    """A condition for wait_until: for a second these processes have used less than a tenth of a processor."""
+    looks = [(time.monotonic(), processor_time(*pids))]
+
+    def condition():
+        looks.append((time.monotonic(), processor_time(*pids)))
+        while looks[-1][0] - looks[1][0] >= 1:
+            looks.pop(0)
+        (began, had), (now, has) = looks[0], looks[-1]
+        return now - began >= 1 and has - had < 0.1 * (now - began)
+
+    return condition
 
 
 def descriptors(pid):
@@ -47,10 +60,9 @@ class LocalLink(harness.ProgramTest):
         self.port = harness.free_port()
 
     def serve(self, *under, **options):
-        server = self.world.start(
+        return self.world.start(
             [*under, harness.CONNECTIONS, "serve", self.port], environment=QUIET, **options
         )
-        return server
 
     def connect(self):
         self.assertGreater(
@@ -71,7 +83,7 @@ class LocalLink(harness.ProgramTest):
         print("seed", seed)
         made = 0
         for turn in range(4):
-            # Each has another seed. An attacker may wreck its own end, too: it ends when it does.
+            # Each has another seed. The attacker's own end is wrecked as well, and must live.
             attacker = self.world.start(
                 [sys.executable, HOSTILE, self.port, SECONDS / 4, seed + 10 * turn],
                 environment=QUIET,
@@ -81,8 +93,8 @@ class LocalLink(harness.ProgramTest):
                 client.popen.stdin.write(b"%d\n" % size)
                 client.popen.stdin.flush()
                 self.assertEqual(client.popen.stdout.readline(), b"ok %d\n" % size)
-            attacker.wait(60 + SECONDS)
-            made += int(attacker.popen.stdout.readline() or 0)
+            self.assertEqual(attacker.wait(60 + SECONDS), 0, attacker.output())
+            made += int(attacker.popen.stdout.readline())
             self.assertTrue(server.running(), server.output())
         print(f"{made} connections of the attacker's")
         self.assertGreater(made, 20)
@@ -90,9 +102,7 @@ class LocalLink(harness.ProgramTest):
         harness.wait_until(
             lambda: descriptors(server.pid) <= had + MADE_WHEN_NEEDED, "end of the attacker's connections"
         )
-        before = processor_time(server.pid)
-        time.sleep(1)
-        self.assertLess(processor_time(server.pid) - before, 0.3)
+        harness.wait_until(at_rest(server.pid), "server without work")
 
     def each_step(self, run):
         """Calls run(strace) with a command in front that kills a program at one of its steps, for each."""
@@ -151,13 +161,8 @@ class LocalLink(harness.ProgramTest):
         self.world.wait_for_listener(self.port)
         sink.kill(signal.SIGSTOP)
         sender = self.world.peer("send", self.port, 50_000_000, environment=LOCAL)
-
-        def waits():
-            before = processor_time(sender.pid)
-            time.sleep(0.5)
-            return sender.running() and processor_time(sender.pid) - before < 0.1
-
-        harness.wait_until(waits, "sender that waits")
+        harness.wait_until(at_rest(sender.pid), "sender that waits")
+        self.assertTrue(sender.running(), sender.output())
         sink.kill(signal.SIGCONT)
         self.assertEqual(sender.wait(), 0, sender.output())
 
@@ -174,19 +179,15 @@ class LocalLink(harness.ProgramTest):
 
     def test_ten_thousand_idle(self):
         """All are SDP's, and cost no processor time. Where descriptors are few some have a TCP link."""
-        count = 10_000
+        wanted = 10_000
         allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        if allowed < 1.5 * count:
-            self.skipTest(f"a process may have {allowed} descriptors here")
+        count = min(wanted, allowed * 2 // 3)
+        if count < wanted:
+            print(f"skipped in part: {count} connections, as a process may have {allowed} descriptors here")
         environment = {"SDP_MODE": "sdp", "SDP_LINK": "auto", "SDP_LOG": "error"}
         server = self.world.start([harness.CONNECTIONS, "serve", self.port], environment=environment)
         self.world.wait_for_listener(self.port)
-
-        def memory(pid):
-            text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
-            return int(re.search(r"^Pss: +(\d+)", text, re.MULTILINE)[1])
-
-        had = memory(server.pid)
+        had = bench_costs.proportional_set(server.pid)
         client = self.world.start(
             [harness.CONNECTIONS, "idle", self.port, count],
             environment=environment,
@@ -195,16 +196,10 @@ class LocalLink(harness.ProgramTest):
         )
         self.assertEqual(client.popen.stdout.readline(), b"ready\n", client.output())
         self.assertEqual(self.world.summary()["connections_open"], 2 * count)
-        each = (memory(server.pid) - had) / count
+        each = (bench_costs.proportional_set(server.pid) - had) / count
         print(f"{each:.1f} KiB of the server's memory for each")
         self.assertLess(each, 16)
-
-        def idle():
-            before = processor_time(server.pid) + processor_time(client.pid)
-            time.sleep(1)
-            return processor_time(server.pid) + processor_time(client.pid) - before < 0.1
-
-        harness.wait_until(idle, "processes without work")
+        harness.wait_until(at_rest(server.pid, client.pid), "processes without work")
         client.popen.stdin.close()
         self.assertEqual(client.wait(), 0)
         self.connect()

@@ -491,8 +491,8 @@ TEST_CASE("ending: closed connections whose peers stay open hold few descriptors
     REQUIRE(SendAll(pair.client, "last words"));
     servers.push_back(std::move(pair.server));
   }
-  // A peer on a local link holds the memory's descriptor besides. The end that has closed holds nothing
-  // there, but for the memory that is kept.
+  // A peer on a local link holds the memory's descriptor besides. There the closed end holds no descriptor of
+  // its connections. The library keeps at most sixteen memories, each with two descriptors.
   const int of_peers = OnLocalLinks() ? 2 * kConnections : kConnections;
   const int of_closed = OnLocalLinks() ? 40 : 150;
   REQUIRE(Eventually([&] { return OpenDescriptors() - before < of_peers + of_closed; }));
