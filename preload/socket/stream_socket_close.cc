@@ -336,15 +336,16 @@ void StreamSocket::EndStream() {
 // tells the peer as much as the wait for the second DisConn would, and the kernel answers what comes for it
 // with a reset, as on TCP. A helper that has the task may hold the file.
 bool StreamSocket::MayGoAtOnce(int fd) {
-  bool said_all = engine().state() == engine::State::kClosed;
-  // The peer may answer meanwhile.
-  for (int i = 0; i < kMostReads && !said_all && OnLocalLink() && !session_->link_ended(); ++i) {
-    if (engine().state() != engine::State::kSendClosed) break;
-    if (said_all = session_->MaySleep(); !said_all) session_->ReadAvailable();
-    said_all = said_all || engine().state() == engine::State::kClosed;
+  if (leaving_ || shared_ != nullptr || session_->being_read() || session_->moving() ||
+      queue_pair().device() != nullptr || Background::Holds(&task_))
+    return false;
+  bool is_first = OnLocalLink() && engine().state() == engine::State::kSendClosed;
+  for (int i = 0; i < kMostReads && is_first && !session_->MaySleep(); ++i) {
+    session_->ReadAvailable();  // the peer answers meanwhile
+    is_first = engine().state() == engine::State::kSendClosed;
   }
-  return said_all && !engine().refused_data() && !leaving_ && shared_ == nullptr && !session_->being_read() &&
-         !session_->moving() && queue_pair().device() == nullptr && !Background::Holds(&task_) && AllSent(fd);
+  const bool said_all = is_first ? session_->MaySleep() : engine().state() == engine::State::kClosed;
+  return said_all && !engine().refused_data() && AllSent(fd);
 }
 
 // -1: the link may go with `fd`. Its FIN behind our DisConn tells the peer as much as the wait for its own

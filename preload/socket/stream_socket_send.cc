@@ -118,7 +118,8 @@ StreamSocket::Step StreamSocket::SendByCopy(Sending* send) {
   while (data.left() > 0) {
     // A write of more pieces than one Rest() names goes on; its out-of-band byte is the very last.
     const size_t left = data.left();
-    const size_t room = send->flags.out_of_band ? SIZE_MAX : left < kLeastRoom ? SendRoom() : LinkRoom(left);
+    size_t room = SIZE_MAX;
+    if (!send->flags.out_of_band) room = left < kLeastRoom ? SendRoom() : LinkRoom(left);
     if (room == 0) {
       NoteSendRoom();
       break;

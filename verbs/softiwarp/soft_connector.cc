@@ -35,14 +35,14 @@ bool IsPlain(const MpaAgreement& agreement) {
   return !agreement.crc && !agreement.send_markers && !agreement.receive_markers;
 }
 
-// The negotiation copies what this returns.
-std::vector<std::byte> WithOffer(Bytes private_data, const LocalMeeting* meeting) {
+// The negotiation copies what these return.
+std::vector<std::byte> Joined(Bytes private_data, Bytes more) {
   std::vector<std::byte> all(private_data.begin(), private_data.end());
-  if (meeting != nullptr) {
-    const auto offer = meeting->offer().Serialize();
-    all.insert(all.end(), offer.begin(), offer.end());
-  }
+  all.insert(all.end(), more.begin(), more.end());
   return all;
+}
+std::vector<std::byte> WithOffer(Bytes private_data, const LocalMeeting* meeting) {
+  return meeting != nullptr ? Joined(private_data, meeting->offer().Serialize()) : Joined(private_data, {});
 }
 
 // Without markers no receiver resynchronises on segment boundaries, so an FPDU may span as many segments as
@@ -97,7 +97,7 @@ ConnectState SoftConnector::Step(Time now) {
     case MpaState::kWaiting:
       return ConnectState::kInProgress;
     case MpaState::kRequested:
-      if (!std::exchange(offer_answered_, true)) AnswerOffer();
+      if (memory_ == nullptr && why_not_local_.empty()) AnswerOffer();
       return ConnectState::kRequested;
     case MpaState::kRejected:
       // This side is the responder, and its rejection is complete once the frame has left.
@@ -192,13 +192,9 @@ void SoftConnector::Accept(Bytes private_data, const verbs::QpOptions& options) 
   qp_options_ = options;
   if (memory_ == nullptr && options_.local_link_only) {
     negotiation_.Reject({});
-  } else if (same_memory_) {
-    std::vector<std::byte> all(private_data.begin(), private_data.end());
-    const Bytes same = std::as_bytes(std::span(kSameMemory));
-    all.insert(all.end(), same.begin(), same.end());
-    negotiation_.Accept(all, options.ird, options.ord);
   } else {
-    negotiation_.Accept(private_data, options.ird, options.ord);
+    const Bytes same = same_memory_ ? std::as_bytes(std::span(kSameMemory)) : Bytes{};
+    negotiation_.Accept(Joined(private_data, same), options.ird, options.ord);
   }
   SendOutput();
 }

@@ -61,7 +61,6 @@ class SoftConnector final : public verbs::Connector {
   std::unique_ptr<LocalMeeting> meeting_;  // connecting side, until the reply is here
   std::shared_ptr<LocalMemory> memory_;    // of a local link
   bool same_memory_ = false;               // both ends have kept memory_
-  bool offer_answered_ = false;            // accepting side
   std::string why_not_local_;              // for people
   verbs::QpOptions qp_options_;
   MpaNegotiation negotiation_;
