@@ -87,8 +87,10 @@ void SendTo(const LocalOffer& offer, std::string_view text, std::vector<int> fds
 
 std::string Greeting(const LocalOffer& offer) {
   const auto bytes = offer.Serialize();
-  return std::string(reinterpret_cast<const char*>(bytes.data()), 8) +
-         std::string(reinterpret_cast<const char*>(offer.secret.data()), offer.secret.size());
+  std::string greeting(8 + offer.secret.size(), '\0');
+  std::memcpy(greeting.data(), bytes.data(), 8);
+  std::memcpy(greeting.data() + 8, offer.secret.data(), offer.secret.size());
+  return greeting;
 }
 
 int OpenDescriptors() {
