@@ -241,8 +241,10 @@ Outcome ConnectAttempt::ConnectLink(Time now) {
   StartRace(now);
   if (ConnectWithoutBlocking(fd_, sdp_address_) == 0) return HandleLink(0, now);
   if (errno != EINPROGRESS && errno != EALREADY) return HandleLink(errno, now);
-  // On the loopback device, as a rule, the connection is there by now.
-  const auto error = loopback ? ConnectResult(fd_) : std::nullopt;
+  // On the loopback device, as a rule, the connection is there by now. A caller that cannot wait needs the
+  // helper from here on. If there is none, the peer has not yet heard of the attempt.
+  const bool goes_on = Background::Runs() || (real.fcntl(fd_, F_GETFL) & O_NONBLOCK) == 0;
+  const auto error = loopback && goes_on ? ConnectResult(fd_) : std::nullopt;
   return error ? HandleLink(*error, now) : Outcome::kPending;
 }
 

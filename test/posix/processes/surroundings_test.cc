@@ -1,6 +1,7 @@
 // Programs in hostile surroundings: another root directory, another user, few descriptors, no room for
 // another thread, no memory.
 #include <grp.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -41,6 +42,22 @@ class Jail {
 
  private:
   char name_[32] = "/tmp/posix-jail-XXXXXX";
+};
+
+// For the calling thread and the children that it makes meanwhile.
+class OneProcessor {
+ public:
+  OneProcessor() {
+    REQUIRE(sched_getaffinity(0, sizeof all_, &all_) == 0);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<size_t>(sched_getcpu()), &one);
+    REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  }
+  ~OneProcessor() { sched_setaffinity(0, sizeof all_, &all_); }
+
+ private:
+  cpu_set_t all_;
 };
 
 // What a server's child answers: all it got, and an end.
@@ -275,9 +292,13 @@ TEST_CASE("surroundings: a full process table, and a client that goes about it e
 }
 
 TEST_CASE("surroundings: a full process table, and a connect that does not block", "[mixed]") {
+  const OneProcessor one_processor;
   Listener listener = Listen();
   const pid_t client = Child([&] {
     if (!FillProcessTable()) return 9;
+    // The server, once woken, overtakes the client: it meets whatever the client has begun.
+    const sched_param none{};
+    if (sched_setscheduler(0, SCHED_IDLE, &none) != 0) return 8;
     for (const bool blocking : {true, false, false}) {
       Fd fd = TcpSocket(AF_INET, blocking ? 0 : SOCK_NONBLOCK);
       if (connect(fd, listener.address.get(), listener.address.length) != 0 &&
