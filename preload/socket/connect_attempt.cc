@@ -31,6 +31,10 @@ using stats::FallbackReason;
 // server that our handshake kills must not die much more often than on TCP.
 constexpr int kMostLost = 4;
 
+// So long an unanswered MPA Request counts as silence, if the program gives up. A firewall may answer for the
+// SDP port, and let nothing through.
+constexpr Duration kSilence = std::chrono::seconds(1);
+
 FallbackReason ReasonOf(pm::QueryState state) {
   switch (state) {
     case pm::QueryState::kSilent:
@@ -100,6 +104,11 @@ ConnectAttempt::ConnectAttempt(int fd, int domain, const Address& target, KeptOp
       target_endpoint_(ToEndpoint(target)) {
   if (target.family() == AF_INET6)
     scope_id_ = reinterpret_cast<const sockaddr_in6*>(&target.storage)->sin6_scope_id;
+}
+
+ConnectAttempt::~ConnectAttempt() {
+  if (connector_ == nullptr || kernel_rnic_) return;
+  if (const Time now = Now(); now - kSilence >= requested_) RememberSilence(ToEndpoint(sdp_address_), now);
 }
 
 Outcome ConnectAttempt::Step(Time now) {
@@ -267,6 +276,7 @@ Outcome ConnectAttempt::HandleLink(int error, Time now) {
   engine_ = std::make_unique<engine::Engine>(engine::Role::kConnecting, options);
   const auto hello = engine_->Hello();
   connector_ = iwarp::Connect(fd_, hello, QpOptions(options), SoftOptions(), now);
+  if (budget_ != Duration::max()) requested_ = now;
   phase_ = Phase::kHandshake;
   return StepHandshake(now);
 }

@@ -61,6 +61,8 @@ class ConnectAttempt {
   // `domain`: AF_INET, AF_INET6, or kFamilySdp, for which no rule is asked. `target`: the conventional
   // address as the application gave it. `kept`: the socket's; outlives this object.
   ConnectAttempt(int fd, int domain, const Address& target, KeptOptions* kept);
+  // The program may have given up before this object did. If the peer was silent, that is remembered.
+  ~ConnectAttempt();
 
   Outcome Step(Time now);
   // Stops the attempt over SDP for this reason. Returns the outcome, as Step does.
@@ -125,6 +127,7 @@ class ConnectAttempt {
   std::unique_ptr<verbs::Connector> connector_;
   std::unique_ptr<Session> session_;
   Time deadline_ = kNever;
+  Time requested_ = kNever;  // the MPA Request's time, if its silence counts
   int error_ = 0;
   stats::FallbackReason reason_ = stats::FallbackReason::kOther;
   std::string reason_text_;

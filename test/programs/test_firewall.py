@@ -58,6 +58,20 @@ CLIENT = textwrap.dedent(
     """
 )
 
+# Connects twice, with a time-out of its own, and says how that went.
+GIVES_UP = textwrap.dedent(
+    f"""
+    import socket, sys
+    for _ in range(2):
+        try:
+            with socket.create_connection((sys.argv[1], {PORT}), timeout=float(sys.argv[2])) as s:
+                s.sendall(b"done")
+                print(s.recv(100).decode())
+        except TimeoutError:
+            print("timeout")
+    """
+)
+
 
 class Firewall(two_hosts.TwoHostsTest):
     def setUp(self):
@@ -127,6 +141,20 @@ class Firewall(two_hosts.TwoHostsTest):
         self.assertLess(max(self.connect(5, timeout=20)), WITHOUT_WAITING)
         self.assertEqual(self.over(self.client), (0, {"sdp-silent": 5}))
         self.assertEqual(self.accepted(), 5)
+
+    def test_answered_by_a_firewall_alone(self):
+        # The handshake with the SDP port passes, and no data does. The program's own time-out ends the first
+        # connect.
+        self.server.filter(f"tcp dport {PORT} accept", "udp dport 3935 accept", "tcp flags & psh == psh drop")
+        client = self.client.start(
+            [sys.executable, "-c", GIVES_UP, self.server.address, 2],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        client.popen.stdin.close()
+        self.assertEqual(client.wait(), 0, client.output())
+        self.assertEqual(client.popen.stdout.read().split(), ["timeout", "done"])
+        self.assertEqual(self.accepted(), 1)
 
     def test_dropped_and_many_at_once(self):
         self.drop()
