@@ -45,7 +45,7 @@ class QuietLinks::Task final : public Background::Task {
   // Collects the links in use, if it is time to look. Returns false if the task is over.
   bool BeginRun(Time now);
   // Handles the events of the watched links. `takes`: links watched since BeginRun() with something to read
-  // are due.
+  // are due. Those that have ended are due anyway: their end may lie behind bytes.
   void TakeEvents(Time now, bool takes);
   Background::Wait EndRun(Time now);
   void Add(Link* link);
@@ -258,13 +258,14 @@ void QuietLinks::Task::TakeEvents(Time now, bool takes) {
       if (number >= s.places.size()) continue;
       State::Place& place = s.places[number];
       if (place.link == nullptr || place.fd < 0 || place.version != cookie >> 32) continue;
+      const uint32_t seen = events[static_cast<size_t>(i)].events;
       const bool fresh = place.watched_in == s.run;
-      if (fresh && (events[static_cast<size_t>(i)].events & ~EPOLLOUT) == 0)
-        continue;  // every added link reports room once
+      if (fresh && (seen & ~EPOLLOUT) == 0) continue;  // every added link reports room once
       // While the program uses the link, its bytes do not wake the helper.
       s.Control(EPOLL_CTL_DEL, place.fd);
       s.BeInUse(place, now);
-      if ((fresh && takes) || place.link->relied_on()) Add(place.link);
+      const bool ended = (seen & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+      if ((fresh && (takes || ended)) || place.link->relied_on()) Add(place.link);
     }
   } while (count == static_cast<int>(events.size()));
 }

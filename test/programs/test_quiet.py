@@ -152,6 +152,16 @@ class Answers(harness.ProgramTest):
             took.append(time.monotonic() - begun)
         self.assertLess(min(took), LIMIT, took)
 
+    def test_end_behind_data(self):
+        took = []
+        for peer in self.peers:
+            begun = time.monotonic()
+            peer.send(wire.DATA, b"x")
+            peer.socket.shutdown(socket.SHUT_WR)
+            self.assertTrue(peer.await_end(PATIENCE), "the link does not end")
+            took.append(time.monotonic() - begun)
+        self.assertLess(sorted(took)[1], LIMIT, took)
+
     def test_abort(self):
         took = []
         for number, peer in enumerate(self.peers, 1):
