@@ -23,6 +23,8 @@ enum class IpVersion : uint8_t { kV4 = 4, kV6 = 6 };
 // Network order. An IPv4 address is the first four bytes, the other twelve are zero.
 using AddressBytes = std::array<uint8_t, 16>;
 
+constexpr size_t AddressSize(IpVersion version) { return version == IpVersion::kV4 ? 4 : 16; }
+
 struct Endpoint {
   IpVersion version = IpVersion::kV4;
   AddressBytes address{};

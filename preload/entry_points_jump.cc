@@ -22,7 +22,7 @@ uintptr_t StackPointerIn(const __jmp_buf_tag& environment) {
 }
 
 // Returns the target's stack pointer, or 0 if this C library stores it in another way.
-[[gnu::noinline]] uintptr_t TargetOf(const __jmp_buf_tag& environment) {
+[[gnu::noinline]] uintptr_t JumpsTo(const __jmp_buf_tag& environment) {
   jmp_buf here;
   if (setjmp(here) != 0) return 0;
   constexpr uintptr_t kFrame = 4096;
@@ -33,7 +33,7 @@ uintptr_t StackPointerIn(const __jmp_buf_tag& environment) {
 
 #else
 
-uintptr_t TargetOf(const __jmp_buf_tag&) { return 0; }
+uintptr_t JumpsTo(const __jmp_buf_tag&) { return 0; }
 
 #endif
 
@@ -42,7 +42,7 @@ uintptr_t TargetOf(const __jmp_buf_tag&) { return 0; }
 bool LeavesSleep(const __jmp_buf_tag& environment) {
   const uintptr_t mark = Jumps::innermost();
   if (mark == 0 || Confined()) return true;
-  const uintptr_t target = TargetOf(environment);
+  const uintptr_t target = JumpsTo(environment);
   if (target < reinterpret_cast<uintptr_t>(__builtin_frame_address(0)))
     return true;  // the target is on another stack
   stack_t other{};

@@ -11,6 +11,9 @@
 
 namespace sdp::verbs {
 
+// Closes `fd` past the C library, whose close() a program may interpose.
+inline void CloseUnseen(int fd) { ::syscall(SYS_close, fd); }
+
 struct DescriptorCalls {
   // Moves `fd` to a number that the application does not use, and protects it. Returns that number, or `fd`
   // itself if no other is free.
@@ -25,7 +28,7 @@ struct DescriptorCalls {
     slot->store(fd, std::memory_order_relaxed);
     return true;
   };
-  void (*close_kept)(int fd) = [](int fd) { ::syscall(SYS_close, fd); };
+  void (*close_kept)(int fd) = CloseUnseen;
 };
 
 namespace internal {

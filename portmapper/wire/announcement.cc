@@ -11,8 +11,6 @@ namespace {
 constexpr size_t kConventionalOffset = 16;
 constexpr size_t kSdpOffset = 32;
 
-size_t AddressSize(IpVersion version) { return version == IpVersion::kV4 ? 4 : 16; }
-
 Endpoint LoadEndpoint(Bytes datagram, size_t offset, IpVersion version, uint16_t port) {
   Endpoint endpoint{version, {}, port};
   std::memcpy(endpoint.address.data(), datagram.data() + offset, AddressSize(version));

@@ -15,8 +15,6 @@ namespace {
 constexpr size_t kCpIpAddrOffset = 16;
 constexpr size_t kApIpAddrOffset = 32;
 
-size_t AddressSize(IpVersion version) { return version == IpVersion::kV4 ? 4 : 16; }
-
 AddressBytes LoadAddress(Bytes datagram, size_t offset, IpVersion version) {
   AddressBytes address{};
   std::memcpy(address.data(), datagram.data() + offset, AddressSize(version));

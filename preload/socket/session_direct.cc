@@ -8,7 +8,7 @@
 
 namespace sdp::preload {
 
-using Header = std::array<std::byte, engine::kDataHeader>;
+using DataHeader = std::array<std::byte, engine::kDataHeader>;
 
 // DirectBytes() looks at no more messages than that.
 constexpr int kMostLookedAt = 16;
@@ -23,9 +23,9 @@ size_t Session::SendDirect(std::span<const Bytes> data) {
   if (link == nullptr || data.size() > verbs::Direct::kMostDirectPieces || link_ended_) return 0;
   size_t total = 0;
   for (const Bytes& piece : data) total += piece.size();
-  if (!engine_->may_send_direct(total) || !link->MaySendDirect(sizeof(Header) + total)) return 0;
+  if (!engine_->may_send_direct(total) || !link->MaySendDirect(sizeof(DataHeader) + total)) return 0;
   changed_ = true;
-  Header header;
+  DataHeader header;
   engine_->SendDirect(static_cast<uint32_t>(total), header);
   recorder_.NoteSent(header, data, /*solicited=*/false, std::nullopt);
   link->SendDirect(header, data);
@@ -36,7 +36,7 @@ size_t Session::SendDirect(std::span<const Bytes> data) {
 bool Session::ComesDirect() const {
   verbs::Direct* const link = lent_ ? nullptr : DirectLink();
   if (link == nullptr) return false;
-  Header header;
+  DataHeader header;
   const auto arrived = link->LookDirect(header);
   return arrived && engine_->may_receive_direct(header, arrived->length);
 }
@@ -49,7 +49,7 @@ std::optional<uint64_t> Session::DirectBytes() const {
   uint64_t bytes = 0;
   for (int messages = 0; messages < kMostLookedAt; ++messages) {
     if ((last ? last->end : 0) == in_link) return bytes;
-    Header header;
+    DataHeader header;
     const auto next = link->LookDirect(header, last ? &*last : nullptr);
     const bool data = next && (last ? engine::Engine::IsPlainData(header, next->length)
                                     : engine_->may_receive_direct(header, next->length));
@@ -65,7 +65,7 @@ size_t Session::ReceiveDirect(ReceiveCursor* room) {
   if (link == nullptr) return 0;
   size_t taken = 0;
   while (room->left() > 0 && !link_ended_) {
-    Header header;
+    DataHeader header;
     const auto arrived = link->LookDirect(header);
     if (!arrived || !engine_->may_receive_direct(header, arrived->length)) break;
     const size_t payload = arrived->length - header.size();

@@ -17,6 +17,7 @@
 #include "preload/bounded_lock.h"
 #include "preload/confinement.h"
 #include "preload/critical.h"
+#include "preload/fail.h"
 #include "preload/fd_table.h"
 #include "preload/hidden_fds.h"
 #include "preload/inheritance.h"
@@ -69,11 +70,6 @@ constinit std::atomic<Time> close_waited_in_vain{Time{}};
 Time EndOfClosePatience() {
   const Time now = Now();
   return now < close_waited_in_vain.load() + kClosePatience ? now : now + kClosePatience;
-}
-
-int Fail(int error) {
-  errno = error;
-  return -1;
 }
 
 bool Resets(const linger& option) { return option.l_onoff != 0 && option.l_linger == 0; }

@@ -8,6 +8,7 @@
 
 #include "preload/config.h"
 #include "preload/confinement.h"
+#include "preload/fail.h"
 #include "preload/log.h"
 #include "preload/native_family.h"
 #include "preload/real_calls.h"
@@ -21,11 +22,6 @@ namespace sdp::preload {
 namespace {
 
 constexpr timespec kRestBetweenSteps{.tv_sec = 0, .tv_nsec = 300'000};
-
-int Fail(int error) {
-  errno = error;
-  return -1;
-}
 
 // As the kernel takes 0.0.0.0, [::ffff:0.0.0.0] and [::]: this host, by the address that the socket is bound
 // to, if it is; for [::] that tells no more than which loopback address.

@@ -7,6 +7,7 @@
 
 #include "preload/config.h"
 #include "preload/confinement.h"
+#include "preload/fail.h"
 #include "preload/log.h"
 #include "preload/native_family.h"
 #include "preload/real_calls.h"
@@ -24,11 +25,6 @@ namespace {
 constexpr Duration kStartPatience = std::chrono::milliseconds(20);
 // So many that have come by SDP are accepted before one that has come by TCP.
 constexpr uint32_t kMostInARow = 16;
-
-int Fail(int error) {
-  errno = error;
-  return -1;
-}
 
 // `fd` listens no more; the listener, where another process has it, goes on.
 void PutUnboundInPlace(int fd, int domain) {

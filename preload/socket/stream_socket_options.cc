@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "preload/fail.h"
 #include "preload/native_family.h"
 #include "preload/real_calls.h"
 #include "preload/socket/stats.h"
@@ -28,11 +29,6 @@ constexpr uint64_t kMostInLink = 128 * 1024;
 constexpr uint64_t kStillMuch = 16 * 1024;
 // Until it is read from (tcp(7), tcp_rmem), or SO_RCVBUF says something else.
 constexpr uint64_t kReceiveBufferOfTcp = 128 * 1024;
-
-int Fail(int error) {
-  errno = error;
-  return -1;
-}
 
 // As getsockopt gives out a value of its own: cut to the room there is.
 int Put(const void* source, size_t size, void* value, socklen_t* length) {

@@ -1,19 +1,10 @@
 // Urgent data of a StreamSocket that is received: the mark, and the byte that stands apart from the stream
 // (SO_OOBINLINE off).
-#include <errno.h>
-
+#include "preload/fail.h"
 #include "preload/socket/stream_socket.h"
 #include "preload/user_memory.h"
 
 namespace sdp::preload {
-namespace {
-
-int Fail(int error) {
-  errno = error;
-  return -1;
-}
-
-}  // namespace
 
 ssize_t StreamSocket::ReceiveOutOfBand(std::span<const MutableBytes> room, int flags, int* out_flags) {
   engine::Engine& e = session_->engine();

@@ -37,6 +37,20 @@ else()
 endif()
 option(SDP_PRECOMPILE "precompile headers of tests and rooms" ${precompile})
 
+# Sources of a room are compiled together, some at a time, so that their headers are parsed once. Work in
+# progress, with a compiler cache, has each source by itself.
+if(CMAKE_CXX_COMPILER_LAUNCHER)
+  set(together OFF)
+else()
+  set(together ON)
+endif()
+option(SDP_TOGETHER "compile several sources of a room at once" ${together})
+
+# sdp_together(<target>)
+function(sdp_together target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SDP_TOGETHER} UNITY_BUILD_BATCH_SIZE 8)
+endfunction()
+
 # sdp_precompiled(<target> <owner>): as <owner>'s headers are, whose compiler options must be the same.
 function(sdp_precompiled target owner)
   if(SDP_PRECOMPILE)
@@ -62,6 +76,7 @@ function(sdp_room target)
     target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
     target_link_libraries(${target} PUBLIC ${ROOM_DEPENDS} PRIVATE sdp_build_flags)
     sdp_precompiled(${target} sdp_precompiled_rooms)
+    sdp_together(${target})
   else()
     add_library(${target} INTERFACE)
     target_include_directories(${target} INTERFACE ${PROJECT_SOURCE_DIR})

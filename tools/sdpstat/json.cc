@@ -16,7 +16,7 @@ Json AddressJson(const stats::Address& address) {
   return ToString(address);
 }
 
-Json ByMechanism(const uint64_t (&values)[stats::kMechanisms]) {
+Json MechanismsJson(const uint64_t (&values)[stats::kMechanisms]) {
   return Json{{"bcopy", values[stats::kBcopy]},
               {"read_zcopy", values[stats::kReadZcopy]},
               {"write_zcopy", values[stats::kWriteZcopy]},
@@ -61,10 +61,10 @@ Json ConnectionJson(const ConnectionRecord& record, const kernel::LinkTable* lin
   out["bcopy_threshold"] = record.bcopy_threshold;
   out["receive_queue"] = c.receive_queue;
   out["send_queue"] = c.send_queue;
-  out["bytes_in"] = ByMechanism(c.bytes_in);
-  out["bytes_out"] = ByMechanism(c.bytes_out);
-  out["transfers_in"] = ByMechanism(c.transfers_in);
-  out["transfers_out"] = ByMechanism(c.transfers_out);
+  out["bytes_in"] = MechanismsJson(c.bytes_in);
+  out["bytes_out"] = MechanismsJson(c.bytes_out);
+  out["transfers_in"] = MechanismsJson(c.transfers_in);
+  out["transfers_out"] = MechanismsJson(c.transfers_out);
   out["messages_in"] = c.messages_in;
   out["messages_out"] = c.messages_out;
   out["gratuitous_updates"] = c.gratuitous_updates;
@@ -102,8 +102,8 @@ Json TotalsJson(const stats::TotalsValues& totals) {
   }
   return Json{{"connections_closed", totals.connections_closed},
               {"connections_aborted", totals.connections_aborted},
-              {"bytes_in", ByMechanism(totals.bytes_in)},
-              {"bytes_out", ByMechanism(totals.bytes_out)},
+              {"bytes_in", MechanismsJson(totals.bytes_in)},
+              {"bytes_out", MechanismsJson(totals.bytes_out)},
               {"fallbacks", fallbacks},
               {"slots_refused", totals.slots_refused}};
 }

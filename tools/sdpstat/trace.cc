@@ -42,7 +42,7 @@ void StopOnSignals() {
   signal(SIGPIPE, SIG_IGN);
 }
 
-bool IsNumber(const std::string& text) {
+bool IsPid(const std::string& text) {
   return !text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
@@ -257,7 +257,7 @@ int Follow(const TraceOptions& options, Follower* follower, Tracer* tracer) {
 
 int Trace(const TraceOptions& options) {
   const pid_t pid =
-      IsNumber(options.process) ? static_cast<pid_t>(std::stol(options.process)) : FindByName(options);
+      IsPid(options.process) ? static_cast<pid_t>(std::stol(options.process)) : FindByName(options);
   if (pid == 0) return kNoProcess;
   std::string why;
   auto process = stats::FindProcess(options.directories, pid, O_RDWR, &why);

@@ -21,9 +21,9 @@ constexpr int kClient = 0, kServer = 1;
 
 constexpr uint8_t kFin = 0x01, kSyn = 0x02, kPsh = 0x08, kAck = 0x10;
 constexpr size_t kMpaLengthSize = 2, kMpaCrcSize = 4;
-constexpr uint32_t kMaxUlpdu = 65400;     // leaves room for everything in an IP packet
-constexpr uint32_t kMaxSegments = 64;     // of one message; a liar may name any length
-constexpr size_t kMaxConnections = 4096;  // remembered
+constexpr uint32_t kMaxUlpdu = 65400;    // leaves room for everything in an IP packet
+constexpr uint32_t kMaxSegments = 64;    // of one message; a liar may name any length
+constexpr size_t kMaxRemembered = 4096;  // remembered
 constexpr size_t kMaxPendingReads = 4096;
 
 template <typename T>
@@ -58,7 +58,7 @@ void Capture::Introduce(const stats::ConnectionRecord& record) {
 }
 
 void Capture::Name(uint32_t number, const stats::Address& us, const stats::Address& peer, bool connecting) {
-  if (connections_.size() >= kMaxConnections) connections_.clear();
+  if (connections_.size() >= kMaxRemembered) connections_.clear();
   Connection connection{.stream = std::make_shared<Stream>(), .us = connecting ? kClient : kServer};
   connection.stream->end[connection.us].address = us;
   connection.stream->end[1 - connection.us].address = peer;

@@ -76,7 +76,7 @@ std::shared_ptr<EventDescriptor> EventDescriptor::Make() {
 
 EventDescriptor::~EventDescriptor() {
   verbs::descriptor_calls().reveal(fd_);
-  ::syscall(SYS_close, fd_);
+  verbs::CloseUnseen(fd_);
 }
 
 Resources::~Resources() {

@@ -7,6 +7,8 @@
 
 #include <cstddef>
 
+#include "verbs/descriptor_calls.h"
+
 namespace sdp::ibv {
 
 uint16_t PortOf(const sockaddr& address) {
@@ -28,7 +30,7 @@ uint16_t FreeTcpPort(const sockaddr_storage& address) {
   if (fd < 0) return 0;
   const bool bound =
       ::syscall(SYS_bind, fd, &local, length) == 0 && ::syscall(SYS_getsockname, fd, &local, &length) == 0;
-  ::syscall(SYS_close, fd);
+  verbs::CloseUnseen(fd);
   return bound ? PortOf(reinterpret_cast<const sockaddr&>(local)) : uint16_t{0};
 }
 

@@ -65,7 +65,7 @@ bool Bell::Open() {
     fd_ = Hidden(fd);
     return true;
   }
-  ::syscall(SYS_close, fd);
+  verbs::CloseUnseen(fd);
   return false;
 }
 
@@ -87,7 +87,7 @@ void Bell::Close() {
   const int fd = fd_.exchange(-1, std::memory_order_relaxed);
   if (fd < 0) return;
   verbs::descriptor_calls().reveal(fd);
-  ::syscall(SYS_close, fd);
+  verbs::CloseUnseen(fd);
 }
 
 size_t Bell::Take(std::span<uint64_t, kMostAtOnce> cookies) {

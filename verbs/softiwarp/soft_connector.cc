@@ -13,7 +13,6 @@ namespace {
 using verbs::ConnectState;
 using verbs::LinkEnd;
 
-constexpr uint32_t kSmallestUlpdu = 128;
 // An unanswered RTR is repeated after this interval, then after twice as long each time.
 constexpr Duration kFirstRtrInterval = std::chrono::milliseconds(20);
 

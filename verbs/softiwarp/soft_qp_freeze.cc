@@ -12,7 +12,6 @@ namespace {
 
 constexpr uint32_t kMagic = 0x53515031;  // "SQP1"
 constexpr uint16_t kVersion = 2;
-constexpr uint32_t kSmallestUlpdu = 128;
 constexpr uint32_t kLongestText = 4096;
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "verbs/descriptor_calls.h"
 #include "verbs/softiwarp/local/abstract_name.h"
 #include "verbs/softiwarp/local/kept_memories.h"
 #include "verbs/softiwarp/local/random.h"
@@ -27,7 +28,6 @@ constexpr int kMostDatagrams = 64;
 int Socket() {
   return static_cast<int>(::syscall(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
-void Close(int fd) { ::syscall(SYS_close, fd); }
 
 AbstractName NameOf(const LocalOffer& offer) { return {"sdp-link-", offer.name}; }
 
@@ -36,7 +36,7 @@ int OpenSocket(const AbstractName& name) {
   const int socket = Socket();
   if (socket < 0 || (!NearLimit(socket) && ::syscall(SYS_bind, socket, &name.address, name.length) == 0))
     return socket;
-  Close(socket);
+  verbs::CloseUnseen(socket);
   return -1;
 }
 
@@ -227,7 +227,7 @@ std::unique_ptr<LocalMeeting> LocalMeeting::Open(int fd) {
 }
 
 LocalMeeting::~LocalMeeting() {
-  if (own_socket_ >= 0) Close(own_socket_);
+  if (own_socket_ >= 0) verbs::CloseUnseen(own_socket_);
   if (kept_ != nullptr) kept_->NoteOffer(/*taken=*/false);
 }
 
@@ -236,7 +236,7 @@ LocalMeeting::Outcome LocalMeeting::Take(std::shared_ptr<LocalMemory>* memory, s
   Datagram datagram;
   for (int i = 0; i < kMostDatagrams && Receive(socket, offer_, &datagram); ++i) {
     if (!datagram.is_greeting) {
-      if (datagram.fd >= 0) Close(datagram.fd);
+      if (datagram.fd >= 0) verbs::CloseUnseen(datagram.fd);
       continue;
     }
     if (datagram.fd < 0) {
@@ -281,7 +281,7 @@ std::shared_ptr<LocalMemory> AnswerOffer(const LocalOffer& offer, int fd, bool* 
   }
   const bool sent = SendMemory(socket, offer, memory->fd());
   const int error = errno;
-  Close(socket);
+  verbs::CloseUnseen(socket);
   if (sent) return memory;
   *why = std::string("the peer's Unix socket cannot be reached: ") + strerrordesc_np(error);
   return nullptr;

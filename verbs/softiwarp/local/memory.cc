@@ -14,6 +14,7 @@
 #include <cstring>
 #include <new>
 
+#include "verbs/descriptor_calls.h"
 #include "verbs/softiwarp/local/random.h"
 
 namespace sdp::iwarp {
@@ -31,7 +32,6 @@ static_assert(kFirstWindow + 2 * kSmallestWindow <= kPage);
 int Control(int fd, int command, int value) {
   return static_cast<int>(::syscall(SYS_fcntl, fd, command, value));
 }
-void Close(int fd) { ::syscall(SYS_close, fd); }
 
 std::string Because(const char* what) { return std::string(what) + ": " + strerrordesc_np(errno); }
 
@@ -68,12 +68,12 @@ std::shared_ptr<LocalMemory> LocalMemory::Make(std::string* why) {
   }
   if (NearLimit(fd)) {
     *why = "few descriptors are left";
-    Close(fd);
+    verbs::CloseUnseen(fd);
     return nullptr;
   }
   if (::ftruncate(fd, kSize) != 0 || Control(fd, F_ADD_SEALS, kSeals) != 0) {
     *why = Because("sizing a memfd");
-    Close(fd);
+    verbs::CloseUnseen(fd);
     return nullptr;
   }
   std::shared_ptr<LocalMemory> memory = Map(fd, Need::kSpare, why);
@@ -113,7 +113,7 @@ std::shared_ptr<LocalMemory> LocalMemory::Take(int fd, Need need, std::string* w
   if (seals < 0 || (seals & kSeals) != kSeals || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0 ||
       !IsMemfd(fd)) {
     *why = "the peer's descriptor is no sealed memory of the right size";
-    Close(fd);
+    verbs::CloseUnseen(fd);
     return nullptr;
   }
   return Map(fd, need, why);
@@ -123,7 +123,7 @@ std::shared_ptr<LocalMemory> LocalMemory::Map(int fd, Need need, std::string* wh
   void* const base = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (base == MAP_FAILED) {
     *why = Because("mmap");
-    Close(fd);
+    verbs::CloseUnseen(fd);
     return nullptr;
   }
   std::shared_ptr<LocalMemory> memory = Own(new (std::nothrow) LocalMemory(static_cast<std::byte*>(base)));
@@ -131,7 +131,7 @@ std::shared_ptr<LocalMemory> LocalMemory::Map(int fd, Need need, std::string* wh
     *why = "no descriptor or memory is left";
     if (memory == nullptr) {
       ::munmap(base, kSize);
-      Close(fd);
+      verbs::CloseUnseen(fd);
     }
     return nullptr;
   }

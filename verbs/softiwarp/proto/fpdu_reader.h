@@ -18,6 +18,7 @@ inline constexpr size_t kMpaLengthSize = 2;
 inline constexpr uint32_t kMaxUlpdu = 65535;
 // The longest ULPDU that this RNIC sends (RFC 5044, section 3: DDP MUST NOT post more).
 inline constexpr uint32_t kMaxSentUlpdu = 64768;
+inline constexpr uint32_t kSmallestUlpdu = 128;
 
 // The zero octets after the ULPDU that make the FPDU a multiple of four.
 [[nodiscard]] constexpr uint32_t PadSize(uint32_t ulpdu_length) {

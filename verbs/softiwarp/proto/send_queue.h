@@ -23,7 +23,7 @@ namespace sdp::iwarp {
 struct SendOptions {
   bool crc = false;  // compute the CRC; otherwise the field is zero
   bool markers = false;
-  uint32_t max_ulpdu = kMaxSentUlpdu;  // at least 128
+  uint32_t max_ulpdu = kMaxSentUlpdu;  // at least kSmallestUlpdu
 };
 
 // A message to send. Post() gives an untagged message its MSN.
