@@ -43,7 +43,7 @@ std::vector<Counter> AllCounters(const Service& service, const LocalServer& loca
       {"central", "announcements", kCounter, d.announcements, "announcements accepted, renewals included"},
       {"central", "challenged", kCounter, d.challenged, "announcements without their cookie"},
       {"central", "refused-announcements", kCounter, d.refused,
-       "announcements by somebody who may not, or too many"},
+       "announcements that were refused: not allowed, or too many"},
       {"central", "expired", kCounter, d.expired, "announcements that were not renewed"},
       {"central", "denied-by-access", kCounter, d.denied_by_access, "PMReqs an access list denied"},
       {"central", "pool-exhausted", kCounter, d.pool_exhausted, "times a pool had no free port"},

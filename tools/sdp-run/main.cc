@@ -54,7 +54,8 @@ constexpr Knob kKnobs[] = {
     {"private-buffer-size", "bytes of each (64528)"},
     {"private-buffer-limit", "bytes of each that a peer's stream may have them made (64528)"},
     {"send-buffer", "bytes taken from the program at most while credit is missing (262144)"},
-    {"bcopy-threshold", "larger blocking writes and reads may go by Zcopy, in bytes (chosen by the clock)"},
+    {"bcopy-threshold",
+     "larger blocking writes and reads may go by Zcopy, in bytes (if not set, the fastest way is measured)"},
     {"cq-poll-us",
      "how long to look at a kernel RNIC's completion queue before a sleep, at most, in microseconds "
      "(about what a sleep costs, 50 to 500)"},
@@ -95,7 +96,7 @@ void Declare(CLI::App& app, Options& options) {
   app.add_option("--enable", options.enable,
                  "write a drop-in that names the library and the settings for this service")
       ->type_name("SERVICE");
-  app.add_option("--disable", options.disable, "take that drop-in away")->type_name("SERVICE");
+  app.add_option("--disable", options.disable, "remove that drop-in")->type_name("SERVICE");
   app.add_option("--root", options.root, "for --enable and --disable: the services of another root directory")
       ->check(CLI::ExistingDirectory);
   app.add_flag("--pmd", options.private_pmd,

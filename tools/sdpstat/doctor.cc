@@ -89,10 +89,10 @@ std::vector<Finding> ExamineDaemon() {
   if (!run::UdpPortIsFree(PmPort())) {
     out.push_back({Grade::kFine, "UDP port", std::to_string(PmPort()) + " is in use, as it should be", ""});
   } else if (answers != places.end()) {
-    out.push_back(
-        {Grade::kWarning, "UDP port",
-         "nobody has " + std::to_string(PmPort()) + ": clients elsewhere will not find this host's servers",
-         "Let sdp-pmd listen there (--listen), or set SDP_PM_PORT at the clients."});
+    out.push_back({Grade::kWarning, "UDP port",
+                   "no process has UDP port " + std::to_string(PmPort()) +
+                       ": clients elsewhere will not find this host's servers",
+                   "Let sdp-pmd listen there (--listen), or set SDP_PM_PORT at the clients."});
   }
   return out;
 }

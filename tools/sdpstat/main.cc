@@ -133,7 +133,7 @@ void SayThatNothingIsThere(const Options& options, const stats::Snapshot& everyt
   if (!isatty(STDERR_FILENO)) return;
   const char* text = "No SDP connections or listeners; sdpstat -a shows sockets that are TCP, and why.\n";
   if (options.ended) {
-    text = "No process that ran over SDP has died within the last minute, as far as anybody noticed.\n";
+    text = "No process that ran over SDP has died within the last minute, as far as any process noticed.\n";
   } else if (everything.processes.empty()) {
     text = "No process runs over SDP. Start programs with sdp-run PROGRAM, or with LD_PRELOAD=libsdp.so.\n";
   } else if (!options.filter.empty()) {

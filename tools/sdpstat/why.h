@@ -46,7 +46,7 @@ std::optional<ProcessView> LookAt(uint32_t pid, const stats::Snapshot& snapshot)
 std::string RenderWhy(const std::vector<ProcessView>& processes);
 std::string RenderWhyJson(const std::vector<ProcessView>& processes);
 
-// Every reason: its code, whose doing it is, what it means and, on a line of its own, what helps.
+// Every reason: its code, which side caused it, what it means and, on a line of its own, what helps.
 std::string RenderReasons();
 
 // The command: `who` is a process id or a program's name. Exit status: 0 everything is SDP, 1 something is

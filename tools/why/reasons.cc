@@ -70,8 +70,7 @@ constexpr Reason kReasons[] = {
     {"musl", "local", "linked with musl; libsdp.so needs the GNU C library", "Use a build for glibc."},
     {"idle", "local",
      "the library is there, and has published nothing: no socket that it could carry (or see: system calls "
-     "past the C library) yet, or a place where "
-     "nobody looks (a container, another SDP_STATS_DIR)",
+     "past the C library) yet, or its statistics are in another place (a container, another SDP_STATS_DIR)",
      "Name the place: sdpstat --dir /proc/PID/root/tmp/sdp-UID."},
 };
 

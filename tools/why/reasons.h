@@ -1,4 +1,4 @@
-// What the reason codes mean, for people: whose doing it is, and what to do about it.
+// What the reason codes mean, for people: which side caused it, and what to do about it.
 #ifndef SDP_TOOLS_WHY_REASONS_H_
 #define SDP_TOOLS_WHY_REASONS_H_
 
