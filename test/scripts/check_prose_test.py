@@ -30,6 +30,7 @@ class CheckProse(unittest.TestCase):
         self.says(f"{LONG}.\n", ":1: 31 words")
         self.says(f"Short.\n\n{'word ' * 20}\n{'word ' * 11}\n", ":3: 31 words")
         self.says(f"{'word ' * 20}end. {'Word ' * 20}\n")
+        self.says(f"{'word ' * 20}end: {'Word ' * 20}\n", ":1: 41 words")
 
     def test_bullets_and_cells_are_by_themselves(self):
         self.says(f"* {'word ' * 20}\n* {'word ' * 20}\n")
