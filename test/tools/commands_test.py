@@ -11,8 +11,10 @@ import sys
 import tempfile
 import unittest
 
-from document_commands import DOCUMENTS, ROOT, lines_of
-from document_world import PATIENCE, World
+from document_commands import DOCUMENTS, ROOT, commands_within, lines_of, program_rows
+from document_files import FILES, unit
+from document_within import WITHIN, filled
+from document_world import PATIENCE, Skip, World, typed
 
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 del sys.argv[1]
@@ -47,20 +49,16 @@ exec "$@"
 """
 
 
-class Skip(Exception):
-    pass
-
-
 # --- What is done with a command: HOW has the first form that matches it, and a function of (world, line).
 
 
 def place(world, line):
-    return world.tools if line.text.startswith("./") else None
+    return world.tools if typed(line).startswith("./") else None
 
 
 def output_has(*expected, statuses=(0,)):
     def run(world, line):
-        got = world.run(line.text.removeprefix("$ "), statuses, place(world, line))
+        got = world.run(typed(line), statuses, place(world, line))
         for text in expected:
             if not re.search(text, got, re.M):
                 raise AssertionError(f"{line.text}: no {text!r} in\n{got}")
@@ -68,12 +66,38 @@ def output_has(*expected, statuses=(0,)):
     return run
 
 
+def form(text):
+    """Without what differs from run to run: numbers, and how many blanks there are."""
+    return re.sub(r"[\d.:]+", "#", re.sub(r"\s+", " ", text))
+
+
+def unshown(line, got):
+    """What the document shows of the output, and `got` does not have."""
+    patterns = {one: ".*".join(map(re.escape, form(one).split("…"))) for one in line.shown}
+    return [
+        one
+        for one, pattern in patterns.items()
+        if not any(re.search(pattern, form(real)) for real in got.splitlines())
+    ]
+
+
+def shown(world, line):
+    got = world.run(typed(line), (0,), place(world, line))
+    if not line.shown or unshown(line, got):
+        raise AssertionError(f"{line.text}: {unshown(line, got)} is not in\n{got}")
+
+
 def ready_line(world, line):
     world.start(line.text.removesuffix(" &"), lambda output: "sdp-pmd: ready," in output)
 
 
 def listener(port):
-    return lambda world, line: world.start(line.text, lambda _: world.listens(port), place(world, line))
+    def start(world, line):
+        world.start(
+            typed(line), lambda output: world.listens(port) and not unshown(line, output), place(world, line)
+        )
+
+    return start
 
 
 def script_help(world, line):
@@ -86,7 +110,8 @@ def script_help(world, line):
 
 
 def bench_help(world, line):
-    _, *words = line.text.split()
+    before, words = line.text.split(), line.text.split()[1:]
+    words = [word for last, word in zip(before, words) if not last.startswith("--")]
     text = world.run(f"{ROOT}/scripts/bench --help")
     if not set(words) <= set(re.findall(r"[\w-]+", text)):
         raise AssertionError(f"{line.text}: scripts/bench does not know {words}")
@@ -141,7 +166,7 @@ def enable(world, line):
     units = pathlib.Path("/run/systemd/system")
     units.mkdir(parents=True, exist_ok=True)
     (units / f"{service}.service").write_text("[Service]\nExecStart=/bin/sleep infinity\n")
-    world.said = world.run(line.text)
+    world.said = world.run(typed(line))
     lines = drop_in(service).read_text().splitlines()
     wanted = {f'Environment="LD_PRELOAD={BUILD}/preload/libsdp.so"', "After=sdp-pmd.service"}
     if not wanted <= set(lines):
@@ -153,14 +178,14 @@ def disable(world, line):
     """Takes away what the document has enabled before."""
     if not drop_in(line.text.split()[-1]).exists():
         raise AssertionError(f"{line.text}: there is nothing to take away")
-    world.run(line.text)
+    world.run(typed(line))
     if drop_in(line.text.split()[-1]).exists():
         raise AssertionError(f"{line.text}: the drop-in is there still")
 
 
 def as_told(world, line):
     """No systemd runs in the sandbox: the last `sdp-run --enable` has named this command."""
-    if f"{line.text}.service" not in world.said:
+    if f"{typed(line)}.service" not in world.said:
         raise AssertionError(f"{line.text}: sdp-run says {world.said}")
 
 
@@ -175,8 +200,8 @@ def web_server(world, line):
 
 def columns(world, line, command, statuses=(0,)):
     """The titles that the document shows are among those that the program prints."""
-    shown = next(one for one in line.shown if re.search(r"\bState\b", one))
-    titles = set(re.split(r"\s{2,}", shown.strip()))
+    head = next(one for one in line.shown if re.search(r"\bState\b", one))
+    titles = set(re.split(r"\s{2,}", head.strip()))
     real = set(
         re.split(r"\s{2,}", re.search(r"^.*\bState\b.*$", world.run(command, statuses), re.M)[0].strip())
     )
@@ -215,12 +240,10 @@ def trace(world, line):
     command = re.sub(r" \d+$", "", line.text.removeprefix("$ "))
     number = re.match(r"fd (\d+): ", world.run(f"{command} --last"))[1]
     got = world.run(f"{command} {number} --last")
-    for shown in line.shown:
-        form = re.sub(r"[\d.:]+", "#", re.sub(r"\s+", " ", shown.split(" bufs=")[0]))
-        if form not in {
-            re.sub(r"[\d.:]+", "#", re.sub(r"\s+", " ", one.split(" bufs=")[0])) for one in got.splitlines()
-        }:
-            raise AssertionError(f"{line.text}: no line like {shown!r} in\n{got}")
+    real = {form(one.split(" bufs=")[0]) for one in got.splitlines()}
+    for one in line.shown:
+        if form(one.split(" bufs=")[0]) not in real:
+            raise AssertionError(f"{line.text}: no line like {one!r} in\n{got}")
     world.stop(idle)
 
 
@@ -231,103 +254,42 @@ HOW = (
     (r"ctest ", dry_ctest),
     (r"sudo apt install ./build/release/packages/\*\.deb$", done_by("packages_install")),
     (r"dpkg -L libsdp \| grep .* >> /etc/ld.so.preload$", preload_everywhere),
-    (r"systemctl ", as_told),
-    (r"sdp-run --enable \S+$", enable),
-    (r"sdp-run --disable \S+$", disable),
+    (r"sudo systemctl ", as_told),
+    (r"(sudo )?sdp-run .*--enable \S+$", enable),
+    (r"(sudo )?sdp-run --disable \S+$", disable),
     (r"sdp-pmd &$", ready_line),
-    (r"\./sdp-run --pmd redis-server --port 6379$", listener(6379)),
-    (r"\./sdp-run redis-cli -p 6379 ping$", output_has("^PONG$")),
-    (r"\./sdpstat$", output_has(r"^listen .*:6379 ")),
-    (r"\./sdp-run --explain 127.0.0.1:6379$", output_has("SDP")),
+    (r"\$ \./sdp-run --pmd redis-server --port 6380$", listener(6380)),
+    (r"\$ \./", shown),
     (r"sdp-run redis-server --port 6379$", listener(6379)),
     (r"sdp-run redis-benchmark ", output_has("requests per second|requests completed")),
     (r"sdp-run --explain db.example:5432 psql$", output_has("pm-denied", statuses=(1,))),
     (r"\$ sdpstat$", table),
     (r"\$ sdpstat why ", why),
     (r"\$ sdpstat trace ", trace),
+    (r"sdp-run java ", done_by("program_java")),
     (r"sdpstat ", output_has()),
     (r"exec env LD_PRELOAD=libsdp.so nginx ", web_server),
 )
 
+# Which test in test/programs/ runs a row of docs/programs.md, where that has another name.
+PROGRAM_TESTS = {
+    "Java (NIO)": "java",
+    "OpenSSH": "ssh",
+    "PostgreSQL": "postgres",
+    "Python": "tools",
+    "stress-ng": "stress_ng",
+    "wrk": "nginx",
+}
+
 
 def run_command(world, line):
-    for form, how in HOW:
-        if re.match(form, line.text):
+    within = line.kind == "within"
+    line = filled(line) if within else line
+    for pattern, how in (*WITHIN, *HOW) if within else HOW:
+        if re.match(pattern, line.text):
             how(world, line)
             return
     raise AssertionError(f"{line.document}:{line.number}: this test does not know how to run: {line.text}")
-
-
-# --- What is done with files: all lines of one kind that stand together.
-
-
-def rules(world, lines):
-    """`sdpstat doctor` finds nothing wrong with a libsdp.conf of these lines, and something with one more."""
-    config = world.file("libsdp.conf", lines)
-    got = world.run("sdpstat doctor", (0, 1), SDP_CONFIG=str(config))
-    verdict = re.search(r"^(\S+) +configuration.*$", got, re.M)
-    if verdict[1] != "ok":
-        raise AssertionError(f"{lines}: {verdict[0]}\n{got}")
-    world.file("libsdp.conf", [*lines, "use nothing"])
-    got = world.run("sdpstat doctor", (0, 1), SDP_CONFIG=str(config))
-    if re.search(r"^(\S+) +configuration", got, re.M)[1] == "ok":
-        raise AssertionError(f"doctor finds 'use nothing' right\n{got}")
-
-
-def registry(world, lines):
-    world.file("registry", lines)
-    shutil.copy(world.directory / "registry", "/etc/sdp/registry")
-
-
-def unit(world, lines):
-    if "[Manager]" in lines:  # of system.conf.d: systemd-analyze has no check of these
-        world.file("manager.conf", lines)
-        return
-    if shutil.which("systemd-analyze") is None:
-        raise Skip("systemd-analyze is not installed")
-    (world.directory / "test.service.d").mkdir(exist_ok=True)
-    world.file("test.service", ["[Service]", "ExecStart=/bin/true"])
-    world.file("sdp-pmd.service", ["[Service]", "ExecStart=/bin/true"])
-    world.file("test.service.d/override.conf", lines)
-    got = world.run(f"systemd-analyze verify {world.directory}/test.service", (0, 1))
-    if "override.conf" in got:
-        raise AssertionError(f"{lines}:\n{got}")
-
-
-def placed(world, lines):
-    """Of what runs on several hosts, each by itself: the port mapper becomes ready, the setting is one."""
-    world.stop_all()
-    for line in lines:
-        command = line.split(":", 1)[1].strip()
-        if command.startswith("sdp-pmd"):
-            world.stop(world.start(command, lambda output: "sdp-pmd: ready," in output))
-        else:
-            name, value = command.split("=")
-            world.run(f"sdp-run --{name.removeprefix('SDP_').lower().replace('_', '-')} {value} true")
-
-
-def options(world, lines):
-    for line in lines:
-        value = line.split("=", 1)[1].strip('"')
-        world.stop(world.start(f"sdp-pmd {value}", lambda output: "sdp-pmd: ready," in output))
-
-
-def packet_filter(world, lines):
-    """nft loads a chain of these rules, into the sandbox's network alone."""
-    if shutil.which("nft", path=world.environment["PATH"]) is None:
-        raise Skip("nft is not installed")
-    table = world.file("rules.nft", ["table inet documents {", "chain input {", *lines, "}", "}"])
-    world.run(f"nft -f {table} && nft delete table inet documents")
-
-
-FILES = {
-    "rule": rules,
-    "registry": registry,
-    "unit": unit,
-    "options": options,
-    "placed": placed,
-    "filter": packet_filter,
-}
 
 
 def together(lines):
@@ -335,7 +297,8 @@ def together(lines):
     groups = []
     for line in lines:
         last = groups[-1][-1] if groups else None
-        joins = last and line.kind != "command" and line.kind == last.kind and line.number <= last.number + 2
+        alone = line.kind in ("command", "within")
+        joins = last and not alone and line.kind == last.kind and line.number <= last.number + 2
         groups[-1].append(line) if joins else groups.append([line])
     # A registry comes before the commands that name its file.
     return sorted(groups, key=lambda group: group[0].kind != "registry")
@@ -345,9 +308,10 @@ def run_document(path):
     with tempfile.TemporaryDirectory(prefix="sdp-commands-") as directory:
         world = World(BUILD, directory)
         ran = 0
-        for group in together(lines_of(path)):
+        lines = sorted(lines_of(path) + commands_within(path), key=lambda line: line.number)
+        for group in together(lines):
             try:
-                if group[0].kind == "command":
+                if group[0].kind in ("command", "within"):
                     run_command(world, group[0])
                 elif group[0].kind in FILES:
                     FILES[group[0].kind](world, [line.text for line in group])
@@ -366,6 +330,18 @@ class Commands(unittest.TestCase):
             for line in lines_of(path):
                 self.assertIsNotNone(line.kind, f"{line.document}:{line.number}: {line.text}")
 
+    def test_each_row_of_programs_has_a_test_that_runs_them(self):
+        rows = program_rows()
+        self.assertGreater(len(rows), 15)
+        for number, name, commands in rows:
+            test = ROOT / f"test/programs/test_{PROGRAM_TESTS.get(name, name.lower())}.py"
+            self.assertTrue(test.is_file(), f"programs.md:{number}: {name} has no test")
+            text = test.read_text()
+            for command in commands:
+                program = pathlib.Path(command.split()[1]).name.rstrip("0123456789")
+                named = re.search(rf"\b{program}", text, re.IGNORECASE)
+                self.assertTrue(named, f"{test.name} has no {program}")
+
     def test_the_commands_of_each_document_run(self):
         probe = subprocess.run(
             [*NAMESPACES, "bash", "-c", SANDBOX, "bash", "true"],
@@ -378,7 +354,9 @@ class Commands(unittest.TestCase):
                 "no sandbox of namespaces here: " + (probe.stderr.splitlines() or ["unshare failed"])[-1]
             )
         for path in DOCUMENTS:
-            if not any(line.kind in ("command", *FILES) for line in lines_of(path)):
+            if not any(
+                line.kind in ("command", "within", *FILES) for line in lines_of(path) + commands_within(path)
+            ):
                 continue
             with self.subTest(path.name):
                 got = subprocess.run(

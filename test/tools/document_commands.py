@@ -6,9 +6,11 @@ import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).parents[2]
+PROGRAMS = ROOT / "docs/programs.md"
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-# `text`: as it stands, without the remark behind it. `kind`: of KINDS. `shown`: the lines of output below it.
+# `text`: as it stands, without the remark behind it. `kind`: of KINDS, or "within": a command in a sentence.
+# `shown`: the lines of output below it.
 Line = collections.namedtuple("Line", "document number text kind shown")
 
 KINDS = {
@@ -58,9 +60,30 @@ def lines_of(path):
 
 def spans(path):
     """[(number, text)] of `what stands so` in a document's prose and tables."""
+    lines = path.read_text().splitlines()
+    prose = "\n".join("" if line.startswith("    ") else line for line in lines)
     return [
-        (number, span)
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if not line.startswith("    ")
-        for span in re.findall(r"`([^`]+)`", line)
+        (prose[: span.start()].count("\n") + 1, " ".join(span[1].split()))
+        for span in re.finditer(r"`([^`]+)`", prose)
+    ]
+
+
+def program_rows():
+    """[(number, program, [command])] of the table in docs/programs.md."""
+    found = []
+    for number, line in enumerate(PROGRAMS.read_text().splitlines(), 1):
+        commands = re.findall(r"`(sdp-run [^`]+)`", line)
+        if line.startswith("|") and commands:
+            found.append((number, line.strip("|").split("|")[0].strip(), commands))
+    return found
+
+
+def commands_within(path):
+    """The commands that a document's sentences and tables name, with what stands behind the program's name.
+    Those of program_rows() are not among them."""
+    rows = {number for number, *_ in program_rows()} if path == PROGRAMS else ()
+    return [
+        Line(path.name, number, text, "within", [])
+        for number, text in spans(path)
+        if number not in rows and re.match(KINDS["command"], text) and re.match(r"[^ :]+ ", text)
     ]

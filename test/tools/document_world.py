@@ -3,11 +3,21 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import time
 
 PATIENCE = 60
+
+
+class Skip(Exception):
+    pass
+
+
+def typed(line):
+    """What a user types, without sudo: root runs the test, in a sandbox."""
+    return re.sub(r"^\$ |\bsudo ", "", line.text)
 
 
 class World:

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -60,6 +61,17 @@ def settings():
     return set(re.findall(r"^  --([a-z0-9-]+) VALUE", text, re.M))
 
 
+def rows_of_tables(text):
+    """Of Markdown: for each row of a table its cells by their titles."""
+    rows, titles = [], None
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else None
+        if cells and titles and not set(line) <= set("|-"):
+            rows.append(dict(zip(titles, cells)))
+        titles = (titles or cells) if cells else None
+    return rows
+
+
 class Documents(unittest.TestCase):
     def test_every_option_is_in_the_man_page(self):
         for program, commands in COMMANDS.items():
@@ -74,8 +86,8 @@ class Documents(unittest.TestCase):
 
     def test_every_option_of_the_tools_is_in_the_manual(self):
         manual = {word for _, span in spans(ROOT / "docs/manual.md") for word in span.split()}
-        for program in "sdpstat", "sdp-run":
-            for command in COMMANDS[program]:
+        for program, commands in COMMANDS.items():
+            for command in commands:
                 for line in run(program, *command, "--help").stdout.split("Settings")[0].splitlines():
                     forms = (
                         set(re.findall(r"--?[A-Za-z0-9][\w-]*", line.split("  ")[1]))
@@ -155,6 +167,36 @@ class Documents(unittest.TestCase):
                 drawn = re.findall(r">(\d+\.\d\d)</text>", (ROOT / "docs" / chart).read_text())
                 self.assertTrue(drawn, chart)
                 self.assertEqual(set(drawn) - set(re.findall(r"\b\d+\.\d\d\b", section)), set(), chart)
+
+    def test_the_readme_has_the_figures_of_the_tables(self):
+        """Each is rounded from one of performance.md, of a row whose name has all the words of its row's."""
+        measured = rows_of_tables((ROOT / "docs/performance.md").read_text())
+        compared = 0
+        for row in rows_of_tables((ROOT / "README.md").read_text()):
+            work = words(next(iter(row.values())))
+            for column, ratio in ("local link", "times as fast"), ("TCP link", "SDP : TCP"):
+                if figure := row.get(column):
+                    places = len(figure.partition(".")[2])
+                    known = {
+                        f"{float(one[ratio]):.{places}f}"
+                        for one in measured
+                        if one.get(ratio) and work <= words(one["work"])
+                    }
+                    self.assertIn(figure, known, row)
+                    compared += 1
+        self.assertGreater(compared, 8)
+
+    def test_the_programs_say_it_in_plain_words(self):
+        unwanted = runpy.run_path(str(ROOT / "scripts/check-prose"))["WORDS"]
+        said = {
+            (program, *command): run(program, *command, "--help").stdout
+            for program, commands in COMMANDS.items()
+            for command in commands
+        }
+        said["sdpstat", "why", "--codes"] = run("sdpstat", "why", "--codes").stdout
+        for command, text in said.items():
+            found = [word for word in unwanted if re.search(rf"\b{word}\b", text, re.IGNORECASE)]
+            self.assertEqual(found, [], command)
 
     def test_mandoc_has_nothing_to_say(self):
         if shutil.which("mandoc") is None:
