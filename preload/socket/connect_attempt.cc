@@ -106,7 +106,7 @@ ConnectAttempt::ConnectAttempt(int fd, int domain, const Address& target, KeptOp
     scope_id_ = reinterpret_cast<const sockaddr_in6*>(&target.storage)->sin6_scope_id;
 }
 
-ConnectAttempt::~ConnectAttempt() {
+void ConnectAttempt::NoteGivenUp() const {
   if (connector_ == nullptr || kernel_rnic_) return;
   if (const Time now = Now(); now - kSilence >= requested_) RememberSilence(ToEndpoint(sdp_address_), now);
 }

@@ -61,8 +61,9 @@ class ConnectAttempt {
   // `domain`: AF_INET, AF_INET6, or kFamilySdp, for which no rule is asked. `target`: the conventional
   // address as the application gave it. `kept`: the socket's; outlives this object.
   ConnectAttempt(int fd, int domain, const Address& target, KeptOptions* kept);
-  // The program may have given up before this object did. If the peer was silent, that is remembered.
-  ~ConnectAttempt();
+  ~ConnectAttempt() { NoteGivenUp(); }
+  // The program waits no longer. If the peer has been silent so far, that is remembered.
+  void NoteGivenUp() const;
 
   Outcome Step(Time now);
   // Stops the attempt over SDP for this reason. Returns the outcome, as Step does.

@@ -491,6 +491,7 @@ Background::Wait StreamSocket::RunLinger(Time now) {
 }
 
 bool StreamSocket::StepClosedConnect(Time now) {
+  attempt_->NoteGivenUp();
   auto outcome = ConnectAttempt::Outcome::kFailed;
   if (linger_fd_ >= 0 && now < linger_until_ && !Confined()) {
     // A link that the peer has ended, too, is not made again.

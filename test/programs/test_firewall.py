@@ -153,7 +153,7 @@ class Firewall(two_hosts.TwoHostsTest):
         )
         client.popen.stdin.close()
         self.assertEqual(client.wait(), 0, client.output())
-        self.assertEqual(client.popen.stdout.read().split(), ["timeout", "done"])
+        self.assertEqual(client.popen.stdout.read().split(), [b"timeout", b"done"])
         self.assertEqual(self.accepted(), 1)
 
     def test_dropped_and_many_at_once(self):

@@ -3,6 +3,8 @@ killed or stopped, one processor, and ten thousand connections."""
 
 import os
 import pathlib
+import random
+import re
 import resource
 import signal
 import subprocess
@@ -25,6 +27,43 @@ SECONDS = float(os.environ.get("SDP_TEST_SECONDS", 5))
 # Descriptors that the library makes for a whole process, or a thread, once it needs them: bells, the socket
 # that rings, an epoll set of the helper's, the log.
 MADE_WHEN_NEEDED = 8
+
+# Sends a pattern without end. The receiver checks it.
+SENDER = """
+import socket, sys
+pattern = bytes(range(251)) * 8000
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as s:
+    at = 0
+    while True:
+        for size in 1, 64, 777, 5000, 70_001, 400_003:
+            s.sendall(pattern[at : at + size])
+            at = (at + size) % 251
+"""
+# Prints "begun", and at the end whether all that came was right.
+RECEIVER = """
+import socket, sys
+pattern = bytes(range(251)) * 8000
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listener:
+    connection, _ = listener.accept()
+got = 0
+try:
+    while data := connection.recv(1_000_000):
+        if data != pattern[got % 251 : got % 251 + len(data)]:
+            print("wrong", got)
+            break
+        if got == 0:
+            print("begun", flush=True)
+        got += len(data)
+    print("end")
+except ConnectionResetError:
+    print("reset")
+"""
+
+
+def shared_memory(pid):
+    """KiB of it that the process has in use."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"^RssShmem:\s+(\d+) kB", status, re.M)[1])
 
 
 def processor_time(*pids):
@@ -155,7 +194,58 @@ class LocalLink(harness.ProgramTest):
 
         self.each_step(run)
 
-    def test_an_end_that_is_stopped(self):
+    def test_a_sender_killed_in_the_middle(self):
+        """What its peer reads is what was sent, up to some byte, and then a reset."""
+        for _ in range(20):
+            port = harness.free_port()
+            receiver = self.world.start(
+                [sys.executable, "-c", RECEIVER, port], environment=QUIET, stdout=subprocess.PIPE
+            )
+            self.world.wait_for_listener(port)
+            sender = self.world.start([sys.executable, "-c", SENDER, port], environment=QUIET)
+            self.assertEqual(receiver.popen.stdout.readline(), b"begun\n", receiver.output())
+            time.sleep(random.uniform(0, 0.02))  # any instant will do
+            sender.kill(signal.SIGKILL)
+            self.assertEqual(receiver.wait(), 0, receiver.output())
+            self.assertEqual(receiver.popen.stdout.read(), b"reset\n")
+
+    def test_memory_of_a_burst(self):
+        """It comes back when the connection is silent."""
+        server = self.world.peer("echo-server", self.port, environment=LOCAL)
+        self.world.wait_for_listener(self.port)
+        client = self.world.peer(
+            "echo-client", self.port, environment=LOCAL, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.assertEqual(client.popen.stdout.readline(), b"connected\n")
+        pids = server.pid, client.pid
+        had = sum(map(shared_memory, pids))
+        client.popen.stdin.write(b"%d\n" % 20_000_000)
+        client.popen.stdin.flush()
+        most = 0
+
+        def at_work():
+            nonlocal most
+            most = max(most, sum(map(shared_memory, pids)))
+            return most > had + 256
+
+        harness.wait_until(at_work, "memory in use")
+        self.assertEqual(client.popen.stdout.readline(), b"ok 20000000\n")
+        began = time.monotonic()
+        harness.wait_until(lambda: sum(map(shared_memory, pids)) <= had + 16, "memory given back")
+        print(f"{most} KiB, back after {time.monotonic() - began:.1f} s")
+
+    def test_a_sender_that_is_stopped(self):
+        """Its peer waits without keeping a processor busy, and nothing is lost."""
+        sink = self.world.peer("sink-server", self.port, environment=LOCAL, stdout=subprocess.PIPE)
+        self.world.wait_for_listener(self.port)
+        sender = self.world.peer("send", self.port, 500_000_000, environment=LOCAL)
+        harness.wait_until(lambda: shared_memory(sink.pid) > 0 or not sender.running(), "bytes on their way")
+        sender.kill(signal.SIGSTOP)
+        harness.wait_until(at_rest(sink.pid), "receiver that waits")
+        sender.kill(signal.SIGCONT)
+        self.assertEqual(sender.wait(), 0, sender.output())
+
+    def test_a_receiver_that_is_stopped(self):
         """A sender waits without keeping a processor busy, and nothing is lost."""
         sink = self.world.peer("sink-server", self.port, environment=LOCAL, stdout=subprocess.PIPE)
         self.world.wait_for_listener(self.port)
