@@ -1,5 +1,6 @@
 """A peer that shares nothing with the library: it speaks MPA, DDP, RDMAP and SDP by hand, as the
-specifications say, and as wrongly as a test wants it to. Without CRC and markers."""
+specifications say, and as wrongly as a test wants it to. Without markers, and with CRC where a test asks for
+it."""
 
 import dataclasses
 import socket
@@ -13,7 +14,9 @@ SINK_AVAIL, SRC_AVAIL, DATA = 0xFD, 0xFE, 0xFF
 BSDH = struct.Struct(">HBBIII")  # Bufs, Flags, MID, Len, MSeq, MSeqAck
 OOB_PRES, OOB_PEND, REQ_PIPE = 1, 2, 4
 REQUEST, REPLY = b"MPA ID Req Frame", b"MPA ID Rep Frame"
-REJECTED = 0x20
+CRC, REJECTED, ENHANCED = 0x40, 0x20, 0x10  # flags of an MPA frame
+PEER_TO_PEER = 0x8000  # in the word with IRD (RFC 6581)
+BY_WRITE, BY_READ = 0x8000, 0x4000  # RTR, in the word with ORD
 # RDMAP's operation codes
 (
     RDMA_WRITE,
@@ -26,6 +29,19 @@ REJECTED = 0x20
     TERMINATE,
 ) = range(8)
 SENDS = SEND, SEND_INVALIDATE, SEND_SE, SEND_SE_INVALIDATE
+# SDP, 14.2: sent with Solicited Event; so is Data with a flag of Out-Of-Band data, and nothing else.
+SOLICITED = {
+    HELLO_ACK,
+    ABORT_CONN,
+    SEND_SM,
+    RDMA_WR_COMPL,
+    RDMA_RD_COMPL,
+    SRC_AVAIL_CANCEL,
+    SINK_AVAIL_CANCEL,
+    SINK_CANCEL_ACK,
+    SUSP_COMM,
+    SUSP_COMM_ACK,
+}
 READ = struct.Struct(">IQIIQ")  # RDMA Read Request: sink STag and offset, size, source STag and offset
 BUFF_MODE, COMB_MODE, PIPE_MODE = range(3)
 SEGMENT = 32768  # payload of a tagged one
@@ -43,8 +59,24 @@ def hello_ack(max_adverts=16, versions=0x11, size=BUFFER_SIZE, ird=8, ord=7, buf
     return BSDH.pack(buffers, 0, HELLO_ACK, BSDH.size + len(header), 0, 0) + header
 
 
-def fpdu(ulpdu):
-    return struct.pack(">H", len(ulpdu)) + ulpdu + bytes(-(len(ulpdu) + 2) % 4) + bytes(4)
+def crc32c(data):
+    """As iSCSI has it (RFC 3720, B.4), in the order in which its bytes travel."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return struct.pack("<I", crc ^ 0xFFFFFFFF)
+
+
+def fpdu(ulpdu, crc=False):
+    frame = struct.pack(">H", len(ulpdu)) + ulpdu + bytes(-(len(ulpdu) + 2) % 4)
+    return frame + (crc32c(frame) if crc else bytes(4))
+
+
+def untagged(opcode, queue=0, msn=1, offset=0, control=0x41, version=0x40):
+    """The header of a DDP segment, which is a message's last where `control` does not say otherwise."""
+    return struct.pack(">BBIIII", control, version | opcode, 0, queue, msn, offset)
 
 
 def mode_change(mode, send_half=False):
@@ -128,6 +160,7 @@ class ForeignPeer:
         self.posted = self.acked = 0  # Bufs and MSeqAck as it said them last
         self.private = b""  # of the MPA frame that it sent
         self.flags = 0
+        self.crc = False  # of both directions
 
     @classmethod
     def request(cls, address, flags=0, revision=1, private=None):
@@ -137,6 +170,7 @@ class ForeignPeer:
         peer.link.sendall(REQUEST + struct.pack(">BBH", flags, revision, len(private)) + private)
         key, peer.flags, _, size = struct.unpack(">16sBBH", peer.read(20))
         assert key == REPLY, key
+        peer.crc = bool((flags | peer.flags) & CRC)
         peer.private = peer.read(size)
         if len(peer.private) >= BSDH.size:
             peer.posted = BSDH.unpack_from(peer.private)[0]
@@ -146,8 +180,8 @@ class ForeignPeer:
     def request_peer_to_peer(cls, address):
         """With revision 2, and an RTR by RDMA Write announced (RFC 6581); the HelloAck is a Send behind
         that."""
-        words = struct.pack(">HH", 0x8000 | 8, 0x8000 | 7)
-        return cls.request(address, flags=0x10, revision=2, private=words + hello())
+        words = struct.pack(">HH", PEER_TO_PEER | 8, BY_WRITE | 7)
+        return cls.request(address, flags=ENHANCED, revision=2, private=words + hello())
 
     def ready_to_receive(self):
         """The RTR: an RDMA Write of no bytes."""
@@ -162,17 +196,20 @@ class ForeignPeer:
         return peer
 
     @classmethod
-    def accept(cls, listener, private=None):
-        """As accepting peer: MPA Request of either revision, answered without peer-to-peer mode."""
+    def accept(cls, listener, private=None, words=(8, 7), behind=b""):
+        """As accepting peer: MPA Request of either revision, answered without peer-to-peer mode, unless the
+        `words` of IRD and ORD say so. What is `behind` the Reply goes with it in one piece."""
         peer = cls(listener.accept()[0])
         key, flags, revision, size = struct.unpack(">16sBBH", peer.read(20))
         assert key == REQUEST, key
         peer.private = peer.read(size)
-        words = b""
-        if flags & 0x10:  # IRD and ORD ahead of the private data
-            words, peer.private = struct.pack(">HH", 8, 7), peer.private[4:]
-        private = words + (hello_ack() if private is None else private)
-        peer.link.sendall(REPLY + struct.pack(">BBH", flags & 0x10, revision, len(private)) + private)
+        answer = b""
+        if flags & ENHANCED:  # IRD and ORD ahead of the private data
+            peer.words = struct.unpack_from(">HH", peer.private)
+            answer, peer.private = struct.pack(">HH", *words), peer.private[4:]
+        answer += hello_ack() if private is None else private
+        reply = REPLY + struct.pack(">BBH", flags & ENHANCED, revision, len(answer)) + answer
+        peer.link.sendall(reply + behind)
         return peer
 
     @property
@@ -202,7 +239,7 @@ class ForeignPeer:
 
     def frame(self, message, opcode=SEND):
         self.msn += 1
-        return fpdu(struct.pack(">BBIIII", 0x41, 0x40 | opcode, 0, 0, self.msn, 0) + message)
+        return fpdu(untagged(opcode, msn=self.msn) + message, self.crc)
 
     def message(self, mid, body=b"", bufs=BUFFERS, flags=0, mseq=None, ack=None, length=None):
         """Body: extended header and payload. As it has to be where nothing else is asked for."""
@@ -218,7 +255,7 @@ class ForeignPeer:
         self.link.sendall(self.framed(*args, **fields))
 
     def tagged(self, opcode, stag, offset, data):
-        for start in range(0, len(data), SEGMENT):
+        for start in range(0, len(data), SEGMENT) or [0]:
             piece = data[start : start + SEGMENT]
             last = 0x40 if start + len(piece) == len(data) else 0
             header = struct.pack(">BBIQ", 0x81 | last, 0x40 | opcode, stag, offset + start)
@@ -236,7 +273,7 @@ class ForeignPeer:
         """RDMA Read of advertised memory, where nothing but its answer is to come."""
         self.reads += 1
         body = READ.pack(0x5EAD, 0, size, memory.stag, memory.offset + start)
-        self.link.sendall(fpdu(struct.pack(">BBIIII", 0x41, 0x40 | READ_REQUEST, 0, 1, self.reads, 0) + body))
+        self.link.sendall(fpdu(untagged(READ_REQUEST, queue=1, msn=self.reads) + body))
         data = b""
         while len(data) < size:
             ulpdu = self.hear_ulpdu(30)
@@ -251,7 +288,8 @@ class ForeignPeer:
         self.link.settimeout(timeout)
         (size,) = struct.unpack(">H", self.read(2))
         ulpdu = self.read(size)
-        self.read(-(size + 2) % 4 + 4)
+        trailer = self.read(-(size + 2) % 4 + 4)
+        assert not self.crc or fpdu(ulpdu, crc=True)[2 + size :] == trailer, (ulpdu, trailer)
         return ulpdu
 
     def hear(self, timeout=30):
@@ -260,6 +298,8 @@ class ForeignPeer:
         opcode = ulpdu[1] & 15
         if opcode == RDMA_WRITE:
             return Message(opcode, payload=ulpdu[2:])
+        if opcode == TERMINATE:
+            assert ulpdu[:18] == untagged(TERMINATE, queue=2), ulpdu
         if opcode in (TERMINATE, READ_REQUEST):
             return Message(opcode, payload=ulpdu[18:])
         assert opcode in SENDS and ulpdu[0] & 0x40, ulpdu
@@ -267,7 +307,9 @@ class ForeignPeer:
         bufs, flags, mid, length, mseq, ack = BSDH.unpack(ulpdu[18:34])
         assert length == len(ulpdu) - 18, (length, ulpdu)
         assert mid == HELLO_ACK or mseq == self.last + 1, (mseq, self.last)
-        assert flags & ~7 == 0 and (flags & 1 == 0 or mid == DATA), (flags, mid)
+        assert flags & ~7 == 0 and (flags & OOB_PRES == 0 or mid == DATA), (flags, mid)
+        solicited = mid in SOLICITED or mid == DATA and flags & (OOB_PRES | OOB_PEND) != 0
+        assert (opcode in (SEND_SE, SEND_SE_INVALIDATE)) == solicited, (opcode, mid, flags)
         assert ack <= max(self.mseq, 0), (ack, self.mseq)
         if mid != HELLO_ACK:
             self.last = mseq
@@ -303,4 +345,8 @@ class ForeignPeer:
         raise AssertionError(f"the link is open after {timeout} s")
 
     def close(self):
+        self.link.close()
+
+    def reset(self):
+        self.link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.link.close()

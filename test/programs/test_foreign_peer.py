@@ -20,10 +20,13 @@ from foreign_peer import (
     DATA,
     DIS_CONN,
     MODE_CHANGE,
+    OOB_PEND,
+    OOB_PRES,
     RDMA_RD_COMPL,
     RDMA_WR_COMPL,
     RDMA_WRITE,
     READ_REQUEST,
+    SEND,
     SEND_SM,
     SINK_AVAIL,
     SINK_AVAIL_CANCEL,
@@ -40,7 +43,7 @@ from test_pm_client import ACCEPT, Mapper
 
 # A program that does what the test tells it, a Python expression a line, and nothing between two lines.
 PUPPET = """
-import ast, ctypes, errno, os, select, socket, struct, sys, threading
+import ast, ctypes, errno, fcntl, os, select, signal, socket, struct, sys, threading
 def poll(events, milliseconds):
     p = select.poll()
     p.register(s, events)
@@ -66,6 +69,24 @@ def to_the_end():
     except OSError as error:
         return error.errno
     return 0
+def accepted():
+    # What the next connection's first read says.
+    with l.accept()[0] as connection:
+        return connection.recv(1)
+def disconnect():
+    # connect(AF_UNSPEC), which Python's sockets do not have.
+    return ctypes.CDLL(None).connect(s.fileno(), bytes(16), 16)
+def tell_of_sigurg():
+    # Once, by a line; `urgent` counts them.
+    global urgent
+    urgent = 0
+    def handler(*_):
+        global urgent
+        urgent += 1
+        if urgent == 1:
+            os.write(1, repr('SIGURG').encode() + bytes([10]))
+    signal.signal(signal.SIGURG, handler)
+    fcntl.fcntl(s, fcntl.F_SETOWN, os.getpid())
 def forbid(call):
     # The process ends if it is made (SECCOMP_RET_KILL_PROCESS).
     libc = ctypes.CDLL(None, use_errno=True)
@@ -87,6 +108,9 @@ for line in sys.stdin:
         said = errno.errorcode[error.errno]
     print(repr(said), flush=True)
 """
+
+# For the puppet: its next close resets the connection.
+NO_LINGER = "s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))"
 
 # Longer than a busy machine keeps anybody waiting.
 PATIENCE = 20
@@ -139,6 +163,34 @@ class ForeignTest(harness.ProgramTest):
         self.puppet.do("(s := l.accept()[0]) and poll(select.POLLIN, 0) and None")
         return peer
 
+    def dialled(self):
+        """Where programs that connect arrive, with a port mapper that names the SDP port."""
+        self.sdp, self.conventional = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
+        for listener in self.sdp, self.conventional:
+            self.addCleanup(listener.close)
+            listener.settimeout(PATIENCE)
+        self.host = self.conventional.getsockname()
+
+        def answer(request):
+            return [dataclasses.replace(request, mt=ACCEPT, pm_time=0, ap_port=self.sdp.getsockname()[1])]
+
+        self.mapper = Mapper("127.0.0.1", harness.free_port(socket.SOCK_DGRAM), answer)
+        self.addCleanup(self.mapper.stop)
+
+    def dial(self, **environment):
+        """A program that connects, and says self.host then. What it has learned is not the next one's."""
+        self.puppet = Puppet(self.world, SDP_PM_PORT=self.mapper.socket.getsockname()[1], **environment)
+        self.puppet.tell(f"(s := socket.create_connection({self.host})).getpeername()")
+
+    def accept(self, **fields):
+        peer = ForeignPeer.accept(self.sdp, **fields)
+        self.addCleanup(peer.close)
+        return peer
+
+    def descriptors(self):
+        """Of the program, and of its library."""
+        return sorted(os.listdir(f"/proc/{self.puppet.pid}/fd"))
+
     def link_state(self, peer):
         """Of the program's end of the link, as /proc/net/tcp has it; None: there is none."""
         ours, theirs = peer.link.getsockname()[1], self.sdp_address[1]
@@ -185,26 +237,13 @@ class SetUp(ForeignTest):
 
     def test_a_helloack_that_is_refused_ends_the_link(self):
         """6.2.2, 8.1.1 (7a), 10: the program's connection is TCP then."""
-        sdp, conventional = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
-        for listener in sdp, conventional:
-            self.addCleanup(listener.close)
-            listener.settimeout(PATIENCE)
-        host = conventional.getsockname()
-
-        def answer(request):
-            return [dataclasses.replace(request, mt=ACCEPT, pm_time=0, ap_port=sdp.getsockname()[1])]
-
-        mapper = Mapper("127.0.0.1", harness.free_port(socket.SOCK_DGRAM), answer)
-        self.addCleanup(mapper.stop)
+        self.dialled()
         for wrong in REFUSED:
             with self.subTest(**wrong):
-                # What one has learned of this peer is not the next one's.
-                puppet = Puppet(self.world, SDP_PM_PORT=mapper.socket.getsockname()[1])
-                puppet.tell(f"(s := socket.create_connection({host})).getpeername()")
-                peer = ForeignPeer.accept(sdp, private=foreign_peer.hello_ack(**wrong))
-                self.addCleanup(peer.close)
-                with conventional.accept()[0]:
-                    self.assertEqual(puppet.said(), host)
+                self.dial()
+                peer = self.accept(private=foreign_peer.hello_ack(**wrong))
+                with self.conventional.accept()[0]:
+                    self.assertEqual(self.puppet.said(), self.host)
                     self.assertIn(peer.end(PATIENCE), ("FIN", "reset"))
 
     def test_the_reserved_bits_of_a_request_are_not_checked(self):
@@ -224,6 +263,50 @@ class SetUp(ForeignTest):
         ack = peer.hear()
         self.assertEqual((ack.mid, ack.opcode), (foreign_peer.HELLO_ACK, foreign_peer.SEND_SE))
         self.assertEqual((ack.mseq, ack.ack), (0, 0))
+
+    def test_a_link_that_ends_during_set_up_is_no_connection(self):
+        """8.1.2: and nothing of it is kept. Behind a whole Request the Reply may have left, and with it the
+        set-up was complete: then the connection is one that was aborted."""
+        self.serve()
+        self.puppet.do("l.setblocking(False)")
+        self.assertEqual(self.puppet.do("accepted()"), "EAGAIN")
+        before = self.descriptors()
+        private = foreign_peer.hello()
+        request = foreign_peer.REQUEST + struct.pack(">BBH", 0, 1, len(private)) + private
+        outcomes = set()
+
+        def gone():
+            outcomes.add(said := self.puppet.do("accepted()"))
+            return said == "EAGAIN" and self.descriptors() == before
+
+        for how in ("FIN", "reset"):
+            for whole, allowed in ((False, {"EAGAIN"}), (True, {"EAGAIN", "ECONNRESET"})):
+                with self.subTest(how=how, whole=whole):
+                    outcomes.clear()
+                    peer = ForeignPeer(socket.create_connection(self.sdp_address))
+                    peer.link.sendall(request if whole else request[:-1])
+                    peer.reset() if how == "reset" else peer.close()
+                    harness.wait_until(gone, "end of the set-up", PATIENCE)
+                    self.assertLessEqual(outcomes, allowed)
+
+    def test_the_first_message_may_come_with_the_helloack(self):
+        """8.1.1 (1e): in one piece behind the RTR. With the Reply MPA allows none (RFC 5044, 7.1.2)."""
+        self.dialled()
+        self.dial()
+        peer = self.accept(private=b"", words=(foreign_peer.PEER_TO_PEER | 8, foreign_peer.BY_WRITE | 7))
+        self.assertEqual(peer.hear().opcode, RDMA_WRITE)
+        ack = peer.frame(foreign_peer.hello_ack(), foreign_peer.SEND_SE)
+        peer.link.sendall(ack + peer.framed(DATA, b"soon"))
+        self.assertEqual(self.puppet.said(), self.host)
+        self.assertEqual(self.puppet.do("s.recv(10)"), b"soon")
+        self.puppet.do("s.send(b'back')")
+        self.assertEqual(peer.hear_until(lambda message: message.payload).payload, b"back")
+        self.dial()
+        early = foreign_peer.BSDH.pack(foreign_peer.BUFFERS, 0, DATA, 20, 0, 0) + b"soon"
+        peer = self.accept(behind=foreign_peer.fpdu(foreign_peer.untagged(SEND) + early))
+        with self.conventional.accept()[0]:
+            self.assertEqual(self.puppet.said(), self.host)
+        self.assertIn(peer.end(PATIENCE), ("FIN", "reset"))
 
     def test_without_an_rtr_it_is_no_connection(self):
         self.serve(SDP_HANDSHAKE_TIMEOUT_MS=1000)
@@ -281,6 +364,30 @@ class GracefulClose(ForeignTest):
         self.assertEqual(peer.hear_until(lambda message: message.mid != DATA).mid, ABORT_CONN)
         self.assertLess(peer.flood(), AT_ONCE)
 
+    def lose(self, end):
+        """A connection whose program ends it with unsent data, and whose peer resets it then."""
+        peer = ForeignPeer.connect(self.sdp_address, private=foreign_peer.hello(buffers=3), bufs=3)
+        self.addCleanup(peer.close)
+        self.puppet.do("(s := l.accept()[0]) and s.setblocking(False)")
+        self.puppet.do("[s.send(b'a') for _ in range(9)] and None")
+        self.puppet.do(end)
+        self.assertEqual(peer.hear().payload, b"a")
+        self.assertIsNotNone(self.link_state(peer))
+        peer.reset()
+        if end != "s.close()":
+            self.assertEqual(self.puppet.do("poll(select.POLLIN, 10000) and s.recv(1)"), "ECONNRESET")
+            self.puppet.do("s.close()")
+
+    def test_a_link_that_is_reset_before_all_was_sent_is_a_reset_and_gives_all_back(self):
+        """8.2.1 (L1, L5)"""
+        self.serve()
+        self.lose("s.shutdown(socket.SHUT_WR)")
+        before = self.descriptors()  # with what is kept for the next one
+        for end in ("s.close()", "s.shutdown(socket.SHUT_WR)"):
+            with self.subTest(end):
+                self.lose(end)
+                harness.wait_until(lambda: self.descriptors() == before, "its descriptors", PATIENCE)
+
     def test_what_was_received_outlives_the_link(self):
         self.serve()
         for how in ("DisConn", "a reset", "no DisConn", "a violation"):
@@ -292,9 +399,7 @@ class GracefulClose(ForeignTest):
                     peer.say(DIS_CONN)
                 if how == "a violation":
                     peer.say(0x0F)
-                if how == "a reset":
-                    peer.link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                peer.close()
+                peer.reset() if how == "a reset" else peer.close()
                 self.assertEqual(self.puppet.do("poll(select.POLLRDHUP, 10000) and s.recv(100)"), b"the last")
                 self.assertEqual(self.puppet.do("s.recv(100)"), b"" if how == "DisConn" else "ECONNRESET")
 
@@ -355,6 +460,33 @@ class FlowControl(ForeignTest):
         self.assertEqual(self.puppet.said(), bytes(i % 256 for i in range(size)))
         self.assertGreater(updates, 0)
 
+    def test_at_one_credit_nothing_but_an_update_comes(self):
+        """10.5: and it does come."""
+        self.serve()
+        peer = ForeignPeer.connect(self.sdp_address, private=foreign_peer.hello(buffers=3), bufs=3)
+        self.addCleanup(peer.close)
+        self.puppet.do("(s := l.accept()[0]) and None")
+        self.puppet.do("asleep(lambda: to_the_end())")
+        left = 3  # of the program's credit
+        for told in range(6):
+            with self.subTest(told=told, left=left):
+                while peer.credit > 2:
+                    peer.say(DATA, b".", bufs=left)
+                while peer.credit > 1:
+                    peer.say(DATA, bufs=left)
+                if left == 0:
+                    with self.assertRaises(TimeoutError, msg="a message without credit"):
+                        peer.hear(timeout=0.2)
+                    left = 1
+                    peer.say(DATA, bufs=left)
+                if left == 1:
+                    self.puppet.do("s.send(b'payload', socket.MSG_DONTWAIT)")
+                update = peer.hear()
+                left -= 1
+                self.assertEqual((update.mid, update.payload), (DATA, b""))
+                self.assertGreater(peer.credit, 1, "nothing was given")
+        self.assertEqual(left, 0)
+
     def test_smaller_private_buffers_are_confirmed_at_once(self):
         """10.6: as they are, or smaller, though not smaller than was asked for."""
         self.serve()
@@ -390,9 +522,107 @@ class FlowControl(ForeignTest):
         peer.say(DATA, body)
         self.assertEqual(self.puppet.do(f"s.recv({len(body)}, socket.MSG_WAITALL)"), body)
 
+    def until_it_asks(self, peer):
+        """ChRcvBuf, for which a stream of the program's asks, and how much came before."""
+        self.puppet.tell("s.sendall(bytes(2_000_000))")
+        received = 0
+        while (message := peer.hear()).mid != CH_RCV_BUF:
+            received += len(message.payload)
+            peer.say(DATA)
+        self.assertGreater(message.number, 4096)
+        return message, received
+
+    def test_of_two_changes_that_cross_the_connecting_peers_waits(self):
+        """10.6.1: the accepting peer, which the program is, disregards it."""
+        self.serve(SDP_FORCE="bcopy")
+        peer = ForeignPeer.connect(self.sdp_address, private=foreign_peer.hello(size=4096))
+        self.addCleanup(peer.close)
+        self.puppet.do("(s := l.accept()[0]) and None")
+        asked, received = self.until_it_asks(peer)
+        smaller = struct.pack(">I", peer.buffer_size // 2)
+        peer.say(CH_RCV_BUF, smaller, ack=asked.mseq - 1)
+        crossed = peer.mseq
+        peer.say(CH_RCV_BUF_ACK, struct.pack(">I", 8192))
+        answers, again, longest = [], None, 0
+        while received < 2_000_000:
+            message = peer.hear()
+            self.assertNotEqual(message.mid, CH_RCV_BUF)
+            received += len(message.payload)
+            longest = max(longest, len(message.payload))
+            answers += [message] if message.mid == CH_RCV_BUF_ACK else []
+            if again is None and message.ack > crossed and received > 1_000_000:
+                self.assertEqual(answers, [])
+                again = peer.mseq
+                peer.say(CH_RCV_BUF, smaller)
+            peer.say(DATA)
+        self.assertEqual((self.puppet.said(), longest), (None, 8192 - 16))
+        if not answers:
+            answers = [peer.hear_until(lambda message: message.mid == CH_RCV_BUF_ACK)]
+        self.assertGreater(answers[0].ack, again)
+
+    def test_of_two_changes_that_cross_the_accepting_peers_is_answered(self):
+        """10.6.1: by the connecting peer, which the program is, and its own may come again."""
+        self.dialled()
+        self.dial(SDP_FORCE="bcopy")
+        peer = self.accept(private=foreign_peer.hello_ack(size=4096))
+        self.assertEqual(self.puppet.said(), self.host)
+        asked, received = self.until_it_asks(peer)
+        size = struct.unpack_from(">I", peer.private, foreign_peer.BSDH.size + 8)[0]
+        peer.say(CH_RCV_BUF, struct.pack(">I", size // 2), ack=asked.mseq - 1)
+        answers = []
+        while received < 2_000_000:
+            message = peer.hear()
+            received += len(message.payload)
+            answers += [message] if message.mid == CH_RCV_BUF_ACK else []
+            if message.mid == CH_RCV_BUF:
+                self.assertEqual(len(answers), 1, "it comes behind the answer")
+                self.assertEqual(message.number, asked.number)
+                peer.say(CH_RCV_BUF_ACK, struct.pack(">I", 4096))
+            self.assertLessEqual(16 + len(message.payload), 4096)
+            peer.say(DATA)
+        self.assertEqual(self.puppet.said(), None)
+        self.assertEqual(len(answers), 1)
+        self.assertIn(answers[0].number, range(size // 2, size + 1))
+
 
 class Suspension(ForeignTest):
     """13.1.1 (3, 4, 8): of a connection whose peer moves."""
+
+    def test_the_next_connection_begins_anew(self):
+        """13.1.1 (5, 6, 7a): by the Hello's fields, with the size of before, and no memory of the old one is
+        touched."""
+        self.serve(SDP_BCOPY_THRESHOLD=65536)
+        peer = self.connect()
+        old = Memory.of(os.urandom(200_000), 0x1234)
+        peer.say(SRC_AVAIL, old.header() + old.data[:100])
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        listener.settimeout(PATIENCE)
+        peer.say(SUSP_COMM, struct.pack(">IHH", 0, listener.getsockname()[1], 1))
+        while (message := peer.hear()).mid != SUSP_COMM_ACK:
+            self.assertEqual((message.mid, message.payload), (DATA, b""))
+        again = ForeignPeer.accept(listener)
+        self.addCleanup(again.close)
+        bufs, *fields = foreign_peer.BSDH.unpack_from(again.private)
+        self.assertEqual(fields, [0, foreign_peer.HELLO, 32, 0, 0])
+        self.assertGreaterEqual(bufs, 3)
+        adverts, reserved, versions, _, size, ird, ord = struct.unpack_from(">HBBIIHH", again.private, 16)
+        self.assertEqual((reserved, versions, size), (0, 0x11, peer.buffer_size))
+        self.assertGreaterEqual(min(adverts, ird, ord), 1)
+        self.puppet.tell("s.recv(200_000, socket.MSG_WAITALL)")
+        self.assertEqual(again.hear().mseq, 0)
+        new = Memory.of(old.data[100:], 0x5678)
+        again.say(SRC_AVAIL, new.header() + new.data[:50])
+        left = new.size - 50
+        while left > 0:
+            message = again.hear_until(lambda message: message.mid != DATA)
+            if message.opcode == READ_REQUEST:
+                again.answer(message, new)  # which is not of the old STag
+            else:
+                self.assertEqual(message.mid, RDMA_RD_COMPL)
+                left -= message.number
+        self.assertEqual(left, 0)
+        self.assertEqual(self.puppet.said(), old.data)
 
     def test_the_answer_waits_for_what_is_in_process_and_is_the_last_message(self):
         self.serve(SDP_BCOPY_THRESHOLD=65536)
@@ -671,6 +901,59 @@ class DataSource(ForeignTest):
         self.assertEqual(self.puppet.said(), None)
 
 
+class Urgent(ForeignTest):
+    """9.5.3"""
+
+    def test_an_announcement_is_told_without_a_call(self):
+        self.serve()
+        peer = self.connect()
+        self.puppet.do("tell_of_sigurg()")
+        peer.say(DATA, flags=OOB_PEND)
+        self.assertEqual(self.puppet.said(), "SIGURG")
+        self.assertEqual(self.puppet.do("s.recv(1, socket.MSG_OOB)"), "EAGAIN")
+        peer.say(DATA, b"ab!", flags=OOB_PRES)
+        self.assertEqual(self.puppet.do("poll(select.POLLIN, 10000) and s.recv(10)"), b"ab")
+        self.assertEqual(self.puppet.do("s.recv(1, socket.MSG_OOB)"), b"!")
+        self.assertEqual(self.puppet.do("urgent"), 1)
+
+    def test_the_byte_is_its_messages_last_and_announced_not_too_early(self):
+        self.serve(SDP_FORCE="bcopy")
+        peer = self.connect()
+        self.puppet.tell("s.send(bytes(200_000) + b'!', socket.MSG_OOB)")
+        received, announced = 0, []
+        while received < 200_001:
+            message = peer.hear()
+            announced += [received] if message.flags & OOB_PEND else []
+            received += len(message.payload)
+            self.assertEqual(message.flags & OOB_PRES != 0, received == 200_001)
+            peer.say(DATA)
+        self.assertEqual(message.payload[-1:], b"!")
+        self.assertEqual(len(announced), 1)
+        self.assertLessEqual(200_000 - announced[0], 65535)
+        self.assertEqual(self.puppet.said(), 200_001)
+        self.puppet.do("s.send(b'tail')")
+        tail = peer.hear_until(lambda message: message.payload)
+        self.assertEqual((tail.payload, tail.flags & (OOB_PEND | OOB_PRES)), (b"tail", 0))
+
+    def test_a_byte_that_has_to_wait_is_announced_at_once(self):
+        self.serve()
+        peer = ForeignPeer.connect(self.sdp_address, private=foreign_peer.hello(buffers=3), bufs=3)
+        self.addCleanup(peer.close)
+        self.puppet.do("(s := l.accept()[0]) and s.setblocking(False)")
+        self.assertEqual(self.puppet.do("s.send(b'a')"), 1)
+        self.assertEqual(peer.hear().payload, b"a")
+        self.assertEqual(self.puppet.do("s.send(b'b!', socket.MSG_OOB)"), 2)
+        self.assertEqual(self.puppet.do("s.send(b'c')"), 1)
+        pending = peer.hear_until(lambda message: message.flags)
+        self.assertEqual((pending.mid, pending.flags, pending.payload), (DATA, OOB_PEND, b""))
+        peer.say(DATA, bufs=3)
+        present = peer.hear_until(lambda message: message.payload)
+        self.assertEqual((present.payload, present.flags), (b"b!", OOB_PRES))
+        peer.say(DATA, bufs=3)
+        tail = peer.hear_until(lambda message: message.payload)
+        self.assertEqual((tail.payload, tail.flags & (OOB_PEND | OOB_PRES)), (b"c", 0))
+
+
 class AbortiveClose(ForeignTest):
     """8.2.2: an abort ends the link, though the program has its descriptor still."""
 
@@ -730,6 +1013,40 @@ class AbortiveClose(ForeignTest):
                 self.assertIn(self.puppet.do("over()"), ("ECONNRESET", b""))
                 self.assert_reset(peer, AT_ONCE)
                 self.puppet.do("s.close()")
+
+    def test_an_abort_of_the_programs_resets_the_link_without_a_message(self):
+        self.serve()
+        for what, abort in (("SO_LINGER", f"{NO_LINGER} or s.close()"), ("AF_UNSPEC", "disconnect()")):
+            for sent in ("nothing", "more than there is credit for"):
+                with self.subTest(what, sent=sent):
+                    peer = ForeignPeer.connect(
+                        self.sdp_address, private=foreign_peer.hello(buffers=3), bufs=3
+                    )
+                    self.addCleanup(peer.close)
+                    self.puppet.do("(s := l.accept()[0]) and s.setblocking(False)")
+                    if sent != "nothing":
+                        self.puppet.do("[s.send(b'a') for _ in range(9)]")
+                        self.assertEqual([peer.hear().payload for _ in range(2)], [b"a", b""])
+                    self.assertIn(self.puppet.do(abort), (None, 0))
+                    self.assert_ends_without_a_message(peer)
+                    self.await_end_of_link(peer)
+        peer = self.connect()
+        peer.say(DATA, b"unread")
+        self.assertEqual(self.puppet.do("poll(select.POLLIN, 10000) and s.close()"), None)
+        self.assert_ends_without_a_message(peer)
+
+    def assert_ends_without_a_message(self, peer):
+        with self.assertRaisesRegex(foreign_peer.Ended, "reset"):
+            self.fail(f"{peer.hear()} came")
+
+    def test_an_abort_of_the_programs_behind_its_disconn_is_said(self):
+        self.serve()
+        peer = self.connect()
+        self.puppet.do("s.shutdown(socket.SHUT_WR)")
+        self.assertEqual(peer.hear().mid, DIS_CONN)
+        self.assertEqual(self.puppet.do(f"{NO_LINGER} or s.close()"), None)
+        self.assertEqual(peer.hear().mid, ABORT_CONN)
+        self.assertEqual(peer.end(PATIENCE), "FIN")
 
     def test_unsent_data_is_discarded(self):
         self.serve()
@@ -820,7 +1137,7 @@ class AbortiveClose(ForeignTest):
         peer = self.connect()
         self.puppet.tell("s.recv(1)")
         # Untagged, queue 2, MSN 1: RDMAP's own, local catastrophic.
-        header = struct.pack(">BBIIII", 0x41, 0x40 | foreign_peer.TERMINATE, 0, 2, 1, 0)
+        header = foreign_peer.untagged(foreign_peer.TERMINATE, queue=2)
         peer.link.sendall(foreign_peer.fpdu(header + bytes(4)))
         self.assertEqual(self.puppet.said(), "ECONNRESET")
         self.assertEqual(peer.end(PATIENCE), "FIN")
