@@ -14,6 +14,7 @@ import wire_peer as wire
 
 LIMIT = 1.0  # seconds
 PATIENCE = 5.0
+TIME_WAIT = "06"  # /proc/net/tcp
 
 # Accepts COUNT connections, says so, and makes no call on them ever after.
 SLEEPER = """
@@ -68,16 +69,25 @@ class Answers(harness.ProgramTest):
 
     def setUp(self):
         super().setUp()
+        self.start()
+
+    def start(self):
         port = harness.free_port()
         self.program = self.world.start(["python3", "-c", SLEEPER, port, self.TRIES], stdout=subprocess.PIPE)
         host, sdp_port = self.world.wait_for_listener(port)["sdp_local"].rsplit(":", 1)
-        self.peers = [wire.WirePeer((host, int(sdp_port))) for _ in range(self.TRIES)]
+        self.sdp_port = int(sdp_port)
+        self.peers = [wire.WirePeer((host, self.sdp_port)) for _ in range(self.TRIES)]
         for peer in self.peers:
             self.addCleanup(peer.socket.close)
         self.assertEqual(self.program.popen.stdout.readline(), b"accepted\n")
 
+    def assert_in_time(self, took):
+        """But for one of three, which a busy machine may keep waiting."""
+        self.assertEqual(len(took), self.TRIES)
+        self.assertLess(sorted(took)[1], LIMIT, took)
+
     def assert_answered(self, say, wanted):
-        """say(peer) is followed by a message for which wanted(message) holds, on each connection, and on one
+        """say(peer) is followed by a message for which wanted(message) holds, on each connection, and on two
         in time: just behind the set-up, and when all have been quiet."""
         for quiet in (False, True):
             took = []
@@ -90,7 +100,7 @@ class Answers(harness.ProgramTest):
                 say(peer)
                 self.assertIsNotNone(peer.await_message(wanted, PATIENCE), "no answer")
                 took.append(time.monotonic() - begun)
-            self.assertLess(min(took), LIMIT, took)
+            self.assert_in_time(took)
 
     def test_credit(self):
         """10.5: a peer that has none is given some, whether or not anything is read."""
@@ -105,7 +115,7 @@ class Answers(harness.ProgramTest):
             )
             self.assertIsNotNone(answer, "no credit")
             took.append(time.monotonic() - begun)
-        self.assertLess(min(took), LIMIT, took)
+        self.assert_in_time(took)
 
     def test_src_avail_cancel(self):
         """9.5.4: exactly one SendSm."""
@@ -139,7 +149,7 @@ class Answers(harness.ProgramTest):
                 peer.socket.close()
                 listener.settimeout(PATIENCE)
                 listener.accept()[0].close()
-        self.assertLess(min(took), LIMIT, took)
+        self.assert_in_time(took)
 
     def test_violation(self):
         took = []
@@ -150,7 +160,16 @@ class Answers(harness.ProgramTest):
                 peer.await_message(lambda message: message.mid == wire.TERMINATE, PATIENCE), "no Terminate"
             )
             took.append(time.monotonic() - begun)
-        self.assertLess(min(took), LIMIT, took)
+        self.assert_in_time(took)
+
+    def link_is_there(self, peer):
+        """The program's end of it, as /proc/net/tcp has it."""
+        ends = [self.sdp_port, peer.socket.getsockname()[1]]
+        for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
+            if [int(end.rsplit(":", 1)[1], 16) for end in fields[1:3]] == ends:
+                return fields[3] != TIME_WAIT
+        return False
 
     def test_end_behind_data(self):
         took = []
@@ -163,18 +182,42 @@ class Answers(harness.ProgramTest):
         self.assertLess(sorted(took)[1], LIMIT, took)
 
     def test_abort(self):
-        took = []
-        for number, peer in enumerate(self.peers, 1):
-            begun = time.monotonic()
+        """8.2.2: the link ends at once, and the log says why."""
+
+        def wrong_mseq(peer):
+            peer.sent += 7
+            peer.send(wire.DATA, b"x")
+
+        def behind_disconn(peer):
             peer.send(wire.DIS_CONN)
             peer.send(wire.ABORT_CONN)
-            harness.wait_until(
-                lambda number=number: self.world.sdp_log().count("aborted: ") == number,
-                "the abort in the log",
-                PATIENCE,
-            )
-            took.append(time.monotonic() - begun)
-        self.assertLess(min(took), LIMIT, took)
+
+        aborts = 0
+        for what, say in (
+            ("a reserved MID", lambda peer: peer.send(0x0F)),
+            ("a wrong MSeq", wrong_mseq),
+            ("AbortConn", lambda peer: peer.send(wire.ABORT_CONN)),
+            ("AbortConn behind DisConn", behind_disconn),
+        ):
+            with self.subTest(what):
+                self.start()
+                begun, took = [], []
+                for peer in self.peers:
+                    self.assertTrue(self.link_is_there(peer))
+                    begun.append(time.monotonic())
+                    say(peer)
+                for peer, since in zip(self.peers, begun, strict=True):
+                    harness.wait_until(
+                        lambda peer=peer: not self.link_is_there(peer), "end of the link", PATIENCE
+                    )
+                    took.append(time.monotonic() - since)
+                aborts += self.TRIES
+                harness.wait_until(
+                    lambda number=aborts: self.world.sdp_log().count("aborted: ") == number,
+                    "the aborts in the log",
+                    PATIENCE,
+                )
+                self.assert_in_time(took)
 
 
 class Idle(harness.ProgramTest):
