@@ -189,11 +189,9 @@ TEST_CASE("stalled: a writer that exits while another of its threads reads") {
   const std::string data = Pattern(700'000);
   Listener listener = Listen();
   REQUIRE(pipe(exit_pipe) == 0);
-  const pid_t pid = fork();
-  REQUIRE(pid >= 0);
-  if (pid == 0) {
-    Fd end = TcpSocket();
-    if (connect(end, listener.address.get(), listener.address.length) != 0) _exit(100);
+  const pid_t pid = Child([&]() -> int {
+    const Fd end(socket(AF_INET, SOCK_STREAM, 0));
+    if (connect(end, listener.address.get(), listener.address.length) != 0) return 100;
     static std::atomic<pid_t> tid{0};
     std::thread([&] {
       tid = gettid();
@@ -201,11 +199,11 @@ TEST_CASE("stalled: a writer that exits while another of its threads reads") {
       (void)!read(end, &c, 1);
       pause();
     }).detach();
-    if (!Eventually([] { return tid != 0 && IsAsleep(tid); })) _exit(101);
+    if (!Eventually([] { return tid != 0 && IsAsleep(tid); })) return 101;
     const bool sent = SendAll(end, data);
     std::atexit([] { (void)!write(exit_pipe[1], "x", 1); });
     exit(sent ? 0 : 1);
-  }
+  });
   const Fd in(exit_pipe[0]), out(exit_pipe[1]);
   Fd server(accept(listener.fd, nullptr, nullptr));
   REQUIRE(WaitFor(in, POLLIN));
