@@ -53,6 +53,37 @@ TEST_CASE("notice: a program that only sends hears soon of a peer that has close
   REQUIRE_ERRNO(send(pair.server, "x", 1, MSG_NOSIGNAL), EPIPE);
 }
 
+TEST_CASE("notice: small sends to a peer that has closed fail soon once its refusal is here", "[abort]") {
+  // TCP takes one. The library looks for the refusal at least every 256 small sends; 64 more are for those
+  // that are under way when it comes.
+  constexpr int kMostSends = 320;
+  const bool used = GENERATE(false, true);
+  CAPTURE(used);
+  const auto sends = [&] {
+    Pair pair = MakePair();
+    if (used) {
+      REQUIRE(SendAll(pair.client, "a request"));
+      REQUIRE(ReceiveExactly(pair.server, 9) == "a request");
+      REQUIRE(SendAll(pair.server, "an answer"));
+      REQUIRE(ReceiveExactly(pair.client, 9) == "an answer");
+    }
+    pair.client.reset();
+    REQUIRE(WaitFor(pair.server, POLLRDHUP));
+    REQUIRE(send(pair.server, "four", 4, MSG_NOSIGNAL) == 4);
+    // Any call on the socket would see the refusal, and is not to.
+    REQUIRE(poll(nullptr, 0, kQuietMs) == 0);
+    int taken = 0;
+    while (taken <= kMostSends && send(pair.server, "four", 4, MSG_NOSIGNAL) == 4) ++taken;
+    if (taken > kMostSends) return taken;
+    const int error = errno;
+    REQUIRE((error == EPIPE || error == ECONNRESET));
+    REQUIRE_ERRNO(send(pair.server, "four", 4, MSG_NOSIGNAL), EPIPE);
+    return taken;
+  };
+  // A busy machine may keep the refusal back.
+  REQUIRE(OnceWithin(kMostSends + 1, sends));
+}
+
 TEST_CASE("notice: a peer that has closed refuses what is sent, and whatever is called next tells",
           "[abort]") {
   for (const bool polls : {true, false}) {
