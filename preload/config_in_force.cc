@@ -7,12 +7,12 @@
 #include "preload/config_store.h"
 #include "preload/guard.h"
 #include "preload/log.h"
+#include "preload/program_name.h"
 
 namespace sdp::preload {
 namespace {
 
-constinit ConfigStore store([](const char* name) -> const char* { return secure_getenv(name); },
-                            &program_invocation_short_name);
+constinit ConfigStore store([](const char* name) -> const char* { return secure_getenv(name); }, ProgramName);
 
 int64_t SteadyNanoseconds() {
   timespec now{};
@@ -39,7 +39,7 @@ void RefreshConfig() {
   if (const LoadedConfig* loaded = store.Refresh(SteadyNanoseconds())) {
     FollowLogFile();
     SDP_LOG(kInfo, "%s has changed: %zu rules for %s", loaded->path.c_str(), loaded->rules.size(),
-            program_invocation_short_name);
+            ProgramName());
     Report(*loaded);
   }
   errno = error;

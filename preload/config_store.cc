@@ -95,7 +95,7 @@ const LoadedConfig* ConfigStore::Load(const LoadedConfig* before) const {
   }
   loaded->config = ReadConfig(lookup, file, loaded->path, &loaded->problems);
   for (Rule& rule : file.rules) {
-    if (MatchesProgram(rule, *program_)) loaded->rules.push_back(std::move(rule));
+    if (MatchesProgram(rule, program_())) loaded->rules.push_back(std::move(rule));
   }
   return loaded;
 }

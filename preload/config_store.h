@@ -35,9 +35,9 @@ class ConfigStore {
  public:
   static constexpr int64_t kLookInterval = 1'000'000'000;  // ns
 
-  // `lookup` is like getenv; only the first reading calls it. `program` is the name that rules are matched
+  // `lookup` is like getenv; only the first reading calls it. `program` gives the name that rules are matched
   // with.
-  constexpr ConfigStore(const char* (*lookup)(const char* name), const char* const* program)
+  constexpr ConfigStore(const char* (*lookup)(const char* name), const char* (*program)())
       : lookup_(lookup), program_(program) {}
 
   // Reads the environment and the file at the first call. Takes no lock, so fork is safe; if two threads read
@@ -53,7 +53,7 @@ class ConfigStore {
   [[nodiscard]] const LoadedConfig* Load(const LoadedConfig* before) const;
 
   const char* (*const lookup_)(const char* name);
-  const char* const* const program_;
+  const char* (*const program_)();
   std::atomic<const LoadedConfig*> current_{nullptr};
   std::atomic<int64_t> next_look_{0};
 };

@@ -16,6 +16,7 @@
 #include <new>
 
 #include "preload/bounded_lock.h"
+#include "preload/program_name.h"
 #include "preload/stats_files.h"
 
 namespace sdp::stats {
@@ -344,7 +345,7 @@ void StatsSegment::InitializeHeader() {
   head->start_time = ProcessStartTime(calls_, getpid());
   head->opened_at_ns = WallClock();
   head->slot_count.store(slots_, std::memory_order_relaxed);
-  SetText(head->program, program_invocation_short_name);
+  SetText(head->program, preload::ProgramName());
   head->magic.store(kMagic, std::memory_order_release);
 }
 

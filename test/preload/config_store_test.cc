@@ -17,7 +17,7 @@ const char* Lookup(const char* name) {
   const auto found = variables.find(name);
   return found != variables.end() ? found->second.c_str() : nullptr;
 }
-const char* program = "nginx";
+const char* Program() { return "nginx"; }
 
 class Fixture {
  public:
@@ -41,7 +41,7 @@ class Fixture {
 // A process never lets go of what it has read; a test does.
 class TestStore : public ConfigStore {
  public:
-  TestStore() : ConfigStore(Lookup, &program) {}
+  TestStore() : ConfigStore(Lookup, Program) {}
   ~TestStore() {
     for (const LoadedConfig* loaded = &Get(); loaded != nullptr;) {
       const LoadedConfig* before = loaded->before;

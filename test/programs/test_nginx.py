@@ -4,6 +4,7 @@ connections."""
 import hashlib
 import os
 import re
+import signal
 import subprocess
 
 import harness
@@ -37,14 +38,18 @@ class Nginx(harness.ProgramTest):
         self.www = self.world.directory / "www"
         self.www.mkdir()
 
-    def serve(self, sendfile="on", workers=2, preload=True, user="root"):
+    def serve(self, sendfile="on", workers=2, preload=True, user="root", environment=None):
         configuration = self.world.directory / "nginx.conf"
         configuration.write_text(
             CONFIGURATION.format(
                 directory=self.world.directory, port=self.port, sendfile=sendfile, workers=workers, user=user
             )
         )
-        server = self.world.start(["nginx", "-c", configuration, "-p", self.world.directory], preload=preload)
+        server = self.world.start(
+            ["nginx", "-c", configuration, "-p", self.world.directory],
+            preload=preload,
+            environment=environment,
+        )
         self.world.wait_for_listener(self.port, sdp=preload)
         return server
 
@@ -102,6 +107,48 @@ class Nginx(harness.ProgramTest):
         self.serve()
         self.assert_sdp_carried(at_least_out=self.wrk("large") << 20)
         self.assert_no_tcp()
+
+    def test_each_worker_has_its_name_and_what_it_is(self):
+        """Its processes write titles over their arguments. A rule that comes later knows the name, too."""
+        harness.need("curl")
+        (self.www / "file").write_text("x")
+        rules = self.world.directory / "libsdp.conf"
+        server = self.serve(environment={"SDP_CONFIG": rules})
+        self.curl_hash("file")
+
+        def table(*words):
+            return subprocess.run(
+                [harness.SDPSTAT, "--dir", self.world.stats_dir, *words],
+                capture_output=True,
+                text=True,
+                timeout=60,
+            ).stdout
+
+        def rows(*words):
+            return [line.split("  ")[-1] for line in table("-H", "-l", *words).splitlines()]
+
+        def shown(*words):
+            return sorted(re.sub(r"\[\d+\]:\d+", "", row) for row in rows(*words))
+
+        wanted = ["nginx (master process)"] + 2 * ["nginx (worker process)"]
+        harness.wait_until(lambda: shown() == wanted, f"the three processes: {rows()}")
+        self.assertEqual(shown("process", "nginx"), wanted)
+        self.assertEqual(shown("process", "nginx: *"), [])
+        self.assertRegex(table("why", "nginx"), rf"nginx\[{server.pid}\] \(master process\): ")
+        rules.write_text("use tcp server nginx *:*\n")
+        configuration = self.world.directory / "nginx.conf"
+        text = configuration.read_text()
+
+        def rule_holds():
+            """Of a listener that is new. The library looks at its file once a second at most."""
+            listen = f"listen 127.0.0.1:{self.port};"
+            other = f"127.0.0.1:{harness.free_port()}"
+            configuration.write_text(text.replace(listen, f"{listen} listen {other};"))
+            server.popen.send_signal(signal.SIGHUP)
+            harness.wait_until(lambda: other in table("-a", "process", "nginx"), f"listener at {other}")
+            return other in table("-t", "process", "nginx", "and", "reason", "rule")
+
+        harness.wait_until(rule_holds, "listener that the rule leaves to TCP")
 
     def test_each_end_alone(self):
         """With workers of another user's, if that can be."""

@@ -18,6 +18,7 @@ stats::Snapshot Sample() {
   stats::ProcessStats process;
   process.pid = 1234;
   process.program = "nginx";
+  process.title = "worker process";
   process.totals.connections_closed = 5;
   process.totals.bytes_in[stats::kBcopy] = 1000;
   process.totals.fallbacks[static_cast<size_t>(stats::FallbackReason::kPmDenied)] = 3;
@@ -51,6 +52,7 @@ TEST_CASE("the table has a row per record, in columns") {
   REQUIRE(lines.size() == 4);
   CHECK(lines[0].starts_with("State"));
   CHECK(lines[1].starts_with("established"));
+  CHECK(lines[1].ends_with("nginx[1234]:7 (worker process)"));
   CHECK(lines[1].find("10.0.0.1:40000") == lines[0].find("Local Address:Port"));
   CHECK(lines[1].find("10.0.0.2:80") == lines[0].find("Peer Address:Port"));
   CHECK(lines[1].find("10.0.0.2:50002") == lines[0].find("SDP Address:Port"));
@@ -58,7 +60,6 @@ TEST_CASE("the table has a row per record, in columns") {
   CHECK(lines[1].find("C/C") == lines[0].find("Mode"));
   CHECK(lines[1].find("22/24") == lines[0].find("Credit"));
   CHECK(lines[1].find("R2.0K") == lines[0].find("Out"));
-  CHECK(lines[1].ends_with("nginx[1234]:7"));
   CHECK(lines[2].starts_with("listen"));
   CHECK(lines[3].find("pm-denied") != std::string::npos);
 }

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "test/tools/stats_fixture.h"
+#include "tools/stats/process_title.h"
 #include "tools/stats/stats_reader.h"
 
 namespace sdp::stats {
@@ -116,6 +117,22 @@ TEST_CASE("hostile records are made harmless") {
   CHECK(read.local.family == 0);
   CHECK(std::string(read.reason) == std::string(sizeof read.reason - 1, '?'));
   CHECK(process->program == std::string(sizeof(Header::program) - 1, '?'));
+}
+
+TEST_CASE("a process's title is what it adds to the name, without its command") {
+  using namespace std::string_literals;
+  CHECK(TitleIn("nginx: worker process\0\0\0\0"s, "nginx") == "worker process");
+  CHECK(TitleIn("nginx: master process nginx -c /etc/nginx/nginx.conf\0"s, "nginx") == "master process");
+  CHECK(TitleIn("nginx: master process /usr/sbin/nginx -g x;\0"s, "nginx") == "master process");
+  CHECK(TitleIn("postgres: 15/main: joe sales 10.0.0.2(41000) idle \0"s, "postgres") ==
+        "15/main: joe sales 10.0.0.2(41000) idle");
+  CHECK(TitleIn("php-fpm: pool www\0"s, "php-fpm8.2") == "pool www");
+  CHECK(TitleIn("sshd: /usr/sbin/sshd -D [listener] 0 of 10-100 startups\0"s, "sshd").empty());
+  CHECK(TitleIn("nginx\0-c\0a: b\0"s, "nginx").empty());
+  CHECK(TitleIn("/opt/a: b/program\0"s, "program").empty());
+  CHECK(TitleIn("", "program").empty());
+  CHECK(TitleIn("x: \x1b[2J"s, "x") == "?[2J");
+  CHECK(TitleIn("x: " + std::string(200, 'y'), "x") == std::string(37, 'y') + "...");
 }
 
 TEST_CASE("files that are not what their name says are reported and skipped") {

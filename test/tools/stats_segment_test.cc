@@ -1,5 +1,6 @@
 #include "preload/stats_segment.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
@@ -13,7 +14,9 @@
 #include <fstream>
 #include <set>
 #include <thread>
+#include <utility>
 
+#include "preload/program_name.h"
 #include "test/support/in_child.h"
 #include "test/support/skipped.h"
 #include "test/tools/stats_fixture.h"
@@ -47,6 +50,17 @@ size_t CountFiles(const std::string& directory) {
 template <typename Body>
 bool InChild(Body body) {
   return sdp::test::InChild([&] { return body() ? 0 : 1; }) == 0;
+}
+
+// Many servers write a title over their arguments, where the C library's name of the program lies.
+TEST_CASE("a process publishes the name that it began with") {
+  char title[] = "nginx: worker process";
+  char* const name = std::exchange(program_invocation_short_name, title);
+  TemporaryDirectory directory;
+  auto segment = MustOpen(directory.path());
+  program_invocation_short_name = name;
+  CHECK(ReadOne(directory.path()).program == name);
+  CHECK(std::string(preload::ProgramName()) == name);
 }
 
 TEST_CASE("what a process publishes is what a reader sees") {

@@ -112,6 +112,7 @@ Json ProcessJson(const stats::ProcessStats& process, const kernel::LinkTable* li
   Json out{{"pid", process.pid},
            {"uid", process.uid},
            {"program", process.program},
+           {"title", process.title.empty() ? Json(nullptr) : Json(process.title)},
            {"start_time", process.start_time},
            {"opened_at_ns", process.opened_at_ns},
            {"ended_at_ns", process.ended_at_ns == 0 ? Json(nullptr) : Json(process.ended_at_ns)},

@@ -130,6 +130,7 @@ LiveView Compare(const stats::Snapshot& before, const stats::Snapshot& now,
       const Moved old = old_rows[IdentityOf(process, record)];
       view.rows.push_back({.pid = process.pid,
                            .program = process.program,
+                           .title = process.title,
                            .record = record,
                            .in_rate = Rate(moved.in, old.in, seconds),
                            .out_rate = Rate(moved.out, old.out, seconds),
@@ -149,7 +150,8 @@ std::vector<std::string> RenderLive(const LiveView& view) {
   for (const LiveRow& row : view.rows) {
     const stats::Counters& c = row.record.counters;
     const Moved moved = Sum(row.record);
-    const std::string process = row.program + "[" + std::to_string(row.pid) + "]";
+    const std::string process =
+        row.program + "[" + std::to_string(row.pid) + "]" + (row.title.empty() ? "" : " (" + row.title + ")");
     if (row.record.kind != Kind::kConnection) {
       const std::string peer = row.record.kind == Kind::kFallback
                                    ? stats::ToString(row.record.peer) + " " + row.record.reason

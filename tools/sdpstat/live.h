@@ -17,6 +17,7 @@ const char* ToString(SortKey key);
 struct LiveRow {
   uint32_t pid = 0;
   std::string program;
+  std::string title;
   stats::ConnectionRecord record;
   double in_rate = 0;  // payload bytes/s since the look before
   double out_rate = 0;

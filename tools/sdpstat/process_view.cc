@@ -9,6 +9,7 @@
 
 #include "tools/sdp-run/program_check.h"
 #include "tools/sdpstat/why.h"
+#include "tools/stats/process_title.h"
 
 namespace sdp::sdpstat {
 namespace {
@@ -89,10 +90,11 @@ std::optional<ProcessView> LookAt(uint32_t pid, const stats::Snapshot& snapshot)
   for (char& c : name) {
     if (c < ' ' || c > '~') c = '?';
   }
-  ProcessView view{.pid = pid, .program = name};
   const auto found = std::find_if(snapshot.processes.begin(), snapshot.processes.end(),
                                   [&](const auto& p) { return p.pid == pid; });
   const stats::ProcessStats* stats = found == snapshot.processes.end() ? nullptr : &*found;
+  ProcessView view{.pid = pid, .program = stats != nullptr ? stats->program : name};
+  view.title = stats::ProcessTitle(pid, view.program);
   const std::string maps = ReadProc(pid, "maps");
   view.library_loaded = stats != nullptr || maps.find("/libsdp.so") != std::string::npos;
   if (!view.library_loaded && maps.empty() && geteuid() != 0) {

@@ -170,6 +170,7 @@ Row MakeRow(const ProcessStats& process, const ConnectionRecord& record, const T
   }
   cells[kProcess] = process.program + "[" + std::to_string(process.pid) + "]";
   if (record.fd >= 0) cells[kProcess] += ":" + std::to_string(record.fd);
+  if (!process.title.empty()) cells[kProcess] += " (" + process.title + ")";
   if (process.ended_at_ns != 0) {
     cells[kProcess] += options.now_ns > process.ended_at_ns
                            ? " ended " + Age(options.now_ns - process.ended_at_ns) + " ago"

@@ -27,6 +27,7 @@ std::vector<Verdict> Classify(const stats::ProcessStats* stats,
 struct ProcessView {
   uint32_t pid = 0;
   std::string program = {};
+  std::string title = {};  // what it calls itself beside that
   bool library_loaded = false;
   std::string reason = {};  // why the library is not in it, or does nothing: a code; empty: it works
   std::string text = {};

@@ -49,7 +49,8 @@ std::string Layout(const std::vector<Cells>& rows) {
 }
 
 std::string Headline(const ProcessView& process) {
-  std::string out = process.program + "[" + std::to_string(process.pid) + "]: ";
+  std::string out = process.program + "[" + std::to_string(process.pid) + "]" +
+                    (process.title.empty() ? "" : " (" + process.title + ")") + ": ";
   if (!process.descriptors_readable)
     return out + "it belongs to another user: run sdpstat as that user or as root\n";
   if (!process.reason.empty()) {
@@ -187,6 +188,7 @@ std::string RenderWhyJson(const std::vector<ProcessView>& processes) {
     }
     list.push_back(Json{{"pid", process.pid},
                         {"program", process.program},
+                        {"title", process.title.empty() ? Json(nullptr) : Json(process.title)},
                         {"library_loaded", process.library_loaded},
                         {"readable", process.descriptors_readable},
                         {"io_uring", process.has_ring},

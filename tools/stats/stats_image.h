@@ -30,6 +30,7 @@ struct ProcessStats {
   uint64_t opened_at_ns = 0;              // CLOCK_REALTIME
   uint64_t ended_at_ns = 0;               // when its death was noticed; 0: it runs
   std::string program;                    // printable
+  std::string title;                      // process_title.h; only of a process that runs
   TotalsValues totals;                    // of what is over; add the records for everything
   std::vector<ConnectionRecord> records;  // live connections and listeners, and recent fall-backs
 };

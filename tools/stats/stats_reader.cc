@@ -11,6 +11,8 @@
 #include <set>
 #include <utility>
 
+#include "tools/stats/process_title.h"
+
 namespace sdp::stats {
 namespace {
 
@@ -55,7 +57,11 @@ class DirectoryReader {
     if (!process) return Warn(name, ToString(process.error()));
     process->pid = static_cast<uint32_t>(name.pid);  // whatever the file says
     process->uid = file->uid;
-    if (name.kind == FileKind::kEnded) process->ended_at_ns = file->ended_at_ns;
+    if (name.kind == FileKind::kEnded) {
+      process->ended_at_ns = file->ended_at_ns;
+    } else {
+      process->title = ProcessTitle(process->pid, process->program);
+    }
     (name.kind == FileKind::kEnded ? out_->ended : out_->processes).push_back(std::move(*process));
   }
 
