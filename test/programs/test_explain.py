@@ -248,6 +248,99 @@ class Doctor(Tools):
             self.tool(SDPSTAT, "doctor", SDP_STATS_DIR=shared).stdout, rf"ok +statistics +{shared}\n"
         )
 
+    def test_a_directory_for_statistics_that_cannot_be_used(self):
+        link, file = self.world.directory / "link", self.world.directory / "file"
+        link.symlink_to(self.world.stats_dir)
+        file.write_text("")
+        for path, text in (
+            (link, "is a symbolic link, and is not used"),
+            (file, "is not a directory"),
+            ("/", "is the root directory, and is not used"),
+            ("/nonexistent/stats", "is not there, and cannot be made"),
+        ):
+            got = self.tool(SDPSTAT, "doctor", SDP_STATS_DIR=path)
+            self.assertEqual(got.returncode, 1)
+            self.assertRegex(got.stdout, rf"FAIL +statistics +{path} {text}.*\n +-> ")
+
+    def test_a_full_file_system_for_statistics(self):
+        if os.geteuid() != 0:
+            self.skipTest("this is not root")
+        place = self.world.directory / "full"
+        place.mkdir(mode=0o700)
+        mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(place)]
+        if subprocess.run(["unshare", "-m", *mount], capture_output=True).returncode != 0:
+            self.skipTest("no right to mount a file system")
+        script = f"{' '.join(mount)} && head -c 65536 /dev/zero >{place}/x; exec {SDPSTAT} doctor"
+        got = self.tool("unshare", "-m", "sh", "-c", script, SDP_STATS_DIR=place)
+        self.assertRegex(got.stdout, rf"FAIL +statistics +{place} has no room: .*\n +-> Make room there")
+
+    def test_a_port_mapper_that_does_not_serve_this_user(self):
+        """Each trouble has its advice, and the self-test points there."""
+        if os.geteuid() != 0:
+            self.skipTest("this is not root")
+        path = self.world.directory / "stranger.sock"
+        listener = self.world.start(
+            [
+                "setpriv",
+                "--reuid=65533",
+                "--clear-groups",
+                sys.executable,
+                "-c",
+                "import os, socket, sys, time\n"
+                "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+                "s.bind(sys.argv[1]); s.listen(); os.chmod(sys.argv[1], 0o777); time.sleep(100)",
+                path,
+            ],
+            preload=False,
+        )
+        self.world.directory.chmod(0o777)
+        harness.wait_until(
+            lambda: path.exists() and path.stat().st_mode & 0o777 == 0o777, "stranger's socket"
+        )
+        got = self.tool(SDPSTAT, "doctor", SDP_PMD_SOCKET=path)
+        self.assertRegex(
+            got.stdout,
+            rf"FAIL +port mapper +{path} is served by user 65533, .*\n +-> Remove it \(rm {path}\)",
+        )
+        self.assertRegex(
+            got.stdout, r"FAIL +self-test .*\n +-> It needs the port mapper: see that line first"
+        )
+        listener.stop()
+        got = self.tool(SDPSTAT, "doctor", SDP_PMD_SOCKET=path)
+        self.assertRegex(
+            got.stdout, rf"FAIL +port mapper +none answers at {path}, which belongs to user 65533"
+        )
+
+    def test_the_way_to_another_host(self):
+        """Step by step, as far as it goes."""
+        port, plain = self.serve(), self.serve(preload=False)
+        got = self.tool(SDPSTAT, "doctor", f"localhost:{port}")
+        self.assertEqual(got.returncode, 0, got.stdout + got.stderr)
+        for pattern in (
+            r"ok +name +localhost is \S+",
+            r"ok +port mapper +answers for \S+",
+            r"ok +its answer +SDP at \S+:\d+",
+            r"ok +trust ",
+            r"ok +SDP port +takes connections",
+            r"ok +MPA ",
+            r"ok +handshake ",
+            r"ok +connection +is SDP, open after",
+            "Nothing stands in SDP's way to this host.",
+        ):
+            self.assertRegex(got.stdout, pattern)
+        got = self.tool(SDPSTAT, "doctor", f"127.0.0.1:{plain}")
+        self.assertEqual(got.returncode, 1)
+        self.assertRegex(
+            got.stdout, r"ok +port mapper +answers for 127\.0\.0\.1\nFAIL +its answer +pm-denied: "
+        )
+        self.assertRegex(got.stdout, r"WARN +connection +is TCP")
+        got = self.tool(SDPSTAT, "doctor", f"127.0.0.1:{plain}", SDP_PM_PORT=harness.free_port())
+        self.assertRegex(got.stdout, r"FAIL +port mapper +pm-unreachable: ")
+        got = self.tool(SDPSTAT, "doctor", "no-such-host.invalid:80")
+        self.assertEqual(got.returncode, 1)
+        self.assertRegex(got.stdout, r"FAIL +name +no-such-host.invalid: ")
+        self.assertRegex(self.tool(SDPSTAT, "doctor", "localhost:0").stdout, "FAIL +target +wanted is a port")
+
     def test_root_is_not_alarmed_by_what_is_another_user_s(self):
         """Root sees all users' statistics, but its own programs have theirs elsewhere."""
         if os.geteuid() != 0:

@@ -153,6 +153,58 @@ class Sdpstat(harness.ProgramTest):
         self.assertEqual(self.sdpstat("why", 2**22 + 1).returncode, 2)
         self.assertEqual(self.sdpstat("why", "no-such-program-anywhere").returncode, 2)
 
+    def loaded(self, process):
+        """A program bears its name before the loader has come to the library."""
+        maps = pathlib.Path(f"/proc/{process.pid}/maps")
+        harness.wait_until(lambda: "libsdp.so" in maps.read_text(), "program with the library")
+
+    def test_why_of_processes_that_run_no_program(self):
+        parent = self.world.start(
+            [sys.executable, "-c", "import os, time\nif os.fork() == 0: os._exit(0)\ntime.sleep(60)"],
+            preload=False,
+        )
+        children = pathlib.Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+        child = harness.wait_until(lambda: children.read_text().strip(), "child")
+        harness.wait_until(lambda: self.why(child)[1][0]["reason"]["code"] == "zombie", "zombie")
+        kernel_threads = [
+            entry.name
+            for entry in pathlib.Path("/proc").iterdir()
+            if entry.name.isdigit() and (entry / "comm").read_text() in ("kthreadd\n", "kworker/0:0\n")
+        ]
+        if not kernel_threads:
+            self.skipTest("no thread of the kernel is to be seen here")
+        self.assertEqual(self.why(kernel_threads[0])[1][0]["reason"]["code"], "kernel-thread")
+
+    def test_why_of_a_process_that_a_rule_leaves_to_tcp_altogether(self):
+        rules = self.world.directory / "libsdp.conf"
+        rules.write_text("use both server nginx *:*\nuse tcp server * *:*\nuse tcp client * *:*\n")
+        port = harness.free_port()
+        server = self.world.peer("sink-server", port, environment={"SDP_CONFIG": rules})
+        self.world.wait_for_listener(port, sdp=False)
+        _, (process,) = self.why(server.pid)
+        self.assertEqual(process["reason"]["code"], "rule")
+        self.assertEqual(
+            process["reason"]["text"], f"{rules}:2: use tcp server * *:*, {rules}:3: use tcp client * *:*"
+        )
+        self.assertEqual([socket["reason"]["code"] for socket in process["sockets"]], ["rule"])
+
+    def test_why_finds_statistics_in_another_directory(self):
+        place = self.world.directory / "elsewhere"
+        port = harness.free_port()
+        server = self.world.peer("sink-server", port, environment={"SDP_STATS_DIR": place})
+        self.world.wait_for_listener(port, sdp=False)
+        seen = lambda: [(s["state"], s["sdp"]) for s in self.why(server.pid)[1][0]["sockets"]]
+        harness.wait_until(lambda: seen() == [("LISTEN", True)], f"the listener: {seen()}")
+        self.assertIn(f"its statistics are in {place}", self.sdpstat("why", server.pid).stdout)
+
+    def test_what_the_library_opens_for_itself_is_not_the_programs(self):
+        port, server = self.server()
+        client = self.client(port)
+        wanted = [("ESTAB", True), ("LISTEN", True)]
+        seen = lambda: sorted((s["state"], s["sdp"]) for s in self.why(server.pid)[1][0]["sockets"])
+        harness.wait_until(lambda: seen() == wanted, f"two sockets of the server: {seen()}")
+        self.assertEqual(len(self.why(client.pid)[1][0]["sockets"]), 1)
+
     @unittest.skipUnless(os.geteuid() == 0, "only root makes a process a /tmp of its own")
     def test_a_service_with_a_tmp_of_its_own(self):
         """As systemd's PrivateTmp does, with User=: what it publishes lies where only it sees it."""

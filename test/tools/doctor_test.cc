@@ -1,6 +1,18 @@
 #include "tools/sdpstat/doctor.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "test/support/skipped.h"
+#include "test/tools/stats_fixture.h"
+#include "tools/sdpstat/doctor_parts.h"
 
 namespace sdp::sdpstat {
 namespace {
@@ -23,6 +35,108 @@ TEST_CASE("doctor reads ld.so.preload as the loader does") {
   const auto fine = ExaminePreloadFile("/usr/$LIB/libsdp.so");
   REQUIRE(fine.size() == 1);
   CHECK(fine[0].grade == Grade::kFine);
+}
+
+int Writes(const std::string& /*directory*/) { return 0; }
+int IsFull(const std::string& /*directory*/) { return ENOSPC; }
+
+TEST_CASE("doctor judges the directory of the statistics as the library does") {
+  const stats::TemporaryDirectory directory;
+  const std::string own = directory.path() + "/own";
+  CHECK(ExamineStatsPlace(own, Writes).grade == Grade::kFine);  // the library makes it
+  CHECK(ExamineStatsPlace(directory.path() + "/no/such", Writes).text.ends_with("No such file or directory"));
+  std::filesystem::create_directory(own);
+  CHECK(ExamineStatsPlace(own, TryToWrite).grade == Grade::kFine);
+  CHECK(std::filesystem::is_empty(own));
+
+  const Finding full = ExamineStatsPlace(own, IsFull);
+  CHECK(full.grade == Grade::kFailure);
+  CHECK_THAT(full.text, Catch::Contains("has no room"));
+  CHECK_THAT(full.remedy, Catch::Contains("df " + own));
+
+  const std::string link = directory.path() + "/link", file = directory.path() + "/file";
+  std::filesystem::create_symlink(own, link);
+  std::ofstream(file).put('x');
+  CHECK_THAT(ExamineStatsPlace(link, Writes).text, Catch::Contains("is a symbolic link"));
+  CHECK_THAT(ExamineStatsPlace(file, Writes).text, Catch::Contains("is not a directory"));
+  CHECK_THAT(ExamineStatsPlace("//", Writes).text, Catch::Contains("is the root directory"));
+  if (geteuid() != 0) {
+    test::Skipped("only root makes a directory another user's");
+  } else {
+    REQUIRE(chown(own.c_str(), 65533, 65533) == 0);
+    CHECK_THAT(ExamineStatsPlace(own, Writes).text, Catch::Contains("belongs to user 65533"));
+  }
+}
+
+TEST_CASE("doctor has advice of its own for each trouble with the port mapper's socket") {
+  using run::DaemonState;
+  const auto judge = [](DaemonState state, uid_t user = 0) {
+    return JudgeDaemon("/run/sdp/pmd.sock", {.state = state, .user = user, .error = ELOOP});
+  };
+  const uid_t stranger = geteuid() + 7;
+  CHECK(judge(DaemonState::kAnswers).grade == Grade::kFine);
+  std::set<std::string> texts;
+  for (const Finding& finding :
+       {judge(DaemonState::kNoSocket), judge(DaemonState::kNoDaemon), judge(DaemonState::kNoDaemon, stranger),
+        judge(DaemonState::kForbidden), judge(DaemonState::kForbidden, stranger),
+        judge(DaemonState::kStranger, stranger), judge(DaemonState::kBroken)}) {
+    CHECK(finding.grade == Grade::kFailure);
+    CHECK_FALSE(finding.remedy.empty());
+    texts.insert(finding.text);
+  }
+  CHECK(texts.size() == 7);
+  CHECK_THAT(judge(DaemonState::kForbidden).remedy, Catch::Contains("--socket-mode"));
+  CHECK_THAT(judge(DaemonState::kStranger, stranger).text,
+             Catch::Contains("is served by user " + std::to_string(stranger)));
+}
+
+TEST_CASE("a look at the port mapper's socket tells what is in the way") {
+  const stats::TemporaryDirectory directory;
+  const std::string path = directory.path() + "/pmd.sock";
+  using run::DaemonState;
+  CHECK(run::LookForDaemon(path).state == DaemonState::kNoSocket);
+  CHECK(run::LookForDaemon(std::string(200, 'x')).state == DaemonState::kBroken);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  REQUIRE(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  CHECK(run::LookForDaemon(path).state == DaemonState::kNoDaemon);
+  REQUIRE(listen(listener, 4) == 0);
+  CHECK(run::LookForDaemon(path).state == DaemonState::kAnswers);
+  CHECK(run::DaemonRuns(path));
+  close(listener);
+}
+
+TEST_CASE("doctor tells at which step the way to another host ends") {
+  probe::Result result;
+  result.connected = true;
+  result.milliseconds = 2.5;
+  result.record = stats::EstablishedConnection();
+  const auto subjects = [](const std::vector<Finding>& findings) {
+    std::string out;
+    for (const Finding& finding : findings)
+      out += (finding.grade == Grade::kFine ? "+" : "-") + finding.subject + " ";
+    return out;
+  };
+  CHECK(subjects(JudgeWay("10.0.0.2", result)) ==
+        "+rules +this host +port mapper +its answer +trust +SDP port +MPA +handshake +connection ");
+  CHECK(JudgeWay("10.0.0.2", result)[3].text == "SDP at 10.0.0.2:50002");
+
+  result.record->kind = stats::Kind::kFallback;
+  const auto ends = [&](const char* reason) {
+    stats::SetText(result.record->reason, reason);
+    return subjects(JudgeWay("10.0.0.2", result));
+  };
+  CHECK(ends("pm-timeout") == "+rules +this host -port mapper -connection ");
+  CHECK(ends("pm-untrusted") == "+rules +this host +port mapper +its answer -trust -connection ");
+  CHECK(ends("sdp-silent") == "+rules +this host +port mapper +its answer +trust -SDP port -connection ");
+  CHECK(ends("mpa-failed") ==
+        "+rules +this host +port mapper +its answer +trust +SDP port -MPA -connection ");
+  CHECK(ends("other") == "-SDP -connection ");
+  result.connected = false;
+  result.connect_error = "Connection refused";
+  CHECK_THAT(JudgeWay("10.0.0.2", result).back().text, Catch::Contains("Connection refused"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "test/tools/stats_fixture.h"
+#include "tools/sdpstat/process_rules.h"
 #include "tools/why/reasons.h"
 
 namespace sdp::sdpstat {
@@ -72,6 +73,55 @@ TEST_CASE("Every socket of a process gets its reason") {
   process.totals.fallbacks[static_cast<size_t>(stats::FallbackReason::kPmDenied)] = 40;
   CHECK(Classify(&process, {Open(10, Ipv4(1, 42000), Ipv4(2, 26))}).at(0).reason == "forgotten");
   CHECK(Classify(nullptr, {Open(10, Ipv4(1, 42000), Ipv4(2, 26))}).at(0).reason == "unknown");
+}
+
+TEST_CASE("Descriptors that the library keeps for itself are not the program's") {
+  stats::ProcessStats process;
+  process.records.push_back(stats::EstablishedConnection());
+  const std::vector<TcpSocket> sockets = {Open(5, Ipv4(1, 42000), Ipv4(2, 26)),
+                                          Open(800, Ipv4(1, 50001), Ipv4(2, 50002)),
+                                          Open(801, Ipv4(1, 42001), Ipv4(2, 26))};
+  const auto verdicts = Classify(&process, sockets, 768);
+  REQUIRE(verdicts.size() == 2);
+  CHECK(verdicts[0].reason == "unknown");
+  CHECK(verdicts[1].is_sdp);  // whatever its number is
+  CHECK(Classify(&process, sockets).size() == 3);
+
+  const auto some = [](uint32_t, int) { return 10; };
+  const auto all = [](uint32_t, int end) { return end; };
+  CHECK(kernel::FirstHiddenNumber(1024, some, 1) == 768);
+  CHECK(kernel::FirstHiddenNumber(1024, all, 1) == kernel::kNoHiddenNumber);
+  CHECK(kernel::FirstHiddenNumber(1 << 20, some, 1) == 49152);
+}
+
+TEST_CASE("Zombies and threads of the kernel run no program") {
+  const auto ends = [](const char* behind_name) {
+    return kernel::ParseProcStat(std::string("12 (a) b) ") + behind_name);
+  };
+  CHECK(ends("Z 1 1 1 0 -1 4228364 0 0 0 0 0 0 0 0 20 0 1 0 77 0").zombie);
+  CHECK_FALSE(ends("Z 1 1 1 0 -1 4228364 0 0 0 0 0 0 0 0 20 0 3 0 77 0").zombie);  // other threads live
+  CHECK_FALSE(ends("S 1 1 1 0 -1 4228364 0 0 0 0 0 0 0 0 20 0 1 0 77 0").kernel_thread);
+  CHECK(ends("I 2 0 0 0 -1 69238880 0 0 0 0 0 0 0 0 20 0 1 0 77 0").kernel_thread);
+  CHECK_FALSE(kernel::ParseProcStat("nonsense").zombie);
+}
+
+TEST_CASE("A rule that leaves a whole program to TCP is found") {
+  const auto against = [](const char* text, const char* program) {
+    return RuleAgainstAll(preload::ParseConfigFile(text), "/etc/sdp/libsdp.conf", program);
+  };
+  const char* const all = "use both server nginx *:*\nuse tcp server * *:*\nuse tcp client * *:*\n";
+  CHECK(against(all, "sshd") ==
+        "/etc/sdp/libsdp.conf:2: use tcp server * *:*, /etc/sdp/libsdp.conf:3: use tcp client * *:*");
+  CHECK(against(all, "nginx").empty());
+  CHECK(against("use tcp server * *:*\n", "sshd").empty());  // its connections may be SDP
+  CHECK(against("use tcp server * *:80\nuse tcp client * *:*\n", "sshd").empty());
+  CHECK(against("set mode tcp\n", "sshd") == "/etc/sdp/libsdp.conf:1: set mode tcp");
+  CHECK(against("", "sshd").empty());
+
+  using namespace std::string_literals;
+  CHECK(NameForRules("/usr/sbin/nginx\0-c\0x\0"s, "nginx-debug") == "nginx");
+  CHECK(NameForRules("nginx: worker process\0"s, "nginx") == "nginx");
+  CHECK(NameForRules("", "nginx") == "nginx");
 }
 
 TEST_CASE("Every reason that the library gives is explained") {

@@ -1,9 +1,7 @@
 #include "tools/sdp-run/explain.h"
 
-#include <netdb.h>
 #include <sys/socket.h>
 
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +12,7 @@
 #include "preload/config_file.h"
 #include "tools/probe/probe.h"
 #include "tools/sdp-run/program_check.h"
+#include "tools/sdp-run/target.h"
 #include "tools/stats/address_text.h"
 #include "tools/why/reasons.h"
 
@@ -23,22 +22,6 @@ namespace {
 constexpr int kOwnFailure = 125;
 
 void Line(const char* step, const std::string& text) { std::printf("%-14s %s\n", step, text.c_str()); }
-
-// The first address of the target, which is the one a program tries first.
-bool Resolve(const std::string& host, const std::string& port, sockaddr_storage* out, socklen_t* length) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
-  if (error != 0) {
-    std::fprintf(stderr, "sdp-run: %s:%s: %s\n", host.c_str(), port.c_str(), gai_strerror(error));
-    return false;
-  }
-  std::copy_n(reinterpret_cast<const char*>(found->ai_addr), found->ai_addrlen, reinterpret_cast<char*>(out));
-  *length = found->ai_addrlen;
-  freeaddrinfo(found);
-  return true;
-}
 
 void ExplainRules(const std::string& program, const sockaddr* address, socklen_t length) {
   bool named = false;
@@ -88,26 +71,16 @@ int ExplainReason(const std::string& what, const std::string& code, const std::s
 }  // namespace
 
 int Explain(const std::string& target, const std::vector<std::string>& command, const std::string& library) {
-  const size_t colon = target.rfind(':');
-  std::string host = target.substr(0, colon);
-  if (colon == std::string::npos || colon + 1 == target.size() || host.empty()) {
-    std::fprintf(stderr,
-                 "sdp-run: --explain wants HOST:PORT, as in db.example:5432 or [::1]:80, but there is '%s'\n",
-                 target.c_str());
+  const auto parsed = ParseTarget(target);
+  if (!parsed) {
+    std::fprintf(stderr, "sdp-run: --explain wants %s\n", parsed.error().c_str());
     return kOwnFailure;
   }
-  const std::string port = target.substr(colon + 1);
-  // getaddrinfo takes any number, and its lower 16 bits.
-  if (port.find_first_not_of("0123456789") == std::string::npos &&
-      (port.size() > 5 || std::stoul(port) == 0 || std::stoul(port) > UINT16_MAX)) {
-    std::fprintf(stderr, "sdp-run: --explain wants a port from 1 to 65535, but there is '%s'\n",
-                 port.c_str());
+  const auto address = Resolve(*parsed);
+  if (!address) {
+    std::fprintf(stderr, "sdp-run: %s: %s\n", target.c_str(), address.error().c_str());
     return kOwnFailure;
   }
-  if (host.starts_with("[") && host.ends_with("]")) host = host.substr(1, host.size() - 2);
-  sockaddr_storage address{};
-  socklen_t length = 0;
-  if (!Resolve(host, port, &address, &length)) return kOwnFailure;
 
   std::string program = command.empty() ? "sdp-run" : command.front();
   program.erase(0, program.rfind('/') + 1);
@@ -119,10 +92,10 @@ int Explain(const std::string& target, const std::vector<std::string>& command, 
     }
   }
   std::printf("How %s would connect to %s, by trying it:\n\n", program.c_str(), target.c_str());
-  ExplainRules(program, reinterpret_cast<const sockaddr*>(&address), length);
+  ExplainRules(program, reinterpret_cast<const sockaddr*>(&address->address), address->length);
   std::fflush(stdout);
   const probe::Result result =
-      probe::Probe({.program = program, .library = library, .host = host, .port = port});
+      probe::Probe({.program = program, .library = library, .host = parsed->host, .port = parsed->port});
   if (!result.error.empty()) {
     std::fprintf(stderr, "sdp-run: %s\n", result.error.c_str());
     return kOwnFailure;

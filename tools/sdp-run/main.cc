@@ -11,6 +11,7 @@
 #include "core/base/usage_message.h"
 #include "preload/config_reader.h"
 #include "tools/probe/probe.h"
+#include "tools/sdp-run/daemon.h"
 #include "tools/sdp-run/explain.h"
 #include "tools/sdp-run/library.h"
 #include "tools/sdp-run/program_check.h"

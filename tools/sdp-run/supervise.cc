@@ -2,13 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -137,36 +134,6 @@ void PrivateDaemon::Stop() {
     rmdir(directory_.c_str());
     directory_.clear();
   }
-}
-
-std::string LocalSocketPath() {
-  const char* wanted = getenv("SDP_PMD_SOCKET");
-  if (wanted != nullptr && *wanted != '\0') return wanted;
-  if (geteuid() == 0) return "/run/sdp/pmd.sock";
-  const char* runtime = getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && *runtime != '\0') return std::string(runtime) + "/sdp-pmd.sock";
-  return "/tmp/sdp-pmd-" + std::to_string(geteuid()) + ".sock";
-}
-
-bool DaemonRuns(const std::string& socket_path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (socket_path.size() >= sizeof address.sun_path) return false;
-  memcpy(address.sun_path, socket_path.c_str(), socket_path.size());
-  int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  bool runs = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
-  close(fd);
-  return runs;
-}
-
-bool UdpPortIsFree(uint16_t port) {
-  int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  bool is_free = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
-  close(fd);
-  return is_free;
 }
 
 int RunAsChild(const std::vector<char*>& arguments, PrivateDaemon* daemon) {

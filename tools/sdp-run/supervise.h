@@ -24,13 +24,6 @@ class PrivateDaemon {
   std::string directory_;
 };
 
-// The local socket that a preloaded process would register with: SDP_PMD_SOCKET, or the default of this user.
-std::string LocalSocketPath();
-// Whether a port mapper answers there.
-bool DaemonRuns(const std::string& socket_path);
-// Whether UDP port `port` can be bound on every address.
-bool UdpPortIsFree(uint16_t port);
-
 // Runs the program as a child: passes on the signals that other processes send to this one, stops when it
 // stops, and ends as it ended. Returns the exit status for main; does not return if the program was killed by
 // a signal (then this process dies by the same). `before_end` runs once the program is gone.

@@ -18,10 +18,8 @@
 #include "tools/probe/probe.h"
 #include "tools/sdp-run/library.h"
 #include "tools/sdp-run/program_check.h"
-#include "tools/sdp-run/supervise.h"
+#include "tools/sdpstat/doctor_parts.h"
 #include "tools/sdpstat/why.h"
-#include "tools/stats/address_text.h"
-#include "tools/stats/stats_reader.h"
 #include "tools/why/reasons.h"
 
 namespace sdp::sdpstat {
@@ -30,7 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 using Grade = Finding::Grade;
 
-constexpr uint16_t kPortMapperPort = 3935;
 constexpr uint64_t kComfortableDescriptors = 4096;
 
 std::string ReadFile(const std::string& path) {
@@ -38,12 +35,6 @@ std::string ReadFile(const std::string& path) {
   if (fs::is_directory(path, error)) return {};  // a stream would open it, and throw
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-uint16_t PmPort() {
-  const char* text = getenv("SDP_PM_PORT");
-  const long port = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
-  return port > 0 && port < 65536 ? static_cast<uint16_t>(port) : kPortMapperPort;
 }
 
 Finding ExamineLibrary(const std::string& library) {
@@ -69,32 +60,6 @@ std::vector<Finding> ExamineConfigFile(const std::string& program) {
         {Grade::kFailure, "configuration", path + " cannot be read by this user", "chmod a+r " + path + "."}};
   }
   return ExamineConfig(path, ReadFile(path), program);
-}
-
-// The daemon as libsdp.so looks for it: that of the user, or the host's.
-std::vector<Finding> ExamineDaemon() {
-  const std::string own = run::LocalSocketPath();
-  const char* wanted = getenv("SDP_PMD_SOCKET");
-  std::vector<std::string> places = {own};
-  if (wanted == nullptr || *wanted == '\0') places.emplace_back("/run/sdp/pmd.sock");
-  std::vector<Finding> out;
-  const auto answers = std::find_if(places.begin(), places.end(), run::DaemonRuns);
-  if (answers != places.end()) {
-    out.push_back({Grade::kFine, "port mapper", "answers at " + *answers, ""});
-  } else {
-    out.push_back({Grade::kFailure, "port mapper",
-                   "none answers at " + own + ": servers stay TCP (clients need none here)",
-                   "systemctl start sdp-pmd, or start servers with sdp-run --pmd."});
-  }
-  if (!run::UdpPortIsFree(PmPort())) {
-    out.push_back({Grade::kFine, "UDP port", std::to_string(PmPort()) + " is in use, as it should be", ""});
-  } else if (answers != places.end()) {
-    out.push_back({Grade::kWarning, "UDP port",
-                   "no process has UDP port " + std::to_string(PmPort()) +
-                       ": clients elsewhere will not find this host's servers",
-                   "Let sdp-pmd listen there (--listen), or set SDP_PM_PORT at the clients."});
-  }
-  return out;
 }
 
 Finding ExamineLimits() {
@@ -132,26 +97,6 @@ std::vector<Finding> ExamineDevices() {
   return out;
 }
 
-Finding ExamineStatsDirectory() {
-  std::vector<std::string> paths = stats::DefaultDirectories();
-  if (geteuid() == 0) paths.resize(1);  // root reads other users' too; they are theirs
-  for (const std::string& path : paths) {
-    struct stat status {};
-    if (stat(path.c_str(), &status) != 0) continue;
-    if (status.st_uid != geteuid() && status.st_uid != 0) {
-      return {Grade::kFailure, "statistics", path + " belongs to another user: sdpstat will see nothing",
-              "Remove it, or set SDP_STATS_DIR."};
-    }
-    if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-      return {Grade::kFailure, "statistics", path + " can be written by others, and is not used",
-              (status.st_mode & S_ISVTX) != 0 ? "Let SDP_STATS_DIR name a directory of its own."
-                                              : "chmod go-w " + path + "."};
-    }
-    return {Grade::kFine, "statistics", path, ""};
-  }
-  return {Grade::kFine, "statistics", "no process has published any yet", ""};
-}
-
 std::string StatusField(uint32_t pid, const std::string& name) {
   std::istringstream lines(
       ReadFile((pid == 0 ? std::string("/proc/self") : "/proc/" + std::to_string(pid)) + "/status"));
@@ -169,8 +114,8 @@ Finding ExamineSeccomp() {
       ""};
 }
 
-// A connection over SDP to a listener of its own: all of it in one go.
-Finding ExamineConnection(const std::string& library) {
+// A connection over SDP to a listener of its own: all of it in one go. `mapped`: a port mapper answers.
+Finding ExamineConnection(const std::string& library, bool mapped) {
   const probe::Result result =
       probe::Probe({.program = "sdp-doctor", .library = library, .host = "", .port = ""});
   if (!result.error.empty())
@@ -193,7 +138,9 @@ Finding ExamineConnection(const std::string& library) {
   return {Grade::kFailure, "self-test",
           std::string("a connection to itself is not SDP: ") + result.record->reason + ": " +
               result.record->reason_text,
-          reason == nullptr ? "" : reason->remedy};
+          !mapped             ? "It needs the port mapper: see that line first."
+          : reason == nullptr ? ""
+                              : reason->remedy};
 }
 
 std::vector<Finding> ExamineProgram(const std::string& program) {
@@ -297,7 +244,10 @@ std::vector<Finding> Examine(const std::string& program) {
   std::vector<Finding> out = {ExamineLibrary(library)};
   Add(&out, ExaminePreloadFile(ReadFile("/etc/ld.so.preload")));
   Add(&out, ExamineConfigFile(program));
-  Add(&out, ExamineDaemon());
+  const std::vector<Finding> daemon = ExamineDaemon();
+  const bool mapped = std::none_of(daemon.begin(), daemon.end(),
+                                   [](const Finding& finding) { return finding.grade == Grade::kFailure; });
+  Add(&out, daemon);
   Add(&out, ExamineDevices());
   Add(&out, {ExamineLimits(), ExamineStatsDirectory(), ExamineSeccomp()});
   const char* mode = getenv("SDP_MODE");
@@ -305,7 +255,7 @@ std::vector<Finding> Examine(const std::string& program) {
     out.push_back(
         {Grade::kWarning, "SDP_MODE", "is tcp in this environment: the library does nothing", "Unset it."});
   }
-  if (!library.empty()) out.push_back(ExamineConnection(library));
+  if (!library.empty()) out.push_back(ExamineConnection(library, mapped));
   if (!program.empty()) Add(&out, ExamineProgram(program));
   return out;
 }
@@ -323,8 +273,9 @@ std::string RenderFindings(const std::vector<Finding>& findings) {
   return out;
 }
 
-int Doctor(const std::string& program) {
-  const std::vector<Finding> findings = Examine(program);
+namespace {
+
+int Report(const std::vector<Finding>& findings, const char* fine) {
   std::fputs(RenderFindings(findings).c_str(), stdout);
   const auto count = [&](Grade grade) {
     return std::count_if(findings.begin(), findings.end(),
@@ -333,11 +284,28 @@ int Doctor(const std::string& program) {
   const auto failures = count(Grade::kFailure);
   const auto warnings = count(Grade::kWarning);
   if (failures + warnings == 0) {
-    std::puts("\nNothing stands in SDP's way on this host.");
+    std::printf("\n%s\n", fine);
   } else {
     std::printf("\n%ld failed, %ld to look at.\n", static_cast<long>(failures), static_cast<long>(warnings));
   }
   return failures == 0 ? 0 : 1;
+}
+
+// What of this host matters to a client.
+std::vector<Finding> ExamineTarget(const std::string& target) {
+  const std::string library = run::FindLibrary();
+  std::vector<Finding> out = {ExamineLibrary(library)};
+  Add(&out, ExamineConfigFile(""));
+  if (!library.empty()) Add(&out, ExamineWay(target, library));
+  return out;
+}
+
+}  // namespace
+
+int Doctor(const std::string& subject) {
+  const bool is_target = subject.find(':') != std::string::npos && access(subject.c_str(), F_OK) != 0;
+  if (is_target) return Report(ExamineTarget(subject), "Nothing stands in SDP's way to this host.");
+  return Report(Examine(subject), "Nothing stands in SDP's way on this host.");
 }
 
 }  // namespace sdp::sdpstat

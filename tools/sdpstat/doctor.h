@@ -1,27 +1,20 @@
-// sdpstat doctor: what on this host would keep programs from SDP, found before anyone is disappointed.
+// sdpstat doctor: what on this host, or on the way to another, would keep programs from SDP.
 #ifndef SDP_TOOLS_SDPSTAT_DOCTOR_H_
 #define SDP_TOOLS_SDPSTAT_DOCTOR_H_
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
-namespace sdp::sdpstat {
+#include "tools/sdpstat/finding.h"
 
-struct Finding {
-  enum class Grade : uint8_t { kFine, kNote, kWarning, kFailure };
-  Grade grade = Grade::kFine;
-  std::string subject;
-  std::string text;
-  std::string remedy;  // for warnings and failures
-};
+namespace sdp::sdpstat {
 
 // `program`: one to look at too; empty: none. Makes a connection of its own over SDP, on 127.0.0.1.
 std::vector<Finding> Examine(const std::string& program);
 std::string RenderFindings(const std::vector<Finding>& findings);
 
-// The command. Exit status: 0 nothing is wrong, 1 something is.
-int Doctor(const std::string& program);
+// The command. `subject`: a program, or HOST:PORT, or empty. Exit status: 0 nothing is wrong, 1 something is.
+int Doctor(const std::string& subject);
 
 // For tests: what a configuration file's text gives rise to, for programs called `program` (empty: any).
 std::vector<Finding> ExamineConfig(const std::string& path, const std::string& text,

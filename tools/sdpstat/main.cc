@@ -219,9 +219,10 @@ int Run(int argc, char** argv) {
   why->add_flag("-j,--json", options.json, "as JSON");
   why->add_option("--dir", options.directory, "read the stats files in this directory");
   why->footer("Exit status: 0 everything is SDP, 1 something is not, 2 there is no such process.");
-  CLI::App* doctor =
-      app.add_subcommand("doctor", "what on this host would keep programs, or one program, from SDP");
-  doctor->add_option("program", options.program, "a program to look at too");
+  CLI::App* doctor = app.add_subcommand(
+      "doctor", "what on this host, or on the way to another, would keep programs from SDP");
+  doctor->add_option("program", options.program,
+                     "a program to look at too; or HOST:PORT, to try the way there step by step");
   doctor->footer("Exit status: 0 nothing is wrong, 1 something is.");
   app.failure_message(
       [](const CLI::App* whole, const CLI::Error& error) { return sdp::UsageMessage(*whole, error); });

@@ -1,4 +1,5 @@
 // A process from outside: is the library in it, and if not, why.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,8 +8,12 @@
 #include <fstream>
 #include <iterator>
 
+#include "preload/config_file.h"
+#include "tools/kernel/process_facts.h"
 #include "tools/sdp-run/program_check.h"
+#include "tools/sdpstat/process_rules.h"
 #include "tools/sdpstat/why.h"
+#include "tools/stats/process_root.h"
 #include "tools/stats/process_title.h"
 
 namespace sdp::sdpstat {
@@ -29,6 +34,42 @@ std::string InitialVariable(uint32_t pid, const std::string& name) {
     at = end + 1;
   }
   return "";
+}
+
+std::string ExecutableOf(uint32_t pid) {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error).filename().string();
+}
+
+// What the process reads as its libsdp.conf.
+preload::ConfigFile ConfigOf(uint32_t pid, std::string* path) {
+  std::string value;
+  bool named = false;
+  *path = preload::ConfigFilePath(
+      [&](const char* name) {
+        value = InitialVariable(pid, name);
+        return value.empty() ? nullptr : value.c_str();
+      },
+      &named);
+  return preload::ParseConfigFile(stats::ReadBelowRoot(pid, *path, preload::kLargestConfigFile));
+}
+
+// The directories in which the process may publish, as it names them.
+std::vector<std::string> PlacesOf(uint32_t pid) {
+  std::string place = InitialVariable(pid, "SDP_STATS_DIR");
+  if (!place.empty()) return {place};
+  std::string path;
+  for (const preload::Setting& setting : ConfigOf(pid, &path).settings) {
+    if (setting.variable == "SDP_STATS_DIR") place = setting.value;
+  }
+  if (!place.empty()) return {place};
+  std::vector<std::string> out = {"/run/sdp-stats"};
+  const std::string runtime = InitialVariable(pid, "XDG_RUNTIME_DIR");
+  if (!runtime.empty()) out.push_back(runtime + "/sdp");
+  struct stat status {};
+  if (stat(("/proc/" + std::to_string(pid)).c_str(), &status) == 0)
+    out.push_back("/tmp/sdp-" + std::to_string(status.st_uid));
+  return out;
 }
 
 // False: the program could be preloaded.
@@ -52,13 +93,30 @@ void ExplainAbsence(ProcessView* view) {
   if (!preload.empty()) view->text = "LD_PRELOAD=" + preload;
 }
 
+std::string RuleAgainst(uint32_t pid) {
+  if (!InitialVariable(pid, "SDP_MODE").empty()) return "";  // it stands above all rules
+  std::string path;
+  const preload::ConfigFile file = ConfigOf(pid, &path);
+  return RuleAgainstAll(file, path, NameForRules(ReadProc(pid, "cmdline"), ExecutableOf(pid)));
+}
+
 // A process that the library is in, and that has published nothing.
 void ExplainSilence(ProcessView* view) {
   if (InitialVariable(view->pid, "SDP_MODE") == "tcp") {
     view->reason = "mode-tcp";
+  } else if (view->text = RuleAgainst(view->pid); !view->text.empty()) {
+    view->reason = "rule";
   } else if (!ExplainProgram(view)) {
     view->reason = "idle";
+    if (view->sockets.empty()) view->text = "it has no TCP socket";
   }
+}
+
+// What has no program that could load a library. False: it is an ordinary process.
+bool ExplainKind(ProcessView* view) {
+  const kernel::ProcessFacts facts = kernel::FactsOf(view->pid);
+  view->reason = facts.kernel_thread ? "kernel-thread" : facts.zombie ? "zombie" : "";
+  return !view->reason.empty();
 }
 
 bool StillOpen(const stats::ConnectionRecord& record, const std::vector<Verdict>& sockets) {
@@ -95,13 +153,19 @@ std::optional<ProcessView> LookAt(uint32_t pid, const stats::Snapshot& snapshot)
   const stats::ProcessStats* stats = found == snapshot.processes.end() ? nullptr : &*found;
   ProcessView view{.pid = pid, .program = stats != nullptr ? stats->program : name};
   view.title = stats::ProcessTitle(pid, view.program);
+  if (ExplainKind(&view)) return view;
   const std::string maps = ReadProc(pid, "maps");
   view.library_loaded = stats != nullptr || maps.find("/libsdp.so") != std::string::npos;
   if (!view.library_loaded && maps.empty() && geteuid() != 0) {
     view.descriptors_readable = false;
     return view;
   }
-  view.sockets = Classify(stats, kernel::TcpSocketsOf(pid, &view.descriptors_readable));
+  std::optional<stats::ProcessStats> elsewhere;
+  if (stats == nullptr && view.library_loaded)
+    elsewhere = stats::ReadStatsBelowRoot(pid, PlacesOf(pid), &view.stats_directory);
+  if (elsewhere) stats = &*elsewhere;
+  view.sockets = Classify(stats, kernel::TcpSocketsOf(pid, &view.descriptors_readable),
+                          view.library_loaded ? kernel::FirstHiddenNumber(pid) : kernel::kNoHiddenNumber);
   view.has_ring = HasRing(pid);
   if (!view.library_loaded) {
     ExplainAbsence(&view);

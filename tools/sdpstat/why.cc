@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace sdp::sdpstat {
 namespace {
@@ -83,13 +84,16 @@ Verdict Judge(const ProcessStats* stats, const std::vector<TcpSocket>& sockets, 
 
 }  // namespace
 
-std::vector<Verdict> Classify(const ProcessStats* stats, const std::vector<TcpSocket>& sockets) {
+std::vector<Verdict> Classify(const ProcessStats* stats, const std::vector<TcpSocket>& sockets,
+                              int first_hidden) {
   std::vector<Verdict> out;
   for (const TcpSocket& socket : sockets) {
     const auto own = [&](const ConnectionRecord& record) { return IsSdpSideOfListener(record, socket); };
     if (stats != nullptr && std::any_of(stats->records.begin(), stats->records.end(), own)) continue;
     if (socket.state == "UNCONN") continue;
-    out.push_back(Judge(stats, sockets, socket));
+    Verdict verdict = Judge(stats, sockets, socket);
+    if (socket.fd >= first_hidden && verdict.reason == "unknown") continue;
+    out.push_back(std::move(verdict));
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/kernel/process_facts.h"
 #include "tools/kernel/tcp_sockets.h"
 #include "tools/stats/stats_reader.h"
 
@@ -19,9 +20,10 @@ struct Verdict {
 };
 
 // What a process's sockets are. `stats`: what it publishes; null if nothing. Sockets of the library's own
-// (SDP listeners) are left out. Pure.
-std::vector<Verdict> Classify(const stats::ProcessStats* stats,
-                              const std::vector<kernel::TcpSocket>& sockets);
+// are left out: SDP listeners, and descriptors from `first_hidden` on of which it has published nothing.
+// Pure.
+std::vector<Verdict> Classify(const stats::ProcessStats* stats, const std::vector<kernel::TcpSocket>& sockets,
+                              int first_hidden = kernel::kNoHiddenNumber);
 
 // A process as it looks from outside.
 struct ProcessView {
@@ -31,6 +33,8 @@ struct ProcessView {
   bool library_loaded = false;
   std::string reason = {};  // why the library is not in it, or does nothing: a code; empty: it works
   std::string text = {};
+  std::string stats_directory =
+      {};  // where it publishes, below its own root, if that is not looked at usually
   bool descriptors_readable = true;
   bool has_ring = false;  // of io_uring
   std::vector<Verdict> sockets = {};

@@ -139,6 +139,9 @@ std::string RenderWhy(const std::vector<ProcessView>& processes) {
   for (const ProcessView& process : processes) {
     out += Headline(process);
     if (!process.reason.empty()) reasons.insert(process.reason);
+    if (!process.stats_directory.empty())
+      out +=
+          "  its statistics are in " + process.stats_directory + ", where sdpstat does not look by itself\n";
     if (process.has_ring)
       out +=
           "  it has an io_uring: what goes over it the library does not see, and it must not be used on an "

@@ -49,9 +49,9 @@ bool HasMapped(int pid, ino_t inode, const std::string& name) {
   return !any_line;
 }
 
-bool BelongsTo(const FileName& name, uid_t owner, int directory) {
+bool BelongsTo(const FileName& name, pid_t pid, uid_t owner, int directory) {
   if (owner == 0) return true;
-  if (name.kind != FileKind::kEnded) return RunsAs(name.pid, owner);
+  if (name.kind != FileKind::kEnded) return RunsAs(pid, owner);
   struct stat status {};
   return fstat(directory, &status) == 0 && status.st_uid == owner;
 }
@@ -96,7 +96,8 @@ OwnedFd& OwnedFd::operator=(OwnedFd&& other) noexcept {
 }
 
 std::optional<ProcessFile> OpenProcessFile(int directory, const FileName& name, int flags, size_t limit,
-                                           std::string* why) {
+                                           std::string* why, pid_t pid) {
+  if (pid == 0) pid = name.pid;
   const std::string leaf = name.ToString();
   ProcessFile file{
       .fd = OwnedFd(openat(directory, leaf.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)),
@@ -111,10 +112,11 @@ std::optional<ProcessFile> OpenProcessFile(int directory, const FileName& name, 
   if (!S_ISREG(status.st_mode)) return refuse("not a regular file");
   // Another name for somebody else's file would have us write there.
   if (status.st_nlink > 1) return refuse("has several names");
-  if (!BelongsTo(name, status.st_uid, directory)) return refuse("belongs to another user than its process");
+  if (!BelongsTo(name, pid, status.st_uid, directory))
+    return refuse("belongs to another user than its process");
   file.size = static_cast<size_t>(status.st_size);
   if (file.size > limit) return refuse("too large");
-  if (name.kind != FileKind::kEnded && !HasMapped(name.pid, status.st_ino, leaf)) return refuse("");
+  if (name.kind != FileKind::kEnded && !HasMapped(pid, status.st_ino, leaf)) return refuse("");
   file.uid = status.st_uid;
   file.ended_at_ns = static_cast<uint64_t>(status.st_ctim.tv_sec) * 1'000'000'000 +
                      static_cast<uint64_t>(status.st_ctim.tv_nsec);

@@ -35,9 +35,9 @@ struct ProcessFile {
 // Opens `name` in the open directory `directory` for `flags` (O_RDONLY or O_RDWR). It has to be a regular
 // file, with one name and not larger than `limit`, of root or of the process's user (kEnded: of the
 // directory's), and a stats file has to be mapped by its process, which runs. Empty otherwise; *why, if that
-// is worth a warning.
+// is worth a warning. `pid`: the process's number here, if the name has that of another PID namespace.
 std::optional<ProcessFile> OpenProcessFile(int directory, const FileName& name, int flags, size_t limit,
-                                           std::string* why);
+                                           std::string* why, pid_t pid = 0);
 
 // False: less than `size` bytes are there.
 bool ReadAt(int fd, std::byte* out, size_t size, size_t offset);

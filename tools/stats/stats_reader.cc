@@ -8,9 +8,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <set>
 #include <utility>
 
+#include "tools/stats/process_root.h"
 #include "tools/stats/process_title.h"
 
 namespace sdp::stats {
@@ -24,6 +26,31 @@ DIR* OpenDirectory(const std::string& path) {
   DIR* entries = fd < 0 ? nullptr : fdopendir(fd);
   if (entries == nullptr && fd >= 0) close(fd);
   return entries;
+}
+
+// `pid`: of the process, whatever the file says. The error says what is wrong with the file.
+Result<ProcessStats, std::string> ReadProcess(const ProcessFile& file, uint32_t pid) {
+  const auto image = ReadImage(file);
+  if (!image) return unexpected(std::string("cannot be read"));
+  auto process = ParseImage(*image);
+  if (!process) return unexpected(std::string(ToString(process.error())));
+  process->pid = pid;
+  process->uid = file.uid;
+  if (file.name.kind == FileKind::kEnded) {
+    process->ended_at_ns = file.ended_at_ns;
+  } else {
+    process->title = ProcessTitle(pid, process->program);
+  }
+  return *std::move(process);
+}
+
+// The number that the process has in its own PID namespace.
+pid_t NumberThere(uint32_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("NSpid:")) return std::atoi(line.c_str() + line.find_last_of(" \t") + 1);
+  }
+  return static_cast<pid_t>(pid);
 }
 
 class DirectoryReader {
@@ -51,17 +78,8 @@ class DirectoryReader {
     std::string why;
     const auto file = OpenProcessFile(directory, name, O_RDONLY, kMaxFileSize, &why);
     if (!file) return Warn(name, why);
-    const auto image = ReadImage(*file);
-    if (!image) return Warn(name, "cannot be read");
-    auto process = ParseImage(*image);
-    if (!process) return Warn(name, ToString(process.error()));
-    process->pid = static_cast<uint32_t>(name.pid);  // whatever the file says
-    process->uid = file->uid;
-    if (name.kind == FileKind::kEnded) {
-      process->ended_at_ns = file->ended_at_ns;
-    } else {
-      process->title = ProcessTitle(process->pid, process->program);
-    }
+    auto process = ReadProcess(*file, static_cast<uint32_t>(name.pid));
+    if (!process) return Warn(name, process.error());
     (name.kind == FileKind::kEnded ? out_->ended : out_->processes).push_back(std::move(*process));
   }
 
@@ -166,6 +184,31 @@ std::optional<FoundProcess> FindProcess(const std::vector<std::string>& director
       closedir(entries);
       if (found) return found;
     }
+  }
+  return std::nullopt;
+}
+
+std::optional<ProcessStats> ReadStatsBelowRoot(uint32_t pid, const std::vector<std::string>& directories,
+                                               std::string* where) {
+  const pid_t there = NumberThere(pid);
+  for (const std::string& path : directories) {
+    OwnedFd directory = OpenBelowRoot(pid, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    DIR* entries = directory.get() < 0 ? nullptr : fdopendir(fcntl(directory.get(), F_DUPFD_CLOEXEC, 0));
+    if (entries == nullptr) continue;
+    std::optional<ProcessStats> found;
+    for (const dirent* entry = readdir(entries); entry != nullptr && !found; entry = readdir(entries)) {
+      const auto name = ParseFileName(entry->d_name);
+      if (!name || name->pid != there || name->kind != FileKind::kStats) continue;
+      std::string ignored;
+      const auto file =
+          OpenProcessFile(dirfd(entries), *name, O_RDONLY, kMaxFileSize, &ignored, static_cast<pid_t>(pid));
+      if (!file) continue;
+      if (auto process = ReadProcess(*file, pid)) found = *std::move(process);
+    }
+    closedir(entries);
+    if (!found) continue;
+    *where = path;
+    return found;
   }
   return std::nullopt;
 }

@@ -39,6 +39,11 @@ struct FoundProcess {
 std::optional<FoundProcess> FindProcess(const std::vector<std::string>& directories, pid_t pid, int flags,
                                         std::string* why);
 
+// What one running process publishes in one of `directories`, which are named as the process names them:
+// below its own root, and with its number in its own PID namespace. *where: the directory.
+std::optional<ProcessStats> ReadStatsBelowRoot(uint32_t pid, const std::vector<std::string>& directories,
+                                               std::string* where);
+
 }  // namespace sdp::stats
 
 #endif  // SDP_TOOLS_STATS_STATS_READER_H_

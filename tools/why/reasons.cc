@@ -68,10 +68,15 @@ constexpr Reason kReasons[] = {
     {"foreign-machine", "local", "a 32-bit program, or one for another machine",
      "Use a native 64-bit build."},
     {"musl", "local", "linked with musl; libsdp.so needs the GNU C library", "Use a build for glibc."},
+    {"zombie", "local", "the process has ended, and its parent has not asked how",
+     "It has no sockets any more; sdpstat --ended shows how they were within the last minute."},
+    {"kernel-thread", "local", "a thread of the kernel, which runs no program",
+     "Sockets of the kernel itself (NFS, for example) cannot be SDP."},
     {"idle", "local",
-     "the library is there, and has published nothing: no socket that it could carry (or see: system calls "
-     "past the C library) yet, or its statistics are in another place (a container, another SDP_STATS_DIR)",
-     "Name the place: sdpstat --dir /proc/PID/root/tmp/sdp-UID."},
+     "the library is there, and has published nothing: no socket yet that it could carry, or that it could "
+     "see (system calls past the C library)",
+     "Run sdpstat why as root if the process runs in a container, or publishes where this user may not "
+     "look."},
 };
 
 }  // namespace

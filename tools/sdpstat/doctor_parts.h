@@ -1,0 +1,33 @@
+// What doctor looks at beside the library and its configuration: places of this host, the way to another.
+#ifndef SDP_TOOLS_SDPSTAT_DOCTOR_PARTS_H_
+#define SDP_TOOLS_SDPSTAT_DOCTOR_PARTS_H_
+
+#include <string>
+#include <vector>
+
+#include "tools/probe/probe.h"
+#include "tools/sdp-run/daemon.h"
+#include "tools/sdpstat/finding.h"
+
+namespace sdp::sdpstat {
+
+// Writes a file of a stats file's least size into the directory, which does not stay. Returns 0 or errno.
+int TryToWrite(const std::string& directory);
+// Of a directory that exists, or does not. `try_to_write`: TryToWrite, or a test's.
+Finding ExamineStatsPlace(const std::string& path, int (*try_to_write)(const std::string& directory));
+// Of the directories in which this user's processes publish.
+Finding ExamineStatsDirectory();
+
+// What a look at the port mapper's socket says, with what helps there.
+Finding JudgeDaemon(const std::string& path, const run::DaemonLook& look);
+// The daemon as libsdp.so looks for it, that of the user, or the host's; and the UDP port.
+std::vector<Finding> ExamineDaemon();
+
+// The steps that a connection to `host` took, from a connection that a preloaded process has tried.
+std::vector<Finding> JudgeWay(const std::string& host, const probe::Result& result);
+// Resolves HOST:PORT, and tries the way there.
+std::vector<Finding> ExamineWay(const std::string& target, const std::string& library);
+
+}  // namespace sdp::sdpstat
+
+#endif  // SDP_TOOLS_SDPSTAT_DOCTOR_PARTS_H_
