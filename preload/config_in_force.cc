@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "preload/config.h"
 #include "preload/config_store.h"
@@ -12,7 +13,8 @@
 namespace sdp::preload {
 namespace {
 
-constinit ConfigStore store([](const char* name) -> const char* { return secure_getenv(name); }, ProgramName);
+constinit ConfigStore store([](const char* name) -> const char* { return secure_getenv(name); }, ProgramName,
+                            &environ);
 
 int64_t SteadyNanoseconds() {
   timespec now{};
@@ -22,8 +24,12 @@ int64_t SteadyNanoseconds() {
 
 std::string Leaf(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
+// A mistake in a file for the whole host would be on every program's standard error: there it counts as
+// information. sdp-run and sdpstat doctor report it, too.
 void Report(const LoadedConfig& loaded) {
-  for (const std::string& problem : loaded.problems) SDP_LOG(kError, "%s", problem.c_str());
+  const bool to_program = loaded.config.log_destination == LogDestination::kStandardError;
+  for (const std::string& problem : loaded.problems)
+    LogLine(to_program ? LogLevel::kInfo : LogLevel::kError, "%s", problem.c_str());
   for (const std::string& warning : loaded.warnings) SDP_LOG(kInfo, "%s", warning.c_str());
 }
 

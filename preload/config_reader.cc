@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/closest_word.h"
+#include "preload/config_names.h"
 
 namespace sdp::preload {
 namespace {
@@ -119,6 +120,20 @@ class Reader {
     }
   }
 
+  // Reports the variables that look like the library's and are not. `environment` may be null.
+  void ComplainOfUnknown(const char* const* environment) const {
+    for (; environment != nullptr && *environment != nullptr; ++environment) {
+      const std::string_view entry(*environment);
+      const std::string name(entry.substr(0, entry.find('=')));
+      if (!name.starts_with("SDP_") || IsNoSetting(name) ||
+          std::find(asked_.begin(), asked_.end(), name) != asked_.end())
+        continue;
+      const std::string likely = problems_->size() < kMostGuesses ? ClosestWord(name, asked_) : std::string();
+      problems_->push_back("there is no variable " + name + (likely.empty() ? "" : ", perhaps " + likely) +
+                           ": ignored");
+    }
+  }
+
  private:
   const char* Value(const char* name) {
     asked_.emplace_back(name);
@@ -182,7 +197,7 @@ void ReadLog(Reader& reader, Config* config) {
 }  // namespace
 
 Config ReadConfig(const Lookup& lookup, const ConfigFile& file, const std::string& file_name,
-                  std::vector<std::string>* problems) {
+                  std::vector<std::string>* problems, const char* const* environment) {
   Config config;
   Reader reader(lookup, file, file_name, problems);
   reader.Choice<Mode>("SDP_MODE", {{"both", Mode::kBoth}, {"sdp", Mode::kSdp}, {"tcp", Mode::kTcp}},
@@ -229,6 +244,7 @@ Config ReadConfig(const Lookup& lookup, const ConfigFile& file, const std::strin
                             &config.io_uring);
   reader.Text("SDP_STATS_DIR", &config.stats_dir);
   reader.ComplainOfUnknown();
+  reader.ComplainOfUnknown(environment);
   return config;
 }
 

@@ -93,7 +93,9 @@ const LoadedConfig* ConfigStore::Load(const LoadedConfig* before) const {
         .push_back(loaded->path + ":" + std::to_string(problem.line) + ":" + std::to_string(problem.column) +
                    ": " + problem.text + (is_error ? ": line ignored" : ""));
   }
-  loaded->config = ReadConfig(lookup, file, loaded->path, &loaded->problems);
+  // The application may have changed its environment meanwhile.
+  const char* const* const names = before == nullptr && environment_ != nullptr ? *environment_ : nullptr;
+  loaded->config = ReadConfig(lookup, file, loaded->path, &loaded->problems, names);
   for (Rule& rule : file.rules) {
     if (MatchesProgram(rule, program_())) loaded->rules.push_back(std::move(rule));
   }

@@ -36,9 +36,10 @@ class ConfigStore {
   static constexpr int64_t kLookInterval = 1'000'000'000;  // ns
 
   // `lookup` is like getenv; only the first reading calls it. `program` gives the name that rules are matched
-  // with.
-  constexpr ConfigStore(const char* (*lookup)(const char* name), const char* (*program)())
-      : lookup_(lookup), program_(program) {}
+  // with. `environment`: environ's address; null: the names in it are not looked at.
+  constexpr ConfigStore(const char* (*lookup)(const char* name), const char* (*program)(),
+                        char*** environment = nullptr)
+      : lookup_(lookup), program_(program), environment_(environment) {}
 
   // Reads the environment and the file at the first call. Takes no lock, so fork is safe; if two threads read
   // at once, one result is used.
@@ -54,6 +55,7 @@ class ConfigStore {
 
   const char* (*const lookup_)(const char* name);
   const char* (*const program_)();
+  char*** const environment_;
   std::atomic<const LoadedConfig*> current_{nullptr};
   std::atomic<int64_t> next_look_{0};
 };

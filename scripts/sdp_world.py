@@ -24,6 +24,7 @@ LIBRARY = BUILD / "preload" / "libsdp.so"
 PRELOAD_AHEAD = os.environ.get("SDP_PRELOAD_AHEAD", "")  # a sanitizer's run times, each with a colon
 PMD = BUILD / "portmapper" / "sdp-pmd"
 SDPSTAT = BUILD / "tools" / "sdpstat"
+SDP_RUN = BUILD / "tools" / "sdp-run"
 CONNECTIONS = BUILD / "test" / "programs" / "connections"
 PLAIN_CALLS = BUILD / "test" / "programs" / "plain_calls"
 

@@ -131,6 +131,17 @@ TEST_CASE("A value that cannot be used is reported and ignored") {
   CHECK_FALSE(defaults.cq_poll);
 }
 
+TEST_CASE("A variable that looks like ours and is not is reported") {
+  std::vector<std::string> problems;
+  environment = {};
+  const char* const names[] = {"PATH=/bin",      "SDP_PM_PORT=4000", "SDP_PRIVAT_BUFFERS=7", "SDP_CONFIG=/x",
+                               "SDP_TEST_SEED=", "SDP_BUILD_DIR=/b", "SDP_ZZZZZZZZZZZZZZZZ", nullptr};
+  ReadConfig(Lookup, {}, "", &problems, names);
+  CHECK(problems == std::vector<std::string>{
+                        "there is no variable SDP_PRIVAT_BUFFERS, perhaps SDP_PRIVATE_BUFFERS: ignored",
+                        "there is no variable SDP_ZZZZZZZZZZZZZZZZ: ignored"});
+}
+
 Config ReadBoth(std::map<std::string, std::string> variables, const char* text,
                 std::vector<std::string>* problems) {
   environment = std::move(variables);

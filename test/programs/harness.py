@@ -17,6 +17,7 @@ sys.path.insert(0, str(HERE.parent.parent / "scripts"))
 
 from sdp_world import (
     CONNECTIONS,
+    SDP_RUN,
     SDPSTAT,
     World,
     file_hash,

@@ -90,6 +90,34 @@ class Rules(harness.ProgramTest):
         )
         self.assertIn(f"{self.path}:5:1: never matches: line 1", log)
 
+    def test_mistakes_are_not_on_every_programs_standard_error(self):
+        """A mistake in a file for all programs is said by sdp-run, and in the log of who wants one."""
+        self.write("use udp server * *:*\n")
+        quiet = {"SDP_LOG": "", "SDP_LOG_FILE": "", "SDP_MODUS": "tcp"}
+        mistake = f"{self.path}:1:5: expected tcp, sdp or both, but there is 'udp': line ignored"
+        variable = "there is no variable SDP_MODUS, perhaps SDP_MODE: ignored"
+        port, _ = self.serve(SDP_CONFIG="/dev/null")
+        self.world.wait_for_listener(port)
+
+        def said(command=(), **more):
+            client = self.world.start(
+                [*command, harness.sys.executable, harness.PEER, "send", port, 1000],
+                preload=not command,
+                environment={**self.environment, **quiet, **more},
+            )
+            self.assertEqual(client.wait(30), 0, client.output())
+            return client.output()
+
+        self.assertEqual(said(), "ok 1000\n")
+        told = said(SDP_LOG="info")
+        self.assertEqual((told.count(mistake), told.count(variable)), (1, 1), told)
+        log = self.world.directory / "other.log"
+        self.assertEqual(said(SDP_LOG_FILE=log), "ok 1000\n")
+        self.assertEqual((log.read_text().count(mistake), log.read_text().count(variable)), (1, 1))
+        told = said([harness.SDP_RUN])
+        self.assertEqual((told.count(mistake), told.count(variable)), (1, 1), told)
+        self.assertIn("sdp-run: ", told)
+
     def test_a_running_process_follows_the_file(self):
         port, server = self.serve(SDP_CONFIG="/dev/null")
         self.world.wait_for_listener(port)

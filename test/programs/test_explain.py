@@ -9,9 +9,7 @@ import subprocess
 import sys
 
 import harness
-from sdp_world import BUILD, SDPSTAT
-
-SDP_RUN = BUILD / "tools" / "sdp-run"
+from sdp_world import SDP_RUN, SDPSTAT
 
 
 class Tools(harness.ProgramTest):

@@ -135,6 +135,17 @@ TEST_CASE("a process's title is what it adds to the name, without its command") 
   CHECK(TitleIn("x: " + std::string(200, 'y'), "x") == std::string(37, 'y') + "...");
 }
 
+TEST_CASE("many unusable files make one warning for each cause") {
+  CHECK(GroupWarnings({}).empty());
+  CHECK(GroupWarnings({{"/a/1-2.stats", "too large"}}) ==
+        std::vector<std::string>{"/a/1-2.stats: too large"});
+  std::vector<FileWarning> many(1000, {"/b/3-4.stats", "belongs to another user than its process"});
+  many.push_back({"/a/1-2.stats", "too large"});
+  CHECK(GroupWarnings(many) ==
+        std::vector<std::string>{"/b/3-4.stats: belongs to another user than its process; so 999 more",
+                                 "/a/1-2.stats: too large"});
+}
+
 TEST_CASE("files that are not what their name says are reported and skipped") {
   TemporaryDirectory directory;
   std::ifstream stat("/proc/self/stat");

@@ -11,6 +11,7 @@
 #include "core/base/usage_message.h"
 #include "preload/config_reader.h"
 #include "tools/probe/probe.h"
+#include "tools/sdp-run/config_report.h"
 #include "tools/sdp-run/daemon.h"
 #include "tools/sdp-run/explain.h"
 #include "tools/sdp-run/library.h"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr int kOwnFailure = 125;  // as env and nice: 126 cannot be run, 127 not found
 constexpr uint16_t kPortMapperPort = 3935;
+constexpr size_t kMostProblems = 5;  // that are reported one by one
 
 // Each is an option of the same name, and the variable SDP_NAME. What a value must be is known where it is
 // read (ReadConfig).
@@ -210,6 +212,7 @@ int Run(const Options& options) {
   if (!options.config.empty()) setenv("SDP_CONFIG", options.config.c_str(), 1);
   if (!options.explain.empty()) return sdp::run::Explain(options.explain, options.command, library);
 
+  for (const std::string& problem : sdp::run::ConfigProblems(getenv, environ, kMostProblems)) Say(0, problem);
   sdp::run::Check check = sdp::run::CheckProgram(options.command);
   using sdp::run::Verdict;
   if (check.verdict == Verdict::kNotFound) return Say(127, check.path + " " + check.why);

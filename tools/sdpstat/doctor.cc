@@ -45,6 +45,19 @@ Finding ExamineLibrary(const std::string& library) {
   return {Grade::kFine, "libsdp.so", library, ""};
 }
 
+// What the environment says that is not understood. Tools have it from the user, and the library has it too.
+std::vector<Finding> ExamineEnvironment() {
+  std::vector<std::string> problems;
+  preload::ReadConfig(getenv, {}, "", &problems, environ);
+  std::vector<Finding> out;
+  for (const std::string& problem : problems) {
+    const bool unknown = problem.starts_with("there is no variable");
+    out.push_back({unknown ? Grade::kWarning : Grade::kFailure, "environment", problem,
+                   unknown ? "Correct its name, or unset it." : "See sdp(7)."});
+  }
+  return out;
+}
+
 std::vector<Finding> ExamineConfigFile(const std::string& program) {
   bool named = false;
   const std::string path = preload::ConfigFilePath(getenv, &named);
@@ -244,6 +257,7 @@ std::vector<Finding> Examine(const std::string& program) {
   std::vector<Finding> out = {ExamineLibrary(library)};
   Add(&out, ExaminePreloadFile(ReadFile("/etc/ld.so.preload")));
   Add(&out, ExamineConfigFile(program));
+  Add(&out, ExamineEnvironment());
   const std::vector<Finding> daemon = ExamineDaemon();
   const bool mapped = std::none_of(daemon.begin(), daemon.end(),
                                    [](const Finding& finding) { return finding.grade == Grade::kFailure; });
@@ -296,6 +310,7 @@ std::vector<Finding> ExamineTarget(const std::string& target) {
   const std::string library = run::FindLibrary();
   std::vector<Finding> out = {ExamineLibrary(library)};
   Add(&out, ExamineConfigFile(""));
+  Add(&out, ExamineEnvironment());
   if (!library.empty()) Add(&out, ExamineWay(target, library));
   return out;
 }

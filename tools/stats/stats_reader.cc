@@ -55,7 +55,8 @@ pid_t NumberThere(uint32_t pid) {
 
 class DirectoryReader {
  public:
-  DirectoryReader(const std::string& path, Snapshot* out) : path_(path), out_(out) {}
+  DirectoryReader(const std::string& path, Snapshot* out, std::vector<FileWarning>* warnings)
+      : path_(path), out_(out), warnings_(warnings) {}
 
   void Read() {
     DIR* entries = OpenDirectory(path_);
@@ -84,11 +85,12 @@ class DirectoryReader {
   }
 
   void Warn(const FileName& name, const std::string& why) {
-    if (!why.empty()) out_->warnings.push_back(path_ + "/" + name.ToString() + ": " + why);
+    if (!why.empty()) warnings_->push_back({path_ + "/" + name.ToString(), why});
   }
 
   const std::string& path_;
   Snapshot* out_;
+  std::vector<FileWarning>* warnings_;
 };
 
 void AddMatching(const char* pattern, std::vector<std::string>* out) {
@@ -155,9 +157,30 @@ std::vector<std::string> DefaultDirectories() {
   return out;
 }
 
+std::vector<std::string> GroupWarnings(const std::vector<FileWarning>& warnings) {
+  std::vector<std::pair<FileWarning, size_t>> causes;  // the first file of each, and how many
+  for (const FileWarning& warning : warnings) {
+    const auto same = std::find_if(causes.begin(), causes.end(),
+                                   [&](const auto& one) { return one.first.cause == warning.cause; });
+    if (same == causes.end()) {
+      causes.emplace_back(warning, 1);
+    } else {
+      ++same->second;
+    }
+  }
+  std::vector<std::string> out;
+  for (const auto& [first, count] : causes) {
+    out.push_back(first.path + ": " + first.cause +
+                  (count == 1 ? "" : "; so " + std::to_string(count - 1) + " more"));
+  }
+  return out;
+}
+
 Snapshot ReadAll(const std::vector<std::string>& directories) {
   Snapshot out;
-  for (const std::string& directory : directories) DirectoryReader(directory, &out).Read();
+  std::vector<FileWarning> warnings;
+  for (const std::string& directory : directories) DirectoryReader(directory, &out, &warnings).Read();
+  out.warnings = GroupWarnings(warnings);
   for (auto* processes : {&out.processes, &out.ended}) {
     std::sort(processes->begin(), processes->end(),
               [](const ProcessStats& a, const ProcessStats& b) { return a.pid < b.pid; });

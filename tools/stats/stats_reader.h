@@ -17,12 +17,20 @@ namespace sdp::stats {
 struct Snapshot {
   std::vector<ProcessStats> processes;  // by pid
   std::vector<ProcessStats> ended;      // died a moment ago without saying so, as they were then; by pid
-  std::vector<std::string> warnings;    // files that look like stats files and cannot be used, one line each
+  std::vector<std::string> warnings;    // of files that look like stats files and cannot be used
 };
 
 // The directories that processes of this user (for root: of every user) publish to. SDP_STATS_DIR, if set, is
 // the only one.
 std::vector<std::string> DefaultDirectories();
+
+struct FileWarning {
+  std::string path;
+  std::string cause;
+};
+// One line for each cause, with the first file and how many more there are: a user can put thousands into a
+// directory of their own.
+std::vector<std::string> GroupWarnings(const std::vector<FileWarning>& warnings);
 
 // Reads every process in `directories`. A file is used if it is a regular file named <pid>-<start
 // time>.stats, belongs to the process's user or to root, and the process is alive, started at that time and
