@@ -8,6 +8,7 @@ import pathlib
 import pty
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -57,6 +58,75 @@ def violations(value, schema, path="$", root=None):
         for i, item in enumerate(value):
             out += violations(item, schema["items"], f"{path}[{i}]", root)
     return out
+
+
+class Vt52:
+    """What a terminal of that kind shows. It has few sequences, and ncurses knows them."""
+
+    def __init__(self, fd, rows, columns):
+        self.fd, self.pending = fd, b""
+        self.row = self.column = 0
+        self.cells = {}
+        self.resize(rows, columns)
+
+    def resize(self, rows, columns):
+        self.rows, self.columns = rows, columns
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read(self):
+        with contextlib.suppress(BlockingIOError):
+            while chunk := os.read(self.fd, 65536):
+                self.pending += chunk
+        while taken := self.take():
+            self.pending = self.pending[taken:]
+
+    def take(self):
+        """Shows the first character or sequence; its length, or 0 if it is not there yet."""
+        text = self.pending
+        if not text:
+            return 0
+        if text[0] != 0x1B:
+            self.character(chr(text[0]))
+            return 1
+        if len(text) < (4 if text[1:2] == b"Y" else 2):
+            return 0
+        return self.sequence(chr(text[1]), text[2:4])
+
+    def character(self, c):
+        if c == "\n":
+            self.row = min(self.row + 1, self.rows - 1)
+        elif c == "\r":
+            self.column = 0
+        elif c == "\b":
+            self.column = max(self.column - 1, 0)
+        elif c == "\t":
+            self.column = min(self.column // 8 * 8 + 8, self.columns - 1)
+        elif c >= " ":
+            self.cells[self.row, self.column] = c
+            self.column = min(self.column + 1, self.columns - 1)
+
+    def sequence(self, c, operands):
+        if c == "Y":
+            self.row, self.column = operands[0] - 32, operands[1] - 32
+            return 4
+        down, right = {"A": (-1, 0), "B": (1, 0), "C": (0, 1), "D": (0, -1), "I": (-1, 0)}.get(c, (0, 0))
+        self.row, self.column = max(self.row + down, 0), max(self.column + right, 0)
+        if c == "H":
+            self.row = self.column = 0
+        elif c == "J":
+            self.erase(lambda row, column: (row, column) >= (self.row, self.column))
+        elif c == "K":
+            self.erase(lambda row, column: row == self.row and column >= self.column)
+        return 2
+
+    def erase(self, is_behind):
+        self.cells = {at: c for at, c in self.cells.items() if not is_behind(*at)}
+
+    def lines(self):
+        return [
+            "".join(self.cells.get((row, column), " ") for column in range(self.columns)).rstrip()
+            for row in range(self.rows)
+        ]
 
 
 class Sdpstat(harness.ProgramTest):
@@ -384,6 +454,47 @@ class Sdpstat(harness.ProgramTest):
         self.assertEqual(watch.wait(10), 0)
         os.close(screen)
 
+    def test_the_live_screen_of_80_columns(self):
+        """What matters comes first, the rest by scrolling, and it follows the terminal's size."""
+        if subprocess.run(["infocmp", "vt52"], capture_output=True).returncode != 0:
+            self.skipTest("terminfo does not know the vt52")
+        port, _ = self.server()
+        client = self.client(port)
+        master, terminal = pty.openpty()
+        self.addCleanup(os.close, master)
+        os.set_blocking(master, False)
+        screen = Vt52(master, 24, 80)
+        watch = self.world.start(
+            [SDPSTAT, "-w", "--interval", "0.1", "--dir", self.world.stats_dir, "process", str(client.pid)],
+            preload=False,
+            environment={"TERM": "vt52"},
+            stdin=terminal,
+            stdout=terminal,
+        )
+        os.close(terminal)
+
+        def shows(*patterns):
+            def there():
+                screen.read()
+                return all(any(re.search(p, line) for line in screen.lines()) for p in patterns)
+
+            try:
+                harness.wait_until(there, f"{patterns} on the screen")
+            except AssertionError as error:
+                self.fail(f"{error}:\n" + "\n".join(screen.lines()))
+
+        row = rf"^python[\w.]*\[{client.pid}\] "
+        shows(r"^Process +Peer +In/s +Out/s +State .*>$", rf"{row} *127\.0\.0\.1:{port} .* established")
+        os.write(master, b"\x1bC" * 4)
+        shows(r"^Process +Mode +Msg/s ", rf"{row} *./. ")
+        os.write(master, b"\x1bD" * 9)
+        shows(r"^Process +Peer +In/s ")
+        screen.resize(10, 50)
+        os.kill(watch.pid, signal.SIGWINCH)
+        shows(r"^Process +Peer .*>$", rf"{row} *127\.0\.0\.1:{port}")
+        os.write(master, b"q")
+        self.assertEqual(watch.wait(10), 0)
+
     def test_watch_without_a_terminal(self):
         port, _ = self.server()
         self.client(port)
@@ -393,7 +504,7 @@ class Sdpstat(harness.ProgramTest):
             stdout=subprocess.PIPE,
         )
         lines = [watch.popen.stdout.readline() for _ in range(6)]
-        self.assertRegex(lines[0], rb"^In/s +Out/s")
+        self.assertRegex(lines[0], rb"^Process +Peer +In/s +Out/s +State")
         self.assertIn(f"127.0.0.1:{port}".encode(), lines[1])
         self.assertEqual([lines[2], lines[3]], [b"\n", lines[0]])
 
@@ -412,7 +523,7 @@ class Sdpstat(harness.ProgramTest):
                 stdout=subprocess.PIPE,
             )
             lines = list(iter(watch.popen.stdout.readline, b"\n"))
-            self.assertRegex(lines[0], rb"^In/s +Out/s")
+            self.assertRegex(lines[0], rb"^Process +Peer")
             return [line.decode() for line in lines[1:]]
 
         self.assertEqual(len(rows()), 5)

@@ -79,11 +79,37 @@ TEST_CASE("Sorting and filtering") {
   stats::SetText(fallback.reason, "rule");
   CHECK(Compare({}, With({fallback}), kTwoSeconds, {}).rows.empty());
   const auto lines =
-      RenderLive(Compare({}, With({fallback, Connection(1, 2048, 0)}), kTwoSeconds, {.fallbacks = true}));
+      RenderLive(Compare({}, With({fallback, Connection(1, 2048, 0)}), kTwoSeconds, {.fallbacks = true}))
+          .lines;
   REQUIRE(lines.size() == 3);
   CHECK(lines[1].find("1.0K") != std::string::npos);
   CHECK(lines[1].find("C/C") == lines[0].find("Mode"));
   CHECK(lines[2].find("rule") != std::string::npos);
+}
+
+TEST_CASE("On 80 columns the screen shows what matters, and the rest sideways") {
+  stats::Snapshot now = With({Connection(1, 2048, 0, 51144)});
+  now.processes[0].title = "worker process";
+  const LiveTable table = RenderLive(Compare({}, now, kTwoSeconds, {}));
+  const auto first = ScrollSideways(table, 0, 80);
+  REQUIRE(first.size() == 2);
+  CHECK(first[0].size() == 80);
+  CHECK(first[0].back() == '>');
+  for (const char* title : {"Process", "Peer", "In/s", "Out/s", "State"}) {
+    CAPTURE(title);
+    CHECK(first[0].find(title) != std::string::npos);
+  }
+  CHECK(first[1].starts_with("nginx[5]  10.0.0.2:51144"));
+  CHECK(first[1].find("established") == first[0].find("State"));
+
+  const auto last = ScrollSideways(table, 100, 80);
+  CHECK(MostHidden(table) == 11);
+  CHECK(last[0] == "Process   Title");
+  CHECK(last[1] == "nginx[5]  worker process");
+  CHECK(ScrollSideways(table, 1, 80)[1].starts_with("nginx[5]  1.0K"));
+  for (size_t width = 0; width < 200; ++width) {
+    for (const std::string& line : ScrollSideways(table, width % 13, width)) CHECK(line.size() <= width);
+  }
 }
 
 }  // namespace

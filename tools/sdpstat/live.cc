@@ -143,46 +143,89 @@ LiveView Compare(const stats::Snapshot& before, const stats::Snapshot& now,
   return view;
 }
 
-std::vector<std::string> RenderLive(const LiveView& view) {
-  std::vector<std::vector<std::string>> cells = {{"In/s", "Out/s", "Msg/s", "In", "Out", "Credit", "Stalls",
-                                                  "Mode", "State", "Local", "Peer", "Process"}};
-  constexpr size_t kRightAligned = 7;
-  for (const LiveRow& row : view.rows) {
-    const stats::Counters& c = row.record.counters;
-    const Moved moved = Sum(row.record);
-    const std::string process =
-        row.program + "[" + std::to_string(row.pid) + "]" + (row.title.empty() ? "" : " (" + row.title + ")");
-    if (row.record.kind != Kind::kConnection) {
-      const std::string peer = row.record.kind == Kind::kFallback
-                                   ? stats::ToString(row.record.peer) + " " + row.record.reason
-                                   : "*";
-      cells.push_back({"-", "-", "-", "-", "-", "-", "-", "-", stats::ToString(c.state),
-                       stats::ToString(row.record.local), peer, process});
-      continue;
-    }
-    const std::string mode = {static_cast<char>(stats::ToString(c.source_mode)[0] - 'a' + 'A'), '/',
-                              static_cast<char>(stats::ToString(c.sink_mode)[0] - 'a' + 'A')};
-    cells.push_back({HumanRate(row.in_rate), HumanRate(row.out_rate), HumanRate(row.message_rate),
-                     HumanBytes(moved.in), HumanBytes(moved.out),
-                     std::to_string(c.send_credits) + "/" + std::to_string(c.posted_receives),
-                     std::to_string(c.send_stalls), mode, stats::ToString(c.state),
-                     stats::ToString(row.record.local), stats::ToString(row.record.peer), process});
+namespace {
+
+using Cells = std::vector<std::string>;
+
+struct Column {
+  const char* title;
+  bool numbers;  // flush right
+};
+// What tells whether all is well stands first: it is what fits on 80 columns.
+constexpr Column kColumns[] = {{"Process", false}, {"Peer", false},  {"In/s", true},   {"Out/s", true},
+                               {"State", false},   {"Mode", false},  {"Msg/s", true},  {"In", true},
+                               {"Out", true},      {"Credit", true}, {"Stalls", true}, {"Local", false},
+                               {"Title", false}};
+
+Cells CellsOf(const LiveRow& row) {
+  const stats::Counters& c = row.record.counters;
+  const std::string process = row.program + "[" + std::to_string(row.pid) + "]";
+  const std::string local = stats::ToString(row.record.local);
+  if (row.record.kind != Kind::kConnection) {
+    const std::string peer =
+        row.record.kind == Kind::kFallback ? stats::ToString(row.record.peer) + " " + row.record.reason : "*";
+    return {process, peer, "-",   "-",      stats::ToString(c.state), "-", "-", "-", "-",
+            "-",     "-",  local, row.title};
   }
+  const Moved moved = Sum(row.record);
+  const std::string mode = {static_cast<char>(stats::ToString(c.source_mode)[0] - 'a' + 'A'), '/',
+                            static_cast<char>(stats::ToString(c.sink_mode)[0] - 'a' + 'A')};
+  return {process,
+          stats::ToString(row.record.peer),
+          HumanRate(row.in_rate),
+          HumanRate(row.out_rate),
+          stats::ToString(c.state),
+          mode,
+          HumanRate(row.message_rate),
+          HumanBytes(moved.in),
+          HumanBytes(moved.out),
+          std::to_string(c.send_credits) + "/" + std::to_string(c.posted_receives),
+          std::to_string(c.send_stalls),
+          local,
+          row.title};
+}
+
+}  // namespace
+
+LiveTable RenderLive(const LiveView& view) {
+  std::vector<Cells> cells(1);
+  for (const Column& column : kColumns) cells.front().emplace_back(column.title);
+  for (const LiveRow& row : view.rows) cells.push_back(CellsOf(row));
   std::vector<size_t> width(cells.front().size());
-  for (const auto& row : cells) {
+  for (const Cells& row : cells) {
     for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
   }
-  std::vector<std::string> lines;
-  for (const auto& row : cells) {
+  LiveTable table;
+  for (const size_t one : width) table.ends.push_back(table.ends.empty() ? one : table.ends.back() + 2 + one);
+  for (const Cells& row : cells) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
       const std::string space(width[i] - row[i].size(), ' ');
-      line += (i == 0 ? "" : "  ") + (i < kRightAligned ? space + row[i] : row[i] + space);
+      line += (i == 0 ? "" : "  ") + (kColumns[i].numbers ? space + row[i] : row[i] + space);
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    lines.push_back(std::move(line));
+    table.lines.push_back(std::move(line));
   }
-  return lines;
+  return table;
+}
+
+size_t MostHidden(const LiveTable& table) { return table.ends.size() - 2; }
+
+std::vector<std::string> ScrollSideways(const LiveTable& table, size_t hidden, size_t width) {
+  const size_t stays = table.ends.front();
+  const size_t gone = table.ends[std::min(hidden, MostHidden(table))] - stays;
+  std::vector<std::string> out;
+  bool more = false;
+  for (std::string line : table.lines) {
+    if (line.size() > stays) line.erase(stays, gone);
+    more = more || line.size() > width;
+    out.push_back(line.substr(0, width));
+  }
+  if (more && width > 0) {
+    out.front().resize(width, ' ');
+    out.front().back() = '>';
+  }
+  return out;
 }
 
 }  // namespace sdp::sdpstat

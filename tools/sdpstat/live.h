@@ -43,8 +43,18 @@ struct LiveOptions {
 LiveView Compare(const stats::Snapshot& before, const stats::Snapshot& now,
                  std::chrono::duration<double> elapsed, const LiveOptions& options);
 
-// One line per row, titles first, padded to columns; the screen cuts them to its width.
-std::vector<std::string> RenderLive(const LiveView& view);
+// One line per row, titles first, padded to columns: what matters most comes first, and fits on 80 columns.
+struct LiveTable {
+  std::vector<std::string> lines;
+  std::vector<size_t> ends;  // of each column
+};
+LiveTable RenderLive(const LiveView& view);
+
+// How many columns can be scrolled out of sight: all but the first, which stays, and the last.
+size_t MostHidden(const LiveTable& table);
+// The lines for a screen that is `width` wide, without the `hidden` columns behind the first. The titles end
+// with > if there is more at the right.
+std::vector<std::string> ScrollSideways(const LiveTable& table, size_t hidden, size_t width);
 
 // The command: a screen of its own until q is pressed; without a terminal the lines again and again. Returns
 // the exit status.

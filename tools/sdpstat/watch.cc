@@ -27,7 +27,8 @@ constexpr const char* kHelp[] = {
     "a       with and without sockets that are TCP",
     "p       pause, go on",
     "+  -    look more, less often",
-    "arrows, page up and down, home: move through the rows",
+    "up, down, page up and down, home: move through the rows",
+    "left, right: move through the columns; the first one stays",
     "h       this text"};
 constexpr double kQuickest = 0.1, kSlowest = 60;
 
@@ -127,6 +128,13 @@ class Screen {
         break;
       case KEY_HOME:
         first_ = 0;
+        hidden_ = 0;
+        break;
+      case KEY_RIGHT:
+        ++hidden_;
+        break;
+      case KEY_LEFT:
+        hidden_ -= hidden_ > 0 ? 1 : 0;
         break;
       default:
         break;
@@ -170,7 +178,7 @@ class Screen {
   }
 
   void Line(int row, const std::string& text, attr_t attributes = A_NORMAL) const {
-    if (row >= LINES) return;
+    if (row < 0 || row >= LINES) return;
     attrset(attributes);
     mvaddnstr(row, 0, text.c_str(), COLS);
     attrset(A_NORMAL);
@@ -194,7 +202,10 @@ class Screen {
     refresh();
   }
 
-  void DrawRows(const std::vector<std::string>& lines) {
+  void DrawRows(const LiveTable& table) {
+    hidden_ = std::min(hidden_, MostHidden(table));
+    const std::vector<std::string> lines =
+        ScrollSideways(table, hidden_, static_cast<size_t>(std::max(0, COLS)));
     const int rows = static_cast<int>(lines.size()) - 1;
     const int room = std::max(1, LINES - 4);
     first_ = std::clamp(first_, 0, std::max(0, rows - room));
@@ -229,12 +240,13 @@ class Screen {
   Clock::time_point looked_;
   std::chrono::duration<double> elapsed_{1};
   int first_ = 0;
+  size_t hidden_ = 0;  // columns that are scrolled out of sight
   bool paused_ = false;
   bool help_ = false;
   bool done_ = false;
 };
 
-// For a pipe: the rows, an empty line, and so on, until nobody reads.
+// For a pipe: the rows, an empty line, and so on, until the reader is gone.
 int Stream(const WatchSource& source) {
   auto filter = ParseFilter({source.filter});
   LiveOptions options{.fallbacks = source.fallbacks, .filter = filter ? std::move(*filter) : Filter()};
@@ -243,7 +255,7 @@ int Stream(const WatchSource& source) {
     std::this_thread::sleep_for(source.interval);
     stats::Snapshot now = source.read();
     const auto at = Clock::now();
-    for (const std::string& line : RenderLive(Compare(before, now, at - looked, options)))
+    for (const std::string& line : RenderLive(Compare(before, now, at - looked, options)).lines)
       std::puts(line.c_str());
     std::puts("");
     if (std::fflush(stdout) != 0) return 0;
