@@ -29,6 +29,14 @@ class Reader {
     if (const char* value = Value(name)) *out = value;
   }
 
+  // Every program may put files there: not into the root directory.
+  void Directory(const char* name, std::string* out) {
+    const char* value = Value(name);
+    if (value == nullptr) return;
+    if (value[std::strspn(value, "/")] == '\0') return Complain(name, value, "a directory of its own");
+    *out = value;
+  }
+
   template <typename Enum, size_t kChoices>
   void Choice(const char* name, const std::pair<std::string_view, Enum> (&choices)[kChoices], Enum* out) {
     const char* value = Value(name);
@@ -242,7 +250,7 @@ Config ReadConfig(const Lookup& lookup, const ConfigFile& file, const std::strin
                            &config.force);
   reader.Choice<IoUringUse>("SDP_IO_URING", {{"deny", IoUringUse::kDeny}, {"allow", IoUringUse::kAllow}},
                             &config.io_uring);
-  reader.Text("SDP_STATS_DIR", &config.stats_dir);
+  reader.Directory("SDP_STATS_DIR", &config.stats_dir);
   reader.ComplainOfUnknown();
   reader.ComplainOfUnknown(environment);
   return config;

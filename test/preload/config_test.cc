@@ -142,6 +142,12 @@ TEST_CASE("A variable that looks like ours and is not is reported") {
                         "there is no variable SDP_ZZZZZZZZZZZZZZZZ: ignored"});
 }
 
+TEST_CASE("Statistics are not kept in the root directory") {
+  std::vector<std::string> problems;
+  CHECK(Read({{"SDP_STATS_DIR", "//"}}, &problems).stats_dir.empty());
+  CHECK(problems == std::vector<std::string>{"SDP_STATS_DIR=// is not a directory of its own: ignored"});
+}
+
 Config ReadBoth(std::map<std::string, std::string> variables, const char* text,
                 std::vector<std::string>* problems) {
   environment = std::move(variables);

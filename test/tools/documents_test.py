@@ -251,6 +251,8 @@ class Documents(unittest.TestCase):
             (("sdpstat", "--pid", "x"), 2, "--pid: Value x not in range 1 to"),
             (("sdpstat", "--interval", "0"), 2, "--interval: Value 0 not in range 0.1"),
             (("sdpstat", "--dir", "/no/such/place"), 2, "--dir /no/such/place: no such directory"),
+            (("sdpstat", "--dir", "/"), 2, "/ is the root directory, where no process keeps statistics"),
+            (("sdp-run", "--stats-dir", "/", "true"), 125, "stats-dir / is not a directory of its own"),
             (("sdp-pmd", "--log-level", "loud"), 2, "--log-level: loud not in {error,info,debug}"),
             (("sdp-pmd", "--limit-source", "x"), 2, "--limit-source: Value x not in range 0 to 4294967295"),
             (("sdp-pmd", "--nonsense"), 2, "not expected: --nonsense"),
@@ -264,6 +266,24 @@ class Documents(unittest.TestCase):
                 got = run(*arguments)
                 self.assertEqual((got.returncode, got.stdout), (status, ""))
                 self.assertIn(text, got.stderr)
+
+    def completed(self, library, line):
+        """What bash offers at the end of a line."""
+        typed = line.split()
+        program = typed[0]
+        script = "\n".join(
+            (
+                f"source {library}",
+                f"source {ROOT}/packaging/completions/{program}",
+                f"function {program} {{ {PROGRAMS[program]} \"$@\"; }}",
+                f"COMP_WORDS=({' '.join(typed)}) COMP_CWORD={len(typed) - 1} "
+                f"COMP_LINE='{line}' COMP_POINT={len(line)} COMP_TYPE=9",
+                f"_{program.replace('-', '_')} {program} {typed[-1]} {typed[-2]}",
+                'printf "%s\\n" "${COMPREPLY[@]}"',
+            )
+        )
+        got = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=60)
+        return got.stdout.split()
 
     def test_completions_know_the_options(self):
         """Bash completes an option of each program, and what stands behind some."""
@@ -282,21 +302,25 @@ class Documents(unittest.TestCase):
             ("sdp-pmd --pmt", "--pmtime"),
             ("sdp-pmd --log-format js", "json"),
         ):
-            typed = line.split()
-            program = typed[0]
-            script = "\n".join(
-                (
-                    f"source {library}",
-                    f"source {ROOT}/packaging/completions/{program}",
-                    f"function {program} {{ {PROGRAMS[program]} \"$@\"; }}",
-                    f"COMP_WORDS=({' '.join(typed)}) COMP_CWORD={len(typed) - 1} "
-                    f"COMP_LINE='{line}' COMP_POINT={len(line)} COMP_TYPE=9",
-                    f"_{program.replace('-', '_')} {program} {typed[-1]} {typed[-2]}",
-                    'printf "%s\\n" "${COMPREPLY[@]}"',
-                )
-            )
-            got = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, timeout=60)
-            self.assertIn(wanted, got.stdout.split(), (line, got.stderr))
+            self.assertIn(wanted, self.completed(library, line), line)
+
+    def test_completion_offers_processes_that_run_a_program(self):
+        library = pathlib.Path("/usr/share/bash-completion/bash_completion")
+        if not library.exists():
+            self.skipTest("bash-completion is not installed")
+        own = str(os.getpid())
+        name = pathlib.Path("/proc/self/comm").read_text().strip()
+        self.assertIn(own, self.completed(library, f"sdpstat --pid {own[0]}"))
+        self.assertIn(own, self.completed(library, f"sdpstat why {own[0]}"))
+        self.assertIn(name, self.completed(library, f"sdpstat trace {name[0]}"))
+        for line in "sdpstat why kthr", "sdpstat why kworker/":
+            self.assertEqual(self.completed(library, line), [], line)
+
+    def test_help_names_values_by_what_they_are(self):
+        for program in "sdpstat", "sdp-run":
+            for command in COMMANDS[program]:
+                text = run(program, *command, "--help").stdout
+                self.assertEqual(re.findall(r"\b(?:TEXT|U?INT|FLOAT)\b", text), [], (program, command))
 
     def test_schemas_describe_every_member(self):
         def undescribed(node, path):

@@ -100,7 +100,8 @@ TEST_CASE("the extended table gives counters and reasons") {
 
 TEST_CASE("nothing selected gives no text") {
   stats::Snapshot none = Select(Sample(), {.connections = false, .listeners = false, .pid = 0});
-  CHECK(RenderTable(none, {}).empty());
+  CHECK(Lines(RenderTable(none, {})).size() == 1);  // the titles
+  CHECK(RenderTable(none, {.header = false}).empty());
   CHECK(Select(Sample(), {.pid = 99}).processes.empty());
   CHECK(Select(Sample(), {.pid = 1234}).processes.at(0).records.size() == 2);
   CHECK(Select(Sample(), {.fallbacks = true}).processes.at(0).records.size() == 3);

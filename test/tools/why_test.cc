@@ -159,7 +159,8 @@ TEST_CASE("The texts") {
   CHECK(json["processes"][0]["sockets"][0]["reason"].is_null());
   CHECK(json["processes"][0]["past"][0]["reason"]["code"] == "rule");
   ProcessView absent{.pid = 8, .program = "sshd", .reason = "static-binary", .text = "/bin/x is static"};
-  CHECK_THAT(RenderWhy({absent}), Catch::Contains("sshd[8]: static-binary: a static program has no loader"));
+  CHECK_THAT(RenderWhy({absent}), Catch::Contains("sshd[8]: static-binary: a static program has no loader") &&
+                                      Catch::EndsWith("\nstatic-binary: Use a dynamically linked build.\n"));
 }
 
 TEST_CASE("The kernel's table of TCP sockets") {

@@ -79,9 +79,11 @@ struct Options {
 };
 
 void Declare(CLI::App& app, Options& options) {
-  app.add_option("--lib", options.library, "libsdp.so to use (default: the one beside this program)");
+  app.add_option("--lib", options.library, "libsdp.so to use (default: the one beside this program)")
+      ->type_name("FILE");
   app.add_option("--config", options.config, "configuration file (SDP_CONFIG; default: /etc/sdp/libsdp.conf)")
-      ->check(CLI::ExistingFile);
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile.description(""));
   for (size_t i = 0; i < kKnobCount; ++i) {
     app.add_option(std::string("--") + kKnobs[i].name, options.values[i], kKnobs[i].help)
         ->type_name("VALUE")
@@ -101,7 +103,8 @@ void Declare(CLI::App& app, Options& options) {
       ->type_name("SERVICE");
   app.add_option("--disable", options.disable, "remove that drop-in")->type_name("SERVICE");
   app.add_option("--root", options.root, "for --enable and --disable: the services of another root directory")
-      ->check(CLI::ExistingDirectory);
+      ->type_name("DIR")
+      ->check(CLI::ExistingDirectory.description(""));
   app.add_flag("--pmd", options.private_pmd,
                "start a port mapper for as long as PROGRAM runs, unless one runs already");
   app.add_flag("--anyway", options.anyway, "run PROGRAM even if it cannot be preloaded");

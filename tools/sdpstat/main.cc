@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <climits>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -56,6 +58,12 @@ struct Options {
   sdpstat::TraceOptions trace;
 };
 
+// Help shows the value's name, without the type and the range.
+template <typename Number>
+CLI::Validator Within(Number least, Number most) {
+  return CLI::Range(least, most).description("");
+}
+
 void Declare(CLI::App& app, Options& options) {
   app.add_flag("-l,--listening", options.listening, "only listeners");
   app.add_flag("-a,--all", options.all,
@@ -71,13 +79,17 @@ void Declare(CLI::App& app, Options& options) {
   app.add_flag("-j,--json", options.json, "everything as JSON (schema: sdpstat.schema.json)");
   app.add_flag("-w,--watch", options.watch, "a live screen with rates; h shows its keys");
   app.add_option("--interval", options.interval, "of the live screen, in seconds (1)")
-      ->check(CLI::Range(0.1, 60.0));
+      ->type_name("SECONDS")
+      ->check(Within(0.1, 60.0));
   app.add_flag("-H,--no-header", options.no_header, "no titles above the columns");
   app.add_flag("-n,--numeric,-p,--processes", options.ignored, "as ss has them; always so");
-  app.add_option("--pid", options.pid, "only this process")->check(CLI::Range(int64_t{1}, kLargestPid));
+  app.add_option("--pid", options.pid, "only this process")
+      ->type_name("PID")
+      ->check(Within(int64_t{1}, kLargestPid));
   app.add_option(
-      "--dir", options.directory,
-      "read the stats files in this directory (default: SDP_STATS_DIR, or the runtime directories)");
+         "--dir", options.directory,
+         "read the stats files in this directory (default: SDP_STATS_DIR, or the runtime directories)")
+      ->type_name("DIR");
   app.add_option(
          "filter", options.filter,
          "state established, sport = :80, dst 10.0.0.0/8, process nginx, reason pm-denied; and, or, not, ( )")
@@ -92,21 +104,32 @@ void Declare(CLI::App& app, Options& options) {
 }
 
 void DeclareTrace(CLI::App& trace, Options& options) {
-  trace.add_option("process", options.trace.process, "a process id, or a program's name")->required();
+  trace.add_option("process", options.trace.process, "a process id, or a program's name")
+      ->type_name("PID|NAME")
+      ->required();
   trace.add_option("fd", options.trace.fd, "only the connection with this descriptor")
-      ->check(CLI::Range(0, 1 << 30));
+      ->type_name("NUMBER")
+      ->check(Within(0, 1 << 30));
   trace.add_option("--pcap", options.trace.pcap, "write a capture there instead (-: standard output)")
       ->type_name("FILE");
   trace.add_option("-c,--count", options.trace.count, "stop after so many messages")
-      ->check(CLI::Range(1, INT_MAX));
-  trace.add_option("--seconds", options.trace.seconds, "stop after so long")->check(CLI::Range(0.1, 1e6));
+      ->type_name("NUMBER")
+      ->check(Within(1, INT_MAX));
+  trace.add_option("--seconds", options.trace.seconds, "stop after so long")
+      ->type_name("SECONDS")
+      ->check(Within(0.1, 1e6));
   trace.add_flag("--last", options.trace.last,
                  "only the last messages of each connection, which are always kept");
-  trace.add_option("--dir", options.directory, "read the stats files in this directory");
+  trace.add_option("--dir", options.directory, "read the stats files in this directory")->type_name("DIR");
   trace.footer(
       "The process is on the left of the ladder, its peer on the right. Payload is not shown, and not "
       "captured.\n"
       "Exit status: 0; 1 there is nothing to trace; 2 there is no such process.");
+}
+
+const char* Variable(const char* name) {
+  const char* const value = getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 uint64_t WallClock() {
@@ -129,19 +152,28 @@ stats::Snapshot ReadEverything(const Options& options) {
   return everything;
 }
 
+bool HasRecords(const stats::Snapshot& snapshot) {
+  return std::any_of(snapshot.processes.begin(), snapshot.processes.end(),
+                     [](const stats::ProcessStats& process) { return !process.records.empty(); });
+}
+
 void SayThatNothingIsThere(const Options& options, const stats::Snapshot& everything) {
   if (!isatty(STDERR_FILENO)) return;
-  const char* text = "No SDP connections or listeners; sdpstat -a shows sockets that are TCP, and why.\n";
+  const std::string own = geteuid() == 0 ? "" : " of your own";
+  std::string text = "No SDP connections or listeners" + (own.empty() ? own : own + " processes") +
+                     "; sdpstat -a shows sockets that are TCP, and why.";
   if (options.ended) {
-    text = "No process that ran over SDP has died within the last minute, as far as any process noticed.\n";
+    text = "No process" + own + " that ran over SDP was found dead within the last minute.";
   } else if (everything.processes.empty()) {
-    text = "No process runs over SDP. Start programs with sdp-run PROGRAM, or with LD_PRELOAD=libsdp.so.\n";
+    text = "No process" + own +
+           " runs over SDP. Start programs with sdp-run PROGRAM, or with LD_PRELOAD=libsdp.so.";
   } else if (!options.filter.empty()) {
-    text = "Nothing matches the filter.\n";
+    text = "Nothing" + (own.empty() ? own : own + " processes") + " matches the filter.";
   } else if (options.listening) {
-    text = "No SDP listeners. Without -l the connections are shown, with -a the sockets that are TCP.\n";
+    text = "No SDP listeners" + (own.empty() ? own : own + " processes") +
+           ". Without -l the connections are shown, with -a the sockets that are TCP.";
   }
-  std::fputs(text, stderr);
+  std::fprintf(stderr, "%s\n", text.c_str());
 }
 
 size_t ScreenWidth() {
@@ -204,7 +236,7 @@ int Show(const Options& options) {
                                                               .width = ScreenWidth(),
                                                               .links = &links});
     std::fputs(table.c_str(), stdout);
-    if (table.empty()) SayThatNothingIsThere(options, everything);
+    if (!HasRecords(selected)) SayThatNothingIsThere(options, everything);
   }
   return 0;
 }
@@ -214,15 +246,17 @@ int Run(int argc, char** argv) {
   CLI::App app("Shows SDP connections and listeners, one per row.", "sdpstat");
   Declare(app, options);
   CLI::App* why = app.add_subcommand("why", "which TCP sockets of a process are not SDP, and the reason");
-  why->add_option("process", options.why, "a process id, or a program's name");
+  why->add_option("process", options.why, "a process id, or a program's name")->type_name("PID|NAME");
   why->add_flag("--codes", options.codes, "all reasons there are, what each means and what helps");
   why->add_flag("-j,--json", options.json, "as JSON");
-  why->add_option("--dir", options.directory, "read the stats files in this directory");
+  why->add_option("--dir", options.directory, "read the stats files in this directory")->type_name("DIR");
   why->footer("Exit status: 0 everything is SDP, 1 something is not, 2 there is no such process.");
   CLI::App* doctor = app.add_subcommand(
       "doctor", "what on this host, or on the way to another, would keep programs from SDP");
-  doctor->add_option("program", options.program,
-                     "a program to look at too; or HOST:PORT, to try the way there step by step");
+  doctor
+      ->add_option("program", options.program,
+                   "a program to look at too; or HOST:PORT, to try the way there step by step")
+      ->type_name("NAME|HOST:PORT");
   doctor->footer("Exit status: 0 nothing is wrong, 1 something is.");
   app.failure_message(
       [](const CLI::App* whole, const CLI::Error& error) { return sdp::UsageMessage(*whole, error); });
@@ -233,6 +267,13 @@ int Run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kUsageError;
+  }
+  const std::string place = options.directory.empty() ? Variable("SDP_STATS_DIR") : options.directory;
+  if (!doctor->parsed() && !place.empty() && place.find_first_not_of('/') == std::string::npos) {
+    std::fprintf(stderr,
+                 "sdpstat: %s is the root directory, where no process keeps statistics: name another\n",
+                 place.c_str());
+    return kUsageError;
   }
   // The default ones need not be there; one that was named is misspelt.
   if (!options.directory.empty() && !std::filesystem::is_directory(options.directory)) {

@@ -213,7 +213,7 @@ std::string RenderTable(const stats::Snapshot& snapshot, const TextOptions& opti
   for (const ProcessStats& process : snapshot.processes) {
     for (const ConnectionRecord& record : process.records) rows.push_back(MakeRow(process, record, options));
   }
-  return rows.empty() ? "" : Layout(rows, options);
+  return Layout(rows, options);
 }
 
 std::string RenderSummary(const stats::Snapshot& snapshot) {

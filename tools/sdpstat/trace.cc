@@ -5,6 +5,7 @@
 #include <fnmatch.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "tools/sdpstat/why.h"
 #include "tools/trace/capture.h"
 #include "tools/trace/follower.h"
 #include "tools/trace/ladder.h"
@@ -46,17 +48,40 @@ bool IsPid(const std::string& text) {
   return !text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// 0: none, or more than one; then it was said.
-pid_t FindByName(const TraceOptions& options) {
+// Those are not in this user's directories. 0: none.
+uint32_t AnotherUsersProcess(const std::string& name) {
+  if (geteuid() == 0) return 0;
+  for (const uint32_t pid : ProcessesCalled(name)) {
+    struct stat status {};
+    if (stat(("/proc/" + std::to_string(pid)).c_str(), &status) == 0 && status.st_uid != geteuid())
+      return pid;
+  }
+  return 0;
+}
+
+int SayNoneOfThatName(const std::string& name) {
+  if (const uint32_t pid = AnotherUsersProcess(name); pid != 0) {
+    std::fprintf(stderr,
+                 "sdpstat: process %u, %s, belongs to another user: run sdpstat as that user or as root\n",
+                 pid, name.c_str());
+    return kNothing;
+  }
+  std::fprintf(stderr, "sdpstat: no process called %s runs over SDP; `sdpstat why %s` says more\n",
+               name.c_str(), name.c_str());
+  return kNoProcess;
+}
+
+// 0: none, or more than one; then it was said, and *status is the exit status.
+pid_t FindByName(const TraceOptions& options, int* status) {
   const stats::Snapshot snapshot = stats::ReadAll(options.directories);
   std::vector<const stats::ProcessStats*> found;
   for (const stats::ProcessStats& process : snapshot.processes) {
     if (fnmatch(options.process.c_str(), process.program.c_str(), 0) == 0) found.push_back(&process);
   }
   if (found.size() == 1) return static_cast<pid_t>(found.front()->pid);
+  *status = kNoProcess;
   if (found.empty()) {
-    std::fprintf(stderr, "sdpstat: no process called %s runs over SDP; `sdpstat why %s` says more\n",
-                 options.process.c_str(), options.process.c_str());
+    *status = SayNoneOfThatName(options.process);
     return 0;
   }
   std::fprintf(stderr,
@@ -256,9 +281,10 @@ int Follow(const TraceOptions& options, Follower* follower, Tracer* tracer) {
 }  // namespace
 
 int Trace(const TraceOptions& options) {
+  int status = kNoProcess;
   const pid_t pid =
-      IsPid(options.process) ? static_cast<pid_t>(std::stol(options.process)) : FindByName(options);
-  if (pid == 0) return kNoProcess;
+      IsPid(options.process) ? static_cast<pid_t>(std::stol(options.process)) : FindByName(options, &status);
+  if (pid == 0) return status;
   std::string why;
   auto process = stats::FindProcess(options.directories, pid, O_RDWR, &why);
   if (!process) return SayNoProcess(pid, why);

@@ -48,6 +48,9 @@ bool HasRing(uint32_t pid);
 // Looks at a running process; empty if there is none.
 std::optional<ProcessView> LookAt(uint32_t pid, const stats::Snapshot& snapshot);
 
+// Running processes of that name (a pattern), by their command or their program's file.
+std::vector<uint32_t> ProcessesCalled(const std::string& name);
+
 std::string RenderWhy(const std::vector<ProcessView>& processes);
 std::string RenderWhyJson(const std::vector<ProcessView>& processes);
 

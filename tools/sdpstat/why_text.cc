@@ -95,8 +95,22 @@ bool IsNumber(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// Running processes of that name (a pattern), by their command or their program's file.
-std::vector<uint32_t> Find(const std::string& name) {
+// No such process runs: what would become of the program if it were started.
+int ExplainProgram(const std::string& name) {
+  const run::Check check = run::CheckProgram({name});
+  if (check.verdict == run::Verdict::kNotFound) {
+    std::fprintf(stderr, "sdpstat: neither a process nor a program is called %s\n", name.c_str());
+    return 2;
+  }
+  std::printf(
+      "%s: no such process runs; the program %s %s\n", name.c_str(), check.path.c_str(),
+      check.verdict == run::Verdict::kFine ? "can be preloaded (sdp-run, or LD_PRELOAD)" : check.why.c_str());
+  return check.verdict == run::Verdict::kFine ? 2 : 1;
+}
+
+}  // namespace
+
+std::vector<uint32_t> ProcessesCalled(const std::string& name) {
   std::vector<uint32_t> out;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
@@ -118,27 +132,15 @@ std::vector<uint32_t> Find(const std::string& name) {
   return out;
 }
 
-// No such process runs: what would become of the program if it were started.
-int ExplainProgram(const std::string& name) {
-  const run::Check check = run::CheckProgram({name});
-  if (check.verdict == run::Verdict::kNotFound) {
-    std::fprintf(stderr, "sdpstat: neither a process nor a program is called %s\n", name.c_str());
-    return 2;
-  }
-  std::printf(
-      "%s: no such process runs; the program %s %s\n", name.c_str(), check.path.c_str(),
-      check.verdict == run::Verdict::kFine ? "can be preloaded (sdp-run, or LD_PRELOAD)" : check.why.c_str());
-  return check.verdict == run::Verdict::kFine ? 2 : 1;
-}
-
-}  // namespace
-
 std::string RenderWhy(const std::vector<ProcessView>& processes) {
   std::string out;
-  std::set<std::string> reasons;
+  std::set<std::string> reasons, explained;
   for (const ProcessView& process : processes) {
     out += Headline(process);
-    if (!process.reason.empty()) reasons.insert(process.reason);
+    if (!process.reason.empty()) {
+      reasons.insert(process.reason);
+      explained.insert(process.reason);
+    }
     if (!process.stats_directory.empty())
       out +=
           "  its statistics are in " + process.stats_directory + ", where sdpstat does not look by itself\n";
@@ -155,7 +157,12 @@ std::string RenderWhy(const std::vector<ProcessView>& processes) {
   for (const std::string& code : reasons) {
     const Reason* reason = FindReason(code);
     if (reason == nullptr) continue;
-    out += code + ": " + reason->meaning + ". " + reason->remedy + "\n";
+    const std::string remedy = reason->remedy;
+    if (!explained.contains(code)) {
+      out += code + ": " + reason->meaning + "." + (remedy.empty() ? "" : " " + remedy) + "\n";
+    } else if (!remedy.empty()) {
+      out += code + ": " + remedy + "\n";  // the headline has said what it means
+    }
   }
   return out;
 }
@@ -207,7 +214,7 @@ int Why(const std::string& who, const stats::Snapshot& snapshot, bool json) {
   if (IsNumber(who)) {
     pids.push_back(static_cast<uint32_t>(std::strtoul(who.c_str(), nullptr, 10)));
   } else {
-    pids = Find(who);
+    pids = ProcessesCalled(who);
   }
   std::vector<ProcessView> views;
   for (const uint32_t pid : pids) {
