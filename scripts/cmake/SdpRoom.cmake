@@ -23,6 +23,15 @@ if(SDP_SANITIZE)
   target_compile_options(sdp_build_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
 
+# What the daemon and the tools have against mistakes in what handles foreign bytes. libsdp.so and the rooms
+# in it do without: there _FORTIFY_SOURCE would make functions of the very names that the library defines.
+add_library(sdp_hardening INTERFACE)
+if(NOT SDP_SANITIZE AND NOT SDP_FUZZ AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+  target_compile_options(sdp_hardening INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
+                         -fstack-protector-strong)
+  target_link_options(sdp_hardening INTERFACE -Wl,-z,relro,-z,now)
+endif()
+
 if(SDP_FUZZ)
   # The rooms report coverage to the fuzzers that link them.
   target_compile_options(sdp_build_flags INTERFACE -fsanitize=fuzzer-no-link)
@@ -65,17 +74,28 @@ if(SDP_PRECOMPILE)
   target_precompile_headers(sdp_precompiled_rooms
     PRIVATE <algorithm> <array> <atomic> <chrono> <functional> <memory> <mutex> <optional> <span> <string>
             <string_view> <variant> <vector> <absl/container/inlined_vector.h> <tl/expected.hpp>)
+  # The same headers, as hardened code sees them.
+  add_library(sdp_precompiled_hardened OBJECT ${CMAKE_BINARY_DIR}/precompile.cc)
+  target_link_libraries(sdp_precompiled_hardened PRIVATE sdp_build_flags sdp_hardening)
+  get_target_property(headers sdp_precompiled_rooms PRECOMPILE_HEADERS)
+  target_precompile_headers(sdp_precompiled_hardened PRIVATE ${headers})
 endif()
 
-# sdp_room(<target> SOURCES a.cc b.cc DEPENDS <other targets>): a static library; includes are written from
-# the repository's root. A header-only room has no SOURCES. What a room may use stands in scripts/rooms.
+# sdp_room(<target> [HARDENED] SOURCES a.cc b.cc DEPENDS <other targets>): a static library; includes are
+# written from the repository's root. A header-only room has no SOURCES. HARDENED: a room of the daemon's or
+# the tools' alone. What a room may use stands in scripts/rooms.
 function(sdp_room target)
-  cmake_parse_arguments(ROOM "" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ROOM "HARDENED" "" "SOURCES;DEPENDS" ${ARGN})
   if(ROOM_SOURCES)
     add_library(${target} STATIC ${ROOM_SOURCES})
     target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
     target_link_libraries(${target} PUBLIC ${ROOM_DEPENDS} PRIVATE sdp_build_flags)
-    sdp_precompiled(${target} sdp_precompiled_rooms)
+    if(ROOM_HARDENED)
+      target_link_libraries(${target} PRIVATE sdp_hardening)
+      sdp_precompiled(${target} sdp_precompiled_hardened)
+    else()
+      sdp_precompiled(${target} sdp_precompiled_rooms)
+    endif()
     sdp_together(${target})
   else()
     add_library(${target} INTERFACE)

@@ -15,9 +15,15 @@ check_documents() {  # ROOT
     /usr/share/doc/sdp-tools/sdpstat{,-why}.schema.json \
     /usr/share/doc/libsdp/examples/sdp.{nft,firewalld.xml} \
     /lib/systemd/system/sdp-pmd.service /usr/lib/sysusers.d/sdp-pmd.conf /usr/lib/tmpfiles.d/sdp-pmd.conf \
-    /usr/share/doc/{libsdp,sdp-pmd,sdp-tools}/{copyright,changelog.gz}; do
+    /usr/share/doc/{libsdp,sdp-pmd,sdp-tools}/{copyright,changelog.gz} \
+    /usr/share/doc/libsdp/{README,SECURITY,docs/manual,docs/deployment}.md; do
     [ -e "$1$file" ] || die "$file is not there"
   done
+  for file in $(sed -nE 's/.*\]\(([^):#]+\.md)\).*/\1/p' "$1"/usr/share/doc/libsdp/{README,SECURITY}.md); do
+    [ -e "$1/usr/share/doc/libsdp/$file" ] || die "README.md or SECURITY.md links to a missing $file"
+  done
+  [ "$(zcat "$1/usr/share/doc/sdp-pmd/changelog.gz" | grep -c '^  [*] ')" -gt 10 ] ||
+    die "the changelog is short"
   for file in sdpstat sdp-run sdp-pmd; do
     bash -n "$1/usr/share/bash-completion/completions/$file" || die "completion of $file"
   done
@@ -27,6 +33,26 @@ check_documents() {  # ROOT
     warnings=$(MANROFFSEQ='' LC_ALL=C.UTF-8 man --warnings -E UTF-8 -l -Tutf8 -Z "$page" \
       2>&1 >/dev/null || true)
     [ -z "$warnings" ] || die "man page $page: $warnings"
+  done
+}
+
+# The daemon and the tools are hardened, and the debug symbols of each file are there.
+check_binaries() {  # PACKAGES DIRECTORY
+  local file id symbols
+  for file in "$1"/*.ddeb; do dpkg-deb -x "$file" "$2"; done
+  for file in "$1"/*.deb; do dpkg-deb -x "$file" "$2"; done
+  for file in "$2"/usr/sbin/sdp-pmd "$2"/usr/bin/{sdpstat,sdp-run}; do
+    readelf -dW "$file" | grep -q 'BIND_NOW' || die "$file: names are bound late"
+    readelf -lW "$file" | grep -q 'GNU_RELRO' || die "$file: no GNU_RELRO"
+    symbols=$(readelf -W --dyn-syms "$file")
+    grep -qE '__[a-z_]+_chk@' <<<"$symbols" || die "$file: compiled without _FORTIFY_SOURCE"
+    grep -q '__stack_chk_fail@' <<<"$symbols" || die "$file: compiled without a stack protector"
+  done
+  for file in "$2"/usr/sbin/sdp-pmd "$2"/usr/bin/{sdpstat,sdp-run} "$2"/usr/lib/*/libsdp.so; do
+    readelf -SW "$file" | grep -q ' \.debug_info' && die "$file has its debug symbols inside"
+    id=$(readelf -nW "$file" | sed -n 's/.*Build ID: //p')
+    readelf -SW "$2/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug" | grep -q ' \.debug_info' ||
+      die "$file: its debug symbols are in no package"
   done
 }
 
@@ -82,10 +108,12 @@ if [ "${1:-}" != --inside ]; then
   trap 'rm -rf "$work"' EXIT
   step "lintian"
   if command -v lintian >/dev/null; then
-    lintian --fail-on error --allow-root "$packages"/*.deb || die "lintian has errors"
+    lintian --fail-on error,warning --allow-root "$packages"/*.deb || die "lintian has errors or warnings"
   else
     echo "lintian is not installed: not checked"
   fi
+  step "what the files are"
+  check_binaries "$packages" "$work/files"
   status=$no_root
   if [ "$(id -u)" != 0 ]; then
     echo "it needs root" >"$work/why"

@@ -14,7 +14,9 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 Line = collections.namedtuple("Line", "document number text kind shown")
 
 KINDS = {
-    "command": r"(\$ |# )?(exec|\./|scripts/|cmake|ctest|sdp-(run|pmd)|sdpstat|dpkg|sudo|systemctl)",
+    "command": (
+        r"(\$ |# )?(exec|\./|scripts/|cmake|ctest|sdp-(run|pmd)|sdpstat|dpkg|sudo|systemctl|podman|nsenter)"
+    ),
     "placed": r"(central|hosts|clients): +",  # a command, and where it runs
     "options": r"SDP_PMD_OPTIONS=",
     "rule": r"(use|set|log) [^{\[]*$",

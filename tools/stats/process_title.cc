@@ -23,9 +23,11 @@ std::string TitleIn(std::string_view arguments, std::string_view program) {
   if (colon == std::string::npos || title.find_first_of(" /") < colon) return "";
   std::istringstream words(title.substr(colon + 2));
   std::string out;
-  for (std::string word; words >> word && !BeginsCommand(word, program);)
-    out += (out.empty() ? "" : " ") + word;
-  if (out.size() > kLongest) out = out.substr(0, kLongest - 3) + "...";
+  for (std::string word; words >> word && !BeginsCommand(word, program);) {
+    if (!out.empty()) out += ' ';
+    out += word;
+  }
+  if (out.size() > kLongest) out.replace(kLongest - 3, std::string::npos, "...");
   for (char& c : out) {
     if (c < ' ' || c > '~') c = '?';
   }
