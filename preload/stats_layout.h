@@ -58,6 +58,9 @@ enum class FlowMode : uint8_t {
 };  // numbered as in the ModeChange message
 enum Mechanism : uint8_t { kBcopy = 0, kReadZcopy = 1, kWriteZcopy = 2, kTransaction = 3, kMechanisms = 4 };
 
+// What carries a connection, as ConnectionRecord::link names it.
+enum LinkKind : uint8_t { kTcpLink = 0, kRdmaLink, kLocalLink, kLinkKinds };
+
 // Why a socket that could have been SDP is plain TCP. The codes are stable: sdpstat prints and counts them.
 enum class FallbackReason : uint8_t {
   kModeTcp = 0,    // SDP_MODE=tcp
@@ -157,6 +160,14 @@ struct ConnectionRecord {
 
 // The value of `link` for a kernel RNIC.
 inline constexpr char kKernelLink[] = "rdma";
+inline constexpr const char* kLinkNames[kLinkKinds] = {"tcp", kKernelLink, "local"};
+// A connection that has no link yet has no bytes either, and counts as TCP's.
+inline LinkKind LinkKindOf(const ConnectionRecord& record) {
+  for (const LinkKind kind : {kRdmaLink, kLocalLink}) {
+    if (std::strcmp(record.link, kLinkNames[kind]) == 0) return kind;
+  }
+  return kTcpLink;
+}
 // Returns whether the record is a listener's row for one of its kernel RNICs. The listener's embedded RNIC
 // has a row of its own. A kernel RNIC's row belongs to one process alone.
 inline bool IsKernelListener(const ConnectionRecord& record) {
@@ -186,6 +197,10 @@ struct Totals {
   std::atomic<uint64_t> bytes_out[kMechanisms];
   std::atomic<uint64_t> fallbacks[kMaxReasons];  // by FallbackReason
   std::atomic<uint64_t> slots_refused;           // sockets without a slot: the file could not grow
+  // The same bytes, by the link that a connection had at its end.
+  std::atomic<uint64_t> link_in[kLinkKinds][kMechanisms];
+  std::atomic<uint64_t> link_out[kLinkKinds][kMechanisms];
+  std::atomic<uint64_t> send_stalls;  // of closed connections
 };
 
 struct Header {

@@ -125,10 +125,14 @@ void StatsSegment::ReleaseSlot(Slot* slot) {
   if (record.kind == Kind::kConnection && record.counters.ever_established != 0) {
     Add(totals.connections_closed, 1);
     if (record.reason[0] != '\0') Add(totals.connections_aborted, 1);
+    const LinkKind link = LinkKindOf(record);
     for (int i = 0; i < kMechanisms; ++i) {
       Add(totals.bytes_in[i], record.counters.bytes_in[i]);
       Add(totals.bytes_out[i], record.counters.bytes_out[i]);
+      Add(totals.link_in[link][i], record.counters.bytes_in[i]);
+      Add(totals.link_out[link][i], record.counters.bytes_out[i]);
     }
+    Add(totals.send_stalls, record.counters.send_stalls);
   }
   Publish(slot, ConnectionRecord());
   free_.push_back(slot);

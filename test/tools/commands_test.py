@@ -256,6 +256,7 @@ HOW = (
     (r"dpkg -L libsdp \| grep .* >> /etc/ld.so.preload$", preload_everywhere),
     (r"podman run --network host -v /run/sdp:/run/sdp:ro ", done_by("program_containers")),
     (r"nsenter --target PID --pid ", done_by("program_containers")),
+    (r"(sudo )?systemctl enable --now sdp-metrics.timer$", done_by("program_metrics")),
     (r"(sudo )?systemctl ", as_told),
     (r"(sudo )?sdp-run .*--enable \S+$", enable),
     (r"(sudo )?sdp-run --disable \S+$", disable),

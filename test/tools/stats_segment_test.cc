@@ -110,6 +110,8 @@ TEST_CASE("a closed connection's bytes and reason go to the totals") {
   Slot* aborted = segment->AcquireSlot(EstablishedConnection());
   ConnectionRecord record = EstablishedConnection();
   SetText(record.reason, "link-lost");
+  SetText(record.link, "local");
+  record.counters.send_stalls = 3;
   StatsSegment::Publish(aborted, record);
   ConnectionRecord never = EstablishedConnection();
   never.counters.ever_established = 0;
@@ -122,6 +124,11 @@ TEST_CASE("a closed connection's bytes and reason go to the totals") {
   CHECK(process.totals.connections_aborted == 1);
   CHECK(process.totals.bytes_in[kBcopy] == 200);
   CHECK(process.totals.bytes_out[kReadZcopy] == 4096);
+  CHECK(process.totals.link_in[kTcpLink][kBcopy] == 100);
+  CHECK(process.totals.link_in[kLocalLink][kBcopy] == 100);
+  CHECK(process.totals.link_out[kRdmaLink][kReadZcopy] == 0);
+  CHECK(process.totals.link_out[kLocalLink][kReadZcopy] == 2048);
+  CHECK(process.totals.send_stalls == 3);
 }
 
 TEST_CASE("the file grows by chunks and slots are used again") {

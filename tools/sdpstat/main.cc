@@ -36,6 +36,7 @@ constexpr int64_t kLargestPid = 4194304;  // the kernel's bound
 struct Options {
   bool json = false;
   bool summary = false;
+  bool metrics = false;
   bool listening = false;
   bool all = false;
   bool tcp = false;
@@ -77,6 +78,7 @@ void Declare(CLI::App& app, Options& options) {
   app.add_flag("-6,--ipv6", options.ipv6, "only IPv6");
   app.add_flag("-s,--summary", options.summary, "totals over all processes, closed connections included");
   app.add_flag("-j,--json", options.json, "everything as JSON (schema: sdpstat.schema.json)");
+  app.add_flag("--metrics", options.metrics, "totals of each process as metrics for Prometheus");
   app.add_flag("-w,--watch", options.watch, "a live screen with rates; h shows its keys");
   app.add_option("--interval", options.interval, "of the live screen, in seconds (1)")
       ->type_name("SECONDS")
@@ -193,9 +195,11 @@ int Show(const Options& options) {
   if (options.watch) {
     std::string text;
     for (const std::string& word : options.filter) text += (text.empty() ? "" : " ") + word;
-    if (options.json || options.summary || options.ended) {
-      std::fputs("sdpstat: --watch shows what lives, as a table: leave out --json, --summary and --ended\n",
-                 stderr);
+    if (options.json || options.summary || options.metrics || options.ended) {
+      std::fputs(
+          "sdpstat: --watch shows what lives, as a table: leave out --json, --summary, --metrics and "
+          "--ended\n",
+          stderr);
       return kUsageError;
     }
     const sdpstat::Selection wanted{.connections = !options.listening && !options.tcp,
@@ -207,6 +211,16 @@ int Show(const Options& options) {
                            .interval = std::chrono::duration<double>(options.interval),
                            .filter = text,
                            .fallbacks = options.all || options.tcp});
+  }
+  if (options.metrics) {
+    if (options.json || options.summary || options.ended || !options.filter.empty()) {
+      std::fputs("sdpstat: --metrics takes no filter, and no --json, --summary or --ended\n", stderr);
+      return kUsageError;
+    }
+    stats::Snapshot all = ReadEverything(options);
+    std::erase_if(all.processes, [&](const auto& p) { return options.pid != 0 && p.pid != options.pid; });
+    std::fputs(sdpstat::RenderMetrics(all).c_str(), stdout);
+    return 0;
   }
   stats::Snapshot everything = ReadEverything(options);
   if (options.ended && !options.json) std::swap(everything.processes, everything.ended);

@@ -39,6 +39,10 @@ std::string RenderSummary(const stats::Snapshot& snapshot);
 // `links` may be null.
 std::string RenderJson(const stats::Snapshot& snapshot, const kernel::LinkTable* links);
 
+// In Prometheus' text format, which the node exporter's textfile collector reads. Each process has series of
+// its own, so that one that ends takes nothing away from the others' counters.
+std::string RenderMetrics(const stats::Snapshot& snapshot);
+
 // Sums over all processes: what is over plus what lives.
 struct Sums {
   uint64_t processes = 0, connections = 0, listeners = 0;

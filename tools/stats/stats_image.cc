@@ -63,6 +63,9 @@ TotalsValues LoadTotals(Bytes image) {
   std::memcpy(out.bytes_out, image.data() + kAt + offsetof(Totals, bytes_out), sizeof out.bytes_out);
   std::memcpy(out.fallbacks, image.data() + kAt + offsetof(Totals, fallbacks), sizeof out.fallbacks);
   out.slots_refused = Load<uint64_t>(image, kAt + offsetof(Totals, slots_refused));
+  std::memcpy(out.link_in, image.data() + kAt + offsetof(Totals, link_in), sizeof out.link_in);
+  std::memcpy(out.link_out, image.data() + kAt + offsetof(Totals, link_out), sizeof out.link_out);
+  out.send_stalls = Load<uint64_t>(image, kAt + offsetof(Totals, send_stalls));
   return out;
 }
 

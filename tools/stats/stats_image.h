@@ -21,6 +21,9 @@ struct TotalsValues {
   uint64_t bytes_out[kMechanisms] = {};
   uint64_t fallbacks[kMaxReasons] = {};
   uint64_t slots_refused = 0;
+  uint64_t link_in[kLinkKinds][kMechanisms] = {};
+  uint64_t link_out[kLinkKinds][kMechanisms] = {};
+  uint64_t send_stalls = 0;
 };
 
 struct ProcessStats {
