@@ -14,7 +14,7 @@ check_documents() {  # ROOT
     /usr/share/man/man5/libsdp.conf.5.gz /usr/share/man/man7/sdp.7.gz /usr/share/man/man8/sdp-pmd.8.gz \
     /usr/share/doc/sdp-tools/sdpstat{,-why}.schema.json \
     /usr/share/doc/libsdp/examples/sdp.{nft,firewalld.xml} \
-    /usr/share/doc/sdp-tools/examples/sdp-metrics.{service,timer} \
+    /usr/share/doc/sdp-tools/examples/sdp-metrics.{service,timer} /usr/share/sdp/sdp.lua \
     /lib/systemd/system/sdp-pmd.service /usr/lib/sysusers.d/sdp-pmd.conf /usr/lib/tmpfiles.d/sdp-pmd.conf \
     /usr/share/doc/{libsdp,sdp-pmd,sdp-tools}/{copyright,changelog.gz} \
     /usr/share/doc/libsdp/{README,SECURITY,docs/manual,docs/deployment}.md; do

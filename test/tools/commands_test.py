@@ -270,6 +270,7 @@ HOW = (
     (r"\$ sdpstat why ", why),
     (r"\$ sdpstat trace ", trace),
     (r"sdp-run java ", done_by("program_java")),
+    (r"(sdpstat trace \S+ (--last )?--pcap|tshark -X lua_script:) ?", done_by("program_wireshark")),
     (r"sdpstat ", output_has()),
     (r"exec env LD_PRELOAD=libsdp.so nginx ", web_server),
 )

@@ -15,7 +15,8 @@ Line = collections.namedtuple("Line", "document number text kind shown")
 
 KINDS = {
     "command": (
-        r"(\$ |# )?(exec|\./|scripts/|cmake|ctest|sdp-(run|pmd)|sdpstat|dpkg|sudo|systemctl|podman|nsenter)"
+        r"(\$ |# )?(exec|\./|scripts/|cmake|ctest|sdp-(run|pmd)|sdpstat|tshark|dpkg|sudo|systemctl"
+        r"|podman|nsenter)"
     ),
     "placed": r"(central|hosts|clients): +",  # a command, and where it runs
     "options": r"SDP_PMD_OPTIONS=",
