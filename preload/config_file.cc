@@ -44,6 +44,7 @@ class Line {
 
   void Parse() {
     if (AtEnd()) return;
+    if (text_.substr(at_).starts_with("match") && RefuseMatch()) return;
     enum class Statement : uint8_t { kUse, kLog, kSet };
     Statement statement{};
     if (!Choice<Statement>({{"use", Statement::kUse}, {"log", Statement::kLog}, {"set", Statement::kSet}},
@@ -82,6 +83,22 @@ class Line {
     const size_t start = at_;
     while (at_ < text_.size() && !IsBlank(text_[at_]) && text_[at_] != '#') ++at_;
     return {text_.substr(start, at_ - start), static_cast<int>(start) + 1};
+  }
+
+  // Returns whether the statement is one of libsdp before OFED 1.4, whose meaning "use" has now.
+  bool RefuseMatch() {
+    const size_t start = at_;
+    const Word word = NextWord();
+    if (word.text != "match") {
+      at_ = start;
+      return false;
+    }
+    out_->problems.push_back(
+        {.line = number_,
+         .column = word.column,
+         .text = "'match' is of libsdp before OFED 1.4; write use sdp, then client for destination or server "
+                 "for listen, then PROGRAM ADDRESS:PORT"});
+    return true;
   }
 
   bool Fail(int column, const std::string& expected, std::string_view got) {

@@ -102,6 +102,26 @@ TEST_CASE("Programs are matched as files are") {
   CHECK(MatchesProgram(file.rules[2], "#odd"));
 }
 
+TEST_CASE("A line of libsdp before OFED 1.4 is answered with what it is now") {
+  const ConfigFile file = ParseConfigFile(
+      "use sdp client * 10.0.0.0/8:*\n"
+      "  match destination 192.168.1.0/24:* program *\n"
+      "match listen *:5001 program ttcp\n"
+      "matches\n");
+  CHECK(file.rules.size() == 1);
+  REQUIRE(file.problems.size() == 3);
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    CHECK(file.problems[i].kind == ConfigProblem::Kind::kError);
+    CHECK(file.problems[i].text ==
+          "'match' is of libsdp before OFED 1.4; write use sdp, then client for destination or server for "
+          "listen, then PROGRAM ADDRESS:PORT");
+  }
+  CHECK(file.problems[0].line == 2);
+  CHECK(file.problems[0].column == 3);
+  CHECK(file.problems[1].line == 3);
+  CHECK_THAT(file.problems[2].text, Catch::Contains("expected use, log or set, but there is 'matches'"));
+}
+
 TEST_CASE("What is wrong is said with its place and what was expected") {
   struct Wrong {
     const char* line;
