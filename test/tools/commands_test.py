@@ -254,7 +254,7 @@ HOW = (
     (r"ctest ", dry_ctest),
     (r"sudo apt install ./build/release/packages/\*\.deb$", done_by("packages_install")),
     (r"dpkg -L libsdp \| grep .* >> /etc/ld.so.preload$", preload_everywhere),
-    (r"podman run --network host -v /run/sdp:/run/sdp:ro ", done_by("program_containers")),
+    (r"podman (run|inspect) ", done_by("program_containers")),
     (r"nsenter --target PID --pid ", done_by("program_containers")),
     (r"(sudo )?systemctl enable --now sdp-metrics.timer$", done_by("program_metrics")),
     (r"(sudo )?systemctl ", as_told),
