@@ -10,7 +10,7 @@ namespace sdp::preload {
 // the file, or is of sdp-pmd's service or of tests.
 inline bool IsNoSetting(std::string_view variable) {
   return variable == "SDP_CONFIG" || variable == "SDP_PMD_OPTIONS" || variable == "SDP_BUILD_DIR" ||
-         variable.starts_with("SDP_TEST_");
+         variable == "SDP_INHERITED" || variable.starts_with("SDP_TEST_");
 }
 
 }  // namespace sdp::preload

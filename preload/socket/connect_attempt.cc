@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -106,9 +107,13 @@ ConnectAttempt::ConnectAttempt(int fd, int domain, const Address& target, KeptOp
     scope_id_ = reinterpret_cast<const sockaddr_in6*>(&target.storage)->sin6_scope_id;
 }
 
-void ConnectAttempt::NoteGivenUp() const {
+void ConnectAttempt::NoteGivenUp() const noexcept {
   if (connector_ == nullptr || kernel_rnic_) return;
-  if (const Time now = Now(); now - kSilence >= requested_) RememberSilence(ToEndpoint(sdp_address_), now);
+  try {
+    const Time now = Now();
+    if (now - kSilence >= requested_) RememberSilence(ToEndpoint(sdp_address_), now);
+  } catch (const std::bad_alloc&) {  // the next connect waits once more
+  }
 }
 
 Outcome ConnectAttempt::Step(Time now) {
@@ -167,6 +172,7 @@ void ConnectAttempt::SetFd(int fd) {
 }
 
 void ConnectAttempt::Disown() {
+  requested_ = kNever;
   if (!kernel_rnic_) return;
   (void)connector_.release();
   (void)session_.release();
@@ -320,6 +326,7 @@ Outcome ConnectAttempt::StepHandshake(Time now) {
         if (connector_->cause().end != verbs::LinkEnd::kFailed) RememberReset(target_endpoint_, now);
         return GiveUp(FallbackReason::kMpaFailed, connector_->cause().text);
       case verbs::ConnectState::kEstablished:
+        if (requested_ != kNever) RememberAnswer(ToEndpoint(sdp_address_));
         break;
     }
     const auto hello = engine_->Hello();

@@ -63,7 +63,7 @@ class ConnectAttempt {
   ConnectAttempt(int fd, int domain, const Address& target, KeptOptions* kept);
   ~ConnectAttempt() { NoteGivenUp(); }
   // The program waits no longer. If the peer has been silent so far, that is remembered.
-  void NoteGivenUp() const;
+  void NoteGivenUp() const noexcept;
 
   Outcome Step(Time now);
   // Stops the attempt over SDP for this reason. Returns the outcome, as Step does.

@@ -224,6 +224,7 @@ int StreamSocket::Close(int fd) {
       DropSession();
       break;
     case State::kConnecting:
+      if (attempt_ != nullptr) attempt_->NoteGivenUp();  // before the program connects again
       if (attempt_ != nullptr && !connects_inline_ && !Resets(options_.linger_option()) && !Confined() &&
           !TooManyLinger()) {
         linger_fd_ = HiddenFds::Duplicate(fd);
@@ -491,7 +492,6 @@ Background::Wait StreamSocket::RunLinger(Time now) {
 }
 
 bool StreamSocket::StepClosedConnect(Time now) {
-  attempt_->NoteGivenUp();
   auto outcome = ConnectAttempt::Outcome::kFailed;
   if (linger_fd_ >= 0 && now < linger_until_ && !Confined()) {
     // A link that the peer has ended, too, is not made again.

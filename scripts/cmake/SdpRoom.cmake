@@ -46,12 +46,13 @@ else()
 endif()
 option(SDP_PRECOMPILE "precompile headers of tests and rooms" ${precompile})
 
-# Sources of a room are compiled together, some at a time, so that their headers are parsed once. Work in
-# progress, with a compiler cache, has each source by itself.
-if(CMAKE_CXX_COMPILER_LAUNCHER)
-  set(together OFF)
-else()
+# With GCC's sanitizers the sources of a room are compiled together, some at a time, so that their headers are
+# parsed once. The other trees have each source by itself: check-rooms looks at objects, check-syntax at
+# sources, and a compiler cache at both.
+if(SDP_SANITIZE AND NOT SDP_FUZZ AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(together ON)
+else()
+  set(together OFF)
 endif()
 option(SDP_TOGETHER "compile several sources of a room at once" ${together})
 

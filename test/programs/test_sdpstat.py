@@ -377,7 +377,7 @@ class Sdpstat(harness.ProgramTest):
         for other in "--json", "--summary", "--ended":
             wrong = self.sdpstat("--watch", other)
             self.assertEqual(wrong.returncode, 2)
-            self.assertIn("leave out --json, --summary and --ended", wrong.stderr)
+            self.assertIn("leave out --json, --summary, --metrics and --ended", wrong.stderr)
         self.assertRegex(self.sdpstat("--version").stdout, r"^sdpstat \d+\.\d+\.\d+\n$")
 
     def test_another_users_process(self):

@@ -21,8 +21,9 @@ constexpr std::array<const char*, 13> kStates = {
     "UNCONN",  "CLOSE-WAIT", "LAST-ACK", "LISTEN",   "CLOSING",    "SYN-RECV"};
 
 std::string ReadFile(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::ostringstream out;
+  out << std::ifstream(path).rdbuf();  // unlike an iterator it does not throw where a process has ended
+  return out.str();
 }
 
 // "0100007F:1F90": words of the address as they lie in memory, the port as a number.

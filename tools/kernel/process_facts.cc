@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 namespace sdp::kernel {
@@ -14,9 +13,13 @@ namespace {
 constexpr unsigned long kKernelThread = 0x00200000;  // PF_KTHREAD of the kernel's sched.h
 constexpr uint64_t kHighestLimit = 65536;            // HiddenFds::kHighestLimit
 
+// The process may end meanwhile: then nothing was there.
 std::string ReadProc(uint32_t pid, const char* leaf) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/" + leaf);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::string text(8192, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
 }
 
 int OpenBelow(uint32_t pid, int end) {

@@ -33,8 +33,9 @@ constexpr uint64_t kComfortableDescriptors = 4096;
 std::string ReadFile(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return {};  // a stream would open it, and throw
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::ostringstream out;
+  out << std::ifstream(path).rdbuf();  // unlike an iterator it does not throw where a process has ended
+  return out.str();
 }
 
 Finding ExamineLibrary(const std::string& library) {

@@ -152,7 +152,7 @@ std::string RenderJson(const stats::Snapshot& snapshot, const kernel::LinkTable*
   summary["connections_open"] = sums.connections;
   summary["listeners"] = sums.listeners;
   Json out{{"schema", kSchemaVersion}, {"processes", processes}, {"ended", ended}, {"summary", summary}};
-  return out.dump(2) + "\n";
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace sdp::sdpstat

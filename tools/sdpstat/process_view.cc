@@ -19,14 +19,29 @@
 namespace sdp::sdpstat {
 namespace {
 
-std::string ReadProc(uint32_t pid, const char* leaf) {
+constexpr size_t kShort = 4096;
+constexpr size_t kLong = 8 << 20;
+
+// Returns at most `limit` bytes. A stranger's process may have any number of them there, and may end
+// meanwhile.
+std::string ReadProc(uint32_t pid, const char* leaf, size_t limit) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/" + leaf);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::string text(limit, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(limit));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+// What a stranger has written is not to reach the terminal as it stands.
+void MakePrintable(std::string* text) {
+  for (char& c : *text) {
+    if (c < ' ' || c > '~') c = '?';
+  }
 }
 
 // Of the environment that the process was started with; empty if it is not there or may not be read.
 std::string InitialVariable(uint32_t pid, const std::string& name) {
-  const std::string environment = ReadProc(pid, "environ");
+  const std::string environment = ReadProc(pid, "environ", kLong);
   for (size_t at = 0; at < environment.size();) {
     const size_t end = std::min(environment.find('\0', at), environment.size());
     if (environment.compare(at, name.size() + 1, name + "=") == 0)
@@ -97,7 +112,7 @@ std::string RuleAgainst(uint32_t pid) {
   if (!InitialVariable(pid, "SDP_MODE").empty()) return "";  // it stands above all rules
   std::string path;
   const preload::ConfigFile file = ConfigOf(pid, &path);
-  return RuleAgainstAll(file, path, NameForRules(ReadProc(pid, "cmdline"), ExecutableOf(pid)));
+  return RuleAgainstAll(file, path, NameForRules(ReadProc(pid, "cmdline", kShort), ExecutableOf(pid)));
 }
 
 // A process that the library is in, and that has published nothing.
@@ -142,19 +157,20 @@ bool HasRing(uint32_t pid) {
 }
 
 std::optional<ProcessView> LookAt(uint32_t pid, const stats::Snapshot& snapshot) {
-  std::string name = ReadProc(pid, "comm");
+  std::string name = ReadProc(pid, "comm", kShort);
   if (name.empty()) return std::nullopt;
   while (!name.empty() && name.back() == '\n') name.pop_back();
-  for (char& c : name) {
-    if (c < ' ' || c > '~') c = '?';
-  }
+  MakePrintable(&name);
   const auto found = std::find_if(snapshot.processes.begin(), snapshot.processes.end(),
                                   [&](const auto& p) { return p.pid == pid; });
   const stats::ProcessStats* stats = found == snapshot.processes.end() ? nullptr : &*found;
   ProcessView view{.pid = pid, .program = stats != nullptr ? stats->program : name};
   view.title = stats::ProcessTitle(pid, view.program);
-  if (ExplainKind(&view)) return view;
-  const std::string maps = ReadProc(pid, "maps");
+  if (ExplainKind(&view)) {
+    MakePrintable(&view.text);
+    return view;
+  }
+  const std::string maps = ReadProc(pid, "maps", kLong);
   view.library_loaded = stats != nullptr || maps.find("/libsdp.so") != std::string::npos;
   if (!view.library_loaded && maps.empty() && geteuid() != 0) {
     view.descriptors_readable = false;
@@ -172,6 +188,8 @@ std::optional<ProcessView> LookAt(uint32_t pid, const stats::Snapshot& snapshot)
   } else if (stats == nullptr) {
     ExplainSilence(&view);
   }
+  MakePrintable(&view.text);
+  MakePrintable(&view.stats_directory);
   if (!view.reason.empty()) {
     for (Verdict& verdict : view.sockets) verdict.reason = view.reason;
   }

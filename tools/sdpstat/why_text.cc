@@ -206,7 +206,7 @@ std::string RenderWhyJson(const std::vector<ProcessView>& processes) {
                         {"sockets", sockets},
                         {"past", past}});
   }
-  return Json{{"schema", 1}, {"processes", list}}.dump(2) + "\n";
+  return Json{{"schema", 1}, {"processes", list}}.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 int Why(const std::string& who, const stats::Snapshot& snapshot, bool json) {

@@ -1,7 +1,6 @@
 #include "tools/stats/process_title.h"
 
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 namespace sdp::stats {
@@ -36,7 +35,10 @@ std::string TitleIn(std::string_view arguments, std::string_view program) {
 
 std::string ProcessTitle(uint32_t pid, std::string_view program) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
-  return TitleIn(std::string(std::istreambuf_iterator<char>(file), {}), program);
+  std::string arguments(4096, '\0');
+  file.read(arguments.data(), static_cast<std::streamsize>(arguments.size()));
+  arguments.resize(static_cast<size_t>(file.gcount()));
+  return TitleIn(arguments, program);
 }
 
 }  // namespace sdp::stats
