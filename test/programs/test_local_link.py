@@ -209,31 +209,6 @@ class LocalLink(harness.ProgramTest):
             self.assertEqual(receiver.wait(), 0, receiver.output())
             self.assertEqual(receiver.popen.stdout.read(), b"reset\n")
 
-    def test_memory_of_a_burst(self):
-        """It comes back when the connection is silent."""
-        server = self.world.peer("echo-server", self.port, environment=LOCAL)
-        self.world.wait_for_listener(self.port)
-        client = self.world.peer(
-            "echo-client", self.port, environment=LOCAL, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        self.assertEqual(client.popen.stdout.readline(), b"connected\n")
-        pids = server.pid, client.pid
-        had = sum(map(shared_memory, pids))
-        client.popen.stdin.write(b"%d\n" % 20_000_000)
-        client.popen.stdin.flush()
-        most = 0
-
-        def at_work():
-            nonlocal most
-            most = max(most, sum(map(shared_memory, pids)))
-            return most > had + 256
-
-        harness.wait_until(at_work, "memory in use")
-        self.assertEqual(client.popen.stdout.readline(), b"ok 20000000\n")
-        began = time.monotonic()
-        harness.wait_until(lambda: sum(map(shared_memory, pids)) <= had + 16, "memory given back")
-        print(f"{most} KiB, back after {time.monotonic() - began:.1f} s")
-
     def test_a_sender_that_is_stopped(self):
         """Its peer waits without keeping a processor busy, and nothing is lost."""
         sink = self.world.peer("sink-server", self.port, environment=LOCAL, stdout=subprocess.PIPE)

@@ -48,14 +48,12 @@ Finding Failure(const char* subject, const stats::ConnectionRecord& record) {
 }
 
 Finding Outcome(const probe::Result& result, bool sdp) {
-  char time[32];
-  std::snprintf(time, sizeof time, "%.1f", result.milliseconds);
+  char text[64];
+  std::snprintf(text, sizeof text, "is %s, open after %.1f ms", sdp ? "SDP" : "TCP", result.milliseconds);
   if (!result.connected)
     return {Grade::kFailure, "connection", "fails: " + result.connect_error,
             "Look whether the server runs, and whether a firewall lets its own port through."};
-  return {sdp ? Grade::kFine : Grade::kWarning, "connection",
-          std::string(sdp ? "is SDP" : "is TCP") + ", open after " + time + " ms",
-          sdp ? "" : "See the step that failed."};
+  return {sdp ? Grade::kFine : Grade::kWarning, "connection", text, sdp ? "" : "See the step that failed."};
 }
 
 }  // namespace
