@@ -49,21 +49,6 @@ else()
 endif()
 option(SDP_PRECOMPILE "precompile headers of tests and rooms" ${precompile})
 
-# With GCC's sanitizers the sources of a room are compiled together, some at a time, so that their headers are
-# parsed once. The other trees have each source by itself: check-rooms looks at objects, check-syntax at
-# sources, and a compiler cache at both.
-if(SDP_SANITIZE AND NOT SDP_FUZZ AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(together ON)
-else()
-  set(together OFF)
-endif()
-option(SDP_TOGETHER "compile several sources of a room at once" ${together})
-
-# sdp_together(<target>)
-function(sdp_together target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${SDP_TOGETHER} UNITY_BUILD_BATCH_SIZE 8)
-endfunction()
-
 # sdp_precompiled(<target> <owner>): as <owner>'s headers are, whose compiler options must be the same.
 function(sdp_precompiled target owner)
   if(SDP_PRECOMPILE)
@@ -100,7 +85,6 @@ function(sdp_room target)
     else()
       sdp_precompiled(${target} sdp_precompiled_rooms)
     endif()
-    sdp_together(${target})
   else()
     add_library(${target} INTERFACE)
     target_include_directories(${target} INTERFACE ${PROJECT_SOURCE_DIR})
