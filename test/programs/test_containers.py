@@ -152,11 +152,11 @@ class Containers(unittest.TestCase):
 
 
 CLIENT = """
-import socket, sys, time
+import signal, socket, sys
 s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
 s.sendall(bytes(1000))
 assert len(s.recv(1000, socket.MSG_WAITALL)) == 1000
-time.sleep(600)
+signal.pause()
 """
 
 if __name__ == "__main__":

@@ -284,9 +284,9 @@ class Doctor(Tools):
                 "--clear-groups",
                 sys.executable,
                 "-c",
-                "import os, socket, sys, time\n"
+                "import os, signal, socket, sys\n"
                 "s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-                "s.bind(sys.argv[1]); s.listen(); os.chmod(sys.argv[1], 0o777); time.sleep(100)",
+                "s.bind(sys.argv[1]); s.listen(); os.chmod(sys.argv[1], 0o777); signal.pause()",
                 path,
             ],
             preload=False,

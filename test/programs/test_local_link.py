@@ -39,7 +39,7 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as s:
             s.sendall(pattern[at : at + size])
             at = (at + size) % 251
 """
-# Prints "begun", and at the end whether all that came was right.
+# Prints "begun" once it has so many bytes, and at the end whether all that came was right.
 RECEIVER = """
 import socket, sys
 pattern = bytes(range(251)) * 8000
@@ -51,9 +51,9 @@ try:
         if data != pattern[got % 251 : got % 251 + len(data)]:
             print("wrong", got)
             break
-        if got == 0:
+        before, got = got, got + len(data)
+        if before < int(sys.argv[2]) <= got:
             print("begun", flush=True)
-        got += len(data)
     print("end")
 except ConnectionResetError:
     print("reset")
@@ -199,12 +199,13 @@ class LocalLink(harness.ProgramTest):
         for _ in range(20):
             port = harness.free_port()
             receiver = self.world.start(
-                [sys.executable, "-c", RECEIVER, port], environment=QUIET, stdout=subprocess.PIPE
+                [sys.executable, "-c", RECEIVER, port, random.randint(1, 5_000_000)],
+                environment=QUIET,
+                stdout=subprocess.PIPE,
             )
             self.world.wait_for_listener(port)
             sender = self.world.start([sys.executable, "-c", SENDER, port], environment=QUIET)
             self.assertEqual(receiver.popen.stdout.readline(), b"begun\n", receiver.output())
-            time.sleep(random.uniform(0, 0.02))  # any instant will do
             sender.kill(signal.SIGKILL)
             self.assertEqual(receiver.wait(), 0, receiver.output())
             self.assertEqual(receiver.popen.stdout.read(), b"reset\n")

@@ -230,7 +230,7 @@ class Sdpstat(harness.ProgramTest):
 
     def test_why_of_processes_that_run_no_program(self):
         parent = self.world.start(
-            [sys.executable, "-c", "import os, time\nif os.fork() == 0: os._exit(0)\ntime.sleep(60)"],
+            [sys.executable, "-c", "import os, signal\nif os.fork() == 0: os._exit(0)\nsignal.pause()"],
             preload=False,
         )
         children = pathlib.Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
