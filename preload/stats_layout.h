@@ -197,7 +197,7 @@ struct Totals {
   std::atomic<uint64_t> bytes_out[kMechanisms];
   std::atomic<uint64_t> fallbacks[kMaxReasons];  // by FallbackReason
   std::atomic<uint64_t> slots_refused;           // sockets without a slot: the file could not grow
-  // The same bytes, by the link that a connection had at its end.
+  // Payload bytes of closed connections, by the link that each had at its end.
   std::atomic<uint64_t> link_in[kLinkKinds][kMechanisms];
   std::atomic<uint64_t> link_out[kLinkKinds][kMechanisms];
   std::atomic<uint64_t> send_stalls;  // of closed connections
