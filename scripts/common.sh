@@ -27,6 +27,7 @@ as_root() {
 installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
 
 # Installs what is missing of the Debian packages named. Servers among them are neither started nor enabled.
+# Where nothing boots from this file system, a kernel among them gets no initramfs: it would take two minutes.
 need_packages() {
   local missing=() package
   command -v dpkg-query >/dev/null || die "this is not a Debian system" "Install by hand: $*"
@@ -46,8 +47,10 @@ need_packages() {
     made_policy=yes
   fi
   local result=0
+  local initrd=Yes
+  [ -d /run/systemd/system ] || initrd=No
   { as_root apt-get update -q &&
-    as_root env DEBIAN_FRONTEND=noninteractive \
+    as_root env DEBIAN_FRONTEND=noninteractive INITRD=$initrd \
       apt-get install -qy --no-install-recommends "${missing[@]}"; } \
     >"$log" 2>&1 || result=$?
   [ $made_policy = no ] || as_root rm -f $policy

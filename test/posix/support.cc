@@ -271,6 +271,12 @@ void SetTimeout(int fd, int name, int ms) {
   REQUIRE(setsockopt(fd, SOL_SOCKET, name, &time, sizeof time) == 0);
 }
 
+template std::future<void> AsyncCall(std::function<void()>);
+template std::future<bool> AsyncCall(std::function<bool()>);
+template std::future<int> AsyncCall(std::function<int()>);
+template std::future<ssize_t> AsyncCall(std::function<ssize_t()>);
+template std::future<std::string> AsyncCall(std::function<std::string()>);
+
 bool IsAsleep(pid_t tid) {
   const std::string directory = "/proc/" + std::to_string(tid);
   std::ifstream stat(directory + "/stat");

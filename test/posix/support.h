@@ -21,6 +21,7 @@
 #include <functional>
 #include <future>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -145,10 +146,20 @@ bool OnceWithin(int limit_ms, Attempt attempt) {
   return false;
 }
 
-// A thread whose result is fetched with a bounded wait: Catch's assertions stay in the main thread.
+// A thread whose result is fetched with a bounded wait: Catch's assertions stay in the main thread. Threads
+// with results of the usual types are compiled once, in support.cc.
+template <typename T>
+std::future<T> AsyncCall(std::function<T()> function) {
+  return std::async(std::launch::async, std::move(function));
+}
+extern template std::future<void> AsyncCall(std::function<void()>);
+extern template std::future<bool> AsyncCall(std::function<bool()>);
+extern template std::future<int> AsyncCall(std::function<int()>);
+extern template std::future<ssize_t> AsyncCall(std::function<ssize_t()>);
+extern template std::future<std::string> AsyncCall(std::function<std::string()>);
 template <typename Function>
 auto Async(Function&& function) {
-  return std::async(std::launch::async, std::forward<Function>(function));
+  return AsyncCall(std::function<std::invoke_result_t<Function>()>(std::forward<Function>(function)));
 }
 template <typename T>
 T Get(std::future<T>& future) {
