@@ -277,7 +277,7 @@ class SetUp(ForeignTest):
 
         def gone():
             outcomes.add(said := self.puppet.do("accepted()"))
-            return said == "EAGAIN" and self.descriptors() == before
+            return said == "EAGAIN" and len(self.descriptors()) <= len(before)
 
         for how in ("FIN", "reset"):
             for whole, allowed in ((False, {"EAGAIN"}), (True, {"EAGAIN", "ECONNRESET"})):
@@ -382,11 +382,14 @@ class GracefulClose(ForeignTest):
         """8.2.1 (L1, L5)"""
         self.serve()
         self.lose("s.shutdown(socket.SHUT_WR)")
-        before = self.descriptors()  # with what is kept for the next one
+        # With what is kept for the next one, and perhaps with what a thread of the library is about to close:
+        # fewer than ten connections would leave, with one descriptor each.
+        before = len(self.descriptors())
         for end in ("s.close()", "s.shutdown(socket.SHUT_WR)"):
             with self.subTest(end):
-                self.lose(end)
-                harness.wait_until(lambda: self.descriptors() == before, "its descriptors", PATIENCE)
+                for _ in range(10):
+                    self.lose(end)
+                harness.wait_until(lambda: len(self.descriptors()) <= before, "its descriptors", PATIENCE)
 
     def test_what_was_received_outlives_the_link(self):
         self.serve()
