@@ -27,7 +27,7 @@
 namespace sdp::stats {
 
 inline constexpr uint64_t kMagic = 0x3154415453504453;  // "SDPSTAT1" in memory on a little-endian host
-inline constexpr uint32_t kVersion = 5;
+inline constexpr uint32_t kVersion = 6;
 inline constexpr size_t kHeaderSize = 4096;
 inline constexpr size_t kSlotSize = 2048;
 inline constexpr size_t kChunkSize = 64 * 1024;  // a multiple of every page size in use
@@ -48,8 +48,9 @@ enum class State : uint8_t {
   kReceiveClosed,  // the peer's DisConn has come, this process's is not sent
   kClosing,        // both, or the application closed with data still to leave
   kAborted,
-  kTcp,     // a fall-back: the socket is plain TCP
-  kFailed,  // neither: SDP failed, and a rule or SDP_MODE=sdp forbids TCP
+  kTcp,           // a fall-back: the socket is plain TCP
+  kFailed,        // neither: SDP failed, and a rule or SDP_MODE=sdp forbids TCP
+  kUnregistered,  // a listener that no port mapper knows: its clients come by TCP
 };
 enum class FlowMode : uint8_t {
   kBuffered = 0,
@@ -132,7 +133,8 @@ struct Counters {
   // memory, or by sleep.
   uint64_t waits_polled = 0;
   uint64_t waits_slept = 0;
-  uint64_t doorbells = 0;  // a local link: how often this end has woken the peer
+  uint64_t doorbells = 0;         // a local link: how often this end has woken the peer
+  uint64_t registered_at_ns = 0;  // a listener: since when a port mapper knows it (CLOCK_REALTIME); 0: none
 };
 
 // One connection, listener or fall-back. Texts end in a NUL.
@@ -155,7 +157,9 @@ struct ConnectionRecord {
   char rnic[16] = {};            // "soft", "siw0"
   char link[16] = {};            // "tcp", "rdma"
   char reason[32] = {};          // stable code: fall-back, abort
-  char reason_text[128] = {};    // one line for people; without a reason: why a link within the host is TCP
+  // One line for people. A connection without a reason: why a link within the host is TCP. A listener that is
+  // registered: the path of the port mapper's socket.
+  char reason_text[128] = {};
 };
 
 // The value of `link` for a kernel RNIC.
@@ -174,9 +178,9 @@ inline bool IsKernelListener(const ConnectionRecord& record) {
   return record.kind == Kind::kListener && std::strcmp(record.link, kKernelLink) == 0;
 }
 
-// Returns whether the record is a listener's that no port mapper knows yet: its clients come by TCP.
+// Returns whether the record is a listener's that no port mapper knows, not yet or no longer.
 inline bool IsUnregisteredListener(const ConnectionRecord& record) {
-  return record.kind == Kind::kListener && record.counters.state == State::kTcp;
+  return record.kind == Kind::kListener && record.counters.state == State::kUnregistered;
 }
 
 inline constexpr size_t kRecordWords = sizeof(ConnectionRecord) / sizeof(uint64_t);
@@ -292,6 +296,8 @@ constexpr const char* ToString(State state) {
       return "tcp";
     case State::kFailed:
       return "failed";
+    case State::kUnregistered:
+      return "unregistered";
   }
   return "unknown";
 }

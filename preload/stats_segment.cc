@@ -110,10 +110,10 @@ void StatsSegment::Publish(Slot* slot, const ConnectionRecord& record) {
   slot->sequence.store(writing + 1, std::memory_order_release);
 }
 
-Counters StatsSegment::LastPublished(const Slot* slot) {
+ConnectionRecord StatsSegment::LastPublished(const Slot* slot) {
   ConnectionRecord record;
   if (slot != nullptr) LoadRecord(slot, &record);
-  return record.counters;
+  return record;
 }
 
 void StatsSegment::ReleaseSlot(Slot* slot) {

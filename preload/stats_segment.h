@@ -58,7 +58,7 @@ class StatsSegment {
     slot->sequence.store(writing + 1, std::memory_order_release);
   }
   // Returns what was last published, for the slot's writer.
-  static Counters LastPublished(const Slot* slot);
+  static ConnectionRecord LastPublished(const Slot* slot);
   // Adds the slot's counters to the totals and frees the slot; publish the final record first. A connection
   // counts if it was ever established, and as aborted if it has a reason.
   void ReleaseSlot(Slot* slot);

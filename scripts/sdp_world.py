@@ -306,7 +306,7 @@ class World:
     def listener(self, port):
         for process in self.sdpstat()["processes"]:
             for listener in process["listeners"]:
-                if listener["local"].rsplit(":", 1)[1] == str(port) and listener["sdp_local"]:
+                if listener["local"].rsplit(":", 1)[1] == str(port) and listener["registered"]:
                     return listener
         return None
 

@@ -108,7 +108,7 @@ void KernelListener::Start(int fd) {
 
 void KernelListener::CountAccepted() {
   if (slot_ == nullptr) return;
-  stats::Counters counters = stats::StatsSegment::LastPublished(slot_);
+  stats::Counters counters = stats::StatsSegment::LastPublished(slot_).counters;
   ++counters.accepted_sdp;
   stats::StatsSegment::Publish(slot_, counters);
 }

@@ -161,9 +161,8 @@ std::unique_ptr<Listener> Listener::Open(Socket* owner, int fd, int domain, int 
     }
     listener->dormant_ = may_wait && MayChange(registered.error().failure);
     listener->next_look_ = Now() + kRenewalInterval;
-    refusal->text =
-        "not registered with a port mapper: " + std::string(ToString(registered.error().failure)) + " (" +
-        registered.error().text + ")";
+    listener->standing_ = NotRegistered(registered.error());
+    refusal->text = "not registered with a port mapper: " + listener->standing_.text;
     SDP_LOG(kInfo, "listen on %s: %s; conventional clients only", name.c_str(), refusal->text.c_str());
     if (!listener->dormant_) return nullptr;
   }
@@ -178,6 +177,7 @@ std::unique_ptr<Listener> Listener::Open(Socket* owner, int fd, int domain, int 
   }
   listener->Enlist();
   if (listener->dormant_) return listener;
+  listener->standing_ = RegisteredBy(listener->registration_fd_);
   SDP_LOG(kInfo, "listen on %s: SDP on %s", name.c_str(),
           ToEndpoint(listener->sdp_address_).ToString().c_str());
   // A connect does not wait until the application comes to accept, as it would not with the kernel's backlog.
@@ -340,6 +340,11 @@ std::unique_ptr<Session> Listener::AcceptKept(int flags, int* fd, Address* peer)
 bool Listener::dormant() {
   std::lock_guard lock(mutex_);
   return dormant_;
+}
+
+Standing Listener::standing() {
+  std::lock_guard lock(mutex_);
+  return standing_;
 }
 
 // With the lock held.

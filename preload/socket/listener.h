@@ -36,6 +36,7 @@
 #include "preload/socket/handover.h"
 #include "preload/socket/kernel_listener.h"
 #include "preload/socket/option_log.h"
+#include "preload/socket/registration.h"
 #include "preload/stats_segment.h"
 
 namespace sdp::preload {
@@ -123,7 +124,7 @@ class Listener final : private KernelListenerOwner {
   // clock for each accept.
   [[nodiscard]] bool dormant();
   // Returns whether a port mapper daemon knows this listener, as far as this process has heard.
-  [[nodiscard]] bool registered() const { return registration_fd_.load() >= 0; }
+  [[nodiscard]] Standing standing();
 
   [[nodiscard]] int sdp_fd() const { return sdp_fd_.load(); }
   [[nodiscard]] int ready_fd() const { return ready_fd_.load(); }
@@ -264,6 +265,7 @@ class Listener final : private KernelListenerOwner {
   std::atomic<int> sdp_fd_{-1};
   std::atomic<int> ready_fd_{-1};
   std::atomic<int> registration_fd_{-1};
+  Standing standing_;
   std::atomic<int> signal_fd_{-1};  // of the conventional listener's open file, which knows the owner
   int signal_number_ = -1;          // the application's
   Address sdp_address_;

@@ -70,6 +70,7 @@ std::unique_ptr<Listener> Listener::TakeUp(Socket* owner, const Handover::Listen
   listener->next_look_ = Now();
   listener->shared_ = true;
   listener->renewal_.was_registered = from.registered;
+  if (from.registered) listener->standing_ = RegisteredBy(listener->registration_fd_);
   listener->Enlist();
   return listener;
 }

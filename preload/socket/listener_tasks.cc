@@ -162,7 +162,9 @@ Background::Wait Listener::Renewal::Run(Time now) {
   }
   // Not under the lock: they may wait for the daemon.
   if (!registered) {
-    if (const auto wait = RegisterAgain(conventional_fd, now)) return *wait;
+    const auto wait = RegisterAgain(conventional_fd, now);
+    listener->owner_->PublishStanding();
+    if (wait) return *wait;
   }
   std::string why;
   listener->OpenKernelSide(conventional_fd, kRenewalLimit, &why);
@@ -175,6 +177,7 @@ Background::Wait Listener::Renewal::Run(Time now) {
 std::optional<Background::Wait> Listener::Renewal::RegisterAgain(int conventional_fd, Time now) {
   const auto registered = RegisterSdp(conventional_fd, listener->sdp_fd(), kRenewalLimit);
   std::lock_guard lock(listener->mutex_);
+  listener->standing_ = registered ? RegisteredBy(*registered) : NotRegistered(registered.error());
   if (!registered) {
     if (was_registered) return Background::Wait{.deadline = now + kRenewalInterval};
     listener->dormant_ = true;

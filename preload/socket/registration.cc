@@ -1,8 +1,12 @@
 #include "preload/socket/registration.h"
 
+#include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 
 #include "preload/config.h"
 #include "preload/real_calls.h"
@@ -37,6 +41,26 @@ Result<int, pm::RegistrarError> RegisterSdp(int conventional_fd, int sdp_fd, Dur
 
 Result<int, pm::RegistrarError> RegisterRnic(int conventional_fd, const pm::Endpoint& sdp, Duration limit) {
   return pm::RegisterRnicListener(RegistrationPaths(), conventional_fd, sdp, limit, Calls());
+}
+
+Standing RegisteredBy(int fd) {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  Standing standing;
+  standing.since_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  sockaddr_un daemon{};
+  socklen_t length = sizeof daemon;
+  if (real.getpeername(fd, reinterpret_cast<sockaddr*>(&daemon), &length) != 0) return standing;
+  // An abstract name, which stands for the path where a process cannot reach that, begins with a NUL.
+  constexpr size_t kPath = offsetof(sockaddr_un, sun_path);
+  const bool abstract = length > kPath && daemon.sun_path[0] == '\0';
+  if (abstract) daemon.sun_path[0] = '@';
+  if (length > kPath) standing.text.assign(daemon.sun_path, strnlen(daemon.sun_path, length - kPath));
+  return standing;
+}
+
+Standing NotRegistered(const pm::RegistrarError& error) {
+  return {.since_ns = 0, .text = std::string(ToString(error.failure)) + " (" + error.text + ")"};
 }
 
 }  // namespace sdp::preload

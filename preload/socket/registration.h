@@ -3,6 +3,7 @@
 #ifndef SDP_PRELOAD_SOCKET_REGISTRATION_H_
 #define SDP_PRELOAD_SOCKET_REGISTRATION_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,17 @@ std::vector<std::string> RegistrationPaths();
 Result<int, pm::RegistrarError> RegisterSdp(int conventional_fd, int sdp_fd, Duration limit);
 // `sdp`: where a kernel RNIC listens for the same clients.
 Result<int, pm::RegistrarError> RegisterRnic(int conventional_fd, const pm::Endpoint& sdp, Duration limit);
+
+// Whether a port mapper knows a listener, for people who look at it.
+struct Standing {
+  uint64_t since_ns = 0;  // CLOCK_REALTIME; 0: none knows it
+  std::string text;       // the path of the port mapper's socket, or why none knows it
+
+  bool operator==(const Standing&) const = default;
+};
+// Of a listener whose registration `fd` keeps alive, from now on.
+Standing RegisteredBy(int fd);
+Standing NotRegistered(const pm::RegistrarError& error);
 
 }  // namespace sdp::preload
 

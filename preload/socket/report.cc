@@ -5,6 +5,17 @@
 #include <atomic>
 
 namespace sdp::preload {
+namespace {
+
+void Fill(const Standing& standing, stats::ConnectionRecord* record) {
+  const bool registered = standing.since_ns != 0;
+  record->counters.state = registered ? stats::State::kListening : stats::State::kUnregistered;
+  record->counters.registered_at_ns = standing.since_ns;
+  stats::SetText(record->reason, registered ? "" : ToString(stats::FallbackReason::kNotRegistered));
+  stats::SetText(record->reason_text, standing.text.c_str());
+}
+
+}  // namespace
 
 void Report::Begin(stats::Role role) {
   role_ = role;
@@ -23,11 +34,10 @@ void Report::Open(stats::StatsSegment* segment, Session& session, const Names& n
 }
 
 void Report::OpenListener(stats::StatsSegment* segment, int fd, const Address& local,
-                          const Address& sdp_local, bool registered) {
-  registered_ = registered;
+                          const Address& sdp_local, const Standing& standing) {
   if (segment == nullptr) return;
   stats::ConnectionRecord record = DescribeListener(fd, local, sdp_local);
-  if (!registered) record.counters.state = stats::State::kTcp;
+  Fill(standing, &record);
   slot_ = segment->AcquireSlot(record);
 }
 
@@ -37,17 +47,16 @@ void Report::PublishAll(const Session& session, const Names& names) {
 
 void Report::PublishBacklog(int fd) {
   if (slot_ == nullptr) return;
-  stats::Counters counters = stats::StatsSegment::LastPublished(slot_);
+  stats::Counters counters = stats::StatsSegment::LastPublished(slot_).counters;
   counters.send_queue = BacklogInForce(fd);
   stats::StatsSegment::Publish(slot_, counters);
 }
 
-void Report::PublishRegistered() {
-  registered_ = true;
+void Report::NoteStanding(const Standing& standing) {
   if (slot_ == nullptr) return;
-  stats::Counters counters = stats::StatsSegment::LastPublished(slot_);
-  counters.state = stats::State::kListening;
-  stats::StatsSegment::Publish(slot_, counters);
+  stats::ConnectionRecord record = stats::StatsSegment::LastPublished(slot_);
+  Fill(standing, &record);
+  stats::StatsSegment::Publish(slot_, record);
 }
 
 void Report::CountAcceptedSdp() {
@@ -61,7 +70,7 @@ void Report::CountAcceptedTcp() {
 }
 
 void Report::PublishAccepted() {
-  stats::Counters counters = stats::StatsSegment::LastPublished(slot_);
+  stats::Counters counters = stats::StatsSegment::LastPublished(slot_).counters;
   counters.accepted_sdp = accepted_sdp_;
   counters.accepted_tcp = accepted_tcp_;
   stats::StatsSegment::Publish(slot_, counters);

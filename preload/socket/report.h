@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "preload/socket/address.h"
+#include "preload/socket/registration.h"
 #include "preload/socket/session.h"
 #include "preload/socket/stats.h"
 #include "preload/stats_segment.h"
@@ -34,7 +35,7 @@ class Report {
   // slot, nothing is published.
   void Open(stats::StatsSegment* segment, Session& session, const Names& names);
   void OpenListener(stats::StatsSegment* segment, int fd, const Address& local, const Address& sdp_local,
-                    bool registered);
+                    const Standing& standing);
   // After progress: publishes the counters. Publishes the whole record if the size of Private Buffers has
   // changed, which happens once or twice (SDP 10.6).
   void Publish(const Session& session, const Names& names) {
@@ -55,10 +56,8 @@ class Report {
     if (std::exchange(late_, false)) Publish(session, names);
   }
   void PublishAll(const Session& session, const Names& names);
-  // For a listener: once `registered`, publishes that a port mapper knows it.
-  void NoteRegistered(bool registered) {
-    if (registered && !registered_) PublishRegistered();
-  }
+  // For a listener: a port mapper knows it now, or does not.
+  void NoteStanding(const Standing& standing);
   // For a listener: publishes the backlog that the kernel has for `fd`, or another accepted connection.
   void PublishBacklog(int fd);
   void CountAcceptedSdp();
@@ -83,7 +82,6 @@ class Report {
   }
   [[nodiscard]] stats::ConnectionRecord Describe(const Session& session, const Names& names);
   void PublishAccepted();
-  void PublishRegistered();
 
   stats::Slot* slot_ = nullptr;
   Time published_at_{};           // by PublishTraffic()
@@ -92,7 +90,6 @@ class Report {
   stats::Role role_ = stats::Role::kNone;
   uint32_t number_ = 0;        // of the connection, in this process
   uint64_t opened_at_ns_ = 0;  // CLOCK_REALTIME
-  bool registered_ = false;    // a listener: as the slot has it
   uint64_t accepted_sdp_ = 0;
   uint64_t accepted_tcp_ = 0;
 };

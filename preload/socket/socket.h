@@ -109,6 +109,9 @@ class Socket {
   // Returns true if its data is, or will be, a stream that the kernel does not know.
   virtual bool IsStream() { return false; }
 
+  // Whether a port mapper knows its listener has changed: publishes it.
+  virtual void PublishStanding() {}
+
   // F_SETOWN, F_SETOWN_EX, FIOSETOWN or SIOCSPGRP has set or removed the receiver of signals for `fd`.
   virtual void OwnerChanged(int /*fd*/) {}
 

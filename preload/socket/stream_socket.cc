@@ -222,7 +222,7 @@ StreamSocket::Readiness StreamSocket::GetReadiness() {
     readiness.listener_fds[0] = listener_->sdp_fd();
     readiness.listener_fds[1] = listener_->ready_fd();
     readiness.listener_fds[2] = listener_->common_fd();
-    NoteListenerUse();
+    listener_->NoteUse();
   } else if (state_ == State::kNew && (pending_error_ != 0 || connect_failed_)) {
     readiness.events = POLLOUT | POLLWRNORM | POLLHUP;
     if (pending_error_ != 0) readiness.events |= POLLERR;

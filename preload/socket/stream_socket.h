@@ -92,6 +92,7 @@ class StreamSocket final : public Socket {
     const State state = state_.load(std::memory_order_relaxed);
     return state == State::kSdp || state == State::kConnecting;
   }
+  void PublishStanding() override;
   void OwnerChanged(int fd) override;
 
   // --- For the readiness room
@@ -587,7 +588,6 @@ class StreamSocket final : public Socket {
 
   // stream_socket_listen.cc
   void EnterListening(int fd);
-  void NoteListenerUse();
   void StopListening(int fd);
   // Another process has shut the listener down: then it is one no more here either.
   bool WasShutDown();

@@ -119,13 +119,12 @@ void StreamSocket::EnterListening(int fd) {
   state_ = State::kListening;
   NoteFirst();
   if (board_.has_owner()) listener_->SetSignals(fd);
-  report_.OpenListener(Statistics(), fd, local_, listener_->sdp_address(), listener_->registered());
+  report_.OpenListener(Statistics(), fd, local_, listener_->sdp_address(), listener_->standing());
 }
 
-// The program waits for clients, or accepts one.
-void StreamSocket::NoteListenerUse() {
-  listener_->NoteUse();
-  report_.NoteRegistered(listener_->registered());
+void StreamSocket::PublishStanding() {
+  std::lock_guard lock(mutex_);
+  if (state_ == State::kListening) report_.NoteStanding(listener_->standing());
 }
 
 // In all processes that have it: they notice (WasShutDown), or the kernel tells them.
@@ -166,7 +165,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
     real.fcntl(fd, F_SETFL, real.fcntl(fd, F_GETFL) | O_NONBLOCK);
     listener_forced_nonblocking_ = true;
   }
-  NoteListenerUse();
+  listener_->NoteUse();
   // Who came by TCP is not left waiting for as long as others come by SDP.
   bool plain_first = accepted_in_a_row_ >= kMostInARow;
   for (;;) {
@@ -207,7 +206,7 @@ int StreamSocket::Accept(int fd, sockaddr* address, socklen_t* length, int flags
       const linger reset{.l_onoff = 1, .l_linger = 0};
       real.setsockopt(accepted, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
       real.close(accepted);
-      NoteListenerUse();  // as often as the program would come back for the next one
+      listener_->NoteUse();  // as often as the program would come back for the next one
       plain_first = false;
       continue;
     }

@@ -87,23 +87,31 @@ TEST_CASE("report: the child of a fork takes a slot of its own") {
   CHECK(r.report.open());
 }
 
-TEST_CASE("report: a listener that no port mapper knows is none to others, until one does") {
+TEST_CASE("report: a listener says whether a port mapper knows it, where and since when") {
   Reported r;
-  const auto unregistered = [&] {
+  const auto published = [&] {
     const stats::Snapshot snapshot = stats::ReadAll({r.directory.path()});
     REQUIRE(snapshot.processes.size() == 1);
     REQUIRE(snapshot.processes[0].records.size() == 1);
-    return stats::IsUnregisteredListener(snapshot.processes[0].records[0]);
+    return snapshot.processes[0].records[0];
   };
-  r.report.OpenListener(r.segment.get(), -1, r.local, r.sdp_peer, false);
-  CHECK(unregistered());
+  r.report.OpenListener(r.segment.get(), -1, r.local, r.sdp_peer, {.since_ns = 0, .text = "no sdp-pmd (/a)"});
+  stats::ConnectionRecord record = published();
+  CHECK(stats::IsUnregisteredListener(record));
+  CHECK(record.reason == std::string("not-registered"));
+  CHECK(record.reason_text == std::string("no sdp-pmd (/a)"));
   r.report.CountAcceptedTcp();
-  r.report.NoteRegistered(false);
-  CHECK(unregistered());
-  r.report.NoteRegistered(true);
-  CHECK_FALSE(unregistered());
-  r.report.NoteRegistered(false);  // its port mapper restarts: it registers again by itself
-  CHECK_FALSE(unregistered());
+  r.report.NoteStanding({.since_ns = 7, .text = "/a"});
+  record = published();
+  CHECK_FALSE(stats::IsUnregisteredListener(record));
+  CHECK(record.counters.registered_at_ns == 7);
+  CHECK(record.counters.accepted_tcp == 1);
+  CHECK(record.reason == std::string());
+  CHECK(record.reason_text == std::string("/a"));
+  r.report.NoteStanding({.since_ns = 0, .text = "no sdp-pmd (/a)"});  // its port mapper has ended
+  record = published();
+  CHECK(stats::IsUnregisteredListener(record));
+  CHECK(record.counters.registered_at_ns == 0);
 }
 
 TEST_CASE("report: role and age go with the connection to another process") {

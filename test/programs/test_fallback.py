@@ -139,6 +139,7 @@ class WithoutPortMapper(harness.ProgramTest):
         self.assertIn("not-registered", self.world.summary()["fallbacks"])
         self.assertIsNone(self.world.listener(port))
         self.assertIn("0 of 1 TCP sockets are SDP", self.why(server))
+        self.assertIn("no sdp-pmd", self.why(server))
 
         self.world.start_pmd()
 
@@ -200,6 +201,48 @@ class WithoutPortMapper(harness.ProgramTest):
             return seconds[0], max(seconds[1:])
 
         self.assert_takes_less((0.6, 0.1), first_and_longest_of_the_others)
+
+
+class PortMapperThatGoes(harness.ProgramTest):
+    def test_a_listener_says_so_and_where_it_is_registered_again(self):
+        port = harness.free_port()
+        server = self.world.peer("sink-server", port)
+        before = self.world.wait_for_listener(port)
+        self.assertEqual(before["port_mapper"], str(self.world.pmd_socket))
+        self.assertIn(f"registered at {self.world.pmd_socket} since", self.sdpstat("why", str(server.pid)))
+
+        self.world.pmd.stop()
+        # Nobody connects, and the program makes no call.
+        row = harness.wait_until(
+            lambda: self.row(port) if self.row(port)["state"] == "unregistered" else None, "loss of it"
+        )
+        self.assertFalse(row["registered"])
+        self.assertEqual((row["registered_at_ns"], row["port_mapper"]), (None, None))
+        self.assertEqual(row["reason"], "not-registered")
+        self.assertRegex(self.sdpstat("-l"), rf"(?m)^unregistered +0 +\d+ +\S+:{port} ")
+        self.assertIn("0 of 1 TCP sockets are SDP", self.sdpstat("why", str(server.pid)))
+        self.assertIn("1 of 1 not registered, such as python3[", self.sdpstat("doctor"))
+        self.assertEqual(self.world.summary()["listeners_unregistered"], 1)
+
+        self.world.pmd = self.world.start_pmd()
+        after = self.world.wait_for_listener(port)
+        self.assertGreater(after["registered_at_ns"], before["registered_at_ns"])
+        self.world.run_peer("send", port, 1 << 20)
+        self.assertEqual(self.world.sdp_bytes(server)[0], 1 << 20)
+
+    def row(self, port):
+        (row,) = [r for p in self.world.sdpstat()["processes"] for r in p["listeners"]]
+        self.assertEqual(row["local"].rsplit(":", 1)[1], str(port))
+        return row
+
+    def sdpstat(self, *arguments):
+        return subprocess.run(
+            [SDPSTAT, *arguments],
+            env=self.world.environment(preload=False) | {"SDP_STATS_DIR": self.world.stats_dir},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        ).stdout
 
 
 class AccessRightsAndLeftovers(harness.ProgramTest):

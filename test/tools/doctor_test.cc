@@ -90,6 +90,27 @@ TEST_CASE("doctor has advice of its own for each trouble with the port mapper's 
              Catch::Contains("is served by user " + std::to_string(stranger)));
 }
 
+TEST_CASE("doctor names a listener that no port mapper knows") {
+  stats::ConnectionRecord listener;
+  listener.kind = stats::Kind::kListener;
+  listener.counters.state = stats::State::kListening;
+  listener.local = stats::Ipv4(1, 80);
+  stats::ProcessStats process;
+  process.pid = 7;
+  process.program = "web";
+  process.records = {listener};
+  CHECK(JudgeListeners({}).grade == Grade::kFine);
+  stats::Snapshot snapshot;
+  snapshot.processes = {process};
+  CHECK(JudgeListeners(snapshot).text == "1 registered");
+  listener.counters.state = stats::State::kUnregistered;
+  stats::SetText(listener.reason_text, "no sdp-pmd (/a)");
+  snapshot.processes[0].records.push_back(listener);
+  const Finding finding = JudgeListeners(snapshot);
+  CHECK(finding.grade == Grade::kWarning);
+  CHECK(finding.text == "1 of 2 not registered, such as web[7] on 10.0.0.1:80: no sdp-pmd (/a)");
+}
+
 TEST_CASE("a look at the port mapper's socket tells what is in the way") {
   const stats::TemporaryDirectory directory;
   const std::string path = directory.path() + "/pmd.sock";

@@ -28,7 +28,8 @@ stats::Snapshot Web() {
   connection.counters.send_stalls = 2;
   stats::ConnectionRecord kernel = Listener(stats::State::kListening);
   stats::SetText(kernel.link, stats::kKernelLink);
-  process.records = {connection, Listener(stats::State::kListening), kernel, Listener(stats::State::kTcp)};
+  process.records = {connection, Listener(stats::State::kListening), kernel,
+                     Listener(stats::State::kUnregistered)};
   stats::Snapshot snapshot;
   snapshot.processes = {process};
   return snapshot;

@@ -47,6 +47,34 @@ std::vector<std::string> Lines(const std::string& text) {
   return out;
 }
 
+TEST_CASE("a listener's row says whether a port mapper knows it") {
+  stats::Snapshot snapshot = Sample();
+  ConnectionRecord& listener = snapshot.processes[0].records[1];
+  listener.counters.registered_at_ns = 40'000'000'000;
+  stats::SetText(listener.reason_text, "/run/sdp/pmd.sock");
+  TextOptions extended;
+  extended.extended = true;
+  extended.now_ns = 100'000'000'000;
+  CHECK_THAT(RenderTable(snapshot, extended), Catch::Contains("registered:1m0s at /run/sdp/pmd.sock"));
+  auto json = nlohmann::json::parse(RenderJson(snapshot, nullptr))["processes"][0]["listeners"][0];
+  CHECK(json["registered"] == true);
+  CHECK(json["registered_at_ns"] == 40'000'000'000);
+  CHECK(json["port_mapper"] == "/run/sdp/pmd.sock");
+  listener.counters.state = stats::State::kUnregistered;
+  listener.counters.registered_at_ns = 0;
+  stats::SetText(listener.reason, "not-registered");
+  stats::SetText(listener.reason_text, "no sdp-pmd (/a)");
+  CHECK(Lines(RenderTable(Select(snapshot, {}), {}))[2].starts_with("unregistered"));
+  CHECK_THAT(RenderTable(snapshot, extended), Catch::Contains("reason:not-registered (no sdp-pmd (/a))"));
+  CHECK_THAT(RenderSummary(snapshot), Catch::Contains("listeners    0, and 1 that no port mapper knows"));
+  json = nlohmann::json::parse(RenderJson(snapshot, nullptr));
+  CHECK(json["summary"]["listeners_unregistered"] == 1);
+  json = json["processes"][0]["listeners"][0];
+  CHECK(json["registered"] == false);
+  CHECK(json["registered_at_ns"].is_null());
+  CHECK(json["port_mapper"].is_null());
+}
+
 TEST_CASE("the table has a row per record, in columns") {
   std::vector<std::string> lines = Lines(RenderTable(Sample(), {}));
   REQUIRE(lines.size() == 4);

@@ -45,10 +45,15 @@ TEST_CASE("Every socket of a process gets its reason") {
   listener.fd = 4;
   listener.local = Ipv4(1, 80);
   listener.sdp_local = Ipv4(1, 55555);
+  listener.counters.registered_at_ns = 1'700'000'000'000'000'000;
+  stats::SetText(listener.reason_text, "/run/sdp/pmd.sock");
   process.records.push_back(listener);
   stats::ConnectionRecord unregistered = listener;
   unregistered.fd = 5;
-  unregistered.counters.state = stats::State::kTcp;
+  unregistered.counters.state = stats::State::kUnregistered;
+  unregistered.counters.registered_at_ns = 0;
+  stats::SetText(unregistered.reason, "not-registered");
+  stats::SetText(unregistered.reason_text, "no sdp-pmd (/a)");
   unregistered.local = Ipv4(1, 81);
   unregistered.sdp_local = Ipv4(1, 55556);
   process.records.push_back(unregistered);
@@ -63,7 +68,15 @@ TEST_CASE("Every socket of a process gets its reason") {
                           Listening(1020, Ipv4(1, 55555)), Listening(1021, Ipv4(1, 55556))});
   REQUIRE(verdicts.size() == 6);  // the SDP sides of the listeners are the library's own
   CHECK(verdicts[0].is_sdp);
+  CHECK(verdicts[0].reason.empty());
+  CHECK_FALSE(verdicts[1].is_sdp);
   CHECK(verdicts[1].reason == "not-registered");
+  CHECK(verdicts[1].text == "no sdp-pmd (/a)");
+  ProcessView view;
+  view.sockets = verdicts;
+  const std::string why = RenderWhy({view});
+  CHECK(why.find("10.0.0.1:80 is registered at /run/sdp/pmd.sock since 2023-11-1") != std::string::npos);
+  CHECK(why.find("10.0.0.1:81 is registered") == std::string::npos);
   CHECK(verdicts[2].is_sdp);
   CHECK(verdicts[2].socket.peer.port == 80);  // the conventional one
   CHECK(verdicts[3].reason == "plain-client");

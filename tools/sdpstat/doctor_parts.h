@@ -8,6 +8,7 @@
 #include "tools/probe/probe.h"
 #include "tools/sdp-run/daemon.h"
 #include "tools/sdpstat/finding.h"
+#include "tools/stats/stats_reader.h"
 
 namespace sdp::sdpstat {
 
@@ -22,6 +23,9 @@ Finding ExamineStatsDirectory();
 Finding JudgeDaemon(const std::string& path, const run::DaemonLook& look);
 // The daemon as libsdp.so looks for it, that of the user, or the host's; and the UDP port.
 std::vector<Finding> ExamineDaemon();
+
+// Whether the listeners of running processes are registered with a port mapper.
+Finding JudgeListeners(const stats::Snapshot& snapshot);
 
 // The steps that a connection to `host` took, from a connection that a preloaded process has tried.
 std::vector<Finding> JudgeWay(const std::string& host, const probe::Result& result);

@@ -10,6 +10,7 @@
 
 #include "preload/stats_layout.h"
 #include "tools/sdpstat/doctor_parts.h"
+#include "tools/sdpstat/render.h"
 #include "tools/stats/stats_reader.h"
 
 namespace sdp::sdpstat {
@@ -142,6 +143,26 @@ Finding JudgeDaemon(const std::string& path, const run::DaemonLook& look) {
       break;
   }
   return failure(path + " cannot be used: " + strerrordesc_np(look.error), "Correct SDP_PMD_SOCKET.");
+}
+
+Finding JudgeListeners(const stats::Snapshot& snapshot) {
+  const Sums sums = Summarise(snapshot);
+  if (sums.unregistered == 0) {
+    return {Grade::kFine, "listeners",
+            sums.listeners == 0 ? "none runs" : std::to_string(sums.listeners) + " registered", ""};
+  }
+  std::string first;
+  for (const stats::ProcessStats& process : snapshot.processes) {
+    for (const stats::ConnectionRecord& record : process.records) {
+      if (!first.empty() || !stats::IsUnregisteredListener(record)) continue;
+      first = process.program + "[" + std::to_string(process.pid) + "] on " + ToString(record.local) + ": " +
+              record.reason_text;
+    }
+  }
+  return {Grade::kWarning, "listeners",
+          std::to_string(sums.unregistered) + " of " + std::to_string(sums.listeners + sums.unregistered) +
+              " not registered, such as " + first,
+          "Start sdp-pmd: they register when the next client comes; sdpstat -l shows all."};
 }
 
 std::vector<Finding> ExamineDaemon() {

@@ -151,18 +151,18 @@ std::optional<std::vector<State>> ToStates(const std::string& name) {
   if (name == "close-wait") return std::vector<State>{kReceiveClosed};
   if (name == "last-ack") return std::vector<State>{kClosing};
   if (name == "all") {
-    return std::vector<State>{kListening,     kConnecting, kHandshake, kEstablished, kSendClosed,
-                              kReceiveClosed, kClosing,    kAborted,   kTcp,         kFailed};
+    return std::vector<State>{kListening, kConnecting, kHandshake, kEstablished, kSendClosed,  kReceiveClosed,
+                              kClosing,   kAborted,    kTcp,       kFailed,      kUnregistered};
   }
   if (name == "connected") {
     return std::vector<State>{kConnecting, kHandshake, kEstablished, kSendClosed, kReceiveClosed, kClosing};
   }
   if (name == "synchronized") return std::vector<State>{kEstablished, kSendClosed, kReceiveClosed, kClosing};
-  if (name == "listening") return std::vector<State>{kListening};
+  if (name == "listening") return std::vector<State>{kListening, kUnregistered};
   if (name == "sdp")
     return std::vector<State>{kListening,  kConnecting,    kHandshake, kEstablished,
                               kSendClosed, kReceiveClosed, kClosing};
-  for (int i = 1; i <= static_cast<int>(kFailed); ++i) {
+  for (int i = 1; i <= static_cast<int>(kUnregistered); ++i) {
     if (name == stats::ToString(static_cast<State>(i))) return std::vector<State>{static_cast<State>(i)};
   }
   return std::nullopt;

@@ -86,6 +86,12 @@ Json ListenerJson(const ConnectionRecord& record) {
   Json out = Base(record);
   out["sdp_local"] = AddressJson(record.sdp_local);
   out["rnic"] = record.rnic;
+  const bool registered = !stats::IsUnregisteredListener(record);
+  const uint64_t since = record.counters.registered_at_ns;
+  out["registered"] = registered;
+  out["registered_at_ns"] = since == 0 ? Json(nullptr) : Json(since);
+  // The path of its socket.
+  out["port_mapper"] = registered && record.reason_text[0] != '\0' ? Json(record.reason_text) : Json(nullptr);
   out["waiting"] = record.counters.receive_queue;
   out["backlog"] = record.counters.send_queue;
   out["accepted_sdp"] = record.counters.accepted_sdp;
@@ -151,6 +157,7 @@ std::string RenderJson(const stats::Snapshot& snapshot, const kernel::LinkTable*
   summary["processes"] = sums.processes;
   summary["connections_open"] = sums.connections;
   summary["listeners"] = sums.listeners;
+  summary["listeners_unregistered"] = sums.unregistered;
   Json out{{"schema", kSchemaVersion}, {"processes", processes}, {"ended", ended}, {"summary", summary}};
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -123,7 +123,8 @@ LiveView Compare(const stats::Snapshot& before, const stats::Snapshot& now,
     for (const uint64_t count : process.totals.fallbacks) view.fallbacks += count;
     for (const ConnectionRecord& record : process.records) {
       view.connections += record.kind == Kind::kConnection ? 1 : 0;
-      view.listeners += record.kind == Kind::kListener && !stats::IsKernelListener(record) ? 1 : 0;
+      const bool listens = record.counters.state == stats::State::kListening;
+      view.listeners += listens && !stats::IsKernelListener(record) ? 1 : 0;
       if (record.kind == Kind::kFallback && !options.fallbacks) continue;
       if (options.filter && !options.filter(process, record)) continue;
       const Moved moved = Sum(record);

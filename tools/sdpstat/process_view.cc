@@ -136,8 +136,8 @@ bool ExplainKind(ProcessView* view) {
 
 bool StillOpen(const stats::ConnectionRecord& record, const std::vector<Verdict>& sockets) {
   return std::any_of(sockets.begin(), sockets.end(), [&](const Verdict& verdict) {
-    // A listener that was registered late is SDP by now, and has forgotten nothing.
-    if (verdict.is_sdp && verdict.socket.listening() && record.role == stats::Role::kAccepting)
+    // A listener that was registered late is SDP by now, and has forgotten nothing. Its own record says more.
+    if (verdict.socket.listening() && record.role == stats::Role::kAccepting)
       return verdict.socket.fd == record.fd;
     return !verdict.is_sdp && verdict.socket.fd == record.fd && verdict.reason == record.reason &&
            verdict.text == record.reason_text;

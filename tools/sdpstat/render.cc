@@ -23,7 +23,7 @@ void SelectProcesses(const std::vector<stats::ProcessStats>& processes, const Se
         case Kind::kConnection:
           return !selection.connections;
         case Kind::kListener:
-          return !selection.listeners || stats::IsUnregisteredListener(record);
+          return !selection.listeners;
         case Kind::kFallback:
           return !selection.fallbacks;
         case Kind::kFree:
@@ -58,7 +58,11 @@ Sums Summarise(const Snapshot& snapshot) {
       sums.totals.bytes_out[i] += process.totals.bytes_out[i];
     }
     for (const ConnectionRecord& record : process.records) {
-      if (record.kind == Kind::kListener && !stats::IsKernelListener(record)) ++sums.listeners;
+      if (stats::IsUnregisteredListener(record)) {
+        ++sums.unregistered;
+      } else if (record.kind == Kind::kListener && !stats::IsKernelListener(record)) {
+        ++sums.listeners;
+      }
       if (record.kind != Kind::kConnection) continue;
       ++sums.connections;
       for (int i = 0; i < stats::kMechanisms; ++i) {

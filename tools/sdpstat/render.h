@@ -22,8 +22,7 @@ struct Selection {
   Filter filter = {};  // empty: everything
 };
 
-// A Snapshot with only the wanted processes and kinds of record, and without listeners that no port mapper
-// knows. Totals stay.
+// A Snapshot with only the wanted processes and kinds of record. Totals stay.
 stats::Snapshot Select(const stats::Snapshot& snapshot, const Selection& selection);
 
 struct TextOptions {
@@ -45,7 +44,8 @@ std::string RenderMetrics(const stats::Snapshot& snapshot);
 
 // Sums over all processes: what is over plus what lives.
 struct Sums {
-  uint64_t processes = 0, connections = 0, listeners = 0;
+  uint64_t processes = 0, connections = 0;
+  uint64_t listeners = 0, unregistered = 0;  // that a port mapper knows, or does not
   stats::TotalsValues totals;
 };
 Sums Summarise(const stats::Snapshot& snapshot);

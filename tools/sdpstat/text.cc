@@ -116,6 +116,10 @@ std::string Extended(const ProcessStats& process, const ConnectionRecord& record
   if (record.kind == Kind::kConnection) out += Item("role", std::string(stats::ToString(record.role)));
   if (options.now_ns > record.opened_at_ns && record.opened_at_ns != 0)
     out += Item("age", Age(options.now_ns - record.opened_at_ns));
+  if (const uint64_t since = record.counters.registered_at_ns; since != 0) {
+    out += Item("registered", options.now_ns > since ? Age(options.now_ns - since) : "0s");
+    if (record.reason_text[0] != '\0') out += std::string(" at ") + record.reason_text;
+  }
   if (record.reason[0] == '\0') return out;
   out += Item("reason", std::string(record.reason));
   return record.reason_text[0] == '\0' ? out : out + " (" + record.reason_text + ")";
@@ -219,7 +223,10 @@ std::string RenderTable(const stats::Snapshot& snapshot, const TextOptions& opti
 std::string RenderSummary(const stats::Snapshot& snapshot) {
   Sums sums = Summarise(snapshot);
   std::string out = "processes    " + std::to_string(sums.processes) + "\n";
-  out += "listeners    " + std::to_string(sums.listeners) + "\n";
+  out += "listeners    " + std::to_string(sums.listeners);
+  if (sums.unregistered != 0)
+    out += ", and " + std::to_string(sums.unregistered) + " that no port mapper knows";
+  out += "\n";
   out += "connections  " + std::to_string(sums.connections) + " open, " +
          std::to_string(sums.totals.connections_closed) + " closed, " +
          std::to_string(sums.totals.connections_aborted) + " of these with an error\n";

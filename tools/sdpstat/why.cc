@@ -21,8 +21,8 @@ bool Same(const Address& a, const Address& b) {
 bool Carries(const ConnectionRecord& record, const TcpSocket& socket) {
   if (record.kind == Kind::kConnection)
     return Same(record.sdp_local, socket.local) && Same(record.sdp_peer, socket.peer);
-  return record.kind == Kind::kListener && !stats::IsUnregisteredListener(record) && socket.listening() &&
-         record.fd == socket.fd && Same(record.local, socket.local);
+  return record.kind == Kind::kListener && socket.listening() && record.fd == socket.fd &&
+         Same(record.local, socket.local);
 }
 
 bool IsSdpSideOfListener(const ConnectionRecord& record, const TcpSocket& socket) {
@@ -65,10 +65,12 @@ Verdict Judge(const ProcessStats* stats, const std::vector<TcpSocket>& sockets, 
   const auto carries = [&](const ConnectionRecord& record) { return Carries(record, socket); };
   const auto found = std::find_if(stats->records.begin(), stats->records.end(), carries);
   if (found != stats->records.end()) {
-    verdict.is_sdp = true;
-    const bool noted = found->reason[0] == '\0' && found->reason_text[0] != '\0';
-    verdict.reason = noted ? "tcp-link" : "";
-    verdict.text = noted ? found->reason_text : "";
+    verdict.is_sdp = !stats::IsUnregisteredListener(*found);
+    const bool listens = found->kind == Kind::kListener;
+    const bool noted = !listens && found->reason[0] == '\0' && found->reason_text[0] != '\0';
+    verdict.reason = listens ? found->reason : noted ? "tcp-link" : "";
+    verdict.text = listens || noted ? found->reason_text : "";
+    verdict.registered_at_ns = found->counters.registered_at_ns;
     verdict.socket.local = found->local;
     verdict.socket.peer = found->peer;
   } else if (const ConnectionRecord* decision = LastDecision(*stats, socket)) {

@@ -2,6 +2,7 @@
 #ifndef SDP_TOOLS_SDPSTAT_WHY_H_
 #define SDP_TOOLS_SDPSTAT_WHY_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,7 +17,8 @@ struct Verdict {
   kernel::TcpSocket socket;
   bool is_sdp = false;
   std::string reason;  // a code of reasons.h; if it is SDP, tcp-link or empty
-  std::string text;    // what the process itself noted
+  std::string text;    // what the process itself noted; of a registered listener, its port mapper's path
+  uint64_t registered_at_ns = 0;  // an SDP listener: CLOCK_REALTIME
 };
 
 // What a process's sockets are. `stats`: what it publishes; null if nothing. Sockets of the library's own

@@ -1,4 +1,5 @@
 #include <fnmatch.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -61,6 +62,21 @@ std::string Headline(const ProcessView& process) {
                                  [](const Verdict& v) { return v.is_sdp; });
   const auto all = static_cast<long>(process.sockets.size());
   return out + std::to_string(sdp) + " of " + std::to_string(all) + " TCP sockets are SDP\n";
+}
+
+// Of listeners that a port mapper knows: where, and since when.
+std::string Registrations(const ProcessView& process) {
+  std::string out;
+  for (const Verdict& verdict : process.sockets) {
+    if (verdict.registered_at_ns == 0) continue;
+    const auto since = static_cast<time_t>(verdict.registered_at_ns / 1'000'000'000);
+    char when[32] = "?";
+    if (tm parts{}; localtime_r(&since, &parts) != nullptr)
+      std::strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &parts);
+    out += "  " + ToString(verdict.socket.local) + " is registered" +
+           (verdict.text.empty() ? "" : " at " + verdict.text) + " since " + when + "\n";
+  }
+  return out;
 }
 
 void AddSockets(const ProcessView& process, std::vector<Cells>* rows, std::set<std::string>* reasons) {
@@ -148,6 +164,7 @@ std::string RenderWhy(const std::vector<ProcessView>& processes) {
       out +=
           "  it has an io_uring: what goes over it the library does not see, and it must not be used on an "
           "SDP socket\n";
+    out += Registrations(process);
     std::vector<Cells> rows = {{"FD", "State", "Local", "Peer", "Reason", "Side", "Noted by the process"}};
     AddSockets(process, &rows, &reasons);
     AddPast(process, &rows, &reasons);
@@ -187,6 +204,8 @@ std::string RenderWhyJson(const std::vector<ProcessView>& processes) {
           {"local", ToString(verdict.socket.local)},
           {"peer", verdict.socket.peer.family == 0 ? Json(nullptr) : Json(ToString(verdict.socket.peer))},
           {"sdp", verdict.is_sdp},
+          {"registered_at_ns",
+           verdict.registered_at_ns == 0 ? Json(nullptr) : Json(verdict.registered_at_ns)},
           {"reason", ReasonJson(verdict.reason, verdict.text)}});
     }
     Json past = Json::array();

@@ -36,7 +36,7 @@ void Sanitize(ConnectionRecord& record) {
   Clamp(record.kind, Kind::kFallback, Kind::kFree);
   Clamp(record.role, Role::kAccepting, Role::kNone);
   if (record.fallback >= FallbackReason::kCount) record.fallback = FallbackReason::kOther;
-  Clamp(record.counters.state, State::kFailed, State::kNone);
+  Clamp(record.counters.state, State::kUnregistered, State::kNone);
   Clamp(record.counters.source_mode, FlowMode::kPipelined, FlowMode::kBuffered);
   Clamp(record.counters.sink_mode, FlowMode::kPipelined, FlowMode::kBuffered);
   for (Address* address : {&record.local, &record.peer, &record.sdp_local, &record.sdp_peer}) {
