@@ -76,7 +76,7 @@ class World:
     def listens(self, port):
         listeners = [
             listener
-            for process in json.loads(self.run("sdpstat --json"))["processes"]
+            for process in json.loads(self.run("sdpstat --json 2>/dev/null"))["processes"]
             for listener in process["listeners"]
         ]
         return any(one["local"].endswith(f":{port}") and one["sdp_local"] for one in listeners)

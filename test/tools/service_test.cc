@@ -6,6 +6,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "tools/sdpstat/doctor_parts.h"
+
 namespace sdp::run {
 namespace {
 
@@ -33,6 +35,8 @@ class Root {
     std::ifstream file(path_ / name);
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   }
+  void Remove(const std::string& name) const { fs::remove(path_ / name); }
+  [[nodiscard]] std::string path() const { return path_.string(); }
   [[nodiscard]] bool Has(const std::string& name) const { return fs::exists(path_ / name); }
   [[nodiscard]] ServiceRequest Request(const std::string& unit) const {
     return {.unit = unit, .root = path_.string(), .library = "/usr/lib/libsdp.so", .settings = {}};
@@ -84,6 +88,37 @@ TEST_CASE("a service that is not there, or whose program cannot be preloaded, is
   CHECK_FALSE(EnableService(gone).done);
   gone.anyway = true;
   CHECK(EnableService(gone).done);
+}
+
+TEST_CASE("the program is that of the unit with its drop-ins, over several lines perhaps") {
+  const Root root;
+  root.Write("lib/systemd/system/web.service", "[Service]\nExecStart=\\\n  /usr/sbin/gone \\\n  -g\n");
+  CHECK_FALSE(EnableService(root.Request("web")).done);
+  root.Write("etc/systemd/system/web.service.d/10-add.conf", "[Service]\nExecStart=/usr/sbin/web\n");
+  CHECK_FALSE(EnableService(root.Request("web")).done);  // a second program behind the first
+  root.Write("etc/systemd/system/web.service.d/05-none.conf", "[Service]\nExecStart=\n");
+  CHECK(EnableService(root.Request("web")).done);
+  // Of one name /etc has the last word.
+  root.Write("lib/systemd/system/web.service.d/10-add.conf", "[Service]\nExecStart=/usr/sbin/gone\n");
+  CHECK(EnableService(root.Request("web")).done);
+}
+
+TEST_CASE("doctor finds enabled services whose library, or unit, is gone") {
+  const Root root;
+  CHECK(sdpstat::ExamineServices(root.path()).empty());
+  REQUIRE(EnableService(root.Request("web")).done);
+  const auto find = [&] {
+    const auto findings = sdpstat::ExamineServices(root.path());
+    REQUIRE(findings.size() == 1);
+    return findings[0];
+  };
+  CHECK(find().grade == sdpstat::Finding::Grade::kFailure);
+  CHECK(find().text == "web.service is to load /usr/lib/libsdp.so, which is not there");
+  root.Write("usr/lib/libsdp.so", "");
+  CHECK(find().grade == sdpstat::Finding::Grade::kFine);
+  CHECK(find().text == "enabled: web.service");
+  root.Remove("lib/systemd/system/web.service");
+  CHECK(find().grade == sdpstat::Finding::Grade::kNote);
 }
 
 TEST_CASE("a file by another hand stays") {

@@ -433,6 +433,36 @@ TEST_CASE("readers see whole records while writers publish", "[threads]") {
   CHECK(seen > 0);
 }
 
+TEST_CASE("a connection that closes during a look is missed by none", "[threads]") {
+  TemporaryDirectory directory;
+  auto segment = MustOpen(directory.path());
+  ConnectionRecord record = EstablishedConnection();
+  record.counters.bytes_in[kBcopy] = 100;
+  std::atomic<bool> stop = false;
+  std::atomic<uint64_t> published = 0;
+  std::thread writer([&] {
+    while (!stop) {
+      Slot* const slot = segment->AcquireSlot(record);
+      ++published;
+      // Long enough for looks during which nothing closes.
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      segment->ReleaseSlot(slot);
+      std::this_thread::sleep_for(std::chrono::microseconds(100));  // or the next would stand in its place
+    }
+  });
+  int missed = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const uint64_t before = published * 100;
+    const ProcessStats seen = ReadOne(directory.path());
+    uint64_t sum = seen.totals.bytes_in[kBcopy];
+    for (const ConnectionRecord& one : seen.records) sum += one.counters.bytes_in[kBcopy];
+    if (sum < before) ++missed;
+  }
+  stop = true;
+  writer.join();
+  CHECK(missed == 0);
+}
+
 TEST_CASE("addresses and texts") {
   sockaddr_in in{};
   in.sin_family = AF_INET;

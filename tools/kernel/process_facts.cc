@@ -3,6 +3,7 @@
 #include <dirent.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -52,6 +53,15 @@ ProcessFacts ParseProcStat(std::string_view text) {
   out.zombie = state == "Z" && threads <= 1;
   out.kernel_thread = (flags & kKernelThread) != 0;
   return out;
+}
+
+std::optional<uint32_t> EffectiveUser(uint32_t pid) {
+  std::istringstream status(ReadProc(pid, "status"));
+  for (std::string line; std::getline(status, line);) {
+    uint32_t real = 0, effective = 0;
+    if (std::sscanf(line.c_str(), "Uid: %u %u", &real, &effective) == 2) return effective;
+  }
+  return std::nullopt;
 }
 
 ProcessFacts FactsOf(uint32_t pid) { return ParseProcStat(ReadProc(pid, "stat")); }

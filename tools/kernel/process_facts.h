@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,6 +17,10 @@ struct ProcessFacts {
 // `text`: of /proc/PID/stat. What makes no sense gives an ordinary process.
 ProcessFacts ParseProcStat(std::string_view text);
 ProcessFacts FactsOf(uint32_t pid);
+
+// The effective user, also of a process whose files in /proc are root's because it has changed its user.
+// Empty: there is no such process.
+std::optional<uint32_t> EffectiveUser(uint32_t pid);
 
 inline constexpr int kNoHiddenNumber = std::numeric_limits<int>::max();
 // The lowest number of the descriptors that libsdp.so hides in a process whose soft limit on open files is

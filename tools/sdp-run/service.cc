@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <sstream>
 
@@ -51,18 +52,51 @@ std::optional<fs::path> FindUnit(const std::string& root, const std::string& nam
   return std::nullopt;
 }
 
-// The program of the unit's first ExecStart=; empty if there is none.
-std::string ProgramOf(const fs::path& unit) {
-  std::ifstream file(unit);
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("ExecStart=")) continue;
-    std::istringstream words(line.substr(std::strlen("ExecStart=")));
-    std::string program;
-    words >> program;
-    program.erase(0, program.find_first_not_of("@-:+!"));
-    if (!program.empty()) return program;
+// The unit's file, and behind it its drop-ins in systemd's order: by name, and of one name the first place's.
+std::vector<fs::path> FilesOf(const std::string& root, const std::string& name, const fs::path& unit) {
+  std::map<std::string, fs::path> drop_ins;
+  for (const char* place : kUnitPlaces) {
+    for (const std::string& owner : {name, TemplateOf(name)}) {
+      std::error_code error;
+      for (const auto& entry : fs::directory_iterator(root + place + "/" + owner + ".d", error)) {
+        if (entry.path().extension() == ".conf") drop_ins.emplace(entry.path().filename(), entry.path());
+      }
+    }
   }
-  return {};
+  std::vector<fs::path> files = {unit};
+  for (const auto& [ignored, path] : drop_ins) files.push_back(path);
+  return files;
+}
+
+// A line, with those that a backslash at its end continues.
+bool GetWholeLine(std::istream& file, std::string* line) {
+  line->clear();
+  for (std::string part; std::getline(file, part);) {
+    if (!part.ends_with('\\')) return *line += part, true;
+    part.back() = ' ';
+    *line += part;
+  }
+  return !line->empty();
+}
+
+// The program of the first ExecStart= that counts; empty if there is none. One without a value takes back
+// what stands before it.
+std::string ProgramOf(const std::vector<fs::path>& files) {
+  std::string first;
+  for (const fs::path& path : files) {
+    std::ifstream file(path);
+    for (std::string line; GetWholeLine(file, &line);) {
+      if (!line.starts_with("ExecStart=")) continue;
+      std::istringstream words(line.substr(std::strlen("ExecStart=")));
+      std::string program;
+      if (!(words >> program)) {
+        first.clear();
+      } else if (first.empty()) {
+        first = program.substr(std::min(program.find_first_not_of("@-:+!"), program.size()));
+      }
+    }
+  }
+  return first;
 }
 
 // As a word in a unit file: quoted, and without specifiers.
@@ -117,7 +151,7 @@ ServiceOutcome EnableService(const ServiceRequest& request) {
   const std::string name = FullName(request.unit);
   const auto unit = FindUnit(request.root, name);
   if (!unit) return {.text = "there is no service " + name};
-  const std::string program = ProgramOf(*unit);
+  const std::string program = ProgramOf(FilesOf(request.root, name, *unit));
   if (!program.empty()) {
     const Check check = CheckProgram({request.root + program});
     if (check.verdict != Verdict::kFine && !request.anyway)
@@ -142,6 +176,26 @@ ServiceOutcome DisableService(const ServiceRequest& request) {
   if (!fs::remove(path, error)) return {.text = path.string() + " cannot be removed: " + error.message()};
   fs::remove(path.parent_path(), error);  // only if it is empty
   return {.done = true, .text = "removed " + path.string() + Next(FullName(request.unit))};
+}
+
+std::vector<EnabledService> EnabledServices(const std::string& root) {
+  std::vector<EnabledService> out;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(root + kUnitPlaces[0], error)) {
+    const fs::path path = entry.path() / "sdp.conf";
+    if (entry.path().extension() != ".d" || FirstLine(path) != kMark) continue;
+    EnabledService service{.unit = entry.path().stem(), .library = {}};
+    service.is_there = FindUnit(root, service.unit).has_value();
+    std::ifstream file(path);
+    const std::string before = "Environment=\"LD_PRELOAD=";
+    for (std::string line; std::getline(file, line);) {
+      if (!line.starts_with(before) || !line.ends_with('"')) continue;
+      service.library = line.substr(before.size(), line.size() - before.size() - 1);
+    }
+    out.push_back(std::move(service));
+  }
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.unit < b.unit; });
+  return out;
 }
 
 }  // namespace sdp::run

@@ -27,6 +27,14 @@ ServiceOutcome EnableService(const ServiceRequest& request);
 // Removes that file, and its directory if nothing else is in it. Refuses a file by another hand.
 ServiceOutcome DisableService(const ServiceRequest& request);
 
+// The services for which EnableService() has written a file that is still there, by name.
+struct EnabledService {
+  std::string unit;
+  std::string library;    // as the file has it
+  bool is_there = false;  // the unit
+};
+std::vector<EnabledService> EnabledServices(const std::string& root);
+
 }  // namespace sdp::run
 
 #endif  // SDP_TOOLS_SDP_RUN_SERVICE_H_

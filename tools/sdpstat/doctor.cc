@@ -257,6 +257,7 @@ std::vector<Finding> Examine(const std::string& program) {
   const std::string library = run::FindLibrary();
   std::vector<Finding> out = {ExamineLibrary(library)};
   Add(&out, ExaminePreloadFile(ReadFile("/etc/ld.so.preload")));
+  Add(&out, ExamineServices(""));
   Add(&out, ExamineConfigFile(program));
   Add(&out, ExamineEnvironment());
   const std::vector<Finding> daemon = ExamineDaemon();

@@ -27,6 +27,9 @@ std::vector<Finding> ExamineDaemon();
 // Whether the listeners of running processes are registered with a port mapper.
 Finding JudgeListeners(const stats::Snapshot& snapshot);
 
+// The services that sdp-run --enable has changed, below `root`. Empty: there are none.
+std::vector<Finding> ExamineServices(const std::string& root);
+
 // The steps that a connection to `host` took, from a connection that a preloaded process has tried.
 std::vector<Finding> JudgeWay(const std::string& host, const probe::Result& result);
 // Resolves HOST:PORT, and tries the way there.

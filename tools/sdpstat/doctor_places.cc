@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "preload/stats_layout.h"
+#include "tools/sdp-run/service.h"
 #include "tools/sdpstat/doctor_parts.h"
 #include "tools/sdpstat/render.h"
 #include "tools/stats/stats_reader.h"
@@ -143,6 +144,26 @@ Finding JudgeDaemon(const std::string& path, const run::DaemonLook& look) {
       break;
   }
   return failure(path + " cannot be used: " + strerrordesc_np(look.error), "Correct SDP_PMD_SOCKET.");
+}
+
+std::vector<Finding> ExamineServices(const std::string& root) {
+  std::vector<Finding> out;
+  std::string fine;
+  for (const run::EnabledService& service : run::EnabledServices(root)) {
+    const std::string disable = "sdp-run --disable " + service.unit + " takes the file away.";
+    if (!service.is_there) {
+      out.push_back({Grade::kNote, "services", service.unit + " is enabled, and not there", disable});
+    } else if (service.library.starts_with('/') && service.library.find('$') == std::string::npos &&
+               access((root + service.library).c_str(), R_OK) != 0) {
+      out.push_back({Grade::kFailure, "services",
+                     service.unit + " is to load " + service.library + ", which is not there",
+                     "sdp-run --enable " + service.unit + " writes it anew; " + disable});
+    } else {
+      fine += (fine.empty() ? "" : ", ") + service.unit;
+    }
+  }
+  if (!fine.empty()) out.push_back({Grade::kFine, "services", "enabled: " + fine, ""});
+  return out;
 }
 
 Finding JudgeListeners(const stats::Snapshot& snapshot) {

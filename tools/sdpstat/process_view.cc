@@ -1,5 +1,4 @@
 // A process from outside: is the library in it, and if not, why.
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -81,9 +80,7 @@ std::vector<std::string> PlacesOf(uint32_t pid) {
   std::vector<std::string> out = {"/run/sdp-stats"};
   const std::string runtime = InitialVariable(pid, "XDG_RUNTIME_DIR");
   if (!runtime.empty()) out.push_back(runtime + "/sdp");
-  struct stat status {};
-  if (stat(("/proc/" + std::to_string(pid)).c_str(), &status) == 0)
-    out.push_back("/tmp/sdp-" + std::to_string(status.st_uid));
+  if (const auto user = kernel::EffectiveUser(pid)) out.push_back("/tmp/sdp-" + std::to_string(*user));
   return out;
 }
 

@@ -5,7 +5,6 @@
 #include <fnmatch.h>
 #include <signal.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "tools/kernel/process_facts.h"
 #include "tools/sdpstat/why.h"
 #include "tools/trace/capture.h"
 #include "tools/trace/follower.h"
@@ -52,9 +52,8 @@ bool IsPid(const std::string& text) {
 uint32_t AnotherUsersProcess(const std::string& name) {
   if (geteuid() == 0) return 0;
   for (const uint32_t pid : ProcessesCalled(name)) {
-    struct stat status {};
-    if (stat(("/proc/" + std::to_string(pid)).c_str(), &status) == 0 && status.st_uid != geteuid())
-      return pid;
+    const auto user = kernel::EffectiveUser(pid);
+    if (user && *user != geteuid()) return pid;
   }
   return 0;
 }

@@ -136,15 +136,22 @@ bool ReadAt(int fd, std::byte* out, size_t size, size_t offset) {
 }
 
 std::optional<std::vector<std::byte>> ReadImage(const ProcessFile& file) {
+  constexpr size_t kClosed = offsetof(Header, totals) + offsetof(Totals, connections_closed);
   std::vector<std::byte> image(file.size);
-  if (!ReadAt(file.fd.get(), image.data(), image.size(), 0)) return std::nullopt;
-  if (file.name.kind == FileKind::kEnded) return image;
-  const size_t slots = CountSlots(image).value_or(0);
-  for (size_t i = 0; i < slots; ++i) {
-    // A slot that was never used needs no second look.
-    if (SlotSequence(image, i) == 0) continue;
-    SettleRecord(file.fd.get(), image, i);
-    if (i >= kFallbackSlots) SettleMessages(file.fd.get(), image, i);
+  for (int i = 0; i < kSettleTries; ++i) {
+    if (!ReadAt(file.fd.get(), image.data(), image.size(), 0)) return std::nullopt;
+    if (file.name.kind == FileKind::kEnded) return image;
+    const size_t slots = CountSlots(image).value_or(0);
+    for (size_t slot = 0; slot < slots; ++slot) {
+      // A slot that was never used needs no second look.
+      if (SlotSequence(image, slot) == 0) continue;
+      SettleRecord(file.fd.get(), image, slot);
+      if (slot >= kFallbackSlots) SettleMessages(file.fd.get(), image, slot);
+    }
+    // A connection that has closed meanwhile may be neither in the totals nor in a slot.
+    std::byte closed[sizeof(uint64_t)];
+    if (slots == 0 || !ReadAt(file.fd.get(), closed, sizeof closed, kClosed)) return image;
+    if (std::memcmp(closed, image.data() + kClosed, sizeof closed) == 0) break;
   }
   return image;
 }

@@ -21,12 +21,37 @@ namespace {
 constexpr size_t kMaxFileSize = kMaxChunks * kChunkSize;
 constexpr int kMaxFilesPerDirectory = 65536;
 
-DIR* OpenDirectory(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  DIR* entries = fd < 0 ? nullptr : fdopendir(fd);
-  if (entries == nullptr && fd >= 0) close(fd);
-  return entries;
-}
+// The entries of an open directory, of which somebody else may make any number.
+class Entries {
+ public:
+  // Takes over `fd`, which may be -1.
+  explicit Entries(int fd) : directory_(fd < 0 ? nullptr : fdopendir(fd)) {
+    if (directory_ == nullptr && fd >= 0) close(fd);
+  }
+  explicit Entries(const std::string& path)
+      : Entries(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) {}
+  Entries(const Entries&) = delete;
+  Entries& operator=(const Entries&) = delete;
+  ~Entries() {
+    if (directory_ != nullptr) closedir(directory_);
+  }
+
+  [[nodiscard]] DIR* get() const { return directory_; }
+  [[nodiscard]] int fd() const { return dirfd(directory_); }
+  // The next name of ours; empty: there is none, or none within reason.
+  std::optional<FileName> Next() {
+    while (directory_ != nullptr && seen_++ < kMaxFilesPerDirectory) {
+      const dirent* const entry = readdir(directory_);
+      if (entry == nullptr) break;
+      if (auto name = ParseFileName(entry->d_name)) return name;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  DIR* const directory_;
+  int seen_ = 0;
+};
 
 // `pid`: of the process, whatever the file says. The error says what is wrong with the file.
 Result<ProcessStats, std::string> ReadProcess(const ProcessFile& file, uint32_t pid) {
@@ -59,16 +84,11 @@ class DirectoryReader {
       : path_(path), out_(out), warnings_(warnings) {}
 
   void Read() {
-    DIR* entries = OpenDirectory(path_);
-    if (entries == nullptr) return;
-    SweepDirectory(PlainSystemCalls(), entries);
-    rewinddir(entries);
-    for (int i = 0; i < kMaxFilesPerDirectory; ++i) {
-      const dirent* entry = readdir(entries);
-      if (entry == nullptr) break;
-      if (auto name = ParseFileName(entry->d_name)) ReadFile(dirfd(entries), *name);
-    }
-    closedir(entries);
+    Entries entries(path_);
+    if (entries.get() == nullptr) return;
+    SweepDirectory(PlainSystemCalls(), entries.get());
+    rewinddir(entries.get());
+    while (const auto name = entries.Next()) ReadFile(entries.fd(), *name);
   }
 
  private:
@@ -182,8 +202,13 @@ Snapshot ReadAll(const std::vector<std::string>& directories) {
   for (const std::string& directory : directories) DirectoryReader(directory, &out, &warnings).Read();
   out.warnings = GroupWarnings(warnings);
   for (auto* processes : {&out.processes, &out.ended}) {
-    std::sort(processes->begin(), processes->end(),
-              [](const ProcessStats& a, const ProcessStats& b) { return a.pid < b.pid; });
+    const auto key = [](const ProcessStats& process) { return std::pair(process.pid, process.start_time); };
+    std::stable_sort(processes->begin(), processes->end(),
+                     [&](const auto& a, const auto& b) { return key(a) < key(b); });
+    // A process that has changed its user may have two files mapped.
+    processes->erase(std::unique(processes->begin(), processes->end(),
+                                 [&](const auto& a, const auto& b) { return key(a) == key(b); }),
+                     processes->end());
   }
   return out;
 }
@@ -193,19 +218,14 @@ std::optional<FoundProcess> FindProcess(const std::vector<std::string>& director
   why->clear();
   for (const FileKind kind : {FileKind::kStats, FileKind::kEnded}) {
     for (const std::string& path : directories) {
-      DIR* entries = OpenDirectory(path);
-      if (entries == nullptr) continue;
-      std::optional<FoundProcess> found;
-      for (const dirent* entry = readdir(entries); entry != nullptr && !found; entry = readdir(entries)) {
-        const auto name = ParseFileName(entry->d_name);
-        if (!name || name->pid != pid || name->kind != kind) continue;
+      Entries entries(path);
+      while (const auto name = entries.Next()) {
+        if (name->pid != pid || name->kind != kind) continue;
         std::string reason;
-        auto file = OpenProcessFile(dirfd(entries), *name, flags, kMaxFileSize, &reason);
-        if (file) found = FoundProcess{std::move(*file), path};
+        auto file = OpenProcessFile(entries.fd(), *name, flags, kMaxFileSize, &reason);
+        if (file) return FoundProcess{std::move(*file), path};
         if (!reason.empty()) *why = path + "/" + name->ToString() + ": " + reason;
       }
-      closedir(entries);
-      if (found) return found;
     }
   }
   return std::nullopt;
@@ -215,23 +235,20 @@ std::optional<ProcessStats> ReadStatsBelowRoot(uint32_t pid, const std::vector<s
                                                std::string* where) {
   const pid_t there = NumberThere(pid);
   for (const std::string& path : directories) {
-    OwnedFd directory = OpenBelowRoot(pid, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-    DIR* entries = directory.get() < 0 ? nullptr : fdopendir(fcntl(directory.get(), F_DUPFD_CLOEXEC, 0));
-    if (entries == nullptr) continue;
-    std::optional<ProcessStats> found;
-    for (const dirent* entry = readdir(entries); entry != nullptr && !found; entry = readdir(entries)) {
-      const auto name = ParseFileName(entry->d_name);
-      if (!name || name->pid != there || name->kind != FileKind::kStats) continue;
+    const OwnedFd directory = OpenBelowRoot(pid, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    if (directory.get() < 0) continue;
+    Entries entries(fcntl(directory.get(), F_DUPFD_CLOEXEC, 0));
+    while (const auto name = entries.Next()) {
+      if (name->pid != there || name->kind != FileKind::kStats) continue;
       std::string ignored;
       const auto file =
-          OpenProcessFile(dirfd(entries), *name, O_RDONLY, kMaxFileSize, &ignored, static_cast<pid_t>(pid));
+          OpenProcessFile(entries.fd(), *name, O_RDONLY, kMaxFileSize, &ignored, static_cast<pid_t>(pid));
       if (!file) continue;
-      if (auto process = ReadProcess(*file, pid)) found = *std::move(process);
+      auto process = ReadProcess(*file, pid);
+      if (!process) continue;
+      *where = path;
+      return *std::move(process);
     }
-    closedir(entries);
-    if (!found) continue;
-    *where = path;
-    return found;
   }
   return std::nullopt;
 }
