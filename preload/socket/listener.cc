@@ -276,6 +276,7 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd, Address* peer) {
   std::lock_guard lock(mutex_);
   used_ = true;
   DropFinished();
+  AdvanceAnswered();
   // Two queues, and one order, as TCP's has: who polls keeps what he has taken on, while others may wait for
   // all that came before.
   if (shared_ && (ready_.empty() || common_.FirstSince() <= ready_.front().since)) {
@@ -493,6 +494,13 @@ void Listener::SettleWork() {
                                 [](const auto& i) { return i->begun && !i->finished; }) ||
                     std::any_of(ready_.begin(), ready_.end(), [](const Ready& r) { return r.begun; });
   if (!left) common_.EndWork();
+}
+
+void Listener::AdvanceAnswered() {
+  for (const auto& incoming : incoming_) {
+    if (incoming->finished || incoming->session == nullptr || !incoming->Advance(Now()).done) continue;
+    Background::Add(incoming.get(), Duration::zero());  // the helper sleeps on its descriptor
+  }
 }
 
 void Listener::DropFinished() {

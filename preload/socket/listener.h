@@ -151,6 +151,7 @@ class Listener final : private KernelListenerOwner {
       this->handshake.SetFd(fd);
     }
     Background::Wait Run(Time now) override;
+    Background::Wait Advance(Time now);
     Background::Wait Continue(Time now);
     Socket* owner() override;
 
@@ -242,6 +243,9 @@ class Listener final : private KernelListenerOwner {
   void PushReady(Ready ready);
   // For this process.
   void Keep(Ready ready);
+  // Those that were answered may have sent their first FPDU by now, and then come before all that connect
+  // later.
+  void AdvanceAnswered();
   // Ends the work in the common queue when nothing is left of what was begun.
   void SettleWork();
   void DropFinished();

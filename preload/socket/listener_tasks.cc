@@ -31,7 +31,11 @@ bool IsReadable(int fd) {
 
 Background::Wait Listener::Incoming::Run(Time now) {
   std::lock_guard lock(listener->mutex_);
-  if (finished) return {.done = true};
+  return finished ? Background::Wait{.done = true} : Advance(now);
+}
+
+// With the lock held.
+Background::Wait Listener::Incoming::Advance(Time now) {
   try {
     return Continue(now);
   } catch (const std::bad_alloc&) {

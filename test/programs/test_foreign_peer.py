@@ -122,6 +122,11 @@ AT_ONCE, IN_TIME = 1.5, 5
 REFUSED = ({"versions": 0x12}, {"max_adverts": 0}, {"ird": 0}, {"ord": 0}, {"buffers": 2}, {"size": 36})
 
 
+def processor_time(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Puppet:
     def __init__(self, world, **environment):
         self.process = world.start(
@@ -144,8 +149,7 @@ class Puppet:
         return self.said()
 
     def processor_time(self):
-        fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return processor_time(self.pid)
 
 
 class ForeignTest(harness.ProgramTest):
@@ -263,6 +267,30 @@ class SetUp(ForeignTest):
         ack = peer.hear()
         self.assertEqual((ack.mid, ack.opcode), (foreign_peer.HELLO_ACK, foreign_peer.SEND_SE))
         self.assertEqual((ack.mseq, ack.ack), (0, 0))
+
+    def test_a_connection_that_was_made_first_is_accepted_first(self):
+        """The library's helper has answered it, and gets no processor to see its RTR: another program has the
+        one where it may run."""
+        self.serve()
+        first = ForeignPeer.request_peer_to_peer(self.sdp_address)
+        self.addCleanup(first.close)
+        for task in pathlib.Path(f"/proc/{self.puppet.pid}/task").iterdir():
+            if (task / "comm").read_text().strip() == "sdp-helper":
+                os.sched_setaffinity(int(task.name), {min(os.sched_getaffinity(0))})
+                os.sched_setscheduler(int(task.name), os.SCHED_IDLE, os.sched_param(0))
+        hog = subprocess.Popen(["sh", "-c", "while :; do :; done"])
+        self.addCleanup(hog.wait)
+        self.addCleanup(hog.kill)
+        os.sched_setaffinity(hog.pid, {min(os.sched_getaffinity(0))})
+        harness.wait_until(lambda: processor_time(hog.pid) > 0.02, "processor for the other program")
+        first.ready_to_receive()
+        second = ForeignPeer(socket.create_connection(self.sdp_address))
+        self.addCleanup(second.close)
+        private = foreign_peer.hello()
+        second.link.sendall(foreign_peer.REQUEST + struct.pack(">BBH", 0, 1, len(private)) + private)
+        ports = [peer.link.getsockname()[1] for peer in (first, second)]
+        accepted = self.puppet.do("[l.accept()[1][1], l.accept()[1][1]]")
+        self.assertEqual(accepted, ports)
 
     def test_a_link_that_ends_during_set_up_is_no_connection(self):
         """8.1.2: and nothing of it is kept. Behind a whole Request the Reply may have left, and with it the

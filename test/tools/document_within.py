@@ -49,7 +49,9 @@ def package_of_the_tests(world, line):
 
 WITHIN = (
     (r"sdpstat why$", runs(0, behind=" --help")),
-    (r"sdpstat (why|doctor|trace) ", runs(0, 1)),
+    (r"sdpstat (why|doctor) ", runs(0, 1)),
+    (r"sdpstat trace ", runs(0, 1, 2)),
+    (r"sudo sdp-run --disable NAME$", runs(0, behind=" --help")),
     (r"sdpstat doctor$", runs(0, 1)),
     (r"sdp-run --explain ", runs(0, 1)),
     (r"sdp-run --(anyway|pmd|require)$", runs(0, behind=" true")),

@@ -75,6 +75,27 @@ TEST_CASE("a listener's row says whether a port mapper knows it") {
   CHECK(json["port_mapper"].is_null());
 }
 
+TEST_CASE("a listener that is TCP has a row, and one row only") {
+  stats::Snapshot snapshot = Sample();
+  std::vector<ConnectionRecord>& records = snapshot.processes[0].records;
+  records[2].role = stats::Role::kConnecting;
+  ConnectionRecord fallback = records[2];
+  fallback.role = stats::Role::kAccepting;
+  fallback.local = stats::Ipv4(2, 81);
+  records.push_back(fallback);  // by a rule, perhaps
+  const auto select = [&](bool fallbacks) {
+    return Select(snapshot, {.connections = false, .fallbacks = fallbacks, .fallbacks_of_clients = false})
+        .processes[0]
+        .records;
+  };
+  CHECK(select(false).size() == 1);
+  REQUIRE(select(true).size() == 2);
+  CHECK(select(true)[1].local.port == 81);
+  records[1].counters.state = stats::State::kUnregistered;
+  records[3].local = records[1].local;
+  CHECK(select(true).size() == 1);
+}
+
 TEST_CASE("the table has a row per record, in columns") {
   std::vector<std::string> lines = Lines(RenderTable(Sample(), {}));
   REQUIRE(lines.size() == 4);

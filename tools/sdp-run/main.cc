@@ -181,8 +181,9 @@ bool WantsPrivateDaemon() {
   if (sdp::run::DaemonRuns(sdp::run::LocalSocketPath())) return false;
   if (sdp::run::UdpPortIsFree(kPortMapperPort)) return true;
   Say(0,
-      "a port mapper that this user cannot register with has UDP port 3935: servers will be reachable over "
-      "TCP only");
+      "UDP port 3935 is taken, perhaps by the port mapper of another sdp-run --pmd: servers will be "
+      "reachable "
+      "over TCP only. For several servers start one sdp-pmd");
   return false;
 }
 

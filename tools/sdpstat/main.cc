@@ -229,9 +229,9 @@ int Show(const Options& options) {
   // state wants to see it.
   selection.fallbacks = options.all || options.json || options.tcp || !options.filter.empty();
   if (options.tcp) selection.connections = selection.listeners = false;
-  // ss -tl, which is a habit: listeners.
+  // ss -tl, which is a habit: all listeners.
   if (options.listening) {
-    selection.connections = selection.fallbacks = false;
+    selection.connections = selection.fallbacks_of_clients = false;
     selection.listeners = true;
   }
   const stats::Snapshot selected = sdpstat::Select(everything, selection);

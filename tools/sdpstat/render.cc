@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 namespace sdp::sdpstat {
 
@@ -13,6 +14,17 @@ namespace {
 
 void SelectProcesses(const std::vector<stats::ProcessStats>& processes, const Selection& selection,
                      std::vector<stats::ProcessStats>* out) {
+  // A fall-back of a listener, not of a client.
+  const auto is_listener = [](const ConnectionRecord& record) {
+    return record.role == stats::Role::kAccepting && record.peer.family == 0;
+  };
+  // Its row as a listener says more.
+  const auto has_row = [&](const stats::ProcessStats& process, const ConnectionRecord& fallback) {
+    return std::any_of(process.records.begin(), process.records.end(), [&](const ConnectionRecord& other) {
+      return other.kind == Kind::kListener && is_listener(fallback) && other.fd == fallback.fd &&
+             std::memcmp(&other.local, &fallback.local, sizeof other.local) == 0;
+    });
+  };
   for (const stats::ProcessStats& process : processes) {
     if (selection.pid != 0 && process.pid != selection.pid) continue;
     stats::ProcessStats kept = process;
@@ -25,7 +37,8 @@ void SelectProcesses(const std::vector<stats::ProcessStats>& processes, const Se
         case Kind::kListener:
           return !selection.listeners;
         case Kind::kFallback:
-          return !selection.fallbacks;
+          return !selection.fallbacks || has_row(process, record) ||
+                 (!selection.fallbacks_of_clients && !is_listener(record));
         case Kind::kFree:
           return true;
       }

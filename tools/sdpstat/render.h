@@ -17,6 +17,7 @@ struct Selection {
   bool connections = true;
   bool listeners = true;
   bool fallbacks = false;
+  bool fallbacks_of_clients = true;
   int64_t pid = 0;     // 0: every process
   int family = 0;      // 4 or 6; 0: both
   Filter filter = {};  // empty: everything

@@ -19,12 +19,14 @@ constexpr Reason kReasons[] = {
     {"socket-option", "local", "the program asked for something that only TCP has", ""},
     {"address-family", "local", "an address that SDP does not carry", ""},
     {"pm-unreachable", "remote", "no port mapper answers at the peer's host",
-     "Run sdp-pmd there, and let UDP port 3935 through the firewall."},
+     "Run sdp-pmd there, and let its UDP port (3935, or SDP_PM_PORT) through the firewall."},
     {"pm-timeout", "remote", "the peer's port mapper is silent",
-     "A firewall may drop UDP port 3935: open it, or reject instead of drop, which saves SDP_PM_TIMEOUT_MS "
+     "A firewall may drop UDP port 3935 (or SDP_PM_PORT): open it, or reject instead of drop, which saves "
+     "SDP_PM_TIMEOUT_MS "
      "for each new host."},
     {"pm-denied", "remote", "the peer's port mapper knows no SDP listener for this port",
-     "Start the server with the preload, after sdp-pmd; sdpstat -l on the peer's host shows its listeners."},
+     "Start the server with the preload, after sdp-pmd; or a rule there says tcp: sdpstat why tells it on "
+     "the peer's host, and sdpstat -l shows its listeners."},
     {"pm-cached", "remote", "the peer's host failed a moment ago, and is not asked again yet",
      "Wait for SDP_PM_NEGATIVE_S (60 s), or restart the client; the first failure has its own reason."},
     {"pm-unusable", "remote", "the port mapper named an address that cannot be used",
@@ -46,7 +48,7 @@ constexpr Reason kReasons[] = {
      "The two ends may speak different versions: see both logs (SDP_LOG=info)."},
     {"other", "local", "a cause without a code of its own", "The text beside it says more."},
     {"plain-client", "remote", "the client came by TCP",
-     "Preload the client, and look at its own reason there with sdpstat why."},
+     "Preload the client, and look at its own reason there with sdpstat why; or the listener is TCP itself."},
     {"unknown", "local", "made before the library was there, inherited, or passed over from another process",
      ""},
     {"forgotten", "local", "one of more fall-backs than the process keeps records of",
