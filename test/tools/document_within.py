@@ -47,6 +47,11 @@ def package_of_the_tests(world, line):
     world.run(f"grep -w {line.text.split()[-1]} {ROOT}/scripts/test")
 
 
+def packages_of_ours(world, line):
+    for name in line.text.split()[3:]:
+        world.run(f"grep -rwF -e {name} {ROOT}/packaging/CMakeLists.txt")
+
+
 WITHIN = (
     (r"sdpstat why$", runs(0, behind=" --help")),
     (r"sdpstat (why|doctor) ", runs(0, 1)),
@@ -59,5 +64,6 @@ WITHIN = (
     (r"sdp-pmd --", port_mapper),
     (r"sudo systemctl ", verb_of_systemctl),
     (r"sudo apt install ", package_of_the_tests),
+    (r"sudo apt purge ", packages_of_ours),
     (r"sdpstat ", runs(0)),
 )
