@@ -38,12 +38,16 @@ class Watch:
 
     def look(self):
         self.sample_processes()
+        self.sample_all_statistics()
         for host in self.hosts:
-            self.sample_statistics(host)
             self.read_log(host)
         for pair in self.pairs:
             for server in pair.servers:
                 self.look_after(pair, server)
+
+    def sample_all_statistics(self):
+        for host in self.hosts:
+            self.sample_statistics(host)
 
     def look_after(self, pair, server):
         process = server.process

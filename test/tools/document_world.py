@@ -79,7 +79,7 @@ class World:
             for process in json.loads(self.run("sdpstat --json 2>/dev/null"))["processes"]
             for listener in process["listeners"]
         ]
-        return any(one["local"].endswith(f":{port}") and one["sdp_local"] for one in listeners)
+        return any(one["local"].endswith(f":{port}") and one["registered"] for one in listeners)
 
     def stop(self, process):
         os.killpg(process.pid, signal.SIGTERM)

@@ -11,7 +11,8 @@ constexpr Reason kReasons[] = {
     {"no-rnic", "local", "no RNIC could be opened",
      "SDP_RNIC=soft takes the embedded one, which needs no device."},
     {"not-registered", "local", "the listener is not known to this host's port mapper",
-     "Start sdp-pmd (systemctl start sdp-pmd); the program registers when its next client comes. sdpstat "
+     "Start sdp-pmd (systemctl start sdp-pmd); a program that was registered registers by itself, "
+     "another when its next client comes. sdpstat "
      "doctor looks for sdp-pmd."},
     {"resources", "local", "memory or descriptors ran out",
      "Raise the limit on open files (ulimit -n, LimitNOFILE=), or that on the length of files (ulimit -f, "
@@ -33,7 +34,8 @@ constexpr Reason kReasons[] = {
      "Look at the registrations of the peer's sdp-pmd."},
     {"pm-untrusted", "remote",
      "the port mapper named another host, or for a port below 1024 an SDP port that any user can get",
-     "Start the server with the right to ports below 1024. If you trust all users of its host: "
+     "Start the server with the right to ports below 1024, and with SDP ports there (set ports 914-988). If "
+     "you trust all users of its host: "
      "SDP_ANY_PRIVILEGED_PORT=1; if its port mapper may name other hosts: SDP_PM_REDIRECT=1."},
     {"sdp-refused", "path", "the SDP address refused the connection",
      "Let the SDP ports through the firewall: set ports, or set port-offset, says which they are."},
