@@ -111,6 +111,16 @@ TEST_CASE("doctor names a listener that no port mapper knows") {
   CHECK(finding.text == "1 of 2 not registered, such as web[7] on 10.0.0.1:80: no sdp-pmd (/a)");
 }
 
+TEST_CASE("doctor does not take another program's UDP port for the port mapper's") {
+  CHECK(JudgeUdpPort(3935, true, false).grade == Grade::kFine);
+  CHECK(JudgeUdpPort(3935, true, true).grade == Grade::kWarning);
+  CHECK(JudgeUdpPort(3935, false, true).grade == Grade::kFine);
+  const Finding taken = JudgeUdpPort(3935, false, false);
+  CHECK(taken.grade == Grade::kWarning);
+  CHECK_THAT(taken.text, Catch::Contains("is taken"));
+  CHECK_THAT(taken.remedy, Catch::Contains("ss -lunp sport = :3935"));
+}
+
 TEST_CASE("a look at the port mapper's socket tells what is in the way") {
   const stats::TemporaryDirectory directory;
   const std::string path = directory.path() + "/pmd.sock";

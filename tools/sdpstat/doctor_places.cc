@@ -186,6 +186,20 @@ Finding JudgeListeners(const stats::Snapshot& snapshot) {
           "Start sdp-pmd: they register when the next client comes; sdpstat -l shows all."};
 }
 
+Finding JudgeUdpPort(uint16_t port, bool answers, bool is_free) {
+  const std::string number = std::to_string(port);
+  if (is_free && answers) {
+    return {Grade::kWarning, "UDP port",
+            "no program has " + number + ": clients elsewhere will not find this host's servers",
+            "Let sdp-pmd listen there (--listen), or set SDP_PM_PORT at the clients."};
+  }
+  if (is_free) return {Grade::kFine, "UDP port", number + " is free for sdp-pmd", ""};
+  if (answers) return {Grade::kFine, "UDP port", number + " is in use, as it should be", ""};
+  return {Grade::kWarning, "UDP port",
+          number + " is taken, perhaps by the port mapper of an sdp-run --pmd, for its program alone",
+          "ss -lunp sport = :" + number + " names the program; end it before you start sdp-pmd."};
+}
+
 std::vector<Finding> ExamineDaemon() {
   std::vector<std::string> places = {run::LocalSocketPath()};
   const char* wanted = getenv("SDP_PMD_SOCKET");
@@ -207,14 +221,7 @@ std::vector<Finding> ExamineDaemon() {
       if (finding.grade == Grade::kFailure) finding.grade = Grade::kWarning;
     }
   }
-  if (!run::UdpPortIsFree(PmPort())) {
-    out.push_back({Grade::kFine, "UDP port", std::to_string(PmPort()) + " is in use, as it should be", ""});
-  } else if (answers) {
-    out.push_back({Grade::kWarning, "UDP port",
-                   "no program has " + std::to_string(PmPort()) +
-                       ": clients elsewhere will not find this host's servers",
-                   "Let sdp-pmd listen there (--listen), or set SDP_PM_PORT at the clients."});
-  }
+  out.push_back(JudgeUdpPort(PmPort(), answers, run::UdpPortIsFree(PmPort())));
   return out;
 }
 
