@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -134,18 +133,7 @@ bool TakesALine(int fd, size_t length) {
   return longest == kUnlimitedFile || !IsFile(fd, &is) || is <= longest - static_cast<off_t>(length);
 }
 
-constinit ErrorLimit error_limit;
-
 }  // namespace
-
-bool ErrorLimit::Allows(int64_t now, uint32_t* left_out) {
-  int64_t since = begun_.load();
-  if (now - since < kPeriod || !begun_.compare_exchange_strong(since, now))
-    return errors_.fetch_add(1) < kMost;
-  const uint32_t before = errors_.exchange(1);
-  *left_out = before > kMost ? before - kMost : 0;
-  return true;
-}
 
 bool LogEnabled(LogLevel level) { return level <= config().log_level; }
 
@@ -153,19 +141,12 @@ void LogLine(LogLevel level, const char* format, ...) {
   if (!LogEnabled(level)) return;
   // The calls that a line needs: a line must not kill the process.
   if (Confined() && !(MayCall(Call::kGetpid) && MayCall(Call::kPoll) && MayCall(Call::kWrite))) return;
-  uint32_t left_out = 0;
-  timespec now{};
-  if (level == LogLevel::kError) clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  if (level == LogLevel::kError && !error_limit.Allows(now.tv_sec, &left_out)) return;
   const NoCancellation no_cancellation;
   const int error = errno;
   char line[kLongestLine];
   size_t length = SyslogPriority(level, line, sizeof line);
   length += static_cast<size_t>(
       snprintf(line + length, sizeof line - length, "sdp[%d]: ", static_cast<int>(getpid())));
-  if (left_out != 0)
-    length += static_cast<size_t>(
-        snprintf(line + length, sizeof line - length, "(%u errors are left out here) ", left_out));
   va_list arguments;
   va_start(arguments, format);
   errno = error;  // for %m

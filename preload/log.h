@@ -3,29 +3,12 @@
 #ifndef SDP_PRELOAD_LOG_H_
 #define SDP_PRELOAD_LOG_H_
 
-#include <atomic>
-#include <cstdint>
-
 #include "preload/config.h"
 
 namespace sdp::preload {
 
 bool LogEnabled(LogLevel level);
 void LogLine(LogLevel level, const char* format, ...) __attribute__((format(printf, 2, 3)));
-
-// Errors go to logs that nobody has asked for, and strangers can cause some: so many are written in a period.
-class ErrorLimit {
- public:
-  static constexpr int64_t kPeriod = 10;  // seconds
-  static constexpr uint32_t kMost = 20;
-
-  // `now`: of any clock, in seconds. *left_out: how many were not allowed before one that is; or untouched.
-  bool Allows(int64_t now, uint32_t* left_out);
-
- private:
-  std::atomic<int64_t> begun_{-kPeriod};
-  std::atomic<uint32_t> errors_{0};
-};
 
 // Notes at the program's start what standard error is; log lines for standard error go only there. If the
 // program closes it or puts another file at its number, lines are dropped: the number may be a data file or a

@@ -20,13 +20,14 @@
 #include "preload/stats_files.h"
 
 namespace sdp::stats {
-namespace {
 
 uint64_t WallClock() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
+
+namespace {
 
 std::string Failed(const char* what, const std::string& path) {
   return std::string(what) + " " + path + ": " + strerror(errno);

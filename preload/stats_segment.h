@@ -34,6 +34,9 @@
 
 namespace sdp::stats {
 
+// CLOCK_REALTIME in nanoseconds.
+uint64_t WallClock();
+
 class StatsSegment {
  public:
   // Makes this process's file, and sweeps files of dead processes from the directory. `directory`: empty for

@@ -83,16 +83,21 @@ bool AbortAllowance::Take(Time now, uint64_t* left_out) {
   return true;
 }
 
+bool MayLogError() {
+  if (LogEnabled(LogLevel::kInfo)) return true;
+  uint64_t left_out = 0;
+  if (!TheAbortAllowance().Take(Now(), &left_out)) return false;
+  if (left_out != 0) {
+    LogLine(LogLevel::kError, "%llu aborts and other errors are left out here (SDP_LOG=info has them all)",
+            static_cast<unsigned long long>(left_out));
+  }
+  return true;
+}
+
 void LogAbort(const Address& peer, engine::AbortReason reason, const verbs::LinkCause& cause,
               const stats::MessageRecorder& recorder) {
   const LogLevel level = AbortLevel(reason, cause);
-  if (!LogEnabled(level)) return;
-  uint64_t left_out = 0;
-  if (!LogEnabled(LogLevel::kInfo) && !TheAbortAllowance().Take(Now(), &left_out)) return;
-  if (left_out != 0) {
-    LogLine(level, "%llu connections were aborted that the log does not name (SDP_LOG=info names them all)",
-            static_cast<unsigned long long>(left_out));
-  }
+  if (!LogEnabled(level) || !MayLogError()) return;
   LogLine(level, "connection with %s aborted: %s", ToEndpoint(peer).ToString().c_str(),
           Describe(reason, cause).c_str());
   LogRecentMessages(level, recorder);

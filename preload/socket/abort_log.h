@@ -48,6 +48,8 @@ AbortAllowance& TheAbortAllowance();
 // that.
 void ShareAbortAllowance();
 
+// Takes from the allowance for an error that a stranger can cause. Returns true if it may be written now.
+bool MayLogError();
 // Writes to the log as described above. Does nothing if the log's level is lower.
 void LogAbort(const Address& peer, engine::AbortReason reason, const verbs::LinkCause& cause,
               const stats::MessageRecorder& recorder);

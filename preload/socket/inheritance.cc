@@ -18,6 +18,7 @@
 #include "preload/log.h"
 #include "preload/native_family.h"
 #include "preload/real_calls.h"
+#include "preload/socket/abort_log.h"
 #include "preload/socket/all_sockets.h"
 #include "preload/socket/capsule.h"
 #include "preload/socket/clock.h"
@@ -327,7 +328,7 @@ void AdoptSocket(int fd) {
   if (!contents) return ReplaceByDead({fd}, Handover::Kind::kV4);
   const int link = contents->parcel.Take();
   if (!trusted && !IsRelatives(*contents)) {
-    SDP_LOG(kError, "another user has passed a socket that pretends to be SDP");
+    if (MayLogError()) SDP_LOG(kError, "another user has passed a socket that pretends to be SDP");
     real.close(link);
     return ReplaceByDead({fd}, Handover::Kind::kV4);
   }

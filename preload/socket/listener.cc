@@ -276,7 +276,7 @@ std::unique_ptr<Session> Listener::Accept(int flags, int* fd, Address* peer) {
   std::lock_guard lock(mutex_);
   used_ = true;
   DropFinished();
-  AdvanceAnswered();
+  if (ready_.empty()) AdvanceAnswered();
   // Two queues, and one order, as TCP's has: who polls keeps what he has taken on, while others may wait for
   // all that came before.
   if (shared_ && (ready_.empty() || common_.FirstSince() <= ready_.front().since)) {

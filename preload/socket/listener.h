@@ -123,7 +123,8 @@ class Listener final : private KernelListenerOwner {
   // listener after a daemon has appeared has it registered; until then it costs no thread, and a look at the
   // clock for each accept.
   [[nodiscard]] bool dormant();
-  // Returns whether a port mapper daemon knows this listener, as far as this process has heard.
+  // Returns whether a port mapper daemon knows this listener, where and since when, as far as this process
+  // has heard.
   [[nodiscard]] Standing standing();
 
   [[nodiscard]] int sdp_fd() const { return sdp_fd_.load(); }

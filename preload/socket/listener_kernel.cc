@@ -11,6 +11,7 @@
 #include "preload/hidden_fds.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
+#include "preload/socket/abort_log.h"
 #include "preload/socket/listener.h"
 #include "preload/socket/registration.h"
 
@@ -103,8 +104,10 @@ void Listener::TakeOnFromRnic(std::unique_ptr<verbs::Connector> connector) {
   if (fd >= 0) options_.Replay(fd);
   const int hidden = fd >= 0 ? HiddenFds::Hide(fd) : -1;
   if (hidden < 0) {
-    SDP_LOG(kError, "a kernel RNIC\'s connection to %s is turned away: %s",
-            ToEndpoint(sdp_address_).ToString().c_str(), strerrordesc_np(errno));
+    const int error = errno;
+    if (MayLogError())
+      SDP_LOG(kError, "a kernel RNIC\'s connection to %s is turned away: %s",
+              ToEndpoint(sdp_address_).ToString().c_str(), strerrordesc_np(error));
     return;
   }
   incoming_.push_back(std::make_unique<Incoming>(

@@ -1,7 +1,6 @@
 #include "preload/socket/registration.h"
 
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -10,6 +9,7 @@
 
 #include "preload/config.h"
 #include "preload/real_calls.h"
+#include "preload/stats_segment.h"
 
 namespace sdp::preload {
 namespace {
@@ -44,10 +44,7 @@ Result<int, pm::RegistrarError> RegisterRnic(int conventional_fd, const pm::Endp
 }
 
 Standing RegisteredBy(int fd) {
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  Standing standing;
-  standing.since_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  Standing standing{.since_ns = stats::WallClock(), .text = {}};
   sockaddr_un daemon{};
   socklen_t length = sizeof daemon;
   if (real.getpeername(fd, reinterpret_cast<sockaddr*>(&daemon), &length) != 0) return standing;

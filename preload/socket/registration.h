@@ -24,8 +24,6 @@ Result<int, pm::RegistrarError> RegisterRnic(int conventional_fd, const pm::Endp
 struct Standing {
   uint64_t since_ns = 0;  // CLOCK_REALTIME; 0: none knows it
   std::string text;       // the path of the port mapper's socket, or why none knows it
-
-  bool operator==(const Standing&) const = default;
 };
 // Of a listener whose registration `fd` keeps alive, from now on.
 Standing RegisteredBy(int fd);

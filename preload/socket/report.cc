@@ -1,7 +1,5 @@
 #include "preload/socket/report.h"
 
-#include <time.h>
-
 #include <atomic>
 
 namespace sdp::preload {
@@ -19,9 +17,7 @@ void Fill(const Standing& standing, stats::ConnectionRecord* record) {
 
 void Report::Begin(stats::Role role) {
   role_ = role;
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  opened_at_ns_ = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  opened_at_ns_ = stats::WallClock();
 }
 
 void Report::Open(stats::StatsSegment* segment, Session& session, const Names& names) {

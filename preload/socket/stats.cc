@@ -166,9 +166,7 @@ stats::ConnectionRecord DescribeListener(int fd, const Address& local, const Add
   record.fd = fd;
   record.local = stats::ToAddress(local.get());
   record.sdp_local = stats::ToAddress(sdp_local.get());
-  timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  record.opened_at_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  record.opened_at_ns = stats::WallClock();
   stats::SetText(record.rnic, "soft");
   stats::SetText(record.link, "tcp");
   return record;

@@ -24,6 +24,7 @@
 #include "preload/link_calls.h"
 #include "preload/log.h"
 #include "preload/real_calls.h"
+#include "preload/socket/abort_log.h"
 #include "preload/socket/clock.h"
 #include "preload/socket/stats.h"
 #include "preload/socket/stream_socket.h"
@@ -355,7 +356,8 @@ int StreamSocket::DescriptorToLinger(Lock& lock, int fd) {
   if (hidden >= 0) return hidden;
   if (AwaitSent(lock, fd, EndOfClosePatience(), Signals::kRestart) != 0) {
     close_waited_in_vain = Now();
-    SDP_LOG(kError, "no descriptor left to close a connection in good order: its last bytes are lost");
+    if (MayLogError())
+      SDP_LOG(kError, "no descriptor left to close a connection in good order: its last bytes are lost");
   }
   return -1;
 }

@@ -59,21 +59,6 @@ TEST_CASE("What is below the level is not written, what is too long is cut") {
   CHECK(text.find("no") == std::string::npos);
 }
 
-TEST_CASE("Of many errors few are written, and the next one counts the others") {
-  ErrorLimit limit;
-  uint32_t left_out = 0;
-  int allowed = 0;
-  for (int i = 0; i < 100; ++i) allowed += limit.Allows(1, &left_out) ? 1 : 0;
-  CHECK(allowed == 20);
-  CHECK_FALSE(limit.Allows(ErrorLimit::kPeriod, &left_out));
-  CHECK(left_out == 0);
-  CHECK(limit.Allows(1 + ErrorLimit::kPeriod, &left_out));
-  CHECK(left_out == 81);
-  left_out = 0;
-  CHECK(limit.Allows(2 + 2 * ErrorLimit::kPeriod, &left_out));
-  CHECK(left_out == 0);
-}
-
 TEST_CASE("A full pipe costs the line, not the program") {
   PipedStderr captured;
   const int flags = fcntl(STDERR_FILENO, F_GETFL);

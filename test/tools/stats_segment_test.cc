@@ -433,26 +433,40 @@ TEST_CASE("readers see whole records while writers publish", "[threads]") {
   CHECK(seen > 0);
 }
 
+TEST_CASE("a process that publishes in two places is one process") {
+  TemporaryDirectory one, other;
+  const auto first = MustOpen(one.path());
+  const auto second = MustOpen(other.path());
+  CHECK(ReadAll({one.path(), other.path()}).processes.size() == 1);
+}
+
 TEST_CASE("a connection that closes during a look is missed by none", "[threads]") {
   TemporaryDirectory directory;
   auto segment = MustOpen(directory.path());
   ConnectionRecord record = EstablishedConnection();
   record.counters.bytes_in[kBcopy] = 100;
   std::atomic<bool> stop = false;
-  std::atomic<uint64_t> published = 0;
+  std::atomic<uint64_t> published = 0, looks = 0;
+  // At one look a connection opens, at the next it closes: sooner or later after the look's beginning.
   std::thread writer([&] {
-    while (!stop) {
+    uint64_t seen = 0;
+    const auto await_look = [&](uint64_t turns) {
+      while (looks == seen && !stop) std::this_thread::yield();
+      seen = looks;
+      for (std::atomic<uint64_t> turn = 0; turn < turns;) ++turn;
+    };
+    for (uint64_t turns = 0; !stop; turns = (turns + 97) % 20'000) {
+      await_look(0);
       Slot* const slot = segment->AcquireSlot(record);
       ++published;
-      // Long enough for looks during which nothing closes.
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      await_look(turns);
       segment->ReleaseSlot(slot);
-      std::this_thread::sleep_for(std::chrono::microseconds(100));  // or the next would stand in its place
     }
   });
   int missed = 0;
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 4000; ++i) {
     const uint64_t before = published * 100;
+    ++looks;
     const ProcessStats seen = ReadOne(directory.path());
     uint64_t sum = seen.totals.bytes_in[kBcopy];
     for (const ConnectionRecord& one : seen.records) sum += one.counters.bytes_in[kBcopy];

@@ -1,8 +1,10 @@
 #include "tools/sdpstat/why.h"
 
 #include <arpa/inet.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "test/tools/stats_fixture.h"
@@ -105,6 +107,11 @@ TEST_CASE("Descriptors that the library keeps for itself are not the program's")
   CHECK(kernel::FirstHiddenNumber(1024, some, 1) == 768);
   CHECK(kernel::FirstHiddenNumber(1024, all, 1) == kernel::kNoHiddenNumber);
   CHECK(kernel::FirstHiddenNumber(1 << 20, some, 1) == 49152);
+}
+
+TEST_CASE("A process has its effective user") {
+  CHECK(kernel::EffectiveUser(getpid()) == geteuid());
+  CHECK_FALSE(kernel::EffectiveUser(std::numeric_limits<uint32_t>::max()));
 }
 
 TEST_CASE("Zombies and threads of the kernel run no program") {

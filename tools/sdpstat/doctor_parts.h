@@ -22,7 +22,7 @@ Finding ExamineStatsDirectory();
 
 // What a look at the port mapper's socket says, with what helps there.
 Finding JudgeDaemon(const std::string& path, const run::DaemonLook& look);
-// `answers`: a daemon with which this user's programs may register. `is_free`: nobody has the port.
+// `answers`: this user's programs can register with a daemon. `is_free`: no program has the port.
 Finding JudgeUdpPort(uint16_t port, bool answers, bool is_free);
 // The daemon as libsdp.so looks for it, that of the user, or the host's; and the UDP port.
 std::vector<Finding> ExamineDaemon();

@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kMaxFileSize = kMaxChunks * kChunkSize;
 constexpr int kMaxFilesPerDirectory = 65536;
 
-// The entries of an open directory, of which somebody else may make any number.
+// Lists an open directory. Another user may own it and fill it, so the list ends after so many entries.
 class Entries {
  public:
   // Takes over `fd`, which may be -1.

@@ -12,8 +12,7 @@ constexpr Reason kReasons[] = {
      "SDP_RNIC=soft takes the embedded one, which needs no device."},
     {"not-registered", "local", "the listener is not known to this host's port mapper",
      "Start sdp-pmd (systemctl start sdp-pmd); a program that was registered registers by itself, "
-     "another when its next client comes. sdpstat "
-     "doctor looks for sdp-pmd."},
+     "another when its next client comes. sdpstat doctor looks for sdp-pmd."},
     {"resources", "local", "memory or descriptors ran out",
      "Raise the limit on open files (ulimit -n, LimitNOFILE=), or that on the length of files (ulimit -f, "
      "LimitFSIZE=)."},
@@ -23,8 +22,7 @@ constexpr Reason kReasons[] = {
      "Run sdp-pmd there, and let its UDP port (3935, or SDP_PM_PORT) through the firewall."},
     {"pm-timeout", "remote", "the peer's port mapper is silent",
      "A firewall may drop UDP port 3935 (or SDP_PM_PORT): open it, or reject instead of drop, which saves "
-     "SDP_PM_TIMEOUT_MS "
-     "for each new host."},
+     "SDP_PM_TIMEOUT_MS for each new host."},
     {"pm-denied", "remote", "the peer's port mapper knows no SDP listener for this port",
      "Start the server with the preload, after sdp-pmd; or a rule there says tcp: sdpstat why tells it on "
      "the peer's host, and sdpstat -l shows its listeners."},
@@ -35,8 +33,8 @@ constexpr Reason kReasons[] = {
     {"pm-untrusted", "remote",
      "the port mapper named another host, or for a port below 1024 an SDP port that any user can get",
      "Start the server with the right to ports below 1024, and with SDP ports there (set ports 914-988). If "
-     "you trust all users of its host: "
-     "SDP_ANY_PRIVILEGED_PORT=1; if its port mapper may name other hosts: SDP_PM_REDIRECT=1."},
+     "you trust all users of its host: SDP_ANY_PRIVILEGED_PORT=1; if its port mapper may name other hosts: "
+     "SDP_PM_REDIRECT=1."},
     {"sdp-refused", "path", "the SDP address refused the connection",
      "Let the SDP ports through the firewall: set ports, or set port-offset, says which they are."},
     {"sdp-silent", "path", "the SDP address does not answer, or did not when it was tried last",
