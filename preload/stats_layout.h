@@ -205,6 +205,9 @@ struct Totals {
   std::atomic<uint64_t> link_in[kLinkKinds][kMechanisms];
   std::atomic<uint64_t> link_out[kLinkKinds][kMechanisms];
   std::atomic<uint64_t> send_stalls;  // of closed connections
+  // Odd while a slot's counters move to these sums, and changed afterwards: a reader that finds the same even
+  // number before and after its look has each connection once.
+  std::atomic<uint64_t> moves;
 };
 
 struct Header {

@@ -123,6 +123,7 @@ void StatsSegment::ReleaseSlot(Slot* slot) {
   LoadRecord(slot, &record);
   std::lock_guard lock(mutex_);
   Totals& totals = header()->totals;
+  totals.moves.fetch_add(1);
   if (record.kind == Kind::kConnection && record.counters.ever_established != 0) {
     Add(totals.connections_closed, 1);
     if (record.reason[0] != '\0') Add(totals.connections_aborted, 1);
@@ -136,6 +137,7 @@ void StatsSegment::ReleaseSlot(Slot* slot) {
     Add(totals.send_stalls, record.counters.send_stalls);
   }
   Publish(slot, ConnectionRecord());
+  totals.moves.fetch_add(1);
   free_.push_back(slot);
   --in_use_;
 }

@@ -136,7 +136,7 @@ bool ReadAt(int fd, std::byte* out, size_t size, size_t offset) {
 }
 
 std::optional<std::vector<std::byte>> ReadImage(const ProcessFile& file) {
-  constexpr size_t kClosed = offsetof(Header, totals) + offsetof(Totals, connections_closed);
+  constexpr size_t kMoves = offsetof(Header, totals) + offsetof(Totals, moves);
   std::vector<std::byte> image(file.size);
   for (int i = 0; i < kSettleTries; ++i) {
     if (!ReadAt(file.fd.get(), image.data(), image.size(), 0)) return std::nullopt;
@@ -148,10 +148,12 @@ std::optional<std::vector<std::byte>> ReadImage(const ProcessFile& file) {
       SettleRecord(file.fd.get(), image, slot);
       if (slot >= kFallbackSlots) SettleMessages(file.fd.get(), image, slot);
     }
-    // A connection that has closed meanwhile may be neither in the totals nor in a slot.
-    std::byte closed[sizeof(uint64_t)];
-    if (slots == 0 || !ReadAt(file.fd.get(), closed, sizeof closed, kClosed)) return image;
-    if (std::memcmp(closed, image.data() + kClosed, sizeof closed) == 0) break;
+    // A connection that has closed meanwhile may be in neither the totals nor a slot, or in both.
+    uint64_t before = 0, after = 0;
+    if (slots == 0 || !ReadAt(file.fd.get(), reinterpret_cast<std::byte*>(&after), sizeof after, kMoves))
+      return image;
+    std::memcpy(&before, image.data() + kMoves, sizeof before);
+    if (before == after && after % 2 == 0) break;
   }
   return image;
 }
