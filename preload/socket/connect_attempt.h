@@ -48,6 +48,20 @@ void Unconnect(int fd);
 // Returns 0, or the error of a connect that was begun. Empty: it is still in progress.
 std::optional<int> ConnectResult(int fd);
 
+// While it lasts, the kernel drops what comes for the socket `fd`, unless the program has a filter of its own
+// there. So a connect that is not answered when it begins stays without an answer. -1: no socket.
+class DeafMoment {
+ public:
+  explicit DeafMoment(int fd);
+  ~DeafMoment() { End(); }
+  DeafMoment(const DeafMoment&) = delete;
+  DeafMoment& operator=(const DeafMoment&) = delete;
+  void End();
+
+ private:
+  int fd_ = -1;
+};
+
 class ConnectAttempt {
  public:
   enum class Outcome : uint8_t {

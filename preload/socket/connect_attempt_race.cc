@@ -1,4 +1,5 @@
 // The connect to an SDP port that may be silent: its race with TCP (connection_race.h).
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -37,6 +38,21 @@ std::optional<int> ConnectResult(int fd) {
   socklen_t length = sizeof error;
   real.getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
   return error;
+}
+
+DeafMoment::DeafMoment(int fd) {
+  socklen_t instructions = 0;
+  const bool filtered =
+      real.getsockopt(fd, SOL_SOCKET, SO_GET_FILTER, nullptr, &instructions) == 0 && instructions != 0;
+  sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+  const sock_fprog program{.len = 1, .filter = &drop};
+  if (!filtered && real.setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0) fd_ = fd;
+}
+
+void DeafMoment::End() {
+  const int fd = std::exchange(fd_, -1);
+  const int none = 0;
+  if (fd >= 0) real.setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof none);
 }
 
 bool ConnectAttempt::WasSilent(Time now) {
@@ -102,19 +118,19 @@ Outcome ConnectAttempt::BeginRace(Time now) {
 }
 
 Outcome ConnectAttempt::StepRace(Time now) {
-  const auto error = ConnectResult(fd_);
   const auto probed = probe_ == nullptr ? PortProbe::State::kFailed : probe_->state();
   const bool sdp_answered = probed == PortProbe::State::kAnswered;
   if (probed == PortProbe::State::kFailed) probe_.reset();
+  DeafMoment deaf(sdp_answered ? fd_ : -1);
+  const auto error = ConnectResult(fd_);
   const ConnectionRace::Way way = race_.Look(sdp_answered, error.has_value(), now);
   if (way == ConnectionRace::Way::kBoth) return Outcome::kPending;
+  if (way == ConnectionRace::Way::kSdp) Unconnect(fd_);
+  deaf.End();
   const pm::Endpoint sdp_address = ToEndpoint(sdp_address_);
   const bool was_probed = std::exchange(probe_, nullptr) != nullptr;
   if (sdp_answered) RememberAnswer(sdp_address);
-  if (way == ConnectionRace::Way::kSdp) {
-    Unconnect(fd_);
-    return ConnectLink(now);
-  }
+  if (way == ConnectionRace::Way::kSdp) return ConnectLink(now);
   const int one = 1;
   real.setsockopt(fd_, IPPROTO_TCP, TCP_QUICKACK, &one, sizeof one);
   reason_ = FallbackReason::kSdpSilent;

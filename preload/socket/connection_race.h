@@ -12,7 +12,8 @@
 // the client's first message behind the MPA Reply, and in a race nothing is sent to the SDP port but a SYN.
 // Its conventional side has a connection once the client's kernel has acknowledged the SYN-ACK. So the owner
 // keeps that acknowledgement back (TCP_QUICKACK off: 200 ms at most) until Look() has been told of the
-// answer, and Look() never takes the SDP way then.
+// answer, and Look() never takes the SDP way then. Where the SDP port has answered, no answer of TCP comes
+// between Look() and the end of the attempt over TCP (DeafMoment).
 //
 // A value: no socket, no clock.
 #ifndef SDP_PRELOAD_SOCKET_CONNECTION_RACE_H_
