@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "test/support/skipped.h"
 
@@ -78,15 +79,19 @@ bool HaveRnic() {
 }
 
 NativePeer::~NativePeer() {
-  if (id_ != nullptr) {
-    if (id_->qp != nullptr) rdma_destroy_qp(id_);
-    for (ibv_mr* mr : {send_mr_, receive_mr_})
-      if (mr != nullptr) ibv_dereg_mr(mr);
-    for (ibv_mr* mr : regions_) ibv_dereg_mr(mr);
-    rdma_destroy_id(id_);
-  }
+  if (id_ != nullptr) DestroyId();
   if (listener_ != nullptr) rdma_destroy_id(listener_);
   if (channel_ != nullptr) rdma_destroy_event_channel(channel_);
+}
+
+void NativePeer::DestroyId() {
+  if (id_->qp != nullptr) rdma_destroy_qp(id_);
+  for (ibv_mr** mr : {&send_mr_, &receive_mr_})
+    if (*mr != nullptr) ibv_dereg_mr(std::exchange(*mr, nullptr));
+  for (ibv_mr* mr : regions_) ibv_dereg_mr(mr);
+  regions_.clear();
+  rdma_destroy_id(std::exchange(id_, nullptr));
+  next_slot_ = 0;
 }
 
 void NativePeer::Begin(const char* what) {
@@ -178,20 +183,25 @@ void NativePeer::Reject(std::string_view private_data) {
 bool NativePeer::Connect(const std::string& address, uint16_t port, std::string_view private_data) {
   Begin("connects");
   OpenChannel();
-  if (rdma_create_id(channel_, &id_, nullptr, RDMA_PS_TCP) != 0) Fail("rdma_create_id");
-  sockaddr_in target = ToSockaddr(address, port);
-  if (rdma_resolve_addr(id_, nullptr, reinterpret_cast<sockaddr*>(&target), 5000) != 0)
-    Fail("rdma_resolve_addr");
-  Await({RDMA_CM_EVENT_ADDR_RESOLVED});
-  if (rdma_resolve_route(id_, 5000) != 0) Fail("rdma_resolve_route");
-  Await({RDMA_CM_EVENT_ROUTE_RESOLVED});
-  MakeQueuePair();
   rdma_conn_param request{};
   request.private_data = private_data.data();
   request.private_data_len = static_cast<uint8_t>(private_data.size());
   request.responder_resources = 8;
   request.initiator_depth = 8;
-  if (rdma_connect(id_, &request) != 0) Fail("rdma_connect");
+  // As for Listen: TCP may have the port that the RDMA port space has chosen.
+  for (int attempt = 0;; ++attempt) {
+    if (rdma_create_id(channel_, &id_, nullptr, RDMA_PS_TCP) != 0) Fail("rdma_create_id");
+    sockaddr_in target = ToSockaddr(address, port);
+    if (rdma_resolve_addr(id_, nullptr, reinterpret_cast<sockaddr*>(&target), 5000) != 0)
+      Fail("rdma_resolve_addr");
+    Await({RDMA_CM_EVENT_ADDR_RESOLVED});
+    if (rdma_resolve_route(id_, 5000) != 0) Fail("rdma_resolve_route");
+    Await({RDMA_CM_EVENT_ROUTE_RESOLVED});
+    MakeQueuePair();
+    if (rdma_connect(id_, &request) == 0) break;
+    if (errno != EADDRINUSE || attempt == 20) Fail("rdma_connect");
+    DestroyId();
+  }
   const Event answer = Await({RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED});
   private_data_ = answer.private_data;
   return answer.type == RDMA_CM_EVENT_ESTABLISHED;

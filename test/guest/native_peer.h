@@ -67,6 +67,7 @@ class NativePeer {
   };
 
   void OpenChannel();
+  void DestroyId();
   // The next event that is wanted, acknowledged. One that ends a connection is wanted or an error.
   Event Await(std::initializer_list<rdma_cm_event_type> wanted);
   void MakeQueuePair();
